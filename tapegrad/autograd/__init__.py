@@ -1,0 +1,16 @@
+"""Differentiation, by torch's names."""
+
+from tapegrad.autograd.backward import backward, grad
+from tapegrad.autograd.gradcheck import gradcheck, gradgradcheck
+from tapegrad.grad_mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+
+__all__ = [
+    "backward",
+    "enable_grad",
+    "grad",
+    "gradcheck",
+    "gradgradcheck",
+    "is_grad_enabled",
+    "no_grad",
+    "set_grad_enabled",
+]

@@ -1,0 +1,392 @@
+"""`backward` and `grad`: arguments checked as a whole, one sweep, results committed at the end."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import Any
+
+import numpy as np
+
+from tapegrad.dispatch import Handle, extra, recall, wrap
+from tapegrad.engine.rerecord import rerecord
+from tapegrad.engine.sweep import Key, sweep
+from tapegrad.errors import DTypeError, GradientError, ShapeError, UnusedInputError
+from tapegrad.grad_mode import enable_grad
+from tapegrad.tensor import Tensor
+
+__all__ = ["backward", "grad"]
+
+
+def _listed(x: Any, what: str) -> list[Any]:
+    if isinstance(x, Tensor):
+        return [x]
+    if isinstance(x, (list, tuple)):
+        return list(x)
+    raise TypeError(f"{what} takes a Tensor or a list or tuple of Tensors, found {type(x).__name__}")
+
+
+def _roots(tensors: list[Any], gradients: Any, create_graph: bool) -> list[tuple[Tensor, Any]]:
+    """Pair each root with its cotangent: an array, or when recording a Tensor."""
+    if gradients is None:
+        gradients = [None] * len(tensors)
+    elif isinstance(gradients, (list, tuple)):
+        gradients = list(gradients)
+    else:
+        gradients = [gradients]
+    if len(gradients) != len(tensors):
+        raise GradientError(f"{len(gradients)} gradients for {len(tensors)} tensors; give one for each")
+    pairs = []
+    for k, (root, given) in enumerate(zip(tensors, gradients, strict=True)):
+        if not isinstance(root, Tensor):
+            raise TypeError(f"root {k} is no Tensor, found {type(root).__name__}")
+        if given is not None and not isinstance(given, (Handle, np.ndarray, np.generic, int, float, complex)):
+            raise TypeError(
+                f"gradient {k} is neither Tensor, ndarray, number nor None, found {type(given).__name__}"
+            )
+        if not root.requires_grad:
+            raise GradientError(
+                f"root {k} (shape {root.shape}) does not require grad: no leaf it depends on has "
+                "requires_grad=True, or it was computed under no_grad or detached"
+            )
+        pairs.append((root, _cotangent(k, root, given, create_graph)))
+    return pairs
+
+
+def _cotangent(k: int, root: Tensor, given: Any, create_graph: bool) -> Any:
+    if given is None:
+        if root.size != 1:
+            raise ShapeError(
+                f"root {k} has shape {root.shape}: only a root of one element has an implicit gradient; "
+                "pass one of the root's shape, or reduce it to a scalar"
+            )
+        value: Any = np.ones(root.shape, root.dtype)
+        return wrap(value[()] if root.ndim == 0 else value) if create_graph else value
+    value = given._v if isinstance(given, Handle) else np.asarray(given)
+    if value.shape != root.shape:
+        raise ShapeError(f"gradient {k} of shape {value.shape} for a root of shape {root.shape}")
+    if value.dtype.kind not in "fiub" or value.dtype.char in "g":
+        raise DTypeError(f"gradient {k} of dtype {value.dtype} for a root of dtype {root.dtype}")
+    if create_graph and isinstance(given, Handle):
+        return given if given._v.dtype == root.dtype else given.astype(root.dtype)  # type: ignore[attr-defined]
+    value = np.array(value, root.dtype, order="C")
+    return wrap(value[()] if root.ndim == 0 else value) if create_graph else value
+
+
+def _run(
+    pairs: list[tuple[Tensor, Any]],
+    sinks: list[Key],
+    every: bool,
+    retain: bool,
+    create_graph: bool,
+    check: Any,
+) -> dict[Key, Any]:
+    """Sweep; roots that are leaves contribute to themselves."""
+    seeds: dict[tuple[int, int], Any] = {}
+    tapes: dict[int, Any] = {}
+    direct: dict[Key, Any] = {}
+    for root, ct in pairs:
+        if root._tape is None:
+            key = root._at
+            if every or key in sinks:
+                direct[key] = ct if key not in direct else direct[key] + ct
+            continue
+        tapes[root._tape.serial] = root._tape
+        place = (root._tape.serial, (root._at >> 2) - 1)
+        seeds[place] = ct if place not in seeds else seeds[place] + ct
+    if not seeds:
+        if check is not None:
+            check(set(direct))
+        return direct
+    if direct and check is not None:
+        inner = check
+
+        def check(reached: set[Key]) -> None:
+            inner(reached | set(direct))
+
+    roots = [(tapes[serial], k, ct) for (serial, k), ct in seeds.items()]
+    if create_graph:
+        with enable_grad():
+            found = rerecord(roots, sinks, every, retain, recall, check)
+            for key, ct in direct.items():
+                found[key] = ct if key not in found else found[key] + ct
+    else:
+        found = sweep(roots, sinks, every, retain, check)
+        for key, ct in direct.items():
+            found[key] = ct if key not in found else found[key] + ct
+    return found
+
+
+def _key(x: Tensor) -> Key:
+    if x._tape is None:
+        return x._at
+    return (x._tape, (x._at >> 2) - 1)
+
+
+def _inputs(inputs: Any, what: str) -> list[Tensor]:
+    found = _listed(inputs, what)
+    if not found:
+        raise GradientError(f"{what} is empty: name at least one Tensor")
+    for k, x in enumerate(found):
+        if not isinstance(x, Tensor):
+            raise TypeErrorInput(f"{what}[{k}] is no Tensor, found {type(x).__name__}")
+        if not x.requires_grad:
+            raise GradientError(f"{what}[{k}] (shape {x.shape}) does not require grad")
+    return found
+
+
+class TypeErrorInput(GradientError, TypeError):
+    """An input that is no Tensor."""
+
+
+def _result(value: Any, like: Tensor) -> Tensor:
+    """Make an array of the sweep a Tensor, laid out as what it is the gradient of."""
+    if isinstance(value, Tensor):
+        return value
+    if like.ndim == 0:
+        return wrap(value[()])  # type: ignore[no-any-return]
+    strides = like._v.strides
+    if value.strides != strides and like._v.size and not like._v.flags.c_contiguous:
+        dense = np.empty_like(like._v, order="K")
+        if dense.strides == strides:
+            dense[...] = value
+            value = dense
+    return wrap(value)  # type: ignore[no-any-return]
+
+
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool | None = None,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    materialize_grads: bool = False,
+) -> Any:
+    """Return the gradients of outputs with respect to inputs; leaves' ``.grad`` stays as it is.
+
+    Parameters
+    ----------
+    outputs : Tensor or sequence of Tensor
+        What is differentiated.
+    inputs : Tensor, sequence of Tensor or dict of Tensor
+        With respect to what: leaves or results on the way.
+    grad_outputs : Tensor, ndarray, number or sequence of them, optional
+        Cotangent of each output, of its shape; may be left out for outputs of one element.
+    retain_graph : bool, optional
+        Keep what the sweep reads, for another one; by default as `create_graph`.
+    create_graph : bool, optional
+        Record the sweep, so that the results can be differentiated again. None means False.
+    only_inputs : bool, optional
+        Must be True.
+    allow_unused : bool, optional
+        Return None for inputs that no output depends on, instead of an error.
+    materialize_grads : bool, optional
+        Return zeros for such inputs.
+
+    Returns
+    -------
+    tuple of Tensor
+        One per input, of its shape and dtype; a dict if `inputs` is one.
+
+    Raises
+    ------
+    GradientError
+        An output or an input does not require grad, or a gradient is missing.
+    UnusedInputError
+        An input does not take part.
+    GraphFreedError
+        An earlier sweep released what this one needs.
+    ShapeError, DTypeError, TypeError, ValueError
+        An argument does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> x = tg.tensor(2.0, requires_grad=True)
+    >>> (g,) = tg.grad(x**3, x, create_graph=True)
+    >>> g
+    tensor(12., grad_fn=<MultiplyBackward>)
+    >>> tg.grad(g, x)
+    (tensor(12.),)
+    """
+    if not only_inputs:
+        raise ValueError("only_inputs=False is not supported: use backward() to fill .grad of other leaves")
+    if isinstance(inputs, dict) and type(inputs) is not dict:
+        raise TypeError(f"inputs takes a dict itself, found {type(inputs).__name__}")
+    if materialize_grads and allow_unused is False:
+        raise ValueError("materialize_grads=True gives zeros for unused inputs: allow_unused=False contradicts it")
+    names = list(inputs) if type(inputs) is dict else None
+    targets = _inputs(list(inputs.values()) if names is not None else inputs, "inputs")
+    record = bool(create_graph)
+    retain = record if retain_graph is None else bool(retain_graph)
+    pairs = _roots(_listed(outputs, "outputs"), grad_outputs, record)
+    keys = [_key(x) for x in targets]
+    optional = bool(allow_unused) or materialize_grads
+
+    def check(reached: set[Key]) -> None:
+        for k, key in enumerate(keys):
+            if key not in reached:
+                raise UnusedInputError(
+                    f"input {k} (shape {targets[k].shape}) does not take part in computing the outputs; "
+                    "pass allow_unused=True to get None for it, or materialize_grads=True for zeros"
+                )
+
+    if not pairs and not optional:
+        check(set())
+    found = _run(pairs, keys, False, retain, record, None if optional else check) if pairs else {}
+    taken: set[Key] = set()
+    results: list[Tensor | None] = []
+    for key, x in zip(keys, targets, strict=True):
+        value = found.get(key)
+        if value is None:
+            zero = materialize_grads
+            results.append(_zeros(x, record) if zero else None)
+            continue
+        if key in taken and not isinstance(value, Tensor):
+            value = value.copy()
+        taken.add(key)
+        results.append(_result(value, x))
+    return dict(zip(names, results, strict=True)) if names is not None else tuple(results)
+
+
+def _zeros(x: Tensor, requires_grad: bool) -> Tensor:
+    out: Tensor = wrap(np.zeros(x.shape, x.dtype)[()] if x.ndim == 0 else np.zeros(x.shape, x.dtype))
+    return out.requires_grad_(requires_grad)
+
+
+def backward(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool | None = None,
+    inputs: Any = None,
+) -> None:
+    """Add the gradients of tensors to ``.grad`` of the leaves they depend on.
+
+    All ``.grad`` are updated at the end, or none.
+
+    Parameters
+    ----------
+    tensors : Tensor or sequence of Tensor
+        What is differentiated.
+    grad_tensors : Tensor, ndarray, number or sequence of them, optional
+        Cotangent of each, of its shape; may be left out for tensors of one element.
+    retain_graph : bool, optional
+        Keep what the sweep reads, for another one; by default as `create_graph`.
+    create_graph : bool, optional
+        Record the sweep: ``.grad`` can then be differentiated. None means False.
+    inputs : Tensor or sequence of Tensor, optional
+        Fill ``.grad`` of these only; results on the way are allowed.
+
+    Raises
+    ------
+    GradientError
+        A tensor does not require grad, or a gradient is missing.
+    GraphFreedError
+        An earlier sweep released what this one needs.
+    ShapeError, DTypeError, TypeError
+        An argument does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> tg.backward((x * x).sum())
+    >>> x.grad
+    tensor([2., 4.])
+    """
+    record = bool(create_graph)
+    retain = record if retain_graph is None else bool(retain_graph)
+    if isinstance(inputs, dict):
+        inputs = list(inputs.values())
+    targets = None if inputs is None else _inputs(inputs, "inputs")
+    pairs = _roots(_listed(tensors, "tensors"), grad_tensors, record)
+    if not pairs:
+        return
+    handles: dict[Key, Any] = {}
+    if targets is not None:
+        for x in targets:
+            if x._tape is not None:
+                x.retain_grad()
+            handles[_key(x)] = x
+    retained = _retained(pairs)
+    handles.update(retained)
+    sinks = list(handles)
+    found = _run(pairs, sinks, targets is None, retain, record, None)
+    ready = []
+    for key, value in found.items():
+        handle = handles.get(key)
+        if handle is None:
+            handle = key[0].retained.get(key[1]) if isinstance(key, tuple) else key.handle
+            handle = None if handle is None else handle()
+        if handle is not None and handle.requires_grad:
+            ready.append((handle, _result(value, handle)))
+    for handle, value in ready:
+        _accumulate(handle, value, record)
+
+
+def _retained(pairs: list[tuple[Tensor, Any]]) -> dict[Key, Tensor]:
+    """Results whose gradient is kept, on any tape the roots lead to."""
+    todo = [root._tape for root, _ in pairs if root._tape is not None]
+    seen: set[int] = set()
+    found: dict[Key, Tensor] = {}
+    while todo:
+        tape = todo.pop()
+        if tape.serial in seen:
+            continue
+        seen.add(tape.serial)
+        for k, reference in tape.retained.items():
+            handle = reference()
+            if handle is not None:
+                found[(tape, k)] = handle
+        todo += [source[0] for source in tape.imports.values() if type(source) is tuple]
+    return found
+
+
+def _accumulate(handle: Tensor, value: Tensor, recorded: bool) -> None:
+    """Add to ``.grad``: in place where nothing else holds its buffer."""
+    state = extra(handle)
+    before = state.grad
+    if before is None:
+        state.grad = value
+    elif recorded or handle._tape is not None:
+        with enable_grad():
+            state.grad = before + value
+    else:
+        buffer = before._v
+        # this name, the Tensor's slot and the argument of getrefcount
+        if isinstance(buffer, np.ndarray) and sys.getrefcount(buffer) == 3 and buffer.flags.writeable:
+            buffer += value._v
+        else:
+            before._v = before._v + value._v
+        extra(before).version += 1
+
+
+def _backward_method(
+    self: Tensor,
+    gradient: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool | None = None,
+    inputs: Any = None,
+) -> None:
+    """Add the gradient of this Tensor to ``.grad`` of the leaves; see `tapegrad.backward`."""
+    backward([self], gradient, retain_graph, create_graph, inputs)
+
+
+def _retain_grad(self: Tensor) -> None:
+    """Keep the gradient of this result in ``.grad``, as a leaf does."""
+    if not self.requires_grad:
+        raise GradientError("retain_grad on a Tensor that does not require grad")
+    if self._tape is not None and not self.retains_grad:
+        extra(self).retains_grad = True
+        self._tape.retained[(self._at >> 2) - 1] = weakref.ref(self)
+
+
+def install() -> None:
+    """Give Tensor the methods that need this floor."""
+    Tensor.backward = _backward_method  # type: ignore[method-assign]
+    Tensor.retain_grad = _retain_grad  # type: ignore[method-assign]
+
+

@@ -1,0 +1,89 @@
+"""Tensors from nothing: NumPy's constructors, with `requires_grad`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad import functions as fn
+from tapegrad.dispatch import contains_tensor, is_tensor, value_of
+from tapegrad.errors import ShapeError
+from tapegrad.tensor import Tensor, tensor
+
+__all__ = [
+    "arange", "array", "empty_like", "eye", "full", "full_like", "linspace", "ones", "ones_like",
+    "zeros", "zeros_like",
+]  # fmt: skip
+
+
+def _constructor(function: Callable[..., Any], example: str, result: str) -> Callable[..., Tensor]:
+    def make(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Tensor:
+        plain = [value_of(a) for a in args]
+        return tensor(function(*plain, **kwargs), requires_grad=requires_grad)
+
+    name = function.__name__
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"""As `numpy.{name}`; `requires_grad` says whether operations on it are recorded.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> {example}
+    {result}
+    """
+    return make
+
+
+zeros = _constructor(np.zeros, "tg.zeros(2)", "tensor([0., 0.])")
+ones = _constructor(np.ones, "tg.ones(2)", "tensor([1., 1.])")
+full = _constructor(np.full, "tg.full(2, 7.0)", "tensor([7., 7.])")
+arange = _constructor(np.arange, "tg.arange(3.0)", "tensor([0., 1., 2.])")
+linspace = _constructor(np.linspace, "tg.linspace(0, 1, 3)", "tensor([0. , 0.5, 1. ])")
+eye = _constructor(np.eye, "tg.eye(1)", "tensor([[1.]])")
+zeros_like = _constructor(np.zeros_like, "tg.zeros_like(tg.ones(2))", "tensor([0., 0.])")
+ones_like = _constructor(np.ones_like, "tg.ones_like(tg.zeros(2))", "tensor([1., 1.])")
+full_like = _constructor(np.full_like, "tg.full_like(tg.ones(2), 3)", "tensor([3., 3.])")
+empty_like = _constructor(np.empty_like, "tg.empty_like(tg.ones(2)).shape", "(2,)")
+
+
+def array(data: Any, dtype: Any = None) -> Tensor:
+    """Return a Tensor of nested lists of Tensors and numbers, keeping their history.
+
+    Parameters
+    ----------
+    data : array_like
+        Nested lists or tuples of numbers, arrays and Tensors of fitting shapes, or one of them.
+    dtype : dtype, optional
+        By default what NumPy makes of the parts together.
+
+    Returns
+    -------
+    Tensor
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> x = tg.tensor(2.0, requires_grad=True)
+    >>> y = tg.array([[x, 1.0], [0.0, x * x]])
+    >>> y.sum().backward()
+    >>> x.grad
+    tensor(5.)
+    """
+    if is_tensor(data):
+        return fn.copy(data) if dtype is None else fn.astype(fn.copy(data), dtype)  # type: ignore[no-any-return]
+    if not contains_tensor(data):
+        return tensor(data, dtype)
+    result = fn.stack([_nested(item) for item in data])
+    return result if dtype is None else fn.astype(result, dtype)  # type: ignore[no-any-return]
+
+
+def _nested(data: Any) -> Any:
+    if isinstance(data, (list, tuple)) and contains_tensor(data):
+        parts = [_nested(item) for item in data]
+        if len({np.shape(value_of(p)) for p in parts}) > 1:
+            shapes = [np.shape(value_of(p)) for p in parts]
+            raise ShapeError(f"array: parts of different shapes {shapes}")
+        return fn.stack(parts)
+    return fn.tensor_of(data)

@@ -1,0 +1,316 @@
+"""From a NumPy call on Tensors to a value and a record.
+
+The fast ways in are made here too, one closure per operator: they commit a record when both operands
+are on the current tape already, and leave everything else to `apply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import BorderError, DTypeError, ShapeError
+from tapegrad.grad_mode import _enabled
+from tapegrad.kernels import abi
+from tapegrad.kernels.replay import layout
+from tapegrad.ops import forward
+from tapegrad.ops.primitive import Elementwise, Primitive
+from tapegrad.tape.tape import Cell, Tape, close, current, local
+
+enabled = _enabled.get
+float64, ndarray = np.float64, np.ndarray
+LARGE = 4096  # bytes
+UNUSABLE = (np.matrix, np.ma.MaskedArray)
+
+
+class Handle:
+    """What a Tensor is to the tape: a value, and where its history stands.
+
+    Attributes
+    ----------
+    _v
+        The value: an ndarray of one or more dimensions, or a NumPy scalar.
+    _tape, _at
+        Tape and position of the record; without history None, and the `Cell` tapes know it by.
+    _extra
+        State that few have: gradient, requires_grad of a leaf, what shares its buffer.
+    """
+
+    __slots__ = ("__weakref__", "_at", "_extra", "_tape", "_v")
+
+    _v: Any
+    _tape: Tape | None
+    _at: Any
+    _extra: Any
+
+
+_make: type[Any] = Handle
+
+
+def use(kind: type[Any]) -> None:
+    """Let results be of this class."""
+    global _make
+    _make = kind
+
+
+def wrap(value: Any, tape: Tape | None = None, at: Any = None) -> Any:
+    """Return a Tensor of a value as the library makes them."""
+    out = _make()
+    out._v, out._tape, out._at, out._extra = value, tape, at, None
+    return out
+
+
+class Extra:
+    """State of a Tensor that few have."""
+
+    __slots__ = ("exposed", "grad", "requires_grad", "retains_grad", "version")
+
+    def __init__(self) -> None:
+        self.requires_grad = False  # of a leaf
+        self.exposed = False  # the buffer belongs to somebody who may write to it
+        self.retains_grad = False
+        self.grad: Any = None
+        self.version = 0
+
+
+def extra(x: Any) -> Extra:
+    """Return a Tensor's extra state, made when first asked for."""
+    found = x._extra
+    if found is None:
+        found = x._extra = Extra()
+    return found  # type: ignore[no-any-return]
+
+
+def recall(value: Any, source: Cell | tuple[Tape, int] | None) -> Any:
+    """Return a Tensor that goes on from a leaf or a record; without a source, a constant."""
+    if isinstance(source, Cell):
+        out = wrap(value, None, source)
+        state = extra(out)
+        state.requires_grad, state.exposed = True, source.shared
+        return out
+    return wrap(value) if source is None else wrap(value, source[0], 4 * (source[1] + 1))
+
+
+def is_tensor(x: Any) -> bool:
+    return isinstance(x, Handle)
+
+
+def requires_grad(x: Any) -> bool:
+    return isinstance(x, Handle) and (
+        x._tape is not None or (x._extra is not None and x._extra.requires_grad)
+    )
+
+
+def value_of(x: Any) -> Any:
+    return x._v if isinstance(x, Handle) else x
+
+
+def normal(x: Any, what: str = "operand") -> Any:
+    """Return an ndarray or NumPy scalar as tapes can read it: native, aligned, plain."""
+    if isinstance(x, UNUSABLE):
+        raise DTypeError(f"{what}: {type(x).__name__} has rules of its own; pass np.asarray(...) of it")
+    array = np.asarray(x)
+    dtype = array.dtype
+    if dtype.char not in abi.CODES:
+        raise DTypeError(
+            f"{what}: dtype {dtype} has no derivative here; use float64 or float32 "
+            "(complex numbers and extended precision are not supported)"
+        )
+    if array.ndim == 0:
+        return array.astype(dtype.newbyteorder("="))[()] if not dtype.isnative else array[()]
+    plain = np.dtype(dtype.char)
+    if not dtype.isnative or not array.flags.aligned:
+        return array.astype(plain, order="K")
+    if dtype is not plain:
+        array = array.view(plain)
+    return array if type(array) is ndarray else array.view(ndarray)
+
+
+def load(tape: Tape, x: Any) -> int:
+    """Return the position of an operand on the current tape, importing it if need be."""
+    if isinstance(x, Handle):
+        source = x._tape
+        if source is tape:
+            return int(x._at)
+        if source is not None:
+            return tape.link(source, x._at, x._v)
+        cell = x._at
+        state = x._extra
+        if cell is None:
+            cell = x._at = Cell(x)
+        value = x._v
+        exposed = state is not None and state.exposed and type(value) is ndarray
+        leaf = state is not None and state.requires_grad
+        if exposed:  # somebody else can write to the buffer: what is kept is a copy, of each use
+            cell.shared = True
+            value = normal(value).copy()
+            return tape.append(layout.LEAF, 0, 0, value, cell) if leaf else tape.constant(None, value)
+        return tape.leaf(cell, value) if leaf else tape.constant(cell, normal(value))
+    if type(x) is float or type(x) is int or type(x) is bool:
+        return tape.number(float(x))
+    value = normal(x)
+    return tape.constant(None, value.copy() if type(value) is ndarray else value)
+
+
+def apply(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None = None) -> Any:
+    """Compute an op and record it if an operand requires a gradient and grad mode is on."""
+    values = [value_of(x) for x in operands]
+    try:
+        value = op.forward(*values, **attrs) if attrs else op.forward(*values)
+    except ValueError as error:
+        raise ShapeError(_mismatch(op, values, error)) from error
+    if type(value) is ndarray and value.ndim == 0:
+        value = value[()]
+    return record(op, value, operands, attrs)
+
+
+def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None) -> Any:
+    """Return the Tensor of a computed value, with its history."""
+    if not (enabled() and any(requires_grad(x) for x in operands)):
+        return wrap(normal(value) if getattr(value, "dtype", None) is not None else value)
+    if value.dtype.char not in "df":
+        raise DTypeError(
+            f"{op.name} gave dtype {value.dtype}, which has no derivative here; "
+            "use float64 or float32 operands"
+        )
+    if type(value) is not ndarray and isinstance(value, ndarray):
+        value = value.view(ndarray)
+    tape = current()
+    newest = max((x._tape.serial for x in operands if isinstance(x, Handle) and x._tape), default=0)
+    if newest > tape.serial:
+        close(tape)
+        tape = current()
+    places = [load(tape, x) for x in operands]
+    form = op.form if op.form is not None else min(op.arity, 3) or layout.CHAIN
+    second = 0
+    if form == layout.TWO:
+        second = places[1]
+    elif form == layout.NUMBER:
+        second = op.key(attrs)
+    elif form == layout.CHAIN:
+        for place in places[:0:-1]:
+            second = tape.append(layout.CONS, place, second, None)
+    if attrs:
+        tape.attrs[len(tape.log) >> 2] = attrs
+    return wrap(value, tape, tape.append(op.opcode, places[0], second, value))
+
+
+def _mismatch(op: Primitive, values: Sequence[Any], error: Exception) -> str:
+    shapes = ", ".join(str(np.shape(v)) for v in values)
+    return f"{op.name} of operands of shapes {shapes}: {error}"
+
+
+def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return the function of an op with two operands, the first of them a Tensor."""
+    opcode = op.opcode
+
+    def function(a: Any, b: Any) -> Any:
+        tape = local.tape
+        if tape is not None and enabled():
+            first = a._at if a._tape is tape else tape.leaves.get(a._at)
+            if type(b) is float:
+                second = tape.numbers.get(b)
+                y = b
+            elif isinstance(b, Handle):
+                second = b._at if b._tape is tape else tape.leaves.get(b._at)
+                if first is None:
+                    first = tape.constants.get(a._at)
+                elif second is None:
+                    second = tape.constants.get(b._at)
+                y = b._v
+            else:
+                return combine(op, a, b)
+            log = tape.log
+            if first is not None and second is not None and len(log) < tape.limit:
+                x = a._v
+                if type(x) is float64:
+                    value = operate(x, y)
+                    if type(value) is not float64 and value.nbytes > LARGE:
+                        tape.weigh(value.nbytes)
+                elif x.nbytes > LARGE:
+                    value = large(op, x, y)
+                    tape.weigh(value.nbytes)
+                else:
+                    try:
+                        value = operate(x, y)
+                    except ValueError as error:
+                        raise ShapeError(_mismatch(op, (x, y), error)) from error
+                log += (opcode, first, second, value)
+                out = _make()
+                out._v = value
+                out._tape = tape
+                out._at = len(log)
+                out._extra = None
+                return out
+        return combine(op, a, b)
+
+    function.__name__ = op.name
+    return function
+
+
+def unary(op: Elementwise, operate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return the function of an op with one operand, a Tensor."""
+    opcode = op.opcode
+
+    def function(a: Any) -> Any:
+        tape = local.tape
+        if tape is not None and enabled():
+            first = a._at if a._tape is tape else tape.leaves.get(a._at)
+            log = tape.log
+            if first is not None and len(log) < tape.limit:
+                x = a._v
+                if type(x) is not float64 and x.nbytes > LARGE:
+                    value = forward.unary(op, x)
+                    tape.weigh(value.nbytes)
+                else:
+                    value = operate(x)
+                log += (opcode, first, 0, value)
+                out = _make()
+                out._v = value
+                out._tape = tape
+                out._at = len(log)
+                out._extra = None
+                return out
+        return apply(op, (a,))
+
+    function.__name__ = op.name
+    return function
+
+
+def large(op: Elementwise, x: Any, y: Any) -> Any:
+    try:
+        return forward.binary(op, x, y)
+    except ValueError as error:
+        raise ShapeError(_mismatch(op, (x, y), error)) from error
+
+
+def combine(op: Primitive, a: Any, b: Any) -> Any:
+    """Apply an op with two operands, numbers and arrays among them."""
+    for x in (a, b):
+        if not isinstance(x, (Handle, ndarray, np.generic, int, float)):
+            if isinstance(x, complex):
+                raise DTypeError(f"{op.name}: complex operands have no derivative here")
+            return NotImplemented if not isinstance(x, (list, tuple)) else combine(
+                op, *(sequence(v) for v in (a, b))
+            )
+    return apply(op, (a, b))
+
+
+def sequence(x: Any) -> Any:
+    """Return an operand given as nested lists as an array; Tensors in it would lose their history."""
+    if isinstance(x, (list, tuple)):
+        if contains_tensor(x):
+            raise BorderError(
+                "a list of Tensors is no operand: join them with tg.array([...]) or np.stack([...])"
+            )
+        return np.asarray(x)
+    return x
+
+
+def contains_tensor(x: Any) -> bool:
+    """Whether nested lists hold a Tensor."""
+    if isinstance(x, (list, tuple)):
+        return any(contains_tensor(item) for item in x)
+    return isinstance(x, Handle)

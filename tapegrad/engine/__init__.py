@@ -1,0 +1,1 @@
+"""Transforms of tapes; names no op and no Tensor."""

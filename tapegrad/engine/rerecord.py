@@ -1,0 +1,97 @@
+"""The reverse sweep that is itself recorded: the same rules, run on values that remember their history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.engine.sweep import Job, Key, Sweep, value_or_shape
+from tapegrad.kernels import abi, table
+from tapegrad.kernels.replay import layout
+from tapegrad.kernels.state import give
+from tapegrad.ops.primitive import BY_OPCODE
+from tapegrad.tape.record import CONST, LEAF, LINK
+
+Recall = Callable[[Any, Any], Any]
+
+
+def rerecord(
+    roots: Iterable[tuple[Tape, int, Any]],
+    sinks: Iterable[Key],
+    every: bool,
+    retain: bool,
+    recall: Recall,
+    check: Callable[[set[Key]], None] | None = None,
+) -> dict[Key, Any]:
+    """As `sweep`, with results that can be differentiated again.
+
+    Parameters
+    ----------
+    recall
+        ``recall(value, source)`` makes a recorded value an operand again, whose history goes on from
+        a leaf's `Cell` or from ``(tape, record)``; a source of None makes a constant.
+    """
+    plan = Sweep(roots, sinks, every)
+    results: dict[Key, Any] = {}
+    with plan, np.errstate(all="ignore"):
+        if check is not None:
+            check(plan.reaches())
+        for job in plan.order:
+            plan._plan(job, 3)
+            flags = bytes(plan.state.flags[: job.columns.n])
+            for key, ct in _walk(job, flags, recall).items():
+                if type(key) is tuple and job.columns.opcode(key[1]) == LINK:
+                    older, place = job.tape.imports[key[1]]
+                    _gather(plan.jobs[older.serial].seeds, place, ct)
+                else:
+                    _gather(results, key, ct)
+            if not retain:
+                plan._free(job)
+        give(plan.state)
+    return results
+
+
+def _gather(found: dict[Any, Any], key: Any, ct: Any) -> None:
+    before = found.get(key)
+    found[key] = ct if before is None else before + ct
+
+
+def _walk(job: Job, flags: bytes, recall: Recall) -> dict[Key, Any]:
+    columns, tape, values = job.columns, job.tape, job.columns.values
+    rows, _ = table.operations()
+    cotangents = {k: ct for k, ct in job.seeds.items() if ct is not None}
+    results: dict[Key, Any] = {}
+    both = layout.NEED | layout.MARK
+
+    def operand(j: int) -> Any:
+        if values[j] is None:
+            return value_or_shape(columns, j)
+        opcode = columns.opcode(j)
+        if opcode == CONST:
+            return recall(values[j], None)
+        return recall(values[j], tape.imports[j] if opcode in (LEAF, LINK) else (tape, j))
+
+    for k in range(columns.n - 1, -1, -1):
+        if flags[k] & both != both:
+            continue
+        ct = cotangents.pop(k, None)
+        if ct is None:
+            continue
+        opcode = columns.opcode(k)
+        if flags[k] & layout.SINK:
+            results[tape.imports[k] if opcode == LEAF else (tape, k)] = ct
+        op = BY_OPCODE[opcode]
+        if op is None:
+            continue
+        operands = columns.operands(k, int(rows[opcode, layout.FORM]))
+        wanted = [slot for slot, j in enumerate(operands) if flags[j] & layout.NEED]
+        out = None if values[k] is None else recall(values[k], (tape, k))
+        found = op.vjp(ct, out, [operand(j) for j in operands], tape.attrs.get(k, {}), wanted)
+        for slot, part in found.items():
+            j = operands[slot]
+            if part.dtype != abi.DTYPES[columns.code(j)]:
+                part = part.astype(abi.DTYPES[columns.code(j)])
+            _gather(cotangents, j, part)
+    return results

@@ -1,0 +1,358 @@
+"""A reverse sweep over tapes: validate everything, then run, tape by tape from the newest.
+
+Knows tapes, records and arrays; neither ops by name nor Tensors. A *key* says what a gradient is of: a
+leaf's `Cell`, or ``(tape, record)``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import GraphFreedError, KernelError, TapeBusyError
+from tapegrad.kernels import abi, table
+from tapegrad.kernels.replay import layout
+from tapegrad.kernels.state import State, give, take
+from tapegrad.ops.primitive import BY_OPCODE
+from tapegrad.tape.record import LEAF, LINK
+from tapegrad.tape.tape import Cell, Columns, Tape
+
+Key = Any  # Cell | tuple[Tape, int]
+Array = np.ndarray[Any, Any]
+NOGIL_WORK = 100_000  # elements; below this a sweep is shorter than giving up Python's lock
+SMALL, SMALL_BYTES = 256, 1 << 16  # a smaller tape is left to its next pruning
+
+_busy: dict[int, object] = {}
+
+
+class Job:
+    """One tape's part in a sweep: seeds by record, sinks by record."""
+
+    __slots__ = ("columns", "flags", "reached", "seeds", "sinks", "tape")
+
+    def __init__(self, tape: Tape, columns: Columns) -> None:
+        self.tape, self.columns = tape, columns
+        self.seeds: dict[int, Any] = {}
+        self.sinks: list[int] = []
+        self.reached: list[int] = []
+        self.flags: Any = None
+
+
+class Sweep:
+    """The tapes of a sweep, planned and validated.
+
+    Parameters
+    ----------
+    roots
+        ``(tape, record, cotangent)``; cotangents of one record must have been added up.
+    sinks
+        Keys whose gradients are wanted.
+    every
+        Whether all leaves are wanted besides.
+    """
+
+    def __init__(
+        self, roots: Iterable[tuple[Tape, int, Any]], sinks: Iterable[Key], every: bool
+    ) -> None:
+        self.every = every
+        self.jobs: dict[int, Job] = {}
+        self.leaves = {key for key in sinks if isinstance(key, Cell)}
+        for tape, k, seed in roots:
+            self.job(tape).seeds[k] = seed
+        self.state: State = take()
+        wanted = [key for key in sinks if not isinstance(key, Cell)]
+        if not every:
+            self._follow(wanted)
+        else:
+            for tape, k in wanted:
+                self.job(tape).sinks.append(k)
+        self.order = self._mark()
+
+    def job(self, tape: Tape) -> Job:
+        job = self.jobs.get(tape.serial)
+        if job is None:
+            job = self.jobs[tape.serial] = Job(tape, tape.sealed())
+        return job
+
+    def _follow(self, wanted: list[tuple[Tape, int]]) -> None:
+        """Find all older tapes, and from the oldest on which records depend on a sink."""
+        todo = list(self.jobs.values())
+        linked = False
+        while todo:
+            for source in todo.pop().tape.imports.values():
+                if type(source) is tuple:
+                    linked = True
+                    if source[0].serial not in self.jobs:
+                        todo.append(self.job(source[0]))
+        for tape, k in wanted:
+            if tape.serial in self.jobs:
+                self.jobs[tape.serial].sinks.append(k)
+        for job in self.jobs.values():
+            leaves = self.leaves
+            job.sinks += [k for k, source in job.tape.imports.items() if source in leaves]
+        if not linked:
+            return
+        for serial in sorted(self.jobs):
+            job = self.jobs[serial]
+            n = job.columns.n
+            for k, source in job.tape.imports.items():
+                if k < n and type(source) is tuple:
+                    older = self.jobs[source[0].serial].flags
+                    if older[source[1]] & layout.NEED:
+                        job.sinks.append(k)
+            self._plan(job, 1)
+            job.flags = bytes(self.state.flags[:n])
+
+    def _plan(self, job: Job, phase: int) -> int:
+        state, columns = self.state, job.columns
+        n, view = columns.n, self.state.view
+        state.fit(n)
+        columns.place(view)
+        freed = job.tape.freed_flags(n)
+        view[layout.FREED] = abi.address(state.unfreed if freed is None else freed)
+        view[layout.EVERY], view[layout.PHASE] = self.every, phase
+        count = 0
+        for k in job.seeds:
+            state.seeds[count] = k
+            count += 1
+        view[layout.SEED_COUNT] = count
+        count = 0
+        for k in job.sinks:
+            if k < n:
+                state.sinks[count] = k
+                count += 1
+        view[layout.SINK_COUNT] = count
+        while True:
+            status = state.run(layout.PLAN)
+            if status == layout.DONE:
+                return status
+            if status == layout.KERNEL:
+                self._compile(columns, view[layout.POSITION])
+                table.place(view)
+            else:
+                raise GraphFreedError(_freed(columns, view[layout.POSITION]))
+
+    def _compile(self, columns: Columns, k: int) -> None:
+        """Compile all that record k can need."""
+        rows, _ = table.operations()
+        opcode = columns.opcode(k)
+        row, code = rows[opcode], columns.code(k)
+        if row[layout.TEMPLATE] == layout.MATMUL:
+            table.blas()
+        if row[layout.TOTAL] >= 0:
+            table.kernel(int(row[layout.TOTAL]), code)
+        operands = columns.operands(k, int(row[layout.FORM]))
+        words = columns.words
+        for slot, j in enumerate(operands):
+            partial = int(row[layout.PARTIAL + min(slot, 2)])
+            if partial >= 0 and int(words[j]) & 0xFFFF != 0:
+                table.kernel(partial, code)
+            if columns.code(j) != code:
+                table.cast(columns.code(j), code)
+
+    def _mark(self) -> list[Job]:
+        """Follow the seeds down through all tapes; fills `reached`; nothing has run yet."""
+        heap = [-serial for serial, job in self.jobs.items() if job.seeds]
+        heap.sort()
+        order = []
+        while heap:
+            job = self.jobs[-heappop(heap)]
+            self._plan(job, 3)
+            count = self.state.view[layout.REACHED_COUNT]
+            job.reached = self.state.reached[:count].tolist()
+            order.append(job)
+            imports = job.tape.imports
+            for k in job.reached:
+                source = imports.get(k)
+                if type(source) is tuple:
+                    older = self.job(source[0])
+                    if not older.seeds:
+                        heappush(heap, -source[0].serial)
+                    older.seeds.setdefault(source[1], None)
+        return order
+
+    def reaches(self) -> set[Key]:
+        """Keys that the roots depend on."""
+        found: set[Key] = set()
+        for job in self.order:
+            imports = job.tape.imports
+            for k in job.reached:
+                source = imports.get(k)
+                found.add((job.tape, k) if source is None else source)
+        return found
+
+    def __enter__(self) -> Sweep:
+        """Claim the tapes: two sweeps of one tape do not run at once."""
+        token = object()
+        claimed = []
+        for serial in self.jobs:
+            if _busy.setdefault(serial, token) is not token:
+                for mine in claimed:
+                    del _busy[mine]
+                raise TapeBusyError(
+                    "another sweep of the same graph is running in another thread or above on the "
+                    "stack; wait for it, or record the graph separately"
+                )
+            claimed.append(serial)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for serial in self.jobs:
+            _busy.pop(serial, None)
+
+    def run(self, retain: bool) -> dict[Key, Array]:
+        """Run all tapes; returns the gradients by key, arrays that nothing else holds."""
+        results: dict[Key, Array] = {}
+        single = len(self.order) == 1
+        for job in self.order:
+            if not single:
+                self._plan(job, 3)
+            self._run(job, results, retain)
+            if not retain:
+                self._free(job)
+            job.seeds.clear()
+        give(self.state)
+        return results
+
+    def _run(self, job: Job, results: dict[Key, Array], retain: bool) -> None:
+        state, columns, tape = self.state, job.columns, job.tape
+        view, flags, cotangents = state.view, state.flags, state.cotangents
+        held = []  # arrays that compiled code knows by address only
+        destinations = []
+        for k in job.reached:
+            out = np.empty(columns.shape(k), abi.DTYPES[columns.code(k)])
+            destinations.append(out)
+            cotangents[k] = abi.address(out)
+            flags[k] |= layout.FRESH
+        for k, seed in job.seeds.items():
+            if seed is None:
+                continue
+            if flags[k] & layout.SINK:
+                if flags[k] & layout.FRESH:
+                    destinations[job.reached.index(k)][...] = seed
+                    flags[k] &= ~layout.FRESH & 0xFF
+            else:
+                seed = np.ascontiguousarray(seed)
+                held.append(seed)
+                cotangents[k] = abi.address(seed)
+                flags[k] |= layout.FOREIGN
+        for q in range(view[layout.PENDING_COUNT]):
+            k = state.pending[q]
+            words = tape.described.get(k)
+            if words is None:
+                words = tape.described[k] = self._describe(tape, columns, k)
+            state.descriptors[k] = -1 if words is False else abi.address(words)
+        run = state.run_nogil if view[layout.WORK] > NOGIL_WORK else state.run
+        while True:
+            status = run(layout.RUN)
+            if status == layout.DONE:
+                break
+            k = view[layout.POSITION]
+            if status == layout.PYTHON:
+                self._by_rule(job, k, held)
+                view[layout.FINISH] = 1
+            elif status == layout.MEMORY:
+                raise MemoryError(f"no memory for the cotangents of {BY_OPCODE[columns.opcode(k)]}")
+            elif status != layout.PAUSED:
+                raise KernelError(f"the kernel of {BY_OPCODE[columns.opcode(k)]} failed")
+        for k, out in zip(job.reached, destinations, strict=True):
+            if flags[k] & layout.FRESH:
+                continue  # no cotangent came this way
+            source = tape.imports.get(k)
+            opcode = columns.opcode(k)
+            if opcode == LINK:
+                older, place = source
+                seeds = self.jobs[older.serial].seeds
+                before = seeds.get(place)
+                seeds[place] = out if before is None else before + out
+                continue
+            key = source if opcode == LEAF else (tape, k)
+            before = results.get(key)
+            results[key] = out if before is None else before + out
+
+    def _describe(self, tape: Tape, columns: Columns, k: int) -> Any:
+        """Words that tell compiled code what record k does; False if only its rule can."""
+        op = BY_OPCODE[columns.opcode(k)]
+        rows, _ = table.operations()
+        operands = columns.operands(k, int(rows[op.opcode, layout.FORM]))
+        words = op.lower(columns, k, operands, tape.attrs.get(k, {}))
+        return False if words is None else np.array(words, np.int64)
+
+    def _by_rule(self, job: Job, k: int, held: list[Array]) -> None:
+        """Run a record's rule in Python, on arrays."""
+        state, columns, tape = self.state, job.columns, job.tape
+        op = BY_OPCODE[columns.opcode(k)]
+        rows, _ = table.operations()
+        operands = columns.operands(k, int(rows[op.opcode, layout.FORM]))
+        wanted = [slot for slot, j in enumerate(operands) if state.flags[j] & layout.NEED]
+        ct = at_address(state.cotangents[k], columns.shape(k), abi.DTYPES[columns.code(k)])
+        values = [value_or_shape(columns, j) for j in operands]
+        with np.errstate(all="ignore"):
+            found = op.vjp(ct, columns.values[k], values, tape.attrs.get(k, {}), wanted)
+        for slot, part in found.items():
+            j = operands[slot]
+            dtype, shape = abi.DTYPES[columns.code(j)], columns.shape(j)
+            part = np.ascontiguousarray(part, dtype).reshape(shape)
+            held.append(part)
+            if state.run(layout.CONTRIBUTE, j, abi.address(part)) != layout.DONE:
+                raise MemoryError(f"no memory for the cotangents of {op}")
+
+    def _free(self, job: Job) -> None:
+        """Release what the records just run have read."""
+        n, tape = job.columns.n, job.tape
+        flags = np.frombuffer(self.state.flags, np.uint8)[:n]
+        both = layout.NEED | layout.MARK
+        executed = np.flatnonzero((flags & both) == both)
+        if executed.size:
+            rows, _ = table.operations()
+            opcodes = job.columns.words[executed] & 0xFFFF
+            reading = rows[opcodes, layout.READS : layout.READS + 3].any(axis=1)
+            executed = executed[reading]
+        if executed.size:
+            tape.free(executed)
+            if n > SMALL or tape.weight > SMALL_BYTES:
+                tape.prune()
+
+
+def at_address(address: int, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Copy an array from memory of the sweep."""
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if size == 0:
+        return np.empty(shape, dtype)
+    return np.frombuffer(ctypes.string_at(address, size), dtype).reshape(shape)
+
+
+def value_or_shape(columns: Columns, j: int) -> Any:
+    """A record's value, or where no rule reads it something of its shape."""
+    value = columns.values[j]
+    if value is None:
+        code = columns.code(j)
+        return np.broadcast_to(np.empty((), abi.DTYPES.get(code, np.float64)), columns.shape(j))
+    return value
+
+
+def _freed(columns: Columns, k: int) -> str:
+    op = BY_OPCODE[columns.opcode(k)]
+    return (
+        f"a second sweep through {op.name} (result of shape {columns.shape(k)}) needs values that the "
+        "first one released; call the first backward or grad with retain_graph=True"
+    )
+
+
+def sweep(
+    roots: Iterable[tuple[Tape, int, Any]],
+    sinks: Iterable[Key],
+    every: bool,
+    retain: bool,
+    check: Callable[[set[Key]], None] | None = None,
+) -> dict[Key, Array]:
+    """Return the gradients by key; `check` sees which keys the roots reach before anything runs."""
+    plan = Sweep(roots, sinks, every)
+    with plan:
+        if check is not None:
+            check(plan.reaches())
+        return plan.run(retain)

@@ -1,0 +1,70 @@
+"""Every exception the library raises on its own account.
+
+A class may be two things at once: a wrong shape is torch's ``RuntimeError`` and NumPy's ``ValueError``,
+so code written against either catches it.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AxisError",
+    "BorderError",
+    "DTypeError",
+    "GradcheckError",
+    "GradientError",
+    "GraphFreedError",
+    "KernelError",
+    "ShapeError",
+    "TapeBusyError",
+    "TapeError",
+    "UnsupportedOpError",
+    "UnusedInputError",
+]
+
+
+class TapeError(RuntimeError):
+    """Base class: something about a tape or a derivative is not as asked."""
+
+
+class GradientError(TapeError):
+    """A derivative was asked of something that has none, or in a way that is ambiguous."""
+
+
+class UnusedInputError(GradientError):
+    """An input of `grad` does not take part in the computation of any output."""
+
+
+class GraphFreedError(TapeError):
+    """A second sweep needs values that the first one released."""
+
+
+class TapeBusyError(TapeError):
+    """Another sweep is at work on the same tape."""
+
+
+class KernelError(TapeError):
+    """A compiled kernel reported failure or could not be built."""
+
+
+class ShapeError(TapeError, ValueError):
+    """Shapes do not fit."""
+
+
+class AxisError(ShapeError, IndexError):
+    """An axis lies outside the array's dimensions."""
+
+
+class DTypeError(TapeError, TypeError):
+    """A dtype cannot take part in differentiation here."""
+
+
+class BorderError(TapeError, TypeError):
+    """A conversion out of tapegrad would drop the derivative."""
+
+
+class UnsupportedOpError(TapeError, NotImplementedError, TypeError):
+    """A function, or a form of it, that has no derivative here."""
+
+
+class GradcheckError(TapeError):
+    """An analytical derivative differs from the numerical one."""

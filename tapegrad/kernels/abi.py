@@ -1,0 +1,87 @@
+"""Where CPython and NumPy keep what a tape reads natively, proved on this interpreter before use.
+
+``TAPEGRAD_ABI=portable`` (or a failed proof) makes Python fill the same columns through public calls.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from typing import Any
+
+import numpy as np
+
+from tapegrad.config import abi
+from tapegrad.kernels.replay import layout
+
+# Code of each dtype a value may have; 1 and 2 are those a gradient may have.
+CODES = {"d": 1, "f": 2, "?": 11, "e": 12}
+CODES |= {c: {8: 3, 4: 4, 2: 5, 1: 6}[np.dtype(c).itemsize] for c in "bhilq"}
+CODES |= {c: {8: 7, 4: 8, 2: 9, 1: 10}[np.dtype(c).itemsize] for c in "BHILQ"}
+DTYPES = {1: np.dtype("d"), 2: np.dtype("f")}
+NAMES = {
+    1: "float64", 2: "float32", 3: "int64", 4: "int32", 5: "int16", 6: "int8",
+    7: "uint64", 8: "uint32", 9: "uint16", 10: "uint8", 11: "bool", 12: "float16",
+}  # fmt: skip
+
+
+def _word(address: int) -> int:
+    return int(ctypes.c_int64.from_address(address).value)
+
+
+def _proved() -> bool:
+    """Read what is known from where it should lie."""
+    if sys.implementation.name != "cpython" or sys.maxsize < 2**63 - 1 or sys.byteorder != "little":
+        return False
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return False
+    array = np.arange(24.0).reshape(2, 3, 4).transpose(1, 0, 2)[:, :, ::2]
+    at = id(array)
+    dims, strides = _word(at + layout.DIMS_AT), _word(at + layout.STRIDES_AT)
+    token = object()
+    items = [12345, token, np.float64(1.5)]
+    cells = _word(id(items) + layout.LIST_ITEMS_AT)
+    count = sys.getrefcount(token) - 1
+    scalars = (np.float64(-2.5), np.float32(-2.5), np.int16(-3), np.bool_(True))
+    return (
+        _word(at + layout.DATA_AT) == array.__array_interface__["data"][0]
+        and ctypes.c_int32.from_address(at + layout.NDIM_AT).value == 3
+        and tuple(_word(dims + 8 * d) for d in range(3)) == array.shape
+        and tuple(_word(strides + 8 * d) for d in range(3)) == array.strides
+        and _word(at + layout.DESCR_AT) == id(array.dtype)
+        and [_word(cells + 8 * k) for k in range(3)] == [id(x) for x in items]
+        and ctypes.c_int32.from_address(id(items[0]) + layout.DIGIT_AT).value == 12345
+        and all(ctypes.c_int32.from_address(id(k) + layout.DIGIT_AT).value == k for k in (0, 1, 2**29))
+        and ctypes.c_int32.from_address(id(token) + layout.REFCOUNT_AT).value == count
+        and _word(id(token) + layout.TYPE_AT) == id(object)
+        and all(
+            ctypes.string_at(id(s) + layout.SCALAR_AT, s.nbytes) == s.tobytes() for s in scalars
+        )
+    )
+
+
+@functools.cache
+def layout_in_use() -> str:
+    """Return ``"native"`` or ``"portable"``."""
+    return "portable" if abi() == "portable" or not _proved() else "native"
+
+
+native = functools.cache(lambda: layout_in_use() == "native")
+
+
+def address(array: np.ndarray[Any, Any]) -> int:
+    """Return the address of an array's data."""
+    if native():
+        return int(ctypes.c_int64.from_address(id(array) + layout.DATA_AT).value)
+    return int(array.__array_interface__["data"][0])
+
+
+@functools.cache
+def known() -> np.ndarray[Any, Any]:
+    """Return the table by which compiled code tells a value's dtype; see `kernels.replay.reading`."""
+    scalars = [(id(np.dtype(c).type), c) for c in CODES]
+    dtypes = [(id(np.dtype(c)), c) for c in CODES]
+    rows = [(len(scalars), len(dtypes))]
+    rows += [(at, CODES[c] | np.dtype(c).itemsize << 8) for at, c in (*scalars, *dtypes)]
+    return np.array(rows, np.int64)

@@ -1,0 +1,280 @@
+"""From a rule's text to the source of a kernel: one loop over dense operands, the rule pasted in.
+
+A kernel is ``int64(T **p, int64 n)``: ``p[0]`` the output, ``p[1]`` the cotangent, then what the rule
+reads. It returns 1 when every element was written: an exception inside would leave another status.
+Names a rule may use are its arguments and the functions below; literals take the operands' dtype, so
+that single precision stays single. Functions with a vector form (`tapegrad.kernels.vecmath`) run it in
+blocks, with a second pass through libm for a block that leaves the vector form's domain.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+LIBM = {
+    "sqrt": "math.sqrt", "hypot": "math.hypot", "arctan2": "math.atan2", "arctan": "math.atan",
+    "exp": "math.exp", "expm1": "math.expm1", "log": "math.log", "log1p": "math.log1p",
+    "sin": "math.sin", "cos": "math.cos", "tan": "math.tan", "sinh": "math.sinh",
+    "cosh": "math.cosh", "tanh": "math.tanh",
+}  # fmt: skip
+VECTOR = {"exp", "expm1", "log", "log1p", "sin", "cos", "tan", "sinh", "cosh", "tanh", "pow"}
+CONSTANTS = {"pi": "3.141592653589793", "e": "2.718281828459045", "inf": "math.inf", "nan": "math.nan"}
+BLOCK = 1024
+
+
+class RuleError(SyntaxError):
+    """A rule uses what has no scalar form."""
+
+
+class _Scalar(ast.NodeTransformer):
+    """Rewrite a rule's expressions for scalars; `vector` picks vector forms and collects their checks."""
+
+    def __init__(self, names: set[str], vector: bool):
+        self.names, self.vector = names, vector
+        self.used: set[str] = set()
+        self.checks: list[str] = []
+
+    def visit_Constant(self, node):
+        return _expression(f"REAL({node.value!r})")
+
+    def visit_Name(self, node):
+        if node.id not in self.names:
+            raise RuleError(f"a rule may name its arguments and NumPy functions, not {node.id!r}")
+        return node
+
+    def visit_Attribute(self, node):
+        if isinstance(node.value, ast.Name) and node.value.id == "np" and node.attr in CONSTANTS:
+            return _expression(f"REAL({CONSTANTS[node.attr]})")
+        raise RuleError(f"no scalar form for {ast.unparse(node)}")
+
+    def visit_BinOp(self, node):
+        if isinstance(node.op, (ast.BitAnd, ast.BitOr)):
+            op = ast.And() if isinstance(node.op, ast.BitAnd) else ast.Or()
+            return ast.BoolOp(op, [self.visit(node.left), self.visit(node.right)])
+        if isinstance(node.op, ast.Pow):
+            power = node.right
+            if isinstance(power, ast.Constant) and power.value in (2, 3):
+                base = self.visit(node.left)
+                square = ast.BinOp(base, ast.Mult(), base)
+                return square if power.value == 2 else ast.BinOp(square, ast.Mult(), base)
+            return self.special("pow", [self.visit(node.left), self.visit(node.right)])
+        return self.generic_visit(node)
+
+    def visit_UnaryOp(self, node):
+        if isinstance(node.op, ast.Invert):
+            return ast.UnaryOp(ast.Not(), self.visit(node.operand))
+        return self.generic_visit(node)
+
+    def visit_Call(self, node):
+        function = node.func
+        if not (isinstance(function, ast.Attribute) and ast.unparse(function.value) == "np"):
+            raise RuleError(f"no scalar form for {ast.unparse(function)}")
+        name, args = function.attr, [self.visit(a) for a in node.args]
+        texts = [ast.unparse(a) for a in args]
+        if name == "where":
+            return _expression(f"(({texts[1]}) if {texts[0]} else ({texts[2]}))")
+        if name == "sign":
+            x = texts[0]
+            return _expression(f"(REAL(({x}) > 0) - REAL(({x}) < 0) if ({x}) == ({x}) else ({x}))")
+        if name in ("abs", "absolute"):
+            return _expression(f"abs({texts[0]})")
+        if name == "square":
+            return ast.BinOp(args[0], ast.Mult(), args[0])
+        if name in ("maximum", "minimum"):
+            sign = ">" if name == "maximum" else "<"
+            a, b = texts
+            return _expression(f"(({a}) if ({a}) {sign} ({b}) or ({a}) != ({a}) else ({b}))")
+        if name == "power":
+            return self.special("pow", args)
+        if name in LIBM:
+            return self.special(name, args)
+        raise RuleError(f"no scalar form for np.{name}")
+
+    def special(self, name, args):
+        wide = [f"float64({ast.unparse(a)})" for a in args]
+        if self.vector and name in VECTOR:
+            self.used.add(name)
+            self.checks.append(f"{name}_ok({', '.join(wide)})")
+            return _expression(f"REAL({name}({', '.join(wide)}))")
+        if name == "pow":
+            return _expression(f"REAL(({wide[0]}) ** ({wide[1]}))")
+        return _expression(f"REAL({LIBM[name]}({', '.join(wide)}))")
+
+
+def _expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def _lines(statements, expression, names, vector):
+    """Scalar statements that end by setting `made`; the vector functions they use; their checks."""
+    names = set(names)
+    lines, used, checks = [], set(), []
+    for statement in statements:
+        rewrite = _Scalar(names, vector)
+        value = ast.unparse(rewrite.visit(_copy(statement.value)))
+        target = statement.targets[0].id
+        names.add(target)
+        lines.append(f"{target} = {value}")
+        used |= rewrite.used
+        checks += rewrite.checks
+    rewrite = _Scalar(names, vector)
+    lines.append(f"made = REAL({ast.unparse(rewrite.visit(_copy(expression)))})")
+    return lines, used | rewrite.used, checks + rewrite.checks
+
+
+def _copy(node):
+    return ast.parse(ast.unparse(node), mode="eval").body
+
+
+HEAD = '''"""A kernel generated from the derivative rule of an op."""
+import math
+from numba import carray, cfunc, {dtype}, float64, njit, types
+{imports}
+REAL = {dtype}
+{vecmath}
+
+@cfunc(types.int64(types.CPointer(types.CPointer({dtype})), types.int64), cache=CACHE, error_model="numpy")
+def kernel(p, n):
+    OUT = carray(p[0], n)
+{arrays}
+'''
+PLAIN = """    for i in range(n):
+{body}
+        OUT[i] = made
+    return 1
+"""
+BLOCKED = """    low = 0
+    while low < n:
+        high = min(low + {block}, n)
+        good = True
+        for i in range(low, high):
+{fast}
+            good &= {checks}
+            OUT[i] = made
+        if not good:
+            for i in range(low, high):
+{exact}
+                OUT[i] = made
+        low = high
+    return 1
+"""
+
+
+def source(
+    statements: Sequence[ast.Assign], expression: ast.expr, arguments: Sequence[str], dtype: str,
+    cotangent: bool,
+) -> str:  # fmt: skip
+    """Return the source of a kernel whose element is the expression, times `ct` if `cotangent`.
+
+    `arguments` name, in order, what ``p[1:]`` holds.
+    """
+    rename = {name: f"a{q}" for q, name in enumerate(arguments)}
+    statements = [_renamed(s, rename) for s in statements]
+    expression = _renamed(expression, rename)
+    names = list(rename.values())
+    exact, _, _ = _lines(statements, expression, names, vector=False)
+    fast, used, checks = _lines(statements, expression, names, vector=True)
+    if cotangent:
+        exact.append("made = a0 * made")
+        fast.append("made = a0 * made")
+    arrays = "\n".join(f"    A{q} = carray(p[{q + 1}], n)" for q in range(len(names)))
+    loads = [f"a{q} = A{q}[i]" for q in range(len(names))]
+
+    def indented(lines: Iterable[str], depth: int) -> str:
+        return "\n".join(" " * depth + line for line in [*loads, *lines])
+
+    imports, vecmath = pasted(used)
+    head = HEAD.format(dtype=dtype, arrays=arrays, imports=imports, vecmath=vecmath)
+    if not used:
+        return head + PLAIN.format(body=indented(exact, 8))
+    return head + BLOCKED.format(
+        block=BLOCK, fast=indented(fast, 12), exact=indented(exact, 16), checks=" & ".join(checks)
+    )
+
+
+class _Rename(ast.NodeTransformer):
+    def __init__(self, names):
+        self.map = names
+
+    def visit_Name(self, node):
+        return ast.Name(self.map.get(node.id, node.id), node.ctx)
+
+
+def _renamed(node, names):
+    return _Rename(names).visit(ast.parse(ast.unparse(node)).body[0] if isinstance(node, ast.stmt) else _copy(node))
+
+
+CAST = '''"""A kernel that stages elements of one dtype as another."""
+from numba import carray, cfunc, types
+from numba.extending import intrinsic
+
+
+@intrinsic
+def element(typing, address):
+    def code(context, builder, signature, args):
+        kind = context.get_data_type(types.{source})
+        return builder.inttoptr(args[0], kind.as_pointer())
+
+    return types.CPointer(types.{source})(types.int64), code
+
+
+@intrinsic
+def block(typing, address):
+    def code(context, builder, signature, args):
+        return builder.inttoptr(args[0], context.get_data_type(types.{target}).as_pointer())
+
+    return types.CPointer(types.{target})(types.int64), code
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=CACHE, error_model="numpy")
+def kernel(staged, source, stride, n):
+    out = carray(block(staged), n)
+    for i in range(n):
+        out[i] = types.{target}(element(source + i * stride)[0])
+    return 1
+'''
+
+
+def cast_source(source_dtype: str, target_dtype: str) -> str:
+    """Return the source of a kernel that converts strided elements to a dense block."""
+    return CAST.format(source=source_dtype, target=target_dtype)
+
+
+# ---------------------------------------------------------------- vector functions
+
+
+@functools.cache
+def _definitions() -> tuple[list[str], dict[str, ast.stmt]]:
+    text = (Path(__file__).parent / "vecmath.py").read_text("utf-8")
+    imports, found = [], {}
+    for node in ast.parse(text).body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            if getattr(node, "module", "") != "__future__":
+                imports.append(ast.unparse(node))
+        elif isinstance(node, ast.FunctionDef):
+            found[node.name] = node
+        elif isinstance(node, ast.Assign):
+            for name in ast.walk(node.targets[0]):
+                if isinstance(name, ast.Name):
+                    found[name.id] = node
+    return imports, found
+
+
+def pasted(functions: Iterable[str]) -> tuple[str, str]:
+    """Return the import lines and the definitions that these vector functions need."""
+    imports, found = _definitions()
+    wanted = [name for f in sorted(functions) for name in (f, f"{f}_ok")]
+    needed: dict[str, ast.stmt] = {}
+    while wanted:
+        name = wanted.pop()
+        if name in found and name not in needed:
+            needed[name] = found[name]
+            wanted += [n.id for n in ast.walk(found[name]) if isinstance(n, ast.Name)]
+    if not needed:
+        return "", ""
+    unique = {id(node): node for node in needed.values()}.values()
+    ordered = sorted(unique, key=lambda node: node.lineno)
+    return "\n".join(imports), "\n\n".join(ast.unparse(node) for node in ordered)

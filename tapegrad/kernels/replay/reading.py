@@ -1,0 +1,160 @@
+"""Compiled: read an open tape into columns, and find what may be dropped from a sealed one.
+
+Columns of a sealed tape, n words each, then the shapes:
+
+word
+    opcode | first << 16 | second << 32; operands are record number + 1, 0 for none.
+meta
+    dtype code | dense << 8 | bytes per element << 9 | ndim << 16 | place of the shape << 32; 0: no value.
+address
+    of the value's data.
+shapes
+    extents, followed by strides in bytes where the value is not dense in C order.
+"""
+
+from tapegrad.kernels.replay.layout import *  # noqa: F403
+from tapegrad.kernels.dialect import f32, f64, i32, i64, u8
+
+
+def seal(state: int) -> int:
+    """Fill the columns; the words of shapes used, or -1 - k when record k is malformed.
+
+    KNOWN lists what a value may be: a count of scalar types and one of dtypes, then pairs of an object's
+    address and its code, bytes per element << 8 added.
+    """
+    s = i64(state)
+    items, n, known, operations = i64(s[ITEMS]), s[RECORDS], i64(s[KNOWN]), i64(s[OPERATIONS])
+    word, meta, address, shapes = i64(s[WORD]), i64(s[META]), i64(s[ADDRESS]), i64(s[SHAPES])
+    used, last, last_ndim = 0, 0, -1
+    for k in range(n):
+        op = i32(items[4 * k] + DIGIT_AT)[0]
+        first = i32(items[4 * k + 1] + DIGIT_AT)[0]
+        second = i32(items[4 * k + 2] + DIGIT_AT)[0]
+        value = items[4 * k + 3]
+        if op < 0 or op >= s[OPCODES]:
+            return -1 - k
+        form = operations[ROW * op + FORM]
+        a, b = first >> 2, second >> 2
+        if form == NUMBER:
+            b = second
+        elif form == NONE:
+            a, b = 0, 0
+        if form != NONE and (a < 1 or a > k):
+            return -1 - k
+        if form != NUMBER and b > k or (form == TWO and b < 1):
+            return -1 - k
+        word[k] = op | a << 16 | b << 32
+        meta[k], address[k] = 0, 0
+        if value == s[NONE_OBJECT]:
+            continue
+        kind = i64(value + TYPE_AT)[0]
+        low, high, wanted = 1, known[0] + 1, kind
+        if kind == s[ARRAY_TYPE]:
+            low, high, wanted = high, high + known[1], i64(value + DESCR_AT)[0]
+        code = 0
+        for j in range(low, high):
+            if known[2 * j] == wanted:
+                code = known[2 * j + 1]
+                break
+        if code == 0:
+            return -1 - k
+        size = code >> 8
+        code = (code & 0xFF) | size << 9
+        if kind != s[ARRAY_TYPE]:
+            meta[k], address[k] = code | 0x100, value + SCALAR_AT
+            continue
+        address[k] = i64(value + DATA_AT)[0]
+        ndim = i32(value + NDIM_AT)[0]
+        dims, strides = i64(i64(value + DIMS_AT)[0]), i64(i64(value + STRIDES_AT)[0])
+        dense, step = 1, size
+        for d in range(ndim - 1, -1, -1):
+            if dims[d] != 1 and strides[d] != step:
+                dense = 0
+            step *= dims[d]
+        same = dense
+        if ndim != last_ndim:
+            same = 0
+        else:
+            for d in range(ndim):
+                if shapes[last + d] != dims[d]:
+                    same = 0
+        if same == 0:
+            if used + 2 * ndim > s[CAPACITY]:
+                return used + 2 * MAXDIM * (n - k)
+            for d in range(ndim):
+                shapes[used + d] = dims[d]
+            last, last_ndim = used, ndim
+            used += ndim
+            if dense == 0:
+                last_ndim = -1
+                for d in range(ndim):
+                    shapes[used + d] = strides[d]
+                used += ndim
+        meta[k] = code | dense << 8 | ndim << 16 | last << 32
+    return used
+
+
+def prune(state: int) -> int:
+    """Mark what a live handle reaches (1) and which values stay (2); the number of values to drop.
+
+    A reference count above one says that something beside the tape holds the value: its handle. A link
+    keeps its value, by which the older tape knows that it is read.
+    """
+    s = i64(state)
+    items, n, word, operations = i64(s[ITEMS]), s[RECORDS], i64(s[WORD]), i64(s[OPERATIONS])
+    live, freed = u8(s[LIVE]), u8(s[FREED])
+    zero(s[LIVE], n)
+    drop = 0
+    for k in range(n - 1, -1, -1):
+        w = word[k]
+        row = ROW * (w & 0xFFFF)
+        form = operations[row + FORM]
+        value = items[k]
+        if value != s[NONE_OBJECT]:
+            if operations[row + TEMPLATE] != IMPORT:
+                count = 0
+                if s[COUNTS] != 0:
+                    count = i64(s[COUNTS])[k]
+                else:
+                    count = i64(value + REFCOUNT_AT)[0] & 0xFFFFFFFF
+                if count > 1:
+                    live[k] = 3
+            if live[k] & 1 and w & 0xFFFF == LINK:
+                live[k] = 3
+        if live[k] & 1 and form != NONE and freed[k] == 0:
+            reads, slot, i, link = 0, 0, (w >> 16) & 0xFFFF, 0
+            if form == TWO or form == CHAIN:
+                link = w >> 32
+            while i != 0:
+                live[i - 1] = live[i - 1] | 1
+                if word[i - 1] & 0xFFFF != CONST and w & 0xFFFF != CONS:
+                    reads = reads | operations[row + READS + min(slot, 2)]
+                slot += 1
+                i = 0
+                if link != 0:
+                    live[link - 1] = live[link - 1] | 1
+                    i = link
+                    link = 0
+                    if form == CHAIN:
+                        link = word[i - 1] >> 32
+                        i = (word[i - 1] >> 16) & 0xFFFF
+            slot, i, link = 0, (w >> 16) & 0xFFFF, 0
+            if form == TWO or form == CHAIN:
+                link = w >> 32
+            while i != 0 and reads != 0:
+                if reads & 1 << min(slot, 2):
+                    live[i - 1] = live[i - 1] | 2
+                slot += 1
+                i = 0
+                if link != 0:
+                    i = link
+                    link = 0
+                    if form == CHAIN:
+                        link = word[i - 1] >> 32
+                        i = (word[i - 1] >> 16) & 0xFFFF
+            if reads & 8:
+                live[k] = live[k] | 2
+        if value != s[NONE_OBJECT] and live[k] & 2 == 0:
+            drop += 1
+    # a value is wanted by records after it, all seen by now; those dropped above may be wanted after all
+    return drop

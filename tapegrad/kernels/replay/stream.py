@@ -1,0 +1,283 @@
+"""Compiled: run a kernel over an index space, whatever the layout of its operands."""
+
+from tapegrad.kernels.replay.layout import *  # noqa: F403
+from tapegrad.kernels.dialect import call, f32, f64, i64
+
+
+def add(size: int, out: int, source: int, n: int, store: int) -> int:
+    """out (+)= source, dense, both doubles or both of single precision."""
+    if size == 8:
+        a, b = f64(out), f64(source)
+        if store:
+            for i in range(n):
+                a[i] = b[i]
+        else:
+            for i in range(n):
+                a[i] = a[i] + b[i]
+    else:
+        c, d = f32(out), f32(source)
+        if store:
+            for i in range(n):
+                c[i] = d[i]
+        else:
+            for i in range(n):
+                c[i] = c[i] + d[i]
+    return 0
+
+
+def add_scaled(walk: int, size: int, out: int, source: int, n: int, store: int) -> int:
+    """out (+)= FACTOR * source, dense, both doubles or both of single precision."""
+    factor = f64(walk + 8 * (HEAD + FACTOR))[0]
+    if factor == 1.0:
+        return add(size, out, source, n, store)
+    if size == 8:
+        a, b = f64(out), f64(source)
+        if store:
+            for i in range(n):
+                a[i] = b[i] * factor
+        else:
+            for i in range(n):
+                a[i] = a[i] + b[i] * factor
+    else:
+        c, d = f32(out), f32(source)
+        if store:
+            for i in range(n):
+                c[i] = d[i] * factor
+        else:
+            for i in range(n):
+                c[i] = c[i] + d[i] * factor
+    return 0
+
+
+def add_total(walk: int, code: int, out_code: int, out: int, source: int, n: int) -> int:
+    """out[0] += FACTOR * the sum of a block, by eight partial sums in double precision."""
+    t0, t1, t2, t3, t4, t5, t6, t7 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    body = n & ~7
+    if code == 1:
+        a = f64(source)
+        for i in range(0, body, 8):
+            t0 += a[i]
+            t1 += a[i + 1]
+            t2 += a[i + 2]
+            t3 += a[i + 3]
+            t4 += a[i + 4]
+            t5 += a[i + 5]
+            t6 += a[i + 6]
+            t7 += a[i + 7]
+        for i in range(body, n):
+            t0 += a[i]
+    else:
+        b = f32(source)
+        for i in range(0, body, 8):
+            t0 += b[i]
+            t1 += b[i + 1]
+            t2 += b[i + 2]
+            t3 += b[i + 3]
+            t4 += b[i + 4]
+            t5 += b[i + 5]
+            t6 += b[i + 6]
+            t7 += b[i + 7]
+        for i in range(body, n):
+            t0 += b[i]
+    total = (((t0 + t1) + (t2 + t3)) + ((t4 + t5) + (t6 + t7))) * f64(walk + 8 * (HEAD + FACTOR))[0]
+    if out_code == 1:
+        f64(out)[0] = f64(out)[0] + total
+    else:
+        f32(out)[0] = f32(out)[0] + total
+    return 0
+
+
+def spread(walk: int, code: int, out_code: int, out: int, stride: int, source: int, n: int, store: int) -> int:
+    """out[i] (+)= FACTOR * source[i] for any stride and either precision on both sides."""
+    factor = f64(walk + 8 * (HEAD + FACTOR))[0]
+    for i in range(n):
+        value = 0.0
+        if code == 1:
+            value = f64(source)[i] * factor
+        else:
+            value = f32(source)[i] * factor
+        place = out + i * stride
+        if out_code == 1:
+            if store == 0:
+                value += f64(place)[0]
+            f64(place)[0] = value
+        else:
+            if store == 0:
+                value += f32(place)[0]
+            f32(place)[0] = value
+    return 0
+
+
+def stage(casts: int, staged: int, source: int, stride: int, code: int, compute: int, n: int) -> int:
+    """Make n elements of any stride and dtype a dense block; 1, or 0 when a conversion fails."""
+    if code != compute:
+        return call(i64(casts)[4 * code + compute], staged, source, stride, n)
+    if code == 1:
+        for i in range(n):
+            f64(staged)[i] = f64(source + i * stride)[0]
+    else:
+        for i in range(n):
+            f32(staged)[i] = f32(source + i * stride)[0]
+    return 1
+
+
+def arrange(walk_address: int, operands: int) -> int:
+    """Drop axes of one element, join those all operands walk as one; the number of the last axis.
+
+    The longest axis goes last where the last one is short. An empty index space gives -1.
+    """
+    walk = i64(walk_address)
+    last = -1
+    for d in range(walk[HEAD + NDIM]):
+        if walk[d] == 0:
+            return -1
+        if walk[d] == 1:
+            continue
+        joined = last >= 0
+        if joined:
+            for q in range(operands):
+                row = STRIDE + MAXDIM * q
+                if walk[row + last] != walk[row + d] * walk[d]:
+                    joined = 0
+        if joined:
+            walk[last] = walk[last] * walk[d]
+        else:
+            last += 1
+            walk[last] = walk[d]
+        for q in range(operands):
+            walk[STRIDE + MAXDIM * q + last] = walk[STRIDE + MAXDIM * q + d]
+    if last < 0:
+        walk[0] = 1
+        for q in range(operands):
+            walk[STRIDE + MAXDIM * q] = 0
+        return 0
+    if walk[last] < 32:
+        best = last
+        for d in range(last):
+            if walk[d] > 4 * walk[best]:
+                best = d
+        if best != last:
+            for q in range(operands + 1):
+                walk[MAXDIM * q + best], walk[MAXDIM * q + last] = (
+                    walk[MAXDIM * q + last],
+                    walk[MAXDIM * q + best],
+                )
+    return last
+
+
+def stream(state: int, store: int) -> int:
+    """Operand 0 of WALK takes (`store`) or adds what the kernel makes of the others; 1, or 0 on failure.
+
+    Without a kernel it takes operand 1. Added to, an output of stride 0 is a sum. Operands are handed to
+    the kernel in blocks, staged where their dtype or stride is not the kernel's.
+    """
+    s = i64(state)
+    walk = i64(s[WALK])
+    operands, compute, kernel = walk[HEAD + COUNT], walk[HEAD + COMPUTE], walk[HEAD + FUNCTION]
+    last = arrange(s[WALK], operands)
+    if last < 0:
+        return 1
+    length, size, outer = walk[last], 8, 1
+    if compute == 2:
+        size = 4
+    for d in range(last):
+        walk[COUNTER + d] = 0
+        outer *= walk[d]
+    out_code, out_stride = walk[HEAD + CODE], walk[STRIDE + last]
+    dense = out_code == compute and (out_stride == size or length == 1)
+    direct = kernel != 0 and dense and store == 1
+    summing = out_stride == 0 and store == 0
+    for _ in range(outer):
+        for low in range(0, length, BLOCK):
+            n = min(BLOCK, length - low)
+            for q in range(1, operands):
+                stride, code = walk[STRIDE + MAXDIM * q + last], walk[HEAD + CODE + q]
+                source = walk[HEAD + POINTER + q] + low * stride
+                if code == compute and (stride == size or length == 1):
+                    walk[ARGUMENT + q] = source
+                else:
+                    walk[ARGUMENT + q] = s[SCRATCH] + 8 * BLOCK * q
+                    if low == 0 or stride != 0:
+                        if stage(s[CASTS], walk[ARGUMENT + q], source, stride, code, compute, n) != 1:
+                            return 0
+            out, made = walk[HEAD + POINTER] + low * out_stride, walk[ARGUMENT + 1]
+            if kernel != 0:
+                made = s[SCRATCH]
+                if direct:
+                    made = out
+                walk[ARGUMENT] = made
+                if call(kernel, s[WALK] + 8 * ARGUMENT, n) != 1:
+                    return 0
+            if direct == 0:
+                if summing:
+                    add_total(s[WALK], compute, out_code, out, made, n)
+                elif dense:
+                    add_scaled(s[WALK], size, out, made, n, store)
+                else:
+                    spread(s[WALK], compute, out_code, out, out_stride, made, n, store)
+        d = last - 1
+        while d >= 0:
+            walk[COUNTER + d] = walk[COUNTER + d] + 1
+            back = 0
+            if walk[COUNTER + d] == walk[d]:
+                back = walk[d]
+            for q in range(operands):
+                stride = walk[STRIDE + MAXDIM * q + d]
+                walk[HEAD + POINTER + q] = walk[HEAD + POINTER + q] + stride - stride * back
+            if back == 0:
+                break
+            walk[COUNTER + d] = 0
+            d -= 1
+    return 1
+
+
+def extents(state: int, m: int) -> int:
+    """Make the shape of meta word m the index space."""
+    s = i64(state)
+    walk, shapes = i64(s[WALK]), i64(s[SHAPES])
+    ndim = (m >> 16) & 0xFF
+    for d in range(ndim):
+        walk[d] = shapes[(m >> 32) + d]
+    walk[HEAD + NDIM] = ndim
+    return 0
+
+
+def lay(state: int, q: int, address: int, m: int, strided: int) -> int:
+    """Make a value of meta word m operand q, broadcast to the index space; `strided`: in its own layout."""
+    s = i64(state)
+    walk, shapes = i64(s[WALK]), i64(s[SHAPES])
+    ndim, own, place, step = walk[HEAD + NDIM], (m >> 16) & 0xFF, m >> 32, (m >> 9) & 0x7F
+    walk[HEAD + POINTER + q], walk[HEAD + CODE + q] = address, m & 0xFF
+    row = STRIDE + MAXDIM * q
+    for d in range(ndim - own):
+        walk[row + d] = 0
+    for d in range(own - 1, -1, -1):
+        at, extent = row + ndim - own + d, shapes[place + d]
+        walk[at] = step
+        if extent == 1:
+            walk[at] = 0
+        elif strided and m & 0x100 == 0:
+            walk[at] = shapes[place + own + d]
+        step *= extent
+    return 0
+
+
+def lay_reduced(state: int, q: int, address: int, code: int, size: int, mask: int) -> int:
+    """Make a dense value that lacks the axes of `mask` operand q, broadcast along them."""
+    walk = i64(i64(state)[WALK])
+    walk[HEAD + POINTER + q], walk[HEAD + CODE + q] = address, code
+    row, step = STRIDE + MAXDIM * q, size
+    for d in range(walk[HEAD + NDIM] - 1, -1, -1):
+        if (mask >> d) & 1:
+            walk[row + d] = 0
+        else:
+            walk[row + d] = step
+            step *= walk[d]
+    return 0
+
+
+def prepare(state: int, count: int, compute: int, kernel: int) -> int:
+    """Say how many operands the index space has and what to run over it."""
+    walk = i64(i64(state)[WALK])
+    walk[HEAD + COUNT], walk[HEAD + COMPUTE], walk[HEAD + FUNCTION] = count, compute, kernel
+    return 0

@@ -1,0 +1,323 @@
+"""Compiled: plan a sweep, walk the records, hand out memory."""
+
+from tapegrad.kernels.replay.layout import *  # noqa: F403
+from tapegrad.kernels.replay.templates import elementwise, matmul, reduction, scan, scatter, view
+from tapegrad.kernels.replay.reading import prune, seal
+from tapegrad.kernels.replay.stream import add
+from tapegrad.kernels.dialect import call, copy, i64, invoke, u8, zero
+
+
+def entry(what: int, state: int, extra: int, more: int) -> int:
+    """All of the compiled sweep behind one address."""
+    if what == RUN:
+        return run(state)
+    if what == PLAN:
+        return plan(state)
+    if what == SEAL:
+        return seal(state)
+    if what == PRUNE:
+        return prune(state)
+    if what == CONTRIBUTE:
+        return contribute(state, extra, more)
+    if what == LIST_ITEMS:
+        return i64(extra + LIST_ITEMS_AT)[0]
+    return reset(state)
+
+
+def count_of(shapes: int, m: int) -> int:
+    """Elements of a value of this meta word."""
+    n = 1
+    for d in range(m >> 32, (m >> 32) + ((m >> 16) & 0xFF)):
+        n *= i64(shapes)[d]
+    return n
+
+
+def same_shape(shapes: int, m: int, other: int) -> int:
+    """Whether two meta words tell of one shape."""
+    ndim = (m >> 16) & 0xFF
+    if ndim != (other >> 16) & 0xFF:
+        return 0
+    a, b = m >> 32, other >> 32
+    if a != b:
+        for d in range(ndim):
+            if i64(shapes)[a + d] != i64(shapes)[b + d]:
+                return 0
+    return 1
+
+
+def operand(word: int, k: int, slot: int) -> int:
+    """Record number of operand `slot` of record k; 3 is k itself."""
+    words = i64(word)
+    w = words[k]
+    if slot == 0:
+        return ((w >> 16) & 0xFFFF) - 1
+    if slot == 3:
+        return k
+    found = (w >> 32) - 1
+    if words[found] & 0xFFFF == CONS:
+        if slot == 2:
+            found = (words[found] >> 32) - 1
+        found = ((words[found] >> 16) & 0xFFFF) - 1
+    return found
+
+
+def reset(state: int) -> int:
+    """Give all memory of a sweep back."""
+    s = i64(state)
+    block = s[BLOCKS]
+    while block != 0:
+        following = i64(block - 64)[0]
+        invoke(s[FREE], i64(block - 48)[0])
+        block = following
+    s[BLOCKS] = 0
+    s[HELD_BYTES] = 0
+    zero(s[FREE_LISTS], 8 * 256)
+    return 0
+
+
+def allocate(state: int, size: int) -> int:
+    """A buffer from the free list of its size class, four classes to a doubling; 0 when memory is out."""
+    s = i64(state)
+    exponent = 6
+    while (128 << (exponent - 6)) <= size:
+        exponent += 1
+    base, quarter, steps = 1 << exponent, 1 << (exponent - 2), 0
+    if size > base:
+        steps = (size - base + quarter - 1) // quarter
+    place = i64(s[FREE_LISTS] + 8 * (4 * exponent + steps))
+    block = place[0]
+    if block != 0:
+        place[0] = i64(block)[0]
+        return block
+    capacity = base + steps * quarter
+    raw = call(s[ALLOCATE], capacity + 128)
+    if raw == 0:
+        return 0
+    block = (raw + 127) & ~63
+    i64(block - 64)[0] = s[BLOCKS]
+    i64(block - 56)[0] = 4 * exponent + steps
+    i64(block - 48)[0] = raw
+    s[BLOCKS] = block
+    s[HELD_BYTES] += capacity
+    return block
+
+
+def release(state: int, block: int) -> int:
+    """Put a buffer on the free list of its class."""
+    place = i64(i64(state)[FREE_LISTS] + 8 * i64(block - 56)[0])
+    i64(block)[0] = place[0]
+    place[0] = block
+    return 0
+
+
+def target(state: int, j: int, zeros: int) -> int:
+    """Where record j's cotangent is written, 0 when memory is out; STORE says nothing is there yet.
+
+    With `zeros` it then holds zeros, to be added to.
+    """
+    s = i64(state)
+    flags, cotangents = u8(s[FLAGS]), i64(s[COTANGENTS])
+    block = cotangents[j]
+    s[STORE] = 0
+    if block != 0 and flags[j] & (FRESH | FOREIGN) == 0:
+        return block
+    m = i64(s[META])[j]
+    size = ((m >> 9) & 0x7F) * count_of(s[SHAPES], m)
+    if flags[j] & FRESH:
+        flags[j] = flags[j] & ~FRESH
+        s[STORE] = 1
+    else:
+        block = allocate(state, size)
+        if block == 0:
+            return 0
+        if cotangents[j] != 0:  # somebody else's array: copied before the first addition
+            copy(block, cotangents[j], size)
+            flags[j] = flags[j] & ~FOREIGN
+        else:
+            s[STORE] = 1
+        cotangents[j] = block
+    if s[STORE] == 1 and zeros:
+        zero(block, size)
+        s[STORE] = 0
+    return block
+
+
+def plan(state: int) -> int:
+    """Find the records on a way from the seeds to the sinks, and what stands against running them.
+
+    PHASE 1 finds what depends on a sink, 2 what a seed depends on, 3 does both.
+    """
+    s = i64(state)
+    n, word, metas, flags = s[RECORDS], i64(s[WORD]), i64(s[META]), u8(s[FLAGS])
+    operations, freed = i64(s[OPERATIONS]), u8(s[FREED])
+    if s[PHASE] & 1:
+        zero(s[FLAGS], n)
+        sinks = i64(s[SINKS])
+        for q in range(s[SINK_COUNT]):
+            flags[sinks[q]] = NEED | SINK
+        for k in range(n):
+            w = word[k]
+            form = operations[ROW * (w & 0xFFFF) + FORM]
+            if form == NONE:
+                if w & 0xFFFF != CONST and s[EVERY] != 0:
+                    flags[k] = NEED | SINK
+            else:
+                need = flags[((w >> 16) & 0xFFFF) - 1]
+                if (form == TWO or form == CHAIN) and w >> 32 != 0:
+                    need = need | flags[(w >> 32) - 1]
+                flags[k] = flags[k] | need & NEED
+    if s[PHASE] & 2 == 0:
+        return DONE
+    zero(s[COTANGENTS], 8 * n)
+    zero(s[DESCRIPTORS], 8 * n)
+    seeds, reached, pending = i64(s[SEEDS]), i64(s[REACHED]), i64(s[PENDING])
+    kernels, casts = i64(s[KERNELS]), i64(s[CASTS])
+    for k in range(n):
+        flags[k] = flags[k] & (NEED | SINK)
+    for q in range(s[SEED_COUNT]):
+        flags[seeds[q]] = flags[seeds[q]] | MARK
+    found, waiting, work, marked = 0, 0, 0, 0
+    for k in range(n - 1, -1, -1):
+        if flags[k] & (NEED | MARK) != NEED | MARK:
+            continue
+        if flags[k] & SINK:
+            reached[found] = k
+            found += 1
+        w = word[k]
+        row = ROW * (w & 0xFFFF)
+        form, template, m = operations[row + FORM], operations[row + TEMPLATE], metas[k]
+        if template == IMPORT:
+            continue
+        s[POSITION] = k
+        if freed[k]:
+            return FREED_RECORD
+        marked += 1
+        work += count_of(s[SHAPES], m)
+        if template == VIEW or template == SCATTER or template == MATMUL:
+            pending[waiting] = k
+            waiting += 1
+        lacking = 0
+        if template == MATMUL and s[DGEMM] == 0:
+            lacking = 1
+        kernel = operations[row + TOTAL]
+        if kernel >= 0 and kernels[2 * kernel + (m & 0xFF) - 1] == 0:
+            lacking = 1
+        slot, i, link = 0, (w >> 16) & 0xFFFF, 0
+        if form == TWO or form == CHAIN:
+            link = w >> 32
+        while i != 0:
+            j = i - 1
+            if flags[j] & NEED:
+                flags[j] = flags[j] | MARK
+                kernel = operations[row + PARTIAL + min(slot, 2)]
+                if kernel >= 0 and kernels[2 * kernel + (m & 0xFF) - 1] == 0:
+                    lacking = 1
+            if template == ELEMENTWISE and metas[j] & 0xFF != m & 0xFF:
+                if casts[4 * (metas[j] & 0xFF) + (m & 0xFF)] == 0:
+                    lacking = 1
+            slot += 1
+            i = 0
+            if link != 0:
+                i = link
+                link = 0
+                if form == CHAIN:
+                    link = word[i - 1] >> 32
+                    i = (word[i - 1] >> 16) & 0xFFFF
+        if lacking:
+            return KERNEL
+    s[REACHED_COUNT], s[PENDING_COUNT], s[MARKED] = found, waiting, marked
+    s[WORK], s[POSITION], s[FINISH], s[TOUCHED] = work, n - 1, 0, 0
+    return DONE
+
+
+def run(state: int) -> int:
+    """Walk back from POSITION, running each marked record's rule; says what stopped it there."""
+    s = i64(state)
+    word, operations, metas = i64(s[WORD]), i64(s[OPERATIONS]), i64(s[META])
+    flags, cotangents = u8(s[FLAGS]), i64(s[COTANGENTS])
+    k = s[POSITION]
+    while k >= 0:
+        w = word[k]
+        row = ROW * (w & 0xFFFF)
+        form, template = operations[row + FORM], operations[row + TEMPLATE]
+        if (
+            flags[k] & (NEED | MARK | FRESH) != NEED | MARK
+            or cotangents[k] == 0
+            or template == IMPORT
+        ):
+            s[FINISH] = 0
+            k -= 1
+            continue
+        s[POSITION] = k
+        if s[FINISH] == 0:
+            if template == BY_RULE or i64(s[DESCRIPTORS])[k] == -1:
+                return PYTHON
+            slot, i, link = 0, (w >> 16) & 0xFFFF, 0
+            if form == TWO or form == CHAIN:
+                link = w >> 32
+            while i != 0:
+                if flags[i - 1] & NEED and operations[row + PARTIAL + min(slot, 2)] != NOTHING:
+                    # the cotangent moves on as it is where no other operand wants it
+                    final = link == 0 or (form == TWO and flags[link - 1] & NEED == 0)
+                    status = step(state, template, k, i - 1, slot, final)
+                    if status != DONE:
+                        return status
+                slot += 1
+                i = 0
+                if link != 0:
+                    i = link
+                    link = 0
+                    if form == CHAIN:
+                        link = word[i - 1] >> 32
+                        i = (word[i - 1] >> 16) & 0xFFFF
+        s[FINISH] = 0
+        block = cotangents[k]
+        if block != 0 and flags[k] & (SINK | FOREIGN) == 0:
+            release(state, block)
+            cotangents[k] = 0
+        s[TOUCHED] += 8 * count_of(s[SHAPES], metas[k])
+        k -= 1
+        if s[TOUCHED] > s[PAUSE]:
+            s[TOUCHED] = 0
+            s[POSITION] = k
+            return PAUSED
+    return DONE
+
+
+def step(state: int, template: int, k: int, j: int, slot: int, final: int) -> int:
+    """Add record k's part to the cotangent of its operand `slot`, record j."""
+    if template == ELEMENTWISE or template == RESHAPE:
+        return elementwise(state, k, j, min(slot, 2), final)
+    if template == REDUCE:
+        return reduction(state, k, j)
+    if template == VIEW:
+        return view(state, k, j, slot)
+    if template == MATMUL:
+        return matmul(state, k, j, slot)
+    if template == SCAN:
+        return scan(state, k, j)
+    if template == SCATTER:
+        return scatter(state, k, j)
+    s = i64(state)  # ELEMENT
+    out = target(state, j, 1)
+    if out == 0:
+        return MEMORY
+    size = (i64(s[META])[k] >> 9) & 0x7F
+    add(size, out + (i64(s[WORD])[k] >> 32) * size, i64(s[COTANGENTS])[k], 1, 0)
+    return DONE
+
+
+def contribute(state: int, j: int, source: int) -> int:
+    """Add a dense cotangent that Python computed to record j's."""
+    s = i64(state)
+    m = i64(s[META])[j]
+    cotangents, flags = i64(s[COTANGENTS]), u8(s[FLAGS])
+    if cotangents[j] == 0:
+        cotangents[j] = source
+        flags[j] = flags[j] | FOREIGN
+        return DONE
+    out = target(state, j, 0)
+    if out == 0:
+        return MEMORY
+    add((m >> 9) & 0x7F, out, source, count_of(s[SHAPES], m), s[STORE])
+    return DONE

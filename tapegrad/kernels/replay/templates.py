@@ -1,0 +1,292 @@
+"""Compiled: what a sweep does at a record, one function per template."""
+
+from tapegrad.kernels.replay.layout import *  # noqa: F403
+from tapegrad.kernels.replay.stream import (
+    add,
+    add_scaled,
+    extents,
+    lay,
+    lay_reduced,
+    prepare,
+    stream,
+)
+from tapegrad.kernels.replay.sweep import (
+    allocate,
+    count_of,
+    operand,
+    release,
+    same_shape,
+    target,
+)
+from tapegrad.kernels.dialect import call, copy, f32, f64, i32, i64, invoke, u8, zero
+
+
+def elementwise(state: int, k: int, j: int, slot: int, final: int) -> int:
+    """An elementwise op by one operand; also a reshape, a cast, a broadcast."""
+    s = i64(state)
+    word, metas, addresses, walk = i64(s[WORD]), i64(s[META]), i64(s[ADDRESS]), i64(s[WALK])
+    operations, cotangents, flags = i64(s[OPERATIONS]), i64(s[COTANGENTS]), u8(s[FLAGS])
+    m, to, row = metas[k], metas[j], ROW * (word[k] & 0xFFFF)
+    compute, kernel, factor = m & 0xFF, 0, 1.0
+    flat = operations[row + TEMPLATE] == RESHAPE
+    partial, reads = operations[row + PARTIAL + slot], operations[row + READS + slot]
+    if partial >= 0:
+        kernel = i64(s[KERNELS])[2 * partial + compute - 1]
+    elif flat == 0:
+        factor = f64(s[OPERATIONS])[row + SCALE + slot]
+    whole = flat or same_shape(s[SHAPES], m, to)
+    plain = whole and compute == to & 0xFF
+    if plain and kernel == 0 and factor == 1.0 and final and cotangents[j] == 0 and flags[k] & SINK == 0:
+        cotangents[j] = cotangents[k]
+        flags[j] = flags[j] | flags[k] & FOREIGN
+        cotangents[k] = 0
+        return DONE
+    out = target(state, j, whole == 0)
+    if out == 0:
+        return MEMORY
+    f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = factor
+    n, store, count = count_of(s[SHAPES], m), s[STORE], 2
+    if plain and kernel != 0:
+        for bit in range(4):
+            if (reads >> bit) & 1:
+                source = operand(s[WORD], k, bit)
+                if metas[source] & 0x1FF != compute | 0x100:
+                    plain = 0
+                elif same_shape(s[SHAPES], m, metas[source]) == 0:
+                    plain = 0
+                walk[ARGUMENT + count] = addresses[source]
+                count += 1
+    size = (m >> 9) & 0x7F
+    if plain and kernel == 0:
+        add_scaled(s[WALK], size, out, cotangents[k], n, store)
+        return DONE
+    if plain and (store or n <= BLOCK):
+        walk[ARGUMENT], walk[ARGUMENT + 1] = out, cotangents[k]
+        if store == 0:
+            walk[ARGUMENT] = s[SCRATCH]
+        if call(kernel, s[WALK] + 8 * ARGUMENT, n) != 1:
+            return FAILED
+        if store == 0:
+            add(size, out, s[SCRATCH], n, 0)
+        return DONE
+    count = 2
+    if flat:
+        walk[0], walk[HEAD + NDIM] = n, 1
+        walk[STRIDE], walk[STRIDE + MAXDIM] = (to >> 9) & 0x7F, size
+        walk[HEAD + POINTER], walk[HEAD + CODE] = out, to & 0xFF
+        walk[HEAD + POINTER + 1], walk[HEAD + CODE + 1] = cotangents[k], compute
+    else:
+        extents(state, m)
+        lay(state, 0, out, to, 0)
+        lay(state, 1, cotangents[k], m, 0)
+        for bit in range(4):
+            if (reads >> bit) & 1:
+                source = operand(s[WORD], k, bit)
+                lay(state, count, addresses[source], metas[source], 1)
+                count += 1
+    prepare(state, count, compute, kernel)
+    if stream(state, store) != 1:
+        return FAILED
+    return DONE
+
+
+def reduction(state: int, k: int, j: int) -> int:
+    """Input j is walked whole; the result and its cotangent are broadcast over the reduced axes."""
+    s = i64(state)
+    operations, metas, kernels = i64(s[OPERATIONS]), i64(s[META]), i64(s[KERNELS])
+    w, m = i64(s[WORD])[k], metas[j]
+    row, mask, code, size = ROW * (w & 0xFFFF), w >> 32, metas[k] & 0xFF, (metas[k] >> 9) & 0x7F
+    value, result = i64(s[ADDRESS])[j], i64(s[ADDRESS])[k]
+    partial, reads, kernel, total, factor = operations[row + PARTIAL], operations[row + READS], 0, 0, 1.0
+    if partial == CONSTANT:
+        factor = f64(s[OPERATIONS])[row + SCALE]
+    elif partial == MEAN:
+        factor = float(count_of(s[SHAPES], metas[k])) / float(count_of(s[SHAPES], m))
+    else:
+        kernel = kernels[2 * partial + code - 1]
+        if operations[row + TOTAL] >= 0:
+            bytes_ = size * count_of(s[SHAPES], metas[k])
+            total = allocate(state, bytes_)
+            if total == 0:
+                return MEMORY
+            zero(total, bytes_)
+            f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = 1.0
+            extents(state, m)
+            lay_reduced(state, 0, total, code, size, mask)
+            lay(state, 1, value, m, 1)
+            lay_reduced(state, 2, result, code, size, mask)
+            prepare(state, 3, code, kernels[2 * operations[row + TOTAL] + code - 1])
+            if stream(state, 0) != 1:
+                return FAILED
+    out = target(state, j, 0)
+    if out == 0:
+        return MEMORY
+    f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = factor
+    extents(state, m)
+    lay(state, 0, out, m, 0)
+    lay_reduced(state, 1, i64(s[COTANGENTS])[k], code, size, mask)
+    count = 2
+    if kernel != 0:
+        if reads & 1:
+            lay(state, count, value, m, 1)
+            count += 1
+        if reads & 8:
+            lay_reduced(state, count, result, code, size, mask)
+            count += 1
+        if total != 0:
+            lay_reduced(state, count, total, code, size, mask)
+            count += 1
+    prepare(state, count, code, kernel)
+    ok = stream(state, s[STORE])
+    if total != 0:
+        release(state, total)
+    if ok != 1:
+        return FAILED
+    return DONE
+
+
+def view(state: int, k: int, j: int, slot: int) -> int:
+    """A described window of input j's cotangent takes a described window of k's."""
+    s = i64(state)
+    metas, walk = i64(s[META]), i64(s[WALK])
+    described = i64(s[DESCRIPTORS])[k]
+    d = i64(described + 8 * i64(described)[slot])
+    ndim = d[0]
+    out = target(state, j, d[1] == 0)
+    if out == 0:
+        return MEMORY
+    size, step = (metas[j] >> 9) & 0x7F, (metas[k] >> 9) & 0x7F
+    f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = 1.0
+    walk[HEAD + NDIM] = ndim
+    walk[HEAD + CODE], walk[HEAD + CODE + 1] = metas[j] & 0xFF, metas[k] & 0xFF
+    walk[HEAD + POINTER] = out + d[2] * size
+    walk[HEAD + POINTER + 1] = i64(s[COTANGENTS])[k] + d[3] * step
+    for axis in range(ndim):
+        walk[axis] = d[4 + axis]
+        walk[STRIDE + axis] = d[4 + ndim + axis] * size
+        walk[STRIDE + MAXDIM + axis] = d[4 + 2 * ndim + axis] * step
+    prepare(state, 2, metas[k] & 0xFF, 0)
+    if stream(state, s[STORE]) != 1:
+        return FAILED
+    return DONE
+
+
+def scatter(state: int, k: int, j: int) -> int:
+    """Elements of input j's cotangent, counted in C order, add the elements of k's."""
+    s = i64(state)
+    out = target(state, j, 1)
+    if out == 0:
+        return MEMORY
+    ct, indices = i64(s[COTANGENTS])[k], i64(i64(s[DESCRIPTORS])[k])
+    n = indices[0]
+    if i64(s[META])[k] & 0xFF == 1:
+        a, b = f64(out), f64(ct)
+        for i in range(n):
+            at = indices[i + 1]
+            a[at] = a[at] + b[i]
+    else:
+        c, d = f32(out), f32(ct)
+        for i in range(n):
+            at = indices[i + 1]
+            c[at] = c[at] + d[i]
+    return DONE
+
+
+def scan(state: int, k: int, j: int) -> int:
+    """A running sum's transpose: the running sum from the far end."""
+    s = i64(state)
+    m, to, shapes = i64(s[META])[k], i64(s[META])[j], i64(s[SHAPES])
+    axis = i64(s[WORD])[k] >> 32
+    ndim, place, size = (m >> 16) & 0xFF, m >> 32, (m >> 9) & 0x7F
+    n, length, inside = count_of(s[SHAPES], m), shapes[place + axis], 1
+    for d in range(axis + 1, ndim):
+        inside *= shapes[place + d]
+    out = target(state, j, 0)
+    sums = allocate(state, n * size)
+    if out == 0 or sums == 0:
+        return MEMORY
+    store = s[STORE]
+    copy(sums, i64(s[COTANGENTS])[k], n * size)
+    if n != 0:
+        for outer in range(n // (length * inside)):
+            for a in range(length - 2, -1, -1):
+                at = sums + (outer * length + a) * inside * size
+                add(size, at, at + inside * size, inside, 0)
+    f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = 1.0
+    extents(state, m)
+    lay(state, 0, out, to, 0)
+    lay(state, 1, sums, m, 0)
+    prepare(state, 2, m & 0xFF, 0)
+    ok = stream(state, store)
+    release(state, sums)
+    if ok != 1:
+        return FAILED
+    return DONE
+
+
+def leading(row: int, column: int, rows: int, columns: int, size: int, args: int) -> int:
+    """Write a matrix's BLAS form, reading the other way round: letter and leading dimension."""
+    if column == size or columns == 1:
+        u8(args)[0] = 78  # N
+        return max(row // size, max(columns, 1))
+    u8(args)[0] = 84  # T
+    return max(column // size, max(rows, 1))
+
+
+def gemm(state: int, code: int, rows: int, columns: int, depth: int, a: int, a_row: int, a_column: int,
+         b: int, b_row: int, b_column: int, out: int) -> int:  # fmt: skip
+    """out += a @ b for a dense out: BLAS computes the transpose in its column order."""
+    s = i64(state)
+    args = s[SCRATCH]
+    ints, size, function = i32(args), 8, s[DGEMM]
+    if code == 2:
+        size, function = 4, s[SGEMM]
+    ints[0], ints[1], ints[2], ints[3] = columns, rows, depth, columns
+    ints[4] = leading(b_row, b_column, depth, columns, size, args + 32)
+    ints[5] = leading(a_row, a_column, rows, depth, size, args + 33)
+    one = args + 40
+    if code == 1:
+        f64(one)[0] = 1.0
+    else:
+        f32(one)[0] = 1.0
+    invoke(function, args + 32, args + 33, args, args + 4, args + 8, one, b, args + 16, a, args + 20,
+           one, out, args + 12)  # fmt: skip
+    return 0
+
+
+def matmul(state: int, k: int, j: int, slot: int) -> int:
+    """One factor of a (batched) matrix product, described by `tapegrad.ops.linalg`."""
+    s = i64(state)
+    out = target(state, j, 1)
+    if out == 0:
+        return MEMORY
+    m, walk, d = i64(s[META])[k], i64(s[WALK]), i64(i64(s[DESCRIPTORS])[k])
+    code, size = m & 0xFF, (m >> 9) & 0x7F
+    batch, rows, depth, columns, total = d[0], d[1], d[2], d[3], 1
+    if rows == 0 or depth == 0 or columns == 0:
+        return DONE
+    for axis in range(batch):
+        total *= d[8 + axis]
+        walk[COUNTER + axis] = 0
+    a, b = i64(s[ADDRESS])[operand(s[WORD], k, 0)], i64(s[ADDRESS])[operand(s[WORD], k, 1)]
+    ct = i64(s[COTANGENTS])[k]
+    for _ in range(total):
+        if slot == 0:
+            gemm(state, code, rows, depth, columns, ct, columns * size, size, b, d[7], d[6], out)
+        else:
+            gemm(state, code, depth, columns, rows, a, d[5], d[4], ct, columns * size, size, out)
+        ct += rows * columns * size
+        axis = batch - 1
+        while axis >= 0:
+            walk[COUNTER + axis] = walk[COUNTER + axis] + 1
+            ahead = 1
+            if walk[COUNTER + axis] == d[8 + axis]:
+                ahead = 1 - d[8 + axis]
+            a += d[8 + batch + axis] * ahead
+            b += d[8 + 2 * batch + axis] * ahead
+            out += d[8 + (3 + slot) * batch + axis] * ahead
+            if ahead == 1:
+                break
+            walk[COUNTER + axis] = 0
+            axis -= 1
+    return DONE

@@ -1,0 +1,91 @@
+"""The words a compiled sweep works on, with their buffers; kept and used again."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.kernels import abi, machine, table
+from tapegrad.kernels.replay import layout
+
+Words = np.ndarray[Any, np.dtype[np.int64]]
+KEEP_BYTES = 64 << 20  # more memory than this goes back when a sweep ends
+
+
+def function_address(function: object) -> int:
+    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)  # type: ignore[arg-type]
+
+
+class State:
+    """One sweep's workspace: `view` is the shared array of words, the rest are buffers it points to."""
+
+    def __init__(self) -> None:
+        enter, enter_nogil = machine.load()
+        self.words: Words = np.zeros(layout.STATE_WORDS, np.int64)
+        self.view = memoryview(self.words)
+        self.at = abi.address(self.words)
+        self._enter, self._enter_nogil = enter, enter_nogil
+        self.buffers: dict[int, Any] = {}
+        self.n = 0
+        self.capacity = 0
+        view = self.view
+        view[layout.ALLOCATE] = function_address(ctypes.pythonapi.PyMem_RawMalloc)
+        view[layout.FREE] = function_address(ctypes.pythonapi.PyMem_RawFree)
+        view[layout.PAUSE] = 64 << 20
+        self._buffer(layout.FREE_LISTS, 256)
+        self._buffer(layout.SCRATCH, layout.BLOCK * layout.OPERANDS)
+        self._buffer(layout.WALK, layout.WALK_WORDS)
+
+    def _buffer(self, place: int, words: int) -> memoryview:
+        array = np.zeros(words, np.int64)
+        self.buffers[place] = array
+        self.view[place] = abi.address(array)
+        return memoryview(array)
+
+    def fit(self, n: int) -> None:
+        """Make room for tapes of n records, and take in what was compiled since."""
+        if n > self.n:
+            n = max(2 * self.n, n, 64)
+            self.unfreed = np.zeros(n, np.uint8)
+            self.flags = self._buffer(layout.FLAGS, (n + 7) // 8).cast("B")
+            self.cotangents = self._buffer(layout.COTANGENTS, n)
+            self.descriptors = self._buffer(layout.DESCRIPTORS, n)
+            self.reached = self._buffer(layout.REACHED, n)
+            self.pending = self._buffer(layout.PENDING, n)
+            self.seeds = self._buffer(layout.SEEDS, n)
+            self.sinks = self._buffer(layout.SINKS, n)
+            self.n = n
+        table.place(self.view)
+
+    def run(self, what: int, extra: int = 0, more: int = 0) -> int:
+        return self._enter(what, self.at, extra, more)
+
+    def run_nogil(self, what: int) -> int:
+        return self._enter_nogil(what, self.at, 0, 0)
+
+    def __del__(self) -> None:
+        if self.view[layout.BLOCKS]:
+            self.run(layout.RESET)
+
+
+_idle: deque[State] = deque()
+
+
+def take() -> State:
+    """Return a workspace nobody uses; `give` it back. One lost to an interrupt is simply collected."""
+    try:
+        return _idle.pop()
+    except IndexError:
+        return State()
+
+
+def give(state: State) -> None:
+    if state.view[layout.HELD_BYTES] > KEEP_BYTES:
+        state.run(layout.RESET)
+    _idle.append(state)
+
+

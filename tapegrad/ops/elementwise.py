@@ -1,0 +1,184 @@
+"""Ops that act on each element: partial derivatives, one line each."""
+
+import numpy as np
+
+from tapegrad.ops.primitive import Real, elementwise
+
+POSITIVE = (0.0, np.inf)
+
+
+@elementwise(np.add)
+def add(a, b):
+    """Sum."""
+    return 1, 1
+
+
+@elementwise(np.subtract)
+def subtract(a, b):
+    """Difference."""
+    return 1, -1
+
+
+@elementwise(np.multiply)
+def multiply(a, b):
+    """Product."""
+    return b, a
+
+
+@elementwise(np.divide, domain=Real((-np.inf, np.inf), POSITIVE))
+def divide(a, b, out):
+    """Quotient."""
+    return 1 / b, -out / b
+
+
+@elementwise(np.power, domain=Real(POSITIVE, (-np.inf, np.inf)))
+def power(x, y, out):
+    """Power; the derivative by the exponent is 0 at 0**y for y >= 0."""
+    flat = (x == 0) & (y >= 0)
+    dx = y * x ** (np.where(y == 0, 1, y) - 1)
+    return dx, np.where(flat, 0, out * np.log(np.where(flat, 1, x)))
+
+
+@elementwise(np.negative)
+def negative(x):
+    """Negative."""
+    return -1
+
+
+@elementwise(np.absolute)
+def absolute(x):
+    """Absolute value; derivative 0 at 0."""
+    return np.sign(x)
+
+
+@elementwise(np.square)
+def square(x):
+    """Square."""
+    return 2 * x
+
+
+@elementwise(np.reciprocal, domain=Real(POSITIVE))
+def reciprocal(x, out):
+    """Reciprocal."""
+    return -out * out
+
+
+@elementwise(np.sqrt, domain=Real(POSITIVE))
+def sqrt(x, out):
+    """Square root."""
+    return 0.5 / out
+
+
+@elementwise(np.exp)
+def exp(x, out):
+    """Exponential."""
+    return out
+
+
+@elementwise(np.expm1)
+def expm1(x):
+    """exp(x) - 1; the derivative is taken from x: the result has lost digits where it is near -1."""
+    return np.exp(x)
+
+
+@elementwise(np.log, domain=Real(POSITIVE))
+def log(x):
+    """Natural logarithm."""
+    return 1 / x
+
+
+@elementwise(np.log1p, domain=Real((-1.0, np.inf)))
+def log1p(x):
+    """log(1 + x)."""
+    return 1 / (1 + x)
+
+
+@elementwise(np.sin)
+def sin(x):
+    """Sine."""
+    return np.cos(x)
+
+
+@elementwise(np.cos)
+def cos(x):
+    """Cosine."""
+    return -np.sin(x)
+
+
+@elementwise(np.tan, domain=Real((-1.5, 1.5)))
+def tan(x, out):
+    """Tangent."""
+    return 1 + out * out
+
+
+@elementwise(np.tanh)
+def tanh(x):
+    """Hyperbolic tangent; by 1/cosh**2, as 1 - out**2 loses all digits at |x| = 20."""
+    return (1 / np.cosh(x)) ** 2
+
+
+@elementwise(np.cosh)
+def cosh(x):
+    """Hyperbolic cosine."""
+    return np.sinh(x)
+
+
+@elementwise(np.sinh)
+def sinh(x):
+    """Hyperbolic sine."""
+    return np.cosh(x)
+
+
+@elementwise(np.arctan2)
+def arctan2(y, x):
+    """Angle of the point (x, y); derivative 0 at the origin."""
+    radius = np.hypot(x, y)
+    safe = np.where(radius == 0, 1, radius)
+    return (x / safe) / safe, (-y / safe) / safe
+
+
+@elementwise(np.hypot)
+def hypot(x, y, out):
+    """Length of (x, y); derivative 0 at the origin."""
+    safe = np.where(out == 0, 1, out)
+    return x / safe, y / safe
+
+
+@elementwise(np.maximum)
+def maximum(a, b):
+    """Larger value; a tie splits the derivative evenly."""
+    tie = np.where(a == b, 0.5, 1)
+    return np.where(a < b, 0, tie), np.where(b < a, 0, tie)
+
+
+@elementwise(np.minimum)
+def minimum(a, b):
+    """Smaller value; a tie splits the derivative evenly."""
+    tie = np.where(a == b, 0.5, 1)
+    return np.where(a > b, 0, tie), np.where(b > a, 0, tie)
+
+
+@elementwise(np.where)
+def where(ct, condition, a, b):
+    """Choice by a condition, which has no derivative."""
+    return None, np.where(condition != 0, ct, 0), np.where(condition != 0, 0, ct)
+
+
+@elementwise(np.clip)
+def clip(x, low, high):
+    """Value limited to an interval, whose ends belong to it."""
+    inside = np.where((x >= low) & (x <= high), 1, 0)
+    under = np.where((x < low) & (low <= high), 1, 0)
+    return inside, under, np.where((x > high) | (low > high), 1, 0)
+
+
+@elementwise(forward=lambda x, dtype: x.astype(dtype))
+def astype(x):
+    """Conversion to another floating-point dtype."""
+    return 1
+
+
+@elementwise(np.broadcast_to, forward=np.broadcast_to)
+def broadcast_to(x):
+    """View of a larger shape; its transpose is a sum."""
+    return 1

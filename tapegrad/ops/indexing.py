@@ -1,0 +1,62 @@
+"""Taking elements out of an array, and the transpose: putting them into zeros."""
+
+import numpy as np
+
+from tapegrad.ops.primitive import linear
+from tapegrad.ops.shapes import dense, describe, steps, window
+from tapegrad.tape.record import Template
+
+
+def _places(shape, index):
+    """Number in C order of each element that an index takes."""
+    return np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)[index]
+
+
+def _lower_slice(shapes, out_shape, attrs):
+    base = dense(shapes[0])
+    part = base[attrs["index"]]
+    return describe([(out_shape, False, window(base, part), (0, steps(out_shape)))])
+
+
+@linear(forward=lambda x, index: x[index], lower=_lower_slice)
+def getitem(ct, shapes, wanted, index):
+    """A basic index: slices, integers, None, Ellipsis; a view."""
+    return {0: put(ct, shapes[0], index)}
+
+
+@linear(
+    forward=lambda x, index: x[index], template=Template.ELEMENT, key=lambda attrs: attrs["place"]
+)
+def element(ct, shapes, wanted, index, place):
+    """One element, a scalar."""
+    return {0: put(ct, shapes[0], index)}
+
+
+def _lower_take(shapes, out_shape, attrs):
+    places = _places(shapes[0], attrs["index"]).ravel()
+    return [places.size, *places.tolist()]
+
+
+@linear(forward=lambda x, index: x[index], template=Template.SCATTER, lower=_lower_take)
+def take(ct, shapes, wanted, index):
+    """An index with integer or boolean arrays; elements taken twice add their cotangents."""
+    return {0: put(ct, shapes[0], index)}
+
+
+def _embed(x, shape, index):
+    out = np.zeros(shape, x.dtype)
+    np.add.at(out, index, x)
+    return out
+
+
+
+
+@linear(forward=_embed, template=Template.PYTHON)
+def embed(ct, shapes, wanted, shape, index):
+    """Zeros with the operand's elements added at an index."""
+    return {0: ct[index]}
+
+
+def put(x, shape, index):
+    """`embed` on arrays or Tensors."""
+    return embed.apply(x, shape=shape, index=index)

@@ -1,0 +1,167 @@
+"""Products and solves."""
+
+import string
+
+import numpy as np
+
+from tapegrad.ops.primitive import primitive, sum_to
+from tapegrad.ops.shapes import steps
+from tapegrad.tape.record import Template
+
+
+def _mT(x):
+    return np.swapaxes(x, -1, -2)
+
+
+def _lower_matmul(columns, k, operands, attrs):
+    """Words for `matmul` in `tapegrad.kernels.replay.templates`, or None for operands BLAS cannot read."""
+    a, b = operands
+    if not columns.code(a) == columns.code(b) == columns.code(k):
+        return None
+    size = 8 if columns.code(k) == 1 else 4
+    shapes, strides, own = [], [], []
+    for operand, vector in ((a, 0), (b, 1)):
+        shape, step = list(columns.shape(operand)), list(columns.strides(operand))
+        grad = [s * size for s in steps(shape)]
+        if len(shape) == 1:
+            for row, one in ((shape, 1), (step, size), (grad, size)):
+                row.insert(vector, one)
+        shapes.append(shape)
+        strides.append(step)
+        own.append(grad)
+    for shape, step in zip(shapes, strides, strict=True):
+        for d in (-1, -2):
+            if shape[d] > 1 and (step[d] <= 0 or step[d] % size):
+                return None
+        inner, outer = step[-1], step[-2]
+        by_rows = inner == size or shape[-1] == 1
+        by_columns = outer == size or shape[-2] == 1
+        if not (by_rows and outer >= shape[-1] * size or by_columns and inner >= shape[-2] * size):
+            return None
+    (rows, depth), cols = shapes[0][-2:], shapes[1][-1]
+    batch = np.broadcast_shapes(tuple(shapes[0][:-2]), tuple(shapes[1][:-2]))
+
+    def over_batch(shape, step):
+        missing = len(batch) - (len(shape) - 2)
+        return [0] * missing + [
+            0 if n == 1 else s for n, s in zip(shape[:-2], step[:-2], strict=True)
+        ]
+
+    words = [len(batch), rows, depth, cols, *strides[0][-2:], *strides[1][-2:], *batch]
+    for steps_ in (strides, own):
+        for shape, step in zip(shapes, steps_, strict=True):
+            words += over_batch(shape, step)
+    return words
+
+
+@primitive(np.matmul, forward=np.matmul, arity=2, template=Template.MATMUL, lower=_lower_matmul)
+class matmul:
+    """Matrix product, batched as NumPy does."""
+
+    reads = (0b10, 0b1)
+
+    def vjp(ct, out, inputs, wanted):
+        a, b = inputs
+        rows, columns = np.ndim(a) == 1, np.ndim(b) == 1
+        left = np.reshape(a, (1, -1)) if rows else a
+        right = np.reshape(b, (-1, 1)) if columns else b
+        shape = np.shape(ct)
+        if rows:
+            shape = (*shape[: len(shape) - (not columns)], 1, *shape[len(shape) - (not columns) :])
+        if columns:
+            shape = (*shape, 1)
+        ct = np.reshape(ct, shape)
+        found = {}
+        if 0 in wanted:
+            found[0] = np.reshape(sum_to(np.matmul(ct, _mT(right)), np.shape(left)), np.shape(a))
+        if 1 in wanted:
+            found[1] = np.reshape(sum_to(np.matmul(_mT(left), ct), np.shape(right)), np.shape(b))
+        return found
+
+    def jvp(tangents, out, inputs):
+        a, b = inputs
+        terms = []
+        if tangents[0] is not None:
+            terms.append(np.matmul(tangents[0], b))
+        if tangents[1] is not None:
+            terms.append(np.matmul(a, tangents[1]))
+        return terms[0] if len(terms) == 1 else terms[0] + terms[1]
+
+
+@primitive(np.linalg.solve, forward=np.linalg.solve, arity=2)
+class solve:
+    """Solution x of a x = b; with a**-T applied to the cotangent, db = w and da = -w x**T."""
+
+    reads = (0b1001, 0b0001)
+
+    def vjp(ct, out, inputs, wanted):
+        a, b = inputs
+        vector = np.ndim(b) == 1
+        right = np.reshape(ct, (*np.shape(ct), 1)) if vector else ct
+        w = np.linalg.solve(_mT(a), right)
+        found = {}
+        if 0 in wanted:
+            x = np.reshape(out, (*np.shape(out), 1)) if vector else out
+            found[0] = sum_to(-np.matmul(w, _mT(x)), np.shape(a))
+        if 1 in wanted:
+            found[1] = sum_to(np.reshape(w, np.shape(ct)) if vector else w, np.shape(b))
+        return found
+
+    def jvp(tangents, out, inputs):
+        a, b = inputs
+        da, db = tangents
+        right = 0 if db is None else db
+        if da is not None:
+            x = np.reshape(out, (*np.shape(out), 1)) if np.ndim(b) == 1 else out
+            moved = np.matmul(da, x)
+            right = right - (np.reshape(moved, np.shape(out)) if np.ndim(b) == 1 else moved)
+        if np.ndim(b) == 1:
+            return np.reshape(np.linalg.solve(a, np.reshape(right, (*np.shape(right), 1))), np.shape(out))
+        return np.linalg.solve(a, right)
+
+
+@primitive(np.einsum, forward=lambda *x, inputs, output: np.einsum(_text(inputs, output), *x), arity=0)
+class einsum:
+    """Einstein summation over explicit subscripts (`tapegrad.dispatch` makes them explicit)."""
+
+    reads = 0b111
+
+    def vjp(ct, out, operands, wanted, inputs, output):
+        found = {}
+        for k in wanted:
+            mine, shape = inputs[k], np.shape(operands[k])
+            others = [x for j, x in enumerate(operands) if j != k]
+            labels = [s for j, s in enumerate(inputs) if j != k]
+            once = "".join(dict.fromkeys(mine))
+            extent = {c: n for c, n in zip(mine, shape, strict=True)}
+            known = set(output).union(*labels)
+            kept = "".join(c for c in once if c in known)
+            part = np.einsum(_text([output, *labels], kept), ct, *others)
+            # an index that only this operand has was summed over; one it repeats lies on a diagonal
+            where = tuple(slice(None) if c in known else None for c in once)
+            full = np.broadcast_to(part[where], tuple(extent[c] for c in once))
+            if len(once) != len(mine):
+                for at, c in enumerate(mine):
+                    if mine.index(c) == at:
+                        continue
+                    eye = np.eye(extent[c], dtype=np.result_type(full))
+                    new = next(c for c in string.ascii_letters if c not in known.union(once))
+                    mine = mine[:at] + new + mine[at + 1 :]
+                    full = np.einsum(_text([once, c + new], once + new), full, eye)
+                    once += new
+                full = np.transpose(full, [once.index(c) for c in mine])
+            found[k] = full
+        return found
+
+    def jvp(tangents, out, operands, inputs, output):
+        total = None
+        for k, tangent in enumerate(tangents):
+            if tangent is not None:
+                moved = [tangent if j == k else x for j, x in enumerate(operands)]
+                term = np.einsum(_text(inputs, output), *moved)
+                total = term if total is None else total + term
+        return total
+
+
+def _text(inputs, output):
+    return f"{','.join(inputs)}->{output}"

@@ -1,0 +1,463 @@
+"""How an op is declared: one decorated rule says what the op is and what its derivative is.
+
+The rule is written in NumPy calls. It is emitted as text into a compiled kernel, and run as it stands
+on Tensors when a derivative is itself to be differentiated. A registry row follows from each
+declaration: opcode, which values a sweep reads, what to compile, how to push a tangent forward.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import math
+
+import numpy as np
+
+from tapegrad.kernels import table
+from tapegrad.kernels.replay import layout
+from tapegrad.tape.record import FIRST_OP, Template
+
+REGISTRY: dict[str, Primitive] = {}
+BY_OPCODE: list = [None] * FIRST_OP
+OUT = 3  # the slot of the result among the values a rule may read: inputs are 0, 1, 2
+
+
+class Real:
+    """Where an op is differentiable: open interval(s) of each input that its tests draw from."""
+
+    def __init__(self, *intervals):
+        self.intervals = intervals or ((-math.inf, math.inf),)
+
+    def of(self, k):
+        return self.intervals[min(k, len(self.intervals) - 1)]
+
+
+class Primitive:
+    """A registered op.
+
+    Attributes
+    ----------
+    name, opcode
+        Stable name; number in this process.
+    functions
+        The NumPy functions that mean this op on Tensors.
+    forward
+        Computes the value from plain arrays: ``forward(*values, **attrs)``.
+    template
+        What the compiled sweep does for it (`tapegrad.tape.record.Template`).
+    arity
+        Number of operands; 0 for any number.
+    """
+
+    template = Template.PYTHON
+    form = None  # which operands a record's word holds, where the arity does not tell
+    lower = None  # describes a record to the compiled sweep: lower(columns, k, operands, attrs) -> words
+
+    def __init__(self, name, functions, forward, arity, doc):
+        self.name = name
+        self.functions = functions
+        self.forward = forward
+        self.arity = arity
+        self.__doc__ = doc
+        self.domain = Real()
+        self.samples = None
+        if name in REGISTRY:
+            raise ValueError(f"op {name!r} is declared twice")
+        form = self.form if self.form is not None else min(arity, 3) or layout.CHAIN
+        self.opcode = table.declare(self.template, form)
+        table.unfinished.append(self.complete)
+        REGISTRY[name] = self
+        BY_OPCODE.append(self)
+
+    def complete(self):
+        """Fill in this op's row of the table that compiled sweeps read."""
+        count = self.arity or 3
+        table.complete(self.opcode, -1, [(self.reads(k), 0, 1.0) for k in range(min(count, 3))])
+
+    def __repr__(self):
+        return f"<op {self.name}>"
+
+    def reads(self, k):
+        """Bit mask of the values that the derivative by input `k` reads (bits 0-2 inputs, 3 result)."""
+        raise NotImplementedError
+
+    def vjp(self, ct, out, inputs, attrs, wanted):
+        """Cotangents of the inputs whose position is in `wanted`, as a dict; run on arrays or Tensors."""
+        raise NotImplementedError
+
+    def jvp(self, tangents, out, inputs, attrs):
+        """Tangent of the result; `tangents[k]` is None where input `k` does not move."""
+        raise NotImplementedError
+
+    def key(self, attrs):
+        """Attributes as one number below 2**30 where the compiled sweep can read them so, else 0."""
+        return 0
+
+
+# ---------------------------------------------------------------- rules as text
+
+
+@functools.cache
+def _functions_of(path):
+    with open(path, encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    return {node.lineno: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def _definition(rule):
+    """The syntax tree of a rule; its line number counts from the first decorator."""
+    code = rule.__code__
+    known = _functions_of(code.co_filename)
+    for line in range(code.co_firstlineno, code.co_firstlineno + 20):
+        if line in known and known[line].name == rule.__name__:
+            return known[line]
+    raise ValueError(f"no source for the rule {rule.__name__!r}")
+
+
+def _names(node):
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+class Partial:
+    """One component of a rule: the statements it needs and its expression.
+
+    `arguments` are the rule's parameters it reads, in order; `function` evaluates it on arrays or
+    Tensors.
+    """
+
+    def __init__(self, rule, definition, parameters, expression):
+        needed = _names(expression)
+        body = []
+        for statement in reversed(definition.body):
+            if isinstance(statement, ast.Assign):
+                targets = {t.id for t in statement.targets}
+                if targets & needed:
+                    needed |= _names(statement.value)
+                    body.append(statement)
+        self.statements = body[::-1]
+        self.expression = expression
+        self.arguments = tuple(p for p in parameters if p in needed)
+        self.zero = isinstance(expression, ast.Constant) and expression.value is None
+        self.constant = _signed_literal(expression)
+        arguments = ast.arguments(
+            posonlyargs=[], args=[ast.arg(arg=p) for p in parameters], kwonlyargs=[], kw_defaults=[], defaults=[]
+        )
+        function = ast.FunctionDef(
+            name=rule.__name__,
+            args=arguments,
+            body=[*self.statements, ast.Return(value=expression)],
+            decorator_list=[],
+            type_params=[],
+        )
+        module = ast.fix_missing_locations(ast.Module(body=[function], type_ignores=[]))
+        space = dict(rule.__globals__)
+        exec(compile(module, rule.__code__.co_filename, "exec"), space)
+        self.function = space[rule.__name__]
+
+
+def _signed_literal(expression):
+    """The value of a rule that is just a number, such as 1 or -1; else None."""
+    try:
+        value = ast.literal_eval(expression)
+    except (ValueError, TypeError):
+        return None
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+class Rule:
+    """A derivative rule, split into one `Partial` per input, read from its source on first use."""
+
+    def __init__(self, function):
+        self.function = function
+        self.parameters = tuple(inspect.signature(function).parameters)
+
+    @functools.cached_property
+    def partials(self):
+        definition = _definition(self.function)
+        last = definition.body[-1]
+        for statement in definition.body[:-1]:
+            is_doc = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+            if not isinstance(statement, ast.Assign) and not is_doc:
+                raise SyntaxError(f"rule {self.function.__name__!r}: only assignments and one return")
+        if not isinstance(last, ast.Return):
+            raise SyntaxError(f"rule {self.function.__name__!r} must end in a return")
+        value = last.value
+        parts = value.elts if isinstance(value, ast.Tuple) else [value]
+        return [Partial(self.function, definition, self.parameters, part) for part in parts]
+
+
+def reduced(shape, axes, keepdims):
+    """The shape after reducing `axes`."""
+    if keepdims:
+        return tuple(1 if d in axes else n for d, n in enumerate(shape))
+    return tuple(n for d, n in enumerate(shape) if d not in axes)
+
+
+def kept(shape, axes):
+    return reduced(shape, axes, True)
+
+
+def sum_to(ct, shape):
+    """Sum a cotangent over the axes that broadcasting added or stretched."""
+    if np.shape(ct) == shape:
+        return ct
+    extra = np.ndim(ct) - len(shape)
+    axes = tuple(range(extra))
+    axes += tuple(d + extra for d, n in enumerate(shape) if n == 1 and np.shape(ct)[d + extra] != 1)
+    if axes:
+        ct = np.sum(ct, axis=axes)
+    return np.reshape(ct, shape) if np.shape(ct) != shape else ct
+
+
+# ---------------------------------------------------------------- kinds of ops
+
+
+class Elementwise(Primitive):
+    """Value i of the result depends on value i of each (broadcast) input only."""
+
+    template = Template.ELEMENTWISE
+
+    def __init__(self, name, functions, forward, arity, doc, rule):
+        super().__init__(name, functions, forward, arity, doc)
+        self.rule = Rule(rule)
+        self.explicit = self.rule.parameters[0] == "ct"
+        self.slots = {}
+        names = self.rule.parameters[1:] if self.explicit else self.rule.parameters
+        for k, parameter in enumerate(names):
+            self.slots[parameter] = OUT if parameter == "out" else k
+
+    def partial(self, k):
+        return self.rule.partials[k]
+
+    def complete(self):
+        rows = []
+        for k in range(self.arity):
+            partial = self.partial(k)
+            if partial.zero:
+                rows.append((0, layout.NOTHING, 0.0))
+            elif partial.constant is not None and not self.explicit:
+                rows.append((0, layout.CONSTANT, partial.constant))
+            else:
+                by_slot = {slot: name for name, slot in self.slots.items()}
+                names = ["ct", *(by_slot[slot] for slot in self.operands(k))]
+                number = table.slot(partial.statements, partial.expression, names, not self.explicit)
+                rows.append((self.reads(k), number, 1.0))
+        table.complete(self.opcode, -1, rows)
+
+    def operands(self, k):
+        """Slots of the values that partial `k` reads, ascending."""
+        return sorted(self.slots[a] for a in self.partial(k).arguments if a != "ct")
+
+    def reads(self, k):
+        return sum(1 << slot for slot in self.operands(k))
+
+    def product(self, k, ct, out, inputs):
+        """The partial by input `k` times `ct`: a cotangent or, the map being diagonal, a tangent."""
+        partial = self.partial(k)
+        values = dict(zip(self.rule.parameters[self.explicit :], inputs, strict=False))
+        values["out"] = out
+        if self.explicit:
+            values["ct"] = ct
+        factor = partial.function(*(values[p] for p in self.rule.parameters))
+        if self.explicit:
+            return factor
+        if partial.constant is not None:
+            return ct if partial.constant == 1 else -ct if partial.constant == -1 else ct * partial.constant
+        return ct * factor
+
+    def vjp(self, ct, out, inputs, attrs, wanted):
+        return {
+            k: sum_to(self.product(k, ct, out, inputs), np.shape(inputs[k]))
+            for k in wanted
+            if not self.partial(k).zero
+        }
+
+    def jvp(self, tangents, out, inputs, attrs):
+        total = None
+        for k, tangent in enumerate(tangents):
+            if tangent is not None and not self.partial(k).zero:
+                term = self.product(k, np.broadcast_to(tangent, np.shape(out)), out, inputs)
+                total = term if total is None else total + term
+        return total
+
+
+def elementwise(*functions, forward=None, domain=None):
+    """Declare an elementwise op by its partial derivatives (a tuple for several inputs).
+
+    Parameters of the rule are the inputs, then `out` if it wants the result. If the first is `ct`, the
+    rule returns whole products with the cotangent instead of partials.
+    """
+
+    def declare(rule):
+        parameters = [p for p in inspect.signature(rule).parameters if p not in ("ct", "out")]
+        op = Elementwise(
+            rule.__name__, functions, forward or functions[0], len(parameters), rule.__doc__, rule
+        )
+        op.domain = domain or Real()
+        return op
+
+    return declare
+
+
+def axis_mask(axes):
+    return sum(1 << a for a in axes)
+
+
+class Reduction(Primitive):
+    """A reduction over axes whose partial is elementwise in input, result and one total over the lane."""
+
+    template = Template.REDUCE
+    form = layout.NUMBER
+
+    def __init__(self, name, functions, forward, doc, rule):
+        super().__init__(name, functions, forward, 1, doc)
+        self.rule = Rule(rule)
+        self.total = None
+
+    @property
+    def partial(self):
+        return self.rule.partials[0]
+
+    def complete(self):
+        partial, total = self.partial, -1
+        if partial.constant is not None:
+            row = (0, layout.CONSTANT, partial.constant)
+        elif partial.arguments == ("n",):
+            row = (0, layout.MEAN, 0.0)
+        else:
+            order = [name for name in ("x", "out", "total") if name in partial.arguments]
+            number = table.slot(partial.statements, partial.expression, ["ct", *order], True)
+            row = (self.reads(0), number, 1.0)
+        if self.total is not None:
+            part = self.total.partials[0]
+            total = table.slot(part.statements, part.expression, ["x", "out"], False)
+        table.complete(self.opcode, total, [row])
+
+    def reads(self, k):
+        mask = 0
+        for part in (self.partial, *(self.total.partials if self.total else ())):
+            for argument in part.arguments:
+                mask |= {"x": 1, "out": 1 << OUT}.get(argument, 0)
+        return mask
+
+    def key(self, attrs):
+        return axis_mask(attrs["axis"])
+
+    def _factor(self, x, out, axes):
+        values = {"x": x, "out": np.reshape(out, kept(np.shape(x), axes)) if out is not None else None}
+        values["n"] = math.prod([np.shape(x)[a] for a in axes])
+        if self.total is not None:
+            term = self.total.function(**{p: values[p] for p in self.total.parameters})
+            values["total"] = np.sum(term, axis=axes, keepdims=True)
+        return self.partial.function(*(values[p] for p in self.rule.parameters))
+
+    def vjp(self, ct, out, inputs, attrs, wanted):
+        (x,) = inputs
+        axes = attrs["axis"]
+        ct = np.reshape(ct, kept(np.shape(x), axes))
+        factor = self._factor(x, out, axes)
+        return {0: np.broadcast_to(ct * factor, np.shape(x))}
+
+    def jvp(self, tangents, out, inputs, attrs):
+        (x,) = inputs
+        axes = attrs["axis"]
+        moved = np.sum(tangents[0] * self._factor(x, out, axes), axis=axes)
+        return np.reshape(moved, np.shape(out))
+
+
+def reduction(*functions, forward, domain=None, total=None):
+    """Declare a reduction by its partial derivative.
+
+    Parameters of the rule are among `x` (input), `out` (result, broadcast back), `n` (elements reduced)
+    and `total`: the sum over the reduced axes of the rule given as `total`.
+    """
+
+    def declare(rule):
+        op = Reduction(rule.__name__, functions, forward, rule.__doc__, rule)
+        op.domain = domain or Real()
+        if total is not None:
+            op.total = Rule(total)
+        return op
+
+    return declare
+
+
+class Linear(Primitive):
+    """Linear in its operands: the tangent of the result is the op itself; only the transpose is told."""
+
+    def __init__(self, name, functions, forward, arity, doc, rule, template, key):
+        self.template = template
+        if key is not None:
+            self.key = key
+            self.form = layout.NUMBER
+        super().__init__(name, functions, forward, arity, doc)
+        self.rule = rule
+
+    def reads(self, k):
+        return 0
+
+    def vjp(self, ct, out, inputs, attrs, wanted):
+        return self.rule(ct, [np.shape(x) for x in inputs], wanted, **attrs)
+
+    def jvp(self, tangents, out, inputs, attrs):
+        moved = [
+            np.zeros(np.shape(x), np.result_type(x)) if t is None else t
+            for t, x in zip(tangents, inputs, strict=True)
+        ]
+        return self.apply(*moved, **attrs)
+
+    def apply(self, *operands, **attrs):
+        """The op on arrays, or recorded where an operand is a Tensor."""
+        for operand in operands:
+            if hasattr(operand, "_apply"):
+                return operand._apply(self, operands, attrs)
+        return self.forward(*operands, **attrs)
+
+
+def linear(*functions, forward, arity=1, template=Template.VIEW, lower=None, key=None):
+    """Declare a linear op by its transpose: ``rule(ct, shapes, wanted, **attrs) -> {k: cotangent}``."""
+
+    def declare(rule):
+        op = Linear(rule.__name__, functions, forward, arity, rule.__doc__, rule, template, key)
+        if lower is not None:
+            op.lower = lambda columns, k, operands, attrs: lower(
+                [columns.shape(j) for j in operands], columns.shape(k), attrs
+            )
+        return op
+
+    return declare
+
+
+class Irregular(Primitive):
+    """An op that spells out both directions."""
+
+    def __init__(self, name, functions, forward, arity, doc, cls, template):
+        self.template = template
+        super().__init__(name, functions, forward, arity, doc)
+        self._vjp, self._jvp = cls.vjp, cls.jvp
+        self._reads = cls.reads
+
+    def reads(self, k):
+        return self._reads[k] if self.arity else self._reads
+
+    def vjp(self, ct, out, inputs, attrs, wanted):
+        return self._vjp(ct, out, inputs, wanted, **attrs)
+
+    def jvp(self, tangents, out, inputs, attrs):
+        return self._jvp(tangents, out, inputs, **attrs)
+
+
+ALL = 0b1111
+
+
+def primitive(*functions, forward, arity, template=Template.PYTHON, lower=None, domain=None):
+    """Declare an irregular op by a class with static `vjp`, `jvp` and the masks `reads`."""
+
+    def declare(cls):
+        op = Irregular(cls.__name__, functions, forward, arity, cls.__doc__, cls, template)
+        op.lower = lower
+        op.domain = domain or Real()
+        return op
+
+    return declare

@@ -1,0 +1,104 @@
+"""Reductions over axes, and scans along one."""
+
+import numpy as np
+
+from tapegrad.ops.primitive import linear, primitive, reduction
+from tapegrad.tape.record import Template
+
+
+def _reduce(function):
+    return lambda x, axis, keepdims: function(x, axis=axis, keepdims=keepdims)
+
+
+@reduction(np.sum, forward=_reduce(np.sum))
+def sum(x):
+    """Sum over axes."""
+    return 1
+
+
+@reduction(np.mean, forward=_reduce(np.mean))
+def mean(n):
+    """Mean over axes."""
+    return 1 / n
+
+
+def _hits(x, out):
+    return np.where(x == out, 1, 0)
+
+
+@reduction(np.max, np.amax, forward=_reduce(np.max), total=_hits)
+def max(x, out, total):
+    """Largest value over axes; ties share the derivative evenly."""
+    return np.where(x == out, 1 / total, 0)
+
+
+@reduction(np.min, np.amin, forward=_reduce(np.min), total=_hits)
+def min(x, out, total):
+    """Smallest value over axes; ties share the derivative evenly."""
+    return np.where(x == out, 1 / total, 0)
+
+
+def _logsumexp(x, axis, keepdims):
+    """Shifted by the maximum, so that exponentials stay in range."""
+    top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+    shift = np.where(np.isfinite(top), top, 0).astype(x.dtype)
+    with np.errstate(divide="ignore"):
+        out = np.log(np.sum(np.exp(x - shift), axis=axis, keepdims=True)) + shift
+    return out if keepdims else np.squeeze(out, axis=axis)
+
+
+@reduction(forward=_logsumexp)
+def logsumexp(x, out):
+    """Logarithm of a sum of exponentials over axes."""
+    return np.exp(x - out)
+
+
+def _others(x):
+    """Products of all other elements along the last axis, by a tree: no division, so zeros do no harm."""
+    n = np.shape(x)[-1]
+    if n == 1:
+        return np.broadcast_to(np.ones((), np.result_type(x)), np.shape(x))
+    half = (n + 1) // 2
+    left, right = x[..., :half], x[..., half:]
+    pairs = np.concatenate([left[..., : n - half] * right, left[..., n - half :]], axis=-1)
+    above = _others(pairs)
+    upper = above[..., : n - half]
+    rest = above[..., n - half :]
+    return np.concatenate([upper * right, rest, upper * left[..., : n - half]], axis=-1)
+
+
+@primitive(np.prod, forward=_reduce(np.prod), arity=1)
+class prod:
+    """Product over axes."""
+
+    reads = (0b1,)
+
+    def vjp(ct, out, inputs, wanted, axis, keepdims):
+        (x,) = inputs
+        kept = tuple(1 if d in axis else n for d, n in enumerate(np.shape(x)))
+        return {0: np.reshape(ct, kept) * prod_factors(x, axis)}
+
+    def jvp(tangents, out, inputs, axis, keepdims):
+        moved = np.sum(tangents[0] * prod_factors(inputs[0], axis), axis=axis)
+        return np.reshape(moved, np.shape(out))
+
+
+def prod_factors(x, axis):
+    """For each element the product of those it is reduced with."""
+    kept = tuple(d for d in range(np.ndim(x)) if d not in axis)
+    order = (*kept, *axis)
+    if 0 in np.shape(x):
+        return np.ones(np.shape(x), np.result_type(x))
+    moved = np.transpose(x, order)
+    flat = np.reshape(moved, (*np.shape(moved)[: len(kept)], -1))
+    return np.transpose(np.reshape(_others(flat), np.shape(moved)), tuple(np.argsort(order)))
+
+
+def _scan_axis(attrs):
+    return attrs["axis"]
+
+
+@linear(np.cumsum, forward=lambda x, axis: np.cumsum(x, axis=axis), template=Template.SCAN, key=_scan_axis)
+def cumsum(ct, shapes, wanted, axis):
+    """Running sum along an axis; its transpose runs from the far end."""
+    return {0: np.flip(np.cumsum(np.flip(ct, axis), axis=axis), axis)}

@@ -1,0 +1,1 @@
+"""The Wengert tape: typed records, values, ownership."""

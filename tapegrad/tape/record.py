@@ -1,0 +1,37 @@
+"""The layout of a record, and the opcodes that are not ops.
+
+An open tape is a list of four entries per record: opcode, first operand, second operand, value. An
+operand is written as the length the list had when the operand's own record was complete, so record
+``k`` is ``4 * (k + 1)`` and 0 means none. A record with more than two operands chains them through
+CONS records. Where a template reads a small number instead of a second operand (a mask of axes, an
+offset), that number stands in its place.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+STRIDE = 4
+
+CONST, LEAF, LINK, CONS = range(4)
+FIRST_OP = 8
+
+
+class Template(IntEnum):
+    """What a compiled sweep does at a record."""
+
+    IMPORT = 0  # CONST, LEAF, LINK, CONS: nothing
+    ELEMENTWISE = 1
+    REDUCE = 2
+    RESHAPE = 3
+    VIEW = 4
+    ELEMENT = 5
+    SCATTER = 6
+    SCAN = 7
+    MATMUL = 8
+    PYTHON = 9
+
+
+def slot(at: int) -> int:
+    """Return the record number that a handle's position means."""
+    return (at >> 2) - 1

@@ -1,0 +1,388 @@
+"""The tape: an append-only list of records, sealed into columns, pruned of what nobody can reach.
+
+A handle owns its tape, a tape owns what it reads from older tapes, nothing else owns anything: so
+reference counting frees all of it. The current tape belongs to its thread. A tape imports from lower
+serials only, which makes serial order topological.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import KernelError
+from tapegrad.kernels import abi, table
+from tapegrad.kernels.replay import layout
+from tapegrad.kernels.state import State, give, take
+from tapegrad.tape import pool
+from tapegrad.tape.record import CONST, LEAF, LINK, STRIDE
+
+MAX_RECORDS = 4096
+MAX_BYTES = 4 << 20
+_serials = count(1)
+_serials_next = _serials.__next__
+
+
+class Cell:
+    """What tapes know a leaf or a constant by: refers weakly to the handle, owns no gradient."""
+
+    __slots__ = ("__weakref__", "handle", "shared")
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = weakref.ref(handle)
+        self.shared = False  # the handle's buffer belongs to somebody else: each use is an import
+
+
+class _Local(threading.local):
+    tape: Tape | None = None
+
+    def __init__(self) -> None:
+        self.seals = 0
+        self.due: list[tuple[int, int, weakref.ref[Tape], int]] = []
+        self.unlinking: list[Any] = []
+        self.draining = False
+
+
+local = _Local()
+
+
+class Columns:
+    """A sealed tape's records as words (see `kernels.replay.reading`) and its values."""
+
+    __slots__ = ("at", "kept", "n", "values", "words")
+
+    def __init__(self, words: Any, n: int, values: list[Any], kept: Any = None) -> None:
+        self.words, self.n, self.values, self.kept = words, n, values, kept
+        self.at = abi.address(words)
+
+    def opcode(self, k: int) -> int:
+        return int(self.words[k]) & 0xFFFF
+
+    def code(self, k: int) -> int:
+        return int(self.words[self.n + k]) & 0xFF
+
+    def shape(self, k: int) -> tuple[int, ...]:
+        meta = int(self.words[self.n + k])
+        place = 3 * self.n + (meta >> 32)
+        return tuple(self.words[place : place + ((meta >> 16) & 0xFF)].tolist())
+
+    def strides(self, k: int) -> tuple[int, ...]:
+        """Strides in bytes of value k."""
+        meta = int(self.words[self.n + k])
+        ndim, place = (meta >> 16) & 0xFF, 3 * self.n + (meta >> 32)
+        if meta & 0x100:
+            steps, step = [], (meta >> 9) & 0x7F
+            for extent in self.shape(k)[::-1]:
+                steps.append(step)
+                step *= extent
+            return tuple(steps[::-1])
+        return tuple(self.words[place + ndim : place + 2 * ndim].tolist())
+
+    def operands(self, k: int, form: int) -> list[int]:
+        """Record numbers of k's operands."""
+        word = int(self.words[k])
+        first, second = (word >> 16) & 0xFFFF, word >> 32
+        found = [first - 1] if first else []
+        if form == layout.TWO:
+            found.append(second - 1)
+        while form == layout.CHAIN and second:
+            word = int(self.words[second - 1])
+            found.append(((word >> 16) & 0xFFFF) - 1)
+            second = word >> 32
+        return found
+
+    def place(self, view: memoryview) -> None:
+        """Point a state's words at these columns."""
+        view[layout.WORD] = at = self.at
+        view[layout.META] = at + 8 * self.n
+        view[layout.ADDRESS] = at + 16 * self.n
+        view[layout.SHAPES] = at + 24 * self.n
+        view[layout.RECORDS] = self.n
+
+
+class Tape:
+    """Records of one thread, until sealed open at the end."""
+
+    __slots__ = (
+        "__weakref__",
+        "attrs",
+        "columns",
+        "constants",
+        "described",
+        "freed",
+        "imports",
+        "leaves",
+        "limit",
+        "links",
+        "log",
+        "numbers",
+        "retained",
+        "serial",
+        "weight",
+    )
+
+    def __init__(self) -> None:
+        self.serial = _serials_next()
+        self.log: list[Any] = []
+        self.limit = STRIDE * MAX_RECORDS
+        self.weight = 0
+        self.leaves: dict[Cell, int] = {}  # positions of what is imported, by what it is
+        self.constants: dict[Cell, int] = {}
+        self.numbers: dict[float, int] = {}
+        self.links: dict[tuple[int, int], int] = {}
+        self.imports: dict[int, Any] = {}  # record -> Cell, or (older tape, record)
+        self.attrs: dict[int, dict[str, Any]] = {}
+        self.described: dict[int, Any] = {}
+        self.retained: dict[int, weakref.ref[Any]] = {}
+        self.columns: Columns | None = None
+        self.freed: Any = None
+
+    # ------------------------------------------------------------ recording
+
+    def append(self, op: int, first: int, second: int, value: Any, source: Any = None) -> int:
+        """Commit one record and return its position; `source` is what an import imports."""
+        log = self.log
+        if source is not None:
+            self.imports[len(log) // STRIDE] = source
+        log += (op, first, second, value)
+        at = len(log)
+        if value is not None and value.nbytes > 4096:
+            self.weigh(value.nbytes)
+        return at
+
+    def weigh(self, nbytes: int) -> None:
+        """Close soon when values grow large: a closed tape can be pruned."""
+        self.weight += nbytes
+        if self.weight > MAX_BYTES:
+            self.limit = 0
+
+    def leaf(self, cell: Cell, value: Any) -> int:
+        at = self.leaves.get(cell)
+        if at is None:
+            at = self.leaves[cell] = self.append(LEAF, 0, 0, value, cell)
+        return at
+
+    def link(self, tape: Tape, at: int, value: Any) -> int:
+        """Import a record of an older tape."""
+        key = (tape.serial, at)
+        mine = self.links.get(key)
+        if mine is None:
+            source = (tape, (at >> 2) - 1)
+            mine = self.links[key] = self.append(LINK, 0, 0, value, source)
+        return mine
+
+    def constant(self, cell: Cell | None, value: Any) -> int:
+        at = self.constants.get(cell) if cell is not None else None
+        if at is None:
+            at = self.append(CONST, 0, 0, value)
+            if cell is not None:
+                self.constants[cell] = at
+        return at
+
+    def number(self, value: float) -> int:
+        """A Python number; zeros are not shared, as 0.0 == -0.0."""
+        at = self.numbers.get(value)
+        if at is None:
+            at = self.append(CONST, 0, 0, np.float64(value))
+            if value:
+                self.numbers[value] = at
+        return at
+
+    # ------------------------------------------------------------ sealing
+
+    def sealed(self) -> Columns:
+        """Return the tape's columns, closing it if it is this thread's current one.
+
+        Another thread may still be recording here: then these are the columns of what is there now.
+        """
+        columns = self.columns
+        if columns is not None:
+            return columns
+        if self is local.tape:
+            return close(self)
+        return _read(self.log)
+
+    def free(self, records: Any) -> None:
+        """Release what the rules of these records (an array of numbers) read."""
+        freed, n = self.freed, int(records.max()) + 1
+        if freed is None:
+            freed = np.zeros(n if self.columns is None else self.columns.n, np.uint8)
+        elif freed.size < n:
+            freed = np.concatenate([freed, np.zeros(n - freed.size, np.uint8)])
+        freed[records] = 1
+        self.freed = freed
+
+    def freed_flags(self, n: int) -> Any:
+        """One byte per record: whether its values were released; None if none were."""
+        freed = self.freed
+        if freed is not None and freed.size < n:
+            freed = np.concatenate([freed, np.zeros(n - freed.size, np.uint8)])
+        return freed
+
+    def prune(self) -> None:
+        """Drop what no live handle reaches, and values that nobody will read."""
+        columns = self.columns
+        if columns is None or columns.n == 0:
+            return
+        values, n = columns.values, columns.n
+        state = take()
+        state.fit(n)
+        live = np.empty(n, np.uint8)
+        freed = self.freed_flags(n)
+        view = state.view
+        columns.place(view)
+        view[layout.LIVE] = abi.address(live)
+        view[layout.FREED] = abi.address(state.unfreed if freed is None else freed)
+        view[layout.NONE_OBJECT] = id(None)
+        counts = None
+        if abi.native():
+            view[layout.COUNTS] = 0
+            view[layout.ITEMS] = state.run(layout.LIST_ITEMS, id(values))
+        else:
+            counts = np.array([sys.getrefcount(v) - 1 for v in values], np.int64)
+            items = np.array([id(v) for v in values], np.int64)
+            view[layout.COUNTS], view[layout.ITEMS] = abi.address(counts), abi.address(items)
+        drop = state.run(layout.PRUNE)
+        give(state)
+        if drop:
+            gone = np.flatnonzero(live < 2).tolist()
+            pool.recycle(values, gone)
+        if self.imports:
+            for k in [k for k in self.imports if not live[k]]:
+                del self.imports[k]
+        for table_ in (self.attrs, self.described, self.retained):
+            if table_:
+                for k in [k for k in table_ if not live[k]]:
+                    del table_[k]
+
+    def __del__(self) -> None:
+        """Older tapes are released one after the other, not one inside the other."""
+        unlinking = local.unlinking
+        unlinking.append(self.imports)
+        if self.columns is not None and self.weight > MAX_BYTES:
+            values = self.columns.values
+            pool.recycle(values, range(len(values)))
+        if not local.draining:
+            local.draining = True
+            try:
+                while unlinking:
+                    unlinking.pop()
+            finally:
+                local.draining = False
+
+
+def current() -> Tape:
+    """Return this thread's open tape with room for a few records more."""
+    tape = local.tape
+    if tape is not None:
+        if len(tape.log) < tape.limit:
+            return tape
+        close(tape)
+    tape = local.tape = Tape()
+    return tape
+
+
+def close(tape: Tape) -> Columns:
+    """Seal a tape of this thread: columns instead of the log, then pruned, and again at later ages."""
+    if local.tape is tape:
+        local.tape = None
+    columns = _read(tape.log)
+    tape.columns = columns
+    tape.log = []
+    tape.constants = {}
+    tape.numbers = {}
+    tape.links = {}
+    age(tape)
+    return columns
+
+
+def age(tape: Tape) -> None:
+    """Prune a tape just closed, and older ones whose time has come: handles die later than their tape."""
+    local.seals += 1
+    due = local.due
+    while due and due[0][0] <= local.seals:
+        _, serial, reference, wait = heappop(due)
+        older = reference()
+        if older is not None:
+            older.prune()
+            heappush(due, (local.seals + wait, serial, reference, 2 * wait))
+    heappush(due, (local.seals + 1, tape.serial, weakref.ref(tape), 1))
+
+
+def _read(log: list[Any]) -> Columns:
+    """The columns of an open tape's records, each validated."""
+    n = len(log) // STRIDE
+    if not abi.native():
+        return _read_portably(log, n)
+    state = take()
+    state.fit(n)
+    view = state.view
+    room = 16 + 8 * n
+    while True:
+        words = np.empty(3 * n + room, np.int64)
+        at = abi.address(words)
+        view[layout.WORD], view[layout.META] = at, at + 8 * n
+        view[layout.ADDRESS], view[layout.SHAPES] = at + 16 * n, at + 24 * n
+        view[layout.RECORDS], view[layout.CAPACITY] = n, room
+        view[layout.KNOWN] = abi.address(abi.known())
+        view[layout.NONE_OBJECT], view[layout.ARRAY_TYPE] = id(None), id(np.ndarray)
+        view[layout.ITEMS] = state.run(layout.LIST_ITEMS, id(log))
+        used = state.run(layout.SEAL)
+        if used < 0:
+            raise KernelError(_malformed(log, -1 - used))
+        if used <= room:
+            break
+        room = used
+    values = log[3 : STRIDE * n : STRIDE]
+    give(state)
+    return Columns(words[: 3 * n + used].copy(), n, values)
+
+
+def _malformed(log: list[Any], k: int) -> str:
+    op, first, second, value = log[STRIDE * k : STRIDE * (k + 1)]
+    found = f"{type(value).__name__} of dtype {getattr(value, 'dtype', None)}"
+    return f"record {k} of a tape is malformed: op {op}, operands {first} and {second}, value {found}"
+
+
+def _read_portably(log: list[Any], n: int) -> Columns:
+    """As the compiled `seal`, through public calls only."""
+    operations, opcodes = table.operations()
+    words: list[list[int]] = [[], [], []]
+    shapes: list[int] = []
+    values, kept = log[3 : STRIDE * n : STRIDE], []
+    for k in range(n):
+        op, first, second = log[STRIDE * k : STRIDE * k + 3]
+        if not 0 <= op < opcodes:
+            raise KernelError(_malformed(log, k))
+        form = int(operations[op, layout.FORM])
+        a, b = (0, 0) if form == layout.NONE else (first >> 2, second >> 2)
+        if form == layout.NUMBER:
+            b = second
+        wrong = form != layout.NONE and not 1 <= a <= k
+        if wrong or (form != layout.NUMBER and b > k) or (form == layout.TWO and b < 1):
+            raise KernelError(_malformed(log, k))
+        words[0].append(op | a << 16 | b << 32)
+        value = values[k]
+        if value is None:
+            words[1].append(0)
+            words[2].append(0)
+            continue
+        array = np.asarray(value)
+        code = abi.CODES.get(array.dtype.char, 0)
+        if code == 0 or not array.dtype.isnative:
+            raise KernelError(_malformed(log, k))
+        if not isinstance(value, np.ndarray):
+            kept.append(array)
+        dense = array.flags.c_contiguous
+        meta = code | dense << 8 | array.itemsize << 9 | array.ndim << 16 | len(shapes) << 32
+        words[1].append(meta)
+        words[2].append(abi.address(array))
+        shapes += array.shape if dense else (*array.shape, *array.strides)
+    flat = np.array(words[0] + words[1] + words[2] + shapes, np.int64)
+    return Columns(flat, n, values, kept)

@@ -1,0 +1,652 @@
+"""The Tensor: a NumPy value that remembers how it was computed."""
+
+from __future__ import annotations
+
+import copy as _copy
+import operator
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tapegrad import functions as fn
+from tapegrad.dispatch import Handle, contains_tensor, extra, requires_grad, use, value_of, wrap
+from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError, UnsupportedOpError
+from tapegrad.grad_mode import is_grad_enabled
+from tapegrad.tape.tape import Cell
+
+__all__ = ["Tensor", "asarray", "from_numpy", "tensor"]
+
+FLOATS = "df"
+
+
+def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda self, other: function(other, self)
+
+
+def _ufunc(f: Any) -> Callable[[Any, Any], Any]:
+    call = fn.UFUNCS[f]
+    return lambda self, other: call(self, other)
+
+
+def _comparison(f: Any) -> Callable[[Any, Any], Any]:
+    call = fn.UFUNCS[f]
+
+    def compare(self: Any, other: Any) -> Any:
+        if isinstance(other, (Handle, np.ndarray, np.generic, int, float, list, tuple)):
+            return call(self, other)
+        return NotImplemented
+
+    return compare
+
+
+def _in_place(operate: Any, name: str) -> Callable[[Any, Any], Any]:
+    def update(self: Any, other: Any) -> Any:
+        if self.ndim == 0:
+            return operate(self, other)
+        raise UnsupportedOpError(
+            f"{name} on a Tensor of shape {self.shape}: arrays are not changed in place; "
+            f"write x = x {name[:-1]} y"
+        )
+
+    return update
+
+
+class Tensor(Handle):
+    """An array whose operations are recorded, so that they can be differentiated.
+
+    Made by `tapegrad.tensor` and by operations. Value, indexing, operators and methods are NumPy's;
+    ``requires_grad``, ``grad``, ``backward`` and their kin are those of torch.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> np.sum(np.sin(x) * x).backward()
+    >>> x.grad
+    tensor([1.3818, 0.0770])
+    """
+
+    __slots__ = ()
+    __array_priority__ = 1000.0
+
+    def __init__(self) -> None:
+        """Made by `tapegrad.tensor`."""
+
+    # ------------------------------------------------------------ what it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._v.shape  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._v.dtype  # type: ignore[no-any-return]
+
+    @property
+    def ndim(self) -> int:
+        return self._v.ndim  # type: ignore[no-any-return]
+
+    @property
+    def size(self) -> int:
+        return self._v.size  # type: ignore[no-any-return]
+
+    @property
+    def nbytes(self) -> int:
+        return self._v.nbytes  # type: ignore[no-any-return]
+
+    @property
+    def itemsize(self) -> int:
+        return self._v.itemsize  # type: ignore[no-any-return]
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return self._v.strides  # type: ignore[no-any-return]
+
+    def dim(self) -> int:
+        """Number of dimensions, by torch's name."""
+        return self.ndim
+
+    def numel(self) -> int:
+        """Number of elements, by torch's name."""
+        return self.size
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is floating point."""
+        return self.dtype.kind == "f"
+
+    # ------------------------------------------------------------ differentiation
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether operations on it are recorded; can be set on a leaf."""
+        return requires_grad(self)
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Say whether operations on this leaf are recorded from now on; returns the Tensor."""
+        if not isinstance(requires_grad, bool):
+            raise GradientError(f"requires_grad takes True or False, found {requires_grad!r}")
+        if self._tape is not None:
+            if requires_grad:
+                return self
+            raise GradientError(
+                "requires_grad=False on the result of an operation; use detach() for a value without history"
+            )
+        if requires_grad and self.dtype.char not in FLOATS:
+            raise _no_gradient(self.dtype)
+        if requires_grad != self.requires_grad:
+            extra(self).requires_grad = requires_grad
+            self._at = Cell(self)  # what tapes knew it as stays as it was
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether it is not the result of a recorded operation."""
+        return self._tape is None
+
+    @property
+    def grad(self) -> Tensor | None:
+        """Gradient accumulated by `backward`: a Tensor of the same shape and dtype, or None."""
+        found = None if self._extra is None else self._extra.grad
+        if found is None and self._tape is not None and not self.retains_grad:
+            warnings.warn(
+                "the .grad of a Tensor that is not a leaf is not kept; call retain_grad() on it first",
+                UserWarning,
+                stacklevel=2,
+            )
+        return found
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is None:
+            if self._extra is not None:
+                self._extra.grad = None
+            return
+        if not isinstance(value, Tensor):
+            raise TypeError(f"grad takes a Tensor or None, found {type(value).__name__}")
+        if value is self:
+            raise GradientError("a Tensor cannot be its own grad")
+        if value.shape != self.shape:
+            raise ShapeError(f"grad of shape {value.shape} for a Tensor of shape {self.shape}")
+        if value.dtype != self.dtype:
+            raise DTypeError(f"grad of dtype {value.dtype} for a Tensor of dtype {self.dtype}")
+        extra(self).grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether a result keeps its gradient, by `retain_grad`."""
+        return self._extra is not None and self._extra.retains_grad
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this result in ``.grad``, as a leaf does."""
+        raise NotImplementedError
+
+    def backward(
+        self,
+        gradient: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool | None = None,
+        inputs: Any = None,
+    ) -> None:
+        """Add the gradient of this Tensor to ``.grad`` of the leaves; see `tapegrad.backward`."""
+        raise NotImplementedError
+
+    def detach(self) -> Tensor:
+        """The same value without history."""
+        out: Tensor = wrap(self._v)
+        if self._extra is not None and self._extra.exposed:
+            extra(out).exposed = True
+        return out
+
+    @property
+    def data(self) -> Tensor:
+        """The value without history; assigning another Tensor's value replaces it."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"data takes a Tensor, found {type(value).__name__}")
+        if self._tape is not None:
+            raise GradientError("data of the result of an operation cannot be replaced")
+        if self.requires_grad and value.dtype.char not in FLOATS:
+            raise _no_gradient(value.dtype)
+        exposed = value._extra is not None and value._extra.exposed
+        self._v, self._at = value._v, Cell(self)  # tapes keep what they recorded
+        if exposed or self._extra is not None:
+            extra(self).exposed = exposed
+
+    @property
+    def _version(self) -> int:
+        return 0 if self._extra is None else self._extra.version
+
+    def clone(self) -> Tensor:
+        """A copy with the same history."""
+        return fn.copy(self)  # type: ignore[no-any-return]
+
+    copy = clone
+
+    # ------------------------------------------------------------ out to Python and NumPy
+
+    def _border(self, what: str) -> None:
+        if self.requires_grad and is_grad_enabled():
+            raise BorderError(
+                f"{what} of a Tensor that requires grad would drop its derivative; use .item(), "
+                ".detach().numpy() or tg.no_grad() for the value, tg.array([...]) or np.stack to join Tensors"
+            )
+
+    def numpy(self) -> Any:
+        """The value as an ndarray: read-only, or the array itself that `from_numpy` was given."""
+        self._border("numpy()")
+        return self._readable()
+
+    def _readable(self) -> Any:
+        value = self._v
+        if isinstance(value, np.ndarray) and not (self._extra is not None and self._extra.exposed):
+            value = value.view()
+            value.flags.writeable = False
+        return np.asarray(value)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        self._border("np.asarray")
+        value = self._readable()
+        if dtype is not None and value.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"a Tensor of dtype {value.dtype} needs a copy to become {dtype}")
+            return value.astype(dtype)
+        return value.copy() if copy else value
+
+    def item(self, *args: Any) -> Any:
+        """The value of one element as a Python number."""
+        return self._v.item(*args)
+
+    def tolist(self) -> Any:
+        """The values as nested lists."""
+        return self._v.tolist()
+
+    def __float__(self) -> float:
+        self._border("float()")
+        return float(self._one("float()"))
+
+    def __int__(self) -> int:
+        self._border("int()")
+        return int(self._one("int()"))
+
+    def __complex__(self) -> complex:
+        self._border("complex()")
+        return complex(self._one("complex()"))
+
+    def __index__(self) -> int:
+        if self.ndim == 0 and self.dtype.kind in "iu":
+            return int(self._v)
+        raise TypeError(f"only an integer scalar is an index, found shape {self.shape}, dtype {self.dtype}")
+
+    def _one(self, what: str) -> Any:
+        if self.size != 1:
+            raise ValueError(f"{what} needs one element, found shape {self.shape}")
+        return self._v.item()
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ShapeError(f"the truth of an array of shape {self.shape} is ambiguous; use any() or all()")
+        return bool(self._v)
+
+    def __len__(self) -> int:
+        if self.ndim == 0:
+            raise TypeError("len() of a 0-d Tensor")
+        return len(self._v)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if self.ndim == 0:
+            raise TypeError("iteration over a 0-d Tensor")
+        return (fn.getitem(self, k) for k in range(len(self._v)))
+
+    def __contains__(self, item: Any) -> bool:
+        return bool(np.any(self._v == value_of(item)))
+
+    # ------------------------------------------------------------ text and copies
+
+    def __repr__(self) -> str:
+        text = np.array2string(
+            np.asarray(self._v), precision=4, separator=", ", prefix="tensor(", floatmode="maxprec_equal"
+        )
+        if self.dtype.char != "d" and not (self.dtype.char in "l?" and self.size):
+            text += f", dtype={self.dtype}"
+        if self._tape is not None:
+            text += f", grad_fn=<{self._node_name()}>"
+        elif self.requires_grad:
+            text += ", requires_grad=True"
+        return f"tensor({text})"
+
+    def _node_name(self) -> str:
+        from tapegrad.ops import BY_OPCODE
+
+        tape, k = self._tape, (self._at >> 2) - 1
+        opcode = tape.log[4 * k] if tape.columns is None else tape.columns.opcode(k)  # type: ignore[union-attr]
+        return "".join(part.capitalize() for part in BY_OPCODE[opcode].name.split("_")) + "Backward"
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return str(self)
+        if self.ndim == 0:
+            return format(self._v.item(), spec)
+        raise TypeError(f"format {spec!r} needs a 0-d Tensor, found shape {self.shape}")
+
+    def __copy__(self) -> Tensor:
+        return self._leaf_copy(self._v, "copy.copy")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        out = self._leaf_copy(np.array(self._v)[()], "copy.deepcopy")
+        memo[id(self)] = out
+        if self._extra is not None and self._extra.grad is not None:
+            extra(out).grad = _copy.deepcopy(self._extra.grad, memo)
+        return out
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self._tape is not None:
+            raise GradientError(_not_leaf("pickle"))
+        return tensor, (np.asarray(self._v), None, self.requires_grad)
+
+    def _leaf_copy(self, value: Any, what: str) -> Tensor:
+        if self._tape is not None:
+            raise GradientError(_not_leaf(what))
+        out: Tensor = wrap(value)
+        if self._extra is not None:
+            mine = extra(out)
+            mine.exposed = self._extra.exposed
+            out.requires_grad_(self._extra.requires_grad)
+        return out
+
+    __hash__ = object.__hash__
+
+    # ------------------------------------------------------------ operators
+
+    __add__ = _ufunc(np.add)
+    __radd__ = _reflected(fn.UFUNCS[np.add])
+    __sub__ = _ufunc(np.subtract)
+    __rsub__ = _reflected(fn.UFUNCS[np.subtract])
+    __mul__ = _ufunc(np.multiply)
+    __rmul__ = _reflected(fn.UFUNCS[np.multiply])
+    __truediv__ = _ufunc(np.divide)
+    __rtruediv__ = _reflected(fn.UFUNCS[np.divide])
+    __floordiv__ = _ufunc(np.floor_divide)
+    __rfloordiv__ = _reflected(fn.UFUNCS[np.floor_divide])
+    __pow__ = fn.power
+    __rpow__ = _reflected(fn.power)
+    __matmul__ = fn.matmul
+    __rmatmul__ = _reflected(fn.matmul)
+    __neg__ = fn.FAST["negative"]
+    __abs__ = fn.FAST["absolute"]
+    __iadd__ = _in_place(operator.add, "+=")
+    __isub__ = _in_place(operator.sub, "-=")
+    __imul__ = _in_place(operator.mul, "*=")
+    __itruediv__ = _in_place(operator.truediv, "/=")
+    __ipow__ = _in_place(operator.pow, "**=")
+    __imatmul__ = _in_place(operator.matmul, "@=")
+    __ifloordiv__ = _in_place(operator.floordiv, "//=")
+    __eq__ = _comparison(np.equal)
+    __ne__ = _comparison(np.not_equal)
+    __lt__ = _comparison(np.less)
+    __le__ = _comparison(np.less_equal)
+    __gt__ = _comparison(np.greater)
+    __ge__ = _comparison(np.greater_equal)
+
+    def __pos__(self) -> Tensor:
+        return fn.UFUNCS[np.positive](self)  # type: ignore[no-any-return]
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return fn.getitem(self, index)  # type: ignore[no-any-return]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise UnsupportedOpError(
+            f"assignment to elements of a Tensor of shape {self.shape}: arrays are not changed in place; "
+            "build the array with tg.array([...]), np.where or np.concatenate"
+        )
+
+    # ------------------------------------------------------------ protocols
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if not kwargs and method == "__call__":
+            function = fn.UFUNCS.get(ufunc)
+            if function is not None:
+                return function(*inputs)
+        return fn.call_ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return fn.call_function(function, args, kwargs)
+
+    def _apply(self, op: Any, operands: Any, attrs: Any) -> Any:
+        return fn.apply(op, operands, attrs)
+
+    # ------------------------------------------------------------ methods of ndarray
+
+    @property
+    def T(self) -> Tensor:
+        """Axes reversed."""
+        return fn.transpose(self)  # type: ignore[no-any-return]
+
+    @property
+    def mT(self) -> Tensor:
+        """The last two axes exchanged."""
+        return fn.matrix_transpose(self)  # type: ignore[no-any-return]
+
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Tensor:
+        """Sum over axes."""
+        return fn.sum_(self, axis, dtype, out, keepdims)  # type: ignore[no-any-return]
+
+    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Tensor:
+        """Mean over axes."""
+        return fn.mean(self, axis, dtype, out, keepdims)  # type: ignore[no-any-return]
+
+    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Tensor:
+        """Product over axes."""
+        return fn.prod(self, axis, dtype, out, keepdims)  # type: ignore[no-any-return]
+
+    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Tensor:
+        """Largest value over axes."""
+        return fn.max_(self, axis, out, keepdims)  # type: ignore[no-any-return]
+
+    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Tensor:
+        """Smallest value over axes."""
+        return fn.min_(self, axis, out, keepdims)  # type: ignore[no-any-return]
+
+    def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+            keepdims: bool = False) -> Tensor:  # fmt: skip
+        """Variance over axes."""
+        return fn.var(self, axis, dtype, out, ddof, keepdims)  # type: ignore[no-any-return]
+
+    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+            keepdims: bool = False) -> Tensor:  # fmt: skip
+        """Standard deviation over axes."""
+        return fn.std(self, axis, dtype, out, ddof, keepdims)  # type: ignore[no-any-return]
+
+    def cumsum(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
+        """Running sum."""
+        return fn.cumsum(self, axis, dtype, out)  # type: ignore[no-any-return]
+
+    def reshape(self, *shape: Any, order: str = "C") -> Tensor:
+        """The same elements in another shape."""
+        return fn.reshape(self, shape[0] if len(shape) == 1 else shape, order)  # type: ignore[no-any-return]
+
+    def ravel(self, order: str = "C") -> Tensor:
+        """All elements in one dimension."""
+        return fn.ravel(self, order)  # type: ignore[no-any-return]
+
+    flatten = ravel
+
+    def transpose(self, *axes: Any) -> Tensor:
+        """Axes in another order."""
+        if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
+            axes = axes[0]
+        return fn.transpose(self, axes or None)  # type: ignore[no-any-return]
+
+    def swapaxes(self, axis1: int, axis2: int) -> Tensor:
+        """Two axes exchanged."""
+        return fn.swapaxes(self, axis1, axis2)  # type: ignore[no-any-return]
+
+    def squeeze(self, axis: Any = None) -> Tensor:
+        """Axes of one element removed."""
+        return fn.squeeze(self, axis)  # type: ignore[no-any-return]
+
+    def astype(self, dtype: Any, copy: bool = True) -> Tensor:
+        """Another dtype."""
+        return fn.astype(self, dtype, copy=copy)  # type: ignore[no-any-return]
+
+    def clip(self, min: Any = None, max: Any = None) -> Tensor:
+        """Values limited to an interval."""
+        return fn.clip(self, min, max)  # type: ignore[no-any-return]
+
+    def dot(self, b: Any) -> Tensor:
+        """Product as by np.dot."""
+        return fn.dot(self, b)  # type: ignore[no-any-return]
+
+    def take(self, indices: Any, axis: int | None = None) -> Tensor:
+        """Elements by number along an axis."""
+        return fn.take(self, indices, axis)  # type: ignore[no-any-return]
+
+    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """Place of the largest value; has no derivative."""
+        return wrap(np.argmax(self._v, axis, keepdims=keepdims))  # type: ignore[no-any-return]
+
+    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """Place of the smallest value; has no derivative."""
+        return wrap(np.argmin(self._v, axis, keepdims=keepdims))  # type: ignore[no-any-return]
+
+    def any(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """Whether an element is true."""
+        return wrap(np.any(self._v, axis, keepdims=keepdims))  # type: ignore[no-any-return]
+
+    def all(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """Whether all elements are true."""
+        return wrap(np.all(self._v, axis, keepdims=keepdims))  # type: ignore[no-any-return]
+
+    def round(self, decimals: int = 0) -> Tensor:
+        """Rounded values; derivative zero."""
+        return wrap(np.round(self._v, decimals))  # type: ignore[no-any-return]
+
+    def exp(self) -> Tensor:
+        """Exponential, by torch's name; so are `log`, `sqrt`, `sin`, `cos`, `tanh`, `abs`."""
+        return fn.FAST["exp"](self)  # type: ignore[no-any-return]
+
+    log = fn.FAST["log"]
+    sqrt = fn.FAST["sqrt"]
+    sin = fn.FAST["sin"]
+    cos = fn.FAST["cos"]
+    tanh = fn.FAST["tanh"]
+    abs = fn.FAST["absolute"]
+
+
+use(Tensor)
+
+
+def _no_gradient(dtype: np.dtype[Any]) -> GradientError:
+    return _GradientDType(
+        f"requires_grad needs float64 or float32, found {dtype}; convert with dtype=float or .astype(float)"
+    )
+
+
+class _GradientDType(GradientError, DTypeError):
+    """A gradient asked of a dtype that has none."""
+
+
+def _not_leaf(what: str) -> str:
+    return (
+        f"{what} of a Tensor with history would lose it; copy its value with .detach(), "
+        "or keep the history with .clone()"
+    )
+
+
+def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+    """Return a Tensor that holds a copy of the data.
+
+    Parameters
+    ----------
+    data : array_like
+        Numbers, nested lists of numbers, an array, or a Tensor (of which the value is copied). For
+        nested lists that contain Tensors use `array`.
+    dtype : dtype, optional
+        NumPy's choice by default: float64 for Python floats.
+    requires_grad : bool, optional
+        Whether operations on it are recorded. Needs float64 or float32.
+
+    Returns
+    -------
+    Tensor
+        A leaf.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> tg.tensor([1.0, 2.0], requires_grad=True)
+    tensor([1., 2.], requires_grad=True)
+    """
+    if contains_tensor(data) and not isinstance(data, Handle):
+        raise BorderError("tensor() would drop the history of Tensors in a list; use tg.array([...])")
+    value = fn.normal(np.array(value_of(data), dtype=dtype), "tensor")
+    out: Tensor = wrap(value)
+    return out.requires_grad_(requires_grad) if requires_grad is not False else out
+
+
+def from_numpy(array: Any) -> Tensor:
+    """Return a Tensor that shares memory with an ndarray.
+
+    Writes to the array are seen by later operations; what is recorded is a copy of what was there.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+
+    Returns
+    -------
+    Tensor
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> a = np.zeros(2)
+    >>> x = tg.from_numpy(a)
+    >>> a[0] = 3.0
+    >>> x
+    tensor([3., 0.])
+    """
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"from_numpy takes an ndarray, found {type(array).__name__}")
+    value = fn.normal(array, "from_numpy")
+    out: Tensor = wrap(value)
+    extra(out).exposed = isinstance(value, np.ndarray) and np.may_share_memory(value, array)
+    return out
+
+
+def asarray(data: Any, dtype: Any = None) -> Tensor:
+    """Return the data as a Tensor, without a copy where NumPy's `asarray` makes none.
+
+    Parameters
+    ----------
+    data : array_like
+        A Tensor of the wanted dtype is returned as it is.
+    dtype : dtype, optional
+
+    Returns
+    -------
+    Tensor
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> tg.asarray([1, 2], dtype=float)
+    tensor([1., 2.])
+    """
+    if isinstance(data, Tensor):
+        return data if dtype is None else data.astype(dtype)
+    if isinstance(data, np.ndarray):
+        return from_numpy(np.asarray(data, dtype))
+    return tensor(data, dtype)
