@@ -17,11 +17,13 @@ from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
 from tapegrad.ops.primitive import Elementwise, Primitive
+from tapegrad.tape import pool
 from tapegrad.tape.tape import Cell, Tape, close, current, local
 
 enabled = _enabled.get
 float64, ndarray = np.float64, np.ndarray
-LARGE = 4096  # bytes
+LARGE = 4096  # bytes, from which on a value counts towards a tape's weight, and may have a vector kernel
+POOLED = pool.MIN_BYTES
 UNUSABLE = (np.matrix, np.ma.MaskedArray)
 
 
@@ -158,7 +160,13 @@ def apply(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None =
     """Compute an op and record it if an operand requires a gradient and grad mode is on."""
     values = [value_of(x) for x in operands]
     try:
-        value = op.forward(*values, **attrs) if attrs else op.forward(*values)
+        x = values[0]
+        if attrs:
+            value = op.forward(*values, **attrs)
+        elif type(x) is ndarray and x.nbytes >= POOLED and isinstance(op, Elementwise) and op.arity < 3:
+            value = (forward.unary if op.arity == 1 else forward.binary)(op, *values)
+        else:
+            value = op.forward(*values)
     except ValueError as error:
         raise ShapeError(_mismatch(op, values, error)) from error
     if type(value) is ndarray and value.ndim == 0:
@@ -225,18 +233,15 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
             log = tape.log
             if first is not None and second is not None and len(log) < tape.limit:
                 x = a._v
-                if type(x) is float64:
-                    value = operate(x, y)
-                    if type(value) is not float64 and value.nbytes > LARGE:
-                        tape.weigh(value.nbytes)
-                elif x.nbytes > LARGE:
-                    value = large(op, x, y)
-                    tape.weigh(value.nbytes)
-                else:
-                    try:
+                try:
+                    if type(x) is not float64 and x.nbytes >= POOLED:
+                        value = forward.binary(op, x, y)
+                    else:
                         value = operate(x, y)
-                    except ValueError as error:
-                        raise ShapeError(_mismatch(op, (x, y), error)) from error
+                except ValueError as error:
+                    raise ShapeError(_mismatch(op, (x, y), error)) from error
+                if type(value) is not float64 and value.nbytes > LARGE:
+                    tape.weigh(value.nbytes)
                 log += (opcode, first, second, value)
                 out = _make()
                 out._v = value
@@ -279,11 +284,23 @@ def unary(op: Elementwise, operate: Callable[[Any], Any]) -> Callable[[Any], Any
     return function
 
 
-def large(op: Elementwise, x: Any, y: Any) -> Any:
-    try:
-        return forward.binary(op, x, y)
-    except ValueError as error:
-        raise ShapeError(_mismatch(op, (x, y), error)) from error
+def reflected(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return the function of an op whose first operand, given last, is no Tensor."""
+    opcode = op.opcode
+
+    def function(b: Any, a: Any) -> Any:
+        tape = local.tape
+        if tape is not None and type(a) is float and b._tape is tape and enabled():
+            first = tape.numbers.get(a)
+            y = b._v
+            log = tape.log
+            if first is not None and len(log) < tape.limit and y.nbytes <= LARGE:
+                value = operate(a, y)
+                log += (opcode, first, b._at, value)
+                return wrap(value, tape, len(log))
+        return combine(op, a, b)
+
+    return function
 
 
 def combine(op: Primitive, a: Any, b: Any) -> Any:

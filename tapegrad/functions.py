@@ -22,6 +22,7 @@ from tapegrad.dispatch import (
     is_tensor,
     normal,
     record,
+    reflected,
     requires_grad,
     sequence,
     unary,
@@ -54,7 +55,8 @@ OPERATORS = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
     "negative": operator.neg, "absolute": operator.abs,
 }  # fmt: skip
-FAST: dict[str, Callable[..., Any]] = {}
+FAST: dict[str, Callable[..., Any]] = {}  # with a Tensor as the first operand
+REFLECTED: dict[str, Callable[..., Any]] = {}  # with a Tensor as the last operand, given first
 for _op in REGISTRY.values():
     _ufunc = _op.functions[0] if _op.functions else None
     if isinstance(_ufunc, np.ufunc) and _ufunc.nin in (1, 2) and _ufunc.nout == 1 and _op.arity < 3:
@@ -62,6 +64,8 @@ for _op in REGISTRY.values():
             continue
         _operate = OPERATORS.get(_op.name, _ufunc)
         FAST[_op.name] = (unary if _ufunc.nin == 1 else binary)(_op, _operate)  # type: ignore[arg-type]
+        if _ufunc.nin == 2:
+            REFLECTED[_op.name] = reflected(_op, _operate)  # type: ignore[arg-type]
 
 
 def _ufunc_of(name: str) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from tapegrad import functions as fn
 from tapegrad.dispatch import Handle, contains_tensor, extra, requires_grad, use, value_of, wrap
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError, UnsupportedOpError
 from tapegrad.grad_mode import is_grad_enabled
+from tapegrad.tape import pool
 from tapegrad.tape.tape import Cell
 
 __all__ = ["Tensor", "asarray", "from_numpy", "tensor"]
@@ -370,14 +371,14 @@ class Tensor(Handle):
 
     # ------------------------------------------------------------ operators
 
-    __add__ = _ufunc(np.add)
-    __radd__ = _reflected(fn.UFUNCS[np.add])
-    __sub__ = _ufunc(np.subtract)
-    __rsub__ = _reflected(fn.UFUNCS[np.subtract])
-    __mul__ = _ufunc(np.multiply)
-    __rmul__ = _reflected(fn.UFUNCS[np.multiply])
-    __truediv__ = _ufunc(np.divide)
-    __rtruediv__ = _reflected(fn.UFUNCS[np.divide])
+    __add__ = fn.FAST["add"]
+    __radd__ = fn.REFLECTED["add"]
+    __sub__ = fn.FAST["subtract"]
+    __rsub__ = fn.REFLECTED["subtract"]
+    __mul__ = fn.FAST["multiply"]
+    __rmul__ = fn.REFLECTED["multiply"]
+    __truediv__ = fn.FAST["divide"]
+    __rtruediv__ = fn.REFLECTED["divide"]
     __floordiv__ = _ufunc(np.floor_divide)
     __rfloordiv__ = _reflected(fn.UFUNCS[np.floor_divide])
     __pow__ = fn.power
@@ -592,6 +593,10 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     if contains_tensor(data) and not isinstance(data, Handle):
         raise BorderError("tensor() would drop the history of Tensors in a list; use tg.array([...])")
     value = fn.normal(np.array(value_of(data), dtype=dtype), "tensor")
+    if value.nbytes >= pool.MIN_BYTES and value.flags.c_contiguous:
+        aligned = pool.empty(value.shape, value.dtype)
+        aligned[...] = value
+        value = aligned
     out: Tensor = wrap(value)
     return out.requires_grad_(requires_grad) if requires_grad is not False else out
 

@@ -44,7 +44,7 @@ def rerecord(
             for key, ct in _walk(job, flags, recall).items():
                 if type(key) is tuple and job.columns.opcode(key[1]) == LINK:
                     older, place = job.tape.imports[key[1]]
-                    _gather(plan.jobs[older.serial].seeds, place, ct)
+                    plan.jobs[older.serial].seeds.setdefault(place, []).append(ct)
                 else:
                     _gather(results, key, ct)
             if not retain:
@@ -61,7 +61,10 @@ def _gather(found: dict[Any, Any], key: Any, ct: Any) -> None:
 def _walk(job: Job, flags: bytes, recall: Recall) -> dict[Key, Any]:
     columns, tape, values = job.columns, job.tape, job.columns.values
     rows, _ = table.operations()
-    cotangents = {k: ct for k, ct in job.seeds.items() if ct is not None}
+    cotangents: dict[int, Any] = {}
+    for k, seeds in job.seeds.items():
+        for seed in seeds:
+            _gather(cotangents, k, seed)
     results: dict[Key, Any] = {}
     both = layout.NEED | layout.MARK
 

@@ -16,27 +16,32 @@ import numpy as np
 from tapegrad.errors import GraphFreedError, KernelError, TapeBusyError
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
-from tapegrad.kernels.state import State, give, take
+from tapegrad.kernels.state import NOGIL_WORK, State, give, take
 from tapegrad.ops.primitive import BY_OPCODE
-from tapegrad.tape.record import LEAF, LINK
-from tapegrad.tape.tape import Cell, Columns, Tape
+from tapegrad.tape import pool
+from tapegrad.tape.record import LINK
+from tapegrad.tape.tape import Cell, Columns, Tape, leave
 
 Key = Any  # Cell | tuple[Tape, int]
 Array = np.ndarray[Any, Any]
-NOGIL_WORK = 100_000  # elements; below this a sweep is shorter than giving up Python's lock
 SMALL, SMALL_BYTES = 256, 1 << 16  # a smaller tape is left to its next pruning
 
 _busy: dict[int, object] = {}
 
 
 class Job:
-    """One tape's part in a sweep: seeds by record, sinks by record."""
+    """One tape's part in a sweep.
 
-    __slots__ = ("columns", "flags", "reached", "seeds", "sinks", "tape")
+    `marked` are the records that cotangents come to from outside, `seeds` those cotangents as they come:
+    arrays, buffers of the sweep as (address, whether it is somebody else's), or when recording Tensors.
+    """
+
+    __slots__ = ("columns", "flags", "marked", "reached", "seeds", "sinks", "tape")
 
     def __init__(self, tape: Tape, columns: Columns) -> None:
         self.tape, self.columns = tape, columns
-        self.seeds: dict[int, Any] = {}
+        self.marked: set[int] = set()
+        self.seeds: dict[int, list[Any]] = {}
         self.sinks: list[int] = []
         self.reached: list[int] = []
         self.flags: Any = None
@@ -62,8 +67,11 @@ class Sweep:
         self.jobs: dict[int, Job] = {}
         self.leaves = {key for key in sinks if isinstance(key, Cell)}
         for tape, k, seed in roots:
-            self.job(tape).seeds[k] = seed
+            job = self.job(tape)
+            job.marked.add(k)
+            job.seeds[k] = [seed]
         self.state: State = take()
+        self.held: list[Array] = []
         wanted = [key for key in sinks if not isinstance(key, Cell)]
         if not every:
             self._follow(wanted)
@@ -116,7 +124,7 @@ class Sweep:
         view[layout.FREED] = abi.address(state.unfreed if freed is None else freed)
         view[layout.EVERY], view[layout.PHASE] = self.every, phase
         count = 0
-        for k in job.seeds:
+        for k in job.marked:
             state.seeds[count] = k
             count += 1
         view[layout.SEED_COUNT] = count
@@ -156,7 +164,7 @@ class Sweep:
 
     def _mark(self) -> list[Job]:
         """Follow the seeds down through all tapes; fills `reached`; nothing has run yet."""
-        heap = [-serial for serial, job in self.jobs.items() if job.seeds]
+        heap = [-serial for serial, job in self.jobs.items() if job.marked]
         heap.sort()
         order = []
         while heap:
@@ -170,9 +178,9 @@ class Sweep:
                 source = imports.get(k)
                 if type(source) is tuple:
                     older = self.job(source[0])
-                    if not older.seeds:
+                    if not older.marked:
                         heappush(heap, -source[0].serial)
-                    older.seeds.setdefault(source[1], None)
+                    older.marked.add(source[1])
         return order
 
     def reaches(self) -> set[Key]:
@@ -211,35 +219,40 @@ class Sweep:
         for job in self.order:
             if not single:
                 self._plan(job, 3)
-            self._run(job, results, retain)
+            self._run(job, results)
             if not retain:
                 self._free(job)
-            job.seeds.clear()
         give(self.state)
         return results
 
-    def _run(self, job: Job, results: dict[Key, Array], retain: bool) -> None:
+    def _run(self, job: Job, results: dict[Key, Array]) -> None:
         state, columns, tape = self.state, job.columns, job.tape
         view, flags, cotangents = state.view, state.flags, state.cotangents
-        held = []  # arrays that compiled code knows by address only
-        destinations = []
+        held = self.held  # arrays that compiled code knows by address only
+        destinations: dict[int, Array] = {}
         for k in job.reached:
-            out = np.empty(columns.shape(k), abi.DTYPES[columns.code(k)])
-            destinations.append(out)
-            cotangents[k] = abi.address(out)
-            flags[k] |= layout.FRESH
-        for k, seed in job.seeds.items():
-            if seed is None:
-                continue
-            if flags[k] & layout.SINK:
-                if flags[k] & layout.FRESH:
-                    destinations[job.reached.index(k)][...] = seed
-                    flags[k] &= ~layout.FRESH & 0xFF
-            else:
-                seed = np.ascontiguousarray(seed)
-                held.append(seed)
-                cotangents[k] = abi.address(seed)
-                flags[k] |= layout.FOREIGN
+            if columns.opcode(k) != LINK:
+                out = pool.empty(columns.shape(k), abi.DTYPES[columns.code(k)])
+                destinations[k] = out
+                cotangents[k] = abi.address(out)
+                flags[k] |= layout.FRESH
+        for k, seeds in job.seeds.items():
+            for seed in seeds:
+                if isinstance(seed, tuple):
+                    at, foreign = seed
+                else:
+                    seed = np.ascontiguousarray(seed)
+                    held.append(seed)
+                    at, foreign = abi.address(seed), True
+                if cotangents[k]:
+                    self._contribute(columns, k, at)
+                    if not foreign:
+                        state.run(layout.RELEASE, at)
+                else:
+                    cotangents[k] = at
+                    if foreign:
+                        flags[k] |= layout.FOREIGN
+        job.seeds.clear()
         for q in range(view[layout.PENDING_COUNT]):
             k = state.pending[q]
             words = tape.described.get(k)
@@ -259,20 +272,22 @@ class Sweep:
                 raise MemoryError(f"no memory for the cotangents of {BY_OPCODE[columns.opcode(k)]}")
             elif status != layout.PAUSED:
                 raise KernelError(f"the kernel of {BY_OPCODE[columns.opcode(k)]} failed")
-        for k, out in zip(job.reached, destinations, strict=True):
-            if flags[k] & layout.FRESH:
-                continue  # no cotangent came this way
+        for k in job.reached:
             source = tape.imports.get(k)
-            opcode = columns.opcode(k)
-            if opcode == LINK:
-                older, place = source
-                seeds = self.jobs[older.serial].seeds
-                before = seeds.get(place)
-                seeds[place] = out if before is None else before + out
-                continue
-            key = source if opcode == LEAF else (tape, k)
-            before = results.get(key)
-            results[key] = out if before is None else before + out
+            if columns.opcode(k) == LINK:
+                at = cotangents[k]
+                if at:
+                    older, place = source
+                    seed = (at, bool(flags[k] & layout.FOREIGN))
+                    self.jobs[older.serial].seeds.setdefault(place, []).append(seed)
+            elif not flags[k] & layout.FRESH:  # else no cotangent came this way
+                key = source if source is not None else (tape, k)
+                before = results.get(key)
+                results[key] = destinations[k] if before is None else before + destinations[k]
+
+    def _contribute(self, columns: Columns, j: int, at: int) -> None:
+        if self.state.run(layout.CONTRIBUTE, j, at) != layout.DONE:
+            raise MemoryError(f"no memory for a cotangent of shape {columns.shape(j)}")
 
     def _describe(self, tape: Tape, columns: Columns, k: int) -> Any:
         """Words that tell compiled code what record k does; False if only its rule can."""
@@ -298,8 +313,7 @@ class Sweep:
             dtype, shape = abi.DTYPES[columns.code(j)], columns.shape(j)
             part = np.ascontiguousarray(part, dtype).reshape(shape)
             held.append(part)
-            if state.run(layout.CONTRIBUTE, j, abi.address(part)) != layout.DONE:
-                raise MemoryError(f"no memory for the cotangents of {op}")
+            self._contribute(columns, j, abi.address(part))
 
     def _free(self, job: Job) -> None:
         """Release what the records just run have read."""
@@ -356,3 +370,44 @@ def sweep(
         if check is not None:
             check(plan.reaches())
         return plan.run(retain)
+
+
+def at_once(tape: Tape, root: int, sinks: list[int], likes: list[Any], retain: bool) -> list[Any] | None:
+    """Sweep the current tape in one compiled call, or return None where that cannot be.
+
+    For a small tape that links to no other, one root of one element, sinks that are all reached, and
+    records without need of Python. Positions are handles'; results are arrays and scalars, `likes` values
+    of their shape and dtype.
+    """
+    n = len(tape.log) >> 2
+    if n > layout.QUICK_RECORDS or len(sinks) > layout.QUICK_INPUTS or not abi.native():
+        return None
+    leave(tape)
+    state = take()
+    view = state.view
+    table.place(view)
+    view[layout.RECORDS] = n
+    view[layout.FREED] = state.unfreed_at
+    state.seeds[0] = (root >> 2) - 1
+    view[layout.SINK_COUNT] = len(sinks)
+    results = []
+    for q, at in enumerate(sinks):
+        state.sinks[q] = (at >> 2) - 1
+        like = likes[q]
+        if type(like) is np.ndarray:
+            out = np.empty(like.shape, like.dtype)
+            state.result_arrays[q] = id(out)
+        else:
+            out = None
+            state.result_arrays[q] = 0
+        results.append(out)
+    done = state.run(layout.AT_ONCE, id(tape.log)) == layout.DONE
+    if done:
+        for q, out in enumerate(results):
+            if out is None:
+                results[q] = likes[q].dtype.type(state.numbers[q] if likes[q].nbytes == 8 else state.singles[2 * q])
+        if not retain:
+            tape.freed = bytes(state.freed_now[:n])
+            tape.held = None
+    give(state)
+    return results if done else None

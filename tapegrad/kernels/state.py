@@ -13,6 +13,7 @@ from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
 
 Words = np.ndarray[Any, np.dtype[np.int64]]
+NOGIL_WORK = 100_000  # elements; a shorter sweep takes less time than giving up Python's lock
 KEEP_BYTES = 64 << 20  # more memory than this goes back when a sweep ends
 
 
@@ -31,7 +32,6 @@ class State:
         self._enter, self._enter_nogil = enter, enter_nogil
         self.buffers: dict[int, Any] = {}
         self.n = 0
-        self.capacity = 0
         view = self.view
         view[layout.ALLOCATE] = function_address(ctypes.pythonapi.PyMem_RawMalloc)
         view[layout.FREE] = function_address(ctypes.pythonapi.PyMem_RawFree)
@@ -39,6 +39,17 @@ class State:
         self._buffer(layout.FREE_LISTS, 256)
         self._buffer(layout.SCRATCH, layout.BLOCK * layout.OPERANDS)
         self._buffer(layout.WALK, layout.WALK_WORDS)
+
+        self._buffer(layout.SEALING, 3 * layout.QUICK_RECORDS + 4096)
+        view[layout.SEALING_WORDS] = 3 * layout.QUICK_RECORDS + 4096
+        results = self._buffer(layout.RESULTS, layout.QUICK_INPUTS + 1).cast("B")
+        self.numbers, self.singles = results.cast("d"), results.cast("f")
+        self.result_arrays = self._buffer(layout.RESULT_ARRAYS, layout.QUICK_INPUTS)
+        self.freed_now = self._buffer(layout.FREED_NOW, layout.QUICK_RECORDS // 8).cast("B")
+        view[layout.WORK_LIMIT] = NOGIL_WORK
+        view[layout.NONE_OBJECT], view[layout.ARRAY_TYPE] = id(None), id(np.ndarray)
+        view[layout.KNOWN] = abi.address(abi.known())
+        self.fit(layout.QUICK_RECORDS)
 
     def _buffer(self, place: int, words: int) -> memoryview:
         array = np.zeros(words, np.int64)
@@ -51,6 +62,7 @@ class State:
         if n > self.n:
             n = max(2 * self.n, n, 64)
             self.unfreed = np.zeros(n, np.uint8)
+            self.unfreed_at = abi.address(self.unfreed)
             self.flags = self._buffer(layout.FLAGS, (n + 7) // 8).cast("B")
             self.cotangents = self._buffer(layout.COTANGENTS, n)
             self.descriptors = self._buffer(layout.DESCRIPTORS, n)
@@ -67,9 +79,10 @@ class State:
     def run_nogil(self, what: int) -> int:
         return self._enter_nogil(what, self.at, 0, 0)
 
-    def __del__(self) -> None:
-        if self.view[layout.BLOCKS]:
-            self.run(layout.RESET)
+    def __del__(self, _BLOCKS: int = layout.BLOCKS, _RESET: int = layout.RESET) -> None:
+        # defaults: at interpreter exit this module may be gone
+        if self.view[_BLOCKS]:
+            self._enter(_RESET, self.at, 0, 0)
 
 
 _idle: deque[State] = deque()

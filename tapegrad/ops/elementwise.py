@@ -34,9 +34,9 @@ def divide(a, b, out):
 @elementwise(np.power, domain=Real(POSITIVE, (-np.inf, np.inf)))
 def power(x, y, out):
     """Power; the derivative by the exponent is 0 at 0**y for y >= 0."""
-    flat = (x == 0) & (y >= 0)
+    flat = np.where(x == 0, np.where(y >= 0, 1, 0), 0)
     dx = y * x ** (np.where(y == 0, 1, y) - 1)
-    return dx, np.where(flat, 0, out * np.log(np.where(flat, 1, x)))
+    return dx, np.where(flat == 1, 0, out * np.log(np.where(flat == 1, 1, x)))
 
 
 @elementwise(np.negative)
@@ -167,9 +167,9 @@ def where(ct, condition, a, b):
 @elementwise(np.clip)
 def clip(x, low, high):
     """Value limited to an interval, whose ends belong to it."""
-    inside = np.where((x >= low) & (x <= high), 1, 0)
-    under = np.where((x < low) & (low <= high), 1, 0)
-    return inside, under, np.where((x > high) | (low > high), 1, 0)
+    inside = np.where(x >= low, np.where(x <= high, 1, 0), 0)
+    under = np.where(x < low, np.where(low <= high, 1, 0), 0)
+    return inside, under, np.where(low > high, 1, np.where(x > high, 1, 0))
 
 
 @elementwise(forward=lambda x, dtype: x.astype(dtype))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 from typing import Any
 
 import numpy as np
 
-from tapegrad.kernels import abi, table
+from tapegrad.kernels import abi, machine, table
 from tapegrad.ops.primitive import Elementwise
 from tapegrad.tape import pool
 
@@ -15,7 +16,7 @@ ndarray = np.ndarray
 
 
 @functools.cache
-def _simd() -> bool:
+def _numpy_is_vectorised() -> bool:
     """Whether this NumPy has vector forms of tan, tanh and pow for this machine."""
     try:
         from numpy._core._multiarray_umath import __cpu_features__ as found
@@ -25,36 +26,26 @@ def _simd() -> bool:
 
 
 @functools.cache
-def _vector(name: str) -> int | None:
-    """Number of the vector kernel that serves a forward op here; None where NumPy's own is as fast."""
-    import ast
-
-    if name not in ("sin", "cos") and (_simd() or name not in ("tan", "tanh", "power")):
-        return None
+def _vector(name: str, code: int) -> int:
+    """Address of the vector kernel that serves a forward op; 0 where NumPy's own is as fast."""
+    if name not in ("sin", "cos") and (name not in ("tan", "tanh", "power") or _numpy_is_vectorised()):
+        return 0
     names = ["x", "y"] if name == "power" else ["x"]
     expression = ast.parse(f"np.{name}({', '.join(names)})", mode="eval").body
-    return table.slot([], expression, names, False)
+    return table.kernel(table.slot([], expression, names, False), code)
 
 
-def _run(number: int, out: Any, *operands: Any) -> Any:
-    from tapegrad.kernels import machine
-
-    words = np.array([abi.address(out), *(abi.address(x) for x in operands)], np.int64)
-    kernel = table.kernel(number, abi.CODES[out.dtype.char])
-    if machine.call_kernel(kernel, abi.address(words), out.size) != 1:
-        return None
-    return out
+def _buffer(x: Any) -> Any:
+    return pool.empty(x.shape, x.dtype) if x.nbytes >= pool.MIN_BYTES else np.empty(x.shape, x.dtype)
 
 
 def unary(op: Elementwise, x: Any) -> Any:
     """Value of an op on a large operand."""
     if type(x) is ndarray and x.dtype.char in "df" and x.flags.c_contiguous:
-        out = pool.empty(x.shape, x.dtype)
-        number = _vector(op.name)
-        if number is not None:
-            made = _run(number, out, x)
-            if made is not None:
-                return made
+        kernel = _vector(op.name, abi.CODES[x.dtype.char])
+        out = _buffer(x)
+        if kernel and machine.call_kernel(kernel, out, x):
+            return out
         return op.forward(x, out)
     return op.forward(x)
 
@@ -64,12 +55,10 @@ def binary(op: Elementwise, x: Any, y: Any) -> Any:
     if x.flags.c_contiguous and x.dtype.char in "df":
         same = type(y) is ndarray and y.shape == x.shape and y.dtype is x.dtype
         if same or type(y) is float:
-            out = pool.empty(x.shape, x.dtype)
+            out = _buffer(x)
             if same and op.name == "power" and y.flags.c_contiguous:
-                number = _vector(op.name)
-                if number is not None:
-                    made = _run(number, out, x, y)
-                    if made is not None:
-                        return made
+                kernel = _vector(op.name, abi.CODES[x.dtype.char])
+                if kernel and machine.call_kernel(kernel, out, x, y):
+                    return out
             return op.forward(x, y, out)
     return op.forward(x, y)

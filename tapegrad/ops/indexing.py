@@ -25,7 +25,7 @@ def getitem(ct, shapes, wanted, index):
 
 
 @linear(
-    forward=lambda x, index: x[index], template=Template.ELEMENT, key=lambda attrs: attrs["place"]
+    forward=lambda x, index, place: x[index], template=Template.ELEMENT, key=lambda attrs: attrs["place"]
 )
 def element(ct, shapes, wanted, index, place):
     """One element, a scalar."""

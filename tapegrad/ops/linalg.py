@@ -137,6 +137,7 @@ class einsum:
             known = set(output).union(*labels)
             kept = "".join(c for c in once if c in known)
             part = np.einsum(_text([output, *labels], kept), ct, *others)
+            part = sum_to(part, tuple(min(extent[c], n) for c, n in zip(kept, np.shape(part), strict=True)))
             # an index that only this operand has was summed over; one it repeats lies on a diagonal
             where = tuple(slice(None) if c in known else None for c in once)
             full = np.broadcast_to(part[where], tuple(extent[c] for c in once))

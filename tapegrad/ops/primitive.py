@@ -73,7 +73,8 @@ class Primitive:
     def complete(self):
         """Fill in this op's row of the table that compiled sweeps read."""
         count = self.arity or 3
-        table.complete(self.opcode, -1, [(self.reads(k), 0, 1.0) for k in range(min(count, 3))])
+        rows = [(self.reads(k), layout.CONSTANT, 1.0) for k in range(min(count, 3))]
+        table.complete(self.opcode, -1, rows)
 
     def __repr__(self):
         return f"<op {self.name}>"
@@ -210,6 +211,12 @@ def sum_to(ct, shape):
     return np.reshape(ct, shape) if np.shape(ct) != shape else ct
 
 
+def _promoted(x, dtype):
+    """A value in the precision of the result, in which the forward has computed."""
+    own = getattr(x, "dtype", dtype)
+    return x if own == dtype or own.kind == "b" else x.astype(dtype)
+
+
 # ---------------------------------------------------------------- kinds of ops
 
 
@@ -255,16 +262,13 @@ class Elementwise(Primitive):
     def product(self, k, ct, out, inputs):
         """The partial by input `k` times `ct`: a cotangent or, the map being diagonal, a tangent."""
         partial = self.partial(k)
-        values = dict(zip(self.rule.parameters[self.explicit :], inputs, strict=False))
-        values["out"] = out
-        if self.explicit:
-            values["ct"] = ct
-        factor = partial.function(*(values[p] for p in self.rule.parameters))
-        if self.explicit:
-            return factor
-        if partial.constant is not None:
+        if partial.constant is not None and not self.explicit:
             return ct if partial.constant == 1 else -ct if partial.constant == -1 else ct * partial.constant
-        return ct * factor
+        values = {"out": out, "ct": ct}
+        for name, x in zip(self.rule.parameters[self.explicit :], inputs, strict=False):
+            values[name] = _promoted(x, ct.dtype) if name in partial.arguments else x
+        factor = partial.function(*(values[p] for p in self.rule.parameters))
+        return factor if self.explicit else ct * _promoted(factor, ct.dtype)
 
     def vjp(self, ct, out, inputs, attrs, wanted):
         return {
@@ -277,7 +281,8 @@ class Elementwise(Primitive):
         total = None
         for k, tangent in enumerate(tangents):
             if tangent is not None and not self.partial(k).zero:
-                term = self.product(k, np.broadcast_to(tangent, np.shape(out)), out, inputs)
+                tangent = _promoted(np.broadcast_to(tangent, np.shape(out)), np.result_type(out))
+                term = self.product(k, tangent, out, inputs)
                 total = term if total is None else total + term
         return total
 
@@ -350,7 +355,8 @@ class Reduction(Primitive):
         if self.total is not None:
             term = self.total.function(**{p: values[p] for p in self.total.parameters})
             values["total"] = np.sum(term, axis=axes, keepdims=True)
-        return self.partial.function(*(values[p] for p in self.rule.parameters))
+        factor = self.partial.function(*(values[p] for p in self.rule.parameters))
+        return _promoted(factor, x.dtype)
 
     def vjp(self, ct, out, inputs, attrs, wanted):
         (x,) = inputs

@@ -25,8 +25,19 @@ from tapegrad.tape.record import CONST, LEAF, LINK, STRIDE
 
 MAX_RECORDS = 4096
 MAX_BYTES = 4 << 20
-_serials = count(1)
-_serials_next = _serials.__next__
+LEFT = -1  # the limit of a tape that takes no more records
+FEW = 64
+_serials_next = count(1).__next__
+
+
+def _in_a_list() -> int:
+    """What `sys.getrefcount` says of a local variable that else only a list holds."""
+    values = [object()]
+    value = values[0]
+    return sys.getrefcount(value)
+
+
+_IN_A_LIST = _in_a_list()
 
 
 class Cell:
@@ -116,6 +127,7 @@ class Tape:
         "constants",
         "described",
         "freed",
+        "held",
         "imports",
         "leaves",
         "limit",
@@ -142,6 +154,7 @@ class Tape:
         self.retained: dict[int, weakref.ref[Any]] = {}
         self.columns: Columns | None = None
         self.freed: Any = None
+        self.held: list[int] | None = None  # records whose handles lived at the last pruning
 
     # ------------------------------------------------------------ recording
 
@@ -159,7 +172,7 @@ class Tape:
     def weigh(self, nbytes: int) -> None:
         """Close soon when values grow large: a closed tape can be pruned."""
         self.weight += nbytes
-        if self.weight > MAX_BYTES:
+        if self.weight > MAX_BYTES and self.limit > 0:
             self.limit = 0
 
     def leaf(self, cell: Cell, value: Any) -> int:
@@ -206,21 +219,33 @@ class Tape:
             return columns
         if self is local.tape:
             return close(self)
-        return _read(self.log)
+        return self.seal() if self.limit == LEFT else _read(self.log)
+
+    def seal(self) -> Columns:
+        """Replace the log of a tape nobody appends to by columns."""
+        columns = _read(self.log)
+        self.columns = columns
+        self.log = []
+        self.constants = {}
+        self.numbers = {}
+        self.links = {}
+        return columns
 
     def free(self, records: Any) -> None:
         """Release what the rules of these records (an array of numbers) read."""
-        freed, n = self.freed, int(records.max()) + 1
+        n = int(records.max()) + 1 if self.columns is None else self.columns.n
+        freed = self.freed_flags(n)
         if freed is None:
-            freed = np.zeros(n if self.columns is None else self.columns.n, np.uint8)
-        elif freed.size < n:
-            freed = np.concatenate([freed, np.zeros(n - freed.size, np.uint8)])
+            freed = np.zeros(n, np.uint8)
         freed[records] = 1
         self.freed = freed
+        self.held = None
 
     def freed_flags(self, n: int) -> Any:
         """One byte per record: whether its values were released; None if none were."""
         freed = self.freed
+        if type(freed) is bytes:
+            freed = self.freed = np.frombuffer(freed, np.uint8).copy()
         if freed is not None and freed.size < n:
             freed = np.concatenate([freed, np.zeros(n - freed.size, np.uint8)])
         return freed
@@ -228,7 +253,9 @@ class Tape:
     def prune(self) -> None:
         """Drop what no live handle reaches, and values that nobody will read."""
         columns = self.columns
-        if columns is None or columns.n == 0:
+        if columns is None:
+            columns = self.seal()
+        if columns.n == 0:
             return
         values, n = columns.values, columns.n
         state = take()
@@ -245,14 +272,14 @@ class Tape:
             view[layout.COUNTS] = 0
             view[layout.ITEMS] = state.run(layout.LIST_ITEMS, id(values))
         else:
-            counts = np.array([sys.getrefcount(v) - 1 for v in values], np.int64)
+            counts = np.array([sys.getrefcount(v) - _IN_A_LIST + 1 for v in values], np.int64)
             items = np.array([id(v) for v in values], np.int64)
             view[layout.COUNTS], view[layout.ITEMS] = abi.address(counts), abi.address(items)
         drop = state.run(layout.PRUNE)
         give(state)
         if drop:
-            gone = np.flatnonzero(live < 2).tolist()
-            pool.recycle(values, gone)
+            pool.recycle(values, np.flatnonzero(live & 2 == 0).tolist())
+        self.held = np.flatnonzero(live & 4).tolist()
         if self.imports:
             for k in [k for k in self.imports if not live[k]]:
                 del self.imports[k]
@@ -260,6 +287,18 @@ class Tape:
             if table_:
                 for k in [k for k in table_ if not live[k]]:
                     del table_[k]
+
+    def lost_a_handle(self) -> bool:
+        """Whether a handle that was alive at the last pruning is not any more."""
+        held = self.held
+        if held is None or self.columns is None or len(held) > FEW:
+            return True
+        values = self.columns.values
+        for k in held:
+            value = values[k]
+            if sys.getrefcount(value) <= _IN_A_LIST:
+                return True
+        return False
 
     def __del__(self) -> None:
         """Older tapes are released one after the other, not one inside the other."""
@@ -289,28 +328,32 @@ def current() -> Tape:
 
 
 def close(tape: Tape) -> Columns:
-    """Seal a tape of this thread: columns instead of the log, then pruned, and again at later ages."""
-    if local.tape is tape:
-        local.tape = None
-    columns = _read(tape.log)
-    tape.columns = columns
-    tape.log = []
-    tape.constants = {}
-    tape.numbers = {}
-    tape.links = {}
-    age(tape)
+    """End recording on a tape of this thread and seal it."""
+    columns = tape.seal()
+    leave(tape)
+    if tape.weight > MAX_BYTES:
+        tape.prune()  # at once: the buffers it frees are the next results', still in the processor's cache
     return columns
 
 
+def leave(tape: Tape) -> None:
+    """End recording on this thread's current tape; unless it dies before, it is sealed and pruned later."""
+    if local.tape is tape:
+        local.tape = None
+    tape.limit = LEFT
+    age(tape)
+
+
 def age(tape: Tape) -> None:
-    """Prune a tape just closed, and older ones whose time has come: handles die later than their tape."""
+    """Note a tape just closed, and prune older ones whose time has come: handles die later than tapes."""
     local.seals += 1
     due = local.due
     while due and due[0][0] <= local.seals:
         _, serial, reference, wait = heappop(due)
         older = reference()
         if older is not None:
-            older.prune()
+            if older.held is None or older.lost_a_handle():
+                older.prune()
             heappush(due, (local.seals + wait, serial, reference, 2 * wait))
     heappush(due, (local.seals + 1, tape.serial, weakref.ref(tape), 1))
 

@@ -10,10 +10,13 @@ from __future__ import annotations
     PENDING, PENDING_COUNT, POSITION, FINISH, DESCRIPTORS, EVERY, PHASE, WORK, TOUCHED, PAUSE,
     ALLOCATE, FREE, BLOCKS, FREE_LISTS, HELD_BYTES, SCRATCH, WALK, STORE, DGEMM, SGEMM, MARKED,
 ) = range(38)  # fmt: skip
-STATE_WORDS = 48
+STATE_WORDS = 56
 
 # What reading an open tape needs besides.
 ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(38, 46)
+
+# What a small sweep in one call needs besides.
+SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT, FREED_NOW = range(46, 53)
 
 # A record's flags in a sweep, and how a compiled sweep stops.
 NEED, MARK, SINK, FRESH, FOREIGN = 1, 2, 4, 8, 16
@@ -40,5 +43,7 @@ WALK_WORDS = ARGUMENT + 16
 DATA_AT, NDIM_AT, DIMS_AT, STRIDES_AT, DESCR_AT = 16, 24, 32, 40, 56
 DIGIT_AT, SCALAR_AT, REFCOUNT_AT, TYPE_AT, LIST_ITEMS_AT = 24, 16, 0, 8, 24
 
+QUICK_RECORDS, QUICK_INPUTS = 256, 16  # limits of a sweep in one call
+
 # What the entry point does.
-SEAL, PRUNE, PLAN, RUN, RESET, CONTRIBUTE, LIST_ITEMS = range(7)
+SEAL, PRUNE, PLAN, RUN, RESET, CONTRIBUTE, LIST_ITEMS, AT_ONCE, RELEASE = range(9)

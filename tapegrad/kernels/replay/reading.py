@@ -95,7 +95,9 @@ def seal(state: int) -> int:
 
 
 def prune(state: int) -> int:
-    """Mark what a live handle reaches (1) and which values stay (2); the number of values to drop.
+    """Mark what a live handle reaches (1), which values stay (2) and which have a handle (4).
+
+    Returns the number of values to drop.
 
     A reference count above one says that something beside the tape holds the value: its handle. A link
     keeps its value, by which the older tape knows that it is read.
@@ -118,7 +120,7 @@ def prune(state: int) -> int:
                 else:
                     count = i64(value + REFCOUNT_AT)[0] & 0xFFFFFFFF
                 if count > 1:
-                    live[k] = 3
+                    live[k] = 7
             if live[k] & 1 and w & 0xFFFF == LINK:
                 live[k] = 3
         if live[k] & 1 and form != NONE and freed[k] == 0:
@@ -156,5 +158,4 @@ def prune(state: int) -> int:
                 live[k] = live[k] | 2
         if value != s[NONE_OBJECT] and live[k] & 2 == 0:
             drop += 1
-    # a value is wanted by records after it, all seen by now; those dropped above may be wanted after all
     return drop

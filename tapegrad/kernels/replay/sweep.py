@@ -4,7 +4,7 @@ from tapegrad.kernels.replay.layout import *  # noqa: F403
 from tapegrad.kernels.replay.templates import elementwise, matmul, reduction, scan, scatter, view
 from tapegrad.kernels.replay.reading import prune, seal
 from tapegrad.kernels.replay.stream import add
-from tapegrad.kernels.dialect import call, copy, i64, invoke, u8, zero
+from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, u8, zero
 
 
 def entry(what: int, state: int, extra: int, more: int) -> int:
@@ -19,6 +19,10 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
         return prune(state)
     if what == CONTRIBUTE:
         return contribute(state, extra, more)
+    if what == AT_ONCE:
+        return at_once(state, extra)
+    if what == RELEASE:
+        return release(state, extra)
     if what == LIST_ITEMS:
         return i64(extra + LIST_ITEMS_AT)[0]
     return reset(state)
@@ -176,7 +180,7 @@ def plan(state: int) -> int:
         flags[k] = flags[k] & (NEED | SINK)
     for q in range(s[SEED_COUNT]):
         flags[seeds[q]] = flags[seeds[q]] | MARK
-    found, waiting, work, marked = 0, 0, 0, 0
+    found, waiting, work, marked, rules = 0, 0, 0, 0, 0
     for k in range(n - 1, -1, -1):
         if flags[k] & (NEED | MARK) != NEED | MARK:
             continue
@@ -192,6 +196,8 @@ def plan(state: int) -> int:
         if freed[k]:
             return FREED_RECORD
         marked += 1
+        if template == BY_RULE:
+            rules += 1
         work += count_of(s[SHAPES], m)
         if template == VIEW or template == SCATTER or template == MATMUL:
             pending[waiting] = k
@@ -225,9 +231,60 @@ def plan(state: int) -> int:
                     i = (word[i - 1] >> 16) & 0xFFFF
         if lacking:
             return KERNEL
-    s[REACHED_COUNT], s[PENDING_COUNT], s[MARKED] = found, waiting, marked
+    s[REACHED_COUNT], s[PENDING_COUNT], s[MARKED], s[RULES] = found, waiting, marked, rules
     s[WORK], s[POSITION], s[FINISH], s[TOUCHED] = work, n - 1, 0, 0
     return DONE
+
+
+def at_once(state: int, log: int) -> int:
+    """Read, plan and run a small open tape; anything but DONE leaves the sweep to be done in parts.
+
+    One root of one element, named in SEEDS; results go to RESULT_ARRAYS (addresses of ndarray objects),
+    or for scalars to RESULTS.
+    """
+    s = i64(state)
+    n = s[RECORDS]
+    s[ITEMS] = i64(log + LIST_ITEMS_AT)[0]
+    s[WORD] = s[SEALING]
+    s[META], s[ADDRESS], s[SHAPES] = s[WORD] + 8 * n, s[WORD] + 16 * n, s[WORD] + 24 * n
+    s[CAPACITY] = s[SEALING_WORDS] - 3 * n
+    used = seal(state)
+    if used < 0 or used > s[CAPACITY]:
+        return PYTHON
+    s[PHASE], s[EVERY], s[SEED_COUNT] = 3, 0, 1
+    if plan(state) != DONE:
+        return PYTHON
+    root = i64(s[SEEDS])[0]
+    flags, cotangents, metas = u8(s[FLAGS]), i64(s[COTANGENTS]), i64(s[META])
+    if s[PENDING_COUNT] != 0 or s[RULES] != 0 or s[WORK] > s[WORK_LIMIT] or s[REACHED_COUNT] != s[SINK_COUNT]:
+        return PYTHON
+    if flags[root] & SINK or count_of(s[SHAPES], metas[root]) != 1:
+        return PYTHON
+    sinks, arrays = i64(s[SINKS]), i64(s[RESULT_ARRAYS])
+    for q in range(s[SINK_COUNT]):
+        k = sinks[q]
+        flags[k] = flags[k] | FRESH
+        cotangents[k] = s[RESULTS] + 8 * q
+        if arrays[q] != 0:
+            cotangents[k] = i64(arrays[q] + DATA_AT)[0]
+    one = s[RESULTS] + 8 * QUICK_INPUTS
+    if metas[root] & 0xFF == 1:
+        f64(one)[0] = 1.0
+    else:
+        f32(one)[0] = 1.0
+    cotangents[root] = one
+    flags[root] = flags[root] | FOREIGN
+    status = run(state)
+    for q in range(s[SINK_COUNT]):
+        if flags[sinks[q]] & FRESH:
+            return PYTHON
+    word, operations, freed = i64(s[WORD]), i64(s[OPERATIONS]), u8(s[FREED_NOW])
+    for k in range(n):
+        row = ROW * (word[k] & 0xFFFF) + READS
+        freed[k] = 0
+        if flags[k] & (NEED | MARK) == NEED | MARK:
+            freed[k] = (operations[row] | operations[row + 1] | operations[row + 2]) != 0
+    return status
 
 
 def run(state: int) -> int:

@@ -1,0 +1,400 @@
+"""Accumulation into .grad: cases D-1 to D-3, D-5 to D-10, D-13."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.errors import DTypeError, GradientError, ShapeError
+
+pytestmark = pytest.mark.usefixtures("tape_length")
+
+
+def leaf(data=(1.0, 2.0), dtype=float):
+    return tg.tensor(data, dtype=dtype, requires_grad=True)
+
+
+def address(t):
+    return t.detach().numpy().__array_interface__["data"][0]
+
+
+# ---------------------------------------------------------------- D-1 to D-3
+
+
+@pytest.mark.parametrize("n", [2, 5000])
+def test_D1_second_backward_accumulates_in_place(n):
+    x = leaf(np.ones(n))
+    (x * x).sum().backward()
+    first, place, version = x.grad, address(x.grad), x.grad._version
+    for times in (2, 3):
+        (x * x).sum().backward()
+        assert x.grad is first
+        assert address(x.grad) == place
+        assert x.grad._version == version + times - 1
+        assert x.grad.tolist() == [2.0 * times] * n
+
+
+def test_D1_scalar_leaf_keeps_the_object():
+    x = leaf(3.0)
+    (x * x).backward()
+    first = x.grad
+    (x * x).backward()
+    assert x.grad is first
+    assert first.item() == 12.0
+    assert first._version == 1
+
+
+def test_D1_set_to_none_starts_anew():
+    x = leaf()
+    (x * x).sum().backward()
+    first = x.grad
+    x.grad = None
+    (x * x).sum().backward()
+    assert x.grad is not first
+    assert x.grad.tolist() == first.tolist() == [2.0, 4.0]
+
+
+def test_D1_what_was_computed_from_the_gradient_keeps_the_value_of_then():
+    """Adding to .grad must not reach into what a tape saved of it."""
+    x, w = leaf(), leaf()
+    (x * x).sum().backward()
+    y = (w * x.grad).sum()
+    z = (w[:1] * x.grad[1:]).sum()
+    for _ in range(3):
+        (x * x).sum().backward()
+    assert x.grad.tolist() == [8.0, 16.0]
+    y.backward()
+    assert w.grad.tolist() == [2.0, 4.0]
+    z.backward()
+    assert w.grad.tolist() == [6.0, 4.0]
+
+
+def test_D2_with_create_graph_accumulates_out_of_place():
+    x = leaf(2.0)
+    y = x * x * x
+    y.backward(create_graph=True)
+    first = x.grad
+    assert first.item() == 12.0
+    assert first.requires_grad
+    y.backward(create_graph=True)
+    assert x.grad is not first
+    assert x.grad.item() == 24.0
+    assert first.item() == 12.0
+    assert tg.grad(x.grad, x)[0].item() == 24.0
+
+
+def test_D2_onto_a_plain_gradient():
+    x = leaf()
+    (x * x).sum().backward()
+    plain = x.grad
+    (x * x * x).sum().backward(create_graph=True)
+    assert x.grad is not plain
+    assert plain.tolist() == [2.0, 4.0]
+    assert x.grad.tolist() == [5.0, 16.0]
+    assert not plain.requires_grad
+    assert tg.grad(x.grad.sum(), x)[0].tolist() == [6.0, 12.0]
+
+
+def test_D2_no_warning_where_no_leak_can_happen():
+    x = leaf(2.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (x * x).backward(create_graph=True)
+    assert x.grad.item() == 4.0
+
+
+def test_D2_the_first_gradient_is_a_copy():
+    x, s = leaf(), leaf((5.0, 7.0))
+    x.backward(s, create_graph=True)
+    assert x.grad is not s
+    assert x.grad.tolist() == [5.0, 7.0]
+
+
+@pytest.mark.parametrize("data", [2.0, [2.0], [2.0, 3.0]])
+def test_D3_without_create_graph_onto_a_gradient_with_history_keeps_the_object(data):
+    x = leaf(data)
+    (x * x * x).sum().backward(create_graph=True)
+    first = x.grad
+    (5.0 * x).sum().backward()
+    assert x.grad is first
+    assert first.tolist() == (3 * np.square(data) + 5).tolist()
+
+
+@pytest.mark.parametrize("data", [2.0, [2.0], [2.0, 3.0]])
+def test_D3_derivatives_use_the_accumulated_value(data):
+    x = leaf(data)
+    (x * x * x).sum().backward(create_graph=True)
+    (5.0 * x).sum().backward()
+    # grad = 3 x^2 + 5 now; d(grad^2)/dx = 2 grad * 6 x
+    (d,) = tg.grad((x.grad * x.grad).sum(), x)
+    grad = 3 * np.square(data) + 5
+    assert d.tolist() == (2 * grad * 6 * np.array(data)).tolist()
+
+
+def test_D3_what_was_computed_before_keeps_the_value_of_then():
+    x = leaf((2.0, 3.0))
+    (x * x * x).sum().backward(create_graph=True)
+    y = (x.grad * x.grad).sum()
+    (5.0 * x).sum().backward()
+    (d,) = tg.grad(y, x)
+    assert d.tolist() == [2 * 12.0 * 12.0, 2 * 27.0 * 18.0]
+
+
+# ---------------------------------------------------------------- D-5: dtypes
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_D5_each_leaf_has_its_own_dtype(create_graph):
+    x, z = leaf(dtype=np.float32), leaf((3.0, 4.0))
+    y = x * z
+    assert y.dtype == np.float64
+    y.sum().backward(create_graph=create_graph)
+    assert x.grad.dtype == np.float32
+    assert z.grad.dtype == np.float64
+    assert x.grad.tolist() == [3.0, 4.0]
+    assert z.grad.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_D5_through_a_conversion(create_graph):
+    x = leaf(dtype=np.float32)
+    (x.astype(float) ** 2).sum().backward(create_graph=create_graph)
+    assert x.grad.dtype == np.float32
+    assert x.grad.tolist() == [2.0, 4.0]
+    z = leaf()
+    (z.astype(np.float32) ** 2).sum().backward(create_graph=create_graph)
+    assert z.grad.dtype == np.float64
+
+
+@pytest.mark.parametrize("other", [np.array([3, 4]), tg.tensor([3, 4]), np.array([True, False])])
+def test_D5_integer_constants(other):
+    x = leaf()
+    (other * x + x * other).sum().backward()
+    assert x.grad.dtype == np.float64
+    assert x.grad.tolist() == (2.0 * np.array(other.tolist())).tolist()
+
+
+@pytest.mark.parametrize("op", [np.add, np.multiply, np.divide, np.power, np.maximum, np.arctan2, np.hypot])
+@pytest.mark.parametrize("dtypes", [("f4", "f8"), ("f8", "f4"), ("f4", "f4")])
+def test_D5_results_of_grad_and_grads_of_results(op, dtypes):
+    a, b = leaf((1.0, 2.0), dtypes[0]), leaf((3.0, 1.0), dtypes[1])
+    y = op(a, b)
+    y.retain_grad()
+    y.sum().backward()
+    assert y.grad.dtype == y.dtype == np.result_type(*dtypes)
+    assert (a.grad.dtype, b.grad.dtype) == tuple(np.dtype(d) for d in dtypes)
+    for create_graph in (False, True):
+        found = tg.grad(op(a, b).sum(), [a, b], create_graph=create_graph)
+        assert [g.dtype for g in found] == [a.dtype, b.dtype]
+
+
+# ---------------------------------------------------------------- D-7, D-8: the attribute
+
+
+@pytest.mark.parametrize("bad", [np.ones(2), 1.0, [1.0, 1.0], "text", object(), True])
+def test_D7_grad_takes_a_tensor_or_none(bad):
+    x = leaf()
+    with pytest.raises(TypeError, match=type(bad).__name__):
+        x.grad = bad
+    assert x.grad is None
+
+
+def test_D7_other_shape_dtype_and_itself_raise():
+    x = leaf()
+    for shape in ((), (1,), (3,), (1, 2)):
+        with pytest.raises(ShapeError, match=r"\(2,\)"):
+            x.grad = tg.ones(shape)
+    for dtype in (np.float32, np.int64, bool):
+        with pytest.raises(DTypeError, match=str(np.dtype(dtype))) as found:
+            x.grad = tg.tensor([1, 1], dtype)
+        assert isinstance(found.value, RuntimeError)
+        assert isinstance(found.value, TypeError)
+    with pytest.raises(RuntimeError, match="own grad"):
+        x.grad = x
+    assert x.grad is None
+
+
+def test_D7_assigned_gradient_is_accumulated_onto():
+    x = leaf()
+    given = tg.tensor([10.0, 20.0])
+    x.grad = given
+    assert x.grad is given
+    (x * x).sum().backward()
+    assert x.grad is given
+    assert given.tolist() == [12.0, 24.0]
+
+
+def test_D7_delete():
+    x = leaf()
+    (x * x).sum().backward()
+    del x.grad
+    assert x.grad is None
+    del x.grad
+    x.grad = None
+    assert x.grad is None
+
+
+def test_D7_constant_may_hold_a_grad():
+    c = tg.tensor([1.0, 2.0])
+    c.grad = tg.ones(2)
+    assert c.grad.tolist() == [1.0, 1.0]
+
+
+def test_D8_grad_of_a_result_is_none_and_warns():
+    x = leaf()
+    y = x * x
+    with pytest.warns(UserWarning, match="retain_grad"):
+        assert y.grad is None
+    y.sum().backward()
+    with pytest.warns(UserWarning, match="retain_grad"):
+        assert y.grad is None
+
+
+def test_D8_leaves_and_retained_results_do_not_warn():
+    x = leaf()
+    y = x * x
+    y.retain_grad()
+    assert y.grad is None
+    assert x.grad is None
+    assert tg.tensor(1.0).grad is None
+
+
+# ---------------------------------------------------------------- D-9: retain_grad
+
+
+def test_D9_no_effect_on_a_leaf():
+    x = leaf()
+    assert x.retain_grad() is None
+    assert not x.retains_grad
+    x.retain_grad()
+    (x * x).sum().backward()
+    assert x.grad.tolist() == [2.0, 4.0]
+
+
+def test_D9_needs_requires_grad():
+    for t in (tg.tensor(1.0), leaf().detach()):
+        with pytest.raises(GradientError, match="requires? grad") as found:
+            t.retain_grad()
+        assert isinstance(found.value, RuntimeError)
+
+
+def test_D9_accumulates_out_of_place():
+    x = leaf()
+    y = x * 2.0
+    y.retain_grad()
+    assert y.retains_grad
+    z = (3.0 * y).sum()
+    z.backward(retain_graph=True)
+    first = y.grad
+    assert first.tolist() == [3.0, 3.0]
+    assert first.is_leaf
+    z.backward()
+    assert y.grad is not first
+    assert y.grad.tolist() == [6.0, 6.0]
+    assert first.tolist() == [3.0, 3.0]
+    assert x.grad.tolist() == [12.0, 12.0]
+
+
+def test_D9_along_a_chain_and_twice():
+    x = leaf(1.0)
+    chain = [x]
+    for _ in range(30):
+        chain.append(chain[-1] * 2.0)
+    for y in chain[1:]:
+        y.retain_grad()
+        y.retain_grad()
+    chain[-1].backward()
+    assert [y.grad.item() for y in chain] == [2.0 ** (30 - k) for k in range(31)]
+
+
+def test_D9_root_and_parallel_uses():
+    x = leaf()
+    y = x * x
+    y.retain_grad()
+    z = y.sum() + (y * 10.0).sum()
+    z.retain_grad()
+    z.backward()
+    assert z.grad.item() == 1.0
+    assert y.grad.tolist() == [11.0, 11.0]
+
+
+def test_D9_create_graph():
+    x = leaf((2.0, 3.0))
+    y = x * x
+    y.retain_grad()
+    (y * y).sum().backward(create_graph=True)
+    assert y.grad.tolist() == [8.0, 18.0]
+    assert tg.grad(y.grad.sum(), x)[0].tolist() == [8.0, 12.0]
+
+
+def test_D9_result_off_the_path_and_dead_results():
+    x = leaf()
+    y, other = x * x, x * 3.0
+    other.retain_grad()
+    (x * 5.0).retain_grad()  # gone at once
+    y.sum().backward()
+    assert other.grad is None
+    assert x.grad.tolist() == [2.0, 4.0]
+
+
+# ---------------------------------------------------------------- D-10, D-13
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_D10_broadcasts_are_summed_back(create_graph):
+    x, b = leaf([[1.0], [2.0]]), leaf([1.0, 2.0, 3.0])
+    (x * b).sum().backward(create_graph=create_graph)
+    assert x.grad.tolist() == [[6.0], [6.0]]
+    assert b.grad.tolist() == [3.0, 3.0, 3.0]
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((), (3,)), ((1,), (3,)), ((2, 1), (1, 3)), ((1, 1, 1), (2, 3)), ((3,), (2, 2, 3)), ((0,), ()), ((1,), (0,))],
+)
+def test_D10_shapes(first, second, create_graph):
+    a, b = leaf(np.full(first, 2.0)), leaf(np.full(second, 5.0))
+    y = a * b
+    y.sum().backward(create_graph=create_graph)
+    assert a.grad.shape == first
+    assert b.grad.shape == second
+    assert a.grad.tolist() == np.full(first, 5.0 * y.size / max(a.size, 1)).tolist()
+    assert b.grad.tolist() == np.full(second, 2.0 * y.size / max(b.size, 1)).tolist()
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_D13_unpacked_elements_not_used_have_zeros(create_graph):
+    x = leaf((3.0, 4.0))
+    first, _ = x
+    (2.0 * first).backward(create_graph=create_graph)
+    assert x.grad.tolist() == [2.0, 0.0]
+    rows = leaf(np.ones((2, 3)))
+    _, second = rows
+    second.sum().backward(create_graph=create_graph)
+    assert rows.grad.tolist() == [[0.0] * 3, [1.0] * 3]
+
+
+def test_a_leaf_whose_data_was_replaced_gets_the_gradient_at_the_old_value():
+    x = leaf()
+    y = (x * x).sum()
+    x.data = tg.tensor([10.0, 20.0])
+    assert tg.grad(y, x, retain_graph=True)[0].tolist() == [2.0, 4.0]
+    y.backward()
+    assert x.grad.tolist() == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_leaf_used_before_and_after_its_data_was_replaced(create_graph):
+    x = leaf()
+    y = (x * x).sum()
+    x.data = tg.tensor([10.0, 20.0])
+    y = y + (x * x).sum()
+    (g,) = tg.grad(y, x, create_graph=create_graph, retain_graph=True)
+    assert g.tolist() == [22.0, 44.0]
+    y.backward(inputs=[x], create_graph=create_graph, retain_graph=True)
+    assert x.grad.tolist() == [22.0, 44.0]
+    x.grad = None
+    y.backward(create_graph=create_graph)
+    assert x.grad.tolist() == [22.0, 44.0]

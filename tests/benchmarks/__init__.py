@@ -1,0 +1,1 @@
+"""Measurements beside other tools; each verifies its results before it times anything."""

@@ -1,0 +1,23 @@
+"""One kernel cache per run, so that a test sees only what this run has compiled."""
+
+import atexit
+import os
+import shutil
+import tempfile
+
+import numpy as np
+import pytest
+
+_kept = os.environ.get("TAPEGRAD_TEST_CACHE")
+if _kept:
+    os.makedirs(_kept, mode=0o700, exist_ok=True)
+    os.environ["TAPEGRAD_CACHE"] = _kept
+else:  # before tapegrad is imported; mkdtemp gives mode 0700
+    os.environ["TAPEGRAD_CACHE"] = tempfile.mkdtemp(prefix="tapegrad-tests-")
+    atexit.register(shutil.rmtree, os.environ["TAPEGRAD_CACHE"], ignore_errors=True)
+
+
+@pytest.fixture
+def random():
+    """A generator seeded alike for every test."""
+    return np.random.default_rng(20240611)

@@ -1,0 +1,268 @@
+"""What is checked of one cell of the op suite, and the oracles it is checked against.
+
+The oracle of a derivative is the complex step: of f extended to complex operands, the imaginary part of
+f(x + i h e) / h is the derivative along e without cancellation. Second derivatives take in addition
+central differences of fourth order along a real direction. Both are evaluated in double precision at
+the very operands, also for float32.
+"""
+
+from typing import Any
+
+import numpy as np
+
+import tapegrad as tg
+from tapegrad.ops import BY_OPCODE, REGISTRY
+
+from .layouts import INTEGER, Absent, Case, Reason
+from .samples import SAMPLES
+
+ORDERS = ("value", "vjp", "second order", "jvp", "kernel = rule")
+TINY = 1e-30
+STEP = 2.0**-11  # of the differences: truncation and rounding are both below 1e-10
+WEIGHTS = ((-2, 1 / 12), (-1, -2 / 3), (1, 2 / 3), (2, -1 / 12))
+
+# Units of eps of the sum of the absolute terms of each component: rounding of the values a rule reads, of
+# the functions it calls and of the sums. Second derivatives: rules of rules, and the differences' error.
+FIRST, SECOND = 24.0, 96.0
+DIFFERENCES = 1e-9
+
+
+def sample(name: str, layout: str, dtype: str) -> Any:
+    """Return the cases of a cell, or why there are none."""
+    seed = [sum(map(ord, name)), sum(map(ord, layout)), sum(map(ord, dtype))]
+    return SAMPLES[name](REGISTRY[name], layout, dtype, np.random.default_rng(seed))
+
+
+# ---------------------------------------------------------------- oracles
+
+
+def widened(case: Case) -> list[Any]:
+    """Operands in double precision: complex those that move."""
+    kinds = [np.complex128 if k in case.moves else None for k in range(len(case.operands))]
+    return [np.array(v, kind) if kind else v for v, kind in zip(case.values, kinds, strict=True)]
+
+
+def jacobians(case: Case) -> dict[int, Any]:
+    """Derivatives (elements of the result, elements of the operand), by the complex step."""
+    operands, found = widened(case), {}
+    for k in case.moves:
+        columns = []
+        for j in range(operands[k].size):
+            moved = operands[k].copy()
+            moved.reshape(-1)[j] += 1j * TINY
+            columns.append(np.ravel(case.smooth(*operands[:k], moved, *operands[k + 1 :])).imag / TINY)
+        rows = np.size(case.reference(*case.values))
+        found[k] = np.array(columns).reshape(operands[k].size, rows).T
+    return found
+
+
+def second(case: Case, directions: dict[int, Any]) -> dict[int, Any]:
+    """Derivatives of the derivative along `directions`, shaped as by `jacobians`."""
+    operands, found = widened(case), {}
+    for k in case.moves:
+        columns = []
+        for j in range(operands[k].size):
+            total = 0.0
+            for place, weight in WEIGHTS:
+                moved = [
+                    x + place * STEP * directions[q] if q in directions else x
+                    for q, x in enumerate(operands)
+                ]
+                moved[k] = np.array(moved[k])
+                moved[k].reshape(-1)[j] += 1j * TINY
+                total = total + weight * np.ravel(case.smooth(*moved)).imag
+            columns.append(total / TINY / STEP)
+        rows = np.size(case.reference(*case.values))
+        found[k] = np.array(columns).reshape(operands[k].size, rows).T
+    return found
+
+
+# ---------------------------------------------------------------- what tapegrad computes
+
+
+def recorded(case: Case, name: str) -> Any:
+    """The result, from a call on a tape that knows the operands, recorded as the op in question."""
+    case.call(*case.operands)
+    out = case.call(*case.operands)
+    if case.moves:
+        node = "".join(part.capitalize() for part in name.split("_")) + "Backward"
+        assert repr(out).endswith(f"grad_fn=<{node}>)"), f"{name} was recorded as {out!r}"
+    return out
+
+
+def compiled(out: Any, inputs: list[Any], ct: Any) -> list[Any]:
+    """Cotangents of the inputs, by the compiled sweep."""
+    return [plain(g) for g in tg.grad(out, inputs, ct, retain_graph=True)]
+
+
+def by_rule(out: Any, inputs: list[Any], ct: Any) -> list[Any]:
+    """Cotangents of the inputs, by the op's rule run on Tensors."""
+    return list(tg.grad(out, inputs, ct, create_graph=True))
+
+
+def attributes(out: Any) -> dict[str, Any]:
+    """The attributes that a result was recorded with."""
+    return out._tape.attrs.get((out._at >> 2) - 1, {})
+
+
+def opcode(out: Any) -> int:
+    return out._tape.log[4 * ((out._at >> 2) - 1)]
+
+
+def plain(x: Any) -> Any:
+    return np.asarray(x.detach().numpy() if isinstance(x, tg.Tensor) else x)
+
+
+# ---------------------------------------------------------------- comparisons
+
+
+def same_kind(found: Any, like: Any, what: str) -> None:
+    assert np.shape(found) == np.shape(like), f"{what}: shape {np.shape(found)}, not {np.shape(like)}"
+    assert found.dtype == like.dtype, f"{what}: dtype {found.dtype}, not {like.dtype}"
+
+
+def within(found: Any, wanted: Any, bound: Any, what: str) -> int:
+    """Compare elements against a bound each; returns how many there are, at least 1."""
+    found, wanted = np.asarray(found, float), np.asarray(wanted, float)
+    error = np.abs(found - wanted)
+    assert np.all(error <= bound), f"{what}:\nfound {found}\nwanted {wanted}\nerror {error}\nbound {bound}"
+    return max(found.size, 1)
+
+
+def eps_of(out: Any, x: Any) -> float:
+    """Rounding unit of a cotangent: the coarser of its own dtype and the result's."""
+    return float(max(np.finfo(out.dtype).eps, np.finfo(x.dtype).eps))
+
+
+def direction(random: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Random numbers that are exact in the dtype, none near 0."""
+    found = random.uniform(0.3, 1.0, shape) * np.where(random.uniform(size=shape) < 0.5, -1, 1)
+    return np.asarray(found).astype(dtype)
+
+
+def cotangent(case: Case, out: Any) -> Any:
+    return direction(np.random.default_rng(len(case.operands)), out.shape, out.dtype)
+
+
+def tangents(case: Case) -> dict[int, Any]:
+    random = np.random.default_rng(7)
+    return {k: direction(random, case.operands[k].shape, case.operands[k].dtype) for k in case.moves}
+
+
+# ---------------------------------------------------------------- one check per order
+
+
+def check_value(name: str, case: Case) -> int:
+    """Value, shape and dtype are NumPy's, recorded or not; Python numbers count as float64."""
+    out, wanted = recorded(case, name), np.asarray(case.reference(*case.values))
+    same_kind(plain(out), wanted, "value")
+    bound = case.ulps * np.finfo(wanted.dtype).eps * np.maximum(np.abs(wanted), 1) if case.ulps else 0
+    count = within(plain(out), wanted, bound, "value")
+    with tg.no_grad():
+        unrecorded = case.call(*case.operands)
+    assert not unrecorded.requires_grad
+    assert out.requires_grad == bool(case.moves)
+    same_kind(plain(unrecorded), wanted, "value under no_grad")
+    return count + within(plain(unrecorded), wanted, bound, "value under no_grad")
+
+
+def check_vjp(name: str, case: Case) -> int:
+    """The compiled sweep against the complex step."""
+    out = recorded(case, name)
+    ct, inputs = cotangent(case, out), [case.operands[k] for k in case.moves]
+    count, flat = 0, np.ravel(ct).astype(float)
+    for k, found in zip(case.moves, compiled(out, inputs, ct), strict=True):
+        jacobian = jacobians(case)[k]
+        same_kind(found, case.operands[k], f"cotangent of operand {k}")
+        bound = FIRST * eps_of(out, found) * (np.abs(flat) @ np.abs(jacobian))
+        count += within(found.ravel(), flat @ jacobian, bound, f"cotangent of operand {k}")
+    return count
+
+
+def check_second(name: str, case: Case) -> int:
+    """Gradients of <w, vjp(v)> by the operands and by v against second derivatives of the function."""
+    out = recorded(case, name)
+    inputs, along = [case.operands[k] for k in case.moves], tangents(case)
+    ct = tg.tensor(cotangent(case, out), requires_grad=True)
+    firsts = by_rule(out, inputs, ct)
+    total = 0.0
+    for k, first in zip(case.moves, firsts, strict=True):
+        same_kind(plain(first), case.operands[k], f"recorded cotangent of operand {k}")
+        total = total + np.sum(first * along[k])
+    *by_inputs, by_ct = tg.grad(total, [*inputs, ct], materialize_grads=True)
+    flat = np.ravel(plain(ct)).astype(float)
+    jacobian, curved, count = jacobians(case), second(case, along), 0
+    moved = sum(jacobian[k] @ np.ravel(along[k]).astype(float) for k in case.moves)
+    terms = sum(np.abs(jacobian[k]) @ np.abs(np.ravel(along[k])) for k in case.moves)
+    same_kind(plain(by_ct), plain(ct), "gradient by the cotangent")
+    bound = FIRST * eps_of(out, ct) * terms
+    count += within(plain(by_ct).ravel(), moved, bound, "gradient by the cotangent")
+    scale = np.abs(flat) @ terms
+    for k, found in zip(case.moves, by_inputs, strict=True):
+        same_kind(plain(found), case.operands[k], f"second derivative by operand {k}")
+        terms_k, eps = np.abs(flat) @ np.abs(curved[k]), eps_of(out, found)
+        bound = SECOND * eps * terms_k + (DIFFERENCES + eps) * (terms_k + scale)
+        wanted = flat @ curved[k]
+        count += within(plain(found).ravel(), wanted, bound, f"second derivative by operand {k}")
+    return count
+
+
+def check_jvp(name: str, case: Case) -> int:
+    """The declared tangent, all operands moving and one at a time; and <v, J u> = <J^T v, u>."""
+    out = recorded(case, name)
+    op, attrs, along, eps = BY_OPCODE[opcode(out)], attributes(out), tangents(case), eps_of(out, out)
+    values = [np.asarray(v)[()] if np.ndim(v) == 0 else np.asarray(v) for v in case.values]
+    ct, inputs = cotangent(case, out), [case.operands[k] for k in case.moves]
+    jacobian, pulled = jacobians(case), dict(zip(case.moves, compiled(out, inputs, ct), strict=True))
+    count, flat = 0, np.ravel(ct).astype(float)
+    value = plain(out)[()]
+    for moving in [case.moves, *([k] for k in case.moves)]:
+        given = [along[k] if k in moving else None for k in range(len(values))]
+        pushed = op.jvp(given, value, values, attrs)
+        same_kind(pushed, out, "tangent")
+        steps = [(jacobian[k], np.ravel(along[k]).astype(float)) for k in moving]
+        wanted, terms = sum(j @ u for j, u in steps), sum(np.abs(j) @ np.abs(u) for j, u in steps)
+        count += within(np.ravel(pushed), wanted, FIRST * eps * terms, f"tangent, operands {moving} moving")
+        forward = flat @ np.ravel(pushed).astype(float)
+        backward = sum(np.ravel(pulled[k]).astype(float) @ np.ravel(along[k]).astype(float) for k in moving)
+        coarse = max(eps_of(out, case.operands[k]) for k in moving)
+        bound = 2 * FIRST * coarse * (np.abs(flat) @ terms)
+        count += within(forward, backward, bound, "<v, Ju> = <J'v, u>")
+    return count
+
+
+def check_kernel(name: str, case: Case) -> int:
+    """Compiled against interpreted rule, within 4 ulp.
+
+    The ulp is that of the sum of the absolute terms of each component, |J|^T |v|: of the value itself
+    where the op is elementwise and nothing is broadcast, and otherwise the scale on which sums taken in
+    another order differ.
+    """
+    out = recorded(case, name)
+    ct, inputs = cotangent(case, out), [case.operands[k] for k in case.moves]
+    rule = [plain(g) for g in by_rule(out, inputs, tg.tensor(ct))]
+    jacobian, count = jacobians(case), 0
+    for k, found, wanted in zip(case.moves, compiled(out, inputs, ct), rule, strict=True):
+        terms = np.maximum(np.abs(np.ravel(ct)) @ np.abs(jacobian[k]), np.abs(wanted.ravel()))
+        bound = 4 * np.spacing(terms.astype(wanted.dtype))
+        count += within(found.ravel(), wanted.ravel(), bound, f"operand {k}: kernel against rule")
+    return count
+
+
+CHECKS = dict(zip(ORDERS, (check_value, check_vjp, check_second, check_jvp, check_kernel), strict=True))
+
+
+def outcome(name: str, dtype: str, layout: str, order: str) -> int | Reason:
+    """Check a cell; returns the number of comparisons made, or the reason why the cell cannot exist."""
+    cases = sample(name, layout, dtype)
+    if isinstance(cases, Absent):
+        assert cases.shown(), f"{name}, {layout}: not so: {cases.reason.value}"
+        return cases.reason
+    count = 0
+    for case in cases:
+        if case.moves or order == "value":
+            count += CHECKS[order](name, case)
+        else:
+            assert layout == INTEGER
+            assert not case.call(*case.operands).requires_grad
+    return count or Reason.INTEGER_ONLY

@@ -1,0 +1,329 @@
+"""Memory stays flat without the cyclic garbage collector, and a long chain costs little and is freed.
+
+Each case runs in a process of its own: ``python tests/test_memory.py CASE COUNT`` prints the growth of
+resident memory in MiB. The default run takes reduced counts; the full ones are marked slow and run by
+``pytest -m slow tests/test_memory.py -s``.
+"""
+
+import gc
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+
+LIMIT = 5.0  # MiB
+BYTES_PER_NODE = 96
+AFTER_FREE = 10.0  # MiB
+
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def leaf(value):
+    return tg.tensor(value, requires_grad=True)
+
+
+# ---------------------------------------------------------------- loops; each returns one step, and steps per count
+
+
+def no_backward(body):
+    x, a = leaf(1.5), leaf(0.5)
+
+    def step():
+        y = x
+        for _ in range(body // 2):
+            y = y * a + a
+        assert y.item() != 0.0
+
+    return step, body
+
+
+def no_backward_of_arrays(body):
+    x, a = leaf(np.full(1000, 1.5)), leaf(np.full(1000, 0.5))
+
+    def step():
+        y = x
+        for _ in range(body // 2):
+            y = y * a + a
+
+    return step, body
+
+
+def long_lived_intermediate():
+    w, v = leaf(np.linspace(1, 2, 1000)), [leaf(np.linspace(0, 1, 1000))]
+    kept = np.sin(w) * w
+
+    def step():
+        loss = np.sum(kept * v[0] * v[0])
+        (g,) = tg.grad(loss, v[0])
+        v[0] = leaf((v[0] - 1e-3 * g).detach().numpy().copy())
+
+    return step, 1
+
+
+def kept_losses():
+    x, kept = leaf(np.linspace(0.1, 1, 10_000)), []
+
+    def step():
+        y = x
+        for _ in range(10):
+            y = np.sin(y) * x
+        loss = np.sum(y)
+        loss.backward()
+        x.grad = None
+        kept.append(loss)
+
+    return step, 1
+
+
+def small_survivor():
+    x, kept = leaf(1.5), []
+
+    def step():
+        h = leaf(np.ones(131_072))
+        for _ in range(5):
+            h = h * h
+        kept.append(x * 0.5)
+
+    return step, 1
+
+
+def small_survivor_of_the_large():
+    kept = []
+
+    def step():
+        h = leaf(np.ones(131_072))
+        for _ in range(5):
+            h = np.sin(h)
+        kept.append(h[3].detach() * leaf(2.0))
+
+    return step, 1
+
+
+def create_graph_grad():
+    x = leaf(np.linspace(0.1, 1, 100))
+
+    def step():
+        y = np.sum(np.sin(x) * np.exp(x))
+        (g,) = tg.grad(y, x, create_graph=True)
+        assert g.shape == (100,)
+
+    return step, 1
+
+
+def create_graph_backward():
+    def step():
+        x = leaf(np.linspace(0.1, 1, 1000))
+        y = np.sum(np.sin(x) * np.exp(x))
+        y.backward(create_graph=True)
+        assert x.grad.requires_grad
+        del x, y
+
+    return step, 1
+
+
+def create_graph_backward_on_one_leaf():
+    x = leaf(np.linspace(0.1, 1, 1000))
+
+    def step():
+        y = np.sum(np.sin(x) * np.exp(x))
+        y.backward(create_graph=True)
+        x.grad = None
+
+    return step, 1
+
+
+def two_threads():
+    """Tensors go both ways; both threads record on what they are given and one differentiates."""
+    there, back = queue.Queue(), queue.Queue()
+    a = leaf(3.0)
+
+    def serve():
+        while (q := there.get()) is not None:
+            back.put(q * q)
+
+    threading.Thread(target=serve, daemon=True).start()
+
+    def step():
+        p = a * a
+        there.put(p)
+        r = back.get() * p
+        there.put(r)
+        s = back.get()
+        (g,) = tg.grad(s, a)
+        assert g.item() == 12 * 3.0**11
+
+    return step, 1
+
+
+def errors_while_recording():
+    x = leaf(np.ones((10, 10)))
+
+    def step():
+        y = np.sin(x) * x
+        try:
+            y + np.ones(7)
+        except tg.errors.ShapeError:
+            pass
+        try:
+            y.backward()
+        except tg.errors.ShapeError:
+            pass
+
+    return step, 1
+
+
+CASES = {
+    **{f"no_backward_{body}": (lambda body=body: no_backward(body)) for body in (10, 100, 1000, 5000)},
+    "no_backward_of_arrays_1000": lambda: no_backward_of_arrays(1000),
+    "long_lived_intermediate": long_lived_intermediate,
+    "kept_losses": kept_losses,
+    "small_survivor": small_survivor,
+    "small_survivor_of_the_large": small_survivor_of_the_large,
+    "create_graph_grad": create_graph_grad,
+    "create_graph_backward": create_graph_backward,
+    "create_graph_backward_on_one_leaf": create_graph_backward_on_one_leaf,
+    "two_threads": two_threads,
+    "errors_while_recording": errors_while_recording,
+}
+FULL = {
+    **{f"no_backward_{body}": 1_000_000 for body in (10, 100, 1000, 5000)},
+    "no_backward_of_arrays_1000": 100_000,
+    "long_lived_intermediate": 20_000,
+    "kept_losses": 1000,
+    "small_survivor": 1000,
+    "small_survivor_of_the_large": 1000,
+    "create_graph_grad": 10_000,
+    "create_graph_backward": 1000,
+    "create_graph_backward_on_one_leaf": 1000,
+    "two_threads": 10_000,
+    "errors_while_recording": 10_000,
+}
+REDUCED = {
+    **FULL,
+    **{f"no_backward_{body}": 200_000 for body in (10, 100, 1000, 5000)},
+    "no_backward_of_arrays_1000": 20_000,
+    "long_lived_intermediate": 3000,
+    "small_survivor": 300,
+    "small_survivor_of_the_large": 300,
+    "create_graph_grad": 2000,
+    "two_threads": 2000,
+    "errors_while_recording": 3000,
+}
+
+
+def growth(case, count):
+    """MiB gained by `count` records or steps after a tenth as many."""
+    gc.disable()
+    step, records = CASES[case]()
+    for _ in range(max(3, count // records // 10)):
+        step()
+    before = resident()
+    for _ in range(count // records):
+        step()
+    return resident() - before
+
+
+def chain(nodes):
+    """Bytes per node of a chain of scalars, and MiB that stay when it is gone."""
+    gc.disable()
+    x, one = leaf(1.25), leaf(1.0)
+    for _ in range(3):  # first use of everything
+        y = x
+        for _ in range(9000):
+            y = y * one
+        assert tg.grad(y, x)[0].item() == 1.0
+        del y
+    before = resident()
+    y = x
+    for _ in range(nodes):
+        y = y * one
+    per_node = (resident() - before) * 2**20 / nodes
+    gx, gone = tg.grad(y, (x, one))
+    assert gx.item() == 1.0
+    assert gone.item() == 1.25 * nodes
+    del y
+    return per_node, resident() - before
+
+
+def shallow(nodes):
+    """As `chain`, recorded, swept and freed where neither stack nor recursion limit allow recursion."""
+    found = []
+    threading.stack_size(256 * 1024)
+    sys.setrecursionlimit(200)
+
+    def work():
+        try:
+            found.append(chain(nodes))
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    return found[0]
+
+
+def ask(case, count):
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, __file__, case, str(count)], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    figures = [float(word) for word in done.stdout.split()]
+    print(f"{case} x {count}: {figures}, {time.perf_counter() - start:.1f} s")
+    return figures
+
+
+def check_growth(case, count):
+    (gained,) = ask(case, count)
+    assert gained < LIMIT, f"{case}: {gained:.1f} MiB more after {count}"
+
+
+def check_chain(case, count):
+    per_node, left = ask(case, count)
+    assert per_node <= BYTES_PER_NODE
+    assert left <= AFTER_FREE
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_flat(case):
+    check_growth(case, REDUCED[case])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_flat_in_full(case):
+    """``pytest -m slow tests/test_memory.py -k test_flat_in_full -s``."""
+    check_growth(case, FULL[case])
+
+
+@pytest.mark.parametrize("case", ["chain", "shallow"])
+def test_chain(case):
+    check_chain(case, 300_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["chain", "shallow"])
+def test_chain_in_full(case):
+    """``pytest -m slow tests/test_memory.py -k test_chain_in_full -s``."""
+    check_chain(case, 1_000_000)
+
+
+if __name__ == "__main__":
+    name, number = sys.argv[1], int(sys.argv[2])
+    if name in CASES:
+        print(growth(name, number))
+    else:
+        print(*{"chain": chain, "shallow": shallow}[name](number))
