@@ -22,6 +22,7 @@ from tapegrad.tape.tape import Cell, Tape, close, current, local
 
 enabled = _enabled.get
 float64, ndarray = np.float64, np.ndarray
+TWO, CHAIN, NUMBER = layout.TWO, layout.CHAIN, layout.NUMBER
 LARGE = 4096  # bytes, from which on a value counts towards a tape's weight, and may have a vector kernel
 POOLED = pool.MIN_BYTES
 UNUSABLE = (np.matrix, np.ma.MaskedArray)
@@ -149,10 +150,10 @@ def load(tape: Tape, x: Any) -> int:
             cell.shared = True
             value = normal(value).copy()
             return tape.append(layout.LEAF, 0, 0, value, cell) if leaf else tape.constant(None, value)
-        return tape.leaf(cell, value) if leaf else tape.constant(cell, normal(value))
+        return tape.leaf(cell, value) if leaf else tape.constant(cell, value)
     if type(x) is float or type(x) is int or type(x) is bool:
         return tape.number(float(x))
-    value = normal(x)
+    value = x if type(x) is float64 else normal(x)
     return tape.constant(None, value.copy() if type(value) is ndarray else value)
 
 
@@ -176,28 +177,34 @@ def apply(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None =
 
 def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None) -> Any:
     """Return the Tensor of a computed value, with its history."""
-    if not (enabled() and any(requires_grad(x) for x in operands)):
-        return wrap(normal(value) if getattr(value, "dtype", None) is not None else value)
+    newest = -1  # serial of the newest operand's tape; 0 for a leaf, -1 where nothing requires a gradient
+    if enabled():
+        for x in operands:
+            if isinstance(x, Handle):
+                if x._tape is not None:
+                    if x._tape.serial > newest:
+                        newest = x._tape.serial
+                elif newest < 0 and x._extra is not None and x._extra.requires_grad:
+                    newest = 0
+    if newest < 0:
+        return wrap(normal(value) if hasattr(value, "dtype") else value)
     if value.dtype.char not in "df":
         raise DTypeError(
             f"{op.name} gave dtype {value.dtype}, which has no derivative here; "
             "use float64 or float32 operands"
         )
-    if type(value) is not ndarray and isinstance(value, ndarray):
-        value = value.view(ndarray)
     tape = current()
-    newest = max((x._tape.serial for x in operands if isinstance(x, Handle) and x._tape), default=0)
     if newest > tape.serial:
         close(tape)
         tape = current()
     places = [load(tape, x) for x in operands]
-    form = op.form if op.form is not None else min(op.arity, 3) or layout.CHAIN
+    form = op.recorded_form
     second = 0
-    if form == layout.TWO:
+    if form == TWO:
         second = places[1]
-    elif form == layout.NUMBER:
+    elif form == NUMBER:
         second = op.key(attrs)
-    elif form == layout.CHAIN:
+    elif form == CHAIN:
         for place in places[:0:-1]:
             second = tape.append(layout.CONS, place, second, None)
     if attrs:
@@ -221,7 +228,7 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
             if type(b) is float:
                 second = tape.numbers.get(b)
                 y = b
-            elif isinstance(b, Handle):
+            elif type(b) is _make:
                 second = b._at if b._tape is tape else tape.leaves.get(b._at)
                 if first is None:
                     first = tape.constants.get(a._at)
@@ -290,13 +297,14 @@ def reflected(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[
 
     def function(b: Any, a: Any) -> Any:
         tape = local.tape
-        if tape is not None and type(a) is float and b._tape is tape and enabled():
+        if tape is not None and type(a) is float and enabled():
             first = tape.numbers.get(a)
+            second = b._at if b._tape is tape else tape.leaves.get(b._at)
             y = b._v
             log = tape.log
-            if first is not None and len(log) < tape.limit and y.nbytes <= LARGE:
+            if first is not None and second is not None and len(log) < tape.limit and y.nbytes <= LARGE:
                 value = operate(a, y)
-                log += (opcode, first, b._at, value)
+                log += (opcode, first, second, value)
                 return wrap(value, tape, len(log))
         return combine(op, a, b)
 

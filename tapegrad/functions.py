@@ -221,6 +221,9 @@ def _reduction(name: str) -> Callable[..., Any]:
     def function(
         x: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **rest: Any
     ) -> Any:
+        if axis is None and dtype is None and out is None and keepdims is False and not rest and is_tensor(x):
+            value = x._v
+            return apply(op, (x,), {"axis": tuple(range(value.ndim)), "keepdims": False})
         if out is not None:
             raise UnsupportedOpError(f"{name}: out= is not supported on Tensors")
         rest = {k: v for k, v in rest.items() if v is not np._NoValue}

@@ -20,6 +20,7 @@ from tapegrad.tape.tape import Cell
 __all__ = ["Tensor", "asarray", "from_numpy", "tensor"]
 
 FLOATS = "df"
+UFUNCS = fn.UFUNCS
 
 
 def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -71,9 +72,6 @@ class Tensor(Handle):
 
     __slots__ = ()
     __array_priority__ = 1000.0
-
-    def __init__(self) -> None:
-        """Made by `tapegrad.tensor`."""
 
     # ------------------------------------------------------------ what it is
 
@@ -417,7 +415,7 @@ class Tensor(Handle):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if not kwargs and method == "__call__":
-            function = fn.UFUNCS.get(ufunc)
+            function = UFUNCS.get(ufunc)
             if function is not None:
                 return function(*inputs)
         return fn.call_ufunc(ufunc, method, inputs, kwargs)

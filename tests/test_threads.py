@@ -221,7 +221,7 @@ def test_a_graph_recorded_by_many_threads_has_one_gradient(hasty):
     expected = all_of([part(k) for k in range(8)])
     for _ in range(20):
         found = all_of(together(*[functools.partial(part, k) for k in range(8)]))
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_allclose(found, expected, rtol=1e-14)  # tapes are swept by age, which differs
 
 
 def test_sweeping_another_thread_s_open_tape_while_it_goes_on_recording(hasty):

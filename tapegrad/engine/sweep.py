@@ -317,17 +317,13 @@ class Sweep:
 
     def _free(self, job: Job) -> None:
         """Release what the records just run have read."""
-        n, tape = job.columns.n, job.tape
-        flags = np.frombuffer(self.state.flags, np.uint8)[:n]
-        both = layout.NEED | layout.MARK
-        executed = np.flatnonzero((flags & both) == both)
-        if executed.size:
-            rows, _ = table.operations()
-            opcodes = job.columns.words[executed] & 0xFFFF
-            reading = rows[opcodes, layout.READS : layout.READS + 3].any(axis=1)
-            executed = executed[reading]
-        if executed.size:
-            tape.free(executed)
+        n, tape, state = job.columns.n, job.tape, self.state
+        freed = tape.freed_flags(n)
+        if freed is None:
+            freed = np.zeros(n, np.uint8)
+        state.view[layout.FREED] = abi.address(freed)
+        if state.run(layout.SPEND):
+            tape.freed, tape.held = freed, None
             if n > SMALL or tape.weight > SMALL_BYTES:
                 tape.prune()
 
@@ -407,7 +403,9 @@ def at_once(tape: Tape, root: int, sinks: list[int], likes: list[Any], retain: b
             if out is None:
                 results[q] = likes[q].dtype.type(state.numbers[q] if likes[q].nbytes == 8 else state.singles[2 * q])
         if not retain:
-            tape.freed = bytes(state.freed_now[:n])
-            tape.held = None
+            freed = np.zeros(n, np.uint8)
+            view[layout.FREED] = abi.address(freed)
+            if state.run(layout.SPEND):
+                tape.freed, tape.held = freed, None
     give(state)
     return results if done else None

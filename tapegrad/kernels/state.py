@@ -45,7 +45,6 @@ class State:
         results = self._buffer(layout.RESULTS, layout.QUICK_INPUTS + 1).cast("B")
         self.numbers, self.singles = results.cast("d"), results.cast("f")
         self.result_arrays = self._buffer(layout.RESULT_ARRAYS, layout.QUICK_INPUTS)
-        self.freed_now = self._buffer(layout.FREED_NOW, layout.QUICK_RECORDS // 8).cast("B")
         view[layout.WORK_LIMIT] = NOGIL_WORK
         view[layout.NONE_OBJECT], view[layout.ARRAY_TYPE] = id(None), id(np.ndarray)
         view[layout.KNOWN] = abi.address(abi.known())

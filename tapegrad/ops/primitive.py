@@ -64,8 +64,8 @@ class Primitive:
         self.samples = None
         if name in REGISTRY:
             raise ValueError(f"op {name!r} is declared twice")
-        form = self.form if self.form is not None else min(arity, 3) or layout.CHAIN
-        self.opcode = table.declare(self.template, form)
+        self.recorded_form = self.form if self.form is not None else min(arity, 3) or layout.CHAIN
+        self.opcode = table.declare(self.template, self.recorded_form)
         table.unfinished.append(self.complete)
         REGISTRY[name] = self
         BY_OPCODE.append(self)

@@ -24,7 +24,7 @@ from tapegrad.tape import pool
 from tapegrad.tape.record import CONST, LEAF, LINK, STRIDE
 
 MAX_RECORDS = 4096
-MAX_BYTES = 4 << 20
+MAX_BYTES = 1 << 20
 LEFT = -1  # the limit of a tape that takes no more records
 FEW = 64
 _serials_next = count(1).__next__
@@ -231,21 +231,9 @@ class Tape:
         self.links = {}
         return columns
 
-    def free(self, records: Any) -> None:
-        """Release what the rules of these records (an array of numbers) read."""
-        n = int(records.max()) + 1 if self.columns is None else self.columns.n
-        freed = self.freed_flags(n)
-        if freed is None:
-            freed = np.zeros(n, np.uint8)
-        freed[records] = 1
-        self.freed = freed
-        self.held = None
-
     def freed_flags(self, n: int) -> Any:
         """One byte per record: whether its values were released; None if none were."""
         freed = self.freed
-        if type(freed) is bytes:
-            freed = self.freed = np.frombuffer(freed, np.uint8).copy()
         if freed is not None and freed.size < n:
             freed = np.concatenate([freed, np.zeros(n - freed.size, np.uint8)])
         return freed
@@ -277,8 +265,13 @@ class Tape:
             view[layout.COUNTS], view[layout.ITEMS] = abi.address(counts), abi.address(items)
         drop = state.run(layout.PRUNE)
         give(state)
-        if drop:
+        if drop and self.weight > pool.MIN_BYTES:
             pool.recycle(values, np.flatnonzero(live & 2 == 0).tolist())
+        elif drop:
+            rest: list[Any] = [None] * n
+            for k in np.flatnonzero(live & 2).tolist():
+                rest[k] = values[k]
+            values[:] = rest
         self.held = np.flatnonzero(live & 4).tolist()
         if self.imports:
             for k in [k for k in self.imports if not live[k]]:
@@ -331,7 +324,7 @@ def close(tape: Tape) -> Columns:
     """End recording on a tape of this thread and seal it."""
     columns = tape.seal()
     leave(tape)
-    if tape.weight > MAX_BYTES:
+    if tape.weight > pool.MIN_BYTES * columns.n:
         tape.prune()  # at once: the buffers it frees are the next results', still in the processor's cache
     return columns
 

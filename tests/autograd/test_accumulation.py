@@ -274,7 +274,7 @@ def test_D9_no_effect_on_a_leaf():
 
 def test_D9_needs_requires_grad():
     for t in (tg.tensor(1.0), leaf().detach()):
-        with pytest.raises(GradientError, match="requires? grad") as found:
+        with pytest.raises(GradientError, match="not require grad") as found:
             t.retain_grad()
         assert isinstance(found.value, RuntimeError)
 
@@ -352,7 +352,15 @@ def test_D10_broadcasts_are_summed_back(create_graph):
 @pytest.mark.parametrize("create_graph", [False, True])
 @pytest.mark.parametrize(
     ("first", "second"),
-    [((), (3,)), ((1,), (3,)), ((2, 1), (1, 3)), ((1, 1, 1), (2, 3)), ((3,), (2, 2, 3)), ((0,), ()), ((1,), (0,))],
+    [
+        ((), (3,)),
+        ((1,), (3,)),
+        ((2, 1), (1, 3)),
+        ((1, 1, 1), (2, 3)),
+        ((3,), (2, 2, 3)),
+        ((0,), ()),
+        ((1,), (0,)),
+    ],
 )
 def test_D10_shapes(first, second, create_graph):
     a, b = leaf(np.full(first, 2.0)), leaf(np.full(second, 5.0))

@@ -208,10 +208,10 @@ def test_B5_create_graph_implies_retain_graph(first, retain_graph):
 
 def test_B6_create_graph_without_retain_graph():
     x = leaf(2.0)
-    y = x * x * x
+    y = x**3.0
     (g,) = tg.grad(y, x, create_graph=True, retain_graph=False)
     assert g.item() == 12.0
-    (h,) = tg.grad(g, x, create_graph=True, retain_graph=False)
+    (h,) = tg.grad(g, x, create_graph=True)
     assert h.item() == 12.0
     assert tg.grad(h, x)[0].item() == 6.0
     with pytest.raises(GraphFreedError):
@@ -220,12 +220,63 @@ def test_B6_create_graph_without_retain_graph():
 
 def test_B6_backward_form():
     x = leaf(2.0)
-    y = x * x * x
+    y = x**3.0
     y.backward(create_graph=True, retain_graph=False)
     (d,) = tg.grad(x.grad, x)
     assert d.item() == 12.0
     with pytest.raises(GraphFreedError):
         y.backward()
+
+
+@pytest.mark.parametrize("how", ["grad", "backward"])
+def test_B6_derivative_that_leads_through_the_freed_graph_is_exact_or_raises(how):
+    """The derivative of x*x*x reads the result x*x, whose own record was freed."""
+    x = leaf(2.0)
+    y = x * x * x
+    if how == "grad":
+        (g,) = tg.grad(y, x, create_graph=True, retain_graph=False)
+    else:
+        y.backward(create_graph=True, retain_graph=False)
+        g = x.grad
+    assert g.item() == 12.0
+    for inputs in ([x], None):
+        x.grad = None
+        try:
+            g.backward(inputs=inputs, retain_graph=True)
+        except GraphFreedError:
+            assert x.grad is None
+        else:
+            assert x.grad.item() == 12.0
+    try:
+        (d,) = tg.grad(g, x)
+    except GraphFreedError:
+        return
+    assert d.item() == 12.0
+
+
+AGAIN = {
+    "grad": lambda y, inputs: tg.grad(y, inputs),
+    "allow_unused": lambda y, inputs: tg.grad(y, inputs, allow_unused=True),
+    "create_graph": lambda y, inputs: tg.grad(y, inputs, create_graph=True),
+    "inputs": lambda y, inputs: y.backward(inputs=inputs),
+    "backward": lambda y, inputs: y.backward(),
+}
+
+
+@pytest.mark.parametrize("again", AGAIN)
+def test_B4_freed_long_ago(again):
+    """That a graph was freed is not forgotten when its tape is closed and rid of the dead."""
+    x, w = leaf(), leaf()
+    a = np.exp(x)
+    a.sum().backward()
+    x.grad = None
+    for _ in range(5000):
+        w * 2.0
+    y = (a * w).sum()
+    with pytest.raises(GraphFreedError):
+        AGAIN[again](y, [x, w])
+    assert x.grad is None
+    assert w.grad is None
 
 
 # ---------------------------------------------------------------- B-7: validated before anything runs

@@ -26,6 +26,7 @@ import tapegrad as tg
 
 RTOL = 1e-12
 
+
 def sines(m, z, A, steps):
     for _ in range(steps):
         z = m.sin(z) * A + A

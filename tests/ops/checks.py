@@ -6,6 +6,7 @@ central differences of fourth order along a real direction. Both are evaluated i
 the very operands, also for float32.
 """
 
+import collections
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ WEIGHTS = ((-2, 1 / 12), (-1, -2 / 3), (1, 2 / 3), (2, -1 / 12))
 
 # Units of eps of the sum of the absolute terms of each component: rounding of the values a rule reads, of
 # the functions it calls and of the sums. Second derivatives: rules of rules, and the differences' error.
-FIRST, SECOND = 24.0, 96.0
-DIFFERENCES = 1e-9
+FIRST, SECOND = 16.0, 24.0
+DIFFERENCES = 1e-10
 
 
 def sample(name: str, layout: str, dtype: str) -> Any:
@@ -231,6 +232,10 @@ def check_jvp(name: str, case: Case) -> int:
     return count
 
 
+# cosh is squared: up to 2 ulp in the kernel and 2 in NumPy's single precision count twice, and 2 roundings.
+ULPS = collections.defaultdict(lambda: 4, tanh=10)
+
+
 def check_kernel(name: str, case: Case) -> int:
     """Compiled against interpreted rule, within 4 ulp.
 
@@ -244,7 +249,7 @@ def check_kernel(name: str, case: Case) -> int:
     jacobian, count = jacobians(case), 0
     for k, found, wanted in zip(case.moves, compiled(out, inputs, ct), rule, strict=True):
         terms = np.maximum(np.abs(np.ravel(ct)) @ np.abs(jacobian[k]), np.abs(wanted.ravel()))
-        bound = 4 * np.spacing(terms.astype(wanted.dtype))
+        bound = ULPS[name] * np.spacing(terms.astype(wanted.dtype))
         count += within(found.ravel(), wanted.ravel(), bound, f"operand {k}: kernel against rule")
     return count
 
@@ -258,11 +263,11 @@ def outcome(name: str, dtype: str, layout: str, order: str) -> int | Reason:
     if isinstance(cases, Absent):
         assert cases.shown(), f"{name}, {layout}: not so: {cases.reason.value}"
         return cases.reason
-    count = 0
+    found: list[int] = []
     for case in cases:
         if case.moves or order == "value":
-            count += CHECKS[order](name, case)
+            found.append(CHECKS[order](name, case))
         else:
             assert layout == INTEGER
             assert not case.call(*case.operands).requires_grad
-    return count or Reason.INTEGER_ONLY
+    return sum(found) if found or not cases else Reason.INTEGER_ONLY

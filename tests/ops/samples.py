@@ -90,7 +90,8 @@ def three(layout: str, dtype: str, arrays: Any, numbers: Any, case: Any) -> list
         return [case(*made[:k], whole, *made[k + 1 :]) for k, whole in numbers.items()]
     if layout == MIXED:
         kinds = [dtype, other(dtype), dtype]
-        return [case(*(leaf(x if x.dtype == bool else x.astype(t)) for x, t in zip(arrays, kinds, strict=True)))]
+        pairs = zip(arrays, kinds, strict=True)
+        return [case(*(leaf(x if x.dtype == bool else x.astype(t)) for x, t in pairs))]
     return [case(*(leaf(x, layout) for x in arrays))]
 
 
@@ -116,7 +117,7 @@ def clip(op, layout, dtype, random):
     x += random.permutation(np.arange(x.size) % 3 - 1).reshape(x.shape) * 1.7
     arrays = [v.astype(dtype) for v in (x + 0.05, low - 0.9, high + 0.9)]
     # integers to be limited, integers as ends
-    numbers = {0: integers(random, shapes[0], dtype, -2, 3), 1: -integers(random, shapes[1], dtype, 1, 2), 2: 1}
+    numbers = {0: integers(random, shape, dtype, -2, 3), 1: -integers(random, shape, dtype, 1, 2), 2: 1}
 
     def case(*operands):
         return Case(operands, np.clip, np.clip, complex_clip)

@@ -4,22 +4,180 @@ Run with -s for the matrix of cells.
 """
 
 import collections
+import dataclasses
 import functools
 import itertools
 
+import numpy as np
 import pytest
 
+from tapegrad import dispatch
 from tapegrad.ops import REGISTRY
+from tapegrad.ops.primitive import Elementwise, elementwise
+from tapegrad.tape.record import Template
 
 from . import checks
-from .layouts import DTYPES, LAYOUTS, Reason
+from .layouts import DTYPES, LAYOUTS, PLAIN, Absent, Case, Reason, leaf
 from .samples import SAMPLES
 
-CELLS = list(itertools.product(sorted(REGISTRY), DTYPES, LAYOUTS, checks.ORDERS))
+NAMES = sorted(REGISTRY)
+CELLS = list(itertools.product(NAMES, DTYPES, LAYOUTS, checks.ORDERS))
 outcome = functools.cache(checks.outcome)
+LETTERS = dict(zip(Reason, "DNIO", strict=True))
+
+
+def test_every_op_has_samples():
+    assert sorted(SAMPLES) == NAMES
 
 
 @pytest.mark.parametrize(("name", "dtype", "layout", "order"), CELLS)
 def test_cell(name, dtype, layout, order):
     found = outcome(name, dtype, layout, order)
     assert isinstance(found, Reason) or found > 0
+
+
+def matrix(cells):
+    """What became of each cell: number of comparisons, a reason, or an error."""
+    found = {}
+    for cell in cells:
+        try:
+            found[cell] = outcome(*cell)
+        except Exception as error:
+            found[cell] = error
+    return found
+
+
+def kind(x) -> str:
+    if isinstance(x, Reason):
+        return x.value
+    return "failed" if isinstance(x, Exception) else "checked" if x else "EMPTY"
+
+
+def table(found) -> str:
+    """One line per op and dtype: per layout the number of orders checked, or a letter for a reason."""
+    lines = [" " * 21 + "  ".join(f"{layout[:9]:9s}" for layout in LAYOUTS)]
+    for name, dtype in itertools.product(NAMES, DTYPES):
+        marks = []
+        for layout in LAYOUTS:
+            row = [found[name, dtype, layout, order] for order in checks.ORDERS]
+            count = collections.Counter(kind(x) for x in row)
+            reasons = "".join(sorted({LETTERS[x] for x in row if isinstance(x, Reason)}))
+            marks.append(f"{count['checked']}{reasons}{'!' * count['failed']}{'?' * count['EMPTY']}")
+        lines.append(f"{name:13s}{dtype:8s}" + "  ".join(f"{mark:9s}" for mark in marks))
+    kinds = collections.Counter(kind(x) for x in found.values())
+    compared = sum(x for x in found.values() if isinstance(x, int))
+    lines += [f"{letter}: {reason.value}" for reason, letter in LETTERS.items()]
+    lines.append(
+        f"{len(found)} cells = {len(NAMES)} ops x {len(DTYPES)} dtypes x {len(LAYOUTS)} layouts x "
+        f"{len(checks.ORDERS)} orders; " + "; ".join(f"{n} {what}" for what, n in kinds.most_common())
+    )
+    lines.append(f"{compared} elements compared")
+    return "\n".join(lines)
+
+
+def test_matrix_has_no_empty_cell():
+    found = matrix(CELLS)
+    print("\n" + table(found))
+    empty = [cell for cell, x in found.items() if kind(x) == "EMPTY"]
+    failed = [cell for cell, x in found.items() if kind(x) == "failed"]
+    assert not empty, f"cells that checked nothing: {empty}"
+    assert not failed, f"cells that failed: {failed}"
+    assert len(found) == len(NAMES) * 2 * 10 * 5
+
+
+# ---------------------------------------------------------------- the checks notice what is wrong
+
+
+def fails(name, order, layout=PLAIN, dtype="float64") -> bool:
+    try:
+        checks.outcome(name, dtype, layout, order)
+    except AssertionError:
+        return True
+    return False
+
+
+def scaled(function, factor):
+    """A rule whose results are wrong by a factor."""
+
+    def broken(*args, **kwargs):
+        found = function(*args, **kwargs)
+        if isinstance(found, dict):
+            return {k: part * factor for k, part in found.items()}
+        return [part * factor for part in found] if isinstance(found, list) else found * factor
+
+    return broken
+
+
+@pytest.mark.parametrize("factor", [-1.0, 1 + 1e-5])
+@pytest.mark.parametrize("name", NAMES)
+def test_wrong_rules_are_noticed(name, factor, monkeypatch):
+    for order in checks.ORDERS:
+        assert not fails(name, order)
+    with monkeypatch.context() as patch:
+        patch.setattr(REGISTRY[name], "vjp", scaled(REGISTRY[name].vjp, factor))
+        if REGISTRY[name].template == Template.PYTHON:  # the sweep runs the same rule, twice for a solve
+            assert fails(name, "vjp")
+        else:
+            assert fails(name, "second order")
+            assert fails(name, "kernel = rule")
+    with monkeypatch.context() as patch:
+        patch.setattr(REGISTRY[name], "jvp", scaled(REGISTRY[name].jvp, factor))
+        assert fails(name, "jvp")
+    with monkeypatch.context() as patch:
+        patch.setattr(checks, "compiled", scaled(checks.compiled, factor))
+        assert fails(name, "vjp")
+        assert fails(name, "kernel = rule")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_value_is_noticed(name, monkeypatch):
+    build = SAMPLES[name]
+
+    def other(*args):
+        return [
+            dataclasses.replace(c, reference=lambda *xs, f=c.reference: np.asarray(f(*xs)) * c_wrong(c))
+            for c in build(*args)
+        ]
+
+    def c_wrong(case):
+        return 1 + max(8 * case.ulps, 2) * np.finfo(float).eps
+
+    monkeypatch.setitem(SAMPLES, name, other)
+    assert fails(name, "value")
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if isinstance(REGISTRY[n], Elementwise)])
+def test_kernels_that_differ_by_a_few_ulp_are_noticed(name, monkeypatch):
+    monkeypatch.setattr(checks, "compiled", scaled(checks.compiled, 1 + 16 * np.finfo(float).eps))
+    assert fails(name, "kernel = rule")
+
+
+def test_a_rule_declared_with_the_wrong_sign_is_noticed(monkeypatch):
+    monkeypatch.setattr("tapegrad.ops.primitive.REGISTRY", registry := dict(REGISTRY))
+    monkeypatch.setattr(checks, "REGISTRY", registry)
+
+    @elementwise(forward=np.sin)
+    def crooked(x):
+        return -np.cos(x)
+
+    def samples(op, layout, dtype, random):
+        x = leaf(np.array([0.3, -1.2], dtype), layout)
+        return [Case((x,), lambda x: dispatch.apply(op, (x,)), np.sin, np.sin)]
+
+    monkeypatch.setitem(SAMPLES, "crooked", samples)
+    found = {order: fails("crooked", order) for order in checks.ORDERS}
+    assert found == {
+        "value": False, "vjp": True, "second order": True, "jvp": True, "kernel = rule": False
+    }  # fmt: skip
+    assert "crooked" not in REGISTRY
+
+
+def test_cells_that_check_nothing_are_empty(monkeypatch):
+    monkeypatch.setitem(SAMPLES, "sin", lambda *args: [])
+    assert checks.outcome("sin", "float64", PLAIN, "vjp") == 0
+
+
+def test_a_reason_that_does_not_hold_is_noticed(monkeypatch):
+    monkeypatch.setitem(SAMPLES, "sin", lambda *args: Absent(Reason.NO_ELEMENT, lambda: False))
+    with pytest.raises(AssertionError, match="not so"):
+        checks.outcome("sin", "float64", PLAIN, "vjp")

@@ -21,6 +21,8 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
         return contribute(state, extra, more)
     if what == AT_ONCE:
         return at_once(state, extra)
+    if what == SPEND:
+        return spend(state)
     if what == RELEASE:
         return release(state, extra)
     if what == LIST_ITEMS:
@@ -278,13 +280,21 @@ def at_once(state: int, log: int) -> int:
     for q in range(s[SINK_COUNT]):
         if flags[sinks[q]] & FRESH:
             return PYTHON
-    word, operations, freed = i64(s[WORD]), i64(s[OPERATIONS]), u8(s[FREED_NOW])
-    for k in range(n):
-        row = ROW * (word[k] & 0xFFFF) + READS
-        freed[k] = 0
-        if flags[k] & (NEED | MARK) == NEED | MARK:
-            freed[k] = (operations[row] | operations[row + 1] | operations[row + 2]) != 0
     return status
+
+
+def spend(state: int) -> int:
+    """Mark in FREED the records of the plan whose rules read values; how many they are."""
+    s = i64(state)
+    flags, word, operations, freed = u8(s[FLAGS]), i64(s[WORD]), i64(s[OPERATIONS]), u8(s[FREED])
+    count = 0
+    for k in range(s[RECORDS]):
+        row = ROW * (word[k] & 0xFFFF) + READS
+        if flags[k] & (NEED | MARK) == NEED | MARK:
+            if operations[row] | operations[row + 1] | operations[row + 2]:
+                freed[k] = 1
+                count += 1
+    return count
 
 
 def run(state: int) -> int:
