@@ -10,27 +10,61 @@ from tapegrad import autograd as autograd
 from tapegrad import errors as errors
 from tapegrad.autograd import (
     backward as backward,
+)
+from tapegrad.autograd import (
     enable_grad as enable_grad,
+)
+from tapegrad.autograd import (
     grad as grad,
+)
+from tapegrad.autograd import (
     gradcheck as gradcheck,
+)
+from tapegrad.autograd import (
     gradgradcheck as gradgradcheck,
+)
+from tapegrad.autograd import (
     is_grad_enabled as is_grad_enabled,
+)
+from tapegrad.autograd import (
     no_grad as no_grad,
+)
+from tapegrad.autograd import (
     set_grad_enabled as set_grad_enabled,
 )
 from tapegrad.autograd.backward import install as _install
 from tapegrad.config import show_config as show_config
 from tapegrad.creation import (
     arange as arange,
+)
+from tapegrad.creation import (
     array as array,
+)
+from tapegrad.creation import (
     empty_like as empty_like,
+)
+from tapegrad.creation import (
     eye as eye,
+)
+from tapegrad.creation import (
     full as full,
+)
+from tapegrad.creation import (
     full_like as full_like,
+)
+from tapegrad.creation import (
     linspace as linspace,
+)
+from tapegrad.creation import (
     ones as ones,
+)
+from tapegrad.creation import (
     ones_like as ones_like,
+)
+from tapegrad.creation import (
     zeros as zeros,
+)
+from tapegrad.creation import (
     zeros_like as zeros_like,
 )
 from tapegrad.functions import logsumexp as logsumexp

@@ -203,7 +203,7 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     if form == TWO:
         second = places[1]
     elif form == NUMBER:
-        second = op.key(attrs)
+        second = op.key(attrs)  # type: ignore[no-untyped-call]
     elif form == CHAIN:
         for place in places[:0:-1]:
             second = tape.append(layout.CONS, place, second, None)
@@ -317,8 +317,10 @@ def combine(op: Primitive, a: Any, b: Any) -> Any:
         if not isinstance(x, (Handle, ndarray, np.generic, int, float)):
             if isinstance(x, complex):
                 raise DTypeError(f"{op.name}: complex operands have no derivative here")
-            return NotImplemented if not isinstance(x, (list, tuple)) else combine(
-                op, *(sequence(v) for v in (a, b))
+            return (
+                NotImplemented
+                if not isinstance(x, (list, tuple))
+                else combine(op, *(sequence(v) for v in (a, b)))
             )
     return apply(op, (a, b))
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-
 from tapegrad.dispatch import (
     apply,
     binary,
@@ -262,7 +261,7 @@ for _f in (np.max, np.amax):
     FUNCTIONS[_f] = max_
 for _f in (np.min, np.amin):
     FUNCTIONS[_f] = min_
-_REDUCES = {
+_REDUCES: dict[Any, Callable[..., Any]] = {
     np.add: lambda x, axis=0, dtype=None, keepdims=False, **k: sum_(x, axis, dtype, None, keepdims, **k),
     np.multiply: lambda x, axis=0, dtype=None, keepdims=False, **k: prod(x, axis, dtype, None, keepdims, **k),
     np.maximum: lambda x, axis=0, keepdims=False, **k: max_(x, axis, None, keepdims, **k),
@@ -365,7 +364,9 @@ def transpose(x: Any, axes: Any = None) -> Any:
     axes = tuple(axis_of(x, a, "transpose") for a in axes)
     if sorted(axes) != list(range(ndim)):
         raise ShapeError(f"transpose of shape {np.shape(value_of(x))}: axes {axes} are no permutation")
-    return apply(REGISTRY["transpose"], (x,), {"axes": axes}) if ndim > 1 else reshape(x, np.shape(value_of(x)))
+    return (
+        apply(REGISTRY["transpose"], (x,), {"axes": axes}) if ndim > 1 else reshape(x, np.shape(value_of(x)))
+    )
 
 
 @implements(np.swapaxes)

@@ -48,6 +48,7 @@ class _Mode:
         _enabled.set(self._before.pop())
 
     def clone(self) -> _Mode:
+        """Another one like this."""
         return type(self)()
 
     def __call__(self, function: F) -> F:
@@ -158,6 +159,7 @@ class set_grad_enabled(_Mode):
             super().__enter__()
 
     def clone(self) -> _Mode:
+        """Another one like this."""
         return set_grad_enabled(self.mode)
 
     def __call__(self, function: F) -> F:

@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 
 from tapegrad import functions as fn
-from tapegrad.dispatch import Handle, contains_tensor, extra, requires_grad, use, value_of, wrap
+from tapegrad.dispatch import (
+    Handle,
+    apply,
+    contains_tensor,
+    extra,
+    normal,
+    requires_grad,
+    use,
+    value_of,
+    wrap,
+)
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError, UnsupportedOpError
 from tapegrad.grad_mode import is_grad_enabled
 from tapegrad.tape import pool
@@ -77,30 +87,37 @@ class Tensor(Handle):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Extents of the axes."""
         return self._v.shape  # type: ignore[no-any-return]
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """Type of the elements."""
         return self._v.dtype  # type: ignore[no-any-return]
 
     @property
     def ndim(self) -> int:
+        """Number of axes."""
         return self._v.ndim  # type: ignore[no-any-return]
 
     @property
     def size(self) -> int:
+        """Number of elements."""
         return self._v.size  # type: ignore[no-any-return]
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the value."""
         return self._v.nbytes  # type: ignore[no-any-return]
 
     @property
     def itemsize(self) -> int:
+        """Bytes of an element."""
         return self._v.itemsize  # type: ignore[no-any-return]
 
     @property
     def strides(self) -> tuple[int, ...]:
+        """Steps in bytes along the axes."""
         return self._v.strides  # type: ignore[no-any-return]
 
     def dim(self) -> int:
@@ -424,7 +441,7 @@ class Tensor(Handle):
         return fn.call_function(function, args, kwargs)
 
     def _apply(self, op: Any, operands: Any, attrs: Any) -> Any:
-        return fn.apply(op, operands, attrs)
+        return apply(op, operands, attrs)
 
     # ------------------------------------------------------------ methods of ndarray
 
@@ -484,9 +501,8 @@ class Tensor(Handle):
 
     def transpose(self, *axes: Any) -> Tensor:
         """Axes in another order."""
-        if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
-            axes = axes[0]
-        return fn.transpose(self, axes or None)  # type: ignore[no-any-return]
+        whole = len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list)))
+        return fn.transpose(self, (axes[0] if whole else axes) or None)  # type: ignore[no-any-return]
 
     def swapaxes(self, axis1: int, axis2: int) -> Tensor:
         """Two axes exchanged."""
@@ -590,7 +606,7 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """
     if contains_tensor(data) and not isinstance(data, Handle):
         raise BorderError("tensor() would drop the history of Tensors in a list; use tg.array([...])")
-    value = fn.normal(np.array(value_of(data), dtype=dtype), "tensor")
+    value = normal(np.array(value_of(data), dtype=dtype), "tensor")
     if value.nbytes >= pool.MIN_BYTES and value.flags.c_contiguous:
         aligned = pool.empty(value.shape, value.dtype)
         aligned[...] = value
@@ -623,7 +639,7 @@ def from_numpy(array: Any) -> Tensor:
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy takes an ndarray, found {type(array).__name__}")
-    value = fn.normal(array, "from_numpy")
+    value = normal(array, "from_numpy")
     out: Tensor = wrap(value)
     extra(out).exposed = isinstance(value, np.ndarray) and np.may_share_memory(value, array)
     return out

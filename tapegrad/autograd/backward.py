@@ -222,7 +222,9 @@ def grad(
     if isinstance(inputs, dict) and type(inputs) is not dict:
         raise TypeError(f"inputs takes a dict itself, found {type(inputs).__name__}")
     if materialize_grads and allow_unused is False:
-        raise ValueError("materialize_grads=True gives zeros for unused inputs: allow_unused=False contradicts it")
+        raise ValueError(
+            "materialize_grads=True gives zeros for unused inputs; allow_unused=False forbids it"
+        )
     names = list(inputs) if type(inputs) is dict else None
     targets = _inputs(list(inputs.values()) if names is not None else inputs, "inputs")
     record = bool(create_graph)
@@ -419,5 +421,3 @@ def install() -> None:
     """Give Tensor the methods that need this floor."""
     Tensor.backward = _backward_method  # type: ignore[method-assign]
     Tensor.retain_grad = _retain_grad  # type: ignore[method-assign]
-
-

@@ -70,7 +70,9 @@ def gradcheck(
                 UserWarning,
                 stacklevel=2,
             )
-        if given[k].size and any(s == 0 and n > 1 for s, n in zip(given[k].strides, given[k].shape, strict=True)):
+        if given[k].size and any(
+            s == 0 and n > 1 for s, n in zip(given[k].strides, given[k].shape, strict=True)
+        ):
             raise GradcheckError(f"gradcheck: input {k} repeats elements of its memory; pass a copy")
     try:
         for place, output in enumerate(_outputs(func(*given))):

@@ -13,6 +13,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give
 from tapegrad.ops.primitive import BY_OPCODE
 from tapegrad.tape.record import CONST, LEAF, LINK
+from tapegrad.tape.tape import Tape
 
 Recall = Callable[[Any, Any], Any]
 

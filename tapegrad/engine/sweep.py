@@ -60,9 +60,7 @@ class Sweep:
         Whether all leaves are wanted besides.
     """
 
-    def __init__(
-        self, roots: Iterable[tuple[Tape, int, Any]], sinks: Iterable[Key], every: bool
-    ) -> None:
+    def __init__(self, roots: Iterable[tuple[Tape, int, Any]], sinks: Iterable[Key], every: bool) -> None:
         self.every = every
         self.jobs: dict[int, Job] = {}
         self.leaves = {key for key in sinks if isinstance(key, Cell)}
@@ -196,7 +194,7 @@ class Sweep:
     def __enter__(self) -> Sweep:
         """Claim the tapes: two sweeps of one tape do not run at once."""
         token = object()
-        claimed = []
+        claimed: list[int] = []
         for serial in self.jobs:
             if _busy.setdefault(serial, token) is not token:
                 for mine in claimed:
@@ -277,7 +275,7 @@ class Sweep:
             if columns.opcode(k) == LINK:
                 at = cotangents[k]
                 if at:
-                    older, place = source
+                    older, place = tape.imports[k]
                     seed = (at, bool(flags[k] & layout.FOREIGN))
                     self.jobs[older.serial].seeds.setdefault(place, []).append(seed)
             elif not flags[k] & layout.FRESH:  # else no cotangent came this way
@@ -401,7 +399,9 @@ def at_once(tape: Tape, root: int, sinks: list[int], likes: list[Any], retain: b
     if done:
         for q, out in enumerate(results):
             if out is None:
-                results[q] = likes[q].dtype.type(state.numbers[q] if likes[q].nbytes == 8 else state.singles[2 * q])
+                results[q] = likes[q].dtype.type(
+                    state.numbers[q] if likes[q].nbytes == 8 else state.singles[2 * q]
+                )
         if not retain:
             freed = np.zeros(n, np.uint8)
             view[layout.FREED] = abi.address(freed)

@@ -19,7 +19,7 @@ from tapegrad.kernels.replay import layout
 CODES = {"d": 1, "f": 2, "?": 11, "e": 12}
 CODES |= {c: {8: 3, 4: 4, 2: 5, 1: 6}[np.dtype(c).itemsize] for c in "bhilq"}
 CODES |= {c: {8: 7, 4: 8, 2: 9, 1: 10}[np.dtype(c).itemsize] for c in "BHILQ"}
-DTYPES = {1: np.dtype("d"), 2: np.dtype("f")}
+DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype("d"), 2: np.dtype("f")}
 NAMES = {
     1: "float64", 2: "float32", 3: "int64", 4: "int32", 5: "int16", 6: "int8",
     7: "uint64", 8: "uint32", 9: "uint16", 10: "uint8", 11: "bool", 12: "float16",
@@ -55,9 +55,7 @@ def _proved() -> bool:
         and all(ctypes.c_int32.from_address(id(k) + layout.DIGIT_AT).value == k for k in (0, 1, 2**29))
         and ctypes.c_int32.from_address(id(token) + layout.REFCOUNT_AT).value == count
         and _word(id(token) + layout.TYPE_AT) == id(object)
-        and all(
-            ctypes.string_at(id(s) + layout.SCALAR_AT, s.nbytes) == s.tobytes() for s in scalars
-        )
+        and all(ctypes.string_at(id(s) + layout.SCALAR_AT, s.nbytes) == s.tobytes() for s in scalars)
     )
 
 

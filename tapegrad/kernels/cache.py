@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import linecache
 import os
 import shutil
@@ -20,6 +19,7 @@ import threading
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from tapegrad.config import cache_setting
 
@@ -177,16 +177,15 @@ def _run(unique: str, text: str, path: Path | None) -> ModuleType:
         raise
     module.__dict__["LOADED"] = True
     for value in module.__dict__.values():
-        stats = getattr(value, "stats", None) or getattr(value, "_cache_hits", None)
-        _count(value, stats)
+        _count(value)
     return module
 
 
-def _count(value: object, stats: object) -> None:
-    """Tell the compiled from the cached: `tapegrad.kernels.cache.statistics`."""
-    if isinstance(stats, int):
-        statistics["cached" if stats else "compiled"] += 1
-    elif stats is not None and hasattr(stats, "cache_hits"):
-        hits, misses = sum(stats.cache_hits.values()), sum(stats.cache_misses.values())
+def _count(value: Any) -> None:
+    """Tell compiled functions from cached ones."""
+    if hasattr(value, "stats"):  # a dispatcher
+        hits = sum(value.stats.cache_hits.values())
         statistics["cached"] += hits
-        statistics["compiled"] += misses
+        statistics["compiled"] += len(value.signatures) - hits
+    elif hasattr(value, "cache_hits"):  # a cfunc
+        statistics["cached" if value.cache_hits else "compiled"] += 1

@@ -220,7 +220,9 @@ class _Rename(ast.NodeTransformer):
 
 
 def _renamed(node, names):
-    return _Rename(names).visit(ast.parse(ast.unparse(node)).body[0] if isinstance(node, ast.stmt) else _copy(node))
+    return _Rename(names).visit(
+        ast.parse(ast.unparse(node)).body[0] if isinstance(node, ast.stmt) else _copy(node)
+    )
 
 
 CAST = '''"""A kernel that stages elements of one dtype as another."""
@@ -265,7 +267,8 @@ def cast_source(source_dtype: str, target_dtype: str) -> str:
 @functools.cache
 def _definitions() -> tuple[list[str], dict[str, ast.stmt]]:
     text = (Path(__file__).parent / "vecmath.py").read_text("utf-8")
-    imports, found = [], {}
+    imports: list[str] = []
+    found: dict[str, ast.stmt] = {}
     for node in ast.parse(text).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             if getattr(node, "module", "") != "__future__":

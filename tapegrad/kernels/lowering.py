@@ -52,7 +52,7 @@ class Program:
             kind = ir.FunctionType(I64, [I64] * len(node.args.args))
             functions[name] = ir.Function(module, kind, f"tapegrad.{name}")
             functions[name].linkage = "internal"
-            if node.end_lineno - node.lineno > 24:  # inlined everywhere they would double compile time
+            if (node.end_lineno or 0) - node.lineno > 24:  # inlined everywhere they would double compile time
                 functions[name].attributes.add("noinline")
             if name not in VECTORISED:
                 functions[name].attributes.add("optsize")
@@ -64,8 +64,8 @@ class Program:
 class _Function:
     def __init__(self, constants, functions, function, node):
         self.constants, self.functions, self.function, self.node = constants, functions, function, node
-        self.locals: dict = {}
-        self.loops: list = []
+        self.locals = {}
+        self.loops = []
         self.entry = function.append_basic_block("entry")
         self.b = ir.IRBuilder(function.append_basic_block("body"))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ class State:
     def __init__(self) -> None:
         enter, enter_nogil = machine.load()
         self.words: Words = np.zeros(layout.STATE_WORDS, np.int64)
-        self.view = memoryview(self.words)
+        self.view = memoryview(self.words)  # type: ignore[arg-type]
         self.at = abi.address(self.words)
         self._enter, self._enter_nogil = enter, enter_nogil
         self.buffers: dict[int, Any] = {}
@@ -54,7 +53,7 @@ class State:
         array = np.zeros(words, np.int64)
         self.buffers[place] = array
         self.view[place] = abi.address(array)
-        return memoryview(array)
+        return memoryview(array)  # type: ignore[arg-type]
 
     def fit(self, n: int) -> None:
         """Make room for tapes of n records, and take in what was compiled since."""
@@ -99,5 +98,3 @@ def give(state: State) -> None:
     if state.view[layout.HELD_BYTES] > KEEP_BYTES:
         state.run(layout.RESET)
     _idle.append(state)
-
-

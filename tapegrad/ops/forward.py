@@ -19,7 +19,9 @@ ndarray = np.ndarray
 def _numpy_is_vectorised() -> bool:
     """Whether this NumPy has vector forms of tan, tanh and pow for this machine."""
     try:
-        from numpy._core._multiarray_umath import __cpu_features__ as found
+        from numpy._core._multiarray_umath import (  # type: ignore[import-not-found]
+            __cpu_features__ as found,
+        )
     except ImportError:
         return False
     return bool(found.get("AVX512_SKX"))

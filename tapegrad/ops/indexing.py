@@ -24,9 +24,7 @@ def getitem(ct, shapes, wanted, index):
     return {0: put(ct, shapes[0], index)}
 
 
-@linear(
-    forward=lambda x, index, place: x[index], template=Template.ELEMENT, key=lambda attrs: attrs["place"]
-)
+@linear(forward=lambda x, index, place: x[index], template=Template.ELEMENT, key=lambda attrs: attrs["place"])
 def element(ct, shapes, wanted, index, place):
     """One element, a scalar."""
     return {0: put(ct, shapes[0], index)}
@@ -47,8 +45,6 @@ def _embed(x, shape, index):
     out = np.zeros(shape, x.dtype)
     np.add.at(out, index, x)
     return out
-
-
 
 
 @linear(forward=_embed, template=Template.PYTHON)

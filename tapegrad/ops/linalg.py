@@ -36,16 +36,14 @@ def _lower_matmul(columns, k, operands, attrs):
         inner, outer = step[-1], step[-2]
         by_rows = inner == size or shape[-1] == 1
         by_columns = outer == size or shape[-2] == 1
-        if not (by_rows and outer >= shape[-1] * size or by_columns and inner >= shape[-2] * size):
+        if not ((by_rows and outer >= shape[-1] * size) or (by_columns and inner >= shape[-2] * size)):
             return None
     (rows, depth), cols = shapes[0][-2:], shapes[1][-1]
     batch = np.broadcast_shapes(tuple(shapes[0][:-2]), tuple(shapes[1][:-2]))
 
     def over_batch(shape, step):
         missing = len(batch) - (len(shape) - 2)
-        return [0] * missing + [
-            0 if n == 1 else s for n, s in zip(shape[:-2], step[:-2], strict=True)
-        ]
+        return [0] * missing + [0 if n == 1 else s for n, s in zip(shape[:-2], step[:-2], strict=True)]
 
     words = [len(batch), rows, depth, cols, *strides[0][-2:], *strides[1][-2:], *batch]
     for steps_ in (strides, own):
@@ -133,7 +131,7 @@ class einsum:
             others = [x for j, x in enumerate(operands) if j != k]
             labels = [s for j, s in enumerate(inputs) if j != k]
             once = "".join(dict.fromkeys(mine))
-            extent = {c: n for c, n in zip(mine, shape, strict=True)}
+            extent = dict(zip(mine, shape, strict=True))
             known = set(output).union(*labels)
             kept = "".join(c for c in once if c in known)
             part = np.einsum(_text([output, *labels], kept), ct, *others)

@@ -11,6 +11,7 @@ import ast
 import functools
 import inspect
 import math
+from typing import Any
 
 import numpy as np
 
@@ -51,8 +52,8 @@ class Primitive:
     """
 
     template = Template.PYTHON
-    form = None  # which operands a record's word holds, where the arity does not tell
-    lower = None  # describes a record to the compiled sweep: lower(columns, k, operands, attrs) -> words
+    form: int | None = None  # which operands a record's word holds, where the arity does not tell
+    lower: Any = None  # describes a record to the compiled sweep: lower(columns, k, operands, attrs) -> words
 
     def __init__(self, name, functions, forward, arity, doc):
         self.name = name
@@ -142,7 +143,11 @@ class Partial:
         self.zero = isinstance(expression, ast.Constant) and expression.value is None
         self.constant = _signed_literal(expression)
         arguments = ast.arguments(
-            posonlyargs=[], args=[ast.arg(arg=p) for p in parameters], kwonlyargs=[], kw_defaults=[], defaults=[]
+            posonlyargs=[],
+            args=[ast.arg(arg=p) for p in parameters],
+            kwonlyargs=[],
+            kw_defaults=[],
+            defaults=[],
         )
         function = ast.FunctionDef(
             name=rule.__name__,

@@ -68,14 +68,14 @@ def _lower_concatenate(shapes, out_shape, attrs):
     return describe(pieces)
 
 
-@linear(np.concatenate, forward=lambda *x, axis: np.concatenate(x, axis=axis), arity=0, lower=_lower_concatenate)
+@linear(
+    np.concatenate, forward=lambda *x, axis: np.concatenate(x, axis=axis), arity=0, lower=_lower_concatenate
+)
 def concatenate(ct, shapes, wanted, axis):
     """Arrays joined along an axis."""
     ends = np.cumsum([shape[axis] for shape in shapes])
     before = (slice(None),) * axis
-    return {
-        k: ct[(*before, slice(int(ends[k] - shapes[k][axis]), int(ends[k])))] for k in wanted
-    }
+    return {k: ct[(*before, slice(int(ends[k] - shapes[k][axis]), int(ends[k])))] for k in wanted}
 
 
 def _lower_stack(shapes, out_shape, attrs):

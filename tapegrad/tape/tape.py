@@ -19,7 +19,7 @@ import numpy as np
 from tapegrad.errors import KernelError
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
-from tapegrad.kernels.state import State, give, take
+from tapegrad.kernels.state import give, take
 from tapegrad.tape import pool
 from tapegrad.tape.record import CONST, LEAF, LINK, STRIDE
 

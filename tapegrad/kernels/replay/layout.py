@@ -1,6 +1,5 @@
 """Places in the words that Python and the compiled sweep share."""
 
-# ruff: noqa: E501
 from __future__ import annotations
 
 # The state of a sweep is one array of words.

@@ -12,8 +12,8 @@ shapes
     extents, followed by strides in bytes where the value is not dense in C order.
 """
 
-from tapegrad.kernels.replay.layout import *  # noqa: F403
-from tapegrad.kernels.dialect import f32, f64, i32, i64, u8
+from tapegrad.kernels.dialect import i32, i64, u8, zero
+from tapegrad.kernels.replay.layout import *
 
 
 def seal(state: int) -> int:

@@ -1,7 +1,7 @@
 """Compiled: run a kernel over an index space, whatever the layout of its operands."""
 
-from tapegrad.kernels.replay.layout import *  # noqa: F403
 from tapegrad.kernels.dialect import call, f32, f64, i64
+from tapegrad.kernels.replay.layout import *
 
 
 def add(size: int, out: int, source: int, n: int, store: int) -> int:
@@ -87,7 +87,9 @@ def add_total(walk: int, code: int, out_code: int, out: int, source: int, n: int
     return 0
 
 
-def spread(walk: int, code: int, out_code: int, out: int, stride: int, source: int, n: int, store: int) -> int:
+def spread(
+    walk: int, code: int, out_code: int, out: int, stride: int, source: int, n: int, store: int
+) -> int:
     """out[i] (+)= FACTOR * source[i] for any stride and either precision on both sides."""
     factor = f64(walk + 8 * (HEAD + FACTOR))[0]
     for i in range(n):
@@ -133,7 +135,9 @@ def arrange(walk_address: int, operands: int) -> int:
             return -1
         if walk[d] == 1:
             continue
-        joined = last >= 0
+        joined = 0
+        if last >= 0:
+            joined = 1
         if joined:
             for q in range(operands):
                 row = STRIDE + MAXDIM * q

@@ -1,10 +1,10 @@
 """Compiled: plan a sweep, walk the records, hand out memory."""
 
-from tapegrad.kernels.replay.layout import *  # noqa: F403
-from tapegrad.kernels.replay.templates import elementwise, matmul, reduction, scan, scatter, view
+from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, u8, zero
+from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.reading import prune, seal
 from tapegrad.kernels.replay.stream import add
-from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, u8, zero
+from tapegrad.kernels.replay.templates import elementwise, matmul, reduction, scan, scatter, view
 
 
 def entry(what: int, state: int, extra: int, more: int) -> int:
@@ -307,11 +307,7 @@ def run(state: int) -> int:
         w = word[k]
         row = ROW * (w & 0xFFFF)
         form, template = operations[row + FORM], operations[row + TEMPLATE]
-        if (
-            flags[k] & (NEED | MARK | FRESH) != NEED | MARK
-            or cotangents[k] == 0
-            or template == IMPORT
-        ):
+        if flags[k] & (NEED | MARK | FRESH) != NEED | MARK or cotangents[k] == 0 or template == IMPORT:
             s[FINISH] = 0
             k -= 1
             continue

@@ -1,6 +1,7 @@
 """Compiled: what a sweep does at a record, one function per template."""
 
-from tapegrad.kernels.replay.layout import *  # noqa: F403
+from tapegrad.kernels.dialect import call, copy, f32, f64, i32, i64, invoke, u8, zero
+from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.stream import (
     add,
     add_scaled,
@@ -18,7 +19,6 @@ from tapegrad.kernels.replay.sweep import (
     same_shape,
     target,
 )
-from tapegrad.kernels.dialect import call, copy, f32, f64, i32, i64, invoke, u8, zero
 
 
 def elementwise(state: int, k: int, j: int, slot: int, final: int) -> int:

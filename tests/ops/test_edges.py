@@ -1,0 +1,212 @@
+"""Derivatives at ties, at the ends of domains and at infinities: one row per case, both ways of a sweep."""
+
+import math
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+
+from .layouts import DTYPES
+
+INF, NAN = math.inf, math.nan
+
+
+def gradients(function, inputs, dtype, record):
+    """Gradients of the sum of a function's elements; the sweep itself must not warn."""
+    leaves = [tg.tensor(np.array(x, dtype), requires_grad=True) for x in inputs]
+    with np.errstate(all="ignore"):
+        out = np.sum(function(*leaves))
+    found = tg.grad(out, leaves, create_graph=record)
+    for g, x in zip(found, leaves, strict=True):
+        assert g.dtype == x.dtype
+        assert g.shape == x.shape
+    return found, leaves
+
+
+def seconds(function, inputs):
+    """Row sums of the Hessian of the sum of a function's elements."""
+    found, leaves = gradients(function, inputs, "float64", True)
+    with np.errstate(all="ignore"):
+        total = sum((np.sum(g) for g in found), 0.0)
+    if not total.requires_grad:
+        return [np.zeros(x.shape) for x in leaves]
+    return [g.numpy() for g in tg.grad(total, leaves, materialize_grads=True)]
+
+
+def same(found, wanted, dtype):
+    eps = np.finfo(dtype).eps
+    np.testing.assert_allclose(found, np.array(wanted, dtype), rtol=8 * eps, atol=0, equal_nan=True)
+
+
+def double_where(x):
+    safe = np.where(x > 0, x, 1)
+    return np.where(x > 0, np.sqrt(safe), 0)
+
+
+# name, function, inputs, gradients
+FIRST = [
+    ("max, two largest", np.max, [[1, 2, 2]], [[0, 0.5, 0.5]]),
+    ("amax, three largest", np.amax, [[2, 2, 2]], [[1 / 3, 1 / 3, 1 / 3]]),
+    ("min, two smallest", np.min, [[2, 1, 1]], [[0, 0.5, 0.5]]),
+    ("amin", np.amin, [[1, 1, 2]], [[0.5, 0.5, 0]]),
+    ("max of rows", lambda x: np.max(x, axis=1), [[[2, 2, 1], [0, 3, 1]]], [[[0.5, 0.5, 0], [0, 1, 0]]]),
+    ("min kept", lambda x: np.min(x, 0, keepdims=True), [[[1, 2], [1, 3]]], [[[0.5, 1], [0.5, 0]]]),
+    ("max of infinities", np.max, [[INF, INF, 1]], [[0.5, 0.5, 0]]),
+    ("maximum, tie", np.maximum, [2, 2], [0.5, 0.5]),
+    ("minimum, tie", np.minimum, [2, 2], [0.5, 0.5]),
+    ("maximum with a constant, tie", lambda x: np.maximum(x, 0), [[0, -1, 1]], [[0.5, 0, 1]]),
+    ("minimum with a constant, tie", lambda x: np.minimum(x, 0.0), [[0, -1, 1]], [[0.5, 1, 0]]),
+    ("maximum of -0 and 0", lambda x: np.maximum(x, 0.0), [-0.0], [0.5]),
+    ("maximum with nan", lambda x: np.maximum(x, NAN), [1], [1]),
+    ("minimum with nan", lambda x: np.minimum(x, NAN), [1], [1]),
+    ("maximum of nan", lambda x: np.maximum(x, 1.0), [NAN], [1]),
+    ("abs(0)", np.abs, [[0, -0.0, -2, 3]], [[0, 0, -1, 1]]),
+    ("abs(inf)", np.abs, [[INF, -INF]], [[1, -1]]),
+    ("abs(nan)", np.abs, [NAN], [NAN]),
+    ("clip from below at its end", lambda x: np.clip(x, 0, None), [[0, -1, 1]], [[1, 0, 1]]),
+    ("clip at both ends", lambda x: np.clip(x, 0, 1), [[0, 1, 2, -1]], [[1, 1, 0, 0]]),
+    ("clip from above at its end", lambda x: np.clip(x, None, 1), [[1, 2]], [[1, 0]]),
+    ("clip(nan)", lambda x: np.clip(x, 0, 1), [NAN], [0]),
+    ("clip at ends that are inputs", np.clip, [[0, 1, -1, 2], 0, 1], [[1, 1, 0, 0], 1, 1]),
+    ("clip with crossed ends", np.clip, [[0.5], 1, 0], [[0], 0, 1]),
+    ("sqrt(0)", np.sqrt, [[0, 4]], [[INF, 0.25]]),
+    ("sqrt(-1)", np.sqrt, [-1], [NAN]),
+    ("x**0.5 at 0", lambda x: x**0.5, [[0, 4]], [[INF, 0.25]]),
+    ("1/sqrt(x) at 0", lambda x: 1 / np.sqrt(x), [0], [-INF]),
+    ("log1p(-1)", np.log1p, [-1], [INF]),
+    ("hypot(0, 0)", np.hypot, [0, 0], [0, 0]),
+    ("hypot on an axis", np.hypot, [[0, -2], [3, 0]], [[0, -1], [1, 0]]),
+    ("arctan2(x, 0) at 0", lambda x: np.arctan2(x, 0.0), [0], [0]),
+    ("arctan2(0, x) at 0", lambda x: np.arctan2(0.0, x), [0], [0]),
+    ("arctan2 of large numbers", np.arctan2, [1e30, 1e30], [5e-31, -5e-31]),
+    ("x**0 at 0, exponent an integer", lambda x: x**0, [0], [0]),
+    ("x**0 at 0, exponent a float", lambda x: x**0.0, [0], [0]),
+    ("x**e at 0, exponent a Tensor", np.power, [0, 0], [0, 0]),
+    ("x**1 at 0", lambda x: x**1, [0], [1]),
+    ("x**2 at 0", lambda x: x**2, [0], [0]),
+    ("x**-1 at 0", lambda x: x**-1, [0], [-INF]),
+    ("0**e by e", lambda e: np.power(0.0, e), [[0, 1, 2]], [[0, 0, 0]]),
+    ("(-2)**e by e", lambda e: np.power(-2.0, e), [[1, 2]], [[NAN, NAN]]),
+    ("(-2)**3 by the base", lambda x: x**3, [-2], [12]),
+    ("x**x at 0", lambda x: x**x, [0], [0]),
+    ("log(0)", np.log, [0], [INF]),
+    ("log(-1)", np.log, [-1], [-1]),
+    ("x log x at 0", lambda x: x * np.log(x), [0], [NAN]),
+    ("where keeps IEEE's nan", lambda x: np.where(x > 0, np.sqrt(x), 0), [[0, -1, 4]], [[NAN, NAN, 0.25]]),
+    ("where on both sides", double_where, [[0, -1, 4]], [[0, 0, 0.25]]),
+    ("prod with one zero", np.prod, [[0, 2, 3]], [[6, 0, 0]]),
+    ("prod with two zeros", np.prod, [[0, 0, 3]], [[0, 0, 0]]),
+    ("prod of one element", np.prod, [[5]], [[1]]),
+    ("prod of rows with zeros", lambda x: np.prod(x, 1), [[[0, 2], [3, 0]]], [[[2, 0], [0, 3]]]),
+    ("var of one element, ddof=1", lambda x: np.var(x, ddof=1), [[3]], [[NAN]]),
+    ("var of one element", np.var, [[3]], [[0]]),
+    ("std of one element, ddof=1", lambda x: np.std(x, ddof=1), [[3]], [[NAN]]),
+    ("std of one element", np.std, [[3]], [[0]]),
+    ("std of equal elements", np.std, [[2, 2]], [[0, 0]]),
+    ("logsumexp of -inf", tg.logsumexp, [[-INF, -INF]], [[NAN, NAN]]),
+    ("logsumexp of inf", tg.logsumexp, [[INF, 1]], [[NAN, 0]]),
+    ("logsumexp with one -inf", tg.logsumexp, [[-INF, 1]], [[0, 1]]),
+    ("logsumexp of large numbers", tg.logsumexp, [[1e30, -1e30]], [[1, 0]]),
+    ("1/x at 0", lambda x: 1 / x, [0], [-INF]),
+    ("reciprocal at 0", np.reciprocal, [0], [-INF]),
+    ("0/0", np.divide, [0, 0], [INF, NAN]),
+    ("cumsum", np.cumsum, [[1, 2, 3]], [[3, 2, 1]]),
+    ("x[[0, 0, 1]]", lambda x: x[[0, 0, 1]], [[3, 4]], [[2, 1]]),
+    ("mask", lambda x: x[x > 3], [[3, 4, 5]], [[0, 1, 1]]),
+    ("tanh(20)", np.tanh, [[20, -20]], [[4 * math.exp(-40), 4 * math.exp(-40)]]),
+    ("tanh(1000)", np.tanh, [1000], [0]),
+    ("expm1(-30)", np.expm1, [-30], [math.exp(-30)]),
+    ("exp(-inf)", np.exp, [[-INF, INF]], [[0, INF]]),
+    ("log1p near 0", np.log1p, [1e-20], [1]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("record", [False, True], ids=["compiled", "recorded"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("row", FIRST, ids=[row[0] for row in FIRST])
+def test_first_order(row, dtype, record):
+    _, function, inputs, wanted = row
+    found, _ = gradients(function, inputs, dtype, record)
+    for g, w in zip(found, wanted, strict=True):
+        same(g.detach().numpy(), w, dtype)
+
+
+SECOND = [
+    ("prod with one zero", np.prod, [[0, 2, 3]], [[5, 3, 2]]),
+    ("prod with two zeros", np.prod, [[0, 0, 3]], [[3, 3, 0]]),
+    ("prod with three zeros", np.prod, [[0, 0, 0]], [[0, 0, 0]]),
+    ("abs at 0", np.abs, [[0, 1]], [[0, 0]]),
+    ("x |x| at 0", lambda x: x * np.abs(x), [0], [0]),
+    ("x |x| beside 0", lambda x: x * np.abs(x), [[-1, 1]], [[-2, 2]]),
+    ("square at 0", np.square, [0], [2]),
+    ("x**2 at 0", lambda x: x**2, [0], [2]),
+    ("x**2.0 at 0, exponent an array", lambda x: x ** np.array([2.0]), [[0]], [[2]]),
+    ("x**3 at 0", lambda x: x**3, [0], [0]),
+    ("x**1 at 0", lambda x: x**1, [0], [0]),
+    ("x**0 at 0", lambda x: x**0, [0], [0]),
+    ("x x at 0", lambda x: x * x, [0], [2]),
+    ("max of ties", np.max, [[1, 2, 2]], [[0, 0, 0]]),
+    ("maximum at a tie", lambda x: np.maximum(x, 1.0), [1], [0]),
+    ("clip at its ends", lambda x: np.clip(x, 0, 1), [[0, 1]], [[0, 0]]),
+    ("hypot(0, 0)", np.hypot, [0, 0], [0, 0]),
+    ("arctan2(0, 0)", np.arctan2, [0, 0], [0, 0]),
+    ("where on both sides", double_where, [[0, -1, 4]], [[0, 0, -1 / 32]]),
+    ("sqrt(0)", np.sqrt, [0], [-INF]),
+    ("log(0)", np.log, [0], [-INF]),
+    ("tanh at 0", np.tanh, [0], [0]),
+    ("tanh(20)", np.tanh, [20], [-8 * math.exp(-40)]),
+    ("expm1(-30)", np.expm1, [-30], [math.exp(-30)]),
+    ("logsumexp with one -inf", tg.logsumexp, [[-INF, 1]], [[0, 0]]),
+    ("x[[0, 0, 1]]**2", lambda x: x[[0, 0, 1]] ** 2, [[3, 4]], [[4, 2]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", SECOND, ids=[row[0] for row in SECOND])
+def test_second_order(row):
+    _, function, inputs, wanted = row
+    for g, w in zip(seconds(function, inputs), wanted, strict=True):
+        same(g, w, "float64")
+
+
+def test_second_derivative_of_a_squared_absolute_value_at_0():
+    (found,) = seconds(lambda x: np.abs(x) ** 2, [0])
+    same(found, 2, "float64")
+
+
+STEPS = [
+    np.sign, np.floor, np.ceil, np.rint, np.trunc, np.round, lambda x: x // 2, lambda x: 2 // x,
+    lambda x: x > 1, lambda x: x == x, np.isnan, np.signbit, np.argmax, np.argsort,
+    lambda x: x.astype(int), lambda x: np.nonzero(x)[0],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", STEPS)
+def test_step_functions_have_no_history(function):
+    """Derivative 0 wherever there is one: a constant, which adds nothing to a gradient."""
+    x = tg.tensor([0.5, 2.0], requires_grad=True)
+    out = function(x)
+    assert not out.requires_grad
+    np.testing.assert_array_equal(out.numpy(), function(np.array([0.5, 2.0])))
+    (g,) = tg.grad(np.sum(out * x), x)
+    np.testing.assert_array_equal(g.numpy(), np.asarray(function(np.array([0.5, 2.0])), float) * np.ones(2))
+
+
+@pytest.mark.parametrize("exponent", range(-3, 6))
+def test_integer_powers_of_negative_numbers(exponent):
+    x = tg.tensor([-1.5, 2.0], requires_grad=True)
+    y = x**exponent
+    (g,) = tg.grad(np.sum(y), x, create_graph=True)
+    n = float(exponent)
+    same(g.detach().numpy(), n * x.detach().numpy() ** (n - 1), "float64")
+    (h,) = tg.grad(np.sum(g), x, materialize_grads=True)
+    np.testing.assert_allclose(h.numpy(), n * (n - 1) * x.detach().numpy() ** (n - 2), rtol=1e-14)
+
+
+def test_third_derivatives_at_0():
+    x = tg.tensor([0.0], requires_grad=True)
+    for function, wanted in ((np.tanh, -2.0), (lambda x: x**3, 6.0), (np.sinh, 1.0), (np.expm1, 1.0)):
+        d = function(x)
+        for _ in range(3):
+            (d,) = tg.grad(np.sum(d), x, create_graph=True)
+        np.testing.assert_allclose(d.detach().numpy(), [wanted], rtol=1e-14)
