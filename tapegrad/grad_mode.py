@@ -107,6 +107,7 @@ class no_grad(_Mode):
     mode = False
 
     def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+        """Return the mode, or a function given directly decorated with it."""
         mode = super().__new__(cls)
         if function is None:
             return mode
@@ -163,6 +164,7 @@ class set_grad_enabled(_Mode):
         return set_grad_enabled(self.mode)
 
     def __call__(self, function: F) -> F:
+        """Return the function, to run in this mode."""
         if self._before:  # decorating does not set the mode where the function is defined
             _enabled.set(self._before.pop())
         return super().__call__(function)
