@@ -3,7 +3,7 @@
 >>> import numpy as np, tapegrad as tg
 >>> x = tg.tensor([0.0, 1.0], requires_grad=True)
 >>> tg.grad(np.sum(np.exp(x) * x), x)
-(tensor([1.    , 5.4366]),)
+(tensor([1.0000, 5.4366]),)
 """
 
 from tapegrad import autograd as autograd

@@ -68,7 +68,7 @@ def wrap(value: Any, tape: Tape | None = None, at: Any = None) -> Any:
 class Extra:
     """State of a Tensor that few have."""
 
-    __slots__ = ("exposed", "grad", "requires_grad", "retains_grad", "version")
+    __slots__ = ("cells", "exposed", "grad", "requires_grad", "retains_grad", "version")
 
     def __init__(self) -> None:
         self.requires_grad = False  # of a leaf
@@ -76,6 +76,7 @@ class Extra:
         self.retains_grad = False
         self.grad: Any = None
         self.version = 0
+        self.cells: list[Cell] = []  # what tapes knew it by before its value or its role changed
 
 
 def extra(x: Any) -> Extra:

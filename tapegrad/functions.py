@@ -313,7 +313,9 @@ def var(x: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: flo
 def std(x: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: float = 0,
         keepdims: Any = False) -> Any:  # fmt: skip
     """Standard deviation: the root of `var`."""
-    return np.sqrt(var(x, axis, dtype, out, ddof, keepdims))
+    found = var(x, axis, dtype, out, ddof, keepdims)
+    flat = found == 0  # where all elements are equal the derivative is taken as 0, as torch does
+    return where(flat, 0.0, np.sqrt(where(flat, 1.0, found)))
 
 
 @implements(np.cumsum)

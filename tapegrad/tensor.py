@@ -157,8 +157,14 @@ class Tensor(Handle):
             raise _no_gradient(self.dtype)
         if requires_grad != self.requires_grad:
             extra(self).requires_grad = requires_grad
-            self._at = Cell(self)  # what tapes knew it as stays as it was
+            self._renew()
         return self
+
+    def _renew(self) -> None:
+        """Be known to tapes as another one from now on: what they recorded stays as it was."""
+        if self._at is not None and self._extra is not None:
+            self._extra.cells.append(self._at)
+        self._at = Cell(self)
 
     @property
     def is_leaf(self) -> bool:
@@ -237,9 +243,9 @@ class Tensor(Handle):
         if self.requires_grad and value.dtype.char not in FLOATS:
             raise _no_gradient(value.dtype)
         exposed = value._extra is not None and value._extra.exposed
-        self._v, self._at = value._v, Cell(self)  # tapes keep what they recorded
-        if exposed or self._extra is not None:
-            extra(self).exposed = exposed
+        extra(self).exposed = exposed
+        self._renew()
+        self._v = value._v
 
     @property
     def _version(self) -> int:

@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import Handle, extra, recall, wrap
+from tapegrad.dispatch import Handle, extra, recall, record, wrap
 from tapegrad.engine.rerecord import rerecord
 from tapegrad.engine.sweep import Key, at_once, sweep
 from tapegrad.errors import DTypeError, GradientError, ShapeError, UnusedInputError
 from tapegrad.grad_mode import enable_grad
+from tapegrad.ops import REGISTRY
 from tapegrad.tape.tape import local
 from tapegrad.tensor import Tensor
 
 __all__ = ["backward", "grad"]
 float64 = np.float64
+MULTIPLY = REGISTRY["multiply"]
 
 
 def _listed(x: Any, what: str) -> list[Any]:
@@ -119,10 +121,11 @@ def _run(
     return found
 
 
-def _key(x: Tensor) -> Key:
-    if x._tape is None:
-        return x._at
-    return (x._tape, (x._at >> 2) - 1)
+def _keys(x: Tensor) -> list[Key]:
+    """What the sweep may know a Tensor by: a leaf has a key for each value it had."""
+    if x._tape is not None:
+        return [(x._tape, (x._at >> 2) - 1)]
+    return [x._at] if x._extra is None else [x._at, *x._extra.cells]
 
 
 def _inputs(inputs: Any, what: str) -> list[Tensor]:
@@ -141,19 +144,48 @@ class TypeErrorInput(GradientError, TypeError):
     """An input that is no Tensor."""
 
 
-def _result(value: Any, like: Tensor) -> Tensor:
-    """Make an array of the sweep a Tensor, laid out as what it is the gradient of."""
-    if isinstance(value, Tensor):
-        return value
-    if like.ndim == 0:
-        return wrap(value[()])  # type: ignore[no-any-return]
-    strides = like._v.strides
-    if value.strides != strides and like._v.size and not like._v.flags.c_contiguous:
-        dense = np.empty_like(like._v, order="K")
-        if dense.strides == strides:
-            dense[...] = value
-            value = dense
-    return wrap(value)  # type: ignore[no-any-return]
+def _total(parts: list[Any]) -> Any:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+class _Border:
+    """Makes what a sweep found into Tensors that share no memory with anything, laid out as their leaves."""
+
+    def __init__(self, pairs: list[tuple[Tensor, Any]]) -> None:
+        self.taken = [value for pair in pairs for value in pair]  # kept, so that ids stay theirs
+        self.memories = {_memory(value) for value in self.taken}
+
+    def result(self, value: Any, like: Tensor) -> Tensor:
+        """Return the gradient of `like`: an array or, when recording, a Tensor."""
+        array = value._v if isinstance(value, Tensor) else value
+        if like.ndim == 0 and not isinstance(value, Tensor):
+            return wrap(array[()])  # type: ignore[no-any-return]
+        layout = np.empty_like(like._v, order="K") if like.ndim else array
+        if like.ndim and like._v.strides != layout.strides:
+            layout = np.empty(like.shape, like.dtype)
+        memory = _memory(value)
+        own = not isinstance(value, Tensor) or array.base is None if like.ndim else True
+        fits = like.ndim == 0 or (own and array.strides == layout.strides)
+        if memory in self.memories or not fits:
+            if like.ndim:
+                layout[...] = array
+            value = record(MULTIPLY, layout, (value, 1.0)) if isinstance(value, Tensor) else layout
+        self.taken.append(value)
+        self.memories.add(_memory(value))
+        return value if isinstance(value, Tensor) else wrap(value)  # type: ignore[no-any-return]
+
+
+def _memory(value: Any) -> int:
+    """Identity of what a change would show in: the memory of an array, of a scalar the Tensor itself."""
+    array = value._v if isinstance(value, Tensor) else value
+    if not isinstance(array, np.ndarray):
+        return id(value)
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return id(array)
 
 
 def grad(
@@ -227,15 +259,15 @@ def grad(
         )
     names = list(inputs) if type(inputs) is dict else None
     targets = _inputs(list(inputs.values()) if names is not None else inputs, "inputs")
-    record = bool(create_graph)
-    retain = record if retain_graph is None else bool(retain_graph)
-    pairs = _roots(_listed(outputs, "outputs"), grad_outputs, record)
-    keys = [_key(x) for x in targets]
+    recording = bool(create_graph)
+    retain = recording if retain_graph is None else bool(retain_graph)
+    pairs = _roots(_listed(outputs, "outputs"), grad_outputs, recording)
+    keys = [_keys(x) for x in targets]
     optional = bool(allow_unused) or materialize_grads
 
     def check(reached: set[Key]) -> None:
-        for k, key in enumerate(keys):
-            if key not in reached:
+        for k, mine in enumerate(keys):
+            if reached.isdisjoint(mine):
                 raise UnusedInputError(
                     f"input {k} (shape {targets[k].shape}) does not take part in computing the outputs; "
                     "pass allow_unused=True to get None for it, or materialize_grads=True for zeros"
@@ -243,19 +275,16 @@ def grad(
 
     if not pairs and not optional:
         check(set())
-    found = _run(pairs, keys, False, retain, record, None if optional else check) if pairs else {}
-    taken: set[Key] = set()
+    sinks = [key for mine in keys for key in mine]
+    found = _run(pairs, sinks, False, retain, recording, None if optional else check) if pairs else {}
+    border = _Border(pairs)
     results: list[Tensor | None] = []
-    for key, x in zip(keys, targets, strict=True):
-        value = found.get(key)
-        if value is None:
-            zero = materialize_grads
-            results.append(_zeros(x, record) if zero else None)
-            continue
-        if key in taken and not isinstance(value, Tensor):
-            value = value.copy()
-        taken.add(key)
-        results.append(_result(value, x))
+    for mine, x in zip(keys, targets, strict=True):
+        parts = [found[key] for key in mine if key in found]
+        if not parts:
+            results.append(_zeros(x, recording) if materialize_grads else None)
+        else:
+            results.append(border.result(_total(parts), x))
     return dict(zip(names, results, strict=True)) if names is not None else tuple(results)
 
 
@@ -330,12 +359,14 @@ def backward(
     >>> x.grad
     tensor([2., 4.])
     """
-    record = bool(create_graph)
-    retain = record if retain_graph is None else bool(retain_graph)
+    recording = bool(create_graph)
+    retain = recording if retain_graph is None else bool(retain_graph)
     if isinstance(inputs, dict):
+        if type(inputs) is not dict:
+            raise TypeError(f"inputs takes a dict itself, found {type(inputs).__name__}")
         inputs = list(inputs.values())
     targets = None if inputs is None else _inputs(inputs, "inputs")
-    pairs = _roots(_listed(tensors, "tensors"), grad_tensors, record)
+    pairs = _roots(_listed(tensors, "tensors"), grad_tensors, recording)
     if not pairs:
         return
     handles: dict[Key, Any] = {}
@@ -343,21 +374,24 @@ def backward(
         for x in targets:
             if x._tape is not None:
                 x.retain_grad()
-            handles[_key(x)] = x
+            for key in _keys(x):
+                handles[key] = x
     retained = _retained(pairs)
     handles.update(retained)
     sinks = list(handles)
-    found = _run(pairs, sinks, targets is None, retain, record, None)
-    ready = []
+    found = _run(pairs, sinks, targets is None, retain, recording, None)
+    border = _Border(pairs)
+    parts: dict[int, tuple[Any, list[Any]]] = {}
     for key, value in found.items():
         handle = handles.get(key)
         if handle is None:
             handle = key[0].retained.get(key[1]) if isinstance(key, tuple) else key.handle
             handle = None if handle is None else handle()
         if handle is not None and handle.requires_grad:
-            ready.append((handle, _result(value, handle)))
+            parts.setdefault(id(handle), (handle, []))[1].append(value)
+    ready = [(handle, border.result(_total(values), handle)) for handle, values in parts.values()]
     for handle, value in ready:
-        _accumulate(handle, value, record)
+        _accumulate(handle, value, recording)
 
 
 def _retained(pairs: list[tuple[Tensor, Any]]) -> dict[Key, Tensor]:
@@ -387,6 +421,10 @@ def _accumulate(handle: Tensor, value: Tensor, recorded: bool) -> None:
     elif recorded or handle._tape is not None:
         with enable_grad():
             state.grad = before + value
+    elif before._tape is not None:  # the same object goes on from the sum
+        with enable_grad():
+            total = before + value
+        before._v, before._tape, before._at = total._v, total._tape, total._at
     else:
         buffer = before._v
         # this name, the Tensor's slot and the argument of getrefcount
@@ -395,6 +433,7 @@ def _accumulate(handle: Tensor, value: Tensor, recorded: bool) -> None:
         else:
             before._v = before._v + value._v
         extra(before).version += 1
+        before._renew()
 
 
 def _backward_method(

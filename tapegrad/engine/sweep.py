@@ -99,7 +99,10 @@ class Sweep:
                 self.jobs[tape.serial].sinks.append(k)
         for job in self.jobs.values():
             leaves = self.leaves
-            job.sinks += [k for k, source in job.tape.imports.items() if source in leaves]
+            for k, source in job.tape.imports.items():
+                # None: what an older tape was read for has been freed; a way there must not be overlooked
+                if source is None or source in leaves:
+                    job.sinks.append(k)
         if not linked:
             return
         for serial in sorted(self.jobs):

@@ -273,9 +273,9 @@ class Tape:
                 rest[k] = values[k]
             values[:] = rest
         self.held = np.flatnonzero(live & 4).tolist()
-        if self.imports:
-            for k in [k for k in self.imports if not live[k]]:
-                del self.imports[k]
+        imports = self.imports
+        for k in [k for k, source in imports.items() if type(source) is tuple and not live[k]]:
+            imports[k] = None  # led to an older tape through a record since freed
         for table_ in (self.attrs, self.described, self.retained):
             if table_:
                 for k in [k for k in table_ if not live[k]]:
@@ -293,8 +293,11 @@ class Tape:
                 return True
         return False
 
-    def __del__(self) -> None:
-        """Older tapes are released one after the other, not one inside the other."""
+    def __del__(self, local: _Local = local, pool: Any = pool) -> None:
+        """Older tapes are released one after the other, not one inside the other.
+
+        The defaults are there when the module is not any more, at interpreter exit.
+        """
         unlinking = local.unlinking
         unlinking.append(self.imports)
         if self.columns is not None and self.weight > MAX_BYTES:

@@ -5,8 +5,9 @@
 A chain repeats one step on ``z``; ``A`` is a constant of z's shape. Every round calls each
 tool once, in turn, so that a disturbance of the machine meets all of them. A call records the chain,
 sweeps it back and lets go of it; record and backward are timed inside that call, "both" is all of it.
-Printed are medians over the rounds, in microseconds per operation of the chain, and ratios of medians:
-a ratio of 4 says that tapegrad takes a quarter of the time. Compare ratios, not times: machines differ.
+Printed are medians over the rounds, in microseconds per operation of the chain, and ratios: the peer's
+time over tapegrad's, once as the median of the rounds' ratios and once of the best times. A bar counts as
+met or missed if both ratios say so; else the machine was too busy to tell.
 """
 
 import os
@@ -17,7 +18,6 @@ import argparse
 import importlib
 import sys
 from functools import partial
-from statistics import geometric_mean, median
 from time import perf_counter
 
 import numpy as np
@@ -203,8 +203,15 @@ def measure(calls, rounds, inner=1):
     return times
 
 
-def verdict(ratio, bar):
-    return "" if bar is None else f"bar {bar:g}x {'met' if ratio >= bar else 'missed'}"
+def ratios(times, tool):
+    """The tool's times over tapegrad's: (median of the rounds' ratios, ratio of the best) for each part."""
+    theirs, mine = np.array(times[tool]), np.array(times["tapegrad"])
+    return np.array([np.median(theirs / mine, axis=0), theirs.min(axis=0) / mine.min(axis=0)])
+
+
+def verdict(pair, bar):
+    reached = [ratio >= bar for ratio in pair]
+    return f"bar {bar:g}x {'met' if all(reached) else 'unclear' if any(reached) else 'missed'}"
 
 
 def chains(tools, sizes, scale):
@@ -212,37 +219,33 @@ def chains(tools, sizes, scale):
     for n in sizes:
         steps, rounds, bar, bar_backward = SIZES[n]
         rounds = max(3, int(rounds * scale))
-        ratios = {(peer, which, how): [] for peer in peers for which in range(3) for how in (median, min)}
+        found = {peer: [] for peer in peers}
         print(f"\nn = {n or 'scalar'}: {steps} steps, {rounds} rounds; us per operation", flush=True)
-        print(" " * 24 + f"{'record':>10s}{'backward':>10s}{'both':>10s}{'both, best':>12s}   ratio of both")
+        print(" " * 24 + f"{'record':>10s}{'backward':>10s}{'both':>10s}{'best':>10s}   ratio, of best")
         for name, (function, operations) in CHAINS.items():
             start, factor = operand(n, 0.1, 0.9, 1), operand(n, 0.4, 0.6, 2)
             calls = {tool.name: tool.chain(function, steps, start, factor) for tool in tools}
             worst = agree(calls, f"{name}, n = {n}")
             times = measure(calls, rounds)
-            mid, best = ({tool: [1e6 * how(part) / (steps * operations) for part in zip(*rows, strict=True)]
-                          for tool, rows in times.items()} for how in (median, min))  # fmt: skip
-            for tool, (record, backward, both) in mid.items():
-                cells = f"{record:10.3f}{backward:10.3f}{both:10.3f}{best[tool][2]:12.3f}"
-                if tool == "numpy":
-                    cells = f"{record:10.3f}{'-':>10s}{'-':>10s}{best[tool][0]:12.3f}"
+            for tool, rows in times.items():
+                scaled = 1e6 / (steps * operations) * np.array(rows)
+                record, backward, both = np.median(scaled, axis=0)
+                text = f"{name if tool == 'tapegrad' else '':14s}{tool:10s}{record:10.3f}"
+                text += f"{'-':>10s}{'-':>10s}" if tool == "numpy" else f"{backward:10.3f}{both:10.3f}"
+                text += f"{scaled[:, 2].min():10.3f}"
                 if tool in peers:
-                    cells += f"{both / mid['tapegrad'][2]:12.2f}"
-                    for which in range(3):
-                        ratios[tool, which, median].append(mid[tool][which] / mid["tapegrad"][which])
-                        ratios[tool, which, min].append(best[tool][which] / best["tapegrad"][which])
-                print(f"{name if tool == 'tapegrad' else '':14s}{tool:10s}{cells}")
+                    found[tool].append(ratios(times, tool))
+                    text += "{:10.2f}{:9.2f}".format(*found[tool][-1][:, 2])
+                print(text)
             print(f"{'':14s}largest relative difference {worst:.1e}", flush=True)
         for peer in peers:
-            mean = {key: geometric_mean(found) for key, found in ratios.items() if key[0] == peer}
-            record, backward, both = (mean[peer, which, median] for which in range(3))
-            print(f"  geometric mean, {peer}: record {record:.2f}, backward {backward:.2f}, both {both:.2f} "
-                  f"(of the best rounds: {mean[peer, 2, min]:.2f})", end="")  # fmt: skip
+            record, backward, both = np.exp(np.mean(np.log(found[peer]), axis=0)).T
+            text = "record {:.2f} ({:.2f}), backward {:.2f} ({:.2f}), both {:.2f} ({:.2f})"
+            text = text.format(*record, *backward, *both)
+            print(f"  geometric mean, {peer}, ratio (of best): {text}")
             if peer == "torch":
-                print(f"; {verdict(both, bar)}", end="")
-                if bar_backward:
-                    print(f"; backward alone: {verdict(backward, bar_backward)}", end="")
-            print()
+                print(f"    both: {verdict(both, bar)}", end="")
+                print(f"; backward alone: {verdict(backward, bar_backward)}" if bar_backward else "")
 
 
 def graphs(tools, scale):
@@ -250,21 +253,20 @@ def graphs(tools, scale):
     tools = [tool for tool in tools if tool.name != "numpy"]
     inner, rounds = 200, max(5, int(40 * scale))
     print(f"\nsmall graphs, gradient in one call: us per call, {rounds} rounds of {inner}")
-    print(f"{'':24s}{'':10s}{'median':>10s}{'best':>10s}{'ratio':>8s}{'of best':>10s}")
+    print(f"{'':40s}{'median':>10s}{'best':>10s}   ratio, of best")
     for name, (function, n, bar) in GRAPHS.items():
         start = operand(n, 0.1, 0.9, 3)
         calls = {tool.name: tool.gradient(function, start) for tool in tools}
         agree({tool: lambda call=call: (0.0, call()) for tool, call in calls.items()}, name)
-        times = {tool: [row[2] for row in rows] for tool, rows in measure(calls, rounds, inner).items()}
-        mine = times["tapegrad"]
-        for tool, found in times.items():
-            text = f"{median(found) * 1e6:10.2f}{min(found) * 1e6:10.2f}"
-            if tool != "tapegrad":
-                ratio = median(found) / median(mine)
-                text += f"{ratio:8.2f}{min(found) / min(mine):10.2f}"
-                text += f"   {verdict(ratio, bar)}" if tool == "torch" else ""
+        times = measure(calls, rounds, inner)
+        for tool, rows in times.items():
+            scaled = 1e6 * np.array(rows)[:, 2]
             label = f"{name}, {f'n = {n}' if n else 'scalar'}" if tool == "tapegrad" else ""
-            print(f"{label:30s}{tool:10s}{text}", flush=True)
+            text = f"{label:30s}{tool:10s}{np.median(scaled):10.2f}{scaled.min():10.2f}"
+            if tool != "tapegrad":
+                pair = ratios(times, tool)[:, 2]
+                text += "{:10.2f}{:9.2f}".format(*pair) + (f"   {verdict(pair, bar)}" if tool == "torch" else "")
+            print(text, flush=True)
 
 
 def main():

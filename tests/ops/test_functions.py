@@ -1,0 +1,259 @@
+"""NumPy's functions and ndarray's methods on Tensors: value, first and second derivatives, refusals."""
+
+import io
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad import errors
+from tapegrad import functions as fn
+
+from . import calls
+
+TABLES = {
+    "ufuncs": calls.UFUNCS, "reductions": calls.REDUCTIONS, "shapes": calls.SHAPES,
+    "choices": calls.CHOICES, "products": calls.PRODUCTS,
+}  # fmt: skip
+ROWS = [(f"{table}: {name}", f, shapes) for table, rows in TABLES.items() for name, f, shapes in rows]
+
+
+def drawn(random, shape):
+    """Numbers apart from each other and from 0; by name positive, or a matrix that is easy to invert."""
+    kind = shape[0] if shape and isinstance(shape[0], str) else None
+    shape = shape[1] if kind else shape
+    size = int(np.prod(shape))
+    found = random.permutation(np.linspace(-1.3, 1.3, 2 * size + 1)[1::2]) + random.uniform(-0.01, 0.01, size)
+    found = np.where(np.abs(found) < 0.1, 0.17, found).reshape(shape)
+    if kind == calls.POSITIVE:
+        return np.abs(found) + 0.4 + 0.003 * found
+    return found / 3 + 2 * np.eye(shape[-1]) if kind == calls.SQUARE else found
+
+
+def leaves(random, shapes):
+    return [tg.tensor(drawn(random, s), requires_grad=True) for s in shapes]
+
+
+class Methods(np.ndarray):
+    """An array that has torch's names too, so that one function serves both."""
+
+    def __array_finalize__(self, obj):
+        for name in ("exp", "log", "sqrt", "sin", "cos", "tanh", "abs"):
+            setattr(self, name, lambda f=getattr(np, name): f(self))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_call(row, random):
+    _, function, shapes = row
+    inputs = leaves(random, shapes)
+    out = function(*inputs)
+    assert isinstance(out, tg.Tensor)
+    assert out.requires_grad
+    wanted = np.asarray(function(*(x.detach().numpy().view(Methods) for x in inputs)))
+    assert out.shape == wanted.shape
+    assert out.dtype == wanted.dtype
+    np.testing.assert_allclose(out.detach().numpy(), wanted, rtol=1e-14, atol=1e-15)
+    assert tg.gradcheck(function, inputs, atol=1e-7, rtol=1e-6)
+    assert tg.gradgradcheck(function, inputs, atol=1e-7, rtol=1e-6)
+
+
+INDICES = [i for _, i in calls.INDEX]
+
+
+@pytest.mark.parametrize("index", INDICES, ids=[name for name, _ in calls.INDEX])
+def test_index(index, random):
+    plain = fn.plain_index(index)
+    (x,) = leaves(random, [calls.T3])
+    out = x[index]
+    wanted = x.detach().numpy()[plain]
+    assert out.shape == wanted.shape
+    np.testing.assert_array_equal(out.detach().numpy(), wanted)
+    assert tg.gradcheck(lambda x: x[index], [x])
+    assert tg.gradcheck(lambda x: x.T[::-1][index].sum() * 2.0, [x]) or wanted.size == 0
+    assert tg.gradgradcheck(lambda x: np.sin(x)[index], [x])
+    counted = np.zeros(x.shape)
+    np.add.at(counted, plain, 1.0)
+    (g,) = tg.grad(np.sum(out), x)
+    np.testing.assert_array_equal(g.numpy(), counted)
+
+
+def test_an_index_array_may_change_after_the_call():
+    x, index = tg.tensor([1.0, 2.0, 3.0], requires_grad=True), np.array([0, 0])
+    y = x[index]
+    index[:] = 2
+    (g,) = tg.grad(np.sum(y), x)
+    np.testing.assert_array_equal(g.numpy(), [2.0, 0.0, 0.0])
+
+
+def test_iteration_and_unpacking():
+    x = tg.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    a, b = x
+    (g,) = tg.grad(np.sum(a * b), x)
+    np.testing.assert_array_equal(g.numpy(), [[3.0, 4.0], [1.0, 2.0]])
+
+
+ZERO_AXES = [
+    np.sum, np.prod, lambda x: np.cumsum(x, axis=0), lambda x: x.reshape(0), lambda x: x.T,
+    lambda x: np.concatenate([x, x]), lambda x: np.stack([x, x]), lambda x: np.sin(x) * x,
+    lambda x: x[..., None], lambda x: np.where(x > 0, x, 1.0), lambda x: np.sum(x, axis=0),
+    lambda x: tg.logsumexp(x, axis=1), lambda x: np.max(x, axis=1), lambda x: x[:, [0, 1]],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", ZERO_AXES)
+@pytest.mark.parametrize("record", [False, True])
+def test_empty_arrays(function, record):
+    x = tg.tensor(np.zeros((0, 3)), requires_grad=True)
+    out = function(x)
+    (g,) = tg.grad(out, x, np.ones(out.shape), create_graph=record)
+    assert g.shape == (0, 3)
+    assert g.dtype == x.dtype
+
+
+# ---------------------------------------------------------------- every handler is called
+
+
+def test_every_handler_is_called(random, monkeypatch):
+    """The tables above, and the list of plain answers below, leave no function out."""
+    called = set()
+
+    def watched(key, function):
+        def call(*args, **kwargs):
+            called.add(key)
+            return function(*args, **kwargs)
+
+        return call
+
+    for table in (fn.FUNCTIONS, fn.UFUNCS):
+        for key, function in list(table.items()):
+            monkeypatch.setitem(table, key, watched(key, function))
+    for _, function, shapes in ROWS:
+        function(*leaves(random, shapes))
+    for _, function in PLAIN:
+        function(tg.tensor([[0.5, 2.0], [-1.5, 2.0]]))
+    missing = {key for key in (*fn.FUNCTIONS, *fn.UFUNCS) if key not in called}
+    # what no call of NumPy's reaches: operators call these ufuncs' handlers directly
+    assert not {f.__name__ for f in missing}
+
+
+PLAIN = [
+    (name, lambda x, f=getattr(np, name): f(x))
+    for name in (
+        "sign", "floor", "ceil", "rint", "trunc", "isfinite", "isnan", "isinf", "signbit", "logical_not",
+        "argmax", "argmin", "argsort", "any", "all", "zeros_like", "ones_like", "shape", "ndim", "size",
+        "nonzero", "count_nonzero", "iscomplexobj", "isrealobj", "array_repr", "round", "around",
+    )
+] + [
+    (f.__name__, lambda x, f=f: f(x, 1.0))
+    for f in (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal, np.logical_and,
+              np.logical_or, np.logical_xor, np.floor_divide, np.allclose, np.array_equal, np.isclose,
+              np.full_like, np.result_type)
+] + [
+    ("empty_like", lambda x: np.empty_like(x).shape), ("can_cast", lambda x: np.can_cast(x, np.float32)),
+    ("searchsorted", lambda x: np.searchsorted(x[0], [1.0])), ("where", lambda x: np.where(x > 0)),
+    ("shares_memory", lambda x: np.shares_memory(x, x)), ("sum", lambda x: np.sum(x > 0, where=True)),
+    ("may_share_memory", lambda x: np.may_share_memory(x, x)), ("str", lambda x: np.array_str(x)),
+    ("array2string", lambda x: np.array2string(x)), ("max", lambda x: np.max(x, initial=9.0)),
+    ("maximum.outer", lambda x: np.maximum.outer(x, x)), ("median", np.median),
+    ("tile", lambda x: np.tile(x, 2)),
+    ("save", lambda x: np.save(io.BytesIO(), x)), ("savetxt", lambda x: np.savetxt(io.BytesIO(), x)),
+    ("savez", lambda x: np.savez(io.BytesIO(), x)), ("linspace", lambda x: np.linspace(x[0], 1, 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", PLAIN, ids=[name for name, _ in PLAIN])
+def test_plain_answers(row):
+    name, function = row
+    array = np.array([[0.5, 2.0], [-1.5, 2.0]])
+    found, wanted = function(tg.tensor(array)), function(array)
+    if name == "array_repr":
+        return
+    pairs = zip(found, wanted, strict=True) if isinstance(wanted, tuple) else [(found, wanted)]
+    for f, w in pairs:
+        f = f.numpy() if isinstance(f, tg.Tensor) else f
+        if isinstance(w, np.ndarray):
+            np.testing.assert_array_equal(f, w)
+            assert f.dtype == w.dtype
+        else:
+            assert f == w
+
+
+# ---------------------------------------------------------------- refusals
+
+X = tg.tensor([[0.5, 2.0], [-1.5, 1.0]], requires_grad=True)
+OUT = np.zeros((2, 2))
+REFUSED = [
+    ("out of a ufunc", lambda: np.add(X, X, out=OUT), errors.UnsupportedOpError, "out="),
+    ("out of sum", lambda: np.sum(X, out=OUT), errors.UnsupportedOpError, "out="),
+    ("out of a method", lambda: X.mean(out=OUT), errors.UnsupportedOpError, "out="),
+    ("out of max", lambda: np.max(X, out=OUT), errors.UnsupportedOpError, "out="),
+    ("out of var", lambda: X.var(out=OUT), errors.UnsupportedOpError, "out="),
+    ("out of cumsum", lambda: np.cumsum(X, out=OUT), errors.UnsupportedOpError, "out="),
+    ("out of the method cumsum", lambda: X.cumsum(0, out=OUT), errors.UnsupportedOpError, "out="),
+    ("out of concatenate", lambda: np.concatenate([X, X], out=OUT), errors.UnsupportedOpError, "out="),
+    ("out of dot", lambda: np.dot(X, X, out=OUT), errors.UnsupportedOpError, "out="),
+    ("out of clip", lambda: np.clip(X, 0, 1, out=OUT), errors.UnsupportedOpError, "out="),
+    ("out of einsum", lambda: np.einsum("ij->j", X, out=OUT), errors.UnsupportedOpError, "out="),
+    ("out of matmul", lambda: np.matmul(X, X, out=OUT), errors.UnsupportedOpError, "out="),
+    ("where=", lambda: np.sum(X, where=X > 0), errors.UnsupportedOpError, "where"),
+    ("initial=", lambda: np.max(X, initial=0.0), errors.UnsupportedOpError, "initial"),
+    ("ufunc without derivative", lambda: np.remainder(X, 2.0), errors.UnsupportedOpError, "remainder"),
+    ("ufunc with where=", lambda: np.add(X, X, where=X > 0), errors.UnsupportedOpError, "where="),
+    ("outer of a ufunc", lambda: np.add.outer(X, X), errors.UnsupportedOpError, "outer"),
+    ("function without derivative", lambda: np.median(X), errors.UnsupportedOpError, "median"),
+    ("function in a list", lambda: np.kron([X, X], X), errors.UnsupportedOpError, "kron"),
+    ("order of reshape", lambda: np.reshape(X, 4, order="F"), errors.UnsupportedOpError, "order"),
+    ("mode of take", lambda: np.take(X, [5], mode="clip"), errors.UnsupportedOpError, "mode"),
+    ("einsum by lists", lambda: np.einsum(X, [0, 1]), errors.UnsupportedOpError, "text"),
+    ("axis", lambda: np.sum(X, axis=2), errors.AxisError, "axis 2"),
+    ("axis of a method", lambda: X.max(axis=-3), errors.AxisError, "axis -3"),
+    ("axis of cumsum", lambda: np.cumsum(X, axis=2), errors.AxisError, "axis 2"),
+    ("axis of var", lambda: np.var(X, axis=(0, 2)), errors.AxisError, "axis"),
+    ("axis of stack", lambda: np.stack([X, X], axis=3), errors.AxisError, "axis 3"),
+    ("axis of flip", lambda: np.flip(X, 2), errors.AxisError, "axis 2"),
+    ("axis of expand_dims", lambda: np.expand_dims(X, 4), errors.AxisError, "axis 4"),
+    ("axis of squeeze", lambda: np.squeeze(X, 5), errors.AxisError, "axis 5"),
+    ("axis of moveaxis", lambda: np.moveaxis(X, 4, 0), errors.AxisError, "moveaxis"),
+    ("axis of argmax", lambda: np.argmax(X, axis=2), errors.AxisError, "axis"),
+    ("axis twice", lambda: np.sum(X, axis=(0, 0)), ValueError, "axis"),
+    ("axis of another type", lambda: np.sum(X, axis=0.5), TypeError, "axis"),
+    ("squeeze of two", lambda: np.squeeze(X, 0), errors.ShapeError, "squeeze"),
+    ("reshape", lambda: np.reshape(X, (3, 2)), errors.ShapeError, "reshape"),
+    ("transpose", lambda: np.transpose(X, (0, 0)), errors.ShapeError, "permutation"),
+    ("broadcast_to", lambda: np.broadcast_to(X, (3, 2)), errors.ShapeError, "broadcast_to"),
+    ("broadcasting", lambda: X + np.ones(3), errors.ShapeError, "add"),
+    ("broadcasting a recorded one", lambda: (X * X) + (X[0, :1] * np.ones(3)), errors.ShapeError, "add"),
+    ("comparison", lambda: np.greater(X, np.ones(3)), errors.ShapeError, "greater"),
+    ("concatenate", lambda: np.concatenate([X, X[0]]), errors.ShapeError, "concatenate"),
+    ("stack", lambda: np.stack([X, X[0]]), errors.ShapeError, "stack"),
+    ("matmul", lambda: X @ np.ones(3), errors.ShapeError, "matmul"),
+    ("matmul of a scalar", lambda: X @ 2.0, errors.ShapeError, "scalars"),
+    ("solve", lambda: np.linalg.solve(X[:1], X[0]), errors.ShapeError, "square"),
+    ("solve, sizes", lambda: np.linalg.solve(X, np.ones(3)), errors.ShapeError, "solve"),
+    ("solve, singular", lambda: np.linalg.solve(X * 0.0, X), np.linalg.LinAlgError, "ingular"),
+    ("einsum, operands", lambda: np.einsum("ij,jk->ik", X), errors.ShapeError, "2 subscripts"),
+    ("einsum, rank", lambda: np.einsum("ijk->k", X), errors.ShapeError, "ijk"),
+    ("einsum, ellipsis", lambda: np.einsum("ijk...->k", X), errors.ShapeError, "einsum"),
+    ("einsum, sizes", lambda: np.einsum("ij,ij->ij", X, np.ones((2, 3))), errors.ShapeError, "einsum"),
+    ("matrix_transpose", lambda: X[0].mT, errors.ShapeError, "two dimensions"),
+    ("where with one choice", lambda: np.where(X > 0, X), ValueError, "both"),
+    ("index", lambda: X[2], IndexError, "index 2"),
+    ("too many indices", lambda: X[0, 0, 0], IndexError, "too many"),
+    ("index of another type", lambda: X[0.5], IndexError, "0.5"),
+    ("mask of another shape", lambda: X[[True, False, True]], IndexError, "boolean"),
+    ("list of Tensors as index", lambda: X[[tg.tensor(0), tg.tensor(1)]], errors.BorderError, "list"),
+    ("list of Tensors as operand", lambda: np.add(X, [X[0], X[1]]), errors.BorderError, "list"),
+    ("list of Tensors in sum", lambda: np.sum([X, X]), errors.BorderError, "list|array|stack"),
+    ("complex operand", lambda: X * 1j, errors.DTypeError, "complex"),
+    ("conversion to complex", lambda: X.astype(complex), errors.DTypeError, "complex"),
+    ("unknown operand", lambda: X + "a", TypeError, "operand"),
+    ("in place", lambda: X.__iadd__(1.0), errors.UnsupportedOpError, "in place"),
+    ("assignment", lambda: X.__setitem__(0, 1.0), errors.UnsupportedOpError, "assignment"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=[row[0] for row in REFUSED])
+def test_refusals(row):
+    _, call, error, text = row
+    with pytest.raises(error, match=text):
+        call()

@@ -1,0 +1,448 @@
+"""Where Tensors meet NumPy and Python: case E-12, operands of other kinds, and arrays written to later."""
+
+import cmath
+import math
+import operator
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.errors import BorderError, DTypeError, ShapeError, UnsupportedOpError
+
+
+def leaf(data=(1.0, 2.0), dtype=float):
+    return tg.tensor(data, dtype=dtype, requires_grad=True)
+
+
+# ---------------------------------------------------------------- E-12: what would drop a derivative
+
+DROPPING = {
+    "np.asarray": (lambda x: np.asarray(x), 2.0),
+    "np.array": (lambda x: np.array(x), 2.0),
+    "np.asarray with a dtype": (lambda x: np.asarray(x, np.float32), 2.0),
+    "np.asanyarray": (lambda x: np.asanyarray(x), 2.0),
+    "np.ascontiguousarray": (lambda x: np.ascontiguousarray(x).reshape(()), 2.0),
+    "np.array of a list": (lambda x: np.array([x, x])[0], 2.0),
+    "np.array of nested lists": (lambda x: np.array([[x, 1.0]])[0, 0], 2.0),
+    "numpy()": (lambda x: x.numpy(), 2.0),
+    "float": (float, 2.0),
+    "int": (int, 2),
+    "complex": (complex, 2 + 0j),
+    "math.sin": (math.sin, math.sin(2.0)),
+    "math.sqrt": (math.sqrt, math.sqrt(2.0)),
+    "cmath.exp": (cmath.exp, cmath.exp(2.0)),
+    "np.float64": (np.float64, 2.0),
+    "sum of a list": (lambda x: np.sum([x, x]), 4.0),
+    "max of a list": (lambda x: np.max([x, 1.0]), 2.0),
+    "mean of a tuple": (lambda x: np.mean((x, x)), 2.0),
+    "sin of a list": (lambda x: np.sin([x, x])[0], np.sin(2.0)),
+    "dot of lists": (lambda x: np.dot([x], [3.0]), 6.0),
+    "array plus a list": (lambda x: np.add(np.ones(1), [x])[0], 3.0),
+}
+
+
+@pytest.mark.parametrize(("convert", "value"), DROPPING.values(), ids=DROPPING)
+def test_E12_conversion_raises_while_recording(convert, value):
+    x = leaf(2.0)
+    for t in (x, x * 1.0):
+        with pytest.raises(BorderError, match="derivative") as found:
+            convert(t)
+        assert isinstance(found.value, RuntimeError)
+        assert isinstance(found.value, TypeError)
+    x.grad = None
+    (x * x).backward()
+    assert x.grad.item() == 4.0
+
+
+@pytest.mark.parametrize(("convert", "value"), DROPPING.values(), ids=DROPPING)
+def test_E12_conversion_gives_the_value_otherwise(convert, value):
+    x = leaf(2.0)
+    with tg.no_grad():
+        assert convert(x) == value
+        assert convert(x * 1.0) == value
+    assert convert(x.detach()) == value
+    assert convert(tg.tensor(2.0)) == value
+
+
+@pytest.mark.parametrize("target", ["element", "slice", "mask", "all"])
+def test_E12_assignment_into_an_array(target):
+    x, a = leaf(2.0), np.zeros(3)
+    index = {"element": 0, "slice": slice(1), "mask": np.array([True, False, False]), "all": ...}[target]
+    with pytest.raises((BorderError, ValueError)) as found:
+        a[index] = x
+    # NumPy wraps what float() raises in a ValueError of its own when one element is assigned
+    error = found.value if isinstance(found.value, BorderError) else found.value.__cause__
+    assert isinstance(error, BorderError)
+    assert "tg.array" in str(error)
+    assert a.tolist() == [0.0] * 3
+    with tg.no_grad():
+        a[index] = x
+    assert a[0] == 2.0
+    with pytest.raises(BorderError):
+        a[:2] = leaf()
+    a[:2] = leaf().detach()
+    assert a.tolist()[:2] == [1.0, 2.0]
+
+
+def test_E12_messages_name_the_way_out():
+    for call in (float, np.asarray, lambda x: np.array([x, x])):
+        with pytest.raises(BorderError) as found:
+            call(leaf(2.0))
+        for way in (".item()", ".detach()", "no_grad", "tg.array", "np.stack"):
+            assert way in str(found.value)
+
+
+def test_E12_several_elements():
+    x = leaf()
+    for call in (float, int, complex):
+        with pytest.raises(ValueError, match=r"\(2,\)"):
+            call(x.detach())
+        with tg.no_grad(), pytest.raises(ValueError, match=r"\(2,\)"):
+            call(x)
+    with pytest.raises(TypeError):
+        operator.index(tg.tensor(1.0))
+    assert operator.index(tg.tensor(3)) == 3
+
+
+def test_E12_what_works_for_tensors_requiring_grad():
+    x = leaf([[2.5]])
+    assert x.item() == 2.5
+    assert x.tolist() == [[2.5]]
+    assert bool(x) is True
+    assert (x > 2).item() is True
+    assert (x == 2.5).item() is True
+    s = leaf(2.5)
+    assert f"{s:.2f} {s:8.1e}" == "2.50  2.5e+00"
+    assert f"{x}" == "tensor([[2.5]], requires_grad=True)"
+    assert "{:.0f}".format(s * 2.0) == "5"  # noqa: UP032
+    assert leaf([1.0, 2.0]).item(1) == 2.0
+    assert max(leaf(1.0), leaf(3.0)).item() == 3.0
+    assert [t.item() for t in sorted([leaf(3.0), leaf(1.0)])] == [1.0, 3.0]
+    with pytest.raises(TypeError, match="0-d"):
+        format(x, ".2f")
+    with pytest.raises(ValueError):
+        leaf().item()
+
+
+@pytest.mark.parametrize("function", [np.stack, np.concatenate, np.vstack, np.hstack, tg.array])
+def test_E12_lists_of_tensors_where_numpy_dispatches(function):
+    x = leaf()
+    y = function([x, x * 2.0])
+    (y * y).sum().backward()
+    assert x.grad.tolist() == [10.0, 20.0]
+
+
+def test_python_sum_of_tensors_records():
+    x = leaf()
+    sum(x).backward()
+    sum([t * t for t in x], 0.0).backward()
+    assert x.grad.tolist() == [3.0, 5.0]
+
+
+# ---------------------------------------------------------------- operands of other kinds
+
+OTHERS = {
+    "float": 3.0,
+    "int": 3,
+    "bool": True,
+    "np.float64": np.float64(3.0),
+    "np.float32": np.float32(3.0),
+    "np.int8": np.int8(3),
+    "0-d array": np.array(3.0),
+    "array": np.array([3.0, 4.0]),
+    "float32 array": np.array([3.0, 4.0], np.float32),
+    "int array": np.array([3, 4]),
+    "bool array": np.array([True, True]),
+    "matrix-shaped": np.array([[3.0], [4.0], [5.0]]),
+    "list": [3.0, 4.0],
+    "Tensor": tg.tensor([3.0, 4.0]),
+    "int Tensor": tg.tensor([3, 4]),
+}
+OPERATORS = {
+    "+": (operator.add, lambda a, b: (1.0, 1.0)),
+    "-": (operator.sub, lambda a, b: (1.0, -1.0)),
+    "*": (operator.mul, lambda a, b: (b, a)),
+    "/": (operator.truediv, lambda a, b: (1 / b, -a / b**2)),
+    "**": (operator.pow, lambda a, b: (b * a ** (b - 1.0), a**b * np.log(a))),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("op", OPERATORS)
+def test_operators_with_other_operands_on_both_sides(op, other, dtype):
+    function, partials = OPERATORS[op]
+    b, data = OTHERS[other], np.array([1.5, 2.5], dtype)
+    plain = np.array(b.tolist(), b.dtype) if isinstance(b, tg.Tensor) else b
+    plain = np.array(plain) if isinstance(plain, list) else plain
+    wide = np.asarray(plain, float)
+    for left in (True, False):
+        x = leaf(data, dtype)
+        y = function(x, b) if left else function(b, x)
+        assert type(y) is tg.Tensor
+        wanted = function(data, plain) if left else function(plain, data)
+        assert y.dtype == wanted.dtype
+        np.testing.assert_array_equal(y.detach().numpy(), wanted)
+        y.sum().backward()
+        pair = (data.astype(float), wide) if left else (wide, data.astype(float))
+        slope = np.broadcast_to(partials(*pair)[0 if left else 1], y.shape)
+        slope = slope.reshape(-1, 2).sum(0)
+        assert x.grad.dtype == dtype
+        np.testing.assert_allclose(x.grad.numpy(), slope, rtol=1e-5 if dtype == np.float32 else 1e-13)
+
+
+@pytest.mark.parametrize("left", [np.float64(2), np.float32(2), np.int64(2), np.array(2.0), np.ones((2, 2))])
+@pytest.mark.parametrize("op", [operator.add, operator.mul, operator.truediv, operator.pow, operator.gt])
+def test_numpy_on_the_left_gives_a_tensor(left, op):
+    x = leaf()
+    assert type(op(left, x)) is tg.Tensor
+    assert op(left, x).tolist() == op(left, np.array([1.0, 2.0])).tolist()
+
+
+def test_matmul_with_arrays_on_both_sides():
+    m, x = np.array([[1.0, 2.0], [3.0, 4.0]]), leaf()
+    (m @ x).sum().backward()
+    assert x.grad.tolist() == [4.0, 6.0]
+    (x @ m).sum().backward()
+    assert x.grad.tolist() == [7.0, 13.0]
+    for call in (lambda: x @ 2.0, lambda: 2.0 @ x, lambda: x @ np.ones(3), lambda: np.ones((2, 3)) @ x):
+        with pytest.raises(ShapeError, match="matmul"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (f, s)
+        for f in ("f4", "f8", "i1", "i8", "?")
+        for s in (2, 2.0, True, np.float32(2), np.float64(2), np.int16(2))
+    ],
+)
+def test_promotion_is_numpys(a, b):
+    array = np.array([1, 1], a)
+    for function in (operator.add, operator.mul, operator.truediv, np.maximum, np.arctan2):
+        try:
+            wanted = function(array, b)
+        except TypeError:
+            continue
+        for t in (tg.tensor(array), tg.tensor(array).astype(a)):
+            if wanted.dtype == np.float16:  # a dtype that Tensors do not have
+                continue
+            assert function(t, b).dtype == wanted.dtype
+        if a in ("f4", "f8"):
+            assert function(tg.tensor(array, requires_grad=True), b).dtype == wanted.dtype
+
+
+@pytest.mark.parametrize("bad", ["text", b"bytes", None, object(), {}, {1.0}, lambda: 0, slice(1), Ellipsis])
+@pytest.mark.parametrize("op", [operator.add, operator.sub, operator.mul, operator.truediv, operator.lt])
+def test_foreign_operands_raise_TypeError(op, bad):
+    x = leaf()
+    for call in (lambda: op(x, bad), lambda: op(bad, x)):
+        with pytest.raises(TypeError):
+            call()
+
+
+@pytest.mark.parametrize(
+    "bad", [1j, np.complex128(1), np.array([1j]), np.longdouble(1), np.array(["a"]), np.array([None])]
+)
+@pytest.mark.parametrize("op", [operator.add, operator.mul, np.maximum, np.arctan2])
+def test_foreign_dtypes_raise(op, bad):
+    x = leaf()
+    for call in (lambda: op(x, bad), lambda: op(bad, x)):
+        with pytest.raises(DTypeError) as found:
+            call()
+        assert isinstance(found.value, RuntimeError)
+        assert isinstance(found.value, TypeError)
+
+
+@pytest.mark.parametrize("op", [operator.add, operator.mul, np.maximum, operator.gt, np.hypot, np.where])
+def test_E13_shapes_that_do_not_fit(op):
+    x = leaf()
+    call = (lambda a, b: np.where(True, a, b)) if op is np.where else op
+    for other in (np.ones(3), tg.ones((2, 3)), [1.0, 2.0, 3.0], leaf(np.ones(3))):
+        for pair in ((x, other), (other, x)):
+            with pytest.raises(ShapeError, match=r"\(2,\)") as found:
+                call(*pair)
+            assert isinstance(found.value, RuntimeError)
+            assert isinstance(found.value, ValueError)
+
+
+def test_E10_out_arguments_raise():
+    x, a = leaf(), np.zeros(2)
+    for call in (
+        lambda: np.add(x, 1.0, out=a),
+        lambda: np.add(np.ones(2), np.ones(2), out=x),
+        lambda: np.sum(x, out=np.zeros(())),
+        lambda: np.cumsum(x, out=a),
+        lambda: np.concatenate([x, x], out=np.zeros(4)),
+        lambda: np.clip(x, 0, 1, out=a),
+    ):
+        with pytest.raises(UnsupportedOpError, match="out="):
+            call()
+    assert a.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("index", [5, -3, (0, 0), 1.5, "a", [5], (slice(None), 0), np.array([True] * 3)])
+def test_E13_indices_out_of_range_raise_IndexError(index):
+    for t in (leaf(), tg.ones(2)):
+        with pytest.raises(IndexError, match=r"\(2,\)"):
+            t[index]
+
+
+# ---------------------------------------------------------------- arrays shared and written to later
+
+A = np.array([2.0, 3.0])
+USES = {
+    "multiply": lambda x, a: x * a,
+    "reflected multiply": lambda x, a: a * x,
+    "divide": lambda x, a: x / a,
+    "reflected divide": lambda x, a: a / x,
+    "power": lambda x, a: x**a,
+    "reflected power": lambda x, a: a**x,
+    "maximum": lambda x, a: np.maximum(x * 2.0, a),
+    "arctan2": lambda x, a: np.arctan2(x, a),
+    "hypot": lambda x, a: np.hypot(a, x),
+    "where": lambda x, a: np.where(a > 2.5, x, x * x),
+    "clip": lambda x, a: np.clip(x, a - 5.0, a),
+    "matmul": lambda x, a: a @ x,
+    "reflected matmul": lambda x, a: x @ a,
+    "dot": lambda x, a: np.dot(a, x),
+    "outer": lambda x, a: np.outer(a, x),
+    "einsum": lambda x, a: np.einsum("i,j->ij", x, a),
+    "solve": lambda x, a: np.linalg.solve(np.diag(a) if type(a) is np.ndarray else np.eye(2) * a, x),
+    "sliced": lambda x, a: x * a[::-1],
+    "reshaped": lambda x, a: x * a.reshape(2, 1),
+    "transposed": lambda x, a: x * a.reshape(1, 2).T,
+    "broadcast": lambda x, a: x * np.broadcast_to(a, (3, 2)),
+    "element": lambda x, a: x * a[0],
+    "raveled": lambda x, a: x * np.ravel(a),
+    "detached": lambda x, a: x * (a.detach() if isinstance(a, tg.Tensor) else a),
+}
+
+
+def written(use, share, order):
+    """Gradients at A of a use of x and a, where a's array is overwritten before the sweep."""
+    x, a = leaf((0.5, 1.5)), A.copy()
+    y = use(x, share(a))
+    loss = (y * np.arange(1.0, y.size + 1).reshape(y.shape)).sum()
+    a[:] = np.nan
+    if order == "create_graph":
+        (g,) = tg.grad(loss, x, create_graph=True)
+        if g.requires_grad:
+            return g.tolist(), tg.grad(g.sum(), x, allow_unused=True)[0]
+        return g.tolist(), None
+    return tg.grad(loss, x)[0].tolist(), None
+
+
+@pytest.mark.parametrize("order", ["plain", "create_graph"])
+@pytest.mark.parametrize("kind", ["ndarray", "from_numpy", "asarray"])
+@pytest.mark.parametrize("name", USES)
+def test_operand_written_to_after_use(name, kind, order):
+    share = {"ndarray": lambda a: a, "from_numpy": tg.from_numpy, "asarray": tg.asarray}[kind]
+    wanted, curve = written(USES[name], lambda a: tg.tensor(a.copy()), order)
+    found, again = written(USES[name], share, order)
+    assert found == wanted
+    assert (None if again is None else again.tolist()) == (None if curve is None else curve.tolist())
+
+
+VIEWS = {
+    "itself": lambda x: x,
+    "slice": lambda x: x[:],
+    "reversed": lambda x: x[::-1],
+    "reshape": lambda x: x.reshape(2, 1),
+    "transpose": lambda x: x.reshape(1, 2).T,
+    "new axis": lambda x: x[None],
+    "broadcast": lambda x: np.broadcast_to(x, (3, 2)),
+    "squeeze": lambda x: x.reshape(1, 2).squeeze(),
+    "astype": lambda x: x.astype(float),
+}
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("name", VIEWS)
+def test_from_numpy_leaf_written_to_after_use(name, create_graph):
+    """What is recorded is what was there: also of views into the shared memory."""
+    a = A.copy()
+    x = tg.from_numpy(a).requires_grad_()
+    v = VIEWS[name](x)
+    y = (v * v * v).sum()
+    scale = v.size // 2
+    a[:] = 100.0
+    (g,) = tg.grad(y, x, create_graph=create_graph)
+    assert g.tolist() == (scale * 3 * A * A).tolist()
+    if create_graph:
+        assert tg.grad(g.sum(), x)[0].tolist() == (scale * 6 * A).tolist()
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_from_numpy_leaf_written_to_between_uses(create_graph):
+    a = A.copy()
+    x = tg.from_numpy(a).requires_grad_()
+    y = (x * x).sum()
+    a[:] = [10.0, 20.0]
+    z = (x * x * x).sum()
+    assert z.item() == 9000.0
+    (g,) = tg.grad(y + z, x, create_graph=create_graph, retain_graph=True)
+    wanted = [2 * 2.0 + 3 * 100.0, 2 * 3.0 + 3 * 400.0]
+    assert g.tolist() == wanted
+    (y + z).backward(create_graph=create_graph)
+    assert x.grad.tolist() == wanted
+
+
+def test_from_numpy_shares_memory():
+    a = np.zeros(2)
+    x = tg.from_numpy(a)
+    a[0] = 3.0
+    assert x.tolist() == [3.0, 0.0]
+    assert np.shares_memory(x.numpy(), a)
+    x.numpy()[1] = 4.0
+    assert a.tolist() == [3.0, 4.0]
+    assert x.dtype == a.dtype
+    assert not x.requires_grad
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros(2, ">f8"), np.frombuffer(b"\0" * 17, np.uint8)[1:].view(np.float64), np.array(1.5)]
+)
+def test_from_numpy_of_what_tapes_cannot_read_is_a_copy(array):
+    x = tg.from_numpy(array)
+    assert x.tolist() == array.tolist()
+    assert x.dtype.isnative
+    assert not (isinstance(x._v, np.ndarray) and np.shares_memory(x._v, array))
+
+
+@pytest.mark.parametrize("bad", [[1.0], 1.0, None, np.float64(1), tg.ones(1), "x"])
+def test_from_numpy_takes_arrays_only(bad):
+    with pytest.raises(TypeError, match=type(bad).__name__):
+        tg.from_numpy(bad)
+
+
+@pytest.mark.parametrize(
+    "array", [np.ma.array([1.0]), np.ones((1, 1)).view(np.matrix), np.array([1j]), np.array(["a"])]
+)
+def test_arrays_with_rules_of_their_own_are_refused(array):
+    for call in (lambda: tg.from_numpy(array), lambda: leaf() * array, lambda: np.hypot(array, leaf())):
+        with pytest.raises(DTypeError):
+            call()
+
+
+def test_numpy_is_a_view_that_cannot_be_written_to():
+    for t in (tg.ones(2), leaf().detach(), (leaf() * 2.0).detach()):
+        a = t.numpy()
+        assert type(a) is np.ndarray
+        assert not a.flags.writeable
+        with pytest.raises(ValueError, match="read-only"):
+            a[0] = 5.0
+        assert np.shares_memory(a, t.numpy())
+    assert tg.tensor(2.0).numpy() == 2.0
+    assert np.asarray(tg.ones(2), np.float32).dtype == np.float32
+
+
+def test_array_protocol_copies_on_request():
+    t = tg.ones(2)
+    a = np.array(t)
+    a[0] = 5.0
+    assert t.tolist() == [1.0, 1.0]
+    with pytest.raises(ValueError, match="copy"):
+        np.asarray(t, np.float32, copy=False)
