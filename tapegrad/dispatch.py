@@ -169,6 +169,8 @@ def apply(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None =
             value = (forward.unary if op.arity == 1 else forward.binary)(op, *values)
         else:
             value = op.forward(*values)
+    except np.linalg.LinAlgError:
+        raise
     except ValueError as error:
         raise ShapeError(_mismatch(op, values, error)) from error
     if type(value) is ndarray and value.ndim == 0:

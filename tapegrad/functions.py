@@ -123,7 +123,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]
     if method == "reduce" and ufunc in _REDUCES:
         return _REDUCES[ufunc](*inputs, **kwargs)
     if method == "accumulate" and ufunc is np.add:
-        return cumsum(*inputs, **kwargs)
+        return _accumulate(*inputs, **kwargs)
     function = UFUNCS.get(ufunc)
     if method == "__call__" and function is not None and not kwargs:
         return function(*inputs)
@@ -211,6 +211,11 @@ def axis_of(x: Any, axis: int, what: str, extra: int = 0) -> int:
         raise AxisError(f"{what}: axis {axis} of an array of shape {np.shape(value_of(x))}") from error
 
 
+def _no_out(what: str, out: Any) -> None:
+    if out is not None and out is not np._NoValue:
+        raise UnsupportedOpError(f"{what}: out= is not supported on Tensors; use the result it returns")
+
+
 # ---------------------------------------------------------------- reductions
 
 
@@ -223,8 +228,7 @@ def _reduction(name: str) -> Callable[..., Any]:
         if axis is None and dtype is None and out is None and keepdims is False and not rest and is_tensor(x):
             value = x._v
             return apply(op, (x,), {"axis": tuple(range(value.ndim)), "keepdims": False})
-        if out is not None:
-            raise UnsupportedOpError(f"{name}: out= is not supported on Tensors")
+        _no_out(name, out)
         rest = {k: v for k, v in rest.items() if v is not np._NoValue}
         x = tensor_of(x)
         if rest:
@@ -300,6 +304,7 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
 def var(x: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: float = 0,
         keepdims: Any = False) -> Any:  # fmt: skip
     """Variance: mean squared deviation from the mean, over n - ddof."""
+    _no_out("var", out)
     x = tensor_of(x)
     axes = axes_of(x, axis, "var")
     count = math.prod([np.shape(value_of(x))[a] for a in axes])
@@ -318,9 +323,15 @@ def std(x: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: flo
     return where(flat, 0.0, np.sqrt(where(flat, 1.0, found)))
 
 
+def _accumulate(x: Any, axis: int = 0, dtype: Any = None) -> Any:
+    """np.add.accumulate: as cumsum, but along the first axis by default."""
+    return cumsum(x, axis, dtype)
+
+
 @implements(np.cumsum)
 def cumsum(x: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
     """Running sum along an axis, or over all elements."""
+    _no_out("cumsum", out)
     x = tensor_of(x)
     if dtype is not None:
         x = astype(x, np.dtype(dtype))

@@ -94,7 +94,12 @@ def test_the_engine_names_no_op_and_no_tensor():
 def run(code, **more):
     environment = os.environ | {"PYTHONPATH": str(HERE.parent)} | more
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False, env=environment
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.strip()

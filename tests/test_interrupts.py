@@ -128,7 +128,9 @@ def test_the_next_gradient_is_exact(kind):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     delivered, swallowed, wrong, stuck = map(int, done.stdout.split())
-    print(f"{kind}: {delivered} interrupts, {swallowed} swallowed besides, {wrong} wrong, {stuck} left claimed")
+    print(
+        f"{kind}: {delivered} interrupts, {swallowed} swallowed besides, {wrong} wrong, {stuck} left claimed"
+    )
     assert wrong == 0, done.stderr[-3000:]
     assert delivered == count
     assert stuck == 0

@@ -29,7 +29,10 @@ WARM, COLD = 0.9, 4.0  # seconds; asserted with a factor of three for loaded mac
 
 
 def start(directory, code=FIRST):
-    environment = os.environ | {"PYTHONPATH": str(Path(tg.__file__).parents[1]), "TAPEGRAD_CACHE": str(directory)}
+    environment = os.environ | {
+        "PYTHONPATH": str(Path(tg.__file__).parents[1]),
+        "TAPEGRAD_CACHE": str(directory),
+    }
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-c", code],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
@@ -139,7 +142,9 @@ def test_fork_while_another_thread_compiles(tmp_path):
     assert finish(start(tmp_path / "cache", FORK_WHILE_COMPILING)) == "done"
 
 
-@pytest.mark.parametrize("method", [m for m in ("fork", "spawn") if m in multiprocessing.get_all_start_methods()])
+@pytest.mark.parametrize(
+    "method", [m for m in ("fork", "spawn") if m in multiprocessing.get_all_start_methods()]
+)
 def test_a_pool_of_workers(method):
     expected = gradient(POINT)
     with multiprocessing.get_context(method).Pool(2) as pool:

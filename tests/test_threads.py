@@ -133,7 +133,9 @@ def test_perturbations_of_different_levels_do_not_mix():
     # d/dx (x * d/dy (x + y)) is 1, d/dx (x * d/dy (x y)) is 2 x
     assert derivative(lambda x: x * derivative(lambda y: x + y, 1.0), 1.0).item() == 1.0
     assert derivative(lambda x: x * derivative(lambda y: x * y, 2.0), 3.0).item() == 6.0
-    inner = derivative(lambda x: derivative(lambda y: derivative(lambda z: x * y * y * z * z * z, 2.0), 3.0), 5.0)
+    inner = derivative(
+        lambda x: derivative(lambda y: derivative(lambda z: x * y * y * z * z * z, 2.0), 3.0), 5.0
+    )
     assert inner.item() == 2 * 3 * 3 * 4
 
 
@@ -249,6 +251,24 @@ def test_sweeping_another_thread_s_open_tape_while_it_goes_on_recording(hasty):
     together(record, sweep)
 
 
+@pytest.mark.parametrize("records", [10, 600])
+@pytest.mark.parametrize("retain", [False, True])
+def test_recording_goes_on_after_another_thread_swept_the_open_tape(records, retain):
+    x = leaf(np.linspace(0.1, 1.0, 50))
+    for _ in range(3):
+        y = x * 1.0
+        for _ in range(records):
+            y = np.sin(y)
+        loss = np.sum(y)
+        (there,) = together(lambda loss=loss: tg.grad(loss, x, retain_graph=retain)[0].numpy().copy())
+        z = np.sum(x * x * x)
+        np.testing.assert_allclose(tg.grad(z, x)[0].numpy(), 3 * x.detach().numpy() ** 2, rtol=1e-14)
+        expected, v = np.ones(50), x.detach().numpy()
+        for _ in range(records):
+            expected, v = expected * np.cos(v), np.sin(v)
+        np.testing.assert_allclose(there, expected, rtol=1e-12)
+
+
 def test_the_recording_thread_may_prune_while_another_sweeps(hasty, monkeypatch):
     """The owner of older tapes closes many more while a sweep that began on a newer tape reaches them."""
     monkeypatch.setattr(tapes, "MAX_RECORDS", 64)
@@ -361,7 +381,9 @@ def test_asyncio_to_thread():
         x = leaf(0.5)
         before = np.sin(x)
         found = await asyncio.gather(*[asyncio.to_thread(nested, k) for k in range(40)])
-        assert tg.grad(before * before, x)[0].item() == pytest.approx(2 * np.sin(0.5) * np.cos(0.5), rel=1e-14)
+        assert tg.grad(before * before, x)[0].item() == pytest.approx(
+            2 * np.sin(0.5) * np.cos(0.5), rel=1e-14
+        )
         return found
 
     assert asyncio.run(main()) == [nested(k) for k in range(40)]

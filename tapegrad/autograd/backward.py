@@ -301,7 +301,7 @@ def _at_once(output: Any, inputs: Any, retain_graph: bool | None) -> tuple[Tenso
         return None
     sinks, likes = [], []
     for x in inputs:
-        if type(x) is not Tensor:
+        if type(x) is not Tensor or (x._extra is not None and x._extra.cells):
             return None
         at = x._at if x._tape is tape else tape.leaves.get(x._at)
         value = x._v

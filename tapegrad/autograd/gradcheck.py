@@ -64,6 +64,9 @@ def gradcheck(
     if not varied:
         raise ValueError("gradcheck: no input requires grad")
     for k in varied:
+        if any(given[k] is given[j] for j in range(k)):  # each place is varied by itself
+            given[k] = given[k].detach().requires_grad_()
+    for k in varied:
         if given[k].dtype != np.float64:
             warnings.warn(
                 f"gradcheck: input {k} has dtype {given[k].dtype}; differences need float64",

@@ -85,7 +85,7 @@ def _walk(job: Job, flags: bytes, recall: Recall) -> dict[Key, Any]:
             continue
         opcode = columns.opcode(k)
         if flags[k] & layout.SINK:
-            results[tape.imports[k] if opcode == LEAF else (tape, k)] = ct
+            _gather(results, tape.imports[k] if opcode == LEAF else (tape, k), ct)
         op = BY_OPCODE[opcode]
         if op is None:
             continue

@@ -206,7 +206,8 @@ def measure(calls, rounds, inner=1):
 def ratios(times, tool):
     """The tool's times over tapegrad's: (median of the rounds' ratios, ratio of the best) for each part."""
     theirs, mine = np.array(times[tool]), np.array(times["tapegrad"])
-    return np.array([np.median(theirs / mine, axis=0), theirs.min(axis=0) / mine.min(axis=0)])
+    with np.errstate(invalid="ignore"):  # small graphs have no parts
+        return np.array([np.median(theirs / mine, axis=0), theirs.min(axis=0) / mine.min(axis=0)])
 
 
 def verdict(pair, bar):
@@ -265,7 +266,8 @@ def graphs(tools, scale):
             text = f"{label:30s}{tool:10s}{np.median(scaled):10.2f}{scaled.min():10.2f}"
             if tool != "tapegrad":
                 pair = ratios(times, tool)[:, 2]
-                text += "{:10.2f}{:9.2f}".format(*pair) + (f"   {verdict(pair, bar)}" if tool == "torch" else "")
+                text += "{:10.2f}{:9.2f}".format(*pair)
+                text += f"   {verdict(pair, bar)}" if tool == "torch" else ""
             print(text, flush=True)
 
 

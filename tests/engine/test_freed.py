@@ -31,7 +31,9 @@ def test_a_second_backward_raises(records, capacity, monkeypatch):
 
 
 @pytest.mark.parametrize(("records", "capacity"), CASES)
-@pytest.mark.parametrize("more", [{}, {"allow_unused": True}, {"create_graph": True}, {"materialize_grads": True}])
+@pytest.mark.parametrize(
+    "more", [{}, {"allow_unused": True}, {"create_graph": True}, {"materialize_grads": True}]
+)
 def test_a_second_grad_raises(records, capacity, more, monkeypatch):
     x, loss = graph(records, capacity, monkeypatch)
     tg.grad(loss, x)

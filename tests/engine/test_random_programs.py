@@ -69,7 +69,17 @@ def size_of(shape):
 def usable(name, shape):
     """Whether a step on a value of this shape is defined and stays small."""
     ndim = len(shape)
-    if name in ("sum of rows", "reversed", "part", "joined", "running", "sum kept", "row", "transpose", "mean"):
+    if name in (
+        "sum of rows",
+        "reversed",
+        "part",
+        "joined",
+        "running",
+        "sum kept",
+        "row",
+        "transpose",
+        "mean",
+    ):
         return ndim > 0 and (name != "mean" or shape[-1] > 0)
     if name in ("first", "picked"):
         return ndim > 0 and shape[-1] > 0

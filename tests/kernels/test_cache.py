@@ -28,7 +28,10 @@ print(cache.statistics["compiled"], cache.statistics["cached"], cache.directory(
 
 def gradient(directory, **more):
     """Compute a gradient in a new process; (kernels compiled, kernels from the cache, directory used)."""
-    environment = os.environ | {"PYTHONPATH": str(Path(tg.__file__).parents[1]), "TAPEGRAD_CACHE": str(directory)}
+    environment = os.environ | {
+        "PYTHONPATH": str(Path(tg.__file__).parents[1]),
+        "TAPEGRAD_CACHE": str(directory),
+    }
     environment |= more
     environment = {name: value for name, value in environment.items() if value != ""}
     done = subprocess.run(

@@ -122,7 +122,9 @@ def test_a_name_set_by_a_statement_may_be_used_after_it_only():
         emit.source(*parsed("u = t\nt = a\nu"), ["a"], "float64", False)
 
 
-@pytest.mark.parametrize("text", ["a * 2", "0.1 * a + 1", "np.where(a > 0.5, 1, 0.1)", "np.pi * a", "a ** 2 / 3"])
+@pytest.mark.parametrize(
+    "text", ["a * 2", "0.1 * a + 1", "np.where(a > 0.5, 1, 0.1)", "np.pi * a", "a ** 2 / 3"]
+)
 def test_literals_take_the_dtype(text):
     """In single precision every literal is rounded first, as NumPy does with Python numbers."""
     a = np.linspace(0, 1, 257, dtype=np.float32)
@@ -163,5 +165,8 @@ def test_conversions_stage_any_stride(source, target):
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
     for view in (values, values[::2], values[::-1]):
         out = np.empty(view.size, target)
-        assert kind(address)(abi.address(out), view.__array_interface__["data"][0], view.strides[0], view.size) == 1
+        assert (
+            kind(address)(abi.address(out), view.__array_interface__["data"][0], view.strides[0], view.size)
+            == 1
+        )
         np.testing.assert_array_equal(out, view.astype(target))

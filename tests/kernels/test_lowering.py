@@ -8,7 +8,7 @@ import pytest
 
 from tapegrad.kernels import cache, dialect, lowering
 
-MODULE = '''
+MODULE = """
 from llvmlite import ir
 from numba import cfunc, types
 from numba.extending import intrinsic
@@ -23,7 +23,7 @@ def program(typing, a, b, c):
 @cfunc("int64(int64, int64, int64)", cache=CACHE)
 def entry(a, b, c):
     return program(a, b, c)
-'''
+"""
 CONSTANTS = {"SEVEN": 7, "DOWN": -2, "OFFSET": 3}
 KIND = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
@@ -132,7 +132,8 @@ def twice(x: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("view", "dtype"), [("i64", "int64"), ("i32", "int32"), ("u8", "uint8"), ("f64", "float64"), ("f32", "float32")]
+    ("view", "dtype"),
+    [("i64", "int64"), ("i32", "int32"), ("u8", "uint8"), ("f64", "float64"), ("f32", "float32")],
 )
 def test_views_read_and_write(view, dtype):
     """Widened on reading, narrowed on writing; n elements of a become a reversed copy in b."""
@@ -202,4 +203,6 @@ def test_the_refusal_says_where():
     from llvmlite import ir
 
     with pytest.raises(lowering.Unsupported, match=r"entry, line 3.*With"):
-        lowering.Program(["def entry(a):\n    x = a\n    with x:\n        pass\n"], {}).build(ir.Module(), "entry")
+        lowering.Program(["def entry(a):\n    x = a\n    with x:\n        pass\n"], {}).build(
+            ir.Module(), "entry"
+        )

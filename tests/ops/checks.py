@@ -168,15 +168,31 @@ def check_value(name: str, case: Case) -> int:
 
 
 def check_vjp(name: str, case: Case) -> int:
-    """The compiled sweep against the complex step."""
-    out = recorded(case, name)
+    """The compiled sweep against the complex step.
+
+    From the result; from two results, whose cotangents add up in the operands; from a scalar computed
+    from the result, on a tape still open; and with operands that are results themselves, by these, by
+    the leaves below and by the result.
+    """
+    out, again = recorded(case, name), case.call(*case.operands)
     ct, inputs = cotangent(case, out), [case.operands[k] for k in case.moves]
-    count, flat = 0, np.ravel(ct).astype(float)
-    for k, found in zip(case.moves, compiled(out, inputs, ct), strict=True):
-        jacobian = jacobians(case)[k]
-        same_kind(found, case.operands[k], f"cotangent of operand {k}")
-        bound = FIRST * eps_of(out, found) * (np.abs(flat) @ np.abs(jacobian))
-        count += within(found.ravel(), flat @ jacobian, bound, f"cotangent of operand {k}")
+    count, flat, jacobian = 0, np.ravel(ct).astype(float), jacobians(case)
+    ways = [
+        ("cotangent", 1, compiled(out, inputs, ct)),
+        ("sum of two cotangents", 2, compiled([out, again], inputs, [ct, ct])),
+        ("gradient of a scalar", 1, compiled(np.sum(case.call(*case.operands) * ct), inputs, None)),
+    ]
+    results = {k: case.operands[k] * 1.0 for k in case.moves}
+    late = case.call(*(results.get(k, x) for k, x in enumerate(case.operands)))
+    itself, *found = compiled(late, [late, *results.values(), *inputs], ct)
+    count += within(itself, ct, 0, "gradient of the result by itself")
+    ways += [("by results", 1, found[: len(inputs)]), ("below results", 1, found[len(inputs) :])]
+    for what, times, found in ways:
+        for k, g in zip(case.moves, found, strict=True):
+            same_kind(g, case.operands[k], f"{what}, operand {k}")
+            wanted = times * flat @ jacobian[k]
+            bound = times * FIRST * eps_of(out, g) * (np.abs(flat) @ np.abs(jacobian[k]))
+            count += within(g.ravel(), wanted, bound, f"{what}, operand {k}")
     return count
 
 

@@ -149,5 +149,5 @@ def other(dtype: str) -> str:
     return "float32" if dtype == "float64" else "float64"
 
 
-def one_operand() -> Absent:
-    return Absent(Reason.ONE_OPERAND, lambda: True)
+def one_operand(op) -> Absent:
+    return Absent(Reason.ONE_OPERAND, lambda: op.arity == 1)

@@ -42,7 +42,7 @@ def unary(function: Any, smooth: Any = None) -> Builder:
     def build(op, layout, dtype, random):
         assert op.arity == 1
         if layout == MIXED:
-            return one_operand()
+            return one_operand(op)
         shape = SHAPES.get(layout, (2, 3))
         if layout == INTEGER:
             x = tg.tensor(integers(random, shape, dtype))
@@ -154,7 +154,7 @@ def complex_log1p(x):
 def astype(op, layout, dtype, random):
     """Conversions between the two floating-point dtypes."""
     if layout == MIXED:
-        return one_operand()
+        return one_operand(op)
     shape, target = SHAPES.get(layout, (2, 3)), np.dtype(other(dtype))
     if layout == INTEGER:
         x = tg.tensor(integers(random, shape, dtype))
@@ -170,7 +170,7 @@ def astype(op, layout, dtype, random):
 def broadcast_to(op, layout, dtype, random):
     """From every shape that a layout has to larger ones."""
     if layout == MIXED:
-        return one_operand()
+        return one_operand(op)
     shape = {SCALAR: (), EMPTY: (0, 3), SIZE1: (2, 1)}.get(layout, (2, 3))
     targets = {
         SCALAR: [(3,), (2, 1)], EMPTY: [(2, 0, 3)], SIZE1: [(2, 3), (3, 2, 2)]

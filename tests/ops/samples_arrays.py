@@ -52,7 +52,7 @@ def simple(shapes: dict[str, Any], calls: Any) -> Any:
 
     def build(op, layout, dtype, random):
         if layout == MIXED:
-            return one_operand()
+            return one_operand(op)
         found = shapes.get(layout, shapes[PLAIN])
         if isinstance(found, Absent):
             return found
@@ -203,7 +203,7 @@ def indexed(indices: dict[str, Any], shapes: dict[str, Any]) -> Any:
 
     def build(op, layout, dtype, random):
         if layout == MIXED:
-            return one_operand()
+            return one_operand(op)
         found = shapes.get(layout, shapes[PLAIN])
         if isinstance(found, Absent):
             return found

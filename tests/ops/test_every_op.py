@@ -36,6 +36,21 @@ def test_cell(name, dtype, layout, order):
     assert isinstance(found, Reason) or found > 0
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_oracle_is_the_derivative_of_numpys_function(name):
+    """The complex step through the extension against central differences of NumPy's own function."""
+    cases = checks.sample(name, PLAIN, "float64")
+    assert cases
+    for case in (c for c in cases if name != "astype"):
+        along, jacobian = checks.tangents(case), checks.jacobians(case)
+        sides = []
+        for step in (1e-6, -1e-6):
+            moved = [np.asarray(v) + step * along[k] if k in along else v for k, v in enumerate(case.values)]
+            sides.append(np.ravel(case.reference(*moved)))
+        slope = sum(jacobian[k] @ np.ravel(along[k]) for k in case.moves)
+        np.testing.assert_allclose((sides[0] - sides[1]) / 2e-6, slope, rtol=1e-7, atol=1e-8)
+
+
 def matrix(cells):
     """What became of each cell: number of comparisons, a reason, or an error."""
     found = {}

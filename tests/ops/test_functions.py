@@ -1,6 +1,7 @@
 """NumPy's functions and ndarray's methods on Tensors: value, first and second derivatives, refusals."""
 
 import io
+import warnings
 
 import numpy as np
 import pytest
@@ -57,6 +58,39 @@ def test_call(row, random):
     assert tg.gradgradcheck(function, inputs, atol=1e-7, rtol=1e-6)
 
 
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_call_in_single_precision(row, random):
+    """Results have NumPy's dtype; gradients have that of their operands."""
+    _, function, shapes = row
+    inputs = [tg.tensor(x.detach().numpy().astype("f"), requires_grad=True) for x in leaves(random, shapes)]
+    out = function(*inputs)
+    wanted = np.asarray(function(*(x.detach().numpy().view(Methods) for x in inputs)))
+    assert out.dtype == wanted.dtype
+    np.testing.assert_allclose(out.detach().numpy(), wanted, rtol=1e-5, atol=1e-5)
+    wide = [tg.tensor(x.detach().numpy().astype(float), requires_grad=True) for x in inputs]
+    ct = np.ones(out.shape)
+    for record in (False, True):
+        pairs = zip(
+            tg.grad(out, inputs, ct, create_graph=record, retain_graph=True),
+            tg.grad(function(*wide), wide, ct),
+            strict=True,
+        )
+        for found, exact in pairs:
+            assert found.dtype == np.float32
+            np.testing.assert_allclose(found.detach().numpy(), exact.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("ddof", [2, 3, 5])
+@pytest.mark.parametrize("function", [np.var, np.std])
+def test_too_few_degrees_of_freedom(function, ddof):
+    """NumPy divides by 0 then, and never by less."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = function(np.array([0.5, 2.0]), ddof=ddof)
+        found = function(tg.tensor([0.5, 2.0], requires_grad=True), ddof=ddof)
+    np.testing.assert_array_equal(found.detach().numpy(), wanted)
+
+
 INDICES = [i for _, i in calls.INDEX]
 
 
@@ -83,6 +117,22 @@ def test_an_index_array_may_change_after_the_call():
     index[:] = 2
     (g,) = tg.grad(np.sum(y), x)
     np.testing.assert_array_equal(g.numpy(), [2.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 300, 4097])
+@pytest.mark.parametrize("function", [np.stack, np.concatenate, np.hstack, np.vstack, tg.array])
+def test_many_members(function, count):
+    """More than one record can name; each member is of another size where they may differ."""
+    x = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    uneven = function in (np.concatenate, np.hstack)
+    members = [x[: k % 3 + 1] if uneven else x for k in range(count)]
+    out = function(members)
+    wanted = (np.stack if function is tg.array else function)([m.detach().numpy() for m in members])
+    np.testing.assert_array_equal(out.detach().numpy(), wanted)
+    weights = np.arange(1.0, out.size + 1).reshape(out.shape)
+    (g,) = tg.grad(np.sum(out * weights), x)
+    counted = [np.sum(weights[wanted == value]) for value in (1.0, 2.0, 3.0)]
+    np.testing.assert_array_equal(g.numpy(), counted)
 
 
 def test_iteration_and_unpacking():

@@ -1,0 +1,129 @@
+"""Tapes may be pruned at any moment of a sweep: by the thread that owns them, or by what the sweep records."""
+
+import weakref
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.engine import sweep as engine
+from tapegrad.errors import GraphFreedError, TapeBusyError
+from tapegrad.tape import tape as tapes
+
+
+def chain(x, n):
+    y = x
+    for _ in range(n):
+        y = np.sin(y) * x + 0.5
+    return y
+
+
+def graph(x, n=60):
+    """A loss over many tapes, of which only the newest has a live handle; and a list of all tapes."""
+    seen = []
+    y = x
+    for _ in range(n):
+        y = np.sin(y) * x + 0.5
+        seen.append(weakref.ref(y._tape))
+    return np.sum(y), seen
+
+
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr(tapes, "MAX_RECORDS", 16)
+
+
+def expected(at, n=60):
+    """The gradient of the sum of `chain`: it acts on each element alone, so one complex step gives all."""
+    return chain(at + 1e-30j, n).imag / 1e-30
+
+
+AT = np.linspace(0.1, 1.0, 2000)
+
+
+@pytest.mark.parametrize("create", [False, True])
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("operation", ["_plan", "_free"])
+def test_owners_that_prune_during_the_sweep(short, monkeypatch, create, retain, operation):
+    x = tg.tensor(AT, requires_grad=True)
+    loss, seen = graph(x)
+    original = getattr(engine.Sweep, operation)
+
+    def and_prune(self, *arguments):
+        found = original(self, *arguments)
+        for reference in seen:
+            tape = reference()
+            if tape is not None and tape is not tapes.local.tape:
+                tape.prune()
+        return found
+
+    monkeypatch.setattr(engine.Sweep, operation, and_prune)
+    (g,) = tg.grad([loss], [x], [1.0], retain_graph=retain, create_graph=create)
+    np.testing.assert_allclose(g.detach().numpy(), expected(AT), rtol=1e-11)
+
+
+@pytest.mark.parametrize("n", [60, 300])
+def test_a_recorded_sweep_that_frees_its_graph(short, n):
+    """Recording closes tapes, which prunes older ones: those of the graph that is being swept."""
+    x = tg.tensor(AT, requires_grad=True)
+    (g,) = tg.grad(graph(x, n)[0], x, retain_graph=False, create_graph=True)
+    np.testing.assert_allclose(g.detach().numpy(), expected(AT, n), rtol=1e-10)
+    y = tg.tensor(AT, requires_grad=True)
+    (again,) = tg.grad(graph(y, n)[0], y)
+    np.testing.assert_allclose(again.numpy(), g.detach().numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("records", [16, 4096])
+@pytest.mark.parametrize("first", [{}, {"create_graph": True, "retain_graph": False}])
+@pytest.mark.parametrize("second", ["grad", "grad of what may be unused", "backward", "recorded"])
+def test_a_sweep_that_comes_between_plan_and_run(monkeypatch, records, first, second):
+    """Another thread frees the graph after this sweep was planned and before it claims the tapes."""
+    monkeypatch.setattr(tapes, "MAX_RECORDS", records)
+    x = tg.tensor(AT, requires_grad=True)
+    loss, _ = graph(x)
+    enter, came = engine.Sweep.__enter__, []
+
+    def intrude(self):
+        if not came:
+            came.append(True)
+            with np.errstate(all="raise"):
+                came.append(tg.grad([loss], [x], [1.0], **first))
+                came.append([np.full(2000, np.nan) for _ in range(500)])  # over what was released
+        return enter(self)
+
+    monkeypatch.setattr(engine.Sweep, "__enter__", intrude)
+    try:
+        if second == "backward":
+            loss.backward()
+            g = x.grad
+        else:
+            more = {"allow_unused": True} if "unused" in second else {"create_graph": second == "recorded"}
+            (g,) = tg.grad([loss], [x], [1.0], **more)
+    except (GraphFreedError, TapeBusyError):
+        return
+    np.testing.assert_allclose(g.detach().numpy(), expected(AT), rtol=1e-11)
+
+
+def test_an_interrupt_while_tapes_are_claimed(short):
+    """A sweep that ends between claiming and running leaves nothing claimed."""
+    x = tg.tensor(AT, requires_grad=True)
+    loss, _ = graph(x)
+    tg.grad(loss, x, retain_graph=True)
+
+    class Interrupted(dict):
+        count = 0
+
+        def setdefault(self, key, value):
+            found = super().setdefault(key, value)
+            self.count += 1
+            if self.count == 3:
+                raise KeyboardInterrupt
+            return found
+
+    before, engine._busy = engine._busy, Interrupted()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            tg.grad([loss], [x], [1.0], retain_graph=True)
+        np.testing.assert_allclose(tg.grad([loss], [x], [1.0])[0].numpy(), expected(AT), rtol=1e-11)
+    finally:
+        engine._busy = before
