@@ -165,8 +165,10 @@ def apply(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None =
         x = values[0]
         if attrs:
             value = op.forward(*values, **attrs)
-        elif type(x) is ndarray and x.nbytes >= POOLED and isinstance(op, Elementwise) and op.arity < 3:
-            value = (forward.unary if op.arity == 1 else forward.binary)(op, *values)
+        elif op.arity == 1 and type(x) is ndarray and x.nbytes > LARGE and isinstance(op, Elementwise):
+            value = forward.unary(op, x)
+        elif op.arity == 2 and type(x) is ndarray and x.nbytes >= POOLED and isinstance(op, Elementwise):
+            value = forward.binary(op, *values)
         else:
             value = op.forward(*values)
     except np.linalg.LinAlgError:
@@ -190,12 +192,14 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
                 elif newest < 0 and x._extra is not None and x._extra.requires_grad:
                     newest = 0
     if newest < 0:
-        return wrap(normal(value) if hasattr(value, "dtype") else value)
+        return share(normal(value) if hasattr(value, "dtype") else value, operands)
     if value.dtype.char not in "df":
         raise DTypeError(
             f"{op.name} gave dtype {value.dtype}, which has no derivative here; "
             "use float64 or float32 operands"
         )
+    if type(value) is ndarray and value.base is not None and any(exposed(x) for x in operands):
+        value = value.copy()  # a view of memory that somebody else can write to
     tape = current()
     if newest > tape.serial:
         close(tape)
@@ -213,6 +217,21 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     if attrs:
         tape.attrs[len(tape.log) >> 2] = attrs
     return wrap(value, tape, tape.append(op.opcode, places[0], second, value))
+
+
+def exposed(x: Any) -> bool:
+    """Whether somebody else can write to an operand's memory."""
+    if isinstance(x, Handle):
+        return x._extra is not None and bool(x._extra.exposed)
+    return isinstance(x, ndarray)
+
+
+def share(value: Any, operands: Any) -> Any:
+    """Return a Tensor without history; where it views an exposed operand's memory it is exposed too."""
+    out = wrap(value)
+    if type(value) is ndarray and value.base is not None and any(exposed(x) for x in operands):
+        extra(out).exposed = True
+    return out
 
 
 def _mismatch(op: Primitive, values: Sequence[Any], error: Exception) -> str:
@@ -316,16 +335,20 @@ def reflected(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[
 
 def combine(op: Primitive, a: Any, b: Any) -> Any:
     """Apply an op with two operands, numbers and arrays among them."""
+    operands = []
     for x in (a, b):
-        if not isinstance(x, (Handle, ndarray, np.generic, int, float)):
-            if isinstance(x, complex):
-                raise DTypeError(f"{op.name}: complex operands have no derivative here")
-            return (
-                NotImplemented
-                if not isinstance(x, (list, tuple))
-                else combine(op, *(sequence(v) for v in (a, b)))
-            )
-    return apply(op, (a, b))
+        if isinstance(x, (list, tuple)):
+            x = sequence(x)
+        if isinstance(x, (ndarray, np.generic)):
+            foreign = x.dtype.char not in abi.CODES or isinstance(x, UNUSABLE)
+            operands.append(normal(x, op.name) if foreign else x)
+        elif isinstance(x, (Handle, int, float)):
+            operands.append(x)
+        elif isinstance(x, complex):
+            raise DTypeError(f"{op.name}: complex operands have no derivative here")
+        else:
+            return NotImplemented
+    return apply(op, operands)
 
 
 def sequence(x: Any) -> Any:
@@ -339,8 +362,10 @@ def sequence(x: Any) -> Any:
     return x
 
 
-def contains_tensor(x: Any) -> bool:
+def contains_tensor(x: Any, depth: int = 0) -> bool:
     """Whether nested lists hold a Tensor."""
     if isinstance(x, (list, tuple)):
-        return any(contains_tensor(item) for item in x)
+        if depth > 64:
+            raise ShapeError("lists nested more than 64 deep are no array")
+        return any(contains_tensor(item, depth + 1) for item in x)
     return isinstance(x, Handle)

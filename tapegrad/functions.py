@@ -24,6 +24,7 @@ from tapegrad.dispatch import (
     reflected,
     requires_grad,
     sequence,
+    share,
     unary,
     value_of,
     wrap,
@@ -93,7 +94,7 @@ for _f in (
     def _flat(*args: Any, _f: Any = _f) -> Any:
         values = [value_of(sequence(a)) for a in args]
         try:
-            return wrap(_f(*values))
+            return wrap(normal(_f(*(normal(v) for v in values)), _f.__name__))
         except ValueError as error:
             shapes = ", ".join(str(np.shape(v)) for v in values)
             raise ShapeError(f"{_f.__name__} of operands of shapes {shapes}: {error}") from error
@@ -109,7 +110,14 @@ def power(a: Any, b: Any) -> Any:
 
 
 UFUNCS[np.power] = power
-UFUNCS[np.float_power] = power
+
+
+def float_power(a: Any, b: Any) -> Any:
+    """Power, in double precision."""
+    return power(*(astype(x, np.dtype(float)) if is_tensor(x) else np.asarray(x, float) for x in (a, b)))
+
+
+UFUNCS[np.float_power] = float_power
 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -> Any:
@@ -153,7 +161,9 @@ def _plainly(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) ->
     except np.exceptions.AxisError as error:
         raise AxisError(str(error)) from error
     if isinstance(result, (np.ndarray, np.generic)):
-        return wrap(result[()] if isinstance(result, np.ndarray) and result.ndim == 0 else result)
+        return share(result[()] if isinstance(result, np.ndarray) and result.ndim == 0 else result, args)
+    if isinstance(result, tuple) and all(isinstance(part, np.ndarray) for part in result):
+        return tuple(share(part, args) for part in result)
     return result
 
 
@@ -311,7 +321,8 @@ def var(x: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: flo
     deviation = x - mean(x, axes, dtype, None, True)
     keepdims = keepdims is not np._NoValue and bool(keepdims)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return sum_(deviation * deviation, axes, None, None, keepdims) / np.float64(count - ddof)
+        divisor = deviation.dtype.type(np.maximum(count - ddof, 0))
+        return sum_(deviation * deviation, axes, None, None, keepdims) / divisor
 
 
 @implements(np.std)
@@ -443,8 +454,6 @@ def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
         raise ShapeError(f"broadcast_to of shape {np.shape(value_of(x))} to {shape}: {error}") from error
     if value.ndim == 0:
         return x if is_tensor(x) else wrap(x)
-    if not requires_grad(x):
-        return wrap(value)
     return record(REGISTRY["broadcast_to"], value, (x,))
 
 
@@ -551,7 +560,7 @@ def getitem(x: Any, index: Any) -> Any:
         kind = IndexError if isinstance(error, IndexError) else type(error)
         raise kind(f"index {index!r} of a Tensor of shape {value.shape}: {error}") from error
     if not requires_grad(x):
-        return wrap(part[()] if isinstance(part, np.ndarray) and part.ndim == 0 else part)
+        return share(part[()] if isinstance(part, np.ndarray) and part.ndim == 0 else part, (x,))
     parts = index if isinstance(index, tuple) else (index,)
     basic = all(isinstance(i, (int, np.integer, slice, type(None), type(Ellipsis)))
                 and not isinstance(i, (bool, np.bool_)) for i in parts)  # fmt: skip
@@ -571,6 +580,7 @@ def getitem(x: Any, index: Any) -> Any:
 
 def plain_index(index: Any) -> Any:
     """Return an index with Tensors in it replaced by their values."""
+    contains_tensor(index)  # refuses endless nesting
     if isinstance(index, tuple):
         return tuple(plain_index(i) for i in index)
     if isinstance(index, slice):
@@ -596,6 +606,8 @@ def take(x: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
         raise UnsupportedOpError(f"take: mode {mode!r} has no derivative here")
     if axis is None:
         x, axis = ravel(x), 0
+    if not np.issubdtype(np.asarray(plain_index(indices)).dtype, np.integer):
+        raise TypeError(f"take: indices are integers, found {indices!r}")
     before = (slice(None),) * axis_of(x, axis, "take")
     return getitem(x, (*before, indices))
 

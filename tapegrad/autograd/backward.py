@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import Handle, extra, recall, record, wrap
+from tapegrad.dispatch import Handle, extra, normal, recall, record, wrap
 from tapegrad.engine.rerecord import rerecord
 from tapegrad.engine.sweep import Key, at_once, sweep
 from tapegrad.errors import DTypeError, GradientError, ShapeError, UnusedInputError
@@ -66,7 +66,7 @@ def _cotangent(k: int, root: Tensor, given: Any, create_graph: bool) -> Any:
             )
         value: Any = np.ones(root.shape, root.dtype)
         return wrap(value[()] if root.ndim == 0 else value) if create_graph else value
-    value = given._v if isinstance(given, Handle) else np.asarray(given)
+    value = given._v if isinstance(given, Handle) else np.asarray(normal(given, f"gradient {k}"))
     if value.shape != root.shape:
         raise ShapeError(f"gradient {k} of shape {value.shape} for a root of shape {root.shape}")
     if value.dtype.kind not in "fiub" or value.dtype.char in "g":

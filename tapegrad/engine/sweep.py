@@ -20,13 +20,11 @@ from tapegrad.kernels.state import NOGIL_WORK, State, give, take
 from tapegrad.ops.primitive import BY_OPCODE
 from tapegrad.tape import pool
 from tapegrad.tape.record import LINK
-from tapegrad.tape.tape import Cell, Columns, Tape, leave
+from tapegrad.tape.tape import Cell, Columns, Tape, busy, leave
 
 Key = Any  # Cell | tuple[Tape, int]
 Array = np.ndarray[Any, Any]
 SMALL, SMALL_BYTES = 256, 1 << 16  # a smaller tape is left to its next pruning
-
-_busy: dict[int, object] = {}
 
 
 class Job:
@@ -196,12 +194,11 @@ class Sweep:
 
     def __enter__(self) -> Sweep:
         """Claim the tapes: two sweeps of one tape do not run at once."""
-        token = object()
         claimed: list[int] = []
         for serial in self.jobs:
-            if _busy.setdefault(serial, token) is not token:
+            if busy.setdefault(serial, self) is not self:
                 for mine in claimed:
-                    del _busy[mine]
+                    del busy[mine]
                 raise TapeBusyError(
                     "another sweep of the same graph is running in another thread or above on the "
                     "stack; wait for it, or record the graph separately"
@@ -211,7 +208,7 @@ class Sweep:
 
     def __exit__(self, *exception: object) -> None:
         for serial in self.jobs:
-            _busy.pop(serial, None)
+            busy.pop(serial, None)
 
     def run(self, retain: bool) -> dict[Key, Array]:
         """Run all tapes; returns the gradients by key, arrays that nothing else holds."""
@@ -326,7 +323,7 @@ class Sweep:
         if state.run(layout.SPEND):
             tape.freed, tape.held = freed, None
             if n > SMALL or tape.weight > SMALL_BYTES:
-                tape.prune()
+                tape.prune(self)
 
 
 def at_address(address: int, shape: tuple[int, ...], dtype: Any) -> Array:

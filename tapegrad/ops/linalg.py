@@ -9,6 +9,11 @@ from tapegrad.ops.shapes import steps
 from tapegrad.tape.record import Template
 
 
+# Above this size BLAS runs in threads. Those of SciPy's library, which the compiled sweep calls, get in
+# the way of those of NumPy's, which computed the product: then the rule runs, with NumPy's.
+THREADED = 30_000
+
+
 def _mT(x):
     return np.swapaxes(x, -1, -2)
 
@@ -39,6 +44,8 @@ def _lower_matmul(columns, k, operands, attrs):
         if not ((by_rows and outer >= shape[-1] * size) or (by_columns and inner >= shape[-2] * size)):
             return None
     (rows, depth), cols = shapes[0][-2:], shapes[1][-1]
+    if rows * depth * cols > THREADED:
+        return None
     batch = np.broadcast_shapes(tuple(shapes[0][:-2]), tuple(shapes[1][:-2]))
 
     def over_batch(shape, step):

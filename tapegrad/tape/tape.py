@@ -27,6 +27,7 @@ MAX_RECORDS = 4096
 MAX_BYTES = 1 << 20
 LEFT = -1  # the limit of a tape that takes no more records
 FEW = 64
+busy: dict[int, object] = {}  # sweeps at work, by the serials of their tapes
 _serials_next = count(1).__next__
 
 
@@ -214,16 +215,23 @@ class Tape:
 
         Another thread may still be recording here: then these are the columns of what is there now.
         """
+        log = self.log  # before the columns are looked for: sealing sets them, then empties the log
         columns = self.columns
         if columns is not None:
             return columns
         if self is local.tape:
             return close(self)
-        return self.seal() if self.limit == LEFT else _read(self.log)
+        return self.seal() if self.limit == LEFT else _read(log)
 
     def seal(self) -> Columns:
         """Replace the log of a tape nobody appends to by columns."""
-        columns = _read(self.log)
+        log = self.log
+        columns = self.columns
+        if columns is not None:
+            return columns
+        columns = _read(log)
+        if self.columns is not None:  # another thread was faster
+            return self.columns
         self.columns = columns
         self.log = []
         self.constants = {}
@@ -238,10 +246,17 @@ class Tape:
             freed = np.concatenate([freed, np.zeros(n - freed.size, np.uint8)])
         return freed
 
-    def prune(self) -> None:
-        """Drop what no live handle reaches, and values that nobody will read."""
+    def prune(self, sweep: object = None) -> None:
+        """Drop what no live handle reaches, and values that nobody will read.
+
+        A tape that another sweep than the one given is at work on is left alone.
+        """
+        if busy.get(self.serial, sweep) is not sweep:
+            return
         columns = self.columns
         if columns is None:
+            if self.limit != LEFT:
+                return  # its thread is still recording
             columns = self.seal()
         if columns.n == 0:
             return
@@ -258,12 +273,12 @@ class Tape:
         counts = None
         if abi.native():
             view[layout.COUNTS] = 0
-            view[layout.ITEMS] = state.run(layout.LIST_ITEMS, id(values))
+            drop = state.run(layout.PRUNE, id(values))
         else:
             counts = np.array([sys.getrefcount(v) - _IN_A_LIST + 1 for v in values], np.int64)
             items = np.array([id(v) for v in values], np.int64)
             view[layout.COUNTS], view[layout.ITEMS] = abi.address(counts), abi.address(items)
-        drop = state.run(layout.PRUNE)
+            drop = state.run(layout.PRUNE)
         give(state)
         if drop and self.weight > pool.MIN_BYTES:
             pool.recycle(values, np.flatnonzero(live & 2 == 0).tolist())
@@ -371,8 +386,7 @@ def _read(log: list[Any]) -> Columns:
         view[layout.RECORDS], view[layout.CAPACITY] = n, room
         view[layout.KNOWN] = abi.address(abi.known())
         view[layout.NONE_OBJECT], view[layout.ARRAY_TYPE] = id(None), id(np.ndarray)
-        view[layout.ITEMS] = state.run(layout.LIST_ITEMS, id(log))
-        used = state.run(layout.SEAL)
+        used = state.run(layout.SEAL, id(log))
         if used < 0:
             raise KernelError(_malformed(log, -1 - used))
         if used <= room:

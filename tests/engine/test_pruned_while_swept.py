@@ -1,4 +1,4 @@
-"""Tapes may be pruned at any moment of a sweep: by the thread that owns them, or by what the sweep records."""
+"""Tapes may be pruned while they are swept: by the thread that owns them, or by what the sweep records."""
 
 import weakref
 

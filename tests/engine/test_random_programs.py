@@ -160,9 +160,8 @@ def close(found, expected, scale=1.0, rtol=1e-9):
     assert abs(found - expected) <= rtol * max(1.0, abs(expected), scale), (found, expected)
 
 
-SETTINGS = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)  # fmt: skip
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+SETTINGS = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=SLOW)
 CAPACITY = st.sampled_from([4, 9, 30, 4096])
 
 

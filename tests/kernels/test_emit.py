@@ -86,8 +86,9 @@ SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e300, 5e-324
 
 
 @pytest.mark.parametrize(
-    "text", ["1 / a", "np.where(a == 0, 1, a)", "np.log(a)", "np.sqrt(a)", "np.exp(a)", "np.sign(a)", "a ** 2",
-             "np.maximum(a, 0)", "np.minimum(a, 0)", "np.tanh(a)", "np.abs(a)", "a * np.inf", "a + np.nan", "a ** -1.0"],
+    "text", ["1 / a", "np.where(a == 0, 1, a)", "np.log(a)", "np.sqrt(a)", "np.exp(a)", "np.sign(a)",
+             "a ** 2", "np.maximum(a, 0)", "np.minimum(a, 0)", "np.tanh(a)", "np.abs(a)", "a * np.inf",
+             "a + np.nan", "a ** -1.0"],
 )  # fmt: skip
 def test_special_values_are_numpy_s(text):
     with np.errstate(all="ignore"):

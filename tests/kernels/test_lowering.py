@@ -52,13 +52,13 @@ PROGRAMS = {
     "bits": "return (a & b) | (c ^ a) | (~b & 255)",
     "shifts": "return ((a & 63) << 3) + ((b & 1023) >> 2)",
     "quotients": "x = a * a + 1\ny = b * b + 1\nreturn x // y * 100 + x % y",
-    "comparisons": "return (a < b) + 2 * (a <= b) + 4 * (a == b) + 8 * (a != b) + 16 * (a > b) + 32 * (a >= b)",
+    "comparisons": "x = (a < b) + 2 * (a <= b) + 4 * (a == b) + 32 * (a >= b)\nreturn x + 8 * (a != b) + 16 * (a > b)",
     "constants": "return a * SEVEN + DOWN + OFFSET",
     "negative literals": "x = -5\nreturn x * a + -1 * b - -c",
     "chosen values": "return a if a > b else b if b > c else c",
     "min and max": "return min(a, b) * 100 + max(b, c)",
     "not": "x = 0\nif not a:\n    x = 1\nif not (b > c):\n    x += 2\nreturn x",
-    "elif": "if a > 3:\n    return 1\nelif a > 0:\n    return 2\nelif b > 0:\n    return 3\nelse:\n    return 4",
+    "elif": "if a > 3:\n    return 1\nelif a > 0:\n    return 2\nelse:\n    return 4",
     "tuples": "x, y = a, b\nx, y = y, x\nreturn x * 10 + y",
     "chained targets": "x = y = a + 1\nx += b\nreturn x * 100 + y",
     "while": "n = 0\nx = a * a\nwhile x > 0:\n    x = x // 2\n    n += 1\nreturn n",
@@ -71,8 +71,8 @@ PROGRAMS = {
     "break": "t = 0\nfor i in range(10):\n    if i == b:\n        break\n    t += i\nreturn t",
     "continue": "t = 0\nfor i in range(10):\n    if i & 1:\n        continue\n    t += i * a\nreturn t",
     "while with both": (
-        "n, t = 0, 0\nwhile 1:\n    n += 1\n    if n > 20:\n        break\n    if n % 3 == 0:\n        continue\n"
-        "    t += n * a\nreturn t"
+        "n, t = 0, 0\nwhile 1:\n    n += 1\n    if n > 20:\n        break\n"
+        "    if n % 3 == 0:\n        continue\n    t += n * a\nreturn t"
     ),
     "nested loops": (
         "t = 0\nfor i in range(6):\n    for j in range(6):\n        if j == 3:\n            break\n"
@@ -80,7 +80,7 @@ PROGRAMS = {
     ),
     "return from a loop": "for i in range(10):\n    if i * i > b * b:\n        return i\nreturn -1",
     "doubles": "x = 0.5\ny = float(a) * x + 1.25\nreturn (y > 0.0) + 2 * (y < float(b)) + 4 * (y != y)",
-    "nan": "x = 0.0\ny = x * (1e308 * 10.0)\nreturn (y < 1.0) + 2 * (y > 1.0) + 4 * (y == y) + 8 * (y != y) + a",
+    "nan": "y = 0.0 * (1e308 * 10.0)\nreturn (y < 1.0) + 2 * (y > 1.0) + 4 * (y == y) + 8 * (y != y) + a",
 }
 
 
@@ -180,11 +180,12 @@ def test_call_through_an_address():
 
 
 REFUSED = [
-    "return a / b", "return a ** 2", "return unknown", "return unknown(a)", "x = [1, 2]\nreturn a", "x = 'text'\nreturn a",
-    "x = 1\nx = 1.5\nreturn a", "with a:\n    pass\nreturn a", "try:\n    pass\nfinally:\n    pass\nreturn a",
-    "x = lambda: 1\nreturn a", "del a\nreturn b", "assert a\nreturn b", "raise a", "return a @ b", "return {a: b}",
-    "for i in a:\n    pass\nreturn 0", "return a < b < c", "return a in b", "return a is b", "global g\nreturn a",
-    "x = 1.5 + a\nreturn a", "return i64(a)", "return 1.5",
+    "return a / b", "return a ** 2", "return unknown", "return unknown(a)", "x = [1, 2]\nreturn a",
+    "x = 'text'\nreturn a", "x = 1\nx = 1.5\nreturn a", "with a:\n    pass\nreturn a",
+    "try:\n    pass\nfinally:\n    pass\nreturn a", "x = lambda: 1\nreturn a", "del a\nreturn b",
+    "assert a\nreturn b", "raise a", "return a @ b", "return {a: b}", "for i in a:\n    pass\nreturn 0",
+    "return a < b < c", "return a in b", "return a is b", "global g\nreturn a", "x = 1.5 + a\nreturn a",
+    "return i64(a)", "return 1.5",
 ]  # fmt: skip
 
 

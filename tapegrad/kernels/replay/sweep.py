@@ -13,9 +13,12 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
         return run(state)
     if what == PLAN:
         return plan(state)
-    if what == SEAL:
-        return seal(state)
-    if what == PRUNE:
+    if what == SEAL or what == PRUNE:
+        # a list's items move when it grows: they are looked up in the call that reads them
+        if extra != 0:
+            i64(state)[ITEMS] = i64(extra + LIST_ITEMS_AT)[0]
+        if what == SEAL:
+            return seal(state)
         return prune(state)
     if what == CONTRIBUTE:
         return contribute(state, extra, more)
@@ -25,8 +28,6 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
         return spend(state)
     if what == RELEASE:
         return release(state, extra)
-    if what == LIST_ITEMS:
-        return i64(extra + LIST_ITEMS_AT)[0]
     return reset(state)
 
 
@@ -195,8 +196,6 @@ def plan(state: int) -> int:
         if template == IMPORT:
             continue
         s[POSITION] = k
-        if freed[k]:
-            return FREED_RECORD
         marked += 1
         if template == BY_RULE:
             rules += 1
@@ -216,6 +215,7 @@ def plan(state: int) -> int:
         while i != 0:
             j = i - 1
             if flags[j] & NEED:
+                flags[k] = flags[k] | ACTIVE
                 flags[j] = flags[j] | MARK
                 kernel = operations[row + PARTIAL + min(slot, 2)]
                 if kernel >= 0 and kernels[2 * kernel + (m & 0xFF) - 1] == 0:
@@ -231,6 +231,8 @@ def plan(state: int) -> int:
                 if form == CHAIN:
                     link = word[i - 1] >> 32
                     i = (word[i - 1] >> 16) & 0xFFFF
+        if freed[k] and flags[k] & ACTIVE:
+            return FREED_RECORD
         if lacking:
             return KERNEL
     s[REACHED_COUNT], s[PENDING_COUNT], s[MARKED], s[RULES] = found, waiting, marked, rules
@@ -290,7 +292,7 @@ def spend(state: int) -> int:
     count = 0
     for k in range(s[RECORDS]):
         row = ROW * (word[k] & 0xFFFF) + READS
-        if flags[k] & (NEED | MARK) == NEED | MARK:
+        if flags[k] & ACTIVE:
             if operations[row] | operations[row + 1] | operations[row + 2]:
                 freed[k] = 1
                 count += 1
