@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from typing import Any
 
@@ -19,6 +20,7 @@ from tapegrad.tensor import Tensor
 
 __all__ = ["backward", "grad"]
 float64 = np.float64
+_committing = threading.RLock()
 MULTIPLY = REGISTRY["multiply"]
 
 
@@ -390,8 +392,9 @@ def backward(
         if handle is not None and handle.requires_grad:
             parts.setdefault(id(handle), (handle, []))[1].append(value)
     ready = [(handle, border.result(_total(values), handle)) for handle, values in parts.values()]
-    for handle, value in ready:
-        _accumulate(handle, value, recording)
+    with _committing:
+        for handle, value in ready:
+            _accumulate(handle, value, recording)
 
 
 def _retained(pairs: list[tuple[Tensor, Any]]) -> dict[Key, Tensor]:

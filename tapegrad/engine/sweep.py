@@ -194,21 +194,23 @@ class Sweep:
 
     def __enter__(self) -> Sweep:
         """Claim the tapes: two sweeps of one tape do not run at once."""
-        claimed: list[int] = []
-        for serial in self.jobs:
-            if busy.setdefault(serial, self) is not self:
-                for mine in claimed:
-                    del busy[mine]
-                raise TapeBusyError(
-                    "another sweep of the same graph is running in another thread or above on the "
-                    "stack; wait for it, or record the graph separately"
-                )
-            claimed.append(serial)
+        try:
+            for serial in self.jobs:
+                if busy.setdefault(serial, self) is not self:
+                    raise TapeBusyError(
+                        "another sweep of the same graph is running in another thread or above on the "
+                        "stack; wait for it, or record the graph separately"
+                    )
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *exception: object) -> None:
+        """Give the tapes free."""
         for serial in self.jobs:
-            busy.pop(serial, None)
+            if busy.get(serial) is self:
+                del busy[serial]
 
     def run(self, retain: bool) -> dict[Key, Array]:
         """Run all tapes; returns the gradients by key, arrays that nothing else holds."""

@@ -159,7 +159,10 @@ def _evict(place: Path, unique: str) -> None:
     for folder in (place, place / "__pycache__"):
         if folder.is_dir():
             for file in folder.glob(f"{unique}*"):
-                file.unlink(missing_ok=True)
+                if file.is_dir() and not file.is_symlink():
+                    shutil.rmtree(file, ignore_errors=True)
+                else:
+                    file.unlink(missing_ok=True)
 
 
 def _run(unique: str, text: str, path: Path | None) -> ModuleType:

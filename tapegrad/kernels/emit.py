@@ -37,7 +37,17 @@ class _Scalar(ast.NodeTransformer):
         self.used: set[str] = set()
         self.checks: list[str] = []
 
+    def generic_visit(self, node):
+        allowed = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.operator, ast.unaryop, ast.cmpop,
+                   ast.boolop, ast.expr_context)  # fmt: skip
+        refused = (ast.MatMult, ast.LShift, ast.RShift, ast.In, ast.NotIn, ast.Is, ast.IsNot)
+        if not isinstance(node, allowed) or isinstance(node, refused):
+            raise RuleError(f"no scalar form for {type(node).__name__} in a rule")
+        return super().generic_visit(node)
+
     def visit_Constant(self, node):
+        if not isinstance(node.value, (int, float)):
+            raise RuleError(f"a rule's literals are numbers, found {node.value!r}")
         return _expression(f"REAL({node.value!r})")
 
     def visit_Name(self, node):
@@ -72,6 +82,8 @@ class _Scalar(ast.NodeTransformer):
         function = node.func
         if not (isinstance(function, ast.Attribute) and ast.unparse(function.value) == "np"):
             raise RuleError(f"no scalar form for {ast.unparse(function)}")
+        if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
+            raise RuleError(f"a rule calls functions with plain arguments, found {ast.unparse(node)}")
         name, args = function.attr, [self.visit(a) for a in node.args]
         texts = [ast.unparse(a) for a in args]
         if name == "where":

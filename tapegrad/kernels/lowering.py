@@ -159,6 +159,8 @@ class _Function:
         self.b.position_at_end(after)
 
     def do_for(self, node):
+        if not (isinstance(node.iter, ast.Call) and ast.unparse(node.iter.func) == "range"):
+            self.refuse(node)
         bounds = [self.value(a) for a in node.iter.args]
         start, stop = (I64(0), bounds[0]) if len(bounds) == 1 else bounds[:2]
         step = I64(1)
@@ -191,6 +193,8 @@ class _Function:
 
     def do_return(self, node):
         value = self.value(node.value)
+        if value.type not in (BIT, I64):
+            self.refuse(node)
         self.b.ret(self.b.zext(value, I64) if value.type == BIT else value)
 
     # expressions
@@ -203,6 +207,8 @@ class _Function:
         return value if value.type == BIT else self.b.icmp_signed("!=", value, I64(0))
 
     def _constant(self, node):
+        if not isinstance(node.value, (bool, int, float)):
+            self.refuse(node)
         if isinstance(node.value, bool):
             return BIT(node.value)
         return F64(node.value) if isinstance(node.value, float) else I64(node.value)
@@ -244,6 +250,8 @@ class _Function:
         return self.b.fneg(value) if value.type == F64 else self.b.neg(value)
 
     def _compare(self, node):
+        if len(node.ops) != 1 or type(node.ops[0]) not in COMPARE:
+            self.refuse(node)
         a, b = self.value(node.left), self.value(node.comparators[0])
         a, b = (self.b.zext(x, I64) if x.type == BIT else x for x in (a, b))
         sign = COMPARE[type(node.ops[0])]

@@ -340,8 +340,8 @@ def current() -> Tape:
 
 def close(tape: Tape) -> Columns:
     """End recording on a tape of this thread and seal it."""
+    leave(tape)  # first: a tape left and not yet sealed is sealed when it is asked for
     columns = tape.seal()
-    leave(tape)
     if tape.weight > pool.MIN_BYTES * columns.n:
         tape.prune()  # at once: the buffers it frees are the next results', still in the processor's cache
     return columns

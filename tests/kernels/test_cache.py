@@ -96,7 +96,7 @@ def test_a_file_in_place_of_the_directory(tmp_path):
     assert place.read_text() == "not a directory"
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o707])
+@pytest.mark.parametrize("mode", [0o770, pytest.param(0o707, marks=pytest.mark.slow)])
 def test_a_directory_others_can_write_to_is_refused(copy, mode):
     """Loading a kernel runs what lies in the file."""
     copy.chmod(mode)
@@ -104,6 +104,7 @@ def test_a_directory_others_can_write_to_is_refused(copy, mode):
     assert (compiled > 0, cached, used) == (True, 0, "None")
 
 
+@pytest.mark.slow
 def test_an_inner_directory_others_can_write_to_is_refused(copy):
     for inner in copy.iterdir():
         inner.chmod(0o777)
@@ -115,6 +116,7 @@ def test_a_link_in_place_of_the_directory_is_refused(copy, tmp_path):
     assert gradient(tmp_path / "link")[1:] == (0, "None")
 
 
+@pytest.mark.slow
 def test_an_inner_link_is_refused(copy, tmp_path):
     (inner,) = [p for p in copy.iterdir() if p.is_dir()]
     inner.rename(tmp_path / "elsewhere")
@@ -171,7 +173,7 @@ def test_all_files_damaged_in_one_way(copy, suffix, damage):
     assert gradient(copy)[0] == 0
 
 
-@pytest.mark.parametrize("suffix", [".nbi", ".nbc", ".py"])
+@pytest.mark.parametrize("suffix", [".nbi", ".py", pytest.param(".nbc", marks=pytest.mark.slow)])
 def test_a_file_that_cannot_be_replaced(copy, suffix):
     """A directory stands where a file should be."""
     for file in entries(copy, suffix):
@@ -188,6 +190,7 @@ def test_leftovers_of_a_writer_that_died_do_no_harm(copy):
     assert gradient(copy)[0] == 0
 
 
+@pytest.mark.slow
 def test_other_options_of_numba_do_not_share_kernels(filled):
     compiled, cached, _ = gradient(filled, NUMBA_OPT="1")
     assert compiled > 0

@@ -52,7 +52,7 @@ PROGRAMS = {
     "bits": "return (a & b) | (c ^ a) | (~b & 255)",
     "shifts": "return ((a & 63) << 3) + ((b & 1023) >> 2)",
     "quotients": "x = a * a + 1\ny = b * b + 1\nreturn x // y * 100 + x % y",
-    "comparisons": "x = (a < b) + 2 * (a <= b) + 4 * (a == b) + 32 * (a >= b)\nreturn x + 8 * (a != b) + 16 * (a > b)",
+    "comparisons": "x = (a < b) + 2 * (a <= b) + 4 * (a == b)\nreturn x + 8 * (a != b) + 16 * (a > b)",
     "constants": "return a * SEVEN + DOWN + OFFSET",
     "negative literals": "x = -5\nreturn x * a + -1 * b - -c",
     "chosen values": "return a if a > b else b if b > c else c",
