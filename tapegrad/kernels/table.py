@@ -23,6 +23,7 @@ _operations = np.zeros((1024, layout.ROW), np.int64)
 _operations[:8, layout.FORM] = layout.NONE
 _operations[layout.CONS, layout.FORM] = layout.CHAIN
 count = [8]
+_names: dict[int, str] = {}
 unfinished: list[Callable[[], None]] = []  # completes the rows of ops declared since the last sweep
 
 
@@ -79,9 +80,15 @@ def blas() -> tuple[int, int]:
     return _blas[0], _blas[1]
 
 
-def declare(template: int, form: int) -> int:
+def name_of(opcode: int) -> str:
+    """Return the name of an op."""
+    return _names[opcode]
+
+
+def declare(name: str, template: int, form: int) -> int:
     """Take a row for an op and return its opcode; `complete` fills in the rest when it is first needed."""
     opcode = count[0]
+    _names[opcode] = name
     _operations[opcode, layout.TEMPLATE] = template
     _operations[opcode, layout.FORM] = form
     count[0] += 1

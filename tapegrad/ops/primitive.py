@@ -66,7 +66,7 @@ class Primitive:
         if name in REGISTRY:
             raise ValueError(f"op {name!r} is declared twice")
         self.recorded_form = self.form if self.form is not None else min(arity, 3) or layout.CHAIN
-        self.opcode = table.declare(self.template, self.recorded_form)
+        self.opcode = table.declare(name, self.template, self.recorded_form)
         table.unfinished.append(self.complete)
         REGISTRY[name] = self
         BY_OPCODE.append(self)

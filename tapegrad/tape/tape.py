@@ -22,6 +22,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give, take
 from tapegrad.tape import pool
 from tapegrad.tape.record import CONST, LEAF, LINK, STRIDE
+from tapegrad.tape.show import show
 
 MAX_RECORDS = 4096
 MAX_BYTES = 1 << 20
@@ -222,6 +223,15 @@ class Tape:
         if self is local.tape:
             return close(self)
         return self.seal() if self.limit == LEFT else _read(log)
+
+    def view(self) -> Columns:
+        """Return the columns of what is recorded so far; an open tape stays open."""
+        log = self.log
+        return self.columns or _read(log)
+
+    def show(self, limit: int = 100) -> str:
+        """Describe the last records as text, one a line; see `tapegrad.tape.show`."""
+        return show(self, table.name_of, limit)
 
     def seal(self) -> Columns:
         """Replace the log of a tape nobody appends to by columns."""
