@@ -132,6 +132,14 @@ def normal(x: Any, what: str = "operand") -> Any:
     return array if type(array) is ndarray else array.view(ndarray)
 
 
+def admit(tape: Tape, x: Any) -> int | None:
+    """Return the position of a leaf's first use on the current tape; None for anything else."""
+    state = x._extra
+    if x._tape is None and state is not None and state.requires_grad and not state.exposed:
+        return tape.leaf(x._at, x._v)
+    return None
+
+
 def load(tape: Tape, x: Any) -> int:
     """Return the position of an operand on the current tape, importing it if need be."""
     if isinstance(x, Handle):
@@ -244,14 +252,14 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
     opcode = op.opcode
 
     def function(a: Any, b: Any) -> Any:
-        tape = local.tape
-        if tape is not None and enabled():
-            first = a._at if a._tape is tape else tape.leaves.get(a._at)
+        tape = local.tape or current()
+        if enabled():
+            first = a._at if a._tape is tape else tape.leaves.get(a._at) or admit(tape, a)
             if type(b) is float:
-                second = tape.numbers.get(b)
+                second = tape.numbers.get(b) or (first and tape.number(b))
                 y = b
             elif type(b) is _make:
-                second = b._at if b._tape is tape else tape.leaves.get(b._at)
+                second = b._at if b._tape is tape else tape.leaves.get(b._at) or admit(tape, b)
                 if first is None:
                     first = tape.constants.get(a._at)
                 elif second is None:
@@ -289,9 +297,9 @@ def unary(op: Elementwise, operate: Callable[[Any], Any]) -> Callable[[Any], Any
     opcode = op.opcode
 
     def function(a: Any) -> Any:
-        tape = local.tape
-        if tape is not None and enabled():
-            first = a._at if a._tape is tape else tape.leaves.get(a._at)
+        tape = local.tape or current()
+        if enabled():
+            first = a._at if a._tape is tape else tape.leaves.get(a._at) or admit(tape, a)
             log = tape.log
             if first is not None and len(log) < tape.limit:
                 x = a._v

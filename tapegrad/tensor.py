@@ -224,6 +224,8 @@ class Tensor(Handle):
 
     def detach(self) -> Tensor:
         """The same value without history."""
+        if self._tape is not None:  # a copy: a value in two places would look alive to its tape
+            return wrap(np.array(self._v)[()] if self.ndim == 0 else self._v.copy())  # type: ignore[no-any-return]
         out: Tensor = wrap(self._v)
         if self._extra is not None and self._extra.exposed:
             extra(out).exposed = True

@@ -210,7 +210,7 @@ class Sweep:
         """Give the tapes free."""
         for serial in self.jobs:
             if busy.get(serial) is self:
-                del busy[serial]
+                busy.pop(serial, None)
 
     def run(self, retain: bool) -> dict[Key, Array]:
         """Run all tapes; returns the gradients by key, arrays that nothing else holds."""

@@ -104,6 +104,24 @@ def _bound(root: Path, place: Path) -> None:
     place.mkdir(mode=0o700, exist_ok=True)
 
 
+@functools.cache
+def _survive_forks() -> None:
+    """Keep a fork from copying a compilation half done: the child would wait for its lock for ever."""
+    if not hasattr(os, "register_at_fork"):
+        return
+    from numba.core.compiler_lock import global_compiler_lock
+
+    def acquire() -> None:
+        _lock.acquire()
+        global_compiler_lock.acquire()
+
+    def release() -> None:
+        global_compiler_lock.release()
+        _lock.release()
+
+    os.register_at_fork(before=acquire, after_in_parent=release, after_in_child=release)
+
+
 def load(name: str, text: str) -> ModuleType:
     """Return the module made from a source text, executing it once per process.
 
@@ -119,6 +137,7 @@ def load(name: str, text: str) -> ModuleType:
     module = sys.modules.get(unique)
     if module is not None and hasattr(module, "LOADED"):
         return module
+    _survive_forks()
     with _lock:
         module = sys.modules.get(unique)
         if module is not None and hasattr(module, "LOADED"):

@@ -79,7 +79,7 @@ class State:
 
     def __del__(self, _BLOCKS: int = layout.BLOCKS, _RESET: int = layout.RESET) -> None:
         # defaults: at interpreter exit this module may be gone
-        if self.view[_BLOCKS]:
+        if hasattr(self, "view") and hasattr(self, "_enter") and self.view[_BLOCKS]:
             self._enter(_RESET, self.at, 0, 0)
 
 

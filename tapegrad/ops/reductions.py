@@ -15,7 +15,7 @@ def _dense(function):
     return lambda x, axis, keepdims: np.asarray(function(x, axis=axis, keepdims=keepdims), order="C")
 
 
-@reduction(np.sum, forward=_reduce(np.sum))
+@reduction(np.sum, forward=_reduce(np.add.reduce))
 def sum(x):
     """Sum over axes."""
     return 1
@@ -72,7 +72,7 @@ def _others(x):
     return np.concatenate([upper * right, rest, upper * left[..., : n - half]], axis=-1)
 
 
-@primitive(np.prod, forward=_reduce(np.prod), arity=1)
+@primitive(np.prod, forward=_reduce(np.multiply.reduce), arity=1)
 class prod:
     """Product over axes."""
 

@@ -28,7 +28,9 @@ MAX_RECORDS = 4096
 MAX_BYTES = 1 << 20
 LEFT = -1  # the limit of a tape that takes no more records
 FEW = 64
-busy: dict[int, object] = {}  # sweeps at work, by the serials of their tapes
+MANY = 100  # tapes released at once, after which the memory they leave is worth giving back
+# Sweeps at work, by the serials of their tapes. A claim ends with its sweep, however that ends.
+busy: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _serials_next = count(1).__next__
 
 
@@ -318,23 +320,30 @@ class Tape:
                 return True
         return False
 
-    def __del__(self, local: _Local = local, pool: Any = pool) -> None:
+    def __del__(self, local: _Local = local, pool: Any = pool, heavy: int = MAX_BYTES) -> None:
         """Older tapes are released one after the other, not one inside the other.
 
         The defaults are there when the module is not any more, at interpreter exit.
         """
+        try:
+            imports, columns = self.imports, self.columns
+        except AttributeError:  # interrupted while it was made
+            return
         unlinking = local.unlinking
-        unlinking.append(self.imports)
-        if self.columns is not None and self.weight > MAX_BYTES:
-            values = self.columns.values
-            pool.recycle(values, range(len(values)))
+        unlinking.append(imports)
+        if columns is not None and self.weight > heavy:
+            pool.recycle(columns.values, range(columns.n))
         if not local.draining:
             local.draining = True
+            count = 0
             try:
                 while unlinking:
                     unlinking.pop()
+                    count += 1
             finally:
                 local.draining = False
+            if count > MANY:
+                pool.give_back()
 
 
 def current() -> Tape:

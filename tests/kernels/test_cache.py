@@ -10,6 +10,7 @@ import pytest
 
 import tapegrad as tg
 
+SLOW = pytest.mark.slow
 GRADIENT = """
 import os, sys, numpy as np, tapegrad as tg
 from tapegrad.kernels import cache
@@ -96,7 +97,7 @@ def test_a_file_in_place_of_the_directory(tmp_path):
     assert place.read_text() == "not a directory"
 
 
-@pytest.mark.parametrize("mode", [0o770, pytest.param(0o707, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", [0o770, pytest.param(0o707, marks=SLOW)])
 def test_a_directory_others_can_write_to_is_refused(copy, mode):
     """Loading a kernel runs what lies in the file."""
     copy.chmod(mode)
@@ -111,6 +112,7 @@ def test_an_inner_directory_others_can_write_to_is_refused(copy):
     assert gradient(copy)[1:] == (0, "None")
 
 
+@pytest.mark.slow
 def test_a_link_in_place_of_the_directory_is_refused(copy, tmp_path):
     (tmp_path / "link").symlink_to(copy)
     assert gradient(tmp_path / "link")[1:] == (0, "None")
@@ -173,7 +175,9 @@ def test_all_files_damaged_in_one_way(copy, suffix, damage):
     assert gradient(copy)[0] == 0
 
 
-@pytest.mark.parametrize("suffix", [".nbi", ".py", pytest.param(".nbc", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "suffix", [".py", pytest.param(".nbi", marks=SLOW), pytest.param(".nbc", marks=SLOW)]
+)
 def test_a_file_that_cannot_be_replaced(copy, suffix):
     """A directory stands where a file should be."""
     for file in entries(copy, suffix):

@@ -16,6 +16,13 @@ def leaf(value):
     return tg.tensor(value, requires_grad=True)
 
 
+@pytest.fixture(autouse=True)
+def fresh():
+    """Each test starts on a tape of its own."""
+    if tapes.local.tape is not None:
+        tapes.close(tapes.local.tape)
+
+
 def older_than(tape):
     return [source[0] for source in tape.imports.values() if type(source) is tuple]
 
@@ -60,8 +67,6 @@ def test_current_tapes_are_per_thread():
 
 
 def test_a_leaf_is_imported_once():
-    if tapes.local.tape is not None:
-        tapes.close(tapes.local.tape)
     x = leaf(2.0)
     y = x * x
     for _ in range(50):
