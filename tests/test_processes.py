@@ -110,38 +110,6 @@ def test_fork_after_use():
     assert tg.grad(y, x)[0].item() == pytest.approx(slope, rel=1e-14)
 
 
-FORK_WHILE_COMPILING = """
-import os, sys, threading, time, numpy as np, tapegrad as tg
-def compiles():
-    for f in (np.sin, np.exp, np.log1p, np.sqrt, np.tanh, np.cosh):
-        x = tg.tensor([0.5, 1.5], requires_grad=True)
-        tg.grad(np.sum(f(x) * x), x)
-thread = threading.Thread(target=compiles)
-thread.start()
-for _ in range(6):
-    time.sleep(0.25)
-    child = os.fork()
-    if child == 0:
-        x = tg.tensor([0.5], requires_grad=True)
-        os._exit(0 if tg.grad(np.sum(np.arctan2(x, 1.0)), x)[0].item() == 0.8 else 1)
-    end = time.time() + 15
-    while (found := os.waitpid(child, os.WNOHANG))[0] == 0:
-        if time.time() > end:
-            os.kill(child, 9)
-            os.waitpid(child, 0)
-            sys.exit("the child hangs")
-        time.sleep(0.02)
-    assert found[1] == 0, found
-thread.join()
-print("done")
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_fork_while_another_thread_compiles(tmp_path):
-    assert finish(start(tmp_path / "cache", FORK_WHILE_COMPILING)) == "done"
-
-
 @pytest.mark.parametrize(
     "method", [m for m in ("fork", "spawn") if m in multiprocessing.get_all_start_methods()]
 )

@@ -177,7 +177,7 @@ class _Border:
             value = record(MULTIPLY, layout, (value, 1.0)) if isinstance(value, Tensor) else layout
         self.taken.append(value)
         self.memories.add(_memory(value))
-        return value if isinstance(value, Tensor) else wrap(value)  # type: ignore[no-any-return]
+        return value if isinstance(value, Tensor) else wrap(value)
 
 
 def _memory(value: Any) -> int:

@@ -23,7 +23,8 @@ from typing import Any
 
 from tapegrad.config import cache_setting
 
-_lock = threading.RLock()
+lock = threading.RLock()  # held while Numba or SciPy is imported and while anything compiles
+_loaded: dict[tuple[str, str], ModuleType] = {}
 _SOURCE_TIME = 1_000_000_000  # one mtime for all: Numba's index stamps a source by mtime and size
 LIMIT_BYTES = 256 << 20
 statistics = {"compiled": 0, "cached": 0}
@@ -104,24 +105,6 @@ def _bound(root: Path, place: Path) -> None:
     place.mkdir(mode=0o700, exist_ok=True)
 
 
-@functools.cache
-def _survive_forks() -> None:
-    """Keep a fork from copying a compilation half done: the child would wait for its lock for ever."""
-    if not hasattr(os, "register_at_fork"):
-        return
-    from numba.core.compiler_lock import global_compiler_lock
-
-    def acquire() -> None:
-        _lock.acquire()
-        global_compiler_lock.acquire()
-
-    def release() -> None:
-        global_compiler_lock.release()
-        _lock.release()
-
-    os.register_at_fork(before=acquire, after_in_parent=release, after_in_child=release)
-
-
 def load(name: str, text: str) -> ModuleType:
     """Return the module made from a source text, executing it once per process.
 
@@ -133,26 +116,28 @@ def load(name: str, text: str) -> ModuleType:
         The source. Its functions are compiled when they are decorated with a signature; it decorates
         with ``cache=CACHE``.
     """
+    module = _loaded.get((name, text))
+    if module is None:
+        with lock:
+            module = _loaded.get((name, text))
+            if module is None:
+                module = _loaded[name, text] = _build(name, text)
+    return module
+
+
+def _build(name: str, text: str) -> ModuleType:
     unique = f"tapegrad_{name}_{hashlib.sha256((_stamp() + text).encode()).hexdigest()[:20]}"
-    module = sys.modules.get(unique)
-    if module is not None and hasattr(module, "LOADED"):
-        return module
-    _survive_forks()
-    with _lock:
-        module = sys.modules.get(unique)
-        if module is not None and hasattr(module, "LOADED"):
-            return module
-        place = directory()
-        if place is not None:
+    place = directory()
+    if place is not None:
+        try:
+            return _run(unique, text, _write(place, unique, text))
+        except Exception:  # whatever a damaged entry raises: build it again, then without a cache
+            _evict(place, unique)
             try:
                 return _run(unique, text, _write(place, unique, text))
-            except Exception:  # whatever a damaged entry raises: build it again, then without a cache
+            except Exception:
                 _evict(place, unique)
-                try:
-                    return _run(unique, text, _write(place, unique, text))
-                except Exception:
-                    _evict(place, unique)
-        return _run(unique, text, None)
+    return _run(unique, text, None)
 
 
 def _write(place: Path, unique: str, text: str) -> Path:
@@ -197,7 +182,6 @@ def _run(unique: str, text: str, path: Path | None) -> ModuleType:
     except BaseException:
         sys.modules.pop(unique, None)
         raise
-    module.__dict__["LOADED"] = True
     for value in module.__dict__.values():
         _count(value)
     return module

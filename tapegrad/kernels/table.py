@@ -70,7 +70,8 @@ def blas() -> tuple[int, int]:
     """Addresses of ``dgemm`` and ``sgemm``, from SciPy's table of BLAS functions."""
     import ctypes
 
-    from scipy.linalg import cython_blas
+    with cache.lock:
+        from scipy.linalg import cython_blas
 
     name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]

@@ -8,7 +8,6 @@ from tapegrad.ops.primitive import primitive, sum_to
 from tapegrad.ops.shapes import steps
 from tapegrad.tape.record import Template
 
-
 # Above this size BLAS runs in threads. Those of SciPy's library, which the compiled sweep calls, get in
 # the way of those of NumPy's, which computed the product: then the rule runs, with NumPy's.
 THREADED = 30_000
