@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import threading
+import time
 import weakref
 from typing import Any
 
@@ -15,12 +15,24 @@ from tapegrad.engine.sweep import Key, at_once, sweep
 from tapegrad.errors import DTypeError, GradientError, ShapeError, UnusedInputError
 from tapegrad.grad_mode import enable_grad
 from tapegrad.ops import REGISTRY
-from tapegrad.tape.tape import local
+from tapegrad.tape.tape import Claims, local
 from tapegrad.tensor import Tensor
 
 __all__ = ["backward", "grad"]
+
+
+class _Turn:
+    """One commit to ``.grad`` at a time; a turn that an interrupt cut off ends by itself."""
+
+    def wait(self) -> None:
+        """Return when it is this one's turn."""
+        end = time.monotonic() + 5.0
+        while not _turns.take(0, self) and time.monotonic() < end:
+            time.sleep(1e-5)
+
+
 float64 = np.float64
-_committing = threading.RLock()
+_turns = Claims()
 MULTIPLY = REGISTRY["multiply"]
 
 
@@ -392,9 +404,13 @@ def backward(
         if handle is not None and handle.requires_grad:
             parts.setdefault(id(handle), (handle, []))[1].append(value)
     ready = [(handle, border.result(_total(values), handle)) for handle, values in parts.values()]
-    with _committing:
+    turn = _Turn()
+    turn.wait()
+    try:
         for handle, value in ready:
             _accumulate(handle, value, recording)
+    finally:
+        _turns.drop(0, turn)
 
 
 def _retained(pairs: list[tuple[Tensor, Any]]) -> dict[Key, Tensor]:
@@ -436,7 +452,10 @@ def _accumulate(handle: Tensor, value: Tensor, recorded: bool) -> None:
         else:
             before._v = before._v + value._v
         extra(before).version += 1
-        before._renew()
+        if before.requires_grad:
+            before._renew()
+        else:
+            before._at = None  # a constant tapes have not seen
 
 
 def _backward_method(

@@ -196,7 +196,7 @@ class Sweep:
         """Claim the tapes: two sweeps of one tape do not run at once."""
         try:
             for serial in self.jobs:
-                if busy.setdefault(serial, self) is not self:
+                if not busy.take(serial, self):
                     raise TapeBusyError(
                         "another sweep of the same graph is running in another thread or above on the "
                         "stack; wait for it, or record the graph separately"
@@ -209,8 +209,7 @@ class Sweep:
     def __exit__(self, *exception: object) -> None:
         """Give the tapes free."""
         for serial in self.jobs:
-            if busy.get(serial) is self:
-                busy.pop(serial, None)
+            busy.drop(serial, self)
 
     def run(self, retain: bool) -> dict[Key, Array]:
         """Run all tapes; returns the gradients by key, arrays that nothing else holds."""

@@ -29,8 +29,37 @@ MAX_BYTES = 1 << 20
 LEFT = -1  # the limit of a tape that takes no more records
 FEW = 64
 MANY = 100  # tapes released at once, after which the memory they leave is worth giving back
-# Sweeps at work, by the serials of their tapes. A claim ends with its sweep, however that ends.
-busy: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+class Claims:
+    """Who is at work on what. A claim ends with its owner, however that ends."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, weakref.ref[Any]] = {}
+
+    def take(self, key: int, owner: Any) -> bool:
+        """Claim a key, in one step as threads see it; False while somebody else has it."""
+        mine = weakref.ref(owner)
+        while True:
+            found = self._held.setdefault(key, mine)
+            other = found()
+            if other is not None:
+                return other is owner
+            if self._held.get(key) is found:  # its owner was cut off by an interrupt
+                self._held.pop(key, None)
+
+    def get(self, key: int, default: Any = None) -> Any:
+        """Return who has a key."""
+        found = self._held.get(key)
+        return default if found is None or found() is None else found()
+
+    def drop(self, key: int, owner: Any) -> None:
+        """Give a key free if the owner has it."""
+        if self.get(key) is owner:
+            self._held.pop(key, None)
+
+
+busy = Claims()  # sweeps at work, by the serials of their tapes
 _serials_next = count(1).__next__
 
 
