@@ -121,7 +121,7 @@ def measure(kind, count):
             if wrong > 5:
                 break
     chain(x)
-    stuck = tapes.local.draining + len(tapes.local.unlinking)
+    stuck = bool(tapes.local.draining and tapes.local.draining()) + len(tapes.local.unlinking)
     print(interrupts.delivered, interrupts.swallowed, wrong, stuck)
     for message in messages:
         print(message, file=sys.stderr)

@@ -83,6 +83,10 @@ class Cell:
         self.shared = False  # the handle's buffer belongs to somebody else: each use is an import
 
 
+class _Drain:
+    """One call that releases tapes; stands for it in `local.draining`."""
+
+
 class _Local(threading.local):
     tape: Tape | None = None
 
@@ -90,7 +94,7 @@ class _Local(threading.local):
         self.seals = 0
         self.due: list[tuple[int, int, weakref.ref[Tape], int]] = []
         self.unlinking: list[Any] = []
-        self.draining = False
+        self.draining: weakref.ref[Any] | None = None  # to the call that unlinks; dies with it
 
 
 local = _Local()
@@ -349,7 +353,9 @@ class Tape:
                 return True
         return False
 
-    def __del__(self, local: _Local = local, pool: Any = pool, heavy: int = MAX_BYTES) -> None:
+    def __del__(
+        self, local: _Local = local, pool: Any = pool, heavy: int = MAX_BYTES, _Drain: Any = _Drain
+    ) -> None:
         """Older tapes are released one after the other, not one inside the other.
 
         The defaults are there when the module is not any more, at interpreter exit.
@@ -362,15 +368,16 @@ class Tape:
         unlinking.append(imports)
         if columns is not None and self.weight > heavy:
             pool.recycle(columns.values, range(columns.n))
-        if not local.draining:
-            local.draining = True
+        if local.draining is None or local.draining() is None:
+            drain = _Drain()
+            local.draining = weakref.ref(drain)
             count = 0
             try:
                 while unlinking:
                     unlinking.pop()
                     count += 1
             finally:
-                local.draining = False
+                local.draining = None
             if count > MANY:
                 pool.give_back()
 
