@@ -1,7 +1,5 @@
 """Ops that move elements without changing them."""
 
-import math
-
 import numpy as np
 
 from tapegrad.ops.primitive import linear
@@ -91,7 +89,3 @@ def stack(ct, shapes, wanted, axis):
     """Arrays joined along a new axis."""
     before = (slice(None),) * axis
     return {k: ct[(*before, k)] for k in wanted}
-
-
-def size_of(shape):
-    return math.prod(shape)

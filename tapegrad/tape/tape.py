@@ -418,7 +418,7 @@ def age(tape: Tape) -> None:
         _, serial, reference, wait = heappop(due)
         older = reference()
         if older is not None:
-            if older.held is None or older.lost_a_handle():
+            if older.lost_a_handle():
                 older.prune()
             heappush(due, (local.seals + wait, serial, reference, 2 * wait))
     heappush(due, (local.seals + 1, tape.serial, weakref.ref(tape), 1))
