@@ -6,6 +6,7 @@ are on the current tape already, and leave everything else to `apply`.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,12 +19,13 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
 from tapegrad.ops.primitive import Elementwise, Primitive
 from tapegrad.tape import pool
-from tapegrad.tape.tape import Cell, Tape, close, current, local
+from tapegrad.tape.record import slot
+from tapegrad.tape.tape import LARGE, Cell, Tape, close, current, local
+from tapegrad.views import STALE, Storage
 
 enabled = _enabled.get
 float64, ndarray = np.float64, np.ndarray
 TWO, CHAIN, NUMBER = layout.TWO, layout.CHAIN, layout.NUMBER
-LARGE = 4096  # bytes, from which on a value counts towards a tape's weight, and may have a vector kernel
 POOLED = pool.MIN_BYTES
 UNUSABLE = (np.matrix, np.ma.MaskedArray)
 
@@ -68,7 +70,9 @@ def wrap(value: Any, tape: Tape | None = None, at: Any = None) -> Any:
 class Extra:
     """State of a Tensor that few have."""
 
-    __slots__ = ("cells", "exposed", "grad", "requires_grad", "retains_grad", "version")
+    __slots__ = (
+        "cells", "detached", "exposed", "grad", "requires_grad", "retains_grad", "storage", "version",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.requires_grad = False  # of a leaf
@@ -76,7 +80,9 @@ class Extra:
         self.retains_grad = False
         self.grad: Any = None
         self.version = 0
-        self.cells: list[Cell] = []  # what tapes knew it by before its value or its role changed
+        self.storage: Storage | None = None  # what it shares memory through
+        self.detached = False  # sees its storage's values, not their history
+        self.cells: list[weakref.ref[Cell]] = []  # what tapes knew it by before its value or role changed
 
 
 def extra(x: Any) -> Extra:
@@ -87,6 +93,15 @@ def extra(x: Any) -> Extra:
     return found  # type: ignore[no-any-return]
 
 
+def former(x: Any) -> list[Cell]:
+    """What tapes that there are still knew a leaf by, before its value or its role changed."""
+    state = x._extra
+    if state is None or not state.cells:
+        return []
+    state.cells = [r for r in state.cells if r() is not None]
+    return [cell for r in state.cells if (cell := r()) is not None]
+
+
 def recall(value: Any, source: Cell | tuple[Tape, int] | None) -> Any:
     """Return a Tensor that goes on from a leaf or a record; without a source, a constant."""
     if isinstance(source, Cell):
@@ -95,6 +110,41 @@ def recall(value: Any, source: Cell | tuple[Tape, int] | None) -> Any:
         state.requires_grad, state.exposed = True, source.shared
         return out
     return wrap(value) if source is None else wrap(value, source[0], 4 * (source[1] + 1))
+
+
+def join(x: Any, view: Any) -> Any:
+    """Let a Tensor that NumPy made a view of another's memory see its writes, and be seen; returns it."""
+    state = extra(x)
+    storage = state.storage
+    if storage is None:
+        storage = state.storage = Storage(same(x))
+        storage.add(x)
+    theirs = extra(view)
+    if theirs.storage is not storage:
+        theirs.storage = storage
+        storage.add(view)
+    return view
+
+
+def same(x: Any) -> Any:
+    """Return another handle of a Tensor's value and history."""
+    out = wrap(x._v, x._tape, x._at)
+    state = x._extra
+    if state is not None and (state.requires_grad or state.exposed):
+        extra(out).requires_grad, extra(out).exposed = state.requires_grad, state.exposed
+    return out
+
+
+def settle(x: Any) -> None:
+    """Give a stale handle the history of what it is a view of."""
+    from tapegrad.writes import take_history
+
+    take_history(x)
+
+
+def retain(x: Any) -> None:
+    """Note with its record that a result wants its gradient."""
+    x._tape.retained[slot(x._at)] = weakref.ref(x)
 
 
 def is_tensor(x: Any) -> bool:
@@ -144,6 +194,9 @@ def load(tape: Tape, x: Any) -> int:
     """Return the position of an operand on the current tape, importing it if need be."""
     if isinstance(x, Handle):
         source = x._tape
+        if source is STALE:
+            settle(x)
+            source = x._tape
         if source is tape:
             return int(x._at)
         if source is not None:
@@ -158,7 +211,10 @@ def load(tape: Tape, x: Any) -> int:
         if exposed:  # somebody else can write to the buffer: what is kept is a copy, of each use
             cell.shared = True
             value = normal(value).copy()
-            return tape.append(layout.LEAF, 0, 0, value, cell) if leaf else tape.constant(None, value)
+            if not leaf:
+                return tape.constant(None, value)
+            tape.weigh(value.nbytes)
+            return tape.append(layout.LEAF, 0, 0, value, cell)
         return tape.leaf(cell, value) if leaf else tape.constant(cell, value)
     if type(x) is float or type(x) is int or type(x) is bool:
         return tape.number(float(x))
@@ -168,7 +224,7 @@ def load(tape: Tape, x: Any) -> int:
 
 def apply(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None = None) -> Any:
     """Compute an op and record it if an operand requires a gradient and grad mode is on."""
-    values = [value_of(x) for x in operands]
+    values = [x._v if isinstance(x, Handle) else x for x in operands]
     try:
         x = values[0]
         if attrs:
@@ -185,15 +241,30 @@ def apply(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None =
         raise ShapeError(_mismatch(op, values, error)) from error
     if type(value) is ndarray and value.ndim == 0:
         value = value[()]
-    return record(op, value, operands, attrs)
+    out = record(op, value, operands, attrs)
+    if op.arity == 1 and type(value) is ndarray and shares(out._v, x) and isinstance(operands[0], Handle):
+        join(operands[0], out)
+    return out
 
 
 def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None) -> Any:
     """Return the Tensor of a computed value, with its history."""
+    x = operands[0]
+    tape = local.tape
+    if len(operands) == 1 and tape is not None and isinstance(x, Handle) and x._tape is tape and enabled():
+        log = tape.log
+        if len(log) < tape.limit and not tape.shadows and value.nbytes <= LARGE and value.dtype.char in "df":
+            if attrs:
+                tape.attrs[len(log) >> 2] = attrs
+            second = op.key(attrs) if op.recorded_form == NUMBER else 0  # type: ignore[no-untyped-call]
+            log += (op.opcode, x._at, second, value)
+            return wrap(value, tape, len(log))
     newest = -1  # serial of the newest operand's tape; 0 for a leaf, -1 where nothing requires a gradient
     if enabled():
         for x in operands:
             if isinstance(x, Handle):
+                if x._tape is STALE:
+                    settle(x)
                 if x._tape is not None:
                     if x._tape.serial > newest:
                         newest = x._tape.serial
@@ -206,7 +277,7 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
             f"{op.name} gave dtype {value.dtype}, which has no derivative here; "
             "use float64 or float32 operands"
         )
-    if type(value) is ndarray and value.base is not None and any(exposed(x) for x in operands):
+    if any(exposed(x) and shares(value, value_of(x)) for x in operands):
         value = value.copy()  # a view of memory that somebody else can write to
     tape = current()
     if newest > tape.serial:
@@ -224,6 +295,8 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
             second = tape.append(layout.CONS, place, second, None)
     if attrs:
         tape.attrs[len(tape.log) >> 2] = attrs
+    if tape.shadows or value.nbytes > LARGE:
+        return wrap(value, tape, tape.commit(op, places, [value_of(x) for x in operands], second, value))
     return wrap(value, tape, tape.append(op.opcode, places[0], second, value))
 
 
@@ -234,11 +307,22 @@ def exposed(x: Any) -> bool:
     return isinstance(x, ndarray)
 
 
+def shares(value: Any, x: Any) -> bool:
+    """Whether NumPy made an array as a view of another one's memory, or gave that back."""
+    if type(value) is not ndarray or not isinstance(x, ndarray):
+        return False
+    base = value.base
+    return value is x or (base is not None and (base is x or base is x.base))
+
+
 def share(value: Any, operands: Any) -> Any:
     """Return a Tensor without history; where it views an exposed operand's memory it is exposed too."""
     out = wrap(value)
-    if type(value) is ndarray and value.base is not None and any(exposed(x) for x in operands):
+    if any(exposed(x) and shares(value, value_of(x)) for x in operands):
         extra(out).exposed = True
+    for x in operands:
+        if isinstance(x, Handle) and shares(value, x._v):
+            return join(x, out)
     return out
 
 
@@ -267,8 +351,7 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
                 y = b._v
             else:
                 return combine(op, a, b)
-            log = tape.log
-            if first is not None and second is not None and len(log) < tape.limit:
+            if first is not None and second is not None and len(tape.log) < tape.limit:
                 x = a._v
                 try:
                     if type(x) is not float64 and x.nbytes >= POOLED:
@@ -277,8 +360,11 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
                         value = operate(x, y)
                 except ValueError as error:
                     raise ShapeError(_mismatch(op, (x, y), error)) from error
+                log = tape.log
+                if len(log) >= tape.limit:  # a warning's handler may do anything, also close the tape
+                    return record(op, value, (a, b))
                 if type(value) is not float64 and value.nbytes > LARGE:
-                    tape.weigh(value.nbytes)
+                    return wrap(value, tape, tape.commit(op, (first, second), (x, y), second, value))
                 log += (opcode, first, second, value)
                 out = _make()
                 out._v = value
@@ -300,14 +386,15 @@ def unary(op: Elementwise, operate: Callable[[Any], Any]) -> Callable[[Any], Any
         tape = local.tape or current()
         if enabled():
             first = a._at if a._tape is tape else tape.leaves.get(a._at) or admit(tape, a)
-            log = tape.log
-            if first is not None and len(log) < tape.limit:
+            if first is not None and len(tape.log) < tape.limit:
                 x = a._v
-                if type(x) is not float64 and x.nbytes > LARGE:
-                    value = forward.unary(op, x)
-                    tape.weigh(value.nbytes)
-                else:
-                    value = operate(x)
+                large = type(x) is not float64 and x.nbytes > LARGE
+                value = forward.unary(op, x) if large else operate(x)
+                log = tape.log
+                if len(log) >= tape.limit:
+                    return record(op, value, (a,))
+                if large:
+                    return wrap(value, tape, tape.commit(op, (first,), (x,), 0, value))
                 log += (opcode, first, 0, value)
                 out = _make()
                 out._v = value
@@ -331,9 +418,12 @@ def reflected(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[
             first = tape.numbers.get(a)
             second = b._at if b._tape is tape else tape.leaves.get(b._at)
             y = b._v
-            log = tape.log
-            if first is not None and second is not None and len(log) < tape.limit and y.nbytes <= LARGE:
+            room = len(tape.log) < tape.limit
+            if first is not None and second is not None and room and y.nbytes <= LARGE:
                 value = operate(a, y)
+                log = tape.log
+                if len(log) >= tape.limit:
+                    return record(op, value, (a, b))
                 log += (opcode, first, second, value)
                 return wrap(value, tape, len(log))
         return combine(op, a, b)

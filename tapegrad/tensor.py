@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy as _copy
 import operator
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,16 +17,21 @@ from tapegrad.dispatch import (
     apply,
     contains_tensor,
     extra,
+    former,
+    join,
     normal,
     requires_grad,
+    same,
+    settle,
     use,
     value_of,
     wrap,
 )
-from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError, UnsupportedOpError
+from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.grad_mode import is_grad_enabled
 from tapegrad.tape import pool
 from tapegrad.tape.tape import Cell
+from tapegrad.views import STALE
 
 __all__ = ["Tensor", "asarray", "from_numpy", "tensor"]
 
@@ -55,14 +61,19 @@ def _comparison(f: Any) -> Callable[[Any, Any], Any]:
 
 def _in_place(operate: Any, name: str) -> Callable[[Any, Any], Any]:
     def update(self: Any, other: Any) -> Any:
-        if self.ndim == 0:
-            return operate(self, other)
-        raise UnsupportedOpError(
-            f"{name} on a Tensor of shape {self.shape}: arrays are not changed in place; "
-            f"write x = x {name[:-1]} y"
-        )
+        result = operate(self, other)
+        if not isinstance(result, Tensor) or self.ndim == 0:  # a scalar is immutable: the name is rebound
+            return result
+        _write(self, Ellipsis, result, name, True)
+        return self
 
     return update
+
+
+def _write(x: Tensor, index: Any, new: Any, what: str, update: bool = False) -> None:
+    from tapegrad.writes import write
+
+    write(x, index, new, what, update)
 
 
 class Tensor(Handle):
@@ -156,14 +167,18 @@ class Tensor(Handle):
         if requires_grad and self.dtype.char not in FLOATS:
             raise _no_gradient(self.dtype)
         if requires_grad != self.requires_grad:
-            extra(self).requires_grad = requires_grad
-            self._renew()
+            state = extra(self)
+            self._renew()  # first: to tapes the leaf is another one than the constant it was
+            state.requires_grad = requires_grad
+            if state.storage is not None and not state.detached:
+                state.storage.adopt(self, same(self))
         return self
 
     def _renew(self) -> None:
         """Be known to tapes as another one from now on: what they recorded stays as it was."""
         if self._at is not None and self._extra is not None:
-            self._extra.cells.append(self._at)
+            self._extra.cells.append(weakref.ref(self._at))
+            former(self)
         self._at = Cell(self)
 
     @property
@@ -223,10 +238,11 @@ class Tensor(Handle):
         raise NotImplementedError
 
     def detach(self) -> Tensor:
-        """The same value without history."""
-        if self._tape is not None:  # a copy: a value in two places would look alive to its tape
-            return wrap(np.array(self._v)[()] if self.ndim == 0 else self._v.copy())  # type: ignore[no-any-return]
-        out: Tensor = wrap(self._v)
+        """The same memory without history; a 0-d Tensor's value is copied."""
+        if self.ndim == 0:
+            return wrap(np.array(self._v)[()])  # type: ignore[no-any-return]
+        out: Tensor = join(self, wrap(self._v.view()))
+        extra(out).detached = True
         if self._extra is not None and self._extra.exposed:
             extra(out).exposed = True
         return out
@@ -245,13 +261,54 @@ class Tensor(Handle):
         if self.requires_grad and value.dtype.char not in FLOATS:
             raise _no_gradient(value.dtype)
         exposed = value._extra is not None and value._extra.exposed
-        extra(self).exposed = exposed
+        state = extra(self)
         self._renew()
+        if state.storage is not None:
+            state.storage.remove(self)
+            state.storage = None
+        state.exposed = exposed
         self._v = value._v
 
     @property
     def _version(self) -> int:
-        return 0 if self._extra is None else self._extra.version
+        state = self._extra
+        if state is None:
+            return 0
+        return state.version if state.storage is None else state.storage.version  # type: ignore[no-any-return]
+
+    def copy_(self, src: Any) -> Tensor:
+        """Take the values of another Tensor or array, broadcast."""
+        _write(self, Ellipsis, src, "copy_")
+        return self
+
+    def fill_(self, value: Any) -> Tensor:
+        """Let all elements be one value."""
+        _write(self, Ellipsis, value, "fill_")
+        return self
+
+    def zero_(self) -> Tensor:
+        """Let all elements be zero."""
+        return self.fill_(self.dtype.type(0))
+
+    def add_(self, other: Any) -> Tensor:
+        """As ``+=``; so are `sub_`, `mul_` and `div_`."""
+        _write(self, Ellipsis, self + other, "add_", True)
+        return self
+
+    def sub_(self, other: Any) -> Tensor:
+        """As ``-=``."""
+        _write(self, Ellipsis, self - other, "sub_", True)
+        return self
+
+    def mul_(self, other: Any) -> Tensor:
+        """As ``*=``."""
+        _write(self, Ellipsis, self * other, "mul_", True)
+        return self
+
+    def div_(self, other: Any) -> Tensor:
+        """As ``/=``."""
+        _write(self, Ellipsis, self / other, "div_", True)
+        return self
 
     def clone(self) -> Tensor:
         """A copy with the same history."""
@@ -354,6 +411,8 @@ class Tensor(Handle):
     def _node_name(self) -> str:
         from tapegrad.ops import BY_OPCODE
 
+        if self._tape is STALE:
+            settle(self)
         tape, k = self._tape, (self._at >> 2) - 1
         opcode = tape.log[4 * k] if tape.columns is None else tape.columns.opcode(k)  # type: ignore[union-attr]
         return "".join(part.capitalize() for part in BY_OPCODE[opcode].name.split("_")) + "Backward"
@@ -431,10 +490,7 @@ class Tensor(Handle):
         return fn.getitem(self, index)  # type: ignore[no-any-return]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise UnsupportedOpError(
-            f"assignment to elements of a Tensor of shape {self.shape}: arrays are not changed in place; "
-            "build the array with tg.array([...]), np.where or np.concatenate"
-        )
+        _write(self, index, value, "x[...] = value")
 
     # ------------------------------------------------------------ protocols
 

@@ -14,7 +14,7 @@ FLOORS = [  # lowest first
     {"tape", "kernels"},
     {"ops"},
     {"engine"},
-    {"grad_mode", "dispatch", "functions", "tensor", "creation"},
+    {"grad_mode", "dispatch", "functions", "tensor", "creation", "recording", "views", "writes"},
     {"autograd"},
     {"__init__"},
 ]

@@ -183,7 +183,7 @@ def test_an_interrupt_at_every_line(kind, monkeypatch):
     """One run for each line of the library that the work runs through, interrupted there."""
     monkeypatch.setattr(tapes, "MAX_RECORDS", 16)
     monkeypatch.setattr(sys, "unraisablehook", lambda found: None)
-    before = sys.gettrace()
+    before, handling = sys.gettrace(), np.geterr()
     x, y = leaf(np.linspace(0.1, 1.0, 5)), leaf(np.linspace(0.1, 1.0, 5))
     kept = chain(x, 20)
     work = AT_LINE[kind]
@@ -214,6 +214,7 @@ def test_an_interrupt_at_every_line(kind, monkeypatch):
                     tapes.local.tape = None  # to tell one damage from the next
                 kept = chain(x, 20)
     finally:
+        np.seterr(**handling)  # a line may be that at which np.errstate is left
         sys.settrace(before)
     print(f"{kind}: interrupted at {n - 1} lines")
     assert not wrong, "\n".join(f"{place}: {what}" for place, what in wrong.items())

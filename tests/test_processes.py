@@ -110,6 +110,41 @@ def test_fork_after_use():
     assert tg.grad(y, x)[0].item() == pytest.approx(slope, rel=1e-14)
 
 
+FORKING = """
+import os, sys, threading, time, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+import numpy as np, tapegrad as tg
+
+def gradient():
+    x = tg.tensor(np.linspace(0.1, 1.0, 11), requires_grad=True)
+    return tg.grad(np.sum(np.tanh(x) * np.exp(x)), x)[0].numpy().sum()
+
+thread = threading.Thread(target=gradient)
+thread.start()
+children = []
+for wait in (0.0, 0.05, 0.1, 0.2, 0.4, 0.8):
+    time.sleep(wait)
+    children.append(os.fork())
+    if children[-1] == 0:
+        import signal
+        signal.alarm(100)
+        os._exit(0 if abs(gradient() - 23.9907) < 1e-3 else 1)
+thread.join()
+print([os.waitpid(child, 0)[1] for child in children], gradient())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("cache", ["off", "cold"])
+def test_fork_while_another_thread_compiles(cache, tmp_path):
+    environment = os.environ | {"TAPEGRAD_CACHE": "off" if cache == "off" else str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=300, check=False,
+        env=environment,
+    )  # fmt: skip
+    assert done.stdout.startswith("[0, 0, 0, 0, 0, 0]"), (done.stdout, done.stderr[-3000:])
+
+
 @pytest.mark.parametrize(
     "method", [m for m in ("fork", "spawn") if m in multiprocessing.get_all_start_methods()]
 )

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 import time
-import weakref
 from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import Handle, extra, normal, recall, record, wrap
+from tapegrad.dispatch import Handle, extra, former, normal, recall, record, retain, settle, wrap
 from tapegrad.engine.rerecord import rerecord
 from tapegrad.engine.sweep import Key, at_once, sweep
 from tapegrad.errors import DTypeError, GradientError, ShapeError, UnusedInputError
 from tapegrad.grad_mode import enable_grad
 from tapegrad.ops import REGISTRY
+from tapegrad.tape.record import Place
 from tapegrad.tape.tape import Claims, local
 from tapegrad.tensor import Tensor
+from tapegrad.views import STALE
+from tapegrad.writes import accumulate
 
 __all__ = ["backward", "grad"]
 
@@ -67,6 +68,8 @@ def _roots(tensors: list[Any], gradients: Any, create_graph: bool) -> list[tuple
                 f"root {k} (shape {root.shape}) does not require grad: no leaf it depends on has "
                 "requires_grad=True, or it was computed under no_grad or detached"
             )
+        if root._tape is STALE:
+            settle(root)
         pairs.append((root, _cotangent(k, root, given, create_graph)))
     return pairs
 
@@ -139,7 +142,7 @@ def _keys(x: Tensor) -> list[Key]:
     """What the sweep may know a Tensor by: a leaf has a key for each value it had."""
     if x._tape is not None:
         return [(x._tape, (x._at >> 2) - 1)]
-    return [x._at] if x._extra is None else [x._at, *x._extra.cells]
+    return [x._at, *former(x)]
 
 
 def _inputs(inputs: Any, what: str) -> list[Tensor]:
@@ -151,6 +154,8 @@ def _inputs(inputs: Any, what: str) -> list[Tensor]:
             raise TypeErrorInput(f"{what}[{k}] is no Tensor, found {type(x).__name__}")
         if not x.requires_grad:
             raise GradientError(f"{what}[{k}] (shape {x.shape}) does not require grad")
+        if x._tape is STALE:
+            settle(x)
     return found
 
 
@@ -259,8 +264,8 @@ def grad(
     >>> tg.grad(g, x)
     (tensor(12.),)
     """
-    if grad_outputs is None and not create_graph and not materialize_grads and only_inputs:
-        quick = _at_once(outputs, inputs, retain_graph)
+    if not create_graph and not materialize_grads and only_inputs:
+        quick = _at_once(outputs, inputs, grad_outputs, retain_graph)
         if quick is not None:
             return quick
     if not only_inputs:
@@ -302,20 +307,26 @@ def grad(
     return dict(zip(names, results, strict=True)) if names is not None else tuple(results)
 
 
-def _at_once(output: Any, inputs: Any, retain_graph: bool | None) -> tuple[Tensor, ...] | None:
-    """The common case, a scalar just computed: one compiled call. None: to be done the general way."""
+def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> tuple[Tensor, ...] | None:
+    """The common case, of a result just computed: one compiled call. None: to be done the general way."""
     if type(output) is not Tensor:
         return None
     tape = output._tape
     if tape is None or tape is not local.tape or tape.links or tape.freed is not None:
         return None
+    if seed is not None:
+        if type(seed) is not Tensor:
+            return None
+        seed, value = seed._v, output._v
+        if seed.dtype is not value.dtype or seed.shape != value.shape or not seed.flags.c_contiguous:
+            return None
     if type(inputs) is Tensor:
         inputs = (inputs,)
     elif type(inputs) is not tuple and type(inputs) is not list:
         return None
     sinks, likes = [], []
     for x in inputs:
-        if type(x) is not Tensor or (x._extra is not None and x._extra.cells):
+        if type(x) is not Tensor or former(x):
             return None
         at = x._at if x._tape is tape else tape.leaves.get(x._at)
         value = x._v
@@ -323,7 +334,7 @@ def _at_once(output: Any, inputs: Any, retain_graph: bool | None) -> tuple[Tenso
             return None
         sinks.append(at)
         likes.append(value)
-    found = at_once(tape, output._at, sinks, likes, bool(retain_graph)) if sinks else None
+    found = at_once(tape, output._at, seed, sinks, likes, bool(retain_graph)) if sinks else None
     return None if found is None else tuple([wrap(value) for value in found])
 
 
@@ -427,7 +438,7 @@ def _retained(pairs: list[tuple[Tensor, Any]]) -> dict[Key, Tensor]:
             handle = reference()
             if handle is not None:
                 found[(tape, k)] = handle
-        todo += [source[0] for source in tape.imports.values() if type(source) is tuple]
+        todo += [source[0] for source in tape.imports.values() if type(source) is Place]
     return found
 
 
@@ -445,17 +456,7 @@ def _accumulate(handle: Tensor, value: Tensor, recorded: bool) -> None:
             total = before + value
         before._v, before._tape, before._at = total._v, total._tape, total._at
     else:
-        buffer = before._v
-        # this name, the Tensor's slot and the argument of getrefcount
-        if isinstance(buffer, np.ndarray) and sys.getrefcount(buffer) == 3 and buffer.flags.writeable:
-            buffer += value._v
-        else:
-            before._v = before._v + value._v
-        extra(before).version += 1
-        if before.requires_grad:
-            before._renew()
-        else:
-            before._at = None  # a constant tapes have not seen
+        accumulate(before, value._v)
 
 
 def _backward_method(
@@ -473,9 +474,11 @@ def _retain_grad(self: Tensor) -> None:
     """Keep the gradient of this result in ``.grad``, as a leaf does."""
     if not self.requires_grad:
         raise GradientError("retain_grad on a Tensor that does not require grad")
+    if self._tape is STALE:
+        settle(self)
     if self._tape is not None and not self.retains_grad:
         extra(self).retains_grad = True
-        self._tape.retained[(self._at >> 2) - 1] = weakref.ref(self)
+        retain(self)
 
 
 def install() -> None:

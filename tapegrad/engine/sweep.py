@@ -19,8 +19,8 @@ from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import NOGIL_WORK, State, give, take
 from tapegrad.ops.primitive import BY_OPCODE
 from tapegrad.tape import pool
-from tapegrad.tape.record import LINK
-from tapegrad.tape.tape import Cell, Columns, Tape, busy, leave
+from tapegrad.tape.record import LINK, Place
+from tapegrad.tape.tape import MANY, Cell, Columns, Tape, busy, give_back, leave
 
 Key = Any  # Cell | tuple[Tape, int]
 Array = np.ndarray[Any, Any]
@@ -88,7 +88,7 @@ class Sweep:
         linked = False
         while todo:
             for source in todo.pop().tape.imports.values():
-                if type(source) is tuple:
+                if type(source) is Place:
                     linked = True
                     if source[0].serial not in self.jobs:
                         todo.append(self.job(source[0]))
@@ -107,7 +107,10 @@ class Sweep:
             job = self.jobs[serial]
             n = job.columns.n
             for k, source in job.tape.imports.items():
-                if k < n and type(source) is tuple:
+                if source is None:  # freed meanwhile
+                    if k not in job.sinks:
+                        job.sinks.append(k)
+                elif k < n and type(source) is Place:
                     older = self.jobs[source[0].serial].flags
                     if older[source[1]] & layout.NEED:
                         job.sinks.append(k)
@@ -175,7 +178,9 @@ class Sweep:
             imports = job.tape.imports
             for k in job.reached:
                 source = imports.get(k)
-                if type(source) is tuple:
+                if source is None and job.columns.opcode(k) == LINK:  # freed since the plan, by another sweep
+                    raise GraphFreedError(_freed(job.columns, k))
+                if type(source) is Place:
                     older = self.job(source[0])
                     if not older.marked:
                         heappush(heap, -source[0].serial)
@@ -207,16 +212,20 @@ class Sweep:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Give the tapes free."""
+        """Give the tapes free, and let go of them."""
         for serial in self.jobs:
             busy.drop(serial, self)
+        many = len(self.jobs) > MANY
+        self.jobs, self.order = {}, []
+        if many:
+            give_back()
 
     def run(self, retain: bool) -> dict[Key, Array]:
         """Run all tapes; returns the gradients by key, arrays that nothing else holds."""
         results: dict[Key, Array] = {}
         single = len(self.order) == 1
         for job in self.order:
-            if not single:
+            if not single or job.tape.freed is not None:  # freed perhaps since it was planned, and unclaimed
                 self._plan(job, 3)
             self._run(job, results)
             if not retain:
@@ -346,8 +355,9 @@ def value_or_shape(columns: Columns, j: int) -> Any:
 
 def _freed(columns: Columns, k: int) -> str:
     op = BY_OPCODE[columns.opcode(k)]
+    name = "an older tape" if op is None else op.name
     return (
-        f"a second sweep through {op.name} (result of shape {columns.shape(k)}) needs values that the "
+        f"a second sweep through {name} (result of shape {columns.shape(k)}) needs values that the "
         "first one released; call the first backward or grad with retain_graph=True"
     )
 
@@ -367,46 +377,55 @@ def sweep(
         return plan.run(retain)
 
 
-def at_once(tape: Tape, root: int, sinks: list[int], likes: list[Any], retain: bool) -> list[Any] | None:
+def at_once(
+    tape: Tape, root: int, seed: Any, sinks: list[int], likes: list[Any], retain: bool
+) -> list[Any] | None:
     """Sweep the current tape in one compiled call, or return None where that cannot be.
 
-    For a small tape that links to no other, one root of one element, sinks that are all reached, and
-    records without need of Python. Positions are handles'; results are arrays and scalars, `likes` values
-    of their shape and dtype.
+    For a tape that links to no other, one root (without a seed of one element), sinks that are all
+    reached, and records without need of Python. Positions are handles'; results are arrays and scalars,
+    `likes` values of their shape and dtype.
     """
-    n = len(tape.log) >> 2
-    if n > layout.QUICK_RECORDS or len(sinks) > layout.QUICK_INPUTS or not abi.native():
+    log = tape.log  # held: another thread, or a finalizer, may seal the tape from here on
+    n = len(log) >> 2
+    if len(sinks) > layout.QUICK_INPUTS or n == 0 or not abi.native():
         return None
     leave(tape)
     state = take()
+    if not busy.take_free(tape.serial, state.note):
+        give(state)
+        return None
+    if n > state.n or state.known is not table.version[0]:
+        state.fit(n)
     view = state.view
-    table.place(view)
-    view[layout.RECORDS] = n
-    view[layout.FREED] = state.unfreed_at
+    view[layout.RECORDS], view[layout.FREED] = n, state.unfreed_at
+    if seed is None:
+        view[layout.SEED] = 0
+    else:
+        array = type(seed) is np.ndarray
+        view[layout.SEED] = abi.address(seed) if array else id(seed) + layout.SCALAR_AT
     state.seeds[0] = (root >> 2) - 1
     view[layout.SINK_COUNT] = len(sinks)
-    results = []
+    outs: list[Any] = []
     for q, at in enumerate(sinks):
         state.sinks[q] = (at >> 2) - 1
         like = likes[q]
         if type(like) is np.ndarray:
-            out = np.empty(like.shape, like.dtype)
-            state.result_arrays[q] = id(out)
+            outs.append(np.empty(like.shape, like.dtype))
+            state.result_arrays[q] = id(outs[q])
         else:
-            out = None
+            outs.append(None)
             state.result_arrays[q] = 0
-        results.append(out)
-    done = state.run(layout.AT_ONCE, id(tape.log)) == layout.DONE
+    freed = None if retain else np.zeros(n, np.uint8)
+    done = tape.freed is None
+    done = done and state.enter(layout.AT_ONCE, state.at, id(log), 0 if retain else id(freed)) == layout.DONE
     if done:
-        for q, out in enumerate(results):
-            if out is None:
-                results[q] = likes[q].dtype.type(
-                    state.numbers[q] if likes[q].nbytes == 8 else state.singles[2 * q]
-                )
-        if not retain:
-            freed = np.zeros(n, np.uint8)
-            view[layout.FREED] = abi.address(freed)
-            if state.run(layout.SPEND):
-                tape.freed, tape.held = freed, None
+        for q, like in enumerate(likes):
+            if outs[q] is None:
+                double = type(like) is np.float64
+                outs[q] = np.float64(state.numbers[q]) if double else like.dtype.type(state.singles[2 * q])
+        if not retain and view[layout.SPENT]:
+            tape.freed, tape.held = freed, None
+    busy.release(tape.serial)
     give(state)
-    return results if done else None
+    return outs if done else None

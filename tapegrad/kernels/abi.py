@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,27 @@ def _proved() -> bool:
         and _word(id(token) + layout.TYPE_AT) == id(object)
         and all(ctypes.string_at(id(s) + layout.SCALAR_AT, s.nbytes) == s.tobytes() for s in scalars)
     )
+
+
+def _in_a_list() -> int:
+    values = [object()]
+    value = values[0]
+    return sys.getrefcount(value)
+
+
+def _untraced(function: Callable[[], int]) -> int:
+    """Call a function whose frame no tracer sees: reading `f_locals` adds references."""
+    tracer, profiler = sys.gettrace(), sys.getprofile()
+    sys.settrace(None)
+    sys.setprofile(None)
+    try:
+        return function()
+    finally:
+        sys.settrace(tracer)
+        sys.setprofile(profiler)
+
+
+IN_A_LIST = _untraced(_in_a_list)  # what `sys.getrefcount` says of a local variable that else a list holds
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import linecache
+import logging  # noqa: F401  (its own hook on forks must be older than ours: a compilation may log)
 import os
 import shutil
 import stat
@@ -28,6 +29,24 @@ _loaded: dict[tuple[str, str], ModuleType] = {}
 _SOURCE_TIME = 1_000_000_000  # one mtime for all: Numba's index stamps a source by mtime and size
 LIMIT_BYTES = 256 << 20
 statistics = {"compiled": 0, "cached": 0}
+
+
+FORK_WAIT = 60.0  # seconds
+_waited: list[bool] = []
+
+
+def _before_fork() -> None:
+    """Wait for what another thread compiles or imports: a child would wait for that thread for ever."""
+    _waited.append(lock.acquire(timeout=FORK_WAIT))
+
+
+def _after_fork() -> None:
+    if _waited.pop():
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def _default() -> Path:

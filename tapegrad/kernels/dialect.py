@@ -6,6 +6,8 @@ import ctypes
 from typing import Any
 
 _WORD = ctypes.c_int64
+_shared = (_WORD * 256)()
+_kept: list[Any] = []
 
 
 def _view(kind: Any, address: int) -> Any:
@@ -55,3 +57,21 @@ def copy(target: int, source: int, count: int) -> None:
 def zero(target: int, count: int) -> None:
     """Set bytes to zero."""
     ctypes.memset(target, 0, count)
+
+
+def stack(words: int) -> int:
+    """Return the address of some words."""
+    _kept.append((_WORD * words)())
+    return ctypes.addressof(_kept[-1])
+
+
+def shared() -> int:
+    """Return the address of the words that all functions share."""
+    return ctypes.addressof(_shared)
+
+
+def address(function: Any) -> int:
+    """Return the address of a function of integers."""
+    kind = ctypes.CFUNCTYPE(_WORD, *[_WORD] * function.__code__.co_argcount)
+    _kept.append(kind(function))
+    return ctypes.cast(_kept[-1], ctypes.c_void_p).value or 0

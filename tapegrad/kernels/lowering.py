@@ -9,7 +9,9 @@ optimises, caches and calls the result. The subset (`tapegrad.kernels.dialect` r
   reading and narrowed on writing;
 * assignment, ``if``, ``while``, ``for ... in range``, ``break``, ``continue``, ``return``; arithmetic,
   comparison, short-circuit logic; ``min``, ``max``, ``float``; ``//`` of non-negative integers only;
-* ``call(address, ...)``, ``invoke(address, ...)`` (no result), ``copy``, ``zero``; names of constants.
+* ``call(address, ...)``, ``invoke(address, ...)`` (no result), ``copy``, ``zero``; names of constants;
+* ``stack(n)``, words for the duration of a call; ``shared()``, SHARED_WORDS words for that of the
+  program; ``address(function)``.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ INTEGER = {
     ast.LShift: "shl", ast.RShift: "lshr", ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor",
 }  # fmt: skip
 DOUBLE = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
-VECTORISED = {"add", "add_scaled", "add_total", "spread", "stage"}
+VECTORISED = {"add", "add_scaled", "add_total", "spread", "stage", "invalid"}
 COMPARE = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 
 
@@ -38,12 +40,13 @@ class Program:
 
     def __init__(self, texts: list[str], constants: dict[str, int]):
         self.constants = constants
-        self.definitions = {
-            node.name: node
-            for text in texts
-            for node in ast.parse(text).body
-            if isinstance(node, ast.FunctionDef)
-        }
+        self.definitions: dict[str, ast.FunctionDef] = {}
+        for text in texts:
+            for node in ast.parse(text).body:
+                if isinstance(node, ast.FunctionDef):
+                    if node.name in self.definitions:
+                        raise Unsupported(f"line {node.lineno}: a second function {node.name!r}")
+                    self.definitions[node.name] = node
 
     def build(self, module: ir.Module, entry: str) -> ir.Function:
         """Add every function to `module` and return the one named `entry`."""
@@ -288,6 +291,8 @@ class _Function:
 
     def _call(self, node):
         name = node.func.id
+        if name == "address":
+            return self.b.ptrtoint(self.functions[node.args[0].id], I64)
         args = [self.value(a) for a in node.args]
         args = [self.b.zext(a, I64) if a.type == BIT else a for a in args]
         if name in VIEWS:
@@ -302,11 +307,27 @@ class _Function:
         if name in ("min", "max"):
             sign = "<" if name == "min" else ">"
             return self.b.select(self.b.icmp_signed(sign, args[0], args[1]), args[0], args[1])
+        if name == "stack":  # words that live as long as the function runs
+            words = ir.IRBuilder(self.entry).alloca(I64, node.args[0].value)
+            return self.b.ptrtoint(words, I64)
+        if name == "shared":
+            return self.b.ptrtoint(self.shared(), I64)
         if name == "float":
             return self.b.sitofp(args[0], F64)
         if name in ("copy", "zero"):
             return self.move(name, args)
         raise Unsupported(f"{self.node.name}, line {node.lineno}: unknown function {name!r}")
+
+    def shared(self):
+        """Words that all functions of the program share, zero at first."""
+        module = self.b.module
+        words = module.globals.get("tapegrad.shared")
+        if words is None:
+            kind = ir.ArrayType(I64, self.constants["SHARED_WORDS"])
+            words = ir.GlobalVariable(module, kind, "tapegrad.shared")
+            words.linkage = "internal"
+            words.initializer = ir.Constant(kind, None)
+        return words
 
     def move(self, name, args):
         byte = BYTE.as_pointer()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections import deque
 from typing import Any
 
@@ -13,6 +14,7 @@ from tapegrad.kernels.replay import layout
 
 Words = np.ndarray[Any, np.dtype[np.int64]]
 NOGIL_WORK = 100_000  # elements; a shorter sweep takes less time than giving up Python's lock
+FEW = 256  # records there is room for from the start
 KEEP_BYTES = 64 << 20  # more memory than this goes back when a sweep ends
 
 
@@ -28,7 +30,8 @@ class State:
         self.words: Words = np.zeros(layout.STATE_WORDS, np.int64)
         self.view = memoryview(self.words)  # type: ignore[arg-type]
         self.at = abi.address(self.words)
-        self._enter, self._enter_nogil = enter, enter_nogil
+        self.enter, self._enter_nogil = enter, enter_nogil
+        self.note = weakref.ref(self)  # what it claims tapes by
         self.buffers: dict[int, Any] = {}
         self.n = 0
         view = self.view
@@ -38,16 +41,13 @@ class State:
         self._buffer(layout.FREE_LISTS, 256)
         self._buffer(layout.SCRATCH, layout.BLOCK * layout.OPERANDS)
         self._buffer(layout.WALK, layout.WALK_WORDS)
-
-        self._buffer(layout.SEALING, 3 * layout.QUICK_RECORDS + 4096)
-        view[layout.SEALING_WORDS] = 3 * layout.QUICK_RECORDS + 4096
         results = self._buffer(layout.RESULTS, layout.QUICK_INPUTS + 1).cast("B")
         self.numbers, self.singles = results.cast("d"), results.cast("f")
         self.result_arrays = self._buffer(layout.RESULT_ARRAYS, layout.QUICK_INPUTS)
         view[layout.WORK_LIMIT] = NOGIL_WORK
         view[layout.NONE_OBJECT], view[layout.ARRAY_TYPE] = id(None), id(np.ndarray)
         view[layout.KNOWN] = abi.address(abi.known())
-        self.fit(layout.QUICK_RECORDS)
+        self.fit(FEW)
 
     def _buffer(self, place: int, words: int) -> memoryview:
         array = np.zeros(words, np.int64)
@@ -58,7 +58,7 @@ class State:
     def fit(self, n: int) -> None:
         """Make room for tapes of n records, and take in what was compiled since."""
         if n > self.n:
-            n = max(2 * self.n, n, 64)
+            n = max(2 * self.n, n)
             self.unfreed = np.zeros(n, np.uint8)
             self.unfreed_at = abi.address(self.unfreed)
             self.flags = self._buffer(layout.FLAGS, (n + 7) // 8).cast("B")
@@ -68,19 +68,22 @@ class State:
             self.pending = self._buffer(layout.PENDING, n)
             self.seeds = self._buffer(layout.SEEDS, n)
             self.sinks = self._buffer(layout.SINKS, n)
+            self.view[layout.SEALING_WORDS] = 4 * n + 4096
+            self._buffer(layout.SEALING, 4 * n + 4096)
             self.n = n
+        self.known = table.version[0]  # first: what is declared meanwhile is placed by the next call
         table.place(self.view)
 
     def run(self, what: int, extra: int = 0, more: int = 0) -> int:
-        return self._enter(what, self.at, extra, more)
+        return self.enter(what, self.at, extra, more)
 
     def run_nogil(self, what: int) -> int:
         return self._enter_nogil(what, self.at, 0, 0)
 
     def __del__(self, _BLOCKS: int = layout.BLOCKS, _RESET: int = layout.RESET) -> None:
         # defaults: at interpreter exit this module may be gone
-        if hasattr(self, "view") and hasattr(self, "_enter") and self.view[_BLOCKS]:
-            self._enter(_RESET, self.at, 0, 0)
+        if hasattr(self, "view") and hasattr(self, "enter") and self.view[_BLOCKS]:
+            self.enter(_RESET, self.at, 0, 0)
 
 
 _idle: deque[State] = deque()

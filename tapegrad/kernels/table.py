@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy as np
 from tapegrad.kernels import abi, cache, emit
 from tapegrad.kernels.replay import layout
 
-_lock = threading.RLock()
 _slots: dict[tuple[Any, ...], int] = {}  # what a kernel computes -> its number
 _recipes: list[tuple[Any, ...]] = []
 _kernels = np.zeros((512, 2), np.int64)
@@ -24,6 +22,7 @@ _operations[:8, layout.FORM] = layout.NONE
 _operations[layout.CONS, layout.FORM] = layout.CHAIN
 count = [8]
 _names: dict[int, str] = {}
+version = [object()]  # another object after each declaration and each library found
 unfinished: list[Callable[[], None]] = []  # completes the rows of ops declared since the last sweep
 
 
@@ -38,7 +37,7 @@ def slot(statements: Sequence[ast.Assign], expression: ast.expr, arguments: Sequ
     rename = {name: f"a{q}" for q, name in enumerate(arguments)}
     text = "; ".join(ast.unparse(emit._renamed(node, rename)) for node in (*statements, expression))
     key = (text, len(arguments), cotangent)
-    with _lock:
+    with cache.lock:
         if key not in _slots:
             _slots[key] = len(_recipes)
             _recipes.append((list(statements), expression, tuple(arguments), cotangent))
@@ -47,7 +46,7 @@ def slot(statements: Sequence[ast.Assign], expression: ast.expr, arguments: Sequ
 
 def kernel(number: int, code: int) -> int:
     """Return the address of a kernel for a dtype code, compiling it if need be."""
-    with _lock:
+    with cache.lock:
         if _kernels[number, code - 1] == 0:
             statements, expression, arguments, cotangent = _recipes[number]
             dtype = abi.NAMES[code]
@@ -58,7 +57,7 @@ def kernel(number: int, code: int) -> int:
 
 def cast(source: int, target: int) -> int:
     """Return the address of a conversion between dtype codes, compiling it if need be."""
-    with _lock:
+    with cache.lock:
         if _casts[source, target] == 0:
             text = emit.cast_source(abi.NAMES[source], abi.NAMES[target])
             _casts[source, target] = cache.load("cast", text).kernel.address
@@ -73,11 +72,12 @@ def blas() -> tuple[int, int]:
     with cache.lock:
         from scipy.linalg import cython_blas
 
-    name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
-    name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    capsule, text = ctypes.py_object, ctypes.c_char_p
+    name = ctypes.PYFUNCTYPE(text, capsule)(("PyCapsule_GetName", ctypes.pythonapi))
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, capsule, text)(("PyCapsule_GetPointer", ctypes.pythonapi))
     found = [cython_blas.__pyx_capi__[f] for f in ("dgemm", "sgemm")]
     _blas[:] = [int(pointer(capsule, name(capsule)) or 0) for capsule in found]
+    version[0] = object()
     return _blas[0], _blas[1]
 
 
@@ -93,6 +93,7 @@ def declare(name: str, template: int, form: int) -> int:
     _operations[opcode, layout.TEMPLATE] = template
     _operations[opcode, layout.FORM] = form
     count[0] += 1
+    version[0] = object()
     return opcode
 
 
@@ -108,13 +109,14 @@ def complete(opcode: int, total: int, partials: Sequence[tuple[int, int, float]]
 def place(view: memoryview) -> None:
     """Point a state's words at the tables."""
     while unfinished:
-        with _lock:
+        with cache.lock:
             for finish in unfinished:
                 finish()
             unfinished.clear()
-    view[layout.OPERATIONS], view[layout.OPCODES] = _at[0], count[0]
-    view[layout.KERNELS], view[layout.CASTS] = _at[1], _at[2]
-    view[layout.DGEMM], view[layout.SGEMM] = _blas
+    if view[layout.OPCODES] != count[0] or view[layout.DGEMM] != _blas[0]:
+        view[layout.OPERATIONS], view[layout.OPCODES] = _at[0], count[0]
+        view[layout.KERNELS], view[layout.CASTS] = _at[1], _at[2]
+        view[layout.DGEMM], view[layout.SGEMM] = _blas
 
 
 _at = [abi.address(array) for array in (_operations, _kernels, _casts)]

@@ -113,8 +113,9 @@ def tan(x, out):
 
 @elementwise(np.tanh)
 def tanh(x):
-    """Hyperbolic tangent; by 1/cosh**2, as 1 - out**2 loses all digits at |x| = 20."""
-    return (1 / np.cosh(x)) ** 2
+    """Hyperbolic tangent; 1/cosh**2 by an exponential that is at most 1, as 1 - out**2 loses all digits."""
+    e = np.exp(2 * np.where(x > 0, -x, x))
+    return 4 * e / ((1 + e) * (1 + e))
 
 
 @elementwise(np.cosh)

@@ -1,18 +1,47 @@
-"""Forward values of large operands: into recycled buffers, and by vector kernels where NumPy is slow."""
+"""Forward values of large operands: in recycled buffers, and by vector forms where NumPy is slow."""
 
 from __future__ import annotations
 
 import ast
+import ctypes
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tapegrad.kernels import abi, machine, table
+from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import Elementwise
 from tapegrad.tape import pool
 
 ndarray = np.ndarray
+FROM_FUNCTIONS = 1  # place of PyUFunc_FromFuncAndData in NumPy's table of ufunc functions
+_kept: list[Any] = []  # what ufuncs know by address
+
+
+def announce(op: Elementwise, ufunc: Any) -> None:
+    """Tell whoever wants to know of a vector form for float64 just made; replaced by `tapegrad.recording`."""
+
+
+@functools.cache
+def has_vector_form(name: str) -> bool:
+    """Whether a vector form of ours is faster than NumPy's ufunc of this name on this machine."""
+    if name in ("sin", "cos"):
+        return 0 not in _flags()
+    return name in ("tan", "tanh", "power") and not _numpy_is_vectorised() and 0 not in _flags()
+
+
+@functools.cache
+def _flags() -> tuple[int, int]:
+    """Addresses of the C library's ``feclearexcept`` and ``feraiseexcept``; zeros if not to be found."""
+    try:
+        library = ctypes.CDLL(None)
+        names = library.feclearexcept, library.feraiseexcept
+        clear, raise_ = (int(ctypes.cast(f, ctypes.c_void_p).value or 0) for f in names)
+    except (AttributeError, OSError, TypeError):
+        return 0, 0
+    return clear, raise_
 
 
 @functools.cache
@@ -28,39 +57,57 @@ def _numpy_is_vectorised() -> bool:
 
 
 @functools.cache
-def _vector(name: str, code: int) -> int:
-    """Address of the vector kernel that serves a forward op; 0 where NumPy's own is as fast."""
-    if name not in ("sin", "cos") and (name not in ("tan", "tanh", "power") or _numpy_is_vectorised()):
-        return 0
-    names = ["x", "y"] if name == "power" else ["x"]
-    expression = ast.parse(f"np.{name}({', '.join(names)})", mode="eval").body
-    return table.kernel(table.slot([], expression, names, False), code)
+def vector_form(op: Elementwise, char: str) -> Any:
+    """The ufunc of our vector form of an op for one dtype; of errors it reports invalid operands only."""
+    names = ["x", "y"][: op.arity]
+    expression = ast.parse(f"np.{op.name}({', '.join(names)})", mode="eval").body
+    kernel = table.kernel(table.slot([], expression, names, False), abi.CODES[char])
+    enter, _ = machine.load()
+    data = np.array([kernel, op.arity, np.dtype(char).itemsize, *_flags()])
+    loops = np.array([enter(layout.LOOP, 0, 0, 0), abi.address(data)])
+    types = ctypes.create_string_buffer(bytes([np.dtype(char).num] * (op.arity + 1)))
+    name = ctypes.create_string_buffer(op.name.encode())
+    _kept.append((data, loops, types, name))
+    at = abi.address(loops)
+    ufunc = _maker()(at, at + 8, ctypes.addressof(types), 1, op.arity, 1, -1, ctypes.addressof(name), 0, 0)
+    if char == "d":
+        announce(op, ufunc)
+    return ufunc
 
 
-def _buffer(x: Any) -> Any:
-    return pool.empty(x.shape, x.dtype) if x.nbytes >= pool.MIN_BYTES else np.empty(x.shape, x.dtype)
+@functools.cache
+def _maker() -> Callable[..., Any]:
+    """NumPy's ``PyUFunc_FromFuncAndData``."""
+    from numpy._core import _multiarray_umath
+
+    api = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    pointer = api(("PyCapsule_GetPointer", ctypes.pythonapi))
+    functions = (ctypes.c_void_p * 2).from_address(pointer(_multiarray_umath._UFUNC_API, None))
+    word, number = ctypes.c_void_p, ctypes.c_int
+    kind = ctypes.PYFUNCTYPE(
+        ctypes.py_object, word, word, word, number, number, number, number, word, word, number
+    )
+    return kind(functions[FROM_FUNCTIONS] or 0)
+
+
+def _function(op: Elementwise, char: str) -> Any:
+    return vector_form(op, char) if char in "df" and has_vector_form(op.name) else op.forward
 
 
 def unary(op: Elementwise, x: Any) -> Any:
     """Value of an op on a large operand."""
-    if type(x) is ndarray and x.dtype.char in "df" and x.flags.c_contiguous:
-        kernel = _vector(op.name, abi.CODES[x.dtype.char])
-        out = _buffer(x)
-        if kernel and machine.call_kernel(kernel, out, x):
-            return out
-        return op.forward(x, out)
-    return op.forward(x)
+    function = _function(op, x.dtype.char)
+    if x.nbytes >= pool.MIN_BYTES and x.flags.c_contiguous and x.dtype.char in "df":
+        return function(x, out=pool.empty(x.shape, x.dtype))
+    return function(x)
 
 
 def binary(op: Elementwise, x: Any, y: Any) -> Any:
     """Value of an op on operands of which the first is large."""
-    if x.flags.c_contiguous and x.dtype.char in "df":
-        same = type(y) is ndarray and y.shape == x.shape and y.dtype is x.dtype
-        if same or type(y) is float:
-            out = _buffer(x)
-            if same and op.name == "power" and y.flags.c_contiguous:
-                kernel = _vector(op.name, abi.CODES[x.dtype.char])
-                if kernel and machine.call_kernel(kernel, out, x, y):
-                    return out
-            return op.forward(x, y, out)
-    return op.forward(x, y)
+    same = type(y) is ndarray and y.shape == x.shape and y.dtype is x.dtype
+    if not same and type(y) is not float:
+        return op.forward(x, y)
+    function = _function(op, x.dtype.char)
+    if x.nbytes >= pool.MIN_BYTES and x.flags.c_contiguous and x.dtype.char in "df":
+        return function(x, y, out=pool.empty(x.shape, x.dtype))
+    return function(x, y)

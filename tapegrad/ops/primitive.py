@@ -63,6 +63,7 @@ class Primitive:
         self.__doc__ = doc
         self.domain = Real()
         self.samples = None
+        self._masks = None
         if name in REGISTRY:
             raise ValueError(f"op {name!r} is declared twice")
         self.recorded_form = self.form if self.form is not None else min(arity, 3) or layout.CHAIN
@@ -76,6 +77,13 @@ class Primitive:
         count = self.arity or 3
         rows = [(self.reads(k), layout.CONSTANT, 1.0) for k in range(min(count, 3))]
         table.complete(self.opcode, -1, rows)
+
+    @property
+    def masks(self):
+        """What `reads` says of the first three inputs."""
+        if self._masks is None:
+            self._masks = tuple(self.reads(k) for k in range(min(self.arity or 3, 3)))
+        return self._masks
 
     def __repr__(self):
         return f"<op {self.name}>"
@@ -177,9 +185,15 @@ class Rule:
     def __init__(self, function):
         self.function = function
         self.parameters = tuple(inspect.signature(function).parameters)
+        self._partials = None
 
-    @functools.cached_property
+    @property
     def partials(self):
+        if self._partials is None:
+            self._partials = self._read()
+        return self._partials
+
+    def _read(self):
         definition = _definition(self.function)
         last = definition.body[-1]
         for statement in definition.body[:-1]:
@@ -310,6 +324,7 @@ def elementwise(*functions, forward=None, domain=None):
     return declare
 
 
+@functools.lru_cache(maxsize=256)
 def axis_mask(axes):
     return sum(1 << a for a in axes)
 

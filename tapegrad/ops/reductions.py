@@ -10,11 +10,6 @@ def _reduce(function):
     return lambda x, axis, keepdims: function(x, axis=axis, keepdims=keepdims)
 
 
-def _dense(function):
-    """A reduction whose rule reads the result: in C order, as the compiled sweep takes it to be."""
-    return lambda x, axis, keepdims: np.asarray(function(x, axis=axis, keepdims=keepdims), order="C")
-
-
 @reduction(np.sum, forward=_reduce(np.add.reduce))
 def sum(x):
     """Sum over axes."""
@@ -31,13 +26,13 @@ def _hits(x, out):
     return np.where(x == out, 1, 0)
 
 
-@reduction(np.max, np.amax, forward=_dense(np.max), total=_hits)
+@reduction(np.max, np.amax, forward=_reduce(np.max), total=_hits)
 def max(x, out, total):
     """Largest value over axes; ties share the derivative evenly."""
     return np.where(x == out, 1 / total, 0)
 
 
-@reduction(np.min, np.amin, forward=_dense(np.min), total=_hits)
+@reduction(np.min, np.amin, forward=_reduce(np.min), total=_hits)
 def min(x, out, total):
     """Smallest value over axes; ties share the derivative evenly."""
     return np.where(x == out, 1 / total, 0)
@@ -52,7 +47,7 @@ def _logsumexp(x, axis, keepdims):
     return out if keepdims else np.squeeze(out, axis=axis)
 
 
-@reduction(forward=_dense(_logsumexp))
+@reduction(forward=_logsumexp)
 def logsumexp(x, out):
     """Logarithm of a sum of exponentials over axes."""
     return np.exp(x - out)

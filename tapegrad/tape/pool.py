@@ -1,14 +1,17 @@
-"""Freed value buffers, used again for the results of large operations.
+"""Buffers of large results, used again as soon as nothing refers to them.
 
-Fresh pages cost more than the arithmetic. A bounded stock of arrays by shape and dtype avoids them; its
-arrays start at a multiple of 64 bytes, which the widest vector instructions read 20 % faster.
+Fresh pages cost more than the arithmetic. Each thread keeps a bounded stock: what it handed out last, found
+free by its reference count while it is still in the processor's cache, and what pruned tapes left. Buffers
+start at a multiple of 64 bytes, which the widest vector instructions read 20 % faster.
 """
 
 from __future__ import annotations
 
 import math
-import sys
+import threading
+from collections import deque
 from collections.abc import Iterable
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -16,71 +19,130 @@ import numpy as np
 from tapegrad.kernels import abi
 
 MIN_BYTES = 1 << 16
-MAX_BYTES = 256 << 20
+MAX_BYTES = 1 << 24  # of one buffer
+STOCK_BYTES = 1 << 28
+LATEST = 8  # buffers handed out last that are looked at
 ALIGNMENT = 64
+MAX_SHADOWS = 1024
 
-_stock: dict[tuple[tuple[int, ...], str], list[Any]] = {}
-_held = [0]
-ndarray = np.ndarray
+_shadows: dict[tuple[tuple[int, ...], str], Any] = {}
+ndarray, BYTE = np.ndarray, np.dtype(np.uint8)
+
+
+class _Stock(threading.local):
+    def __init__(self) -> None:
+        self.latest: deque[Any] = deque(maxlen=LATEST)
+        self.free: dict[int, list[Any]] = {}  # by size
+        self.held = 0  # bytes of those
+
+
+_stock = _Stock()
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> Any:
-    """As `numpy.empty`, large arrays from the stock if it has one."""
-    arrays = _stock.get((shape, dtype.char))
-    if arrays:
-        try:
-            array = arrays.pop()
-        except IndexError:  # another thread was faster
-            pass
-        else:
-            _held[0] -= array.nbytes
-            return array
+    """As `numpy.empty`, in memory of the stock where that pays."""
     nbytes = math.prod(shape) * dtype.itemsize
-    if nbytes < MIN_BYTES:
+    if not MIN_BYTES <= nbytes <= MAX_BYTES:
         return np.empty(shape, dtype)
-    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -abi.address(memory) % ALIGNMENT
-    return memory[start : start + nbytes].view(dtype).reshape(shape)
+    size = nbytes + ALIGNMENT
+    memory = _used_again(size)
+    if memory is None:
+        memory = np.empty(size, np.uint8)
+    _stock.latest.append(memory)
+    return ndarray(shape, dtype, memory, -abi.address(memory) % ALIGNMENT)
+
+
+def _used_again(size: int) -> Any:
+    """A buffer of the stock that nothing else refers to, or None."""
+    stock = _stock
+    latest = stock.latest
+    try:
+        for q in range(len(latest) - 1, -1, -1):
+            memory = latest[q]
+            if memory.nbytes == size and getrefcount(memory) == abi.IN_A_LIST:
+                del latest[q]
+                return memory
+        memory = stock.free[size].pop()
+        stock.held -= size
+        return memory
+    except (IndexError, KeyError):  # none is free; or a finalizer gave the stock back meanwhile
+        return None
+
+
+def alone(values: list[Any], holders: list[int]) -> bool:
+    """Whether nothing refers to these arrays and their memory but so many holders of each, and the arrays.
+
+    Parameters
+    ----------
+    values
+        Distinct arrays. The caller has no variable that is one of them.
+    holders
+        How many places besides the list refer to each.
+    """
+    owners: dict[int, list[Any]] = {}
+    for q, count in enumerate(holders):
+        value = values[q]
+        views = 0
+        for other in values:
+            views += other.base is value
+        other = None
+        if getrefcount(value) != count + views + abi.IN_A_LIST:
+            return False
+        base = value.base
+        if base is not None and not any(base is v for v in values):
+            if type(base) is not ndarray:
+                return False
+            owners.setdefault(id(base), [base, 0])[1] += 1
+        value = base = None
+    for row in owners.values():
+        base = row[0]
+        known = any(base is memory for memory in _stock.latest)
+        if getrefcount(base) != row[1] + known + abi.IN_A_LIST:
+            return False
+    return True
+
+
+def recycle(values: list[Any], places: Iterable[int]) -> None:
+    """Empty these places of a list; buffers from here that nothing else holds, views included, are free."""
+    stock = _stock
+    for k in places:
+        value = values[k]
+        values[k] = None
+        if type(value) is not ndarray or not MIN_BYTES <= value.nbytes <= MAX_BYTES:
+            continue
+        memory, size = value.base, value.nbytes + ALIGNMENT
+        value = None
+        if type(memory) is not ndarray or memory.dtype is not BYTE or memory.nbytes != size:
+            continue
+        if getrefcount(memory) == abi.IN_A_LIST - 1:  # no list has it
+            if stock.held + size > STOCK_BYTES:
+                if stock.free.get(size):
+                    continue
+                stock.free.clear()  # full of other sizes
+                stock.held = 0
+            stock.held += size
+            stock.free.setdefault(size, []).append(memory)
+
+
+def shadow(array: Any) -> Any:
+    """Return an array of the same shape and dtype, of one element in memory; the same one for the same."""
+    key = array.shape, array.dtype.char
+    found = _shadows.get(key)
+    if found is None:
+        if len(_shadows) >= MAX_SHADOWS:
+            _shadows.clear()
+        found = _shadows[key] = np.broadcast_to(np.zeros((), array.dtype), array.shape)
+    return found
 
 
 def give_back() -> None:
     """Return free memory to the system, where the C library can be told to (glibc)."""
-    _stock.clear()
-    _held[0] = 0
+    _stock.latest.clear()
+    _stock.free.clear()
+    _stock.held = 0
     try:
         import ctypes
 
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError, TypeError):
         pass
-
-
-def _alone() -> tuple[int, int]:
-    """What `sys.getrefcount` says of an array that only a local variable holds, and of its memory."""
-    value = np.empty(8, np.uint8)[:4].view(np.int32)
-    memory = value.base
-    return sys.getrefcount(value), sys.getrefcount(memory)
-
-
-_ALONE = _alone()
-
-
-def recycle(values: list[Any], places: Iterable[int]) -> None:
-    """Empty these places of a list, keeping arrays from here that nothing else holds, views included."""
-    for k in places:
-        value = values[k]
-        values[k] = None
-        if type(value) is not ndarray or value.nbytes < MIN_BYTES:
-            continue
-        memory = value.base
-        if (
-            type(memory) is ndarray
-            and memory.nbytes == value.nbytes + ALIGNMENT
-            and (sys.getrefcount(value), sys.getrefcount(memory)) == _ALONE
-            and value.flags.c_contiguous
-        ):
-            if _held[0] + value.nbytes > MAX_BYTES:
-                _stock.clear()
-                _held[0] = 0
-            _held[0] += value.nbytes
-            _stock.setdefault((value.shape, value.dtype.char), []).append(value)

@@ -10,6 +10,10 @@ offset), that number stands in its place.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tapegrad.tape.tape import Tape
 
 STRIDE = 4
 
@@ -29,9 +33,17 @@ class Template(IntEnum):
     SCATTER = 6
     SCAN = 7
     MATMUL = 8
-    PYTHON = 9
+    ASSIGN = 9
+    PYTHON = 10
 
 
 def slot(at: int) -> int:
     """Return the record number that a handle's position means."""
     return (at >> 2) - 1
+
+
+class Place(NamedTuple):
+    """A record of a tape. No plain tuple: CPython keeps dead ones for reuse, and with them their arenas."""
+
+    tape: Tape
+    record: int

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
-from tapegrad.tape.record import CONS, CONST, LEAF, LINK
+from tapegrad.tape.record import CONS, CONST, LEAF, LINK, Place
 
 if TYPE_CHECKING:
     from tapegrad.tape.tape import Tape
@@ -36,7 +36,7 @@ def show(tape: Tape, name: Callable[[int], str], limit: int = 100) -> str:
         operands = columns.operands(k, int(rows[opcode, layout.FORM]))
         text = f"{NAMES.get(opcode) or name(opcode)}({', '.join(f'%{j}' for j in operands)})"
         source = tape.imports.get(k)
-        if type(source) is tuple:
+        if type(source) is Place:
             text += f" of %{source[1]} on tape {source[0].serial}"
         kind = abi.NAMES.get(columns.code(k), "-")
         state = "freed" if freed is not None and freed[k] else "" if columns.values[k] is None else "kept"

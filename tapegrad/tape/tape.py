@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any
 
@@ -21,13 +21,16 @@ from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give, take
 from tapegrad.tape import pool
-from tapegrad.tape.record import CONST, LEAF, LINK, STRIDE
+from tapegrad.tape.record import CONST, LEAF, LINK, STRIDE, Place, slot
 from tapegrad.tape.show import show
 
 MAX_RECORDS = 4096
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 22
+LARGE = 1 << 12  # bytes, above which a value is kept only if a derivative reads it, and then has weight
 LEFT = -1  # the limit of a tape that takes no more records
 FEW = 64
+SERIAL_BITS = 48
+SERIAL = (1 << SERIAL_BITS) - 1
 MANY = 100  # tapes released at once, after which the memory they leave is worth giving back
 
 
@@ -48,6 +51,14 @@ class Claims:
             if self._held.get(key) is found:  # its owner was cut off by an interrupt
                 self._held.pop(key, None)
 
+    def take_free(self, key: int, note: weakref.ref[Any]) -> bool:
+        """As `take`, for a weak reference to the owner; quicker, and False also where a claim has ended."""
+        return self._held.setdefault(key, note) is note
+
+    def release(self, key: int) -> None:
+        """Give a key free that the caller has."""
+        self._held.pop(key, None)
+
     def get(self, key: int, default: Any = None) -> Any:
         """Return who has a key."""
         found = self._held.get(key)
@@ -61,16 +72,6 @@ class Claims:
 
 busy = Claims()  # sweeps at work, by the serials of their tapes
 _serials_next = count(1).__next__
-
-
-def _in_a_list() -> int:
-    """What `sys.getrefcount` says of a local variable that else only a list holds."""
-    values = [object()]
-    value = values[0]
-    return sys.getrefcount(value)
-
-
-_IN_A_LIST = _in_a_list()
 
 
 class Cell:
@@ -92,7 +93,9 @@ class _Local(threading.local):
 
     def __init__(self) -> None:
         self.seals = 0
-        self.due: list[tuple[int, int, weakref.ref[Tape], int]] = []
+        self.newest: Any = lambda: None  # refers weakly to the tape closed last
+        self.due: list[int] = []  # a heap: by which seal a tape is pruned, with its serial
+        self.young: dict[int, weakref.ref[Tape]] = {}  # those tapes by serial
         self.unlinking: list[Any] = []
         self.draining: weakref.ref[Any] | None = None  # to the call that unlinks; dies with it
 
@@ -171,24 +174,32 @@ class Tape:
         "links",
         "log",
         "numbers",
+        "owner",
         "retained",
         "serial",
+        "shade",
+        "shadows",
+        "wait",
         "weight",
     )
 
     def __init__(self) -> None:
         self.serial = _serials_next()
+        self.owner = threading.get_ident()
         self.log: list[Any] = []
         self.limit = STRIDE * MAX_RECORDS
         self.weight = 0
+        self.wait = 1  # seals from one pruning to the next
         self.leaves: dict[Cell, int] = {}  # positions of what is imported, by what it is
         self.constants: dict[Cell, int] = {}
         self.numbers: dict[float, int] = {}
-        self.links: dict[tuple[int, int], int] = {}
-        self.imports: dict[int, Any] = {}  # record -> Cell, or (older tape, record)
+        self.links: dict[int, int] = {}
+        self.imports: dict[int, Any] = {}  # record -> Cell, or Place on an older tape
         self.attrs: dict[int, dict[str, Any]] = {}
         self.described: dict[int, Any] = {}
         self.retained: dict[int, weakref.ref[Any]] = {}
+        self.shadows: dict[int, weakref.ref[Any]] = {}  # large values that are not kept, by position
+        self.shade: Any = None  # what stood last for such a value
         self.columns: Columns | None = None
         self.freed: Any = None
         self.held: list[int] | None = None  # records whose handles lived at the last pruning
@@ -201,13 +212,36 @@ class Tape:
         if source is not None:
             self.imports[len(log) // STRIDE] = source
         log += (op, first, second, value)
-        at = len(log)
-        if value is not None and value.nbytes > 4096:
+        return len(log)
+
+    def commit(self, op: Any, places: Any, operands: Any, second: int, value: Any) -> int:
+        """As `append`, for an op with large values: only those that its derivative reads are kept.
+
+        Another result is logged as its shadow until a later op reads it, and dies with its handle.
+        """
+        log, shadows, masks = self.log, self.shadows, op.masks
+        reads = 0
+        for q, at in enumerate(places):
+            if log[at - STRIDE] != CONST:
+                reads |= masks[q if q < 2 else 2]
+        for q, at in enumerate(places):
+            if reads >> (q if q < 2 else 2) & 1 and at in shadows:
+                log[at - 1] = operands[q]
+                del shadows[at]
+                self.weigh(operands[q].nbytes)
+        if reads & 8 or value.nbytes <= LARGE:
             self.weigh(value.nbytes)
+            return self.append(op.opcode, places[0], second, value)
+        shade = self.shade
+        if shade is None or shade.shape != value.shape or shade.dtype is not value.dtype:
+            shade = self.shade = pool.shadow(value)
+        log += (op.opcode, places[0], second, shade)
+        at = len(log)
+        shadows[at] = weakref.ref(value)
         return at
 
     def weigh(self, nbytes: int) -> None:
-        """Close soon when values grow large: a closed tape can be pruned."""
+        """Close soon when the values that only this tape keeps grow large: a closed tape can be pruned."""
         self.weight += nbytes
         if self.weight > MAX_BYTES and self.limit > 0:
             self.limit = 0
@@ -220,10 +254,10 @@ class Tape:
 
     def link(self, tape: Tape, at: int, value: Any) -> int:
         """Import a record of an older tape."""
-        key = (tape.serial, at)
+        key = tape.serial << 32 | at
         mine = self.links.get(key)
         if mine is None:
-            source = (tape, (at >> 2) - 1)
+            source = Place(tape, (at >> 2) - 1)
             mine = self.links[key] = self.append(LINK, 0, 0, value, source)
         return mine
 
@@ -233,6 +267,8 @@ class Tape:
             at = self.append(CONST, 0, 0, value)
             if cell is not None:
                 self.constants[cell] = at
+            elif value.nbytes > LARGE:
+                self.weigh(value.nbytes)
         return at
 
     def number(self, value: float) -> int:
@@ -257,12 +293,12 @@ class Tape:
             return columns
         if self is local.tape:
             return close(self)
-        return self.seal() if self.limit == LEFT else _read(log)
+        return self.seal() if self.limit == LEFT else _read(log, self.shadows)
 
     def view(self) -> Columns:
         """Return the columns of what is recorded so far; an open tape stays open."""
         log = self.log
-        return self.columns or _read(log)
+        return self.columns or _read(log, self.shadows)
 
     def show(self, limit: int = 100) -> str:
         """Describe the last records as text, one a line; see `tapegrad.tape.show`."""
@@ -274,7 +310,7 @@ class Tape:
         columns = self.columns
         if columns is not None:
             return columns
-        columns = _read(log)
+        columns = _read(log, self.shadows)
         if self.columns is not None:  # another thread was faster
             return self.columns
         self.columns = columns
@@ -306,9 +342,15 @@ class Tape:
         if columns.n == 0:
             return
         values, n = columns.values, columns.n
+        self.held = None  # until it is known again
         state = take()
         state.fit(n)
-        live = np.empty(n, np.uint8)
+        live = np.zeros(n, np.uint8)
+        for at, value in self.shadows.copy().items():
+            if value() is None:
+                del self.shadows[at]
+            else:
+                live[slot(at)] = 5
         freed = self.freed_flags(n)
         view = state.view
         columns.place(view)
@@ -320,7 +362,7 @@ class Tape:
             view[layout.COUNTS] = 0
             drop = state.run(layout.PRUNE, id(values))
         else:
-            counts = np.array([sys.getrefcount(v) - _IN_A_LIST + 1 for v in values], np.int64)
+            counts = np.array([sys.getrefcount(v) - abi.IN_A_LIST + 1 for v in values], np.int64)
             items = np.array([id(v) for v in values], np.int64)
             view[layout.COUNTS], view[layout.ITEMS] = abi.address(counts), abi.address(items)
             drop = state.run(layout.PRUNE)
@@ -334,7 +376,7 @@ class Tape:
             values[:] = rest
         self.held = np.flatnonzero(live & 4).tolist()
         imports = self.imports
-        for k in [k for k, source in imports.items() if type(source) is tuple and not live[k]]:
+        for k in [k for k, source in imports.items() if type(source) is Place and not live[k]]:
             imports[k] = None  # led to an older tape through a record since freed
         for table_ in (self.attrs, self.described, self.retained):
             if table_:
@@ -346,10 +388,13 @@ class Tape:
         held = self.held
         if held is None or self.columns is None or len(held) > FEW:
             return True
-        values = self.columns.values
+        values, shadows = self.columns.values, self.shadows
         for k in held:
             value = values[k]
-            if sys.getrefcount(value) <= _IN_A_LIST:
+            if value is None:
+                if _dead(shadows.get(STRIDE * (k + 1))):
+                    return True
+            elif sys.getrefcount(value) <= abi.IN_A_LIST:
                 return True
         return False
 
@@ -379,7 +424,11 @@ class Tape:
             finally:
                 local.draining = None
             if count > MANY:
-                pool.give_back()
+                give_back()
+
+
+def _dead(reference: weakref.ref[Any] | None) -> bool:
+    return reference is None or reference() is None
 
 
 def current() -> Tape:
@@ -412,23 +461,42 @@ def leave(tape: Tape) -> None:
 
 def age(tape: Tape) -> None:
     """Note a tape just closed, and prune older ones whose time has come: handles die later than tapes."""
-    local.seals += 1
-    due = local.due
-    while due and due[0][0] <= local.seals:
-        _, serial, reference, wait = heappop(due)
-        older = reference()
-        if older is not None:
-            if older.lost_a_handle():
-                older.prune()
-            heappush(due, (local.seals + wait, serial, reference, 2 * wait))
-    heappush(due, (local.seals + 1, tape.serial, weakref.ref(tape), 1))
+    local.seals = seals = local.seals + 1
+    before, local.newest = local.newest(), weakref.ref(tape)
+    due, young = local.due, local.young
+    if before is not None and before is not tape:  # most tapes die before the next one is closed
+        if before.lost_a_handle():
+            before.prune()
+        young[before.serial] = weakref.ref(before)
+        heappush(due, seals + before.wait << SERIAL_BITS | before.serial)
+    while due and due[0] >> SERIAL_BITS <= seals:
+        serial = heappop(due) & SERIAL
+        note = young.get(serial)
+        older = note() if note is not None else None
+        if older is None:
+            young.pop(serial, None)
+            continue
+        if older.lost_a_handle():
+            older.prune()
+        heappush(due, seals + older.wait << SERIAL_BITS | serial)
+        older.wait *= 2
 
 
-def _read(log: list[Any]) -> Columns:
+def give_back() -> None:
+    """After many tapes of this thread died: return their memory to the system."""
+    young, due = local.young, local.due
+    for serial in [serial for serial, note in young.items() if note() is None]:
+        del young[serial]
+    due[:] = [entry for entry in due if entry & SERIAL in young]
+    heapify(due)
+    pool.give_back()
+
+
+def _read(log: list[Any], shadows: dict[int, weakref.ref[Any]]) -> Columns:
     """The columns of an open tape's records, each validated."""
     n = len(log) // STRIDE
     if not abi.native():
-        return _read_portably(log, n)
+        return _read_portably(log, n, shadows)
     state = take()
     state.fit(n)
     view = state.view
@@ -447,9 +515,19 @@ def _read(log: list[Any]) -> Columns:
         if used <= room:
             break
         room = used
-    values = log[3 : STRIDE * n : STRIDE]
     give(state)
+    values = _values(log, n, shadows)
     return Columns(words[: 3 * n + used].copy(), n, values)
+
+
+def _values(log: list[Any], n: int, shadows: dict[int, weakref.ref[Any]]) -> list[Any]:
+    """The values of the first n records, None for shadows."""
+    values = log[3 : STRIDE * n : STRIDE]
+    for at, value in shadows.copy().items():
+        k = slot(at)
+        if k < n and values[k] is not value():
+            values[k] = None
+    return values
 
 
 def _malformed(log: list[Any], k: int) -> str:
@@ -458,7 +536,7 @@ def _malformed(log: list[Any], k: int) -> str:
     return f"record {k} of a tape is malformed: op {op}, operands {first} and {second}, value {found}"
 
 
-def _read_portably(log: list[Any], n: int) -> Columns:
+def _read_portably(log: list[Any], n: int, shadows: dict[int, weakref.ref[Any]]) -> Columns:
     """As the compiled `seal`, through public calls only."""
     operations, opcodes = table.operations()
     words: list[list[int]] = [[], [], []]
@@ -493,4 +571,4 @@ def _read_portably(log: list[Any], n: int) -> Columns:
         words[2].append(abi.address(array))
         shapes += array.shape if dense else (*array.shape, *array.strides)
     flat = np.array(words[0] + words[1] + words[2] + shapes, np.int64)
-    return Columns(flat, n, values, kept)
+    return Columns(flat, n, _values(log, n, shadows), kept)

@@ -406,3 +406,29 @@ def test_a_leaf_used_before_and_after_its_data_was_replaced(create_graph):
     x.grad = None
     y.backward(create_graph=create_graph)
     assert x.grad.tolist() == [22.0, 44.0]
+
+
+@pytest.mark.parametrize("n", [20, 20_000])
+@pytest.mark.parametrize(
+    "view", [lambda g: g[::1], lambda g: g.T, lambda g: g.reshape(-1, 2), lambda g: g.numpy()]
+)
+def test_views_of_a_gradient(n, view):
+    """They see the sum; what was computed with them keeps its derivative, and NumPy's copy stays."""
+    x, z = leaf(np.ones(n)), leaf(np.ones(n))
+    np.sum(x * x).backward()
+    grad = x.grad
+    w = view(grad)
+    loss = np.sum(z * (w if w.shape == z.shape else w.reshape(-1)))
+    np.sum(x * x).backward()
+    assert x.grad is grad
+    assert np.all(x.grad.numpy() == 4.0)
+    assert np.all(np.asarray(w) == (4.0 if isinstance(w, tg.Tensor) else 2.0))
+    loss.backward()
+    assert np.all(z.grad.numpy() == 2.0)
+
+
+def test_a_result_of_shared_memory_is_not_shared():
+    a = np.full(20_000, 2.0)
+    with tg.no_grad():
+        r = tg.from_numpy(a) * leaf(np.ones(20_000))
+    assert not r.numpy().flags.writeable

@@ -24,7 +24,7 @@ def tapes_of(y):
         tape = todo.pop()
         if tape.serial not in found:
             found.add(tape.serial)
-            todo += [source[0] for source in tape.imports.values() if type(source) is tuple]
+            todo += [source[0] for source in tape.imports.values() if isinstance(source, tuple)]
     return found
 
 

@@ -102,3 +102,33 @@ def test_a_sweep_that_comes_between_plan_and_run(monkeypatch, records, first, se
     except (GraphFreedError, TapeBusyError):
         return
     np.testing.assert_allclose(g.detach().numpy(), expected(AT), rtol=1e-11)
+
+
+@pytest.mark.parametrize("n", range(1, 12))
+@pytest.mark.parametrize("second", [{}, {"create_graph": True}])
+def test_a_sweep_that_comes_while_another_is_planned(short, monkeypatch, n, second):
+    """Another thread frees the graph after so many steps of the plan."""
+    x = tg.tensor(AT, requires_grad=True)
+    monkeypatch.setattr(engine, "SMALL", 0)  # whatever is freed is pruned at once
+    y = x
+    for _ in range(12):
+        y = np.sin(y) * y + 0.5  # of all tapes only the first knows x
+    loss = np.sum(y)
+    plan, calls = engine.Sweep._plan, []
+
+    def intrude(self, job, phase):
+        status = plan(self, job, phase)
+        calls.append(phase)
+        if len(calls) == n:
+            tg.grad([loss], [x], [1.0])
+        return status
+
+    monkeypatch.setattr(engine.Sweep, "_plan", intrude)
+    try:
+        (g,) = tg.grad([loss], [x], [1.0], **second)
+    except (GraphFreedError, TapeBusyError):
+        return
+    at = AT + 1e-30j
+    for _ in range(12):
+        at = np.sin(at) * at + 0.5
+    np.testing.assert_allclose(g.detach().numpy(), at.imag / 1e-30, rtol=1e-11)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 import tapegrad as tg
+from tapegrad.dispatch import apply
 from tapegrad.ops import REGISTRY
 
 from .layouts import (
@@ -365,7 +366,87 @@ def einsum(op, layout, dtype, random):
     return cases
 
 
+# ---------------------------------------------------------------- writing
+
+
+def direct(name, operands, attrs, layout):
+    """A case of an op that `x[index] = value` records on the old and the new content."""
+    def call(*xs):
+        return apply(REGISTRY[name], xs, attrs)
+
+    def plainly(*xs):
+        return REGISTRY[name].forward(*(np.asarray(x) for x in xs), **attrs)
+
+    return Case(tuple(operands), call, plainly, plainly)
+
+
+def windows(name):
+    """Samples of `view` (one operand) and `assign` (what is written, and what it is written to)."""
+    shapes = {
+        PLAIN: ((3, 4), [
+            (1, (2, 2), (4, 2)), (0, (3, 4), (4, 1)), (7, (), ()), (0, (4, 3), (1, 4)), (11, (3,), (-5,)),
+        ]),
+        SCALAR: ((), [(0, (), ())]), EMPTY: ((0, 3), [(0, (0, 3), (3, 1)), (0, (0,), (1,))]),
+    }  # fmt: skip
+
+    def build(op, layout, dtype, random):
+        if name == "view" and layout == MIXED:
+            return one_operand(op)
+        shape, found = shapes.get(layout, shapes[PLAIN])
+        cases = []
+        for window in found:
+            whole = drawn(random, shape, ANY, dtype)
+            if name == "view":
+                operands = [single(whole, layout, dtype, random, shape)]
+            else:
+                part = drawn(random, window[1], ANY, other(dtype) if layout == MIXED else dtype)
+                kept = layout if layout not in (INTEGER, MIXED) else PLAIN
+                operands = [leaf(part), repeated(whole) if layout == SIZE1 else leaf(whole, kept)]
+                if layout == INTEGER:
+                    operands[0] = integers(random, window[1], dtype)
+            cases.append(direct(name, operands, {"window": window}, layout))
+        return cases
+
+    return build
+
+
+def gather(op, layout, dtype, random):
+    """Any places, each once."""
+    shapes = {
+        PLAIN: ((3, 4), [np.array([5, 0, 11]), np.array([[1, 2], [8, 3]])]), SCALAR: ((), [np.array(0)]),
+        EMPTY: ((0, 3), [np.zeros(0, int)]),
+    }  # fmt: skip
+    if layout == MIXED:
+        return one_operand(op)
+    shape, found = shapes.get(layout, shapes[PLAIN])
+    return [
+        direct("gather", [single(drawn(random, shape, ANY, dtype), layout, dtype, random, shape)],
+               {"places": places}, layout)
+        for places in found
+    ]  # fmt: skip
+
+
+def scatter(op, layout, dtype, random):
+    """At places in any order; at one named twice the last element stays."""
+    shapes = {
+        PLAIN: ((3, 4), [np.array([5, 0, 11]), np.array([[1, 2], [2, 1]]), np.array([3, 3, 3])]),
+        SCALAR: ((), [np.array(0), np.array([0, 0])]), EMPTY: ((0, 3), [np.zeros(0, int)]),
+    }  # fmt: skip
+    shape, found = shapes.get(layout, shapes[PLAIN])
+    cases = []
+    for places in found:
+        whole = drawn(random, shape, ANY, dtype)
+        part = drawn(random, places.shape, ANY, other(dtype) if layout == MIXED else dtype)
+        kept = layout if layout not in (INTEGER, MIXED) else PLAIN
+        operands = [leaf(part), repeated(whole) if layout == SIZE1 else leaf(whole, kept)]
+        if layout == INTEGER:
+            operands[0] = integers(random, places.shape, dtype)
+        cases.append(direct("scatter", operands, {"places": places}, layout))
+    return cases
+
+
 ARRAYS = {
+    "assign": windows("assign"), "view": windows("view"), "scatter": scatter, "gather": gather,
     "sum": reduced(np.sum, SOLID), "mean": reduced(np.mean, SOLID), "max": reduced(np.max, THIN),
     "min": reduced(np.min, THIN), "prod": reduced(np.prod, SOLID), "logsumexp": logsumexp,
     "cumsum": cumsum, "reshape": reshape, "transpose": transpose,

@@ -1,4 +1,5 @@
-"""Sources of the compiled sweep: text to `tapegrad.kernels.lowering`, plain Python to a reader.
+"""Sources of the compiled program: text to `tapegrad.kernels.lowering`, plain Python to a reader.
 
-One call walks a sealed tape backwards up to the first record that needs Python.
+It appends records, reads them into columns, and walks those backwards up to the first record that needs
+Python.
 """

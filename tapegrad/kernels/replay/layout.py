@@ -14,8 +14,8 @@ STATE_WORDS = 56
 # What reading an open tape needs besides.
 ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(38, 46)
 
-# What a small sweep in one call needs besides.
-SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT = range(46, 52)
+# What a sweep in one call needs besides.
+SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT, SEED, SPENT = range(46, 54)
 
 # A record's flags in a sweep, and how a compiled sweep stops.
 NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE = 1, 2, 4, 8, 16, 32
@@ -28,7 +28,7 @@ CONST, LEAF, LINK, CONS = range(4)
 ROW, TEMPLATE, FORM, READS, TOTAL, PARTIAL, SCALE = 16, 0, 1, 4, 7, 8, 11
 NONE, ONE, TWO, CHAIN, NUMBER = range(5)  # forms: which operands the record's word holds
 CONSTANT, NOTHING, MEAN = -1, -2, -3  # a partial without a kernel
-IMPORT, ELEMENTWISE, REDUCE, RESHAPE, VIEW, ELEMENT, SCATTER, SCAN, MATMUL, BY_RULE = range(10)
+IMPORT, ELEMENTWISE, REDUCE, RESHAPE, VIEW, ELEMENT, SCATTER, SCAN, MATMUL, ASSIGN, BY_RULE = range(11)
 
 # WALK: an index space, its operands, and the arguments of a kernel call.
 MAXDIM, OPERANDS, BLOCK = 64, 8, 512
@@ -40,9 +40,33 @@ WALK_WORDS = ARGUMENT + 16
 
 # Offsets into the structs of CPython and NumPy, proved by `tapegrad.kernels.abi` before use.
 DATA_AT, NDIM_AT, DIMS_AT, STRIDES_AT, DESCR_AT = 16, 24, 32, 40, 56
-DIGIT_AT, SCALAR_AT, REFCOUNT_AT, TYPE_AT, LIST_ITEMS_AT = 24, 16, 0, 8, 24
+DIGIT_AT, SCALAR_AT, REFCOUNT_AT, TYPE_AT, LIST_SIZE_AT, LIST_ITEMS_AT = 24, 16, 0, 8, 16, 24
 
-QUICK_RECORDS, QUICK_INPUTS = 256, 16  # limits of a sweep in one call
+QUICK_INPUTS = 16  # limit of a sweep in one call
 
 # What the entry point does.
-SEAL, PRUNE, PLAN, RUN, RESET, CONTRIBUTE, AT_ONCE, RELEASE, SPEND = range(9)
+SEAL, PRUNE, PLAN, RUN, RESET, CONTRIBUTE, AT_ONCE, RELEASE, SPEND, METHODS, LOOP = range(11)
+
+# Compiled recording: shared words, first those with the address of a function of the C API.
+API = (
+    "PyObject_Vectorcall", "PyDict_GetItemWithError", "PyLong_AsLongLong", "PyLong_FromLongLong",
+    "PyList_Append", "PyList_SetSlice", "PyContextVar_Get", "PyThread_get_thread_ident", "Py_IncRef",
+    "Py_DecRef", "PyType_GenericAlloc", "PyErr_ExceptionMatches", "PyErr_Clear",
+    "PyUnicode_CompareWithASCIIString", "PyList_SetItem", "PyDict_SetItem", "PyDict_DelItem",
+    "PyWeakref_NewRef",
+)  # fmt: skip
+(
+    VECTORCALL, DICT_GET, LONG_AS, LONG_FROM, APPEND, CUT, CONTEXT_GET, THREAD, INCREF, DECREF,
+    ALLOCATE_OBJECT, ERROR_MATCHES, ERROR_CLEAR, COMPARE_ASCII,
+    LIST_SET, DICT_SET, DICT_DELETE, REFER_WEAKLY,
+    NONE_AT_ALL, TRUE, ZERO, TWO_OBJECT, VALUE_ERROR, MODE, CALL_NAME,
+    DOUBLE, TENSOR_TYPE, FLOAT_TYPE, INT_TYPE, STR_TYPE, FLOAT64_TYPE, NDARRAY_TYPE,
+    V_AT, TAPE_AT, AT_AT, EXTRA_AT,
+    LOG_AT, LIMIT_AT, WEIGHT_AT, OWNER_AT, LEAVES_AT, CONSTANTS_AT, NUMBERS_AT, SHADE_AT, SHADOWS_AT,
+    SMALLEST, LARGEST, HEAVIEST, SHEETS, UFUNCS, RECORD, ARRAY_UFUNC,
+) = range(52)  # fmt: skip
+SHARED_WORDS = 64
+UNHANDLED = 1  # no address of an object
+
+# A sheet, what compiled recording knows of an op; after TWIN, that of the reflected method.
+OPCODE, OPERATE, UFUNC, VECTOR, USES, OP, ARITY, TWIN, SHEET_WORDS = 0, 1, 2, 3, 4, 6, 7, 8, 10

@@ -12,7 +12,7 @@ shapes
     extents, followed by strides in bytes where the value is not dense in C order.
 """
 
-from tapegrad.kernels.dialect import i32, i64, u8, zero
+from tapegrad.kernels.dialect import i32, i64, u8
 from tapegrad.kernels.replay.layout import *
 
 
@@ -94,10 +94,26 @@ def seal(state: int) -> int:
     return used
 
 
+def operands(w: int, form: int) -> int:
+    """A cursor at a record's first operand: its number + 1, and where the others are << 32; 0 for none."""
+    at = (w >> 16) & 0xFFFF
+    if form == TWO or form == CHAIN:
+        at = at | w >> 32 << 32
+    return at
+
+
+def following(word: int, at: int, form: int) -> int:
+    """The cursor at the next operand; 0 after the last one."""
+    rest = at >> 32
+    if rest == 0 or form != CHAIN:
+        return rest
+    return operands(i64(word)[rest - 1], CHAIN)
+
+
 def prune(state: int) -> int:
     """Mark what a live handle reaches (1), which values stay (2) and which have a handle (4).
 
-    Returns the number of values to drop.
+    Returns the number of values to drop. Handles of values that the tape does not keep are marked already.
 
     A reference count above one says that something beside the tape holds the value: its handle. A link
     keeps its value, by which the older tape knows that it is read.
@@ -105,7 +121,6 @@ def prune(state: int) -> int:
     s = i64(state)
     items, n, word, operations = i64(s[ITEMS]), s[RECORDS], i64(s[WORD]), i64(s[OPERATIONS])
     live, freed = u8(s[LIVE]), u8(s[FREED])
-    zero(s[LIVE], n)
     drop = 0
     for k in range(n - 1, -1, -1):
         w = word[k]
@@ -124,36 +139,23 @@ def prune(state: int) -> int:
             if live[k] & 1 and w & 0xFFFF == LINK:
                 live[k] = 3
         if live[k] & 1 and form != NONE and freed[k] == 0:
-            reads, slot, i, link = 0, 0, (w >> 16) & 0xFFFF, 0
-            if form == TWO or form == CHAIN:
-                link = w >> 32
-            while i != 0:
-                live[i - 1] = live[i - 1] | 1
-                if word[i - 1] & 0xFFFF != CONST and w & 0xFFFF != CONS:
+            reads, slot, at = 0, 0, operands(w, form)
+            while at != 0:
+                i, rest = (at & 0xFFFF) - 1, at >> 32
+                live[i] = live[i] | 1
+                if rest != 0:
+                    live[rest - 1] = live[rest - 1] | 1
+                if word[i] & 0xFFFF != CONST and w & 0xFFFF != CONS:
                     reads = reads | operations[row + READS + min(slot, 2)]
                 slot += 1
-                i = 0
-                if link != 0:
-                    live[link - 1] = live[link - 1] | 1
-                    i = link
-                    link = 0
-                    if form == CHAIN:
-                        link = word[i - 1] >> 32
-                        i = (word[i - 1] >> 16) & 0xFFFF
-            slot, i, link = 0, (w >> 16) & 0xFFFF, 0
-            if form == TWO or form == CHAIN:
-                link = w >> 32
-            while i != 0 and reads != 0:
+                at = following(s[WORD], at, form)
+            slot, at = 0, operands(w, form)
+            while at != 0 and reads != 0:
+                i = (at & 0xFFFF) - 1
                 if reads & 1 << min(slot, 2):
-                    live[i - 1] = live[i - 1] | 2
+                    live[i] = live[i] | 2
                 slot += 1
-                i = 0
-                if link != 0:
-                    i = link
-                    link = 0
-                    if form == CHAIN:
-                        link = word[i - 1] >> 32
-                        i = (word[i - 1] >> 16) & 0xFFFF
+                at = following(s[WORD], at, form)
             if reads & 8:
                 live[k] = live[k] | 2
         if value != s[NONE_OBJECT] and live[k] & 2 == 0:

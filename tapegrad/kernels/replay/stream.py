@@ -266,17 +266,24 @@ def lay(state: int, q: int, address: int, m: int, strided: int) -> int:
     return 0
 
 
-def lay_reduced(state: int, q: int, address: int, code: int, size: int, mask: int) -> int:
-    """Make a dense value that lacks the axes of `mask` operand q, broadcast along them."""
-    walk = i64(i64(state)[WALK])
-    walk[HEAD + POINTER + q], walk[HEAD + CODE + q] = address, code
-    row, step = STRIDE + MAXDIM * q, size
-    for d in range(walk[HEAD + NDIM] - 1, -1, -1):
+def lay_reduced(state: int, q: int, address: int, m: int, mask: int, strided: int) -> int:
+    """Make what has the result's meta word m and lacks the axes of `mask` operand q, broadcast along them."""
+    s = i64(state)
+    walk, shapes = i64(s[WALK]), i64(s[SHAPES])
+    ndim, own, place, step = walk[HEAD + NDIM], (m >> 16) & 0xFF, m >> 32, (m >> 9) & 0x7F
+    walk[HEAD + POINTER + q], walk[HEAD + CODE + q] = address, m & 0xFF
+    row, axis = STRIDE + MAXDIM * q, own - 1
+    for d in range(ndim - 1, -1, -1):
         if (mask >> d) & 1:
             walk[row + d] = 0
-        else:
-            walk[row + d] = step
-            step *= walk[d]
+            if own == ndim:
+                axis -= 1
+            continue
+        walk[row + d] = step
+        if strided and m & 0x100 == 0:
+            walk[row + d] = shapes[place + own + axis]
+        step *= walk[d]
+        axis -= 1
     return 0
 
 

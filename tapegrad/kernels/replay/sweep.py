@@ -1,10 +1,12 @@
 """Compiled: plan a sweep, walk the records, hand out memory."""
 
-from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, u8, zero
+from tapegrad.kernels.dialect import address, call, copy, f32, f64, i64, invoke, u8, zero
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.reading import prune, seal
+from tapegrad.kernels.replay.loops import loop
+from tapegrad.kernels.replay.reading import following, operands, prune, seal
+from tapegrad.kernels.replay.recording import methods
 from tapegrad.kernels.replay.stream import add
-from tapegrad.kernels.replay.templates import elementwise, matmul, reduction, scan, scatter, view
+from tapegrad.kernels.replay.templates import assign, elementwise, matmul, reduction, scan, scatter, view
 
 
 def entry(what: int, state: int, extra: int, more: int) -> int:
@@ -23,11 +25,15 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
     if what == CONTRIBUTE:
         return contribute(state, extra, more)
     if what == AT_ONCE:
-        return at_once(state, extra)
+        return at_once(state, extra, more)
     if what == SPEND:
         return spend(state)
     if what == RELEASE:
         return release(state, extra)
+    if what == METHODS:
+        return methods(extra)
+    if what == LOOP:
+        return address(loop)
     return reset(state)
 
 
@@ -200,7 +206,7 @@ def plan(state: int) -> int:
         if template == BY_RULE:
             rules += 1
         work += count_of(s[SHAPES], m)
-        if template == VIEW or template == SCATTER or template == MATMUL:
+        if template == VIEW or template == SCATTER or template == MATMUL or template == ASSIGN:
             pending[waiting] = k
             waiting += 1
         lacking = 0
@@ -209,11 +215,9 @@ def plan(state: int) -> int:
         kernel = operations[row + TOTAL]
         if kernel >= 0 and kernels[2 * kernel + (m & 0xFF) - 1] == 0:
             lacking = 1
-        slot, i, link = 0, (w >> 16) & 0xFFFF, 0
-        if form == TWO or form == CHAIN:
-            link = w >> 32
-        while i != 0:
-            j = i - 1
+        slot, at = 0, operands(w, form)
+        while at != 0:
+            j = (at & 0xFFFF) - 1
             if flags[j] & NEED:
                 flags[k] = flags[k] | ACTIVE
                 flags[j] = flags[j] | MARK
@@ -224,13 +228,7 @@ def plan(state: int) -> int:
                 if casts[4 * (metas[j] & 0xFF) + (m & 0xFF)] == 0:
                     lacking = 1
             slot += 1
-            i = 0
-            if link != 0:
-                i = link
-                link = 0
-                if form == CHAIN:
-                    link = word[i - 1] >> 32
-                    i = (word[i - 1] >> 16) & 0xFFFF
+            at = following(s[WORD], at, form)
         if freed[k] and flags[k] & ACTIVE:
             return FREED_RECORD
         if lacking:
@@ -240,11 +238,12 @@ def plan(state: int) -> int:
     return DONE
 
 
-def at_once(state: int, log: int) -> int:
-    """Read, plan and run a small open tape; anything but DONE leaves the sweep to be done in parts.
+def at_once(state: int, log: int, freed: int) -> int:
+    """Read, plan and run an open tape; anything but DONE leaves the sweep to be done in parts.
 
-    One root of one element, named in SEEDS; results go to RESULT_ARRAYS (addresses of ndarray objects),
-    or for scalars to RESULTS.
+    One root, named in SEEDS, with its cotangent at SEED, or of one element; results go to RESULT_ARRAYS
+    (addresses of ndarray objects), or for scalars to RESULTS. An ndarray object `freed` takes the marks of
+    `spend`, and SPENT their number.
     """
     s = i64(state)
     n = s[RECORDS]
@@ -262,7 +261,7 @@ def at_once(state: int, log: int) -> int:
     flags, cotangents, metas = u8(s[FLAGS]), i64(s[COTANGENTS]), i64(s[META])
     if s[PENDING_COUNT] != 0 or s[RULES] != 0 or s[WORK] > s[WORK_LIMIT] or s[REACHED_COUNT] != s[SINK_COUNT]:
         return PYTHON
-    if flags[root] & SINK or count_of(s[SHAPES], metas[root]) != 1:
+    if flags[root] & SINK or (s[SEED] == 0 and count_of(s[SHAPES], metas[root]) != 1):
         return PYTHON
     sinks, arrays = i64(s[SINKS]), i64(s[RESULT_ARRAYS])
     for q in range(s[SINK_COUNT]):
@@ -271,17 +270,22 @@ def at_once(state: int, log: int) -> int:
         cotangents[k] = s[RESULTS] + 8 * q
         if arrays[q] != 0:
             cotangents[k] = i64(arrays[q] + DATA_AT)[0]
-    one = s[RESULTS] + 8 * QUICK_INPUTS
-    if metas[root] & 0xFF == 1:
-        f64(one)[0] = 1.0
-    else:
-        f32(one)[0] = 1.0
-    cotangents[root] = one
+    cotangents[root] = s[SEED]
+    if s[SEED] == 0:
+        one = s[RESULTS] + 8 * QUICK_INPUTS
+        cotangents[root] = one
+        if metas[root] & 0xFF == 1:
+            f64(one)[0] = 1.0
+        else:
+            f32(one)[0] = 1.0
     flags[root] = flags[root] | FOREIGN
     status = run(state)
     for q in range(s[SINK_COUNT]):
         if flags[sinks[q]] & FRESH:
             return PYTHON
+    if freed != 0 and status == DONE:
+        s[FREED] = i64(freed + DATA_AT)[0]
+        s[SPENT] = spend(state)
     return status
 
 
@@ -317,24 +321,17 @@ def run(state: int) -> int:
         if s[FINISH] == 0:
             if template == BY_RULE or i64(s[DESCRIPTORS])[k] == -1:
                 return PYTHON
-            slot, i, link = 0, (w >> 16) & 0xFFFF, 0
-            if form == TWO or form == CHAIN:
-                link = w >> 32
-            while i != 0:
-                if flags[i - 1] & NEED and operations[row + PARTIAL + min(slot, 2)] != NOTHING:
+            slot, at = 0, operands(w, form)
+            while at != 0:
+                j, rest = (at & 0xFFFF) - 1, at >> 32
+                if flags[j] & NEED and operations[row + PARTIAL + min(slot, 2)] != NOTHING:
                     # the cotangent moves on as it is where no other operand wants it
-                    final = link == 0 or (form == TWO and flags[link - 1] & NEED == 0)
-                    status = step(state, template, k, i - 1, slot, final)
+                    final = rest == 0 or (form == TWO and flags[rest - 1] & NEED == 0)
+                    status = step(state, template, k, j, slot, final)
                     if status != DONE:
                         return status
                 slot += 1
-                i = 0
-                if link != 0:
-                    i = link
-                    link = 0
-                    if form == CHAIN:
-                        link = word[i - 1] >> 32
-                        i = (word[i - 1] >> 16) & 0xFFFF
+                at = following(s[WORD], at, form)
         s[FINISH] = 0
         block = cotangents[k]
         if block != 0 and flags[k] & (SINK | FOREIGN) == 0:
@@ -357,6 +354,8 @@ def step(state: int, template: int, k: int, j: int, slot: int, final: int) -> in
         return reduction(state, k, j)
     if template == VIEW:
         return view(state, k, j, slot)
+    if template == ASSIGN:
+        return assign(state, k, j, slot)
     if template == MATMUL:
         return matmul(state, k, j, slot)
     if template == SCAN:

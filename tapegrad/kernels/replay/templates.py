@@ -1,6 +1,6 @@
 """Compiled: what a sweep does at a record, one function per template."""
 
-from tapegrad.kernels.dialect import call, copy, f32, f64, i32, i64, invoke, u8, zero
+from tapegrad.kernels.dialect import call, copy, f32, f64, i32, i64, invoke, stack, u8, zero
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.stream import (
     add,
@@ -112,9 +112,9 @@ def reduction(state: int, k: int, j: int) -> int:
             zero(total, bytes_)
             f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = 1.0
             extents(state, m)
-            lay_reduced(state, 0, total, code, size, mask)
+            lay_reduced(state, 0, total, metas[k], mask, 0)
             lay(state, 1, value, m, 1)
-            lay_reduced(state, 2, result, code, size, mask)
+            lay_reduced(state, 2, result, metas[k], mask, 1)
             prepare(state, 3, code, kernels[2 * operations[row + TOTAL] + code - 1])
             if stream(state, 0) != 1:
                 return FAILED
@@ -124,17 +124,17 @@ def reduction(state: int, k: int, j: int) -> int:
     f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = factor
     extents(state, m)
     lay(state, 0, out, m, 0)
-    lay_reduced(state, 1, i64(s[COTANGENTS])[k], code, size, mask)
+    lay_reduced(state, 1, i64(s[COTANGENTS])[k], metas[k], mask, 0)
     count = 2
     if kernel != 0:
         if reads & 1:
             lay(state, count, value, m, 1)
             count += 1
         if reads & 8:
-            lay_reduced(state, count, result, code, size, mask)
+            lay_reduced(state, count, result, metas[k], mask, 1)
             count += 1
         if total != 0:
-            lay_reduced(state, count, total, code, size, mask)
+            lay_reduced(state, count, total, metas[k], mask, 0)
             count += 1
     prepare(state, count, code, kernel)
     ok = stream(state, s[STORE])
@@ -168,6 +168,58 @@ def view(state: int, k: int, j: int, slot: int) -> int:
     prepare(state, 2, metas[k] & 0xFF, 0)
     if stream(state, s[STORE]) != 1:
         return FAILED
+    return DONE
+
+
+def clear(state: int, cotangent: int, m: int, d: int) -> int:
+    """Zeros into the window of a dense cotangent that a descriptor tells of."""
+    s, words = i64(state), i64(d)
+    walk, ndim, size = i64(s[WALK]), words[0], (m >> 9) & 0x7F
+    nothing = stack(1)
+    i64(nothing)[0] = 0
+    f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = 1.0
+    walk[HEAD + NDIM] = ndim
+    walk[HEAD + CODE], walk[HEAD + CODE + 1] = m & 0xFF, m & 0xFF
+    walk[HEAD + POINTER], walk[HEAD + POINTER + 1] = cotangent + words[2] * size, nothing
+    for axis in range(ndim):
+        walk[axis] = words[4 + axis]
+        walk[STRIDE + axis], walk[STRIDE + MAXDIM + axis] = words[4 + ndim + axis] * size, 0
+    prepare(state, 2, m & 0xFF, 0)
+    return stream(state, 1)
+
+
+def assign(state: int, k: int, j: int, slot: int) -> int:
+    """Of what was written: its window of k's cotangent. Of what was written to: k's, cleared there.
+
+    The latter moves on where nothing else wants it, so that a row of writes costs what it writes.
+    """
+    if slot == 0:
+        return view(state, k, j, 0)
+    s = i64(state)
+    cotangents, flags, metas = i64(s[COTANGENTS]), u8(s[FLAGS]), i64(s[META])
+    described = i64(s[DESCRIPTORS])[k]
+    d = described + 8 * i64(described)[1]
+    m, ct = metas[k], cotangents[k]
+    own = flags[k] & (SINK | FOREIGN) == 0
+    if own == 0:
+        bytes_ = ((m >> 9) & 0x7F) * count_of(s[SHAPES], m)
+        ct = allocate(state, bytes_)
+        if ct == 0:
+            return MEMORY
+        copy(ct, cotangents[k], bytes_)
+    if clear(state, ct, m, d) != 1:
+        return FAILED
+    if cotangents[j] == 0:
+        cotangents[j] = ct
+        if own:
+            cotangents[k] = 0
+        return DONE
+    out = target(state, j, 0)
+    if out == 0:
+        return MEMORY
+    add((m >> 9) & 0x7F, out, ct, count_of(s[SHAPES], m), s[STORE])
+    if own == 0:
+        release(state, ct)
     return DONE
 
 

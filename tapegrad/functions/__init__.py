@@ -1,0 +1,29 @@
+"""What NumPy's functions do on Tensors: each normalises its arguments and applies an op.
+
+`UFUNCS` and `FUNCTIONS` are looked up by Tensor's two protocol methods.
+"""
+
+from tapegrad.functions.indexing import clip, getitem, plain_index, take
+from tapegrad.functions.products import dot, matmul
+from tapegrad.functions.protocol import call_function, call_ufunc
+from tapegrad.functions.reductions import cumsum, logsumexp, max_, mean, min_, prod, std, sum_, var
+from tapegrad.functions.shapes import (
+    astype,
+    copy,
+    matrix_transpose,
+    ravel,
+    reshape,
+    squeeze,
+    stack,
+    swapaxes,
+    transpose,
+)
+from tapegrad.functions.tables import FUNCTIONS, UFUNCS, tensor_of
+from tapegrad.functions.ufuncs import FAST, REFLECTED, power
+
+__all__ = [
+    "FAST", "FUNCTIONS", "REFLECTED", "UFUNCS", "astype", "call_function", "call_ufunc", "clip", "copy",
+    "cumsum", "dot", "getitem", "logsumexp", "matmul", "matrix_transpose", "max_", "mean", "min_",
+    "plain_index", "power", "prod", "ravel", "reshape", "squeeze", "stack", "std", "sum_", "swapaxes",
+    "take", "tensor_of", "transpose", "var",
+]  # fmt: skip

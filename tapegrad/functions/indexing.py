@@ -1,0 +1,132 @@
+"""Elements chosen by an index, a condition or limits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tapegrad.dispatch import (
+    apply,
+    contains_tensor,
+    join,
+    record,
+    requires_grad,
+    sequence,
+    share,
+    shares,
+    value_of,
+    wrap,
+)
+from tapegrad.errors import BorderError, UnsupportedOpError
+from tapegrad.functions.shapes import ravel
+from tapegrad.functions.tables import axes_of, axis_of, implements, plainly, tensor_of
+from tapegrad.ops import REGISTRY
+
+
+def getitem(x: Any, index: Any) -> Any:
+    """Elements of a Tensor, by any index NumPy knows."""
+    value = x._v
+    index = plain_index(index)
+    part = elements(value, index)
+    if not requires_grad(x):
+        return share(part[()] if isinstance(part, np.ndarray) and part.ndim == 0 else part, (x,))
+    parts, basic = parts_of(index)
+    if isinstance(part, np.ndarray) and part.ndim == 0:
+        part = part[()]
+    if basic and not isinstance(part, np.ndarray):
+        numbers = [i for i in parts if i is not None and i is not Ellipsis]
+        place = 0
+        for i, n in zip(numbers, value.shape, strict=True):
+            place = place * n + (int(i) if i >= 0 else int(i) + n)
+        if place < 2**29:
+            return record(REGISTRY["element"], part, (x,), {"index": index, "place": place})
+    if basic and isinstance(part, np.ndarray):
+        out = record(REGISTRY["getitem"], part, (x,), {"index": index})
+        return join(x, out) if shares(out._v, value) else out
+    return record(REGISTRY["take"], part, (x,), {"index": _snapshot(index)})
+
+
+def elements(value: Any, index: Any, what: str = "") -> Any:
+    """Return what NumPy takes of a Tensor's value by an index; `what` begins the message of an error."""
+    try:
+        return value[index]
+    except (IndexError, TypeError, ValueError) as error:
+        kind = IndexError if isinstance(error, IndexError) else type(error)
+        raise kind(f"{what}index {index!r} of a Tensor of shape {value.shape}: {error}") from error
+
+
+def parts_of(index: Any) -> tuple[tuple[Any, ...], bool]:
+    """Return the parts of an index, and whether it is a basic one: of integers, slices, None and Ellipsis."""
+    parts = index if isinstance(index, tuple) else (index,)
+    basic = all(isinstance(i, (int, np.integer, slice, type(None), type(Ellipsis)))
+                and not isinstance(i, (bool, np.bool_)) for i in parts)  # fmt: skip
+    return parts, basic
+
+
+def plain_index(index: Any) -> Any:
+    """Return an index with Tensors in it replaced by their values."""
+    contains_tensor(index)  # refuses endless nesting
+    if isinstance(index, tuple):
+        return tuple(plain_index(i) for i in index)
+    if isinstance(index, slice):
+        return slice(*(plain_index(i) for i in (index.start, index.stop, index.step)))
+    if isinstance(index, list):
+        if contains_tensor(index):
+            raise BorderError("a list of Tensors is no index; use tg.array([...])")
+        return np.asarray(index) if index else np.empty(0, np.intp)
+    return value_of(index)
+
+
+def _snapshot(index: Any) -> Any:
+    """An index that later writes to its arrays do not change."""
+    if isinstance(index, tuple):
+        return tuple(_snapshot(i) for i in index)
+    return np.array(index) if isinstance(index, np.ndarray) else index
+
+
+@implements(np.take)
+def take(x: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
+    """Elements by number along an axis."""
+    if mode != "raise":
+        raise UnsupportedOpError(f"take: mode {mode!r} has no derivative here")
+    if axis is None:
+        x, axis = ravel(x), 0
+    if not np.issubdtype(np.asarray(plain_index(indices)).dtype, np.integer):
+        raise TypeError(f"take: indices are integers, found {indices!r}")
+    before = (slice(None),) * axis_of(x, axis, "take")
+    return getitem(x, (*before, indices))
+
+
+@implements(np.flip)
+def flip(m: Any, axis: Any = None) -> Any:
+    """Elements in reverse order along axes."""
+    axes = axes_of(m, axis, "flip")
+    index = tuple(slice(None, None, -1) if d in axes else slice(None) for d in range(np.ndim(value_of(m))))
+    return getitem(m, index)
+
+
+@implements(np.where)
+def where(condition: Any, x: Any = None, y: Any = None) -> Any:
+    """Choice by a condition; with one argument, where it holds."""
+    condition = value_of(sequence(condition))
+    if x is None and y is None:
+        return tuple(wrap(found) for found in np.where(condition))
+    if x is None or y is None:
+        raise ValueError("where: either both or neither of x and y are needed")
+    return apply(REGISTRY["where"], (np.asarray(condition), sequence(x), sequence(y)))
+
+
+@implements(np.clip)
+def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None,
+         max: Any = None) -> Any:  # fmt: skip
+    """Values limited to an interval; an end that is None does not limit."""
+    low, high = (a_min if a_min is not None else min), (a_max if a_max is not None else max)
+    low, high = (sequence(v) for v in (low, high))
+    kind = np.result_type(*(value_of(v) for v in (tensor_of(a), low, high) if v is not None))
+    if kind.kind in "iub":
+        return plainly(np.clip, (a, low, high), {})
+    low = -math.inf if low is None or low is np._NoValue else low
+    high = math.inf if high is None or high is np._NoValue else high
+    return apply(REGISTRY["clip"], (tensor_of(a), low, high))

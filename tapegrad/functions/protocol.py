@@ -1,0 +1,84 @@
+"""What Tensor's two protocol methods call; what NumPy answers from plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.dispatch import is_tensor, requires_grad
+from tapegrad.errors import UnsupportedOpError
+from tapegrad.functions.reductions import REDUCES, accumulate
+from tapegrad.functions.shapes import astype
+from tapegrad.functions.tables import FUNCTIONS, UFUNCS, plainly
+
+
+def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -> Any:
+    """Apply a ufunc to operands among which there is a Tensor."""
+    out = kwargs.pop("out", None)
+    if out is not None and any(o is not None for o in out):
+        raise UnsupportedOpError(
+            f"np.{ufunc.__name__} with out= would overwrite values a derivative may need; "
+            "use the result it returns"
+        )
+    if method == "reduce" and ufunc in REDUCES:
+        return REDUCES[ufunc](*inputs, **kwargs)
+    if method == "accumulate" and ufunc is np.add:
+        return accumulate(*inputs, **kwargs)
+    function = UFUNCS.get(ufunc)
+    if method == "__call__" and function is not None and not kwargs:
+        return function(*inputs)
+    if method == "__call__" and function is not None and set(kwargs) == {"dtype"}:
+        dtype = np.dtype(kwargs["dtype"])
+        return function(*(astype(x, dtype) if is_tensor(x) else x for x in inputs))
+    if any(requires_grad(x) for x in inputs):
+        form = "" if method == "__call__" else f".{method}"
+        given = "".join(f", {key}=" for key in kwargs)
+        raise UnsupportedOpError(
+            f"np.{ufunc.__name__}{form}{given} has no derivative here; "
+            "write it with supported functions, or detach() the operands"
+        )
+    return plainly(getattr(ufunc, method), inputs, kwargs)
+
+
+def call_function(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    """Apply one of NumPy's other functions to arguments among which there is a Tensor."""
+    implementation = FUNCTIONS.get(function)
+    if implementation is not None:
+        if kwargs.get("out") is not None:
+            raise UnsupportedOpError(f"np.{function.__name__}: out= is not supported on Tensors")
+        kwargs.pop("out", None)
+        return implementation(*args, **kwargs)
+
+    def any_grad(x: Any) -> bool:
+        if isinstance(x, (list, tuple)):
+            return any(any_grad(item) for item in x)
+        return requires_grad(x)
+
+    if any_grad(args) or any_grad(tuple(kwargs.values())):
+        raise UnsupportedOpError(
+            f"{function.__module__}.{function.__name__} has no derivative here; "
+            "write it with supported functions, or detach() the operands"
+        )
+    return plainly(function, args, kwargs)
+
+
+def _register_plain() -> None:
+    def answer(function: Any) -> Callable[..., Any]:
+        return lambda *args, **kwargs: plainly(function, args, kwargs)
+
+    for function in (
+        np.argmax, np.argmin, np.argsort, np.any, np.all, np.zeros_like, np.ones_like, np.empty_like,
+        np.full_like, np.allclose, np.array_equal, np.isclose, np.result_type, np.can_cast,
+        np.nonzero, np.count_nonzero, np.searchsorted, np.round, np.around, np.iscomplexobj,
+        np.isrealobj, np.shares_memory, np.may_share_memory, np.array_repr, np.array_str,
+        np.array2string, np.save, np.savetxt, np.savez,
+    ):  # fmt: skip
+        FUNCTIONS[function] = answer(function)
+    FUNCTIONS[np.shape] = lambda a: a.shape
+    FUNCTIONS[np.ndim] = lambda a: a.ndim
+    FUNCTIONS[np.size] = lambda a, axis=None: np.size(a._v, axis)
+
+
+_register_plain()

@@ -1,0 +1,198 @@
+"""Shapes, order of axes, joining, copies and dtypes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.dispatch import apply, is_tensor, record, requires_grad, value_of, wrap
+from tapegrad.errors import AxisError, DTypeError, ShapeError, UnsupportedOpError
+from tapegrad.functions.tables import axis_of, implements, tensor_of
+from tapegrad.ops import REGISTRY
+
+MANY = 4096  # operands of one record
+
+
+@implements(np.reshape)
+def reshape(x: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Any:
+    """The same elements in another shape, in C order."""
+    if order != "C":
+        raise UnsupportedOpError(f"reshape: order {order!r} has no derivative here; use 'C'")
+    x = tensor_of(x)
+    value = value_of(x)
+    try:
+        wanted = np.broadcast_to(np.empty((), np.int8), np.shape(value)).reshape(
+            shape if shape is not None else newshape
+        )
+    except (ValueError, TypeError) as error:
+        kind = ShapeError if isinstance(error, ValueError) else TypeError
+        raise kind(f"reshape of shape {np.shape(value)} to {shape}: {error}") from error
+    return apply(REGISTRY["reshape"], (x,), {"shape": wanted.shape})
+
+
+@implements(np.ravel)
+def ravel(x: Any, order: str = "C") -> Any:
+    """All elements in one dimension."""
+    return reshape(x, (-1,), order)
+
+
+@implements(np.transpose, np.permute_dims)
+def transpose(x: Any, axes: Any = None) -> Any:
+    """Axes in another order, by default reversed."""
+    x = tensor_of(x)
+    ndim = np.ndim(value_of(x))
+    if axes is None:
+        axes = tuple(range(ndim))[::-1]
+    axes = tuple(axis_of(x, a, "transpose") for a in axes)
+    if sorted(axes) != list(range(ndim)):
+        raise ShapeError(f"transpose of shape {np.shape(value_of(x))}: axes {axes} are no permutation")
+    return (
+        apply(REGISTRY["transpose"], (x,), {"axes": axes}) if ndim > 1 else reshape(x, np.shape(value_of(x)))
+    )
+
+
+@implements(np.swapaxes)
+def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
+    """Two axes exchanged."""
+    axes = list(range(np.ndim(value_of(x))))
+    a, b = axis_of(x, axis1, "swapaxes"), axis_of(x, axis2, "swapaxes")
+    axes[a], axes[b] = axes[b], axes[a]
+    return transpose(x, axes)
+
+
+@implements(np.linalg.matrix_transpose, np.matrix_transpose)
+def matrix_transpose(x: Any) -> Any:
+    """The last two axes exchanged."""
+    if np.ndim(value_of(x)) < 2:
+        raise ShapeError(f"matrix_transpose needs two dimensions, found shape {np.shape(value_of(x))}")
+    return swapaxes(x, -1, -2)
+
+
+@implements(np.moveaxis)
+def moveaxis(x: Any, source: Any, destination: Any) -> Any:
+    """Axes moved to other places."""
+    numbers = np.arange(np.ndim(value_of(x)))
+    label = np.broadcast_to(np.empty((), np.int8), tuple(numbers + 2))
+    try:
+        moved = np.moveaxis(label, source, destination).shape
+    except ValueError as error:
+        raise AxisError(f"moveaxis of shape {np.shape(value_of(x))}: {error}") from error
+    return transpose(x, [n - 2 for n in moved])
+
+
+@implements(np.expand_dims)
+def expand_dims(x: Any, axis: Any) -> Any:
+    """New axes of one element."""
+    return reshape(x, _plain_shape(x, np.expand_dims, axis))
+
+
+@implements(np.squeeze)
+def squeeze(x: Any, axis: Any = None) -> Any:
+    """Axes of one element removed."""
+    return reshape(x, _plain_shape(x, np.squeeze, axis))
+
+
+def _plain_shape(x: Any, function: Any, axis: Any) -> tuple[int, ...]:
+    shape = np.shape(value_of(x))
+    try:
+        return tuple(function(np.broadcast_to(np.empty((), np.int8), shape), axis).shape)
+    except np.exceptions.AxisError as error:
+        raise AxisError(f"{function.__name__}: axis {axis} of an array of shape {shape}") from error
+    except ValueError as error:
+        raise ShapeError(f"{function.__name__} of shape {shape}, axis {axis}: {error}") from error
+
+
+@implements(np.broadcast_to)
+def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
+    """A larger shape by repetition."""
+    x = tensor_of(x)
+    try:
+        value = np.broadcast_to(value_of(x), shape)
+    except ValueError as error:
+        raise ShapeError(f"broadcast_to of shape {np.shape(value_of(x))} to {shape}: {error}") from error
+    if value.ndim == 0:
+        return x if is_tensor(x) else wrap(x)
+    return record(REGISTRY["broadcast_to"], value, (x,))
+
+
+def _members(arrays: Any, what: str) -> list[Any]:
+    if not isinstance(arrays, (list, tuple)):
+        arrays = list(arrays)
+    if not arrays:
+        raise ShapeError(f"{what}: at least one array is needed")
+    return [tensor_of(x) for x in arrays]
+
+
+def _join(name: str, members: list[Any], axis: int) -> Any:
+    dtype = np.result_type(*(value_of(x) for x in members))
+    if len(members) > MANY:
+        parts = [_join(name, members[k : k + MANY], axis) for k in range(0, len(members), MANY)]
+        return _join("concatenate", parts, axis)
+    members = [astype(x, dtype) if is_tensor(x) and requires_grad(x) else x for x in members]
+    return apply(REGISTRY[name], members, {"axis": axis})
+
+
+@implements(np.concatenate, np.concat)
+def concatenate(arrays: Any, axis: int | None = 0, out: Any = None, *, dtype: Any = None,
+                casting: str = "same_kind") -> Any:  # fmt: skip
+    """Arrays joined along an axis."""
+    members = _members(arrays, "concatenate")
+    if axis is None:
+        members, axis = [reshape(x, (-1,)) for x in members], 0
+    result = _join("concatenate", members, axis_of(members[0], axis, "concatenate"))
+    return result if dtype is None else astype(result, np.dtype(dtype))
+
+
+@implements(np.stack)
+def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None,
+          casting: str = "same_kind") -> Any:  # fmt: skip
+    """Arrays joined along a new axis."""
+    members = _members(arrays, "stack")
+    shapes = {np.shape(value_of(x)) for x in members}
+    if len(shapes) > 1:
+        raise ShapeError(f"stack: arrays of different shapes {sorted(shapes)}")
+    result = _join("stack", members, axis_of(members[0], axis, "stack", 1))
+    return result if dtype is None else astype(result, np.dtype(dtype))
+
+
+def _at_least(x: Any, ndim: int) -> Any:
+    shape = np.shape(value_of(x))
+    if len(shape) >= ndim:
+        return x
+    return reshape(x, (1, *shape) if shape else (1,) * ndim)
+
+
+@implements(np.vstack)
+def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    """Arrays joined as rows."""
+    return concatenate([_at_least(x, 2) for x in _members(tup, "vstack")], 0, dtype=dtype)
+
+
+@implements(np.hstack)
+def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    """Arrays joined as columns, vectors end to end."""
+    members = [_at_least(x, 1) for x in _members(tup, "hstack")]
+    return concatenate(members, 0 if np.ndim(value_of(members[0])) == 1 else 1, dtype=dtype)
+
+
+@implements(np.astype)
+def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
+    """Another dtype; a conversion to an integer or boolean has no derivative."""
+    dtype = np.dtype(dtype)
+    value = value_of(x)
+    if value.dtype == dtype:
+        return x
+    if not requires_grad(x) or dtype.kind in "iub":
+        return wrap(value.astype(dtype))
+    if dtype.char not in "df":
+        raise DTypeError(f"astype: dtype {dtype} has no derivative here; use float64 or float32")
+    return apply(REGISTRY["astype"], (x,), {"dtype": dtype})
+
+
+@implements(np.copy)
+def copy(x: Any, order: str = "K", subok: bool = False) -> Any:
+    """A copy with the same history."""
+    if requires_grad(x):
+        return apply(REGISTRY["multiply"], (x, 1.0))
+    return wrap(np.array(value_of(x))[()])

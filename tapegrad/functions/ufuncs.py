@@ -1,0 +1,95 @@
+"""Ufuncs: operators, elementary functions, and steps whose derivative is zero."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.dispatch import (
+    apply,
+    binary,
+    combine,
+    is_tensor,
+    normal,
+    reflected,
+    requires_grad,
+    sequence,
+    unary,
+    value_of,
+    wrap,
+)
+from tapegrad.errors import ShapeError
+from tapegrad.functions.shapes import astype
+from tapegrad.functions.tables import UFUNCS
+from tapegrad.ops import REGISTRY
+
+OPERATORS = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
+    "negative": operator.neg, "absolute": operator.abs,
+}  # fmt: skip
+FAST: dict[str, Callable[..., Any]] = {}  # with a Tensor as the first operand
+REFLECTED: dict[str, Callable[..., Any]] = {}  # with a Tensor as the last operand, given first
+for _op in REGISTRY.values():
+    _ufunc = _op.functions[0] if _op.functions else None
+    if isinstance(_ufunc, np.ufunc) and _ufunc.nin in (1, 2) and _ufunc.nout == 1 and _op.arity < 3:
+        if _op.name in ("matmul",):
+            continue
+        _operate = OPERATORS.get(_op.name, _ufunc)
+        FAST[_op.name] = (unary if _ufunc.nin == 1 else binary)(_op, _operate)  # type: ignore[arg-type]
+        if _ufunc.nin == 2:
+            REFLECTED[_op.name] = reflected(_op, _operate)  # type: ignore[arg-type]
+
+
+def _ufunc_of(name: str) -> Callable[..., Any]:
+    op, fast = REGISTRY[name], FAST[name]
+    if op.arity == 1:
+        return fast
+
+    def function(a: Any, b: Any) -> Any:
+        return fast(a, b) if is_tensor(a) else combine(op, sequence(a), sequence(b))
+
+    return function
+
+
+for _name in FAST:
+    for _f in REGISTRY[_name].functions:
+        UFUNCS[_f] = _ufunc_of(_name)
+UFUNCS[np.positive] = lambda x: apply(REGISTRY["multiply"], (x, 1.0)) if requires_grad(x) else wrap(+x._v)
+
+# Derivative zero wherever there is one: plain values, no history.
+for _f in (
+    np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal, np.sign, np.floor,
+    np.ceil, np.rint, np.trunc, np.isfinite, np.isnan, np.isinf, np.signbit, np.logical_and,
+    np.logical_or, np.logical_not, np.logical_xor, np.floor_divide,
+):  # fmt: skip
+
+    def _flat(*args: Any, _f: Any = _f) -> Any:
+        values = [value_of(sequence(a)) for a in args]
+        try:
+            return wrap(normal(_f(*(normal(v) for v in values)), _f.__name__))
+        except ValueError as error:
+            shapes = ", ".join(str(np.shape(v)) for v in values)
+            raise ShapeError(f"{_f.__name__} of operands of shapes {shapes}: {error}") from error
+
+    UFUNCS[_f] = _flat
+
+
+def power(a: Any, b: Any) -> Any:
+    """Power; a square has a cheaper derivative."""
+    if (type(b) is int or type(b) is float) and b == 2 and is_tensor(a):
+        return FAST["square"](a)
+    return FAST["power"](a, b) if is_tensor(a) else combine(REGISTRY["power"], sequence(a), sequence(b))
+
+
+UFUNCS[np.power] = power
+
+
+def float_power(a: Any, b: Any) -> Any:
+    """Power, in double precision."""
+    return power(*(astype(x, np.dtype(float)) if is_tensor(x) else np.asarray(x, float) for x in (a, b)))
+
+
+UFUNCS[np.float_power] = float_power

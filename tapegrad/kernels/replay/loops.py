@@ -1,0 +1,64 @@
+"""Compiled: the inner loop of a NumPy ufunc whose elements a kernel computes."""
+
+from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, stack
+from tapegrad.kernels.replay.layout import *
+
+
+def move_elements(size: int, out: int, out_stride: int, source: int, stride: int, n: int) -> int:
+    """out[i] = source[i] for any strides."""
+    if size == 8:
+        for i in range(n):
+            f64(out + i * out_stride)[0] = f64(source + i * stride)[0]
+    else:
+        for i in range(n):
+            f32(out + i * out_stride)[0] = f32(source + i * stride)[0]
+    return 0
+
+
+def invalid(size: int, source: int, out: int, n: int) -> int:
+    """Whether one of n dense results is no number though its operand is: the error "invalid" (1)."""
+    found = 0
+    if size == 8:
+        a, b = f64(source), f64(out)
+        for i in range(n):
+            found = found | (b[i] != b[i]) & (a[i] == a[i])
+    else:
+        c, d = f32(source), f32(out)
+        for i in range(n):
+            found = found | (d[i] != d[i]) & (c[i] == c[i])
+    return found
+
+
+def loop(args: int, dims: int, steps: int, data: int) -> int:
+    """As ``PyUFuncGenericFunction``, in blocks that stay in the nearest cache.
+
+    `data`: kernel, number of inputs, element size, ``feclearexcept``, ``feraiseexcept``.
+    """
+    given, strides, d, n = i64(args), i64(steps), i64(data), i64(dims)[0]
+    kernel, inputs, size = d[0], d[1], d[2]
+    pointers, staged = stack(4), stack(512)
+    p, direct, block, raised = i64(pointers), 1, 1024, 0
+    for q in range(inputs + 1):
+        if strides[q] != size or (q < inputs and given[q] == given[inputs]):
+            direct, block = 0, 128
+    for part in range((n + block - 1) // block):
+        low = part * block
+        m = min(block, n - low)
+        p[0] = staged
+        if direct:
+            p[0] = given[inputs] + low * size
+        for q in range(inputs):
+            p[q + 1] = given[q] + low * strides[q]
+            if direct == 0:
+                p[q + 1] = staged + 1024 * (q + 1)
+                move_elements(size, p[q + 1], size, given[q] + low * strides[q], strides[q], m)
+        call(kernel, pointers, m)
+        for q in range(inputs):
+            raised = raised | invalid(size, p[q + 1], p[0], m)
+        if direct == 0:
+            step = strides[inputs]
+            move_elements(size, given[inputs] + low * step, step, staged, size, m)
+    invoke(d[3], 63)  # a vector form computes both sides of a choice: what the other side raised is no error
+    if raised:
+        invoke(d[4], raised)
+    return 0

@@ -1,0 +1,402 @@
+"""Compiled: compute an op on Tensors and commit its record, where all operands are on the open tape.
+
+Methods of the Tensor type, called by CPython. Whatever is not the common case (an operand new to the
+tape, a large array, a mode, an error of shapes) is left to the method's twin in Python.
+
+The shared words (see `layout`) hold addresses: of functions of Python's C API, of types and singletons,
+and where the slots of a Tensor and a Tape lie in the object. A *sheet* is what an op needs.
+"""
+
+from tapegrad.kernels.dialect import address, call, f64, i32, i64, invoke, shared, stack
+from tapegrad.kernels.replay.layout import *
+
+
+def methods(table: int) -> int:
+    """Write the addresses of the methods, in this order; returns that of the shared words."""
+    t = i64(table)
+    t[0], t[1] = address(tensor_add), address(tensor_radd)
+    t[2], t[3] = address(tensor_subtract), address(tensor_rsubtract)
+    t[4], t[5] = address(tensor_multiply), address(tensor_rmultiply)
+    t[6], t[7] = address(tensor_divide), address(tensor_rdivide)
+    t[8], t[9] = address(tensor_negative), address(tensor_absolute)
+    t[10], t[11] = address(tensor_power), address(tensor_array_ufunc)
+    return shared()
+
+
+def position(tape: int, x: int) -> int:
+    """The position of an operand on the open tape, borrowed; 0 if the tape does not know it."""
+    g = i64(shared())
+    kind = i64(x + TYPE_AT)[0]
+    if kind == g[TENSOR_TYPE]:
+        own, at = i64(x + g[TAPE_AT])[0], i64(x + g[AT_AT])[0]
+        if own == tape:
+            return at
+        if own != g[NONE_AT_ALL] or at == g[NONE_AT_ALL] or at == 0:
+            return 0
+        found = call(g[DICT_GET], i64(tape + g[LEAVES_AT])[0], at)
+        if found == 0:
+            found = call(g[DICT_GET], i64(tape + g[CONSTANTS_AT])[0], at)
+        return found
+    if kind == g[FLOAT_TYPE] or kind == g[INT_TYPE]:
+        return call(g[DICT_GET], i64(tape + g[NUMBERS_AT])[0], x)
+    return 0
+
+
+def small(x: int) -> int:
+    """The bytes of a value, as far as it is a float64 scalar or an array, not too large; else -1."""
+    g = i64(shared())
+    kind = i64(x + TYPE_AT)[0]
+    if kind == g[FLOAT64_TYPE] or kind == g[FLOAT_TYPE] or kind == g[INT_TYPE]:
+        return 8
+    if kind != g[NDARRAY_TYPE]:
+        return -1
+    size = 8
+    dims = i64(i64(x + DIMS_AT)[0])
+    for d in range(i32(x + NDIM_AT)[0]):
+        size *= dims[d]
+    if size > g[LARGEST]:
+        return -1
+    return size
+
+
+def room(tape: int) -> int:
+    """Whether a tape of this thread takes another record."""
+    g = i64(shared())
+    log = i64(tape + g[LOG_AT])[0]
+    if call(g[LONG_AS], i64(tape + g[LIMIT_AT])[0]) <= i64(log + LIST_SIZE_AT)[0]:
+        return 0
+    return call(g[LONG_AS], i64(tape + g[OWNER_AT])[0]) == call(g[THREAD])
+
+
+def operate(sheet: int, a: int, b: int) -> int:
+    """A new reference to the result; 0 with an error set; UNHANDLED. `b` is 0 for an op with one operand."""
+    g, s = i64(shared()), i64(sheet)
+    tape = g[NONE_AT_ALL]
+    if i64(a + TYPE_AT)[0] == g[TENSOR_TYPE]:
+        tape = i64(a + g[TAPE_AT])[0]
+    if tape == g[NONE_AT_ALL] and b != 0:
+        if i64(b + TYPE_AT)[0] == g[TENSOR_TYPE]:
+            tape = i64(b + g[TAPE_AT])[0]
+    if tape == g[NONE_AT_ALL] or tape == 0:
+        return UNHANDLED
+    if room(tape) == 0:
+        return UNHANDLED
+    mode = stack(1)
+    i64(mode)[0] = 0
+    if call(g[CONTEXT_GET], g[MODE], 0, mode) & 0xFFFFFFFF:
+        return 0
+    if i64(mode)[0] != 0:
+        invoke(g[DECREF], i64(mode)[0])
+    if i64(mode)[0] != g[TRUE]:
+        return UNHANDLED
+    first, second = position(tape, a), g[ZERO]
+    if first == 0:
+        return UNHANDLED
+    values = stack(2)
+    x, y = a, b
+    if i64(a + TYPE_AT)[0] == g[TENSOR_TYPE]:
+        x = i64(a + g[V_AT])[0]
+    if x == 0:
+        return UNHANDLED
+    if small(x) < 0:
+        return UNHANDLED
+    if b != 0:
+        second = position(tape, b)
+        if second == 0:
+            return UNHANDLED
+        if i64(b + TYPE_AT)[0] == g[TENSOR_TYPE]:
+            y = i64(b + g[V_AT])[0]
+        if y == 0:
+            return UNHANDLED
+        if small(y) < 0:
+            return UNHANDLED
+    function, ufunc = s[OPERATE], s[UFUNC]
+    if s[VECTOR] != ufunc and small(x) > g[SMALLEST]:
+        function, ufunc = 0, s[VECTOR]
+        if ufunc == 0 or i64(x + DESCR_AT)[0] != g[DOUBLE]:
+            return UNHANDLED
+    # held: what is called may run anything
+    invoke(g[INCREF], x)
+    if b != 0:
+        invoke(g[INCREF], y)
+    invoke(g[INCREF], tape)
+    invoke(g[INCREF], first)
+    invoke(g[INCREF], second)
+    value = 0
+    if function != 0:
+        value = call(function, x, y, g[NONE_AT_ALL])  # a function of one or two operands ignores the rest
+    else:
+        i64(values)[0], i64(values)[1] = x, y
+        value = call(g[VECTORCALL], ufunc, values, 1 + (b != 0), 0)
+    out = UNHANDLED
+    if value == 0:
+        out = 0
+        if call(g[ERROR_MATCHES], g[VALUE_ERROR]) & 0xFFFFFFFF != 0:
+            invoke(g[ERROR_CLEAR])  # of shapes: the twin says it better
+            out = UNHANDLED
+    else:
+        size = small(value)
+        if size < 0 or room(tape) == 0:
+            out = UNHANDLED
+        elif size <= g[SMALLEST]:
+            out = commit(tape, s[OPCODE], first, second, value, value)
+        else:
+            out = commit_large(sheet, tape, first, second, x, y, value, size)
+        if out == UNHANDLED:
+            out = finish(sheet, value, a, b)
+        invoke(g[DECREF], value)
+    invoke(g[DECREF], second)
+    invoke(g[DECREF], first)
+    invoke(g[DECREF], tape)
+    if b != 0:
+        invoke(g[DECREF], y)
+    invoke(g[DECREF], x)
+    return out
+
+
+def finish(sheet: int, value: int, a: int, b: int) -> int:
+    """Let Python record a value just computed."""
+    g = i64(shared())
+    args = stack(4)
+    i64(args)[0], i64(args)[1], i64(args)[2], i64(args)[3] = i64(sheet)[OP], value, a, b
+    return call(g[VECTORCALL], g[RECORD], args, 3 + (b != 0), 0)
+
+
+def weigh(tape: int, size: int) -> int:
+    """Add to a tape's weight; it closes soon when that grows large. 0 with an error set if memory is out."""
+    g = i64(shared())
+    weight = i64(tape + g[WEIGHT_AT])[0]
+    total = call(g[LONG_AS], weight) + size
+    heavier = call(g[LONG_FROM], total)
+    if heavier == 0:
+        return 0
+    i64(tape + g[WEIGHT_AT])[0] = heavier
+    invoke(g[DECREF], weight)
+    if total > g[HEAVIEST]:
+        limit = i64(tape + g[LIMIT_AT])[0]
+        invoke(g[INCREF], g[ZERO])
+        i64(tape + g[LIMIT_AT])[0] = g[ZERO]
+        invoke(g[DECREF], limit)
+    return 1
+
+
+def keep(tape: int, at: int, value: int) -> int:
+    """Log an operand that a derivative reads where its shadow stands; 0 with an error set on failure."""
+    g = i64(shared())
+    log, place = i64(tape + g[LOG_AT])[0], call(g[LONG_AS], at) - 1
+    if i64(value + TYPE_AT)[0] != g[NDARRAY_TYPE] or i64(i64(log + LIST_ITEMS_AT)[0])[place] == value:
+        return 1
+    invoke(g[INCREF], value)
+    if call(g[LIST_SET], log, place, value) & 0xFFFFFFFF:
+        return 0
+    if call(g[DICT_DELETE], i64(tape + g[SHADOWS_AT])[0], at) & 0xFFFFFFFF:
+        return 0
+    return weigh(tape, small(value))
+
+
+def is_const(tape: int, at: int) -> int:
+    """Whether the record at a position is a constant."""
+    g = i64(shared())
+    items = i64(i64(i64(tape + g[LOG_AT])[0] + LIST_ITEMS_AT)[0])
+    return items[call(g[LONG_AS], at) - 4] == g[ZERO]
+
+
+def commit_large(
+    sheet: int, tape: int, first: int, second: int, x: int, y: int, value: int, size: int
+) -> int:
+    """As `Tape.commit`; UNHANDLED where the last shadow is of another shape."""
+    g, s = i64(shared()), i64(sheet)
+    reads = 0
+    if is_const(tape, first) == 0:
+        reads = s[USES]
+    if second != g[ZERO]:
+        if is_const(tape, second) == 0:
+            reads = reads | s[USES + 1]
+    logged = value
+    if reads & 8 == 0:
+        logged = i64(tape + g[SHADE_AT])[0]
+        if logged == g[NONE_AT_ALL] or i64(logged + DESCR_AT)[0] != i64(value + DESCR_AT)[0]:
+            return UNHANDLED
+        ndim = i32(value + NDIM_AT)[0]
+        if i32(logged + NDIM_AT)[0] != ndim:
+            return UNHANDLED
+        dims, known = i64(i64(value + DIMS_AT)[0]), i64(i64(logged + DIMS_AT)[0])
+        for d in range(ndim):
+            if dims[d] != known[d]:
+                return UNHANDLED
+    if reads & 1:
+        if keep(tape, first, x) == 0:
+            return 0
+    if reads & 2:
+        if keep(tape, second, y) == 0:
+            return 0
+    if reads & 8:
+        if weigh(tape, size) == 0:
+            return 0
+    reference = 0
+    if logged != value:
+        reference = call(g[REFER_WEAKLY], value, 0)  # may collect garbage, so before the record
+        if reference == 0:
+            return 0
+    out = commit(tape, s[OPCODE], first, second, logged, value)
+    if reference != 0:
+        if out != 0 and out != UNHANDLED:
+            shadows = i64(tape + g[SHADOWS_AT])[0]
+            if call(g[DICT_SET], shadows, i64(out + g[AT_AT])[0], reference) & 0xFFFFFFFF:
+                invoke(g[DECREF], out)
+                out = 0
+        invoke(g[DECREF], reference)
+    return out
+
+
+def commit(tape: int, opcode: int, first: int, second: int, logged: int, value: int) -> int:
+    """Append a record and return its Tensor; 0 with an error set if memory is out, and nothing appended.
+
+    UNHANDLED if the tape takes no more: making an object may collect garbage, and finalizers do anything.
+    """
+    g = i64(shared())
+    out = call(g[ALLOCATE_OBJECT], g[TENSOR_TYPE], 0)  # may collect garbage: the log is read afterwards
+    if out == 0:
+        return 0
+    if room(tape) == 0:
+        invoke(g[DECREF], out)
+        return UNHANDLED
+    log = i64(tape + g[LOG_AT])[0]
+    length = i64(log + LIST_SIZE_AT)[0]
+    at, failed = call(g[LONG_FROM], length + 4), 0
+    if at == 0:
+        failed = 1
+    if failed == 0:
+        failed = call(g[APPEND], log, opcode) & 0xFFFFFFFF
+    if failed == 0:
+        failed = call(g[APPEND], log, first) & 0xFFFFFFFF
+    if failed == 0:
+        failed = call(g[APPEND], log, second) & 0xFFFFFFFF
+    if failed == 0:
+        failed = call(g[APPEND], log, logged) & 0xFFFFFFFF
+    if failed:
+        if at != 0:
+            invoke(g[CUT], log, length, length + 4, 0)
+            invoke(g[DECREF], at)
+        invoke(g[DECREF], out)
+        return 0
+    invoke(g[INCREF], value)
+    invoke(g[INCREF], tape)
+    invoke(g[INCREF], g[NONE_AT_ALL])
+    i64(out + g[V_AT])[0] = value
+    i64(out + g[TAPE_AT])[0] = tape
+    i64(out + g[AT_AT])[0] = at
+    i64(out + g[EXTRA_AT])[0] = g[NONE_AT_ALL]
+    return out
+
+
+def binary(q: int, a: int, b: int, reflected: int) -> int:
+    """An operator's method; `reflected` says that self is `b`."""
+    g = i64(shared())
+    sheet = g[SHEETS] + 8 * SHEET_WORDS * q
+    out = operate(sheet, a, b)
+    if out != UNHANDLED:
+        return out
+    args = stack(2)
+    i64(args)[0], i64(args)[1] = a, b
+    if reflected:
+        i64(args)[0], i64(args)[1] = b, a
+    return call(g[VECTORCALL], i64(sheet)[TWIN + reflected], args, 2, 0)
+
+
+def unary(q: int, a: int) -> int:
+    """An operator's method without another operand."""
+    g = i64(shared())
+    sheet = g[SHEETS] + 8 * SHEET_WORDS * q
+    out = operate(sheet, a, 0)
+    if out != UNHANDLED:
+        return out
+    args = stack(1)
+    i64(args)[0] = a
+    return call(g[VECTORCALL], i64(sheet)[TWIN], args, 1, 0)
+
+
+def tensor_add(self: int, other: int) -> int:
+    return binary(0, self, other, 0)
+
+
+def tensor_radd(self: int, other: int) -> int:
+    return binary(0, other, self, 1)
+
+
+def tensor_subtract(self: int, other: int) -> int:
+    return binary(1, self, other, 0)
+
+
+def tensor_rsubtract(self: int, other: int) -> int:
+    return binary(1, other, self, 1)
+
+
+def tensor_multiply(self: int, other: int) -> int:
+    return binary(2, self, other, 0)
+
+
+def tensor_rmultiply(self: int, other: int) -> int:
+    return binary(2, other, self, 1)
+
+
+def tensor_divide(self: int, other: int) -> int:
+    return binary(3, self, other, 0)
+
+
+def tensor_rdivide(self: int, other: int) -> int:
+    return binary(3, other, self, 1)
+
+
+def tensor_negative(self: int, nothing: int) -> int:
+    return unary(4, self)
+
+
+def tensor_absolute(self: int, nothing: int) -> int:
+    return unary(5, self)
+
+
+def tensor_power(self: int, other: int) -> int:
+    """A square has an op of its own."""
+    g = i64(shared())
+    kind, two = i64(other + TYPE_AT)[0], 0
+    if kind == g[INT_TYPE]:
+        two = other == g[TWO_OBJECT]
+    elif kind == g[FLOAT_TYPE]:
+        two = f64(other + SCALAR_AT)[0] == 2.0
+    if two:
+        out = operate(g[SHEETS] + 8 * SHEET_WORDS * 7, self, 0)
+        if out != UNHANDLED:
+            return out
+        args = stack(2)
+        i64(args)[0], i64(args)[1] = self, other
+        return call(g[VECTORCALL], i64(g[SHEETS] + 8 * SHEET_WORDS * 6)[TWIN], args, 2, 0)
+    return binary(6, self, other, 0)
+
+
+def tensor_array_ufunc(self: int, args: int, count: int, names: int) -> int:
+    """``__array_ufunc__(ufunc, method, *inputs)``."""
+    g, given = i64(shared()), i64(args)
+    if names == 0 and (count == 3 or count == 4):
+        known = call(g[DICT_GET], g[UFUNCS], given[0])
+        if known == 0:
+            invoke(g[ERROR_CLEAR])  # no key at all
+        elif i64(given[1] + TYPE_AT)[0] == g[STR_TYPE]:
+            if call(g[COMPARE_ASCII], given[1], g[CALL_NAME]) & 0xFFFFFFFF == 0:
+                sheet, second = call(g[LONG_AS], known), 0
+                if count == 4:
+                    second = given[3]
+                if count == 2 + i64(sheet)[ARITY]:
+                    out = operate(sheet, given[2], second)
+                    if out != UNHANDLED:
+                        return out
+    total = count
+    if names != 0:
+        total += i64(names + LIST_SIZE_AT)[0]
+    if total > 126:
+        total, count, names = 0, 0, 0  # more than NumPy passes: the twin will say what is missing
+    everything = stack(128)
+    i64(everything)[0] = self
+    for q in range(total):
+        i64(everything)[q + 1] = given[q]
+    return call(g[VECTORCALL], g[ARRAY_UFUNC], everything, count + 1, names)

@@ -1,0 +1,85 @@
+"""Writing into an array, as an operation on its old and new content."""
+
+import numpy as np
+
+from tapegrad.ops.primitive import linear
+from tapegrad.ops.shapes import describe, steps
+from tapegrad.tape.record import Template
+
+# A window is (offset, shape, strides) in elements of a dense array in C order; no element lies in it twice.
+
+
+def _seen(whole, window):
+    """The elements of a dense array that lie in a window, as a view."""
+    offset, shape, strides = window
+    flat = whole.reshape(-1)[offset:] if whole.size else whole.reshape(-1)
+    step = whole.itemsize
+    return np.lib.stride_tricks.as_strided(flat, shape, [step * s for s in strides])
+
+
+def _read(x, window):
+    return _seen(np.ascontiguousarray(x), window)
+
+
+def _lower_read(shapes, out_shape, attrs):
+    offset, _, strides = attrs["window"]
+    return describe([(out_shape, False, (offset, strides), (0, steps(out_shape)))])
+
+
+@linear(forward=_read, lower=_lower_read)
+def view(ct, shapes, wanted, window):
+    """The elements in a window."""
+    return {0: assign.apply(ct, np.zeros(shapes[0], ct.dtype), window=window)}
+
+
+def _assigned(part, whole, window):
+    out = np.array(whole, order="C")
+    _seen(out, window)[...] = part
+    return out
+
+
+def _lower_assign(shapes, out_shape, attrs):
+    offset, shape, strides = attrs["window"]
+    return describe(
+        [
+            (shape, True, (0, steps(shapes[0])), (offset, strides)),
+            (shape, True, (offset, strides), (0, strides)),
+        ]
+    )
+
+
+@linear(forward=_assigned, arity=2, template=Template.ASSIGN, lower=_lower_assign)
+def assign(ct, shapes, wanted, window):
+    """The second operand, with the first in a window of it."""
+    found = {0: view.apply(ct, window=window)} if 0 in wanted else {}
+    if 1 in wanted:
+        found[1] = assign.apply(np.zeros(shapes[0], ct.dtype), ct, window=window)
+    return found
+
+
+@linear(forward=lambda x, places: np.reshape(x, (-1,))[places], template=Template.PYTHON)
+def gather(ct, shapes, wanted, places):
+    """The elements at places counted in C order, no two the same."""
+    return {0: scatter.apply(ct, np.zeros(shapes[0], ct.dtype), places=places)}
+
+
+def _scattered(part, whole, places):
+    out = np.array(whole, order="C")
+    out.reshape(-1)[places] = part
+    return out
+
+
+@linear(forward=_scattered, arity=2, template=Template.PYTHON)
+def scatter(ct, shapes, wanted, places):
+    """The second operand with the first at places counted in C order, where one comes twice its last."""
+    found = {}
+    if 0 in wanted:
+        flat = places.ravel()
+        _, last = np.unique(flat[::-1], return_index=True)
+        kept = np.zeros(flat.size, bool)
+        kept[flat.size - 1 - last] = True
+        taken = np.reshape(ct, (-1,))[places]
+        found[0] = taken if kept.all() else np.where(kept.reshape(places.shape), taken, 0)
+    if 1 in wanted:
+        found[1] = scatter.apply(np.zeros(shapes[0], ct.dtype), ct, places=places)
+    return found

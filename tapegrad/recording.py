@@ -1,0 +1,158 @@
+"""Gives Tensor its compiled methods, which record in a third of the time that Python takes.
+
+A method of `kernels.replay.recording` handles operands that are on the open tape and calls its twin in
+Python for the rest. They come with the first sweep, which compiles them; until then, and always with
+``TAPEGRAD_ABI=portable``, the twins do everything.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad import functions as fn
+from tapegrad import grad_mode
+from tapegrad.dispatch import record
+from tapegrad.kernels import abi, machine
+from tapegrad.kernels.replay import layout
+from tapegrad.ops import REGISTRY, forward
+from tapegrad.tape import pool
+from tapegrad.tape import tape as tapes
+from tapegrad.tensor import Tensor
+
+METH_NOARGS, METH_O, METH_FASTCALL_KEYWORDS = 0x04, 0x08, 0x82
+METHODS = {  # in the order of `kernels.replay.recording.methods`
+    "__add__": METH_O, "__radd__": METH_O, "__sub__": METH_O, "__rsub__": METH_O, "__mul__": METH_O,
+    "__rmul__": METH_O, "__truediv__": METH_O, "__rtruediv__": METH_O, "__neg__": METH_NOARGS,
+    "__abs__": METH_NOARGS, "__pow__": METH_O, "__array_ufunc__": METH_FASTCALL_KEYWORDS,
+}  # fmt: skip
+TWINS = {name: vars(Tensor)[name] for name in METHODS}
+OPERATORS = (  # in the order of their sheets: op, function of the C API, method and reflected method
+    ("add", "PyNumber_Add", "__add__", "__radd__"),
+    ("subtract", "PyNumber_Subtract", "__sub__", "__rsub__"),
+    ("multiply", "PyNumber_Multiply", "__mul__", "__rmul__"),
+    ("divide", "PyNumber_TrueDivide", "__truediv__", "__rtruediv__"),
+    ("negative", "PyNumber_Negative", "__neg__", "__neg__"),
+    ("absolute", "PyNumber_Absolute", "__abs__", "__abs__"),
+    ("power", "PyNumber_Power", "__pow__", "__rpow__"),
+    ("square", "", "__pow__", "__pow__"),
+)
+HANDLE = ("_v", "_tape", "_at", "_extra")
+TAPE = ("log", "limit", "weight", "owner", "leaves", "constants", "numbers", "shade", "shadows")
+_kept: list[Any] = []  # what compiled code knows by address
+
+
+class _Definition(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+def install(enter: machine.Enter) -> None:
+    """Replace methods of Tensor by compiled ones, where objects are laid out as those know them."""
+    handle, tape = _slots(Tensor, HANDLE), _slots(tapes.Tape, TAPE)
+    if not abi.native() or handle is None or tape is None:
+        return
+    addresses = np.zeros(len(METHODS), np.int64)
+    words = (ctypes.c_int64 * layout.SHARED_WORDS).from_address(
+        enter(layout.METHODS, 0, abi.address(addresses), 0)
+    )
+    sheets = _sheets()
+    row = 8 * layout.SHEET_WORDS
+    first = abi.address(sheets) + row * len(OPERATORS)
+    name = ctypes.create_string_buffer(b"__call__")
+    objects: dict[int, Any] = {
+        layout.NONE_AT_ALL: None, layout.TRUE: True, layout.ZERO: 0, layout.TWO_OBJECT: 2,
+        layout.VALUE_ERROR: ValueError, layout.MODE: grad_mode._enabled, layout.DOUBLE: np.dtype(float),
+        layout.TENSOR_TYPE: Tensor, layout.FLOAT_TYPE: float, layout.INT_TYPE: int,
+        layout.STR_TYPE: str,
+        layout.FLOAT64_TYPE: np.float64, layout.NDARRAY_TYPE: np.ndarray, layout.RECORD: _record,
+        layout.ARRAY_UFUNC: TWINS["__array_ufunc__"],
+        layout.UFUNCS: {op.functions[0]: first + row * k for k, op in enumerate(_ufunc_ops())},
+    }  # fmt: skip
+    for place, function in enumerate(layout.API):
+        words[place] = _address(function)
+    for place, x in objects.items():
+        words[place] = id(x)
+    for place, offset in (*enumerate(handle, layout.V_AT), *enumerate(tape, layout.LOG_AT)):
+        words[place] = offset
+    words[layout.SMALLEST], words[layout.LARGEST] = tapes.LARGE, pool.MIN_BYTES
+    words[layout.HEAVIEST], words[layout.SHEETS] = tapes.MAX_BYTES, abi.address(sheets)
+    words[layout.CALL_NAME] = ctypes.addressof(name)
+    _kept.extend((objects, sheets, name))
+    forward.announce = functools.partial(_use_vector_form, sheets)
+    for (method, flags), at in zip(METHODS.items(), addresses.tolist(), strict=True):
+        setattr(Tensor, method, _method(method, flags, at))
+
+
+def _address(name: str) -> int:
+    return int(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0)
+
+
+def _slots(kind: type[Any], names: tuple[str, ...]) -> list[int] | None:
+    """Where objects of the type keep these slots; None if that cannot be told."""
+    probe = object.__new__(kind)
+    words = (ctypes.c_int64 * (kind.__basicsize__ // 8)).from_address(id(probe))
+    found = []
+    for name in names:
+        token = object()
+        setattr(probe, name, token)
+        places = [8 * k for k, word in enumerate(words) if word == id(token)]
+        delattr(probe, name)
+        if len(places) != 1:
+            return None
+        found += places
+    return found
+
+
+def _ufunc_ops() -> list[Any]:
+    """Ops that a NumPy ufunc means whatever its operands; a power of two is a square."""
+    return [REGISTRY[name] for name in fn.FAST if name != "power"]
+
+
+def _sheets() -> Any:
+    """What compiled code needs of an op: a row for each operator, then for each ufunc."""
+    rows = []
+    for name, function, method, reflected in OPERATORS:
+        twins = TWINS[method], TWINS.get(reflected, Tensor.__rpow__)
+        rows.append(_sheet(REGISTRY[name], _address(function) if function else 0, twins))
+    return np.array(rows + [_sheet(op, 0, (None, None)) for op in _ufunc_ops()], np.int64)
+
+
+def _sheet(op: Any, operate: int, twins: tuple[Any, Any]) -> list[int]:
+    ufunc = op.functions[0]
+    vector = 0 if forward.has_vector_form(op.name) else id(ufunc)
+    _kept.append((op.opcode, ufunc, op, twins))
+    return [id(op.opcode), operate, id(ufunc), vector, *(*op.masks, 0)[:2], id(op), op.arity, *map(id, twins)]
+
+
+def _use_vector_form(sheets: Any, op: Any, ufunc: Any) -> None:
+    """Let compiled code call a vector form just made."""
+    _kept.append(ufunc)
+    sheets[sheets[:, layout.OP] == id(op), layout.VECTOR] = id(ufunc)
+
+
+def _method(name: str, flags: int, at: int) -> Any:
+    """A method of Tensor whose code is at an address."""
+    definition = _Definition(name.encode(), at, flags, (TWINS[name].__doc__ or "").encode())
+    _kept.append(definition)
+    kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
+    make: Callable[..., Any] = kind(("PyDescr_NewMethod", ctypes.pythonapi))
+    return make(Tensor, ctypes.addressof(definition))
+
+
+def _record(op: Any, value: Any, *operands: Any) -> Any:
+    """Record what compiled code computed and found to be out of the ordinary."""
+    return record(op, value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value, operands)
+
+
+machine.when_loaded.append(install)

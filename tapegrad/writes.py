@@ -1,0 +1,316 @@
+"""Writing to Tensors: values change in memory where nothing needs the old ones, histories always follow.
+
+What a derivative still reads is never changed: then the write goes to a copy, which becomes the memory of
+the Tensor and of all its views. So derivatives after writes are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.dispatch import (
+    Handle,
+    exposed,
+    extra,
+    normal,
+    record,
+    requires_grad,
+    retain,
+    same,
+    sequence,
+    value_of,
+    wrap,
+)
+from tapegrad.errors import DTypeError, GradientError, ShapeError
+from tapegrad.functions.indexing import elements, parts_of, plain_index
+from tapegrad.functions.shapes import astype, broadcast_to, copy, reshape
+from tapegrad.grad_mode import enable_grad, is_grad_enabled
+from tapegrad.ops import REGISTRY, shapes
+from tapegrad.tape import pool
+from tapegrad.tape.record import slot
+from tapegrad.tape.tape import Cell, close, current, local
+from tapegrad.views import STALE, Storage, moved, places, window
+
+ndarray = np.ndarray
+EVERYTHING = Ellipsis
+FEW = 32  # log entries that a write may take
+
+
+def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None:
+    """Let x[index] be `new`, for x and all that shares its memory.
+
+    Parameters
+    ----------
+    x : Tensor
+    index
+        Any index NumPy knows; Ellipsis for all of it.
+    new : Tensor, array or number
+        Broadcast to the elements written to; of a dtype that converts to x's by NumPy's rule "same_kind".
+    what
+        The operation as an error names it.
+    update
+        Whether `new` was computed from all of x: then its history is that of x from now on.
+    """
+    index = plain_index(index)
+    new = new if isinstance(new, Handle) else normal(sequence(new), what)
+    state = x._extra
+    storage = None if state is None else state.storage
+    detached = state is not None and state.detached
+    whole = x if storage is None else storage.whole
+    recorded = is_grad_enabled() and not detached and (requires_grad(whole) or requires_grad(new))
+    _allow(x, whole, new, what, detached)
+    if x._v.ndim == 0:
+        _rebind(x, index, new, what, recorded)
+        return
+    region = elements(x._v, index, f"{what}: ")
+    new = _fitted(new, region, x, what)
+    if recorded:
+        _recorded(x, storage, index, region, new, update)
+    else:
+        _plain(x, storage, lambda: x._v.__setitem__(index, value_of(new)))
+    _count(x)
+
+
+def _count(x: Any) -> None:
+    """One more version."""
+    state = extra(x)
+    counted = state if state.storage is None else state.storage
+    counted.version += 1
+
+
+def _allow(x: Any, whole: Any, new: Any, what: str, detached: bool) -> None:
+    leaf = any(h._tape is None and requires_grad(h) for h in (x, x if detached else whole))
+    if leaf and is_grad_enabled():
+        part = "a leaf" if x._tape is None and requires_grad(x) else "a view of a leaf"
+        raise GradientError(
+            f"{what} would change {part} that requires grad (shape {x._v.shape}), and its gradient would be "
+            "of values that are gone; write under tg.no_grad(), or to a copy made by clone()"
+        )
+    if detached and is_grad_enabled() and requires_grad(new):
+        raise GradientError(
+            f"{what}: a detached Tensor shares memory but no history, and values that require grad would "
+            "need one; write to a copy made by clone()"
+        )
+    if type(x._v) is ndarray and not x._v.flags.writeable:
+        raise ValueError(
+            f"{what}: the Tensor of shape {x._v.shape} is read-only, as several of its elements are one in "
+            "memory (broadcast_to) or its array was; copy it first"
+        )
+    kind = value_of(new).dtype
+    if not np.can_cast(kind, x._v.dtype, "same_kind"):
+        raise DTypeError(
+            f"{what}: values of dtype {kind} do not fit a Tensor of dtype {x._v.dtype} without loss; "
+            "convert one of them with astype"
+        )
+    if x._v.dtype.char not in "df" and is_grad_enabled() and requires_grad(new):
+        raise DTypeError(f"{what}: a Tensor of dtype {x._v.dtype} cannot hold values that require grad")
+
+
+def _fitted(new: Any, region: Any, x: Any, what: str) -> Any:
+    """`new` with the dtype of x and the shape of the region."""
+    shape, value = np.shape(region), value_of(new)
+    extra_axes = value.ndim - len(shape)
+    if extra_axes > 0 and value.shape[:extra_axes] == (1,) * extra_axes:
+        new = reshape(new, value.shape[extra_axes:]) if isinstance(new, Handle) else value.reshape(
+            value.shape[extra_axes:]
+        )  # fmt: skip
+        value = value_of(new)
+    try:
+        fits = np.broadcast_shapes(value.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(f"{what}: values of shape {value.shape} for elements of shape {shape}")
+    if not requires_grad(new):
+        return value
+    new = astype(new, x._v.dtype)
+    return new if value.shape == shape else broadcast_to(new, shape)
+
+
+def _rebind(x: Any, index: Any, new: Any, what: str, recorded: bool) -> None:
+    """A 0-d Tensor holds an immutable scalar: it gets another one."""
+    if index is not EVERYTHING and index != ():
+        raise IndexError(f"{what}: index {index!r} of a 0-d Tensor")
+    value = value_of(new)
+    if value.size != 1:
+        raise ShapeError(f"{what}: values of shape {value.shape} for a 0-d Tensor")
+    if recorded and requires_grad(new):
+        out = reshape(astype(new, x._v.dtype), ())
+        out = copy(new) if out is new else out
+        _become(x, out._v, out)
+        return
+    scalar = x._v.dtype.type(value.reshape(())[()])
+    out = record(REGISTRY["multiply"], scalar, (same(x), 0.0)) if recorded else _unrecorded(same(x), scalar)
+    _become(x, scalar, out)
+
+
+def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any, update: bool) -> None:
+    whole = x if storage is None else storage.whole
+    if isinstance(new, Handle) and new._tape is not local.tape:
+        new = record(REGISTRY["reshape"], new._v, (new,), {"shape": new._v.shape})
+    if (
+        update
+        and storage is None
+        and isinstance(new, Handle)
+        and new._v.flags.writeable
+        and not exposed(whole)
+    ):
+        _become(x, new._v, new)
+        return
+    tape = current()
+    if len(tape.log) + FEW > tape.limit:
+        close(tape)
+        tape = current()
+    # no reference to the memory, which would have to be copied, where no link needs it
+    old = wrap(pool.shadow(whole._v))
+    if whole._tape is tape:
+        old._tape, old._at = tape, whole._at
+    elif requires_grad(whole):
+        old = same(whole)
+    where = _where(x._v, whole._v, index)
+    op = REGISTRY["assign" if "window" in where else "scatter"]
+    operand = new if isinstance(new, Handle) else wrap(pool.shadow(np.broadcast_to(new, np.shape(region))))
+    region = None
+    if exposed(whole):
+        x._v[index] = value_of(new)  # its owner sees it; from here on the Tensor has memory of its own
+        _put(x, storage, whole._v.copy(order="K"))
+        for handle in (x, whole, *(storage.alive() if storage is not None else ())):
+            extra(handle).exposed = False
+    else:
+        _part_with_others(x, storage)
+        x._v[index] = value_of(new)
+    _tell(x, storage, record(op, whole._v, (operand, old), where))
+
+
+def _inside(index: Any, shape: tuple[int, ...], place: Any) -> Any:
+    """The window that a basic index takes of a window."""
+    offset, _, strides = place
+    if isinstance(index, (int, np.integer)) and len(shape) == 1:
+        return offset + strides[0] * (int(index) % shape[0]), (), ()
+    marks = np.lib.stride_tricks.as_strided(np.empty(1, np.int8), shape, strides)
+    parts, _ = parts_of(index)
+    part = marks[parts if any(i is Ellipsis for i in parts) else (*parts, ...)]  # a view, even of one element
+    start, steps = shapes.window(marks, part)  # type: ignore[no-untyped-call]
+    return offset + start, part.shape, tuple(steps)
+
+
+def _where(value: Any, whole: Any, index: Any) -> dict[str, Any]:
+    """How an op names the elements that an index takes of a view: as a window, or one by one."""
+    place = window(value, whole)
+    if place is not None and parts_of(index)[1]:
+        return {"window": _inside(index, value.shape, place)}
+    return {"places": np.array(places(value, whole)[index])}
+
+
+def accumulate(x: Any, value: Any) -> None:
+    """Add an array to a Tensor without history, in memory where nothing else sees it."""
+    if x._v.ndim == 0:
+        _become(x, x._v + value, _unrecorded(same(x), x._v))
+    else:
+        _plain(x, extra(x).storage, lambda: np.add(x._v, value, out=x._v))
+    _count(x)
+
+
+def _plain(x: Any, storage: Storage | None, change: Callable[[], object]) -> None:
+    """A change of x's memory that is not recorded."""
+    whole = x if storage is None else storage.whole
+    if not exposed(whole):
+        _part_with_others(x, storage)
+    change()
+    _tell(x, storage, _unrecorded(same(whole), whole._v))
+
+
+def _unrecorded(old: Any, value: Any) -> Any:
+    """What a memory is after a write that is not recorded: its gradient stays what it was."""
+    if old._tape is not None:
+        with enable_grad():
+            return record(REGISTRY["reshape"], value, (old,), {"shape": np.shape(value)})
+    out = wrap(value)
+    if old._extra is not None:
+        extra(out).requires_grad, extra(out).exposed = old._extra.requires_grad, old._extra.exposed
+        if old._extra.requires_grad:
+            owner = old._at.handle()
+            if owner is not None:
+                owner._renew()
+            out._at = Cell(out) if owner is None else owner._at
+    return out
+
+
+def _part_with_others(x: Any, storage: Storage | None) -> None:
+    """Move handles to memory of their own, unless nothing but them sees theirs."""
+    handles = [x] if storage is None else [storage.whole, *storage.alive()]
+    values: list[Any] = []
+    holders: list[int] = []
+    while handles:
+        handle = handles.pop()
+        for q in range(len(values)):
+            if values[q] is handle._v:
+                holders[q] += 1
+                break
+        else:
+            values.append(handle._v)
+            holders.append(1)
+    handle = None
+    if not pool.alone(values, holders):
+        _put(x, storage, (x if storage is None else storage.whole)._v.copy(order="K"))
+
+
+def _put(x: Any, storage: Storage | None, onto: Any) -> None:
+    """Move handles to other memory."""
+    if storage is None:
+        x._v = onto
+        return
+    before = storage.whole._v
+    for handle in storage.alive():
+        handle._v = moved(handle._v, before, onto)
+    storage.whole._v = onto
+
+
+def _tell(x: Any, storage: Storage | None, out: Any) -> None:
+    """Give the whole its new history, and the handles theirs."""
+    if storage is None:
+        _become(x, out._v, out)
+        return
+    storage.whole = same(out)
+    leaf = out._at.handle() if out._tape is None and requires_grad(out) else None
+    for handle in storage.alive():
+        if handle is leaf:
+            continue
+        if handle._tape is None and handle._extra.requires_grad:  # a leaf of its own, with other values now
+            handle._renew()
+        elif handle._extra.detached:
+            handle._at = None
+        elif out._tape is None and not requires_grad(out):
+            handle._tape, handle._at = None, None
+        else:
+            _leave(handle)
+            handle._tape, handle._at = STALE, None
+
+
+def _become(x: Any, value: Any, out: Any) -> None:
+    """Give a handle another's value and history."""
+    _leave(x)
+    x._v, x._tape, x._at = value, out._tape, out._at
+    if x._extra is not None and x._extra.retains_grad and x._tape is not None:
+        retain(x)
+
+
+def _leave(x: Any) -> None:
+    """Take back that a handle wants the gradient of its record."""
+    if x._extra is not None and x._extra.retains_grad and x._tape is not None:
+        x._tape.retained.pop(slot(x._at), None)
+
+
+def take_history(x: Any) -> None:
+    """Give a stale handle the history of what it is a view of."""
+    whole = x._extra.storage.whole
+    with enable_grad():
+        where = _where(x._v, whole._v, EVERYTHING)
+        op = REGISTRY["view" if "window" in where else "gather"]
+        out = record(op, x._v, (same(whole),), where)
+    x._tape, x._at = out._tape, out._at
+    if x._extra.retains_grad and x._tape is not None:
+        retain(x)
