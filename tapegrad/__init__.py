@@ -34,7 +34,12 @@ from tapegrad.autograd import (
     set_grad_enabled as set_grad_enabled,
 )
 from tapegrad.autograd.backward import install as _install
-from tapegrad.config import show_config as show_config
+from tapegrad.config import (
+    guard as guard,
+)
+from tapegrad.config import (
+    show_config as show_config,
+)
 from tapegrad.creation import (
     arange as arange,
 )

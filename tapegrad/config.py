@@ -1,12 +1,17 @@
-"""Settings taken from the environment, and the report of `show_config`."""
+"""Settings, most of them taken from the environment, and the report of `show_config`."""
 
 from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["abi", "cache_setting", "show_config"]
+__all__ = ["abi", "cache_setting", "guard", "guard_setting", "show_config"]
+
+GUARDS = ("checksum", "copy", "off")
 
 
 def abi() -> str:
@@ -17,6 +22,56 @@ def abi() -> str:
 def cache_setting() -> str:
     """Return ``TAPEGRAD_CACHE``: a directory, ``"off"``, or empty for the user's cache directory."""
     return os.environ.get("TAPEGRAD_CACHE", "")
+
+
+def _valid(mode: str, what: str) -> str:
+    if mode not in GUARDS:
+        raise ValueError(f"{what} takes one of {', '.join(map(repr, GUARDS))}, found {mode!r}")
+    return mode
+
+
+DEFAULT_GUARD = _valid(os.environ.get("TAPEGRAD_GUARD", GUARDS[0]), "TAPEGRAD_GUARD")
+_guard = ContextVar("tapegrad_guard", default=DEFAULT_GUARD)
+guard_setting = _guard.get
+
+
+@contextmanager
+def guard(mode: str) -> Iterator[None]:
+    """Say how arrays are kept that code outside can write to, in a ``with`` block or a decorated function.
+
+    Such arrays are ndarrays used as operands, and the memory of Tensors from `from_numpy` or given out by
+    `Tensor.numpy`. Outside of any block the mode is that of the environment variable ``TAPEGRAD_GUARD``.
+
+    Parameters
+    ----------
+    mode : {"checksum", "copy", "off"}
+        What happens where a derivative reads such an array. "checksum", the default: up to 16 KiB are
+        copied; of larger ones a checksum is taken, and a backward that finds it changed raises
+        `MutationError`. "copy": all are copied. "off": nothing is done, and writing to an array between
+        its use and backward makes the gradient silently wrong.
+
+    Raises
+    ------
+    ValueError
+        Another mode.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> x, a = tg.ones(10_000), np.ones(10_000)
+    >>> x.requires_grad = True
+    >>> with tg.guard("copy"):
+    ...     y = (x * a).sum()
+    >>> a[:] = 0.0
+    >>> y.backward()
+    >>> x.grad[0]
+    tensor(1.)
+    """
+    before = _guard.set(_valid(mode, "guard"))
+    try:
+        yield
+    finally:
+        _guard.reset(before)
 
 
 def _version(name: str) -> str:
@@ -47,5 +102,6 @@ def show_config() -> str:
     rows["python"] = platform.python_version()
     rows["machine"] = f"{platform.system()} {platform.machine()}"
     rows["kernel cache"] = str(cache.directory() or "off (kernels are compiled in memory)")
+    rows["guard"] = guard_setting()
     rows["object layout"] = native.layout_in_use()
     return "\n".join(f"{name:14s} {value}" for name, value in rows.items())

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.config import guard_setting
 from tapegrad.errors import BorderError, DTypeError, ShapeError
 from tapegrad.grad_mode import _enabled
 from tapegrad.kernels import abi
@@ -27,6 +28,7 @@ enabled = _enabled.get
 float64, ndarray = np.float64, np.ndarray
 TWO, CHAIN, NUMBER = layout.TWO, layout.CHAIN, layout.NUMBER
 POOLED = pool.MIN_BYTES
+COPIED = 1 << 14  # bytes up to which an array that others can write to is copied
 UNUSABLE = (np.matrix, np.ma.MaskedArray)
 
 
@@ -71,18 +73,29 @@ class Extra:
     """State of a Tensor that few have."""
 
     __slots__ = (
-        "cells", "detached", "exposed", "grad", "requires_grad", "retains_grad", "storage", "version",
+        "cells", "detached", "grad", "requires_grad", "retains_grad", "shown", "storage", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.requires_grad = False  # of a leaf
-        self.exposed = False  # the buffer belongs to somebody who may write to it
+        self.shown: Any = None  # True: others may write to the memory; a weak reference: while that lives
         self.retains_grad = False
         self.grad: Any = None
         self.version = 0
         self.storage: Storage | None = None  # what it shares memory through
         self.detached = False  # sees its storage's values, not their history
         self.cells: list[weakref.ref[Cell]] = []  # what tapes knew it by before its value or role changed
+
+    @property
+    def exposed(self) -> bool:
+        """Whether others may write to the memory."""
+        shown = self.shown
+        if shown is None or shown is True:
+            return shown is True
+        if shown() is None:
+            self.shown = None
+            return False
+        return True
 
 
 def extra(x: Any) -> Extra:
@@ -102,14 +115,19 @@ def former(x: Any) -> list[Cell]:
     return [cell for r in state.cells if (cell := r()) is not None]
 
 
-def recall(value: Any, source: Cell | tuple[Tape, int] | None) -> Any:
+def recall(value: Any, source: Cell | tuple[Tape, int] | None, exposed: bool = False) -> Any:
     """Return a Tensor that goes on from a leaf or a record; without a source, a constant."""
     if isinstance(source, Cell):
         out = wrap(value, None, source)
-        state = extra(out)
-        state.requires_grad, state.exposed = True, source.shared
-        return out
-    return wrap(value) if source is None else wrap(value, source[0], 4 * (source[1] + 1))
+        extra(out).requires_grad = True
+        exposed = source.shared
+    elif source is None:
+        out = wrap(value)
+    else:
+        return wrap(value, source[0], 4 * (source[1] + 1))
+    if exposed:
+        extra(out).shown = True
+    return out
 
 
 def join(x: Any, view: Any) -> Any:
@@ -131,7 +149,7 @@ def same(x: Any) -> Any:
     out = wrap(x._v, x._tape, x._at)
     state = x._extra
     if state is not None and (state.requires_grad or state.exposed):
-        extra(out).requires_grad, extra(out).exposed = state.requires_grad, state.exposed
+        extra(out).requires_grad, extra(out).shown = state.requires_grad, state.shown
     return out
 
 
@@ -205,21 +223,39 @@ def load(tape: Tape, x: Any) -> int:
         state = x._extra
         if cell is None:
             cell = x._at = Cell(x)
-        value = x._v
-        exposed = state is not None and state.exposed and type(value) is ndarray
         leaf = state is not None and state.requires_grad
-        if exposed:  # somebody else can write to the buffer: what is kept is a copy, of each use
-            cell.shared = True
-            value = normal(value).copy()
-            if not leaf:
-                return tape.constant(None, value)
-            tape.weigh(value.nbytes)
-            return tape.append(layout.LEAF, 0, 0, value, cell)
-        return tape.leaf(cell, value) if leaf else tape.constant(cell, value)
+        return tape.leaf(cell, x._v) if leaf else tape.constant(cell, x._v)
     if type(x) is float or type(x) is int or type(x) is bool:
         return tape.number(float(x))
-    value = x if type(x) is float64 else normal(x)
-    return tape.constant(None, value.copy() if type(value) is ndarray else value)
+    return tape.constant(None, x if type(x) is float64 else normal(x))
+
+
+def secure(tape: Tape, op: Primitive, operands: Sequence[Any], q: int) -> int:
+    """As `load`, for operand q in memory that others can write to: what the tape keeps is safe from that."""
+    x, cell = operands[q], None
+    if isinstance(x, Handle):
+        if x._extra.requires_grad:
+            cell = x._at
+            cell.shared = True
+        x = x._v
+    value = normal(x)
+    if value.nbytes > COPIED and not _read(op, operands, q):
+        value = pool.shadow(value)
+    elif guard_setting() == "off":
+        value = value.view()
+    elif value.nbytes > COPIED and value.flags.forc and guard_setting() == "checksum":
+        return tape.guard(cell, value)
+    else:
+        value = value.copy()
+    if cell is None:
+        return tape.constant(None, value)
+    tape.weigh(value.nbytes)
+    return tape.append(layout.LEAF, 0, 0, value, cell)
+
+
+def _read(op: Primitive, operands: Sequence[Any], q: int) -> bool:
+    """Whether a derivative reads the value of operand q."""
+    return any(requires_grad(x) and op.masks[min(k, 2)] >> min(q, 2) & 1 for k, x in enumerate(operands))
 
 
 def apply(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None = None) -> Any:
@@ -283,7 +319,7 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     if newest > tape.serial:
         close(tape)
         tape = current()
-    places = [load(tape, x) for x in operands]
+    places = [secure(tape, op, operands, q) if exposed(x) else load(tape, x) for q, x in enumerate(operands)]
     form = op.recorded_form
     second = 0
     if form == TWO:
@@ -301,9 +337,9 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
 
 
 def exposed(x: Any) -> bool:
-    """Whether somebody else can write to an operand's memory."""
+    """Whether others can write to an operand's memory."""
     if isinstance(x, Handle):
-        return x._extra is not None and bool(x._extra.exposed)
+        return x._extra is not None and x._extra.exposed and type(x._v) is ndarray
     return isinstance(x, ndarray)
 
 
@@ -318,8 +354,9 @@ def shares(value: Any, x: Any) -> bool:
 def share(value: Any, operands: Any) -> Any:
     """Return a Tensor without history; where it views an exposed operand's memory it is exposed too."""
     out = wrap(value)
-    if any(exposed(x) and shares(value, value_of(x)) for x in operands):
-        extra(out).exposed = True
+    for x in operands:
+        if exposed(x) and shares(value, value_of(x)):
+            extra(out).shown = x._extra.shown if isinstance(x, Handle) else True
     for x in operands:
         if isinstance(x, Handle) and shares(value, x._v):
             return join(x, out)

@@ -14,6 +14,7 @@ __all__ = [
     "GradientError",
     "GraphFreedError",
     "KernelError",
+    "MutationError",
     "ShapeError",
     "TapeBusyError",
     "TapeError",
@@ -36,6 +37,10 @@ class UnusedInputError(GradientError):
 
 class GraphFreedError(TapeError):
     """A second sweep needs values that the first one released."""
+
+
+class MutationError(TapeError):
+    """An array that a derivative reads was written to from outside after it was recorded."""
 
 
 class TapeBusyError(TapeError):

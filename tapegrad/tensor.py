@@ -243,8 +243,8 @@ class Tensor(Handle):
             return wrap(np.array(self._v)[()])  # type: ignore[no-any-return]
         out: Tensor = join(self, wrap(self._v.view()))
         extra(out).detached = True
-        if self._extra is not None and self._extra.exposed:
-            extra(out).exposed = True
+        if self._extra is not None:
+            extra(out).shown = self._extra.shown
         return out
 
     @property
@@ -260,13 +260,13 @@ class Tensor(Handle):
             raise GradientError("data of the result of an operation cannot be replaced")
         if self.requires_grad and value.dtype.char not in FLOATS:
             raise _no_gradient(value.dtype)
-        exposed = value._extra is not None and value._extra.exposed
+        shown = None if value._extra is None else value._extra.shown
         state = extra(self)
         self._renew()
         if state.storage is not None:
             state.storage.remove(self)
             state.storage = None
-        state.exposed = exposed
+        state.shown = shown
         self._v = value._v
 
     @property
@@ -326,20 +326,17 @@ class Tensor(Handle):
             )
 
     def numpy(self) -> Any:
-        """The value as an ndarray: read-only, or the array itself that `from_numpy` was given."""
-        self._border("numpy()")
-        return self._readable()
+        """The value as an ndarray that shares memory; read-only where it has a history."""
+        from tapegrad.writes import lend
 
-    def _readable(self) -> Any:
-        value = self._v
-        if isinstance(value, np.ndarray) and not (self._extra is not None and self._extra.exposed):
-            value = value.view()
-            value.flags.writeable = False
-        return np.asarray(value)
+        self._border("numpy()")
+        return lend(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """The value as an ndarray, read-only where it shares memory."""
         self._border("np.asarray")
-        value = self._readable()
+        value = np.asarray(self._v).view()
+        value.flags.writeable = False
         if dtype is not None and value.dtype != dtype:
             if copy is False:
                 raise ValueError(f"a Tensor of dtype {value.dtype} needs a copy to become {dtype}")
@@ -445,7 +442,7 @@ class Tensor(Handle):
         out: Tensor = wrap(value)
         if self._extra is not None:
             mine = extra(out)
-            mine.exposed = self._extra.exposed
+            mine.shown = self._extra.shown
             out.requires_grad_(self._extra.requires_grad)
         return out
 
@@ -705,7 +702,8 @@ def from_numpy(array: Any) -> Tensor:
         raise TypeError(f"from_numpy takes an ndarray, found {type(array).__name__}")
     value = normal(array, "from_numpy")
     out: Tensor = wrap(value)
-    extra(out).exposed = isinstance(value, np.ndarray) and np.may_share_memory(value, array)
+    if isinstance(value, np.ndarray) and np.may_share_memory(value, array):
+        extra(out).shown = True
     return out
 
 

@@ -6,6 +6,7 @@ the Tensor and of all its views. So derivatives after writes are exact.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -64,6 +65,7 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     _allow(x, whole, new, what, detached)
     if x._v.ndim == 0:
         _rebind(x, index, new, what, recorded)
+        _count(x)
         return
     region = elements(x._v, index, f"{what}: ")
     new = _fitted(new, region, x, what)
@@ -177,8 +179,8 @@ def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any
     if exposed(whole):
         x._v[index] = value_of(new)  # its owner sees it; from here on the Tensor has memory of its own
         _put(x, storage, whole._v.copy(order="K"))
-        for handle in (x, whole, *(storage.alive() if storage is not None else ())):
-            extra(handle).exposed = False
+        for handle in _sharers(x, storage):
+            extra(handle).shown = None
     else:
         _part_with_others(x, storage)
         x._v[index] = value_of(new)
@@ -223,6 +225,47 @@ def _plain(x: Any, storage: Storage | None, change: Callable[[], object]) -> Non
     _tell(x, storage, _unrecorded(same(whole), whole._v))
 
 
+class Loan:
+    """The base of an array given out: all views of that array hold it, and with it what they share."""
+
+    __slots__ = ("__array_interface__", "array", "life")
+
+    def __init__(self, array: Any, life: Any) -> None:
+        self.array, self.life = array, life
+        self.__array_interface__ = array.__array_interface__
+
+
+class Life:
+    """Lives as long as one of the arrays does that were given out of a memory."""
+
+
+def lend(x: Any) -> Any:
+    """Give out a Tensor's memory: while what is given out lives, others can write to it.
+
+    What a tape keeps is never given out, then the Tensor and its views move to a copy; where there is a
+    history the array is read-only.
+    """
+    value = x._v
+    if type(value) is not ndarray:
+        return np.asarray(value)
+    storage = extra(x).storage
+    whole = x if storage is None else storage.whole
+    if exposed(whole) and extra(whole).shown is True:
+        return value
+    if x._tape is not None or whole._tape is not None or not value.flags.writeable:
+        value = value.view()
+        value.flags.writeable = False
+        return value
+    value = None
+    life = extra(whole).shown() if exposed(whole) else None
+    if life is None:
+        _plain(x, storage, lambda: None)  # to tapes it is another one from now on
+        life = Life()
+        for handle in _sharers(x, extra(x).storage):
+            extra(handle).shown = weakref.ref(life)
+    return np.asarray(Loan(x._v, life))
+
+
 def _unrecorded(old: Any, value: Any) -> Any:
     """What a memory is after a write that is not recorded: its gradient stays what it was."""
     if old._tape is not None:
@@ -230,7 +273,7 @@ def _unrecorded(old: Any, value: Any) -> Any:
             return record(REGISTRY["reshape"], value, (old,), {"shape": np.shape(value)})
     out = wrap(value)
     if old._extra is not None:
-        extra(out).requires_grad, extra(out).exposed = old._extra.requires_grad, old._extra.exposed
+        extra(out).requires_grad, extra(out).shown = old._extra.requires_grad, old._extra.shown
         if old._extra.requires_grad:
             owner = old._at.handle()
             if owner is not None:
@@ -241,7 +284,7 @@ def _unrecorded(old: Any, value: Any) -> Any:
 
 def _part_with_others(x: Any, storage: Storage | None) -> None:
     """Move handles to memory of their own, unless nothing but them sees theirs."""
-    handles = [x] if storage is None else [storage.whole, *storage.alive()]
+    handles = _sharers(x, storage)
     values: list[Any] = []
     holders: list[int] = []
     while handles:
@@ -256,6 +299,11 @@ def _part_with_others(x: Any, storage: Storage | None) -> None:
     handle = None
     if not pool.alone(values, holders):
         _put(x, storage, (x if storage is None else storage.whole)._v.copy(order="K"))
+
+
+def _sharers(x: Any, storage: Storage | None) -> list[Any]:
+    """All handles of a memory."""
+    return [x] if storage is None else [storage.whole, *storage.alive()]
 
 
 def _put(x: Any, storage: Storage | None, onto: Any) -> None:

@@ -268,7 +268,7 @@ def test_E13_shapes_that_do_not_fit(op):
             assert isinstance(found.value, ValueError)
 
 
-def test_E10_out_arguments_raise():
+def test_E10_out_arguments_raise_where_a_gradient_is_required():
     x, a = leaf(), np.zeros(2)
     for call in (
         lambda: np.add(x, 1.0, out=a),
@@ -281,6 +281,76 @@ def test_E10_out_arguments_raise():
         with pytest.raises(UnsupportedOpError, match="out="):
             call()
     assert a.tolist() == [0.0, 0.0]
+    assert x.tolist() == [1.0, 2.0]
+
+
+INTO = {  # name: (call, shape of the result)
+    "add": (lambda x, out: np.add(x, 1.0, out=out), (2,)),
+    "add where": (lambda x, out: np.add(x, 1.0, out=out, where=[True, False]), (2,)),
+    "broadcast": (lambda x, out: np.multiply(x, 2.0, out=out), (3, 2)),
+    "add.reduce": (lambda x, out: np.add.reduce(x, out=out), ()),
+    "sum": (lambda x, out: np.sum(x, 0, None, out), ()),
+    "sum method": (lambda x, out: x.sum(out=out), ()),
+    "max": (lambda x, out: np.max(x, 0, out), ()),
+    "var": (lambda x, out: np.var(x, out=out), ()),
+    "std": (lambda x, out: np.std(x, keepdims=True, out=out), (1,)),
+    "cumsum": (lambda x, out: np.cumsum(x, out=out), (2,)),
+    "clip": (lambda x, out: np.clip(x, 1.5, 3.0, out), (2,)),
+    "take": (lambda x, out: np.take(x, [1, 0], 0, out), (2,)),
+    "dot": (lambda x, out: np.dot(np.ones((2, 2)), x, out), (2,)),
+    "outer": (lambda x, out: np.outer(x, x, out), (2, 2)),
+    "einsum": (lambda x, out: np.einsum("i,i->i", x, x, out=out), (2,)),
+    "concatenate": (lambda x, out: np.concatenate([x, x], 0, out), (4,)),
+    "stack": (lambda x, out: np.stack([x, x], out=out), (2, 2)),
+    "round": (lambda x, out: np.round(x, 0, out=out), (2,)),
+}
+
+
+@pytest.mark.parametrize("name", INTO)
+@pytest.mark.parametrize("kind", ["ndarray", "Tensor"])
+def test_E10_out_arguments_work_otherwise(name, kind):
+    call, shape = INTO[name]
+    wanted = np.full(shape, 9.0)
+    call(np.array([1.0, 2.0]), wanted)
+    for mode in (tg.no_grad, tg.enable_grad):
+        x = leaf((1.0, 2.0)) if mode is tg.no_grad else tg.array([1.0, 2.0])
+        out = np.full(shape, 9.0) if kind == "ndarray" else tg.full(shape, 9.0)
+        with mode():
+            assert call(x, out) is out
+        assert out.tolist() == wanted.tolist()
+        if kind == "Tensor":
+            assert out._version == 1
+
+
+def test_E10_out_does_not_reach_what_a_tape_reads():
+    x, c = leaf((1.0, 2.0)), tg.array([3.0, 4.0])
+    y = (x * c).sum()
+    assert np.negative(c, out=c) is c
+    y.backward()
+    assert x.grad.tolist() == [3.0, 4.0]
+    assert c.tolist() == [-3.0, -4.0]
+
+
+def test_E10_out_that_does_not_fit():
+    for out in (np.zeros(3), tg.zeros(3)):
+        with pytest.raises(ShapeError, match=r"\(3,\)"):
+            np.add(tg.ones(2), 1.0, out=out)
+    with pytest.raises(TypeError, match="out="):
+        tg.ones(2).sum(out=[0.0])
+
+
+@pytest.mark.parametrize("write", [
+    lambda t: np.copyto(t, 0.0), lambda t: np.put(t, [0], [0.0]), lambda t: np.place(t, [True, False], [0.0]),
+    lambda t: np.putmask(t, [True, False], [0.0]), lambda t: np.add.at(t, [0], 1.0),
+    lambda t: np.put_along_axis(t, np.array([0]), 0.0, 0), lambda t: np.fill_diagonal(t.reshape(1, 2), 0.0),
+])  # fmt: skip
+def test_functions_that_write_do_not_reach_what_a_tape_reads(write):
+    x, c = leaf((1.0, 2.0)), tg.array([3.0, 4.0])
+    y = (x * c).sum()
+    with pytest.raises(UnsupportedOpError, match=r"x\[...\]"):
+        write(c)
+    y.backward()
+    assert x.grad.tolist() == [3.0, 4.0]
 
 
 @pytest.mark.parametrize("index", [5, -3, (0, 0), 1.5, "a", [5], (slice(None), 0), np.array([True] * 3)])
@@ -427,15 +497,30 @@ def test_arrays_with_rules_of_their_own_are_refused(array):
             call()
 
 
-def test_numpy_is_a_view_that_cannot_be_written_to():
-    for t in (tg.ones(2), leaf().detach(), (leaf() * 2.0).detach()):
+def test_numpy_shares_memory():
+    for t in (tg.ones(2), tg.ones(2).detach(), tg.ones(4)[::-2]):
         a = t.numpy()
         assert type(a) is np.ndarray
-        assert not a.flags.writeable
+        a[0] = 5.0
+        assert t.tolist()[0] == 5.0
+        t[1] = 6.0
+        assert a[1] == 6.0
+        assert np.shares_memory(a, t.numpy())
+    assert tg.tensor(2.0).numpy() == 2.0
+
+
+def test_numpy_of_what_has_a_history_or_is_broadcast_cannot_be_written_to():
+    y = leaf() * 2.0
+    for t in (y.detach(), y.detach()[:1], np.broadcast_to(tg.ones(2), (3, 2))):
+        a = t.numpy()
         with pytest.raises(ValueError, match="read-only"):
             a[0] = 5.0
         assert np.shares_memory(a, t.numpy())
-    assert tg.tensor(2.0).numpy() == 2.0
+    with pytest.raises(ValueError, match="read-only"):
+        np.asarray(tg.ones(2))[0] = 5.0
+
+
+def test_array_protocol_converts():
     assert np.asarray(tg.ones(2), np.float32).dtype == np.float32
 
 

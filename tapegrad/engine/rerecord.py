@@ -15,7 +15,7 @@ from tapegrad.ops.primitive import BY_OPCODE
 from tapegrad.tape.record import CONST, LEAF, LINK
 from tapegrad.tape.tape import Tape
 
-Recall = Callable[[Any, Any], Any]
+Recall = Callable[..., Any]
 
 
 def rerecord(
@@ -31,8 +31,9 @@ def rerecord(
     Parameters
     ----------
     recall
-        ``recall(value, source)`` makes a recorded value an operand again, whose history goes on from
-        a leaf's `Cell` or from ``(tape, record)``; a source of None makes a constant.
+        ``recall(value, source, exposed)`` makes a recorded value an operand again, whose history goes on
+        from a leaf's `Cell` or from ``(tape, record)``; a source of None makes a constant, `exposed` if
+        others can write to it.
     """
     plan = Sweep(roots, sinks, every)
     results: dict[Key, Any] = {}
@@ -74,7 +75,7 @@ def _walk(job: Job, flags: bytes, recall: Recall) -> dict[Key, Any]:
             return value_or_shape(columns, j)
         opcode = columns.opcode(j)
         if opcode == CONST:
-            return recall(values[j], None)
+            return recall(values[j], None, j in tape.guards)
         return recall(values[j], tape.imports[j] if opcode in (LEAF, LINK) else (tape, j))
 
     for k in range(columns.n - 1, -1, -1):

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.errors import GraphFreedError, KernelError, TapeBusyError
+from tapegrad.errors import GraphFreedError, KernelError, MutationError, TapeBusyError
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import NOGIL_WORK, State, give, take
 from tapegrad.ops.primitive import BY_OPCODE
 from tapegrad.tape import pool
 from tapegrad.tape.record import LINK, Place
-from tapegrad.tape.tape import MANY, Cell, Columns, Tape, busy, give_back, leave
+from tapegrad.tape.tape import MANY, Cell, Columns, Tape, busy, checksum, give_back, leave
 
 Key = Any  # Cell | tuple[Tape, int]
 Array = np.ndarray[Any, Any]
@@ -125,6 +125,7 @@ class Sweep:
         freed = job.tape.freed_flags(n)
         view[layout.FREED] = abi.address(state.unfreed if freed is None else freed)
         view[layout.EVERY], view[layout.PHASE] = self.every, phase
+        view[layout.GUARDED] = bool(job.tape.guards)
         count = 0
         for k in job.marked:
             state.seeds[count] = k
@@ -175,6 +176,8 @@ class Sweep:
             count = self.state.view[layout.REACHED_COUNT]
             job.reached = self.state.reached[:count].tolist()
             order.append(job)
+            if job.tape.guards:
+                self._verify(job)
             imports = job.tape.imports
             for k in job.reached:
                 source = imports.get(k)
@@ -186,6 +189,13 @@ class Sweep:
                         heappush(heap, -source[0].serial)
                     older.marked.add(source[1])
         return order
+
+    def _verify(self, job: Job) -> None:
+        """See that what others could write to, and rules will read, is what it was."""
+        columns, flags = job.columns, self.state.flags
+        for k, known in job.tape.guards.copy().items():
+            if k < columns.n and flags[k] & layout.READ and checksum(columns.values[k]) != known:
+                raise MutationError(_changed(columns, k))
 
     def reaches(self) -> set[Key]:
         """Keys that the roots depend on."""
@@ -362,6 +372,16 @@ def _freed(columns: Columns, k: int) -> str:
     )
 
 
+def _changed(columns: Columns, k: int) -> str:
+    forms = table.operations()[0][:, layout.FORM]
+    reader = next(j for j in range(k, columns.n) if k in columns.operands(j, int(forms[columns.opcode(j)])))
+    op, value = BY_OPCODE[columns.opcode(reader)], columns.values[k]
+    return (
+        f"an array of shape {value.shape}, dtype {value.dtype} was written to after {op.name} had used it, "
+        'and the derivative needs the values of then; pass a copy, or record under tg.guard("copy")'
+    )
+
+
 def sweep(
     roots: Iterable[tuple[Tape, int, Any]],
     sinks: Iterable[Key],
@@ -388,7 +408,7 @@ def at_once(
     """
     log = tape.log  # held: another thread, or a finalizer, may seal the tape from here on
     n = len(log) >> 2
-    if len(sinks) > layout.QUICK_INPUTS or n == 0 or not abi.native():
+    if len(sinks) > layout.QUICK_INPUTS or n == 0 or tape.guards or not abi.native():
         return None
     leave(tape)
     state = take()

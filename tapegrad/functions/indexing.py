@@ -21,7 +21,7 @@ from tapegrad.dispatch import (
 )
 from tapegrad.errors import BorderError, UnsupportedOpError
 from tapegrad.functions.shapes import ravel
-from tapegrad.functions.tables import axes_of, axis_of, implements, plainly, tensor_of
+from tapegrad.functions.tables import axes_of, axis_of, implements, into, plainly, tensor_of
 from tapegrad.ops import REGISTRY
 
 
@@ -89,6 +89,8 @@ def _snapshot(index: Any) -> Any:
 @implements(np.take)
 def take(x: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
     """Elements by number along an axis."""
+    if out is not None:
+        return into(np.take, out, x, indices, axis=axis, mode=mode)
     if mode != "raise":
         raise UnsupportedOpError(f"take: mode {mode!r} has no derivative here")
     if axis is None:
@@ -122,6 +124,8 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
 def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None,
          max: Any = None) -> Any:  # fmt: skip
     """Values limited to an interval; an end that is None does not limit."""
+    if out is not None:
+        return into(np.clip, out, a, a_min if min is None else min, a_max if max is None else max)
     low, high = (a_min if a_min is not None else min), (a_max if a_max is not None else max)
     low, high = (sequence(v) for v in (low, high))
     kind = np.result_type(*(value_of(v) for v in (tensor_of(a), low, high) if v is not None))

@@ -9,7 +9,7 @@ import numpy as np
 from tapegrad.dispatch import apply, value_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.functions.shapes import reshape
-from tapegrad.functions.tables import UFUNCS, implements, tensor_of
+from tapegrad.functions.tables import UFUNCS, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
 
 
@@ -30,6 +30,8 @@ UFUNCS[np.matmul] = matmul
 @implements(np.dot)
 def dot(a: Any, b: Any, out: Any = None) -> Any:
     """Product over the last axis of `a` and the last but one of `b`."""
+    if out is not None:
+        return into(np.dot, out, a, b)
     a, b = tensor_of(a), tensor_of(b)
     left, right = np.ndim(value_of(a)), np.ndim(value_of(b))
     if left == 0 or right == 0:
@@ -44,6 +46,8 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
 @implements(np.outer)
 def outer(a: Any, b: Any, out: Any = None) -> Any:
     """All products of elements of two arrays."""
+    if out is not None:
+        return into(np.outer, out, a, b)
     return reshape(tensor_of(a), (-1, 1)) * reshape(tensor_of(b), (1, -1))
 
 
@@ -61,8 +65,10 @@ def einsum(subscripts: Any, *operands: Any, optimize: Any = False, **rest: Any) 
     """Einstein summation, with subscripts as text."""
     if not isinstance(subscripts, str):
         raise UnsupportedOpError("einsum: give the subscripts as text, such as 'ij,jk->ik'")
-    if any(v is not None and k in ("out", "dtype") for k, v in rest.items()):
-        raise UnsupportedOpError(f"einsum: {', '.join(rest)}= is not supported on Tensors")
+    if rest.get("out") is not None:
+        return into(np.einsum, rest.pop("out"), subscripts, *operands, optimize=optimize, **rest)
+    if rest.get("dtype") is not None:
+        raise UnsupportedOpError("einsum: dtype= is not supported on Tensors")
     operands = tuple(tensor_of(x) for x in operands)
     text = subscripts.replace(" ", "")
     given, arrow, output = text.partition("->")

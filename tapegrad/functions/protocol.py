@@ -11,17 +11,19 @@ from tapegrad.dispatch import is_tensor, requires_grad
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.functions.reductions import REDUCES, accumulate
 from tapegrad.functions.shapes import astype
-from tapegrad.functions.tables import FUNCTIONS, UFUNCS, plainly
+from tapegrad.functions.tables import FUNCTIONS, UFUNCS, any_grad, into, plainly
+
+# These write to an argument, which a tape may still read.
+WRITERS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -> Any:
     """Apply a ufunc to operands among which there is a Tensor."""
     out = kwargs.pop("out", None)
-    if out is not None and any(o is not None for o in out):
-        raise UnsupportedOpError(
-            f"np.{ufunc.__name__} with out= would overwrite values a derivative may need; "
-            "use the result it returns"
-        )
+    if out is not None:
+        return _ufunc_into(ufunc, method, out, inputs, kwargs)
+    if method == "at":
+        raise UnsupportedOpError(f"np.{ufunc.__name__}.at on a Tensor; write x[...] = values instead")
     if method == "reduce" and ufunc in REDUCES:
         return REDUCES[ufunc](*inputs, **kwargs)
     if method == "accumulate" and ufunc is np.add:
@@ -42,20 +44,24 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]
     return plainly(getattr(ufunc, method), inputs, kwargs)
 
 
+def _ufunc_into(ufunc: np.ufunc, method: str, out: Any, inputs: Any, kwargs: dict[str, Any]) -> Any:
+    if len(out) > 1:
+        raise UnsupportedOpError(f"np.{ufunc.__name__}: out= of several Tensors; use the results it returns")
+
+    def compute(*args: Any, **rest: Any) -> Any:
+        return getattr(ufunc, method)(*args, **rest)
+
+    compute.__name__ = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+    return into(compute, out[0], *inputs, **kwargs)
+
+
 def call_function(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     """Apply one of NumPy's other functions to arguments among which there is a Tensor."""
     implementation = FUNCTIONS.get(function)
     if implementation is not None:
-        if kwargs.get("out") is not None:
-            raise UnsupportedOpError(f"np.{function.__name__}: out= is not supported on Tensors")
-        kwargs.pop("out", None)
         return implementation(*args, **kwargs)
-
-    def any_grad(x: Any) -> bool:
-        if isinstance(x, (list, tuple)):
-            return any(any_grad(item) for item in x)
-        return requires_grad(x)
-
+    if function in WRITERS:
+        raise UnsupportedOpError(f"np.{function.__name__} on a Tensor; write x[...] = values instead")
     if any_grad(args) or any_grad(tuple(kwargs.values())):
         raise UnsupportedOpError(
             f"{function.__module__}.{function.__name__} has no derivative here; "

@@ -18,7 +18,7 @@ from tapegrad.functions.tables import (
     axes_of,
     axis_of,
     implements,
-    no_out,
+    into,
     plainly,
     tensor_of,
 )
@@ -35,7 +35,9 @@ def _reduction(name: str) -> Callable[..., Any]:
     ) -> Any:
         if axis is None and dtype is None and out is None and keepdims is False and not rest and is_tensor(x):
             return apply(op, (x,), WHOLE[x._v.ndim])
-        no_out(name, out)
+        if out is not None and out is not np._NoValue:
+            dtypes = {} if dtype is None else {"dtype": dtype}
+            return into(op.functions[0], out, x, axis=axis, keepdims=keepdims, **dtypes, **rest)
         rest = {k: v for k, v in rest.items() if v is not np._NoValue}
         x = tensor_of(x)
         if rest:
@@ -111,7 +113,8 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
 def var(x: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: float = 0,
         keepdims: Any = False) -> Any:  # fmt: skip
     """Variance: mean squared deviation from the mean, over n - ddof."""
-    no_out("var", out)
+    if out is not None:
+        return into(np.var, out, x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
     x = tensor_of(x)
     axes = axes_of(x, axis, "var")
     count = math.prod([np.shape(value_of(x))[a] for a in axes])
@@ -126,7 +129,9 @@ def var(x: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: flo
 def std(x: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: float = 0,
         keepdims: Any = False) -> Any:  # fmt: skip
     """Standard deviation: the root of `var`."""
-    found = var(x, axis, dtype, out, ddof, keepdims)
+    if out is not None:
+        return into(np.std, out, x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
+    found = var(x, axis, dtype, None, ddof, keepdims)
     flat = found == 0  # where all elements are equal the derivative is taken as 0, as torch does
     return where(flat, 0.0, np.sqrt(where(flat, 1.0, found)))
 
@@ -139,7 +144,8 @@ def accumulate(x: Any, axis: int = 0, dtype: Any = None) -> Any:
 @implements(np.cumsum)
 def cumsum(x: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
     """Running sum along an axis, or over all elements."""
-    no_out("cumsum", out)
+    if out is not None:
+        return into(np.cumsum, out, x, axis=axis, dtype=dtype)
     x = tensor_of(x)
     if dtype is not None:
         x = astype(x, np.dtype(dtype))

@@ -8,7 +8,7 @@ import numpy as np
 
 from tapegrad.dispatch import apply, is_tensor, record, requires_grad, value_of, wrap
 from tapegrad.errors import AxisError, DTypeError, ShapeError, UnsupportedOpError
-from tapegrad.functions.tables import axis_of, implements, tensor_of
+from tapegrad.functions.tables import axis_of, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
 
 MANY = 4096  # operands of one record
@@ -137,6 +137,8 @@ def _join(name: str, members: list[Any], axis: int) -> Any:
 def concatenate(arrays: Any, axis: int | None = 0, out: Any = None, *, dtype: Any = None,
                 casting: str = "same_kind") -> Any:  # fmt: skip
     """Arrays joined along an axis."""
+    if out is not None:
+        return into(np.concatenate, out, arrays, axis=axis, dtype=dtype, casting=casting)
     members = _members(arrays, "concatenate")
     if axis is None:
         members, axis = [reshape(x, (-1,)) for x in members], 0
@@ -148,6 +150,8 @@ def concatenate(arrays: Any, axis: int | None = 0, out: Any = None, *, dtype: An
 def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None,
           casting: str = "same_kind") -> Any:  # fmt: skip
     """Arrays joined along a new axis."""
+    if out is not None:
+        return into(np.stack, out, arrays, axis=axis, dtype=dtype, casting=casting)
     members = _members(arrays, "stack")
     shapes = {np.shape(value_of(x)) for x in members}
     if len(shapes) > 1:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from tapegrad.dispatch import is_tensor, normal, sequence, share, value_of
-from tapegrad.errors import AxisError, UnsupportedOpError
+from tapegrad.dispatch import is_tensor, normal, requires_grad, sequence, share, value_of
+from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
+from tapegrad.grad_mode import is_grad_enabled
 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
@@ -58,20 +59,47 @@ def axis_of(x: Any, axis: int, what: str, extra: int = 0) -> int:
         raise AxisError(f"{what}: axis {axis} of an array of shape {np.shape(value_of(x))}") from error
 
 
-def no_out(what: str, out: Any) -> None:
-    """Refuse an `out` argument."""
-    if out is not None and out is not np._NoValue:
-        raise UnsupportedOpError(f"{what}: out= is not supported on Tensors; use the result it returns")
+def plain(x: Any) -> Any:
+    """Return an argument with the values of the Tensors in it."""
+    if isinstance(x, (list, tuple)):
+        return type(x)(plain(item) for item in x)
+    return value_of(x)
+
+
+def any_grad(x: Any) -> bool:
+    """Whether a Tensor in an argument requires grad."""
+    if isinstance(x, (list, tuple)):
+        return any(any_grad(item) for item in x)
+    return requires_grad(x)
+
+
+def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> Any:
+    """Let NumPy compute into `out`, an array or a Tensor; returns it. Derivatives there are none."""
+    name = f"np.{function.__name__}"
+    if is_grad_enabled() and (any_grad(out) or any_grad(args)):
+        raise UnsupportedOpError(
+            f"{name}: out= has no derivative, and {'out' if any_grad(out) else 'an operand'} requires grad; "
+            "use the result it returns, or write under tg.no_grad()"
+        )
+    if not is_tensor(out) and not isinstance(out, np.ndarray):
+        raise TypeError(f"{name}: out= takes an array or a Tensor, found {type(out).__name__}")
+    buffer = np.array(out._v) if is_tensor(out) else out
+    try:
+        function(*plain(args), out=buffer, **{k: plain(v) for k, v in kwargs.items()})
+    except ValueError as error:
+        shapes = ", ".join(str(np.shape(x)) for x in plain(args))
+        raise ShapeError(f"{name} of {shapes} into out= of shape {buffer.shape}: {error}") from error
+    if is_tensor(out):
+        from tapegrad.writes import write
+
+        write(out, Ellipsis, buffer, name)
+    return out
 
 
 def plainly(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     """Call NumPy on plain values; arrays come back as Tensors."""
-
-    def plain(x: Any) -> Any:
-        if isinstance(x, (list, tuple)):
-            return type(x)(plain(item) for item in x)
-        return value_of(x)
-
+    if kwargs.get("out") is not None:
+        return into(function, kwargs.pop("out"), *args, **kwargs)
     try:
         result = function(*plain(tuple(args)), **{k: plain(v) for k, v in kwargs.items()})
     except np.exceptions.AxisError as error:

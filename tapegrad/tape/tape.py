@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import KernelError
-from tapegrad.kernels import abi, table
+from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give, take
 from tapegrad.tape import pool
@@ -167,6 +167,8 @@ class Tape:
         "constants",
         "described",
         "freed",
+        "guarded",
+        "guards",
         "held",
         "imports",
         "leaves",
@@ -195,6 +197,8 @@ class Tape:
         self.numbers: dict[float, int] = {}
         self.links: dict[int, int] = {}
         self.imports: dict[int, Any] = {}  # record -> Cell, or Place on an older tape
+        self.guarded: dict[Any, int] = {}  # positions of what others can write to, by what and where it is
+        self.guards: dict[int, int] = {}  # record -> checksum of its value
         self.attrs: dict[int, dict[str, Any]] = {}
         self.described: dict[int, Any] = {}
         self.retained: dict[int, weakref.ref[Any]] = {}
@@ -271,6 +275,18 @@ class Tape:
                 self.weigh(value.nbytes)
         return at
 
+    def guard(self, cell: Cell | None, value: Any) -> int:
+        """Import memory that others can write to, a leaf's or a constant's; unchanged it is one record."""
+        key = cell, abi.address(value), value.shape, value.strides, value.dtype.char
+        found = checksum(value)
+        at = self.guarded.get(key)
+        if at is None or self.guards[slot(at)] != found:
+            self.weigh(value.nbytes)
+            at = self.append(CONST if cell is None else LEAF, 0, 0, value.view(), cell)
+            self.guarded[key] = at
+            self.guards[slot(at)] = found
+        return at
+
     def number(self, value: float) -> int:
         """A Python number; zeros are not shared, as 0.0 == -0.0."""
         at = self.numbers.get(value)
@@ -318,6 +334,7 @@ class Tape:
         self.constants = {}
         self.numbers = {}
         self.links = {}
+        self.guarded = {}
         return columns
 
     def freed_flags(self, n: int) -> Any:
@@ -378,7 +395,7 @@ class Tape:
         imports = self.imports
         for k in [k for k, source in imports.items() if type(source) is Place and not live[k]]:
             imports[k] = None  # led to an older tape through a record since freed
-        for table_ in (self.attrs, self.described, self.retained):
+        for table_ in (self.attrs, self.described, self.retained, self.guards):
             if table_:
                 for k in [k for k in table_ if not live[k]]:
                     del table_[k]
@@ -425,6 +442,11 @@ class Tape:
                 local.draining = None
             if count > MANY:
                 give_back()
+
+
+def checksum(array: Any) -> int:
+    """A number that tells whether an array without gaps has changed."""
+    return machine.load()[0](layout.CHECKSUM, 0, abi.address(array), array.nbytes)
 
 
 def _dead(reference: weakref.ref[Any] | None) -> bool:

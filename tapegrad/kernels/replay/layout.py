@@ -15,10 +15,10 @@ STATE_WORDS = 56
 ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(38, 46)
 
 # What a sweep in one call needs besides.
-SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT, SEED, SPENT = range(46, 54)
+SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT, SEED, SPENT, GUARDED = range(46, 55)
 
 # A record's flags in a sweep, and how a compiled sweep stops.
-NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE = 1, 2, 4, 8, 16, 32
+NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE, READ = 1, 2, 4, 8, 16, 32, 64
 DONE, KERNEL, PYTHON, MEMORY, FREED_RECORD, FAILED, PAUSED = range(7)
 
 # Opcodes that are not ops.
@@ -45,7 +45,7 @@ DIGIT_AT, SCALAR_AT, REFCOUNT_AT, TYPE_AT, LIST_SIZE_AT, LIST_ITEMS_AT = 24, 16,
 QUICK_INPUTS = 16  # limit of a sweep in one call
 
 # What the entry point does.
-SEAL, PRUNE, PLAN, RUN, RESET, CONTRIBUTE, AT_ONCE, RELEASE, SPEND, METHODS, LOOP = range(11)
+SEAL, PRUNE, PLAN, RUN, RESET, CONTRIBUTE, AT_ONCE, RELEASE, SPEND, METHODS, LOOP, CHECKSUM = range(12)
 
 # Compiled recording: shared words, first those with the address of a function of the C API.
 API = (

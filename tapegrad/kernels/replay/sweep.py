@@ -2,7 +2,7 @@
 
 from tapegrad.kernels.dialect import address, call, copy, f32, f64, i64, invoke, u8, zero
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.loops import loop
+from tapegrad.kernels.replay.loops import checksum, loop
 from tapegrad.kernels.replay.reading import following, operands, prune, seal
 from tapegrad.kernels.replay.recording import methods
 from tapegrad.kernels.replay.stream import add
@@ -34,6 +34,8 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
         return methods(extra)
     if what == LOOP:
         return address(loop)
+    if what == CHECKSUM:
+        return checksum(extra, more)
     return reset(state)
 
 
@@ -215,7 +217,7 @@ def plan(state: int) -> int:
         kernel = operations[row + TOTAL]
         if kernel >= 0 and kernels[2 * kernel + (m & 0xFF) - 1] == 0:
             lacking = 1
-        slot, at = 0, operands(w, form)
+        reads, slot, at = 0, 0, operands(w, form)
         while at != 0:
             j = (at & 0xFFFF) - 1
             if flags[j] & NEED:
@@ -224,6 +226,7 @@ def plan(state: int) -> int:
                 kernel = operations[row + PARTIAL + min(slot, 2)]
                 if kernel >= 0 and kernels[2 * kernel + (m & 0xFF) - 1] == 0:
                     lacking = 1
+                reads = reads | operations[row + READS + min(slot, 2)]
             if template == ELEMENTWISE and metas[j] & 0xFF != m & 0xFF:
                 if casts[4 * (metas[j] & 0xFF) + (m & 0xFF)] == 0:
                     lacking = 1
@@ -231,6 +234,13 @@ def plan(state: int) -> int:
             at = following(s[WORD], at, form)
         if freed[k] and flags[k] & ACTIVE:
             return FREED_RECORD
+        if s[GUARDED] != 0 and reads != 0:
+            slot, at = 0, operands(w, form)
+            while at != 0:
+                if reads & 1 << min(slot, 2):
+                    flags[(at & 0xFFFF) - 1] = flags[(at & 0xFFFF) - 1] | READ
+                slot += 1
+                at = following(s[WORD], at, form)
         if lacking:
             return KERNEL
     s[REACHED_COUNT], s[PENDING_COUNT], s[MARKED], s[RULES] = found, waiting, marked, rules

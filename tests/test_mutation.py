@@ -1,0 +1,236 @@
+"""Arrays that code outside can write to, changed between their use and backward: exact, or an error."""
+
+import ctypes
+import threading
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.errors import MutationError
+
+SMALL, LARGE = 4, 5000  # copied; checksummed
+
+
+def leaf(n, low=0.5):
+    return tg.tensor(np.linspace(low, 1.5, n), requires_grad=True)
+
+
+def plain(a, tmp_path):
+    return a, a
+
+
+def view_taken_before(a, tmp_path):
+    return a, a[:]
+
+
+def memory_map(a, tmp_path):
+    mapped = np.memmap(tmp_path / "a.bin", a.dtype, "w+", shape=a.shape)
+    mapped[:] = a
+    return mapped, mapped
+
+
+def from_numpy(a, tmp_path):
+    return tg.from_numpy(a), a
+
+
+def given_out(a, tmp_path):
+    t = tg.tensor(a)
+    return t, t.numpy()
+
+
+def given_out_of_a_view(a, tmp_path):
+    t = tg.tensor(a)
+    return t, t.detach()[1:].numpy()
+
+
+def in_a_closure(a, tmp_path):
+    def model(x):
+        return x * a
+
+    return model, a
+
+
+ARRAYS = [
+    plain, view_taken_before, memory_map, from_numpy, given_out, given_out_of_a_view, in_a_closure,
+]  # fmt: skip
+
+
+def assign(b):
+    b[...] = 7.0
+
+
+def one_element(b):
+    b[b.size // 2] += 1e-12
+
+
+def out_argument(b):
+    np.negative(b, out=b)
+
+
+def view_taken_after(b):
+    b[::-1][1] = 5.0
+
+
+def through_ctypes(b):
+    pointer = b.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
+    pointer[1] = 33.5
+
+
+def sort(b):
+    b[::-1].sort()
+
+
+def fill(b):
+    b.fill(0.0)
+
+
+def exchange(b):
+    b[[0, 1]] = b[[1, 0]]
+
+
+def in_another_thread(b):
+    thread = threading.Thread(target=assign, args=(b,))
+    thread.start()
+    thread.join()
+
+
+CHANGES = [
+    assign, one_element, out_argument, view_taken_after, through_ctypes, sort, fill, exchange,
+    in_another_thread,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("n", [SMALL, LARGE])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("array", ARRAYS)
+def test_a_change_after_use_is_harmless_or_found(array, change, n, create_graph, tmp_path):
+    values = np.arange(1.0, n + 1)
+    x = leaf(n)
+    a, b = array(values.copy(), tmp_path)
+    y = (a(x) if callable(a) else x * a).sum()
+    before = b.copy()
+    change(b)
+    assert not np.array_equal(before, b)
+    if n == LARGE:
+        with pytest.raises(MutationError, match=r"shape \(5000,\), dtype float64 .*multiply"):
+            tg.grad(y, x, create_graph=create_graph)
+        b[...] = before  # nothing was lost: with the old values it works
+    (g,) = tg.grad(y, x, create_graph=create_graph)
+    assert g.tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("n", [SMALL, LARGE])
+def test_the_memory_of_a_tape_is_not_given_out(n):
+    """A leaf used before its memory is given out: the tape keeps the old values."""
+    x = leaf(n)
+    y = (x * x).sum()
+    x.detach().numpy()[:] = 9.0
+    assert x[0].item() == 9.0
+    z = (x * x).sum()
+    (y + z).backward()
+    assert x.grad.tolist() == (2 * np.linspace(0.5, 1.5, n) + 18.0).tolist()
+
+
+def test_memory_is_exposed_while_an_array_of_it_lives():
+    """Afterwards large values are no longer checked, small ones no longer copied."""
+    x = leaf(LARGE)
+    b = x.detach().numpy()[10:]
+    y = (x * x).sum()
+    b[0] = 2.0
+    with pytest.raises(MutationError):
+        y.backward()
+    del b
+    (x * x).sum().backward()
+    assert x.grad[10].item() == 4.0
+
+
+@pytest.mark.parametrize(
+    "layout", ["strided", "transposed", "read-only view", "float32", "bool", "byte-swapped"]
+)
+def test_layouts(layout):
+    x = leaf(LARGE)
+    base = np.arange(1.0, 2 * LARGE + 1)
+    a = {
+        "strided": lambda: base[::2],
+        "transposed": lambda: base[:LARGE].reshape(2, -1).T,
+        "read-only view": lambda: np.broadcast_to(base[:LARGE], (LARGE,)),
+        "float32": lambda: base.astype(np.float32)[:LARGE],
+        "bool": lambda: base[:LARGE] > 10,
+        "byte-swapped": lambda: base.astype(">f8")[:LARGE],
+    }[layout]()
+    wanted = a.reshape(-1).astype(float)
+    y = (x.reshape(a.shape) * a).sum()
+    owner = a if a.base is None else a.base
+    owner[...] = 0
+    try:
+        y.backward()
+    except MutationError:
+        return
+    assert x.grad.tolist() == wanted.tolist()
+
+
+def test_only_what_a_derivative_reads_is_checked():
+    x, a = leaf(LARGE), np.ones(LARGE)
+    y = (x + a).sum() * 2.0
+    unused = (x * a).sum()
+    a[:] = 5.0
+    y.backward()
+    assert x.grad[0].item() == 2.0
+    with pytest.raises(MutationError):
+        unused.backward()
+
+
+def test_a_matrix_used_again_is_one_record():
+    a = np.random.default_rng(0).random((80, 80))
+    x = leaf(80)
+    y = x
+    for _ in range(50):
+        y = a @ y
+    assert y._tape.show().count("const") <= 2
+    y.sum().backward()
+    assert np.allclose(x.grad.numpy(), np.linalg.matrix_power(a, 50).sum(0))
+
+
+@pytest.mark.parametrize("n", [SMALL, LARGE])
+def test_guard_copy(n):
+    x, a = leaf(n), np.full(n, 2.0)
+    with tg.guard("copy"):
+        y = (x * a).sum()
+    a[:] = 0.0
+    y.backward()
+    assert x.grad.tolist() == [2.0] * n
+
+
+@pytest.mark.parametrize("n", [SMALL, LARGE])
+def test_guard_off_reads_what_is_there(n):
+    x, a = leaf(n), np.full(n, 2.0)
+
+    @tg.guard("off")
+    def model():
+        return (x * a).sum()
+
+    y = model()
+    a[:] = 3.0
+    y.backward()
+    assert x.grad.tolist() == [3.0] * n
+
+
+def test_guard_is_restored_and_validated():
+    with pytest.raises(ZeroDivisionError), tg.guard("off"):
+        raise ZeroDivisionError
+    assert "checksum" in tg.show_config()
+    with pytest.raises(ValueError, match="'checksum', 'copy', 'off', found 'lock'"), tg.guard("lock"):
+        pass
+
+
+def test_higher_orders_check_too():
+    x, a = leaf(LARGE), np.full(LARGE, 2.0)
+    (g,) = tg.grad((x * a * x).sum(), x, create_graph=True)
+    a[0] = 1.0
+    with pytest.raises(MutationError):
+        g.sum().backward()
+    a[0] = 2.0
+    g.sum().backward()
+    assert x.grad.tolist() == [4.0] * LARGE
