@@ -45,10 +45,10 @@ def guard(mode: str) -> Iterator[None]:
     Parameters
     ----------
     mode : {"checksum", "copy", "off"}
-        What happens where a derivative reads such an array. "checksum", the default: up to 16 KiB are
-        copied; of larger ones a checksum is taken, and a backward that finds it changed raises
-        `MutationError`. "copy": all are copied. "off": nothing is done, and writing to an array between
-        its use and backward makes the gradient silently wrong.
+        What happens where a derivative reads such an array of more than 16 KiB; smaller ones are copied.
+        "checksum", the default: a backward that finds the array changed raises `MutationError`. "copy":
+        it is copied too. "off": nothing is done, and writing to it between its use and backward makes the
+        gradient silently wrong.
 
     Raises
     ------

@@ -22,10 +22,10 @@ from tapegrad.ops.primitive import Elementwise, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape, close, current, local
-from tapegrad.views import STALE, Storage
+from tapegrad.views import STALE, Memory, Storage
 
 enabled = _enabled.get
-float64, ndarray = np.float64, np.ndarray
+float64, ndarray, DOUBLE = np.float64, np.ndarray, np.dtype(float)
 TWO, CHAIN, NUMBER = layout.TWO, layout.CHAIN, layout.NUMBER
 POOLED = pool.MIN_BYTES
 COPIED = 1 << 14  # bytes up to which an array that others can write to is copied
@@ -73,7 +73,7 @@ class Extra:
     """State of a Tensor that few have."""
 
     __slots__ = (
-        "cells", "detached", "grad", "requires_grad", "retains_grad", "shown", "storage", "version",
+        "cells", "grad", "requires_grad", "retains_grad", "shown", "storage", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -83,7 +83,6 @@ class Extra:
         self.grad: Any = None
         self.version = 0
         self.storage: Storage | None = None  # what it shares memory through
-        self.detached = False  # sees its storage's values, not their history
         self.cells: list[weakref.ref[Cell]] = []  # what tapes knew it by before its value or role changed
 
     @property
@@ -130,18 +129,41 @@ def recall(value: Any, source: Cell | tuple[Tape, int] | None, exposed: bool = F
     return out
 
 
-def join(x: Any, view: Any) -> Any:
-    """Let a Tensor that NumPy made a view of another's memory see its writes, and be seen; returns it."""
+def storage_of(x: Any) -> Storage:
+    """Return what a Tensor shares memory through."""
     state = extra(x)
-    storage = state.storage
+    storage: Storage | None = state.storage
     if storage is None:
-        storage = state.storage = Storage(same(x))
+        storage = state.storage = Storage(same(x), Memory(x._v, state.version))
         storage.add(x)
+    return storage
+
+
+def join(x: Any, view: Any, detached: bool = False) -> Any:
+    """Let a Tensor that NumPy made a view of another's memory see its writes, and be seen; returns it."""
     theirs = extra(view)
-    if theirs.storage is not storage:
+    if theirs.storage is None:
+        storage = storage_of(x)
+        theirs.shown = x._extra.shown
+        if detached or (view._tape is None and requires_grad(x)):
+            other = Storage(same(view), storage.memory, detached)
+            other.origin = None if detached else storage
+            storage = other
         theirs.storage = storage
         storage.add(view)
     return view
+
+
+def set_apart(x: Any) -> None:
+    """Give a Tensor that changes its role a storage of its own in the memory that it sees."""
+    before = x._extra.storage
+    if before is not None:
+        before.remove(x)
+        after = x._extra.storage = Storage(same(x), before.memory)
+        after.add(x)
+        mine, whole = x._v, before.whole._v
+        if (mine.shape, mine.strides, abi.address(mine)) == (whole.shape, whole.strides, abi.address(whole)):
+            before.origin = after
 
 
 def same(x: Any) -> Any:
@@ -181,6 +203,8 @@ def value_of(x: Any) -> Any:
 
 def normal(x: Any, what: str = "operand") -> Any:
     """Return an ndarray or NumPy scalar as tapes can read it: native, aligned, plain."""
+    if type(x) is ndarray and x.dtype is DOUBLE and x.ndim and x.flags.aligned:
+        return x
     if isinstance(x, UNUSABLE):
         raise DTypeError(f"{what}: {type(x).__name__} has rules of its own; pass np.asarray(...) of it")
     array = np.asarray(x)
@@ -239,11 +263,13 @@ def secure(tape: Tape, op: Primitive, operands: Sequence[Any], q: int) -> int:
             cell.shared = True
         x = x._v
     value = normal(x)
-    if value.nbytes > COPIED and not _read(op, operands, q):
+    if value.nbytes <= COPIED:
+        value = value.copy()
+    elif not _read(op, operands, q):
         value = pool.shadow(value)
     elif guard_setting() == "off":
         value = value.view()
-    elif value.nbytes > COPIED and value.flags.forc and guard_setting() == "checksum":
+    elif value.flags.forc and guard_setting() == "checksum":
         return tape.guard(cell, value)
     else:
         value = value.copy()
@@ -296,16 +322,23 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
             log += (op.opcode, x._at, second, value)
             return wrap(value, tape, len(log))
     newest = -1  # serial of the newest operand's tape; 0 for a leaf, -1 where nothing requires a gradient
+    foreign = False  # whether there may be memory that others can write to
     if enabled():
         for x in operands:
             if isinstance(x, Handle):
-                if x._tape is STALE:
-                    settle(x)
-                if x._tape is not None:
-                    if x._tape.serial > newest:
-                        newest = x._tape.serial
-                elif newest < 0 and x._extra is not None and x._extra.requires_grad:
-                    newest = 0
+                source, state = x._tape, x._extra
+                if source is not None:
+                    if source is STALE:
+                        settle(x)
+                        source = x._tape
+                    if source is not None and source.serial > newest:
+                        newest = source.serial
+                elif state is not None:
+                    if newest < 0 and state.requires_grad:
+                        newest = 0
+                    foreign = foreign or state.shown is not None
+            elif isinstance(x, ndarray):
+                foreign = True
     if newest < 0:
         return share(normal(value) if hasattr(value, "dtype") else value, operands)
     if value.dtype.char not in "df":
@@ -313,13 +346,18 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
             f"{op.name} gave dtype {value.dtype}, which has no derivative here; "
             "use float64 or float32 operands"
         )
-    if any(exposed(x) and shares(value, value_of(x)) for x in operands):
+    if foreign and any(exposed(x) and shares(value, value_of(x)) for x in operands):
         value = value.copy()  # a view of memory that somebody else can write to
     tape = current()
     if newest > tape.serial:
         close(tape)
         tape = current()
-    places = [secure(tape, op, operands, q) if exposed(x) else load(tape, x) for q, x in enumerate(operands)]
+    places = []
+    for q, x in enumerate(operands):
+        if isinstance(x, Handle) and x._tape is tape:
+            places.append(x._at)
+        else:
+            places.append(secure(tape, op, operands, q) if foreign and exposed(x) else load(tape, x))
     form = op.recorded_form
     second = 0
     if form == TWO:
@@ -470,6 +508,10 @@ def reflected(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[
 
 def combine(op: Primitive, a: Any, b: Any) -> Any:
     """Apply an op with two operands, numbers and arrays among them."""
+    if (type(a) is ndarray and type(b) is _make) or (type(b) is ndarray and type(a) is _make):
+        out = _beside(op, a, b)
+        if out is not None:
+            return out
     operands = []
     for x in (a, b):
         if isinstance(x, (list, tuple)):
@@ -484,6 +526,29 @@ def combine(op: Primitive, a: Any, b: Any) -> Any:
         else:
             return NotImplemented
     return apply(op, operands)
+
+
+def _beside(op: Primitive, a: Any, b: Any) -> Any:
+    """The common case of a Tensor the open tape knows and a small plain array: its copy and a record."""
+    x, array = (a, b) if type(b) is ndarray else (b, a)
+    tape = local.tape
+    if tape is None or len(tape.log) >= tape.limit or not enabled():
+        return None
+    at = x._at if x._tape is tape else tape.leaves.get(x._at)
+    known = array.dtype is DOUBLE and array.nbytes <= LARGE and array.ndim and array.flags.aligned
+    if at is None or not known or (type(x._v) is ndarray and x._v.nbytes > LARGE):
+        return None
+    try:
+        value = op.forward(value_of(a), value_of(b))
+    except ValueError as error:
+        raise ShapeError(_mismatch(op, (value_of(a), value_of(b)), error)) from error
+    log = tape.log
+    if len(log) >= tape.limit or value.nbytes > LARGE or value.dtype is not DOUBLE:
+        return record(op, value, (a, b))
+    log += (layout.CONST, 0, 0, array.copy())
+    places = (at, len(log)) if x is a else (len(log), at)
+    log += (op.opcode, *places, value)
+    return wrap(value, tape, len(log))
 
 
 def sequence(x: Any) -> Any:

@@ -21,7 +21,7 @@ from tapegrad.dispatch import (
     join,
     normal,
     requires_grad,
-    same,
+    set_apart,
     settle,
     use,
     value_of,
@@ -170,8 +170,7 @@ class Tensor(Handle):
             state = extra(self)
             self._renew()  # first: to tapes the leaf is another one than the constant it was
             state.requires_grad = requires_grad
-            if state.storage is not None and not state.detached:
-                state.storage.adopt(self, same(self))
+            set_apart(self)
         return self
 
     def _renew(self) -> None:
@@ -241,11 +240,7 @@ class Tensor(Handle):
         """The same memory without history; a 0-d Tensor's value is copied."""
         if self.ndim == 0:
             return wrap(np.array(self._v)[()])  # type: ignore[no-any-return]
-        out: Tensor = join(self, wrap(self._v.view()))
-        extra(out).detached = True
-        if self._extra is not None:
-            extra(out).shown = self._extra.shown
-        return out
+        return join(self, wrap(self._v.view()), detached=True)  # type: ignore[no-any-return]
 
     @property
     def data(self) -> Tensor:
@@ -264,6 +259,7 @@ class Tensor(Handle):
         state = extra(self)
         self._renew()
         if state.storage is not None:
+            state.version = state.storage.memory.writes
             state.storage.remove(self)
             state.storage = None
         state.shown = shown
@@ -274,7 +270,7 @@ class Tensor(Handle):
         state = self._extra
         if state is None:
             return 0
-        return state.version if state.storage is None else state.storage.version  # type: ignore[no-any-return]
+        return state.version if state.storage is None else state.storage.memory.writes  # type: ignore[no-any-return]
 
     def copy_(self, src: Any) -> Tensor:
         """Take the values of another Tensor or array, broadcast."""

@@ -1,8 +1,9 @@
 """Tensors that share memory: what one writes the others see, in value and in history.
 
-All handles of one memory have a `Storage` in common. It knows the *whole*: the handle they are views of,
-with its history. A write gives the whole a new history; the other handles are marked stale and take theirs
-from the whole when they are next used.
+A write through one of a memory's handles is seen by all of them. Those with one history are the handles of
+a `Storage`, which knows the *whole*: the value they are views of, with its history. A write gives the whole a
+new history; the handles are marked stale and take theirs from the whole when they are next used. A detached
+Tensor, a leaf made of a view and a view made while nothing is recorded have storages of their own.
 """
 
 from __future__ import annotations
@@ -22,51 +23,79 @@ ndarray = np.ndarray
 Window = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
-class Storage:
-    """What handles of one memory have in common.
+class Memory:
+    """What all handles of one buffer have in common.
 
     Attributes
     ----------
-    whole
-        A handle of its own: the memory's value and history as of the last write.
-    handles
-        Weak references to the Tensors that are views of it, the whole of it included.
-    version
+    root
+        An array that the values of all of them are views of.
+    storages
+        Weak references to the storages of those handles.
+    writes
         The number of writes.
     """
 
-    __slots__ = ("handles", "limit", "version", "whole")
+    __slots__ = ("limit", "root", "storages", "writes")
 
-    def __init__(self, whole: Any) -> None:
-        self.whole = whole
+    def __init__(self, root: Any, writes: int = 0) -> None:
+        self.root = root
+        self.storages: list[weakref.ref[Storage]] = []
+        self.limit = 16
+        self.writes = writes
+
+    def others(self, storage: Storage) -> list[Storage]:
+        """The storages that there are still, but one."""
+        return [s for r in self.storages if (s := r()) is not None and s is not storage]
+
+
+class Storage:
+    """What handles of one memory and one history have in common.
+
+    Attributes
+    ----------
+    memory
+        That memory.
+    whole
+        A handle of its own: the value that the others are views of, and its history as of the last write.
+        A leaf that requires grad is the whole of its storage.
+    handles
+        Weak references to the Tensors that are views of it, the whole of it included.
+    detached
+        Whether it was made to see a value without its history.
+    origin
+        The storage that it was a view of, before either changed its role or as recording was off.
+    """
+
+    __slots__ = ("__weakref__", "detached", "handles", "limit", "memory", "origin", "whole")
+
+    def __init__(self, whole: Any, memory: Memory, detached: bool = False) -> None:
+        self.whole, self.memory, self.detached = whole, memory, detached
         self.handles: list[weakref.ref[Any]] = []
         self.limit = 16
-        self.version = 0
+        self.origin: Storage | None = None
+        memory.limit = _add(memory.storages, self, memory.limit)
 
     def add(self, handle: Any) -> None:
         """Take in a handle."""
-        self.handles.append(weakref.ref(handle))
-        if len(self.handles) > self.limit:
-            self.handles = [r for r in self.handles if r() is not None]
-            self.limit = max(16, 2 * len(self.handles))
+        self.limit = _add(self.handles, handle, self.limit)
 
     def remove(self, handle: Any) -> None:
         """Let go of a handle."""
         self.handles = [r for r in self.handles if r() is not handle]
 
-    def adopt(self, leaf: Any, whole: Any) -> None:
-        """Let a leaf stand for the whole, if it sees all of it and no history and no other leaf does."""
-        before = self.whole
-        here, there = before._v, whole._v
-        if before._tape is not None or here.shape != there.shape or here.strides != there.strides:
-            return
-        other = before._extra is not None and before._extra.requires_grad and before._at.handle() is not leaf
-        if not other and abi.address(here) == abi.address(there):
-            self.whole = whole
-
     def alive(self) -> list[Any]:
         """The handles that there are still."""
         return [h for r in self.handles if (h := r()) is not None]
+
+
+def _add(references: list[weakref.ref[Any]], new: Any, limit: int) -> int:
+    """Add a weak reference; drops dead ones when there are many, and says when next."""
+    references.append(weakref.ref(new))
+    if len(references) > limit:
+        references[:] = [r for r in references if r() is not None]
+        limit = max(16, 2 * len(references))
+    return limit
 
 
 def steps(lengths: list[int], whole: Any) -> list[list[int]]:

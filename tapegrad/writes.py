@@ -59,10 +59,9 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     new = new if isinstance(new, Handle) else normal(sequence(new), what)
     state = x._extra
     storage = None if state is None else state.storage
-    detached = state is not None and state.detached
     whole = x if storage is None else storage.whole
-    recorded = is_grad_enabled() and not detached and (requires_grad(whole) or requires_grad(new))
-    _allow(x, whole, new, what, detached)
+    recorded = is_grad_enabled() and (requires_grad(whole) or requires_grad(new))
+    _allow(x, storage, new, what)
     if x._v.ndim == 0:
         _rebind(x, index, new, what, recorded)
         _count(x)
@@ -79,23 +78,32 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
 def _count(x: Any) -> None:
     """One more version."""
     state = extra(x)
-    counted = state if state.storage is None else state.storage
-    counted.version += 1
+    if state.storage is None:
+        state.version += 1
+    else:
+        state.storage.memory.writes += 1
 
 
-def _allow(x: Any, whole: Any, new: Any, what: str, detached: bool) -> None:
-    leaf = any(h._tape is None and requires_grad(h) for h in (x, x if detached else whole))
-    if leaf and is_grad_enabled():
-        part = "a leaf" if x._tape is None and requires_grad(x) else "a view of a leaf"
-        raise GradientError(
-            f"{what} would change {part} that requires grad (shape {x._v.shape}), and its gradient would be "
-            "of values that are gone; write under tg.no_grad(), or to a copy made by clone()"
-        )
-    if detached and is_grad_enabled() and requires_grad(new):
-        raise GradientError(
-            f"{what}: a detached Tensor shares memory but no history, and values that require grad would "
-            "need one; write to a copy made by clone()"
-        )
+def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
+    if is_grad_enabled():
+        whole = x if storage is None else storage.whole
+        origin = None if storage is None or storage.origin is None else storage.origin.whole
+        if any(h is not None and h._tape is None and requires_grad(h) for h in (x, whole, origin)):
+            part = "a leaf" if x._tape is None and requires_grad(x) else "a view of a leaf"
+            raise GradientError(
+                f"{what} would change {part} that requires grad (shape {x._v.shape}), and its gradient would "
+                "be of values that are gone; write under tg.no_grad(), or to a copy made by clone()"
+            )
+        if origin is not None and requires_grad(origin):
+            raise GradientError(
+                f"{what}: the Tensor of shape {x._v.shape} was made a view while nothing was recorded, and "
+                "what it is a view of requires grad; make the view anew, or write under tg.no_grad()"
+            )
+        if storage is not None and storage.detached and requires_grad(new):
+            raise GradientError(
+                f"{what}: a detached Tensor shares memory but no history, and values that require grad would "
+                "need one; write to a copy made by clone()"
+            )
     if type(x._v) is ndarray and not x._v.flags.writeable:
         raise ValueError(
             f"{what}: the Tensor of shape {x._v.shape} is read-only, as several of its elements are one in "
@@ -178,7 +186,7 @@ def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any
     region = None
     if exposed(whole):
         x._v[index] = value_of(new)  # its owner sees it; from here on the Tensor has memory of its own
-        _put(x, storage, whole._v.copy(order="K"))
+        _move(x, storage)
         for handle in _sharers(x, storage):
             extra(handle).shown = None
     else:
@@ -252,7 +260,7 @@ def lend(x: Any) -> Any:
     whole = x if storage is None else storage.whole
     if exposed(whole) and extra(whole).shown is True:
         return value
-    if x._tape is not None or whole._tape is not None or not value.flags.writeable:
+    if any(h._tape is not None for h in _sharers(x, storage)) or not value.flags.writeable:
         value = value.view()
         value.flags.writeable = False
         return value
@@ -276,17 +284,21 @@ def _unrecorded(old: Any, value: Any) -> Any:
         extra(out).requires_grad, extra(out).shown = old._extra.requires_grad, old._extra.shown
         if old._extra.requires_grad:
             owner = old._at.handle()
-            if owner is not None:
+            if owner is not None and owner._at is old._at:
                 owner._renew()
-            out._at = Cell(out) if owner is None else owner._at
+                out._at = owner._at
+            else:
+                out._at = Cell(out if owner is None else owner)
+                if owner is not None:  # it was a leaf once, and may be one again
+                    extra(owner).cells.append(weakref.ref(out._at))
     return out
 
 
 def _part_with_others(x: Any, storage: Storage | None) -> None:
     """Move handles to memory of their own, unless nothing but them sees theirs."""
     handles = _sharers(x, storage)
-    values: list[Any] = []
-    holders: list[int] = []
+    values: list[Any] = [] if storage is None else [storage.memory.root]
+    holders: list[int] = [1] * len(values)
     while handles:
         handle = handles.pop()
         for q in range(len(values)):
@@ -298,23 +310,26 @@ def _part_with_others(x: Any, storage: Storage | None) -> None:
             holders.append(1)
     handle = None
     if not pool.alone(values, holders):
-        _put(x, storage, (x if storage is None else storage.whole)._v.copy(order="K"))
+        _move(x, storage)
 
 
 def _sharers(x: Any, storage: Storage | None) -> list[Any]:
     """All handles of a memory."""
-    return [x] if storage is None else [storage.whole, *storage.alive()]
-
-
-def _put(x: Any, storage: Storage | None, onto: Any) -> None:
-    """Move handles to other memory."""
     if storage is None:
-        x._v = onto
+        return [x]
+    return [h for s in (storage, *storage.memory.others(storage)) for h in (s.whole, *s.alive())]
+
+
+def _move(x: Any, storage: Storage | None) -> None:
+    """Move all handles of a memory to a copy of it."""
+    if storage is None:
+        x._v = x._v.copy(order="K")
         return
-    before = storage.whole._v
-    for handle in storage.alive():
+    memory = storage.memory
+    before = memory.root
+    memory.root = onto = before.copy(order="K")
+    for handle in _sharers(x, storage):
         handle._v = moved(handle._v, before, onto)
-    storage.whole._v = onto
 
 
 def _tell(x: Any, storage: Storage | None, out: Any) -> None:
@@ -322,20 +337,19 @@ def _tell(x: Any, storage: Storage | None, out: Any) -> None:
     if storage is None:
         _become(x, out._v, out)
         return
+    _inform(storage, out)
+    for other in storage.memory.others(storage):  # other values, the same history
+        _inform(other, _unrecorded(same(other.whole), other.whole._v))
+
+
+def _inform(storage: Storage, out: Any) -> None:
     storage.whole = same(out)
-    leaf = out._at.handle() if out._tape is None and requires_grad(out) else None
+    known = requires_grad(out)
     for handle in storage.alive():
-        if handle is leaf:
+        if handle._tape is None and requires_grad(handle):  # the leaf, which `_unrecorded` has renewed
             continue
-        if handle._tape is None and handle._extra.requires_grad:  # a leaf of its own, with other values now
-            handle._renew()
-        elif handle._extra.detached:
-            handle._at = None
-        elif out._tape is None and not requires_grad(out):
-            handle._tape, handle._at = None, None
-        else:
-            _leave(handle)
-            handle._tape, handle._at = STALE, None
+        _leave(handle)
+        handle._tape, handle._at = STALE if known else None, None
 
 
 def _become(x: Any, value: Any, out: Any) -> None:

@@ -412,3 +412,79 @@ def test_a_training_loop_keeps_no_cells():
         w.grad = None
     assert len(w._extra.cells) < 10
     assert sys.getrefcount(w) < 5
+
+
+# ---------------------------------------------------------------- several histories in one memory
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(5)])
+def test_a_leaf_made_of_a_detached_part_keeps_its_views(part):
+    """A write to the memory from elsewhere changes values; what is a view of the leaf stays one."""
+    w = tg.zeros(10)
+    x = w[part].detach().requires_grad_()
+    v = x[1:3]
+    for mode in (tg.no_grad, tg.enable_grad):
+        with mode():
+            w[2] = w[2].item() + 1.0
+    assert v.tolist() == [0.0, 2.0]
+    assert v.requires_grad
+    assert not w.requires_grad
+    assert grad(v * v, x)[0][2] == 4.0
+
+
+def test_a_leaf_and_its_source_have_each_their_own_history():
+    x, t = leaf([2.0]), tg.zeros(3)
+    a = t.detach().requires_grad_()
+    u, v = t[:2], a[:2]
+    t[:1] = x
+    assert u.requires_grad
+    assert v.requires_grad
+    assert a.is_leaf
+    assert a.tolist() == t.tolist() == [2.0, 0.0, 0.0]
+    gx, ga = tg.grad(np.sum(u * 3.0) + np.sum(v * v), (x, a))
+    assert gx.tolist() == [3.0]
+    assert ga.tolist() == [4.0, 0.0, 0.0]
+
+
+def test_a_leaf_that_is_none_any_more():
+    x = leaf()
+    v = x[:2]
+    x.requires_grad_(False)
+    x[0] = 5.0
+    assert v.tolist() == [5.0, 2.0]
+    assert v.requires_grad
+    assert not x.requires_grad
+    x.requires_grad_()
+    assert grad(v, x) == [[1.0, 1.0, 0.0]]  # of what x was then, and is still the same Tensor
+
+
+def test_E9_a_view_made_while_nothing_is_recorded():
+    x = leaf()
+    y = x * 2.0
+    with tg.no_grad():
+        v = y[:2]
+        v[0] = 1.0
+    with pytest.raises(GradientError, match="while nothing was recorded"):
+        v[0] = 3.0
+    assert y.tolist() == [1.0, 4.0, 6.0]
+    assert grad(y * y, x) == [[4.0, 16.0, 24.0]]
+
+
+def test_a_view_of_a_detached_tensor_is_detached():
+    x = leaf()
+    y = x * 2.0
+    d = y.detach()[1:]
+    d[0] = 7.0
+    assert y.tolist() == [2.0, 7.0, 6.0]
+    assert not d.requires_grad
+    with pytest.raises(GradientError, match="detached"):
+        d[0] = x[0]
+    assert grad(y, x) == [[2.0, 2.0, 2.0]]
+
+
+def test_versions_survive_the_first_view():
+    x = tg.zeros(3)
+    x += 1.0
+    v = x[1:]
+    v += 1.0
+    assert x._version == v._version == 2
