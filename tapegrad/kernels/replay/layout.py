@@ -45,7 +45,9 @@ DIGIT_AT, SCALAR_AT, REFCOUNT_AT, TYPE_AT, LIST_SIZE_AT, LIST_ITEMS_AT = 24, 16,
 QUICK_INPUTS = 16  # limit of a sweep in one call
 
 # What the entry point does.
-SEAL, PRUNE, PLAN, RUN, RESET, CONTRIBUTE, AT_ONCE, RELEASE, SPEND, METHODS, LOOP = range(11)
+(
+    SEAL, PRUNE, PLAN, RUN, RESET, CONTRIBUTE, DEPOSIT, AT_ONCE, RELEASE, SPEND, METHODS, LOOP,
+) = range(12)  # fmt: skip
 
 # Compiled recording: shared words, first those with the address of a function of the C API.
 API = (

@@ -24,6 +24,8 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
         return prune(state)
     if what == CONTRIBUTE:
         return contribute(state, extra, more)
+    if what == DEPOSIT:
+        return deposit(state, extra, more)
     if what == AT_ONCE:
         return at_once(state, extra, more)
     if what == SPEND:
@@ -372,14 +374,20 @@ def step(state: int, template: int, k: int, j: int, slot: int, final: int) -> in
 
 
 def contribute(state: int, j: int, source: int) -> int:
-    """Add a dense cotangent that Python computed to record j's."""
+    """Add a dense cotangent that somebody else keeps while the sweep runs to record j's."""
     s = i64(state)
-    m = i64(s[META])[j]
     cotangents, flags = i64(s[COTANGENTS]), u8(s[FLAGS])
     if cotangents[j] == 0:
         cotangents[j] = source
         flags[j] = flags[j] | FOREIGN
         return DONE
+    return deposit(state, j, source)
+
+
+def deposit(state: int, j: int, source: int) -> int:
+    """Add a dense cotangent to record j's; nothing refers to it afterwards."""
+    s = i64(state)
+    m = i64(s[META])[j]
     out = target(state, j, 0)
     if out == 0:
         return MEMORY
