@@ -6,12 +6,17 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["abi", "cache_setting", "show_config"]
+__all__ = ["abi", "bounds", "cache_setting", "show_config"]
 
 
 def abi() -> str:
     """Return ``"native"`` or ``"portable"``, as ``TAPEGRAD_ABI`` asks (empty: decided by a probe)."""
     return os.environ.get("TAPEGRAD_ABI", "")
+
+
+def bounds() -> bool:
+    """Whether compiled code checks every address it reads or writes, as ``TAPEGRAD_BOUNDS=1`` asks."""
+    return os.environ.get("TAPEGRAD_BOUNDS", "") not in ("", "0")
 
 
 def cache_setting() -> str:
@@ -48,4 +53,5 @@ def show_config() -> str:
     rows["machine"] = f"{platform.system()} {platform.machine()}"
     rows["kernel cache"] = str(cache.directory() or "off (kernels are compiled in memory)")
     rows["object layout"] = native.layout_in_use()
+    rows["bounds"] = "checked (TAPEGRAD_BOUNDS)" if bounds() else "not checked"
     return "\n".join(f"{name:14s} {value}" for name, value in rows.items())

@@ -122,6 +122,7 @@ class Sweep:
         n, view = columns.n, self.state.view
         state.fit(n)
         columns.place(view)
+        state.look(columns.values)
         freed = job.tape.freed_flags(n)
         view[layout.FREED] = abi.address(state.unfreed if freed is None else freed)
         view[layout.EVERY], view[layout.PHASE] = self.every, phase
@@ -418,6 +419,7 @@ def at_once(
             outs.append(None)
             state.result_arrays[q] = 0
     freed = None if retain else np.zeros(n, np.uint8)
+    state.look(log, outs, [freed, seed])
     done = tape.freed is None
     done = done and state.enter(layout.AT_ONCE, state.at, id(log), 0 if retain else id(freed)) == layout.DONE
     if done:

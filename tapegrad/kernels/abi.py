@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.config import abi
+from tapegrad.kernels import bounds
 from tapegrad.kernels.replay import layout
 
 # Code of each dtype a value may have; 1 and 2 are those a gradient may have.
@@ -90,11 +91,19 @@ def layout_in_use() -> str:
 native = functools.cache(lambda: layout_in_use() == "native")
 
 
-def address(array: np.ndarray[Any, Any]) -> int:
+def location(array: np.ndarray[Any, Any]) -> int:
     """Return the address of an array's data."""
     if native():
         return int(ctypes.c_int64.from_address(id(array) + layout.DATA_AT).value)
     return int(array.__array_interface__["data"][0])
+
+
+def _noted(array: np.ndarray[Any, Any]) -> int:
+    bounds.know(array)
+    return location(array)
+
+
+address = _noted if layout.BOUNDS else location  # of arrays whose memory compiled code works on
 
 
 @functools.cache

@@ -354,6 +354,7 @@ class Tape:
         freed = self.freed_flags(n)
         view = state.view
         columns.place(view)
+        state.look(values)
         view[layout.LIVE] = abi.address(live)
         view[layout.FREED] = abi.address(state.unfreed if freed is None else freed)
         view[layout.NONE_OBJECT] = id(None)
@@ -499,6 +500,7 @@ def _read(log: list[Any], shadows: dict[int, weakref.ref[Any]]) -> Columns:
         return _read_portably(log, n, shadows)
     state = take()
     state.fit(n)
+    state.look(log)
     view = state.view
     room = 16 + 8 * n
     while True:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from tapegrad.config import bounds
+
+BOUNDS = int(bounds())  # 1: checked build; see `tapegrad.kernels.bounds`
+
 # The state of a sweep is one array of words.
 (
     WORD, META, ADDRESS, SHAPES, RECORDS, OPERATIONS, KERNELS, CASTS,
@@ -17,6 +21,9 @@ ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(3
 # What a sweep in one call needs besides.
 SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT, SEED, SPENT = range(46, 54)
 
+# The table of a checked build, and a word that stays 0.
+REGIONS, NOTHING_AT = 54, 55
+
 # A record's flags in a sweep, and how a compiled sweep stops.
 NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE = 1, 2, 4, 8, 16, 32
 DONE, KERNEL, PYTHON, MEMORY, FREED_RECORD, FAILED, PAUSED = range(7)
@@ -29,6 +36,8 @@ ROW, TEMPLATE, FORM, READS, TOTAL, PARTIAL, SCALE = 16, 0, 1, 4, 7, 8, 11
 NONE, ONE, TWO, CHAIN, NUMBER = range(5)  # forms: which operands the record's word holds
 CONSTANT, NOTHING, MEAN = -1, -2, -3  # a partial without a kernel
 IMPORT, ELEMENTWISE, REDUCE, RESHAPE, VIEW, ELEMENT, SCATTER, SCAN, MATMUL, ASSIGN, BY_RULE = range(11)
+
+SIZES = 0x2112481248480  # bytes of a dtype code, four bits each
 
 # WALK: an index space, its operands, and the arguments of a kernel call.
 MAXDIM, OPERANDS, BLOCK = 64, 8, 512
@@ -65,8 +74,8 @@ API = (
     DOUBLE, TENSOR_TYPE, FLOAT_TYPE, INT_TYPE, STR_TYPE, FLOAT64_TYPE, NDARRAY_TYPE,
     V_AT, TAPE_AT, AT_AT, EXTRA_AT,
     LOG_AT, LIMIT_AT, WEIGHT_AT, OWNER_AT, LEAVES_AT, CONSTANTS_AT, NUMBERS_AT, SHADE_AT, SHADOWS_AT,
-    SMALLEST, LARGEST, HEAVIEST, SHEETS, UFUNCS, RECORD, ARRAY_UFUNC,
-) = range(52)  # fmt: skip
+    SMALLEST, LARGEST, HEAVIEST, SHEETS, UFUNCS, RECORD, ARRAY_UFUNC, GUARD,
+) = range(53)  # fmt: skip
 SHARED_WORDS = 64
 UNHANDLED = 1  # no address of an object
 
