@@ -68,15 +68,22 @@ def _in_a_list() -> int:
 
 
 def _untraced(function: Callable[[], int]) -> int:
-    """Call a function whose frame no tracer sees: reading `f_locals` adds references."""
+    """Call a function whose frame no tracer sees: reading `f_locals` adds references.
+
+    One written in C, as cProfile, does not read them, and cannot be put back by its object.
+    """
     tracer, profiler = sys.gettrace(), sys.getprofile()
-    sys.settrace(None)
-    sys.setprofile(None)
+    if callable(tracer):
+        sys.settrace(None)
+    if callable(profiler):
+        sys.setprofile(None)
     try:
         return function()
     finally:
-        sys.settrace(tracer)
-        sys.setprofile(profiler)
+        if callable(tracer):
+            sys.settrace(tracer)
+        if callable(profiler):
+            sys.setprofile(profiler)
 
 
 IN_A_LIST = _untraced(_in_a_list)  # what `sys.getrefcount` says of a local variable that else a list holds

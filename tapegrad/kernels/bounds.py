@@ -87,8 +87,8 @@ def table(state: int) -> Words:
     bounds = bounds[bounds[:, 0] < bounds[:, 1]]
     low, high = bounds[np.argsort(bounds[:, 0], kind="stable")].T
     reach = np.maximum.accumulate(high)
-    first = np.flatnonzero(np.r_[True, low[1:] >= reach[:-1]])
-    last = np.r_[first[1:], low.size] - 1
+    first = np.flatnonzero(np.r_[True, low[1:] >= reach[:-1]][: low.size])
+    last = np.r_[first[1:], low.size][: first.size] - 1
     words = np.zeros(HEAD + 2 * first.size, np.int64)
     words[:2] = first.size, state
     words[HEAD::2], words[HEAD + 1 :: 2] = low[first], reach[last]
@@ -97,7 +97,8 @@ def table(state: int) -> Words:
 
 def guarded(enter: Callable[..., int], texts: Iterable[str]) -> Callable[..., int]:
     """The way into compiled code with a table at hand; an escape raises `KernelError`."""
-    names = [node.name for text in texts for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    nodes = [node for text in texts for node in ast.parse(text).body]
+    names = [node.name for node in nodes if isinstance(node, ast.FunctionDef)]
 
     def checked(what: int, state: int, extra: int, more: int, free: int = layout.RESET) -> int:
         if not state or what == free:  # nothing that is checked

@@ -68,9 +68,9 @@ def load() -> tuple[Enter, Enter]:
         constants = {k: v for k, v in vars(layout).items() if k.isupper() and isinstance(v, int)}
         module = cache.load("sweep", SOURCE.format(texts=_texts(), constants=constants, trusted=TRUSTED))
         address = module.entry.address
-        enter, alone = (functools.partial(f, address) for f in (module.enter, module.enter_nogil))
+        ways: list[Enter] = [functools.partial(f, address) for f in (module.enter, module.enter_nogil)]
         if layout.BOUNDS:  # Python's lock is kept: there is one table of what memory there is
-            enter = alone = bounds.guarded(enter, _texts())
+            ways = 2 * [bounds.guarded(ways[0], _texts())]
         for call in when_loaded:
-            call(enter)
-        return enter, alone
+            call(ways[0])
+        return ways[0], ways[1]

@@ -2,8 +2,8 @@
 
 from tapegrad.kernels.dialect import copy, f32, f64, i64, u8, zero
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.reading import following, operands, prune, seal
 from tapegrad.kernels.replay.memory import allocate, release
+from tapegrad.kernels.replay.reading import following, operands, prune, seal
 from tapegrad.kernels.replay.stream import add
 from tapegrad.kernels.replay.templates import assign, elementwise, matmul, reduction, scan, scatter, view
 
