@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["abi", "cache_setting", "guard", "guard_setting", "show_config"]
+__all__ = ["abi", "bounds", "cache_setting", "guard", "guard_setting", "show_config"]
 
 GUARDS = ("checksum", "copy", "off")
 
@@ -17,6 +17,11 @@ GUARDS = ("checksum", "copy", "off")
 def abi() -> str:
     """Return ``"native"`` or ``"portable"``, as ``TAPEGRAD_ABI`` asks (empty: decided by a probe)."""
     return os.environ.get("TAPEGRAD_ABI", "")
+
+
+def bounds() -> bool:
+    """Whether compiled code checks every address it reads or writes, as ``TAPEGRAD_BOUNDS=1`` asks."""
+    return os.environ.get("TAPEGRAD_BOUNDS", "") not in ("", "0")
 
 
 def cache_setting() -> str:
@@ -104,4 +109,5 @@ def show_config() -> str:
     rows["kernel cache"] = str(cache.directory() or "off (kernels are compiled in memory)")
     rows["guard"] = guard_setting()
     rows["object layout"] = native.layout_in_use()
+    rows["bounds"] = "checked (TAPEGRAD_BOUNDS)" if bounds() else "not checked"
     return "\n".join(f"{name:14s} {value}" for name, value in rows.items())

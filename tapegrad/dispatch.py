@@ -162,7 +162,7 @@ def set_apart(x: Any) -> None:
         after = x._extra.storage = Storage(same(x), before.memory)
         after.add(x)
         mine, whole = x._v, before.whole._v
-        if (mine.shape, mine.strides, abi.address(mine)) == (whole.shape, whole.strides, abi.address(whole)):
+        if (mine.shape, mine.strides, abi.location(mine)) == (whole.shape, whole.strides, abi.location(whole)):
             before.origin = after
 
 

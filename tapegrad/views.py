@@ -118,7 +118,7 @@ def steps(lengths: list[int], whole: Any) -> list[list[int]]:
 def place(value: Any, whole: Any, strides: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
     """Offset and strides of a view, for a whole that has these strides instead of its own."""
     size = whole.itemsize
-    offset = (abi.address(value) - abi.address(whole)) // size if value.size else 0
+    offset = (abi.location(value) - abi.location(whole)) // size if value.size else 0
     expressed = steps([offset, *(s // size for s in value.strides)], whole)
     first, *rest = [sum(n * s for n, s in zip(step, strides, strict=True)) for step in expressed]
     return first, tuple(0 if n == 1 else s for n, s in zip(value.shape, rest, strict=True))
@@ -129,7 +129,7 @@ def window(value: Any, whole: Any) -> Window | None:
     if not whole.flags.c_contiguous:
         return None
     size = whole.itemsize
-    offset = (abi.address(value) - abi.address(whole)) // size if value.size else 0
+    offset = (abi.location(value) - abi.location(whole)) // size if value.size else 0
     strides = tuple(0 if n == 1 else s // size for n, s in zip(value.shape, value.strides, strict=True))
     if value.size:
         reach = [s * (n - 1) for n, s in zip(value.shape, strides, strict=True)]

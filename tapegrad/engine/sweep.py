@@ -122,6 +122,7 @@ class Sweep:
         n, view = columns.n, self.state.view
         state.fit(n)
         columns.place(view)
+        state.look(columns.values)
         freed = job.tape.freed_flags(n)
         view[layout.FREED] = abi.address(state.unfreed if freed is None else freed)
         view[layout.EVERY], view[layout.PHASE] = self.every, phase
@@ -263,7 +264,7 @@ class Sweep:
                     held.append(seed)
                     at, foreign = abi.address(seed), True
                 if cotangents[k]:
-                    self._contribute(columns, k, at)
+                    self._add(layout.CONTRIBUTE, columns, k, at)
                     if not foreign:
                         state.run(layout.RELEASE, at)
                 else:
@@ -284,7 +285,7 @@ class Sweep:
                 break
             k = view[layout.POSITION]
             if status == layout.PYTHON:
-                self._by_rule(job, k, held)
+                self._by_rule(job, k)
                 view[layout.FINISH] = 1
             elif status == layout.MEMORY:
                 raise MemoryError(f"no memory for the cotangents of {BY_OPCODE[columns.opcode(k)]}")
@@ -303,8 +304,8 @@ class Sweep:
                 before = results.get(key)
                 results[key] = destinations[k] if before is None else before + destinations[k]
 
-    def _contribute(self, columns: Columns, j: int, at: int) -> None:
-        if self.state.run(layout.CONTRIBUTE, j, at) != layout.DONE:
+    def _add(self, how: int, columns: Columns, j: int, at: int) -> None:
+        if self.state.run(how, j, at) != layout.DONE:
             raise MemoryError(f"no memory for a cotangent of shape {columns.shape(j)}")
 
     def _describe(self, tape: Tape, columns: Columns, k: int) -> Any:
@@ -315,7 +316,7 @@ class Sweep:
         words = op.lower(columns, k, operands, tape.attrs.get(k, {}))
         return False if words is None else np.array(words, np.int64)
 
-    def _by_rule(self, job: Job, k: int, held: list[Array]) -> None:
+    def _by_rule(self, job: Job, k: int) -> None:
         """Run a record's rule in Python, on arrays."""
         state, columns, tape = self.state, job.columns, job.tape
         op = BY_OPCODE[columns.opcode(k)]
@@ -330,8 +331,7 @@ class Sweep:
             j = operands[slot]
             dtype, shape = abi.DTYPES[columns.code(j)], columns.shape(j)
             part = np.ascontiguousarray(part, dtype).reshape(shape)
-            held.append(part)
-            self._contribute(columns, j, abi.address(part))
+            self._add(layout.DEPOSIT, columns, j, abi.address(part))
 
     def _free(self, job: Job) -> None:
         """Release what the records just run have read."""
@@ -347,11 +347,13 @@ class Sweep:
 
 
 def at_address(address: int, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Copy an array from memory of the sweep."""
+    """An array in memory of the sweep, to be read before the sweep goes on."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if size == 0:
         return np.empty(shape, dtype)
-    return np.frombuffer(ctypes.string_at(address, size), dtype).reshape(shape)
+    array = np.frombuffer((ctypes.c_char * size).from_address(address), dtype).reshape(shape)
+    array.flags.writeable = False
+    return array
 
 
 def value_or_shape(columns: Columns, j: int) -> Any:
@@ -439,6 +441,7 @@ def at_once(
             outs.append(None)
             state.result_arrays[q] = 0
     freed = None if retain else np.zeros(n, np.uint8)
+    state.look(log, outs, [freed, seed])
     done = tape.freed is None
     done = done and state.enter(layout.AT_ONCE, state.at, id(log), 0 if retain else id(freed)) == layout.DONE
     if done:

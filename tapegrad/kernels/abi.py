@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.config import abi
+from tapegrad.kernels import bounds
 from tapegrad.kernels.replay import layout
 
 # Code of each dtype a value may have; 1 and 2 are those a gradient may have.
@@ -67,15 +68,22 @@ def _in_a_list() -> int:
 
 
 def _untraced(function: Callable[[], int]) -> int:
-    """Call a function whose frame no tracer sees: reading `f_locals` adds references."""
+    """Call a function whose frame no tracer sees: reading `f_locals` adds references.
+
+    One written in C, as cProfile, does not read them, and cannot be put back by its object.
+    """
     tracer, profiler = sys.gettrace(), sys.getprofile()
-    sys.settrace(None)
-    sys.setprofile(None)
+    if callable(tracer):
+        sys.settrace(None)
+    if callable(profiler):
+        sys.setprofile(None)
     try:
         return function()
     finally:
-        sys.settrace(tracer)
-        sys.setprofile(profiler)
+        if callable(tracer):
+            sys.settrace(tracer)
+        if callable(profiler):
+            sys.setprofile(profiler)
 
 
 IN_A_LIST = _untraced(_in_a_list)  # what `sys.getrefcount` says of a local variable that else a list holds
@@ -90,11 +98,19 @@ def layout_in_use() -> str:
 native = functools.cache(lambda: layout_in_use() == "native")
 
 
-def address(array: np.ndarray[Any, Any]) -> int:
+def location(array: np.ndarray[Any, Any]) -> int:
     """Return the address of an array's data."""
     if native():
         return int(ctypes.c_int64.from_address(id(array) + layout.DATA_AT).value)
     return int(array.__array_interface__["data"][0])
+
+
+def _noted(array: np.ndarray[Any, Any]) -> int:
+    bounds.know(array)
+    return location(array)
+
+
+address = _noted if layout.BOUNDS else location  # of arrays whose memory compiled code works on
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tapegrad.config import cache_setting
+from tapegrad.config import bounds, cache_setting
 
 lock = threading.RLock()  # held while Numba or SciPy is imported and while anything compiles
 _loaded: dict[tuple[str, str], ModuleType] = {}
@@ -79,7 +79,7 @@ def _stamp() -> str:
 
     here = Path(__file__).parent
     parts = [version("numba"), version("llvmlite"), version("numpy"), sys.version, llvm.get_host_cpu_name()]
-    parts.append(llvm.get_host_cpu_features().flatten())
+    parts += [llvm.get_host_cpu_features().flatten(), f"bounds={bounds()}"]
     parts += [(here / name).read_text("utf-8") for name in ("lowering.py",)]
     parts += [f"{key}={value}" for key, value in sorted(os.environ.items()) if key.startswith("NUMBA_")]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
@@ -133,7 +133,7 @@ def load(name: str, text: str) -> ModuleType:
         A readable stem; the hash of `text` makes it unique.
     text : str
         The source. Its functions are compiled when they are decorated with a signature; it decorates
-        with ``cache=CACHE``.
+        with ``cache=CACHE``, and loops over arrays with ``boundscheck=BOUNDS``.
     """
     module = _loaded.get((name, text))
     if module is None:
@@ -193,6 +193,7 @@ def _run(unique: str, text: str, path: Path | None) -> ModuleType:
     module = ModuleType(unique)
     module.__file__ = filename
     module.__dict__["CACHE"] = path is not None
+    module.__dict__["BOUNDS"] = bounds()
     if path is None:
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     sys.modules[unique] = module  # before it runs: Numba's cache looks the module up by its name

@@ -59,6 +59,10 @@ def zero(target: int, count: int) -> None:
     ctypes.memset(target, 0, count)
 
 
+def within(target: int, count: int) -> None:
+    """Say that bytes are about to be read or written by others; checked in a checked build."""
+
+
 def stack(words: int) -> int:
     """Return the address of some words."""
     _kept.append((_WORD * words)())

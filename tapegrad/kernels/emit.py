@@ -148,7 +148,10 @@ from numba import carray, cfunc, {dtype}, float64, njit, types
 REAL = {dtype}
 {wide}{vecmath}
 
-@cfunc(types.int64(types.CPointer(types.CPointer({dtype})), types.int64), cache=CACHE, error_model="numpy")
+@cfunc(
+    types.int64(types.CPointer(types.CPointer({dtype})), types.int64),
+    cache=CACHE, boundscheck=BOUNDS, error_model="numpy",
+)
 def kernel(p, n):
 {call}    OUT = carray(p[0], n)
 {arrays}
@@ -259,7 +262,7 @@ def block(typing, address):
     return types.CPointer(types.{target})(types.int64), code
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=CACHE, error_model="numpy")
+@cfunc("int64(int64, int64, int64, int64)", cache=CACHE, boundscheck=BOUNDS, error_model="numpy")
 def kernel(staged, source, stride, n):
     out = carray(block(staged), n)
     for i in range(n):

@@ -11,12 +11,17 @@ optimises, caches and calls the result. The subset (`tapegrad.kernels.dialect` r
   comparison, short-circuit logic; ``min``, ``max``, ``float``; ``//`` of non-negative integers only;
 * ``call(address, ...)``, ``invoke(address, ...)`` (no result), ``copy``, ``zero``; names of constants;
 * ``stack(n)``, words for the duration of a call; ``shared()``, SHARED_WORDS words for that of the
-  program; ``address(function)``.
+  program; ``address(function)``;
+* ``within(address, count)``: bytes that the next call reads or writes.
+
+With the constant BOUNDS every index and every ``within`` is checked against the memory that the address
+lies in, as ``region`` finds it (`tapegrad.kernels.bounds`): an escape is noted, and all functions return.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 
 from llvmlite import ir
 
@@ -26,6 +31,7 @@ INTEGER = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.FloorDiv: "sdiv", ast.Mod: "srem",
     ast.LShift: "shl", ast.RShift: "lshr", ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor",
 }  # fmt: skip
+SIZES = {I64: 8, F64: 8, BYTE: 1, VIEWS["i32"]: 4, VIEWS["f32"]: 4}
 DOUBLE = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
 VECTORISED = {"add", "add_scaled", "add_total", "spread", "stage", "invalid", "checksum"}
 COMPARE = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
@@ -36,16 +42,22 @@ class Unsupported(SyntaxError):
 
 
 class Program:
-    """All functions of some source texts, as internal functions of one LLVM module."""
+    """All functions of some source texts, as internal functions of one LLVM module.
 
-    def __init__(self, texts: list[str], constants: dict[str, int]):
+    Those of the first `trusted` texts are not checked where others are.
+    """
+
+    def __init__(self, texts: list[str], constants: dict[str, int], trusted: int = 0):
         self.constants = constants
         self.definitions: dict[str, ast.FunctionDef] = {}
-        for text in texts:
+        self.checked: dict[str, int] = {}
+        for place, text in enumerate(texts):
             for node in ast.parse(text).body:
                 if isinstance(node, ast.FunctionDef):
                     if node.name in self.definitions:
                         raise Unsupported(f"line {node.lineno}: a second function {node.name!r}")
+                    if constants.get("BOUNDS") and place >= trusted:
+                        self.checked[node.name] = len(self.definitions)
                     self.definitions[node.name] = node
 
     def build(self, module: ir.Module, entry: str) -> ir.Function:
@@ -60,7 +72,9 @@ class Program:
             if name not in VECTORISED:
                 functions[name].attributes.add("optsize")
         for name, node in self.definitions.items():
-            _Function(self.constants, functions, functions[name], node).translate()
+            number = self.checked.get(name)
+            kind = _Function if number is None else functools.partial(_Checked, number)
+            kind(self.constants, functions, functions[name], node).translate()
         return functions[entry]
 
 
@@ -296,9 +310,12 @@ class _Function:
         args = [self.value(a) for a in node.args]
         args = [self.b.zext(a, I64) if a.type == BIT else a for a in args]
         if name in VIEWS:
-            return self.b.inttoptr(args[0], VIEWS[name].as_pointer())
+            return self.view(args[0], VIEWS[name].as_pointer())
         if name in self.functions:
-            return self.b.call(self.functions[name], args)
+            return self.function_call(name, args)
+        if name == "within":
+            self.within(*args, node.lineno)
+            return I64(0)
         if name in ("call", "invoke"):
             back = I64 if name == "call" else ir.VoidType()
             kind = ir.FunctionType(back, [I64] * (len(args) - 1))
@@ -315,8 +332,19 @@ class _Function:
         if name == "float":
             return self.b.sitofp(args[0], F64)
         if name in ("copy", "zero"):
+            for moved in args[:-1]:
+                self.within(moved, args[-1], node.lineno)
             return self.move(name, args)
         raise Unsupported(f"{self.node.name}, line {node.lineno}: unknown function {name!r}")
+
+    def view(self, address, kind):
+        return self.b.inttoptr(address, kind)
+
+    def function_call(self, name, args):
+        return self.b.call(self.functions[name], args)
+
+    def within(self, address, count, line):
+        pass
 
     def shared(self):
         """Words that all functions of the program share, zero at first."""
@@ -344,3 +372,89 @@ class _Function:
         function = module.globals.get(intrinsic) or ir.Function(module, kind, intrinsic)
         self.b.call(function, [target, *rest, BIT(0)])
         return I64(0)
+
+
+class _Checked(_Function):
+    """A function whose every access is checked. A view carries the bounds of the memory it was made in."""
+
+    def __init__(self, number, *rest):
+        super().__init__(*rest)
+        self.number = number
+        self.bounds = {}  # of each view in use: the view itself, so that its id stays its own, and two words
+        self.places = {}  # by name of a local view: where its bounds are kept
+        self.escapes = {}
+
+    def view(self, address, kind):
+        found = super().view(address, kind)
+        pair = self.b.inttoptr(self.b.call(self.functions["region"], [address]), I64.as_pointer())
+        return self.bounded(found, [self.b.load(self.b.gep(pair, [I64(q)])) for q in range(2)])
+
+    def bounded(self, view, bounds):
+        self.bounds[id(view)] = (view, *bounds)
+        return view
+
+    def bind(self, name, value):
+        super().bind(name, value)
+        if value.type.is_pointer:
+            if name not in self.places:
+                self.places[name] = [ir.IRBuilder(self.entry).alloca(I64) for _ in range(2)]
+            for place, bound in zip(self.places[name], self.bounds[id(value)][1:], strict=True):
+                self.b.store(bound, place)
+
+    def _name(self, node):
+        found = super()._name(node)
+        if found.type.is_pointer:
+            self.bounded(found, [self.b.load(place) for place in self.places[node.id]])
+        return found
+
+    def place(self, node):
+        view, low, high = self.bounds[id(self.value(node.value))]
+        place = self.b.gep(view, [self.value(node.slice)])
+        start = self.b.ptrtoint(place, I64)
+        self.hold(start, low, high, SIZES[view.type.pointee], node.lineno)
+        return place
+
+    def within(self, address, count, line):
+        pair = self.b.inttoptr(self.b.call(self.functions["region"], [address]), I64.as_pointer())
+        low, high = (self.b.load(self.b.gep(pair, [I64(q)])) for q in range(2))
+        self.hold(address, low, high, count, line)
+
+    def hold(self, start, low, high, count, line):
+        """Go on if these bytes lie between the bounds, or are none."""
+        count = I64(count) if isinstance(count, int) else count
+        inside = self.b.and_(
+            self.b.icmp_signed(">=", start, low),
+            self.b.icmp_signed("<=", count, self.b.sub(high, start)),
+        )
+        self.proceed(self.b.or_(inside, self.b.icmp_signed("==", count, I64(0))), self.escape(line))
+
+    def proceed(self, good, otherwise):
+        going_on = self.block_of("inside")
+        self.b.cbranch(good, going_on, otherwise)
+        self.b.position_at_end(going_on)
+
+    def noted(self, builder):
+        """Where the first escape is noted: the third word of the table."""
+        shared = builder.ptrtoint(self.shared(), I64)
+        place = builder.add(shared, I64(8 * self.constants["GUARD"]))
+        table = builder.load(builder.inttoptr(place, I64.as_pointer()))
+        return builder.inttoptr(builder.add(table, I64(16)), I64.as_pointer())
+
+    def escape(self, line):
+        """The block that notes an escape on a line and leaves the function."""
+        if line not in self.escapes:
+            self.escapes[line] = self.block_of("escape")
+            builder = ir.IRBuilder(self.escapes[line])
+            builder.store(I64(self.number << 32 | line), self.noted(builder))
+            builder.ret(I64(0))
+        return self.escapes[line]
+
+    def function_call(self, name, args):
+        """Of a function that left its memory the caller returns too."""
+        found = super().function_call(name, args)
+        if "left" not in self.escapes:
+            self.escapes["left"] = self.block_of("left")
+            ir.IRBuilder(self.escapes["left"]).ret(I64(0))
+        good = self.b.icmp_signed("==", self.b.load(self.noted(self.b)), I64(0))
+        self.proceed(good, self.escapes["left"])
+        return found

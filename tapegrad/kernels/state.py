@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.kernels import abi, machine, table
+from tapegrad.kernels import abi, bounds, machine, table
 from tapegrad.kernels.replay import layout
 
 Words = np.ndarray[Any, np.dtype[np.int64]]
@@ -74,6 +74,11 @@ class State:
         self.known = table.version[0]  # first: what is declared meanwhile is placed by the next call
         table.place(self.view)
 
+    def look(self, *objects: Any) -> None:
+        """Tell a checked build which objects compiled code reads by their structs from here on."""
+        if layout.BOUNDS:
+            bounds.look(self.at, objects)
+
     def run(self, what: int, extra: int = 0, more: int = 0) -> int:
         return self.enter(what, self.at, extra, more)
 
@@ -100,4 +105,5 @@ def take() -> State:
 def give(state: State) -> None:
     if state.view[layout.HELD_BYTES] > KEEP_BYTES:
         state.run(layout.RESET)
+    state.look()
     _idle.append(state)

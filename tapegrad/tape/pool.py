@@ -49,7 +49,7 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Any:
     if memory is None:
         memory = np.empty(size, np.uint8)
     _stock.latest.append(memory)
-    return ndarray(shape, dtype, memory, -abi.address(memory) % ALIGNMENT)
+    return ndarray(shape, dtype, memory, -abi.location(memory) % ALIGNMENT)
 
 
 def _used_again(size: int) -> Any:

@@ -371,6 +371,7 @@ class Tape:
         freed = self.freed_flags(n)
         view = state.view
         columns.place(view)
+        state.look(values)
         view[layout.LIVE] = abi.address(live)
         view[layout.FREED] = abi.address(state.unfreed if freed is None else freed)
         view[layout.NONE_OBJECT] = id(None)
@@ -521,6 +522,7 @@ def _read(log: list[Any], shadows: dict[int, weakref.ref[Any]]) -> Columns:
         return _read_portably(log, n, shadows)
     state = take()
     state.fit(n)
+    state.look(log)
     view = state.view
     room = 16 + 8 * n
     while True:
@@ -563,7 +565,8 @@ def _read_portably(log: list[Any], n: int, shadows: dict[int, weakref.ref[Any]])
     operations, opcodes = table.operations()
     words: list[list[int]] = [[], [], []]
     shapes: list[int] = []
-    values, kept = log[3 : STRIDE * n : STRIDE], []
+    values = log[3 : STRIDE * n : STRIDE]
+    scalars: dict[Any, list[int]] = {}
     for k in range(n):
         op, first, second = log[STRIDE * k : STRIDE * k + 3]
         if not 0 <= op < opcodes:
@@ -586,11 +589,17 @@ def _read_portably(log: list[Any], n: int, shadows: dict[int, weakref.ref[Any]])
         if code == 0 or not array.dtype.isnative:
             raise KernelError(_malformed(log, k))
         if not isinstance(value, np.ndarray):
-            kept.append(array)
+            scalars.setdefault(array.dtype, []).append(k)
         dense = array.flags.c_contiguous
         meta = code | dense << 8 | array.itemsize << 9 | array.ndim << 16 | len(shapes) << 32
         words[1].append(meta)
         words[2].append(abi.address(array))
         shapes += array.shape if dense else (*array.shape, *array.strides)
+    kept = []
+    for dtype, places in scalars.items():  # copied: nothing but ndarrays tells its address
+        array = np.array([values[k] for k in places], dtype)
+        kept.append(array)
+        for q, k in enumerate(places):
+            words[2][k] = abi.address(array) + q * array.itemsize
     flat = np.array(words[0] + words[1] + words[2] + shapes, np.int64)
     return Columns(flat, n, _values(log, n, shadows), kept)

@@ -113,6 +113,15 @@ print(a.numpy()[0], b.numpy()[0])
     assert done.stdout.split() == ["1.0", "2.0"]
 
 
+def test_the_import_under_a_profiler_written_in_C():
+    done = subprocess.run(
+        [sys.executable, "-m", "cProfile", "-s", "ncalls", "-m", "tapegrad.config"],
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "(_in_a_list)" in done.stdout  # still at work after the import
+
+
 def test_the_stock_is_bounded(monkeypatch):
     monkeypatch.setattr(pool, "STOCK_BYTES", 1 << 20)
     values = [pool.empty((20_000,), DOUBLE) for _ in range(40)]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from tapegrad.config import bounds
+
+BOUNDS = int(bounds())  # 1: checked build; see `tapegrad.kernels.bounds`
+
 # The state of a sweep is one array of words.
 (
     WORD, META, ADDRESS, SHAPES, RECORDS, OPERATIONS, KERNELS, CASTS,
@@ -9,13 +13,16 @@ from __future__ import annotations
     PENDING, PENDING_COUNT, POSITION, FINISH, DESCRIPTORS, EVERY, PHASE, WORK, TOUCHED, PAUSE,
     ALLOCATE, FREE, BLOCKS, FREE_LISTS, HELD_BYTES, SCRATCH, WALK, STORE, DGEMM, SGEMM, MARKED,
 ) = range(38)  # fmt: skip
-STATE_WORDS = 56
+STATE_WORDS = 64
 
 # What reading an open tape needs besides.
 ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(38, 46)
 
 # What a sweep in one call needs besides.
 SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT, SEED, SPENT, GUARDED = range(46, 55)
+
+# The table of a checked build, and a word that stays 0.
+REGIONS, NOTHING_AT = 55, 56
 
 # A record's flags in a sweep, and how a compiled sweep stops.
 NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE, READ = 1, 2, 4, 8, 16, 32, 64
@@ -29,6 +36,8 @@ ROW, TEMPLATE, FORM, READS, TOTAL, PARTIAL, SCALE = 16, 0, 1, 4, 7, 8, 11
 NONE, ONE, TWO, CHAIN, NUMBER = range(5)  # forms: which operands the record's word holds
 CONSTANT, NOTHING, MEAN = -1, -2, -3  # a partial without a kernel
 IMPORT, ELEMENTWISE, REDUCE, RESHAPE, VIEW, ELEMENT, SCATTER, SCAN, MATMUL, ASSIGN, BY_RULE = range(11)
+
+SIZES = 0x2112481248480  # bytes of a dtype code, four bits each
 
 # WALK: an index space, its operands, and the arguments of a kernel call.
 MAXDIM, OPERANDS, BLOCK = 64, 8, 512
@@ -45,7 +54,10 @@ DIGIT_AT, SCALAR_AT, REFCOUNT_AT, TYPE_AT, LIST_SIZE_AT, LIST_ITEMS_AT = 24, 16,
 QUICK_INPUTS = 16  # limit of a sweep in one call
 
 # What the entry point does.
-SEAL, PRUNE, PLAN, RUN, RESET, CONTRIBUTE, AT_ONCE, RELEASE, SPEND, METHODS, LOOP, CHECKSUM = range(12)
+(
+    SEAL, PRUNE, PLAN, RUN, RESET, CONTRIBUTE, DEPOSIT, AT_ONCE, RELEASE, SPEND, METHODS, LOOP,
+    CHECKSUM,
+) = range(13)  # fmt: skip
 
 # Compiled recording: shared words, first those with the address of a function of the C API.
 API = (
@@ -63,8 +75,8 @@ API = (
     DOUBLE, TENSOR_TYPE, FLOAT_TYPE, INT_TYPE, STR_TYPE, FLOAT64_TYPE, NDARRAY_TYPE,
     V_AT, TAPE_AT, AT_AT, EXTRA_AT,
     LOG_AT, LIMIT_AT, WEIGHT_AT, OWNER_AT, LEAVES_AT, CONSTANTS_AT, NUMBERS_AT, SHADE_AT, SHADOWS_AT,
-    SMALLEST, LARGEST, HEAVIEST, SHEETS, UFUNCS, RECORD, ARRAY_UFUNC,
-) = range(52)  # fmt: skip
+    SMALLEST, LARGEST, HEAVIEST, SHEETS, UFUNCS, RECORD, ARRAY_UFUNC, GUARD,
+) = range(53)  # fmt: skip
 SHARED_WORDS = 64
 UNHANDLED = 1  # no address of an object
 

@@ -1,6 +1,6 @@
 """Compiled: run a kernel over an index space, whatever the layout of its operands."""
 
-from tapegrad.kernels.dialect import call, f32, f64, i64
+from tapegrad.kernels.dialect import call, f32, f64, i64, within
 from tapegrad.kernels.replay.layout import *
 
 
@@ -113,6 +113,9 @@ def spread(
 def stage(casts: int, staged: int, source: int, stride: int, code: int, compute: int, n: int) -> int:
     """Make n elements of any stride and dtype a dense block; 1, or 0 when a conversion fails."""
     if code != compute:
+        within(staged, 8 // compute * n)
+        within(source, SIZES >> 4 * code & 15)
+        within(source + (n - 1) * stride, SIZES >> 4 * code & 15)
         return call(i64(casts)[4 * code + compute], staged, source, stride, n)
     if code == 1:
         for i in range(n):
@@ -121,6 +124,15 @@ def stage(casts: int, staged: int, source: int, stride: int, code: int, compute:
         for i in range(n):
             f32(staged)[i] = f32(source + i * stride)[0]
     return 1
+
+
+def launch(state: int, kernel: int, count: int, size: int, n: int) -> int:
+    """Run a kernel on n elements of so many ARGUMENTs; 1, or something else on failure."""
+    walk = i64(state)[WALK]
+    if BOUNDS:
+        for q in range(count):
+            within(i64(walk)[ARGUMENT + q], size * n)
+    return call(kernel, walk + 8 * ARGUMENT, n)
 
 
 def arrange(walk_address: int, operands: int) -> int:
@@ -210,7 +222,7 @@ def stream(state: int, store: int) -> int:
                 if direct:
                     made = out
                 walk[ARGUMENT] = made
-                if call(kernel, s[WALK] + 8 * ARGUMENT, n) != 1:
+                if launch(state, kernel, operands, size, n) != 1:
                     return 0
             if direct == 0:
                 if summing:

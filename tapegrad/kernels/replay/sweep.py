@@ -1,16 +1,15 @@
-"""Compiled: plan a sweep, walk the records, hand out memory."""
+"""Compiled: plan a sweep, walk the records."""
 
-from tapegrad.kernels.dialect import address, call, copy, f32, f64, i64, invoke, u8, zero
+from tapegrad.kernels.dialect import copy, f32, f64, i64, u8, zero
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.loops import checksum, loop
+from tapegrad.kernels.replay.memory import allocate, release
 from tapegrad.kernels.replay.reading import following, operands, prune, seal
-from tapegrad.kernels.replay.recording import methods
 from tapegrad.kernels.replay.stream import add
 from tapegrad.kernels.replay.templates import assign, elementwise, matmul, reduction, scan, scatter, view
 
 
-def entry(what: int, state: int, extra: int, more: int) -> int:
-    """All of the compiled sweep behind one address."""
+def serve(what: int, state: int, extra: int, more: int) -> int:
+    """What is done on a state."""
     if what == RUN:
         return run(state)
     if what == PLAN:
@@ -24,19 +23,13 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
         return prune(state)
     if what == CONTRIBUTE:
         return contribute(state, extra, more)
+    if what == DEPOSIT:
+        return deposit(state, extra, more)
     if what == AT_ONCE:
         return at_once(state, extra, more)
     if what == SPEND:
         return spend(state)
-    if what == RELEASE:
-        return release(state, extra)
-    if what == METHODS:
-        return methods(extra)
-    if what == LOOP:
-        return address(loop)
-    if what == CHECKSUM:
-        return checksum(extra, more)
-    return reset(state)
+    return release(state, extra)
 
 
 def count_of(shapes: int, m: int) -> int:
@@ -74,55 +67,6 @@ def operand(word: int, k: int, slot: int) -> int:
             found = (words[found] >> 32) - 1
         found = ((words[found] >> 16) & 0xFFFF) - 1
     return found
-
-
-def reset(state: int) -> int:
-    """Give all memory of a sweep back."""
-    s = i64(state)
-    block = s[BLOCKS]
-    while block != 0:
-        following = i64(block - 64)[0]
-        invoke(s[FREE], i64(block - 48)[0])
-        block = following
-    s[BLOCKS] = 0
-    s[HELD_BYTES] = 0
-    zero(s[FREE_LISTS], 8 * 256)
-    return 0
-
-
-def allocate(state: int, size: int) -> int:
-    """A buffer from the free list of its size class, four classes to a doubling; 0 when memory is out."""
-    s = i64(state)
-    exponent = 6
-    while (128 << (exponent - 6)) <= size:
-        exponent += 1
-    base, quarter, steps = 1 << exponent, 1 << (exponent - 2), 0
-    if size > base:
-        steps = (size - base + quarter - 1) // quarter
-    place = i64(s[FREE_LISTS] + 8 * (4 * exponent + steps))
-    block = place[0]
-    if block != 0:
-        place[0] = i64(block)[0]
-        return block
-    capacity = base + steps * quarter
-    raw = call(s[ALLOCATE], capacity + 128)
-    if raw == 0:
-        return 0
-    block = (raw + 127) & ~63
-    i64(block - 64)[0] = s[BLOCKS]
-    i64(block - 56)[0] = 4 * exponent + steps
-    i64(block - 48)[0] = raw
-    s[BLOCKS] = block
-    s[HELD_BYTES] += capacity
-    return block
-
-
-def release(state: int, block: int) -> int:
-    """Put a buffer on the free list of its class."""
-    place = i64(i64(state)[FREE_LISTS] + 8 * i64(block - 56)[0])
-    i64(block)[0] = place[0]
-    place[0] = block
-    return 0
 
 
 def target(state: int, j: int, zeros: int) -> int:
@@ -382,14 +326,20 @@ def step(state: int, template: int, k: int, j: int, slot: int, final: int) -> in
 
 
 def contribute(state: int, j: int, source: int) -> int:
-    """Add a dense cotangent that Python computed to record j's."""
+    """Add a dense cotangent that somebody else keeps while the sweep runs to record j's."""
     s = i64(state)
-    m = i64(s[META])[j]
     cotangents, flags = i64(s[COTANGENTS]), u8(s[FLAGS])
     if cotangents[j] == 0:
         cotangents[j] = source
         flags[j] = flags[j] | FOREIGN
         return DONE
+    return deposit(state, j, source)
+
+
+def deposit(state: int, j: int, source: int) -> int:
+    """Add a dense cotangent to record j's; nothing refers to it afterwards."""
+    s = i64(state)
+    m = i64(s[META])[j]
     out = target(state, j, 0)
     if out == 0:
         return MEMORY

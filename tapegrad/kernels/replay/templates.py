@@ -1,24 +1,19 @@
 """Compiled: what a sweep does at a record, one function per template."""
 
-from tapegrad.kernels.dialect import call, copy, f32, f64, i32, i64, invoke, stack, u8, zero
+from tapegrad.kernels.dialect import copy, f32, f64, i32, i64, invoke, u8, within, zero
 from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.memory import allocate, release
 from tapegrad.kernels.replay.stream import (
     add,
     add_scaled,
     extents,
+    launch,
     lay,
     lay_reduced,
     prepare,
     stream,
 )
-from tapegrad.kernels.replay.sweep import (
-    allocate,
-    count_of,
-    operand,
-    release,
-    same_shape,
-    target,
-)
+from tapegrad.kernels.replay.sweep import count_of, operand, same_shape, target
 
 
 def elementwise(state: int, k: int, j: int, slot: int, final: int) -> int:
@@ -64,7 +59,7 @@ def elementwise(state: int, k: int, j: int, slot: int, final: int) -> int:
         walk[ARGUMENT], walk[ARGUMENT + 1] = out, cotangents[k]
         if store == 0:
             walk[ARGUMENT] = s[SCRATCH]
-        if call(kernel, s[WALK] + 8 * ARGUMENT, n) != 1:
+        if launch(state, kernel, count, size, n) != 1:
             return FAILED
         if store == 0:
             add(size, out, s[SCRATCH], n, 0)
@@ -175,12 +170,10 @@ def clear(state: int, cotangent: int, m: int, d: int) -> int:
     """Zeros into the window of a dense cotangent that a descriptor tells of."""
     s, words = i64(state), i64(d)
     walk, ndim, size = i64(s[WALK]), words[0], (m >> 9) & 0x7F
-    nothing = stack(1)
-    i64(nothing)[0] = 0
     f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = 1.0
     walk[HEAD + NDIM] = ndim
     walk[HEAD + CODE], walk[HEAD + CODE + 1] = m & 0xFF, m & 0xFF
-    walk[HEAD + POINTER], walk[HEAD + POINTER + 1] = cotangent + words[2] * size, nothing
+    walk[HEAD + POINTER], walk[HEAD + POINTER + 1] = cotangent + words[2] * size, state + 8 * NOTHING_AT
     for axis in range(ndim):
         walk[axis] = words[4 + axis]
         walk[STRIDE + axis], walk[STRIDE + MAXDIM + axis] = words[4 + ndim + axis] * size, 0
@@ -297,6 +290,9 @@ def gemm(state: int, code: int, rows: int, columns: int, depth: int, a: int, a_r
     ints[4] = leading(b_row, b_column, depth, columns, size, args + 32)
     ints[5] = leading(a_row, a_column, rows, depth, size, args + 33)
     one = args + 40
+    within(a, (rows - 1) * a_row + (depth - 1) * a_column + size)
+    within(b, (depth - 1) * b_row + (columns - 1) * b_column + size)
+    within(out, rows * columns * size)
     if code == 1:
         f64(one)[0] = 1.0
     else:

@@ -1,0 +1,102 @@
+"""Compiled: the way in, memory handed out, and in a checked build what memory there is."""
+
+from tapegrad.kernels.dialect import address, call, i64, invoke, shared, zero
+from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.loops import checksum, loop
+from tapegrad.kernels.replay.recording import methods
+from tapegrad.kernels.replay.sweep import serve
+
+
+def entry(what: int, state: int, extra: int, more: int) -> int:
+    """All of the compiled sweep behind one address."""
+    if what == METHODS:
+        return methods(extra)
+    if what == LOOP:
+        return address(loop)
+    if what == CHECKSUM:
+        return checksum(extra, more)
+    if what == RESET:
+        return reset(state)
+    if BOUNDS:
+        i64(shared())[GUARD] = i64(state)[REGIONS]
+    return serve(what, state, extra, more)
+
+
+def region(at: int) -> int:
+    """Where the bounds stand of the memory that an address lies in; two zeros if it is in none.
+
+    The table (`tapegrad.kernels.bounds`): how many regions it has, the state, the first escape, a word
+    unused, two zeros, and the regions in ascending order, each by its bounds.
+    """
+    table = i64(shared())[GUARD]
+    words = i64(table)
+    low, high = 0, words[0]
+    while low < high:
+        middle = (low + high) // 2
+        if words[6 + 2 * middle] <= at:
+            low = middle + 1
+        else:
+            high = middle
+    if low > 0 and at < words[5 + 2 * low]:
+        return table + 8 * (4 + 2 * low)
+    block = i64(words[1])[BLOCKS]
+    while block != 0:
+        if at >= block and at < i64(block - 24)[0]:
+            return block - 32
+        block = i64(block - 64)[0]
+    return table + 32
+
+
+def reset(state: int) -> int:
+    """Give all memory of a sweep back."""
+    s = i64(state)
+    block = s[BLOCKS]
+    while block != 0:
+        following = i64(block - 64)[0]
+        invoke(s[FREE], i64(block - 48)[0])
+        block = following
+    s[BLOCKS] = 0
+    s[HELD_BYTES] = 0
+    zero(s[FREE_LISTS], 8 * 256)
+    return 0
+
+
+def allocate(state: int, size: int) -> int:
+    """A buffer from the free list of its size class, four classes to a doubling; 0 when memory is out.
+
+    Words before it: the next buffer, the class, what to free, and for a checked build what may be touched.
+    """
+    s = i64(state)
+    exponent = 6
+    while (128 << (exponent - 6)) <= size:
+        exponent += 1
+    base, quarter, steps = 1 << exponent, 1 << (exponent - 2), 0
+    if size > base:
+        steps = (size - base + quarter - 1) // quarter
+    place = i64(s[FREE_LISTS] + 8 * (4 * exponent + steps))
+    block = place[0]
+    if block != 0:
+        place[0] = i64(block)[0]
+        i64(block - 24)[0] = block + size
+        return block
+    capacity = base + steps * quarter
+    raw = call(s[ALLOCATE], capacity + 128)
+    if raw == 0:
+        return 0
+    block = (raw + 127) & ~63
+    i64(block - 64)[0] = s[BLOCKS]
+    i64(block - 56)[0] = 4 * exponent + steps
+    i64(block - 48)[0] = raw
+    i64(block - 32)[0], i64(block - 24)[0] = block, block + size
+    s[BLOCKS] = block
+    s[HELD_BYTES] += capacity
+    return block
+
+
+def release(state: int, block: int) -> int:
+    """Put a buffer on the free list of its class."""
+    i64(block - 24)[0] = block
+    place = i64(i64(state)[FREE_LISTS] + 8 * i64(block - 56)[0])
+    i64(block)[0] = place[0]
+    place[0] = block
+    return 0

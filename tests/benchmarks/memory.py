@@ -1,0 +1,151 @@
+"""Peak memory of a gradient beside torch's: each program in a process of its own.
+
+    python -m tests.benchmarks.memory [--quick]
+
+Programs are the same in both. Printed is how much the resident memory rose above what the process had after
+a small gradient (which loads and compiles everything), in MiB: up to the backward, and at its highest; and
+the ratio of tapegrad's peak to torch's. The exit status is 1 where that is above 1.1.
+"""
+
+import os
+
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+import argparse
+import importlib
+import subprocess
+import sys
+
+import numpy as np
+
+BAR = 1.1
+
+
+class Tapegrad:
+    """tapegrad, on plain NumPy code."""
+
+    def __init__(self):
+        tg = importlib.import_module("tapegrad")
+        self.namespace = np
+        self.leaf = lambda a: tg.tensor(a, requires_grad=True)
+        self.constant = tg.tensor
+
+
+class Torch:
+    """torch, on its own namespace."""
+
+    def __init__(self):
+        torch = importlib.import_module("torch")
+        torch.set_num_threads(1)
+        self.namespace = torch
+        self.leaf = lambda a: torch.tensor(a, requires_grad=True)
+        self.constant = torch.tensor
+
+
+TOOLS = {"tapegrad": Tapegrad, "torch": Torch}
+
+
+def perceptron(tool, batch=256, width=1024, layers=4):
+    """A perceptron of equal layers, tanh after each, and the mean square of what it gives."""
+    random = np.random.default_rng(0)
+    x = tool.constant(random.normal(size=(batch, width)))
+    weights = [tool.leaf(random.normal(size=(width, width)) / width**0.5) for _ in range(layers)]
+    biases = [tool.leaf(np.zeros(width)) for _ in range(layers)]
+
+    def loss():
+        h = x
+        for w, b in zip(weights, biases, strict=True):
+            h = tool.namespace.tanh(h @ w + b)
+        return (h * h).mean()
+
+    return loss, [*weights, *biases]
+
+
+def euler(tool, steps=100_000, size=400):
+    """Euler steps of y' = a sin(y), a vector each."""
+    y0, a = tool.leaf(np.linspace(0.1, 3.0, size)), tool.leaf(np.full(size, 0.5))
+
+    def loss():
+        y = y0
+        for _ in range(steps):
+            y = y + 1e-4 * (a * tool.namespace.sin(y))
+        return y.sum()
+
+    return loss, [y0, a]
+
+
+PROGRAMS = {
+    "MLP": (perceptron, {}, {"batch": 4, "width": 8}),
+    "ODE": (euler, {}, {"steps": 3}),
+}
+QUICK = {"MLP": {"batch": 64, "width": 256}, "ODE": {"steps": 5000}}
+
+
+def resident():
+    """MiB now."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def reset_highest():
+    """Let the highest be what is resident now."""
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def peak():
+    """MiB at the highest since it was reset (Linux)."""
+    with open("/proc/self/status") as file:
+        words = file.read().split()
+    return int(words[words.index("VmHWM:") + 1]) / 2**10
+
+
+def measure(tool, program, quick):
+    """Recording's and the gradient's highest rise in MiB, and a checksum of the gradients."""
+    build, full, small = PROGRAMS[program]
+    tool = TOOLS[tool]()
+    loss, leaves = build(tool, **small)
+    loss().backward()
+    loss, leaves = build(tool, **(QUICK[program] if quick else full))
+    reset_highest()
+    before = resident()
+    value = loss()
+    recorded = peak() - before
+    value.backward()
+    rise = peak() - before
+    total = sum(float(np.abs(np.asarray(x.grad.detach().numpy())).sum()) for x in leaves)
+    return recorded, rise, total
+
+
+def run(tool, program, quick):
+    """As `measure`, in a process of its own."""
+    command = [sys.executable, "-m", "tests.benchmarks.memory", "--one", tool, program]
+    command += ["--quick"] * quick
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return [float(x) for x in done.stdout.split()]
+
+
+def main(argv):
+    """Print the table; 1 where a ratio is above the bar."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small programs")
+    parser.add_argument("--one", nargs=2, metavar=("TOOL", "PROGRAM"), help="measure in this process")
+    args = parser.parse_args(argv)
+    if args.one:
+        print(*measure(*args.one, args.quick))
+        return 0
+    missed = 0
+    for program in PROGRAMS:
+        ours, theirs = (run(tool, program, args.quick) for tool in TOOLS)
+        np.testing.assert_allclose(ours[2], theirs[2], rtol=1e-10)
+        ratio = ours[1] / theirs[1]
+        missed += ratio > BAR
+        print(
+            f"{program}: tapegrad {ours[0]:.1f} recorded, {ours[1]:.1f} peak; torch {theirs[0]:.1f}, "
+            f"{theirs[1]:.1f}; ratio {ratio:.2f} {'met' if ratio <= BAR else 'MISSED'}"
+        )
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
