@@ -161,8 +161,8 @@ def set_apart(x: Any) -> None:
         before.remove(x)
         after = x._extra.storage = Storage(same(x), before.memory)
         after.add(x)
-        mine, whole = x._v, before.whole._v
-        if (mine.shape, mine.strides, abi.location(mine)) == (whole.shape, whole.strides, abi.location(whole)):
+        mine, whole = ((v.shape, v.strides, abi.location(v)) for v in (x._v, before.whole._v))
+        if mine == whole:
             before.origin = after
 
 
@@ -211,8 +211,7 @@ def normal(x: Any, what: str = "operand") -> Any:
     dtype = array.dtype
     if dtype.char not in abi.CODES:
         raise DTypeError(
-            f"{what}: dtype {dtype} has no derivative here; use float64 or float32 "
-            "(complex numbers and extended precision are not supported)"
+            f"{what}: dtype {dtype} cannot take part in differentiation; use numbers, such as float64"
         )
     if array.ndim == 0:
         return array.astype(dtype.newbyteorder("="))[()] if not dtype.isnative else array[()]
@@ -301,6 +300,9 @@ def apply(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None =
         raise
     except ValueError as error:
         raise ShapeError(_mismatch(op, values, error)) from error
+    except TypeError as error:
+        kinds = ", ".join(str(np.result_type(v)) for v in values)
+        raise DTypeError(f"{op.name} of operands of dtypes {kinds}: {error}") from error
     if type(value) is ndarray and value.ndim == 0:
         value = value[()]
     out = record(op, value, operands, attrs)
@@ -341,10 +343,10 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
                 foreign = True
     if newest < 0:
         return share(normal(value) if hasattr(value, "dtype") else value, operands)
-    if value.dtype.char not in "df":
+    if value.dtype.char not in abi.GRADIENT:
         raise DTypeError(
-            f"{op.name} gave dtype {value.dtype}, which has no derivative here; "
-            "use float64 or float32 operands"
+            f"{op.name} gave dtype {value.dtype}, which has no derivative; "
+            "use operands of a floating-point or complex dtype"
         )
     if foreign and any(exposed(x) and shares(value, value_of(x)) for x in operands):
         value = value.copy()  # a view of memory that somebody else can write to
@@ -519,10 +521,8 @@ def combine(op: Primitive, a: Any, b: Any) -> Any:
         if isinstance(x, (ndarray, np.generic)):
             foreign = x.dtype.char not in abi.CODES or isinstance(x, UNUSABLE)
             operands.append(normal(x, op.name) if foreign else x)
-        elif isinstance(x, (Handle, int, float)):
+        elif isinstance(x, (Handle, int, float, complex)):
             operands.append(x)
-        elif isinstance(x, complex):
-            raise DTypeError(f"{op.name}: complex operands have no derivative here")
         else:
             return NotImplemented
     return apply(op, operands)

@@ -29,13 +29,13 @@ from tapegrad.dispatch import (
 )
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.grad_mode import is_grad_enabled
+from tapegrad.kernels import abi
 from tapegrad.tape import pool
 from tapegrad.tape.tape import Cell
 from tapegrad.views import STALE
 
 __all__ = ["Tensor", "asarray", "from_numpy", "tensor"]
 
-FLOATS = "df"
 UFUNCS = fn.UFUNCS
 
 
@@ -143,6 +143,26 @@ class Tensor(Handle):
         """Whether the dtype is floating point."""
         return self.dtype.kind == "f"
 
+    def is_complex(self) -> bool:
+        """Whether the dtype is complex."""
+        return self.dtype.kind == "c"
+
+    @property
+    def real(self) -> Tensor:
+        """The real part: of a complex Tensor a copy."""
+        return fn.real(self)  # type: ignore[no-any-return]
+
+    @property
+    def imag(self) -> Tensor:
+        """The imaginary part, a copy."""
+        return fn.imag(self)  # type: ignore[no-any-return]
+
+    def conj(self) -> Tensor:
+        """The complex conjugate."""
+        return fn.conj(self)  # type: ignore[no-any-return]
+
+    conjugate = conj
+
     # ------------------------------------------------------------ differentiation
 
     @property
@@ -164,7 +184,7 @@ class Tensor(Handle):
             raise GradientError(
                 "requires_grad=False on the result of an operation; use detach() for a value without history"
             )
-        if requires_grad and self.dtype.char not in FLOATS:
+        if requires_grad and self.dtype.char not in abi.GRADIENT:
             raise _no_gradient(self.dtype)
         if requires_grad != self.requires_grad:
             state = extra(self)
@@ -253,7 +273,7 @@ class Tensor(Handle):
             raise TypeError(f"data takes a Tensor, found {type(value).__name__}")
         if self._tape is not None:
             raise GradientError("data of the result of an operation cannot be replaced")
-        if self.requires_grad and value.dtype.char not in FLOATS:
+        if self.requires_grad and value.dtype.char not in abi.GRADIENT:
             raise _no_gradient(value.dtype)
         shown = None if value._extra is None else value._extra.shown
         state = extra(self)
@@ -622,7 +642,8 @@ use(Tensor)
 
 def _no_gradient(dtype: np.dtype[Any]) -> GradientError:
     return _GradientDType(
-        f"requires_grad needs float64 or float32, found {dtype}; convert with dtype=float or .astype(float)"
+        f"requires_grad needs a floating-point or complex dtype, found {dtype}; convert with dtype=float "
+        "or .astype(float)"
     )
 
 

@@ -29,6 +29,7 @@ from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.functions.indexing import elements, parts_of, plain_index
 from tapegrad.functions.shapes import astype, broadcast_to, copy, reshape
 from tapegrad.grad_mode import enable_grad, is_grad_enabled
+from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY, shapes
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
@@ -115,7 +116,7 @@ def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
             f"{what}: values of dtype {kind} do not fit a Tensor of dtype {x._v.dtype} without loss; "
             "convert one of them with astype"
         )
-    if x._v.dtype.char not in "df" and is_grad_enabled() and requires_grad(new):
+    if x._v.dtype.char not in abi.GRADIENT and is_grad_enabled() and requires_grad(new):
         raise DTypeError(f"{what}: a Tensor of dtype {x._v.dtype} cannot hold values that require grad")
 
 

@@ -243,9 +243,7 @@ def test_foreign_operands_raise_TypeError(op, bad):
             call()
 
 
-@pytest.mark.parametrize(
-    "bad", [1j, np.complex128(1), np.array([1j]), np.longdouble(1), np.array(["a"]), np.array([None])]
-)
+@pytest.mark.parametrize("bad", [np.array(["a"]), np.array([None]), np.array(["2000"], "M8[D]")])
 @pytest.mark.parametrize("op", [operator.add, operator.mul, np.maximum, np.arctan2])
 def test_foreign_dtypes_raise(op, bad):
     x = leaf()
@@ -489,7 +487,7 @@ def test_from_numpy_takes_arrays_only(bad):
 
 
 @pytest.mark.parametrize(
-    "array", [np.ma.array([1.0]), np.ones((1, 1)).view(np.matrix), np.array([1j]), np.array(["a"])]
+    "array", [np.ma.array([1.0]), np.ones((1, 1)).view(np.matrix), np.array(["a"])]
 )
 def test_arrays_with_rules_of_their_own_are_refused(array):
     for call in (lambda: tg.from_numpy(array), lambda: leaf() * array, lambda: np.hypot(array, leaf())):

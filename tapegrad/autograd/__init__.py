@@ -2,6 +2,7 @@
 
 from tapegrad.autograd.backward import backward, grad
 from tapegrad.autograd.gradcheck import gradcheck, gradgradcheck
+from tapegrad.autograd.holomorphic import holomorphic_grad
 from tapegrad.grad_mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "grad",
     "gradcheck",
     "gradgradcheck",
+    "holomorphic_grad",
     "is_grad_enabled",
     "no_grad",
     "set_grad_enabled",

@@ -81,12 +81,16 @@ def _cotangent(k: int, root: Tensor, given: Any, create_graph: bool) -> Any:
                 f"root {k} has shape {root.shape}: only a root of one element has an implicit gradient; "
                 "pass one of the root's shape, or reduce it to a scalar"
             )
+        if root.dtype.kind == "c":
+            raise GradientError(
+                f"root {k} is complex: only a real one has an implicit gradient; pass one, or take its .real"
+            )
         value: Any = np.ones(root.shape, root.dtype)
         return wrap(value[()] if root.ndim == 0 else value) if create_graph else value
     value = given._v if isinstance(given, Handle) else np.asarray(normal(given, f"gradient {k}"))
     if value.shape != root.shape:
         raise ShapeError(f"gradient {k} of shape {value.shape} for a root of shape {root.shape}")
-    if value.dtype.kind not in "fiub" or value.dtype.char in "g":
+    if value.dtype.kind not in "fiubc" or (value.dtype.kind == "c" and root.dtype.kind != "c"):
         raise DTypeError(f"gradient {k} of dtype {value.dtype} for a root of dtype {root.dtype}")
     if create_graph and isinstance(given, Handle):
         return given if given._v.dtype == root.dtype else given.astype(root.dtype)  # type: ignore[attr-defined]

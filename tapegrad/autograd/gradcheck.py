@@ -26,7 +26,7 @@ def gradcheck(
     raise_exception: bool = True,
     nondet_tol: float = 0.0,
 ) -> bool:
-    """Compare the gradients of a function with central differences.
+    """Compare the gradients of a function with central differences; complex numbers by both parts.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def gradcheck(
         if any(given[k] is given[j] for j in range(k)):  # each place is varied by itself
             given[k] = given[k].detach().requires_grad_()
     for k in varied:
-        if given[k].dtype != np.float64:
+        if given[k].dtype.char not in "dD":
             warnings.warn(
                 f"gradcheck: input {k} has dtype {given[k].dtype}; differences need float64",
                 UserWarning,
@@ -79,13 +79,20 @@ def gradcheck(
             raise GradcheckError(f"gradcheck: input {k} repeats elements of its memory; pass a copy")
     try:
         for place, output in enumerate(_outputs(func(*given))):
-            if output.dtype.kind == "f":
+            if output.dtype.kind in "fc":
                 _check_output(func, given, varied, place, eps, atol, rtol, nondet_tol)
     except GradcheckError:
         if raise_exception:
             raise
         return False
     return True
+
+
+def _direction(random: Any, output: Tensor) -> Any:
+    found = random.normal(size=output.shape)
+    if output.dtype.kind == "c":
+        found = found + 1j * random.normal(size=output.shape)
+    return np.asarray(found).astype(output.dtype)
 
 
 def _outputs(result: Any) -> tuple[Tensor, ...]:
@@ -121,33 +128,43 @@ def _check_output(
 
 
 def _jacobians(output: Tensor, targets: Sequence[Tensor]) -> list[Any]:
-    """One sweep per element of the output: arrays (elements of output, elements of input)."""
+    """One sweep per number of the output: arrays (numbers of output, numbers of input)."""
     rows: list[list[Any]] = [[] for _ in targets]
-    for i in range(output.size):
-        seed = np.zeros(output.size, output.dtype)
-        seed[i] = 1
+    seed = np.zeros(output.size, output.dtype)
+    for i in range(_numbers(seed).size):
+        seed[:] = 0
+        _numbers(seed)[i] = 1
         found = grad(output, targets, seed.reshape(output.shape), retain_graph=True, allow_unused=True)
         for row, g, x in zip(rows, found, targets, strict=True):
-            row.append(np.zeros(x.size) if g is None else np.ravel(g.detach().numpy()))
-    return [np.array(row).reshape(output.size, x.size) for row, x in zip(rows, targets, strict=True)]
+            row.append(_numbers(np.zeros(x.shape, x.dtype) if g is None else np.array(g.detach().numpy())))
+    count = _numbers(seed).size
+    return [
+        np.array(row).reshape(count, _numbers(np.zeros(x.size, x.dtype)).size)
+        for row, x in zip(rows, targets, strict=True)
+    ]
+
+
+def _numbers(array: Any) -> Any:
+    """The elements as real numbers: of a complex one its parts."""
+    return array.reshape(-1).view(array.real.dtype)
 
 
 def _differences(func: Callable[..., Any], given: list[Any], k: int, place: int, eps: float) -> Any:
     base = np.array(given[k].detach().numpy())
     columns = []
-    for i in range(base.size):
+    for i in range(_numbers(base).size):
         sides = []
         for sign in (1, -1):
-            moved = base.copy().reshape(-1)
-            moved[i] += sign * eps
+            moved = base.copy()
+            _numbers(moved)[i] += sign * eps
             args = list(given)
-            args[k] = tensor(moved.reshape(base.shape)).requires_grad_()
+            args[k] = tensor(moved).requires_grad_()
             with no_grad():
                 found = _outputs(func(*args))[place]
-            sides.append(np.array(found.detach().numpy(), float).reshape(-1))
+            sides.append(_numbers(np.array(found.detach().numpy())).astype(float))
         columns.append((sides[0] - sides[1]) / (2 * eps))
-    size = _outputs(func(*given))[place].size
-    return np.array(columns).T.reshape(size, base.size)
+    size = _numbers(np.array(_outputs(func(*given))[place].detach().numpy())).size
+    return np.array(columns).T.reshape(size, _numbers(base).size)
 
 
 def gradgradcheck(
@@ -185,7 +202,7 @@ def gradgradcheck(
     outputs = [o for o in _outputs(func(*given)) if o.requires_grad]
     if grad_outputs is None:
         random = np.random.default_rng(0)
-        cotangents = [tensor(random.normal(size=o.shape), o.dtype, requires_grad=True) for o in outputs]
+        cotangents = [tensor(_direction(random, o), requires_grad=True) for o in outputs]
     else:
         listed = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
         cotangents = [c if c.requires_grad else c.detach().requires_grad_() for c in listed]

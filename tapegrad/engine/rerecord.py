@@ -96,7 +96,10 @@ def _walk(job: Job, flags: bytes, recall: Recall) -> dict[Key, Any]:
         found = op.vjp(ct, out, [operand(j) for j in operands], tape.attrs.get(k, {}), wanted)
         for slot, part in found.items():
             j = operands[slot]
-            if part.dtype != abi.DTYPES[columns.code(j)]:
-                part = part.astype(abi.DTYPES[columns.code(j)])
+            dtype = abi.DTYPES[columns.code(j)]
+            if dtype.kind == "f":
+                part = np.real(part)
+            if part.dtype != dtype:
+                part = part.astype(dtype)
             _gather(cotangents, j, part)
     return results

@@ -305,8 +305,26 @@ class Sweep:
                 results[key] = destinations[k] if before is None else before + destinations[k]
 
     def _add(self, how: int, columns: Columns, j: int, at: int) -> None:
-        if self.state.run(how, j, at) != layout.DONE:
+        dtype = abi.DTYPES[columns.code(j)]
+        if dtype.char in "gG":
+            self._add_extended(j, at, columns.shape(j), dtype)
+        elif self.state.run(how, j, at) != layout.DONE:
             raise MemoryError(f"no memory for a cotangent of shape {columns.shape(j)}")
+
+    def _add_extended(self, j: int, at: int, shape: tuple[int, ...], dtype: Any) -> None:
+        """As `_add`, in extended precision, in which compiled code does not compute."""
+        flags, cotangents = self.state.flags, self.state.cotangents
+        part = at_address(at, shape, dtype)
+        if cotangents[j] and not flags[j] & layout.FOREIGN:
+            total = at_address(cotangents[j], shape, dtype)
+            total.flags.writeable = True
+            total[...] = part if flags[j] & layout.FRESH else total + part
+            flags[j] &= ~layout.FRESH & 0xFF
+        else:
+            total = at_address(cotangents[j], shape, dtype) + part if cotangents[j] else part.copy()
+            self.held.append(total)
+            cotangents[j] = abi.address(total)
+            flags[j] |= layout.FOREIGN
 
     def _describe(self, tape: Tape, columns: Columns, k: int) -> Any:
         """Words that tell compiled code what record k does; False if only its rule can."""
@@ -330,7 +348,7 @@ class Sweep:
         for slot, part in found.items():
             j = operands[slot]
             dtype, shape = abi.DTYPES[columns.code(j)], columns.shape(j)
-            part = np.ascontiguousarray(part, dtype).reshape(shape)
+            part = np.ascontiguousarray(part.real if dtype.kind == "f" else part, dtype).reshape(shape)
             self._add(layout.DEPOSIT, columns, j, abi.address(part))
 
     def _free(self, job: Job) -> None:

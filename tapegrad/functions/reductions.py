@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.dispatch import apply, is_tensor, requires_grad, value_of
-from tapegrad.errors import UnsupportedOpError
+from tapegrad.errors import DTypeError, UnsupportedOpError
 from tapegrad.functions.indexing import where
 from tapegrad.functions.shapes import astype, reshape
 from tapegrad.functions.tables import (
@@ -103,6 +103,8 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     tensor(1000.6931)
     """
     x = tensor_of(x)
+    if np.result_type(value_of(x)).kind == "c":
+        raise DTypeError("logsumexp of complex numbers has several values; take np.log of np.sum of np.exp")
     if np.result_type(value_of(x)).kind != "f":
         x = astype(x, np.dtype(float)) if is_tensor(x) else x.astype(float)
     attrs = {"axis": axes_of(x, axis, "logsumexp"), "keepdims": bool(keepdims)}
@@ -121,8 +123,9 @@ def var(x: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: flo
     deviation = x - mean(x, axes, dtype, None, True)
     keepdims = keepdims is not np._NoValue and bool(keepdims)
     with np.errstate(divide="ignore", invalid="ignore"):
-        divisor = deviation.dtype.type(np.maximum(count - ddof, 0))
-        return sum_(deviation * deviation, axes, None, None, keepdims) / divisor
+        square = deviation * np.conj(deviation)
+        square = np.real(square) if square.dtype.kind == "c" else deviation * deviation
+        return sum_(square, axes, None, None, keepdims) / square.dtype.type(np.maximum(count - ddof, 0))
 
 
 @implements(np.std)

@@ -9,6 +9,7 @@ import numpy as np
 from tapegrad.dispatch import apply, is_tensor, record, requires_grad, value_of, wrap
 from tapegrad.errors import AxisError, DTypeError, ShapeError, UnsupportedOpError
 from tapegrad.functions.tables import axis_of, implements, into, tensor_of
+from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY
 
 MANY = 4096  # operands of one record
@@ -189,8 +190,8 @@ def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
         return x
     if not requires_grad(x) or dtype.kind in "iub":
         return wrap(value.astype(dtype))
-    if dtype.char not in "df":
-        raise DTypeError(f"astype: dtype {dtype} has no derivative here; use float64 or float32")
+    if dtype.char not in abi.GRADIENT:
+        raise DTypeError(f"astype: dtype {dtype} has no derivative; use a floating-point or complex dtype")
     return apply(REGISTRY["astype"], (x,), {"dtype": dtype})
 
 

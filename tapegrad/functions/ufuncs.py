@@ -61,7 +61,7 @@ UFUNCS[np.positive] = lambda x: apply(REGISTRY["multiply"], (x, 1.0)) if require
 
 # Derivative zero wherever there is one: plain values, no history.
 for _f in (
-    np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal, np.sign, np.floor,
+    np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal, np.floor,
     np.ceil, np.rint, np.trunc, np.isfinite, np.isnan, np.isinf, np.signbit, np.logical_and,
     np.logical_or, np.logical_not, np.logical_xor, np.floor_divide,
 ):  # fmt: skip

@@ -17,14 +17,16 @@ from tapegrad.config import abi
 from tapegrad.kernels import bounds
 from tapegrad.kernels.replay import layout
 
-# Code of each dtype a value may have; 1 and 2 are those a gradient may have.
-CODES = {"d": 1, "f": 2, "?": 11, "e": 12}
+# Code of each dtype a value may have. Gradients have those of GRADIENT; 1 and 2 are swept in compiled code.
+CODES = {"d": 1, "f": 2, "?": 11, "e": 12, "g": 13, "G": 14, "D": 15, "F": 16}
 CODES |= {c: {8: 3, 4: 4, 2: 5, 1: 6}[np.dtype(c).itemsize] for c in "bhilq"}
 CODES |= {c: {8: 7, 4: 8, 2: 9, 1: 10}[np.dtype(c).itemsize] for c in "BHILQ"}
-DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype("d"), 2: np.dtype("f")}
+GRADIENT = "dfgGDF"
+DTYPES: dict[int, np.dtype[Any]] = {CODES[c]: np.dtype(c) for c in GRADIENT}
 NAMES = {
     1: "float64", 2: "float32", 3: "int64", 4: "int32", 5: "int16", 6: "int8",
     7: "uint64", 8: "uint32", 9: "uint16", 10: "uint8", 11: "bool", 12: "float16",
+    13: "longdouble", 14: "clongdouble", 15: "complex128", 16: "complex64",
 }  # fmt: skip
 
 
@@ -45,7 +47,7 @@ def _proved() -> bool:
     items = [12345, token, np.float64(1.5)]
     cells = _word(id(items) + layout.LIST_ITEMS_AT)
     count = sys.getrefcount(token) - 1
-    scalars = (np.float64(-2.5), np.float32(-2.5), np.int16(-3), np.bool_(True))
+    scalars = (np.float64(-2.5), np.float32(-2.5), np.int16(-3), np.bool_(True), np.complex128(1 - 2j))
     return (
         _word(at + layout.DATA_AT) == array.__array_interface__["data"][0]
         and ctypes.c_int32.from_address(at + layout.NDIM_AT).value == 3

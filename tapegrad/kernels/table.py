@@ -15,7 +15,7 @@ from tapegrad.kernels.replay import layout
 _slots: dict[tuple[Any, ...], int] = {}  # what a kernel computes -> its number
 _recipes: list[tuple[Any, ...]] = []
 _kernels = np.zeros((512, 2), np.int64)
-_casts = np.zeros((16, 4), np.int64)
+_casts = np.zeros((32, 4), np.int64)
 _blas = [0, 0]
 _operations = np.zeros((1024, layout.ROW), np.int64)
 _operations[:8, layout.FORM] = layout.NONE

@@ -4,7 +4,7 @@ import string
 
 import numpy as np
 
-from tapegrad.ops.primitive import primitive, sum_to
+from tapegrad.ops.primitive import conj, primitive, sum_to
 from tapegrad.ops.shapes import steps
 from tapegrad.tape.record import Template
 
@@ -77,9 +77,9 @@ class matmul:
         ct = np.reshape(ct, shape)
         found = {}
         if 0 in wanted:
-            found[0] = np.reshape(sum_to(np.matmul(ct, _mT(right)), np.shape(left)), np.shape(a))
+            found[0] = np.reshape(sum_to(np.matmul(ct, conj(_mT(right))), np.shape(left)), np.shape(a))
         if 1 in wanted:
-            found[1] = np.reshape(sum_to(np.matmul(_mT(left), ct), np.shape(right)), np.shape(b))
+            found[1] = np.reshape(sum_to(np.matmul(conj(_mT(left)), ct), np.shape(right)), np.shape(b))
         return found
 
     def jvp(tangents, out, inputs):
@@ -94,7 +94,7 @@ class matmul:
 
 @primitive(np.linalg.solve, forward=np.linalg.solve, arity=2)
 class solve:
-    """Solution x of a x = b; with a**-T applied to the cotangent, db = w and da = -w x**T."""
+    """Solution x of a x = b; with a**-H applied to the cotangent, db = w and da = -w x**H."""
 
     reads = (0b1001, 0b0001)
 
@@ -102,11 +102,11 @@ class solve:
         a, b = inputs
         vector = np.ndim(b) == 1
         right = np.reshape(ct, (*np.shape(ct), 1)) if vector else ct
-        w = np.linalg.solve(_mT(a), right)
+        w = np.linalg.solve(conj(_mT(a)), right)
         found = {}
         if 0 in wanted:
             x = np.reshape(out, (*np.shape(out), 1)) if vector else out
-            found[0] = sum_to(-np.matmul(w, _mT(x)), np.shape(a))
+            found[0] = sum_to(-np.matmul(w, conj(_mT(x))), np.shape(a))
         if 1 in wanted:
             found[1] = sum_to(np.reshape(w, np.shape(ct)) if vector else w, np.shape(b))
         return found
@@ -134,7 +134,7 @@ class einsum:
         found = {}
         for k in wanted:
             mine, shape = inputs[k], np.shape(operands[k])
-            others = [x for j, x in enumerate(operands) if j != k]
+            others = [conj(x) for j, x in enumerate(operands) if j != k]
             labels = [s for j, s in enumerate(inputs) if j != k]
             once = "".join(dict.fromkeys(mine))
             extent = dict(zip(mine, shape, strict=True))

@@ -233,7 +233,13 @@ def sum_to(ct, shape):
 def _promoted(x, dtype):
     """A value in the precision of the result, in which the forward has computed."""
     own = getattr(x, "dtype", dtype)
-    return x if own == dtype or own.kind == "b" else x.astype(dtype)
+    keep = own == dtype or own.kind == "b" or (own.kind == "c" and dtype.kind != "c")
+    return x if keep else x.astype(dtype)
+
+
+def conj(x):
+    """The complex conjugate; a real array or Tensor itself."""
+    return np.conj(x) if x.dtype.kind == "c" else x
 
 
 # ---------------------------------------------------------------- kinds of ops
@@ -290,18 +296,23 @@ class Elementwise(Primitive):
         return factor if self.explicit else ct * _promoted(factor, ct.dtype)
 
     def vjp(self, ct, out, inputs, attrs, wanted):
+        """The partial of a complex result, holomorphic, is conjugated; that of a real result is not."""
         return {
-            k: sum_to(self.product(k, ct, out, inputs), np.shape(inputs[k]))
+            k: sum_to(conj(self.product(k, conj(ct), out, inputs)) if ct.dtype.kind == "c" else
+                      self.product(k, ct, out, inputs), np.shape(inputs[k]))
             for k in wanted
             if not self.partial(k).zero
-        }
+        }  # fmt: skip
 
     def jvp(self, tangents, out, inputs, attrs):
         total = None
         for k, tangent in enumerate(tangents):
             if tangent is not None and not self.partial(k).zero:
                 tangent = _promoted(np.broadcast_to(tangent, np.shape(out)), np.result_type(out))
-                term = self.product(k, tangent, out, inputs)
+                if tangent.dtype.kind == "c" and np.result_type(out).kind != "c":
+                    term = np.real(self.product(k, conj(tangent), out, inputs))
+                else:
+                    term = self.product(k, tangent, out, inputs)
                 total = term if total is None else total + term
         return total
 
@@ -383,6 +394,8 @@ class Reduction(Primitive):
         axes = attrs["axis"]
         ct = np.reshape(ct, kept(np.shape(x), axes))
         factor = self._factor(x, out, axes)
+        if x.dtype.kind == "c" and not isinstance(factor, float):
+            factor = np.conj(factor)
         return {0: np.broadcast_to(ct * factor, np.shape(x))}
 
     def jvp(self, tangents, out, inputs, attrs):

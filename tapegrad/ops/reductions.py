@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tapegrad.ops.primitive import linear, primitive, reduction
+from tapegrad.ops.primitive import conj, linear, primitive, reduction
 from tapegrad.tape.record import Template
 
 
@@ -76,7 +76,7 @@ class prod:
     def vjp(ct, out, inputs, wanted, axis, keepdims):
         (x,) = inputs
         kept = tuple(1 if d in axis else n for d, n in enumerate(np.shape(x)))
-        return {0: np.reshape(ct, kept) * prod_factors(x, axis)}
+        return {0: np.reshape(ct, kept) * conj(prod_factors(x, axis))}
 
     def jvp(tangents, out, inputs, axis, keepdims):
         moved = np.sum(tangents[0] * prod_factors(inputs[0], axis), axis=axis)

@@ -375,7 +375,7 @@ def direct(name, operands, attrs, layout):
         return apply(REGISTRY[name], xs, attrs)
 
     def plainly(*xs):
-        return REGISTRY[name].forward(*(np.asarray(x) for x in xs), **attrs)
+        return REGISTRY[name].forward(*(np.asarray(x) for x in xs), **(attrs or {}))
 
     return Case(tuple(operands), call, plainly, plainly)
 
@@ -445,7 +445,25 @@ def scatter(op, layout, dtype, random):
     return cases
 
 
+def part(name, smooth):
+    """Samples of a part of a complex number, of real ones."""
+
+    def build(op, layout, dtype, random):
+        if layout == MIXED:
+            return one_operand(op)
+        shape = {SCALAR: (), EMPTY: (0, 3)}.get(layout, (2, 3))
+        case = direct(
+            name, [single(drawn(random, shape, ANY, dtype), layout, dtype, random, shape)], None, layout
+        )
+        case.smooth = smooth
+        return [case]
+
+    return build
+
+
 ARRAYS = {
+    "real": part("real", lambda x: x), "imag": part("imag", lambda x: 0 * x),
+    "conjugate": part("conjugate", lambda x: x),
     "assign": windows("assign"), "view": windows("view"), "scatter": scatter, "gather": gather,
     "sum": reduced(np.sum, SOLID), "mean": reduced(np.mean, SOLID), "max": reduced(np.max, THIN),
     "min": reduced(np.min, THIN), "prod": reduced(np.prod, SOLID), "logsumexp": logsumexp,

@@ -25,7 +25,7 @@ SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT, SEED, SPENT, 
 REGIONS, NOTHING_AT = 55, 56
 
 # A record's flags in a sweep, and how a compiled sweep stops.
-NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE, READ = 1, 2, 4, 8, 16, 32, 64
+NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE, READ, RULE = 1, 2, 4, 8, 16, 32, 64, 128
 DONE, KERNEL, PYTHON, MEMORY, FREED_RECORD, FAILED, PAUSED = range(7)
 
 # Opcodes that are not ops.
@@ -37,7 +37,8 @@ NONE, ONE, TWO, CHAIN, NUMBER = range(5)  # forms: which operands the record's w
 CONSTANT, NOTHING, MEAN = -1, -2, -3  # a partial without a kernel
 IMPORT, ELEMENTWISE, REDUCE, RESHAPE, VIEW, ELEMENT, SCATTER, SCAN, MATMUL, ASSIGN, BY_RULE = range(11)
 
-SIZES = 0x2112481248480  # bytes of a dtype code, four bits each
+SIZES = 0x2112481248480  # bytes of a dtype code up to SWEPT, four bits each
+SWEPT, PAIRS = 12, 15  # dtype codes above the first are left to rules; from the second on they are complex
 
 # WALK: an index space, its operands, and the arguments of a kernel call.
 MAXDIM, OPERANDS, BLOCK = 64, 8, 512

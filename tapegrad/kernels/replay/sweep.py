@@ -149,8 +149,7 @@ def plan(state: int) -> int:
             continue
         s[POSITION] = k
         marked += 1
-        if template == BY_RULE:
-            rules += 1
+        apart = template == BY_RULE or m & 0xFF > SWEPT
         work += count_of(s[SHAPES], m)
         if template == VIEW or template == SCATTER or template == MATMUL or template == ASSIGN:
             pending[waiting] = k
@@ -159,7 +158,7 @@ def plan(state: int) -> int:
         if template == MATMUL and s[DGEMM] == 0:
             lacking = 1
         kernel = operations[row + TOTAL]
-        if kernel >= 0 and kernels[2 * kernel + (m & 0xFF) - 1] == 0:
+        if kernel >= 0 and apart == 0 and kernels[2 * kernel + (m & 0xFF) - 1] == 0:
             lacking = 1
         reads, slot, at = 0, 0, operands(w, form)
         while at != 0:
@@ -168,10 +167,12 @@ def plan(state: int) -> int:
                 flags[k] = flags[k] | ACTIVE
                 flags[j] = flags[j] | MARK
                 kernel = operations[row + PARTIAL + min(slot, 2)]
-                if kernel >= 0 and kernels[2 * kernel + (m & 0xFF) - 1] == 0:
+                if metas[j] & 0xFF > SWEPT:
+                    apart = 1
+                if kernel >= 0 and apart == 0 and kernels[2 * kernel + (m & 0xFF) - 1] == 0:
                     lacking = 1
                 reads = reads | operations[row + READS + min(slot, 2)]
-            if template == ELEMENTWISE and metas[j] & 0xFF != m & 0xFF:
+            if template == ELEMENTWISE and apart == 0 and metas[j] & 0xFF != m & 0xFF:
                 if casts[4 * (metas[j] & 0xFF) + (m & 0xFF)] == 0:
                     lacking = 1
             slot += 1
@@ -185,7 +186,10 @@ def plan(state: int) -> int:
                     flags[(at & 0xFFFF) - 1] = flags[(at & 0xFFFF) - 1] | READ
                 slot += 1
                 at = following(s[WORD], at, form)
-        if lacking:
+        if apart:
+            flags[k] = flags[k] | RULE
+            rules += 1
+        elif lacking:
             return KERNEL
     s[REACHED_COUNT], s[PENDING_COUNT], s[MARKED], s[RULES] = found, waiting, marked, rules
     s[WORK], s[POSITION], s[FINISH], s[TOUCHED] = work, n - 1, 0, 0
@@ -273,7 +277,7 @@ def run(state: int) -> int:
             continue
         s[POSITION] = k
         if s[FINISH] == 0:
-            if template == BY_RULE or i64(s[DESCRIPTORS])[k] == -1:
+            if flags[k] & RULE or i64(s[DESCRIPTORS])[k] == -1:
                 return PYTHON
             slot, at = 0, operands(w, form)
             while at != 0:
@@ -343,5 +347,8 @@ def deposit(state: int, j: int, source: int) -> int:
     out = target(state, j, 0)
     if out == 0:
         return MEMORY
-    add((m >> 9) & 0x7F, out, source, count_of(s[SHAPES], m), s[STORE])
+    size, n = (m >> 9) & 0x7F, count_of(s[SHAPES], m)
+    if m & 0xFF >= PAIRS:
+        size, n = size // 2, 2 * n
+    add(size, out, source, n, s[STORE])
     return DONE

@@ -1,0 +1,191 @@
+"""Complex numbers: the cotangent of z is dL/d(re z) + i dL/d(im z), as torch has it; A-2, A-12, D-11."""
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.errors import DTypeError, GradientError
+
+
+def operands(dtype=complex, n=3):
+    random = np.random.default_rng(5)
+    z, w = (random.normal(size=n) + 1j * random.normal(size=n) for _ in range(2))
+    r = random.normal(size=n)
+    real = np.zeros(0, dtype).real.dtype
+    return (
+        tg.tensor(z, dtype, requires_grad=True),
+        tg.tensor(w, dtype, requires_grad=True),
+        tg.tensor(r, real, requires_grad=True),
+    )
+
+
+FUNCTIONS = {
+    "add": lambda z, w, r: z + w + r,
+    "subtract": lambda z, w, r: r - z - 1j,
+    "multiply": lambda z, w, r: z * w,
+    "multiply by a real": lambda z, w, r: r * z * 2.0,
+    "divide": lambda z, w, r: z / w,
+    "divide by a real": lambda z, w, r: z / r + r / w,
+    "power": lambda z, w, r: z**w,
+    "integer power": lambda z, w, r: z**3 * r**2,
+    "square": lambda z, w, r: np.square(z),
+    "reciprocal": lambda z, w, r: np.reciprocal(z),
+    "negative": lambda z, w, r: -z - w,
+    "absolute": lambda z, w, r: abs(z) * r,
+    "square of the absolute value": lambda z, w, r: np.abs(z) ** 2,
+    "angle": lambda z, w, r: np.angle(z),
+    "angle in degrees": lambda z, w, r: np.angle(z, deg=True),
+    "sign": lambda z, w, r: np.sign(z),
+    "real": lambda z, w, r: z.real * np.real(w),
+    "imag": lambda z, w, r: z.imag * np.imag(w) + r.imag,
+    "conjugate": lambda z, w, r: z.conj() * w + np.conjugate(r),
+    "exp": lambda z, w, r: np.exp(z),
+    "expm1": lambda z, w, r: np.expm1(z),
+    "log": lambda z, w, r: np.log(z),
+    "log1p": lambda z, w, r: np.log1p(z),
+    "sqrt": lambda z, w, r: np.sqrt(z),
+    "sin": lambda z, w, r: np.sin(z),
+    "cos": lambda z, w, r: np.cos(z),
+    "tan": lambda z, w, r: np.tan(z),
+    "sinh": lambda z, w, r: np.sinh(z),
+    "cosh": lambda z, w, r: np.cosh(z),
+    "tanh": lambda z, w, r: np.tanh(z),
+    "sum": lambda z, w, r: (z * w).sum(),
+    "mean": lambda z, w, r: np.mean(z * z),
+    "prod": lambda z, w, r: np.prod(z) * np.prod(w),
+    "var": lambda z, w, r: np.var(z),
+    "std": lambda z, w, r: np.std(z, ddof=1),
+    "cumsum": lambda z, w, r: np.cumsum(z * w),
+    "matmul": lambda z, w, r: np.outer(z, w) @ w,
+    "matmul with a real": lambda z, w, r: np.outer(r, r) @ w,
+    "einsum": lambda z, w, r: np.einsum("i,j->ij", z, w),
+    "solve": lambda z, w, r: np.linalg.solve(np.outer(z, w) + 3 * np.eye(3), w),
+    "where": lambda z, w, r: np.where(np.array([True, False, True]), z, w * r),
+    "stack": lambda z, w, r: np.stack([z, r, w]),
+    "concatenate": lambda z, w, r: np.concatenate([z, r]),
+    "index": lambda z, w, r: z[[0, 0, 1]] * w[::-1],
+    "element": lambda z, w, r: z[1] * r[0],
+    "reshape": lambda z, w, r: z.reshape(3, 1) * w.T,
+    "broadcast": lambda z, w, r: np.broadcast_to(z, (2, 3)) * r,
+    "astype": lambda z, w, r: r.astype(complex) * z,
+    "written": lambda z, w, r: written(z, w, r),
+}
+
+
+def written(z, w, r):
+    y = z * 1.0
+    y[1:] = w[1:] * r[1:]
+    y *= w
+    return y
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_derivatives_beside_differences(name):
+    assert tg.gradcheck(FUNCTIONS[name], operands())
+    assert tg.gradgradcheck(FUNCTIONS[name], operands())
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_single_precision(name):
+    """Gradients have the dtype of what they belong to."""
+    found = []
+    for dtype in (np.complex64, np.complex128):
+        args = operands(dtype)
+        out = FUNCTIONS[name](*args)
+        if name not in ("astype", "solve"):
+            assert out.dtype == (out.real.dtype if out.dtype.kind == "f" else dtype)
+        loss = np.sum(np.real(out * np.conj(out)))
+        found.append(tg.grad(loss, args, allow_unused=True, materialize_grads=True))
+        assert [g.dtype for g in found[-1]] == [x.dtype for x in args]
+    for single, double in zip(*found, strict=True):
+        assert np.allclose(single.numpy(), double.numpy(), rtol=1e-3, atol=1e-4)
+
+
+TORCH = [
+    "multiply", "divide", "power", "absolute", "angle", "conjugate", "exp", "log", "sqrt", "tanh", "prod",
+    "real", "sum", "multiply by a real",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_beside_torch(name):
+    torch = pytest.importorskip("torch")
+    theirs = {
+        "absolute": lambda z, w, r: z.abs() * r,
+        "angle": lambda z, w, r: z.angle(),
+        "prod": lambda z, w, r: z.prod() * w.prod(),
+        "real": lambda z, w, r: z.real * w.real,
+        "conjugate": lambda z, w, r: z.conj() * w + r,
+        **{f: (lambda z, w, r, f=f: getattr(z, f)()) for f in ("exp", "log", "sqrt", "tanh")},
+    }.get(name, FUNCTIONS[name])
+    ours = operands()
+    mine = FUNCTIONS[name](*ours)
+    args = [torch.tensor(x.detach().numpy(), requires_grad=True) for x in ours]
+    out = theirs(*args)
+    ct = np.asarray(np.random.default_rng(1).normal(size=mine.shape))
+    ct = ct * (1 + 2j) if mine.dtype.kind == "c" else ct
+    wanted = torch.autograd.grad(out, args, torch.tensor(ct), allow_unused=True)
+    found = tg.grad(mine, ours, ct, allow_unused=True)
+    for a, b in zip(found, wanted, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            assert np.allclose(a.numpy(), b.resolve_conj().numpy(), rtol=1e-12, atol=1e-12)
+
+
+def test_edges():
+    z = tg.tensor([0j, 3 + 4j], requires_grad=True)
+    assert tg.grad(np.sum(abs(z)), z)[0].tolist() == [0j, 0.6 + 0.8j]
+    assert np.allclose(tg.grad(np.sum(np.angle(z)), z)[0].numpy(), [0j, -0.16 + 0.12j])
+
+
+def test_A2_a_complex_root_needs_a_gradient():
+    z = tg.tensor(1 + 1j, requires_grad=True)
+    with pytest.raises(GradientError, match="complex"):
+        (z * z).backward()
+    (z * z).backward(1.0)
+    assert z.grad.item() == 2 - 2j
+
+
+def test_A12_a_complex_gradient_of_a_real_root():
+    z = tg.tensor(1 + 1j, requires_grad=True)
+    with pytest.raises(DTypeError, match="complex128"):
+        abs(z).backward(1j)
+
+
+def test_D11_parts_and_accumulation():
+    z = tg.tensor([1 + 2j, 3 - 1j], requires_grad=True)
+    (z.real.sum() + 2 * z.imag.sum()).backward()
+    (z * z.conj()).real.sum().backward()
+    assert z.grad.dtype == complex
+    assert z.grad.tolist() == [3 + 6j, 7 + 0j]
+
+
+def test_extended_precision():
+    values = np.array([1, 2, 3], np.longdouble) / 3
+    x = tg.tensor(values, requires_grad=True)
+    y = np.exp(x) * x + np.sin(x) + x * x.sum()
+    (g,) = tg.grad(y.sum(), x, create_graph=True)
+    (h,) = tg.grad(g.sum(), x)
+    first = np.exp(values) * (values + 1) + np.cos(values) + 2 * values.sum()
+    second = np.exp(values) * (values + 2) - np.sin(values) + 6
+    for found, wanted in ((g, first), (h, second)):
+        assert found.dtype == np.longdouble
+        bound = 8 * np.finfo(np.longdouble).eps * np.abs(wanted)
+        assert np.all(np.abs(found.detach().numpy() - wanted) <= bound)
+
+
+class TestHolomorphic:
+    def test_derivatives(self):
+        z = tg.tensor([0.3 + 0.4j, -1.2j], requires_grad=True)
+        (d,) = tg.autograd.holomorphic_grad(np.sum(np.exp(z) * z), z, create_graph=True)
+        values = z.detach().numpy()
+        assert np.allclose(d.detach().numpy(), np.exp(values) * (values + 1))
+        (dd,) = tg.autograd.holomorphic_grad(d.sum(), z)
+        assert np.allclose(dd.numpy(), np.exp(values) * (values + 2))
+
+    def test_what_is_not_holomorphic_is_refused(self):
+        z = tg.tensor([0.3 + 0.4j], requires_grad=True)
+        with pytest.raises(GradientError, match="not a holomorphic function of input 0"):
+            tg.autograd.holomorphic_grad(np.sum(z.conj() * z * 1j), z)
+        with pytest.raises(GradientError, match="float64"):
+            tg.autograd.holomorphic_grad(np.sum(abs(z)), z)
