@@ -27,7 +27,7 @@ INTEGER = {
     ast.LShift: "shl", ast.RShift: "lshr", ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor",
 }  # fmt: skip
 DOUBLE = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
-VECTORISED = {"add", "add_scaled", "add_total", "spread", "stage", "errors"}
+VECTORISED = {"add", "add_scaled", "add_total", "spread", "stage", "suspect"}
 COMPARE = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 
 

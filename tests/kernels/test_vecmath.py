@@ -68,25 +68,25 @@ EXACT = {
 
 
 def exact(name, *arguments):
-    """The exact value as an unevaluated sum of two float64 arrays."""
+    """The nearest double to the exact value, and what it lacks, in units in the last place of that double."""
     function = EXACT.get(name) or getattr(mpmath, MPMATH.get(name, name))
-    high, low = [], []
+    high, lack = [], []
     with mpmath.workprec(160):
         for point in zip(*arguments, strict=True):
             value = function(*map(mpmath.mpf, map(float, point)))
             high.append(float(value))
-            low.append(0.0 if math.isinf(high[-1]) else float(value - high[-1]))
-    return np.array(high), np.array(low)
+            lack.append(0.0 if math.isinf(high[-1]) else float((value - high[-1]) / math.ulp(high[-1])))
+    return np.array(high), np.array(lack)
 
 
 def ulps(name, out, *arguments):
     """The errors of float64 results in units in the last place of the exact value."""
-    high, low = exact(name, *arguments)
+    high, lack = exact(name, *arguments)
     magnitude = np.abs(high)
     below = np.nextafter(magnitude, 0.0)  # for exact values just below a power of 2
     with np.errstate(invalid="ignore"):
-        ulp = np.spacing(np.where(low * np.sign(high) < 0.0, below, magnitude))
-        errors = np.abs((out - high) - low) / ulp
+        ulp = np.spacing(np.where(lack * np.sign(high) < 0.0, below, magnitude))
+        errors = np.abs((out - high) / ulp - lack * (np.spacing(magnitude) / ulp))
     return np.where(np.isinf(out) & (out == high), 0.0, errors)
 
 
