@@ -69,9 +69,11 @@ def test_errors_are_those_of_numpy(name, point, error, char):
 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_vector_form_raises_no_spurious_warning(name):
+    x = np.concatenate([np.linspace(-1e4, 1e4, 2000), [0.0, -0.0, 5e-324, 1e-310, 1e5, 99999.9]])
+    with np.errstate(all="ignore"):
+        x = x[np.isfinite(getattr(np, name)(x))]
     with warnings.catch_warnings(), np.errstate(all="raise"):
         warnings.simplefilter("error")
-        x = np.concatenate([np.linspace(-1e4, 1e4, 2000), [0.0, -0.0, 5e-324, 1e-310, 1e5, 99999.9]])
         forward.vector_form(REGISTRY[name], "d")(x)
 
 
