@@ -130,7 +130,7 @@ def _sheets() -> Any:
 
 def _sheet(op: Any, operate: int, twins: tuple[Any, Any]) -> list[int]:
     ufunc = op.functions[0]
-    vector = 0 if forward.has_vector_form(op.name) else id(ufunc)
+    vector = 0 if forward.has_vector_form(op.name, "d") else id(ufunc)
     _kept.append((op.opcode, ufunc, op, twins))
     return [id(op.opcode), operate, id(ufunc), vector, *(*op.masks, 0)[:2], id(op), op.arity, *map(id, twins)]
 

@@ -3,24 +3,20 @@
 A kernel is ``int64(T **p, int64 n)``: ``p[0]`` the output, ``p[1]`` the cotangent, then what the rule
 reads. It returns 1 when every element was written: an exception inside would leave another status.
 Names a rule may use are its arguments and the functions below; literals take the operands' dtype, so
-that single precision stays single. Functions with a vector form (`tapegrad.kernels.vecmath`) run it in
-blocks, with a second pass through libm for a block that leaves the vector form's domain.
+that single precision stays single. Transcendental functions are vector forms (`tapegrad.kernels.vecmath`);
+those with a limited domain run in blocks, with a second pass through libm for a block that leaves it.
 """
 
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-LIBM = {
-    "sqrt": "math.sqrt", "hypot": "math.hypot", "arctan2": "math.atan2", "arctan": "math.atan",
-    "exp": "math.exp", "expm1": "math.expm1", "log": "math.log", "log1p": "math.log1p",
-    "sin": "math.sin", "cos": "math.cos", "tan": "math.tan", "sinh": "math.sinh",
-    "cosh": "math.cosh", "tanh": "math.tanh",
+VECTOR = {
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "arcsin", "arccos",
+    "arctan", "arctan2", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "pow", "cbrt", "hypot",
 }  # fmt: skip
-VECTOR = {"exp", "expm1", "log", "log1p", "sin", "cos", "tan", "sinh", "cosh", "tanh", "pow"}
+LIBM = {"sin", "cos", "tan"}  # vector forms with a limited domain, NAME_ok(x)
 CONSTANTS = {"pi": "3.141592653589793", "e": "2.718281828459045", "inf": "math.inf", "nan": "math.nan"}
 BLOCK = 1024
 
@@ -101,19 +97,20 @@ class _Scalar(ast.NodeTransformer):
             return _expression(f"(({a}) if ({a}) {sign} ({b}) or ({a}) != ({a}) else ({b}))")
         if name == "power":
             return self.special("pow", args)
-        if name in LIBM:
+        if name == "sqrt":
+            return _expression(f"REAL(math.sqrt(REAL({texts[0]})))")
+        if name in VECTOR - {"pow"}:
             return self.special(name, args)
         raise RuleError(f"no scalar form for np.{name}")
 
     def special(self, name, args):
-        wide = [f"float64({ast.unparse(a)})" for a in args]
-        if self.vector and name in VECTOR:
-            self.used.add(name)
-            self.checks.append(f"{name}_ok({', '.join(wide)})")
-            return _expression(f"REAL({name}({', '.join(wide)}))")
-        if name == "pow":
-            return _expression(f"REAL(({wide[0]}) ** ({wide[1]}))")
-        return _expression(f"REAL({LIBM[name]}({', '.join(wide)}))")
+        given = ", ".join(f"REAL({ast.unparse(a)})" for a in args)
+        if name in LIBM and not self.vector:
+            return _expression(f"REAL(math.{name}({given}))")
+        self.used.add(name)
+        if name in LIBM:
+            self.checks.append(f"{name}_ok({given})")
+        return _expression(f"{name}({given})")
 
 
 def _expression(text: str) -> ast.expr:
@@ -143,10 +140,10 @@ def _copy(node):
 
 HEAD = '''"""A kernel generated from the derivative rule of an op."""
 import math
-from numba import carray, cfunc, {dtype}, float64, njit, types
+from numba import carray, cfunc, {dtype}, types, uint64
 {imports}
 REAL = {dtype}
-{wide}{vecmath}
+{wide}{forms}
 
 @cfunc(
     types.int64(types.CPointer(types.CPointer({dtype})), types.int64),
@@ -156,6 +153,9 @@ def kernel(p, n):
 {call}    OUT = carray(p[0], n)
 {arrays}
 '''
+IMPORTS = """from numba.extending import intrinsic
+from tapegrad.kernels.vecmath import form
+"""
 WIDE = '''
 
 @intrinsic
@@ -174,15 +174,15 @@ PLAIN = """    for i in range(n):
         OUT[i] = made
     return 1
 """
-BLOCKED = """    low = 0
+BLOCKED = """    low, n = uint64(0), uint64(n)  # unsigned: nothing can count from the end
     while low < n:
-        high = min(low + {block}, n)
-        good = True
+        high = min(low + uint64({block}), n)
+        outside = False
         for i in range(low, high):
 {fast}
-            good &= {checks}
+            outside |= not ({checks})
             OUT[i] = made
-        if not good:
+        if outside:
             for i in range(low, high):
 {exact}
                 OUT[i] = made
@@ -214,13 +214,14 @@ def source(
     def indented(lines: Iterable[str], depth: int) -> str:
         return "\n".join(" " * depth + line for line in [*loads, *lines])
 
-    imports, vecmath = pasted(used)
+    forms = sorted([*used, *(f"{name}_ok" for name in used & LIBM)])
     head = HEAD.format(
-        dtype=dtype, arrays=arrays, imports=imports, vecmath=vecmath,
+        dtype=dtype, arrays=arrays, imports=IMPORTS if used else "",
+        forms="\n".join(f'{name} = form("{name}", REAL)' for name in forms),
         wide=WIDE if used else "", call="    wide()\n" if used else "",
     )  # fmt: skip
-    if not used:
-        return head + PLAIN.format(body=indented(exact, 8))
+    if not checks:
+        return head + PLAIN.format(body=indented(fast, 8))
     return head + BLOCKED.format(
         block=BLOCK, fast=indented(fast, 12), exact=indented(exact, 16), checks=" & ".join(checks)
     )
@@ -274,41 +275,3 @@ def kernel(staged, source, stride, n):
 def cast_source(source_dtype: str, target_dtype: str) -> str:
     """Return the source of a kernel that converts strided elements to a dense block."""
     return CAST.format(source=source_dtype, target=target_dtype)
-
-
-# ---------------------------------------------------------------- vector functions
-
-
-@functools.cache
-def _definitions() -> tuple[list[str], dict[str, ast.stmt]]:
-    text = (Path(__file__).parent / "vecmath.py").read_text("utf-8")
-    imports: list[str] = []
-    found: dict[str, ast.stmt] = {}
-    for node in ast.parse(text).body:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            if getattr(node, "module", "") != "__future__":
-                imports.append(ast.unparse(node))
-        elif isinstance(node, ast.FunctionDef):
-            found[node.name] = node
-        elif isinstance(node, ast.Assign):
-            for name in ast.walk(node.targets[0]):
-                if isinstance(name, ast.Name):
-                    found[name.id] = node
-    return imports, found
-
-
-def pasted(functions: Iterable[str]) -> tuple[str, str]:
-    """Return the import lines and the definitions that these vector functions need."""
-    imports, found = _definitions()
-    wanted = [name for f in sorted(functions) for name in (f, f"{f}_ok")]
-    needed: dict[str, ast.stmt] = {}
-    while wanted:
-        name = wanted.pop()
-        if name in found and name not in needed:
-            needed[name] = found[name]
-            wanted += [n.id for n in ast.walk(found[name]) if isinstance(n, ast.Name)]
-    if not needed:
-        return "", ""
-    unique = {id(node): node for node in needed.values()}.values()
-    ordered = sorted(unique, key=lambda node: node.lineno)
-    return "\n".join(imports), "\n\n".join(ast.unparse(node) for node in ordered)

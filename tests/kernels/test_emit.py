@@ -3,7 +3,9 @@
 import ast
 import ctypes
 import inspect
+import re
 
+import llvmlite.binding
 import numpy as np
 import pytest
 
@@ -53,6 +55,9 @@ RULES = [
     "np.sin(a) * np.cos(b) + np.tan(a)",
     "np.sinh(a) + np.cosh(b) * np.tanh(a)",
     "np.hypot(a, b) + np.arctan2(a, b) + np.arctan(a)",
+    "np.exp2(a) + np.log2(np.abs(a) + 1) + np.log10(np.abs(b) + 1) + np.cbrt(b)",
+    "np.arcsin(a / 3) + np.arccos(b / 3) * np.arctanh(b / 3)",
+    "np.arcsinh(a) + np.arccosh(1 + np.abs(b))",
     "np.pi * a + np.e * b",
     "t = a * b\nt * t + t",
     "t = np.exp(a)\nu = t + b\nu / t",
@@ -97,6 +102,34 @@ def test_special_values_are_numpy_s(text):
     np.testing.assert_allclose(found, expected, rtol=1e-15)
     finite = ~np.isnan(expected)
     np.testing.assert_array_equal(np.signbit(found[finite]), np.signbit(expected[finite]))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", sorted(emit.LIBM))
+def test_far_arguments_among_near_ones(name, dtype):
+    """One argument outside a vector form's domain sends its block to libm, which knows all."""
+    a = np.linspace(-50, 50, 5000).astype(dtype)
+    a[[7, 1023, 1024, 3333, 4999]] = [1e22, -3e9, np.inf, np.nan, 2e5]
+    with np.errstate(invalid="ignore"):
+        expected = getattr(np, name)(a.astype(np.float64))
+    found = compiled(f"np.{name}(a)", ["a"], dtype)(a)
+    np.testing.assert_allclose(found, expected, rtol=2 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("name", sorted(emit.VECTOR - {"pow"} | {"power"}))
+def test_a_kernel_is_vectorised(name):
+    """Elements are loaded, computed and stored side by side, without a call of libm."""
+    if not llvmlite.binding.get_host_cpu_features().get("avx2"):
+        pytest.skip("needs AVX2")
+    names = ["a", "b"] if name in ("power", "hypot", "arctan2") else ["a"]
+    text = emit.source(*parsed(f"np.{name}({', '.join(names)})"), names, "float64", False)
+    space = {"CACHE": False, "BOUNDS": False}
+    exec(compile(text, "<kernel>", "exec"), space)
+    code = space["kernel"].inspect_llvm()
+    assert "gather" not in code
+    assert re.search(r"store <[48] x double>", code)
+    assert len(re.findall(r"(?:fadd|fmul|fmuladd\S*\().*<[48] x double>", code)) > 1
+    assert set(re.findall(r"call double @(\w+)\(", code)) <= ({name} if name in emit.LIBM else set())
 
 
 @pytest.mark.parametrize(

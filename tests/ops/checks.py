@@ -247,11 +247,11 @@ def check_jvp(name: str, case: Case) -> int:
     return count
 
 
-ULPS = 4
+ULPS = 6  # libm and vector forms differ by an ulp, and the rule of arctan2 divides twice by such a value
 
 
 def check_kernel(name: str, case: Case) -> int:
-    """Compiled against interpreted rule, within 4 ulp.
+    """Compiled against interpreted rule, within a few ulp.
 
     The ulp is that of the sum of the absolute terms of each component, |J|^T |v|: of the value itself
     where the op is elementwise and nothing is broadcast, and otherwise the scale on which sums taken in

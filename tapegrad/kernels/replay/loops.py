@@ -15,24 +15,48 @@ def move_elements(size: int, out: int, out_stride: int, source: int, stride: int
     return 0
 
 
-def invalid(size: int, source: int, out: int, n: int) -> int:
-    """Whether one of n dense results is no number though its operand is: the error "invalid" (1)."""
+def suspect(size: int, out: int, n: int) -> int:
+    """Whether one of n dense results is infinite or no number."""
     found = 0
     if size == 8:
-        a, b = f64(source), f64(out)
+        a = f64(out)
         for i in range(n):
-            found = found | (b[i] != b[i]) & (a[i] == a[i])
+            found = found | (a[i] - a[i] != 0.0)
     else:
-        c, d = f32(source), f32(out)
+        b = f32(out)
         for i in range(n):
-            found = found | (d[i] != d[i]) & (c[i] == c[i])
+            found = found | (b[i] - b[i] != 0.0)
+    return found
+
+
+def errors(size: int, first: int, second: int, out: int, n: int) -> int:
+    """What is wrong with n dense results of two operands.
+
+    1: no number, though both operands are; 2: infinite, though both are finite; 4: so at 0 as the first.
+    """
+    found = 0
+    if size == 8:
+        a, b, c = f64(first), f64(second), f64(out)
+        for i in range(n):
+            finite = (a[i] - a[i]) + (b[i] - b[i]) == 0.0
+            infinite = (c[i] == c[i]) & (c[i] - c[i] != 0.0) & finite
+            found = found | (c[i] != c[i]) & (a[i] == a[i]) & (b[i] == b[i])
+            found = found | (infinite & (a[i] != 0.0)) << 1 | (infinite & (a[i] == 0.0)) << 2
+    else:
+        d, e, f = f32(first), f32(second), f32(out)
+        for i in range(n):
+            finite = (d[i] - d[i]) + (e[i] - e[i]) == 0.0
+            infinite = (f[i] == f[i]) & (f[i] - f[i] != 0.0) & finite
+            found = found | (f[i] != f[i]) & (d[i] == d[i]) & (e[i] == e[i])
+            found = found | (infinite & (d[i] != 0.0)) << 1 | (infinite & (d[i] == 0.0)) << 2
     return found
 
 
 def loop(args: int, dims: int, steps: int, data: int) -> int:
     """As ``PyUFuncGenericFunction``, in blocks that stay in the nearest cache.
 
-    `data`: kernel, number of inputs, element size, ``feclearexcept``, ``feraiseexcept``.
+    `data`: kernel, number of inputs, element size, ``feclearexcept``, ``feraiseexcept``, and the errors that
+    are raised for a number that is missing, an infinite result and an infinite result at 0.
     """
     given, strides, d, n = i64(args), i64(steps), i64(data), i64(dims)[0]
     kernel, inputs, size = d[0], d[1], d[2]
@@ -53,14 +77,15 @@ def loop(args: int, dims: int, steps: int, data: int) -> int:
                 p[q + 1] = staged + 1024 * (q + 1)
                 move_elements(size, p[q + 1], size, given[q] + low * strides[q], strides[q], m)
         call(kernel, pointers, m)
-        for q in range(inputs):
-            raised = raised | invalid(size, p[q + 1], p[0], m)
+        if suspect(size, p[0], m):
+            raised = raised | errors(size, p[1], p[inputs], p[0], m)
         if direct == 0:
             step = strides[inputs]
             move_elements(size, given[inputs] + low * step, step, staged, size, m)
     invoke(d[3], 63)  # a vector form computes both sides of a choice: what the other side raised is no error
-    if raised:
-        invoke(d[4], raised)
+    for q in range(3):
+        if raised >> q & 1:
+            invoke(d[4], d[5 + q])
     return 0
 
 
