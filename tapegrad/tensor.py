@@ -425,7 +425,10 @@ class Tensor(Handle):
         from tapegrad.ops import BY_OPCODE
 
         if self._tape is STALE:
-            settle(self)
+            try:
+                settle(self)
+            except GradientError:
+                return "interrupted"
         tape, k = self._tape, (self._at >> 2) - 1
         opcode = tape.log[4 * k] if tape.columns is None else tape.columns.opcode(k)  # type: ignore[union-attr]
         return "".join(part.capitalize() for part in BY_OPCODE[opcode].name.split("_")) + "Backward"

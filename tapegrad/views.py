@@ -65,15 +65,18 @@ class Storage:
         Whether it was made to see a value without its history.
     origin
         The storage that it was a view of, before either changed its role or as recording was off.
+    torn
+        Whether a write is at work, or was cut off: values and history do not belong together.
     """
 
-    __slots__ = ("__weakref__", "detached", "handles", "limit", "memory", "origin", "whole")
+    __slots__ = ("__weakref__", "detached", "handles", "limit", "memory", "origin", "torn", "whole")
 
     def __init__(self, whole: Any, memory: Memory, detached: bool = False) -> None:
         self.whole, self.memory, self.detached = whole, memory, detached
         self.handles: list[weakref.ref[Any]] = []
         self.limit = 16
         self.origin: Storage | None = None
+        self.torn = False
         memory.limit = _add(memory.storages, self, memory.limit)
 
     def add(self, handle: Any) -> None:

@@ -60,6 +60,7 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     new = new if isinstance(new, Handle) else normal(sequence(new), what)
     state = x._extra
     storage = None if state is None else state.storage
+    _refuse_torn(x)
     whole = x if storage is None else storage.whole
     recorded = is_grad_enabled() and (requires_grad(whole) or requires_grad(new))
     _allow(x, storage, new, what)
@@ -185,6 +186,7 @@ def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any
     op = REGISTRY["assign" if "window" in where else "scatter"]
     operand = new if isinstance(new, Handle) else wrap(pool.shadow(np.broadcast_to(new, np.shape(region))))
     region = None
+    _tear(x, storage)
     if exposed(whole):
         x._v[index] = value_of(new)  # its owner sees it; from here on the Tensor has memory of its own
         _move(x, storage)
@@ -194,6 +196,24 @@ def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any
         _part_with_others(x, storage)
         x._v[index] = value_of(new)
     _tell(x, storage, record(op, whole._v, (operand, old), where))
+
+
+def _tear(x: Any, storage: Storage | None) -> None:
+    """Values will change before their history does: an interrupt between must not go unnoticed."""
+    for handle in [x] if storage is None else storage.alive():
+        _leave(handle)
+        handle._tape, handle._at = STALE, None
+    if storage is not None:
+        storage.torn = True
+
+
+def _refuse_torn(x: Any) -> None:
+    storage = x._extra.storage if x._extra is not None else None
+    if storage.torn if storage is not None else x._tape is STALE:
+        raise GradientError(
+            f"a write to the Tensor of shape {x._v.shape} was interrupted: its values may be half written, "
+            "and their history is unknown; compute it anew, or take the values with detach()"
+        )
 
 
 def _inside(index: Any, shape: tuple[int, ...], place: Any) -> Any:
@@ -345,6 +365,7 @@ def _tell(x: Any, storage: Storage | None, out: Any) -> None:
 
 def _inform(storage: Storage, out: Any) -> None:
     storage.whole = same(out)
+    storage.torn = False
     known = requires_grad(out)
     for handle in storage.alive():
         if handle._tape is None and requires_grad(handle):  # the leaf, which `_unrecorded` has renewed
@@ -369,6 +390,7 @@ def _leave(x: Any) -> None:
 
 def take_history(x: Any) -> None:
     """Give a stale handle the history of what it is a view of."""
+    _refuse_torn(x)
     whole = x._extra.storage.whole
     with enable_grad():
         where = _where(x._v, whole._v, EVERYTHING)

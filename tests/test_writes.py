@@ -488,3 +488,32 @@ def test_versions_survive_the_first_view():
     v = x[1:]
     v += 1.0
     assert x._version == v._version == 2
+
+
+# ---------------------------------------------------------------- interrupts
+
+
+@pytest.mark.parametrize("view", [lambda y: y, lambda y: y[:2], lambda y: y.detach()[:2]])
+def test_a_write_cut_off_is_not_forgotten(view, monkeypatch):
+    """Values changed and no record of it: the next derivative says so."""
+    x = leaf()
+    y = x * 2.0
+    v = view(y)
+    before = y * y
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tapegrad.writes.record", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            y[0] = x[1]
+    assert "interrupted" in repr(y)
+    for use in (
+        lambda: y * 1.0, lambda: tg.grad(y.sum(), x), lambda: (v if v.requires_grad else y) * 2.0,
+        lambda: y.__setitem__(1, 0.0),
+    ):  # fmt: skip
+        with pytest.raises(GradientError, match="interrupted"):
+            use()
+    assert y.detach().shape == (3,)
+    assert grad(before, x) == [[8.0, 16.0, 24.0]]
