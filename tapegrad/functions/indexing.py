@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def _snapshot(index: Any) -> Any:
 def take(x: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
     """Elements by number along an axis."""
     if mode != "raise":
-        raise UnsupportedOpError(f"take: mode {mode!r} has no derivative here")
+        raise UnsupportedOpError(f"take: mode {reprlib.repr(mode)} has no derivative here")
     if axis is None:
         x, axis = ravel(x), 0
     if not np.issubdtype(np.asarray(plain_index(indices)).dtype, np.integer):
@@ -122,6 +123,8 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
 def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None,
          max: Any = None) -> Any:  # fmt: skip
     """Values limited to an interval; an end that is None does not limit."""
+    if (a_min is not None or a_max is not None) and (min is not None or max is not None):
+        raise ValueError("clip: give the ends as a_min and a_max or as min and max, not both")
     low, high = (a_min if a_min is not None else min), (a_max if a_max is not None else max)
     low, high = (sequence(v) for v in (low, high))
     kind = np.result_type(*(value_of(v) for v in (tensor_of(a), low, high) if v is not None))

@@ -63,6 +63,8 @@ def einsum(subscripts: Any, *operands: Any, optimize: Any = False, **rest: Any) 
         raise UnsupportedOpError("einsum: give the subscripts as text, such as 'ij,jk->ik'")
     if any(v is not None and k in ("out", "dtype") for k, v in rest.items()):
         raise UnsupportedOpError(f"einsum: {', '.join(rest)}= is not supported on Tensors")
+    if unknown := rest.keys() - {"out", "dtype", "order", "casting"}:
+        raise TypeError(f"einsum: unknown argument {min(unknown)!r}")
     operands = tuple(tensor_of(x) for x in operands)
     text = subscripts.replace(" ", "")
     given, arrow, output = text.partition("->")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import is_tensor, requires_grad
+from tapegrad.dispatch import contains_tensor, is_tensor, requires_grad
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.functions.reductions import REDUCES, accumulate
 from tapegrad.functions.shapes import astype
@@ -53,7 +53,7 @@ def call_function(function: Callable[..., Any], args: Any, kwargs: dict[str, Any
 
     def any_grad(x: Any) -> bool:
         if isinstance(x, (list, tuple)):
-            return any(any_grad(item) for item in x)
+            return contains_tensor(x) and any(any_grad(item) for item in x)
         return requires_grad(x)
 
     if any_grad(args) or any_grad(tuple(kwargs.values())):

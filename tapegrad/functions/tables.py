@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
+import reprlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from tapegrad.dispatch import is_tensor, normal, sequence, share, value_of
+from tapegrad.dispatch import contains_tensor, is_tensor, normal, sequence, share, value_of
 from tapegrad.errors import AxisError, UnsupportedOpError
 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
@@ -45,7 +46,7 @@ def axes_of(x: Any, axis: Axis, what: str) -> tuple[int, ...]:
     except np.exceptions.AxisError as error:
         raise AxisError(f"{what}: axis {axis} of an array of shape {np.shape(value_of(x))}") from error
     except (ValueError, TypeError) as error:
-        raise type(error)(f"{what}: axis {axis!r}: {error}") from error
+        raise type(error)(f"{what}: axis {reprlib.repr(axis)}: {error}") from error
     return tuple(sorted(found))
 
 
@@ -68,7 +69,7 @@ def plainly(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
     """Call NumPy on plain values; arrays come back as Tensors."""
 
     def plain(x: Any) -> Any:
-        if isinstance(x, (list, tuple)):
+        if contains_tensor(x) and not is_tensor(x):
             return type(x)(plain(item) for item in x)
         return value_of(x)
 
