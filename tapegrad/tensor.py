@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy as _copy
 import operator
+import reprlib
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -177,7 +178,7 @@ class Tensor(Handle):
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Say whether operations on this leaf are recorded from now on; returns the Tensor."""
         if not isinstance(requires_grad, bool):
-            raise GradientError(f"requires_grad takes True or False, found {requires_grad!r}")
+            raise GradientError(f"requires_grad takes True or False, found {reprlib.repr(requires_grad)}")
         if self._tape is not None:
             if requires_grad:
                 return self

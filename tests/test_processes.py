@@ -1,11 +1,13 @@
-"""Processes: cold starts side by side, time to the first gradient, fork and spawn after use."""
+"""Processes: cold starts side by side, time to the first gradient, their ends, fork and spawn after use."""
 
 import multiprocessing
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -28,13 +30,16 @@ print(cache.statistics["compiled"])
 WARM, COLD = 0.9, 4.0  # seconds; asserted with a factor of three for loaded machines
 
 
-def start(directory, code=FIRST):
+SLOW = pytest.mark.slow
+
+
+def start(directory, code=FIRST, *arguments):
     environment = os.environ | {
         "PYTHONPATH": str(Path(tg.__file__).parents[1]),
         "TAPEGRAD_CACHE": str(directory),
     }
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code],
+        [sys.executable, "-W", "error", "-c", code, *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
     )  # fmt: skip
 
@@ -42,6 +47,7 @@ def start(directory, code=FIRST):
 def finish(process):
     out, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors[-3000:]
+    assert errors == ""
     return out.strip()
 
 
@@ -64,22 +70,102 @@ def test_time_to_the_first_gradient(tmp_path):
     assert min(warm) < 3 * WARM
 
 
-def test_processes_that_start_cold_together(tmp_path):
-    processes = [start(tmp_path / "cache") for _ in range(8)]
-    for process in processes:
-        finish(process)
-    assert int(finish(start(tmp_path / "cache"))) == 0
+@pytest.mark.parametrize(("rounds", "many"), [(1, 6), pytest.param(20, 16, marks=SLOW)])
+def test_processes_that_start_cold_together(tmp_path, rounds, many):
+    """One of them compiles a kernel, the others wait for it; the next process compiles nothing."""
+    for k in range(rounds):
+        old = tmp_path / str(k) / "an older version"  # which all of them want to remove
+        old.mkdir(mode=0o700, parents=True)
+        old.parent.chmod(0o700)
+        with open(old / "large", "wb") as file:
+            file.truncate(300 << 20)
+        os.utime(old, (1, 1))
+        processes = [start(old.parent) for _ in range(many)]
+        compiled = sum(int(finish(process)) for process in processes)
+        assert 0 < compiled < 3 * int(finish(start("off")))
+        assert int(finish(start(old.parent))) == 0
+        assert not old.exists()
 
 
-@pytest.mark.slow
-def test_a_process_killed_while_it_fills_the_cache(tmp_path):
-    """``pytest -m slow tests/test_processes.py``."""
-    for k in range(12):
-        process = start(tmp_path / "cache")
-        time.sleep(0.3 + 0.2 * k)
+@pytest.mark.parametrize("times", [2, pytest.param(100, marks=SLOW)])
+def test_a_process_killed_while_it_fills_the_cache(tmp_path, times):
+    """The next one makes good what is missing, the one after it compiles nothing."""
+    began = time.monotonic()
+    finish(start("off"))
+    length = time.monotonic() - began
+
+    def kill(k):
+        process = start(tmp_path / str(k))
+        time.sleep(length * random.Random(k).uniform(0.1, 1.0))
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=100)
-        finish(start(tmp_path / "cache"))
+        finish(start(tmp_path / str(k)))
+        assert int(finish(start(tmp_path / str(k)))) == 0
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(kill, range(times)))
+
+
+ENDING = """
+import atexit, os, random, sys, threading, time
+kind, choose = sys.argv[1], random.Random(int(sys.argv[2]))
+
+def work(many, size=3):
+    import numpy as np, tapegrad as tg
+    x = tg.tensor(np.linspace(0.1, 1.0, size), requires_grad=True)
+    kept = []
+    for k in range(many):
+        y = np.sum(np.sin(x) * np.exp(x) + x[::2].sum())
+        if k % 3 == 0:
+            (g,) = tg.grad(y, x, create_graph=True)
+            y = (g * g).sum()
+        y.backward(retain_graph=k % 2 == 0)
+        kept = [*kept[-5:], y]
+    return x, kept
+
+if kind == "daemon threads compile":
+    for _ in range(choose.choice([1, 4])):
+        threading.Thread(target=work, args=(10**9,), daemon=True).start()
+    time.sleep(choose.uniform(0, 3.0))
+elif kind == "daemon threads compute":
+    work(4)
+    size = choose.choice([3, 1000, 300_000])
+    for _ in range(2):
+        threading.Thread(target=work, args=(10**9, size), daemon=True).start()
+    time.sleep(choose.uniform(0, 0.3))
+elif kind == "threads compute":
+    threading.Thread(target=work, args=(choose.randrange(1, 20),)).start()
+    time.sleep(choose.uniform(0, 1.0))
+elif kind == "exit in the middle":
+    x, kept = work(choose.randrange(1, 20))
+    ring = [x, kept]
+    ring.append(ring)
+    sys.exit(0)
+elif kind == "work at exit":
+    import tapegrad as tg
+    work(1)
+    atexit.register(work, 5)
+elif kind == "kept by another module":
+    os.kept = work(choose.randrange(1, 5), choose.choice([3, 300_000]))
+"""
+ENDINGS = (
+    "daemon threads compile", "daemon threads compute", "threads compute", "exit in the middle",
+    "work at exit", "kept by another module",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(34, marks=SLOW)])
+def test_exit_at_any_moment(tmp_path, times):
+    """It says nothing, and no signal ends it; 34 times each are 204 processes."""
+
+    def end(case):
+        try:
+            assert finish(start(tmp_path / "cache" if case[1] % 4 else "off", ENDING, *case)) == ""
+        except AssertionError as error:
+            raise AssertionError(f"{case}: {error}") from error
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(end, [(kind, k) for k in range(1, times + 1) for kind in ENDINGS]))
 
 
 def gradient(at):
@@ -146,7 +232,7 @@ def test_fork_while_another_thread_compiles(cache, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "method", [m for m in ("fork", "spawn") if m in multiprocessing.get_all_start_methods()]
+    "method", [m for m in ("fork", "spawn", "forkserver") if m in multiprocessing.get_all_start_methods()]
 )
 def test_a_pool_of_workers(method):
     expected = gradient(POINT)

@@ -205,6 +205,9 @@ def gradgradcheck(
         cotangents = [tensor(_direction(random, o), requires_grad=True) for o in outputs]
     else:
         listed = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
+        for c in listed:
+            if not isinstance(c, Tensor):
+                raise TypeError(f"gradgradcheck: grad_outputs takes Tensors, found {type(c).__name__}")
         cotangents = [c if c.requires_grad else c.detach().requires_grad_() for c in listed]
     varied = [k for k, x in enumerate(given) if isinstance(x, Tensor) and x.requires_grad]
     if not varied:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ def take(x: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     if out is not None:
         return into(np.take, out, x, indices, axis=axis, mode=mode)
     if mode != "raise":
-        raise UnsupportedOpError(f"take: mode {mode!r} has no derivative here")
+        raise UnsupportedOpError(f"take: mode {reprlib.repr(mode)} has no derivative here")
     if axis is None:
         x, axis = ravel(x), 0
     if not np.issubdtype(np.asarray(plain_index(indices)).dtype, np.integer):
@@ -124,6 +125,8 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
 def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None,
          max: Any = None) -> Any:  # fmt: skip
     """Values limited to an interval; an end that is None does not limit."""
+    if (a_min is not None or a_max is not None) and (min is not None or max is not None):
+        raise ValueError("clip: give the ends as a_min and a_max or as min and max, not both")
     if out is not None:
         return into(np.clip, out, a, a_min if min is None else min, a_max if max is None else max)
     low, high = (a_min if a_min is not None else min), (a_max if a_max is not None else max)

@@ -67,6 +67,8 @@ def einsum(subscripts: Any, *operands: Any, optimize: Any = False, **rest: Any) 
         raise UnsupportedOpError("einsum: give the subscripts as text, such as 'ij,jk->ik'")
     if rest.get("out") is not None:
         return into(np.einsum, rest.pop("out"), subscripts, *operands, optimize=optimize, **rest)
+    if unknown := rest.keys() - {"out", "dtype", "order", "casting"}:
+        raise TypeError(f"einsum: unknown argument {min(unknown)!r}")
     if rest.get("dtype") is not None:
         raise UnsupportedOpError("einsum: dtype= is not supported on Tensors")
     operands = tuple(tensor_of(x) for x in operands)

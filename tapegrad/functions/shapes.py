@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ MANY = 4096  # operands of one record
 def reshape(x: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Any:
     """The same elements in another shape, in C order."""
     if order != "C":
-        raise UnsupportedOpError(f"reshape: order {order!r} has no derivative here; use 'C'")
+        raise UnsupportedOpError(f"reshape: order {reprlib.repr(order)} has no derivative here; use 'C'")
     x = tensor_of(x)
     value = value_of(x)
     try:
@@ -28,7 +29,7 @@ def reshape(x: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = N
         )
     except (ValueError, TypeError) as error:
         kind = ShapeError if isinstance(error, ValueError) else TypeError
-        raise kind(f"reshape of shape {np.shape(value)} to {shape}: {error}") from error
+        raise kind(f"reshape of shape {np.shape(value)} to {reprlib.repr(shape)}: {error}") from error
     return apply(REGISTRY["reshape"], (x,), {"shape": wanted.shape})
 
 
@@ -111,7 +112,9 @@ def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
     try:
         value = np.broadcast_to(value_of(x), shape)
     except ValueError as error:
-        raise ShapeError(f"broadcast_to of shape {np.shape(value_of(x))} to {shape}: {error}") from error
+        raise ShapeError(
+            f"broadcast_to of shape {np.shape(value_of(x))} to {reprlib.repr(shape)}: {error}"
+        ) from error
     if value.ndim == 0:
         return x if is_tensor(x) else wrap(x)
     return record(REGISTRY["broadcast_to"], value, (x,))

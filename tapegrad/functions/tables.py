@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
+import reprlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from tapegrad.dispatch import is_tensor, normal, requires_grad, sequence, share, value_of
+from tapegrad.dispatch import contains_tensor, is_tensor, normal, requires_grad, sequence, share, value_of
 from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
 from tapegrad.grad_mode import is_grad_enabled
 
@@ -46,7 +47,7 @@ def axes_of(x: Any, axis: Axis, what: str) -> tuple[int, ...]:
     except np.exceptions.AxisError as error:
         raise AxisError(f"{what}: axis {axis} of an array of shape {np.shape(value_of(x))}") from error
     except (ValueError, TypeError) as error:
-        raise type(error)(f"{what}: axis {axis!r}: {error}") from error
+        raise type(error)(f"{what}: axis {reprlib.repr(axis)}: {error}") from error
     return tuple(sorted(found))
 
 
@@ -61,7 +62,7 @@ def axis_of(x: Any, axis: int, what: str, extra: int = 0) -> int:
 
 def plain(x: Any) -> Any:
     """Return an argument with the values of the Tensors in it."""
-    if isinstance(x, (list, tuple)):
+    if contains_tensor(x) and not is_tensor(x):
         return type(x)(plain(item) for item in x)
     return value_of(x)
 
@@ -69,7 +70,7 @@ def plain(x: Any) -> Any:
 def any_grad(x: Any) -> bool:
     """Whether a Tensor in an argument requires grad."""
     if isinstance(x, (list, tuple)):
-        return any(any_grad(item) for item in x)
+        return contains_tensor(x) and any(any_grad(item) for item in x)
     return requires_grad(x)
 
 

@@ -23,7 +23,7 @@ from tapegrad.dispatch import (
 )
 from tapegrad.errors import ShapeError
 from tapegrad.functions.shapes import astype
-from tapegrad.functions.tables import UFUNCS
+from tapegrad.functions.tables import UFUNCS, tensor_of
 from tapegrad.ops import REGISTRY
 
 OPERATORS = {
@@ -89,7 +89,9 @@ UFUNCS[np.power] = power
 
 def float_power(a: Any, b: Any) -> Any:
     """Power, in double precision."""
-    return power(*(astype(x, np.dtype(float)) if is_tensor(x) else np.asarray(x, float) for x in (a, b)))
+    return power(
+        *(astype(x, np.dtype(float)) if is_tensor(x) else np.asarray(tensor_of(x), float) for x in (a, b))
+    )
 
 
 UFUNCS[np.float_power] = float_power

@@ -1,14 +1,19 @@
 """Where generated sources live and how they are loaded.
 
 Each source is one file named by the hash of its content and of everything else its machine code
-depends on. Numba keeps the compiled code beside it. A directory that cannot be trusted or written is
-not used: the source is then compiled in memory. A damaged cache entry is removed and built again.
+depends on. Numba keeps the compiled code beside it, and a seal, written last, has the hash of each of an
+entry's files: what a process that died left behind, or a file that changed since, is built again and never
+run. A directory that cannot be trusted or written is not used: the source is then compiled in memory.
+Processes that want the same entry at the same time wait for the one that compiles it.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import functools
 import hashlib
+import json
 import linecache
 import logging  # noqa: F401  (its own hook on forks must be older than ours: a compilation may log)
 import os
@@ -17,6 +22,8 @@ import stat
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -28,16 +35,17 @@ lock = threading.RLock()  # held while Numba or SciPy is imported and while anyt
 _loaded: dict[tuple[str, str], ModuleType] = {}
 _SOURCE_TIME = 1_000_000_000  # one mtime for all: Numba's index stamps a source by mtime and size
 LIMIT_BYTES = 256 << 20
+COMPILE_WAIT = 10.0  # seconds for what another process compiles: it may have been stopped
 statistics = {"compiled": 0, "cached": 0}
 
 
-FORK_WAIT = 60.0  # seconds
+OTHERS_WAIT = 60.0  # seconds for what another thread compiles or imports
 _waited: list[bool] = []
 
 
 def _before_fork() -> None:
-    """Wait for what another thread compiles or imports: a child would wait for that thread for ever."""
-    _waited.append(lock.acquire(timeout=FORK_WAIT))
+    """Wait for other threads' compilations and imports: a child would wait for those threads for ever."""
+    _waited.append(lock.acquire(timeout=OTHERS_WAIT))
 
 
 def _after_fork() -> None:
@@ -49,14 +57,29 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
-def _default() -> Path:
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or tempfile.gettempdir()
-    elif sys.platform == "darwin":
-        base = os.path.join(os.path.expanduser("~"), "Library", "Caches")
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "tapegrad"
+@atexit.register
+def _before_exit() -> None:
+    """Wait for them, and let none begin: LLVM aborts in a daemon thread when the process takes it down."""
+    lock.acquire(timeout=OTHERS_WAIT)
+
+
+def _root() -> Path | None:
+    """Return where the cache is asked to be; None for nowhere, also where the user has no home."""
+    place = cache_setting()
+    if place == "off":
+        return None
+    if not place:
+        if sys.platform == "win32":
+            base = os.environ.get("LOCALAPPDATA") or tempfile.gettempdir()
+        elif sys.platform == "darwin":
+            base = os.path.join("~", "Library", "Caches")
+        else:
+            base = os.environ.get("XDG_CACHE_HOME", "")
+            if not os.path.isabs(base):  # to be ignored, says the specification
+                base = os.path.join("~", ".cache")
+        place = os.path.join(base, "tapegrad")
+    place = os.path.expanduser(place)
+    return None if place.startswith("~") else Path(os.path.abspath(place))
 
 
 def _trusted(path: Path) -> bool:
@@ -90,11 +113,10 @@ def _stamp() -> str:
 @functools.cache
 def directory() -> Path | None:
     """Return the directory in use, made on first call, or None when kernels stay in memory."""
-    setting = cache_setting()
-    if setting == "off":
-        return None
-    root = Path(setting).expanduser() if setting else _default()
     try:
+        root = _root()
+        if root is None:
+            return None
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _trusted(root):
             return None
@@ -104,26 +126,44 @@ def directory() -> Path | None:
             return None
         with tempfile.TemporaryFile(dir=place):
             pass
+        os.utime(place)  # in use
         _bound(root, place)
+        place.mkdir(mode=0o700, exist_ok=True)
     except OSError:
         return None
     return place
 
 
 def _bound(root: Path, place: Path) -> None:
-    """Remove other versions' kernels, oldest first, while all of them together are too large."""
-    others = []
+    """Remove versions' kernels, the longest unused first, while all of them together are too large.
+
+    Other processes may do the same, or use what is removed: they then compile in memory.
+    """
+    found = []
     for entry in root.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            size = sum(f.lstat().st_size for f in entry.rglob("*") if f.is_file())
-            others.append((entry == place, entry.lstat().st_mtime, size, entry))
-    total = sum(size for _, _, size, _ in others)
-    for _, _, size, entry in sorted(others, key=lambda row: row[:2]):
+        with contextlib.suppress(FileNotFoundError):
+            status = entry.lstat()
+            if stat.S_ISDIR(status.st_mode):
+                found.append((entry == place, status.st_mtime, _size(entry), entry))
+    total = sum(size for _, _, size, _ in found)
+    for _, _, size, entry in sorted(found, key=lambda row: row[:2]):
         if total <= LIMIT_BYTES:
             break
         shutil.rmtree(entry, ignore_errors=True)
         total -= size
-    place.mkdir(mode=0o700, exist_ok=True)
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the files below a folder."""
+    total = 0
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                total += _size(Path(entry.path))
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    total += entry.stat(follow_symlinks=False).st_size
+    return total
 
 
 def load(name: str, text: str) -> ModuleType:
@@ -151,43 +191,101 @@ def _build(name: str, text: str) -> ModuleType:
     place = directory()
     if place is not None:
         try:
-            return _run(unique, text, _write(place, unique, text))
-        except Exception:  # whatever a damaged entry raises: build it again, then without a cache
+            return _cached(place, unique, text)
+        except Exception:  # no space left, the folder removed, or whatever Numba makes of it
             _evict(place, unique)
-            try:
-                return _run(unique, text, _write(place, unique, text))
-            except Exception:
-                _evict(place, unique)
     return _run(unique, text, None)
 
 
-def _write(place: Path, unique: str, text: str) -> Path:
+def _cached(place: Path, unique: str, text: str) -> ModuleType:
+    if not _sealed(place, unique):
+        with _turn(place, unique):
+            if not _sealed(place, unique):
+                _evict(place, unique)
+                module = _run(unique, text, _source(place, unique, text))
+                _seal(place, unique)
+                return module
+    return _run(unique, text, _source(place, unique, text))
+
+
+@contextlib.contextmanager
+def _turn(place: Path, unique: str) -> Iterator[None]:
+    """Let one process at a time compile an entry, where there are locks; a lock ends with its process."""
+    with open(place / "lock", "ab") as file:
+        try:
+            import fcntl
+        except ImportError:
+            yield
+            return
+        byte = int(unique[-7:], 16)
+        end = time.monotonic() + COMPILE_WAIT
+        while True:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+            except (BlockingIOError, PermissionError):
+                if time.monotonic() < end:
+                    time.sleep(0.01)
+                    continue
+            except OSError:
+                pass
+            break
+        yield
+
+
+def _files(place: Path, unique: str) -> list[Path]:
+    return [*place.glob(f"{unique}*"), *(place / "__pycache__").glob(f"{unique}*")]
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _seal(place: Path, unique: str) -> None:
+    digests = {str(file.relative_to(place)): _digest(file) for file in _files(place, unique)}
+    _replace(place, f"{unique}.seal", json.dumps(digests))
+
+
+def _sealed(place: Path, unique: str) -> bool:
+    """Whether an entry is whole and as it was made."""
+    try:
+        digests = json.loads((place / f"{unique}.seal").read_bytes())
+        return f"{unique}.py" in digests and all(_digest(place / f) == d for f, d in digests.items())
+    except (OSError, ValueError, TypeError, AttributeError):  # none; damaged
+        return False
+
+
+def _source(place: Path, unique: str, text: str) -> Path:
+    """Return the file of a source, written if need be; Numba compares its time."""
     path = place / f"{unique}.py"
     try:
         if path.read_text("utf-8") == text and path.stat().st_mtime == _SOURCE_TIME:
             return path
     except (OSError, UnicodeDecodeError):
         pass
-    handle, temporary = tempfile.mkstemp(dir=place, prefix=unique, suffix=".tmp")
+    return _replace(place, path.name, text)
+
+
+def _replace(place: Path, name: str, text: str) -> Path:
+    """Write a file so that it is there as a whole or not at all."""
+    handle, temporary = tempfile.mkstemp(dir=place, prefix=name, suffix=".tmp")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as out:
             out.write(text)
         os.utime(temporary, (_SOURCE_TIME, _SOURCE_TIME))
-        os.replace(temporary, path)
+        os.replace(temporary, place / name)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    return path
+    return place / name
 
 
 def _evict(place: Path, unique: str) -> None:
-    for folder in (place, place / "__pycache__"):
-        if folder.is_dir():
-            for file in folder.glob(f"{unique}*"):
-                if file.is_dir() and not file.is_symlink():
-                    shutil.rmtree(file, ignore_errors=True)
-                else:
-                    file.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        for file in _files(place, unique):
+            if file.is_dir() and not file.is_symlink():
+                shutil.rmtree(file, ignore_errors=True)
+            else:
+                file.unlink(missing_ok=True)
 
 
 def _run(unique: str, text: str, path: Path | None) -> ModuleType:

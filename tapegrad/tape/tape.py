@@ -417,7 +417,13 @@ class Tape:
         return False
 
     def __del__(
-        self, local: _Local = local, pool: Any = pool, heavy: int = MAX_BYTES, _Drain: Any = _Drain
+        self,
+        local: _Local = local,
+        pool: Any = pool,
+        heavy: int = MAX_BYTES,
+        _Drain: Any = _Drain,
+        ref: Any = weakref.ref,
+        exiting: Any = sys.is_finalizing,
     ) -> None:
         """Older tapes are released one after the other, not one inside the other.
 
@@ -429,11 +435,11 @@ class Tape:
             return
         unlinking = local.unlinking
         unlinking.append(imports)
-        if columns is not None and self.weight > heavy:
+        if columns is not None and self.weight > heavy and not exiting():
             pool.recycle(columns.values, range(columns.n))
         if local.draining is None or local.draining() is None:
             drain = _Drain()
-            local.draining = weakref.ref(drain)
+            local.draining = ref(drain)
             count = 0
             try:
                 while unlinking:
@@ -441,7 +447,7 @@ class Tape:
                     count += 1
             finally:
                 local.draining = None
-            if count > MANY:
+            if not exiting() and count > MANY:
                 give_back()
 
 
