@@ -223,6 +223,16 @@ def normal(x: Any, what: str = "operand") -> Any:
     return array if type(array) is ndarray else array.view(ndarray)
 
 
+def operand(x: Any, what: str) -> Any:
+    """Return an operand as it is, unless it is an array that NumPy's result would take its kind from."""
+    if isinstance(x, ndarray):
+        if type(x) is not ndarray or x.dtype.char not in abi.CODES or not x.dtype.isnative:
+            return normal(x, what)
+    elif isinstance(x, np.generic) and x.dtype.char not in abi.CODES:
+        return normal(x, what)
+    return x
+
+
 def admit(tape: Tape, x: Any) -> int | None:
     """Return the position of a leaf's first use on the current tape; None for anything else."""
     state = x._extra
@@ -285,6 +295,7 @@ def _read(op: Primitive, operands: Sequence[Any], q: int) -> bool:
 
 def apply(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None = None) -> Any:
     """Compute an op and record it if an operand requires a gradient and grad mode is on."""
+    operands = [x if isinstance(x, Handle) else operand(x, op.name) for x in operands]
     values = [x._v if isinstance(x, Handle) else x for x in operands]
     try:
         x = values[0]
@@ -518,10 +529,7 @@ def combine(op: Primitive, a: Any, b: Any) -> Any:
     for x in (a, b):
         if isinstance(x, (list, tuple)):
             x = sequence(x)
-        if isinstance(x, (ndarray, np.generic)):
-            foreign = x.dtype.char not in abi.CODES or isinstance(x, UNUSABLE)
-            operands.append(normal(x, op.name) if foreign else x)
-        elif isinstance(x, (Handle, int, float, complex)):
+        if isinstance(x, (Handle, ndarray, np.generic, int, float, complex)):
             operands.append(x)
         else:
             return NotImplemented

@@ -98,6 +98,11 @@ def _cotangent(k: int, root: Tensor, given: Any, create_graph: bool) -> Any:
     return wrap(value[()] if root.ndim == 0 else value) if create_graph else value
 
 
+# A sum of cotangents that has no value is no error of the caller's; what their own code computes may be.
+quietly = np.errstate(all="ignore")
+
+
+@quietly
 def _run(
     pairs: list[tuple[Tensor, Any]],
     sinks: list[Key],
@@ -167,6 +172,7 @@ class TypeErrorInput(GradientError, TypeError):
     """An input that is no Tensor."""
 
 
+@quietly
 def _total(parts: list[Any]) -> Any:
     total = parts[0]
     for part in parts[1:]:
@@ -446,6 +452,7 @@ def _retained(pairs: list[tuple[Tensor, Any]]) -> dict[Key, Tensor]:
     return found
 
 
+@quietly
 def _accumulate(handle: Tensor, value: Tensor, recorded: bool) -> None:
     """Add to ``.grad``: in place where nothing else holds its buffer."""
     state = extra(handle)

@@ -343,8 +343,7 @@ class Sweep:
         wanted = [slot for slot, j in enumerate(operands) if state.flags[j] & layout.NEED]
         ct = at_address(state.cotangents[k], columns.shape(k), abi.DTYPES[columns.code(k)])
         values = [value_or_shape(columns, j) for j in operands]
-        with np.errstate(all="ignore"):
-            found = op.vjp(ct, columns.values[k], values, tape.attrs.get(k, {}), wanted)
+        found = op.vjp(ct, columns.values[k], values, tape.attrs.get(k, {}), wanted)
         for slot, part in found.items():
             j = operands[slot]
             dtype, shape = abi.DTYPES[columns.code(j)], columns.shape(j)

@@ -12,6 +12,7 @@ from tapegrad.dispatch import (
     apply,
     contains_tensor,
     join,
+    operand,
     record,
     requires_grad,
     sequence,
@@ -130,7 +131,7 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     if out is not None:
         return into(np.clip, out, a, a_min if min is None else min, a_max if max is None else max)
     low, high = (a_min if a_min is not None else min), (a_max if a_max is not None else max)
-    low, high = (sequence(v) for v in (low, high))
+    a, low, high = (operand(sequence(v), "clip") for v in (a, low, high))
     kind = np.result_type(*(value_of(v) for v in (tensor_of(a), low, high) if v is not None))
     if kind.kind in "iub":
         return plainly(np.clip, (a, low, high), {})

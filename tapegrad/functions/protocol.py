@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import contains_tensor, is_tensor, requires_grad
+from tapegrad.dispatch import is_tensor, requires_grad
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.functions.reductions import REDUCES, accumulate
 from tapegrad.functions.shapes import astype

@@ -11,7 +11,7 @@ import numpy as np
 from tapegrad.dispatch import apply, is_tensor, requires_grad, value_of
 from tapegrad.errors import DTypeError, UnsupportedOpError
 from tapegrad.functions.indexing import where
-from tapegrad.functions.shapes import astype, reshape
+from tapegrad.functions.shapes import astype, reshape, transpose
 from tapegrad.functions.tables import (
     FUNCTIONS,
     Axis,
@@ -24,7 +24,21 @@ from tapegrad.functions.tables import (
 )
 from tapegrad.ops import REGISTRY
 
-WHOLE = [{"axis": tuple(range(ndim)), "keepdims": False} for ndim in range(65)]  # not to be changed
+MASK_BITS = 30  # a record's number names the axes by a bit each
+WHOLE = [
+    {"axis": tuple(range(ndim)), "keepdims": False} for ndim in range(MASK_BITS + 1)
+]  # not to be changed
+
+
+def _folded(op: Any, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """Reduce over axes that have no bit in a record: as the second axis of a matrix."""
+    shape = np.shape(value_of(x))
+    kept = [d for d in range(len(shape)) if d not in axes]
+    matrix = reshape(
+        transpose(x, (*kept, *axes)), [math.prod(shape[d] for d in part) for part in (kept, axes)]
+    )
+    out = apply(op, (matrix,), {"axis": (1,), "keepdims": False})
+    return reshape(out, [1 if d in axes else n for d, n in enumerate(shape) if keepdims or d not in axes])
 
 
 def _reduction(name: str) -> Callable[..., Any]:
@@ -33,7 +47,8 @@ def _reduction(name: str) -> Callable[..., Any]:
     def function(
         x: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **rest: Any
     ) -> Any:
-        if axis is None and dtype is None and out is None and keepdims is False and not rest and is_tensor(x):
+        plain = axis is None and dtype is None and out is None and keepdims is False and not rest
+        if plain and is_tensor(x) and x._v.ndim <= MASK_BITS:
             return apply(op, (x,), WHOLE[x._v.ndim])
         if out is not None and out is not np._NoValue:
             dtypes = {} if dtype is None else {"dtype": dtype}
@@ -49,7 +64,10 @@ def _reduction(name: str) -> Callable[..., Any]:
         keepdims = keepdims is not np._NoValue and bool(keepdims)
         if not requires_grad(x):
             return plainly(op.forward, (x,), {"axis": axes_of(x, axis, name), "keepdims": keepdims})
-        return apply(op, (x,), {"axis": axes_of(x, axis, name), "keepdims": keepdims})
+        axes = axes_of(x, axis, name)
+        if axes and max(axes) >= MASK_BITS:
+            return _folded(op, x, axes, keepdims)
+        return apply(op, (x,), {"axis": axes, "keepdims": keepdims})
 
     function.__name__ = name
     for f in op.functions:

@@ -45,7 +45,7 @@ def _lower_matmul(columns, k, operands, attrs):
     (rows, depth), cols = shapes[0][-2:], shapes[1][-1]
     if rows * depth * cols > THREADED:
         return None
-    batch = np.broadcast_shapes(tuple(shapes[0][:-2]), tuple(shapes[1][:-2]))
+    batch = columns.shape(k)[: max(len(shape) for shape in shapes) - 2]  # np.broadcast_shapes ends at 32
 
     def over_batch(shape, step):
         missing = len(batch) - (len(shape) - 2)
