@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from tapegrad.engine.sweep import Job, Key, Sweep, value_or_shape
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout

@@ -262,8 +262,6 @@ REFUSED = {
     "masked": lambda a: np.ma.array(a, mask=a > 0.5),
     "unmasked": lambda a: np.ma.array(a),
     "matrix": lambda a: a.reshape(1, -1).view(np.matrix),
-    "complex": lambda a: a.astype(complex),
-    "extended": lambda a: a.astype(np.longdouble),
     "text": lambda a: a.astype(str),
     "bytes": lambda a: a.astype("S8"),
     "dates": lambda a: np.full(a.shape, np.datetime64(datetime.date(2020, 1, 1))),
@@ -275,8 +273,6 @@ REFUSED = {
 @pytest.mark.parametrize("make", REFUSED)
 @pytest.mark.parametrize("name", NAMES)
 def test_refused_as_operand_and_cotangent(name, make):
-    if make == "extended" and np.dtype(np.longdouble) == np.dtype(float):
-        return
     for case in checks.sample(name, PLAIN, "float64")[:2]:
         for k in case.moves:
             bad = REFUSED[make](np.array(case.values[k]))

@@ -93,7 +93,7 @@ def test_columns_are_the_records():
 
 @pytest.mark.parametrize(
     "record", [(5000, 4, 4, np.float64(1)), (3, 400, 0, np.float64(1)), (8, 4, 4, "text"),
-               (8, 0, 4, np.float64(1)), (8, 4, 8, np.float64(1)), (1, 0, 0, np.zeros(2, complex))],
+               (8, 0, 4, np.float64(1)), (8, 4, 8, np.float64(1)), (1, 0, 0, np.array(["text"]))],
 )  # fmt: skip
 def test_a_malformed_record_is_refused(record):
     tape = tapes.Tape()
