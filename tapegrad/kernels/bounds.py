@@ -74,6 +74,12 @@ def _regions(x: Any) -> Iterator[tuple[int, int]]:
             yield byte_bounds(x)
 
 
+def _lists(state: int) -> list[tuple[int, int]]:
+    """Where the items of the lists looked at lie, and how many there are."""
+    lists = [x for x in _looked.get(state, ()) if type(x) is list]
+    return [(_word(id(x) + layout.LIST_ITEMS_AT), len(x)) for x in lists]
+
+
 def table(state: int) -> Words:
     """Return the regions there are now, those that overlap as one."""
     rows = [(low, high) for _, low, high in list(_known.values())]
@@ -103,7 +109,9 @@ def guarded(enter: Callable[..., int], texts: Iterable[str]) -> Callable[..., in
     def checked(what: int, state: int, extra: int, more: int, free: int = layout.RESET) -> int:
         if not state or what == free:  # nothing that is checked
             return enter(what, state, extra, more)
-        words = table(state)
+        before, words = _lists(state), table(state)
+        while before != _lists(state):  # another thread recorded meanwhile
+            before, words = _lists(state), table(state)
         ctypes.c_int64.from_address(state + 8 * layout.REGIONS).value = words.ctypes.data
         found = enter(what, state, extra, more)
         if words[2]:
