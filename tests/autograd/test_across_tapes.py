@@ -158,7 +158,7 @@ def test_retained_results_on_closed_tapes(tape_length):
         assert chain[k].grad.item() == pytest.approx(2 * 1.5 ** (60 - k), rel=1e-13)
 
 
-def test_deep_chain_neither_recurses_in_the_sweep_nor_at_its_end(tape_length):
+def test_E16_a_deep_chain_neither_recurses_in_the_sweep_nor_at_its_end(tape_length):
     x = leaf(1.0)
     y = x
     for _ in range({1: 5_000, 8: 20_000}.get(tape_length, 100_000)):
