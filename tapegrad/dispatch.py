@@ -117,11 +117,13 @@ def join(x: Any, view: Any) -> Any:
     state = extra(x)
     storage = state.storage
     if storage is None:
-        storage = state.storage = Storage(same(x))
+        storage = state.storage = Storage(same(x), x)
+        storage.version = state.version
         storage.add(x)
     theirs = extra(view)
     if theirs.storage is not storage:
         theirs.storage = storage
+        theirs.detached = state.detached and not requires_grad(view)
         storage.add(view)
     return view
 

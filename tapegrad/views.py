@@ -29,16 +29,19 @@ class Storage:
     ----------
     whole
         A handle of its own: the memory's value and history as of the last write.
+    base
+        A weak reference to the Tensor that the others are views of: the whole's history is its own.
     handles
         Weak references to the Tensors that are views of it, the whole of it included.
     version
         The number of writes.
     """
 
-    __slots__ = ("handles", "limit", "version", "whole")
+    __slots__ = ("base", "handles", "limit", "version", "whole")
 
-    def __init__(self, whole: Any) -> None:
+    def __init__(self, whole: Any, base: Any) -> None:
         self.whole = whole
+        self.base = weakref.ref(base)
         self.handles: list[weakref.ref[Any]] = []
         self.limit = 16
         self.version = 0
@@ -121,7 +124,7 @@ def moved(value: Any, whole: Any, onto: Any) -> Any:
     """The same view of another whole, one that fills its memory."""
     size = onto.itemsize
     offset, strides = place(value, whole, tuple(s // size for s in onto.strides))
-    flat = onto.reshape(-1, order="A")
+    flat = onto.transpose(sorted(range(onto.ndim), key=lambda a: -onto.strides[a])).reshape(-1)  # a view
     seen = ndarray(value.shape, onto.dtype, flat, size * offset, tuple(size * s for s in strides))
     if not value.flags.writeable:
         seen.flags.writeable = False

@@ -31,7 +31,7 @@ from tapegrad.grad_mode import enable_grad, is_grad_enabled
 from tapegrad.ops import REGISTRY, shapes
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
-from tapegrad.tape.tape import Cell, close, current, local
+from tapegrad.tape.tape import Cell, Tape, close, current, local
 from tapegrad.views import STALE, Storage, moved, places, window
 
 ndarray = np.ndarray
@@ -64,6 +64,7 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     _allow(x, whole, new, what, detached)
     if x._v.ndim == 0:
         _rebind(x, index, new, what, recorded)
+        _count(x)
         return
     region = elements(x._v, index, f"{what}: ")
     new = _fitted(new, region, x, what)
@@ -88,6 +89,11 @@ def _allow(x: Any, whole: Any, new: Any, what: str, detached: bool) -> None:
         raise GradientError(
             f"{what} would change {part} that requires grad (shape {x._v.shape}), and its gradient would be "
             "of values that are gone; write under tg.no_grad(), or to a copy made by clone()"
+        )
+    if is_grad_enabled() and not detached and requires_grad(whole) and not requires_grad(x):
+        raise GradientError(
+            f"{what} would change a view made under no_grad (shape {x._v.shape}), which has no history, of a "
+            "Tensor that has one; write under tg.no_grad(), or make the view where grad mode is on"
         )
     if detached and is_grad_enabled() and requires_grad(new):
         raise GradientError(
@@ -132,7 +138,7 @@ def _fitted(new: Any, region: Any, x: Any, what: str) -> Any:
 
 def _rebind(x: Any, index: Any, new: Any, what: str, recorded: bool) -> None:
     """A 0-d Tensor holds an immutable scalar: it gets another one."""
-    if index is not EVERYTHING and index != ():
+    if index is not EVERYTHING and not (isinstance(index, tuple) and index == ()):
         raise IndexError(f"{what}: index {index!r} of a 0-d Tensor")
     value = value_of(new)
     if value.size != 1:
@@ -143,7 +149,10 @@ def _rebind(x: Any, index: Any, new: Any, what: str, recorded: bool) -> None:
         _become(x, out._v, out)
         return
     scalar = x._v.dtype.type(value.reshape(())[()])
-    out = record(REGISTRY["multiply"], scalar, (same(x), 0.0)) if recorded else _unrecorded(same(x), scalar)
+    if recorded:
+        out = record(REGISTRY["assign"], scalar, (wrap(scalar), same(x)), {"window": (0, (), ())})
+    else:
+        out = _unrecorded(same(x), scalar)
     _become(x, scalar, out)
 
 
@@ -156,14 +165,12 @@ def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any
         and storage is None
         and isinstance(new, Handle)
         and new._v.flags.writeable
+        and new._v.strides == x._v.strides  # the layout stays what it was
         and not exposed(whole)
     ):
         _become(x, new._v, new)
         return
-    tape = current()
-    if len(tape.log) + FEW > tape.limit:
-        close(tape)
-        tape = current()
+    tape = _room()
     # no reference to the memory, which would have to be copied, where no link needs it
     old = wrap(pool.shadow(whole._v))
     if whole._tape is tape:
@@ -183,6 +190,15 @@ def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any
         _part_with_others(x, storage)
         x._v[index] = value_of(new)
     _tell(x, storage, record(op, whole._v, (operand, old), where))
+
+
+def _room() -> Tape:
+    """The open tape, with room for a write: closing one prunes what has no handle, as written values then."""
+    tape = current()
+    if len(tape.log) + FEW > tape.limit:
+        close(tape)
+        tape = current()
+    return tape
 
 
 def _inside(index: Any, shape: tuple[int, ...], place: Any) -> Any:
@@ -217,10 +233,13 @@ def accumulate(x: Any, value: Any) -> None:
 def _plain(x: Any, storage: Storage | None, change: Callable[[], object]) -> None:
     """A change of x's memory that is not recorded."""
     whole = x if storage is None else storage.whole
+    old = None
+    if whole._tape is not None and whole._tape is not _room():
+        old = same(whole)  # by a link's value the older tape knows that it is read: it must be the old one
     if not exposed(whole):
         _part_with_others(x, storage)
     change()
-    _tell(x, storage, _unrecorded(same(whole), whole._v))
+    _tell(x, storage, _unrecorded(same(whole) if old is None else old, whole._v))
 
 
 def _unrecorded(old: Any, value: Any) -> Any:
@@ -276,6 +295,7 @@ def _tell(x: Any, storage: Storage | None, out: Any) -> None:
         return
     storage.whole = same(out)
     leaf = out._at.handle() if out._tape is None and requires_grad(out) else None
+    base = storage.base()
     for handle in storage.alive():
         if handle is leaf:
             continue
@@ -285,6 +305,8 @@ def _tell(x: Any, storage: Storage | None, out: Any) -> None:
             handle._at = None
         elif out._tape is None and not requires_grad(out):
             handle._tape, handle._at = None, None
+        elif handle is base and out._tape is not None:
+            _become(handle, out._v, out)
         else:
             _leave(handle)
             handle._tape, handle._at = STALE, None
@@ -300,7 +322,7 @@ def _become(x: Any, value: Any, out: Any) -> None:
 
 def _leave(x: Any) -> None:
     """Take back that a handle wants the gradient of its record."""
-    if x._extra is not None and x._extra.retains_grad and x._tape is not None:
+    if x._extra is not None and x._extra.retains_grad and x._tape is not None and x._tape is not STALE:
         x._tape.retained.pop(slot(x._at), None)
 
 
@@ -308,8 +330,12 @@ def take_history(x: Any) -> None:
     """Give a stale handle the history of what it is a view of."""
     whole = x._extra.storage.whole
     with enable_grad():
-        where = _where(x._v, whole._v, EVERYTHING)
-        op = REGISTRY["view" if "window" in where else "gather"]
+        if x._v.flags.writeable:
+            where = _where(x._v, whole._v, EVERYTHING)
+            op = REGISTRY["view" if "window" in where else "gather"]
+        else:  # several of its elements may be one in memory
+            where = {"index": np.unravel_index(places(x._v, whole._v), whole._v.shape)}
+            op = REGISTRY["take"]
         out = record(op, x._v, (same(whole),), where)
     x._tape, x._at = out._tape, out._at
     if x._extra.retains_grad and x._tape is not None:
