@@ -134,8 +134,7 @@ def storage_of(x: Any) -> Storage:
     state = extra(x)
     storage: Storage | None = state.storage
     if storage is None:
-        storage = state.storage = Storage(same(x), Memory(x._v, state.version))
-        storage.add(x)
+        storage = state.storage = Storage(x, same(x), Memory(x._v, state.version))
     return storage
 
 
@@ -146,11 +145,11 @@ def join(x: Any, view: Any, detached: bool = False) -> Any:
         storage = storage_of(x)
         theirs.shown = x._extra.shown
         if detached or (view._tape is None and requires_grad(x)):
-            other = Storage(same(view), storage.memory, detached)
-            other.origin = None if detached else storage
-            storage = other
-        theirs.storage = storage
-        storage.add(view)
+            theirs.storage = Storage(view, same(view), storage.memory, detached)
+            theirs.storage.origin = None if detached else storage
+        else:
+            theirs.storage = storage
+            storage.add(view)
     return view
 
 
@@ -159,8 +158,7 @@ def set_apart(x: Any) -> None:
     before = x._extra.storage
     if before is not None:
         before.remove(x)
-        after = x._extra.storage = Storage(same(x), before.memory)
-        after.add(x)
+        after = x._extra.storage = Storage(x, same(x), before.memory)
         mine, whole = ((v.shape, v.strides, abi.location(v)) for v in (x._v, before.whole._v))
         if mine == whole:
             before.origin = after

@@ -59,6 +59,8 @@ class Storage:
     whole
         A handle of its own: the value that the others are views of, and its history as of the last write.
         A leaf that requires grad is the whole of its storage.
+    base
+        A weak reference to the Tensor that the others are views of: the whole's history is its own.
     handles
         Weak references to the Tensors that are views of it, the whole of it included.
     detached
@@ -69,11 +71,12 @@ class Storage:
         Whether a write is at work, or was cut off: values and history do not belong together.
     """
 
-    __slots__ = ("__weakref__", "detached", "handles", "limit", "memory", "origin", "torn", "whole")
+    __slots__ = ("__weakref__", "base", "detached", "handles", "limit", "memory", "origin", "torn", "whole")
 
-    def __init__(self, whole: Any, memory: Memory, detached: bool = False) -> None:
+    def __init__(self, base: Any, whole: Any, memory: Memory, detached: bool = False) -> None:
+        self.base = weakref.ref(base)
         self.whole, self.memory, self.detached = whole, memory, detached
-        self.handles: list[weakref.ref[Any]] = []
+        self.handles: list[weakref.ref[Any]] = [self.base]
         self.limit = 16
         self.origin: Storage | None = None
         self.torn = False
@@ -153,7 +156,7 @@ def moved(value: Any, whole: Any, onto: Any) -> Any:
     """The same view of another whole, one that fills its memory."""
     size = onto.itemsize
     offset, strides = place(value, whole, tuple(s // size for s in onto.strides))
-    flat = onto.reshape(-1, order="A")
+    flat = onto.transpose(sorted(range(onto.ndim), key=lambda a: -onto.strides[a])).reshape(-1)  # a view
     seen = ndarray(value.shape, onto.dtype, flat, size * offset, tuple(size * s for s in strides))
     if not value.flags.writeable:
         seen.flags.writeable = False

@@ -33,7 +33,7 @@ from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY, shapes
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
-from tapegrad.tape.tape import Cell, close, current, local
+from tapegrad.tape.tape import Cell, Tape, close, current, local
 from tapegrad.views import STALE, Storage, moved, places, window
 
 ndarray = np.ndarray
@@ -144,7 +144,7 @@ def _fitted(new: Any, region: Any, x: Any, what: str) -> Any:
 
 def _rebind(x: Any, index: Any, new: Any, what: str, recorded: bool) -> None:
     """A 0-d Tensor holds an immutable scalar: it gets another one."""
-    if index is not EVERYTHING and index != ():
+    if index is not EVERYTHING and not (isinstance(index, tuple) and index == ()):
         raise IndexError(f"{what}: index {index!r} of a 0-d Tensor")
     value = value_of(new)
     if value.size != 1:
@@ -155,7 +155,10 @@ def _rebind(x: Any, index: Any, new: Any, what: str, recorded: bool) -> None:
         _become(x, out._v, out)
         return
     scalar = x._v.dtype.type(value.reshape(())[()])
-    out = record(REGISTRY["multiply"], scalar, (same(x), 0.0)) if recorded else _unrecorded(same(x), scalar)
+    if recorded:
+        out = record(REGISTRY["assign"], scalar, (wrap(scalar), same(x)), {"window": (0, (), ())})
+    else:
+        out = _unrecorded(same(x), scalar)
     _become(x, scalar, out)
 
 
@@ -168,14 +171,13 @@ def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any
         and storage is None
         and isinstance(new, Handle)
         and new._v.flags.writeable
+        and new._v.strides == x._v.strides  # the layout stays what it was
         and not exposed(whole)
     ):
         _become(x, new._v, new)
         return
-    tape = current()
-    if len(tape.log) + FEW > tape.limit:
-        close(tape)
-        tape = current()
+    tape = _room()
+    others = _read_elsewhere(storage)
     # no reference to the memory, which would have to be copied, where no link needs it
     old = wrap(pool.shadow(whole._v))
     if whole._tape is tape:
@@ -184,7 +186,10 @@ def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any
         old = same(whole)
     where = _where(x._v, whole._v, index)
     op = REGISTRY["assign" if "window" in where else "scatter"]
-    operand = new if isinstance(new, Handle) else wrap(pool.shadow(np.broadcast_to(new, np.shape(region))))
+    # not a handle of this memory, which will be stale
+    operand = (
+        same(new) if isinstance(new, Handle) else wrap(pool.shadow(np.broadcast_to(new, np.shape(region))))
+    )
     region = None
     _tear(x, storage)
     if exposed(whole):
@@ -195,7 +200,30 @@ def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any
     else:
         _part_with_others(x, storage)
         x._v[index] = value_of(new)
-    _tell(x, storage, record(op, whole._v, (operand, old), where))
+    _tell(x, storage, record(op, whole._v, (operand, old), where), others)
+
+
+def _room() -> Tape:
+    """The open tape, with room for a write: closing one prunes what has no handle, as written values then."""
+    tape = current()
+    if len(tape.log) + FEW > tape.limit:
+        close(tape)
+        tape = current()
+    return tape
+
+
+def _read_elsewhere(storage: Storage | None) -> dict[Storage, Any]:
+    """Wholes of the other storages of a memory, before it changes, where they link to another tape.
+
+    By a link's value the older tape knows that it is read: it must be the old one.
+    """
+    if storage is None:
+        return {}
+    found = {}
+    for other in storage.memory.others(storage):
+        if other.whole._tape is not None and other.whole._tape is not local.tape:
+            found[other] = same(other.whole)
+    return found
 
 
 def _tear(x: Any, storage: Storage | None) -> None:
@@ -248,10 +276,14 @@ def accumulate(x: Any, value: Any) -> None:
 def _plain(x: Any, storage: Storage | None, change: Callable[[], object]) -> None:
     """A change of x's memory that is not recorded."""
     whole = x if storage is None else storage.whole
+    old = None
+    if whole._tape is not None and whole._tape is not _room():
+        old = same(whole)  # see `_read_elsewhere`
+    others = _read_elsewhere(storage)
     if not exposed(whole):
         _part_with_others(x, storage)
     change()
-    _tell(x, storage, _unrecorded(same(whole), whole._v))
+    _tell(x, storage, _unrecorded(same(whole) if old is None else old, whole._v), others)
 
 
 class Loan:
@@ -353,14 +385,14 @@ def _move(x: Any, storage: Storage | None) -> None:
         handle._v = moved(handle._v, before, onto)
 
 
-def _tell(x: Any, storage: Storage | None, out: Any) -> None:
+def _tell(x: Any, storage: Storage | None, out: Any, olds: dict[Storage, Any]) -> None:
     """Give the whole its new history, and the handles theirs."""
     if storage is None:
         _become(x, out._v, out)
         return
     _inform(storage, out)
     for other in storage.memory.others(storage):  # other values, the same history
-        _inform(other, _unrecorded(same(other.whole), other.whole._v))
+        _inform(other, _unrecorded(olds.get(other) or same(other.whole), other.whole._v))
 
 
 def _inform(storage: Storage, out: Any) -> None:
@@ -369,6 +401,9 @@ def _inform(storage: Storage, out: Any) -> None:
     known = requires_grad(out)
     for handle in storage.alive():
         if handle._tape is None and requires_grad(handle):  # the leaf, which `_unrecorded` has renewed
+            continue
+        if handle is storage.base() and out._tape is not None:
+            _become(handle, out._v, out)
             continue
         _leave(handle)
         handle._tape, handle._at = STALE if known else None, None
@@ -384,7 +419,7 @@ def _become(x: Any, value: Any, out: Any) -> None:
 
 def _leave(x: Any) -> None:
     """Take back that a handle wants the gradient of its record."""
-    if x._extra is not None and x._extra.retains_grad and x._tape is not None:
+    if x._extra is not None and x._extra.retains_grad and x._tape is not None and x._tape is not STALE:
         x._tape.retained.pop(slot(x._at), None)
 
 
@@ -393,8 +428,12 @@ def take_history(x: Any) -> None:
     _refuse_torn(x)
     whole = x._extra.storage.whole
     with enable_grad():
-        where = _where(x._v, whole._v, EVERYTHING)
-        op = REGISTRY["view" if "window" in where else "gather"]
+        if x._v.flags.writeable:
+            where = _where(x._v, whole._v, EVERYTHING)
+            op = REGISTRY["view" if "window" in where else "gather"]
+        else:  # several of its elements may be one in memory
+            where = {"index": np.unravel_index(places(x._v, whole._v), whole._v.shape)}
+            op = REGISTRY["take"]
         out = record(op, x._v, (same(whole),), where)
     x._tape, x._at = out._tape, out._at
     if x._extra.retains_grad and x._tape is not None:

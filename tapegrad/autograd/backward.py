@@ -17,7 +17,7 @@ from tapegrad.tape.record import Place
 from tapegrad.tape.tape import Claims, local
 from tapegrad.tensor import Tensor
 from tapegrad.views import STALE
-from tapegrad.writes import accumulate
+from tapegrad.writes import accumulate, write
 
 __all__ = ["backward", "grad"]
 
@@ -34,7 +34,7 @@ class _Turn:
 
 float64 = np.float64
 _turns = Claims()
-MULTIPLY = REGISTRY["multiply"]
+RESHAPE = REGISTRY["reshape"]
 
 
 def _listed(x: Any, what: str) -> list[Any]:
@@ -201,7 +201,10 @@ class _Border:
         if memory in self.memories or not fits:
             if like.ndim:
                 layout[...] = array
-            value = record(MULTIPLY, layout, (value, 1.0)) if isinstance(value, Tensor) else layout
+            if isinstance(value, Tensor):
+                value = record(RESHAPE, layout, (value,), {"shape": like.shape})
+            else:
+                value = layout
         self.taken.append(value)
         self.memories.add(_memory(value))
         return value if isinstance(value, Tensor) else wrap(value)
@@ -308,12 +311,13 @@ def grad(
     found = _run(pairs, sinks, False, retain, recording, None if optional else check) if pairs else {}
     border = _Border(pairs)
     results: list[Tensor | None] = []
-    for mine, x in zip(keys, targets, strict=True):
-        parts = [found[key] for key in mine if key in found]
-        if not parts:
-            results.append(_zeros(x, recording) if materialize_grads else None)
-        else:
-            results.append(border.result(_total(parts), x))
+    with enable_grad():  # of arrays there is nothing to record
+        for mine, x in zip(keys, targets, strict=True):
+            parts = [found[key] for key in mine if key in found]
+            if not parts:
+                results.append(_zeros(x, recording) if materialize_grads else None)
+            else:
+                results.append(border.result(_total(parts), x))
     return dict(zip(names, results, strict=True)) if names is not None else tuple(results)
 
 
@@ -424,7 +428,8 @@ def backward(
             handle = None if handle is None else handle()
         if handle is not None and handle.requires_grad:
             parts.setdefault(id(handle), (handle, []))[1].append(value)
-    ready = [(handle, border.result(_total(values), handle)) for handle, values in parts.values()]
+    with enable_grad():  # of arrays there is nothing to record
+        ready = [(handle, border.result(_total(values), handle)) for handle, values in parts.values()]
     turn = _Turn()
     turn.wait()
     try:
@@ -464,8 +469,7 @@ def _accumulate(handle: Tensor, value: Tensor, recorded: bool) -> None:
             state.grad = before + value
     elif before._tape is not None:  # the same object goes on from the sum
         with enable_grad():
-            total = before + value
-        before._v, before._tape, before._at = total._v, total._tape, total._at
+            write(before, Ellipsis, before + value, "accumulation", True)
     else:
         accumulate(before, value._v)
 

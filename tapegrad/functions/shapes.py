@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, is_tensor, record, requires_grad, value_of, wrap
+from tapegrad.dispatch import apply, is_tensor, join, record, requires_grad, shares, value_of, wrap
 from tapegrad.errors import AxisError, DTypeError, ShapeError, UnsupportedOpError
 from tapegrad.functions.tables import axis_of, implements, into, tensor_of
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY
+from tapegrad.tape import pool
 
 MANY = 4096  # operands of one record
 
@@ -117,7 +118,8 @@ def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
         ) from error
     if value.ndim == 0:
         return x if is_tensor(x) else wrap(x)
-    return record(REGISTRY["broadcast_to"], value, (x,))
+    out = record(REGISTRY["broadcast_to"], value, (x,))
+    return join(x, out) if is_tensor(x) and shares(out._v, x._v) else out
 
 
 def _members(arrays: Any, what: str) -> list[Any]:
@@ -201,6 +203,8 @@ def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
 @implements(np.copy)
 def copy(x: Any, order: str = "K", subok: bool = False) -> Any:
     """A copy with the same history."""
-    if requires_grad(x):
-        return apply(REGISTRY["multiply"], (x, 1.0))
-    return wrap(np.array(value_of(x))[()])
+    value = value_of(x)
+    pooled = value.flags.c_contiguous
+    out = pool.empty(value.shape, value.dtype) if pooled else np.empty_like(value, order="K")
+    out[...] = value
+    return record(REGISTRY["reshape"], out[()] if out.ndim == 0 else out, (x,), {"shape": out.shape})

@@ -9,20 +9,18 @@ from typing import Any
 import numpy as np
 
 from tapegrad.dispatch import (
-    apply,
     binary,
     combine,
     is_tensor,
     normal,
     reflected,
-    requires_grad,
     sequence,
     unary,
     value_of,
     wrap,
 )
 from tapegrad.errors import ShapeError
-from tapegrad.functions.shapes import astype
+from tapegrad.functions.shapes import astype, copy
 from tapegrad.functions.tables import UFUNCS, tensor_of
 from tapegrad.ops import REGISTRY
 
@@ -57,7 +55,7 @@ def _ufunc_of(name: str) -> Callable[..., Any]:
 for _name in FAST:
     for _f in REGISTRY[_name].functions:
         UFUNCS[_f] = _ufunc_of(_name)
-UFUNCS[np.positive] = lambda x: apply(REGISTRY["multiply"], (x, 1.0)) if requires_grad(x) else wrap(+x._v)
+UFUNCS[np.positive] = copy
 
 # Derivative zero wherever there is one: plain values, no history.
 for _f in (

@@ -437,3 +437,41 @@ def test_a_result_of_shared_memory_is_not_shared():
         r = tg.from_numpy(a) * leaf(np.ones(20_000))
     r.numpy()[:] = 1.0
     assert np.all(a == 2.0)
+
+
+def test_D3_views_of_the_gradient_see_what_is_added():
+    x = leaf((1.0, 2.0))
+    (x**3).sum().backward(create_graph=True)
+    g = x.grad
+    v = g[:1]
+    (x * x).sum().backward()
+    assert x.grad is g
+    assert v.tolist() == [5.0]
+    assert tg.grad((v * v).sum(), x, retain_graph=True)[0].tolist() == [60.0, 0.0]
+    g *= 2.0
+    assert (g.tolist(), v.tolist()) == ([10.0, 32.0], [10.0])
+
+
+@pytest.mark.parametrize("how", ["grad", "backward"])
+def test_F2_2_create_graph_under_no_grad_with_a_leaf_that_had_two_values(how):
+    x = leaf((1.0, 2.0))
+    y = x**3
+    with tg.no_grad():
+        x += 1.0
+    roots = [y.sum(), (x * x).sum()]
+    with tg.no_grad():
+        if how == "grad":
+            (g,) = tg.grad(roots, x, create_graph=True)
+        else:
+            tg.backward(roots, create_graph=True)
+            g = x.grad
+    assert g.tolist() == [7.0, 18.0]
+    assert tg.grad(g.sum(), x)[0].tolist() == [8.0, 14.0]
+
+
+def test_the_copy_of_a_result_given_twice_reads_nothing():
+    x, v = leaf((1.0, 2.0)), leaf((1.0, 1.0))
+    a, b = tg.grad(x + 0.0, [x, x], v, create_graph=True)
+    for _ in range(2):
+        (a + b).sum().backward()
+    assert v.grad.tolist() == [4.0, 4.0]

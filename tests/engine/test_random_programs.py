@@ -1,147 +1,18 @@
-"""Random programs against the complex step, which knows no derivative rules.
+"""Random programs against the complex step, which knows no derivative rules, and against other engines.
 
-A program is a list of steps on a growing list of values. The same interpreter runs it on Tensors and on
-complex arrays, where one value is moved by 1e-30 i along a direction: the imaginary part of the results
-is the derivative along it, to full precision.
+The same interpreter runs a program on Tensors and on complex arrays, where one value is moved by 1e-30 i
+along a direction: the imaginary part of the results is the derivative along it, to full precision.
 """
 
-import contextlib
-
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tapegrad as tg
-from tapegrad.tape import tape as tapes
 
-STEP = 1e-30
-SHAPES = [(), (1,), (3,), (1, 3), (2, 1), (2, 3), (0, 3)]
-UNARY = {
-    "sin": np.sin,
-    "cos": np.cos,
-    "tanh": lambda a: np.tanh(a * 0.5),
-    "exp": lambda a: np.exp(np.sin(a)),
-    "log": lambda a: np.log(np.sin(a) + 2.5),
-    "sqrt": lambda a: np.sqrt(a * a + 1.0),
-    "square": np.square,
-    "negative": lambda a: -a,
-    "reciprocal": lambda a: np.reciprocal(np.cos(a) + 3.0),
-    "power": lambda a: (np.sin(a) + 2.0) ** 1.7,
-    "cube": lambda a: np.sin(a) ** 3,
-    "expm1": lambda a: np.expm1(np.sin(a)),
-    "log1p": lambda a: np.log1p(0.5 * np.cos(a)),
-}
-BINARY = {
-    "add": lambda a, b: a + b,
-    "subtract": lambda a, b: a - b,
-    "multiply": lambda a, b: np.sin(a) * b,
-    "divide": lambda a, b: a / (np.sin(b) + 2.0),
-    "power": lambda a, b: (np.cos(a) + 2.0) ** np.sin(b),
-    "hybrid": lambda a, b: 0.5 * a - b * 2.0 + 1.0,
-    "where": lambda a, b: np.where(np.arange(3) % 2 == 0, a, b),
-    "with an array": lambda a, b: np.array([1.5, -0.5, 2.0]) * a + b,
-}
-SHAPED = {
-    "sum": lambda a: np.sum(a),
-    "sum of rows": lambda a: np.sum(a, axis=-1),
-    "sum kept": lambda a: np.sum(a, axis=0, keepdims=True),
-    "mean": lambda a: np.mean(np.sin(a), axis=-1, keepdims=True),
-    "transpose": lambda a: np.transpose(a),
-    "flat": lambda a: np.reshape(a, -1),
-    "reversed": lambda a: a[..., ::-1],
-    "first": lambda a: a[..., 0],
-    "part": lambda a: a[..., 1:],
-    "row": lambda a: a[:1],
-    "new axis": lambda a: a[None],
-    "broadcast": lambda a: np.broadcast_to(a, (2, *np.shape(a))),
-    "joined": lambda a: np.concatenate([a, a * 2.0], axis=-1),
-    "stacked": lambda a: np.stack([a, np.sin(a)]),
-    "running": lambda a: np.cumsum(a, axis=-1),
-    "gram": lambda a: np.matmul(a, np.transpose(a)),
-    "picked": lambda a: a[..., [0, -1, 0]],
-}
-
-
-def size_of(shape):
-    return int(np.prod(shape))
-
-
-def usable(name, shape):
-    """Whether a step on a value of this shape is defined and stays small."""
-    ndim = len(shape)
-    if name in (
-        "sum of rows",
-        "reversed",
-        "part",
-        "joined",
-        "running",
-        "sum kept",
-        "row",
-        "transpose",
-        "mean",
-    ):
-        return ndim > 0 and (name != "mean" or shape[-1] > 0)
-    if name in ("first", "picked"):
-        return ndim > 0 and shape[-1] > 0
-    if name == "gram":
-        return ndim == 2 and max(shape) < 10
-    return ndim < 4 and size_of(shape) < 60
-
-
-def apply(step, values):
-    kind, name, *places = step
-    table = {"unary": UNARY, "binary": BINARY, "shaped": SHAPED}[kind]
-    return table[name](*[values[k] for k in places])
-
-
-def evaluate(program, inputs, moved=None, direction=None):
-    """All values of a program; one of them moved on the way, if asked for."""
-    values = []
-    for k in range(len(inputs) + len(program)):
-        value = inputs[k] if k < len(inputs) else apply(program[k - len(inputs)], values)
-        if k == moved:
-            value = value + STEP * 1j * direction
-        values.append(value)
-    return values
-
-
-@st.composite
-def programs(draw, longest=14):
-    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    shapes = draw(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3))
-    inputs = [np.asarray(random.uniform(-1.5, 1.5, shape)) for shape in shapes]
-    program, values = [], list(inputs)
-    for _ in range(draw(st.integers(1, longest))):
-        kind = draw(st.sampled_from(["unary", "binary", "binary", "shaped"]))
-        a = draw(st.integers(0, len(values) - 1))
-        step = ("unary", draw(st.sampled_from(sorted(UNARY))), a)
-        if kind == "binary":
-            b = draw(st.integers(0, len(values) - 1))
-            name = draw(st.sampled_from(sorted(BINARY)))
-            three = [(3,)] if name in ("where", "with an array") else []
-            with contextlib.suppress(ValueError):
-                if size_of(np.broadcast_shapes(values[a].shape, values[b].shape, *three)) < 200:
-                    step = ("binary", name, a, b)
-        elif kind == "shaped":
-            names = [name for name in sorted(SHAPED) if usable(name, values[a].shape)]
-            step = ("shaped", draw(st.sampled_from(names)), a) if names else step
-        program.append(step)
-        values.append(np.asarray(apply(step, values)))
-    roots = draw(st.lists(st.integers(len(inputs), len(values) - 1), min_size=1, max_size=3))
-    cotangents = [random.uniform(-1, 1, values[k].shape) for k in roots]
-    targets = sorted(draw(st.sets(st.integers(0, len(values) - 1), min_size=1, max_size=4)) | {0})
-    return inputs, program, roots, cotangents, targets, random
-
-
-@contextlib.contextmanager
-def records_per_tape(n):
-    before, tapes.MAX_RECORDS = tapes.MAX_RECORDS, n
-    if tapes.local.tape is not None:
-        tapes.close(tapes.local.tape)
-    try:
-        yield
-    finally:
-        tapes.MAX_RECORDS = before
+from .. import reference
+from ..programs import STEP, evaluate, programs, records_per_tape
 
 
 def recorded(program, inputs):
@@ -253,3 +124,76 @@ def test_no_boundary_of_tapes_changes_a_gradient(drawn, short):
     for g, h in zip(*found, strict=True):
         scale = max(1.0, float(np.max(np.abs(g.numpy()), initial=0.0)))
         np.testing.assert_allclose(h.numpy(), g.numpy(), rtol=1e-11, atol=1e-13 * scale)
+
+
+@SETTINGS
+@given(programs(dtypes=(np.float64, np.float32)), CAPACITY)
+def test_the_reference_engine_agrees(drawn, capacity):
+    """In values, dtypes, gradients of values on the way and gradients of gradients, for both dtypes."""
+    inputs, program, roots, cotangents, targets, _ = drawn
+    exact = all(x.dtype == np.float64 for x in inputs)
+    found = []
+    for engine in (tg, reference):
+        with records_per_tape(capacity):
+            leaves = [engine.tensor(x, requires_grad=True) for x in inputs]
+            values = evaluate(program, leaves)
+            outputs = [values[k] for k in roots]
+            wanted = [values[k] for k in targets]
+            plain = engine.grad(outputs, wanted, cotangents, retain_graph=True, materialize_grads=True)
+            first = engine.grad(outputs, leaves, cotangents, create_graph=True, materialize_grads=True)
+            slope = sum(np.sum(g * 0.7) for g in first)
+            second = engine.grad(slope, leaves, materialize_grads=True) if slope.requires_grad else ()
+            results = [*values, *plain, *first, *second]
+            found.append([np.asarray(r.detach().numpy() if engine is tg else r.value) for r in results])
+    assert len(found[0]) == len(found[1])
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert ours.shape == theirs.shape
+        scale = 1.0 + np.max(np.abs(theirs), initial=0.0)
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=scale * (1e-10 if exact else 2e-4))
+
+
+def torch_gradients(program, inputs, roots, cotangents):
+    torch = pytest.importorskip("torch")
+
+    class Functions:
+        array = staticmethod(lambda x: torch.tensor(x, dtype=torch.float64))
+        transpose = staticmethod(lambda a: a.permute(*range(a.ndim)[::-1]))
+
+        def __getattr__(self, name):
+            return getattr(torch, name)
+
+    leaves = [torch.tensor(x, requires_grad=True) for x in inputs]
+    values = evaluate(program, leaves, m=Functions())
+    loss = sum(torch.sum(torch.tensor(ct) * values[k]) for k, ct in zip(roots, cotangents, strict=True))
+    found = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+    return [g.numpy() for g in found]
+
+
+def jax_gradients(program, inputs, roots, cotangents):
+    jax = pytest.importorskip("jax")
+    jax.config.update("jax_enable_x64", True)
+
+    def loss(leaves):
+        values = evaluate(program, leaves, m=jax.numpy)
+        return sum(jax.numpy.sum(ct * values[k]) for k, ct in zip(roots, cotangents, strict=True))
+
+    return jax.grad(loss)([jax.numpy.asarray(x) for x in inputs])
+
+
+@pytest.mark.parametrize("peer", [torch_gradients, jax_gradients])
+def test_other_libraries_agree(peer):
+    pytest.importorskip(peer.__name__.removesuffix("_gradients"))
+
+    @SETTINGS
+    @given(programs(), CAPACITY)
+    def run(drawn, capacity):
+        inputs, program, roots, cotangents, *_ = drawn
+        with records_per_tape(capacity):
+            leaves, values = recorded(program, inputs)
+            ours = tg.grad([values[k] for k in roots], leaves, cotangents, materialize_grads=True)
+        for g, h in zip(ours, peer(program, inputs, roots, cotangents), strict=True):
+            scale = 1.0 + np.max(np.abs(g.numpy()), initial=0.0)
+            np.testing.assert_allclose(g.numpy(), np.asarray(h), rtol=0, atol=1e-11 * scale)
+
+    run()

@@ -1,0 +1,505 @@
+"""Random sequences of what a user can do, here and in the reference engine, step by step.
+
+A step is a function of a `World`: one engine with the Tensors made so far. Both worlds take the same steps;
+values, flags, gradients and the classes of exceptions must be the same after each.
+"""
+
+import itertools
+import sys
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import run_state_machine_as_test as run
+
+import tapegrad as tg
+from tapegrad.dispatch import wrap
+from tapegrad.errors import GraphFreedError
+from tapegrad.tape import pool
+from tapegrad.tape.tape import Tape
+
+from . import reference
+from .programs import BINARY, SHAPED, UNARY, records_per_tape, usable
+
+MOST = 12  # handles at a time
+LARGEST = 10.0  # values beyond are dropped, so that errors of rounding stay comparable
+SHAPES = [(3,), (2, 3), (), (1, 3), (3, 3), (0,), (0, 3), (4,)]
+DTYPES = st.sampled_from([np.float64] * 4 + [np.float32])
+NUMBERS = st.sampled_from([0.5, -1.0, 1.25, 2.0])
+PLACE = st.integers(0, 1000)
+BASIC = [
+    np.s_[1:], np.s_[::-1], np.s_[::2], np.s_[...], np.s_[0], np.s_[-1], np.s_[:, 0], np.s_[:, ::-1],
+    np.s_[..., 1:], np.s_[None], np.s_[-1:0:-1], np.s_[:0], np.s_[1, 2],
+]  # fmt: skip
+ADVANCED = [[0, 0], [2, 0], [-1], np.s_[:, [1, 0]], ([0, 1], [2, 2]), np.s_[[], 1:]]
+VIEWS = {
+    "transpose": lambda a: np.transpose(a),
+    "flat": lambda a: a.reshape(-1),
+    "column": lambda a: a.reshape(-1, 1),
+    "three": lambda a: np.reshape(a, (-1, 3)),
+    "broadcast": lambda a: np.broadcast_to(a, (2, *a.shape)),
+    "T": lambda a: a.T,
+}
+ERRORS = {
+    "shapes": lambda w, x: x + np.ones((5, 7)),
+    "matmul": lambda w, x: x @ np.ones((5, 7)),
+    "reshape": lambda w, x: x.reshape(5, 11),
+    "index": lambda w, x: x[77],
+    "axis": lambda w, x: np.sum(x, axis=5),
+    "written shape": lambda w, x: x.__setitem__(..., np.ones((5, 7))),
+    "written index": lambda w, x: x.__setitem__(77, 1.0),
+    "copied shape": lambda w, x: x.copy_(np.ones((5, 7))),
+    "added shape": lambda w, x: x.add_(np.ones((5, 7))),
+    "concatenate": lambda w, x: np.concatenate([x, np.ones((5, 7, 2))]),
+    "gradient's shape": lambda w, x: w.m.backward([x], [np.ones((5, 7))]),
+    "two gradients": lambda w, x: w.m.backward([x], [np.ones(x.shape)] * 2),
+    "no gradient": lambda w, x: w.m.grad([x[None] if x.ndim else x.reshape(1, 1)], [x]),
+    "no inputs": lambda w, x: w.m.grad([x], []),
+    "retain_grad": lambda w, x: x.retain_grad(),
+}
+
+
+class World:
+    """An engine, and the handles made so far."""
+
+    def __init__(self, m):
+        self.m = m
+        self.handles = []
+        self.arrays = []
+
+
+def outcome(step, *arguments):
+    try:
+        return step(*arguments)
+    except Exception as error:
+        return error
+
+
+def plain(x):
+    return np.asarray(x.tolist() if isinstance(x, tg.Tensor) else x.value, x.dtype).reshape(x.shape)
+
+
+def held(handles):
+    """Handles, and what is held through their gradients."""
+    found, todo = set(), list(handles)
+    while todo:
+        x = todo.pop()
+        if x not in found:
+            found.add(x)
+            todo += [x.grad] if x.grad is not None else []
+    return found
+
+
+def writable(x):
+    return not x.nodes and x.memory.whole.leaf is None
+
+
+def differentiable(x):
+    return x.requires_grad
+
+
+def flags(x):
+    return x.shape, x.dtype, x.requires_grad, x.is_leaf, x.retains_grad, x._version
+
+
+class Machine(RuleBasedStateMachine):
+    """Two worlds that take the same steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.worlds = World(tg), World(reference)
+        self.blocks, self.left = [], 0
+        self.numbers = itertools.count(1)
+        self.other = None
+        self.elsewhere = False
+
+    @initialize(records=st.sampled_from([2, 5, 12, 40, 4096]))
+    def begin(self, records):
+        self.records = records
+        self.short = records_per_tape(records)
+        self.short.__enter__()
+        for shape in [(3,), (2, 3), ()]:
+            self.make(shape, np.float64, True)
+        self.unary("sin", 2)
+        self.unary("square", 2)
+        self.binary("multiply", 0, 1)
+
+    def teardown(self):
+        self.leave_no_grad()
+        if self.other is not None:
+            self.other.shutdown()
+        self.short.__exit__(None, None, None)
+
+    # ------------------------------------------------------------ steps in both worlds
+
+    def both(self, step):
+        """Take a step; its results, or its exceptions, in the two worlds."""
+        ours, theirs = self.worlds
+        if self.elsewhere:
+            ours = self.other.submit(outcome, step, ours).result(100)
+        else:
+            ours = outcome(step, ours)
+        # a pruned tape does not know any more which inputs lie behind what was freed: it may refuse too much
+        reference.cautious[0] = type(ours) is GraphFreedError
+        with reference.recording(self.elsewhere or reference.mode[-1]):  # a thread begins with True
+            theirs = outcome(step, theirs)
+        self.elsewhere = reference.cautious[0] = False
+        self.left -= 1
+        if self.left <= 0:
+            self.leave_no_grad()
+        if isinstance(theirs, Exception) or isinstance(ours, Exception):
+            if type(ours) is not type(theirs):
+                culprit = ours if isinstance(ours, Exception) else theirs
+                raise AssertionError(f"ours {ours!r}, reference {theirs!r}") from culprit
+            ours.__traceback__ = None
+            return None
+        return ours, theirs
+
+    def keep(self, step):
+        """Take a step whose result, or results, are new handles."""
+        found = self.both(step)
+        if found is None:
+            return
+        found = [r if isinstance(r, tuple) else (r,) for r in found]
+        for pair in zip(*found, strict=True):
+            assert (pair[0] is None) == (pair[1] is None)
+            if pair[1] is None:
+                continue
+            alike(*pair)
+            for world, x in zip(self.worlds, pair, strict=True):
+                if not any(x is h for h in world.handles):
+                    world.handles.append(x)
+        del pair, found
+        values = [h.value for h in self.worlds[1].handles]
+        for k in range(len(values) - 1, -1, -1):
+            with np.errstate(all="ignore"):
+                if not np.max(np.abs(values[k]), initial=0.0) < LARGEST or len(self.worlds[1].handles) > MOST:
+                    self.drop(k)
+
+    def drop(self, k):
+        before = held(self.worlds[1].handles)
+        for world in self.worlds:
+            del world.handles[k]
+        for x in before - held(self.worlds[1].handles):
+            x.release()
+
+    def like(self, k, suits=lambda x: True):
+        """The place of a handle, counted from the last, mostly one that suits; and the reference's."""
+        handles = self.worlds[1].handles
+        places = [q for q, x in enumerate(handles) if suits(x) or k % 5 == 4] or range(len(handles))
+        q = places[-1 - k % len(places)]
+        return q, handles[q]
+
+    def draw(self, shape, dtype=float):
+        rng = np.random.default_rng(next(self.numbers))
+        return rng.uniform(-1.5, 1.5, shape).astype(dtype)
+
+    def make(self, shape, dtype, requires_grad):
+        data = self.draw(shape, dtype)
+        self.keep(lambda w: w.m.tensor(data, requires_grad=requires_grad))
+
+    # ------------------------------------------------------------ rules
+
+    @rule(shape=st.sampled_from(SHAPES), dtype=DTYPES, requires_grad=st.booleans())
+    def leaf(self, shape, dtype, requires_grad):
+        self.make(shape, dtype, requires_grad)
+
+    @rule(name=st.sampled_from(sorted(UNARY)), i=PLACE)
+    def unary(self, name, i):
+        i, _ = self.like(i)
+        self.keep(lambda w: UNARY[name](np, w.handles[i]))
+
+    @rule(name=st.sampled_from(sorted(BINARY)), i=PLACE, j=PLACE)
+    def binary(self, name, i, j):
+        (i, _), (j, _) = self.like(i), self.like(j)
+        self.keep(lambda w: BINARY[name](np, w.handles[i], w.handles[j]))
+
+    @rule(name=st.sampled_from([*sorted(SHAPED), "max", "clone", "detach", "product"]), i=PLACE)
+    def shaped(self, name, i):
+        i, x = self.like(i)
+        if name == "max":
+            self.keep(lambda w: np.max(w.handles[i]) if x.size else w.handles[i].clone())
+        elif name in ("clone", "detach"):
+            self.keep(lambda w: getattr(w.handles[i], name)())
+        elif name == "product":
+            by = self.draw((3, 3))
+            self.keep(lambda w: w.handles[i] @ by if x.ndim < 3 else by[0] + w.handles[i])
+        elif usable(name, x.shape):
+            self.keep(lambda w: SHAPED[name](np, w.handles[i]))
+
+    @rule(index=st.sampled_from(BASIC + ADVANCED), i=PLACE)
+    def element(self, index, i):
+        i, _ = self.like(i)
+        self.keep(lambda w: w.handles[i][index])
+
+    @rule(name=st.sampled_from(sorted(VIEWS)), i=PLACE)
+    def view(self, name, i):
+        i, x = self.like(i)
+        if x.ndim < 4:
+            self.keep(lambda w: VIEWS[name](w.handles[i]))
+
+    @rule(name=st.sampled_from(["+=", "*=", "add_", "mul_", "**="]), i=PLACE, j=PLACE, number=NUMBERS,
+          by=st.sampled_from(["number", "handle", "array"]))  # fmt: skip
+    def update(self, name, i, j, number, by):
+        (i, x), (j, y) = self.like(i, writable), self.like(j)
+        array = self.draw(x.shape, x.dtype)
+        if name == "**=":
+            by, number = "number", 2.0
+        big = max(np.max(np.abs(z.value), initial=0.0) for z in ((x, y) if by == "handle" else (x, x)))
+        if not (big + big if name in ("+=", "add_") else big * big) < LARGEST:
+            return
+
+        def step(w):
+            x = w.handles[i]
+            y = number if by == "number" else array.copy() if by == "array" else w.handles[j]
+            if name == "+=":
+                x += y
+            elif name == "*=":
+                x *= y
+            elif name == "**=":
+                x **= y
+            else:
+                x = getattr(x, name)(y)
+            if by == "array":
+                y[...] = 7.0  # what was recorded is another copy
+            return x
+
+        self.keep(step)
+
+    @rule(i=PLACE, j=PLACE, index=st.sampled_from([*BASIC, *ADVANCED, "mask", "array"]), number=NUMBERS,
+          by=st.sampled_from(["number", "handle", "part", "array"]))  # fmt: skip
+    def assign(self, i, j, index, number, by):
+        (i, x), (j, _) = self.like(i, writable), self.like(j)
+        if isinstance(index, str) and index == "mask":
+            index = np.arange(x.size).reshape(x.shape) % 3 != 1
+        elif isinstance(index, str):
+            index = np.array([1, 0])
+        taken = outcome(lambda: x.places[index])
+        shape = () if isinstance(taken, Exception) else np.shape(taken)
+        array = self.draw(shape)
+
+        def step(w):
+            x, y = w.handles[i], w.handles[j]
+            new = number
+            if by == "handle":
+                new = y
+            elif by == "part":  # of the same memory, perhaps
+                new = y.reshape(-1)[: max(1, int(np.prod(shape)))]
+                new = new.reshape(shape) if new.size == int(np.prod(shape)) else new
+            elif by == "array":
+                new = array.copy()
+            x[index] = new
+            if by == "array":
+                new[...] = 7.0
+            return x
+
+        self.keep(step)
+
+    @rule(i=PLACE, j=PLACE, name=st.sampled_from(["copy_", "zero_", "fill_"]), number=NUMBERS)
+    def overwrite(self, i, j, name, number):
+        (i, _), (j, _) = self.like(i, writable), self.like(j)
+        arguments = {"copy_": lambda w: (w.handles[j],), "zero_": lambda w: (), "fill_": lambda w: (number,)}
+        self.keep(lambda w: getattr(w.handles[i], name)(*arguments[name](w)))
+
+    @rule(i=PLACE)
+    def array_operand(self, i):
+        """An ndarray, changed after its use."""
+        i, x = self.like(i)
+        array = self.draw(x.shape)
+
+        def step(w):
+            mine = array.copy()
+            out = mine * w.handles[i] + np.sin(w.handles[i]) * mine
+            mine[...] = 7.0
+            return out
+
+        self.keep(step)
+
+    @precondition(lambda self: not self.blocks)
+    @rule(depth=st.integers(1, 2), steps=st.integers(1, 3))
+    def enter_no_grad(self, depth, steps):
+        """Around the next steps."""
+        self.blocks, self.left = [world.m.no_grad() for world in self.worlds for _ in range(depth)], steps
+        for block in self.blocks:
+            block.__enter__()
+
+    def leave_no_grad(self):
+        while self.blocks:
+            self.blocks.pop().__exit__(None, None, None)
+
+    @rule()
+    def in_another_thread(self):
+        """The next step is."""
+        self.other = self.other or ThreadPoolExecutor(1)
+        self.elsewhere = True
+
+    @rule(i=PLACE)
+    def forget(self, i):
+        if len(self.worlds[0].handles) > 3:
+            self.drop(self.like(i)[0])
+
+    @rule(i=PLACE)
+    def retain_grad(self, i):
+        i, _ = self.like(i)
+        self.both(lambda w: w.handles[i].retain_grad())
+
+    @rule(i=PLACE)
+    def start_leaf(self, i):
+        i, x = self.like(i)
+        if len(x.memory.handles) == 1:
+            self.both(lambda w: [w.handles[i].requires_grad_()])
+
+    @rule(i=PLACE, action=st.sampled_from(["take", "take", "clear"]))
+    def its_gradient(self, i, action):
+        i, x = self.like(i)
+        if action == "clear":
+            self.both(lambda w: setattr(w.handles[i], "grad", None))
+        elif x.grad is not None:
+            self.keep(lambda w: w.handles[i].grad)
+
+    def roots(self, places, reduce):
+        places = [self.like(k, differentiable)[0] for k in places]
+        shapes = [self.worlds[1].handles[k].shape for k in places]
+        cotangents = [self.draw(shape) for shape in shapes]
+
+        def of(w):
+            found = [w.handles[k] for k in places]
+            if reduce:
+                return [np.sum(x * x) for x in found], None
+            return found, [ct.copy() for ct in cotangents]
+
+        return of
+
+    @rule(places=st.lists(PLACE, min_size=1, max_size=3), inputs=st.lists(PLACE, min_size=1, max_size=3),
+          retain=st.sampled_from([None, True, False]), create=st.booleans(), reduce=st.booleans(),
+          unused=st.sampled_from(["allow", "zeros", "raise"]))  # fmt: skip
+    def grad(self, places, inputs, retain, create, reduce, unused):
+        of, inputs = self.roots(places, reduce), [self.like(k, differentiable)[0] for k in inputs]
+        more = {"allow": {"allow_unused": True}, "zeros": {"materialize_grads": True}, "raise": {}}[unused]
+
+        def step(w):
+            roots, cotangents = of(w)
+            found = w.m.grad(roots, [w.handles[k] for k in inputs], cotangents, retain_graph=retain,
+                             create_graph=create, **more)  # fmt: skip
+            for ct in cotangents or ():
+                ct[...] = 7.0
+            return found
+
+        self.keep(step)
+
+    @rule(places=st.lists(PLACE, min_size=1, max_size=3), reduce=st.booleans(), create=st.booleans(),
+          retain=st.sampled_from([None, True]),
+          inputs=st.none() | st.lists(PLACE, min_size=1, max_size=2))  # fmt: skip
+    def backward(self, places, reduce, create, retain, inputs):
+        of, inputs = self.roots(places, reduce), inputs and [self.like(k, differentiable)[0] for k in inputs]
+
+        def step(w):
+            roots, cotangents = of(w)
+            targets = None if inputs is None else [w.handles[k] for k in inputs]
+            w.m.backward(roots, cotangents, retain_graph=retain, create_graph=create, inputs=targets)
+            for ct in cotangents or ():
+                ct[...] = 7.0
+
+        self.both(step)
+
+    @precondition(lambda self: self.records < 100 and not self.blocks)
+    @rule(i=PLACE)
+    def abandon(self, i):
+        """A value that only a tape holds, for a derivative nobody can ask for, is gone two tapes later."""
+        x = self.worlds[0].handles[self.like(i)[0]]
+        if not x.requires_grad or not x.ndim:
+            return
+        kept = x + 1.0  # the tape lives on
+        lost = weakref.ref((np.sin(x) * x)._v)
+        for _ in range(3 * self.records):
+            x + 1.0
+        assert lost() is None, "the value of a dead record is kept"
+        assert kept.requires_grad
+
+    @rule(name=st.sampled_from(sorted(ERRORS)), i=PLACE)
+    def mistake(self, name, i):
+        i, x = self.like(i)
+        if name != "no gradient" or x.size != 1:
+            self.keep(lambda w: (ERRORS[name](w, w.handles[i]), None)[1])
+
+    # ------------------------------------------------------------ what must hold
+
+    @invariant()
+    def all_handles_agree(self):
+        for ours, theirs in zip(*(world.handles for world in self.worlds), strict=True):
+            alike(ours, theirs)
+            if theirs.grad is not None or (ours.is_leaf or ours.retains_grad):
+                assert (ours.grad is None) == (theirs.grad is None)
+                if ours.grad is not None:
+                    alike(ours.grad, theirs.grad)
+
+
+def alike(ours, theirs):
+    assert flags(ours) == flags(theirs)
+    a, b = plain(ours), plain(theirs)
+    scale = 1.0 + np.max(np.abs(b), initial=0.0)
+    np.testing.assert_allclose(a, b, rtol=0, atol=scale * (1e-10 if a.dtype == float else 2e-4))
+
+
+def fuzz(examples, steps=30, **more):
+    options = settings(max_examples=examples, stateful_step_count=steps, deadline=None, database=None,
+                       suppress_health_check=list(HealthCheck), **more)  # fmt: skip
+    run(Machine, settings=options)
+
+
+def test_programs():
+    fuzz(100, steps=25, derandomize=True)
+
+
+@pytest.mark.slow
+def test_many_programs():
+    fuzz(3000, steps=50)
+
+
+# ---------------------------------------------------------------- it finds what is broken on purpose
+
+
+def no_copy_on_write(patch):
+    """Memory that a tape still reads is written to."""
+    patch.setattr(pool, "alone", lambda values, holders: True)
+
+
+def aliased_gradients(patch):
+    """The gradient of a root is the array that was given for it."""
+    module = sys.modules["tapegrad.autograd.backward"]  # the package has the function by this name
+    copied = module._cotangent
+
+    def cotangent(k, root, given, create_graph):
+        checked = copied(k, root, given, create_graph)
+        return given if isinstance(given, np.ndarray) and given.dtype == root.dtype else checked
+
+    patch.setattr(module, "_cotangent", cotangent)
+    own = module._Border.result
+
+    def result(self, value, like):
+        return own(self, value, like) if isinstance(value, tg.Tensor) else wrap(value[()])
+
+    patch.setattr(module._Border, "result", result)
+
+
+def no_pruning(patch):
+    """A tape keeps the values of dead records."""
+    patch.setattr(Tape, "prune", lambda self, sweep=None: None)
+
+
+@pytest.mark.parametrize(
+    ("broken", "found"),
+    [
+        (no_copy_on_write, "Not equal to tolerance"),
+        (aliased_gradients, r"7.0 \(ACTUAL\)"),
+        (no_pruning, "the value of a dead record is kept"),
+    ],
+)
+def test_a_broken_rule_is_found(monkeypatch, broken, found):
+    broken(monkeypatch)
+    with pytest.raises(AssertionError, match=found):
+        fuzz(300, derandomize=True, phases=[Phase.generate], report_multiple_bugs=False)

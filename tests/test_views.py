@@ -1,0 +1,143 @@
+"""Memory that several Tensors see: values, histories and layouts through writes."""
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.errors import GradientError
+from tapegrad.tape import tape as tapes
+
+
+def leaf(data=(1.0, 2.0, 3.0)):
+    return tg.tensor(np.asarray(data, float), requires_grad=True)
+
+
+def grad(out, *inputs):
+    return [g.tolist() for g in tg.grad(np.sum(out), inputs, retain_graph=True)]
+
+
+def test_a_base_whose_view_was_written_to_is_above_the_view():
+    x = leaf()
+    y = x * 1.0
+    v = y[:2]
+    v.mul_(10.0)
+    assert grad(v, y) == [[1.0, 1.0, 0.0]]
+    y.retain_grad()
+    v += 1.0
+    np.sum(v * v).backward()
+    assert y.grad.tolist() == [22.0, 42.0, 0.0]
+
+
+def test_E9_a_view_made_under_no_grad_cannot_be_written_to_where_it_would_be_recorded():
+    y = leaf() * 1.0
+    with tg.no_grad():
+        v = y[:2]
+    with pytest.raises(GradientError, match="while nothing was recorded"):
+        v *= 2.0
+    with tg.no_grad():
+        v *= 2.0
+    assert y.tolist() == [2.0, 4.0, 3.0]
+
+
+def test_a_view_of_a_detached_tensor_is_detached():
+    x = leaf()
+    y = x * 1.0
+    y.detach()[:2].mul_(5.0)
+    y.detach().T[1:][0] = 7.0
+    assert y.tolist() == [5.0, 7.0, 3.0]
+    assert grad(y, x) == [[1.0, 1.0, 1.0]]
+
+
+def test_a_scalar_overwritten_has_no_derivative_whatever_follows():
+    x = leaf(2.0)
+    y = x * 1.0
+    y.fill_(0.0)
+    z = np.sqrt(y)
+    assert grad(z, x) == grad(z, x) == [0.0]
+    y = x + 1.0
+    y.fill_(4.0)
+    y.backward()
+    y.backward()  # reads nothing
+    assert x.grad.item() == 0.0
+    assert y._version == 1
+    with pytest.raises(IndexError, match="0-d"):
+        y[[0, 0]] = 1.0
+
+
+def test_a_broadcast_tensor_sees_writes_and_adds_up_what_it_shows_twice():
+    x = leaf()
+    y = x * 1.0
+    b = np.broadcast_to(y, (2, 3))
+    y *= 3.0
+    assert b.tolist() == [[3.0, 6.0, 9.0]] * 2
+    assert grad(b * np.array([[1.0], [2.0]]), x) == [[9.0, 9.0, 9.0]]
+
+
+def test_a_write_keeps_the_layout():
+    x = leaf(np.ones((2, 3)))
+    y = np.sin(x.T)
+    y += np.ones((3, 2))
+    assert y.strides == (8, 24)
+
+
+@pytest.mark.parametrize("view", [lambda a: a[1:], lambda a: a[..., None]])
+def test_a_tensor_with_its_axes_in_any_order_in_memory(view):
+    x = leaf(np.arange(12.0).reshape(2, 3, 2))
+    y = np.sin(x.swapaxes(0, 1))
+    v = view(y)
+    saved = y * y  # so that the memory is left behind
+    y[1:] = 0.5
+    assert y[1:].tolist() == [[[0.5, 0.5]] * 2] * 2
+    assert v.ravel().tolist()[-4:] == [0.5] * 4
+    kept = np.zeros((2, 3, 2))
+    kept[:, 0] = np.cos(np.arange(12.0).reshape(2, 3, 2))[:, 0]
+    np.testing.assert_allclose(grad(y, x)[0], kept)
+    assert np.any(grad(saved, x)[0])
+
+
+def test_versions_go_on_when_the_first_view_is_made():
+    y = leaf() * 1.0
+    y += 1.0
+    v = y[1:]
+    assert y._version == v._version == 1
+
+
+@pytest.mark.parametrize("records", [1, 2, 3, 5, 8])
+def test_a_write_that_is_not_recorded_where_a_tape_ends(monkeypatch, records):
+    """What was written over is not pruned before its history is taken over."""
+    tapes.close(tapes.current())
+    monkeypatch.setattr(tapes, "MAX_RECORDS", records)
+    for before in range(4):
+        x = leaf()
+        for _ in range(before):
+            x * 2.0
+        y = x / x
+        with tg.no_grad():
+            y[1:] = 0.5
+        y.backward(np.ones(3))
+        assert x.grad.tolist() == [0.0] * 3
+
+
+def test_a_retained_view_whose_memory_is_written_to_twice():
+    x = leaf()
+    y = x * 1.0
+    v = y[1:]
+    v.retain_grad()
+    y.copy_(x)
+    y *= 2.0
+    np.sum(v * v).backward()
+    assert v.grad.tolist() == [8.0, 12.0]
+    assert x.grad.tolist() == [0.0, 16.0, 24.0]
+
+
+def test_copies_read_nothing():
+    """B-2: so they can be swept again."""
+    x = leaf()
+    for copied in (x.clone(), +x, np.copy(x)):
+        s = np.sum(copied)
+        s.backward()
+        s.backward()
+    assert x.grad.tolist() == [6.0] * 3
+    s = leaf(2.0)
+    (s.clone() + 1.0).backward()
+    assert s.grad.item() == 1.0
