@@ -66,13 +66,13 @@ class Call:
 DEFAULT = object()  # left out unless it is the one that is replaced
 
 
-def bare(item):
+def bare(item, depth=0):
     """Tensors as arrays."""
     if isinstance(item, tg.Tensor):
         return np.array(item.detach().numpy())
     if isinstance(item, dict):
-        return {k: bare(v) for k, v in item.items()}
-    return [bare(v) for v in item] if type(item) is list and len(item) and item[0] is not item else item
+        return {k: bare(v, depth + 1) for k, v in item.items()}
+    return [bare(v, depth + 1) for v in item] if type(item) is list and depth < 4 else item
 
 
 CALLS = {}

@@ -142,8 +142,9 @@ elif kind == "exit in the middle":
     ring.append(ring)
     sys.exit(0)
 elif kind == "work at exit":
-    import tapegrad as tg
-    work(1)
+    import tapegrad
+    if choose.random() > 0.5:
+        work(1)
     atexit.register(work, 5)
 elif kind == "kept by another module":
     os.kept = work(choose.randrange(1, 5), choose.choice([3, 300_000]))

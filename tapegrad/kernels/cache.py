@@ -59,8 +59,13 @@ if hasattr(os, "register_at_fork"):
 
 @atexit.register
 def _before_exit() -> None:
-    """Wait for them, and let none begin: LLVM aborts in a daemon thread when the process takes it down."""
+    """Wait for them, and let none begin: LLVM aborts in a daemon thread when the process takes it down.
+
+    llvmlite imported by one of them while exit functions run is too late for its own, by which it learns
+    that its objects are not to be closed any more.
+    """
     lock.acquire(timeout=OTHERS_WAIT)
+    getattr(sys.modules.get("llvmlite.binding.common"), "_at_shutdown", lambda: None)()
 
 
 def _root() -> Path | None:
