@@ -454,6 +454,10 @@ class Tensor(Handle):
     __rmul__ = fn.REFLECTED["multiply"]
     __truediv__ = fn.FAST["divide"]
     __rtruediv__ = fn.REFLECTED["divide"]
+    __mod__ = fn.FAST["remainder"]
+    __rmod__ = fn.REFLECTED["remainder"]
+    __divmod__ = _ufunc(np.divmod)
+    __rdivmod__ = _reflected(fn.UFUNCS[np.divmod])
     __floordiv__ = _ufunc(np.floor_divide)
     __rfloordiv__ = _reflected(fn.UFUNCS[np.floor_divide])
     __pow__ = fn.power
@@ -469,6 +473,7 @@ class Tensor(Handle):
     __ipow__ = _in_place(operator.pow, "**=")
     __imatmul__ = _in_place(operator.matmul, "@=")
     __ifloordiv__ = _in_place(operator.floordiv, "//=")
+    __imod__ = _in_place(operator.mod, "%=")
     __eq__ = _comparison(np.equal)
     __ne__ = _comparison(np.not_equal)
     __lt__ = _comparison(np.less)
@@ -584,6 +589,22 @@ class Tensor(Handle):
     def take(self, indices: Any, axis: int | None = None) -> Tensor:
         """Elements by number along an axis."""
         return fn.take(self, indices, axis)  # type: ignore[no-any-return]
+
+    @property
+    def real(self) -> Tensor:
+        """Real part."""
+        return fn.real(self)  # type: ignore[no-any-return]
+
+    @property
+    def imag(self) -> Tensor:
+        """Imaginary part: zeros."""
+        return fn.imag(self)  # type: ignore[no-any-return]
+
+    def conj(self) -> Tensor:
+        """Complex conjugate: real numbers as they are."""
+        return self.real
+
+    conjugate = conj
 
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
         """Place of the largest value; has no derivative."""

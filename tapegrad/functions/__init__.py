@@ -3,6 +3,7 @@
 `UFUNCS` and `FUNCTIONS` are looked up by Tensor's two protocol methods.
 """
 
+from tapegrad.functions.elementwise import imag, real
 from tapegrad.functions.indexing import clip, getitem, plain_index, take
 from tapegrad.functions.products import dot, matmul
 from tapegrad.functions.protocol import call_function, call_ufunc
@@ -23,7 +24,7 @@ from tapegrad.functions.ufuncs import FAST, REFLECTED, power
 
 __all__ = [
     "FAST", "FUNCTIONS", "REFLECTED", "UFUNCS", "astype", "call_function", "call_ufunc", "clip", "copy",
-    "cumsum", "dot", "getitem", "logsumexp", "matmul", "matrix_transpose", "max_", "mean", "min_",
-    "plain_index", "power", "prod", "ravel", "reshape", "squeeze", "stack", "std", "sum_", "swapaxes",
+    "cumsum", "dot", "getitem", "imag", "logsumexp", "matmul", "matrix_transpose", "max_", "mean", "min_",
+    "plain_index", "power", "prod", "ravel", "real", "reshape", "squeeze", "stack", "std", "sum_", "swapaxes",
     "take", "tensor_of", "transpose", "var",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ LIBM = {
     "sin": "math.sin", "cos": "math.cos", "tan": "math.tan", "sinh": "math.sinh",
     "cosh": "math.cosh", "tanh": "math.tanh",
 }  # fmt: skip
+STEPS = {"floor", "ceil", "rint", "trunc"}  # Numba's own: those of `math` return integers, which overflow
 VECTOR = {"exp", "expm1", "log", "log1p", "sin", "cos", "tan", "sinh", "cosh", "tanh", "pow"}
 CONSTANTS = {"pi": "3.141592653589793", "e": "2.718281828459045", "inf": "math.inf", "nan": "math.nan"}
 BLOCK = 1024
@@ -103,6 +104,8 @@ class _Scalar(ast.NodeTransformer):
             return self.special("pow", args)
         if name in LIBM:
             return self.special(name, args)
+        if name in STEPS:
+            return _expression(f"np.{name}({texts[0]})")
         raise RuleError(f"no scalar form for np.{name}")
 
     def special(self, name, args):
@@ -212,6 +215,8 @@ def source(
         return "\n".join(" " * depth + line for line in [*loads, *lines])
 
     imports, vecmath = pasted(used)
+    if any("np." in line for line in exact):
+        imports += "\nimport numpy as np"
     head = HEAD.format(
         dtype=dtype, arrays=arrays, imports=imports, vecmath=vecmath,
         wide=WIDE if used else "", call="    wide()\n" if used else "",

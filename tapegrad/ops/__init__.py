@@ -1,6 +1,8 @@
 """The ops: each declared once, with its derivative rule."""
 
-from tapegrad.ops import elementwise, indexing, linalg, reductions, shapes, writes
+from tapegrad.ops import elementwise, indexing, linalg, reductions, shapes, ufuncs, writes
 from tapegrad.ops.primitive import BY_OPCODE, REGISTRY
 
-__all__ = ["BY_OPCODE", "REGISTRY", "elementwise", "indexing", "linalg", "reductions", "shapes", "writes"]
+__all__ = [
+    "BY_OPCODE", "REGISTRY", "elementwise", "indexing", "linalg", "reductions", "shapes", "ufuncs", "writes",
+]  # fmt: skip

@@ -53,6 +53,7 @@ RULES = [
     "np.sin(a) * np.cos(b) + np.tan(a)",
     "np.sinh(a) + np.cosh(b) * np.tanh(a)",
     "np.hypot(a, b) + np.arctan2(a, b) + np.arctan(a)",
+    "np.floor(a) + np.ceil(b) * np.rint(a * 3) - np.trunc(b * 3)",
     "np.pi * a + np.e * b",
     "t = a * b\nt * t + t",
     "t = np.exp(a)\nu = t + b\nu / t",
