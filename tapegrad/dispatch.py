@@ -385,6 +385,29 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     return wrap(value, tape, tape.append(op.opcode, places[0], second, value))
 
 
+def operand_of(x: Any, op: Primitive) -> Any:
+    """Return the operand that a result of this op was computed from, as a Tensor; None for anything else."""
+    tape = x._tape
+    if tape is None or tape is STALE or not enabled():
+        return None
+    k = slot(x._at)
+    if tape is local.tape:
+        log = x._tape.log
+        if log[4 * k] != op.opcode:
+            return None
+        j = slot(log[4 * k + 1])
+        opcode, value = log[4 * j], log[4 * j + 3]
+    else:
+        columns = tape.sealed()
+        if columns.opcode(k) != op.opcode:
+            return None
+        (j,) = columns.operands(k, op.recorded_form)
+        opcode, value = columns.opcode(j), columns.values[j]
+    if value is None:  # freed
+        return None
+    return recall(value, tape.imports[j] if opcode in (layout.LEAF, layout.LINK) else (tape, j))
+
+
 def exposed(x: Any) -> bool:
     """Whether others can write to an operand's memory."""
     if isinstance(x, Handle):

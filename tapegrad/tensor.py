@@ -478,6 +478,10 @@ class Tensor(Handle):
     __rmul__ = fn.REFLECTED["multiply"]
     __truediv__ = fn.FAST["divide"]
     __rtruediv__ = fn.REFLECTED["divide"]
+    __mod__ = fn.FAST["remainder"]
+    __rmod__ = fn.REFLECTED["remainder"]
+    __divmod__ = _ufunc(np.divmod)
+    __rdivmod__ = _reflected(fn.UFUNCS[np.divmod])
     __floordiv__ = _ufunc(np.floor_divide)
     __rfloordiv__ = _reflected(fn.UFUNCS[np.floor_divide])
     __pow__ = fn.power
@@ -493,6 +497,7 @@ class Tensor(Handle):
     __ipow__ = _in_place(operator.pow, "**=")
     __imatmul__ = _in_place(operator.matmul, "@=")
     __ifloordiv__ = _in_place(operator.floordiv, "//=")
+    __imod__ = _in_place(operator.mod, "%=")
     __eq__ = _comparison(np.equal)
     __ne__ = _comparison(np.not_equal)
     __lt__ = _comparison(np.less)

@@ -61,9 +61,11 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     state = x._extra
     storage = None if state is None else state.storage
     _refuse_torn(x)
+    _allow(x, storage, new, what)
+    if storage is not None:
+        storage = _rejoined(storage)
     whole = x if storage is None else storage.whole
     recorded = is_grad_enabled() and (requires_grad(whole) or requires_grad(new))
-    _allow(x, storage, new, what)
     if x._v.ndim == 0:
         _rebind(x, index, new, what, recorded)
         _count(x)
@@ -75,6 +77,20 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     else:
         _plain(x, storage, lambda: x._v.__setitem__(index, value_of(new)))
     _count(x)
+
+
+def _rejoined(storage: Storage) -> Storage:
+    """Let views made without history of what has one be its views again; the storage's successor."""
+    for one in (storage, *storage.memory.others(storage)):
+        to = one
+        while to.origin is not None and requires_grad(to.origin.whole):
+            to = to.origin
+        if to is not one:
+            for handle in one.alive():
+                handle._extra.storage = to
+                to.add(handle)
+            storage = to if one is storage else storage
+    return storage
 
 
 def _count(x: Any) -> None:
@@ -392,7 +408,7 @@ def _tell(x: Any, storage: Storage | None, out: Any, olds: dict[Storage, Any]) -
         return
     _inform(storage, out)
     for other in storage.memory.others(storage):  # other values, the same history
-        _inform(other, _unrecorded(olds.get(other) or same(other.whole), other.whole._v))
+        _inform(other, _unrecorded(olds[other] if other in olds else same(other.whole), other.whole._v))
 
 
 def _inform(storage: Storage, out: Any) -> None:

@@ -232,7 +232,7 @@ UNSUPPORTED = {
     "np.cumprod": np.cumprod, "np.add.at": lambda x: np.add.at(x, 0, 1.0),
     "np.add.outer": lambda x: np.add.outer(x, x), "np.add.reduceat": lambda x: np.add.reduceat(x, [0]),
     "np.sin where=": lambda x: np.sin(x, where=np.array([True, False])),
-    "np.divmod": lambda x: np.divmod(x, 2.0), "np.modf": np.modf, "np.frexp": np.frexp,
+    "np.divmod": lambda x: np.divmod(x, "a"), "np.vecdot": lambda x: np.vecdot(x, x),
     "np.unique": np.unique, "np.interp": lambda x: np.interp(x, [0, 1], [0, 1]), "np.gradient": np.gradient,
     "np.diff": np.diff, "np.percentile": lambda x: np.percentile(x, 5), "np.histogram": np.histogram,
     "np.convolve": lambda x: np.convolve(x, x), "np.put": lambda x: np.put(x, [0], [1.0]),

@@ -3,6 +3,7 @@
 `UFUNCS` and `FUNCTIONS` are looked up by Tensor's two protocol methods.
 """
 
+from tapegrad.functions import elementwise
 from tapegrad.functions.complexes import conj, imag, real
 from tapegrad.functions.indexing import clip, getitem, plain_index, take
 from tapegrad.functions.products import dot, matmul
@@ -23,8 +24,40 @@ from tapegrad.functions.tables import FUNCTIONS, UFUNCS, tensor_of
 from tapegrad.functions.ufuncs import FAST, REFLECTED, power
 
 __all__ = [
-    "FAST", "FUNCTIONS", "REFLECTED", "UFUNCS", "astype", "call_function", "call_ufunc", "clip", "conj",
-    "copy", "cumsum", "dot", "getitem", "imag", "logsumexp", "matmul", "matrix_transpose", "max_", "mean",
-    "min_", "plain_index", "power", "prod", "ravel", "real", "reshape", "squeeze", "stack", "std", "sum_",
-    "swapaxes", "take", "tensor_of", "transpose", "var",
-]  # fmt: skip
+    "FAST",
+    "FUNCTIONS",
+    "REFLECTED",
+    "UFUNCS",
+    "astype",
+    "call_function",
+    "call_ufunc",
+    "clip",
+    "conj",
+    "copy",
+    "cumsum",
+    "dot",
+    "elementwise",
+    "getitem",
+    "imag",
+    "logsumexp",
+    "matmul",
+    "matrix_transpose",
+    "max_",
+    "mean",
+    "min_",
+    "plain_index",
+    "power",
+    "prod",
+    "ravel",
+    "real",
+    "reshape",
+    "squeeze",
+    "stack",
+    "std",
+    "sum_",
+    "swapaxes",
+    "take",
+    "tensor_of",
+    "transpose",
+    "var",
+]

@@ -44,10 +44,7 @@ UFUNCS[np.conjugate] = conj
 def angle(z: Any, deg: bool = False) -> Any:
     """Angle in the complex plane; derivative 0 at the origin."""
     z = tensor_of(z)
-    if is_complex(z):
-        found = np.arctan2(imag(z), real(z))
-    else:  # 0 or pi, and flat
-        found = wrap(np.angle(value_of(z)))
+    found = np.arctan2(imag(z), real(z))
     return found * (180 / np.pi) if deg else found
 
 

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.dispatch import (
+    apply,
     binary,
     combine,
     is_tensor,
     normal,
+    operand_of,
     reflected,
     sequence,
     unary,
@@ -41,6 +43,12 @@ for _op in REGISTRY.values():
             REFLECTED[_op.name] = reflected(_op, _operate)  # type: ignore[arg-type]
 
 
+def operand(x: Any) -> Any:
+    """Return an operand as a Tensor, an array, or the Python number it is, whose dtype gives way."""
+    x = sequence(x)
+    return x if is_tensor(x) or type(x) in (int, float, bool) else normal(x)
+
+
 def _ufunc_of(name: str) -> Callable[..., Any]:
     op, fast = REGISTRY[name], FAST[name]
     if op.arity == 1:
@@ -61,13 +69,13 @@ UFUNCS[np.positive] = copy
 for _f in (
     np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal, np.floor,
     np.ceil, np.rint, np.trunc, np.isfinite, np.isnan, np.isinf, np.signbit, np.logical_and,
-    np.logical_or, np.logical_not, np.logical_xor, np.floor_divide,
+    np.logical_or, np.logical_not, np.logical_xor, np.floor_divide, np.spacing,
 ):  # fmt: skip
 
     def _flat(*args: Any, _f: Any = _f) -> Any:
-        values = [value_of(sequence(a)) for a in args]
+        values = [value_of(operand(a)) for a in args]
         try:
-            return wrap(normal(_f(*(normal(v) for v in values)), _f.__name__))
+            return wrap(normal(_f(*values), _f.__name__))
         except ValueError as error:
             shapes = ", ".join(str(np.shape(v)) for v in values)
             raise ShapeError(f"{_f.__name__} of operands of shapes {shapes}: {error}") from error
@@ -75,10 +83,19 @@ for _f in (
     UFUNCS[_f] = _flat
 
 
+def square(a: Any) -> Any:
+    """Square; that of an absolute value has a second derivative at 0."""
+    x = operand_of(a, REGISTRY["absolute"])
+    return FAST["square"](a) if x is None else apply(REGISTRY["absolute_square"], (a, x))
+
+
+UFUNCS[np.square] = square
+
+
 def power(a: Any, b: Any) -> Any:
     """Power; a square has a cheaper derivative."""
     if (type(b) is int or type(b) is float) and b == 2 and is_tensor(a):
-        return FAST["square"](a)
+        return square(a)
     return FAST["power"](a, b) if is_tensor(a) else combine(REGISTRY["power"], sequence(a), sequence(b))
 
 

@@ -17,6 +17,7 @@ VECTOR = {
     "arctan", "arctan2", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "pow", "cbrt", "hypot",
 }  # fmt: skip
 LIBM = {"sin", "cos", "tan"}  # vector forms with a limited domain, NAME_ok(x)
+STEPS = {"floor", "ceil", "rint", "trunc"}  # Numba's own: those of `math` return integers, which overflow
 CONSTANTS = {"pi": "3.141592653589793", "e": "2.718281828459045", "inf": "math.inf", "nan": "math.nan"}
 BLOCK = 1024
 
@@ -101,6 +102,8 @@ class _Scalar(ast.NodeTransformer):
             return _expression(f"REAL(math.sqrt(REAL({texts[0]})))")
         if name in VECTOR - {"pow"}:
             return self.special(name, args)
+        if name in STEPS:
+            return _expression(f"np.{name}({texts[0]})")
         raise RuleError(f"no scalar form for np.{name}")
 
     def special(self, name, args):
@@ -215,8 +218,11 @@ def source(
         return "\n".join(" " * depth + line for line in [*loads, *lines])
 
     forms = sorted([*used, *(f"{name}_ok" for name in used & LIBM)])
+    imports = IMPORTS if used else ""
+    if any("np." in line for line in exact):
+        imports += "import numpy as np"
     head = HEAD.format(
-        dtype=dtype, arrays=arrays, imports=IMPORTS if used else "",
+        dtype=dtype, arrays=arrays, imports=imports,
         forms="\n".join(f'{name} = form("{name}", REAL)' for name in forms),
         wide=WIDE if used else "", call="    wide()\n" if used else "",
     )  # fmt: skip

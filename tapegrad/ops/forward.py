@@ -111,10 +111,16 @@ def _function(op: Elementwise, char: str) -> Any:
     return vector_form(op, char) if char in "df" and has_vector_form(op.name, char) else op.forward
 
 
+def _recycles(function: Any, x: Any) -> bool:
+    """Whether to give a function a recycled buffer for its result."""
+    large = x.nbytes >= pool.MIN_BYTES and x.flags.c_contiguous and x.dtype.char in "df"
+    return large and isinstance(function, np.ufunc)
+
+
 def unary(op: Elementwise, x: Any) -> Any:
     """Value of an op on a large operand."""
     function = _function(op, x.dtype.char)
-    if x.nbytes >= pool.MIN_BYTES and x.flags.c_contiguous and x.dtype.char in "df":
+    if _recycles(function, x):
         return function(x, out=pool.empty(x.shape, x.dtype))
     return function(x)
 
@@ -125,6 +131,6 @@ def binary(op: Elementwise, x: Any, y: Any) -> Any:
     if not same and type(y) is not float:
         return op.forward(x, y)
     function = _function(op, x.dtype.char)
-    if x.nbytes >= pool.MIN_BYTES and x.flags.c_contiguous and x.dtype.char in "df":
+    if _recycles(function, x):
         return function(x, y, out=pool.empty(x.shape, x.dtype))
     return function(x, y)

@@ -100,6 +100,13 @@ class Primitive:
         """Tangent of the result; `tangents[k]` is None where input `k` does not move."""
         raise NotImplementedError
 
+    def apply(self, *operands, **attrs):
+        """The op on arrays, or recorded where an operand is a Tensor."""
+        for operand in operands:
+            if hasattr(operand, "_apply"):
+                return operand._apply(self, operands, attrs)
+        return self.forward(*operands, **attrs)
+
     def key(self, attrs):
         """Attributes as one number below 2**30 where the compiled sweep can read them so, else 0."""
         return 0
@@ -445,13 +452,6 @@ class Linear(Primitive):
             for t, x in zip(tangents, inputs, strict=True)
         ]
         return self.apply(*moved, **attrs)
-
-    def apply(self, *operands, **attrs):
-        """The op on arrays, or recorded where an operand is a Tensor."""
-        for operand in operands:
-            if hasattr(operand, "_apply"):
-                return operand._apply(self, operands, attrs)
-        return self.forward(*operands, **attrs)
 
 
 def linear(*functions, forward, arity=1, template=Template.VIEW, lower=None, key=None):

@@ -58,6 +58,7 @@ RULES = [
     "np.exp2(a) + np.log2(np.abs(a) + 1) + np.log10(np.abs(b) + 1) + np.cbrt(b)",
     "np.arcsin(a / 3) + np.arccos(b / 3) * np.arctanh(b / 3)",
     "np.arcsinh(a) + np.arccosh(1 + np.abs(b))",
+    "np.floor(a) + np.ceil(b) * np.rint(a * 3) - np.trunc(b * 3)",
     "np.pi * a + np.e * b",
     "t = a * b\nt * t + t",
     "t = np.exp(a)\nu = t + b\nu / t",

@@ -3,20 +3,17 @@
 A sample is a list of `Case`, or an `Absent` that says why there is none.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 import tapegrad as tg
 
+from .builders import SHAPES, SIZE1_SHAPES, Builder, binary, complex_choice, three, unary
 from .layouts import (
     EMPTY,
     INTEGER,
     MIXED,
     SCALAR,
     SIZE1,
-    Absent,
     Case,
     drawn,
     integers,
@@ -24,75 +21,11 @@ from .layouts import (
     one_operand,
     other,
     repeated,
-    spread,
 )
 from .samples_arrays import ARRAYS
-
-Builder = Callable[..., list[Case] | Absent]
-SHAPES = {SCALAR: (), EMPTY: (0, 3)}
-SIZE1_SHAPES = ((2, 1), (1, 3), (3,))
-
+from .samples_ufuncs import UFUNCS
 
 # ---------------------------------------------------------------- elementwise
-
-
-def unary(function: Any, smooth: Any = None) -> Builder:
-    """Samples of a function of one operand."""
-
-    def build(op, layout, dtype, random):
-        assert op.arity == 1
-        if layout == MIXED:
-            return one_operand(op)
-        shape = SHAPES.get(layout, (2, 3))
-        if layout == INTEGER:
-            x = tg.tensor(integers(random, shape, dtype))
-            return [Case((x,), function, function, smooth or function)]
-        array = drawn(random, shape, op.domain.of(0), dtype)
-        x = repeated(array) if layout == SIZE1 else leaf(array, layout)
-        return [Case((x,), function, function, smooth or function)]
-
-    return build
-
-
-def binary(function: Any, smooth: Any = None) -> Builder:
-    """Samples of a function of two operands, which have no values in common."""
-
-    def build(op, layout, dtype, random):
-        assert op.arity == 2
-        shape = SHAPES.get(layout, (2, 3))
-        shapes = SIZE1_SHAPES[:2] if layout == SIZE1 else (shape, shape)
-        lengths = [int(np.prod(s)) for s in shapes]
-        if op.domain.of(0) == op.domain.of(1):
-            both = spread(random, sum(lengths), op.domain.of(0)).astype(dtype)
-            a, b = both[: lengths[0]].reshape(shapes[0]), both[lengths[0] :].reshape(shapes[1])
-        else:
-            a, b = (drawn(random, s, op.domain.of(k), dtype) for k, s in enumerate(shapes))
-        f, g = function, smooth or function
-        if layout == MIXED:
-            return [Case((leaf(a), leaf(b.astype(other(dtype)))), f, f, g)]
-        if layout == INTEGER:
-            number = integers(random, shape, dtype) * 3  # beyond all of the other operand: no ties
-            return [
-                Case((leaf(a), number), f, f, g),
-                Case((tg.tensor(number), leaf(b)), f, f, g),
-                Case((leaf(a), 3), f, f, g),
-                Case((3, leaf(b)), f, f, g),
-            ]
-        return [Case((leaf(a, layout), leaf(b, layout)), f, f, g)]
-
-    return build
-
-
-def three(layout: str, dtype: str, arrays: Any, numbers: Any, case: Any) -> list[Case]:
-    """Samples of three operands: as arrays, or each in turn with integers in its place."""
-    if layout == INTEGER:
-        made = [leaf(x) for x in arrays]
-        return [case(*made[:k], whole, *made[k + 1 :]) for k, whole in numbers.items()]
-    if layout == MIXED:
-        kinds = [dtype, other(dtype), dtype]
-        pairs = zip(arrays, kinds, strict=True)
-        return [case(*(leaf(x if x.dtype == bool else x.astype(t)) for x, t in pairs))]
-    return [case(*(leaf(x, layout) for x in arrays))]
 
 
 def where(op, layout, dtype, random):
@@ -136,10 +69,6 @@ def complex_arctan2(y, x):
 
 def complex_absolute(x):
     return np.where(np.real(x) < 0, -x, x)
-
-
-def complex_choice(sign: int) -> Any:
-    return lambda a, b: np.where(sign * np.real(a) > sign * np.real(b), a, b)
 
 
 def complex_clip(x, low, high):
@@ -199,6 +128,6 @@ BINARY = {
     "maximum": binary(np.maximum, complex_choice(1)), "minimum": binary(np.minimum, complex_choice(-1)),
 }  # fmt: skip
 SAMPLES: dict[str, Builder] = {
-    **UNARY, **BINARY, **ARRAYS,
+    **UNARY, **BINARY, **ARRAYS, **UFUNCS,
     "where": where, "clip": clip, "astype": astype, "broadcast_to": broadcast_to,
 }  # fmt: skip

@@ -119,6 +119,41 @@ FIRST = [
     ("expm1(-30)", np.expm1, [-30], [math.exp(-30)]),
     ("exp(-inf)", np.exp, [[-INF, INF]], [[0, INF]]),
     ("log1p near 0", np.log1p, [1e-20], [1]),
+    ("arcsin at 1", np.arcsin, [[1, -1]], [[INF, INF]]),
+    ("arccos at 1", np.arccos, [[1, -1]], [[-INF, -INF]]),
+    ("arccosh(1)", np.arccosh, [1], [INF]),
+    ("arctanh(1)", np.arctanh, [[1, -1]], [[INF, INF]]),
+    ("arctan(inf)", np.arctan, [[INF, -INF]], [[0, 0]]),
+    ("arcsinh of large numbers", np.arcsinh, [[1e30, -INF]], [[1e-30, 0]]),
+    ("cbrt(0)", np.cbrt, [[0, -8]], [[INF, 1 / 12]]),
+    ("log2(0)", np.log2, [0], [INF]),
+    ("log10(0)", np.log10, [0], [INF]),
+    ("fmax, tie", np.fmax, [2, 2], [0.5, 0.5]),
+    ("fmin, tie", np.fmin, [2, 2], [0.5, 0.5]),
+    ("fmax with nan", lambda x: np.fmax(x, NAN), [1], [1]),
+    ("fmax of nan", np.fmax, [NAN, 1], [0, 1]),
+    ("fmin of nan", np.fmin, [1, NAN], [1, 0]),
+    ("fmax of two nan", np.fmax, [NAN, NAN], [1, 0]),
+    ("x % 2 at 4", lambda x: x % 2, [4], [1]),
+    ("4 % x at 2", lambda x: 4 % x, [2], [-2]),
+    ("-7 % x", lambda x: np.remainder(-7, x), [2], [4]),
+    ("fmod(-7, x)", lambda x: np.fmod(-7, x), [2], [3]),
+    ("remainder of a quotient that rounds up", lambda x: np.remainder(6, x), [0.1], [-59]),
+    ("x % inf", np.remainder, [1, INF], [1, 0]),
+    ("copysign(0, 1)", np.copysign, [[0, -0.0, 2], [1, -1, -3]], [[0, 0, -1], [0, 0, 0]]),
+    ("heaviside", lambda x, h: np.heaviside(x, h) + 0 * x, [[0, 1, -1], [3, 3, 3]], [[0, 0, 0], [1, 0, 0]]),
+    ("floor division and steps", lambda x: x // 2 + np.floor(x) + np.round(x) + x, [[4, 0.5]], [[1, 1]]),
+    ("logaddexp of -inf", np.logaddexp, [-INF, -INF], [NAN, NAN]),
+    ("logaddexp of inf", np.logaddexp, [INF, 1], [1, 0]),
+    ("logaddexp of large numbers", np.logaddexp, [[1e4, 1e4], [1e4, -1e4]], [[0.5, 1], [0.5, 0]]),
+    ("logaddexp2 of large numbers", np.logaddexp2, [[1e4, 3], [1e4, 3]], [[0.5, 0.5], [0.5, 0.5]]),
+    ("sinc(0)", np.sinc, [[0, 1, -1]], [[0, -1, 1]]),
+    ("i0(0)", np.i0, [0], [0]),
+    ("nan_to_num", np.nan_to_num, [[NAN, INF, -INF, 1]], [[0, 0, 0, 1]]),
+    ("angle(0)", np.angle, [[0, -1]], [[0, 0]]),
+    ("modf", lambda x: np.modf(x)[0], [[0, -2.5, INF]], [[1, 1, 1]]),
+    ("frexp", lambda x: np.frexp(x)[0], [[0, 3, -0.125]], [[1, 0.25, 4]]),
+    ("unwrap", np.unwrap, [[0, 7, 20]], [[1, 1, 1]]),
 ]  # fmt: skip
 
 
@@ -156,6 +191,12 @@ SECOND = [
     ("tanh(20)", np.tanh, [20], [-8 * math.exp(-40)]),
     ("expm1(-30)", np.expm1, [-30], [math.exp(-30)]),
     ("logsumexp with one -inf", tg.logsumexp, [[-INF, 1]], [[0, 0]]),
+    ("sinc(0)", np.sinc, [0], [-math.pi**2 / 3]),
+    ("i0(0)", np.i0, [0], [0.5]),
+    ("arcsin(0)", np.arcsin, [0], [0]),
+    ("logaddexp, tie", lambda x: np.logaddexp(x, 3.0), [3], [0.25]),
+    ("logaddexp of large numbers", lambda x: np.logaddexp(x, 0.0), [[1e4, -1e4]], [[0, 0]]),
+    ("x % y, y moving", lambda x: np.remainder(7.5, x), [2], [0]),
     ("x[[0, 0, 1]]**2", lambda x: x[[0, 0, 1]] ** 2, [[3, 4]], [[4, 2]]),
 ]  # fmt: skip
 
@@ -173,10 +214,49 @@ def test_second_derivatives_at_the_origin_stay_finite(function):
     assert all(np.all(np.isfinite(g)) for g in seconds(function, [[0, 1], [0, 2]]))
 
 
-@pytest.mark.xfail(strict=True, reason="the square of an absolute value is not fused: 2 sign(0)**2 = 0")
-def test_second_derivative_of_a_squared_absolute_value_at_0():
-    (found,) = seconds(lambda x: np.abs(x) ** 2, [0])
-    same(found, 2, "float64")
+SQUARED = [lambda a: a**2, lambda a: a**2.0, np.square, lambda a: np.power(a, 2), lambda a: a.__pow__(2)]
+
+
+@pytest.mark.parametrize("square", SQUARED)
+@pytest.mark.parametrize("sweep", [False, True], ids=["open tape", "older tape"])
+@pytest.mark.parametrize("absolute", [abs, np.abs, np.fabs])
+def test_second_derivative_of_a_squared_absolute_value_at_0(absolute, square, sweep):
+    x = tg.tensor([0.0, -0.0, 3.0, -2.0], requires_grad=True)
+    a = absolute(x)
+    if sweep:
+        np.sum(x * x).backward()
+    total = np.sum(square(a))
+    (g,) = tg.grad(total, x, create_graph=True)
+    np.testing.assert_array_equal(g.detach().numpy(), [0, 0, 6, -4])
+    (h,) = tg.grad(np.sum(g), x, create_graph=True)
+    np.testing.assert_array_equal(h.detach().numpy(), [2, 2, 2, 2])
+    assert not h.requires_grad or not np.any(tg.grad(np.sum(h), x, materialize_grads=True)[0].numpy())
+
+
+@pytest.mark.parametrize("square", SQUARED)
+def test_a_squared_absolute_value_has_a_derivative_by_it(square):
+    x = tg.tensor([0.0, -2.0], requires_grad=True)
+    a = np.abs(x * 1.0)
+    a.retain_grad()
+    y = square(a)
+    (g,) = tg.grad(np.sum(y), a, create_graph=True)
+    same(g.detach().numpy(), [0, 4], "float64")
+    same(tg.grad(np.sum(g), a)[0].numpy(), [2, 2], "float64")
+    np.sum(y + a).backward()
+    same(a.grad.numpy(), [1, 5], "float64")
+    same(x.grad.numpy(), [0, -5], "float64")
+
+
+def test_the_square_of_an_absolute_value_computed_elsewhere():
+    """Without a record that could be asked: a constant, a result whose values are gone, no grad mode."""
+    c = np.abs(tg.array([-2.0]))
+    assert (c**2).tolist() == [4.0]
+    x = tg.tensor([-2.0], requires_grad=True)
+    a = np.abs(x * 1.0)
+    with tg.no_grad():
+        assert not (a**2).requires_grad
+    np.sum(a).backward()
+    same(tg.grad(np.sum(a**2), a)[0].numpy(), [4], "float64")
 
 
 STEPS = [

@@ -97,6 +97,12 @@ def test_two_operands_of_any_size(function, n):
     np.testing.assert_allclose(function(0.7, y).detach().numpy(), function(0.7, b), rtol=1e-15)
 
 
+@pytest.mark.parametrize("function", [np.sinc, np.i0, lambda x: np.abs(x) ** 2, np.cbrt])
+def test_functions_that_are_no_ufuncs_take_operands_of_any_size(function):
+    a = np.linspace(-2, 2, 100_000)
+    np.testing.assert_array_equal(function(tg.tensor(a, requires_grad=True)).detach().numpy(), function(a))
+
+
 @pytest.mark.parametrize("function", [np.max, np.min, np.prod, np.sum, np.mean, tg.logsumexp])
 @pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.parametrize("axis", [0, 1, 2, (0, 2), None])

@@ -10,11 +10,11 @@ import tapegrad as tg
 from tapegrad import errors
 from tapegrad import functions as fn
 
-from . import calls
+from . import calls, calls_ufuncs
 
 TABLES = {
     "ufuncs": calls.UFUNCS, "reductions": calls.REDUCTIONS, "shapes": calls.SHAPES,
-    "choices": calls.CHOICES, "products": calls.PRODUCTS,
+    "choices": calls.CHOICES, "products": calls.PRODUCTS, "elementwise": calls_ufuncs.ROWS,
 }  # fmt: skip
 ROWS = [(f"{table}: {name}", f, shapes) for table, rows in TABLES.items() for name, f, shapes in rows]
 
@@ -210,7 +210,7 @@ PLAIN = [
     ("tile", lambda x: np.tile(x, 2)),
     ("save", lambda x: np.save(io.BytesIO(), x)), ("savetxt", lambda x: np.savetxt(io.BytesIO(), x)),
     ("savez", lambda x: np.savez(io.BytesIO(), x)), ("linspace", lambda x: np.linspace(x[0], 1, 3)),
-]  # fmt: skip
+] + calls_ufuncs.PLAIN  # fmt: skip
 
 
 @pytest.mark.parametrize("row", PLAIN, ids=[name for name, _ in PLAIN])
@@ -249,7 +249,7 @@ REFUSED = [
     ("out of matmul", lambda: np.matmul(X, X, out=OUT), errors.UnsupportedOpError, "out="),
     ("where=", lambda: np.sum(X, where=X > 0), errors.UnsupportedOpError, "where"),
     ("initial=", lambda: np.max(X, initial=0.0), errors.UnsupportedOpError, "initial"),
-    ("ufunc without derivative", lambda: np.remainder(X, 2.0), errors.UnsupportedOpError, "remainder"),
+    ("ufunc without derivative", lambda: np.vecdot(X, X), errors.UnsupportedOpError, "vecdot"),
     ("ufunc with where=", lambda: np.add(X, X, where=X > 0), errors.UnsupportedOpError, "where="),
     ("outer of a ufunc", lambda: np.add.outer(X, X), errors.UnsupportedOpError, "outer"),
     ("function without derivative", lambda: np.median(X), errors.UnsupportedOpError, "median"),

@@ -1,0 +1,209 @@
+"""Further ufuncs and elementwise functions: inverse functions, other bases, remainders, choices."""
+
+import numpy as np
+
+from tapegrad.ops.elementwise import POSITIVE
+from tapegrad.ops.primitive import Real, elementwise, primitive
+
+UNIT = (-1.0, 1.0)
+
+# ---------------------------------------------------------------- inverse functions
+
+
+@elementwise(np.arcsin, domain=Real(UNIT))
+def arcsin(x):
+    """Inverse sine; 1 - x*x would lose its digits near 1."""
+    return 1 / np.sqrt((1 - x) * (1 + x))
+
+
+@elementwise(np.arccos, domain=Real(UNIT))
+def arccos(x):
+    """Inverse cosine."""
+    return -1 / np.sqrt((1 - x) * (1 + x))
+
+
+@elementwise(np.arctan)
+def arctan(x):
+    """Inverse tangent."""
+    return 1 / (1 + x * x)
+
+
+@elementwise(np.arcsinh)
+def arcsinh(x):
+    """Inverse hyperbolic sine; x*x would overflow."""
+    return 1 / np.hypot(1, x)
+
+
+@elementwise(np.arccosh, domain=Real((1.0, np.inf)))
+def arccosh(x):
+    """Inverse hyperbolic cosine; x*x - 1 would lose its digits near 1, and overflow."""
+    return 1 / (np.sqrt(x - 1) * np.sqrt(x + 1))
+
+
+@elementwise(np.arctanh, domain=Real(UNIT))
+def arctanh(x):
+    """Inverse hyperbolic tangent."""
+    return 1 / ((1 - x) * (1 + x))
+
+
+# ---------------------------------------------------------------- exponentials, logarithms, units
+
+
+@elementwise(np.exp2)
+def exp2(x, out):
+    """Power of two; the factor is log(2)."""
+    return out * 0.6931471805599453
+
+
+@elementwise(np.log2, domain=Real(POSITIVE))
+def log2(x):
+    """Logarithm to base 2; the factor is 1/log(2)."""
+    return 1.4426950408889634 / x
+
+
+@elementwise(np.log10, domain=Real(POSITIVE))
+def log10(x):
+    """Logarithm to base 10; the factor is 1/log(10)."""
+    return 0.4342944819032518 / x
+
+
+@elementwise(np.cbrt, domain=Real(POSITIVE))
+def cbrt(x, out):
+    """Cube root."""
+    return 1 / (3 * out * out)
+
+
+@elementwise(np.logaddexp)
+def logaddexp(a, b):
+    """log(exp(a) + exp(b)); by an exponential that is at most 1, so that nothing overflows."""
+    e = np.exp(np.where(a > b, b - a, a - b))
+    return np.where(a > b, 1, e) / (1 + e), np.where(a > b, e, 1) / (1 + e)
+
+
+@elementwise(np.logaddexp2)
+def logaddexp2(a, b):
+    """log2(2**a + 2**b)."""
+    e = 2.0 ** np.where(a > b, b - a, a - b)
+    return np.where(a > b, 1, e) / (1 + e), np.where(a > b, e, 1) / (1 + e)
+
+
+@elementwise(np.deg2rad, np.radians)
+def deg2rad(x):
+    """Degrees as radians: pi/180."""
+    return 0.017453292519943295
+
+
+@elementwise(np.rad2deg, np.degrees)
+def rad2deg(x):
+    """Radians as degrees: 180/pi."""
+    return 57.29577951308232
+
+
+# ---------------------------------------------------------------- remainders and choices
+
+
+@elementwise(np.remainder, domain=Real((-np.inf, np.inf), POSITIVE))
+def remainder(a, b, out):
+    """Remainder with the sign of the divisor; the quotient is a whole number."""
+    return 1, np.rint((out - a) / b)
+
+
+@elementwise(np.fmod, domain=Real((-np.inf, np.inf), POSITIVE))
+def fmod(a, b, out):
+    """Remainder with the sign of the dividend."""
+    return 1, np.rint((out - a) / b)
+
+
+@elementwise(np.copysign)
+def copysign(a, b, out):
+    """The first with the sign of the second; derivative 0 where the first is 0."""
+    return np.sign(a) * np.sign(out), 0
+
+
+@elementwise(np.fmax)
+def fmax(a, b):
+    """Larger value, a number rather than nan; a tie splits the derivative evenly."""
+    first = np.where(a > b, 1, np.where(b == b, 0, 1))
+    second = np.where(b > a, 1, np.where(a == a, 0, np.where(b == b, 1, 0)))
+    return np.where(a == b, 0.5, first), np.where(a == b, 0.5, second)
+
+
+@elementwise(np.fmin)
+def fmin(a, b):
+    """Smaller value, a number rather than nan; a tie splits the derivative evenly."""
+    first = np.where(a < b, 1, np.where(b == b, 0, 1))
+    second = np.where(b < a, 1, np.where(a == a, 0, np.where(b == b, 1, 0)))
+    return np.where(a == b, 0.5, first), np.where(a == b, 0.5, second)
+
+
+@elementwise(forward=lambda a, x: np.square(a))
+def absolute_square(a, x):
+    """Square of a = |x|, whose second derivative by x is 2 at 0 too.
+
+    Sweeps go through `a`, and what its kink loses at 0 is added by a term in x that is 0 in value.
+    """
+    return 2 * a, np.where(x == 0, 2 * x, 0)
+
+
+# ---------------------------------------------------------------- functions of their own
+
+
+@elementwise(np.sinc, domain=Real((-1.2, 1.2)))
+def sinc(x, out):
+    """sin(pi x)/(pi x); the derivative is its power series where its two terms cancel.
+
+    pi x is taken from the distance to the nearest integer, as its rounding grows with x.
+    """
+    whole = np.rint(x)
+    odd = whole - 2 * np.floor(whole / 2)
+    cosine = (1 - 2 * odd) * np.cos(np.pi * (x - whole))
+    z = x * x
+    p = 2.635212528439638e-16 - z * 2.9963715631905143e-18
+    p = 1.3217901389162318e-12 + z * (z * p - 2.013201508080888e-14)
+    p = 3.4330769499642866e-09 + z * (z * p - 7.365893777096947e-11)
+    p = 4.049947846619244e-06 + z * (z * p - 1.3148481279991994e-07)
+    p = 0.001781145516372852 + z * (z * p - 9.766223126318933e-05)
+    p = 0.2091827825412384 + z * (z * p - 0.023460810354558236)
+    p = 3.2469697011334144 + z * (z * p - 1.1445109447325053)
+    near = x * (z * p - 3.289868133696453)
+    small = np.where(x < 0.5, np.where(x > -0.5, 1, 0), 0)
+    return np.where(small == 1, near, (cosine - out) / np.where(small == 1, 1, x))
+
+
+def _bessel_i1(x):
+    """SciPy's; imported when first needed."""
+    from scipy import special
+
+    return special.i1(x)
+
+
+@primitive(np.i0, forward=np.i0, arity=1)
+class i0:
+    """Modified Bessel function of the first kind, order 0."""
+
+    reads = (0b1,)
+
+    def vjp(ct, out, inputs, wanted):
+        return {0: ct * i1.apply(*inputs)}
+
+    def jvp(tangents, out, inputs):
+        return tangents[0] * i1.apply(*inputs)
+
+
+def _slope(x, out):
+    """The derivative of `i1`; at 0, where it is a quotient of zeros, 1/2."""
+    zero = x == 0
+    return i0.apply(x) - np.where(zero, 0.5, out / np.where(zero, 1, x))
+
+
+@primitive(forward=_bessel_i1, arity=1)
+class i1:
+    """Modified Bessel function of the first kind, order 1."""
+
+    reads = (0b1001,)
+
+    def vjp(ct, out, inputs, wanted):
+        return {0: ct * _slope(*inputs, out)}
+
+    def jvp(tangents, out, inputs):
+        return tangents[0] * _slope(*inputs, out)

@@ -1,0 +1,75 @@
+"""Samples of the ops of `tapegrad.ops.ufuncs`."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tapegrad.dispatch import apply
+
+from .builders import SHAPES, SIZE1_SHAPES, binary, complex_choice, unary
+from .layouts import INTEGER, MIXED, SIZE1, Case, drawn, integers, leaf, other
+
+
+def complex_remainder(rounded: Any) -> Any:
+    """A remainder whose quotient is a constant."""
+    return lambda a, b: a - rounded(np.real(a) / np.real(b)) * b
+
+
+def complex_copysign(a, b):
+    return a * np.where((np.real(a) < 0) == (np.real(b) < 0), 1, -1)
+
+
+def complex_sum(base: float) -> Any:
+    return lambda a, b: np.log(base ** (a + 0j) + base ** (b + 0j)) / math.log(base)
+
+
+def bessel(order: int) -> Any:
+    """The power series, for arguments below 3."""
+    return lambda x: sum(
+        (x / 2) ** (2 * k + order) / (math.factorial(k) * math.factorial(k + order)) for k in range(25)
+    )
+
+
+def scipy_i1(x):
+    from scipy import special
+
+    return special.i1(x)
+
+
+def i1(op, layout, dtype, random):
+    """An op that no function of NumPy's means."""
+    cases = unary(lambda x: apply(op, (x,)), bessel(1))(op, layout, dtype, random)
+    if isinstance(cases, list):
+        for case in cases:
+            case.reference = scipy_i1
+    return cases
+
+
+def absolute_square(op, layout, dtype, random):
+    """The square of the first operand; the second is not 0 and so adds nothing."""
+    shape = SHAPES.get(layout, (2, 3))
+    a, x = (drawn(random, s, (-np.inf, np.inf), dtype) for s in ((SIZE1_SHAPES[0],) * 2 if layout == SIZE1
+            else (shape,) * 2))  # fmt: skip
+    call, reference = (lambda a, x: apply(op, (a, x))), (lambda a, x: np.square(a))
+    smooth = lambda a, x: a * a + 0 * x
+    if layout == INTEGER:
+        return [Case((leaf(a), integers(random, shape, dtype)), call, reference, smooth)]
+    if layout == MIXED:
+        return [Case((leaf(a), leaf(x.astype(other(dtype)))), call, reference, smooth)]
+    return [Case((leaf(a, layout), leaf(x, layout)), call, reference, smooth)]
+
+
+UFUNCS = {
+    **{name: unary(getattr(np, name)) for name in (
+        "arcsin", "arccos", "arctan", "arcsinh", "arccosh", "arctanh", "exp2", "log2", "log10", "sinc",
+    )},
+    "cbrt": unary(np.cbrt, lambda x: x ** (1 / 3)), "deg2rad": unary(np.deg2rad, lambda x: x * (np.pi / 180)),
+    "rad2deg": unary(np.rad2deg, lambda x: x * (180 / np.pi)), "i0": unary(np.i0, bessel(0)), "i1": i1,
+    "logaddexp": binary(np.logaddexp, complex_sum(math.e)),
+    "logaddexp2": binary(np.logaddexp2, complex_sum(2.0)),
+    "remainder": binary(np.remainder, complex_remainder(np.floor)),
+    "fmod": binary(np.fmod, complex_remainder(np.trunc)), "copysign": binary(np.copysign, complex_copysign),
+    "fmax": binary(np.fmax, complex_choice(1)), "fmin": binary(np.fmin, complex_choice(-1)),
+    "absolute_square": absolute_square,
+}  # fmt: skip
