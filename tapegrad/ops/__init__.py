@@ -1,5 +1,6 @@
 """The ops: each declared once, with its derivative rule."""
 
+from tapegrad.ops import decompositions, determinants, norms  # noqa: F401  registered by being imported
 from tapegrad.ops import complexes, elementwise, indexing, linalg, reductions, shapes, writes
 from tapegrad.ops.primitive import BY_OPCODE, REGISTRY
 

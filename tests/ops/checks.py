@@ -190,7 +190,8 @@ def check_vjp(name: str, case: Case) -> int:
         for k, g in zip(case.moves, found, strict=True):
             same_kind(g, case.operands[k], f"{what}, operand {k}")
             wanted = times * flat @ jacobian[k]
-            bound = times * FIRST * eps_of(out, g) * (np.abs(flat) @ np.abs(jacobian[k]))
+            terms = np.maximum(np.abs(flat) @ np.abs(jacobian[k]), case.floor)
+            bound = times * FIRST * eps_of(out, g) * terms
             count += within(g.ravel(), wanted, bound, f"{what}, operand {k}")
     return count
 
@@ -210,13 +211,14 @@ def check_second(name: str, case: Case) -> int:
     jacobian, curved, count = jacobians(case), second(case, along), 0
     moved = sum(jacobian[k] @ np.ravel(along[k]).astype(float) for k in case.moves)
     terms = sum(np.abs(jacobian[k]) @ np.abs(np.ravel(along[k])) for k in case.moves)
+    terms = np.maximum(terms, case.floor)
     same_kind(plain(by_ct), plain(ct), "gradient by the cotangent")
     bound = FIRST * eps_of(out, ct) * terms
     count += within(plain(by_ct).ravel(), moved, bound, "gradient by the cotangent")
     scale = np.abs(flat) @ terms
     for k, found in zip(case.moves, by_inputs, strict=True):
         same_kind(plain(found), case.operands[k], f"second derivative by operand {k}")
-        terms_k, eps = np.abs(flat) @ np.abs(curved[k]), eps_of(out, found)
+        terms_k, eps = np.maximum(np.abs(flat) @ np.abs(curved[k]), case.floor), eps_of(out, found)
         bound = SECOND * eps * terms_k + (DIFFERENCES + eps) * (terms_k + scale)
         wanted = flat @ curved[k]
         count += within(plain(found).ravel(), wanted, bound, f"second derivative by operand {k}")
@@ -238,6 +240,7 @@ def check_jvp(name: str, case: Case) -> int:
         same_kind(pushed, out, "tangent")
         steps = [(jacobian[k], np.ravel(along[k]).astype(float)) for k in moving]
         wanted, terms = sum(j @ u for j, u in steps), sum(np.abs(j) @ np.abs(u) for j, u in steps)
+        terms = np.maximum(terms, case.floor)
         count += within(np.ravel(pushed), wanted, FIRST * eps * terms, f"tangent, operands {moving} moving")
         forward = flat @ np.ravel(pushed).astype(float)
         backward = sum(np.ravel(pulled[k]).astype(float) @ np.ravel(along[k]).astype(float) for k in moving)
@@ -263,6 +266,7 @@ def check_kernel(name: str, case: Case) -> int:
     jacobian, count = jacobians(case), 0
     for k, found, wanted in zip(case.moves, compiled(out, inputs, ct), rule, strict=True):
         terms = np.maximum(np.abs(np.ravel(ct)) @ np.abs(jacobian[k]), np.abs(wanted.ravel()))
+        terms = np.maximum(terms, case.floor)
         bound = ULPS * np.spacing(terms.astype(wanted.dtype))
         count += within(found.ravel(), wanted.ravel(), bound, f"operand {k}: kernel against rule")
     return count

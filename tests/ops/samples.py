@@ -27,6 +27,7 @@ from .layouts import (
     spread,
 )
 from .samples_arrays import ARRAYS
+from .samples_linalg import LINALG
 
 Builder = Callable[..., list[Case] | Absent]
 SHAPES = {SCALAR: (), EMPTY: (0, 3)}
@@ -199,6 +200,6 @@ BINARY = {
     "maximum": binary(np.maximum, complex_choice(1)), "minimum": binary(np.minimum, complex_choice(-1)),
 }  # fmt: skip
 SAMPLES: dict[str, Builder] = {
-    **UNARY, **BINARY, **ARRAYS,
+    **UNARY, **BINARY, **ARRAYS, **LINALG,
     "where": where, "clip": clip, "astype": astype, "broadcast_to": broadcast_to,
 }  # fmt: skip
