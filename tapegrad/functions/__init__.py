@@ -3,7 +3,7 @@
 `UFUNCS` and `FUNCTIONS` are looked up by Tensor's two protocol methods.
 """
 
-from tapegrad.functions import linalg, norms  # noqa: F401  registered by being imported
+from tapegrad.functions import fft, linalg, norms  # noqa: F401  registered by being imported
 from tapegrad.functions.complexes import conj, imag, real
 from tapegrad.functions.indexing import clip, getitem, plain_index, take
 from tapegrad.functions.products import dot, matmul

@@ -1,10 +1,21 @@
 """The ops: each declared once, with its derivative rule."""
 
-from tapegrad.ops import decompositions, determinants, norms  # noqa: F401  registered by being imported
-from tapegrad.ops import complexes, elementwise, indexing, linalg, reductions, shapes, writes
+from tapegrad.ops import (
+    complexes,
+    decompositions,
+    determinants,
+    elementwise,
+    fft,
+    indexing,
+    linalg,
+    norms,
+    reductions,
+    shapes,
+    writes,
+)
 from tapegrad.ops.primitive import BY_OPCODE, REGISTRY
 
 __all__ = [
-    "BY_OPCODE", "REGISTRY", "complexes", "elementwise", "indexing", "linalg", "reductions", "shapes",
-    "writes",
+    "BY_OPCODE", "REGISTRY", "complexes", "decompositions", "determinants", "elementwise", "fft",
+    "indexing", "linalg", "norms", "reductions", "shapes", "writes",
 ]  # fmt: skip
