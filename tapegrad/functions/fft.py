@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -66,15 +67,15 @@ def _along_axis(function: Any, transform: Callable[..., Any]) -> Callable[..., A
         return transform(a, n, axis, norm, what)
 
     call.__name__ = what
-    return call
+    return call  # type: ignore[no-any-return]
 
 
 def _swapped(norm: Any, what: str) -> str:
     return OPPOSITE[_norm(norm, what)]
 
 
-fft = _along_axis(np.fft.fft, lambda *args: _transform(*args, False))
-ifft = _along_axis(np.fft.ifft, lambda *args: _transform(*args, True))
+fft = _along_axis(np.fft.fft, functools.partial(_transform, inverse=False))
+ifft = _along_axis(np.fft.ifft, functools.partial(_transform, inverse=True))
 rfft = _along_axis(np.fft.rfft, _to_half)
 irfft = _along_axis(np.fft.irfft, _from_half)
 hfft = _along_axis(

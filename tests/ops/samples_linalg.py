@@ -1,17 +1,25 @@
-"""Samples of factorisations, determinants, pseudoinverse and length, extended to complex matrices.
+"""Samples of linear algebra and Fourier transforms, and what extends them to complex operands.
 
 Holomorphic extensions know no conjugation: factors are defined by equations with transposes. Where these
 are not solved by elimination, Newton's method refines what NumPy finds for the real part.
 """
 
+import functools
 from typing import Any
 
 import numpy as np
 
 import tapegrad as tg
 
+from . import layouts
 from .layouts import EMPTY, INTEGER, MIXED, PLAIN, SCALAR, SIZE1, Absent, Case, leaf, one_operand
-from .samples_arrays import SOLID, lone, needs_dimensions, simple
+from .samples_arrays import ANY, SOLID, lone, needs_dimensions, simple, single
+
+
+def numbers(x):
+    """Elements as real numbers."""
+    x = np.ascontiguousarray(x)
+    return np.ravel(x).view(float) if x.dtype.kind == "c" else np.ravel(x)
 
 
 def mT(x):
@@ -260,6 +268,42 @@ HERMITIAN_PINV = matrices(
 )
 
 
+# ---------------------------------------------------------------- Fourier transforms
+
+
+def transformed(function: Any, to_real: bool = False) -> Any:
+    """Samples of a transform of real numbers; it is linear, so the matrix it has extends it."""
+
+    def smooth(shape, form):
+        one = np.zeros(shape)
+        columns = []
+        for at in np.ndindex(shape):
+            one[at] = 1
+            columns.append(numbers(function(one, **form)))
+            one[at] = 0
+        return lambda x: np.array(columns).reshape(x.size, -1).T @ np.ravel(x)
+
+    def build(op, layout, dtype, random):
+        if layout == MIXED:
+            return one_operand(op)
+        if layout == SCALAR:
+            return needs_dimensions(lambda: lone(function), IndexError)
+        forms = [{}, {"n": 3, "axis": 0, "norm": "ortho"}, {"n": np.int8(2), "norm": "forward"}]
+        forms += [{"n": 7}]
+        shapes = {EMPTY: (0, 3), SIZE1: (2, 1)}
+        cases = []
+        for form in forms:
+            shape = shapes.get(layout, (2, 4))
+            if (layout == EMPTY and "axis" in form) or (to_real and layout == SIZE1 and not form):
+                continue
+            call = functools.partial(function, **form)
+            x = single(layouts.drawn(random, shape, ANY, dtype), layout, dtype, random, shape)
+            cases.append(Case((x,), call, call, smooth(shape, form), floor=1))
+        return cases
+
+    return build
+
+
 def pinv(op, layout, dtype, random):
     """General and Hermitian matrices."""
     found = GENERAL_PINV(op, layout, dtype, random)
@@ -283,5 +327,6 @@ LINALG = {
     ),
     "det": matrices(general, SQUARE, (np.linalg.det, np.linalg.det, everywhere(np.linalg.det))),
     "slogdet": matrices(general, SQUARE, factor(np.linalg.slogdet, 1, everywhere(smooth_log_det))),
-    "pinv": pinv, "norm": norm,
+    "pinv": pinv, "norm": norm, "fft": transformed(np.fft.fft), "rfft": transformed(np.fft.rfft),
+    "irfft": transformed(np.fft.irfft, True),
 }  # fmt: skip
