@@ -32,14 +32,18 @@ def recorded(x: Any) -> bool:
     return requires_grad(x) and is_grad_enabled()
 
 
+class _NoMatrices(ShapeError, np.linalg.LinAlgError):
+    """Shapes that NumPy refuses with its own class of errors."""
+
+
 def matrices(x: Any, what: str, square: bool = False) -> Any:
     """Return an argument as a Tensor or array of matrices."""
     x = tensor_of(x)
     shape = np.shape(value_of(x))
     if len(shape) < 2:
-        raise ShapeError(f"{what} needs matrices, found an array of shape {shape}")
+        raise _NoMatrices(f"{what} needs matrices, found an array of shape {shape}")
     if square and shape[-1] != shape[-2]:
-        raise ShapeError(f"{what} needs square matrices, found shape {shape}")
+        raise _NoMatrices(f"{what} needs square matrices, found shape {shape}")
     return x
 
 

@@ -13,18 +13,18 @@ def _mT(x):
 def cofactors(a, det=None, noise=0):
     """The matrix of cofactors, det(a) a**-T; its derivatives of all orders hold where `a` is singular too.
 
-    A matrix far from singular is inverted. Else constant orthogonal factors bring the large singular values
-    to the front: their block is far from singular, and what is left of the determinant is that of its
-    Schur complement, which is smaller and is treated in the same way. Of a complement no larger than the
-    rounding errors `noise` the cofactors are polynomials.
+    Up to 3 by 3 they are polynomials written out. Else a matrix far from singular is inverted; of another one
+    constant orthogonal factors bring the large singular values to the front: their block is far from
+    singular, and what is left of the determinant is that of its Schur complement, which is smaller and is
+    treated in the same way, but for one no larger than rounding errors, `noise`, which has polynomials too.
     """
     value = getattr(a, "_v", a)
     n = np.shape(value)[-1]
     if value.size == 0:
         return a
-    if n == 1:
-        return a * 0 + 1
-    if _regular(value, n) and not np.abs(value).max() <= noise:
+    if n <= 3:
+        return _written_out(a, n)
+    if _regular(value, n / _tolerance(a)) and not np.abs(value).max() <= noise:
         det = np.linalg.det(a) if det is None else det
         return det[..., None, None] * _mT(np.linalg.inv(a))
     if np.ndim(value) == 2:
@@ -33,12 +33,26 @@ def cofactors(a, det=None, noise=0):
     return np.reshape(np.stack([cofactors(flat[k]) for k in range(len(flat))]), np.shape(a))
 
 
-def _tolerance(x):
-    """Of singular values by the largest, to count as large: three quarters of the digits stay right."""
-    return np.finfo(x.dtype).eps ** 0.25
+def _written_out(a, n):
+    if n == 1:
+        return a * 0 + 1
+    if n == 2:
+        return a[..., ::-1, ::-1] * np.array([[1, -1], [-1, 1]], a.dtype)
+    after, before = [1, 2, 0], [2, 0, 1]  # rows or columns, cyclically
+    lower, upper = a[..., after, :], a[..., before, :]
+    return lower[..., after] * upper[..., before] - lower[..., before] * upper[..., after]
 
 
-def _regular(value, n):
+def _tolerance(a):
+    """Of singular values by the largest, to count as large.
+
+    Three quarters of the digits stay right. Each further order of derivatives loses as many again as the
+    first, so what is to be differentiated counts as singular earlier.
+    """
+    return max(np.finfo(a.dtype).eps ** 0.25, 0.01 if hasattr(a, "_apply") else 0)
+
+
+def _regular(value, limit):
     """Whether a matrix can be inverted, or has no cofactors as it is not finite."""
     if not np.isfinite(value).all():
         return True
@@ -47,14 +61,14 @@ def _regular(value, n):
     except np.linalg.LinAlgError:
         return False
     sizes = [np.abs(x).sum(axis=-2).max(axis=-1) for x in (value, inverse)]
-    return bool(np.all(sizes[0] * sizes[1] <= n / _tolerance(value)))
+    return bool(np.all(sizes[0] * sizes[1] <= limit))
 
 
 def _singular(a, value, n, noise):
     u, s, vh = np.linalg.svd(value)
     if s[0] <= noise:
         return _polynomial(a, n)
-    large = int(np.sum(s > _tolerance(value) * s[0]))
+    large = int(np.sum(s > _tolerance(a) * s[0]))
     if large == n:
         return np.linalg.det(a) * _mT(np.linalg.inv(a))
     turned = matmuls(adjoint(u), a, adjoint(vh))

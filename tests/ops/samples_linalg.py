@@ -325,7 +325,10 @@ LINALG = {
         independent, OBLONG, *(factor(np.linalg.qr, k, smooth_qr(k)) for k in (0, 1)),
         factor(np.linalg.qr, 1, smooth_qr(1, "complete"), mode="complete"),
     ),
-    "det": matrices(general, SQUARE, (np.linalg.det, np.linalg.det, everywhere(np.linalg.det))),
+    "det": matrices(
+        general, {**SQUARE, PLAIN: [(3, 3), (2, 4, 4)]},
+        (np.linalg.det, np.linalg.det, everywhere(np.linalg.det)),
+    ),
     "slogdet": matrices(general, SQUARE, factor(np.linalg.slogdet, 1, everywhere(smooth_log_det))),
     "pinv": pinv, "norm": norm, "fft": transformed(np.fft.fft), "rfft": transformed(np.fft.rfft),
     "irfft": transformed(np.fft.irfft, True),
