@@ -3,7 +3,7 @@
 `UFUNCS` and `FUNCTIONS` are looked up by Tensor's two protocol methods.
 """
 
-from tapegrad.functions import elementwise
+from tapegrad.functions import elementwise, fft, linalg, norms  # noqa: F401  registered by being imported
 from tapegrad.functions.complexes import conj, imag, real
 from tapegrad.functions.indexing import clip, getitem, plain_index, take
 from tapegrad.functions.products import dot, matmul
@@ -36,7 +36,6 @@ __all__ = [
     "copy",
     "cumsum",
     "dot",
-    "elementwise",
     "getitem",
     "imag",
     "logsumexp",

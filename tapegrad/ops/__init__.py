@@ -1,9 +1,22 @@
 """The ops: each declared once, with its derivative rule."""
 
-from tapegrad.ops import complexes, elementwise, indexing, linalg, reductions, shapes, ufuncs, writes
+from tapegrad.ops import (
+    complexes,
+    decompositions,
+    determinants,
+    elementwise,
+    fft,
+    indexing,
+    linalg,
+    norms,
+    reductions,
+    shapes,
+    ufuncs,
+    writes,
+)
 from tapegrad.ops.primitive import BY_OPCODE, REGISTRY
 
 __all__ = [
-    "BY_OPCODE", "REGISTRY", "complexes", "elementwise", "indexing", "linalg", "reductions", "shapes",
-    "ufuncs", "writes",
+    "BY_OPCODE", "REGISTRY", "complexes", "decompositions", "determinants", "elementwise", "fft",
+    "indexing", "linalg", "norms", "reductions", "shapes", "ufuncs", "writes",
 ]  # fmt: skip

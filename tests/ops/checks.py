@@ -36,6 +36,12 @@ def sample(name: str, layout: str, dtype: str) -> Any:
 # ---------------------------------------------------------------- oracles
 
 
+def numbers(x: Any) -> Any:
+    """All elements as real numbers in double precision, of a complex one its parts."""
+    x = np.asarray(x)
+    return np.ravel(x).astype(complex).view(float) if x.dtype.kind == "c" else np.ravel(x).astype(float)
+
+
 def widened(case: Case) -> list[Any]:
     """Operands in double precision: complex those that move."""
     kinds = [np.complex128 if k in case.moves else None for k in range(len(case.operands))]
@@ -51,7 +57,7 @@ def jacobians(case: Case) -> dict[int, Any]:
             moved = operands[k].copy()
             moved.reshape(-1)[j] += 1j * TINY
             columns.append(np.ravel(case.smooth(*operands[:k], moved, *operands[k + 1 :])).imag / TINY)
-        rows = np.size(case.reference(*case.values))
+        rows = numbers(case.reference(*case.values)).size
         found[k] = np.array(columns).reshape(operands[k].size, rows).T
     return found
 
@@ -72,7 +78,7 @@ def second(case: Case, directions: dict[int, Any]) -> dict[int, Any]:
                 moved[k].reshape(-1)[j] += 1j * TINY
                 total = total + weight * np.ravel(case.smooth(*moved)).imag
             columns.append(total / TINY / STEP)
-        rows = np.size(case.reference(*case.values))
+        rows = numbers(case.reference(*case.values)).size
         found[k] = np.array(columns).reshape(operands[k].size, rows).T
     return found
 
@@ -123,7 +129,7 @@ def same_kind(found: Any, like: Any, what: str) -> None:
 
 def within(found: Any, wanted: Any, bound: Any, what: str) -> int:
     """Compare elements against a bound each; returns how many there are, at least 1."""
-    found, wanted = np.asarray(found, float), np.asarray(wanted, float)
+    found, wanted = (numbers(x) if np.iscomplexobj(x) else np.asarray(x, float) for x in (found, wanted))
     error = np.abs(found - wanted)
     assert np.all(error <= bound), f"{what}:\nfound {found}\nwanted {wanted}\nerror {error}\nbound {bound}"
     return max(found.size, 1)
@@ -136,8 +142,16 @@ def eps_of(out: Any, x: Any) -> float:
 
 def direction(random: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """Random numbers that are exact in the dtype, none near 0."""
+    if np.dtype(dtype).kind == "c":
+        real = np.finfo(dtype).dtype
+        return direction(random, shape, real) + 1j * direction(random, shape, real)
     found = random.uniform(0.3, 1.0, shape) * np.where(random.uniform(size=shape) < 0.5, -1, 1)
     return np.asarray(found).astype(dtype)
+
+
+def inner(out: Any, ct: Any) -> Any:
+    """Real product of a result, recorded, with a cotangent."""
+    return np.sum(np.real(out * np.conj(ct)) if np.iscomplexobj(ct) else out * ct)
 
 
 def cotangent(case: Case, out: Any) -> Any:
@@ -175,11 +189,11 @@ def check_vjp(name: str, case: Case) -> int:
     """
     out, again = recorded(case, name), case.call(*case.operands)
     ct, inputs = cotangent(case, out), [case.operands[k] for k in case.moves]
-    count, flat, jacobian = 0, np.ravel(ct).astype(float), jacobians(case)
+    count, flat, jacobian = 0, numbers(ct), jacobians(case)
     ways = [
         ("cotangent", 1, compiled(out, inputs, ct)),
         ("sum of two cotangents", 2, compiled([out, again], inputs, [ct, ct])),
-        ("gradient of a scalar", 1, compiled(np.sum(case.call(*case.operands) * ct), inputs, None)),
+        ("gradient of a scalar", 1, compiled(inner(case.call(*case.operands), ct), inputs, None)),
     ]
     results = {k: case.operands[k] * 1.0 for k in case.moves}
     late = case.call(*(results.get(k, x) for k, x in enumerate(case.operands)))
@@ -190,7 +204,8 @@ def check_vjp(name: str, case: Case) -> int:
         for k, g in zip(case.moves, found, strict=True):
             same_kind(g, case.operands[k], f"{what}, operand {k}")
             wanted = times * flat @ jacobian[k]
-            bound = times * FIRST * eps_of(out, g) * (np.abs(flat) @ np.abs(jacobian[k]))
+            terms = np.maximum(np.abs(flat) @ np.abs(jacobian[k]), case.floor)
+            bound = times * FIRST * eps_of(out, g) * terms
             count += within(g.ravel(), wanted, bound, f"{what}, operand {k}")
     return count
 
@@ -206,17 +221,18 @@ def check_second(name: str, case: Case) -> int:
         same_kind(plain(first), case.operands[k], f"recorded cotangent of operand {k}")
         total = total + np.sum(first * along[k])
     *by_inputs, by_ct = tg.grad(total, [*inputs, ct], materialize_grads=True)
-    flat = np.ravel(plain(ct)).astype(float)
+    flat = numbers(plain(ct))
     jacobian, curved, count = jacobians(case), second(case, along), 0
     moved = sum(jacobian[k] @ np.ravel(along[k]).astype(float) for k in case.moves)
     terms = sum(np.abs(jacobian[k]) @ np.abs(np.ravel(along[k])) for k in case.moves)
+    terms = np.maximum(terms, case.floor)
     same_kind(plain(by_ct), plain(ct), "gradient by the cotangent")
     bound = FIRST * eps_of(out, ct) * terms
-    count += within(plain(by_ct).ravel(), moved, bound, "gradient by the cotangent")
+    count += within(numbers(plain(by_ct)), moved, bound, "gradient by the cotangent")
     scale = np.abs(flat) @ terms
     for k, found in zip(case.moves, by_inputs, strict=True):
         same_kind(plain(found), case.operands[k], f"second derivative by operand {k}")
-        terms_k, eps = np.abs(flat) @ np.abs(curved[k]), eps_of(out, found)
+        terms_k, eps = np.maximum(np.abs(flat) @ np.abs(curved[k]), case.floor), eps_of(out, found)
         bound = SECOND * eps * terms_k + (DIFFERENCES + eps) * (terms_k + scale)
         wanted = flat @ curved[k]
         count += within(plain(found).ravel(), wanted, bound, f"second derivative by operand {k}")
@@ -230,7 +246,7 @@ def check_jvp(name: str, case: Case) -> int:
     values = [np.asarray(v)[()] if np.ndim(v) == 0 else np.asarray(v) for v in case.values]
     ct, inputs = cotangent(case, out), [case.operands[k] for k in case.moves]
     jacobian, pulled = jacobians(case), dict(zip(case.moves, compiled(out, inputs, ct), strict=True))
-    count, flat = 0, np.ravel(ct).astype(float)
+    count, flat = 0, numbers(ct)
     value = plain(out)[()]
     for moving in [case.moves, *([k] for k in case.moves)]:
         given = [along[k] if k in moving else None for k in range(len(values))]
@@ -238,8 +254,9 @@ def check_jvp(name: str, case: Case) -> int:
         same_kind(pushed, out, "tangent")
         steps = [(jacobian[k], np.ravel(along[k]).astype(float)) for k in moving]
         wanted, terms = sum(j @ u for j, u in steps), sum(np.abs(j) @ np.abs(u) for j, u in steps)
-        count += within(np.ravel(pushed), wanted, FIRST * eps * terms, f"tangent, operands {moving} moving")
-        forward = flat @ np.ravel(pushed).astype(float)
+        terms = np.maximum(terms, case.floor)
+        count += within(numbers(pushed), wanted, FIRST * eps * terms, f"tangent, operands {moving} moving")
+        forward = flat @ numbers(pushed)
         backward = sum(np.ravel(pulled[k]).astype(float) @ np.ravel(along[k]).astype(float) for k in moving)
         coarse = max(eps_of(out, case.operands[k]) for k in moving)
         bound = 2 * FIRST * coarse * (np.abs(flat) @ terms)
@@ -262,7 +279,8 @@ def check_kernel(name: str, case: Case) -> int:
     rule = [plain(g) for g in by_rule(out, inputs, tg.tensor(ct))]
     jacobian, count = jacobians(case), 0
     for k, found, wanted in zip(case.moves, compiled(out, inputs, ct), rule, strict=True):
-        terms = np.maximum(np.abs(np.ravel(ct)) @ np.abs(jacobian[k]), np.abs(wanted.ravel()))
+        terms = np.maximum(np.abs(numbers(ct)) @ np.abs(jacobian[k]), np.abs(wanted.ravel()))
+        terms = np.maximum(terms, case.floor)
         bound = ULPS * np.spacing(terms.astype(wanted.dtype))
         count += within(found.ravel(), wanted.ravel(), bound, f"operand {k}: kernel against rule")
     return count

@@ -49,6 +49,9 @@ class Case:
         An extension of the function to complex operands, holomorphic around the sample.
     ulps
         Allowed difference of the value from the reference, in units of eps, for values up to 1 of eps.
+    floor
+        Least sum of absolute terms of a component that rounding is measured by: where each element comes
+        of all of a matrix.
     """
 
     operands: tuple[Any, ...]
@@ -56,6 +59,7 @@ class Case:
     reference: Callable[..., Any]
     smooth: Callable[..., Any]
     ulps: float = 0
+    floor: float = 0
 
     @property
     def moves(self) -> list[int]:

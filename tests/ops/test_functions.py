@@ -10,11 +10,12 @@ import tapegrad as tg
 from tapegrad import errors
 from tapegrad import functions as fn
 
-from . import calls, calls_ufuncs
+from . import calls, calls_linalg, calls_ufuncs
 
 TABLES = {
     "ufuncs": calls.UFUNCS, "reductions": calls.REDUCTIONS, "shapes": calls.SHAPES,
     "choices": calls.CHOICES, "products": calls.PRODUCTS, "elementwise": calls_ufuncs.ROWS,
+    "linalg": calls_linalg.LINALG, "fft": calls_linalg.FFT,
 }  # fmt: skip
 ROWS = [(f"{table}: {name}", f, shapes) for table, rows in TABLES.items() for name, f, shapes in rows]
 
@@ -53,7 +54,8 @@ def test_call(row, random):
     wanted = np.asarray(function(*(x.detach().numpy().view(Methods) for x in inputs)))
     assert out.shape == wanted.shape
     assert out.dtype == wanted.dtype
-    np.testing.assert_allclose(out.detach().numpy(), wanted, rtol=1e-14, atol=1e-15)
+    unit = 1e-12 if row[0].startswith("linalg") else 1e-14
+    np.testing.assert_allclose(out.detach().numpy(), wanted, rtol=unit, atol=unit / 10)
     assert tg.gradcheck(function, inputs, atol=1e-7, rtol=1e-6)
     assert tg.gradgradcheck(function, inputs, atol=1e-7, rtol=1e-6)
 
@@ -207,7 +209,7 @@ PLAIN = [
     ("may_share_memory", lambda x: np.may_share_memory(x, x)), ("str", lambda x: np.array_str(x)),
     ("array2string", lambda x: np.array2string(x)), ("max", lambda x: np.max(x, initial=9.0)),
     ("maximum.outer", lambda x: np.maximum.outer(x, x)), ("median", np.median),
-    ("tile", lambda x: np.tile(x, 2)),
+    ("tile", lambda x: np.tile(x, 2)), ("matrix_rank", lambda x: np.linalg.matrix_rank(x, tol=1e-9)),
     ("save", lambda x: np.save(io.BytesIO(), x)), ("savetxt", lambda x: np.savetxt(io.BytesIO(), x)),
     ("savez", lambda x: np.savez(io.BytesIO(), x)), ("linspace", lambda x: np.linspace(x[0], 1, 3)),
 ] + calls_ufuncs.PLAIN  # fmt: skip

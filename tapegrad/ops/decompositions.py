@@ -1,0 +1,312 @@
+"""Factorisations of matrices. Each factor is a record of its own that shares what was computed once.
+
+The attribute `factors` holds all factors as arrays, `part` says which of them a record stands for. On
+arrays a rule reads the factors from there; on Tensors it has them recorded anew from the operand
+(`factors_of`), with the very same values: a second factorisation could choose other signs.
+
+Formulas: Giles (2008), "Collected matrix derivative results"; Seeger et al. (2017), "Auto-differentiating
+linear algebra"; Townsend (2016), "Differentiating the singular value decomposition". Where factors are
+determined up to a phase or a rotation only, a function of them has a derivative if it does not depend on
+that choice, and it is this derivative that the rules give.
+"""
+
+import numpy as np
+
+from tapegrad.ops.primitive import conj, primitive
+
+
+def adjoint(x):
+    """Conjugate transpose of matrices."""
+    return conj(np.swapaxes(x, -1, -2))
+
+
+def half(x):
+    """Hermitian part: of a matrix of which NumPy reads one triangle both halves share the derivative."""
+    return (x + adjoint(x)) / 2
+
+
+def scaled(x, row):
+    """Columns of a matrix, each times a number."""
+    return x * row[..., None, :]
+
+
+def over(x, r):
+    """x r**-1."""
+    return np.swapaxes(np.linalg.solve(np.swapaxes(r, -1, -2), np.swapaxes(x, -1, -2)), -1, -2)
+
+
+def diagonal(x):
+    n = np.arange(np.shape(x)[-1])
+    return x[..., n, n]
+
+
+def real(x):
+    return np.real(x) if x.dtype.kind == "c" else x
+
+
+def mask(x, function, k=0):
+    """Ones in a triangle of a square matrix like x; `function` is np.tril or np.triu."""
+    n = np.shape(x)[-1]
+    return function(np.ones((n, n), real_dtype(x)), k)
+
+
+def identity(x):
+    return np.eye(np.shape(x)[-1], dtype=real_dtype(x))
+
+
+def real_dtype(x):
+    return np.finfo(x.dtype).dtype
+
+
+def gaps(w):
+    """1 / (w[j] - w[i]) off the diagonal: infinite where two are equal."""
+    one = np.eye(np.shape(w)[-1], dtype=real_dtype(w))
+    return (1 - one) / (w[..., None, :] - w[..., :, None] + one)
+
+
+def outside(q, x):
+    """x without its projection on the columns of q."""
+    return x - np.matmul(q, np.matmul(adjoint(q), x))
+
+
+def matmuls(first, *rest):
+    for x in rest:
+        first = np.matmul(first, x)
+    return first
+
+
+def factors_of(op, a, factors):
+    """The factors of `a`: the arrays where it is one, else recorded as results from it."""
+    if not hasattr(a, "_apply"):
+        return factors
+    return [a._apply(op, (a,), {"factors": factors, "part": k}) for k in range(len(factors))]
+
+
+def part_of(a, factors, part):
+    return factors[part]
+
+
+@primitive(np.linalg.cholesky, forward=lambda a, upper: np.linalg.cholesky(a, upper=upper), arity=1)
+class cholesky:
+    """Triangular factor of a Hermitian positive definite matrix."""
+
+    reads = (0b1000,)
+
+    def vjp(ct, out, inputs, wanted, upper):
+        low, ct = (adjoint(out), adjoint(ct)) if upper else (out, ct)
+        inner = np.matmul(adjoint(low), ct) * _halved(low)
+        return {0: half(np.linalg.solve(adjoint(low), over(inner, low)))}
+
+    def jvp(tangents, out, inputs, upper):
+        low = adjoint(out) if upper else out
+        inner = np.linalg.solve(low, adjoint(np.linalg.solve(low, half(tangents[0]))))
+        moved = np.matmul(low, inner * _halved(low))
+        return adjoint(moved) if upper else moved
+
+
+def _halved(x):
+    return mask(x, np.tril) - identity(x) / 2
+
+
+@primitive(np.linalg.eigh, forward=part_of, arity=1)
+class eigh:
+    """Eigenvalues (part 0) and eigenvectors (part 1) of a Hermitian matrix.
+
+    First derivatives of eigenvalues exist in the basis found even where some are equal; those of
+    eigenvectors, and with them second derivatives, are infinite or nan there.
+    """
+
+    reads = (0b1,)
+
+    def vjp(ct, out, inputs, wanted, factors, part):
+        w, v = factors_of(eigh, inputs[0], factors)
+        if part == 0:
+            return {0: half(np.matmul(scaled(v, ct), adjoint(v)))}
+        inner = gaps(w) * np.matmul(adjoint(v), ct)
+        return {0: half(matmuls(v, inner, adjoint(v)))}
+
+    def jvp(tangents, out, inputs, factors, part):
+        w, v = factors_of(eigh, inputs[0], factors)
+        moved = matmuls(adjoint(v), half(tangents[0]), v)
+        return real(diagonal(moved)) if part == 0 else np.matmul(v, gaps(w) * moved)
+
+
+@primitive(np.linalg.svd, forward=part_of, arity=1)
+class svd:
+    """Left singular vectors (part 0), singular values (1) and adjoint right singular vectors (2).
+
+    Vectors of full matrices beyond the singular values turn as little as they can: what depends on the
+    space they span has the derivative that it has.
+    """
+
+    reads = (0b1,)
+
+    def vjp(ct, out, inputs, wanted, factors, part):
+        (a,) = inputs
+        u, s, vh = factors_of(svd, a, factors)
+        if part == 2:  # the left vectors of the adjoint, of which the phases are what is held fixed
+            return {0: adjoint(_by_left(adjoint(ct), adjoint(vh), s, adjoint(u), False))}
+        if part == 0:
+            return {0: _by_left(ct, u, s, vh, True)}
+        k = np.shape(s)[-1]
+        return {0: np.matmul(scaled(u[..., :k], ct), vh[..., :k, :])}
+
+    def jvp(tangents, out, inputs, factors, part):
+        u, s, vh = factors_of(svd, inputs[0], factors)
+        if part == 2:
+            return adjoint(_left(adjoint(tangents[0]), adjoint(vh), s, adjoint(u), False))
+        if part == 0:
+            return _left(tangents[0], u, s, vh, True)
+        k = np.shape(s)[-1]
+        return real(diagonal(matmuls(adjoint(u[..., :k]), tangents[0], adjoint(vh[..., :k, :]))))
+
+
+def _by_left(ct, u, s, vh, phases):
+    """Cotangent of u s vh by that of u."""
+    k = np.shape(s)[-1]
+    full, u, vh = u, u[..., :k], vh[..., :k, :]
+    if np.shape(full)[-1] > k:
+        rest, outer = full[..., k:], ct[..., k:]
+        ct = ct[..., :k] - np.matmul(rest, np.matmul(adjoint(outer), u))
+    inner = np.matmul(adjoint(u), ct)
+    turned = scaled(gaps(s * s) * (inner - adjoint(inner)), s)
+    if phases and inner.dtype.kind == "c":
+        turned = turned + 1j * np.imag(inner) * identity(s) / s[..., None, :]
+    found = matmuls(u, turned, vh)
+    if np.shape(u)[-2] > k:
+        found = found + np.matmul(outside(u, ct) / s[..., None, :], vh)
+    return found
+
+
+def _left(tangent, u, s, vh, phases):
+    """Tangent of u by that of u s vh."""
+    k = np.shape(s)[-1]
+    full, u, v = u, u[..., :k], adjoint(vh[..., :k, :])
+    inner = matmuls(adjoint(u), tangent, v)
+    both = scaled(inner, s)
+    turned = gaps(s * s) * (both + adjoint(both))
+    if phases and inner.dtype.kind == "c":
+        turned = turned + 1j * np.imag(inner) * identity(s) / s[..., None, :]
+    moved = np.matmul(u, turned)
+    if np.shape(u)[-2] > k:
+        moved = moved + outside(u, np.matmul(tangent, v)) / s[..., None, :]
+    if np.shape(full)[-1] == k:
+        return moved
+    rest = full[..., k:]
+    return np.concatenate([moved, -np.matmul(u, np.matmul(adjoint(moved), rest))], axis=-1)
+
+
+@primitive(np.linalg.qr, forward=part_of, arity=1)
+class qr:
+    """Orthonormal factor (part 0) and triangular factor with real diagonal (1).
+
+    The columns that mode "complete" adds turn as little as they can.
+    """
+
+    reads = (0b1,)
+
+    def vjp(ct, out, inputs, wanted, factors, part):
+        (a,) = inputs
+        q, r = factors_of(qr, a, factors)
+        rows, columns = np.shape(a)[-2:]
+        k = min(rows, columns)
+        basis, r = q[..., :k], r[..., :k, :]
+        if part == 0:
+            by_basis, by_r = ct[..., :k], None
+            if np.shape(q)[-1] > k:
+                by_basis = by_basis - np.matmul(q[..., k:], np.matmul(adjoint(ct[..., k:]), basis))
+        else:
+            by_basis, by_r = None, ct[..., :k, :k]
+        rest = None
+        if columns > k:
+            if part == 1:
+                beyond = ct[..., k:]
+                by_basis, rest = np.matmul(a[..., k:], adjoint(beyond)), np.matmul(basis, beyond)
+            else:
+                rest = np.zeros((*np.shape(a)[:-1], columns - k), a.dtype)
+        found = _by_qr(by_basis, by_r, basis, r[..., :k])
+        return {0: found if rest is None else np.concatenate([found, rest], axis=-1)}
+
+    def jvp(tangents, out, inputs, factors, part):
+        (a,), (tangent,) = inputs, tangents
+        q, r = factors_of(qr, a, factors)
+        rows, columns = np.shape(a)[-2:]
+        k = min(rows, columns)
+        basis, square = q[..., :k], r[..., :k, :k]
+        ratio = over(tangent[..., :k], square)
+        inner = np.matmul(adjoint(basis), ratio)
+        turned = _turned(inner)
+        moved = np.matmul(basis, turned)
+        if rows > k:
+            moved = moved + outside(basis, ratio)
+        if part == 0:
+            if np.shape(q)[-1] > k:
+                rest = q[..., k:]
+                moved = np.concatenate([moved, -np.matmul(basis, np.matmul(adjoint(moved), rest))], axis=-1)
+            return moved
+        upper = np.matmul(inner - turned, square)
+        if columns > k:
+            beyond = np.matmul(adjoint(moved), a[..., k:]) + np.matmul(adjoint(basis), tangent[..., k:])
+            upper = np.concatenate([upper, beyond], axis=-1)
+        below = np.shape(r)[-2] - k
+        if below:
+            upper = np.concatenate([upper, np.zeros((*np.shape(r)[:-2], below, columns), r.dtype)], axis=-2)
+        return upper
+
+
+def _turned(inner):
+    """The antihermitian part of what moves q: strictly lower elements and imaginary diagonals tell it."""
+    low = inner * mask(inner, np.tril, -1)
+    turned = low - adjoint(low)
+    return turned + 1j * np.imag(inner) * identity(inner) if inner.dtype.kind == "c" else turned
+
+
+def _by_qr(by_q, by_r, q, r):
+    """Cotangent of q r by those of q and r, of which one may be None; r is square."""
+    inner = None
+    if by_r is not None:
+        over_r = np.matmul(by_r, adjoint(r))
+        inner = over_r * mask(r, np.triu, 1) + adjoint(over_r) * mask(r, np.tril, -1)
+        inner = inner + real(over_r) * identity(r)
+    if by_q is None:
+        return np.matmul(q, adjoint(np.linalg.solve(r, adjoint(inner))))
+    own = np.matmul(adjoint(q), by_q)
+    own = _by_turned(own)
+    inner = own if inner is None else inner + own
+    total = np.matmul(q, inner)
+    if np.shape(q)[-2] > np.shape(q)[-1]:
+        total = total + outside(q, by_q)
+    return adjoint(np.linalg.solve(r, adjoint(total)))
+
+
+def _by_turned(ct):
+    """Transpose of `_turned`."""
+    found = (ct - adjoint(ct)) * mask(ct, np.tril, -1)
+    return found + 1j * np.imag(ct) * identity(ct) if ct.dtype.kind == "c" else found
+
+
+@primitive(np.linalg.eig, forward=part_of, arity=1)
+class eig:
+    """Eigenvalues (part 0) and eigenvectors of length 1 (part 1) of a square matrix."""
+
+    reads = (0b1,)
+
+    def vjp(ct, out, inputs, wanted, factors, part):
+        (a,) = inputs
+        w, v = factors_of(eig, a, factors)
+        if part == 0:
+            inner = ct[..., None] * identity(v)
+        else:
+            own = np.matmul(adjoint(v), ct)
+            lengths = real(diagonal(own))
+            inner = conj(gaps(w)) * (own - scaled(np.matmul(adjoint(v), v), lengths))
+        found = np.linalg.solve(adjoint(v), np.matmul(inner, adjoint(v)))
+        return {0: found if a.dtype.kind == "c" else real(found)}
+
+    def jvp(tangents, out, inputs, factors, part):
+        w, v = factors_of(eig, inputs[0], factors)
+        inner = np.linalg.solve(v, np.matmul(tangents[0], v))
+        if part == 0:
+            return diagonal(inner)
+        moved = np.matmul(v, gaps(w) * inner)
+        return moved - scaled(v, real(diagonal(np.matmul(adjoint(v), moved))))

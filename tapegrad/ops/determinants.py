@@ -1,0 +1,170 @@
+"""Determinants and the pseudoinverse, with derivatives that hold at singular matrices too."""
+
+import numpy as np
+
+from tapegrad.ops.decompositions import adjoint, half, mask, matmuls, over, part_of, real
+from tapegrad.ops.primitive import conj, primitive
+
+
+def _mT(x):
+    return np.swapaxes(x, -1, -2)
+
+
+def cofactors(a, det=None, noise=0):
+    """The matrix of cofactors, det(a) a**-T; its derivatives of all orders hold where `a` is singular too.
+
+    Up to 3 by 3 they are polynomials written out. Else a matrix far from singular is inverted; of another one
+    constant orthogonal factors bring the large singular values to the front: their block is far from
+    singular, and what is left of the determinant is that of its Schur complement, which is smaller and is
+    treated in the same way, but for one no larger than rounding errors, `noise`, which has polynomials too.
+    """
+    value = getattr(a, "_v", a)
+    n = np.shape(value)[-1]
+    if value.size == 0:
+        return a
+    if n <= 3:
+        return _written_out(a, n)
+    if _regular(value, n / _tolerance(a)) and not np.abs(value).max() <= noise:
+        det = np.linalg.det(a) if det is None else det
+        return det[..., None, None] * _mT(np.linalg.inv(a))
+    if np.ndim(value) == 2:
+        return _singular(a, value, n, noise)
+    flat = np.reshape(a, (-1, n, n))
+    return np.reshape(np.stack([cofactors(flat[k]) for k in range(len(flat))]), np.shape(a))
+
+
+def _written_out(a, n):
+    if n == 1:
+        return a * 0 + 1
+    if n == 2:
+        return a[..., ::-1, ::-1] * np.array([[1, -1], [-1, 1]], a.dtype)
+    after, before = [1, 2, 0], [2, 0, 1]  # rows or columns, cyclically
+    lower, upper = a[..., after, :], a[..., before, :]
+    return lower[..., after] * upper[..., before] - lower[..., before] * upper[..., after]
+
+
+def _tolerance(a):
+    """Of singular values by the largest, to count as large.
+
+    Three quarters of the digits stay right. Each further order of derivatives loses as many again as the
+    first, so what is to be differentiated counts as singular earlier.
+    """
+    return max(np.finfo(a.dtype).eps ** 0.25, 0.01 if hasattr(a, "_apply") else 0)
+
+
+def _regular(value, limit):
+    """Whether a matrix can be inverted, or has no cofactors as it is not finite."""
+    if not np.isfinite(value).all():
+        return True
+    try:
+        inverse = np.linalg.inv(value)
+    except np.linalg.LinAlgError:
+        return False
+    sizes = [np.abs(x).sum(axis=-2).max(axis=-1) for x in (value, inverse)]
+    return bool(np.all(sizes[0] * sizes[1] <= limit))
+
+
+def _singular(a, value, n, noise):
+    u, s, vh = np.linalg.svd(value)
+    if s[0] <= noise:
+        return _polynomial(a, n)
+    large = int(np.sum(s > _tolerance(a) * s[0]))
+    if large == n:
+        return np.linalg.det(a) * _mT(np.linalg.inv(a))
+    turned = matmuls(adjoint(u), a, adjoint(vh))
+    front, side = turned[:large, :large], turned[:large, large:]
+    below, corner = turned[large:, :large], turned[large:, large:]
+    x, y = np.linalg.solve(front, side), over(below, front)
+    left = corner - np.matmul(below, x)
+    det, inner = np.linalg.det(front), cofactors(left, noise=n * np.finfo(value.dtype).eps * s[0])
+    first = -np.matmul(inner, _mT(x))
+    whole = np.sum(inner[0] * left[0]) * _mT(np.linalg.inv(front)) - np.matmul(_mT(y), first)
+    found = np.concatenate(
+        [
+            np.concatenate([whole, -np.matmul(_mT(y), inner)], axis=1),
+            np.concatenate([first, inner], axis=1),
+        ]
+    )
+    det = det * (np.linalg.det(u) * np.linalg.det(vh)).astype(value.dtype)
+    return det * matmuls(_mT(adjoint(u)), found, _mT(adjoint(vh)))
+
+
+def _polynomial(a, n):
+    """Cofactors without a division by an element (Faddeev and LeVerrier), exact at the zero matrix."""
+    one = np.eye(n, dtype=a.dtype)
+    power = one
+    for k in range(1, n):
+        product = np.matmul(a, power)
+        power = product - one * (np.sum(product * one) / k)
+    return _mT(power) * (-1) ** (n - 1)
+
+
+@primitive(np.linalg.det, forward=np.linalg.det, arity=1)
+class det:
+    """Determinant; its derivative is the matrix of cofactors."""
+
+    reads = (0b1001,)
+
+    def vjp(ct, out, inputs, wanted):
+        return {0: ct[..., None, None] * conj(cofactors(inputs[0], out))}
+
+    def jvp(tangents, out, inputs):
+        return np.sum(cofactors(inputs[0], out) * tangents[0], axis=(-2, -1))
+
+
+def _inverse(a):
+    """Inverse; of singular matrices what dividing the cofactors by a determinant of 0 gives."""
+    try:
+        return np.linalg.inv(a)
+    except np.linalg.LinAlgError:
+        return _mT(cofactors(a)) / np.linalg.det(a)[..., None, None]
+
+
+@primitive(np.linalg.slogdet, forward=part_of, arity=1)
+class slogdet:
+    """Sign (part 0, complex only: that of a real matrix is constant) and logarithm (1) of a determinant.
+
+    The derivative at a singular matrix is infinite.
+    """
+
+    reads = (0b1001,)
+
+    def vjp(ct, out, inputs, wanted, factors, part):
+        inverse = adjoint(_inverse(inputs[0]))
+        if part == 0:
+            ct = -1j * np.imag(np.conj(ct) * out)
+        return {0: ct[..., None, None] * inverse}
+
+    def jvp(tangents, out, inputs, factors, part):
+        moved = np.sum(_mT(_inverse(inputs[0])) * tangents[0], axis=(-2, -1))
+        return real(moved) if part == 1 else 1j * out * np.imag(moved)
+
+
+def _filled(a):
+    """The Hermitian matrix whose lower triangle is given, as one that moves by the Hermitian part of `a`."""
+    value = getattr(a, "_v", a)
+    whole = value * mask(a, np.tril) + adjoint(value) * mask(a, np.triu, 1)
+    return half(a) + (whole - half(value))
+
+
+@primitive(np.linalg.pinv, forward=lambda a, hermitian, **cut: np.linalg.pinv(a, hermitian=hermitian, **cut),
+           arity=1)  # fmt: skip
+class pinv:
+    """Pseudoinverse, differentiated at constant rank (Golub and Pereyra, 1973)."""
+
+    reads = (0b1001,)
+
+    def vjp(ct, out, inputs, wanted, hermitian, **cut):
+        a = _filled(inputs[0]) if hermitian else inputs[0]
+        p, back = adjoint(out), adjoint(ct)
+        left = matmuls(back, out, p)
+        right = matmuls(p, out, back)
+        found = left - matmuls(a, out, left) + right - matmuls(right, out, a) - matmuls(p, ct, p)
+        return {0: half(found) if hermitian else found}
+
+    def jvp(tangents, out, inputs, hermitian, **cut):
+        a, moved = (_filled(inputs[0]), half(tangents[0])) if hermitian else (inputs[0], tangents[0])
+        p, back = adjoint(out), adjoint(moved)
+        left = matmuls(out, p, back)
+        right = matmuls(back, p, out)
+        return left - matmuls(left, a, out) + right - matmuls(out, a, right) - matmuls(out, moved, out)

@@ -1,0 +1,109 @@
+"""numpy.fft: complex operands, all forms of arguments, results beside torch, refusals."""
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.errors import DTypeError, ShapeError, UnsupportedOpError
+
+from .calls_linalg import AXES, ONE_AXIS
+
+F = np.fft
+COMPLEX = [
+    (f, form, (2, 4)) for f in (F.fft, F.ifft, F.irfft, F.hfft) for form in [*ONE_AXIS, {"n": np.int8(1)}]
+] + [
+    (f, form, (2, 3, 2)) for f in (F.fft2, F.ifft2, F.fftn, F.ifftn, F.irfft2, F.irfftn) for form in AXES
+] + [
+    (f, form, (3, 4)) for f in (F.fftshift, F.ifftshift) for form in ({}, {"axes": 0}, {"axes": (1, -2)})
+]  # fmt: skip
+
+
+def drawn(*shape):
+    random = np.random.default_rng(6)
+    return random.normal(size=shape) + 1j * random.normal(size=shape)
+
+
+def leaf(x):
+    return tg.tensor(x, requires_grad=True)
+
+
+@pytest.mark.parametrize("row", COMPLEX, ids=[f"{f.__name__} {form}" for f, form, _ in COMPLEX])
+def test_complex(row):
+    """NumPy's values to the bit; derivatives, in both precisions."""
+    function, form, shape = row
+    for dtype in (complex, np.complex64):
+        x = leaf(drawn(*shape).astype(dtype))
+        out, wanted = function(x, **form), function(x.detach().numpy(), **form)
+        np.testing.assert_array_equal(out.detach().numpy(), wanted)
+        assert out.dtype == wanted.dtype
+        assert tg.grad(np.sum(np.abs(out)), x)[0].dtype == dtype
+    x = leaf(drawn(*shape))
+    assert tg.gradcheck(lambda x: function(x, **form), [x], atol=1e-8)
+    assert tg.gradgradcheck(lambda x: function(x, **form) ** 2, [x], atol=1e-6)
+
+
+@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
+@pytest.mark.parametrize("n", [3, 4, 5, 7])
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"])
+def test_beside_torch(name, n, norm):
+    torch = pytest.importorskip("torch")
+    z = drawn(2, 5) if name in ("fft", "ifft", "irfft", "hfft") else drawn(2, 5).real
+    mine, theirs = leaf(z), torch.tensor(z, requires_grad=True)
+    a, b = getattr(F, name)(mine, n, -1, norm), getattr(torch.fft, name)(theirs, n, -1, norm)
+    ct = np.conj(drawn(*a.shape)) if np.iscomplexobj(a) else drawn(*a.shape).real
+    (found,) = tg.grad(a, mine, ct)
+    (wanted,) = torch.autograd.grad(b, theirs, torch.tensor(ct))
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-13, atol=1e-14)
+
+
+def test_frequencies_of_a_spectrum():
+    """A sum over frequencies: those of NumPy are plain arrays."""
+    x = leaf(np.sin(np.arange(16.0)))
+    power = np.abs(F.rfft(x)) ** 2
+    mean = np.sum(F.rfftfreq(16) * power) / np.sum(power)
+    assert tg.gradcheck(lambda x: np.sum(F.fftfreq(16) ** 2 * np.abs(F.fft(x)) ** 2), [x])
+    assert np.isfinite(tg.grad(mean, x)[0].numpy()).all()
+
+
+def test_integers():
+    x = tg.tensor([1, 2, 3, 5])
+    for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftshift"):
+        found, wanted = getattr(F, name)(x), getattr(F, name)(x.numpy())
+        np.testing.assert_array_equal(found.numpy(), wanted)
+        assert found.dtype == wanted.dtype
+
+
+def test_out():
+    x, out = tg.tensor(drawn(4)), np.zeros(4, complex)
+    assert F.fft(x, out=out) is out
+    np.testing.assert_array_equal(out, F.fft(x.numpy()))
+
+
+X, Z = leaf(np.ones((2, 3))), leaf(np.ones((2, 3), complex))
+REFUSED = [
+    *((f"{f.__name__}, no points", lambda f=f: f(X, n=0), ShapeError, "at least one")
+      for f in (F.fft, F.ifft, F.rfft, F.irfft, F.hfft, F.ihfft)),
+    *((f"{f.__name__}, norm", lambda f=f: f(X, norm="unit"), ValueError, "unit")
+      for f in (F.fft, F.ifft, F.rfft, F.irfft, F.hfft, F.ihfft, F.fft2, F.rfftn, F.irfftn)),
+    *((f"{f.__name__}, axis", lambda f=f: f(X, axis=2), IndexError, "axis 2")
+      for f in (F.fft, F.ifft, F.rfft, F.irfft, F.hfft, F.ihfft)),
+    *((f"{f.__name__}, axes", lambda f=f: f(X, axes=(0, 3)), IndexError, "axis 3")
+      for f in (F.fft2, F.ifft2, F.fftn, F.ifftn, F.rfft2, F.rfftn, F.irfft2, F.irfftn, F.fftshift,
+                F.ifftshift)),
+    *((f"{f.__name__}, s", lambda f=f: f(X, s=(2,), axes=(0, 1)), ShapeError, "2 axes")
+      for f in (F.fft2, F.ifft2, F.fftn, F.ifftn, F.rfft2, F.rfftn, F.irfft2, F.irfftn)),
+    *((f"{f.__name__} of complex numbers", lambda f=f: f(Z), DTypeError, "real numbers")
+      for f in (F.rfft, F.ihfft, F.rfft2, F.rfftn)),
+    *((f"{f.__name__}, out", lambda f=f: f(Z, out=np.zeros((2, 3), complex)), UnsupportedOpError, "out=")
+      for f in (F.fft, F.ifft, F.fft2, F.ifftn)),
+    ("rfftn over no axis", lambda: F.rfftn(X, axes=()), ShapeError, "axis"),
+    ("irfftn over no axis", lambda: F.irfftn(X, axes=()), ShapeError, "axis"),
+    ("irfft of one number", lambda: F.irfft(X[:, :1]), ShapeError, "at least one"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=[row[0] for row in REFUSED])
+def test_refusals(row):
+    _, call, error, text = row
+    with pytest.raises(error, match=text):
+        call()

@@ -1,0 +1,508 @@
+"""numpy.linalg: edges, complex matrices, zero-size stacks, results beside torch, refusals."""
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.errors import ShapeError, UnsupportedOpError
+
+L = np.linalg
+
+
+def leaf(x):
+    return tg.tensor(np.array(x), requires_grad=True)
+
+
+def gradient(function, x):
+    x = leaf(x)
+    return tg.grad(function(x), x)[0].numpy()
+
+
+def higher(function, order):
+    """The gradient of a weighed gradient, `order` times, as a function to be checked."""
+    if order == 0:
+        return function
+
+    def derived(x):
+        lower = higher(function, order - 1)
+        with tg.enable_grad():
+            out = lower(x)
+            weights = np.sqrt(np.arange(out.size) + 1.0).reshape(out.shape)
+            return tg.grad(np.sum(out * weights), x, create_graph=True)[0]
+
+    return derived
+
+
+# ---------------------------------------------------------------- determinants of singular matrices
+
+RANDOM = np.random.default_rng(3)
+G = RANDOM.normal(size=(4, 4))
+SINGULAR = {
+    "rank 1 of 2": [[1.0, 2.0], [2.0, 4.0]],
+    "zero, 1": np.zeros((1, 1)),
+    "zero, 2": np.zeros((2, 2)),
+    "zero, 3": np.zeros((3, 3)),
+    "rank 1 of 3": np.outer([1.0, 2.0, 3.0], [4.0, 5.0, 7.0]),
+    "rank 2 of 3": G[:3, :2] @ G[:2, :3],
+    "repeated singular values": np.diag([1.0, 1.0, 0.0]),
+    "rank 2 of 4": G[:, :2] @ G[:2],
+    "rank 3 of 4": G[:, :3] @ G[:3],
+    "zero, 4": np.zeros((4, 4)),
+    "rank 1 of 5": np.outer(np.arange(5.0), np.ones(5)),
+    "nearly singular": np.diag([1.0, 1e-6, 1e-12]) + 1e-14,
+    "a stack of ranks": np.stack([np.eye(3), np.zeros((3, 3)), np.diag([1.0, 0.0, 2.0]), G[:3, :3]]),
+    "permutation": np.eye(3)[[1, 0, 2]] * [1.0, 0.0, 2.0],
+}
+
+
+@pytest.mark.parametrize("name", SINGULAR)
+def test_det_singular(name):
+    """Derivatives of all orders are those of the polynomial."""
+    x = leaf(SINGULAR[name])
+    assert tg.gradcheck(L.det, [x])
+    assert tg.gradgradcheck(L.det, [x])
+    for order in range(2, min(len(x), 4)) if x.ndim == 2 else ():
+        assert tg.gradcheck(higher(L.det, order), [x])
+
+
+def test_det_singular_exactly():
+    """The adjugate, and its derivative, of [[1, 2], [2, 4]]."""
+    x = leaf([[1.0, 2.0], [2.0, 4.0]])
+    (g,) = tg.grad(L.det(x), x, create_graph=True)
+    np.testing.assert_allclose(g.detach().numpy(), [[4.0, -2.0], [-2.0, 1.0]], rtol=1e-15)
+    hessian = np.stack([tg.grad(e, x, retain_graph=True)[0].numpy() for e in g.ravel()]).reshape(4, 4)
+    np.testing.assert_allclose(hessian, np.array([[0, 0, 0, 1], [0, 0, -1, 0], [0, -1, 0, 0], [1, 0, 0, 0]]),
+                               atol=1e-12)  # fmt: skip
+
+
+def test_det_of_complex_singular_matrices():
+    for x in ([[1.0, 2j], [2.0, 4j]], np.zeros((2, 2), complex), np.outer(G[0] + 1j, G[1] - 2j * G[2])):
+        assert tg.gradcheck(L.det, [leaf(np.array(x))])
+        assert tg.gradgradcheck(L.det, [leaf(np.array(x))])
+
+
+def test_det_is_as_accurate_as_its_matrix_allows():
+    """The gradient of an ill-conditioned determinant, against exact arithmetic."""
+    mpmath = pytest.importorskip("mpmath")
+    n = 7
+    x = np.array([[1 / (i + j + 1) for j in range(n)] for i in range(n)])
+    with mpmath.workdps(60):
+        exact = mpmath.matrix(x.tolist())
+        wanted = np.array((mpmath.det(exact) * exact**-1).T.tolist(), float)
+    error = np.abs(gradient(L.det, x) - wanted).max()
+    assert error <= 1e-6 * np.abs(wanted).max()
+
+
+def test_slogdet_singular():
+    x = leaf([[1.0, 2.0], [2.0, 4.0]])
+    out = L.slogdet(x).logabsdet
+    assert out.item() == -np.inf
+    (g,) = tg.grad(out, x)
+    np.testing.assert_array_equal(g.numpy(), [[np.inf, -np.inf], [-np.inf, np.inf]])
+
+
+def test_the_sign_of_a_real_determinant_is_constant():
+    assert not L.slogdet(leaf(np.eye(2))).sign.requires_grad
+
+
+# ---------------------------------------------------------------- norms
+
+
+def test_norm_at_0():
+    """L2, Frobenius and p norms: derivative 0."""
+    for p in (None, 2, 3, 2.5, 1, np.inf, 0, 0.5):
+        np.testing.assert_array_equal(gradient(lambda x, p=p: L.norm(x, p), [0.0, 0.0]), [0.0, 0.0])
+    np.testing.assert_array_equal(gradient(L.norm, np.zeros((2, 2))), np.zeros((2, 2)))
+    np.testing.assert_array_equal(gradient(L.norm, np.zeros(2, complex)), np.zeros(2))
+
+
+def test_second_derivative_of_norm_at_0():
+    """There is none, and none is made up."""
+    x = leaf([0.0, 0.0])
+    (g,) = tg.grad(L.norm(x), x, create_graph=True)
+    (h,) = tg.grad(g[0], x)
+    assert np.isnan(h.numpy()[0])
+
+
+def test_L1_norm():
+    np.testing.assert_array_equal(gradient(lambda x: L.norm(x, 1), [0.0, 1.0, -2.0]), [0.0, 1.0, -1.0])
+
+
+def test_Linf_ties():
+    np.testing.assert_array_equal(gradient(lambda x: L.norm(x, np.inf), [2.0, -2.0, 1.0]), [0.5, -0.5, 0.0])
+    np.testing.assert_array_equal(gradient(lambda x: L.norm(x, -np.inf), [2.0, -1.0, 1.0]), [0.0, -0.5, 0.5])
+
+
+def test_norm_p_0():
+    np.testing.assert_array_equal(gradient(lambda x: L.norm(x, 0), [0.0, 3.0]), [0.0, 0.0])
+
+
+def test_norm_with_zeros_among_the_elements():
+    x = np.array([0.0, 2.0, -1.0])
+    for p in (3, 2.5, 4):
+        wanted = np.sign(x) * np.abs(x) ** (p - 1) / L.norm(x, p) ** (p - 1)
+        np.testing.assert_allclose(gradient(lambda x, p=p: L.norm(x, p), x), wanted, rtol=1e-14)
+    assert gradient(lambda x: L.norm(x, 0.5), x)[0] == 0
+
+
+def test_cond_of_singular_matrices():
+    x = leaf(np.stack([np.diag([1.0, 2.0]), np.ones((2, 2))]))
+    for p in (1, "fro", np.inf):
+        out = L.cond(x, p)
+        np.testing.assert_array_equal(out.detach().numpy(), L.cond(x.detach().numpy(), p))
+        assert np.isfinite(tg.grad(out[0], x)[0].numpy()).all()
+
+
+# ---------------------------------------------------------------- repeated eigenvalues
+
+
+def test_eigh_of_the_identity():
+    """An eigenvalue is differentiated in the basis that was found; symmetric functions of them exactly."""
+    np.testing.assert_array_equal(gradient(lambda x: L.eigh(x)[0][0], np.eye(2)), [[1.0, 0.0], [0.0, 0.0]])
+    np.testing.assert_allclose(gradient(lambda x: np.sum(L.eigvalsh(x) ** 2), np.eye(3)), 2 * np.eye(3))
+    q = L.qr(G)[0]
+    x = q @ np.diag([2.0, 2.0, 2.0, 5.0]) @ q.T
+    np.testing.assert_allclose(gradient(lambda x: np.sum(L.eigvalsh(x) ** 3), x), 3 * x @ x, atol=1e-13)
+
+
+def test_vectors_and_second_derivatives_of_repeated_eigenvalues_are_not_made_up():
+    found = gradient(lambda x: np.sum(L.eigh(x)[1] * [[1.0, 2.0], [3.0, 5.0]]), np.eye(2))
+    assert not np.isfinite(found).all()
+    x = leaf(np.eye(2))
+    (g,) = tg.grad(np.sum(L.eigvalsh(x) ** 2), x, create_graph=True)
+    (h,) = tg.grad(np.sum(g * [[1.0, 2.0], [3.0, 4.0]]), x)
+    assert np.isnan(h.numpy()).any()
+
+
+def test_svdvals_of_the_identity():
+    np.testing.assert_array_equal(gradient(lambda x: L.svdvals(x)[0], np.eye(2)), [[1.0, 0.0], [0.0, 0.0]])
+
+
+def test_nuclear_norm_of_rank_1():
+    x = np.outer([1.0, 2.0], [2.0, 1.0])
+    found = gradient(lambda x: L.norm(x, "nuc"), x)
+    u, _, vh = L.svd(x)
+    np.testing.assert_allclose(found, u @ vh, atol=1e-15)
+
+
+def test_eigh_of_a_matrix_that_is_not_symmetric():
+    """One triangle is read; the derivative goes to both halves."""
+    x = np.array([[2.0, 9.0], [1.0, 3.0]])
+    for function in (L.eigvalsh, lambda x, u="L": L.eigh(x, u)[0]):
+        np.testing.assert_array_equal(function(leaf(x)).detach().numpy(), L.eigvalsh(x))
+    found = gradient(lambda x: L.eigvalsh(x)[1], x)
+    np.testing.assert_array_equal(found, found.T)
+    np.testing.assert_allclose(found, gradient(lambda x: L.eigvalsh(x)[1], [[2.0, 1.0], [1.0, 3.0]]))
+    upper = gradient(lambda x: L.eigh(x, "U").eigenvalues[1], x)
+    np.testing.assert_allclose(upper, gradient(lambda x: L.eigvalsh(x)[1], [[2.0, 9.0], [9.0, 3.0]]))
+
+
+def test_cholesky_and_hermitian_pinv_of_one_triangle():
+    x, filled = np.array([[2.0, 9.0], [1.0, 3.0]]), np.array([[2.0, 1.0], [1.0, 3.0]])
+    functions = [lambda x: L.cholesky(x)[1, 1], lambda x: np.sum(L.pinv(x, hermitian=True)[0])]
+    for function in functions:
+        found = gradient(function, x)
+        np.testing.assert_array_equal(found, found.T)
+        np.testing.assert_allclose(found, gradient(function, filled), rtol=1e-14)
+        seconds = []
+        for start in (x, filled):
+            a = leaf(start)
+            (g,) = tg.grad(function(a), a, create_graph=True)
+            seconds.append(tg.grad(np.sum(g * [[1.0, 2.0], [2.0, 3.0]]), a)[0].numpy())
+        np.testing.assert_allclose(*seconds, rtol=1e-13)
+        np.testing.assert_allclose(seconds[0], seconds[0].T)
+
+
+# ---------------------------------------------------------------- complex matrices
+
+
+def drawn(*shape):
+    random = np.random.default_rng(11)
+    return random.normal(size=shape) + 1j * random.normal(size=shape)
+
+
+def hermitian(x):
+    return (x + np.conj(np.swapaxes(x, -1, -2))) / 2
+
+
+def definite(x):
+    return x @ np.conj(np.swapaxes(x, -1, -2)) + np.eye(3)
+
+
+def ray(v):
+    """The first column without its phase."""
+    return v[..., :1] @ np.conj(np.swapaxes(v[..., :1], -1, -2))
+
+
+def span(v):
+    return v @ np.conj(np.swapaxes(v, -1, -2))
+
+
+SPREAD = np.diag([1.0, 4.0, 9.0])
+COMPLEX = {
+    "cholesky": (lambda x: L.cholesky(definite(x)), (2, 3, 3)),
+    "cholesky, upper": (lambda x: L.cholesky(definite(x), upper=True), (3, 3)),
+    "eigh": (lambda x: L.eigh(hermitian(x))[0], (2, 3, 3)),
+    "eigh, vectors": (lambda x: ray(L.eigh(hermitian(x), "U")[1]), (3, 3)),
+    "eig": (lambda x: L.eig(x + SPREAD)[0], (2, 3, 3)),
+    "eig, vectors": (lambda x: ray(L.eig(x + SPREAD)[1]), (3, 3)),
+    "eigvals": (lambda x: L.eigvals(x), (3, 3)),
+    "svd": (lambda x: (lambda u, s, vh: (u * s**2) @ vh)(*L.svd(x, full_matrices=False)), (3, 2)),
+    "svd, pairs": (lambda x: (lambda u, s, vh: u[:, :1] @ vh[:1])(*L.svd(x)), (2, 3)),
+    "svd, left": (lambda x: ray(L.svd(x)[0]), (3, 3)),
+    "svd, right": (lambda x: ray(np.conj(L.svd(x)[2].mT)), (2, 3)),
+    "svd, full": (lambda x: span(L.svd(x)[0][:, 2:]), (3, 2)),
+    "svd, values": (L.svdvals, (2, 3, 2)),
+    "svd, hermitian": (lambda x: L.svd(hermitian(x), hermitian=True)[1], (3, 3)),
+    "qr": (lambda x: L.qr(x)[0], (2, 3, 2)),
+    "qr, r": (lambda x: L.qr(x)[1], (3, 3)),
+    "qr, wide": (lambda x: L.qr(x)[0] @ L.qr(x)[1][:, 2:] + L.qr(x, "r"), (2, 3)),
+    "qr, complete": (lambda x: span(L.qr(x, "complete")[0][:, 2:]), (3, 2)),
+    "det": (L.det, (2, 3, 3)),
+    "slogdet": (lambda x: L.slogdet(x)[0] * L.slogdet(x)[1], (2, 3, 3)),
+    "inv": (lambda x: L.inv(x + SPREAD), (2, 3, 3)),
+    "solve": (lambda x: L.solve(x + SPREAD, x[0]), (2, 3, 3)),
+    "solve, vector": (lambda x: L.solve(x + SPREAD, x[0, 0]), (2, 3, 3)),
+    "pinv": (L.pinv, (3, 2)),
+    "pinv, hermitian": (lambda x: L.pinv(definite(x), hermitian=True), (3, 3)),
+    "lstsq": (lambda x: L.lstsq(x[:, :2], x[:, 2])[0] * L.lstsq(x[:, :2], x[:, 2])[1], (4, 3)),
+    "matrix_power": (lambda x: L.matrix_power(x, 3) + L.matrix_power(x + SPREAD, -1), (3, 3)),
+    "multi_dot": (lambda x: L.multi_dot([x, x, x[0]]), (3, 3)),
+    "norms": (lambda x: L.norm(x) * L.norm(x, 1, 0) + L.norm(x, np.inf, 0) * L.vector_norm(x, axis=0),
+              (3, 3)),
+    "norm, kept": (lambda x: L.norm(x, axis=1, keepdims=True) + L.norm(x, 3, 1, True), (3, 3)),
+    "matrix norms": (lambda x: L.norm(x, "nuc") * L.norm(x, 2) + L.norm(x, 1) + L.cond(x), (3, 3)),
+    "cross, vecdot": (lambda x: L.cross(x, x[0]) * L.vecdot(x, x[1])[:, None], (3, 3)),
+    "tensordot, trace": (lambda x: L.tensordot(x, x, axes=1) * L.trace(x) + L.outer(x[0], x[1]), (3, 3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex(name):
+    function, shape = COMPLEX[name]
+    x = leaf(drawn(*shape))
+    out, wanted = function(x), function(x.detach().numpy())
+    assert out.dtype == wanted.dtype
+    np.testing.assert_allclose(out.detach().numpy(), wanted, rtol=1e-12, atol=1e-13)
+    assert tg.gradcheck(function, [x], atol=1e-6)
+    assert tg.gradgradcheck(function, [x], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_in_single_precision(name):
+    function, shape = COMPLEX[name]
+    found = []
+    for dtype in (np.complex64, np.complex128):
+        x = leaf(drawn(*shape).astype(dtype))
+        out = function(x)
+        weights = np.arange(out.size).reshape(out.shape) + 1
+        found.append(tg.grad(np.sum(np.real(out * np.conj(out)) * weights), x)[0])
+        assert found[-1].dtype == dtype
+    scale = np.abs(found[1].numpy()).max()
+    np.testing.assert_allclose(found[0].numpy(), found[1].numpy(), atol=2e-3 * scale)
+
+
+ROTATION = np.array([[0.3, -1.0, 0.2], [1.2, 0.1, 0.4], [0.0, 0.3, 2.0]])
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: L.eig(x)[0], L.eigvals, lambda x: span(L.eig(x).eigenvectors) * 2]
+)
+def test_complex_eigenvalues_of_a_real_matrix(function):
+    x = leaf(ROTATION)
+    assert function(x).dtype == complex
+    assert tg.gradcheck(function, [x])
+    assert tg.gradgradcheck(function, [x])
+    assert tg.grad(np.sum(np.abs(function(x))), x)[0].dtype == float
+
+
+# ---------------------------------------------------------------- beside torch
+
+BESIDE = {
+    "cholesky": lambda m, lin, x: lin.cholesky(m(x) @ m(x).mT.conj() + m(np.eye(3))),
+    "eigh": lambda m, lin, x: lin.eigh(m(x) + m(x).mT.conj())[0],
+    "eigh, vectors": lambda m, lin, x: abs(lin.eigh(m(x) + m(x).mT.conj())[1]) ** 2,
+    "eig": lambda m, lin, x: lin.eig(m(x))[0],
+    "eig, vectors": lambda m, lin, x: abs(lin.eig(m(x))[1]) ** 2,
+    "svd, left": lambda m, lin, x: abs(lin.svd(m(x), full_matrices=False)[0]) ** 2,
+    "svd, values": lambda m, lin, x: lin.svd(m(x), full_matrices=False)[1],
+    "svd, right": lambda m, lin, x: abs(lin.svd(m(x), full_matrices=False)[2]) ** 2,
+    "qr": lambda m, lin, x: lin.qr(m(x))[0] @ m(x)[..., :1, :].mT,
+    "qr, r": lambda m, lin, x: lin.qr(m(x))[1],
+    "slogdet": lambda m, lin, x: lin.slogdet(m(x))[1],
+    "det": lambda m, lin, x: lin.det(m(x)),
+    "pinv": lambda m, lin, x: lin.pinv(m(x)),
+    "norm": lambda m, lin, x: lin.norm(m(x)) + lin.matrix_norm(m(x), ord=2),
+}
+
+
+@pytest.mark.parametrize("kind", ["real", "complex"])
+@pytest.mark.parametrize("name", BESIDE)
+def test_beside_torch(name, kind):
+    """First and second derivatives of functions that do not depend on phases."""
+    torch = pytest.importorskip("torch")
+    x = drawn(2, 3, 3) + SPREAD
+    x = x.real if kind == "real" else x
+    mine, theirs = leaf(x), torch.tensor(x, requires_grad=True)
+    weights = np.random.default_rng(1).normal(size=(20,))
+
+    def loss(out, sqrt):
+        flat = out.reshape(-1)
+        terms = flat * flat.conj() if flat.dtype in (complex, torch.complex128) else flat * flat
+        return (terms.real * sqrt(weights[: len(terms)])).sum()
+
+    a = BESIDE[name](lambda x: x if isinstance(x, tg.Tensor) else tg.tensor(x), L, mine)
+    b = BESIDE[name](lambda x: x if isinstance(x, torch.Tensor) else torch.tensor(x), torch.linalg, theirs)
+    (first,) = tg.grad(loss(a, lambda w: w), mine, create_graph=True)
+    (other,) = torch.autograd.grad(loss(b, torch.tensor), theirs, create_graph=True)
+    np.testing.assert_allclose(first.detach().numpy(), other.detach().numpy(), rtol=1e-9, atol=1e-10)
+    (second,) = tg.grad(np.sum(np.abs(first) ** 2), mine)
+    (another,) = torch.autograd.grad((abs(other) ** 2).sum(), theirs)
+    np.testing.assert_allclose(second.numpy(), another.numpy(), rtol=1e-7, atol=1e-7)
+
+
+# ---------------------------------------------------------------- results, memory, sizes
+
+
+@pytest.mark.parametrize("function", [L.eigh, L.eig, L.svd, L.qr, L.slogdet])
+def test_results_are_named_as_by_numpy(function):
+    x = leaf(SPREAD)
+    found, wanted = function(x), function(SPREAD)
+    assert type(found) is type(wanted)
+    assert all(isinstance(part, tg.Tensor) for part in found)
+    with tg.no_grad():
+        assert type(function(x)) is type(wanted)
+        assert not any(part.requires_grad for part in function(x))
+
+
+@pytest.mark.parametrize("size", [3, 60])
+def test_factors_may_be_written_to(size):
+    """The derivative uses what was computed."""
+    x = leaf(np.random.default_rng(2).normal(size=(size, size)))
+
+    def gradients(change):
+        w, v = L.eigh(x + x.T)
+        loss = np.sum(w**3) + np.sum(v[:, 0] ** 4)
+        if change:
+            w[...] = 0.0
+            v *= 2.0
+        (first,) = tg.grad(loss, x, create_graph=True)
+        return first.detach().numpy(), tg.grad(np.sum(first**2), x)[0].numpy()
+
+    for changed, wanted in zip(gradients(True), gradients(False), strict=True):
+        np.testing.assert_array_equal(changed, wanted)
+
+
+def test_only_one_factorisation_is_computed(monkeypatch):
+    """Neither the sweep nor its recording factorises again, which could choose other signs."""
+    x = leaf(SPREAD + 0.1)
+    w, v = L.eigh(x)
+
+    def refuse(*args):
+        raise AssertionError("factorised again")
+
+    monkeypatch.setattr(np.linalg._linalg._umath_linalg, "eigh_lo", refuse)
+    (g,) = tg.grad(np.sum(w * v[0]), x, create_graph=True)
+    (h,) = tg.grad(np.sum(g * g), x)
+    assert np.isfinite(h.numpy()).all()
+
+
+EMPTY_FUNCTIONS = [
+    "cholesky", "det", "eigh", "eigvalsh", "eig", "eigvals", "inv", "pinv", "qr", "slogdet", "svd", "svdvals",
+    "norm", "matrix_norm", "trace", "diagonal",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 2, 2), (2, 0, 0), (0, 3), (3, 0)])
+@pytest.mark.parametrize("name", EMPTY_FUNCTIONS)
+def test_empty(name, shape):
+    """As NumPy, in shapes, dtypes and refusals."""
+    function, x = getattr(L, name), leaf(np.zeros(shape))
+    try:
+        wanted = function(np.zeros(shape))
+    except ValueError as error:
+        with pytest.raises(type(error)):
+            function(x)
+        return
+    found = function(x)
+    found, wanted = (r if isinstance(r, tuple) else (r,) for r in (found, wanted))
+    for f, w in zip(found, wanted, strict=True):
+        assert (f.shape, f.dtype) == (np.shape(w), w.dtype)
+    for record in (False, True):
+        (g,) = tg.grad(sum(np.sum(f) for f in found), x, create_graph=record, retain_graph=True)
+        assert g.shape == shape
+
+
+@pytest.mark.parametrize("shapes", [((3, 2), (3,)), ((2, 3), (2,)), ((3, 3), (3, 2)), ((3, 2), (3, 0))])
+def test_lstsq_returns_what_numpy_does(shapes):
+    random = np.random.default_rng(4)
+    a, b = (random.normal(size=s) for s in shapes)
+    for found, wanted in zip(L.lstsq(leaf(a), leaf(b)), L.lstsq(a, b), strict=True):
+        found = found.detach().numpy() if isinstance(found, tg.Tensor) else found
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)
+        assert np.shape(found) == np.shape(wanted)
+
+
+def test_lstsq_of_dependent_columns():
+    a = np.outer([1.0, 2.0, 3.0], [1.0, 2.0])
+    found, left, rank, _ = L.lstsq(leaf(a), leaf([1.0, 0.0, 2.0]))
+    np.testing.assert_allclose(found.detach().numpy(), L.lstsq(a, [1.0, 0.0, 2.0])[0], rtol=1e-13)
+    assert rank == 1 and left.shape == (0,)
+
+
+def test_integers():
+    x = tg.tensor([[2, 1], [1, 3]])
+    for name in ("cholesky", "det", "inv", "pinv", "eigvalsh", "norm", "cond", "svdvals"):
+        found, wanted = getattr(L, name)(x), getattr(L, name)(x.numpy())
+        assert found.dtype == wanted.dtype
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-14)
+
+
+# ---------------------------------------------------------------- refusals
+
+X, V = leaf(np.ones((2, 3))), leaf(np.ones(3))
+REFUSED = [
+    *((f"{name} of a vector", lambda f=getattr(L, name): f(V), ShapeError, "matrices")
+      for name in ("cholesky", "det", "eigh", "eig", "eigvals", "eigvalsh", "inv", "pinv", "qr", "slogdet",
+                   "svd", "cond", "diagonal", "matrix_norm")),
+    *((f"{name} of an oblong", lambda f=getattr(L, name): f(X), L.LinAlgError, "square")
+      for name in ("cholesky", "det", "eigh", "eig", "eigvals", "eigvalsh", "inv", "slogdet")),
+    ("cholesky, indefinite", lambda: L.cholesky(leaf(-np.eye(2))), L.LinAlgError, "positive"),
+    ("inv, singular", lambda: L.inv(leaf(np.ones((2, 2)))), L.LinAlgError, "ingular"),
+    ("qr, raw", lambda: L.qr(X, "raw"), UnsupportedOpError, "Householder"),
+    ("qr, unknown", lambda: L.qr(X, "thin"), ValueError, "thin"),
+    ("eigh, triangle", lambda: L.eigh(leaf(np.eye(2)), "X"), ValueError, "UPLO"),
+    ("norm, order of vectors", lambda: L.norm(V, "fro", 0), ValueError, "order"),
+    ("norm, order of matrices", lambda: L.norm(X, 3), ValueError, "order 3"),
+    ("norm of 3-d", lambda: L.norm(leaf(np.ones((1, 1, 1))), 2), ShapeError, "axis="),
+    ("norm, axes", lambda: L.norm(X, axis=(0, 0)), ValueError, "twice"),
+    ("norm, axis", lambda: L.norm(X, axis=2), IndexError, "axis 2"),
+    ("norm, three axes", lambda: L.norm(X[None], axis=(0, 1, 2)), ShapeError, "two"),
+    ("cond of an oblong", lambda: L.cond(X, 1), ShapeError, "square"),
+    ("cond of nothing", lambda: L.cond(leaf(np.ones((0, 0)))), L.LinAlgError, "empty"),
+    ("matrix_power, exponent", lambda: L.matrix_power(leaf(np.eye(2)), 0.5), TypeError, "0.5"),
+    ("matrix_power of an oblong", lambda: L.matrix_power(X, 2), ShapeError, "square"),
+    ("multi_dot of one", lambda: L.multi_dot([X]), ValueError, "two"),
+    ("multi_dot, sizes", lambda: L.multi_dot([X, X]), ShapeError, "product"),
+    ("tensorinv", lambda: L.tensorinv(X, ind=1), ShapeError, "square map"),
+    ("tensorinv, ind", lambda: L.tensorinv(X, ind=0), ValueError, "ind"),
+    ("tensorsolve", lambda: L.tensorsolve(X, V), ShapeError, "tensorsolve"),
+    ("tensorsolve, sizes", lambda: L.tensorsolve(leaf(np.ones((2, 2, 2))), leaf([1.0, 2.0])), ShapeError,
+     "map"),
+    ("lstsq, rows", lambda: L.lstsq(X, V), ShapeError, "rows"),
+    ("lstsq of stacks", lambda: L.lstsq(leaf(np.ones((2, 2, 2))), X), ShapeError, "one matrix"),
+    ("outer", lambda: L.outer(X, V), ShapeError, "two vectors"),
+    ("cross", lambda: L.cross(X[:, :2], X[:, :2]), ShapeError, "3 elements"),
+    ("cross, axis", lambda: L.cross(X, X, axis=2), IndexError, "axis 2"),
+    ("vecdot", lambda: L.vecdot(X, X[:, :2]), ShapeError, "vecdot"),
+    ("vecdot, axis", lambda: L.vecdot(X, X, axis=5), IndexError, "axis 5"),
+    ("tensordot", lambda: L.tensordot(X, X, axes=1), ShapeError, "tensordot"),
+    ("tensordot, axis", lambda: L.tensordot(X, X, axes=(4, 0)), IndexError, "axis 4"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=[row[0] for row in REFUSED])
+def test_refusals(row):
+    _, call, error, text = row
+    with pytest.raises(error, match=text):
+        call()
