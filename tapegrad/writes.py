@@ -180,7 +180,8 @@ def _rebind(x: Any, index: Any, new: Any, what: str, recorded: bool) -> None:
 
 def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any, update: bool) -> None:
     whole = x if storage is None else storage.whole
-    if isinstance(new, Handle) and new._tape is not local.tape:
+    tape = _room()
+    if isinstance(new, Handle) and new._tape is not tape:
         new = record(REGISTRY["reshape"], new._v, (new,), {"shape": new._v.shape})
     if (
         update
@@ -192,7 +193,6 @@ def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any
     ):
         _become(x, new._v, new)
         return
-    tape = _room()
     others = _read_elsewhere(storage)
     # no reference to the memory, which would have to be copied, where no link needs it
     old = wrap(pool.shadow(whole._v))
@@ -225,6 +225,7 @@ def _room() -> Tape:
     if len(tape.log) + FEW > tape.limit:
         close(tape)
         tape = current()
+        tape.limit = max(tape.limit, FEW)
     return tape
 
 

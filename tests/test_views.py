@@ -102,6 +102,33 @@ def test_versions_go_on_when_the_first_view_is_made():
     assert y._version == v._version == 1
 
 
+WRITES = {
+    "itself": lambda y: y.copy_(y),
+    "sum": lambda y: y.add_(y),
+    "copy": lambda y: y.__setitem__(..., y * 1.0),
+    "view": lambda y: y.__setitem__(..., y[::-1]),
+    "part": lambda y: y[1:].copy_(y[:2]),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("records", [1, 2, 3, 4, 5, 8, 12])
+def test_a_write_of_what_shares_its_memory_where_a_tape_ends(monkeypatch, records, write):
+    tapes.close(tapes.current())
+    at = np.array([1.0, 2.0, 3.0])
+    slope = at * np.cos(at) + np.sin(at)
+    factors = {"sum": [2.0, 2.0, 2.0], "part": [2.0, 1.0, 0.0]}.get(write, [1.0] * 3)
+    monkeypatch.setattr(tapes, "MAX_RECORDS", records)
+    for before in range(6):
+        x = leaf(at)
+        for _ in range(before):
+            x * 1.0
+        y = np.sin(x) * x
+        WRITES[write](y)
+        y.backward(np.ones(3))
+        np.testing.assert_allclose(x.grad.numpy(), slope * factors)
+
+
 @pytest.mark.parametrize("records", [1, 2, 3, 5, 8])
 def test_a_write_that_is_not_recorded_where_a_tape_ends(monkeypatch, records):
     """What was written over is not pruned before its history is taken over."""
