@@ -282,6 +282,14 @@ class Tensor(Handle):
         _write(self, Ellipsis, value, "fill_")
         return self
 
+    def fill(self, value: Any) -> None:
+        """Let all elements be one value."""
+        _write(self, Ellipsis, value, "fill")
+
+    def put(self, indices: Any, values: Any, mode: str = "raise") -> None:
+        """Write to elements by their number in C order; values repeat."""
+        fn.put(self, indices, values, mode)
+
     def zero_(self) -> Tensor:
         """Let all elements be zero."""
         return self.fill_(self.dtype.type(0))
@@ -551,6 +559,10 @@ class Tensor(Handle):
         """Running sum."""
         return fn.cumsum(self, axis, dtype, out)  # type: ignore[no-any-return]
 
+    def cumprod(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
+        """Running product."""
+        return fn.cumprod(self, axis, dtype, out)  # type: ignore[no-any-return]
+
     def reshape(self, *shape: Any, order: str = "C") -> Tensor:
         """The same elements in another shape."""
         return fn.reshape(self, shape[0] if len(shape) == 1 else shape, order)  # type: ignore[no-any-return]
@@ -605,6 +617,10 @@ class Tensor(Handle):
         return self.real
 
     conjugate = conj
+
+    def nonzero(self) -> tuple[Tensor, ...]:
+        """Indices of the elements that are not zero, one array per axis."""
+        return np.nonzero(self)  # type: ignore[return-value]
 
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
         """Place of the largest value; has no derivative."""

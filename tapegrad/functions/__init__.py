@@ -8,6 +8,7 @@ from tapegrad.functions.indexing import clip, getitem, plain_index, take
 from tapegrad.functions.products import dot, matmul
 from tapegrad.functions.protocol import call_function, call_ufunc
 from tapegrad.functions.reductions import cumsum, logsumexp, max_, mean, min_, prod, std, sum_, var
+from tapegrad.functions.scans import cumprod
 from tapegrad.functions.shapes import (
     astype,
     copy,
@@ -21,10 +22,11 @@ from tapegrad.functions.shapes import (
 )
 from tapegrad.functions.tables import FUNCTIONS, UFUNCS, tensor_of
 from tapegrad.functions.ufuncs import FAST, REFLECTED, power
+from tapegrad.functions.writers import put
 
 __all__ = [
     "FAST", "FUNCTIONS", "REFLECTED", "UFUNCS", "astype", "call_function", "call_ufunc", "clip", "copy",
-    "cumsum", "dot", "getitem", "imag", "logsumexp", "matmul", "matrix_transpose", "max_", "mean", "min_",
-    "plain_index", "power", "prod", "ravel", "real", "reshape", "squeeze", "stack", "std", "sum_", "swapaxes",
-    "take", "tensor_of", "transpose", "var",
+    "cumprod", "cumsum", "dot", "getitem", "imag", "logsumexp", "matmul", "matrix_transpose", "max_",
+    "mean", "min_", "plain_index", "power", "prod", "put", "ravel", "real", "reshape", "squeeze", "stack",
+    "std", "sum_", "swapaxes", "take", "tensor_of", "transpose", "var",
 ]  # fmt: skip

@@ -416,7 +416,12 @@ class Tape:
         return False
 
     def __del__(
-        self, local: _Local = local, pool: Any = pool, heavy: int = MAX_BYTES, _Drain: Any = _Drain
+        self,
+        local: _Local = local,
+        pool: Any = pool,
+        heavy: int = MAX_BYTES,
+        _Drain: Any = _Drain,
+        ref: Any = weakref.ref,
     ) -> None:
         """Older tapes are released one after the other, not one inside the other.
 
@@ -432,7 +437,7 @@ class Tape:
             pool.recycle(columns.values, range(columns.n))
         if local.draining is None or local.draining() is None:
             drain = _Drain()
-            local.draining = weakref.ref(drain)
+            local.draining = ref(drain)
             count = 0
             try:
                 while unlinking:

@@ -23,6 +23,7 @@ from .layouts import (
     repeated,
 )
 from .samples_arrays import ARRAYS
+from .samples_scans import SCANS
 from .samples_ufuncs import UFUNCS
 
 # ---------------------------------------------------------------- elementwise
@@ -128,6 +129,6 @@ BINARY = {
     "maximum": binary(np.maximum, complex_choice(1)), "minimum": binary(np.minimum, complex_choice(-1)),
 }  # fmt: skip
 SAMPLES: dict[str, Builder] = {
-    **UNARY, **BINARY, **ARRAYS, **UFUNCS,
+    **UNARY, **BINARY, **ARRAYS, **UFUNCS, **SCANS,
     "where": where, "clip": clip, "astype": astype, "broadcast_to": broadcast_to,
 }  # fmt: skip
