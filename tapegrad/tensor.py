@@ -59,6 +59,11 @@ def _comparison(f: Any) -> Callable[[Any, Any], Any]:
     return compare
 
 
+def _bitwise(f: Any) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
+    """Operator and reflected operator of a ufunc of integers and booleans, which has no derivative."""
+    return lambda self, other: f(self, other), lambda self, other: f(other, self)
+
+
 def _in_place(operate: Any, name: str) -> Callable[[Any, Any], Any]:
     def update(self: Any, other: Any) -> Any:
         result = operate(self, other)
@@ -466,6 +471,16 @@ class Tensor(Handle):
     __rmod__ = fn.REFLECTED["remainder"]
     __divmod__ = _ufunc(np.divmod)
     __rdivmod__ = _reflected(fn.UFUNCS[np.divmod])
+    __and__, __rand__ = _bitwise(np.bitwise_and)
+    __or__, __ror__ = _bitwise(np.bitwise_or)
+    __xor__, __rxor__ = _bitwise(np.bitwise_xor)
+    __lshift__, __rlshift__ = _bitwise(np.left_shift)
+    __rshift__, __rrshift__ = _bitwise(np.right_shift)
+    __iand__ = _in_place(operator.and_, "&=")
+    __ior__ = _in_place(operator.or_, "|=")
+    __ixor__ = _in_place(operator.xor, "^=")
+    __ilshift__ = _in_place(operator.lshift, "<<=")
+    __irshift__ = _in_place(operator.rshift, ">>=")
     __floordiv__ = _ufunc(np.floor_divide)
     __rfloordiv__ = _reflected(fn.UFUNCS[np.floor_divide])
     __pow__ = fn.power
@@ -488,6 +503,9 @@ class Tensor(Handle):
     __le__ = _comparison(np.less_equal)
     __gt__ = _comparison(np.greater)
     __ge__ = _comparison(np.greater_equal)
+
+    def __invert__(self) -> Tensor:
+        return np.invert(self)  # type: ignore[return-value]
 
     def __pos__(self) -> Tensor:
         return fn.UFUNCS[np.positive](self)  # type: ignore[no-any-return]
@@ -590,9 +608,9 @@ class Tensor(Handle):
         """Another dtype."""
         return fn.astype(self, dtype, copy=copy)  # type: ignore[no-any-return]
 
-    def clip(self, min: Any = None, max: Any = None) -> Tensor:
+    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Tensor:
         """Values limited to an interval."""
-        return fn.clip(self, min, max)  # type: ignore[no-any-return]
+        return fn.clip(self, min, max, out)  # type: ignore[no-any-return]
 
     def dot(self, b: Any) -> Tensor:
         """Product as by np.dot."""
@@ -638,9 +656,9 @@ class Tensor(Handle):
         """Whether all elements are true."""
         return wrap(np.all(self._v, axis, keepdims=keepdims))  # type: ignore[no-any-return]
 
-    def round(self, decimals: int = 0) -> Tensor:
+    def round(self, decimals: int = 0, out: Any = None) -> Tensor:
         """Rounded values; derivative zero."""
-        return wrap(np.round(self._v, decimals))  # type: ignore[no-any-return]
+        return np.round(self, decimals, out=out)  # type: ignore[no-any-return]
 
     def exp(self) -> Tensor:
         """Exponential, by torch's name; so are `log`, `sqrt`, `sin`, `cos`, `tanh`, `abs`."""
