@@ -115,8 +115,8 @@ def _slots(kind: type[Any], names: tuple[str, ...]) -> list[int] | None:
 
 
 def _ufunc_ops() -> list[Any]:
-    """Ops that a NumPy ufunc means whatever its operands: a power may be a square, a square that of |x|."""
-    return [REGISTRY[name] for name in fn.FAST if name not in ("power", "square")]
+    """Ops that a NumPy ufunc means whatever its operands; a power of two is a square."""
+    return [REGISTRY[name] for name in fn.FAST if name != "power"]
 
 
 def _sheets() -> Any:

@@ -60,6 +60,11 @@ def _comparison(f: Any) -> Callable[[Any, Any], Any]:
     return compare
 
 
+def _bitwise(f: Any) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
+    """Operator and reflected operator of a ufunc of integers and booleans, which has no derivative."""
+    return lambda self, other: f(self, other), lambda self, other: f(other, self)
+
+
 def _in_place(operate: Any, name: str) -> Callable[[Any, Any], Any]:
     def update(self: Any, other: Any) -> Any:
         result = operate(self, other)
@@ -303,6 +308,14 @@ class Tensor(Handle):
         _write(self, Ellipsis, value, "fill_")
         return self
 
+    def fill(self, value: Any) -> None:
+        """Let all elements be one value."""
+        _write(self, Ellipsis, value, "fill")
+
+    def put(self, indices: Any, values: Any, mode: str = "raise") -> None:
+        """Write to elements by their number in C order; values repeat."""
+        fn.put(self, indices, values, mode)
+
     def zero_(self) -> Tensor:
         """Let all elements be zero."""
         return self.fill_(self.dtype.type(0))
@@ -482,6 +495,16 @@ class Tensor(Handle):
     __rmod__ = fn.REFLECTED["remainder"]
     __divmod__ = _ufunc(np.divmod)
     __rdivmod__ = _reflected(fn.UFUNCS[np.divmod])
+    __and__, __rand__ = _bitwise(np.bitwise_and)
+    __or__, __ror__ = _bitwise(np.bitwise_or)
+    __xor__, __rxor__ = _bitwise(np.bitwise_xor)
+    __lshift__, __rlshift__ = _bitwise(np.left_shift)
+    __rshift__, __rrshift__ = _bitwise(np.right_shift)
+    __iand__ = _in_place(operator.and_, "&=")
+    __ior__ = _in_place(operator.or_, "|=")
+    __ixor__ = _in_place(operator.xor, "^=")
+    __ilshift__ = _in_place(operator.lshift, "<<=")
+    __irshift__ = _in_place(operator.rshift, ">>=")
     __floordiv__ = _ufunc(np.floor_divide)
     __rfloordiv__ = _reflected(fn.UFUNCS[np.floor_divide])
     __pow__ = fn.power
@@ -504,6 +527,9 @@ class Tensor(Handle):
     __le__ = _comparison(np.less_equal)
     __gt__ = _comparison(np.greater)
     __ge__ = _comparison(np.greater_equal)
+
+    def __invert__(self) -> Tensor:
+        return np.invert(self)  # type: ignore[return-value]
 
     def __pos__(self) -> Tensor:
         return fn.UFUNCS[np.positive](self)  # type: ignore[no-any-return]
@@ -575,6 +601,10 @@ class Tensor(Handle):
         """Running sum."""
         return fn.cumsum(self, axis, dtype, out)  # type: ignore[no-any-return]
 
+    def cumprod(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
+        """Running product."""
+        return fn.cumprod(self, axis, dtype, out)  # type: ignore[no-any-return]
+
     def reshape(self, *shape: Any, order: str = "C") -> Tensor:
         """The same elements in another shape."""
         return fn.reshape(self, shape[0] if len(shape) == 1 else shape, order)  # type: ignore[no-any-return]
@@ -602,9 +632,9 @@ class Tensor(Handle):
         """Another dtype."""
         return fn.astype(self, dtype, copy=copy)  # type: ignore[no-any-return]
 
-    def clip(self, min: Any = None, max: Any = None) -> Tensor:
+    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Tensor:
         """Values limited to an interval."""
-        return fn.clip(self, min, max)  # type: ignore[no-any-return]
+        return fn.clip(self, min, max, out)  # type: ignore[no-any-return]
 
     def dot(self, b: Any) -> Tensor:
         """Product as by np.dot."""
@@ -613,6 +643,10 @@ class Tensor(Handle):
     def take(self, indices: Any, axis: int | None = None) -> Tensor:
         """Elements by number along an axis."""
         return fn.take(self, indices, axis)  # type: ignore[no-any-return]
+
+    def nonzero(self) -> tuple[Tensor, ...]:
+        """Indices of the elements that are not zero, one array per axis."""
+        return np.nonzero(self)  # type: ignore[return-value]
 
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
         """Place of the largest value; has no derivative."""
@@ -630,9 +664,9 @@ class Tensor(Handle):
         """Whether all elements are true."""
         return wrap(np.all(self._v, axis, keepdims=keepdims))  # type: ignore[no-any-return]
 
-    def round(self, decimals: int = 0) -> Tensor:
+    def round(self, decimals: int = 0, out: Any = None) -> Tensor:
         """Rounded values; derivative zero."""
-        return wrap(np.round(self._v, decimals))  # type: ignore[no-any-return]
+        return np.round(self, decimals, out=out)  # type: ignore[no-any-return]
 
     def exp(self) -> Tensor:
         """Exponential, by torch's name; so are `log`, `sqrt`, `sin`, `cos`, `tanh`, `abs`."""

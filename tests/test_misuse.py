@@ -229,8 +229,9 @@ for name in ("iadd", "isub", "imul", "itruediv", "ipow", "imatmul", "ifloordiv")
 UNSUPPORTED = {
     "np.sort": np.sort, "np.median": np.median, "np.linalg.det": lambda x: np.linalg.det(np.eye(2) * x),
     "np.linalg.svd": lambda x: np.linalg.svd(np.eye(2) * x), "np.fft.fft": np.fft.fft,
-    "np.cumprod": np.cumprod, "np.add.at": lambda x: np.add.at(x, 0, 1.0),
-    "np.add.outer": lambda x: np.add.outer(x, x), "np.add.reduceat": lambda x: np.add.reduceat(x, [0]),
+    "np.cumprod": lambda x: np.cumprod(x, 3), "np.add.at": lambda x: np.add.at(x, 0, 1.0),
+    "np.add.outer": lambda x: np.bitwise_and.outer(x, x),
+    "np.add.reduceat": lambda x: np.add.reduceat(x, [5]),
     "np.sin where=": lambda x: np.sin(x, where=np.array([True, False])),
     "np.divmod": lambda x: np.divmod(x, "a"), "np.vecdot": lambda x: np.vecdot(x, x),
     "np.unique": np.unique, "np.interp": lambda x: np.interp(x, [0, 1], [0, 1]), "np.gradient": np.gradient,

@@ -9,6 +9,7 @@ from tapegrad.functions.indexing import clip, getitem, plain_index, take
 from tapegrad.functions.products import dot, matmul
 from tapegrad.functions.protocol import call_function, call_ufunc
 from tapegrad.functions.reductions import cumsum, logsumexp, max_, mean, min_, prod, std, sum_, var
+from tapegrad.functions.scans import cumprod
 from tapegrad.functions.shapes import (
     astype,
     copy,
@@ -22,6 +23,7 @@ from tapegrad.functions.shapes import (
 )
 from tapegrad.functions.tables import FUNCTIONS, UFUNCS, tensor_of
 from tapegrad.functions.ufuncs import FAST, REFLECTED, power
+from tapegrad.functions.writers import put
 
 __all__ = [
     "FAST",
@@ -34,6 +36,7 @@ __all__ = [
     "clip",
     "conj",
     "copy",
+    "cumprod",
     "cumsum",
     "dot",
     "getitem",
@@ -47,6 +50,7 @@ __all__ = [
     "plain_index",
     "power",
     "prod",
+    "put",
     "ravel",
     "real",
     "reshape",

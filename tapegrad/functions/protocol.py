@@ -7,14 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import is_tensor, requires_grad
+from tapegrad.dispatch import is_tensor
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.functions.reductions import REDUCES, accumulate
-from tapegrad.functions.shapes import astype
 from tapegrad.functions.tables import FUNCTIONS, UFUNCS, any_grad, into, plainly
+from tapegrad.functions.ufunc_forms import (
+    accumulate_,
+    at,
+    differentiable,
+    outer,
+    reduce,
+    reduceat,
+    selected,
+    typed,
+)
+from tapegrad.functions.ufuncs import FLAT
+from tapegrad.grad_mode import is_grad_enabled
 
-# These write to an argument, which a tape may still read.
-WRITERS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
+METHODS: dict[str, Callable[..., Any]] = {
+    "reduce": reduce, "accumulate": accumulate_, "outer": outer, "reduceat": reduceat,
+}  # fmt: skip
+TYPED = {"dtype", "casting", "signature", "order", "subok"}
 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -> Any:
@@ -23,18 +35,22 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]
     if out is not None:
         return _ufunc_into(ufunc, method, out, inputs, kwargs)
     if method == "at":
-        raise UnsupportedOpError(f"np.{ufunc.__name__}.at on a Tensor; write x[...] = values instead")
-    if method == "reduce" and ufunc in REDUCES:
-        return REDUCES[ufunc](*inputs, **kwargs)
-    if method == "accumulate" and ufunc is np.add:
-        return accumulate(*inputs, **kwargs)
+        return at(ufunc, *inputs)
     function = UFUNCS.get(ufunc)
     if method == "__call__" and function is not None and not kwargs:
         return function(*inputs)
-    if method == "__call__" and function is not None and set(kwargs) == {"dtype"}:
-        dtype = np.dtype(kwargs["dtype"])
-        return function(*(astype(x, dtype) if is_tensor(x) else x for x in inputs))
-    if any(requires_grad(x) for x in inputs):
+    if any_grad(inputs) or any_grad(tuple(kwargs.values())):
+        if method in METHODS and differentiable(ufunc):
+            return METHODS[method](ufunc, *inputs, **kwargs)
+        if method == "__call__" and function is not None and not kwargs.keys() - TYPED:
+            return typed(ufunc, inputs, **kwargs)
+        if kwargs.get("where", True) is not True and method == "__call__":
+            raise UnsupportedOpError(
+                f"np.{ufunc.__name__} with where= leaves elements undefined; give out=, a Tensor that holds "
+                "them, or use np.where(condition, result, other)"
+            )
+        if method != "__call__" and ufunc in FLAT:
+            return plainly(getattr(ufunc, method), inputs, kwargs)
         form = "" if method == "__call__" else f".{method}"
         given = "".join(f", {key}=" for key in kwargs)
         raise UnsupportedOpError(
@@ -48,6 +64,10 @@ def _ufunc_into(ufunc: np.ufunc, method: str, out: Any, inputs: Any, kwargs: dic
     if len(out) > 1:
         raise UnsupportedOpError(f"np.{ufunc.__name__}: out= of several Tensors; use the results it returns")
 
+    masked = method == "__call__" and kwargs.get("where", True) is not True
+    if masked and is_tensor(out[0]) and is_grad_enabled() and any_grad(inputs) and ufunc in UFUNCS:
+        return selected(ufunc, inputs, out[0], kwargs.pop("where"), **kwargs)
+
     def compute(*args: Any, **rest: Any) -> Any:
         return getattr(ufunc, method)(*args, **rest)
 
@@ -60,8 +80,6 @@ def call_function(function: Callable[..., Any], args: Any, kwargs: dict[str, Any
     implementation = FUNCTIONS.get(function)
     if implementation is not None:
         return implementation(*args, **kwargs)
-    if function in WRITERS:
-        raise UnsupportedOpError(f"np.{function.__name__} on a Tensor; write x[...] = values instead")
     if any_grad(args) or any_grad(tuple(kwargs.values())):
         raise UnsupportedOpError(
             f"{function.__module__}.{function.__name__} has no derivative here; "

@@ -92,12 +92,6 @@ for _f in (np.max, np.amax):
     FUNCTIONS[_f] = max_
 for _f in (np.min, np.amin):
     FUNCTIONS[_f] = min_
-REDUCES: dict[Any, Callable[..., Any]] = {
-    np.add: lambda x, axis=0, dtype=None, keepdims=False, **k: sum_(x, axis, dtype, None, keepdims, **k),
-    np.multiply: lambda x, axis=0, dtype=None, keepdims=False, **k: prod(x, axis, dtype, None, keepdims, **k),
-    np.maximum: lambda x, axis=0, keepdims=False, **k: max_(x, axis, None, keepdims, **k),
-    np.minimum: lambda x, axis=0, keepdims=False, **k: min_(x, axis, None, keepdims, **k),
-}
 
 
 def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:

@@ -66,11 +66,12 @@ for _name in FAST:
 UFUNCS[np.positive] = copy
 
 # Derivative zero wherever there is one: plain values, no history.
-for _f in (
+FLAT = (
     np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal, np.floor,
     np.ceil, np.rint, np.trunc, np.isfinite, np.isnan, np.isinf, np.signbit, np.logical_and,
     np.logical_or, np.logical_not, np.logical_xor, np.floor_divide, np.spacing,
-):  # fmt: skip
+)  # fmt: skip
+for _f in FLAT:
 
     def _flat(*args: Any, _f: Any = _f) -> Any:
         values = [value_of(operand(a)) for a in args]

@@ -10,6 +10,7 @@ from tapegrad.ops import (
     linalg,
     norms,
     reductions,
+    scans,
     shapes,
     ufuncs,
     writes,
@@ -18,5 +19,5 @@ from tapegrad.ops.primitive import BY_OPCODE, REGISTRY
 
 __all__ = [
     "BY_OPCODE", "REGISTRY", "complexes", "decompositions", "determinants", "elementwise", "fft",
-    "indexing", "linalg", "norms", "reductions", "shapes", "ufuncs", "writes",
+    "indexing", "linalg", "norms", "reductions", "scans", "shapes", "ufuncs", "writes",
 ]  # fmt: skip

@@ -22,6 +22,25 @@ def remainders(x, y):
     return x % y + 3.0 % y + np.mod(x, 0.7) * np.fmod(x, y) + np.fmod(x, -0.4) + q * r + p * s
 
 
+def masks(x):
+    """Bits written into a Tensor or an array."""
+    mask, number = x > 0, abs(x).astype(int)
+    mask &= x < 1
+    mask |= x == 2
+    mask ^= True
+    number <<= 2
+    number >>= 1
+    number %= 3
+    return mask * number
+
+
+def write(function, x, *args):
+    """What a function leaves of its first argument."""
+    x = x.copy()
+    function(x, *args)
+    return x
+
+
 ROWS = [
     ("inverse circular", lambda x: np.arcsin(x / 2) + np.arccos(x / 2) * np.arctan(x) + np.asin(x / 3), [A]),
     ("inverse hyperbolic", lambda x: np.arcsinh(x) + np.arccosh(x * x + 1.2) * np.arctanh(x / 2), [A]),
@@ -52,7 +71,17 @@ PLAIN = [
     (name, lambda x, f=getattr(np, name): f(x))
     for name in ("spacing", "fix", "isposinf", "isneginf", "isreal", "iscomplex", "real_if_close", "imag")
 ] + [
-    ("array_equiv", lambda x: np.array_equiv(x, x)),
+    (f.__name__, lambda x, f=f, args=args: write(f, x, *args)) for f, args in (
+        (np.copyto, (2.0,)), (np.put, ([0, 3], [5.0, 6.0])), (np.place, ([[True, False]] * 2, [7.0])),
+        (np.putmask, ([[True, False]] * 2, 8.0)), (np.fill_diagonal, (3.0,)),
+        (np.put_along_axis, (np.array([[0], [1]]), 4.0, 1)),
+    )
+] + [
+    ("cumulative", lambda x: np.cumulative_sum(x, axis=0) + np.cumulative_prod(x, axis=1)),
+    ("masks", lambda x: (x > 0) & (x < 1) | ~(x < 2) ^ (x != 0.5)), ("masks in place", masks),
+    ("bits", lambda x: (x.astype(int) << 3 >> 1) & 6 | (1 << x.astype(int) % 3) ^ 5),
+    ("rounded", lambda x: x.round() + x.round(1) + x.clip(0, 1)),
+    ("cumprod", np.cumprod), ("array_equiv", lambda x: np.array_equiv(x, x)),
     ("integers", lambda x: np.nan_to_num(x.astype(int)) + np.fabs(x.astype(int)) + np.sinc(x.astype(int))),
     ("conjugate", lambda x: np.conjugate(x.astype(int))), ("heaviside", lambda x: np.heaviside(x, 0.5)),
     ("fix, out", lambda x: np.fix(x, np.zeros((2, 2)))),

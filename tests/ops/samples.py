@@ -24,6 +24,7 @@ from .layouts import (
 )
 from .samples_arrays import ARRAYS
 from .samples_linalg import LINALG
+from .samples_scans import SCANS
 from .samples_ufuncs import UFUNCS
 
 # ---------------------------------------------------------------- elementwise
@@ -129,6 +130,6 @@ BINARY = {
     "maximum": binary(np.maximum, complex_choice(1)), "minimum": binary(np.minimum, complex_choice(-1)),
 }  # fmt: skip
 SAMPLES: dict[str, Builder] = {
-    **UNARY, **BINARY, **ARRAYS, **UFUNCS, **LINALG,
+    **UNARY, **BINARY, **ARRAYS, **UFUNCS, **LINALG, **SCANS,
     "where": where, "clip": clip, "astype": astype, "broadcast_to": broadcast_to,
 }  # fmt: skip

@@ -253,7 +253,7 @@ REFUSED = [
     ("initial=", lambda: np.max(X, initial=0.0), errors.UnsupportedOpError, "initial"),
     ("ufunc without derivative", lambda: np.vecdot(X, X), errors.UnsupportedOpError, "vecdot"),
     ("ufunc with where=", lambda: np.add(X, X, where=X > 0), errors.UnsupportedOpError, "where="),
-    ("outer of a ufunc", lambda: np.add.outer(X, X), errors.UnsupportedOpError, "outer"),
+    ("outer of a ufunc", lambda: np.bitwise_or.outer(X, X), errors.UnsupportedOpError, "outer"),
     ("function without derivative", lambda: np.median(X), errors.UnsupportedOpError, "median"),
     ("function in a list", lambda: np.kron([X, X], X), errors.UnsupportedOpError, "kron"),
     ("order of reshape", lambda: np.reshape(X, 4, order="F"), errors.UnsupportedOpError, "order"),

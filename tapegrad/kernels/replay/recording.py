@@ -400,7 +400,10 @@ def tensor_array_ufunc(self: int, args: int, count: int, names: int) -> int:
                 sheet, second = call(g[LONG_AS], known), 0
                 if count == 4:
                     second = given[3]
-                if count == 2 + i64(sheet)[ARITY]:
+                plain, square = 1, i64(g[SHEETS] + 8 * SHEET_WORDS * 7)[OPCODE]
+                if i64(sheet)[OPCODE] == square and i64(given[2] + TYPE_AT)[0] == g[TENSOR_TYPE]:
+                    plain = is_result_of(given[2], 5) == 0  # that of an absolute value is left to the twin
+                if plain and count == 2 + i64(sheet)[ARITY]:
                     out = operate(sheet, given[2], second)
                     if out != UNHANDLED:
                         return out
