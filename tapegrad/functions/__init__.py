@@ -3,6 +3,18 @@
 `UFUNCS` and `FUNCTIONS` are looked up by Tensor's two protocol methods.
 """
 
+from tapegrad.functions import (  # noqa: F401 - what they define is reached through the table
+    building,
+    contractions,
+    histograms,
+    numerics,
+    padding,
+    polynomials,
+    quantiles,
+    sorting,
+    splitting,
+    statistics,
+)
 from tapegrad.functions.indexing import clip, getitem, plain_index, take
 from tapegrad.functions.products import dot, matmul
 from tapegrad.functions.protocol import call_function, call_ufunc
@@ -18,12 +30,12 @@ from tapegrad.functions.shapes import (
     swapaxes,
     transpose,
 )
-from tapegrad.functions.tables import FUNCTIONS, UFUNCS, tensor_of
+from tapegrad.functions.tables import FUNCTIONS, UFUNCS, any_grad, tensor_of
 from tapegrad.functions.ufuncs import FAST, REFLECTED, power
 
 __all__ = [
-    "FAST", "FUNCTIONS", "REFLECTED", "UFUNCS", "astype", "call_function", "call_ufunc", "clip", "copy",
-    "cumsum", "dot", "getitem", "logsumexp", "matmul", "matrix_transpose", "max_", "mean", "min_",
-    "plain_index", "power", "prod", "ravel", "reshape", "squeeze", "stack", "std", "sum_", "swapaxes",
-    "take", "tensor_of", "transpose", "var",
+    "FAST", "FUNCTIONS", "REFLECTED", "UFUNCS", "any_grad", "astype", "call_function", "call_ufunc",
+    "clip", "copy", "cumsum", "dot", "getitem", "logsumexp", "matmul", "matrix_transpose", "max_",
+    "mean", "min_", "plain_index", "power", "prod", "ravel", "reshape", "squeeze", "stack", "std",
+    "sum_", "swapaxes", "take", "tensor_of", "transpose", "var",
 ]  # fmt: skip

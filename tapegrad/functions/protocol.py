@@ -16,6 +16,9 @@ from tapegrad.functions.tables import FUNCTIONS, UFUNCS, any_grad, into, plainly
 # These write to an argument, which a tape may still read.
 WRITERS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
 
+NONE: set[str] = set()
+KEYWORDS = {getattr(np, "vecdot", None): {"axis", "keepdims"}}
+
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -> Any:
     """Apply a ufunc to operands among which there is a Tensor."""
@@ -29,8 +32,8 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]
     if method == "accumulate" and ufunc is np.add:
         return accumulate(*inputs, **kwargs)
     function = UFUNCS.get(ufunc)
-    if method == "__call__" and function is not None and not kwargs:
-        return function(*inputs)
+    if method == "__call__" and function is not None and kwargs.keys() <= KEYWORDS.get(ufunc, NONE):
+        return function(*inputs, **kwargs)
     if method == "__call__" and function is not None and set(kwargs) == {"dtype"}:
         dtype = np.dtype(kwargs["dtype"])
         return function(*(astype(x, dtype) if is_tensor(x) else x for x in inputs))
@@ -79,7 +82,11 @@ def _register_plain() -> None:
         np.full_like, np.allclose, np.array_equal, np.isclose, np.result_type, np.can_cast,
         np.nonzero, np.count_nonzero, np.searchsorted, np.round, np.around, np.iscomplexobj,
         np.isrealobj, np.shares_memory, np.may_share_memory, np.array_repr, np.array_str,
-        np.array2string, np.save, np.savetxt, np.savez,
+        np.array2string, np.save, np.savetxt, np.savez, np.savez_compressed, np.argpartition, np.lexsort,
+        np.argwhere, np.flatnonzero, np.nanargmax, np.nanargmin, np.isin, np.array_equiv,
+        np.unravel_index, np.ravel_multi_index, np.diag_indices_from, np.tril_indices_from,
+        np.triu_indices_from, np.ix_, np.min_scalar_type, np.common_type, np.packbits, np.unpackbits,
+        np.iscomplex, np.isreal, np.einsum_path,
     ):  # fmt: skip
         FUNCTIONS[function] = answer(function)
     FUNCTIONS[np.shape] = lambda a: a.shape
