@@ -9,7 +9,8 @@ import numpy as np
 
 from tapegrad import functions as fn
 from tapegrad.dispatch import contains_tensor, is_tensor, value_of
-from tapegrad.errors import ShapeError
+from tapegrad.errors import BorderError, ShapeError
+from tapegrad.grad_mode import is_grad_enabled
 from tapegrad.tensor import Tensor, tensor
 
 __all__ = [
@@ -20,8 +21,15 @@ __all__ = [
 
 def _constructor(function: Callable[..., Any], example: str, result: str) -> Callable[..., Tensor]:
     def make(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Tensor:
-        plain = [value_of(a) for a in args]
-        return tensor(function(*plain, **kwargs), requires_grad=requires_grad)
+        if is_grad_enabled() and fn.any_grad((*args, *kwargs.values())):
+            composed = FROM_TENSORS.get(name)
+            if composed is None:
+                raise BorderError(
+                    f"tg.{name} of a Tensor that requires grad drops its derivative; give its value, .item()"
+                )
+            return composed(*args, **kwargs)  # type: ignore[no-any-return]
+        given = {k: value_of(v) for k, v in kwargs.items()}
+        return tensor(function(*(value_of(a) for a in args), **given), requires_grad=requires_grad)
 
     name = function.__name__
     make.__name__ = make.__qualname__ = name
@@ -36,6 +44,37 @@ def _constructor(function: Callable[..., Any], example: str, result: str) -> Cal
     return make
 
 
+def _arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
+    if stop is None:
+        start, stop = 0, start
+    whole = np.arange(*(value_of(v) for v in (start, stop, step)), dtype=dtype)
+    steps = np.arange(whole.size).astype(whole.dtype)
+    found = start + steps * step
+    return fn.astype(found if is_tensor(found) else tensor(found), whole.dtype)
+
+
+def _full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> Any:
+    filled = fn.copy(np.broadcast_to(fill_value, shape))
+    return filled if dtype is None else fn.astype(filled, dtype)
+
+
+def _full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True,
+               shape: Any = None) -> Any:  # fmt: skip
+    like = np.asarray(value_of(a))
+    return _full(like.shape if shape is None else shape, fill_value, like.dtype if dtype is None else dtype)
+
+
+def _of_values(function: Any) -> Any:
+    return lambda *args, **kwargs: tensor(
+        function(*(value_of(a) for a in args), **{k: value_of(v) for k, v in kwargs.items()})
+    )
+
+
+# What of these has a derivative by an argument, or none as it takes only the shape and dtype of it.
+FROM_TENSORS: dict[str, Any] = {
+    "arange": _arange, "full": _full, "full_like": _full_like, "linspace": np.linspace,
+    **{f"{name}_like": _of_values(getattr(np, f"{name}_like")) for name in ("zeros", "ones", "empty")},
+}  # fmt: skip
 zeros = _constructor(np.zeros, "tg.zeros(2)", "tensor([0., 0.])")
 ones = _constructor(np.ones, "tg.ones(2)", "tensor([1., 1.])")
 full = _constructor(np.full, "tg.full(2, 7.0)", "tensor([7., 7.])")

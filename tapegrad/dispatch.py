@@ -73,13 +73,14 @@ class Extra:
     """State of a Tensor that few have."""
 
     __slots__ = (
-        "cells", "grad", "requires_grad", "retains_grad", "shown", "storage", "version",
+        "cells", "grad", "requires_grad", "retains_grad", "several", "shown", "storage", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.requires_grad = False  # of a leaf
         self.shown: Any = None  # True: others may write to the memory; a weak reference: while that lives
         self.retains_grad = False
+        self.several = False  # whether it is one of several views that one call made
         self.grad: Any = None
         self.version = 0
         self.storage: Storage | None = None  # what it shares memory through
@@ -143,7 +144,7 @@ def join(x: Any, view: Any, detached: bool = False) -> Any:
     theirs = extra(view)
     if theirs.storage is None:
         storage = storage_of(x)
-        theirs.shown = x._extra.shown
+        theirs.shown, theirs.several = x._extra.shown, x._extra.several
         if detached or (view._tape is None and requires_grad(x)):
             theirs.storage = Storage(view, same(view), storage.memory, detached)
             theirs.storage.origin = None if detached else storage

@@ -29,6 +29,7 @@ from tapegrad.dispatch import (
     wrap,
 )
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
+from tapegrad.functions.methods import ArrayMethods
 from tapegrad.grad_mode import is_grad_enabled
 from tapegrad.kernels import abi
 from tapegrad.tape import pool
@@ -82,7 +83,7 @@ def _write(x: Tensor, index: Any, new: Any, what: str, update: bool = False) -> 
     write(x, index, new, what, update)
 
 
-class Tensor(Handle):
+class Tensor(ArrayMethods):
     """An array whose operations are recorded, so that they can be differentiated.
 
     Made by `tapegrad.tensor` and by operations. Value, indexing, operators and methods are NumPy's;
@@ -344,7 +345,9 @@ class Tensor(Handle):
         """A copy with the same history."""
         return fn.copy(self)  # type: ignore[no-any-return]
 
-    copy = clone
+    def copy(self, order: str = "C") -> Tensor:
+        """A copy with the same history, by NumPy's name."""
+        return fn.copy(self, order)  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------ out to Python and NumPy
 
@@ -566,107 +569,6 @@ class Tensor(Handle):
     def mT(self) -> Tensor:
         """The last two axes exchanged."""
         return fn.matrix_transpose(self)  # type: ignore[no-any-return]
-
-    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Tensor:
-        """Sum over axes."""
-        return fn.sum_(self, axis, dtype, out, keepdims)  # type: ignore[no-any-return]
-
-    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Tensor:
-        """Mean over axes."""
-        return fn.mean(self, axis, dtype, out, keepdims)  # type: ignore[no-any-return]
-
-    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Tensor:
-        """Product over axes."""
-        return fn.prod(self, axis, dtype, out, keepdims)  # type: ignore[no-any-return]
-
-    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Tensor:
-        """Largest value over axes."""
-        return fn.max_(self, axis, out, keepdims)  # type: ignore[no-any-return]
-
-    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Tensor:
-        """Smallest value over axes."""
-        return fn.min_(self, axis, out, keepdims)  # type: ignore[no-any-return]
-
-    def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
-            keepdims: bool = False) -> Tensor:  # fmt: skip
-        """Variance over axes."""
-        return fn.var(self, axis, dtype, out, ddof, keepdims)  # type: ignore[no-any-return]
-
-    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
-            keepdims: bool = False) -> Tensor:  # fmt: skip
-        """Standard deviation over axes."""
-        return fn.std(self, axis, dtype, out, ddof, keepdims)  # type: ignore[no-any-return]
-
-    def cumsum(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
-        """Running sum."""
-        return fn.cumsum(self, axis, dtype, out)  # type: ignore[no-any-return]
-
-    def cumprod(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
-        """Running product."""
-        return fn.cumprod(self, axis, dtype, out)  # type: ignore[no-any-return]
-
-    def reshape(self, *shape: Any, order: str = "C") -> Tensor:
-        """The same elements in another shape."""
-        return fn.reshape(self, shape[0] if len(shape) == 1 else shape, order)  # type: ignore[no-any-return]
-
-    def ravel(self, order: str = "C") -> Tensor:
-        """All elements in one dimension."""
-        return fn.ravel(self, order)  # type: ignore[no-any-return]
-
-    flatten = ravel
-
-    def transpose(self, *axes: Any) -> Tensor:
-        """Axes in another order."""
-        whole = len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list)))
-        return fn.transpose(self, (axes[0] if whole else axes) or None)  # type: ignore[no-any-return]
-
-    def swapaxes(self, axis1: int, axis2: int) -> Tensor:
-        """Two axes exchanged."""
-        return fn.swapaxes(self, axis1, axis2)  # type: ignore[no-any-return]
-
-    def squeeze(self, axis: Any = None) -> Tensor:
-        """Axes of one element removed."""
-        return fn.squeeze(self, axis)  # type: ignore[no-any-return]
-
-    def astype(self, dtype: Any, copy: bool = True) -> Tensor:
-        """Another dtype."""
-        return fn.astype(self, dtype, copy=copy)  # type: ignore[no-any-return]
-
-    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Tensor:
-        """Values limited to an interval."""
-        return fn.clip(self, min, max, out)  # type: ignore[no-any-return]
-
-    def dot(self, b: Any) -> Tensor:
-        """Product as by np.dot."""
-        return fn.dot(self, b)  # type: ignore[no-any-return]
-
-    def take(self, indices: Any, axis: int | None = None) -> Tensor:
-        """Elements by number along an axis."""
-        return fn.take(self, indices, axis)  # type: ignore[no-any-return]
-
-    def nonzero(self) -> tuple[Tensor, ...]:
-        """Indices of the elements that are not zero, one array per axis."""
-        return np.nonzero(self)  # type: ignore[return-value]
-
-    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
-        """Place of the largest value; has no derivative."""
-        return wrap(np.argmax(self._v, axis, keepdims=keepdims))  # type: ignore[no-any-return]
-
-    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
-        """Place of the smallest value; has no derivative."""
-        return wrap(np.argmin(self._v, axis, keepdims=keepdims))  # type: ignore[no-any-return]
-
-    def any(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """Whether an element is true."""
-        return wrap(np.any(self._v, axis, keepdims=keepdims))  # type: ignore[no-any-return]
-
-    def all(self, axis: Any = None, keepdims: bool = False) -> Tensor:
-        """Whether all elements are true."""
-        return wrap(np.all(self._v, axis, keepdims=keepdims))  # type: ignore[no-any-return]
-
-    def round(self, decimals: int = 0, out: Any = None) -> Tensor:
-        """Rounded values; derivative zero."""
-        return np.round(self, decimals, out=out)  # type: ignore[no-any-return]
 
     def exp(self) -> Tensor:
         """Exponential, by torch's name; so are `log`, `sqrt`, `sin`, `cos`, `tanh`, `abs`."""

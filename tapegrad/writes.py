@@ -105,6 +105,11 @@ def _count(x: Any) -> None:
 def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
     if is_grad_enabled():
         whole = x if storage is None else storage.whole
+        if x._extra is not None and x._extra.several and (requires_grad(whole) or requires_grad(new)):
+            raise GradientError(
+                f"{what}: the Tensor of shape {x._v.shape} is one of several views that a split made; write "
+                "to what was split, or to a copy made by clone()"
+            )
         origin = None if storage is None or storage.origin is None else storage.origin.whole
         if any(h is not None and h._tape is None and requires_grad(h) for h in (x, whole, origin)):
             part = "a leaf" if x._tape is None and requires_grad(x) else "a view of a leaf"

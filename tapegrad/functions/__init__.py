@@ -3,7 +3,22 @@
 `UFUNCS` and `FUNCTIONS` are looked up by Tensor's two protocol methods.
 """
 
-from tapegrad.functions import elementwise, fft, linalg, norms  # noqa: F401  registered by being imported
+from tapegrad.functions import (  # noqa: F401 - what they define is reached through the table
+    building,
+    contractions,
+    elementwise,
+    fft,
+    histograms,
+    linalg,
+    norms,
+    numerics,
+    padding,
+    polynomials,
+    quantiles,
+    sorting,
+    splitting,
+    statistics,
+)
 from tapegrad.functions.complexes import conj, imag, real
 from tapegrad.functions.indexing import clip, getitem, plain_index, take
 from tapegrad.functions.products import dot, matmul
@@ -21,7 +36,7 @@ from tapegrad.functions.shapes import (
     swapaxes,
     transpose,
 )
-from tapegrad.functions.tables import FUNCTIONS, UFUNCS, tensor_of
+from tapegrad.functions.tables import FUNCTIONS, UFUNCS, any_grad, tensor_of
 from tapegrad.functions.ufuncs import FAST, REFLECTED, power
 from tapegrad.functions.writers import put
 
@@ -30,6 +45,7 @@ __all__ = [
     "FUNCTIONS",
     "REFLECTED",
     "UFUNCS",
+    "any_grad",
     "astype",
     "call_function",
     "call_ufunc",

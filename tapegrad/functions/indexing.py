@@ -11,6 +11,7 @@ import numpy as np
 from tapegrad.dispatch import (
     apply,
     contains_tensor,
+    is_tensor,
     join,
     operand,
     record,
@@ -21,7 +22,7 @@ from tapegrad.dispatch import (
     value_of,
     wrap,
 )
-from tapegrad.errors import BorderError, UnsupportedOpError
+from tapegrad.errors import BorderError
 from tapegrad.functions.shapes import ravel
 from tapegrad.functions.tables import axes_of, axis_of, implements, into, plainly, tensor_of
 from tapegrad.ops import REGISTRY
@@ -89,18 +90,23 @@ def _snapshot(index: Any) -> Any:
 
 
 @implements(np.take)
-def take(x: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
+def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
     """Elements by number along an axis."""
     if out is not None:
-        return into(np.take, out, x, indices, axis=axis, mode=mode)
-    if mode != "raise":
-        raise UnsupportedOpError(f"take: mode {reprlib.repr(mode)} has no derivative here")
+        return into(np.take, out, a, indices, axis=axis, mode=mode)
+    if mode not in ("raise", "wrap", "clip"):
+        raise ValueError(f"take: mode is 'raise', 'wrap' or 'clip', found {reprlib.repr(mode)}")
+    x = tensor_of(a)
     if axis is None:
         x, axis = ravel(x), 0
     if not np.issubdtype(np.asarray(plain_index(indices)).dtype, np.integer):
         raise TypeError(f"take: indices are integers, found {indices!r}")
-    before = (slice(None),) * axis_of(x, axis, "take")
-    return getitem(x, (*before, indices))
+    at = axis_of(x, axis, "take")
+    before = (slice(None),) * at
+    if mode != "raise" and x.shape[at]:
+        places = np.asarray(plain_index(indices))
+        indices = places % x.shape[at] if mode == "wrap" else np.clip(places, 0, x.shape[at] - 1)
+    return getitem(x, (*before, indices)) if is_tensor(x) else wrap(x[(*before, plain_index(indices))])
 
 
 @implements(np.flip)

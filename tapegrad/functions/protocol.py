@@ -28,6 +28,9 @@ METHODS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 TYPED = {"dtype", "casting", "signature", "order", "subok"}
 
+NONE: set[str] = set()
+KEYWORDS = {getattr(np, "vecdot", None): {"axis", "keepdims"}}
+
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -> Any:
     """Apply a ufunc to operands among which there is a Tensor."""
@@ -37,8 +40,8 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]
     if method == "at":
         return at(ufunc, *inputs)
     function = UFUNCS.get(ufunc)
-    if method == "__call__" and function is not None and not kwargs:
-        return function(*inputs)
+    if method == "__call__" and function is not None and kwargs.keys() <= KEYWORDS.get(ufunc, NONE):
+        return function(*inputs, **kwargs)
     if any_grad(inputs) or any_grad(tuple(kwargs.values())):
         if method in METHODS and differentiable(ufunc):
             return METHODS[method](ufunc, *inputs, **kwargs)
@@ -97,7 +100,11 @@ def _register_plain() -> None:
         np.full_like, np.allclose, np.array_equal, np.isclose, np.result_type, np.can_cast,
         np.nonzero, np.count_nonzero, np.searchsorted, np.round, np.around, np.iscomplexobj,
         np.isrealobj, np.shares_memory, np.may_share_memory, np.array_repr, np.array_str,
-        np.array2string, np.save, np.savetxt, np.savez,
+        np.array2string, np.save, np.savetxt, np.savez, np.savez_compressed, np.argpartition, np.lexsort,
+        np.argwhere, np.flatnonzero, np.nanargmax, np.nanargmin, np.isin, np.array_equiv,
+        np.unravel_index, np.ravel_multi_index, np.diag_indices_from, np.tril_indices_from,
+        np.triu_indices_from, np.ix_, np.min_scalar_type, np.common_type, np.packbits, np.unpackbits,
+        np.iscomplex, np.isreal, np.einsum_path,
     ):  # fmt: skip
         FUNCTIONS[function] = answer(function)
     FUNCTIONS[np.shape] = lambda a: a.shape

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.dispatch import apply, is_tensor, requires_grad, value_of
-from tapegrad.errors import DTypeError, UnsupportedOpError
-from tapegrad.functions.indexing import where
+from tapegrad.errors import DTypeError
+from tapegrad.functions.indexing import where as choose
 from tapegrad.functions.shapes import astype, reshape, transpose
 from tapegrad.functions.tables import (
     FUNCTIONS,
@@ -19,6 +19,7 @@ from tapegrad.functions.tables import (
     axis_of,
     implements,
     into,
+    plain,
     plainly,
     tensor_of,
 )
@@ -45,8 +46,9 @@ def _reduction(name: str) -> Callable[..., Any]:
     op = REGISTRY[name]
 
     def function(
-        x: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **rest: Any
+        a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **rest: Any
     ) -> Any:
+        x = a
         plain = axis is None and dtype is None and out is None and keepdims is False and not rest
         if plain and is_tensor(x) and x._v.ndim <= MASK_BITS:
             return apply(op, (x,), WHOLE[x._v.ndim])
@@ -55,13 +57,14 @@ def _reduction(name: str) -> Callable[..., Any]:
             return into(op.functions[0], out, x, axis=axis, keepdims=keepdims, **dtypes, **rest)
         rest = {k: v for k, v in rest.items() if v is not np._NoValue}
         x = tensor_of(x)
+        keepdims = keepdims is not np._NoValue and bool(keepdims)
         if rest:
-            if requires_grad(x):
-                raise UnsupportedOpError(f"{name}: {', '.join(rest)}= has no derivative here")
-            return plainly(op.functions[0], (x,), {"axis": axis, "keepdims": bool(keepdims), **rest})
+            if not any(requires_grad(v) for v in (x, *rest.values())):
+                return plainly(op.functions[0], (x,), {"axis": axis, "keepdims": keepdims, **rest})
+            x = x if dtype is None else astype(x, np.dtype(dtype))
+            return _of_some(function, name, x, axis, keepdims, **rest)
         if dtype is not None:
             x = astype(x, np.dtype(dtype))
-        keepdims = keepdims is not np._NoValue and bool(keepdims)
         if not requires_grad(x):
             return plainly(op.forward, (x,), {"axis": axes_of(x, axis, name), "keepdims": keepdims})
         axes = axes_of(x, axis, name)
@@ -75,14 +78,38 @@ def _reduction(name: str) -> Callable[..., Any]:
     return function
 
 
+def _of_some(
+    function: Any, name: str, x: Any, axis: Axis, keepdims: bool, initial: Any = None, where: Any = True
+) -> Any:
+    """A reduction of the elements where a condition holds, and of an initial value."""
+    mask = np.asarray(plain(where), bool)
+    kind = value_of(x).dtype.type
+    fill = {"sum": 0, "mean": 0, "prod": 1, "max": -np.inf, "min": np.inf}[name]
+    if not mask.all():
+        if name in ("max", "min") and initial is None:
+            raise ValueError(f"{name} with where= needs initial=, the result where nothing is chosen")
+        x = choose(mask, x, kind(fill))
+    if name == "mean":
+        with np.errstate(divide="ignore", invalid="ignore"):
+            count = np.sum(np.broadcast_to(mask, x.shape), axis=axes_of(x, axis, name), keepdims=keepdims)
+            return sum_(x, axis, None, None, keepdims) / np.asarray(count, kind)[()]
+    if name in ("max", "min") and x.size == 0:
+        return np.broadcast_to(initial, np.sum(value_of(x), axis=axis, keepdims=keepdims).shape)
+    found = function(x, axis=axis, keepdims=keepdims)
+    if initial is None:
+        return found
+    join = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[name]
+    return astype(join(found, initial), kind)
+
+
 sum_, mean, max_, min_, prod = (_reduction(name) for name in ("sum", "mean", "max", "min", "prod"))
 
 
 def _positional(function: Callable[..., Any]) -> Callable[..., Any]:
     """np.max and np.prod take `out` where np.sum takes `dtype`."""
 
-    def wrapped(x: Any, axis: Axis = None, out: Any = None, keepdims: Any = False, **rest: Any) -> Any:
-        return function(x, axis=axis, out=out, keepdims=keepdims, **rest)
+    def wrapped(a: Any, axis: Axis = None, out: Any = None, keepdims: Any = False, **rest: Any) -> Any:
+        return function(a, axis=axis, out=out, keepdims=keepdims, **rest)
 
     return wrapped
 
@@ -123,45 +150,83 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     return apply(REGISTRY["logsumexp"], (x,), attrs)
 
 
-@implements(np.var)
-def var(x: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: float = 0,
-        keepdims: Any = False) -> Any:  # fmt: skip
+def degrees(what: str, ddof: float, correction: Any) -> float:
+    """What the number of elements is lessened by, which has two names."""
+    if correction is np._NoValue:
+        return ddof
+    if ddof != 0:
+        raise ValueError(f"{what}: ddof={ddof} and correction={correction} are names of one thing; give one")
+    return correction  # type: ignore[no-any-return]
+
+
+def _spread(
+    function: Any, a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+    keepdims: Any = False, *, where: Any = np._NoValue, mean: Any = np._NoValue,
+    correction: Any = np._NoValue,
+) -> Any:  # fmt: skip
     """Variance: mean squared deviation from the mean, over n - ddof."""
+    name = function.__name__
     if out is not None:
-        return into(np.var, out, x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
-    x = tensor_of(x)
-    axes = axes_of(x, axis, "var")
-    count = math.prod([np.shape(value_of(x))[a] for a in axes])
-    deviation = x - mean(x, axes, dtype, None, True)
+        rest = {"where": where, "mean": mean, "correction": correction}
+        rest = {k: v for k, v in rest.items() if v is not np._NoValue}
+        return into(function, out, a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims, **rest)
+    ddof, x = degrees(name, ddof, correction), tensor_of(a)
+    axes = axes_of(x, axis, name)
+    mask = None if where is np._NoValue else np.broadcast_to(np.asarray(plain(where), bool), x.shape)
+    count: Any = math.prod([np.shape(value_of(x))[d] for d in axes])
+    if mask is not None:
+        count = np.sum(mask, axis=axes, keepdims=True)
+    if mean is np._NoValue:
+        rest = {} if mask is None else {"where": mask}
+        mean = _mean(x, axes, dtype, None, True, **rest)
+    deviation = x - mean
+    if mask is not None:
+        deviation = choose(mask, deviation, deviation.dtype.type(0))
     keepdims = keepdims is not np._NoValue and bool(keepdims)
     with np.errstate(divide="ignore", invalid="ignore"):
         square = deviation * np.conj(deviation)
         square = np.real(square) if square.dtype.kind == "c" else deviation * deviation
-        return sum_(square, axes, None, None, keepdims) / square.dtype.type(np.maximum(count - ddof, 0))
+        total = sum_(square, axes, None, None, keepdims)
+        divisor = np.maximum(count - ddof, 0)
+        if mask is not None:
+            divisor = np.reshape(divisor, np.shape(value_of(total)))
+        return total / np.asarray(divisor, square.dtype)[()]
+
+
+_mean = mean
+
+
+def root(variance: Any) -> Any:
+    """Square root; where the variance is 0 its derivative is taken as 0, as torch does."""
+    flat = variance == 0
+    return choose(flat, 0.0, np.sqrt(choose(flat, 1.0, variance)))
+
+
+@implements(np.var)
+def var(a: Any, *args: Any, **kwargs: Any) -> Any:
+    """Variance over axes."""
+    return _spread(np.var, a, *args, **kwargs)
 
 
 @implements(np.std)
-def std(x: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: float = 0,
-        keepdims: Any = False) -> Any:  # fmt: skip
+def std(a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, *args: Any, **kwargs: Any) -> Any:
     """Standard deviation: the root of `var`."""
     if out is not None:
-        return into(np.std, out, x, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
-    found = var(x, axis, dtype, None, ddof, keepdims)
-    flat = found == 0  # where all elements are equal the derivative is taken as 0, as torch does
-    return where(flat, 0.0, np.sqrt(where(flat, 1.0, found)))
+        return _spread(np.std, a, axis, dtype, out, *args, **kwargs)
+    return root(_spread(np.std, a, axis, dtype, None, *args, **kwargs))
 
 
-def accumulate(x: Any, axis: int = 0, dtype: Any = None) -> Any:
+def accumulate(a: Any, axis: int = 0, dtype: Any = None) -> Any:
     """np.add.accumulate: as cumsum, but along the first axis by default."""
-    return cumsum(x, axis, dtype)
+    return cumsum(a, axis, dtype)
 
 
 @implements(np.cumsum)
-def cumsum(x: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
+def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
     """Running sum along an axis, or over all elements."""
     if out is not None:
-        return into(np.cumsum, out, x, axis=axis, dtype=dtype)
-    x = tensor_of(x)
+        return into(np.cumsum, out, a, axis=axis, dtype=dtype)
+    x = tensor_of(a)
     if dtype is not None:
         x = astype(x, np.dtype(dtype))
     if axis is None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.dispatch import apply, is_tensor, join, record, requires_grad, shares, value_of, wrap
-from tapegrad.errors import AxisError, DTypeError, ShapeError, UnsupportedOpError
+from tapegrad.errors import AxisError, DTypeError, ShapeError
 from tapegrad.functions.tables import axis_of, implements, into, tensor_of
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY
@@ -18,32 +18,45 @@ MANY = 4096  # operands of one record
 
 
 @implements(np.reshape)
-def reshape(x: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Any:
-    """The same elements in another shape, in C order."""
+def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Any:
+    """The same elements in another shape, read and placed in the order of C or Fortran."""
+    x = tensor_of(a)
     if order != "C":
-        raise UnsupportedOpError(f"reshape: order {reprlib.repr(order)} has no derivative here; use 'C'")
-    x = tensor_of(x)
+        if order not in ("F", "A"):
+            raise ValueError(f"reshape: order is 'C', 'F' or 'A', found {reprlib.repr(order)}")
+        if order == "F" or np.isfortran(value_of(x)):
+            wanted = _reshaped(value_of(x), shape if shape is not None else newshape)
+            return transpose(reshape(transpose(x), wanted[::-1]))
     value = value_of(x)
+    wanted = _reshaped(value, shape if shape is not None else newshape)
+    if copy is False and not np.shares_memory(value, np.reshape(value, wanted)):
+        raise ValueError(f"reshape of shape {np.shape(value)} to {wanted} needs a copy, and copy=False")
+    out = apply(REGISTRY["reshape"], (x,), {"shape": wanted})
+    return _copy(out) if copy else out
+
+
+def _reshaped(value: Any, shape: Any) -> tuple[int, ...]:
     try:
-        wanted = np.broadcast_to(np.empty((), np.int8), np.shape(value)).reshape(
-            shape if shape is not None else newshape
-        )
+        found = np.broadcast_to(np.empty((), np.int8), np.shape(value)).reshape(shape).shape
     except (ValueError, TypeError) as error:
         kind = ShapeError if isinstance(error, ValueError) else TypeError
         raise kind(f"reshape of shape {np.shape(value)} to {reprlib.repr(shape)}: {error}") from error
-    return apply(REGISTRY["reshape"], (x,), {"shape": wanted.shape})
+    return found  # type: ignore[no-any-return]
 
 
 @implements(np.ravel)
-def ravel(x: Any, order: str = "C") -> Any:
+def ravel(a: Any, order: str = "C") -> Any:
     """All elements in one dimension."""
-    return reshape(x, (-1,), order)
+    if order == "K":  # as they lie in memory
+        steps = [-abs(step) for step in np.asarray(value_of(a)).strides]
+        return reshape(transpose(a, np.argsort(steps, kind="stable").tolist()), (-1,))
+    return reshape(a, (-1,), order)
 
 
 @implements(np.transpose, np.permute_dims)
-def transpose(x: Any, axes: Any = None) -> Any:
+def transpose(a: Any, axes: Any = None) -> Any:
     """Axes in another order, by default reversed."""
-    x = tensor_of(x)
+    x = tensor_of(a)
     ndim = np.ndim(value_of(x))
     if axes is None:
         axes = tuple(range(ndim))[::-1]
@@ -56,11 +69,12 @@ def transpose(x: Any, axes: Any = None) -> Any:
 
 
 @implements(np.swapaxes)
-def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
+def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     """Two axes exchanged."""
+    x = a
     axes = list(range(np.ndim(value_of(x))))
-    a, b = axis_of(x, axis1, "swapaxes"), axis_of(x, axis2, "swapaxes")
-    axes[a], axes[b] = axes[b], axes[a]
+    p, q = axis_of(x, axis1, "swapaxes"), axis_of(x, axis2, "swapaxes")
+    axes[p], axes[q] = axes[q], axes[p]
     return transpose(x, axes)
 
 
@@ -73,8 +87,9 @@ def matrix_transpose(x: Any) -> Any:
 
 
 @implements(np.moveaxis)
-def moveaxis(x: Any, source: Any, destination: Any) -> Any:
+def moveaxis(a: Any, source: Any, destination: Any) -> Any:
     """Axes moved to other places."""
+    x = a
     numbers = np.arange(np.ndim(value_of(x)))
     label = np.broadcast_to(np.empty((), np.int8), tuple(numbers + 2))
     try:
@@ -85,15 +100,15 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Any:
 
 
 @implements(np.expand_dims)
-def expand_dims(x: Any, axis: Any) -> Any:
+def expand_dims(a: Any, axis: Any) -> Any:
     """New axes of one element."""
-    return reshape(x, _plain_shape(x, np.expand_dims, axis))
+    return reshape(a, _plain_shape(a, np.expand_dims, axis))
 
 
 @implements(np.squeeze)
-def squeeze(x: Any, axis: Any = None) -> Any:
+def squeeze(a: Any, axis: Any = None) -> Any:
     """Axes of one element removed."""
-    return reshape(x, _plain_shape(x, np.squeeze, axis))
+    return reshape(a, _plain_shape(a, np.squeeze, axis))
 
 
 def _plain_shape(x: Any, function: Any, axis: Any) -> tuple[int, ...]:
@@ -107,9 +122,9 @@ def _plain_shape(x: Any, function: Any, axis: Any) -> tuple[int, ...]:
 
 
 @implements(np.broadcast_to)
-def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
+def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
     """A larger shape by repetition."""
-    x = tensor_of(x)
+    x = tensor_of(array)
     try:
         value = np.broadcast_to(value_of(x), shape)
     except ValueError as error:
@@ -187,7 +202,13 @@ def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
 
 
 @implements(np.astype)
-def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
+def _astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+    """Another dtype; a copy also where it has that dtype."""
+    out = astype(x, dtype)
+    return _copy(x) if copy and out is x else out
+
+
+def astype(x: Any, dtype: Any) -> Any:
     """Another dtype; a conversion to an integer or boolean has no derivative."""
     dtype = np.dtype(dtype)
     value = value_of(x)
@@ -201,10 +222,13 @@ def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
 
 
 @implements(np.copy)
-def copy(x: Any, order: str = "K", subok: bool = False) -> Any:
+def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     """A copy with the same history."""
-    value = value_of(x)
-    pooled = value.flags.c_contiguous
-    out = pool.empty(value.shape, value.dtype) if pooled else np.empty_like(value, order="K")
+    value = value_of(a)
+    pooled = value.flags.c_contiguous and order != "F"
+    out = pool.empty(value.shape, value.dtype) if pooled else np.empty_like(value, order=order)  # type: ignore[call-overload]
     out[...] = value
-    return record(REGISTRY["reshape"], out[()] if out.ndim == 0 else out, (x,), {"shape": out.shape})
+    return record(REGISTRY["reshape"], out[()] if out.ndim == 0 else out, (a,), {"shape": out.shape})
+
+
+_copy = copy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import reprlib
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tapegrad.dispatch import contains_tensor, is_tensor, normal, requires_grad, sequence, share, value_of
-from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
+from tapegrad.errors import AxisError, ShapeError, TapeError, UnsupportedOpError
 from tapegrad.grad_mode import is_grad_enabled
 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
@@ -28,6 +29,45 @@ def implements(*functions: Any) -> Callable[[Any], Any]:
         return function
 
     return register
+
+
+def composed(*functions: Any) -> Callable[[Any], Any]:
+    """Register what these NumPy functions do where a derivative is asked; NumPy itself answers elsewhere."""
+
+    def register(implementation: Any) -> Any:
+        for f in functions:
+            FUNCTIONS[f] = _composed(f, implementation)
+        return implementation
+
+    return register
+
+
+def _composed(function: Callable[..., Any], implementation: Callable[..., Any]) -> Callable[..., Any]:
+    name = f"np.{function.__name__}"
+
+    @functools.wraps(implementation)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        recorded = is_grad_enabled() and (any_grad(args) or any_grad(tuple(kwargs.values())))
+        if not recorded or kwargs.get("out") is not None:
+            return plainly(function, args, kwargs)
+        try:
+            return _tensors(implementation(*args, **kwargs), ())
+        except (TapeError, np.linalg.LinAlgError):
+            raise
+        except np.exceptions.AxisError as error:
+            raise AxisError(f"{name} of {_shapes(args)}: {error}") from error
+        except (ValueError, IndexError) as error:
+            kind = ShapeError if isinstance(error, ValueError) else IndexError
+            raise kind(f"{name} of {_shapes(args)}: {error}") from error
+
+    return call
+
+
+def _shapes(args: Any) -> str:
+    """The shapes of the arrays among arguments, as an error names them."""
+    found = [x if isinstance(x, (list, tuple)) else [x] for x in args]
+    shapes = [str(np.shape(value_of(x))) for row in found for x in row if hasattr(x, "shape")]
+    return f"shape{'s' * (len(shapes) > 1)} {', '.join(shapes)}"
 
 
 def tensor_of(x: Any) -> Any:
@@ -69,9 +109,13 @@ def plain(x: Any) -> Any:
 
 def any_grad(x: Any) -> bool:
     """Whether a Tensor in an argument requires grad."""
-    if isinstance(x, (list, tuple)):
-        return contains_tensor(x) and any(any_grad(item) for item in x)
-    return requires_grad(x)
+    return requires_grad(x) or (isinstance(x, (list, tuple)) and _any_grad(x, 0))
+
+
+def _any_grad(x: Any, depth: int) -> bool:
+    if depth > 64:
+        raise ShapeError("lists nested more than 64 deep are no array")
+    return any(_any_grad(i, depth + 1) if isinstance(i, (list, tuple)) else requires_grad(i) for i in x)
 
 
 def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> Any:
@@ -105,8 +149,16 @@ def plainly(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
         result = function(*plain(tuple(args)), **{k: plain(v) for k, v in kwargs.items()})
     except np.exceptions.AxisError as error:
         raise AxisError(str(error)) from error
+    return _tensors(result, args)
+
+
+def _tensors(result: Any, args: Any) -> Any:
+    """Return a result of NumPy's with Tensors for the arrays in it."""
     if isinstance(result, (np.ndarray, np.generic)):
         return share(result[()] if isinstance(result, np.ndarray) and result.ndim == 0 else result, args)
-    if isinstance(result, tuple) and all(isinstance(part, np.ndarray) for part in result):
-        return tuple(share(part, args) for part in result)
+    if isinstance(result, (list, tuple)):
+        parts = [_tensors(part, args) for part in result]
+        if hasattr(result, "_fields"):  # the named results of np.unique_all and its kin
+            return type(result)(*parts)
+        return parts if isinstance(result, list) else tuple(parts)
     return result

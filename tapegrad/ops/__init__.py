@@ -2,6 +2,7 @@
 
 from tapegrad.ops import (
     complexes,
+    convolution,
     decompositions,
     determinants,
     elementwise,
@@ -18,6 +19,6 @@ from tapegrad.ops import (
 from tapegrad.ops.primitive import BY_OPCODE, REGISTRY
 
 __all__ = [
-    "BY_OPCODE", "REGISTRY", "complexes", "decompositions", "determinants", "elementwise", "fft",
-    "indexing", "linalg", "norms", "reductions", "scans", "shapes", "ufuncs", "writes",
+    "BY_OPCODE", "REGISTRY", "complexes", "convolution", "decompositions", "determinants", "elementwise",
+    "fft", "indexing", "linalg", "norms", "reductions", "scans", "shapes", "ufuncs", "writes",
 ]  # fmt: skip

@@ -315,6 +315,21 @@ def matmul(op, layout, dtype, random):
     return [Case(xs, np.matmul, np.matmul, np.matmul) for xs in chosen]
 
 
+def convolve(op, layout, dtype, random):
+    """Both modes, the first vector longer, as long, or shorter."""
+    if layout == EMPTY:
+        refused = lambda: np.convolve(tg.tensor([1.0], requires_grad=True), np.zeros(0))
+        return Absent(Reason.NO_ELEMENT, lambda: refuses(refused, ValueError))
+    found = []
+    lengths = {SCALAR: [((), ())], SIZE1: [((1,), (3,)), ((1,), (1,))]}
+    for shapes in lengths.get(layout, [((5,), (3,)), ((3,), (3,)), ((2,), (4,))]):
+        for xs in operands(layout, dtype, random, *(drawn(random, s, ANY, dtype) for s in shapes)):
+            for mode in ("full", "valid"):
+                call = lambda x, y, mode=mode: np.convolve(x, y, mode)
+                found.append(Case(xs, call, call, call))
+    return found
+
+
 SOLVE = {
     PLAIN: [((3, 3), (3,)), ((2, 2), (2, 3)), ((2, 2, 2), (2, 2, 1)), ((2, 2, 2), (2,))],
     SIZE1: [((1, 2, 2), (3, 2, 1)), ((3, 2, 2), (1, 2, 1)), ((1, 1), (1,))],
@@ -484,5 +499,5 @@ ARRAYS = {
             lambda: refuses(lambda: tg.tensor(1.0, requires_grad=True)[[0]], IndexError),
         ),
     }),
-    "embed": embed, "matmul": matmul, "solve": solve, "einsum": einsum,
+    "embed": embed, "matmul": matmul, "convolve": convolve, "solve": solve, "einsum": einsum,
 }  # fmt: skip

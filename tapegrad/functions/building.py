@@ -1,0 +1,374 @@
+"""Arrays built of the elements of others: repeated, rolled, padded with zeros, put in or left out.
+
+Where NumPy only moves elements, the same call on their numbers says which goes where, and one record takes
+them: `rearranged` and `gathered`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.dispatch import requires_grad, value_of
+from tapegrad.errors import AxisError, ShapeError
+from tapegrad.functions.indexing import flip
+from tapegrad.functions.shapes import _at_least, _members, astype, concatenate, copy, reshape, swapaxes
+from tapegrad.functions.shapes import broadcast_to as _broadcast_to
+from tapegrad.functions.shapes import transpose as _transpose
+from tapegrad.functions.tables import axis_of, composed, implements, plain, plainly, tensor_of
+
+
+def rearranged(x: Any, function: Callable[[Any], Any]) -> Any:
+    """What a function that only moves elements makes of an array."""
+    return gathered([x], function)
+
+
+def gathered(arrays: Sequence[Any], function: Callable[..., Any]) -> Any:
+    """What a function that only moves elements makes of arrays; it is called on numbers of the elements."""
+    arrays = [tensor_of(x) for x in arrays]
+    numbers, start = [], 0
+    for x in arrays:
+        size = np.size(value_of(x))
+        numbers.append(np.arange(start, start + size).reshape(np.shape(value_of(x))))
+        start += size
+    places = function(*numbers)
+    flat = [reshape(x, (-1,)) for x in arrays]
+    return (flat[0] if len(flat) == 1 else concatenate(flat))[places]
+
+
+# ---------------------------------------------------------------- repeated and moved
+
+
+@composed(np.repeat)
+def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
+    """Each element several times."""
+    repeats = plain(repeats)
+    if axis is None:
+        return rearranged(a, lambda n: np.repeat(n, repeats))
+    at = axis_of(a, axis, "repeat")
+    return a[(*(slice(None),) * at, np.repeat(np.arange(a.shape[at]), repeats))]
+
+
+@composed(np.tile)
+def tile(A: Any, reps: Any) -> Any:
+    """An array laid side by side with itself."""
+    counts = tuple(int(n) for n in np.atleast_1d(plain(reps)))
+    ndim = max(len(counts), A.ndim)
+    shape = (1,) * (ndim - A.ndim) + A.shape
+    counts = (1,) * (ndim - len(counts)) + counts
+    between = [n for size in shape for n in (1, size)]
+    wide = [n for pair in zip(counts, shape, strict=True) for n in pair]
+    wanted = tuple(c * n for c, n in zip(counts, shape, strict=True))
+    spread = _broadcast_to(reshape(A, between), tuple(wide))
+    return copy(A) if wanted == A.shape else reshape(copy(spread), wanted)
+
+
+@composed(np.resize)
+def resize(a: Any, new_shape: Any) -> Any:
+    """Elements repeated as often as a shape needs."""
+    return rearranged(a, lambda n: np.resize(n, new_shape))
+
+
+@composed(np.roll)
+def roll(a: Any, shift: Any, axis: Any = None) -> Any:
+    """Elements moved along axes; what leaves at one end comes in at the other."""
+    if axis is None:
+        return reshape(_rolled(reshape(a, (-1,)), int(plain(shift)), 0), a.shape)
+    moves = np.broadcast(plain(shift), axis)
+    if moves.ndim > 1:
+        raise ShapeError(f"roll: shift {shift} and axis {axis} are scalars or of one dimension")
+    for places, where in moves:
+        a = _rolled(a, int(places), axis_of(a, int(where), "roll"))
+    return a
+
+
+def _rolled(a: Any, shift: int, axis: int) -> Any:
+    before, cut = (slice(None),) * axis, shift % max(a.shape[axis], 1)
+    if not cut:
+        return copy(a)
+    return concatenate([a[(*before, slice(-cut, None))], a[(*before, slice(None, -cut))]], axis)
+
+
+@implements(np.rot90)
+def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
+    """Turned by right angles in the plane of two axes."""
+    first, second = (axis_of(m, axis, "rot90") for axis in axes)
+    if first == second:
+        raise ShapeError(f"rot90: the axes {tuple(axes)} of an array of shape {m.shape} are one")
+    k %= 4
+    if k == 0:
+        return m[...]
+    if k == 2:
+        return flip(m, (first, second))
+    return swapaxes(flip(m, second), first, second) if k == 1 else flip(swapaxes(m, first, second), second)
+
+
+@implements(np.fliplr)
+def fliplr(m: Any) -> Any:
+    """Columns in reverse order."""
+    if m.ndim < 2:
+        raise ShapeError(f"fliplr needs two dimensions, found shape {m.shape}")
+    return flip(m, 1)
+
+
+@implements(np.flipud)
+def flipud(m: Any) -> Any:
+    """Rows in reverse order."""
+    if m.ndim < 1:
+        raise ShapeError(f"flipud needs a dimension, found shape {m.shape}")
+    return flip(m, 0)
+
+
+@implements(np.rollaxis)
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+    """An axis moved to stand before another."""
+    at, place = axis_of(a, axis, "rollaxis"), start + a.ndim if start < 0 else start
+    if not 0 <= place <= a.ndim:
+        raise AxisError(f"rollaxis: start {start} for an array of shape {a.shape}")
+    place -= at < place
+    order = [k for k in range(a.ndim) if k != at]
+    return _transpose(a, (*order[:place], at, *order[place:]))
+
+
+# ---------------------------------------------------------------- put in and left out
+
+
+@composed(np.insert)
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+    """Values put in before places along an axis."""
+    kind = value_of(tensor_of(arr)).dtype
+    if kind.kind != "f":  # NumPy converts the values to integers
+        return plainly(np.insert, (arr, obj, values, axis), {})
+    values = tensor_of(values)
+    values = astype(values, kind) if requires_grad(values) else np.asarray(values, kind)
+    obj = plain(obj)
+    return gathered([arr, values], lambda n, new: np.insert(n, obj, new, axis))
+
+
+@composed(np.delete)
+def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
+    """An array without some of its parts along an axis."""
+    obj = plain(obj)
+    if axis is None:
+        arr, axis = reshape(arr, (-1,)), 0
+    at = axis_of(arr, axis, "delete")
+    return arr[(*(slice(None),) * at, np.delete(np.arange(arr.shape[at]), obj))]
+
+
+@composed(np.append)
+def append(arr: Any, values: Any, axis: int | None = None) -> Any:
+    """Values joined to the end."""
+    arr, values = tensor_of(arr), tensor_of(values)
+    if axis is None:
+        return concatenate([reshape(arr, (-1,)), reshape(values, (-1,))])
+    return concatenate([arr, values], axis)
+
+
+@composed(np.trim_zeros)
+def trim_zeros(filt: Any, trim: Any = "fb", axis: Any = None) -> Any:
+    """An array without the zeros at its ends."""
+    form = {} if axis is None else {"axis": axis}
+    filt = tensor_of(filt)
+    whole = np.asarray(value_of(filt))
+    marks = np.where(whole != 0, np.arange(1, whole.size + 1).reshape(whole.shape), 0)
+    kept = np.trim_zeros(marks, trim, **form)
+    if not kept.any():
+        return filt[tuple(slice(0, n) for n in kept.shape)]
+    first = np.unravel_index(int(kept[kept != 0][0]) - 1, whole.shape)
+    inside = np.argwhere(kept)[0]
+    starts = [int(p - q) for p, q in zip(first, inside, strict=True)]
+    return filt[tuple(slice(s, s + n) for s, n in zip(starts, kept.shape, strict=True))]
+
+
+# ---------------------------------------------------------------- diagonals and triangles
+
+
+@implements(np.diagonal)
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """Diagonals of the matrices that two axes span; a view."""
+    if a.ndim < 2:
+        raise ShapeError(f"diagonal needs two dimensions, found shape {a.shape}")
+    first, second = axis_of(a, axis1, "diagonal"), axis_of(a, axis2, "diagonal")
+    if first == second:
+        raise ShapeError(f"diagonal: axis1 and axis2 are both {first}, of an array of shape {a.shape}")
+    rest = [d for d in range(a.ndim) if d not in (first, second)]
+    moved = _transpose(a, (*rest, first, second))
+    rows, columns = moved.shape[-2:]
+    count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
+    if not count:
+        return moved[..., 0:0, 0] if rows and columns else moved[..., :0].reshape((*moved.shape[:-2], 0))
+    start = max(offset, 0) + max(-offset, 0) * columns
+    flat = reshape(moved, (*moved.shape[:-2], rows * columns))
+    return flat[..., start : start + (count - 1) * (columns + 1) + 1 : columns + 1]
+
+
+@composed(np.trace)
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+    """Sum of a diagonal."""
+    return np.sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
+
+
+@composed(np.diag)
+def diag(v: Any, k: int = 0) -> Any:
+    """The diagonal of a matrix, or a matrix of a diagonal."""
+    if v.ndim == 2:
+        return copy(diagonal(v, k))
+    if v.ndim != 1:
+        raise ShapeError(f"diag takes one or two dimensions, found shape {v.shape}")
+    return diagflat(v, k)
+
+
+@composed(np.diagflat)
+def diagflat(v: Any, k: int = 0) -> Any:
+    """A matrix with the elements of an array on a diagonal."""
+    flat = reshape(tensor_of(v), (-1,))
+    n, zero = flat.shape[0], np.zeros(1, flat.dtype)
+    return gathered([zero, flat], lambda none, numbers: np.diagflat(numbers, k)) if n else plainly(
+        np.diagflat, (v, k), {}
+    )  # fmt: skip
+
+
+@composed(np.tril)
+def tril(m: Any, k: int = 0) -> Any:
+    """A matrix with zeros above a diagonal."""
+    m = _square(m)
+    return np.where(np.tri(m.shape[-2], m.shape[-1], k, bool), m, m.dtype.type(0))
+
+
+@composed(np.triu)
+def triu(m: Any, k: int = 0) -> Any:
+    """A matrix with zeros below a diagonal."""
+    m = _square(m)
+    return np.where(np.tri(m.shape[-2], m.shape[-1], k - 1, bool), m.dtype.type(0), m)
+
+
+def _square(m: Any) -> Any:
+    """A vector as the equal rows of a matrix, as NumPy reads it here."""
+    m = tensor_of(m)
+    if m.ndim == 0:
+        raise ShapeError("a triangle of a matrix needs a dimension, found shape ()")
+    return _broadcast_to(m, m.shape * 2) if m.ndim == 1 else m
+
+
+@composed(np.vander)
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    """Powers of a vector, as columns."""
+    if x.ndim != 1:
+        raise ShapeError(f"vander takes one dimension, found shape {x.shape}")
+    count = x.shape[0] if N is None else N
+    if count <= 0:
+        return plainly(np.vander, (x, N, increasing), {})
+    x = astype(x, np.promote_types(x.dtype, int))  # as NumPy does
+    columns = [np.ones(x.shape, x.dtype)]
+    for _ in range(count - 1):
+        columns.append(columns[-1] * x)
+    return np.stack(columns if increasing else columns[::-1], axis=1)
+
+
+# ---------------------------------------------------------------- joined
+
+
+def _at_least_of(ndim: int) -> Callable[..., Any]:
+    def function(*arys: Any) -> Any:
+        found = tuple(_raised(tensor_of(x), ndim) for x in arys)
+        return found[0] if len(found) == 1 else found
+
+    return function
+
+
+def _raised(x: Any, ndim: int) -> Any:
+    shape = np.shape(value_of(x))
+    if len(shape) >= ndim:
+        return x
+    if ndim == 3 and shape:
+        return reshape(x, (*shape, 1) if len(shape) == 2 else (1, *shape, 1))
+    return _at_least(x, ndim)
+
+
+for _n, _f in ((1, np.atleast_1d), (2, np.atleast_2d), (3, np.atleast_3d)):
+    implements(_f)(_at_least_of(_n))
+
+
+@implements(np.dstack)
+def dstack(tup: Any) -> Any:
+    """Arrays joined along a third axis."""
+    return concatenate([_raised(x, 3) for x in _members(tup, "dstack")], 2)
+
+
+@implements(np.column_stack)
+def column_stack(tup: Any) -> Any:
+    """Arrays joined as columns, vectors as columns of their own."""
+    members = _members(tup, "column_stack")
+    shapes = [np.shape(value_of(x)) for x in members]
+    return concatenate(
+        [
+            x if len(s) > 1 else reshape(x, (*s, 1) if s else (1, 1))
+            for x, s in zip(members, shapes, strict=True)
+        ],
+        1,
+    )
+
+
+@composed(np.block)
+def block(arrays: Any) -> Any:
+    """Arrays joined as nested lists say: the innermost along the last axis."""
+    depths: set[int] = set()
+    ndim = _look(arrays, 0, depths)
+    if len(depths) > 1:
+        raise ShapeError(f"block: lists nested to different depths {sorted(depths)}")
+    depth = depths.pop()
+    return _joined(arrays, depth, max(ndim, depth))
+
+
+def _look(arrays: Any, level: int, depths: set[int]) -> int:
+    """The largest number of dimensions in nested lists; notes their depths."""
+    if isinstance(arrays, tuple):
+        raise TypeError("block: nested lists, found a tuple")
+    if isinstance(arrays, list):
+        if not arrays:
+            raise ShapeError("block: a list is empty")
+        return max(_look(part, level + 1, depths) for part in arrays)
+    depths.add(level)
+    return int(np.ndim(value_of(arrays)))
+
+
+def _joined(arrays: Any, depth: int, ndim: int) -> Any:
+    if depth:
+        return concatenate([_joined(part, depth - 1, ndim) for part in arrays], -depth)
+    x = tensor_of(arrays)
+    shape = np.shape(value_of(x))
+    return reshape(x, (1,) * (ndim - len(shape)) + shape)
+
+
+@implements(np.broadcast_arrays)
+def broadcast_arrays(*args: Any, subok: bool = False) -> Any:
+    """Arrays in the one shape that fits them all."""
+    members = [tensor_of(x) for x in args]
+    shape = _common_shape("broadcast_arrays", members)
+    return tuple(x if np.shape(value_of(x)) == shape else _broadcast_to(x, shape) for x in members)
+
+
+def _common_shape(what: str, members: list[Any]) -> tuple[int, ...]:
+    shapes = [np.shape(value_of(x)) for x in members]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError as error:
+        raise ShapeError(f"{what} of shapes {', '.join(map(str, shapes))}: {error}") from error
+
+
+@implements(np.meshgrid)
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
+    """Coordinates of the points of a grid."""
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"meshgrid: indexing is 'xy' or 'ij', found {indexing!r}")
+    members, ndim = [tensor_of(x) for x in xi], len(xi)
+    grid = []
+    for k, x in enumerate(members):
+        axis = 1 - k if indexing == "xy" and ndim > 1 and k < 2 else k
+        grid.append(reshape(x, tuple(-1 if d == axis else 1 for d in range(ndim))))
+    if not sparse:
+        shape = _common_shape("meshgrid", grid)
+        grid = [_broadcast_to(x, shape) for x in grid]
+    return tuple(np.copy(x) for x in grid) if copy else tuple(grid)

@@ -1,0 +1,174 @@
+"""Polynomials as vectors of coefficients, that of the highest power first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.dispatch import value_of
+from tapegrad.errors import ShapeError
+from tapegrad.functions.products import solve
+from tapegrad.functions.shapes import concatenate, reshape
+from tapegrad.functions.tables import composed, tensor_of
+
+
+def _coefficients(what: str, p: Any) -> Any:
+    if isinstance(p, np.poly1d):
+        p = p.coeffs
+    p = tensor_of(p)
+    p = reshape(p, (1,)) if np.ndim(value_of(p)) == 0 else p
+    if p.ndim != 1:
+        raise ShapeError(f"{what}: coefficients are a vector, found shape {p.shape}")
+    return p
+
+
+@composed(np.polyval)
+def polyval(p: Any, x: Any) -> Any:
+    """Value of a polynomial."""
+    p, x = _coefficients("polyval", p), tensor_of(x)
+    total: Any = np.zeros_like(value_of(x))
+    for k in range(p.shape[0]):
+        total = total * x + p[k]
+    return total
+
+
+def _longer(a: Any, n: int) -> Any:
+    return concatenate([np.zeros(n - a.shape[0], a.dtype), a]) if a.shape[0] < n else a
+
+
+@composed(np.polyadd)
+def polyadd(a1: Any, a2: Any) -> Any:
+    """Sum of polynomials."""
+    a1, a2 = _coefficients("polyadd", a1), _coefficients("polyadd", a2)
+    n = max(a1.shape[0], a2.shape[0])
+    return _longer(a1, n) + _longer(a2, n)
+
+
+@composed(np.polysub)
+def polysub(a1: Any, a2: Any) -> Any:
+    """Difference of polynomials."""
+    a1, a2 = _coefficients("polysub", a1), _coefficients("polysub", a2)
+    n = max(a1.shape[0], a2.shape[0])
+    return _longer(a1, n) - _longer(a2, n)
+
+
+@composed(np.polymul)
+def polymul(a1: Any, a2: Any) -> Any:
+    """Product of polynomials."""
+    return np.convolve(_coefficients("polymul", a1), _coefficients("polymul", a2))
+
+
+@composed(np.polydiv)
+def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
+    """Quotient and remainder of polynomials."""
+    u, v = _coefficients("polydiv", u) + 0.0, _coefficients("polydiv", v) + 0.0
+    m, n = u.shape[0], v.shape[0]
+    kind = np.result_type(value_of(u), value_of(v))
+    quotient, rest = [], np.astype(u, kind)
+    for _ in range(m - n + 1):
+        factor = rest[0] / v[0]
+        quotient.append(factor)
+        rest = concatenate([rest[1:n] - factor * v[1:], rest[n:]])
+    if m >= n:  # NumPy leaves out leading coefficients, all but the last, that are close to 0
+        size = np.polydiv(value_of(u), value_of(v))[1].size
+        rest = concatenate([np.zeros(m, kind), rest])[-size:]
+    return (np.stack(quotient) if quotient else np.zeros(1, kind)), rest
+
+
+@composed(np.polyder)
+def polyder(p: Any, m: int = 1) -> Any:
+    """Derivative of a polynomial."""
+    if int(m) < 0:
+        raise ValueError(f"polyder: the order of a derivative is not negative, found {m}")
+    p = _coefficients("polyder", p)
+    for _ in range(int(m)):
+        n = p.shape[0] - 1
+        p = p[:-1] * np.arange(n, 0, -1)
+    return p
+
+
+@composed(np.polyint)
+def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
+    """Integral of a polynomial."""
+    m = int(m)
+    if m < 0:
+        raise ValueError(f"polyint: the number of integrations is not negative, found {m}")
+    p = _coefficients("polyint", p)
+    constants = _coefficients("polyint", np.zeros(max(m, 1)) if k is None else k)
+    if constants.shape[0] == 1 and m > 1:
+        constants = np.broadcast_to(constants, (m,))
+    if constants.shape[0] < m:
+        raise ShapeError(f"polyint: {constants.shape[0]} constants for {m} integrations")
+    for j in range(m):
+        n = p.shape[0]
+        p = concatenate([p / np.arange(n, 0, -1), constants[j : j + 1]])
+    return p
+
+
+@composed(np.poly)
+def poly(seq_of_zeros: Any) -> Any:
+    """Coefficients of the polynomial with these zeros."""
+    zeros = tensor_of(seq_of_zeros)
+    if zeros.ndim == 2 and zeros.shape[0] == zeros.shape[1] and zeros.shape[0]:
+        zeros = np.linalg.eigvals(zeros)
+    if zeros.ndim != 1:
+        raise ShapeError(f"poly takes a vector of zeros or a square matrix, found shape {zeros.shape}")
+    found: Any = np.ones(1, zeros.dtype)
+    for k in range(zeros.shape[0]):
+        found = np.convolve(found, concatenate([np.ones(1, zeros.dtype), -zeros[k : k + 1]]))
+    return found
+
+
+# ---------------------------------------------------------------- least squares
+
+
+@composed(np.polyfit)
+def polyfit(x: Any, y: Any, deg: Any, rcond: float | None = None, full: bool = False, w: Any = None,
+            cov: Any = False) -> Any:  # fmt: skip
+    """Polynomial that fits points best in the sense of least squares."""
+    x, y = tensor_of(x) + 0.0, tensor_of(y) + 0.0
+    order = int(deg) + 1
+    if order < 1:
+        raise ValueError(f"polyfit: a degree that is not negative, found {deg}")
+    if x.ndim != 1 or x.shape[0] == 0 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0]:
+        raise ShapeError(f"polyfit: points x of shape {x.shape} and y of shape {y.shape}")
+    matrix, right = np.vander(x, order), y
+    if w is not None:
+        w = tensor_of(w)
+        if np.shape(value_of(w)) != (x.shape[0],):
+            raise ShapeError(f"polyfit: weights of shape {np.shape(value_of(w))} for {x.shape[0]} points")
+        matrix = matrix * w[:, None]
+        right = right * (w[:, None] if y.ndim == 2 else w)
+    values = value_of(matrix)
+    rcond = x.shape[0] * np.finfo(values.dtype).eps if rcond is None else rcond
+    scale = np.sqrt(np.sum(values * values, axis=0))
+    if np.linalg.matrix_rank(values / scale, rtol=rcond) < order:
+        raise np.linalg.LinAlgError(
+            f"polyfit: {x.shape[0]} points do not determine {order} coefficients (rcond={rcond:.1e}), and "
+            "the derivative of one of many solutions is none; lower the degree"
+        )
+    # Least squares by normal equations of columns that the factor R of the values makes orthonormal: their
+    # matrix is I up to rounding, so nothing is lost, and the expression holds around the values too.
+    factor = np.linalg.qr(values, mode="r")
+    back = np.linalg.solve(factor, np.eye(order, dtype=values.dtype))
+    q = np.matmul(matrix, back)
+    gram = np.matmul(np.transpose(q), q)
+    found = np.matmul(back, solve(gram, np.matmul(np.transpose(q), right)))
+    rest = right - np.matmul(matrix, found)
+    if full:
+        squares = np.sum(np.reshape(rest * rest, (x.shape[0], -1)), axis=0)
+        singular = np.linalg.svdvals(matrix / np.sqrt(np.sum(matrix * matrix, axis=0)))
+        return found, squares if x.shape[0] > order else squares[:0], order, singular, rcond
+    if not cov:
+        return found
+    spread = np.matmul(back, solve(gram, back.T))
+    if isinstance(cov, str) and cov == "unscaled":
+        return found, spread
+    free = x.shape[0] - order
+    if free <= 0:
+        raise ValueError(
+            f"polyfit: {x.shape[0]} points for {order} coefficients leave nothing to estimate cov"
+        )
+    size = np.sum(rest * rest, axis=0) / free
+    return found, (spread * size if y.ndim == 1 else spread[:, :, None] * size)

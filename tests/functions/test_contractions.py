@@ -1,0 +1,90 @@
+"""Products of arrays, and every form of einsum."""
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad import errors
+
+from .rows import check
+
+A, B, V, S, T3, M = (2, 3), (3, 2), (3,), (), (2, 3, 2), (3, 3)
+
+ROWS = [
+    ("tensordot", lambda x, y: np.tensordot(x, y), [(2, 3, 2), (3, 2, 2)]),
+    ("tensordot, 1", lambda x, y: np.tensordot(x, y, 1), [A, T3[1:]]),
+    ("tensordot, 0", lambda x, y: np.tensordot(x, y, 0), [A, V]),
+    ("tensordot of pairs", lambda x, y: np.tensordot(x, y, ([0, 2], [1, -1])), [T3, (3, 2, 2)]),
+    ("tensordot of one pair", lambda x, y: np.tensordot(x, y, axes=(1, 0)), [A, V]),
+    ("inner", lambda x, y: np.inner(x, y), [A, V]),
+     ("inner of stacks", lambda x, y: np.inner(x, y), [T3, (2, 2)]),
+    ("inner of a number", lambda x: np.inner(x, 2.0) + np.inner(3, x), [A]),
+    ("vdot", lambda x, y: np.vdot(x, y), [A, A]), ("vdot of 0-d", lambda x, y: np.vdot(x, y), [S, S]),
+    ("kron", lambda x, y: np.kron(x, y), [A, B]), ("kron of vectors", lambda x, y: np.kron(x, y), [V, (2,)]),
+    ("kron of ranks", lambda x,
+     y: np.kron(x, y) + np.kron(np.ones((1, 1, 3)), np.kron(y, x[:, :1]))[0, 0, 0], [A, V]),
+    ("kron of numbers", lambda x: np.kron(x, 2.0) + np.kron(3.0, x), [A]),
+    ("cross", lambda x, y: np.cross(x, y), [V, (2, 3)]),
+    ("cross along axes", lambda x, y: np.cross(x, y, axisa=0, axisb=1, axisc=0), [(3, 2), (2, 3)]),
+    ("cross along one axis", lambda x, y: np.cross(x, y, axis=0), [B, B]),
+    ("outer", lambda x, y: np.outer(x, y), [A, V]),
+    ("vecdot", lambda x, y: np.vecdot(x, y) * np.vecdot(x, x), [T3, (2,)]),
+    ("vecdot along an axis", lambda x, y: np.vecdot(x, y, axis=0) * np.vecdot(x, y, axis=0, keepdims=True),
+     [(3, 2), (3, 1)]),
+    ("matvec", lambda x, y: np.matvec(x, y), [T3, (2,)]), ("vecmat", lambda x, y: np.vecmat(x, y), [V, T3]),
+    ("dot of ranks", lambda x, y: np.dot(x, y), [(2, 2, 3), (2, 3, 2)]),
+    ("einsum by lists", lambda x, y: np.einsum(x, [0, 1], y, [1, 2]), [A, B]),
+    ("einsum by lists, output", lambda x, y: np.einsum(x, [0, 51], y, (51, 2), [2, 0]), [A, B]),
+    ("einsum by lists, ellipsis", lambda x: np.einsum(x, [Ellipsis, 0, 1], [1, Ellipsis]), [T3]),
+    ("einsum by lists, trace", lambda x: np.einsum(x, [0, 0]), [M]),
+    ("einsum, ellipsis that broadcasts", lambda x, y: np.einsum("i...,...->i...", x, y), [(2, 1, 3), (2, 1)]),
+    ("einsum, two ellipses that broadcast", lambda x, y: np.einsum("...i,...i", x, y),
+     [(2, 1, 3), (1, 4, 3)]),
+    ("einsum, ellipsis of nothing", lambda x: np.einsum("...ij->...ji", x), [A]),
+    ("einsum, traces and ellipsis", lambda x: np.einsum("...ii->...", x), [(2, 3, 3)]),
+    ("einsum, optimize", lambda x, y, z: np.einsum("ij,jk,kl->il", x, y, z, optimize=True), [A, B, A]),
+    ("einsum, greedy", lambda x, y, z: np.einsum("ij,jk,k", x, y, z, optimize="greedy"), [A, B, (2,)]),
+    ("einsum, a path", lambda x, y,
+     z: np.einsum("ij,ji,ij->j", x, y, z, optimize=["einsum_path", (0, 2), (0, 1)]),
+     [A, B, A]),
+    ("einsum, four in pairs", lambda x, y: np.einsum("ij,jk,kl,li", x, y, x, y, optimize="optimal"), [A, B]),
+    ("einsum, dtype", lambda x, y: np.einsum("ij,j", x, y, dtype=np.float64, order="C"), [A, V]),
+    ("einsum of constants", lambda x: np.einsum("ij,j->i", np.arange(6).reshape(2, 3), x), [V]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_call(row, random):
+    check(*row[1:], random)
+
+
+def test_einsum_of_one_operand_is_no_view_of_it():
+    x = tg.tensor(np.arange(4.0).reshape(2, 2))
+    assert np.einsum("ii->i", x).tolist() == [0.0, 3.0]
+    out = np.zeros(2)
+    assert np.einsum("ii->i", x, out=out) is out
+    assert out.tolist() == [0.0, 3.0]
+
+
+REFUSED = [
+    ("tensordot", lambda x: np.tensordot(x, np.ones((2, 3)), 1), errors.ShapeError, "tensordot"),
+    ("tensordot, axes", lambda x: np.tensordot(x, x, ((0, 1), (0,))), errors.ShapeError, "2 axes"),
+    ("tensordot, axis", lambda x: np.tensordot(x, x, ([5], [0])), errors.AxisError, "axis 5"),
+    ("inner", lambda x: np.inner(x, np.ones(2)), errors.ShapeError, "last axes"),
+    ("vdot", lambda x: np.vdot(x, np.ones(2)), ValueError, "matmul"),
+    ("kron", lambda x: np.kron(x, [x]), errors.BorderError, "list"),
+    ("cross", lambda x: np.cross(x, np.ones(4)), errors.ShapeError, "three components"),
+    ("cross, axis", lambda x: np.cross(x, x, axis=2), errors.AxisError, "axis 2"),
+    ("cross, shapes", lambda x: np.cross(x, np.ones((3, 3))), ValueError, "multiply"),
+    ("vecdot", lambda x: np.vecdot(x, np.ones(2)), errors.ShapeError, "different length"),
+    ("vecdot of 0-d", lambda x: np.vecdot(x, 1.0), errors.ShapeError, "dimension"),
+    ("matvec", lambda x: np.matvec(x[0], np.ones(3)), errors.ShapeError, "matrix"),
+    ("vecmat", lambda x: np.vecmat(x, np.ones(3)), errors.ShapeError, "matrix"),
+    ("einsum, out", lambda x: np.einsum(x, [0, 1], [0], out=np.zeros(2)), errors.UnsupportedOpError, "out="),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=[row[0] for row in REFUSED])
+def test_refusals(row):
+    with pytest.raises(row[2], match=row[3]):
+        row[1](tg.tensor([[0.5, 2.0, 3.0], [-1.5, 1.0, 0.2]], requires_grad=True))
