@@ -1,5 +1,7 @@
 """numpy.linalg: edges, complex matrices, zero-size stacks, results beside torch, refusals."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -405,6 +407,24 @@ def test_only_one_factorisation_is_computed(monkeypatch):
     (g,) = tg.grad(np.sum(w * v[0]), x, create_graph=True)
     (h,) = tg.grad(np.sum(g * g), x)
     assert np.isfinite(h.numpy()).all()
+
+
+def test_factors_go_with_the_results():
+    """A loop that records without a sweep does not keep the factors of what it has dropped."""
+    x = leaf(np.random.default_rng(2).normal(size=(256, 4, 4)))  # small: BLAS starts no threads
+
+    def repeat(count):
+        for _ in range(count):
+            L.eigvalsh(x)
+
+    repeat(300)  # what pruning needs is loaded
+    tracemalloc.start()
+    try:
+        repeat(1500)
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size < 16 << 20  # of 58 MiB
 
 
 EMPTY_FUNCTIONS = [
