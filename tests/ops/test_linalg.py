@@ -453,11 +453,18 @@ def test_empty(name, shape):
         assert g.shape == shape
 
 
-@pytest.mark.parametrize("shapes", [((3, 2), (3,)), ((2, 3), (2,)), ((3, 3), (3, 2)), ((3, 2), (3, 0))])
-def test_lstsq_returns_what_numpy_does(shapes):
+LSTSQ = [
+    ((3, 2), (3,)), ((2, 3), (2,)), ((3, 3), (3, 2)), ((3, 2), (3, 0)), ((3, 0), (3,)), ((3, 0), (3, 2)),
+    ((0, 3), (0, 2)), ((0, 3), (0,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rcond", [None, -1, 0.4])
+@pytest.mark.parametrize("shapes", LSTSQ)
+def test_lstsq_returns_what_numpy_does(shapes, rcond):
     random = np.random.default_rng(4)
     a, b = (random.normal(size=s) for s in shapes)
-    for found, wanted in zip(L.lstsq(leaf(a), leaf(b)), L.lstsq(a, b), strict=True):
+    for found, wanted in zip(L.lstsq(leaf(a), leaf(b), rcond), L.lstsq(a, b, rcond), strict=True):
         found = found.detach().numpy() if isinstance(found, tg.Tensor) else found
         np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)
         assert np.shape(found) == np.shape(wanted)
