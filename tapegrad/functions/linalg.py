@@ -232,7 +232,8 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     values = svd(a, compute_uv=False) if recorded(a) else wrap(s)
     if x.size == 0:  # nothing to solve
         return _product(pinv(a), b), _residuals(a, b, 0) if columns == 0 < rows else wrap(empty), rank, values
-    cut = np.finfo(s.dtype).eps * max(rows, columns) if rcond is None else max(rcond, 0)
+    eps = np.finfo(s.dtype).eps
+    cut = eps * max(rows, columns) if rcond is None else eps if rcond < 0 else rcond
     solution = _product(pinv(a, rcond=cut), b)
     left = _residuals(a, b, solution) if rank == columns < rows else wrap(empty)
     return solution, left, rank, values

@@ -1,5 +1,7 @@
 """numpy.linalg: edges, complex matrices, zero-size stacks, results beside torch, refusals."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -407,6 +409,24 @@ def test_only_one_factorisation_is_computed(monkeypatch):
     assert np.isfinite(h.numpy()).all()
 
 
+def test_factors_go_with_the_results():
+    """A loop that records without a sweep does not keep the factors of what it has dropped."""
+    x = leaf(np.random.default_rng(2).normal(size=(256, 4, 4)))  # small: BLAS starts no threads
+
+    def repeat(count):
+        for _ in range(count):
+            L.eigvalsh(x)
+
+    repeat(300)  # what pruning needs is loaded
+    tracemalloc.start()
+    try:
+        repeat(1500)
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size < 16 << 20  # of 58 MiB
+
+
 EMPTY_FUNCTIONS = [
     "cholesky", "det", "eigh", "eigvalsh", "eig", "eigvals", "inv", "pinv", "qr", "slogdet", "svd", "svdvals",
     "norm", "matrix_norm", "trace", "diagonal",
@@ -433,11 +453,18 @@ def test_empty(name, shape):
         assert g.shape == shape
 
 
-@pytest.mark.parametrize("shapes", [((3, 2), (3,)), ((2, 3), (2,)), ((3, 3), (3, 2)), ((3, 2), (3, 0))])
-def test_lstsq_returns_what_numpy_does(shapes):
+LSTSQ = [
+    ((3, 2), (3,)), ((2, 3), (2,)), ((3, 3), (3, 2)), ((3, 2), (3, 0)), ((3, 0), (3,)), ((3, 0), (3, 2)),
+    ((0, 3), (0, 2)), ((0, 3), (0,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rcond", [None, -1, 0.4])
+@pytest.mark.parametrize("shapes", LSTSQ)
+def test_lstsq_returns_what_numpy_does(shapes, rcond):
     random = np.random.default_rng(4)
     a, b = (random.normal(size=s) for s in shapes)
-    for found, wanted in zip(L.lstsq(leaf(a), leaf(b)), L.lstsq(a, b), strict=True):
+    for found, wanted in zip(L.lstsq(leaf(a), leaf(b), rcond), L.lstsq(a, b, rcond), strict=True):
         found = found.detach().numpy() if isinstance(found, tg.Tensor) else found
         np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)
         assert np.shape(found) == np.shape(wanted)
