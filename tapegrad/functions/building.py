@@ -45,6 +45,12 @@ def gathered(arrays: Sequence[Any], function: Callable[..., Any]) -> Any:
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     """Each element several times."""
     repeats = plain(repeats)
+    if np.size(repeats) == 1 and a.ndim and int(np.ravel(repeats)[0]) > 0:
+        flat = reshape(a, (-1,)) if axis is None else a
+        at, count = axis_of(flat, 0 if axis is None else axis, "repeat"), int(np.ravel(repeats)[0])
+        shape, n = flat.shape, flat.shape[at]
+        wide = _broadcast_to(np.expand_dims(flat, at + 1), (*shape[: at + 1], count, *shape[at + 1 :]))
+        return reshape(copy(wide), (*shape[:at], n * count, *shape[at + 1 :]))
     if axis is None:
         return rearranged(a, lambda n: np.repeat(n, repeats))
     at = axis_of(a, axis, "repeat")

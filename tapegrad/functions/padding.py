@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import is_tensor, requires_grad, value_of
+from tapegrad.dispatch import apply, is_tensor, requires_grad, value_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.functions.building import gathered, rearranged
 from tapegrad.functions.shapes import astype, concatenate, stack
 from tapegrad.functions.tables import any_grad, composed, plain, plainly, tensor_of
+from tapegrad.ops import REGISTRY, shapes
+
+steps: Any = shapes.steps
 
 STATISTICS = {"maximum": np.max, "minimum": np.min, "mean": np.mean, "median": np.median}
 ARGUMENTS = {
@@ -39,6 +42,13 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
         return plainly(np.pad, (array, pad_width, mode), kwargs)
     if mode == "constant":
         ends = _pairs(kwargs.get("constant_values", 0), x.ndim, kind)
+        if not is_tensor(ends) and x.size and x.ndim:
+            around = np.pad(
+                np.broadcast_to(np.zeros((), kind), x.shape), widths, constant_values=ends.tolist()
+            )
+            strides = steps(around.shape)
+            offset = sum(before * step for (before, _), step in zip(widths, strides, strict=True))
+            return apply(REGISTRY["assign"], (x, around), {"window": (offset, x.shape, tuple(strides))})
         return gathered([x, ends], lambda n, new: np.pad(n, widths, constant_values=new.tolist()))
     if mode == "linear_ramp":
         ends = _pairs(kwargs.get("end_values", 0), x.ndim, kind)
