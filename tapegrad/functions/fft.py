@@ -177,6 +177,8 @@ _over_axes_to_reals((np.fft.irfftn, np.fft.irfft2))
 def _rolled(x: Any, axes: Any, what: str, back: bool) -> Any:
     x = copy(tensor_of(x))
     ndim = np.ndim(value_of(x))
+    if ndim == 0:
+        raise ShapeError(f"{what} of a 0-d array: there is no axis to shift along")
     for k in range(ndim) if axes is None else (axes if np.ndim(axes) else (axes,)):
         axis = axis_of(x, k, what)
         extent = np.shape(value_of(x))[axis]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -245,6 +246,8 @@ class ArrayMethods(Handle):
 
     def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:
         """Write the value to a file."""
+        if not isinstance(fid, (str, os.PathLike)) and not hasattr(fid, "flush"):
+            raise TypeError(f"tofile takes a path or an open file, found {type(fid).__name__}")
         np.asarray(self._v).tofile(fid, sep, format)
 
     def dump(self, file: Any) -> None:
