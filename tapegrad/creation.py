@@ -53,17 +53,6 @@ def _arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> A
     return fn.astype(found if is_tensor(found) else tensor(found), whole.dtype)
 
 
-def _full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> Any:
-    filled = fn.copy(np.broadcast_to(fill_value, shape))
-    return filled if dtype is None else fn.astype(filled, dtype)
-
-
-def _full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True,
-               shape: Any = None) -> Any:  # fmt: skip
-    like = np.asarray(value_of(a))
-    return _full(like.shape if shape is None else shape, fill_value, like.dtype if dtype is None else dtype)
-
-
 def _of_values(function: Any) -> Any:
     return lambda *args, **kwargs: tensor(
         function(*(value_of(a) for a in args), **{k: value_of(v) for k, v in kwargs.items()})
@@ -72,7 +61,7 @@ def _of_values(function: Any) -> Any:
 
 # What of these has a derivative by an argument, or none as it takes only the shape and dtype of it.
 FROM_TENSORS: dict[str, Any] = {
-    "arange": _arange, "full": _full, "full_like": _full_like, "linspace": np.linspace,
+    "arange": _arange, "full": fn.full, "full_like": fn.full_like, "linspace": np.linspace,
     **{f"{name}_like": _of_values(getattr(np, f"{name}_like")) for name in ("zeros", "ones", "empty")},
 }  # fmt: skip
 zeros = _constructor(np.zeros, "tg.zeros(2)", "tensor([0., 0.])")

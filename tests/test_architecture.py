@@ -16,7 +16,7 @@ FLOORS = [  # lowest first
     {"engine"},
     {"grad_mode", "dispatch", "functions", "tensor", "creation", "recording", "views", "writes"},
     {"autograd"},
-    {"__init__"},
+    {"__init__", "catalog", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
 EXEMPT = {("config", "show_config")}

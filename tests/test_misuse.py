@@ -227,7 +227,7 @@ for name in ("iadd", "isub", "imul", "itruediv", "ipow", "imatmul", "ifloordiv")
         )
 
 UNSUPPORTED = {
-    "np.roots": np.roots, "np.linalg.det": np.linalg.det, "np.linalg.svd": np.linalg.svd,
+    "np.sort_complex": np.sort_complex, "np.linalg.det": np.linalg.det, "np.linalg.svd": np.linalg.svd,
     "np.fft.fft": lambda x: np.fft.fft(x, axis=3),
     "np.cumprod": lambda x: np.cumprod(x, 3), "np.add.at": lambda x: np.add.at(x, 0, 1.0),
     "np.add.outer": lambda x: np.bitwise_and.outer(x, x),

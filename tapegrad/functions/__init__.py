@@ -19,6 +19,7 @@ from tapegrad.functions import (  # noqa: F401 - what they define is reached thr
     splitting,
     statistics,
 )
+from tapegrad.functions.building import full, full_like
 from tapegrad.functions.complexes import conj, imag, real
 from tapegrad.functions.indexing import clip, getitem, plain_index, take
 from tapegrad.functions.products import dot, matmul
@@ -55,6 +56,8 @@ __all__ = [
     "cumprod",
     "cumsum",
     "dot",
+    "full",
+    "full_like",
     "getitem",
     "imag",
     "logsumexp",

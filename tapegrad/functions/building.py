@@ -378,3 +378,17 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
         shape = _common_shape("meshgrid", grid)
         grid = [_broadcast_to(x, shape) for x in grid]
     return tuple(np.copy(x) for x in grid) if copy else tuple(grid)
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> Any:
+    """An array of one value, or of values broadcast."""
+    filled = copy(np.broadcast_to(fill_value, shape))
+    return filled if dtype is None else astype(filled, dtype)
+
+
+@implements(np.full_like)
+def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True,
+              shape: Any = None, device: Any = None) -> Any:  # fmt: skip
+    """An array of the shape and dtype of another, of one value."""
+    like = np.asarray(value_of(a))
+    return full(like.shape if shape is None else shape, fill_value, like.dtype if dtype is None else dtype)

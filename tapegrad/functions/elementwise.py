@@ -10,7 +10,7 @@ import numpy as np
 from tapegrad.dispatch import apply, is_tensor, normal, record, requires_grad, value_of, wrap
 from tapegrad.functions.indexing import where
 from tapegrad.functions.shapes import astype
-from tapegrad.functions.tables import FUNCTIONS, UFUNCS, implements, into, plainly, tensor_of
+from tapegrad.functions.tables import UFUNCS, implements, into, plainly, tensor_of
 from tapegrad.functions.ufuncs import FAST, operand
 from tapegrad.ops import REGISTRY
 
@@ -143,8 +143,3 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.
 def fix(x: Any, out: Any = None) -> Any:
     """Whole number towards 0; derivative zero."""
     return UFUNCS[np.trunc](x) if out is None else into(np.trunc, out, x)
-
-
-# Derivative zero or none at all: plain values.
-for _f in (np.isposinf, np.isneginf, np.isreal, np.iscomplex, np.array_equiv):
-    FUNCTIONS[_f] = lambda *args, _f=_f, **kwargs: plainly(_f, args, kwargs)

@@ -120,6 +120,23 @@ def poly(seq_of_zeros: Any) -> Any:
     return found
 
 
+@composed(np.roots)
+def roots(p: Any) -> Any:
+    """Zeros of a polynomial: the eigenvalues of its companion matrix."""
+    p = _coefficients("roots", p)
+    kept = np.flatnonzero(value_of(p))
+    if kept.size == 0:
+        return np.zeros(0, p.dtype)
+    first, last = int(kept[0]), int(kept[-1]) + 1
+    count, at_zero = last - first - 1, p.shape[0] - last
+    found: Any = np.zeros(0, np.result_type(p.dtype, 1j))
+    if count:
+        row = -p[first + 1 : last] / p[first]
+        rest = np.eye(count - 1, count, dtype=value_of(row).dtype)
+        found = np.linalg.eigvals(concatenate([np.reshape(row, (1, count)), rest]))
+    return concatenate([found, np.zeros(at_zero, value_of(found).dtype)])
+
+
 # ---------------------------------------------------------------- least squares
 
 

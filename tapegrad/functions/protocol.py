@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.dispatch import is_tensor
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.functions.tables import FUNCTIONS, UFUNCS, any_grad, into, plainly
+from tapegrad.functions.tables import FUNCTIONS, PLAIN, UFUNCS, answer, any_grad, into, plainly
 from tapegrad.functions.ufunc_forms import (
     accumulate_,
     at,
@@ -91,25 +91,17 @@ def call_function(function: Callable[..., Any], args: Any, kwargs: dict[str, Any
     return plainly(function, args, kwargs)
 
 
-def _register_plain() -> None:
-    def answer(function: Any) -> Callable[..., Any]:
-        return lambda *args, **kwargs: plainly(function, args, kwargs)
-
-    for function in (
-        np.argmax, np.argmin, np.argsort, np.any, np.all, np.zeros_like, np.ones_like, np.empty_like,
-        np.full_like, np.allclose, np.array_equal, np.isclose, np.result_type, np.can_cast,
-        np.nonzero, np.count_nonzero, np.searchsorted, np.round, np.around, np.iscomplexobj,
-        np.isrealobj, np.shares_memory, np.may_share_memory, np.array_repr, np.array_str,
-        np.array2string, np.save, np.savetxt, np.savez, np.savez_compressed, np.argpartition, np.lexsort,
-        np.argwhere, np.flatnonzero, np.nanargmax, np.nanargmin, np.isin, np.array_equiv,
-        np.unravel_index, np.ravel_multi_index, np.diag_indices_from, np.tril_indices_from,
-        np.triu_indices_from, np.ix_, np.min_scalar_type, np.common_type, np.packbits, np.unpackbits,
-        np.iscomplex, np.isreal, np.einsum_path,
-    ):  # fmt: skip
-        FUNCTIONS[function] = answer(function)
-    FUNCTIONS[np.shape] = lambda a: a.shape
-    FUNCTIONS[np.ndim] = lambda a: a.ndim
-    FUNCTIONS[np.size] = lambda a, axis=None: np.size(a._v, axis)
-
-
-_register_plain()
+answer(
+    np.argmax, np.argmin, np.argsort, np.any, np.all, np.zeros_like, np.ones_like, np.empty_like,
+    np.allclose, np.array_equal, np.isclose, np.result_type, np.can_cast, np.nonzero, np.count_nonzero,
+    np.searchsorted, np.round, np.around, np.iscomplexobj, np.isrealobj, np.shares_memory,
+    np.may_share_memory, np.array_repr, np.array_str, np.array2string, np.save, np.savetxt, np.savez,
+    np.savez_compressed, np.argpartition, np.lexsort, np.argwhere, np.flatnonzero, np.nanargmax,
+    np.nanargmin, np.isin, np.array_equiv, np.unravel_index, np.ravel_multi_index, np.diag_indices_from,
+    np.tril_indices_from, np.triu_indices_from, np.ix_, np.min_scalar_type, np.common_type, np.packbits,
+    np.unpackbits, np.iscomplex, np.isreal, np.isposinf, np.isneginf, np.einsum_path,
+)  # fmt: skip
+FUNCTIONS[np.shape] = lambda a: a.shape
+FUNCTIONS[np.ndim] = lambda a: a.ndim
+FUNCTIONS[np.size] = lambda a, axis=None: np.size(a._v, axis)
+PLAIN.update((np.shape, np.ndim, np.size, np.fix, np.linalg.matrix_rank, *FLAT))

@@ -177,6 +177,12 @@ def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = Non
     return np.cumsum(_filled(a, 0.0)[0], axis=axis, dtype=dtype)
 
 
+@composed(np.nancumprod)
+def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
+    """Running product without nan."""
+    return np.cumprod(_filled(a, 1.0)[0], axis=axis, dtype=dtype)
+
+
 def _present(what: str, a: Any, axis: Axis, missing: Any, where: Any, keepdims: bool) -> Any:
     """The number of elements that count."""
     mask = ~missing if where is NOT_GIVEN else ~missing & plain(where)

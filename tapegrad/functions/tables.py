@@ -17,6 +17,7 @@ from tapegrad.grad_mode import is_grad_enabled
 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+PLAIN: set[Any] = set()  # those that have no derivative, or a derivative of zero: plain values answer
 Axis = int | Sequence[int] | None
 
 
@@ -29,6 +30,13 @@ def implements(*functions: Any) -> Callable[[Any], Any]:
         return function
 
     return register
+
+
+def answer(*functions: Any) -> None:
+    """Let NumPy answer for these functions from plain values."""
+    for f in functions:
+        PLAIN.add(f)
+        FUNCTIONS[f] = lambda *args, _f=f, **kwargs: plainly(_f, args, kwargs)
 
 
 def composed(*functions: Any) -> Callable[[Any], Any]:

@@ -75,3 +75,25 @@ REFUSED = [
 def test_refusals(row):
     with pytest.raises(row[2], match=row[3]):
         row[1](tg.tensor([[0.5, 2.0, 3.0], [-1.5, 1.0, 0.2]], requires_grad=True))
+
+
+P = [[1.0, -6.0, 11.0, -6.0], [2.0, 0.0, 1.0], [0.0, 1.0, 3.0, 0.0], [0.0, 0.0], [5.0]]
+
+
+@pytest.mark.parametrize("p", P)
+def test_roots(p):
+    x = tg.tensor(p, requires_grad=True)
+    found, wanted = np.roots(x), np.roots(np.array(p))
+    assert found.shape == wanted.shape
+    assert np.allclose(np.sort_complex(found.detach().numpy()), np.sort_complex(wanted), atol=1e-12)
+    if found.size and found.requires_grad:
+        loss = np.sum(np.real(found * np.conj(found)))
+        (g,) = tg.grad(loss, x, create_graph=True)
+        kept = [k for k in range(len(p)) if p[k]]
+        for k in kept:
+            sides = []
+            for step in (1e-6, -1e-6):
+                moved = np.array(p)
+                moved[k] += step
+                sides.append(np.sum(np.abs(np.roots(moved)) ** 2))
+            assert abs(g[k].item() - (sides[0] - sides[1]) / 2e-6) < 1e-5

@@ -55,6 +55,7 @@ ROWS = [
      lambda x: np.var(x, ddof=1, where=B, axis=1) + x.var(1, where=B, ddof=0.5,
      mean=x.mean(1, keepdims=True)), [A]),
     ("nancumsum", lambda x: np.nancumsum(holed(x)) * np.nancumsum(x, 1, dtype=float).sum(), [A]),
+    ("nancumprod", lambda x: np.nancumprod(holed(x)) * np.nancumprod(x, 1, dtype=float).sum(), [A]),
     ("ptp", lambda x: np.ptp(x) * np.ptp(x, axis=0) + np.ptp(x, (0, 1), keepdims=True)[0], [A]),
     ("average", lambda x: np.average(x) * np.average(x, 0) + np.average(x, axis=(0, 1), keepdims=True)[0],
      [A]),

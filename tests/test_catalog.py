@@ -1,0 +1,54 @@
+"""The table of NumPy's functions: each has a row, and the rows say what is."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad import catalog
+from tapegrad.functions import FUNCTIONS, UFUNCS
+
+
+def of(status):
+    return {row.name for row in catalog.catalog() if row.status == status}
+
+
+def test_every_public_function_has_one_row():
+    rows = catalog.catalog()
+    names = [row.name for row in rows]
+    assert len(names) == len(set(names)) > 400
+    objects = {id(getattr(np, name)) for name in dir(np) if not name.startswith("_")}
+    known = {id(function) for function in catalog._functions().values()}
+    for function in (*FUNCTIONS, *UFUNCS):
+        if id(function) in objects:
+            assert id(function) in known, function
+    assert not [row for row in rows if row.reason == "unknown to this version"]
+
+
+def test_how_much_there_is():
+    differentiable = of("op") | of("composed")
+    assert len(differentiable) >= 225
+    assert len(of("not supported")) < 0.03 * len(catalog.catalog())
+
+
+def test_reasons_are_of_the_list():
+    rows = [row for row in catalog.catalog() if row.status not in ("op", "composed")]
+    assert {row.reason for row in rows} <= {*catalog.REASONS}
+    for reason, names in catalog.REASONS.items():
+        assert {*names.split()} & (of("op") | of("composed")) == set(), reason
+
+
+def test_what_is_not_supported_says_so():
+    z = tg.tensor([1j, 2.0], requires_grad=True)
+    for name in of("not supported"):
+        with pytest.raises(tg.errors.TapeError, match=name):
+            getattr(np, name)(z)
+
+
+def test_the_command_prints_the_table():
+    run = [sys.executable, "-m", "tapegrad"]
+    found = subprocess.run([*run, "ops"], capture_output=True, text=True, check=True).stdout
+    assert found.strip() == catalog.table().strip()
+    assert "kernel cache" in subprocess.run(run, capture_output=True, text=True, check=True).stdout
