@@ -62,16 +62,16 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     storage = None if state is None else state.storage
     _refuse_torn(x)
     _allow(x, storage, new, what)
-    if storage is not None:
-        storage = _rejoined(storage)
-    whole = x if storage is None else storage.whole
-    recorded = is_grad_enabled() and (requires_grad(whole) or requires_grad(new))
     if x._v.ndim == 0:
-        _rebind(x, index, new, what, recorded)
+        _rebind(x, index, new, what, is_grad_enabled() and (requires_grad(x) or requires_grad(new)))
         _count(x)
         return
     region = elements(x._v, index, f"{what}: ")
     new = _fitted(new, region, x, what)
+    if storage is not None:
+        storage = _rejoined(storage)
+    whole = x if storage is None else storage.whole
+    recorded = is_grad_enabled() and (requires_grad(whole) or requires_grad(new))
     if recorded:
         _recorded(x, storage, index, region, new, update)
     else:

@@ -518,3 +518,15 @@ def test_a_write_cut_off_is_not_forgotten(view, monkeypatch):
             use()
     assert y.detach().shape == (3,)
     assert grad(before, x) == [[8.0, 16.0, 24.0]]
+
+
+def test_a_write_refused_leaves_views_as_they_were():
+    x = leaf()
+    y = x * 2.0
+    with tg.no_grad():
+        v = y[:2]
+    d = v.detach()
+    with pytest.raises(ShapeError):
+        d[:] = np.ones(5)
+    with pytest.raises(GradientError, match="while nothing was recorded"):
+        v[0] = 1.0
