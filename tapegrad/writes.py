@@ -63,7 +63,8 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     _refuse_torn(x)
     _allow(x, storage, new, what)
     if x._v.ndim == 0:
-        _rebind(x, index, new, what, is_grad_enabled() and (requires_grad(x) or requires_grad(new)))
+        recorded = is_grad_enabled() and (requires_grad(x) or requires_grad(new))
+        _rebind(x, index, new, what, recorded, update)
         _count(x)
         return
     region = elements(x._v, index, f"{what}: ")
@@ -163,24 +164,23 @@ def _fitted(new: Any, region: Any, x: Any, what: str) -> Any:
     return new if value.shape == shape else broadcast_to(new, shape)
 
 
-def _rebind(x: Any, index: Any, new: Any, what: str, recorded: bool) -> None:
+def _rebind(x: Any, index: Any, new: Any, what: str, recorded: bool, update: bool) -> None:
     """A 0-d Tensor holds an immutable scalar: it gets another one."""
     if index is not EVERYTHING and not (isinstance(index, tuple) and index == ()):
         raise IndexError(f"{what}: index {index!r} of a 0-d Tensor")
     value = value_of(new)
     if value.size != 1:
         raise ShapeError(f"{what}: values of shape {value.shape} for a 0-d Tensor")
-    if recorded and requires_grad(new):
-        out = reshape(astype(new, x._v.dtype), ())
-        out = copy(new) if out is new else out
-        _become(x, out._v, out)
-        return
     scalar = x._v.dtype.type(value.reshape(())[()])
-    if recorded:
-        out = record(REGISTRY["assign"], scalar, (wrap(scalar), same(x)), {"window": (0, (), ())})
-    else:
+    if not recorded:
         out = _unrecorded(same(x), scalar)
-    _become(x, scalar, out)
+    else:
+        part = reshape(astype(new, x._v.dtype), ()) if requires_grad(new) else wrap(scalar)
+        if requires_grad(x) and not (update and requires_grad(new)):
+            out = record(REGISTRY["assign"], scalar, (part, same(x)), {"window": (0, (), ())})
+        else:
+            out = copy(part) if part is new else part
+    _become(x, out._v, out)
 
 
 def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any, update: bool) -> None:

@@ -530,3 +530,13 @@ def test_a_write_refused_leaves_views_as_they_were():
         d[:] = np.ones(5)
     with pytest.raises(GradientError, match="while nothing was recorded"):
         v[0] = 1.0
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,)])
+def test_E7_what_is_written_over_has_a_gradient_of_zero(shape):
+    x, w = leaf(np.full(shape, 2.0)), leaf(np.full(shape, 3.0))
+    y = x * x
+    y.copy_(w)
+    gx, gw = tg.grad(y.sum(), (x, w))
+    assert gx.tolist() == np.zeros(shape).tolist()
+    assert gw.tolist() == np.ones(shape).tolist()
