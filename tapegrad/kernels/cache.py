@@ -35,7 +35,7 @@ lock = threading.RLock()  # held while Numba or SciPy is imported and while anyt
 _loaded: dict[tuple[str, str], ModuleType] = {}
 _SOURCE_TIME = 1_000_000_000  # one mtime for all: Numba's index stamps a source by mtime and size
 LIMIT_BYTES = 256 << 20
-COMPILE_WAIT = 10.0  # seconds for what another process compiles: it may have been stopped
+COMPILE_WAIT = 60.0  # seconds for what another process compiles: it may have been stopped
 statistics = {"compiled": 0, "cached": 0}
 
 
