@@ -27,7 +27,7 @@ from tapegrad.dispatch import (
 )
 from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.functions.indexing import elements, parts_of, plain_index
-from tapegrad.functions.shapes import astype, broadcast_to, copy, reshape
+from tapegrad.functions.shapes import astype, copy, reshape
 from tapegrad.grad_mode import enable_grad, is_grad_enabled
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY, shapes
@@ -76,7 +76,7 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     if recorded:
         _recorded(x, storage, index, region, new, update)
     else:
-        _plain(x, storage, lambda: x._v.__setitem__(index, value_of(new)))
+        _plain(x, storage, lambda: _set(x._v, index, value_of(new)))
     _count(x)
 
 
@@ -161,7 +161,9 @@ def _fitted(new: Any, region: Any, x: Any, what: str) -> Any:
     if not requires_grad(new):
         return value
     new = astype(new, x._v.dtype)
-    return new if value.shape == shape else broadcast_to(new, shape)
+    if value.shape == shape:
+        return new
+    return record(REGISTRY["broadcast_to"], np.broadcast_to(new._v, shape), (new,))  # nobody's view
 
 
 def _rebind(x: Any, index: Any, new: Any, what: str, recorded: bool, update: bool) -> None:
@@ -214,13 +216,13 @@ def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any
     region = None
     _tear(x, storage)
     if exposed(whole):
-        x._v[index] = value_of(new)  # its owner sees it; from here on the Tensor has memory of its own
+        _set(x._v, index, value_of(new))  # its owner sees it; from here on the Tensor has memory of its own
         _move(x, storage)
         for handle in _sharers(x, storage):
             extra(handle).shown = None
     else:
         _part_with_others(x, storage)
-        x._v[index] = value_of(new)
+        _set(x._v, index, value_of(new))
     _tell(x, storage, record(op, whole._v, (operand, old), where), others)
 
 
@@ -246,6 +248,13 @@ def _read_elsewhere(storage: Storage | None) -> dict[Storage, Any]:
         if other.whole._tape is not None and other.whole._tape is not local.tape:
             found[other] = same(other.whole)
     return found
+
+
+def _set(array: Any, index: Any, value: Any) -> None:
+    """array[index] = value, as the value was before; NumPy sees to that for basic indices only."""
+    if not parts_of(index)[1] and np.may_share_memory(array, value):
+        value = value.copy()
+    array[index] = value
 
 
 def _tear(x: Any, storage: Storage | None) -> None:

@@ -168,3 +168,27 @@ def test_copies_read_nothing():
     s = leaf(2.0)
     (s.clone() + 1.0).backward()
     assert s.grad.item() == 1.0
+
+
+def test_a_write_of_itself_with_an_axis_more():
+    x = leaf()
+    y = x * 2.0
+    y[None] = y
+    y *= 3.0
+    assert y.tolist() == [6.0, 12.0, 18.0]
+    assert grad(y, x) == [[6.0, 6.0, 6.0]]
+
+
+@pytest.mark.parametrize("index", [np.array([[True, False, True]] * 2), ([1, 1, 0, 0], [2, 1, 2, 1])])
+@pytest.mark.parametrize("history", [False, True])
+def test_a_write_of_a_view_at_places_in_any_order(index, history):
+    """What is written is what was there before the write."""
+    x = leaf(np.arange(1.0, 7.0).reshape(2, 3))
+    y = x * 1.0 if history else tg.tensor(x.detach())
+    plain = y.detach().numpy().copy()
+    plain[index] = plain.ravel()[:4].copy()
+    y[index] = y.reshape(-1)[:4]
+    assert y.tolist() == plain.tolist()
+    if history:
+        times = np.bincount(plain.ravel().astype(int), minlength=7)[1:].reshape(2, 3)
+        assert grad(y * y, x) == [(2 * times * x.detach().numpy()).tolist()]

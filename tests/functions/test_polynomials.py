@@ -15,6 +15,7 @@ ROWS = [
     ("polyval", lambda p, x: np.polyval(p, x), [V, A]),
      ("polyval of 0-d", lambda p, x: np.polyval(p, x), [V, S]),
     ("polyval of numbers", lambda x: np.polyval([1, 2, 3], x) + np.polyval(np.poly1d([1.0, 2.0]), x), [A]),
+    ("roots", lambda p: np.abs(np.roots(p * 0.1 + np.array([1.0, 2.0, 0.5, -1.0]))) ** 2, [V]),
     ("polyadd", lambda p, q: np.polyadd(p, q) * np.polyadd(q, p), [V, (2,)]),
     ("polysub", lambda p, q: np.polysub(p, q) * np.polysub(q, p), [V, (2,)]),
     ("polyadd of a number", lambda p: np.polyadd(p, 2.0) + np.polysub(1, p), [V]),

@@ -30,10 +30,10 @@ def recording(on):
 
 
 class Node:
-    """A value with its history."""
+    """A value with its history. The array must be nobody else's; it may be a view of another node's."""
 
     def __init__(self, value, parents=(), reads=False, leaf=None):
-        self.value = np.array(value, order="K")
+        self.value = np.asarray(value)
         self.value.flags.writeable = False
         self.parents = parents
         self.reads = reads  # whether the derivatives read values, which a sweep releases

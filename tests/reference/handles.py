@@ -23,6 +23,7 @@ from .graph import (
     product,
     recording,
     running,
+    scattered,
     sweep,
     total,
     where,
@@ -58,9 +59,14 @@ class Var(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def value(self):
-        out = np.empty_like(self.places, self.memory.whole.value.dtype, order="K")
-        out[...] = self.memory.whole.value.reshape(-1)[self.places]
-        return out
+        """A copy of what it sees, as a view of a copy of the memory: with NumPy's strides."""
+        owner = self.places if self.places.base is None else self.places.base
+        memory = np.empty_like(owner, self.dtype, order="K")
+        memory[...] = self.memory.whole.value
+        address = lambda a: a.__array_interface__["data"][0]
+        first = (address(self.places) - address(owner)) // 8 if self.size else 0
+        strides = [s // 8 * memory.itemsize for s in self.places.strides]
+        return np.lib.stride_tricks.as_strided(memory.ravel(order="K")[first:], self.shape, strides)
 
     shape = property(lambda self: self.places.shape)
     ndim = property(lambda self: self.places.ndim)
@@ -76,8 +82,9 @@ class Var(np.lib.mixins.NDArrayOperatorsMixin):
             memory = self.memory
             with recording(True):
                 whole = memory.whole
-                seen = lambda a: a.reshape(-1)[self.places]
-                self.node = whole if self is memory.base else moved(whole, seen)
+                places, shape = self.places, whole.value.shape
+                seen = made(self.value, [(whole, lambda ct: scattered(ct, places, shape))])
+                self.node = whole if self is memory.base else seen
         if self.retains_grad:
             self.node.handle = self
         return self.node
@@ -109,7 +116,7 @@ class Var(np.lib.mixins.NDArrayOperatorsMixin):
         return out
 
     def clone(self):
-        return Var(made(self.value, [(self.current(), lambda ct: ct)]))
+        return Var(made(np.array(self.value), [(self.current(), lambda ct: ct)]))
 
     def _view(self, f):
         """Elements in other places, seen in the same memory where NumPy would not copy them."""
@@ -269,7 +276,7 @@ def node_of(x):
     """A handle's node, a copy of an array, or a Python number, which has no dtype."""
     if isinstance(x, Var):
         return x.current()
-    return x if type(x) in (int, float) else Node(x)
+    return x if type(x) in (int, float) else Node(np.array(x))
 
 
 def axes_of(x, axis):
