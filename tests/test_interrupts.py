@@ -239,7 +239,7 @@ def interrupted_compile(delay):
     print(interrupts.delivered, found == pytest.approx(np.exp(0.5) * (np.log1p(0.5) + 1 / 1.5), rel=1e-14))
 
 
-@pytest.mark.parametrize("delay", [0.7, pytest.param(0.4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("delay", [0.3, 0.7, pytest.param(0.45, marks=pytest.mark.slow)])
 def test_an_interrupt_of_the_first_compilation(delay):
     environment = os.environ | {"PYTHONPATH": str(Path(tg.__file__).parents[1]), "TAPEGRAD_CACHE": "off"}
     done = subprocess.run(

@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import functools
 import hashlib
+import importlib
 import json
 import linecache
 import logging  # noqa: F401  (its own hook on forks must be older than ours: a compilation may log)
@@ -191,7 +192,21 @@ def load(name: str, text: str) -> ModuleType:
     return module
 
 
+@functools.cache
+def _import_numba() -> None:
+    """Import Numba whole or not at all: what an interrupt leaves half imported would stay so."""
+    before = set(sys.modules)
+    try:
+        importlib.import_module("numba.extending")
+    except BaseException:
+        for name in set(sys.modules) - before:
+            if name.partition(".")[0] in ("numba", "llvmlite"):
+                del sys.modules[name]
+        raise
+
+
 def _build(name: str, text: str) -> ModuleType:
+    _import_numba()
     unique = f"tapegrad_{name}_{hashlib.sha256((_stamp() + text).encode()).hexdigest()[:20]}"
     place = directory()
     if place is not None:
