@@ -36,7 +36,7 @@ REASONS = {
     "order of complex numbers": "sort_complex",
 }
 LACKING = {"order of complex numbers"}
-ALIASES = {"row_stack": "vstack"}  # Python functions of NumPy's that call another one
+ALIASES = {"row_stack"}  # Python functions of NumPy's that call another one
 
 
 class Row(NamedTuple):

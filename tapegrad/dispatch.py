@@ -428,11 +428,10 @@ def share(value: Any, operands: Any) -> Any:
     """Return a Tensor without history; where it views an exposed operand's memory it is exposed too."""
     out = wrap(value)
     for x in operands:
-        if exposed(x) and shares(value, value_of(x)):
-            extra(out).shown = x._extra.shown if isinstance(x, Handle) else True
-    for x in operands:
         if isinstance(x, Handle) and shares(value, x._v):
             return join(x, out)
+        if shares(value, x):
+            extra(out).shown = True
     return out
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tapegrad.dispatch import apply, is_tensor, requires_grad, value_of, wrap
 from tapegrad.functions.indexing import where
-from tapegrad.functions.tables import UFUNCS, implements, plainly, tensor_of
+from tapegrad.functions.tables import implements, plainly, tensor_of
 from tapegrad.functions.ufuncs import FAST
 from tapegrad.ops import REGISTRY
 
@@ -32,12 +32,10 @@ def imag(val: Any) -> Any:
     return wrap(np.zeros_like(value_of(val)))
 
 
+@implements(np.conjugate)
 def conj(x: Any) -> Any:
     """Complex conjugate; a real array itself."""
     return apply(REGISTRY["conjugate"], (x,)) if is_complex(x) else x
-
-
-UFUNCS[np.conjugate] = conj
 
 
 @implements(np.angle)
@@ -48,12 +46,10 @@ def angle(z: Any, deg: bool = False) -> Any:
     return found * (180 / np.pi) if deg else found
 
 
+@implements(np.sign)
 def sign(x: Any) -> Any:
     """Sign; of a complex number the direction, z/|z|, and 0 at 0."""
     if not (is_tensor(x) and is_complex(x) and requires_grad(x)):
         return plainly(np.sign, (x,), {})
     size = FAST["absolute"](x)
     return x / where(value_of(size) == 0, 1.0, size)
-
-
-UFUNCS[np.sign] = sign

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,6 @@ from tapegrad.functions.ufuncs import FAST, operand
 from tapegrad.ops import REGISTRY
 
 
-def _answers(*ufuncs: Any) -> Callable[[Any], Any]:
-    """Register a function as what these ufuncs do on Tensors."""
-
-    def register(function: Any) -> Any:
-        for ufunc in ufuncs:
-            UFUNCS[ufunc] = function
-        return function
-
-    return register
-
-
 def _scaled(value: Any, x: Any, factor: Any) -> Any:
     """Return a value that NumPy has computed as x times a constant."""
     return record(REGISTRY["multiply"], value, (x, factor)) if requires_grad(x) else wrap(value)
@@ -34,13 +22,13 @@ def _scaled(value: Any, x: Any, factor: Any) -> Any:
 # ---------------------------------------------------------------- ufuncs
 
 
-@_answers(np.fabs)
+@implements(np.fabs)
 def fabs(x: Any) -> Any:
     """Absolute value, as a floating-point number."""
     return FAST["absolute"](x) if x.dtype.kind == "f" else plainly(np.fabs, (x,), {})
 
 
-@_answers(np.heaviside)
+@implements(np.heaviside)
 def heaviside(x: Any, h: Any) -> Any:
     """Step from 0 to 1, at 0 the second operand, which alone has a derivative."""
     x, h = value_of(operand(x)), operand(h)
@@ -48,27 +36,27 @@ def heaviside(x: Any, h: Any) -> Any:
     return where(np.equal(x, 0), h, step) if requires_grad(h) else wrap(step)
 
 
-@_answers(np.divmod)
+@implements(np.divmod)
 def divmod_(a: Any, b: Any) -> Any:
     """Quotient, which has no derivative, and remainder."""
     return UFUNCS[np.floor_divide](a, b), UFUNCS[np.remainder](a, b)
 
 
-@_answers(np.modf)
+@implements(np.modf)
 def modf(x: Any) -> Any:
     """Fraction, which moves with the operand, and whole number, which does not."""
     fraction, whole = np.modf(x._v)
     return _scaled(fraction, x, fraction.dtype.type(1)), wrap(whole)
 
 
-@_answers(np.frexp)
+@implements(np.frexp)
 def frexp(x: Any) -> Any:
     """Fraction in [1/2, 1), and power of two, which has no derivative."""
     fraction, power = np.frexp(x._v)
     return _scaled(fraction, x, np.ldexp(fraction.dtype.type(1), -power)), wrap(power)
 
 
-@_answers(np.ldexp)
+@implements(np.ldexp)
 def ldexp(x: Any, power: Any) -> Any:
     """Multiply by an integer power of two."""
     x, power = operand(x), value_of(operand(power))
@@ -76,7 +64,7 @@ def ldexp(x: Any, power: Any) -> Any:
     return _scaled(value, x, np.ldexp(value.dtype.type(1), power))
 
 
-@_answers(np.nextafter)
+@implements(np.nextafter)
 def nextafter(x: Any, toward: Any) -> Any:
     """Neighbouring number, which moves with the first operand only."""
     x = operand(x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -105,48 +105,24 @@ def _plan(a: Any, s: Any, axes: Any, what: str, half: bool = False) -> tuple[lis
     return points, axes
 
 
-def _over_axes(functions: Sequence[Any], inverse: bool) -> None:
-    """The complex transforms of several axes: of any, and of two."""
-
-    def transform(a: Any, s: Any, axes: Any, norm: Any, out: Any, function: Any) -> Any:
-        if out is not None:
-            return into(function, out, a, s=s, axes=axes, norm=norm)
-        a, what = tensor_of(a), function.__name__
-        points, axes = _plan(a, s, axes, what)
-        for n, k in zip(reversed(points), reversed(axes), strict=True):
-            a = _transform(a, n, k, norm, what, inverse)
-        return a
-
-    _register(functions, transform)
+def _over_axes(a: Any, points: Any, axes: Any, norm: Any, what: str, inverse: bool = False) -> Any:
+    """The complex transform of each of these axes, the last first."""
+    for n, k in zip(reversed(points), reversed(axes), strict=True):
+        a = _transform(a, n, k, norm, what, inverse)
+    return a
 
 
-def _over_axes_of_reals(functions: Sequence[Any]) -> None:
-    def transform(a: Any, s: Any, axes: Any, norm: Any, out: Any, function: Any) -> Any:
-        if out is not None:
-            return into(function, out, a, s=s, axes=axes, norm=norm)
-        a, what = tensor_of(a), function.__name__
-        points, axes = _plan(a, s, axes, what)
-        _some(axes, what)
-        a = _to_half(a, points[-1], axes[-1], norm, what)
-        for n, k in zip(points[-2::-1], axes[-2::-1], strict=True):
-            a = _transform(a, n, k, norm, what, False)
-        return a
-
-    _register(functions, transform)
+def _over_axes_of_reals(a: Any, points: Any, axes: Any, norm: Any, what: str) -> Any:
+    _some(axes, what)
+    a = _to_half(a, points[-1], axes[-1], norm, what)
+    return _over_axes(a, points[:-1], axes[:-1], norm, what)
 
 
-def _over_axes_to_reals(functions: Sequence[Any]) -> None:
-    def transform(a: Any, s: Any, axes: Any, norm: Any, out: Any, function: Any) -> Any:
-        if out is not None:
-            return into(function, out, a, s=s, axes=axes, norm=norm)
-        a, what = tensor_of(a), function.__name__
-        points, axes = _plan(a, s, axes, what, True)
-        _some(axes, what)
-        for n, k in zip(points[:-1], axes[:-1], strict=True):
-            a = _transform(a, n, k, norm, what, True)
-        return _from_half(a, points[-1], axes[-1], norm, what)
-
-    _register(functions, transform)
+def _over_axes_to_reals(a: Any, points: Any, axes: Any, norm: Any, what: str) -> Any:
+    _some(axes, what)
+    for n, k in zip(points[:-1], axes[:-1], strict=True):
+        a = _transform(a, n, k, norm, what, True)
+    return _from_half(a, points[-1], axes[-1], norm, what)
 
 
 def _some(axes: list[int], what: str) -> None:
@@ -154,24 +130,30 @@ def _some(axes: list[int], what: str) -> None:
         raise ShapeError(f"{what}: a real transform takes at least one axis")
 
 
-def _register(functions: Sequence[Any], transform: Callable[..., Any]) -> None:
-    several, two = functions
+def _register(several: Any, two: Any, transform: Callable[..., Any], half: bool = False) -> None:
+    """The transforms of several axes under NumPy's names: of any, and of two."""
+
+    def over(function: Any, a: Any, s: Any, axes: Any, norm: Any, out: Any) -> Any:
+        if out is not None:
+            return into(function, out, a, s=s, axes=axes, norm=norm)
+        a, what = tensor_of(a), function.__name__
+        return transform(a, *_plan(a, s, axes, what, half), norm, what)
 
     @implements(several)
     def over_several(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any = None) -> Any:
-        return transform(a, s, axes, norm, out, several)
+        return over(several, a, s, axes, norm, out)
 
     @implements(two)
     def over_two(a: Any, s: Any = None, axes: Any = (-2, -1), norm: Any = None, out: Any = None) -> Any:
-        return transform(a, s, axes, norm, out, two)
+        return over(two, a, s, axes, norm, out)
 
     over_several.__name__, over_two.__name__ = several.__name__, two.__name__
 
 
-_over_axes((np.fft.fftn, np.fft.fft2), False)
-_over_axes((np.fft.ifftn, np.fft.ifft2), True)
-_over_axes_of_reals((np.fft.rfftn, np.fft.rfft2))
-_over_axes_to_reals((np.fft.irfftn, np.fft.irfft2))
+_register(np.fft.fftn, np.fft.fft2, _over_axes)
+_register(np.fft.ifftn, np.fft.ifft2, functools.partial(_over_axes, inverse=True))
+_register(np.fft.rfftn, np.fft.rfft2, _over_axes_of_reals)
+_register(np.fft.irfftn, np.fft.irfft2, _over_axes_to_reals, half=True)
 
 
 def _rolled(x: Any, axes: Any, what: str, back: bool) -> Any:

@@ -26,7 +26,7 @@ def implements(*functions: Any) -> Callable[[Any], Any]:
 
     def register(function: Any) -> Any:
         for f in functions:
-            FUNCTIONS[f] = function
+            (UFUNCS if isinstance(f, np.ufunc) else FUNCTIONS)[f] = function
         return function
 
     return register
