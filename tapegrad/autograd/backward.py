@@ -109,6 +109,7 @@ def _run(
     every: bool,
     retain: bool,
     create_graph: bool,
+    settle: Any,
     check: Any,
 ) -> dict[Key, Any]:
     """Sweep; roots that are leaves contribute to themselves."""
@@ -124,27 +125,11 @@ def _run(
         tapes[root._tape.serial] = root._tape
         place = (root._tape.serial, (root._at >> 2) - 1)
         seeds[place] = ct if place not in seeds else seeds[place] + ct
-    if not seeds:
-        if check is not None:
-            check(set(direct))
-        return direct
-    if direct and check is not None:
-        inner = check
-
-        def check(reached: set[Key]) -> None:
-            inner(reached | set(direct))
-
     roots = [(tapes[serial], k, ct) for (serial, k), ct in seeds.items()]
-    if create_graph:
-        with enable_grad():
-            found = rerecord(roots, sinks, every, retain, recall, check)
-            for key, ct in direct.items():
-                found[key] = ct if key not in found else found[key] + ct
-    else:
-        found = sweep(roots, sinks, every, retain, check)
-        for key, ct in direct.items():
-            found[key] = ct if key not in found else found[key] + ct
-    return found
+    if not create_graph:
+        return sweep(roots, sinks, every, retain, direct, check)
+    with enable_grad():
+        return rerecord(roots, sinks, every, retain, direct, recall, settle, check)
 
 
 def _keys(x: Tensor) -> list[Key]:
@@ -183,12 +168,25 @@ def _total(parts: list[Any]) -> Any:
 class _Border:
     """Makes what a sweep found into Tensors that share no memory with anything, laid out as their leaves."""
 
-    def __init__(self, pairs: list[tuple[Tensor, Any]]) -> None:
+    def __init__(self, pairs: list[tuple[Tensor, Any]], likes: dict[Key, Tensor]) -> None:
         self.taken = [value for pair in pairs for value in pair]  # kept, so that ids stay theirs
         self.memories = {_memory(value) for value in self.taken}
+        self.likes = likes
+        self.settled: list[Tensor] = []
+
+    def settle(self, key: Key, ct: Tensor) -> Tensor:
+        """Return, while a sweep is recorded, the gradient of a result on the way as `result` will."""
+        like = self.likes.get(key)
+        if like is None:
+            return ct
+        self.settled.append(self.result(ct, like))
+        return self.settled[-1]
 
     def result(self, value: Any, like: Tensor) -> Tensor:
         """Return the gradient of `like`: an array or, when recording, a Tensor."""
+        for k, known in enumerate(self.settled):
+            if known is value:
+                return self.settled.pop(k)
         array = value._v if isinstance(value, Tensor) else value
         if like.ndim == 0 and not isinstance(value, Tensor):
             return wrap(array[()])  # type: ignore[no-any-return]
@@ -308,8 +306,9 @@ def grad(
     if not pairs and not optional:
         check(set())
     sinks = [key for mine in keys for key in mine]
-    found = _run(pairs, sinks, False, retain, recording, None if optional else check) if pairs else {}
-    border = _Border(pairs)
+    border = _Border(pairs, {key: x for mine, x in zip(keys, targets, strict=True) for key in mine})
+    checked = None if optional else check
+    found = _run(pairs, sinks, False, retain, recording, border.settle, checked) if pairs else {}
     results: list[Tensor | None] = []
     with enable_grad():  # of arrays there is nothing to record
         for mine, x in zip(keys, targets, strict=True):
@@ -418,8 +417,8 @@ def backward(
     retained = _retained(pairs)
     handles.update(retained)
     sinks = list(handles)
-    found = _run(pairs, sinks, targets is None, retain, recording, None)
-    border = _Border(pairs)
+    border = _Border(pairs, handles)
+    found = _run(pairs, sinks, targets is None, retain, recording, border.settle, None)
     parts: dict[int, tuple[Any, list[Any]]] = {}
     for key, value in found.items():
         handle = handles.get(key)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.engine.sweep import Job, Key, Sweep, value_or_shape
+from tapegrad.engine.watched import BOTH, Leaves
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give
@@ -23,7 +24,9 @@ def rerecord(
     sinks: Iterable[Key],
     every: bool,
     retain: bool,
+    start: dict[Key, Any],
     recall: Recall,
+    settle: Callable[[Key, Any], Any],
     check: Callable[[set[Key]], None] | None = None,
 ) -> dict[Key, Any]:
     """As `sweep`, with results that can be differentiated again.
@@ -34,23 +37,25 @@ def rerecord(
         ``recall(value, source, exposed)`` makes a recorded value an operand again, whose history goes on
         from a leaf's `Cell` or from ``(tape, record)``; a source of None makes a constant, `exposed` if
         others can write to it.
+    settle
+        ``settle(key, ct)`` makes the cotangent of a record on the way into what the caller will get. The
+        sweep goes on from that, so other results depend on it.
     """
-    plan = Sweep(roots, sinks, every)
-    results: dict[Key, Any] = {}
+    plan = Sweep(roots, sinks, every, start)
+    results: dict[Key, Any] = dict(start)
     with plan:
         if check is not None:
             check(plan.reaches())
+        leaves = Leaves(plan.order, results)
         for job in plan.order:
             plan._plan(job, 3)
             flags = bytes(plan.state.flags[: job.columns.n])
-            for key, ct in _walk(job, flags, recall).items():
-                if type(key) is tuple and job.columns.opcode(key[1]) == LINK:
-                    older, place = job.tape.imports[key[1]]
-                    plan.jobs[older.serial].seeds.setdefault(place, []).append(ct)
-                else:
-                    _gather(results, key, ct)
+            for k, ct in _walk(job, flags, recall, settle, results, leaves).items():
+                older, place = job.tape.imports[k]
+                plan.jobs[older.serial].seeds.setdefault(place, []).append(ct)
             if not retain:
                 plan._free(job)
+        leaves.rest(results)
         give(plan.state)
     return results
 
@@ -60,15 +65,23 @@ def _gather(found: dict[Any, Any], key: Any, ct: Any) -> None:
     found[key] = ct if before is None else before + ct
 
 
-def _walk(job: Job, flags: bytes, recall: Recall) -> dict[Key, Any]:
+def _walk(
+    job: Job,
+    flags: bytes,
+    recall: Recall,
+    settle: Callable[[Key, Any], Any],
+    results: dict[Key, Any],
+    leaves: Leaves,
+) -> dict[int, Any]:
+    """Run a job's rules; returns what came to the records that link to older tapes."""
     columns, tape, values = job.columns, job.tape, job.columns.values
     rows, _ = table.operations()
     cotangents: dict[int, Any] = {}
     for k, seeds in job.seeds.items():
         for seed in seeds:
             _gather(cotangents, k, seed)
-    results: dict[Key, Any] = {}
-    both = layout.NEED | layout.MARK
+    ripe = leaves.of(job, flags) if leaves.cells else {}
+    links: dict[int, Any] = {}
 
     def operand(j: int) -> Any:
         if values[j] is None:
@@ -78,28 +91,47 @@ def _walk(job: Job, flags: bytes, recall: Recall) -> dict[Key, Any]:
             return recall(values[j], None, j in tape.guards)
         return recall(values[j], tape.imports[j] if opcode in (LEAF, LINK) else (tape, j))
 
+    def collect(watch: Any) -> None:
+        for j in job.reached:
+            if tape.imports.get(j) in leaves.cells[watch] and j in cotangents:
+                _gather(results, tape.imports[j], cotangents.pop(j))
+
     for k in range(columns.n - 1, -1, -1):
-        if flags[k] & both != both:
-            continue
         ct = cotangents.pop(k, None)
-        if ct is None:
+        if ct is None or flags[k] & BOTH != BOTH:
             continue
         opcode = columns.opcode(k)
-        if flags[k] & layout.SINK:
-            _gather(results, tape.imports[k] if opcode == LEAF else (tape, k), ct)
         op = BY_OPCODE[opcode]
         if op is None:
+            if opcode == LINK:
+                links[k] = ct
+            else:
+                _gather(results, tape.imports[k], ct)
             continue
+        watch = tape.watches.get(k)
+        if watch is not None:
+            ct = watch.before(ct)
+        if flags[k] & layout.SINK:
+            ct = results[tape, k] = settle((tape, k), ct)
         operands = columns.operands(k, int(rows[opcode, layout.FORM]))
         wanted = [slot for slot, j in enumerate(operands) if flags[j] & layout.NEED]
-        out = None if values[k] is None else recall(values[k], (tape, k))
-        found = op.vjp(ct, out, [operand(j) for j in operands], tape.attrs.get(k, {}), wanted)
-        for slot, part in found.items():
-            j = operands[slot]
-            dtype = abi.DTYPES[columns.code(j)]
-            if dtype.kind == "f":
-                part = np.real(part)
-            if part.dtype != dtype:
-                part = part.astype(dtype)
-            _gather(cotangents, j, part)
-    return results
+        if wanted:
+            out = None if values[k] is None else recall(values[k], (tape, k))
+            found = op.vjp(ct, out, [operand(j) for j in operands], tape.attrs.get(k, {}), wanted)
+            if watch is not None:
+                found = watch.after(found, ct)
+            for slot, part in found.items():
+                j = operands[slot]
+                dtype = abi.DTYPES[columns.code(j)]
+                if dtype.kind == "f":
+                    part = np.real(part)
+                if part.dtype != dtype:
+                    part = part.astype(dtype)
+                _gather(cotangents, j, part)
+        for whole in ripe.pop(k, ()):
+            collect(whole)
+            leaves.call(whole, results)
+    for watches in ripe.values():
+        for whole in watches:
+            leaves.call(whole, results)
+    return links

@@ -7,12 +7,13 @@ leaf's `Cell`, or ``(tape, record)``.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
+from tapegrad.engine.watched import BOTH, Leaves
 from tapegrad.errors import GraphFreedError, KernelError, MutationError, TapeBusyError
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
@@ -32,9 +33,10 @@ class Job:
 
     `marked` are the records that cotangents come to from outside, `seeds` those cotangents as they come:
     arrays, buffers of the sweep as (address, whether it is somebody else's), or when recording Tensors.
+    `destinations` are the gradients of sinks, by record.
     """
 
-    __slots__ = ("columns", "flags", "marked", "reached", "seeds", "sinks", "tape")
+    __slots__ = ("columns", "destinations", "flags", "marked", "reached", "seeds", "sinks", "tape")
 
     def __init__(self, tape: Tape, columns: Columns) -> None:
         self.tape, self.columns = tape, columns
@@ -42,6 +44,7 @@ class Job:
         self.seeds: dict[int, list[Any]] = {}
         self.sinks: list[int] = []
         self.reached: list[int] = []
+        self.destinations: dict[int, Array] = {}
         self.flags: Any = None
 
 
@@ -56,10 +59,14 @@ class Sweep:
         Keys whose gradients are wanted.
     every
         Whether all leaves are wanted besides.
+    start
+        Gradients that are there before the sweep begins: those of roots that are leaves.
     """
 
-    def __init__(self, roots: Iterable[tuple[Tape, int, Any]], sinks: Iterable[Key], every: bool) -> None:
-        self.every = every
+    def __init__(
+        self, roots: Iterable[tuple[Tape, int, Any]], sinks: Iterable[Key], every: bool, start: dict[Key, Any]
+    ) -> None:
+        self.every, self.start = every, start
         self.jobs: dict[int, Job] = {}
         self.leaves = {key for key in sinks if isinstance(key, Cell)}
         for tape, k, seed in roots:
@@ -200,7 +207,7 @@ class Sweep:
 
     def reaches(self) -> set[Key]:
         """Keys that the roots depend on."""
-        found: set[Key] = set()
+        found: set[Key] = set(self.start)
         for job in self.order:
             imports = job.tape.imports
             for k in job.reached:
@@ -233,22 +240,28 @@ class Sweep:
 
     def run(self, retain: bool) -> dict[Key, Array]:
         """Run all tapes; returns the gradients by key, arrays that nothing else holds."""
-        results: dict[Key, Array] = {}
+        results: dict[Key, Array] = dict(self.start)
+        leaves = Leaves(self.order, results)
         single = len(self.order) == 1
         for job in self.order:
             if not single or job.tape.freed is not None:  # freed perhaps since it was planned, and unclaimed
                 self._plan(job, 3)
-            self._run(job, results)
+            self._run(job, results, leaves)
             if not retain:
                 self._free(job)
+        leaves.rest(results)
         give(self.state)
         return results
 
-    def _run(self, job: Job, results: dict[Key, Array]) -> None:
+    def _run(self, job: Job, results: dict[Key, Array], leaves: Leaves) -> None:
         state, columns, tape = self.state, job.columns, job.tape
         view, flags, cotangents = state.view, state.flags, state.cotangents
         held = self.held  # arrays that compiled code knows by address only
-        destinations: dict[int, Array] = {}
+        destinations = job.destinations
+        ripe = leaves.of(job, flags) if leaves.cells else {}
+        for k in (*tape.watches, *ripe):
+            if 0 <= k < columns.n and flags[k] & BOTH == BOTH:
+                flags[k] |= layout.RULE
         for k in job.reached:
             if columns.opcode(k) != LINK:
                 out = pool.empty(columns.shape(k), abi.DTYPES[columns.code(k)])
@@ -287,22 +300,33 @@ class Sweep:
             if status == layout.PYTHON:
                 self._by_rule(job, k)
                 view[layout.FINISH] = 1
+                for watch in ripe.pop(k, ()):
+                    self._collect(job, results, leaves.cells[watch])
+                    leaves.call(watch, results)
             elif status == layout.MEMORY:
                 raise MemoryError(f"no memory for the cotangents of {BY_OPCODE[columns.opcode(k)]}")
             elif status != layout.PAUSED:
                 raise KernelError(f"the kernel of {BY_OPCODE[columns.opcode(k)]} failed")
+        self._collect(job, results)
+        for watches in ripe.values():
+            for watch in watches:
+                leaves.call(watch, results)
         for k in job.reached:
-            source = tape.imports.get(k)
-            if columns.opcode(k) == LINK:
-                at = cotangents[k]
-                if at:
-                    older, place = tape.imports[k]
-                    seed = (at, bool(flags[k] & layout.FOREIGN))
-                    self.jobs[older.serial].seeds.setdefault(place, []).append(seed)
-            elif not flags[k] & layout.FRESH:  # else no cotangent came this way
-                key = source if source is not None else (tape, k)
-                before = results.get(key)
-                results[key] = destinations[k] if before is None else before + destinations[k]
+            at = cotangents[k]
+            if columns.opcode(k) == LINK and at:
+                older, place = tape.imports[k]
+                seed = (at, bool(flags[k] & layout.FOREIGN))
+                self.jobs[older.serial].seeds.setdefault(place, []).append(seed)
+
+    def _collect(self, job: Job, results: dict[Key, Array], keys: Container[Key] | None = None) -> None:
+        """Take what came to a job's sinks, or to some of them, into the results."""
+        for k, found in list(job.destinations.items()):
+            key = job.tape.imports.get(k, (job.tape, k))
+            if keys is None or key in keys:
+                del job.destinations[k]
+                if not self.state.flags[k] & layout.FRESH:  # else no cotangent came this way
+                    before = results.get(key)
+                    results[key] = found if before is None else before + found
 
     def _add(self, how: int, columns: Columns, j: int, at: int) -> None:
         dtype = abi.DTYPES[columns.code(j)]
@@ -342,8 +366,17 @@ class Sweep:
         operands = columns.operands(k, int(rows[op.opcode, layout.FORM]))
         wanted = [slot for slot, j in enumerate(operands) if state.flags[j] & layout.NEED]
         ct = at_address(state.cotangents[k], columns.shape(k), abi.DTYPES[columns.code(k)])
+        watch = tape.watches.get(k)
+        if watch is not None:
+            ct = watch.before(ct)
+            if k in job.destinations:
+                job.destinations[k][...] = ct
+        if not wanted:
+            return
         values = [value_or_shape(columns, j) for j in operands]
         found = op.vjp(ct, columns.values[k], values, tape.attrs.get(k, {}), wanted)
+        if watch is not None:
+            found = watch.after(found, ct)
         for slot, part in found.items():
             j = operands[slot]
             dtype, shape = abi.DTYPES[columns.code(j)], columns.shape(j)
@@ -406,10 +439,11 @@ def sweep(
     sinks: Iterable[Key],
     every: bool,
     retain: bool,
+    start: dict[Key, Any],
     check: Callable[[set[Key]], None] | None = None,
 ) -> dict[Key, Array]:
     """Return the gradients by key; `check` sees which keys the roots reach before anything runs."""
-    plan = Sweep(roots, sinks, every)
+    plan = Sweep(roots, sinks, every, start)
     with plan:
         if check is not None:
             check(plan.reaches())

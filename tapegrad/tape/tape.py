@@ -77,11 +77,12 @@ _serials_next = count(1).__next__
 class Cell:
     """What tapes know a leaf or a constant by: refers weakly to the handle, owns no gradient."""
 
-    __slots__ = ("__weakref__", "handle", "shared")
+    __slots__ = ("__weakref__", "handle", "shared", "watch")
 
     def __init__(self, handle: Any) -> None:
         self.handle = weakref.ref(handle)
         self.shared = False  # the handle's buffer belongs to somebody else: each use is an import
+        self.watch: Any = None  # what the user attached; see `tapegrad.engine.watched`
 
 
 class _Drain:
@@ -182,6 +183,7 @@ class Tape:
         "shade",
         "shadows",
         "wait",
+        "watches",
         "weight",
     )
 
@@ -202,6 +204,7 @@ class Tape:
         self.attrs: dict[int, dict[str, Any]] = {}
         self.described: dict[int, Any] = {}
         self.retained: dict[int, weakref.ref[Any]] = {}
+        self.watches: dict[int, Any] = {}  # what the user attached to records
         self.shadows: dict[int, weakref.ref[Any]] = {}  # large values that are not kept, by position
         self.shade: Any = None  # what stood last for such a value
         self.columns: Columns | None = None
@@ -396,7 +399,7 @@ class Tape:
         imports = self.imports
         for k in [k for k, source in imports.items() if type(source) is Place and not live[k]]:
             imports[k] = None  # led to an older tape through a record since freed
-        for table_ in (self.attrs, self.described, self.retained, self.guards):
+        for table_ in (self.attrs, self.described, self.retained, self.guards, self.watches):
             if table_:
                 for k in [k for k in table_ if not live[k]]:
                     del table_[k]

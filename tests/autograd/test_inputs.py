@@ -269,3 +269,20 @@ def test_C11_constant_used_before_is_constant_for_second_derivatives():
     (g,) = tg.grad(y, x, create_graph=True)
     assert g.item() == 12.0
     assert tg.grad(g, c, allow_unused=True) == (None,)
+
+
+def test_gradients_of_one_call_depend_on_each_other():
+    """Also where one is copied, as that of a sum's operand is: the sweep goes on from what is returned."""
+    x = tg.tensor(np.arange(1.0, 7.0).reshape(2, 3), requires_grad=True)
+    for way in (lambda a: a, lambda a: a.T, lambda a: a[:, ::-1], lambda a: a.reshape(-1)):
+        y = way(x * 3)
+        by_y, by_x = tg.grad(y.sum() ** 2, [y, x], create_graph=True)
+        assert np.all(by_y.detach() == 2 * y.detach().sum())
+        (found,) = tg.grad(by_x.sum(), by_y)
+        assert np.array_equal(found, np.full(y.shape, 3.0))
+        y = way(x * 3)
+        x.grad = None
+        y.retain_grad()
+        (y.sum() ** 2).backward(create_graph=True)
+        (found,) = tg.grad(x.grad.sum(), y.grad)
+        assert np.array_equal(found, np.full(y.shape, 3.0))

@@ -1,0 +1,83 @@
+"""When what a user attached to records and leaves is called in a sweep.
+
+A *watch* is such an attachment: ``before(ct)`` sees the cotangent of what it is attached to and returns it or
+another; ``after(parts, ct)`` sees what a record's rule made of it. That of a record stands in its tape's
+`watches` and is called when the sweep comes to the record. That of a leaf stands in its `Cell` and is called
+with the whole gradient, as soon as the last record that contributes to it has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tapegrad.kernels import table
+from tapegrad.kernels.replay import layout
+from tapegrad.ops.primitive import BY_OPCODE
+from tapegrad.tape.tape import Cell
+
+if TYPE_CHECKING:
+    from tapegrad.engine.sweep import Job
+
+BOTH = layout.NEED | layout.MARK
+
+
+class Leaves:
+    """The watched leaves of a sweep: after which record the gradient of each is whole.
+
+    Parameters
+    ----------
+    jobs
+        The tapes of the sweep, in its order.
+    start
+        Gradients that are there before it begins, by key.
+    """
+
+    def __init__(self, jobs: Iterable[Job], start: Iterable[Any]) -> None:
+        self.cells: dict[Any, set[Cell]] = {}  # by watch: a leaf has a cell for each value it had
+        self._last: dict[Any, int] = {}  # by watch: the serial of the tape that contributes last
+        for key in start:
+            if isinstance(key, Cell) and key.watch is not None:
+                self.cells.setdefault(key.watch, set()).add(key)
+        for job in jobs:
+            for k in job.reached:
+                cell = job.tape.imports.get(k)
+                if type(cell) is Cell and cell.watch is not None:
+                    self.cells.setdefault(cell.watch, set()).add(cell)
+                    self._last[cell.watch] = job.tape.serial
+
+    def of(self, job: Job, flags: Any) -> dict[int, list[Any]]:
+        """The watches to be called in a job, by the record after whose rule; -1 for the end of the job."""
+        mine = [watch for watch, serial in self._last.items() if serial == job.tape.serial]
+        if not mine:
+            return {}
+        imports, columns = job.tape.imports, job.columns
+        places = {k: imports[k].watch for k in job.reached if type(imports.get(k)) is Cell}
+        rows, _ = table.operations()
+        found: dict[int, list[Any]] = {}
+        for k in range(columns.n):
+            opcode = columns.opcode(k)
+            if not mine or flags[k] & BOTH != BOTH or BY_OPCODE[opcode] is None:
+                continue
+            for j in columns.operands(k, int(rows[opcode, layout.FORM])):
+                watch = places.get(j)
+                if watch in mine:
+                    mine.remove(watch)
+                    found.setdefault(k, []).append(watch)
+        if mine:
+            found[-1] = mine
+        return found
+
+    def call(self, watch: Any, results: dict[Any, Any]) -> None:
+        """Let a watch see, and change, the gradient of its leaf."""
+        keys = [cell for cell in self.cells.pop(watch) if cell in results]
+        if keys:
+            total = results.pop(keys[0])
+            for key in keys[1:]:
+                total = total + results.pop(key)
+            results[keys[0]] = watch.before(total)
+
+    def rest(self, results: dict[Any, Any]) -> None:
+        """Call what is left at the end of the sweep: the leaves that are roots themselves."""
+        for watch in list(self.cells):
+            self.call(watch, results)
