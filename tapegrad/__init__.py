@@ -25,7 +25,13 @@ from tapegrad.autograd import (
     gradgradcheck as gradgradcheck,
 )
 from tapegrad.autograd import (
+    inference_mode as inference_mode,
+)
+from tapegrad.autograd import (
     is_grad_enabled as is_grad_enabled,
+)
+from tapegrad.autograd import (
+    is_inference_mode_enabled as is_inference_mode_enabled,
 )
 from tapegrad.autograd import (
     no_grad as no_grad,

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.config import guard_setting
-from tapegrad.errors import BorderError, DTypeError, ShapeError
-from tapegrad.grad_mode import _enabled
+from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
+from tapegrad.grad_mode import Mode, _enabled
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
@@ -73,7 +73,8 @@ class Extra:
     """State of a Tensor that few have."""
 
     __slots__ = (
-        "cells", "grad", "requires_grad", "retains_grad", "several", "shown", "storage", "version",
+        "call", "cells", "grad", "inference", "requires_grad", "retains_grad", "several", "shown", "storage",
+        "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -83,6 +84,8 @@ class Extra:
         self.several = False  # whether it is one of several views that one call made
         self.grad: Any = None
         self.version = 0
+        self.inference = False  # whether it was made under `inference_mode`
+        self.call: Any = None  # of a Function, in whose forward it was computed from the inputs
         self.storage: Storage | None = None  # what it shares memory through
         self.cells: list[weakref.ref[Cell]] = []  # what tapes knew it by before its value or role changed
 
@@ -144,7 +147,7 @@ def join(x: Any, view: Any, detached: bool = False) -> Any:
     theirs = extra(view)
     if theirs.storage is None:
         storage = storage_of(x)
-        theirs.shown, theirs.several = x._extra.shown, x._extra.several
+        theirs.shown, theirs.several, theirs.inference = x._extra.shown, x._extra.several, x._extra.inference
         if detached or (view._tape is None and requires_grad(x)):
             theirs.storage = Storage(view, same(view), storage.memory, detached)
             theirs.storage.origin = None if detached else storage
@@ -256,6 +259,8 @@ def load(tape: Tape, x: Any) -> int:
         if cell is None:
             cell = x._at = Cell(x)
         leaf = state is not None and state.requires_grad
+        if state is not None and state.inference:
+            return tape.constant(None, x._v)  # unknown to the tape, so that each use is looked at
         return tape.leaf(cell, x._v) if leaf else tape.constant(cell, x._v)
     if type(x) is float or type(x) is int or type(x) is bool:
         return tape.number(float(x))
@@ -325,7 +330,8 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     """Return the Tensor of a computed value, with its history."""
     x = operands[0]
     tape = local.tape
-    if len(operands) == 1 and tape is not None and isinstance(x, Handle) and x._tape is tape and enabled():
+    mode = enabled()
+    if mode is True and tape is not None and len(operands) == 1 and isinstance(x, Handle) and x._tape is tape:
         log = tape.log
         if len(log) < tape.limit and not tape.shadows and value.nbytes <= LARGE and value.dtype.char in "df":
             if attrs:
@@ -335,10 +341,13 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
             return wrap(value, tape, len(log))
     newest = -1  # serial of the newest operand's tape; 0 for a leaf, -1 where nothing requires a gradient
     foreign = False  # whether there may be memory that others can write to
-    if enabled():
+    frozen = False  # whether there are results of inference mode
+    if mode:
         for x in operands:
             if isinstance(x, Handle):
                 source, state = x._tape, x._extra
+                if state is not None and state.call is not None:
+                    return record(op, value, [entered(x) for x in operands], attrs)
                 if source is not None:
                     if source is STALE:
                         settle(x)
@@ -349,15 +358,19 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
                     if newest < 0 and state.requires_grad:
                         newest = 0
                     foreign = foreign or state.shown is not None
+                    frozen = frozen or state.inference
             elif isinstance(x, ndarray):
                 foreign = True
     if newest < 0:
-        return share(normal(value) if hasattr(value, "dtype") else value, operands)
+        out = share(normal(value) if hasattr(value, "dtype") else value, operands)
+        return out if type(mode) is bool else noted(out, operands)
     if value.dtype.char not in abi.GRADIENT:
         raise DTypeError(
             f"{op.name} gave dtype {value.dtype}, which has no derivative; "
             "use operands of a floating-point or complex dtype"
         )
+    if frozen:
+        _refuse_inference(op, operands)
     if foreign and any(exposed(x) and shares(value, value_of(x)) for x in operands):
         value = value.copy()  # a view of memory that somebody else can write to
     tape = current()
@@ -384,6 +397,32 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     if tape.shadows or value.nbytes > LARGE:
         return wrap(value, tape, tape.commit(op, places, [value_of(x) for x in operands], second, value))
     return wrap(value, tape, tape.append(op.opcode, places[0], second, value))
+
+
+def entered(x: Any) -> Any:
+    """Return an operand; one that a Function's forward computed out of sight with a history that says so."""
+    hidden = isinstance(x, Handle) and x._extra is not None and x._extra.call is not None
+    return x._extra.call.enter(x) if hidden else x
+
+
+def noted(out: Any, operands: Sequence[Any]) -> Any:
+    """Note on a Tensor made where nothing is recorded what the mode wants to be known; returns it."""
+    mode = enabled()
+    if type(mode) is Mode:
+        if mode.inference:
+            extra(out).inference = True
+        if mode.forward is not None and not mode.recording:
+            mode.forward.note(out, operands)
+    return out
+
+
+def _refuse_inference(op: Primitive, operands: Sequence[Any]) -> None:
+    for q, x in enumerate(operands):
+        if isinstance(x, Handle) and x._extra is not None and x._extra.inference and _read(op, operands, q):
+            raise GradientError(
+                f"the derivative of {op.name} would read its operand {q} (shape {x._v.shape}), a result of "
+                "inference_mode, which takes no part in differentiation; use a copy made by clone()"
+            )
 
 
 def operand_of(x: Any, op: Primitive) -> Any:
@@ -446,7 +485,7 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
 
     def function(a: Any, b: Any) -> Any:
         tape = local.tape or current()
-        if enabled():
+        if enabled() is True:
             first = a._at if a._tape is tape else tape.leaves.get(a._at) or admit(tape, a)
             if type(b) is float:
                 second = tape.numbers.get(b) or (first and tape.number(b))
@@ -493,7 +532,7 @@ def unary(op: Elementwise, operate: Callable[[Any], Any]) -> Callable[[Any], Any
 
     def function(a: Any) -> Any:
         tape = local.tape or current()
-        if enabled():
+        if enabled() is True:
             first = a._at if a._tape is tape else tape.leaves.get(a._at) or admit(tape, a)
             if first is not None and len(tape.log) < tape.limit:
                 x = a._v
@@ -523,7 +562,7 @@ def reflected(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[
 
     def function(b: Any, a: Any) -> Any:
         tape = local.tape
-        if tape is not None and type(a) is float and enabled():
+        if tape is not None and type(a) is float and enabled() is True:
             first = tape.numbers.get(a)
             second = b._at if b._tape is tape else tape.leaves.get(b._at)
             y = b._v
@@ -561,7 +600,7 @@ def _beside(op: Primitive, a: Any, b: Any) -> Any:
     """The common case of a Tensor the open tape knows and a small plain array: its copy and a record."""
     x, array = (a, b) if type(b) is ndarray else (b, a)
     tape = local.tape
-    if tape is None or len(tape.log) >= tape.limit or not enabled():
+    if tape is None or len(tape.log) >= tape.limit or enabled() is not True:
         return None
     at = x._at if x._tape is tape else tape.leaves.get(x._at)
     known = array.dtype is DOUBLE and array.nbytes <= LARGE and array.ndim and array.flags.aligned

@@ -9,10 +9,90 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, TypeVar
 
-__all__ = ["enable_grad", "is_grad_enabled", "no_grad", "set_grad_enabled"]
+__all__ = [
+    "enable_grad",
+    "inference_mode",
+    "is_grad_enabled",
+    "is_inference_mode_enabled",
+    "no_grad",
+    "set_grad_enabled",
+]
 
-_enabled: ContextVar[bool] = ContextVar("tapegrad_grad_enabled", default=True)
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Mode:
+    """A mode with more to it than whether operations are recorded; true where they are.
+
+    Attributes
+    ----------
+    recording
+        Whether operations are recorded.
+    forward
+        The call of a Function whose forward is running, or None.
+    inference
+        Whether results can never become part of a history.
+    packing
+        The functions that saved values pass through, or None.
+    lines
+        Whether records note the line of the user's code that made them.
+    """
+
+    __slots__ = ("forward", "inference", "lines", "packing", "recording")
+
+    def __init__(self, recording: bool) -> None:
+        self.recording = recording
+        self.inference = self.lines = False
+        self.forward: Any = None
+        self.packing: Any = None
+
+    def __bool__(self) -> bool:
+        return self.recording
+
+
+_enabled: ContextVar[bool | Mode] = ContextVar("tapegrad_grad_enabled", default=True)
+
+
+def current_mode() -> Mode:
+    """Return a copy of the mode in force."""
+    now = _enabled.get()
+    mode = Mode(bool(now))
+    if type(now) is Mode:
+        for name in Mode.__slots__:
+            setattr(mode, name, getattr(now, name))
+    return mode
+
+
+def forward_call() -> Any:
+    """Return the call of a Function whose forward is running, or None."""
+    now = _enabled.get()
+    return now.forward if type(now) is Mode else None
+
+
+def change_mode(**changes: Any) -> bool | Mode:
+    """Change some of the mode's attributes; returns the mode as it was, for `restore_mode`."""
+    before = _enabled.get()
+    mode = current_mode()
+    for name, value in changes.items():
+        setattr(mode, name, value)
+    mode.recording = mode.recording and not mode.inference
+    plain = mode.forward is None and mode.packing is None and not mode.inference and not mode.lines
+    _enabled.set(mode.recording if plain else mode)
+    return before
+
+
+def set_recording(recording: bool) -> bool | Mode:
+    """Say whether operations are recorded; returns the mode as it was."""
+    before = _enabled.get()
+    if type(before) is Mode:
+        return change_mode(recording=recording)
+    _enabled.set(recording)
+    return before
+
+
+def restore_mode(before: bool | Mode) -> None:
+    """Set the mode to what `change_mode` returned."""
+    _enabled.set(before)
 
 
 def is_grad_enabled() -> bool:
@@ -24,7 +104,7 @@ def is_grad_enabled() -> bool:
     >>> tg.is_grad_enabled()
     True
     """
-    return _enabled.get()
+    return bool(_enabled.get())
 
 
 class _Mode:
@@ -33,11 +113,10 @@ class _Mode:
     mode: bool
 
     def __init__(self) -> None:
-        self._before: list[bool] = []
+        self._before: list[bool | Mode] = []
 
     def __enter__(self) -> None:
-        self._before.append(_enabled.get())
-        _enabled.set(self.mode)
+        self._before.append(set_recording(self.mode))
 
     def __exit__(
         self,
@@ -45,7 +124,7 @@ class _Mode:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _enabled.set(self._before.pop())
+        restore_mode(self._before.pop())
 
     def clone(self) -> _Mode:
         """Another one like this."""
@@ -152,8 +231,7 @@ class set_grad_enabled(_Mode):
     def __init__(self, mode: bool) -> None:
         super().__init__()
         self.mode = bool(mode)
-        self._before.append(_enabled.get())
-        _enabled.set(self.mode)
+        self._before.append(set_recording(self.mode))
 
     def __enter__(self) -> None:
         if not self._before:
@@ -166,5 +244,62 @@ class set_grad_enabled(_Mode):
     def __call__(self, function: F) -> F:
         """Return the function, to run in this mode."""
         if self._before:  # decorating does not set the mode where the function is defined
-            _enabled.set(self._before.pop())
+            restore_mode(self._before.pop())
         return super().__call__(function)
+
+
+class inference_mode(_Mode):
+    """Context manager or decorator: as `no_grad`, for results that never become part of a history.
+
+    Parameters
+    ----------
+    mode : bool, optional
+        False: operations are recorded, as outside of any `inference_mode` and `no_grad`.
+
+    Raises
+    ------
+    GradientError
+        Later, where such a result is needed by a derivative, made to require grad, or written to outside.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> x = tg.tensor(2.0, requires_grad=True)
+    >>> with tg.inference_mode():
+    ...     y = x * x
+    >>> y.is_inference()
+    True
+    """
+
+    def __new__(cls, mode: Any = True) -> Any:
+        """Return the mode, or a function given directly decorated with it."""
+        made = super().__new__(cls)
+        if not callable(mode):
+            return made
+        made._before, made.mode = [], True
+        return made(mode)
+
+    def __init__(self, mode: Any = True) -> None:
+        super().__init__()
+        self.mode = bool(mode)
+
+    def __enter__(self) -> None:
+        before = change_mode(inference=False)
+        change_mode(recording=not self.mode, inference=self.mode)
+        self._before.append(before)
+
+    def clone(self) -> _Mode:
+        """Another one like this."""
+        return inference_mode(self.mode)
+
+
+def is_inference_mode_enabled() -> bool:
+    """Return whether results are those of `inference_mode` here.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> tg.is_inference_mode_enabled()
+    False
+    """
+    return current_mode().inference

@@ -21,6 +21,7 @@ from tapegrad.dispatch import (
     former,
     join,
     normal,
+    noted,
     requires_grad,
     set_apart,
     settle,
@@ -30,7 +31,7 @@ from tapegrad.dispatch import (
 )
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.functions.methods import ArrayMethods
-from tapegrad.grad_mode import is_grad_enabled
+from tapegrad.grad_mode import forward_call, is_grad_enabled, is_inference_mode_enabled
 from tapegrad.kernels import abi
 from tapegrad.tape import pool
 from tapegrad.tape.tape import Cell
@@ -193,8 +194,13 @@ class Tensor(ArrayMethods):
             )
         if requires_grad and self.dtype.char not in abi.GRADIENT:
             raise _no_gradient(self.dtype)
+        if requires_grad and self.is_inference() and not is_inference_mode_enabled():
+            raise GradientError("a result of inference_mode cannot require grad; use a copy made by clone()")
         if requires_grad != self.requires_grad:
             state = extra(self)
+            if state.call is not None:  # from here on it is a beginning, unknown to the Function
+                state.call.take(self)
+                state.call = None
             self._renew()  # first: to tapes the leaf is another one than the constant it was
             state.requires_grad = requires_grad
             set_apart(self)
@@ -205,7 +211,9 @@ class Tensor(ArrayMethods):
         if self._at is not None and self._extra is not None:
             self._extra.cells.append(weakref.ref(self._at))
             former(self)
-        self._at = Cell(self)
+        before, self._at = self._at, Cell(self)
+        if before is not None:
+            self._at.watch = before.watch
 
     @property
     def is_leaf(self) -> bool:
@@ -263,11 +271,24 @@ class Tensor(ArrayMethods):
         """Add the gradient of this Tensor to ``.grad`` of the leaves; see `tapegrad.backward`."""
         raise NotImplementedError
 
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Any:
+        """Call ``hook(grad)`` whenever a gradient of this Tensor is computed."""
+        raise NotImplementedError
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Any:
+        """Call ``hook(tensor)`` after ``.grad`` of this leaf has been updated."""
+        raise NotImplementedError
+
+    @property
+    def grad_fn(self) -> Any:
+        """The node of the graph that computes its gradient; None for a leaf."""
+        raise NotImplementedError
+
     def detach(self) -> Tensor:
         """The same memory without history; a 0-d Tensor's value is copied."""
         if self.ndim == 0:
-            return wrap(np.array(self._v)[()])  # type: ignore[no-any-return]
-        return join(self, wrap(self._v.view()), detached=True)  # type: ignore[no-any-return]
+            return noted(wrap(np.array(self._v)[()]), (self,))  # type: ignore[no-any-return]
+        return noted(join(self, wrap(self._v.view()), detached=True), (self,))  # type: ignore[no-any-return]
 
     @property
     def data(self) -> Tensor:
@@ -292,9 +313,15 @@ class Tensor(ArrayMethods):
         state.shown = shown
         self._v = value._v
 
+    def is_inference(self) -> bool:
+        """Whether it was made under `inference_mode`."""
+        return self._extra is not None and self._extra.inference
+
     @property
     def _version(self) -> int:
         state = self._extra
+        if self.is_inference():
+            raise GradientError("a result of inference_mode counts no versions")
         if state is None:
             return 0
         return state.version if state.storage is None else state.storage.memory.writes  # type: ignore[no-any-return]
@@ -351,7 +378,14 @@ class Tensor(ArrayMethods):
 
     # ------------------------------------------------------------ out to Python and NumPy
 
+    def _tell_forward(self) -> None:
+        """In the forward of a Function: note that a value leaves the Tensors."""
+        call = forward_call()
+        if call is not None:
+            call.take(self)
+
     def _border(self, what: str) -> None:
+        self._tell_forward()
         if self.requires_grad and is_grad_enabled():
             raise BorderError(
                 f"{what} of a Tensor that requires grad would drop its derivative; use .item(), "
@@ -378,10 +412,12 @@ class Tensor(ArrayMethods):
 
     def item(self, *args: Any) -> Any:
         """The value of one element as a Python number."""
+        self._tell_forward()
         return self._v.item(*args)
 
     def tolist(self) -> Any:
         """The values as nested lists."""
+        self._tell_forward()
         return self._v.tolist()
 
     def __float__(self) -> float:
@@ -448,7 +484,7 @@ class Tensor(ArrayMethods):
                 return "interrupted"
         tape, k = self._tape, (self._at >> 2) - 1
         opcode = tape.log[4 * k] if tape.columns is None else tape.columns.opcode(k)  # type: ignore[union-attr]
-        return "".join(part.capitalize() for part in BY_OPCODE[opcode].name.split("_")) + "Backward"
+        return BY_OPCODE[opcode].node_name(tape.attrs.get(k, {}))  # type: ignore[no-any-return,union-attr]
 
     def __format__(self, spec: str) -> str:
         if not spec:
@@ -634,7 +670,7 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
         aligned = pool.empty(value.shape, value.dtype)
         aligned[...] = value
         value = aligned
-    out: Tensor = wrap(value)
+    out: Tensor = noted(wrap(value), (data,))
     return out.requires_grad_(requires_grad) if requires_grad is not False else out
 
 

@@ -17,6 +17,7 @@ from tapegrad.dispatch import (
     exposed,
     extra,
     normal,
+    noted,
     record,
     requires_grad,
     retain,
@@ -28,7 +29,7 @@ from tapegrad.dispatch import (
 from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.functions.indexing import elements, parts_of, plain_index
 from tapegrad.functions.shapes import astype, copy, reshape
-from tapegrad.grad_mode import enable_grad, is_grad_enabled
+from tapegrad.grad_mode import enable_grad, is_grad_enabled, is_inference_mode_enabled
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY, shapes
 from tapegrad.tape import pool
@@ -65,6 +66,8 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     if x._v.ndim == 0:
         recorded = is_grad_enabled() and (requires_grad(x) or requires_grad(new))
         _rebind(x, index, new, what, recorded, update)
+        if not recorded:
+            noted(x, (new,))
         _count(x)
         return
     region = elements(x._v, index, f"{what}: ")
@@ -77,6 +80,7 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
         _recorded(x, storage, index, region, new, update)
     else:
         _plain(x, storage, lambda: _set(x._v, index, value_of(new)))
+        noted(x, (new,))
     _count(x)
 
 
@@ -104,6 +108,10 @@ def _count(x: Any) -> None:
 
 
 def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
+    if x._extra is not None and x._extra.call is not None and is_grad_enabled():
+        raise GradientError(f"{what}: forward of a Function computed the Tensor; write to a copy by clone()")
+    if x._extra is not None and x._extra.inference and not is_inference_mode_enabled():
+        raise GradientError(f"{what}: a result of inference_mode cannot be written to; use a copy by clone()")
     if is_grad_enabled():
         whole = x if storage is None else storage.whole
         if x._extra is not None and x._extra.several and (requires_grad(whole) or requires_grad(new)):
@@ -373,6 +381,7 @@ def _unrecorded(old: Any, value: Any) -> Any:
                 out._at = owner._at
             else:
                 out._at = Cell(out if owner is None else owner)
+                out._at.watch = old._at.watch
                 if owner is not None:  # it was a leaf once, and may be one again
                     extra(owner).cells.append(weakref.ref(out._at))
     return out

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.autograd import graph, hooks
+from tapegrad.autograd.graph import GradientEdge, resolved
 from tapegrad.dispatch import Handle, extra, former, normal, recall, record, retain, settle, wrap
 from tapegrad.engine.rerecord import rerecord
 from tapegrad.engine.sweep import Key, at_once, sweep
@@ -38,10 +40,10 @@ RESHAPE = REGISTRY["reshape"]
 
 
 def _listed(x: Any, what: str) -> list[Any]:
-    if isinstance(x, Tensor):
-        return [x]
+    if isinstance(x, (Tensor, GradientEdge)):
+        return [resolved(x)]
     if isinstance(x, (list, tuple)):
-        return list(x)
+        return [resolved(item) for item in x]
     raise TypeError(f"{what} takes a Tensor or a list or tuple of Tensors, found {type(x).__name__}")
 
 
@@ -271,7 +273,7 @@ def grad(
     >>> x = tg.tensor(2.0, requires_grad=True)
     >>> (g,) = tg.grad(x**3, x, create_graph=True)
     >>> g
-    tensor(12., grad_fn=<MultiplyBackward>)
+    tensor(12., grad_fn=<MulBackward>)
     >>> tg.grad(g, x)
     (tensor(12.),)
     """
@@ -325,7 +327,7 @@ def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> 
     if type(output) is not Tensor:
         return None
     tape = output._tape
-    if tape is None or tape is not local.tape or tape.links or tape.freed is not None:
+    if tape is None or tape is not local.tape or tape.links or tape.freed is not None or tape.watches:
         return None
     if seed is not None:
         if type(seed) is not Tensor:
@@ -340,6 +342,8 @@ def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> 
     sinks, likes = [], []
     for x in inputs:
         if type(x) is not Tensor or former(x):
+            return None
+        if x._tape is None and x._at is not None and x._at.watch is not None:
             return None
         at = x._at if x._tape is tape else tape.leaves.get(x._at)
         value = x._v
@@ -436,6 +440,9 @@ def backward(
             _accumulate(handle, value, recording)
     finally:
         _turns.drop(0, turn)
+    for handle, _ in ready:
+        if handle._tape is None and handle._at.watch is not None:
+            handle._at.watch.settled(handle)
 
 
 def _retained(pairs: list[tuple[Tensor, Any]]) -> dict[Key, Tensor]:
@@ -497,5 +504,7 @@ def _retain_grad(self: Tensor) -> None:
 
 def install() -> None:
     """Give Tensor the methods that need this floor."""
+    graph.install()
+    hooks.install()
     Tensor.backward = _backward_method  # type: ignore[method-assign]
     Tensor.retain_grad = _retain_grad  # type: ignore[method-assign]

@@ -119,7 +119,7 @@ def _walk(
             out = None if values[k] is None else recall(values[k], (tape, k))
             found = op.vjp(ct, out, [operand(j) for j in operands], tape.attrs.get(k, {}), wanted)
             if watch is not None:
-                found = watch.after(found, ct)
+                found = watch.after(found, ct, len(operands))
             for slot, part in found.items():
                 j = operands[slot]
                 dtype = abi.DTYPES[columns.code(j)]

@@ -7,6 +7,7 @@ leaf's `Cell`, or ``(tape, record)``.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Container, Iterable
 from heapq import heappop, heappush
 from typing import Any
@@ -23,6 +24,7 @@ from tapegrad.tape import pool
 from tapegrad.tape.record import LINK, Place
 from tapegrad.tape.tape import MANY, Cell, Columns, Tape, busy, checksum, give_back, leave
 
+_stack = threading.local()  # sweeps at work in this thread
 Key = Any  # Cell | tuple[Tape, int]
 Array = np.ndarray[Any, Any]
 SMALL, SMALL_BYTES = 256, 1 << 16  # a smaller tape is left to its next pruning
@@ -186,6 +188,9 @@ class Sweep:
             order.append(job)
             if job.tape.guards:
                 self._verify(job)
+            for k, call in job.tape.calls.items():
+                if call.released and k < job.columns.n and self.state.flags[k] & layout.ACTIVE:
+                    raise GraphFreedError(call.freed())
             imports = job.tape.imports
             for k in job.reached:
                 source = imports.get(k)
@@ -215,8 +220,24 @@ class Sweep:
                 found.add((job.tape, k) if source is None else source)
         return found
 
+    def will_run(self, key: Key) -> bool:
+        """Whether the sweep computes the gradient of a leaf or a record."""
+        if isinstance(key, Cell):
+            return key in self.reaches()
+        job = self.jobs.get(key[0].serial)
+        if job is None or key[1] >= job.columns.n or not job.marked:
+            return False
+        mine, self.state = self.state, take()  # the plan at work is not to be touched
+        try:
+            self._plan(job, 3)
+            return bool(self.state.flags[key[1]] & BOTH == BOTH)
+        finally:
+            give(self.state)
+            self.state = mine
+
     def __enter__(self) -> Sweep:
         """Claim the tapes: two sweeps of one tape do not run at once."""
+        _sweeps().append(self)
         try:
             for serial in self.jobs:
                 if not busy.take(serial, self):
@@ -231,6 +252,7 @@ class Sweep:
 
     def __exit__(self, *exception: object) -> None:
         """Give the tapes free, and let go of them."""
+        _sweeps().remove(self)
         for serial in self.jobs:
             busy.drop(serial, self)
         many = len(self.jobs) > MANY
@@ -376,7 +398,7 @@ class Sweep:
         values = [value_or_shape(columns, j) for j in operands]
         found = op.vjp(ct, columns.values[k], values, tape.attrs.get(k, {}), wanted)
         if watch is not None:
-            found = watch.after(found, ct)
+            found = watch.after(found, ct, len(operands))
         for slot, part in found.items():
             j = operands[slot]
             dtype, shape = abi.DTYPES[columns.code(j)], columns.shape(j)
@@ -386,6 +408,9 @@ class Sweep:
     def _free(self, job: Job) -> None:
         """Release what the records just run have read."""
         n, tape, state = job.columns.n, job.tape, self.state
+        for k, call in tape.calls.items():
+            if k < n and state.flags[k] & layout.ACTIVE:
+                call.release()
         freed = tape.freed_flags(n)
         if freed is None:
             freed = np.zeros(n, np.uint8)
@@ -394,6 +419,19 @@ class Sweep:
             tape.freed, tape.held = freed, None
             if n > SMALL or tape.weight > SMALL_BYTES:
                 tape.prune(self)
+
+
+def _sweeps() -> list[Sweep]:
+    try:
+        return _stack.sweeps  # type: ignore[no-any-return]
+    except AttributeError:
+        _stack.sweeps = []
+        return _stack.sweeps  # type: ignore[no-any-return]
+
+
+def at_work() -> Sweep:
+    """Return the sweep at work in this thread, the innermost of several."""
+    return _sweeps()[-1]
 
 
 def at_address(address: int, shape: tuple[int, ...], dtype: Any) -> Array:

@@ -1,7 +1,8 @@
 """When what a user attached to records and leaves is called in a sweep.
 
 A *watch* is such an attachment: ``before(ct)`` sees the cotangent of what it is attached to and returns it or
-another; ``after(parts, ct)`` sees what a record's rule made of it. That of a record stands in its tape's
+another; ``after(parts, ct, operands)`` sees what a record's rule
+made of it for some of so many operands. That of a record stands in its tape's
 `watches` and is called when the sweep comes to the record. That of a leaf stands in its `Cell` and is called
 with the whole gradient, as soon as the last record that contributes to it has run.
 """

@@ -3,6 +3,7 @@
 from tapegrad.ops import (
     complexes,
     convolution,
+    custom,
     decompositions,
     determinants,
     elementwise,
@@ -19,6 +20,6 @@ from tapegrad.ops import (
 from tapegrad.ops.primitive import BY_OPCODE, REGISTRY
 
 __all__ = [
-    "BY_OPCODE", "REGISTRY", "complexes", "convolution", "decompositions", "determinants", "elementwise",
-    "fft", "indexing", "linalg", "norms", "reductions", "scans", "shapes", "ufuncs", "writes",
+    "BY_OPCODE", "REGISTRY", "complexes", "convolution", "custom", "decompositions", "determinants",
+    "elementwise", "fft", "indexing", "linalg", "norms", "reductions", "scans", "shapes", "ufuncs", "writes",
 ]  # fmt: skip

@@ -21,6 +21,12 @@ from tapegrad.tape.record import FIRST_OP, Template
 
 REGISTRY: dict[str, Primitive] = {}
 BY_OPCODE: list = [None] * FIRST_OP
+SHORT = {  # parts of names of nodes that torch's users know by another word
+    "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh",
+    "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh", "assign": "copy_slices", "concatenate": "cat",
+    "conjugate": "conj", "divide": "div", "element": "select", "multiply": "mul", "negative": "neg",
+    "power": "pow", "scatter": "index_put", "square": "pow", "subtract": "sub",
+}  # fmt: skip
 OUT = 3  # the slot of the result among the values a rule may read: inputs are 0, 1, 2
 
 
@@ -52,6 +58,7 @@ class Primitive:
     """
 
     template = Template.PYTHON
+    listed = True  # whether it stands in the registry, as all that NumPy's functions mean
     form: int | None = None  # which operands a record's word holds, where the arity does not tell
     lower: Any = None  # describes a record to the compiled sweep: lower(columns, k, operands, attrs) -> words
 
@@ -69,7 +76,8 @@ class Primitive:
         self.recorded_form = self.form if self.form is not None else min(arity, 3) or layout.CHAIN
         self.opcode = table.declare(name, self.template, self.recorded_form)
         table.unfinished.append(self.complete)
-        REGISTRY[name] = self
+        if self.listed:
+            REGISTRY[name] = self
         BY_OPCODE.append(self)
 
     def complete(self):
@@ -99,6 +107,11 @@ class Primitive:
     def jvp(self, tangents, out, inputs, attrs):
         """Tangent of the result; `tangents[k]` is None where input `k` does not move."""
         raise NotImplementedError
+
+    def node_name(self, attrs):
+        """The name of a record's node in the graph."""
+        words = SHORT.get(self.name, self.name).split("_")
+        return "".join(word.capitalize() for word in words) + "Backward"
 
     def apply(self, *operands, **attrs):
         """The op on arrays, or recorded where an operand is a Tensor."""

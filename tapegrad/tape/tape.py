@@ -164,6 +164,7 @@ class Tape:
     __slots__ = (
         "__weakref__",
         "attrs",
+        "calls",
         "columns",
         "constants",
         "described",
@@ -204,6 +205,7 @@ class Tape:
         self.attrs: dict[int, dict[str, Any]] = {}
         self.described: dict[int, Any] = {}
         self.retained: dict[int, weakref.ref[Any]] = {}
+        self.calls: dict[int, Any] = {}  # of users' Functions, by record
         self.watches: dict[int, Any] = {}  # what the user attached to records
         self.shadows: dict[int, weakref.ref[Any]] = {}  # large values that are not kept, by position
         self.shade: Any = None  # what stood last for such a value
@@ -298,6 +300,14 @@ class Tape:
             if value:
                 self.numbers[value] = at
         return at
+
+    def value(self, k: int) -> Any:
+        """Return the value of record k; None if it is gone."""
+        shadow = self.shadows.get(STRIDE * (k + 1))
+        if shadow is not None:
+            return shadow()
+        log = self.log
+        return self.columns.values[k] if self.columns is not None else log[STRIDE * k + 3]
 
     # ------------------------------------------------------------ sealing
 
@@ -399,7 +409,7 @@ class Tape:
         imports = self.imports
         for k in [k for k, source in imports.items() if type(source) is Place and not live[k]]:
             imports[k] = None  # led to an older tape through a record since freed
-        for table_ in (self.attrs, self.described, self.retained, self.guards, self.watches):
+        for table_ in (self.attrs, self.described, self.retained, self.guards, self.calls, self.watches):
             if table_:
                 for k in [k for k in table_ if not live[k]]:
                     del table_[k]

@@ -1,0 +1,383 @@
+"""The graph that a sweep follows, as nodes: light views of records, made when they are looked at."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.autograd.hooks import RemovableHandle, Watch, watch_of
+from tapegrad.dispatch import recall, settle
+from tapegrad.engine.sweep import at_work
+from tapegrad.errors import GradientError, GraphFreedError
+from tapegrad.kernels import table
+from tapegrad.kernels.replay import layout
+from tapegrad.ops import custom
+from tapegrad.ops.primitive import BY_OPCODE, OUT
+from tapegrad.tape.record import CONST, LINK, Place, slot
+from tapegrad.tape.tape import Cell, Tape
+from tapegrad.tensor import Tensor
+from tapegrad.views import STALE
+
+__all__ = ["GradientEdge", "Node", "get_gradient_edge", "register_multi_grad_hook"]
+
+_nodes: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
+Hook = Callable[..., Any]
+
+
+class Node:
+    """What computes a gradient: the record of an operation, or a leaf's accumulation.
+
+    Attributes
+    ----------
+    next_functions : tuple
+        For each operand the node that its gradient goes to and which of that node's results the operand is;
+        ``(None, 0)`` for a constant.
+    metadata : dict
+        The user's.
+    """
+
+    __slots__ = ("__weakref__", "_key")
+
+    _key: Any
+
+    def name(self) -> str:
+        """The name of the operation, with "Backward" behind it."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{self.name()}>"
+
+    @property
+    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
+        """Where the gradients of the operands go."""
+        return ()
+
+    def _watch(self) -> Any:
+        """What hooks and metadata are attached to."""
+        raise NotImplementedError
+
+    def handle(self, index: int = 0) -> Any:
+        """Return a Tensor with this node's history."""
+        raise NotImplementedError
+
+    @property
+    def metadata(self) -> dict[Any, Any]:
+        """Whatever the user wants to know of the node."""
+        return self._watch().metadata  # type: ignore[no-any-return]
+
+    def register_prehook(self, hook: Hook) -> RemovableHandle:
+        """Call ``hook(grad_outputs)`` before the node runs; it may return others."""
+        return RemovableHandle(self._watch().pre, hook)
+
+    def register_hook(self, hook: Hook) -> RemovableHandle:
+        """Call ``hook(grad_inputs, grad_outputs)`` after the node ran; it may return other grad_inputs."""
+        return RemovableHandle(self._watch().post, hook)
+
+
+class AccumulateGrad(Node):
+    """The node of a leaf: what arrives there is added to its ``.grad``."""
+
+    __slots__ = ()
+
+    def name(self) -> str:
+        """The name of the operation."""
+        return "AccumulateGrad"
+
+    @property
+    def variable(self) -> Any:
+        """The leaf; None if it is gone."""
+        return self._key.handle()
+
+    def _watch(self) -> Any:
+        if self._key.watch is None:
+            self._key.watch = Watch()
+        return self._key.watch
+
+    def handle(self, index: int = 0) -> Any:
+        """Return the leaf."""
+        found = self.variable
+        if found is None:
+            raise GradientError("the leaf of this node is gone")
+        return found
+
+
+class RecordNode(Node):
+    """The node of a recorded operation."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, tape: Tape, k: int) -> None:
+        self._key = tape, k
+        self._held = tape.value(k)  # a value that somebody holds keeps its record
+
+    @property
+    def _op(self) -> Any:
+        tape, k = self._key
+        log = tape.log
+        return BY_OPCODE[log[4 * k] if tape.columns is None else tape.columns.opcode(k)]
+
+    @property
+    def _attrs(self) -> dict[str, Any]:
+        tape, k = self._key
+        return tape.attrs.get(k, {})  # type: ignore[no-any-return]
+
+    @property
+    def _call(self) -> Any:
+        return self._attrs.get("call") if self._op is custom.call else None
+
+    def name(self) -> str:
+        """The name of the operation, with "Backward" behind it."""
+        return self._op.node_name(self._attrs)  # type: ignore[no-any-return]
+
+    def _operands(self) -> list[int]:
+        tape, k = self._key
+        rows, _ = table.operations()
+        return tape.view().operands(k, int(rows[self._op.opcode, layout.FORM]))  # type: ignore[no-any-return]
+
+    @property
+    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
+        """Where the gradients of the operands go."""
+        return tuple(_edge(self._key[0], j) for j in self._operands())
+
+    def _watch(self) -> Any:
+        tape, k = self._key
+        return self._call or tape.watches.setdefault(k, Watch())
+
+    def handle(self, index: int = 0) -> Any:
+        """Return a Tensor with this node's history."""
+        tape, k = self._key
+        if self._call is not None:
+            raise GradientError(f"the results of {self.name()} are reached from the Tensors themselves")
+        value = tape.value(k)
+        if value is None:
+            value = self._held
+        if value is None:
+            columns = tape.view()
+            value = np.broadcast_to(np.float64(np.nan), columns.shape(k))
+        return recall(value, (tape, k))
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """The values that the derivative reads: operands in order, then the result.
+
+        Raises
+        ------
+        GraphFreedError
+            A sweep has released them.
+        """
+        if self._call is not None:
+            return self._call.unpack()  # type: ignore[no-any-return]
+        return tuple(x for _, x in self._saved())
+
+    def _saved(self) -> list[tuple[int, Any]]:
+        tape, k = self._key
+        op, columns = self._op, tape.view()
+        flags = tape.freed_flags(columns.n)
+        if flags is not None and flags[k]:
+            raise GraphFreedError(
+                f"a sweep has released what {self.name()} saved; call it with retain_graph=True"
+            )
+        operands = self._operands()
+        mask = 0
+        for q, j in enumerate(operands):
+            if columns.opcode(j) != CONST:
+                mask |= op.masks[min(q, 2)]
+        found = [(q, _handle(tape, j)) for q, j in enumerate(operands) if mask >> min(q, 2) & 1]
+        return found + ([(OUT, _handle(tape, k))] if mask >> OUT & 1 else [])
+
+    def __getattr__(self, name: str) -> Any:
+        """Saved values by torch's names; attributes that forward set on a Function's ctx."""
+        place = {"_saved_self": 0, "_saved_other": 1, "_saved_result": OUT}.get(name)
+        if place is not None:
+            for q, x in self._saved():
+                if q == place:
+                    return x
+        if not name.startswith("__") and self._call is not None:
+            return getattr(self._call.ctx, name)
+        raise AttributeError(f"{self.name()} has no attribute {name!r}")
+
+
+def _handle(tape: Tape, j: int) -> Any:
+    columns = tape.view()
+    value = tape.value(j)
+    if columns.opcode(j) == CONST:
+        return recall(value, None)
+    return recall(value, tape.imports.get(j, (tape, j)))
+
+
+def _edge(tape: Tape, j: int) -> tuple[Node | None, int]:
+    """The node of record j, and which of the node's results the record's value is."""
+    source = tape.imports.get(j)
+    if isinstance(source, Cell):
+        return _leaf_node(source), 0
+    if isinstance(source, Place):
+        return _edge(source[0], source[1])
+    columns = tape.view()
+    opcode = columns.opcode(j)
+    if opcode in (CONST, LINK):
+        return None, 0
+    if BY_OPCODE[opcode] in (custom.result, custom.kept_result):
+        rows, _ = table.operations()
+        (call,) = columns.operands(j, int(rows[opcode, layout.FORM]))
+        return _edge(tape, call)[0], tape.attrs[j]["index"]
+    return _node((tape.serial, j), lambda: RecordNode(tape, j)), 0
+
+
+def _leaf_node(cell: Cell) -> Node:
+    def make() -> Node:
+        node = AccumulateGrad()
+        node._key = cell
+        return node
+
+    return _node(cell, make)
+
+
+def _node(key: Any, make: Callable[[], Node]) -> Node:
+    found = _nodes.get(key)
+    if found is None:
+        found = _nodes.setdefault(key, make())
+    return found
+
+
+class GradientEdge(NamedTuple):
+    """A node, and which of its results is meant; `grad` and `backward` take it as they take a Tensor."""
+
+    node: Node
+    output_nr: int
+    tensor: Any = None  # a handle of the same value and history
+
+    def handle(self) -> Any:
+        """Return a Tensor with this history."""
+        return self.node.handle(self.output_nr) if self.tensor is None else self.tensor
+
+
+def get_gradient_edge(tensor: Tensor) -> GradientEdge:
+    """Return the node that computes a Tensor's gradient, and which of its results the Tensor is.
+
+    Parameters
+    ----------
+    tensor : Tensor
+
+    Returns
+    -------
+    GradientEdge
+
+    Raises
+    ------
+    GradientError
+        The Tensor does not require grad.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> x = tg.tensor(2.0, requires_grad=True)
+    >>> edge = tg.autograd.graph.get_gradient_edge(x * x)
+    >>> edge.node, edge.output_nr
+    (<MulBackward>, 0)
+    """
+    if not tensor.requires_grad:
+        raise GradientError(f"a Tensor (shape {tensor.shape}) without requires_grad has no gradient edge")
+    if tensor._tape is STALE:
+        settle(tensor)
+    if tensor._tape is None:
+        return GradientEdge(_leaf_node(tensor._at), 0)
+    node, index = _edge(tensor._tape, slot(tensor._at))
+    assert node is not None
+    return GradientEdge(node, index, recall(tensor._v, (tensor._tape, slot(tensor._at))))
+
+
+def _grad_fn(self: Tensor) -> Node | None:
+    """The node of the graph that computes its gradient; None for a leaf."""
+    if self._tape is None:
+        return None
+    return get_gradient_edge(self).node
+
+
+def register_multi_grad_hook(
+    tensors: Sequence[Tensor], fn: Callable[[Any], None], *, mode: str = "all"
+) -> RemovableHandle:
+    """Call a function with the gradients of several Tensors.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+    fn : callable
+        For "all", called once in a sweep that computes some of them, when the last has been, with a list:
+        None for those that the sweep does not compute. For "any", called with the first.
+    mode : {"all", "any"}
+
+    Returns
+    -------
+    RemovableHandle
+
+    Raises
+    ------
+    GradientError
+        A Tensor does not require grad.
+    ValueError
+        Another mode.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> x, y = tg.tensor(2.0, requires_grad=True), tg.tensor(3.0, requires_grad=True)
+    >>> handle = tg.autograd.graph.register_multi_grad_hook([x, y], print)
+    >>> (x * y).backward()
+    [tensor(3.), tensor(2.)]
+    """
+    if mode not in ("all", "any"):
+        raise ValueError(f"mode takes 'all' or 'any', found {mode!r}")
+    tensors = list(tensors)
+    for k, x in enumerate(tensors):
+        if not isinstance(x, Tensor) or not x.requires_grad:
+            raise GradientError(f"register_multi_grad_hook: Tensor {k} does not require grad")
+    watches = [watch_of(x) for x in tensors]
+    keys = [x._at if x._tape is None else (x._tape, slot(x._at)) for x in tensors]
+    state = threading.local()
+
+    def seen(k: int, g: Any) -> None:
+        sweep = at_work()
+        known = getattr(state, "sweep", None)
+        if known is None or known() is not sweep:
+            state.sweep = weakref.ref(sweep)
+            state.found = [None] * len(keys)
+            state.missing = sum(sweep.will_run(key) for key in keys)
+            state.first = True
+        if mode == "any":
+            if state.first:
+                state.first = False
+                fn(g)
+            return
+        state.found[k] = g
+        state.missing -= 1
+        if state.missing == 0:
+            fn(state.found)
+
+    handles = [RemovableHandle(watch.tensor, lambda g, k=k: seen(k, g)) for k, watch in enumerate(watches)]
+    return _Several(handles)
+
+
+class _Several(RemovableHandle):
+    """Takes several hooks back at once."""
+
+    def __init__(self, handles: list[RemovableHandle]) -> None:
+        self._handles = handles
+
+    def remove(self) -> None:
+        """Take the hooks back."""
+        for handle in self._handles:
+            handle.remove()
+
+
+def resolved(x: Any) -> Any:
+    """A Tensor for a gradient edge; anything else as it is."""
+    return x.handle() if isinstance(x, GradientEdge) else x
+
+
+def install() -> None:
+    """Give Tensor the property that needs this floor."""
+    Tensor.grad_fn = property(_grad_fn)  # type: ignore[method-assign, assignment]

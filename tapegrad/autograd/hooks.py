@@ -1,0 +1,198 @@
+"""Hooks: functions of the user's that a sweep calls on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from tapegrad.dispatch import settle, wrap
+from tapegrad.errors import DTypeError, GradientError, ShapeError
+from tapegrad.grad_mode import restore_mode, set_recording
+from tapegrad.tape.record import slot
+from tapegrad.tensor import Tensor
+from tapegrad.views import STALE
+
+__all__ = ["RemovableHandle"]
+
+_numbers = count(1)
+Hook = Callable[..., Any]
+
+
+class RemovableHandle:
+    """What registering a hook returns: takes it back by `remove`, or at the end of a ``with`` block."""
+
+    def __init__(self, hooks: dict[int, Hook], hook: Hook) -> None:
+        self._hooks, self.id = hooks, next(_numbers)
+        hooks[self.id] = hook
+
+    def remove(self) -> None:
+        """Take the hook back; again it does nothing."""
+        self._hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.remove()
+
+
+class Watch:
+    """What a user attached to one record or leaf; see `tapegrad.engine.watched`.
+
+    Attributes
+    ----------
+    tensor, pre, post
+        Hooks of the Tensor, and of its node before and after it runs, in order of registration.
+    accumulated
+        Hooks of a leaf, for when its ``.grad`` has been updated.
+    metadata
+        Of the node, the user's.
+    """
+
+    __slots__ = ("accumulated", "metadata", "post", "pre", "tensor")
+
+    def __init__(self) -> None:
+        self.tensor: dict[int, Hook] = {}
+        self.pre: dict[int, Hook] = {}
+        self.post: dict[int, Hook] = {}
+        self.accumulated: dict[int, Hook] = {}
+        self.metadata: dict[Any, Any] = {}
+
+    def before(self, ct: Any) -> Any:
+        """Return the cotangent as hooks leave it: an array, or when recording a Tensor."""
+        if not self.tensor and not self.pre:
+            return ct
+        recording = isinstance(ct, Tensor)
+        before = set_recording(recording)
+        try:  # a copy: a hook may write to what it gets
+            g = ct.clone() if recording else wrap(np.array(ct)[()] if ct.ndim == 0 else np.array(ct))
+            for hook in list(self.tensor.values()):
+                g = _checked(hook(g), g)
+            for hook in list(self.pre.values()):
+                (new,) = replaced(hook((g,)), [g], "a pre-hook")
+                g = g * 0 if new is None else new
+        finally:
+            restore_mode(before)
+        return g if recording else g._v
+
+    def after(self, parts: dict[int, Any], ct: Any, operands: int) -> dict[int, Any]:
+        """Return what a record's rule gave its operands as hooks leave it."""
+        if not self.post:
+            return parts
+        recording = isinstance(ct, Tensor)
+        before = set_recording(recording)
+        try:
+            given = ct if recording else wrap(np.array(ct)[()])
+            inputs: list[Any] = [None] * operands
+            for k, part in parts.items():
+                inputs[k] = part if recording else wrap(np.array(part)[()])
+            for hook in list(self.post.values()):
+                inputs = replaced(hook(tuple(inputs), (given,)), inputs, "a hook")
+        finally:
+            restore_mode(before)
+        return {k: g if recording else g._v for k, g in enumerate(inputs) if g is not None and k in parts}
+
+    def settled(self, leaf: Any) -> None:
+        """Call what waits for the ``.grad`` of a leaf."""
+        for hook in list(self.accumulated.values()):
+            found = hook(leaf)
+            if found is not None:
+                raise TypeError(
+                    f"a hook after accumulation returns None, found {type(found).__name__}; it may change "
+                    "the .grad of the Tensor it is given"
+                )
+
+
+def _checked(new: Any, old: Any) -> Any:
+    """What a Tensor's hook made of a gradient."""
+    if new is None:
+        return old
+    if not isinstance(new, Tensor):
+        raise TypeError(f"a hook returns a Tensor or None, found {type(new).__name__}")
+    if new.shape != old.shape:
+        raise ShapeError(f"a hook returned shape {new.shape} for a gradient of shape {old.shape}")
+    if new.dtype != old.dtype:
+        raise DTypeError(f"a hook returned dtype {new.dtype} for a gradient of dtype {old.dtype}")
+    return new
+
+
+def replaced(new: Any, old: list[Any], what: str) -> list[Any]:
+    """What a node's hook made of several gradients."""
+    if new is None:
+        return old
+    new = [new] if isinstance(new, Tensor) else list(new)
+    if len(new) != len(old):
+        raise GradientError(f"{what} of a node returned {len(new)} gradients for {len(old)}")
+    both = zip(new, old, strict=True)
+    return [g if g is None or before is None else _checked(g, before) for g, before in both]
+
+
+def watch_of(x: Any) -> Watch:
+    """Return what is attached to a Tensor's record or leaf, made when first asked for."""
+    if x._tape is STALE:
+        settle(x)
+    if x._tape is None:
+        if x._at.watch is None:
+            x._at.watch = Watch()
+        return x._at.watch  # type: ignore[no-any-return]
+    return x._tape.watches.setdefault(slot(x._at), Watch())  # type: ignore[no-any-return]
+
+
+def _callable(hook: Any) -> Any:
+    if not callable(hook):
+        raise TypeError(f"a hook is callable, found {type(hook).__name__}")
+    return hook
+
+
+def _register_hook(self: Tensor, hook: Hook) -> RemovableHandle:
+    """Call ``hook(grad)`` with this Tensor's gradient whenever one is computed; it may return another.
+
+    Hooks run in order of registration, each on what the one before left, with the sum of all that the
+    Tensor's uses contribute, before ``.grad`` or the result of `grad` is taken.
+
+    Parameters
+    ----------
+    hook : callable
+        Gets a Tensor; returns None, or a Tensor of the same shape and dtype.
+
+    Returns
+    -------
+    RemovableHandle
+
+    Raises
+    ------
+    GradientError
+        The Tensor does not require grad.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> y = x * x
+    >>> handle = y.register_hook(lambda grad: 10 * grad)
+    >>> y.sum().backward()
+    >>> x.grad
+    tensor([20., 40.])
+    """
+    if not self.requires_grad:
+        raise GradientError(f"register_hook on a Tensor (shape {self.shape}) that does not require grad")
+    return RemovableHandle(watch_of(self).tensor, _callable(hook))
+
+
+def _register_post_accumulate_grad_hook(self: Tensor, hook: Hook) -> RemovableHandle:
+    """Call ``hook(tensor)`` after `backward` has updated the ``.grad`` of this leaf; it returns None."""
+    if not self.requires_grad or self._tape is not None:
+        raise GradientError(
+            "register_post_accumulate_grad_hook takes a leaf that requires grad, found a Tensor of shape "
+            f"{self.shape} that is none"
+        )
+    return RemovableHandle(watch_of(self).accumulated, _callable(hook))
+
+
+def install() -> None:
+    """Give Tensor the methods that need this floor."""
+    Tensor.register_hook = _register_hook  # type: ignore[method-assign]
+    Tensor.register_post_accumulate_grad_hook = _register_post_accumulate_grad_hook  # type: ignore[method-assign]

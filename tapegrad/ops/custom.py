@@ -1,0 +1,64 @@
+"""Records whose derivative is a user's: a call of a Function, its results, and what has no derivative."""
+
+from tapegrad.ops.primitive import OUT, Primitive
+
+
+class Custom(Primitive):
+    """An op that no NumPy function means."""
+
+    listed = False
+
+    def node_name(self, attrs):
+        return attrs["call"].name if "call" in attrs else "RefusalBackward"
+
+
+class Call(Custom):
+    """A call of a Function; its operands are the inputs that require grad, its value stands for nothing.
+
+    The attribute `call` holds the cotangents that came to the results and knows the user's rule.
+    """
+
+    def reads(self, k):
+        return 0
+
+    def vjp(self, ct, out, inputs, attrs, wanted):
+        return attrs["call"].vjp(wanted, ct)
+
+    def jvp(self, tangents, out, inputs, attrs):
+        return attrs["call"].jvp(tangents)
+
+
+class Result(Custom):
+    """A result of a call; `kept` if the user's rule reads its value."""
+
+    def __init__(self, name, kept, doc):
+        self.kept = kept
+        super().__init__(name, (), None, 1, doc)
+
+    def reads(self, k):
+        return self.kept << OUT
+
+    def vjp(self, ct, out, inputs, attrs, wanted):
+        return {0: attrs["call"].receive(attrs["index"], ct)}
+
+    def jvp(self, tangents, out, inputs, attrs):
+        return tangents[0][attrs["index"]]
+
+
+class Refusal(Custom):
+    """A value computed from the operands in a way without a derivative; the attribute `why` says so."""
+
+    def reads(self, k):
+        return 0
+
+    def vjp(self, ct, out, inputs, attrs, wanted):
+        raise attrs["why"]()
+
+    def jvp(self, tangents, out, inputs, attrs):
+        raise attrs["why"]()
+
+
+call = Call("call", (), None, 0, "A call of a user's Function.")
+result = Result("result", 0, "A result of a call.")
+kept_result = Result("kept_result", 1, "A result of a call that its rule reads.")
+refusal = Refusal("refusal", (), None, 0, "What a Function made out of sight.")
