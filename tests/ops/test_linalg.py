@@ -512,6 +512,7 @@ REFUSED = [
     ("multi_dot of one", lambda: L.multi_dot([X]), ValueError, "two"),
     ("multi_dot, sizes", lambda: L.multi_dot([X, X]), ShapeError, "product"),
     ("tensorinv", lambda: L.tensorinv(X, ind=1), ShapeError, "square map"),
+    ("tensorinv of a number", lambda: L.tensorinv(leaf(2.0)), ShapeError, "axis"),
     ("tensorinv, ind", lambda: L.tensorinv(X, ind=0), ValueError, "ind"),
     ("tensorsolve", lambda: L.tensorsolve(X, V), ShapeError, "tensorsolve"),
     ("tensorsolve, sizes", lambda: L.tensorsolve(leaf(np.ones((2, 2, 2))), leaf([1.0, 2.0])), ShapeError,
