@@ -18,7 +18,7 @@ from tapegrad.grad_mode import _enabled
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
-from tapegrad.ops.primitive import Elementwise, Primitive
+from tapegrad.ops.primitive import BY_OPCODE, Elementwise, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape, close, current, local
@@ -386,27 +386,32 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     return wrap(value, tape, tape.append(op.opcode, places[0], second, value))
 
 
-def operand_of(x: Any, op: Primitive) -> Any:
-    """Return the operand that a result of this op was computed from, as a Tensor; None for anything else."""
+def origin(x: Any) -> tuple[str, list[Any], Any]:
+    """Return the name of the op that a result comes from, its operands and its attributes.
+
+    An operand whose value is not kept has None for it. An import, a constant and a result of any number of
+    operands come from nothing.
+    """
     tape = x._tape
-    if tape is None or tape is STALE or not enabled():
-        return None
+    if tape is None or tape is STALE:
+        return "", [], None
     k = slot(x._at)
-    if tape is local.tape:
-        log = x._tape.log
-        if log[4 * k] != op.opcode:
-            return None
-        j = slot(log[4 * k + 1])
-        opcode, value = log[4 * j], log[4 * j + 3]
-    else:
-        columns = tape.sealed()
-        if columns.opcode(k) != op.opcode:
-            return None
-        (j,) = columns.operands(k, op.recorded_form)
-        opcode, value = columns.opcode(j), columns.values[j]
-    if value is None:  # freed
-        return None
-    return recall(value, tape.imports[j] if opcode in (layout.LEAF, layout.LINK) else (tape, j))
+    log = tape.log if tape is local.tape else None
+    columns = tape.sealed() if log is None else None
+    op = BY_OPCODE[log[4 * k] if columns is None else columns.opcode(k)]
+    if op is None or op.recorded_form == CHAIN:
+        return "", [], None
+    found = []
+    for j in columns.operands(k, op.recorded_form) if columns else map(slot, log[4 * k + 1 :][: op.arity]):
+        if columns:
+            opcode, value = columns.opcode(j), columns.values[j]
+        else:
+            opcode, value = log[4 * j], None if 4 * (j + 1) in tape.shadows else log[4 * j + 3]
+        imported = opcode in (layout.LEAF, layout.LINK)
+        found.append(
+            recall(value, None if opcode == layout.CONST else tape.imports[j] if imported else (tape, j))
+        )
+    return op.name, found, tape.attrs.get(k)
 
 
 def exposed(x: Any) -> bool:

@@ -21,6 +21,7 @@ from tapegrad.dispatch import (
     former,
     join,
     normal,
+    origin,
     requires_grad,
     set_apart,
     settle,
@@ -557,6 +558,9 @@ class Tensor(ArrayMethods):
 
     def _apply(self, op: Any, operands: Any, attrs: Any) -> Any:
         return apply(op, operands, attrs)
+
+    def _origin(self) -> tuple[str, list[Any], Any]:
+        return origin(self)
 
     # ------------------------------------------------------------ methods of ndarray
 
