@@ -395,22 +395,22 @@ def origin(x: Any) -> tuple[str, list[Any], Any]:
     tape = x._tape
     if tape is None or tape is STALE:
         return "", [], None
-    k = slot(x._at)
-    log = tape.log if tape is local.tape else None
-    columns = tape.sealed() if log is None else None
-    op = BY_OPCODE[log[4 * k] if columns is None else columns.opcode(k)]
+    k, log = slot(x._at), tape.log
+    columns = None if tape is local.tape else tape.sealed()
+    op = BY_OPCODE[columns.opcode(k) if columns else log[4 * k]]
     if op is None or op.recorded_form == CHAIN:
         return "", [], None
+    if columns:
+        places = columns.operands(k, op.recorded_form)
+    else:
+        places = [slot(at) for at in log[4 * k + 1 : 4 * k + 1 + op.arity]]
     found = []
-    for j in columns.operands(k, op.recorded_form) if columns else map(slot, log[4 * k + 1 :][: op.arity]):
-        if columns:
-            opcode, value = columns.opcode(j), columns.values[j]
-        else:
-            opcode, value = log[4 * j], None if 4 * (j + 1) in tape.shadows else log[4 * j + 3]
+    for j in places:
+        opcode = columns.opcode(j) if columns else log[4 * j]
+        value = columns.values[j] if columns else None if 4 * (j + 1) in tape.shadows else log[4 * j + 3]
         imported = opcode in (layout.LEAF, layout.LINK)
-        found.append(
-            recall(value, None if opcode == layout.CONST else tape.imports[j] if imported else (tape, j))
-        )
+        source = None if opcode == layout.CONST else tape.imports[j] if imported else (tape, j)
+        found.append(recall(value, source))
     return op.name, found, tape.attrs.get(k)
 
 

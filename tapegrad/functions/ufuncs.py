@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from tapegrad.dispatch import (
-    apply,
     binary,
     combine,
     is_tensor,

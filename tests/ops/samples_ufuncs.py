@@ -7,8 +7,7 @@ import numpy as np
 
 from tapegrad.dispatch import apply
 
-from .builders import SHAPES, SIZE1_SHAPES, binary, complex_choice, unary
-from .layouts import INTEGER, MIXED, SIZE1, Case, drawn, integers, leaf, other
+from .builders import binary, complex_choice, unary
 
 
 def complex_remainder(rounded: Any) -> Any:
