@@ -18,7 +18,7 @@ from tapegrad.grad_mode import Mode, _enabled
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
-from tapegrad.ops.primitive import Elementwise, Primitive
+from tapegrad.ops.primitive import BY_OPCODE, Elementwise, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape, close, current, local
@@ -425,27 +425,32 @@ def _refuse_inference(op: Primitive, operands: Sequence[Any]) -> None:
             )
 
 
-def operand_of(x: Any, op: Primitive) -> Any:
-    """Return the operand that a result of this op was computed from, as a Tensor; None for anything else."""
+def origin(x: Any) -> tuple[str, list[Any], Any]:
+    """Return the name of the op that a result comes from, its operands and its attributes.
+
+    An operand whose value is not kept has None for it. An import, a constant and a result of any number of
+    operands come from nothing.
+    """
     tape = x._tape
-    if tape is None or tape is STALE or not enabled():
-        return None
-    k = slot(x._at)
-    if tape is local.tape:
-        log = x._tape.log
-        if log[4 * k] != op.opcode:
-            return None
-        j = slot(log[4 * k + 1])
-        opcode, value = log[4 * j], log[4 * j + 3]
+    if tape is None or tape is STALE:
+        return "", [], None
+    k, log = slot(x._at), tape.log
+    columns = None if tape is local.tape else tape.sealed()
+    op = BY_OPCODE[columns.opcode(k) if columns else log[4 * k]]
+    if op is None or op.recorded_form == CHAIN:
+        return "", [], None
+    if columns:
+        places = columns.operands(k, op.recorded_form)
     else:
-        columns = tape.sealed()
-        if columns.opcode(k) != op.opcode:
-            return None
-        (j,) = columns.operands(k, op.recorded_form)
-        opcode, value = columns.opcode(j), columns.values[j]
-    if value is None:  # freed
-        return None
-    return recall(value, tape.imports[j] if opcode in (layout.LEAF, layout.LINK) else (tape, j))
+        places = [slot(at) for at in log[4 * k + 1 : 4 * k + 1 + op.arity]]
+    found = []
+    for j in places:
+        opcode = columns.opcode(j) if columns else log[4 * j]
+        value = columns.values[j] if columns else None if 4 * (j + 1) in tape.shadows else log[4 * j + 3]
+        imported = opcode in (layout.LEAF, layout.LINK)
+        source = None if opcode == layout.CONST else tape.imports[j] if imported else (tape, j)
+        found.append(recall(value, source))
+    return op.name, found, tape.attrs.get(k)
 
 
 def exposed(x: Any) -> bool:

@@ -22,6 +22,7 @@ from tapegrad.dispatch import (
     join,
     normal,
     noted,
+    origin,
     requires_grad,
     set_apart,
     settle,
@@ -593,6 +594,9 @@ class Tensor(ArrayMethods):
 
     def _apply(self, op: Any, operands: Any, attrs: Any) -> Any:
         return apply(op, operands, attrs)
+
+    def _origin(self) -> tuple[str, list[Any], Any]:
+        return origin(self)
 
     # ------------------------------------------------------------ methods of ndarray
 

@@ -70,7 +70,7 @@ def deep(depth=5000):
 
 FOREIGN = {  # no array, no number
     "text": lambda: "text",
-    "bytes": lambda: b"bytes",
+    "bytes": lambda: b"\2\3",  # to NumPy they are numbers here and there: small ones
     "object": object,
     "dict": lambda: {"a": 1.0},
     "set": lambda: {1.0},
@@ -242,6 +242,12 @@ UNSUPPORTED = {
     "np.reshape order": lambda x: np.reshape(x, (2,), order="X"),
     "np.take mode": lambda x: np.take(x, [5], mode="other"),
     "np.max where=": lambda x: np.max(x, where=[True, False]),
+    "np.linalg.norm of an order": lambda x: np.linalg.norm(x, deep()),
+    "np.linalg.cond of an order": lambda x: np.linalg.cond(np.outer(x, x), deep()),
+    "np.meshgrid of an indexing": lambda x: np.meshgrid(x, x, indexing=deep()),
+    "np.gradient of an order": lambda x: np.gradient(x, edge_order=deep()),
+    "np.sort by fields": lambda x: np.sort(x, order=deep()),
+    "np.linalg.matrix_power": lambda x: np.linalg.matrix_power(np.outer(x, x), deep()),
     "np.einsum lists": lambda x: np.einsum(x, ["a"]),
     "np.einsum out=": lambda x: np.einsum("i->", x, out=np.zeros(())),
     "np.matmul axes=": lambda x: np.matmul(x, x, axes=[0, 0, 0]),

@@ -277,6 +277,13 @@ STEP = 23  # of the calls, one in so many is made in the default selection; a pr
 LENIENT = ("True", "generator", "empty text"), ("Cannot construct a dtype", "Cannot cast", "No loop matching")
 
 
+
+def answers(name, place, value):
+    """Whether NumPy is asked: it goes on for ever, or crashes, where this library refuses."""
+    endless = place == "n" and name.startswith("numpy.diff") and value in ("huge", "beyond")
+    return not endless and not (place == "out" and "cum" in name and value == "0-d leaf")
+
+
 def misuse(name, counts, step=1):
     call = CALLS[name]
     kept = Reference()
@@ -285,13 +292,16 @@ def misuse(name, counts, step=1):
     cases = [(place, value) for place in call.places() for value in VALUES]
     for place, value in cases[len(name) % step :: step]:
         error = outcome(call, place, VALUES[value]())
-        numpy_s = outcome(call, place, VALUES[value](), plain=True) if call.twin is not None else None
+        numpy_s = None
+        if call.twin is not None and answers(name, place, value):
+            numpy_s = outcome(call, place, VALUES[value](), plain=True)
         what = f"{name}, argument {place!r} is {value}: {error!r:.150}, NumPy: {numpy_s!r:.150}"
         if kept.look() != before:
             problems.append(f"{what}: something else changed")
         if error is not None:
             counts["refused"] += 1
-            if not (isinstance(error, DOCUMENTED) and str(error)) and type(error) is not type(numpy_s):
+            documented = (*DOCUMENTED, OSError) if "tofile" in name else DOCUMENTED  # a path that is none
+            if not (isinstance(error, documented) and str(error)) and type(error) is not type(numpy_s):
                 problems.append(what)
         elif (
             isinstance(place, int)  # options are read leniently, data are not

@@ -6,6 +6,7 @@ them: `rearranged` and `gathered`.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -368,7 +369,7 @@ def _common_shape(what: str, members: list[Any]) -> tuple[int, ...]:
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
     """Coordinates of the points of a grid."""
     if indexing not in ("xy", "ij"):
-        raise ValueError(f"meshgrid: indexing is 'xy' or 'ij', found {indexing!r}")
+        raise ValueError(f"meshgrid: indexing is 'xy' or 'ij', found {reprlib.repr(indexing)}")
     members, ndim = [tensor_of(x) for x in xi], len(xi)
     grid = []
     for k, x in enumerate(members):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import reprlib
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,7 @@ def _norm(norm: Any, what: str) -> str:
     if norm is None:
         return "backward"
     if norm not in OPPOSITE:
-        raise ValueError(f"{what}: norm {norm!r} is none of 'backward', 'ortho', 'forward'")
+        raise ValueError(f"{what}: norm {reprlib.repr(norm)} is none of 'backward', 'ortho', 'forward'")
     return str(norm)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+import reprlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -162,7 +163,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
             raise UnsupportedOpError(
                 "qr: mode 'raw' gives Householder vectors, which have no derivative here; use 'reduced'"
             )
-        raise ValueError(f"qr: mode {mode!r} is none of 'reduced', 'complete', 'r', 'raw'")
+        raise ValueError(f"qr: mode {reprlib.repr(mode)} is none of 'reduced', 'complete', 'r', 'raw'")
     factors = np.linalg.qr(value_of(a), "complete" if mode == "complete" else "reduced")
     if mode == "r":
         return _parts("qr", a, factors, (1,))[0]
@@ -256,7 +257,7 @@ def matrix_power(a: Any, n: Any) -> Any:
     try:
         n = operator.index(n)
     except TypeError as error:
-        raise TypeError(f"matrix_power: the exponent is an integer, found {n!r}") from error
+        raise TypeError(f"matrix_power: the exponent is an integer, found {reprlib.repr(n)}") from error
     if n == 0:  # constant, but with a history: its derivative is 0
         one = np.broadcast_to(np.eye(np.shape(value_of(a))[-1], dtype=value_of(a).dtype), value_of(a).shape)
         return where(False, a, one)
@@ -315,6 +316,8 @@ def tensorinv(a: Any, ind: int = 2) -> Any:
     if ind <= 0:
         raise ValueError(f"tensorinv: ind is a positive number of axes, found {ind}")
     shape = np.shape(value_of(a))
+    if not shape:
+        raise ShapeError("tensorinv takes an array of at least one axis, found a number")
     size = math.prod(shape[ind:])
     _same_size(shape, size, math.prod(shape[:ind]), "tensorinv")
     return reshape(inv(reshape(a, (size, size))), shape[ind:] + shape[:ind])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def _of_vectors(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> An
     if order is None or order == 2:
         return _euclidean(x, axes, keepdims)
     if isinstance(order, str):
-        raise ValueError(f"norm: order {order!r} is one of matrices, not of vectors")
+        raise ValueError(f"norm: order {reprlib.repr(order)} is one of matrices, not of vectors")
     size = np.abs(x)
     if order == math.inf:
         return max_(size, axes, None, keepdims)
@@ -68,7 +69,7 @@ def _of_matrices(x: Any, order: Any, row: int, column: int, keepdims: bool) -> A
         s = svdvals(np.moveaxis(x, (row, column), (-2, -1)))
         found = sum_(s, -1) if order == "nuc" else (max_ if order > 0 else min_)(s, -1)
     else:
-        raise ValueError(f"norm: order {order!r} is none of those of matrices")
+        raise ValueError(f"norm: order {reprlib.repr(order)} is none of those of matrices")
     shape = list(np.shape(value_of(x)))
     for axis in sorted(both, reverse=True):
         if keepdims:
@@ -93,7 +94,8 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         if ord is None or (ord in ("fro", "f") and ndim == 2) or (ord == 2 and ndim == 1):
             return _euclidean(x, tuple(range(ndim)), keepdims)
         if ndim not in (1, 2):
-            raise ShapeError(f"norm: order {ord!r} of an array of shape {np.shape(value_of(x))} needs axis=")
+            shape = np.shape(value_of(x))
+            raise ShapeError(f"norm: order {reprlib.repr(ord)} of an array of shape {shape} needs axis=")
         axis = tuple(range(ndim))
     elif not isinstance(axis, tuple):
         axis = (axis,) if np.ndim(axis) == 0 else tuple(axis)

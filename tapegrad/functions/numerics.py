@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ def _cut(ndim: int, axis: int, start: int | None, stop: int | None, step: int | 
 @composed(np.diff)
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = NOT_GIVEN, append: Any = NOT_GIVEN) -> Any:
     """Differences of neighbours along an axis, n times."""
+    n = operator.index(n)
     if n < 0:
         raise ValueError(f"diff: n is not negative, found {n}")
     a = tensor_of(a)
@@ -42,7 +45,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = NOT_GIVEN, append: A
         else:
             ends.append([])
     a = concatenate([*ends[0], a, *ends[1]], at) if any(ends) else a
-    for _ in range(n):
+    for _ in range(min(n, a.shape[at])):  # then nothing is left
         a = a[_cut(a.ndim, at, 1, None)] - a[_cut(a.ndim, at, None, -1)]
     return a
 
@@ -74,7 +77,7 @@ def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> A
         tuple(range(ndim)) if axis is None else tuple(axis_of(f, a, "gradient") for a in np.atleast_1d(axis))
     )
     if edge_order not in (1, 2):
-        raise ValueError(f"gradient: edge_order is 1 or 2, found {edge_order}")
+        raise ValueError(f"gradient: edge_order is 1 or 2, found {reprlib.repr(edge_order)}")
     if len(varargs) not in (0, 1, len(axes)):
         raise TypeError(f"gradient: {len(varargs)} spacings for {len(axes)} axes")
     if len(varargs) == 1 and len(axes) > 1 and np.ndim(plain(varargs[0])):
@@ -202,7 +205,7 @@ def _within(x: Any, period: Any) -> Any:
 def _modes(mode: Any) -> str:
     name = ("valid", "same", "full")[mode] if mode in (0, 1, 2) else mode
     if name not in ("valid", "same", "full"):
-        raise ValueError(f"mode is 'full', 'same' or 'valid', found {mode!r}")
+        raise ValueError(f"mode is 'full', 'same' or 'valid', found {reprlib.repr(mode)}")
     return name
 
 

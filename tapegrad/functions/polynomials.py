@@ -13,11 +13,12 @@ from tapegrad.functions.shapes import concatenate, reshape
 from tapegrad.functions.tables import composed, tensor_of
 
 
-def _coefficients(what: str, p: Any) -> Any:
+def _coefficients(what: str, p: Any, number: bool = True) -> Any:
+    """A vector; one number counts as one, if allowed."""
     if isinstance(p, np.poly1d):
         p = p.coeffs
     p = tensor_of(p)
-    p = reshape(p, (1,)) if np.ndim(value_of(p)) == 0 else p
+    p = reshape(p, (1,)) if number and np.ndim(value_of(p)) == 0 else p
     if p.ndim != 1:
         raise ShapeError(f"{what}: coefficients are a vector, found shape {p.shape}")
     return p
@@ -81,7 +82,7 @@ def polyder(p: Any, m: int = 1) -> Any:
     """Derivative of a polynomial."""
     if int(m) < 0:
         raise ValueError(f"polyder: the order of a derivative is not negative, found {m}")
-    p = _coefficients("polyder", p)
+    p = _coefficients("polyder", p, False)
     for _ in range(int(m)):
         n = p.shape[0] - 1
         p = p[:-1] * np.arange(n, 0, -1)
@@ -94,7 +95,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
     m = int(m)
     if m < 0:
         raise ValueError(f"polyint: the number of integrations is not negative, found {m}")
-    p = _coefficients("polyint", p)
+    p = _coefficients("polyint", p, False)
     constants = _coefficients("polyint", np.zeros(max(m, 1)) if k is None else k)
     if constants.shape[0] == 1 and m > 1:
         constants = np.broadcast_to(constants, (m,))

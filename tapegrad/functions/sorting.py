@@ -5,6 +5,7 @@ The order is of the values and has no derivative; each result is an element, equ
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +32,7 @@ def along(x: Any, places: Any, axis: int) -> Any:
 def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
     """Elements in ascending order along an axis; equal ones keep their order."""
     if order is not None:
-        raise ValueError(f"sort: order={order!r} names fields, and a Tensor has none")
+        raise ValueError(f"sort: order={reprlib.repr(order)} names fields, and a Tensor has none")
     if axis is None:
         a, axis = reshape(a, (-1,)), 0
     at = axis_of(a, axis, "sort")
@@ -44,7 +45,7 @@ def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, 
 def partition(a: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Any:
     """Elements such that the k-th is where it would be sorted, smaller ones before it."""
     if order is not None:
-        raise ValueError(f"partition: order={order!r} names fields, and a Tensor has none")
+        raise ValueError(f"partition: order={reprlib.repr(order)} names fields, and a Tensor has none")
     if axis is None:
         a, axis = reshape(a, (-1,)), 0
     at = axis_of(a, axis, "partition")

@@ -126,6 +126,9 @@ def _any_grad(x: Any, depth: int) -> bool:
     return any(_any_grad(i, depth + 1) if isinstance(i, (list, tuple)) else requires_grad(i) for i in x)
 
 
+SCANS = ("cumsum", "cumprod", "cumulative_sum", "cumulative_prod", ".accumulate")
+
+
 def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> Any:
     """Let NumPy compute into `out`, an array or a Tensor; returns it. Derivatives there are none."""
     name = f"np.{function.__name__}"
@@ -137,6 +140,8 @@ def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> A
     if not is_tensor(out) and not isinstance(out, np.ndarray):
         raise TypeError(f"{name}: out= takes an array or a Tensor, found {type(out).__name__}")
     buffer = np.array(out._v) if is_tensor(out) else out
+    if buffer.ndim == 0 and name.endswith(SCANS):  # NumPy crashes
+        raise ShapeError(f"{name}: out= is an array of at least one axis, found shape ()")
     try:
         function(*plain(args), out=buffer, **{k: plain(v) for k, v in kwargs.items()})
     except ValueError as error:

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.dispatch import (
-    apply,
     binary,
     combine,
     is_tensor,
     normal,
-    operand_of,
     reflected,
     sequence,
     unary,
@@ -84,19 +82,10 @@ for _f in FLAT:
     UFUNCS[_f] = _flat
 
 
-def square(a: Any) -> Any:
-    """Square; that of an absolute value has a second derivative at 0."""
-    x = operand_of(a, REGISTRY["absolute"])
-    return FAST["square"](a) if x is None else apply(REGISTRY["absolute_square"], (a, x))
-
-
-UFUNCS[np.square] = square
-
-
 def power(a: Any, b: Any) -> Any:
     """Power; a square has a cheaper derivative."""
     if (type(b) is int or type(b) is float) and b == 2 and is_tensor(a):
-        return square(a)
+        return FAST["square"](a)
     return FAST["power"](a, b) if is_tensor(a) else combine(REGISTRY["power"], sequence(a), sequence(b))
 
 

@@ -45,7 +45,7 @@ def negative(x):
     return -1
 
 
-@elementwise(np.absolute)
+@elementwise(np.absolute, kink=True)
 def absolute(x):
     """Absolute value; derivative 0 at 0."""
     return np.sign(x)
@@ -132,16 +132,16 @@ def sinh(x):
 
 @elementwise(np.arctan2)
 def arctan2(y, x):
-    """Angle of the point (x, y); derivative 0 at the origin."""
+    """Angle of the point (x, y); derivatives 0 at the origin."""
     radius = np.hypot(x, y)
-    safe = np.where(radius == 0, 1, radius)
+    safe = np.where(radius == 0, np.inf, radius)
     return (x / safe) / safe, (-y / safe) / safe
 
 
-@elementwise(np.hypot)
+@elementwise(np.hypot, kink=True)
 def hypot(x, y, out):
-    """Length of (x, y); derivative 0 at the origin."""
-    safe = np.where(out == 0, 1, out)
+    """Length of (x, y); derivatives 0 at the origin."""
+    safe = np.where(out == 0, np.inf, out)
     return x / safe, y / safe
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from tapegrad.kernels import table
 from tapegrad.kernels.replay import layout
+from tapegrad.ops.kinks import multiple
 from tapegrad.tape.record import FIRST_OP, Template
 
 REGISTRY: dict[str, Primitive] = {}
@@ -59,6 +60,7 @@ class Primitive:
 
     template = Template.PYTHON
     listed = True  # whether it stands in the registry, as all that NumPy's functions mean
+    kink = False
     form: int | None = None  # which operands a record's word holds, where the arity does not tell
     lower: Any = None  # describes a record to the compiled sweep: lower(columns, k, operands, attrs) -> words
 
@@ -317,12 +319,16 @@ class Elementwise(Primitive):
 
     def vjp(self, ct, out, inputs, attrs, wanted):
         """The partial of a complex result, holomorphic, is conjugated; that of a real result is not."""
-        return {
-            k: sum_to(conj(self.product(k, conj(ct), out, inputs)) if ct.dtype.kind == "c" else
-                      self.product(k, ct, out, inputs), np.shape(inputs[k]))
-            for k in wanted
-            if not self.partial(k).zero
-        }  # fmt: skip
+        again = multiple(ct, out)[0] if self.kink else None
+        found = {}
+        for k in wanted:
+            if not self.partial(k).zero:
+                complex_ = ct.dtype.kind == "c"
+                part = self.product(k, conj(ct) if complex_ else ct, out, inputs)
+                if again is not None:
+                    part = part + np.where(out == 0, again * inputs[k], 0)
+                found[k] = sum_to(conj(part) if complex_ else part, np.shape(inputs[k]))
+        return found
 
     def jvp(self, tangents, out, inputs, attrs):
         total = None
@@ -337,11 +343,12 @@ class Elementwise(Primitive):
         return total
 
 
-def elementwise(*functions, forward=None, domain=None):
+def elementwise(*functions, forward=None, domain=None, kink=False):
     """Declare an elementwise op by its partial derivatives (a tuple for several inputs).
 
     Parameters of the rule are the inputs, then `out` if it wants the result. If the first is `ct`, the
-    rule returns whole products with the cotangent instead of partials.
+    rule returns whole products with the cotangent instead of partials. `kink`: the op is a length (see
+    `tapegrad.ops.kinks`).
     """
 
     def declare(rule):
@@ -349,7 +356,7 @@ def elementwise(*functions, forward=None, domain=None):
         op = Elementwise(
             rule.__name__, functions, forward or functions[0], len(parameters), rule.__doc__, rule
         )
-        op.domain = domain or Real()
+        op.domain, op.kink = domain or Real(), kink
         return op
 
     return declare
@@ -412,6 +419,9 @@ class Reduction(Primitive):
     def vjp(self, ct, out, inputs, attrs, wanted):
         (x,) = inputs
         axes = attrs["axis"]
+        again, only = multiple(ct, out) if self.kink else (None, False)
+        if only:
+            return {0: np.reshape(np.broadcast_to(again, np.shape(out)), kept(np.shape(x), axes)) * x}
         ct = np.reshape(ct, kept(np.shape(x), axes))
         factor = self._factor(x, out, axes)
         if x.dtype.kind == "c" and not isinstance(factor, float):
@@ -425,7 +435,7 @@ class Reduction(Primitive):
         return np.reshape(moved, np.shape(out))
 
 
-def reduction(*functions, forward, domain=None, total=None):
+def reduction(*functions, forward, domain=None, total=None, kink=False):
     """Declare a reduction by its partial derivative.
 
     Parameters of the rule are among `x` (input), `out` (result, broadcast back), `n` (elements reduced)
@@ -434,7 +444,7 @@ def reduction(*functions, forward, domain=None, total=None):
 
     def declare(rule):
         op = Reduction(rule.__name__, functions, forward, rule.__doc__, rule)
-        op.domain = domain or Real()
+        op.domain, op.kink = domain or Real(), kink
         if total is not None:
             op.total = Rule(total)
         return op

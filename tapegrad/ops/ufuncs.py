@@ -136,15 +136,6 @@ def fmin(a, b):
     return np.where(a == b, 0.5, first), np.where(a == b, 0.5, second)
 
 
-@elementwise(forward=lambda a, x: np.square(a))
-def absolute_square(a, x):
-    """Square of a = |x|, whose second derivative by x is 2 at 0 too.
-
-    Sweeps go through `a`, and what its kink loses at 0 is added by a term in x that is 0 in value.
-    """
-    return 2 * a, np.where(x == 0, 2 * x, 0)
-
-
 # ---------------------------------------------------------------- functions of their own
 
 

@@ -76,6 +76,13 @@ def test_call(row, random):
     check(*row[1:], random)
 
 
+def test_diff_until_nothing_is_left():
+    """NumPy goes on for ever."""
+    x = tg.tensor(np.ones((2, 3)), requires_grad=True)
+    assert np.diff(x, 10**30).shape == np.diff(x, 3).shape == (2, 0)
+    assert np.diff(x, 10**30, axis=0, append=x).shape == (0, 3)
+
+
 def test_interp_at_a_knot():
     """The right slope; at the last knot the left."""
     x = tg.tensor([0.0, 1.0, 2.0, 3.0], requires_grad=True)
@@ -107,6 +114,7 @@ def test_steps_of_tensors(random):
 
 REFUSED = [
     ("diff", lambda x: np.diff(x, -1), ValueError, "negative"),
+    ("diff, a fraction", lambda x: np.diff(x, 1.5), TypeError, "integer"),
     ("diff, axis", lambda x: np.diff(x, axis=2), errors.AxisError, "axis 2"),
     ("diff, ends", lambda x: np.diff(x, prepend=np.ones(4)), ValueError, "concatenate"),
     ("ediff1d", lambda x: np.ediff1d(x, to_end=1j), TypeError, "complex"),

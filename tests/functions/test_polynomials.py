@@ -61,6 +61,8 @@ REFUSED = [
     ("polyadd", lambda x: np.polyadd(x, x), errors.ShapeError, "vector"),
     ("polymul", lambda x: np.polymul(x[0], x), errors.ShapeError, "vector"),
     ("polyder", lambda x: np.polyder(x[0], -1), ValueError, "negative"),
+    ("polyder of a number", lambda x: np.polyder(x[0, 0]), errors.ShapeError, "vector"),
+    ("polyint of a number", lambda x: np.polyint(x[0, 0]), errors.ShapeError, "vector"),
     ("polyint", lambda x: np.polyint(x[0], -1), ValueError, "negative"),
     ("polyint, constants", lambda x: np.polyint(x[0], 3, [1.0, 2.0]), errors.ShapeError, "2 constants"),
     ("poly", lambda x: np.poly(x), errors.ShapeError, "square"),

@@ -7,8 +7,7 @@ import numpy as np
 
 from tapegrad.dispatch import apply
 
-from .builders import SHAPES, SIZE1_SHAPES, binary, complex_choice, unary
-from .layouts import INTEGER, MIXED, SIZE1, Case, drawn, integers, leaf, other
+from .builders import binary, complex_choice, unary
 
 
 def complex_remainder(rounded: Any) -> Any:
@@ -46,20 +45,6 @@ def i1(op, layout, dtype, random):
     return cases
 
 
-def absolute_square(op, layout, dtype, random):
-    """The square of the first operand; the second is not 0 and so adds nothing."""
-    shape = SHAPES.get(layout, (2, 3))
-    a, x = (drawn(random, s, (-np.inf, np.inf), dtype) for s in ((SIZE1_SHAPES[0],) * 2 if layout == SIZE1
-            else (shape,) * 2))  # fmt: skip
-    call, reference = (lambda a, x: apply(op, (a, x))), (lambda a, x: np.square(a))
-    smooth = lambda a, x: a * a + 0 * x
-    if layout == INTEGER:
-        return [Case((leaf(a), integers(random, shape, dtype)), call, reference, smooth)]
-    if layout == MIXED:
-        return [Case((leaf(a), leaf(x.astype(other(dtype)))), call, reference, smooth)]
-    return [Case((leaf(a, layout), leaf(x, layout)), call, reference, smooth)]
-
-
 UFUNCS = {
     **{name: unary(getattr(np, name)) for name in (
         "arcsin", "arccos", "arctan", "arcsinh", "arccosh", "arctanh", "exp2", "log2", "log10", "sinc",
@@ -71,5 +56,4 @@ UFUNCS = {
     "remainder": binary(np.remainder, complex_remainder(np.floor)),
     "fmod": binary(np.fmod, complex_remainder(np.trunc)), "copysign": binary(np.copysign, complex_copysign),
     "fmax": binary(np.fmax, complex_choice(1)), "fmin": binary(np.fmin, complex_choice(-1)),
-    "absolute_square": absolute_square,
 }  # fmt: skip

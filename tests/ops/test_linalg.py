@@ -126,6 +126,40 @@ def test_second_derivative_of_norm_at_0():
     assert np.isnan(h.numpy()[0])
 
 
+SQUARED_NORMS = {
+    "norm**2": lambda x: L.norm(x) ** 2,
+    "norm norm": lambda x: L.norm(x) * L.norm(x),
+    "n n": lambda x: (lambda n: n * n)(L.norm(x)),
+    "Frobenius": lambda x: L.norm(x.reshape(2, 2)) ** 2,
+    "vector_norm": lambda x: np.square(L.vector_norm(x)),
+    "along an axis": lambda x: np.sum(L.norm(x.reshape(2, 2), axis=0) ** 2),
+    "along an axis, kept": lambda x: np.sum(L.norm(x.reshape(2, 2), axis=1, keepdims=True) ** 2),
+    "half of it, twice": lambda x: 0.5 * L.norm(x) ** 2 + L.norm(x) ** 2.0 / 2,
+    "of complex numbers": lambda x: L.norm(x[:2] + 1j * x[2:]) ** 2,
+}
+
+
+@pytest.mark.parametrize("name", SQUARED_NORMS)
+@pytest.mark.parametrize("at", [np.zeros(4), [1.0, 2.0, -2.0, 4.0], [0.0, 0.0, 3.0, 4.0]], ids=str)
+def test_second_derivative_of_a_squared_norm(name, at):
+    """2 I, at 0 too."""
+    x = leaf(at)
+    y = SQUARED_NORMS[name](x)
+    (g,) = tg.grad(y, x, create_graph=True)
+    np.testing.assert_allclose(g.detach().numpy(), 2 * np.array(at), rtol=1e-15)
+    hessian = [tg.grad(e, x, retain_graph=True)[0].numpy() for e in g]
+    np.testing.assert_allclose(hessian, 2 * np.eye(4), rtol=0, atol=1e-15)
+
+
+def test_second_derivative_of_other_functions_of_norms_at_0():
+    """A norm, other norms times each other and a sum with one have none."""
+    other = lambda x: L.norm(x, axis=0) * L.norm(x.T, axis=0)
+    for f in (lambda x: L.norm(x) ** 2 + L.norm(x), lambda x: np.sqrt(L.norm(x) ** 2), other):
+        x = leaf(np.zeros((2, 2)))
+        (g,) = tg.grad(np.sum(f(x)), x, create_graph=True)
+        assert np.isnan(tg.grad(g[0, 0], x)[0].numpy()[0, 0])
+
+
 def test_L1_norm():
     np.testing.assert_array_equal(gradient(lambda x: L.norm(x, 1), [0.0, 1.0, -2.0]), [0.0, 1.0, -1.0])
 
@@ -512,6 +546,7 @@ REFUSED = [
     ("multi_dot of one", lambda: L.multi_dot([X]), ValueError, "two"),
     ("multi_dot, sizes", lambda: L.multi_dot([X, X]), ShapeError, "product"),
     ("tensorinv", lambda: L.tensorinv(X, ind=1), ShapeError, "square map"),
+    ("tensorinv of a number", lambda: L.tensorinv(leaf(2.0)), ShapeError, "axis"),
     ("tensorinv, ind", lambda: L.tensorinv(X, ind=0), ValueError, "ind"),
     ("tensorsolve", lambda: L.tensorsolve(X, V), ShapeError, "tensorsolve"),
     ("tensorsolve, sizes", lambda: L.tensorsolve(leaf(np.ones((2, 2, 2))), leaf([1.0, 2.0])), ShapeError,

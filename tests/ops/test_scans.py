@@ -107,6 +107,15 @@ REFUSED = [
 ]
 
 
+@pytest.mark.parametrize("scan", [np.cumsum, np.cumprod, np.nancumsum, np.nancumprod, np.cumulative_sum,
+                                  np.add.accumulate])  # fmt: skip
+def test_running_results_do_not_fit_into_a_number(scan):
+    """NumPy crashes."""
+    for out in (np.array(1.0), tg.tensor(1.0)):
+        with pytest.raises(errors.ShapeError, match=r"shape \(\)"):
+            scan(tg.tensor([1.0, 2.0]), out=out)
+
+
 @pytest.mark.parametrize("row", REFUSED, ids=[row[0] for row in REFUSED])
 def test_refusals(row):
     _, call, error, text = row

@@ -356,21 +356,8 @@ def tensor_absolute(self: int, nothing: int) -> int:
     return unary(5, self)
 
 
-def is_result_of(x: int, q: int) -> int:
-    """Whether a Tensor is the result of an operator, recorded on an open tape of this thread."""
-    g = i64(shared())
-    tape = i64(x + g[TAPE_AT])[0]
-    if tape == g[NONE_AT_ALL] or tape == 0:
-        return 0
-    if room(tape) == 0:
-        return 0
-    items = i64(i64(i64(tape + g[LOG_AT])[0] + LIST_ITEMS_AT)[0])
-    opcode = i64(g[SHEETS] + 8 * SHEET_WORDS * q)[OPCODE]
-    return items[call(g[LONG_AS], i64(x + g[AT_AT])[0]) - 4] == opcode
-
-
 def tensor_power(self: int, other: int) -> int:
-    """A square has an op of its own; that of an absolute value is left to the twin."""
+    """A square has an op of its own."""
     g = i64(shared())
     kind, two = i64(other + TYPE_AT)[0], 0
     if kind == g[INT_TYPE]:
@@ -378,10 +365,9 @@ def tensor_power(self: int, other: int) -> int:
     elif kind == g[FLOAT_TYPE]:
         two = f64(other + SCALAR_AT)[0] == 2.0
     if two:
-        if is_result_of(self, 5) == 0:
-            out = operate(g[SHEETS] + 8 * SHEET_WORDS * 7, self, 0)
-            if out != UNHANDLED:
-                return out
+        out = operate(g[SHEETS] + 8 * SHEET_WORDS * 7, self, 0)
+        if out != UNHANDLED:
+            return out
         args = stack(2)
         i64(args)[0], i64(args)[1] = self, other
         return call(g[VECTORCALL], i64(g[SHEETS] + 8 * SHEET_WORDS * 6)[TWIN], args, 2, 0)
@@ -400,10 +386,7 @@ def tensor_array_ufunc(self: int, args: int, count: int, names: int) -> int:
                 sheet, second = call(g[LONG_AS], known), 0
                 if count == 4:
                     second = given[3]
-                plain, square = 1, i64(g[SHEETS] + 8 * SHEET_WORDS * 7)[OPCODE]
-                if i64(sheet)[OPCODE] == square and i64(given[2] + TYPE_AT)[0] == g[TENSOR_TYPE]:
-                    plain = is_result_of(given[2], 5) == 0  # that of an absolute value is left to the twin
-                if plain and count == 2 + i64(sheet)[ARITY]:
+                if count == 2 + i64(sheet)[ARITY]:
                     out = operate(sheet, given[2], second)
                     if out != UNHANDLED:
                         return out
