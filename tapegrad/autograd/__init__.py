@@ -1,5 +1,6 @@
 """Differentiation, by torch's names."""
 
+from tapegrad.autograd import forward_ad
 from tapegrad.autograd.backward import backward, grad
 from tapegrad.autograd.gradcheck import gradcheck, gradgradcheck
 from tapegrad.autograd.holomorphic import holomorphic_grad
@@ -8,6 +9,7 @@ from tapegrad.grad_mode import enable_grad, is_grad_enabled, no_grad, set_grad_e
 __all__ = [
     "backward",
     "enable_grad",
+    "forward_ad",
     "grad",
     "gradcheck",
     "gradgradcheck",

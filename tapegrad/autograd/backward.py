@@ -7,11 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import Handle, extra, former, normal, recall, record, retain, settle, wrap
+from tapegrad.dispatch import (
+    Handle,
+    extra,
+    former,
+    levels,
+    moves,
+    normal,
+    recall,
+    record,
+    retain,
+    settle,
+    under,
+    wrap,
+)
+from tapegrad.duals import noted, noting, without_history
 from tapegrad.engine.rerecord import rerecord
 from tapegrad.engine.sweep import Key, at_once, sweep
 from tapegrad.errors import DTypeError, GradientError, ShapeError, UnusedInputError
-from tapegrad.grad_mode import enable_grad
+from tapegrad.grad_mode import enable_grad, set_grad_enabled
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.record import Place
 from tapegrad.tape.tape import Claims, local
@@ -46,7 +60,7 @@ def _listed(x: Any, what: str) -> list[Any]:
 
 
 def _roots(tensors: list[Any], gradients: Any, create_graph: bool) -> list[tuple[Tensor, Any]]:
-    """Pair each root with its cotangent: an array, or when recording a Tensor."""
+    """Pair each root with its cotangent: an array, or a Tensor where the rules are to run on Tensors."""
     if gradients is None:
         gradients = [None] * len(tensors)
     elif isinstance(gradients, (list, tuple)):
@@ -56,6 +70,7 @@ def _roots(tensors: list[Any], gradients: Any, create_graph: bool) -> list[tuple
     if len(gradients) != len(tensors):
         raise GradientError(f"{len(gradients)} gradients for {len(tensors)} tensors; give one for each")
     pairs = []
+    following = not create_graph and (noting() or any(moves(given) for given in gradients))
     for k, (root, given) in enumerate(zip(tensors, gradients, strict=True)):
         if not isinstance(root, Tensor):
             raise TypeError(f"root {k} is no Tensor, found {type(root).__name__}")
@@ -70,11 +85,12 @@ def _roots(tensors: list[Any], gradients: Any, create_graph: bool) -> list[tuple
             )
         if root._tape is STALE:
             settle(root)
-        pairs.append((root, _cotangent(k, root, given, create_graph)))
+        ct = _cotangent(k, root, given, create_graph or following)
+        pairs.append((under(root) if moves(root) else root, without_history(ct) if following else ct))
     return pairs
 
 
-def _cotangent(k: int, root: Tensor, given: Any, create_graph: bool) -> Any:
+def _cotangent(k: int, root: Tensor, given: Any, as_tensor: bool) -> Any:
     if given is None:
         if root.size != 1:
             raise ShapeError(
@@ -86,16 +102,16 @@ def _cotangent(k: int, root: Tensor, given: Any, create_graph: bool) -> Any:
                 f"root {k} is complex: only a real one has an implicit gradient; pass one, or take its .real"
             )
         value: Any = np.ones(root.shape, root.dtype)
-        return wrap(value[()] if root.ndim == 0 else value) if create_graph else value
+        return wrap(value[()] if root.ndim == 0 else value) if as_tensor else value
     value = given._v if isinstance(given, Handle) else np.asarray(normal(given, f"gradient {k}"))
     if value.shape != root.shape:
         raise ShapeError(f"gradient {k} of shape {value.shape} for a root of shape {root.shape}")
     if value.dtype.kind not in "fiubc" or (value.dtype.kind == "c" and root.dtype.kind != "c"):
         raise DTypeError(f"gradient {k} of dtype {value.dtype} for a root of dtype {root.dtype}")
-    if create_graph and isinstance(given, Handle):
+    if as_tensor and isinstance(given, Handle):
         return given if given._v.dtype == root.dtype else given.astype(root.dtype)  # type: ignore[attr-defined]
     value = np.array(value, root.dtype, order="C")
-    return wrap(value[()] if root.ndim == 0 else value) if create_graph else value
+    return wrap(value[()] if root.ndim == 0 else value) if as_tensor else value
 
 
 # A sum of cotangents that has no value is no error of the caller's; what their own code computes may be.
@@ -135,9 +151,9 @@ def _run(
             inner(reached | set(direct))
 
     roots = [(tapes[serial], k, ct) for (serial, k), ct in seeds.items()]
-    if create_graph:
-        with enable_grad():
-            found = rerecord(roots, sinks, every, retain, recall, check)
+    if any(isinstance(ct, Tensor) for _, ct in pairs):
+        with set_grad_enabled(create_graph):
+            found = rerecord(roots, sinks, every, retain, recall, noted, check)
             for key, ct in direct.items():
                 found[key] = ct if key not in found else found[key] + ct
     else:
@@ -149,9 +165,10 @@ def _run(
 
 def _keys(x: Tensor) -> list[Key]:
     """What the sweep may know a Tensor by: a leaf has a key for each value it had."""
-    if x._tape is not None:
-        return [(x._tape, (x._at >> 2) - 1)]
-    return [x._at, *former(x)]
+    at = under(x) if moves(x) else x
+    if at._tape is not None:
+        return [(at._tape, (at._at >> 2) - 1)]
+    return [at._at, *former(x)]
 
 
 def _inputs(inputs: Any, what: str) -> list[Tensor]:
@@ -326,7 +343,7 @@ def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> 
     if type(output) is not Tensor:
         return None
     tape = output._tape
-    if tape is None or tape is not local.tape or tape.links or tape.freed is not None:
+    if levels() or tape is None or tape is not local.tape or tape.links or tape.freed is not None:
         return None
     if seed is not None:
         if type(seed) is not Tensor:
@@ -411,7 +428,7 @@ def backward(
     handles: dict[Key, Any] = {}
     if targets is not None:
         for x in targets:
-            if x._tape is not None:
+            if not x.is_leaf:
                 x.retain_grad()
             for key in _keys(x):
                 handles[key] = x
@@ -467,7 +484,7 @@ def _accumulate(handle: Tensor, value: Tensor, recorded: bool) -> None:
     elif recorded or handle._tape is not None:
         with enable_grad():
             state.grad = before + value
-    elif before._tape is not None:  # the same object goes on from the sum
+    elif before._tape is not None or value._tape is not None:  # the same object goes on from the sum
         with enable_grad():
             write(before, Ellipsis, before + value, "accumulation", True)
     else:
@@ -491,7 +508,7 @@ def _retain_grad(self: Tensor) -> None:
         raise GradientError("retain_grad on a Tensor that does not require grad")
     if self._tape is STALE:
         settle(self)
-    if self._tape is not None and not self.retains_grad:
+    if not self.is_leaf and not self.retains_grad:
         extra(self).retains_grad = True
         retain(self)
 

@@ -16,6 +16,7 @@ from tapegrad.tape.record import CONST, LEAF, LINK
 from tapegrad.tape.tape import Tape
 
 Recall = Callable[..., Any]
+Noted = Callable[[Tape, int], "tuple[Any, list[Any]] | None"]
 
 
 def rerecord(
@@ -24,6 +25,7 @@ def rerecord(
     every: bool,
     retain: bool,
     recall: Recall,
+    noted: Noted,
     check: Callable[[set[Key]], None] | None = None,
 ) -> dict[Key, Any]:
     """As `sweep`, with results that can be differentiated again.
@@ -34,6 +36,9 @@ def rerecord(
         ``recall(value, source, exposed)`` makes a recorded value an operand again, whose history goes on
         from a leaf's `Cell` or from ``(tape, record)``; a source of None makes a constant, `exposed` if
         others can write to it.
+    noted
+        ``noted(tape, k)`` gives the result and the operands of a record as they are known already, each
+        None if it is not, or None.
     """
     plan = Sweep(roots, sinks, every)
     results: dict[Key, Any] = {}
@@ -43,7 +48,7 @@ def rerecord(
         for job in plan.order:
             plan._plan(job, 3)
             flags = bytes(plan.state.flags[: job.columns.n])
-            for key, ct in _walk(job, flags, recall).items():
+            for key, ct in _walk(job, flags, recall, noted).items():
                 if type(key) is tuple and job.columns.opcode(key[1]) == LINK:
                     older, place = job.tape.imports[key[1]]
                     plan.jobs[older.serial].seeds.setdefault(place, []).append(ct)
@@ -60,7 +65,7 @@ def _gather(found: dict[Any, Any], key: Any, ct: Any) -> None:
     found[key] = ct if before is None else before + ct
 
 
-def _walk(job: Job, flags: bytes, recall: Recall) -> dict[Key, Any]:
+def _walk(job: Job, flags: bytes, recall: Recall, noted: Noted) -> dict[Key, Any]:
     columns, tape, values = job.columns, job.tape, job.columns.values
     rows, _ = table.operations()
     cotangents: dict[int, Any] = {}
@@ -92,8 +97,11 @@ def _walk(job: Job, flags: bytes, recall: Recall) -> dict[Key, Any]:
             continue
         operands = columns.operands(k, int(rows[opcode, layout.FORM]))
         wanted = [slot for slot, j in enumerate(operands) if flags[j] & layout.NEED]
-        out = None if values[k] is None else recall(values[k], (tape, k))
-        found = op.vjp(ct, out, [operand(j) for j in operands], tape.attrs.get(k, {}), wanted)
+        out, inputs = noted(tape, k) or (None, [None] * len(operands))
+        if out is None and values[k] is not None:
+            out = recall(values[k], (tape, k))
+        inputs = [operand(j) if x is None else x for x, j in zip(inputs, operands, strict=True)]
+        found = op.vjp(ct, out, inputs, tape.attrs.get(k, {}), wanted)
         for slot, part in found.items():
             j = operands[slot]
             dtype = abi.DTYPES[columns.code(j)]

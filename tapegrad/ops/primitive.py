@@ -315,7 +315,9 @@ class Elementwise(Primitive):
         total = None
         for k, tangent in enumerate(tangents):
             if tangent is not None and not self.partial(k).zero:
-                tangent = _promoted(np.broadcast_to(tangent, np.shape(out)), np.result_type(out))
+                if np.shape(tangent) != np.shape(out):
+                    tangent = np.broadcast_to(tangent, np.shape(out))
+                tangent = _promoted(tangent, np.result_type(out))
                 if tangent.dtype.kind == "c" and np.result_type(out).kind != "c":
                     term = np.real(self.product(k, conj(tangent), out, inputs))
                 else:
