@@ -59,7 +59,9 @@ def _listed(x: Any, what: str) -> list[Any]:
     raise TypeError(f"{what} takes a Tensor or a list or tuple of Tensors, found {type(x).__name__}")
 
 
-def _roots(tensors: list[Any], gradients: Any, create_graph: bool) -> list[tuple[Tensor, Any]]:
+def _roots(
+    tensors: list[Any], gradients: Any, create_graph: bool, lanes: int | None = None
+) -> list[tuple[Tensor, Any]]:
     """Pair each root with its cotangent: an array, or a Tensor where the rules are to run on Tensors."""
     if gradients is None:
         gradients = [None] * len(tensors)
@@ -85,13 +87,16 @@ def _roots(tensors: list[Any], gradients: Any, create_graph: bool) -> list[tuple
             )
         if root._tape is STALE:
             settle(root)
-        ct = _cotangent(k, root, given, create_graph or following)
+        ct = _cotangent(k, root, given, create_graph or following, lanes)
         pairs.append((under(root) if moves(root) else root, without_history(ct) if following else ct))
     return pairs
 
 
-def _cotangent(k: int, root: Tensor, given: Any, as_tensor: bool) -> Any:
+def _cotangent(k: int, root: Tensor, given: Any, as_tensor: bool, lanes: int | None) -> Any:
+    shape = root.shape if lanes is None else (lanes, *root.shape)
     if given is None:
+        if lanes is not None:
+            raise ShapeError(f"gradient {k}: is_grads_batched=True takes one of shape {shape}, found None")
         if root.size != 1:
             raise ShapeError(
                 f"root {k} has shape {root.shape}: only a root of one element has an implicit gradient; "
@@ -104,14 +109,15 @@ def _cotangent(k: int, root: Tensor, given: Any, as_tensor: bool) -> Any:
         value: Any = np.ones(root.shape, root.dtype)
         return wrap(value[()] if root.ndim == 0 else value) if as_tensor else value
     value = given._v if isinstance(given, Handle) else np.asarray(normal(given, f"gradient {k}"))
-    if value.shape != root.shape:
-        raise ShapeError(f"gradient {k} of shape {value.shape} for a root of shape {root.shape}")
+    if value.shape != shape:
+        batch = "" if lanes is None else f" and a batch of {lanes}"
+        raise ShapeError(f"gradient {k} of shape {value.shape} for a root of shape {root.shape}{batch}")
     if value.dtype.kind not in "fiubc" or (value.dtype.kind == "c" and root.dtype.kind != "c"):
         raise DTypeError(f"gradient {k} of dtype {value.dtype} for a root of dtype {root.dtype}")
     if as_tensor and isinstance(given, Handle):
         return given if given._v.dtype == root.dtype else given.astype(root.dtype)  # type: ignore[attr-defined]
     value = np.array(value, root.dtype, order="C")
-    return wrap(value[()] if root.ndim == 0 else value) if as_tensor else value
+    return wrap(value[()] if value.ndim == 0 else value) if as_tensor else value
 
 
 # A sum of cotangents that has no value is no error of the caller's; what their own code computes may be.
@@ -126,6 +132,7 @@ def _run(
     retain: bool,
     create_graph: bool,
     check: Any,
+    lanes: int | None = None,
 ) -> dict[Key, Any]:
     """Sweep; roots that are leaves contribute to themselves."""
     seeds: dict[tuple[int, int], Any] = {}
@@ -151,9 +158,11 @@ def _run(
             inner(reached | set(direct))
 
     roots = [(tapes[serial], k, ct) for (serial, k), ct in seeds.items()]
-    if any(isinstance(ct, Tensor) for _, ct in pairs):
+    as_tensors = any(isinstance(ct, Tensor) for _, ct in pairs)
+    if as_tensors or lanes is not None:
         with set_grad_enabled(create_graph):
-            found = rerecord(roots, sinks, every, retain, recall, noted, check)
+            known = recall if as_tensors else _value
+            found = rerecord(roots, sinks, every, retain, known, noted, check, lanes)
             for key, ct in direct.items():
                 found[key] = ct if key not in found else found[key] + ct
     else:
@@ -161,6 +170,10 @@ def _run(
         for key, ct in direct.items():
             found[key] = ct if key not in found else found[key] + ct
     return found
+
+
+def _value(value: Any, *source: Any) -> Any:
+    return value
 
 
 def _keys(x: Tensor) -> list[Key]:
@@ -213,7 +226,7 @@ class _Border:
         if like.ndim and like._v.strides != layout.strides:
             layout = np.empty(like.shape, like.dtype)
         memory = _memory(value)
-        own = not isinstance(value, Tensor) or array.base is None if like.ndim else True
+        own = array.base is None if isinstance(value, Tensor) or not like.ndim else array.flags.writeable
         fits = like.ndim == 0 or (own and array.strides == layout.strides)
         if memory in self.memories or not fits:
             if like.ndim:
@@ -245,6 +258,7 @@ def grad(
     create_graph: bool | None = None,
     only_inputs: bool = True,
     allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> Any:
     """Return the gradients of outputs with respect to inputs; leaves' ``.grad`` stays as it is.
@@ -265,6 +279,9 @@ def grad(
         Must be True.
     allow_unused : bool, optional
         Return None for inputs that no output depends on, instead of an error.
+    is_grads_batched : bool, optional
+        Each of `grad_outputs` holds several cotangents along an axis in front of the output's, all as many,
+        and the results so many gradients. One sweep computes them together.
     materialize_grads : bool, optional
         Return zeros for such inputs.
 
@@ -294,7 +311,7 @@ def grad(
     >>> tg.grad(g, x)
     (tensor(12.),)
     """
-    if not create_graph and not materialize_grads and only_inputs:
+    if not create_graph and not materialize_grads and only_inputs and not is_grads_batched:
         quick = _at_once(outputs, inputs, grad_outputs, retain_graph)
         if quick is not None:
             return quick
@@ -310,7 +327,8 @@ def grad(
     targets = _inputs(list(inputs.values()) if names is not None else inputs, "inputs")
     recording = bool(create_graph)
     retain = recording if retain_graph is None else bool(retain_graph)
-    pairs = _roots(_listed(outputs, "outputs"), grad_outputs, recording)
+    lanes = _lanes(grad_outputs) if is_grads_batched else None
+    pairs = _roots(_listed(outputs, "outputs"), grad_outputs, recording, lanes)
     keys = [_keys(x) for x in targets]
     optional = bool(allow_unused) or materialize_grads
 
@@ -325,11 +343,13 @@ def grad(
     if not pairs and not optional:
         check(set())
     sinks = [key for mine in keys for key in mine]
-    found = _run(pairs, sinks, False, retain, recording, None if optional else check) if pairs else {}
+    found = _run(pairs, sinks, False, retain, recording, None if optional else check, lanes) if pairs else {}
     border = _Border(pairs)
     results: list[Tensor | None] = []
     with enable_grad():  # of arrays there is nothing to record
         for mine, x in zip(keys, targets, strict=True):
+            if lanes is not None:
+                x = wrap(np.broadcast_to(np.zeros((), x.dtype), (lanes, *x.shape)))
             parts = [found[key] for key in mine if key in found]
             if not parts:
                 results.append(_zeros(x, recording) if materialize_grads else None)
@@ -367,6 +387,15 @@ def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> 
         likes.append(value)
     found = at_once(tape, output._at, seed, sinks, likes, bool(retain_graph)) if sinks else None
     return None if found is None else tuple([wrap(value) for value in found])
+
+
+def _lanes(gradients: Any) -> int:
+    """How many cotangents a batch has in each of the gradients."""
+    listed = gradients if isinstance(gradients, (list, tuple)) else [gradients]
+    first = next((np.shape(x) for x in listed if x is not None), ())
+    if not first:
+        raise ShapeError("is_grads_batched=True takes gradients with an axis of lanes in front, found none")
+    return int(first[0])
 
 
 def _zeros(x: Tensor, requires_grad: bool) -> Tensor:

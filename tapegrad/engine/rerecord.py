@@ -1,4 +1,4 @@
-"""The reverse sweep that is itself recorded: the same rules, run on values that remember their history."""
+"""The reverse sweep by rules run in Python: on values that remember their history, or many sweeps in one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tapegrad.engine.sweep import Job, Key, Sweep, value_or_shape
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give
+from tapegrad.ops.lanes import vjp
 from tapegrad.ops.primitive import BY_OPCODE
 from tapegrad.tape.record import CONST, LEAF, LINK
 from tapegrad.tape.tape import Tape
@@ -27,6 +28,7 @@ def rerecord(
     recall: Recall,
     noted: Noted,
     check: Callable[[set[Key]], None] | None = None,
+    lanes: int | None = None,
 ) -> dict[Key, Any]:
     """As `sweep`, with results that can be differentiated again.
 
@@ -39,6 +41,8 @@ def rerecord(
     noted
         ``noted(tape, k)`` gives the result and the operands of a record as they are known already, each
         None if it is not, or None.
+    lanes
+        How many cotangents of each root there are, along an axis in front of its own; so are the results.
     """
     plan = Sweep(roots, sinks, every)
     results: dict[Key, Any] = {}
@@ -48,7 +52,7 @@ def rerecord(
         for job in plan.order:
             plan._plan(job, 3)
             flags = bytes(plan.state.flags[: job.columns.n])
-            for key, ct in _walk(job, flags, recall, noted).items():
+            for key, ct in _walk(job, flags, recall, noted, lanes).items():
                 if type(key) is tuple and job.columns.opcode(key[1]) == LINK:
                     older, place = job.tape.imports[key[1]]
                     plan.jobs[older.serial].seeds.setdefault(place, []).append(ct)
@@ -65,7 +69,7 @@ def _gather(found: dict[Any, Any], key: Any, ct: Any) -> None:
     found[key] = ct if before is None else before + ct
 
 
-def _walk(job: Job, flags: bytes, recall: Recall, noted: Noted) -> dict[Key, Any]:
+def _walk(job: Job, flags: bytes, recall: Recall, noted: Noted, lanes: int | None) -> dict[Key, Any]:
     columns, tape, values = job.columns, job.tape, job.columns.values
     rows, _ = table.operations()
     cotangents: dict[int, Any] = {}
@@ -101,7 +105,11 @@ def _walk(job: Job, flags: bytes, recall: Recall, noted: Noted) -> dict[Key, Any
         if out is None and values[k] is not None:
             out = recall(values[k], (tape, k))
         inputs = [operand(j) if x is None else x for x, j in zip(inputs, operands, strict=True)]
-        found = op.vjp(ct, out, inputs, tape.attrs.get(k, {}), wanted)
+        attrs = tape.attrs.get(k, {})
+        if lanes is None:
+            found = op.vjp(ct, out, inputs, attrs, wanted)
+        else:
+            found = vjp(op, lanes, ct, out, inputs, attrs, wanted)  # type: ignore[no-untyped-call]
         for slot, part in found.items():
             j = operands[slot]
             dtype = abi.DTYPES[columns.code(j)]

@@ -52,6 +52,8 @@ class Primitive:
     """
 
     template = Template.PYTHON
+    lift: Any = None  # attributes of the op on operands with lanes in front (`ops.lanes`)
+    broadcasts = False  # whether its rules take cotangents and tangents with lanes in front
     form: int | None = None  # which operands a record's word holds, where the arity does not tell
     lower: Any = None  # describes a record to the compiled sweep: lower(columns, k, operands, attrs) -> words
 
@@ -225,15 +227,17 @@ def kept(shape, axes):
     return reduced(shape, axes, True)
 
 
-def sum_to(ct, shape):
-    """Sum a cotangent over the axes that broadcasting added or stretched."""
-    if np.shape(ct) == shape:
+def sum_to(ct, shape, lanes=0):
+    """Sum a cotangent over the axes that broadcasting added or stretched; lanes in front of them stay."""
+    found = np.shape(ct)
+    if found[lanes:] == shape:
         return ct
-    extra = np.ndim(ct) - len(shape)
-    axes = tuple(range(extra))
-    axes += tuple(d + extra for d, n in enumerate(shape) if n == 1 and np.shape(ct)[d + extra] != 1)
+    extra = len(found) - len(shape)
+    axes = tuple(range(lanes, extra))
+    axes += tuple(d + extra for d, n in enumerate(shape) if n == 1 and found[d + extra] != 1)
     if axes:
         ct = np.sum(ct, axis=axes)
+    shape = (*found[:lanes], *shape)
     return np.reshape(ct, shape) if np.shape(ct) != shape else ct
 
 
@@ -302,21 +306,24 @@ class Elementwise(Primitive):
         factor = partial.function(*(values[p] for p in self.rule.parameters))
         return factor if self.explicit else ct * _promoted(factor, ct.dtype)
 
-    def vjp(self, ct, out, inputs, attrs, wanted):
+    def vjp(self, ct, out, inputs, attrs, wanted, lanes=()):
         """The partial of a complex result, holomorphic, is conjugated; that of a real result is not."""
         return {
             k: sum_to(conj(self.product(k, conj(ct), out, inputs)) if ct.dtype.kind == "c" else
-                      self.product(k, ct, out, inputs), np.shape(inputs[k]))
+                      self.product(k, ct, out, inputs), np.shape(inputs[k]), len(lanes))
             for k in wanted
             if not self.partial(k).zero
         }  # fmt: skip
 
-    def jvp(self, tangents, out, inputs, attrs):
-        total = None
+    def jvp(self, tangents, out, inputs, attrs, lanes=()):
+        total, shape = None, (*lanes, *np.shape(out))
         for k, tangent in enumerate(tangents):
             if tangent is not None and not self.partial(k).zero:
-                if np.shape(tangent) != np.shape(out):
-                    tangent = np.broadcast_to(tangent, np.shape(out))
+                if np.shape(tangent) != shape:
+                    if lanes:
+                        ones = (1,) * (np.ndim(out) - np.ndim(inputs[k]))
+                        tangent = np.reshape(tangent, (*lanes, *ones, *np.shape(inputs[k])))
+                    tangent = np.broadcast_to(tangent, shape)
                 tangent = _promoted(tangent, np.result_type(out))
                 if tangent.dtype.kind == "c" and np.result_type(out).kind != "c":
                     term = np.real(self.product(k, conj(tangent), out, inputs))
@@ -398,20 +405,21 @@ class Reduction(Primitive):
         factor = self.partial.function(*(values[p] for p in self.rule.parameters))
         return _promoted(factor, x.dtype)
 
-    def vjp(self, ct, out, inputs, attrs, wanted):
+    def vjp(self, ct, out, inputs, attrs, wanted, lanes=()):
         (x,) = inputs
         axes = attrs["axis"]
-        ct = np.reshape(ct, kept(np.shape(x), axes))
+        ct = np.reshape(ct, (*lanes, *kept(np.shape(x), axes)))
         factor = self._factor(x, out, axes)
         if x.dtype.kind == "c" and not isinstance(factor, float):
             factor = np.conj(factor)
-        return {0: np.broadcast_to(ct * factor, np.shape(x))}
+        return {0: np.broadcast_to(ct * factor, (*lanes, *np.shape(x)))}
 
-    def jvp(self, tangents, out, inputs, attrs):
+    def jvp(self, tangents, out, inputs, attrs, lanes=()):
         (x,) = inputs
         axes = attrs["axis"]
-        moved = np.sum(tangents[0] * self._factor(x, out, axes), axis=axes)
-        return np.reshape(moved, np.shape(out))
+        moved = tangents[0] * self._factor(x, out, axes)
+        moved = np.sum(moved, axis=tuple(a + len(lanes) for a in axes))
+        return np.reshape(moved, (*lanes, *np.shape(out)))
 
 
 def reduction(*functions, forward, domain=None, total=None):
@@ -456,11 +464,16 @@ class Linear(Primitive):
         return self.apply(*moved, **attrs)
 
 
-def linear(*functions, forward, arity=1, template=Template.VIEW, lower=None, key=None):
-    """Declare a linear op by its transpose: ``rule(ct, shapes, wanted, **attrs) -> {k: cotangent}``."""
+def linear(*functions, forward, lift, arity=1, template=Template.VIEW, lower=None, key=None):
+    """Declare a linear op by its transpose: ``rule(ct, shapes, wanted, **attrs) -> {k: cotangent}``.
+
+    ``lift(attrs, n, shapes)`` gives the attributes of the same op on operands with n lanes in front of
+    these shapes; None where none say that.
+    """
 
     def declare(rule):
         op = Linear(rule.__name__, functions, forward, arity, rule.__doc__, rule, template, key)
+        op.lift = lift
         if lower is not None:
             op.lower = lambda columns, k, operands, attrs: lower(
                 [columns.shape(j) for j in operands], columns.shape(k), attrs
@@ -492,12 +505,17 @@ class Irregular(Primitive):
 ALL = 0b1111
 
 
-def primitive(*functions, forward, arity, template=Template.PYTHON, lower=None, domain=None):
-    """Declare an irregular op by a class with static `vjp`, `jvp` and the masks `reads`."""
+def primitive(
+    *functions, forward, arity, template=Template.PYTHON, lower=None, domain=None, broadcasts=False
+):
+    """Declare an irregular op by a class with static `vjp`, `jvp` and the masks `reads`.
+
+    If it `broadcasts`, the rules are right also for cotangents and tangents with an axis of lanes in front.
+    """
 
     def declare(cls):
         op = Irregular(cls.__name__, functions, forward, arity, cls.__doc__, cls, template)
-        op.lower = lower
+        op.lower, op.broadcasts = lower, broadcasts
         op.domain = domain or Real()
         return op
 
