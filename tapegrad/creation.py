@@ -10,7 +10,6 @@ import numpy as np
 from tapegrad import functions as fn
 from tapegrad.dispatch import contains_tensor, is_tensor, value_of
 from tapegrad.errors import BorderError, ShapeError
-from tapegrad.grad_mode import is_grad_enabled
 from tapegrad.tensor import Tensor, tensor
 
 __all__ = [
@@ -21,7 +20,7 @@ __all__ = [
 
 def _constructor(function: Callable[..., Any], example: str, result: str) -> Callable[..., Tensor]:
     def make(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Tensor:
-        if is_grad_enabled() and fn.any_grad((*args, *kwargs.values())):
+        if fn.any_follows((*args, *kwargs.values())):
             composed = FROM_TENSORS.get(name)
             if composed is None:
                 raise BorderError(

@@ -14,7 +14,7 @@ import numpy as np
 
 from tapegrad.config import guard_setting
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
-from tapegrad.grad_mode import Mode, _enabled
+from tapegrad.grad_mode import Mode, _enabled, _levels
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
@@ -22,9 +22,9 @@ from tapegrad.ops.primitive import BY_OPCODE, Elementwise, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape, close, current, local
-from tapegrad.views import STALE, Memory, Storage
+from tapegrad.views import DUAL, STALE, Memory, Storage
 
-enabled = _enabled.get
+enabled, levels = _enabled.get, _levels.get
 float64, ndarray, DOUBLE = np.float64, np.ndarray, np.dtype(float)
 TWO, CHAIN, NUMBER = layout.TWO, layout.CHAIN, layout.NUMBER
 POOLED = pool.MIN_BYTES
@@ -40,7 +40,8 @@ class Handle:
     _v
         The value: an ndarray of one or more dimensions, or a NumPy scalar.
     _tape, _at
-        Tape and position of the record; without history None, and the `Cell` tapes know it by.
+        Tape and position of the record; without history None, and the `Cell` tapes know it by; with a
+        tangent `DUAL`, and the `Dual`.
     _extra
         State that few have: gradient, requires_grad of a leaf, what shares its buffer.
     """
@@ -159,7 +160,7 @@ def join(x: Any, view: Any, detached: bool = False) -> Any:
 
 def set_apart(x: Any) -> None:
     """Give a Tensor that changes its role a storage of its own in the memory that it sees."""
-    before = x._extra.storage
+    before = extra(x).storage
     if before is not None:
         before.remove(x)
         after = x._extra.storage = Storage(x, same(x), before.memory)
@@ -184,9 +185,18 @@ def settle(x: Any) -> None:
     take_history(x)
 
 
+def under(x: Any) -> Any:
+    """Return the handle below all tangents."""
+    while x._tape is DUAL:
+        x = x._at.primal
+    return x
+
+
 def retain(x: Any) -> None:
     """Note with its record that a result wants its gradient."""
-    x._tape.retained[slot(x._at)] = weakref.ref(x)
+    at = under(x)
+    if at._tape is not None:
+        at._tape.retained[slot(at._at)] = weakref.ref(x)
 
 
 def is_tensor(x: Any) -> bool:
@@ -194,9 +204,33 @@ def is_tensor(x: Any) -> bool:
 
 
 def requires_grad(x: Any) -> bool:
-    return isinstance(x, Handle) and (
-        x._tape is not None or (x._extra is not None and x._extra.requires_grad)
-    )
+    """Whether results computed from an operand have a derivative by it: backward, or forward by a tangent."""
+    if not isinstance(x, Handle):
+        return False
+    if x._tape is DUAL:
+        return moves(x) or requires_grad(x)
+    return x._tape is not None or (x._extra is not None and x._extra.requires_grad)
+
+
+def moves(x: Any) -> bool:
+    """Whether an operand carries a tangent; one whose level was closed does not any more."""
+    if not isinstance(x, Handle):
+        return False
+    if x._tape is STALE and levels():
+        settle(x)
+    while x._tape is DUAL:
+        if x._at.level.notes is not None:
+            return True
+        primal = x._at.primal
+        x._tape, x._at = primal._tape, primal._at
+        if primal._extra is not None and primal._extra.requires_grad:
+            extra(x).requires_grad = True
+    return False
+
+
+def follows(x: Any) -> bool:
+    """Whether a derivative by an operand is asked for here: one of a tangent whatever the grad mode is."""
+    return requires_grad(x) and (bool(enabled()) or moves(x))
 
 
 def value_of(x: Any) -> Any:
@@ -342,7 +376,9 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     newest = -1  # serial of the newest operand's tape; 0 for a leaf, -1 where nothing requires a gradient
     foreign = False  # whether there may be memory that others can write to
     frozen = False  # whether there are results of inference mode
-    if mode:
+    if not mode:
+        newest = DUAL.serial if levels() and any(moves(x) for x in operands) else -1
+    else:
         for x in operands:
             if isinstance(x, Handle):
                 source, state = x._tape, x._extra
@@ -375,6 +411,10 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
         value = value.copy()  # a view of memory that somebody else can write to
     tape = current()
     if newest > tape.serial:
+        if newest == DUAL.serial:
+            from tapegrad.duals import push
+
+            return push(op, value, operands, attrs)
         close(tape)
         tape = current()
     places = []
@@ -431,6 +471,11 @@ def origin(x: Any) -> tuple[str, list[Any], Any]:
     An operand whose value is not kept has None for it. An import, a constant and a result of any number of
     operands come from nothing.
     """
+    tape = x._tape
+    if tape is DUAL and moves(x):
+        from tapegrad.duals import origin_of
+
+        return origin_of(x)
     tape = x._tape
     if tape is None or tape is STALE:
         return "", [], None

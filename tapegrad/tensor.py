@@ -18,21 +18,24 @@ from tapegrad.dispatch import (
     apply,
     contains_tensor,
     extra,
+    follows,
     former,
     join,
+    moves,
     normal,
     noted,
     origin,
     requires_grad,
     set_apart,
     settle,
+    under,
     use,
     value_of,
     wrap,
 )
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.functions.methods import ArrayMethods
-from tapegrad.grad_mode import forward_call, is_grad_enabled, is_inference_mode_enabled
+from tapegrad.grad_mode import forward_call, is_inference_mode_enabled
 from tapegrad.kernels import abi
 from tapegrad.tape import pool
 from tapegrad.tape.tape import Cell
@@ -177,7 +180,7 @@ class Tensor(ArrayMethods):
     @property
     def requires_grad(self) -> bool:
         """Whether operations on it are recorded; can be set on a leaf."""
-        return requires_grad(self)
+        return requires_grad(under(self) if moves(self) else self)
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -187,7 +190,7 @@ class Tensor(ArrayMethods):
         """Say whether operations on this leaf are recorded from now on; returns the Tensor."""
         if not isinstance(requires_grad, bool):
             raise GradientError(f"requires_grad takes True or False, found {reprlib.repr(requires_grad)}")
-        if self._tape is not None:
+        if not self.is_leaf:
             if requires_grad:
                 return self
             raise GradientError(
@@ -197,7 +200,10 @@ class Tensor(ArrayMethods):
             raise _no_gradient(self.dtype)
         if requires_grad and self.is_inference() and not is_inference_mode_enabled():
             raise GradientError("a result of inference_mode cannot require grad; use a copy made by clone()")
-        if requires_grad != self.requires_grad:
+        if requires_grad != self.requires_grad and moves(self):
+            self._at = self._at.rooted(Cell(self), requires_grad)
+            set_apart(self)
+        elif requires_grad != self.requires_grad:
             state = extra(self)
             if state.call is not None:  # from here on it is a beginning, unknown to the Function
                 state.call.take(self)
@@ -219,13 +225,13 @@ class Tensor(ArrayMethods):
     @property
     def is_leaf(self) -> bool:
         """Whether it is not the result of a recorded operation."""
-        return self._tape is None
+        return (under(self) if moves(self) else self)._tape is None
 
     @property
     def grad(self) -> Tensor | None:
         """Gradient accumulated by `backward`: a Tensor of the same shape and dtype, or None."""
         found = None if self._extra is None else self._extra.grad
-        if found is None and self._tape is not None and not self.retains_grad:
+        if found is None and self._tape is not None and not self.is_leaf and not self.retains_grad:
             warnings.warn(
                 "the .grad of a Tensor that is not a leaf is not kept; call retain_grad() on it first",
                 UserWarning,
@@ -387,10 +393,11 @@ class Tensor(ArrayMethods):
 
     def _border(self, what: str) -> None:
         self._tell_forward()
-        if self.requires_grad and is_grad_enabled():
+        if follows(self):
+            kind, mode = ("carries a tangent", "") if moves(self) else ("requires grad", " or tg.no_grad()")
             raise BorderError(
-                f"{what} of a Tensor that requires grad would drop its derivative; use .item(), "
-                ".detach().numpy() or tg.no_grad() for the value, tg.array([...]) or np.stack to join Tensors"
+                f"{what} of a Tensor that {kind} would drop its derivative; use .item(), "
+                f".detach().numpy(){mode} for the value, tg.array([...]) or np.stack to join Tensors"
             )
 
     def numpy(self) -> Any:
@@ -464,6 +471,8 @@ class Tensor(ArrayMethods):
     # ------------------------------------------------------------ text and copies
 
     def __repr__(self) -> str:
+        if moves(self):  # with the tangents of the levels further out before it
+            return f"{self._at.primal!r}"[:-1] + f", tangent={self._at.tangent!r})"
         text = np.array2string(
             np.asarray(self._v), precision=4, separator=", ", prefix="tensor(", floatmode="maxprec_equal"
         )

@@ -19,6 +19,8 @@ from tapegrad.tape.tape import LEFT, Tape
 
 STALE = Tape()  # stands for the tape of a handle whose history has to be looked up
 STALE.limit = LEFT
+DUAL = Tape()  # stands for that of a handle that carries a tangent (see `tapegrad.duals`)
+DUAL.limit, DUAL.serial = LEFT, 1 << 62
 ndarray = np.ndarray
 Window = tuple[int, tuple[int, ...], tuple[int, ...]]
 

@@ -16,6 +16,8 @@ from tapegrad.dispatch import (
     Handle,
     exposed,
     extra,
+    follows,
+    moves,
     normal,
     noted,
     record,
@@ -23,6 +25,7 @@ from tapegrad.dispatch import (
     retain,
     same,
     sequence,
+    under,
     value_of,
     wrap,
 )
@@ -64,7 +67,7 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     _refuse_torn(x)
     _allow(x, storage, new, what)
     if x._v.ndim == 0:
-        recorded = is_grad_enabled() and (requires_grad(x) or requires_grad(new))
+        recorded = follows(x) or follows(new)
         _rebind(x, index, new, what, recorded, update)
         if not recorded:
             noted(x, (new,))
@@ -75,8 +78,7 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     if storage is not None:
         storage = _rejoined(storage)
     whole = x if storage is None else storage.whole
-    recorded = is_grad_enabled() and (requires_grad(whole) or requires_grad(new))
-    if recorded:
+    if follows(whole) or follows(new):
         _recorded(x, storage, index, region, new, update)
     else:
         _plain(x, storage, lambda: _set(x._v, index, value_of(new)))
@@ -112,15 +114,15 @@ def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
         raise GradientError(f"{what}: forward of a Function computed the Tensor; write to a copy by clone()")
     if x._extra is not None and x._extra.inference and not is_inference_mode_enabled():
         raise GradientError(f"{what}: a result of inference_mode cannot be written to; use a copy by clone()")
-    if is_grad_enabled():
-        whole = x if storage is None else storage.whole
+    whole = x if storage is None else storage.whole
+    if is_grad_enabled() or moves(new):
         if x._extra is not None and x._extra.several and (requires_grad(whole) or requires_grad(new)):
             raise GradientError(
                 f"{what}: the Tensor of shape {x._v.shape} is one of several views that a split made; write "
                 "to what was split, or to a copy made by clone()"
             )
         origin = None if storage is None or storage.origin is None else storage.origin.whole
-        if any(h is not None and h._tape is None and requires_grad(h) for h in (x, whole, origin)):
+        if any(h is not None and requires_grad(h) and h._tape is None for h in (x, whole, origin)):
             part = "a leaf" if x._tape is None and requires_grad(x) else "a view of a leaf"
             raise GradientError(
                 f"{what} would change {part} that requires grad (shape {x._v.shape}), and its gradient would "
@@ -136,6 +138,11 @@ def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
                 f"{what}: a detached Tensor shares memory but no history, and values that require grad would "
                 "need one; write to a copy made by clone()"
             )
+    if not is_grad_enabled() and (moves(whole) or moves(new)) and requires_grad(under(whole)):
+        raise GradientError(
+            f"{what}: under tg.no_grad() the tangent of the Tensor of shape {x._v.shape} would know of the "
+            "write and its gradient not; write with grad mode on, or to a copy made by clone()"
+        )
     if type(x._v) is ndarray and not x._v.flags.writeable:
         raise ValueError(
             f"{what}: the Tensor of shape {x._v.shape} is read-only, as several of its elements are one in "
@@ -147,7 +154,7 @@ def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
             f"{what}: values of dtype {kind} do not fit a Tensor of dtype {x._v.dtype} without loss; "
             "convert one of them with astype"
         )
-    if x._v.dtype.char not in abi.GRADIENT and is_grad_enabled() and requires_grad(new):
+    if x._v.dtype.char not in abi.GRADIENT and follows(new):
         raise DTypeError(f"{what}: a Tensor of dtype {x._v.dtype} cannot hold values that require grad")
 
 
@@ -440,7 +447,7 @@ def _inform(storage: Storage, out: Any) -> None:
     storage.torn = False
     known = requires_grad(out)
     for handle in storage.alive():
-        if handle._tape is None and requires_grad(handle):  # the leaf, which `_unrecorded` has renewed
+        if requires_grad(handle) and handle._tape is None:  # the leaf, which `_unrecorded` has renewed
             continue
         if handle is storage.base() and out._tape is not None:
             _become(handle, out._v, out)
@@ -460,7 +467,9 @@ def _become(x: Any, value: Any, out: Any) -> None:
 def _leave(x: Any) -> None:
     """Take back that a handle wants the gradient of its record."""
     if x._extra is not None and x._extra.retains_grad and x._tape is not None and x._tape is not STALE:
-        x._tape.retained.pop(slot(x._at), None)
+        at = under(x)
+        if at._tape is not None:
+            at._tape.retained.pop(slot(at._at), None)
 
 
 def take_history(x: Any) -> None:

@@ -9,11 +9,25 @@ import numpy as np
 
 from tapegrad.autograd import graph, hooks
 from tapegrad.autograd.graph import GradientEdge, resolved
-from tapegrad.dispatch import Handle, extra, former, normal, recall, record, retain, settle, wrap
+from tapegrad.dispatch import (
+    Handle,
+    extra,
+    former,
+    levels,
+    moves,
+    normal,
+    recall,
+    record,
+    retain,
+    settle,
+    under,
+    wrap,
+)
+from tapegrad.duals import noted, noting, without_history
 from tapegrad.engine.rerecord import rerecord
 from tapegrad.engine.sweep import Key, at_once, sweep
 from tapegrad.errors import DTypeError, GradientError, ShapeError, UnusedInputError
-from tapegrad.grad_mode import enable_grad
+from tapegrad.grad_mode import enable_grad, is_grad_enabled, set_grad_enabled
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.record import Place
 from tapegrad.tape.tape import Claims, local
@@ -47,8 +61,10 @@ def _listed(x: Any, what: str) -> list[Any]:
     raise TypeError(f"{what} takes a Tensor or a list or tuple of Tensors, found {type(x).__name__}")
 
 
-def _roots(tensors: list[Any], gradients: Any, create_graph: bool) -> list[tuple[Tensor, Any]]:
-    """Pair each root with its cotangent: an array, or when recording a Tensor."""
+def _roots(
+    tensors: list[Any], gradients: Any, create_graph: bool, lanes: int | None = None
+) -> list[tuple[Tensor, Any]]:
+    """Pair each root with its cotangent: an array, or a Tensor where the rules are to run on Tensors."""
     if gradients is None:
         gradients = [None] * len(tensors)
     elif isinstance(gradients, (list, tuple)):
@@ -58,6 +74,7 @@ def _roots(tensors: list[Any], gradients: Any, create_graph: bool) -> list[tuple
     if len(gradients) != len(tensors):
         raise GradientError(f"{len(gradients)} gradients for {len(tensors)} tensors; give one for each")
     pairs = []
+    following = not create_graph and (noting() or any(moves(given) for given in gradients))
     for k, (root, given) in enumerate(zip(tensors, gradients, strict=True)):
         if not isinstance(root, Tensor):
             raise TypeError(f"root {k} is no Tensor, found {type(root).__name__}")
@@ -72,12 +89,16 @@ def _roots(tensors: list[Any], gradients: Any, create_graph: bool) -> list[tuple
             )
         if root._tape is STALE:
             settle(root)
-        pairs.append((root, _cotangent(k, root, given, create_graph)))
+        ct = _cotangent(k, root, given, create_graph or following, lanes)
+        pairs.append((under(root) if moves(root) else root, without_history(ct) if following else ct))
     return pairs
 
 
-def _cotangent(k: int, root: Tensor, given: Any, create_graph: bool) -> Any:
+def _cotangent(k: int, root: Tensor, given: Any, as_tensor: bool, lanes: int | None) -> Any:
+    shape = root.shape if lanes is None else (lanes, *root.shape)
     if given is None:
+        if lanes is not None:
+            raise ShapeError(f"gradient {k}: is_grads_batched=True takes one of shape {shape}, found None")
         if root.size != 1:
             raise ShapeError(
                 f"root {k} has shape {root.shape}: only a root of one element has an implicit gradient; "
@@ -88,16 +109,17 @@ def _cotangent(k: int, root: Tensor, given: Any, create_graph: bool) -> Any:
                 f"root {k} is complex: only a real one has an implicit gradient; pass one, or take its .real"
             )
         value: Any = np.ones(root.shape, root.dtype)
-        return wrap(value[()] if root.ndim == 0 else value) if create_graph else value
+        return wrap(value[()] if root.ndim == 0 else value) if as_tensor else value
     value = given._v if isinstance(given, Handle) else np.asarray(normal(given, f"gradient {k}"))
-    if value.shape != root.shape:
-        raise ShapeError(f"gradient {k} of shape {value.shape} for a root of shape {root.shape}")
+    if value.shape != shape:
+        batch = "" if lanes is None else f" and a batch of {lanes}"
+        raise ShapeError(f"gradient {k} of shape {value.shape} for a root of shape {root.shape}{batch}")
     if value.dtype.kind not in "fiubc" or (value.dtype.kind == "c" and root.dtype.kind != "c"):
         raise DTypeError(f"gradient {k} of dtype {value.dtype} for a root of dtype {root.dtype}")
-    if create_graph and isinstance(given, Handle):
+    if as_tensor and isinstance(given, Handle):
         return given if given._v.dtype == root.dtype else given.astype(root.dtype)  # type: ignore[attr-defined]
     value = np.array(value, root.dtype, order="C")
-    return wrap(value[()] if root.ndim == 0 else value) if create_graph else value
+    return wrap(value[()] if value.ndim == 0 else value) if as_tensor else value
 
 
 # A sum of cotangents that has no value is no error of the caller's; what their own code computes may be.
@@ -113,6 +135,7 @@ def _run(
     create_graph: bool,
     settle: Any,
     check: Any,
+    lanes: int | None = None,
 ) -> dict[Key, Any]:
     """Sweep; roots that are leaves contribute to themselves."""
     seeds: dict[tuple[int, int], Any] = {}
@@ -128,17 +151,24 @@ def _run(
         place = (root._tape.serial, (root._at >> 2) - 1)
         seeds[place] = ct if place not in seeds else seeds[place] + ct
     roots = [(tapes[serial], k, ct) for (serial, k), ct in seeds.items()]
-    if not create_graph:
+    as_tensors = any(isinstance(ct, Tensor) for _, ct in pairs)
+    if not as_tensors and lanes is None:
         return sweep(roots, sinks, every, retain, direct, check)
-    with enable_grad():
-        return rerecord(roots, sinks, every, retain, direct, recall, settle, check)
+    with set_grad_enabled(create_graph):
+        known = recall if as_tensors else _value
+        return rerecord(roots, sinks, every, retain, direct, known, settle, noted, check, lanes)
+
+
+def _value(value: Any, *source: Any) -> Any:
+    return value
 
 
 def _keys(x: Tensor) -> list[Key]:
     """What the sweep may know a Tensor by: a leaf has a key for each value it had."""
-    if x._tape is not None:
-        return [(x._tape, (x._at >> 2) - 1)]
-    return [x._at, *former(x)]
+    at = under(x) if moves(x) else x
+    if at._tape is not None:
+        return [(at._tape, (at._at >> 2) - 1)]
+    return [at._at, *former(x)]
 
 
 def _inputs(inputs: Any, what: str) -> list[Tensor]:
@@ -179,7 +209,7 @@ class _Border:
     def settle(self, key: Key, ct: Tensor) -> Tensor:
         """Return, while a sweep is recorded, the gradient of a result on the way as `result` will."""
         like = self.likes.get(key)
-        if like is None:
+        if like is None or not is_grad_enabled():
             return ct
         self.settled.append(self.result(ct, like))
         return self.settled[-1]
@@ -196,7 +226,7 @@ class _Border:
         if like.ndim and like._v.strides != layout.strides:
             layout = np.empty(like.shape, like.dtype)
         memory = _memory(value)
-        own = not isinstance(value, Tensor) or array.base is None if like.ndim else True
+        own = array.base is None if isinstance(value, Tensor) or not like.ndim else array.flags.writeable
         fits = like.ndim == 0 or (own and array.strides == layout.strides)
         if memory in self.memories or not fits:
             if like.ndim:
@@ -228,6 +258,7 @@ def grad(
     create_graph: bool | None = None,
     only_inputs: bool = True,
     allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> Any:
     """Return the gradients of outputs with respect to inputs; leaves' ``.grad`` stays as it is.
@@ -248,6 +279,9 @@ def grad(
         Must be True.
     allow_unused : bool, optional
         Return None for inputs that no output depends on, instead of an error.
+    is_grads_batched : bool, optional
+        Each of `grad_outputs` holds several cotangents along an axis in front of the output's, all as many,
+        and the results so many gradients. One sweep computes them together.
     materialize_grads : bool, optional
         Return zeros for such inputs.
 
@@ -277,7 +311,7 @@ def grad(
     >>> tg.grad(g, x)
     (tensor(12.),)
     """
-    if not create_graph and not materialize_grads and only_inputs:
+    if not create_graph and not materialize_grads and only_inputs and not is_grads_batched:
         quick = _at_once(outputs, inputs, grad_outputs, retain_graph)
         if quick is not None:
             return quick
@@ -293,7 +327,8 @@ def grad(
     targets = _inputs(list(inputs.values()) if names is not None else inputs, "inputs")
     recording = bool(create_graph)
     retain = recording if retain_graph is None else bool(retain_graph)
-    pairs = _roots(_listed(outputs, "outputs"), grad_outputs, recording)
+    lanes = _lanes(grad_outputs) if is_grads_batched else None
+    pairs = _roots(_listed(outputs, "outputs"), grad_outputs, recording, lanes)
     keys = [_keys(x) for x in targets]
     optional = bool(allow_unused) or materialize_grads
 
@@ -308,12 +343,15 @@ def grad(
     if not pairs and not optional:
         check(set())
     sinks = [key for mine in keys for key in mine]
-    border = _Border(pairs, {key: x for mine, x in zip(keys, targets, strict=True) for key in mine})
+    likes = targets
+    if lanes is not None:
+        likes = [wrap(np.broadcast_to(np.zeros((), x.dtype), (lanes, *x.shape))) for x in targets]
+    border = _Border(pairs, {key: x for mine, x in zip(keys, likes, strict=True) for key in mine})
     checked = None if optional else check
-    found = _run(pairs, sinks, False, retain, recording, border.settle, checked) if pairs else {}
+    found = _run(pairs, sinks, False, retain, recording, border.settle, checked, lanes) if pairs else {}
     results: list[Tensor | None] = []
     with enable_grad():  # of arrays there is nothing to record
-        for mine, x in zip(keys, targets, strict=True):
+        for mine, x in zip(keys, likes, strict=True):
             parts = [found[key] for key in mine if key in found]
             if not parts:
                 results.append(_zeros(x, recording) if materialize_grads else None)
@@ -327,7 +365,9 @@ def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> 
     if type(output) is not Tensor:
         return None
     tape = output._tape
-    if tape is None or tape is not local.tape or tape.links or tape.freed is not None or tape.watches:
+    if levels() or tape is None or tape is not local.tape or tape.links or tape.freed is not None:
+        return None
+    if tape.watches:
         return None
     if seed is not None:
         if type(seed) is not Tensor:
@@ -353,6 +393,15 @@ def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> 
         likes.append(value)
     found = at_once(tape, output._at, seed, sinks, likes, bool(retain_graph)) if sinks else None
     return None if found is None else tuple([wrap(value) for value in found])
+
+
+def _lanes(gradients: Any) -> int:
+    """How many cotangents a batch has in each of the gradients."""
+    listed = gradients if isinstance(gradients, (list, tuple)) else [gradients]
+    first = next((np.shape(x) for x in listed if x is not None), ())
+    if not first:
+        raise ShapeError("is_grads_batched=True takes gradients with an axis of lanes in front, found none")
+    return int(first[0])
 
 
 def _zeros(x: Tensor, requires_grad: bool) -> Tensor:
@@ -414,7 +463,7 @@ def backward(
     handles: dict[Key, Any] = {}
     if targets is not None:
         for x in targets:
-            if x._tape is not None:
+            if not x.is_leaf:
                 x.retain_grad()
             for key in _keys(x):
                 handles[key] = x
@@ -473,7 +522,7 @@ def _accumulate(handle: Tensor, value: Tensor, recorded: bool) -> None:
     elif recorded or handle._tape is not None:
         with enable_grad():
             state.grad = before + value
-    elif before._tape is not None:  # the same object goes on from the sum
+    elif before._tape is not None or value._tape is not None:  # the same object goes on from the sum
         with enable_grad():
             write(before, Ellipsis, before + value, "accumulation", True)
     else:
@@ -497,7 +546,7 @@ def _retain_grad(self: Tensor) -> None:
         raise GradientError("retain_grad on a Tensor that does not require grad")
     if self._tape is STALE:
         settle(self)
-    if self._tape is not None and not self.retains_grad:
+    if not self.is_leaf and not self.retains_grad:
         extra(self).retains_grad = True
         retain(self)
 

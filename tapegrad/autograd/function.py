@@ -12,7 +12,21 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.hooks import replaced
-from tapegrad.dispatch import Handle, extra, noted, recall, record, requires_grad, same, settle, shares, wrap
+from tapegrad.dispatch import (
+    Handle,
+    extra,
+    moves,
+    noted,
+    recall,
+    record,
+    requires_grad,
+    same,
+    settle,
+    shares,
+    under,
+    wrap,
+)
+from tapegrad.duals import Level, at_level, dual
 from tapegrad.engine.sweep import at_work
 from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
 from tapegrad.grad_mode import change_mode, is_grad_enabled, restore_mode, set_recording
@@ -124,8 +138,11 @@ class _Forward:
 
     def enter(self, x: Any) -> Any:
         """Return a Tensor computed in forward as an operand: its value, with a history that refuses."""
-        why = functools.partial(_out_of_sight, self.name)
-        return record(custom.refusal, x._v, self.befores, {"why": why})
+        return record(custom.refusal, x._v, self.befores, {"why": self.error})
+
+    def error(self) -> GradientError:
+        """What a derivative of a Tensor computed in forward gives."""
+        return _out_of_sight(self.name)
 
 
 def _out_of_sight(name: str) -> GradientError:
@@ -150,10 +167,11 @@ def _once(name: str) -> GradientError:
 class _Kept:
     """A saved Tensor: itself while it is what it was, else what it was."""
 
-    __slots__ = ("index", "original", "snapshot")
+    __slots__ = ("index", "moving", "original", "snapshot")
 
     def __init__(self, x: Any, index: int) -> None:
         self.index = index  # among the results; -1 for anything else
+        self.moving: Any = None  # itself with its tangent
         self.original: Any = weakref.ref(x)
         self.snapshot: Any = None if index >= 0 else same(x)
         if index < 0 and x._extra is not None and x._extra.call is not None:
@@ -174,6 +192,7 @@ class _Call:
         self.places: dict[int, Any] = {}  # of those that are kept: a weak reference to the tape, and position
         self.released = False
         self.once = False
+        self.moving = False  # whether an input carries a tangent
         self.legacy = False
         self.pre: dict[int, Any] = {}
         self.post: dict[int, Any] = {}
@@ -191,6 +210,8 @@ class _Call:
     def _unpacked(self, kept: Any) -> Any:
         if not isinstance(kept, _Kept):
             return kept()
+        if kept.moving is not None and moves(kept.moving):
+            return kept.moving
         original: Any = kept.original()
         if kept.index < 0:
             snapshot = kept.snapshot
@@ -234,7 +255,12 @@ class _Call:
 
     def vjp(self, wanted: list[int], ct: Any) -> dict[int, Any]:
         """Cotangents of the operands named, by the user's backward."""
-        recording = isinstance(ct, Handle)
+        recording = isinstance(ct, Handle) and is_grad_enabled()
+        if self.moving and not recording and isinstance(ct, Handle):
+            if self.once:
+                raise _once(self.forward.name)
+            if self.forward.took and not self.ctx._promised:
+                raise _taken_out(self.forward.name)
         pending, self._pending = self._pending, {}
         grads: list[Any] = []
         for k, known in enumerate(self.results):
@@ -257,7 +283,20 @@ class _Call:
         for hook in list(self.post.values()):
             inputs = replaced(hook(tuple(inputs), tuple(grads)), inputs, "a hook")
         picked = {q: inputs[q] for q in wanted if inputs[q] is not None}
-        return {q: g if recording else np.asarray(g._v) for q, g in picked.items()}
+        return {q: g if isinstance(ct, Handle) else np.asarray(g._v) for q, g in picked.items()}
+
+    def vjp_of_lanes(self, n: int, wanted: list[int], ct: Any) -> dict[int, Any]:
+        """As `vjp`, of n cotangents one after the other."""
+        pending, self._pending = self._pending, {}
+        found = []
+        for lane in range(n):
+            self._pending = {k: g[lane] for k, g in pending.items()}
+            found.append(self.vjp(wanted, ct[lane]))
+        shapes: Any = {q: self.shapes[self.slots[q]] for part in found for q in part}
+        return {
+            q: np.stack([part[q] if q in part else np.zeros(*known) for part in found])
+            for q, known in shapes.items()
+        }
 
     def _refusing(self, g: Any, grads: list[Any]) -> Any:
         """A gradient that refuses to be differentiated where its history is not known."""
@@ -470,6 +509,9 @@ def _applied(
     for x in args:
         if isinstance(x, Handle) and x._tape is STALE:
             settle(x)
+    levels = [x._at.level for x in args if moves(x)]
+    if levels:
+        return _moved(cls, ctx, name, forward, rule, args, max(levels, key=lambda level: level.serial))
     needs = tuple(requires_grad(x) for x in args)
     ctx.needs_input_grad = needs
     recording = any(needs) and is_grad_enabled()
@@ -505,6 +547,58 @@ def _applied(
         )
     outs = _recorded(cls, call, args, given, befores, results)
     return tuple(outs) if isinstance(found, tuple) else outs[0]
+
+
+def _moved(cls: Any, ctx: Any, name: str, forward: Any, rule: Any, args: Sequence[Any], level: Level) -> Any:
+    """Call a Function of Tensors that carry tangents: its results with theirs, by its jvp."""
+    duals = [at_level(x, level) for x in args]
+    primals = [x if d is None else d.primal for x, d in zip(args, duals, strict=True)]
+    found = _applied(cls, ctx, name, forward, rule, primals, primals)
+    if ctx._dirty:
+        raise GradientError(f"{cls.__name__}: what carries a tangent cannot be marked dirty")
+    tangents: list[Any] = [None if d is None else d.tangent for d in duals]
+    if ctx._materialize:
+        for k, x in enumerate(primals):
+            if tangents[k] is None and isinstance(x, Handle):
+                tangents[k] = wrap(np.zeros_like(x._v)[()])
+    given = cls.jvp(ctx, *tangents)
+    outs = found if isinstance(found, tuple) else (found,)
+    moved = given if isinstance(given, tuple) else (given,)
+    if len(moved) != len(outs):
+        raise GradientError(f"{cls.__name__}.jvp returned {len(moved)} tangents for {len(outs)} results")
+    results = []
+    for k, (out, tangent) in enumerate(zip(outs, moved, strict=True)):
+        tangent = _tensor(tangent)
+        if tangent is None or not isinstance(out, Handle):
+            results.append(out)
+        elif not isinstance(tangent, Tensor) or tangent.shape != out._v.shape:
+            raise ShapeError(
+                f"{cls.__name__}.jvp returned a {type(tangent).__name__} of shape {np.shape(tangent)} as "
+                f"tangent {k}, for a result of shape {out._v.shape}"
+            )
+        else:
+            results.append(dual(level, out, tangent.astype(out._v.dtype)))
+    call = None if ctx._call is None else ctx._call()
+    if call is not None:
+        _keep_moving(call, args, primals, results, level)
+    return tuple(results) if isinstance(found, tuple) else results[0]
+
+
+def _keep_moving(
+    call: _Call, args: Sequence[Any], primals: list[Any], results: list[Any], level: Level
+) -> None:
+    """Let a sweep over what carries tangents find them at what was saved, and at the results."""
+    call.moving = True
+    for kept in call.kept:
+        if kept is not None and kept.index >= 0:
+            kept.moving = results[kept.index]
+        elif kept is not None:
+            original = kept.original()
+            kept.moving = next((x for x, p in zip(args, primals, strict=True) if p is original), None)
+    for x in results:
+        base = under(x) if moves(x) else x
+        if base is not x and base._tape is not None and level.notes is not None:
+            level.notes[base._tape.serial, slot(base._at)] = x._at, [None]
 
 
 def _tensor(out: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.autograd.hooks import RemovableHandle, Watch, watch_of
-from tapegrad.dispatch import recall, settle
+from tapegrad.dispatch import recall, settle, under
 from tapegrad.engine.sweep import at_work
 from tapegrad.errors import GradientError, GraphFreedError
 from tapegrad.kernels import table
@@ -283,6 +283,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
         raise GradientError(f"a Tensor (shape {tensor.shape}) without requires_grad has no gradient edge")
     if tensor._tape is STALE:
         settle(tensor)
+    tensor = under(tensor)
     if tensor._tape is None:
         return GradientEdge(_leaf_node(tensor._at), 0)
     node, index = _edge(tensor._tape, slot(tensor._at))
@@ -292,7 +293,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 def _grad_fn(self: Tensor) -> Node | None:
     """The node of the graph that computes its gradient; None for a leaf."""
-    if self._tape is None:
+    if under(self)._tape is None:
         return None
     return get_gradient_edge(self).node
 
@@ -336,7 +337,8 @@ def register_multi_grad_hook(
         if not isinstance(x, Tensor) or not x.requires_grad:
             raise GradientError(f"register_multi_grad_hook: Tensor {k} does not require grad")
     watches = [watch_of(x) for x in tensors]
-    keys = [x._at if x._tape is None else (x._tape, slot(x._at)) for x in tensors]
+    below = [under(x) for x in tensors]
+    keys = [x._at if x._tape is None else (x._tape, slot(x._at)) for x in below]
     state = threading.local()
 
     def seen(k: int, g: Any) -> None:

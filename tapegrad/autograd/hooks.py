@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import settle, wrap
+from tapegrad.dispatch import settle, under, wrap
 from tapegrad.errors import DTypeError, GradientError, ShapeError
-from tapegrad.grad_mode import restore_mode, set_recording
+from tapegrad.grad_mode import is_grad_enabled, restore_mode, set_recording
 from tapegrad.tape.record import slot
 from tapegrad.tensor import Tensor
 from tapegrad.views import STALE
@@ -66,7 +66,7 @@ class Watch:
         if not self.tensor and not self.pre:
             return ct
         recording = isinstance(ct, Tensor)
-        before = set_recording(recording)
+        before = set_recording(recording and is_grad_enabled())
         try:  # a copy: a hook may write to what it gets
             g = ct.clone() if recording else wrap(np.array(ct)[()] if ct.ndim == 0 else np.array(ct))
             for hook in list(self.tensor.values()):
@@ -83,7 +83,7 @@ class Watch:
         if not self.post:
             return parts
         recording = isinstance(ct, Tensor)
-        before = set_recording(recording)
+        before = set_recording(recording and is_grad_enabled())
         try:
             given = ct if recording else wrap(np.array(ct)[()])
             inputs: list[Any] = [None] * operands
@@ -134,6 +134,7 @@ def watch_of(x: Any) -> Watch:
     """Return what is attached to a Tensor's record or leaf, made when first asked for."""
     if x._tape is STALE:
         settle(x)
+    x = under(x)
     if x._tape is None:
         if x._at.watch is None:
             x._at.watch = Watch()

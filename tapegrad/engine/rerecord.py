@@ -1,4 +1,4 @@
-"""The reverse sweep that is itself recorded: the same rules, run on values that remember their history."""
+"""The reverse sweep by rules run in Python: on values that remember their history, or many sweeps in one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from tapegrad.engine.watched import BOTH, Leaves
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give
+from tapegrad.ops.lanes import vjp
 from tapegrad.ops.primitive import BY_OPCODE
 from tapegrad.tape.record import CONST, LEAF, LINK
 from tapegrad.tape.tape import Tape
 
 Recall = Callable[..., Any]
+Noted = Callable[[Tape, int], "tuple[Any, list[Any]] | None"]
 
 
 def rerecord(
@@ -27,7 +29,9 @@ def rerecord(
     start: dict[Key, Any],
     recall: Recall,
     settle: Callable[[Key, Any], Any],
+    noted: Noted,
     check: Callable[[set[Key]], None] | None = None,
+    lanes: int | None = None,
 ) -> dict[Key, Any]:
     """As `sweep`, with results that can be differentiated again.
 
@@ -40,6 +44,11 @@ def rerecord(
     settle
         ``settle(key, ct)`` makes the cotangent of a record on the way into what the caller will get. The
         sweep goes on from that, so other results depend on it.
+    noted
+        ``noted(tape, k)`` gives the result and the operands of a record as they are known already, each
+        None if it is not, or None.
+    lanes
+        How many cotangents of each root there are, along an axis in front of its own; so are the results.
     """
     plan = Sweep(roots, sinks, every, start)
     results: dict[Key, Any] = dict(start)
@@ -49,8 +58,8 @@ def rerecord(
         leaves = Leaves(plan.order, results)
         for job in plan.order:
             plan._plan(job, 3)
-            flags = bytes(plan.state.flags[: job.columns.n])
-            for k, ct in _walk(job, flags, recall, settle, results, leaves).items():
+            walk = _Walk(job, bytes(plan.state.flags[: job.columns.n]), recall, noted, lanes)
+            for k, ct in walk.run(settle, results, leaves).items():
                 older, place = job.tape.imports[k]
                 plan.jobs[older.serial].seeds.setdefault(place, []).append(ct)
             if not retain:
@@ -65,73 +74,88 @@ def _gather(found: dict[Any, Any], key: Any, ct: Any) -> None:
     found[key] = ct if before is None else before + ct
 
 
-def _walk(
-    job: Job,
-    flags: bytes,
-    recall: Recall,
-    settle: Callable[[Key, Any], Any],
-    results: dict[Key, Any],
-    leaves: Leaves,
-) -> dict[int, Any]:
-    """Run a job's rules; returns what came to the records that link to older tapes."""
-    columns, tape, values = job.columns, job.tape, job.columns.values
-    rows, _ = table.operations()
-    cotangents: dict[int, Any] = {}
-    for k, seeds in job.seeds.items():
-        for seed in seeds:
-            _gather(cotangents, k, seed)
-    ripe = leaves.of(job, flags) if leaves.cells else {}
-    links: dict[int, Any] = {}
+class _Walk:
+    """One tape's part in a recorded sweep."""
 
-    def operand(j: int) -> Any:
-        if values[j] is None:
+    def __init__(self, job: Job, flags: bytes, recall: Recall, noted: Noted, lanes: int | None) -> None:
+        self.job, self.flags, self.recall, self.noted, self.lanes = job, flags, recall, noted, lanes
+        self.cotangents: dict[int, Any] = {}
+        for k, seeds in job.seeds.items():
+            for seed in seeds:
+                _gather(self.cotangents, k, seed)
+
+    def run(
+        self, settle: Callable[[Key, Any], Any], results: dict[Key, Any], leaves: Leaves
+    ) -> dict[int, Any]:
+        """Run the rules; returns what came to the records that link to older tapes."""
+        job, flags, cotangents = self.job, self.flags, self.cotangents
+        columns, tape = job.columns, job.tape
+        rows, _ = table.operations()
+        ripe = leaves.of(job, flags) if leaves.cells else {}
+        links: dict[int, Any] = {}
+        for k in range(columns.n - 1, -1, -1):
+            ct = cotangents.pop(k, None)
+            if ct is None or flags[k] & BOTH != BOTH:
+                continue
+            opcode = columns.opcode(k)
+            if BY_OPCODE[opcode] is None:
+                if opcode == LINK:
+                    links[k] = ct
+                else:
+                    _gather(results, tape.imports[k], ct)
+                continue
+            watch = tape.watches.get(k)
+            if watch is not None:
+                ct = watch.before(ct)
+            if flags[k] & layout.SINK:
+                ct = results[tape, k] = settle((tape, k), ct)
+            operands = columns.operands(k, int(rows[opcode, layout.FORM]))
+            wanted = [slot for slot, j in enumerate(operands) if flags[j] & layout.NEED]
+            if wanted:
+                found = self._rule(k, ct, operands, wanted)
+                if watch is not None:
+                    found = watch.after(found, ct, len(operands))
+                self._deposit(operands, found)
+            for whole in ripe.pop(k, ()):
+                for j in job.reached:
+                    if tape.imports.get(j) in leaves.cells[whole] and j in cotangents:
+                        _gather(results, tape.imports[j], cotangents.pop(j))
+                leaves.call(whole, results)
+        for watches in ripe.values():
+            for whole in watches:
+                leaves.call(whole, results)
+        return links
+
+    def _rule(self, k: int, ct: Any, operands: list[int], wanted: list[int]) -> dict[int, Any]:
+        """Cotangents of a record's operands."""
+        columns, tape = self.job.columns, self.job.tape
+        op, value = BY_OPCODE[columns.opcode(k)], columns.values[k]
+        out, inputs = self.noted(tape, k) or (None, [None] * len(operands))
+        if out is None and value is not None:
+            out = self.recall(value, (tape, k))
+        inputs = [self._operand(j) if x is None else x for x, j in zip(inputs, operands, strict=True)]
+        attrs = tape.attrs.get(k, {})
+        if self.lanes is None:
+            return op.vjp(ct, out, inputs, attrs, wanted)  # type: ignore[no-any-return]
+        return vjp(op, self.lanes, ct, out, inputs, attrs, wanted)  # type: ignore[no-any-return,no-untyped-call]
+
+    def _operand(self, j: int) -> Any:
+        columns, tape = self.job.columns, self.job.tape
+        value = columns.values[j]
+        if value is None:
             return value_or_shape(columns, j)
         opcode = columns.opcode(j)
         if opcode == CONST:
-            return recall(values[j], None, j in tape.guards)
-        return recall(values[j], tape.imports[j] if opcode in (LEAF, LINK) else (tape, j))
+            return self.recall(value, None, j in tape.guards)
+        return self.recall(value, tape.imports[j] if opcode in (LEAF, LINK) else (tape, j))
 
-    def collect(watch: Any) -> None:
-        for j in job.reached:
-            if tape.imports.get(j) in leaves.cells[watch] and j in cotangents:
-                _gather(results, tape.imports[j], cotangents.pop(j))
-
-    for k in range(columns.n - 1, -1, -1):
-        ct = cotangents.pop(k, None)
-        if ct is None or flags[k] & BOTH != BOTH:
-            continue
-        opcode = columns.opcode(k)
-        op = BY_OPCODE[opcode]
-        if op is None:
-            if opcode == LINK:
-                links[k] = ct
-            else:
-                _gather(results, tape.imports[k], ct)
-            continue
-        watch = tape.watches.get(k)
-        if watch is not None:
-            ct = watch.before(ct)
-        if flags[k] & layout.SINK:
-            ct = results[tape, k] = settle((tape, k), ct)
-        operands = columns.operands(k, int(rows[opcode, layout.FORM]))
-        wanted = [slot for slot, j in enumerate(operands) if flags[j] & layout.NEED]
-        if wanted:
-            out = None if values[k] is None else recall(values[k], (tape, k))
-            found = op.vjp(ct, out, [operand(j) for j in operands], tape.attrs.get(k, {}), wanted)
-            if watch is not None:
-                found = watch.after(found, ct, len(operands))
-            for slot, part in found.items():
-                j = operands[slot]
-                dtype = abi.DTYPES[columns.code(j)]
-                if dtype.kind == "f":
-                    part = np.real(part)
-                if part.dtype != dtype:
-                    part = part.astype(dtype)
-                _gather(cotangents, j, part)
-        for whole in ripe.pop(k, ()):
-            collect(whole)
-            leaves.call(whole, results)
-    for watches in ripe.values():
-        for whole in watches:
-            leaves.call(whole, results)
-    return links
+    def _deposit(self, operands: list[int], found: dict[int, Any]) -> None:
+        columns = self.job.columns
+        for slot, part in found.items():
+            j = operands[slot]
+            dtype = abi.DTYPES[columns.code(j)]
+            if dtype.kind == "f":
+                part = np.real(part)
+            if part.dtype != dtype:
+                part = part.astype(dtype)
+            _gather(self.cotangents, j, part)

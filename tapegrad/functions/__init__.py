@@ -37,7 +37,7 @@ from tapegrad.functions.shapes import (
     swapaxes,
     transpose,
 )
-from tapegrad.functions.tables import FUNCTIONS, UFUNCS, any_grad, tensor_of
+from tapegrad.functions.tables import FUNCTIONS, UFUNCS, any_follows, tensor_of
 from tapegrad.functions.ufuncs import FAST, REFLECTED, power
 from tapegrad.functions.writers import put
 
@@ -46,7 +46,7 @@ __all__ = [
     "FUNCTIONS",
     "REFLECTED",
     "UFUNCS",
-    "any_grad",
+    "any_follows",
     "astype",
     "call_function",
     "call_ufunc",

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, requires_grad, value_of, wrap
+from tapegrad.dispatch import apply, follows, under, value_of, wrap
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.functions.indexing import getitem, where
 from tapegrad.functions.products import dot, matmul, solve
 from tapegrad.functions.reductions import sum_
 from tapegrad.functions.shapes import astype, matrix_transpose, reshape, stack, transpose
 from tapegrad.functions.tables import axis_of, implements, into, plainly, tensor_of
-from tapegrad.grad_mode import is_grad_enabled
 from tapegrad.ops import REGISTRY
 
 LAPACK: Any = np.linalg  # whose stubs know literal arguments only
@@ -30,7 +29,7 @@ SlogdetResult = type(np.linalg.slogdet(_ONE))
 
 def recorded(x: Any) -> bool:
     """Whether what is computed from an argument has a derivative here and now."""
-    return requires_grad(x) and is_grad_enabled()
+    return follows(x)
 
 
 class _NoMatrices(ShapeError, np.linalg.LinAlgError):
@@ -56,7 +55,7 @@ def adjoint(x: Any) -> Any:
 def _parts(name: str, a: Any, factors: Sequence[Any], parts: Sequence[int]) -> list[Any]:
     """Records of the factors of a matrix that share all of them."""
     found = [apply(REGISTRY[name], (a,), {"factors": factors, "part": k}) for k in parts]
-    tape = found[-1]._tape
+    tape = under(found[-1])._tape
     if tape is not None:
         tape.weigh(sum(x.nbytes for x in factors))
     return found

@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.dispatch import is_tensor
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.functions.tables import FUNCTIONS, PLAIN, UFUNCS, answer, any_grad, into, plainly
+from tapegrad.functions.tables import FUNCTIONS, PLAIN, UFUNCS, answer, any_follows, any_grad, into, plainly
 from tapegrad.functions.ufunc_forms import (
     accumulate_,
     at,
@@ -21,7 +21,6 @@ from tapegrad.functions.ufunc_forms import (
     typed,
 )
 from tapegrad.functions.ufuncs import FLAT
-from tapegrad.grad_mode import is_grad_enabled
 
 METHODS: dict[str, Callable[..., Any]] = {
     "reduce": reduce, "accumulate": accumulate_, "outer": outer, "reduceat": reduceat,
@@ -68,7 +67,7 @@ def _ufunc_into(ufunc: np.ufunc, method: str, out: Any, inputs: Any, kwargs: dic
         raise UnsupportedOpError(f"np.{ufunc.__name__}: out= of several Tensors; use the results it returns")
 
     masked = method == "__call__" and kwargs.get("where", True) is not True
-    if masked and is_tensor(out[0]) and is_grad_enabled() and any_grad(inputs) and ufunc in UFUNCS:
+    if masked and is_tensor(out[0]) and any_follows(inputs) and ufunc in UFUNCS:
         return selected(ufunc, inputs, out[0], kwargs.pop("where"), **kwargs)
 
     def compute(*args: Any, **rest: Any) -> Any:

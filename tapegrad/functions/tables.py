@@ -11,9 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from tapegrad.dispatch import contains_tensor, is_tensor, normal, requires_grad, sequence, share, value_of
+from tapegrad.dispatch import (
+    contains_tensor,
+    follows,
+    is_tensor,
+    normal,
+    requires_grad,
+    sequence,
+    share,
+    value_of,
+)
 from tapegrad.errors import AxisError, ShapeError, TapeError, UnsupportedOpError
-from tapegrad.grad_mode import is_grad_enabled
 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
@@ -55,8 +63,7 @@ def _composed(function: Callable[..., Any], implementation: Callable[..., Any]) 
 
     @functools.wraps(implementation)
     def call(*args: Any, **kwargs: Any) -> Any:
-        recorded = is_grad_enabled() and (any_grad(args) or any_grad(tuple(kwargs.values())))
-        if not recorded or kwargs.get("out") is not None:
+        if not any_follows((args, tuple(kwargs.values()))) or kwargs.get("out") is not None:
             return plainly(function, args, kwargs)
         try:
             return _tensors(implementation(*args, **kwargs), ())
@@ -117,13 +124,18 @@ def plain(x: Any) -> Any:
 
 def any_grad(x: Any) -> bool:
     """Whether a Tensor in an argument requires grad."""
-    return requires_grad(x) or (isinstance(x, (list, tuple)) and _any_grad(x, 0))
+    return _any(requires_grad, x, 0)
 
 
-def _any_grad(x: Any, depth: int) -> bool:
+def any_follows(x: Any) -> bool:
+    """Whether a derivative by a Tensor in an argument is asked for here and now."""
+    return _any(follows, x, 0)
+
+
+def _any(holds: Callable[[Any], bool], x: Any, depth: int) -> bool:
     if depth > 64:
         raise ShapeError("lists nested more than 64 deep are no array")
-    return any(_any_grad(i, depth + 1) if isinstance(i, (list, tuple)) else requires_grad(i) for i in x)
+    return any(_any(holds, i, depth + 1) for i in x) if isinstance(x, (list, tuple)) else holds(x)
 
 
 SCANS = ("cumsum", "cumprod", "cumulative_sum", "cumulative_prod", ".accumulate")
@@ -132,7 +144,7 @@ SCANS = ("cumsum", "cumprod", "cumulative_sum", "cumulative_prod", ".accumulate"
 def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> Any:
     """Let NumPy compute into `out`, an array or a Tensor; returns it. Derivatives there are none."""
     name = f"np.{function.__name__}"
-    if is_grad_enabled() and (any_grad(out) or any_grad(args)):
+    if any_follows(out) or any_follows(args):
         raise UnsupportedOpError(
             f"{name}: out= has no derivative, and {'out' if any_grad(out) else 'an operand'} requires grad; "
             "use the result it returns, or write under tg.no_grad()"

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, is_tensor, record, requires_grad, sequence, value_of, wrap
+from tapegrad.dispatch import apply, follows, is_tensor, record, sequence, value_of, wrap
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError, UnsupportedOpError
 from tapegrad.functions.indexing import getitem, plain_index, where
 from tapegrad.functions.reductions import accumulate, logsumexp, max_, min_, prod, sum_
@@ -20,7 +20,6 @@ from tapegrad.functions.scans import cumprod, running_extreme
 from tapegrad.functions.shapes import astype, broadcast_to, reshape, stack, transpose
 from tapegrad.functions.tables import UFUNCS, axes_of, axis_of, plain, tensor_of
 from tapegrad.functions.ufuncs import FLAT, operand
-from tapegrad.grad_mode import is_grad_enabled
 from tapegrad.ops import REGISTRY
 
 NONE = np._NoValue
@@ -245,7 +244,7 @@ def at(ufunc: np.ufunc, x: Any, indices: Any, *operands: Any) -> None:
     what = f"np.{ufunc.__name__}.at"
     index, others = plain_index(indices), [operand(b) for b in operands]
     values = [value_of(b) for b in others]
-    moving = is_grad_enabled() and any(requires_grad(b) for b in others)
+    moving = any(follows(b) for b in others)
     if not is_tensor(x):
         if moving:
             raise BorderError(f"{what}: an array cannot hold values that require grad; use a Tensor")
@@ -256,7 +255,7 @@ def at(ufunc: np.ufunc, x: Any, indices: Any, *operands: Any) -> None:
     value = np.array(x._v)
     ufunc.at(value, index, *values)
     new: Any = value
-    if moving or (is_grad_enabled() and requires_grad(x)):
+    if moving or follows(x):
         if x._v.dtype.kind != "f":
             raise DTypeError(f"{what}: a Tensor of dtype {x._v.dtype} cannot hold values that require grad")
         if x.requires_grad and x.is_leaf:

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import is_tensor, requires_grad, value_of
+from tapegrad.dispatch import follows, is_tensor, value_of
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError
 from tapegrad.functions.indexing import getitem, plain_index
 from tapegrad.functions.shapes import broadcast_to, reshape
 from tapegrad.functions.tables import implements, plain, tensor_of
-from tapegrad.grad_mode import is_grad_enabled
 
 
 def _writer(function: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -26,7 +25,7 @@ def _writer(function: Callable[..., Any]) -> Callable[[Any], Any]:
             if is_tensor(target):
                 implementation(target, *args, **kwargs)
                 return
-            if is_grad_enabled() and any(requires_grad(x) for x in (*args, *kwargs.values())):
+            if any(follows(x) for x in (*args, *kwargs.values())):
                 raise BorderError(
                     f"{name}: an array cannot hold values that require grad; write to a Tensor, such as "
                     "tg.array(...) of it"

@@ -6,23 +6,24 @@ stands at i.
 
 import numpy as np
 
+from tapegrad.ops.lanes import same
 from tapegrad.ops.primitive import linear
 from tapegrad.tape.record import Template
 
 
-@linear(np.conjugate, forward=np.conjugate, template=Template.PYTHON)
+@linear(np.conjugate, forward=np.conjugate, lift=same, template=Template.PYTHON)
 def conjugate(ct, shapes, wanted):
     """Complex conjugate."""
     return {0: np.conj(ct)}
 
 
-@linear(np.real, forward=lambda x: np.real(x).copy(), template=Template.PYTHON)
+@linear(np.real, forward=lambda x: np.real(x).copy(), lift=same, template=Template.PYTHON)
 def real(ct, shapes, wanted):
     """Real part."""
     return {0: ct}
 
 
-@linear(np.imag, forward=lambda x: np.imag(x).copy(), template=Template.PYTHON)
+@linear(np.imag, forward=lambda x: np.imag(x).copy(), lift=same, template=Template.PYTHON)
 def imag(ct, shapes, wanted):
     """Imaginary part."""
     return {0: 1j * ct}

@@ -1,5 +1,7 @@
 """Records whose derivative is a user's: a call of a Function, its results, and what has no derivative."""
 
+import numpy as np
+
 from tapegrad.ops.primitive import OUT, Primitive
 
 
@@ -24,8 +26,9 @@ class Call(Custom):
     def vjp(self, ct, out, inputs, attrs, wanted):
         return attrs["call"].vjp(wanted, ct)
 
-    def jvp(self, tangents, out, inputs, attrs):
-        return attrs["call"].jvp(tangents)
+    def vjp_of_lanes(self, n, ct, attrs, wanted):
+        """As `vjp`, of n cotangents: the user's rule takes one at a time."""
+        return attrs["call"].vjp_of_lanes(n, wanted, ct)
 
 
 class Result(Custom):
@@ -41,8 +44,10 @@ class Result(Custom):
     def vjp(self, ct, out, inputs, attrs, wanted):
         return {0: attrs["call"].receive(attrs["index"], ct)}
 
-    def jvp(self, tangents, out, inputs, attrs):
-        return tangents[0][attrs["index"]]
+    def vjp_of_lanes(self, n, ct, attrs, wanted):
+        """As `vjp`, of n cotangents, which are received together."""
+        attrs["call"].receive(attrs["index"], ct)
+        return {0: np.zeros(n)}
 
 
 class Refusal(Custom):

@@ -86,7 +86,8 @@ def part_of(a, factors, part):
     return factors[part]
 
 
-@primitive(np.linalg.cholesky, forward=lambda a, upper: np.linalg.cholesky(a, upper=upper), arity=1)
+@primitive(np.linalg.cholesky, forward=lambda a, upper: np.linalg.cholesky(a, upper=upper), arity=1,
+           broadcasts=True)  # fmt: skip
 class cholesky:
     """Triangular factor of a Hermitian positive definite matrix."""
 
@@ -108,7 +109,7 @@ def _halved(x):
     return mask(x, np.tril) - identity(x) / 2
 
 
-@primitive(np.linalg.eigh, forward=part_of, arity=1)
+@primitive(np.linalg.eigh, forward=part_of, arity=1, broadcasts=True)
 class eigh:
     """Eigenvalues (part 0) and eigenvectors (part 1) of a Hermitian matrix.
 
@@ -131,7 +132,7 @@ class eigh:
         return real(diagonal(moved)) if part == 0 else np.matmul(v, gaps(w) * moved)
 
 
-@primitive(np.linalg.svd, forward=part_of, arity=1)
+@primitive(np.linalg.svd, forward=part_of, arity=1, broadcasts=True)
 class svd:
     """Left singular vectors (part 0), singular values (1) and adjoint right singular vectors (2).
 
@@ -285,7 +286,7 @@ def _by_turned(ct):
     return found + 1j * np.imag(ct) * identity(ct) if ct.dtype.kind == "c" else found
 
 
-@primitive(np.linalg.eig, forward=part_of, arity=1)
+@primitive(np.linalg.eig, forward=part_of, arity=1, broadcasts=True)
 class eig:
     """Eigenvalues (part 0) and eigenvectors of length 1 (part 1) of a square matrix."""
 

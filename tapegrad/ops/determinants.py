@@ -99,7 +99,7 @@ def _polynomial(a, n):
     return _mT(power) * (-1) ** (n - 1)
 
 
-@primitive(np.linalg.det, forward=np.linalg.det, arity=1)
+@primitive(np.linalg.det, forward=np.linalg.det, arity=1, broadcasts=True)
 class det:
     """Determinant; its derivative is the matrix of cofactors."""
 
@@ -120,7 +120,7 @@ def _inverse(a):
         return _mT(cofactors(a)) / np.linalg.det(a)[..., None, None]
 
 
-@primitive(np.linalg.slogdet, forward=part_of, arity=1)
+@primitive(np.linalg.slogdet, forward=part_of, arity=1, broadcasts=True)
 class slogdet:
     """Sign (part 0, complex only: that of a real matrix is constant) and logarithm (1) of a determinant.
 

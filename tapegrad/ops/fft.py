@@ -6,6 +6,7 @@ adjoint.
 
 import numpy as np
 
+from tapegrad.ops.lanes import along
 from tapegrad.ops.primitive import linear
 from tapegrad.tape.record import Template
 
@@ -34,14 +35,17 @@ def _fft(x, n, axis, norm, inverse):
     return (np.fft.ifft if inverse else np.fft.fft)(x, n, axis, norm)
 
 
-@linear(np.fft.fft, np.fft.ifft, forward=_fft, template=Template.PYTHON)
+@linear(np.fft.fft, np.fft.ifft, forward=_fft, lift=along, template=Template.PYTHON)
 def fft(ct, shapes, wanted, n, axis, norm, inverse):
     """Fourier transform of n complex numbers, or its inverse."""
     found = fft.apply(ct, n=n, axis=axis, norm=OPPOSITE[norm], inverse=not inverse)
     return {0: _resized(found, shapes[0][axis], axis)}
 
 
-@linear(np.fft.rfft, forward=lambda x, n, axis, norm: np.fft.rfft(x, n, axis, norm), template=Template.PYTHON)
+@linear(
+    np.fft.rfft, forward=lambda x, n, axis, norm: np.fft.rfft(x, n, axis, norm), lift=along,
+    template=Template.PYTHON,
+)  # fmt: skip
 def rfft(ct, shapes, wanted, n, axis, norm):
     """First half of the Fourier transform of n real numbers."""
     found = irfft.apply(ct / _halves(ct.dtype, n, np.shape(ct), axis), n=n, axis=axis, norm=OPPOSITE[norm])
@@ -49,8 +53,9 @@ def rfft(ct, shapes, wanted, n, axis, norm):
 
 
 @linear(
-    np.fft.irfft, forward=lambda x, n, axis, norm: np.fft.irfft(x, n, axis, norm), template=Template.PYTHON
-)
+    np.fft.irfft, forward=lambda x, n, axis, norm: np.fft.irfft(x, n, axis, norm), lift=along,
+    template=Template.PYTHON,
+)  # fmt: skip
 def irfft(ct, shapes, wanted, n, axis, norm):
     """The n real numbers whose Fourier transform begins with these."""
     found = rfft.apply(ct, n=n, axis=axis, norm=OPPOSITE[norm])

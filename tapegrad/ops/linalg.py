@@ -58,7 +58,8 @@ def _lower_matmul(columns, k, operands, attrs):
     return words
 
 
-@primitive(np.matmul, forward=np.matmul, arity=2, template=Template.MATMUL, lower=_lower_matmul)
+@primitive(np.matmul, forward=np.matmul, arity=2, template=Template.MATMUL, lower=_lower_matmul,
+           broadcasts=True)  # fmt: skip
 class matmul:
     """Matrix product, batched as NumPy does."""
 
@@ -75,11 +76,20 @@ class matmul:
         if columns:
             shape = (*shape, 1)
         ct = np.reshape(ct, shape)
+        lanes = shape[: len(shape) - max(np.ndim(left), np.ndim(right))]
         found = {}
         if 0 in wanted:
-            found[0] = np.reshape(sum_to(np.matmul(ct, conj(_mT(right))), np.shape(left)), np.shape(a))
+            if lanes and rows and np.ndim(b) == 2:  # one product of matrices, not one of a vector per lane
+                part = np.matmul(np.reshape(ct, (*lanes, np.shape(b)[1])), conj(_mT(b)))
+            else:
+                part = sum_to(np.matmul(ct, conj(_mT(right))), np.shape(left), len(lanes))
+            found[0] = np.reshape(part, (*lanes, *np.shape(a)))
         if 1 in wanted:
-            found[1] = np.reshape(sum_to(np.matmul(conj(_mT(left)), ct), np.shape(right)), np.shape(b))
+            if lanes and columns and np.ndim(a) == 2:
+                part = np.matmul(np.reshape(ct, (*lanes, np.shape(a)[0])), conj(a))
+            else:
+                part = sum_to(np.matmul(conj(_mT(left)), ct), np.shape(right), len(lanes))
+            found[1] = np.reshape(part, (*lanes, *np.shape(b)))
         return found
 
     def jvp(tangents, out, inputs):
@@ -92,7 +102,7 @@ class matmul:
         return terms[0] if len(terms) == 1 else terms[0] + terms[1]
 
 
-@primitive(np.linalg.solve, forward=np.linalg.solve, arity=2)
+@primitive(np.linalg.solve, forward=np.linalg.solve, arity=2, broadcasts=True)
 class solve:
     """Solution x of a x = b; with a**-H applied to the cotangent, db = w and da = -w x**H."""
 
@@ -102,13 +112,14 @@ class solve:
         a, b = inputs
         vector = np.ndim(b) == 1
         right = np.reshape(ct, (*np.shape(ct), 1)) if vector else ct
+        lanes = np.ndim(ct) - (np.ndim(a) - 1 if vector else max(np.ndim(a), np.ndim(b)))
         w = np.linalg.solve(conj(_mT(a)), right)
         found = {}
         if 0 in wanted:
             x = np.reshape(out, (*np.shape(out), 1)) if vector else out
-            found[0] = sum_to(-np.matmul(w, conj(_mT(x))), np.shape(a))
+            found[0] = sum_to(-np.matmul(w, conj(_mT(x))), np.shape(a), lanes)
         if 1 in wanted:
-            found[1] = sum_to(np.reshape(w, np.shape(ct)) if vector else w, np.shape(b))
+            found[1] = sum_to(np.reshape(w, np.shape(ct)) if vector else w, np.shape(b), lanes)
         return found
 
     def jvp(tangents, out, inputs):

@@ -61,6 +61,8 @@ class Primitive:
     template = Template.PYTHON
     listed = True  # whether it stands in the registry, as all that NumPy's functions mean
     kink = False
+    lift: Any = None  # attributes of the op on operands with lanes in front (`ops.lanes`)
+    broadcasts = False  # whether its rules take cotangents and tangents with lanes in front
     form: int | None = None  # which operands a record's word holds, where the arity does not tell
     lower: Any = None  # describes a record to the compiled sweep: lower(columns, k, operands, attrs) -> words
 
@@ -240,15 +242,17 @@ def kept(shape, axes):
     return reduced(shape, axes, True)
 
 
-def sum_to(ct, shape):
-    """Sum a cotangent over the axes that broadcasting added or stretched."""
-    if np.shape(ct) == shape:
+def sum_to(ct, shape, lanes=0):
+    """Sum a cotangent over the axes that broadcasting added or stretched; lanes in front of them stay."""
+    found = np.shape(ct)
+    if found[lanes:] == shape:
         return ct
-    extra = np.ndim(ct) - len(shape)
-    axes = tuple(range(extra))
-    axes += tuple(d + extra for d, n in enumerate(shape) if n == 1 and np.shape(ct)[d + extra] != 1)
+    extra = len(found) - len(shape)
+    axes = tuple(range(lanes, extra))
+    axes += tuple(d + extra for d, n in enumerate(shape) if n == 1 and found[d + extra] != 1)
     if axes:
         ct = np.sum(ct, axis=axes)
+    shape = (*found[:lanes], *shape)
     return np.reshape(ct, shape) if np.shape(ct) != shape else ct
 
 
@@ -317,7 +321,7 @@ class Elementwise(Primitive):
         factor = partial.function(*(values[p] for p in self.rule.parameters))
         return factor if self.explicit else ct * _promoted(factor, ct.dtype)
 
-    def vjp(self, ct, out, inputs, attrs, wanted):
+    def vjp(self, ct, out, inputs, attrs, wanted, lanes=()):
         """The partial of a complex result, holomorphic, is conjugated; that of a real result is not."""
         again = multiple(ct, out)[0] if self.kink else None
         found = {}
@@ -327,14 +331,19 @@ class Elementwise(Primitive):
                 part = self.product(k, conj(ct) if complex_ else ct, out, inputs)
                 if again is not None:
                     part = part + np.where(out == 0, again * inputs[k], 0)
-                found[k] = sum_to(conj(part) if complex_ else part, np.shape(inputs[k]))
+                found[k] = sum_to(conj(part) if complex_ else part, np.shape(inputs[k]), len(lanes))
         return found
 
-    def jvp(self, tangents, out, inputs, attrs):
-        total = None
+    def jvp(self, tangents, out, inputs, attrs, lanes=()):
+        total, shape = None, (*lanes, *np.shape(out))
         for k, tangent in enumerate(tangents):
             if tangent is not None and not self.partial(k).zero:
-                tangent = _promoted(np.broadcast_to(tangent, np.shape(out)), np.result_type(out))
+                if np.shape(tangent) != shape:
+                    if lanes:
+                        ones = (1,) * (np.ndim(out) - np.ndim(inputs[k]))
+                        tangent = np.reshape(tangent, (*lanes, *ones, *np.shape(inputs[k])))
+                    tangent = np.broadcast_to(tangent, shape)
+                tangent = _promoted(tangent, np.result_type(out))
                 if tangent.dtype.kind == "c" and np.result_type(out).kind != "c":
                     term = np.real(self.product(k, conj(tangent), out, inputs))
                 else:
@@ -416,23 +425,24 @@ class Reduction(Primitive):
         factor = self.partial.function(*(values[p] for p in self.rule.parameters))
         return _promoted(factor, x.dtype)
 
-    def vjp(self, ct, out, inputs, attrs, wanted):
+    def vjp(self, ct, out, inputs, attrs, wanted, lanes=()):
         (x,) = inputs
         axes = attrs["axis"]
         again, only = multiple(ct, out) if self.kink else (None, False)
         if only:
             return {0: np.reshape(np.broadcast_to(again, np.shape(out)), kept(np.shape(x), axes)) * x}
-        ct = np.reshape(ct, kept(np.shape(x), axes))
+        ct = np.reshape(ct, (*lanes, *kept(np.shape(x), axes)))
         factor = self._factor(x, out, axes)
         if x.dtype.kind == "c" and not isinstance(factor, float):
             factor = np.conj(factor)
-        return {0: np.broadcast_to(ct * factor, np.shape(x))}
+        return {0: np.broadcast_to(ct * factor, (*lanes, *np.shape(x)))}
 
-    def jvp(self, tangents, out, inputs, attrs):
+    def jvp(self, tangents, out, inputs, attrs, lanes=()):
         (x,) = inputs
         axes = attrs["axis"]
-        moved = np.sum(tangents[0] * self._factor(x, out, axes), axis=axes)
-        return np.reshape(moved, np.shape(out))
+        moved = tangents[0] * self._factor(x, out, axes)
+        moved = np.sum(moved, axis=tuple(a + len(lanes) for a in axes))
+        return np.reshape(moved, (*lanes, *np.shape(out)))
 
 
 def reduction(*functions, forward, domain=None, total=None, kink=False):
@@ -477,11 +487,16 @@ class Linear(Primitive):
         return self.apply(*moved, **attrs)
 
 
-def linear(*functions, forward, arity=1, template=Template.VIEW, lower=None, key=None):
-    """Declare a linear op by its transpose: ``rule(ct, shapes, wanted, **attrs) -> {k: cotangent}``."""
+def linear(*functions, forward, lift, arity=1, template=Template.VIEW, lower=None, key=None):
+    """Declare a linear op by its transpose: ``rule(ct, shapes, wanted, **attrs) -> {k: cotangent}``.
+
+    ``lift(attrs, n, shapes)`` gives the attributes of the same op on operands with n lanes in front of
+    these shapes; None where none say that.
+    """
 
     def declare(rule):
         op = Linear(rule.__name__, functions, forward, arity, rule.__doc__, rule, template, key)
+        op.lift = lift
         if lower is not None:
             op.lower = lambda columns, k, operands, attrs: lower(
                 [columns.shape(j) for j in operands], columns.shape(k), attrs
@@ -513,12 +528,17 @@ class Irregular(Primitive):
 ALL = 0b1111
 
 
-def primitive(*functions, forward, arity, template=Template.PYTHON, lower=None, domain=None):
-    """Declare an irregular op by a class with static `vjp`, `jvp` and the masks `reads`."""
+def primitive(
+    *functions, forward, arity, template=Template.PYTHON, lower=None, domain=None, broadcasts=False
+):
+    """Declare an irregular op by a class with static `vjp`, `jvp` and the masks `reads`.
+
+    If it `broadcasts`, the rules are right also for cotangents and tangents with an axis of lanes in front.
+    """
 
     def declare(cls):
         op = Irregular(cls.__name__, functions, forward, arity, cls.__doc__, cls, template)
-        op.lower = lower
+        op.lower, op.broadcasts = lower, broadcasts
         op.domain = domain or Real()
         return op
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tapegrad.ops.lanes import along
 from tapegrad.ops.primitive import conj, linear, primitive, reduction
 from tapegrad.tape.record import Template
 
@@ -98,7 +99,10 @@ def _scan_axis(attrs):
     return attrs["axis"]
 
 
-@linear(np.cumsum, forward=lambda x, axis: np.cumsum(x, axis=axis), template=Template.SCAN, key=_scan_axis)
+@linear(
+    np.cumsum, forward=lambda x, axis: np.cumsum(x, axis=axis), lift=along, template=Template.SCAN,
+    key=_scan_axis,
+)  # fmt: skip
 def cumsum(ct, shapes, wanted, axis):
     """Running sum along an axis; its transpose runs from the far end."""
     return {0: np.flip(np.cumsum(np.flip(ct, axis), axis=axis), axis)}

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tapegrad.ops.lanes import along
 from tapegrad.ops.primitive import linear
 from tapegrad.tape.record import Template
 
@@ -40,7 +41,10 @@ def steps(shape):
     return found[::-1]
 
 
-@linear(np.reshape, forward=lambda x, shape: np.reshape(x, shape), template=Template.RESHAPE)
+@linear(
+    np.reshape, forward=lambda x, shape: np.reshape(x, shape), template=Template.RESHAPE,
+    lift=lambda attrs, n, shapes: {"shape": (n, *attrs["shape"])},
+)  # fmt: skip
 def reshape(ct, shapes, wanted, shape):
     """The same elements, in C order, in another shape."""
     return {0: np.reshape(ct, shapes[0])}
@@ -52,7 +56,10 @@ def _lower_transpose(shapes, out_shape, attrs):
     return describe([(out_shape, True, (0, moved), (0, steps(out_shape)))])
 
 
-@linear(np.transpose, forward=lambda x, axes: np.transpose(x, axes), lower=_lower_transpose)
+@linear(
+    np.transpose, forward=lambda x, axes: np.transpose(x, axes), lower=_lower_transpose,
+    lift=lambda attrs, n, shapes: {"axes": (0, *(a + 1 for a in attrs["axes"]))},
+)  # fmt: skip
 def transpose(ct, shapes, wanted, axes):
     """Axes in another order."""
     return {0: np.transpose(ct, [int(a) for a in np.argsort(axes)])}
@@ -67,8 +74,9 @@ def _lower_concatenate(shapes, out_shape, attrs):
 
 
 @linear(
-    np.concatenate, forward=lambda *x, axis: np.concatenate(x, axis=axis), arity=0, lower=_lower_concatenate
-)
+    np.concatenate, forward=lambda *x, axis: np.concatenate(x, axis=axis), arity=0,
+    lift=along, lower=_lower_concatenate,
+)  # fmt: skip
 def concatenate(ct, shapes, wanted, axis):
     """Arrays joined along an axis."""
     ends = np.cumsum([shape[axis] for shape in shapes])
@@ -84,7 +92,7 @@ def _lower_stack(shapes, out_shape, attrs):
     )
 
 
-@linear(np.stack, forward=lambda *x, axis: np.stack(x, axis=axis), arity=0, lower=_lower_stack)
+@linear(np.stack, forward=lambda *x, axis: np.stack(x, axis=axis), arity=0, lift=along, lower=_lower_stack)
 def stack(ct, shapes, wanted, axis):
     """Arrays joined along a new axis."""
     before = (slice(None),) * axis

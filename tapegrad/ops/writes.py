@@ -1,5 +1,7 @@
 """Writing into an array, as an operation on its old and new content."""
 
+import math
+
 import numpy as np
 
 from tapegrad.ops.primitive import linear
@@ -21,12 +23,24 @@ def _read(x, window):
     return _seen(np.ascontiguousarray(x), window)
 
 
+def _lift_window(attrs, n, shapes):
+    """The window in each of n arrays that lie one after the other; the last operand is the array."""
+    offset, shape, strides = attrs["window"]
+    return {"window": (offset, (n, *shape), (math.prod(shapes[-1]), *strides))}
+
+
+def _lift_places(attrs, n, shapes):
+    starts = math.prod(shapes[-1]) * np.arange(n)
+    places = attrs["places"]
+    return {"places": places + starts.reshape(-1, *(1,) * places.ndim)}
+
+
 def _lower_read(shapes, out_shape, attrs):
     offset, _, strides = attrs["window"]
     return describe([(out_shape, False, (offset, strides), (0, steps(out_shape)))])
 
 
-@linear(forward=_read, lower=_lower_read)
+@linear(forward=_read, lift=_lift_window, lower=_lower_read)
 def view(ct, shapes, wanted, window):
     """The elements in a window."""
     return {0: assign.apply(ct, np.zeros(shapes[0], ct.dtype), window=window)}
@@ -48,7 +62,7 @@ def _lower_assign(shapes, out_shape, attrs):
     )
 
 
-@linear(forward=_assigned, arity=2, template=Template.ASSIGN, lower=_lower_assign)
+@linear(forward=_assigned, lift=_lift_window, arity=2, template=Template.ASSIGN, lower=_lower_assign)
 def assign(ct, shapes, wanted, window):
     """The second operand, with the first in a window of it."""
     found = {0: view.apply(ct, window=window)} if 0 in wanted else {}
@@ -57,7 +71,7 @@ def assign(ct, shapes, wanted, window):
     return found
 
 
-@linear(forward=lambda x, places: np.reshape(x, (-1,))[places], template=Template.PYTHON)
+@linear(forward=lambda x, places: np.reshape(x, (-1,))[places], lift=_lift_places, template=Template.PYTHON)
 def gather(ct, shapes, wanted, places):
     """The elements at places counted in C order, no two the same."""
     return {0: scatter.apply(ct, np.zeros(shapes[0], ct.dtype), places=places)}
@@ -69,7 +83,7 @@ def _scattered(part, whole, places):
     return out
 
 
-@linear(forward=_scattered, arity=2, template=Template.PYTHON)
+@linear(forward=_scattered, lift=_lift_places, arity=2, template=Template.PYTHON)
 def scatter(ct, shapes, wanted, places):
     """The second operand with the first at places counted in C order, where one comes twice its last."""
     found = {}

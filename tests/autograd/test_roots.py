@@ -372,7 +372,51 @@ def test_A14_through_a_leaf_root():
     assert values(tg.grad((g * g).sum(), v)) == [[6.0, 8.0]]
 
 
-def test_A15_batched_gradients_are_refused():
+def test_A15_batched_gradients():
     x = leaf()
-    with pytest.raises(TypeError):
-        tg.grad(x * x, x, np.eye(2), is_grads_batched=True)
+    (g,) = tg.grad(x * x, x, np.eye(2), is_grads_batched=True, create_graph=True)
+    assert values([g]) == [[[2.0, 0.0], [0.0, 4.0]]]
+    assert values(tg.grad(g.sum(), x)) == [[2.0, 2.0]]
+
+
+def test_A15_batches_of_several_outputs_and_inputs():
+    x, z = leaf(), leaf()
+    outputs = [(x * z).sum(), x * x]
+    seeds = [np.array([1.0, 0.0, 2.0]), tg.tensor([[0.0, 0.0], [1.0, 2.0], [1.0, 0.0]])]
+    found = tg.grad(outputs, [x, z, x], seeds, is_grads_batched=True, retain_graph=True)
+    single = [
+        tg.grad(outputs, [x, z, x], [s[k] for s in seeds], retain_graph=True, materialize_grads=True)
+        for k in range(3)
+    ]
+    for k, g in enumerate(found):
+        assert values([g]) == [[values([row[k]])[0] for row in single]]
+    found[0][...] = 7.0  # nobody else's memory
+    assert values([found[2]]) != values([found[0]])
+
+
+def test_A15_batches_of_roots_that_are_leaves_and_of_unused_inputs():
+    x, z = leaf(), leaf()
+    seeds = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    found, none = tg.grad(x, [x, z], seeds, is_grads_batched=True, allow_unused=True)
+    assert values([found]) == [seeds.tolist()] and none is None
+    seeds[0] = 0.0
+    assert values([found])[0][0] == [1.0, 2.0]
+    assert tg.grad(x, z, seeds, is_grads_batched=True, materialize_grads=True)[0].shape == (3, 2)
+    assert tg.grad(x * x, x, np.ones((0, 2)), is_grads_batched=True)[0].shape == (0, 2)
+
+
+@pytest.mark.parametrize("seeds", [None, 1.0, np.ones(2), np.ones((3, 1)), [np.ones((3, 2)), np.ones(2)]])
+def test_A15_batches_that_do_not_fit(seeds):
+    x = leaf()
+    outputs = [x * x, x.sum()] if isinstance(seeds, list) else x * x
+    with pytest.raises(RuntimeError):
+        tg.grad(outputs, x, seeds, is_grads_batched=True)
+    tg.grad((x * x).sum(), x)
+
+
+def test_A15_a_batch_frees_what_it_read():
+    x = leaf()
+    y = x * x
+    tg.grad(y, x, np.eye(2), is_grads_batched=True)
+    with pytest.raises(RuntimeError, match="retain_graph"):
+        tg.grad(y, x, np.eye(2), is_grads_batched=True)

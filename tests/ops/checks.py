@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import tapegrad as tg
+from tapegrad.autograd import forward_ad as fw
 from tapegrad.ops import BY_OPCODE, REGISTRY
 
 from .layouts import INTEGER, Absent, Case, Reason
@@ -91,7 +92,7 @@ def recorded(case: Case, name: str) -> Any:
     case.call(*case.operands)
     out = case.call(*case.operands)
     if case.moves:
-        node = "".join(part.capitalize() for part in name.split("_")) + "Backward"
+        node = REGISTRY[name].node_name({})
         assert repr(out).endswith(f"grad_fn=<{node}>)"), f"{name} was recorded as {out!r}"
     return out
 
@@ -240,7 +241,7 @@ def check_second(name: str, case: Case) -> int:
 
 
 def check_jvp(name: str, case: Case) -> int:
-    """The declared tangent, all operands moving and one at a time; and <v, J u> = <J^T v, u>."""
+    """Tangents through duals and as declared, all operands moving and one at a time; <v, Ju> = <J'v, u>."""
     out = recorded(case, name)
     op, attrs, along, eps = BY_OPCODE[opcode(out)], attributes(out), tangents(case), eps_of(out, out)
     values = [np.asarray(v)[()] if np.ndim(v) == 0 else np.asarray(v) for v in case.values]
@@ -248,9 +249,12 @@ def check_jvp(name: str, case: Case) -> int:
     jacobian, pulled = jacobians(case), dict(zip(case.moves, compiled(out, inputs, ct), strict=True))
     count, flat = 0, numbers(ct)
     value = plain(out)[()]
-    for moving in [case.moves, *([k] for k in case.moves)]:
-        given = [along[k] if k in moving else None for k in range(len(values))]
-        pushed = op.jvp(given, value, values, attrs)
+    for moving in ["duals", case.moves, *([k] for k in case.moves)]:
+        if moving == "duals":
+            moving, pushed = case.moves, through_duals(case, along)
+        else:
+            given = [along[k] if k in moving else None for k in range(len(values))]
+            pushed = op.jvp(given, value, values, attrs)
         same_kind(pushed, out, "tangent")
         steps = [(jacobian[k], np.ravel(along[k]).astype(float)) for k in moving]
         wanted, terms = sum(j @ u for j, u in steps), sum(np.abs(j) @ np.abs(u) for j, u in steps)
@@ -262,6 +266,18 @@ def check_jvp(name: str, case: Case) -> int:
         bound = 2 * FIRST * coarse * (np.abs(flat) @ terms)
         count += within(forward, backward, bound, "<v, Ju> = <J'v, u>")
     return count
+
+
+def through_duals(case: Case, along: dict[int, Any]) -> Any:
+    """The tangent of a result in forward mode, that is by the rule run on Tensors."""
+    with fw.dual_level():
+        given = [
+            fw.make_dual(x.detach(), tg.tensor(along[k])) if k in along else x
+            for k, x in enumerate(case.operands)
+        ]
+        primal, tangent = fw.unpack_dual(case.call(*given))
+        assert not primal.requires_grad and not tangent.requires_grad
+        return plain(tangent)
 
 
 ULPS = 6  # libm and vector forms differ by an ulp, and the rule of arctan2 divides twice by such a value

@@ -1,0 +1,164 @@
+"""Forward mode: a Tensor that carries a tangent, and what an operation does to it.
+
+The handle of a dual Tensor stands on no tape but on `DUAL`, so every quick way to record leaves it alone
+and it comes to `push`: the op is applied to the primals, and the op's rule to the tangents. Both are
+Tensors, may require gradients, and may be duals of levels further out; so a derivative of any order is
+right whichever way its parts are taken, and a tangent of one level is never taken for another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from tapegrad.dispatch import Handle, extra, levels, moves, normal, origin, record, same, under, wrap
+from tapegrad.ops.primitive import Primitive
+from tapegrad.tape.record import slot
+from tapegrad.tape.tape import Cell, Tape
+from tapegrad.views import DUAL
+
+_serials = count(1)
+
+
+class Level:
+    """A perturbation: its tangents are nothing to another level.
+
+    Attributes
+    ----------
+    serial
+        Levels opened later are further in.
+    notes
+        What the records of primals were computed from, by serial of the tape and number of the record: the
+        result and the operands as duals. None when the level was closed.
+    """
+
+    __slots__ = ("notes", "serial")
+
+    def __init__(self) -> None:
+        self.serial = next(_serials)
+        self.notes: dict[tuple[int, int], tuple[Dual | None, list[Dual | None]]] | None = {}
+
+
+class Dual:
+    """A primal with its tangent at a level: handles of our own, which nobody writes to."""
+
+    __slots__ = ("level", "primal", "tangent")
+
+    def __init__(self, level: Level, primal: Any, tangent: Any) -> None:
+        self.level, self.primal, self.tangent = level, primal, tangent
+
+    def rooted(self, cell: Cell, requires_grad: bool) -> Dual:
+        """Return the same of a primal that is a leaf, or a constant."""
+        primal = self.primal
+        if primal._tape is DUAL:
+            primal = wrap(primal._v, DUAL, primal._at.rooted(cell, requires_grad))
+        else:
+            primal = wrap(primal._v, None, cell)
+            extra(primal).requires_grad = requires_grad
+        return Dual(self.level, primal, self.tangent)
+
+
+def dual(level: Level, primal: Any, tangent: Any) -> Any:
+    """Return a Tensor that carries a tangent."""
+    return wrap(primal._v, DUAL, Dual(level, primal, tangent))
+
+
+def at_level(x: Any, level: Level) -> Dual | None:
+    """Return the dual that a Tensor is at just this level, which no open one is further in than."""
+    found: Dual | None = x._at if isinstance(x, Handle) and moves(x) else None
+    return found if found is not None and found.level is level else None
+
+
+def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: dict[str, Any] | None) -> Any:
+    """Return the Tensor of a computed value, with its history, and with its tangent by the op's rule."""
+    duals: list[Dual | None] = [x._at if moves(x) else None for x in operands]
+    found = [d.level for d in duals if d is not None]
+    if not found:  # of levels closed meanwhile
+        return record(op, value, operands, attrs)
+    for x in operands:
+        if isinstance(x, Handle) and x._extra is not None and x._extra.call is not None:
+            raise x._extra.call.error()
+    level = max(found, key=lambda one: one.serial)
+    mine = [d if d is not None and d.level is level else None for d in duals]
+    primals = [x if d is None else d.primal for x, d in zip(operands, mine, strict=True)]
+    tangents = [None if d is None else d.tangent for d in mine]
+    out = record(op, value, primals, attrs)
+    tangent: Any = op.jvp(tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
+    result: Any = None
+    if tangent is not None:
+        if not isinstance(tangent, Handle):
+            tangent = wrap(normal(tangent))
+        if tangent._v.dtype != out._v.dtype:
+            tangent = tangent.astype(out._v.dtype)
+        result = Dual(level, out, tangent)
+    base = under(out)
+    if base._tape is not None and level.notes is not None:
+        level.notes[base._tape.serial, slot(base._at)] = result, duals
+    return out if result is None else wrap(out._v, DUAL, result)
+
+
+def noted(tape: Tape, k: int) -> tuple[Any, list[Any]] | None:
+    """Return the result and the operands of a record where they carried tangents: Tensors, or None each."""
+    for level in reversed(levels()):
+        note = level.notes.get((tape.serial, k)) if level.notes is not None else None
+        if note is not None:
+            result, operands = note
+            return _handle(result), [_handle(d) for d in operands]
+    return None
+
+
+def origin_of(x: Any) -> tuple[str, list[Any], Any]:
+    """As `dispatch.origin`, for a Tensor that carries a tangent; so do its operands."""
+    base = under(x)
+    name, operands, attrs = origin(base)
+    known = noted(base._tape, slot(base._at)) if name else None
+    if known is not None:
+        operands = [y if d is None else d for y, d in zip(operands, known[1], strict=True)]
+    return name, operands, attrs
+
+
+def _handle(d: Dual | None) -> Any:
+    if d is None:
+        return None
+    found = wrap(d.primal._v, DUAL, d)
+    return found if moves(found) else None  # of a level closed meanwhile: what the tape has is as good
+
+
+def noting() -> bool:
+    """Whether a sweep may meet records whose operands carried tangents."""
+    return any(level.notes for level in levels())
+
+
+def without_history(x: Any) -> Any:
+    """Return a Tensor's value with its tangents, none of them with a history."""
+    if not moves(x):
+        return wrap(x._v)
+    d = x._at
+    return dual(d.level, without_history(d.primal), without_history(d.tangent))
+
+
+def attach(x: Any, tangent: Any, level: Level) -> Any:
+    """Return a Tensor of the same value that carries a tangent at a level."""
+    if moves(x) and x._at.level.serial > level.serial:
+        d, inner = x._at, at_level(tangent, x._at.level)
+        low, high = (tangent, None) if inner is None else (inner.primal, inner.tangent)
+        high = wrap(normal(np.zeros_like(low._v))) if high is None else high
+        return dual(d.level, attach(d.primal, low, level), attach(d.tangent, high, level))
+    return dual(level, x, tangent)
+
+
+def detach_level(x: Any, level: Level) -> tuple[Any, Any]:
+    """Return a Tensor's primal and tangent at a level; without a tangent there, itself and None."""
+    if not moves(x) or x._at.level.serial < level.serial:
+        return same(x), None
+    d = x._at
+    if d.level is level:
+        return same(d.primal), same(d.tangent)
+    (p, dp), (t, dt) = detach_level(d.primal, level), detach_level(d.tangent, level)
+    if dp is None and dt is None:
+        return same(x), None
+    zeros = wrap(normal(np.zeros_like(p._v)))
+    return dual(d.level, p, t), dual(d.level, zeros if dp is None else dp, zeros if dt is None else dt)
