@@ -409,20 +409,25 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
         _refuse_inference(op, operands)
     if foreign and any(exposed(x) and shares(value, value_of(x)) for x in operands):
         value = value.copy()  # a view of memory that somebody else can write to
-    tape = current()
+    packing = mode.packing if type(mode) is Mode else None
+    new_tape: Callable[[], Tape] = current if packing is None else packing.current
+    tape = new_tape()
     if newest > tape.serial:
         if newest == DUAL.serial:
             from tapegrad.duals import push
 
             return push(op, value, operands, attrs)
         close(tape)
-        tape = current()
+        tape = new_tape()
     places = []
     for q, x in enumerate(operands):
         if isinstance(x, Handle) and x._tape is tape:
             places.append(x._at)
-        else:
-            places.append(secure(tape, op, operands, q) if foreign and exposed(x) else load(tape, x))
+            continue
+        at = None if packing is None else packing.load(tape, x)
+        if at is None:
+            at = secure(tape, op, operands, q) if foreign and exposed(x) else load(tape, x)
+        places.append(at)
     form = op.recorded_form
     second = 0
     if form == TWO:
@@ -434,9 +439,15 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
             second = tape.append(layout.CONS, place, second, None)
     if attrs:
         tape.attrs[len(tape.log) >> 2] = attrs
-    if tape.shadows or value.nbytes > LARGE:
-        return wrap(value, tape, tape.commit(op, places, [value_of(x) for x in operands], second, value))
-    return wrap(value, tape, tape.append(op.opcode, places[0], second, value))
+    if packing is not None:
+        at = packing.commit(tape, op, places, operands, second, value)
+    elif tape.shadows or value.nbytes > LARGE:
+        at = tape.commit(op, places, [value_of(x) for x in operands], second, value)
+    else:
+        at = tape.append(op.opcode, places[0], second, value)
+    if type(mode) is Mode and mode.lines is not None:
+        mode.lines.note(tape, slot(at), op, value)
+    return wrap(value, tape, at)
 
 
 def entered(x: Any) -> Any:

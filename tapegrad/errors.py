@@ -15,6 +15,7 @@ __all__ = [
     "GraphFreedError",
     "KernelError",
     "MutationError",
+    "ReadOnlyError",
     "ShapeError",
     "TapeBusyError",
     "TapeError",
@@ -41,6 +42,10 @@ class GraphFreedError(TapeError):
 
 class MutationError(TapeError):
     """An array that a derivative reads was written to from outside after it was recorded."""
+
+
+class ReadOnlyError(TapeError, ValueError):
+    """A write to memory that is read-only."""
 
 
 class TapeBusyError(TapeError):

@@ -35,14 +35,15 @@ class Mode:
     packing
         The functions that saved values pass through, or None.
     lines
-        Whether records note the line of the user's code that made them.
+        What notes the line of the user's code that made a record, or None.
     """
 
     __slots__ = ("forward", "inference", "lines", "packing", "recording")
 
     def __init__(self, recording: bool) -> None:
         self.recording = recording
-        self.inference = self.lines = False
+        self.inference = False
+        self.lines: Any = None
         self.forward: Any = None
         self.packing: Any = None
 
@@ -77,7 +78,7 @@ def change_mode(**changes: Any) -> bool | Mode:
     for name, value in changes.items():
         setattr(mode, name, value)
     mode.recording = mode.recording and not mode.inference
-    plain = mode.forward is None and mode.packing is None and not mode.inference and not mode.lines
+    plain = mode.forward is None and mode.packing is None and mode.lines is None and not mode.inference
     _enabled.set(mode.recording if plain else mode)
     return before
 

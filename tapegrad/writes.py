@@ -29,7 +29,7 @@ from tapegrad.dispatch import (
     value_of,
     wrap,
 )
-from tapegrad.errors import DTypeError, GradientError, ShapeError
+from tapegrad.errors import DTypeError, GradientError, ReadOnlyError, ShapeError
 from tapegrad.functions.indexing import elements, parts_of, plain_index
 from tapegrad.functions.shapes import astype, copy, reshape
 from tapegrad.grad_mode import enable_grad, is_grad_enabled, is_inference_mode_enabled
@@ -144,7 +144,7 @@ def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
             "write and its gradient not; write with grad mode on, or to a copy made by clone()"
         )
     if type(x._v) is ndarray and not x._v.flags.writeable:
-        raise ValueError(
+        raise ReadOnlyError(
             f"{what}: the Tensor of shape {x._v.shape} is read-only, as several of its elements are one in "
             "memory (broadcast_to) or its array was; copy it first"
         )

@@ -5,6 +5,7 @@ from tapegrad.autograd.backward import backward, grad
 from tapegrad.autograd.function import Function, once_differentiable
 from tapegrad.autograd.gradcheck import gradcheck, gradgradcheck
 from tapegrad.autograd.holomorphic import holomorphic_grad
+from tapegrad.autograd.saved_tensors import checkpoint, checkpoint_loop
 from tapegrad.grad_mode import (
     enable_grad,
     inference_mode,
@@ -17,6 +18,8 @@ from tapegrad.grad_mode import (
 __all__ = [
     "Function",
     "backward",
+    "checkpoint",
+    "checkpoint_loop",
     "enable_grad",
     "forward_ad",
     "grad",

@@ -367,7 +367,7 @@ def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> 
     tape = output._tape
     if levels() or tape is None or tape is not local.tape or tape.links or tape.freed is not None:
         return None
-    if tape.watches:
+    if tape.watches or tape.packed:
         return None
     if seed is not None:
         if type(seed) is not Tensor:

@@ -29,7 +29,7 @@ from tapegrad.dispatch import (
 from tapegrad.duals import Level, at_level, dual
 from tapegrad.engine.sweep import at_work
 from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
-from tapegrad.grad_mode import change_mode, is_grad_enabled, restore_mode, set_recording
+from tapegrad.grad_mode import change_mode, current_mode, is_grad_enabled, restore_mode, set_recording
 from tapegrad.kernels import abi
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import sum_to
@@ -615,6 +615,7 @@ def _recorded(
     dirty = _dirty(cls, ctx, args, given, results)
     saved = list(ctx._saved)
     ctx._saved = ()
+    packing = current_mode().packing
     indices: list[int] = []
     for x in saved:
         k = next((q for q, out in enumerate(results) if out is x), -1)
@@ -636,7 +637,7 @@ def _recorded(
             outs.append(out)
             continue
         call.results.append((out._v.shape, out._v.dtype))
-        op = custom.kept_result if k in indices else custom.result
+        op = custom.kept_result if k in indices and packing is None else custom.result
         foreign = any(out is x for x in (*seen, *given)) or out._tape is not None or requires_grad(out)
         foreign = foreign or any(shares(out._v, x._v) for x in given if isinstance(x, Handle))
         foreign = foreign or (out._extra is not None and out._extra.storage is not None)
@@ -654,7 +655,8 @@ def _recorded(
         seen.append(out)
         outs.append(new)
     for x, k in zip(saved, indices, strict=True):
-        call.kept.append(None if x is None else _Kept(outs[k] if k >= 0 else x, k))
+        kept = outs[k] if k >= 0 else x
+        call.kept.append(None if x is None else packing.keep(kept) if packing is not None else _Kept(kept, k))
     ctx._call = weakref.ref(call)
     return outs
 

@@ -10,6 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.autograd.hooks import RemovableHandle, Watch, watch_of
+from tapegrad.autograd.saved_tensors import (
+    disable_saved_tensors_hooks,
+    save_on_disk,
+    saved_tensors_hooks,
+)
 from tapegrad.dispatch import recall, settle, under
 from tapegrad.engine.sweep import at_work
 from tapegrad.errors import GradientError, GraphFreedError
@@ -22,7 +27,15 @@ from tapegrad.tape.tape import Cell, Tape
 from tapegrad.tensor import Tensor
 from tapegrad.views import STALE
 
-__all__ = ["GradientEdge", "Node", "get_gradient_edge", "register_multi_grad_hook"]
+__all__ = [
+    "GradientEdge",
+    "Node",
+    "disable_saved_tensors_hooks",
+    "get_gradient_edge",
+    "register_multi_grad_hook",
+    "save_on_disk",
+    "saved_tensors_hooks",
+]
 
 _nodes: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
 Hook = Callable[..., Any]

@@ -131,17 +131,25 @@ class _Walk:
         columns, tape = self.job.columns, self.job.tape
         op, value = BY_OPCODE[columns.opcode(k)], columns.values[k]
         out, inputs = self.noted(tape, k) or (None, [None] * len(operands))
+        known: dict[int, Any] = {}
+        if k in tape.packed:
+            known, value = tape.packed[k].values(len(operands))
         if out is None and value is not None:
             out = self.recall(value, (tape, k))
-        inputs = [self._operand(j) if x is None else x for x, j in zip(inputs, operands, strict=True)]
+        inputs = [
+            self._operand(j, known.get(q)) if x is None else x
+            for q, (x, j) in enumerate(zip(inputs, operands, strict=True))
+        ]
         attrs = tape.attrs.get(k, {})
         if self.lanes is None:
             return op.vjp(ct, out, inputs, attrs, wanted)  # type: ignore[no-any-return]
         return vjp(op, self.lanes, ct, out, inputs, attrs, wanted)  # type: ignore[no-any-return,no-untyped-call]
 
-    def _operand(self, j: int) -> Any:
+    def _operand(self, j: int, value: Any = None) -> Any:
+        """An operand again; its value if the tape does not keep it."""
         columns, tape = self.job.columns, self.job.tape
-        value = columns.values[j]
+        if value is None:
+            value = columns.values[j]
         if value is None:
             return value_or_shape(columns, j)
         opcode = columns.opcode(j)

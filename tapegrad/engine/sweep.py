@@ -281,7 +281,7 @@ class Sweep:
         held = self.held  # arrays that compiled code knows by address only
         destinations = job.destinations
         ripe = leaves.of(job, flags) if leaves.cells else {}
-        for k in (*tape.watches, *ripe):
+        for k in (*tape.watches, *tape.packed, *ripe):
             if 0 <= k < columns.n and flags[k] & BOTH == BOTH:
                 flags[k] |= layout.RULE
         for k in job.reached:
@@ -395,8 +395,11 @@ class Sweep:
                 job.destinations[k][...] = ct
         if not wanted:
             return
-        values = [value_or_shape(columns, j) for j in operands]
-        found = op.vjp(ct, columns.values[k], values, tape.attrs.get(k, {}), wanted)
+        values, out = [value_or_shape(columns, j) for j in operands], columns.values[k]
+        if k in tape.packed:
+            known, out = tape.packed[k].values(len(operands))
+            values = [known.get(q, value) for q, value in enumerate(values)]
+        found = op.vjp(ct, out, values, tape.attrs.get(k, {}), wanted)
         if watch is not None:
             found = watch.after(found, ct, len(operands))
         for slot, part in found.items():
@@ -411,6 +414,8 @@ class Sweep:
         for k, call in tape.calls.items():
             if k < n and state.flags[k] & layout.ACTIVE:
                 call.release()
+        for k in [k for k in tape.packed if k < n and state.flags[k] & layout.ACTIVE]:
+            del tape.packed[k]
         freed = tape.freed_flags(n)
         if freed is None:
             freed = np.zeros(n, np.uint8)

@@ -85,6 +85,12 @@ class Cell:
         self.watch: Any = None  # what the user attached; see `tapegrad.engine.watched`
 
 
+class Anchor:
+    """Keeps a record that is needed, though its value is not."""
+
+    __slots__ = ("__weakref__",)
+
+
 class _Drain:
     """One call that releases tapes; stands for it in `local.draining`."""
 
@@ -163,6 +169,8 @@ class Tape:
 
     __slots__ = (
         "__weakref__",
+        "anchored",
+        "anchors",
         "attrs",
         "calls",
         "columns",
@@ -175,10 +183,12 @@ class Tape:
         "imports",
         "leaves",
         "limit",
+        "lines",
         "links",
         "log",
         "numbers",
         "owner",
+        "packed",
         "retained",
         "serial",
         "shade",
@@ -206,6 +216,10 @@ class Tape:
         self.described: dict[int, Any] = {}
         self.retained: dict[int, weakref.ref[Any]] = {}
         self.calls: dict[int, Any] = {}  # of users' Functions, by record
+        self.anchors: list[Anchor] = []  # of records of older tapes
+        self.anchored: dict[int, weakref.ref[Anchor]] = {}  # this tape's anchors, by position
+        self.packed: dict[int, Any] = {}  # what stands for values that were not kept; see `tapegrad.packing`
+        self.lines: dict[int, Any] = {}  # where the user's code made records, in anomaly mode
         self.watches: dict[int, Any] = {}  # what the user attached to records
         self.shadows: dict[int, weakref.ref[Any]] = {}  # large values that are not kept, by position
         self.shade: Any = None  # what stood last for such a value
@@ -262,13 +276,24 @@ class Tape:
         return at
 
     def link(self, tape: Tape, at: int, value: Any) -> int:
-        """Import a record of an older tape."""
+        """Import a record of an older tape, which keeps it: by its value, or else by an anchor."""
         key = tape.serial << 32 | at
         mine = self.links.get(key)
         if mine is None:
+            if tape.value(slot(at)) is not value:
+                self.anchors.append(tape.anchor(at))
             source = Place(tape, (at >> 2) - 1)
             mine = self.links[key] = self.append(LINK, 0, 0, value, source)
         return mine
+
+    def anchor(self, at: int) -> Anchor:
+        """Return what keeps a record while somebody holds it, though nobody holds the value."""
+        known = self.anchored.get(at)
+        found = None if known is None else known()
+        if found is None:
+            found = Anchor()
+            self.anchored[at] = weakref.ref(found)
+        return found
 
     def constant(self, cell: Cell | None, value: Any) -> int:
         at = self.constants.get(cell) if cell is not None else None
@@ -381,6 +406,11 @@ class Tape:
                 del self.shadows[at]
             else:
                 live[slot(at)] = 5
+        for at, anchor in self.anchored.copy().items():
+            if anchor() is None:
+                del self.anchored[at]
+            else:
+                live[slot(at)] = 5
         freed = self.freed_flags(n)
         view = state.view
         columns.place(view)
@@ -409,7 +439,15 @@ class Tape:
         imports = self.imports
         for k in [k for k, source in imports.items() if type(source) is Place and not live[k]]:
             imports[k] = None  # led to an older tape through a record since freed
-        for table_ in (self.attrs, self.described, self.retained, self.guards, self.calls, self.watches):
+        for table_ in (
+            self.attrs,
+            self.described,
+            self.retained,
+            self.guards,
+            self.calls,
+            self.packed,
+            self.watches,
+        ):
             if table_:
                 for k in [k for k in table_ if not live[k]]:
                     del table_[k]

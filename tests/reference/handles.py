@@ -6,7 +6,7 @@ memory, from which every handle of it takes its elements anew.
 
 import numpy as np
 
-from tapegrad.errors import AxisError, DTypeError, GradientError, ShapeError, UnusedInputError
+from tapegrad.errors import AxisError, DTypeError, GradientError, ReadOnlyError, ShapeError, UnusedInputError
 
 from .graph import (
     Node,
@@ -172,7 +172,7 @@ class Var(np.lib.mixins.NDArrayOperatorsMixin):
             if whole.requires and not self.detached and not self.requires_grad:
                 raise GradientError("a view made under no_grad")
         if not self.places.flags.writeable:
-            raise ValueError("read-only")
+            raise ReadOnlyError("read-only")
         value = np.asarray(new.value if isinstance(new, Var) else new)
         if not np.can_cast(value.dtype, self.dtype, "same_kind"):
             raise DTypeError("dtype")

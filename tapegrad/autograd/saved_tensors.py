@@ -1,0 +1,321 @@
+"""Where saved values are kept: hooks that pack and unpack them, files, and computing them again."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tapegrad.dispatch import Handle, same, wrap
+from tapegrad.errors import GradientError
+from tapegrad.grad_mode import change_mode, current_mode, enable_grad, is_grad_enabled, restore_mode
+from tapegrad.packing import Packing
+
+__all__ = [
+    "checkpoint",
+    "checkpoint_loop",
+    "disable_saved_tensors_hooks",
+    "save_on_disk",
+    "saved_tensors_hooks",
+]
+
+_disabled: ContextVar[str | None] = ContextVar("tapegrad_saved_tensors_hooks_disabled", default=None)
+
+
+class saved_tensors_hooks:
+    """Context manager: what derivatives will read passes through two functions.
+
+    Parameters
+    ----------
+    pack_hook : callable
+        ``pack_hook(tensor)``, called with each value as an operation saves it; returns anything.
+    unpack_hook : callable
+        Gets that, when a sweep needs the value, and returns a Tensor of the same value.
+
+    Raises
+    ------
+    GradientError
+        They are disabled, or pack_hook writes to the Tensor.
+    TypeError
+        unpack_hook returns no Tensor.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> pack = lambda saved: saved.numpy().astype(np.float32)
+    >>> unpack = lambda kept: tg.tensor(kept, dtype=float)
+    >>> with tg.autograd.graph.saved_tensors_hooks(pack, unpack):
+    ...     y = np.sum(np.exp(x))
+    >>> tg.grad(y, x)
+    (tensor([2.7183, 7.3891]),)
+    """
+
+    def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
+        self._packing = Packing(pack_hook, unpack_hook)
+        self._before: list[Any] = []
+
+    def __enter__(self) -> None:
+        message = _disabled.get()
+        if message is not None:
+            raise GradientError(message)
+        self._before.append(change_mode(packing=self._packing))
+
+    def __exit__(self, *exception: object) -> None:
+        restore_mode(self._before.pop())
+        self._packing.close()
+
+
+@contextlib.contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """Context manager or decorator: `saved_tensors_hooks` raise an error with this message.
+
+    Parameters
+    ----------
+    error_message : str
+
+    Raises
+    ------
+    GradientError
+        Such hooks are in force already.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> with tg.autograd.graph.disable_saved_tensors_hooks("not here"):
+    ...     with tg.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x):
+    ...         pass
+    Traceback (most recent call last):
+        ...
+    tapegrad.errors.GradientError: not here
+    """
+    if current_mode().packing is not None:
+        raise GradientError(error_message)
+    before = _disabled.set(error_message)
+    try:
+        yield
+    finally:
+        _disabled.reset(before)
+
+
+class _File:
+    """A value in a file, which is removed with this."""
+
+    def __init__(self, folder: Path, value: Any) -> None:
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".npy", delete=False) as file:
+            np.save(file, value, allow_pickle=False)
+            self.path = Path(file.name)
+        weakref.finalize(self, self.path.unlink, missing_ok=True)
+
+
+class save_on_disk(saved_tensors_hooks):
+    """Context manager: what derivatives will read is kept in files, and read when a sweep needs it.
+
+    Parameters
+    ----------
+    directory : path-like, optional
+        Of the files; by default that for temporary files. Each file is removed when its value is not needed
+        any more.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> with tg.autograd.graph.save_on_disk():
+    ...     y = np.sum(np.exp(x) * x)
+    >>> tg.grad(y, x)
+    (tensor([ 5.4366, 22.1672]),)
+    """
+
+    def __init__(self, directory: Any = None) -> None:
+        folder = Path(tempfile.gettempdir() if directory is None else directory)
+        super().__init__(
+            lambda x: _File(folder, x._v), lambda file: wrap(np.load(file.path, allow_pickle=False)[()])
+        )
+
+
+# ---------------------------------------------------------------- values computed again
+
+
+class _Enough(Exception):
+    """All that was asked for has been computed again."""
+
+
+class _Frame:
+    """One call of a checkpointed function: computes what it saved again when a sweep asks for it."""
+
+    def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], random: bool) -> None:
+        outer = current_mode().packing
+        self.function, self.kwargs = function, kwargs
+        # what an outer checkpoint can compute again is not kept here
+        self.args = [
+            (lambda x=x: x) if outer is None or not isinstance(x, Handle) else outer.keep(x) for x in args
+        ]
+        self.random = np.random.get_state() if random else None  # noqa: NPY002
+        self.count = 0
+        self.shapes: list[Any] = []
+        self.found: dict[int, Any] = {}
+
+    def pack(self, x: Any) -> int:
+        self.shapes.append((x.shape, x.dtype))
+        self.count += 1
+        return self.count - 1
+
+    def unpack(self, index: int) -> Any:
+        if index not in self.found:
+            self._again()
+        return self.found.pop(index)
+
+    def _again(self) -> None:
+        """Run the function once more, up to the last value that it saved."""
+        seen = 0
+
+        def pack(x: Any) -> int:
+            nonlocal seen
+            if (x.shape, x.dtype) != self.shapes[seen]:
+                raise GradientError(
+                    f"a checkpointed function saved a value of shape {x.shape}, dtype {x.dtype} where its "
+                    f"first run saved one of shape {self.shapes[seen][0]}, dtype {self.shapes[seen][1]}; "
+                    "it must do the same each time"
+                )
+            self.found[seen] = same(x)
+            seen += 1
+            if seen == self.count:
+                raise _Enough
+            return seen - 1
+
+        state = np.random.get_state() if self.random is not None else None  # noqa: NPY002
+        if self.random is not None:
+            np.random.set_state(self.random)  # noqa: NPY002
+        packing = Packing(pack, self.found.__getitem__)
+        before = change_mode(packing=packing, forward=None)
+        try:
+            with enable_grad(), contextlib.suppress(_Enough):
+                self.function(*[arg() for arg in self.args], **self.kwargs)
+        finally:
+            restore_mode(before)
+            packing.close()
+            if state is not None:
+                np.random.set_state(state)  # noqa: NPY002
+        if seen < self.count:
+            raise GradientError(
+                f"a checkpointed function saved {seen} values where its first run saved {self.count}; it "
+                "must do the same each time"
+            )
+
+
+def checkpoint(
+    function: Callable[..., Any],
+    *args: Any,
+    use_reentrant: bool = False,
+    preserve_rng_state: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """Call a function without keeping what its derivatives read: a sweep calls it again for that.
+
+    Parameters
+    ----------
+    function : callable
+        Does the same each time it is called; may use Tensors besides its arguments.
+    *args, **kwargs
+        Its arguments.
+    use_reentrant : bool, optional
+        Must be False.
+    preserve_rng_state : bool, optional
+        Let NumPy's global random numbers in the second call be those of the first.
+
+    Returns
+    -------
+    Whatever the function returns
+
+    Raises
+    ------
+    GradientError
+        In a sweep: the second call saved other values than the first.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> x = tg.tensor([0.5, 1.0], requires_grad=True)
+    >>> y = tg.autograd.checkpoint(lambda x: np.sin(np.exp(x)) * x, x)
+    >>> np.sum(y).backward()
+    >>> x.grad
+    tensor([ 0.9346, -2.0677])
+    """
+    if use_reentrant:
+        raise ValueError("use_reentrant=True is not offered: what is not reentrant can do all that it could")
+    if not is_grad_enabled():
+        return function(*args, **kwargs)
+    frame = _Frame(function, args, kwargs, preserve_rng_state)
+    with saved_tensors_hooks(frame.pack, frame.unpack):
+        return function(*args, **kwargs)
+
+
+def checkpoint_loop(
+    step: Callable[[Any], Any], state: Any, n: int, *, slots: int, preserve_rng_state: bool = False
+) -> Any:
+    """Apply a step n times, keeping few of the states on the way: a sweep computes the others again.
+
+    The schedule is binomial: with s slots and at most r computations of any step, s + r over s steps can
+    be reversed (Griewank and Walther 2000, algorithm 799: revolve).
+
+    Parameters
+    ----------
+    step : callable
+        ``step(state)`` returns the next state; does the same each time, and may use other Tensors.
+    state : Tensor or tuple of Tensors
+    n : int
+        Number of steps, 0 or more.
+    slots : int
+        States that may be kept at a time besides the first, 0 or more.
+    preserve_rng_state : bool, optional
+        As for `checkpoint`.
+
+    Returns
+    -------
+    Tensor or tuple of Tensors
+        The last state.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> x = tg.tensor(0.5, requires_grad=True)
+    >>> y = tg.autograd.checkpoint_loop(lambda x: x + 0.01 * np.sin(x), x, 100, slots=3)
+    >>> tg.grad(y, x)
+    (tensor(1.9665),)
+    """
+    if n < 0 or slots < 0:
+        raise ValueError(f"checkpoint_loop takes n and slots of 0 or more, found {n} and {slots}")
+
+    def run(state: Any, first: int, last: int, slots: int) -> Any:
+        while last - first > 1:
+            middle = first + _left(last - first, slots)
+            state = checkpoint(
+                run, state, first, middle, slots, preserve_rng_state=preserve_rng_state
+            ) if not isinstance(state, tuple) else checkpoint(
+                lambda *parts, a=first, b=middle, s=slots: run(parts, a, b, s), *state,
+                preserve_rng_state=preserve_rng_state,
+            )  # fmt: skip
+            first, slots = middle, max(slots - 1, 0)
+        return step(state) if last > first else state
+
+    return run(state, 0, n, slots)
+
+
+def _left(steps: int, slots: int) -> int:
+    """How many of these steps lie before the next state to be kept."""
+    if slots == 0:
+        return steps - 1
+    repeats = 1
+    while comb(slots + repeats, slots) < steps:
+        repeats += 1
+    most = comb(slots + repeats - 1, slots)  # with one repeat less
+    least_right = comb(slots + repeats - 2, slots - 1)  # with a slot and a repeat less
+    return max(1, min(most, steps - least_right))
