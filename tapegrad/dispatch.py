@@ -75,7 +75,7 @@ class Extra:
 
     __slots__ = (
         "call", "cells", "grad", "inference", "requires_grad", "retains_grad", "several", "shown", "storage",
-        "version",
+        "version", "volatile",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -85,6 +85,7 @@ class Extra:
         self.several = False  # whether it is one of several views that one call made
         self.grad: Any = None
         self.version = 0
+        self.volatile = False  # whether nothing computed from it has a history
         self.inference = False  # whether it was made under `inference_mode`
         self.call: Any = None  # of a Function, in whose forward it was computed from the inputs
         self.storage: Storage | None = None  # what it shares memory through
@@ -148,7 +149,8 @@ def join(x: Any, view: Any, detached: bool = False) -> Any:
     theirs = extra(view)
     if theirs.storage is None:
         storage = storage_of(x)
-        theirs.shown, theirs.several, theirs.inference = x._extra.shown, x._extra.several, x._extra.inference
+        for name in ("shown", "several", "inference"):
+            setattr(theirs, name, getattr(x._extra, name))
         if detached or (view._tape is None and requires_grad(x)):
             theirs.storage = Storage(view, same(view), storage.memory, detached)
             theirs.storage.origin = None if detached else storage
@@ -395,11 +397,12 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
                         newest = 0
                     foreign = foreign or state.shown is not None
                     frozen = frozen or state.inference
+                    if state.volatile:
+                        return share(normal(value) if hasattr(value, "dtype") else value, operands)
             elif isinstance(x, ndarray):
                 foreign = True
     if newest < 0:
-        out = share(normal(value) if hasattr(value, "dtype") else value, operands)
-        return out if type(mode) is bool else noted(out, operands)
+        return share(normal(value) if hasattr(value, "dtype") else value, operands)
     if value.dtype.char not in abi.GRADIENT:
         raise DTypeError(
             f"{op.name} gave dtype {value.dtype}, which has no derivative; "
@@ -446,7 +449,7 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     else:
         at = tape.append(op.opcode, places[0], second, value)
     if type(mode) is Mode and mode.lines is not None:
-        mode.lines.note(tape, slot(at), op, value)
+        mode.lines.note(tape, slot(at), op, value, operands)
     return wrap(value, tape, at)
 
 
@@ -457,12 +460,18 @@ def entered(x: Any) -> Any:
 
 
 def noted(out: Any, operands: Sequence[Any]) -> Any:
-    """Note on a Tensor made where nothing is recorded what the mode wants to be known; returns it."""
+    """Note on a Tensor without history what it has from its operands and from the mode; returns it."""
     mode = enabled()
+    for x in operands:
+        if isinstance(x, Handle) and x._extra is not None:
+            if x._extra.volatile:
+                extra(out).volatile = True
+            if x._extra.call is not None and out._v.dtype.char in abi.GRADIENT:
+                extra(out).call = x._extra.call
     if type(mode) is Mode:
         if mode.inference:
             extra(out).inference = True
-        if mode.forward is not None and not mode.recording:
+        if mode.forward is not None and not mode.recording and out._v.dtype.char in abi.GRADIENT:
             mode.forward.note(out, operands)
     return out
 
@@ -529,10 +538,11 @@ def share(value: Any, operands: Any) -> Any:
     out = wrap(value)
     for x in operands:
         if isinstance(x, Handle) and shares(value, x._v):
-            return join(x, out)
+            join(x, out)
+            break
         if shares(value, x):
             extra(out).shown = True
-    return out
+    return noted(out, operands)
 
 
 def _mismatch(op: Primitive, values: Sequence[Any], error: Exception) -> str:

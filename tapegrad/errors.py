@@ -7,6 +7,7 @@ so code written against either catches it.
 from __future__ import annotations
 
 __all__ = [
+    "AnomalyError",
     "AxisError",
     "BorderError",
     "DTypeError",
@@ -30,6 +31,10 @@ class TapeError(RuntimeError):
 
 class GradientError(TapeError):
     """A derivative was asked of something that has none, or in a way that is ambiguous."""
+
+
+class AnomalyError(GradientError):
+    """A derivative that is not a number, found in anomaly mode."""
 
 
 class UnusedInputError(GradientError):

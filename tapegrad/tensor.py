@@ -274,6 +274,8 @@ class Tensor(ArrayMethods):
         retain_graph: bool | None = None,
         create_graph: bool | None = None,
         inputs: Any = None,
+        *,
+        retain_variables: bool | None = None,
     ) -> None:
         """Add the gradient of this Tensor to ``.grad`` of the leaves; see `tapegrad.backward`."""
         raise NotImplementedError
@@ -319,6 +321,11 @@ class Tensor(ArrayMethods):
             state.storage = None
         state.shown = shown
         self._v = value._v
+
+    @property
+    def volatile(self) -> bool:
+        """Whether nothing computed from it has a history; see `tapegrad.autograd.Variable`."""
+        return self._extra is not None and self._extra.volatile
 
     def is_inference(self) -> bool:
         """Whether it was made under `inference_mode`."""
@@ -524,7 +531,7 @@ class Tensor(ArrayMethods):
         out: Tensor = wrap(value)
         if self._extra is not None:
             mine = extra(out)
-            mine.shown = self._extra.shown
+            mine.shown, mine.volatile = self._extra.shown, self._extra.volatile
             out.requires_grad_(self._extra.requires_grad)
         return out
 

@@ -14,7 +14,10 @@ FLOORS = [  # lowest first
     {"tape", "kernels"},
     {"ops"},
     {"engine"},
-    {"grad_mode", "dispatch", "duals", "functions", "tensor", "creation", "recording", "views", "writes"},
+    {
+        "grad_mode", "dispatch", "duals", "functions", "packing", "tensor", "creation", "recording", "views",
+        "writes",
+    },
     {"autograd"},
     {"__init__", "catalog", "__main__"},
 ]

@@ -1,11 +1,13 @@
 """Differentiation, by torch's names."""
 
 from tapegrad.autograd import forward_ad, graph
+from tapegrad.autograd.anomaly_mode import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from tapegrad.autograd.backward import backward, grad
 from tapegrad.autograd.function import Function, once_differentiable
 from tapegrad.autograd.gradcheck import gradcheck, gradgradcheck
 from tapegrad.autograd.holomorphic import holomorphic_grad
 from tapegrad.autograd.saved_tensors import checkpoint, checkpoint_loop
+from tapegrad.autograd.variables import Variable, variable, zero_gradients
 from tapegrad.grad_mode import (
     enable_grad,
     inference_mode,
@@ -17,9 +19,11 @@ from tapegrad.grad_mode import (
 
 __all__ = [
     "Function",
+    "Variable",
     "backward",
     "checkpoint",
     "checkpoint_loop",
+    "detect_anomaly",
     "enable_grad",
     "forward_ad",
     "grad",
@@ -28,9 +32,13 @@ __all__ = [
     "graph",
     "holomorphic_grad",
     "inference_mode",
+    "is_anomaly_enabled",
     "is_grad_enabled",
     "is_inference_mode_enabled",
     "no_grad",
     "once_differentiable",
+    "set_detect_anomaly",
     "set_grad_enabled",
+    "variable",
+    "zero_gradients",
 ]

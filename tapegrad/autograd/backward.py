@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any
 
 import numpy as np
 
 from tapegrad.autograd import graph, hooks
 from tapegrad.autograd.graph import GradientEdge, resolved
+from tapegrad.autograd.variables import Variable
 from tapegrad.dispatch import (
     Handle,
     extra,
@@ -27,7 +29,7 @@ from tapegrad.duals import noted, noting, without_history
 from tapegrad.engine.rerecord import rerecord
 from tapegrad.engine.sweep import Key, at_once, sweep
 from tapegrad.errors import DTypeError, GradientError, ShapeError, UnusedInputError
-from tapegrad.grad_mode import enable_grad, is_grad_enabled, set_grad_enabled
+from tapegrad.grad_mode import Mode, _enabled, current_mode, enable_grad, is_grad_enabled, set_grad_enabled
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.record import Place
 from tapegrad.tape.tape import Claims, local
@@ -152,11 +154,12 @@ def _run(
         seeds[place] = ct if place not in seeds else seeds[place] + ct
     roots = [(tapes[serial], k, ct) for (serial, k), ct in seeds.items()]
     as_tensors = any(isinstance(ct, Tensor) for _, ct in pairs)
+    lines = current_mode().lines
     if not as_tensors and lanes is None:
-        return sweep(roots, sinks, every, retain, direct, check)
+        return sweep(roots, sinks, every, retain, direct, check, lines)
     with set_grad_enabled(create_graph):
         known = recall if as_tensors else _value
-        return rerecord(roots, sinks, every, retain, direct, known, settle, noted, check, lanes)
+        return rerecord(roots, sinks, every, retain, direct, known, settle, noted, check, lanes, lines)
 
 
 def _value(value: Any, *source: Any) -> Any:
@@ -276,7 +279,7 @@ def grad(
     create_graph : bool, optional
         Record the sweep, so that the results can be differentiated again. None means False.
     only_inputs : bool, optional
-        Must be True.
+        False: besides, add the gradients of all other leaves to their ``.grad``.
     allow_unused : bool, optional
         Return None for inputs that no output depends on, instead of an error.
     is_grads_batched : bool, optional
@@ -315,8 +318,6 @@ def grad(
         quick = _at_once(outputs, inputs, grad_outputs, retain_graph)
         if quick is not None:
             return quick
-    if not only_inputs:
-        raise ValueError("only_inputs=False is not supported: use backward() to fill .grad of other leaves")
     if isinstance(inputs, dict) and type(inputs) is not dict:
         raise TypeError(f"inputs takes a dict itself, found {type(inputs).__name__}")
     if materialize_grads and allow_unused is False:
@@ -325,7 +326,7 @@ def grad(
         )
     names = list(inputs) if type(inputs) is dict else None
     targets = _inputs(list(inputs.values()) if names is not None else inputs, "inputs")
-    recording = bool(create_graph)
+    recording = _recording(create_graph, grad_outputs)
     retain = recording if retain_graph is None else bool(retain_graph)
     lanes = _lanes(grad_outputs) if is_grads_batched else None
     pairs = _roots(_listed(outputs, "outputs"), grad_outputs, recording, lanes)
@@ -348,7 +349,8 @@ def grad(
         likes = [wrap(np.broadcast_to(np.zeros((), x.dtype), (lanes, *x.shape))) for x in targets]
     border = _Border(pairs, {key: x for mine, x in zip(keys, likes, strict=True) for key in mine})
     checked = None if optional else check
-    found = _run(pairs, sinks, False, retain, recording, border.settle, checked, lanes) if pairs else {}
+    every = not only_inputs
+    found = _run(pairs, sinks, every, retain, recording, border.settle, checked, lanes) if pairs else {}
     results: list[Tensor | None] = []
     with enable_grad():  # of arrays there is nothing to record
         for mine, x in zip(keys, likes, strict=True):
@@ -357,6 +359,8 @@ def grad(
                 results.append(_zeros(x, recording) if materialize_grads else None)
             else:
                 results.append(border.result(_total(parts), x))
+    if every:
+        _commit({key: value for key, value in found.items() if key not in sinks}, {}, border, recording)
     return dict(zip(names, results, strict=True)) if names is not None else tuple(results)
 
 
@@ -367,7 +371,7 @@ def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> 
     tape = output._tape
     if levels() or tape is None or tape is not local.tape or tape.links or tape.freed is not None:
         return None
-    if tape.watches or tape.packed:
+    if tape.watches or tape.packed or type(_enabled.get()) is Mode:
         return None
     if seed is not None:
         if type(seed) is not Tensor:
@@ -415,6 +419,9 @@ def backward(
     retain_graph: bool | None = None,
     create_graph: bool | None = None,
     inputs: Any = None,
+    *,
+    retain_variables: bool | None = None,
+    grad_variables: Any = None,
 ) -> None:
     """Add the gradients of tensors to ``.grad`` of the leaves they depend on.
 
@@ -432,6 +439,10 @@ def backward(
         Record the sweep: ``.grad`` can then be differentiated. None means False.
     inputs : Tensor or sequence of Tensor, optional
         Fill ``.grad`` of these only; results on the way are allowed.
+    retain_variables : bool, optional
+        The name of `retain_graph` in torch 0.2; do not use it.
+    grad_variables : optional
+        The name of `grad_tensors` in torch 0.2; do not use it.
 
     Raises
     ------
@@ -450,7 +461,9 @@ def backward(
     >>> x.grad
     tensor([2., 4.])
     """
-    recording = bool(create_graph)
+    grad_tensors = _renamed("grad_variables", grad_variables, "grad_tensors", grad_tensors, GradientError)
+    recording = _recording(create_graph, grad_tensors)
+    retain_graph = _renamed("retain_variables", retain_variables, "retain_graph", retain_graph, ValueError)
     retain = recording if retain_graph is None else bool(retain_graph)
     if isinstance(inputs, dict):
         if type(inputs) is not dict:
@@ -472,6 +485,11 @@ def backward(
     sinks = list(handles)
     border = _Border(pairs, handles)
     found = _run(pairs, sinks, targets is None, retain, recording, border.settle, None)
+    _commit(found, handles, border, recording)
+
+
+def _commit(found: dict[Key, Any], handles: dict[Key, Any], border: _Border, recording: bool) -> None:
+    """Add gradients to the ``.grad`` of what they are of, all or none, then call what waits for that."""
     parts: dict[int, tuple[Any, list[Any]]] = {}
     for key, value in found.items():
         handle = handles.get(key)
@@ -492,6 +510,24 @@ def backward(
     for handle, _ in ready:
         if handle._tape is None and handle._at.watch is not None:
             handle._at.watch.settled(handle)
+
+
+def _renamed(old: str, given: Any, new: str, value: Any, error: type[Exception]) -> Any:
+    """The value of an argument that may be given by its name in torch 0.2."""
+    if given is None:
+        return value
+    if value is not None:
+        raise error(f"{old} is the older name of {new}: both are given; use {new}")
+    warnings.warn(f"{old} is called {new}", FutureWarning, stacklevel=4)
+    return given
+
+
+def _recording(create_graph: bool | None, gradients: Any) -> bool:
+    """Whether a sweep is recorded; where that is not said, a Variable among the gradients says so."""
+    if create_graph is not None:
+        return bool(create_graph)
+    listed = gradients if isinstance(gradients, (list, tuple)) else [gradients]
+    return any(isinstance(x, Variable) and not x.volatile for x in listed)
 
 
 def _retained(pairs: list[tuple[Tensor, Any]]) -> dict[Key, Tensor]:
@@ -535,9 +571,11 @@ def _backward_method(
     retain_graph: bool | None = None,
     create_graph: bool | None = None,
     inputs: Any = None,
+    *,
+    retain_variables: bool | None = None,
 ) -> None:
     """Add the gradient of this Tensor to ``.grad`` of the leaves; see `tapegrad.backward`."""
-    backward([self], gradient, retain_graph, create_graph, inputs)
+    backward([self], gradient, retain_graph, create_graph, inputs, retain_variables=retain_variables)
 
 
 def _retain_grad(self: Tensor) -> None:

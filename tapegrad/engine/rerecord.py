@@ -32,6 +32,7 @@ def rerecord(
     noted: Noted,
     check: Callable[[set[Key]], None] | None = None,
     lanes: int | None = None,
+    inspect: Any = None,
 ) -> dict[Key, Any]:
     """As `sweep`, with results that can be differentiated again.
 
@@ -50,7 +51,7 @@ def rerecord(
     lanes
         How many cotangents of each root there are, along an axis in front of its own; so are the results.
     """
-    plan = Sweep(roots, sinks, every, start)
+    plan = Sweep(roots, sinks, every, start, inspect)
     results: dict[Key, Any] = dict(start)
     with plan:
         if check is not None:
@@ -58,7 +59,7 @@ def rerecord(
         leaves = Leaves(plan.order, results)
         for job in plan.order:
             plan._plan(job, 3)
-            walk = _Walk(job, bytes(plan.state.flags[: job.columns.n]), recall, noted, lanes)
+            walk = _Walk(plan, job, bytes(plan.state.flags[: job.columns.n]), recall, noted, lanes)
             for k, ct in walk.run(settle, results, leaves).items():
                 older, place = job.tape.imports[k]
                 plan.jobs[older.serial].seeds.setdefault(place, []).append(ct)
@@ -77,7 +78,10 @@ def _gather(found: dict[Any, Any], key: Any, ct: Any) -> None:
 class _Walk:
     """One tape's part in a recorded sweep."""
 
-    def __init__(self, job: Job, flags: bytes, recall: Recall, noted: Noted, lanes: int | None) -> None:
+    def __init__(
+        self, plan: Sweep, job: Job, flags: bytes, recall: Recall, noted: Noted, lanes: int | None
+    ) -> None:
+        self.plan = plan
         self.job, self.flags, self.recall, self.noted, self.lanes = job, flags, recall, noted, lanes
         self.cotangents: dict[int, Any] = {}
         for k, seeds in job.seeds.items():
@@ -141,9 +145,13 @@ class _Walk:
             for q, (x, j) in enumerate(zip(inputs, operands, strict=True))
         ]
         attrs = tape.attrs.get(k, {})
-        if self.lanes is None:
-            return op.vjp(ct, out, inputs, attrs, wanted)  # type: ignore[no-any-return]
-        return vjp(op, self.lanes, ct, out, inputs, attrs, wanted)  # type: ignore[no-any-return,no-untyped-call]
+
+        def rule() -> dict[int, Any]:
+            if self.lanes is None:
+                return op.vjp(ct, out, inputs, attrs, wanted)  # type: ignore[no-any-return]
+            return vjp(op, self.lanes, ct, out, inputs, attrs, wanted)  # type: ignore[no-any-return,no-untyped-call]
+
+        return self.plan.inspected(tape, k, op, rule)
 
     def _operand(self, j: int, value: Any = None) -> Any:
         """An operand again; its value if the tape does not keep it."""

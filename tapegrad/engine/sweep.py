@@ -63,12 +63,19 @@ class Sweep:
         Whether all leaves are wanted besides.
     start
         Gradients that are there before the sweep begins: those of roots that are leaves.
+    inspect
+        Sees what each rule returns, or that it failed; then all rules run in Python.
     """
 
     def __init__(
-        self, roots: Iterable[tuple[Tape, int, Any]], sinks: Iterable[Key], every: bool, start: dict[Key, Any]
+        self,
+        roots: Iterable[tuple[Tape, int, Any]],
+        sinks: Iterable[Key],
+        every: bool,
+        start: dict[Key, Any],
+        inspect: Any = None,
     ) -> None:
-        self.every, self.start = every, start
+        self.every, self.start, self.inspect = every, start, inspect
         self.jobs: dict[int, Job] = {}
         self.leaves = {key for key in sinks if isinstance(key, Cell)}
         for tape, k, seed in roots:
@@ -281,7 +288,10 @@ class Sweep:
         held = self.held  # arrays that compiled code knows by address only
         destinations = job.destinations
         ripe = leaves.of(job, flags) if leaves.cells else {}
-        for k in (*tape.watches, *tape.packed, *ripe):
+        by_rule: Iterable[int] = (*tape.watches, *tape.packed, *ripe)
+        if self.inspect is not None:
+            by_rule = range(columns.n)
+        for k in by_rule:
             if 0 <= k < columns.n and flags[k] & BOTH == BOTH:
                 flags[k] |= layout.RULE
         for k in job.reached:
@@ -399,7 +409,7 @@ class Sweep:
         if k in tape.packed:
             known, out = tape.packed[k].values(len(operands))
             values = [known.get(q, value) for q, value in enumerate(values)]
-        found = op.vjp(ct, out, values, tape.attrs.get(k, {}), wanted)
+        found = self.inspected(tape, k, op, lambda: op.vjp(ct, out, values, tape.attrs.get(k, {}), wanted))
         if watch is not None:
             found = watch.after(found, ct, len(operands))
         for slot, part in found.items():
@@ -407,6 +417,18 @@ class Sweep:
             dtype, shape = abi.DTYPES[columns.code(j)], columns.shape(j)
             part = np.ascontiguousarray(part.real if dtype.kind == "f" else part, dtype).reshape(shape)
             self._add(layout.DEPOSIT, columns, j, abi.address(part))
+
+    def inspected(self, tape: Tape, k: int, op: Any, rule: Callable[[], dict[int, Any]]) -> dict[int, Any]:
+        """Run a record's rule; tells who inspects the sweep."""
+        if self.inspect is None:
+            return rule()
+        try:
+            found = rule()
+        except Exception:
+            self.inspect.failed(tape, k, op)
+            raise
+        self.inspect.returned(tape, k, op, found)
+        return found
 
     def _free(self, job: Job) -> None:
         """Release what the records just run have read."""
@@ -484,9 +506,10 @@ def sweep(
     retain: bool,
     start: dict[Key, Any],
     check: Callable[[set[Key]], None] | None = None,
+    inspect: Any = None,
 ) -> dict[Key, Array]:
     """Return the gradients by key; `check` sees which keys the roots reach before anything runs."""
-    plan = Sweep(roots, sinks, every, start)
+    plan = Sweep(roots, sinks, every, start, inspect)
     with plan:
         if check is not None:
             check(plan.reaches())
