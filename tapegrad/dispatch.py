@@ -172,8 +172,10 @@ def same(x: Any) -> Any:
     """Return another handle of a Tensor's value and history."""
     out = wrap(x._v, x._tape, x._at)
     state = x._extra
-    if state is not None and (state.requires_grad or state.exposed):
-        extra(out).requires_grad, extra(out).shown = state.requires_grad, state.shown
+    if state is not None and (state.requires_grad or state.exposed or state.call is not None):
+        extra(out).requires_grad, extra(out).shown, out._extra.call = (
+            state.requires_grad, state.shown, state.call,
+        )  # fmt: skip
     return out
 
 
@@ -346,8 +348,6 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
         for x in operands:
             if isinstance(x, Handle):
                 source, state = x._tape, x._extra
-                if state is not None and state.call is not None:
-                    return record(op, value, [entered(x) for x in operands], attrs)
                 if source is not None:
                     if source is STALE:
                         settle(x)
@@ -395,25 +395,41 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     if attrs:
         tape.attrs[len(tape.log) >> 2] = attrs
     if tape.shadows or value.nbytes > LARGE:
-        return wrap(value, tape, tape.commit(op, places, [value_of(x) for x in operands], second, value))
-    return wrap(value, tape, tape.append(op.opcode, places[0], second, value))
+        at = tape.commit(op, places, [value_of(x) for x in operands], second, value)
+    else:
+        at = tape.append(op.opcode, places[0], second, value)
+    out = wrap(value, tape, at)
+    return out if type(mode) is bool else noted(out, operands)
 
 
-def entered(x: Any) -> Any:
-    """Return an operand; one that a Function's forward computed out of sight with a history that says so."""
-    hidden = isinstance(x, Handle) and x._extra is not None and x._extra.call is not None
-    return x._extra.call.enter(x) if hidden else x
+def noted(out: Any, operands: Sequence[Any], apart: bool = False) -> Any:
+    """Note on a Tensor what the mode wants to be known; returns it.
 
-
-def noted(out: Any, operands: Sequence[Any]) -> Any:
-    """Note on a Tensor made where nothing is recorded what the mode wants to be known; returns it."""
+    `apart`: the history of the operands is not the result's, though operations are recorded.
+    """
     mode = enabled()
     if type(mode) is Mode:
-        if mode.inference:
+        if mode.inference and (out._extra is None or out._extra.storage is None):  # a view is as its base
             extra(out).inference = True
-        if mode.forward is not None and not mode.recording:
-            mode.forward.note(out, operands)
+        if mode.forward is not None:
+            mode.forward.note(out, operands, apart or not mode.recording)
     return out
+
+
+def taken(*tensors: Any) -> None:
+    """Note, in the forward or backward of a Function, that values leave Tensors."""
+    mode = enabled()
+    if type(mode) is Mode and mode.forward is not None:
+        for x in tensors:
+            mode.forward.take(x)
+
+
+def tensors_in(x: Any) -> list[Any]:
+    """The Tensors in nested lists, tuples and dicts."""
+    if isinstance(x, Handle):
+        return [x]
+    parts = x.values() if isinstance(x, dict) else x if isinstance(x, (list, tuple)) else ()
+    return [found for part in parts for found in tensors_in(part)]
 
 
 def _refuse_inference(op: Primitive, operands: Sequence[Any]) -> None:

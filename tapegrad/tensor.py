@@ -25,13 +25,14 @@ from tapegrad.dispatch import (
     requires_grad,
     set_apart,
     settle,
+    taken,
     use,
     value_of,
     wrap,
 )
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.functions.methods import ArrayMethods
-from tapegrad.grad_mode import forward_call, is_grad_enabled, is_inference_mode_enabled
+from tapegrad.grad_mode import is_grad_enabled, is_inference_mode_enabled
 from tapegrad.kernels import abi
 from tapegrad.tape import pool
 from tapegrad.tape.tape import Cell
@@ -196,11 +197,10 @@ class Tensor(ArrayMethods):
             raise _no_gradient(self.dtype)
         if requires_grad and self.is_inference() and not is_inference_mode_enabled():
             raise GradientError("a result of inference_mode cannot require grad; use a copy made by clone()")
-        if requires_grad != self.requires_grad:
+        if requires_grad != (self._extra is not None and self._extra.requires_grad):
             state = extra(self)
-            if state.call is not None:  # from here on it is a beginning, unknown to the Function
-                state.call.take(self)
-                state.call = None
+            taken(self)  # from here on it is a beginning, unknown to a Function
+            state.call = None
             self._renew()  # first: to tapes the leaf is another one than the constant it was
             state.requires_grad = requires_grad
             set_apart(self)
@@ -287,8 +287,8 @@ class Tensor(ArrayMethods):
     def detach(self) -> Tensor:
         """The same memory without history; a 0-d Tensor's value is copied."""
         if self.ndim == 0:
-            return noted(wrap(np.array(self._v)[()]), (self,))  # type: ignore[no-any-return]
-        return noted(join(self, wrap(self._v.view()), detached=True), (self,))  # type: ignore[no-any-return]
+            return noted(wrap(np.array(self._v)[()]), (self,), True)  # type: ignore[no-any-return]
+        return noted(join(self, wrap(self._v.view()), detached=True), (self,), True)  # type: ignore[no-any-return]
 
     @property
     def data(self) -> Tensor:
@@ -312,6 +312,7 @@ class Tensor(ArrayMethods):
             state.storage = None
         state.shown = shown
         self._v = value._v
+        noted(self, (value,), True)
 
     def is_inference(self) -> bool:
         """Whether it was made under `inference_mode`."""
@@ -378,14 +379,8 @@ class Tensor(ArrayMethods):
 
     # ------------------------------------------------------------ out to Python and NumPy
 
-    def _tell_forward(self) -> None:
-        """In the forward of a Function: note that a value leaves the Tensors."""
-        call = forward_call()
-        if call is not None:
-            call.take(self)
-
     def _border(self, what: str) -> None:
-        self._tell_forward()
+        taken(self)
         if self.requires_grad and is_grad_enabled():
             raise BorderError(
                 f"{what} of a Tensor that requires grad would drop its derivative; use .item(), "
@@ -412,12 +407,12 @@ class Tensor(ArrayMethods):
 
     def item(self, *args: Any) -> Any:
         """The value of one element as a Python number."""
-        self._tell_forward()
+        taken(self)
         return self._v.item(*args)
 
     def tolist(self) -> Any:
         """The values as nested lists."""
-        self._tell_forward()
+        taken(self)
         return self._v.tolist()
 
     def __float__(self) -> float:
@@ -506,6 +501,7 @@ class Tensor(ArrayMethods):
     def __reduce_ex__(self, protocol: Any) -> Any:
         if self._tape is not None:
             raise GradientError(_not_leaf("pickle"))
+        taken(self)
         return tensor, (np.asarray(self._v), None, self.requires_grad)
 
     def _leaf_copy(self, value: Any, what: str) -> Tensor:
@@ -515,7 +511,10 @@ class Tensor(ArrayMethods):
         if self._extra is not None:
             mine = extra(out)
             mine.shown = self._extra.shown
-            out.requires_grad_(self._extra.requires_grad)
+            if self._extra.requires_grad:
+                taken(self)
+                out.requires_grad_()
+            mine.call = self._extra.call
         return out
 
     __hash__ = object.__hash__
@@ -670,7 +669,7 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
         aligned = pool.empty(value.shape, value.dtype)
         aligned[...] = value
         value = aligned
-    out: Tensor = noted(wrap(value), (data,))
+    out: Tensor = noted(wrap(value), (data,), True)
     return out.requires_grad_(requires_grad) if requires_grad is not False else out
 
 

@@ -29,7 +29,7 @@ from tapegrad.dispatch import (
 from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.functions.indexing import elements, parts_of, plain_index
 from tapegrad.functions.shapes import astype, copy, reshape
-from tapegrad.grad_mode import enable_grad, is_grad_enabled, is_inference_mode_enabled
+from tapegrad.grad_mode import enable_grad, forward_call, is_grad_enabled, is_inference_mode_enabled
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY, shapes
 from tapegrad.tape import pool
@@ -66,8 +66,7 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     if x._v.ndim == 0:
         recorded = is_grad_enabled() and (requires_grad(x) or requires_grad(new))
         _rebind(x, index, new, what, recorded, update)
-        if not recorded:
-            noted(x, (new,))
+        noted(x, (new,))
         _count(x)
         return
     region = elements(x._v, index, f"{what}: ")
@@ -80,7 +79,9 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
         _recorded(x, storage, index, region, new, update)
     else:
         _plain(x, storage, lambda: _set(x._v, index, value_of(new)))
-        noted(x, (new,))
+    if forward_call() is not None:
+        for handle in _sharers(x, None if x._extra is None else x._extra.storage):
+            noted(handle, (new,))
     _count(x)
 
 
@@ -108,8 +109,6 @@ def _count(x: Any) -> None:
 
 
 def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
-    if x._extra is not None and x._extra.call is not None and is_grad_enabled():
-        raise GradientError(f"{what}: forward of a Function computed the Tensor; write to a copy by clone()")
     if x._extra is not None and x._extra.inference and not is_inference_mode_enabled():
         raise GradientError(f"{what}: a result of inference_mode cannot be written to; use a copy by clone()")
     if is_grad_enabled():

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.autograd.hooks import replaced
-from tapegrad.dispatch import Handle, extra, noted, recall, record, requires_grad, same, settle, shares, wrap
-from tapegrad.engine.sweep import at_work
-from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
+from tapegrad.autograd.call import Call, Kept
+from tapegrad.autograd.hooks import from_array
+from tapegrad.autograd.provenance import Provenance
+from tapegrad.dispatch import Handle, extra, noted, record, requires_grad, same, settle, shares, wrap
+from tapegrad.errors import GradientError
 from tapegrad.grad_mode import change_mode, is_grad_enabled, restore_mode, set_recording
 from tapegrad.kernels import abi
 from tapegrad.ops import custom
-from tapegrad.ops.primitive import sum_to
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import close, local
 from tapegrad.tensor import Tensor
@@ -63,6 +63,13 @@ class FunctionCtx:
         call = None if self._call is None else self._call()
         return tuple(self._saved) if call is None else call.unpack()
 
+    def __getattr__(self, name: str) -> Any:
+        """Return a result that forward set as an attribute."""
+        call = None if name.startswith("__") or self._call is None else self._call()
+        if call is None or name not in call.attributes:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return call.attribute(name)
+
     @property
     def saved_variables(self) -> tuple[Any, ...]:
         """The older name of `saved_tensors`."""
@@ -91,236 +98,12 @@ class FunctionCtx:
         self._materialize = bool(value)
 
     def mark_twice_differentiable(self) -> None:
-        """Promise that backward uses no number that forward took out of its Tensors.
+        """Promise that no gradient depends on what forward or backward took out of a Tensor.
 
-        Forward may take values out, by ``.numpy()`` or ``.item()``; as they could come back in
-        backward without their history, a second derivative is refused then, unless this has been called.
+        Values may be taken out, by ``.numpy()`` or ``.item()``; as they could take part in a gradient
+        without their history, a second derivative is refused then, unless this has been called.
         """
         self._promised = True
-
-
-class _Forward:
-    """A forward at work: knows which Tensors it computed from the inputs, and whether values left them."""
-
-    def __init__(self, name: str, inputs: list[Any], befores: list[Any]) -> None:
-        self.name = name
-        self.known = {id(x) for x in inputs}
-        self.befores = befores
-        self.took = False
-
-    def knows(self, x: Any) -> bool:
-        if not isinstance(x, Handle):
-            return False
-        return id(x) in self.known or (x._extra is not None and x._extra.call is self)
-
-    def note(self, out: Any, operands: Sequence[Any]) -> None:
-        """See a Tensor computed in forward."""
-        if any(self.knows(x) for x in operands):
-            extra(out).call = self
-
-    def take(self, x: Any) -> None:
-        """See a value leave a Tensor."""
-        self.took = self.took or self.knows(x)
-
-    def enter(self, x: Any) -> Any:
-        """Return a Tensor computed in forward as an operand: its value, with a history that refuses."""
-        why = functools.partial(_out_of_sight, self.name)
-        return record(custom.refusal, x._v, self.befores, {"why": why})
-
-
-def _out_of_sight(name: str) -> GradientError:
-    return GradientError(
-        f"the derivative of {name}.backward needs that of a value which forward computed while nothing was "
-        "recorded; save inputs or results with ctx.save_for_backward and compute it from them in backward"
-    )
-
-
-def _taken_out(name: str) -> GradientError:
-    return GradientError(
-        f"{name}.forward took values out of its Tensors (.numpy(), .item(), float(), requires_grad_()), and "
-        "its backward may use them without their history: there is no second derivative; if backward only "
-        "uses what ctx.save_for_backward kept, say so with ctx.mark_twice_differentiable()"
-    )
-
-
-def _once(name: str) -> GradientError:
-    return GradientError(f"{name}.backward is once_differentiable: it has no second derivative")
-
-
-class _Kept:
-    """A saved Tensor: itself while it is what it was, else what it was."""
-
-    __slots__ = ("index", "original", "snapshot")
-
-    def __init__(self, x: Any, index: int) -> None:
-        self.index = index  # among the results; -1 for anything else
-        self.original: Any = weakref.ref(x)
-        self.snapshot: Any = None if index >= 0 else same(x)
-        if index < 0 and x._extra is not None and x._extra.call is not None:
-            self.snapshot, self.original = x, lambda: x
-
-
-class _Call:
-    """One call of a Function, as its record knows it."""
-
-    def __init__(self, function: Any, ctx: Any, name: str, args: Sequence[Any], inputs: list[int]) -> None:
-        self.function, self.ctx, self.name = function, ctx, name
-        self.is_tensor = [isinstance(a, Handle) for a in args]
-        self.shapes = [(a._v.shape, a._v.dtype) if isinstance(a, Handle) else None for a in args]
-        self.slots = inputs  # the argument that each operand is
-        self.forward: Any = None
-        self.kept: list[Any] = []
-        self.results: list[Any] = []  # of each result that has a derivative, shape and dtype; else None
-        self.places: dict[int, Any] = {}  # of those that are kept: a weak reference to the tape, and position
-        self.released = False
-        self.once = False
-        self.legacy = False
-        self.pre: dict[int, Any] = {}
-        self.post: dict[int, Any] = {}
-        self.metadata: dict[Any, Any] = {}
-        self._sweep: Any = lambda: None
-        self._pending: dict[int, Any] = {}
-
-    # ------------------------------------------------------------ what is saved
-
-    def unpack(self) -> tuple[Any, ...]:
-        if self.released:
-            raise GraphFreedError(self.freed())
-        return tuple(None if kept is None else self._unpacked(kept) for kept in self.kept)
-
-    def _unpacked(self, kept: Any) -> Any:
-        if not isinstance(kept, _Kept):
-            return kept()
-        original: Any = kept.original()
-        if kept.index < 0:
-            snapshot = kept.snapshot
-            unchanged = original is not None and original._v is snapshot._v and original._at == snapshot._at
-            found = original if unchanged and original._tape is snapshot._tape else snapshot
-        else:
-            reference, k = self.places[kept.index]
-            tape = reference()
-            value = None if tape is None else tape.value(k)
-            if value is None:
-                raise GraphFreedError(self.freed())
-            place = 4 * (k + 1)
-            unchanged = original is not None and original._tape is tape and original._at == place
-            found = original if unchanged else recall(value, (tape, k))
-        return wrap(found._v) if self.legacy else found
-
-    def freed(self) -> str:
-        """Say that what was saved is gone."""
-        return (
-            f"{self.name} needs what save_for_backward kept, and a first backward has released it; call that "
-            "with retain_graph=True"
-        )
-
-    def release(self) -> None:
-        """Let go of what was saved."""
-        if self.kept:
-            self.released, self.kept = True, []
-
-    # ------------------------------------------------------------ the derivative
-
-    def receive(self, index: int, ct: Any) -> Any:
-        """Take the cotangent of a result; returns that of the call's own value."""
-        sweep = at_work()
-        if self._sweep() is not sweep:  # what is left of a sweep that failed
-            self._sweep, self._pending = weakref.ref(sweep), {}
-        if isinstance(ct, Handle):
-            self._pending[index] = ct
-            return wrap(np.float64(0.0))
-        self._pending[index] = wrap(np.array(ct)[()] if ct.ndim == 0 else np.array(ct))
-        return np.float64(0.0)
-
-    def vjp(self, wanted: list[int], ct: Any) -> dict[int, Any]:
-        """Cotangents of the operands named, by the user's backward."""
-        recording = isinstance(ct, Handle)
-        pending, self._pending = self._pending, {}
-        grads: list[Any] = []
-        for k, known in enumerate(self.results):
-            g = pending.get(k)
-            if g is None and known is not None and self.ctx._materialize:
-                shape, dtype = known
-                g = wrap(np.zeros(shape, dtype)[()] if shape == () else np.zeros(shape, dtype))
-            grads.append(g)
-        before = set_recording(recording and not self.once)
-        try:
-            for hook in list(self.pre.values()):
-                grads = replaced(hook(tuple(grads)), grads, "a pre-hook")
-            found = self.function(self.ctx, *grads)
-        finally:
-            restore_mode(before)
-        found = self._checked(found)
-        if recording:
-            found = [self._refusing(g, grads) for g in found]
-        inputs: list[Any] = [found[q] for q in self.slots]
-        for hook in list(self.post.values()):
-            inputs = replaced(hook(tuple(inputs), tuple(grads)), inputs, "a hook")
-        picked = {q: inputs[q] for q in wanted if inputs[q] is not None}
-        return {q: g if recording else np.asarray(g._v) for q, g in picked.items()}
-
-    def _refusing(self, g: Any, grads: list[Any]) -> Any:
-        """A gradient that refuses to be differentiated where its history is not known."""
-        if g is None:
-            return None
-        if self.once or (g._extra is not None and g._extra.shown is True):
-            why = functools.partial(_once if self.once else _taken_out, self.forward.name)
-            sources = [*self.forward.befores, *[x for x in grads if x is not None]]
-        elif self.forward.took and not self.ctx._promised:
-            why, sources = functools.partial(_taken_out, self.forward.name), self.forward.befores
-        else:
-            return g
-        return g + record(custom.refusal, np.zeros_like(g._v)[()], sources, {"why": why})
-
-    def _checked(self, found: Any) -> list[Any]:
-        """What backward returned, one for each argument of forward."""
-        name, count = self.name, len(self.is_tensor)
-        given = list(found) if isinstance(found, tuple) else [found]
-        if len(given) > count and any(g is not None for g in given[count:]):
-            raise GradientError(f"{name} returned {len(given)} gradients for {count} arguments of forward")
-        if len(given) < count:
-            raise GradientError(
-                f"{name} returned {len(given)} gradients for {count} arguments of forward; one each, None "
-                "where there is none"
-            )
-        return [self._fitting(k, g) for k, g in enumerate(given[:count])]
-
-    def _fitting(self, k: int, g: Any) -> Any:
-        if g is None:
-            return None
-        what = f"{self.name} returned for argument {k}"
-        known = self.shapes[k]
-        if known is None:
-            raise GradientError(f"{what}, which is no Tensor, a gradient; it takes None")
-        if isinstance(g, (np.ndarray, np.generic)) and not isinstance(g, Handle):
-            g = wrap(np.array(g)[()] if np.ndim(g) == 0 else np.array(g))
-            extra(g).shown = True
-        if not isinstance(g, Tensor):
-            raise GradientError(f"{what} a {type(g).__name__}; it takes a Tensor, an ndarray or None")
-        if not self.ctx.needs_input_grad[k]:
-            return None
-        shape, dtype = known
-        if g.shape != shape:
-            try:
-                fits = np.broadcast_shapes(g.shape, shape) == g.shape
-            except ValueError:
-                fits = False
-            if not fits:
-                raise ShapeError(f"{what} a gradient of shape {g.shape}, and the argument has shape {shape}")
-            g = _as_before(g, sum_to(g, shape))  # type: ignore[no-untyped-call]
-        if g.dtype != dtype:
-            if g.dtype.kind not in "fiubc":
-                raise DTypeError(f"{what} a gradient of dtype {g.dtype}, and the argument has dtype {dtype}")
-            part = g.real if g.dtype.kind == "c" and dtype.kind != "c" else g
-            g = _as_before(g, part.astype(dtype))
-        return g
-
-
-def _as_before(g: Any, new: Any) -> Any:
-    """`new`, marked as what came without history if `g` is."""
-    if g._extra is not None and g._extra.shown is True:
-        extra(new).shown = True
-    return new
 
 
 class FunctionMeta(type):
@@ -431,13 +214,19 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
                 cls.forward
             ).bind(ctx, *args, **kwargs)  # fmt: skip
             bound.apply_defaults()
-            if not bound.kwargs:
-                args, kwargs = (bound.args if split else bound.args[1:]), {}
+            args, kwargs = bound.args if split else bound.args[1:], bound.kwargs
+            for key, value in kwargs.items():
+                if requires_grad(value):
+                    raise GradientError(
+                        f"{cls.__name__}.forward takes {key} by keyword only; a Tensor that requires grad is "
+                        "tracked by its position among the arguments"
+                    )
 
         def forward(*inputs: Any) -> Any:
             if not split:
                 return cls.forward(ctx, *inputs, **kwargs)
             output = cls.forward(*inputs, **kwargs)
+            output = tuple([_tensor(x) for x in output]) if isinstance(output, tuple) else _tensor(output)
             cls.setup_context(ctx, inputs, output)
             return output
 
@@ -452,7 +241,12 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
         self._called = True
         raws = [wrap(x._v) if isinstance(x, Handle) else x for x in tensors]
         name = type(self).__name__
-        return _applied(type(self), self, name, self.forward, _rule_of(type(self)), tensors, raws)
+        return _applied(type(self), self, name, self.forward, _legacy_rule, tensors, raws)
+
+
+def _legacy_rule(ctx: Any, *grads: Any) -> Any:
+    """The backward of an instance, which gets Tensors without history."""
+    return ctx.backward(*[None if g is None else wrap(g._v) for g in grads])
 
 
 def _rule_of(cls: Any) -> Callable[..., Any]:
@@ -470,113 +264,147 @@ def _applied(
     for x in args:
         if isinstance(x, Handle) and x._tape is STALE:
             settle(x)
-    needs = tuple(requires_grad(x) for x in args)
+    needs = tuple([requires_grad(x) for x in args])
     ctx.needs_input_grad = needs
-    recording = any(needs) and is_grad_enabled()
-    tensors = [x for x in given if isinstance(x, Handle)]
-    if not recording:
+    if not any(needs) or not is_grad_enabled():
         before = set_recording(False)
         try:
             found = forward(*given)
         finally:
             restore_mode(before)
-        for out in found if isinstance(found, tuple) else (found,):
-            if isinstance(out, Handle) and not any(out is x for x in tensors):
-                noted(out, tensors)
-        return found
+        return tuple([_tensor(out) for out in found]) if isinstance(found, tuple) else _tensor(found)
     slots = [k for k, need in enumerate(needs) if need]
     befores = [same(args[k]) for k in slots]
-    call = _Call(rule, ctx, name, args, slots)
-    call.legacy, call.forward = cls._is_legacy, _Forward(cls.__name__, tensors, befores)
-    call.once = cls._is_legacy or getattr(rule, "once_differentiable", False)
-    if cls._is_legacy:
-        call.function = lambda _, *grads: rule(ctx, *[None if g is None else wrap(g._v) for g in grads])
-    before = change_mode(recording=False, forward=call.forward)
+    provenance = Provenance(cls.__name__, befores)
+    raw, once = cls._is_legacy, getattr(rule, "once_differentiable", False)
+    call = Call(rule, ctx, name, args, slots, provenance, once, raw)
+    if raw:
+        for k in slots:
+            extra(given[k]).call = provenance
+    versions = [_version(given[k]) for k in slots]
+    before = change_mode(recording=False, forward=provenance)
     try:
         found = forward(*given)
+        results = [_tensor(out) for out in (found if isinstance(found, tuple) else (found,))]
     finally:
         restore_mode(before)
-    results = list(found) if isinstance(found, tuple) else [found]
-    results = [_tensor(out) for out in results]
-    if not any(isinstance(out, Handle) for out in results):
-        raise GradientError(
-            f"{cls.__name__}.forward returned no Tensor (found {type(found).__name__}), though an argument "
-            "requires grad; return Tensors, several as a tuple"
-        )
-    outs = _recorded(cls, call, args, given, befores, results)
+    for k, version in zip(slots, versions, strict=True):
+        if _version(given[k]) != version and not any(given[k] is x for x in ctx._dirty):
+            raise GradientError(
+                f"{cls.__name__}.forward wrote to argument {k}; say so with ctx.mark_dirty and return it, or "
+                "write to a copy made by clone()"
+            )
+    outs = _recorded(call, args, given, befores, results)
     return tuple(outs) if isinstance(found, tuple) else outs[0]
+
+
+def _version(x: Any) -> int:
+    return 0 if x._extra is None or x._extra.inference else int(x._version)
 
 
 def _tensor(out: Any) -> Any:
     """A result that NumPy made is a Tensor too."""
-    if isinstance(out, (np.ndarray, np.floating, np.complexfloating)):
-        return wrap(np.array(out)[()] if np.ndim(out) == 0 else np.array(out))
-    return out
+    return noted(from_array(out), ()) if isinstance(out, (np.ndarray, np.inexact)) else out
 
 
 def _recorded(
-    cls: Any, call: _Call, args: Sequence[Any], given: list[Any], befores: list[Any], results: list[Any]
+    call: Call, args: Sequence[Any], given: list[Any], befores: list[Any], results: list[Any]
 ) -> list[Any]:
+    """Give the results their history; returns them."""
     ctx = call.ctx
-    dirty = _dirty(cls, ctx, args, given, results)
+    dirty = _dirty(call, args, given, results)
+    plain = [
+        not isinstance(out, Handle)
+        or out._v.dtype.char not in abi.GRADIENT
+        or any(out is x for x in ctx._plain)
+        for out in results
+    ]
+    if all(plain):
+        return [_apart(out) for out in results]
     saved = list(ctx._saved)
+    if any(x is not None and x.is_inference() for x in saved):
+        raise GradientError(
+            f"{call.name}: save_for_backward of a result of inference_mode, which takes no part in "
+            "differentiation; save a copy made by clone()"
+        )
     ctx._saved = ()
-    indices: list[int] = []
-    for x in saved:
-        k = next((q for q, out in enumerate(results) if out is x), -1)
-        if call.legacy and x is not None and k < 0 and not any(x is raw for raw in given):
-            raise GradientError(f"{call.name}: save_for_backward takes inputs and results only")
-        indices.append(k)
+    held = {name: x for name, x in vars(ctx).items() if any(x is out for out in results)}
+    indices = [_index(x, results, plain) for x in saved]
+    if call.raw and any(
+        x is not None and k < 0 and not any(x is other for other in (*given, *results))
+        for x, k in zip(saved, indices, strict=True)
+    ):
+        raise GradientError(f"{call.name}: save_for_backward takes inputs and results only")
+    kept_ones = {*indices, *(_index(x, results, plain) for x in held.values())}
     if local.tape is not None and local.tape.log:
         close(local.tape)  # what ctx keeps is on older tapes: no cycle
     here = record(custom.call, np.float64(0.0), befores, {"call": call})
     here._tape.calls[slot(here._at)] = call
     outs: list[Any] = []
-    seen: list[Any] = []
     for k, out in enumerate(results):
-        apart = not isinstance(out, Handle) or out._v.dtype.char not in abi.GRADIENT
-        if apart or any(out is x for x in ctx._plain):
-            if isinstance(out, Handle) and out._extra is not None:
-                out._extra.call = None
-            call.results.append((out._v.shape, out._v.dtype) if isinstance(out, Handle) else None)
-            outs.append(out)
+        known = (out._v.shape, out._v.dtype) if isinstance(out, Handle) else None
+        if plain[k]:
+            call.results.append(None if call.raw else known)
+            outs.append(_apart(out))
             continue
-        call.results.append((out._v.shape, out._v.dtype))
-        op = custom.kept_result if k in indices else custom.result
-        foreign = any(out is x for x in (*seen, *given)) or out._tape is not None or requires_grad(out)
-        foreign = foreign or any(shares(out._v, x._v) for x in given if isinstance(x, Handle))
-        foreign = foreign or (out._extra is not None and out._extra.storage is not None)
-        target = dirty.get(id(out))
-        value = out._v.copy() if foreign and out._v.ndim else out._v
-        new = record(op, value, (here,), {"call": call, "index": k})
-        if k in indices:
-            call.places[k] = weakref.ref(new._tape), slot(new._at)
-        if target is not None:
-            write(target, Ellipsis, new, "mark_dirty", True)
-            new = target
-        elif not foreign:
-            out._v, out._tape, out._at, out._extra = new._v, new._tape, new._at, None
-            new = out
-        seen.append(out)
-        outs.append(new)
+        call.results.append(known)
+        outs.append(_result(call, here, k, out, dirty.get(id(out)), [*outs, *given], args, k in kept_ones))
     for x, k in zip(saved, indices, strict=True):
-        call.kept.append(None if x is None else _Kept(outs[k] if k >= 0 else x, k))
+        call.kept.append(None if x is None else Kept(outs[k] if k >= 0 else x, k))
+    for name, x in held.items():
+        k = _index(x, results, plain)
+        if k >= 0:
+            delattr(ctx, name)
+            call.attributes[name] = Kept(outs[k], k)
     ctx._call = weakref.ref(call)
     return outs
 
 
-def _dirty(cls: Any, ctx: Any, args: Sequence[Any], given: list[Any], results: list[Any]) -> dict[int, Any]:
+def _index(x: Any, results: list[Any], plain: list[bool]) -> int:
+    """Which result with a derivative something is; -1 if none."""
+    return next((k for k, out in enumerate(results) if out is x and not plain[k]), -1)
+
+
+def _apart(out: Any) -> Any:
+    """A result without a derivative, as the caller gets it: for backward it remains what forward computed."""
+    hidden = isinstance(out, Handle) and out._extra is not None and out._extra.call is not None
+    return wrap(out._v) if hidden else out
+
+
+def _result(
+    call: Call, here: Any, k: int, out: Any, target: Any, others: list[Any], args: Sequence[Any], kept: bool
+) -> Any:
+    """Record a result; it is the object forward returned unless that has another life."""
+    foreign = any(out is x for x in others) or out._tape is not None or requires_grad(out)
+    foreign = foreign or any(shares(out._v, x._v) for x in others if isinstance(x, Handle))
+    foreign = foreign or (out._extra is not None and out._extra.storage is not None)
+    value = out._v.copy() if foreign and out._v.ndim else out._v
+    op = custom.kept_result if kept else custom.result
+    new = record(op, value, (here,), {"call": call, "index": k})
+    if kept:
+        call.places[k] = weakref.ref(new._tape), slot(new._at)
+    if target is not None:
+        write(target, Ellipsis, new, "mark_dirty", True)
+        return target
+    if not foreign:
+        out._v, out._tape, out._at, out._extra = new._v, new._tape, new._at, None
+        new = out
+    return noted(new, args)
+
+
+def _dirty(call: Call, args: Sequence[Any], given: list[Any], results: list[Any]) -> dict[int, Any]:
     """The inputs that forward has written to, by what it knew them as."""
     found: dict[int, Any] = {}
-    for x in ctx._dirty:
+    name = call.provenance.name
+    for x in call.ctx._dirty:
         k = next((q for q, a in enumerate(given) if a is x), -1)
         if k < 0:
-            warnings.warn(f"{cls.__name__}: mark_dirty of what is no input", UserWarning, stacklevel=5)
+            warnings.warn(f"{name}: mark_dirty of what is no input", UserWarning, stacklevel=5)
             continue
         if not any(x is out for out in results):
-            raise GradientError(f"{cls.__name__}: argument {k} is marked dirty, and forward must return it")
+            raise GradientError(f"{name}: argument {k} is marked dirty, and forward must return it")
         if args[k]._tape is None and requires_grad(args[k]):
-            raise GradientError(f"{cls.__name__}: argument {k}, marked dirty, is a leaf that requires grad")
+            raise GradientError(f"{name}: argument {k}, marked dirty, is a leaf that requires grad")
         found[id(x)] = args[k]
     return found
 

@@ -141,7 +141,12 @@ class RecordNode(Node):
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
         """Where the gradients of the operands go."""
-        return tuple(_edge(self._key[0], j) for j in self._operands())
+        edges = [_edge(self._key[0], j) for j in self._operands()]
+        call = self._call
+        if call is None:
+            return tuple(edges)
+        found = dict(zip(call.slots, edges, strict=True))  # Tensors that need no gradient are no operands
+        return tuple(found.get(k, (None, 0)) for k, known in enumerate(call.known) if known is not None)
 
     def _watch(self) -> Any:
         tape, k = self._key

@@ -116,6 +116,8 @@ def _walk(
         operands = columns.operands(k, int(rows[opcode, layout.FORM]))
         wanted = [slot for slot, j in enumerate(operands) if flags[j] & layout.NEED]
         if wanted:
+            if watch is not None:
+                ct = watch.entering(ct)
             out = None if values[k] is None else recall(values[k], (tape, k))
             found = op.vjp(ct, out, [operand(j) for j in operands], tape.attrs.get(k, {}), wanted)
             if watch is not None:

@@ -395,6 +395,8 @@ class Sweep:
                 job.destinations[k][...] = ct
         if not wanted:
             return
+        if watch is not None:
+            ct = watch.entering(ct)
         values = [value_or_shape(columns, j) for j in operands]
         found = op.vjp(ct, columns.values[k], values, tape.attrs.get(k, {}), wanted)
         if watch is not None:

@@ -11,9 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from tapegrad.dispatch import contains_tensor, is_tensor, normal, requires_grad, sequence, share, value_of
+from tapegrad.dispatch import (
+    contains_tensor,
+    is_tensor,
+    normal,
+    noted,
+    requires_grad,
+    sequence,
+    share,
+    taken,
+    tensors_in,
+    value_of,
+)
 from tapegrad.errors import AxisError, ShapeError, TapeError, UnsupportedOpError
-from tapegrad.grad_mode import is_grad_enabled
+from tapegrad.grad_mode import forward_call, is_grad_enabled
 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
@@ -136,6 +147,8 @@ def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> A
         )
     if not is_tensor(out) and not isinstance(out, np.ndarray):
         raise TypeError(f"{name}: out= takes an array or a Tensor, found {type(out).__name__}")
+    if not is_tensor(out):
+        taken(*tensors_in((args, kwargs)))
     buffer = np.array(out._v) if is_tensor(out) else out
     try:
         function(*plain(args), out=buffer, **{k: plain(v) for k, v in kwargs.items()})
@@ -146,6 +159,7 @@ def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> A
         from tapegrad.writes import write
 
         write(out, Ellipsis, buffer, name)
+        noted(out, tensors_in((args, kwargs)))
     return out
 
 
@@ -157,7 +171,16 @@ def plainly(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
         result = function(*plain(tuple(args)), **{k: plain(v) for k, v in kwargs.items()})
     except np.exceptions.AxisError as error:
         raise AxisError(str(error)) from error
-    return _tensors(result, args)
+    found = _tensors(result, args)
+    asked = getattr(function, "__self__", function)  # a method of a ufunc, or itself
+    if forward_call() is not None and (result is None or asked not in PLAIN):
+        tensors = tensors_in((args, kwargs))
+        if isinstance(result, (np.ndarray, np.generic, list, tuple)):
+            for out in tensors_in(found):
+                noted(out, tensors)
+        else:
+            taken(*tensors)
+    return found
 
 
 def _tensors(result: Any, args: Any) -> Any:
