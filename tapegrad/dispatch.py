@@ -362,8 +362,7 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
             elif isinstance(x, ndarray):
                 foreign = True
     if newest < 0:
-        out = share(normal(value) if hasattr(value, "dtype") else value, operands)
-        return out if type(mode) is bool else noted(out, operands)
+        return share(normal(value) if hasattr(value, "dtype") else value, operands)
     if value.dtype.char not in abi.GRADIENT:
         raise DTypeError(
             f"{op.name} gave dtype {value.dtype}, which has no derivative; "
@@ -479,14 +478,20 @@ def shares(value: Any, x: Any) -> bool:
     return value is x or (base is not None and (base is x or base is x.base))
 
 
-def share(value: Any, operands: Any) -> Any:
-    """Return a Tensor without history; where it views an exposed operand's memory it is exposed too."""
+def share(value: Any, operands: Any, sources: Any = None) -> Any:
+    """Return a Tensor without history; where it views an exposed operand's memory it is exposed too.
+
+    `sources` are what its values depend on, if not on the operands.
+    """
     out = wrap(value)
     for x in operands:
         if isinstance(x, Handle) and shares(value, x._v):
-            return join(x, out)
+            join(x, out)
+            break
         if shares(value, x):
             extra(out).shown = True
+    if type(enabled()) is Mode:
+        noted(out, operands if sources is None else sources)
     return out
 
 

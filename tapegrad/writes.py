@@ -58,7 +58,7 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
         Whether `new` was computed from all of x: then its history is that of x from now on.
     """
     index = plain_index(index)
-    new = new if isinstance(new, Handle) else normal(sequence(new), what)
+    new = given = new if isinstance(new, Handle) else normal(sequence(new), what)
     state = x._extra
     storage = None if state is None else state.storage
     _refuse_torn(x)
@@ -81,7 +81,7 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
         _plain(x, storage, lambda: _set(x._v, index, value_of(new)))
     if forward_call() is not None:
         for handle in _sharers(x, None if x._extra is None else x._extra.storage):
-            noted(handle, (new,))
+            noted(handle, (given,))
     _count(x)
 
 

@@ -9,11 +9,23 @@ import numpy as np
 
 from tapegrad.autograd import graph, hooks
 from tapegrad.autograd.graph import GradientEdge, resolved
-from tapegrad.dispatch import Handle, extra, former, normal, recall, record, retain, settle, wrap
+from tapegrad.dispatch import (
+    Handle,
+    extra,
+    former,
+    normal,
+    noted,
+    recall,
+    record,
+    retain,
+    settle,
+    tensors_in,
+    wrap,
+)
 from tapegrad.engine.rerecord import rerecord
 from tapegrad.engine.sweep import Key, at_once, sweep
 from tapegrad.errors import DTypeError, GradientError, ShapeError, UnusedInputError
-from tapegrad.grad_mode import enable_grad
+from tapegrad.grad_mode import enable_grad, forward_call
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.record import Place
 from tapegrad.tape.tape import Claims, local
@@ -210,6 +222,11 @@ class _Border:
         return value if isinstance(value, Tensor) else wrap(value)
 
 
+def _told(g: Any, pairs: Any, recorded: bool) -> Any:
+    """Note, within a Function, what a gradient depends on; returns it."""
+    return g if forward_call() is None else noted(g, tensors_in(pairs), not recorded)
+
+
 def _memory(value: Any) -> int:
     """Identity of what a change would show in: the memory of an array, of a scalar the Tensor itself."""
     array = value._v if isinstance(value, Tensor) else value
@@ -280,7 +297,7 @@ def grad(
     if not create_graph and not materialize_grads and only_inputs:
         quick = _at_once(outputs, inputs, grad_outputs, retain_graph)
         if quick is not None:
-            return quick
+            return quick if forward_call() is None else tuple(_told(g, [outputs], False) for g in quick)
     if not only_inputs:
         raise ValueError("only_inputs=False is not supported: use backward() to fill .grad of other leaves")
     if isinstance(inputs, dict) and type(inputs) is not dict:
@@ -318,7 +335,7 @@ def grad(
             if not parts:
                 results.append(_zeros(x, recording) if materialize_grads else None)
             else:
-                results.append(border.result(_total(parts), x))
+                results.append(_told(border.result(_total(parts), x), pairs, recording))
     return dict(zip(names, results, strict=True)) if names is not None else tuple(results)
 
 
@@ -432,7 +449,10 @@ def backward(
         if handle is not None and handle.requires_grad:
             parts.setdefault(id(handle), (handle, []))[1].append(value)
     with enable_grad():  # of arrays there is nothing to record
-        ready = [(handle, border.result(_total(values), handle)) for handle, values in parts.values()]
+        ready = [
+            (handle, _told(border.result(_total(values), handle), pairs, recording))
+            for handle, values in parts.values()
+        ]
     turn = _Turn()
     turn.wait()
     try:
@@ -478,6 +498,7 @@ def _accumulate(handle: Tensor, value: Tensor, recorded: bool) -> None:
             write(before, Ellipsis, before + value, "accumulation", True)
     else:
         accumulate(before, value._v)
+    noted(state.grad, (value,))
 
 
 def _backward_method(

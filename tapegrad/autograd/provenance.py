@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tapegrad.dispatch import Handle, extra, record, requires_grad, same, settle
 from tapegrad.errors import GradientError
 from tapegrad.kernels import abi
 from tapegrad.ops import custom
+from tapegrad.tape.tape import local, next_serial
 from tapegrad.views import STALE
 
 __all__ = ["Provenance", "once_only"]
@@ -36,15 +38,17 @@ class Provenance:
         Whether a value left a Tensor that depends on them.
     """
 
-    __slots__ = ("_known", "name", "sources", "took")
+    __slots__ = ("_begin", "_known", "name", "sources", "took")
 
     def __init__(self, name: str, sources: Sequence[Any]) -> None:
         self.name, self.sources = name, list(sources)
         self.took = False
         self._known: set[Any] = set()
+        tape = local.tape
+        self._begin = (next_serial(), 0) if tape is None else (tape.serial, len(tape.log))
 
     def _knows(self, x: Any) -> bool:
-        """Whether a Tensor depends on what can be differentiated by; one that is new here is a source."""
+        """Whether a Tensor depends on what can be differentiated by; one from elsewhere is a source."""
         if not isinstance(x, Handle):
             return False
         if x._extra is not None and x._extra.call is not None:
@@ -53,6 +57,9 @@ class Provenance:
             return False
         if x._tape is STALE:
             settle(x)
+        tape = x._tape
+        if tape is not None and (tape.serial, x._at) > self._begin and tape.owner == get_ident():
+            return True  # recorded here, from what has been looked at then
         if not self._known:
             self._known = {_place(y) for y in self.sources}
         if _place(x) not in self._known:
@@ -64,10 +71,10 @@ class Provenance:
         """See a Tensor computed; `hidden` where that is not recorded."""
         if out._v.dtype.char not in abi.GRADIENT:
             return
-        if hidden:
-            if any(list(map(self._knows, operands))):  # all are looked at, as they may be sources
-                extra(out).call = self
-        else:
+        depends = [self._knows(x) for x in operands]
+        if hidden and any(depends):
+            extra(out).call = self
+        elif any(depends):
             for x in operands:
                 if isinstance(x, Handle) and x._extra is not None and x._extra.call is not None:
                     extra(out).call = x._extra.call

@@ -171,24 +171,23 @@ def plainly(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
         result = function(*plain(tuple(args)), **{k: plain(v) for k, v in kwargs.items()})
     except np.exceptions.AxisError as error:
         raise AxisError(str(error)) from error
-    found = _tensors(result, args)
-    asked = getattr(function, "__self__", function)  # a method of a ufunc, or itself
-    if forward_call() is not None and (result is None or asked not in PLAIN):
-        tensors = tensors_in((args, kwargs))
-        if isinstance(result, (np.ndarray, np.generic, list, tuple)):
-            for out in tensors_in(found):
-                noted(out, tensors)
-        else:
-            taken(*tensors)
-    return found
+    if forward_call() is None:
+        return _tensors(result, args)
+    sources = tensors_in((args, kwargs))
+    if not isinstance(result, (np.ndarray, np.generic, list, tuple)):
+        taken(*sources)
+    elif function is np.sign or getattr(function, "__self__", function) in PLAIN:  # its method, perhaps
+        sources = [x for x in sources if x.dtype.kind == "c"]
+    return _tensors(result, args, sources)
 
 
-def _tensors(result: Any, args: Any) -> Any:
+def _tensors(result: Any, args: Any, sources: Any = None) -> Any:
     """Return a result of NumPy's with Tensors for the arrays in it."""
     if isinstance(result, (np.ndarray, np.generic)):
-        return share(result[()] if isinstance(result, np.ndarray) and result.ndim == 0 else result, args)
+        result = result[()] if isinstance(result, np.ndarray) and result.ndim == 0 else result
+        return share(result, args, sources)
     if isinstance(result, (list, tuple)):
-        parts = [_tensors(part, args) for part in result]
+        parts = [_tensors(part, args, sources) for part in result]
         if hasattr(result, "_fields"):  # the named results of np.unique_all and its kin
             return type(result)(*parts)
         return parts if isinstance(result, list) else tuple(parts)

@@ -1,4 +1,4 @@
-"""The same programs of Functions, hooks and nodes here and in torch: values, or the class of the exception."""
+"""Programs of Functions, hooks and nodes here and in torch: values, or the class of what is raised."""
 
 import numpy as np
 import pytest
