@@ -80,7 +80,7 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     else:
         _plain(x, storage, lambda: _set(x._v, index, value_of(new)))
     if forward_call() is not None:
-        for handle in _sharers(x, None if x._extra is None else x._extra.storage):
+        for handle in sharers(x):
             noted(handle, (given,))
     _count(x)
 
@@ -403,6 +403,11 @@ def _part_with_others(x: Any, storage: Storage | None) -> None:
     handle = None
     if not pool.alone(values, holders):
         _move(x, storage)
+
+
+def sharers(x: Any) -> list[Any]:
+    """All handles of a Tensor's memory."""
+    return _sharers(x, None if x._extra is None else x._extra.storage)
 
 
 def _sharers(x: Any, storage: Storage | None) -> list[Any]:

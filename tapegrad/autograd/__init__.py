@@ -1,6 +1,6 @@
 """Differentiation, by torch's names."""
 
-from tapegrad.autograd import graph
+from tapegrad.autograd import function, graph
 from tapegrad.autograd.backward import backward, grad
 from tapegrad.autograd.function import Function, once_differentiable
 from tapegrad.autograd.gradcheck import gradcheck, gradgradcheck
@@ -18,6 +18,7 @@ __all__ = [
     "Function",
     "backward",
     "enable_grad",
+    "function",
     "grad",
     "gradcheck",
     "gradgradcheck",

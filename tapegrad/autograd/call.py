@@ -63,6 +63,7 @@ class Call:
         self.function, self.ctx, self.name, self.slots = function, ctx, name, slots
         self.provenance, self.once, self.raw = provenance, once or raw, raw
         self.known = [(a._v.shape, a._v.dtype) if isinstance(a, Handle) else None for a in args]
+        self.place: Any = (lambda: None, 0)  # of the record: a weak reference to the tape, and position
         self.kept: list[Any] = []
         self.attributes: dict[str, Kept] = {}  # results that forward set on ctx, which must not own them
         self.results: list[Any] = []  # shape and dtype of each; None for what is no Tensor or gets no zeros

@@ -5,27 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
-from tapegrad.autograd.call import Call, Kept
-from tapegrad.autograd.hooks import from_array
-from tapegrad.autograd.provenance import Provenance
-from tapegrad.dispatch import Handle, extra, noted, record, requires_grad, same, settle, shares, wrap
+from tapegrad.autograd.apply import applied, as_tensor
+from tapegrad.autograd.graph import Node, edge_of
+from tapegrad.dispatch import Handle, requires_grad, wrap
 from tapegrad.errors import GradientError
-from tapegrad.grad_mode import change_mode, is_grad_enabled, restore_mode, set_recording
-from tapegrad.kernels import abi
-from tapegrad.ops import custom
-from tapegrad.tape.record import slot
-from tapegrad.tape.tape import close, local
+from tapegrad.grad_mode import restore_mode, set_recording
 from tapegrad.tensor import Tensor
-from tapegrad.views import STALE
-from tapegrad.writes import write
 
-__all__ = ["Function", "FunctionCtx", "once_differentiable"]
+__all__ = ["Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable"]
 
 
 class FunctionCtx:
@@ -113,6 +103,7 @@ class FunctionMeta(type):
         super().__init__(name, bases, namespace)
         forward = inspect.getattr_static(cls, "forward", None)
         cls._is_legacy = forward is not None and not isinstance(forward, (staticmethod, classmethod))
+        cls._context = type(f"{name}Backward", (FunctionCtx,), {"__doc__": None})
 
 
 class Function(FunctionCtx, metaclass=FunctionMeta):
@@ -207,7 +198,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
             raise GradientError(
                 f"{cls.__name__} has a forward that is no static method: call {cls.__name__}(...)(...)"
             )
-        ctx: Any = type(f"{cls.__name__}Backward", (FunctionCtx,), {})()
+        ctx: Any = cls._context()
         split = cls.setup_context is not Function.setup_context
         if kwargs or split:
             bound = inspect.signature(cls.forward).bind(*args, **kwargs) if split else inspect.signature(
@@ -226,11 +217,21 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
             if not split:
                 return cls.forward(ctx, *inputs, **kwargs)
             output = cls.forward(*inputs, **kwargs)
-            output = tuple([_tensor(x) for x in output]) if isinstance(output, tuple) else _tensor(output)
+            output = tuple([as_tensor(x) for x in output]) if isinstance(output, tuple) else as_tensor(output)
             cls.setup_context(ctx, inputs, output)
             return output
 
-        return _applied(cls, ctx, f"{cls.__name__}Backward", forward, _rule_of(cls), args, list(args))
+        return applied(cls, ctx, f"{cls.__name__}Backward", forward, _rule_of(cls), args, list(args))
+
+    @property
+    def previous_functions(self) -> tuple[tuple[Node | None, int], ...]:
+        """Of an instance that has been called: its node's `next_functions`."""
+        call = None if self._call is None else self._call()
+        tape = None if call is None else call.place[0]()
+        if call is None or tape is None:
+            return ()
+        node, _ = edge_of(tape, call.place[1])
+        return () if node is None else node.next_functions
 
     def __call__(self, *tensors: Any) -> Any:
         """Call an instance of the older kind, once."""
@@ -241,7 +242,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
         self._called = True
         raws = [wrap(x._v) if isinstance(x, Handle) else x for x in tensors]
         name = type(self).__name__
-        return _applied(type(self), self, name, self.forward, _legacy_rule, tensors, raws)
+        return applied(type(self), self, name, self.forward, _legacy_rule, tensors, raws)
 
 
 def _legacy_rule(ctx: Any, *grads: Any) -> Any:
@@ -255,158 +256,6 @@ def _rule_of(cls: Any) -> Callable[..., Any]:
     if own and other:
         raise GradientError(f"{cls.__name__} defines backward and vjp, which are two names of one thing")
     return cls.vjp if other else cls.backward  # type: ignore[no-any-return]
-
-
-def _applied(
-    cls: Any, ctx: Any, name: str, forward: Any, rule: Any, args: Sequence[Any], given: list[Any]
-) -> Any:
-    """Run forward on what is given for the arguments, and record it as a call."""
-    for x in args:
-        if isinstance(x, Handle) and x._tape is STALE:
-            settle(x)
-    needs = tuple([requires_grad(x) for x in args])
-    ctx.needs_input_grad = needs
-    if not any(needs) or not is_grad_enabled():
-        before = set_recording(False)
-        try:
-            found = forward(*given)
-        finally:
-            restore_mode(before)
-        return tuple([_tensor(out) for out in found]) if isinstance(found, tuple) else _tensor(found)
-    slots = [k for k, need in enumerate(needs) if need]
-    befores = [same(args[k]) for k in slots]
-    provenance = Provenance(cls.__name__, befores)
-    raw, once = cls._is_legacy, getattr(rule, "once_differentiable", False)
-    call = Call(rule, ctx, name, args, slots, provenance, once, raw)
-    if raw:
-        for k in slots:
-            extra(given[k]).call = provenance
-    versions = [_version(given[k]) for k in slots]
-    before = change_mode(recording=False, forward=provenance)
-    try:
-        found = forward(*given)
-        results = [_tensor(out) for out in (found if isinstance(found, tuple) else (found,))]
-    finally:
-        restore_mode(before)
-    for k, version in zip(slots, versions, strict=True):
-        if _version(given[k]) != version and not any(given[k] is x for x in ctx._dirty):
-            raise GradientError(
-                f"{cls.__name__}.forward wrote to argument {k}; say so with ctx.mark_dirty and return it, or "
-                "write to a copy made by clone()"
-            )
-    outs = _recorded(call, args, given, befores, results)
-    return tuple(outs) if isinstance(found, tuple) else outs[0]
-
-
-def _version(x: Any) -> int:
-    return 0 if x._extra is None or x._extra.inference else int(x._version)
-
-
-def _tensor(out: Any) -> Any:
-    """A result that NumPy made is a Tensor too."""
-    return noted(from_array(out), ()) if isinstance(out, (np.ndarray, np.inexact)) else out
-
-
-def _recorded(
-    call: Call, args: Sequence[Any], given: list[Any], befores: list[Any], results: list[Any]
-) -> list[Any]:
-    """Give the results their history; returns them."""
-    ctx = call.ctx
-    dirty = _dirty(call, args, given, results)
-    plain = [
-        not isinstance(out, Handle)
-        or out._v.dtype.char not in abi.GRADIENT
-        or any(out is x for x in ctx._plain)
-        for out in results
-    ]
-    if all(plain):
-        return [_apart(out) for out in results]
-    saved = list(ctx._saved)
-    if any(x is not None and x.is_inference() for x in saved):
-        raise GradientError(
-            f"{call.name}: save_for_backward of a result of inference_mode, which takes no part in "
-            "differentiation; save a copy made by clone()"
-        )
-    ctx._saved = ()
-    held = {name: x for name, x in vars(ctx).items() if any(x is out for out in results)}
-    indices = [_index(x, results, plain) for x in saved]
-    if call.raw and any(
-        x is not None and k < 0 and not any(x is other for other in (*given, *results))
-        for x, k in zip(saved, indices, strict=True)
-    ):
-        raise GradientError(f"{call.name}: save_for_backward takes inputs and results only")
-    kept_ones = {*indices, *(_index(x, results, plain) for x in held.values())}
-    if local.tape is not None and local.tape.log:
-        close(local.tape)  # what ctx keeps is on older tapes: no cycle
-    here = record(custom.call, np.float64(0.0), befores, {"call": call})
-    here._tape.calls[slot(here._at)] = call
-    outs: list[Any] = []
-    for k, out in enumerate(results):
-        known = (out._v.shape, out._v.dtype) if isinstance(out, Handle) else None
-        if plain[k]:
-            call.results.append(None if call.raw else known)
-            outs.append(_apart(out))
-            continue
-        call.results.append(known)
-        outs.append(_result(call, here, k, out, dirty.get(id(out)), [*outs, *given], args, k in kept_ones))
-    for x, k in zip(saved, indices, strict=True):
-        call.kept.append(None if x is None else Kept(outs[k] if k >= 0 else x, k))
-    for name, x in held.items():
-        k = _index(x, results, plain)
-        if k >= 0:
-            delattr(ctx, name)
-            call.attributes[name] = Kept(outs[k], k)
-    ctx._call = weakref.ref(call)
-    return outs
-
-
-def _index(x: Any, results: list[Any], plain: list[bool]) -> int:
-    """Which result with a derivative something is; -1 if none."""
-    return next((k for k, out in enumerate(results) if out is x and not plain[k]), -1)
-
-
-def _apart(out: Any) -> Any:
-    """A result without a derivative, as the caller gets it: for backward it remains what forward computed."""
-    hidden = isinstance(out, Handle) and out._extra is not None and out._extra.call is not None
-    return wrap(out._v) if hidden else out
-
-
-def _result(
-    call: Call, here: Any, k: int, out: Any, target: Any, others: list[Any], args: Sequence[Any], kept: bool
-) -> Any:
-    """Record a result; it is the object forward returned unless that has another life."""
-    foreign = any(out is x for x in others) or out._tape is not None or requires_grad(out)
-    foreign = foreign or any(shares(out._v, x._v) for x in others if isinstance(x, Handle))
-    foreign = foreign or (out._extra is not None and out._extra.storage is not None)
-    value = out._v.copy() if foreign and out._v.ndim else out._v
-    op = custom.kept_result if kept else custom.result
-    new = record(op, value, (here,), {"call": call, "index": k})
-    if kept:
-        call.places[k] = weakref.ref(new._tape), slot(new._at)
-    if target is not None:
-        write(target, Ellipsis, new, "mark_dirty", True)
-        return target
-    if not foreign:
-        out._v, out._tape, out._at, out._extra = new._v, new._tape, new._at, None
-        new = out
-    return noted(new, args)
-
-
-def _dirty(call: Call, args: Sequence[Any], given: list[Any], results: list[Any]) -> dict[int, Any]:
-    """The inputs that forward has written to, by what it knew them as."""
-    found: dict[int, Any] = {}
-    name = call.provenance.name
-    for x in call.ctx._dirty:
-        k = next((q for q, a in enumerate(given) if a is x), -1)
-        if k < 0:
-            warnings.warn(f"{name}: mark_dirty of what is no input", UserWarning, stacklevel=5)
-            continue
-        if not any(x is out for out in results):
-            raise GradientError(f"{name}: argument {k} is marked dirty, and forward must return it")
-        if args[k]._tape is None and requires_grad(args[k]):
-            raise GradientError(f"{name}: argument {k}, marked dirty, is a leaf that requires grad")
-        found[id(x)] = args[k]
-    return found
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -449,3 +298,145 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
     once.once_differentiable = True  # type: ignore[attr-defined]
     return once
+
+
+class InplaceFunction(Function):
+    """A Function of the older kind that may write to its argument.
+
+    Parameters
+    ----------
+    inplace : bool
+        For forward to know, as ``self.inplace``; what it writes to it names by `mark_dirty` and returns.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> class Double(tg.autograd.function.InplaceFunction):
+    ...     def forward(self, x):
+    ...         if not self.inplace:
+    ...             return 2 * x
+    ...         self.mark_dirty(x)
+    ...         return x.mul_(2)
+    ...
+    ...     def backward(self, grad):
+    ...         return 2 * grad
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> y = x + 0
+    >>> Double(inplace=True)(y) is y, y
+    (True, tensor([2., 4.], grad_fn=<Double>))
+    """
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+
+class NestedIOFunction(Function):
+    """A Function of the older kind whose arguments and results are lists and tuples, nested to any depth.
+
+    Define ``forward_extended(*args)`` and ``backward_extended(*grads)``. Arguments consist of Tensors, None,
+    lists and tuples; gradients are nested as the results, and `backward_extended` returns some nested as the
+    arguments. What `save_for_backward` was given comes back nested likewise.
+
+    Raises
+    ------
+    ValueError
+        Among arguments, results or gradients there is anything else.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> class Swap(tg.autograd.function.NestedIOFunction):
+    ...     def forward_extended(self, pair):
+    ...         return [pair[1] * 1, (pair[0] * 1,)]
+    ...
+    ...     def backward_extended(self, grads):
+    ...         return [grads[1][0], grads[0]]
+    >>> x, y = tg.tensor(2.0, requires_grad=True), tg.tensor(3.0, requires_grad=True)
+    >>> first, (second,) = Swap()([x, y])
+    >>> tg.grad(first * second * second, [x, y])
+    (tensor(12.), tensor(4.))
+    """
+
+    def forward_extended(self, *args: Any) -> Any:
+        """Compute the results; to be defined."""
+        raise NotImplementedError(f"{type(self).__name__} does not define forward_extended")
+
+    def backward_extended(self, *grads: Any) -> Any:
+        """Compute the gradients of the arguments; to be defined."""
+        raise NotImplementedError(f"{type(self).__name__} does not define backward_extended")
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the instance, once, on nested arguments."""
+        self._arguments = _shape(args)
+        flat = super().__call__(*_flat(args))
+        return _nested(self._results, iter(flat))
+
+    def forward(self, *flat: Any) -> Any:  # type: ignore[override]
+        """Give `forward_extended` its arguments nested."""
+        found = self.forward_extended(*_nested(self._arguments, iter(flat)))
+        self._results = _shape(found)
+        return tuple(_flat(found))
+
+    def backward(self, *flat: Any) -> Any:  # type: ignore[override]
+        """Give `backward_extended` its gradients nested."""
+        grads = _nested(self._results, iter(flat))
+        found = self.backward_extended(*(grads if isinstance(self._results, tuple) else (grads,)))
+        return tuple(_matched(self._arguments, found if isinstance(found, tuple) else (found,)))
+
+    def save_for_backward(self, *nested: Any) -> None:
+        """Keep what consists of Tensors, None, lists and tuples for backward."""
+        super().save_for_backward(*_flat(nested))
+        self._kept = _shape(nested)
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What save_for_backward kept, nested as it was."""
+        return _nested(self._kept, iter(super().saved_tensors))  # type: ignore[no-any-return]
+
+    def mark_dirty(self, *args: Any, **kwargs: Any) -> None:
+        """Say which inputs forward has written to, nested in any way."""
+        super().mark_dirty(*_flat((args, list(kwargs.values()))))
+
+    def mark_non_differentiable(self, *args: Any, **kwargs: Any) -> None:
+        """Say which results have no derivative, nested in any way."""
+        super().mark_non_differentiable(*_flat((args, list(kwargs.values()))))
+
+
+def _shape(nested: Any) -> Any:
+    """How lists and tuples are nested: True for a Tensor."""
+    if isinstance(nested, (list, tuple)):
+        return type(nested)([_shape(part) for part in nested])
+    if nested is None or isinstance(nested, Tensor):
+        return nested if nested is None else True
+    raise ValueError(
+        f"a NestedIOFunction takes Tensors, None, lists and tuples of them, found {type(nested).__name__}"
+    )
+
+
+def _flat(nested: Any) -> list[Any]:
+    """The Tensors in it, in order."""
+    if isinstance(nested, (list, tuple)):
+        return [x for part in nested for x in _flat(part)]
+    return [nested] if _shape(nested) else []
+
+
+def _nested(shape: Any, flat: Iterator[Any]) -> Any:
+    """The next Tensors, nested."""
+    if isinstance(shape, (list, tuple)):
+        return type(shape)([_nested(part, flat) for part in shape])
+    return next(flat) if shape else None
+
+
+def _matched(shape: Any, grads: Any) -> list[Any]:
+    """A gradient, or None, for each Tensor; None stands for a whole list, too."""
+    if not isinstance(shape, (list, tuple)):
+        if not (_shape(grads) or grads is None) or isinstance(grads, (list, tuple)):
+            raise GradientError("backward_extended returned a list where forward_extended got a Tensor")
+        return [grads] if shape else []
+    if grads is None:
+        return [None for part in shape for _ in _matched(part, None)]
+    if not isinstance(grads, (list, tuple)) or len(grads) != len(shape):
+        found = f"{len(grads)} gradients" if isinstance(grads, (list, tuple)) else type(grads).__name__
+        raise GradientError(f"backward_extended returned {found} for {len(shape)} arguments of one list")
+    return [g for part, grad in zip(shape, grads, strict=True) for g in _matched(part, grad)]
