@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad import functions as fn
-from tapegrad.dispatch import contains_tensor, is_tensor, value_of
+from tapegrad.dispatch import contains_tensor, is_tensor, noted, tensors_in, value_of
 from tapegrad.errors import BorderError, ShapeError
 from tapegrad.tensor import Tensor, tensor
 
@@ -16,6 +16,8 @@ __all__ = [
     "arange", "array", "empty_like", "eye", "full", "full_like", "linspace", "ones", "ones_like",
     "zeros", "zeros_like",
 ]  # fmt: skip
+
+SHAPED = {"zeros", "ones", "eye", "zeros_like", "ones_like", "empty_like"}  # no value depends on arguments'
 
 
 def _constructor(function: Callable[..., Any], example: str, result: str) -> Callable[..., Tensor]:
@@ -28,7 +30,10 @@ def _constructor(function: Callable[..., Any], example: str, result: str) -> Cal
                 )
             return composed(*args, **kwargs)  # type: ignore[no-any-return]
         given = {k: value_of(v) for k, v in kwargs.items()}
-        return tensor(function(*(value_of(a) for a in args), **given), requires_grad=requires_grad)
+        made = tensor(function(*(value_of(a) for a in args), **given), requires_grad=requires_grad)
+        if name not in SHAPED:
+            noted(made, tensors_in((args, kwargs)))
+        return made
 
     name = function.__name__
     make.__name__ = make.__qualname__ = name

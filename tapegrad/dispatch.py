@@ -175,8 +175,10 @@ def same(x: Any) -> Any:
     """Return another handle of a Tensor's value and history."""
     out = wrap(x._v, x._tape, x._at)
     state = x._extra
-    if state is not None and (state.requires_grad or state.exposed):
-        extra(out).requires_grad, extra(out).shown = state.requires_grad, state.shown
+    if state is not None and (state.requires_grad or state.exposed or state.call is not None):
+        extra(out).requires_grad, extra(out).shown, out._extra.call = (
+            state.requires_grad, state.shown, state.call,
+        )  # fmt: skip
     return out
 
 
@@ -384,8 +386,6 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
         for x in operands:
             if isinstance(x, Handle):
                 source, state = x._tape, x._extra
-                if state is not None and state.call is not None:
-                    return record(op, value, [entered(x) for x in operands], attrs)
                 if source is not None:
                     if source is STALE:
                         settle(x)
@@ -450,30 +450,41 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
         at = tape.append(op.opcode, places[0], second, value)
     if type(mode) is Mode and mode.lines is not None:
         mode.lines.note(tape, slot(at), op, value, operands)
-    return wrap(value, tape, at)
+    out = wrap(value, tape, at)
+    return out if type(mode) is bool else noted(out, operands)
 
 
-def entered(x: Any) -> Any:
-    """Return an operand; one that a Function's forward computed out of sight with a history that says so."""
-    hidden = isinstance(x, Handle) and x._extra is not None and x._extra.call is not None
-    return x._extra.call.enter(x) if hidden else x
+def noted(out: Any, operands: Sequence[Any], apart: bool = False) -> Any:
+    """Note on a Tensor what it has from its operands and what the mode wants to be known; returns it.
 
-
-def noted(out: Any, operands: Sequence[Any]) -> Any:
-    """Note on a Tensor without history what it has from its operands and from the mode; returns it."""
+    `apart`: the history of the operands is not the result's, though operations are recorded.
+    """
     mode = enabled()
     for x in operands:
-        if isinstance(x, Handle) and x._extra is not None:
-            if x._extra.volatile:
-                extra(out).volatile = True
-            if x._extra.call is not None and out._v.dtype.char in abi.GRADIENT:
-                extra(out).call = x._extra.call
+        if isinstance(x, Handle) and x._extra is not None and x._extra.volatile:
+            extra(out).volatile = True
     if type(mode) is Mode:
-        if mode.inference:
+        if mode.inference and (out._extra is None or out._extra.storage is None):  # a view is as its base
             extra(out).inference = True
-        if mode.forward is not None and not mode.recording and out._v.dtype.char in abi.GRADIENT:
-            mode.forward.note(out, operands)
+        if mode.forward is not None:
+            mode.forward.note(out, operands, apart or not mode.recording)
     return out
+
+
+def taken(*tensors: Any) -> None:
+    """Note, in the forward or backward of a Function, that values leave Tensors."""
+    mode = enabled()
+    if type(mode) is Mode and mode.forward is not None:
+        for x in tensors:
+            mode.forward.take(x)
+
+
+def tensors_in(x: Any) -> list[Any]:
+    """The Tensors in nested lists, tuples and dicts."""
+    if isinstance(x, Handle):
+        return [x]
+    parts = x.values() if isinstance(x, dict) else x if isinstance(x, (list, tuple)) else ()
+    return [found for part in parts for found in tensors_in(part)]
 
 
 def _refuse_inference(op: Primitive, operands: Sequence[Any]) -> None:
@@ -533,8 +544,11 @@ def shares(value: Any, x: Any) -> bool:
     return value is x or (base is not None and (base is x or base is x.base))
 
 
-def share(value: Any, operands: Any) -> Any:
-    """Return a Tensor without history; where it views an exposed operand's memory it is exposed too."""
+def share(value: Any, operands: Any, sources: Any = None) -> Any:
+    """Return a Tensor without history; where it views an exposed operand's memory it is exposed too.
+
+    `sources` are what its values depend on, if not on the operands.
+    """
     out = wrap(value)
     for x in operands:
         if isinstance(x, Handle) and shares(value, x._v):
@@ -542,7 +556,7 @@ def share(value: Any, operands: Any) -> Any:
             break
         if shares(value, x):
             extra(out).shown = True
-    return noted(out, operands)
+    return noted(out, operands if sources is None else sources)
 
 
 def _mismatch(op: Primitive, values: Sequence[Any], error: Exception) -> str:

@@ -100,7 +100,7 @@ def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: dict[str, An
     return out if result is None else wrap(out._v, DUAL, result)
 
 
-def noted(tape: Tape, k: int) -> tuple[Any, list[Any]] | None:
+def known(tape: Tape, k: int) -> tuple[Any, list[Any]] | None:
     """Return the result and the operands of a record where they carried tangents: Tensors, or None each."""
     for level in reversed(levels()):
         note = level.notes.get((tape.serial, k)) if level.notes is not None else None
@@ -114,9 +114,9 @@ def origin_of(x: Any) -> tuple[str, list[Any], Any]:
     """As `dispatch.origin`, for a Tensor that carries a tangent; so do its operands."""
     base = under(x)
     name, operands, attrs = origin(base)
-    known = noted(base._tape, slot(base._at)) if name else None
-    if known is not None:
-        operands = [y if d is None else d for y, d in zip(operands, known[1], strict=True)]
+    note = known(base._tape, slot(base._at)) if name else None
+    if note is not None:
+        operands = [y if d is None else d for y, d in zip(operands, note[1], strict=True)]
     return name, operands, attrs
 
 

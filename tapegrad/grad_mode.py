@@ -29,7 +29,7 @@ class Mode:
     recording
         Whether operations are recorded.
     forward
-        The call of a Function whose forward is running, or None.
+        The `Provenance` of the Function whose forward or backward is running, or None.
     inference
         Whether results can never become part of a history.
     packing
@@ -66,7 +66,7 @@ def current_mode() -> Mode:
 
 
 def forward_call() -> Any:
-    """Return the call of a Function whose forward is running, or None."""
+    """Return the `Provenance` of the Function whose forward or backward is running, or None."""
     now = _enabled.get()
     return now.forward if type(now) is Mode else None
 

@@ -28,6 +28,7 @@ from tapegrad.dispatch import (
     requires_grad,
     set_apart,
     settle,
+    taken,
     under,
     use,
     value_of,
@@ -35,7 +36,7 @@ from tapegrad.dispatch import (
 )
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.functions.methods import ArrayMethods
-from tapegrad.grad_mode import forward_call, is_inference_mode_enabled
+from tapegrad.grad_mode import is_inference_mode_enabled
 from tapegrad.kernels import abi
 from tapegrad.tape import pool
 from tapegrad.tape.tape import Cell
@@ -203,11 +204,10 @@ class Tensor(ArrayMethods):
         if requires_grad != self.requires_grad and moves(self):
             self._at = self._at.rooted(Cell(self), requires_grad)
             set_apart(self)
-        elif requires_grad != self.requires_grad:
+        elif requires_grad != (self._extra is not None and self._extra.requires_grad):
             state = extra(self)
-            if state.call is not None:  # from here on it is a beginning, unknown to the Function
-                state.call.take(self)
-                state.call = None
+            taken(self)  # from here on it is a beginning, unknown to a Function
+            state.call = None
             self._renew()  # first: to tapes the leaf is another one than the constant it was
             state.requires_grad = requires_grad
             set_apart(self)
@@ -296,8 +296,8 @@ class Tensor(ArrayMethods):
     def detach(self) -> Tensor:
         """The same memory without history; a 0-d Tensor's value is copied."""
         if self.ndim == 0:
-            return noted(wrap(np.array(self._v)[()]), (self,))  # type: ignore[no-any-return]
-        return noted(join(self, wrap(self._v.view()), detached=True), (self,))  # type: ignore[no-any-return]
+            return noted(wrap(np.array(self._v)[()]), (self,), True)  # type: ignore[no-any-return]
+        return noted(join(self, wrap(self._v.view()), detached=True), (self,), True)  # type: ignore[no-any-return]
 
     @property
     def data(self) -> Tensor:
@@ -321,6 +321,7 @@ class Tensor(ArrayMethods):
             state.storage = None
         state.shown = shown
         self._v = value._v
+        noted(self, (value,), True)
 
     @property
     def volatile(self) -> bool:
@@ -392,14 +393,8 @@ class Tensor(ArrayMethods):
 
     # ------------------------------------------------------------ out to Python and NumPy
 
-    def _tell_forward(self) -> None:
-        """In the forward of a Function: note that a value leaves the Tensors."""
-        call = forward_call()
-        if call is not None:
-            call.take(self)
-
     def _border(self, what: str) -> None:
-        self._tell_forward()
+        taken(self)
         if follows(self):
             kind, mode = ("carries a tangent", "") if moves(self) else ("requires grad", " or tg.no_grad()")
             raise BorderError(
@@ -427,12 +422,12 @@ class Tensor(ArrayMethods):
 
     def item(self, *args: Any) -> Any:
         """The value of one element as a Python number."""
-        self._tell_forward()
+        taken(self)
         return self._v.item(*args)
 
     def tolist(self) -> Any:
         """The values as nested lists."""
-        self._tell_forward()
+        taken(self)
         return self._v.tolist()
 
     def __float__(self) -> float:
@@ -523,6 +518,7 @@ class Tensor(ArrayMethods):
     def __reduce_ex__(self, protocol: Any) -> Any:
         if self._tape is not None:
             raise GradientError(_not_leaf("pickle"))
+        taken(self)
         return tensor, (np.asarray(self._v), None, self.requires_grad)
 
     def _leaf_copy(self, value: Any, what: str) -> Tensor:
@@ -532,7 +528,10 @@ class Tensor(ArrayMethods):
         if self._extra is not None:
             mine = extra(out)
             mine.shown, mine.volatile = self._extra.shown, self._extra.volatile
-            out.requires_grad_(self._extra.requires_grad)
+            if self._extra.requires_grad:
+                taken(self)
+                out.requires_grad_()
+            mine.call = self._extra.call
         return out
 
     __hash__ = object.__hash__
@@ -690,7 +689,7 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
         aligned = pool.empty(value.shape, value.dtype)
         aligned[...] = value
         value = aligned
-    out: Tensor = noted(wrap(value), (data,))
+    out: Tensor = noted(wrap(value), (data,), True)
     return out.requires_grad_(requires_grad) if requires_grad is not False else out
 
 

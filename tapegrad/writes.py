@@ -32,7 +32,7 @@ from tapegrad.dispatch import (
 from tapegrad.errors import DTypeError, GradientError, ReadOnlyError, ShapeError
 from tapegrad.functions.indexing import elements, parts_of, plain_index
 from tapegrad.functions.shapes import astype, copy, reshape
-from tapegrad.grad_mode import enable_grad, is_grad_enabled, is_inference_mode_enabled
+from tapegrad.grad_mode import enable_grad, forward_call, is_grad_enabled, is_inference_mode_enabled
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY, shapes
 from tapegrad.tape import pool
@@ -61,7 +61,7 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
         Whether `new` was computed from all of x: then its history is that of x from now on.
     """
     index = plain_index(index)
-    new = new if isinstance(new, Handle) else normal(sequence(new), what)
+    new = given = new if isinstance(new, Handle) else normal(sequence(new), what)
     state = x._extra
     storage = None if state is None else state.storage
     _refuse_torn(x)
@@ -69,8 +69,7 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     if x._v.ndim == 0:
         recorded = follows(x) or follows(new)
         _rebind(x, index, new, what, recorded, update)
-        if not recorded:
-            noted(x, (new,))
+        noted(x, (new,))
         _count(x)
         return
     region = elements(x._v, index, f"{what}: ")
@@ -82,7 +81,9 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
         _recorded(x, storage, index, region, new, update)
     else:
         _plain(x, storage, lambda: _set(x._v, index, value_of(new)))
-        noted(x, (new,))
+    if forward_call() is not None:
+        for handle in sharers(x):
+            noted(handle, (given,))
     _count(x)
 
 
@@ -110,8 +111,6 @@ def _count(x: Any) -> None:
 
 
 def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
-    if x._extra is not None and x._extra.call is not None and is_grad_enabled():
-        raise GradientError(f"{what}: forward of a Function computed the Tensor; write to a copy by clone()")
     if x._extra is not None and x._extra.inference and not is_inference_mode_enabled():
         raise GradientError(f"{what}: a result of inference_mode cannot be written to; use a copy by clone()")
     whole = x if storage is None else storage.whole
@@ -411,6 +410,11 @@ def _part_with_others(x: Any, storage: Storage | None) -> None:
     handle = None
     if not pool.alone(values, holders):
         _move(x, storage)
+
+
+def sharers(x: Any) -> list[Any]:
+    """All handles of a Tensor's memory."""
+    return _sharers(x, None if x._extra is None else x._extra.storage)
 
 
 def _sharers(x: Any, storage: Storage | None) -> list[Any]:

@@ -488,9 +488,7 @@ def test_from_numpy_takes_arrays_only(bad):
         tg.from_numpy(bad)
 
 
-@pytest.mark.parametrize(
-    "array", [np.ma.array([1.0]), np.ones((1, 1)).view(np.matrix), np.array(["a"])]
-)
+@pytest.mark.parametrize("array", [np.ma.array([1.0]), np.ones((1, 1)).view(np.matrix), np.array(["a"])])
 def test_arrays_with_rules_of_their_own_are_refused(array):
     for call in (lambda: tg.from_numpy(array), lambda: leaf() * array, lambda: np.hypot(array, leaf())):
         with pytest.raises(DTypeError):

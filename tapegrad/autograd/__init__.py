@@ -1,6 +1,6 @@
 """Differentiation, by torch's names."""
 
-from tapegrad.autograd import forward_ad, graph
+from tapegrad.autograd import forward_ad, function, graph
 from tapegrad.autograd.anomaly_mode import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from tapegrad.autograd.backward import backward, grad
 from tapegrad.autograd.function import Function, once_differentiable
@@ -26,6 +26,7 @@ __all__ = [
     "detect_anomaly",
     "enable_grad",
     "forward_ad",
+    "function",
     "grad",
     "gradcheck",
     "gradgradcheck",

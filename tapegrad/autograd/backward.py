@@ -18,18 +18,28 @@ from tapegrad.dispatch import (
     levels,
     moves,
     normal,
+    noted,
     recall,
     record,
     retain,
     settle,
+    tensors_in,
     under,
     wrap,
 )
-from tapegrad.duals import noted, noting, without_history
+from tapegrad.duals import known, noting, without_history
 from tapegrad.engine.rerecord import rerecord
 from tapegrad.engine.sweep import Key, at_once, sweep
 from tapegrad.errors import DTypeError, GradientError, ShapeError, UnusedInputError
-from tapegrad.grad_mode import Mode, _enabled, current_mode, enable_grad, is_grad_enabled, set_grad_enabled
+from tapegrad.grad_mode import (
+    Mode,
+    _enabled,
+    current_mode,
+    enable_grad,
+    forward_call,
+    is_grad_enabled,
+    set_grad_enabled,
+)
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.record import Place
 from tapegrad.tape.tape import Claims, local
@@ -158,8 +168,8 @@ def _run(
     if not as_tensors and lanes is None:
         return sweep(roots, sinks, every, retain, direct, check, lines)
     with set_grad_enabled(create_graph):
-        known = recall if as_tensors else _value
-        return rerecord(roots, sinks, every, retain, direct, known, settle, noted, check, lanes, lines)
+        again = recall if as_tensors else _value
+        return rerecord(roots, sinks, every, retain, direct, again, settle, known, check, lanes, lines)
 
 
 def _value(value: Any, *source: Any) -> Any:
@@ -219,8 +229,8 @@ class _Border:
 
     def result(self, value: Any, like: Tensor) -> Tensor:
         """Return the gradient of `like`: an array or, when recording, a Tensor."""
-        for k, known in enumerate(self.settled):
-            if known is value:
+        for k, settled in enumerate(self.settled):
+            if settled is value:
                 return self.settled.pop(k)
         array = value._v if isinstance(value, Tensor) else value
         if like.ndim == 0 and not isinstance(value, Tensor):
@@ -241,6 +251,11 @@ class _Border:
         self.taken.append(value)
         self.memories.add(_memory(value))
         return value if isinstance(value, Tensor) else wrap(value)
+
+
+def _told(g: Any, pairs: Any, recorded: bool) -> Any:
+    """Note, within a Function, what a gradient depends on; returns it."""
+    return g if forward_call() is None else noted(g, tensors_in(pairs), not recorded)
 
 
 def _memory(value: Any) -> int:
@@ -317,7 +332,7 @@ def grad(
     if not create_graph and not materialize_grads and only_inputs and not is_grads_batched:
         quick = _at_once(outputs, inputs, grad_outputs, retain_graph)
         if quick is not None:
-            return quick
+            return quick if forward_call() is None else tuple(_told(g, [outputs], False) for g in quick)
     if isinstance(inputs, dict) and type(inputs) is not dict:
         raise TypeError(f"inputs takes a dict itself, found {type(inputs).__name__}")
     if materialize_grads and allow_unused is False:
@@ -358,9 +373,10 @@ def grad(
             if not parts:
                 results.append(_zeros(x, recording) if materialize_grads else None)
             else:
-                results.append(border.result(_total(parts), x))
+                results.append(_told(border.result(_total(parts), x), pairs, recording))
     if every:
-        _commit({key: value for key, value in found.items() if key not in sinks}, {}, border, recording)
+        rest = {key: value for key, value in found.items() if key not in sinks}
+        _commit(rest, {}, border, pairs, recording)
     return dict(zip(names, results, strict=True)) if names is not None else tuple(results)
 
 
@@ -485,10 +501,12 @@ def backward(
     sinks = list(handles)
     border = _Border(pairs, handles)
     found = _run(pairs, sinks, targets is None, retain, recording, border.settle, None)
-    _commit(found, handles, border, recording)
+    _commit(found, handles, border, pairs, recording)
 
 
-def _commit(found: dict[Key, Any], handles: dict[Key, Any], border: _Border, recording: bool) -> None:
+def _commit(
+    found: dict[Key, Any], handles: dict[Key, Any], border: _Border, pairs: Any, recording: bool
+) -> None:
     """Add gradients to the ``.grad`` of what they are of, all or none, then call what waits for that."""
     parts: dict[int, tuple[Any, list[Any]]] = {}
     for key, value in found.items():
@@ -499,7 +517,10 @@ def _commit(found: dict[Key, Any], handles: dict[Key, Any], border: _Border, rec
         if handle is not None and handle.requires_grad:
             parts.setdefault(id(handle), (handle, []))[1].append(value)
     with enable_grad():  # of arrays there is nothing to record
-        ready = [(handle, border.result(_total(values), handle)) for handle, values in parts.values()]
+        ready = [
+            (handle, _told(border.result(_total(values), handle), pairs, recording))
+            for handle, values in parts.values()
+        ]
     turn = _Turn()
     turn.wait()
     try:
@@ -563,6 +584,7 @@ def _accumulate(handle: Tensor, value: Tensor, recorded: bool) -> None:
             write(before, Ellipsis, before + value, "accumulation", True)
     else:
         accumulate(before, value._v)
+    noted(state.grad, (value,))
 
 
 def _backward_method(

@@ -5,41 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
-from tapegrad.autograd.hooks import replaced
-from tapegrad.dispatch import (
-    Handle,
-    extra,
-    moves,
-    noted,
-    recall,
-    record,
-    requires_grad,
-    same,
-    settle,
-    shares,
-    under,
-    wrap,
-)
-from tapegrad.duals import Level, at_level, dual
-from tapegrad.engine.sweep import at_work
-from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
-from tapegrad.grad_mode import change_mode, current_mode, is_grad_enabled, restore_mode, set_recording
-from tapegrad.kernels import abi
-from tapegrad.ops import custom
-from tapegrad.ops.primitive import sum_to
-from tapegrad.tape.record import slot
-from tapegrad.tape.tape import close, local
+from tapegrad.autograd.apply import applied, as_tensor
+from tapegrad.autograd.graph import Node, edge_of
+from tapegrad.dispatch import Handle, requires_grad, wrap
+from tapegrad.errors import GradientError
+from tapegrad.grad_mode import restore_mode, set_recording
 from tapegrad.tensor import Tensor
-from tapegrad.views import STALE
-from tapegrad.writes import write
 
-__all__ = ["Function", "FunctionCtx", "once_differentiable"]
+__all__ = ["Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable"]
 
 
 class FunctionCtx:
@@ -77,6 +53,13 @@ class FunctionCtx:
         call = None if self._call is None else self._call()
         return tuple(self._saved) if call is None else call.unpack()
 
+    def __getattr__(self, name: str) -> Any:
+        """Return a result that forward set as an attribute."""
+        call = None if name.startswith("__") or self._call is None else self._call()
+        if call is None or name not in call.attributes:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return call.attribute(name)
+
     @property
     def saved_variables(self) -> tuple[Any, ...]:
         """The older name of `saved_tensors`."""
@@ -105,261 +88,12 @@ class FunctionCtx:
         self._materialize = bool(value)
 
     def mark_twice_differentiable(self) -> None:
-        """Promise that backward uses no number that forward took out of its Tensors.
+        """Promise that no gradient depends on what forward or backward took out of a Tensor.
 
-        Forward may take values out, by ``.numpy()`` or ``.item()``; as they could come back in
-        backward without their history, a second derivative is refused then, unless this has been called.
+        Values may be taken out, by ``.numpy()`` or ``.item()``; as they could take part in a gradient
+        without their history, a second derivative is refused then, unless this has been called.
         """
         self._promised = True
-
-
-class _Forward:
-    """A forward at work: knows which Tensors it computed from the inputs, and whether values left them."""
-
-    def __init__(self, name: str, inputs: list[Any], befores: list[Any]) -> None:
-        self.name = name
-        self.known = {id(x) for x in inputs}
-        self.befores = befores
-        self.took = False
-
-    def knows(self, x: Any) -> bool:
-        if not isinstance(x, Handle):
-            return False
-        return id(x) in self.known or (x._extra is not None and x._extra.call is self)
-
-    def note(self, out: Any, operands: Sequence[Any]) -> None:
-        """See a Tensor computed in forward."""
-        if any(self.knows(x) for x in operands):
-            extra(out).call = self
-
-    def take(self, x: Any) -> None:
-        """See a value leave a Tensor."""
-        self.took = self.took or self.knows(x)
-
-    def enter(self, x: Any) -> Any:
-        """Return a Tensor computed in forward as an operand: its value, with a history that refuses."""
-        return record(custom.refusal, x._v, self.befores, {"why": self.error})
-
-    def error(self) -> GradientError:
-        """What a derivative of a Tensor computed in forward gives."""
-        return _out_of_sight(self.name)
-
-
-def _out_of_sight(name: str) -> GradientError:
-    return GradientError(
-        f"the derivative of {name}.backward needs that of a value which forward computed while nothing was "
-        "recorded; save inputs or results with ctx.save_for_backward and compute it from them in backward"
-    )
-
-
-def _taken_out(name: str) -> GradientError:
-    return GradientError(
-        f"{name}.forward took values out of its Tensors (.numpy(), .item(), float(), requires_grad_()), and "
-        "its backward may use them without their history: there is no second derivative; if backward only "
-        "uses what ctx.save_for_backward kept, say so with ctx.mark_twice_differentiable()"
-    )
-
-
-def _once(name: str) -> GradientError:
-    return GradientError(f"{name}.backward is once_differentiable: it has no second derivative")
-
-
-class _Kept:
-    """A saved Tensor: itself while it is what it was, else what it was."""
-
-    __slots__ = ("index", "moving", "original", "snapshot")
-
-    def __init__(self, x: Any, index: int) -> None:
-        self.index = index  # among the results; -1 for anything else
-        self.moving: Any = None  # itself with its tangent
-        self.original: Any = weakref.ref(x)
-        self.snapshot: Any = None if index >= 0 else same(x)
-        if index < 0 and x._extra is not None and x._extra.call is not None:
-            self.snapshot, self.original = x, lambda: x
-
-
-class _Call:
-    """One call of a Function, as its record knows it."""
-
-    def __init__(self, function: Any, ctx: Any, name: str, args: Sequence[Any], inputs: list[int]) -> None:
-        self.function, self.ctx, self.name = function, ctx, name
-        self.is_tensor = [isinstance(a, Handle) for a in args]
-        self.shapes = [(a._v.shape, a._v.dtype) if isinstance(a, Handle) else None for a in args]
-        self.slots = inputs  # the argument that each operand is
-        self.forward: Any = None
-        self.kept: list[Any] = []
-        self.results: list[Any] = []  # of each result that has a derivative, shape and dtype; else None
-        self.places: dict[int, Any] = {}  # of those that are kept: a weak reference to the tape, and position
-        self.released = False
-        self.once = False
-        self.moving = False  # whether an input carries a tangent
-        self.legacy = False
-        self.pre: dict[int, Any] = {}
-        self.post: dict[int, Any] = {}
-        self.metadata: dict[Any, Any] = {}
-        self._sweep: Any = lambda: None
-        self._pending: dict[int, Any] = {}
-
-    # ------------------------------------------------------------ what is saved
-
-    def unpack(self) -> tuple[Any, ...]:
-        if self.released:
-            raise GraphFreedError(self.freed())
-        return tuple(None if kept is None else self._unpacked(kept) for kept in self.kept)
-
-    def _unpacked(self, kept: Any) -> Any:
-        if not isinstance(kept, _Kept):
-            return kept()
-        if kept.moving is not None and moves(kept.moving):
-            return kept.moving
-        original: Any = kept.original()
-        if kept.index < 0:
-            snapshot = kept.snapshot
-            unchanged = original is not None and original._v is snapshot._v and original._at == snapshot._at
-            found = original if unchanged and original._tape is snapshot._tape else snapshot
-        else:
-            reference, k = self.places[kept.index]
-            tape = reference()
-            value = None if tape is None else tape.value(k)
-            if value is None:
-                raise GraphFreedError(self.freed())
-            place = 4 * (k + 1)
-            unchanged = original is not None and original._tape is tape and original._at == place
-            found = original if unchanged else recall(value, (tape, k))
-        return wrap(found._v) if self.legacy else found
-
-    def freed(self) -> str:
-        """Say that what was saved is gone."""
-        return (
-            f"{self.name} needs what save_for_backward kept, and a first backward has released it; call that "
-            "with retain_graph=True"
-        )
-
-    def release(self) -> None:
-        """Let go of what was saved."""
-        if self.kept:
-            self.released, self.kept = True, []
-
-    # ------------------------------------------------------------ the derivative
-
-    def receive(self, index: int, ct: Any) -> Any:
-        """Take the cotangent of a result; returns that of the call's own value."""
-        sweep = at_work()
-        if self._sweep() is not sweep:  # what is left of a sweep that failed
-            self._sweep, self._pending = weakref.ref(sweep), {}
-        if isinstance(ct, Handle):
-            self._pending[index] = ct
-            return wrap(np.float64(0.0))
-        self._pending[index] = wrap(np.array(ct)[()] if ct.ndim == 0 else np.array(ct))
-        return np.float64(0.0)
-
-    def vjp(self, wanted: list[int], ct: Any) -> dict[int, Any]:
-        """Cotangents of the operands named, by the user's backward."""
-        recording = isinstance(ct, Handle) and is_grad_enabled()
-        if self.moving and not recording and isinstance(ct, Handle):
-            if self.once:
-                raise _once(self.forward.name)
-            if self.forward.took and not self.ctx._promised:
-                raise _taken_out(self.forward.name)
-        pending, self._pending = self._pending, {}
-        grads: list[Any] = []
-        for k, known in enumerate(self.results):
-            g = pending.get(k)
-            if g is None and known is not None and self.ctx._materialize:
-                shape, dtype = known
-                g = wrap(np.zeros(shape, dtype)[()] if shape == () else np.zeros(shape, dtype))
-            grads.append(g)
-        before = set_recording(recording and not self.once)
-        try:
-            for hook in list(self.pre.values()):
-                grads = replaced(hook(tuple(grads)), grads, "a pre-hook")
-            found = self.function(self.ctx, *grads)
-        finally:
-            restore_mode(before)
-        found = self._checked(found)
-        if recording:
-            found = [self._refusing(g, grads) for g in found]
-        inputs: list[Any] = [found[q] for q in self.slots]
-        for hook in list(self.post.values()):
-            inputs = replaced(hook(tuple(inputs), tuple(grads)), inputs, "a hook")
-        picked = {q: inputs[q] for q in wanted if inputs[q] is not None}
-        return {q: g if isinstance(ct, Handle) else np.asarray(g._v) for q, g in picked.items()}
-
-    def vjp_of_lanes(self, n: int, wanted: list[int], ct: Any) -> dict[int, Any]:
-        """As `vjp`, of n cotangents one after the other."""
-        pending, self._pending = self._pending, {}
-        found = []
-        for lane in range(n):
-            self._pending = {k: g[lane] for k, g in pending.items()}
-            found.append(self.vjp(wanted, ct[lane]))
-        shapes: Any = {q: self.shapes[self.slots[q]] for part in found for q in part}
-        return {
-            q: np.stack([part[q] if q in part else np.zeros(*known) for part in found])
-            for q, known in shapes.items()
-        }
-
-    def _refusing(self, g: Any, grads: list[Any]) -> Any:
-        """A gradient that refuses to be differentiated where its history is not known."""
-        if g is None:
-            return None
-        if self.once or (g._extra is not None and g._extra.shown is True):
-            why = functools.partial(_once if self.once else _taken_out, self.forward.name)
-            sources = [*self.forward.befores, *[x for x in grads if x is not None]]
-        elif self.forward.took and not self.ctx._promised:
-            why, sources = functools.partial(_taken_out, self.forward.name), self.forward.befores
-        else:
-            return g
-        return g + record(custom.refusal, np.zeros_like(g._v)[()], sources, {"why": why})
-
-    def _checked(self, found: Any) -> list[Any]:
-        """What backward returned, one for each argument of forward."""
-        name, count = self.name, len(self.is_tensor)
-        given = list(found) if isinstance(found, tuple) else [found]
-        if len(given) > count and any(g is not None for g in given[count:]):
-            raise GradientError(f"{name} returned {len(given)} gradients for {count} arguments of forward")
-        if len(given) < count:
-            raise GradientError(
-                f"{name} returned {len(given)} gradients for {count} arguments of forward; one each, None "
-                "where there is none"
-            )
-        return [self._fitting(k, g) for k, g in enumerate(given[:count])]
-
-    def _fitting(self, k: int, g: Any) -> Any:
-        if g is None:
-            return None
-        what = f"{self.name} returned for argument {k}"
-        known = self.shapes[k]
-        if known is None:
-            raise GradientError(f"{what}, which is no Tensor, a gradient; it takes None")
-        if isinstance(g, (np.ndarray, np.generic)) and not isinstance(g, Handle):
-            g = wrap(np.array(g)[()] if np.ndim(g) == 0 else np.array(g))
-            extra(g).shown = True
-        if not isinstance(g, Tensor):
-            raise GradientError(f"{what} a {type(g).__name__}; it takes a Tensor, an ndarray or None")
-        if not self.ctx.needs_input_grad[k]:
-            return None
-        shape, dtype = known
-        if g.shape != shape:
-            try:
-                fits = np.broadcast_shapes(g.shape, shape) == g.shape
-            except ValueError:
-                fits = False
-            if not fits:
-                raise ShapeError(f"{what} a gradient of shape {g.shape}, and the argument has shape {shape}")
-            g = _as_before(g, sum_to(g, shape))  # type: ignore[no-untyped-call]
-        if g.dtype != dtype:
-            if g.dtype.kind not in "fiubc":
-                raise DTypeError(f"{what} a gradient of dtype {g.dtype}, and the argument has dtype {dtype}")
-            part = g.real if g.dtype.kind == "c" and dtype.kind != "c" else g
-            g = _as_before(g, part.astype(dtype))
-        return g
-
-
-def _as_before(g: Any, new: Any) -> Any:
-    """`new`, marked as what came without history if `g` is."""
-    if g._extra is not None and g._extra.shown is True:
-        extra(new).shown = True
-    return new
 
 
 class FunctionMeta(type):
@@ -369,6 +103,7 @@ class FunctionMeta(type):
         super().__init__(name, bases, namespace)
         forward = inspect.getattr_static(cls, "forward", None)
         cls._is_legacy = forward is not None and not isinstance(forward, (staticmethod, classmethod))
+        cls._context = type(f"{name}Backward", (FunctionCtx,), {"__doc__": None})
 
 
 class Function(FunctionCtx, metaclass=FunctionMeta):
@@ -463,24 +198,40 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
             raise GradientError(
                 f"{cls.__name__} has a forward that is no static method: call {cls.__name__}(...)(...)"
             )
-        ctx: Any = type(f"{cls.__name__}Backward", (FunctionCtx,), {})()
+        ctx: Any = cls._context()
         split = cls.setup_context is not Function.setup_context
         if kwargs or split:
             bound = inspect.signature(cls.forward).bind(*args, **kwargs) if split else inspect.signature(
                 cls.forward
             ).bind(ctx, *args, **kwargs)  # fmt: skip
             bound.apply_defaults()
-            if not bound.kwargs:
-                args, kwargs = (bound.args if split else bound.args[1:]), {}
+            args, kwargs = bound.args if split else bound.args[1:], bound.kwargs
+            for key, value in kwargs.items():
+                if requires_grad(value):
+                    raise GradientError(
+                        f"{cls.__name__}.forward takes {key} by keyword only; a Tensor that requires grad is "
+                        "tracked by its position among the arguments"
+                    )
 
         def forward(*inputs: Any) -> Any:
             if not split:
                 return cls.forward(ctx, *inputs, **kwargs)
             output = cls.forward(*inputs, **kwargs)
+            output = tuple([as_tensor(x) for x in output]) if isinstance(output, tuple) else as_tensor(output)
             cls.setup_context(ctx, inputs, output)
             return output
 
-        return _applied(cls, ctx, f"{cls.__name__}Backward", forward, _rule_of(cls), args, list(args))
+        return applied(cls, ctx, f"{cls.__name__}Backward", forward, _rule_of(cls), args, list(args))
+
+    @property
+    def previous_functions(self) -> tuple[tuple[Node | None, int], ...]:
+        """Of an instance that has been called: its node's `next_functions`."""
+        call = None if self._call is None else self._call()
+        tape = None if call is None else call.place[0]()
+        if call is None or tape is None:
+            return ()
+        node, _ = edge_of(tape, call.place[1])
+        return () if node is None else node.next_functions
 
     def __call__(self, *tensors: Any) -> Any:
         """Call an instance of the older kind, once."""
@@ -491,7 +242,12 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
         self._called = True
         raws = [wrap(x._v) if isinstance(x, Handle) else x for x in tensors]
         name = type(self).__name__
-        return _applied(type(self), self, name, self.forward, _rule_of(type(self)), tensors, raws)
+        return applied(type(self), self, name, self.forward, _legacy_rule, tensors, raws)
+
+
+def _legacy_rule(ctx: Any, *grads: Any) -> Any:
+    """The backward of an instance, which gets Tensors without history."""
+    return ctx.backward(*[None if g is None else wrap(g._v) for g in grads])
 
 
 def _rule_of(cls: Any) -> Callable[..., Any]:
@@ -500,181 +256,6 @@ def _rule_of(cls: Any) -> Callable[..., Any]:
     if own and other:
         raise GradientError(f"{cls.__name__} defines backward and vjp, which are two names of one thing")
     return cls.vjp if other else cls.backward  # type: ignore[no-any-return]
-
-
-def _applied(
-    cls: Any, ctx: Any, name: str, forward: Any, rule: Any, args: Sequence[Any], given: list[Any]
-) -> Any:
-    """Run forward on what is given for the arguments, and record it as a call."""
-    for x in args:
-        if isinstance(x, Handle) and x._tape is STALE:
-            settle(x)
-    levels = [x._at.level for x in args if moves(x)]
-    if levels:
-        return _moved(cls, ctx, name, forward, rule, args, max(levels, key=lambda level: level.serial))
-    needs = tuple(requires_grad(x) for x in args)
-    ctx.needs_input_grad = needs
-    recording = any(needs) and is_grad_enabled()
-    tensors = [x for x in given if isinstance(x, Handle)]
-    if not recording:
-        before = set_recording(False)
-        try:
-            found = forward(*given)
-        finally:
-            restore_mode(before)
-        for out in found if isinstance(found, tuple) else (found,):
-            if isinstance(out, Handle) and not any(out is x for x in tensors):
-                noted(out, tensors)
-        return found
-    slots = [k for k, need in enumerate(needs) if need]
-    befores = [same(args[k]) for k in slots]
-    call = _Call(rule, ctx, name, args, slots)
-    call.legacy, call.forward = cls._is_legacy, _Forward(cls.__name__, tensors, befores)
-    call.once = cls._is_legacy or getattr(rule, "once_differentiable", False)
-    if cls._is_legacy:
-        call.function = lambda _, *grads: rule(ctx, *[None if g is None else wrap(g._v) for g in grads])
-    before = change_mode(recording=False, forward=call.forward)
-    try:
-        found = forward(*given)
-    finally:
-        restore_mode(before)
-    results = list(found) if isinstance(found, tuple) else [found]
-    results = [_tensor(out) for out in results]
-    if not any(isinstance(out, Handle) for out in results):
-        raise GradientError(
-            f"{cls.__name__}.forward returned no Tensor (found {type(found).__name__}), though an argument "
-            "requires grad; return Tensors, several as a tuple"
-        )
-    outs = _recorded(cls, call, args, given, befores, results)
-    return tuple(outs) if isinstance(found, tuple) else outs[0]
-
-
-def _moved(cls: Any, ctx: Any, name: str, forward: Any, rule: Any, args: Sequence[Any], level: Level) -> Any:
-    """Call a Function of Tensors that carry tangents: its results with theirs, by its jvp."""
-    duals = [at_level(x, level) for x in args]
-    primals = [x if d is None else d.primal for x, d in zip(args, duals, strict=True)]
-    found = _applied(cls, ctx, name, forward, rule, primals, primals)
-    if ctx._dirty:
-        raise GradientError(f"{cls.__name__}: what carries a tangent cannot be marked dirty")
-    tangents: list[Any] = [None if d is None else d.tangent for d in duals]
-    if ctx._materialize:
-        for k, x in enumerate(primals):
-            if tangents[k] is None and isinstance(x, Handle):
-                tangents[k] = wrap(np.zeros_like(x._v)[()])
-    given = cls.jvp(ctx, *tangents)
-    outs = found if isinstance(found, tuple) else (found,)
-    moved = given if isinstance(given, tuple) else (given,)
-    if len(moved) != len(outs):
-        raise GradientError(f"{cls.__name__}.jvp returned {len(moved)} tangents for {len(outs)} results")
-    results = []
-    for k, (out, tangent) in enumerate(zip(outs, moved, strict=True)):
-        tangent = _tensor(tangent)
-        if tangent is None or not isinstance(out, Handle):
-            results.append(out)
-        elif not isinstance(tangent, Tensor) or tangent.shape != out._v.shape:
-            raise ShapeError(
-                f"{cls.__name__}.jvp returned a {type(tangent).__name__} of shape {np.shape(tangent)} as "
-                f"tangent {k}, for a result of shape {out._v.shape}"
-            )
-        else:
-            results.append(dual(level, out, tangent.astype(out._v.dtype)))
-    call = None if ctx._call is None else ctx._call()
-    if call is not None:
-        _keep_moving(call, args, primals, results, level)
-    return tuple(results) if isinstance(found, tuple) else results[0]
-
-
-def _keep_moving(
-    call: _Call, args: Sequence[Any], primals: list[Any], results: list[Any], level: Level
-) -> None:
-    """Let a sweep over what carries tangents find them at what was saved, and at the results."""
-    call.moving = True
-    for kept in call.kept:
-        if kept is not None and kept.index >= 0:
-            kept.moving = results[kept.index]
-        elif kept is not None:
-            original = kept.original()
-            kept.moving = next((x for x, p in zip(args, primals, strict=True) if p is original), None)
-    for x in results:
-        base = under(x) if moves(x) else x
-        if base is not x and base._tape is not None and level.notes is not None:
-            level.notes[base._tape.serial, slot(base._at)] = x._at, [None]
-
-
-def _tensor(out: Any) -> Any:
-    """A result that NumPy made is a Tensor too."""
-    if isinstance(out, (np.ndarray, np.floating, np.complexfloating)):
-        return wrap(np.array(out)[()] if np.ndim(out) == 0 else np.array(out))
-    return out
-
-
-def _recorded(
-    cls: Any, call: _Call, args: Sequence[Any], given: list[Any], befores: list[Any], results: list[Any]
-) -> list[Any]:
-    ctx = call.ctx
-    dirty = _dirty(cls, ctx, args, given, results)
-    saved = list(ctx._saved)
-    ctx._saved = ()
-    packing = current_mode().packing
-    indices: list[int] = []
-    for x in saved:
-        k = next((q for q, out in enumerate(results) if out is x), -1)
-        if call.legacy and x is not None and k < 0 and not any(x is raw for raw in given):
-            raise GradientError(f"{call.name}: save_for_backward takes inputs and results only")
-        indices.append(k)
-    if local.tape is not None and local.tape.log:
-        close(local.tape)  # what ctx keeps is on older tapes: no cycle
-    here = record(custom.call, np.float64(0.0), befores, {"call": call})
-    here._tape.calls[slot(here._at)] = call
-    outs: list[Any] = []
-    seen: list[Any] = []
-    for k, out in enumerate(results):
-        apart = not isinstance(out, Handle) or out._v.dtype.char not in abi.GRADIENT
-        if apart or any(out is x for x in ctx._plain):
-            if isinstance(out, Handle) and out._extra is not None:
-                out._extra.call = None
-            call.results.append((out._v.shape, out._v.dtype) if isinstance(out, Handle) else None)
-            outs.append(out)
-            continue
-        call.results.append((out._v.shape, out._v.dtype))
-        op = custom.kept_result if k in indices and packing is None else custom.result
-        foreign = any(out is x for x in (*seen, *given)) or out._tape is not None or requires_grad(out)
-        foreign = foreign or any(shares(out._v, x._v) for x in given if isinstance(x, Handle))
-        foreign = foreign or (out._extra is not None and out._extra.storage is not None)
-        target = dirty.get(id(out))
-        value = out._v.copy() if foreign and out._v.ndim else out._v
-        new = record(op, value, (here,), {"call": call, "index": k})
-        if k in indices:
-            call.places[k] = weakref.ref(new._tape), slot(new._at)
-        if target is not None:
-            write(target, Ellipsis, new, "mark_dirty", True)
-            new = target
-        elif not foreign:
-            out._v, out._tape, out._at, out._extra = new._v, new._tape, new._at, None
-            new = out
-        seen.append(out)
-        outs.append(new)
-    for x, k in zip(saved, indices, strict=True):
-        kept = outs[k] if k >= 0 else x
-        call.kept.append(None if x is None else packing.keep(kept) if packing is not None else _Kept(kept, k))
-    ctx._call = weakref.ref(call)
-    return outs
-
-
-def _dirty(cls: Any, ctx: Any, args: Sequence[Any], given: list[Any], results: list[Any]) -> dict[int, Any]:
-    """The inputs that forward has written to, by what it knew them as."""
-    found: dict[int, Any] = {}
-    for x in ctx._dirty:
-        k = next((q for q, a in enumerate(given) if a is x), -1)
-        if k < 0:
-            warnings.warn(f"{cls.__name__}: mark_dirty of what is no input", UserWarning, stacklevel=5)
-            continue
-        if not any(x is out for out in results):
-            raise GradientError(f"{cls.__name__}: argument {k} is marked dirty, and forward must return it")
-        if args[k]._tape is None and requires_grad(args[k]):
-            raise GradientError(f"{cls.__name__}: argument {k}, marked dirty, is a leaf that requires grad")
-        found[id(x)] = args[k]
-    return found
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -717,3 +298,145 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
     once.once_differentiable = True  # type: ignore[attr-defined]
     return once
+
+
+class InplaceFunction(Function):
+    """A Function of the older kind that may write to its argument.
+
+    Parameters
+    ----------
+    inplace : bool
+        For forward to know, as ``self.inplace``; what it writes to it names by `mark_dirty` and returns.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> class Double(tg.autograd.function.InplaceFunction):
+    ...     def forward(self, x):
+    ...         if not self.inplace:
+    ...             return 2 * x
+    ...         self.mark_dirty(x)
+    ...         return x.mul_(2)
+    ...
+    ...     def backward(self, grad):
+    ...         return 2 * grad
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> y = x + 0
+    >>> Double(inplace=True)(y) is y, y
+    (True, tensor([2., 4.], grad_fn=<Double>))
+    """
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+
+class NestedIOFunction(Function):
+    """A Function of the older kind whose arguments and results are lists and tuples, nested to any depth.
+
+    Define ``forward_extended(*args)`` and ``backward_extended(*grads)``. Arguments consist of Tensors, None,
+    lists and tuples; gradients are nested as the results, and `backward_extended` returns some nested as the
+    arguments. What `save_for_backward` was given comes back nested likewise.
+
+    Raises
+    ------
+    ValueError
+        Among arguments, results or gradients there is anything else.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> class Swap(tg.autograd.function.NestedIOFunction):
+    ...     def forward_extended(self, pair):
+    ...         return [pair[1] * 1, (pair[0] * 1,)]
+    ...
+    ...     def backward_extended(self, grads):
+    ...         return [grads[1][0], grads[0]]
+    >>> x, y = tg.tensor(2.0, requires_grad=True), tg.tensor(3.0, requires_grad=True)
+    >>> first, (second,) = Swap()([x, y])
+    >>> tg.grad(first * second * second, [x, y])
+    (tensor(12.), tensor(4.))
+    """
+
+    def forward_extended(self, *args: Any) -> Any:
+        """Compute the results; to be defined."""
+        raise NotImplementedError(f"{type(self).__name__} does not define forward_extended")
+
+    def backward_extended(self, *grads: Any) -> Any:
+        """Compute the gradients of the arguments; to be defined."""
+        raise NotImplementedError(f"{type(self).__name__} does not define backward_extended")
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the instance, once, on nested arguments."""
+        self._arguments = _shape(args)
+        flat = super().__call__(*_flat(args))
+        return _nested(self._results, iter(flat))
+
+    def forward(self, *flat: Any) -> Any:  # type: ignore[override]
+        """Give `forward_extended` its arguments nested."""
+        found = self.forward_extended(*_nested(self._arguments, iter(flat)))
+        self._results = _shape(found)
+        return tuple(_flat(found))
+
+    def backward(self, *flat: Any) -> Any:  # type: ignore[override]
+        """Give `backward_extended` its gradients nested."""
+        grads = _nested(self._results, iter(flat))
+        found = self.backward_extended(*(grads if isinstance(self._results, tuple) else (grads,)))
+        return tuple(_matched(self._arguments, found if isinstance(found, tuple) else (found,)))
+
+    def save_for_backward(self, *nested: Any) -> None:
+        """Keep what consists of Tensors, None, lists and tuples for backward."""
+        super().save_for_backward(*_flat(nested))
+        self._kept = _shape(nested)
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What save_for_backward kept, nested as it was."""
+        return _nested(self._kept, iter(super().saved_tensors))  # type: ignore[no-any-return]
+
+    def mark_dirty(self, *args: Any, **kwargs: Any) -> None:
+        """Say which inputs forward has written to, nested in any way."""
+        super().mark_dirty(*_flat((args, list(kwargs.values()))))
+
+    def mark_non_differentiable(self, *args: Any, **kwargs: Any) -> None:
+        """Say which results have no derivative, nested in any way."""
+        super().mark_non_differentiable(*_flat((args, list(kwargs.values()))))
+
+
+def _shape(nested: Any) -> Any:
+    """How lists and tuples are nested: True for a Tensor."""
+    if isinstance(nested, (list, tuple)):
+        return type(nested)([_shape(part) for part in nested])
+    if nested is None or isinstance(nested, Tensor):
+        return nested if nested is None else True
+    raise ValueError(
+        f"a NestedIOFunction takes Tensors, None, lists and tuples of them, found {type(nested).__name__}"
+    )
+
+
+def _flat(nested: Any) -> list[Any]:
+    """The Tensors in it, in order."""
+    if isinstance(nested, (list, tuple)):
+        return [x for part in nested for x in _flat(part)]
+    return [nested] if _shape(nested) else []
+
+
+def _nested(shape: Any, flat: Iterator[Any]) -> Any:
+    """The next Tensors, nested."""
+    if isinstance(shape, (list, tuple)):
+        return type(shape)([_nested(part, flat) for part in shape])
+    return next(flat) if shape else None
+
+
+def _matched(shape: Any, grads: Any) -> list[Any]:
+    """A gradient, or None, for each Tensor; None stands for a whole list, too."""
+    if not isinstance(shape, (list, tuple)):
+        if not (_shape(grads) or grads is None) or isinstance(grads, (list, tuple)):
+            raise GradientError("backward_extended returned a list where forward_extended got a Tensor")
+        return [grads] if shape else []
+    if grads is None:
+        return [None for part in shape for _ in _matched(part, None)]
+    if not isinstance(grads, (list, tuple)) or len(grads) != len(shape):
+        found = f"{len(grads)} gradients" if isinstance(grads, (list, tuple)) else type(grads).__name__
+        raise GradientError(f"backward_extended returned {found} for {len(shape)} arguments of one list")
+    return [g for part, grad in zip(shape, grads, strict=True) for g in _matched(part, grad)]

@@ -154,7 +154,12 @@ class RecordNode(Node):
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
         """Where the gradients of the operands go."""
-        return tuple(_edge(self._key[0], j) for j in self._operands())
+        edges = [edge_of(self._key[0], j) for j in self._operands()]
+        call = self._call
+        if call is None:
+            return tuple(edges)
+        found = dict(zip(call.slots, edges, strict=True))  # Tensors that need no gradient are no operands
+        return tuple(found.get(k, (None, 0)) for k, known in enumerate(call.known) if known is not None)
 
     def _watch(self) -> Any:
         tape, k = self._key
@@ -222,13 +227,13 @@ def _handle(tape: Tape, j: int) -> Any:
     return recall(value, tape.imports.get(j, (tape, j)))
 
 
-def _edge(tape: Tape, j: int) -> tuple[Node | None, int]:
+def edge_of(tape: Tape, j: int) -> tuple[Node | None, int]:
     """The node of record j, and which of the node's results the record's value is."""
     source = tape.imports.get(j)
     if isinstance(source, Cell):
         return _leaf_node(source), 0
     if isinstance(source, Place):
-        return _edge(source[0], source[1])
+        return edge_of(source[0], source[1])
     columns = tape.view()
     opcode = columns.opcode(j)
     if opcode in (CONST, LINK):
@@ -236,7 +241,7 @@ def _edge(tape: Tape, j: int) -> tuple[Node | None, int]:
     if BY_OPCODE[opcode] in (custom.result, custom.kept_result):
         rows, _ = table.operations()
         (call,) = columns.operands(j, int(rows[opcode, layout.FORM]))
-        return _edge(tape, call)[0], tape.attrs[j]["index"]
+        return edge_of(tape, call)[0], tape.attrs[j]["index"]
     return _node((tape.serial, j), lambda: RecordNode(tape, j)), 0
 
 
@@ -299,7 +304,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     tensor = under(tensor)
     if tensor._tape is None:
         return GradientEdge(_leaf_node(tensor._at), 0)
-    node, index = _edge(tensor._tape, slot(tensor._at))
+    node, index = edge_of(tensor._tape, slot(tensor._at))
     assert node is not None
     return GradientEdge(node, index, recall(tensor._v, (tensor._tape, slot(tensor._at))))
 

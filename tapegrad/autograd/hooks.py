@@ -62,18 +62,22 @@ class Watch:
         self.metadata: dict[Any, Any] = {}
 
     def before(self, ct: Any) -> Any:
-        """Return the cotangent as hooks leave it: an array, or when recording a Tensor."""
-        if not self.tensor and not self.pre:
+        """Return the cotangent as the Tensor's hooks leave it: an array, or when recording a Tensor."""
+        return self._through(self.tensor, ct, _of_tensor)
+
+    def entering(self, ct: Any) -> Any:
+        """Return the cotangent as the node's pre-hooks leave it."""
+        return self._through(self.pre, ct, _of_node)
+
+    def _through(self, hooks: dict[int, Hook], ct: Any, check: Any) -> Any:
+        if not hooks:
             return ct
         recording = isinstance(ct, Tensor)
         before = set_recording(recording and is_grad_enabled())
         try:  # a copy: a hook may write to what it gets
-            g = ct.clone() if recording else wrap(np.array(ct)[()] if ct.ndim == 0 else np.array(ct))
-            for hook in list(self.tensor.values()):
-                g = _checked(hook(g), g)
-            for hook in list(self.pre.values()):
-                (new,) = replaced(hook((g,)), [g], "a pre-hook")
-                g = g * 0 if new is None else new
+            g = ct.clone() if recording else from_array(ct)
+            for hook in list(hooks.values()):
+                g = check(hook, g)
         finally:
             restore_mode(before)
         return g if recording else g._v
@@ -85,10 +89,10 @@ class Watch:
         recording = isinstance(ct, Tensor)
         before = set_recording(recording and is_grad_enabled())
         try:
-            given = ct if recording else wrap(np.array(ct)[()])
+            given = ct if recording else from_array(ct)
             inputs: list[Any] = [None] * operands
             for k, part in parts.items():
-                inputs[k] = part if recording else wrap(np.array(part)[()])
+                inputs[k] = part if recording else from_array(part)
             for hook in list(self.post.values()):
                 inputs = replaced(hook(tuple(inputs), (given,)), inputs, "a hook")
         finally:
@@ -104,6 +108,20 @@ class Watch:
                     f"a hook after accumulation returns None, found {type(found).__name__}; it may change "
                     "the .grad of the Tensor it is given"
                 )
+
+
+def from_array(value: Any) -> Any:
+    """Return a Tensor with a copy of an array or scalar."""
+    return wrap(np.array(value)[()] if np.ndim(value) == 0 else np.array(value))
+
+
+def _of_tensor(hook: Hook, g: Any) -> Any:
+    return _checked(hook(g), g)
+
+
+def _of_node(hook: Hook, g: Any) -> Any:
+    (new,) = replaced(hook((g,)), [g], "a pre-hook")
+    return g * 0 if new is None else new
 
 
 def _checked(new: Any, old: Any) -> Any:

@@ -18,7 +18,7 @@ from tapegrad.tape.record import CONST, LEAF, LINK
 from tapegrad.tape.tape import Tape
 
 Recall = Callable[..., Any]
-Noted = Callable[[Tape, int], "tuple[Any, list[Any]] | None"]
+Known = Callable[[Tape, int], "tuple[Any, list[Any]] | None"]
 
 
 def rerecord(
@@ -29,7 +29,7 @@ def rerecord(
     start: dict[Key, Any],
     recall: Recall,
     settle: Callable[[Key, Any], Any],
-    noted: Noted,
+    known: Known,
     check: Callable[[set[Key]], None] | None = None,
     lanes: int | None = None,
     inspect: Any = None,
@@ -45,8 +45,8 @@ def rerecord(
     settle
         ``settle(key, ct)`` makes the cotangent of a record on the way into what the caller will get. The
         sweep goes on from that, so other results depend on it.
-    noted
-        ``noted(tape, k)`` gives the result and the operands of a record as they are known already, each
+    known
+        ``known(tape, k)`` gives the result and the operands of a record as they are known already, each
         None if it is not, or None.
     lanes
         How many cotangents of each root there are, along an axis in front of its own; so are the results.
@@ -59,7 +59,7 @@ def rerecord(
         leaves = Leaves(plan.order, results)
         for job in plan.order:
             plan._plan(job, 3)
-            walk = _Walk(plan, job, bytes(plan.state.flags[: job.columns.n]), recall, noted, lanes)
+            walk = _Walk(plan, job, bytes(plan.state.flags[: job.columns.n]), recall, known, lanes)
             for k, ct in walk.run(settle, results, leaves).items():
                 older, place = job.tape.imports[k]
                 plan.jobs[older.serial].seeds.setdefault(place, []).append(ct)
@@ -79,10 +79,10 @@ class _Walk:
     """One tape's part in a recorded sweep."""
 
     def __init__(
-        self, plan: Sweep, job: Job, flags: bytes, recall: Recall, noted: Noted, lanes: int | None
+        self, plan: Sweep, job: Job, flags: bytes, recall: Recall, known: Known, lanes: int | None
     ) -> None:
         self.plan = plan
-        self.job, self.flags, self.recall, self.noted, self.lanes = job, flags, recall, noted, lanes
+        self.job, self.flags, self.recall, self.known, self.lanes = job, flags, recall, known, lanes
         self.cotangents: dict[int, Any] = {}
         for k, seeds in job.seeds.items():
             for seed in seeds:
@@ -116,6 +116,8 @@ class _Walk:
             operands = columns.operands(k, int(rows[opcode, layout.FORM]))
             wanted = [slot for slot, j in enumerate(operands) if flags[j] & layout.NEED]
             if wanted:
+                if watch is not None:
+                    ct = watch.entering(ct)
                 found = self._rule(k, ct, operands, wanted)
                 if watch is not None:
                     found = watch.after(found, ct, len(operands))
@@ -134,14 +136,14 @@ class _Walk:
         """Cotangents of a record's operands."""
         columns, tape = self.job.columns, self.job.tape
         op, value = BY_OPCODE[columns.opcode(k)], columns.values[k]
-        out, inputs = self.noted(tape, k) or (None, [None] * len(operands))
-        known: dict[int, Any] = {}
+        out, inputs = self.known(tape, k) or (None, [None] * len(operands))
+        packed: dict[int, Any] = {}
         if k in tape.packed:
-            known, value = tape.packed[k].values(len(operands))
+            packed, value = tape.packed[k].values(len(operands))
         if out is None and value is not None:
             out = self.recall(value, (tape, k))
         inputs = [
-            self._operand(j, known.get(q)) if x is None else x
+            self._operand(j, packed.get(q)) if x is None else x
             for q, (x, j) in enumerate(zip(inputs, operands, strict=True))
         ]
         attrs = tape.attrs.get(k, {})

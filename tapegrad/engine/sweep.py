@@ -242,12 +242,19 @@ class Sweep:
             give(self.state)
             self.state = mine
 
+    def _works(self, job: Job) -> bool:
+        """Whether a rule of a tape's will run, rather than a gradient be found there or nothing at all."""
+        if not job.marked:
+            return False
+        self._plan(job, 3)
+        return any(flag & layout.ACTIVE for flag in self.state.flags[: job.columns.n])
+
     def __enter__(self) -> Sweep:
         """Claim the tapes: two sweeps of one tape do not run at once."""
         _sweeps().append(self)
         try:
-            for serial in self.jobs:
-                if not busy.take(serial, self):
+            for serial, job in self.jobs.items():
+                if not busy.take(serial, self) and self._works(job):
                     raise TapeBusyError(
                         "another sweep of the same graph is running in another thread or above on the "
                         "stack; wait for it, or record the graph separately"
@@ -405,6 +412,8 @@ class Sweep:
                 job.destinations[k][...] = ct
         if not wanted:
             return
+        if watch is not None:
+            ct = watch.entering(ct)
         values, out = [value_or_shape(columns, j) for j in operands], columns.values[k]
         if k in tape.packed:
             known, out = tape.packed[k].values(len(operands))

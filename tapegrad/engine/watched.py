@@ -1,10 +1,11 @@
 """When what a user attached to records and leaves is called in a sweep.
 
 A *watch* is such an attachment: ``before(ct)`` sees the cotangent of what it is attached to and returns it or
-another; ``after(parts, ct, operands)`` sees what a record's rule
-made of it for some of so many operands. That of a record stands in its tape's
-`watches` and is called when the sweep comes to the record. That of a leaf stands in its `Cell` and is called
-with the whole gradient, as soon as the last record that contributes to it has run.
+another. What it returns is the gradient; then, at a record whose rule runs, ``entering(ct)`` may change what
+the rule gets, and ``after(parts, ct, operands)`` sees what the rule made of it for some of so many operands.
+That of a record stands in its tape's `watches` and is called when the sweep comes to the record. That of a
+leaf stands in its `Cell` and is called with the whole gradient, as soon as the last record that contributes
+to it has run.
 """
 
 from __future__ import annotations

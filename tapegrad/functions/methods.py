@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import Handle, value_of
+from tapegrad.dispatch import Handle, taken, value_of
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.functions.indexing import clip, getitem, plain_index, take
 from tapegrad.functions.products import dot
@@ -242,20 +242,24 @@ class ArrayMethods(Handle):
 
     def tobytes(self, order: Any = "C") -> bytes:
         """The bytes of the value."""
+        taken(self)
         return self._v.tobytes(order)  # type: ignore[no-any-return]
 
     def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:
         """Write the value to a file."""
         if not isinstance(fid, (str, os.PathLike)) and not hasattr(fid, "flush"):
             raise TypeError(f"tofile takes a path or an open file, found {type(fid).__name__}")
+        taken(self)
         np.asarray(self._v).tofile(fid, sep, format)
 
     def dump(self, file: Any) -> None:
         """Pickle the value, an array, to a file."""
+        taken(self)
         np.asarray(self._v).dump(file)
 
     def dumps(self) -> bytes:
         """The pickled value, an array."""
+        taken(self)
         return np.asarray(self._v).dumps()
 
     def resize(self, *new_shape: Any, refcheck: bool = True) -> None:

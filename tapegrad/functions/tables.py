@@ -16,12 +16,16 @@ from tapegrad.dispatch import (
     follows,
     is_tensor,
     normal,
+    noted,
     requires_grad,
     sequence,
     share,
+    taken,
+    tensors_in,
     value_of,
 )
 from tapegrad.errors import AxisError, ShapeError, TapeError, UnsupportedOpError
+from tapegrad.grad_mode import forward_call
 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
@@ -151,6 +155,8 @@ def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> A
         )
     if not is_tensor(out) and not isinstance(out, np.ndarray):
         raise TypeError(f"{name}: out= takes an array or a Tensor, found {type(out).__name__}")
+    if not is_tensor(out):
+        taken(*tensors_in((args, kwargs)))
     buffer = np.array(out._v) if is_tensor(out) else out
     if buffer.ndim == 0 and name.endswith(SCANS):  # NumPy crashes
         raise ShapeError(f"{name}: out= is an array of at least one axis, found shape ()")
@@ -163,6 +169,7 @@ def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> A
         from tapegrad.writes import write
 
         write(out, Ellipsis, buffer, name)
+        noted(out, tensors_in((args, kwargs)))
     return out
 
 
@@ -174,15 +181,23 @@ def plainly(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
         result = function(*plain(tuple(args)), **{k: plain(v) for k, v in kwargs.items()})
     except np.exceptions.AxisError as error:
         raise AxisError(str(error)) from error
-    return _tensors(result, args)
+    if forward_call() is None:
+        return _tensors(result, args)
+    sources = tensors_in((args, kwargs))
+    if not isinstance(result, (np.ndarray, np.generic, list, tuple)):
+        taken(*sources)
+    elif function is np.sign or getattr(function, "__self__", function) in PLAIN:  # its method, perhaps
+        sources = [x for x in sources if x.dtype.kind == "c"]
+    return _tensors(result, args, sources)
 
 
-def _tensors(result: Any, args: Any) -> Any:
+def _tensors(result: Any, args: Any, sources: Any = None) -> Any:
     """Return a result of NumPy's with Tensors for the arrays in it."""
     if isinstance(result, (np.ndarray, np.generic)):
-        return share(result[()] if isinstance(result, np.ndarray) and result.ndim == 0 else result, args)
+        result = result[()] if isinstance(result, np.ndarray) and result.ndim == 0 else result
+        return share(result, args, sources)
     if isinstance(result, (list, tuple)):
-        parts = [_tensors(part, args) for part in result]
+        parts = [_tensors(part, args, sources) for part in result]
         if hasattr(result, "_fields"):  # the named results of np.unique_all and its kin
             return type(result)(*parts)
         return parts if isinstance(result, list) else tuple(parts)

@@ -12,7 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, follows, is_tensor, record, sequence, value_of, wrap
+from tapegrad.dispatch import (
+    apply,
+    follows,
+    is_tensor,
+    noted,
+    record,
+    sequence,
+    taken,
+    tensors_in,
+    value_of,
+    wrap,
+)
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError, UnsupportedOpError
 from tapegrad.functions.indexing import getitem, plain_index, where
 from tapegrad.functions.reductions import accumulate, logsumexp, max_, min_, prod, sum_
@@ -248,6 +259,7 @@ def at(ufunc: np.ufunc, x: Any, indices: Any, *operands: Any) -> None:
     if not is_tensor(x):
         if moving:
             raise BorderError(f"{what}: an array cannot hold values that require grad; use a Tensor")
+        taken(*tensors_in(others))
         ufunc.at(x, index, *values)
         return
     from tapegrad.writes import write
@@ -262,6 +274,7 @@ def at(ufunc: np.ufunc, x: Any, indices: Any, *operands: Any) -> None:
             write(x, Ellipsis, x, what)  # refuses
         new = _at(ufunc, x, index, others, value)
     write(x, Ellipsis, new, what, True)
+    noted(x, others)
 
 
 def _at(ufunc: np.ufunc, x: Any, index: Any, others: Any, value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import follows, is_tensor, value_of
+from tapegrad.dispatch import follows, is_tensor, taken, tensors_in, value_of
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError
 from tapegrad.functions.indexing import getitem, plain_index
 from tapegrad.functions.shapes import broadcast_to, reshape
@@ -30,6 +30,7 @@ def _writer(function: Callable[..., Any]) -> Callable[[Any], Any]:
                     f"{name}: an array cannot hold values that require grad; write to a Tensor, such as "
                     "tg.array(...) of it"
                 )
+            taken(*tensors_in((args, kwargs)))
             function(target, *(plain(x) for x in args), **{k: plain(v) for k, v in kwargs.items()})
 
         return implementation

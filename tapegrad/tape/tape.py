@@ -71,7 +71,7 @@ class Claims:
 
 
 busy = Claims()  # sweeps at work, by the serials of their tapes
-_serials_next = count(1).__next__
+next_serial = count(1).__next__
 
 
 class Cell:
@@ -199,7 +199,7 @@ class Tape:
     )
 
     def __init__(self) -> None:
-        self.serial = _serials_next()
+        self.serial = next_serial()
         self.owner = threading.get_ident()
         self.log: list[Any] = []
         self.limit = STRIDE * MAX_RECORDS

@@ -131,8 +131,11 @@ def test_pad_of_nothing_known():
 
 def test_E9_one_of_several_views_is_not_written_to():
     x = tg.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
-    for parts in (lambda y: np.split(y, 2), lambda y: np.array_split(y, 2),
-     lambda y: np.unstack(y.reshape(2, 2))):
+    for parts in (
+        lambda y: np.split(y, 2),
+        lambda y: np.array_split(y, 2),
+        lambda y: np.unstack(y.reshape(2, 2)),
+    ):
         y = x * 2.0
         a, _ = parts(y)
         for target in (a, a[:1]):

@@ -80,8 +80,12 @@ def test_flat_is_written_to():
 
 
 def test_copies_are_copies():
-    for copy in (lambda x: x.flatten(), lambda x: x.astype(float), lambda x: np.astype(x, float),
-     lambda x: x.copy()):
+    for copy in (
+        lambda x: x.flatten(),
+        lambda x: x.astype(float),
+        lambda x: np.astype(x, float),
+        lambda x: x.copy(),
+    ):
         x = tg.zeros(3)
         copy(x)[0] = 1.0
         assert x.tolist() == [0.0, 0.0, 0.0]

@@ -78,8 +78,9 @@ def test_quantile_ties_are_positional():
     assert slope(lambda x: np.quantile(x, 0.5), 1.0, 1.0, 2.0) == [0.0, 1.0, 0.0]
 
 
-@pytest.mark.parametrize("function",
- [np.median, lambda x: np.quantile(x, 0.25), lambda x: np.percentile(x, 60)])
+@pytest.mark.parametrize(
+    "function", [np.median, lambda x: np.quantile(x, 0.25), lambda x: np.percentile(x, 60)]
+)
 def test_nan_spreads(function):
     x = tg.tensor([1.0, np.nan, 3.0], requires_grad=True)
     out = function(x)

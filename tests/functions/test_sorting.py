@@ -15,8 +15,9 @@ B = np.array([[True, False, True], [False, True, True]])
 def lowest(x):
     """What np.partition promises: the element in its place, and which are before it."""
     found = np.partition(x, 2, axis=1)
-    return np.concatenate([found[:, 2:3], np.sort(found[:, :2], axis=1), np.sort(found[:, 3:], axis=1)],
-     axis=1)
+    return np.concatenate(
+        [found[:, 2:3], np.sort(found[:, :2], axis=1), np.sort(found[:, 3:], axis=1)], axis=1
+    )
 
 
 ROWS = [

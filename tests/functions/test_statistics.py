@@ -17,8 +17,15 @@ NAN = {
      "nanstd": np.nanstd,
     "nanmax": np.nanmax, "nanmin": np.nanmin,
 }  # fmt: skip
-FULL = {"sum": np.sum, "prod": np.prod, "mean": np.mean, "max": np.max, "min": np.min, "var": np.var,
- "std": np.std}
+FULL = {
+    "sum": np.sum,
+    "prod": np.prod,
+    "mean": np.mean,
+    "max": np.max,
+    "min": np.min,
+    "var": np.var,
+    "std": np.std,
+}
 
 
 def initial(name):

@@ -72,8 +72,7 @@ def second(case: Case, directions: dict[int, Any]) -> dict[int, Any]:
             total = 0.0
             for place, weight in WEIGHTS:
                 moved = [
-                    x + place * STEP * directions[q] if q in directions else x
-                    for q, x in enumerate(operands)
+                    x + place * STEP * directions[q] if q in directions else x for q, x in enumerate(operands)
                 ]
                 moved[k] = np.array(moved[k])
                 moved[k].reshape(-1)[j] += 1j * TINY

@@ -96,6 +96,7 @@ def smooth_logsumexp(x, axis=None, keepdims=False):
 
 def logsumexp(op, layout, dtype, random):
     """`tg.logsumexp` against the definition, whose exponentials are in range here."""
+
     def either(x, **form):
         return tg.logsumexp(x, **form) if isinstance(x, tg.Tensor) else smooth_logsumexp(x, **form)
 
@@ -386,6 +387,7 @@ def einsum(op, layout, dtype, random):
 
 def direct(name, operands, attrs, layout):
     """A case of an op that `x[index] = value` records on the old and the new content."""
+
     def call(*xs):
         return apply(REGISTRY[name], xs, attrs)
 

@@ -1,0 +1,254 @@
+"""Running a Function's forward, and recording it as a call."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.autograd.call import Call, Kept
+from tapegrad.autograd.hooks import from_array
+from tapegrad.autograd.provenance import Provenance
+from tapegrad.dispatch import (
+    Handle,
+    extra,
+    moves,
+    noted,
+    record,
+    requires_grad,
+    same,
+    settle,
+    shares,
+    under,
+    wrap,
+)
+from tapegrad.duals import Level, at_level, dual
+from tapegrad.errors import GradientError, ShapeError
+from tapegrad.functions.shapes import astype
+from tapegrad.grad_mode import change_mode, current_mode, is_grad_enabled, restore_mode, set_recording
+from tapegrad.kernels import abi
+from tapegrad.ops import custom
+from tapegrad.tape.record import slot
+from tapegrad.tape.tape import close, local
+from tapegrad.views import STALE
+from tapegrad.writes import sharers, write
+
+__all__ = ["applied", "as_tensor"]
+
+
+def applied(
+    cls: Any, ctx: Any, name: str, forward: Any, rule: Any, args: Sequence[Any], given: list[Any]
+) -> Any:
+    """Run forward on what is given for the arguments, and record it as a call."""
+    for x in args:
+        if isinstance(x, Handle) and x._tape is STALE:
+            settle(x)
+    levels = [x._at.level for x in args if moves(x)]
+    if levels:
+        return _moved(cls, ctx, name, forward, rule, args, max(levels, key=lambda level: level.serial))
+    needs = tuple([requires_grad(x) for x in args])
+    ctx.needs_input_grad = needs
+    if not any(needs) or not is_grad_enabled():
+        before = set_recording(False)
+        try:
+            found = forward(*given)
+        finally:
+            restore_mode(before)
+        return tuple([as_tensor(out) for out in found]) if isinstance(found, tuple) else as_tensor(found)
+    slots = [k for k, need in enumerate(needs) if need]
+    befores = [same(args[k]) for k in slots]
+    provenance = Provenance(cls.__name__, befores)
+    raw, once = cls._is_legacy, getattr(rule, "once_differentiable", False)
+    call = Call(rule, ctx, name, args, slots, provenance, once, raw)
+    if raw:
+        for k in slots:
+            extra(given[k]).call = provenance
+    versions = [_version(given[k]) for k in slots]
+    before = change_mode(recording=False, forward=provenance)
+    try:
+        found = forward(*given)
+        results = [as_tensor(out) for out in (found if isinstance(found, tuple) else (found,))]
+    finally:
+        restore_mode(before)
+    for k, version in zip(slots, versions, strict=True):
+        if _version(given[k]) != version and not any(given[k] is x for x in ctx._dirty):
+            raise GradientError(
+                f"{cls.__name__}.forward wrote to argument {k}; say so with ctx.mark_dirty and return it, or "
+                "write to a copy made by clone()"
+            )
+    outs = _recorded(call, args, given, befores, results)
+    return tuple(outs) if isinstance(found, tuple) else outs[0]
+
+
+def _moved(cls: Any, ctx: Any, name: str, forward: Any, rule: Any, args: Sequence[Any], level: Level) -> Any:
+    """Call a Function of Tensors that carry tangents: its results with theirs, by its jvp."""
+    duals = [at_level(x, level) for x in args]
+    primals = [x if d is None else d.primal for x, d in zip(args, duals, strict=True)]
+    found = applied(cls, ctx, name, forward, rule, primals, primals)
+    if ctx._dirty:
+        raise GradientError(f"{cls.__name__}: what carries a tangent cannot be marked dirty")
+    tangents: list[Any] = [None if d is None else d.tangent for d in duals]
+    if ctx._materialize:
+        for k, x in enumerate(primals):
+            if tangents[k] is None and isinstance(x, Handle):
+                tangents[k] = from_array(np.zeros_like(x._v))
+    given = cls.jvp(ctx, *tangents)
+    outs = found if isinstance(found, tuple) else (found,)
+    moved = given if isinstance(given, tuple) else (given,)
+    if len(moved) != len(outs):
+        raise GradientError(f"{cls.__name__}.jvp returned {len(moved)} tangents for {len(outs)} results")
+    results = [_with_tangent(cls, k, *pair, level) for k, pair in enumerate(zip(outs, moved, strict=True))]
+    call = None if ctx._call is None else ctx._call()
+    if call is not None:
+        _keep_moving(call, args, primals, results, level)
+    return tuple(results) if isinstance(found, tuple) else results[0]
+
+
+def _with_tangent(cls: Any, k: int, out: Any, tangent: Any, level: Level) -> Any:
+    """A result with the tangent that jvp gave for it."""
+    tangent = as_tensor(tangent)
+    if tangent is None or not isinstance(out, Handle):
+        return out
+    if not isinstance(tangent, Handle) or tangent._v.shape != out._v.shape:
+        raise ShapeError(
+            f"{cls.__name__}.jvp returned a {type(tangent).__name__} of shape {np.shape(tangent)} as tangent "
+            f"{k}, for a result of shape {out._v.shape}"
+        )
+    return dual(level, out, astype(tangent, out._v.dtype))
+
+
+def _keep_moving(
+    call: Call, args: Sequence[Any], primals: list[Any], results: list[Any], level: Level
+) -> None:
+    """Let a sweep over what carries tangents find them at what was saved, and at the results."""
+    call.moving = True
+    for kept in call.kept:
+        if isinstance(kept, Kept) and kept.index >= 0:
+            kept.moving = results[kept.index]
+        elif isinstance(kept, Kept):
+            original = kept.original()
+            kept.moving = next((x for x, p in zip(args, primals, strict=True) if p is original), None)
+    for x in results:
+        base = under(x) if moves(x) else x
+        if base is not x and base._tape is not None and level.notes is not None:
+            level.notes[base._tape.serial, slot(base._at)] = x._at, [None]
+
+
+def _version(x: Any) -> int:
+    return 0 if x._extra is None or x._extra.inference else int(x._version)
+
+
+def as_tensor(out: Any) -> Any:
+    """A result that NumPy made is a Tensor too."""
+    return noted(from_array(out), ()) if isinstance(out, (np.ndarray, np.inexact)) else out
+
+
+def _recorded(
+    call: Call, args: Sequence[Any], given: list[Any], befores: list[Any], results: list[Any]
+) -> list[Any]:
+    """Give the results their history; returns them."""
+    ctx = call.ctx
+    dirty = _dirty(call, args, given, results)
+    plain = [
+        not isinstance(out, Handle)
+        or out._v.dtype.char not in abi.GRADIENT
+        or any(out is x for x in ctx._plain)
+        for out in results
+    ]
+    if all(plain):
+        return [_apart(out) for out in results]
+    saved = list(ctx._saved)
+    if any(x is not None and x.is_inference() for x in saved):
+        raise GradientError(
+            f"{call.name}: save_for_backward of a result of inference_mode, which takes no part in "
+            "differentiation; save a copy made by clone()"
+        )
+    ctx._saved = ()
+    held = {name: x for name, x in vars(ctx).items() if any(x is out for out in results)}
+    indices = [index_of(x, results, plain) for x in saved]
+    if call.raw and any(
+        x is not None and k < 0 and not any(x is other for other in (*given, *results))
+        for x, k in zip(saved, indices, strict=True)
+    ):
+        raise GradientError(f"{call.name}: save_for_backward takes inputs and results only")
+    packing = current_mode().packing
+    kept_ones = {*(indices if packing is None else ()), *(index_of(x, results, plain) for x in held.values())}
+    if local.tape is not None and local.tape.log:
+        close(local.tape)  # what ctx keeps is on older tapes: no cycle
+    here = record(custom.call, np.float64(0.0), befores, {"call": call})
+    call.place = weakref.ref(here._tape), slot(here._at)
+    here._tape.calls[call.place[1]] = call
+    outs: list[Any] = []
+    for k, out in enumerate(results):
+        known = (out._v.shape, out._v.dtype) if isinstance(out, Handle) else None
+        if plain[k]:
+            call.results.append(None if call.raw else known)
+            outs.append(_apart(out))
+            continue
+        call.results.append(known)
+        outs.append(_result(call, here, k, out, dirty.get(id(out)), [*outs, *given], args, k in kept_ones))
+    for x, k in zip(saved, indices, strict=True):
+        kept = outs[k] if k >= 0 else x
+        call.kept.append(None if x is None else packing.keep(kept) if packing is not None else Kept(kept, k))
+    for name, x in held.items():
+        k = index_of(x, results, plain)
+        if k >= 0:
+            delattr(ctx, name)
+            call.attributes[name] = Kept(outs[k], k)
+    ctx._call = weakref.ref(call)
+    return outs
+
+
+def index_of(x: Any, results: list[Any], plain: list[bool]) -> int:
+    """Which result with a derivative something is; -1 if none."""
+    return next((k for k, out in enumerate(results) if out is x and not plain[k]), -1)
+
+
+def _apart(out: Any) -> Any:
+    """A result without a derivative, as the caller gets it: for backward it remains what forward computed."""
+    hidden = isinstance(out, Handle) and out._extra is not None and out._extra.call is not None
+    return wrap(out._v) if hidden else out
+
+
+def _result(
+    call: Call, here: Any, k: int, out: Any, target: Any, others: list[Any], args: Sequence[Any], kept: bool
+) -> Any:
+    """Record a result; it is the object forward returned unless that has another life."""
+    foreign = any(out is x for x in others) or out._tape is not None or requires_grad(out)
+    foreign = foreign or any(shares(out._v, x._v) for x in others if isinstance(x, Handle))
+    foreign = foreign or (out._extra is not None and out._extra.storage is not None)
+    value = out._v.copy() if foreign and out._v.ndim else out._v
+    op = custom.kept_result if kept else custom.result
+    new = record(op, value, (here,), {"call": call, "index": k})
+    if kept:
+        call.places[k] = weakref.ref(new._tape), slot(new._at)
+    if target is not None:
+        write(target, Ellipsis, new, "mark_dirty", True)
+        for handle in sharers(target):
+            if handle._extra is not None and handle._extra.call is call.provenance:
+                handle._extra.call = None  # its history is known now
+        return noted(target, args)
+    if not foreign:
+        out._v, out._tape, out._at, out._extra = new._v, new._tape, new._at, None
+        new = out
+    return noted(new, args)
+
+
+def _dirty(call: Call, args: Sequence[Any], given: list[Any], results: list[Any]) -> dict[int, Any]:
+    """The inputs that forward has written to, by what it knew them as."""
+    found: dict[int, Any] = {}
+    name = call.provenance.name
+    for x in call.ctx._dirty:
+        k = next((q for q, a in enumerate(given) if a is x), -1)
+        if k < 0:
+            warnings.warn(f"{name}: mark_dirty of what is no input", UserWarning, stacklevel=5)
+            continue
+        if not any(x is out for out in results):
+            raise GradientError(f"{name}: argument {k} is marked dirty, and forward must return it")
+        if args[k]._tape is None and requires_grad(args[k]):
+            raise GradientError(f"{name}: argument {k}, marked dirty, is a leaf that requires grad")
+        found[id(x)] = args[k]
+    return found

@@ -1,0 +1,251 @@
+"""A call of a Function, as its record knows it: what was saved, and the user's derivative."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.autograd.hooks import from_array, replaced
+from tapegrad.autograd.provenance import Provenance, once_error, once_only, taken_error
+from tapegrad.dispatch import Handle, moves, recall, requires_grad, same, wrap
+from tapegrad.engine.sweep import at_work
+from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
+from tapegrad.grad_mode import change_mode, is_grad_enabled, restore_mode, set_recording
+from tapegrad.ops.primitive import sum_to
+from tapegrad.tensor import Tensor
+
+__all__ = ["Call", "Kept"]
+
+
+class Kept:
+    """A saved Tensor: itself while it is what it was, else what it was."""
+
+    __slots__ = ("index", "moving", "original", "snapshot")
+
+    def __init__(self, x: Any, index: int) -> None:
+        self.index = index  # among the results with a derivative; -1 for anything else
+        self.moving: Any = None  # itself with its tangent
+        self.original: Any = weakref.ref(x)
+        self.snapshot: Any = None if index >= 0 else same(x)
+        if index < 0 and x._extra is not None and x._extra.call is not None:
+            self.snapshot, self.original = x, lambda: x
+
+
+class Call:
+    """One call of a Function.
+
+    Parameters
+    ----------
+    function
+        The user's backward: ``function(ctx, *grads)``.
+    ctx
+        What forward left for it.
+    name
+        Of the node.
+    args
+        Arguments of forward.
+    slots
+        Which of them the operands of the record are.
+    provenance
+        What is known of the forward.
+    once
+        Whether the derivative cannot be differentiated.
+    raw
+        Whether backward gets Tensors without history: the older kind of Function.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], ctx: Any, name: str, args: Sequence[Any], slots: list[int],
+        provenance: Provenance, once: bool, raw: bool,
+    ) -> None:  # fmt: skip
+        self.function, self.ctx, self.name, self.slots = function, ctx, name, slots
+        self.provenance, self.once, self.raw = provenance, once or raw, raw
+        self.known = [(a._v.shape, a._v.dtype) if isinstance(a, Handle) else None for a in args]
+        self.place: Any = (lambda: None, 0)  # of the record: a weak reference to the tape, and position
+        self.kept: list[Any] = []
+        self.attributes: dict[str, Kept] = {}  # results that forward set on ctx, which must not own them
+        self.results: list[Any] = []  # shape and dtype of each; None for what is no Tensor or gets no zeros
+        self.places: dict[int, Any] = {}  # of those that are kept: a weak reference to the tape, and position
+        self.released = False
+        self.moving = False  # whether an argument carries a tangent
+        self.pre: dict[int, Any] = {}
+        self.post: dict[int, Any] = {}
+        self.metadata: dict[Any, Any] = {}
+        self._sweep: Any = lambda: None
+        self._pending: dict[int, Any] = {}
+
+    # ------------------------------------------------------------ what is saved
+
+    def unpack(self) -> tuple[Any, ...]:
+        """Return what save_for_backward kept."""
+        if self.released:
+            raise GraphFreedError(self.freed())
+        return tuple(None if kept is None else self._unpacked(kept) for kept in self.kept)
+
+    def attribute(self, name: str) -> Any:
+        """Return a result that forward set on ctx."""
+        return self._unpacked(self.attributes[name])
+
+    def _unpacked(self, kept: Any) -> Any:
+        if not isinstance(kept, Kept):
+            return kept()  # packed
+        if kept.moving is not None and moves(kept.moving):
+            return kept.moving
+        original: Any = kept.original()
+        if kept.index < 0:
+            snapshot = kept.snapshot
+            unchanged = original is not None and original._v is snapshot._v and original._at == snapshot._at
+            found = original if unchanged and original._tape is snapshot._tape else snapshot
+        else:
+            reference, k = self.places[kept.index]
+            tape = reference()
+            value = None if tape is None else tape.value(k)
+            if value is None:
+                raise GraphFreedError(self.freed())
+            unchanged = original is not None and original._tape is tape and original._at == 4 * (k + 1)
+            found = original if unchanged else recall(value, (tape, k))
+        return wrap(found._v) if self.raw else found
+
+    def freed(self) -> str:
+        """Say that what was saved is gone."""
+        return (
+            f"{self.name} needs what forward saved, and a first backward has released it; call that with "
+            "retain_graph=True"
+        )
+
+    def release(self) -> None:
+        """Let go of what was saved."""
+        if self.kept:
+            self.released, self.kept = True, []
+
+    # ------------------------------------------------------------ the derivative
+
+    def receive(self, index: int, ct: Any) -> Any:
+        """Take the cotangent of a result; returns that of the call's own value."""
+        sweep = at_work()
+        if self._sweep() is not sweep:  # what is left of a sweep that failed
+            self._sweep, self._pending = weakref.ref(sweep), {}
+        if isinstance(ct, Handle):
+            self._pending[index] = ct
+            return wrap(np.float64(0.0))
+        self._pending[index] = from_array(ct)
+        return np.float64(0.0)
+
+    def vjp(self, wanted: list[int], ct: Any) -> dict[int, Any]:
+        """Cotangents of the operands named, by the user's backward."""
+        recording = isinstance(ct, Handle) and is_grad_enabled()
+        if self.moving and isinstance(ct, Handle) and not recording:
+            self._refuse_tangents()
+        grads = self._gradients()
+        before = set_recording(recording)
+        try:
+            for hook in list(self.pre.values()):
+                grads = replaced(hook(tuple(grads)), grads, "a pre-hook")
+            found = self._backward(grads, recording)
+            if self.post:
+                tensors = [k for k, known in enumerate(self.known) if known is not None]
+                inputs = [found[k] for k in tensors]
+                for hook in list(self.post.values()):
+                    inputs = replaced(hook(tuple(inputs), tuple(grads)), inputs, "a hook")
+                found = dict(zip(tensors, inputs, strict=True))
+        finally:
+            restore_mode(before)
+        picked = {q: found[self.slots[q]] for q in wanted}
+        as_tensors = isinstance(ct, Handle)
+        return {q: g if as_tensors else np.asarray(g._v) for q, g in picked.items() if g is not None}
+
+    def vjp_of_lanes(self, n: int, wanted: list[int], ct: Any) -> dict[int, Any]:
+        """As `vjp`, of n cotangents one after the other."""
+        pending, self._pending = self._pending, {}
+        found = []
+        for lane in range(n):
+            self._pending = {k: g[lane] for k, g in pending.items()}
+            found.append(self.vjp(wanted, ct[lane]))
+        shapes: Any = {q: self.known[self.slots[q]] for part in found for q in part}
+        return {
+            q: np.stack([part[q] if q in part else np.zeros(*known) for part in found])
+            for q, known in shapes.items()
+        }
+
+    def _refuse_tangents(self) -> None:
+        """Refuse a backward on Tensors that carry tangents where these could be lost."""
+        if self.once:
+            raise once_error(self.provenance.name)
+        if self.provenance.took and not self.ctx._promised:
+            raise taken_error(self.provenance.name)
+
+    def _gradients(self) -> list[Any]:
+        """The gradients of the results, zeros or None for those that none came to."""
+        pending, self._pending = self._pending, {}
+        grads: list[Any] = []
+        for k, known in enumerate(self.results):
+            g = pending.get(k)
+            if g is None and known is not None and self.ctx._materialize:
+                g = from_array(np.zeros(*known))
+            grads.append(g)
+        return grads
+
+    def _backward(self, grads: list[Any], recording: bool) -> Any:
+        """The gradients of the arguments; those that cannot be differentiated refuse to be."""
+        forward = self.provenance
+        seen = Provenance(forward.name, [*forward.sources, *(g for g in grads if requires_grad(g))])
+        before = change_mode(recording=recording and not self.once, forward=seen)
+        try:
+            found = self.function(self.ctx, *grads)
+        finally:
+            restore_mode(before)
+        forward.took = forward.took or seen.took  # what backward took it may have kept for the next one
+        given = list(found) if isinstance(found, tuple) else [found]
+        checked = self._checked(given)
+        if not recording:
+            return checked
+        for k, g in enumerate(checked):
+            if g is None:
+                continue
+            if self.once or not isinstance(given[k], Handle):
+                checked[k] = once_only(g, forward.name, seen.sources)
+            elif forward.took and not self.ctx._promised:
+                checked[k] = (seen if seen.took else forward).refusing(g, True)
+            elif g._extra is not None and g._extra.call is not None:
+                checked[k] = seen.refusing(g, False)
+        return checked
+
+    def _checked(self, given: list[Any]) -> list[Any]:
+        """What backward returned, one for each argument of forward."""
+        count = len(self.known)
+        if len(given) < count or any(g is not None for g in given[count:]):
+            raise GradientError(
+                f"{self.name} returned {len(given)} gradients for {count} arguments of forward; return one "
+                "for each, None where there is none"
+            )
+        return [self._fitting(k, g) for k, g in enumerate(given[:count])]
+
+    def _fitting(self, k: int, g: Any) -> Any:
+        if g is None:
+            return None
+        what, known = f"{self.name} returned for argument {k}", self.known[k]
+        if known is None:
+            raise GradientError(f"{what}, which is no Tensor, a gradient; it takes None")
+        if isinstance(g, (np.ndarray, np.generic)):
+            g = from_array(g)
+        if not isinstance(g, Tensor):
+            raise GradientError(f"{what} a {type(g).__name__}; it takes a Tensor, an ndarray or None")
+        if not self.ctx.needs_input_grad[k]:
+            return None
+        shape, dtype = known
+        if g.shape != shape:
+            try:
+                fits = np.broadcast_shapes(g.shape, shape) == g.shape
+            except ValueError:
+                fits = False
+            if not fits:
+                raise ShapeError(f"{what} a gradient of shape {g.shape}, and the argument has shape {shape}")
+            g = sum_to(g, shape)  # type: ignore[no-untyped-call]
+        if g.dtype != dtype:
+            if g.dtype.kind not in "fiubc":
+                raise DTypeError(f"{what} a gradient of dtype {g.dtype}, and the argument has dtype {dtype}")
+            g = (g.real if g.dtype.kind == "c" and dtype.kind != "c" else g).astype(dtype)
+        return g

@@ -1,0 +1,135 @@
+"""Which Tensors the code of a Function computed where nothing is recorded, and whether values left them.
+
+A backward may use what forward left behind: saved intermediates, attributes of ctx, closures. Tensors among
+that have no history, of numbers and arrays nobody knows what they depend on. A second derivative through them
+would be wrong and is refused: Tensors that depend on a source without a history are noted as such, and so is
+what is computed from them; from where a value leaves a Tensor, all that backward returns is suspect.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+
+from tapegrad.dispatch import Handle, extra, record, requires_grad, same, settle
+from tapegrad.errors import GradientError
+from tapegrad.kernels import abi
+from tapegrad.ops import custom
+from tapegrad.tape.tape import local, next_serial
+from tapegrad.views import STALE
+
+__all__ = ["Provenance", "once_error", "once_only", "taken_error"]
+
+
+class Provenance:
+    """What is known of a forward or a backward at work; `grad_mode.Mode.forward` while it is.
+
+    Attributes
+    ----------
+    name
+        That of the Function's class.
+    sources
+        Tensors that what was computed depends on: for a start the arguments, or the gradients besides.
+    took
+        Whether a value left a Tensor that depends on them.
+    """
+
+    __slots__ = ("_begin", "_known", "name", "sources", "took")
+
+    def __init__(self, name: str, sources: Sequence[Any]) -> None:
+        self.name, self.sources = name, list(sources)
+        self.took = False
+        self._known: set[Any] = set()
+        tape = local.tape
+        self._begin = (next_serial(), 0) if tape is None else (tape.serial, len(tape.log))
+
+    def _knows(self, x: Any) -> bool:
+        """Whether a Tensor depends on what can be differentiated by; one from elsewhere is a source."""
+        if not isinstance(x, Handle):
+            return False
+        if x._extra is not None and x._extra.call is not None:
+            return True
+        if not requires_grad(x):
+            return False
+        if x._tape is STALE:
+            settle(x)
+        tape = x._tape
+        if tape is not None and (tape.serial, x._at) > self._begin and tape.owner == get_ident():
+            return True  # recorded here, from what has been looked at then
+        if not self._known:
+            self._known = {_place(y) for y in self.sources}
+        if _place(x) not in self._known:
+            self._known.add(_place(x))
+            self.sources.append(same(x))
+        return True
+
+    def note(self, out: Any, operands: Sequence[Any], hidden: bool) -> None:
+        """See a Tensor computed; `hidden` where that is not recorded."""
+        if out._v.dtype.char not in abi.GRADIENT:
+            return
+        depends = [self._knows(x) for x in operands]
+        if hidden and any(depends):
+            extra(out).call = self
+        elif any(depends):
+            for x in operands:
+                if isinstance(x, Handle) and x._extra is not None and x._extra.call is not None:
+                    extra(out).call = x._extra.call
+
+    def take(self, x: Any) -> None:
+        """See a value leave a Tensor."""
+        if x._v.dtype.char in abi.GRADIENT and self._knows(x):
+            self.took = True
+
+    def error(self) -> GradientError:
+        """What a derivative of a Tensor noted gives."""
+        return _hidden(self.name)
+
+    def refusing(self, g: Any, taken: bool) -> Any:
+        """Return a gradient that taken values may have gone into, or that was computed from what is noted."""
+        why, sources = (
+            (taken_error, self.sources) if taken else (_hidden, [*self.sources, *g._extra.call.sources])
+        )
+        return _refused(g, sources, functools.partial(why, self.name))
+
+
+def _place(x: Any) -> Any:
+    """What a handle of the same history, which is alive, has too."""
+    return (x._tape.serial, x._at) if x._tape is not None else id(x._at)
+
+
+def once_only(g: Any, name: str, sources: Sequence[Any]) -> Any:
+    """Return a gradient that cannot be differentiated."""
+    return _refused(g, sources, functools.partial(once_error, name))
+
+
+def _refused(g: Any, sources: Sequence[Any], why: Any) -> Any:
+    return g + record(custom.refusal, np.zeros_like(g._v)[()], sources, {"why": why})
+
+
+def _hidden(name: str) -> GradientError:
+    return GradientError(
+        f"a second derivative through {name} needs that of a value computed in its forward, or without "
+        "history (detach, no_grad) in its backward; save inputs or results with ctx.save_for_backward and "
+        "compute it from them in backward"
+    )
+
+
+def taken_error(name: str) -> GradientError:
+    """What a second derivative is where values were taken out."""
+    return GradientError(
+        f"{name} took values out of its Tensors (.numpy(), .item(), float(), requires_grad_() of a result) "
+        "and may compute gradients from them, without their history: there is no second derivative; if it "
+        "does not, say so in forward with ctx.mark_twice_differentiable()"
+    )
+
+
+def once_error(name: str) -> GradientError:
+    """What a second derivative is where there is none."""
+    return GradientError(
+        f"{name}.backward has no second derivative: it is once_differentiable, a method of an instance, or "
+        "returns an ndarray"
+    )

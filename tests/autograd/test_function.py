@@ -1,0 +1,902 @@
+"""Functions: cases G-1 to G-16 but G-14 (`test_second_derivatives.py`), F-14, H-6, H-7."""
+
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.autograd import Function, once_differentiable
+from tapegrad.autograd.function import InplaceFunction, NestedIOFunction
+from tapegrad.errors import GradientError, GraphFreedError, ShapeError
+
+pytestmark = pytest.mark.usefixtures("tape_length")
+
+
+def leaf(data=(1.0, 2.0)):
+    return tg.tensor(data, dtype=float, requires_grad=True)
+
+
+def of(forward, backward=None, **others):
+    methods = {"forward": staticmethod(forward), **{k: staticmethod(v) for k, v in others.items()}}
+    return type(
+        "E", (Function,), methods if backward is None else methods | {"backward": staticmethod(backward)}
+    )
+
+
+class Cube(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * g
+
+
+triple = of(lambda ctx, x: x * 3, lambda ctx, g: g * 3)
+
+
+# ---------------------------------------------------------------- G-1, G-2
+
+
+def test_G1_apply_has_the_derivative_of_backward():
+    x = leaf()
+    y = of(lambda ctx, x: x * 3, lambda ctx, g: g * 7).apply(x)
+    assert y.grad_fn.name() == "EBackward"
+    assert repr(y).endswith("grad_fn=<EBackward>)")
+    assert y.tolist() == [3.0, 6.0]
+    assert tg.grad(y.sum(), x)[0].tolist() == [7.0, 7.0]
+
+
+def test_G1_instances_of_static_functions_are_deprecated_and_not_callable():
+    with pytest.warns(DeprecationWarning, match="apply"):
+        instance = triple()
+    with pytest.raises(GradientError, match="apply"):
+        instance(leaf())
+
+
+def test_G2_what_is_missing():
+    x = leaf()
+    with pytest.raises(NotImplementedError, match="forward"):
+        type("E", (Function,), {}).apply(x)
+    y = of(lambda ctx, x: x * 1).apply(x)
+    with pytest.raises(NotImplementedError, match="backward"):
+        y.sum().backward()
+    with pytest.raises(GradientError, match="backward and vjp"):
+        of(lambda ctx, x: x * 1, lambda ctx, g: g, vjp=lambda ctx, g: g).apply(x).sum().backward()
+    y = of(lambda ctx, x: x * 1, vjp=lambda ctx, g: g * 5).apply(x)
+    assert tg.grad(y.sum(), x)[0].tolist() == [5.0, 5.0]
+
+
+def test_G2_a_backward_that_is_inherited_counts():
+    base = of(lambda ctx, x: x * 3, lambda ctx, g: g * 3)
+    child = type("Child", (base,), {"forward": staticmethod(lambda ctx, x: x * 5)})
+    x = leaf()
+    y = child.apply(x)
+    assert y.grad_fn.name() == "ChildBackward"
+    assert tg.grad(y.sum(), x)[0].tolist() == [3.0, 3.0]
+
+
+# ---------------------------------------------------------------- G-3, G-4: what backward returns
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (lambda g: (g, g, None), GradientError),
+        (lambda g: g, GradientError),
+        (lambda g: (5.0, None), GradientError),
+        (lambda g: ("text", None), GradientError),
+        (lambda g: (g, g), GradientError),  # for a number
+        (lambda g: (g * 5, None), [5.0, 5.0]),
+        (lambda g: (g * 5, None, None, None), [5.0, 5.0]),
+        (lambda g: (np.full(2, 5.0), None), [5.0, 5.0]),
+    ],
+)
+def test_G3_number_and_kind_of_gradients(found, expected):
+    x = leaf()
+    y = of(lambda ctx, x, k: x * k, lambda ctx, g: found(g)).apply(x, 2.0)
+    if isinstance(expected, type):
+        with pytest.raises(expected, match="EBackward returned"):
+            tg.grad(y.sum(), x)
+    else:
+        assert tg.grad(y.sum(), x)[0].tolist() == expected
+
+
+def test_G3_a_gradient_of_what_needs_none_is_ignored():
+    x, c = leaf(), tg.tensor([3.0, 4.0])
+    y = of(lambda ctx, x, c: x * c, lambda ctx, g: (g * 2, g * 100)).apply(x, c)
+    y.sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]
+    assert c.grad is None
+
+
+def test_G3_none_leaves_grad_none():
+    x, z = leaf(), leaf()
+    of(lambda ctx, x, z: x * z, lambda ctx, g: (None, g)).apply(x, z).sum().backward()
+    assert x.grad is None
+    assert z.grad.tolist() == [1.0, 1.0]
+    (of(lambda ctx, x: x * 1, lambda ctx, g: None).apply(x) + x).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]  # D-12: the other way counts
+
+
+def test_G4_shapes_and_dtypes():
+    x = leaf()
+    E = of(lambda ctx, x: x * 1, lambda ctx, g: np.stack([g, 2 * g, 3 * g]))
+    assert tg.grad(E.apply(x).sum(), x)[0].tolist() == [6.0, 6.0]
+    for wrong in (lambda ctx, g: g.sum(), lambda ctx, g: tg.ones(3), lambda ctx, g: tg.ones((2, 3))):
+        with pytest.raises(ShapeError, match="argument has shape"):
+            tg.grad(of(lambda ctx, x: x * 1, wrong).apply(x).sum(), x)
+    single = tg.tensor([1.0, 2.0], dtype=np.float32, requires_grad=True)
+    E = of(lambda ctx, x: x * 1, lambda ctx, g: g.astype(np.float64) * 2)
+    (g,) = tg.grad(E.apply(single).sum(), single)
+    assert g.dtype == np.float32
+    assert g.tolist() == [2.0, 2.0]
+
+
+def test_G4_a_sum_reduced_gradient_is_differentiable():
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    E = of(forward, lambda ctx, g: np.stack([g, g]) * ctx.saved_tensors[0])
+    x = leaf()
+    (g,) = tg.grad(E.apply(x).sum(), x, create_graph=True)
+    assert g.tolist() == [2.0, 4.0]
+    assert tg.grad(g.sum(), x)[0].tolist() == [2.0, 2.0]
+
+
+# ---------------------------------------------------------------- G-5, G-6: ctx
+
+
+def test_G5_needs_input_grad_is_not_narrowed():
+    seen = []
+
+    def backward(ctx, g):
+        seen.append(ctx.needs_input_grad)
+        return g, None, None, g
+
+    x, z = leaf(), leaf()
+    y = of(lambda ctx, x, k, c, z: x * z, backward).apply(x, 2.0, tg.ones(2), z)
+    tg.grad(y.sum(), x)
+    assert seen == [(True, False, False, True)]
+
+
+def test_G6_only_tensors_are_saved():
+    def forward(ctx, x):
+        ctx.save_for_backward(x, None, 5.0)
+        return x
+
+    with pytest.raises(TypeError, match="float at 2"):
+        of(forward, lambda ctx, g: g).apply(leaf())
+
+
+def test_G6_saved_input_is_the_same_object_and_the_last_call_wins():
+    x, z, seen = leaf(), leaf(), []
+
+    def forward(ctx, x, z):
+        ctx.save_for_backward(x)
+        ctx.save_for_backward(z, None, x)
+        return x * z
+
+    def backward(ctx, g):
+        seen.extend(ctx.saved_tensors)
+        return g, g
+
+    y = of(forward, backward).apply(x, z)
+    assert y.grad_fn.saved_tensors[0] is z
+    y.sum().backward()
+    assert seen[0] is z
+    assert seen[1] is None
+    assert seen[2] is x
+
+
+def test_G6_saved_variables_is_the_older_name():
+    def backward(ctx, g):
+        with pytest.warns(DeprecationWarning, match="saved_tensors"):
+            (x,) = ctx.saved_variables
+        return 3 * x**2 * g
+
+    x = leaf()
+    assert tg.grad(of(Cube.forward, backward).apply(x).sum(), x)[0].tolist() == [3.0, 12.0]
+
+
+@pytest.mark.parametrize("change", ["no_grad", "data", "other", "numpy"])
+def test_G6_a_saved_input_modified_afterwards_is_what_it_was(change):
+    x = leaf()
+    y = Cube.apply(x).sum()
+    if change == "no_grad":
+        with tg.no_grad():
+            x.mul_(10)
+    elif change == "data":
+        x.data.mul_(10)
+    elif change == "numpy":
+        x.detach().numpy()[:] = 10
+    else:
+        x.data = tg.tensor([10.0, 20.0])
+    y.backward()
+    assert x.grad.tolist() == [3.0, 12.0]
+
+
+def test_G6_a_saved_result_on_the_way_modified_afterwards_is_what_it_was():
+    x = leaf()
+    a = x * 1
+    y = Cube.apply(a).sum()
+    a.mul_(100)
+    (g,) = tg.grad(y, x, create_graph=True)
+    assert g.tolist() == [3.0, 12.0]
+    assert tg.grad(g.sum(), x)[0].tolist() == [6.0, 12.0]
+
+
+def test_B1_saved_tensors_after_they_were_freed():
+    x = leaf()
+    y = Cube.apply(x)
+    y.sum().backward()
+    with pytest.raises(GraphFreedError, match="retain_graph"):
+        y.grad_fn.saved_tensors
+    with pytest.raises(GraphFreedError, match="retain_graph"):
+        y.sum().backward()
+    y = Cube.apply(x).sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    assert x.grad.tolist() == [9.0, 36.0]
+
+
+def test_B1_saved_values_of_operations_after_they_were_freed():
+    x = leaf()
+    y = x * x
+    assert y.grad_fn._saved_self is x or y.grad_fn._saved_self.tolist() == [1.0, 2.0]
+    y.sum().backward()
+    with pytest.raises(GraphFreedError, match="retain_graph"):
+        y.grad_fn._saved_self
+
+
+def test_B1_ctx_read_after_it_was_freed():
+    found = []
+
+    def backward(ctx, g):
+        found.append(ctx)
+        return g
+
+    x = leaf()
+    y = of(Cube.forward, backward).apply(x)
+    y.sum().backward()
+    with pytest.raises(GraphFreedError):
+        found[0].saved_tensors
+
+
+# ---------------------------------------------------------------- G-7: mark_dirty
+
+
+def doubling(ctx, a):
+    a.mul_(2)
+    ctx.mark_dirty(a)
+    return a
+
+
+def test_G7_a_dirty_input_is_the_result():
+    x = leaf()
+    a = x * 1
+    y = of(doubling, lambda ctx, g: g * 2).apply(a)
+    assert y is a
+    assert a._version == 2
+    assert a.tolist() == [2.0, 4.0]
+    assert tg.grad((a * a).sum(), x)[0].tolist() == [8.0, 16.0]
+
+
+def test_G7_of_a_scalar_and_of_a_view():
+    x = leaf()
+    a = x[0] * 1
+    y = of(doubling, lambda ctx, g: g * 2).apply(a)
+    assert y is a
+    assert tg.grad(a * a, x)[0].tolist() == [8.0, 0.0]
+    b = x * 1
+    of(doubling, lambda ctx, g: g * 2).apply(b[1:])
+    assert b.tolist() == [1.0, 4.0]
+    assert tg.grad((b * b).sum(), x)[0].tolist() == [2.0, 16.0]
+
+
+def test_G7_saved_dirty_result():
+    def forward(ctx, a):
+        np.exp(a.clone(), out=a)
+        ctx.mark_dirty(a)
+        ctx.save_for_backward(a)
+        return a
+
+    x = leaf()
+    a = x * 1
+    of(forward, lambda ctx, g: g * ctx.saved_tensors[0]).apply(a)
+    (g,) = tg.grad(a.sum(), x, create_graph=True)
+    (h,) = tg.grad(g.sum(), x)
+    np.testing.assert_allclose([g.tolist(), h.tolist()], [np.exp([1.0, 2.0])] * 2)
+
+
+def test_G7_errors():
+    def unreturned(ctx, a):
+        ctx.mark_dirty(a)
+        return a * 2
+
+    with pytest.raises(GradientError, match="must return it"):
+        of(unreturned, lambda ctx, g: g).apply(leaf() * 1)
+    with pytest.raises(GradientError, match="leaf"):
+        of(doubling, lambda ctx, g: g).apply(leaf())
+
+    def of_another(ctx, a):
+        ctx.mark_dirty(tg.zeros(2))
+        return a * 2
+
+    with pytest.warns(UserWarning, match="no input"):
+        of(of_another, lambda ctx, g: g).apply(leaf())
+
+
+# ---------------------------------------------------------------- G-8, G-9: results
+
+
+def pair(seen, *, plain=False, materialize=True):
+    def forward(ctx, x):
+        a, b = x * 2, x * 3
+        if plain:
+            ctx.mark_non_differentiable(b)
+        ctx.set_materialize_grads(materialize)
+        return a, b
+
+    def backward(ctx, ga, gb):
+        seen.append([None if g is None else g.tolist() for g in (ga, gb)])
+        return (0 if ga is None else ga * 2) + (0 if gb is None else gb * 3)
+
+    return of(forward, backward)
+
+
+def test_G8_marked_results_require_no_grad_and_get_zeros():
+    seen, x = [], leaf()
+    a, b = pair(seen, plain=True).apply(x)
+    assert a.requires_grad
+    assert not b.requires_grad
+    assert tg.grad((a * b).sum(), x)[0].tolist() == [6.0, 12.0]
+    assert seen == [[[3.0, 6.0], [0.0, 0.0]]]
+
+
+@pytest.mark.parametrize("result", [np.argmax, lambda x: x > 1, lambda x: x.astype(int)])
+def test_G8_results_without_a_derivative_are_known_by_their_dtype(result):
+    def forward(ctx, x):
+        i = result(x)
+        ctx.save_for_backward(i)
+        ctx.i = i
+        return x * 2, i
+
+    def backward(ctx, g, gi):
+        assert gi.dtype == ctx.i.dtype
+        assert not gi.any()
+        assert ctx.saved_tensors[0].tolist() == ctx.i.tolist()
+        return g * 2
+
+    x = leaf()
+    y, i = of(forward, backward).apply(x)
+    assert not i.requires_grad
+    assert tg.grad(y.sum(), x)[0].tolist() == [2.0, 2.0]
+
+
+def test_G8_all_results_marked():
+    def forward(ctx, x):
+        y = x * 2
+        ctx.mark_non_differentiable(y)
+        return y
+
+    y = of(forward, lambda ctx, g: g).apply(leaf())
+    assert not y.requires_grad
+    assert y.is_leaf
+
+
+def test_G9_missing_gradients():
+    for materialize, missing in ((True, [0.0, 0.0]), (False, None)):
+        seen, x = [], leaf()
+        _, b = pair(seen, materialize=materialize).apply(x)
+        assert tg.grad(b.sum(), x)[0].tolist() == [3.0, 3.0]
+        assert seen == [[missing, [1.0, 1.0]]]
+
+
+def test_G9_results_on_several_tapes_come_together():
+    seen, x = [], leaf()
+    a, b = pair(seen).apply(x)
+    for _ in range(20):
+        a = a * 1.0
+    assert tg.grad((a + b).sum(), x)[0].tolist() == [5.0, 5.0]
+    assert len(seen) == 1
+
+
+def test_G9_a_sweep_that_failed_leaves_no_gradient_behind():
+    seen, x = [], leaf()
+    a, b = pair(seen).apply(x)
+    c = b * 1
+    c.register_hook(lambda g: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        tg.grad((a * 1 + c).sum(), x, retain_graph=True)
+    assert tg.grad(a.sum(), x, retain_graph=True)[0].tolist() == [2.0, 2.0]
+    assert seen[-1] == [[1.0, 1.0], [0.0, 0.0]]
+
+
+# ---------------------------------------------------------------- G-10, G-11: arguments and results
+
+
+def test_G10_an_input_returned_is_another_tensor():
+    x = leaf()
+    y = of(lambda ctx, x: x, lambda ctx, g: g * 7).apply(x)
+    assert y is not x
+    assert y.grad_fn.name() == "EBackward"
+    assert tg.grad(y.sum(), x)[0].tolist() == [7.0, 7.0]
+    y.mul_(100)
+    assert x.tolist() == [1.0, 2.0]
+
+
+def test_G10_others_pass_through():
+    thing = object()
+    y, *others = of(lambda ctx, x: (x * 2, 5, thing, None, [x * 3]), lambda ctx, g, *_: g * 2).apply(leaf())
+    assert y.requires_grad
+    assert others[:3] == [5, thing, None]
+    assert not others[3][0].requires_grad
+    assert of(lambda ctx, x: 5, lambda ctx, g: g).apply(leaf()) == 5
+
+
+def test_G10_the_same_tensor_twice():
+    def forward(ctx, x):
+        y = x * 2
+        return y, y
+
+    x = leaf()
+    a, b = of(forward, lambda ctx, ga, gb: 2 * ga + 20 * gb).apply(x)
+    assert tg.grad(a.sum() + 10 * b.sum(), x)[0].tolist() == [202.0, 202.0]
+
+
+def test_G10_arrays_are_results_too():
+    E = of(lambda ctx, x: np.sin(x.numpy()), lambda ctx, g: g * 7)
+    x = leaf()
+    y = E.apply(x)
+    assert isinstance(y, tg.Tensor)
+    assert tg.grad(y.sum(), x)[0].tolist() == [7.0, 7.0]
+    with tg.no_grad():
+        assert isinstance(E.apply(x), tg.Tensor)
+
+
+class Power(Function):
+    @staticmethod
+    def forward(x, p=2, *, k=1.0):
+        return k * x**p
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, ctx.p = inputs
+        ctx.save_for_backward(x, output)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * ctx.p * y / x, None
+
+
+def test_G11_setup_context_and_keywords():
+    x = leaf()
+    for y, expected in (
+        (Power.apply(x), [2.0, 4.0]),
+        (Power.apply(x, 3), [3.0, 12.0]),
+        (Power.apply(p=3, x=x), [3.0, 12.0]),
+        (Power.apply(x, k=5.0), [10.0, 20.0]),
+    ):
+        (g,) = tg.grad(y.sum(), x)
+        np.testing.assert_allclose(g.tolist(), expected)
+    (g,) = tg.grad(Power.apply(x, 3).sum(), x, create_graph=True)
+    np.testing.assert_allclose(tg.grad(g.sum(), x)[0].tolist(), [6.0, 12.0])
+
+
+def test_G11_a_tensor_by_keyword_only_would_not_be_tracked():
+    E = of(lambda ctx, x, *, w: x * w, lambda ctx, g: g)
+    with pytest.raises(GradientError, match="w by keyword only"):
+        E.apply(leaf(), w=leaf())
+    assert E.apply(leaf(), w=tg.ones(2)).requires_grad
+
+
+def test_G15_mark_shared_storage_warns():
+    def forward(ctx, x):
+        y = x[:1]
+        with pytest.warns(FutureWarning, match="not needed"):
+            ctx.mark_shared_storage((x, y))
+        return y
+
+    assert of(forward, lambda ctx, g: g).apply(leaf()).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("function", [Cube.apply, lambda x: Power.apply(x, 3)])
+def test_G16_any_order(function):
+    x, found = leaf(2.0), []
+    y = function(x)
+    for _ in range(3):
+        (y,) = tg.grad(y, x, create_graph=True)
+        found.append(y.item())
+    np.testing.assert_allclose(found, [12.0, 12.0, 6.0])
+
+
+def test_A14_by_the_gradient():
+    x, v = leaf(), leaf((1.0, 1.0))
+    (g,) = tg.grad(Cube.apply(x), x, v, create_graph=True)
+    assert tg.grad(g.sum(), v)[0].tolist() == [3.0, 12.0]
+
+
+def test_G16_gradcheck():
+    x = leaf()
+    assert tg.gradcheck(Cube.apply, (x,))
+    assert tg.gradgradcheck(Cube.apply, (x,))
+
+
+# ---------------------------------------------------------------- F-14, modes
+
+
+def test_F14_backward_within_backward():
+    def forward(ctx, x):
+        with tg.enable_grad():
+            ctx.x = x.detach().requires_grad_()
+            ctx.y = (ctx.x**3).sum()
+        return ctx.y.detach()
+
+    def backward(ctx, g):
+        ctx.y.backward()
+        return ctx.x.grad * g
+
+    x = leaf()
+    assert tg.grad(of(forward, backward).apply(x) * 2, x)[0].tolist() == [6.0, 24.0]
+
+
+def test_F14_to_a_depth():
+    def forward(ctx, x, depth):
+        ctx.save_for_backward(x)
+        ctx.depth = depth
+        return x * 1
+
+    def backward(ctx, g):
+        if ctx.depth:
+            with tg.enable_grad():
+                inner = ctx.saved_tensors[0].detach().requires_grad_()
+                E.apply(inner, ctx.depth - 1).sum().backward()
+            g = g + inner.grad
+        return g, None
+
+    E = of(forward, backward)
+    x = leaf()
+    assert tg.grad(E.apply(x, 40).sum(), x)[0].tolist() == [41.0, 41.0]
+
+
+def test_F14_gradient_of_a_saved_result_on_the_way():
+    """The inner sweep ends on a tape that the outer one is at work on."""
+
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        with tg.enable_grad():
+            y = (x**3).sum()
+        return tg.grad(y, x, create_graph=tg.is_grad_enabled())[0] * g
+
+    E = of(Cube.forward, backward)
+    x = leaf()
+    (g,) = tg.grad(E.apply(x * 1).sum(), x, create_graph=True)
+    assert g.tolist() == [3.0, 12.0]
+    assert tg.grad(g.sum(), x)[0].tolist() == [6.0, 12.0]
+    assert tg.grad(E.apply(x * 1).sum(), x)[0].tolist() == [3.0, 12.0]
+
+
+def test_F9_modes():
+    seen = []
+
+    def forward(ctx, x):
+        seen.append(tg.is_grad_enabled())
+        return x * 1
+
+    def backward(ctx, g):
+        seen.append(tg.is_grad_enabled())
+        return g
+
+    x = leaf()
+    tg.grad(of(forward, backward).apply(x).sum(), x)
+    tg.grad(of(forward, backward).apply(x).sum(), x, create_graph=True)
+    with tg.no_grad():
+        assert not of(forward, backward).apply(x).requires_grad
+    assert seen == [False, False, False, True, False]
+    assert tg.is_grad_enabled()
+
+
+def test_G14_once_differentiable_sees_no_history():
+    seen = []
+
+    @once_differentiable
+    def backward(ctx, g):
+        seen.append((tg.is_grad_enabled(), g.requires_grad))
+        return g
+
+    x, v = leaf(), leaf()
+    tg.grad(of(lambda ctx, x: x * 1, backward).apply(x), x, v, create_graph=True)
+    assert seen[0][0] is False
+
+
+# ---------------------------------------------------------------- H-6, H-7: the older kinds
+
+
+class Scale(Function):
+    def __init__(self, k):
+        self.k = k
+
+    def forward(self, x):
+        assert not x.requires_grad
+        self.save_for_backward(x)
+        return x * self.k
+
+    def backward(self, g):
+        assert not tg.is_grad_enabled()
+        assert not self.saved_tensors[0].requires_grad
+        assert self.needs_input_grad == (True,)
+        return g * self.k
+
+
+def test_H6_an_instance_is_called_once():
+    x, f = leaf(), Scale(5.0)
+    y = f(x)
+    assert y.grad_fn.name() == "Scale"
+    assert tg.grad(y.sum(), x)[0].tolist() == [5.0, 5.0]
+    with pytest.raises(GradientError, match="once"):
+        f(x)
+    with pytest.raises(GradientError, match=r"call Scale\(\.\.\.\)\(\.\.\.\)"):
+        Scale.apply(x)
+
+
+def test_H6_no_deprecation():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Scale(1.0)(leaf())
+
+
+def test_H6_only_inputs_and_results_are_saved():
+    class Wrong(Function):
+        def forward(self, x):
+            self.save_for_backward(x * 2)
+            return x * 1
+
+    with pytest.raises(GradientError, match="inputs and results only"):
+        Wrong()(leaf())
+
+    class Right(Function):
+        def forward(self, x):
+            y = np.exp(x)
+            self.save_for_backward(x, y, None)
+            return y
+
+        def backward(self, g):
+            x, y, none = self.saved_tensors
+            assert none is None
+            return g * y + 0 * x
+
+    x = leaf()
+    np.testing.assert_allclose(tg.grad(Right()(x).sum(), x)[0].tolist(), np.exp([1.0, 2.0]))
+
+
+def test_H6_non_differentiable_results_get_none():
+    seen = []
+
+    class Both(Function):
+        def forward(self, x):
+            y = x * 2
+            self.mark_non_differentiable(y)
+            return x * 1, y
+
+        def backward(self, g, gy):
+            seen.append(gy)
+            return g
+
+    x = leaf()
+    a, b = Both()(x)
+    assert not b.requires_grad
+    tg.grad(a.sum(), x)
+    assert seen == [None]
+
+
+def test_H6_previous_functions():
+    x = leaf()
+    first, second = Scale(2.0), Scale(3.0)
+    assert first.previous_functions == ()
+    y = second(first(x) * 1.0)
+    ((node, index),) = second.previous_functions
+    assert (node.name(), index) == ("MulBackward", 0)
+    ((node, index),) = first.previous_functions
+    assert node.variable is x
+    assert y.grad_fn.next_functions == second.previous_functions
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_H6_inplace_function(inplace):
+    class Double(InplaceFunction):
+        def forward(self, x):
+            if self.inplace:
+                self.mark_dirty(x)
+                return x.mul_(2)
+            return x * 2
+
+        def backward(self, g):
+            return g * 2
+
+    assert not Double().inplace
+    x = leaf()
+    a = x * 1
+    y = Double(inplace)(a)
+    assert (y is a) is inplace
+    assert a.tolist() == ([2.0, 4.0] if inplace else [1.0, 2.0])
+    assert tg.grad((y * y).sum(), x)[0].tolist() == [8.0, 16.0]
+
+
+class Mixed(NestedIOFunction):
+    """a, [b, (c, None)] -> [a * b, (c * a, None)], b * 1."""
+
+    def forward_extended(self, a, rest):
+        b, (c, none) = rest
+        assert none is None
+        self.save_for_backward([a, (b, None)], c)
+        return [a * b, (c * a, None)], b * 1
+
+    def backward_extended(self, grads, last):
+        (a, (b, none)), c = self.saved_tensors
+        assert none is None
+        first, (second, nothing) = grads
+        assert nothing is None
+        return first * b + second * c, [first * a + last, (second * a, None)]
+
+
+def test_H7_nested_arguments_and_results():
+    a, b, c = leaf(), leaf((3.0, 4.0)), leaf((5.0, 6.0))
+    (ab, (ca, none)), same = Mixed()(a, [b, (c, None)])
+    assert none is None
+    assert ab.tolist() == [3.0, 8.0]
+    assert ca.tolist() == [5.0, 12.0]
+    loss = (ab + 10 * ca + 100 * same).sum()
+    found = [g.tolist() for g in tg.grad(loss, [a, b, c])]
+    assert found == [[53.0, 64.0], [101.0, 102.0], [10.0, 20.0]]
+
+
+def test_H7_one_result_and_none_for_a_list():
+    class First(NestedIOFunction):
+        def forward_extended(self, pair, other):
+            return pair[0] * 2
+
+        def backward_extended(self, g):
+            return [g * 2, None], None
+
+    a, b, c = leaf(), leaf(), leaf()
+    y = First()([a, b], (c, [c]))
+    found = tg.grad(y.sum(), [a, b, c], allow_unused=True)
+    assert found[0].tolist() == [2.0, 2.0]
+    assert found[1:] == (None, None)
+
+
+def test_H7_other_objects():
+    with pytest.raises(ValueError, match="found float"):
+        Mixed()(leaf(), [leaf(), (5.0, None)])
+
+    class Wrong(NestedIOFunction):
+        def forward_extended(self, x):
+            return [x * 1, "text"]
+
+    with pytest.raises(ValueError, match="found str"):
+        Wrong()(leaf())
+
+    class Missing(NestedIOFunction):
+        pass
+
+    with pytest.raises(NotImplementedError, match="forward_extended"):
+        Missing()(leaf())
+
+
+def test_H7_gradients_nested_otherwise():
+    class Wrong(NestedIOFunction):
+        def forward_extended(self, pair):
+            return pair[0] * pair[1]
+
+        def backward_extended(self, g):
+            return [g]
+
+    y = Wrong()([leaf(), leaf()])
+    with pytest.raises(GradientError, match="1 gradients for 2"):
+        y.sum().backward()
+
+
+def test_H7_dirty_and_non_differentiable_are_flattened():
+    class Both(NestedIOFunction):
+        def forward_extended(self, pair):
+            pair[0].mul_(2)
+            flags = [pair[1] * 3, (pair[1] * 4,)]
+            self.mark_dirty([pair[0]])
+            self.mark_non_differentiable(flags[0], more=flags[1])
+            return pair[0], flags
+
+        def backward_extended(self, g, flags):
+            assert flags == [None, (None,)]
+            return ([g * 2, None],)
+
+    x, z = leaf(), leaf()
+    a = x * 1
+    y, (first, (second,)) = Both()([a, z])
+    assert y is a
+    assert not first.requires_grad
+    assert not second.requires_grad
+    assert tg.grad(y.sum(), x)[0].tolist() == [2.0, 2.0]
+
+
+# ---------------------------------------------------------------- errors and threads
+
+
+class Expected(Exception):
+    pass
+
+
+@pytest.mark.parametrize("where", ["forward", "setup_context", "backward", "second backward"])
+def test_an_exception_leaves_everything_usable(where):
+    fail = []
+
+    class E(Function):
+        @staticmethod
+        def forward(x):
+            if "forward" in fail:
+                raise Expected
+            return x**3
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+            if "setup_context" in fail:
+                raise Expected
+
+        @staticmethod
+        def backward(ctx, g):
+            if "backward" in fail or ("second backward" in fail and tg.is_grad_enabled()):
+                raise Expected
+            return 3 * ctx.saved_tensors[0] ** 2 * g
+
+    x = leaf()
+    kept = (E.apply(x * 1) * x).sum()
+    fail.append(where)
+    with pytest.raises(Expected):
+        tg.grad((E.apply(x) * x).sum(), x, create_graph=where == "second backward")
+    if where == "backward":
+        with pytest.raises(Expected):
+            kept.backward(retain_graph=True)
+        assert x.grad is None
+    fail.clear()
+    assert tg.is_grad_enabled()
+    assert (x * 2).requires_grad
+    for _ in range(2):
+        assert tg.grad(kept, x, retain_graph=True)[0].tolist() == [4.0, 32.0]
+    kept.backward()
+    assert x.grad.tolist() == [4.0, 32.0]
+
+
+def test_many_threads_differentiate_through_functions():
+    wrong = []
+
+    def work(k):
+        x = leaf((1.0 + k, 2.0))
+        for _ in range(30):
+            (g,) = tg.grad(Cube.apply(x).sum(), x, create_graph=True)
+            (h,) = tg.grad(g.sum(), x)
+            if h.tolist() != [6.0 * (1 + k), 12.0]:
+                wrong.append(h)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_a_graph_may_be_swept_by_another_thread():
+    x, found = leaf(), []
+    y = Cube.apply(Cube.apply(x)).sum()
+    thread = threading.Thread(target=lambda: found.append(tg.grad(y, x)[0].tolist()))
+    thread.start()
+    thread.join()
+    assert found == [[9.0, 9 * 2.0**8]]
