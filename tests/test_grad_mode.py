@@ -472,3 +472,175 @@ def test_F2_2_second_accumulation_with_create_graph_inside_no_grad():
         y.backward(create_graph=True)
     assert x.grad.item() == 24.0
     assert tg.grad(x.grad, x)[0].item() == 24.0
+
+
+# ---------------------------------------------------------------- F2-3: inference_mode
+
+
+def inferred(data=(1.0, 2.0)):
+    with tg.inference_mode():
+        return tg.tensor(data) * 1.0
+
+
+def test_F2_3_results_have_no_history():
+    x = leaf()
+    with tg.inference_mode():
+        assert tg.is_inference_mode_enabled()
+        assert not tg.is_grad_enabled()
+        y = x * x
+        z = np.sum(np.stack([x, x]))[()]
+    assert not tg.is_inference_mode_enabled()
+    for t in (y, z):
+        assert t.is_inference()
+        assert not t.requires_grad
+        assert t.is_leaf
+    assert not x.is_inference()
+
+
+def test_F2_3_saving_them_later_raises_and_adding_does_not():
+    x, y = leaf([1.0, 2.0]), inferred()
+    for use in (lambda: x * y, lambda: x @ y, lambda: np.arctan2(x, y)):
+        with pytest.raises(tg.errors.GradientError, match="inference_mode"):
+            use()
+    for z in (x + y, y - x, np.concatenate([x, y])):
+        z.sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+    assert (y * 2.0).tolist() == [2.0, 4.0]
+
+
+def test_F2_3_writing_to_them():
+    y = inferred()
+    for write in (lambda: y.add_(1), lambda: y.__setitem__(0, 5.0), lambda: y.__imul__(2.0)):
+        with pytest.raises(tg.errors.GradientError, match="clone"):
+            write()
+    with tg.no_grad(), pytest.raises(tg.errors.GradientError, match="clone"):
+        y.add_(1)
+    with tg.inference_mode():
+        y.add_(1)
+    assert y.tolist() == [2.0, 3.0]
+
+
+def test_F2_3_requires_grad_and_versions():
+    y = inferred()
+    with pytest.raises(tg.errors.GradientError, match="clone"):
+        y.requires_grad_()
+    with pytest.raises(tg.errors.GradientError, match="clone"):
+        y.requires_grad = True
+    with pytest.raises(tg.errors.GradientError, match="versions"):
+        y._version
+
+
+def test_F2_3_a_clone_is_normal():
+    x, y = leaf([3.0, 4.0]), inferred()
+    w = y.clone()
+    assert not w.is_inference()
+    assert w._version == 0
+    (w * x).sum().backward()
+    assert x.grad.tolist() == [1.0, 2.0]
+    assert w.requires_grad_().requires_grad
+
+
+def test_F2_3_views_are_as_their_bases():
+    x, y = leaf([1.0, 2.0]), inferred()
+    with tg.inference_mode():
+        assert not x[:1].is_inference()
+        assert not x.detach().is_inference()
+        assert y[:1].is_inference()
+        assert y.reshape(2, 1).is_inference()
+    assert y[:1].is_inference()
+
+
+def test_F2_3_enable_grad_inside_does_not_record():
+    x = leaf()
+    with tg.inference_mode():
+        with tg.enable_grad():
+            assert not (x * x).requires_grad
+            assert not tg.is_grad_enabled()
+        with tg.set_grad_enabled(True):
+            assert not (x * x).requires_grad
+    assert tg.is_grad_enabled()
+
+
+def test_F2_3_false_leaves_it():
+    x = leaf()
+    with tg.inference_mode(), tg.inference_mode(False):
+        y = x * x
+    assert y.requires_grad
+    assert not y.is_inference()
+    with tg.no_grad(), tg.inference_mode(False):
+        assert (x * x).requires_grad
+    assert tg.is_grad_enabled()
+
+
+@pytest.mark.parametrize("decorate", [tg.inference_mode, tg.inference_mode()])
+def test_F2_3_decorator(decorate):
+    @decorate
+    def work(x):
+        return x * x
+
+    assert work(leaf()).is_inference()
+    assert tg.is_grad_enabled()
+
+
+def test_F2_3_generators_threads_and_exceptions():
+    @tg.inference_mode()
+    def steps():
+        for _ in range(2):
+            yield tg.is_inference_mode_enabled()
+
+    for inside in steps():
+        assert inside
+        assert not tg.is_inference_mode_enabled()
+    seen = []
+    with tg.inference_mode():
+        thread = threading.Thread(target=lambda: seen.append(tg.is_inference_mode_enabled()))
+        thread.start()
+        thread.join()
+    assert seen == [False]
+    with pytest.raises(KeyError), tg.inference_mode():
+        raise KeyError
+    assert not tg.is_inference_mode_enabled()
+
+
+def test_F2_3_in_a_function():
+    class Square(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            return g * y, g * x
+
+    x, y = leaf([1.0, 2.0]), inferred()
+    with tg.inference_mode():
+        assert Square.apply(x, y).is_inference()
+    with pytest.raises(tg.errors.GradientError, match="inference_mode"):
+        Square.apply(x, y)
+    assert not Square.apply(y, y).requires_grad
+
+
+def test_F2_1_forward_of_a_function():
+    """Nothing is recorded in it, whatever the mode around it, unless it says so."""
+
+    class E(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            assert not tg.is_grad_enabled()
+            with tg.enable_grad():
+                assert (x * 1).requires_grad
+            with tg.set_grad_enabled(False):
+                assert not (x * 1).requires_grad
+            assert not (x * 1).requires_grad
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    for outer in (True, False):
+        with tg.set_grad_enabled(outer):
+            assert E.apply(leaf()).requires_grad is outer
+            assert tg.is_grad_enabled() is outer

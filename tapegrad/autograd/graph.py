@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.autograd.hooks import RemovableHandle, Watch, watch_of
+from tapegrad.autograd.hooks import RemovableHandle, Watch, callable_hook, watch_of
 from tapegrad.autograd.saved_tensors import (
     disable_saved_tensors_hooks,
     save_on_disk,
@@ -84,11 +83,11 @@ class Node:
 
     def register_prehook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(grad_outputs)`` before the node runs; it may return others."""
-        return RemovableHandle(self._watch().pre, hook)
+        return RemovableHandle(self._watch().pre, callable_hook(hook))
 
     def register_hook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(grad_inputs, grad_outputs)`` after the node ran; it may return other grad_inputs."""
-        return RemovableHandle(self._watch().post, hook)
+        return RemovableHandle(self._watch().post, callable_hook(hook))
 
 
 class AccumulateGrad(Node):
@@ -354,28 +353,38 @@ def register_multi_grad_hook(
     for k, x in enumerate(tensors):
         if not isinstance(x, Tensor) or not x.requires_grad:
             raise GradientError(f"register_multi_grad_hook: Tensor {k} does not require grad")
+    hook = callable_hook(fn)
     watches = [watch_of(x) for x in tensors]
-    below = [under(x) for x in tensors]
-    keys = [x._at if x._tape is None else (x._tape, slot(x._at)) for x in below]
-    state = threading.local()
+    # weak: what a hook refers to must not keep what it is attached to
+    places = [
+        (weakref.ref(watch), None if x._tape is None else (weakref.ref(x._tape), slot(x._at)))
+        for x, watch in zip(map(under, tensors), watches, strict=True)
+    ]
+    token = object()
+
+    def expected(sweep: Any) -> int:
+        leaves = sweep.watched()
+        alive = [(watch(), place and (place[0](), place[1])) for watch, place in places]
+        return sum(
+            watch in leaves if place is None else place[0] is not None and sweep.will_run(*place)
+            for watch, place in alive
+        )
 
     def seen(k: int, g: Any) -> None:
         sweep = at_work()
-        known = getattr(state, "sweep", None)
-        if known is None or known() is not sweep:
-            state.sweep = weakref.ref(sweep)
-            state.found = [None] * len(keys)
-            state.missing = sum(sweep.will_run(key) for key in keys)
-            state.first = True
+        first = token not in sweep.seen
         if mode == "any":
-            if state.first:
-                state.first = False
-                fn(g)
+            sweep.seen[token] = True
+            if first:
+                hook(g)
             return
-        state.found[k] = g
-        state.missing -= 1
-        if state.missing == 0:
-            fn(state.found)
+        if first:
+            sweep.seen[token] = [None] * len(places), [expected(sweep)]
+        found, missing = sweep.seen[token]
+        found[k] = g
+        missing[0] -= 1
+        if missing[0] == 0:
+            hook(found)
 
     handles = [RemovableHandle(watch.tensor, lambda g, k=k: seen(k, g)) for k, watch in enumerate(watches)]
     return _Several(handles)

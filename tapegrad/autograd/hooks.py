@@ -52,7 +52,7 @@ class Watch:
         Of the node, the user's.
     """
 
-    __slots__ = ("accumulated", "metadata", "post", "pre", "tensor")
+    __slots__ = ("__weakref__", "accumulated", "metadata", "post", "pre", "tensor")
 
     def __init__(self) -> None:
         self.tensor: dict[int, Hook] = {}
@@ -160,7 +160,8 @@ def watch_of(x: Any) -> Watch:
     return x._tape.watches.setdefault(slot(x._at), Watch())  # type: ignore[no-any-return]
 
 
-def _callable(hook: Any) -> Any:
+def callable_hook(hook: Any) -> Any:
+    """Return a hook if it is one."""
     if not callable(hook):
         raise TypeError(f"a hook is callable, found {type(hook).__name__}")
     return hook
@@ -198,7 +199,7 @@ def _register_hook(self: Tensor, hook: Hook) -> RemovableHandle:
     """
     if not self.requires_grad:
         raise GradientError(f"register_hook on a Tensor (shape {self.shape}) that does not require grad")
-    return RemovableHandle(watch_of(self).tensor, _callable(hook))
+    return RemovableHandle(watch_of(self).tensor, callable_hook(hook))
 
 
 def _register_post_accumulate_grad_hook(self: Tensor, hook: Hook) -> RemovableHandle:
@@ -208,7 +209,7 @@ def _register_post_accumulate_grad_hook(self: Tensor, hook: Hook) -> RemovableHa
             "register_post_accumulate_grad_hook takes a leaf that requires grad, found a Tensor of shape "
             f"{self.shape} that is none"
         )
-    return RemovableHandle(watch_of(self).accumulated, _callable(hook))
+    return RemovableHandle(watch_of(self).accumulated, callable_hook(hook))
 
 
 def install() -> None:

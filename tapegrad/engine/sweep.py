@@ -76,6 +76,7 @@ class Sweep:
         inspect: Any = None,
     ) -> None:
         self.every, self.start, self.inspect = every, start, inspect
+        self.seen: dict[Any, Any] = {}  # what a hook of several gradients knows of this sweep
         self.jobs: dict[int, Job] = {}
         self.leaves = {key for key in sinks if isinstance(key, Cell)}
         for tape, k, seed in roots:
@@ -227,17 +228,19 @@ class Sweep:
                 found.add((job.tape, k) if source is None else source)
         return found
 
-    def will_run(self, key: Key) -> bool:
-        """Whether the sweep computes the gradient of a leaf or a record."""
-        if isinstance(key, Cell):
-            return key in self.reaches()
-        job = self.jobs.get(key[0].serial)
-        if job is None or key[1] >= job.columns.n or not job.marked:
+    def watched(self) -> set[Any]:
+        """What is attached to leaves that the sweep computes the gradients of."""
+        return {key.watch for key in self.reaches() if isinstance(key, Cell)}
+
+    def will_run(self, tape: Tape, k: int) -> bool:
+        """Whether the sweep computes the gradient of a record."""
+        job = self.jobs.get(tape.serial)
+        if job is None or k >= job.columns.n or not job.marked:
             return False
         mine, self.state = self.state, take()  # the plan at work is not to be touched
         try:
             self._plan(job, 3)
-            return bool(self.state.flags[key[1]] & BOTH == BOTH)
+            return bool(self.state.flags[k] & BOTH == BOTH)
         finally:
             give(self.state)
             self.state = mine

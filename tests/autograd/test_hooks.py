@@ -65,7 +65,7 @@ def test_F1_called_once_with_the_sum():
 def test_F1_in_place_edits_take_effect_and_reach_nothing_else():
     x, s = leaf(), tg.tensor([1.0, 1.0])
     y = x * 3
-    y.register_hook(lambda g: g.mul_(10) and None if g.size == 1 else [g.mul_(10), None][1])
+    y.register_hook(lambda g: [g.mul_(10), None][1])
     y.backward(s)
     assert x.grad.tolist() == [30.0, 30.0]
     assert s.tolist() == [1.0, 1.0]
@@ -114,23 +114,14 @@ def test_F1_roots_and_captured_results():
     assert [g.item() for g in tg.grad(y * 2, [x, y])] == [60.0, 10.0]
 
 
-def test_F1_the_graph_goes_on_through_a_hook():
-    x = leaf(3.0)
-    y = x * x
-    y.register_hook(lambda g: g * g)
-    (g,) = tg.grad(y * y, x, create_graph=True)  # (2 x**2)**2 * 2 x
-    assert g.item() == 8 * 3.0**5
-    assert tg.grad(g, x)[0].item() == pytest.approx(40 * 3.0**4 + 8 * 3.0**5 * 0, rel=1) or True
-
-
 def test_F1_second_derivative_through_a_hook():
     x = leaf(3.0)
     y = x * 1
     y.register_hook(lambda g: g * g)
-    (g,) = tg.grad(y * y, x, create_graph=True)  # (2x)**2; y's hook does not run for what follows from g
+    (g,) = tg.grad(y * y, x, create_graph=True)  # (2y)**2
     assert g.item() == 36.0
     (h,) = tg.grad(g, x)
-    assert h.item() == 24.0**2  # the hook sees 8x = 24, as y is on the way
+    assert h.item() == 24.0**2  # y is on the way again: its hook sees 8y
 
 
 # ---------------------------------------------------------------- F-2: errors, handles
@@ -279,10 +270,10 @@ def test_F5_order_at_a_node_and_a_leaf(create_graph):
 
 
 @pytest.mark.parametrize("create_graph", [False, True])
-@pytest.mark.parametrize("make", [lambda x: x * x, Square.apply], ids=["op", "Function"])
-def test_F6_nodes(make, create_graph):
+@pytest.mark.parametrize("kind", ["op", "Function"])
+def test_F6_nodes(kind, create_graph):
     x, seen = leaf(), []
-    y = make(x)
+    y = x * x if kind == "op" else Square.apply(x)
     y.retain_grad()
     y.grad_fn.register_prehook(lambda go: (go[0] * 10,))
     y.grad_fn.register_hook(lambda gi, go: seen.append((len(gi), [g.tolist() for g in go])))
@@ -290,7 +281,7 @@ def test_F6_nodes(make, create_graph):
     y.sum().backward(create_graph=create_graph)
     assert x.grad.tolist() == [40.0, 80.0]
     assert y.grad.tolist() == [1.0, 1.0]  # what the pre-hook made is the node's alone
-    assert seen == [(2 if make is not Square.apply else 1, [[10.0, 10.0]])]
+    assert seen == [(2 if kind == "op" else 1, [[10.0, 10.0]])]
 
 
 def test_F6_wrong_numbers():
@@ -330,9 +321,9 @@ def test_F6_a_replaced_gradient_is_differentiable():
     x = leaf(3.0)
     y = x * x
     y.grad_fn.register_hook(lambda gi, go: tuple(g * g for g in gi))
-    (g,) = tg.grad(y * 1, x, create_graph=True)
+    (g,) = tg.grad(y * 1, x, create_graph=True)  # each operand gets x**2
     assert g.item() == 18.0
-    assert tg.grad(g, x)[0].item() == 0.0 + 12.0 or True
+    assert [h.item() for h in tg.grad(g, [x])] == [12.0]
 
 
 # ---------------------------------------------------------------- F-7: after accumulation
@@ -471,8 +462,9 @@ def test_F9_grad_mode_in_hooks_is_create_graph(create_graph, outer):
         y.grad_fn.register_prehook(lambda go: seen.append(tg.is_grad_enabled()))
         y.grad_fn.register_hook(lambda gi, go: seen.append(tg.is_grad_enabled()))
         x.register_hook(lambda g: seen.append(tg.is_grad_enabled()))
+        loss = y.sum()
         with tg.set_grad_enabled(outer):
-            tg.grad(y.sum(), x, create_graph=create_graph)
+            tg.grad(loss, x, create_graph=create_graph)
             assert tg.is_grad_enabled() is outer
     assert set(seen) == {create_graph}
 
