@@ -16,6 +16,7 @@ import numpy as np
 
 from tapegrad.dispatch import Handle, extra, levels, moves, normal, record, same, under, wrap
 from tapegrad.ops import REGISTRY
+from tapegrad.ops.lanes import jvp
 from tapegrad.ops.primitive import Primitive
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import Cell, Tape
@@ -30,6 +31,8 @@ class Level:
 
     Attributes
     ----------
+    lanes
+        How many tangents a Tensor carries, along an axis in front of its own; None for one without an axis.
     serial
         Levels opened later are further in.
     notes
@@ -37,9 +40,10 @@ class Level:
         result and the operands as duals. None when the level was closed.
     """
 
-    __slots__ = ("notes", "serial")
+    __slots__ = ("lanes", "notes", "serial")
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: int | None = None) -> None:
+        self.lanes = lanes
         self.serial = next(_serials)
         self.notes: dict[tuple[int, int], tuple[Dual | None, list[Dual | None]]] | None = {}
 
@@ -89,7 +93,10 @@ def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: dict[str, An
     primals = [x if d is None else d.primal for x, d in zip(operands, mine, strict=True)]
     tangents = [None if d is None else d.tangent for d in mine]
     out = record(op, value, primals, attrs)
-    tangent: Any = op.jvp(tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
+    if level.lanes is None:
+        tangent: Any = op.jvp(tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
+    else:
+        tangent = jvp(op, level.lanes, tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
     result: Any = None
     if tangent is not None:
         if not isinstance(tangent, Handle):

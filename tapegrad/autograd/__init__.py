@@ -1,6 +1,6 @@
 """Differentiation, by torch's names."""
 
-from tapegrad.autograd import forward_ad
+from tapegrad.autograd import forward_ad, functional
 from tapegrad.autograd.backward import backward, grad
 from tapegrad.autograd.gradcheck import gradcheck, gradgradcheck
 from tapegrad.autograd.holomorphic import holomorphic_grad
@@ -10,6 +10,7 @@ __all__ = [
     "backward",
     "enable_grad",
     "forward_ad",
+    "functional",
     "grad",
     "gradcheck",
     "gradgradcheck",

@@ -25,8 +25,14 @@ class UnpackedDualTensor(NamedTuple):
     tangent: Tensor | None
 
 
-def enter_dual_level() -> int:
+def enter_dual_level(lanes: int | None = None) -> int:
     """Open a level of forward mode, inside those that are open; see `dual_level`.
+
+    Parameters
+    ----------
+    lanes : int, optional
+        How many tangents each Tensor carries, along an axis in front of its own axes; by default one,
+        without such an axis.
 
     Returns
     -------
@@ -34,7 +40,7 @@ def enter_dual_level() -> int:
         Its number, counted from 0.
     """
     outer = _levels.get()
-    _levels.set((*outer, Level()))
+    _levels.set((*outer, Level(lanes)))
     return len(outer)
 
 
@@ -111,12 +117,13 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             raise _DualDType(f"make_dual: the {what} has dtype {x.dtype}; use floating-point or complex")
         if detach_level(x, at)[1] is not None:
             raise GradientError(f"make_dual: the {what} carries a tangent of this level already")
-    if tangent.shape != tensor.shape:
-        raise ShapeError(f"make_dual: tangent of shape {tangent.shape} for a primal of shape {tensor.shape}")
+    if tangent.shape != (tensor.shape if at.lanes is None else (at.lanes, *tensor.shape)):
+        lanes = "" if at.lanes is None else f" at a level of {at.lanes} lanes"
+        found = f"tangent of shape {tangent.shape} for a primal of shape {tensor.shape}"
+        raise ShapeError(f"make_dual: {found}{lanes}")
     if tangent.dtype.kind == "c" and tensor.dtype.kind != "c":
         raise DTypeError(f"make_dual: tangent of dtype {tangent.dtype} for a primal of dtype {tensor.dtype}")
-    found: Tensor = attach(_alias(tensor), _alias(tangent.astype(tensor.dtype)), at)
-    return found
+    return attach(_alias(tensor), _alias(tangent.astype(tensor.dtype)), at)  # type: ignore[no-any-return]
 
 
 class _DualDType(DTypeError, ValueError):
@@ -170,6 +177,12 @@ class dual_level(_Mode):
     Gradients taken inside carry tangents too (forward over reverse), and tangents that depend on Tensors
     requiring grad can be differentiated backward (reverse over forward). At the end tangents are gone.
 
+    Parameters
+    ----------
+    lanes : int, optional
+        How many tangents each Tensor carries at once, along an axis in front of its own; by default one,
+        without such an axis.
+
     Examples
     --------
     >>> import tapegrad as tg
@@ -182,12 +195,17 @@ class dual_level(_Mode):
     UnpackedDualTensor(primal=tensor(12.), tangent=tensor(12.))
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: int | None = None) -> None:
         super().__init__()
+        self.lanes = lanes
         self._numbers: list[int] = []
 
+    def clone(self) -> dual_level:
+        """Another one like this."""
+        return dual_level(self.lanes)
+
     def __enter__(self) -> int:  # type: ignore[override]
-        number = enter_dual_level()
+        number = enter_dual_level(self.lanes)
         self._numbers.append(number)
         return number
 
