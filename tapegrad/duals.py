@@ -8,19 +8,20 @@ right whichever way its parts are taken, and a tangent of one level is never tak
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import Handle, extra, levels, moves, normal, record, same, under, wrap
+from tapegrad.dispatch import Handle, extra, moves, normal, record, same, under, wrap
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.lanes import jvp
 from tapegrad.ops.primitive import Primitive
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import Cell, Tape
-from tapegrad.views import DUAL
+from tapegrad.views import DUAL, OPEN
 
 _serials = count(1)
 ASKED_FOR = {REGISTRY["absolute"]}  # ops whose operand `dispatch.operand_of` is asked for
@@ -40,12 +41,19 @@ class Level:
         result and the operands as duals. None when the level was closed.
     """
 
-    __slots__ = ("lanes", "notes", "serial")
+    __slots__ = ("__weakref__", "_note", "lanes", "notes", "serial")
 
     def __init__(self, lanes: int | None = None) -> None:
         self.lanes = lanes
         self.serial = next(_serials)
         self.notes: dict[tuple[int, int], tuple[Dual | None, list[Dual | None]]] | None = {}
+        self._note = weakref.ref(self, OPEN.discard)
+        OPEN.add(self._note)
+
+    def close(self) -> None:
+        """Let there be no tangents of this level any more."""
+        self.notes = None
+        OPEN.discard(self._note)
 
 
 class Dual:
@@ -93,10 +101,11 @@ def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: dict[str, An
     primals = [x if d is None else d.primal for x, d in zip(operands, mine, strict=True)]
     tangents = [None if d is None else d.tangent for d in mine]
     out = record(op, value, primals, attrs)
-    if level.lanes is None:
-        tangent: Any = op.jvp(tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
-    else:
-        tangent = jvp(op, level.lanes, tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
+    with np.errstate(all="ignore"):  # as in a sweep: what a tangent overflows to is no error of the caller's
+        if level.lanes is None:
+            tangent: Any = op.jvp(tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
+        else:
+            tangent = jvp(op, level.lanes, tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
     result: Any = None
     if tangent is not None:
         if not isinstance(tangent, Handle):
@@ -114,12 +123,19 @@ def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: dict[str, An
 
 def noted(tape: Tape, k: int) -> tuple[Any, list[Any]] | None:
     """Return the result and the operands of a record where they carried tangents: Tensors, or None each."""
-    for level in reversed(levels()):
-        note = level.notes.get((tape.serial, k)) if level.notes is not None else None
-        if note is not None:
-            result, operands = note
-            return _handle(result), [_handle(d) for d in operands]
-    return None
+    if not OPEN:
+        return None
+    found = [(serial, notes[tape.serial, k]) for serial, notes in _noted() if (tape.serial, k) in notes]
+    if not found:
+        return None
+    _, (result, operands) = max(found, key=lambda one: one[0])
+    return _handle(result), [_handle(d) for d in operands]
+
+
+def _noted() -> list[tuple[int, Any]]:
+    """Serials and notes of the levels that are open."""
+    levels = [r() for r in tuple(OPEN)]
+    return [(level.serial, level.notes) for level in levels if level is not None and level.notes]
 
 
 def _handle(d: Dual | None) -> Any:
@@ -131,7 +147,7 @@ def _handle(d: Dual | None) -> Any:
 
 def noting() -> bool:
     """Whether a sweep may meet records whose operands carried tangents."""
-    return any(level.notes for level in levels())
+    return bool(OPEN and _noted())
 
 
 def without_history(x: Any) -> Any:

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 __all__ = ["enable_grad", "is_grad_enabled", "no_grad", "set_grad_enabled"]
 
 _enabled: ContextVar[bool] = ContextVar("tapegrad_grad_enabled", default=True)
-_levels: ContextVar[tuple[Any, ...]] = ContextVar("tapegrad_dual_levels", default=())  # of forward mode
 F = TypeVar("F", bound=Callable[..., Any])
 
 

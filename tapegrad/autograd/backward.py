@@ -11,7 +11,6 @@ from tapegrad.dispatch import (
     Handle,
     extra,
     former,
-    levels,
     moves,
     normal,
     recall,
@@ -30,7 +29,7 @@ from tapegrad.ops import REGISTRY
 from tapegrad.tape.record import Place
 from tapegrad.tape.tape import Claims, local
 from tapegrad.tensor import Tensor
-from tapegrad.views import STALE
+from tapegrad.views import OPEN, STALE
 from tapegrad.writes import accumulate, write
 
 __all__ = ["backward", "grad"]
@@ -363,7 +362,7 @@ def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> 
     if type(output) is not Tensor:
         return None
     tape = output._tape
-    if levels() or tape is None or tape is not local.tape or tape.links or tape.freed is not None:
+    if OPEN or tape is None or tape is not local.tape or tape.links or tape.freed is not None:
         return None
     if seed is not None:
         if type(seed) is not Tensor:

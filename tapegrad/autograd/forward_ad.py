@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from tapegrad.dispatch import exposed, record, same, wrap
 from tapegrad.duals import Level, attach, detach_level
 from tapegrad.errors import DTypeError, GradientError, ShapeError
-from tapegrad.grad_mode import _levels, _Mode
+from tapegrad.grad_mode import _Mode
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY
 from tapegrad.tensor import Tensor
@@ -16,6 +17,9 @@ from tapegrad.tensor import Tensor
 __all__ = [
     "UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual",
 ]  # fmt: skip
+
+
+_levels: ContextVar[tuple[Level, ...]] = ContextVar("tapegrad_dual_levels", default=())
 
 
 class UnpackedDualTensor(NamedTuple):
@@ -63,7 +67,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
     if level is not None and level != len(open_) - 1:
         raise GradientError(f"exit_dual_level: level {level} is not the innermost, which is {len(open_) - 1}")
     _levels.set(open_[:-1])
-    open_[-1].notes = None
+    open_[-1].close()
 
 
 def _level(number: int | None, what: str) -> Level:
@@ -71,10 +75,10 @@ def _level(number: int | None, what: str) -> Level:
     if not open_:
         raise GradientError(f"{what}: no level of forward mode is open; use it inside dual_level()")
     if number is None:
-        return open_[-1]  # type: ignore[no-any-return]
+        return open_[-1]
     if not 0 <= number < len(open_):
         raise GradientError(f"{what}: level {number} is not open; the innermost is {len(open_) - 1}")
-    return open_[number]  # type: ignore[no-any-return]
+    return open_[number]
 
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
