@@ -19,7 +19,7 @@ from tapegrad.dispatch import Handle, extra, moves, normal, record, same, under,
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.lanes import jvp
 from tapegrad.ops.primitive import Primitive
-from tapegrad.tape.record import slot
+from tapegrad.tape.record import Place, slot
 from tapegrad.tape.tape import Cell, Tape
 from tapegrad.views import DUAL, OPEN
 
@@ -37,7 +37,7 @@ class Level:
     serial
         Levels opened later are further in.
     notes
-        What the records of primals were computed from, by serial of the tape and number of the record: the
+        What the records of primals were computed from, by serial of the tape, then number of the record: the
         result and the operands as duals. None when the level was closed.
     """
 
@@ -46,7 +46,7 @@ class Level:
     def __init__(self, lanes: int | None = None) -> None:
         self.lanes = lanes
         self.serial = next(_serials)
-        self.notes: dict[tuple[int, int], tuple[Dual | None, list[Dual | None]]] | None = {}
+        self.notes: dict[int, dict[int, tuple[Dual | None, list[Dual | None]]]] | None = {}
         self._note = weakref.ref(self, OPEN.discard)
         OPEN.add(self._note)
 
@@ -117,7 +117,7 @@ def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: dict[str, An
             result.op, result.operand = op, same(operands[0])
     base = under(out)
     if base._tape is not None and level.notes is not None:
-        level.notes[base._tape.serial, slot(base._at)] = result, duals
+        level.notes.setdefault(base._tape.serial, {})[slot(base._at)] = result, duals
     return out if result is None else wrap(out._v, DUAL, result)
 
 
@@ -125,7 +125,7 @@ def noted(tape: Tape, k: int) -> tuple[Any, list[Any]] | None:
     """Return the result and the operands of a record where they carried tangents: Tensors, or None each."""
     if not OPEN:
         return None
-    found = [(serial, notes[tape.serial, k]) for serial, notes in _noted() if (tape.serial, k) in notes]
+    found = [(level, note) for level, notes in _noted() if (note := notes.get(tape.serial, {}).get(k))]
     if not found:
         return None
     _, (result, operands) = max(found, key=lambda one: one[0])
@@ -145,9 +145,20 @@ def _handle(d: Dual | None) -> Any:
     return found if moves(found) else None  # of a level closed meanwhile: what the tape has is as good
 
 
-def noting() -> bool:
-    """Whether a sweep may meet records whose operands carried tangents."""
-    return bool(OPEN and _noted())
+def noting(roots: Sequence[Any]) -> bool:
+    """Whether a sweep from these Tensors may meet records whose operands carried tangents."""
+    levels = _noted() if OPEN else []
+    todo = [under(x)._tape for x in roots if levels and (moves(x) or isinstance(x, Handle))]
+    seen: set[int] = set()
+    while todo:
+        tape = todo.pop()
+        if tape is None or tape.serial in seen:
+            continue
+        seen.add(tape.serial)
+        if any(tape.serial in notes for _, notes in levels):
+            return True
+        todo += [source[0] for source in tape.imports.values() if type(source) is Place]
+    return False
 
 
 def without_history(x: Any) -> Any:

@@ -473,8 +473,8 @@ def aliased_gradients(patch):
     module = sys.modules["tapegrad.autograd.backward"]  # the package has the function by this name
     copied = module._cotangent
 
-    def cotangent(k, root, given, create_graph):
-        checked = copied(k, root, given, create_graph)
+    def cotangent(k, root, given, *rest):
+        checked = copied(k, root, given, *rest)
         return given if isinstance(given, np.ndarray) and given.dtype == root.dtype else checked
 
     patch.setattr(module, "_cotangent", cotangent)

@@ -71,7 +71,7 @@ def _roots(
     if len(gradients) != len(tensors):
         raise GradientError(f"{len(gradients)} gradients for {len(tensors)} tensors; give one for each")
     pairs = []
-    following = not create_graph and (noting() or any(moves(given) for given in gradients))
+    following = not create_graph and (any(moves(given) for given in gradients) or noting(tensors))
     for k, (root, given) in enumerate(zip(tensors, gradients, strict=True)):
         if not isinstance(root, Tensor):
             raise TypeError(f"root {k} is no Tensor, found {type(root).__name__}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -339,7 +340,9 @@ def jacobian(
             [0., 4.]])
     """
     if strategy not in MODES:
-        raise ValueError(f"jacobian: strategy is 'reverse-mode' or 'forward-mode', found {strategy!r}")
+        raise ValueError(
+            f"jacobian: strategy is 'reverse-mode' or 'forward-mode', found {reprlib.repr(strategy)}"
+        )
     several, given = _tensors(inputs, "jacobian, inputs")
     if strict and (vectorize or strategy == "forward-mode"):
         raise GradientError(
@@ -472,7 +475,7 @@ def hessian(
     if outer_jacobian_strategy not in MODES:
         raise ValueError(
             "hessian: outer_jacobian_strategy is 'reverse-mode' or 'forward-mode', found "
-            f"{outer_jacobian_strategy!r}"
+            f"{reprlib.repr(outer_jacobian_strategy)}"
         )
     several, given = _tensors(inputs, "hessian, inputs")
 

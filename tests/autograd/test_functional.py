@@ -413,9 +413,11 @@ def same(ours, theirs, what):
     assert ours[2] == theirs[2] or (theirs[2] and not ours[2]), what
 
 
-@pytest.mark.skipif(torch is None, reason="torch is not installed")
+CASES = [pytest.param(*case, id=case[0]) for case in cases()] if torch is not None else []
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize(("name", "program"), [pytest.param(*case, id=case[0]) for case in cases()])
+@pytest.mark.parametrize(("name", "program"), CASES)
 def test_I_as_torch(name, program):
     theirs = outcome(program, Theirs)
     if isinstance(theirs, NotImplementedError):
