@@ -14,7 +14,7 @@ import numpy as np
 
 from tapegrad.config import guard_setting
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
-from tapegrad.grad_mode import Mode, _enabled, _levels
+from tapegrad.grad_mode import Mode, _enabled
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
@@ -22,9 +22,9 @@ from tapegrad.ops.primitive import BY_OPCODE, Elementwise, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape, close, current, local
-from tapegrad.views import DUAL, STALE, Memory, Storage
+from tapegrad.views import DUAL, OPEN, STALE, Memory, Storage
 
-enabled, levels = _enabled.get, _levels.get
+enabled = _enabled.get
 float64, ndarray, DOUBLE = np.float64, np.ndarray, np.dtype(float)
 TWO, CHAIN, NUMBER = layout.TWO, layout.CHAIN, layout.NUMBER
 POOLED = pool.MIN_BYTES
@@ -220,7 +220,7 @@ def moves(x: Any) -> bool:
     """Whether an operand carries a tangent; one whose level was closed does not any more."""
     if not isinstance(x, Handle):
         return False
-    if x._tape is STALE and levels():
+    if x._tape is STALE and OPEN:
         settle(x)
     while x._tape is DUAL:
         if x._at.level.notes is not None:
@@ -381,7 +381,7 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     foreign = False  # whether there may be memory that others can write to
     frozen = False  # whether there are results of inference mode
     if not mode:
-        newest = DUAL.serial if levels() and any(moves(x) for x in operands) else -1
+        newest = DUAL.serial if OPEN and any(moves(x) for x in operands) else -1
     else:
         for x in operands:
             if isinstance(x, Handle):

@@ -8,17 +8,20 @@ right whichever way its parts are taken, and a tangent of one level is never tak
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import Handle, extra, levels, moves, normal, origin, record, same, under, wrap
+from tapegrad.dispatch import Handle, extra, moves, normal, origin, record, same, under, value_of, wrap
+from tapegrad.ops import kinks
+from tapegrad.ops.lanes import jvp
 from tapegrad.ops.primitive import Primitive
-from tapegrad.tape.record import slot
+from tapegrad.tape.record import Place, slot
 from tapegrad.tape.tape import Cell, Tape
-from tapegrad.views import DUAL
+from tapegrad.views import DUAL, OPEN
 
 _serials = count(1)
 
@@ -28,27 +31,40 @@ class Level:
 
     Attributes
     ----------
+    lanes
+        How many tangents a Tensor carries, along an axis in front of its own; None for one without an axis.
     serial
         Levels opened later are further in.
     notes
-        What the records of primals were computed from, by serial of the tape and number of the record: the
+        What the records of primals were computed from, by serial of the tape, then number of the record: the
         result and the operands as duals. None when the level was closed.
     """
 
-    __slots__ = ("notes", "serial")
+    __slots__ = ("__weakref__", "_note", "lanes", "notes", "serial")
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: int | None = None) -> None:
+        self.lanes = lanes
         self.serial = next(_serials)
-        self.notes: dict[tuple[int, int], tuple[Dual | None, list[Dual | None]]] | None = {}
+        self.notes: dict[int, dict[int, tuple[Dual | None, list[Dual | None]]]] | None = {}
+        self._note = weakref.ref(self, OPEN.discard)
+        OPEN.add(self._note)
+
+    def close(self) -> None:
+        """Let there be no tangents of this level any more."""
+        self.notes = None
+        OPEN.discard(self._note)
 
 
 class Dual:
-    """A primal with its tangent at a level: handles of our own, which nobody writes to."""
+    """A primal with its tangent at a level: handles of our own, which nobody writes to.
 
-    __slots__ = ("level", "primal", "tangent")
+    `source` is what a result with a kink at 0 comes from (`ops.kinks`): the op, its attributes, its operand.
+    """
 
-    def __init__(self, level: Level, primal: Any, tangent: Any) -> None:
-        self.level, self.primal, self.tangent = level, primal, tangent
+    __slots__ = ("level", "primal", "source", "tangent")
+
+    def __init__(self, level: Level, primal: Any, tangent: Any, source: Any = None) -> None:
+        self.level, self.primal, self.tangent, self.source = level, primal, tangent, source
 
     def rooted(self, cell: Cell, requires_grad: bool) -> Dual:
         """Return the same of a primal that is a leaf, or a constant."""
@@ -86,28 +102,62 @@ def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: dict[str, An
     primals = [x if d is None else d.primal for x, d in zip(operands, mine, strict=True)]
     tangents = [None if d is None else d.tangent for d in mine]
     out = record(op, value, primals, attrs)
-    tangent: Any = op.jvp(tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
+    with np.errstate(all="ignore"):  # as in a sweep: what a tangent overflows to is no error of the caller's
+        tangent: Any = _of_power(op, mine, operands)
+        if tangent is not None:
+            pass
+        elif level.lanes is None:
+            tangent = op.jvp(tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
+        else:
+            tangent = jvp(op, level.lanes, tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
     result: Any = None
     if tangent is not None:
         if not isinstance(tangent, Handle):
             tangent = wrap(normal(tangent))
         if tangent._v.dtype != out._v.dtype:
             tangent = tangent.astype(out._v.dtype)
-        result = Dual(level, out, tangent)
+        turns = op.name in kinks.OF_ONE and mine[0] is not None
+        result = Dual(level, out, tangent, (op, attrs, mine[0]) if turns else None)
     base = under(out)
     if base._tape is not None and level.notes is not None:
-        level.notes[base._tape.serial, slot(base._at)] = result, duals
+        level.notes.setdefault(base._tape.serial, {})[slot(base._at)] = result, duals
     return out if result is None else wrap(out._v, DUAL, result)
+
+
+def _of_power(op: Primitive, duals: list[Dual | None], operands: Sequence[Any]) -> Any:
+    """The tangent of a power of what has a kink at 0, where the power is smooth; None for anything else."""
+    d = duals[0]
+    if d is None or d.source is None:
+        return None
+    exponent: Any = 2.0
+    if op.name == "power":
+        exponent = value_of(operands[1])
+        if duals[1] is not None or np.ndim(exponent) or not exponent >= 2:
+            return None
+    elif op.name != "square" and not (op.name == "multiply" and duals[1] and duals[1].source == d.source):
+        return None
+    kink, attrs, x = d.source
+    product = kinks.product(  # type: ignore[no-untyped-call]
+        kink, attrs, x.primal, x.tangent, 0 if d.level.lanes is None else 1
+    )
+    return exponent * product if exponent == 2 else exponent * d.primal ** (exponent - 2) * product
 
 
 def known(tape: Tape, k: int) -> tuple[Any, list[Any]] | None:
     """Return the result and the operands of a record where they carried tangents: Tensors, or None each."""
-    for level in reversed(levels()):
-        note = level.notes.get((tape.serial, k)) if level.notes is not None else None
-        if note is not None:
-            result, operands = note
-            return _handle(result), [_handle(d) for d in operands]
-    return None
+    if not OPEN:
+        return None
+    found = [(level, note) for level, notes in _noted() if (note := notes.get(tape.serial, {}).get(k))]
+    if not found:
+        return None
+    _, (result, operands) = max(found, key=lambda one: one[0])
+    return _handle(result), [_handle(d) for d in operands]
+
+
+def _noted() -> list[tuple[int, Any]]:
+    """Serials and notes of the levels that are open."""
+    levels = [r() for r in tuple(OPEN)]
+    return [(level.serial, level.notes) for level in levels if level is not None and level.notes]
 
 
 def origin_of(x: Any) -> tuple[str, list[Any], Any]:
@@ -127,9 +177,20 @@ def _handle(d: Dual | None) -> Any:
     return found if moves(found) else None  # of a level closed meanwhile: what the tape has is as good
 
 
-def noting() -> bool:
-    """Whether a sweep may meet records whose operands carried tangents."""
-    return any(level.notes for level in levels())
+def noting(roots: Sequence[Any]) -> bool:
+    """Whether a sweep from these Tensors may meet records whose operands carried tangents."""
+    levels = _noted() if OPEN else []
+    todo = [under(x)._tape for x in roots if levels and (moves(x) or isinstance(x, Handle))]
+    seen: set[int] = set()
+    while todo:
+        tape = todo.pop()
+        if tape is None or tape.serial in seen:
+            continue
+        seen.add(tape.serial)
+        if any(tape.serial in notes for _, notes in levels):
+            return True
+        todo += [source[0] for source in tape.imports.values() if type(source) is Place]
+    return False
 
 
 def without_history(x: Any) -> Any:

@@ -52,7 +52,6 @@ class Mode:
 
 
 _enabled: ContextVar[bool | Mode] = ContextVar("tapegrad_grad_enabled", default=True)
-_levels: ContextVar[tuple[Any, ...]] = ContextVar("tapegrad_dual_levels", default=())  # of forward mode
 
 
 def current_mode() -> Mode:

@@ -308,7 +308,7 @@ class Tensor(ArrayMethods):
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"data takes a Tensor, found {type(value).__name__}")
-        if self._tape is not None:
+        if moves(self) or self._tape is not None:
             raise GradientError("data of the result of an operation cannot be replaced")
         if self.requires_grad and value.dtype.char not in abi.GRADIENT:
             raise _no_gradient(value.dtype)
@@ -516,13 +516,13 @@ class Tensor(ArrayMethods):
         return out
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        if self._tape is not None:
+        if moves(self) or self._tape is not None:
             raise GradientError(_not_leaf("pickle"))
         taken(self)
         return tensor, (np.asarray(self._v), None, self.requires_grad)
 
     def _leaf_copy(self, value: Any, what: str) -> Tensor:
-        if self._tape is not None:
+        if moves(self) or self._tape is not None:
             raise GradientError(_not_leaf(what))
         out: Tensor = wrap(value)
         if self._extra is not None:

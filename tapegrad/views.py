@@ -21,6 +21,7 @@ STALE = Tape()  # stands for the tape of a handle whose history has to be looked
 STALE.limit = LEFT
 DUAL = Tape()  # stands for that of a handle that carries a tangent (see `tapegrad.duals`)
 DUAL.limit, DUAL.serial = LEFT, 1 << 62
+OPEN: set[weakref.ref[Any]] = set()  # levels of forward mode that are open, in any thread
 ndarray = np.ndarray
 Window = tuple[int, tuple[int, ...], tuple[int, ...]]
 

@@ -358,7 +358,7 @@ def lend(x: Any) -> Any:
     whole = x if storage is None else storage.whole
     if exposed(whole) and extra(whole).shown is True:
         return value
-    if any(h._tape is not None for h in _sharers(x, storage)) or not value.flags.writeable:
+    if any(moves(h) or h._tape is not None for h in _sharers(x, storage)) or not value.flags.writeable:
         value = value.view()
         value.flags.writeable = False
         return value

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.autograd import forward_ad, functional
 from tapegrad.functions import FUNCTIONS, UFUNCS
 
 from .test_misuse import DOCUMENTED, DTYPES, FOREIGN, HUGE, NESTED, NONE, SHAPES, Reference, leaf
@@ -234,7 +235,9 @@ def set_attribute(name):
     return lambda value: setattr(leaf(M), name, value)
 
 
-GRAD = dict.fromkeys(("outputs", "inputs", "grad_outputs", "only_inputs", "nothing"), DEFAULT)
+GRAD = dict.fromkeys(
+    ("outputs", "inputs", "grad_outputs", "only_inputs", "is_grads_batched", "nothing"), DEFAULT
+)
 add("tg.grad", gradient, x, first=1, **GRAD)
 add("tg.grad recorded", gradient, x, first=1, create_graph=True, **GRAD)
 for name, function in {"tg.backward": accumulate, "Tensor.backward": method}.items():
@@ -247,6 +250,20 @@ for function in (tg.gradcheck, tg.gradgradcheck):
     if function is tg.gradgradcheck:
         options["grad_outputs"] = DEFAULT
     add(f"tg.{function.__name__}", function, np.sin, vector, **options)
+
+
+def dual(tensor, tangent, **options):
+    with forward_ad.dual_level():
+        forward_ad.unpack_dual(forward_ad.make_dual(tensor, tangent, **options) * 2.0)
+
+
+add("make_dual", dual, x, x, level=DEFAULT, nothing=DEFAULT)
+add("unpack_dual", forward_ad.unpack_dual, x, level=DEFAULT)
+for name in functional.__all__:
+    options = dict.fromkeys(("v",) if name in ("vjp", "jvp", "hvp", "vhp") else ("vectorize",), DEFAULT)
+    strategy = {"jacobian": {"strategy": DEFAULT}, "hessian": {"outer_jacobian_strategy": DEFAULT}}
+    add(f"functional.{name}", lambda f, *a, call=getattr(functional, name), **more: call(f, *a, **more),
+        lambda a: (a * a).sum(), x, nothing=DEFAULT, **options, **strategy.get(name, {}))  # fmt: skip
 for name in ("grad", "data", "requires_grad"):
     add(f"Tensor.{name} =", set_attribute(name), None)
 add("requires_grad_", lambda value: leaf(M).requires_grad_(value), True)

@@ -1,6 +1,6 @@
 """Differentiation, by torch's names."""
 
-from tapegrad.autograd import forward_ad, function, graph
+from tapegrad.autograd import forward_ad, function, functional, graph
 from tapegrad.autograd.anomaly_mode import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from tapegrad.autograd.backward import backward, grad
 from tapegrad.autograd.function import Function, once_differentiable
@@ -27,6 +27,7 @@ __all__ = [
     "enable_grad",
     "forward_ad",
     "function",
+    "functional",
     "grad",
     "gradcheck",
     "gradgradcheck",

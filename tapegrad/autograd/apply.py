@@ -27,7 +27,7 @@ from tapegrad.dispatch import (
 )
 from tapegrad.duals import Level, at_level, dual
 from tapegrad.errors import GradientError, ShapeError
-from tapegrad.functions.shapes import astype
+from tapegrad.functions.shapes import astype, stack
 from tapegrad.grad_mode import change_mode, current_mode, is_grad_enabled, restore_mode, set_recording
 from tapegrad.kernels import abi
 from tapegrad.ops import custom
@@ -86,6 +86,7 @@ def applied(
 def _moved(cls: Any, ctx: Any, name: str, forward: Any, rule: Any, args: Sequence[Any], level: Level) -> Any:
     """Call a Function of Tensors that carry tangents: its results with theirs, by its jvp."""
     duals = [at_level(x, level) for x in args]
+    lanes = () if level.lanes is None else (level.lanes,)
     primals = [x if d is None else d.primal for x, d in zip(args, duals, strict=True)]
     found = applied(cls, ctx, name, forward, rule, primals, primals)
     if ctx._dirty:
@@ -94,30 +95,44 @@ def _moved(cls: Any, ctx: Any, name: str, forward: Any, rule: Any, args: Sequenc
     if ctx._materialize:
         for k, x in enumerate(primals):
             if tangents[k] is None and isinstance(x, Handle):
-                tangents[k] = from_array(np.zeros_like(x._v))
-    given = cls.jvp(ctx, *tangents)
+                tangents[k] = from_array(np.zeros((*lanes, *x._v.shape), x._v.dtype))
     outs = found if isinstance(found, tuple) else (found,)
-    moved = given if isinstance(given, tuple) else (given,)
-    if len(moved) != len(outs):
-        raise GradientError(f"{cls.__name__}.jvp returned {len(moved)} tangents for {len(outs)} results")
-    results = [_with_tangent(cls, k, *pair, level) for k, pair in enumerate(zip(outs, moved, strict=True))]
+    if level.lanes is None:
+        moved = _tangents(cls, ctx, tangents, outs)
+    else:  # the user's rule takes one at a time
+        each = [
+            _tangents(cls, ctx, [None if t is None else t[lane] for t in tangents], outs)
+            for lane in range(level.lanes)
+        ]
+        moved = [None if parts[0] is None else stack(parts) for parts in zip(*each, strict=True)]
+    results = [
+        out if tangent is None else dual(level, out, tangent)
+        for out, tangent in zip(outs, moved, strict=True)
+    ]
     call = None if ctx._call is None else ctx._call()
     if call is not None:
         _keep_moving(call, args, primals, results, level)
     return tuple(results) if isinstance(found, tuple) else results[0]
 
 
-def _with_tangent(cls: Any, k: int, out: Any, tangent: Any, level: Level) -> Any:
-    """A result with the tangent that jvp gave for it."""
-    tangent = as_tensor(tangent)
-    if tangent is None or not isinstance(out, Handle):
-        return out
-    if not isinstance(tangent, Handle) or tangent._v.shape != out._v.shape:
-        raise ShapeError(
-            f"{cls.__name__}.jvp returned a {type(tangent).__name__} of shape {np.shape(tangent)} as tangent "
-            f"{k}, for a result of shape {out._v.shape}"
-        )
-    return dual(level, out, astype(tangent, out._v.dtype))
+def _tangents(cls: Any, ctx: Any, tangents: list[Any], outs: Sequence[Any]) -> list[Any]:
+    """The tangents of the results, by the user's jvp; None where there is none."""
+    given = cls.jvp(ctx, *tangents)
+    moved = given if isinstance(given, tuple) else (given,)
+    if len(moved) != len(outs):
+        raise GradientError(f"{cls.__name__}.jvp returned {len(moved)} tangents for {len(outs)} results")
+    found = []
+    for k, (out, tangent) in enumerate(zip(outs, map(as_tensor, moved), strict=True)):
+        if tangent is None or not isinstance(out, Handle):
+            found.append(None)
+            continue
+        if not isinstance(tangent, Handle) or tangent._v.shape != out._v.shape:
+            raise ShapeError(
+                f"{cls.__name__}.jvp returned a {type(tangent).__name__} of shape {np.shape(tangent)} as "
+                f"tangent {k}, for a result of shape {out._v.shape}"
+            )
+        found.append(astype(tangent, out._v.dtype))
+    return found
 
 
 def _keep_moving(
@@ -134,7 +149,7 @@ def _keep_moving(
     for x in results:
         base = under(x) if moves(x) else x
         if base is not x and base._tape is not None and level.notes is not None:
-            level.notes[base._tape.serial, slot(base._at)] = x._at, [None]
+            level.notes.setdefault(base._tape.serial, {})[slot(base._at)] = x._at, [None]
 
 
 def _version(x: Any) -> int:

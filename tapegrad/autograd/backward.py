@@ -15,7 +15,6 @@ from tapegrad.dispatch import (
     Handle,
     extra,
     former,
-    levels,
     moves,
     normal,
     noted,
@@ -44,7 +43,7 @@ from tapegrad.ops import REGISTRY
 from tapegrad.tape.record import Place
 from tapegrad.tape.tape import Claims, local
 from tapegrad.tensor import Tensor
-from tapegrad.views import STALE
+from tapegrad.views import OPEN, STALE
 from tapegrad.writes import accumulate, write
 
 __all__ = ["backward", "grad"]
@@ -86,7 +85,7 @@ def _roots(
     if len(gradients) != len(tensors):
         raise GradientError(f"{len(gradients)} gradients for {len(tensors)} tensors; give one for each")
     pairs = []
-    following = not create_graph and (noting() or any(moves(given) for given in gradients))
+    following = not create_graph and (any(moves(given) for given in gradients) or noting(tensors))
     for k, (root, given) in enumerate(zip(tensors, gradients, strict=True)):
         if not isinstance(root, Tensor):
             raise TypeError(f"root {k} is no Tensor, found {type(root).__name__}")
@@ -385,7 +384,7 @@ def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> 
     if type(output) is not Tensor:
         return None
     tape = output._tape
-    if levels() or tape is None or tape is not local.tape or tape.links or tape.freed is not None:
+    if OPEN or tape is None or tape is not local.tape or tape.links or tape.freed is not None:
         return None
     if tape.watches or tape.packed or type(_enabled.get()) is Mode:
         return None

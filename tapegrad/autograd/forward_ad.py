@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from tapegrad.dispatch import exposed, record, same, wrap
 from tapegrad.duals import Level, attach, detach_level
 from tapegrad.errors import DTypeError, GradientError, ShapeError
-from tapegrad.grad_mode import _levels, _Mode
+from tapegrad.grad_mode import _Mode
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY
 from tapegrad.tensor import Tensor
@@ -18,6 +19,9 @@ __all__ = [
 ]  # fmt: skip
 
 
+_levels: ContextVar[tuple[Level, ...]] = ContextVar("tapegrad_dual_levels", default=())
+
+
 class UnpackedDualTensor(NamedTuple):
     """What `unpack_dual` returns: the primal, and the tangent or None."""
 
@@ -25,8 +29,14 @@ class UnpackedDualTensor(NamedTuple):
     tangent: Tensor | None
 
 
-def enter_dual_level() -> int:
+def enter_dual_level(lanes: int | None = None) -> int:
     """Open a level of forward mode, inside those that are open; see `dual_level`.
+
+    Parameters
+    ----------
+    lanes : int, optional
+        How many tangents each Tensor carries, along an axis in front of its own axes; by default one,
+        without such an axis.
 
     Returns
     -------
@@ -34,7 +44,7 @@ def enter_dual_level() -> int:
         Its number, counted from 0.
     """
     outer = _levels.get()
-    _levels.set((*outer, Level()))
+    _levels.set((*outer, Level(lanes)))
     return len(outer)
 
 
@@ -57,7 +67,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
     if level is not None and level != len(open_) - 1:
         raise GradientError(f"exit_dual_level: level {level} is not the innermost, which is {len(open_) - 1}")
     _levels.set(open_[:-1])
-    open_[-1].notes = None
+    open_[-1].close()
 
 
 def _level(number: int | None, what: str) -> Level:
@@ -65,10 +75,10 @@ def _level(number: int | None, what: str) -> Level:
     if not open_:
         raise GradientError(f"{what}: no level of forward mode is open; use it inside dual_level()")
     if number is None:
-        return open_[-1]  # type: ignore[no-any-return]
+        return open_[-1]
     if not 0 <= number < len(open_):
         raise GradientError(f"{what}: level {number} is not open; the innermost is {len(open_) - 1}")
-    return open_[number]  # type: ignore[no-any-return]
+    return open_[number]
 
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
@@ -111,12 +121,13 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             raise _DualDType(f"make_dual: the {what} has dtype {x.dtype}; use floating-point or complex")
         if detach_level(x, at)[1] is not None:
             raise GradientError(f"make_dual: the {what} carries a tangent of this level already")
-    if tangent.shape != tensor.shape:
-        raise ShapeError(f"make_dual: tangent of shape {tangent.shape} for a primal of shape {tensor.shape}")
+    if tangent.shape != (tensor.shape if at.lanes is None else (at.lanes, *tensor.shape)):
+        lanes = "" if at.lanes is None else f" at a level of {at.lanes} lanes"
+        found = f"tangent of shape {tangent.shape} for a primal of shape {tensor.shape}"
+        raise ShapeError(f"make_dual: {found}{lanes}")
     if tangent.dtype.kind == "c" and tensor.dtype.kind != "c":
         raise DTypeError(f"make_dual: tangent of dtype {tangent.dtype} for a primal of dtype {tensor.dtype}")
-    found: Tensor = attach(_alias(tensor), _alias(tangent.astype(tensor.dtype)), at)
-    return found
+    return attach(_alias(tensor), _alias(tangent.astype(tensor.dtype)), at)  # type: ignore[no-any-return]
 
 
 class _DualDType(DTypeError, ValueError):
@@ -170,6 +181,12 @@ class dual_level(_Mode):
     Gradients taken inside carry tangents too (forward over reverse), and tangents that depend on Tensors
     requiring grad can be differentiated backward (reverse over forward). At the end tangents are gone.
 
+    Parameters
+    ----------
+    lanes : int, optional
+        How many tangents each Tensor carries at once, along an axis in front of its own; by default one,
+        without such an axis.
+
     Examples
     --------
     >>> import tapegrad as tg
@@ -182,12 +199,17 @@ class dual_level(_Mode):
     UnpackedDualTensor(primal=tensor(12.), tangent=tensor(12.))
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: int | None = None) -> None:
         super().__init__()
+        self.lanes = lanes
         self._numbers: list[int] = []
 
+    def clone(self) -> dual_level:
+        """Another one like this."""
+        return dual_level(self.lanes)
+
     def __enter__(self) -> int:  # type: ignore[override]
-        number = enter_dual_level()
+        number = enter_dual_level(self.lanes)
         self._numbers.append(number)
         return number
 

@@ -258,7 +258,9 @@ def at(ufunc: np.ufunc, x: Any, indices: Any, *operands: Any) -> None:
     moving = any(follows(b) for b in others)
     if not is_tensor(x):
         if moving:
-            raise BorderError(f"{what}: an array cannot hold values that require grad; use a Tensor")
+            raise BorderError(
+                f"{what}: an array cannot hold values that require grad or carry tangents; use a Tensor"
+            )
         taken(*tensors_in(others))
         ufunc.at(x, index, *values)
         return

@@ -27,8 +27,8 @@ def _writer(function: Callable[..., Any]) -> Callable[[Any], Any]:
                 return
             if any(follows(x) for x in (*args, *kwargs.values())):
                 raise BorderError(
-                    f"{name}: an array cannot hold values that require grad; write to a Tensor, such as "
-                    "tg.array(...) of it"
+                    f"{name}: an array cannot hold values that require grad or carry tangents; write to a "
+                    "Tensor, such as tg.array(...) of it"
                 )
             taken(*tensors_in((args, kwargs)))
             function(target, *(plain(x) for x in args), **{k: plain(v) for k, v in kwargs.items()})

@@ -7,6 +7,7 @@ result, the cotangent of the operand is c times the operand, and it is this that
 import numpy as np
 
 DEPTH = 8  # of the products and sums that are looked through
+OF_ONE = ("absolute", "norm")  # ops with a kink and one operand
 THROUGH = ("add", "subtract", "negative", "multiply", "divide", "square", "power")
 
 
@@ -58,3 +59,13 @@ def _quotient(x, out, depth):
         if y is not None and np.all(np.asarray(y) >= 1):
             return a**y * out ** (y - 1), True
     return None, False
+
+
+def product(op, attrs, x, tangent, lanes):
+    """The result of an op with a kink times its tangent, which is smooth, from the operand's."""
+    found = np.conj(x) * tangent if x.dtype.kind == "c" else x * tangent
+    found = np.real(found)
+    if op.name == "absolute":
+        return found
+    axes = tuple(a + lanes for a in attrs["axis"])
+    return np.sum(found, axis=axes, keepdims=attrs["keepdims"])

@@ -135,13 +135,16 @@ class solve:
         return np.linalg.solve(a, right)
 
 
-@primitive(np.einsum, forward=lambda *x, inputs, output: np.einsum(_text(inputs, output), *x), arity=0)
+@primitive(np.einsum, forward=lambda *x, inputs, output: np.einsum(_text(inputs, output), *x), arity=0,
+           broadcasts=True)  # fmt: skip
 class einsum:
     """Einstein summation over explicit subscripts (`tapegrad.dispatch` makes them explicit)."""
 
     reads = 0b111
 
     def vjp(ct, out, operands, wanted, inputs, output):
+        front = _new(output, *inputs) if np.ndim(ct) > len(output) else ""  # the axis of lanes
+        lanes = np.shape(ct)[: len(front)]
         found = {}
         for k in wanted:
             mine, shape = inputs[k], np.shape(operands[k])
@@ -151,21 +154,24 @@ class einsum:
             extent = dict(zip(mine, shape, strict=True))
             known = set(output).union(*labels)
             kept = "".join(c for c in once if c in known)
-            part = np.einsum(_text([output, *labels], kept), ct, *others)
-            part = sum_to(part, tuple(min(extent[c], n) for c, n in zip(kept, np.shape(part), strict=True)))
+            part = np.einsum(_text([front + output, *labels], front + kept), ct, *others)
+            own = np.shape(part)[len(front) :]
+            own = tuple(min(extent[c], n) for c, n in zip(kept, own, strict=True))
+            part = sum_to(part, own, len(front))
             # an index that only this operand has was summed over; one it repeats lies on a diagonal
             where = tuple(slice(None) if c in known else None for c in once)
-            full = np.broadcast_to(part[where], tuple(extent[c] for c in once))
+            where = (slice(None),) * len(front) + where
+            full = np.broadcast_to(part[where], (*lanes, *(extent[c] for c in once)))
             if len(once) != len(mine):
                 for at, c in enumerate(mine):
                     if mine.index(c) == at:
                         continue
                     eye = np.eye(extent[c], dtype=np.result_type(full))
-                    new = next(c for c in string.ascii_letters if c not in known.union(once))
+                    new = _new(once, front, *known)
                     mine = mine[:at] + new + mine[at + 1 :]
-                    full = np.einsum(_text([once, c + new], once + new), full, eye)
+                    full = np.einsum(_text([front + once, c + new], front + once + new), full, eye)
                     once += new
-                full = np.transpose(full, [once.index(c) for c in mine])
+                full = np.transpose(full, [(front + once).index(c) for c in front + mine])
             found[k] = full
         return found
 
@@ -173,10 +179,17 @@ class einsum:
         total = None
         for k, tangent in enumerate(tangents):
             if tangent is not None:
+                front = _new(output, *inputs) if np.ndim(tangent) > len(inputs[k]) else ""
                 moved = [tangent if j == k else x for j, x in enumerate(operands)]
-                term = np.einsum(_text(inputs, output), *moved)
+                labels = [front + s if j == k else s for j, s in enumerate(inputs)]
+                term = np.einsum(_text(labels, front + output), *moved)
                 total = term if total is None else total + term
         return total
+
+
+def _new(*labels):
+    """A letter that is no label yet."""
+    return next(c for c in string.ascii_letters if c not in "".join(labels))
 
 
 def _text(inputs, output):

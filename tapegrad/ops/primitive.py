@@ -335,16 +335,16 @@ class Elementwise(Primitive):
         return found
 
     def jvp(self, tangents, out, inputs, attrs, lanes=()):
-        total, shape = None, (*lanes, *np.shape(out))
+        total, shape = None, (*lanes, *out.shape)
         for k, tangent in enumerate(tangents):
             if tangent is not None and not self.partial(k).zero:
-                if np.shape(tangent) != shape:
+                if tangent.shape != shape:
                     if lanes:
-                        ones = (1,) * (np.ndim(out) - np.ndim(inputs[k]))
+                        ones = (1,) * (out.ndim - np.ndim(inputs[k]))
                         tangent = np.reshape(tangent, (*lanes, *ones, *np.shape(inputs[k])))
                     tangent = np.broadcast_to(tangent, shape)
-                tangent = _promoted(tangent, np.result_type(out))
-                if tangent.dtype.kind == "c" and np.result_type(out).kind != "c":
+                tangent = _promoted(tangent, out.dtype)
+                if tangent.dtype.kind == "c" and out.dtype.kind != "c":
                     term = np.real(self.product(k, conj(tangent), out, inputs))
                 else:
                     term = self.product(k, tangent, out, inputs)

@@ -1,5 +1,8 @@
-"""gradcheck and gradgradcheck: they find wrong rules, and case H-9."""
+"""gradcheck and gradgradcheck: they find wrong rules, and cases H-8 and H-9."""
 
+import importlib.util
+import inspect
+import sys
 import warnings
 
 import numpy as np
@@ -222,3 +225,215 @@ def test_gradgradcheck_takes_cotangents():
     assert tg.gradgradcheck(np.sin, x, v)
     assert tg.gradgradcheck(np.sin, [x], [tg.tensor([1.0, -2.0, 0.5])])
     assert tg.gradgradcheck(lambda a: (np.sin(a), a[0] * a), x, (v, leaf((0.1, 0.2, 0.3))))
+
+
+# ---------------------------------------------------------------- H-8: the options
+
+EVERYTHING = {
+    "check_forward_ad": True, "check_batched_grad": True, "check_batched_forward_grad": True,
+    "check_grad_dtypes": True,
+}  # fmt: skip
+torch = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
+
+
+@pytest.mark.skipif(torch is None, reason="torch is not installed")
+@pytest.mark.parametrize("name", ["gradcheck", "gradgradcheck"])
+def test_H8_torchs_parameters(name):
+    ours, theirs = (
+        inspect.signature(getattr(library.autograd, name)).parameters for library in (tg, torch)
+    )
+    assert [p for p in ours if p != "order"] == list(theirs)
+    for key, parameter in theirs.items():
+        assert ours[key].kind == parameter.kind
+        assert ours[key].default == parameter.default, key
+
+
+def test_H8_names():
+    assert tg.autograd.gradcheck is tg.gradcheck
+    assert tg.autograd.gradgradcheck is tg.gradgradcheck
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("name", RIGHT)
+def test_H8_right_functions_pass_all_checks(name, fast):
+    assert tg.gradcheck(RIGHT[name], leaf(), fast_mode=fast, **EVERYTHING)
+    assert tg.gradgradcheck(
+        RIGHT[name], leaf(), fast_mode=fast, check_fwd_over_rev=True, check_batched_grad=True,
+        gen_non_contig_grad_outputs=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_H8_complex_functions_pass_all_checks(fast):
+    z = tg.tensor(np.array([1 + 2j, 0.5 - 1j]), requires_grad=True)
+    for function in (lambda z: z * z.conj(), lambda z: np.abs(z) ** 2, np.exp, lambda z: (z.real, z * 1j)):
+        assert tg.gradcheck(function, z, fast_mode=fast, **EVERYTHING)
+
+
+def test_H8_options_that_contradict_each_other():
+    for options in (
+        {"check_backward_ad": False},
+        {"check_backward_ad": False, "check_forward_ad": True, "check_batched_grad": True},
+        {"check_batched_forward_grad": True},
+        {"order": 0},
+    ):
+        with pytest.raises(ValueError):
+            tg.gradcheck(np.sin, leaf(), **options)
+    assert tg.gradcheck(np.sin, leaf(), masked=True)
+    assert tg.gradgradcheck(np.sin, leaf(), masked=False)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_H8_a_wrong_tangent_is_found_by_the_forward_check_only(fast, monkeypatch):
+    op = REGISTRY["prod"]
+    rule = op._jvp
+    monkeypatch.setattr(op, "_jvp", lambda *args, **attrs: rule(*args, **attrs) * 1.01)
+    assert tg.gradcheck(np.prod, leaf(), fast_mode=fast)
+    message = refuses(tg.gradcheck, np.prod, leaf(), fast_mode=fast, check_forward_ad=True)
+    for part in ("tangent", "output 0", "input 0", "element 0", "differences"):
+        assert part in message
+    refuses(tg.gradcheck, np.prod, leaf(), check_forward_ad=True, check_backward_ad=False)
+
+
+def test_H8_a_wrong_gradient_is_no_matter_to_the_forward_check_alone(monkeypatch):
+    op = REGISTRY["prod"]
+    rule = op._vjp
+    monkeypatch.setattr(op, "_vjp", lambda *args, **attrs: {0: rule(*args, **attrs)[0] * 1.01})
+    assert tg.gradcheck(np.prod, leaf(), check_forward_ad=True, check_backward_ad=False)
+    message = refuses(tg.gradcheck, np.prod, leaf(), fast_mode=True)
+    for part in ("derivative", "element 0", "differences"):
+        assert part in message
+
+
+def test_H8_fast_mode_calls_the_function_a_few_times():
+    calls = []
+
+    def function(x):
+        calls.append(1)
+        return np.sin(x) * x[0]
+
+    x = leaf(np.linspace(0.1, 1.0, 200))
+    assert tg.gradcheck(function, x, fast_mode=True, check_forward_ad=True)
+    assert len(calls) < 10
+
+
+def test_H8_batches_that_are_wrong_are_found(monkeypatch):
+    """The rule of lanes forgets the second of them."""
+    from tapegrad.engine import rerecord
+
+    rule = rerecord.vjp
+
+    def forgetful(op, n, ct, *rest):
+        found = rule(op, n, ct, *rest)
+        return {k: np.concatenate([part[:1], part[1:] * 0]) for k, part in found.items()}
+
+    monkeypatch.setattr(rerecord, "vjp", forgetful)
+    assert tg.gradcheck(np.prod, leaf())
+    assert "batch" in refuses(tg.gradcheck, np.prod, leaf(), check_batched_grad=True)
+
+
+def test_H8_batched_tangents_that_are_wrong_are_found(monkeypatch):
+    from tapegrad import duals
+
+    rule = duals.jvp
+    monkeypatch.setattr(duals, "jvp", lambda *args: rule(*args)[::-1])
+    assert tg.gradcheck(np.prod, leaf(), check_forward_ad=True)
+    message = refuses(
+        tg.gradcheck, np.prod, leaf(), check_forward_ad=True, check_batched_forward_grad=True
+    )
+    assert "batch" in message
+
+
+def test_H8_batches_that_fail_are_named(monkeypatch):
+    from tapegrad.engine import rerecord
+
+    def broken(*args):
+        raise ZeroDivisionError("mine")
+
+    monkeypatch.setattr(rerecord, "vjp", broken)
+    message = refuses(tg.gradcheck, np.sin, leaf(), check_batched_grad=True)
+    assert "batch" in message
+    assert "mine" in message
+
+
+def test_H8_an_output_without_a_gradient_counts_as_one_of_zero(monkeypatch):
+    """A sweep that adds something for each root it is given."""
+    module = sys.modules["tapegrad.autograd.gradcheck"]
+    grad = module.grad
+
+    def greedy(outputs, inputs, seeds, **rest):
+        found = grad(outputs, inputs, seeds, **rest)
+        return [g + 1e-3 * (len(outputs) - 1) for g in found]
+
+    function = lambda x: (np.sin(x), x * x)
+    assert tg.gradcheck(function, leaf())
+    monkeypatch.setattr(module, "grad", greedy)
+    assert "alone" in refuses(tg.gradcheck, function, leaf())
+    assert tg.gradcheck(function, leaf(), check_undefined_grad=False)
+
+
+def test_H8_an_input_without_a_tangent_counts_as_one_of_zero(monkeypatch):
+    op = REGISTRY["multiply"]
+    rule = op.jvp
+
+    def alone(tangents, *rest):
+        found = rule(tangents, *rest)
+        return found * 1.5 if None not in tangents else found
+
+    function = lambda x, y: x * y
+    options = {"check_forward_ad": True}
+    assert tg.gradcheck(function, (leaf(), leaf()), **options)
+    monkeypatch.setattr(op, "jvp", alone, raising=False)
+    assert "input by input" in refuses(tg.gradcheck, function, (leaf(), leaf()), **options)
+    assert tg.gradcheck(function, (leaf(), leaf()), check_undefined_grad=False, **options)
+
+
+def test_H8_gradients_of_another_dtype(monkeypatch):
+    module = sys.modules["tapegrad.autograd.gradcheck"]
+    grad = module.grad
+
+    def single(*args, **rest):
+        return [g.astype(np.float32) for g in grad(*args, **rest)]
+
+    monkeypatch.setattr(module, "grad", single)
+    loose = {"atol": 1e-3}
+    assert tg.gradcheck(np.sin, leaf(), **loose)
+    assert "float32" in refuses(tg.gradcheck, np.sin, leaf(), check_grad_dtypes=True, **loose)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_H8_a_wrong_derivative_of_some_order_is_found_there(order, monkeypatch):
+    """A function whose derivatives are right up to one order, where a factor is held."""
+
+    def wrong(x):
+        a = x.detach()
+        terms = [np.exp(a) * (x - a) ** k / (1.0, 1.0, 2.0, 6.0)[k] for k in range(1, 4) if k < order]
+        return sum(terms) + np.exp(a)
+
+    x = leaf((0.3, -0.2))
+    if order > 1:
+        assert tg.gradcheck(wrong, x, order=order - 1)
+    with pytest.raises(GradcheckError) as found:
+        tg.gradcheck(wrong, x, order=order)
+    assert (f"order {order}" in str(found.value)) == (order > 1)
+    assert tg.gradcheck(wrong, x, order=order, raise_exception=False) is False
+    assert tg.gradcheck(np.exp, x, order=3, check_forward_ad=True)
+
+
+def test_H8_gradgradcheck_checks_both_ways(monkeypatch):
+    """A tangent that is wrong only where it is taken of a gradient."""
+    op = REGISTRY["cos"]
+    rule = op.jvp
+    monkeypatch.setattr(op, "jvp", lambda *args: rule(*args) * 1.01, raising=False)
+    assert tg.gradcheck(np.sin, leaf(), check_forward_ad=True)
+    assert tg.gradgradcheck(np.sin, leaf())
+    refuses(tg.gradgradcheck, np.sin, leaf(), check_fwd_over_rev=True)
+    refuses(tg.gradgradcheck, np.sin, leaf(), check_fwd_over_rev=True, check_rev_over_rev=False)
+    with pytest.raises(ValueError):
+        tg.gradgradcheck(np.sin, leaf(), check_rev_over_rev=False)
+
+
+def test_H9_without_an_exception():
+    assert tg.gradcheck(lambda x: x.detach() * x, leaf(), raise_exception=False, fast_mode=True) is False
+    assert tg.gradcheck(np.floor, leaf(), check_forward_ad=True, fast_mode=True)
+    refuses(tg.gradcheck, lambda x: x.detach() * 2.0, leaf(), fast_mode=True)
