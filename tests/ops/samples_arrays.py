@@ -18,6 +18,7 @@ from .layouts import (
     Absent,
     Case,
     Reason,
+    converted,
     drawn,
     integers,
     leaf,
@@ -163,7 +164,7 @@ def joined(function: Any, shapes: dict[str, Any]) -> Any:
 
             operands = [leaf(a, layout if layout != INTEGER else PLAIN) for a in arrays]
             if layout == MIXED:
-                operands[0] = leaf(arrays[0].astype(other(dtype)))
+                operands[0] = leaf(converted(arrays[0], dtype))
             if layout == INTEGER:
                 operands[-1] = integers(random, parts[-1], dtype)
             if layout == SIZE1 and parts[0][:1] == (2,):
@@ -287,7 +288,7 @@ def operands(layout: str, dtype: str, random: Any, *arrays: Any) -> list[tuple[A
         whole = [integers(random, a.shape, dtype) for a in arrays]
         return [(*made[:k], whole[k], *made[k + 1 :]) for k in range(len(arrays))]
     if layout == MIXED:
-        return [tuple(leaf(a.astype(other(dtype)) if k else a) for k, a in enumerate(arrays))]
+        return [tuple(leaf(converted(a, dtype) if k else a) for k, a in enumerate(arrays))]
     return [tuple(leaf(a, layout) for a in arrays)]
 
 

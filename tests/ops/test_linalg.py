@@ -296,6 +296,7 @@ COMPLEX = {
     "qr, complete": (lambda x: span(L.qr(x, "complete")[0][:, 2:]), (3, 2)),
     "det": (L.det, (2, 3, 3)),
     "slogdet": (lambda x: L.slogdet(x)[0] * L.slogdet(x)[1], (2, 3, 3)),
+    "slogdet, one": (lambda x: L.slogdet(x)[0], (3, 3)),
     "inv": (lambda x: L.inv(x + SPREAD), (2, 3, 3)),
     "solve": (lambda x: L.solve(x + SPREAD, x[0]), (2, 3, 3)),
     "solve, vector": (lambda x: L.solve(x + SPREAD, x[0, 0]), (2, 3, 3)),
