@@ -73,7 +73,10 @@ def binary(function: Any, smooth: Any = None) -> Builder:
                 Case((leaf(a), 3), f, f, g),
                 Case((3, leaf(b)), f, f, g),
             ]
-        return [Case((leaf(a, layout), leaf(b, layout)), f, f, g)]
+        found = [Case((leaf(a, layout), leaf(b, layout)), f, f, g)]
+        if layout == SIZE1:  # besides stretched extents: with an axis in front
+            found.append(Case((leaf(a), leaf(np.stack([b, b * b.dtype.type(1.0625)]))), f, f, g))
+        return found
 
     return build
 

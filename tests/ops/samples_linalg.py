@@ -150,6 +150,13 @@ def independent(random, shape):
     return orthogonal(random, shape[0]) @ triangle
 
 
+def singular(random, shape):
+    """Of half the rank."""
+    basis = orthogonal(random, shape[-1])
+    values = np.arange(shape[-1]) * (np.arange(shape[-1]) * 2 >= shape[-1])
+    return basis @ np.diag(values) @ orthogonal(random, shape[-1])
+
+
 def symmetric(random, shape):
     """Eigenvalues of both signs apart from each other."""
     basis = orthogonal(random, shape[-1])
@@ -170,7 +177,8 @@ def real_spectrum(random, shape):
 
 
 WHOLE = {  # integers
-    general: [[2, 1, 0], [-1, 3, 1], [0, 1, -2]], symmetric: [[4, 1, 0], [1, -2, 1], [0, 1, 1]],
+    general: [[2, 1, 0], [-1, 3, 1], [0, 1, -2]], singular: [[2, 1, 0], [1, -1, 1], [3, 0, 1]],
+    symmetric: [[4, 1, 0], [1, -2, 1], [0, 1, 1]],
     independent: [[2, 1, 0], [0, 2, 1], [1, 0, 3]],
     positive: [[4, 1, 0], [1, 3, 1], [0, 1, 2]], real_spectrum: [[4, 1, 2], [0, 2, 1], [0, 0, 1]],
 }  # fmt: skip
@@ -222,9 +230,12 @@ def matrices(kind: Any, shapes: Any, *calls: Any, of_complex: Any = None) -> Any
     return build
 
 
-SQUARE = {PLAIN: [(3, 3), (2, 2, 2)], SIZE1: [(1, 1), (1, 2, 2)], EMPTY: [(0, 2, 2), (0, 0)]}
+SQUARE = {PLAIN: [(3, 3), (2, 2, 2), (2, 1, 2, 2)], SIZE1: [(1, 1), (1, 2, 2)], EMPTY: [(0, 2, 2), (0, 0)]}
 BATCHES = {**SQUARE, EMPTY: [(0, 2, 2)]}
-OBLONG = {PLAIN: [(3, 3), (3, 2), (2, 3), (2, 3, 2)], SIZE1: [(1, 1), (3, 1), (1, 2)], EMPTY: [(0, 3, 2)]}
+OBLONG = {
+    PLAIN: [(3, 3), (3, 2), (2, 3), (2, 1, 3, 2), (3, 2, 3)], SIZE1: [(1, 1), (3, 1), (1, 2)],
+    EMPTY: [(0, 3, 2)],
+}  # fmt: skip
 
 
 def factor(function: Any, part: int, smooth: Any, symmetry: bool = False, **more: Any) -> Any:
@@ -308,6 +319,9 @@ def hermitian_pinv(a):
     return np.linalg.pinv(a, hermitian=True)
 
 
+DET = (np.linalg.det, np.linalg.det, everywhere(np.linalg.det))
+REGULAR_DET = matrices(general, {**SQUARE, PLAIN: [(3, 3), (2, 4, 4), (2, 1, 2, 2)]}, DET)
+SINGULAR_DET = matrices(singular, {**SQUARE, PLAIN: [(2, 2), (3, 3), (4, 4), (2, 5, 5)]}, DET)
 GENERAL_PINV = matrices(general, OBLONG, (np.linalg.pinv, np.linalg.pinv, everywhere(smooth_pinv)))
 HERMITIAN_PINV = matrices(
     symmetric,
@@ -362,6 +376,12 @@ def pinv(op, layout, dtype, random):
     return found if isinstance(found, Absent) else found + HERMITIAN_PINV(op, layout, dtype, random)
 
 
+def det(op, layout, dtype, random):
+    """Regular and singular matrices."""
+    found = REGULAR_DET(op, layout, dtype, random)
+    return found if isinstance(found, Absent) else found + SINGULAR_DET(op, layout, dtype, random)
+
+
 LINALG = {
     "cholesky": matrices(positive, SQUARE, triangular(False), triangular(True)),
     "eigh": matrices(
@@ -387,10 +407,7 @@ LINALG = {
             (*factor(np.linalg.qr, 1, smooth_qr(1), mode="complete"), with_signs(False)),
         ],
     ),
-    "det": matrices(
-        general, {**SQUARE, PLAIN: [(3, 3), (2, 4, 4)]},
-        (np.linalg.det, np.linalg.det, everywhere(np.linalg.det)),
-    ),
+    "det": det,
     "slogdet": matrices(
         general, SQUARE, factor(np.linalg.slogdet, 1, everywhere(smooth_log_det)),
         of_complex=[factor(np.linalg.slogdet, k, everywhere(smooth_log_det)) for k in (0, 1)],

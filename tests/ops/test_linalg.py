@@ -7,6 +7,9 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.errors import ShapeError, UnsupportedOpError
+from tapegrad.ops import BY_OPCODE
+
+from . import checks
 
 L = np.linalg
 
@@ -287,13 +290,13 @@ COMPLEX = {
     "svd, pairs": (lambda x: (lambda u, s, vh: u[:, :1] @ vh[:1])(*L.svd(x)), (2, 3)),
     "svd, left": (lambda x: ray(L.svd(x)[0]), (3, 3)),
     "svd, right": (lambda x: ray(np.conj(L.svd(x)[2].mT)), (2, 3)),
-    "svd, full": (lambda x: span(L.svd(x)[0][:, 2:]), (3, 2)),
+    "svd, full": (lambda x: span(L.svd(x)[0][..., 2:]), (2, 3, 2)),
     "svd, values": (L.svdvals, (2, 3, 2)),
     "svd, hermitian": (lambda x: L.svd(hermitian(x), hermitian=True)[1], (3, 3)),
     "qr": (lambda x: L.qr(x)[0], (2, 3, 2)),
     "qr, r": (lambda x: L.qr(x)[1], (3, 3)),
     "qr, wide": (lambda x: L.qr(x)[0] @ L.qr(x)[1][:, 2:] + L.qr(x, "r"), (2, 3)),
-    "qr, complete": (lambda x: span(L.qr(x, "complete")[0][:, 2:]), (3, 2)),
+    "qr, complete": (lambda x: span(L.qr(x, "complete")[0][..., 2:]), (2, 3, 2)),
     "det": (L.det, (2, 3, 3)),
     "slogdet": (lambda x: L.slogdet(x)[0] * L.slogdet(x)[1], (2, 3, 3)),
     "slogdet, one": (lambda x: L.slogdet(x)[0], (3, 3)),
@@ -323,6 +326,28 @@ def test_complex(name):
     np.testing.assert_allclose(out.detach().numpy(), wanted, rtol=1e-12, atol=1e-13)
     assert tg.gradcheck(function, [x], atol=1e-6)
     assert tg.gradgradcheck(function, [x], atol=1e-5)
+
+
+VECTORS = {
+    "eigh": (lambda x: L.eigh(x)[1], (2, 3, 3)), "eig": (lambda x: L.eig(x)[1], (2, 3, 3)),
+    "svd, left": (lambda x: L.svd(x)[0], (2, 3, 2)), "svd, right": (lambda x: L.svd(x)[2], (2, 2, 3)),
+    "svd, square": (lambda x: L.svd(x)[0], (3, 3)), "svd, reduced": (lambda x: L.svd(x, False)[0], (3, 2)),
+    "qr": (lambda x: L.qr(x)[0], (2, 3, 2)), "qr, complete": (lambda x: L.qr(x, "complete")[0], (3, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_tangents_of_complex_vectors_are_adjoint_to_cotangents(name):
+    """Whatever phases they keep."""
+    function, shape = VECTORS[name]
+    x, random = leaf(drawn(*shape)), np.random.default_rng(2)
+    out = function(x)
+    op, attrs, value = BY_OPCODE[checks.opcode(out)], checks.attributes(out), out.detach().numpy()
+    u, v = (random.normal(size=(2, *s)) for s in (x.shape, out.shape))
+    u, v = u[0] + 1j * u[1], v[0] + 1j * v[1]
+    (pulled,) = tg.grad(out, x, v, retain_graph=True)
+    pushed = op.jvp([u], value, [x.detach().numpy()], attrs)
+    np.testing.assert_allclose(np.vdot(v, pushed).real, np.vdot(pulled.numpy(), u).real, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", COMPLEX)
