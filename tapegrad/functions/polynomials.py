@@ -146,9 +146,7 @@ def _shortest(matrix: Any, right: Any, rcond: float, full: bool, cov: Any) -> An
     """The shortest of many vectors of coefficients that fit as well, differentiated at constant rank."""
     points, order = np.shape(value_of(matrix))
     if cov and not full:
-        raise np.linalg.LinAlgError(
-            f"polyfit: {points} points do not determine {order} coefficients"
-        )
+        raise np.linalg.LinAlgError(f"polyfit: {points} points do not determine {order} coefficients")
     if not full:
         text = f"polyfit: {points} points do not determine {order} coefficients (rcond={rcond:.1e})"
         warnings.warn(text, np.exceptions.RankWarning, stacklevel=5)

@@ -19,7 +19,7 @@ from tapegrad.kernels import table
 from tapegrad.ops import REGISTRY, primitive
 from tapegrad.ops.primitive import Elementwise, Irregular, Linear, Reduction, Rule
 
-from . import checks, test_accuracy, test_edges, test_linalg
+from . import checks, test_accuracy, test_complex, test_edges, test_linalg
 from .layouts import COMPLEX, DTYPES, LAYOUTS, PLAIN, Absent
 from .samples import REAL_ONLY
 
@@ -303,7 +303,8 @@ OWN = [
       for row in test_linalg.VECTORS),
     *((name, test_accuracy.test_derivative, name) for name in test_accuracy.EXACT),
     *(("det", test_linalg.test_det_singular, row) for row in test_linalg.SINGULAR),
-    ("slogdet", test_linalg.test_slogdet_singular),
+    ("slogdet", test_linalg.test_slogdet_singular), ("norm", test_linalg.test_norm_at_0),
+    *((name, test_complex.test_derivatives_beside_differences, name) for name in ("sinc", "arcsinh")),
     ("eigh", test_linalg.test_eigh_of_a_matrix_that_is_not_symmetric),
     *((name, test_linalg.test_cholesky_and_hermitian_pinv_of_one_triangle) for name in ("cholesky", "pinv")),
 ]  # fmt: skip

@@ -445,7 +445,7 @@ def gather(op, layout, dtype, random):
 def scatter(op, layout, dtype, random):
     """At places in any order; at one named twice the last element stays."""
     shapes = {
-        PLAIN: ((3, 4), [np.array([5, 0, 11]), np.array([[1, 2], [2, 1]]), np.array([3, 3, 3])]),
+        PLAIN: ((3, 4), [np.array([5, 0, 11]), np.array([[1, 2], [1, 0]]), np.array([3, 3, 3])]),
         SCALAR: ((), [np.array(0), np.array([0, 0])]), EMPTY: ((0, 3), [np.zeros(0, int)]),
     }  # fmt: skip
     shape, found = shapes.get(layout, shapes[PLAIN])

@@ -9,7 +9,19 @@ from . import mutants
 SEED = 20240611
 # What nothing can notice, or only by its speed: part of a mutant's text, and the reason.
 EQUIVALENT = {
-    r"convolution.convolve.jvp, .*: operands exchanged": "a convolution commutes, in both modes",
+    r"convolve.jvp, .*: operands exchanged": "a convolution commutes, in both modes",
+    r"decompositions.(mask|diagonal|identity), .*: (another number in 1|sign dropped in -1)": "a square matrix",
+    r"decompositions.gaps, .*: another operator: Sub": "0 divided by -1",
+    r"eigh.vjp, .*: half dropped in half\(np.matmul": "Hermitian already",
+    r"determinants._tolerance": "another limit between two ways to one result",
+    r"determinants._regular, .*: another number in 0": "another limit",
+    r"determinants.cofactors, .*noise": "a way for all matrices in the place of one for some",
+    r"determinants.cofactors, .*: operands exchanged in n / _tol": "another limit",
+    r"determinants._singular, .*: negated in np.linalg.det\(a\)": "only between two bounds of a condition number",
+    r"determinants._singular, .*: another number in 0$": "the other way, sooner",
+    r"(prod_factors|matmul.vjp), .*: another number in 1$": "each negative extent is the unknown one to NumPy",
+    r"_slope_of_sinc, .*: another number in 1$": "a divisor where the quotient is not taken",
+    r"ufuncs.sinc, .*e-1[1-9]": "below rounding",
 }
 
 
