@@ -154,6 +154,19 @@ def test_second_derivative_of_a_squared_norm(name, at):
     np.testing.assert_allclose(hessian, 2 * np.eye(4), rtol=0, atol=1e-15)
 
 
+def test_powers_of_norms_that_are_0_here_and_there():
+    """Derivatives by the exponent too; of n**4 at 0 the second is 0."""
+    for exponent in (2.0, 4.0):
+        x, e = leaf([[0.0, 0.0], [3.0, 4.0]]), leaf(exponent)
+        (g,) = tg.grad(np.sum(L.norm(x, axis=1) ** e), x, create_graph=True)
+        np.testing.assert_allclose(g.detach().numpy(), exponent * 5 ** (exponent - 2) * x.detach().numpy())
+        h, mixed = tg.grad(np.sum(g[:, 0]), (x, e))
+        scale = exponent * 5 ** (exponent - 2)
+        wanted = [[2.0 * (exponent == 2), 0.0], scale * (np.eye(2)[0] + (exponent - 2) / 25 * np.array([9, 12]))]
+        np.testing.assert_allclose(h.numpy(), wanted, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(mixed.item(), 3 * 5 ** (exponent - 2) * (1 + exponent * np.log(5)), rtol=1e-13)
+
+
 def test_second_derivative_of_other_functions_of_norms_at_0():
     """A norm, other norms times each other and a sum with one have none."""
     other = lambda x: L.norm(x, axis=0) * L.norm(x.T, axis=0)
