@@ -121,7 +121,7 @@ def _tangents(cls: Any, ctx: Any, tangents: list[Any], outs: Sequence[Any]) -> l
     moved = given if isinstance(given, tuple) else (given,)
     if len(moved) != len(outs):
         raise GradientError(f"{cls.__name__}.jvp returned {len(moved)} tangents for {len(outs)} results")
-    found = []
+    found: list[Any] = []
     for k, (out, tangent) in enumerate(zip(outs, map(as_tensor, moved), strict=True)):
         if tangent is None or not isinstance(out, Handle):
             found.append(None)

@@ -398,7 +398,7 @@ class Sweep:
         rows, _ = table.operations()
         operands = columns.operands(k, int(rows[op.opcode, layout.FORM]))
         words = op.lower(columns, k, operands, tape.attrs.get(k, {}))
-        return False if words is None else np.array(words, np.int64)
+        return False if words is None else np.asarray(words, np.int64)
 
     def _by_rule(self, job: Job, k: int) -> None:
         """Run a record's rule in Python, on arrays."""

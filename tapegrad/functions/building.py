@@ -146,7 +146,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     """Values put in before places along an axis."""
     kind = value_of(tensor_of(arr)).dtype
-    if kind.kind != "f":  # NumPy converts the values to integers
+    if kind.kind not in "fc":  # NumPy converts the values to integers
         return plainly(np.insert, (arr, obj, values, axis), {})
     values = tensor_of(values)
     values = astype(values, kind) if requires_grad(values) else np.asarray(values, kind)

@@ -93,6 +93,9 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     x = tensor_of(x)
     value = value_of(x)
     out = UFUNCS[np.positive](x) if is_tensor(x) else value
+    if value.dtype.kind == "c" and not np.all(np.isfinite(value)):
+        parts = [nan_to_num(part, True, nan, posinf, neginf) for part in (np.real(x), np.imag(x))]
+        out = parts[0] + 1j * parts[1]
     if value.dtype.kind == "f":
         limits = np.finfo(value.dtype)
         for holds, number in (

@@ -20,6 +20,8 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
     x = np.asarray(plain(x))
     if weights is None or x.dtype.kind not in "iub":
         raise DTypeError(f"bincount counts integers, found dtype {x.dtype}; only weights have a derivative")
+    if np.iscomplexobj(value_of(weights)):
+        raise DTypeError(f"bincount adds real weights, found dtype {weights.dtype}")
     if x.shape != weights.shape or x.ndim != 1:
         raise ShapeError(f"bincount of shape {x.shape}: weights of shape {weights.shape}, both one dimension")
     size = np.bincount(x, minlength=plain(minlength)).size

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.dispatch import apply, is_tensor, requires_grad, value_of
-from tapegrad.errors import ShapeError, UnsupportedOpError
+from tapegrad.errors import DTypeError, ShapeError, UnsupportedOpError
 from tapegrad.functions.shapes import astype, concatenate, reshape
 from tapegrad.functions.tables import Axis, axis_of, composed, plain, tensor_of
 from tapegrad.ops import REGISTRY
 
 NOT_GIVEN = np._NoValue
+DOUBLE = np.dtype(float)
 
 
 def _cut(ndim: int, axis: int, start: int | None, stop: int | None, step: int | None = None) -> Any:
@@ -70,7 +71,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
 def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> Any:
     """Central differences inside, differences of first or second order at the edges."""
     f = tensor_of(f)
-    if value_of(f).dtype.kind not in "f":
+    if value_of(f).dtype.kind not in "fc":
         f = np.asarray(f, float)
     ndim = f.ndim
     axes = (
@@ -154,7 +155,9 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 @composed(np.interp)
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     """Linear interpolation; the derivative at a knot is the slope to its right, at the last to its left."""
-    x, xp, fp = (_double(v) for v in (x, xp, fp))
+    fp = tensor_of(fp)
+    kind = np.dtype(complex if np.iscomplexobj(value_of(fp)) else float)
+    x, xp, fp = _double("x", x), _double("xp", xp), _double("fp", fp, kind)
     if xp.ndim != 1 or fp.ndim != 1 or xp.shape != fp.shape or xp.shape[0] == 0:
         raise ShapeError(
             f"interp: xp and fp are vectors of one length, found shapes {xp.shape} and {fp.shape}"
@@ -170,8 +173,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         xp = concatenate([xp[-1:] - period, xp, xp[:1] + period])
         fp = concatenate([fp[-1:], fp, fp[:1]])
     places, knots = np.asarray(value_of(x)), value_of(xp)
-    left = fp[0] if left is None else _double(left)
-    right = fp[-1] if right is None else _double(right)
+    left = fp[0] if left is None else _double("left", left, kind)
+    right = fp[-1] if right is None else _double("right", right, kind)
     if knots.size == 1:
         found = x * 0.0 + fp[0]
     else:
@@ -188,9 +191,11 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     return np.where(places < knots[0], left, np.where(places > knots[-1], right, found))
 
 
-def _double(x: Any) -> Any:
+def _double(what: str, x: Any, kind: Any = DOUBLE) -> Any:
     x = tensor_of(x)
-    return astype(x, np.dtype(float)) if is_tensor(x) else np.asarray(x, float)
+    if np.iscomplexobj(value_of(x)) and kind.kind != "c":
+        raise DTypeError(f"interp: {what} is real, found dtype {value_of(x).dtype}; only fp may be complex")
+    return astype(x, kind) if is_tensor(x) else np.asarray(x, kind)
 
 
 def _within(x: Any, period: Any) -> Any:
@@ -298,7 +303,8 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     low, high = value_of(start), value_of(stop)
     if np.any(low == 0) or np.any(high == 0):
         raise ValueError("geomspace: neither end is zero")
-    if np.any(np.sign(low) != np.sign(high)):
+    complex_ = np.iscomplexobj(low) or np.iscomplexobj(high)
+    if not complex_ and np.any(np.sign(low) != np.sign(high)):
         raise UnsupportedOpError("geomspace between numbers of different sign is complex; give complex ends")
     kind = np.geomspace(*ends, 2, dtype=dtype).dtype
     ratio = stop / start

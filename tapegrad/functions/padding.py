@@ -38,7 +38,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
         raise ValueError(f"pad: mode {mode!r} does not take {', '.join(sorted(unknown))}")
     widths = _widths(plain(pad_width), x.ndim)
     kind = value_of(x).dtype
-    if kind.kind not in "f":  # only the ends could have a derivative, and they become integers
+    if kind.kind not in "fc":  # only the ends could have a derivative, and they become integers
         return plainly(np.pad, (array, pad_width, mode), kwargs)
     if mode == "constant":
         ends = _pairs(kwargs.get("constant_values", 0), x.ndim, kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,20 @@ def roots(p: Any) -> Any:
 # ---------------------------------------------------------------- least squares
 
 
+def _shortest(matrix: Any, right: Any, rcond: float, full: bool, cov: Any) -> Any:
+    """The shortest of many vectors of coefficients that fit as well, differentiated at constant rank."""
+    points, order = np.shape(value_of(matrix))
+    if cov and not full:
+        raise np.linalg.LinAlgError(f"polyfit: {points} points do not determine {order} coefficients")
+    if not full:
+        text = f"polyfit: {points} points do not determine {order} coefficients (rcond={rcond:.1e})"
+        warnings.warn(text, np.exceptions.RankWarning, stacklevel=5)
+    scale = np.sqrt(np.sum(matrix * matrix, axis=0))
+    found, left, rank, singular = np.linalg.lstsq(matrix / scale, right, rcond)
+    found = found / (scale if np.ndim(value_of(found)) == 1 else scale[:, None])
+    return (found, left, rank, singular, rcond) if full else found
+
+
 @composed(np.polyfit)
 def polyfit(x: Any, y: Any, deg: Any, rcond: float | None = None, full: bool = False, w: Any = None,
             cov: Any = False) -> Any:  # fmt: skip
@@ -160,21 +175,19 @@ def polyfit(x: Any, y: Any, deg: Any, rcond: float | None = None, full: bool = F
         right = right * (w[:, None] if y.ndim == 2 else w)
     values = value_of(matrix)
     rcond = x.shape[0] * np.finfo(values.dtype).eps if rcond is None else rcond
-    scale = np.sqrt(np.sum(values * values, axis=0))
-    if np.linalg.matrix_rank(values / scale, rtol=rcond) < order:
-        raise np.linalg.LinAlgError(
-            f"polyfit: {x.shape[0]} points do not determine {order} coefficients (rcond={rcond:.1e}), and "
-            "the derivative of one of many solutions is none; lower the degree"
-        )
+    if np.linalg.matrix_rank(values / np.sqrt(np.sum(values * values, axis=0)), rtol=rcond) < order:
+        return _shortest(matrix, right, rcond, full, cov)
     # Least squares by normal equations of columns that the factor R of the values makes orthonormal: their
     # matrix is I up to rounding, so nothing is lost, and the expression holds around the values too.
     factor = np.linalg.qr(values, mode="r")
     back = np.linalg.solve(factor, np.eye(order, dtype=values.dtype))
     q = np.matmul(matrix, back)
-    gram = np.matmul(np.transpose(q), q)
-    found = np.matmul(back, solve(gram, np.matmul(np.transpose(q), right)))
+    adjoint = np.conj(np.transpose(q)) if np.iscomplexobj(values) else np.transpose(q)
+    gram = np.matmul(adjoint, q)
+    found = np.matmul(back, solve(gram, np.matmul(adjoint, right)))
     rest = right - np.matmul(matrix, found)
     if full:
+        rest = np.abs(rest) if np.iscomplexobj(value_of(rest)) else rest
         squares = np.sum(np.reshape(rest * rest, (x.shape[0], -1)), axis=0)
         singular = np.linalg.svdvals(matrix / np.sqrt(np.sum(matrix * matrix, axis=0)))
         return found, squares if x.shape[0] > order else squares[:0], order, singular, rcond

@@ -66,8 +66,11 @@ def _ufunc_into(ufunc: np.ufunc, method: str, out: Any, inputs: Any, kwargs: dic
     if len(out) > 1:
         raise UnsupportedOpError(f"np.{ufunc.__name__}: out= of several Tensors; use the results it returns")
 
+    # With `where=` what stays of `out=` is a part of the result, which is recorded as a write; without it
+    # nothing stays, and `out=` is refused where a derivative is asked.
     masked = method == "__call__" and kwargs.get("where", True) is not True
-    if masked and is_tensor(out[0]) and any_follows(inputs) and ufunc in UFUNCS:
+    moving = any_follows((*inputs, *out))
+    if masked and moving and is_tensor(out[0]) and ufunc in UFUNCS:
         return selected(ufunc, inputs, out[0], kwargs.pop("where"), **kwargs)
 
     def compute(*args: Any, **rest: Any) -> Any:

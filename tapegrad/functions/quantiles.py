@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.dispatch import is_tensor, requires_grad, value_of
+from tapegrad.errors import DTypeError
 from tapegrad.functions.sorting import along
 from tapegrad.functions.tables import Axis, axes_of, composed, plain, tensor_of
 
@@ -52,6 +53,8 @@ def _quantile(name: str, scale: float) -> Any:
     def function(a: Any, q: Any, axis: Axis = None, out: Any = None, overwrite_input: bool = False,
                  method: Any = "linear", keepdims: Any = False, *, weights: Any = None) -> Any:  # fmt: skip
         a, given, q = tensor_of(a), plain(q), tensor_of(q)
+        if np.iscomplexobj(value_of(a)):
+            raise DTypeError(f"{name} orders real numbers, found dtype {value_of(a).dtype}")
         if value_of(a).dtype.kind != "f":
             a = np.astype(a, np.dtype(float))
         lanes, kept = _lanes(a, axis, name)

@@ -18,6 +18,8 @@ from tapegrad.functions.indexing import where
 from tapegrad.functions.shapes import concatenate, reshape
 from tapegrad.functions.tables import axis_of, composed, plain, tensor_of
 
+SMALL = 1000  # elements: below, stable sorting is as fast
+
 
 def along(x: Any, places: Any, axis: int) -> Any:
     """Elements by number along an axis, others in each lane."""
@@ -26,6 +28,19 @@ def along(x: Any, places: Any, axis: int) -> Any:
     ]
     index[axis] = places
     return x[tuple(index)]
+
+
+def _order(value: Any, axis: int) -> Any:
+    """Places in ascending order along an axis, equal elements by position.
+
+    NumPy's order that leaves those open takes half the time, and is the same where there are none.
+    """
+    if value.size >= SMALL:
+        order = np.argsort(value, axis=axis)
+        found = np.moveaxis(np.take_along_axis(value, order, axis), axis, 0)
+        if np.all(found[1:] > found[:-1]):  # not so with nan either
+            return order
+    return np.argsort(value, axis=axis, kind="stable")
 
 
 @composed(np.sort)
@@ -37,8 +52,8 @@ def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, 
         a, axis = reshape(a, (-1,)), 0
     at = axis_of(a, axis, "sort")
     if a.ndim == 1:
-        return a[np.argsort(a._v, kind="stable")]
-    return along(a, np.argsort(a._v, axis=at, kind="stable"), at)
+        return a[_order(a._v, 0)]
+    return along(a, _order(a._v, at), at)
 
 
 @composed(np.partition)

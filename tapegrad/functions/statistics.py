@@ -220,7 +220,8 @@ def nanvar(
         if mean is NOT_GIVEN:
             mean = np.sum(filled, axis=axis, keepdims=True, where=mask) / np.asarray(count, filled.dtype)[()]
         off = np.where(mask, filled - mean, filled.dtype.type(0))
-        total = np.sum(off * off, axis=axis, keepdims=keep)
+        squares = np.real(off * np.conj(off)) if np.iscomplexobj(value_of(off)) else off * off
+        total = np.sum(squares, axis=axis, keepdims=keep)
         freedom = np.reshape(count, np.shape(value_of(total))) - ddof
         if np.any(freedom <= 0):
             warnings.warn("nanvar: no degrees of freedom in a slice", RuntimeWarning, stacklevel=4)

@@ -270,7 +270,7 @@ def at(ufunc: np.ufunc, x: Any, indices: Any, *operands: Any) -> None:
     ufunc.at(value, index, *values)
     new: Any = value
     if moving or follows(x):
-        if x._v.dtype.kind != "f":
+        if x._v.dtype.kind not in "fc":
             raise DTypeError(f"{what}: a Tensor of dtype {x._v.dtype} cannot hold values that require grad")
         if x.requires_grad and x.is_leaf:
             write(x, Ellipsis, x, what)  # refuses

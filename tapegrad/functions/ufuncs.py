@@ -94,9 +94,9 @@ UFUNCS[np.power] = power
 
 def float_power(a: Any, b: Any) -> Any:
     """Power, in double precision."""
-    return power(
-        *(astype(x, np.dtype(float)) if is_tensor(x) else np.asarray(tensor_of(x), float) for x in (a, b))
-    )
+    x, y = tensor_of(a), tensor_of(b)
+    kind = np.result_type(value_of(x), value_of(y), float)
+    return power(*(astype(z, kind) if is_tensor(z) else np.asarray(z, kind) for z in (x, y)))
 
 
 UFUNCS[np.float_power] = float_power

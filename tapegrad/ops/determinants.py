@@ -132,7 +132,7 @@ class slogdet:
     def vjp(ct, out, inputs, wanted, factors, part):
         inverse = adjoint(_inverse(inputs[0]))
         if part == 0:
-            ct = -1j * np.imag(np.conj(ct) * out)
+            ct = np.imag(np.conj(ct) * out) * -1j
         return {0: ct[..., None, None] * inverse}
 
     def jvp(tangents, out, inputs, factors, part):

@@ -46,7 +46,7 @@ def element(ct, shapes, wanted, index, place):
 
 def _lower_take(shapes, out_shape, attrs):
     places = _places(shapes[0], attrs["index"]).ravel()
-    return [places.size, *places.tolist()]
+    return np.concatenate([[places.size], places])
 
 
 @linear(forward=lambda x, index: x[index], lift=_lift, template=Template.SCATTER, lower=_lower_take)

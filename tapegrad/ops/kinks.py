@@ -55,8 +55,9 @@ def _quotient(x, out, depth):
             if name == "divide":
                 break
     if name in ("square", "power") and found[0][1]:
-        a, y = found[0][0], operands[1]._v if name == "power" else 2.0
-        if y is not None and np.all(np.asarray(y) >= 1):
+        a, y = found[0][0], operands[1] if name == "power" else 2.0
+        value = getattr(y, "_v", y)
+        if value is not None and np.all(np.asarray(value) >= 1):
             return a**y * out ** (y - 1), True
     return None, False
 

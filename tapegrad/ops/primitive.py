@@ -279,6 +279,7 @@ class Elementwise(Primitive):
     def __init__(self, name, functions, forward, arity, doc, rule):
         super().__init__(name, functions, forward, arity, doc)
         self.rule = Rule(rule)
+        self.of_complex = None
         self.explicit = self.rule.parameters[0] == "ct"
         self.slots = {}
         names = self.rule.parameters[1:] if self.explicit else self.rule.parameters
@@ -318,7 +319,8 @@ class Elementwise(Primitive):
         values = {"out": out, "ct": ct}
         for name, x in zip(self.rule.parameters[self.explicit :], inputs, strict=False):
             values[name] = _promoted(x, ct.dtype) if name in partial.arguments else x
-        factor = partial.function(*(values[p] for p in self.rule.parameters))
+        rule = self.of_complex if self.of_complex is not None and ct.dtype.kind == "c" else partial.function
+        factor = rule(*(values[p] for p in self.rule.parameters))
         return factor if self.explicit else ct * _promoted(factor, ct.dtype)
 
     def vjp(self, ct, out, inputs, attrs, wanted, lanes=()):
@@ -352,12 +354,12 @@ class Elementwise(Primitive):
         return total
 
 
-def elementwise(*functions, forward=None, domain=None, kink=False):
+def elementwise(*functions, forward=None, domain=None, kink=False, of_complex=None):
     """Declare an elementwise op by its partial derivatives (a tuple for several inputs).
 
     Parameters of the rule are the inputs, then `out` if it wants the result. If the first is `ct`, the
     rule returns whole products with the cotangent instead of partials. `kink`: the op is a length (see
-    `tapegrad.ops.kinks`).
+    `tapegrad.ops.kinks`). `of_complex` takes the place of a rule that is for real numbers only.
     """
 
     def declare(rule):
@@ -365,7 +367,7 @@ def elementwise(*functions, forward=None, domain=None, kink=False):
         op = Elementwise(
             rule.__name__, functions, forward or functions[0], len(parameters), rule.__doc__, rule
         )
-        op.domain, op.kink = domain or Real(), kink
+        op.domain, op.kink, op.of_complex = domain or Real(), kink, of_complex
         return op
 
     return declare

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from tapegrad.ops.primitive import primitive
+from tapegrad.ops.primitive import conj, primitive
 
 FEW = 16  # lanes up to which a loop over Python numbers is faster than one over arrays
 
@@ -39,8 +39,8 @@ def delayed(x, axis, first):
 
 
 def _from_the_end(ct, a, axis):
-    """The transpose of the recurrence by its terms: l[i] = ct[i] + a[i+1] l[i+1]."""
-    reversed_ = recurrence.apply(np.flip(ct, axis), delayed(np.flip(a, axis), axis, 0), axis=axis)
+    """The adjoint of the recurrence by its terms: l[i] = ct[i] + conj(a[i+1]) l[i+1]."""
+    reversed_ = recurrence.apply(np.flip(ct, axis), delayed(np.flip(conj(a), axis), axis, 0), axis=axis)
     return np.flip(reversed_, axis)
 
 
@@ -52,7 +52,7 @@ class recurrence:
 
     def vjp(ct, out, inputs, wanted, axis):
         moved = _from_the_end(ct, inputs[1], axis)
-        found = {0: moved, 1: moved * delayed(out, axis, 0) if 1 in wanted else None}
+        found = {0: moved, 1: moved * delayed(conj(out), axis, 0) if 1 in wanted else None}
         return {k: found[k] for k in wanted}
 
     def jvp(tangents, out, inputs, axis):
@@ -68,7 +68,7 @@ class cumprod:
     reads = (0b1001,)
 
     def vjp(ct, out, inputs, wanted, axis):
-        return {0: _from_the_end(ct, inputs[0], axis) * delayed(out, axis, 1)}
+        return {0: _from_the_end(ct, inputs[0], axis) * delayed(conj(out), axis, 1)}
 
     def jvp(tangents, out, inputs, axis):
         return recurrence.apply(tangents[0] * delayed(out, axis, 1), inputs[0], axis=axis)

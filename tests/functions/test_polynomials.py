@@ -44,6 +44,22 @@ def test_call(row, random):
     check(*row[1:], random)
 
 
+@pytest.mark.filterwarnings("ignore:polyfit")
+def test_polyfit_of_few_points():
+    """As NumPy: the shortest vector of coefficients, and a warning."""
+    x, y = np.array([0.0, 1.0, 1.0, 0.0]), np.array([1.0, -2.0, 0.5, 3.0])
+    leaf = tg.tensor(y, requires_grad=True)
+    with pytest.warns(np.exceptions.RankWarning, match="4 points do not determine 3 coefficients"):
+        found = np.polyfit(x, leaf, 2)
+    with pytest.warns(np.exceptions.RankWarning):
+        np.testing.assert_allclose(found.detach().numpy(), np.polyfit(x, y, 2), rtol=1e-13)
+    assert tg.gradcheck(lambda y: np.polyfit(x, y, 2), [leaf])
+    assert tg.gradgradcheck(lambda y: np.polyfit(x, y, 2) ** 2, [leaf])
+    theirs = np.polyfit(x, y[:, None] * [1, 2], 2, full=True)
+    for a, b in zip(np.polyfit(x, leaf[:, None] * [1, 2], 2, full=True), theirs, strict=True):
+        np.testing.assert_allclose(a.detach().numpy() if isinstance(a, tg.Tensor) else a, b, atol=1e-13)
+
+
 def test_polyfit_of_what_is_badly_conditioned():
     """Powers up to the seventh at 100 to 101: the columns' condition number is far above 1e8."""
     x = np.linspace(100, 101, 30)
@@ -69,7 +85,7 @@ REFUSED = [
     ("polyfit, degree", lambda x: np.polyfit(x[0], x[1], -1), ValueError, "degree"),
     ("polyfit, shapes", lambda x: np.polyfit(x[0], x, 1), errors.ShapeError, "points"),
     ("polyfit, weights", lambda x: np.polyfit(x[0], x[1], 1, w=[1.0]), errors.ShapeError, "weights"),
-    ("polyfit, points", lambda x: np.polyfit(x[0], x[1], 3), np.linalg.LinAlgError, "determine"),
+    ("polyfit, points", lambda x: np.polyfit(x[0], x[1], 3, cov=True), np.linalg.LinAlgError, "determine"),
     ("polyfit, cov", lambda x: np.polyfit(x[0], x[1], 2, cov=True), ValueError, "leave nothing"),
 ]  # fmt: skip
 

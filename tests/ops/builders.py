@@ -15,13 +15,14 @@ from .layouts import (
     SIZE1,
     Absent,
     Case,
+    converted,
     drawn,
     integers,
     leaf,
     one_operand,
-    other,
     repeated,
     spread,
+    typed,
 )
 
 Builder = Callable[..., list[Case] | Absent]
@@ -57,13 +58,13 @@ def binary(function: Any, smooth: Any = None) -> Builder:
         shapes = SIZE1_SHAPES[:2] if layout == SIZE1 else (shape, shape)
         lengths = [int(np.prod(s)) for s in shapes]
         if op.domain.of(0) == op.domain.of(1):
-            both = spread(random, sum(lengths), op.domain.of(0)).astype(dtype)
+            both = typed(random, spread(random, sum(lengths), op.domain.of(0)), dtype)
             a, b = both[: lengths[0]].reshape(shapes[0]), both[lengths[0] :].reshape(shapes[1])
         else:
             a, b = (drawn(random, s, op.domain.of(k), dtype) for k, s in enumerate(shapes))
         f, g = function, smooth or function
         if layout == MIXED:
-            return [Case((leaf(a), leaf(b.astype(other(dtype)))), f, f, g)]
+            return [Case((leaf(a), leaf(converted(b, dtype))), f, f, g)]
         if layout == INTEGER:
             number = integers(random, shape, dtype) * 3  # beyond all of the other operand: no ties
             return [
@@ -72,7 +73,10 @@ def binary(function: Any, smooth: Any = None) -> Builder:
                 Case((leaf(a), 3), f, f, g),
                 Case((3, leaf(b)), f, f, g),
             ]
-        return [Case((leaf(a, layout), leaf(b, layout)), f, f, g)]
+        found = [Case((leaf(a, layout), leaf(b, layout)), f, f, g)]
+        if layout == SIZE1:  # besides stretched extents: with an axis in front
+            found.append(Case((leaf(a), leaf(np.stack([b, b * b.dtype.type(1.0625)]))), f, f, g))
+        return found
 
     return build
 
@@ -83,9 +87,8 @@ def three(layout: str, dtype: str, arrays: Any, numbers: Any, case: Any) -> list
         made = [leaf(x) for x in arrays]
         return [case(*made[:k], whole, *made[k + 1 :]) for k, whole in numbers.items()]
     if layout == MIXED:
-        kinds = [dtype, other(dtype), dtype]
-        pairs = zip(arrays, kinds, strict=True)
-        return [case(*(leaf(x if x.dtype == bool else x.astype(t)) for x, t in pairs))]
+        first, second, third = arrays
+        return [case(leaf(first), leaf(converted(second, dtype)), leaf(third))]
     return [case(*(leaf(x, layout) for x in arrays))]
 
 

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ STRIDED, NEGATIVE, FORTRAN, READONLY = "strided", "negative stride", "Fortran", 
 INTEGER, MIXED = "integer operand", "mixed precision"
 LAYOUTS = (PLAIN, SCALAR, EMPTY, SIZE1, STRIDED, NEGATIVE, FORTRAN, READONLY, INTEGER, MIXED)
 DTYPES = ("float64", "float32")
+COMPLEX = ("complex128", "complex64")
 
 
 class Reason(enum.Enum):
@@ -22,6 +23,7 @@ class Reason(enum.Enum):
     NEEDS_DIMENSIONS = "the op takes no 0-d operand"
     NO_ELEMENT = "an empty array has no element to take"
     INTEGER_ONLY = "the only operand is an integer, which has no derivative"
+    REAL_ONLY = "the op takes no complex operand"
     ONE_OPERAND = "no second operand could have another dtype"
 
 
@@ -52,6 +54,8 @@ class Case:
     floor
         Least sum of absolute terms of a component that rounding is measured by: where each element comes
         of all of a matrix.
+    function
+        The same as `reference` without rounding, where that makes a difference.
     """
 
     operands: tuple[Any, ...]
@@ -60,6 +64,9 @@ class Case:
     smooth: Callable[..., Any]
     ulps: float = 0
     floor: float = 0
+    function: Any = None
+    jacobians: Any = field(default=None, repr=False)  # once it is known, as the next
+    complex: bool | None = None
 
     @property
     def moves(self) -> list[int]:
@@ -92,9 +99,16 @@ def spread(random, count: int, interval: tuple[float, float]) -> Any:
     return random.permutation(found)
 
 
+def typed(random, x: Any, dtype: str) -> Any:
+    """Real numbers as numbers of a dtype; if that is complex, with imaginary parts."""
+    if dtype in COMPLEX:
+        x = x + 1j * random.permutation(np.linspace(-0.4, 0.5, x.size)).reshape(x.shape)
+    return x.astype(dtype)
+
+
 def drawn(random, shape: tuple[int, ...], interval: tuple[float, float], dtype: str) -> Any:
     """An array of such numbers."""
-    return spread(random, int(np.prod(shape)), interval).reshape(shape).astype(dtype)
+    return typed(random, spread(random, int(np.prod(shape)), interval).reshape(shape), dtype)
 
 
 def leaf(array: Any, layout: str = PLAIN) -> tg.Tensor:
@@ -117,7 +131,7 @@ def leaf(array: Any, layout: str = PLAIN) -> tg.Tensor:
         made = tg.from_numpy(array)
     else:
         made = tg.tensor(array)
-    if made.dtype.kind == "f":
+    if made.dtype.kind in "fc":
         made.requires_grad_()
     assert laid_out(made, layout), f"{layout}: strides {made.strides} of shape {made.shape}"
     return made
@@ -146,11 +160,21 @@ def repeated(array: Any) -> tg.Tensor:
 
 def integers(random, shape: tuple[int, ...], dtype: str, low: int = 1, high: int = 4) -> Any:
     """Integers whose products with this dtype keep it."""
-    return random.integers(low, high, shape).astype("int64" if dtype == "float64" else "int16")
+    return random.integers(low, high, shape).astype(integer(dtype))
+
+
+def integer(dtype: str) -> str:
+    return "int64" if dtype in ("float64", "complex128") else "int16"
 
 
 def other(dtype: str) -> str:
-    return "float32" if dtype == "float64" else "float64"
+    """The other precision, of real numbers."""
+    return "float32" if dtype in ("float64", "complex128") else "float64"
+
+
+def converted(x: Any, dtype: str) -> Any:
+    """The same numbers, or their real parts, in the other precision."""
+    return np.real(x).astype(other(dtype))
 
 
 def one_operand(op) -> Absent:

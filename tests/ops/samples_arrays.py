@@ -18,6 +18,7 @@ from .layouts import (
     Absent,
     Case,
     Reason,
+    converted,
     drawn,
     integers,
     leaf,
@@ -164,7 +165,7 @@ def joined(function: Any, shapes: dict[str, Any]) -> Any:
 
             operands = [leaf(a, layout if layout != INTEGER else PLAIN) for a in arrays]
             if layout == MIXED:
-                operands[0] = leaf(arrays[0].astype(other(dtype)))
+                operands[0] = leaf(converted(arrays[0], dtype))
             if layout == INTEGER:
                 operands[-1] = integers(random, parts[-1], dtype)
             if layout == SIZE1 and parts[0][:1] == (2,):
@@ -288,7 +289,7 @@ def operands(layout: str, dtype: str, random: Any, *arrays: Any) -> list[tuple[A
         whole = [integers(random, a.shape, dtype) for a in arrays]
         return [(*made[:k], whole[k], *made[k + 1 :]) for k in range(len(arrays))]
     if layout == MIXED:
-        return [tuple(leaf(a.astype(other(dtype)) if k else a) for k, a in enumerate(arrays))]
+        return [tuple(leaf(converted(a, dtype) if k else a) for k, a in enumerate(arrays))]
     return [tuple(leaf(a, layout) for a in arrays)]
 
 
@@ -446,7 +447,7 @@ def gather(op, layout, dtype, random):
 def scatter(op, layout, dtype, random):
     """At places in any order; at one named twice the last element stays."""
     shapes = {
-        PLAIN: ((3, 4), [np.array([5, 0, 11]), np.array([[1, 2], [2, 1]]), np.array([3, 3, 3])]),
+        PLAIN: ((3, 4), [np.array([5, 0, 11]), np.array([[1, 2], [1, 0]]), np.array([3, 3, 3])]),
         SCALAR: ((), [np.array(0), np.array([0, 0])]), EMPTY: ((0, 3), [np.zeros(0, int)]),
     }  # fmt: skip
     shape, found = shapes.get(layout, shapes[PLAIN])

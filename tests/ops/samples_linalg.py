@@ -30,6 +30,10 @@ def symmetrised(a):
     return (a + mT(a)) / 2
 
 
+def hermitian(a):
+    return (a + np.conj(mT(a))) / 2
+
+
 # ---------------------------------------------------------------- extensions to complex matrices
 
 
@@ -146,6 +150,13 @@ def independent(random, shape):
     return orthogonal(random, shape[0]) @ triangle
 
 
+def singular(random, shape):
+    """Of half the rank."""
+    basis = orthogonal(random, shape[-1])
+    values = np.arange(shape[-1]) * (np.arange(shape[-1]) * 2 >= shape[-1])
+    return basis @ np.diag(values) @ orthogonal(random, shape[-1])
+
+
 def symmetric(random, shape):
     """Eigenvalues of both signs apart from each other."""
     basis = orthogonal(random, shape[-1])
@@ -166,20 +177,36 @@ def real_spectrum(random, shape):
 
 
 WHOLE = {  # integers
-    general: [[2, 1, 0], [-1, 3, 1], [0, 1, -2]], symmetric: [[4, 1, 0], [1, -2, 1], [0, 1, 1]],
+    general: [[2, 1, 0], [-1, 3, 1], [0, 1, -2]], singular: [[2, 1, 0], [1, -1, 1], [3, 0, 1]],
+    symmetric: [[4, 1, 0], [1, -2, 1], [0, 1, 1]],
     independent: [[2, 1, 0], [0, 2, 1], [1, 0, 3]],
     positive: [[4, 1, 0], [1, 3, 1], [0, 1, 2]], real_spectrum: [[4, 1, 2], [0, 2, 1], [0, 0, 1]],
 }  # fmt: skip
 
 
+def unitary(random, n):
+    return np.linalg.qr(random.normal(size=(n, n)) + 1j * random.normal(size=(n, n)))[0]
+
+
 def drawn(kind: Any, random: Any, shape: tuple[int, ...], dtype: str) -> Any:
     count = int(np.prod(shape[:-2]))
     found = np.array([kind(random, shape[-2:]) for _ in range(count)]).reshape(shape)
+    if dtype in layouts.COMPLEX:  # with the same singular values, or eigenvalues
+        left, right = unitary(random, shape[-2]), unitary(random, shape[-1])
+        found = left @ found @ np.conj(left.T if kind in (symmetric, positive, real_spectrum) else right.T)
+        if kind is independent:
+            found = found @ right
+        elif kind in (symmetric, positive):
+            found = hermitian(found.astype(dtype))
     return found.astype(dtype)
 
 
-def matrices(kind: Any, shapes: Any, *calls: Any) -> Any:
-    """Samples of calls with matrices of a kind: on Tensors, on arrays, what extends it near an array."""
+def matrices(kind: Any, shapes: Any, *calls: Any, of_complex: Any = None) -> Any:
+    """Samples of calls with matrices of a kind: on Tensors, on arrays, what extends it near an array.
+
+    `of_complex` replaces them for complex matrices, of which vectors known up to a phase are left to
+    test_linalg.py; a fourth function gives results the order and the signs that they have at an array.
+    """
 
     def build(op, layout, dtype, random):
         if layout == MIXED:
@@ -190,25 +217,30 @@ def matrices(kind: Any, shapes: Any, *calls: Any) -> Any:
         found = shapes.get(layout, shapes[PLAIN])
         cases = []
         for shape in found if layout != INTEGER else [(3, 3)]:
-            for call, reference, smooth in calls:
+            for call, reference, smooth, *near in (dtype in layouts.COMPLEX and of_complex) or calls:
                 if layout == INTEGER:
-                    x = tg.tensor(np.array(WHOLE[kind], "int64" if dtype == "float64" else "int16"))
+                    x = tg.tensor(np.array(WHOLE[kind], layouts.integer(dtype)))
                 else:
                     x = leaf(drawn(kind, random, shape, dtype), layout)
-                cases.append(Case((x,), call, reference, smooth(x.detach().numpy()), floor=4))
+                base = x.detach().numpy()
+                function = near[0](reference, base) if near and dtype in layouts.COMPLEX else None
+                cases.append(Case((x,), call, reference, smooth(base), floor=4, function=function))
         return cases
 
     return build
 
 
-SQUARE = {PLAIN: [(3, 3), (2, 2, 2)], SIZE1: [(1, 1), (1, 2, 2)], EMPTY: [(0, 2, 2), (0, 0)]}
+SQUARE = {PLAIN: [(3, 3), (2, 2, 2), (2, 1, 2, 2)], SIZE1: [(1, 1), (1, 2, 2)], EMPTY: [(0, 2, 2), (0, 0)]}
 BATCHES = {**SQUARE, EMPTY: [(0, 2, 2)]}
-OBLONG = {PLAIN: [(3, 3), (3, 2), (2, 3), (2, 3, 2)], SIZE1: [(1, 1), (3, 1), (1, 2)], EMPTY: [(0, 3, 2)]}
+OBLONG = {
+    PLAIN: [(3, 3), (3, 2), (2, 3), (2, 1, 3, 2), (3, 2, 3)], SIZE1: [(1, 1), (3, 1), (1, 2)],
+    EMPTY: [(0, 3, 2)],
+}  # fmt: skip
 
 
 def factor(function: Any, part: int, smooth: Any, symmetry: bool = False, **more: Any) -> Any:
     """One of several results, of matrices symmetrised if the function reads one triangle."""
-    prepared = symmetrised if symmetry else np.asarray
+    prepared = hermitian if symmetry else np.asarray
     return (
         lambda a: function(a, **more)[part],
         lambda a: function(prepared(a), **more)[part],
@@ -223,9 +255,40 @@ def triangular(upper):
 
     return (
         lambda a: np.linalg.cholesky(a, upper=upper),
-        lambda a: np.linalg.cholesky(symmetrised(a), upper=upper),
+        lambda a: np.linalg.cholesky(hermitian(a), upper=upper),
         lambda base: stacked(smooth, base),
     )
+
+
+def in_order(eigenvalues, base):
+    """Each beside what it is at `base`."""
+    there = eigenvalues(base)
+
+    def near(a):
+        found = eigenvalues(a)
+        return np.take_along_axis(found, np.abs(there[..., None] - found[..., None, :]).argmin(-1), -1)
+
+    return near
+
+
+def with_signs(columns):
+    """Factors with the signs that the diagonal of the triangular one, which is real, has at `base`."""
+
+    def signs(a):
+        return np.sign(np.real(np.linalg.diagonal(np.linalg.qr(a)[1])))
+
+    def maker(factor, base):
+        then = signs(base)
+
+        def near(a):
+            found = factor(a)
+            change = np.ones(found.shape[:-2] + found.shape[-1 if columns else -2 :][:1])
+            change[..., : then.shape[-1]] = then * signs(a)
+            return found * (change[..., None, :] if columns else change[..., None])
+
+        return near
+
+    return maker
 
 
 def everywhere(smooth: Any) -> Any:
@@ -256,13 +319,16 @@ def hermitian_pinv(a):
     return np.linalg.pinv(a, hermitian=True)
 
 
+DET = (np.linalg.det, np.linalg.det, everywhere(np.linalg.det))
+REGULAR_DET = matrices(general, {**SQUARE, PLAIN: [(3, 3), (2, 4, 4), (2, 1, 2, 2)]}, DET)
+SINGULAR_DET = matrices(singular, {**SQUARE, PLAIN: [(2, 2), (3, 3), (4, 4), (2, 5, 5)]}, DET)
 GENERAL_PINV = matrices(general, OBLONG, (np.linalg.pinv, np.linalg.pinv, everywhere(smooth_pinv)))
 HERMITIAN_PINV = matrices(
     symmetric,
     BATCHES,
     (
         hermitian_pinv,
-        lambda a: hermitian_pinv(symmetrised(a)),
+        lambda a: hermitian_pinv(hermitian(a)),
         everywhere(lambda a: np.linalg.inv(symmetrised(a))),
     ),
 )
@@ -310,26 +376,42 @@ def pinv(op, layout, dtype, random):
     return found if isinstance(found, Absent) else found + HERMITIAN_PINV(op, layout, dtype, random)
 
 
+def det(op, layout, dtype, random):
+    """Regular and singular matrices."""
+    found = REGULAR_DET(op, layout, dtype, random)
+    return found if isinstance(found, Absent) else found + SINGULAR_DET(op, layout, dtype, random)
+
+
 LINALG = {
     "cholesky": matrices(positive, SQUARE, triangular(False), triangular(True)),
     "eigh": matrices(
         symmetric, SQUARE, *(factor(np.linalg.eigh, k, smooth_eigh(k), True) for k in (0, 1)),
         factor(np.linalg.eigh, 1, smooth_eigh(1, UPLO="U"), True, UPLO="U"),
+        of_complex=[factor(np.linalg.eigh, 0, smooth_eigh(0), True)],
     ),
-    "eig": matrices(real_spectrum, BATCHES, *(factor(np.linalg.eig, k, smooth_eig(k)) for k in (0, 1))),
+    "eig": matrices(
+        real_spectrum, BATCHES, *(factor(np.linalg.eig, k, smooth_eig(k)) for k in (0, 1)),
+        of_complex=[(*factor(np.linalg.eig, 0, smooth_eig(0)), in_order)],
+    ),
     "svd": matrices(
         general, OBLONG,
         *(factor(np.linalg.svd, k, smooth_svd(k), full_matrices=False) for k in (0, 1, 2)),
+        of_complex=[factor(np.linalg.svd, 1, smooth_svd(1), full_matrices=False)],
     ),
     "qr": matrices(
         independent, OBLONG, *(factor(np.linalg.qr, k, smooth_qr(k)) for k in (0, 1)),
         factor(np.linalg.qr, 1, smooth_qr(1, "complete"), mode="complete"),
+        of_complex=[
+            (*factor(np.linalg.qr, 0, smooth_qr(0)), with_signs(True)),
+            (*factor(np.linalg.qr, 1, smooth_qr(1)), with_signs(False)),
+            (*factor(np.linalg.qr, 1, smooth_qr(1), mode="complete"), with_signs(False)),
+        ],
     ),
-    "det": matrices(
-        general, {**SQUARE, PLAIN: [(3, 3), (2, 4, 4)]},
-        (np.linalg.det, np.linalg.det, everywhere(np.linalg.det)),
+    "det": det,
+    "slogdet": matrices(
+        general, SQUARE, factor(np.linalg.slogdet, 1, everywhere(smooth_log_det)),
+        of_complex=[factor(np.linalg.slogdet, k, everywhere(smooth_log_det)) for k in (0, 1)],
     ),
-    "slogdet": matrices(general, SQUARE, factor(np.linalg.slogdet, 1, everywhere(smooth_log_det))),
     "pinv": pinv, "norm": norm, "fft": transformed(np.fft.fft), "rfft": transformed(np.fft.rfft),
     "irfft": transformed(np.fft.irfft, True),
 }  # fmt: skip

@@ -15,10 +15,10 @@ from .layouts import (
     Absent,
     Case,
     Reason,
+    converted,
     drawn,
     integers,
     leaf,
-    other,
     refuses,
 )
 from .samples_arrays import needs_dimensions, simple
@@ -53,7 +53,7 @@ def recurrence(op, layout, dtype, random):
             whole = integers(random, shape, dtype)
             pairs = [(leaf(x), whole), (tg.tensor(whole), leaf(a))]
         elif layout == MIXED:
-            pairs = [(leaf(x), leaf(a.astype(other(dtype))))]
+            pairs = [(leaf(x), leaf(converted(a, dtype)))]
         else:
             pairs = [(leaf(x, layout), leaf(a, layout))]
         cases += [Case(pair, call, reference, reference, 4) for pair in pairs]

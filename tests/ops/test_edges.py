@@ -137,6 +137,7 @@ FIRST = [
     ("x % 2 at 4", lambda x: x % 2, [4], [1]),
     ("4 % x at 2", lambda x: 4 % x, [2], [-2]),
     ("-7 % x", lambda x: np.remainder(-7, x), [2], [4]),
+    ("fmod of a quotient that rounds", lambda x: np.fmod(3, x), [0.8], [-3]),
     ("fmod(-7, x)", lambda x: np.fmod(-7, x), [2], [3]),
     ("remainder of a quotient that rounds up", lambda x: np.remainder(6, x), [0.1], [-59]),
     ("x % inf", np.remainder, [1, INF], [1, 0]),

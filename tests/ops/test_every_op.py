@@ -1,6 +1,6 @@
 """Every registered op in every dtype, layout and order: value, vjp, second order, jvp, kernel.
 
-Run with -s for the matrix of cells.
+Run with -s for the matrix of cells, and what does not exist.
 """
 
 import collections
@@ -17,14 +17,35 @@ from tapegrad.ops.primitive import Elementwise, elementwise
 from tapegrad.tape.record import Template
 
 from . import checks
-from .layouts import DTYPES, LAYOUTS, PLAIN, Absent, Case, Reason, leaf
-from .samples import SAMPLES
+from .layouts import COMPLEX, DTYPES, INTEGER, LAYOUTS, PLAIN, Absent, Case, Reason, leaf
+from .samples import REAL_ONLY, SAMPLES
 
 NAMES = sorted(REGISTRY)
 FLAT = {"imag"}  # of real operands; test_complex.py has others
-CELLS = list(itertools.product(NAMES, DTYPES, LAYOUTS, checks.ORDERS))
+LETTERS = dict(zip(Reason, "DNIRO", strict=True))
 outcome = functools.cache(checks.outcome)
-LETTERS = dict(zip(Reason, "DNIO", strict=True))
+
+
+@functools.cache
+def absent(name, layout):
+    """The reason why an op has no such operands, and for integers whether it has but no derivative."""
+    cases = checks.sample(name, layout, "float64")
+    if isinstance(cases, Absent):
+        return cases.reason
+    return None if any(case.moves for case in cases) else Reason.INTEGER_ONLY
+
+
+def why_not(name, dtype, layout, order):
+    """Why a cell does not exist; None for one that does."""
+    if dtype in COMPLEX and name in REAL_ONLY:
+        return Reason.REAL_ONLY
+    reason = absent(name, layout)
+    alone = order == "value" and dtype in DTYPES  # values of integers, once for each of their dtypes
+    return None if reason is Reason.INTEGER_ONLY and alone else reason
+
+
+ALL = list(itertools.product(NAMES, DTYPES + COMPLEX, LAYOUTS, checks.ORDERS))
+CELLS = [cell for cell in ALL if why_not(*cell) is None]
 
 
 def test_every_op_has_samples():
@@ -34,7 +55,25 @@ def test_every_op_has_samples():
 @pytest.mark.parametrize(("name", "dtype", "layout", "order"), CELLS)
 def test_cell(name, dtype, layout, order):
     found = outcome(name, dtype, layout, order)
-    assert isinstance(found, Reason) or found > 0
+    assert not isinstance(found, Reason) and found > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cells_that_do_not_exist(name):
+    """The op refuses such operands, or they are integers and their results have no history."""
+    for dtype, layout in itertools.product(DTYPES, LAYOUTS):
+        cases = checks.sample(name, layout, dtype)
+        if isinstance(cases, Absent):
+            assert cases.reason is absent(name, layout)
+            assert cases.shown(), f"{name}, {layout}: not so: {cases.reason.value}"
+        elif absent(name, layout) is Reason.INTEGER_ONLY:
+            assert layout == INTEGER
+            assert not any(case.call(*case.operands).requires_grad for case in cases)
+        else:
+            assert any(case.moves for case in cases)
+    if name in REAL_ONLY - {"norm"}:
+        with pytest.raises(TypeError, match=r"complex|not supported"):
+            checks.recorded(checks.sample(name, PLAIN, "complex128")[0], name)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -71,22 +110,25 @@ def kind(x) -> str:
 
 def table(found) -> str:
     """One line per op and dtype: per layout the number of orders checked, or a letter for a reason."""
-    lines = [" " * 21 + "  ".join(f"{layout[:9]:9s}" for layout in LAYOUTS)]
-    for name, dtype in itertools.product(NAMES, DTYPES):
+    lines = [" " * 24 + "  ".join(f"{layout[:9]:9s}" for layout in LAYOUTS)]
+    for name, dtype in itertools.product(NAMES, DTYPES + COMPLEX):
         marks = []
         for layout in LAYOUTS:
-            row = [found[name, dtype, layout, order] for order in checks.ORDERS]
-            count = collections.Counter(kind(x) for x in row)
-            reasons = "".join(sorted({LETTERS[x] for x in row if isinstance(x, Reason)}))
+            cells = [(name, dtype, layout, order) for order in checks.ORDERS]
+            count = collections.Counter(kind(found[cell]) for cell in cells if cell in found)
+            reasons = "".join(sorted({LETTERS[why_not(*cell)] for cell in cells if cell not in found}))
             marks.append(f"{count['checked']}{reasons}{'!' * count['failed']}{'?' * count['EMPTY']}")
-        lines.append(f"{name:13s}{dtype:8s}" + "  ".join(f"{mark:9s}" for mark in marks))
+        lines.append(f"{name:13s}{dtype:11s}" + "  ".join(f"{mark:9s}" for mark in marks))
     kinds = collections.Counter(kind(x) for x in found.values())
+    reasons = collections.Counter(why_not(*cell) for cell in ALL if cell not in found)
     compared = sum(x for x in found.values() if isinstance(x, int))
     lines += [f"{letter}: {reason.value}" for reason, letter in LETTERS.items()]
     lines.append(
-        f"{len(found)} cells = {len(NAMES)} ops x {len(DTYPES)} dtypes x {len(LAYOUTS)} layouts x "
-        f"{len(checks.ORDERS)} orders; " + "; ".join(f"{n} {what}" for what, n in kinds.most_common())
+        f"{len(found)} cells of {len(NAMES)} ops, {len(DTYPES + COMPLEX)} dtypes, {len(LAYOUTS)} layouts and "
+        f"{len(checks.ORDERS)} orders: " + ", ".join(f"{n} {what}" for what, n in kinds.most_common())
     )
+    missing = "; ".join(f"{n}: {reason.value}" for reason, n in reasons.most_common())
+    lines.append(f"{len(ALL) - len(found)} combinations do not exist: {missing}")
     lines.append(f"{compared} elements compared")
     return "\n".join(lines)
 
@@ -98,7 +140,7 @@ def test_matrix_has_no_empty_cell():
     failed = [cell for cell, x in found.items() if kind(x) == "failed"]
     assert not empty, f"cells that checked nothing: {empty}"
     assert not failed, f"cells that failed: {failed}"
-    assert len(found) == len(NAMES) * 2 * 10 * 5
+    assert len(found) >= 12_000
 
 
 # ---------------------------------------------------------------- the checks notice what is wrong

@@ -7,6 +7,9 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.errors import ShapeError, UnsupportedOpError
+from tapegrad.ops import BY_OPCODE
+
+from . import checks
 
 L = np.linalg
 
@@ -151,6 +154,21 @@ def test_second_derivative_of_a_squared_norm(name, at):
     np.testing.assert_allclose(hessian, 2 * np.eye(4), rtol=0, atol=1e-15)
 
 
+def test_powers_of_norms_that_are_0_here_and_there():
+    """Derivatives by the exponent too; of n**4 at 0 the second is 0."""
+    for exponent in (2.0, 4.0):
+        x, e = leaf([[0.0, 0.0], [3.0, 4.0]]), leaf(exponent)
+        (g,) = tg.grad(np.sum(L.norm(x, axis=1) ** e), x, create_graph=True)
+        np.testing.assert_allclose(g.detach().numpy(), exponent * 5 ** (exponent - 2) * x.detach().numpy())
+        h, mixed = tg.grad(np.sum(g[:, 0]), (x, e))
+        scale = exponent * 5 ** (exponent - 2)
+        row = np.array([1, 0]) + (exponent - 2) * np.array([9, 12]) / 25
+        wanted = [[2.0 * (exponent == 2), 0.0], scale * row]
+        np.testing.assert_allclose(h.numpy(), wanted, rtol=1e-13, atol=1e-13)
+        by_both = 3 * 5 ** (exponent - 2) * (1 + exponent * np.log(5))
+        np.testing.assert_allclose(mixed.item(), by_both, rtol=1e-13)
+
+
 def test_second_derivative_of_other_functions_of_norms_at_0():
     """A norm, other norms times each other and a sum with one have none."""
     other = lambda x: L.norm(x, axis=0) * L.norm(x.T, axis=0)
@@ -287,15 +305,16 @@ COMPLEX = {
     "svd, pairs": (lambda x: (lambda u, s, vh: u[:, :1] @ vh[:1])(*L.svd(x)), (2, 3)),
     "svd, left": (lambda x: ray(L.svd(x)[0]), (3, 3)),
     "svd, right": (lambda x: ray(np.conj(L.svd(x)[2].mT)), (2, 3)),
-    "svd, full": (lambda x: span(L.svd(x)[0][:, 2:]), (3, 2)),
+    "svd, full": (lambda x: span(L.svd(x)[0][..., 2:]), (2, 3, 2)),
     "svd, values": (L.svdvals, (2, 3, 2)),
     "svd, hermitian": (lambda x: L.svd(hermitian(x), hermitian=True)[1], (3, 3)),
     "qr": (lambda x: L.qr(x)[0], (2, 3, 2)),
     "qr, r": (lambda x: L.qr(x)[1], (3, 3)),
     "qr, wide": (lambda x: L.qr(x)[0] @ L.qr(x)[1][:, 2:] + L.qr(x, "r"), (2, 3)),
-    "qr, complete": (lambda x: span(L.qr(x, "complete")[0][:, 2:]), (3, 2)),
+    "qr, complete": (lambda x: span(L.qr(x, "complete")[0][..., 2:]), (2, 3, 2)),
     "det": (L.det, (2, 3, 3)),
     "slogdet": (lambda x: L.slogdet(x)[0] * L.slogdet(x)[1], (2, 3, 3)),
+    "slogdet, one": (lambda x: L.slogdet(x)[0], (3, 3)),
     "inv": (lambda x: L.inv(x + SPREAD), (2, 3, 3)),
     "solve": (lambda x: L.solve(x + SPREAD, x[0]), (2, 3, 3)),
     "solve, vector": (lambda x: L.solve(x + SPREAD, x[0, 0]), (2, 3, 3)),
@@ -322,6 +341,28 @@ def test_complex(name):
     np.testing.assert_allclose(out.detach().numpy(), wanted, rtol=1e-12, atol=1e-13)
     assert tg.gradcheck(function, [x], atol=1e-6)
     assert tg.gradgradcheck(function, [x], atol=1e-5)
+
+
+VECTORS = {
+    "eigh": (lambda x: L.eigh(x)[1], (2, 3, 3)), "eig": (lambda x: L.eig(x)[1], (2, 3, 3)),
+    "svd, left": (lambda x: L.svd(x)[0], (2, 3, 2)), "svd, right": (lambda x: L.svd(x)[2], (2, 2, 3)),
+    "svd, square": (lambda x: L.svd(x)[0], (3, 3)), "svd, reduced": (lambda x: L.svd(x, False)[0], (3, 2)),
+    "qr": (lambda x: L.qr(x)[0], (2, 3, 2)), "qr, complete": (lambda x: L.qr(x, "complete")[0], (3, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_tangents_of_complex_vectors_are_adjoint_to_cotangents(name):
+    """Whatever phases they keep."""
+    function, shape = VECTORS[name]
+    x, random = leaf(drawn(*shape)), np.random.default_rng(2)
+    out = function(x)
+    op, attrs, value = BY_OPCODE[checks.opcode(out)], checks.attributes(out), out.detach().numpy()
+    u, v = (random.normal(size=(2, *s)) for s in (x.shape, out.shape))
+    u, v = u[0] + 1j * u[1], v[0] + 1j * v[1]
+    (pulled,) = tg.grad(out, x, v, retain_graph=True)
+    pushed = op.jvp([u], value, [x.detach().numpy()], attrs)
+    np.testing.assert_allclose(np.vdot(v, pushed).real, np.vdot(pulled.numpy(), u).real, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", COMPLEX)

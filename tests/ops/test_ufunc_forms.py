@@ -310,6 +310,22 @@ def test_dtypes(call):
         np.testing.assert_allclose(g.numpy(), tg.grad(np.sum(call(wide)), wide)[0].numpy(), rtol=1e-5)
 
 
+def test_out_with_where_keeps_the_derivative_of_what_stays():
+    """Also where only that has one: by itself `out=` replaces everything, and is refused instead."""
+    x = leaf()
+    y = x * 2.0
+    out = np.sin(VALUES, out=y, where=VALUES > 0)
+    assert out is y
+    (g,) = tg.grad(np.sum(out), x)
+    np.testing.assert_array_equal(g.numpy(), np.where(VALUES > 0, 0.0, 2.0))
+    zeros = VALUES * 0
+    for operands, given in (((VALUES,), x * 2.0), ((x,), tg.tensor(zeros)), ((x,), zeros)):
+        before = given.tolist()
+        with pytest.raises(errors.UnsupportedOpError, match="out= has no derivative"):
+            np.sin(*operands, out=given)
+        assert given.tolist() == before
+
+
 # ---------------------------------------------------------------- errors
 
 X = leaf()

@@ -1,0 +1,373 @@
+"""Derivative rules broken on purpose: which changes there are, how one is installed, what notices it.
+
+A mutant is one change in the syntax tree of a rule or of a function that rules call. Of a rule that is text
+for a kernel the changed text is installed, so the compiled sweep and the recorded one have the same fault;
+other functions get other code in place, wherever they are known.
+"""
+
+import ast
+import contextlib
+import copy
+import functools
+import itertools
+import signal
+from types import FunctionType
+
+import numpy as np
+
+from tapegrad.kernels import table
+from tapegrad.ops import REGISTRY, primitive
+from tapegrad.ops.primitive import Elementwise, Irregular, Linear, Reduction, Rule
+
+from . import checks, test_accuracy, test_complex, test_edges, test_linalg
+from .layouts import COMPLEX, DTYPES, LAYOUTS, PLAIN, Absent
+from .samples import REAL_ONLY
+
+SECONDS = 60  # a mutant that runs longer than this counts as noticed
+OPERATORS = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
+    ast.FloorDiv: ast.Mult, ast.MatMult: ast.Mult,
+}  # fmt: skip
+COMPARISONS = {
+    ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+}  # fmt: skip
+OTHERS = {  # functions in each other's place
+    "sin": "cos", "cos": "sin", "sinh": "cosh", "cosh": "sinh", "exp": "expm1", "sqrt": "square",
+    "hypot": "maximum", "rint": "floor", "floor": "ceil", "log": "log1p", "sign": "absolute",
+    "tril": "triu", "triu": "tril", "real": "imag", "imag": "real",
+}  # fmt: skip
+DROPPED = {  # calls left out, their first argument stays
+    "conj", "adjoint", "half", "real", "sum_to", "_mT", "flip", "swapaxes", "transpose", "conjugate",
+    "outside", "delayed",
+}  # fmt: skip
+SWAPPED = {"matmul", "convolve", "solve", "over", "scaled"}  # operands exchanged
+
+
+# ---------------------------------------------------------------- what there is to be changed
+
+
+def functions_of(op):
+    """The functions that make up an op's derivative, as written."""
+    if isinstance(op, Elementwise | Reduction):
+        total = getattr(op, "total", None)
+        found = [op.rule.function, total and total.function, getattr(op, "of_complex", None)]
+    elif isinstance(op, Linear):
+        found = [op.rule]
+    else:
+        assert isinstance(op, Irregular)
+        found = [op._vjp, op._jvp]
+    return [f for f in found if f is not None]
+
+
+def called(function):
+    """Functions of the ops' modules that a function refers to."""
+    code, names = [function.__code__], set()
+    while code:
+        each = code.pop()
+        names |= set(each.co_names)
+        code += [c for c in each.co_consts if isinstance(c, type(each))]
+    found = [function.__globals__.get(name) for name in sorted(names)]
+    return [f for f in found if isinstance(f, FunctionType) and f.__module__.startswith("tapegrad.ops.")]
+
+
+@functools.cache
+def users():
+    """Each function that takes part in derivatives, and the names of the ops whose derivatives these are."""
+    found: dict[FunctionType, list[str]] = {}
+    for name, op in sorted(REGISTRY.items()):
+        todo, seen = functions_of(op), set()
+        while todo:
+            function = todo.pop()
+            if function in seen:
+                continue
+            seen.add(function)
+            found.setdefault(function, []).append(name)
+            todo += called(function)
+    return found
+
+
+@functools.cache
+def tree(function):
+    """The definition of a function."""
+    with open(function.__code__.co_filename, encoding="utf-8") as file:
+        module = ast.parse(file.read())
+    line = function.__code__.co_firstlineno
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef) and node.name == function.__name__:
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            if first <= line <= node.lineno:
+                return node
+    return None  # a lambda
+
+
+def changes(node):
+    """Descriptions of the changes of one expression, with what it becomes."""
+    if isinstance(node, ast.BinOp):
+        left, right = node.left, node.right
+        symbol = OPERATORS.get(type(node.op))
+        if symbol is not None:
+            yield f"another operator: {symbol.__name__}", ast.BinOp(left, symbol(), right)
+            yield "right operand dropped", left
+            yield "left operand dropped", right
+        if isinstance(node.op, (ast.Sub, ast.Div, ast.Pow)):
+            yield "operands exchanged", ast.BinOp(right, node.op, left)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        yield "sign dropped", node.operand
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
+        symbol = COMPARISONS[type(node.ops[0])]
+        yield "another comparison", ast.Compare(node.left, [symbol()], node.comparators)
+    elif isinstance(node, ast.Constant) and type(node.value) in (int, float, complex):
+        yield "another number", ast.Constant(2 * node.value if node.value else 1)
+    elif isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        numpy_s = isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "np"
+        if name in OTHERS and numpy_s:
+            yield "another function", ast.Call(ast.Attribute(node.func.value, OTHERS[name], ast.Load()),
+                                               node.args, node.keywords)  # fmt: skip
+        if name in DROPPED and node.args:
+            yield f"{name} dropped", node.args[0]
+        if name in SWAPPED and len(node.args) >= 2:
+            exchanged = [*node.args[1::-1], *node.args[2:]]
+            yield "operands exchanged", ast.Call(node.func, exchanged, node.keywords)
+        if name == "where" and len(node.args) == 3:
+            yield "branches exchanged", ast.Call(node.func, [node.args[0], *node.args[:0:-1]], [])
+    elif isinstance(node, ast.IfExp):
+        yield "branches exchanged", ast.IfExp(node.test, node.orelse, node.body)
+
+
+def results(definition):
+    """Expressions that are results: what is returned or put into the dict of cotangents."""
+    for node in ast.walk(definition):
+        put = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)
+        value = node.value if put or isinstance(node, ast.Return) else None
+        if isinstance(value, ast.Dict):
+            yield from value.values
+        elif isinstance(value, ast.Tuple):
+            yield from value.elts
+        elif isinstance(value, ast.BinOp | ast.Call | ast.UnaryOp):
+            yield value
+
+
+class _Replace(ast.NodeTransformer):
+    def __init__(self, old, new):
+        self.old, self.new = old, new
+
+    def visit(self, node):
+        return self.new if node is self.old else self.generic_visit(node)
+
+
+def mutants_of(function):
+    """All mutants of a function: what is changed, as text, and the definition changed."""
+    definition = tree(function)
+    if definition is None:
+        return
+    body = [s for s in definition.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+    nodes = [node for statement in body for node in ast.walk(statement)]
+    found = [(node, what, new) for node in nodes for what, new in changes(node)]
+    negated = ((node, "negated", ast.UnaryOp(ast.USub(), node)) for node in results(definition))
+    found += [(node, what, new) for node, what, new in negated
+              if not (isinstance(node, ast.Constant) and node.value is None)]  # fmt: skip
+    for node, what, new in found:
+        whole = copy.copy(definition)
+        whole.body = [_copied(s, node, new) for s in body]
+        whole.decorator_list = []
+        label = f"{function.__module__.split('.')[-1]}.{function.__qualname__}, line {node.lineno}"
+        yield f"{label}: {what} in {ast.unparse(node)}", ast.fix_missing_locations(whole)
+
+
+def _copied(statement, old, new):
+    """A copy of a statement with one expression replaced; the tree itself stays."""
+    marks = {id(node): k for k, node in enumerate(ast.walk(statement))}
+    place = marks.get(id(old))
+    if place is None:
+        return statement
+    twin = copy.deepcopy(statement)
+    return _Replace(list(ast.walk(twin))[place], copy.deepcopy(new)).visit(twin)
+
+
+@functools.cache
+def everything():
+    """All mutants of all functions: (text, function, definition), in a fixed order."""
+    order = sorted(users(), key=lambda f: (f.__module__, f.__code__.co_firstlineno))
+    return [(text, f, changed) for f in order for text, changed in mutants_of(f)]
+
+
+def chosen(count, seed):
+    """So many of them, spread evenly over the functions."""
+    random = np.random.default_rng(seed)
+    groups = {}
+    for mutant in everything():
+        groups.setdefault(mutant[1], []).append(mutant)
+    queues = [[group[k] for k in random.permutation(len(group))] for group in groups.values()]
+    found = []
+    while len(found) < count and any(queues):
+        found += [queue.pop() for queue in queues if queue]
+    keep = sorted(random.permutation(len(found))[:count])
+    return [found[k] for k in keep]
+
+
+# ---------------------------------------------------------------- installing one
+
+
+@contextlib.contextmanager
+def installed(function, definition):
+    """Let a function be as changed, in every rule and kernel."""
+    ops = [op for op in REGISTRY.values() if isinstance(op, Elementwise | Reduction)]
+    texts = [(op, name, rule) for op in ops for name in ("rule", "total")
+             if isinstance(rule := getattr(op, name, None), Rule) and rule.function is function]  # fmt: skip
+    complete()
+    known, code, read = len(table._recipes), function.__code__, primitive._definition
+    try:
+        primitive._definition = lambda rule: definition if rule is function else read(rule)
+        for op, name, _ in texts:
+            setattr(op, name, Rule(function))
+            _announce(op)
+        if not texts:
+            function.__code__ = _compiled(function, definition)
+        yield
+    finally:
+        primitive._definition = read
+        function.__code__ = code
+        for op, name, rule in texts:
+            setattr(op, name, rule)
+            _announce(op)
+        for key in [key for key, number in table._slots.items() if number >= known]:
+            del table._slots[key]
+        del table._recipes[known:]
+        table._kernels[known:] = 0
+
+
+@functools.cache
+def complete():
+    """Let all kernels have their numbers: those that mutants bring come after them."""
+    for op in REGISTRY.values():
+        op.complete()
+
+
+def _announce(op):
+    op._masks = None
+    op.complete()
+    table.version[0] = object()
+
+
+def _compiled(function, definition):
+    module = ast.Module(body=[definition], type_ignores=[])
+    space = dict(function.__globals__)
+    exec(compile(module, function.__code__.co_filename, "exec"), space)
+    return space[function.__name__].__code__
+
+
+# ---------------------------------------------------------------- what notices it
+
+
+def cells(name):
+    """The cells of an op, those first that see most; the value has no part in it."""
+    layouts = [PLAIN, *(layout for layout in LAYOUTS if layout != PLAIN)]
+    dtypes = [d for d in ("float64", "complex128", "float32", "complex64")
+              if d in DTYPES or name not in REAL_ONLY]  # fmt: skip
+    assert {*dtypes} <= {*DTYPES, *COMPLEX}
+    for few in (dtypes[:2], dtypes[2:]):
+        for layout in layouts:
+            for dtype in few:
+                if not isinstance(checks.sample(name, layout, dtype), Absent):
+                    yield from ((name, dtype, layout, order) for order in checks.ORDERS[1:])
+
+
+def too_long(*_):
+    raise TimeoutError
+
+
+def noticed(function, limit=None):
+    """What notices a change of a function just made: a cell, an edge, another test; None if nothing does.
+
+    With a limit only so many cells of each op are looked at.
+    """
+    before = signal.signal(signal.SIGALRM, too_long) if hasattr(signal, "SIGALRM") else None
+    if before is not None:
+        signal.alarm(SECONDS)
+    try:
+        with np.errstate(all="ignore"):
+            return _noticed(users()[function], limit)
+    except TimeoutError:
+        return "it does not end"
+    finally:
+        if before is not None:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, before)
+
+
+# Besides the cells: where complex vectors are known up to a phase, where one triangle is read, and the like.
+OWN = [
+    *((row.split(",")[0], test_linalg.test_complex, row) for row in test_linalg.COMPLEX),
+    *((row.split(",")[0], test_linalg.test_tangents_of_complex_vectors_are_adjoint_to_cotangents, row)
+      for row in test_linalg.VECTORS),
+    *((name, test_accuracy.test_derivative, name) for name in test_accuracy.EXACT),
+    *(("det", test_linalg.test_det_singular, row) for row in test_linalg.SINGULAR),
+    ("slogdet", test_linalg.test_slogdet_singular), ("norm", test_linalg.test_norm_at_0),
+    *((name, test_complex.test_derivatives_beside_differences, name) for name in ("sinc", "arcsinh")),
+    ("eigh", test_linalg.test_eigh_of_a_matrix_that_is_not_symmetric),
+    *((name, test_linalg.test_cholesky_and_hermitian_pinv_of_one_triangle) for name in ("cholesky", "pinv")),
+]  # fmt: skip
+
+
+def _noticed(names, limit):
+    rows = [itertools.islice(cells(name), limit) for name in names]
+    while rows:  # a few of each op before more of the first
+        for row in list(rows):
+            for _ in range(8):
+                cell = next(row, None)
+                if cell is None:
+                    rows.remove(row)
+                    break
+                try:
+                    checks.outcome(*cell)
+                except TimeoutError:
+                    raise
+                except Exception:
+                    return ", ".join(cell)
+    if limit is not None:
+        return None
+    for name, test, *args in [row for row in OWN if row[0] in names]:
+        try:
+            test(*args)
+        except TimeoutError:
+            raise
+        except Exception:
+            return f"own test of {name}, {test.__name__}"
+    for rows, test in ((test_edges.FIRST, _first), (test_edges.SECOND, _second)):
+        for row in rows:
+            try:
+                test(row)
+            except TimeoutError:
+                raise
+            except Exception:
+                return f"edge: {row[0]}"
+    return None
+
+
+def _first(row):
+    for record in (False, True):
+        test_edges.test_first_order(row, "float64", record)
+
+
+def _second(row):
+    test_edges.test_second_order(row)
+
+
+def survivors(mutants, report=None):
+    """Those that nothing notices, and how many of the others no cell does."""
+    found, late = [], 0
+    for text, function, definition in mutants:
+        try:
+            with installed(function, definition):
+                by = noticed(function)
+        except (SyntaxError, TypeError, ValueError, IndexError) as error:  # it cannot even be installed
+            by = f"{type(error).__name__} when read"
+        late += by is not None and by.startswith(("edge", "own"))
+        if report is not None:
+            report(f"{by or 'SURVIVES'} <- {text}")
+        if by is None:
+            found.append(text)
+    return found, late
+
+

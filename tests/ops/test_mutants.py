@@ -1,0 +1,55 @@
+"""Broken rules are noticed: a few always, ``pytest -m slow -s tests/ops/test_mutants.py`` takes 500."""
+
+import re
+
+import pytest
+
+from . import mutants
+
+SEED = 20240611
+# What nothing can notice, or only by its speed: part of a mutant's text, and the reason.
+EQUIVALENT = {
+    r"convolve.jvp, .*: operands exchanged": "a convolution commutes, in both modes",
+    r"decompositions.(mask|diagonal|identity), .*: (another number|sign dropped) in": "a square matrix",
+    r"decompositions.gaps, .*: another operator: Sub": "0 divided by -1",
+    r"eigh.vjp, .*: half dropped in half\(np.matmul": "Hermitian already",
+    r"determinants._tolerance": "another limit between two ways to one result",
+    r"determinants._regular, .*: another number in 0": "another limit",
+    r"determinants.cofactors, .*noise": "a way for all matrices in the place of one for some",
+    r"determinants.cofactors, .*: operands exchanged in n / _tol": "another limit",
+    r"determinants._singular, .*: negated in np.linalg.det\(a\)": "only between two bounds of a condition",
+    r"determinants._singular, .*: another number in 0$": "the other way, sooner",
+    r"(prod_factors|matmul.vjp), .*: another number in 1$": "any negative extent is unknown to NumPy",
+    r"_slope_of_sinc, .*: another number in 1$": "a divisor where the quotient is not taken",
+    r"ufuncs.sinc, .*e-1[1-9]": "below rounding",
+}
+
+
+def explained(text):
+    return next((reason for part, reason in EQUIVALENT.items() if re.search(part, text)), None)
+
+
+def test_a_few_mutants_are_noticed():
+    found, _ = mutants.survivors(mutants.chosen(12, SEED))
+    assert not [text for text in found if explained(text) is None]
+
+
+def test_rules_are_as_they_were_after_a_mutant():
+    """Nothing of an installed mutant stays, also where its check fails."""
+    for text, function, definition in mutants.chosen(12, SEED):
+        with pytest.raises(ZeroDivisionError), mutants.installed(function, definition):
+            raise ZeroDivisionError
+        assert mutants.noticed(function, 4) is None, text
+
+
+@pytest.mark.slow
+def test_mutants_are_noticed():
+    chosen = mutants.chosen(500, SEED)
+    found, late = mutants.survivors(chosen)
+    print(f"\n{len(chosen)} mutants of {len(mutants.everything())}, in {len(mutants.users())} functions: "
+          f"{len(chosen) - len(found)} noticed, {late} of them by no cell but by other tests of the op")
+    for text in found:
+        print(f"not noticed: {text}\n    {explained(text) or '?'}")
+    assert len(chosen) >= 400
+    assert len(found) <= 0.05 * len(chosen)
+    assert not [text for text in found if explained(text) is None]
