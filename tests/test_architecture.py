@@ -15,7 +15,8 @@ FLOORS = [  # lowest first
     {"ops"},
     {"engine"},
     {"grad_mode", "dispatch", "functions", "tensor", "creation", "recording", "views", "writes"},
-    {"autograd"},
+    {"autograd", "native"},
+    {"func"},
     {"__init__", "catalog", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
