@@ -8,6 +8,7 @@
 
 from tapegrad import autograd as autograd
 from tapegrad import errors as errors
+from tapegrad import func as func
 from tapegrad import recording as _recording  # noqa: F401
 from tapegrad.autograd import (
     backward as backward,

@@ -1,0 +1,78 @@
+"""Derivatives as functions of compiled functions, callable from Python and from compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["grad", "value_and_grad"]
+
+
+def value_and_grad(f: Any, argnums: int | Sequence[int] = 0) -> Any:
+    """Return a compiled function of the value and the gradient of a compiled function.
+
+    Nothing of it is Python: a Newton or Monte-Carlo loop around it can be compiled whole.
+
+    Parameters
+    ----------
+    f : function compiled by `tapegrad.njit` or `numba.njit`
+        Its result is a number.
+    argnums : int or sequence of int, optional
+        The arguments, floats or arrays of floats, that it is differentiated by.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f`: its value and the gradient, a tuple of gradients for several `argnums`.
+
+    Raises
+    ------
+    TypeError
+        What is given is not compiled, or called with Tensors.
+    UnsupportedOpError
+        At the first call, where a line of the function cannot be recorded.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> @tg.njit
+    ... def loss(x):
+    ...     s = 0.0
+    ...     for v in x:
+    ...         s += v * v
+    ...     return s
+    >>> tg.func.value_and_grad(loss)(np.array([1.0, 2.0]))
+    (5.0, array([2., 4.]))
+    """
+    from tapegrad.native import derivative
+
+    return derivative.value_and_grad(f, argnums)
+
+
+def grad(f: Any, argnums: int | Sequence[int] = 0) -> Any:
+    """Return a compiled function of the gradient of a compiled function; see `value_and_grad`.
+
+    Parameters
+    ----------
+    f : function compiled by `tapegrad.njit` or `numba.njit`
+        Its result is a number.
+    argnums : int or sequence of int, optional
+        The arguments that it is differentiated by.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f`: the gradient, a tuple of gradients for several `argnums`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> @tg.njit
+    ... def cube(x):
+    ...     return x**3
+    >>> tg.func.grad(cube)(2.0)
+    12.0
+    """
+    from tapegrad.native import derivative
+
+    return derivative.grad(f, argnums)
