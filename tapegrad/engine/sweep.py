@@ -234,6 +234,7 @@ class Sweep:
     def run(self, retain: bool) -> dict[Key, Array]:
         """Run all tapes; returns the gradients by key, arrays that nothing else holds."""
         results: dict[Key, Array] = {}
+        self.retain = retain
         single = len(self.order) == 1
         for job in self.order:
             if not single or job.tape.freed is not None:  # freed perhaps since it was planned, and unclaimed
@@ -349,6 +350,8 @@ class Sweep:
             dtype, shape = abi.DTYPES[columns.code(j)], columns.shape(j)
             part = np.ascontiguousarray(part.real if dtype.kind == "f" else part, dtype).reshape(shape)
             self._add(layout.DEPOSIT, columns, j, abi.address(part))
+        if not self.retain:
+            op.spent(tape.attrs.get(k, {}))
 
     def _free(self, job: Job) -> None:
         """Release what the records just run have read."""

@@ -124,14 +124,16 @@ def _updating(key: Any) -> Any:
 
     known = type("Update", (AbstractTemplate,), {"key": update, "generic": generic})
     infer_global(update, types.Function(infer(known)))
-    space: dict[str, Any] = {}
-    exec(f"def told(a, b):\n    a[...] = a {SYMBOLS[key]} b\n    return a", space)
+    space: dict[str, Any] = {"as_array": as_array}
+    exec(f"def of_array(a, b):\n    a[...] = a {SYMBOLS[key]} b\n    return a", space)
+    exec(f"def of_number(a, b):\n    a[...] = a {SYMBOLS[key]} as_array(b)\n    return a", space)
     plain = getattr(operator, key.__name__[1:])
 
     @lower_builtin(update, types.Any, types.Any)
     def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         if is_active_array(sig.args[0]):
-            return context.compile_internal(builder, space["told"], sig, args)
+            told = space["of_number" if is_active(sig.args[1]) else "of_array"]
+            return context.compile_internal(builder, told, sig, args)
         function = key if sig.args[0].mutable else plain
         kind = context.typing_context.resolve_value_type(function)
         form = kind.get_call_type(context.typing_context, sig.args, {})

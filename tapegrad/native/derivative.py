@@ -85,19 +85,18 @@ def attempt(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
     @intrinsic
     def run(typingctx: Any, args: Any, tape: Any) -> Any:
         kind = types.Dispatcher(twin)
-        form = kind.get_call_type(typingctx, tuple(args), {})
+        form: Any = kind.get_call_type(typingctx, tuple(args), {})
         result = Active(form.return_type.spec) if is_active(form.return_type) else form.return_type
         if not isinstance(result, (Active, types.Float, types.Integer)):
             raise TypingError(
-                f"the function differentiated returns {form.return_type}, where one number is wanted; sum it up"
+                f"tapegrad: the function differentiated returns {form.return_type}, "
+                "where one number is wanted; sum it up"
             )
 
         def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
             parts = cgutils.unpack_tuple(builder, values[0])
             overload = twin.get_compile_result(form)
-            parts = [
-                context.cast(builder, v, a, b) for v, a, b in zip(parts, args, form.args, strict=True)
-            ]
+            parts = [context.cast(builder, v, a, b) for v, a, b in zip(parts, args, form.args, strict=True)]
             context.add_linking_libs([overload.library])
             status, found = context.call_internal_no_propagate(builder, overload.fndesc, form, parts)
             with cgutils.if_unlikely(builder, status.is_error):
@@ -133,7 +132,8 @@ def entering(moving: tuple[int, ...], spec: Spec) -> Any:
             if k >= len(kinds) or not _moving(kinds[k]):
                 found = kinds[k] if k < len(kinds) else "nothing"
                 raise TypingError(
-                    f"derivative by argument {k}: a float or an array of floats is wanted, found {found}"
+                    f"tapegrad: derivative by argument {k}: a float or an array of floats "
+                    f"is wanted, found {found}"
                 )
             array = isinstance(kinds[k], types.Array)
             kinds[k] = types.Array(active, kinds[k].ndim, "C") if array else active
@@ -151,8 +151,12 @@ def entering(moving: tuple[int, ...], spec: Spec) -> Any:
                     continue
                 q = moving.index(k)
                 form = signature(kinds[k], kind, tangents[q], types.int64, types.int64)
-                make = _array_maker(spec, dtype) if isinstance(kind, types.Array) else _number_maker(spec, dtype)
-                done.append(context.compile_internal(builder, make, form, [value, lanes[q], number, values[2]]))
+                make = (
+                    _array_maker(spec, dtype) if isinstance(kind, types.Array) else _number_maker(spec, dtype)
+                )
+                done.append(
+                    context.compile_internal(builder, make, form, [value, lanes[q], number, values[2]])
+                )
                 count = signature(types.int64, kind)
                 if isinstance(kind, types.Array):
                     size = context.compile_internal(builder, lambda x: x.size, count, [value])
@@ -179,8 +183,8 @@ def _array_maker(spec: Spec, dtype: Any) -> Callable[..., Any]:
     lanes = ", ".join(["float(v)", *(f"float(tangents[{k}].flat[i])" for k in range(components(spec) - 1))])
     space = {"on_tape": on_tape, "dtype": dtype, "np": np}
     exec(
-        "def make(x, tangents, first, tape):\n    out = np.empty(x.shape, dtype)\n    flat = out.reshape(-1)\n"
-        f"    i = 0\n    for v in x.flat:\n        flat[i] = on_tape(dtype, ({lanes},), first + i, tape)\n"
+        "def make(x, tangents, first, tape):\n    out = np.empty(x.shape, dtype)\n"
+        f"    flat = out.reshape(-1)\n    i = 0\n    for v in x.flat:\n        flat[i] = on_tape(dtype, ({lanes},), first + i, tape)\n"
         "        i += 1\n    return out",
         space,
     )
@@ -196,7 +200,9 @@ def leaving(moving: tuple[int, ...], spec: Spec, lane: int) -> Any:
     @intrinsic
     def leave(typingctx: Any, args: Any, cotangents: Any) -> Any:
         kinds = [
-            types.Array(types.float64, args[k].ndim, "C") if isinstance(args[k], types.Array) else types.float64
+            types.Array(types.float64, args[k].ndim, "C")
+            if isinstance(args[k], types.Array)
+            else types.float64
             for k in moving
         ]
         out = kinds[0] if len(kinds) == 1 else types.Tuple(kinds)
@@ -207,7 +213,9 @@ def leaving(moving: tuple[int, ...], spec: Spec, lane: int) -> Any:
             for kind, k in zip(kinds, moving, strict=True):
                 if isinstance(kind, types.Array):
                     form = signature(kind, args[k], types.int64, types.int64)
-                    found.append(context.compile_internal(builder, readers[0], form, [parts[k], values[1], number]))
+                    found.append(
+                        context.compile_internal(builder, readers[0], form, [parts[k], values[1], number])
+                    )
                     count_ = signature(types.int64, args[k])
                     size = context.compile_internal(builder, lambda x: x.size, count_, [parts[k]])
                 else:
@@ -252,6 +260,7 @@ def driver(twin: Any, moving: tuple[int, ...]) -> Any:
     sweep, size = sweeps.sweep, _size(moving)
     enter, leave, run = entering(moving, ()), leaving(moving, (), 0), attempt(twin, moving, ())
     take, none, value = access(())[0], ((),) * len(moving), component(0)
+
     def value_and_grad(*args):
         tape = acquire()
         if tape == 0:
@@ -296,7 +305,8 @@ class Derivative:
         except NumbaError as error:
             if any(isinstance(x, Handle) for x in args):
                 raise TypeError(
-                    f"{self.__name__} takes numbers and arrays; Tensors are differentiated by tg.grad and backward"
+                    f"{self.__name__} takes numbers and arrays; Tensors are differentiated by tg.grad "
+                    "and backward"
                 ) from None
             raise explain.explained(error, self.__wrapped__) from error
 
@@ -333,4 +343,3 @@ def grad(f: Any, argnums: Any) -> Derivative:
         return both(*args)[1]
 
     return Derivative("grad", of, njit(grad))
-

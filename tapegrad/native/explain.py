@@ -9,14 +9,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+from numba import typeof
 from numba.core import types
 from numba.core.errors import NumbaError
 
 from tapegrad.errors import UnsupportedOpError
+from tapegrad.native.border import crosses
 
 log = logging.getLogger("tapegrad")
 LONG = 1.0  # seconds of compilation that are worth a note
-_PLACE = re.compile(r'File "([^"]+)", line (\d+)|at (/[^\s()]+) \((\d+)\)')
+_PLACES = (re.compile(r"at (/[^\s()]+) \((\d+)\)"), re.compile(r'File "([^"]+)", line (\d+)'))
 _OURS = re.compile(r"active_(?:float64|expression)\S*")
 _ADVICE = (
     (r"complex", "complex numbers are not recorded: compute with real and imaginary parts"),
@@ -27,7 +29,7 @@ _ADVICE = (
     (r"typed\w*|ListType|DictType",
      "typed containers hold what their declared type says: use a list, a tuple or an array"),
     (r"linalg|BLAS|LAPACK", "of linear algebra dot, @, solve, inv, det and norm are recorded"),
-    (r"jitclass|instance", "members of a jitclass are floats: pass arrays or tuples"),
+    (r"jitclass", "members of a jitclass are floats: pass arrays or tuples"),
 )  # fmt: skip
 
 
@@ -37,6 +39,12 @@ def call(twin: Any, function: Any, args: list[Any], kwargs: dict[str, Any] | Non
     try:
         return twin(*args, **(kwargs or {}))
     except NumbaError as error:
+        _see_that_plain_numbers_compile(function, args)
+        raise explained(error, function) from error
+    except (NotImplementedError, AssertionError, AttributeError, KeyError, ValueError, TypeError) as error:
+        if not _compiling(error):
+            raise
+        _see_that_plain_numbers_compile(function, args)
         raise explained(error, function) from error
     finally:
         taken = time.perf_counter() - start
@@ -47,15 +55,42 @@ def call(twin: Any, function: Any, args: list[Any], kwargs: dict[str, Any] | Non
             )  # fmt: skip
 
 
-def explained(error: NumbaError, function: Any) -> UnsupportedOpError:
+def _see_that_plain_numbers_compile(function: Any, args: Any) -> None:
+    """Raise Numba's own error where the function is none of Numba's in the first place."""
+    kinds = [_plain(typeof(x)) for x in args]
+    if function.primal.targetoptions.get("nopython"):
+        function.primal.compile(tuple(kinds))
+
+
+def _plain(kind: Any) -> Any:
+    """The type of an argument without derivatives."""
+    if isinstance(kind, types.BaseTuple):
+        return types.Tuple([_plain(part) for part in kind])
+    if isinstance(kind, types.Array) and isinstance(kind.dtype, types.Record) and crosses(kind):
+        return types.Array(types.float64, kind.ndim, kind.layout) if kind.ndim else types.float64
+    return kind
+
+
+def _compiling(error: Exception) -> bool:
+    """Whether an error comes from Numba's compiler, not from the function."""
+    frame = error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_name == "compile_extra":
+            return True
+        frame = frame.tb_next
+    return False
+
+
+def explained(error: Exception, function: Any) -> UnsupportedOpError:
     """Return the error that says which line of the user's has no derivative here."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     mine = str(Path(__file__).parent)
     place = None
-    for found in _PLACE.finditer(text):
-        path, line = (found[1], found[2]) if found[1] else (found[3], found[4])
-        if "numba" not in Path(path).parts and not path.startswith(mine):
-            place = path, int(line)
+    for pattern in _PLACES:
+        for found in pattern.finditer(text):
+            path = found[1]
+            if place is None and "numba" not in Path(path).parts and not path.startswith((mine, "<")):
+                place = path, int(found[2])
     if place is None:
         code = function.py_func.__code__
         place = code.co_filename, code.co_firstlineno
@@ -76,13 +111,14 @@ def explained(error: NumbaError, function: Any) -> UnsupportedOpError:
 
 
 def _reason(text: str) -> str:
-    """The line of Numba's that says most."""
+    """The line of Numba's that says most: the call that it knows nothing for."""
     lines = [line.strip() for line in text.splitlines()]
-    useful = [x for x in lines if _OURS.search(x) and not x.startswith(("def ", ">>>"))]
+    ours = [x.partition("tapegrad: ")[2] for x in lines if "tapegrad: " in x]
+    if ours:
+        return ours[0]
+    calls = [x[4:] for x in lines if x.startswith(">>> ") and _OURS.search(x)]
+    if calls:
+        return f"nothing for {calls[0][:300]}"
+    useful = [x for x in lines if _OURS.search(x) and not x.startswith("def ")]
     chosen = useful[0] if useful else next((x for x in lines[1:] if x and not x.startswith("File")), lines[0])
     return chosen[:300]
-
-
-def readable(kind: types.Type) -> str:
-    """Return a type's name."""
-    return str(kind)

@@ -80,6 +80,8 @@ class CompiledFunction:
     def _on_tensors(self, args: Any, kwargs: Any) -> Any:
         if kwargs:
             bound = inspect.signature(self.py_func).bind(*args, **kwargs)
+            if bound.kwargs:  # after an argument left out
+                bound.apply_defaults()
             args, kwargs = bound.args, bound.kwargs
             if any(_holds_tensor([x]) for x in kwargs.values()):
                 raise TypeError(
@@ -118,58 +120,18 @@ class CompiledFunction:
         if not self._looked:
             self.once = "" if self.rerun else once(self.primal)
             self._looked = True
-        inputs: list[Input] = []
-        places: dict[int, Input] = {}
-        for x in active:
-            if id(x) in places:
-                continue
-            found = Input(inputs[-1].stop if inputs else 0, x._v.shape)
-            places[id(x)] = found
-            inputs.append(found)
         operands = list({id(x): x for x in active}.values())
+        inputs: list[Input] = []
+        for x in operands:
+            inputs.append(Input(inputs[-1].stop if inputs else 0, x._v.shape))
         recording = Recording(inputs[-1].stop)
-        mode = guard_setting()
-        kept: list[Any] = []
-        targets: list[tuple[Any, Any, Any]] = []  # Tensor, what is kept of it, records
-
-        known: dict[int, tuple[Any, Any]] = {}
-
-        def enter(x: Any) -> tuple[Any, Any]:
-            if isinstance(x, Handle):
-                if id(x) not in known:
-                    known[id(x)] = enter_one(x)
-                return known[id(x)]
-            return enter_one(x)
-
-        def enter_one(x: Any) -> tuple[Any, Any]:
-            if isinstance(x, tuple):
-                parts = [enter(part) for part in x]
-                return rebuilt(x, [p[0] for p in parts]), rebuilt(x, [p[1] for p in parts])
-            if isinstance(x, Handle):
-                place, value = places.get(id(x)), x._v
-                if place is not None:
-                    rows = entering(np.asarray(value)[..., None], (), recording.address, place.start + 1)
-                    if place.shape:
-                        targets.append((x, place, rows))
-                    return rows, place
-                if isinstance(value, np.ndarray) and value.dtype == np.float64:
-                    snapshot = Written(value.copy())
-                    rows = entering(value[..., None], (), 0, 0)
-                    targets.append((x, snapshot, rows))
-                    return rows, snapshot
-                x = value.copy() if isinstance(value, np.ndarray) else value
-            return x, Passive(x, mode)
-
-        entered = []
-        for x in args:
-            row, keep = enter(x)
-            entered.append(row)
-            kept.append(keep)
+        entrance = _Entrance(operands, inputs, recording.address)
+        entered, kept = entrance.several(args)
         result = explain.call(twin_of(self.primal, (), True), self, entered, kwargs)
         segment = Segment(self, inputs, kept, recording)
         active_out: list[Any] = []
         outputs_of(result, (), active_out)
-        changed = [(x, keep, rows) for x, keep, rows in targets if _changed(keep, rows, value_of(x))]
+        changed = [row for row in entrance.arrays if _changed(*row[1:], value_of(row[0]))]
         for x, keep, rows in changed:
             if isinstance(keep, Input):
                 _refuse_leaf(x, self.__name__)
@@ -180,11 +142,11 @@ class CompiledFunction:
         segment.statements = np.concatenate([part[border.STATEMENT].ravel() for part in active_out])
         attrs = {"segment": segment}
         if len(active_out) == 1:
-            value = np.ascontiguousarray(active_out[0]["tapegrad_v0"])
-            parts = [record(CALL, value if active_out[0].ndim else np.float64(value), operands, attrs)]
+            value = values_of(active_out)
+            shape = active_out[0].shape
+            parts = [record(CALL, value.reshape(shape) if shape else value[0], operands, attrs)]
         else:
-            flat = np.concatenate([part["tapegrad_v0"].ravel() for part in active_out])
-            whole, at, parts = record(CALL, flat, operands, attrs), 0, []
+            whole, at, parts = record(CALL, values_of(active_out), operands, attrs), 0, []
             for part in active_out:
                 parts.append(np.reshape(whole[at : at + part.size], part.shape))
                 at += part.size
@@ -194,6 +156,57 @@ class CompiledFunction:
         for (x, _, _), part in zip(changed, parts[len(parts) - len(changed) :], strict=True):
             write(x, Ellipsis, part, f"{self.__name__} (in place)", True)
         return _returned(result, iter(parts))
+
+
+class _Entrance:
+    """Takes arguments in: as records what Tensors are, each once, the rest as it is."""
+
+    def __init__(self, operands: list[Any], inputs: list[Input], address: int) -> None:
+        self.places = {id(x): place for x, place in zip(operands, inputs, strict=True)}
+        self.address, self.mode = address, guard_setting()
+        self.known: dict[int, tuple[Any, Any]] = {}
+        self.arrays: list[tuple[Any, Any, Any]] = []  # a Tensor, what is kept of it, and its records
+
+    def several(self, args: Any) -> tuple[list[Any], list[Any]]:
+        """Return arguments for the twin, and what is kept of each for another run."""
+        pairs = [self._one(x) for x in args]
+        return [p[0] for p in pairs], [p[1] for p in pairs]
+
+    def _one(self, x: Any) -> tuple[Any, Any]:
+        if isinstance(x, tuple):
+            entered, kept = self.several(x)
+            return rebuilt(x, entered), rebuilt(x, kept)
+        if not isinstance(x, Handle):
+            return x, Passive(x, self.mode)
+        found = self.known.get(id(x))
+        if found is None:
+            found = self.known[id(x)] = self._tensor(x)
+        return found
+
+    def _tensor(self, x: Any) -> tuple[Any, Any]:
+        keep: Any = self.places.get(id(x))
+        value, address, first = x._v, self.address, 0
+        if keep is not None:
+            first = keep.start + 1
+        elif isinstance(value, np.ndarray) and value.dtype == np.float64:
+            keep, address = Written(value.copy()), 0
+        else:
+            value = value.copy() if isinstance(value, np.ndarray) else value
+            return value, Passive(value, self.mode)
+        rows = entering(np.asarray(value)[..., None], (), address, first)
+        if rows.ndim:
+            self.arrays.append((x, keep, rows))
+        return rows, keep
+
+
+def values_of(parts: list[Any]) -> Any:
+    """The values of arrays of records as one vector, whose dtype is NumPy's own object for float64."""
+    out = np.empty(sum(part.size for part in parts))
+    at = 0
+    for part in parts:
+        out[at : at + part.size] = part["tapegrad_v0"].ravel()
+        at += part.size
+    return out
 
 
 def _refuse_leaf(x: Any, name: str) -> None:

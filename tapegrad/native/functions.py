@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numba.core import types
 from numba.extending import intrinsic, overload
 
-from tapegrad.native.arrays import has_active, is_active_array
+from tapegrad.native.arrays import is_active_array
 from tapegrad.native.scalar import Active, is_active
 
 INSTEAD: dict[Any, Any] = {}  # by NumPy's function
@@ -94,6 +95,16 @@ def _none(*args: Any) -> bool:
 @instead(np.float64)
 def float64(x):
     return (lambda x: float(x)) if is_active(x) else None
+
+
+@instead(np.int64, np.int32)
+def int64(x):
+    return (lambda x: int(x)) if is_active(x) else None
+
+
+@instead(divmod)
+def both(x, y):
+    return (lambda x, y: (x // y, x % y)) if is_active(x) or is_active(y) else None
 
 
 @instead(np.array, np.asarray)
@@ -186,17 +197,65 @@ def clip(a, a_min, a_max):
     return lambda a, a_min, a_max: np.minimum(np.maximum(a, a_min), a_max)
 
 
-@instead(np.full_like)
-def full_like(a, fill_value):
-    if not has_active(a) and not is_active(fill_value):
+def _like(function: Any, form: str, made: str, fallback: str) -> None:
+    """Declare a function that makes an array of floats, which a twin lets hold active numbers.
+
+    It is called with the dtype first; where the array is to hold integers it is NumPy's own.
+    """
+    space: dict[str, Any] = {"np": np}
+    exec(f"def told(dtype, {form}):\n    {made}\n    return out", space)
+    exec(f"def plain(dtype, {form}):\n    return {fallback}", space)
+    exec(f"def stub(dtype, {form}):\n    pass", space)
+    space |= {"types": types, "Active": Active}
+    floats = "isinstance(a.dtype, (types.Float, Active))" if form.startswith("a") else "True"
+    exec(f"def pick(dtype, {form}):\n    return told if {floats} else plain", space)
+    overload(space["stub"])(space["pick"])
+    LIKE[function] = space["stub"]
+
+
+LIKE: dict[Any, Any] = {}
+_like(np.zeros_like, "a", "out = np.zeros(a.shape, dtype)", "np.zeros_like(a)")
+_like(np.empty_like, "a", "out = np.zeros(a.shape, dtype)", "np.empty_like(a)")
+_like(np.ones_like, "a", "out = np.ones(a.shape, dtype)", "np.ones_like(a)")
+_like(np.full_like, "a, v", "out = np.full(a.shape, v, dtype)", "np.full_like(a, v)")
+for _f in (np.eye, np.identity):
+    _like(
+        _f, "n", "out = np.zeros((n, n), dtype)\n    for i in range(n):\n        out[i, i] = 1.0", "np.eye(n)"
+    )
+_like(
+    np.linspace, "start, stop, n",
+    "out = np.zeros(n, dtype)\n    for i in range(n):\n        out[i] = start + (stop - start) * i / (n - 1)",
+    "np.linspace(start, stop, n)",
+)  # fmt: skip
+
+
+@instead(np.interp)
+def interp(x, xp, fp):
+    if not _any_active(x, xp, fp):
         return None
 
-    def told(a, fill_value):
-        out = np.empty(a.shape, dtype_of(a, fill_value))
-        out[...] = fill_value
+    def number(x, xp, fp):
+        k = np.int64(0)
+        while k < xp.size - 2 and x >= xp[k + 1]:
+            k += 1
+        if x <= xp[0]:
+            return fp[0] + 0.0 * x
+        if x >= xp[xp.size - 1]:
+            return fp[fp.size - 1] + 0.0 * x
+        return fp[k] + (fp[k + 1] - fp[k]) * (x - xp[k]) / (xp[k + 1] - xp[k])
+
+    if not isinstance(x, types.Array):
+        return number
+    single = njit(number)
+
+    def several(x, xp, fp):
+        out = np.empty(x.shape, dtype_of(x, xp, fp))
+        flat = out.reshape(-1)
+        for i in range(flat.size):
+            flat[i] = single(x.flat[i], xp, fp)
         return out
 
-    return told
+    return several
 
 
 # ---------------------------------------------------------------- reductions and scans

@@ -23,7 +23,6 @@ from tapegrad.native.scalar import (
     Active,
     Expression,
     Operand,
-    constant,
     is_active,
     join,
     pack,
@@ -196,6 +195,7 @@ for _f, _how in ((operator.lt, "<"), (operator.le, "<="), (operator.gt, ">"), (o
     _value_only(_f, 2, b1, _comparison(_how))
 for _f in (operator.floordiv, operator.ifloordiv, np.floor_divide):
     _value_only(_f, 2, f8, _floor_divide)
+_value_only(round, 1, i8, _whole("rint"))
 for _f in (math.isnan, np.isnan):
     _value_only(_f, 1, b1, lambda emit, x: emit.builder.fcmp_unordered("uno", x.value, x.value))
 for _f in (math.isinf, np.isinf):
@@ -270,15 +270,12 @@ def promote(typingctx: Any, kind: Any, x: Any) -> Any:
 
 @intrinsic
 def value_of(typingctx: Any, x: Any) -> Any:
-    """Return the value alone, without derivative."""
+    """Return the value alone, without derivative; what is not active is itself."""
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         emit = Emitter(context, builder)
         return unpack(emit, x, args[0], x.spec).number.real().value
 
-    return (f8(x), code) if is_active(x) else (f8(x), lambda cx, b, sig, args: cx.cast(b, args[0], x, f8))
-
-
-def fresh(emit: Emitter, kind: Active, number: Any) -> Any:
-    """Return an active number without history."""
-    return constant(emit, kind, number)
+    if is_active(x):
+        return f8(x), code
+    return x(x), lambda cx, b, sig, args: impl_ret_borrowed(cx, b, x, args[0])

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.errors import MutationError, UnsupportedOpError
+from tapegrad.errors import GraphFreedError, MutationError, UnsupportedOpError
 from tapegrad.native import border, explain, runtime
 from tapegrad.native.algebra import components
 from tapegrad.native.tape import BASE, COUNT, END, STATE_WORDS, TOP
@@ -109,15 +109,19 @@ class Segment:
     """What a call was: the function, its arguments, its tape, and where its results stand on it."""
 
     def __init__(self, function: Any, inputs: list[Input], args: list[Any], recording: Recording) -> None:
-        self.function, self.inputs, self.args, self.recording = function, inputs, args, recording
+        self.function, self.inputs, self.args = function, inputs, args
+        self.recording: Recording | None = recording
         self.size = inputs[-1].stop
         self.statements: Any = None  # of the results, one after the other
 
     def __repr__(self) -> str:
-        return f"<call of {self.function.__name__}, {self.recording.statements} statements>"
+        size = "released" if self.recording is None else f"{self.recording.statements} statements"
+        return f"<call of {self.function.__name__}, {size}>"
 
     def first(self, ct: Any) -> Any:
         """Return the derivative by X, from the tape of the call."""
+        if self.recording is None:  # a sweep has been cut off after it had used the tape
+            raise GraphFreedError(f"the tape of a call of {self.function.__name__} is released already")
         return sweep(self.recording, (), self.statements, ct, self.size)
 
     def run(self, x: Any, directions: Sequence[Any], record: bool) -> tuple[Any, Any, Any]:
@@ -239,6 +243,10 @@ class _Op(Primitive):
 
 class Call(_Op):
     """A call of a compiled function, its operands the differentiated arguments."""
+
+    def spent(self, attrs: Any) -> None:
+        """The tape can be the next call's."""
+        attrs["segment"].recording = None
 
     def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
         segment = attrs["segment"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numba.core import ir
+from numba.core import ir, types
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.dispatcher import Dispatcher
@@ -23,16 +23,14 @@ from numba.core.untyped_passes import InlineInlinables
 
 from tapegrad.native import arrays, border, functions, linear  # noqa: F401  (linear adds to functions)
 from tapegrad.native.algebra import Spec
-from tapegrad.native.operators import promote, statement
+from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.scalar import Active, is_active
 
 KEPT = ("boundscheck", "error_model", "fastmath", "nogil")  # options that a twin has from its primal
-MADE = {
-    np.zeros: 1,
-    np.empty: 1,
-    np.ones: 1,
-    np.full: 2,
-}  # functions that make arrays, and where dtype stands
+# Functions that make arrays, and where their dtype stands.
+MADE = {np.zeros: 1, np.empty: 1, np.ones: 1, np.full: 2}
+EMPTY = ("empty_list", "empty")  # classmethods of typed containers
+TAKEN = ("append", "insert")  # methods of containers, which keep what they are given
 ENDS = ("binop", "inplace_binop", "unary", "call", "static_getitem")
 SILENT = (range, len, enumerate, zip, print, isinstance, statement, promote)
 
@@ -135,7 +133,9 @@ class _Untyped(FunctionPass):
                 if isinstance(line, ir.Assign):
                     self._assign(line)
                     continue
-                if isinstance(line, ir.Return) and self.entry:
+                if isinstance(line, ir.Print):
+                    line.args = [self._shown(x, line.loc) for x in line.args]
+                elif isinstance(line, ir.Return) and self.entry:
                     line = ir.Return(self._call(border.leave, [line.value], line.loc), line.loc)
                 self.body.append(line)
             block.body = self.body
@@ -167,7 +167,8 @@ class _Untyped(FunctionPass):
             line.value = ir.Expr.call(*self._parts(border.enter(self.spec), [self._new(value, loc)], loc))
         elif isinstance(value, ir.Expr):
             line.value = self._expression(value, loc)
-            silent = value.op == "call" and self._resolve(value.func) in SILENT
+            called = self._resolve(value.func) if value.op == "call" else None
+            silent = isinstance(called, type) or called in SILENT
             if not line.target.name.startswith("$") and value.op in ENDS and not silent:
                 whole = self._new(line.value, loc)
                 line.value = ir.Expr.call(*self._parts(statement, [whole], loc))
@@ -186,10 +187,7 @@ class _Untyped(FunctionPass):
 
     def _resolve(self, var: Any) -> Any:
         """The Python object that a variable is for certain; None if that is not known."""
-        try:
-            found = self.ir.get_definition(var)
-        except KeyError:
-            return None
+        found = self._definition(var)
         if isinstance(found, (ir.Global, ir.FreeVar)):
             return found.value
         if isinstance(found, ir.Expr) and found.op == "getattr":
@@ -214,12 +212,18 @@ class _Untyped(FunctionPass):
             return ir.Expr.call(*self._parts(function, [value.lhs, value.rhs], value.loc))
         return value
 
+    def _shown(self, x: Any, loc: Any) -> Any:
+        return x if isinstance(self._definition(x), ir.Const) else self._call(value_of, [x], loc)
+
+    def _definition(self, var: Any) -> Any:
+        try:
+            return self.ir.get_definition(var)
+        except KeyError:
+            return None
+
     def _promoted(self, item: Any, loc: Any) -> Any:
         """A float literal of a list as an active number: others may be appended."""
-        try:
-            found = self.ir.get_definition(item)
-        except KeyError:
-            return item
+        found = self._definition(item)
         if isinstance(found, ir.Const) and isinstance(found.value, float):
             return self._call(promote, [self._token(loc), item], loc)
         return item
@@ -234,12 +238,25 @@ class _Untyped(FunctionPass):
                 named["dtype"] = self._token(loc)
                 if len(args) > place:
                     args[place] = named.pop("dtype")
-                return ir.Expr.call(value.func, args, tuple(named.items()), value.loc)
+                maker = value.func
+                if function is np.empty:  # memory that nothing was written to would be no numbers of ours
+                    maker = self._new(ir.Global("zeros", np.zeros, loc), loc)
+                return ir.Expr.call(maker, args, tuple(named.items()), value.loc)
             return value
+        if function in functions.LIKE and not value.kws and not value.vararg:
+            made = self._parts(functions.LIKE[function], [self._token(loc), *value.args], loc)
+            return ir.Expr.call(*made)
         other = functions.INSTEAD.get(function) if getattr(function, "__hash__", None) else None
         if other is not None:
             var = self._new(ir.Global(other.__name__, other, loc), loc)
             return ir.Expr.call(var, value.args, value.kws, value.loc, vararg=value.vararg)
+        definition = self._definition(value.func)
+        if isinstance(definition, ir.Expr) and definition.op == "getattr" and definition.attr in TAKEN:
+            args = [self._call(statement, [x], loc) for x in value.args]
+            return ir.Expr.call(value.func, args, value.kws, value.loc, vararg=value.vararg)
+        if isinstance(definition, ir.Expr) and definition.op == "getattr" and definition.attr in EMPTY:
+            args = [self._item_type(x, loc) for x in value.args]
+            return ir.Expr.call(value.func, args, value.kws, value.loc, vararg=value.vararg)
         method = self._method(value)
         if method is not None and not value.vararg:
             other, owner = method
@@ -247,11 +264,14 @@ class _Untyped(FunctionPass):
             return ir.Expr.call(var, [owner, *value.args], value.kws, value.loc)
         return value
 
+    def _item_type(self, x: Any, loc: Any) -> Any:
+        """What a typed container is told to hold."""
+        if self._resolve(x) is types.float64:
+            return self._new(ir.Global("float64", Active(self.spec), loc), loc)
+        return x
+
     def _method(self, value: Any) -> Any:
-        try:
-            found = self.ir.get_definition(value.func)
-        except KeyError:
-            return None
+        found = self._definition(value.func)
         if not isinstance(found, ir.Expr) or found.op != "getattr" or found.attr not in functions.METHODS:
             return None
         if self._resolve(found.value) is not None:

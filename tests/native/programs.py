@@ -91,8 +91,8 @@ def min_max(x, n):
 @feature(n=3)
 def powers(x, n):
     return (
-        x[0] ** 2 + x[1] ** 3 + x[2] ** -1 + x[3] ** 0.5 + x[0] ** x[1] + 2.0 ** x[2] + x[3] ** n + pow(x[4], 4)
-        + np.power(x[5], 1.5) + x[6] ** 0 + math.pow(x[7], 2.5)
+        x[0] ** 2 + x[1] ** 3 + x[2] ** -1 + x[3] ** 0.5 + x[0] ** x[1] + 2.0 ** x[2] + x[3] ** n
+        + pow(x[4], 4) + np.power(x[5], 1.5) + x[6] ** 0 + math.pow(x[7], 2.5)
     )  # fmt: skip
 
 
@@ -330,11 +330,11 @@ def scans(x, n):
 
 @feature
 def random_numbers(x, n):
-    np.random.seed(7)
+    np.random.seed(7)  # noqa: NPY002
     random.seed(3)
     s = 0.0
     for i in range(n):
-        s += x[i] * np.random.normal() + random.random() * x[0]
+        s += x[i] * np.random.normal() + random.random() * x[0]  # noqa: NPY002
     return s
 
 

@@ -1,4 +1,4 @@
-"""Every feature of the language that compiled functions may use, by name: value, gradient, Hessian-vector product."""
+"""Every feature of the language that compiled functions may use, by name: values and derivatives."""
 
 import numpy as np
 import pytest
