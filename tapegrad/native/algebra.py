@@ -286,7 +286,7 @@ _CHOICES: dict[str, Callable[..., Any]] = {
 
 # What the ops do not have, and a quotient's partials with a division less.
 _OWN: dict[str, tuple[Callable[..., Any], ...]] = {
-    "divide": (lambda a, b, out: 1.0 / b, lambda a, b, out: out * (-1.0 / b)),
+    "divide": (lambda a, b, out: 1.0 / b, lambda a, b, out: -(out * (1.0 / b))),
     "erf": (lambda x, out: 1.1283791670955126 * np.exp(-x * x),),
     "erfc": (lambda x, out: -1.1283791670955126 * np.exp(-x * x),),
 }

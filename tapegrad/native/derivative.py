@@ -184,7 +184,8 @@ def _array_maker(spec: Spec, dtype: Any) -> Callable[..., Any]:
     space = {"on_tape": on_tape, "dtype": dtype, "np": np}
     exec(
         "def make(x, tangents, first, tape):\n    out = np.empty(x.shape, dtype)\n"
-        f"    flat = out.reshape(-1)\n    i = 0\n    for v in x.flat:\n        flat[i] = on_tape(dtype, ({lanes},), first + i, tape)\n"
+        "    flat = out.reshape(-1)\n    i = 0\n"
+        f"    for v in x.flat:\n        flat[i] = on_tape(dtype, ({lanes},), first + i, tape)\n"
         "        i += 1\n    return out",
         space,
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from llvmlite import ir
+from llvmlite.ir import instructions
 from numba.core import types
 from numba.core.imputils import lower_cast, lower_constant
 from numba.core.typeconv import Conversion
@@ -115,7 +116,7 @@ def unpack(emit: Emitter, kind: Any, value: Any, spec: Spec) -> Operand:
         zero = emit.number(spec, [0.0] * components(spec))
         return Operand(zero.lift(Real(emit, literal)), ZERO, [])
     count = components(spec)
-    member = [builder.extract_value(value, k) for k in range(len(value.type.elements))]
+    member = [_member(builder, value, k) for k in range(len(value.type.elements))]
     number = emit.number(spec, member[:count])
     if isinstance(kind, Active):
         return Operand(number, member[count + 1], [(member[count], number.lift(1.0))])
@@ -126,11 +127,47 @@ def unpack(emit: Emitter, kind: Any, value: Any, spec: Spec) -> Operand:
     return Operand(number, member[count], leaves)
 
 
+def _member(builder: Any, value: Any, k: int) -> Any:
+    """Member k of a struct; where the struct was put together here, what was put in."""
+    while isinstance(value, instructions.InsertValue):
+        if value.indices == [k]:
+            return value.operands[1]
+        value = value.operands[0]
+    return builder.extract_value(value, k)
+
+
+def merged(leaves: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Return leaves with those that are surely one number, as both in x * x, told once."""
+    found: dict[Any, tuple[Any, Any]] = {}
+    for statement, weight in leaves:
+        key = _origin(statement)
+        before = found.get(key)
+        found[key] = (statement, weight if before is None else before[1] + weight)
+    return list(found.values())
+
+
+def _origin(value: Any) -> Any:
+    """What two members of structs have in common if they are the same for certain."""
+    if not isinstance(value, instructions.ExtractValue):
+        return id(value)
+    whole = value.operands[0]
+    if isinstance(whole, instructions.LoadInstr):
+        place, block = whole.operands[0], whole.parent
+        written = 0  # stores to the variable before this load, in its block
+        for other in block.instructions:
+            if other is whole:
+                break
+            written += isinstance(other, instructions.StoreInstr) and other.operands[1] is place
+        if isinstance(place, instructions.AllocaInstr) and not place.name.startswith("."):  # a variable's
+            return id(place), id(block), written, value.indices[0]
+    return id(whole), value.indices[0]
+
+
 def pack(emit: Emitter, kind: Any, found: Operand) -> Any:
     """Make a value of Numba's; for an active number what has leaves is recorded."""
     values = found.number.flat()
     if isinstance(kind, Active):
-        statement, tape = push(emit, kind.spec, found)
+        statement, tape = push(emit, kind.spec, found._replace(leaves=merged(found.leaves)))
         return struct(emit, kind, [*values, statement, tape])
     members = [*values, found.tape]
     for statement, partial in found.leaves:

@@ -203,6 +203,9 @@ class _Untyped(FunctionPass):
         if value.op == "build_list":
             items = [self._promoted(item, loc) for item in value.items]
             return ir.Expr.build_list(items, value.loc)
+        if value.op == "build_map":
+            items = [(key, self._promoted(item, loc)) for key, item in value.items]
+            return ir.Expr.build_map(items, value.size, value.literal_value, value.value_indexes, value.loc)
         if value.op == "call":
             return self._of_call(value, loc)
         if value.op == "inplace_binop" and value.fn in arrays.UPDATE:
@@ -222,11 +225,11 @@ class _Untyped(FunctionPass):
             return None
 
     def _promoted(self, item: Any, loc: Any) -> Any:
-        """A float literal of a list as an active number: others may be appended."""
+        """An item of a list: a float literal becomes active, as others may be put there; a statement ends."""
         found = self._definition(item)
         if isinstance(found, ir.Const) and isinstance(found.value, float):
             return self._call(promote, [self._token(loc), item], loc)
-        return item
+        return item if isinstance(found, ir.Const) else self._call(statement, [item], loc)
 
     def _of_call(self, value: Any, loc: Any) -> Any:
         function = self._resolve(value.func)
