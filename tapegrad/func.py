@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["grad", "value_and_grad"]
+__all__ = ["grad", "hessian", "hvp", "jvp", "taylor", "value_and_grad"]
 
 
 def value_and_grad(f: Any, argnums: int | Sequence[int] = 0) -> Any:
@@ -76,3 +76,122 @@ def grad(f: Any, argnums: int | Sequence[int] = 0) -> Any:
     from tapegrad.native import derivative
 
     return derivative.grad(f, argnums)
+
+
+def hvp(f: Any, argnums: int | Sequence[int] = 0) -> Any:
+    """Return a compiled function of the Hessian of a compiled function times a direction.
+
+    Parameters
+    ----------
+    f : function compiled by `tapegrad.njit` or `numba.njit`
+        Its result is a number.
+    argnums : int or sequence of int, optional
+        The arguments that it is differentiated by.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f` and, last, a direction shaped as the argument, or a tuple of them.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> @tg.njit
+    ... def f(x):
+    ...     return x[0] ** 2 * x[1]
+    >>> tg.func.hvp(f)(np.array([1.0, 3.0]), np.array([1.0, 0.0]))
+    array([6., 2.])
+    """
+    from tapegrad.native import derivative
+
+    return derivative.hvp(f, argnums)
+
+
+def jvp(f: Any, argnums: int | Sequence[int] = 0) -> Any:
+    """Return a compiled function of value and derivative along a direction, without a tape.
+
+    Parameters
+    ----------
+    f : function compiled by `tapegrad.njit` or `numba.njit`
+        Its result is a number.
+    argnums : int or sequence of int, optional
+        The arguments that move.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f` and, last, a direction shaped as the argument, or a tuple of them.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> @tg.njit
+    ... def cube(x):
+    ...     return x**3
+    >>> tg.func.jvp(cube)(2.0, 1.0)
+    (8.0, 12.0)
+    """
+    from tapegrad.native import derivative
+
+    return derivative.jvp(f, argnums)
+
+
+def taylor(f: Any, order: int, argnums: int | Sequence[int] = 0) -> Any:
+    """Return a compiled function of the power series of ``t -> f(x + t v)`` at 0, without a tape.
+
+    Parameters
+    ----------
+    f : function compiled by `tapegrad.njit` or `numba.njit`
+        Its result is a number.
+    order : int
+        The highest power.
+    argnums : int or sequence of int, optional
+        The arguments that move.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f` and, last, a direction `v`: the coefficients from power 0 to `order`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> @tg.njit
+    ... def cube(x):
+    ...     return x**3
+    >>> tg.func.taylor(cube, 4)(2.0, 1.0)
+    array([ 8., 12.,  6.,  1.,  0.])
+    """
+    from tapegrad.native import derivative
+
+    return derivative.taylor(f, order, argnums)
+
+
+def hessian(f: Any) -> Any:
+    """Return a compiled function of the matrix of second derivatives by the first argument, an array.
+
+    Four columns at a time: four directions of dual numbers, one sweep.
+
+    Parameters
+    ----------
+    f : function compiled by `tapegrad.njit` or `numba.njit`
+        Its result is a number.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> @tg.njit
+    ... def f(x):
+    ...     return x[0] ** 2 * x[1]
+    >>> tg.func.hessian(f)(np.array([1.0, 3.0]))
+    array([[6., 2.],
+           [2., 0.]])
+    """
+    from tapegrad.native import derivative
+
+    return derivative.hessian(f)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,12 @@ from tapegrad.ops.primitive import Elementwise
 F64, I64, I32, I8 = ir.DoubleType(), ir.IntType(64), ir.IntType(32), ir.IntType(8)
 f8 = types.float64
 
-Spec = tuple[int, ...]  # tangents of each nested level of dual numbers; () for a plain number
+Spec = tuple[int, ...]  # tangents of each nested level of dual numbers, or minus the order of a series
 
 
 def components(spec: Spec) -> int:
     """Return of how many float64 a number of this kind consists."""
-    return math.prod(1 + lanes for lanes in spec)
+    return math.prod(1 + abs(lanes) for lanes in spec)
 
 
 class Emitter:
@@ -57,7 +57,7 @@ class Emitter:
             return Real(self, values[0])
         step = components(spec[1:])
         parts = [self.number(spec[1:], values[k : k + step]) for k in range(0, len(values), step)]
-        return Dual(parts[0], parts[1:])
+        return Dual(parts[0], parts[1:]) if spec[0] > 0 else Series(parts)
 
 
 class Truth:
@@ -201,6 +201,33 @@ class Dual(Number):
         return Dual(self.primal.choose(condition, other.primal), [a.choose(condition, b) for a, b in pairs])
 
 
+class Series(Number):
+    """A truncated power series; its coefficients are numbers."""
+
+    def __init__(self, terms: Sequence[Any]) -> None:
+        self.emit, self.terms = terms[0].emit, tuple(terms)
+
+    def lift(self, other: Any) -> Any:
+        if isinstance(other, Series):
+            return other
+        first = self.terms[0]
+        return Series([first.lift(other), *[first.lift(0.0)] * (len(self.terms) - 1)])
+
+    def real(self) -> Real:
+        return self.terms[0].real()
+
+    def flat(self) -> list[Any]:
+        return [v for term in self.terms for v in term.flat()]
+
+    def choose(self, condition: Any, other: Any) -> Any:
+        pairs = zip(self.terms, other.terms, strict=True)
+        return Series([a.choose(condition, b) for a, b in pairs])
+
+    def shorter(self) -> Series:
+        """The series without its last term."""
+        return Series(self.terms[:-1])
+
+
 # ---------------------------------------------------------------- comparisons and choices
 
 _PYTHON = {
@@ -231,7 +258,7 @@ def _alike(emit: Emitter, args: Sequence[Any]) -> list[Any]:
     """Return operands as numbers of one kind."""
     like = Real(emit, 0.0)
     for x in args:
-        if isinstance(x, Dual):
+        if isinstance(x, (Dual, Series)):
             like = x
     return [like.lift(x) for x in args]
 
@@ -309,6 +336,8 @@ def evaluate(name: str, *args: Any) -> Any:
     """Return a function of numbers, some of them perhaps literals: its code, and that of its derivatives."""
     emit = next(x.emit for x in args if isinstance(x, Number))
     args = tuple(_alike(emit, args))
+    if isinstance(args[0], Series):
+        return _series(name, args)
     if not isinstance(args[0], Dual):
         return _primal(name, args)
     inner = tuple(x.primal for x in args)
@@ -322,6 +351,39 @@ def evaluate(name: str, *args: Any) -> Any:
             d = out.lift(partial(name, k, inner, out))
             tangents = [t + d * x.tangents[q] for q, t in enumerate(tangents)]
     return Dual(out, tangents)
+
+
+def _series(name: str, args: Sequence[Any]) -> Series:
+    """Return a function of series, by the differential equation that it obeys."""
+    first = evaluate(name, *(x.terms[0] for x in args))
+    order = len(args[0].terms) - 1
+    if order == 0 or name in CONSTANT:
+        return args[0].lift(first)
+    if name == "multiply":
+        a, b = (x.terms for x in args)
+        return Series([_sum(a[i] * b[k - i] for i in range(k + 1)) for k in range(order + 1)])
+    inner = [x.shorter() for x in args]
+    out = _series(name, inner)
+    parts = [
+        out.lift(partial(name, k, inner, out)).terms if any(not _is_zero(t) for t in x.terms[1:]) else None
+        for k, x in enumerate(args)
+    ]
+    terms = list(out.terms)
+    last = [
+        float(i) * x.terms[i] * p[order - i]
+        for x, p in zip(args, parts, strict=True)
+        if p is not None
+        for i in range(1, order + 1)
+    ]
+    terms.append(_sum(last) / float(order) if last else first.lift(0.0))
+    return Series(terms)
+
+
+def _sum(parts: Iterable[Any]) -> Any:
+    total = None
+    for part in parts:
+        total = part if total is None else total + part
+    return total
 
 
 def _is_zero(x: Any) -> bool:

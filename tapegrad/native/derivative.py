@@ -254,36 +254,67 @@ def _size(moving: tuple[int, ...]) -> Any:
     return njit(space["size"])
 
 
-def driver(twin: Any, moving: tuple[int, ...]) -> Any:
-    """Return the compiled function of value and gradient."""
-    module, sweeps = runtime.tapes(), runtime.sweeps(())
+def recorded(twin: Any, moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Any:
+    """Return ``run(args, tangents)``: the result, and those lanes of the cotangents; compiled."""
+    module, sweep, size = runtime.tapes(), runtime.sweeps(spec).sweep, _size(moving)
     acquire, reset, release, prepare = module.acquire, module.reset, module.release, module.prepare
-    sweep, size = sweeps.sweep, _size(moving)
-    enter, leave, run = entering(moving, ()), leaving(moving, (), 0), attempt(twin, moving, ())
-    take, none, value = access(())[0], ((),) * len(moving), component(0)
+    count, take = components(spec), access(spec)[0]
+    space = {f"leave{k}": leaving(moving, spec, k) for k in lanes}
+    exec(
+        "def leave(args, cotangents):\n"
+        f"    return ({', '.join(f'leave{k}(args, cotangents)' for k in lanes)},)",
+        space,
+    )
+    leave: Any = njit(space["leave"])
+    enter, attempted = entering(moving, spec), attempt(twin, moving, spec)
 
-    def value_and_grad(*args):
+    def run(args, tangents):
         tape = acquire()
         if tape == 0:
             raise MemoryError("no memory for another native tape")
-        count = size(args)
-        reset(tape, count)
-        out = run(enter(args, none, tape), tape)
-        if not prepare(tape, 1):
+        inputs = size(args)
+        reset(tape, inputs)
+        out = attempted(enter(args, tangents, tape), tape)
+        if not prepare(tape, count):
             release(tape)
             raise MemoryError("no memory for the cotangents")
         cotangents = get(tape, COTANGENTS)
         number = statement_of(out)
         if number:
-            write(cotangents + 8 * number, 1.0)
+            write(cotangents + 8 * count * number, 1.0)
             sweep(tape)
-        gradient = leave(args, cotangents)
-        for k in range(1, count + 1):
+        found = leave(args, cotangents)
+        for k in range(1, inputs + 1):
             take(cotangents, k)
         release(tape)
-        return value(out), gradient
+        return out, found
 
-    return njit(value_and_grad)
+    return njit(run)
+
+
+def forward(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
+    """Return ``run(args, tangents)``: the result with its tangents; nothing is recorded; compiled."""
+    module = runtime.tapes()
+    acquire, release = module.acquire, module.release
+    enter, attempted = entering(moving, spec), attempt(twin, moving, spec)
+
+    def run(args, tangents):
+        tape = acquire()
+        out = attempted(enter(args, tangents, 0), tape)
+        release(tape)
+        return out
+
+    return njit(run)
+
+
+def _directions(moving: tuple[int, ...], lanes: int) -> Any:
+    """Return ``spread(v)``: a direction as the tangents of the arguments; of a series, its first term's."""
+    rest = ", still({0})" * (lanes - 1)
+    names = [f"v[{q}]" if len(moving) > 1 else "v" for q in range(len(moving))]
+    parts = [f"({name}{rest.format(name)},)" for name in names]
+    space = {"still": njit(lambda v: v * 0.0)}
+    exec(f"def spread(v):\n    return ({', '.join(parts)},)", space)
+    return njit(space["spread"])
 
 
 class Derivative:
@@ -329,18 +360,117 @@ def compiled_function(f: Any, what: str) -> CompiledFunction:
     raise TypeError(f"{what} takes a function compiled by tg.njit or numba.njit, found {type(f).__name__}")
 
 
-def value_and_grad(f: Any, argnums: Any) -> Derivative:
+def kept(make: Callable[..., Derivative]) -> Callable[..., Derivative]:
+    """Make each derivative of a function once; it lives as long as the function."""
+
+    @functools.wraps(make)
+    def made(f: Any, *how: Any) -> Derivative:
+        of = compiled_function(f, make.__name__)
+        known = vars(of.primal).setdefault("_tapegrad_derivatives", {})
+        key = (make.__name__, *(tuple(x) if isinstance(x, (list, tuple)) else x for x in how))
+        if key not in known:
+            known[key] = make(of, *how)
+        return known[key]
+
+    return made
+
+
+@kept
+def value_and_grad(of: CompiledFunction, argnums: Any) -> Derivative:
     """Return the function of value and gradient."""
-    of = compiled_function(f, "value_and_grad")
-    return Derivative("value_and_grad", of, driver(twin_of(of.primal, ()), moving_of(argnums)))
+    moving = moving_of(argnums)
+    run, none, value = recorded(twin_of(of.primal, ()), moving, (), (0,)), ((),) * len(moving), component(0)
+
+    def value_and_grad(*args):
+        out, found = run(args, none)
+        return value(out), found[0]
+
+    return Derivative("value_and_grad", of, njit(value_and_grad))
 
 
-def grad(f: Any, argnums: Any) -> Derivative:
+@kept
+def grad(of: CompiledFunction, argnums: Any) -> Derivative:
     """Return the function of the gradient."""
-    of = compiled_function(f, "grad")
-    both = driver(twin_of(of.primal, ()), moving_of(argnums))
+    moving = moving_of(argnums)
+    run, none = recorded(twin_of(of.primal, ()), moving, (), (0,)), ((),) * len(moving)
 
     def grad(*args):
-        return both(*args)[1]
+        return run(args, none)[1][0]
 
     return Derivative("grad", of, njit(grad))
+
+
+@kept
+def hvp(of: CompiledFunction, argnums: Any) -> Derivative:
+    """Return the function of the Hessian times a direction."""
+    moving = moving_of(argnums)
+    run, spread = recorded(twin_of(of.primal, (1,)), moving, (1,), (1,)), _directions(moving, 1)
+
+    def hvp(*args):
+        return run(args[:-1], spread(args[-1]))[1][0]
+
+    return Derivative("hvp", of, njit(hvp))
+
+
+@kept
+def jvp(of: CompiledFunction, argnums: Any) -> Derivative:
+    """Return the function of value and derivative along a direction."""
+    moving = moving_of(argnums)
+    run, spread = forward(twin_of(of.primal, (1,)), moving, (1,)), _directions(moving, 1)
+    value, tangent = component(0), component(1)
+
+    def jvp(*args):
+        out = run(args[:-1], spread(args[-1]))
+        return value(out), tangent(out)
+
+    return Derivative("jvp", of, njit(jvp))
+
+
+@kept
+def taylor(of: CompiledFunction, order: int, argnums: Any) -> Derivative:
+    """Return the function of the power series along a line."""
+    moving = moving_of(argnums)
+    if not isinstance(order, int) or order < 1:
+        raise ValueError(f"taylor: order is a whole number from 1, found {order!r}")
+    run, spread = forward(twin_of(of.primal, (-order,)), moving, (-order,)), _directions(moving, order)
+    space: dict[str, Any] = {f"c{k}": component(k) for k in range(order + 1)}
+    terms = ", ".join(f"c{k}(out)" for k in range(order + 1))
+    space["np"] = np
+    exec(f"def terms(out):\n    return np.array([{terms}])", space)
+    read = njit(space["terms"])
+
+    def taylor(*args):
+        return read(run(args[:-1], spread(args[-1])))
+
+    return Derivative("taylor", of, njit(taylor))
+
+
+LANES = 4  # columns of a Hessian that one run gives
+
+
+@kept
+def hessian(of: CompiledFunction) -> Derivative:
+    """Return the function of the matrix of second derivatives."""
+    spec = (LANES,)
+    run = recorded(twin_of(of.primal, spec), (0,), spec, tuple(range(1, LANES + 1)))
+
+    def hessian(*args):
+        x = args[0]
+        n = x.size
+        found = np.empty((n, n))
+        lanes = np.zeros((LANES, n))
+        for start in range(0, n, LANES):
+            lanes[...] = 0.0
+            for k in range(min(LANES, n - start)):
+                lanes[k, start + k] = 1.0
+            a, b, c, d = run(args, ((lanes[0], lanes[1], lanes[2], lanes[3]),))[1]
+            found[start] = a.ravel()
+            if start + 1 < n:
+                found[start + 1] = b.ravel()
+            if start + 2 < n:
+                found[start + 2] = c.ravel()
+            if start + 3 < n:
+                found[start + 3] = d.ravel()
+        return found
+
+    return Derivative("hessian", of, njit(hessian))

@@ -1,8 +1,8 @@
 """Scalar programs recorded inside compiled code: recording and reverse sweep beside the program itself.
 
-Six programs as users write them, all timed in turns on one thread, best of several runs; gradients are compared
-with central differences first. ``--prototype DIR`` adds an earlier implementation in DIR (its module
-`tgapi`), ``--jax`` the same programs in JAX where it is installed, ``--torch`` two of them, smaller, in torch.
+Six programs as users write them, timed in turns on one thread, best of several runs; gradients are compared
+with central differences first. ``--prototype DIR`` adds an earlier implementation, the module `tgapi` in DIR.
+Then calls of `tg.func.value_and_grad`, threads, and a tape of a hundred million entries (``--big``).
 
     python -m tests.benchmarks.native
 """
@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+import resource
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numba import njit
 
+import tapegrad as tg
 from tapegrad.native import runtime
 from tapegrad.native.segment import Recording, entering, sweep
 from tapegrad.native.twin import twin_of
@@ -233,13 +237,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prototype", help="a directory with the modules tg and tgapi")
     parser.add_argument("--repeat", type=int, default=15)
+    parser.add_argument("--big", action="store_true")
     parser.add_argument("--only", nargs="*", help="programs by name")
     options = parser.parse_args()
     kinds = [Ours]
     if options.prototype:
         sys.path.insert(0, options.prototype)
         kinds.append(Prototype)
-    print("ms, best of", options.repeat, "in turns: record + reverse, and both as multiples of the program itself")
+    print("ms, best of", options.repeat, "in turns: record + reverse, together as multiples of the program")
     for name, (primal, x, args) in cases().items():
         if options.only and name not in options.only:
             continue
@@ -263,13 +268,82 @@ def main():
         text = f"{name:15s} program {best[0]:6.2f}"
         for k, side in enumerate(sides):
             record, reverse = best[1 + 2 * k : 3 + 2 * k]
+            many = (record + reverse) / best[0]
             text += (
-                f" | {type(side).__name__.lower()} {record:5.2f} + {reverse:5.2f} ({(record + reverse) / best[0]:4.1f}x)"
-                f" {side.entries:8d} entries {1e6 * record / side.entries:.2f} + {1e6 * reverse / side.entries:.2f} ns"
+                f" | {type(side).__name__.lower()} {record:5.2f} + {reverse:5.2f} ({many:4.1f}x)"
+                f" {side.entries:8d} entries {1e6 * record / side.entries:.2f}"
+                f" + {1e6 * reverse / side.entries:.2f} ns"
             )
         if len(sides) == 2:
             text += f" | ratio {(best[1] + best[2]) / (best[3] + best[4]):.2f}"
         print(text, flush=True)
+    calls(options.repeat)
+    threads()
+    if options.big:
+        big()
+
+
+@njit
+def rosenbrock(x):
+    s = 0.0
+    for i in range(x.size - 1):
+        s += 100.0 * (x[i + 1] - x[i] ** 2) ** 2 + (1.0 - x[i]) ** 2
+    return s
+
+
+def calls(repeat):
+    """The gradient of ten variables, from Python and from compiled code."""
+    value_and_grad, x = tg.func.value_and_grad(rosenbrock), np.linspace(0.5, 1.5, 10)
+
+    @njit
+    def inside(x, n):
+        s = 0.0
+        for _ in range(n):
+            value, gradient = value_and_grad(x)
+            s += value + gradient[0]
+        return s
+
+    def outside(n):
+        for _ in range(n):
+            value_and_grad(x)
+
+    inside(x, 1)
+    outside(1)
+    n = 20_000
+    ways = (lambda: outside(n), lambda: inside(x, n))
+    best = [1e6 * min(timed(way) for _ in range(repeat)) / n for way in ways]
+    print(f"value_and_grad of rosenbrock(10): {best[0]:.2f} us from Python, {best[1]:.2f} from njit")
+
+
+def threads():
+    """Eight threads at once beside one after the other."""
+    function = tg.njit(nogil=True)(lotka_volterra.py_func)
+    x = cases()["lotka_volterra"][1]
+
+    def one(_=None):
+        p = tg.tensor(x, requires_grad=True)
+        return tg.grad(function(p, 400_000), p)[0].numpy()
+
+    expected = [one() for _ in range(8)]
+    serial = timed(lambda: [one() for _ in range(8)])
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(one, range(8)))
+        together = timed(lambda: list(pool.map(one, range(8))))
+    same = np.array_equal(found, expected)
+    print(f"8 threads, {os.cpu_count()} cores: {serial / together:.2f} times the throughput, same bits: {same}")
+
+
+def big():
+    """A hundred million entries."""
+    steps = 100_000_000 // 54
+    side = Ours(lotka_volterra, cases()["lotka_volterra"][1], (steps,))
+    side.record()
+    side.reverse()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    used = side.tape.nbytes + 8 * side.tape.statements
+    print(f"{side.entries} entries: {used / side.entries:.1f} bytes each, peak of the process {peak / 1e9:.2f} GB")
+    again = [1e9 * timed(part) / side.entries for part in (side.record, side.reverse)]
+    print(f"again: {again[0]:.2f} + {again[1]:.2f} ns")
 
 
 if __name__ == "__main__":
