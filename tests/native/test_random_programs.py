@@ -1,4 +1,4 @@
-"""Random programs with loops, branches, lists and helpers: native tape, tape of Tensors, central differences."""
+"""Random programs with loops, branches, lists, helpers: native tape, tape of Tensors, differences."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ from numba import njit
 import tapegrad as tg
 
 INPUTS, STEP = 3, 1e-6
-UNARY = ["np.sin({})", "np.tanh({})", "np.exp(-{0} * {0})", "np.sqrt({0} * {0} + 1.0)", "np.arctan({})", "-{}",
-         "helper({}, {})", "{} ** 2", "abs({})", "min({}, 0.8)", "np.log1p({0} * {0})"]  # fmt: skip
+UNARY = ["np.sin({})", "np.tanh({})", "np.exp(-{0} * {0})", "np.sqrt({0} * {0} + 1.0)", "np.arctan({})",
+         "-{}", "helper({}, {})", "{} ** 2", "abs({})", "min({}, 0.8)", "np.log1p({0} * {0})"]  # fmt: skip
 BINARY = ["{} + {}", "{} - {}", "{} * {} * 0.5", "{0} / ({1} * {1} + 1.0)", "helper({}, {})", "max({}, {})",
           "np.hypot({}, {} + 2.0)", "np.arctan2({}, {} + 3.0)", "swapped({}, {})[0]"]  # fmt: skip
 
