@@ -1,9 +1,9 @@
-"""The annual flow of the Nile at Aswan, 1871 to 1970: a level that drifts, filtered and fitted in compiled code.
+"""The annual flow of the Nile, 1871 to 1970: a level that drifts, filtered and fitted in compiled code.
 
-The observed flow is y(t) = level(t) + e(t), and level(t + 1) = level(t) + n(t), with e and n normal of unknown
-variances. The likelihood is a Kalman filter, a loop over the years as one writes it for Numba. tapegrad gives
-its gradient and its Hessian as compiled functions; Newton's method around them is compiled too. The
-Hessian at the optimum gives standard errors, a gradient those of the signal-to-noise ratio.
+The observed flow is y(t) = level(t) + e(t), and level(t + 1) = level(t) + n(t), with e and n normal of
+unknown variances. The likelihood is a Kalman filter, a loop over the years as one writes it for Numba.
+tapegrad gives its gradient and its Hessian as compiled functions; Newton's method around them is compiled
+too. The Hessian at the optimum gives standard errors.
 """
 
 import argparse

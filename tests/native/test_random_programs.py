@@ -68,10 +68,9 @@ def programs(draw):
     body.append("return v0 + v1 * items[0] + items[1] - items[2] * 0.5")
     helper = draw(expressions(["a", "b"]).filter(lambda text: "helper" not in text and "swapped" not in text))
     return "\n".join(
-        ["def helper(a, b):", "    if a > b:", "        return a * b", f"    return {helper}"]
-        + ["def swapped(a, b):", "    return b * 1.5, a"]
-        + ["def program(x):", *("    " + line for line in body)]
-    )
+        ["def helper(a, b):", "    if a > b:", "        return a * b", f"    return {helper}",
+         "def swapped(a, b):", "    return b * 1.5, a", "def program(x):", *("    " + line for line in body)]
+    )  # fmt: skip
 
 
 def made(text, compiled):

@@ -43,7 +43,7 @@ def test_statements_and_entries():
     y = logistic(leaf(), 1000)
     recording = segment_of(y).recording
     assert recording.statements == 2 + 1000
-    assert recording.nbytes == 12 * 3 * 1000  # entries: x[1], s, and s of 1 - s
+    assert recording.nbytes == 12 * 2 * 1000  # entries: x[1], and s, which is told once
 
 
 def test_a_tape_is_used_again():
@@ -218,7 +218,7 @@ def test_resident_memory_per_entry():
     n = 10_000_000 // 3
     y = logistic(x, n)
     recording = segment_of(y).recording
-    assert recording.nbytes == 12 * 3 * n
+    assert recording.nbytes == 12 * 2 * n
     y.backward()
     assert 8 * word(recording.address, tape.ROOM) <= 1.25 * 8 * (n + 4)
     assert resource.getpagesize() > 0
