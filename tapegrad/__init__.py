@@ -8,6 +8,7 @@
 
 from tapegrad import autograd as autograd
 from tapegrad import errors as errors
+from tapegrad import func as func
 from tapegrad import recording as _recording  # noqa: F401
 from tapegrad.autograd import (
     backward as backward,
@@ -80,6 +81,7 @@ from tapegrad.creation import (
     zeros_like as zeros_like,
 )
 from tapegrad.functions import logsumexp as logsumexp
+from tapegrad.native import njit as njit
 from tapegrad.tensor import Tensor as Tensor
 from tapegrad.tensor import asarray as asarray
 from tapegrad.tensor import from_numpy as from_numpy

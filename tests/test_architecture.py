@@ -18,7 +18,8 @@ FLOORS = [  # lowest first
         "grad_mode", "dispatch", "duals", "functions", "packing", "tensor", "creation", "recording", "views",
         "writes",
     },
-    {"autograd"},
+    {"autograd", "native"},
+    {"func"},
     {"__init__", "catalog", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}

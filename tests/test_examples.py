@@ -52,3 +52,14 @@ def test_classify(tmp_path):
     assert figure(r"losses differ by (\S+)", text)[0] < 1e-7
     assert figure(r"logistic regression: .* (\S+) in the test", text)[0] > 0.91
     assert figure(r"network of 8 hidden units: .* (\S+) in the test", text)[0] > 0.91
+
+
+def test_nile(tmp_path):
+    for module in ("matplotlib", "statsmodels"):
+        pytest.importorskip(module)
+    text = run("nile.py", tmp_path / "nile.png")
+    assert figure(r"gradient beside central differences: off by (\S+)", text)[0] < 1e-6
+    assert figure(r"Hessian beside central differences: off by (\S+)", text)[0] < 1e-6
+    assert figure(r"log-likelihood (\S+),", text)[0] == pytest.approx(-632.546, abs=1e-3)
+    assert figure(r"variance of the noise +(\S+),", text)[0] == pytest.approx(15098.5, abs=0.1)
+    assert figure(r"variance of the drift +(\S+),", text)[0] == pytest.approx(1469.2, abs=0.1)

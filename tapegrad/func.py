@@ -1,0 +1,197 @@
+"""Derivatives as functions of compiled functions, callable from Python and from compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["grad", "hessian", "hvp", "jvp", "taylor", "value_and_grad"]
+
+
+def value_and_grad(f: Any, argnums: int | Sequence[int] = 0) -> Any:
+    """Return a compiled function of the value and the gradient of a compiled function.
+
+    Nothing of it is Python: a Newton or Monte-Carlo loop around it can be compiled whole.
+
+    Parameters
+    ----------
+    f : function compiled by `tapegrad.njit` or `numba.njit`
+        Its result is a number.
+    argnums : int or sequence of int, optional
+        The arguments, floats or arrays of floats, that it is differentiated by.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f`: its value and the gradient, a tuple of gradients for several `argnums`.
+
+    Raises
+    ------
+    TypeError
+        What is given is not compiled, or called with Tensors.
+    UnsupportedOpError
+        At the first call, where a line of the function cannot be recorded.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> @tg.njit
+    ... def loss(x):
+    ...     s = 0.0
+    ...     for v in x:
+    ...         s += v * v
+    ...     return s
+    >>> tg.func.value_and_grad(loss)(np.array([1.0, 2.0]))
+    (5.0, array([2., 4.]))
+    """
+    from tapegrad.native import derivative
+
+    return derivative.value_and_grad(f, argnums)
+
+
+def grad(f: Any, argnums: int | Sequence[int] = 0) -> Any:
+    """Return a compiled function of the gradient of a compiled function; see `value_and_grad`.
+
+    Parameters
+    ----------
+    f : function compiled by `tapegrad.njit` or `numba.njit`
+        Its result is a number.
+    argnums : int or sequence of int, optional
+        The arguments that it is differentiated by.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f`: the gradient, a tuple of gradients for several `argnums`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> @tg.njit
+    ... def cube(x):
+    ...     return x**3
+    >>> tg.func.grad(cube)(2.0)
+    12.0
+    """
+    from tapegrad.native import derivative
+
+    return derivative.grad(f, argnums)
+
+
+def hvp(f: Any, argnums: int | Sequence[int] = 0) -> Any:
+    """Return a compiled function of the Hessian of a compiled function times a direction.
+
+    Parameters
+    ----------
+    f : function compiled by `tapegrad.njit` or `numba.njit`
+        Its result is a number.
+    argnums : int or sequence of int, optional
+        The arguments that it is differentiated by.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f` and, last, a direction shaped as the argument, or a tuple of them.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> @tg.njit
+    ... def f(x):
+    ...     return x[0] ** 2 * x[1]
+    >>> tg.func.hvp(f)(np.array([1.0, 3.0]), np.array([1.0, 0.0]))
+    array([6., 2.])
+    """
+    from tapegrad.native import derivative
+
+    return derivative.hvp(f, argnums)
+
+
+def jvp(f: Any, argnums: int | Sequence[int] = 0) -> Any:
+    """Return a compiled function of value and derivative along a direction, without a tape.
+
+    Parameters
+    ----------
+    f : function compiled by `tapegrad.njit` or `numba.njit`
+        Its result is a number.
+    argnums : int or sequence of int, optional
+        The arguments that move.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f` and, last, a direction shaped as the argument, or a tuple of them.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> @tg.njit
+    ... def cube(x):
+    ...     return x**3
+    >>> tg.func.jvp(cube)(2.0, 1.0)
+    (8.0, 12.0)
+    """
+    from tapegrad.native import derivative
+
+    return derivative.jvp(f, argnums)
+
+
+def taylor(f: Any, order: int, argnums: int | Sequence[int] = 0) -> Any:
+    """Return a compiled function of the power series of ``t -> f(x + t v)`` at 0, without a tape.
+
+    Parameters
+    ----------
+    f : function compiled by `tapegrad.njit` or `numba.njit`
+        Its result is a number.
+    order : int
+        The highest power.
+    argnums : int or sequence of int, optional
+        The arguments that move.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f` and, last, a direction `v`: the coefficients from power 0 to `order`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> @tg.njit
+    ... def cube(x):
+    ...     return x**3
+    >>> tg.func.taylor(cube, 4)(2.0, 1.0)
+    array([ 8., 12.,  6.,  1.,  0.])
+    """
+    from tapegrad.native import derivative
+
+    return derivative.taylor(f, order, argnums)
+
+
+def hessian(f: Any) -> Any:
+    """Return a compiled function of the matrix of second derivatives by the first argument, an array.
+
+    Four columns at a time: four directions of dual numbers, one sweep.
+
+    Parameters
+    ----------
+    f : function compiled by `tapegrad.njit` or `numba.njit`
+        Its result is a number.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> @tg.njit
+    ... def f(x):
+    ...     return x[0] ** 2 * x[1]
+    >>> tg.func.hessian(f)(np.array([1.0, 3.0]))
+    array([[6., 2.],
+           [2., 0.]])
+    """
+    from tapegrad.native import derivative
+
+    return derivative.hessian(f)

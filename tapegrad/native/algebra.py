@@ -1,0 +1,460 @@
+"""Numbers that emit LLVM code when they are computed with: a float64, or a dual number over such numbers.
+
+A derivative rule of `tapegrad.ops`, run on them, is compiled where it stands: so the rules that NumPy calls
+follow are those of native recording too, and of its second and higher derivatives, which are the same rules
+run on dual numbers. Literals stay literals: what they alone decide costs nothing at run time.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.core.typing.templates import signature
+
+from tapegrad.ops import REGISTRY
+from tapegrad.ops.primitive import Elementwise
+
+F64, I64, I32, I8 = ir.DoubleType(), ir.IntType(64), ir.IntType(32), ir.IntType(8)
+f8 = types.float64
+
+Spec = tuple[int, ...]  # tangents of each nested level of dual numbers, or minus the order of a series
+
+
+def components(spec: Spec) -> int:
+    """Return of how many float64 a number of this kind consists."""
+    return math.prod(1 + abs(lanes) for lanes in spec)
+
+
+class Emitter:
+    """Where code goes: Numba's context, and LLVM's builder."""
+
+    def __init__(self, context: Any, builder: Any) -> None:
+        self.context, self.builder = context, builder
+
+    def call(self, function: Any, values: Sequence[Any]) -> Any:
+        """Emit a call of a function of floats, as Numba lowers it."""
+        form = signature(f8, *[f8] * len(values))
+        return self.context.get_function(function, form)(self.builder, tuple(values))
+
+    def compiled(self, function: Callable[..., float], values: Sequence[Any]) -> Any:
+        """Emit a call of a small Python function of floats."""
+        form = signature(f8, *[f8] * len(values))
+        return self.context.compile_internal(self.builder, function, form, tuple(values))
+
+    def intrinsic(self, name: str, value: Any) -> Any:
+        function = self.builder.module.declare_intrinsic(f"llvm.{name}", [F64])
+        return self.builder.call(function, [value])
+
+    def number(self, spec: Spec, values: Sequence[Any]) -> Number:
+        """Return a number whose components are these LLVM values or floats."""
+        if not spec:
+            return Real(self, values[0])
+        step = components(spec[1:])
+        parts = [self.number(spec[1:], values[k : k + step]) for k in range(0, len(values), step)]
+        return Dual(parts[0], parts[1:]) if spec[0] > 0 else Series(parts)
+
+
+class Truth:
+    """The outcome of a comparison: a bool, or an LLVM value."""
+
+    def __init__(self, emit: Emitter, value: Any) -> None:
+        self.emit, self.value = emit, value
+
+    def __array_function__(self, function: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
+        return _where(*args) if function is np.where else NotImplemented
+
+
+class Number:
+    """What derivative rules are run on."""
+
+    emit: Emitter
+
+    def lift(self, other: Any) -> Any:
+        """Return a literal, or a plainer number, as a number like this."""
+        raise NotImplementedError
+
+    def real(self) -> Real:
+        """The part without tangents, which alone decides comparisons."""
+        raise NotImplementedError
+
+    def flat(self) -> list[Any]:
+        """The components as LLVM values."""
+        raise NotImplementedError
+
+    def choose(self, condition: Any, other: Any) -> Any:
+        """Itself where the condition holds, else the other."""
+        raise NotImplementedError
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        return evaluate(OPS[ufunc], *args) if method == "__call__" and not kwargs else NotImplemented
+
+    def __array_function__(self, function: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
+        return _where(*args) if function is np.where else NotImplemented
+
+    def __add__(self, other: Any) -> Any:
+        return evaluate("add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return evaluate("add", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return evaluate("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return evaluate("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return evaluate("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return evaluate("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return evaluate("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return evaluate("divide", other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return evaluate("power", self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return evaluate("power", other, self)
+
+    def __neg__(self) -> Any:
+        return evaluate("negative", self)
+
+    def __lt__(self, other: Any) -> Truth:
+        return compare("<", self, other)
+
+    def __le__(self, other: Any) -> Truth:
+        return compare("<=", self, other)
+
+    def __gt__(self, other: Any) -> Truth:
+        return compare(">", self, other)
+
+    def __ge__(self, other: Any) -> Truth:
+        return compare(">=", self, other)
+
+    def __eq__(self, other: Any) -> Any:
+        return compare("==", self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return compare("!=", self, other)
+
+    __hash__ = object.__hash__
+
+
+class Real(Number):
+    """A float64: an LLVM value or a literal."""
+
+    def __init__(self, emit: Emitter, value: Any) -> None:
+        self.emit = emit
+        self.literal = None if isinstance(value, ir.Value) else float(value)
+        self._value = value
+
+    @property
+    def value(self) -> Any:
+        return self._value if self.literal is None else ir.Constant(F64, self.literal)
+
+    def lift(self, other: Any) -> Any:
+        return other if isinstance(other, Number) else Real(self.emit, other)
+
+    def real(self) -> Real:
+        return self
+
+    def flat(self) -> list[Any]:
+        return [self.value]
+
+    def choose(self, condition: Any, other: Any) -> Any:
+        if self.literal is not None and self.literal == other.literal:
+            return self
+        return Real(self.emit, self.emit.builder.select(condition, self.value, other.value))
+
+
+class Dual(Number):
+    """A number and its derivatives in one or more directions, each itself a number."""
+
+    def __init__(self, primal: Any, tangents: Sequence[Any]) -> None:
+        self.emit, self.primal, self.tangents = primal.emit, primal, tuple(tangents)
+
+    def lift(self, other: Any) -> Any:
+        if isinstance(other, Dual):
+            return other
+        primal = self.primal.lift(other)
+        return Dual(primal, [self.primal.lift(0.0)] * len(self.tangents))
+
+    def real(self) -> Real:
+        return self.primal.real()
+
+    def flat(self) -> list[Any]:
+        return [v for part in (self.primal, *self.tangents) for v in part.flat()]
+
+    def choose(self, condition: Any, other: Any) -> Any:
+        pairs = zip(self.tangents, other.tangents, strict=True)
+        return Dual(self.primal.choose(condition, other.primal), [a.choose(condition, b) for a, b in pairs])
+
+
+class Series(Number):
+    """A truncated power series; its coefficients are numbers."""
+
+    def __init__(self, terms: Sequence[Any]) -> None:
+        self.emit, self.terms = terms[0].emit, tuple(terms)
+
+    def lift(self, other: Any) -> Any:
+        if isinstance(other, Series):
+            return other
+        first = self.terms[0]
+        return Series([first.lift(other), *[first.lift(0.0)] * (len(self.terms) - 1)])
+
+    def real(self) -> Real:
+        return self.terms[0].real()
+
+    def flat(self) -> list[Any]:
+        return [v for term in self.terms for v in term.flat()]
+
+    def choose(self, condition: Any, other: Any) -> Any:
+        pairs = zip(self.terms, other.terms, strict=True)
+        return Series([a.choose(condition, b) for a, b in pairs])
+
+    def shorter(self) -> Series:
+        """The series without its last term."""
+        return Series(self.terms[:-1])
+
+
+# ---------------------------------------------------------------- comparisons and choices
+
+_PYTHON = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
+    "!=": operator.ne,
+}  # fmt: skip
+
+
+def compare(how: str, a: Any, b: Any) -> Truth:
+    """Compare by values, as IEEE has it."""
+    emit = (a if isinstance(a, Number) else b).emit
+    x, y = (v.real() if isinstance(v, Number) else Real(emit, v) for v in (a, b))
+    if x.literal is not None and y.literal is not None:
+        return Truth(emit, _PYTHON[how](x.literal, y.literal))
+    builder = emit.builder
+    form = builder.fcmp_unordered if how == "!=" else builder.fcmp_ordered
+    return Truth(emit, form(how, x.value, y.value))
+
+
+def _where(condition: Truth, a: Any, b: Any) -> Any:
+    if isinstance(condition.value, bool):
+        return a if condition.value else b
+    a, b = _alike(condition.emit, (a, b))
+    return a.choose(condition.value, b)
+
+
+def _alike(emit: Emitter, args: Sequence[Any]) -> list[Any]:
+    """Return operands as numbers of one kind."""
+    like = Real(emit, 0.0)
+    for x in args:
+        if isinstance(x, (Dual, Series)):
+            like = x
+    return [like.lift(x) for x in args]
+
+
+# ---------------------------------------------------------------- functions
+
+_FLOOR = ("floor", "ceil", "trunc", "rint")
+_MATH = {  # names of ops and of the functions in `math` that Numba lowers
+    "exp": "exp", "expm1": "expm1", "log": "log", "log1p": "log1p", "log2": "log2", "log10": "log10",
+    "sqrt": "sqrt", "sin": "sin", "cos": "cos", "tan": "tan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh",
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh",
+    "arctanh": "atanh", "arctan2": "atan2", "hypot": "hypot", "copysign": "copysign",
+    "erf": "erf", "erfc": "erfc",
+}  # fmt: skip
+_COMPILED: dict[str, Callable[..., float]] = {
+    "exp2": lambda x: 2.0**x,
+    "cbrt": lambda x: np.cbrt(x),
+    "logaddexp": lambda a, b: np.logaddexp(a, b),
+    "logaddexp2": lambda a, b: np.logaddexp2(a, b),
+    "remainder": lambda a, b: np.remainder(a, b),
+    "deg2rad": lambda x: x * (math.pi / 180.0),
+    "rad2deg": lambda x: x * (180.0 / math.pi),
+    "sinc": lambda x: np.sinc(x),
+    "fmod": lambda a, b: np.fmod(a, b),
+}  # fmt: skip
+_ARITHMETIC = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "divide": "fdiv"}
+
+
+def _sign(x: Real) -> Any:
+    return np.where(x > 0, 1.0, np.where(x < 0, -1.0, np.where(x == x, 0.0, x)))
+
+
+def _maximum(a: Real, b: Real) -> Any:
+    return np.where(a >= b, a, np.where(a == a, b, a))
+
+
+def _minimum(a: Real, b: Real) -> Any:
+    return np.where(a <= b, a, np.where(a == a, b, a))
+
+
+_CHOICES: dict[str, Callable[..., Any]] = {
+    "sign": _sign,
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "fmax": lambda a, b: np.where(a >= b, a, np.where(b == b, b, a)),
+    "fmin": lambda a, b: np.where(a <= b, a, np.where(b == b, b, a)),
+    "negative": lambda x: Real(x.emit, -x.literal if x.literal is not None else x.emit.builder.fneg(x.value)),
+    "absolute": lambda x: Real(x.emit, x.emit.intrinsic("fabs", x.value)),
+    "square": lambda x: x * x,
+    "reciprocal": lambda x: 1.0 / x,
+}
+
+# What the ops do not have, and a quotient's partials with a division less.
+_OWN: dict[str, tuple[Callable[..., Any], ...]] = {
+    "divide": (lambda a, b, out: 1.0 / b, lambda a, b, out: -(out * (1.0 / b))),
+    "erf": (lambda x, out: 1.1283791670955126 * np.exp(-x * x),),
+    "erfc": (lambda x, out: -1.1283791670955126 * np.exp(-x * x),),
+}
+
+
+def _of_ops() -> dict[Any, str]:
+    names: dict[Any, str] = {getattr(np, name): name for name in (*_FLOOR, "sign")}
+    for op in REGISTRY.values():
+        known = op.name in _MATH or op.name in _COMPILED or op.name in _CHOICES or op.name in _ARITHMETIC
+        if isinstance(op, Elementwise) and (known or op.name == "power"):
+            names.update((function, op.name) for function in op.functions)
+    return names
+
+
+OPS = _of_ops() | {np.fabs: "absolute"}  # names of what there is, by the NumPy function
+CONSTANT = {*_FLOOR, "sign"}  # those whose derivative is zero
+
+
+def evaluate(name: str, *args: Any) -> Any:
+    """Return a function of numbers, some of them perhaps literals: its code, and that of its derivatives."""
+    emit = next(x.emit for x in args if isinstance(x, Number))
+    args = tuple(_alike(emit, args))
+    if isinstance(args[0], Series):
+        return _series(name, args)
+    if not isinstance(args[0], Dual):
+        return _primal(name, args)
+    inner = tuple(x.primal for x in args)
+    out = evaluate(name, *inner)
+    lanes = range(len(args[0].tangents))
+    if name in CONSTANT:
+        return args[0].lift(out)
+    tangents = [out.lift(0.0) for _ in lanes]
+    for k, x in enumerate(args):
+        if any(not _is_zero(t) for t in x.tangents):
+            d = out.lift(partial(name, k, inner, out))
+            tangents = [t + d * x.tangents[q] for q, t in enumerate(tangents)]
+    return Dual(out, tangents)
+
+
+def _series(name: str, args: Sequence[Any]) -> Series:
+    """Return a function of series, by the differential equation that it obeys."""
+    first = evaluate(name, *(x.terms[0] for x in args))
+    order = len(args[0].terms) - 1
+    if order == 0 or name in CONSTANT:
+        return args[0].lift(first)
+    if name == "multiply":
+        a, b = (x.terms for x in args)
+        return Series([_sum(a[i] * b[k - i] for i in range(k + 1)) for k in range(order + 1)])
+    inner = [x.shorter() for x in args]
+    out = _series(name, inner)
+    parts = [
+        out.lift(partial(name, k, inner, out)).terms if any(not _is_zero(t) for t in x.terms[1:]) else None
+        for k, x in enumerate(args)
+    ]
+    terms = list(out.terms)
+    last = [
+        float(i) * x.terms[i] * p[order - i]
+        for x, p in zip(args, parts, strict=True)
+        if p is not None
+        for i in range(1, order + 1)
+    ]
+    terms.append(_sum(last) / float(order) if last else first.lift(0.0))
+    return Series(terms)
+
+
+def _sum(parts: Iterable[Any]) -> Any:
+    total = None
+    for part in parts:
+        total = part if total is None else total + part
+    return total
+
+
+def _is_zero(x: Any) -> bool:
+    return all(isinstance(v, ir.Constant) and v.constant == 0.0 for v in x.flat())
+
+
+def partial(name: str, k: int, args: Sequence[Any], out: Any) -> Any:
+    """Return the derivative of a function by its operand k."""
+    if name in _OWN:
+        return _OWN[name][k](*args, out)
+    part = REGISTRY[name].partial(k)
+    if part.zero:
+        return 0.0
+    if part.constant is not None:
+        return part.constant
+    rule = REGISTRY[name].rule
+    known = dict(zip([p for p in rule.parameters if p != "out"], args, strict=True), out=out)
+    return part.function(*(known[p] for p in rule.parameters))
+
+
+def _primal(name: str, args: Sequence[Real]) -> Any:
+    emit = args[0].emit
+    if name in _ARITHMETIC:
+        return _arithmetic(name, *args)
+    if name in _CHOICES:
+        return args[0].lift(_CHOICES[name](*args))
+    if name == "power":
+        return _power(*args)
+    values = [x.value for x in args]
+    if name in _FLOOR:
+        return Real(emit, emit.intrinsic(name, values[0]))
+    if name in _MATH:
+        return Real(emit, emit.call(getattr(math, _MATH[name]), values))
+    return Real(emit, emit.compiled(_COMPILED[name], values))
+
+
+def _arithmetic(name: str, a: Real, b: Real) -> Real:
+    x, y = a.literal, b.literal
+    if name in ("multiply", "divide") and y == 1.0:
+        return a
+    if name == "multiply":
+        if x == 1.0:
+            return b
+        if x == 0.0 or y == 0.0:  # a literal zero: nothing comes this way
+            return Real(a.emit, 0.0)
+        if x == -1.0 or y == -1.0:
+            return _CHOICES["negative"](b if x == -1.0 else a)
+    if x == 0.0 and name == "add":
+        return b
+    if y == 0.0 and name in ("add", "subtract"):
+        return a
+    if x is not None and y is not None and (name != "divide" or y):
+        return Real(a.emit, {"add": x + y, "subtract": x - y, "multiply": x * y}.get(name, x / (y or 1.0)))
+    return Real(a.emit, getattr(a.emit.builder, _ARITHMETIC[name])(a.value, b.value))
+
+
+def _power(x: Real, y: Real) -> Any:
+    n = y.literal
+    if n is not None and n == int(n) and abs(n) <= 64:
+        return x.lift(1.0) if n == 0 else _whole_power(x, int(n)) if n > 0 else 1.0 / _whole_power(x, -int(n))
+    if n == 0.5:
+        return evaluate("sqrt", x)
+    return Real(x.emit, x.emit.call(operator.pow, [x.value, y.value]))
+
+
+def _whole_power(x: Real, n: int) -> Any:
+    found = None
+    while True:
+        if n & 1:
+            found = x if found is None else found * x
+        n >>= 1
+        if not n:
+            return found
+        x = x * x

@@ -1,0 +1,151 @@
+"""Arrays of active numbers: what Numba does not do for elements of a type of ours.
+
+Indexing, slices, views, iteration, stacking of loops are Numba's. Elementwise expressions are typed here and
+fused by Numba's rewriting. The rest are functions of NumPy told again as loops, which record themselves.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from numba.core import types
+from numba.core.imputils import impl_ret_new_ref, lower_builtin
+from numba.core.typing.templates import AbstractTemplate, infer, infer_global, signature
+from numba.extending import intrinsic, typeof_impl
+from numba.np import arrayobj
+
+from tapegrad.native.algebra import OPS
+from tapegrad.native.operators import PYTHON, TWO, VALUE_ONLY, template
+from tapegrad.native.scalar import PASSIVE, Active, is_active
+
+
+class Token:
+    """Stands for a dtype in compiled code."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+
+@typeof_impl.register(Token)
+def _typeof_token(value: Any, context: Any) -> Any:
+    return types.DType(value.kind)
+
+
+def is_active_array(kind: Any) -> bool:
+    """Whether this is the type of an array of active numbers."""
+    return isinstance(kind, types.Array) and isinstance(kind.dtype, Active)
+
+
+def has_active(kind: Any) -> bool:
+    """Whether this is the type of an active number or an array of them."""
+    return is_active(kind) or is_active_array(kind)
+
+
+def _active_in(kinds: Any) -> Any:
+    """The type of the active numbers among operands that are numbers and arrays, or None."""
+    if not all(
+        isinstance(k, PASSIVE)
+        or has_active(k)
+        or (isinstance(k, types.Array) and isinstance(k.dtype, PASSIVE))
+        for k in kinds
+    ):
+        return None
+    spec = next((k.spec if is_active(k) else k.dtype.spec for k in kinds if has_active(k)), None)
+    return None if spec is None else Active(spec)
+
+
+# ---------------------------------------------------------------- elementwise
+
+_KEYS = {key: name for key, name in {**PYTHON, **OPS}.items() if key is not pow}
+_COMPARISONS = (
+    operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne,
+)  # fmt: skip
+
+
+def _elementwise(key: Any, count: int, dtype: Any = None) -> None:
+    def generic(args: Any) -> Any:
+        ranks = [k.ndim for k in args if isinstance(k, types.Array)]
+        active = _active_in(args) if ranks and len(args) == count else None
+        if active is None:
+            return None
+        return signature(types.Array(dtype or active, max(ranks), "C"), *args)
+
+    template(key, generic)
+
+
+for _key, _name in _KEYS.items():
+    if isinstance(_key, np.ufunc) or getattr(_key, "__module__", "") == "_operator":
+        _elementwise(_key, 2 if _name in TWO else 1, types.float64 if _name in VALUE_ONLY else None)
+_elementwise(abs, 1)
+for _key in _COMPARISONS:
+    _elementwise(_key, 2, types.boolean)
+
+
+def is_elementwise(key: Any) -> bool:
+    """Whether an operator, or the type of a function, acts on each element of arrays."""
+    keys = [key] if not isinstance(key, types.Type) else [t.key for t in getattr(key, "templates", ())]
+    return any(k in _KEYS or k in _COMPARISONS for k in keys)
+
+
+@intrinsic
+def as_array(typingctx: Any, x: Any) -> Any:
+    """Return an active number as an array of no dimension."""
+    kind = types.Array(Active(x.spec), 0, "C")
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        value = context.cast(builder, args[0], x, kind.dtype)
+        array = arrayobj._empty_nd_impl(context, builder, kind, [])
+        builder.store(value, array.data)
+        return impl_ret_new_ref(context, builder, kind, array._getvalue())
+
+    return kind(x), code
+
+
+# ---------------------------------------------------------------- in place
+
+
+def _updating(key: Any) -> Any:
+    """A function that is an in-place operator, and known to Numba before the operator's own templates.
+
+    Of those one fails where an array's elements are of a type that NumPy does not know.
+    """
+
+    def update(a: Any, b: Any) -> Any:
+        raise NotImplementedError
+
+    update.__name__ = key.__name__
+
+    def generic(self: Any, args: Any, kws: Any) -> Any:
+        if is_active_array(args[0]):
+            return signature(args[0], *args) if _active_in(args) is not None else None
+        return self.context.resolve_function_type(key, args, {})
+
+    known = type("Update", (AbstractTemplate,), {"key": update, "generic": generic})
+    infer_global(update, types.Function(infer(known)))
+    space: dict[str, Any] = {"as_array": as_array}
+    exec(f"def of_array(a, b):\n    a[...] = a {SYMBOLS[key]} b\n    return a", space)
+    exec(f"def of_number(a, b):\n    a[...] = a {SYMBOLS[key]} as_array(b)\n    return a", space)
+    plain = getattr(operator, key.__name__[1:])
+
+    @lower_builtin(update, types.Any, types.Any)
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        if is_active_array(sig.args[0]):
+            told = space["of_number" if is_active(sig.args[1]) else "of_array"]
+            return context.compile_internal(builder, told, sig, args)
+        function = key if sig.args[0].mutable else plain
+        kind = context.typing_context.resolve_value_type(function)
+        form = kind.get_call_type(context.typing_context, sig.args, {})
+        args = [context.cast(builder, v, a, b) for v, a, b in zip(args, sig.args, form.args, strict=True)]
+        found = context.get_function(kind, form)(builder, args)
+        return context.cast(builder, found, form.return_type, sig.return_type)
+
+    return update
+
+
+SYMBOLS = {
+    operator.iadd: "+", operator.isub: "-", operator.imul: "*", operator.itruediv: "/", operator.ipow: "**",
+    operator.imod: "%",
+}  # fmt: skip
+UPDATE = {key: _updating(key) for key in SYMBOLS}

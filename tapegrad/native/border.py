@@ -1,0 +1,206 @@
+"""Between Python and recording code: active numbers as records of NumPy's, in the memory they lie in.
+
+An argument that is differentiated enters as an array of records (value, tangents, statement, tape), one of
+no dimension for a number, and is from then on an array of active numbers. Results leave the same way.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from numba.core import cgutils, types
+from numba.core.imputils import impl_ret_borrowed, lower_cast
+from numba.extending import box, intrinsic, register_model
+from numba.np import arrayobj
+from numba.np.numpy_support import from_dtype
+
+from tapegrad.native.algebra import Spec, components
+from tapegrad.native.scalar import Active, Expression, is_active
+
+STATEMENT, TAPE = "tapegrad_statement", "tapegrad_tape"
+
+
+@functools.cache
+def record(spec: Spec) -> Any:
+    """Return the dtype of an active number."""
+    values = [(f"tapegrad_v{k}", np.float64) for k in range(components(spec))]
+    return np.dtype([*values, (STATEMENT, np.int64), (TAPE, np.int64)])
+
+
+@functools.cache
+def _record_type(spec: Spec) -> Any:
+    return from_dtype(record(spec))
+
+
+def _spec_of(kind: Any) -> Any:
+    """The spec of an array of records that are active numbers; None for any other type."""
+    if isinstance(kind, types.Array) and isinstance(kind.dtype, types.Record):
+        names = list(kind.dtype.fields)
+        if names[-1] == TAPE:
+            return names
+    return None
+
+
+def crosses(kind: Any) -> bool:
+    """Whether a type has arrays of such records in it."""
+    if isinstance(kind, types.BaseTuple):
+        return any(crosses(part) for part in kind)
+    return _spec_of(kind) is not None
+
+
+def _specs(names: list[str], spec: Spec) -> bool:
+    return len(names) == components(spec) + 2
+
+
+def _like(kind: types.Array, dtype: Any) -> Any:
+    return types.Array(dtype, kind.ndim, kind.layout, readonly=not kind.mutable)
+
+
+def _cast_array(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+    """The same memory with elements of another type."""
+    before = arrayobj.make_array(source)(context, builder, value)
+    after = arrayobj.make_array(target)(context, builder)
+    for name in ("meminfo", "parent", "nitems", "itemsize", "shape", "strides"):
+        setattr(after, name, getattr(before, name))
+    after.data = builder.bitcast(before.data, after.data.type)
+    return after._getvalue()
+
+
+def _inside(kind: Any, spec: Spec) -> Any:
+    """The type in recording code of an argument's type."""
+    if isinstance(kind, types.BaseTuple):
+        return _tuple_like(kind, [_inside(part, spec) for part in kind]) if crosses(kind) else kind
+    if _spec_of(kind) is None:
+        return kind
+    return _like(kind, Active(spec)) if kind.ndim else Active(spec)
+
+
+def _enter(context: Any, builder: Any, kind: Any, inside: Any, value: Any) -> Any:
+    if kind == inside:
+        return value
+    if isinstance(kind, types.BaseTuple):
+        parts = cgutils.unpack_tuple(builder, value, len(kind))
+        moved = [_enter(context, builder, a, b, p) for a, b, p in zip(kind, inside, parts, strict=True)]
+        return context.make_tuple(builder, inside, moved)
+    if isinstance(inside, types.Array):
+        return _cast_array(context, builder, kind, inside, value)
+    whole = types.Array(inside, 0, "C")
+    array = arrayobj.make_array(whole)(context, builder, _cast_array(context, builder, kind, whole, value))
+    return builder.load(array.data)
+
+
+@functools.cache
+def enter(spec: Spec) -> Any:
+    """Return the function that takes an argument in."""
+
+    @intrinsic
+    def enter(typingctx: Any, x: Any) -> Any:
+        inside = _inside(x, spec)
+
+        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            found = _enter(context, builder, x, inside, args[0])
+            return impl_ret_borrowed(context, builder, inside, found)
+
+        return inside(x), code
+
+    return enter
+
+
+def _outside(kind: Any) -> Any:
+    """The type in Python's view of a result's type."""
+    if isinstance(kind, types.BaseTuple):
+        return _tuple_like(kind, [_outside(part) for part in kind])
+    if is_active(kind):
+        return types.Array(_record_type(kind.spec), 0, "C")
+    if isinstance(kind, types.Array) and isinstance(kind.dtype, Active):
+        return _like(kind, _record_type(kind.dtype.spec))
+    return kind
+
+
+def _tuple_like(kind: Any, parts: list[Any]) -> Any:
+    if isinstance(kind, types.BaseNamedTuple):
+        return types.NamedTuple(parts, kind.instance_class)
+    return types.Tuple(parts)
+
+
+def _leave(context: Any, builder: Any, kind: Any, outside: Any, value: Any) -> Any:
+    """Turn a result into what Python can take; takes over the reference to it."""
+    if kind == outside:
+        return value
+    if isinstance(kind, types.BaseTuple):
+        parts = cgutils.unpack_tuple(builder, value, len(kind))
+        moved = [_leave(context, builder, a, b, p) for a, b, p in zip(kind, outside, parts, strict=True)]
+        return context.make_tuple(builder, outside, moved)
+    if isinstance(kind, types.Array):
+        return _cast_array(context, builder, kind, outside, value)
+    whole = types.Array(kind, 0, "C")
+    array = arrayobj._empty_nd_impl(context, builder, whole, [])
+    builder.store(value, array.data)
+    return _cast_array(context, builder, whole, outside, array._getvalue())
+
+
+class Leaving(types.Type):
+    """A result on its way to Python."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+        super().__init__(f"leaving({kind})")
+
+    def unify(self, typingctx: Any, other: Any) -> Any:
+        """As what is on its way."""
+        if not isinstance(other, Leaving):
+            return None
+        kind = typingctx.unify_pairs(self.kind, other.kind)
+        return None if kind is None else Leaving(kind)
+
+    def can_convert_from(self, typingctx: Any, other: Any) -> Any:
+        """As what is on its way."""
+        return typingctx.can_convert(other.kind, self.kind) if isinstance(other, Leaving) else None
+
+
+@register_model(Leaving)
+def _model(manager: Any, kind: Any) -> Any:
+    return manager.lookup(_outside(kind.kind))
+
+
+@lower_cast(Leaving, Leaving)
+def _cast(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+    return _recast(context, builder, source.kind, target.kind, value)
+
+
+def _recast(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+    """One kind of result as another, both in the form that leaves."""
+    if source == target:
+        return value
+    if isinstance(source, types.BaseTuple):
+        parts = cgutils.unpack_tuple(builder, value, len(source))
+        moved = [_recast(context, builder, *row) for row in zip(source, target, parts, strict=True)]
+        return context.make_tuple(builder, _outside(target), moved)
+    outside = _outside(target)
+    return _leave(context, builder, target, outside, context.cast(builder, value, source, target))
+
+
+@box(Leaving)
+def _box(kind: Any, value: Any, c: Any) -> Any:
+    return c.box(_outside(kind.kind), value)
+
+
+def _ended(kind: Any) -> Any:
+    if isinstance(kind, types.BaseTuple):
+        return _tuple_like(kind, [_ended(part) for part in kind])
+    return Active(kind.spec) if isinstance(kind, Expression) else types.unliteral(kind)
+
+
+@intrinsic
+def leave(typingctx: Any, x: Any) -> Any:
+    """Mark a result of what Python called; an expression ends."""
+    kind = _ended(x)
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        context.nrt.incref(builder, x, args[0])
+        value = context.cast(builder, args[0], x, kind)
+        return _leave(context, builder, kind, _outside(kind), value)
+
+    return Leaving(kind)(x), code

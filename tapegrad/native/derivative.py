@@ -1,0 +1,476 @@
+"""Derivatives as compiled functions: record, sweep and result in one, callable from compiled code too."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit
+from numba.core import cgutils, types
+from numba.core.dispatcher import Dispatcher
+from numba.core.errors import NumbaError, TypingError
+from numba.core.typing.templates import signature
+from numba.extending import intrinsic
+
+from tapegrad.dispatch import Handle
+from tapegrad.native import explain, runtime
+from tapegrad.native.algebra import F64, I64, Emitter, Spec, components
+from tapegrad.native.function import CompiledFunction, compile_function
+from tapegrad.native.memory import access, get, read, write
+from tapegrad.native.scalar import Active, is_active, struct
+from tapegrad.native.tape import COTANGENTS
+from tapegrad.native.twin import token, twin_of
+
+REAL = (types.Float, types.Integer)
+
+
+def _moving(kind: Any) -> bool:
+    """Whether an argument of this type can be differentiated by."""
+    return isinstance(kind, REAL) or (isinstance(kind, types.Array) and isinstance(kind.dtype, types.Float))
+
+
+@intrinsic
+def on_tape(typingctx: Any, dtype: Any, values: Any, number: Any, tape: Any) -> Any:
+    """Return an active number: its components, its statement, its tape."""
+    active = dtype.dtype
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        emit = Emitter(context, builder)
+        parts = cgutils.unpack_tuple(builder, args[1])
+        return struct(emit, active, [*parts, args[2], args[3]])
+
+    return active(dtype, values, types.int64, types.int64), code
+
+
+@intrinsic
+def statement_of(typingctx: Any, x: Any) -> Any:
+    """Return the number of the statement that computed a number; 0 where it is on no tape."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        if not isinstance(x, Active):
+            return ir.Constant(I64, 0)
+        return builder.extract_value(args[0], components(x.spec))
+
+    return types.int64(x), code
+
+
+@functools.cache
+def component(place: int) -> Any:
+    """Return the function that takes one component of a number; of a plain one the tangents are 0."""
+
+    @intrinsic
+    def take(typingctx: Any, x: Any) -> Any:
+        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            if isinstance(x, Active):
+                return builder.extract_value(args[0], place)
+            if place:
+                return ir.Constant(F64, 0.0)
+            return context.cast(builder, args[0], x, types.float64)
+
+        return types.float64(x), code
+
+    return take
+
+
+def attempt(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
+    """Return ``attempt(args, tape)``, which runs a twin, its moving arguments active, and ends the recording.
+
+    What the function raises is raised once its tape is returned.
+    """
+    release = runtime.tapes().release
+
+    @intrinsic
+    def run(typingctx: Any, args: Any, tape: Any) -> Any:
+        kind = types.Dispatcher(twin)
+        form: Any = kind.get_call_type(typingctx, tuple(args), {})
+        result = Active(form.return_type.spec) if is_active(form.return_type) else form.return_type
+        if not isinstance(result, (Active, types.Float, types.Integer)):
+            raise TypingError(
+                f"tapegrad: the function differentiated returns {form.return_type}, "
+                "where one number is wanted; sum it up"
+            )
+
+        def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            parts = cgutils.unpack_tuple(builder, values[0])
+            overload = twin.get_compile_result(form)
+            parts = [context.cast(builder, v, a, b) for v, a, b in zip(parts, args, form.args, strict=True)]
+            context.add_linking_libs([overload.library])
+            status, found = context.call_internal_no_propagate(builder, overload.fndesc, form, parts)
+            with cgutils.if_unlikely(builder, status.is_error):
+                _emit_call(context, builder, release, [values[1]])
+                context.call_conv.return_status_propagate(builder, status)
+            return context.cast(builder, found, form.return_type, result)
+
+        return result(args, types.int64), code
+
+    return run
+
+
+def _emit_call(context: Any, builder: Any, function: Any, args: list[Any]) -> Any:
+    """A call of a function of integers that is compiled already."""
+    overload = next(iter(function.overloads.values()))
+    context.add_linking_libs([overload.library])
+    return context.call_internal(builder, overload.fndesc, overload.signature, args)
+
+
+@functools.cache
+def entering(moving: tuple[int, ...], spec: Spec) -> Any:
+    """Return ``enter(args, tangents, tape)``: the arguments, those that move as active numbers on a tape.
+
+    `tangents` has a tuple for each that moves, of what is alike in shape for each lane.
+    """
+    dtype = token(spec)
+
+    @intrinsic
+    def enter(typingctx: Any, args: Any, tangents: Any, tape: Any) -> Any:
+        active = Active(spec)
+        kinds = list(args)
+        for k in moving:
+            if k >= len(kinds) or not _moving(kinds[k]):
+                found = kinds[k] if k < len(kinds) else "nothing"
+                raise TypingError(
+                    f"tapegrad: derivative by argument {k}: a float or an array of floats "
+                    f"is wanted, found {found}"
+                )
+            array = isinstance(kinds[k], types.Array)
+            kinds[k] = types.Array(active, kinds[k].ndim, "C") if array else active
+        out = types.Tuple(kinds)
+
+        def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            parts = cgutils.unpack_tuple(builder, values[0])
+            lanes = cgutils.unpack_tuple(builder, values[1])
+            number = ir.Constant(I64, 1)
+            done = []
+            for k, (kind, value) in enumerate(zip(args, parts, strict=True)):
+                if k not in moving:
+                    context.nrt.incref(builder, kind, value)
+                    done.append(value)
+                    continue
+                q = moving.index(k)
+                form = signature(kinds[k], kind, tangents[q], types.int64, types.int64)
+                make = (
+                    _array_maker(spec, dtype) if isinstance(kind, types.Array) else _number_maker(spec, dtype)
+                )
+                done.append(
+                    context.compile_internal(builder, make, form, [value, lanes[q], number, values[2]])
+                )
+                count = signature(types.int64, kind)
+                if isinstance(kind, types.Array):
+                    size = context.compile_internal(builder, lambda x: x.size, count, [value])
+                else:
+                    size = ir.Constant(I64, 1)
+                number = builder.add(number, size)
+            return context.make_tuple(builder, out, done)
+
+        return out(args, tangents, types.int64), code
+
+    return enter
+
+
+@functools.cache
+def _number_maker(spec: Spec, dtype: Any) -> Callable[..., Any]:
+    lanes = ", ".join(["float(x)", *(f"float(tangents[{k}])" for k in range(components(spec) - 1))])
+    space = {"on_tape": on_tape, "dtype": dtype}
+    exec(f"def make(x, tangents, first, tape):\n    return on_tape(dtype, ({lanes},), first, tape)", space)
+    return space["make"]
+
+
+@functools.cache
+def _array_maker(spec: Spec, dtype: Any) -> Callable[..., Any]:
+    lanes = ", ".join(["float(v)", *(f"float(tangents[{k}].flat[i])" for k in range(components(spec) - 1))])
+    space = {"on_tape": on_tape, "dtype": dtype, "np": np}
+    exec(
+        "def make(x, tangents, first, tape):\n    out = np.empty(x.shape, dtype)\n"
+        "    flat = out.reshape(-1)\n    i = 0\n"
+        f"    for v in x.flat:\n        flat[i] = on_tape(dtype, ({lanes},), first + i, tape)\n"
+        "        i += 1\n    return out",
+        space,
+    )
+    return space["make"]
+
+
+@functools.cache
+def leaving(moving: tuple[int, ...], spec: Spec, lane: int) -> Any:
+    """Return ``leave(args, cotangents)``: component `lane` of the cotangents of the arguments that move."""
+    count = components(spec)
+    readers = _reader(count, lane)
+
+    @intrinsic
+    def leave(typingctx: Any, args: Any, cotangents: Any) -> Any:
+        kinds = [
+            types.Array(types.float64, args[k].ndim, "C")
+            if isinstance(args[k], types.Array)
+            else types.float64
+            for k in moving
+        ]
+        out = kinds[0] if len(kinds) == 1 else types.Tuple(kinds)
+
+        def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            parts = cgutils.unpack_tuple(builder, values[0])
+            number, found = ir.Constant(I64, 1), []
+            for kind, k in zip(kinds, moving, strict=True):
+                if isinstance(kind, types.Array):
+                    form = signature(kind, args[k], types.int64, types.int64)
+                    found.append(
+                        context.compile_internal(builder, readers[0], form, [parts[k], values[1], number])
+                    )
+                    count_ = signature(types.int64, args[k])
+                    size = context.compile_internal(builder, lambda x: x.size, count_, [parts[k]])
+                else:
+                    form = signature(kind, types.int64, types.int64)
+                    found.append(context.compile_internal(builder, readers[1], form, [values[1], number]))
+                    size = ir.Constant(I64, 1)
+                number = builder.add(number, size)
+            return found[0] if len(kinds) == 1 else context.make_tuple(builder, out, found)
+
+        return out(args, types.int64), code
+
+    return leave
+
+
+@functools.cache
+def _reader(count: int, lane: int) -> tuple[Any, Any]:
+    def array(x, cotangents, first):
+        out = np.empty(x.shape)
+        flat = out.reshape(-1)
+        for i in range(flat.size):
+            flat[i] = read(cotangents + 8 * ((first + i) * count + lane))
+        return out
+
+    def number(cotangents, first):
+        return read(cotangents + 8 * (first * count + lane))
+
+    return array, number
+
+
+def _size(moving: tuple[int, ...]) -> Any:
+    """A function of the arguments: how many numbers move."""
+    terms = " + ".join(f"np.size(args[{k}])" for k in moving)
+    space = {"np": np}
+    exec(f"def size(args):\n    return {terms}", space)
+    return njit(space["size"])
+
+
+def recorded(twin: Any, moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Any:
+    """Return ``run(args, tangents)``: the result, and those lanes of the cotangents; compiled."""
+    module, sweep, size = runtime.tapes(), runtime.sweeps(spec).sweep, _size(moving)
+    acquire, reset, release, prepare = module.acquire, module.reset, module.release, module.prepare
+    count, take = components(spec), access(spec)[0]
+    space = {f"leave{k}": leaving(moving, spec, k) for k in lanes}
+    exec(
+        "def leave(args, cotangents):\n"
+        f"    return ({', '.join(f'leave{k}(args, cotangents)' for k in lanes)},)",
+        space,
+    )
+    leave: Any = njit(space["leave"])
+    enter, attempted = entering(moving, spec), attempt(twin, moving, spec)
+
+    def run(args, tangents):
+        tape = acquire()
+        if tape == 0:
+            raise MemoryError("no memory for another native tape")
+        inputs = size(args)
+        reset(tape, inputs)
+        out = attempted(enter(args, tangents, tape), tape)
+        if not prepare(tape, count):
+            release(tape)
+            raise MemoryError("no memory for the cotangents")
+        cotangents = get(tape, COTANGENTS)
+        number = statement_of(out)
+        if number:
+            write(cotangents + 8 * count * number, 1.0)
+            sweep(tape)
+        found = leave(args, cotangents)
+        for k in range(1, inputs + 1):
+            take(cotangents, k)
+        release(tape)
+        return out, found
+
+    return njit(run)
+
+
+def forward(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
+    """Return ``run(args, tangents)``: the result with its tangents; nothing is recorded; compiled."""
+    module = runtime.tapes()
+    acquire, release = module.acquire, module.release
+    enter, attempted = entering(moving, spec), attempt(twin, moving, spec)
+
+    def run(args, tangents):
+        tape = acquire()
+        out = attempted(enter(args, tangents, 0), tape)
+        release(tape)
+        return out
+
+    return njit(run)
+
+
+def _directions(moving: tuple[int, ...], lanes: int) -> Any:
+    """Return ``spread(v)``: a direction as the tangents of the arguments; of a series, its first term's."""
+    rest = ", still({0})" * (lanes - 1)
+    names = [f"v[{q}]" if len(moving) > 1 else "v" for q in range(len(moving))]
+    parts = [f"({name}{rest.format(name)},)" for name in names]
+    space = {"still": njit(lambda v: v * 0.0)}
+    exec(f"def spread(v):\n    return ({', '.join(parts)},)", space)
+    return njit(space["spread"])
+
+
+class Derivative:
+    """A derivative of a compiled function, itself compiled."""
+
+    def __init__(self, name: str, of: CompiledFunction, compiled: Any) -> None:
+        self.__name__ = self.__qualname__ = f"{name}({of.__name__})"
+        self.__wrapped__, self._compiled = of, compiled
+
+    @property
+    def _numba_type_(self) -> Any:
+        return types.Dispatcher(self._compiled)
+
+    def __repr__(self) -> str:
+        return f"<tg.func.{self.__name__}>"
+
+    def __call__(self, *args: Any) -> Any:
+        try:
+            return self._compiled(*args)
+        except NumbaError as error:
+            if any(isinstance(x, Handle) for x in args):
+                raise TypeError(
+                    f"{self.__name__} takes numbers and arrays; Tensors are differentiated by tg.grad "
+                    "and backward"
+                ) from None
+            raise explain.explained(error, self.__wrapped__) from error
+
+
+def moving_of(argnums: Any) -> tuple[int, ...]:
+    """Return the positions that are differentiated by, checked."""
+    found = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if not found or any(not isinstance(k, int) or k < 0 for k in found) or len(set(found)) != len(found):
+        raise ValueError(f"argnums is a position, or several different ones, from 0; found {argnums!r}")
+    return found
+
+
+def compiled_function(f: Any, what: str) -> CompiledFunction:
+    """Return what is differentiated, or say that it is not compiled."""
+    if isinstance(f, CompiledFunction):
+        return f
+    if isinstance(f, Dispatcher):
+        return compile_function(f, {}, False)
+    raise TypeError(f"{what} takes a function compiled by tg.njit or numba.njit, found {type(f).__name__}")
+
+
+def kept(make: Callable[..., Derivative]) -> Callable[..., Derivative]:
+    """Make each derivative of a function once; it lives as long as the function."""
+
+    @functools.wraps(make)
+    def made(f: Any, *how: Any) -> Derivative:
+        of = compiled_function(f, make.__name__)
+        known = vars(of.primal).setdefault("_tapegrad_derivatives", {})
+        key = (make.__name__, *(tuple(x) if isinstance(x, (list, tuple)) else x for x in how))
+        if key not in known:
+            known[key] = make(of, *how)
+        return known[key]
+
+    return made
+
+
+@kept
+def value_and_grad(of: CompiledFunction, argnums: Any) -> Derivative:
+    """Return the function of value and gradient."""
+    moving = moving_of(argnums)
+    run, none, value = recorded(twin_of(of.primal, ()), moving, (), (0,)), ((),) * len(moving), component(0)
+
+    def value_and_grad(*args):
+        out, found = run(args, none)
+        return value(out), found[0]
+
+    return Derivative("value_and_grad", of, njit(value_and_grad))
+
+
+@kept
+def grad(of: CompiledFunction, argnums: Any) -> Derivative:
+    """Return the function of the gradient."""
+    moving = moving_of(argnums)
+    run, none = recorded(twin_of(of.primal, ()), moving, (), (0,)), ((),) * len(moving)
+
+    def grad(*args):
+        return run(args, none)[1][0]
+
+    return Derivative("grad", of, njit(grad))
+
+
+@kept
+def hvp(of: CompiledFunction, argnums: Any) -> Derivative:
+    """Return the function of the Hessian times a direction."""
+    moving = moving_of(argnums)
+    run, spread = recorded(twin_of(of.primal, (1,)), moving, (1,), (1,)), _directions(moving, 1)
+
+    def hvp(*args):
+        return run(args[:-1], spread(args[-1]))[1][0]
+
+    return Derivative("hvp", of, njit(hvp))
+
+
+@kept
+def jvp(of: CompiledFunction, argnums: Any) -> Derivative:
+    """Return the function of value and derivative along a direction."""
+    moving = moving_of(argnums)
+    run, spread = forward(twin_of(of.primal, (1,)), moving, (1,)), _directions(moving, 1)
+    value, tangent = component(0), component(1)
+
+    def jvp(*args):
+        out = run(args[:-1], spread(args[-1]))
+        return value(out), tangent(out)
+
+    return Derivative("jvp", of, njit(jvp))
+
+
+@kept
+def taylor(of: CompiledFunction, order: int, argnums: Any) -> Derivative:
+    """Return the function of the power series along a line."""
+    moving = moving_of(argnums)
+    if not isinstance(order, int) or order < 1:
+        raise ValueError(f"taylor: order is a whole number from 1, found {order!r}")
+    run, spread = forward(twin_of(of.primal, (-order,)), moving, (-order,)), _directions(moving, order)
+    space: dict[str, Any] = {f"c{k}": component(k) for k in range(order + 1)}
+    terms = ", ".join(f"c{k}(out)" for k in range(order + 1))
+    space["np"] = np
+    exec(f"def terms(out):\n    return np.array([{terms}])", space)
+    read = njit(space["terms"])
+
+    def taylor(*args):
+        return read(run(args[:-1], spread(args[-1])))
+
+    return Derivative("taylor", of, njit(taylor))
+
+
+LANES = 4  # columns of a Hessian that one run gives
+
+
+@kept
+def hessian(of: CompiledFunction) -> Derivative:
+    """Return the function of the matrix of second derivatives."""
+    spec = (LANES,)
+    run = recorded(twin_of(of.primal, spec), (0,), spec, tuple(range(1, LANES + 1)))
+
+    def hessian(*args):
+        x = args[0]
+        n = x.size
+        found = np.empty((n, n))
+        lanes = np.zeros((LANES, n))
+        for start in range(0, n, LANES):
+            lanes[...] = 0.0
+            for k in range(min(LANES, n - start)):
+                lanes[k, start + k] = 1.0
+            a, b, c, d = run(args, ((lanes[0], lanes[1], lanes[2], lanes[3]),))[1]
+            found[start] = a.ravel()
+            if start + 1 < n:
+                found[start + 1] = b.ravel()
+            if start + 2 < n:
+                found[start + 2] = c.ravel()
+            if start + 3 < n:
+                found[start + 3] = d.ravel()
+        return found
+
+    return Derivative("hessian", of, njit(hessian))

@@ -1,0 +1,124 @@
+"""Errors of compilation in the words of differentiation, naming the user's line; notes on long ones."""
+
+from __future__ import annotations
+
+import linecache
+import logging
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from numba import typeof
+from numba.core import types
+from numba.core.errors import NumbaError
+
+from tapegrad.errors import UnsupportedOpError
+from tapegrad.native.border import crosses
+
+log = logging.getLogger("tapegrad")
+LONG = 1.0  # seconds of compilation that are worth a note
+_PLACES = (re.compile(r"at (/[^\s()]+) \((\d+)\)"), re.compile(r'File "([^"]+)", line (\d+)'))
+_OURS = re.compile(r"active_(?:float64|expression)\S*")
+_ADVICE = (
+    (r"complex", "complex numbers are not recorded: compute with real and imaginary parts"),
+    (r"[Cc]annot (?:cast|convert)|setitem|No conversion from active|type (?:float64|int64) .*active",
+     "a derivative would be lost where a number that carries one is put into a plain float array: pass the "
+     "array as a Tensor, or make it in the function with np.zeros, np.empty or np.full"),
+    (r"random", "draw random numbers with passive parameters and scale them afterwards"),
+    (r"typed\w*|ListType|DictType",
+     "typed containers hold what their declared type says: use a list, a tuple or an array"),
+    (r"linalg|BLAS|LAPACK", "of linear algebra dot, @, solve, inv, det and norm are recorded"),
+    (r"jitclass", "members of a jitclass are floats: pass arrays or tuples"),
+)  # fmt: skip
+
+
+def call(twin: Any, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
+    """Call a twin, compiling it if need be."""
+    before, start = len(twin.overloads), time.perf_counter()
+    try:
+        return twin(*args, **(kwargs or {}))
+    except NumbaError as error:
+        _see_that_plain_numbers_compile(function, args)
+        raise explained(error, function) from error
+    except (NotImplementedError, AssertionError, AttributeError, KeyError, ValueError, TypeError) as error:
+        if not _compiling(error):
+            raise
+        _see_that_plain_numbers_compile(function, args)
+        raise explained(error, function) from error
+    finally:
+        taken = time.perf_counter() - start
+        if taken > LONG and len(twin.overloads) > before and not function.cached:
+            log.warning(
+                "tg.njit: compiling the recording form of %s took %.1f s; with tg.njit(cache=True) other "
+                "processes need not", function.__name__, taken,
+            )  # fmt: skip
+
+
+def _see_that_plain_numbers_compile(function: Any, args: Any) -> None:
+    """Raise Numba's own error where the function is none of Numba's in the first place."""
+    kinds = [_plain(typeof(x)) for x in args]
+    if function.primal.targetoptions.get("nopython"):
+        function.primal.compile(tuple(kinds))
+
+
+def _plain(kind: Any) -> Any:
+    """The type of an argument without derivatives."""
+    if isinstance(kind, types.BaseTuple):
+        return types.Tuple([_plain(part) for part in kind])
+    if isinstance(kind, types.Array) and isinstance(kind.dtype, types.Record) and crosses(kind):
+        return types.Array(types.float64, kind.ndim, kind.layout) if kind.ndim else types.float64
+    return kind
+
+
+def _compiling(error: Exception) -> bool:
+    """Whether an error comes from Numba's compiler, not from the function."""
+    frame = error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_name == "compile_extra":
+            return True
+        frame = frame.tb_next
+    return False
+
+
+def explained(error: Exception, function: Any) -> UnsupportedOpError:
+    """Return the error that says which line of the user's has no derivative here."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    mine = str(Path(__file__).parent)
+    place = None
+    for pattern in _PLACES:
+        for found in pattern.finditer(text):
+            path = found[1]
+            if place is None and "numba" not in Path(path).parts and not path.startswith((mine, "<")):
+                place = path, int(found[2])
+    if place is None:
+        code = function.py_func.__code__
+        place = code.co_filename, code.co_firstlineno
+    file = place[0] if Path(place[0]).is_absolute() else function.py_func.__code__.co_filename
+    source = linecache.getline(file, place[1]).strip()
+    advice = next(
+        (words for pattern, words in _ADVICE if re.search(pattern, source + " " + _reason(text))), None
+    )
+    if advice is None:
+        advice = (
+            "write it out as loops over numbers, or keep it outside of the function, where Tensors know it"
+        )
+    return UnsupportedOpError(
+        f"tg.njit: {function.__name__} compiles for plain numbers, but this line cannot be recorded:\n"
+        f"    {source or '(source not at hand)'}    ({place[0]}, line {place[1]})\n"
+        f"Numba found: {_reason(text)}\nWhat to do: {advice}."
+    )
+
+
+def _reason(text: str) -> str:
+    """The line of Numba's that says most: the call that it knows nothing for."""
+    lines = [line.strip() for line in text.splitlines()]
+    ours = [x.partition("tapegrad: ")[2] for x in lines if "tapegrad: " in x]
+    if ours:
+        return ours[0]
+    calls = [x[4:] for x in lines if x.startswith(">>> ") and _OURS.search(x)]
+    if calls:
+        return f"nothing for {calls[0][:300]}"
+    useful = [x for x in lines if _OURS.search(x) and not x.startswith("def ")]
+    chosen = useful[0] if useful else next((x for x in lines[1:] if x and not x.startswith("File")), lines[0])
+    return chosen[:300]

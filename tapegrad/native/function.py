@@ -1,0 +1,322 @@
+"""What `tg.njit` returns: Numba's function for plain arguments, its recording twin for Tensors."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numba.core import types
+from numba.core.caching import NullCache
+from numba.core.dispatcher import Dispatcher
+
+from tapegrad.config import guard_setting
+from tapegrad.dispatch import Handle, enabled, record, requires_grad, value_of, wrap
+from tapegrad.errors import DTypeError, GradientError
+from tapegrad.native import border, explain
+from tapegrad.native.segment import (
+    CALL,
+    Input,
+    Passive,
+    Recording,
+    Segment,
+    Written,
+    entering,
+    outputs_of,
+    rebuilt,
+)
+from tapegrad.native.twin import twin_of
+from tapegrad.tape.tape import local
+from tapegrad.tensor import Tensor, from_numpy
+from tapegrad.writes import write
+
+
+class CompiledFunction:
+    """A function compiled by Numba that Tensors can be differentiated through.
+
+    Attributes
+    ----------
+    primal
+        Numba's dispatcher.
+    py_func
+        The Python function.
+    """
+
+    def __init__(self, primal: Any, rerun: bool, cached: bool) -> None:
+        self.primal, self.rerun, self.cached = primal, rerun, cached
+        primal._tapegrad_cached = cached
+        self.py_func = primal.py_func
+        self.once = ""  # what it does that another run would not repeat
+        functools.update_wrapper(self, primal.py_func)
+        self._tapegrad_primal = primal
+        self._looked = False
+
+    @property
+    def _numba_type_(self) -> Any:
+        return types.Dispatcher(self.primal)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "primal":
+            raise AttributeError(name)
+        return getattr(self.primal, name)
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        return self if owner is None else functools.partial(self, owner)
+
+    def __repr__(self) -> str:
+        return f"<tg.njit {self.__qualname__}>"
+
+    def __reduce__(self) -> Any:
+        return restore, (self.primal, self.rerun, self.cached)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for x in (*args, *kwargs.values()) if kwargs else args:
+            if isinstance(x, Handle) or (isinstance(x, (tuple, list)) and _holds_tensor(x)):
+                return self._on_tensors(args, kwargs)
+        return self.primal(*args, **kwargs)
+
+    def _on_tensors(self, args: Any, kwargs: Any) -> Any:
+        if kwargs:
+            bound = inspect.signature(self.py_func).bind(*args, **kwargs)
+            if bound.kwargs:  # after an argument left out
+                bound.apply_defaults()
+            args, kwargs = bound.args, bound.kwargs
+            if any(_holds_tensor([x]) for x in kwargs.values()):
+                raise TypeError(
+                    f"{self.__name__}: Tensors are no keyword-only arguments of a compiled function; "
+                    "let the argument be given by position"
+                )
+        tensors: list[Any] = []
+        _collect(args, tensors, self.__name__)
+        active = [x for x in tensors if requires_grad(x)] if enabled() else []
+        if active:
+            return self._recorded(args, kwargs, active)
+        return self._plain(args, kwargs)
+
+    def _plain(self, args: Any, kwargs: Any) -> Any:
+        """Compute without recording; what the function writes to Tensors is written as Tensors are."""
+        work: list[tuple[Any, Any]] = []
+
+        def plain(x: Any) -> Any:
+            if isinstance(x, tuple):
+                return rebuilt(x, [plain(part) for part in x])
+            if not isinstance(x, Handle):
+                return x
+            value = x._v
+            if isinstance(value, np.ndarray):
+                value = value.copy()
+                work.append((x, value))
+            return value
+
+        result = self.primal(*[plain(x) for x in args], **kwargs)
+        for x, value in work:
+            if not np.array_equal(value, x._v, equal_nan=value.dtype.kind in "fc"):
+                write(x, Ellipsis, value, f"{self.__name__} (in place)")
+        return _tensors(result)
+
+    def _recorded(self, args: Any, kwargs: Any, active: list[Any]) -> Any:
+        if not self._looked:
+            self.once = "" if self.rerun else once(self.primal)
+            self._looked = True
+        operands = list({id(x): x for x in active}.values())
+        inputs: list[Input] = []
+        for x in operands:
+            inputs.append(Input(inputs[-1].stop if inputs else 0, x._v.shape))
+        recording = Recording(inputs[-1].stop)
+        entrance = _Entrance(operands, inputs, recording.address)
+        entered, kept = entrance.several(args)
+        result = explain.call(twin_of(self.primal, (), True), self, entered, kwargs)
+        segment = Segment(self, inputs, kept, recording)
+        active_out: list[Any] = []
+        outputs_of(result, (), active_out)
+        changed = [row for row in entrance.arrays if _changed(*row[1:], value_of(row[0]))]
+        for x, keep, rows in changed:
+            if isinstance(keep, Input):
+                _refuse_leaf(x, self.__name__)
+            keep.changed = True
+            active_out.append(rows)
+        if not active_out:
+            return _tensors(result)
+        segment.statements = np.concatenate([part[border.STATEMENT].ravel() for part in active_out])
+        attrs = {"segment": segment}
+        if len(active_out) == 1:
+            value = values_of(active_out)
+            shape = active_out[0].shape
+            parts = [record(CALL, value.reshape(shape) if shape else value[0], operands, attrs)]
+        else:
+            whole, at, parts = record(CALL, values_of(active_out), operands, attrs), 0, []
+            for part in active_out:
+                parts.append(np.reshape(whole[at : at + part.size], part.shape))
+                at += part.size
+        tape = local.tape
+        if tape is not None:
+            tape.weigh(recording.nbytes)
+        for (x, _, _), part in zip(changed, parts[len(parts) - len(changed) :], strict=True):
+            write(x, Ellipsis, part, f"{self.__name__} (in place)", True)
+        return _returned(result, iter(parts))
+
+
+class _Entrance:
+    """Takes arguments in: as records what Tensors are, each once, the rest as it is."""
+
+    def __init__(self, operands: list[Any], inputs: list[Input], address: int) -> None:
+        self.places = {id(x): place for x, place in zip(operands, inputs, strict=True)}
+        self.address, self.mode = address, guard_setting()
+        self.known: dict[int, tuple[Any, Any]] = {}
+        self.arrays: list[tuple[Any, Any, Any]] = []  # a Tensor, what is kept of it, and its records
+
+    def several(self, args: Any) -> tuple[list[Any], list[Any]]:
+        """Return arguments for the twin, and what is kept of each for another run."""
+        pairs = [self._one(x) for x in args]
+        return [p[0] for p in pairs], [p[1] for p in pairs]
+
+    def _one(self, x: Any) -> tuple[Any, Any]:
+        if isinstance(x, tuple):
+            entered, kept = self.several(x)
+            return rebuilt(x, entered), rebuilt(x, kept)
+        if not isinstance(x, Handle):
+            return x, Passive(x, self.mode)
+        found = self.known.get(id(x))
+        if found is None:
+            found = self.known[id(x)] = self._tensor(x)
+        return found
+
+    def _tensor(self, x: Any) -> tuple[Any, Any]:
+        keep: Any = self.places.get(id(x))
+        value, address, first = x._v, self.address, 0
+        if keep is not None:
+            first = keep.start + 1
+        elif isinstance(value, np.ndarray) and value.dtype == np.float64:
+            keep, address = Written(value.copy()), 0
+        else:
+            value = value.copy() if isinstance(value, np.ndarray) else value
+            return value, Passive(value, self.mode)
+        rows = entering(np.asarray(value)[..., None], (), address, first)
+        if rows.ndim:
+            self.arrays.append((x, keep, rows))
+        return rows, keep
+
+
+def values_of(parts: list[Any]) -> Any:
+    """The values of arrays of records as one vector, whose dtype is NumPy's own object for float64."""
+    out = np.empty(sum(part.size for part in parts))
+    at = 0
+    for part in parts:
+        out[at : at + part.size] = part["tapegrad_v0"].ravel()
+        at += part.size
+    return out
+
+
+def _refuse_leaf(x: Any, name: str) -> None:
+    if x._tape is None:
+        raise GradientError(
+            f"{name} writes to a leaf that requires grad (shape {x._v.shape}), and its gradient would be of "
+            "values that are gone; let it write to a copy: pass x.clone(), or copy in the function"
+        )
+
+
+def _changed(keep: Any, rows: Any, value: Any) -> bool:
+    """Whether a function has written to an argument."""
+    if isinstance(keep, Input):
+        numbers = np.arange(keep.start + 1, keep.stop + 1).reshape(rows.shape)
+        return not np.array_equal(rows[border.STATEMENT], numbers)
+    return bool(rows[border.STATEMENT].any()) or not np.array_equal(
+        rows["tapegrad_v0"], value, equal_nan=True
+    )
+
+
+def _returned(result: Any, parts: Any) -> Any:
+    """The result with its active parts as Tensors."""
+    if isinstance(result, tuple):
+        return rebuilt(result, [_returned(part, parts) for part in result])
+    if isinstance(result, np.ndarray) and result.dtype == border.record(()):
+        return next(parts)
+    return _tensors(result)
+
+
+def _tensors(result: Any) -> Any:
+    """A result without derivative: floats become Tensors."""
+    if isinstance(result, tuple):
+        return rebuilt(result, [_tensors(part) for part in result])
+    if isinstance(result, float):
+        return wrap(np.float64(result))
+    if isinstance(result, np.ndarray) and result.dtype.kind == "f":
+        return from_numpy(result)
+    return result
+
+
+def _holds_tensor(x: Any) -> bool:
+    if isinstance(x, (tuple, list)):
+        return any(map(_holds_tensor, x))
+    return isinstance(x, Handle)
+
+
+def _collect(x: Any, found: list[Any], name: str) -> None:
+    """Gather the Tensors among arguments, and refuse those that cannot be."""
+    if isinstance(x, tuple):
+        for part in x:
+            _collect(part, found, name)
+    elif isinstance(x, list) and _holds_tensor(x):
+        raise TypeError(
+            f"{name}: a list of Tensors is no argument of a compiled function; pass a tuple, or tg.array"
+        )
+    elif isinstance(x, Handle):
+        if requires_grad(x) and enabled() and x._v.dtype != np.float64:
+            raise DTypeError(
+                f"{name}: an argument of dtype {x._v.dtype} requires grad; compiled functions record "
+                "float64, convert with .astype(float)"
+            )
+        found.append(x)
+
+
+def once(primal: Any, seen: set[int] | None = None) -> str:
+    """Say what a function does that another run would not repeat; empty if nothing is known."""
+    import random
+    import types as python_types
+
+    seen = set() if seen is None else seen
+    code = primal.py_func.__code__
+    if id(code) in seen:
+        return ""
+    seen.add(id(code))
+    space = inspect.getclosurevars(primal.py_func)
+    for value in (*space.globals.values(), *space.nonlocals.values()):
+        other = getattr(value, "_tapegrad_primal", value)
+        if isinstance(other, Dispatcher):
+            found = once(other, seen)
+            if found:
+                return found
+        if getattr(value, "__module__", None) in ("random", "numpy.random") or value in (random, np.random):
+            return "draws random numbers"
+    names = set(code.co_names)
+    for part in code.co_consts:
+        if isinstance(part, python_types.CodeType):
+            names |= set(part.co_names)
+    uses_numpy = any(value is np for value in space.globals.values())
+    return "draws random numbers" if uses_numpy and "random" in names else ""
+
+
+def restore(primal: Any, rerun: bool, cached: bool) -> CompiledFunction:
+    """Return a function from what pickling has kept."""
+    return CompiledFunction(primal, rerun, cached)
+
+
+def compile_function(function: Any, options: dict[str, Any], rerun: bool) -> CompiledFunction:
+    """Return a function that is Numba's for plain arguments, and recorded for Tensors."""
+    if isinstance(function, CompiledFunction):
+        function = function.primal
+    if isinstance(function, Dispatcher):
+        if options:
+            raise TypeError(
+                f"tg.njit: {function.py_func.__name__} is compiled by Numba already; "
+                f"found {', '.join(sorted(options))}: give them to numba.njit"
+            )
+        return CompiledFunction(function, rerun, not isinstance(function._cache, NullCache))
+    if not callable(function):
+        raise TypeError(f"tg.njit takes a function, found {type(function).__name__}")
+    return CompiledFunction(njit(function, **options), rerun, bool(options.get("cache")))
+
+
+assert Tensor is not None

@@ -1,0 +1,361 @@
+"""NumPy's functions of arrays told again as loops, for arrays of active numbers.
+
+Twins call these in place of NumPy's. Each looks at the types of its arguments: where none is active it is
+NumPy's own function.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numba.core import types
+from numba.extending import intrinsic, overload
+
+from tapegrad.native.arrays import is_active_array
+from tapegrad.native.scalar import Active, is_active
+
+INSTEAD: dict[Any, Any] = {}  # by NumPy's function
+METHODS: dict[str, Any] = {}  # by the name of a method of arrays
+OPERATORS: dict[Any, Any] = {}
+
+
+def instead(*originals: Any, method: str = "") -> Callable[[Any], Any]:
+    """Declare what is done in place of functions: ``choose(*types)`` returns code, None for the original."""
+
+    def declare(choose: Any) -> Any:
+        original = originals[0]
+        names = list(inspect.signature(choose).parameters)
+
+        def chosen(*args: Any) -> Any:
+            given = [not isinstance(x, types.Omitted) and x is not None for x in args]
+            found = choose(*args)
+            return _original(original, names, given, choose) if found is None else found
+
+        space: dict[str, Any] = {"chosen": chosen, "np": np}
+        form = str(inspect.signature(choose))
+        exec(f"def pick{form}:\n    return chosen({', '.join(names)})\ndef stub{form}:\n    pass", space)
+        stub: Any = space["stub"]
+        stub.__name__ = choose.__name__
+        overload(stub)(space["pick"])
+        for function in originals:
+            (OPERATORS if getattr(function, "__module__", "") == "_operator" else INSTEAD)[function] = stub
+        if method:
+            METHODS[method] = stub
+        return choose
+
+    return declare
+
+
+def _original(function: Any, names: list[str], given: list[bool], choose: Any) -> Any:
+    """Code that calls the function itself, with the arguments that were given."""
+    passed = [name for name, here in zip(names, given, strict=True) if here]
+    symbols = {operator.matmul: "@"}
+    text = f" {symbols[function]} ".join(passed) if function in symbols else (
+        f"function({', '.join(f'{n}' if k == names.index(n) else f'{n}={n}' for k, n in enumerate(passed))})"
+    )  # fmt: skip
+    space = {"function": function, "np": np}
+    exec(f"def told{inspect.signature(choose)}:\n    return {text}", space)
+    return space["told"]
+
+
+@intrinsic
+def dtype_of(typingctx: Any, *args: Any) -> Any:
+    """Return what stands for the dtype of arrays of active numbers, such as are among the arguments."""
+    kinds = [k for arg in args for k in _spread(arg)]
+    spec = next(k.spec for k in kinds if is_active(k))
+    return types.DType(Active(spec))(types.StarArgTuple(args)), lambda cx, b, sig, a: cx.get_dummy_value()
+
+
+def _spread(kind: Any) -> list[Any]:
+    """The types of the numbers in a type."""
+    if isinstance(kind, types.BaseTuple):
+        return [k for part in kind for k in _spread(part)]
+    if isinstance(kind, (types.Array, types.List)):
+        return _spread(kind.dtype)
+    return [kind]
+
+
+def _any_active(*kinds: Any) -> bool:
+    return any(is_active(k) for kind in kinds for k in _spread(kind))
+
+
+def _none(*args: Any) -> bool:
+    """Whether optional arguments are left out."""
+    return all(isinstance(x, (types.Omitted, types.NoneType)) or x is None for x in args)
+
+
+# ---------------------------------------------------------------- making arrays
+
+
+@instead(np.float64)
+def float64(x):
+    return (lambda x: float(x)) if is_active(x) else None
+
+
+@instead(np.int64, np.int32)
+def int64(x):
+    return (lambda x: int(x)) if is_active(x) else None
+
+
+@instead(divmod)
+def both(x, y):
+    return (lambda x, y: (x // y, x % y)) if is_active(x) or is_active(y) else None
+
+
+@instead(np.array, np.asarray)
+def array(object, dtype=None):
+    if not _any_active(object):
+        return None
+    if is_active_array(object):
+        return lambda object, dtype=None: object.copy()
+    if isinstance(object, types.BaseTuple):
+        if all(isinstance(part, types.BaseTuple) for part in object):
+            count, inner = len(object), len(object[0])
+            if any(len(part) != inner for part in object):
+                return None
+            lines = [f"    out[{q}, {k}] = object[{q}][{k}]" for q in range(count) for k in range(inner)]
+            return _made(f"({count}, {inner})", lines)
+        return _made(f"{len(object)}", [f"    out[{k}] = object[{k}]" for k in range(len(object))])
+    if isinstance(object, types.List) and isinstance(object.dtype, types.List):
+
+        def rows(object, dtype=None):
+            out = np.empty((len(object), len(object[0])), dtype_of(object))
+            for i in range(len(object)):
+                if len(object[i]) != out.shape[1]:
+                    raise ValueError("np.array of lists of different lengths")
+                for j in range(out.shape[1]):
+                    out[i, j] = object[i][j]
+            return out
+
+        return rows
+    if isinstance(object, types.List) and is_active(object.dtype):
+
+        def row(object, dtype=None):
+            out = np.empty(len(object), dtype_of(object))
+            for i in range(len(object)):
+                out[i] = object[i]
+            return out
+
+        return row
+    return None
+
+
+def _made(shape: str, lines: list[str]) -> Any:
+    space = {"np": np, "dtype_of": dtype_of}
+    body = "\n".join(lines)
+    exec(
+        f"def told(object, dtype=None):\n    out = np.empty({shape}, dtype_of(object))\n{body}\n"
+        "    return out\n",
+        space,
+    )
+    return space["told"]
+
+
+@instead(np.where)
+def where(condition, x, y):
+    if not _any_active(x, y):
+        return None
+    arrays = [isinstance(k, types.Array) for k in (condition, x, y)]
+    if not any(arrays):
+
+        def number(condition, x, y):
+            if condition:
+                return x + 0.0
+            return y + 0.0
+
+        return number
+    names = ("condition", "x", "y")
+    wide = [n for n, is_array in zip(names, arrays, strict=True) if is_array]
+    picks = [f"{n}w.flat[i]" if is_array else n for n, is_array in zip(names, arrays, strict=True)]
+    lines = [f"    {n}w = np.broadcast_to({n}, shape)" for n in wide]
+    text = (
+        "def told(condition, x, y):\n"
+        f"    shape = np.broadcast_shapes({', '.join(f'{n}.shape' for n in wide)})\n"
+        + "\n".join(lines)
+        + "\n"
+        "    out = np.empty(shape, dtype_of(x, y))\n"
+        "    flat = out.reshape(-1)\n"
+        "    for i in range(flat.size):\n"
+        f"        if {picks[0]}:\n            flat[i] = {picks[1]}\n"
+        f"        else:\n            flat[i] = {picks[2]}\n"
+        "    return out\n"
+    )
+    space = {"np": np, "dtype_of": dtype_of}
+    exec(text, space)
+    return space["told"]
+
+
+@instead(np.clip)
+def clip(a, a_min, a_max):
+    if not _any_active(a, a_min, a_max):
+        return None
+    return lambda a, a_min, a_max: np.minimum(np.maximum(a, a_min), a_max)
+
+
+def _like(function: Any, form: str, made: str, fallback: str) -> None:
+    """Declare a function that makes an array of floats, which a twin lets hold active numbers.
+
+    It is called with the dtype first; where the array is to hold integers it is NumPy's own.
+    """
+    space: dict[str, Any] = {"np": np}
+    exec(f"def told(dtype, {form}):\n    {made}\n    return out", space)
+    exec(f"def plain(dtype, {form}):\n    return {fallback}", space)
+    exec(f"def stub(dtype, {form}):\n    pass", space)
+    space |= {"types": types, "Active": Active}
+    floats = "isinstance(a.dtype, (types.Float, Active))" if form.startswith("a") else "True"
+    exec(f"def pick(dtype, {form}):\n    return told if {floats} else plain", space)
+    overload(space["stub"])(space["pick"])
+    LIKE[function] = space["stub"]
+
+
+LIKE: dict[Any, Any] = {}
+_like(np.zeros_like, "a", "out = np.zeros(a.shape, dtype)", "np.zeros_like(a)")
+_like(np.empty_like, "a", "out = np.zeros(a.shape, dtype)", "np.empty_like(a)")
+_like(np.ones_like, "a", "out = np.ones(a.shape, dtype)", "np.ones_like(a)")
+_like(np.full_like, "a, v", "out = np.full(a.shape, v, dtype)", "np.full_like(a, v)")
+for _f in (np.eye, np.identity):
+    _like(
+        _f, "n", "out = np.zeros((n, n), dtype)\n    for i in range(n):\n        out[i, i] = 1.0", "np.eye(n)"
+    )
+_like(
+    np.linspace, "start, stop, n",
+    "out = np.zeros(n, dtype)\n    for i in range(n):\n        out[i] = start + (stop - start) * i / (n - 1)",
+    "np.linspace(start, stop, n)",
+)  # fmt: skip
+
+
+@instead(np.interp)
+def interp(x, xp, fp):
+    if not _any_active(x, xp, fp):
+        return None
+
+    def number(x, xp, fp):
+        k = np.int64(0)
+        while k < xp.size - 2 and x >= xp[k + 1]:
+            k += 1
+        if x <= xp[0]:
+            return fp[0] + 0.0 * x
+        if x >= xp[xp.size - 1]:
+            return fp[fp.size - 1] + 0.0 * x
+        return fp[k] + (fp[k + 1] - fp[k]) * (x - xp[k]) / (xp[k + 1] - xp[k])
+
+    if not isinstance(x, types.Array):
+        return number
+    single = njit(number)
+
+    def several(x, xp, fp):
+        out = np.empty(x.shape, dtype_of(x, xp, fp))
+        flat = out.reshape(-1)
+        for i in range(flat.size):
+            flat[i] = single(x.flat[i], xp, fp)
+        return out
+
+    return several
+
+
+# ---------------------------------------------------------------- reductions and scans
+
+
+def _reduction(name: str, start: str, step: str, end: str = "") -> None:
+    """Declare a reduction of all elements, or along an axis by that of all of each lane."""
+    function = getattr(np, name)
+    space: dict[str, Any] = {"np": np}
+    exec(
+        f"def told(a, axis=None):\n    flat = a.ravel()\n    {start}\n    for v in flat:\n        {step}\n"
+        f"    {end or 'pass'}\n    return s\n",
+        space,
+    )
+    whole = space["told"]
+
+    def choose(a, axis=None):
+        if not is_active_array(a):
+            return None
+        if _none(axis):
+            return whole
+        return _along(a, function) if a.ndim > 1 else whole
+
+    choose.__name__ = name
+    instead(function, method=name)(choose)
+
+
+def _along(a: Any, function: Any) -> Any:
+    """Code for a reduction of a matrix along an axis."""
+    if a.ndim != 2:
+        return None
+
+    def told(a, axis=None):
+        if axis == 0 or axis == -2:
+            out = np.empty(a.shape[1], dtype_of(a))
+            for i in range(a.shape[1]):
+                out[i] = stub(a[:, i])
+        else:
+            out = np.empty(a.shape[0], dtype_of(a))
+            for i in range(a.shape[0]):
+                out[i] = stub(a[i])
+        return out
+
+    stub = INSTEAD[function]
+    return told
+
+
+_reduction("sum", "s = 0.0", "s = s + v")
+_reduction("prod", "s = 1.0", "s = s * v")
+_reduction("mean", "s = 0.0", "s = s + v", "s = s / flat.size")
+_reduction("max", "s = flat[0]", "s = np.maximum(s, v)")
+_reduction("min", "s = flat[0]", "s = np.minimum(s, v)")
+INSTEAD[np.amax], INSTEAD[np.amin] = INSTEAD[np.max], INSTEAD[np.min]
+
+
+@instead(np.var, method="var")
+def var(a):
+    if not is_active_array(a):
+        return None
+
+    def told(a):
+        m = 0.0
+        for v in a.flat:
+            m = m + v
+        m = m / a.size
+        s = 0.0
+        for v in a.flat:
+            d = v - m
+            s = s + d * d
+        return s / a.size
+
+    return told
+
+
+@instead(np.std, method="std")
+def std(a):
+    stub = INSTEAD[np.var]
+    return (lambda a: np.sqrt(stub(a))) if is_active_array(a) else None
+
+
+def _scan(name: str, start: float, symbol: str) -> None:
+    space = {"np": np, "dtype_of": dtype_of}
+    exec(
+        "def told(a):\n    flat = a.ravel()\n    out = np.empty(flat.size, dtype_of(a))\n"
+        f"    s = {start}\n    for i in range(flat.size):\n        s = s {symbol} flat[i]\n"
+        "        out[i] = s\n    return out\n",
+        space,
+    )
+
+    def choose(a):
+        return space["told"] if is_active_array(a) else None
+
+    choose.__name__ = name
+    instead(getattr(np, name), method=name)(choose)
+
+
+_scan("cumsum", 0.0, "+")
+_scan("cumprod", 1.0, "*")
+
+
+@instead(np.diff)
+def diff(a):
+    return (lambda a: a[..., 1:] - a[..., :-1]) if is_active_array(a) else None

@@ -1,0 +1,224 @@
+"""Linear algebra of arrays of active numbers, as loops that record themselves."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from tapegrad.native.arrays import is_active_array
+from tapegrad.native.functions import _any_active, dtype_of, instead
+
+
+def _product(a: Any, b: Any) -> Any:
+    """Code for the product of vectors and matrices."""
+    if a.ndim == 1 and b.ndim == 1:
+
+        def inner(a, b):
+            if a.size != b.size:
+                raise ValueError("product of vectors of different sizes")
+            s = 0.0
+            for i in range(a.size):
+                s = s + a[i] * b[i]
+            return s
+
+        return inner
+    if a.ndim == 2 and b.ndim == 1:
+
+        def of_vector(a, b):
+            if a.shape[1] != b.size:
+                raise ValueError("product of a matrix and a vector whose sizes do not fit")
+            out = np.empty(a.shape[0], dtype_of(a, b))
+            for i in range(a.shape[0]):
+                s = 0.0
+                for k in range(b.size):
+                    s = s + a[i, k] * b[k]
+                out[i] = s
+            return out
+
+        return of_vector
+    if a.ndim == 1 and b.ndim == 2:
+
+        def to_vector(a, b):
+            if a.size != b.shape[0]:
+                raise ValueError("product of a vector and a matrix whose sizes do not fit")
+            out = np.empty(b.shape[1], dtype_of(a, b))
+            for j in range(b.shape[1]):
+                s = 0.0
+                for k in range(a.size):
+                    s = s + a[k] * b[k, j]
+                out[j] = s
+            return out
+
+        return to_vector
+    if a.ndim == 2 and b.ndim == 2:
+
+        def of_matrices(a, b):
+            if a.shape[1] != b.shape[0]:
+                raise ValueError("product of matrices whose sizes do not fit")
+            out = np.empty((a.shape[0], b.shape[1]), dtype_of(a, b))
+            for i in range(a.shape[0]):
+                for j in range(b.shape[1]):
+                    s = 0.0
+                    for k in range(a.shape[1]):
+                        s = s + a[i, k] * b[k, j]
+                    out[i, j] = s
+            return out
+
+        return of_matrices
+    return None
+
+
+@instead(np.dot, method="dot")
+def dot(a, b):
+    if not _any_active(a, b):
+        return None
+    if not hasattr(a, "ndim") or not hasattr(b, "ndim"):
+        return lambda a, b: a * b
+    return _product(a, b)
+
+
+@instead(operator.matmul)
+def matmul(a, b):
+    return _product(a, b) if _any_active(a, b) else None
+
+
+@instead(np.vdot)
+def vdot(a, b):
+    return _product(a, b) if _any_active(a, b) and a.ndim == b.ndim == 1 else None
+
+
+@instead(np.outer)
+def outer(a, b):
+    if not _any_active(a, b):
+        return None
+
+    def told(a, b):
+        out = np.empty((a.size, b.size), dtype_of(a, b))
+        for i in range(a.size):
+            for j in range(b.size):
+                out[i, j] = a[i] * b[j]
+        return out
+
+    return told
+
+
+@instead(np.trace)
+def trace(a):
+    if not is_active_array(a):
+        return None
+
+    def told(a):
+        s = 0.0
+        for i in range(min(a.shape[0], a.shape[1])):
+            s = s + a[i, i]
+        return s
+
+    return told
+
+
+@instead(np.linalg.norm)
+def norm(x):
+    if not is_active_array(x):
+        return None
+
+    def told(x):
+        s = 0.0
+        for v in x.flat:
+            s = s + v * v
+        return np.sqrt(s)
+
+    return told
+
+
+def _eliminated(lu, rhs):
+    """Solve in place by elimination with row exchanges; returns the determinant."""
+    n = lu.shape[0]
+    det = 1.0
+    for k in range(n):
+        best = k
+        for i in range(k + 1, n):
+            if abs(lu[i, k]) > abs(lu[best, k]):
+                best = i
+        if lu[best, k] == 0.0:
+            raise ValueError("Matrix is singular to machine precision.")
+        if best != k:
+            for j in range(n):
+                lu[k, j], lu[best, j] = lu[best, j], lu[k, j]
+            for j in range(rhs.shape[1]):
+                rhs[k, j], rhs[best, j] = rhs[best, j], rhs[k, j]
+            det = -det
+        det = det * lu[k, k]
+        for i in range(k + 1, n):
+            lu[i, k] = lu[i, k] / lu[k, k]
+            for j in range(k + 1, n):
+                lu[i, j] = lu[i, j] - lu[i, k] * lu[k, j]
+            for j in range(rhs.shape[1]):
+                rhs[i, j] = rhs[i, j] - lu[i, k] * rhs[k, j]
+    for q in range(n):
+        i = n - 1 - q
+        for j in range(rhs.shape[1]):
+            s = rhs[i, j]
+            for k in range(i + 1, n):
+                s = s - lu[i, k] * rhs[k, j]
+            rhs[i, j] = s / lu[i, i]
+    return det
+
+
+def _eliminate() -> Any:
+    from numba import njit
+
+    return njit(_eliminated)
+
+
+ELIMINATE = _eliminate()
+
+
+@instead(np.linalg.solve)
+def solve(a, b):
+    if not _any_active(a, b):
+        return None
+
+    def told(a, b):
+        if a.shape[0] != a.shape[1] or a.shape[0] != b.shape[0]:
+            raise ValueError("solve takes a square matrix and as many rows")
+        lu = np.empty(a.shape, dtype_of(a, b))
+        lu[...] = a
+        rhs = np.empty((b.shape[0], b.size // b.shape[0]), dtype_of(a, b))
+        flat = rhs.reshape(-1)
+        for i in range(b.size):
+            flat[i] = b.flat[i]
+        ELIMINATE(lu, rhs)
+        return rhs.reshape(b.shape)
+
+    return told
+
+
+@instead(np.linalg.inv)
+def inv(a):
+    if not is_active_array(a):
+        return None
+
+    def told(a):
+        lu = a.copy()
+        out = np.zeros(a.shape, dtype_of(a))
+        for i in range(a.shape[0]):
+            out[i, i] = 1.0
+        ELIMINATE(lu, out)
+        return out
+
+    return told
+
+
+@instead(np.linalg.det)
+def det(a):
+    if not is_active_array(a):
+        return None
+
+    def told(a):
+        lu = a.copy()
+        none = np.zeros((a.shape[0], 0), dtype_of(a))
+        return ELIMINATE(lu, none)
+
+    return told

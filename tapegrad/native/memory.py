@@ -1,0 +1,176 @@
+"""What compiled code does to a tape's memory, as intrinsics: its state, its entries, its cotangents."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from tapegrad.native.algebra import F64, I8, I32, I64, Emitter, Spec, components
+from tapegrad.native.tape import LAST, word
+
+i8, u4, f8 = types.int64, types.uint32, types.float64
+BYTES = I8.as_pointer()
+
+
+@intrinsic
+def pool(typingctx: Any) -> Any:
+    """Return the address of the slots of tapes."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        name = "tapegrad_native_pool"
+        found = builder.module.globals.get(name)
+        if found is None:
+            found = ir.GlobalVariable(builder.module, I8, name)
+            found.linkage = "external"
+        return builder.ptrtoint(found, I64)
+
+    return i8(), code
+
+
+@intrinsic
+def get(typingctx: Any, tape: Any, k: Any) -> Any:
+    """Read a word of a tape's state."""
+    return i8(i8, i8), lambda cx, b, sig, args: b.load(_word(b, *args))
+
+
+@intrinsic
+def put(typingctx: Any, tape: Any, k: Any, value: Any) -> Any:
+    """Write a word of a tape's state."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        builder.store(args[2], _word(builder, args[0], args[1]))
+        return context.get_dummy_value()
+
+    return types.void(i8, i8, i8), code
+
+
+@intrinsic
+def claim(typingctx: Any, tape: Any, k: Any) -> Any:
+    """Set a word from 0 to 1 in one step; returns whether it was 0."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        zero, one = ir.Constant(I64, 0), ir.Constant(I64, 1)
+        found = builder.cmpxchg(_word(builder, *args), zero, one, "acq_rel", "monotonic")
+        return builder.extract_value(found, 1)
+
+    return types.boolean(i8, i8), code
+
+
+def _word(builder: Any, tape: Any, k: Any) -> Any:
+    return builder.gep(word(builder, tape, 0), [k])
+
+
+def _function(name: str, result: Any, *kinds: Any) -> Any:
+    """A function of the C library as an intrinsic of integers."""
+
+    @intrinsic
+    def call(typingctx: Any, *args: Any) -> Any:
+        def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            parts = cgutils.unpack_tuple(builder, values[0])
+            values = [
+                builder.inttoptr(v, k) if isinstance(k, ir.PointerType) else v
+                for v, k in zip(parts, kinds, strict=True)
+            ]
+            function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, kinds), name)
+            found = builder.call(function, values)
+            if isinstance(result, ir.VoidType):
+                return context.get_dummy_value()
+            return builder.ptrtoint(found, I64)
+
+        kind = types.StarArgTuple([i8] * len(kinds))
+        return (types.void if isinstance(result, ir.VoidType) else i8)(kind), code
+
+    return call
+
+
+calloc = _function("calloc", BYTES, I64, I64)
+free = _function("free", ir.VoidType(), BYTES)
+
+
+@intrinsic
+def leaf(typingctx: Any, address: Any) -> Any:
+    """Return the statement number of an entry, with its mark."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], I32.as_pointer()), align=4)
+
+    return u4(i8), code
+
+
+@intrinsic
+def read(typingctx: Any, address: Any) -> Any:
+    """Read a float64."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], F64.as_pointer()), align=8)
+
+    return f8(i8), code
+
+
+@intrinsic
+def write(typingctx: Any, address: Any, value: Any) -> Any:
+    """Write a float64."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        builder.store(args[1], builder.inttoptr(args[0], F64.as_pointer()), align=8)
+        return context.get_dummy_value()
+
+    return types.void(i8, f8), code
+
+
+def _at(builder: Any, base: Any, number: Any, size: int) -> Any:
+    """A pointer to the numbers of statement `number` at an address."""
+    place = builder.add(base, builder.mul(number, ir.Constant(I64, size)))
+    return builder.inttoptr(place, F64.as_pointer())
+
+
+def _load(builder: Any, pointer: Any, count: int, align: int) -> list[Any]:
+    return [
+        builder.load(builder.gep(pointer, [ir.Constant(I64, k)], inbounds=True), align=align)
+        for k in range(count)
+    ]
+
+
+@functools.cache
+def access(spec: Spec) -> tuple[Any, Any]:
+    """Return how cotangents are read and added to.
+
+    ``take(cotangents, statement)`` clears what it reads; ``give(cotangents, statement, ct, entry)`` adds
+    the cotangent of a statement times an entry's partial.
+    """
+    count = components(spec)
+    kind = types.UniTuple(f8, count)
+
+    @intrinsic
+    def take(typingctx: Any, base: Any, number: Any) -> Any:
+        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            pointer = _at(builder, args[0], args[1], 8 * count)
+            values = _load(builder, pointer, count, 8)
+            for k in range(count):
+                place = builder.gep(pointer, [ir.Constant(I64, k)], inbounds=True)
+                builder.store(ir.Constant(F64, 0.0), place)
+            return context.make_tuple(builder, kind, values)
+
+        return kind(i8, i8), code
+
+    @intrinsic
+    def give(typingctx: Any, base: Any, number: Any, ct: Any, entry: Any) -> Any:
+        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            emit = Emitter(context, builder)
+            number = builder.and_(args[1], ir.Constant(I32, LAST - 1))
+            pointer = _at(builder, args[0], builder.zext(number, I64), 8 * count)
+            values = builder.inttoptr(builder.add(args[3], ir.Constant(I64, 4)), F64.as_pointer())
+            weight = emit.number(spec, _load(builder, values, count, 4))
+            ct = emit.number(spec, cgutils.unpack_tuple(builder, args[2], count))
+            total = emit.number(spec, _load(builder, pointer, count, 8)) + ct * weight
+            for k, value in enumerate(total.flat()):
+                builder.store(value, builder.gep(pointer, [ir.Constant(I64, k)], inbounds=True))
+            return context.get_dummy_value()
+
+        return types.void(i8, u4, kind, i8), code
+
+    return take, give

@@ -1,0 +1,281 @@
+"""What operators and the functions of math and NumPy do to active numbers, as Numba types and lowers it.
+
+Which functions have a derivative, and which, `algebra.OPS` knows; here they meet their keys.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.core.imputils import impl_ret_borrowed, lower_builtin
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import intrinsic
+
+from tapegrad.native.algebra import F64, I64, OPS, Emitter, Real, evaluate, partial
+from tapegrad.native.scalar import (
+    PASSIVE,
+    Active,
+    Expression,
+    Operand,
+    is_active,
+    join,
+    pack,
+    result_of,
+    unpack,
+)
+
+KINDS = (Active, Expression)
+UPDATES = {
+    operator.iadd: "add", operator.isub: "subtract", operator.imul: "multiply", operator.itruediv: "divide",
+    operator.ipow: "power", operator.imod: "remainder", operator.ifloordiv: "floor_divide",
+}  # fmt: skip
+PYTHON = {
+    operator.add: "add", operator.sub: "subtract", operator.mul: "multiply", operator.truediv: "divide",
+    operator.pow: "power", pow: "power", operator.mod: "remainder", operator.neg: "negative",
+    abs: "absolute", math.fabs: "absolute", math.radians: "deg2rad", math.degrees: "rad2deg",
+    math.atan2: "arctan2", math.hypot: "hypot", math.fmod: "fmod", math.copysign: "copysign",
+    math.exp: "exp", math.expm1: "expm1", math.log: "log", math.log1p: "log1p", math.log2: "log2",
+    math.log10: "log10", math.sqrt: "sqrt", math.sin: "sin", math.cos: "cos", math.tan: "tan",
+    math.sinh: "sinh", math.cosh: "cosh", math.tanh: "tanh", math.asin: "arcsin", math.acos: "arccos",
+    math.atan: "arctan", math.asinh: "arcsinh", math.acosh: "arccosh", math.atanh: "arctanh",
+    math.erf: "erf", math.erfc: "erfc", math.pow: "power",
+}  # fmt: skip
+TWO = {"add", "subtract", "multiply", "divide", "power", "remainder", "arctan2", "hypot", "fmod", "copysign",
+       "maximum", "minimum", "fmax", "fmin", "logaddexp", "logaddexp2"}  # fmt: skip
+VALUE_ONLY = {"floor", "ceil", "trunc", "rint", "sign"}  # results without derivative
+CHECKED = {operator.truediv, operator.itruediv, operator.mod, operator.imod}  # where Python raises at zero
+
+
+def spec_of(kinds: Sequence[Any]) -> Any:
+    """Return what tangents the active ones among these types carry."""
+    return next(k.spec for k in kinds if is_active(k))
+
+
+def operands(emit: Emitter, kinds: Sequence[Any], args: Sequence[Any]) -> list[Operand]:
+    """Take the arguments of an operation apart."""
+    spec = spec_of(kinds)
+    return [unpack(emit, kind, value, spec) for kind, value in zip(kinds, args, strict=True)]
+
+
+def outcome(emit: Emitter, kind: Any, name: str, found: Sequence[Operand]) -> Any:
+    """Emit a function of operands: its value, and for each leaf the derivative."""
+    numbers = [x.number for x in found]
+    out = evaluate(name, *numbers)
+    leaves = []
+    for k, x in enumerate(found):
+        if x.leaves:
+            d = out.lift(partial(name, k, numbers, out))
+            leaves += [(statement, weight * d) for statement, weight in x.leaves]
+    return pack(emit, kind, Operand(out, join(emit, [x.tape for x in found]), leaves))
+
+
+def template(key: Any, generic: Callable[..., Any], prefer_literal: bool = False) -> None:
+    """Tell Numba how a key is typed."""
+    kind = type("ActiveTemplate", (AbstractTemplate,), {
+        "key": key, "generic": lambda self, args, kws: None if kws else generic(args),
+        "prefer_literal": prefer_literal,
+    })  # fmt: skip
+    infer_global(key)(kind)
+
+
+def lower(key: Any, count: int, code: Callable[..., Any]) -> None:
+    """Tell Numba how a key is lowered for real operands of which some are active."""
+    if count == 1:
+        for kind in KINDS:
+            lower_builtin(key, kind)(code)
+        return
+    for kind in KINDS:
+        for other in (*KINDS, *PASSIVE):
+            lower_builtin(key, kind, other)(code)
+        for other in PASSIVE:
+            lower_builtin(key, other, kind)(code)
+
+
+def _register(key: Any, name: str) -> None:
+    count = 2 if name in TWO else 1
+
+    def generic(args: Any) -> Any:
+        if len(args) != count:
+            return None
+        kinds = args
+        if name == "power":
+            small = isinstance(args[1], types.IntegerLiteral) and abs(args[1].literal_value) <= 64
+            kinds = (types.unliteral(args[0]), args[1] if small else types.unliteral(args[1]))
+        result = result_of(kinds)
+        if isinstance(result, Expression) and key in UPDATES:
+            result = Active(result.spec)
+        return None if result is None else signature(result, *kinds)
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        emit = Emitter(context, builder)
+        found = operands(emit, sig.args, args)
+        if key in CHECKED:
+            divisor = found[1].number.real().value
+            zero = builder.fcmp_ordered("==", divisor, ir.Constant(F64, 0.0))
+            with builder.if_then(zero, likely=False):
+                words = ("division by zero",) if name == "divide" else ("modulo by zero",)
+                context.error_model.fp_zero_division(builder, words)
+        return outcome(emit, sig.return_type, name, found)
+
+    template(key, generic, name == "power")
+    lower(key, count, code)
+
+
+for _key, _name in (*PYTHON.items(), *UPDATES.items(), *OPS.items()):
+    if _name not in VALUE_ONLY and _name != "floor_divide":
+        _register(_key, _name)
+
+
+# ---------------------------------------------------------------- what only reads values
+
+
+def _value_only(key: Any, count: int, result: Any, code: Callable[..., Any]) -> None:
+    """A function of values whose result has no derivative."""
+
+    def generic(args: Any) -> Any:
+        return signature(result, *args) if len(args) == count and result_of(args) is not None else None
+
+    def emit_code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        emit = Emitter(context, builder)
+        return code(emit, *(x.number.real() for x in operands(emit, sig.args, args)))
+
+    template(key, generic)
+    lower(key, count, emit_code)
+
+
+def _whole(name: str) -> Callable[..., Any]:
+    def code(emit: Emitter, x: Real) -> Any:
+        return emit.builder.fptosi(evaluate(name, x).value, I64)
+
+    return code
+
+
+def _rounded(name: str) -> Callable[..., Any]:
+    return lambda emit, x: evaluate(name, x).value
+
+
+def _comparison(how: str) -> Callable[..., Any]:
+    def code(emit: Emitter, a: Real, b: Real) -> Any:
+        builder = emit.builder
+        form = builder.fcmp_unordered if how == "!=" else builder.fcmp_ordered
+        return form(how, a.value, b.value)
+
+    return code
+
+
+def _floor_divide(emit: Emitter, a: Real, b: Real) -> Any:
+    builder = emit.builder
+    zero = builder.fcmp_ordered("==", b.value, ir.Constant(F64, 0.0))
+    with builder.if_then(zero, likely=False):
+        emit.context.error_model.fp_zero_division(builder, ("integer division or modulo by zero",))
+    return emit.compiled(lambda x, y: np.floor_divide(x, y), [a.value, b.value])
+
+
+def _test(function: Callable[[Any], bool]) -> Callable[..., Any]:
+    def code(emit: Emitter, x: Real) -> Any:
+        form = signature(types.boolean, types.float64)
+        return emit.context.compile_internal(emit.builder, function, form, (x.value,))
+
+    return code
+
+
+f8, i8, b1 = types.float64, types.int64, types.boolean
+for _f, _n in ((math.floor, "floor"), (math.ceil, "ceil"), (math.trunc, "trunc"), (int, "trunc")):
+    _value_only(_f, 1, i8, _whole(_n))
+for _n in ("floor", "ceil", "trunc", "rint", "sign"):
+    _value_only(getattr(np, _n), 1, f8, _rounded(_n))
+for _f, _how in ((operator.lt, "<"), (operator.le, "<="), (operator.gt, ">"), (operator.ge, ">="),
+                 (operator.eq, "=="), (operator.ne, "!=")):  # fmt: skip
+    _value_only(_f, 2, b1, _comparison(_how))
+for _f in (operator.floordiv, operator.ifloordiv, np.floor_divide):
+    _value_only(_f, 2, f8, _floor_divide)
+_value_only(round, 1, i8, _whole("rint"))
+for _f in (math.isnan, np.isnan):
+    _value_only(_f, 1, b1, lambda emit, x: emit.builder.fcmp_unordered("uno", x.value, x.value))
+for _f in (math.isinf, np.isinf):
+    _value_only(_f, 1, b1, _test(lambda x: math.isinf(x)))
+for _f in (math.isfinite, np.isfinite):
+    _value_only(_f, 1, b1, _test(lambda x: math.isfinite(x)))
+for _f in (bool, operator.truth):
+    _value_only(_f, 1, b1, lambda emit, x: emit.builder.fcmp_unordered("!=", x.value, ir.Constant(F64, 0.0)))
+_value_only(operator.not_, 1, b1,
+            lambda emit, x: emit.builder.fcmp_ordered("==", x.value, ir.Constant(F64, 0.0)))  # fmt: skip
+
+
+# ---------------------------------------------------------------- the same number; choices
+
+
+def _same(key: Any) -> None:
+    template(key, lambda args: signature(args[0], *args) if len(args) == 1 and is_active(args[0]) else None)
+    lower(key, 1, lambda context, builder, sig, args: args[0])
+
+
+for _f in (float, operator.pos, np.positive):
+    _same(_f)
+
+
+def _extreme(key: Any, how: str) -> None:
+    """`min` and `max` of several numbers: as Python has it, the first of equal ones."""
+
+    def generic(args: Any) -> Any:
+        result = result_of(args) if len(args) >= 2 else None
+        return None if result is None else signature(result, *args)
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        emit = Emitter(context, builder)
+        found = operands(emit, sig.args, args)
+        best, chosen = found[0].number, [ir.Constant(ir.IntType(1), 1)]
+        for x in found[1:]:
+            better = builder.fcmp_ordered(how, x.number.real().value, best.real().value)
+            best = x.number.choose(better, best)
+            chosen = [builder.and_(c, builder.not_(better)) for c in chosen] + [better]
+        leaves = [
+            (statement, weight.choose(c, weight.lift(0.0)))
+            for x, c in zip(found, chosen, strict=True)
+            for statement, weight in x.leaves
+        ]
+        return pack(emit, sig.return_type, Operand(best, join(emit, [x.tape for x in found]), leaves))
+
+    template(key, generic)
+    lower_builtin(key, types.VarArg(types.Any))(code)
+
+
+_extreme(min, "<")
+_extreme(max, ">")
+
+
+# ---------------------------------------------------------------- what the twins' pass inserts
+
+
+@intrinsic
+def statement(typingctx: Any, x: Any) -> Any:
+    """End a statement: an expression becomes an active number, anything else stays what it is."""
+    if isinstance(x, Expression):
+        return Active(x.spec)(x), lambda cx, b, sig, args: cx.cast(b, args[0], x, sig.return_type)
+    return x(x), lambda cx, b, sig, args: impl_ret_borrowed(cx, b, sig.return_type, args[0])
+
+
+@intrinsic
+def promote(typingctx: Any, kind: Any, x: Any) -> Any:
+    """Return a number as an active one of the type whose dtype is given."""
+    active = kind.dtype
+    return active(kind, x), lambda cx, b, sig, args: cx.cast(b, args[1], x, active)
+
+
+@intrinsic
+def value_of(typingctx: Any, x: Any) -> Any:
+    """Return the value alone, without derivative; what is not active is itself."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        emit = Emitter(context, builder)
+        return unpack(emit, x, args[0], x.spec).number.real().value
+
+    if is_active(x):
+        return f8(x), code
+    return x(x), lambda cx, b, sig, args: impl_ret_borrowed(cx, b, x, args[0])

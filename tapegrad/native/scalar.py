@@ -1,0 +1,218 @@
+"""The types of what records inside compiled code: an active number, and an expression of active numbers.
+
+An active number is its value, the number of the statement that computed it, and the address of the tape:
+threads record on tapes of their own, and a constant, on no tape, records nothing. Operations give
+expressions, which hold their leaves with a partial derivative each; becoming a number again, where it is
+stored, named or joined with another, an expression is recorded as one statement.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+from llvmlite.ir import instructions
+from numba.core import types
+from numba.core.imputils import lower_cast, lower_constant
+from numba.core.typeconv import Conversion
+from numba.extending import models, register_model
+
+from tapegrad.native.algebra import F64, I64, Emitter, Number, Real, Spec, components
+from tapegrad.native.tape import push
+
+MAX_LEAVES = 16  # of an expression; a longer one is recorded in parts
+PASSIVE = (types.Float, types.Integer, types.Boolean)
+
+
+class Active(types.Type):
+    """A float64 with a derivative; `spec` says what tangents it carries (`algebra.components`)."""
+
+    mutable = True  # so Numba keeps `x += y` an update, whose result has the type of x
+
+    def __init__(self, spec: Spec = ()) -> None:
+        self.spec = spec
+        super().__init__(f"active_float64{list(spec) if spec else ''}")
+
+    def can_convert_from(self, typingctx: Any, other: Any) -> Any:
+        """As float64: from any real number; from an expression by recording it."""
+        if isinstance(other, PASSIVE):
+            return Conversion.safe
+        return Conversion.promote if isinstance(other, Expression) and other.spec == self.spec else None
+
+    def unify(self, typingctx: Any, other: Any) -> Any:
+        """Where paths of the program meet, all values become active numbers."""
+        return self if isinstance(other, (*PASSIVE, Expression)) else None
+
+
+class Expression(types.Type):
+    """A value that is not recorded yet, with so many leaves."""
+
+    mutable = True
+
+    def __init__(self, spec: Spec, leaves: int) -> None:
+        self.spec, self.leaves = spec, leaves
+        super().__init__(f"active_expression{list(spec) if spec else ''}({leaves})")
+
+    def unify(self, typingctx: Any, other: Any) -> Any:
+        """As an active number."""
+        return Active(self.spec) if isinstance(other, (*PASSIVE, Expression)) else None
+
+
+@register_model(Active)
+class _ActiveModel(models.StructModel):
+    def __init__(self, manager: Any, kind: Active) -> None:
+        values = [(f"v{k}", types.float64) for k in range(components(kind.spec))]
+        super().__init__(manager, kind, [*values, ("statement", types.int64), ("tape", types.int64)])
+
+
+@register_model(Expression)
+class _ExpressionModel(models.StructModel):
+    def __init__(self, manager: Any, kind: Expression) -> None:
+        count = components(kind.spec)
+        members = [(f"v{k}", types.float64) for k in range(count)] + [("tape", types.int64)]
+        for q in range(kind.leaves):
+            members.append((f"s{q}", types.int64))
+            members += [(f"p{q}_{k}", types.float64) for k in range(count)]
+        super().__init__(manager, kind, members)
+
+
+class Operand(NamedTuple):
+    """A value while code is emitted: the number, the tape's address, and the leaves with their partials."""
+
+    number: Any
+    tape: Any
+    leaves: list[tuple[Any, Any]]
+
+
+ZERO = ir.Constant(I64, 0)
+
+
+def is_active(kind: Any) -> bool:
+    """Whether this is the type of an active number or expression."""
+    return isinstance(kind, (Active, Expression))
+
+
+def leaves_of(kind: Any) -> int:
+    """Return how many leaves a value of this type has."""
+    return kind.leaves if isinstance(kind, Expression) else 1 if isinstance(kind, Active) else 0
+
+
+def result_of(kinds: Any) -> Any:
+    """Return the type of an operation on such values; None unless some are active and the rest real."""
+    spec = next((k.spec for k in kinds if is_active(k)), None)
+    if spec is None or not all(isinstance(k, PASSIVE) or (is_active(k) and k.spec == spec) for k in kinds):
+        return None
+    leaves = sum(map(leaves_of, kinds))
+    return Expression(spec, leaves) if leaves <= MAX_LEAVES else Active(spec)
+
+
+def unpack(emit: Emitter, kind: Any, value: Any, spec: Spec) -> Operand:
+    """Take a value of Numba's apart."""
+    builder = emit.builder
+    if isinstance(kind, PASSIVE):
+        literal = getattr(kind, "literal_value", None)
+        if literal is None:
+            literal = emit.context.cast(builder, value, kind, types.float64)
+        zero = emit.number(spec, [0.0] * components(spec))
+        return Operand(zero.lift(Real(emit, literal)), ZERO, [])
+    count = components(spec)
+    member = [_member(builder, value, k) for k in range(len(value.type.elements))]
+    number = emit.number(spec, member[:count])
+    if isinstance(kind, Active):
+        return Operand(number, member[count + 1], [(member[count], number.lift(1.0))])
+    leaves = []
+    for q in range(kind.leaves):
+        at = count + 1 + q * (1 + count)
+        leaves.append((member[at], emit.number(spec, member[at + 1 : at + 1 + count])))
+    return Operand(number, member[count], leaves)
+
+
+def _member(builder: Any, value: Any, k: int) -> Any:
+    """Member k of a struct; where the struct was put together here, what was put in."""
+    while isinstance(value, instructions.InsertValue):
+        if value.indices == [k]:
+            return value.operands[1]
+        value = value.operands[0]
+    return builder.extract_value(value, k)
+
+
+def merged(leaves: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Return leaves with those that are surely one number, as both in x * x, told once."""
+    found: dict[Any, tuple[Any, Any]] = {}
+    for statement, weight in leaves:
+        key = _origin(statement)
+        before = found.get(key)
+        found[key] = (statement, weight if before is None else before[1] + weight)
+    return list(found.values())
+
+
+def _origin(value: Any) -> Any:
+    """What two members of structs have in common if they are the same for certain."""
+    if not isinstance(value, instructions.ExtractValue):
+        return id(value)
+    whole = value.operands[0]
+    if isinstance(whole, instructions.LoadInstr):
+        place, block = whole.operands[0], whole.parent
+        written = 0  # stores to the variable before this load, in its block
+        for other in block.instructions:
+            if other is whole:
+                break
+            written += isinstance(other, instructions.StoreInstr) and other.operands[1] is place
+        if isinstance(place, instructions.AllocaInstr) and not place.name.startswith("."):  # a variable's
+            return id(place), id(block), written, value.indices[0]
+    return id(whole), value.indices[0]
+
+
+def pack(emit: Emitter, kind: Any, found: Operand) -> Any:
+    """Make a value of Numba's; for an active number what has leaves is recorded."""
+    values = found.number.flat()
+    if isinstance(kind, Active):
+        statement, tape = push(emit, kind.spec, found._replace(leaves=merged(found.leaves)))
+        return struct(emit, kind, [*values, statement, tape])
+    members = [*values, found.tape]
+    for statement, partial in found.leaves:
+        members += [statement, *partial.flat()]
+    return struct(emit, kind, members)
+
+
+def struct(emit: Emitter, kind: Any, members: list[Any]) -> Any:
+    """Make a value of Numba's of its members."""
+    value = ir.Constant(emit.context.get_value_type(kind), ir.Undefined)
+    for k, member in enumerate(members):
+        value = emit.builder.insert_value(value, member, k)
+    return value
+
+
+def constant(emit: Emitter, kind: Active, number: Number) -> Any:
+    """Make an active number that is on no tape."""
+    return struct(emit, kind, [*number.flat(), ZERO, ZERO])
+
+
+def join(emit: Emitter, tapes: list[Any]) -> Any:
+    """Return the one tape of several operands, each of them on it or on none."""
+    found = ZERO
+    for tape in tapes:
+        if tape is not ZERO:
+            found = tape if found is ZERO else emit.builder.or_(found, tape)
+    return found
+
+
+def _cast_passive(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+    emit = Emitter(context, builder)
+    return constant(emit, target, unpack(emit, source, value, target.spec).number)
+
+
+for _kind in PASSIVE:
+    lower_cast(_kind, Active)(_cast_passive)
+
+
+@lower_cast(Expression, Active)
+def _cast_expression(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+    emit = Emitter(context, builder)
+    return pack(emit, target, unpack(emit, source, value, target.spec))
+
+
+@lower_constant(Active)
+def _constant(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    numbers = [float(value)] + [0.0] * (components(kind.spec) - 1)
+    return ir.Constant.literal_struct([ir.Constant(F64, v) for v in numbers] + [ZERO, ZERO])

@@ -1,0 +1,317 @@
+"""What a call of a recording twin is on the tape of Tensors: one record, whose derivatives are records again.
+
+With X all differentiated inputs as one vector, c the cotangent of all results and u1 ... um directions, there
+are two ops, and by these rules each has derivatives of every order:
+
+    tangent(X, u1 ... um)     = the m-th derivative of the results along u1 ... um
+    gradient(X, c, u1 ... um) = the derivative by X of c . tangent(X, u1 ... um)
+
+The first derivative is a sweep of the tape that the call has left. Beyond it the function runs again, its
+numbers dual, one level for each direction: so each order costs twice the one before, and a function that
+does not do the same again has no second derivative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import GraphFreedError, MutationError, UnsupportedOpError
+from tapegrad.native import border, explain, runtime
+from tapegrad.native.algebra import components
+from tapegrad.native.tape import BASE, COUNT, END, STATE_WORDS, TOP
+from tapegrad.native.twin import twin_of
+from tapegrad.ops.primitive import Primitive
+from tapegrad.tape.tape import checksum
+
+READS_ALL = 0b0111
+COPIED = 1 << 14  # bytes up to which a passive array is copied
+
+
+class Recording:
+    """A native tape, returned when nothing refers to it."""
+
+    __slots__ = ("__weakref__", "address", "release")
+
+    def __init__(self, inputs: int) -> None:
+        module = runtime.tapes()
+        self.release = module.release
+        self.address = module.acquire()
+        if not self.address:
+            raise MemoryError("no memory for another native tape")
+        module.reset(self.address, inputs)
+
+    def word(self, k: int) -> int:
+        """Return a word of the tape's state."""
+        return int(STATE_WORDS.from_address(self.address)[k])
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the entries fill."""
+        return self.word(TOP) - self.word(BASE)
+
+    @property
+    def statements(self) -> int:
+        """How many there are, inputs among them."""
+        return self.word(COUNT)
+
+    @property
+    def room(self) -> int:
+        """Memory there is for entries."""
+        return self.word(END) - self.word(BASE)
+
+    def __del__(self) -> None:
+        if getattr(self, "address", 0):
+            self.release(self.address)
+            self.address = 0
+
+
+class Passive:
+    """An argument that is not differentiated, as it was at the call."""
+
+    __slots__ = ("guard", "value")
+
+    def __init__(self, value: Any, guard: str) -> None:
+        self.guard = 0
+        if isinstance(value, np.ndarray) and guard != "off":
+            if value.nbytes <= COPIED or guard == "copy" or not value.flags.forc:
+                value = value.copy(order="K")
+            else:
+                self.guard = checksum(value)
+        self.value = value
+
+    def again(self, name: str) -> Any:
+        """Return the argument for another run."""
+        value = self.value
+        if self.guard and checksum(value) != self.guard:
+            raise MutationError(
+                f"the second derivative of {name} runs it again, and an argument of shape {value.shape}, "
+                f"dtype {value.dtype} is not what it was (perhaps {name} writes to it); pass a copy, "
+                'or call it under tg.guard("copy")'
+            )
+        return value.copy(order="K") if isinstance(value, np.ndarray) and not self.guard else value
+
+
+class Input:
+    """A differentiated argument: which part of X it is, and its shape; None that of a number."""
+
+    __slots__ = ("changed", "shape", "start", "stop")
+
+    def __init__(self, start: int, shape: tuple[int, ...]) -> None:
+        self.changed = False  # whether the function writes to it
+        self.start, self.shape = start, shape
+        self.stop = start + int(np.prod(shape, dtype=np.int64))
+
+
+class Segment:
+    """What a call was: the function, its arguments, its tape, and where its results stand on it."""
+
+    def __init__(self, function: Any, inputs: list[Input], args: list[Any], recording: Recording) -> None:
+        self.function, self.inputs, self.args = function, inputs, args
+        self.recording: Recording | None = recording
+        self.size = inputs[-1].stop
+        self.statements: Any = None  # of the results, one after the other
+
+    def __repr__(self) -> str:
+        size = "released" if self.recording is None else f"{self.recording.statements} statements"
+        return f"<call of {self.function.__name__}, {size}>"
+
+    def first(self, ct: Any) -> Any:
+        """Return the derivative by X, from the tape of the call."""
+        if self.recording is None:  # a sweep has been cut off after it had used the tape
+            raise GraphFreedError(f"the tape of a call of {self.function.__name__} is released already")
+        return sweep(self.recording, (), self.statements, ct, self.size)
+
+    def run(self, x: Any, directions: Sequence[Any], record: bool) -> tuple[Any, Any, Any]:
+        """Run the function again on dual numbers: its results' components and statements, and the tape."""
+        function = self.function
+        if function.once:
+            raise UnsupportedOpError(
+                f"a second derivative runs {function.__name__} again, and it {function.once}, so it would "
+                "not do the same; pass what it draws as an argument, or say tg.njit(rerun=True)"
+            )
+        spec = (1,) * len(directions)
+        values = np.zeros((self.size, components(spec)))
+        values[:, 0] = x
+        for k, direction in enumerate(directions):  # the outermost level is the first direction's
+            values[:, 1 << (len(directions) - 1 - k)] = direction
+        recording = Recording(self.size) if record else None
+        address = recording.address if recording is not None else 0
+        known: dict[int, Any] = {}
+        args = [self._again(arg, spec, values, address, known) for arg in self.args]
+        result = explain.call(twin_of(function.primal, spec, True), function, args)
+        found: list[Any] = []
+        outputs_of(result, spec, found)
+        changed: dict[int, Any] = {}
+        for arg, kept in zip(args, self.args, strict=True):
+            written_of(arg, kept, changed)
+        found += changed.values()
+        rows = [
+            np.stack([part[f"tapegrad_v{k}"].ravel() for k in range(components(spec))], 1) for part in found
+        ]
+        numbers = [part[border.STATEMENT].ravel() for part in found]
+        return np.concatenate(rows), np.concatenate(numbers), recording
+
+    def _again(self, arg: Any, spec: Any, values: Any, address: int, known: dict[int, Any]) -> Any:
+        if isinstance(arg, tuple):
+            return rebuilt(arg, [self._again(part, spec, values, address, known) for part in arg])
+        if isinstance(arg, Passive):
+            return arg.again(self.function.__name__)
+        if id(arg) not in known:
+            if isinstance(arg, Input):
+                part = values[arg.start : arg.stop].reshape((*arg.shape, values.shape[1]))
+                known[id(arg)] = entering(part, spec, address, arg.start + 1)
+            else:
+                part = np.zeros((*arg.value.shape, components(spec)))
+                part[..., 0] = arg.value
+                known[id(arg)] = entering(part, spec, 0, 0)
+        return known[id(arg)]
+
+
+class Written:
+    """A Tensor without history among the arguments: the function may write to it."""
+
+    __slots__ = ("changed", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value, self.changed = value, False
+
+
+def rebuilt(like: Any, parts: list[Any]) -> Any:
+    """Return a tuple of the kind of another."""
+    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+
+
+def entering(values: Any, spec: Any, address: int, first: int) -> Any:
+    """Return numbers, their components along the last axis, as records that enter a twin."""
+    shape = values.shape[:-1]
+    out = np.empty(shape, border.record(spec))
+    for k in range(values.shape[-1]):
+        out[f"tapegrad_v{k}"] = values[..., k]
+    out[border.STATEMENT] = np.arange(first, first + out.size).reshape(shape) if first else 0
+    out[border.TAPE] = address
+    return out
+
+
+def outputs_of(result: Any, spec: Any, found: list[Any]) -> None:
+    """Append the active results, in order."""
+    if isinstance(result, tuple):
+        for part in result:
+            outputs_of(part, spec, found)
+    elif isinstance(result, np.ndarray) and result.dtype == border.record(spec):
+        found.append(result)
+
+
+def written_of(arg: Any, kept: Any, found: dict[int, Any]) -> None:
+    """Gather the arguments that the first call had written to, as another has left them."""
+    if isinstance(kept, tuple):
+        for part, k in zip(arg, kept, strict=True):
+            written_of(part, k, found)
+    elif getattr(kept, "changed", False):
+        found[id(kept)] = arg
+
+
+def sweep(recording: Recording, spec: Any, statements: Any, ct: Any, size: int) -> Any:
+    """Return the derivative by X of ``ct . results``; of dual numbers that along all directions."""
+    count = components(spec)
+    if not runtime.tapes().prepare(recording.address, count):
+        raise MemoryError(f"no memory for the cotangents of {recording.statements} statements")
+    seeds = np.zeros((statements.size, count))
+    seeds[:, 0] = np.reshape(ct, -1)
+    gradient = np.empty((size, count))
+    runtime.sweeps(spec).pull(recording.address, statements, seeds, gradient)
+    return gradient[:, -1].copy()
+
+
+# ---------------------------------------------------------------- the ops
+
+
+class _Op(Primitive):
+    listed = False
+
+    def __init__(self, name: str, doc: str) -> None:
+        super().__init__(name, (), self.compute, 0, doc)
+
+    def reads(self, k: int) -> int:
+        """All operands: the function may have to run again."""
+        return READS_ALL
+
+    def compute(self, *operands: Any, segment: Segment) -> Any:
+        """The value from arrays."""
+        raise NotImplementedError
+
+
+class Call(_Op):
+    """A call of a compiled function, its operands the differentiated arguments."""
+
+    def spent(self, attrs: Any) -> None:
+        """The tape can be the next call's."""
+        attrs["segment"].recording = None
+
+    def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
+        segment = attrs["segment"]
+        if hasattr(ct, "_apply"):
+            parts = [np.reshape(x, (-1,)) for x in inputs]
+            x = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            found = GRADIENT.apply(x, np.reshape(ct, (-1,)), segment=segment)
+        else:
+            found = segment.first(ct)
+        return {
+            k: np.reshape(found[segment.inputs[k].start : segment.inputs[k].stop], np.shape(inputs[k]))
+            for k in wanted
+        }
+
+    def jvp(self, tangents: Any, out: Any, inputs: Any, attrs: Any) -> Any:
+        """The tangent of the results."""
+        moved = [np.zeros(np.shape(x)) if t is None else t for t, x in zip(tangents, inputs, strict=True)]
+        x, u = (np.concatenate([np.reshape(p, (-1,)) for p in parts]) for parts in (inputs, moved))
+        found = TANGENT.apply(x, u, segment=attrs["segment"])
+        return np.reshape(found, np.shape(out))
+
+
+class Gradient(_Op):
+    """gradient(X, c, u1 ... um)."""
+
+    def compute(self, *operands: Any, segment: Segment) -> Any:
+        x, ct, *directions = operands
+        if not directions:
+            return segment.first(ct)
+        _, statements, recording = segment.run(x, directions, True)
+        return sweep(recording, (1,) * len(directions), statements, ct, segment.size)
+
+    def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
+        x, c, *u = inputs
+        found = {}
+        for k in wanted:
+            if k == 0:
+                found[k] = self.apply(x, c, *u, ct, **attrs)
+            elif k == 1:
+                found[k] = TANGENT.apply(x, *u, ct, **attrs)
+            else:
+                others = [ct if q == k - 2 else v for q, v in enumerate(u)]
+                found[k] = self.apply(x, c, *others, **attrs)
+        return found
+
+
+class Tangent(_Op):
+    """tangent(X, u1 ... um)."""
+
+    def compute(self, *operands: Any, segment: Segment) -> Any:
+        x, *directions = operands
+        values, _, _ = segment.run(x, directions, False)
+        return values[:, -1].copy()
+
+    def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
+        x, *u = inputs
+        found = {}
+        for k in wanted:
+            others = u if k == 0 else u[: k - 1] + u[k:]
+            found[k] = GRADIENT.apply(x, ct, *others, **attrs)
+        return found
+
+
+CALL = Call("compiled_call", "A call of a function compiled by tg.njit.")
+GRADIENT = Gradient("compiled_gradient", "Derivative of such a call, its results weighted.")
+TANGENT = Tangent("compiled_tangent", "Derivative of such a call along directions.")

@@ -1,0 +1,146 @@
+"""The tape of native code: a row of entries, one per leaf of a statement, in memory that is used again.
+
+An entry is the leaf's statement number (32 bits, of which the highest marks a statement's last entry) and
+the partial derivative by it. Statements are numbered as they come, inputs before them from 1; number 0 is
+what is on no tape. So a sweep needs one cotangent per statement, not per entry.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from typing import Any
+
+import llvmlite.binding as binding
+from llvmlite import ir
+from numba.core import cgutils
+
+from tapegrad.native.algebra import I8, I32, I64, Emitter, Spec, components
+
+# Words of a tape's state.
+TOP, LIMIT, COUNT, BASE, END, COTANGENTS, ROOM, OWNED, PLACE = range(9)
+WORDS = 16  # two cache lines each
+STATE_WORDS = ctypes.c_int64 * WORDS
+SLOTS = 64
+LAST = 1 << 31
+CHUNK = 1 << 27  # bytes recorded from one look for an interrupt to the next
+STEP = 1 << 20  # bytes by which a tape grows at least
+KEPT = 1 << 28  # bytes that the first slot keeps for the next recording; the others less and less
+
+_memory = mmap.mmap(-1, 8 * WORDS * SLOTS)  # on a page boundary, and never moved
+POOL = ctypes.addressof(ctypes.c_char.from_buffer(_memory))
+binding.add_symbol("tapegrad_native_pool", POOL)
+
+_BYTES = I8.as_pointer()
+_STATE = I64.as_pointer()
+
+
+def entry_bytes(spec: Spec) -> int:
+    """Return the size of an entry."""
+    return 4 + 8 * components(spec)
+
+
+def word(builder: Any, tape: Any, k: int) -> Any:
+    """Return a pointer to a word of a tape's state."""
+    return builder.gep(builder.inttoptr(tape, _STATE), [ir.Constant(I64, k)], inbounds=True)
+
+
+def _external(module: Any, name: str, result: Any, *args: Any) -> Any:
+    return cgutils.get_or_insert_function(module, ir.FunctionType(result, args), name)
+
+
+def _grow(emit: Emitter) -> Any:
+    """Return the function that makes room: ``grow(tape, bytes)``, the new top or 0 with an exception set."""
+    module = emit.builder.module
+    name = "tapegrad_native_grow"
+    function = module.globals.get(name)
+    if function is not None:
+        return function
+    function = ir.Function(module, ir.FunctionType(I64, [I64, I64, I64]), name)
+    function.linkage = "linkonce_odr"
+    function.attributes.add("noinline")
+    function.attributes.add("cold")
+    tape, need, entry = function.args
+    b = ir.IRBuilder(function.append_basic_block("look"))
+    python = emit.context.get_python_api(b)
+    lock = python.gil_ensure()
+
+    def leave(value: Any) -> None:
+        python.gil_release(lock)
+        b.ret(value)
+
+    signal = b.call(_external(module, "PyErr_CheckSignals", I32), [])
+    with b.if_then(b.icmp_signed("!=", signal, ir.Constant(I32, 0)), likely=False):
+        leave(ir.Constant(I64, 0))
+    top, base, end = (b.load(word(b, tape, k)) for k in (TOP, BASE, END))
+    after = b.add(top, need)
+
+    def limit(at: Any) -> None:
+        soft = b.add(b.load(word(b, tape, TOP)), b.add(need, ir.Constant(I64, CHUNK)))
+        b.store(b.select(b.icmp_unsigned("<", soft, at), soft, at), word(b, tape, LIMIT))
+
+    with b.if_then(b.icmp_unsigned("<=", after, end), likely=False):
+        limit(end)
+        leave(top)
+    used = b.sub(top, base)
+    # a statement has an entry at least: so many bytes more may be recorded before numbers run out
+    free = b.mul(b.sub(ir.Constant(I64, LAST - 1), b.load(word(b, tape, COUNT))), entry)
+    fits = b.icmp_signed(">", free, need)
+    with b.if_then(b.not_(fits), likely=False):
+        words = "a native tape holds 2**31 statements at most; differentiate the program in parts"
+        python.err_set_string("PyExc_MemoryError", emit.context.insert_const_string(module, words))
+        leave(ir.Constant(I64, 0))
+    realloc = _external(module, "realloc", _BYTES, _BYTES, I64)
+    more = b.add(b.lshr(used, ir.Constant(I64, 1)), b.add(need, ir.Constant(I64, STEP)))
+    for part in (more, b.add(need, ir.Constant(I64, STEP))):  # half as much again; else as little as will do
+        room = b.add(used, b.select(b.icmp_signed("<", part, free), part, free))
+        new = b.ptrtoint(b.call(realloc, [b.inttoptr(base, _BYTES), room]), I64)
+        with b.if_then(b.icmp_signed("!=", new, ir.Constant(I64, 0))):
+            b.store(new, word(b, tape, BASE))
+            b.store(b.add(new, used), word(b, tape, TOP))
+            b.store(b.add(new, room), word(b, tape, END))
+            limit(b.add(new, room))
+            leave(b.add(new, used))
+    words = "no memory to record on: the native tape cannot grow; what was recorded before is as it was"
+    python.err_set_string("PyExc_MemoryError", emit.context.insert_const_string(module, words))
+    leave(ir.Constant(I64, 0))
+    return function
+
+
+def push(emit: Emitter, spec: Spec, found: Any) -> tuple[Any, Any]:
+    """Record a statement: returns its number and its tape. What is on no tape is not recorded."""
+    b, tape, leaves = emit.builder, found.tape, found.leaves
+    zero = ir.Constant(I64, 0)
+    if not leaves:
+        return zero, zero
+    size = entry_bytes(spec)
+    before = b.block
+    with b.if_then(b.icmp_signed("!=", tape, zero), likely=True):
+        top = b.load(word(b, tape, TOP))
+        need = ir.Constant(I64, size * len(leaves))
+        full = b.icmp_unsigned(">", b.add(top, need), b.load(word(b, tape, LIMIT)))
+        enough = b.block
+        with b.if_then(full, likely=False):
+            moved = b.call(_grow(emit), [tape, need, ir.Constant(I64, size)])
+            with b.if_then(b.icmp_signed("==", moved, zero), likely=False):
+                emit.context.call_conv.return_exc(b)
+            grown = b.block
+        start = b.phi(I64)
+        start.add_incoming(top, enough)
+        start.add_incoming(moved, grown)
+        at = b.inttoptr(start, _BYTES)
+        for q, (statement, partial) in enumerate(leaves):
+            number = b.trunc(statement, I32)
+            if q == len(leaves) - 1:
+                number = b.or_(number, ir.Constant(I32, -LAST))
+            for k, value in enumerate([number, *partial.flat()]):
+                place = b.gep(at, [ir.Constant(I64, size * q + (k and 8 * k - 4))], inbounds=True)
+                b.store(value, b.bitcast(place, value.type.as_pointer()), align=4)
+        b.store(b.add(start, need), word(b, tape, TOP))
+        count = b.add(b.load(word(b, tape, COUNT)), ir.Constant(I64, 1))
+        b.store(count, word(b, tape, COUNT))
+        recorded = b.block
+    result = b.phi(I64)
+    result.add_incoming(zero, before)
+    result.add_incoming(count, recorded)
+    return result, tape

@@ -1,0 +1,348 @@
+"""The recording twin of a compiled function: the same code, compiled once more for active numbers.
+
+Numba's own pipeline does it, with two passes of ours. Before types are inferred, calls go to twins, arrays
+that are made hold active numbers, and what is assigned to a variable ends a statement. After, operations on
+arrays that Numba cannot lower for active numbers go to functions of `tapegrad.native.arrays`.
+"""
+
+from __future__ import annotations
+
+import functools
+import types as python_types
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numba.core import ir, types
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import FunctionPass, register_pass
+from numba.core.dispatcher import Dispatcher
+from numba.core.ir_utils import build_definitions
+from numba.core.typed_passes import NopythonTypeInference
+from numba.core.untyped_passes import InlineInlinables
+
+from tapegrad.native import arrays, border, functions, linear  # noqa: F401  (linear adds to functions)
+from tapegrad.native.algebra import Spec
+from tapegrad.native.operators import promote, statement, value_of
+from tapegrad.native.scalar import Active, is_active
+
+KEPT = ("boundscheck", "error_model", "fastmath", "nogil")  # options that a twin has from its primal
+# Functions that make arrays, and where their dtype stands.
+MADE = {np.zeros: 1, np.empty: 1, np.ones: 1, np.full: 2}
+EMPTY = ("empty_list", "empty")  # classmethods of typed containers
+TAKEN = ("append", "insert")  # methods of containers, which keep what they are given
+ENDS = ("binop", "inplace_binop", "unary", "call", "static_getitem")
+SILENT = (range, len, enumerate, zip, print, isinstance, statement, promote)
+
+
+def twin_of(primal: Any, spec: Spec, entry: bool = False) -> Any:
+    """Return the dispatcher that records what `primal` computes.
+
+    Parameters
+    ----------
+    primal
+        A dispatcher of Numba's.
+    spec
+        The tangents that active numbers carry.
+    entry
+        Whether it is called from Python: then arguments and results cross the border as arrays of records.
+    """
+    known = vars(primal).setdefault("_tapegrad_twins", {})
+    found = known.get((spec, entry))
+    if found is None:
+        options = {k: v for k, v in primal.targetoptions.items() if k in KEPT}
+        if entry:
+            options["cache"] = getattr(primal, "_tapegrad_cached", False)
+        else:
+            options.update(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+        source = primal.py_func
+        function = python_types.FunctionType(
+            source.__code__, source.__globals__, source.__name__, source.__defaults__, source.__closure__
+        )
+        function.__kwdefaults__ = source.__kwdefaults__
+        function.__module__ = source.__module__
+        lanes = "".join(f"_{n}" for n in spec)
+        function.__qualname__ = f"{source.__qualname__}__tape{lanes}{'_entry' * entry}_{digest()}"
+        found = njit(pipeline_class=_compiler(spec, entry), **options)(function)
+        found._tapegrad_twin = True
+        found = known.setdefault((spec, entry), found)
+    return found
+
+
+@functools.cache
+def digest() -> str:
+    """Return a short hash of this package and of the rules: what Numba cached for another is not ours."""
+    import hashlib
+    from pathlib import Path
+
+    here = Path(__file__).parent
+    texts = [path.read_bytes() for path in sorted(here.glob("*.py"))]
+    texts += [(here.parent / "ops" / name).read_bytes() for name in ("elementwise.py", "ufuncs.py")]
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:12]
+
+
+def primal_of(value: Any) -> Any:
+    """Return the dispatcher that a value of the user's program means, or None."""
+    if isinstance(value, Dispatcher):
+        return None if getattr(value, "_tapegrad_twin", False) else value
+    return getattr(value, "_tapegrad_primal", None)
+
+
+@functools.cache
+def token(spec: Spec) -> Any:
+    """Return what stands for the dtype of arrays of active numbers in compiled code."""
+    return arrays.Token(Active(spec))
+
+
+@functools.cache
+def _compiler(spec: Spec, entry: bool) -> Any:
+    border.enter(spec)  # made now: what Numba is to know is looked for before it compiles
+    name = f"tapegrad_{spec}_{entry}"
+    untyped = type("Untyped", (_Untyped,), {"_name": f"{name}_untyped", "spec": spec, "entry": entry})
+    typed = type("Typed", (_Typed,), {"_name": f"{name}_typed"})
+    for one in (untyped, typed):
+        register_pass(mutates_CFG=False, analysis_only=False)(one)
+
+    def define_pipelines(self: Any) -> Any:
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.add_pass_after(untyped, InlineInlinables)
+        passes.add_pass_after(typed, NopythonTypeInference)
+        passes.finalize()
+        return [passes]
+
+    return type("TwinCompiler", (CompilerBase,), {"define_pipelines": define_pipelines})
+
+
+class _Untyped(FunctionPass):
+    """Before types are known."""
+
+    spec: Spec
+    entry: bool
+
+    def __init__(self) -> None:
+        FunctionPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        """Rewrite a function."""
+        self.ir, self.args = state.func_ir, state.args
+        first = min(self.ir.blocks)
+        for label, block in self.ir.blocks.items():
+            self.body: list[Any] = []
+            self.scope = block.scope
+            for line in block.body:
+                if isinstance(line, ir.Assign):
+                    self._assign(line)
+                    continue
+                if isinstance(line, ir.Print):
+                    line.args = [self._shown(x, line.loc) for x in line.args]
+                elif isinstance(line, ir.Return) and self.entry:
+                    line = ir.Return(self._call(border.leave, [line.value], line.loc), line.loc)
+                self.body.append(line)
+            block.body = self.body
+            assert label >= first
+        self.ir._definitions = build_definitions(self.ir.blocks)
+        return True
+
+    def _new(self, value: Any, loc: Any, name: str = "$tape") -> Any:
+        var = (
+            self.scope.redefine(name, loc)
+            if name in self.scope.localvars._con
+            else self.scope.define(name, loc)
+        )
+        self.body.append(ir.Assign(value, var, loc))
+        return var
+
+    def _call(self, function: Any, args: Any, loc: Any) -> Any:
+        var = self._new(ir.Global(function.__name__, function, loc), loc)
+        return self._new(ir.Expr.call(var, list(args), (), loc), loc)
+
+    def _token(self, loc: Any) -> Any:
+        return self._new(ir.Global("dtype", token(self.spec), loc), loc)
+
+    def _assign(self, line: Any) -> None:
+        value, loc = line.value, line.loc
+        if isinstance(value, (ir.Global, ir.FreeVar)):
+            line.value = self._callee(value, value.value, loc)
+        elif isinstance(value, ir.Arg) and self.entry and border.crosses(self.args[value.index]):
+            line.value = ir.Expr.call(*self._parts(border.enter(self.spec), [self._new(value, loc)], loc))
+        elif isinstance(value, ir.Expr):
+            line.value = self._expression(value, loc)
+            called = self._resolve(value.func) if value.op == "call" else None
+            silent = isinstance(called, type) or called in SILENT
+            if not line.target.name.startswith("$") and value.op in ENDS and not silent:
+                whole = self._new(line.value, loc)
+                line.value = ir.Expr.call(*self._parts(statement, [whole], loc))
+        self.body.append(line)
+
+    def _parts(self, function: Any, args: Any, loc: Any) -> Any:
+        return self._new(ir.Global(function.__name__, function, loc), loc), list(args), (), loc
+
+    def _callee(self, value: Any, found: Any, loc: Any) -> Any:
+        primal = primal_of(found)
+        if primal is not None:
+            return ir.Global(
+                value.name if hasattr(value, "name") else "twin", twin_of(primal, self.spec), loc
+            )
+        return value
+
+    def _resolve(self, var: Any) -> Any:
+        """The Python object that a variable is for certain; None if that is not known."""
+        found = self._definition(var)
+        if isinstance(found, (ir.Global, ir.FreeVar)):
+            return found.value
+        if isinstance(found, ir.Expr) and found.op == "getattr":
+            owner = self._resolve(found.value)
+            return getattr(owner, found.attr, None) if isinstance(owner, python_types.ModuleType) else None
+        return None
+
+    def _expression(self, value: Any, loc: Any) -> Any:
+        if value.op == "getattr":
+            owner = self._resolve(value.value)
+            if isinstance(owner, python_types.ModuleType):
+                return self._callee(value, getattr(owner, value.attr, None), loc)
+        if value.op == "build_list":
+            items = [self._promoted(item, loc) for item in value.items]
+            return ir.Expr.build_list(items, value.loc)
+        if value.op == "build_map":
+            items = [(key, self._promoted(item, loc)) for key, item in value.items]
+            return ir.Expr.build_map(items, value.size, value.literal_value, value.value_indexes, value.loc)
+        if value.op == "call":
+            return self._of_call(value, loc)
+        if value.op == "inplace_binop" and value.fn in arrays.UPDATE:
+            return ir.Expr.call(*self._parts(arrays.UPDATE[value.fn], [value.lhs, value.rhs], value.loc))
+        if value.op in ("binop", "inplace_binop") and value.fn in functions.OPERATORS:
+            function = functions.OPERATORS[value.fn]
+            return ir.Expr.call(*self._parts(function, [value.lhs, value.rhs], value.loc))
+        return value
+
+    def _shown(self, x: Any, loc: Any) -> Any:
+        return x if isinstance(self._definition(x), ir.Const) else self._call(value_of, [x], loc)
+
+    def _definition(self, var: Any) -> Any:
+        try:
+            return self.ir.get_definition(var)
+        except KeyError:
+            return None
+
+    def _promoted(self, item: Any, loc: Any) -> Any:
+        """An item of a list: a float literal becomes active, as others may be put there; a statement ends."""
+        found = self._definition(item)
+        if isinstance(found, ir.Const) and isinstance(found.value, float):
+            return self._call(promote, [self._token(loc), item], loc)
+        return item if isinstance(found, ir.Const) else self._call(statement, [item], loc)
+
+    def _of_call(self, value: Any, loc: Any) -> Any:
+        function = self._resolve(value.func)
+        if function in MADE and not value.vararg:
+            place, named = MADE[function], dict(value.kws)
+            args = list(value.args)
+            dtype = named.get("dtype", args[place] if len(args) > place else None)
+            if dtype is None or self._is_float64(dtype):
+                named["dtype"] = self._token(loc)
+                if len(args) > place:
+                    args[place] = named.pop("dtype")
+                maker = value.func
+                if function is np.empty:  # memory that nothing was written to would be no numbers of ours
+                    maker = self._new(ir.Global("zeros", np.zeros, loc), loc)
+                return ir.Expr.call(maker, args, tuple(named.items()), value.loc)
+            return value
+        if function in functions.LIKE and not value.kws and not value.vararg:
+            made = self._parts(functions.LIKE[function], [self._token(loc), *value.args], loc)
+            return ir.Expr.call(*made)
+        other = functions.INSTEAD.get(function) if getattr(function, "__hash__", None) else None
+        if other is not None:
+            var = self._new(ir.Global(other.__name__, other, loc), loc)
+            return ir.Expr.call(var, value.args, value.kws, value.loc, vararg=value.vararg)
+        definition = self._definition(value.func)
+        if isinstance(definition, ir.Expr) and definition.op == "getattr" and definition.attr in TAKEN:
+            args = [self._call(statement, [x], loc) for x in value.args]
+            return ir.Expr.call(value.func, args, value.kws, value.loc, vararg=value.vararg)
+        if isinstance(definition, ir.Expr) and definition.op == "getattr" and definition.attr in EMPTY:
+            args = [self._item_type(x, loc) for x in value.args]
+            return ir.Expr.call(value.func, args, value.kws, value.loc, vararg=value.vararg)
+        method = self._method(value)
+        if method is not None and not value.vararg:
+            other, owner = method
+            var = self._new(ir.Global(other.__name__, other, loc), loc)
+            return ir.Expr.call(var, [owner, *value.args], value.kws, value.loc)
+        return value
+
+    def _item_type(self, x: Any, loc: Any) -> Any:
+        """What a typed container is told to hold."""
+        if self._resolve(x) is types.float64:
+            return self._new(ir.Global("float64", Active(self.spec), loc), loc)
+        return x
+
+    def _method(self, value: Any) -> Any:
+        found = self._definition(value.func)
+        if not isinstance(found, ir.Expr) or found.op != "getattr" or found.attr not in functions.METHODS:
+            return None
+        if self._resolve(found.value) is not None:
+            return None
+        return functions.METHODS[found.attr], found.value
+
+    def _is_float64(self, var: Any) -> bool:
+        found = self._resolve(var)
+        return found is float or found is np.float64
+
+
+class _Typed(FunctionPass):
+    """After types are known."""
+
+    def __init__(self) -> None:
+        FunctionPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        """Rewrite a function."""
+        self.state = state
+        kinds = state.typemap
+        for block in state.func_ir.blocks.values():
+            body: list[Any] = []
+            for line in block.body:
+                value = line.value if isinstance(line, ir.Assign) else None
+                known = isinstance(value, ir.Expr) and value.op in ("binop", "call")
+                if known and arrays.is_active_array(kinds.get(line.target.name)):
+                    self._spread(block, body, line)
+                body.append(line)
+            block.body = body
+        return True
+
+    def _define(self, block: Any, body: list[Any], value: Any, kind: Any, loc: Any) -> Any:
+        var = block.scope.redefine("$tape_typed", loc)
+        self.state.typemap[var.name] = kind
+        body.append(ir.Assign(value, var, loc))
+        return var
+
+    def _called(self, block: Any, body: list[Any], function: Any, args: list[Any], loc: Any) -> Any:
+        """A call of a function whose overload is found now."""
+        context, kinds = self.state.typingctx, self.state.typemap
+        kind = context.resolve_value_type(function)
+        var = self._define(block, body, ir.Global(function.__name__, function, loc), kind, loc)
+        call = ir.Expr.call(var, args, (), loc)
+        sig = kind.get_call_type(context, tuple(kinds[a.name] for a in args), {})
+        self.state.calltypes[call] = sig
+        return call, sig
+
+    def _spread(self, block: Any, body: list[Any], line: Any) -> None:
+        """An active number beside an array becomes an array of no dimension, which Numba broadcasts."""
+        value, kinds = line.value, self.state.typemap
+        operands = [value.lhs, value.rhs] if value.op == "binop" else list(value.args)
+        if not any(is_active(kinds[x.name]) for x in operands if isinstance(x, ir.Var)):
+            return
+        known = arrays.is_elementwise(value.fn if value.op == "binop" else kinds[value.func.name])
+        if not known:
+            return
+        new = []
+        for x in operands:
+            if is_active(kinds[x.name]):
+                call, sig = self._called(block, body, arrays.as_array, [x], line.loc)
+                x = self._define(block, body, call, sig.return_type, line.loc)
+            new.append(x)
+        context = self.state.typingctx
+        function = context.resolve_value_type(value.fn) if value.op == "binop" else kinds[value.func.name]
+        sig = function.get_call_type(context, tuple(kinds[x.name] for x in new), {})
+        if value.op == "binop":
+            line.value = ir.Expr.binop(value.fn, new[0], new[1], value.loc)
+        else:
+            line.value = ir.Expr.call(value.func, new, (), value.loc)
+        self.state.calltypes[line.value] = sig

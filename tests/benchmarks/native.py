@@ -1,0 +1,351 @@
+"""Scalar programs recorded inside compiled code: recording and reverse sweep beside the program itself.
+
+Six programs as users write them, timed in turns on one thread, best of several runs; gradients are compared
+with central differences first. ``--prototype DIR`` adds an earlier implementation, the module `tgapi` in DIR.
+Then calls of `tg.func.value_and_grad`, threads, and a tape of a hundred million entries (``--big``).
+
+    python -m tests.benchmarks.native
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import resource
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numba import njit
+
+import tapegrad as tg
+from tapegrad.native import runtime
+from tapegrad.native.segment import Recording, entering, sweep
+from tapegrad.native.twin import twin_of
+
+
+@njit
+def lotka_volterra(p, n):
+    """Fourth-order Runge-Kutta."""
+    a, b, c, d, x, y = p[0], p[1], p[2], p[3], p[4], p[5]
+    h = 1e-3
+    for _ in range(n):
+        kx = a * x - b * x * y
+        ky = d * x * y - c * y
+        xm = x + 0.5 * h * kx
+        ym = y + 0.5 * h * ky
+        lx = a * xm - b * xm * ym
+        ly = d * xm * ym - c * ym
+        xn = x + 0.5 * h * lx
+        yn = y + 0.5 * h * ly
+        mx = a * xn - b * xn * yn
+        my = d * xn * yn - c * yn
+        xe = x + h * mx
+        ye = y + h * my
+        nx = a * xe - b * xe * ye
+        ny = d * xe * ye - c * ye
+        x = x + h / 6.0 * (kx + 2.0 * lx + 2.0 * mx + nx)
+        y = y + h / 6.0 * (ky + 2.0 * ly + 2.0 * my + ny)
+    return x * x + y
+
+
+@njit
+def particles(p, count, steps):
+    """On a line between walls, with forces of short range: branches."""
+    x = np.empty(count)
+    v = np.empty(count)
+    f = np.empty(count)
+    for i in range(count):
+        x[i] = p[i]
+        v[i] = p[count + i]
+    for _ in range(steps):
+        for i in range(count):
+            f[i] = 0.0
+        for i in range(count):
+            for j in range(i + 1, count):
+                d = x[i] - x[j]
+                r = math.sqrt(d * d + 1e-4)
+                if r < 0.5:
+                    g = (0.5 - r) * 10.0 * d / r
+                    f[i] += g
+                    f[j] -= g
+                elif r < 1.0:
+                    g = -(r - 0.5) * (1.0 - r) * d
+                    f[i] += g
+                    f[j] -= g
+        for i in range(count):
+            v[i] += 1e-3 * f[i]
+            x[i] += 1e-3 * v[i]
+            if x[i] < 0.0:
+                x[i] = -x[i]
+                v[i] = -v[i]
+            elif x[i] > 4.0:
+                x[i] = 8.0 - x[i]
+                v[i] = -v[i]
+    e = 0.0
+    for i in range(count):
+        e += x[i] * x[i] + v[i] * v[i]
+    return e
+
+
+@njit
+def gauss_seidel(p, n, sweeps):
+    """A nonlinear equation on a grid, relaxed in place."""
+    u = np.zeros(n + 2)
+    h2 = 1.0 / ((n + 1.0) * (n + 1.0))
+    for _ in range(sweeps):
+        for i in range(1, n + 1):
+            u[i] = (u[i - 1] + u[i + 1] + h2 * p[i - 1]) / (2.0 + h2 * u[i] * u[i])
+    r = 0.0
+    for i in range(1, n + 1):
+        r += u[i] * u[i]
+    return r
+
+
+@njit
+def call_option(p, z, paths, steps):
+    """Monte-Carlo paths of a price."""
+    start, strike, rate, sigma, years = p[0], p[1], p[2], p[3], p[4]
+    dt = years / steps
+    width = sigma * math.sqrt(dt)
+    drift = (rate - 0.5 * sigma * sigma) * dt
+    total = 0.0
+    for i in range(paths):
+        s = start
+        for k in range(steps):
+            s *= math.exp(drift + width * z[i * steps + k])
+        if s > strike:
+            total += s - strike
+    return math.exp(-rate * years) * total / paths
+
+
+@njit
+def planets(p, bodies, steps):
+    """Bodies in space that attract each other."""
+    x = p[: 3 * bodies].copy().reshape(bodies, 3)
+    v = p[3 * bodies : 6 * bodies].copy().reshape(bodies, 3)
+    for _ in range(steps):
+        for i in range(bodies):
+            for j in range(i):
+                a = x[i, 0] - x[j, 0]
+                b = x[i, 1] - x[j, 1]
+                c = x[i, 2] - x[j, 2]
+                r2 = a * a + b * b + c * c + 0.01
+                w = 1e-3 / (r2 * math.sqrt(r2))
+                v[i, 0] -= w * p[6 * bodies + j] * a
+                v[i, 1] -= w * p[6 * bodies + j] * b
+                v[i, 2] -= w * p[6 * bodies + j] * c
+                v[j, 0] += w * p[6 * bodies + i] * a
+                v[j, 1] += w * p[6 * bodies + i] * b
+                v[j, 2] += w * p[6 * bodies + i] * c
+        for i in range(bodies):
+            for k in range(3):
+                x[i, k] += 1e-3 * v[i, k]
+    return (x * x).sum()
+
+
+@njit
+def volatility(p, returns):
+    """The likelihood of a GARCH(1, 1) model."""
+    mean, base, reaction, memory = p[0], p[1], p[2], p[3]
+    variance = base / (1.0 - reaction - memory)
+    total = 0.0
+    for k in range(returns.size):
+        shock = returns[k] - mean
+        total += math.log(variance) + shock * shock / variance
+        variance = base + reaction * shock * shock + memory * variance
+    return 0.5 * total
+
+
+def cases():
+    random = np.random.default_rng(0)
+    count, bodies = 32, 5
+    line = np.concatenate([np.sort(random.uniform(0, 4, count)), random.normal(size=count)])
+    space = np.concatenate([random.normal(size=6 * bodies), random.uniform(0.5, 1.5, bodies)])
+    return {
+        "lotka_volterra": (lotka_volterra, np.array([1.1, 0.4, 0.4, 0.1, 10.0, 5.0]), (20000,)),
+        "particles": (particles, line, (count, 1000)),
+        "gauss_seidel": (gauss_seidel, 50.0 + 0.1 * np.arange(1000), (1000, 500)),
+        "call_option": (
+            call_option,
+            np.array([100.0, 105.0, 0.03, 0.2, 1.0]),
+            (random.normal(size=20000 * 50), 20000, 50),
+        ),
+        "planets": (planets, space, (bodies, 3000)),
+        "volatility": (volatility, np.array([0.1, 0.05, 0.1, 0.85]), (random.normal(size=200_000),)),
+    }
+
+
+class Ours:
+    """Recording and sweep, apart."""
+
+    def __init__(self, primal, x, args):
+        self.twin, self.x, self.args = twin_of(primal, (), True), x, args
+        self.tape = Recording(x.size)
+
+    def record(self):
+        runtime.tapes().reset(self.tape.address, self.x.size)
+        self.out = self.twin(entering(self.x[:, None], (), self.tape.address, 1), *self.args)
+
+    def reverse(self):
+        number = self.out["tapegrad_statement"].reshape(1).copy()
+        return sweep(self.tape, (), number, 1.0, self.x.size)
+
+    @property
+    def entries(self):
+        return self.tape.nbytes // 12
+
+
+class Prototype:
+    """The same of an earlier implementation."""
+
+    def __init__(self, primal, x, args):
+        import tg
+        import tgapi
+
+        self.x, self.args, self.tape, self.api = x, args, tgapi.tape("f"), tgapi
+        kind = tg.VarType("f", True)
+        self.recorder, self.token = tgapi.recorder(primal, kind), tgapi.tg_tok(kind)
+        self.cotangents = np.zeros(8_000_000)
+
+    def record(self):
+        self.tape.n = 1
+        self.out = self.recorder(self.token, self.x, self.args)
+
+    def reverse(self):
+        top, n = self.out[1], self.x.size
+        self.cotangents[top] = 1.0
+        self.api.sweep_zr(self.tape.base, top + 1, n, self.cotangents)
+        found = self.cotangents[1 : 1 + n].copy()
+        self.cotangents[: 1 + n] = 0.0
+        return found
+
+    @property
+    def entries(self):
+        return self.tape.n
+
+
+def timed(function):
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prototype", help="a directory with the modules tg and tgapi")
+    parser.add_argument("--repeat", type=int, default=15)
+    parser.add_argument("--big", action="store_true")
+    parser.add_argument("--only", nargs="*", help="programs by name")
+    options = parser.parse_args()
+    kinds = [Ours]
+    if options.prototype:
+        sys.path.insert(0, options.prototype)
+        kinds.append(Prototype)
+    print("ms, best of", options.repeat, "in turns: record + reverse, together as multiples of the program")
+    for name, (primal, x, args) in cases().items():
+        if options.only and name not in options.only:
+            continue
+        primal(x, *args)
+        sides = [kind(primal, x, args) for kind in kinds]
+        direction = np.random.default_rng(1).normal(size=x.size)
+        step = 1e-6 * x.std() + 1e-9
+        expected = (primal(x + step * direction, *args) - primal(x - step * direction, *args)) / (2 * step)
+        for side in sides:
+            side.record()
+            found = side.reverse() @ direction
+            if abs(found - expected) > 2e-3 * max(abs(expected), 1e-3):
+                raise AssertionError(f"{name}: {type(side).__name__} gives {found}, differences {expected}")
+        rows = [[] for _ in range(1 + 2 * len(sides))]
+        for _ in range(options.repeat):
+            rows[0].append(timed(lambda: primal(x, *args)))
+            for k, side in enumerate(sides):
+                rows[1 + 2 * k].append(timed(side.record))
+                rows[2 + 2 * k].append(timed(side.reverse))
+        best = [1e3 * min(row) for row in rows]
+        text = f"{name:15s} program {best[0]:6.2f}"
+        for k, side in enumerate(sides):
+            record, reverse = best[1 + 2 * k : 3 + 2 * k]
+            many = (record + reverse) / best[0]
+            text += (
+                f" | {type(side).__name__.lower()} {record:5.2f} + {reverse:5.2f} ({many:4.1f}x)"
+                f" {side.entries:8d} entries {1e6 * record / side.entries:.2f}"
+                f" + {1e6 * reverse / side.entries:.2f} ns"
+            )
+        if len(sides) == 2:
+            text += f" | ratio {(best[1] + best[2]) / (best[3] + best[4]):.2f}"
+        print(text, flush=True)
+    calls(options.repeat)
+    threads()
+    if options.big:
+        big()
+
+
+@njit
+def rosenbrock(x):
+    s = 0.0
+    for i in range(x.size - 1):
+        s += 100.0 * (x[i + 1] - x[i] ** 2) ** 2 + (1.0 - x[i]) ** 2
+    return s
+
+
+def calls(repeat):
+    """The gradient of ten variables, from Python and from compiled code."""
+    value_and_grad, x = tg.func.value_and_grad(rosenbrock), np.linspace(0.5, 1.5, 10)
+
+    @njit
+    def inside(x, n):
+        s = 0.0
+        for _ in range(n):
+            value, gradient = value_and_grad(x)
+            s += value + gradient[0]
+        return s
+
+    def outside(n):
+        for _ in range(n):
+            value_and_grad(x)
+
+    inside(x, 1)
+    outside(1)
+    n = 20_000
+    ways = (lambda: outside(n), lambda: inside(x, n))
+    best = [1e6 * min(timed(way) for _ in range(repeat)) / n for way in ways]
+    print(f"value_and_grad of rosenbrock(10): {best[0]:.2f} us from Python, {best[1]:.2f} from njit")
+
+
+def threads():
+    """Eight threads at once beside one after the other."""
+    function = tg.njit(nogil=True)(lotka_volterra.py_func)
+    x = cases()["lotka_volterra"][1]
+
+    def one(_=None):
+        p = tg.tensor(x, requires_grad=True)
+        return [tg.grad(function(p, 20_000), p)[0].numpy() for _ in range(40)]
+
+    expected = [one() for _ in range(8)]
+    serial = timed(lambda: [one() for _ in range(8)])
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(one, range(8)))
+        together = timed(lambda: list(pool.map(one, range(8))))
+    same = np.array_equal(found, expected)
+    gain = serial / together
+    print(f"8 threads, {os.cpu_count()} cores: {gain:.2f} times the throughput, same bits: {same}")
+
+
+def big():
+    """A hundred million entries."""
+    steps = 100_000_000 // 54
+    side = Ours(lotka_volterra, cases()["lotka_volterra"][1], (steps,))
+    side.record()
+    side.reverse()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    used = side.tape.nbytes + 8 * side.tape.statements
+    print(f"{side.entries} entries: {used / side.entries:.1f} bytes each, peak {peak / 1e9:.2f} GB")
+    again = [1e9 * timed(part) / side.entries for part in (side.record, side.reverse)]
+    print(f"again: {again[0]:.2f} + {again[1]:.2f} ns")
+
+
+if __name__ == "__main__":
+    main()

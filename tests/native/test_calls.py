@@ -1,0 +1,359 @@
+"""Calls of compiled functions: what goes in, what comes out, and what backward makes of it."""
+
+import math
+import pickle
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.errors import DTypeError, GradientError, GraphFreedError, MutationError, UnsupportedOpError
+
+
+@tg.njit
+def weighted(x, w, n):
+    s = 0.0
+    for _ in range(n):
+        for i in range(x.size):
+            s += w[i] * x[i] ** 2
+    return s
+
+
+def leaf(*values):
+    return tg.tensor(values[0] if len(values) == 1 else values, requires_grad=True)
+
+
+def test_plain_arguments_are_numbas():
+    found = weighted(np.array([1.0, 2.0]), np.array([3.0, 4.0]), 1)
+    assert type(found) is float and found == 19.0
+    assert len(weighted.signatures) == 1  # Numba's own attribute
+
+
+def test_one_record_whatever_the_program_does():
+    x = leaf(1.0, 2.0)
+    first = weighted(x, np.ones(2), 1000)
+    assert first.shape == () and first.ndim == 0
+    assert first._tape.show().count("compiled_call") == 1
+
+
+def test_active_and_passive_arguments():
+    x, w = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    gx, gw = tg.grad(weighted(x, w, 2), (x, w))
+    np.testing.assert_array_equal(gx, [12.0, 32.0])
+    np.testing.assert_array_equal(gw, [2.0, 8.0])
+    (gx,) = tg.grad(weighted(x, w.detach(), n=1), x)
+    np.testing.assert_array_equal(gx, [6.0, 16.0])
+
+
+def test_backward_goes_on_through_what_came_before_and_after():
+    x = leaf(0.5, 1.0)
+    y = np.sin(x)
+    loss = np.exp(weighted(y * 2, np.ones(2), 1)) + x[0]
+    loss.backward()
+    s = 4 * (math.sin(0.5) ** 2 + math.sin(1.0) ** 2)
+    expected = math.exp(s) * 8 * np.sin([0.5, 1.0]) * np.cos([0.5, 1.0]) + [1.0, 0.0]
+    np.testing.assert_allclose(x.grad, expected, rtol=1e-14)
+
+
+def test_on_a_dispatcher_of_numba():
+    compiled = numba.njit(lambda x: x * x * x)
+    function = tg.njit(compiled)
+    assert function(2.0) == 8.0
+    x = leaf(2.0)
+    assert tg.grad(function(x), x)[0].item() == 12.0
+    with pytest.raises(TypeError, match="compiled by Numba already"):
+        tg.njit(compiled, fastmath=True)
+
+
+def test_called_by_other_compiled_functions():
+    @numba.njit
+    def outer(x):
+        return weighted(x, x, 1) + 1.0
+
+    assert outer(np.array([1.0, 2.0])) == 10.0
+    x = leaf(1.0, 2.0)
+    np.testing.assert_array_equal(tg.grad(tg.njit(outer)(x), x)[0], [3.0, 12.0])
+
+
+class Pair(NamedTuple):
+    a: object
+    b: object
+
+
+@tg.njit
+def several(p, k):
+    a, b = p
+    return a * b, (b * b, a + np.zeros(2)), k + 1, True
+
+
+def test_tuples_in_and_out():
+    a, b = leaf(2.0), leaf(3.0)
+    product, (square, array), k, flag = several((a, b), 4)
+    assert (k, flag) == (5, True)
+    np.testing.assert_array_equal(array.detach(), [2.0, 2.0])
+    ga, gb = tg.grad([product, square, array.sum()], (a, b))
+    assert (ga.item(), gb.item()) == (3.0 + 2.0, 2.0 + 6.0)
+
+
+def test_named_tuples():
+    @tg.njit
+    def swapped(p):
+        return Pair(p.b * 2.0, p.a)
+
+    a = leaf(2.0)
+    out = swapped(Pair(a, 5.0))
+    assert type(out) is Pair and out.a.item() == 10.0
+    assert tg.grad(out.b, a)[0].item() == 1.0
+
+
+@tg.njit
+def table(x):
+    out = np.zeros((x.size, 2))
+    for i in range(x.size):
+        out[i, 0] = x[i]
+        out[i, 1] = x[i] ** 2
+    return out
+
+
+def test_arrays_come_back():
+    x = leaf(1.0, 2.0, 3.0)
+    y = table(x)
+    assert y.shape == (3, 2)
+    y.backward(np.arange(6.0).reshape(3, 2))
+    np.testing.assert_array_equal(x.grad, [0 + 2 * 1, 2 + 4 * 3, 4 + 6 * 5])
+
+
+def test_views_and_layouts_of_arguments():
+    x = tg.tensor(np.arange(6.0).reshape(2, 3), requires_grad=True)
+    y = table(x.T[1])
+    np.testing.assert_array_equal(tg.grad(y.sum(), x)[0], [[0, 3, 0], [0, 9, 0]])
+
+    @tg.njit
+    def corner(a):
+        return a[0, 1] * a[2, 0] + a[:, 1].sum()
+
+    a = tg.tensor(np.asfortranarray(np.arange(9.0).reshape(3, 3)), requires_grad=True)
+    np.testing.assert_array_equal(tg.grad(corner(a), a)[0], [[0, 7, 0], [0, 1, 0], [1, 1, 0]])
+
+
+@tg.njit
+def fill(out, x):
+    for i in range(x.size):
+        out[i] = x[i] * 2.0
+    return x[0]
+
+
+def test_arrays_written_in_place():
+    x, out = leaf(1.0, 2.0), tg.zeros(3)
+    window = out[1:]
+    first = fill(out, x)
+    np.testing.assert_array_equal(out.detach(), [2.0, 4.0, 0.0])
+    np.testing.assert_array_equal(tg.grad((window * np.array([3.0, 5.0])).sum() + first, x)[0], [1.0, 6.0])
+    y = x * 1.0
+    fill(y, x * x)
+    np.testing.assert_array_equal(tg.grad(y.sum(), x)[0], [4.0, 8.0])
+    with pytest.raises(GradientError, match="writes to a leaf"):
+        fill(x, x)
+
+
+def test_written_in_place_without_derivative():
+    out = tg.zeros(2)
+    assert fill(out, np.ones(2)) == 1.0
+    np.testing.assert_array_equal(out, [2.0, 2.0])
+
+
+def test_one_tensor_given_twice_is_one_array():
+    x = leaf(1.0, 2.0) * 1.0
+    value = fill(x, x)
+    np.testing.assert_array_equal(x.detach(), [2.0, 4.0])
+    assert value.item() == 2.0
+
+
+def test_modes():
+    x = leaf(1.0, 2.0)
+    with tg.no_grad():
+        y = weighted(x, np.ones(2), 1)
+    assert isinstance(y, tg.Tensor) and not y.requires_grad and y.item() == 5.0
+    assert not weighted(x.detach(), np.ones(2), 1).requires_grad
+
+
+def test_second_sweep_needs_retain_graph():
+    x = leaf(1.0, 2.0)
+    y = weighted(x, np.ones(2), 1)
+    first = tg.grad(y, x, retain_graph=True)[0]
+    np.testing.assert_array_equal(tg.grad(y, x)[0], first)
+    with pytest.raises(GraphFreedError):
+        tg.grad(y, x)
+
+
+def test_orders_to_four():
+    @tg.njit
+    def quartic(x):
+        y = 1.0
+        for _ in range(4):
+            y *= x[0]
+        return y * x[1]
+
+    x = leaf(2.0, 3.0)
+    y, found = quartic(x), []
+    for _ in range(4):
+        (g,) = tg.grad(y, x, create_graph=True)
+        y = g[0]
+        found.append(y.item())
+    assert found == [4 * 8 * 3, 12 * 4 * 3, 24 * 2 * 3, 24 * 3]
+    np.testing.assert_array_equal(g.detach(), [72.0, 48.0])
+
+
+def test_gradcheck_and_gradgradcheck():
+    @tg.njit
+    def mixed(x, y):
+        return x * math.sin(y) + y**3, np.array([x, y * x])
+
+    inputs = (leaf(0.7), leaf(1.3))
+    assert tg.gradcheck(lambda *a: mixed(*a)[1], inputs)
+    assert tg.gradgradcheck(lambda *a: mixed(*a)[0], inputs)
+
+
+def test_gradient_of_a_gradient_norm():
+    x = leaf(0.5, 1.5, -0.5)
+
+    @tg.njit
+    def f(x):
+        s = 0.0
+        for i in range(x.size):
+            s += math.exp(x[i]) * x[i - 1]
+        return s
+
+    def plain(x):
+        return (np.exp(x) * np.roll(x, 1)).sum()
+
+    results = []
+    for function in (f, plain):
+        (g,) = tg.grad(function(x), x, create_graph=True)
+        results.append(tg.grad((g * g).sum(), x)[0].numpy())
+    np.testing.assert_allclose(*results, rtol=1e-13)
+
+
+def test_second_derivatives_see_arguments_as_they_were():
+    @tg.njit
+    def product(x, w):
+        s = 0.0
+        for i in range(x.size):
+            s += w[i] * x[i] ** 3
+        w[0] = 0.0
+        return s
+
+    x, w = leaf(1.0, 2.0), np.array([2.0, 3.0])
+    (g,) = tg.grad(product(x, w), x, create_graph=True)
+    assert w[0] == 0.0
+    np.testing.assert_array_equal(tg.grad(g.sum(), x)[0], [12.0, 36.0])
+    big, x = np.ones(5000), tg.tensor(np.ones(5000), requires_grad=True)
+    (g,) = tg.grad(product(x, big), x, create_graph=True)
+    with pytest.raises(MutationError, match="product"):
+        tg.grad(g.sum(), x)
+    big[0] = 1.0
+    with tg.guard("copy"):
+        (g,) = tg.grad(product(x, big), x, create_graph=True)
+    assert tg.grad(g.sum(), x)[0][0].item() == 6.0
+
+
+def test_random_functions_have_no_second_derivative_unless_told():
+    def noisy(x):
+        return x * x * np.random.normal()  # noqa: NPY002
+
+    def nested(x):
+        return inner(x) + x
+
+    inner = numba.njit(noisy)
+    for function in (noisy, nested):
+        x = leaf(2.0)
+        (g,) = tg.grad(tg.njit(function)(x), x, create_graph=True)
+        with pytest.raises(UnsupportedOpError, match="draws random numbers"):
+            tg.grad(g, x)
+    (g,) = tg.grad(tg.njit(noisy, rerun=True)(x), x, create_graph=True)
+    assert np.isfinite(tg.grad(g, x)[0].item())
+
+
+def test_division_by_zero_is_that_of_the_error_model():
+    def half(x):
+        return 1.0 / x
+
+    with pytest.raises(ZeroDivisionError):
+        tg.njit(half)(leaf(0.0))
+    y = tg.njit(half, error_model="numpy")(leaf(0.0))
+    assert y.item() == np.inf
+
+
+def test_exceptions_leave_everything_usable():
+    @tg.njit
+    def checked(x):
+        if x[0] < 0:
+            raise ValueError("below zero")
+        return x[0] * x[1]
+
+    for _ in range(100):
+        with pytest.raises(ValueError, match="below zero"):
+            checked(leaf(-1.0, 2.0))
+    x = leaf(3.0, 2.0)
+    np.testing.assert_array_equal(tg.grad(checked(x), x)[0], [2.0, 3.0])
+
+
+def test_what_is_refused_before_anything_runs():
+    with pytest.raises(DTypeError, match="float64"):
+        fill(tg.zeros(2), tg.tensor([1.0, 2.0], dtype=np.float32, requires_grad=True))
+    with pytest.raises(TypeError, match="list of Tensors"):
+        fill([leaf(1.0)], 1.0)
+    with pytest.raises(TypeError, match="takes a function"):
+        tg.njit(3)
+
+
+def test_integer_tensors_are_integers():
+    @tg.njit
+    def picked(x, k):
+        return x[k[0]] * x[k[1]]
+
+    x = leaf(1.0, 2.0, 3.0)
+    np.testing.assert_array_equal(tg.grad(picked(x, tg.tensor([0, 2])), x)[0], [3.0, 0.0, 1.0])
+
+
+def test_results_that_depend_on_nothing():
+    @tg.njit
+    def some(x, n):
+        return (x[0] if n else 3.0), np.ones(2)
+
+    x = leaf(1.0, 2.0)
+    a, b = some(x, 0)
+    assert a.item() == 3.0
+    np.testing.assert_array_equal(tg.grad(a + b.sum() + x[0], x)[0], [1.0, 0.0])
+
+
+def test_unreached_infinite_partials_do_no_harm():
+    @tg.njit
+    def guarded(x):
+        r = math.sqrt(x[0])
+        if r > 1.0:
+            return r
+        return x[1] * 2.0
+
+    np.testing.assert_array_equal(tg.grad(guarded(x := leaf(0.0, 1.0)), x)[0], [0.0, 2.0])
+
+
+def test_keyword_only_and_default_arguments():
+    @tg.njit
+    def scaled(x, factor=2.0, shift=1.0):
+        return x * factor + shift
+
+    x = leaf(3.0)
+    assert scaled(x, shift=0.0).item() == 6.0
+    assert tg.grad(scaled(shift=x, x=x), x)[0].item() == 3.0
+
+
+def test_methods_and_pickling():
+    class Model:
+        value = tg.njit(lambda self_k, x: x * 3.0)
+
+    assert pickle.loads(pickle.dumps(weighted))(np.ones(2), np.ones(2), 1) == 2.0
+    assert repr(weighted) == "<tg.njit weighted>"
+    assert callable(Model().value)

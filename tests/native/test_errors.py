@@ -1,0 +1,160 @@
+"""What cannot be recorded is refused when it is compiled, by the user's line and a way around."""
+
+import math
+
+import numba
+import numpy as np
+import pytest
+from numba import typed, types
+from numba.experimental import jitclass
+
+import tapegrad as tg
+from tapegrad.errors import UnsupportedOpError
+
+
+@jitclass([("a", types.float64)])
+class Scale:
+    def __init__(self, a):
+        self.a = a
+
+
+def complex_numbers(x, out):
+    z = complex(x[0], x[1])
+    return (z * z).real
+
+
+def float_array(x, out):
+    out[0] = x[0]
+    return x[1]
+
+
+def float_copy(x, out):
+    copied = out.copy()
+    copied[0] = x[0]
+    return copied[0]
+
+
+def random_parameter(x, out):
+    return np.random.normal(x[0], 1.0)  # noqa: NPY002
+
+
+def eigenvalues(x, out):
+    values, _ = np.linalg.eigh(x.reshape(2, 2))
+    return values[0]
+
+
+def jitclass_member(x, out):
+    return Scale(x[0]).a * x[1]
+
+
+def single_precision(x, out):
+    return np.float32(x[0]) * x[1]
+
+
+def output_argument(x, out):
+    np.multiply(x, x, out)
+    return out[0]
+
+
+def gamma(x, out):
+    return math.gamma(x[0])
+
+
+CASES = {  # the function, what stands in its line, and a word of the advice
+    complex_numbers: ("complex(x[0], x[1])", "real and imaginary parts"),
+    float_array: ("out[0] = x[0]", "as a Tensor"),
+    float_copy: ("copied[0] = x[0]", "as a Tensor"),
+    random_parameter: ("np.random.normal", "passive parameters"),
+    eigenvalues: ("np.linalg.eigh", "solve"),
+    jitclass_member: ("self.a = a", "plain float"),
+    single_precision: ("np.float32", "loops"),
+    output_argument: ("np.multiply(x, x, out)", "loops"),
+    gamma: ("math.gamma", "loops"),
+}
+
+
+@pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
+def test_refused_by_line(function):
+    line, advice = CASES[function]
+    x = tg.tensor([0.5, 1.0, 1.5, 2.0], requires_grad=True)
+    with pytest.raises(UnsupportedOpError) as caught:
+        tg.njit(function)(x, np.zeros(4))
+    text = str(caught.value)
+    assert line in text and advice in text and "test_errors.py, line" in text
+    assert function.__name__ in text
+
+
+def test_refused_in_a_helper():
+    helper = numba.njit(complex_numbers)
+
+    @tg.njit
+    def outer(x):
+        return helper(x, x)
+
+    with pytest.raises(UnsupportedOpError, match=r"complex\(x\[0\], x\[1\]\)"):
+        outer(tg.tensor([1.0, 2.0], requires_grad=True))
+
+
+def test_errors_of_numbas_own_are_numbas():
+    @tg.njit
+    def wrong(x):
+        return x + "a"
+
+    with pytest.raises(numba.core.errors.TypingError):
+        wrong(1.0)
+
+
+def test_typed_containers_of_active_numbers():
+    @tg.njit
+    def summed(x):
+        items, named = typed.List.empty_list(types.float64), {}
+        for k in range(x.size):
+            items.append(x[k] * x[k])
+            named[k] = x[k] * 2.0
+        return items[0] + items[1] * named[1]
+
+    x = tg.tensor([2.0, 3.0], requires_grad=True)
+    np.testing.assert_array_equal(tg.grad(summed(x), x)[0], [4.0, 2 * 3 * 6 + 9 * 2])
+
+
+def test_parallel_functions_record_on_one_thread():
+    @tg.njit(parallel=True)
+    def total(x):
+        s = 0.0
+        for i in numba.prange(x.size):
+            s += x[i] * x[i]
+        return s
+
+    x = tg.tensor(np.arange(50.0), requires_grad=True)
+    np.testing.assert_array_equal(tg.grad(total(x), x)[0], 2 * np.arange(50.0))
+
+
+def test_memory_that_was_never_written_to_is_no_active_number():
+    """np.empty gives zeros in a twin: garbage read as an active number would be the address of a tape."""
+
+    @tg.njit
+    def careless(x):
+        out = np.empty(64)
+        out[0] += x[0]
+        out[1] = out[2] * x[0]
+        return out[0] * 0.0 + x[0]
+
+    x = tg.tensor([1.0], requires_grad=True)
+    for _ in range(20):
+        assert np.isfinite(tg.grad(careless(x), x)[0].item())
+
+
+def test_derivatives_of_derivatives_inside_compiled_code_are_refused():
+    @tg.njit
+    def cube(x):
+        return x**3
+
+    slope = tg.func.grad(cube)
+
+    @tg.njit
+    def newton(x):
+        return x - cube(x) / slope(x)
+
+    assert newton(2.0) == pytest.approx(2.0 - 8 / 12)
+    with pytest.raises(UnsupportedOpError, match="slope"):
+        newton(tg.tensor(2.0, requires_grad=True))

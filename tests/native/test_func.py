@@ -1,0 +1,165 @@
+"""tg.func of compiled functions: from Python and from compiled code."""
+
+import math
+
+import numba
+import numpy as np
+import pytest
+from mpmath import mp
+from scipy.optimize import rosen_hess, rosen_hess_prod
+
+import tapegrad as tg
+from tapegrad.errors import UnsupportedOpError
+
+
+@tg.njit
+def rosenbrock(x):
+    s = 0.0
+    for i in range(x.size - 1):
+        s += 100.0 * (x[i + 1] - x[i] ** 2) ** 2 + (1.0 - x[i]) ** 2
+    return s
+
+
+def gradient_by_hand(x):
+    g = np.zeros_like(x)
+    g[:-1] = -400 * x[:-1] * (x[1:] - x[:-1] ** 2) - 2 * (1 - x[:-1])
+    g[1:] += 200 * (x[1:] - x[:-1] ** 2)
+    return g
+
+
+def test_value_and_gradient():
+    x = np.linspace(0.5, 1.5, 10)
+    value, gradient = tg.func.value_and_grad(rosenbrock)(x)
+    assert value == rosenbrock(x)
+    np.testing.assert_allclose(gradient, gradient_by_hand(x), rtol=1e-12)
+    np.testing.assert_array_equal(tg.func.grad(rosenbrock)(x), gradient)
+
+
+def test_from_compiled_code():
+    value_and_grad = tg.func.value_and_grad(rosenbrock)
+
+    @numba.njit
+    def descend(x, steps):
+        for _ in range(steps):
+            value, gradient = value_and_grad(x)
+            x = x - 1e-3 * gradient
+        return value, x
+
+    x = np.linspace(0.5, 1.5, 4)
+    value, found = descend(x, 50)
+    for _ in range(50):
+        expected = rosenbrock(x)
+        x = x - 1e-3 * gradient_by_hand(x)
+    assert value == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_allclose(found, x, rtol=1e-12)
+
+
+@tg.njit
+def scaled(a, x, b):
+    if b < 0:
+        raise ValueError("below zero")
+    return a * np.sum(x * x) * b
+
+
+def test_several_arguments_and_kinds():
+    both = tg.func.grad(scaled, (0, 1))
+    ga, gx = both(2.0, np.ones((2, 3)), 3)
+    assert ga == 18.0
+    np.testing.assert_array_equal(gx, np.full((2, 3), 12.0))
+    assert both(2, np.ones((2, 3)).T[::2], 1)[1].shape == (2, 2)
+    assert tg.func.grad(scaled, 2)(2.0, np.ones(2), 5.0) == 4.0
+
+
+def test_errors_give_the_tape_back():
+    from tapegrad.native import runtime
+
+    both = tg.func.value_and_grad(scaled, (0, 1))
+    both(1.0, np.ones(2), 1.0)
+    tape = runtime.tapes().acquire()
+    runtime.tapes().release(tape)
+    for _ in range(100):
+        with pytest.raises(ValueError, match="below zero"):
+            both(1.0, np.ones(2), -1.0)
+    again = runtime.tapes().acquire()
+    runtime.tapes().release(again)
+    assert again == tape
+    assert both(1.0, np.ones(2), 1.0)[0] == 2.0
+
+
+def test_a_result_that_depends_on_nothing():
+    @tg.njit
+    def constant(x):
+        return 3.0
+
+    assert tg.func.value_and_grad(constant)(np.ones(2))[0] == 3.0
+    np.testing.assert_array_equal(tg.func.grad(constant)(np.ones(2)), [0.0, 0.0])
+
+
+def test_misuse():
+    with pytest.raises(TypeError, match=r"compiled by tg\.njit"):
+        tg.func.grad(lambda x: x)
+    with pytest.raises(ValueError, match="argnums"):
+        tg.func.grad(rosenbrock, -1)
+    with pytest.raises(TypeError, match=r"tg\.grad"):
+        tg.func.grad(rosenbrock)(tg.ones(2))
+    with pytest.raises(UnsupportedOpError, match="derivative by argument 0"):
+        tg.func.grad(rosenbrock)(3 + 1j)
+    with pytest.raises(UnsupportedOpError, match="one number"):
+        tg.func.grad(numba.njit(lambda x: x * 2.0))(np.ones(2))
+
+
+@tg.njit
+def mixed(x, y):
+    s = math.exp(math.sin(x)) * np.tanh(y) / x + np.sqrt(x * y) + math.atan2(x, y) + x**2.5
+    return s + x**y + max(x, y) * np.log(y) + x % 0.4 - math.erf(x * y)
+
+
+def exact(x, y):
+    s = mp.exp(mp.sin(x)) * mp.tanh(y) / x + mp.sqrt(x * y) + mp.atan2(x, y) + x ** mp.mpf(2.5)
+    return s + x**y + x * mp.log(y) + x - mp.mpf(0.4) * 3 - mp.erf(x * y)
+
+
+def test_taylor_series_beside_mpmath():
+    found = tg.func.taylor(mixed, 7, (0, 1))(1.3, 0.75, (1.0, 0.5))
+    with mp.workdps(40):
+        expected = mp.taylor(lambda t: exact(mp.mpf(1.3) + t, mp.mpf(0.75) + t / 2), 0, 7)
+    np.testing.assert_allclose(found, np.array(expected, float), rtol=1e-12, atol=1e-14)
+
+
+def test_tangent_and_hessian_vector_product():
+    value, tangent = tg.func.jvp(mixed, (0, 1))(1.3, 0.75, (1.0, 0.5))
+    gx, gy = tg.func.grad(mixed, (0, 1))(1.3, 0.75)
+    assert value == mixed(1.3, 0.75)
+    assert tangent == pytest.approx(gx + 0.5 * gy, rel=1e-13)
+    hx, hy = tg.func.hvp(mixed, (0, 1))(1.3, 0.75, (1.0, 0.5))
+    series = tg.func.taylor(mixed, 2, (0, 1))(1.3, 0.75, (1.0, 0.5))
+    assert hx + 0.5 * hy == pytest.approx(2 * series[2], rel=1e-12)
+    x, v = np.linspace(0.5, 1.5, 7), np.linspace(-1.0, 1.0, 7)
+    np.testing.assert_allclose(tg.func.hvp(rosenbrock)(x, v), rosen_hess_prod(x, v), rtol=1e-12)
+    with pytest.raises(ValueError, match="order"):
+        tg.func.taylor(mixed, 0)
+
+
+def test_hessian():
+    hessian = tg.func.hessian(rosenbrock)
+    for n in (2, 4, 7):
+        x = np.linspace(0.5, 1.5, n)
+        np.testing.assert_allclose(hessian(x), rosen_hess(x), rtol=1e-12, atol=1e-12)
+
+
+def test_one_derivative_is_compiled_once():
+    assert tg.func.grad(rosenbrock) is tg.func.grad(rosenbrock)
+    assert tg.func.grad(mixed, 0) is not tg.func.grad(mixed, 1)
+
+
+@pytest.mark.slow
+def test_newton_in_compiled_code():
+    gradient, hessian = tg.func.grad(rosenbrock), tg.func.hessian(rosenbrock)
+
+    @numba.njit
+    def newton(x, steps):
+        for _ in range(steps):
+            x = x - np.linalg.solve(hessian(x), gradient(x))
+        return x
+
+    np.testing.assert_allclose(newton(np.array([0.9, 0.8, 0.7]), 20), np.ones(3), rtol=1e-12)
