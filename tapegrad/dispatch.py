@@ -14,7 +14,7 @@ import numpy as np
 
 from tapegrad.config import guard_setting
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
-from tapegrad.grad_mode import Mode, _enabled
+from tapegrad.grad_mode import Mode, _enabled, profile_now
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
@@ -337,6 +337,16 @@ def _read(op: Primitive, operands: Sequence[Any], q: int) -> bool:
 
 def apply(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None = None) -> Any:
     """Compute an op and record it if an operand requires a gradient and grad mode is on."""
+    profile = profile_now()
+    if profile is None:
+        return _applied(op, operands, attrs)
+    with profile.event(op.name, operands) as event:
+        out = _applied(op, operands, attrs)
+        event.made(out)
+        return out
+
+
+def _applied(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None) -> Any:
     operands = [x if isinstance(x, Handle) else operand(x, op.name) for x in operands]
     values = [x._v if isinstance(x, Handle) else x for x in operands]
     try:

@@ -34,16 +34,19 @@ class Mode:
         Whether results can never become part of a history.
     packing
         The functions that saved values pass through, or None.
+    profile
+        What takes the time of operations and sweeps, or None.
     lines
         What notes the line of the user's code that made a record, or None.
     """
 
-    __slots__ = ("forward", "inference", "lines", "packing", "recording")
+    __slots__ = ("forward", "inference", "lines", "packing", "profile", "recording")
 
     def __init__(self, recording: bool) -> None:
         self.recording = recording
         self.inference = False
         self.lines: Any = None
+        self.profile: Any = None
         self.forward: Any = None
         self.packing: Any = None
 
@@ -70,6 +73,12 @@ def forward_call() -> Any:
     return now.forward if type(now) is Mode else None
 
 
+def profile_now() -> Any:
+    """Return what takes the time of operations here, or None."""
+    now = _enabled.get()
+    return now.profile if type(now) is Mode else None
+
+
 def change_mode(**changes: Any) -> bool | Mode:
     """Change some of the mode's attributes; returns the mode as it was, for `restore_mode`."""
     before = _enabled.get()
@@ -77,7 +86,8 @@ def change_mode(**changes: Any) -> bool | Mode:
     for name, value in changes.items():
         setattr(mode, name, value)
     mode.recording = mode.recording and not mode.inference
-    plain = mode.forward is None and mode.packing is None and mode.lines is None and not mode.inference
+    more = mode.forward, mode.packing, mode.lines, mode.profile
+    plain = not mode.inference and all(x is None for x in more)
     _enabled.set(mode.recording if plain else mode)
     return before
 

@@ -1,6 +1,6 @@
 """Differentiation, by torch's names."""
 
-from tapegrad.autograd import forward_ad, function, functional, graph
+from tapegrad.autograd import forward_ad, function, functional, graph, profiler
 from tapegrad.autograd.anomaly_mode import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from tapegrad.autograd.backward import backward, grad
 from tapegrad.autograd.function import Function, once_differentiable
@@ -39,6 +39,7 @@ __all__ = [
     "is_inference_mode_enabled",
     "no_grad",
     "once_differentiable",
+    "profiler",
     "set_detect_anomaly",
     "set_grad_enabled",
     "variable",

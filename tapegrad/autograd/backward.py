@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,6 @@ from tapegrad.errors import DTypeError, GradientError, ShapeError, UnusedInputEr
 from tapegrad.grad_mode import (
     Mode,
     _enabled,
-    current_mode,
     enable_grad,
     forward_call,
     is_grad_enabled,
@@ -163,12 +163,17 @@ def _run(
         seeds[place] = ct if place not in seeds else seeds[place] + ct
     roots = [(tapes[serial], k, ct) for (serial, k), ct in seeds.items()]
     as_tensors = any(isinstance(ct, Tensor) for _, ct in pairs)
-    lines = current_mode().lines
-    if not as_tensors and lanes is None:
-        return sweep(roots, sinks, every, retain, direct, check, lines)
-    with set_grad_enabled(create_graph):
-        again = recall if as_tensors else _value
-        return rerecord(roots, sinks, every, retain, direct, again, settle, known, check, lanes, lines)
+    now = _enabled.get()
+    lines, profile = (now.lines, now.profile) if type(now) is Mode else (None, None)
+    event = nullcontext() if profile is None else profile.event("backward", [r for r, _ in pairs], True)
+    with event:
+        if not as_tensors and lanes is None:
+            return sweep(roots, sinks, every, retain, direct, check, lines, profile)
+        with set_grad_enabled(create_graph):
+            again = recall if as_tensors else _value
+            return rerecord(
+                roots, sinks, every, retain, direct, again, settle, known, check, lanes, lines, profile
+            )
 
 
 def _value(value: Any, *source: Any) -> Any:

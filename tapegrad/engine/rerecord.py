@@ -33,6 +33,7 @@ def rerecord(
     check: Callable[[set[Key]], None] | None = None,
     lanes: int | None = None,
     inspect: Any = None,
+    profile: Any = None,
 ) -> dict[Key, Any]:
     """As `sweep`, with results that can be differentiated again.
 
@@ -51,7 +52,7 @@ def rerecord(
     lanes
         How many cotangents of each root there are, along an axis in front of its own; so are the results.
     """
-    plan = Sweep(roots, sinks, every, start, inspect)
+    plan = Sweep(roots, sinks, every, start, inspect, profile)
     results: dict[Key, Any] = dict(start)
     with plan:
         if check is not None:
@@ -153,7 +154,7 @@ class _Walk:
                 return op.vjp(ct, out, inputs, attrs, wanted)  # type: ignore[no-any-return]
             return vjp(op, self.lanes, ct, out, inputs, attrs, wanted)  # type: ignore[no-any-return,no-untyped-call]
 
-        return self.plan.inspected(tape, k, op, rule)
+        return self.plan.ruled(tape, k, op, rule)
 
     def _operand(self, j: int, value: Any = None) -> Any:
         """An operand again; its value if the tape does not keep it."""

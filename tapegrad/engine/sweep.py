@@ -65,6 +65,8 @@ class Sweep:
         Gradients that are there before the sweep begins: those of roots that are leaves.
     inspect
         Sees what each rule returns, or that it failed; then all rules run in Python.
+    profile
+        Takes the time of each record's rule.
     """
 
     def __init__(
@@ -74,7 +76,9 @@ class Sweep:
         every: bool,
         start: dict[Key, Any],
         inspect: Any = None,
+        profile: Any = None,
     ) -> None:
+        self.profile = profile
         self.every, self.start, self.inspect = every, start, inspect
         self.seen: dict[Any, Any] = {}  # what a hook of several gradients knows of this sweep
         self.jobs: dict[int, Job] = {}
@@ -335,6 +339,7 @@ class Sweep:
                 words = tape.described[k] = self._describe(tape, columns, k)
             state.descriptors[k] = -1 if words is False else abi.address(words)
         run = state.run_nogil if view[layout.WORK] > NOGIL_WORK else state.run
+        stamps = None if self.profile is None else self.profile.stamps(columns.n, view)
         while True:
             status = run(layout.RUN)
             if status == layout.DONE:
@@ -350,6 +355,10 @@ class Sweep:
                 raise MemoryError(f"no memory for the cotangents of {BY_OPCODE[columns.opcode(k)]}")
             elif status != layout.PAUSED:
                 raise KernelError(f"the kernel of {BY_OPCODE[columns.opcode(k)]} failed")
+        if stamps is not None:
+            view[layout.STAMPS] = 0
+            native = [k for k in range(columns.n) if flags[k] & layout.RULE == 0]
+            self.profile.swept(tape, columns, native, stamps)
         self._collect(job, results)
         for watches in ripe.values():
             for watch in watches:
@@ -422,7 +431,7 @@ class Sweep:
         if k in tape.packed:
             known, out = tape.packed[k].values(len(operands))
             values = [known.get(q, value) for q, value in enumerate(values)]
-        found = self.inspected(tape, k, op, lambda: op.vjp(ct, out, values, tape.attrs.get(k, {}), wanted))
+        found = self.ruled(tape, k, op, lambda: op.vjp(ct, out, values, tape.attrs.get(k, {}), wanted))
         if watch is not None:
             found = watch.after(found, ct, len(operands))
         for slot, part in found.items():
@@ -433,8 +442,14 @@ class Sweep:
         if not self.retain:
             op.spent(tape.attrs.get(k, {}))
 
-    def inspected(self, tape: Tape, k: int, op: Any, rule: Callable[[], dict[int, Any]]) -> dict[int, Any]:
-        """Run a record's rule; tells who inspects the sweep."""
+    def ruled(self, tape: Tape, k: int, op: Any, rule: Callable[[], dict[int, Any]]) -> dict[int, Any]:
+        """Run a record's rule; tells who takes its time, and who inspects the sweep."""
+        if self.profile is None:
+            return self._inspected(tape, k, op, rule)
+        with self.profile.event(op.node_name(tape.attrs.get(k, {})), (), backward=True):
+            return self._inspected(tape, k, op, rule)
+
+    def _inspected(self, tape: Tape, k: int, op: Any, rule: Callable[[], dict[int, Any]]) -> dict[int, Any]:
         if self.inspect is None:
             return rule()
         try:
@@ -522,9 +537,10 @@ def sweep(
     start: dict[Key, Any],
     check: Callable[[set[Key]], None] | None = None,
     inspect: Any = None,
+    profile: Any = None,
 ) -> dict[Key, Array]:
     """Return the gradients by key; `check` sees which keys the roots reach before anything runs."""
-    plan = Sweep(roots, sinks, every, start, inspect)
+    plan = Sweep(roots, sinks, every, start, inspect, profile)
     with plan:
         if check is not None:
             check(plan.reaches())

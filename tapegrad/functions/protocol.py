@@ -21,6 +21,7 @@ from tapegrad.functions.ufunc_forms import (
     typed,
 )
 from tapegrad.functions.ufuncs import FLAT
+from tapegrad.grad_mode import profile_now
 
 METHODS: dict[str, Callable[..., Any]] = {
     "reduce": reduce, "accumulate": accumulate_, "outer": outer, "reduceat": reduceat,
@@ -84,7 +85,11 @@ def call_function(function: Callable[..., Any], args: Any, kwargs: dict[str, Any
     """Apply one of NumPy's other functions to arguments among which there is a Tensor."""
     implementation = FUNCTIONS.get(function)
     if implementation is not None:
-        return implementation(*args, **kwargs)
+        profile = profile_now()
+        if profile is None:
+            return implementation(*args, **kwargs)
+        with profile.event(f"{function.__module__}.{function.__name__}", args):
+            return implementation(*args, **kwargs)
     if any_grad(args) or any_grad(tuple(kwargs.values())):
         raise UnsupportedOpError(
             f"{function.__module__}.{function.__name__} has no derivative here; "

@@ -24,6 +24,9 @@ SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT, SEED, SPENT, 
 # The table of a checked build, and a word that stays 0.
 REGIONS, NOTHING_AT = 55, 56
 
+# Where records' times go, if not 0: a timespec each; and the function that tells the time, with its clock.
+STAMPS, CLOCK, CLOCK_KIND = 57, 58, 59
+
 # A record's flags in a sweep, and how a compiled sweep stops.
 NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE, READ, RULE = 1, 2, 4, 8, 16, 32, 64, 128
 DONE, KERNEL, PYTHON, MEMORY, FREED_RECORD, FAILED, PAUSED = range(7)

@@ -1,6 +1,6 @@
 """Compiled: plan a sweep, walk the records."""
 
-from tapegrad.kernels.dialect import copy, f32, f64, i64, u8, zero
+from tapegrad.kernels.dialect import copy, f32, f64, i64, invoke, u8, zero
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import allocate, release
 from tapegrad.kernels.replay.reading import following, operands, prune, seal
@@ -291,6 +291,8 @@ def run(state: int) -> int:
                 slot += 1
                 at = following(s[WORD], at, form)
         s[FINISH] = 0
+        if s[STAMPS] != 0:
+            invoke(s[CLOCK], s[CLOCK_KIND], s[STAMPS] + 16 * k)
         block = cotangents[k]
         if block != 0 and flags[k] & (SINK | FOREIGN) == 0:
             release(state, block)

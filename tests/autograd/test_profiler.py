@@ -1,0 +1,189 @@
+"""The profiler: H-10 and the newer names."""
+
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.autograd import profiler
+from tapegrad.autograd.profiler import profile, record_function
+
+
+def program(x):
+    return np.sum(np.sin(x) * x) + np.linalg.norm(x)
+
+
+@pytest.fixture
+def events():
+    x = tg.tensor(np.linspace(0.1, 1, 50), requires_grad=True)
+    program(x).backward()
+    with profile(record_shapes=True, profile_memory=True, with_stack=True) as prof:
+        program(x).backward()
+    return prof
+
+
+def names(prof):
+    return [event.name for event in prof.function_events]
+
+
+def test_H10_operations_and_records_are_events(events):
+    found = names(events)
+    for name in ("sin", "multiply", "sum", "norm", "add", "numpy.linalg.norm", "backward"):
+        assert name in found
+    for name in ("SinBackward", "MulBackward", "SumBackward", "NormBackward", "AddBackward"):
+        assert found.count(name) == 1
+    assert found.index("backward") < found.index("SinBackward")
+
+
+def test_H10_gradients_are_the_same():
+    x = tg.tensor(np.linspace(0.1, 1, 50), requires_grad=True)
+    plain = tg.grad(program(x), x)[0].numpy()
+    with profile():
+        (first,) = tg.grad(program(x), x)
+        (second,) = tg.grad(program(x), x, create_graph=True)
+    np.testing.assert_array_equal(first.numpy(), plain)
+    np.testing.assert_allclose(second.detach().numpy(), plain, rtol=1e-14)
+
+
+def test_events_lie_within_each_other_and_add_up(events):
+    within = {id(child) for event in events.function_events for child in event.cpu_children}
+    (sweep,) = [event for event in events.function_events if event.name == "backward"]
+    children = {event.name for event in sweep.cpu_children}
+    assert "MulBackward" in children
+    for event in events.function_events:
+        assert 0 <= event.start <= event.end
+        assert event.self_cpu_time_total == pytest.approx(
+            event.cpu_time_total - sum(c.cpu_time_total for c in event.cpu_children), abs=1e-9
+        )
+        for child in event.cpu_children:
+            assert event.start - 20 <= child.start <= child.end <= event.end + 20  # two clocks
+    outer = sum(event.cpu_time_total for event in events.function_events if id(event) not in within)
+    assert events.total_average().cpu_time_total == pytest.approx(outer)
+    assert events.self_cpu_time_total == pytest.approx(outer)
+
+
+def test_compiled_sweeps_are_not_split():
+    """The times come from compiled code, which runs through all records."""
+    x = tg.tensor(1.0, requires_grad=True)
+    y = x
+    for _ in range(3000):
+        y = y * 0.999
+    tg.grad(y, x, retain_graph=True)
+    with profile() as prof:
+        y.backward()
+    found = [event for event in prof.function_events if event.name == "MulBackward"]
+    assert len(found) == 3000
+    assert sum(event.cpu_time_total for event in found) < 3000 * 5  # in Python it is more
+
+
+def test_H10_averages_and_their_table(events):
+    averages = {event.key: event for event in events.key_averages()}
+    assert averages["sum"].count == 1
+    table = events.key_averages().table(sort_by="self_cpu_time_total")
+    rows = [line.split()[0] for line in table.splitlines()[3:-2]]
+    assert set(rows) <= {name.split()[0] for name in averages}
+    times = [averages[row].self_cpu_time_total for row in rows if row in averages]
+    assert times == sorted(times, reverse=True)
+    assert len(events.table(row_limit=2).splitlines()) == 7
+    with pytest.raises(ValueError, match="sort_by"):
+        events.table(sort_by="nothing")
+    assert str(events) == events.table()
+
+
+def test_grouping_by_shape():
+    with profile(record_shapes=True) as prof:
+        for n in (2, 2, 3):
+            np.exp(tg.tensor(np.ones(n), requires_grad=True))
+    grouped = prof.key_averages(group_by_input_shape=True)
+    assert sorted((event.key, event.input_shapes, event.count) for event in grouped) == [
+        ("exp", [(2,)], 2),
+        ("exp", [(3,)], 1),
+    ]
+    assert [event.count for event in prof.key_averages()] == [3]
+
+
+def test_shapes_memory_and_stack_are_noted(events):
+    (event,) = [event for event in events.function_events if event.name == "sin"]
+    assert event.input_shapes == [(50,)]
+    assert event.cpu_memory_usage == 400
+    assert any("test_profiler.py" in line and "program" in line for line in event.stack)
+
+
+def test_H10_export_chrome_trace(events, tmp_path):
+    path = tmp_path / "trace.json"
+    events.export_chrome_trace(path)
+    trace = json.loads(path.read_text())["traceEvents"]
+    assert len(trace) == len(events.function_events)
+    assert {entry["ph"] for entry in trace} == {"X"}
+    assert all(entry["dur"] >= 0 and isinstance(entry["ts"], float) for entry in trace)
+    assert {entry["cat"] for entry in trace} == {"forward", "backward"}
+
+
+def test_H10_profiles_do_not_nest():
+    with profile(), pytest.raises(RuntimeError, match="nest"), profile():
+        pass
+    with profile(), profile(enabled=False):
+        pass
+    with profile():
+        pass
+
+
+def test_H10_disabled_it_does_nothing():
+    with profile(enabled=False) as prof:
+        np.exp(tg.tensor(1.0, requires_grad=True))
+    assert prof.function_events == []
+    assert prof.total_average().count == 0
+
+
+def test_record_function_names_a_part():
+    x = tg.tensor(2.0, requires_grad=True)
+
+    @record_function("step")
+    def step(x):
+        time.sleep(0.002)
+        return np.exp(x)
+
+    step(x)  # no profile
+    with profile() as prof, record_function("outer"):
+        step(x)
+    outer, inner, op = prof.function_events
+    assert (outer.name, inner.name, op.name) == ("outer", "step", "exp")
+    assert (outer.cpu_children, inner.cpu_children) == ([inner], [op])
+    assert 2000 <= inner.cpu_time_total <= outer.cpu_time_total
+
+
+def test_compilations_are_events():
+    """Of a kernel no process has compiled, for lack of a cache."""
+    from tapegrad.kernels import cache
+
+    with profile() as prof:
+        cache.load("probe", f"VALUE = {time.perf_counter_ns()}\n")
+    assert names(prof) == ["compile probe"]
+    assert prof.function_events[0].cpu_time_total > 0
+    assert not cache.observers
+
+
+def test_an_exception_ends_it():
+    x = tg.tensor([1.0], requires_grad=True)
+    with pytest.raises(RuntimeError), profile() as prof:
+        np.exp(x).reshape(7)
+    assert "exp" in names(prof)
+    np.exp(x)
+    assert names(prof).count("exp") == 1
+
+
+def test_other_threads_are_not_in_it():
+    x = tg.tensor(1.0, requires_grad=True)
+    with profile() as prof:
+        other = threading.Thread(target=lambda: np.exp(x))
+        other.start()
+        other.join()
+        np.sin(x)
+    assert names(prof) == ["sin"]
+
+
+def test_times_in_words():
+    assert [profiler._text(us) for us in (0.5, 1500.0, 2e6)] == ["0.500us", "1.500ms", "2.000s"]
