@@ -18,11 +18,13 @@ from tapegrad.grad_mode import change_mode, is_grad_enabled, restore_mode, set_r
 from tapegrad.kernels import abi
 from tapegrad.ops import custom
 from tapegrad.tape.record import slot
-from tapegrad.tape.tape import close, local
+from tapegrad.tape.tape import close, current, local
 from tapegrad.views import STALE
 from tapegrad.writes import sharers, write
 
 __all__ = ["applied", "as_tensor"]
+
+OWN_NOTHING = (int, float, complex, str, bytes, np.generic, np.dtype, slice, type)
 
 
 def applied(
@@ -46,6 +48,7 @@ def applied(
     provenance = Provenance(cls.__name__, befores)
     raw, once = cls._is_legacy, getattr(rule, "once_differentiable", False)
     call = Call(rule, ctx, name, args, slots, provenance, once, raw)
+    provenance.call = weakref.ref(call)
     if raw:
         for k in slots:
             extra(given[k]).call = provenance
@@ -103,13 +106,22 @@ def _recorded(
         for x, k in zip(saved, indices, strict=True)
     ):
         raise GradientError(f"{call.name}: save_for_backward takes inputs and results only")
-    kept_ones = {*indices, *(index_of(x, results, plain) for x in held.values())}
-    if local.tape is not None and local.tape.log:
-        close(local.tape)  # what ctx keeps is on older tapes: no cycle
-    here = record(custom.call, np.float64(0.0), befores, {"call": call})
-    call.place = weakref.ref(here._tape), slot(here._at)
-    here._tape.calls[call.place[1]] = call
+    kept = {*indices, *(index_of(x, results, plain) for x in held.values())}
+    ctx._dirty = ctx._plain = ()
+    inputs = [given[p] for p in call.slots]
+    of_inputs = [next((q for q, y in enumerate(inputs) if x is y), -1) for x in saved]
+    rest = [x for x, q in zip(saved, of_inputs, strict=True) if q < 0]
+    if _binds(ctx, call, rest, [out for out, apart in zip(results, plain, strict=True) if not apart]):
+        close(current())  # what ctx keeps is on older tapes: no cycle
+    mask = 0
+    for q in of_inputs:
+        mask |= 1 << min(q, 2) if q >= 0 else 0
+    here = record(custom.calls[mask], np.float64(0.0), befores, {"call": call})
+    tape = here._tape
+    call.place = reference, _ = weakref.ref(tape), slot(here._at)
+    tape.calls[call.place[1]] = call
     outs: list[Any] = []
+    places: dict[int, Any] = {}
     for k, out in enumerate(results):
         known = (out._v.shape, out._v.dtype) if isinstance(out, Handle) else None
         if plain[k]:
@@ -117,16 +129,41 @@ def _recorded(
             outs.append(_apart(out))
             continue
         call.results.append(known)
-        outs.append(_result(call, here, k, out, dirty.get(id(out)), [*outs, *given], args, k in kept_ones))
-    for x, k in zip(saved, indices, strict=True):
-        call.kept.append(None if x is None else Kept(outs[k] if k >= 0 else x, k))
+        new, places[k] = _result(call, here, k, out, dirty.get(id(out)), [*outs, *given], args, k in kept)
+        outs.append(new)
+    for x, k, q in zip(saved, indices, of_inputs, strict=True):
+        place = places.get(k)
+        if k < 0 <= q and befores[q]._tape is tape:
+            place = reference, slot(befores[q]._at)
+        call.kept.append(None if x is None else Kept(outs[k] if k >= 0 else x, place))
     for name, x in held.items():
         k = index_of(x, results, plain)
         if k >= 0:
             delattr(ctx, name)
-            call.attributes[name] = Kept(outs[k], k)
+            call.attributes[name] = Kept(outs[k], places[k])
     ctx._call = weakref.ref(call)
     return outs
+
+
+def _binds(ctx: Any, call: Call, saved: list[Any], results: list[Any]) -> bool:
+    """Whether what is kept for backward may own the open tape, which is to own the call."""
+    tape = local.tape
+    if tape is None or not tape.log:
+        return False
+
+    def free(x: Any, depth: int = 0) -> bool:
+        """Whether something owns no tape, or an older one."""
+        if isinstance(x, Handle):
+            if any(x is out for out in results):
+                return True  # will be kept by its place
+            apart = x._extra is None or x._extra.storage is None
+            return apart and (x._tape is None or (x._tape is not tape and x._tape is not STALE))
+        if type(x) in (tuple, list) and len(x) <= 16 and depth < 4:
+            return all(free(part, depth + 1) for part in x)
+        return x is None or isinstance(x, OWN_NOTHING) or (isinstance(x, np.ndarray) and x.dtype != object)
+
+    kept = [*saved, *call.provenance.others, *(v for name, v in vars(ctx).items() if name != "_call")]
+    return not all(free(x) for x in kept)
 
 
 def index_of(x: Any, results: list[Any], plain: list[bool]) -> int:
@@ -142,26 +179,25 @@ def _apart(out: Any) -> Any:
 
 def _result(
     call: Call, here: Any, k: int, out: Any, target: Any, others: list[Any], args: Sequence[Any], kept: bool
-) -> Any:
-    """Record a result; it is the object forward returned unless that has another life."""
+) -> tuple[Any, Any]:
+    """Record a result: the object forward returned unless that has another life, and its place."""
     foreign = any(out is x for x in others) or out._tape is not None or requires_grad(out)
     foreign = foreign or any(shares(out._v, x._v) for x in others if isinstance(x, Handle))
     foreign = foreign or (out._extra is not None and out._extra.storage is not None)
     value = out._v.copy() if foreign and out._v.ndim else out._v
     op = custom.kept_result if kept else custom.result
     new = record(op, value, (here,), {"call": call, "index": k})
-    if kept:
-        call.places[k] = weakref.ref(new._tape), slot(new._at)
+    place = weakref.ref(new._tape), slot(new._at)
     if target is not None:
         write(target, Ellipsis, new, "mark_dirty", True)
         for handle in sharers(target):
             if handle._extra is not None and handle._extra.call is call.provenance:
                 handle._extra.call = None  # its history is known now
-        return noted(target, args)
+        return noted(target, args), place
     if not foreign:
         out._v, out._tape, out._at, out._extra = new._v, new._tape, new._at, None
         new = out
-    return noted(new, args)
+    return noted(new, args), place
 
 
 def _dirty(call: Call, args: Sequence[Any], given: list[Any], results: list[Any]) -> dict[int, Any]:

@@ -23,13 +23,13 @@ __all__ = ["Call", "Kept"]
 class Kept:
     """A saved Tensor: itself while it is what it was, else what it was."""
 
-    __slots__ = ("index", "original", "snapshot")
+    __slots__ = ("original", "place", "snapshot")
 
-    def __init__(self, x: Any, index: int) -> None:
-        self.index = index  # among the results with a derivative; -1 for anything else
+    def __init__(self, x: Any, place: Any) -> None:
+        self.place = place  # of what is on the call's own tape: a weak reference to it, and the record
         self.original: Any = weakref.ref(x)
-        self.snapshot: Any = None if index >= 0 else same(x)
-        if index < 0 and x._extra is not None and x._extra.call is not None:
+        self.snapshot: Any = None if place is not None else same(x)
+        if place is None and x._extra is not None and x._extra.call is not None:
             self.snapshot, self.original = x, lambda: x
 
 
@@ -67,7 +67,6 @@ class Call:
         self.kept: list[Any] = []
         self.attributes: dict[str, Kept] = {}  # results that forward set on ctx, which must not own them
         self.results: list[Any] = []  # shape and dtype of each; None for what is no Tensor or gets no zeros
-        self.places: dict[int, Any] = {}  # of those that are kept: a weak reference to the tape, and position
         self.released = False
         self.pre: dict[int, Any] = {}
         self.post: dict[int, Any] = {}
@@ -89,12 +88,12 @@ class Call:
 
     def _unpacked(self, kept: Kept) -> Any:
         original: Any = kept.original()
-        if kept.index < 0:
+        if kept.place is None:
             snapshot = kept.snapshot
             unchanged = original is not None and original._v is snapshot._v and original._at == snapshot._at
             found = original if unchanged and original._tape is snapshot._tape else snapshot
         else:
-            reference, k = self.places[kept.index]
+            reference, k = kept.place
             tape = reference()
             value = None if tape is None else tape.value(k)
             if value is None:
@@ -102,6 +101,12 @@ class Call:
             unchanged = original is not None and original._tape is tape and original._at == 4 * (k + 1)
             found = original if unchanged else recall(value, (tape, k))
         return wrap(found._v) if self.raw else found
+
+    def handle(self) -> Any:
+        """Return a Tensor with the history of the call."""
+        tape, k = self.place[0](), self.place[1]
+        value = tape.value(k)
+        return recall(np.float64(0.0) if value is None else value, (tape, k))
 
     def freed(self) -> str:
         """Say that what was saved is gone."""
@@ -162,7 +167,7 @@ class Call:
     def _backward(self, grads: list[Any], recording: bool) -> Any:
         """The gradients of the arguments; those that cannot be differentiated refuse to be."""
         forward = self.provenance
-        seen = Provenance(forward.name, [*forward.sources, *(g for g in grads if requires_grad(g))])
+        seen = forward.backward([g for g in grads if requires_grad(g)])
         before = change_mode(recording=recording and not self.once, forward=seen)
         try:
             found = self.function(self.ctx, *grads)
@@ -177,7 +182,7 @@ class Call:
             if g is None:
                 continue
             if self.once or not isinstance(given[k], Handle):
-                checked[k] = once_only(g, forward.name, seen.sources)
+                checked[k] = once_only(g, forward.name, seen.sources())
             elif forward.took and not self.ctx._promised:
                 checked[k] = (seen if seen.took else forward).refusing(g, True)
             elif g._extra is not None and g._extra.call is not None:
