@@ -24,7 +24,7 @@ from tapegrad.writes import sharers, write
 
 __all__ = ["applied", "as_tensor"]
 
-OWN_NOTHING = (int, float, complex, str, bytes, np.generic, np.dtype, slice, type)
+NO_OWNER = (int, float, complex, str, bytes, np.generic, np.dtype, slice, type)
 
 
 def applied(
@@ -150,20 +150,24 @@ def _binds(ctx: Any, call: Call, saved: list[Any], results: list[Any]) -> bool:
     tape = local.tape
     if tape is None or not tape.log:
         return False
+    kept = [x for name, x in vars(ctx).items() if name != "_call"]
+    return not _owns_nothing([*saved, *call.provenance.others, *kept], tape, results)
 
-    def free(x: Any, depth: int = 0) -> bool:
-        """Whether something owns no tape, or an older one."""
+
+def _owns_nothing(parts: Any, tape: Any, results: list[Any], depth: int = 0) -> bool:
+    """Whether none of these things owns a tape; a result will be kept by its place."""
+    for x in parts:
         if isinstance(x, Handle):
-            if any(x is out for out in results):
-                return True  # will be kept by its place
             apart = x._extra is None or x._extra.storage is None
-            return apart and (x._tape is None or (x._tape is not tape and x._tape is not STALE))
-        if type(x) in (tuple, list) and len(x) <= 16 and depth < 4:
-            return all(free(part, depth + 1) for part in x)
-        return x is None or isinstance(x, OWN_NOTHING) or (isinstance(x, np.ndarray) and x.dtype != object)
-
-    kept = [*saved, *call.provenance.others, *(v for name, v in vars(ctx).items() if name != "_call")]
-    return not all(free(x) for x in kept)
+            older = x._tape is not tape and x._tape is not STALE
+            if not (apart and older) and not any(x is out for out in results):
+                return False
+        elif type(x) in (tuple, list):
+            if len(x) > 16 or depth > 4 or not _owns_nothing(x, tape, results, depth + 1):
+                return False
+        elif not (x is None or isinstance(x, NO_OWNER) or (isinstance(x, np.ndarray) and x.dtype != object)):
+            return False
+    return True
 
 
 def index_of(x: Any, results: list[Any], plain: list[bool]) -> int:
