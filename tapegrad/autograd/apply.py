@@ -14,7 +14,7 @@ from tapegrad.autograd.hooks import from_array
 from tapegrad.autograd.provenance import Provenance
 from tapegrad.dispatch import Handle, extra, noted, record, requires_grad, same, settle, shares, wrap
 from tapegrad.errors import GradientError
-from tapegrad.grad_mode import change_mode, is_grad_enabled, restore_mode, set_recording
+from tapegrad.grad_mode import is_grad_enabled, within
 from tapegrad.kernels import abi
 from tapegrad.ops import custom
 from tapegrad.tape.record import slot
@@ -37,11 +37,7 @@ def applied(
     needs = tuple([requires_grad(x) for x in args])
     ctx.needs_input_grad = needs
     if not any(needs) or not is_grad_enabled():
-        before = set_recording(False)
-        try:
-            found = forward(*given)
-        finally:
-            restore_mode(before)
+        found = within({"recording": False}, forward, *given)
         return tuple([as_tensor(out) for out in found]) if isinstance(found, tuple) else as_tensor(found)
     slots = [k for k, need in enumerate(needs) if need]
     befores = [same(args[k]) for k in slots]
@@ -53,12 +49,8 @@ def applied(
         for k in slots:
             extra(given[k]).call = provenance
     versions = [_version(given[k]) for k in slots]
-    before = change_mode(recording=False, forward=provenance)
-    try:
-        found = forward(*given)
-        results = [as_tensor(out) for out in (found if isinstance(found, tuple) else (found,))]
-    finally:
-        restore_mode(before)
+    found = within({"recording": False, "forward": provenance}, forward, *given)
+    results = [as_tensor(out) for out in (found if isinstance(found, tuple) else (found,))]
     for k, version in zip(slots, versions, strict=True):
         if _version(given[k]) != version and not any(given[k] is x for x in ctx._dirty):
             raise GradientError(

@@ -13,7 +13,7 @@ from tapegrad.autograd.provenance import Provenance, once_only
 from tapegrad.dispatch import Handle, recall, requires_grad, same, wrap
 from tapegrad.engine.sweep import at_work
 from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
-from tapegrad.grad_mode import change_mode, restore_mode, set_recording
+from tapegrad.grad_mode import within
 from tapegrad.ops.primitive import sum_to
 from tapegrad.tensor import Tensor
 
@@ -137,21 +137,22 @@ class Call:
         """Cotangents of the operands named, by the user's backward."""
         recording = isinstance(ct, Handle)
         grads = self._gradients()
-        before = set_recording(recording)
-        try:
-            for hook in list(self.pre.values()):
-                grads = replaced(hook(tuple(grads)), grads, "a pre-hook")
-            found = self._backward(grads, recording)
-            if self.post:
-                tensors = [k for k, known in enumerate(self.known) if known is not None]
-                inputs = [found[k] for k in tensors]
-                for hook in list(self.post.values()):
-                    inputs = replaced(hook(tuple(inputs), tuple(grads)), inputs, "a hook")
-                found = dict(zip(tensors, inputs, strict=True))
-        finally:
-            restore_mode(before)
+        found = within({"recording": recording}, self._hooked, grads, recording)
         picked = {q: found[self.slots[q]] for q in wanted}
         return {q: g if recording else np.asarray(g._v) for q, g in picked.items() if g is not None}
+
+    def _hooked(self, grads: list[Any], recording: bool) -> Any:
+        """The gradients of the arguments, as hooks of the node leave them."""
+        for hook in list(self.pre.values()):
+            grads = replaced(hook(tuple(grads)), grads, "a pre-hook")
+        found = self._backward(grads, recording)
+        if not self.post:
+            return found
+        tensors = [k for k, known in enumerate(self.known) if known is not None]
+        inputs = [found[k] for k in tensors]
+        for hook in list(self.post.values()):
+            inputs = replaced(hook(tuple(inputs), tuple(grads)), inputs, "a hook")
+        return dict(zip(tensors, inputs, strict=True))
 
     def _gradients(self) -> list[Any]:
         """The gradients of the results, zeros or None for those that none came to."""
@@ -168,11 +169,8 @@ class Call:
         """The gradients of the arguments; those that cannot be differentiated refuse to be."""
         forward = self.provenance
         seen = forward.backward([g for g in grads if requires_grad(g)])
-        before = change_mode(recording=recording and not self.once, forward=seen)
-        try:
-            found = self.function(self.ctx, *grads)
-        finally:
-            restore_mode(before)
+        changes = {"recording": recording and not self.once, "forward": seen}
+        found = within(changes, self.function, self.ctx, *grads)
         forward.took = forward.took or seen.took  # what backward took it may have kept for the next one
         given = list(found) if isinstance(found, tuple) else [found]
         checked = self._checked(given)
