@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, is_tensor, normal, record, requires_grad, value_of, wrap
+from tapegrad.dispatch import apply, is_tensor, normal, noted, record, requires_grad, value_of, wrap
 from tapegrad.functions.indexing import where
 from tapegrad.functions.shapes import astype
 from tapegrad.functions.tables import UFUNCS, implements, into, plainly, tensor_of
@@ -16,7 +16,7 @@ from tapegrad.ops import REGISTRY
 
 def _scaled(value: Any, x: Any, factor: Any) -> Any:
     """Return a value that NumPy has computed as x times a constant."""
-    return record(REGISTRY["multiply"], value, (x, factor)) if requires_grad(x) else wrap(value)
+    return record(REGISTRY["multiply"], value, (x, factor)) if requires_grad(x) else noted(wrap(value), (x,))
 
 
 # ---------------------------------------------------------------- ufuncs
@@ -33,7 +33,7 @@ def heaviside(x: Any, h: Any) -> Any:
     """Step from 0 to 1, at 0 the second operand, which alone has a derivative."""
     x, h = value_of(operand(x)), operand(h)
     step = normal(np.heaviside(x, value_of(h)))
-    return where(np.equal(x, 0), h, step) if requires_grad(h) else wrap(step)
+    return where(np.equal(x, 0), h, step) if requires_grad(h) else noted(wrap(step), (h,))
 
 
 @implements(np.divmod)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, requires_grad, value_of, wrap
+from tapegrad.dispatch import apply, noted, requires_grad, value_of, wrap
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.functions.indexing import getitem, where
 from tapegrad.functions.products import dot, matmul, solve
@@ -61,8 +61,10 @@ def _parts(name: str, a: Any, factors: Sequence[Any], parts: Sequence[int]) -> l
     return found
 
 
-def _wrapped(kind: Any, parts: Any) -> Any:
-    return kind(*(wrap(x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x) for x in parts))
+def _wrapped(kind: Any, parts: Any, a: Any) -> Any:
+    """Parts of a result that is not recorded, computed from a."""
+    plain = [x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x for x in parts]
+    return kind(*(noted(wrap(x), (a,)) for x in plain))
 
 
 # ---------------------------------------------------------------- factorisations
@@ -120,7 +122,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
     a = matrices(a, "svd", hermitian)
     if not recorded(a):
         found = LAPACK.svd(value_of(a), full_matrices, compute_uv, hermitian)
-        return _wrapped(SVDResult, found) if compute_uv else wrap(found)
+        return _wrapped(SVDResult, found, a) if compute_uv else noted(wrap(found), (a,))
     if hermitian:
         return _svd_of_hermitian(a, compute_uv)
     factors = np.linalg.svd(value_of(a), full_matrices=bool(full_matrices and compute_uv))
@@ -156,7 +158,8 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     a = matrices(a, "qr")
     if not recorded(a):
         found = LAPACK.qr(value_of(a), mode)
-        return wrap(found) if mode == "r" else _wrapped(QRResult if mode != "raw" else _pair, found)
+        kind = QRResult if mode != "raw" else _pair
+        return noted(wrap(found), (a,)) if mode == "r" else _wrapped(kind, found, a)
     if mode not in ("reduced", "complete", "r"):
         if mode == "raw":
             raise UnsupportedOpError(
@@ -188,7 +191,7 @@ def slogdet(a: Any) -> Any:
     a = matrices(a, "slogdet", True)
     factors = np.linalg.slogdet(value_of(a))
     if not recorded(a):
-        return _wrapped(SlogdetResult, factors)
+        return _wrapped(SlogdetResult, factors, a)
     if value_of(a).dtype.kind == "c":
         return SlogdetResult(*_parts("slogdet", a, factors, (0, 1)))
     return SlogdetResult(wrap(factors[0]), _parts("slogdet", a, factors, (1,))[0])
@@ -229,7 +232,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
             f"{x.shape} and {np.shape(y)}"
         )
     _, empty, rank, s = np.linalg.lstsq(x, y, rcond=rcond)
-    values = svd(a, compute_uv=False) if recorded(a) else wrap(s)
+    values = svd(a, compute_uv=False) if recorded(a) else noted(wrap(s), (a,))
     if x.size == 0:  # nothing to solve
         return _product(pinv(a), b), _residuals(a, b, 0) if columns == 0 < rows else wrap(empty), rank, values
     eps = np.finfo(s.dtype).eps

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, is_tensor, join, record, requires_grad, shares, value_of, wrap
+from tapegrad.dispatch import apply, is_tensor, join, noted, record, requires_grad, shares, value_of, wrap
 from tapegrad.errors import AxisError, DTypeError, ShapeError
 from tapegrad.functions.tables import axis_of, implements, into, tensor_of
 from tapegrad.kernels import abi
@@ -215,7 +215,7 @@ def astype(x: Any, dtype: Any) -> Any:
     if value.dtype == dtype:
         return x
     if not requires_grad(x) or dtype.kind in "iub":
-        return wrap(value.astype(dtype))
+        return noted(wrap(value.astype(dtype)), (x,))
     if dtype.char not in abi.GRADIENT:
         raise DTypeError(f"astype: dtype {dtype} has no derivative; use a floating-point or complex dtype")
     return apply(REGISTRY["astype"], (x,), {"dtype": dtype})
