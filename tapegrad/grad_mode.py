@@ -106,6 +106,19 @@ def restore_mode(before: bool | Mode) -> None:
     _enabled.set(before)
 
 
+def within(changes: dict[str, Any], function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function with some of the mode's attributes changed."""
+    before = _enabled.get()
+    try:
+        try:
+            change_mode(**changes)
+            return function(*args)
+        finally:
+            restore_mode(before)
+    finally:
+        restore_mode(before)  # an interrupt may have come as the other was about to be called
+
+
 def is_grad_enabled() -> bool:
     """Return whether operations are recorded here.
 

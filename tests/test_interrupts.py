@@ -167,6 +167,27 @@ class AtLine:
         sys.settrace(None)
 
 
+class Square(tg.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x * x
+        ctx.save_for_backward(x, y)
+        ctx.y = y
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * ctx.saved_tensors[0] * g
+
+
+def hooked(x):
+    y = Square.apply(x)
+    y.register_hook(lambda g: g * 2)
+    y.grad_fn.register_prehook(lambda go: go)
+    y.grad_fn.register_hook(lambda gi, go: gi)
+    return np.sum(y)
+
+
 HERE = Path(tg.__file__).parent
 AT_LINE = {
     "grad": lambda kept, x: tg.grad([kept], [x], [1.0], retain_graph=True),
@@ -174,10 +195,15 @@ AT_LINE = {
     "backward": lambda kept, x: chain(x, 3).backward(inputs=[x]),
     "create_graph": lambda kept, x: tg.grad([np.sum(x * x)], [x], [1.0], create_graph=True),
     "record": lambda kept, x: chain(x, 7),
+    "Function and hooks": lambda kept, x: hooked(x).backward(),
+    "Function, create_graph": lambda kept, x: tg.grad(Square.apply(np.sum(x)), x, create_graph=True),
 }
+LONG = {"Function, create_graph"}
 
 
-@pytest.mark.parametrize("kind", AT_LINE)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in LONG else kind for kind in AT_LINE]
+)
 def test_an_interrupt_at_every_line(kind, monkeypatch):
     """One run for each line of the library that the work runs through, interrupted there."""
     monkeypatch.setattr(tapes, "MAX_RECORDS", 16)

@@ -170,6 +170,37 @@ def two_threads():
     return step, 1
 
 
+def functions(keep, differentiate):
+    """Calls of a Function that keeps its input, its result or values on the way, in one of several ways."""
+
+    def forward(ctx, x):
+        y = np.exp(x)
+        if keep == "input and result":
+            ctx.save_for_backward(x, y)
+        elif keep == "attributes":
+            ctx.x, ctx.y, ctx.h, ctx.both = x, y, x * 2, [x, (x,)]
+        else:
+            h = x * 2
+            ctx.save_for_backward(h)
+        return y
+
+    def backward(ctx, g):
+        return g * (ctx.y if keep == "attributes" else ctx.saved_tensors[-1])
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    E, x = type("E", (tg.autograd.Function,), methods), leaf(np.linspace(0.1, 1, 100))
+
+    def step():
+        y = E.apply(x * 1.0)
+        if differentiate:
+            y.register_hook(lambda g: g * 2)
+            y.grad_fn.register_hook(lambda gi, go: None)
+            y.grad_fn.metadata["a"] = 1
+            tg.grad(y.sum(), x, create_graph=differentiate == "create_graph")
+
+    return step, 1
+
+
 def errors_while_recording():
     x = leaf(np.ones((10, 10)))
 
@@ -195,6 +226,16 @@ CASES = {
     "create_graph_backward_on_one_leaf": create_graph_backward_on_one_leaf,
     "two_threads": two_threads,
     "errors_while_recording": errors_while_recording,
+    **{
+        f"functions, {keep}, {differentiate}": (lambda keep=keep, d=differentiate: functions(keep, d))
+        for keep, differentiate in (
+            ("input and result", ""),
+            ("input and result", "create_graph"),
+            ("attributes", "grad"),
+            ("intermediate", ""),
+            ("intermediate", "create_graph"),
+        )
+    },
 }
 FULL = {
     **{f"no_backward_{body}": 1_000_000 for body in (10, 100, 1000, 5000)},
@@ -208,6 +249,7 @@ FULL = {
     "create_graph_backward_on_one_leaf": 1000,
     "two_threads": 10_000,
     "errors_while_recording": 10_000,
+    **{name: 10_000 for name in CASES if name.startswith("functions")},
 }
 REDUCED = {
     **FULL,
@@ -219,6 +261,7 @@ REDUCED = {
     "create_graph_grad": 2000,
     "two_threads": 2000,
     "errors_while_recording": 3000,
+    **{name: 2000 for name in CASES if name.startswith("functions")},
 }
 
 

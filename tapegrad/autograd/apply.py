@@ -28,15 +28,17 @@ from tapegrad.dispatch import (
 from tapegrad.duals import Level, at_level, dual
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.functions.shapes import astype, stack
-from tapegrad.grad_mode import change_mode, current_mode, is_grad_enabled, restore_mode, set_recording
+from tapegrad.grad_mode import current_mode, is_grad_enabled, within
 from tapegrad.kernels import abi
 from tapegrad.ops import custom
 from tapegrad.tape.record import slot
-from tapegrad.tape.tape import close, local
+from tapegrad.tape.tape import close, current, local
 from tapegrad.views import STALE
 from tapegrad.writes import sharers, write
 
 __all__ = ["applied", "as_tensor"]
+
+NO_OWNER = (int, float, complex, str, bytes, np.generic, np.dtype, slice, type)
 
 
 def applied(
@@ -52,27 +54,20 @@ def applied(
     needs = tuple([requires_grad(x) for x in args])
     ctx.needs_input_grad = needs
     if not any(needs) or not is_grad_enabled():
-        before = set_recording(False)
-        try:
-            found = forward(*given)
-        finally:
-            restore_mode(before)
+        found = within({"recording": False}, forward, *given)
         return tuple([as_tensor(out) for out in found]) if isinstance(found, tuple) else as_tensor(found)
     slots = [k for k, need in enumerate(needs) if need]
     befores = [same(args[k]) for k in slots]
     provenance = Provenance(cls.__name__, befores)
     raw, once = cls._is_legacy, getattr(rule, "once_differentiable", False)
     call = Call(rule, ctx, name, args, slots, provenance, once, raw)
+    provenance.call = weakref.ref(call)
     if raw:
         for k in slots:
             extra(given[k]).call = provenance
     versions = [_version(given[k]) for k in slots]
-    before = change_mode(recording=False, forward=provenance)
-    try:
-        found = forward(*given)
-        results = [as_tensor(out) for out in (found if isinstance(found, tuple) else (found,))]
-    finally:
-        restore_mode(before)
+    found = within({"recording": False, "forward": provenance}, forward, *given)
+    results = [as_tensor(out) for out in (found if isinstance(found, tuple) else (found,))]
     for k, version in zip(slots, versions, strict=True):
         if _version(given[k]) != version and not any(given[k] is x for x in ctx._dirty):
             raise GradientError(
@@ -111,7 +106,7 @@ def _moved(cls: Any, ctx: Any, name: str, forward: Any, rule: Any, args: Sequenc
     ]
     call = None if ctx._call is None else ctx._call()
     if call is not None:
-        _keep_moving(call, args, primals, results, level)
+        _keep_moving(call, args, primals, results, outs, level)
     return tuple(results) if isinstance(found, tuple) else results[0]
 
 
@@ -136,16 +131,20 @@ def _tangents(cls: Any, ctx: Any, tangents: list[Any], outs: Sequence[Any]) -> l
 
 
 def _keep_moving(
-    call: Call, args: Sequence[Any], primals: list[Any], results: list[Any], level: Level
+    call: Call,
+    args: Sequence[Any],
+    primals: list[Any],
+    results: list[Any],
+    outs: Sequence[Any],
+    level: Level,
 ) -> None:
     """Let a sweep over what carries tangents find them at what was saved, and at the results."""
     call.moving = True
     for kept in call.kept:
-        if isinstance(kept, Kept) and kept.index >= 0:
-            kept.moving = results[kept.index]
-        elif isinstance(kept, Kept):
+        if isinstance(kept, Kept):
             original = kept.original()
-            kept.moving = next((x for x, p in zip(args, primals, strict=True) if p is original), None)
+            pairs = [*zip(args, primals, strict=True), *zip(results, outs, strict=True)]
+            kept.moving = next((x for x, primal in pairs if primal is original), None)
     for x in results:
         base = under(x) if moves(x) else x
         if base is not x and base._tape is not None and level.notes is not None:
@@ -189,14 +188,23 @@ def _recorded(
         for x, k in zip(saved, indices, strict=True)
     ):
         raise GradientError(f"{call.name}: save_for_backward takes inputs and results only")
+    kept = {*indices, *(index_of(x, results, plain) for x in held.values())}
+    ctx._dirty = ctx._plain = ()
+    inputs = [given[p] for p in call.slots]
+    of_inputs = [next((q for q, y in enumerate(inputs) if x is y), -1) for x in saved]
+    rest = [x for x, q in zip(saved, of_inputs, strict=True) if q < 0]
+    if _binds(ctx, call, rest, [out for out, apart in zip(results, plain, strict=True) if not apart]):
+        close(current())  # what ctx keeps is on older tapes: no cycle
     packing = current_mode().packing
-    kept_ones = {*(indices if packing is None else ()), *(index_of(x, results, plain) for x in held.values())}
-    if local.tape is not None and local.tape.log:
-        close(local.tape)  # what ctx keeps is on older tapes: no cycle
-    here = record(custom.call, np.float64(0.0), befores, {"call": call})
-    call.place = weakref.ref(here._tape), slot(here._at)
-    here._tape.calls[call.place[1]] = call
+    mask = 0
+    for q in of_inputs if packing is None else ():
+        mask |= 1 << min(q, 2) if q >= 0 else 0
+    here = record(custom.calls[mask], np.float64(0.0), befores, {"call": call})
+    tape = here._tape
+    call.place = reference, _ = weakref.ref(tape), slot(here._at)
+    tape.calls[call.place[1]] = call
     outs: list[Any] = []
+    places: dict[int, Any] = {}
     for k, out in enumerate(results):
         known = (out._v.shape, out._v.dtype) if isinstance(out, Handle) else None
         if plain[k]:
@@ -204,17 +212,51 @@ def _recorded(
             outs.append(_apart(out))
             continue
         call.results.append(known)
-        outs.append(_result(call, here, k, out, dirty.get(id(out)), [*outs, *given], args, k in kept_ones))
-    for x, k in zip(saved, indices, strict=True):
-        kept = outs[k] if k >= 0 else x
-        call.kept.append(None if x is None else packing.keep(kept) if packing is not None else Kept(kept, k))
+        known_as = dirty.get(id(out))
+        held_here = k in kept and packing is None
+        new, places[k] = _result(call, here, k, out, known_as, [*outs, *given], args, held_here)
+        outs.append(new)
+    for x, k, q in zip(saved, indices, of_inputs, strict=True):
+        place = places.get(k)
+        if k < 0 <= q and befores[q]._tape is tape:
+            place = reference, slot(befores[q]._at)
+        one = outs[k] if k >= 0 else x
+        if x is None:
+            call.kept.append(None)
+        else:
+            call.kept.append(Kept(one, place) if packing is None else packing.keep(one))
     for name, x in held.items():
         k = index_of(x, results, plain)
         if k >= 0:
             delattr(ctx, name)
-            call.attributes[name] = Kept(outs[k], k)
+            call.attributes[name] = Kept(outs[k], places[k])
     ctx._call = weakref.ref(call)
     return outs
+
+
+def _binds(ctx: Any, call: Call, saved: list[Any], results: list[Any]) -> bool:
+    """Whether what is kept for backward may own the open tape, which is to own the call."""
+    tape = local.tape
+    if tape is None or not tape.log:
+        return False
+    kept = [x for name, x in vars(ctx).items() if name != "_call"]
+    return not _owns_nothing([*saved, *call.provenance.others, *kept], tape, results)
+
+
+def _owns_nothing(parts: Any, tape: Any, results: list[Any], depth: int = 0) -> bool:
+    """Whether none of these things owns a tape; a result will be kept by its place."""
+    for x in parts:
+        if isinstance(x, Handle):
+            apart = x._extra is None or x._extra.storage is None
+            older = x._tape is not tape and x._tape is not STALE
+            if not (apart and older) and not any(x is out for out in results):
+                return False
+        elif type(x) in (tuple, list):
+            if len(x) > 16 or depth > 4 or not _owns_nothing(x, tape, results, depth + 1):
+                return False
+        elif not (x is None or isinstance(x, NO_OWNER) or (isinstance(x, np.ndarray) and x.dtype != object)):
+            return False
+    return True
 
 
 def index_of(x: Any, results: list[Any], plain: list[bool]) -> int:
@@ -230,26 +272,25 @@ def _apart(out: Any) -> Any:
 
 def _result(
     call: Call, here: Any, k: int, out: Any, target: Any, others: list[Any], args: Sequence[Any], kept: bool
-) -> Any:
-    """Record a result; it is the object forward returned unless that has another life."""
+) -> tuple[Any, Any]:
+    """Record a result: the object forward returned unless that has another life, and its place."""
     foreign = any(out is x for x in others) or out._tape is not None or requires_grad(out)
     foreign = foreign or any(shares(out._v, x._v) for x in others if isinstance(x, Handle))
     foreign = foreign or (out._extra is not None and out._extra.storage is not None)
     value = out._v.copy() if foreign and out._v.ndim else out._v
     op = custom.kept_result if kept else custom.result
     new = record(op, value, (here,), {"call": call, "index": k})
-    if kept:
-        call.places[k] = weakref.ref(new._tape), slot(new._at)
+    place = weakref.ref(new._tape), slot(new._at)
     if target is not None:
         write(target, Ellipsis, new, "mark_dirty", True)
         for handle in sharers(target):
             if handle._extra is not None and handle._extra.call is call.provenance:
                 handle._extra.call = None  # its history is known now
-        return noted(target, args)
+        return noted(target, args), place
     if not foreign:
         out._v, out._tape, out._at, out._extra = new._v, new._tape, new._at, None
         new = out
-    return noted(new, args)
+    return noted(new, args), place
 
 
 def _dirty(call: Call, args: Sequence[Any], given: list[Any], results: list[Any]) -> dict[int, Any]:

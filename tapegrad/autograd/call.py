@@ -13,7 +13,7 @@ from tapegrad.autograd.provenance import Provenance, once_error, once_only, take
 from tapegrad.dispatch import Handle, moves, recall, requires_grad, same, wrap
 from tapegrad.engine.sweep import at_work
 from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
-from tapegrad.grad_mode import change_mode, is_grad_enabled, restore_mode, set_recording
+from tapegrad.grad_mode import is_grad_enabled, within
 from tapegrad.ops.primitive import sum_to
 from tapegrad.tensor import Tensor
 
@@ -23,14 +23,14 @@ __all__ = ["Call", "Kept"]
 class Kept:
     """A saved Tensor: itself while it is what it was, else what it was."""
 
-    __slots__ = ("index", "moving", "original", "snapshot")
+    __slots__ = ("moving", "original", "place", "snapshot")
 
-    def __init__(self, x: Any, index: int) -> None:
-        self.index = index  # among the results with a derivative; -1 for anything else
+    def __init__(self, x: Any, place: Any) -> None:
         self.moving: Any = None  # itself with its tangent
+        self.place = place  # of what is on the call's own tape: a weak reference to it, and the record
         self.original: Any = weakref.ref(x)
-        self.snapshot: Any = None if index >= 0 else same(x)
-        if index < 0 and x._extra is not None and x._extra.call is not None:
+        self.snapshot: Any = None if place is not None else same(x)
+        if place is None and x._extra is not None and x._extra.call is not None:
             self.snapshot, self.original = x, lambda: x
 
 
@@ -68,7 +68,6 @@ class Call:
         self.kept: list[Any] = []
         self.attributes: dict[str, Kept] = {}  # results that forward set on ctx, which must not own them
         self.results: list[Any] = []  # shape and dtype of each; None for what is no Tensor or gets no zeros
-        self.places: dict[int, Any] = {}  # of those that are kept: a weak reference to the tape, and position
         self.released = False
         self.moving = False  # whether an argument carries a tangent
         self.pre: dict[int, Any] = {}
@@ -95,12 +94,12 @@ class Call:
         if kept.moving is not None and moves(kept.moving):
             return kept.moving
         original: Any = kept.original()
-        if kept.index < 0:
+        if kept.place is None:
             snapshot = kept.snapshot
             unchanged = original is not None and original._v is snapshot._v and original._at == snapshot._at
             found = original if unchanged and original._tape is snapshot._tape else snapshot
         else:
-            reference, k = self.places[kept.index]
+            reference, k = kept.place
             tape = reference()
             value = None if tape is None else tape.value(k)
             if value is None:
@@ -108,6 +107,12 @@ class Call:
             unchanged = original is not None and original._tape is tape and original._at == 4 * (k + 1)
             found = original if unchanged else recall(value, (tape, k))
         return wrap(found._v) if self.raw else found
+
+    def handle(self) -> Any:
+        """Return a Tensor with the history of the call."""
+        tape, k = self.place[0](), self.place[1]
+        value = tape.value(k)
+        return recall(np.float64(0.0) if value is None else value, (tape, k))
 
     def freed(self) -> str:
         """Say that what was saved is gone."""
@@ -140,19 +145,7 @@ class Call:
         if self.moving and isinstance(ct, Handle) and not recording:
             self._refuse_tangents()
         grads = self._gradients()
-        before = set_recording(recording)
-        try:
-            for hook in list(self.pre.values()):
-                grads = replaced(hook(tuple(grads)), grads, "a pre-hook")
-            found = self._backward(grads, recording)
-            if self.post:
-                tensors = [k for k, known in enumerate(self.known) if known is not None]
-                inputs = [found[k] for k in tensors]
-                for hook in list(self.post.values()):
-                    inputs = replaced(hook(tuple(inputs), tuple(grads)), inputs, "a hook")
-                found = dict(zip(tensors, inputs, strict=True))
-        finally:
-            restore_mode(before)
+        found = within({"recording": recording}, self._hooked, grads, recording)
         picked = {q: found[self.slots[q]] for q in wanted}
         as_tensors = isinstance(ct, Handle)
         return {q: g if as_tensors else np.asarray(g._v) for q, g in picked.items() if g is not None}
@@ -177,6 +170,19 @@ class Call:
         if self.provenance.took and not self.ctx._promised:
             raise taken_error(self.provenance.name)
 
+    def _hooked(self, grads: list[Any], recording: bool) -> Any:
+        """The gradients of the arguments, as hooks of the node leave them."""
+        for hook in list(self.pre.values()):
+            grads = replaced(hook(tuple(grads)), grads, "a pre-hook")
+        found = self._backward(grads, recording)
+        if not self.post:
+            return found
+        tensors = [k for k, known in enumerate(self.known) if known is not None]
+        inputs = [found[k] for k in tensors]
+        for hook in list(self.post.values()):
+            inputs = replaced(hook(tuple(inputs), tuple(grads)), inputs, "a hook")
+        return dict(zip(tensors, inputs, strict=True))
+
     def _gradients(self) -> list[Any]:
         """The gradients of the results, zeros or None for those that none came to."""
         pending, self._pending = self._pending, {}
@@ -191,12 +197,9 @@ class Call:
     def _backward(self, grads: list[Any], recording: bool) -> Any:
         """The gradients of the arguments; those that cannot be differentiated refuse to be."""
         forward = self.provenance
-        seen = Provenance(forward.name, [*forward.sources, *(g for g in grads if requires_grad(g))])
-        before = change_mode(recording=recording and not self.once, forward=seen)
-        try:
-            found = self.function(self.ctx, *grads)
-        finally:
-            restore_mode(before)
+        seen = forward.backward([g for g in grads if requires_grad(g)])
+        changes = {"recording": recording and not self.once, "forward": seen}
+        found = within(changes, self.function, self.ctx, *grads)
         forward.took = forward.took or seen.took  # what backward took it may have kept for the next one
         given = list(found) if isinstance(found, tuple) else [found]
         checked = self._checked(given)
@@ -206,7 +209,7 @@ class Call:
             if g is None:
                 continue
             if self.once or not isinstance(given[k], Handle):
-                checked[k] = once_only(g, forward.name, seen.sources)
+                checked[k] = once_only(g, forward.name, seen.sources())
             elif forward.took and not self.ctx._promised:
                 checked[k] = (seen if seen.took else forward).refusing(g, True)
             elif g._extra is not None and g._extra.call is not None:

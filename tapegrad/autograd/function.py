@@ -12,7 +12,7 @@ from tapegrad.autograd.apply import applied, as_tensor
 from tapegrad.autograd.graph import Node, edge_of
 from tapegrad.dispatch import Handle, requires_grad, wrap
 from tapegrad.errors import GradientError
-from tapegrad.grad_mode import restore_mode, set_recording
+from tapegrad.grad_mode import within
 from tapegrad.tensor import Tensor
 
 __all__ = ["Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable"]
@@ -290,11 +290,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(backward)
     def once(ctx: Any, *grads: Any) -> Any:
-        before = set_recording(False)
-        try:
-            return backward(ctx, *grads)
-        finally:
-            restore_mode(before)
+        return within({"recording": False}, backward, ctx, *grads)
 
     once.once_differentiable = True  # type: ignore[attr-defined]
     return once

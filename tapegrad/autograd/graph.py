@@ -139,7 +139,7 @@ class RecordNode(Node):
 
     @property
     def _call(self) -> Any:
-        return self._attrs.get("call") if self._op is custom.call else None
+        return self._attrs.get("call") if isinstance(self._op, custom.Call) else None
 
     def name(self) -> str:
         """The name of the operation, with "Backward" behind it."""

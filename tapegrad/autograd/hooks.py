@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.dispatch import settle, under, wrap
 from tapegrad.errors import DTypeError, GradientError, ShapeError
-from tapegrad.grad_mode import is_grad_enabled, restore_mode, set_recording
+from tapegrad.grad_mode import is_grad_enabled, within
 from tapegrad.tape.record import slot
 from tapegrad.tensor import Tensor
 from tapegrad.views import STALE
@@ -73,13 +73,9 @@ class Watch:
         if not hooks:
             return ct
         recording = isinstance(ct, Tensor)
-        before = set_recording(recording and is_grad_enabled())
-        try:  # a copy: a hook may write to what it gets
-            g = ct.clone() if recording else from_array(ct)
-            for hook in list(hooks.values()):
-                g = check(hook, g)
-        finally:
-            restore_mode(before)
+        g = ct.clone() if recording else from_array(ct)  # a copy: a hook may write to what it gets
+        for hook in list(hooks.values()):
+            g = within({"recording": recording and is_grad_enabled()}, check, hook, g)
         return g if recording else g._v
 
     def after(self, parts: dict[int, Any], ct: Any, operands: int) -> dict[int, Any]:
@@ -87,16 +83,13 @@ class Watch:
         if not self.post:
             return parts
         recording = isinstance(ct, Tensor)
-        before = set_recording(recording and is_grad_enabled())
-        try:
-            given = ct if recording else from_array(ct)
-            inputs: list[Any] = [None] * operands
-            for k, part in parts.items():
-                inputs[k] = part if recording else from_array(part)
-            for hook in list(self.post.values()):
-                inputs = replaced(hook(tuple(inputs), (given,)), inputs, "a hook")
-        finally:
-            restore_mode(before)
+        given = ct if recording else from_array(ct)
+        inputs: list[Any] = [None] * operands
+        for k, part in parts.items():
+            inputs[k] = part if recording else from_array(part)
+        for hook in list(self.post.values()):
+            found = within({"recording": recording and is_grad_enabled()}, hook, tuple(inputs), (given,))
+            inputs = replaced(found, inputs, "a hook")
         return {k: g if recording else g._v for k, g in enumerate(inputs) if g is not None and k in parts}
 
     def settled(self, leaf: Any) -> None:

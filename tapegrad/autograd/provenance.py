@@ -9,7 +9,7 @@ what is computed from them; from where a value leaves a Tensor, all that backwar
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from threading import get_ident
 from typing import Any
 
@@ -28,24 +28,46 @@ __all__ = ["Provenance", "once_error", "once_only", "taken_error"]
 class Provenance:
     """What is known of a forward or a backward at work; `grad_mode.Mode.forward` while it is.
 
-    Attributes
+    Parameters
     ----------
     name
         That of the Function's class.
-    sources
-        Tensors that what was computed depends on: for a start the arguments, or the gradients besides.
+    inputs
+        Tensors that what is computed depends on, as those who ask know.
+    others
+        Tensors that it depends on besides, which are kept.
+
+    Attributes
+    ----------
+    call
+        A weak reference to the call, which owns this.
+    others
+        With those met on the way, which are no inputs.
     took
-        Whether a value left a Tensor that depends on them.
+        Whether a value left a Tensor that depends on any of them.
     """
 
-    __slots__ = ("_begin", "_known", "name", "sources", "took")
+    __slots__ = ("_begin", "_known", "call", "name", "others", "took")
 
-    def __init__(self, name: str, sources: Sequence[Any]) -> None:
-        self.name, self.sources = name, list(sources)
+    def __init__(self, name: str, inputs: Iterable[Any], others: Sequence[Any] = ()) -> None:
+        self.name, self.others = name, list(others)
+        self.call: Any = lambda: None
         self.took = False
-        self._known: set[Any] = set()
+        self._known = {_place(x) for x in inputs}
         tape = local.tape
         self._begin = (next_serial(), 0) if tape is None else (tape.serial, len(tape.log))
+
+    def backward(self, grads: Iterable[Any]) -> Provenance:
+        """Return what is known of a backward as it begins."""
+        seen = Provenance(self.name, (), [*self.others, *grads])
+        seen.call = self.call
+        seen._known = {*self._known, *map(_place, seen.others)}
+        return seen
+
+    def sources(self) -> list[Any]:
+        """Tensors that lead to all that what was computed depends on."""
+        call = self.call()
+        return self.others if call is None else [call.handle(), *self.others]
 
     def _knows(self, x: Any) -> bool:
         """Whether a Tensor depends on what can be differentiated by; one from elsewhere is a source."""
@@ -60,11 +82,9 @@ class Provenance:
         tape = x._tape
         if tape is not None and (tape.serial, x._at) > self._begin and tape.owner == get_ident():
             return True  # recorded here, from what has been looked at then
-        if not self._known:
-            self._known = {_place(y) for y in self.sources}
         if _place(x) not in self._known:
             self._known.add(_place(x))
-            self.sources.append(same(x))
+            self.others.append(same(x))
         return True
 
     def note(self, out: Any, operands: Sequence[Any], hidden: bool) -> None:
@@ -90,10 +110,13 @@ class Provenance:
 
     def refusing(self, g: Any, taken: bool) -> Any:
         """Return a gradient that taken values may have gone into, or that was computed from what is noted."""
-        why, sources = (
-            (taken_error, self.sources) if taken else (_hidden, [*self.sources, *g._extra.call.sources])
-        )
-        return _refused(g, sources, functools.partial(why, self.name))
+        if taken:
+            return _refused(g, self.sources(), functools.partial(taken_error, self.name))
+        origin = g._extra.call
+        if origin.call() is None:  # of another call, whose inputs nobody knows any more
+            raise _hidden(origin.name)
+        sources = [*self.sources(), *origin.sources()]
+        return _refused(g, sources, self.error)
 
 
 def _place(x: Any) -> Any:

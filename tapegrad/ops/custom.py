@@ -17,11 +17,16 @@ class Custom(Primitive):
 class Call(Custom):
     """A call of a Function; its operands are the inputs that require grad, its value stands for nothing.
 
-    The attribute `call` holds the cotangents that came to the results and knows the user's rule.
+    The attribute `call` holds the cotangents that came to the results and knows the user's rule, which reads
+    the values of some operands: bits 0, 1, and 2 for the rest.
     """
 
+    def __init__(self, name, saved, doc):
+        self.saved = saved
+        super().__init__(name, (), None, 0, doc)
+
     def reads(self, k):
-        return 0
+        return self.saved
 
     def vjp(self, ct, out, inputs, attrs, wanted):
         return attrs["call"].vjp(wanted, ct)
@@ -63,7 +68,7 @@ class Refusal(Custom):
         raise attrs["why"]()
 
 
-call = Call("call", (), None, 0, "A call of a user's Function.")
+calls = [Call("call", saved, "A call of a user's Function.") for saved in range(8)]
 result = Result("result", 0, "A result of a call.")
 kept_result = Result("kept_result", 1, "A result of a call that its rule reads.")
 refusal = Refusal("refusal", (), None, 0, "What a Function made out of sight.")

@@ -81,6 +81,30 @@ def test_call(row, random):
     assert tg.gradgradcheck(function, inputs, atol=1e-7, rtol=1e-6)
 
 
+@pytest.mark.parametrize("where", ["forward", "backward"])
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_G14_a_call_out_of_sight_refuses_a_second_derivative(row, where, random):
+    """What a Function computes where nothing is recorded must not come back as a constant."""
+    _, function, shapes = row
+
+    class E(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, *inputs):
+            ctx.save_for_backward(*inputs)
+            ctx.h = function(*inputs)
+            return inputs[0] * 1.0
+
+        @staticmethod
+        def backward(ctx, g):
+            h = ctx.h if where == "forward" else function(*(x.detach() for x in ctx.saved_tensors))
+            return g * abs(h).sum(), *[None for _ in ctx.saved_tensors[1:]]
+
+    inputs = leaves(random, shapes)
+    (g,) = tg.grad(E.apply(*inputs).sum(), inputs[0], create_graph=True)
+    with pytest.raises(tg.errors.GradientError, match="second derivative"):
+        tg.grad(g.sum(), inputs, allow_unused=True)
+
+
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
 def test_call_in_single_precision(row, random):
     """Results have NumPy's dtype; gradients have that of their operands."""
