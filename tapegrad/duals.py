@@ -114,11 +114,17 @@ def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: dict[str, An
             tangent = tangent.astype(out._v.dtype)
         result = Dual(level, out, tangent)
         if op in ASKED_FOR:
-            result.op, result.operand = op, same(operands[0])
+            result.op, result.operand = op, _alone(operands[0])
     base = under(out)
     if base._tape is not None and level.notes is not None:
         level.notes.setdefault(base._tape.serial, {})[slot(base._at)] = result, duals
     return out if result is None else wrap(out._v, DUAL, result)
+
+
+def _alone(x: Any) -> Any:
+    """Return another handle of a dual, which does not know what it was computed from."""
+    d = x._at
+    return dual(d.level, d.primal, d.tangent)
 
 
 def noted(tape: Tape, k: int) -> tuple[Any, list[Any]] | None:

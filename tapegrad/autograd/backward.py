@@ -114,7 +114,8 @@ def _cotangent(k: int, root: Tensor, given: Any, as_tensor: bool, lanes: int | N
     if value.dtype.kind not in "fiubc" or (value.dtype.kind == "c" and root.dtype.kind != "c"):
         raise DTypeError(f"gradient {k} of dtype {value.dtype} for a root of dtype {root.dtype}")
     if as_tensor and isinstance(given, Handle):
-        return given if given._v.dtype == root.dtype else given.astype(root.dtype)  # type: ignore[attr-defined]
+        with enable_grad():
+            return given if given._v.dtype == root.dtype else given.astype(root.dtype)  # type: ignore[attr-defined]
     value = np.array(value, root.dtype, order="C")
     return wrap(value[()] if value.ndim == 0 else value) if as_tensor else value
 
@@ -141,11 +142,11 @@ def _run(
         if root._tape is None:
             key = root._at
             if every or key in sinks:
-                direct[key] = ct if key not in direct else direct[key] + ct
+                direct[key] = ct if key not in direct else _sum(direct[key], ct, create_graph)
             continue
         tapes[root._tape.serial] = root._tape
         place = (root._tape.serial, (root._at >> 2) - 1)
-        seeds[place] = ct if place not in seeds else seeds[place] + ct
+        seeds[place] = ct if place not in seeds else _sum(seeds[place], ct, create_graph)
     if not seeds:
         if check is not None:
             check(set(direct))
@@ -169,6 +170,11 @@ def _run(
         for key, ct in direct.items():
             found[key] = ct if key not in found else found[key] + ct
     return found
+
+
+def _sum(a: Any, b: Any, recorded: bool) -> Any:
+    with set_grad_enabled(recorded):
+        return a + b
 
 
 def _value(value: Any, *source: Any) -> Any:
@@ -225,7 +231,7 @@ class _Border:
         if like.ndim and like._v.strides != layout.strides:
             layout = np.empty(like.shape, like.dtype)
         memory = _memory(value)
-        own = array.base is None if isinstance(value, Tensor) or not like.ndim else array.flags.writeable
+        own = array.base is None if isinstance(value, Tensor) else array.flags.writeable
         fits = like.ndim == 0 or (own and array.strides == layout.strides)
         if memory in self.memories or not fits:
             if like.ndim:
