@@ -58,7 +58,8 @@ class Level:
 class Dual:
     """A primal with its tangent at a level: handles of our own, which nobody writes to.
 
-    `source` is what a result with a kink at 0 comes from (`ops.kinks`): the op, its attributes, its operand.
+    `source` is what a result with a kink at 0 comes from (`ops.kinks`): the op, its attributes, its operand and
+    the operand's tangent.
     """
 
     __slots__ = ("level", "primal", "source", "tangent")
@@ -116,8 +117,8 @@ def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: dict[str, An
             tangent = wrap(normal(tangent))
         if tangent._v.dtype != out._v.dtype:
             tangent = tangent.astype(out._v.dtype)
-        turns = op.name in kinks.OF_ONE and mine[0] is not None
-        result = Dual(level, out, tangent, (op, attrs, mine[0]) if turns else None)
+        d = mine[0] if op.name in kinks.OF_ONE else None
+        result = Dual(level, out, tangent, None if d is None else (op, attrs, d.primal, d.tangent))
     base = under(out)
     if base._tape is not None and level.notes is not None:
         level.notes.setdefault(base._tape.serial, {})[slot(base._at)] = result, duals
@@ -134,13 +135,21 @@ def _of_power(op: Primitive, duals: list[Dual | None], operands: Sequence[Any]) 
         exponent = value_of(operands[1])
         if duals[1] is not None or np.ndim(exponent) or not exponent >= 2:
             return None
-    elif op.name != "square" and not (op.name == "multiply" and duals[1] and duals[1].source == d.source):
+    elif op.name != "square" and not (op.name == "multiply" and _alike(d, duals[1])):
         return None
-    kink, attrs, x = d.source
+    kink, attrs, x, tangent = d.source
     product = kinks.product(  # type: ignore[no-untyped-call]
-        kink, attrs, x.primal, x.tangent, 0 if d.level.lanes is None else 1
+        kink, attrs, x, tangent, 0 if d.level.lanes is None else 1
     )
     return exponent * product if exponent == 2 else exponent * d.primal ** (exponent - 2) * product
+
+
+def _alike(a: Dual, b: Dual | None) -> bool:
+    """Whether two results with a kink are the same function of the same operand."""
+    if b is None or b.source is None:
+        return False
+    (op, attrs, _, tangent), (other, others, _, theirs) = a.source, b.source
+    return op is other and attrs == others and tangent is theirs
 
 
 def known(tape: Tape, k: int) -> tuple[Any, list[Any]] | None:

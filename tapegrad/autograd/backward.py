@@ -128,7 +128,8 @@ def _cotangent(k: int, root: Tensor, given: Any, as_tensor: bool, lanes: int | N
     if value.dtype.kind not in "fiubc" or (value.dtype.kind == "c" and root.dtype.kind != "c"):
         raise DTypeError(f"gradient {k} of dtype {value.dtype} for a root of dtype {root.dtype}")
     if as_tensor and isinstance(given, Handle):
-        return given if given._v.dtype == root.dtype else given.astype(root.dtype)  # type: ignore[attr-defined]
+        with enable_grad():
+            return given if given._v.dtype == root.dtype else given.astype(root.dtype)  # type: ignore[attr-defined]
     value = np.array(value, root.dtype, order="C")
     return wrap(value[()] if value.ndim == 0 else value) if as_tensor else value
 
@@ -156,11 +157,11 @@ def _run(
         if root._tape is None:
             key = root._at
             if every or key in sinks:
-                direct[key] = ct if key not in direct else direct[key] + ct
+                direct[key] = ct if key not in direct else _sum(direct[key], ct, create_graph)
             continue
         tapes[root._tape.serial] = root._tape
         place = (root._tape.serial, (root._at >> 2) - 1)
-        seeds[place] = ct if place not in seeds else seeds[place] + ct
+        seeds[place] = ct if place not in seeds else _sum(seeds[place], ct, create_graph)
     roots = [(tapes[serial], k, ct) for (serial, k), ct in seeds.items()]
     as_tensors = any(isinstance(ct, Tensor) for _, ct in pairs)
     now = _enabled.get()
@@ -174,6 +175,11 @@ def _run(
             return rerecord(
                 roots, sinks, every, retain, direct, again, settle, known, check, lanes, lines, profile
             )
+
+
+def _sum(a: Any, b: Any, recorded: bool) -> Any:
+    with set_grad_enabled(recorded):
+        return a + b
 
 
 def _value(value: Any, *source: Any) -> Any:
@@ -243,7 +249,7 @@ class _Border:
         if like.ndim and like._v.strides != layout.strides:
             layout = np.empty(like.shape, like.dtype)
         memory = _memory(value)
-        own = array.base is None if isinstance(value, Tensor) or not like.ndim else array.flags.writeable
+        own = array.base is None if isinstance(value, Tensor) else array.flags.writeable
         fits = like.ndim == 0 or (own and array.strides == layout.strides)
         if memory in self.memories or not fits:
             if like.ndim:

@@ -127,7 +127,10 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         raise ShapeError(f"make_dual: {found}{lanes}")
     if tangent.dtype.kind == "c" and tensor.dtype.kind != "c":
         raise DTypeError(f"make_dual: tangent of dtype {tangent.dtype} for a primal of dtype {tensor.dtype}")
-    return attach(_alias(tensor), _alias(tangent.astype(tensor.dtype)), at)  # type: ignore[no-any-return]
+    if tangent.dtype != tensor.dtype:
+        tangent = tangent.astype(tensor.dtype)
+    direction = _alias(tangent) if exposed(tangent) else same(tangent)
+    return attach(_alias(tensor), direction, at)  # type: ignore[no-any-return]
 
 
 class _DualDType(DTypeError, ValueError):

@@ -392,6 +392,17 @@ def test_tangents_that_require_grad():
     np.testing.assert_allclose(tg.grad(t.sum(), v)[0].tolist(), np.cos(X))
 
 
+def test_duals_made_under_no_grad():
+    """The primal is a view made there, without a history; the tangent is what it was."""
+    x, v = leaf(), leaf(V)
+    with fw.dual_level():
+        with tg.no_grad():
+            d = fw.make_dual(x, v)
+        assert not d.requires_grad
+        (g,) = tg.grad(tangent_of(d * d).sum(), v)
+        assert g.tolist() == (2 * X).tolist()
+
+
 def test_a_dual_that_is_made_a_leaf():
     with fw.dual_level():
         d = dual()
@@ -820,6 +831,15 @@ def test_nothing_is_kept_after_a_level():
         assert kept() is None
     finally:
         gc.enable()
+
+
+def test_long_chains():
+    with fw.dual_level():
+        y = z = dual(constant(0.3), 1.0)
+        for _ in range(20_000):
+            y, z = abs(y), np.sin(z)
+        assert tangent_of(y).item() == 1.0
+        del y, z
 
 
 def test_lanes_of_a_level():

@@ -368,6 +368,17 @@ def test_A14_through_a_leaf_root():
     assert values(tg.grad((g * g).sum(), v)) == [[6.0, 8.0]]
 
 
+def test_A14_under_no_grad():
+    """Cotangents that are summed or converted keep their history where the sweep is recorded."""
+    x, v = leaf((1.0, 2.0), np.float32), leaf()
+    y = x * x
+    with tg.no_grad():
+        (g,) = tg.grad([y, y], x, [v, v], create_graph=True)
+        (h,) = tg.grad([x, x], x, [v, v], create_graph=True)
+    assert values(tg.grad(g.sum(), v)) == [[4.0, 8.0]]
+    assert values(tg.grad(h.sum(), v)) == [[2.0, 2.0]]
+
+
 def test_A15_batched_gradients():
     x = leaf()
     (g,) = tg.grad(x * x, x, np.eye(2), is_grads_batched=True, create_graph=True)
