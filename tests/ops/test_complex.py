@@ -51,7 +51,7 @@ FUNCTIONS = {
     "cosh": lambda z, w, r: np.cosh(z),
     "tanh": lambda z, w, r: np.tanh(z),
     "arcsinh": lambda z, w, r: np.arcsinh(z),
-    "sinc": lambda z, w, r: np.sinc(z) + np.sinc(z / 10),
+    "sinc": lambda z, w, r: np.sinc(z) + np.sinc(z / 10) + np.sinc(4 * r + z / 4),
     "cumprod": lambda z, w, r: np.cumprod(z * w),
     "sum": lambda z, w, r: (z * w).sum(),
     "mean": lambda z, w, r: np.mean(z * z),
