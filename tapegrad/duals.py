@@ -58,8 +58,8 @@ class Level:
 class Dual:
     """A primal with its tangent at a level: handles of our own, which nobody writes to.
 
-    `source` is what a result with a kink at 0 comes from (`ops.kinks`): the op, its attributes, its operand and
-    the operand's tangent.
+    `source` is what a result with a kink at 0 comes from (`ops.kinks`): the op, its attributes, its operand
+    and that one's tangent.
     """
 
     __slots__ = ("level", "primal", "source", "tangent")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["grad", "hessian", "hvp", "jvp", "taylor", "value_and_grad"]
+__all__ = ["grad", "hessian", "hvp", "jacobian", "jvp", "taylor", "value_and_grad"]
 
 
 def value_and_grad(f: Any, argnums: int | Sequence[int] = 0) -> Any:
@@ -195,3 +195,34 @@ def hessian(f: Any) -> Any:
     from tapegrad.native import derivative
 
     return derivative.hessian(f)
+
+
+def jacobian(f: Any) -> Any:
+    """Return a function of all derivatives of a compiled function's result by its first argument.
+
+    It records once and sweeps for four results at a time. It is called from Python, not from compiled code.
+
+    Parameters
+    ----------
+    f : function compiled by `tapegrad.njit` or `numba.njit`
+        Its result is a number or an array.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f`: an array of the result's shape followed by the argument's.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> @tg.njit
+    ... def f(x):
+    ...     return x * x[0]
+    >>> tg.func.jacobian(f)(np.array([2.0, 3.0]))
+    array([[4., 0.],
+           [3., 2.]])
+    """
+    from tapegrad.native.derivative import compiled_function
+    from tapegrad.native.jacobian import Jacobian
+
+    return Jacobian(compiled_function(f, "jacobian"))

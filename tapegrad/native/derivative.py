@@ -14,6 +14,7 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError, TypingError
 from numba.core.typing.templates import signature
 from numba.extending import intrinsic
+from numba.np import arrayobj
 
 from tapegrad.dispatch import Handle
 from tapegrad.native import explain, runtime
@@ -157,12 +158,7 @@ def entering(moving: tuple[int, ...], spec: Spec) -> Any:
                 done.append(
                     context.compile_internal(builder, make, form, [value, lanes[q], number, values[2]])
                 )
-                count = signature(types.int64, kind)
-                if isinstance(kind, types.Array):
-                    size = context.compile_internal(builder, lambda x: x.size, count, [value])
-                else:
-                    size = ir.Constant(I64, 1)
-                number = builder.add(number, size)
+                number = builder.add(number, _count(context, builder, kind, value))
             return context.make_tuple(builder, out, done)
 
         return out(args, tangents, types.int64), code
@@ -193,10 +189,9 @@ def _array_maker(spec: Spec, dtype: Any) -> Callable[..., Any]:
 
 
 @functools.cache
-def leaving(moving: tuple[int, ...], spec: Spec, lane: int) -> Any:
-    """Return ``leave(args, cotangents)``: component `lane` of the cotangents of the arguments that move."""
+def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Any:
+    """Return ``leave(args, cotangents)``: of those lanes the cotangents of the arguments that move."""
     count = components(spec)
-    readers = _reader(count, lane)
 
     @intrinsic
     def leave(typingctx: Any, args: Any, cotangents: Any) -> Any:
@@ -206,29 +201,55 @@ def leaving(moving: tuple[int, ...], spec: Spec, lane: int) -> Any:
             else types.float64
             for k in moving
         ]
-        out = kinds[0] if len(kinds) == 1 else types.Tuple(kinds)
+        each = kinds[0] if len(kinds) == 1 else types.Tuple(kinds)
+        out = types.Tuple([each] * len(lanes))
 
         def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
             parts = cgutils.unpack_tuple(builder, values[0])
-            number, found = ir.Constant(I64, 1), []
-            for kind, k in zip(kinds, moving, strict=True):
-                if isinstance(kind, types.Array):
-                    form = signature(kind, args[k], types.int64, types.int64)
-                    found.append(
-                        context.compile_internal(builder, readers[0], form, [parts[k], values[1], number])
-                    )
-                    count_ = signature(types.int64, args[k])
-                    size = context.compile_internal(builder, lambda x: x.size, count_, [parts[k]])
-                else:
-                    form = signature(kind, types.int64, types.int64)
-                    found.append(context.compile_internal(builder, readers[1], form, [values[1], number]))
-                    size = ir.Constant(I64, 1)
-                number = builder.add(number, size)
-            return found[0] if len(kinds) == 1 else context.make_tuple(builder, out, found)
+            rows = []
+            for lane in lanes:
+                array, plain = _reader(count, lane)
+                number, found = ir.Constant(I64, 1), []
+                for kind, k in zip(kinds, moving, strict=True):
+                    if isinstance(kind, types.Array):
+                        form = signature(kind, args[k], types.int64, types.int64)
+                        given = [parts[k], values[1], number]
+                        found.append(context.compile_internal(builder, array, form, given))
+                    else:
+                        form = signature(kind, types.int64, types.int64)
+                        found.append(context.compile_internal(builder, plain, form, [values[1], number]))
+                    number = builder.add(number, _count(context, builder, args[k], parts[k]))
+                rows.append(found[0] if len(kinds) == 1 else context.make_tuple(builder, each, found))
+            return context.make_tuple(builder, out, rows)
 
         return out(args, types.int64), code
 
     return leave
+
+
+def _count(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """How many numbers an argument has."""
+    if isinstance(kind, types.Array):
+        return arrayobj.make_array(kind)(context, builder, value).nitems
+    return ir.Constant(I64, 1)
+
+
+@functools.cache
+def sizing(moving: tuple[int, ...]) -> Any:
+    """Return ``size(args)``: how many numbers move."""
+
+    @intrinsic
+    def size(typingctx: Any, args: Any) -> Any:
+        def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            parts, total = cgutils.unpack_tuple(builder, values[0]), ir.Constant(I64, 0)
+            for k in moving:
+                if k < len(parts):
+                    total = builder.add(total, _count(context, builder, args[k], parts[k]))
+            return total
+
+        return types.int64(args), code
+
+    return size
 
 
 @functools.cache
@@ -246,26 +267,12 @@ def _reader(count: int, lane: int) -> tuple[Any, Any]:
     return array, number
 
 
-def _size(moving: tuple[int, ...]) -> Any:
-    """A function of the arguments: how many numbers move."""
-    terms = " + ".join(f"np.size(args[{k}])" for k in moving)
-    space = {"np": np}
-    exec(f"def size(args):\n    return {terms}", space)
-    return njit(space["size"])
-
-
 def recorded(twin: Any, moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Any:
     """Return ``run(args, tangents)``: the result, and those lanes of the cotangents; compiled."""
-    module, sweep, size = runtime.tapes(), runtime.sweeps(spec).sweep, _size(moving)
+    module, sweep, size = runtime.tapes(), runtime.sweeps(spec).sweep, sizing(moving)
     acquire, reset, release, prepare = module.acquire, module.reset, module.release, module.prepare
     count, take = components(spec), access(spec)[0]
-    space = {f"leave{k}": leaving(moving, spec, k) for k in lanes}
-    exec(
-        "def leave(args, cotangents):\n"
-        f"    return ({', '.join(f'leave{k}(args, cotangents)' for k in lanes)},)",
-        space,
-    )
-    leave: Any = njit(space["leave"])
+    leave = leaving(moving, spec, lanes)
     enter, attempted = entering(moving, spec), attempt(twin, moving, spec)
 
     def run(args, tangents):

@@ -27,7 +27,7 @@ from tapegrad.native.segment import (
     outputs_of,
     rebuilt,
 )
-from tapegrad.native.twin import twin_of
+from tapegrad.native.twin import twin_of, twins_of
 from tapegrad.tape.tape import local
 from tapegrad.tensor import Tensor, from_numpy
 from tapegrad.writes import write
@@ -177,7 +177,7 @@ class _Entrance:
             entered, kept = self.several(x)
             return rebuilt(x, entered), rebuilt(x, kept)
         if not isinstance(x, Handle):
-            return x, Passive(x, self.mode)
+            return twins_of(x, ()), Passive(x, self.mode)
         found = self.known.get(id(x))
         if found is None:
             found = self.known[id(x)] = self._tensor(x)

@@ -136,13 +136,14 @@ def _load(builder: Any, pointer: Any, count: int, align: int) -> list[Any]:
 
 
 @functools.cache
-def access(spec: Spec) -> tuple[Any, Any]:
+def access(spec: Spec, seeds: int = 1) -> tuple[Any, Any]:
     """Return how cotangents are read and added to.
 
     ``take(cotangents, statement)`` clears what it reads; ``give(cotangents, statement, ct, entry)`` adds
-    the cotangent of a statement times an entry's partial.
+    the cotangent of a statement times an entry's partial. With several seeds, of plain numbers, a cotangent
+    has a number for each.
     """
-    count = components(spec)
+    count = components(spec) * seeds
     kind = types.UniTuple(f8, count)
 
     @intrinsic
@@ -164,10 +165,19 @@ def access(spec: Spec) -> tuple[Any, Any]:
             number = builder.and_(args[1], ir.Constant(I32, LAST - 1))
             pointer = _at(builder, args[0], builder.zext(number, I64), 8 * count)
             values = builder.inttoptr(builder.add(args[3], ir.Constant(I64, 4)), F64.as_pointer())
-            weight = emit.number(spec, _load(builder, values, count, 4))
-            ct = emit.number(spec, cgutils.unpack_tuple(builder, args[2], count))
-            total = emit.number(spec, _load(builder, pointer, count, 8)) + ct * weight
-            for k, value in enumerate(total.flat()):
+            weight = emit.number(spec, _load(builder, values, components(spec), 4))
+            parts, before = cgutils.unpack_tuple(builder, args[2], count), _load(builder, pointer, count, 8)
+            if seeds == 1:
+                total = (emit.number(spec, before) + emit.number(spec, parts) * weight).flat()
+            else:  # what is zero moves nothing, whatever it is multiplied by
+                zero = ir.Constant(F64, 0.0)
+                still = [builder.fcmp_ordered("==", ct, zero) for ct in parts]
+                moved = [builder.fmul(ct, weight.value) for ct in parts]
+                total = [
+                    builder.fadd(a, builder.select(s, zero, b))
+                    for a, s, b in zip(before, still, moved, strict=True)
+                ]
+            for k, value in enumerate(total):
                 builder.store(value, builder.gep(pointer, [ir.Constant(I64, k)], inbounds=True))
             return context.get_dummy_value()
 

@@ -75,7 +75,7 @@ from numba import njit
 from tapegrad.native.memory import access, get, leaf, read, write
 from tapegrad.native.tape import BASE, COTANGENTS, COUNT, TOP
 
-TAKE, GIVE = access({spec})
+TAKE, GIVE = access({spec}, {seeds})
 ENTRY, COMPONENTS, LAST = {entry}, {components}, 1 << 31
 
 
@@ -124,7 +124,8 @@ def tapes() -> ModuleType:
 
 
 @functools.cache
-def sweeps(spec: Spec) -> ModuleType:
-    """Return `sweep` and `pull` for numbers of this kind, compiled."""
-    text = SWEEP.format(spec=spec, digest=digest(), entry=entry_bytes(spec), components=components(spec))
+def sweeps(spec: Spec, seeds: int = 1) -> ModuleType:
+    """Return `sweep` and `pull` for numbers of this kind, compiled; for several seeds at once where told."""
+    count = seeds * components(spec)
+    text = SWEEP.format(spec=spec, seeds=seeds, digest=digest(), entry=entry_bytes(spec), components=count)
     return cache.load("native_sweep", text)

@@ -22,11 +22,12 @@ from tapegrad.errors import GraphFreedError, MutationError, UnsupportedOpError
 from tapegrad.native import border, explain, runtime
 from tapegrad.native.algebra import components
 from tapegrad.native.tape import BASE, COUNT, END, STATE_WORDS, TOP
-from tapegrad.native.twin import twin_of
+from tapegrad.native.twin import primal_of, twin_of, twins_of
 from tapegrad.ops.primitive import Primitive
 from tapegrad.tape.tape import checksum
 
 READS_ALL = 0b0111
+PLAIN = (int, float, complex, bool, str, bytes, type(None), np.generic, tuple, list)
 COPIED = 1 << 14  # bytes up to which a passive array is copied
 
 
@@ -75,16 +76,24 @@ class Passive:
 
     def __init__(self, value: Any, guard: str) -> None:
         self.guard = 0
-        if isinstance(value, np.ndarray) and guard != "off":
+        if isinstance(value, list):
+            value = list(value)
+        elif isinstance(value, np.ndarray) and guard != "off":
             if value.nbytes <= COPIED or guard == "copy" or not value.flags.forc:
                 value = value.copy(order="K")
             else:
                 self.guard = checksum(value)
         self.value = value
 
-    def again(self, name: str) -> Any:
+    def again(self, function: Any) -> Any:
         """Return the argument for another run."""
-        value = self.value
+        value, name = self.value, function.__name__
+        known = isinstance(value, (*PLAIN, np.ndarray)) or primal_of(value) is not None
+        if not known and not function.rerun:
+            raise UnsupportedOpError(
+                f"a second derivative runs {name} again, and an argument of type {type(value).__name__} may "
+                "not be what it was; pass numbers, arrays and tuples, or say tg.njit(rerun=True)"
+            )
         if self.guard and checksum(value) != self.guard:
             raise MutationError(
                 f"the second derivative of {name} runs it again, and an argument of shape {value.shape}, "
@@ -158,7 +167,7 @@ class Segment:
         if isinstance(arg, tuple):
             return rebuilt(arg, [self._again(part, spec, values, address, known) for part in arg])
         if isinstance(arg, Passive):
-            return arg.again(self.function.__name__)
+            return twins_of(arg.again(self.function), spec)
         if id(arg) not in known:
             if isinstance(arg, Input):
                 part = values[arg.start : arg.stop].reshape((*arg.shape, values.shape[1]))

@@ -17,6 +17,7 @@ from numba.core import ir, types
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.dispatcher import Dispatcher
+from numba.core.errors import TypingError
 from numba.core.ir_utils import build_definitions
 from numba.core.typed_passes import NopythonTypeInference
 from numba.core.untyped_passes import InlineInlinables
@@ -86,6 +87,12 @@ def primal_of(value: Any) -> Any:
     if isinstance(value, Dispatcher):
         return None if getattr(value, "_tapegrad_twin", False) else value
     return getattr(value, "_tapegrad_primal", None)
+
+
+def twins_of(value: Any, spec: Spec) -> Any:
+    """Return the twin of a compiled function; anything else is itself."""
+    primal = primal_of(value)
+    return value if primal is None else twin_of(primal, spec)
 
 
 @functools.cache
@@ -178,12 +185,10 @@ class _Untyped(FunctionPass):
         return self._new(ir.Global(function.__name__, function, loc), loc), list(args), (), loc
 
     def _callee(self, value: Any, found: Any, loc: Any) -> Any:
-        primal = primal_of(found)
-        if primal is not None:
-            return ir.Global(
-                value.name if hasattr(value, "name") else "twin", twin_of(primal, self.spec), loc
-            )
-        return value
+        if isinstance(found, tuple) and any(primal_of(part) is not None for part in found):
+            raise TypingError("tapegrad: functions in a tuple are not recorded; call each by its name", loc)
+        twin = twins_of(found, self.spec)
+        return value if twin is found else ir.Global(getattr(value, "name", "twin"), twin, loc)
 
     def _resolve(self, var: Any) -> Any:
         """The Python object that a variable is for certain; None if that is not known."""

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import warnings
 from typing import NamedTuple
 
 import numba
@@ -357,3 +358,63 @@ def test_methods_and_pickling():
     assert pickle.loads(pickle.dumps(weighted))(np.ones(2), np.ones(2), 1) == 2.0
     assert repr(weighted) == "<tg.njit weighted>"
     assert callable(Model().value)
+
+
+def test_compiled_functions_as_arguments():
+    @numba.njit(parallel=True)
+    def squares(v):
+        out = np.zeros(v.size)
+        for i in numba.prange(v.size):
+            out[i] = v[i] * v[i]
+        return out.sum()
+
+    both = (squares, numba.njit(lambda v: v[0] * v[1]))
+
+    @tg.njit
+    def applied(f, x):
+        return f(x) + x[0] * x[1]
+
+    @tg.njit
+    def chosen(x):
+        return both[1](x)
+
+    x = leaf(2.0, 3.0)
+    (g,) = tg.grad(applied(squares, x), x, create_graph=True)
+    np.testing.assert_array_equal(g.detach(), [4.0 + 3.0, 6.0 + 2.0])
+    np.testing.assert_array_equal(tg.grad(g[0], x)[0], [2.0, 1.0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(UnsupportedOpError, match="functions in a tuple"):
+            chosen(x)
+
+
+def test_second_derivatives_refuse_what_may_have_changed():
+    @tg.njit
+    def drawn(x, generator):
+        return x * x * generator.normal()
+
+    x = leaf(2.0)
+    (g,) = tg.grad(drawn(x, np.random.default_rng(1)), x, create_graph=True)
+    with pytest.raises(UnsupportedOpError, match="type Generator"):
+        tg.grad(g, x)
+
+
+def test_passive_updates_are_numbas():
+    @tg.njit
+    def counted(x, w, k):
+        w += 1.0
+        w[0] *= 2.0
+        k += 2
+        items = [1]
+        items += [k]
+        text = "a"
+        text += "b"
+        k -= 1
+        k //= 1
+        w[1:] -= w[:-1]
+        return x[0] * w[0] * items[1] * len(text) + k * x[1]
+
+    x, w = leaf(2.0, 3.0), np.ones(3)
+    (g,) = tg.grad(counted(x, w, 1), x)
+    np.testing.assert_array_equal(w, [4.0, -2.0, 4.0])
+    np.testing.assert_array_equal(g, [4.0 * 3 * 2, 2.0])

@@ -32,7 +32,7 @@ def test_value_and_gradient(name):
     np.testing.assert_allclose(g.numpy(), expected, rtol=1e-7, atol=2e-8)
 
 
-SOME = ["zeros", "tuples", "powers", "math_functions", "more_functions", "solve", "remainders", "min_max"]
+SOME = ["tuples", "powers", "math_functions"]  # the others are slow
 
 
 def check_second(name):

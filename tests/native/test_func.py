@@ -163,3 +163,39 @@ def test_newton_in_compiled_code():
         return x
 
     np.testing.assert_allclose(newton(np.array([0.9, 0.8, 0.7]), 20), np.ones(3), rtol=1e-12)
+
+
+@tg.njit
+def trajectory(x, n):
+    out = np.zeros((n, 2))
+    a, b = x[0], x[1]
+    for k in range(n):
+        a, b = a + 0.1 * b * x[2], b - 0.1 * math.sin(a)
+        out[k, 0] = a
+        out[k, 1] = b * b
+    return out
+
+
+@pytest.mark.parametrize("n", [1, 3, 4])
+def test_jacobian_of_several_seeds_at_once(n):
+    x = np.array([0.3, 0.7, 1.1])
+    found = tg.func.jacobian(trajectory)(x, n)
+    assert found.shape == (n, 2, 3)
+    plain = trajectory.py_func
+    expected = [(plain(x + 1e-6 * e, n) - plain(x - 1e-6 * e, n)) / 2e-6 for e in np.eye(3)]
+    np.testing.assert_allclose(found, np.moveaxis(expected, 0, -1), atol=1e-9)
+    t = tg.tensor(x, requires_grad=True)
+    rows = [tg.grad(y, t, retain_graph=True)[0].numpy() for y in trajectory(t, n).reshape(-1)]
+    np.testing.assert_allclose(found.reshape(-1, 3), rows, rtol=1e-14, atol=1e-15)
+
+
+def test_jacobian_of_what_is_not_reached():
+    @tg.njit
+    def edge(x):
+        root = math.sqrt(x[0])
+        return np.array([x[1], root + x[1], 2.0])
+
+    found = tg.func.jacobian(edge)(np.array([0.0, 1.0]))
+    np.testing.assert_array_equal(found, [[0.0, 1.0], [np.inf, 1.0], [0.0, 0.0]])
+    with pytest.raises(TypeError, match="tuple"):
+        tg.func.jacobian(tg.njit(lambda x: (x, x)))(1.0)

@@ -1,0 +1,58 @@
+"""All derivatives of a compiled function: recorded once, swept for several results at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.dispatch import Handle
+from tapegrad.native import border, explain, runtime
+from tapegrad.native.function import CompiledFunction
+from tapegrad.native.segment import Recording, entering, outputs_of
+from tapegrad.native.twin import twin_of
+
+SEEDS = 4  # results that one sweep goes back from
+
+
+class Jacobian:
+    """A function of the derivatives of all results by the first argument."""
+
+    def __init__(self, of: CompiledFunction) -> None:
+        self.__wrapped__ = of
+        self.__name__ = self.__qualname__ = f"jacobian({of.__name__})"
+
+    def __repr__(self) -> str:
+        return f"<tg.func.{self.__name__}>"
+
+    def __call__(self, x: Any, *args: Any) -> Any:
+        if any(isinstance(arg, Handle) for arg in (x, *args)):
+            raise TypeError(
+                f"{self.__name__} takes numbers and arrays; Tensors are differentiated by tg.grad"
+            )
+        of, x = self.__wrapped__, np.asarray(x, float)
+        recording = Recording(x.size)
+        rows = entering(x[..., None], (), recording.address, 1)
+        result = explain.call(twin_of(of.primal, (), True), of, [rows, *args])
+        found: list[Any] = []
+        outputs_of(result, (), found)
+        shape = np.shape(result)
+        if not found:  # depends on nothing
+            return np.zeros((*shape, *x.shape))
+        if len(found) > 1 or isinstance(result, tuple):
+            raise TypeError(f"{self.__name__}: one number or array is wanted as result, found a tuple")
+        statements = found[0][border.STATEMENT].ravel()
+        return _rows(recording, statements, x.size).reshape((*shape, *x.shape))
+
+
+def _rows(recording: Recording, statements: Any, size: int) -> Any:
+    """The derivatives of each statement by each input."""
+    if not runtime.tapes().prepare(recording.address, SEEDS):
+        raise MemoryError(f"no memory for the cotangents of {recording.statements} statements")
+    pull = runtime.sweeps((), SEEDS).pull
+    out, gradient = np.empty((statements.size, size)), np.empty((size, SEEDS))
+    for start in range(0, statements.size, SEEDS):
+        part = np.ascontiguousarray(statements[start : start + SEEDS])
+        pull(recording.address, part, np.eye(part.size, SEEDS), gradient)
+        out[start : start + SEEDS] = gradient.T[: part.size]
+    return out
