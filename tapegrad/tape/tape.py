@@ -446,6 +446,7 @@ class Tape:
             self.guards,
             self.calls,
             self.packed,
+            self.lines,
             self.watches,
         ):
             if table_:
