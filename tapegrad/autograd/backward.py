@@ -397,7 +397,7 @@ def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> 
     tape = output._tape
     if OPEN or tape is None or tape is not local.tape or tape.links or tape.freed is not None:
         return None
-    if tape.watches or tape.packed or type(_enabled.get()) is Mode:
+    if tape.watches or tape.packed or tape.calls or type(_enabled.get()) is Mode:
         return None
     if seed is not None:
         if type(seed) is not Tensor:
