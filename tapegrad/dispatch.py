@@ -1,8 +1,4 @@
-"""From a NumPy call on Tensors to a value and a record.
-
-The fast ways in are made here too, one closure per operator: they commit a record when both operands
-are on the current tape already, and leave everything else to `apply`.
-"""
+"""From a NumPy call on Tensors to a value and a record."""
 
 from __future__ import annotations
 
@@ -362,7 +358,7 @@ def _applied(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | Non
     except np.linalg.LinAlgError:
         raise
     except ValueError as error:
-        raise ShapeError(_mismatch(op, values, error)) from error
+        raise ShapeError(mismatch(op, values, error)) from error
     except TypeError as error:
         kinds = ", ".join(str(np.result_type(v)) for v in values)
         raise DTypeError(f"{op.name} of operands of dtypes {kinds}: {error}") from error
@@ -569,149 +565,10 @@ def share(value: Any, operands: Any, sources: Any = None) -> Any:
     return noted(out, operands if sources is None else sources)
 
 
-def _mismatch(op: Primitive, values: Sequence[Any], error: Exception) -> str:
+def mismatch(op: Primitive, values: Sequence[Any], error: Exception) -> str:
+    """What an error of NumPy's about shapes is told as."""
     shapes = ", ".join(str(np.shape(v)) for v in values)
     return f"{op.name} of operands of shapes {shapes}: {error}"
-
-
-def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return the function of an op with two operands, the first of them a Tensor."""
-    opcode = op.opcode
-
-    def function(a: Any, b: Any) -> Any:
-        tape = local.tape or current()
-        if enabled() is True:
-            first = a._at if a._tape is tape else tape.leaves.get(a._at) or admit(tape, a)
-            if type(b) is float:
-                second = tape.numbers.get(b) or (first and tape.number(b))
-                y = b
-            elif type(b) is _make:
-                second = b._at if b._tape is tape else tape.leaves.get(b._at) or admit(tape, b)
-                if first is None:
-                    first = tape.constants.get(a._at)
-                elif second is None:
-                    second = tape.constants.get(b._at)
-                y = b._v
-            else:
-                return combine(op, a, b)
-            if first is not None and second is not None and len(tape.log) < tape.limit:
-                x = a._v
-                try:
-                    if type(x) is not float64 and x.nbytes >= POOLED:
-                        value = forward.binary(op, x, y)
-                    else:
-                        value = operate(x, y)
-                except ValueError as error:
-                    raise ShapeError(_mismatch(op, (x, y), error)) from error
-                log = tape.log
-                if len(log) >= tape.limit:  # a warning's handler may do anything, also close the tape
-                    return record(op, value, (a, b))
-                if type(value) is not float64 and value.nbytes > LARGE:
-                    return wrap(value, tape, tape.commit(op, (first, second), (x, y), second, value))
-                log += (opcode, first, second, value)
-                out = _make()
-                out._v = value
-                out._tape = tape
-                out._at = len(log)
-                out._extra = None
-                return out
-        return combine(op, a, b)
-
-    function.__name__ = op.name
-    return function
-
-
-def unary(op: Elementwise, operate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return the function of an op with one operand, a Tensor."""
-    opcode = op.opcode
-
-    def function(a: Any) -> Any:
-        tape = local.tape or current()
-        if enabled() is True:
-            first = a._at if a._tape is tape else tape.leaves.get(a._at) or admit(tape, a)
-            if first is not None and len(tape.log) < tape.limit:
-                x = a._v
-                large = type(x) is not float64 and x.nbytes > LARGE
-                value = forward.unary(op, x) if large else operate(x)
-                log = tape.log
-                if len(log) >= tape.limit:
-                    return record(op, value, (a,))
-                if large:
-                    return wrap(value, tape, tape.commit(op, (first,), (x,), 0, value))
-                log += (opcode, first, 0, value)
-                out = _make()
-                out._v = value
-                out._tape = tape
-                out._at = len(log)
-                out._extra = None
-                return out
-        return apply(op, (a,))
-
-    function.__name__ = op.name
-    return function
-
-
-def reflected(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return the function of an op whose first operand, given last, is no Tensor."""
-    opcode = op.opcode
-
-    def function(b: Any, a: Any) -> Any:
-        tape = local.tape
-        if tape is not None and type(a) is float and enabled() is True:
-            first = tape.numbers.get(a)
-            second = b._at if b._tape is tape else tape.leaves.get(b._at)
-            y = b._v
-            room = len(tape.log) < tape.limit
-            if first is not None and second is not None and room and y.nbytes <= LARGE:
-                value = operate(a, y)
-                log = tape.log
-                if len(log) >= tape.limit:
-                    return record(op, value, (a, b))
-                log += (opcode, first, second, value)
-                return wrap(value, tape, len(log))
-        return combine(op, a, b)
-
-    return function
-
-
-def combine(op: Primitive, a: Any, b: Any) -> Any:
-    """Apply an op with two operands, numbers and arrays among them."""
-    if (type(a) is ndarray and type(b) is _make) or (type(b) is ndarray and type(a) is _make):
-        out = _beside(op, a, b)
-        if out is not None:
-            return out
-    operands = []
-    for x in (a, b):
-        if isinstance(x, (list, tuple)):
-            x = sequence(x)
-        if isinstance(x, (Handle, ndarray, np.generic, int, float, complex)):
-            operands.append(x)
-        else:
-            return NotImplemented
-    return apply(op, operands)
-
-
-def _beside(op: Primitive, a: Any, b: Any) -> Any:
-    """The common case of a Tensor the open tape knows and a small plain array: its copy and a record."""
-    x, array = (a, b) if type(b) is ndarray else (b, a)
-    tape = local.tape
-    if tape is None or len(tape.log) >= tape.limit or enabled() is not True:
-        return None
-    at = x._at if x._tape is tape else tape.leaves.get(x._at)
-    known = array.dtype is DOUBLE and array.nbytes <= LARGE and array.ndim and array.flags.aligned
-    if at is None or not known or (type(x._v) is ndarray and x._v.nbytes > LARGE):
-        return None
-    try:
-        value = op.forward(value_of(a), value_of(b))
-    except ValueError as error:
-        raise ShapeError(_mismatch(op, (value_of(a), value_of(b)), error)) from error
-    log = tape.log
-    if len(log) >= tape.limit or value.nbytes > LARGE or value.dtype is not DOUBLE:
-        return record(op, value, (a, b))
-    log += (layout.CONST, 0, 0, array.copy())
-    places = (at, len(log)) if x is a else (len(log), at)
-    log += (op.opcode, *places, value)
-    return wrap(value, tape, len(log))
 
 
 def sequence(x: Any) -> Any:

@@ -15,8 +15,8 @@ FLOORS = [  # lowest first
     {"ops"},
     {"engine"},
     {
-        "grad_mode", "dispatch", "duals", "functions", "packing", "tensor", "creation", "recording", "views",
-        "writes",
+        "grad_mode", "dispatch", "duals", "functions", "operators", "packing", "tensor", "creation",
+        "recording", "views", "writes",
     },
     {"autograd", "native"},
     {"func"},

@@ -8,20 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import (
-    binary,
-    combine,
-    is_tensor,
-    normal,
-    reflected,
-    sequence,
-    unary,
-    value_of,
-    wrap,
-)
+from tapegrad.dispatch import is_tensor, normal, sequence, value_of, wrap
 from tapegrad.errors import ShapeError
 from tapegrad.functions.shapes import astype, copy
 from tapegrad.functions.tables import UFUNCS, tensor_of
+from tapegrad.operators import binary, combine, reflected, unary
 from tapegrad.ops import REGISTRY
 
 OPERATORS = {
