@@ -121,4 +121,4 @@ def _reason(text: str) -> str:
         return f"nothing for {calls[0][:300]}"
     useful = [x for x in lines if _OURS.search(x) and not x.startswith("def ")]
     chosen = useful[0] if useful else next((x for x in lines[1:] if x and not x.startswith("File")), lines[0])
-    return chosen[:300]
+    return chosen.partition(": %")[0][:300]
