@@ -38,6 +38,8 @@ def call(twin: Any, function: Any, args: list[Any], kwargs: dict[str, Any] | Non
     before, start = len(twin.overloads), time.perf_counter()
     try:
         return twin(*args, **(kwargs or {}))
+    except SystemError as error:  # the function has caught what stopped the recording, and gone on
+        raise error.__cause__ or error from None
     except NumbaError as error:
         _see_that_plain_numbers_compile(function, args)
         raise explained(error, function) from error

@@ -23,7 +23,7 @@ from tapegrad.native import border, explain, runtime
 from tapegrad.native.algebra import components
 from tapegrad.native.tape import BASE, COUNT, END, STATE_WORDS, TOP
 from tapegrad.native.twin import primal_of, twin_of, twins_of
-from tapegrad.ops.primitive import REGISTRY, Primitive
+from tapegrad.ops.primitive import Primitive
 from tapegrad.tape.tape import checksum
 
 READS_ALL = 0b0111
@@ -238,6 +238,8 @@ def sweep(recording: Recording, spec: Any, statements: Any, ct: Any, size: int) 
 
 
 class _Op(Primitive):
+    listed = False
+
     def __init__(self, name: str, doc: str) -> None:
         super().__init__(name, (), self.compute, 0, doc)
 
@@ -319,7 +321,6 @@ class Tangent(_Op):
         return found
 
 
-if "compiled_call" not in REGISTRY:
-    CALL = Call("compiled_call", "A call of a function compiled by tg.njit.")
-    GRADIENT = Gradient("compiled_gradient", "Derivative of such a call, its results weighted.")
-    TANGENT = Tangent("compiled_tangent", "Derivative of such a call along directions.")
+CALL = Call("compiled_call", "A call of a function compiled by tg.njit.")
+GRADIENT = Gradient("compiled_gradient", "Derivative of such a call, its results weighted.")
+TANGENT = Tangent("compiled_tangent", "Derivative of such a call along directions.")

@@ -52,6 +52,9 @@ class Primitive:
     """
 
     template = Template.PYTHON
+    listed = (
+        True  # in the registry; else it stands for no function of NumPy's, and nobody asks for it by name
+    )
     form: int | None = None  # which operands a record's word holds, where the arity does not tell
     lower: Any = None  # describes a record to the compiled sweep: lower(columns, k, operands, attrs) -> words
 
@@ -69,7 +72,8 @@ class Primitive:
         self.recorded_form = self.form if self.form is not None else min(arity, 3) or layout.CHAIN
         self.opcode = table.declare(name, self.template, self.recorded_form)
         table.unfinished.append(self.complete)
-        REGISTRY[name] = self
+        if self.listed:
+            REGISTRY[name] = self
         BY_OPCODE.append(self)
 
     def complete(self):
