@@ -38,6 +38,8 @@ def call(twin: Any, function: Any, args: list[Any], kwargs: dict[str, Any] | Non
     before, start = len(twin.overloads), time.perf_counter()
     try:
         return twin(*args, **(kwargs or {}))
+    except SystemError as error:  # the function has caught what stopped the recording, and gone on
+        raise error.__cause__ or error from None
     except NumbaError as error:
         _see_that_plain_numbers_compile(function, args)
         raise explained(error, function) from error
@@ -121,4 +123,4 @@ def _reason(text: str) -> str:
         return f"nothing for {calls[0][:300]}"
     useful = [x for x in lines if _OURS.search(x) and not x.startswith("def ")]
     chosen = useful[0] if useful else next((x for x in lines[1:] if x and not x.startswith("File")), lines[0])
-    return chosen[:300]
+    return chosen.partition(": %")[0][:300]

@@ -199,3 +199,25 @@ def test_jacobian_of_what_is_not_reached():
     np.testing.assert_array_equal(found, [[0.0, 1.0], [np.inf, 1.0], [0.0, 0.0]])
     with pytest.raises(TypeError, match="tuple"):
         tg.func.jacobian(tg.njit(lambda x: (x, x)))(1.0)
+
+
+@pytest.mark.slow
+def test_parallel_loops_around_derivatives():
+    value_and_grad = tg.func.value_and_grad(rosenbrock)
+
+    @numba.njit
+    def serial(points, out):
+        for i in range(len(points)):
+            out[i] = value_and_grad(points[i])[1]
+
+    @numba.njit(parallel=True)
+    def parallel(points, out):
+        for i in numba.prange(len(points)):
+            out[i] = value_and_grad(points[i])[1]
+
+    points = np.random.default_rng(0).normal(size=(1000, 20))
+    expected, found = np.zeros((2, 1000, 20))
+    serial(points, expected)
+    for _ in range(20):
+        parallel(points, found)
+        np.testing.assert_array_equal(found, expected)

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba import typeof
 
 import tapegrad as tg
-from tapegrad.native import runtime, tape
+from tapegrad.native import border, runtime, tape
+from tapegrad.native.twin import twin_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,7 +108,6 @@ def test_the_number_of_statements_is_limited():
     ctypes.c_int64.from_address(address + 8 * tape.LIMIT).value = word(address, tape.TOP)
     ctypes.c_int64.from_address(address + 8 * tape.END).value = word(address, tape.TOP)
     from tapegrad.native.segment import entering
-    from tapegrad.native.twin import twin_of
 
     rows = entering(np.array([[0.3], [3.1]]), (), address, 1)
     with pytest.raises(MemoryError, match=r"2\*\*31"):
@@ -131,6 +132,32 @@ def test_an_interrupt_stops_a_long_recording():
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert tg.grad(logistic(x, 1), x)[0].shape == (2,)
+
+
+@tg.njit
+def catching(x):
+    s = 0.0
+    try:
+        s = endless(x)
+    except Exception:
+        s = 1.0
+    return s * x[0]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
+def test_an_interrupt_is_not_lost_where_the_program_catches_exceptions():
+    def ring(*_):
+        raise KeyboardInterrupt
+
+    twin_of(catching.primal, (), True).compile((typeof(np.zeros(2, border.record(()))),))
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            catching(leaf())
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_threads_record_at_the_same_time():
