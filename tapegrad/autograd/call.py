@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.hooks import from_array, replaced
-from tapegrad.autograd.provenance import Provenance, once_error, once_only, taken_error
+from tapegrad.autograd.provenance import Provenance, nobody, once_error, once_only, taken_error
 from tapegrad.dispatch import Handle, moves, recall, requires_grad, same, wrap
 from tapegrad.engine.sweep import at_work
 from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
@@ -57,6 +57,11 @@ class Call:
         Whether backward gets Tensors without history: the older kind of Function.
     """
 
+    __slots__ = (
+        "__weakref__", "_pending", "_sweep", "attributes", "ctx", "function", "kept", "known", "metadata",
+        "moving", "name", "once", "place", "post", "pre", "provenance", "raw", "released", "results", "slots",
+    )  # fmt: skip
+
     def __init__(
         self, function: Callable[..., Any], ctx: Any, name: str, args: Sequence[Any], slots: list[int],
         provenance: Provenance, once: bool, raw: bool,
@@ -64,7 +69,7 @@ class Call:
         self.function, self.ctx, self.name, self.slots = function, ctx, name, slots
         self.provenance, self.once, self.raw = provenance, once or raw, raw
         self.known = [(a._v.shape, a._v.dtype) if isinstance(a, Handle) else None for a in args]
-        self.place: Any = (lambda: None, 0)  # of the record: a weak reference to the tape, and position
+        self.place: Any = nobody, 0  # of the record: a weak reference to the tape, and position
         self.kept: list[Any] = []
         self.attributes: dict[str, Kept] = {}  # results that forward set on ctx, which must not own them
         self.results: list[Any] = []  # shape and dtype of each; None for what is no Tensor or gets no zeros
@@ -73,7 +78,7 @@ class Call:
         self.pre: dict[int, Any] = {}
         self.post: dict[int, Any] = {}
         self.metadata: dict[Any, Any] = {}
-        self._sweep: Any = lambda: None
+        self._sweep: Any = nobody
         self._pending: dict[int, Any] = {}
 
     # ------------------------------------------------------------ what is saved

@@ -22,7 +22,11 @@ from tapegrad.ops import custom
 from tapegrad.tape.tape import local, next_serial
 from tapegrad.views import STALE
 
-__all__ = ["Provenance", "once_error", "once_only", "taken_error"]
+__all__ = ["Provenance", "nobody", "once_error", "once_only", "taken_error"]
+
+
+def nobody() -> None:
+    """Stand for a weak reference to what there is not yet."""
 
 
 class Provenance:
@@ -51,7 +55,7 @@ class Provenance:
 
     def __init__(self, name: str, inputs: Iterable[Any], others: Sequence[Any] = ()) -> None:
         self.name, self.others = name, list(others)
-        self.call: Any = lambda: None
+        self.call: Any = nobody
         self.took = False
         self._known = {_place(x) for x in inputs}
         tape = local.tape

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import weakref
 from collections.abc import Callable, Container, Iterable
 from heapq import heappop, heappush
 from typing import Any
@@ -258,7 +259,7 @@ class Sweep:
 
     def __enter__(self) -> Sweep:
         """Claim the tapes: two sweeps of one tape do not run at once."""
-        _sweeps().append(self)
+        _sweeps().append(weakref.ref(self))
         try:
             for serial, job in self.jobs.items():
                 if not busy.take(serial, self) and self._works(job):
@@ -273,7 +274,7 @@ class Sweep:
 
     def __exit__(self, *exception: object) -> None:
         """Give the tapes free, and let go of them."""
-        _sweeps().remove(self)
+        _sweeps()[:] = [other for other in _sweeps() if other() not in (None, self)]
         for serial in self.jobs:
             busy.drop(serial, self)
         many = len(self.jobs) > MANY
@@ -478,7 +479,7 @@ class Sweep:
                 tape.prune(self)
 
 
-def _sweeps() -> list[Sweep]:
+def _sweeps() -> list[weakref.ref[Sweep]]:
     try:
         return _stack.sweeps  # type: ignore[no-any-return]
     except AttributeError:
@@ -488,7 +489,7 @@ def _sweeps() -> list[Sweep]:
 
 def at_work() -> Sweep:
     """Return the sweep at work in this thread, the innermost of several."""
-    return _sweeps()[-1]
+    return next(sweep for other in reversed(_sweeps()) if (sweep := other()) is not None)
 
 
 def at_address(address: int, shape: tuple[int, ...], dtype: Any) -> Array:
