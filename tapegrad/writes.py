@@ -274,7 +274,7 @@ def _set(array: Any, index: Any, value: Any) -> None:
 def _tear(x: Any, storage: Storage | None) -> None:
     """Values will change before their history does: an interrupt between must not go unnoticed."""
     for handle in [x] if storage is None else storage.alive():
-        _leave(handle)
+        leave(handle)
         handle._tape, handle._at = STALE, None
     if storage is not None:
         storage.torn = True
@@ -456,19 +456,19 @@ def _inform(storage: Storage, out: Any) -> None:
         if handle is storage.base() and out._tape is not None:
             _become(handle, out._v, out)
             continue
-        _leave(handle)
+        leave(handle)
         handle._tape, handle._at = STALE if known else None, None
 
 
 def _become(x: Any, value: Any, out: Any) -> None:
     """Give a handle another's value and history."""
-    _leave(x)
+    leave(x)
     x._v, x._tape, x._at = value, out._tape, out._at
     if x._extra is not None and x._extra.retains_grad and x._tape is not None:
         retain(x)
 
 
-def _leave(x: Any) -> None:
+def leave(x: Any) -> None:
     """Take back that a handle wants the gradient of its record."""
     if x._extra is not None and x._extra.retains_grad and x._tape is not None and x._tape is not STALE:
         at = under(x)
