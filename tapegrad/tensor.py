@@ -299,6 +299,15 @@ class Tensor(ArrayMethods):
             return noted(wrap(np.array(self._v)[()]), (self,), True)  # type: ignore[no-any-return]
         return noted(join(self, wrap(self._v.view()), detached=True), (self,), True)  # type: ignore[no-any-return]
 
+    def detach_(self) -> Tensor:
+        """Become a leaf without history; returns the Tensor. Views that were made of it keep theirs."""
+        if self.is_leaf:
+            return self.requires_grad_(False)
+        from tapegrad.writes import forget
+
+        forget(self)
+        return self
+
     @property
     def data(self) -> Tensor:
         """The value without history; assigning another Tensor's value replaces it."""

@@ -25,6 +25,7 @@ from tapegrad.dispatch import (
     retain,
     same,
     sequence,
+    set_apart,
     under,
     value_of,
     wrap,
@@ -466,6 +467,22 @@ def _become(x: Any, value: Any, out: Any) -> None:
     x._v, x._tape, x._at = value, out._tape, out._at
     if x._extra is not None and x._extra.retains_grad and x._tape is not None:
         retain(x)
+
+
+def forget(x: Any) -> None:
+    """Let a handle be a leaf without history; its memory stays shared."""
+    storage = None if x._extra is None else x._extra.storage
+    if storage is not None and storage.base() is not x:
+        raise GradientError(
+            f"detach_ of a view (shape {x._v.shape}) would part it from the history of what it is a view of; "
+            "use detach()"
+        )
+    out = x.detach()
+    _become(x, x._v, out)
+    if x._v.ndim:
+        set_apart(x)
+    extra(x).retains_grad = False
+    noted(x, (out,))
 
 
 def _leave(x: Any) -> None:

@@ -88,17 +88,19 @@ E-1 | integers or booleans that require grad | RuntimeError, which offers a dtyp
     booleans only
 E-2 | `requires_grad` of a result | cannot be turned off: RuntimeError; turning it on does nothing
 E-3 | what is a leaf | whatever has no history
-E-4 | writing to a leaf | RuntimeError, through views too; allowed under `no_grad`; scalars are rebound |
-    the same; scalars share memory
+E-4 | writing to a leaf | RuntimeError, through views too; allowed under `no_grad`; scalars are rebound;
+    writes through `.data` count as versions | the same; scalars share memory, and writes through `.data` do
+    not count
 E-5 | writing to what a derivative needs | the derivative is that at the old value, or RuntimeError where
     others wrote | RuntimeError, or wrong where `.data` or NumPy wrote
 E-6 | writing to what no derivative needs | allowed
 E-7 | writing to a constant; writing over a value; an index twice | a history; gradient zero; the last
     write has it | the same; an index twice counts each write
 E-8 | writing to a view | the whole has it in its history, and its other views
-E-9 | one of several views; a view made under `no_grad` | cannot be written to: RuntimeError
+E-9 | one of several views; a view made under `no_grad` | cannot be written to: RuntimeError; rows that an
+    iteration gave, and views of a constant, can, with exact derivatives | RuntimeError for those too
 E-10 | growth by broadcasting, floats into integers, `out=` with gradients | RuntimeError
-E-11 | `detach`, `detach_` | share memory; a leaf; RuntimeError for a view in place; a scalar shares
+E-11 | `detach`, `detach_` | share memory; in place a leaf, RuntimeError for a view; a scalar shares
     nothing | the same; scalars share memory
 E-12 | NumPy's functions and conversions | `np.sin(x)` and arrays record; `float(x)`, `np.asarray(x)`
     raise while they would lose a derivative | `float(x)` warns, arrays and NumPy's functions raise

@@ -353,7 +353,6 @@ MORE = {
     "backward | keyword": lambda: leaf(1.0).backward(nothing=1),
     "tg.grad | keyword": lambda: tg.grad(leaf(1.0), leaf(1.0), is_grads_batched=True),
     "tg.grad | unused": lambda: tg.grad(leaf(1.0) * 2.0, leaf(1.0)),
-    "tg.grad | only_inputs": lambda: tg.grad((x := leaf(1.0)) * 2.0, x, only_inputs=False),
     "tg.grad | contradiction": lambda: tg.grad(x := leaf(1.0), x, materialize_grads=True, allow_unused=False),
     "tg.grad | nothing": lambda: tg.grad(),
     "tg.set_grad_enabled | nothing": lambda: tg.set_grad_enabled(),
