@@ -165,7 +165,7 @@ H-4 | `only_inputs=False` | other leaves accumulate | a warning, no effect
 H-5 | errors of `grad` then | RuntimeError; TypeError for what is no gradient
 H-6 | Functions of instances, `InplaceFunction` | called once, plain Tensors in both directions, not
     differentiable twice | RuntimeError
-H-7 | `NestedIOFunction` | nested arguments and results; ValueError for other objects | RuntimeError
+H-7 | `NestedIOFunction` | nested arguments and results; ValueError for other objects | AttributeError
 H-8 | `gradcheck`, `gradgradcheck`, `zero_gradients` | torch's parameters, and `order` for higher
     derivatives | no `order`
 H-9 | what `gradcheck` finds | GradcheckError; ValueError without inputs; UserWarning for float32

@@ -143,7 +143,7 @@ class Call:
         """Cotangents of the operands named, by the user's backward."""
         recording = isinstance(ct, Handle) and is_grad_enabled()
         if isinstance(ct, Handle) and self._moves():
-            self._refuse_tangents(self.provenance.took)
+            self._refuse_tangents()
         grads = self._gradients()
         found = within({"recording": recording}, self._hooked, grads, recording)
         picked = {q: found[self.slots[q]] for q in wanted}
@@ -167,11 +167,11 @@ class Call:
         """Whether an argument carries a tangent."""
         return any(level.notes is not None for level in self.levels)
 
-    def _refuse_tangents(self, took: bool) -> None:
+    def _refuse_tangents(self) -> None:
         """Refuse a backward of what carries tangents where these could be lost."""
         if self.once:
             raise once_error(self.provenance.name)
-        if took and not self.ctx._promised:
+        if self.provenance.took and not self.ctx._promised:
             raise taken_error(self.provenance.name)
 
     def _hooked(self, grads: list[Any], recording: bool) -> Any:
@@ -202,7 +202,7 @@ class Call:
         """The gradients of the arguments; those that cannot be differentiated refuse to be."""
         forward = self.provenance
         seen = forward.backward([g for g in grads if requires_grad(g)])
-        moving = self._moves()
+        moving = self._moves() or any(moves(g) for g in grads)
         if moving:
             seen.bases, seen.tangents = forward.bases, not recording
         changes = {"recording": recording and not self.once, "forward": seen}
@@ -212,7 +212,8 @@ class Call:
         checked = self._checked(given)
         origins = [seen.of(g) if isinstance(g, Handle) else None for g in given]
         if moving:
-            self._refuse_tangents(seen.took)
+            if seen.took and not self.ctx._promised:
+                raise taken_error(forward.name)
             for origin in origins:
                 if origin is not None:
                     raise origin.error()

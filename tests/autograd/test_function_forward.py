@@ -358,6 +358,23 @@ def test_G12_once_differentiable_refuses_tangents(create_graph):
         forward_over_reverse(E.apply, leaf(), create_graph)
 
 
+@pytest.mark.parametrize("create_graph", [True, False])
+@pytest.mark.parametrize("lose", [None, lambda g: tg.tensor(g.item()), lambda g: g.detach()])
+def test_G12_a_cotangent_that_moves(lose, create_graph):
+    E = of(lambda ctx, x: x * 3, backward=lambda ctx, g: 3 * (g if lose is None else lose(g)))
+    x = leaf(2.0)
+    y = E.apply(x)
+    with fw.dual_level():
+        seed = fw.make_dual(tg.tensor(1.0), tg.tensor(5.0))
+        if lose is None:
+            (g,) = tg.grad(y, x, seed, create_graph=create_graph)
+            assert fw.unpack_dual(g).tangent.item() == 15.0
+        else:
+            with pytest.raises(GradientError, match="second derivative"):
+                tg.grad(y, x, seed, create_graph=create_graph)
+    assert tg.grad(E.apply(x), x)[0].item() == 3.0
+
+
 def test_G12_third_derivatives_and_mixtures():
     f = cube(OneMethod, EXACT["saved argument"])
     x = tg.tensor([1.0, 2.0])
