@@ -300,24 +300,12 @@ class Tensor(ArrayMethods):
         return noted(join(self, wrap(self._v.view()), detached=True), (self,), True)  # type: ignore[no-any-return]
 
     def detach_(self) -> Tensor:
-        """Let this Tensor be a leaf that does not require grad: its history is gone; returns it."""
-        storage = None if self._extra is None else self._extra.storage
-        if storage is not None and storage.base() is not self:
-            raise GradientError(
-                f"detach_() of a view (shape {self.shape}), whose history is its base's; use detach()"
-            )
-        if moves(self):
-            raise GradientError("detach_() of a Tensor that carries a tangent would drop it; use detach()")
-        if self._tape is None:
+        """Become a leaf without history; returns the Tensor. Views that were made of it keep theirs."""
+        if self.is_leaf:
             return self.requires_grad_(False)
-        from tapegrad.writes import leave
+        from tapegrad.writes import forget
 
-        leave(self)
-        self._tape, self._at = None, None
-        if self._extra is not None:
-            self._extra.retains_grad = False
-            if storage is not None:
-                set_apart(self)
+        forget(self)
         return self
 
     @property

@@ -25,6 +25,7 @@ from tapegrad.dispatch import (
     retain,
     same,
     sequence,
+    set_apart,
     under,
     value_of,
     wrap,
@@ -274,7 +275,7 @@ def _set(array: Any, index: Any, value: Any) -> None:
 def _tear(x: Any, storage: Storage | None) -> None:
     """Values will change before their history does: an interrupt between must not go unnoticed."""
     for handle in [x] if storage is None else storage.alive():
-        leave(handle)
+        _leave(handle)
         handle._tape, handle._at = STALE, None
     if storage is not None:
         storage.torn = True
@@ -456,19 +457,35 @@ def _inform(storage: Storage, out: Any) -> None:
         if handle is storage.base() and out._tape is not None:
             _become(handle, out._v, out)
             continue
-        leave(handle)
+        _leave(handle)
         handle._tape, handle._at = STALE if known else None, None
 
 
 def _become(x: Any, value: Any, out: Any) -> None:
     """Give a handle another's value and history."""
-    leave(x)
+    _leave(x)
     x._v, x._tape, x._at = value, out._tape, out._at
     if x._extra is not None and x._extra.retains_grad and x._tape is not None:
         retain(x)
 
 
-def leave(x: Any) -> None:
+def forget(x: Any) -> None:
+    """Let a handle be a leaf without history; its memory stays shared."""
+    storage = None if x._extra is None else x._extra.storage
+    if storage is not None and storage.base() is not x:
+        raise GradientError(
+            f"detach_ of a view (shape {x._v.shape}) would part it from the history of what it is a view of; "
+            "use detach()"
+        )
+    out = x.detach()
+    _become(x, x._v, out)
+    if x._v.ndim:
+        set_apart(x)
+    extra(x).retains_grad = False
+    noted(x, (out,))
+
+
+def _leave(x: Any) -> None:
     """Take back that a handle wants the gradient of its record."""
     if x._extra is not None and x._extra.retains_grad and x._tape is not None and x._tape is not STALE:
         at = under(x)

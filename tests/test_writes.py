@@ -161,6 +161,72 @@ def test_E10_what_does_not_fit():
     assert x.tolist() == [1.0, 2.0, 3.0]
 
 
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_E11_detach_in_place(shape):
+    x = tg.ones(shape, requires_grad=True)
+    y = x * 2.0
+    z = y * y
+    y.retain_grad()
+    assert y.detach_() is y
+    assert y.is_leaf
+    assert not y.requires_grad
+    assert y.grad_fn is None
+    assert not y.retains_grad
+    assert grad(z.sum(), x) == [(np.ones(shape) * 8.0).tolist()]  # what was recorded stays
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        y.sum().backward()
+    y.mul_(5.0)
+    y.requires_grad_()
+    assert grad((y * y).sum(), y) == [(np.ones(shape) * 20.0).tolist()]
+    assert y.grad is None
+
+
+def test_E11_detach_in_place_of_a_leaf():
+    x = leaf()
+    y = x * 2.0
+    assert x.detach_() is x
+    assert not x.requires_grad
+    assert tg.ones(2).detach_().is_leaf
+    y.sum().backward()
+    assert x.grad is None  # as C-11
+
+
+def test_E11_detach_in_place_of_views_and_their_base():
+    x = leaf()
+    y = x * 1.0
+    v = y[:2]
+    with pytest.raises(GradientError, match="view"):
+        v.detach_()
+    with pytest.raises(GradientError, match="view"):
+        y.T.detach_()
+    y.detach_()
+    with tg.no_grad():
+        y[0] = 7.0
+    assert v.tolist() == [7.0, 2.0]  # memory is shared, histories are apart
+    assert y.tolist() == [7.0, 2.0, 3.0]
+    assert v.requires_grad
+    assert not (y * 2).requires_grad
+    assert grad(v, x) in ([[0.0, 1.0, 0.0]], [[1.0, 1.0, 0.0]])
+    w = x * 1.0
+    d = w.detach()
+    assert d.detach_() is d
+    w.detach_()
+    d[1] = 9.0
+    assert w.tolist() == [1.0, 9.0, 3.0]
+
+
+def test_E11_detach_in_place_of_what_carries_a_tangent():
+    fw = tg.autograd.forward_ad
+    with fw.dual_level():
+        y = fw.make_dual(leaf(), tg.ones(3)) * 2.0
+        tangent = fw.unpack_dual(y.detach()).tangent
+        y.detach_()
+        assert not tg.no_grad()(lambda: fw.unpack_dual(y).primal.requires_grad)()
+        found = fw.unpack_dual(y).tangent
+        assert (found is None) == (tangent is None)
+        assert found is None or found.tolist() == tangent.tolist()
+
+
 def test_E11_detach_shares_memory():
     x = leaf()
     d = x.detach()

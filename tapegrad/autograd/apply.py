@@ -11,7 +11,7 @@ import numpy as np
 
 from tapegrad.autograd.call import Call, Kept
 from tapegrad.autograd.hooks import from_array
-from tapegrad.autograd.provenance import Provenance
+from tapegrad.autograd.provenance import Provenance, taken_error
 from tapegrad.dispatch import (
     Handle,
     extra,
@@ -45,20 +45,42 @@ def applied(
     cls: Any, ctx: Any, name: str, forward: Any, rule: Any, args: Sequence[Any], given: list[Any]
 ) -> Any:
     """Run forward on what is given for the arguments, and record it as a call."""
+    return _applied(cls, ctx, name, forward, rule, args, given, [])[0]
+
+
+def _applied(
+    cls: Any, ctx: Any, name: str, forward: Any, rule: Any, args: Sequence[Any], given: list[Any],
+    bases: list[Any],
+) -> tuple[Any, Provenance | None]:  # fmt: skip
+    """As `applied`, where `bases` were given for arguments that carry tangents; and what is known of it."""
     for x in args:
         if isinstance(x, Handle) and x._tape is STALE:
             settle(x)
     levels = [x._at.level for x in args if moves(x)]
     if levels:
-        return _moved(cls, ctx, name, forward, rule, args, max(levels, key=lambda level: level.serial))
+        level = max(levels, key=lambda level: level.serial)
+        if not bases:
+            given = [(wrap(x._v) if cls._is_legacy else same(under(x))) if moves(x) else y
+                     for x, y in zip(args, given, strict=True)]  # fmt: skip
+            bases = [y for x, y in zip(args, given, strict=True) if moves(x)]
+        return _moved(cls, ctx, name, forward, rule, args, given, bases, level)
     needs = tuple([requires_grad(x) for x in args])
     ctx.needs_input_grad = needs
     if not any(needs) or not is_grad_enabled():
-        found = within({"recording": False}, forward, *given)
-        return tuple([as_tensor(out) for out in found]) if isinstance(found, tuple) else as_tensor(found)
+        if not bases:
+            found = within({"recording": False}, forward, *given)
+            return (tuple(map(as_tensor, found)) if isinstance(found, tuple) else as_tensor(found)), None
+        provenance = Provenance(cls.__name__, ())
+        provenance.bases = bases
+        found = within({"recording": False, "forward": provenance}, forward, *given)
+        results = [as_tensor(out) for out in (found if isinstance(found, tuple) else (found,))]
+        outs = [wrap(out._v) if isinstance(out, Handle) else out for out in results]
+        _exchange(ctx, None, results, outs)
+        return (tuple(outs) if isinstance(found, tuple) else outs[0]), provenance
     slots = [k for k, need in enumerate(needs) if need]
     befores = [same(args[k]) for k in slots]
     provenance = Provenance(cls.__name__, befores)
+    provenance.bases = bases
     raw, once = cls._is_legacy, getattr(rule, "once_differentiable", False)
     call = Call(rule, ctx, name, args, slots, provenance, once, raw)
     provenance.call = weakref.ref(call)
@@ -75,47 +97,77 @@ def applied(
                 "write to a copy made by clone()"
             )
     outs = _recorded(call, args, given, befores, results)
-    return tuple(outs) if isinstance(found, tuple) else outs[0]
+    return (tuple(outs) if isinstance(found, tuple) else outs[0]), provenance
 
 
-def _moved(cls: Any, ctx: Any, name: str, forward: Any, rule: Any, args: Sequence[Any], level: Level) -> Any:
-    """Call a Function of Tensors that carry tangents: its results with theirs, by its jvp."""
+def _moved(
+    cls: Any, ctx: Any, name: str, forward: Any, rule: Any, args: Sequence[Any], given: list[Any],
+    bases: list[Any], level: Level,
+) -> tuple[Any, Provenance | None]:  # fmt: skip
+    """Call a Function of Tensors that carry tangents: its results with theirs, by its jvp.
+
+    Forward runs once, on values. What ctx keeps of arguments and results is exchanged, level by level, for
+    what they are there; with all else that forward kept a tangent may be computed, but not differentiated.
+    """
     duals = [at_level(x, level) for x in args]
     lanes = () if level.lanes is None else (level.lanes,)
     primals = [x if d is None else d.primal for x, d in zip(args, duals, strict=True)]
-    found = applied(cls, ctx, name, forward, rule, primals, primals)
+    found, provenance = _applied(cls, ctx, name, forward, rule, primals, given, bases)
     if ctx._dirty:
         raise GradientError(f"{cls.__name__}: what carries a tangent cannot be marked dirty")
+    call = None if ctx._call is None else ctx._call()
+    _exchange(ctx, call, given, primals)  # at the outermost level
     tangents: list[Any] = [None if d is None else d.tangent for d in duals]
     if ctx._materialize:
         for k, x in enumerate(primals):
             if tangents[k] is None and isinstance(x, Handle):
                 tangents[k] = from_array(np.zeros((*lanes, *x._v.shape), x._v.dtype))
     outs = found if isinstance(found, tuple) else (found,)
+    hiding = [y for x, y in zip(primals, given, strict=True) if moves(x)]
     if level.lanes is None:
-        moved = _tangents(cls, ctx, tangents, outs)
+        moved = _tangents(cls, ctx, call, provenance, primals, tangents, outs, hiding)
     else:  # the user's rule takes one at a time
         each = [
-            _tangents(cls, ctx, [None if t is None else t[lane] for t in tangents], outs)
+            _tangents(
+                cls, ctx, call, provenance, primals, [None if t is None else t[lane] for t in tangents],
+                outs, hiding,
+            )
             for lane in range(level.lanes)
-        ]
-        moved = [None if parts[0] is None else stack(parts) for parts in zip(*each, strict=True)]
+        ]  # fmt: skip
+        moved = [_stacked(parts) for parts in zip(*each, strict=True)]
     results = [
-        out if tangent is None else dual(level, out, tangent)
+        out if tangent is None else noted(dual(level, out, tangent), args)
         for out, tangent in zip(outs, moved, strict=True)
     ]
-    call = None if ctx._call is None else ctx._call()
+    _exchange(ctx, call, [*primals, *outs], [*args, *results])
     if call is not None:
-        _keep_moving(call, args, primals, results, outs, level)
-    return tuple(results) if isinstance(found, tuple) else results[0]
+        call.levels.append(level)
+        for x in results:
+            base = under(x) if moves(x) else x
+            if base is not x and base._tape is not None and level.notes is not None:
+                level.notes.setdefault(base._tape.serial, {})[slot(base._at)] = x._at, [None]
+    return (tuple(results) if isinstance(found, tuple) else results[0]), provenance
 
 
-def _tangents(cls: Any, ctx: Any, tangents: list[Any], outs: Sequence[Any]) -> list[Any]:
+def _stacked(parts: Sequence[Any]) -> Any:
+    """Tangents of one result, a lane each; None counts as zeros where others are something."""
+    known = next((t for t in parts if t is not None), None)
+    return None if known is None else stack([np.zeros_like(known._v) if t is None else t for t in parts])
+
+
+def _tangents(
+    cls: Any, ctx: Any, call: Call | None, provenance: Any, primals: Sequence[Any], tangents: list[Any],
+    outs: Sequence[Any], hiding: list[Any],
+) -> list[Any]:  # fmt: skip
     """The tangents of the results, by the user's jvp; None where there is none."""
-    given = cls.jvp(ctx, *tangents)
+    seen = provenance.backward([t for t in tangents if requires_grad(t)])
+    seen.bases, seen.tangents = hiding, call is None
+    given = within({"forward": seen}, cls.jvp, ctx, *tangents)
     moved = given if isinstance(given, tuple) else (given,)
     if len(moved) != len(outs):
         raise GradientError(f"{cls.__name__}.jvp returned {len(moved)} tangents for {len(outs)} results")
+    took = (provenance.took or seen.took) and not ctx._promised
+    nested = any(moves(x) for x in (*primals, *tangents))
     found: list[Any] = []
     for k, (out, tangent) in enumerate(zip(outs, map(as_tensor, moved), strict=True)):
         if tangent is None or not isinstance(out, Handle):
@@ -126,29 +178,43 @@ def _tangents(cls: Any, ctx: Any, tangents: list[Any], outs: Sequence[Any]) -> l
                 f"{cls.__name__}.jvp returned a {type(tangent).__name__} of shape {np.shape(tangent)} as "
                 f"tangent {k}, for a result of shape {out._v.shape}"
             )
+        origin = seen.of(tangent)
+        if nested and took:
+            raise taken_error(cls.__name__)
+        if nested and origin is not None:
+            raise origin.error()
+        if call is not None and took:
+            tangent = (seen if seen.took else provenance).refusing(tangent)
+        elif call is not None and origin is not None:
+            tangent = seen.refusing(tangent, origin)
+        elif origin is not None:
+            tangent = wrap(tangent._v)
         found.append(astype(tangent, out._v.dtype))
     return found
 
 
-def _keep_moving(
-    call: Call,
-    args: Sequence[Any],
-    primals: list[Any],
-    results: list[Any],
-    outs: Sequence[Any],
-    level: Level,
-) -> None:
-    """Let a sweep over what carries tangents find them at what was saved, and at the results."""
-    call.moving = True
-    for kept in call.kept:
+def _exchange(ctx: Any, call: Call | None, olds: Sequence[Any], news: Sequence[Any]) -> None:
+    """Let what ctx keeps be other Tensors."""
+    pairs = [(a, b) for a, b in zip(olds, news, strict=True) if isinstance(a, Handle) and a is not b]
+
+    def exchanged(x: Any, depth: int = 0) -> Any:
+        if isinstance(x, Handle):
+            return next((b for a, b in pairs if a is x), x)
+        if type(x) in (list, tuple) and depth < 4:
+            return type(x)([exchanged(y, depth + 1) for y in x])
+        if type(x) is dict and depth < 4:
+            return {key: exchanged(y, depth + 1) for key, y in x.items()}
+        return x
+
+    for name, value in list(vars(ctx).items()):
+        if name != "_call":
+            setattr(ctx, name, exchanged(value))
+    for kept in () if call is None else (*call.kept, *call.attributes.values()):
         if isinstance(kept, Kept):
-            original = kept.original()
-            pairs = [*zip(args, primals, strict=True), *zip(results, outs, strict=True)]
-            kept.moving = next((x for x, primal in pairs if primal is original), None)
-    for x in results:
-        base = under(x) if moves(x) else x
-        if base is not x and base._tape is not None and level.notes is not None:
-            level.notes.setdefault(base._tape.serial, {})[slot(base._at)] = x._at, [None]
+            before = kept.original() if kept.moving is None else kept.moving
+            after = exchanged(before)
+            if after is not before:
+                kept.moving = after
 
 
 def _version(x: Any) -> int:
@@ -224,7 +290,8 @@ def _recorded(
         if x is None:
             call.kept.append(None)
         else:
-            call.kept.append(Kept(one, place) if packing is None else packing.keep(one))
+            exact = packing is None or bool(call.provenance.bases)  # a packed one would lose its tangents
+            call.kept.append(Kept(one, place) if exact else packing.keep(one))
     for name, x in held.items():
         k = index_of(x, results, plain)
         if k >= 0:

@@ -380,6 +380,11 @@ def grad(
     with enable_grad():  # of arrays there is nothing to record
         for mine, x in zip(keys, likes, strict=True):
             parts = [found[key] for key in mine if key in found]
+            if not parts and not optional:
+                raise UnusedInputError(
+                    f"input {len(results)} (shape {x.shape}) has no gradient: on every way to it a backward "
+                    "returned None; pass allow_unused=True to get None, or materialize_grads=True for zeros"
+                )
             if not parts:
                 results.append(_zeros(x, recording) if materialize_grads else None)
             else:

@@ -26,7 +26,7 @@ class Kept:
     __slots__ = ("moving", "original", "place", "snapshot")
 
     def __init__(self, x: Any, place: Any) -> None:
-        self.moving: Any = None  # itself with its tangent
+        self.moving: Any = None  # itself with its tangents
         self.place = place  # of what is on the call's own tape: a weak reference to it, and the record
         self.original: Any = weakref.ref(x)
         self.snapshot: Any = None if place is not None else same(x)
@@ -58,8 +58,26 @@ class Call:
     """
 
     __slots__ = (
-        "__weakref__", "_pending", "_sweep", "attributes", "ctx", "function", "kept", "known", "metadata",
-        "moving", "name", "once", "place", "post", "pre", "provenance", "raw", "released", "results", "slots",
+        "__weakref__",
+        "_pending",
+        "_sweep",
+        "attributes",
+        "ctx",
+        "function",
+        "kept",
+        "known",
+        "levels",
+        "metadata",
+        "name",
+        "once",
+        "place",
+        "post",
+        "pre",
+        "provenance",
+        "raw",
+        "released",
+        "results",
+        "slots",
     )  # fmt: skip
 
     def __init__(
@@ -74,7 +92,7 @@ class Call:
         self.attributes: dict[str, Kept] = {}  # results that forward set on ctx, which must not own them
         self.results: list[Any] = []  # shape and dtype of each; None for what is no Tensor or gets no zeros
         self.released = False
-        self.moving = False  # whether an argument carries a tangent
+        self.levels: list[Any] = []  # of the tangents that arguments carry
         self.pre: dict[int, Any] = {}
         self.post: dict[int, Any] = {}
         self.metadata: dict[Any, Any] = {}
@@ -97,7 +115,7 @@ class Call:
         if not isinstance(kept, Kept):
             return kept()  # packed
         if kept.moving is not None and moves(kept.moving):
-            return kept.moving
+            return wrap(kept.moving._v) if self.raw else kept.moving
         original: Any = kept.original()
         if kept.place is None:
             snapshot = kept.snapshot
@@ -147,7 +165,7 @@ class Call:
     def vjp(self, wanted: list[int], ct: Any) -> dict[int, Any]:
         """Cotangents of the operands named, by the user's backward."""
         recording = isinstance(ct, Handle) and is_grad_enabled()
-        if self.moving and isinstance(ct, Handle) and not recording:
+        if isinstance(ct, Handle) and self._moves():
             self._refuse_tangents()
         grads = self._gradients()
         found = within({"recording": recording}, self._hooked, grads, recording)
@@ -168,8 +186,12 @@ class Call:
             for q, known in shapes.items()
         }
 
+    def _moves(self) -> bool:
+        """Whether an argument carries a tangent."""
+        return any(level.notes is not None for level in self.levels)
+
     def _refuse_tangents(self) -> None:
-        """Refuse a backward on Tensors that carry tangents where these could be lost."""
+        """Refuse a backward of what carries tangents where these could be lost."""
         if self.once:
             raise once_error(self.provenance.name)
         if self.provenance.took and not self.ctx._promised:
@@ -203,11 +225,21 @@ class Call:
         """The gradients of the arguments; those that cannot be differentiated refuse to be."""
         forward = self.provenance
         seen = forward.backward([g for g in grads if requires_grad(g)])
+        moving = self._moves() or any(moves(g) for g in grads)
+        if moving:
+            seen.bases, seen.tangents = forward.bases, not recording
         changes = {"recording": recording and not self.once, "forward": seen}
         found = within(changes, self.function, self.ctx, *grads)
         forward.took = forward.took or seen.took  # what backward took it may have kept for the next one
         given = list(found) if isinstance(found, tuple) else [found]
         checked = self._checked(given)
+        origins = [seen.of(g) if isinstance(g, Handle) else None for g in given]
+        if moving:
+            if seen.took and not self.ctx._promised:
+                raise taken_error(forward.name)
+            for origin in origins:
+                if origin is not None:
+                    raise origin.error()
         if not recording:
             return checked
         for k, g in enumerate(checked):
@@ -216,9 +248,9 @@ class Call:
             if self.once or not isinstance(given[k], Handle):
                 checked[k] = once_only(g, forward.name, seen.sources())
             elif forward.took and not self.ctx._promised:
-                checked[k] = (seen if seen.took else forward).refusing(g, True)
-            elif g._extra is not None and g._extra.call is not None:
-                checked[k] = seen.refusing(g, False)
+                checked[k] = (seen if seen.took else forward).refusing(g)
+            elif origins[k] is not None:
+                checked[k] = seen.refusing(g, origins[k])
         return checked
 
     def _checked(self, given: list[Any]) -> list[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import Handle, extra, record, requires_grad, same, settle
+from tapegrad.dispatch import Handle, extra, moves, record, requires_grad, same, settle
 from tapegrad.errors import GradientError
 from tapegrad.kernels import abi
 from tapegrad.ops import custom
@@ -47,16 +47,21 @@ class Provenance:
         A weak reference to the call, which owns this.
     others
         With those met on the way, which are no inputs.
+    bases
+        What forward got for arguments that carry tangents: values without them.
+    tangents
+        Whether tangents are all that is asked for, as nothing is recorded.
     took
         Whether a value left a Tensor that depends on any of them.
     """
 
-    __slots__ = ("_begin", "_known", "call", "name", "others", "took")
+    __slots__ = ("_begin", "_known", "bases", "call", "name", "others", "tangents", "took")
 
     def __init__(self, name: str, inputs: Iterable[Any], others: Sequence[Any] = ()) -> None:
         self.name, self.others = name, list(others)
         self.call: Any = nobody
-        self.took = False
+        self.took = self.tangents = False
+        self.bases: list[Any] = []
         self._known = {_place(x) for x in inputs}
         tape = local.tape
         self._begin = (next_serial(), 0) if tape is None else (tape.serial, len(tape.log))
@@ -77,9 +82,9 @@ class Provenance:
         """Whether a Tensor depends on what can be differentiated by; one from elsewhere is a source."""
         if not isinstance(x, Handle):
             return False
-        if x._extra is not None and x._extra.call is not None:
+        if self._hides(x):
             return True
-        if not requires_grad(x):
+        if not (moves(x) if self.tangents else requires_grad(x)):
             return False
         if x._tape is STALE:
             settle(x)
@@ -91,32 +96,43 @@ class Provenance:
             self.others.append(same(x))
         return True
 
+    def _hides(self, x: Any) -> bool:
+        """Whether something of what a Tensor depends on is not known to it."""
+        marked = x._extra is not None and x._extra.call is not None
+        return marked or any(x is base for base in self.bases)
+
     def note(self, out: Any, operands: Sequence[Any], hidden: bool) -> None:
         """See a Tensor computed; `hidden` where that is not recorded."""
         if out._v.dtype.char not in abi.GRADIENT:
             return
         depends = [self._knows(x) for x in operands]
+        if self.tangents and moves(out):
+            hidden = False  # it has all it should have
         if hidden and any(depends):
             extra(out).call = self
         elif any(depends):
             for x in operands:
-                if isinstance(x, Handle) and x._extra is not None and x._extra.call is not None:
-                    extra(out).call = x._extra.call
+                if isinstance(x, Handle) and self._hides(x):
+                    extra(out).call = self.of(x)
 
     def take(self, x: Any) -> None:
         """See a value leave a Tensor."""
         if x._v.dtype.char in abi.GRADIENT and self._knows(x):
             self.took = True
 
+    def of(self, x: Any) -> Any:
+        """Return what knows where a Tensor that hides something is from; None if it hides nothing."""
+        marked = None if x._extra is None else x._extra.call
+        return self if marked is None and self._hides(x) else marked
+
     def error(self) -> GradientError:
         """What a derivative of a Tensor noted gives."""
         return _hidden(self.name)
 
-    def refusing(self, g: Any, taken: bool) -> Any:
-        """Return a gradient that taken values may have gone into, or that was computed from what is noted."""
-        if taken:
+    def refusing(self, g: Any, origin: Any = None) -> Any:
+        """Return a gradient that taken values may have gone into, or one computed from what is noted."""
+        if origin is None:
             return _refused(g, self.sources(), functools.partial(taken_error, self.name))
-        origin = g._extra.call
         if origin.call() is None:  # of another call, whose inputs nobody knows any more
             raise _hidden(origin.name)
         sources = [*self.sources(), *origin.sources()]

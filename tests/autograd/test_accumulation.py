@@ -1,4 +1,4 @@
-"""Accumulation into .grad: cases D-1 to D-3, D-5 to D-10, D-13."""
+"""Accumulation into .grad: cases D-1 to D-3, D-5 to D-10, D-12, D-13."""
 
 import warnings
 
@@ -370,6 +370,30 @@ def test_D10_shapes(first, second, create_graph):
     assert b.grad.shape == second
     assert a.grad.tolist() == np.full(first, 5.0 * y.size / max(a.size, 1)).tolist()
     assert b.grad.tolist() == np.full(second, 2.0 * y.size / max(b.size, 1)).tolist()
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_D12_a_gradient_of_none_adds_nothing(create_graph):
+    class Stop(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 3
+
+        @staticmethod
+        def backward(ctx, g):
+            return None
+
+    x = leaf()
+    Stop.apply(x).sum().backward(create_graph=create_graph)
+    assert x.grad is None
+    assert tg.grad(Stop.apply(x * x).sum(), x, create_graph=create_graph, allow_unused=True) == (None,)
+    y = Stop.apply(x)
+    (y + x * x).sum().backward(create_graph=create_graph)
+    assert x.grad.tolist() == [2.0, 4.0]
+    with pytest.raises(GradientError, match="returned None"):
+        tg.grad((y * 2).sum(), x, create_graph=create_graph)
+    zeros = tg.grad(Stop.apply(x).sum(), x, create_graph=create_graph, materialize_grads=True)
+    assert zeros[0].tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("create_graph", [False, True])

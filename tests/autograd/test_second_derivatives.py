@@ -701,3 +701,14 @@ def test_G14_the_error_says_what_to_do():
     (g,) = tg.grad(square(keep(lambda x: 2 * x.numpy()), kept).apply(x).sum(), x, create_graph=True)
     with pytest.raises(GradientError, match=r"E took .*mark_twice_differentiable"):
         tg.grad(g.sum(), x)
+
+
+@pytest.mark.parametrize("fit", [lambda g: np.stack([g, g]) / 2, lambda g: g.astype(np.float32)])
+def test_G14_a_gradient_that_is_fitted_to_its_argument_refuses(fit):
+    """One of a larger shape is summed, one of another dtype cast: what it was computed from counts."""
+
+    def forward(ctx, x):
+        ctx.doubled = x * 2
+        return x * x
+
+    refuses(of(forward, lambda ctx, g: fit(ctx.doubled * g)))
