@@ -1,6 +1,6 @@
-"""G-14 at random: wherever a Function's backward takes values from, the second derivative is right or raises.
+"""G-12, G-14 at random: wherever a Function's rules take values from, second derivatives are right or raise.
 
-A Function is a chain of steps ``u -> step(u, y)``; backward multiplies the derivatives of the steps, each
+A Function is a chain of steps ``u -> step(u, y)``; its rules multiply the derivatives of the steps, each
 computed from the value before or after the step, and takes every such value from a source drawn at random.
 """
 
@@ -9,6 +9,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.autograd import Function, once_differentiable
+from tapegrad.autograd import forward_ad as fw
 from tapegrad.errors import GradcheckError, GradientError
 
 # the value; its derivatives by u and by y, of (u, value, y)
@@ -107,7 +108,20 @@ class Drawn:
                 g = g * by_u(u, r, y)
             return g, gy
 
-        methods = {"forward": forward, "backward": once_differentiable(backward) if once else backward}
+        def jvp(ctx, t, ty):
+            y = ctx.saved_tensors[1]
+            for k, (_, by_u, by_y) in enumerate(steps, 1):
+                u, r = value(ctx, k - 1, None), value(ctx, k, None)
+                t = t * by_u(u, r, y)
+                if by_y is not None:
+                    t = t + ty * by_y(u, r, y)
+            return t
+
+        self.plain = lambda x, y: chain(x, y)[-1]
+        # what forward recorded has a history, but not the tangents
+        self.moves = self.exact and "recorded" not in (*how[:-1], last)
+        methods = {"forward": forward, "jvp": jvp}
+        methods["backward"] = once_differentiable(backward) if once else backward
         self.apply = type("E", (Function,), {k: staticmethod(v) for k, v in methods.items()}).apply
         shape = [(), (2,)][random.integers(2)]
         self.inputs = [tg.tensor(random.uniform(0.3, 1.2, shape), requires_grad=True) for _ in range(2)]
@@ -150,6 +164,59 @@ def test_G14_random_functions():
     exact, refused = check(range(40))
     assert exact > 8
     assert refused > 8
+
+
+def slope(f, *inputs):
+    """The derivative of a function in the direction of ones."""
+    with fw.dual_level():
+        out = f(*[fw.make_dual(x, tg.ones(x.shape)) for x in inputs])
+        tangents = [fw.unpack_dual(x).tangent for x in (out if isinstance(out, tuple) else (out,))]
+    found = [tg.zeros(inputs[0].shape) if t is None else t for t in tangents]
+    return found[0] if len(found) == 1 else np.stack(found)
+
+
+def gradient(f, *inputs):
+    return tg.grad(f(*inputs).sum(), inputs, materialize_grads=True)
+
+
+WAYS = {
+    "forward": lambda f, x, y: slope(f, x, y),
+    "forward over forward": lambda f, x, y: slope(lambda *z: slope(f, *z), x.detach(), y.detach()),
+    "forward over reverse": lambda f, x, y: slope(lambda *z: gradient(f, *z), x, y),
+    "reverse over forward": lambda f, x, y: np.stack(gradient(lambda *z: slope(f, *z) + z[0] + z[1], x, y)),
+}
+
+
+def check_moving(seeds):
+    exact = refused = 0
+    for seed in seeds:
+        drawn = Drawn(seed)
+        for name, way in WAYS.items():
+            try:
+                found = way(drawn.apply, *drawn.inputs).tolist()
+            except GradientError:
+                allowed = name != "forward" and not drawn.moves
+                assert allowed, f"seed {seed}, {name}: what has all it needs was refused; {drawn.about}"
+                refused += 1
+            else:
+                expected = way(drawn.plain, *drawn.inputs).tolist()
+                message = f"seed {seed}, {name}: a derivative is wrong; {drawn.about}"
+                np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12, err_msg=message)
+                exact += name != "forward"
+    print(f"{exact} right, {refused} refused")
+    return exact, refused
+
+
+def test_G12_random_functions():
+    exact, refused = check_moving(range(60))
+    assert exact > 30
+    assert refused > 30
+
+
+@pytest.mark.slow
+def test_G12_1000_random_functions():
+    """``pytest -m slow -s tests/autograd/test_random_functions.py``."""
+    check_moving(range(1000, 2000))
 
 
 @pytest.mark.slow
