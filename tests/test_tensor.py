@@ -200,25 +200,6 @@ def test_E3_leaves():
         assert t.requires_grad
 
 
-def test_E11_detach_in_place_makes_a_leaf():
-    x = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
-    y = x * 2
-    view, square = y[1:], y * y
-    y.retain_grad()
-    assert y.detach_() is y
-    assert (y.requires_grad, y.is_leaf, y.retains_grad, view.requires_grad) == (False, True, False, True)
-    assert tg.grad(np.sum(square), x, retain_graph=True)[0].tolist() == [8.0, 16.0, 24.0]
-    assert tg.grad(np.sum(view), x)[0].tolist() == [0.0, 2.0, 2.0]
-    y[1] = 7.0
-    assert (view.tolist(), square.tolist()) == ([7.0, 6.0], [4.0, 16.0, 36.0])
-    y.requires_grad_()
-    np.sum(y * y).backward()
-    assert y.grad.tolist() == [4.0, 14.0, 12.0]
-    with pytest.raises(RuntimeError, match="view"):
-        (x * 2)[1:].detach_()
-    assert not x.detach_().requires_grad
-
-
 def test_E11_detach_and_data():
     x = leaf()
     y = x * x
