@@ -233,6 +233,8 @@ class Call:
         forward.took = forward.took or seen.took  # what backward took it may have kept for the next one
         given = list(found) if isinstance(found, tuple) else [found]
         checked = self._checked(given)
+        if not (moving or recording):
+            return checked
         origins = [seen.of(g) if isinstance(g, Handle) else None for g in given]
         if moving:
             if seen.took and not self.ctx._promised:

@@ -315,6 +315,14 @@ def E15_deep_copy_of_a_result(t, x, z):
     copy.deepcopy(x * 2)
 
 
+@program
+def E16_a_deep_chain(t, x, z):
+    y = x
+    for _ in range(5000):
+        y = y + z
+    return t.grad(y.sum(), [x, z])
+
+
 # ---------------------------------------------------------------- F, F2
 
 
@@ -546,11 +554,63 @@ def H9_result_that_does_not_vary(t, x, z):
 
 
 @program
+def H10_profile(t, x, z):
+    with t.autograd.profiler.profile() as profile:
+        y = (x * z).sum()
+        t.grad(y, x)
+    averages = profile.key_averages()
+    names = " ".join(event.key for event in averages)
+    counts = {event.count for event in averages if "Mul" not in event.key and "mul" in event.key}
+    return "mul" in names, "MulBackward" in names, min(counts) > 0, "mul" in averages.table()
+
+
+@program
 def H12_lower_case(t, x, z):
     t.autograd.variable()
 
 
 # ---------------------------------------------------------------- I
+
+
+@program
+def I1_vjp_and_jvp(t, x, z):
+    found = t.functional.vjp(lambda x: x**3, x, z.detach())
+    return found, t.functional.jvp(lambda x: x**3, x, z.detach())
+
+
+@program
+def I1_without_v(t, x, z):
+    return t.functional.vjp(lambda x: x**3, x)
+
+
+@program
+def I2_jacobian(t, x, z):
+    one = t.functional.jacobian(lambda x: x**3, x)
+    return one, t.functional.jacobian(lambda x, z: (x * z).sum(), (x, z)), one.requires_grad
+
+
+@program
+def I2_strict(t, x, z):
+    return t.functional.jacobian(lambda x: z * 1, x, strict=True)
+
+
+@program
+def I2_a_list(t, x, z):
+    return t.functional.jacobian(lambda x: x, [x])
+
+
+@program
+def I3_hessian(t, x, z):
+    def f(x):
+        return (x**3).sum() * x[0]
+
+    h = t.functional.hessian(f, x)
+    return h, t.functional.hvp(f, x, z.detach()), t.functional.vhp(f, x, z.detach())
+
+
+@program
+def I3_of_several_elements(t, x, z):
+    return t.functional.hessian(lambda x: x**3, x)
 
 
 @program
