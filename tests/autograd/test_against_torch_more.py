@@ -8,8 +8,10 @@ import pytest
 
 import tapegrad as tg
 
-from .test_against_torch import assert_equal, outcome, torch
-from .test_against_torch_functions import OursToo, TheirsToo, cube, function
+torch = pytest.importorskip("torch")
+
+from .test_against_torch import assert_equal, outcome  # noqa: E402
+from .test_against_torch_functions import OursToo, TheirsToo, cube, function  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("tape_length")
 
