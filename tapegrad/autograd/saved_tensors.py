@@ -264,7 +264,8 @@ def checkpoint_loop(
     """Apply a step n times, keeping few of the states on the way: a sweep computes the others again.
 
     The schedule is binomial: with s slots and at most r computations of any step, s + r over s steps can
-    be reversed (Griewank and Walther 2000, algorithm 799: revolve).
+    be reversed (Griewank and Walther 2000, algorithm 799: revolve). What is spared are values: the records of
+    all steps stay, some 2 KB for each operation.
 
     Parameters
     ----------

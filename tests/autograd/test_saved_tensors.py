@@ -1,5 +1,6 @@
 """Hooks that pack what is saved, files, and computing again: semantics F-13 and I-7."""
 
+import functools
 import gc
 import weakref
 from math import comb
@@ -9,6 +10,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.autograd.graph import disable_saved_tensors_hooks, save_on_disk, saved_tensors_hooks
+from tapegrad.autograd.saved_tensors import _left
 from tapegrad.errors import GradientError, GraphFreedError
 
 
@@ -355,6 +357,25 @@ def test_a_checkpointed_loop_takes_the_fewest_steps_there_can_be(n, slots):
         repeats += 1
     fewest = repeats * n - comb(slots + repeats, slots + 1) if slots else n * (n - 1) // 2
     assert repeated == max(fewest, 0)
+
+
+def test_the_schedule_is_the_best_for_all_small_loops():
+    """Steps that a reversal repeats, followed through the splits, beside the binomial optimum."""
+
+    @functools.cache
+    def repeated(steps, slots):
+        total = 0
+        while steps > 1:
+            left = _left(steps, slots)
+            total, steps, slots = total + left + repeated(left, slots), steps - left, max(slots - 1, 0)
+        return total
+
+    for slots in range(1, 21):
+        repeats = 0
+        for n in range(1, 1001):
+            repeats += comb(slots + repeats, slots) < n
+            fewest = repeats * n - comb(slots + repeats, slots + 1)
+            assert repeated(n, slots) == max(fewest, 0), (n, slots)
 
 
 def test_a_loop_takes_one_state_and_refuses_negative_numbers():
