@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import math
 import os
 import sys
 import traceback
@@ -18,6 +20,7 @@ from tapegrad.tape.tape import Tape
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+Stack = list[tuple[str, int, str]]
 NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 
 
@@ -71,31 +74,33 @@ class Lines:
         return f"its forward is at {_place(stack)}"
 
 
-def _caller() -> traceback.StackSummary:
-    """The stack of the user's code, the innermost frame last; without source lines, which take time."""
+def _caller() -> Stack:
+    """The stack of the user's code, the innermost frame last."""
     frame: Any = sys._getframe(2)
-    found: list[tuple[str, int, str]] = []
+    found: Stack = []
     while frame is not None:
-        name = frame.f_code.co_filename
-        if found or not name.startswith((PACKAGE, NUMPY)):
-            found.append((name, frame.f_lineno, frame.f_code.co_name))
+        code = frame.f_code
+        if found or not code.co_filename.startswith((PACKAGE, NUMPY)):
+            found.append((code.co_filename, frame.f_lineno, code.co_name))
         frame = frame.f_back
-    return traceback.StackSummary.from_list(
-        [traceback.FrameSummary(*f, lookup_line=False) for f in found[::-1]]
-    )
+    found.reverse()
+    return found
 
 
 def _finite(x: Any) -> bool:
-    return bool(np.all(np.isfinite(getattr(x, "_v", x))))
+    value = getattr(x, "_v", x)
+    return math.isfinite(value) if isinstance(value, float) else bool(np.all(np.isfinite(value)))
 
 
-def _place(stack: traceback.StackSummary) -> str:
-    last = stack[-1]
-    return f'File "{last.filename}", line {last.lineno}, in {last.name}: {last.line}'
+def _place(stack: Stack) -> str:
+    name, line, function = stack[-1]
+    return f'File "{name}", line {line}, in {function}: {linecache.getline(name, line).strip()}'
 
 
-def _trace(stack: traceback.StackSummary | None) -> str:
-    return "" if stack is None else "".join(stack.format())
+def _trace(stack: Stack | None) -> str:
+    if stack is None:
+        return ""
+    return "".join(traceback.StackSummary.from_list([traceback.FrameSummary(*f) for f in stack]).format())
 
 
 class detect_anomaly:
