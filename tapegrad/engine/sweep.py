@@ -286,7 +286,6 @@ class Sweep:
         """Run all tapes; returns the gradients by key, arrays that nothing else holds."""
         results: dict[Key, Array] = dict(self.start)
         leaves = Leaves(self.order, results)
-        self.retain = retain
         single = len(self.order) == 1
         for job in self.order:
             if not single or job.tape.freed is not None:  # freed perhaps since it was planned, and unclaimed
@@ -440,8 +439,6 @@ class Sweep:
             dtype, shape = abi.DTYPES[columns.code(j)], columns.shape(j)
             part = np.ascontiguousarray(part.real if dtype.kind == "f" else part, dtype).reshape(shape)
             self._add(layout.DEPOSIT, columns, j, abi.address(part))
-        if not self.retain:
-            op.spent(tape.attrs.get(k, {}))
 
     def ruled(self, tape: Tape, k: int, op: Any, rule: Callable[[], dict[int, Any]]) -> dict[int, Any]:
         """Run a record's rule; tells who takes its time, and who inspects the sweep."""

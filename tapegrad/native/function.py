@@ -13,7 +13,7 @@ from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 from tapegrad.config import guard_setting
-from tapegrad.dispatch import Handle, enabled, record, requires_grad, value_of, wrap
+from tapegrad.dispatch import Handle, enabled, record, requires_grad, under, value_of, wrap
 from tapegrad.errors import DTypeError, GradientError
 from tapegrad.native import border, explain
 from tapegrad.native.segment import (
@@ -28,7 +28,7 @@ from tapegrad.native.segment import (
     rebuilt,
 )
 from tapegrad.native.twin import twin_of, twins_of
-from tapegrad.tape.tape import local
+from tapegrad.tape.record import slot
 from tapegrad.tensor import Tensor, from_numpy
 from tapegrad.writes import write
 
@@ -141,18 +141,20 @@ class CompiledFunction:
             return _tensors(result)
         segment.statements = np.concatenate([part[border.STATEMENT].ravel() for part in active_out])
         attrs = {"segment": segment}
+        value = values_of(active_out)
         if len(active_out) == 1:
-            value = values_of(active_out)
             shape = active_out[0].shape
-            parts = [record(CALL, value.reshape(shape) if shape else value[0], operands, attrs)]
+            whole = record(CALL, value.reshape(shape) if shape else value[0], operands, attrs)
+            parts = [whole]
         else:
-            whole, at, parts = record(CALL, values_of(active_out), operands, attrs), 0, []
+            whole, at, parts = record(CALL, value, operands, attrs), 0, []
             for part in active_out:
                 parts.append(np.reshape(whole[at : at + part.size], part.shape))
                 at += part.size
-        tape = local.tape
-        if tape is not None:
-            tape.weigh(recording.nbytes)
+        here = under(whole)
+        if here._tape is not None:  # else it only carries a tangent
+            here._tape.calls[slot(here._at)] = segment
+            here._tape.weigh(recording.nbytes)
         for (x, _, _), part in zip(changed, parts[len(parts) - len(changed) :], strict=True):
             write(x, Ellipsis, part, f"{self.__name__} (in place)", True)
         return _returned(result, iter(parts))

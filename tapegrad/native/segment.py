@@ -127,10 +127,23 @@ class Segment:
         size = "released" if self.recording is None else f"{self.recording.statements} statements"
         return f"<call of {self.function.__name__}, {size}>"
 
+    @property
+    def released(self) -> bool:
+        """Whether a sweep has let go of the tape."""
+        return self.recording is None
+
+    def release(self) -> None:
+        """Let the tape be the next call's."""
+        self.recording = None
+
+    def freed(self) -> str:
+        """Say that the tape is gone."""
+        return f"the tape of a call of {self.function.__name__} is released already"
+
     def first(self, ct: Any) -> Any:
         """Return the derivative by X, from the tape of the call."""
-        if self.recording is None:  # a sweep has been cut off after it had used the tape
-            raise GraphFreedError(f"the tape of a call of {self.function.__name__} is released already")
+        if self.recording is None:
+            raise GraphFreedError(self.freed())
         return sweep(self.recording, (), self.statements, ct, self.size)
 
     def run(self, x: Any, directions: Sequence[Any], record: bool) -> tuple[Any, Any, Any]:
@@ -254,10 +267,6 @@ class _Op(Primitive):
 
 class Call(_Op):
     """A call of a compiled function, its operands the differentiated arguments."""
-
-    def spent(self, attrs: Any) -> None:
-        """The tape can be the next call's."""
-        attrs["segment"].recording = None
 
     def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
         segment = attrs["segment"]

@@ -124,9 +124,6 @@ class Primitive:
                 return operand._apply(self, operands, attrs)
         return self.forward(*operands, **attrs)
 
-    def spent(self, attrs):
-        """A sweep has run this record's rule in Python, and nothing will again: let go of what it holds."""
-
     def key(self, attrs):
         """Attributes as one number below 2**30 where the compiled sweep can read them so, else 0."""
         return 0

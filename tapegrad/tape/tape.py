@@ -215,7 +215,7 @@ class Tape:
         self.attrs: dict[int, dict[str, Any]] = {}
         self.described: dict[int, Any] = {}
         self.retained: dict[int, weakref.ref[Any]] = {}
-        self.calls: dict[int, Any] = {}  # of users' Functions, by record
+        self.calls: dict[int, Any] = {}  # what calls of users' functions keep until a sweep, by record
         self.anchors: list[Anchor] = []  # of records of older tapes
         self.anchored: dict[int, weakref.ref[Anchor]] = {}  # this tape's anchors, by position
         self.packed: dict[int, Any] = {}  # what stands for values that were not kept; see `tapegrad.packing`
