@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.config import guard_setting
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
-from tapegrad.grad_mode import Mode, _enabled, profile_now
+from tapegrad.grad_mode import Mode, _enabled, in_force
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
@@ -145,8 +145,8 @@ def join(x: Any, view: Any, detached: bool = False) -> Any:
     theirs = extra(view)
     if theirs.storage is None:
         storage = storage_of(x)
-        for name in ("shown", "several", "inference"):
-            setattr(theirs, name, getattr(x._extra, name))
+        mine = x._extra
+        theirs.shown, theirs.several, theirs.inference = mine.shown, mine.several, mine.inference
         if detached or (view._tape is None and requires_grad(x)):
             theirs.storage = Storage(view, same(view), storage.memory, detached)
             theirs.storage.origin = None if detached else storage
@@ -333,7 +333,7 @@ def _read(op: Primitive, operands: Sequence[Any], q: int) -> bool:
 
 def apply(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None = None) -> Any:
     """Compute an op and record it if an operand requires a gradient and grad mode is on."""
-    profile = profile_now()
+    profile = in_force("profile")
     if profile is None:
         return _applied(op, operands, attrs)
     with profile.event(op.name, operands) as event:

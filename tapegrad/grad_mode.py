@@ -57,32 +57,19 @@ class Mode:
 _enabled: ContextVar[bool | Mode] = ContextVar("tapegrad_grad_enabled", default=True)
 
 
-def current_mode() -> Mode:
-    """Return a copy of the mode in force."""
+def in_force(name: str) -> Any:
+    """Return an attribute of the mode in force; None where the mode says only whether to record."""
     now = _enabled.get()
-    mode = Mode(bool(now))
-    if type(now) is Mode:
-        for name in Mode.__slots__:
-            setattr(mode, name, getattr(now, name))
-    return mode
-
-
-def forward_call() -> Any:
-    """Return the `Provenance` of the Function whose forward or backward is running, or None."""
-    now = _enabled.get()
-    return now.forward if type(now) is Mode else None
-
-
-def profile_now() -> Any:
-    """Return what takes the time of operations here, or None."""
-    now = _enabled.get()
-    return now.profile if type(now) is Mode else None
+    return getattr(now, name) if type(now) is Mode else None
 
 
 def change_mode(**changes: Any) -> bool | Mode:
     """Change some of the mode's attributes; returns the mode as it was, for `restore_mode`."""
     before = _enabled.get()
-    mode = current_mode()
+    mode = Mode(bool(before))
+    if type(before) is Mode:
+        for name in Mode.__slots__:
+            setattr(mode, name, getattr(before, name))
     for name, value in changes.items():
         setattr(mode, name, value)
     mode.recording = mode.recording and not mode.inference
@@ -326,4 +313,4 @@ def is_inference_mode_enabled() -> bool:
     >>> tg.is_inference_mode_enabled()
     False
     """
-    return current_mode().inference
+    return bool(in_force("inference"))

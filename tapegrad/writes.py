@@ -33,7 +33,7 @@ from tapegrad.dispatch import (
 from tapegrad.errors import DTypeError, GradientError, ReadOnlyError, ShapeError
 from tapegrad.functions.indexing import elements, parts_of, plain_index
 from tapegrad.functions.shapes import astype, copy, reshape
-from tapegrad.grad_mode import enable_grad, forward_call, is_grad_enabled, is_inference_mode_enabled
+from tapegrad.grad_mode import enable_grad, in_force, is_grad_enabled, is_inference_mode_enabled
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY, shapes
 from tapegrad.tape import pool
@@ -82,7 +82,7 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
         _recorded(x, storage, index, region, new, update)
     else:
         _plain(x, storage, lambda: _set(x._v, index, value_of(new)))
-    if forward_call() is not None:
+    if in_force("forward") is not None:
         for handle in sharers(x):
             noted(handle, (given,))
     _count(x)

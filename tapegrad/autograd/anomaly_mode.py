@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import AnomalyError
-from tapegrad.grad_mode import change_mode, current_mode, restore_mode
+from tapegrad.grad_mode import change_mode, in_force, restore_mode
 from tapegrad.ops.primitive import Primitive
 from tapegrad.tape.tape import Tape
 
@@ -185,4 +185,4 @@ def is_anomaly_enabled() -> bool:
     >>> tg.autograd.is_anomaly_enabled()
     False
     """
-    return current_mode().lines is not None
+    return in_force("lines") is not None

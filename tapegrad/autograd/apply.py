@@ -28,7 +28,7 @@ from tapegrad.dispatch import (
 from tapegrad.duals import Level, at_level, dual
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.functions.shapes import astype, stack
-from tapegrad.grad_mode import current_mode, is_grad_enabled, within
+from tapegrad.grad_mode import in_force, is_grad_enabled, within
 from tapegrad.kernels import abi
 from tapegrad.ops import custom
 from tapegrad.tape.record import slot
@@ -261,7 +261,7 @@ def _recorded(
     rest = [x for x, q in zip(saved, of_inputs, strict=True) if q < 0]
     if _binds(ctx, call, rest, [out for out, apart in zip(results, plain, strict=True) if not apart]):
         close(current())  # what ctx keeps is on older tapes: no cycle
-    packing = current_mode().packing
+    packing = in_force("packing")
     mask = 0
     for q in of_inputs if packing is None else ():
         mask |= 1 << min(q, 2) if q >= 0 else 0

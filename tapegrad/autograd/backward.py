@@ -35,7 +35,7 @@ from tapegrad.grad_mode import (
     Mode,
     _enabled,
     enable_grad,
-    forward_call,
+    in_force,
     is_grad_enabled,
     set_grad_enabled,
 )
@@ -164,8 +164,7 @@ def _run(
         seeds[place] = ct if place not in seeds else _sum(seeds[place], ct, create_graph)
     roots = [(tapes[serial], k, ct) for (serial, k), ct in seeds.items()]
     as_tensors = any(isinstance(ct, Tensor) for _, ct in pairs)
-    now = _enabled.get()
-    lines, profile = (now.lines, now.profile) if type(now) is Mode else (None, None)
+    lines, profile = in_force("lines"), in_force("profile")
     event = nullcontext() if profile is None else profile.event("backward", [r for r, _ in pairs], True)
     with event:
         if not as_tensors and lanes is None:
@@ -265,7 +264,7 @@ class _Border:
 
 def _told(g: Any, pairs: Any, recorded: bool) -> Any:
     """Note, within a Function, what a gradient depends on; returns it."""
-    return g if forward_call() is None else noted(g, tensors_in(pairs), not recorded)
+    return g if in_force("forward") is None else noted(g, tensors_in(pairs), not recorded)
 
 
 def _memory(value: Any) -> int:
@@ -342,7 +341,7 @@ def grad(
     if not create_graph and not materialize_grads and only_inputs and not is_grads_batched:
         quick = _at_once(outputs, inputs, grad_outputs, retain_graph)
         if quick is not None:
-            return quick if forward_call() is None else tuple(_told(g, [outputs], False) for g in quick)
+            return quick if in_force("forward") is None else tuple(_told(g, [outputs], False) for g in quick)
     if isinstance(inputs, dict) and type(inputs) is not dict:
         raise TypeError(f"inputs takes a dict itself, found {type(inputs).__name__}")
     if materialize_grads and allow_unused is False:

@@ -16,7 +16,7 @@ import numpy as np
 
 from tapegrad.dispatch import Handle
 from tapegrad.errors import TapeError
-from tapegrad.grad_mode import change_mode, profile_now, restore_mode
+from tapegrad.grad_mode import change_mode, in_force, restore_mode
 from tapegrad.kernels import abi, cache
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import BY_OPCODE
@@ -317,7 +317,7 @@ class profile:
 
     def __enter__(self) -> profile:
         if self.enabled:
-            if profile_now() is not None:
+            if in_force("profile") is not None:
                 raise TapeError("a profile is at work here already; they do not nest")
             self._events, self._found = [], None
             self._before = change_mode(profile=self)
@@ -453,7 +453,7 @@ class record_function:
         self._open: list[_Open | None] = []
 
     def __enter__(self) -> None:
-        profile = profile_now()
+        profile = in_force("profile")
         opened = None if profile is None else profile.event(self.name)
         self._open.append(opened)
         if opened is not None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tapegrad.dispatch import Handle, same, wrap
 from tapegrad.errors import GradientError
-from tapegrad.grad_mode import change_mode, current_mode, enable_grad, is_grad_enabled, restore_mode
+from tapegrad.grad_mode import change_mode, enable_grad, in_force, is_grad_enabled, restore_mode
 from tapegrad.packing import Packing
 
 __all__ = [
@@ -96,7 +96,7 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
         ...
     tapegrad.errors.GradientError: not here
     """
-    if current_mode().packing is not None:
+    if in_force("packing") is not None:
         raise GradientError(error_message)
     before = _disabled.set(error_message)
     try:
@@ -148,16 +148,23 @@ class _Enough(Exception):
     """All that was asked for has been computed again."""
 
 
+def _kept(x: Any, outer: Packing | None) -> Callable[[], Any]:
+    """Return what gives an argument back; what an outer checkpoint can compute again is not kept."""
+    if outer is not None and isinstance(x, Handle):
+        return outer.keep(x)
+    if type(x) is tuple:
+        parts = [_kept(part, outer) for part in x]
+        return lambda: tuple([part() for part in parts])
+    return lambda: x
+
+
 class _Frame:
     """One call of a checkpointed function: computes what it saved again when a sweep asks for it."""
 
     def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], random: bool) -> None:
-        outer = current_mode().packing
+        outer = in_force("packing")
         self.function, self.kwargs = function, kwargs
-        # what an outer checkpoint can compute again is not kept here
-        self.args = [
-            (lambda x=x: x) if outer is None or not isinstance(x, Handle) else outer.keep(x) for x in args
-        ]
+        self.args = [_kept(x, outer) for x in args]
         self.random = np.random.get_state() if random else None  # noqa: NPY002
         self.count = 0
         self.shapes: list[Any] = []
@@ -298,12 +305,7 @@ def checkpoint_loop(
     def run(state: Any, first: int, last: int, slots: int) -> Any:
         while last - first > 1:
             middle = first + _left(last - first, slots)
-            state = checkpoint(
-                run, state, first, middle, slots, preserve_rng_state=preserve_rng_state
-            ) if not isinstance(state, tuple) else checkpoint(
-                lambda *parts, a=first, b=middle, s=slots: run(parts, a, b, s), *state,
-                preserve_rng_state=preserve_rng_state,
-            )  # fmt: skip
+            state = checkpoint(run, state, first, middle, slots, preserve_rng_state=preserve_rng_state)
             first, slots = middle, max(slots - 1, 0)
         return step(state) if last > first else state
 

@@ -21,7 +21,7 @@ from tapegrad.functions.ufunc_forms import (
     typed,
 )
 from tapegrad.functions.ufuncs import FLAT
-from tapegrad.grad_mode import profile_now
+from tapegrad.grad_mode import in_force
 
 METHODS: dict[str, Callable[..., Any]] = {
     "reduce": reduce, "accumulate": accumulate_, "outer": outer, "reduceat": reduceat,
@@ -85,7 +85,7 @@ def call_function(function: Callable[..., Any], args: Any, kwargs: dict[str, Any
     """Apply one of NumPy's other functions to arguments among which there is a Tensor."""
     implementation = FUNCTIONS.get(function)
     if implementation is not None:
-        profile = profile_now()
+        profile = in_force("profile")
         if profile is None:
             return implementation(*args, **kwargs)
         with profile.event(f"{function.__module__}.{function.__name__}", args):

@@ -25,7 +25,7 @@ from tapegrad.dispatch import (
     value_of,
 )
 from tapegrad.errors import AxisError, ShapeError, TapeError, UnsupportedOpError
-from tapegrad.grad_mode import forward_call
+from tapegrad.grad_mode import in_force
 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
@@ -181,7 +181,7 @@ def plainly(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
         result = function(*plain(tuple(args)), **{k: plain(v) for k, v in kwargs.items()})
     except np.exceptions.AxisError as error:
         raise AxisError(str(error)) from error
-    if forward_call() is None:
+    if in_force("forward") is None:
         return _tensors(result, args)
     sources = tensors_in((args, kwargs))
     if not isinstance(result, (np.ndarray, np.generic, list, tuple)):
