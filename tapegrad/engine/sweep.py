@@ -19,6 +19,7 @@ from tapegrad.engine.watched import BOTH, Leaves
 from tapegrad.errors import GraphFreedError, KernelError, MutationError, TapeBusyError
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
+from tapegrad.kernels.replay.reading import column
 from tapegrad.kernels.state import NOGIL_WORK, State, give, take
 from tapegrad.ops.primitive import BY_OPCODE
 from tapegrad.tape import pool
@@ -179,14 +180,14 @@ class Sweep:
             table.blas()
         if row[layout.TOTAL] >= 0:
             table.kernel(int(row[layout.TOTAL]), code)
-        operands = columns.operands(k, int(row[layout.FORM]))
-        words = columns.words
-        for slot, j in enumerate(operands):
-            partial = int(row[layout.PARTIAL + min(slot, 2)])
-            if partial >= 0 and int(words[j]) & 0xFFFF != 0:
-                table.kernel(partial, code)
-            if columns.code(j) != code:
-                table.cast(columns.code(j), code)
+        for slot, j in enumerate(columns.operands(k, int(row[layout.FORM]))):
+            partial, given, compute = int(row[layout.PARTIAL + min(slot, 2)]), columns.code(j), code
+            if partial >= 0 and columns.opcode(j) != layout.CONST:
+                table.kernel(partial, column(code, given))
+            if column(code, given) > layout.OF_COMPLEX:
+                compute += layout.PAIRS
+            for source in {given, code} - {0, compute}:
+                table.cast(source, compute)
 
     def _mark(self) -> list[Job]:
         """Follow the seeds down through all tapes; fills `reached`; nothing has run yet."""
@@ -593,8 +594,7 @@ def at_once(
     if done:
         for q, like in enumerate(likes):
             if outs[q] is None:
-                double = type(like) is np.float64
-                outs[q] = np.float64(state.numbers[q]) if double else like.dtype.type(state.singles[2 * q])
+                outs[q] = state.result(q, like.dtype)
         if not retain and view[layout.SPENT]:
             tape.freed, tape.held = freed, None
     busy.release(tape.serial)

@@ -17,16 +17,17 @@ from tapegrad.config import abi
 from tapegrad.kernels import bounds
 from tapegrad.kernels.replay import layout
 
-# Code of each dtype a value may have. Gradients have those of GRADIENT; 1 and 2 are swept in compiled code.
-CODES = {"d": 1, "f": 2, "?": 11, "e": 12, "g": 13, "G": 14, "D": 15, "F": 16}
-CODES |= {c: {8: 3, 4: 4, 2: 5, 1: 6}[np.dtype(c).itemsize] for c in "bhilq"}
-CODES |= {c: {8: 7, 4: 8, 2: 9, 1: 10}[np.dtype(c).itemsize] for c in "BHILQ"}
+# Code of each dtype a value may have. Gradients have those of GRADIENT; 1 to 4 are swept in compiled code,
+# which reads all up to 13.
+CODES = {"d": 1, "f": 2, "D": 3, "F": 4, "?": 13, "e": 14, "g": 15, "G": 16}
+CODES |= {c: {8: 5, 4: 6, 2: 7, 1: 8}[np.dtype(c).itemsize] for c in "bhilq"}
+CODES |= {c: {8: 9, 4: 10, 2: 11, 1: 12}[np.dtype(c).itemsize] for c in "BHILQ"}
 GRADIENT = "dfgGDF"
 DTYPES: dict[int, np.dtype[Any]] = {CODES[c]: np.dtype(c) for c in GRADIENT}
 NAMES = {
-    1: "float64", 2: "float32", 3: "int64", 4: "int32", 5: "int16", 6: "int8",
-    7: "uint64", 8: "uint32", 9: "uint16", 10: "uint8", 11: "bool", 12: "float16",
-    13: "longdouble", 14: "clongdouble", 15: "complex128", 16: "complex64",
+    1: "float64", 2: "float32", 3: "complex128", 4: "complex64", 5: "int64", 6: "int32", 7: "int16",
+    8: "int8", 9: "uint64", 10: "uint32", 11: "uint16", 12: "uint8", 13: "bool", 14: "float16",
+    15: "longdouble", 16: "clongdouble",
 }  # fmt: skip
 
 

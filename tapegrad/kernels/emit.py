@@ -17,6 +17,12 @@ VECTOR = {
     "arctan", "arctan2", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "pow", "cbrt", "hypot",
 }  # fmt: skip
 LIBM = {"sin", "cos", "tan"}  # vector forms with a limited domain, NAME_ok(x)
+OF_COMPLEX = {  # forms for complex numbers; those of LIMITED have a limited domain, outside of it NAME_far(z)
+    "exp", "log", "sin", "cos", "sinh", "cosh", "pow", "sqrt", "divide", "absolute", "sign",
+    "greater", "greater_equal", "less", "less_equal",
+}  # fmt: skip
+LIMITED = {"exp", "sin", "cos", "sinh", "cosh", "pow"}
+ORDER = {ast.Gt: "greater", ast.GtE: "greater_equal", ast.Lt: "less", ast.LtE: "less_equal"}
 STEPS = {"floor", "ceil", "rint", "trunc"}  # Numba's own: those of `math` return integers, which overflow
 CONSTANTS = {"pi": "3.141592653589793", "e": "2.718281828459045", "inf": "math.inf", "nan": "math.nan"}
 BLOCK = 1024
@@ -27,10 +33,13 @@ class RuleError(SyntaxError):
 
 
 class _Scalar(ast.NodeTransformer):
-    """Rewrite a rule's expressions for scalars; `vector` picks vector forms and collects their checks."""
+    """Rewrite a rule's expressions for scalars, all of one dtype.
 
-    def __init__(self, names: set[str], vector: bool):
-        self.names, self.vector = names, vector
+    `vector` picks vector forms and collects their checks.
+    """
+
+    def __init__(self, names: set[str], vector: bool, pairs: bool):
+        self.names, self.vector, self.pairs = names, vector, pairs
         self.used: set[str] = set()
         self.checks: list[str] = []
 
@@ -43,7 +52,7 @@ class _Scalar(ast.NodeTransformer):
         return super().generic_visit(node)
 
     def visit_Constant(self, node):
-        if not isinstance(node.value, (int, float)):
+        if not isinstance(node.value, (int, float, complex) if self.pairs else (int, float)):
             raise RuleError(f"a rule's literals are numbers, found {node.value!r}")
         return _expression(f"REAL({node.value!r})")
 
@@ -68,6 +77,13 @@ class _Scalar(ast.NodeTransformer):
                 square = ast.BinOp(base, ast.Mult(), base)
                 return square if power.value == 2 else ast.BinOp(square, ast.Mult(), base)
             return self.special("pow", [self.visit(node.left), self.visit(node.right)])
+        if self.pairs and isinstance(node.op, ast.Div):
+            return self.special("divide", [self.visit(node.left), self.visit(node.right)])
+        return self.generic_visit(node)
+
+    def visit_Compare(self, node):
+        if self.pairs and len(node.ops) == 1 and (name := ORDER.get(type(node.ops[0]))):
+            return self.special(name, [self.visit(node.left), self.visit(node.comparators[0])])
         return self.generic_visit(node)
 
     def visit_UnaryOp(self, node):
@@ -85,13 +101,17 @@ class _Scalar(ast.NodeTransformer):
         texts = [ast.unparse(a) for a in args]
         if name == "where":
             return _expression(f"(({texts[1]}) if {texts[0]} else ({texts[2]}))")
+        if name == "conj":
+            return _expression(f"({texts[0]}).conjugate()") if self.pairs else args[0]
+        if name == "square":
+            return ast.BinOp(args[0], ast.Mult(), args[0])
+        if self.pairs:
+            return self.special({"abs": "absolute", "power": "pow"}.get(name, name), args)
         if name == "sign":
             x = texts[0]
             return _expression(f"(REAL(({x}) > 0) - REAL(({x}) < 0) if ({x}) == ({x}) else ({x}))")
         if name in ("abs", "absolute"):
             return _expression(f"abs({texts[0]})")
-        if name == "square":
-            return ast.BinOp(args[0], ast.Mult(), args[0])
         if name in ("maximum", "minimum"):
             sign = ">" if name == "maximum" else "<"
             a, b = texts
@@ -108,11 +128,17 @@ class _Scalar(ast.NodeTransformer):
 
     def special(self, name, args):
         given = ", ".join(f"REAL({ast.unparse(a)})" for a in args)
-        if name in LIBM and not self.vector:
-            return _expression(f"REAL(math.{name}({given}))")
+        if self.pairs and name not in OF_COMPLEX:
+            raise RuleError(f"no form of {name} for complex numbers")
+        if name in (LIMITED if self.pairs else LIBM):
+            if self.vector:
+                self.used.add(f"{name}_ok")
+                self.checks.append(f"{name}_ok({given})")
+            elif self.pairs:
+                name = f"{name}_far"
+            else:
+                return _expression(f"REAL(math.{name}({given}))")
         self.used.add(name)
-        if name in LIBM:
-            self.checks.append(f"{name}_ok({given})")
         return _expression(f"{name}({given})")
 
 
@@ -120,19 +146,19 @@ def _expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-def _lines(statements, expression, names, vector):
+def _lines(statements, expression, names, vector, pairs):
     """Scalar statements that end by setting `made`; the vector functions they use; their checks."""
     names = set(names)
     lines, used, checks = [], set(), []
     for statement in statements:
-        rewrite = _Scalar(names, vector)
+        rewrite = _Scalar(names, vector, pairs)
         value = ast.unparse(rewrite.visit(_copy(statement.value)))
         target = statement.targets[0].id
         names.add(target)
         lines.append(f"{target} = {value}")
         used |= rewrite.used
         checks += rewrite.checks
-    rewrite = _Scalar(names, vector)
+    rewrite = _Scalar(names, vector, pairs)
     lines.append(f"made = REAL({ast.unparse(rewrite.visit(_copy(expression)))})")
     return lines, used | rewrite.used, checks + rewrite.checks
 
@@ -196,28 +222,36 @@ BLOCKED = """    low, n = uint64(0), uint64(n)  # unsigned: nothing can count fr
 
 def source(
     statements: Sequence[ast.Assign], expression: ast.expr, arguments: Sequence[str], dtype: str,
-    cotangent: bool,
+    cotangent: bool, holomorphic: bool = True,
 ) -> str:  # fmt: skip
     """Return the source of a kernel whose element is the expression, times `ct` if `cotangent`.
 
-    `arguments` name, in order, what ``p[1:]`` holds.
+    `arguments` name, in order, what ``p[1:]`` holds. Of complex numbers, the adjoint takes the conjugate of
+    what the expression says if the result is a `holomorphic` function of complex operands; it may be real.
     """
+    pairs = dtype.startswith("complex")
+    adjoint = pairs and holomorphic
     rename = {name: f"a{q}" for q, name in enumerate(arguments)}
-    statements = [_renamed(s, rename) for s in statements]
-    expression = _renamed(expression, rename)
+    statements = [renamed(s, rename) for s in statements]
+    expression = renamed(expression, rename)
     names = list(rename.values())
-    exact, _, _ = _lines(statements, expression, names, vector=False)
-    fast, used, checks = _lines(statements, expression, names, vector=True)
+    exact, more, _ = _lines(statements, expression, names, False, pairs)
+    fast, used, checks = _lines(statements, expression, names, True, pairs)
+    explicit = not cotangent and arguments[:1] == ["ct"]
+    made = "made.conjugate()" if adjoint and (cotangent or explicit) else "made"
     if cotangent:
-        exact.append("made = a0 * made")
-        fast.append("made = a0 * made")
+        made = f"a0 * {made}"
+    for lines in (exact, fast):
+        lines += [f"made = {made}"] * (made != "made")
     arrays = "\n".join(f"    A{q} = carray(p[{q + 1}], n)" for q in range(len(names)))
     loads = [f"a{q} = A{q}[i]" for q in range(len(names))]
+    if adjoint and explicit:
+        loads.append("a0 = a0.conjugate()")
 
     def indented(lines: Iterable[str], depth: int) -> str:
         return "\n".join(" " * depth + line for line in [*loads, *lines])
 
-    forms = sorted([*used, *(f"{name}_ok" for name in used & LIBM)])
+    forms = sorted(used | more if checks else used)
     imports = IMPORTS if used else ""
     if any("np." in line for line in exact):
         imports += "import numpy as np"
@@ -241,7 +275,7 @@ class _Rename(ast.NodeTransformer):
         return ast.Name(self.map.get(node.id, node.id), node.ctx)
 
 
-def _renamed(node, names):
+def renamed(node, names):
     return _Rename(names).visit(
         ast.parse(ast.unparse(node)).body[0] if isinstance(node, ast.stmt) else _copy(node)
     )

@@ -39,9 +39,9 @@ class State:
         view[layout.FREE] = function_address(ctypes.pythonapi.PyMem_RawFree)
         view[layout.PAUSE] = 64 << 20
         self._buffer(layout.FREE_LISTS, 256)
-        self._buffer(layout.SCRATCH, layout.BLOCK * layout.OPERANDS)
+        self._buffer(layout.SCRATCH, 2 * layout.BLOCK * layout.OPERANDS)
         self._buffer(layout.WALK, layout.WALK_WORDS)
-        results = self._buffer(layout.RESULTS, layout.QUICK_INPUTS + 1).cast("B")
+        results = self._buffer(layout.RESULTS, 2 * (layout.QUICK_INPUTS + 1)).cast("B")
         self.numbers, self.singles = results.cast("d"), results.cast("f")
         self.result_arrays = self._buffer(layout.RESULT_ARRAYS, layout.QUICK_INPUTS)
         view[layout.WORK_LIMIT] = NOGIL_WORK
@@ -78,6 +78,16 @@ class State:
         """Tell a checked build which objects compiled code reads by their structs from here on."""
         if layout.BOUNDS:
             bounds.look(self.at, objects)
+
+    def result(self, q: int, dtype: np.dtype[Any]) -> Any:
+        """Return the scalar that a sweep in one call has left at place `q`."""
+        if dtype.char in "dD":
+            numbers, at = self.numbers, 2 * q
+        else:
+            numbers, at = self.singles, 4 * q
+        if dtype.char in "df":
+            return dtype.type(numbers[at])
+        return dtype.type(complex(numbers[at], numbers[at + 1]))
 
     def run(self, what: int, extra: int = 0, more: int = 0) -> int:
         return self.enter(what, self.at, extra, more)

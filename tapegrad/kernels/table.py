@@ -12,11 +12,12 @@ import numpy as np
 from tapegrad.kernels import abi, cache, emit
 from tapegrad.kernels.replay import layout
 
+Text = tuple[list[ast.Assign], ast.expr]
 _slots: dict[tuple[Any, ...], int] = {}  # what a kernel computes -> its number
 _recipes: list[tuple[Any, ...]] = []
-_kernels = np.zeros((512, 2), np.int64)
-_casts = np.zeros((32, 4), np.int64)
-_blas = [0, 0]
+_kernels = np.zeros((512, layout.COLUMNS), np.int64)
+_casts = np.zeros((32, 8), np.int64)
+_blas = np.zeros(5, np.int64)  # of each dtype code the address of its matrix product
 _operations = np.zeros((1024, layout.ROW), np.int64)
 _operations[:8, layout.FORM] = layout.NONE
 _operations[layout.CONS, layout.FORM] = layout.CHAIN
@@ -32,27 +33,44 @@ def operations() -> tuple[Any, int]:
 
 
 def slot(statements: Sequence[ast.Assign], expression: ast.expr, arguments: Sequence[str],
-         cotangent: bool) -> int:  # fmt: skip
-    """Return the number of the kernel for this text; equal texts share one."""
+         cotangent: bool, of_complex: Text | None = None) -> int:  # fmt: skip
+    """Return the number of the kernels for this text; equal texts share one.
+
+    `of_complex` are the statements and the expression for complex numbers, if others.
+    """
+    texts = [(list(statements), expression), of_complex or (list(statements), expression)]
     rename = {name: f"a{q}" for q, name in enumerate(arguments)}
-    text = "; ".join(ast.unparse(emit._renamed(node, rename)) for node in (*statements, expression))
-    key = (text, len(arguments), cotangent)
+    plain = ["; ".join(ast.unparse(emit.renamed(node, rename)) for node in (*s, e)) for s, e in texts]
+    key = (*plain, len(arguments), cotangent)
     with cache.lock:
         if key not in _slots:
             _slots[key] = len(_recipes)
-            _recipes.append((list(statements), expression, tuple(arguments), cotangent))
+            _recipes.append((texts, tuple(arguments), cotangent))
         return _slots[key]
 
 
-def kernel(number: int, code: int) -> int:
-    """Return the address of a kernel for a dtype code, compiling it if need be."""
+def kernel(number: int, column: int) -> int:
+    """Return the address of a kernel for a dtype code, compiling it if need be.
+
+    For real results of complex operands `column` is OF_COMPLEX more (`replay.reading.column`). It is
+    BY_RULE_ONLY where the text has no form for complex numbers.
+    """
     with cache.lock:
-        if _kernels[number, code - 1] == 0:
-            statements, expression, arguments, cotangent = _recipes[number]
+        if _kernels[number, column] == 0:
+            texts, arguments, cotangent = _recipes[number]
+            own = column <= layout.OF_COMPLEX
+            code = column if own else column - layout.OF_COMPLEX + layout.PAIRS
             dtype = abi.NAMES[code]
-            text = emit.source(statements, expression, arguments, dtype, cotangent)
-            _kernels[number, code - 1] = cache.load(f"kernel_{dtype}", text).kernel.address
-        return int(_kernels[number, code - 1])
+            statements, expression = texts[code >= layout.COMPLEX]
+            try:
+                text = emit.source(statements, expression, arguments, dtype, cotangent, own)
+            except emit.RuleError:
+                if code < layout.COMPLEX:
+                    raise
+                _kernels[number, column] = layout.BY_RULE_ONLY
+            else:
+                _kernels[number, column] = cache.load(f"kernel_{dtype}", text).kernel.address
+        return int(_kernels[number, column])
 
 
 def cast(source: int, target: int) -> int:
@@ -65,20 +83,21 @@ def cast(source: int, target: int) -> int:
 
 
 @functools.cache
-def blas() -> tuple[int, int]:
-    """Addresses of ``dgemm`` and ``sgemm``, from SciPy's table of BLAS functions."""
+def blas() -> None:
+    """Find the matrix product of each dtype in SciPy's table of BLAS functions."""
     import ctypes
 
     with cache.lock:
         from scipy.linalg import cython_blas
 
-    capsule, text = ctypes.py_object, ctypes.c_char_p
-    name = ctypes.PYFUNCTYPE(text, capsule)(("PyCapsule_GetName", ctypes.pythonapi))
-    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, capsule, text)(("PyCapsule_GetPointer", ctypes.pythonapi))
-    found = [cython_blas.__pyx_capi__[f] for f in ("dgemm", "sgemm")]
-    _blas[:] = [int(pointer(capsule, name(capsule)) or 0) for capsule in found]
+    thing, text = ctypes.py_object, ctypes.c_char_p
+    name = ctypes.PYFUNCTYPE(text, thing)(("PyCapsule_GetName", ctypes.pythonapi))
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, thing, text)(("PyCapsule_GetPointer", ctypes.pythonapi))
+    known: Any = cython_blas.__pyx_capi__
+    for code, letter in enumerate("dszc", 1):
+        capsule = known[f"{letter}gemm"]
+        _blas[code] = pointer(capsule, name(capsule)) or 0
     version[0] = object()
-    return _blas[0], _blas[1]
 
 
 def name_of(opcode: int) -> str:
@@ -113,10 +132,12 @@ def place(view: memoryview) -> None:
             for finish in unfinished:
                 finish()
             unfinished.clear()
-    if view[layout.OPCODES] != count[0] or view[layout.DGEMM] != _blas[0]:
-        view[layout.OPERATIONS], view[layout.OPCODES] = _at[0], count[0]
-        view[layout.KERNELS], view[layout.CASTS] = _at[1], _at[2]
-        view[layout.DGEMM], view[layout.SGEMM] = _blas
+    view[layout.OPCODES] = count[0]
+    for place, at in _at.items():
+        view[place] = at
 
 
-_at = [abi.address(array) for array in (_operations, _kernels, _casts)]
+_at = {
+    layout.OPERATIONS: abi.address(_operations), layout.KERNELS: abi.address(_kernels),
+    layout.CASTS: abi.address(_casts), layout.GEMM: abi.address(_blas),
+}  # fmt: skip

@@ -6,24 +6,26 @@ stands at i.
 
 import numpy as np
 
-from tapegrad.ops.lanes import same
-from tapegrad.ops.primitive import linear
-from tapegrad.tape.record import Template
+from tapegrad.ops.primitive import elementwise
 
 
-@linear(np.conjugate, forward=np.conjugate, lift=same, template=Template.PYTHON)
-def conjugate(ct, shapes, wanted):
+@elementwise(np.conjugate)
+def conjugate(ct, x):
     """Complex conjugate."""
-    return {0: np.conj(ct)}
+    return np.conj(ct)
 
 
-@linear(np.real, forward=lambda x: np.real(x).copy(), lift=same, template=Template.PYTHON)
-def real(ct, shapes, wanted):
+@elementwise(np.real, forward=lambda x: np.real(x).copy())
+def real(x):
     """Real part."""
-    return {0: ct}
+    return 1
 
 
-@linear(np.imag, forward=lambda x: np.imag(x).copy(), lift=same, template=Template.PYTHON)
-def imag(ct, shapes, wanted):
-    """Imaginary part."""
-    return {0: 1j * ct}
+def _along_i(x):
+    return 1j
+
+
+@elementwise(np.imag, forward=lambda x: np.imag(x).copy(), of_complex=_along_i)
+def imag(x):
+    """Imaginary part; of real numbers it is 0."""
+    return 0

@@ -4,6 +4,7 @@ import string
 
 import numpy as np
 
+from tapegrad.kernels.abi import DTYPES
 from tapegrad.ops.primitive import conj, primitive, sum_to
 from tapegrad.ops.shapes import steps
 from tapegrad.tape.record import Template
@@ -22,7 +23,7 @@ def _lower_matmul(columns, k, operands, attrs):
     a, b = operands
     if not columns.code(a) == columns.code(b) == columns.code(k):
         return None
-    size = 8 if columns.code(k) == 1 else 4
+    size = DTYPES[columns.code(k)].itemsize
     shapes, strides, own = [], [], []
     for operand, vector in ((a, 0), (b, 1)):
         shape, step = list(columns.shape(operand)), list(columns.strides(operand))

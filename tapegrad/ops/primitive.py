@@ -295,14 +295,23 @@ class Elementwise(Primitive):
             partial = self.partial(k)
             if partial.zero:
                 rows.append((0, layout.NOTHING, 0.0))
-            elif partial.constant is not None and not self.explicit:
+            elif partial.constant is not None and not self.explicit and self.of_complex is None:
                 rows.append((0, layout.CONSTANT, partial.constant))
             else:
                 by_slot = {slot: name for name, slot in self.slots.items()}
                 names = ["ct", *(by_slot[slot] for slot in self.operands(k))]
-                number = table.slot(partial.statements, partial.expression, names, not self.explicit)
+                number = table.slot(
+                    partial.statements, partial.expression, names, not self.explicit, self._complex_text(k)
+                )
                 rows.append((self.reads(k), number, 1.0))
         table.complete(self.opcode, -1, rows)
+
+    def _complex_text(self, k):
+        """Statements and expression of the partial for complex numbers, where it has others."""
+        if self.of_complex is None:
+            return None
+        partial = self.of_complex.partials[k]
+        return partial.statements, partial.expression
 
     def operands(self, k):
         """Slots of the values that partial `k` reads, ascending."""
@@ -314,13 +323,14 @@ class Elementwise(Primitive):
     def product(self, k, ct, out, inputs):
         """The partial by input `k` times `ct`: a cotangent or, the map being diagonal, a tangent."""
         partial = self.partial(k)
+        if self.of_complex is not None and any(x.dtype.kind == "c" for x in (ct, *inputs)):
+            partial = self.of_complex.partials[k]
         if partial.constant is not None and not self.explicit:
             return ct if partial.constant == 1 else -ct if partial.constant == -1 else ct * partial.constant
         values = {"out": out, "ct": ct}
         for name, x in zip(self.rule.parameters[self.explicit :], inputs, strict=False):
             values[name] = _promoted(x, ct.dtype) if name in partial.arguments else x
-        rule = self.of_complex if self.of_complex is not None and ct.dtype.kind == "c" else partial.function
-        factor = rule(*(values[p] for p in self.rule.parameters))
+        factor = partial.function(*(values[p] for p in self.rule.parameters))
         return factor if self.explicit else ct * _promoted(factor, ct.dtype)
 
     def vjp(self, ct, out, inputs, attrs, wanted, lanes=()):
@@ -367,7 +377,8 @@ def elementwise(*functions, forward=None, domain=None, kink=False, of_complex=No
         op = Elementwise(
             rule.__name__, functions, forward or functions[0], len(parameters), rule.__doc__, rule
         )
-        op.domain, op.kink, op.of_complex = domain or Real(), kink, of_complex
+        op.domain, op.kink = domain or Real(), kink
+        op.of_complex = of_complex and Rule(of_complex)
         return op
 
     return declare

@@ -28,7 +28,11 @@ def arctan(x):
     return 1 / (1 + x * x)
 
 
-@elementwise(np.arcsinh, of_complex=lambda x: 1 / (np.sqrt(1 + 1j * x) * np.sqrt(1 - 1j * x)))
+def _slope_of_arcsinh(x):
+    return 1 / (np.sqrt(1 + 1j * x) * np.sqrt(1 - 1j * x))
+
+
+@elementwise(np.arcsinh, of_complex=_slope_of_arcsinh)
 def arcsinh(x):
     """Inverse hyperbolic sine; x*x would overflow."""
     return 1 / np.hypot(1, x)
@@ -140,14 +144,22 @@ def fmin(a, b):
 
 
 def _slope_of_sinc(x, out):
-    """As for real numbers below, with the coefficients of the power series of the derivative."""
-    z = x * x
-    term = p = -(np.pi**2) / 3 * x
-    for k in range(2, 13):
-        term = term * (-(np.pi**2) / (2 * (k - 1) * (2 * k + 1))) * z
-        p = p + term
+    """As for real numbers below, by the quotients of neighbours in the power series of the derivative."""
+    z = -((np.pi * x) * (np.pi * x))
+    p = 1 + z / 550
+    p = 1 + z * p / 460
+    p = 1 + z * p / 378
+    p = 1 + z * p / 304
+    p = 1 + z * p / 238
+    p = 1 + z * p / 180
+    p = 1 + z * p / 130
+    p = 1 + z * p / 88
+    p = 1 + z * p / 54
+    p = 1 + z * p / 28
+    p = 1 + z * p / 10
     near = np.where(np.abs(x) < 0.5, 1, 0)
-    return np.where(near == 1, p, (np.cos(np.pi * x) - out) / np.where(near == 1, 1, x))
+    series = -3.289868133696453 * x * p
+    return np.where(near == 1, series, (np.cos(np.pi * x) - out) / np.where(near == 1, 1, x))
 
 
 @elementwise(np.sinc, domain=Real((-1.2, 1.2)), of_complex=_slope_of_sinc)

@@ -49,8 +49,8 @@ SWAPPED = {"matmul", "convolve", "solve", "over", "scaled"}  # operands exchange
 def functions_of(op):
     """The functions that make up an op's derivative, as written."""
     if isinstance(op, Elementwise | Reduction):
-        total = getattr(op, "total", None)
-        found = [op.rule.function, total and total.function, getattr(op, "of_complex", None)]
+        total, of_complex = getattr(op, "total", None), getattr(op, "of_complex", None)
+        found = [op.rule.function, total and total.function, of_complex and of_complex.function]
     elif isinstance(op, Linear):
         found = [op.rule]
     else:
@@ -213,7 +213,7 @@ def chosen(count, seed):
 def installed(function, definition):
     """Let a function be as changed, in every rule and kernel."""
     ops = [op for op in REGISTRY.values() if isinstance(op, Elementwise | Reduction)]
-    texts = [(op, name, rule) for op in ops for name in ("rule", "total")
+    texts = [(op, name, rule) for op in ops for name in ("rule", "total", "of_complex")
              if isinstance(rule := getattr(op, name, None), Rule) and rule.function is function]  # fmt: skip
     complete()
     known, code, read = len(table._recipes), function.__code__, primitive._definition

@@ -37,7 +37,7 @@ EXACT = {
     "sinc": (LINE, lambda x: (mpmath.cospi(x) - mpmath.sincpi(x)) / x),
     "i0": (LINE, lambda x: mpmath.besseli(1, x)),
 }  # fmt: skip
-UNLIKE = {"astype", "broadcast_to"}  # conversions
+UNLIKE = {"astype", "broadcast_to", "conjugate", "real", "imag"}  # conversions
 # Exceptions: SciPy's Bessel function is up to 8 ulp off; the derivative of sinc has zeros, beside which it
 # is accurate on the scale of the oscillation.
 LIMIT = {"i0": 10.0}

@@ -5,6 +5,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.errors import DTypeError, GradientError
+from tapegrad.ops.primitive import REGISTRY
 
 
 def operands(dtype=complex, n=3):
@@ -192,3 +193,84 @@ class TestHolomorphic:
             tg.autograd.holomorphic_grad(np.sum(z.conj() * z * 1j), z)
         with pytest.raises(GradientError, match="float64"):
             tg.autograd.holomorphic_grad(np.sum(abs(z)), z)
+
+
+def broken(*args, **kwargs):
+    raise AssertionError("a rule ran in Python")
+
+
+BY_RULE = {"cumprod", "prod", "std", "angle", "sign", "einsum", "solve", "matmul"}  # words in names
+COMPILED = {name: f for name, f in FUNCTIONS.items() if not BY_RULE & {*name.split()}} | {
+    "cumsum": lambda z, w, r: np.cumsum(z * r),
+    "sums along axes": lambda z, w, r: np.sum(z[:, None] * r, axis=0) + np.mean(w * z[:, None], axis=1),
+    "windows": lambda z, w, r: z[::-1] * w[1:].sum() + np.concatenate([z[:1], r[1:]]) + np.stack([z, w])[1],
+    "elements": lambda z, w, r: z[0] * w[1] + r[2],
+    "picks": lambda z, w, r: z[[0, 2, 0]] * w,
+    "transposed": lambda z, w, r: np.reshape(z, (3, 1)).T * w,
+    "choice": lambda z, w, r: np.where(r > 0, z, 2 * w) + np.where(z.real > 0, r, z),
+    "conversions": lambda z, w, r: r.astype(z.dtype) * z,
+    "product of matrices": lambda z, w, r: (z[:, None] * w) @ np.stack([w, z, z * w]).T,
+    "batch of products": lambda z, w, r: np.stack([z[:, None] * w, w[:, None] * z]) @ (z * w),
+    "inner product": lambda z, w, r: z @ w,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "complex64"])
+@pytest.mark.parametrize("name", COMPILED)
+def test_sweeps_are_compiled(name, dtype, monkeypatch):
+    function = COMPILED[name]
+    tolerance = 1e-12 if dtype == "complex128" else 2e-4
+
+    def gradients():
+        given = operands(np.dtype(dtype))
+        out = function(*given)
+        ct = np.asarray(out.detach()) * (1 - 0.5j if out.dtype.kind == "c" else 1)
+        return tg.grad(out, given, tg.tensor(ct.astype(out.dtype)), create_graph=True, allow_unused=True), (
+            lambda: tg.grad(out, given, tg.tensor(ct.astype(out.dtype)), allow_unused=True)
+        )
+
+    wanted, compiled = gradients()  # by rules, as a recorded sweep
+    with monkeypatch.context() as patch:
+        for op in {*REGISTRY.values()}:
+            patch.setattr(op, "vjp", broken)
+        found = compiled()
+    for g, h in zip(found, wanted, strict=True):
+        assert (g is None) == (h is None)
+        if g is not None:
+            assert g.dtype == h.dtype
+            np.testing.assert_allclose(g, h.detach(), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "bool", "float32", "complex64", "longdouble"])
+def test_constants_of_other_dtypes(dtype):
+    c = np.array([1, 0, 1]).astype(dtype)
+    for x in operands():
+        (g,) = tg.grad((x * c).sum().real, x)
+        np.testing.assert_array_equal(g, c.astype(complex) if x.dtype.kind == "c" else c.real.astype(float))
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "complex64"])
+def test_scalars(dtype):
+    z = tg.tensor(np.dtype(dtype).type(0.5 - 2j), requires_grad=True)
+    r = tg.tensor(z.real.detach() * 3, requires_grad=True)
+    gz, gr = tg.grad(abs(z * r), (z, r))
+    assert gz.dtype == z.dtype and gr.dtype == r.dtype
+    np.testing.assert_allclose(gz, (0.5 - 2j) / abs(0.5 - 2j) * 1.5, rtol=1e-6)
+    np.testing.assert_allclose(gr, abs(0.5 - 2j), rtol=1e-6)
+    (gz,) = tg.grad(z * z, z, z.detach())
+    np.testing.assert_allclose(gz, 2 * (0.5 + 2j) * (0.5 - 2j), rtol=1e-6)
+
+
+def test_large_and_strided_operands():
+    """Blocks, strides and sums to broadcast operands of complex numbers."""
+    random = np.random.default_rng(3)
+    a, b = (random.normal(size=(70, 1300)) + 1j * random.normal(size=(70, 1300)) for _ in range(2))
+    row = random.normal(size=1300)
+    z, w, r = (tg.tensor(v, requires_grad=True) for v in (a, b, row))
+    out = (z.T * np.exp(w).T).T * r
+    gz, gw, gr = tg.grad(np.abs(out).sum(), (z, w, r))
+    value = a * np.exp(b) * row
+    sign = value / np.abs(value)
+    np.testing.assert_allclose(gz, sign * np.conj(np.exp(b) * row), rtol=1e-12)
+    np.testing.assert_allclose(gw, sign * np.conj(value), rtol=1e-12)
+    np.testing.assert_allclose(gr, np.sum(sign * np.conj(a * np.exp(b)), axis=0).real, rtol=1e-10)

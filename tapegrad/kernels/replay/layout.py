@@ -11,8 +11,8 @@ BOUNDS = int(bounds())  # 1: checked build; see `tapegrad.kernels.bounds`
     WORD, META, ADDRESS, SHAPES, RECORDS, OPERATIONS, KERNELS, CASTS,
     FLAGS, COTANGENTS, SEEDS, SEED_COUNT, SINKS, SINK_COUNT, FREED, REACHED, REACHED_COUNT,
     PENDING, PENDING_COUNT, POSITION, FINISH, DESCRIPTORS, EVERY, PHASE, WORK, TOUCHED, PAUSE,
-    ALLOCATE, FREE, BLOCKS, FREE_LISTS, HELD_BYTES, SCRATCH, WALK, STORE, DGEMM, SGEMM, MARKED,
-) = range(38)  # fmt: skip
+    ALLOCATE, FREE, BLOCKS, FREE_LISTS, HELD_BYTES, SCRATCH, WALK, STORE, GEMM, MARKED,
+) = range(37)  # fmt: skip
 STATE_WORDS = 64
 
 # What reading an open tape needs besides.
@@ -21,8 +21,8 @@ ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(3
 # What a sweep in one call needs besides.
 SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT, SEED, SPENT, GUARDED = range(46, 55)
 
-# The table of a checked build, and a word that stays 0.
-REGIONS, NOTHING_AT = 55, 56
+# The table of a checked build, and two words that stay 0.
+REGIONS, NOTHING_AT = 55, 62
 
 # Where records' times go, if not 0: a timespec each; and the function that tells the time, with its clock.
 STAMPS, CLOCK, CLOCK_KIND = 57, 58, 59
@@ -40,8 +40,13 @@ NONE, ONE, TWO, CHAIN, NUMBER = range(5)  # forms: which operands the record's w
 CONSTANT, NOTHING, MEAN = -1, -2, -3  # a partial without a kernel
 IMPORT, ELEMENTWISE, REDUCE, RESHAPE, VIEW, ELEMENT, SCATTER, SCAN, MATMUL, ASSIGN, BY_RULE = range(11)
 
-SIZES = 0x2112481248480  # bytes of a dtype code up to SWEPT, four bits each
-SWEPT, PAIRS = 12, 15  # dtype codes above the first are left to rules; from the second on they are complex
+# Dtype codes (`tapegrad.kernels.abi`): those of complex numbers are from COMPLEX on, higher by PAIRS than
+# their parts; dtypes above SWEPT are left to rules. WIDTHS: binary logarithms of bytes, three bits each.
+COMPLEX, PAIRS, SWEPT = 3, 2, 13
+WIDTHS = 0o123012334230
+# Kernels of a partial, by the code of the result; OF_COMPLEX more for a real result of a complex operand.
+COLUMNS, OF_COMPLEX = 8, 4
+BY_RULE_ONLY = 1  # instead of a kernel's address: there is none
 
 # WALK: an index space, its operands, and the arguments of a kernel call.
 MAXDIM, OPERANDS, BLOCK = 64, 8, 512

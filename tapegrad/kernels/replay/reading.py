@@ -94,6 +94,14 @@ def seal(state: int) -> int:
     return used
 
 
+def column(m: int, other: int) -> int:
+    """Which kernel of a partial: that for the dtypes of a result and an operand, as meta words or codes."""
+    code, given = m & 0xFF, other & 0xFF
+    if code < COMPLEX and (given == COMPLEX or given == COMPLEX + 1):
+        return code + OF_COMPLEX
+    return code
+
+
 def operands(w: int, form: int) -> int:
     """A cursor at a record's first operand: its number + 1, and where the others are << 32; 0 for none."""
     at = (w >> 16) & 0xFFFF

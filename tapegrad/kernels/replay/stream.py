@@ -4,9 +4,11 @@ from tapegrad.kernels.dialect import call, f32, f64, i64, within
 from tapegrad.kernels.replay.layout import *
 
 
-def add(size: int, out: int, source: int, n: int, store: int) -> int:
-    """out (+)= source, dense, both doubles or both of single precision."""
-    if size == 8:
+def add(code: int, out: int, source: int, n: int, store: int) -> int:
+    """out (+)= source, dense, both of a dtype that is swept."""
+    if code >= COMPLEX:
+        n = 2 * n
+    if code & 1:
         a, b = f64(out), f64(source)
         if store:
             for i in range(n):
@@ -25,12 +27,14 @@ def add(size: int, out: int, source: int, n: int, store: int) -> int:
     return 0
 
 
-def add_scaled(walk: int, size: int, out: int, source: int, n: int, store: int) -> int:
-    """out (+)= FACTOR * source, dense, both doubles or both of single precision."""
+def add_scaled(walk: int, code: int, out: int, source: int, n: int, store: int) -> int:
+    """out (+)= FACTOR * source, dense, both of a dtype that is swept."""
     factor = f64(walk + 8 * (HEAD + FACTOR))[0]
     if factor == 1.0:
-        return add(size, out, source, n, store)
-    if size == 8:
+        return add(code, out, source, n, store)
+    if code >= COMPLEX:
+        n = 2 * n
+    if code & 1:
         a, b = f64(out), f64(source)
         if store:
             for i in range(n):
@@ -50,10 +54,16 @@ def add_scaled(walk: int, size: int, out: int, source: int, n: int, store: int) 
 
 
 def add_total(walk: int, code: int, out_code: int, out: int, source: int, n: int) -> int:
-    """out[0] += FACTOR * the sum of a block, by eight partial sums in double precision."""
+    """out[0] += FACTOR * the sum of a block, by eight partial sums in double precision.
+
+    Of complex numbers the real parts are in every second sum, and the imaginary parts in the others.
+    """
     t0, t1, t2, t3, t4, t5, t6, t7 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    pairs = code >= COMPLEX
+    if pairs:
+        n = 2 * n
     body = n & ~7
-    if code == 1:
+    if code & 1:
         a = f64(source)
         for i in range(0, body, 8):
             t0 += a[i]
@@ -65,7 +75,10 @@ def add_total(walk: int, code: int, out_code: int, out: int, source: int, n: int
             t6 += a[i + 6]
             t7 += a[i + 7]
         for i in range(body, n):
-            t0 += a[i]
+            if pairs & i:
+                t1 += a[i]
+            else:
+                t0 += a[i]
     else:
         b = f32(source)
         for i in range(0, body, 8):
@@ -78,51 +91,69 @@ def add_total(walk: int, code: int, out_code: int, out: int, source: int, n: int
             t6 += b[i + 6]
             t7 += b[i + 7]
         for i in range(body, n):
-            t0 += b[i]
-    total = (((t0 + t1) + (t2 + t3)) + ((t4 + t5) + (t6 + t7))) * f64(walk + 8 * (HEAD + FACTOR))[0]
-    if out_code == 1:
-        f64(out)[0] = f64(out)[0] + total
+            if pairs & i:
+                t1 += b[i]
+            else:
+                t0 += b[i]
+    factor = f64(walk + 8 * (HEAD + FACTOR))[0]
+    total, imaginary = ((t0 + t1) + (t2 + t3)) + ((t4 + t5) + (t6 + t7)), 0.0
+    if pairs:
+        total, imaginary = (t0 + t4) + (t2 + t6), (t1 + t5) + (t3 + t7)
+    if out_code & 1:
+        f64(out)[0] = f64(out)[0] + total * factor
     else:
-        f32(out)[0] = f32(out)[0] + total
+        f32(out)[0] = f32(out)[0] + total * factor
+    if pairs and out_code >= COMPLEX:
+        if out_code & 1:
+            f64(out)[1] = f64(out)[1] + imaginary * factor
+        else:
+            f32(out)[1] = f32(out)[1] + imaginary * factor
     return 0
 
 
 def spread(
     walk: int, code: int, out_code: int, out: int, stride: int, source: int, n: int, store: int
 ) -> int:
-    """out[i] (+)= FACTOR * source[i] for any stride and either precision on both sides."""
+    """out[i] (+)= FACTOR * source[i] for any stride and any dtype on both sides; of complex numbers the
+    real part where out is real.
+    """
     factor = f64(walk + 8 * (HEAD + FACTOR))[0]
-    for i in range(n):
-        value = 0.0
-        if code == 1:
-            value = f64(source)[i] * factor
-        else:
-            value = f32(source)[i] * factor
-        place = out + i * stride
-        if out_code == 1:
-            if store == 0:
-                value += f64(place)[0]
-            f64(place)[0] = value
-        else:
-            if store == 0:
-                value += f32(place)[0]
-            f32(place)[0] = value
+    step = 1 + (code >= COMPLEX)
+    for part in range(1 + (out_code >= COMPLEX)):
+        for i in range(n):
+            value = 0.0
+            if part < step:
+                if code & 1:
+                    value = f64(source)[step * i + part] * factor
+                else:
+                    value = f32(source)[step * i + part] * factor
+            place = out + i * stride
+            if out_code & 1:
+                if store == 0:
+                    value += f64(place)[part]
+                f64(place)[part] = value
+            else:
+                if store == 0:
+                    value += f32(place)[part]
+                f32(place)[part] = value
     return 0
 
 
 def stage(casts: int, staged: int, source: int, stride: int, code: int, compute: int, n: int) -> int:
     """Make n elements of any stride and dtype a dense block; 1, or 0 when a conversion fails."""
     if code != compute:
-        within(staged, 8 // compute * n)
-        within(source, SIZES >> 4 * code & 15)
-        within(source + (n - 1) * stride, SIZES >> 4 * code & 15)
-        return call(i64(casts)[4 * code + compute], staged, source, stride, n)
-    if code == 1:
-        for i in range(n):
-            f64(staged)[i] = f64(source + i * stride)[0]
-    else:
-        for i in range(n):
-            f32(staged)[i] = f32(source + i * stride)[0]
+        within(staged, n << (WIDTHS >> 3 * compute & 7))
+        within(source, 1 << (WIDTHS >> 3 * code & 7))
+        within(source + (n - 1) * stride, 1 << (WIDTHS >> 3 * code & 7))
+        return call(i64(casts)[8 * code + compute], staged, source, stride, n)
+    step = 1 + (code >= COMPLEX)
+    for part in range(step):
+        if code & 1:
+            for i in range(n):
+                f64(staged)[step * i + part] = f64(source + i * stride)[part]
+        else:
+            for i in range(n):
+                f32(staged)[step * i + part] = f32(source + i * stride)[part]
     return 1
 
 
@@ -193,9 +224,7 @@ def stream(state: int, store: int) -> int:
     last = arrange(s[WALK], operands)
     if last < 0:
         return 1
-    length, size, outer = walk[last], 8, 1
-    if compute == 2:
-        size = 4
+    length, size, outer = walk[last], 1 << (WIDTHS >> 3 * compute & 7), 1
     for d in range(last):
         walk[COUNTER + d] = 0
         outer *= walk[d]
@@ -212,7 +241,7 @@ def stream(state: int, store: int) -> int:
                 if code == compute and (stride == size or length == 1):
                     walk[ARGUMENT + q] = source
                 else:
-                    walk[ARGUMENT + q] = s[SCRATCH] + 8 * BLOCK * q
+                    walk[ARGUMENT + q] = s[SCRATCH] + 16 * BLOCK * q
                     if low == 0 or stride != 0:
                         if stage(s[CASTS], walk[ARGUMENT + q], source, stride, code, compute, n) != 1:
                             return 0
@@ -228,7 +257,7 @@ def stream(state: int, store: int) -> int:
                 if summing:
                     add_total(s[WALK], compute, out_code, out, made, n)
                 elif dense:
-                    add_scaled(s[WALK], size, out, made, n, store)
+                    add_scaled(s[WALK], compute, out, made, n, store)
                 else:
                     spread(s[WALK], compute, out_code, out, out_stride, made, n, store)
         d = last - 1

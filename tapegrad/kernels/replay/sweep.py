@@ -3,7 +3,7 @@
 from tapegrad.kernels.dialect import copy, f32, f64, i64, invoke, u8, zero
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import allocate, release
-from tapegrad.kernels.replay.reading import following, operands, prune, seal
+from tapegrad.kernels.replay.reading import column, following, operands, prune, seal
 from tapegrad.kernels.replay.stream import add
 from tapegrad.kernels.replay.templates import assign, elementwise, matmul, reduction, scan, scatter, view
 
@@ -155,11 +155,12 @@ def plan(state: int) -> int:
             pending[waiting] = k
             waiting += 1
         lacking = 0
-        if template == MATMUL and s[DGEMM] == 0:
+        if template == MATMUL and i64(s[GEMM])[1] == 0:
             lacking = 1
         kernel = operations[row + TOTAL]
-        if kernel >= 0 and apart == 0 and kernels[2 * kernel + (m & 0xFF) - 1] == 0:
-            lacking = 1
+        if kernel >= 0 and apart == 0:
+            address = kernels[COLUMNS * kernel + column(m, m)]
+            lacking, apart = address == 0, address == BY_RULE_ONLY
         reads, slot, at = 0, 0, operands(w, form)
         while at != 0:
             j = (at & 0xFFFF) - 1
@@ -167,13 +168,22 @@ def plan(state: int) -> int:
                 flags[k] = flags[k] | ACTIVE
                 flags[j] = flags[j] | MARK
                 kernel = operations[row + PARTIAL + min(slot, 2)]
-                if metas[j] & 0xFF > SWEPT:
-                    apart = 1
-                if kernel >= 0 and apart == 0 and kernels[2 * kernel + (m & 0xFF) - 1] == 0:
-                    lacking = 1
+                if kernel >= 0 and apart == 0 and metas[j] & 0xFF <= SWEPT:
+                    address = kernels[COLUMNS * kernel + column(m, metas[j])]
+                    if address == 0:
+                        lacking = 1
+                    elif address == BY_RULE_ONLY:
+                        apart = 1
                 reads = reads | operations[row + READS + min(slot, 2)]
-            if template == ELEMENTWISE and apart == 0 and metas[j] & 0xFF != m & 0xFF:
-                if casts[4 * (metas[j] & 0xFF) + (m & 0xFF)] == 0:
+            given, compute = metas[j] & 0xFF, m & 0xFF
+            if column(m, given) > OF_COMPLEX:
+                compute += PAIRS
+            if given > SWEPT or (compute != m & 0xFF and form != ONE):
+                apart = 1
+            elif template == ELEMENTWISE and apart == 0:
+                if given != compute and given != 0 and casts[8 * given + compute] == 0:
+                    lacking = 1
+                if compute != m & 0xFF and casts[8 * (m & 0xFF) + compute] == 0:
                     lacking = 1
             slot += 1
             at = following(s[WORD], at, form)
@@ -219,20 +229,22 @@ def at_once(state: int, log: int, freed: int) -> int:
     flags, cotangents, metas = u8(s[FLAGS]), i64(s[COTANGENTS]), i64(s[META])
     if s[PENDING_COUNT] != 0 or s[RULES] != 0 or s[WORK] > s[WORK_LIMIT] or s[REACHED_COUNT] != s[SINK_COUNT]:
         return PYTHON
-    if flags[root] & SINK or (s[SEED] == 0 and count_of(s[SHAPES], metas[root]) != 1):
+    if flags[root] & SINK:
+        return PYTHON
+    if s[SEED] == 0 and (count_of(s[SHAPES], metas[root]) != 1 or metas[root] & 0xFF >= COMPLEX):
         return PYTHON
     sinks, arrays = i64(s[SINKS]), i64(s[RESULT_ARRAYS])
     for q in range(s[SINK_COUNT]):
         k = sinks[q]
         flags[k] = flags[k] | FRESH
-        cotangents[k] = s[RESULTS] + 8 * q
+        cotangents[k] = s[RESULTS] + 16 * q
         if arrays[q] != 0:
             cotangents[k] = i64(arrays[q] + DATA_AT)[0]
     cotangents[root] = s[SEED]
     if s[SEED] == 0:
-        one = s[RESULTS] + 8 * QUICK_INPUTS
+        one = s[RESULTS] + 16 * QUICK_INPUTS
         cotangents[root] = one
-        if metas[root] & 0xFF == 1:
+        if metas[root] & 1:
             f64(one)[0] = 1.0
         else:
             f32(one)[0] = 1.0
@@ -326,8 +338,8 @@ def step(state: int, template: int, k: int, j: int, slot: int, final: int) -> in
     out = target(state, j, 1)
     if out == 0:
         return MEMORY
-    size = (i64(s[META])[k] >> 9) & 0x7F
-    add(size, out + (i64(s[WORD])[k] >> 32) * size, i64(s[COTANGENTS])[k], 1, 0)
+    m = i64(s[META])[k]
+    add(m & 0xFF, out + (i64(s[WORD])[k] >> 32) * ((m >> 9) & 0x7F), i64(s[COTANGENTS])[k], 1, 0)
     return DONE
 
 
@@ -349,8 +361,5 @@ def deposit(state: int, j: int, source: int) -> int:
     out = target(state, j, 0)
     if out == 0:
         return MEMORY
-    size, n = (m >> 9) & 0x7F, count_of(s[SHAPES], m)
-    if m & 0xFF >= PAIRS:
-        size, n = size // 2, 2 * n
-    add(size, out, source, n, s[STORE])
+    add(m & 0xFF, out, source, count_of(s[SHAPES], m), s[STORE])
     return DONE

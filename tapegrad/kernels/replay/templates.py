@@ -3,6 +3,7 @@
 from tapegrad.kernels.dialect import copy, f32, f64, i32, i64, invoke, u8, within, zero
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import allocate, release
+from tapegrad.kernels.replay.reading import column
 from tapegrad.kernels.replay.stream import (
     add,
     add_scaled,
@@ -22,15 +23,18 @@ def elementwise(state: int, k: int, j: int, slot: int, final: int) -> int:
     word, metas, addresses, walk = i64(s[WORD]), i64(s[META]), i64(s[ADDRESS]), i64(s[WALK])
     operations, cotangents, flags = i64(s[OPERATIONS]), i64(s[COTANGENTS]), u8(s[FLAGS])
     m, to, row = metas[k], metas[j], ROW * (word[k] & 0xFFFF)
-    compute, kernel, factor = m & 0xFF, 0, 1.0
+    own, kernel, factor = m & 0xFF, 0, 1.0
+    compute = own
     flat = operations[row + TEMPLATE] == RESHAPE
     partial, reads = operations[row + PARTIAL + slot], operations[row + READS + slot]
     if partial >= 0:
-        kernel = i64(s[KERNELS])[2 * partial + compute - 1]
+        kernel = i64(s[KERNELS])[COLUMNS * partial + column(m, to)]
+        if column(m, to) > OF_COMPLEX:
+            compute += PAIRS
     elif flat == 0:
         factor = f64(s[OPERATIONS])[row + SCALE + slot]
     whole = flat or same_shape(s[SHAPES], m, to)
-    plain = whole and compute == to & 0xFF
+    plain = whole and own == compute and compute == to & 0xFF
     if plain and kernel == 0 and factor == 1.0 and final and cotangents[j] == 0 and flags[k] & SINK == 0:
         cotangents[j] = cotangents[k]
         flags[j] = flags[j] | flags[k] & FOREIGN
@@ -53,7 +57,7 @@ def elementwise(state: int, k: int, j: int, slot: int, final: int) -> int:
                 count += 1
     size = (m >> 9) & 0x7F
     if plain and kernel == 0:
-        add_scaled(s[WALK], size, out, cotangents[k], n, store)
+        add_scaled(s[WALK], compute, out, cotangents[k], n, store)
         return DONE
     if plain and (store or n <= BLOCK):
         walk[ARGUMENT], walk[ARGUMENT + 1] = out, cotangents[k]
@@ -62,14 +66,14 @@ def elementwise(state: int, k: int, j: int, slot: int, final: int) -> int:
         if launch(state, kernel, count, size, n) != 1:
             return FAILED
         if store == 0:
-            add(size, out, s[SCRATCH], n, 0)
+            add(compute, out, s[SCRATCH], n, 0)
         return DONE
     count = 2
     if flat:
         walk[0], walk[HEAD + NDIM] = n, 1
         walk[STRIDE], walk[STRIDE + MAXDIM] = (to >> 9) & 0x7F, size
         walk[HEAD + POINTER], walk[HEAD + CODE] = out, to & 0xFF
-        walk[HEAD + POINTER + 1], walk[HEAD + CODE + 1] = cotangents[k], compute
+        walk[HEAD + POINTER + 1], walk[HEAD + CODE + 1] = cotangents[k], own
     else:
         extents(state, m)
         lay(state, 0, out, to, 0)
@@ -98,7 +102,7 @@ def reduction(state: int, k: int, j: int) -> int:
     elif partial == MEAN:
         factor = float(count_of(s[SHAPES], metas[k])) / float(count_of(s[SHAPES], m))
     else:
-        kernel = kernels[2 * partial + code - 1]
+        kernel = kernels[COLUMNS * partial + code]
         if operations[row + TOTAL] >= 0:
             bytes_ = size * count_of(s[SHAPES], metas[k])
             total = allocate(state, bytes_)
@@ -110,7 +114,7 @@ def reduction(state: int, k: int, j: int) -> int:
             lay_reduced(state, 0, total, metas[k], mask, 0)
             lay(state, 1, value, m, 1)
             lay_reduced(state, 2, result, metas[k], mask, 1)
-            prepare(state, 3, code, kernels[2 * operations[row + TOTAL] + code - 1])
+            prepare(state, 3, code, kernels[COLUMNS * operations[row + TOTAL] + code])
             if stream(state, 0) != 1:
                 return FAILED
     out = target(state, j, 0)
@@ -210,7 +214,7 @@ def assign(state: int, k: int, j: int, slot: int) -> int:
     out = target(state, j, 0)
     if out == 0:
         return MEMORY
-    add((m >> 9) & 0x7F, out, ct, count_of(s[SHAPES], m), s[STORE])
+    add(m & 0xFF, out, ct, count_of(s[SHAPES], m), s[STORE])
     if own == 0:
         release(state, ct)
     return DONE
@@ -222,18 +226,19 @@ def scatter(state: int, k: int, j: int) -> int:
     out = target(state, j, 1)
     if out == 0:
         return MEMORY
-    ct, indices = i64(s[COTANGENTS])[k], i64(i64(s[DESCRIPTORS])[k])
-    n = indices[0]
-    if i64(s[META])[k] & 0xFF == 1:
-        a, b = f64(out), f64(ct)
-        for i in range(n):
-            at = indices[i + 1]
-            a[at] = a[at] + b[i]
-    else:
-        c, d = f32(out), f32(ct)
-        for i in range(n):
-            at = indices[i + 1]
-            c[at] = c[at] + d[i]
+    ct, indices, code = i64(s[COTANGENTS])[k], i64(i64(s[DESCRIPTORS])[k]), i64(s[META])[k] & 0xFF
+    n, step = indices[0], 1 + (code >= COMPLEX)
+    for part in range(step):
+        if code & 1:
+            a, b = f64(out), f64(ct)
+            for i in range(n):
+                at = step * indices[i + 1] + part
+                a[at] = a[at] + b[step * i + part]
+        else:
+            c, d = f32(out), f32(ct)
+            for i in range(n):
+                at = step * indices[i + 1] + part
+                c[at] = c[at] + d[step * i + part]
     return DONE
 
 
@@ -256,7 +261,7 @@ def scan(state: int, k: int, j: int) -> int:
         for outer in range(n // (length * inside)):
             for a in range(length - 2, -1, -1):
                 at = sums + (outer * length + a) * inside * size
-                add(size, at, at + inside * size, inside, 0)
+                add(m & 0xFF, at, at + inside * size, inside, 0)
     f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = 1.0
     extents(state, m)
     lay(state, 0, out, to, 0)
@@ -278,14 +283,27 @@ def leading(row: int, column: int, rows: int, columns: int, size: int, args: int
     return max(column // size, max(rows, 1))
 
 
+def conjugated(state: int, code: int, source: int, row: int, column: int, rows: int, columns: int) -> int:
+    """A dense copy of a complex matrix, conjugated; 0 when memory is out."""
+    out = allocate(state, rows * columns << (WIDTHS >> 3 * code & 7))
+    if out == 0:
+        return 0
+    for i in range(rows):
+        for j in range(columns):
+            at, place = source + i * row + j * column, 2 * (i * columns + j)
+            if code & 1:
+                f64(out)[place], f64(out)[place + 1] = f64(at)[0], -f64(at)[1]
+            else:
+                f32(out)[place], f32(out)[place + 1] = f32(at)[0], -f32(at)[1]
+    return out
+
+
 def gemm(state: int, code: int, rows: int, columns: int, depth: int, a: int, a_row: int, a_column: int,
          b: int, b_row: int, b_column: int, out: int) -> int:  # fmt: skip
     """out += a @ b for a dense out: BLAS computes the transpose in its column order."""
     s = i64(state)
     args = s[SCRATCH]
-    ints, size, function = i32(args), 8, s[DGEMM]
-    if code == 2:
-        size, function = 4, s[SGEMM]
+    ints, size, function = i32(args), 1 << (WIDTHS >> 3 * code & 7), i64(s[GEMM])[code]
     ints[0], ints[1], ints[2], ints[3] = columns, rows, depth, columns
     ints[4] = leading(b_row, b_column, depth, columns, size, args + 32)
     ints[5] = leading(a_row, a_column, rows, depth, size, args + 33)
@@ -293,10 +311,10 @@ def gemm(state: int, code: int, rows: int, columns: int, depth: int, a: int, a_r
     within(a, (rows - 1) * a_row + (depth - 1) * a_column + size)
     within(b, (depth - 1) * b_row + (columns - 1) * b_column + size)
     within(out, rows * columns * size)
-    if code == 1:
-        f64(one)[0] = 1.0
+    if code & 1:
+        f64(one)[0], f64(one)[1] = 1.0, 0.0
     else:
-        f32(one)[0] = 1.0
+        f32(one)[0], f32(one)[1] = 1.0, 0.0
     invoke(function, args + 32, args + 33, args, args + 4, args + 8, one, b, args + 16, a, args + 20,
            one, out, args + 12)  # fmt: skip
     return 0
@@ -320,9 +338,21 @@ def matmul(state: int, k: int, j: int, slot: int) -> int:
     ct = i64(s[COTANGENTS])[k]
     for _ in range(total):
         if slot == 0:
-            gemm(state, code, rows, depth, columns, ct, columns * size, size, b, d[7], d[6], out)
+            other, row, step = b, d[7], d[6]
+            if code >= COMPLEX:
+                other, row, step = conjugated(state, code, b, d[7], d[6], columns, depth), depth * size, size
+            if other == 0:
+                return MEMORY
+            gemm(state, code, rows, depth, columns, ct, columns * size, size, other, row, step, out)
         else:
-            gemm(state, code, depth, columns, rows, a, d[5], d[4], ct, columns * size, size, out)
+            other, row, step = a, d[5], d[4]
+            if code >= COMPLEX:
+                other, row, step = conjugated(state, code, a, d[5], d[4], depth, rows), rows * size, size
+            if other == 0:
+                return MEMORY
+            gemm(state, code, depth, columns, rows, other, row, step, ct, columns * size, size, out)
+        if code >= COMPLEX:
+            release(state, other)
         ct += rows * columns * size
         axis = batch - 1
         while axis >= 0:

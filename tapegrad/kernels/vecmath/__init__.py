@@ -11,8 +11,8 @@ calls it is compiled. That costs a kernel a few milliseconds; Numba's front end 
 same formulas as inlined functions.
 
 Files: `exponential` (also the hyperbolic functions), `logarithm` (also their inverses), `trigonometric`,
-`inverse`, `power`; `single` has all of single precision. `coefficients` is written by
-``python -m tests.kernels.minimax``.
+`inverse`, `power`; `single` has all of single precision, `complexes` all of complex numbers. `coefficients`
+is written by ``python -m tests.kernels.minimax``.
 """
 
 from __future__ import annotations
@@ -23,22 +23,51 @@ import inspect
 from numba import types
 from numba.extending import intrinsic
 
-from tapegrad.kernels.vecmath import exponential, inverse, logarithm, number, power, single, trigonometric
+from tapegrad.kernels.vecmath import (
+    complexes,
+    exponential,
+    inverse,
+    logarithm,
+    number,
+    power,
+    single,
+    trigonometric,
+)
 
-_FILES = {"float64": (exponential, inverse, logarithm, power, trigonometric), "float32": (single,)}
+_FILES = {
+    "float64": (exponential, inverse, logarithm, power, trigonometric), "float32": (single,),
+    "complex128": (complexes,), "complex64": (complexes,),
+}  # fmt: skip
+BITS = {"greater", "greater_equal", "less", "less_equal"}  # forms that compare; so do those named NAME_ok
 
 
 @functools.cache
 def form(name, dtype):
-    """Return the form of a function for a Numba dtype, float64 or float32, to be called in compiled code."""
+    """Return the form of a function for a Numba dtype, to be called in compiled code."""
     definition = next(vars(file)[name] for file in _FILES[dtype.name] if name in vars(file))
-    result = types.boolean if name.endswith("_ok") else dtype
+    result = types.boolean if name.endswith("_ok") or name in BITS else dtype
+    narrow = dtype in (types.float32, types.complex64)
+
+    def wider(builder, value):
+        return number.Number(builder, builder.fpext(value, number.DOUBLE) if narrow else value)
+
+    def rounded(builder, found):
+        return builder.fptrunc(found.value, number.SINGLE) if narrow else found.value
 
     def emit(context, builder, signature, args):
-        if dtype == types.float32:
-            args = [builder.fpext(a, number.DOUBLE) for a in args]
-        value = definition(*(number.Number(builder, a) for a in args)).value
-        return builder.fptrunc(value, number.SINGLE) if result == types.float32 else value
+        if dtype in types.complex_domain:
+            parts = [context.make_complex(builder, dtype, value=a) for a in args]
+            args = [(wider(builder, z.real), wider(builder, z.imag)) for z in parts]
+        else:
+            args = [wider(builder, a) for a in args]
+        found = definition(*args)
+        if result is types.boolean:
+            return found.value
+        if dtype not in types.complex_domain:
+            return rounded(builder, found)
+        out = context.make_complex(builder, dtype)
+        out.real, out.imag = (rounded(builder, part) for part in found)
+        return out._getvalue()
 
     if len(inspect.signature(definition).parameters) == 1:
 

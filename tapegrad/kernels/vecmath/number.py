@@ -139,6 +139,11 @@ def copysign(x, y):
     return _call("copysign", x, y)
 
 
+def libm(name, x):
+    """A function of the C library, by the name of LLVM's intrinsic for it."""
+    return _call(name, x)
+
+
 def select(condition, x, y):
     """x if the condition is true, else y, both being evaluated."""
     known = x if isinstance(x, Number) else y
