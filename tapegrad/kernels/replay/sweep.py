@@ -168,23 +168,24 @@ def plan(state: int) -> int:
                 flags[k] = flags[k] | ACTIVE
                 flags[j] = flags[j] | MARK
                 kernel = operations[row + PARTIAL + min(slot, 2)]
-                if kernel >= 0 and apart == 0 and metas[j] & 0xFF <= SWEPT:
+                if kernel >= 0 and apart == 0:
                     address = kernels[COLUMNS * kernel + column(m, metas[j])]
                     if address == 0:
                         lacking = 1
                     elif address == BY_RULE_ONLY:
                         apart = 1
                 reads = reads | operations[row + READS + min(slot, 2)]
-            given, compute = metas[j] & 0xFF, m & 0xFF
-            if column(m, given) > OF_COMPLEX:
-                compute += PAIRS
-            if given > SWEPT or (compute != m & 0xFF and form != ONE):
-                apart = 1
-            elif template == ELEMENTWISE and apart == 0:
-                if given != compute and given != 0 and casts[8 * given + compute] == 0:
-                    lacking = 1
-                if compute != m & 0xFF and casts[8 * (m & 0xFF) + compute] == 0:
-                    lacking = 1
+            if (metas[j] ^ m) & 0xFF:
+                given, compute = metas[j] & 0xFF, m & 0xFF
+                if column(m, given) > OF_COMPLEX:
+                    compute += PAIRS
+                if given > SWEPT or (compute != m & 0xFF and form != ONE):
+                    apart = 1
+                elif template == ELEMENTWISE and apart == 0:
+                    if given != compute and given != 0 and casts[8 * given + compute] == 0:
+                        lacking = 1
+                    if compute != m & 0xFF and casts[8 * (m & 0xFF) + compute] == 0:
+                        lacking = 1
             slot += 1
             at = following(s[WORD], at, form)
         if freed[k] and flags[k] & ACTIVE:

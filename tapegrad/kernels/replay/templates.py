@@ -28,8 +28,9 @@ def elementwise(state: int, k: int, j: int, slot: int, final: int) -> int:
     flat = operations[row + TEMPLATE] == RESHAPE
     partial, reads = operations[row + PARTIAL + slot], operations[row + READS + slot]
     if partial >= 0:
-        kernel = i64(s[KERNELS])[COLUMNS * partial + column(m, to)]
-        if column(m, to) > OF_COMPLEX:
+        which = column(m, to)
+        kernel = i64(s[KERNELS])[COLUMNS * partial + which]
+        if which > OF_COMPLEX:
             compute += PAIRS
     elif flat == 0:
         factor = f64(s[OPERATIONS])[row + SCALE + slot]
