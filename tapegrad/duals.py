@@ -126,7 +126,10 @@ def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: dict[str, An
 
 
 def _of_power(op: Primitive, duals: list[Dual | None], operands: Sequence[Any]) -> Any:
-    """The tangent of a power of what has a kink at 0, where the power is smooth; None for anything else."""
+    """The tangent of a power of what has a kink at 0, or of its inner product with itself, which are smooth.
+
+    None for anything else.
+    """
     d = duals[0]
     if d is None or d.source is None:
         return None
@@ -135,12 +138,16 @@ def _of_power(op: Primitive, duals: list[Dual | None], operands: Sequence[Any]) 
         exponent = value_of(operands[1])
         if duals[1] is not None or np.ndim(exponent) or not exponent >= 2:
             return None
-    elif op.name != "square" and not (op.name == "multiply" and _alike(d, duals[1])):
+    elif op.name != "square" and not (op.name in ("multiply", "matmul") and _alike(d, duals[1])):
         return None
     kink, attrs, x, tangent = d.source
     product = kinks.product(  # type: ignore[no-untyped-call]
         kink, attrs, x, tangent, 0 if d.level.lanes is None else 1
     )
+    if op.name == "matmul":
+        if d.primal.ndim != 1:
+            return None
+        product = np.sum(product, axis=-1)
     return exponent * product if exponent == 2 else exponent * d.primal ** (exponent - 2) * product
 
 

@@ -34,6 +34,8 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     two = [axis_of(b, d, "tensordot") for d in second]
     if [a.shape[d] for d in one] != [b.shape[d] for d in two]:
         raise ShapeError(f"tensordot of shapes {a.shape} and {b.shape} over axes {first} and {second}")
+    if a.ndim == b.ndim == len(one) == 1:
+        return np.matmul(a, b)
     outer = [d for d in range(a.ndim) if d not in one], [d for d in range(b.ndim) if d not in two]
     size = int(np.prod([a.shape[d] for d in one]))
     shape = (*(a.shape[d] for d in outer[0]), *(b.shape[d] for d in outer[1]))
@@ -56,7 +58,7 @@ def inner(a: Any, b: Any, /) -> Any:
 @composed(np.vdot)
 def vdot(a: Any, b: Any, /) -> Any:
     """Product of all elements, summed; the first are conjugated."""
-    a, b = (reshape(tensor_of(x), (-1,)) for x in (a, b))
+    a, b = (x if x.ndim == 1 else reshape(x, (-1,)) for x in (tensor_of(a), tensor_of(b)))
     return dot(conjugate(a), b)
 
 
@@ -91,8 +93,7 @@ def _vectors(x: Any, y: Any, axis: int, what: str) -> Any:
     for v in (x, y):
         if np.ndim(value_of(v)) == 0:
             raise ShapeError(f"{what} needs a dimension, found shape ()")
-    x = np.moveaxis(x, axis_of(x, axis, what), -1)
-    y = np.moveaxis(y, axis_of(y, axis, what), -1)
+    x, y = (v if (d := axis_of(v, axis, what)) == v.ndim - 1 else np.moveaxis(v, d, -1) for v in (x, y))
     if x.shape[-1] != y.shape[-1]:
         raise ShapeError(f"{what} of shapes {x.shape} and {y.shape}: vectors of different length")
     return x, y
@@ -101,8 +102,11 @@ def _vectors(x: Any, y: Any, axis: int, what: str) -> Any:
 def vecdot(x1: Any, x2: Any, axis: int = -1, keepdims: bool = False) -> Any:
     """Products of vectors, summed; the first are conjugated."""
     x, y = _vectors(tensor_of(x1), tensor_of(x2), axis, "vecdot")
-    x, y = broadcast_arrays(conjugate(x), y)
-    found = np.matmul(x[..., None, :], y[..., None])[..., 0, 0]
+    if x.ndim == y.ndim == 1:
+        found = np.matmul(conjugate(x), y)
+    else:
+        x, y = broadcast_arrays(conjugate(x), y)
+        found = np.matmul(x[..., None, :], y[..., None])[..., 0, 0]
     return np.expand_dims(found, axis) if keepdims else found
 
 

@@ -69,6 +69,9 @@ class matmul:
     def vjp(ct, out, inputs, wanted):
         a, b = inputs
         rows, columns = np.ndim(a) == 1, np.ndim(b) == 1
+        if rows and columns:  # no product of matrices: quicker, and `kinks` sees through it
+            ct = np.reshape(ct, (*np.shape(ct), 1)) if np.ndim(ct) else ct
+            return {k: ct * conj(inputs[1 - k]) for k in wanted}
         left = np.reshape(a, (1, -1)) if rows else a
         right = np.reshape(b, (-1, 1)) if columns else b
         shape = np.shape(ct)

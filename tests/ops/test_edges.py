@@ -181,6 +181,8 @@ SECOND = [
     ("|x| |x| at 0, computed twice", lambda x: np.abs(x) * np.abs(x), [[0, -2]], [[2, 2]]),
     ("|x|**2 + |x| at 0", lambda x: np.abs(x) ** 2 + np.abs(x), [[0, -2]], [[2, 2]]),
     ("|x|**3 at 0", lambda x: np.abs(x) ** 3, [[0, -2]], [[0, 12]]),
+    ("dot(|x|, |x|) at 0", lambda x: np.dot(np.abs(x), np.abs(x)), [[0, -2]], [[2, 2]]),
+    ("|x| @ |x| at 0, half of it, as vdot", lambda x: np.vdot(abs(x), abs(x)) / 2, [[0, -2]], [[1, 1]]),
     ("exp(|x|**2) at 0", lambda x: np.exp(np.abs(x) ** 2), [0], [2]),
     ("hypot(x, y)**2 at 0", lambda x, y: np.hypot(x, y) ** 2, [[0, 3], [0, 4]], [[2, 2], [2, 2]]),
     ("hypot(x, 2) hypot(x, 0) at 0", lambda x: np.hypot(x, 2.0) * np.hypot(x, 0.0), [0], [0]),
