@@ -1,8 +1,8 @@
 """Scalar programs recorded inside compiled code: recording and reverse sweep beside the program itself.
 
 Six programs as users write them, timed in turns on one thread, best of several runs; gradients are compared
-with central differences first. ``--prototype DIR`` adds an earlier implementation, the module `tgapi` in DIR.
-Then calls of `tg.func.value_and_grad`, threads, and a tape of a hundred million entries (``--big``).
+with central differences first. Beside them the first implementation (`prototype_recording`). Then calls
+of `tg.func.value_and_grad`, threads, and a tape of a hundred million entries (``--big``).
 
     python -m tests.benchmarks.native
 """
@@ -13,7 +13,6 @@ import argparse
 import math
 import os
 import resource
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -24,6 +23,8 @@ import tapegrad as tg
 from tapegrad.native import runtime
 from tapegrad.native.segment import Recording, entering, sweep
 from tapegrad.native.twin import twin_of
+
+from .prototype_recording import Prototype
 
 
 @njit
@@ -198,35 +199,6 @@ class Ours:
         return self.tape.nbytes // 12
 
 
-class Prototype:
-    """The same of an earlier implementation."""
-
-    def __init__(self, primal, x, args):
-        import tg
-        import tgapi
-
-        self.x, self.args, self.tape, self.api = x, args, tgapi.tape("f"), tgapi
-        kind = tg.VarType("f", True)
-        self.recorder, self.token = tgapi.recorder(primal, kind), tgapi.tg_tok(kind)
-        self.cotangents = np.zeros(8_000_000)
-
-    def record(self):
-        self.tape.n = 1
-        self.out = self.recorder(self.token, self.x, self.args)
-
-    def reverse(self):
-        top, n = self.out[1], self.x.size
-        self.cotangents[top] = 1.0
-        self.api.sweep_zr(self.tape.base, top + 1, n, self.cotangents)
-        found = self.cotangents[1 : 1 + n].copy()
-        self.cotangents[: 1 + n] = 0.0
-        return found
-
-    @property
-    def entries(self):
-        return self.tape.n
-
-
 def timed(function):
     start = time.perf_counter()
     function()
@@ -235,15 +207,11 @@ def timed(function):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prototype", help="a directory with the modules tg and tgapi")
     parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("--big", action="store_true")
     parser.add_argument("--only", nargs="*", help="programs by name")
     options = parser.parse_args()
-    kinds = [Ours]
-    if options.prototype:
-        sys.path.insert(0, options.prototype)
-        kinds.append(Prototype)
+    kinds = [Ours, Prototype]
     print("ms, best of", options.repeat, "in turns: record + reverse, together as multiples of the program")
     for name, (primal, x, args) in cases().items():
         if options.only and name not in options.only:
@@ -274,9 +242,7 @@ def main():
                 f" {side.entries:8d} entries {1e6 * record / side.entries:.2f}"
                 f" + {1e6 * reverse / side.entries:.2f} ns"
             )
-        if len(sides) == 2:
-            text += f" | ratio {(best[1] + best[2]) / (best[3] + best[4]):.2f}"
-        print(text, flush=True)
+        print(f"{text} | ratio {(best[1] + best[2]) / (best[3] + best[4]):.2f}", flush=True)
     calls(options.repeat)
     threads()
     if options.big:
