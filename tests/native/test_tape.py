@@ -104,7 +104,7 @@ def test_the_number_of_statements_is_limited():
     y = logistic(x, 5)
     recording = segment_of(y).recording
     address = recording.address
-    ctypes.c_int64.from_address(address + 8 * tape.COUNT).value = tape.LAST - 2
+    ctypes.c_int64.from_address(address + 8 * tape.COUNT).value = tape.FIRST - 2
     ctypes.c_int64.from_address(address + 8 * tape.LIMIT).value = word(address, tape.TOP)
     ctypes.c_int64.from_address(address + 8 * tape.END).value = word(address, tape.TOP)
     from tapegrad.native.segment import entering
