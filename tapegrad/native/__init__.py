@@ -11,7 +11,13 @@ from typing import Any
 __all__ = ["njit"]
 
 
-def njit(function: Callable[..., Any] | None = None, *, rerun: bool = False, **options: Any) -> Any:
+def njit(
+    function: Callable[..., Any] | None = None,
+    *,
+    rerun: bool = False,
+    preaccumulate: bool = False,
+    **options: Any,
+) -> Any:
     """Compile a function with Numba so that Tensors can be differentiated through it.
 
     Called with numbers and arrays it is `numba.njit`. Called with Tensors that require grad it runs a second
@@ -25,6 +31,10 @@ def njit(function: Callable[..., Any] | None = None, *, rerun: bool = False, **o
     rerun : bool, optional
         Second and higher derivatives run the function again. One that draws random numbers is refused
         unless this says that running it again is meant.
+    preaccumulate : bool, optional
+        For a helper of numbers and tuples of numbers that other compiled functions call: what they record of
+        a call is its local Jacobian, an entry for each result and argument, whatever it computes inside. Pays
+        where the helper does more than that: many operations of few numbers.
     **options
         Numba's: ``cache``, ``fastmath``, ``error_model``, ``boundscheck``, ``nogil``, ``parallel`` (the
         recording form runs on one thread).
@@ -58,10 +68,10 @@ def njit(function: Callable[..., Any] | None = None, *, rerun: bool = False, **o
     (tensor(12.),)
     """
     if function is None:
-        return lambda f: njit(f, rerun=rerun, **options)
+        return lambda f: njit(f, rerun=rerun, preaccumulate=preaccumulate, **options)
     from tapegrad.kernels import cache
 
     with cache.lock:
         from tapegrad.native.function import compile_function
 
-    return compile_function(function, options, rerun)
+    return compile_function(function, options, rerun, preaccumulate)

@@ -23,7 +23,8 @@ from tapegrad.ops.primitive import Elementwise
 F64, I64, I32, I8 = ir.DoubleType(), ir.IntType(64), ir.IntType(32), ir.IntType(8)
 f8 = types.float64
 
-Spec = tuple[int, ...]  # tangents of each nested level of dual numbers, or minus the order of a series
+# Tangents of each nested level of dual numbers, or minus the order of a series; a 0 at the end: on no tape.
+Spec = tuple[int, ...]
 
 
 def components(spec: Spec) -> int:
@@ -53,11 +54,42 @@ class Emitter:
 
     def number(self, spec: Spec, values: Sequence[Any]) -> Number:
         """Return a number whose components are these LLVM values or floats."""
-        if not spec:
+        if not spec or not spec[0]:
             return Real(self, values[0])
         step = components(spec[1:])
-        parts = [self.number(spec[1:], values[k : k + step]) for k in range(0, len(values), step)]
+        rows = [values[k : k + step] for k in range(0, len(values), step)]
+        if spec[0] > 1 and spec[-1] == 0:
+            inner = spec[1:-1]
+            moved = [self.vector(lane) for lane in zip(*rows[1:], strict=True)]
+            return Packed(self.number(inner, rows[0]), self.number(inner, moved), spec[0])
+        parts = [self.number(spec[1:], row) for row in rows]
         return Dual(parts[0], parts[1:]) if spec[0] > 0 else Series(parts)
+
+    def vector(self, values: Sequence[Any]) -> Any:
+        """Return LLVM values or floats as one vector; zeros stay a float."""
+        if all(value == 0.0 for value in values if not isinstance(value, ir.Value)) and not any(
+            isinstance(value, ir.Value) for value in values
+        ):
+            return 0.0
+        found = ir.Constant(ir.VectorType(F64, len(values)), ir.Undefined)
+        for k, value in enumerate(values):
+            value = value if isinstance(value, ir.Value) else ir.Constant(F64, value)
+            found = self.builder.insert_element(found, value, ir.Constant(I32, k))
+        return found
+
+    def alike(self, a: Any, b: Any) -> tuple[Any, Any]:
+        """Return two LLVM values of which one may be a vector as values of one type."""
+        if a.type == b.type:
+            return a, b
+        wide = a.type if isinstance(a.type, ir.VectorType) else b.type
+        return self._spread(a, wide), self._spread(b, wide)
+
+    def _spread(self, value: Any, wide: Any) -> Any:
+        if value.type == wide:
+            return value
+        first = self.builder.insert_element(ir.Constant(wide, ir.Undefined), value, ir.Constant(I32, 0))
+        mask = ir.Constant(ir.VectorType(I32, wide.count), [0] * wide.count)
+        return self.builder.shuffle_vector(first, ir.Constant(wide, ir.Undefined), mask)
 
 
 class Truth:
@@ -175,7 +207,7 @@ class Real(Number):
     def choose(self, condition: Any, other: Any) -> Any:
         if self.literal is not None and self.literal == other.literal:
             return self
-        return Real(self.emit, self.emit.builder.select(condition, self.value, other.value))
+        return Real(self.emit, self.emit.builder.select(condition, *self.emit.alike(self.value, other.value)))
 
 
 class Dual(Number):
@@ -188,7 +220,11 @@ class Dual(Number):
         if isinstance(other, Dual):
             return other
         primal = self.primal.lift(other)
-        return Dual(primal, [self.primal.lift(0.0)] * len(self.tangents))
+        return self.made(primal, [self.primal.lift(0.0)] * len(self.tangents))
+
+    def made(self, primal: Any, tangents: Sequence[Any]) -> Any:
+        """A number of this kind."""
+        return Dual(primal, tangents)
 
     def real(self) -> Real:
         return self.primal.real()
@@ -198,7 +234,29 @@ class Dual(Number):
 
     def choose(self, condition: Any, other: Any) -> Any:
         pairs = zip(self.tangents, other.tangents, strict=True)
-        return Dual(self.primal.choose(condition, other.primal), [a.choose(condition, b) for a, b in pairs])
+        return self.made(
+            self.primal.choose(condition, other.primal), [a.choose(condition, b) for a, b in pairs]
+        )
+
+
+class Packed(Dual):
+    """A dual number whose tangents are one number of vectors, with an element for each direction."""
+
+    def __init__(self, primal: Any, tangent: Any, lanes: int) -> None:
+        super().__init__(primal, (tangent,))
+        self.lanes = lanes
+
+    def made(self, primal: Any, tangents: Sequence[Any]) -> Any:
+        return Packed(primal, tangents[0], self.lanes)
+
+    def flat(self) -> list[Any]:
+        parts, builder = self.tangents[0].flat(), self.emit.builder
+        rows = [
+            builder.extract_element(v, ir.Constant(I32, q)) if isinstance(v.type, ir.VectorType) else v
+            for q in range(self.lanes)
+            for v in parts
+        ]
+        return [*self.primal.flat(), *rows]
 
 
 class Series(Number):
@@ -350,7 +408,7 @@ def evaluate(name: str, *args: Any) -> Any:
         if any(not _is_zero(t) for t in x.tangents):
             d = out.lift(partial(name, k, inner, out))
             tangents = [t + d * x.tangents[q] for q, t in enumerate(tangents)]
-    return Dual(out, tangents)
+    return args[0].made(out, tangents)
 
 
 def _series(name: str, args: Sequence[Any]) -> Series:
@@ -437,7 +495,7 @@ def _arithmetic(name: str, a: Real, b: Real) -> Real:
         return a
     if x is not None and y is not None and (name != "divide" or y):
         return Real(a.emit, {"add": x + y, "subtract": x - y, "multiply": x * y}.get(name, x / (y or 1.0)))
-    return Real(a.emit, getattr(a.emit.builder, _ARITHMETIC[name])(a.value, b.value))
+    return Real(a.emit, getattr(a.emit.builder, _ARITHMETIC[name])(*a.emit.alike(a.value, b.value)))
 
 
 def _power(x: Real, y: Real) -> Any:

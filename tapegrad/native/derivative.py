@@ -423,7 +423,7 @@ def hvp(of: CompiledFunction, argnums: Any) -> Derivative:
 def jvp(of: CompiledFunction, argnums: Any) -> Derivative:
     """Return the function of value and derivative along a direction."""
     moving = moving_of(argnums)
-    run, spread = forward(twin_of(of.primal, (1,)), moving, (1,)), _directions(moving, 1)
+    run, spread = forward(twin_of(of.primal, (1, 0)), moving, (1, 0)), _directions(moving, 1)
     value, tangent = component(0), component(1)
 
     def jvp(*args):
@@ -439,7 +439,7 @@ def taylor(of: CompiledFunction, order: int, argnums: Any) -> Derivative:
     moving = moving_of(argnums)
     if not isinstance(order, int) or order < 1:
         raise ValueError(f"taylor: order is a whole number from 1, found {order!r}")
-    run, spread = forward(twin_of(of.primal, (-order,)), moving, (-order,)), _directions(moving, order)
+    run, spread = forward(twin_of(of.primal, (-order, 0)), moving, (-order, 0)), _directions(moving, order)
     space: dict[str, Any] = {f"c{k}": component(k) for k in range(order + 1)}
     terms = ", ".join(f"c{k}(out)" for k in range(order + 1))
     space["np"] = np

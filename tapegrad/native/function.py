@@ -16,6 +16,7 @@ from tapegrad.config import guard_setting
 from tapegrad.dispatch import Handle, enabled, record, requires_grad, under, value_of, wrap
 from tapegrad.errors import DTypeError, GradientError
 from tapegrad.native import border, explain
+from tapegrad.native.preaccumulate import mark
 from tapegrad.native.segment import (
     CALL,
     Input,
@@ -57,6 +58,11 @@ class CompiledFunction:
     def _numba_type_(self) -> Any:
         return types.Dispatcher(self.primal)
 
+    @property
+    def preaccumulate(self) -> bool:
+        """Whether calls by recording code have their local Jacobian computed at once."""
+        return getattr(self.primal, "_tapegrad_preaccumulate", False)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "primal":
             raise AttributeError(name)
@@ -69,7 +75,7 @@ class CompiledFunction:
         return f"<tg.njit {self.__qualname__}>"
 
     def __reduce__(self) -> Any:
-        return restore, (self.primal, self.rerun, self.cached)
+        return restore, (self.primal, self.rerun, self.cached, self.preaccumulate)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for x in (*args, *kwargs.values()) if kwargs else args:
@@ -300,13 +306,24 @@ def once(primal: Any, seen: set[int] | None = None) -> str:
     return "draws random numbers" if uses_numpy and "random" in names else ""
 
 
-def restore(primal: Any, rerun: bool, cached: bool) -> CompiledFunction:
+def restore(primal: Any, rerun: bool, cached: bool, preaccumulate: bool) -> CompiledFunction:
     """Return a function from what pickling has kept."""
+    if preaccumulate:
+        mark(primal)
     return CompiledFunction(primal, rerun, cached)
 
 
-def compile_function(function: Any, options: dict[str, Any], rerun: bool) -> CompiledFunction:
+def compile_function(
+    function: Any, options: dict[str, Any], rerun: bool, preaccumulate: bool = False
+) -> CompiledFunction:
     """Return a function that is Numba's for plain arguments, and recorded for Tensors."""
+    found = _compiled_function(function, options, rerun)
+    if preaccumulate:
+        mark(found.primal)
+    return found
+
+
+def _compiled_function(function: Any, options: dict[str, Any], rerun: bool) -> CompiledFunction:
     if isinstance(function, CompiledFunction):
         function = function.primal
     if isinstance(function, Dispatcher):

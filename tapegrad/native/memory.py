@@ -10,7 +10,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from tapegrad.native.algebra import F64, I8, I32, I64, Emitter, Spec, components
-from tapegrad.native.tape import LAST, word
+from tapegrad.native.tape import FIRST, word
 
 i8, u4, f8 = types.int64, types.uint32, types.float64
 BYTES = I8.as_pointer()
@@ -162,7 +162,7 @@ def access(spec: Spec, seeds: int = 1) -> tuple[Any, Any]:
     def give(typingctx: Any, base: Any, number: Any, ct: Any, entry: Any) -> Any:
         def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             emit = Emitter(context, builder)
-            number = builder.and_(args[1], ir.Constant(I32, LAST - 1))
+            number = builder.and_(args[1], ir.Constant(I32, FIRST - 1))
             pointer = _at(builder, args[0], builder.zext(number, I64), 8 * count)
             values = builder.inttoptr(builder.add(args[3], ir.Constant(I64, 4)), F64.as_pointer())
             weight = emit.number(spec, _load(builder, values, components(spec), 4))

@@ -76,7 +76,7 @@ from tapegrad.native.memory import access, get, leaf, read, write
 from tapegrad.native.tape import BASE, COTANGENTS, COUNT, TOP
 
 TAKE, GIVE = access({spec}, {seeds})
-ENTRY, COMPONENTS, LAST = {entry}, {components}, 1 << 31
+ENTRY, COMPONENTS, FIRST = {entry}, {components}, 1 << 31
 
 
 @njit("void(int64)", cache=CACHE, nogil=True)
@@ -84,19 +84,24 @@ def sweep(tape):
     """From the seeds to the cotangents of the inputs; the others are cleared."""
     base, at = get(tape, BASE), get(tape, TOP)
     cotangents, statement = get(tape, COTANGENTS), get(tape, COUNT)
-    ct = TAKE(cotangents, 0)
-    moved = False
     while at > base:
-        at -= ENTRY
-        number = leaf(at)
-        if number >= LAST:
-            ct = TAKE(cotangents, statement)
-            statement -= 1
-            moved = False
-            for k in range(COMPONENTS):
-                moved |= ct[k] != 0.0
+        ct = TAKE(cotangents, statement)
+        statement -= 1
+        moved = False
+        for k in range(COMPONENTS):
+            moved |= ct[k] != 0.0
         if moved:
-            GIVE(cotangents, number, ct, at)
+            while True:
+                at -= ENTRY
+                number = leaf(at)
+                GIVE(cotangents, number, ct, at)
+                if number >= FIRST:
+                    break
+        else:
+            while True:
+                at -= ENTRY
+                if leaf(at) >= FIRST:
+                    break
     TAKE(cotangents, 0)
 
 

@@ -94,7 +94,14 @@ def is_active(kind: Any) -> bool:
 
 def leaves_of(kind: Any) -> int:
     """Return how many leaves a value of this type has."""
-    return kind.leaves if isinstance(kind, Expression) else 1 if isinstance(kind, Active) else 0
+    if isinstance(kind, Expression):
+        return kind.leaves
+    return int(isinstance(kind, Active) and taped(kind.spec))
+
+
+def taped(spec: Spec) -> bool:
+    """Whether numbers of this kind are recorded."""
+    return spec[-1:] != (0,)
 
 
 def result_of(kinds: Any) -> Any:
@@ -103,7 +110,7 @@ def result_of(kinds: Any) -> Any:
     if spec is None or not all(isinstance(k, PASSIVE) or (is_active(k) and k.spec == spec) for k in kinds):
         return None
     leaves = sum(map(leaves_of, kinds))
-    return Expression(spec, leaves) if leaves <= MAX_LEAVES else Active(spec)
+    return Expression(spec, leaves) if 0 < leaves <= MAX_LEAVES else Active(spec)
 
 
 def unpack(emit: Emitter, kind: Any, value: Any, spec: Spec) -> Operand:
@@ -119,6 +126,8 @@ def unpack(emit: Emitter, kind: Any, value: Any, spec: Spec) -> Operand:
     member = [_member(builder, value, k) for k in range(len(value.type.elements))]
     number = emit.number(spec, member[:count])
     if isinstance(kind, Active):
+        if not taped(spec):
+            return Operand(number, ZERO, [])
         return Operand(number, member[count + 1], [(member[count], number.lift(1.0))])
     leaves = []
     for q in range(kind.leaves):

@@ -13,6 +13,7 @@ does not do the same again has no second derivative.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,8 +64,8 @@ class Recording:
         """Memory there is for entries."""
         return self.word(END) - self.word(BASE)
 
-    def __del__(self) -> None:
-        if getattr(self, "address", 0):
+    def __del__(self, ending: Any = sys.is_finalizing) -> None:
+        if getattr(self, "address", 0) and not ending():  # at the end the pool may be gone before this
             self.release(self.address)
             self.address = 0
 

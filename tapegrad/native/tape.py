@@ -1,8 +1,8 @@
 """The tape of native code: a row of entries, one per leaf of a statement, in memory that is used again.
 
-An entry is the leaf's statement number (32 bits, of which the highest marks a statement's last entry) and
-the partial derivative by it. Statements are numbered as they come, inputs before them from 1; number 0 is
-what is on no tape. So a sweep needs one cotangent per statement, not per entry.
+An entry is the leaf's statement number (32 bits, of which the highest marks the first entry of a statement,
+the last that a sweep comes to) and the partial derivative by it. Statements are numbered as they come, inputs
+before them from 1; number 0 is what is on no tape. So a sweep needs a cotangent per statement only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOP, LIMIT, COUNT, BASE, END, COTANGENTS, ROOM, OWNED, PLACE = range(9)
 WORDS = 16  # two cache lines each
 STATE_WORDS = ctypes.c_int64 * WORDS
 SLOTS = 64
-LAST = 1 << 31
+FIRST = 1 << 31
 CHUNK = 1 << 27  # bytes recorded from one look for an interrupt to the next
 STEP = 1 << 20  # bytes by which a tape grows at least
 KEPT = 1 << 28  # bytes that the first slot keeps for the next recording; the others less and less
@@ -84,7 +84,7 @@ def _grow(emit: Emitter) -> Any:
         leave(top)
     used = b.sub(top, base)
     # a statement has an entry at least: so many bytes more may be recorded before numbers run out
-    free = b.mul(b.sub(ir.Constant(I64, LAST - 1), b.load(word(b, tape, COUNT))), entry)
+    free = b.mul(b.sub(ir.Constant(I64, FIRST - 1), b.load(word(b, tape, COUNT))), entry)
     fits = b.icmp_signed(">", free, need)
     with b.if_then(b.not_(fits), likely=False):
         words = "a native tape holds 2**31 statements at most; differentiate the program in parts"
@@ -131,8 +131,8 @@ def push(emit: Emitter, spec: Spec, found: Any) -> tuple[Any, Any]:
         at = b.inttoptr(start, _BYTES)
         for q, (statement, partial) in enumerate(leaves):
             number = b.trunc(statement, I32)
-            if q == len(leaves) - 1:
-                number = b.or_(number, ir.Constant(I32, -LAST))
+            if q == 0:
+                number = b.or_(number, ir.Constant(I32, -FIRST))
             for k, value in enumerate([number, *partial.flat()]):
                 place = b.gep(at, [ir.Constant(I64, size * q + (k and 8 * k - 4))], inbounds=True)
                 b.store(value, b.bitcast(place, value.type.as_pointer()), align=4)

@@ -25,6 +25,7 @@ from numba.core.untyped_passes import InlineInlinables
 from tapegrad.native import arrays, border, functions, linear  # noqa: F401  (linear adds to functions)
 from tapegrad.native.algebra import Spec
 from tapegrad.native.operators import promote, statement, value_of
+from tapegrad.native.preaccumulate import asked_for, preaccumulated
 from tapegrad.native.scalar import Active, is_active
 
 KEPT = ("boundscheck", "error_model", "fastmath", "nogil")  # options that a twin has from its primal
@@ -92,7 +93,9 @@ def primal_of(value: Any) -> Any:
 def twins_of(value: Any, spec: Spec) -> Any:
     """Return the twin of a compiled function; anything else is itself."""
     primal = primal_of(value)
-    return value if primal is None else twin_of(primal, spec)
+    if primal is None:
+        return value
+    return preaccumulated(primal, spec) if asked_for(primal, spec) else twin_of(primal, spec)
 
 
 @functools.cache

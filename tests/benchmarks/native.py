@@ -1,8 +1,8 @@
 """Scalar programs recorded inside compiled code: recording and reverse sweep beside the program itself.
 
 Six programs as users write them, timed in turns on one thread, best of several runs; gradients are compared
-with central differences first. ``--prototype DIR`` adds an earlier implementation, the module `tgapi` in DIR.
-Then calls of `tg.func.value_and_grad`, threads, and a tape of a hundred million entries (``--big``).
+with central differences first. Beside them the first implementation (`prototype_recording`). Then calls
+of `tg.func.value_and_grad`, threads, and a tape of a hundred million entries (``--big``).
 
     python -m tests.benchmarks.native
 """
@@ -13,7 +13,6 @@ import argparse
 import math
 import os
 import resource
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -24,6 +23,8 @@ import tapegrad as tg
 from tapegrad.native import runtime
 from tapegrad.native.segment import Recording, entering, sweep
 from tapegrad.native.twin import twin_of
+
+from .prototype_recording import Prototype
 
 
 @njit
@@ -198,35 +199,6 @@ class Ours:
         return self.tape.nbytes // 12
 
 
-class Prototype:
-    """The same of an earlier implementation."""
-
-    def __init__(self, primal, x, args):
-        import tg
-        import tgapi
-
-        self.x, self.args, self.tape, self.api = x, args, tgapi.tape("f"), tgapi
-        kind = tg.VarType("f", True)
-        self.recorder, self.token = tgapi.recorder(primal, kind), tgapi.tg_tok(kind)
-        self.cotangents = np.zeros(8_000_000)
-
-    def record(self):
-        self.tape.n = 1
-        self.out = self.recorder(self.token, self.x, self.args)
-
-    def reverse(self):
-        top, n = self.out[1], self.x.size
-        self.cotangents[top] = 1.0
-        self.api.sweep_zr(self.tape.base, top + 1, n, self.cotangents)
-        found = self.cotangents[1 : 1 + n].copy()
-        self.cotangents[: 1 + n] = 0.0
-        return found
-
-    @property
-    def entries(self):
-        return self.tape.n
-
-
 def timed(function):
     start = time.perf_counter()
     function()
@@ -235,15 +207,11 @@ def timed(function):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prototype", help="a directory with the modules tg and tgapi")
     parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("--big", action="store_true")
     parser.add_argument("--only", nargs="*", help="programs by name")
     options = parser.parse_args()
-    kinds = [Ours]
-    if options.prototype:
-        sys.path.insert(0, options.prototype)
-        kinds.append(Prototype)
+    kinds = [Ours, Prototype]
     print("ms, best of", options.repeat, "in turns: record + reverse, together as multiples of the program")
     for name, (primal, x, args) in cases().items():
         if options.only and name not in options.only:
@@ -274,13 +242,89 @@ def main():
                 f" {side.entries:8d} entries {1e6 * record / side.entries:.2f}"
                 f" + {1e6 * reverse / side.entries:.2f} ns"
             )
-        if len(sides) == 2:
-            text += f" | ratio {(best[1] + best[2]) / (best[3] + best[4]):.2f}"
-        print(text, flush=True)
+        print(f"{text} | ratio {(best[1] + best[2]) / (best[3] + best[4]):.2f}", flush=True)
+    helpers(options.repeat)
     calls(options.repeat)
     threads()
     if options.big:
         big()
+
+
+def orbit(helper):
+    """The helper is a step of Runge and Kutta's: six arguments, two results."""
+
+    @njit
+    def lotka_volterra_by_helper(p, n):
+        a, b, c, d, x, y = p[0], p[1], p[2], p[3], p[4], p[5]
+        for _ in range(n):
+            x, y = helper(a, b, c, d, x, y, 1e-3)
+        return x * x + y
+
+    return lotka_volterra_by_helper
+
+
+def runge_kutta(a, b, c, d, x, y, h):
+    kx = a * x - b * x * y
+    ky = d * x * y - c * y
+    xm = x + 0.5 * h * kx
+    ym = y + 0.5 * h * ky
+    lx = a * xm - b * xm * ym
+    ly = d * xm * ym - c * ym
+    xn = x + 0.5 * h * lx
+    yn = y + 0.5 * h * ly
+    mx = a * xn - b * xn * yn
+    my = d * xn * yn - c * yn
+    xe = x + h * mx
+    ye = y + h * my
+    nx = a * xe - b * xe * ye
+    ny = d * xe * ye - c * ye
+    return x + h / 6.0 * (kx + 2.0 * lx + 2.0 * mx + nx), y + h / 6.0 * (ky + 2.0 * ly + 2.0 * my + ny)
+
+
+def kepler(helper):
+    """The helper solves an equation by iteration: two arguments, one result."""
+
+    @njit
+    def anomalies(p, n):
+        s = 0.0
+        for k in range(n):
+            s += math.cos(helper(p[0] + 1e-3 * k * p[1], p[2]))
+        return s
+
+    return anomalies
+
+
+def anomaly(mean, eccentricity):
+    e = mean
+    for _ in range(6):
+        e = e - (e - eccentricity * math.sin(e) - mean) / (1.0 - eccentricity * math.cos(e))
+    return e
+
+
+def helpers(repeat):
+    """Programs whose helper is recorded as it computes, and by its local Jacobian."""
+    both = (
+        (orbit, runge_kutta, cases()["lotka_volterra"][1], (20000,)),
+        (kepler, anomaly, np.array([0.3, 1.1, 0.4]), (20000,)),
+    )
+    for program, helper, x, args in both:
+        primals = [program(njit(helper)), program(tg.njit(preaccumulate=True)(helper))]
+        sides = [Ours(primal, x, args) for primal in primals]
+        gradients = [(side.record(), side.reverse())[1] for side in sides]
+        np.testing.assert_allclose(*gradients, rtol=1e-9)
+        rows = [[] for _ in range(1 + 2 * len(sides))]
+        for _ in range(repeat):
+            rows[0].append(timed(lambda: primals[0](x, *args)))
+            for k, side in enumerate(sides):
+                rows[1 + 2 * k].append(timed(side.record))
+                rows[2 + 2 * k].append(timed(side.reverse))
+        best = [1e3 * min(row) for row in rows]
+        text = f"{helper.__name__:15s} program {best[0]:6.2f}"
+        for k, (name, side) in enumerate(zip(("recorded", "preaccumulated"), sides, strict=True)):
+            record, reverse = best[1 + 2 * k : 3 + 2 * k]
+            text += f" | {name} {record:5.2f} + {reverse:5.2f} ({(record + reverse) / best[0]:4.1f}x)"
+            text += f" {side.entries:8d} entries"
+        print(f"{text} | gain {(best[1] + best[2]) / (best[3] + best[4]):.2f}", flush=True)
 
 
 @njit

@@ -97,6 +97,24 @@ def test_a_growth_that_fails_raises_and_loses_nothing():
     assert done.stdout.split() == ["MemoryError", "True", "MemoryError", "True", "True"], done.stderr[-2000:]
 
 
+def test_a_process_ends_with_tapes_in_use():
+    code = """if True:
+        import tapegrad as tg
+        @tg.njit
+        def f(x):
+            return x[0] * x[0] * x[1]
+        x = tg.tensor([0.3, 3.1], requires_grad=True)
+        (g,) = tg.grad(f(x), x, create_graph=True)
+        (h,) = tg.grad(g.sum(), x, create_graph=True)
+        tg.grad(h.sum(), x)
+        print("kept")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "kept"), done.stderr[-2000:]
+
+
 def test_the_number_of_statements_is_limited():
     """As if two thousand million were on the tape already."""
     module = runtime.tapes()
@@ -104,7 +122,7 @@ def test_the_number_of_statements_is_limited():
     y = logistic(x, 5)
     recording = segment_of(y).recording
     address = recording.address
-    ctypes.c_int64.from_address(address + 8 * tape.COUNT).value = tape.LAST - 2
+    ctypes.c_int64.from_address(address + 8 * tape.COUNT).value = tape.FIRST - 2
     ctypes.c_int64.from_address(address + 8 * tape.LIMIT).value = word(address, tape.TOP)
     ctypes.c_int64.from_address(address + 8 * tape.END).value = word(address, tape.TOP)
     from tapegrad.native.segment import entering
