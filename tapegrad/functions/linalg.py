@@ -13,6 +13,7 @@ import numpy as np
 
 from tapegrad.dispatch import apply, follows, share, under, value_of, wrap
 from tapegrad.errors import ShapeError, UnsupportedOpError
+from tapegrad.functions import contractions
 from tapegrad.functions.indexing import getitem, where
 from tapegrad.functions.products import dot, matmul, solve
 from tapegrad.functions.reductions import sum_
@@ -393,7 +394,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     n = [np.shape(value_of(x))[axis_of(x, axis, "vecdot")] for x in (x1, x2)]
     if n[0] != n[1]:
         raise ShapeError(f"vecdot along axis {axis}: {n[0]} and {n[1]} elements")
-    return sum_(np.moveaxis(np.conj(x1), axis, -1) * np.moveaxis(x2, axis, -1), axis=-1)
+    return contractions.vecdot(x1, x2, axis)
 
 
 @implements(np.linalg.cross)
