@@ -57,8 +57,8 @@ when_loaded: list[Callable[[Enter], None]] = []
 
 def _texts() -> list[str]:
     place = Path(layout.__file__).parent
-    names = ("recording.py", "loops.py", "memory.py", "reading.py", "sweep.py", "stream.py", "templates.py")
-    return [(place / name).read_text("utf-8") for name in names]
+    names = ("recording", "loops", "memory", "reading", "sweep", "stream", "templates", "recurrences")
+    return [(place / f"{name}.py").read_text("utf-8") for name in names]
 
 
 @functools.cache

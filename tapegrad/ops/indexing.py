@@ -70,7 +70,11 @@ def _embed(x, shape, index):
     return out
 
 
-@linear(forward=_embed, lift=_lift_embed, template=Template.PYTHON)
+def _lower_embed(shapes, out_shape, attrs):
+    return _lower_take([attrs["shape"]], shapes[0], attrs)
+
+
+@linear(forward=_embed, lift=_lift_embed, template=Template.PUT, lower=_lower_embed)
 def embed(ct, shapes, wanted, shape, index):
     """Zeros with the operand's elements added at an index."""
     return {0: ct[index]}

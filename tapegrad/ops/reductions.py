@@ -4,6 +4,7 @@ import numpy as np
 
 from tapegrad.ops.lanes import along
 from tapegrad.ops.primitive import conj, linear, primitive, reduction
+from tapegrad.ops.scans import PRODUCT, along_axis
 from tapegrad.tape.record import Template
 
 
@@ -68,7 +69,10 @@ def _others(x):
     return np.concatenate([upper * right, rest, upper * left[..., : n - half]], axis=-1)
 
 
-@primitive(np.prod, forward=_reduce(np.multiply.reduce), arity=1)
+@primitive(
+    np.prod, forward=_reduce(np.multiply.reduce), arity=1, template=Template.RECURRENCE,
+    lower=along_axis(PRODUCT, 0),
+)  # fmt: skip
 class prod:
     """Product over axes."""
 

@@ -1,11 +1,14 @@
 """Running products, and the linear recurrence that their derivatives are made of."""
 
 import itertools
+import math
 
 import numpy as np
 
 from tapegrad.ops.primitive import conj, primitive
+from tapegrad.tape.record import Template
 
+RECURRENCE, RUNNING_PRODUCT, PRODUCT = range(3)  # kinds that compiled code tells apart
 FEW = 16  # lanes up to which a loop over Python numbers is faster than one over arrays
 
 
@@ -44,7 +47,20 @@ def _from_the_end(ct, a, axis):
     return np.flip(reversed_, axis)
 
 
-@primitive(forward=_recurrence, arity=2)
+def along_axis(kind, factor):
+    """Words for `tapegrad.kernels.replay.recurrences`; the operand `factor` has all elements."""
+
+    def lower(columns, k, operands, attrs):
+        shape, axes = columns.shape(operands[factor]), sorted(np.ravel(attrs["axis"]).astype(int).tolist())
+        first, last = (axes[0], axes[-1] + 1) if axes else (0, 0)
+        if last - first != len(axes):
+            return None
+        return [kind, math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:])]
+
+    return lower
+
+
+@primitive(forward=_recurrence, arity=2, template=Template.RECURRENCE, lower=along_axis(RECURRENCE, 1))
 class recurrence:
     """y[i] = x[i] + a[i] y[i-1] along an axis, y[-1] = 0."""
 
@@ -61,7 +77,10 @@ class recurrence:
         return recurrence.apply(terms[0] if len(terms) == 1 else terms[0] + terms[1], inputs[1], axis=axis)
 
 
-@primitive(np.cumprod, forward=lambda x, axis: np.cumprod(x, axis=axis), arity=1)
+@primitive(
+    np.cumprod, forward=lambda x, axis: np.cumprod(x, axis=axis), arity=1, template=Template.RECURRENCE,
+    lower=along_axis(RUNNING_PRODUCT, 0),
+)  # fmt: skip
 class cumprod:
     """Running product along an axis; no division, so zeros do no harm."""
 

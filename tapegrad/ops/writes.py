@@ -71,7 +71,15 @@ def assign(ct, shapes, wanted, window):
     return found
 
 
-@linear(forward=lambda x, places: np.reshape(x, (-1,))[places], lift=_lift_places, template=Template.PYTHON)
+def _lower_gather(shapes, out_shape, attrs):
+    places = attrs["places"]
+    return np.concatenate([[places.size], places.ravel()])
+
+
+@linear(
+    forward=lambda x, places: np.reshape(x, (-1,))[places], lift=_lift_places, template=Template.SCATTER,
+    lower=_lower_gather,
+)  # fmt: skip
 def gather(ct, shapes, wanted, places):
     """The elements at places counted in C order, no two the same."""
     return {0: scatter.apply(ct, np.zeros(shapes[0], ct.dtype), places=places)}
@@ -83,17 +91,29 @@ def _scattered(part, whole, places):
     return out
 
 
-@linear(forward=_scattered, lift=_lift_places, arity=2, template=Template.PYTHON)
+def _kept(places):
+    """Which of the elements written stay: of several at one place the last."""
+    flat = places.ravel()
+    _, last = np.unique(flat[::-1], return_index=True)
+    kept = np.zeros(flat.size, bool)
+    kept[flat.size - 1 - last] = True
+    return kept.reshape(places.shape)
+
+
+def _lower_scatter(shapes, out_shape, attrs):
+    places = attrs["places"]
+    return np.concatenate([[places.size], np.where(_kept(places), places, -1).ravel()])
+
+
+@linear(
+    forward=_scattered, lift=_lift_places, arity=2, template=Template.PUT, lower=_lower_scatter,
+)  # fmt: skip
 def scatter(ct, shapes, wanted, places):
     """The second operand with the first at places counted in C order, where one comes twice its last."""
     found = {}
     if 0 in wanted:
-        flat = places.ravel()
-        _, last = np.unique(flat[::-1], return_index=True)
-        kept = np.zeros(flat.size, bool)
-        kept[flat.size - 1 - last] = True
-        taken = np.reshape(ct, (-1,))[places]
-        found[0] = taken if kept.all() else np.where(kept.reshape(places.shape), taken, 0)
+        kept, taken = _kept(places), np.reshape(ct, (-1,))[places]
+        found[0] = taken if kept.all() else np.where(kept, taken, 0)
     if 1 in wanted:
         found[1] = scatter.apply(np.zeros(shapes[0], ct.dtype), ct, places=places)
     return found

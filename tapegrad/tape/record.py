@@ -28,13 +28,15 @@ class Template(IntEnum):
     ELEMENTWISE = 1
     REDUCE = 2
     RESHAPE = 3
-    VIEW = 4
-    ELEMENT = 5
-    SCATTER = 6
-    SCAN = 7
+    ELEMENT = 4
+    SCAN = 5
+    VIEW = 6
+    SCATTER = 7
     MATMUL = 8
     ASSIGN = 9
-    PYTHON = 10
+    PUT = 10
+    RECURRENCE = 11
+    PYTHON = 12
 
 
 def slot(at: int) -> int:

@@ -199,13 +199,22 @@ def broken(*args, **kwargs):
     raise AssertionError("a rule ran in Python")
 
 
-BY_RULE = {"cumprod", "prod", "std", "angle", "sign", "einsum", "solve", "matmul"}  # words in names
+BY_RULE = {"std", "angle", "sign", "einsum", "solve", "matmul"}  # words in names
+def written_twice(whole, part):
+    whole[[0, 2]] = part[:2]
+    whole[[1, 1]] = part[1:]
+    return whole * whole
+
+
 COMPILED = {name: f for name, f in FUNCTIONS.items() if not BY_RULE & {*name.split()}} | {
     "cumsum": lambda z, w, r: np.cumsum(z * r),
     "sums along axes": lambda z, w, r: np.sum(z[:, None] * r, axis=0) + np.mean(w * z[:, None], axis=1),
     "windows": lambda z, w, r: z[::-1] * w[1:].sum() + np.concatenate([z[:1], r[1:]]) + np.stack([z, w])[1],
     "elements": lambda z, w, r: z[0] * w[1] + r[2],
     "picks": lambda z, w, r: z[[0, 2, 0]] * w,
+    "products": lambda z, w, r: np.prod(z[:, None] * w, axis=0) * np.prod(r),
+    "running products": lambda z, w, r: np.cumprod(r * w)[::-1] + np.cumprod(z[:, None] * w, axis=0)[2],
+    "written at places": lambda z, w, r: written_twice(z * w, r * w[0]),
     "transposed": lambda z, w, r: np.reshape(z, (3, 1)).T * w,
     "choice": lambda z, w, r: np.where(r > 0, z, 2 * w) + np.where(z.real > 0, r, z),
     "conversions": lambda z, w, r: r.astype(z.dtype) * z,

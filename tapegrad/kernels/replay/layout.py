@@ -38,7 +38,10 @@ CONST, LEAF, LINK, CONS = range(4)
 ROW, TEMPLATE, FORM, READS, TOTAL, PARTIAL, SCALE = 16, 0, 1, 4, 7, 8, 11
 NONE, ONE, TWO, CHAIN, NUMBER = range(5)  # forms: which operands the record's word holds
 CONSTANT, NOTHING, MEAN = -1, -2, -3  # a partial without a kernel
-IMPORT, ELEMENTWISE, REDUCE, RESHAPE, VIEW, ELEMENT, SCATTER, SCAN, MATMUL, ASSIGN, BY_RULE = range(11)
+(  # those from VIEW on have descriptors
+    IMPORT, ELEMENTWISE, REDUCE, RESHAPE, ELEMENT, SCAN,
+    VIEW, SCATTER, MATMUL, ASSIGN, PUT, RECURRENCE, BY_RULE,
+) = range(13)  # fmt: skip
 
 # Dtype codes (`tapegrad.kernels.abi`): those of complex numbers are from COMPLEX on, higher by PAIRS than
 # their parts; dtypes above SWEPT are left to rules. WIDTHS: binary logarithms of bytes, three bits each.

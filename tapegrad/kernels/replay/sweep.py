@@ -4,8 +4,18 @@ from tapegrad.kernels.dialect import copy, f32, f64, i64, invoke, u8, zero
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import allocate, release
 from tapegrad.kernels.replay.reading import column, following, operands, prune, seal
+from tapegrad.kernels.replay.recurrences import recurrence
 from tapegrad.kernels.replay.stream import add
-from tapegrad.kernels.replay.templates import assign, elementwise, matmul, reduction, scan, scatter, view
+from tapegrad.kernels.replay.templates import (
+    assign,
+    elementwise,
+    matmul,
+    put,
+    reduction,
+    scan,
+    scatter,
+    view,
+)
 
 
 def serve(what: int, state: int, extra: int, more: int) -> int:
@@ -151,7 +161,7 @@ def plan(state: int) -> int:
         marked += 1
         apart = template == BY_RULE or m & 0xFF > SWEPT
         work += count_of(s[SHAPES], m)
-        if template == VIEW or template == SCATTER or template == MATMUL or template == ASSIGN:
+        if template >= VIEW and template != BY_RULE:
             pending[waiting] = k
             waiting += 1
         lacking = 0
@@ -335,6 +345,10 @@ def step(state: int, template: int, k: int, j: int, slot: int, final: int) -> in
         return scan(state, k, j)
     if template == SCATTER:
         return scatter(state, k, j)
+    if template == PUT:
+        return put(state, k, j, slot)
+    if template == RECURRENCE:
+        return recurrence(state, k, j, slot)
     s = i64(state)  # ELEMENT
     out = target(state, j, 1)
     if out == 0:

@@ -193,11 +193,15 @@ def assign(state: int, k: int, j: int, slot: int) -> int:
     """
     if slot == 0:
         return view(state, k, j, 0)
+    described = i64(i64(state)[DESCRIPTORS])[k]
+    return pass_on(state, k, j, described + 8 * i64(described)[1])
+
+
+def pass_on(state: int, k: int, j: int, d: int) -> int:
+    """Record k's cotangent for what was written to: cleared where it was, as d tells."""
     s = i64(state)
     cotangents, flags, metas = i64(s[COTANGENTS]), u8(s[FLAGS]), i64(s[META])
-    described = i64(s[DESCRIPTORS])[k]
-    d = described + 8 * i64(described)[1]
-    m, ct = metas[k], cotangents[k]
+    m, ct, operations = metas[k], cotangents[k], i64(s[OPERATIONS])
     own = flags[k] & (SINK | FOREIGN) == 0
     if own == 0:
         bytes_ = ((m >> 9) & 0x7F) * count_of(s[SHAPES], m)
@@ -205,7 +209,9 @@ def assign(state: int, k: int, j: int, slot: int) -> int:
         if ct == 0:
             return MEMORY
         copy(ct, cotangents[k], bytes_)
-    if clear(state, ct, m, d) != 1:
+    if operations[ROW * (i64(s[WORD])[k] & 0xFFFF) + TEMPLATE] == PUT:
+        clear_places(ct, m, d)
+    elif clear(state, ct, m, d) != 1:
         return FAILED
     if cotangents[j] == 0:
         cotangents[j] = ct
@@ -240,6 +246,33 @@ def scatter(state: int, k: int, j: int) -> int:
             for i in range(n):
                 at = step * indices[i + 1] + part
                 c[at] = c[at] + d[step * i + part]
+    return DONE
+
+
+def clear_places(cotangent: int, m: int, d: int) -> int:
+    """Zeros at places of a dense cotangent, counted in C order; those below 0 are none."""
+    places, size = i64(d), (m >> 9) & 0x7F
+    for i in range(places[0]):
+        if places[i + 1] >= 0:
+            zero(cotangent + places[i + 1] * size, size)
+    return 0
+
+
+def put(state: int, k: int, j: int, slot: int) -> int:
+    """As `assign` with places, counted in C order, instead of a window; what a place below 0 got is lost."""
+    s = i64(state)
+    described, m = i64(s[DESCRIPTORS])[k], i64(s[META])[k]
+    if slot == 1:
+        return pass_on(state, k, j, described)
+    if (i64(s[META])[j] ^ m) & 0xFF:
+        return PYTHON
+    out = target(state, j, 1)
+    if out == 0:
+        return MEMORY
+    places, size, ct = i64(described), (m >> 9) & 0x7F, i64(s[COTANGENTS])[k]
+    for i in range(places[0]):
+        if places[i + 1] >= 0:
+            add(m & 0xFF, out + i * size, ct + places[i + 1] * size, 1, 0)
     return DONE
 
 
