@@ -6,7 +6,8 @@ from tapegrad.autograd.backward import backward, grad
 from tapegrad.autograd.function import Function, once_differentiable
 from tapegrad.autograd.gradcheck import gradcheck, gradgradcheck
 from tapegrad.autograd.holomorphic import holomorphic_grad
-from tapegrad.autograd.saved_tensors import checkpoint, checkpoint_loop
+from tapegrad.autograd.loops import checkpoint_loop
+from tapegrad.autograd.saved_tensors import checkpoint
 from tapegrad.autograd.variables import Variable, variable, zero_gradients
 from tapegrad.grad_mode import (
     enable_grad,

@@ -39,8 +39,9 @@ from tapegrad.grad_mode import (
     is_grad_enabled,
     set_grad_enabled,
 )
+from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY
-from tapegrad.tape.record import Place
+from tapegrad.tape.record import STRIDE, Place
 from tapegrad.tape.tape import Claims, local
 from tapegrad.tensor import Tensor
 from tapegrad.views import OPEN, STALE
@@ -148,14 +149,15 @@ def _run(
     settle: Any,
     check: Any,
     lanes: int | None = None,
+    floor: int = 0,
 ) -> dict[Key, Any]:
-    """Sweep; roots that are leaves contribute to themselves."""
+    """Sweep; roots that are leaves contribute to themselves, and so do those of tapes below the floor."""
     seeds: dict[tuple[int, int], Any] = {}
     tapes: dict[int, Any] = {}
     direct: dict[Key, Any] = {}
     for root, ct in pairs:
-        if root._tape is None:
-            key = root._at
+        if root._tape is None or root._tape.serial < floor:
+            key = _keys(root)[0]
             if every or key in sinks:
                 direct[key] = ct if key not in direct else _sum(direct[key], ct, create_graph)
             continue
@@ -168,12 +170,62 @@ def _run(
     event = nullcontext() if profile is None else profile.event("backward", [r for r, _ in pairs], True)
     with event:
         if not as_tensors and lanes is None:
-            return sweep(roots, sinks, every, retain, direct, check, lines, profile)
+            return sweep(roots, sinks, every, retain, direct, check, lines, profile, floor)
         with set_grad_enabled(create_graph):
             again = recall if as_tensors else _value
             return rerecord(
-                roots, sinks, every, retain, direct, again, settle, known, check, lanes, lines, profile
+                roots, sinks, every, retain, direct, again, settle, known, check, lanes, lines, profile, floor
             )
+
+
+def partials(
+    pairs: list[tuple[Any, Any]], keys: list[Key], floor: int, recorded: bool = False
+) -> dict[Key, Any]:
+    """Return cotangents by key, each with all other keys held fixed: of a sweep of the newest tapes only.
+
+    Parameters
+    ----------
+    pairs
+        Results, and the cotangent of each: an array, or a Tensor where the rules are to run on Tensors.
+    keys
+        Leaves' cells, and places on tapes older than the floor.
+    floor
+        Serial of the oldest tape to sweep.
+    recorded
+        Whether the sweep is recorded.
+    """
+    found = None if recorded or len(keys) > layout.QUICK_INPUTS else _partials_at_once(pairs, floor)
+    return _run(pairs, keys, False, recorded, recorded, None, None, floor=floor) if found is None else found
+
+
+@quietly
+def _partials_at_once(pairs: list[tuple[Any, Any]], floor: int) -> dict[Key, Any] | None:
+    """As `partials`, of one open tape in one compiled call; None where that cannot be."""
+    tape = local.tape
+    if tape is None or tape.serial != floor or tape.watches or tape.packed or tape.calls:
+        return None
+    if type(_enabled.get()) is Mode or any(
+        x._tape is not tape or x._v.dtype.kind != "f" or type(ct) is Tensor for x, ct in pairs
+    ):
+        return None
+    (root, ct), *more = pairs
+    if more:  # the derivative of this sum is that of all of them with their cotangents
+        root, ct = np.sum(root * wrap(ct)), None
+        for x, g in more:
+            root = root + np.sum(x * wrap(g))
+    elif not ct.flags.c_contiguous or ct.dtype is not root._v.dtype:
+        return None
+    places = [STRIDE * (k + 1) for k in tape.imports]
+    likes = [tape.log[at - 1] for at in places]
+    if not all(like.flags.c_contiguous for like in likes):
+        return None
+    outs = at_once(tape, root._at, ct, places, likes, True)
+    if outs is None:
+        return None
+    found: dict[Key, Any] = {}
+    for key, g in zip(tape.imports.values(), outs, strict=True):
+        found[key] = g if key not in found else found[key] + g
+    return found
 
 
 def _sum(a: Any, b: Any, recorded: bool) -> Any:

@@ -7,7 +7,6 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from tapegrad.packing import Packing
 
 __all__ = [
     "checkpoint",
-    "checkpoint_loop",
     "disable_saved_tensors_hooks",
     "save_on_disk",
     "saved_tensors_hooks",
@@ -150,8 +148,9 @@ class _Enough(Exception):
 
 def _kept(x: Any, outer: Packing | None) -> Callable[[], Any]:
     """Return what gives an argument back; what an outer checkpoint can compute again is not kept."""
-    if outer is not None and isinstance(x, Handle):
-        return outer.keep(x)
+    if isinstance(x, Handle):
+        known = same(x)
+        return (lambda: same(known)) if outer is None else outer.keep(x)
     if type(x) is tuple:
         parts = [_kept(part, outer) for part in x]
         return lambda: tuple([part() for part in parts])
@@ -263,62 +262,3 @@ def checkpoint(
     frame = _Frame(function, args, kwargs, preserve_rng_state)
     with saved_tensors_hooks(frame.pack, frame.unpack):
         return function(*args, **kwargs)
-
-
-def checkpoint_loop(
-    step: Callable[[Any], Any], state: Any, n: int, *, slots: int, preserve_rng_state: bool = False
-) -> Any:
-    """Apply a step n times, keeping few of the states on the way: a sweep computes the others again.
-
-    The schedule is binomial: with s slots and at most r computations of any step, s + r over s steps can
-    be reversed (Griewank and Walther 2000, algorithm 799: revolve). What is spared are values: the records of
-    all steps stay, some 2 KB for each operation.
-
-    Parameters
-    ----------
-    step : callable
-        ``step(state)`` returns the next state; does the same each time, and may use other Tensors.
-    state : Tensor or tuple of Tensors
-    n : int
-        Number of steps, 0 or more.
-    slots : int
-        States that may be kept at a time besides the first, 0 or more.
-    preserve_rng_state : bool, optional
-        As for `checkpoint`.
-
-    Returns
-    -------
-    Tensor or tuple of Tensors
-        The last state.
-
-    Examples
-    --------
-    >>> import numpy as np, tapegrad as tg
-    >>> x = tg.tensor(0.5, requires_grad=True)
-    >>> y = tg.autograd.checkpoint_loop(lambda x: x + 0.01 * np.sin(x), x, 100, slots=3)
-    >>> tg.grad(y, x)
-    (tensor(1.9569),)
-    """
-    if n < 0 or slots < 0:
-        raise ValueError(f"checkpoint_loop takes n and slots of 0 or more, found {n} and {slots}")
-
-    def run(state: Any, first: int, last: int, slots: int) -> Any:
-        while last - first > 1:
-            middle = first + _left(last - first, slots)
-            state = checkpoint(run, state, first, middle, slots, preserve_rng_state=preserve_rng_state)
-            first, slots = middle, max(slots - 1, 0)
-        return step(state) if last > first else state
-
-    return run(state, 0, n, slots)
-
-
-def _left(steps: int, slots: int) -> int:
-    """How many of these steps lie before the next state to be kept."""
-    if slots == 0:
-        return steps - 1
-    repeats = 1
-    while comb(slots + repeats, slots) < steps:
-        repeats += 1
-    most = comb(slots + repeats - 1, slots)  # with one repeat less
-    least_right = comb(slots + repeats - 2, slots - 1)  # with a slot and a repeat less
-    return max(1, min(most, steps - least_right))

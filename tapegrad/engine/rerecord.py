@@ -34,6 +34,7 @@ def rerecord(
     lanes: int | None = None,
     inspect: Any = None,
     profile: Any = None,
+    floor: int = 0,
 ) -> dict[Key, Any]:
     """As `sweep`, with results that can be differentiated again.
 
@@ -52,12 +53,12 @@ def rerecord(
     lanes
         How many cotangents of each root there are, along an axis in front of its own; so are the results.
     """
-    plan = Sweep(roots, sinks, every, start, inspect, profile)
+    plan = Sweep(roots, sinks, every, start, inspect, profile, floor)
     results: dict[Key, Any] = dict(start)
     with plan:
         if check is not None:
             check(plan.reaches())
-        leaves = Leaves(plan.order, results)
+        leaves = Leaves([], []) if floor else Leaves(plan.order, results)
         for job in plan.order:
             plan._plan(job, 3)
             walk = _Walk(plan, job, bytes(plan.state.flags[: job.columns.n]), recall, known, lanes)
@@ -104,7 +105,7 @@ class _Walk:
                 continue
             opcode = columns.opcode(k)
             if BY_OPCODE[opcode] is None:
-                if opcode == LINK:
+                if self.plan.follows(tape.imports[k]):
                     links[k] = ct
                 else:
                     _gather(results, tape.imports[k], ct)

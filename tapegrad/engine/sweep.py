@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Container, Iterable
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -69,6 +69,8 @@ class Sweep:
         Sees what each rule returns, or that it failed; then all rules run in Python.
     profile
         Takes the time of each record's rule.
+    floor
+        Serial of the oldest tape to go to: what is imported from older ones is as leaves are, without hooks.
     """
 
     def __init__(
@@ -79,25 +81,30 @@ class Sweep:
         start: dict[Key, Any],
         inspect: Any = None,
         profile: Any = None,
+        floor: int = 0,
     ) -> None:
-        self.profile = profile
+        self.profile, self.floor = profile, floor
         self.every, self.start, self.inspect = every, start, inspect
         self.seen: dict[Any, Any] = {}  # what a hook of several gradients knows of this sweep
         self.jobs: dict[int, Job] = {}
-        self.leaves = {key for key in sinks if isinstance(key, Cell)}
+        self.leaves = {key for key in sinks if isinstance(key, Cell) or key[0].serial < floor}
         for tape, k, seed in roots:
             job = self.job(tape)
             job.marked.add(k)
             job.seeds[k] = [seed]
         self.state: State = take()
         self.held: list[Array] = []
-        wanted = [key for key in sinks if not isinstance(key, Cell)]
+        wanted = [key for key in sinks if key not in self.leaves]
         if not every:
             self._follow(wanted)
         else:
             for tape, k in wanted:
                 self.job(tape).sinks.append(k)
         self.order = self._mark()
+
+    def follows(self, source: Any) -> TypeGuard[Place]:
+        """Whether an import leads to an older tape of the sweep's."""
+        return type(source) is Place and source[0].serial >= self.floor
 
     def job(self, tape: Tape) -> Job:
         job = self.jobs.get(tape.serial)
@@ -111,7 +118,7 @@ class Sweep:
         linked = False
         while todo:
             for source in todo.pop().tape.imports.values():
-                if type(source) is Place:
+                if self.follows(source):
                     linked = True
                     if source[0].serial not in self.jobs:
                         todo.append(self.job(source[0]))
@@ -133,7 +140,7 @@ class Sweep:
                 if source is None:  # freed meanwhile
                     if k not in job.sinks:
                         job.sinks.append(k)
-                elif k < n and type(source) is Place:
+                elif k < n and self.follows(source):
                     older = self.jobs[source[0].serial].flags
                     if older[source[1]] & layout.NEED:
                         job.sinks.append(k)
@@ -210,7 +217,7 @@ class Sweep:
                 source = imports.get(k)
                 if source is None and job.columns.opcode(k) == LINK:  # freed since the plan, by another sweep
                     raise GraphFreedError(_freed(job.columns, k))
-                if type(source) is Place:
+                if self.follows(source):
                     older = self.job(source[0])
                     if not older.marked:
                         heappush(heap, -source[0].serial)
@@ -286,7 +293,7 @@ class Sweep:
     def run(self, retain: bool) -> dict[Key, Array]:
         """Run all tapes; returns the gradients by key, arrays that nothing else holds."""
         results: dict[Key, Array] = dict(self.start)
-        leaves = Leaves(self.order, results)
+        leaves = Leaves([], []) if self.floor else Leaves(self.order, results)
         single = len(self.order) == 1
         for job in self.order:
             if not single or job.tape.freed is not None:  # freed perhaps since it was planned, and unclaimed
@@ -310,8 +317,9 @@ class Sweep:
         for k in by_rule:
             if 0 <= k < columns.n and flags[k] & BOTH == BOTH:
                 flags[k] |= layout.RULE
+        imports = tape.imports
         for k in job.reached:
-            if columns.opcode(k) != LINK:
+            if not self.follows(imports.get(k)):
                 out = pool.empty(columns.shape(k), abi.DTYPES[columns.code(k)])
                 destinations[k] = out
                 cotangents[k] = abi.address(out)
@@ -366,8 +374,8 @@ class Sweep:
                 leaves.call(watch, results)
         for k in job.reached:
             at = cotangents[k]
-            if columns.opcode(k) == LINK and at:
-                older, place = tape.imports[k]
+            if at and self.follows(imports.get(k)):
+                older, place = imports[k]
                 seed = (at, bool(flags[k] & layout.FOREIGN))
                 self.jobs[older.serial].seeds.setdefault(place, []).append(seed)
 
@@ -537,9 +545,10 @@ def sweep(
     check: Callable[[set[Key]], None] | None = None,
     inspect: Any = None,
     profile: Any = None,
+    floor: int = 0,
 ) -> dict[Key, Array]:
     """Return the gradients by key; `check` sees which keys the roots reach before anything runs."""
-    plan = Sweep(roots, sinks, every, start, inspect, profile)
+    plan = Sweep(roots, sinks, every, start, inspect, profile, floor)
     with plan:
         if check is not None:
             check(plan.reaches())
