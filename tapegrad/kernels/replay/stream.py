@@ -25,6 +25,20 @@ def add(size: int, out: int, source: int, n: int, store: int) -> int:
     return 0
 
 
+def missing(size: int, block: int, n: int) -> int:
+    """Whether one of n dense values is no number."""
+    found = 0
+    if size == 8:
+        a = f64(block)
+        for i in range(n):
+            found = found | (a[i] != a[i])
+    else:
+        b = f32(block)
+        for i in range(n):
+            found = found | (b[i] != b[i])
+    return found
+
+
 def add_scaled(walk: int, size: int, out: int, source: int, n: int, store: int) -> int:
     """out (+)= FACTOR * source, dense, both doubles or both of single precision."""
     factor = f64(walk + 8 * (HEAD + FACTOR))[0]

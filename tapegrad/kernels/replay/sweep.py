@@ -4,7 +4,7 @@ from tapegrad.kernels.dialect import copy, f32, f64, i64, invoke, u8, zero
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import allocate, release
 from tapegrad.kernels.replay.reading import following, operands, prune, seal
-from tapegrad.kernels.replay.stream import add
+from tapegrad.kernels.replay.stream import add, missing
 from tapegrad.kernels.replay.templates import assign, elementwise, matmul, reduction, scan, scatter, view
 
 
@@ -284,10 +284,14 @@ def run(state: int) -> int:
                 j, rest = (at & 0xFFFF) - 1, at >> 32
                 if flags[j] & NEED and operations[row + PARTIAL + min(slot, 2)] != NOTHING:
                     # the cotangent moves on as it is where no other operand wants it
-                    final = rest == 0 or (form == TWO and flags[rest - 1] & NEED == 0)
+                    final = s[CHECK] == 0 and (rest == 0 or (form == TWO and flags[rest - 1] & NEED == 0))
                     status = step(state, template, k, j, slot, final)
                     if status != DONE:
                         return status
+                    if s[CHECK] != 0:
+                        if spoiled(state, template, k, j, slot):
+                            s[SPOILED] = slot
+                            return ANOMALY
                 slot += 1
                 at = following(s[WORD], at, form)
         s[FINISH] = 0
@@ -329,6 +333,27 @@ def step(state: int, template: int, k: int, j: int, slot: int, final: int) -> in
     size = (i64(s[META])[k] >> 9) & 0x7F
     add(size, out + (i64(s[WORD])[k] >> 32) * size, i64(s[COTANGENTS])[k], 1, 0)
     return DONE
+
+
+def spoiled(state: int, template: int, k: int, j: int, slot: int) -> int:
+    """Whether nan is in what record k has just given record j, its operand `slot`; k's cotangent is kept.
+
+    Looked at is what the step has touched: where a few elements move, those, and not all they move to.
+    """
+    s = i64(state)
+    metas, seen = i64(s[META]), j
+    n = count_of(s[SHAPES], metas[j])
+    if template == VIEW or template == ELEMENT or template == SCATTER:
+        own = count_of(s[SHAPES], metas[k])
+        if own < n:
+            seen, n = k, own
+    if template == ASSIGN and slot != 0:
+        return 0  # the cotangent moves on as it was, with zeros in it
+    m = metas[seen]
+    size = (m >> 9) & 0x7F
+    if m & 0xFF >= PAIRS:
+        size, n = size // 2, 2 * n
+    return missing(size, i64(s[COTANGENTS])[seen], n)
 
 
 def contribute(state: int, j: int, source: int) -> int:
