@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.config import guard_setting
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
-from tapegrad.grad_mode import Mode, _enabled, in_force
+from tapegrad.grad_mode import Mode, _enabled
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
@@ -333,13 +333,35 @@ def _read(op: Primitive, operands: Sequence[Any], q: int) -> bool:
 
 def apply(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None = None) -> Any:
     """Compute an op and record it if an operand requires a gradient and grad mode is on."""
-    profile = in_force("profile")
-    if profile is None:
-        return _applied(op, operands, attrs)
-    with profile.event(op.name, operands) as event:
-        out = _applied(op, operands, attrs)
-        event.made(out)
-        return out
+    mode = enabled()
+    if type(mode) is Mode and (mode.lines is not None or mode.profile is not None):
+        return watch(op, operands, _applied, op, operands, attrs)
+    return _applied(op, operands, attrs)
+
+
+def watch(op: Primitive, operands: Sequence[Any], function: Callable[..., Any], *args: Any) -> Any:
+    """Call what applies an op, and tell who notes lines or times; if no more is asked, in the mode True."""
+    mode, out = enabled(), None
+    lines, profile = mode.lines, mode.profile  # type: ignore[union-attr]
+    for x in operands:
+        if isinstance(x, Handle) and x._tape is STALE:
+            settle(x)
+    alone = mode.plain and not OPEN  # type: ignore[union-attr]
+    begin = 0 if profile is None else profile.now()
+    try:
+        try:
+            if alone:
+                _enabled.set(True)
+            out = function(*args)
+        finally:
+            _enabled.set(mode)
+    finally:
+        _enabled.set(mode)  # an interrupt may have come as the other was about to be called
+        if profile is not None and out is not NotImplemented:
+            profile.took(op, operands, out, begin)
+    if alone and lines is not None and isinstance(out, Handle) and out._tape is not None:
+        lines.note(out._tape, out._at, op, out._v, operands)
+    return out
 
 
 def _applied(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None) -> Any:
@@ -455,7 +477,7 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     else:
         at = tape.append(op.opcode, places[0], second, value)
     if type(mode) is Mode and mode.lines is not None:
-        mode.lines.note(tape, slot(at), op, value, operands)
+        mode.lines.note(tape, at, op, value, operands)
     out = wrap(value, tape, at)
     return out if type(mode) is bool else noted(out, operands)
 

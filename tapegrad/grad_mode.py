@@ -38,9 +38,15 @@ class Mode:
         What takes the time of operations and sweeps, or None.
     lines
         What notes the line of the user's code that made a record, or None.
+    plain
+        Whether all is recorded as in the mode True, so that compiled code may do it.
+    noting, timing
+        For compiled code: addresses of the words of `lines` and `profile`, or 0.
     """
 
-    __slots__ = ("forward", "inference", "lines", "packing", "profile", "recording")
+    __slots__ = (
+        "forward", "inference", "lines", "noting", "packing", "plain", "profile", "recording", "timing",
+    )  # fmt: skip
 
     def __init__(self, recording: bool) -> None:
         self.recording = recording
@@ -49,6 +55,8 @@ class Mode:
         self.profile: Any = None
         self.forward: Any = None
         self.packing: Any = None
+        self.plain = False
+        self.noting = self.timing = 0
 
     def __bool__(self) -> bool:
         return self.recording
@@ -75,9 +83,11 @@ def change_mode(**changes: Any) -> bool | Mode:
     for name, value in changes.items():
         setattr(mode, name, value)
     mode.recording = mode.recording and not mode.inference
-    more = mode.forward, mode.packing, mode.lines, mode.profile
-    plain = not mode.inference and all(x is None for x in more)
-    _enabled.set(mode.recording if plain else mode)
+    ordinary = not mode.inference and mode.forward is None and mode.packing is None
+    mode.plain = ordinary and mode.recording
+    mode.noting = 0 if mode.lines is None else mode.lines.address
+    mode.timing = 0 if mode.profile is None else mode.profile.address
+    _enabled.set(mode.recording if ordinary and mode.lines is None and mode.profile is None else mode)
     return before
 
 

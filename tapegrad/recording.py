@@ -22,6 +22,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY, forward
 from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
+from tapegrad.tape.record import slot
 from tapegrad.tensor import Tensor
 
 METH_NOARGS, METH_O, METH_FASTCALL_KEYWORDS = 0x04, 0x08, 0x82
@@ -42,7 +43,11 @@ OPERATORS = (  # in the order of their sheets: op, function of the C API, method
     ("square", "", "__pow__", "__pow__"),
 )
 HANDLE = ("_v", "_tape", "_at", "_extra")
-TAPE = ("log", "limit", "weight", "owner", "leaves", "constants", "numbers", "shade", "shadows")
+TAPE = (
+    "log", "limit", "weight", "owner", "leaves", "constants", "numbers", "shade", "shadows", "lines",
+    "serial",
+)  # fmt: skip
+MODE = ("plain", "noting", "timing")
 _kept: list[Any] = []  # what compiled code knows by address
 
 
@@ -59,8 +64,8 @@ class _Definition(ctypes.Structure):
 
 def install(enter: machine.Enter) -> None:
     """Replace methods of Tensor by compiled ones, where objects are laid out as those know them."""
-    handle, tape = _slots(Tensor, HANDLE), _slots(tapes.Tape, TAPE)
-    if not abi.native() or handle is None or tape is None:
+    handle, tape, mode = _slots(Tensor, HANDLE), _slots(tapes.Tape, TAPE), _slots(grad_mode.Mode, MODE)
+    if not abi.native() or handle is None or tape is None or mode is None:
         return
     addresses = np.zeros(len(METHODS), np.int64)
     words = (ctypes.c_int64 * layout.SHARED_WORDS).from_address(
@@ -74,7 +79,8 @@ def install(enter: machine.Enter) -> None:
         layout.NONE_AT_ALL: None, layout.TRUE: True, layout.ZERO: 0, layout.TWO_OBJECT: 2,
         layout.VALUE_ERROR: ValueError, layout.MODE: grad_mode._enabled, layout.DOUBLE: np.dtype(float),
         layout.TENSOR_TYPE: Tensor, layout.FLOAT_TYPE: float, layout.INT_TYPE: int,
-        layout.STR_TYPE: str,
+        layout.STR_TYPE: str, layout.MODE_TYPE: grad_mode.Mode, layout.TAPE_TYPE: tapes.Tape,
+        layout.SINGLE: np.dtype(np.float32), layout.LOOK: _look,
         layout.FLOAT64_TYPE: np.float64, layout.NDARRAY_TYPE: np.ndarray, layout.RECORD: _record,
         layout.ARRAY_UFUNC: TWINS["__array_ufunc__"],
         layout.UFUNCS: {op.functions[0]: first + row * k for k, op in enumerate(_ufunc_ops())},
@@ -83,8 +89,10 @@ def install(enter: machine.Enter) -> None:
         words[place] = _address(function)
     for place, x in objects.items():
         words[place] = id(x)
-    for place, offset in (*enumerate(handle, layout.V_AT), *enumerate(tape, layout.LOG_AT)):
-        words[place] = offset
+    for start, offsets in ((layout.V_AT, handle), (layout.LOG_AT, tape), (layout.PLAIN_AT, mode)):
+        for place, offset in enumerate(offsets, start):
+            words[place] = offset
+    words[layout.SCALARS] = abi.address(abi.known())
     words[layout.SMALLEST], words[layout.LARGEST] = tapes.LARGE, pool.MIN_BYTES
     words[layout.HEAVIEST], words[layout.SHEETS] = tapes.MAX_BYTES, abi.address(sheets)
     words[layout.CALL_NAME] = ctypes.addressof(name)
@@ -95,6 +103,9 @@ def install(enter: machine.Enter) -> None:
 
 
 def _address(name: str) -> int:
+    """Address of a function of Python's C API; 0 if this Python has none of the name."""
+    if not hasattr(ctypes.pythonapi, name):
+        return 0
     return int(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0)
 
 
@@ -153,6 +164,13 @@ def _method(name: str, flags: int, at: int) -> Any:
 def _record(op: Any, value: Any, *operands: Any) -> Any:
     """Record what compiled code computed and found to be out of the ordinary."""
     return record(op, value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value, operands)
+
+
+def _look(op: Any, out: Any, *operands: Any) -> None:
+    """See a result that is not finite, or cannot be looked at by compiled code."""
+    lines = grad_mode.in_force("lines")
+    if lines is not None:
+        lines.look(out._tape, slot(out._at), op, out._v, operands)
 
 
 machine.when_loaded.append(install)

@@ -8,42 +8,95 @@ import os
 import sys
 import traceback
 import warnings
-from typing import Any
+from bisect import bisect_right
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tapegrad.errors import AnomalyError
 from tapegrad.grad_mode import change_mode, in_force, restore_mode
+from tapegrad.kernels import abi
+from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import Primitive
+from tapegrad.tape.record import STRIDE, slot
 from tapegrad.tape.tape import Tape
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-Stack = list[tuple[str, int, str]]
 NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
+OURS = PACKAGE, NUMPY
+Stack = list[tuple[str, int, str]]
+OFFSET = (1 << 32) - 1
 
 
 class Lines:
     """Notes for each record the line that made it, and checks what rules return.
 
-    Attributes
+    What is noted are code objects and offsets, in a list of the tape (see `kernels.replay.recording.note`,
+    which does it where the op is computed by compiled code): no frame is kept, and no line looked up.
+
+    Parameters
     ----------
     check_nan
         Whether a gradient that is nan is an error.
+    base
+        A frame at work for as long as the mode is on; those that it was called from are looked up once.
+
+    Attributes
+    ----------
     first
         Where the first value was made that is not finite, though the operands are; None so far.
+    address
+        Of what compiled code is told: the words of `layout`.
     """
 
-    def __init__(self, check_nan: bool) -> None:
-        self.check_nan = check_nan
+    def __init__(self, check_nan: bool, base: Any = None) -> None:
+        self.check_nan, self.base = check_nan, base
+        self.outside = [] if base is None else stack_of(base.f_back)
         self.first: str | None = None
+        self._words = np.array([1, 0 if base is None else id(base), id(self.outside)], np.int64)
+        self.address = abi.address(self._words)
 
-    def note(self, tape: Tape, k: int, op: Primitive, value: Any, operands: Any) -> None:
+    def close(self) -> None:
+        """Let go of the frame."""
+        self.base = None
+        self._words[layout.BASE] = 0
+
+    def note(self, tape: Tape, at: int, op: Primitive, value: Any, operands: Any) -> None:
         """See a record that has just been made."""
-        tape.lines[k] = here = _caller()
+        frame: Any = sys._getframe(2)
+        while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
+            frame = frame.f_back
+        found: list[tuple[Any, int]] = []
+        while frame is not None and len(found) < layout.DEPTH:
+            found.append((frame.f_code, frame.f_lasti))
+            if frame is self.base:
+                found.append((self.outside, 0))
+                break
+            frame = frame.f_back
+        notes, before = tape.lines, []
+        place = len(notes) - 2
+        while place > 0:
+            before.append(place)
+            place = notes[place + 1] >> 32
+        inner, caller = len(found) - 1, 0
+        for place in reversed(before):
+            code, offset = found[inner]
+            if inner == 0 or notes[place] is not code or notes[place + 1] & OFFSET != offset:
+                break
+            inner, caller = inner - 1, place
+        for code, offset in found[inner::-1]:
+            notes += (at, code, offset | caller << 32)
+            caller = len(notes) - 2
+        self.look(tape, slot(at), op, value, operands)
+
+    def look(self, tape: Tape, k: int, op: Primitive, value: Any, operands: Any) -> None:
+        """See whether a record's value is the first that is not finite."""
         if self.first is None and not _finite(value) and all(_finite(x) for x in operands):
-            self.first = f"{op.name} at {_place(here)} made the first value that is not finite"
+            place = _place(_noted(tape, k) or [])
+            self.first = f"{op.name} at {place} made the first value that is not finite"
+            self._words[layout.LOOKING] = 0
 
     def failed(self, tape: Tape, k: int, op: Primitive) -> None:
         """See that a record's rule raised an exception."""
@@ -57,34 +110,64 @@ class Lines:
             return
         for q, part in parts.items():
             if np.any(np.isnan(getattr(part, "_v", part))):
-                where = self._origin(tape, k)
-                warnings.warn(
-                    f"the derivative of {op.name} is nan; {where}\n{_trace(tape.lines.get(k))}",
-                    UserWarning,
-                    stacklevel=2,
+                self._fail(
+                    tape, k, op, f"the derivative of {op.name} is nan", f"returned nan as gradient {q}"
                 )
-                first = "" if self.first is None else f"; {self.first}"
-                name = op.node_name(tape.attrs.get(k, {}))  # type: ignore[no-untyped-call]
-                raise AnomalyError(f"{name} returned nan as gradient {q}; {where}{first}")
+
+    def added(self, tape: Tape, k: int, op: Primitive, q: int) -> None:
+        """See that a gradient became nan when what a record's rule gave was added to what was there."""
+        self._fail(
+            tape, k, op, f"a gradient is nan when that of {op.name} is added",
+            f"returned gradient {q}, which with what others returned adds up to nan",
+        )  # fmt: skip
+
+    def _fail(self, tape: Tape, k: int, op: Primitive, warning: str, error: str) -> NoReturn:
+        where, first = self._origin(tape, k), "" if self.first is None else f"; {self.first}"
+        warnings.warn(f"{warning}; {where}\n{_trace(_noted(tape, k))}", UserWarning, stacklevel=3)
+        name = op.node_name(tape.attrs.get(k, {}))  # type: ignore[no-untyped-call]
+        raise AnomalyError(f"{name} {error}; {where}{first}")
 
     def _origin(self, tape: Tape, k: int) -> str:
-        stack = tape.lines.get(k)
+        stack = _noted(tape, k)
         if stack is None:
             return "its forward was not run in anomaly mode, so its line is not known"
         return f"its forward is at {_place(stack)}"
 
 
-def _caller() -> Stack:
-    """The stack of the user's code, the innermost frame last."""
-    frame: Any = sys._getframe(2)
-    found: Stack = []
-    while frame is not None:
-        code = frame.f_code
-        if found or not code.co_filename.startswith((PACKAGE, NUMPY)):
-            found.append((code.co_filename, frame.f_lineno, code.co_name))
+def stack_of(frame: Any) -> Stack:
+    """Where the user's code is, seen from a frame, the innermost last."""
+    found = []
+    while frame is not None and frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
         frame = frame.f_back
-    found.reverse()
-    return found
+    while frame is not None:
+        found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    return found[::-1]
+
+
+def _noted(tape: Tape, k: int) -> Stack | None:
+    """Where the user's code made a record, the innermost frame last; None if that was not noted."""
+    notes, at = tape.lines, STRIDE * (k + 1)
+    place = 3 * bisect_right(range(len(notes) // 3), at, key=lambda row: notes[3 * row]) - 2
+    if place < 0 or notes[place - 1] != at:
+        return None
+    found: Stack = []
+    while place > 0:
+        code, word = notes[place : place + 2]
+        found += (
+            code[::-1] if isinstance(code, list) else [(code.co_filename, _line(code, word), code.co_name)]
+        )
+        place = word >> 32
+    inner = next((i for i, frame in enumerate(found) if not frame[0].startswith(OURS)), 0)
+    return found[inner:][::-1]
+
+
+def _line(code: Any, word: int) -> int:
+    """The line of an instruction."""
+    for start, end, line in code.co_lines():
+        if start <= word & OFFSET < end and line is not None:
+            return int(line)
+    return int(code.co_firstlineno)
 
 
 def _finite(x: Any) -> bool:
@@ -106,8 +189,8 @@ def _trace(stack: Stack | None) -> str:
 class detect_anomaly:
     """Context manager: a gradient that is nan, or an exception in a derivative, tells where its forward was.
 
-    Forward and backward both belong into the block. Each operation then takes a few microseconds more, and
-    a sweep runs all rules in Python.
+    Forward and backward both belong into the block. Both then take up to three times as long, and what is
+    recorded 100 bytes more for each operation.
 
     Parameters
     ----------
@@ -140,14 +223,17 @@ class detect_anomaly:
             UserWarning,
             stacklevel=2,
         )
-        self._lines = Lines(check_nan)
-        self._before: list[Any] = []
+        self._check_nan = check_nan
+        self._before: list[tuple[Lines, Any]] = []
 
     def __enter__(self) -> None:
-        self._before.append(change_mode(lines=self._lines))
+        lines = Lines(self._check_nan, sys._getframe(1))
+        self._before.append((lines, change_mode(lines=lines)))
 
     def __exit__(self, *exception: object) -> None:
-        restore_mode(self._before.pop())
+        lines, before = self._before.pop()
+        lines.close()
+        restore_mode(before)
 
 
 class set_detect_anomaly:

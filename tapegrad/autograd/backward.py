@@ -453,7 +453,13 @@ def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> 
     tape = output._tape
     if OPEN or tape is None or tape is not local.tape or tape.links or tape.freed is not None:
         return None
-    if tape.watches or tape.packed or tape.calls or type(_enabled.get()) is Mode:
+    mode = _enabled.get()
+    lines = profile = None
+    if type(mode) is Mode:
+        if not mode.plain:
+            return None
+        lines, profile = mode.lines, mode.profile
+    if tape.watches or tape.packed or tape.calls:
         return None
     if seed is not None:
         if type(seed) is not Tensor:
@@ -477,8 +483,15 @@ def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> 
             return None
         sinks.append(at)
         likes.append(value)
-    found = at_once(tape, output._at, seed, sinks, likes, bool(retain_graph)) if sinks else None
-    return None if found is None else tuple([wrap(value) for value in found])
+    if not sinks:
+        return None
+    begin = 0 if profile is None else profile.now()
+    found = at_once(tape, output._at, seed, sinks, likes, bool(retain_graph), lines, profile)
+    if found is None:
+        return None
+    if profile is not None:
+        profile.tell(begin, "backward", (output,), True)
+    return tuple([wrap(value) for value in found])
 
 
 def _lanes(gradients: Any) -> int:

@@ -23,7 +23,7 @@ from tapegrad.kernels.replay.reading import column
 from tapegrad.kernels.state import NOGIL_WORK, State, give, take
 from tapegrad.ops.primitive import BY_OPCODE
 from tapegrad.tape import pool
-from tapegrad.tape.record import LINK, Place
+from tapegrad.tape.record import LINK, STRIDE, Place
 from tapegrad.tape.tape import MANY, Cell, Columns, Tape, busy, checksum, give_back, leave
 
 _stack = threading.local()  # sweeps at work in this thread
@@ -66,7 +66,7 @@ class Sweep:
     start
         Gradients that are there before the sweep begins: those of roots that are leaves.
     inspect
-        Sees what each rule returns, or that it failed; then all rules run in Python.
+        Sees what a rule in Python returns, or that it failed, and what in compiled code is nan.
     profile
         Takes the time of each record's rule.
     floor
@@ -312,8 +312,6 @@ class Sweep:
         destinations = job.destinations
         ripe = leaves.of(job, flags) if leaves.cells else {}
         by_rule: Iterable[int] = (*tape.watches, *tape.packed, *ripe)
-        if self.inspect is not None:
-            by_rule = range(columns.n)
         for k in by_rule:
             if 0 <= k < columns.n and flags[k] & BOTH == BOTH:
                 flags[k] |= layout.RULE
@@ -349,25 +347,28 @@ class Sweep:
             state.descriptors[k] = -1 if words is False else abi.address(words)
         run = state.run_nogil if view[layout.WORK] > NOGIL_WORK else state.run
         stamps = None if self.profile is None else self.profile.stamps(columns.n, view)
+        view[layout.CHECK] = self.inspect is not None and self.inspect.check_nan
         while True:
             status = run(layout.RUN)
             if status == layout.DONE:
                 break
             k = view[layout.POSITION]
             if status == layout.PYTHON:
+                flags[k] |= layout.RULE
                 self._by_rule(job, k)
                 view[layout.FINISH] = 1
                 for watch in ripe.pop(k, ()):
                     self._collect(job, results, leaves.cells[watch])
                     leaves.call(watch, results)
+            elif status == layout.ANOMALY:
+                self._spoiled(job, k, view[layout.SPOILED])
             elif status == layout.MEMORY:
                 raise MemoryError(f"no memory for the cotangents of {BY_OPCODE[columns.opcode(k)]}")
             elif status != layout.PAUSED:
                 raise KernelError(f"the kernel of {BY_OPCODE[columns.opcode(k)]} failed")
         if stamps is not None:
             view[layout.STAMPS] = 0
-            native = [k for k in range(columns.n) if flags[k] & layout.RULE == 0]
-            self.profile.swept(tape, columns, native, stamps)
+            self.profile.swept(tape.serial, columns.n, columns.words, bytes(flags[: columns.n]), stamps)
         self._collect(job, results)
         for watches in ripe.values():
             for watch in watches:
@@ -436,11 +437,7 @@ class Sweep:
             return
         if watch is not None:
             ct = watch.entering(ct)
-        values, out = [value_or_shape(columns, j) for j in operands], columns.values[k]
-        if k in tape.packed:
-            known, out = tape.packed[k].values(len(operands))
-            values = [known.get(q, value) for q, value in enumerate(values)]
-        found = self.ruled(tape, k, op, lambda: op.vjp(ct, out, values, tape.attrs.get(k, {}), wanted))
+        found = self._parts(job, k, ct, operands, wanted)
         if watch is not None:
             found = watch.after(found, ct, len(operands))
         for slot, part in found.items():
@@ -449,11 +446,32 @@ class Sweep:
             part = np.ascontiguousarray(part.real if dtype.kind == "f" else part, dtype).reshape(shape)
             self._add(layout.DEPOSIT, columns, j, abi.address(part))
 
+    def _parts(self, job: Job, k: int, ct: Any, operands: list[int], wanted: list[int]) -> dict[int, Any]:
+        """What a record's rule makes of its cotangent."""
+        columns, tape = job.columns, job.tape
+        op, out = BY_OPCODE[columns.opcode(k)], columns.values[k]
+        values = [value_or_shape(columns, j) for j in operands]
+        if k in tape.packed:
+            known, out = tape.packed[k].values(len(operands))
+            values = [known.get(q, value) for q, value in enumerate(values)]
+        return self.ruled(tape, k, op, lambda: op.vjp(ct, out, values, tape.attrs.get(k, {}), wanted))
+
+    def _spoiled(self, job: Job, k: int, q: int) -> None:
+        """Find out what has become nan in compiled code: what record k gave operand q, or the sum with it."""
+        columns = job.columns
+        op = BY_OPCODE[columns.opcode(k)]
+        operands = columns.operands(k, int(table.operations()[0][op.opcode, layout.FORM]))
+        ct = at_address(self.state.cotangents[k], columns.shape(k), abi.DTYPES[columns.code(k)])
+        self._parts(job, k, ct, operands, [q])
+        self.inspect.added(job.tape, k, op, q)
+
     def ruled(self, tape: Tape, k: int, op: Any, rule: Callable[[], dict[int, Any]]) -> dict[int, Any]:
         """Run a record's rule; tells who takes its time, and who inspects the sweep."""
         if self.profile is None:
             return self._inspected(tape, k, op, rule)
-        with self.profile.event(op.node_name(tape.attrs.get(k, {})), (), backward=True):
+        with self.profile.event(
+            op.node_name(tape.attrs.get(k, {})), (), True, (tape.serial, STRIDE * (k + 1))
+        ):
             return self._inspected(tape, k, op, rule)
 
     def _inspected(self, tape: Tape, k: int, op: Any, rule: Callable[[], dict[int, Any]]) -> dict[int, Any]:
@@ -556,13 +574,21 @@ def sweep(
 
 
 def at_once(
-    tape: Tape, root: int, seed: Any, sinks: list[int], likes: list[Any], retain: bool
+    tape: Tape,
+    root: int,
+    seed: Any,
+    sinks: list[int],
+    likes: list[Any],
+    retain: bool,
+    inspect: Any = None,
+    profile: Any = None,
 ) -> list[Any] | None:
     """Sweep the current tape in one compiled call, or return None where that cannot be.
 
     For a tape that links to no other, one root (without a seed of one element), sinks that are all
-    reached, records without need of Python, and what others can write to unchanged. Positions are handles';
-    results are arrays and scalars, `likes` values of their shape and dtype.
+    reached, records without need of Python, and what others can write to unchanged; not where something is
+    nan that `inspect` wants to see. Positions are handles'; results are arrays and scalars, `likes` values
+    of their shape and dtype.
     """
     log = tape.log  # held: another thread, or a finalizer, may seal the tape from here on
     n = len(log) >> 2
@@ -584,6 +610,7 @@ def at_once(
     else:
         array = type(seed) is np.ndarray
         view[layout.SEED] = abi.address(seed) if array else id(seed) + layout.SCALAR_AT
+    view[layout.CHECK] = inspect is not None and inspect.check_nan
     state.seeds[0] = (root >> 2) - 1
     view[layout.SINK_COUNT] = len(sinks)
     outs: list[Any] = []
@@ -599,8 +626,14 @@ def at_once(
     freed = None if retain else np.zeros(n, np.uint8)
     state.look(log, outs, [freed, seed])
     done = tape.freed is None
+    stamps = None if profile is None else profile.stamps(n, view)
     done = done and state.enter(layout.AT_ONCE, state.at, id(log), 0 if retain else id(freed)) == layout.DONE
+    view[layout.STAMPS] = 0
     if done:
+        if stamps is not None:
+            profile.swept(
+                tape.serial, n, state.buffers[layout.SEALING].copy(), bytes(state.flags[:n]), stamps
+            )
         for q, like in enumerate(likes):
             if outs[q] is None:
                 outs[q] = state.result(q, like.dtype)

@@ -219,7 +219,7 @@ class Tape:
         self.anchors: list[Anchor] = []  # of records of older tapes
         self.anchored: dict[int, weakref.ref[Anchor]] = {}  # this tape's anchors, by position
         self.packed: dict[int, Any] = {}  # what stands for values that were not kept; see `tapegrad.packing`
-        self.lines: dict[int, Any] = {}  # where the user's code made records, in anomaly mode
+        self.lines: list[Any] = []  # where the user's code made records, in anomaly mode; see `Lines`
         self.watches: dict[int, Any] = {}  # what the user attached to records
         self.shadows: dict[int, weakref.ref[Any]] = {}  # large values that are not kept, by position
         self.shade: Any = None  # what stood last for such a value
@@ -446,7 +446,6 @@ class Tape:
             self.guards,
             self.calls,
             self.packed,
-            self.lines,
             self.watches,
         ):
             if table_:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.autograd import profiler
+from tapegrad.autograd import profiler_util
 from tapegrad.autograd.profiler import profile, record_function
 
 
@@ -112,14 +112,85 @@ def test_shapes_memory_and_stack_are_noted(events):
     assert any("test_profiler.py" in line and "program" in line for line in event.stack)
 
 
+def trace_of(prof, path):
+    """The entries of an exported trace by kind, the file held to the rules of the Trace Event Format."""
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    prof.export_chrome_trace(path)
+    whole = json.loads(path.read_text(), parse_constant=refuse)
+    assert whole["displayTimeUnit"] in ("ms", "ns")
+    by_kind = {"X": [], "M": [], "s": [], "f": []}
+    for entry in whole["traceEvents"]:
+        by_kind[entry["ph"]].append(entry)
+        assert type(entry["name"]) is str and entry["name"]
+        assert type(entry["pid"]) is int and type(entry["tid"]) is int
+        assert type(entry.get("args", {})) is dict
+        if entry["ph"] != "M":
+            assert type(entry["ts"]) in (int, float) and entry["ts"] >= 0
+            assert type(entry["cat"]) is str
+    slices, threads = by_kind["X"], {}
+    assert len(slices) == len(prof.function_events)
+    for entry in slices:
+        assert type(entry["dur"]) in (int, float) and entry["dur"] >= 0
+        threads.setdefault((entry["pid"], entry["tid"]), []).append(entry)
+    for entry in by_kind["M"]:
+        assert entry["name"] in ("process_name", "thread_name") and type(entry["args"]["name"]) is str
+    named = {(m["pid"], m["tid"]) for m in by_kind["M"] if m["name"] == "thread_name"}
+    assert named == set(threads)
+    for mine in threads.values():  # slices of a thread lie within each other or apart
+        ends = []
+        for entry in sorted(mine, key=lambda e: (e["ts"], -e["dur"])):
+            while ends and ends[-1] <= entry["ts"] + 1e-6:
+                ends.pop()
+            assert not ends or entry["ts"] + entry["dur"] <= ends[-1] + 1e-6
+            ends.append(entry["ts"] + entry["dur"])
+    starts, finishes = ({(e["cat"], e["name"], e["id"]): e for e in by_kind[ph]} for ph in "sf")
+    assert set(starts) == set(finishes)
+    assert (len(starts), len(finishes)) == (len(by_kind["s"]), len(by_kind["f"]))
+    for key, finish in finishes.items():
+        assert starts[key]["ts"] <= finish["ts"] and finish["bp"] == "e"
+        for end in (starts[key], finish):
+            mine = threads[end["pid"], end["tid"]]
+            assert any(e["ts"] - 1e-6 <= end["ts"] <= e["ts"] + e["dur"] + 1e-6 for e in mine)
+    return by_kind
+
+
 def test_H10_export_chrome_trace(events, tmp_path):
-    path = tmp_path / "trace.json"
-    events.export_chrome_trace(path)
-    trace = json.loads(path.read_text())["traceEvents"]
-    assert len(trace) == len(events.function_events)
-    assert {entry["ph"] for entry in trace} == {"X"}
-    assert all(entry["dur"] >= 0 and isinstance(entry["ts"], float) for entry in trace)
-    assert {entry["cat"] for entry in trace} == {"forward", "backward"}
+    trace = trace_of(events, tmp_path / "trace.json")
+    assert {entry["cat"] for entry in trace["X"]} == {"forward", "backward"}
+    slices = {(e["tid"], e["ts"]): e["name"] for e in reversed(trace["X"])}
+    links = {e["id"]: [slices[e["tid"], e["ts"]]] for e in trace["s"]}
+    for e in trace["f"]:
+        links[e["id"]].append(slices[e["tid"], e["ts"]])
+    assert ["sin", "SinBackward"] in links.values()
+    assert ["multiply", "MulBackward"] in links.values()
+
+
+def test_traces_of_all_there_is_are_valid(tmp_path):
+    class Twice(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g
+
+    x = tg.tensor(np.linspace(0.1, 1, 6), requires_grad=True)
+    everything = {"record_shapes": True, "profile_memory": True, "with_flops": True}
+    for more in ({}, {"with_stack": True}, everything):
+        with profile(**more) as prof, record_function("\u2211 \"step\""):
+            y = np.linalg.norm(np.sin(Twice.apply(x)).reshape(2, 3) @ np.ones((3, 2)) / x[0])
+            (g,) = tg.grad(y, x, create_graph=True)
+            np.sum(g * g).backward()
+            with np.errstate(all="ignore"):
+                tg.grad(x * np.inf - np.inf, x, np.full(6, np.nan))
+        assert trace_of(prof, tmp_path / "trace.json")["s"]
+    with profile() as prof:
+        pass
+    trace_of(prof, tmp_path / "empty.json")
 
 
 def test_H10_profiles_do_not_nest():
@@ -186,4 +257,4 @@ def test_other_threads_are_not_in_it():
 
 
 def test_times_in_words():
-    assert [profiler._text(us) for us in (0.5, 1500.0, 2e6)] == ["0.500us", "1.500ms", "2.000s"]
+    assert [profiler_util._text(us) for us in (0.5, 1500.0, 2e6)] == ["0.500us", "1.500ms", "2.000s"]

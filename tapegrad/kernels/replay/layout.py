@@ -27,9 +27,12 @@ REGIONS, NOTHING_AT = 55, 62
 # Where records' times go, if not 0: a timespec each; and the function that tells the time, with its clock.
 STAMPS, CLOCK, CLOCK_KIND = 57, 58, 59
 
+# Whether what rules give is searched for nan; then, of which operand it was found.
+CHECK, SPOILED = 60, 61
+
 # A record's flags in a sweep, and how a compiled sweep stops.
 NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE, READ, RULE = 1, 2, 4, 8, 16, 32, 64, 128
-DONE, KERNEL, PYTHON, MEMORY, FREED_RECORD, FAILED, PAUSED = range(7)
+DONE, KERNEL, PYTHON, MEMORY, FREED_RECORD, FAILED, PAUSED, ANOMALY = range(8)
 
 # Opcodes that are not ops.
 CONST, LEAF, LINK, CONS = range(4)
@@ -77,20 +80,34 @@ API = (
     "PyList_Append", "PyList_SetSlice", "PyContextVar_Get", "PyThread_get_thread_ident", "Py_IncRef",
     "Py_DecRef", "PyType_GenericAlloc", "PyErr_ExceptionMatches", "PyErr_Clear",
     "PyUnicode_CompareWithASCIIString", "PyList_SetItem", "PyDict_SetItem", "PyDict_DelItem",
-    "PyWeakref_NewRef",
+    "PyWeakref_NewRef", "PyEval_GetFrame", "PyFrame_GetBack", "PyFrame_GetCode", "PyFrame_GetLasti",
+    "PyContextVar_Set", "PyErr_Fetch", "PyErr_Restore",
 )  # fmt: skip
 (
     VECTORCALL, DICT_GET, LONG_AS, LONG_FROM, APPEND, CUT, CONTEXT_GET, THREAD, INCREF, DECREF,
     ALLOCATE_OBJECT, ERROR_MATCHES, ERROR_CLEAR, COMPARE_ASCII,
-    LIST_SET, DICT_SET, DICT_DELETE, REFER_WEAKLY,
+    LIST_SET, DICT_SET, DICT_DELETE, REFER_WEAKLY, FRAME, FRAME_BACK, FRAME_CODE, FRAME_OFFSET,
+    CONTEXT_SET, ERROR_TAKE, ERROR_GIVE,
     NONE_AT_ALL, TRUE, ZERO, TWO_OBJECT, VALUE_ERROR, MODE, CALL_NAME,
     DOUBLE, TENSOR_TYPE, FLOAT_TYPE, INT_TYPE, STR_TYPE, FLOAT64_TYPE, NDARRAY_TYPE,
     V_AT, TAPE_AT, AT_AT, EXTRA_AT,
     LOG_AT, LIMIT_AT, WEIGHT_AT, OWNER_AT, LEAVES_AT, CONSTANTS_AT, NUMBERS_AT, SHADE_AT, SHADOWS_AT,
-    SMALLEST, LARGEST, HEAVIEST, SHEETS, UFUNCS, RECORD, ARRAY_UFUNC, GUARD,
-) = range(53)  # fmt: skip
-SHARED_WORDS = 64
+    LINES_AT, SERIAL_AT, SMALLEST, LARGEST, HEAVIEST, SHEETS, UFUNCS, RECORD, ARRAY_UFUNC, GUARD,
+    MODE_TYPE, TAPE_TYPE, PLAIN_AT, NOTING_AT, TIMING_AT, SINGLE, LOOK, SCALARS,
+) = range(70)  # fmt: skip
+SHARED_WORDS = 96
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op; after TWIN, that of the reflected method.
 OPCODE, OPERATE, UFUNC, VECTOR, USES, OP, ARITY, TWIN, SHEET_WORDS = 0, 1, 2, 3, 4, 6, 7, 8, 10
+
+# What anomaly mode tells compiled recording: whether no value that is not finite has been seen yet, the frame
+# where the way from the user's code begins, and what stands for the frames outside of that. How many frames
+# are noted at most.
+LOOKING, BASE, OUTSIDE, DEPTH = 0, 1, 2, 32
+
+# What the profiler tells it: where the next event is written, from where on there is no room; the clock;
+# whether shapes are wanted. An event: opcode and the numbers of axes, begin, end, thread, bytes, the tape's
+# serial, position; then the extents.
+EVENT, EVENT_END, EVENT_CLOCK, EVENT_CLOCK_KIND, EVENT_SHAPES = range(5)
+EVENT_WORDS, EVENT_ROOM, NO_SHAPE = 7, 7 + 2 * 64, 255

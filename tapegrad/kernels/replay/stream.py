@@ -27,6 +27,22 @@ def add(code: int, out: int, source: int, n: int, store: int) -> int:
     return 0
 
 
+def missing(code: int, block: int, n: int) -> int:
+    """Whether one of n dense values is no number."""
+    found = 0
+    if code >= COMPLEX:
+        n = 2 * n
+    if code & 1:
+        a = f64(block)
+        for i in range(n):
+            found = found | (a[i] != a[i])
+    else:
+        b = f32(block)
+        for i in range(n):
+            found = found | (b[i] != b[i])
+    return found
+
+
 def add_scaled(walk: int, code: int, out: int, source: int, n: int, store: int) -> int:
     """out (+)= FACTOR * source, dense, both of a dtype that is swept."""
     factor = f64(walk + 8 * (HEAD + FACTOR))[0]

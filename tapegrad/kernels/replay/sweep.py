@@ -5,7 +5,7 @@ from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import allocate, release
 from tapegrad.kernels.replay.reading import column, following, operands, prune, seal
 from tapegrad.kernels.replay.recurrences import recurrence
-from tapegrad.kernels.replay.stream import add
+from tapegrad.kernels.replay.stream import add, missing
 from tapegrad.kernels.replay.templates import (
     assign,
     elementwise,
@@ -307,10 +307,14 @@ def run(state: int) -> int:
                 j, rest = (at & 0xFFFF) - 1, at >> 32
                 if flags[j] & NEED and operations[row + PARTIAL + min(slot, 2)] != NOTHING:
                     # the cotangent moves on as it is where no other operand wants it
-                    final = rest == 0 or (form == TWO and flags[rest - 1] & NEED == 0)
+                    final = s[CHECK] == 0 and (rest == 0 or (form == TWO and flags[rest - 1] & NEED == 0))
                     status = step(state, template, k, j, slot, final)
                     if status != DONE:
                         return status
+                    if s[CHECK] != 0:
+                        if spoiled(state, template, k, j, slot):
+                            s[SPOILED] = slot
+                            return ANOMALY
                 slot += 1
                 at = following(s[WORD], at, form)
         s[FINISH] = 0
@@ -356,6 +360,23 @@ def step(state: int, template: int, k: int, j: int, slot: int, final: int) -> in
     m = i64(s[META])[k]
     add(m & 0xFF, out + (i64(s[WORD])[k] >> 32) * ((m >> 9) & 0x7F), i64(s[COTANGENTS])[k], 1, 0)
     return DONE
+
+
+def spoiled(state: int, template: int, k: int, j: int, slot: int) -> int:
+    """Whether nan is in what record k has just given record j, its operand `slot`; k's cotangent is kept.
+
+    Looked at is what the step has touched: where a few elements move, those, and not all they move to.
+    """
+    s = i64(state)
+    metas, seen = i64(s[META]), j
+    n = count_of(s[SHAPES], metas[j])
+    if template == VIEW or template == ELEMENT or template == SCATTER:
+        own = count_of(s[SHAPES], metas[k])
+        if own < n:
+            seen, n = k, own
+    if (template == ASSIGN or template == PUT) and slot != 0:
+        return 0  # the cotangent moves on as it was, with zeros in it
+    return missing(metas[seen] & 0xFF, i64(s[COTANGENTS])[seen], n)
 
 
 def contribute(state: int, j: int, source: int) -> int:
