@@ -16,8 +16,9 @@ from types import FunctionType
 import numpy as np
 
 from tapegrad.kernels import table
-from tapegrad.ops import REGISTRY, primitive
-from tapegrad.ops.primitive import Elementwise, Irregular, Linear, Reduction, Rule
+from tapegrad.ops import REGISTRY, rules
+from tapegrad.ops.primitive import Elementwise, Irregular, Linear, Reduction
+from tapegrad.ops.rules import Rule
 
 from . import checks, test_accuracy, test_complex, test_edges, test_linalg
 from .layouts import COMPLEX, DTYPES, LAYOUTS, PLAIN, Absent
@@ -216,9 +217,9 @@ def installed(function, definition):
     texts = [(op, name, rule) for op in ops for name in ("rule", "total", "of_complex")
              if isinstance(rule := getattr(op, name, None), Rule) and rule.function is function]  # fmt: skip
     complete()
-    known, code, read = len(table._recipes), function.__code__, primitive._definition
+    known, code, read = len(table._recipes), function.__code__, rules._definition
     try:
-        primitive._definition = lambda rule: definition if rule is function else read(rule)
+        rules._definition = lambda rule: definition if rule is function else read(rule)
         for op, name, _ in texts:
             setattr(op, name, Rule(function))
             _announce(op)
@@ -226,7 +227,7 @@ def installed(function, definition):
             function.__code__ = _compiled(function, definition)
         yield
     finally:
-        primitive._definition = read
+        rules._definition = read
         function.__code__ = code
         for op, name, rule in texts:
             setattr(op, name, rule)
