@@ -65,32 +65,39 @@ def libm_of(name, arrays):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*", default=sorted(emit.VECTOR - {"pow"} | {"power"}))
+    parser.add_argument("names", nargs="*", default=sorted(emit.VECTOR | {"power", "sqrt", "sign"}))
     parser.add_argument("--size", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=30)
     given = parser.parse_args()
     random = np.random.default_rng(0)
-    print(f"{'':16}  ours  NumPy   libm  (ns per element)")
-    for dtype in ("float64", "float32"):
+    print(f"{'':19}  ours  NumPy   libm  (ns per element)")
+    for dtype in ("float64", "float32", "complex128", "complex64"):
+        pairs = dtype.startswith("complex")
+        known = emit.OF_COMPLEX if pairs else emit.VECTOR
         for name in given.names:
+            if name == "pow" or {"power": "pow"}.get(name, name) not in known:
+                continue
             ufunc = getattr(np, name)
-            arrays = [np.empty(given.size, dtype)]
-            arrays.append(random.uniform(*SPANS.get(name, (0.01, 0.99)), given.size).astype(dtype))
-            arrays += [random.uniform(-3, 3, given.size).astype(dtype)] * (ufunc.nin - 1)
+            spans = [SPANS.get(name, (0.01, 0.99)), *[(-3, 3)] * (ufunc.nin - 1)]
+            arrays = [np.zeros(given.size, dtype)]
+            arrays += [random.uniform(*span, given.size).astype(dtype) for span in spans]
+            if pairs:
+                arrays = [x + 1j * random.uniform(-1, 1, given.size).astype(x.real.dtype) for x in arrays]
             calls = [
                 kernel_of(name, dtype, arrays),
                 lambda ufunc=ufunc, arrays=arrays: ufunc(*arrays[1:], out=arrays[0]),
-                libm_of(name, arrays),
             ]
-            best = [math.inf] * 3
+            if not pairs:
+                calls.append(libm_of(name, arrays))
+            best = [math.inf] * len(calls)
             for _ in range(given.rounds):
                 for k, call in enumerate(calls):
                     start = perf_counter()
                     call()
                     best[k] = min(best[k], perf_counter() - start)
             shown = "".join(f" {1e9 * b / given.size:6.2f}" for b in best)
-            used = "  ours" if forward.has_vector_form(name, np.dtype(dtype).char) else ""
-            print(f"{name:8} {dtype}{shown}{used}", flush=True)
+            used = "  ours" if not pairs and forward.has_vector_form(name, np.dtype(dtype).char) else ""
+            print(f"{name:8} {dtype:10}{shown}{used}", flush=True)
 
 
 if __name__ == "__main__":
