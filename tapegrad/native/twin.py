@@ -22,7 +22,7 @@ from numba.core.ir_utils import build_definitions
 from numba.core.typed_passes import NopythonTypeInference
 from numba.core.untyped_passes import InlineInlinables
 
-from tapegrad.native import arrays, border, functions, linear  # noqa: F401  (linear adds to functions)
+from tapegrad.native import arrays, border, functions, linear, loop  # noqa: F401  (the last two add to functions)
 from tapegrad.native.algebra import Spec
 from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import asked_for, preaccumulated
@@ -66,7 +66,7 @@ def twin_of(primal: Any, spec: Spec, entry: bool = False) -> Any:
         lanes = "".join(f"_{n}" for n in spec)
         function.__qualname__ = f"{source.__qualname__}__tape{lanes}{'_entry' * entry}_{digest()}"
         found = njit(pipeline_class=_compiler(spec, entry), **options)(function)
-        found._tapegrad_twin = True
+        found._tapegrad_twin, found._tapegrad_of = True, primal
         found = known.setdefault((spec, entry), found)
     return found
 
@@ -241,6 +241,10 @@ class _Untyped(FunctionPass):
 
     def _of_call(self, value: Any, loc: Any) -> Any:
         function = self._resolve(value.func)
+        try:
+            hash(function)
+        except TypeError:  # of ctypes, for one
+            function = None
         if function in MADE and not value.vararg:
             place, named = MADE[function], dict(value.kws)
             args = list(value.args)
@@ -257,7 +261,7 @@ class _Untyped(FunctionPass):
         if function in functions.LIKE and not value.kws and not value.vararg:
             made = self._parts(functions.LIKE[function], [self._token(loc), *value.args], loc)
             return ir.Expr.call(*made)
-        other = functions.INSTEAD.get(function) if getattr(function, "__hash__", None) else None
+        other = functions.INSTEAD.get(function)
         if other is not None:
             var = self._new(ir.Global(other.__name__, other, loc), loc)
             return ir.Expr.call(var, value.args, value.kws, value.loc, vararg=value.vararg)
