@@ -166,12 +166,13 @@ def _checked(step: Any, state: Any, args: Any) -> tuple[Any, list[Any]]:
 
 def choose(step, state, n, slots, args=()):
     """Return the code of a call with arguments of these types."""
+    step = step.dtype if isinstance(step, types.DType) else step  # as a twin has it
     primal, kinds = _checked(step, state, args)
     active = [k for k in (state, *kinds) if is_active(k) or is_active_array(k)]
     if not active:
-        return _plain(kinds)
+        return _plain(step.dispatcher, kinds)
     spec = next(k.spec if is_active(k) else k.dtype.spec for k in active)
-    return _recorded(primal, spec, tuple(kinds)) if taped(spec) else _plain(kinds)
+    return _recorded(primal, spec, tuple(kinds)) if taped(spec) else _plain(step.dispatcher, kinds)
 
 
 def _code(text: str, **space: Any) -> Any:
@@ -179,7 +180,7 @@ def _code(text: str, **space: Any) -> Any:
     return space["told"]
 
 
-def _plain(kinds: list[Any]) -> Any:
+def _plain(called: Any, kinds: list[Any]) -> Any:
     """Code of the loop alone."""
     given = "".join(f", frozen(args[{k}])" for k in range(len(kinds)))
     text = f"""def told(step, state, n, slots, args=()):
@@ -188,11 +189,11 @@ def _plain(kinds: list[Any]) -> Any:
     a, b = np.empty_like(state), np.empty_like(state)
     assigned(a, state)
     for _ in range(n):
-        assigned(b, step(a{given}))
+        assigned(b, called(a{given}))
         a, b = b, a
     return a
 """
-    return _code(text, np=np, frozen=frozen, assigned=assigned, COUNTS=COUNTS)
+    return _code(text, np=np, called=called, frozen=frozen, assigned=assigned, COUNTS=COUNTS)
 
 
 @functools.cache

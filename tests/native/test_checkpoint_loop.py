@@ -1,6 +1,7 @@
 """Loops whose states are computed again, inside compiled code: the derivatives of the plain loop."""
 
 import ctypes
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -295,3 +296,49 @@ def test_memory_is_that_of_the_states():
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.stdout.split() == ["True", "MemoryError"], done.stderr[-2000:]
+
+
+CACHED = """
+import numpy as np, tapegrad as tg
+
+@tg.njit(cache=True, preaccumulate=True)
+def force(a, b):
+    return np.sin(a * b) * a
+
+@tg.njit(cache=True)
+def step(x, rate):
+    y = np.empty_like(x)
+    for k in range(x.size):
+        y[k] = x[k] + rate * force(x[k], x[k - 1])
+    return y
+
+@tg.njit(cache=True)
+def looped(x, n, slots, rate):
+    return tg.func.checkpoint_loop(step, x, n, slots, (rate,))
+"""
+
+
+@pytest.mark.slow
+def test_the_cache_of_another_process(tmp_path):
+    (tmp_path / "cached_loop.py").write_text(CACHED, "utf-8")
+    code = """if True:
+        import tapegrad as tg
+        from cached_loop import looped
+        from tapegrad.native.twin import twin_of
+        x = tg.tensor([0.5, 0.3, 0.9], requires_grad=True)
+        (g,) = tg.grad(looped(x, 50, 4, 0.1).sum(), x, create_graph=True)
+        (h,) = tg.grad(g.sum(), x)
+        stats = [twin_of(looped.primal, spec, True).stats.cache_hits for spec in ((), (1,))]
+        print(*(sum(hits.values()) for hits in stats), *g.tolist(), *h.tolist())
+    """
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": f"{root}{os.pathsep}{tmp_path}"}
+    rows = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True,
+        ).stdout.split()
+        for _ in range(2)
+    ]  # fmt: skip
+    assert [row[:2] for row in rows] == [["0", "0"], ["1", "1"]]
+    assert len(rows[0]) == 8 and rows[0][2:] == rows[1][2:]
