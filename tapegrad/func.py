@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["grad", "hessian", "hvp", "jacobian", "jvp", "taylor", "value_and_grad"]
+from tapegrad.native import checkpoint_loop
+
+__all__ = ["checkpoint_loop", "grad", "hessian", "hvp", "jacobian", "jvp", "taylor", "value_and_grad"]
 
 
 def value_and_grad(f: Any, argnums: int | Sequence[int] = 0) -> Any:

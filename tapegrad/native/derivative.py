@@ -18,10 +18,11 @@ from numba.np import arrayobj
 
 from tapegrad.dispatch import Handle
 from tapegrad.native import explain, runtime
-from tapegrad.native.algebra import F64, I64, Emitter, Spec, components
+from tapegrad.native.algebra import F64, I64, Spec, components
 from tapegrad.native.function import CompiledFunction, compile_function
 from tapegrad.native.memory import access, get, read, write
-from tapegrad.native.scalar import Active, is_active, struct
+from tapegrad.native.operators import on_tape, statement_of
+from tapegrad.native.scalar import Active, is_active
 from tapegrad.native.tape import COTANGENTS
 from tapegrad.native.twin import token, twin_of
 
@@ -31,31 +32,6 @@ REAL = (types.Float, types.Integer)
 def _moving(kind: Any) -> bool:
     """Whether an argument of this type can be differentiated by."""
     return isinstance(kind, REAL) or (isinstance(kind, types.Array) and isinstance(kind.dtype, types.Float))
-
-
-@intrinsic
-def on_tape(typingctx: Any, dtype: Any, values: Any, number: Any, tape: Any) -> Any:
-    """Return an active number: its components, its statement, its tape."""
-    active = dtype.dtype
-
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        emit = Emitter(context, builder)
-        parts = cgutils.unpack_tuple(builder, args[1])
-        return struct(emit, active, [*parts, args[2], args[3]])
-
-    return active(dtype, values, types.int64, types.int64), code
-
-
-@intrinsic
-def statement_of(typingctx: Any, x: Any) -> Any:
-    """Return the number of the statement that computed a number; 0 where it is on no tape."""
-
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        if not isinstance(x, Active):
-            return ir.Constant(I64, 0)
-        return builder.extract_value(args[0], components(x.spec))
-
-    return types.int64(x), code
 
 
 @functools.cache
@@ -108,6 +84,28 @@ def attempt(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
         return result(args, types.int64), code
 
     return run
+
+
+def _releasing(sweep: Any) -> Any:
+    """Return ``sweep(tape)``, which returns the tape where a block's function raises."""
+    release = runtime.tapes().release
+
+    @intrinsic
+    def swept(typingctx: Any, tape: Any) -> Any:
+        def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            overload = next(iter(sweep.overloads.values()))
+            context.add_linking_libs([overload.library])
+            status, _ = context.call_internal_no_propagate(
+                builder, overload.fndesc, overload.signature, values
+            )
+            with cgutils.if_unlikely(builder, status.is_error):
+                _emit_call(context, builder, release, values)
+                context.call_conv.return_status_propagate(builder, status)
+            return context.get_dummy_value()
+
+        return types.void(types.int64), code
+
+    return swept
 
 
 def _emit_call(context: Any, builder: Any, function: Any, args: list[Any]) -> Any:
@@ -272,7 +270,7 @@ def recorded(twin: Any, moving: tuple[int, ...], spec: Spec, lanes: tuple[int, .
     module, sweep, size = runtime.tapes(), runtime.sweeps(spec).sweep, sizing(moving)
     acquire, reset, release, prepare = module.acquire, module.reset, module.release, module.prepare
     count, take = components(spec), access(spec)[0]
-    leave = leaving(moving, spec, lanes)
+    leave, swept = leaving(moving, spec, lanes), _releasing(sweep)
     enter, attempted = entering(moving, spec), attempt(twin, moving, spec)
 
     def run(args, tangents):
@@ -289,7 +287,7 @@ def recorded(twin: Any, moving: tuple[int, ...], spec: Spec, lanes: tuple[int, .
         number = statement_of(out)
         if number:
             write(cotangents + 8 * count * number, 1.0)
-            sweep(tape)
+            swept(tape)
         found = leave(args, cotangents)
         for k in range(1, inputs + 1):
             take(cotangents, k)

@@ -90,7 +90,7 @@ def explained(error: Exception, function: Any) -> UnsupportedOpError:
     place = None
     for pattern in _PLACES:
         for found in pattern.finditer(text):
-            path = found[1]
+            path = str(Path(found[1]).absolute())
             if place is None and "numba" not in Path(path).parts and not path.startswith((mine, "<")):
                 place = path, int(found[2])
     if place is None:
@@ -99,7 +99,7 @@ def explained(error: Exception, function: Any) -> UnsupportedOpError:
     file = place[0] if Path(place[0]).is_absolute() else function.py_func.__code__.co_filename
     source = linecache.getline(file, place[1]).strip()
     advice = next(
-        (words for pattern, words in _ADVICE if re.search(pattern, source + " " + _reason(text))), None
+        (words for pattern, words in _ADVICE if re.search(pattern, source + " " + reason(text))), None
     )
     if advice is None:
         advice = (
@@ -108,11 +108,11 @@ def explained(error: Exception, function: Any) -> UnsupportedOpError:
     return UnsupportedOpError(
         f"tg.njit: {function.__name__} compiles for plain numbers, but this line cannot be recorded:\n"
         f"    {source or '(source not at hand)'}    ({place[0]}, line {place[1]})\n"
-        f"Numba found: {_reason(text)}\nWhat to do: {advice}."
+        f"Numba found: {reason(text)}\nWhat to do: {advice}."
     )
 
 
-def _reason(text: str) -> str:
+def reason(text: str) -> str:
     """The line of Numba's that says most: the call that it knows nothing for."""
     lines = [line.strip() for line in text.splitlines()]
     ours = [x.partition("tapegrad: ")[2] for x in lines if "tapegrad: " in x]

@@ -296,7 +296,8 @@ def once(primal: Any, seen: set[int] | None = None) -> str:
             found = once(other, seen)
             if found:
                 return found
-        if getattr(value, "__module__", None) in ("random", "numpy.random") or value in (random, np.random):
+        drawing = getattr(value, "__module__", None) in ("random", "numpy.random")
+        if drawing or value is random or value is np.random:
             return "draws random numbers"
     names = set(code.co_names)
     for part in code.co_consts:

@@ -10,6 +10,7 @@ from tapegrad.dispatch import Handle
 from tapegrad.native import border, explain, runtime
 from tapegrad.native.function import CompiledFunction
 from tapegrad.native.segment import Recording, entering, outputs_of
+from tapegrad.native.tape import BLOCKS
 from tapegrad.native.twin import twin_of
 
 SEEDS = 4  # results that one sweep goes back from
@@ -47,12 +48,13 @@ class Jacobian:
 
 def _rows(recording: Recording, statements: Any, size: int) -> Any:
     """The derivatives of each statement by each input."""
-    if not runtime.tapes().prepare(recording.address, SEEDS):
+    together = 1 if recording.word(BLOCKS) else SEEDS  # a block has its function for one seed at a time
+    if not runtime.tapes().prepare(recording.address, together):
         raise MemoryError(f"no memory for the cotangents of {recording.statements} statements")
-    pull = runtime.sweeps((), SEEDS).pull
-    out, gradient = np.empty((statements.size, size)), np.empty((size, SEEDS))
-    for start in range(0, statements.size, SEEDS):
-        part = np.ascontiguousarray(statements[start : start + SEEDS])
-        pull(recording.address, part, np.eye(part.size, SEEDS), gradient)
-        out[start : start + SEEDS] = gradient.T[: part.size]
+    pull = runtime.sweeps((), together).pull
+    out, gradient = np.empty((statements.size, size)), np.empty((size, together))
+    for start in range(0, statements.size, together):
+        part = np.ascontiguousarray(statements[start : start + together])
+        pull(recording.address, part, np.eye(part.size, together), gradient)
+        out[start : start + together] = gradient.T[: part.size]
     return out

@@ -10,7 +10,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from tapegrad.native.algebra import F64, I8, I32, I64, Emitter, Spec, components
-from tapegrad.native.tape import FIRST, word
+from tapegrad.native.tape import COTANGENTS, FIRST, ROOM, word
 
 i8, u4, f8 = types.int64, types.uint32, types.float64
 BYTES = I8.as_pointer()
@@ -89,6 +89,28 @@ def _function(name: str, result: Any, *kinds: Any) -> Any:
 
 calloc = _function("calloc", BYTES, I64, I64)
 free = _function("free", ir.VoidType(), BYTES)
+
+
+@intrinsic
+def call_block(typingctx: Any, function: Any, tape: Any, block: Any) -> Any:
+    """Call a function of a block by its address; where it fails, what is left of the cotangents is let go."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        convention = context.call_conv
+        kind = convention.get_function_type(i8, (i8, i8))
+        called = builder.inttoptr(args[0], kind.as_pointer())
+        status, _ = convention.call_function(builder, called, i8, (i8, i8), args[1:])
+        with cgutils.if_unlikely(builder, status.is_error):
+            release = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(ir.VoidType(), [BYTES]), "free"
+            )
+            builder.call(release, [builder.inttoptr(builder.load(word(builder, args[1], COTANGENTS)), BYTES)])
+            for k in (COTANGENTS, ROOM):
+                builder.store(ir.Constant(I64, 0), word(builder, args[1], k))
+            convention.return_status_propagate(builder, status)
+        return context.get_dummy_value()
+
+    return types.void(i8, i8, i8), code
 
 
 @intrinsic

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.core.imputils import impl_ret_borrowed, lower_builtin
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic
 
-from tapegrad.native.algebra import F64, I64, OPS, Emitter, Real, evaluate, partial
+from tapegrad.native.algebra import F64, I64, OPS, Emitter, Real, components, evaluate, partial
 from tapegrad.native.scalar import (
     PASSIVE,
     Active,
@@ -27,6 +27,7 @@ from tapegrad.native.scalar import (
     join,
     pack,
     result_of,
+    struct,
     unpack,
 )
 
@@ -279,3 +280,31 @@ def value_of(typingctx: Any, x: Any) -> Any:
     if is_active(x):
         return f8(x), code
     return x(x), lambda cx, b, sig, args: impl_ret_borrowed(cx, b, x, args[0])
+
+
+# ---------------------------------------------------------------- numbers and their statements
+
+
+@intrinsic
+def on_tape(typingctx: Any, dtype: Any, values: Any, number: Any, tape: Any) -> Any:
+    """Return an active number: its components, its statement, its tape."""
+    active = dtype.dtype
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        emit = Emitter(context, builder)
+        parts = cgutils.unpack_tuple(builder, args[1])
+        return struct(emit, active, [*parts, args[2], args[3]])
+
+    return active(dtype, values, types.int64, types.int64), code
+
+
+@intrinsic
+def statement_of(typingctx: Any, x: Any) -> Any:
+    """Return the number of the statement that computed a number; 0 where it is on no tape."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        if not isinstance(x, Active):
+            return ir.Constant(I64, 0)
+        return builder.extract_value(args[0], components(x.spec))
+
+    return types.int64(x), code

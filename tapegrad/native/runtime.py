@@ -12,9 +12,9 @@ from tapegrad.native.twin import digest
 
 TAPES = '''"""Taking and returning native tapes. {digest}"""
 from numba import njit
-from tapegrad.native.memory import calloc, claim, free, get, pool, put
-from tapegrad.native.tape import (BASE, CHUNK, COTANGENTS, COUNT, END, KEPT, LIMIT, OWNED, ROOM, SLOTS, TOP,
-                                  WORDS)
+from tapegrad.native.memory import call_block, calloc, claim, free, get, pool, put
+from tapegrad.native.tape import (BASE, BLOCKS, CHUNK, COTANGENTS, COUNT, DROP, END, KEPT, LIMIT, NEXT, OWNED,
+                                  ROOM, SLOTS, TOP, WORDS)
 
 
 @njit("int64()", cache=CACHE)
@@ -30,9 +30,21 @@ def acquire():
     return tape
 
 
+@njit("void(int64)", cache=CACHE)
+def clear(tape):
+    """Let go of the blocks."""
+    while get(tape, BLOCKS):
+        block = get(tape, BLOCKS)
+        put(tape, BLOCKS, get(block, NEXT))
+        call_block(get(block, DROP), tape, block)
+        free(block)
+
+
 @njit("void(int64, int64)", cache=CACHE)
 def reset(tape, inputs):
     """Begin anew, with so many inputs."""
+    if get(tape, BLOCKS):
+        clear(tape)
     base, end = get(tape, BASE), get(tape, END)
     put(tape, TOP, base)
     put(tape, LIMIT, min(end, base + CHUNK))
@@ -42,6 +54,8 @@ def reset(tape, inputs):
 @njit("void(int64)", cache=CACHE)
 def release(tape):
     """Return a tape; large buffers are kept by the first slots only."""
+    if get(tape, BLOCKS):
+        clear(tape)
     owned = get(tape, OWNED)
     kept = 0 if owned == 2 else KEPT >> min((tape - pool()) // (8 * WORDS), 16)
     if get(tape, END) - get(tape, BASE) > kept:
@@ -72,8 +86,8 @@ def prepare(tape, components):
 
 SWEEP = '''"""The reverse sweep of native tapes whose numbers have tangents {spec}. {digest}"""
 from numba import njit
-from tapegrad.native.memory import access, get, leaf, read, write
-from tapegrad.native.tape import BASE, COTANGENTS, COUNT, TOP
+from tapegrad.native.memory import access, call_block, get, leaf, read, write
+from tapegrad.native.tape import BASE, BEFORE, BLOCKS, COTANGENTS, COUNT, NEXT, PLACE, REVERSE, TOP
 
 TAKE, GIVE = access({spec}, {seeds})
 ENTRY, COMPONENTS, FIRST = {entry}, {components}, 1 << 31
@@ -82,26 +96,32 @@ ENTRY, COMPONENTS, FIRST = {entry}, {components}, 1 << 31
 @njit("void(int64)", cache=CACHE, nogil=True)
 def sweep(tape):
     """From the seeds to the cotangents of the inputs; the others are cleared."""
-    base, at = get(tape, BASE), get(tape, TOP)
+    base, at, block = get(tape, BASE), get(tape, TOP), get(tape, BLOCKS)
     cotangents, statement = get(tape, COTANGENTS), get(tape, COUNT)
-    while at > base:
-        ct = TAKE(cotangents, statement)
-        statement -= 1
-        moved = False
-        for k in range(COMPONENTS):
-            moved |= ct[k] != 0.0
-        if moved:
-            while True:
-                at -= ENTRY
-                number = leaf(at)
-                GIVE(cotangents, number, ct, at)
-                if number >= FIRST:
-                    break
-        else:
-            while True:
-                at -= ENTRY
-                if leaf(at) >= FIRST:
-                    break
+    while True:
+        stop = base + get(block, PLACE) if block else base
+        while at > stop:
+            ct = TAKE(cotangents, statement)
+            statement -= 1
+            moved = False
+            for k in range(COMPONENTS):
+                moved |= ct[k] != 0.0
+            if moved:
+                while True:
+                    at -= ENTRY
+                    number = leaf(at)
+                    GIVE(cotangents, number, ct, at)
+                    if number >= FIRST:
+                        break
+            else:
+                while True:
+                    at -= ENTRY
+                    if leaf(at) >= FIRST:
+                        break
+        if not block:
+            break
+        call_block(get(block, REVERSE), tape, block)
+        statement, block = get(block, BEFORE), get(block, NEXT)
     TAKE(cotangents, 0)
 
 

@@ -18,7 +18,10 @@ from numba.core import cgutils
 from tapegrad.native.algebra import I8, I32, I64, Emitter, Spec, components
 
 # Words of a tape's state.
-TOP, LIMIT, COUNT, BASE, END, COTANGENTS, ROOM, OWNED, PLACE = range(9)
+TOP, LIMIT, COUNT, BASE, END, COTANGENTS, ROOM, OWNED, BLOCKS = range(9)
+# Words of a block, statements whose derivative is a function's: the block before it, how many bytes and
+# statements there are below it, addresses of functions ``(tape, block)``, and what these know.
+NEXT, PLACE, BEFORE, REVERSE, DROP, KNOWN = range(6)
 WORDS = 16  # two cache lines each
 STATE_WORDS = ctypes.c_int64 * WORDS
 SLOTS = 64

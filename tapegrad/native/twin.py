@@ -22,11 +22,11 @@ from numba.core.ir_utils import build_definitions
 from numba.core.typed_passes import NopythonTypeInference
 from numba.core.untyped_passes import InlineInlinables
 
-from tapegrad.native import arrays, border, functions, linear  # noqa: F401  (linear adds to functions)
+from tapegrad.native import arrays, border, checkpoint_loop, functions, linear, loop  # noqa: F401  (the last two add to functions)
 from tapegrad.native.algebra import Spec
 from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import asked_for, preaccumulated
-from tapegrad.native.scalar import Active, is_active
+from tapegrad.native.scalar import Active, is_active, taped
 
 KEPT = ("boundscheck", "error_model", "fastmath", "nogil")  # options that a twin has from its primal
 # Functions that make arrays, and where their dtype stands.
@@ -55,6 +55,10 @@ def twin_of(primal: Any, spec: Spec, entry: bool = False) -> Any:
         options = {k: v for k, v in primal.targetoptions.items() if k in KEPT}
         if entry:
             options["cache"] = getattr(primal, "_tapegrad_cached", False)
+            if options["cache"] and taped(spec):  # what was cached may call it, and names its module
+                from tapegrad.native import runtime
+
+                runtime.sweeps(spec)
         else:
             options.update(no_cpython_wrapper=True, no_cfunc_wrapper=True)
         source = primal.py_func
@@ -66,7 +70,7 @@ def twin_of(primal: Any, spec: Spec, entry: bool = False) -> Any:
         lanes = "".join(f"_{n}" for n in spec)
         function.__qualname__ = f"{source.__qualname__}__tape{lanes}{'_entry' * entry}_{digest()}"
         found = njit(pipeline_class=_compiler(spec, entry), **options)(function)
-        found._tapegrad_twin = True
+        found._tapegrad_twin, found._tapegrad_of = True, primal
         found = known.setdefault((spec, entry), found)
     return found
 
@@ -241,6 +245,10 @@ class _Untyped(FunctionPass):
 
     def _of_call(self, value: Any, loc: Any) -> Any:
         function = self._resolve(value.func)
+        try:
+            hash(function)
+        except TypeError:  # of ctypes, for one
+            function = None
         if function in MADE and not value.vararg:
             place, named = MADE[function], dict(value.kws)
             args = list(value.args)
@@ -257,10 +265,12 @@ class _Untyped(FunctionPass):
         if function in functions.LIKE and not value.kws and not value.vararg:
             made = self._parts(functions.LIKE[function], [self._token(loc), *value.args], loc)
             return ir.Expr.call(*made)
-        other = functions.INSTEAD.get(function) if getattr(function, "__hash__", None) else None
+        other = functions.INSTEAD.get(function)
         if other is not None:
-            var = self._new(ir.Global(other.__name__, other, loc), loc)
-            return ir.Expr.call(var, value.args, value.kws, value.loc, vararg=value.vararg)
+            var, args = self._new(ir.Global(other.__name__, other, loc), loc), value.args
+            if function is checkpoint_loop and args:
+                args = [self._named(args[0], loc), *args[1:]]
+            return ir.Expr.call(var, args, value.kws, value.loc, vararg=value.vararg)
         definition = self._definition(value.func)
         if isinstance(definition, ir.Expr) and definition.op == "getattr" and definition.attr in TAKEN:
             args = [self._call(statement, [x], loc) for x in value.args]
@@ -274,6 +284,14 @@ class _Untyped(FunctionPass):
             var = self._new(ir.Global(other.__name__, other, loc), loc)
             return ir.Expr.call(var, [owner, *value.args], value.kws, value.loc)
         return value
+
+    def _named(self, x: Any, loc: Any) -> Any:
+        """A function as an argument, by its type: its address would be in what is cached."""
+        primal = primal_of(self._resolve(x))
+        if primal is None:
+            return x
+        kind = types.Dispatcher(twin_of(primal, self.spec))
+        return self._new(ir.Global("step", arrays.Token(kind), loc), loc)
 
     def _item_type(self, x: Any, loc: Any) -> Any:
         """What a typed container is told to hold."""

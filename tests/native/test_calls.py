@@ -277,6 +277,20 @@ def test_random_functions_have_no_second_derivative_unless_told():
     assert np.isfinite(tg.grad(g, x)[0].item())
 
 
+TABLE = np.array([2.0, 3.0])
+
+
+def test_a_second_derivative_of_what_reads_a_global_array():
+    @tg.njit
+    def tabled(x):
+        return TABLE[0] * x[0] ** 2 + TABLE[1] * x[1]
+
+    x = leaf(1.0, 2.0)
+    (g,) = tg.grad(tabled(x), x, create_graph=True)
+    np.testing.assert_array_equal(g.detach(), [4.0, 3.0])
+    np.testing.assert_array_equal(tg.grad(g.sum(), x)[0], [4.0, 0.0])
+
+
 def test_division_by_zero_is_that_of_the_error_model():
     def half(x):
         return 1.0 / x

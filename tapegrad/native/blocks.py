@@ -1,0 +1,121 @@
+"""Blocks of a native tape: results whose derivative is a compiled function's, called by the sweep.
+
+Results of a block have statement numbers but no entries. What its function needs to know is a tuple, which
+the block owns until its tape begins anew.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from llvmlite import ir
+from numba import njit
+from numba.core import cgutils, types
+from numba.core.imputils import impl_ret_borrowed
+from numba.extending import intrinsic
+
+from tapegrad.native.algebra import I64
+from tapegrad.native.memory import BYTES, calloc, free, get, put
+from tapegrad.native.tape import BASE, BEFORE, BLOCKS, COUNT, DROP, FIRST, KNOWN, NEXT, PLACE, REVERSE, TOP
+
+inner_njit = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # active numbers do not go to Python
+
+
+def loading(kind: Any) -> Any:
+    """Return ``load(address)``: the tuple that is kept there."""
+
+    @intrinsic
+    def load(typingctx: Any, address: Any) -> Any:
+        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            place = builder.inttoptr(args[0], context.get_value_type(kind).as_pointer())
+            return impl_ret_borrowed(context, builder, kind, builder.load(place, align=8))
+
+        return kind(types.int64), code
+
+    return load
+
+
+def _dropping(kind: Any) -> Any:
+    """Return ``drop(address)``, which lets go of the tuple that is kept there."""
+
+    @intrinsic
+    def drop(typingctx: Any, address: Any) -> Any:
+        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            place = builder.inttoptr(args[0], context.get_value_type(kind).as_pointer())
+            context.nrt.decref(builder, kind, builder.load(place, align=8))
+            return context.get_dummy_value()
+
+        return types.void(types.int64), code
+
+    return drop
+
+
+@intrinsic
+def keep(typingctx: Any, value: Any) -> Any:
+    """Return the address of a copy of a tuple, which refers to what is in it; 0 where there is no memory."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        size = context.get_abi_sizeof(args[0].type)
+        malloc = cgutils.get_or_insert_function(builder.module, ir.FunctionType(BYTES, [I64]), "malloc")
+        place = builder.call(malloc, [ir.Constant(I64, size)])
+        address = builder.ptrtoint(place, I64)
+        with builder.if_then(builder.icmp_signed("!=", address, ir.Constant(I64, 0)), likely=True):
+            context.nrt.incref(builder, value, args[0])
+            builder.store(args[0], builder.bitcast(place, args[0].type.as_pointer()), align=8)
+        return address
+
+    return types.int64(value), code
+
+
+def addressed(make: Any) -> Any:
+    """Return ``address(known)`` of a function ``(tape, block)``, made for the type of what is known."""
+
+    @functools.cache
+    def compiled(known: Any) -> Any:
+        function = inner_njit(make(known))
+        function.compile((types.int64, types.int64))
+        return next(iter(function.overloads.values()))
+
+    @intrinsic
+    def address(typingctx: Any, known: Any) -> Any:
+        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            found = compiled(known)
+            context.add_linking_libs([found.library])
+            return builder.ptrtoint(context.declare_function(builder.module, found.fndesc), I64)
+
+        return types.int64(known), code
+
+    return address
+
+
+def drop_of(kind: Any) -> Any:
+    """Return the function ``(tape, block)`` that lets go of what a block knows."""
+    drop = _dropping(kind)
+
+    def dropped(tape, block):
+        drop(get(block, KNOWN))
+        free(get(block, KNOWN))
+        return 0
+
+    return dropped
+
+
+@inner_njit
+def pushed(tape, count, known, reverse, drop):
+    """Put a block with so many results on a tape; returns the number before the first."""
+    before = get(tape, COUNT)
+    block = calloc(8 * 6, 1) if known else 0
+    if block == 0:
+        raise MemoryError("no memory for what a native tape's block knows")
+    if before + count >= FIRST - 1:
+        raise MemoryError("a native tape holds 2**31 statements at most; differentiate the program in parts")
+    put(block, NEXT, get(tape, BLOCKS))
+    put(block, PLACE, get(tape, TOP) - get(tape, BASE))
+    put(block, BEFORE, before)
+    put(block, REVERSE, reverse)
+    put(block, DROP, drop)
+    put(block, KNOWN, known)
+    put(tape, BLOCKS, block)
+    put(tape, COUNT, before + count)
+    return before

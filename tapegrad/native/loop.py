@@ -1,0 +1,437 @@
+"""Long loops on a native tape: a block of it, whose steps are computed again when a sweep comes to it.
+
+The loop runs on numbers without a tape and keeps few states. The sweep goes through the steps backwards, by
+the schedule of `tapegrad.autograd.checkpoint_loop`, and records each on a tape of its own. That tape is for
+numbers of the same kind, so duals and what is nested in them, that is all higher derivatives, are right.
+"""
+
+from __future__ import annotations
+
+import functools
+import types as python_types
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit
+from numba.core import cgutils, types
+from numba.core.dispatcher import Dispatcher
+from numba.core.errors import NumbaError, TypingError
+from numba.core.imputils import impl_ret_borrowed
+from numba.extending import intrinsic, overload
+
+from tapegrad.autograd import saved_tensors
+from tapegrad.errors import UnsupportedOpError
+from tapegrad.native import checkpoint_loop, explain, runtime
+from tapegrad.native.algebra import F64, I64, Emitter, Spec, components
+from tapegrad.native.arrays import is_active_array
+from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed
+from tapegrad.native.functions import instead
+from tapegrad.native.memory import access, get, read, write
+from tapegrad.native.operators import statement, statement_of
+from tapegrad.native.scalar import PASSIVE, Active, is_active, struct, taped
+from tapegrad.native.tape import BEFORE, COTANGENTS, KNOWN
+
+SHAPE = "the step of a checkpoint_loop returned an array of another shape than the state's"
+COUNTS = "checkpoint_loop takes n and slots of 0 or more"
+NO_MEMORY = "no memory for the states of a checkpoint_loop"
+
+
+@njit
+def comb(n: int, k: int) -> int:
+    """A binomial coefficient."""
+    k, found = min(k, n - k), 1
+    for i in range(k):
+        found = found * (n - i) // (i + 1)
+    return found
+
+
+# The schedule is that of Tensors, compiled.
+left = njit(python_types.FunctionType(saved_tensors._left.__code__, {"comb": comb, "max": max, "min": min}))
+
+
+# ---------------------------------------------------------------- numbers, with a tape and without
+
+
+def _frozen(kind: Any) -> Any:
+    """The type of an argument that a step may only read."""
+    if isinstance(kind, types.Array):
+        return types.Array(kind.dtype, kind.ndim, kind.layout, readonly=True)
+    return kind
+
+
+@intrinsic
+def frozen(typingctx: Any, x: Any) -> Any:
+    """Return an array that cannot be written to; anything else is itself."""
+    kind = _frozen(x)
+    return kind(x), lambda cx, b, sig, args: impl_ret_borrowed(cx, b, kind, args[0])
+
+
+@intrinsic
+def tape_of(typingctx: Any, x: Any) -> Any:
+    """Return the address of an active number's tape; 0 of any other's."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        if not isinstance(x, Active):
+            return ir.Constant(I64, 0)
+        return builder.extract_value(args[0], components(x.spec) + 1)
+
+    return types.int64(x), code
+
+
+@intrinsic
+def renumbered(typingctx: Any, dtype: Any, x: Any, number: Any, tape: Any) -> Any:
+    """Return a number as one of the kind whose dtype is given, of a statement on a tape."""
+    kind = dtype.dtype
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        if not isinstance(kind, Active):
+            return builder.extract_value(args[1], 0) if isinstance(x, Active) else args[1]
+        size = components(kind.spec)
+        if isinstance(x, Active):
+            values = [builder.extract_value(args[1], k) for k in range(size)]
+        else:
+            values = [context.cast(builder, args[1], x, types.float64)] + [ir.Constant(F64, 0.0)] * (size - 1)
+        return struct(Emitter(context, builder), kind, [*values, args[2], args[3]])
+
+    return kind(dtype, x, types.int64, types.int64), code
+
+
+@inner_njit
+def moved(x, dtype, first, tape):
+    """An array as one of numbers whose dtype is given, of statements from `first` on."""
+    out = np.empty(x.shape, dtype)
+    flat = out.reshape(-1)
+    for k, v in enumerate(x.flat):
+        flat[k] = renumbered(dtype, v, first + k, tape)
+    return out
+
+
+@inner_njit
+def bared(x, dtype):
+    """An array as one of numbers that are on no tape."""
+    out = np.empty(x.shape, dtype)
+    flat = out.reshape(-1)
+    for k, v in enumerate(x.flat):
+        flat[k] = renumbered(dtype, v, 0, 0)
+    return out
+
+
+@inner_njit
+def assigned(out, x):
+    """Copy an array of the same shape; Numba's own assignment takes seconds to compile."""
+    if x.shape != out.shape:
+        raise ValueError(SHAPE)
+    flat = out.reshape(-1)
+    for k, v in enumerate(x.flat):
+        flat[k] = v
+
+
+@inner_njit
+def noted(x, numbers, first):
+    """Note the statements of an array's numbers; returns the address of their tape."""
+    tape = 0
+    for k, v in enumerate(x.flat):
+        numbers[first + k] = statement_of(v)
+        tape |= tape_of(v)
+    return tape
+
+
+# ---------------------------------------------------------------- the loop
+
+
+def _checked(step: Any, state: Any, args: Any) -> tuple[Any, list[Any]]:
+    """Return the step's own dispatcher and the types of its further arguments."""
+    from tapegrad.native.function import once
+
+    if not isinstance(step, types.Dispatcher):
+        raise TypingError("tapegrad: checkpoint_loop takes a step compiled by tg.njit or numba.njit")
+    primal = getattr(step.dispatcher, "_tapegrad_of", step.dispatcher)
+    reason = once(primal)
+    if reason:
+        raise TypingError(f"tapegrad: a step of checkpoint_loop runs several times, and this one {reason}")
+    real = isinstance(state, types.Array) and state.dtype == types.float64
+    if not real and not is_active_array(state):
+        raise TypingError(f"tapegrad: the state of a checkpoint_loop is an array of float64, found {state}")
+    kinds = [] if isinstance(args, (types.Omitted, tuple)) else list(args)
+    for kind in kinds:
+        number = is_active(kind) or isinstance(kind, (*PASSIVE, types.BaseTuple))
+        array = is_active_array(kind) or (isinstance(kind, types.Array) and isinstance(kind.dtype, PASSIVE))
+        if not number and not array:
+            raise TypingError(
+                f"tapegrad: the args of checkpoint_loop are a tuple of numbers and arrays, found {kind}"
+            )
+    return primal, kinds
+
+
+def choose(step, state, n, slots, args=()):
+    """Return the code of a call with arguments of these types."""
+    step = step.dtype if isinstance(step, types.DType) else step  # as a twin has it
+    primal, kinds = _checked(step, state, args)
+    active = [k for k in (state, *kinds) if is_active(k) or is_active_array(k)]
+    if not active:
+        return _plain(step.dispatcher, kinds)
+    spec = next(k.spec if is_active(k) else k.dtype.spec for k in active)
+    return _recorded(primal, spec, tuple(kinds)) if taped(spec) else _plain(step.dispatcher, kinds)
+
+
+def _code(text: str, **space: Any) -> Any:
+    exec(text, space)
+    return space["told"]
+
+
+def _plain(called: Any, kinds: list[Any]) -> Any:
+    """Code of the loop alone."""
+    given = "".join(f", frozen(args[{k}])" for k in range(len(kinds)))
+    text = f"""def told(step, state, n, slots, args=()):
+    if n < 0 or slots < 0:
+        raise ValueError(COUNTS)
+    a, b = np.empty_like(state), np.empty_like(state)
+    assigned(a, state)
+    for _ in range(n):
+        assigned(b, called(a{given}))
+        a, b = b, a
+    return a
+"""
+    return _code(text, np=np, called=called, frozen=frozen, assigned=assigned, COUNTS=COUNTS)
+
+
+@functools.cache
+def _recorded(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
+    """Code of the loop as a block."""
+    from tapegrad.native.twin import token, twin_of
+
+    bare = (*spec, 0)
+    space: dict[str, Any] = {
+        "np": np, "moved": moved, "bared": bared, "noted": noted, "assigned": assigned,
+        "statement": statement, "statement_of": statement_of, "tape_of": tape_of,
+        "renumbered": renumbered, "keep": keep, "pushed": pushed, "COUNTS": COUNTS, "taped": token(spec),
+        "bare": token(bare) if spec else np.float64,
+    }  # fmt: skip
+    arrays = [k for k, kind in enumerate(kinds) if is_active_array(kind)]
+    numbers = [k for k, kind in enumerate(kinds) if is_active(kind)]
+    lines = []
+    for k, kind in enumerate(kinds):
+        if k in arrays:
+            lines.append(f"a{k} = bared(args[{k}], bare)")
+        elif k in numbers:
+            lines += [f"x{k} = statement(args[{k}])", f"a{k} = renumbered(bare, x{k}, 0, 0)"]
+        else:
+            lines.append(f"a{k} = args[{k}]{'.copy()' if isinstance(kind, types.Array) else ''}")
+    size = " + ".join(["state.size", *(f"args[{k}].size" for k in arrays), str(len(numbers))])
+    notes = ["tape = noted(state, numbers, 0)", "at = state.size"]
+    for k in arrays:
+        notes += [f"tape |= noted(args[{k}], numbers, at)", f"at += args[{k}].size"]
+    for k in numbers:
+        notes += [f"numbers[at] = statement_of(x{k})", f"tape |= tape_of(x{k})", "at += 1"]
+    given = "".join(f"a{k}, " for k in range(len(kinds)))
+    space["advance"], space["finish"] = _forward(twin_of(primal, bare) if spec else primal, len(kinds))
+    space["reverse"] = addressed(lambda kind: _reverse_of(kind, primal, spec, kinds))
+    space["drop"] = addressed(drop_of)
+    text = """def told(step, state, n, slots, args=()):
+    if n < 0 or slots < 0:
+        raise ValueError(COUNTS)
+    {lines}
+    numbers = np.zeros({size}, np.int64)
+    {notes}
+    depth = min(slots, n) + 2
+    states = np.empty((depth,) + state.shape, bare)
+    assigned(states[0], bared(state, bare))
+    if n == 0:
+        flat, out = state.flat, np.empty(state.shape, taped)
+        for k in range(state.size):
+            out.reshape(-1)[k] = renumbered(taped, flat[k], numbers[k], tape if numbers[k] else 0)
+        return out
+    marks = np.zeros((depth, 2), np.int64)
+    marks[0, 1] = slots
+    info = np.zeros(2, np.int64)
+    info[0] = n
+    known = (states, marks, info, numbers, {given})
+    known[2][1] = advance(known, 0, n)
+    values = finish(known)
+    if tape == 0:
+        return bared(values, taped)
+    first = pushed(tape, state.size, keep(known), reverse(known), drop(known))
+    return moved(values, taped, first + 1, tape)
+""".format(lines="\n    ".join(lines), notes="\n    ".join(notes), size=size, given=given)
+    return _code(text, **space)
+
+
+@functools.cache
+def _forward(step: Any, count: int) -> tuple[Any, Any]:
+    """Return ``advance(known, d, last)``: keep states between the d-th and a step; and ``finish(known)``."""
+    given = "".join(f", frozen(known[{4 + k}])" for k in range(count))
+    space = {"np": np, "step": step, "left": left, "assigned": assigned, "frozen": frozen}
+    advance = f"""def told(known, d, last):
+    states, marks = known[0], known[1]
+    while last - marks[d, 0] > 1:
+        count = left(last - marks[d, 0], marks[d, 1])
+        a, b = states[d].copy(), np.empty_like(states[d])
+        for _ in range(count):
+            assigned(b, step(a{given}))
+            a, b = b, a
+        d += 1
+        assigned(states[d], a)
+        marks[d, 0], marks[d, 1] = marks[d - 1, 0] + count, max(marks[d - 1, 1] - 1, 0)
+    return d
+"""
+    finish = f"""def told(known):
+    a = known[0][known[2][1]].copy()
+    b = np.empty_like(a)
+    assigned(b, step(a{given}))
+    return b
+"""
+    return inner_njit(_code(advance, **space)), inner_njit(_code(finish, **space))
+
+
+def _guarded(body: Any) -> Any:
+    """Return ``run(inner, known, ct, total)``: the body, whose tape is returned where it raises too."""
+    release = runtime.tapes().release
+
+    @intrinsic
+    def run(typingctx: Any, inner: Any, known: Any, ct: Any, total: Any) -> Any:
+        kind = types.Dispatcher(body)
+        form: Any = kind.get_call_type(typingctx, (inner, known, ct, total), {})
+
+        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            overloads = [body.get_compile_result(form), next(iter(release.overloads.values()))]
+            context.add_linking_libs([one.library for one in overloads])
+            status, _ = context.call_internal_no_propagate(builder, overloads[0].fndesc, form, args)
+            context.call_internal(builder, overloads[1].fndesc, overloads[1].signature, [args[0]])
+            with cgutils.if_unlikely(builder, status.is_error):
+                context.call_conv.return_status_propagate(builder, status)
+            return context.get_dummy_value()
+
+        return types.void(inner, known, ct, total), code
+
+    return run
+
+
+def _reverse_of(kind: Any, primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
+    """Return the function ``(tape, block)`` from cotangents of results to those of arguments."""
+    from tapegrad.native.twin import token, twin_of
+
+    tapes, sweep, take = runtime.tapes(), runtime.sweeps(spec).sweep, access(spec)[0]
+    acquire, load, size = tapes.acquire, loading(kind), components(spec)
+    lines, given, at = [], [], "states[d].size + 1"
+    arrays = [k for k, one in enumerate(kinds) if is_active_array(one)]
+    for k in arrays:
+        lines.append(f"b{k} = moved(known[{4 + k}], taped, {at}, inner)")
+        at += f" + known[{4 + k}].size"
+    for k, one in enumerate(kinds):
+        if is_active(one):
+            lines.append(f"b{k} = renumbered(taped, known[{4 + k}], {at}, inner)")
+            at += " + 1"
+        elif k not in arrays:
+            lines.append(f"b{k} = known[{4 + k}]")
+        given.append(f", frozen(b{k})")
+    joined = "\n        ".join(lines)
+    text = f"""def told(inner, known, ct, total):
+    states, marks, info = known[0], known[1], known[2]
+    last, d = info[0], info[1]
+    info[1] = 0  # another sweep finds the first state only
+    m = ct.shape[0]
+    while d >= 0:
+        d = advance(known, d, last)
+        reset(inner, total.shape[0])
+        x = moved(states[d], taped, 1, inner)
+        {joined}
+        found = step(x{"".join(given)})
+        if found.shape != x.shape:
+            raise ValueError(SHAPE)
+        if not prepare(inner, size):
+            raise MemoryError(NO_MEMORY)
+        cotangents = get(inner, COTANGENTS)
+        for j, v in enumerate(found.flat):
+            number = statement_of(v)
+            if number:
+                for q in range(size):
+                    place = cotangents + 8 * (size * number + q)
+                    write(place, read(place) + ct[j, q])
+        sweep(inner)
+        for j in range(total.shape[0]):
+            row = take(cotangents, 1 + j)
+            for q in range(size):
+                if j < m:
+                    ct[j, q] = row[q]
+                else:
+                    total[j, q] += row[q]
+        last = marks[d, 0]
+        d -= 1
+    for j in range(m):
+        for q in range(size):
+            total[j, q] = ct[j, q]
+"""
+    body = _code(
+        text, taped=token(spec), step=twin_of(primal, spec), moved=moved, renumbered=renumbered,
+        frozen=frozen,
+        advance=_forward(twin_of(primal, (*spec, 0)) if spec else primal, len(kinds))[0], SHAPE=SHAPE,
+        NO_MEMORY=NO_MEMORY, reset=tapes.reset, prepare=tapes.prepare, sweep=sweep, take=take, size=size,
+        get=get, read=read, write=write, COTANGENTS=COTANGENTS, statement_of=statement_of,
+    )  # fmt: skip
+    run = _guarded(inner_njit(body))
+
+    def reverse(tape, block):
+        known = load(get(block, KNOWN))
+        numbers, cotangents, first = known[3], get(tape, COTANGENTS), get(block, BEFORE) + 1
+        ct, total = np.empty((known[0][0].size, size)), np.zeros((numbers.size, size))
+        any_moved = False
+        for j in range(ct.shape[0]):
+            row = take(cotangents, first + j)
+            for q in range(size):
+                ct[j, q] = row[q]
+                any_moved |= row[q] != 0.0
+        if any_moved:
+            inner = acquire()
+            if inner == 0:
+                raise MemoryError(NO_MEMORY)
+            run(inner, known, ct, total)
+            for j in range(numbers.size):
+                if numbers[j]:
+                    for q in range(size):
+                        place = cotangents + 8 * (size * numbers[j] + q)
+                        write(place, read(place) + total[j, q])
+        return 0
+
+    return reverse
+
+
+overload(checkpoint_loop)(choose)
+instead(checkpoint_loop)(choose)
+
+
+def call(step: Any, state: Any, n: int, slots: int, args: Any) -> Any:
+    """The loop called from Python, with Tensors or without."""
+    from tapegrad.native.function import compile_function
+    from tapegrad.native.twin import primal_of
+
+    primal = primal_of(step)
+    if not isinstance(primal, Dispatcher):
+        raise TypeError(
+            f"tg.func.checkpoint_loop takes a step compiled by tg.njit, found {type(step).__name__}; "
+            "tg.autograd.checkpoint_loop takes any function of Tensors"
+        )
+    if not isinstance(args, tuple):
+        raise TypeError(f"tg.func.checkpoint_loop: args is a tuple, found {type(args).__name__}")
+    if "_tapegrad_loop" not in vars(primal):
+
+        def checkpointed(state, n, slots, args):
+            return checkpoint_loop(primal, state, n, slots, args)
+
+        found = compile_function(checkpointed, {}, False)
+        found.py_func, found.__name__ = primal.py_func, primal.py_func.__name__  # what errors are about
+        primal._tapegrad_loop = found
+    try:
+        return primal._tapegrad_loop(state, n, slots, args)
+    except NumbaError as error:
+        words = str(error)
+        if "readonly" in words:
+            words = (
+                f"{primal.__name__} writes to one of its args, and a step is computed several times; let it "
+                "write to the state, or to a copy"
+            )
+        elif "tapegrad: " in words:
+            words = explain.reason(words)
+        else:
+            raise
+        raise UnsupportedOpError(f"tg.func.checkpoint_loop: {words}") from error
