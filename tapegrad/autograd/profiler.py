@@ -112,6 +112,7 @@ class profile:
         self.enabled = enabled
         self.record_shapes, self.profile_memory = record_shapes, profile_memory
         self.with_stack, self.with_flops = with_stack, with_flops
+        self.with_shapes = record_shapes or with_flops
         self._words = np.zeros(8, np.int64)
         self.address = abi.address(self._words)
         self._before: Any = None
@@ -131,7 +132,7 @@ class profile:
                 raise TapeError("a profile is at work here already; they do not nest")
             self._clear()
             words, (words[layout.EVENT_CLOCK], words[layout.EVENT_CLOCK_KIND]) = self._words, _clock()
-            words[layout.EVENT_SHAPES] = self.record_shapes or self.with_flops
+            words[layout.EVENT_SHAPES] = self.with_shapes
             self._make_room()
             self._before = change_mode(profile=self)
             cache.observers.append(self._loaded)
@@ -182,7 +183,7 @@ class profile:
     def _described(self, operands: Iterable[Any]) -> tuple[Any, Any]:
         shapes: Any = ()
         stack: Any = ()
-        if self.record_shapes or self.with_flops:
+        if self.with_shapes:
             shapes = [np.shape(getattr(x, "_v", x)) for x in operands if _has_shape(x)]
         if self.with_stack:
             stack = [f"{name}({line}): {function}" for name, line, function in stack_of(sys._getframe(2))]
