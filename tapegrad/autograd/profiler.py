@@ -242,7 +242,8 @@ class profile:
                 yield end, begin, name, thread, False, shapes, (), nbytes, count, (serial, at)
 
     def _of_sweeps(self) -> Iterable[tuple[Any, ...]]:
-        """The records that compiled sweeps ran."""
+        """The records of sweeps: those that compiled code ran, and what was told of rules run in Python."""
+        rules: dict[Any, tuple[Any, int]] = {}
         for serial, n, words, flags, stamps, before, thread in self._sweeps:
             times = (stamps[:, 0] * 10**9 + stamps[:, 1]).tolist()
             columns = Columns(words, n, [])
@@ -250,19 +251,23 @@ class profile:
                 end = times[k]
                 if not end:
                     continue
-                if not flags[k] & layout.RULE:
-                    op = BY_OPCODE[columns.opcode(k)]
-                    shapes: Any = ()
-                    count = 0
-                    if self.record_shapes:
-                        shapes = [columns.shape(k)]
-                    if self.with_flops:
-                        operands = columns.operands(k, op.recorded_form)
-                        wanted = sum(1 for j in operands if flags[j] & layout.NEED)
-                        count = flops_of_rule(op.name, [columns.shape(j) for j in operands], wanted)
-                    sequence = serial, STRIDE * (k + 1)
+                op = BY_OPCODE[columns.opcode(k)]
+                sequence, count = (serial, STRIDE * (k + 1)), 0
+                shapes = [columns.shape(k)] if self.record_shapes else ()
+                if self.with_flops:
+                    operands = columns.operands(k, op.recorded_form)
+                    wanted = sum(1 for j in operands if flags[j] & layout.NEED)
+                    count = flops_of_rule(op.name, [columns.shape(j) for j in operands], wanted)
+                if flags[k] & layout.RULE:
+                    rules[sequence] = shapes, count
+                else:
                     yield end, before, op.node_name({}), thread, True, shapes, (), 0, count, sequence
                 before = end
+        for event in self._told:
+            *when, backward, shapes, stack, nbytes, count, sequence = event
+            if backward and sequence in rules:
+                shapes, count = rules[sequence]
+            yield *when, backward, shapes, stack, nbytes, count, sequence
 
     @property
     def function_events(self) -> EventList:
@@ -271,7 +276,7 @@ class profile:
         known = len(self._told), len(self._sweeps), int(self._words[layout.EVENT])
         if self._found is None or self._known != known:
             self._known = known
-            told = [*self._of_compiled_code(), *self._of_sweeps(), *self._told]
+            told = [*self._of_compiled_code(), *self._of_sweeps()]
             told.sort(key=_ended)
             origin = self._origin
             self._found = nested(

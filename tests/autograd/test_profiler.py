@@ -348,13 +348,18 @@ def test_flops_of_products_and_arithmetic():
     with profile(with_flops=True) as prof:
         c = a @ b
         d = c * c[0] + 1.0
-        np.sum(np.exp(d)).backward()
+        np.sum(np.exp(d)).backward(retain_graph=True)
     found = {event.key: event.flops for event in prof.key_averages()}
     assert found["matmul"] == 2 * 4 * 5 * 6
     assert found["MatmulBackward"] == 2 * found["matmul"]
     assert (found["multiply"], found["MulBackward"]) == (24, 48)
     assert (found["add"], found["AddBackward"], found["exp"], found["sum"]) == (24, 0, 0, 24)
     assert "Total FLOPs" in prof.key_averages().table()
+    c.register_hook(lambda g: None)  # its rule runs in Python
+    with profile(with_flops=True, record_shapes=True) as prof:
+        np.sum(c).backward()
+    (event,) = [event for event in prof.function_events if event.name == "MatmulBackward"]
+    assert (event.flops, event.input_shapes) == (2 * found["matmul"], [(4, 6)])
     with profile() as prof:
         a @ b
     assert prof.total_average().flops == 0
