@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape, close, current, local
 from tapegrad.views import DUAL, OPEN, STALE, Memory, Storage
 
+F = TypeVar("F", bound=Callable[..., Any])
 enabled = _enabled.get
 float64, ndarray, DOUBLE = np.float64, np.ndarray, np.dtype(float)
 TWO, CHAIN, NUMBER = layout.TWO, layout.CHAIN, layout.NUMBER
@@ -362,6 +364,26 @@ def watch(op: Primitive, operands: Sequence[Any], function: Callable[..., Any], 
     if alone and lines is not None and isinstance(out, Handle) and out._tape is not None:
         lines.note(out._tape, out._at, op, out._v, operands)
     return out
+
+
+def timed(name: str | None = None) -> Callable[[F], F]:
+    """Decorate what records without `apply`: its calls are events of a profile at work.
+
+    The name is that of the first argument if none is given.
+    """
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            mode = enabled()
+            if type(mode) is not Mode or mode.profile is None:
+                return function(*args, **kwargs)
+            with mode.profile.event(name or args[0].__name__, args):
+                return function(*args, **kwargs)
+
+        return called  # type: ignore[return-value]
+
+    return decorate
 
 
 def _applied(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None) -> Any:

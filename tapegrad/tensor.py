@@ -17,6 +17,7 @@ from tapegrad.dispatch import (
     Handle,
     apply,
     contains_tensor,
+    enabled,
     extra,
     follows,
     former,
@@ -29,6 +30,7 @@ from tapegrad.dispatch import (
     set_apart,
     settle,
     taken,
+    timed,
     under,
     use,
     value_of,
@@ -45,6 +47,8 @@ from tapegrad.views import STALE
 __all__ = ["Tensor", "asarray", "from_numpy", "tensor"]
 
 UFUNCS = fn.UFUNCS
+_getitem = fn.getitem
+_timed_getitem = timed("getitem")(_getitem)
 
 
 def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -599,7 +603,7 @@ class Tensor(ArrayMethods):
         return fn.UFUNCS[np.positive](self)  # type: ignore[no-any-return]
 
     def __getitem__(self, index: Any) -> Tensor:
-        return fn.getitem(self, index)  # type: ignore[no-any-return]
+        return (_getitem if enabled() is True else _timed_getitem)(self, index)  # type: ignore[no-any-return]
 
     def __setitem__(self, index: Any, value: Any) -> None:
         _write(self, index, value, "x[...] = value")

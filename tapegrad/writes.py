@@ -26,6 +26,7 @@ from tapegrad.dispatch import (
     same,
     sequence,
     set_apart,
+    timed,
     under,
     value_of,
     wrap,
@@ -46,6 +47,7 @@ EVERYTHING = Ellipsis
 FEW = 32  # log entries that a write may take
 
 
+@timed("assign")
 def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None:
     """Let x[index] be `new`, for x and all that shares its memory.
 

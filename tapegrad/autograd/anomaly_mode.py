@@ -33,7 +33,7 @@ OFFSET = (1 << 32) - 1
 class Lines:
     """Notes for each record the line that made it, and checks what rules return.
 
-    What is noted are code objects and offsets, in a list of the tape (see `kernels.replay.recording.note`,
+    What is noted are code objects and offsets, in a list of the tape (see `kernels.replay.watching.note`,
     which does it where the op is computed by compiled code): no frame is kept, and no line looked up.
 
     Parameters

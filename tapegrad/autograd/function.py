@@ -10,7 +10,7 @@ from typing import Any
 
 from tapegrad.autograd.apply import applied, as_tensor
 from tapegrad.autograd.graph import Node, edge_of
-from tapegrad.dispatch import Handle, requires_grad, wrap
+from tapegrad.dispatch import Handle, requires_grad, timed, wrap
 from tapegrad.errors import GradientError
 from tapegrad.grad_mode import within
 from tapegrad.tensor import Tensor
@@ -179,6 +179,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
         raise GradientError("the Function defines no vmap")
 
     @classmethod
+    @timed()
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Call the Function: its results, with its derivative as theirs.
 

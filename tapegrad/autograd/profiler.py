@@ -112,6 +112,7 @@ class profile:
         self.enabled = enabled
         self.record_shapes, self.profile_memory = record_shapes, profile_memory
         self.with_stack, self.with_flops = with_stack, with_flops
+        self.with_shapes = record_shapes or with_flops
         self._words = np.zeros(8, np.int64)
         self.address = abi.address(self._words)
         self._before: Any = None
@@ -131,7 +132,7 @@ class profile:
                 raise TapeError("a profile is at work here already; they do not nest")
             self._clear()
             words, (words[layout.EVENT_CLOCK], words[layout.EVENT_CLOCK_KIND]) = self._words, _clock()
-            words[layout.EVENT_SHAPES] = self.record_shapes or self.with_flops
+            words[layout.EVENT_SHAPES] = self.with_shapes
             self._make_room()
             self._before = change_mode(profile=self)
             cache.observers.append(self._loaded)
@@ -182,7 +183,7 @@ class profile:
     def _described(self, operands: Iterable[Any]) -> tuple[Any, Any]:
         shapes: Any = ()
         stack: Any = ()
-        if self.record_shapes or self.with_flops:
+        if self.with_shapes:
             shapes = [np.shape(getattr(x, "_v", x)) for x in operands if _has_shape(x)]
         if self.with_stack:
             stack = [f"{name}({line}): {function}" for name, line, function in stack_of(sys._getframe(2))]
@@ -241,7 +242,8 @@ class profile:
                 yield end, begin, name, thread, False, shapes, (), nbytes, count, (serial, at)
 
     def _of_sweeps(self) -> Iterable[tuple[Any, ...]]:
-        """The records that compiled sweeps ran."""
+        """The records of sweeps: those that compiled code ran, and what was told of rules run in Python."""
+        rules: dict[Any, tuple[Any, int]] = {}
         for serial, n, words, flags, stamps, before, thread in self._sweeps:
             times = (stamps[:, 0] * 10**9 + stamps[:, 1]).tolist()
             columns = Columns(words, n, [])
@@ -249,19 +251,23 @@ class profile:
                 end = times[k]
                 if not end:
                     continue
-                if not flags[k] & layout.RULE:
-                    op = BY_OPCODE[columns.opcode(k)]
-                    shapes: Any = ()
-                    count = 0
-                    if self.record_shapes:
-                        shapes = [columns.shape(k)]
-                    if self.with_flops:
-                        operands = columns.operands(k, op.recorded_form)
-                        wanted = sum(1 for j in operands if flags[j] & layout.NEED)
-                        count = flops_of_rule(op.name, [columns.shape(j) for j in operands], wanted)
-                    sequence = serial, STRIDE * (k + 1)
+                op = BY_OPCODE[columns.opcode(k)]
+                sequence, count = (serial, STRIDE * (k + 1)), 0
+                shapes = [columns.shape(k)] if self.record_shapes else ()
+                if self.with_flops:
+                    operands = columns.operands(k, op.recorded_form)
+                    wanted = sum(1 for j in operands if flags[j] & layout.NEED)
+                    count = flops_of_rule(op.name, [columns.shape(j) for j in operands], wanted)
+                if flags[k] & layout.RULE:
+                    rules[sequence] = shapes, count
+                else:
                     yield end, before, op.node_name({}), thread, True, shapes, (), 0, count, sequence
                 before = end
+        for event in self._told:
+            *when, backward, shapes, stack, nbytes, count, sequence = event
+            if backward and sequence in rules:
+                shapes, count = rules[sequence]
+            yield *when, backward, shapes, stack, nbytes, count, sequence
 
     @property
     def function_events(self) -> EventList:
@@ -270,7 +276,7 @@ class profile:
         known = len(self._told), len(self._sweeps), int(self._words[layout.EVENT])
         if self._found is None or self._known != known:
             self._known = known
-            told = [*self._of_compiled_code(), *self._of_sweeps(), *self._told]
+            told = [*self._of_compiled_code(), *self._of_sweeps()]
             told.sort(key=_ended)
             origin = self._origin
             self._found = nested(

@@ -631,9 +631,9 @@ def at_once(
     view[layout.STAMPS] = 0
     if done:
         if stamps is not None:
-            profile.swept(
-                tape.serial, n, state.buffers[layout.SEALING].copy(), bytes(state.flags[:n]), stamps
-            )
+            words = state.buffers[layout.SEALING]  # the next sweep's, so a copy is taken
+            words = (words if profile.with_shapes else words[:n]).copy()
+            profile.swept(tape.serial, n, words, bytes(state.flags[:n]), stamps)
         for q, like in enumerate(likes):
             if outs[q] is None:
                 outs[q] = state.result(q, like.dtype)

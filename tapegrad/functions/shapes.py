@@ -7,7 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, is_tensor, join, record, requires_grad, share, shares, value_of, wrap
+from tapegrad.dispatch import (
+    apply,
+    is_tensor,
+    join,
+    record,
+    requires_grad,
+    share,
+    shares,
+    timed,
+    value_of,
+    wrap,
+)
 from tapegrad.errors import AxisError, DTypeError, ShapeError
 from tapegrad.functions.tables import axis_of, implements, into, tensor_of
 from tapegrad.kernels import abi
@@ -222,6 +233,7 @@ def astype(x: Any, dtype: Any) -> Any:
 
 
 @implements(np.copy)
+@timed("copy")
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     """A copy with the same history."""
     value = value_of(a)

@@ -9,7 +9,7 @@ kernel, a conversion or BLAS is handed is checked before the call, a kernel's ow
 
 Not noticed is an address that was computed wrongly and lies in other memory of the table, and what an
 element-wise kernel is handed of the wrong array. Not checked are the recording of operations and ufunc loops
-(`replay/recording.py`, `replay/loops.py`), whose memory is CPython's and NumPy's.
+(`replay/recording.py`, `replay/watching.py`, `replay/loops.py`), whose memory is CPython's and NumPy's.
 """
 
 from __future__ import annotations

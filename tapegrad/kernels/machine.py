@@ -50,14 +50,16 @@ def enter(address, what, state, extra, more):
 def enter_nogil(address, what, state, extra, more):
     return jump(address, what, state, extra, more)
 '''
-TRUSTED = 3  # of the texts so many are never checked: what they work on is not the sweep's
+TRUSTED = 4  # of the texts so many are never checked: what they work on is not the sweep's
 Enter = Callable[[int, int, int, int], int]
 when_loaded: list[Callable[[Enter], None]] = []
 
 
 def _texts() -> list[str]:
     place = Path(layout.__file__).parent
-    names = ("recording", "loops", "memory", "reading", "sweep", "stream", "templates", "recurrences")
+    names = (
+        "recording", "watching", "loops", "memory", "reading", "sweep", "stream", "templates", "recurrences",
+    )  # fmt: skip
     return [(place / f"{name}.py").read_text("utf-8") for name in names]
 
 

@@ -13,7 +13,7 @@ from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 from tapegrad.config import guard_setting
-from tapegrad.dispatch import Handle, enabled, record, requires_grad, under, value_of, wrap
+from tapegrad.dispatch import Handle, enabled, record, requires_grad, timed, under, value_of, wrap
 from tapegrad.errors import DTypeError, GradientError
 from tapegrad.native import border, explain
 from tapegrad.native.preaccumulate import mark
@@ -83,6 +83,7 @@ class CompiledFunction:
                 return self._on_tensors(args, kwargs)
         return self.primal(*args, **kwargs)
 
+    @timed()
     def _on_tensors(self, args: Any, kwargs: Any) -> Any:
         if kwargs:
             bound = inspect.signature(self.py_func).bind(*args, **kwargs)

@@ -1,5 +1,6 @@
 """The profiler: H-10 and the newer names."""
 
+import itertools
 import json
 import threading
 import time
@@ -258,3 +259,124 @@ def test_other_threads_are_not_in_it():
 
 def test_times_in_words():
     assert [profiler_util._text(us) for us in (0.5, 1500.0, 2e6)] == ["0.500us", "1.500ms", "2.000s"]
+
+
+def test_compiled_operations_tell_shapes_bytes_and_records():
+    x = tg.tensor(np.ones((2, 3)), requires_grad=True)
+    y = tg.tensor(np.ones(3), requires_grad=True)
+    z = x * y
+    with profile(record_shapes=True, profile_memory=True) as prof:
+        z = z * y
+        z = z + 2.0
+        z = -z
+        w = np.sin(z[0, 0])
+        tg.grad(w, [x, y])
+    found = {event.name: event for event in prof.function_events}
+    assert found["multiply"].input_shapes == [(2, 3), (3,)]
+    assert found["add"].input_shapes == [(2, 3)]
+    assert found["negative"].input_shapes == [(2, 3)]
+    assert found["sin"].input_shapes == [()]
+    assert [found[name].cpu_memory_usage for name in ("multiply", "sin")] == [48, 8]
+    assert found["NegBackward"].sequence == found["negative"].sequence
+    single = tg.tensor(np.ones(3, np.float32), requires_grad=True)
+    with profile(profile_memory=True) as prof:
+        single * single
+        single[0] * single[0]
+    assert [e.cpu_memory_usage for e in prof.function_events if e.name == "multiply"] == [12, 4]
+
+
+def test_as_many_events_as_there_are_operations():
+    """More than the room that compiled code is given at once."""
+    x = tg.tensor(0.5, requires_grad=True)
+    with profile() as prof:
+        y = x
+        for _ in range(15000):
+            y = np.sin(y) * 1.25
+        y.backward()
+    found = names(prof)
+    for name in ("sin", "multiply", "SinBackward", "MulBackward"):
+        assert found.count(name) == 15000
+    ops = [event for event in prof.function_events if not event.is_backward]
+    for before, event in itertools.pairwise(ops):
+        assert before.end <= event.start
+    assert {event.thread for event in ops} == {threading.get_ident()}
+
+
+def test_events_are_there_in_every_mode():
+    x = tg.tensor(0.5, requires_grad=True)
+    for mode in (tg.no_grad, tg.inference_mode, tg.enable_grad):
+        with profile() as prof, mode():
+            np.sin(x) * x
+        assert names(prof) == ["sin", "multiply"]
+    with profile() as prof, tg.autograd.set_detect_anomaly(True):
+        (np.sin(x) * x).backward()
+    assert names(prof) == ["sin", "multiply", "backward", "MulBackward", "SinBackward"]
+
+
+def test_what_records_without_an_op_of_its_own_is_an_event():
+    class Double(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g
+
+    @tg.njit
+    def cube(x):
+        return x * x * x
+
+    x = tg.tensor(np.linspace(0.1, 1, 4), requires_grad=True)
+    cube(x[0])
+    with profile(record_shapes=True) as prof:
+        y = Double.apply(x)
+        y[1] = x[0]
+        y += x
+        y.copy()
+        cube(y[2])
+    found = names(prof)
+    assert found == ["Double", "multiply", "getitem", "assign", "add", "assign", "copy", "getitem", "cube"]
+    double = prof.function_events[0]
+    assert [event.name for event in double.cpu_children] == ["multiply"]
+    assert double.input_shapes == [(4,)]
+
+
+def test_flops_of_products_and_arithmetic():
+    a = tg.tensor(np.ones((4, 5)), requires_grad=True)
+    b = tg.tensor(np.ones((5, 6)), requires_grad=True)
+    with profile(with_flops=True) as prof:
+        c = a @ b
+        d = c * c[0] + 1.0
+        np.sum(np.exp(d)).backward(retain_graph=True)
+    found = {event.key: event.flops for event in prof.key_averages()}
+    assert found["matmul"] == 2 * 4 * 5 * 6
+    assert found["MatmulBackward"] == 2 * found["matmul"]
+    assert (found["multiply"], found["MulBackward"]) == (24, 48)
+    assert (found["add"], found["AddBackward"], found["exp"], found["sum"]) == (24, 0, 0, 24)
+    assert "Total FLOPs" in prof.key_averages().table()
+    c.register_hook(lambda g: None)  # its rule runs in Python
+    with profile(with_flops=True, record_shapes=True) as prof:
+        np.sum(c).backward()
+    (event,) = [event for event in prof.function_events if event.name == "MatmulBackward"]
+    assert (event.flops, event.input_shapes) == (2 * found["matmul"], [(4, 6)])
+    with profile() as prof:
+        a @ b
+    assert prof.total_average().flops == 0
+    assert "FLOPs" not in prof.table()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "count"),
+    [
+        ((3,), (3,), 6),
+        ((2, 3), (3,), 12),
+        ((3,), (3, 4), 24),
+        ((7, 2, 3), (3, 4), 336),
+        ((5, 1, 2, 3), (2, 3, 4), 480),
+    ],
+)
+def test_flops_of_matmul_of_any_shapes(a, b, count):
+    with profile(with_flops=True) as prof:
+        np.matmul(tg.tensor(np.ones(a), requires_grad=True), np.ones(b))
+    assert prof.total_average().flops == count

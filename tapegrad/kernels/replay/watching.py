@@ -1,0 +1,284 @@
+"""Compiled: what anomaly mode and the profiler want to know of operations.
+
+A mode that notes lines or takes times, and else records as the mode True does, is *plain*
+(`grad_mode.Mode`): then compiled code computes and records, or lets a twin in Python do so in the mode
+True, and writes down what is asked.
+"""
+
+from tapegrad.kernels.dialect import call, f64, i32, i64, invoke, shared, stack
+from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.loops import suspect
+from tapegrad.kernels.replay.recording import compute
+
+
+def in_force() -> int:
+    """The mode, borrowed from the context; 0 with an error set on failure."""
+    g, mode = i64(shared()), stack(1)
+    i64(mode)[0] = 0
+    if call(g[CONTEXT_GET], g[MODE], 0, mode) & 0xFFFFFFFF:
+        return 0
+    if i64(mode)[0] != 0:
+        invoke(g[DECREF], i64(mode)[0])
+    return i64(mode)[0]
+
+
+def watched(sheet: int, twin: int, args: int, count: int, tape: int, a: int, b: int, mode: int) -> int:
+    """As `compute`, or as a `twin` in Python, in a mode that notes lines or takes times and else is plain."""
+    g = i64(shared())
+    if i64(mode + TYPE_AT)[0] != g[MODE_TYPE]:
+        return UNHANDLED
+    if i64(mode + g[PLAIN_AT])[0] != g[TRUE]:
+        return UNHANDLED
+    lines = call(g[LONG_AS], i64(mode + g[NOTING_AT])[0])
+    times = call(g[LONG_AS], i64(mode + g[TIMING_AT])[0])
+    if lines != 0 and g[FRAME_OFFSET] == 0:
+        return UNHANDLED
+    begin = stack(2)
+    if times != 0:
+        if i64(times)[EVENT] > i64(times)[EVENT_END]:
+            return UNHANDLED  # Python makes room
+    invoke(g[INCREF], mode)
+    if times != 0:
+        invoke(i64(times)[EVENT_CLOCK], i64(times)[EVENT_CLOCK_KIND], begin)
+    if twin == 0:
+        out = compute(sheet, tape, a, b)
+    else:
+        out = plainly(twin, args, count, mode)
+    if out != 0 and out != UNHANDLED:
+        if i64(out + TYPE_AT)[0] == g[TENSOR_TYPE]:
+            if times != 0:
+                took(times, sheet, a, b, out, begin)
+            if lines != 0:
+                if note(lines, sheet, a, b, out) == 0:
+                    invoke(g[DECREF], out)
+                    out = 0
+    invoke(g[DECREF], mode)
+    return out
+
+
+def plainly(twin: int, args: int, count: int, mode: int) -> int:
+    """Call a function of Python in the mode True, instead of another; 0 with an error set on failure."""
+    g, error = i64(shared()), stack(3)
+    token = call(g[CONTEXT_SET], g[MODE], g[TRUE])
+    if token == 0:
+        return 0
+    invoke(g[DECREF], token)
+    out = call(g[VECTORCALL], twin, args, count, 0)
+    if out == 0:
+        invoke(g[ERROR_TAKE], error, error + 8, error + 16)
+    token = call(g[CONTEXT_SET], g[MODE], mode)
+    if token != 0:
+        invoke(g[DECREF], token)
+    if out == 0:
+        invoke(g[ERROR_GIVE], i64(error)[0], i64(error)[1], i64(error)[2])
+    elif token == 0:
+        invoke(g[DECREF], out)
+        out = 0
+    return out
+
+
+def delegate(sheet: int, twin: int, args: int, count: int, a: int, b: int) -> int:
+    """Let an op's twin in Python do it."""
+    g = i64(shared())
+    mode = in_force()
+    if mode == 0:
+        return 0
+    if mode != g[TRUE]:
+        if plain(a) and (b == 0 or plain(b)):
+            out = watched(sheet, twin, args, count, 0, a, b, mode)
+            if out != UNHANDLED:
+                return out
+    return call(g[VECTORCALL], twin, args, count, 0)
+
+
+def plain(x: int) -> int:
+    """Whether an operand is neither dual nor stale."""
+    g = i64(shared())
+    if i64(x + TYPE_AT)[0] != g[TENSOR_TYPE]:
+        return 1
+    tape = i64(x + g[TAPE_AT])[0]
+    if tape == 0 or tape == g[NONE_AT_ALL]:
+        return tape
+    return i64(tape + TYPE_AT)[0] == g[TAPE_TYPE]
+
+
+def took(times: int, sheet: int, a: int, b: int, out: int, begin: int) -> int:
+    """Write an event: how long an op took, with the operands' shapes if they are wanted."""
+    g, t, end = i64(shared()), i64(times), stack(2)
+    if t[EVENT] > t[EVENT_END]:
+        return 0  # operations of a handler of warnings have used up the room
+    event, x, y = t[EVENT], NO_SHAPE, NO_SHAPE
+    words, following = i64(event), event + 8 * EVENT_WORDS
+    if t[EVENT_SHAPES]:
+        x = extents_of(a, following)
+        if x != NO_SHAPE:
+            following += 8 * x
+        if b != 0:
+            y = extents_of(b, following)
+            if y != NO_SHAPE:
+                following += 8 * y
+    words[0] = i32(i64(sheet)[OPCODE] + DIGIT_AT)[0] | x << 16 | y << 24
+    words[3], words[4], words[5], words[6] = call(g[THREAD]), bytes_of(i64(out + g[V_AT])[0]), 0, 0
+    tape = i64(out + g[TAPE_AT])[0]
+    if i64(tape + TYPE_AT)[0] == g[TAPE_TYPE]:
+        words[5] = call(g[LONG_AS], i64(tape + g[SERIAL_AT])[0])
+        words[6] = call(g[LONG_AS], i64(out + g[AT_AT])[0])
+    invoke(t[EVENT_CLOCK], t[EVENT_CLOCK_KIND], end)
+    words[1] = i64(begin)[0] * 1000000000 + i64(begin)[1]
+    words[2] = i64(end)[0] * 1000000000 + i64(end)[1]
+    t[EVENT] = following
+    return 1
+
+
+def extents_of(x: int, place: int) -> int:
+    """Write an operand's shape; returns how many axes it has, NO_SHAPE for a number of Python's."""
+    g = i64(shared())
+    if i64(x + TYPE_AT)[0] == g[TENSOR_TYPE]:
+        x = i64(x + g[V_AT])[0]
+    kind = i64(x + TYPE_AT)[0]
+    if kind == g[FLOAT_TYPE] or kind == g[INT_TYPE]:
+        return NO_SHAPE
+    if kind != g[NDARRAY_TYPE]:
+        return 0
+    ndim = i32(x + NDIM_AT)[0]
+    dims = i64(i64(x + DIMS_AT)[0])
+    for d in range(ndim):
+        i64(place)[d] = dims[d]
+    return ndim
+
+
+def bytes_of(x: int) -> int:
+    """The bytes of what an op has made: a float64 scalar or an array without gaps."""
+    g = i64(shared())
+    kind, known = i64(x + TYPE_AT)[0], i64(g[SCALARS])
+    if kind != g[NDARRAY_TYPE]:
+        for j in range(1, known[0] + 1):
+            if known[2 * j] == kind:
+                return known[2 * j + 1] >> 8
+        return 0
+    size, dims, strides = 0, i64(i64(x + DIMS_AT)[0]), i64(i64(x + STRIDES_AT)[0])
+    for d in range(i32(x + NDIM_AT)[0]):
+        if dims[d] == 0:
+            return 0
+        size = max(size, dims[d] * strides[d])
+    return size
+
+
+def note(lines: int, sheet: int, a: int, b: int, out: int) -> int:
+    """Note where a result was made, and look whether it is finite; 0 with an error set on failure.
+
+    A note is three entries of a list of the tape: the record's position, the code object of a frame, and
+    the offset of its instruction with the place + 1 of the note of the frame that called it, << 32. The
+    frames that called are those of the last note as far as they are the same.
+    """
+    g, tape, at = i64(shared()), i64(out + i64(shared())[TAPE_AT])[0], i64(out + i64(shared())[AT_AT])[0]
+    if tape == g[NONE_AT_ALL] or i64(tape + TYPE_AT)[0] != g[TAPE_TYPE]:
+        return 1
+    notes = i64(tape + g[LINES_AT])[0]
+    length, done = i64(notes + LIST_SIZE_AT)[0], 0
+    items = i64(i64(notes + LIST_ITEMS_AT)[0])
+    if length != 0:
+        if call(g[LONG_AS], items[length - 3]) == call(g[LONG_AS], at):
+            done = 1  # by Python, which has recorded it
+    frames, chain = stack(80), stack(40)
+    f, c = i64(frames), i64(chain)
+    if done == 0:
+        count, known = walk_up(lines, frames), 0
+        before = length - 2
+        while before > 0 and known < 40:
+            c[known] = before
+            known += 1
+            before = call(g[LONG_AS], items[before + 1]) >> 32
+        up, inner, last = 0, count - 1, known - 1
+        while inner > 0 and last >= 0:
+            before = c[last]
+            if items[before] != f[2 * inner]:
+                break
+            if call(g[LONG_AS], items[before + 1]) & 0xFFFFFFFF != f[2 * inner + 1]:
+                break
+            up = before
+            inner -= 1
+            last -= 1
+        for q in range(inner, -1, -1):
+            up = note_frame(notes, at, f[2 * q], f[2 * q + 1] | up << 32)
+            if up == 0:
+                invoke(g[CUT], notes, length, i64(notes + LIST_SIZE_AT)[0], 0)
+                return 0
+    if i64(lines)[LOOKING] == 0:
+        return 1
+    if sound(out) == 1 or sound(a) == 0:
+        return 1
+    args = stack(4)
+    i64(args)[0], i64(args)[1], i64(args)[2], i64(args)[3] = i64(sheet)[OP], out, a, b
+    if b != 0:
+        if sound(b) == 0:
+            return 1
+    told = call(g[VECTORCALL], g[LOOK], args, 3 + (b != 0), 0)
+    if told == 0:
+        return 0
+    invoke(g[DECREF], told)
+    return 1
+
+
+def walk_up(lines: int, frames: int) -> int:
+    """Write the code and the offset of each frame from the innermost out; returns how many there are."""
+    g, w, f, count = i64(shared()), i64(lines), i64(frames), 0
+    frame = call(g[FRAME])
+    if frame != 0:
+        invoke(g[INCREF], frame)
+    while frame != 0 and count < DEPTH:
+        code = call(g[FRAME_CODE], frame)
+        f[2 * count], f[2 * count + 1] = code, call(g[FRAME_OFFSET], frame) & 0xFFFFFFFF
+        invoke(g[DECREF], code)  # the frame, which is at work, keeps it
+        count += 1
+        if frame == w[BASE]:
+            f[2 * count], f[2 * count + 1] = w[OUTSIDE], 0
+            invoke(g[DECREF], frame)
+            return count + 1
+        back = call(g[FRAME_BACK], frame)
+        invoke(g[DECREF], frame)
+        frame = back
+    if frame != 0:
+        invoke(g[DECREF], frame)
+    return count
+
+
+def note_frame(notes: int, at: int, code: int, word: int) -> int:
+    """Append a note; returns its place + 1, or 0 with an error set."""
+    g = i64(shared())
+    place, entry = i64(notes + LIST_SIZE_AT)[0], call(g[LONG_FROM], word)
+    if entry == 0:
+        return 0
+    failed = call(g[APPEND], notes, at) & 0xFFFFFFFF
+    if failed == 0:
+        failed = call(g[APPEND], notes, code) & 0xFFFFFFFF
+    if failed == 0:
+        failed = call(g[APPEND], notes, entry) & 0xFFFFFFFF
+    invoke(g[DECREF], entry)
+    if failed:
+        return 0
+    return place + 1
+
+
+def sound(x: int) -> int:
+    """Whether an operand or a result is finite; 2 where that is left to Python."""
+    g = i64(shared())
+    if i64(x + TYPE_AT)[0] == g[TENSOR_TYPE]:
+        x = i64(x + g[V_AT])[0]
+    kind, width, n = i64(x + TYPE_AT)[0], 8, 1
+    if kind == g[INT_TYPE]:
+        return 1
+    if kind == g[FLOAT_TYPE] or kind == g[FLOAT64_TYPE]:
+        return f64(x + SCALAR_AT)[0] - f64(x + SCALAR_AT)[0] == 0.0
+    if kind != g[NDARRAY_TYPE]:
+        return 2
+    if i64(x + DESCR_AT)[0] == g[SINGLE]:
+        width = 4
+    elif i64(x + DESCR_AT)[0] != g[DOUBLE]:
+        return 2
+    dims, strides = i64(i64(x + DIMS_AT)[0]), i64(i64(x + STRIDES_AT)[0])
+    for d in range(i32(x + NDIM_AT)[0] - 1, -1, -1):
+        if dims[d] != 1 and strides[d] != n * width:
+            return 2
+        n *= dims[d]
+    return suspect(width, i64(x + DATA_AT)[0], n) == 0
