@@ -29,7 +29,7 @@ STAMPS, CLOCK, CLOCK_KIND = 57, 58, 59
 
 # A record's flags in a sweep, and how a compiled sweep stops.
 NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE, READ, RULE = 1, 2, 4, 8, 16, 32, 64, 128
-DONE, KERNEL, PYTHON, MEMORY, FREED_RECORD, FAILED, PAUSED = range(7)
+DONE, KERNEL, PYTHON, MEMORY, FREED_RECORD, FAILED, PAUSED, RULED = range(8)
 
 # Opcodes that are not ops.
 CONST, LEAF, LINK, CONS = range(4)
