@@ -20,6 +20,7 @@ from tapegrad.dispatch import (
     apply,
     enabled,
     mismatch,
+    noted,
     record,
     sequence,
     value_of,
@@ -30,6 +31,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
 from tapegrad.ops.primitive import Elementwise, Primitive
 from tapegrad.tape.tape import LARGE, current, local
+from tapegrad.views import OPEN, STALE
 
 float64, ndarray = np.float64, np.ndarray
 
@@ -39,8 +41,12 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
     opcode = op.opcode
 
     def function(a: Any, b: Any) -> Any:
+        mode = enabled()
+        if not mode:
+            out = _unrecorded(op, operate, mode, (a, b))
+            return combine(op, a, b) if out is None else out
         tape = local.tape or current()
-        if enabled() is True:
+        if mode is True:
             first = a._at if a._tape is tape else tape.leaves.get(a._at) or admit(tape, a)
             if type(b) is float:
                 second = tape.numbers.get(b) or (first and tape.number(b))
@@ -86,8 +92,12 @@ def unary(op: Elementwise, operate: Callable[[Any], Any]) -> Callable[[Any], Any
     opcode = op.opcode
 
     def function(a: Any) -> Any:
+        mode = enabled()
+        if not mode:
+            out = _unrecorded(op, operate, mode, (a,))
+            return apply(op, (a,)) if out is None else out
         tape = local.tape or current()
-        if enabled() is True:
+        if mode is True:
             first = a._at if a._tape is tape else tape.leaves.get(a._at) or admit(tape, a)
             if first is not None and len(tape.log) < tape.limit:
                 x = a._v
@@ -132,6 +142,32 @@ def reflected(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[
         return combine(op, a, b)
 
     return function
+
+
+def _unrecorded(op: Elementwise, operate: Callable[..., Any], mode: Any, operands: Any) -> Any:
+    """The common case where nothing is recorded: of Tensors of doubles and numbers; None for any other."""
+    if OPEN or (mode is not False and mode.profile is not None):
+        return None
+    values = []
+    for x in operands:
+        if type(x) is not float:
+            if type(x) is not dispatch._make or x._tape is STALE:
+                return None
+            x = x._v
+            if type(x) is not float64 and x.dtype is not DOUBLE:
+                return None
+        values.append(x)
+    x = values[0]
+    try:
+        if type(x) is float64 or x.nbytes < POOLED:
+            value = operate(*values)
+        else:
+            value = forward.binary(op, *values) if len(values) == 2 else forward.unary(op, x)
+    except ValueError:
+        return None  # told as it is for all others
+    if type(value) is not float64 and (type(value) is not ndarray or value.dtype is not DOUBLE):
+        return None
+    return noted(wrap(value), operands)
 
 
 def combine(op: Primitive, a: Any, b: Any) -> Any:

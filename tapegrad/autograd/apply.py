@@ -31,9 +31,10 @@ from tapegrad.functions.shapes import astype, stack
 from tapegrad.grad_mode import in_force, is_grad_enabled, within
 from tapegrad.kernels import abi
 from tapegrad.ops import custom
+from tapegrad.ops.primitive import OUT
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import close, current, local
-from tapegrad.views import STALE
+from tapegrad.views import DUAL, STALE
 from tapegrad.writes import sharers, write
 
 __all__ = ["applied", "as_tensor"]
@@ -53,11 +54,14 @@ def _applied(
     bases: list[Any],
 ) -> tuple[Any, Provenance | None]:  # fmt: skip
     """As `applied`, where `bases` were given for arguments that carry tangents; and what is known of it."""
+    moving = False
     for x in args:
-        if isinstance(x, Handle) and x._tape is STALE:
-            settle(x)
-    levels = [x._at.level for x in args if moves(x)]
-    if levels:
+        if isinstance(x, Handle):
+            if x._tape is STALE:
+                settle(x)
+            moving = moving or (x._tape is DUAL and moves(x))
+    if moving:
+        levels = [x._at.level for x in args if moves(x)]
         level = max(levels, key=lambda level: level.serial)
         if not bases:
             given = [(wrap(x._v) if cls._is_legacy else same(under(x))) if moves(x) else y
@@ -145,7 +149,8 @@ def _moved(
         for x in results:
             base = under(x) if moves(x) else x
             if base is not x and base._tape is not None and level.notes is not None:
-                level.notes.setdefault(base._tape.serial, {})[slot(base._at)] = x._at, [None]
+                operands: list[Any] = [None] * (len(call.slots) if len(outs) == 1 and not ctx._dirty else 1)
+                level.notes.setdefault(base._tape.serial, {})[slot(base._at)] = x._at, operands
     return (tuple(results) if isinstance(found, tuple) else results[0]), provenance
 
 
@@ -231,33 +236,34 @@ def _recorded(
 ) -> list[Any]:
     """Give the results their history; returns them."""
     ctx = call.ctx
-    dirty = _dirty(call, args, given, results)
+    dirty = _dirty(call, args, given, results) if ctx._dirty else {}
+    apart = {id(x) for x in ctx._plain}
     plain = [
-        not isinstance(out, Handle)
-        or out._v.dtype.char not in abi.GRADIENT
-        or any(out is x for x in ctx._plain)
+        not isinstance(out, Handle) or out._v.dtype.char not in abi.GRADIENT or id(out) in apart
         for out in results
     ]
     if all(plain):
         return [_apart(out) for out in results]
     saved = list(ctx._saved)
-    if any(x is not None and x.is_inference() for x in saved):
+    if any(x is not None and x._extra is not None and x.is_inference() for x in saved):
         raise GradientError(
             f"{call.name}: save_for_backward of a result of inference_mode, which takes no part in "
             "differentiation; save a copy made by clone()"
         )
     ctx._saved = ()
-    held = {name: x for name, x in vars(ctx).items() if any(x is out for out in results)}
-    indices = [index_of(x, results, plain) for x in saved]
+    numbers = {id(out): k for k, out in reversed(list(enumerate(results)))}
+    held = {name: numbers[id(x)] for name, x in vars(ctx).items() if id(x) in numbers}
+    held = {name: k for name, k in held.items() if not plain[k]}
+    indices = [-1 if plain[k := numbers.get(id(x), 0)] or results[k] is not x else k for x in saved]
     if call.raw and any(
         x is not None and k < 0 and not any(x is other for other in (*given, *results))
         for x, k in zip(saved, indices, strict=True)
     ):
         raise GradientError(f"{call.name}: save_for_backward takes inputs and results only")
-    kept = {*indices, *(index_of(x, results, plain) for x in held.values())}
+    kept = {*indices, *held.values()}
     ctx._dirty = ctx._plain = ()
-    inputs = [given[p] for p in call.slots]
-    of_inputs = [next((q for q, y in enumerate(inputs) if x is y), -1) for x in saved]
+    inputs = {id(given[p]): q for q, p in reversed(list(enumerate(call.slots)))}
+    of_inputs = [inputs.get(id(x), -1) for x in saved]
     rest = [x for x, q in zip(saved, of_inputs, strict=True) if q < 0]
     if _binds(ctx, call, rest, [out for out, apart in zip(results, plain, strict=True) if not apart]):
         close(current())  # what ctx keeps is on older tapes: no cycle
@@ -265,10 +271,10 @@ def _recorded(
     mask = 0
     for q in of_inputs if packing is None else ():
         mask |= 1 << min(q, 2) if q >= 0 else 0
-    here = record(custom.calls[mask], np.float64(0.0), befores, {"call": call})
-    tape = here._tape
-    call.place = reference, _ = weakref.ref(tape), slot(here._at)
-    tape.calls[call.place[1]] = call
+    single = len(results) == 1 and not dirty
+    here = None
+    if not single:
+        here = _placed(call, record(custom.calls[mask], np.float64(0.0), befores, {"call": call}))
     outs: list[Any] = []
     places: dict[int, Any] = {}
     for k, out in enumerate(results):
@@ -278,27 +284,38 @@ def _recorded(
             outs.append(_apart(out))
             continue
         call.results.append(known)
-        known_as = dirty.get(id(out))
         held_here = k in kept and packing is None
-        new, places[k] = _result(call, here, k, out, known_as, [*outs, *given], args, held_here)
+        if single:
+            entry: Any = custom.singles[mask | held_here << OUT], befores, {"call": call}
+        else:
+            entry = (custom.kept_result if held_here else custom.result), (here,), {"call": call, "index": k}
+        new, places[k] = _result(call, entry, out, dirty.get(id(out)), [*outs, *given], args)
+        if single:
+            _placed(call, new)
         outs.append(new)
+    exact = packing is None or bool(call.provenance.bases)  # a packed one would lose its tangents
+    tape = call.place[0]()
     for x, k, q in zip(saved, indices, of_inputs, strict=True):
         place = places.get(k)
         if k < 0 <= q and befores[q]._tape is tape:
-            place = reference, slot(befores[q]._at)
+            place = call.place[0], slot(befores[q]._at)
         one = outs[k] if k >= 0 else x
         if x is None:
             call.kept.append(None)
         else:
-            exact = packing is None or bool(call.provenance.bases)  # a packed one would lose its tangents
             call.kept.append(Kept(one, place) if exact else packing.keep(one))
-    for name, x in held.items():
-        k = index_of(x, results, plain)
-        if k >= 0:
-            delattr(ctx, name)
-            call.attributes[name] = Kept(outs[k], places[k])
+    for name, k in held.items():
+        delattr(ctx, name)
+        call.attributes[name] = Kept(outs[k], places[k])
     ctx._call = weakref.ref(call)
     return outs
+
+
+def _placed(call: Call, here: Any) -> Any:
+    """Let a record be that of a call; returns it."""
+    call.place = weakref.ref(here._tape), slot(here._at)
+    here._tape.calls[call.place[1]] = call
+    return here
 
 
 def _binds(ctx: Any, call: Call, saved: list[Any], results: list[Any]) -> bool:
@@ -326,11 +343,6 @@ def _owns_nothing(parts: Any, tape: Any, results: list[Any], depth: int = 0) -> 
     return True
 
 
-def index_of(x: Any, results: list[Any], plain: list[bool]) -> int:
-    """Which result with a derivative something is; -1 if none."""
-    return next((k for k, out in enumerate(results) if out is x and not plain[k]), -1)
-
-
 def _apart(out: Any) -> Any:
     """A result without a derivative, as the caller gets it: for backward it remains what forward computed."""
     hidden = isinstance(out, Handle) and out._extra is not None and out._extra.call is not None
@@ -338,15 +350,16 @@ def _apart(out: Any) -> Any:
 
 
 def _result(
-    call: Call, here: Any, k: int, out: Any, target: Any, others: list[Any], args: Sequence[Any], kept: bool
+    call: Call, entry: tuple[Any, Any, Any], out: Any, target: Any, others: list[Any], args: Sequence[Any]
 ) -> tuple[Any, Any]:
     """Record a result: the object forward returned unless that has another life, and its place."""
-    foreign = any(out is x for x in others) or out._tape is not None or requires_grad(out)
-    foreign = foreign or any(shares(out._v, x._v) for x in others if isinstance(x, Handle))
+    op, operands, attrs = entry
+    foreign = out._tape is not None or requires_grad(out)
     foreign = foreign or (out._extra is not None and out._extra.storage is not None)
+    for x in others:
+        foreign = foreign or out is x or (isinstance(x, Handle) and shares(out._v, x._v))
     value = out._v.copy() if foreign and out._v.ndim else out._v
-    op = custom.kept_result if kept else custom.result
-    new = record(op, value, (here,), {"call": call, "index": k})
+    new = record(op, value, operands, attrs)
     place = weakref.ref(new._tape), slot(new._at)
     if target is not None:
         write(target, Ellipsis, new, "mark_dirty", True)

@@ -202,10 +202,10 @@ def partials(
 def _partials_at_once(pairs: list[tuple[Any, Any]], floor: int) -> dict[Key, Any] | None:
     """As `partials`, of one open tape in one compiled call; None where that cannot be."""
     tape = local.tape
-    if tape is None or tape.serial != floor or tape.watches or tape.packed or tape.calls:
+    if tape is None or tape.serial != floor or tape.watches or tape.packed:
         return None
     if type(_enabled.get()) is Mode or any(
-        x._tape is not tape or x._v.dtype.kind != "f" or type(ct) is Tensor for x, ct in pairs
+        x._tape is not tape or x._v.dtype.char not in "fd" or type(ct) is Tensor for x, ct in pairs
     ):
         return None
     (root, ct), *more = pairs
@@ -217,14 +217,15 @@ def _partials_at_once(pairs: list[tuple[Any, Any]], floor: int) -> dict[Key, Any
         return None
     places = [STRIDE * (k + 1) for k in tape.imports]
     likes = [tape.log[at - 1] for at in places]
-    if not all(like.flags.c_contiguous for like in likes):
+    if not all(like.flags.c_contiguous and like.dtype.char in "fd" for like in likes):
         return None
     outs = at_once(tape, root._at, ct, places, likes, True)
     if outs is None:
         return None
     found: dict[Key, Any] = {}
     for key, g in zip(tape.imports.values(), outs, strict=True):
-        found[key] = g if key not in found else found[key] + g
+        if g is not None:
+            found[key] = g if key not in found else found[key] + g
     return found
 
 
@@ -391,7 +392,7 @@ def grad(
     (tensor(12.),)
     """
     if not create_graph and not materialize_grads and only_inputs and not is_grads_batched:
-        quick = _at_once(outputs, inputs, grad_outputs, retain_graph)
+        quick = _at_once(outputs, inputs, grad_outputs, retain_graph, allow_unused)
         if quick is not None:
             return quick if in_force("forward") is None else tuple(_told(g, [outputs], False) for g in quick)
     if isinstance(inputs, dict) and type(inputs) is not dict:
@@ -432,10 +433,7 @@ def grad(
         for mine, x in zip(keys, likes, strict=True):
             parts = [found[key] for key in mine if key in found]
             if not parts and not optional:
-                raise UnusedInputError(
-                    f"input {len(results)} (shape {x.shape}) has no gradient: on every way to it a backward "
-                    "returned None; pass allow_unused=True to get None, or materialize_grads=True for zeros"
-                )
+                raise _without_gradient(len(results), x)
             if not parts:
                 results.append(_zeros(x, recording) if materialize_grads else None)
             else:
@@ -446,7 +444,16 @@ def grad(
     return dict(zip(names, results, strict=True)) if names is not None else tuple(results)
 
 
-def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> tuple[Tensor, ...] | None:
+def _without_gradient(k: int, x: Tensor) -> UnusedInputError:
+    return UnusedInputError(
+        f"input {k} (shape {x.shape}) has no gradient: on every way to it a backward returned None; pass "
+        "allow_unused=True to get None, or materialize_grads=True for zeros"
+    )
+
+
+def _at_once(
+    output: Any, inputs: Any, seed: Any, retain_graph: bool | None, optional: bool | None
+) -> tuple[Tensor | None, ...] | None:
     """The common case, of a result just computed: one compiled call. None: to be done the general way."""
     if type(output) is not Tensor:
         return None
@@ -459,7 +466,7 @@ def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> 
         if not mode.plain:
             return None
         lines, profile = mode.lines, mode.profile
-    if tape.watches or tape.packed or tape.calls:
+    if tape.watches or tape.packed or output._v.dtype.char not in "fdFD":
         return None
     if seed is not None:
         if type(seed) is not Tensor:
@@ -479,7 +486,9 @@ def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> 
             return None
         at = x._at if x._tape is tape else tape.leaves.get(x._at)
         value = x._v
-        if at is None or at in sinks or not (type(value) is float64 or value.flags.c_contiguous):
+        if at is None or at in sinks:
+            return None
+        if type(value) is not float64 and not (value.flags.c_contiguous and value.dtype.char in "fdFD"):
             return None
         sinks.append(at)
         likes.append(value)
@@ -491,7 +500,10 @@ def _at_once(output: Any, inputs: Any, seed: Any, retain_graph: bool | None) -> 
         return None
     if profile is not None:
         profile.tell(begin, "backward", (output,), True)
-    return tuple([wrap(value) for value in found])
+    for k, value in enumerate(found):
+        if value is None and not optional:
+            raise _without_gradient(k, inputs[k])
+    return tuple([None if value is None else wrap(value) for value in found])
 
 
 def _lanes(gradients: Any) -> int:
@@ -564,6 +576,8 @@ def backward(
         if type(inputs) is not dict:
             raise TypeError(f"inputs takes a dict itself, found {type(inputs).__name__}")
         inputs = list(inputs.values())
+    if inputs is None and not recording and _backward_at_once(tensors, grad_tensors, retain):
+        return
     targets = None if inputs is None else _inputs(inputs, "inputs")
     pairs = _roots(_listed(tensors, "tensors"), grad_tensors, recording)
     if not pairs:
@@ -583,6 +597,22 @@ def backward(
     _commit(found, handles, border, pairs, recording)
 
 
+def _backward_at_once(tensors: Any, gradients: Any, retain: bool) -> bool:
+    """As `_at_once`, by all leaves of the open tape, whose ``.grad`` it adds to; whether it could be done."""
+    root, seed = (x[0] if type(x) is list and len(x) == 1 else x for x in (tensors, gradients))
+    tape = root._tape if type(root) is Tensor else None
+    if tape is None or tape is not local.tape or tape.retained or len(tape.imports) != len(tape.leaves):
+        return False
+    leaves = [cell.handle() for cell in tape.leaves]
+    if any(x is None or x._tape is not None or x._at not in tape.leaves for x in leaves):
+        return False
+    found = _at_once(root, leaves, seed, retain, True) if leaves else None
+    if found is None:
+        return False
+    _add([(x, g) for x, g in zip(leaves, found, strict=True) if g is not None], False)
+    return True
+
+
 def _commit(
     found: dict[Key, Any], handles: dict[Key, Any], border: _Border, pairs: Any, recording: bool
 ) -> None:
@@ -600,6 +630,11 @@ def _commit(
             (handle, _told(border.result(_total(values), handle), pairs, recording))
             for handle, values in parts.values()
         ]
+    _add(ready, recording)
+
+
+def _add(ready: list[tuple[Any, Any]], recording: bool) -> None:
+    """Add to the ``.grad`` of Tensors, then call what waits for that."""
     turn = _Turn()
     turn.wait()
     try:

@@ -11,7 +11,7 @@ import numpy as np
 from tapegrad.autograd.hooks import from_array, replaced
 from tapegrad.autograd.provenance import Provenance, nobody, once_error, once_only, taken_error
 from tapegrad.dispatch import Handle, moves, recall, requires_grad, same, wrap
-from tapegrad.engine.sweep import at_work
+from tapegrad.engine.sweep import at_work, value_or_shape
 from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
 from tapegrad.grad_mode import is_grad_enabled, within
 from tapegrad.ops.primitive import sum_to
@@ -135,7 +135,7 @@ class Call:
         """Return a Tensor with the history of the call."""
         tape, k = self.place[0](), self.place[1]
         value = tape.value(k)
-        return recall(np.float64(0.0) if value is None else value, (tape, k))
+        return recall(value_or_shape(tape.view(), k) if value is None else value, (tape, k))
 
     def freed(self) -> str:
         """Say that what was saved is gone."""
@@ -171,7 +171,12 @@ class Call:
         found = within({"recording": recording}, self._hooked, grads, recording)
         picked = {q: found[self.slots[q]] for q in wanted}
         as_tensors = isinstance(ct, Handle)
-        return {q: g if as_tensors else np.asarray(g._v) for q, g in picked.items() if g is not None}
+        return {q: g if as_tensors else g._v for q, g in picked.items() if g is not None}
+
+    def vjp_of_result(self, wanted: list[int], ct: Any) -> dict[int, Any]:
+        """As `vjp`, of a call with one result, by that one's cotangent."""
+        self._pending = {0: ct if isinstance(ct, Handle) else from_array(ct)}
+        return self.vjp(wanted, ct)
 
     def vjp_of_lanes(self, n: int, wanted: list[int], ct: Any) -> dict[int, Any]:
         """As `vjp`, of n cotangents one after the other."""
@@ -268,6 +273,8 @@ class Call:
     def _fitting(self, k: int, g: Any) -> Any:
         if g is None:
             return None
+        if type(g) is Tensor and self.ctx.needs_input_grad[k] and (g._v.shape, g._v.dtype) == self.known[k]:
+            return g
         what, known = f"{self.name} returned for argument {k}", self.known[k]
         if known is None:
             raise GradientError(f"{what}, which is no Tensor, a gradient; it takes None")

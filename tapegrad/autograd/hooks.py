@@ -105,7 +105,9 @@ class Watch:
 
 def from_array(value: Any) -> Any:
     """Return a Tensor with a copy of an array or scalar."""
-    return wrap(np.array(value)[()] if np.ndim(value) == 0 else np.array(value))
+    if not isinstance(value, np.generic):
+        value = np.array(value)
+    return wrap(value[()] if value.ndim == 0 else value)
 
 
 def _of_tensor(hook: Hook, g: Any) -> Any:

@@ -20,7 +20,7 @@ from numba.core.errors import NumbaError, TypingError
 from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic, overload
 
-from tapegrad.autograd import saved_tensors
+from tapegrad.autograd import loops
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.native import checkpoint_loop, explain, runtime
 from tapegrad.native.algebra import F64, I64, Emitter, Spec, components
@@ -47,7 +47,7 @@ def comb(n: int, k: int) -> int:
 
 
 # The schedule is that of Tensors, compiled.
-left = njit(python_types.FunctionType(saved_tensors._left.__code__, {"comb": comb, "max": max, "min": min}))
+left = njit(python_types.FunctionType(loops._left.__code__, {"comb": comb, "max": max, "min": min}))
 
 
 # ---------------------------------------------------------------- numbers, with a tape and without

@@ -21,6 +21,8 @@ class Call(Custom):
     the values of some operands: bits 0, 1, and 2 for the rest.
     """
 
+    gathers = True
+
     def __init__(self, name, saved, doc):
         self.saved = saved
         super().__init__(name, (), None, 0, doc)
@@ -36,8 +38,24 @@ class Call(Custom):
         return attrs["call"].vjp_of_lanes(n, wanted, ct)
 
 
+class Single(Call):
+    """A call of a Function with one result, which is its value; bit 3 if the user's rule reads that."""
+
+    gathers = False
+
+    def vjp(self, ct, out, inputs, attrs, wanted):
+        return attrs["call"].vjp_of_result(wanted, ct)
+
+    def vjp_of_lanes(self, n, ct, attrs, wanted):
+        """As `vjp`, of n cotangents: the user's rule takes one at a time."""
+        attrs["call"].receive(0, ct)
+        return attrs["call"].vjp_of_lanes(n, wanted, ct)
+
+
 class Result(Custom):
     """A result of a call; `kept` if the user's rule reads its value."""
+
+    gathers = True
 
     def __init__(self, name, kept, doc):
         self.kept = kept
@@ -69,6 +87,7 @@ class Refusal(Custom):
 
 
 calls = [Call("call", saved, "A call of a user's Function.") for saved in range(8)]
+singles = [Single("single", saved, "A call with one result.") for saved in range(16)]
 result = Result("result", 0, "A result of a call.")
 kept_result = Result("kept_result", 1, "A result of a call that its rule reads.")
 refusal = Refusal("refusal", (), None, 0, "What a Function made out of sight.")

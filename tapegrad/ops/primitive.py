@@ -64,6 +64,7 @@ class Primitive:
     lift: Any = None  # attributes of the op on operands with lanes in front (`ops.lanes`)
     broadcasts = False  # whether its rules take cotangents and tangents with lanes in front
     form: int | None = None  # which operands a record's word holds, where the arity does not tell
+    gathers = False  # whether its rule waits for cotangents of other records, in a sweep that is at work
     lower: Any = None  # describes a record to the compiled sweep: lower(columns, k, operands, attrs) -> words
 
     def __init__(self, name, functions, forward, arity, doc):

@@ -218,11 +218,12 @@ def plan(state: int) -> int:
 
 
 def at_once(state: int, log: int, freed: int) -> int:
-    """Read, plan and run an open tape; anything but DONE leaves the sweep to be done in parts.
+    """Read, plan and run an open tape; but for DONE and RULED it leaves the sweep to be done in parts.
 
     One root, named in SEEDS, with its cotangent at SEED, or of one element; results go to RESULT_ARRAYS
     (addresses of ndarray objects), or for scalars to RESULTS. An ndarray object `freed` takes the marks of
-    `spend`, and SPENT their number.
+    `spend`, and SPENT their number. RULED: a rule is to be run in Python; then `run` goes on, and the end is
+    the caller's.
     """
     s = i64(state)
     n = s[RECORDS]
@@ -238,9 +239,9 @@ def at_once(state: int, log: int, freed: int) -> int:
         return PYTHON
     root = i64(s[SEEDS])[0]
     flags, cotangents, metas = u8(s[FLAGS]), i64(s[COTANGENTS]), i64(s[META])
-    if s[PENDING_COUNT] != 0 or s[RULES] != 0 or s[WORK] > s[WORK_LIMIT] or s[REACHED_COUNT] != s[SINK_COUNT]:
+    if s[PENDING_COUNT] != 0 or s[WORK] > s[WORK_LIMIT] or s[REACHED_COUNT] != s[SINK_COUNT]:
         return PYTHON
-    if flags[root] & SINK:
+    if flags[root] & SINK or (s[RULES] != 0 and (s[CHECK] != 0 or s[STAMPS] != 0)):
         return PYTHON
     if s[SEED] == 0 and (count_of(s[SHAPES], metas[root]) != 1 or metas[root] & 0xFF >= COMPLEX):
         return PYTHON
@@ -261,6 +262,8 @@ def at_once(state: int, log: int, freed: int) -> int:
             f32(one)[0] = 1.0
     flags[root] = flags[root] | FOREIGN
     status = run(state)
+    if status == PYTHON:
+        return RULED
     for q in range(s[SINK_COUNT]):
         if flags[sinks[q]] & FRESH:
             return PYTHON
