@@ -586,9 +586,10 @@ def at_once(
     """Sweep the current tape in one compiled call, or return None where that cannot be.
 
     For a tape that links to no other, one root (without a seed of one element), sinks that are all
-    reached, and what others can write to unchanged. Rules in Python interrupt the call, but where `inspect` or
-    `profile` sees them; not either where something is nan that `inspect` wants to see. Positions are handles';
-    results are arrays and scalars, or None where rules gave none, `likes` values of their shape and dtype.
+    reached, and what others can write to unchanged. Rules in Python interrupt the call, but where `inspect`
+    or `profile` sees them; not either where something is nan that `inspect` wants to see. Positions are
+    handles'; results are arrays and scalars, or None where rules gave none, `likes` values of their shape and
+    dtype.
     """
     log = tape.log  # held: another thread, or a finalizer, may seal the tape from here on
     n = len(log) >> 2
