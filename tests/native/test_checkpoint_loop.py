@@ -11,7 +11,7 @@ import pytest
 from numba import njit
 
 import tapegrad as tg
-from tapegrad.autograd import saved_tensors
+from tapegrad.autograd import loops
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.native import loop, tape
 
@@ -84,7 +84,7 @@ def test_values_without_derivatives():
 def test_the_schedule_is_that_of_tensors():
     for slots in (0, 1, 2, 3, 7, 100):
         for steps in (2, 3, 5, 17, 100, 12345):
-            assert loop.left(steps, slots) == saved_tensors._left(steps, slots)
+            assert loop.left(steps, slots) == loops._left(steps, slots)
 
 
 @pytest.mark.parametrize(("n", "slots"), [(12, 2), (30, 3)])
