@@ -7,7 +7,7 @@ no dimension for a number, and is from then on an array of active numbers. Resul
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.core import cgutils, types
@@ -17,6 +17,7 @@ from numba.np import arrayobj
 from numba.np.numpy_support import from_dtype
 
 from tapegrad.native.algebra import Spec, components
+from tapegrad.native.complexes import ActiveComplex
 from tapegrad.native.scalar import Active, Expression, is_active
 
 STATEMENT, TAPE = "tapegrad_statement", "tapegrad_tape"
@@ -108,8 +109,17 @@ def enter(spec: Spec) -> Any:
     return enter
 
 
+class Parts(NamedTuple):
+    """A complex result."""
+
+    real: Any
+    imag: Any
+
+
 def _outside(kind: Any) -> Any:
     """The type in Python's view of a result's type."""
+    if isinstance(kind, ActiveComplex):
+        return types.NamedTuple([_outside(Active(kind.spec))] * 2, Parts)
     if isinstance(kind, types.BaseTuple):
         return _tuple_like(kind, [_outside(part) for part in kind])
     if is_active(kind):
@@ -129,6 +139,10 @@ def _leave(context: Any, builder: Any, kind: Any, outside: Any, value: Any) -> A
     """Turn a result into what Python can take; takes over the reference to it."""
     if kind == outside:
         return value
+    if isinstance(kind, ActiveComplex):
+        pair = context.make_helper(builder, kind, value=value)
+        kind = types.UniTuple(Active(kind.spec), 2)
+        value = context.make_tuple(builder, kind, [pair.real, pair.imag])
     if isinstance(kind, types.BaseTuple):
         parts = cgutils.unpack_tuple(builder, value, len(kind))
         moved = [_leave(context, builder, a, b, p) for a, b, p in zip(kind, outside, parts, strict=True)]

@@ -19,9 +19,10 @@ from tapegrad.native.border import crosses
 log = logging.getLogger("tapegrad")
 LONG = 1.0  # seconds of compilation that are worth a note
 _PLACES = (re.compile(r"at (/[^\s()]+) \((\d+)\)"), re.compile(r'File "([^"]+)", line (\d+)'))
-_OURS = re.compile(r"active_(?:float64|expression)\S*")
+_OURS = re.compile(r"active_(?:float64|complex128|expression)\S*")
 _ADVICE = (
-    (r"complex", "complex numbers are not recorded: compute with real and imaginary parts"),
+    (r"complex", "complex numbers are recorded alone, with the usual functions, not in arrays: keep arrays "
+     "of the real and of the imaginary parts"),
     (r"[Cc]annot (?:cast|convert)|setitem|No conversion from active|type (?:float64|int64) .*active",
      "a derivative would be lost where a number that carries one is put into a plain float array: pass the "
      "array as a Tensor, or make it in the function with np.zeros, np.empty or np.full"),

@@ -238,6 +238,9 @@ def _changed(keep: Any, rows: Any, value: Any) -> bool:
 
 def _returned(result: Any, parts: Any) -> Any:
     """The result with its active parts as Tensors."""
+    if isinstance(result, border.Parts):
+        real, imag = (_returned(part, parts) for part in result)
+        return real + 1j * imag
     if isinstance(result, tuple):
         return rebuilt(result, [_returned(part, parts) for part in result])
     if isinstance(result, np.ndarray) and result.dtype == border.record(()):
@@ -246,11 +249,11 @@ def _returned(result: Any, parts: Any) -> Any:
 
 
 def _tensors(result: Any) -> Any:
-    """A result without derivative: floats become Tensors."""
+    """A result without derivative: numbers with a fraction become Tensors."""
     if isinstance(result, tuple):
         return rebuilt(result, [_tensors(part) for part in result])
-    if isinstance(result, float):
-        return wrap(np.float64(result))
+    if isinstance(result, (float, complex)):
+        return wrap(np.result_type(result).type(result))
     if isinstance(result, np.ndarray) and result.dtype.kind == "f":
         return from_numpy(result)
     return result
@@ -273,9 +276,11 @@ def _collect(x: Any, found: list[Any], name: str) -> None:
         )
     elif isinstance(x, Handle):
         if requires_grad(x) and enabled() and x._v.dtype != np.float64:
+            pair = x._v.dtype.kind == "c"
+            how = "pass its parts, .real and .imag" if pair else "convert with .astype(float)"
             raise DTypeError(
                 f"{name}: an argument of dtype {x._v.dtype} requires grad; compiled functions record "
-                "float64, convert with .astype(float)"
+                f"float64, {how}"
             )
         found.append(x)
 
