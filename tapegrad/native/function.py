@@ -15,10 +15,9 @@ from numba.core.dispatcher import Dispatcher
 from tapegrad.config import guard_setting
 from tapegrad.dispatch import (
     Handle,
-    enabled,
+    follows,
     noted,
     record,
-    requires_grad,
     taken,
     tensors_in,
     under,
@@ -118,7 +117,7 @@ class CompiledFunction:
             return out
 
     def _computed(self, args: Any, kwargs: Any, tensors: list[Any]) -> Any:
-        active = [x for x in tensors if requires_grad(x)] if enabled() else []
+        active = [x for x in tensors if follows(x)]
         if active:
             return self._recorded(args, kwargs, active)
         if in_force("forward") is None:
@@ -316,7 +315,7 @@ def _collect(x: Any, found: list[Any], name: str) -> None:
             f"{name}: a list of Tensors is no argument of a compiled function; pass a tuple, or tg.array"
         )
     elif isinstance(x, Handle):
-        if requires_grad(x) and enabled() and x._v.dtype != np.float64:
+        if follows(x) and x._v.dtype != np.float64:
             raise DTypeError(
                 f"{name}: an argument of dtype {x._v.dtype} requires grad; compiled functions record "
                 "float64, convert with .astype(float)"

@@ -207,4 +207,7 @@ def test_batches_of_cotangents_and_forward_mode():
     with tg.autograd.forward_ad.dual_level():
         dual = tg.autograd.forward_ad.make_dual(tg.tensor(X), tg.tensor(W))
         first = tg.autograd.forward_ad.unpack_dual(parts(dual)[0]).tangent
+        with tg.no_grad():  # nothing to tangents
+            again = tg.autograd.forward_ad.unpack_dual(parts(dual)[0]).tangent
     np.testing.assert_allclose(first, W[0] * X + X[0] * W)
+    np.testing.assert_array_equal(again, first)
