@@ -13,8 +13,20 @@ from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 from tapegrad.config import guard_setting
-from tapegrad.dispatch import Handle, enabled, record, requires_grad, timed, under, value_of, wrap
+from tapegrad.dispatch import (
+    Handle,
+    follows,
+    noted,
+    record,
+    taken,
+    tensors_in,
+    timed,
+    under,
+    value_of,
+    wrap,
+)
 from tapegrad.errors import DTypeError, GradientError
+from tapegrad.grad_mode import in_force
 from tapegrad.native import border, explain
 from tapegrad.native.preaccumulate import mark
 from tapegrad.native.segment import (
@@ -97,12 +109,28 @@ class CompiledFunction:
                 )
         tensors: list[Any] = []
         _collect(args, tensors, self.__name__)
-        active = [x for x in tensors if requires_grad(x)] if enabled() else []
+        profile = in_force("profile")
+        if profile is None:
+            return self._computed(args, kwargs, tensors)
+        with profile.event(f"{self.__module__}.{self.__name__}", tensors) as event:
+            out = self._computed(args, kwargs, tensors)
+            for x in tensors_in(out):
+                event.made(x)
+            return out
+
+    def _computed(self, args: Any, kwargs: Any, tensors: list[Any]) -> Any:
+        active = [x for x in tensors if follows(x)]
         if active:
             return self._recorded(args, kwargs, active)
-        return self._plain(args, kwargs)
+        if in_force("forward") is None:
+            return self._plain(args, kwargs, tensors)
+        arrays = [(x, x.copy()) for x in plain_arrays((*args, *kwargs.values()))]
+        out = self._plain(args, kwargs, tensors)
+        if not _all_tensors(out) or any(not np.array_equal(x, y, equal_nan=True) for x, y in arrays):
+            taken(*tensors)
+        return out
 
-    def _plain(self, args: Any, kwargs: Any) -> Any:
+    def _plain(self, args: Any, kwargs: Any, tensors: list[Any]) -> Any:
         """Compute without recording; what the function writes to Tensors is written as Tensors are."""
         work: list[tuple[Any, Any]] = []
 
@@ -120,8 +148,11 @@ class CompiledFunction:
         result = self.primal(*[plain(x) for x in args], **kwargs)
         for x, value in work:
             if not np.array_equal(value, x._v, equal_nan=value.dtype.kind in "fc"):
-                write(x, Ellipsis, value, f"{self.__name__} (in place)")
-        return _tensors(result)
+                write(x, Ellipsis, noted(from_numpy(value), tensors), f"{self.__name__} (in place)")
+        out = _tensors(result)
+        for x in tensors_in(out):
+            noted(x, tensors)
+        return out
 
     def _recorded(self, args: Any, kwargs: Any, active: list[Any]) -> Any:
         if not self._looked:
@@ -259,6 +290,20 @@ def _tensors(result: Any) -> Any:
     return result
 
 
+def plain_arrays(x: Any) -> list[Any]:
+    """The arrays of floats in nested tuples."""
+    if isinstance(x, tuple):
+        return [found for part in x for found in plain_arrays(part)]
+    return [x] if isinstance(x, np.ndarray) and x.dtype.kind == "f" else []
+
+
+def _all_tensors(x: Any) -> bool:
+    """Whether all real numbers in a result are Tensors."""
+    if isinstance(x, tuple):
+        return all(map(_all_tensors, x))
+    return x is None or isinstance(x, (Handle, int, np.integer, np.bool_, str))
+
+
 def _holds_tensor(x: Any) -> bool:
     if isinstance(x, (tuple, list)):
         return any(map(_holds_tensor, x))
@@ -275,7 +320,7 @@ def _collect(x: Any, found: list[Any], name: str) -> None:
             f"{name}: a list of Tensors is no argument of a compiled function; pass a tuple, or tg.array"
         )
     elif isinstance(x, Handle):
-        if requires_grad(x) and enabled() and x._v.dtype != np.float64:
+        if follows(x) and x._v.dtype != np.float64:
             pair = x._v.dtype.kind == "c"
             how = "pass its parts, .real and .imag" if pair else "convert with .astype(float)"
             raise DTypeError(

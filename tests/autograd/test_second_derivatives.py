@@ -180,6 +180,27 @@ def accumulated(x):
     return inner.grad
 
 
+@tg.njit
+def doubled(x):
+    return x * 2.0
+
+
+@tg.njit
+def doubled_number(x):
+    return x * 2.0
+
+
+@tg.njit
+def fill(out, x):
+    for k in range(x.size):
+        out[k] = x[k]
+
+
+@tg.njit
+def listed(x):
+    return [2.0 * v for v in x]
+
+
 def gradient_of_the_input(x):
     with tg.enable_grad():
         return tg.grad((x * x).sum(), x)[0]
@@ -262,6 +283,9 @@ INTERMEDIATES = {
     "enable_grad then no_grad": lambda x: tg.no_grad(lambda y: y * 1)(tg.enable_grad(lambda: 2 * x)()),
     "enable_grad on a value": lambda x: tg.enable_grad(lambda y: y * 1)(2 * x),
     "gradient": gradient_of_the_input,
+    "compiled function": lambda x: doubled(x),
+    "numbers of a compiled function": lambda x: tg.array([doubled_number(e) for e in x]),
+    "compiled function in place": lambda x: written(x, lambda b, v: fill(b, v)),
 }
 TAKEN = {
     "numpy()": lambda x: 2 * x.numpy(),
@@ -296,6 +320,8 @@ TAKEN = {
     "plain array, place": lambda x: plain_array(x, lambda a, x: np.place(a, a == 0, 2 * x)),
     "plain array, putmask": lambda x: plain_array(x, lambda a, x: np.putmask(a, a == 0, 2 * x)),
     "plain array, flat": lambda x: plain_array(x, lambda a, x: setattr(a, "flat", 2 * x)),
+    "plain array, compiled function": lambda x: plain_array(x, lambda a, x: fill(a, 2 * x)),
+    "list of a compiled function": lambda x: np.array(listed(x)),
     "requires_grad_": started_anew,
     "backward": accumulated,
     "tensor that requires grad": lambda x: 2 * tg.tensor(x, requires_grad=True).detach(),
