@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.grad_mode import restore_mode
 from tapegrad.tape import tape as tapes
 
 KINDS = ["record", "grad", "backward", "create_graph", "many_tapes"]
@@ -188,6 +189,15 @@ def hooked(x):
     return np.sum(y)
 
 
+def watched(context, x):
+    try:
+        with context():
+            tg.grad(chain(x, 1), x)
+            tg.grad(np.sum(x * x), x)
+    finally:
+        restore_mode(True)  # it may be the block's beginning that was interrupted
+
+
 HERE = Path(tg.__file__).parent
 AT_LINE = {
     "grad": lambda kept, x: tg.grad([kept], [x], [1.0], retain_graph=True),
@@ -196,6 +206,8 @@ AT_LINE = {
     "create_graph": lambda kept, x: tg.grad([np.sum(x * x)], [x], [1.0], create_graph=True),
     "record": lambda kept, x: chain(x, 7),
     "Function and hooks": lambda kept, x: hooked(x).backward(),
+    "anomaly mode": lambda kept, x: watched(tg.autograd.detect_anomaly, x),
+    "profiler": lambda kept, x: watched(tg.autograd.profiler.profile, x),
     "Function, create_graph": lambda kept, x: tg.grad(Square.apply(np.sum(x)), x, create_graph=True),
 }
 LONG = {"Function, create_graph"}
@@ -204,6 +216,7 @@ LONG = {"Function, create_graph"}
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in LONG else kind for kind in AT_LINE]
 )
+@pytest.mark.filterwarnings("ignore:anomaly mode is on:UserWarning")
 def test_an_interrupt_at_every_line(kind, monkeypatch):
     """One run for each line of the library that the work runs through, interrupted there."""
     monkeypatch.setattr(tapes, "MAX_RECORDS", 16)

@@ -75,7 +75,7 @@ class profile:
         Note the shapes of operands, the bytes of results, the lines of the user's code, and how many
         additions and multiplications there are: of arithmetic, ``sum``, ``mean``, ``norm``, ``convolve`` and
         ``matmul``; in a sweep as many for each operand that a gradient is wanted of, none where a cotangent
-        is only passed on.
+        is only passed on. Flops take the shapes along.
 
     Attributes
     ----------
@@ -136,7 +136,6 @@ class profile:
             self._make_room()
             self._before = change_mode(profile=self)
             cache.observers.append(self._loaded)
-            self._origin = now()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -203,6 +202,7 @@ class profile:
         self._sweeps.append((serial, n, words, flags, *stamps, get_ident()))
 
     def _loaded(self, name: str, begin: int, end: int) -> None:
+        begin = max(begin, self._origin)  # another thread's may have begun before
         self._told.append((end, begin, f"compile {name}", get_ident(), False, (), (), 0, 0, None))
 
     def _make_room(self) -> None:
@@ -239,7 +239,8 @@ class profile:
                 name = BY_OPCODE[head & 0xFFFF].name
                 count = flops(name, shapes) if self.with_flops else 0
                 nbytes = nbytes if self.profile_memory else 0
-                yield end, begin, name, thread, False, shapes, (), nbytes, count, (serial, at)
+                sequence = (serial, at) if serial else None
+                yield end, begin, name, thread, False, shapes, (), nbytes, count, sequence
 
     def _of_sweeps(self) -> Iterable[tuple[Any, ...]]:
         """The records of sweeps: those that compiled code ran, and what was told of rules run in Python."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +182,15 @@ class FunctionEventAvg(FunctionEvent):
         self.input_shapes = event.input_shapes
 
 
+def _above(event: FunctionEvent, among: set[int]) -> Iterator[FunctionEvent]:
+    """The events that one lies within, of those with these ids."""
+    above = event.cpu_parent
+    while above is not None:
+        if id(above) in among:
+            yield above
+        above = above.cpu_parent
+
+
 class EventList(list[Any]):
     """Events or their averages, which print as a table."""
 
@@ -230,19 +239,19 @@ class EventList(list[Any]):
             Of `FunctionEventAvg`.
         """
         found: dict[Any, FunctionEventAvg] = {}
+        mine = {id(event) for event in self}
         for event in self:
             key = (event.key, str(event.input_shapes)) if group_by_input_shape else event.key
-            above = event.cpu_parent
-            while above is not None and above.key != event.key:
-                above = above.cpu_parent
-            found.setdefault(key, FunctionEventAvg(event.key)).add(event, above is not None)
+            within = any(above.key == event.key for above in _above(event, mine))
+            found.setdefault(key, FunctionEventAvg(event.key)).add(event, within)
         return EventList(found.values())
 
     def total_average(self) -> FunctionEventAvg:
         """Return all events together."""
         total = FunctionEventAvg("Total")
+        mine = {id(event) for event in self}
         for event in self:
-            total.add(event, event.cpu_parent is not None)
+            total.add(event, any(_above(event, mine)))
         return total
 
     def export_chrome_trace(self, path: Any) -> None:

@@ -380,3 +380,10 @@ def test_flops_of_matmul_of_any_shapes(a, b, count):
     with profile(with_flops=True) as prof:
         np.matmul(tg.tensor(np.ones(a), requires_grad=True), np.ones(b))
     assert prof.total_average().flops == count
+
+
+def test_averages_of_some_of_the_events_stand_for_themselves(events):
+    names = "SinBackward", "MulBackward"
+    some = profiler_util.EventList(e for e in events.function_events if e.name in names)
+    assert some.total_average().cpu_time_total == pytest.approx(sum(e.cpu_time_total for e in some))
+    assert {e.key: e.count for e in some.key_averages()} == {"SinBackward": 1, "MulBackward": 1}

@@ -174,17 +174,17 @@ def note(lines: int, sheet: int, a: int, b: int, out: int) -> int:
     g, tape, at = i64(shared()), i64(out + i64(shared())[TAPE_AT])[0], i64(out + i64(shared())[AT_AT])[0]
     if tape == g[NONE_AT_ALL] or i64(tape + TYPE_AT)[0] != g[TAPE_TYPE]:
         return 1
+    frames, chain = stack(80), stack(40)
+    f, c = i64(frames), i64(chain)
+    count = walk_up(lines, frames)  # may collect garbage, so before the list is read
     notes = i64(tape + g[LINES_AT])[0]
     length, done = i64(notes + LIST_SIZE_AT)[0], 0
     items = i64(i64(notes + LIST_ITEMS_AT)[0])
     if length != 0:
         if call(g[LONG_AS], items[length - 3]) == call(g[LONG_AS], at):
             done = 1  # by Python, which has recorded it
-    frames, chain = stack(80), stack(40)
-    f, c = i64(frames), i64(chain)
     if done == 0:
-        count, known = walk_up(lines, frames), 0
-        before = length - 2
+        known, before = 0, length - 2
         while before > 0 and known < 40:
             c[known] = before
             known += 1
@@ -276,9 +276,19 @@ def sound(x: int) -> int:
         width = 4
     elif i64(x + DESCR_AT)[0] != g[DOUBLE]:
         return 2
-    dims, strides = i64(i64(x + DIMS_AT)[0]), i64(i64(x + STRIDES_AT)[0])
-    for d in range(i32(x + NDIM_AT)[0] - 1, -1, -1):
-        if dims[d] != 1 and strides[d] != n * width:
-            return 2
-        n *= dims[d]
-    return suspect(width, i64(x + DATA_AT)[0], n) == 0
+    dims, strides, low, high = i64(i64(x + DIMS_AT)[0]), i64(i64(x + STRIDES_AT)[0]), 0, 0
+    for d in range(i32(x + NDIM_AT)[0]):
+        if dims[d] == 0:
+            return 1
+        reach = (dims[d] - 1) * strides[d]
+        if reach != 0:
+            n *= dims[d]
+        low, high = low + min(reach, 0), high + max(reach, 0)
+    span = (high - low) // width + 1  # looked at is all memory from the first element to the last
+    if span > 2 * n + BLOCK:
+        return 2
+    if suspect(width, i64(x + DATA_AT)[0] + low, span) == 0:
+        return 1
+    if span == n:
+        return 0
+    return 2
