@@ -75,9 +75,8 @@ def change_mode(**changes: Any) -> bool | Mode:
     for name, value in changes.items():
         setattr(mode, name, value)
     mode.recording = mode.recording and not mode.inference
-    more = mode.forward, mode.packing, mode.lines, mode.profile
-    plain = not mode.inference and all(x is None for x in more)
-    _enabled.set(mode.recording if plain else mode)
+    plain = mode.forward is None and mode.packing is None and mode.lines is None and mode.profile is None
+    _enabled.set(mode.recording if plain and not mode.inference else mode)
     return before
 
 

@@ -653,6 +653,7 @@ def _interrupted(tape: Tape, log: list[Any], state: State) -> None:
             places.append(log[more - 3])
             more = log[more - 2]
         wanted = [q for q, at in enumerate(places) if flags[(at >> 2) - 1] & layout.NEED]
+        ct: Any
         if type(value) is np.float64:
             ct = np.float64(ctypes.c_double.from_address(state.cotangents[k]).value)
         else:
