@@ -39,6 +39,7 @@ from tapegrad.writes import sharers, write
 
 __all__ = ["applied", "as_tensor"]
 
+OF_ITSELF = {"_call", "_dirty", "_plain", "_saved", "needs_input_grad"}  # what ctx has in any case
 NO_OWNER = (int, float, complex, str, bytes, np.generic, np.dtype, slice, type)
 
 
@@ -251,10 +252,12 @@ def _recorded(
             "differentiation; save a copy made by clone()"
         )
     ctx._saved = ()
-    numbers = {id(out): k for k, out in reversed(list(enumerate(results)))}
+    numbers: dict[int, int] = {}
+    for k, out in enumerate(results):
+        if not plain[k]:
+            numbers.setdefault(id(out), k)
     held = {name: numbers[id(x)] for name, x in vars(ctx).items() if id(x) in numbers}
-    held = {name: k for name, k in held.items() if not plain[k]}
-    indices = [-1 if plain[k := numbers.get(id(x), 0)] or results[k] is not x else k for x in saved]
+    indices = [numbers.get(id(x), -1) for x in saved]
     if call.raw and any(
         x is not None and k < 0 and not any(x is other for other in (*given, *results))
         for x, k in zip(saved, indices, strict=True)
@@ -262,7 +265,7 @@ def _recorded(
         raise GradientError(f"{call.name}: save_for_backward takes inputs and results only")
     kept = {*indices, *held.values()}
     ctx._dirty = ctx._plain = ()
-    inputs = {id(given[p]): q for q, p in reversed(list(enumerate(call.slots)))}
+    inputs = {id(given[p]): q for q, p in enumerate(call.slots)}
     of_inputs = [inputs.get(id(x), -1) for x in saved]
     rest = [x for x, q in zip(saved, of_inputs, strict=True) if q < 0]
     if _binds(ctx, call, rest, [out for out, apart in zip(results, plain, strict=True) if not apart]):
@@ -285,8 +288,9 @@ def _recorded(
             continue
         call.results.append(known)
         held_here = k in kept and packing is None
+        entry: tuple[Any, Any, dict[str, Any]]
         if single:
-            entry: Any = custom.singles[mask | held_here << OUT], befores, {"call": call}
+            entry = custom.singles[mask | held_here << OUT], befores, {"call": call}
         else:
             entry = (custom.kept_result if held_here else custom.result), (here,), {"call": call, "index": k}
         new, places[k] = _result(call, entry, out, dirty.get(id(out)), [*outs, *given], args)
@@ -303,7 +307,8 @@ def _recorded(
         if x is None:
             call.kept.append(None)
         else:
-            call.kept.append(Kept(one, place) if exact else packing.keep(one))
+            known = befores[q] if k < 0 <= q and x is args[call.slots[q]] else None
+            call.kept.append(Kept(one, place, known) if exact else packing.keep(one))
     for name, k in held.items():
         delattr(ctx, name)
         call.attributes[name] = Kept(outs[k], places[k])
@@ -323,7 +328,7 @@ def _binds(ctx: Any, call: Call, saved: list[Any], results: list[Any]) -> bool:
     tape = local.tape
     if tape is None or not tape.log:
         return False
-    kept = [x for name, x in vars(ctx).items() if name != "_call"]
+    kept = [x for name, x in vars(ctx).items() if name not in OF_ITSELF]
     return not _owns_nothing([*saved, *call.provenance.others, *kept], tape, results)
 
 

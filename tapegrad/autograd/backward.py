@@ -683,14 +683,19 @@ def _retained(pairs: list[tuple[Tensor, Any]]) -> dict[Key, Tensor]:
     return found
 
 
-@quietly
 def _accumulate(handle: Tensor, value: Tensor, recorded: bool) -> None:
     """Add to ``.grad``: in place where nothing else holds its buffer."""
     state = extra(handle)
-    before = state.grad
-    if before is None:
+    if state.grad is None:
         state.grad = value
-    elif recorded or handle._tape is not None:
+    else:
+        _sum_up(state, handle, state.grad, value, recorded)
+    noted(state.grad, (value,))
+
+
+@quietly
+def _sum_up(state: Any, handle: Tensor, before: Tensor, value: Tensor, recorded: bool) -> None:
+    if recorded or handle._tape is not None:
         with enable_grad():
             state.grad = before + value
     elif before._tape is not None or value._tape is not None:  # the same object goes on from the sum
@@ -698,7 +703,6 @@ def _accumulate(handle: Tensor, value: Tensor, recorded: bool) -> None:
             write(before, Ellipsis, before + value, "accumulation", True)
     else:
         accumulate(before, value._v)
-    noted(state.grad, (value,))
 
 
 def _backward_method(

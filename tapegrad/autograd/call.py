@@ -25,11 +25,11 @@ class Kept:
 
     __slots__ = ("moving", "original", "place", "snapshot")
 
-    def __init__(self, x: Any, place: Any) -> None:
+    def __init__(self, x: Any, place: Any, known: Any = None) -> None:
         self.moving: Any = None  # itself with its tangents
         self.place = place  # of what is on the call's own tape: a weak reference to it, and the record
         self.original: Any = weakref.ref(x)
-        self.snapshot: Any = None if place is not None else same(x)
+        self.snapshot: Any = None if place is not None else same(x) if known is None else known
         if place is None and x._extra is not None and x._extra.call is not None:
             self.snapshot, self.original = x, lambda: x
 
@@ -168,7 +168,10 @@ class Call:
         if isinstance(ct, Handle) and self._moves():
             self._refuse_tangents()
         grads = self._gradients()
-        found = within({"recording": recording}, self._hooked, grads, recording)
+        if recording or self.pre or self.post:
+            found = within({"recording": recording}, self._hooked, grads, recording)
+        else:
+            found = self._backward(grads, False)
         picked = {q: found[self.slots[q]] for q in wanted}
         as_tensors = isinstance(ct, Handle)
         return {q: g if as_tensors else g._v for q, g in picked.items() if g is not None}

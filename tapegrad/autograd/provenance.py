@@ -98,22 +98,27 @@ class Provenance:
 
     def _hides(self, x: Any) -> bool:
         """Whether something of what a Tensor depends on is not known to it."""
-        marked = x._extra is not None and x._extra.call is not None
-        return marked or any(x is base for base in self.bases)
+        if x._extra is not None and x._extra.call is not None:
+            return True
+        return bool(self.bases) and any(x is base for base in self.bases)
 
     def note(self, out: Any, operands: Sequence[Any], hidden: bool) -> None:
         """See a Tensor computed; `hidden` where that is not recorded."""
         if out._v.dtype.char not in abi.GRADIENT:
             return
-        depends = [self._knows(x) for x in operands]
+        depends = False
+        for x in operands:
+            depends = self._knows(x) or depends
+        if not depends:
+            return
         if self.tangents and moves(out):
             hidden = False  # it has all it should have
-        if hidden and any(depends):
+        if hidden:
             extra(out).call = self
-        elif any(depends):
-            for x in operands:
-                if isinstance(x, Handle) and self._hides(x):
-                    extra(out).call = self.of(x)
+            return
+        for x in operands:
+            if isinstance(x, Handle) and self._hides(x):
+                extra(out).call = self.of(x)
 
     def take(self, x: Any) -> None:
         """See a value leave a Tensor."""

@@ -693,7 +693,7 @@ def _interrupted(tape: Tape, log: list[Any], state: State) -> None:
         found = op.vjp(ct, value, [log[at - 1] for at in places], tape.attrs.get(k, {}), wanted)
         for q, part in found.items():
             like = log[places[q] - 1]
-            if type(like) is type(part) is np.float64:
+            if type(like) is type(part) is np.float64 and not layout.BOUNDS:
                 at = id(part) + layout.SCALAR_AT
             else:
                 part = part.real if like.dtype.kind == "f" else part

@@ -109,16 +109,6 @@ class CompiledFunction:
                 )
         tensors: list[Any] = []
         _collect(args, tensors, self.__name__)
-        profile = in_force("profile")
-        if profile is None:
-            return self._computed(args, kwargs, tensors)
-        with profile.event(f"{self.__module__}.{self.__name__}", tensors) as event:
-            out = self._computed(args, kwargs, tensors)
-            for x in tensors_in(out):
-                event.made(x)
-            return out
-
-    def _computed(self, args: Any, kwargs: Any, tensors: list[Any]) -> Any:
         active = [x for x in tensors if follows(x)]
         if active:
             return self._recorded(args, kwargs, active)

@@ -900,3 +900,104 @@ def test_a_graph_may_be_swept_by_another_thread():
     thread.start()
     thread.join()
     assert found == [[9.0, 9 * 2.0**8]]
+
+
+# ---------------------------------------------------------------- among other operations, in one sweep
+
+
+def mixed(which, x, w):
+    class Scaled(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            out = a * b
+            ctx.save_for_backward(a, b, out)
+            return out
+
+        @staticmethod
+        def backward(ctx, g):
+            a, b, out = ctx.saved_tensors
+            return g * b + 0 * out, g * a
+
+    class Pair(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, a):
+            return a * 2, a * 3
+
+        @staticmethod
+        def backward(ctx, g, h):
+            return 2 * g + 3 * h
+
+    class Second(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(b)
+            return a * 0 + b**2
+
+        @staticmethod
+        def backward(ctx, g):
+            (b,) = ctx.saved_tensors
+            return None, 2 * b * g
+
+    if which == 0:
+        return np.sin(Scaled.apply(np.exp(x), w)) * x
+    if which == 1:
+        return Scaled.apply(Scaled.apply(x, w), Scaled.apply(w, w)) + x * w
+    if which == 2:
+        return Second.apply(np.tanh(x), w) + x
+    if which == 3:
+        first, second = Pair.apply(x * w)
+        return Scaled.apply(first, second) * w
+    return Scaled.apply(np.linalg.norm(x) * w, np.sort(x * w)) + np.cumsum(x)
+
+
+@pytest.mark.parametrize("which", range(5))
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("shape", [(), (3,), (40, 30)])
+def test_calls_among_other_operations_take_part_in_every_kind_of_sweep(which, dtype, shape):
+    if which == 4 and len(shape) != 1:
+        shape = (5,)
+    rng = np.random.default_rng(which)
+    x, w = (tg.tensor(rng.uniform(0.5, 1.5, shape).astype(dtype), requires_grad=True) for _ in "xw")
+
+    def total():
+        return np.sum(mixed(which, x, w))
+
+    quick = tg.grad(total(), (x, w))
+    whole = tg.grad(total(), (x, w), materialize_grads=True)
+    y = total()
+    y.backward(retain_graph=True)
+    y.backward()
+    for a, b, leaf in zip(quick, whole, (x, w), strict=True):
+        assert a.dtype == b.dtype == dtype
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+        np.testing.assert_array_equal(leaf.grad.numpy(), (b + b).numpy())
+    with pytest.raises(GraphFreedError):
+        y.backward()
+
+
+def test_an_exception_in_backward_leaves_the_graph_usable():
+    left = [1]
+
+    class Failing(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, a):
+            ctx.save_for_backward(a)
+            return a * a
+
+        @staticmethod
+        def backward(ctx, g):
+            if left:
+                left.pop()
+                raise KeyError("mine")
+            (a,) = ctx.saved_tensors
+            with tg.enable_grad():
+                b = tg.tensor(5.0, requires_grad=True)
+                (inner,) = tg.grad(b * b, b)
+            assert inner.item() == 10.0
+            return 2 * a * g
+
+    x = tg.tensor(3.0, requires_grad=True)
+    y = Failing.apply(x * 1.0)
+    with pytest.raises(KeyError, match="mine"):
+        tg.grad(y, x)
+    assert tg.grad(y, x)[0].item() == 6.0
