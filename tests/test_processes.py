@@ -180,6 +180,7 @@ POINT = np.linspace(0.1, 1.0, 11)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of JAX, if another test has imported it
 def test_fork_after_use():
     """The child goes on with the parent's open tape, and neither disturbs the other."""
     expected = gradient(POINT)
@@ -232,6 +233,7 @@ def test_fork_while_another_thread_compiles(cache, tmp_path):
     assert done.stdout.startswith("[0, 0, 0, 0, 0, 0]"), (done.stdout, done.stderr[-3000:])
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 @pytest.mark.parametrize(
     "method", [m for m in ("fork", "spawn", "forkserver") if m in multiprocessing.get_all_start_methods()]
 )

@@ -355,8 +355,8 @@ def test_B7_gradients_are_committed_all_or_none(monkeypatch):
     """A rule that fails halfway through the sweep leaves every .grad as it was."""
     x, z = leaf(), leaf()
     x.grad = tg.tensor([5.0, 5.0])
-    y = (np.prod(x) + (z * z).sum()) * 2.0
-    op = REGISTRY["prod"]
+    y = (np.convolve(x, [1.0, 3.0]).sum() + (z * z).sum()) * 2.0
+    op = REGISTRY["convolve"]
     rule = op._vjp
 
     def fail(*args, **kwargs):
@@ -370,5 +370,5 @@ def test_B7_gradients_are_committed_all_or_none(monkeypatch):
         assert z.grad is None
         monkeypatch.setattr(op, "_vjp", rule)
     y.backward()  # the tapes are free for another sweep
-    assert x.grad.tolist() == [9.0, 7.0]
+    assert x.grad.tolist() == [13.0, 13.0]
     assert z.grad.tolist() == [4.0, 8.0]

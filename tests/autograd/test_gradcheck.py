@@ -89,15 +89,15 @@ def test_message_names_output_input_and_element():
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, 1.01, 2.0, np.nan])
 def test_wrong_rule_is_found(factor, monkeypatch):
-    op = REGISTRY["prod"]
+    op = REGISTRY["i0"]
     rule = op._vjp
 
     def wrong(ct, out, inputs, wanted, **attrs):
         return {0: rule(ct, out, inputs, wanted, **attrs)[0] * factor}
 
-    assert tg.gradcheck(np.prod, leaf())
+    assert tg.gradcheck(np.i0, leaf())
     monkeypatch.setattr(op, "_vjp", wrong)
-    refuses(tg.gradcheck, np.prod, leaf())
+    refuses(tg.gradcheck, np.i0, leaf())
 
 
 @pytest.mark.parametrize("name", ["sin", "multiply", "tanh"])
@@ -130,20 +130,20 @@ def test_right_value_and_slope_with_a_wrong_second_derivative():
 
 
 def test_tolerances(monkeypatch):
-    op = REGISTRY["prod"]
+    op = REGISTRY["i0"]
     rule = op._vjp
     monkeypatch.setattr(op, "_vjp", lambda *args, **attrs: {0: rule(*args, **attrs)[0] * 1.01}, raising=True)
-    refuses(tg.gradcheck, np.prod, leaf())
-    assert tg.gradcheck(np.prod, leaf(), rtol=0.1)
-    assert tg.gradcheck(np.prod, leaf(), atol=1.0)
-    refuses(tg.gradcheck, np.prod, leaf(), atol=0.0, rtol=1e-6)
+    refuses(tg.gradcheck, np.i0, leaf())
+    assert tg.gradcheck(np.i0, leaf(), rtol=0.1)
+    assert tg.gradcheck(np.i0, leaf(), atol=1.0)
+    refuses(tg.gradcheck, np.i0, leaf(), atol=0.0, rtol=1e-6)
 
 
 # ---------------------------------------------------------------- H-9
 
 
 def test_H9_backward_that_is_not_deterministic(monkeypatch):
-    op, calls = REGISTRY["prod"], []
+    op, calls = REGISTRY["i0"], []
     rule = op._vjp
 
     def wavering(*args, **attrs):
@@ -151,19 +151,19 @@ def test_H9_backward_that_is_not_deterministic(monkeypatch):
         return {0: rule(*args, **attrs)[0] * (1.0 + 1e-9 * (len(calls) % 2))}
 
     monkeypatch.setattr(op, "_vjp", wavering)
-    assert "two sweeps differ" in refuses(tg.gradcheck, np.prod, leaf())
-    assert tg.gradcheck(np.prod, leaf(), nondet_tol=1e-6)
+    assert "two sweeps differ" in refuses(tg.gradcheck, np.i0, leaf())
+    assert tg.gradcheck(np.i0, leaf(), nondet_tol=1e-6)
 
 
 def test_H9_backward_that_is_not_linear(monkeypatch):
-    op = REGISTRY["prod"]
+    op = REGISTRY["i0"]
     rule = op._vjp
 
     def shifted(ct, *args, **attrs):
         return {0: rule(ct * 0.0 + 1.0, *args, **attrs)[0]}  # ignores the gradient it is given
 
     monkeypatch.setattr(op, "_vjp", shifted)
-    assert "zero gradient" in refuses(tg.gradcheck, np.prod, leaf())
+    assert "zero gradient" in refuses(tg.gradcheck, lambda x: np.i0(x).sum(), leaf())
 
 
 @pytest.mark.parametrize("check", [tg.gradcheck, tg.gradgradcheck])
@@ -296,11 +296,11 @@ def test_H8_a_wrong_tangent_is_found_by_the_forward_check_only(fast, monkeypatch
 
 
 def test_H8_a_wrong_gradient_is_no_matter_to_the_forward_check_alone(monkeypatch):
-    op = REGISTRY["prod"]
+    op = REGISTRY["i0"]
     rule = op._vjp
     monkeypatch.setattr(op, "_vjp", lambda *args, **attrs: {0: rule(*args, **attrs)[0] * 1.01})
-    assert tg.gradcheck(np.prod, leaf(), check_forward_ad=True, check_backward_ad=False)
-    message = refuses(tg.gradcheck, np.prod, leaf(), fast_mode=True)
+    assert tg.gradcheck(np.i0, leaf(), check_forward_ad=True, check_backward_ad=False)
+    message = refuses(tg.gradcheck, np.i0, leaf(), fast_mode=True)
     for part in ("derivative", "element 0", "differences"):
         assert part in message
 
