@@ -74,8 +74,9 @@ def binary(function: Any, smooth: Any = None) -> Builder:
                 Case((3, leaf(b)), f, f, g),
             ]
         found = [Case((leaf(a, layout), leaf(b, layout)), f, f, g)]
-        if layout == SIZE1:  # besides stretched extents: with an axis in front
-            found.append(Case((leaf(a), leaf(np.stack([b, b * b.dtype.type(1.0625)]))), f, f, g))
+        if layout == SIZE1:  # besides stretched extents: with an axis in front, and with one that is not
+            more = np.stack([b, b * b.dtype.type(1.0625)])
+            found += [Case((leaf(part), leaf(more)), f, f, g) for part in (a, a[:1])]
         return found
 
     return build

@@ -20,8 +20,8 @@ from tapegrad.ops import REGISTRY, rules
 from tapegrad.ops.primitive import Elementwise, Irregular, Linear, Reduction
 from tapegrad.ops.rules import Rule
 
-from . import checks, test_accuracy, test_complex, test_edges, test_linalg
-from .layouts import COMPLEX, DTYPES, LAYOUTS, PLAIN, Absent
+from . import checks, test_accuracy, test_complex, test_edges, test_lanes, test_linalg
+from .layouts import COMPLEX, DTYPES, LAYOUTS, PLAIN, SIZE1, Absent
 from .samples import REAL_ONLY
 
 SECONDS = 60  # a mutant that runs longer than this counts as noticed
@@ -306,6 +306,12 @@ OWN = [
     *(("det", test_linalg.test_det_singular, row) for row in test_linalg.SINGULAR),
     ("slogdet", test_linalg.test_slogdet_singular), ("norm", test_linalg.test_norm_at_0),
     *((name, test_complex.test_derivatives_beside_differences, name) for name in ("sinc", "arcsinh")),
+    *(("sinc", test_complex.test_sinc_beside_mpmath, size) for size in (0.49, 0.02)),
+    ("matmul", checks.outcome, "add", "float64", SIZE1, "second order"),  # sums to broadcast operands as they do
+    ("slogdet", test_linalg.test_slogdet_of_a_singular_matrix_that_is_not_symmetric),
+    *(("det", test_linalg.test_all_derivatives_of_a_determinant_at_the_zero_matrix, n) for n in (4, 5)),
+    *((name, test_lanes.test_lanes_are_what_one_after_the_other_is, name, layout)
+      for name in sorted(REGISTRY) for layout in (PLAIN, SIZE1)),
     ("eigh", test_linalg.test_eigh_of_a_matrix_that_is_not_symmetric),
     *((name, test_linalg.test_cholesky_and_hermitian_pinv_of_one_triangle) for name in ("cholesky", "pinv")),
 ]  # fmt: skip

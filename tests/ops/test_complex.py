@@ -1,5 +1,6 @@
 """Complex numbers: the cotangent of z is dL/d(re z) + i dL/d(im z), as torch has it; A-2, A-12, D-11."""
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -256,6 +257,17 @@ def test_constants_of_other_dtypes(dtype):
     for x in operands():
         (g,) = tg.grad((x * c).sum().real, x)
         np.testing.assert_array_equal(g, c.astype(complex) if x.dtype.kind == "c" else c.real.astype(float))
+
+
+@pytest.mark.parametrize("size", [0.49, 0.51, 0.02])
+def test_sinc_beside_mpmath(size):
+    """Inside of the circle where a power series is taken, and outside."""
+    z = size * np.exp(1j * np.arange(7.0))
+    with mpmath.workdps(30):
+        wanted = [complex(mpmath.diff(lambda v: mpmath.sincpi(v), mpmath.mpc(v.real, v.imag))) for v in z]
+    x = tg.tensor(z, requires_grad=True)
+    (g,) = tg.grad(np.sinc(x), x, tg.tensor(np.ones(7, complex)), create_graph=True)
+    np.testing.assert_allclose(np.conj(g.detach()), wanted, rtol=1e-13)
 
 
 @pytest.mark.parametrize("dtype", ["complex128", "complex64"])

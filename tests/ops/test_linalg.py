@@ -1,5 +1,6 @@
 """numpy.linalg: edges, complex matrices, zero-size stacks, results beside torch, refusals."""
 
+import math
 import tracemalloc
 
 import numpy as np
@@ -104,6 +105,25 @@ def test_slogdet_singular():
     assert out.item() == -np.inf
     (g,) = tg.grad(out, x)
     np.testing.assert_array_equal(g.numpy(), [[np.inf, -np.inf], [-np.inf, np.inf]])
+
+
+def test_slogdet_of_a_singular_matrix_that_is_not_symmetric():
+    x = leaf([[4.0, 1.0, 2.0], [2.0, 3.0, 5.0], [1.0, -1.0, -1.5]])
+    (g,) = tg.grad(L.slogdet(x).logabsdet, x)
+    np.testing.assert_array_equal(np.abs(g.numpy()), np.inf)
+    signs = np.sign(g.numpy())
+    np.testing.assert_array_equal(signs * signs[0, 0], [[1, 1, -1], [-1, -1, 1], [-1, -1, 1]])
+
+
+@pytest.mark.parametrize("n", [4, 5])
+def test_all_derivatives_of_a_determinant_at_the_zero_matrix(n):
+    """Of det(t B) = t**n det(B), at t = 0."""
+    b = np.random.default_rng(n).normal(size=(n, n))
+    t = tg.tensor(0.0, requires_grad=True)
+    out = L.det(t * b)
+    for order in range(1, n + 1):
+        (out,) = tg.grad(out, t, create_graph=True)
+        np.testing.assert_allclose(out.item(), math.factorial(n) * L.det(b) if order == n else 0, rtol=1e-12)
 
 
 def test_the_sign_of_a_real_determinant_is_constant():

@@ -9,7 +9,9 @@ from . import mutants
 SEED = 20240611
 # What nothing can notice, or only by its speed: part of a mutant's text, and the reason.
 EQUIVALENT = {
-    r"convolve.jvp, .*: operands exchanged": "a convolution commutes, in both modes",
+    r"convolve.(jvp|vjp), .*: operands exchanged": "a convolution commutes, in both modes",
+    r"eig.vjp, .*: real dropped in real\(found\)": "of a real matrix; the sweep takes the real part",
+    r"prod_factors, .*: negated in np.ones\(np.shape": "of no elements",
     r"decompositions.(mask|diagonal|identity), .*: (another number|sign dropped) in": "a square matrix",
     r"decompositions.gaps, .*: another operator: Sub": "0 divided by -1",
     r"eigh.vjp, .*: half dropped in half\(np.matmul": "Hermitian already",
