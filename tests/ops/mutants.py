@@ -307,7 +307,7 @@ OWN = [
     ("slogdet", test_linalg.test_slogdet_singular), ("norm", test_linalg.test_norm_at_0),
     *((name, test_complex.test_derivatives_beside_differences, name) for name in ("sinc", "arcsinh")),
     *(("sinc", test_complex.test_sinc_beside_mpmath, size) for size in (0.49, 0.02)),
-    ("matmul", checks.outcome, "add", "float64", SIZE1, "second order"),  # sums to broadcast operands as they do
+    ("matmul", checks.outcome, "add", "float64", SIZE1, "second order"),  # which sums to operands as well
     ("slogdet", test_linalg.test_slogdet_of_a_singular_matrix_that_is_not_symmetric),
     *(("det", test_linalg.test_all_derivatives_of_a_determinant_at_the_zero_matrix, n) for n in (4, 5)),
     *((name, test_lanes.test_lanes_are_what_one_after_the_other_is, name, layout)
