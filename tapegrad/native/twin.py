@@ -252,6 +252,12 @@ class _Untyped(FunctionPass):
             hash(function)
         except TypeError:  # of ctypes, for one
             function = None
+        count = 2 if function is np.dot else function.nin if isinstance(function, np.ufunc) else 0
+        if count and not value.vararg and (len(value.args) == count + 1 or dict(value.kws).keys() == {"out"}):
+            args = [*value.args, *dict(value.kws).values()]
+            plain = ir.Expr.call(value.func, args[:count], (), value.loc)
+            result = self._new(self._of_call(plain, loc), loc)
+            return ir.Expr.call(*self._parts(functions.stored, [args[count], result], value.loc))
         if function in MADE and not value.vararg:
             place, named = MADE[function], dict(value.kws)
             args = list(value.args)

@@ -1,6 +1,5 @@
 """What cannot be recorded is refused when it is compiled, by the user's line and a way around."""
 
-import math
 
 import numba
 import numpy as np
@@ -56,10 +55,6 @@ def output_argument(x, out):
     return out[0]
 
 
-def gamma(x, out):
-    return math.gamma(x[0])
-
-
 CASES = {  # the function, what stands in its line, and a word of the advice
     complex_numbers: ("complex(x[0], x[1])", "real and imaginary parts"),
     float_array: ("out[0] = x[0]", "as a Tensor"),
@@ -68,8 +63,7 @@ CASES = {  # the function, what stands in its line, and a word of the advice
     singular_values: ("np.linalg.svd", "eigvalsh"),
     jitclass_member: ("self.a = a", "plain float"),
     single_precision: ("np.float32", "loops"),
-    output_argument: ("np.multiply(x, x, out)", "loops"),
-    gamma: ("math.gamma", "loops"),
+    output_argument: ("np.multiply(x, x, out)", "as a Tensor"),
 }
 
 
