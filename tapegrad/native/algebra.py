@@ -17,6 +17,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.core.typing.templates import signature
 
+from tapegrad.native.gammas import polygamma
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.primitive import Elementwise
 
@@ -329,7 +330,7 @@ _MATH = {  # names of ops and of the functions in `math` that Numba lowers
     "sqrt": "sqrt", "sin": "sin", "cos": "cos", "tan": "tan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh",
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh",
     "arctanh": "atanh", "arctan2": "atan2", "hypot": "hypot", "copysign": "copysign",
-    "erf": "erf", "erfc": "erfc",
+    "erf": "erf", "erfc": "erfc", "gamma": "gamma", "lgamma": "lgamma",
 }  # fmt: skip
 _COMPILED: dict[str, Callable[..., float]] = {
     "exp2": lambda x: 2.0**x,
@@ -341,6 +342,7 @@ _COMPILED: dict[str, Callable[..., float]] = {
     "rad2deg": lambda x: x * (180.0 / math.pi),
     "sinc": lambda x: np.sinc(x),
     "fmod": lambda a, b: np.fmod(a, b),
+    "polygamma": polygamma,
 }  # fmt: skip
 _ARITHMETIC = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "divide": "fdiv"}
 
@@ -370,10 +372,13 @@ _CHOICES: dict[str, Callable[..., Any]] = {
 }
 
 # What the ops do not have, and a quotient's partials with a division less.
-_OWN: dict[str, tuple[Callable[..., Any], ...]] = {
+_OWN: dict[str, tuple[Callable[..., Any] | None, ...]] = {
     "divide": (lambda a, b, out: 1.0 / b, lambda a, b, out: -(out * (1.0 / b))),
     "erf": (lambda x, out: 1.1283791670955126 * np.exp(-x * x),),
     "erfc": (lambda x, out: -1.1283791670955126 * np.exp(-x * x),),
+    "gamma": (lambda x, out: out * evaluate("polygamma", 0.0, x),),
+    "lgamma": (lambda x, out: evaluate("polygamma", 0.0, x),),
+    "polygamma": (None, lambda n, x, out: evaluate("polygamma", n + 1.0, x)),
 }
 
 
@@ -451,7 +456,8 @@ def _is_zero(x: Any) -> bool:
 def partial(name: str, k: int, args: Sequence[Any], out: Any) -> Any:
     """Return the derivative of a function by its operand k."""
     if name in _OWN:
-        return _OWN[name][k](*args, out)
+        own = _OWN[name][k]
+        return 0.0 if own is None else own(*args, out)
     part = REGISTRY[name].partial(k)
     if part.zero:
         return 0.0

@@ -29,7 +29,10 @@ _ADVICE = (
     (r"random", "draw random numbers with passive parameters and scale them afterwards"),
     (r"typed\w*|ListType|DictType",
      "typed containers hold what their declared type says: use a list, a tuple or an array"),
-    (r"linalg|BLAS|LAPACK", "of linear algebra dot, @, solve, inv, det and norm are recorded"),
+    (r"linalg|BLAS|LAPACK",
+     "of linear algebra dot, @, outer, kron, trace, solve, inv, pinv, det, slogdet, cholesky, qr, eigh, "
+     "eigvalsh, matrix_power, matrix_rank and norms but 2 and -2 of matrices are recorded; singular values "
+     "are roots of eigvalsh of a.T @ a, and lstsq is pinv(a) @ b"),
     (r"jitclass", "members of a jitclass are floats: pass arrays or tuples"),
 )  # fmt: skip
 

@@ -89,6 +89,16 @@ def _none(*args: Any) -> bool:
     return all(isinstance(x, (types.Omitted, types.NoneType)) or x is None for x in args)
 
 
+@njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def stored(out, x):
+    """Copy a result to where it is wanted."""
+    if out.shape != x.shape:
+        raise ValueError("the array for the result has another shape")
+    for k in np.ndindex(x.shape):
+        out[k] = x[k]
+    return out
+
+
 # ---------------------------------------------------------------- making arrays
 
 

@@ -118,24 +118,10 @@ def trace(a):
     return told
 
 
-@instead(np.linalg.norm)
-def norm(x):
-    if not is_active_array(x):
-        return None
-
-    def told(x):
-        s = 0.0
-        for v in x.flat:
-            s = s + v * v
-        return np.sqrt(s)
-
-    return told
-
-
 def _eliminated(lu, rhs):
-    """Solve in place by elimination with row exchanges; returns the determinant."""
+    """Solve in place by elimination with row exchanges; returns -1.0 where their number is odd, else 1.0."""
     n = lu.shape[0]
-    det = 1.0
+    sign = 1.0
     for k in range(n):
         best = k
         for i in range(k + 1, n):
@@ -148,8 +134,7 @@ def _eliminated(lu, rhs):
                 lu[k, j], lu[best, j] = lu[best, j], lu[k, j]
             for j in range(rhs.shape[1]):
                 rhs[k, j], rhs[best, j] = rhs[best, j], rhs[k, j]
-            det = -det
-        det = det * lu[k, k]
+            sign = -sign
         for i in range(k + 1, n):
             lu[i, k] = lu[i, k] / lu[k, k]
             for j in range(k + 1, n):
@@ -163,7 +148,7 @@ def _eliminated(lu, rhs):
             for k in range(i + 1, n):
                 s = s - lu[i, k] * rhs[k, j]
             rhs[i, j] = s / lu[i, i]
-    return det
+    return sign
 
 
 def _eliminate() -> Any:
@@ -218,7 +203,9 @@ def det(a):
 
     def told(a):
         lu = a.copy()
-        none = np.zeros((a.shape[0], 0), dtype_of(a))
-        return ELIMINATE(lu, none)
+        found = 1.0 * ELIMINATE(lu, np.zeros((a.shape[0], 0), dtype_of(a)))
+        for k in range(a.shape[0]):
+            found = found * lu[k, k]
+        return found
 
     return told

@@ -45,7 +45,8 @@ PYTHON = {
     math.log10: "log10", math.sqrt: "sqrt", math.sin: "sin", math.cos: "cos", math.tan: "tan",
     math.sinh: "sinh", math.cosh: "cosh", math.tanh: "tanh", math.asin: "arcsin", math.acos: "arccos",
     math.atan: "arctan", math.asinh: "arcsinh", math.acosh: "arccosh", math.atanh: "arctanh",
-    math.erf: "erf", math.erfc: "erfc", math.pow: "power",
+    math.erf: "erf", math.erfc: "erfc", math.pow: "power", math.gamma: "gamma",
+    math.lgamma: "lgamma",
 }  # fmt: skip
 TWO = {"add", "subtract", "multiply", "divide", "power", "remainder", "arctan2", "hypot", "fmod", "copysign",
        "maximum", "minimum", "fmax", "fmin", "logaddexp", "logaddexp2"}  # fmt: skip

@@ -13,8 +13,8 @@ from tapegrad.native.twin import digest
 TAPES = '''"""Taking and returning native tapes. {digest}"""
 from numba import njit
 from tapegrad.native.memory import call_block, calloc, claim, free, get, pool, put
-from tapegrad.native.tape import (BASE, BLOCKS, CHUNK, COTANGENTS, COUNT, DROP, END, KEPT, LIMIT, NEXT, OWNED,
-                                  ROOM, SLOTS, TOP, WORDS)
+from tapegrad.native.tape import (BASE, BLOCKS, CHUNK, COTANGENTS, COUNT, DROP, END, KEPT, LEAST, LIMIT, NEXT,
+                                  OWNED, ROOM, SLOTS, TOP, WORDS)
 
 
 @njit("int64()", cache=CACHE)
@@ -57,7 +57,8 @@ def release(tape):
     if get(tape, BLOCKS):
         clear(tape)
     owned = get(tape, OWNED)
-    kept = 0 if owned == 2 else KEPT >> min((tape - pool()) // (8 * WORDS), 16)
+    place = (tape - pool()) // (8 * WORDS)
+    kept = 0 if owned == 2 or place >= 16 else max(KEPT >> place, LEAST)
     if get(tape, END) - get(tape, BASE) > kept:
         free(get(tape, BASE))
         put(tape, BASE, 0)

@@ -28,7 +28,8 @@ SLOTS = 64
 FIRST = 1 << 31
 CHUNK = 1 << 27  # bytes recorded from one look for an interrupt to the next
 STEP = 1 << 20  # bytes by which a tape grows at least
-KEPT = 1 << 28  # bytes that the first slot keeps for the next recording; the others less and less
+KEPT = 1 << 28  # bytes that the first slot keeps for the next recording; the others less and less, but some
+LEAST = 1 << 24  # as much, or threads wait for each other in the system, which gives and takes memory
 
 _memory = mmap.mmap(-1, 8 * WORDS * SLOTS)  # on a page boundary, and never moved
 POOL = ctypes.addressof(ctypes.c_char.from_buffer(_memory))

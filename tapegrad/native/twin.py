@@ -22,7 +22,11 @@ from numba.core.ir_utils import build_definitions
 from numba.core.typed_passes import NopythonTypeInference
 from numba.core.untyped_passes import InlineInlinables
 
-from tapegrad.native import arrays, border, checkpoint_loop, complexes, functions, linear, loop  # noqa: F401
+from tapegrad.native import arrays, border, checkpoint_loop, functions
+from tapegrad.native import complexes as _complexes  # noqa: F401  (they tell Numba, or add to functions)
+from tapegrad.native import factors as _factors  # noqa: F401
+from tapegrad.native import linear as _linear  # noqa: F401
+from tapegrad.native import loop as _loop  # noqa: F401
 from tapegrad.native.algebra import Spec
 from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import asked_for, preaccumulated
@@ -249,6 +253,12 @@ class _Untyped(FunctionPass):
             hash(function)
         except TypeError:  # of ctypes, for one
             function = None
+        count = 2 if function is np.dot else function.nin if isinstance(function, np.ufunc) else 0
+        if count and not value.vararg and (len(value.args) == count + 1 or dict(value.kws).keys() == {"out"}):
+            args = [*value.args, *dict(value.kws).values()]
+            plain = ir.Expr.call(value.func, args[:count], (), value.loc)
+            result = self._new(self._of_call(plain, loc), loc)
+            return ir.Expr.call(*self._parts(functions.stored, [args[count], result], value.loc))
         if function in MADE and not value.vararg:
             place, named = MADE[function], dict(value.kws)
             args = list(value.args)

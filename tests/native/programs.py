@@ -376,6 +376,21 @@ def passive_branch(x, n):
 
 
 @feature
+def gammas(x, n):
+    return math.gamma(x[0] + 1.0) * math.lgamma(x[1]) + math.gamma(-x[2]) + math.lgamma(20.0 * x[3])
+
+
+@feature
+def results_in_place(x, n):
+    out, square = np.empty(n), np.zeros((2, 2))
+    np.multiply(x, x, out)
+    np.sin(out, out)
+    a = x[:4].copy().reshape(2, 2)
+    np.dot(a, a, out=square)
+    return out.sum() + square[0, 1] * square[1, 1]
+
+
+@feature
 def optional_argument(x, n):
     return scaled(x[0]) + scaled(x[1], 3.0) + scaled(x[2], factor=x[3])
 

@@ -221,3 +221,28 @@ def test_parallel_loops_around_derivatives():
     for _ in range(20):
         parallel(points, found)
         np.testing.assert_array_equal(found, expected)
+
+
+@tg.njit
+def stirling(x):
+    return math.lgamma(x) + math.gamma(x) * 1e-3
+
+
+@pytest.mark.parametrize("x", [0.3, 1.4616321449683622, 4.0, 25.0, -2.3])
+def test_power_series_of_the_gamma_function_beside_mpmath(x):
+    found = tg.func.taylor(stirling, 4)(x, 1.0)
+    with mp.workdps(40):
+        expected = mp.taylor(lambda t: mp.re(mp.loggamma(t)) + mp.gamma(t) * mp.mpf(1e-3), mp.mpf(x), 4)
+    np.testing.assert_allclose(found, np.array(expected, float), rtol=2e-13, atol=1e-15)
+
+
+def test_polygamma_beside_scipy():
+    from scipy.special import polygamma as expected
+
+    from tapegrad.native.gammas import polygamma
+
+    for order in range(6):
+        x = np.concatenate([np.geomspace(1e-3, 1e4, 200), [5.5, 60.25]])
+        found = [polygamma(float(order), v) for v in x]
+        np.testing.assert_allclose(found, expected(order, x), rtol=3e-15, atol=2e-15)
+    assert math.isnan(polygamma(0.0, -3.0)) and math.isnan(polygamma(2.0, 0.0))
