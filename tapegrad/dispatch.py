@@ -69,25 +69,19 @@ def wrap(value: Any, tape: Tape | None = None, at: Any = None) -> Any:
 
 
 class Extra:
-    """State of a Tensor that few have."""
+    """State of a Tensor that few have: what is not as here."""
 
-    __slots__ = (
-        "call", "cells", "grad", "inference", "requires_grad", "retains_grad", "several", "shown", "storage",
-        "version", "volatile",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.requires_grad = False  # of a leaf
-        self.shown: Any = None  # True: others may write to the memory; a weak reference: while that lives
-        self.retains_grad = False
-        self.several = False  # whether it is one of several views that one call made
-        self.grad: Any = None
-        self.version = 0
-        self.volatile = False  # whether nothing computed from it has a history
-        self.inference = False  # whether it was made under `inference_mode`
-        self.call: Any = None  # of a Function, in whose forward it was computed from the inputs
-        self.storage: Storage | None = None  # what it shares memory through
-        self.cells: list[weakref.ref[Cell]] = []  # what tapes knew it by before its value or role changed
+    requires_grad = False  # of a leaf
+    shown: Any = None  # True: others may write to the memory; a weak reference: while that lives
+    retains_grad = False
+    several = False  # whether it is one of several views that one call made
+    grad: Any = None
+    version = 0
+    volatile = False  # whether nothing computed from it has a history
+    inference = False  # whether it was made under `inference_mode`
+    call: Any = None  # of a Function, in whose forward it was computed from the inputs
+    storage: Storage | None = None  # what it shares memory through
+    cells: Sequence[weakref.ref[Cell]] = ()  # what tapes knew it by before its value or role changed
 
     @property
     def exposed(self) -> bool:

@@ -75,9 +75,9 @@ def change_mode(**changes: Any) -> bool | Mode:
     """Change some of the mode's attributes; returns the mode as it was, for `restore_mode`."""
     before = _enabled.get()
     mode = Mode(bool(before))
-    if "packing" in changes and in_force("packing") is not None:
-        in_force("packing").close()  # compiled recording takes it that a thread has one open tape
     if type(before) is Mode:
+        if "packing" in changes and before.packing is not None:
+            before.packing.close()  # compiled recording takes it that a thread has one open tape
         for name in Mode.__slots__:
             setattr(mode, name, getattr(before, name))
     for name, value in changes.items():

@@ -220,7 +220,7 @@ class Tensor(ArrayMethods):
     def _renew(self) -> None:
         """Be known to tapes as another one from now on: what they recorded stays as it was."""
         if self._at is not None and self._extra is not None:
-            self._extra.cells.append(weakref.ref(self._at))
+            self._extra.cells = [*self._extra.cells, weakref.ref(self._at)]
             former(self)
         before, self._at = self._at, Cell(self)
         if before is not None:

@@ -392,7 +392,7 @@ def _unrecorded(old: Any, value: Any) -> Any:
                 out._at = Cell(out if owner is None else owner)
                 out._at.watch = old._at.watch
                 if owner is not None:  # it was a leaf once, and may be one again
-                    extra(owner).cells.append(weakref.ref(out._at))
+                    extra(owner).cells = [*extra(owner).cells, weakref.ref(out._at)]
     return out
 
 

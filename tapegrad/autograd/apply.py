@@ -224,7 +224,10 @@ def _exchange(ctx: Any, call: Call | None, olds: Sequence[Any], news: Sequence[A
 
 
 def _version(x: Any) -> int:
-    return 0 if x._extra is None or x._extra.inference else int(x._version)
+    state = x._extra
+    if state is None or state.inference:
+        return 0
+    return int(state.version if state.storage is None else state.storage.memory.writes)
 
 
 def as_tensor(out: Any) -> Any:
@@ -238,7 +241,7 @@ def _recorded(
     """Give the results their history; returns them."""
     ctx = call.ctx
     dirty = _dirty(call, args, given, results) if ctx._dirty else {}
-    apart = {id(x) for x in ctx._plain}
+    apart = [id(x) for x in ctx._plain]
     plain = [
         not isinstance(out, Handle) or out._v.dtype.char not in abi.GRADIENT or id(out) in apart
         for out in results
@@ -246,11 +249,12 @@ def _recorded(
     if all(plain):
         return [_apart(out) for out in results]
     saved = list(ctx._saved)
-    if any(x is not None and x._extra is not None and x.is_inference() for x in saved):
-        raise GradientError(
-            f"{call.name}: save_for_backward of a result of inference_mode, which takes no part in "
-            "differentiation; save a copy made by clone()"
-        )
+    for x in saved:
+        if x is not None and x._extra is not None and x._extra.inference:
+            raise GradientError(
+                f"{call.name}: save_for_backward of a result of inference_mode, which takes no part in "
+                "differentiation; save a copy made by clone()"
+            )
     ctx._saved = ()
     numbers: dict[int, int] = {}
     for k, out in enumerate(results):

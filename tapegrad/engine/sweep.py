@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Container, Iterable
 from heapq import heappop, heappush
+from math import prod
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -518,10 +519,10 @@ def at_work() -> Sweep:
 
 def at_address(address: int, shape: tuple[int, ...], dtype: Any) -> Array:
     """An array in memory of the sweep, to be read before the sweep goes on."""
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    size = prod(shape) * dtype.itemsize
     if size == 0:
         return np.empty(shape, dtype)
-    array = np.frombuffer((ctypes.c_char * size).from_address(address), dtype).reshape(shape)
+    array: Array = np.ndarray(shape, dtype, (ctypes.c_char * size).from_address(address))
     array.flags.writeable = False
     return array
 
@@ -628,7 +629,8 @@ def at_once(
             outs.append(None)
             state.result_arrays[q] = 0
     freed = None if retain else np.zeros(n, np.uint8)
-    state.look(log, outs, [freed, seed])
+    if layout.BOUNDS:
+        state.look(log, outs, [freed, seed])
     status, ruled = layout.PYTHON, False
     stamps = None if profile is None else profile.stamps(n, view)
     try:
@@ -696,8 +698,11 @@ def _interrupted(tape: Tape, log: list[Any], state: State) -> None:
             if type(like) is type(part) is np.float64 and not layout.BOUNDS:
                 at = id(part) + layout.SCALAR_AT
             else:
-                part = part.real if like.dtype.kind == "f" else part
-                part = np.ascontiguousarray(part, like.dtype).reshape(like.shape)
+                if part.dtype is not like.dtype or part.shape != like.shape or not part.flags.c_contiguous:
+                    part = part.real if like.dtype.kind == "f" else part
+                    part = np.ascontiguousarray(part, like.dtype).reshape(like.shape)
+                elif type(part) is not np.ndarray:
+                    part = np.asarray(part)
                 at = abi.address(part)
             if state.run(layout.DEPOSIT, (places[q] >> 2) - 1, at) != layout.DONE:
                 raise MemoryError(f"no memory for a cotangent of shape {part.shape}")

@@ -18,7 +18,7 @@ import torch
 
 import tapegrad as tg
 
-CALLS = 200
+CALLS = 20
 
 
 def product(function):
@@ -56,7 +56,7 @@ def programs(apply, grad, tensors, ones):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=300)
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
     for n in (0, 1000):
