@@ -698,11 +698,10 @@ def _interrupted(tape: Tape, log: list[Any], state: State) -> None:
             if type(like) is type(part) is np.float64 and not layout.BOUNDS:
                 at = id(part) + layout.SCALAR_AT
             else:
-                if part.dtype is not like.dtype or part.shape != like.shape or not part.flags.c_contiguous:
-                    part = part.real if like.dtype.kind == "f" else part
+                fits = type(part) is np.ndarray and part.dtype is like.dtype and part.shape == like.shape
+                if not fits or not part.flags.c_contiguous:
+                    part = np.real(part) if like.dtype.kind == "f" else part
                     part = np.ascontiguousarray(part, like.dtype).reshape(like.shape)
-                elif type(part) is not np.ndarray:
-                    part = np.asarray(part)
                 at = abi.address(part)
             if state.run(layout.DEPOSIT, (places[q] >> 2) - 1, at) != layout.DONE:
                 raise MemoryError(f"no memory for a cotangent of shape {part.shape}")

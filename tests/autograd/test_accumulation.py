@@ -499,3 +499,19 @@ def test_the_copy_of_a_result_given_twice_reads_nothing():
     for _ in range(2):
         (a + b).sum().backward()
     assert v.grad.tolist() == [4.0, 4.0]
+
+
+@pytest.mark.parametrize("dtype", [np.longdouble, np.clongdouble, np.complex128, np.complex64, np.float32])
+def test_values_of_other_dtypes_on_the_way(dtype):
+    """Each by a sweep in one call, if there is one, by one in parts, and to ``.grad``."""
+    x = leaf(np.array([1.0, 2.0]))
+
+    def total():
+        y = x.astype(dtype)
+        return np.sum(np.real(y * y * y + np.exp(y)).astype(float))
+
+    expected = 3 * np.array([1.0, 4.0]) + np.exp([1.0, 2.0])
+    for (found,) in (tg.grad(total(), x), tg.grad(total(), x, materialize_grads=True)):
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+    total().backward()
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-6)
