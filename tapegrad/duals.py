@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import Handle, extra, moves, normal, origin, record, same, under, value_of, wrap
+from tapegrad.dispatch import normal, origin, record
+from tapegrad.handle import Handle, extra, moves, same, under, value_of, wrap
 from tapegrad.ops import kinks
 from tapegrad.ops.lanes import jvp
 from tapegrad.ops.primitive import Primitive

@@ -11,22 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad import dispatch
-from tapegrad.dispatch import (
-    DOUBLE,
-    POOLED,
-    Handle,
-    admit,
-    apply,
-    enabled,
-    mismatch,
-    noted,
-    record,
-    sequence,
-    value_of,
-    wrap,
-)
+from tapegrad import handle
+from tapegrad.dispatch import DOUBLE, POOLED, admit, apply, enabled, mismatch, noted, record, sequence
 from tapegrad.errors import ShapeError
+from tapegrad.handle import Handle, value_of, wrap
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
 from tapegrad.ops.primitive import Elementwise, Primitive
@@ -51,7 +39,7 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
             if type(b) is float:
                 second = tape.numbers.get(b) or (first and tape.number(b))
                 y = b
-            elif type(b) is dispatch._make:
+            elif type(b) is handle._make:
                 second = b._at if b._tape is tape else tape.leaves.get(b._at) or admit(tape, b)
                 if first is None:
                     first = tape.constants.get(a._at)
@@ -75,7 +63,7 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
                 if type(value) is not float64 and value.nbytes > LARGE:
                     return wrap(value, tape, tape.commit(op, (first, second), (x, y), second, value))
                 log += (opcode, first, second, value)
-                out = dispatch._make()
+                out = handle._make()
                 out._v = value
                 out._tape = tape
                 out._at = len(log)
@@ -109,7 +97,7 @@ def unary(op: Elementwise, operate: Callable[[Any], Any]) -> Callable[[Any], Any
                 if large:
                     return wrap(value, tape, tape.commit(op, (first,), (x,), 0, value))
                 log += (opcode, first, 0, value)
-                out = dispatch._make()
+                out = handle._make()
                 out._v = value
                 out._tape = tape
                 out._at = len(log)
@@ -151,7 +139,7 @@ def _unrecorded(op: Elementwise, operate: Callable[..., Any], mode: Any, operand
     values = []
     for x in operands:
         if type(x) is not float:
-            if type(x) is not dispatch._make or x._tape is STALE:
+            if type(x) is not handle._make or x._tape is STALE:
                 return None
             x = x._v
             if type(x) is not float64 and x.dtype is not DOUBLE:
@@ -172,9 +160,7 @@ def _unrecorded(op: Elementwise, operate: Callable[..., Any], mode: Any, operand
 
 def combine(op: Primitive, a: Any, b: Any) -> Any:
     """Apply an op with two operands, numbers and arrays among them."""
-    if (type(a) is ndarray and type(b) is dispatch._make) or (
-        type(b) is ndarray and type(a) is dispatch._make
-    ):
+    if (type(a) is ndarray and type(b) is handle._make) or (type(b) is ndarray and type(a) is handle._make):
         out = _beside(op, a, b)
         if out is not None:
             return out

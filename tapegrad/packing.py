@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import Handle, normal, requires_grad, same, value_of, wrap
+from tapegrad.dispatch import normal
+from tapegrad.handle import Handle, requires_grad, same, value_of, wrap
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import OUT, Primitive
 from tapegrad.tape import pool

@@ -13,32 +13,25 @@ from typing import Any
 import numpy as np
 
 from tapegrad import functions as fn
-from tapegrad.dispatch import (
+from tapegrad.dispatch import apply, contains_tensor, enabled, normal, noted, origin, taken, timed
+from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
+from tapegrad.functions.methods import ArrayMethods
+from tapegrad.grad_mode import is_inference_mode_enabled
+from tapegrad.handle import (
     Handle,
-    apply,
-    contains_tensor,
-    enabled,
     extra,
     follows,
     former,
     join,
     moves,
-    normal,
-    noted,
-    origin,
     requires_grad,
     set_apart,
     settle,
-    taken,
-    timed,
     under,
     use,
     value_of,
     wrap,
 )
-from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
-from tapegrad.functions.methods import ArrayMethods
-from tapegrad.grad_mode import is_inference_mode_enabled
 from tapegrad.kernels import abi
 from tapegrad.tape import pool
 from tapegrad.tape.tape import Cell

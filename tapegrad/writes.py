@@ -12,29 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import (
-    Handle,
-    exposed,
-    extra,
-    follows,
-    moves,
-    normal,
-    noted,
-    record,
-    requires_grad,
-    retain,
-    same,
-    sequence,
-    set_apart,
-    timed,
-    under,
-    value_of,
-    wrap,
-)
+from tapegrad.dispatch import exposed, normal, noted, record, sequence, timed
 from tapegrad.errors import DTypeError, GradientError, ReadOnlyError, ShapeError
 from tapegrad.functions.indexing import elements, parts_of, plain_index
 from tapegrad.functions.shapes import astype, copy, reshape
 from tapegrad.grad_mode import enable_grad, in_force, is_grad_enabled, is_inference_mode_enabled
+from tapegrad.handle import (
+    Handle,
+    extra,
+    follows,
+    moves,
+    requires_grad,
+    retain,
+    same,
+    set_apart,
+    under,
+    value_of,
+    wrap,
+)
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY, shapes
 from tapegrad.tape import pool

@@ -15,7 +15,7 @@ FLOORS = [  # lowest first
     {"ops"},
     {"engine"},
     {
-        "grad_mode", "dispatch", "duals", "functions", "operators", "packing", "tensor", "creation",
+        "grad_mode", "handle", "dispatch", "duals", "functions", "operators", "packing", "tensor", "creation",
         "recording", "views", "writes",
     },
     {"autograd", "native"},

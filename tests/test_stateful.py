@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hypothesis.stateful import run_state_machine_as_test as run
 
 import tapegrad as tg
-from tapegrad.dispatch import wrap
 from tapegrad.errors import GraphFreedError
+from tapegrad.handle import wrap
 from tapegrad.tape import pool
 from tapegrad.tape.tape import Tape
 

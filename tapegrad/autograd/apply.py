@@ -12,23 +12,12 @@ import numpy as np
 from tapegrad.autograd.call import Call, Kept
 from tapegrad.autograd.hooks import from_array
 from tapegrad.autograd.provenance import Provenance, taken_error
-from tapegrad.dispatch import (
-    Handle,
-    extra,
-    moves,
-    noted,
-    record,
-    requires_grad,
-    same,
-    settle,
-    shares,
-    under,
-    wrap,
-)
+from tapegrad.dispatch import noted, record, shares
 from tapegrad.duals import Level, at_level, dual
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.functions.shapes import astype, stack
 from tapegrad.grad_mode import in_force, is_grad_enabled, within
+from tapegrad.handle import Handle, extra, moves, requires_grad, same, settle, under, wrap
 from tapegrad.kernels import abi
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import OUT

@@ -12,21 +12,7 @@ import numpy as np
 from tapegrad.autograd import graph, hooks
 from tapegrad.autograd.graph import GradientEdge, resolved
 from tapegrad.autograd.variables import Variable
-from tapegrad.dispatch import (
-    Handle,
-    extra,
-    former,
-    moves,
-    normal,
-    noted,
-    recall,
-    record,
-    retain,
-    settle,
-    tensors_in,
-    under,
-    wrap,
-)
+from tapegrad.dispatch import normal, noted, record, tensors_in
 from tapegrad.duals import known, noting, without_history
 from tapegrad.engine.rerecord import rerecord
 from tapegrad.engine.sweep import Key, at_once, sweep
@@ -39,6 +25,7 @@ from tapegrad.grad_mode import (
     is_grad_enabled,
     set_grad_enabled,
 )
+from tapegrad.handle import Handle, extra, former, moves, recall, retain, settle, under, wrap
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.record import STRIDE, Place

@@ -10,9 +10,10 @@ from typing import Any
 
 from tapegrad.autograd.apply import applied, as_tensor
 from tapegrad.autograd.graph import Node, edge_of
-from tapegrad.dispatch import Handle, requires_grad, timed, wrap
+from tapegrad.dispatch import timed
 from tapegrad.errors import GradientError
 from tapegrad.grad_mode import within
+from tapegrad.handle import Handle, requires_grad, wrap
 from tapegrad.tensor import Tensor
 
 __all__ = ["Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable"]

@@ -14,9 +14,9 @@ from tapegrad.autograd.saved_tensors import (
     save_on_disk,
     saved_tensors_hooks,
 )
-from tapegrad.dispatch import recall, settle, under
 from tapegrad.engine.sweep import at_work
 from tapegrad.errors import GradientError, GraphFreedError
+from tapegrad.handle import recall, settle, under
 from tapegrad.kernels import table
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import custom

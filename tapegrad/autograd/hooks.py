@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import settle, under, wrap
 from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.grad_mode import is_grad_enabled, within
+from tapegrad.handle import settle, under, wrap
 from tapegrad.tape.record import slot
 from tapegrad.tensor import Tensor
 from tapegrad.views import STALE

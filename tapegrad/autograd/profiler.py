@@ -21,9 +21,9 @@ from tapegrad.autograd.profiler_util import (
     flops_of_rule,
     nested,
 )
-from tapegrad.dispatch import Handle
 from tapegrad.errors import TapeError
 from tapegrad.grad_mode import change_mode, in_force, restore_mode
+from tapegrad.handle import Handle
 from tapegrad.kernels import abi, cache
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import BY_OPCODE

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import Handle, extra, moves, record, requires_grad, same, settle
+from tapegrad.dispatch import record
 from tapegrad.errors import GradientError
+from tapegrad.handle import Handle, extra, moves, requires_grad, same, settle
 from tapegrad.kernels import abi
 from tapegrad.ops import custom
 from tapegrad.tape.tape import local, next_serial

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import Handle, same, wrap
 from tapegrad.errors import GradientError
 from tapegrad.grad_mode import change_mode, enable_grad, in_force, is_grad_enabled, restore_mode
+from tapegrad.handle import Handle, same, wrap
 from tapegrad.packing import Packing
 
 __all__ = [

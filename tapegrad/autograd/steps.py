@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import Handle, exposed, extra, moves, recall, record, requires_grad, same, settle, wrap
+from tapegrad.dispatch import exposed, record
 from tapegrad.engine.sweep import value_or_shape
 from tapegrad.errors import GradientError
+from tapegrad.handle import Handle, extra, moves, recall, requires_grad, same, settle, wrap
 from tapegrad.ops import REGISTRY, custom
 from tapegrad.tape import pool
 from tapegrad.tape.record import Place, slot

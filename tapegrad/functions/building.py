@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import requires_grad, value_of
 from tapegrad.errors import AxisError, ShapeError
 from tapegrad.functions.indexing import flip
 from tapegrad.functions.shapes import _at_least, _members, astype, concatenate, copy, reshape, swapaxes
 from tapegrad.functions.shapes import broadcast_to as _broadcast_to
 from tapegrad.functions.shapes import transpose as _transpose
 from tapegrad.functions.tables import axis_of, composed, implements, plain, plainly, tensor_of
+from tapegrad.handle import requires_grad, value_of
 
 
 def rearranged(x: Any, function: Callable[[Any], Any]) -> Any:

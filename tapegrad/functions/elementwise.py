@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, is_tensor, normal, record, requires_grad, share, value_of, wrap
+from tapegrad.dispatch import apply, normal, record, share
 from tapegrad.functions.indexing import where
 from tapegrad.functions.shapes import astype
 from tapegrad.functions.tables import UFUNCS, implements, into, plainly, tensor_of
 from tapegrad.functions.ufuncs import FAST, operand
+from tapegrad.handle import is_tensor, requires_grad, value_of, wrap
 from tapegrad.ops import REGISTRY
 
 

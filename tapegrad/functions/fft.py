@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, value_of
+from tapegrad.dispatch import apply
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.functions.shapes import concatenate, copy
 from tapegrad.functions.tables import axis_of, implements, into, tensor_of
+from tapegrad.handle import value_of
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.fft import OPPOSITE
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, follows, share, under, value_of, wrap
+from tapegrad.dispatch import apply, share
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.functions import contractions
 from tapegrad.functions.indexing import getitem, where
@@ -19,6 +19,7 @@ from tapegrad.functions.products import dot, matmul, solve
 from tapegrad.functions.reductions import sum_
 from tapegrad.functions.shapes import astype, matrix_transpose, reshape, stack, transpose
 from tapegrad.functions.tables import axis_of, implements, into, plainly, tensor_of
+from tapegrad.handle import follows, under, value_of, wrap
 from tapegrad.ops import REGISTRY
 
 LAPACK: Any = np.linalg  # whose stubs know literal arguments only

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import Handle, taken, value_of
+from tapegrad.dispatch import taken
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.functions.indexing import clip, getitem, plain_index, take
 from tapegrad.functions.products import dot
 from tapegrad.functions.reductions import cumsum, max_, mean, min_, prod, std, sum_, var
 from tapegrad.functions.shapes import copy, ravel, reshape, squeeze, swapaxes, transpose
 from tapegrad.functions.tables import FUNCTIONS
+from tapegrad.handle import Handle, value_of
 
 NOT_GIVEN = np._NoValue
 

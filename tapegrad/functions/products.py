@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, is_tensor, value_of
+from tapegrad.dispatch import apply
 from tapegrad.errors import ShapeError
 from tapegrad.functions.shapes import astype, reshape
 from tapegrad.functions.tables import UFUNCS, implements, into, tensor_of
+from tapegrad.handle import is_tensor, value_of
 from tapegrad.ops import REGISTRY
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import is_tensor
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.functions.tables import FUNCTIONS, PLAIN, UFUNCS, answer, any_follows, any_grad, into, plainly
 from tapegrad.functions.ufunc_forms import (
@@ -22,6 +21,7 @@ from tapegrad.functions.ufunc_forms import (
 )
 from tapegrad.functions.ufuncs import FLAT
 from tapegrad.grad_mode import in_force
+from tapegrad.handle import is_tensor
 
 METHODS: dict[str, Callable[..., Any]] = {
     "reduce": reduce, "accumulate": accumulate_, "outer": outer, "reduceat": reduceat,

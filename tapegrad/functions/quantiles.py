@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import is_tensor, requires_grad, value_of
 from tapegrad.errors import DTypeError
 from tapegrad.functions.sorting import along
 from tapegrad.functions.tables import Axis, axes_of, composed, plain, tensor_of
+from tapegrad.handle import is_tensor, requires_grad, value_of
 
 # How fast the place of a quantile moves with q, and where it is for q = 0: n - less and first. The methods
 # that are not here jump from element to element.

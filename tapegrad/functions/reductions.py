@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, is_tensor, requires_grad, value_of
+from tapegrad.dispatch import apply
 from tapegrad.errors import DTypeError
 from tapegrad.functions.indexing import where as choose
 from tapegrad.functions.shapes import astype, reshape, transpose
@@ -23,6 +23,7 @@ from tapegrad.functions.tables import (
     plainly,
     tensor_of,
 )
+from tapegrad.handle import is_tensor, requires_grad, value_of
 from tapegrad.ops import REGISTRY
 
 MASK_BITS = 30  # a record's number names the axes by a bit each

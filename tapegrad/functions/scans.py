@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, is_tensor, requires_grad, value_of
+from tapegrad.dispatch import apply
 from tapegrad.errors import ShapeError
 from tapegrad.functions.indexing import getitem
 from tapegrad.functions.reductions import cumsum
 from tapegrad.functions.shapes import astype, concatenate, reshape
 from tapegrad.functions.tables import axis_of, implements, into, plainly, tensor_of
+from tapegrad.handle import is_tensor, requires_grad, value_of
 from tapegrad.ops import REGISTRY
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import extra, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.functions.tables import axis_of, implements, plain
+from tapegrad.handle import extra, value_of
 
 
 @implements(np.array_split)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import is_tensor, requires_grad, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.functions.contractions import conjugate
 from tapegrad.functions.indexing import where
 from tapegrad.functions.reductions import degrees, root
 from tapegrad.functions.shapes import astype, reshape
 from tapegrad.functions.tables import Axis, axes_of, composed, plain, tensor_of
+from tapegrad.handle import is_tensor, requires_grad, value_of
 
 NOT_GIVEN = np._NoValue
 

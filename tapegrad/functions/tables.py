@@ -11,21 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from tapegrad.dispatch import (
-    contains_tensor,
-    follows,
-    is_tensor,
-    normal,
-    noted,
-    requires_grad,
-    sequence,
-    share,
-    taken,
-    tensors_in,
-    value_of,
-)
+from tapegrad.dispatch import contains_tensor, normal, noted, sequence, share, taken, tensors_in
 from tapegrad.errors import AxisError, ShapeError, TapeError, UnsupportedOpError
 from tapegrad.grad_mode import in_force
+from tapegrad.handle import follows, is_tensor, requires_grad, value_of
 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}

@@ -12,18 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import (
-    apply,
-    follows,
-    is_tensor,
-    noted,
-    record,
-    sequence,
-    taken,
-    tensors_in,
-    value_of,
-    wrap,
-)
+from tapegrad.dispatch import apply, noted, record, sequence, taken, tensors_in
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError, UnsupportedOpError
 from tapegrad.functions.indexing import getitem, plain_index, where
 from tapegrad.functions.reductions import accumulate, logsumexp, max_, min_, prod, sum_
@@ -31,6 +20,7 @@ from tapegrad.functions.scans import cumprod, running_extreme
 from tapegrad.functions.shapes import astype, broadcast_to, reshape, stack, transpose
 from tapegrad.functions.tables import UFUNCS, axes_of, axis_of, plain, tensor_of
 from tapegrad.functions.ufuncs import FLAT, operand
+from tapegrad.handle import follows, is_tensor, value_of, wrap
 from tapegrad.ops import REGISTRY
 
 NONE = np._NoValue

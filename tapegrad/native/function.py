@@ -13,20 +13,10 @@ from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 from tapegrad.config import guard_setting
-from tapegrad.dispatch import (
-    Handle,
-    follows,
-    noted,
-    record,
-    taken,
-    tensors_in,
-    timed,
-    under,
-    value_of,
-    wrap,
-)
+from tapegrad.dispatch import noted, record, taken, tensors_in, timed
 from tapegrad.errors import DTypeError, GradientError
 from tapegrad.grad_mode import in_force
+from tapegrad.handle import Handle, follows, under, value_of, wrap
 from tapegrad.native import border, explain
 from tapegrad.native.preaccumulate import mark
 from tapegrad.native.segment import (
