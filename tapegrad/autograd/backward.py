@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import time
 import warnings
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from tapegrad.autograd import graph, hooks
-from tapegrad.autograd.graph import GradientEdge, resolved
+from tapegrad.autograd.sweeps import Border, inputs_of, keys_of, listed, quietly, roots_of, run, told, total
 from tapegrad.autograd.variables import Variable
-from tapegrad.dispatch import normal, noted, record, tensors_in
-from tapegrad.duals import known, noting, without_history
-from tapegrad.engine.rerecord import rerecord
-from tapegrad.engine.sweep import Key, at_once, sweep
-from tapegrad.errors import DTypeError, GradientError, ShapeError, UnusedInputError
+from tapegrad.dispatch import noted
+from tapegrad.engine.sweep import Key, at_once
+from tapegrad.errors import GradientError, ShapeError, UnusedInputError
 from tapegrad.grad_mode import (
     Mode,
     _enabled,
     enable_grad,
     in_force,
-    is_grad_enabled,
-    set_grad_enabled,
 )
-from tapegrad.handle import Handle, extra, former, moves, recall, retain, settle, under, wrap
-from tapegrad.kernels.replay import layout
-from tapegrad.ops import REGISTRY
-from tapegrad.tape.record import STRIDE, Place
+from tapegrad.handle import extra, former, retain, settle, wrap
+from tapegrad.tape.record import Place
 from tapegrad.tape.tape import Claims, local
 from tapegrad.tensor import Tensor
 from tapegrad.views import OPEN, STALE
@@ -49,272 +42,6 @@ class _Turn:
 
 float64 = np.float64
 _turns = Claims()
-RESHAPE = REGISTRY["reshape"]
-
-
-def _listed(x: Any, what: str) -> list[Any]:
-    if isinstance(x, (Tensor, GradientEdge)):
-        return [resolved(x)]
-    if isinstance(x, (list, tuple)):
-        return [resolved(item) for item in x]
-    raise TypeError(f"{what} takes a Tensor or a list or tuple of Tensors, found {type(x).__name__}")
-
-
-def _roots(
-    tensors: list[Any], gradients: Any, create_graph: bool, lanes: int | None = None
-) -> list[tuple[Tensor, Any]]:
-    """Pair each root with its cotangent: an array, or a Tensor where the rules are to run on Tensors."""
-    if gradients is None:
-        gradients = [None] * len(tensors)
-    elif isinstance(gradients, (list, tuple)):
-        gradients = list(gradients)
-    else:
-        gradients = [gradients]
-    if len(gradients) != len(tensors):
-        raise GradientError(f"{len(gradients)} gradients for {len(tensors)} tensors; give one for each")
-    pairs = []
-    following = not create_graph and (any(moves(given) for given in gradients) or noting(tensors))
-    for k, (root, given) in enumerate(zip(tensors, gradients, strict=True)):
-        if not isinstance(root, Tensor):
-            raise TypeError(f"root {k} is no Tensor, found {type(root).__name__}")
-        if given is not None and not isinstance(given, (Handle, np.ndarray, np.generic, int, float, complex)):
-            raise TypeError(
-                f"gradient {k} is neither Tensor, ndarray, number nor None, found {type(given).__name__}"
-            )
-        if not root.requires_grad:
-            raise GradientError(
-                f"root {k} (shape {root.shape}) does not require grad: no leaf it depends on has "
-                "requires_grad=True, or it was computed under no_grad or detached"
-            )
-        if root._tape is STALE:
-            settle(root)
-        ct = _cotangent(k, root, given, create_graph or following, lanes)
-        pairs.append((under(root) if moves(root) else root, without_history(ct) if following else ct))
-    return pairs
-
-
-def _cotangent(k: int, root: Tensor, given: Any, as_tensor: bool, lanes: int | None) -> Any:
-    shape = root.shape if lanes is None else (lanes, *root.shape)
-    if given is None:
-        if lanes is not None:
-            raise ShapeError(f"gradient {k}: is_grads_batched=True takes one of shape {shape}, found None")
-        if root.size != 1:
-            raise ShapeError(
-                f"root {k} has shape {root.shape}: only a root of one element has an implicit gradient; "
-                "pass one of the root's shape, or reduce it to a scalar"
-            )
-        if root.dtype.kind == "c":
-            raise GradientError(
-                f"root {k} is complex: only a real one has an implicit gradient; pass one, or take its .real"
-            )
-        value: Any = np.ones(root.shape, root.dtype)
-        return wrap(value[()] if root.ndim == 0 else value) if as_tensor else value
-    value = given._v if isinstance(given, Handle) else np.asarray(normal(given, f"gradient {k}"))
-    if value.shape != shape:
-        batch = "" if lanes is None else f" and a batch of {lanes}"
-        raise ShapeError(f"gradient {k} of shape {value.shape} for a root of shape {root.shape}{batch}")
-    if value.dtype.kind not in "fiubc" or (value.dtype.kind == "c" and root.dtype.kind != "c"):
-        raise DTypeError(f"gradient {k} of dtype {value.dtype} for a root of dtype {root.dtype}")
-    if as_tensor and isinstance(given, Handle):
-        with enable_grad():
-            return given if given._v.dtype == root.dtype else given.astype(root.dtype)  # type: ignore[attr-defined]
-    value = np.array(value, root.dtype, order="C")
-    return wrap(value[()] if value.ndim == 0 else value) if as_tensor else value
-
-
-# A sum of cotangents that has no value is no error of the caller's; what their own code computes may be.
-quietly = np.errstate(all="ignore")
-
-
-@quietly
-def _run(
-    pairs: list[tuple[Tensor, Any]],
-    sinks: list[Key],
-    every: bool,
-    retain: bool,
-    create_graph: bool,
-    settle: Any,
-    check: Any,
-    lanes: int | None = None,
-    floor: int = 0,
-) -> dict[Key, Any]:
-    """Sweep; roots that are leaves contribute to themselves, and so do those of tapes below the floor."""
-    seeds: dict[tuple[int, int], Any] = {}
-    tapes: dict[int, Any] = {}
-    direct: dict[Key, Any] = {}
-    for root, ct in pairs:
-        if root._tape is None or root._tape.serial < floor:
-            key = _keys(root)[0]
-            if every or key in sinks:
-                direct[key] = ct if key not in direct else _sum(direct[key], ct, create_graph)
-            continue
-        tapes[root._tape.serial] = root._tape
-        place = (root._tape.serial, (root._at >> 2) - 1)
-        seeds[place] = ct if place not in seeds else _sum(seeds[place], ct, create_graph)
-    roots = [(tapes[serial], k, ct) for (serial, k), ct in seeds.items()]
-    as_tensors = any(isinstance(ct, Tensor) for _, ct in pairs)
-    lines, profile = in_force("lines"), in_force("profile")
-    event = nullcontext() if profile is None else profile.event("backward", [r for r, _ in pairs], True)
-    with event:
-        if not as_tensors and lanes is None:
-            return sweep(roots, sinks, every, retain, direct, check, lines, profile, floor)
-        with set_grad_enabled(create_graph):
-            again = recall if as_tensors else _value
-            return rerecord(
-                roots, sinks, every, retain, direct, again, settle, known, check, lanes, lines, profile, floor
-            )
-
-
-def partials(
-    pairs: list[tuple[Any, Any]], keys: list[Key], floor: int, recorded: bool = False
-) -> dict[Key, Any]:
-    """Return cotangents by key, each with all other keys held fixed: of a sweep of the newest tapes only.
-
-    Parameters
-    ----------
-    pairs
-        Results, and the cotangent of each: an array, or a Tensor where the rules are to run on Tensors.
-    keys
-        Leaves' cells, and places on tapes older than the floor.
-    floor
-        Serial of the oldest tape to sweep.
-    recorded
-        Whether the sweep is recorded.
-    """
-    found = None if recorded or len(keys) > layout.QUICK_INPUTS else _partials_at_once(pairs, floor)
-    return _run(pairs, keys, False, recorded, recorded, None, None, floor=floor) if found is None else found
-
-
-@quietly
-def _partials_at_once(pairs: list[tuple[Any, Any]], floor: int) -> dict[Key, Any] | None:
-    """As `partials`, of one open tape in one compiled call; None where that cannot be."""
-    tape = local.tape
-    if tape is None or tape.serial != floor or tape.watches or tape.packed:
-        return None
-    if type(_enabled.get()) is Mode or any(
-        x._tape is not tape or x._v.dtype.char not in "fd" or type(ct) is Tensor for x, ct in pairs
-    ):
-        return None
-    (root, ct), *more = pairs
-    if more:  # the derivative of this sum is that of all of them with their cotangents
-        root, ct = np.sum(root * wrap(ct)), None
-        for x, g in more:
-            root = root + np.sum(x * wrap(g))
-    elif not ct.flags.c_contiguous or ct.dtype is not root._v.dtype:
-        return None
-    places = [STRIDE * (k + 1) for k in tape.imports]
-    likes = [tape.log[at - 1] for at in places]
-    if not all(like.flags.c_contiguous and like.dtype.char in "fd" for like in likes):
-        return None
-    outs = at_once(tape, root._at, ct, places, likes, True)
-    if outs is None:
-        return None
-    found: dict[Key, Any] = {}
-    for key, g in zip(tape.imports.values(), outs, strict=True):
-        if g is not None:
-            found[key] = g if key not in found else found[key] + g
-    return found
-
-
-def _sum(a: Any, b: Any, recorded: bool) -> Any:
-    with set_grad_enabled(recorded):
-        return a + b
-
-
-def _value(value: Any, *source: Any) -> Any:
-    return value
-
-
-def _keys(x: Tensor) -> list[Key]:
-    """What the sweep may know a Tensor by: a leaf has a key for each value it had."""
-    at = under(x) if moves(x) else x
-    if at._tape is not None:
-        return [(at._tape, (at._at >> 2) - 1)]
-    return [at._at, *former(x)]
-
-
-def _inputs(inputs: Any, what: str) -> list[Tensor]:
-    found = _listed(inputs, what)
-    if not found:
-        raise GradientError(f"{what} is empty: name at least one Tensor")
-    for k, x in enumerate(found):
-        if not isinstance(x, Tensor):
-            raise TypeErrorInput(f"{what}[{k}] is no Tensor, found {type(x).__name__}")
-        if not x.requires_grad:
-            raise GradientError(f"{what}[{k}] (shape {x.shape}) does not require grad")
-        if x._tape is STALE:
-            settle(x)
-    return found
-
-
-class TypeErrorInput(GradientError, TypeError):
-    """An input that is no Tensor."""
-
-
-@quietly
-def _total(parts: list[Any]) -> Any:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
-
-
-class _Border:
-    """Makes what a sweep found into Tensors that share no memory with anything, laid out as their leaves."""
-
-    def __init__(self, pairs: list[tuple[Tensor, Any]], likes: dict[Key, Tensor]) -> None:
-        self.taken = [value for pair in pairs for value in pair]  # kept, so that ids stay theirs
-        self.memories = {_memory(value) for value in self.taken}
-        self.likes = likes
-        self.settled: list[Tensor] = []
-
-    def settle(self, key: Key, ct: Tensor) -> Tensor:
-        """Return, while a sweep is recorded, the gradient of a result on the way as `result` will."""
-        like = self.likes.get(key)
-        if like is None or not is_grad_enabled():
-            return ct
-        self.settled.append(self.result(ct, like))
-        return self.settled[-1]
-
-    def result(self, value: Any, like: Tensor) -> Tensor:
-        """Return the gradient of `like`: an array or, when recording, a Tensor."""
-        for k, settled in enumerate(self.settled):
-            if settled is value:
-                return self.settled.pop(k)
-        array = value._v if isinstance(value, Tensor) else value
-        if like.ndim == 0 and not isinstance(value, Tensor):
-            return wrap(array[()])  # type: ignore[no-any-return]
-        layout = np.empty_like(like._v, order="K") if like.ndim else array
-        if like.ndim and like._v.strides != layout.strides:
-            layout = np.empty(like.shape, like.dtype)
-        memory = _memory(value)
-        own = array.base is None if isinstance(value, Tensor) else array.flags.writeable
-        fits = like.ndim == 0 or (own and array.strides == layout.strides)
-        if memory in self.memories or not fits:
-            if like.ndim:
-                layout[...] = array
-            if isinstance(value, Tensor):
-                value = record(RESHAPE, layout, (value,), {"shape": like.shape})
-            else:
-                value = layout
-        self.taken.append(value)
-        self.memories.add(_memory(value))
-        return value if isinstance(value, Tensor) else wrap(value)
-
-
-def _told(g: Any, pairs: Any, recorded: bool) -> Any:
-    """Note, within a Function, what a gradient depends on; returns it."""
-    return g if in_force("forward") is None else noted(g, tensors_in(pairs), not recorded)
-
-
-def _memory(value: Any) -> int:
-    """Identity of what a change would show in: the memory of an array, of a scalar the Tensor itself."""
-    array = value._v if isinstance(value, Tensor) else value
-    if not isinstance(array, np.ndarray):
-        return id(value)
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return id(array)
 
 
 def grad(
@@ -381,7 +108,7 @@ def grad(
     if not create_graph and not materialize_grads and only_inputs and not is_grads_batched:
         quick = _at_once(outputs, inputs, grad_outputs, retain_graph, allow_unused)
         if quick is not None:
-            return quick if in_force("forward") is None else tuple(_told(g, [outputs], False) for g in quick)
+            return quick if in_force("forward") is None else tuple(told(g, [outputs], False) for g in quick)
     if isinstance(inputs, dict) and type(inputs) is not dict:
         raise TypeError(f"inputs takes a dict itself, found {type(inputs).__name__}")
     if materialize_grads and allow_unused is False:
@@ -389,12 +116,12 @@ def grad(
             "materialize_grads=True gives zeros for unused inputs; allow_unused=False forbids it"
         )
     names = list(inputs) if type(inputs) is dict else None
-    targets = _inputs(list(inputs.values()) if names is not None else inputs, "inputs")
+    targets = inputs_of(list(inputs.values()) if names is not None else inputs, "inputs")
     recording = _recording(create_graph, grad_outputs)
     retain = recording if retain_graph is None else bool(retain_graph)
     lanes = _lanes(grad_outputs) if is_grads_batched else None
-    pairs = _roots(_listed(outputs, "outputs"), grad_outputs, recording, lanes)
-    keys = [_keys(x) for x in targets]
+    pairs = roots_of(listed(outputs, "outputs"), grad_outputs, recording, lanes)
+    keys = [keys_of(x) for x in targets]
     optional = bool(allow_unused) or materialize_grads
 
     def check(reached: set[Key]) -> None:
@@ -411,10 +138,10 @@ def grad(
     likes = targets
     if lanes is not None:
         likes = [wrap(np.broadcast_to(np.zeros((), x.dtype), (lanes, *x.shape))) for x in targets]
-    border = _Border(pairs, {key: x for mine, x in zip(keys, likes, strict=True) for key in mine})
+    border = Border(pairs, {key: x for mine, x in zip(keys, likes, strict=True) for key in mine})
     checked = None if optional else check
     every = not only_inputs
-    found = _run(pairs, sinks, every, retain, recording, border.settle, checked, lanes) if pairs else {}
+    found = run(pairs, sinks, every, retain, recording, border.settle, checked, lanes) if pairs else {}
     results: list[Tensor | None] = []
     with enable_grad():  # of arrays there is nothing to record
         for mine, x in zip(keys, likes, strict=True):
@@ -424,7 +151,7 @@ def grad(
             if not parts:
                 results.append(_zeros(x, recording) if materialize_grads else None)
             else:
-                results.append(_told(border.result(_total(parts), x), pairs, recording))
+                results.append(told(border.result(total(parts), x), pairs, recording))
     if every:
         rest = {key: value for key, value in found.items() if key not in sinks}
         _commit(rest, {}, border, pairs, recording)
@@ -495,8 +222,8 @@ def _at_once(
 
 def _lanes(gradients: Any) -> int:
     """How many cotangents a batch has in each of the gradients."""
-    listed = gradients if isinstance(gradients, (list, tuple)) else [gradients]
-    first = next((np.shape(x) for x in listed if x is not None), ())
+    several = gradients if isinstance(gradients, (list, tuple)) else [gradients]
+    first = next((np.shape(x) for x in several if x is not None), ())
     if not first:
         raise ShapeError("is_grads_batched=True takes gradients with an axis of lanes in front, found none")
     return int(first[0])
@@ -565,8 +292,8 @@ def backward(
         inputs = list(inputs.values())
     if inputs is None and not recording and _backward_at_once(tensors, grad_tensors, retain):
         return
-    targets = None if inputs is None else _inputs(inputs, "inputs")
-    pairs = _roots(_listed(tensors, "tensors"), grad_tensors, recording)
+    targets = None if inputs is None else inputs_of(inputs, "inputs")
+    pairs = roots_of(listed(tensors, "tensors"), grad_tensors, recording)
     if not pairs:
         return
     handles: dict[Key, Any] = {}
@@ -574,13 +301,13 @@ def backward(
         for x in targets:
             if not x.is_leaf:
                 x.retain_grad()
-            for key in _keys(x):
+            for key in keys_of(x):
                 handles[key] = x
     retained = _retained(pairs)
     handles.update(retained)
     sinks = list(handles)
-    border = _Border(pairs, handles)
-    found = _run(pairs, sinks, targets is None, retain, recording, border.settle, None)
+    border = Border(pairs, handles)
+    found = run(pairs, sinks, targets is None, retain, recording, border.settle, None)
     _commit(found, handles, border, pairs, recording)
 
 
@@ -601,7 +328,7 @@ def _backward_at_once(tensors: Any, gradients: Any, retain: bool) -> bool:
 
 
 def _commit(
-    found: dict[Key, Any], handles: dict[Key, Any], border: _Border, pairs: Any, recording: bool
+    found: dict[Key, Any], handles: dict[Key, Any], border: Border, pairs: Any, recording: bool
 ) -> None:
     """Add gradients to the ``.grad`` of what they are of, all or none, then call what waits for that."""
     parts: dict[int, tuple[Any, list[Any]]] = {}
@@ -614,7 +341,7 @@ def _commit(
             parts.setdefault(id(handle), (handle, []))[1].append(value)
     with enable_grad():  # of arrays there is nothing to record
         ready = [
-            (handle, _told(border.result(_total(values), handle), pairs, recording))
+            (handle, told(border.result(total(values), handle), pairs, recording))
             for handle, values in parts.values()
         ]
     _add(ready, recording)
@@ -648,8 +375,8 @@ def _recording(create_graph: bool | None, gradients: Any) -> bool:
     """Whether a sweep is recorded; where that is not said, a Variable among the gradients says so."""
     if create_graph is not None:
         return bool(create_graph)
-    listed = gradients if isinstance(gradients, (list, tuple)) else [gradients]
-    return any(isinstance(x, Variable) and not x.volatile for x in listed)
+    several = gradients if isinstance(gradients, (list, tuple)) else [gradients]
+    return any(isinstance(x, Variable) and not x.volatile for x in several)
 
 
 def _retained(pairs: list[tuple[Tensor, Any]]) -> dict[Key, Tensor]:

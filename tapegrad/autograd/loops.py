@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.autograd.backward import partials
 from tapegrad.autograd.function import Function
 from tapegrad.autograd.steps import (
     Moved,
@@ -27,6 +26,7 @@ from tapegrad.autograd.steps import (
     random_state,
     together,
 )  # fmt: skip
+from tapegrad.autograd.sweeps import partials
 from tapegrad.errors import GradientError
 from tapegrad.grad_mode import in_force, is_grad_enabled, within
 from tapegrad.handle import Handle, moves, requires_grad, same, wrap
