@@ -247,8 +247,7 @@ def at_once(state: int, log: int, freed: int) -> int:
         return PYTHON
     if s[RULES] != 0:
         for k in range(n):
-            code = metas[k] & 0xFF
-            if flags[k] & MARK and code > SWEPT and code < PAIRS:
+            if flags[k] & MARK and metas[k] & 0xFF > SWEPT:
                 return PYTHON  # extended precision, in which only the sweep in parts adds up
     sinks, arrays = i64(s[SINKS]), i64(s[RESULT_ARRAYS])
     for q in range(s[SINK_COUNT]):
