@@ -610,21 +610,23 @@ def at_once(
         ruled = status == layout.RULED
         if ruled:
             _interrupted(tape, log, state)
-        if ruled or status == layout.DONE:
+            status = layout.DONE
+        if status == layout.DONE:
             for q, like in enumerate(likes):
                 if type(like) is np.float64:
                     outs[q] = np.float64(state.numbers[q])
                 elif type(like) is not np.ndarray:
                     outs[q] = like.dtype.type(state.singles[2 * q])
-            for q in range(len(sinks) if ruled else 0):
-                if state.flags[state.sinks[q]] & layout.FRESH:  # no cotangent came this way
-                    outs[q] = None
+            if ruled:
+                for q in range(len(sinks)):
+                    if state.flags[state.sinks[q]] & layout.FRESH:  # no cotangent came this way
+                        outs[q] = None
             if not retain:
                 _spend(tape, state, freed, ruled)
     finally:
         busy.release(tape.serial)
     give(state)
-    return outs if ruled or status == layout.DONE else None
+    return outs if status == layout.DONE else None
 
 
 def _spend(tape: Tape, state: State, freed: Any, ruled: bool) -> None:

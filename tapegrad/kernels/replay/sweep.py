@@ -222,12 +222,14 @@ def at_once(state: int, log: int, freed: int) -> int:
         return PYTHON
     if flags[root] & SINK or (s[SEED] == 0 and count_of(s[SHAPES], metas[root]) != 1):
         return PYTHON
+    sinks, arrays = i64(s[SINKS]), i64(s[RESULT_ARRAYS])
     if s[RULES] != 0:
         for k in range(n):
             code = metas[k] & 0xFF
             if flags[k] & MARK and code > SWEPT and code < PAIRS:
                 return PYTHON  # extended precision, in which only the sweep in parts adds up
-    sinks, arrays = i64(s[SINKS]), i64(s[RESULT_ARRAYS])
+            if flags[k] & SINK and code > 2 or k == root and code > 2:
+                return PYTHON
     for q in range(s[SINK_COUNT]):
         k = sinks[q]
         flags[k] = flags[k] | FRESH
