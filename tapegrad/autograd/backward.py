@@ -146,8 +146,8 @@ def grad(
     with enable_grad():  # of arrays there is nothing to record
         for mine, x in zip(keys, likes, strict=True):
             parts = [found[key] for key in mine if key in found]
-            if not parts and not optional:
-                raise _without_gradient(len(results), x)
+            if not parts:
+                _missing(len(results), x, optional)
             if not parts:
                 results.append(_zeros(x, recording) if materialize_grads else None)
             else:
@@ -158,11 +158,14 @@ def grad(
     return dict(zip(names, results, strict=True)) if names is not None else tuple(results)
 
 
-def _without_gradient(k: int, x: Tensor) -> UnusedInputError:
-    return UnusedInputError(
-        f"input {k} (shape {x.shape}) has no gradient: on every way to it a backward returned None; pass "
-        "allow_unused=True to get None, or materialize_grads=True for zeros"
-    )
+def _missing(k: int, x: Tensor, optional: bool | None) -> Tensor | None:
+    """What stands for a gradient that there is not, on ways that lead to an input."""
+    if not optional:
+        raise UnusedInputError(
+            f"input {k} (shape {x.shape}) has no gradient: on every way to it a backward returned None; pass "
+            "allow_unused=True to get None, or materialize_grads=True for zeros"
+        )
+    return None
 
 
 def _at_once(
@@ -180,7 +183,7 @@ def _at_once(
         if not mode.plain:
             return None
         lines, profile = mode.lines, mode.profile
-    if tape.watches or tape.packed or output._v.dtype.char not in "fdFD":
+    if tape.watches or tape.packed:
         return None
     if seed is not None:
         if type(seed) is not Tensor:
@@ -200,9 +203,7 @@ def _at_once(
             return None
         at = x._at if x._tape is tape else tape.leaves.get(x._at)
         value = x._v
-        if at is None or at in sinks:
-            return None
-        if type(value) is not float64 and not (value.flags.c_contiguous and value.dtype.char in "fdFD"):
+        if at is None or at in sinks or not (type(value) is float64 or value.flags.c_contiguous):
             return None
         sinks.append(at)
         likes.append(value)
@@ -214,10 +215,12 @@ def _at_once(
         return None
     if profile is not None:
         profile.tell(begin, "backward", (output,), True)
-    for k, value in enumerate(found):
-        if value is None and not optional:
-            raise _without_gradient(k, inputs[k])
-    return tuple([None if value is None else wrap(value) for value in found])
+    return tuple(
+        [
+            wrap(value) if value is not None else _missing(k, inputs[k], optional)
+            for k, value in enumerate(found)
+        ]
+    )
 
 
 def _lanes(gradients: Any) -> int:

@@ -640,7 +640,8 @@ def at_once(
         ruled = status == layout.RULED
         if ruled:
             _interrupted(tape, log, state)
-        if ruled or status == layout.DONE:
+            status = layout.DONE
+        if status == layout.DONE:
             if stamps is not None:
                 words = state.buffers[layout.SEALING]  # the next sweep's, so a copy is taken
                 words = (words if profile.with_shapes else words[:n]).copy()
@@ -648,15 +649,16 @@ def at_once(
             for q, like in enumerate(likes):
                 if outs[q] is None:
                     outs[q] = state.result(q, like.dtype)
-            for q in range(len(sinks) if ruled else 0):
-                if state.flags[state.sinks[q]] & layout.FRESH:  # no cotangent came this way
-                    outs[q] = None
+            if ruled:
+                for q in range(len(sinks)):
+                    if state.flags[state.sinks[q]] & layout.FRESH:  # no cotangent came this way
+                        outs[q] = None
             if not retain:
                 _spend(tape, state, freed, ruled)
     finally:
         busy.release(tape.serial)
     give(state)
-    return outs if ruled or status == layout.DONE else None
+    return outs if status == layout.DONE else None
 
 
 def _spend(tape: Tape, state: State, freed: Any, ruled: bool) -> None:

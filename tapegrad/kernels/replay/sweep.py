@@ -245,11 +245,11 @@ def at_once(state: int, log: int, freed: int) -> int:
         return PYTHON
     if s[SEED] == 0 and (count_of(s[SHAPES], metas[root]) != 1 or metas[root] & 0xFF >= COMPLEX):
         return PYTHON
+    sinks, arrays = i64(s[SINKS]), i64(s[RESULT_ARRAYS])
     if s[RULES] != 0:
         for k in range(n):
             if flags[k] & MARK and metas[k] & 0xFF > SWEPT:
                 return PYTHON  # extended precision, in which only the sweep in parts adds up
-    sinks, arrays = i64(s[SINKS]), i64(s[RESULT_ARRAYS])
     for q in range(s[SINK_COUNT]):
         k = sinks[q]
         flags[k] = flags[k] | FRESH
