@@ -155,7 +155,9 @@ class Machine(RuleBasedStateMachine):
             if type(ours) is not type(theirs):
                 culprit = ours if isinstance(ours, Exception) else theirs
                 raise AssertionError(f"ours {ours!r}, reference {theirs!r}") from culprit
-            ours.__traceback__ = None
+            error = ours
+            while error is not None:  # frames would keep handles, and with them their gradients
+                error.__traceback__, error = None, error.__cause__ or error.__context__
             return None
         return ours, theirs
 
