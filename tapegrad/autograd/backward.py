@@ -12,7 +12,8 @@ from tapegrad.autograd import graph, hooks
 from tapegrad.autograd.sweeps import Border, inputs_of, keys_of, listed, quietly, roots_of, run, told, total
 from tapegrad.autograd.variables import Variable
 from tapegrad.dispatch import noted
-from tapegrad.engine.sweep import Key, at_once
+from tapegrad.engine.at_once import at_once
+from tapegrad.engine.sweep import Key
 from tapegrad.errors import GradientError, ShapeError, UnusedInputError
 from tapegrad.grad_mode import (
     Mode,

@@ -10,8 +10,9 @@ import numpy as np
 from tapegrad.autograd.graph import GradientEdge, resolved
 from tapegrad.dispatch import normal, noted, record, tensors_in
 from tapegrad.duals import known, noting, without_history
+from tapegrad.engine.at_once import at_once
 from tapegrad.engine.rerecord import rerecord
-from tapegrad.engine.sweep import Key, at_once, sweep
+from tapegrad.engine.sweep import Key, sweep
 from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.grad_mode import (
     Mode,
