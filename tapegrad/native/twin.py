@@ -26,6 +26,7 @@ from tapegrad.native import arrays, border, checkpoint_loop, functions
 from tapegrad.native import factors as _factors  # noqa: F401  (they add to functions)
 from tapegrad.native import linear as _linear  # noqa: F401
 from tapegrad.native import loop as _loop  # noqa: F401
+from tapegrad.native import sequences as _sequences  # noqa: F401
 from tapegrad.native.algebra import Spec
 from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import asked_for, preaccumulated
