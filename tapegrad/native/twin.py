@@ -216,6 +216,8 @@ class _Untyped(FunctionPass):
             owner = self._resolve(value.value)
             if isinstance(owner, python_types.ModuleType):
                 return self._callee(value, getattr(owner, value.attr, None), loc)
+            if value.attr in functions.ATTRIBUTES:
+                return ir.Expr.call(*self._parts(functions.ATTRIBUTES[value.attr], [value.value], loc))
         if value.op == "build_list":
             items = [self._promoted(item, loc) for item in value.items]
             return ir.Expr.build_list(items, value.loc)

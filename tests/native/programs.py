@@ -376,6 +376,12 @@ def passive_branch(x, n):
 
 
 @feature
+def texts_and_bytes(x, n):
+    negative = str(-x[0])[0] == "-" and f"{-x[1]}"[:3] == "-0."
+    return x.nbytes * x[0] + x.itemsize * x[2] + (x[3] if negative else 0.0)
+
+
+@feature
 def gammas(x, n):
     return math.gamma(x[0] + 1.0) * math.lgamma(x[1]) + math.gamma(-x[2]) + math.lgamma(20.0 * x[3])
 
