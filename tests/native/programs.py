@@ -376,9 +376,8 @@ def passive_branch(x, n):
 
 
 @feature
-def texts_and_bytes(x, n):
-    negative = str(-x[0])[0] == "-" and f"{-x[1]}"[:3] == "-0."
-    return x.nbytes * x[0] + x.itemsize * x[2] + (x[3] if negative else 0.0)
+def sizes_in_memory(x, n):
+    return x.nbytes * x[0] + x.itemsize * x[2]
 
 
 @feature
