@@ -7,6 +7,7 @@ as many are done as the derivatives asked for need.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,7 @@ def _quotients(s, x):
     return w
 
 
+@functools.cache
 def _vectors(steps: int) -> Any:
     refine = _refine
 
