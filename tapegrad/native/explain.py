@@ -47,7 +47,7 @@ def call(twin: Any, function: Any, args: list[Any], kwargs: dict[str, Any] | Non
     except NumbaError as error:
         _see_that_plain_numbers_compile(function, args)
         raise explained(error, function) from error
-    except (NotImplementedError, AssertionError, AttributeError, KeyError, ValueError, TypeError) as error:
+    except (AssertionError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError) as error:
         if not _compiling(error):
             raise
         _see_that_plain_numbers_compile(function, args)
@@ -89,7 +89,7 @@ def _compiling(error: Exception) -> bool:
 
 def explained(error: Exception, function: Any) -> UnsupportedOpError:
     """Return the error that says which line of the user's has no derivative here."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error) or type(error).__name__)
     mine = str(Path(__file__).parent)
     place = None
     for pattern in _PLACES:

@@ -7,6 +7,7 @@ as many are done as the derivatives asked for need.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,7 @@ def _quotients(s, x):
     return w
 
 
+@functools.cache
 def _vectors(steps: int) -> Any:
     refine = _refine
 
@@ -308,8 +310,17 @@ def matrix_power(a, n):
 
 @instead(np.kron)
 def kron(a, b):
-    if not _any_active(a, b) or a.ndim != 2 or b.ndim != 2:
+    if not _any_active(a, b) or a.ndim != b.ndim or a.ndim > 2:
         return None
+    if a.ndim == 1:
+
+        def vectors(a, b):
+            out = np.empty(a.size * b.size, dtype_of(a, b))
+            for i in range(out.size):
+                out[i] = a[i // b.size] * b[i % b.size]
+            return out
+
+        return vectors
 
     def told(a, b):
         p, q = b.shape

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 from numba.core import types
+from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
 from tapegrad.native.arrays import is_active_array
+from tapegrad.native.operators import value_of
 from tapegrad.native.scalar import Active, is_active
 
 INSTEAD: dict[Any, Any] = {}  # by NumPy's function
@@ -97,6 +99,50 @@ def stored(out, x):
     for k in np.ndindex(x.shape):
         out[k] = x[k]
     return out
+
+
+# ---------------------------------------------------------------- memory, which is not float64's
+
+ATTRIBUTES: dict[str, Any] = {}  # of arrays, where those of active numbers have others
+
+
+def _attribute(name: str, told: Any) -> None:
+    space: dict[str, Any] = {}
+    exec(f"def plain(a):\n    return a.{name}\ndef stub(a):\n    pass", space)
+
+    def choose(a):
+        if not is_active_array(a):
+            return space["plain"]
+        if told is None:
+            raise TypingError(f"tapegrad: {name} of an array whose numbers carry derivatives: {MEMORY}")
+        return told
+
+    overload(space["stub"])(choose)
+    ATTRIBUTES[name] = space["stub"]
+
+
+MEMORY = "its memory is not that of floats; pass it as a plain array if only values are wanted"
+_attribute("ctypes", None)
+_attribute("strides", None)
+_attribute("nbytes", lambda a: 8 * a.size)
+_attribute("itemsize", lambda a: 8)
+
+
+@instead(njit(lambda a, dtype: a.view(dtype)), method="view")
+def view(a, dtype):
+    if is_active_array(a):
+        raise TypingError(f"tapegrad: view of an array whose numbers carry derivatives: {MEMORY}")
+
+
+@instead(np.frombuffer)
+def frombuffer(buffer, dtype=None):
+    if is_active_array(buffer):
+        raise TypingError(f"tapegrad: frombuffer of an array whose numbers carry derivatives: {MEMORY}")
+
+
+@instead(str)
+def text(object):
+    return (lambda object: str(value_of(object))) if is_active(object) else None
 
 
 # ---------------------------------------------------------------- making arrays

@@ -175,6 +175,20 @@ def choose(step, state, n, slots, args=()):
     return _recorded(primal, spec, tuple(kinds)) if taped(spec) else _plain(step.dispatcher, kinds)
 
 
+def kept(make: Any) -> Any:
+    """Make something for a compiled function once; it lives as long as the function."""
+
+    @functools.wraps(make)
+    def made(function: Any, *how: Any) -> Any:
+        known = vars(function).setdefault("_tapegrad_loops", {})
+        key = (make.__name__, *how)
+        if key not in known:
+            known[key] = make(function, *how)
+        return known[key]
+
+    return made
+
+
 def _code(text: str, **space: Any) -> Any:
     exec(text, space)
     return space["told"]
@@ -196,7 +210,7 @@ def _plain(called: Any, kinds: list[Any]) -> Any:
     return _code(text, np=np, called=called, frozen=frozen, assigned=assigned, COUNTS=COUNTS)
 
 
-@functools.cache
+@kept
 def _recorded(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
     """Code of the loop as a block."""
     from tapegrad.native.twin import token, twin_of
@@ -257,7 +271,7 @@ def _recorded(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
     return _code(text, **space)
 
 
-@functools.cache
+@kept
 def _forward(step: Any, count: int) -> tuple[Any, Any]:
     """Return ``advance(known, d, last)``: keep states between the d-th and a step; and ``finish(known)``."""
     given = "".join(f", frozen(known[{4 + k}])" for k in range(count))

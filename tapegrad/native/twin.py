@@ -27,6 +27,7 @@ from tapegrad.native import complexes as _complexes  # noqa: F401  (they tell Nu
 from tapegrad.native import factors as _factors  # noqa: F401
 from tapegrad.native import linear as _linear  # noqa: F401
 from tapegrad.native import loop as _loop  # noqa: F401
+from tapegrad.native import sequences as _sequences  # noqa: F401
 from tapegrad.native.algebra import Spec
 from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import asked_for, preaccumulated
@@ -216,6 +217,8 @@ class _Untyped(FunctionPass):
             owner = self._resolve(value.value)
             if isinstance(owner, python_types.ModuleType):
                 return self._callee(value, getattr(owner, value.attr, None), loc)
+            if value.attr in functions.ATTRIBUTES:
+                return ir.Expr.call(*self._parts(functions.ATTRIBUTES[value.attr], [value.value], loc))
         if value.op == "build_list":
             items = [self._promoted(item, loc) for item in value.items]
             return ir.Expr.build_list(items, value.loc)

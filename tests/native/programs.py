@@ -376,6 +376,11 @@ def passive_branch(x, n):
 
 
 @feature
+def sizes_in_memory(x, n):
+    return x.nbytes * x[0] + x.itemsize * x[2]
+
+
+@feature
 def gammas(x, n):
     return math.gamma(x[0] + 1.0) * math.lgamma(x[1]) + math.gamma(-x[2]) + math.lgamma(20.0 * x[3])
 

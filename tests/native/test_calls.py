@@ -432,3 +432,12 @@ def test_passive_updates_are_numbas():
     (g,) = tg.grad(counted(x, w, 1), x)
     np.testing.assert_array_equal(w, [4.0, -2.0, 4.0])
     np.testing.assert_array_equal(g, [4.0 * 3 * 2, 2.0])
+
+
+def test_texts_are_those_of_values():
+    @tg.njit
+    def length(x):
+        return len(str(x[0])) * x[0] + len(f"{x[1] * 2.0}")
+
+    x = leaf(0.5, 1.5)
+    assert length(x).item() == length(np.array([0.5, 1.5]))

@@ -56,6 +56,18 @@ def output_argument(x, out):
     return out[0]
 
 
+def other_view(x, out):
+    return x.view(np.int64)[1] * x[0]
+
+
+def same_memory(x, out):
+    return np.frombuffer(x, dtype=np.float64)[1] * x[0]
+
+
+def steps_in_memory(x, out):
+    return x.strides[0] * x[0]
+
+
 CASES = {  # the function, what stands in its line, and a word of the advice
     complex_array: ("kept[0] = complex(x[0], x[1])", "arrays of the real and"),
     float_array: ("out[0] = x[0]", "as a Tensor"),
@@ -64,6 +76,9 @@ CASES = {  # the function, what stands in its line, and a word of the advice
     singular_values: ("np.linalg.svd", "eigvalsh"),
     jitclass_member: ("self.a = a", "plain float"),
     single_precision: ("np.float32", "loops"),
+    other_view: ("x.view(np.int64)", "loops"),
+    same_memory: ("np.frombuffer", "loops"),
+    steps_in_memory: ("x.strides", "loops"),
     output_argument: ("np.multiply(x, x, out)", "as a Tensor"),
 }
 

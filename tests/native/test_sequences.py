@@ -1,0 +1,63 @@
+"""Functions of arrays inside compiled code: values NumPy's, gradients beside differences."""
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.errors import UnsupportedOpError
+
+X = np.array([0.7, 0.31, 0.55, 0.9, 0.42])
+W = np.array([2.0, -1.0, 3.0, 0.5, 1.5])
+
+
+def selections(x):
+    m = x[:4].copy().reshape(2, 2)
+    s = np.triu(m)[0, 1] * np.tril(m)[1, 0] + np.triu(m, 1).sum() * np.tril(m, -1).sum()
+    s += np.extract(x > 0.5, x)[1] * x[0] + np.append(x, x[0] * 2)[5] + (np.append(x, x[:2] * x[1]) ** 2)[6]
+    return s + x.astype(np.float64)[1] * x[2] + np.searchsorted(W, x[0]) * x[3]
+
+
+def order_statistics(x):
+    s = np.median(x * x) * np.percentile(x, 30) + np.quantile(x[:4], 0.3) + np.quantile(x, 1.0) * x[0]
+    return s + np.median(x[:4]) + np.percentile(x, 25)
+
+
+def averages(x):
+    y = np.where(x > 0.6, np.nan, x)
+    return np.average(x * x) + np.average(x, weights=W * x) + np.nansum(y * y) * np.nanmean(y)
+
+
+def products(x):
+    s = (np.convolve(x, W[:3]) * np.convolve(W[:2], x[1:])[0]).sum() + np.correlate(x, x[:2])[1]
+    s += np.cross(x[:3], x[2:] * x[0])[0] + np.cross(W[:3], x[:3])[2] + (np.kron(x[:2], x[3:]) ** 2)[3]
+    return s + np.bincount(np.array([0, 2, 2, 1, 0]), x * x)[2] * x[4]
+
+
+@pytest.mark.parametrize("function", [selections, order_statistics, averages, products])
+def test_value_and_gradient(function):
+    compiled, t = tg.njit(function), tg.tensor(X, requires_grad=True)
+    y = compiled(t)
+    plain = compiled.primal
+    assert y.item() == pytest.approx(plain(X), rel=1e-13)
+    expected = [(plain(X + 1e-6 * e) - plain(X - 1e-6 * e)) / 2e-6 for e in np.eye(X.size)]
+    np.testing.assert_allclose(tg.grad(y, t)[0], expected, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("text", ["x.astype(np.float32)[0]", "np.nancumsum(x)[1]", "np.nanmax(x)"])
+def test_others_are_refused(text):
+    space = {"np": np}
+    exec(f"def function(x):\n    return {text}", space)
+    with pytest.raises(UnsupportedOpError, match="What to do"):
+        tg.njit(space["function"])(tg.tensor(X, requires_grad=True))
+
+
+def test_misuse_raises():
+    def outside(x):
+        return np.quantile(x, 1.5)
+
+    def short(x):
+        return np.cross(x, x)[0]
+
+    for function, words in ((outside, "quantiles"), (short, "three")):
+        with pytest.raises(ValueError, match=words):
+            tg.njit(function)(tg.tensor(X, requires_grad=True))
