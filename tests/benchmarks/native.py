@@ -447,7 +447,7 @@ def threads():
             gains.append(serial / together)
     print(
         f"8 threads, {os.cpu_count()} cores: {gains[0]:.2f} times the throughput with tapes of 13 MB, same "
-        f"bits: {same}; {gains[1]:.2f} in compiled code with tapes of 1.3 MB; the program alone {gains[2]:.2f}"
+        f"bits: {same}; {gains[1]:.2f} in compiled code with tapes of 1.3 MB; the program {gains[2]:.2f}"
     )
 
 

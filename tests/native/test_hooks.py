@@ -180,7 +180,7 @@ def test_the_profiler_knows_calls():
         weighted(x, w).backward()
         weighted(x.detach(), w.detach())
     names = [event.name for event in prof.function_events]
-    assert names.count(f"{__name__}.weighted") == 2
+    assert names.count("weighted") == 2
     assert any(name.startswith("Compiled") for name in names)
     np.testing.assert_allclose(x.grad, 3 * W * X**2)
 
