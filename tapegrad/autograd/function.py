@@ -8,7 +8,9 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from tapegrad.autograd import compiled
 from tapegrad.autograd.apply import applied, as_tensor
+from tapegrad.autograd.compiled import is_compiled
 from tapegrad.autograd.graph import Node, edge_of
 from tapegrad.dispatch import timed
 from tapegrad.errors import GradientError
@@ -104,6 +106,10 @@ class FunctionMeta(type):
         super().__init__(name, bases, namespace)
         forward = inspect.getattr_static(cls, "forward", None)
         cls._is_legacy = forward is not None and not isinstance(forward, (staticmethod, classmethod))
+        cls._is_compiled = is_compiled(getattr(cls, "forward", None))
+        cls._rules: dict[tuple[int, ...], Any] = {}  # of compiled functions, by their arguments' axes
+        if cls._is_compiled != is_compiled(getattr(cls, "backward", None)):
+            raise TypeError(f"{name}: forward and backward are compiled by Numba both or neither")
         cls._context = type(f"{name}Backward", (FunctionCtx,), {"__doc__": None})
 
 
@@ -115,6 +121,10 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
     gets a gradient for each result and returns one for each argument, None where there is none. It is
     differentiable itself where it computes from ``ctx.saved_tensors`` and its arguments by recorded
     operations; what it takes from elsewhere makes a second derivative an error, never a wrong number.
+
+    If both are compiled by `numba.njit` there is no ctx: ``forward(*args)`` takes arrays and numbers and
+    returns one array or number, ``backward(grad, result, *args)`` the gradients of the arguments. Sweeps run
+    it without Python where all are float64. It has no second derivative, as what is compiled has none.
 
     A class whose forward is no static method is of the older kind: ``F(options)(x)``, where the instance is
     the ctx, called once, with a backward that is not differentiable.
@@ -138,7 +148,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
     (tensor(12., grad_fn=<MulBackward>), (tensor(12.),))
     """
 
-    _is_legacy = False
+    _is_legacy = _is_compiled = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Make an instance, of the older kind only."""
@@ -200,6 +210,10 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
             raise GradientError(
                 f"{cls.__name__} has a forward that is no static method: call {cls.__name__}(...)(...)"
             )
+        if cls._is_compiled:
+            if kwargs:
+                args = inspect.signature(cls.forward.py_func).bind(*args, **kwargs).args  # type: ignore[attr-defined]
+            return compiled.applied(cls, args)
         ctx: Any = cls._context()
         split = cls.setup_context is not Function.setup_context
         if kwargs or split:

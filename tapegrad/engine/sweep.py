@@ -174,18 +174,21 @@ class Sweep:
             if status == layout.DONE:
                 return status
             if status == layout.KERNEL:
-                self._compile(columns, view[layout.POSITION])
+                self._compile(job, view[layout.POSITION])
                 table.place(view)
             else:
                 raise GraphFreedError(_freed(columns, view[layout.POSITION]))
 
-    def _compile(self, columns: Columns, k: int) -> None:
+    def _compile(self, job: Job, k: int) -> None:
         """Compile all that record k can need."""
+        columns = job.columns
         rows, _ = table.operations()
         opcode = columns.opcode(k)
         row, code = rows[opcode], columns.code(k)
         if row[layout.TEMPLATE] == layout.MATMUL:
             table.blas()
+        if row[layout.TEMPLATE] == layout.COMPILED:
+            job.tape.attrs[k]["rule"].compile()
         if row[layout.TOTAL] >= 0:
             table.kernel(int(row[layout.TOTAL]), code)
         for slot, j in enumerate(columns.operands(k, int(row[layout.FORM]))):

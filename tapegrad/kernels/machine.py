@@ -59,6 +59,7 @@ def _texts() -> list[str]:
     place = Path(layout.__file__).parent
     names = (
         "recording", "watching", "loops", "memory", "reading", "sweep", "stream", "templates", "recurrences",
+        "functions",
     )  # fmt: skip
     return [(place / f"{name}.py").read_text("utf-8") for name in names]
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tapegrad.ops.primitive import OUT, Primitive
+from tapegrad.ops.primitive import ALL, OUT, Primitive
+from tapegrad.tape.record import Template
 
 
 class Custom(Primitive):
@@ -11,7 +12,8 @@ class Custom(Primitive):
     listed = False
 
     def node_name(self, attrs):
-        return attrs["call"].name if "call" in attrs else "RefusalBackward"
+        known = attrs.get("call") or attrs.get("rule")
+        return "RefusalBackward" if known is None else known.name
 
 
 class Call(Custom):
@@ -73,6 +75,26 @@ class Result(Custom):
         return {0: np.zeros(n)}
 
 
+class Compiled(Custom):
+    """The result of a Function of compiled functions, which the attribute `rule` knows.
+
+    The first operand tells compiled sweeps where its derivative is; the others are arguments.
+    """
+
+    def __init__(self, name, template, doc):
+        self.template = template
+        super().__init__(name, (), None, 0, doc)
+
+    def reads(self, k):
+        return ALL
+
+    def vjp(self, ct, out, inputs, attrs, wanted):
+        return attrs["rule"].vjp(ct, out, inputs, attrs["args"], wanted)
+
+    def jvp(self, tangents, out, inputs, attrs):
+        raise attrs["rule"].no_tangent()
+
+
 class Refusal(Custom):
     """A value computed from the operands in a way without a derivative; the attribute `why` says so."""
 
@@ -90,4 +112,8 @@ calls = [Call("call", saved, "A call of a user's Function.") for saved in range(
 singles = [Single("single", saved, "A call with one result.") for saved in range(16)]
 result = Result("result", 0, "A result of a call.")
 kept_result = Result("kept_result", 1, "A result of a call that its rule reads.")
+compiled = Compiled("compiled", Template.COMPILED, "A result of compiled functions.")
+compiled_rule = Compiled(
+    "compiled_rule", Template.PYTHON, "The same, with arguments that rules in Python take."
+)
 refusal = Refusal("refusal", (), None, 0, "What a Function made out of sight.")

@@ -30,13 +30,14 @@ class Template(IntEnum):
     RESHAPE = 3
     ELEMENT = 4
     SCAN = 5
-    VIEW = 6
-    SCATTER = 7
-    MATMUL = 8
-    ASSIGN = 9
-    PUT = 10
-    RECURRENCE = 11
-    PYTHON = 12
+    COMPILED = 6
+    VIEW = 7
+    SCATTER = 8
+    MATMUL = 9
+    ASSIGN = 10
+    PUT = 11
+    RECURRENCE = 12
+    PYTHON = 13
 
 
 def slot(at: int) -> int:

@@ -2,8 +2,9 @@
 
     python -m tests.benchmarks.functions [--rounds N]
 
-The Function is ``x * y`` and saves both. Gradients are compared first. Every round calls each tool in turn;
-printed are the best times in microseconds per call, and their ratio: tapegrad's over torch's.
+The Function is ``x * y`` and saves both; a second one is made of functions compiled by Numba. Gradients are
+compared first. Every round calls each in turn; printed are the best times in microseconds per call, and their
+ratios: tapegrad's over torch's.
 """
 
 import os
@@ -13,6 +14,7 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 import argparse
 from time import perf_counter
 
+import numba
 import numpy as np
 import torch
 
@@ -36,6 +38,13 @@ def product(function):
             return g * y, g * x
 
     return Product.apply
+
+
+class Compiled(tg.autograd.Function):
+    """The same, compiled."""
+
+    forward = staticmethod(numba.njit(lambda x, y: x * y))
+    backward = staticmethod(numba.njit(lambda g, out, x, y: (g * y, g * x)))
 
 
 def programs(apply, grad, tensors, ones):
@@ -62,11 +71,10 @@ def main():
     for n in (0, 1000):
         values = [np.linspace(a, a + 1, n) if n else a for a in (1.5, 0.5)]
         ones = np.ones(n) if n else 1.0
-        ours = programs(
-            product(tg.autograd.Function),
-            tg.grad,
-            [tg.tensor(v, requires_grad=True) for v in values],
-            tg.tensor(ones),
+        leaves = [tg.tensor(v, requires_grad=True) for v in values]
+        ours, quick = (
+            programs(apply, tg.grad, leaves, tg.tensor(ones))
+            for apply in (product(tg.autograd.Function), Compiled.apply)
         )
         theirs = programs(
             product(torch.autograd.Function),
@@ -75,18 +83,22 @@ def main():
             torch.tensor(ones, dtype=torch.float64),
         )
         for name in ("apply, grad", "apply, backward"):
-            for a, b in zip(ours[name](), theirs[name](), strict=True):
-                np.testing.assert_array_equal(a.numpy(), b.numpy())
+            for a, b, c in zip(ours[name](), quick[name](), theirs[name](), strict=True):
+                np.testing.assert_array_equal(a.numpy(), c.numpy())
+                np.testing.assert_array_equal(b.numpy(), c.numpy())
         for name in ours:
-            best = [np.inf, np.inf]
+            best = [np.inf] * 3
             for _ in range(rounds):
-                for k, run in enumerate((ours[name], theirs[name])):
+                for k, run in enumerate((ours[name], quick[name], theirs[name])):
                     begin = perf_counter()
                     for _ in range(CALLS):
                         run()
                     best[k] = min(best[k], (perf_counter() - begin) / CALLS * 1e6)
             size = f"{n} elements" if n else "scalars"
-            print(f"{name:16} {size:14} {best[0]:7.1f} us, torch {best[1]:6.1f}: {best[0] / best[1]:.2f}")
+            print(
+                f"{name:16} {size:14} {best[0]:7.1f} us, compiled {best[1]:6.1f}, torch {best[2]:6.1f}: "
+                f"{best[0] / best[2]:.2f}, {best[1] / best[2]:.2f}"
+            )
 
 
 if __name__ == "__main__":

@@ -42,9 +42,9 @@ ROW, TEMPLATE, FORM, READS, TOTAL, PARTIAL, SCALE = 16, 0, 1, 4, 7, 8, 11
 NONE, ONE, TWO, CHAIN, NUMBER = range(5)  # forms: which operands the record's word holds
 CONSTANT, NOTHING, MEAN = -1, -2, -3  # a partial without a kernel
 (  # those from VIEW on have descriptors
-    IMPORT, ELEMENTWISE, REDUCE, RESHAPE, ELEMENT, SCAN,
+    IMPORT, ELEMENTWISE, REDUCE, RESHAPE, ELEMENT, SCAN, COMPILED,
     VIEW, SCATTER, MATMUL, ASSIGN, PUT, RECURRENCE, BY_RULE,
-) = range(13)  # fmt: skip
+) = range(14)  # fmt: skip
 
 # Dtype codes (`tapegrad.kernels.abi`): those of complex numbers are from COMPLEX on, higher by PAIRS than
 # their parts; dtypes above SWEPT are left to rules. WIDTHS: binary logarithms of bytes, three bits each.

@@ -1,6 +1,7 @@
 """Compiled: plan a sweep, walk the records."""
 
 from tapegrad.kernels.dialect import copy, f32, f64, i64, invoke, u8, zero
+from tapegrad.kernels.replay.functions import function, rule_of
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import allocate, release
 from tapegrad.kernels.replay.reading import column, following, operands, prune, seal
@@ -165,6 +166,8 @@ def plan(state: int) -> int:
             pending[waiting] = k
             waiting += 1
         lacking = 0
+        if template == COMPILED:
+            lacking, apart = rule_of(state, k) == 0, rule_of(state, k) == BY_RULE_ONLY
         if template == MATMUL and i64(s[GEMM])[1] == 0:
             lacking = 1
         kernel = operations[row + TOTAL]
@@ -310,6 +313,13 @@ def run(state: int) -> int:
             if flags[k] & RULE or i64(s[DESCRIPTORS])[k] == -1:
                 return PYTHON
             slot, at = 0, operands(w, form)
+            if template == COMPILED:
+                if s[CHECK] != 0:
+                    return PYTHON
+                status = function(state, k)
+                if status != DONE:
+                    return status
+                at = 0
             while at != 0:
                 j, rest = (at & 0xFFFF) - 1, at >> 32
                 if flags[j] & NEED and operations[row + PARTIAL + min(slot, 2)] != NOTHING:

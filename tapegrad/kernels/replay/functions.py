@@ -1,0 +1,62 @@
+"""Compiled: a record whose rule is a user's compiled function (`tapegrad.autograd.compiled`)."""
+
+from tapegrad.kernels.dialect import call, i64, u8
+from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.memory import allocate, release
+from tapegrad.kernels.replay.reading import following, operands
+from tapegrad.kernels.replay.stream import add
+from tapegrad.kernels.replay.sweep import count_of, target
+
+
+def rule_of(state: int, k: int) -> int:
+    """The address of record k's rule, which its first operand tells; 0: to be compiled."""
+    s = i64(state)
+    return i64(i64(s[ADDRESS])[((i64(s[WORD])[k] >> 16) & 0xFFFF) - 1])[0]
+
+
+def function(state: int, k: int) -> int:
+    """Call the rule with addresses: cotangent, value and shape; then value, gradient (0: none) and shape of
+    each operand. PYTHON where an operand is laid out otherwise than it knows, or it fails.
+    """
+    s = i64(state)
+    metas, addresses, flags, p = i64(s[META]), i64(s[ADDRESS]), u8(s[FLAGS]), i64(s[SCRATCH])
+    first = operands(i64(s[WORD])[k], CHAIN)
+    p[0], p[1], p[2], n, status = (
+        i64(s[COTANGENTS])[k],
+        addresses[k],
+        s[SHAPES] + 8 * (metas[k] >> 32),
+        3,
+        DONE,
+    )
+    if metas[k] & 0x1FF != 0x101:
+        return PYTHON
+    at = following(s[WORD], first, CHAIN)
+    while at != 0:
+        j = (at & 0xFFFF) - 1
+        m = metas[j]
+        if m & 0x1FF != 0x101:
+            status = PYTHON
+        p[n], p[n + 1], p[n + 2] = addresses[j], 0, s[SHAPES] + 8 * (m >> 32)
+        if flags[j] & NEED and status == DONE:
+            p[n + 1] = allocate(state, 8 * count_of(s[SHAPES], m))
+            if p[n + 1] == 0:
+                status = MEMORY
+        n += 3
+        at = following(s[WORD], at, CHAIN)
+    if status == DONE:
+        if call(rule_of(state, k), s[SCRATCH]) != 1:
+            status = PYTHON
+    at, n = following(s[WORD], first, CHAIN), 3
+    while at != 0:
+        j, block = (at & 0xFFFF) - 1, p[n + 1]
+        if block != 0 and status == DONE:
+            out = target(state, j, 0)
+            if out == 0:
+                status = MEMORY
+            else:
+                add(1, out, block, count_of(s[SHAPES], metas[j]), s[STORE])
+        if block != 0:
+            release(state, block)
+        n += 3
+        at = following(s[WORD], at, CHAIN)
+    return status
