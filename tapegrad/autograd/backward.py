@@ -216,12 +216,11 @@ def _at_once(
         return None
     if profile is not None:
         profile.tell(begin, "backward", (output,), True)
-    return tuple(
-        [
-            wrap(value) if value is not None else _missing(k, inputs[k], optional)
-            for k, value in enumerate(found)
-        ]
-    )
+    gradients = [None if value is None else wrap(value) for value in found]
+    for k, g in enumerate(gradients):
+        if g is None:
+            _missing(k, inputs[k], optional)
+    return tuple(gradients)
 
 
 def _lanes(gradients: Any) -> int:

@@ -40,9 +40,8 @@ def at_once(
         return None
     if tape.guards and any(checksum(log[4 * k + 3]) != known for k, known in tape.guards.items()):
         return None  # perhaps nothing that this sweep reads
-    for k, call in tape.calls.items():
-        if call.released or BY_OPCODE[log[4 * k]].gathers:
-            return None
+    if tape.calls and any(c.released or BY_OPCODE[log[4 * k]].gathers for k, c in tape.calls.items()):
+        return None
     leave(tape)
     state = take()
     if not busy.take_free(tape.serial, state.note):
@@ -57,7 +56,8 @@ def at_once(
     else:
         array = type(seed) is np.ndarray
         view[layout.SEED] = abi.address(seed) if array else id(seed) + layout.SCALAR_AT
-    view[layout.CHECK] = inspect is not None and inspect.check_nan
+    if inspect is not None:
+        view[layout.CHECK] = inspect.check_nan
     state.seeds[0] = (root >> 2) - 1
     view[layout.SINK_COUNT] = len(sinks)
     outs: list[Any] = []
@@ -78,7 +78,7 @@ def at_once(
     try:
         if tape.freed is None:
             status = state.enter(layout.AT_ONCE, state.at, id(log), 0 if retain else id(freed))
-        view[layout.STAMPS] = 0
+        view[layout.STAMPS] = view[layout.CHECK] = 0
         ruled = status == layout.RULED
         if ruled:
             _interrupted(tape, log, state)
@@ -89,31 +89,32 @@ def at_once(
                 words = (words if profile.with_shapes else words[:n]).copy()
                 profile.swept(tape.serial, n, words, bytes(state.flags[:n]), stamps)
             for q, like in enumerate(likes):
-                if outs[q] is None:
+                if type(like) is np.float64:
+                    outs[q] = np.float64(state.numbers[2 * q])
+                elif outs[q] is None:
                     outs[q] = state.result(q, like.dtype)
             if ruled:
                 for q in range(len(sinks)):
                     if state.flags[state.sinks[q]] & layout.FRESH:  # no cotangent came this way
                         outs[q] = None
             if not retain:
-                _spend(tape, state, freed, ruled)
+                if ruled:
+                    _spend(tape, state, freed)
+                if view[layout.SPENT]:
+                    tape.freed, tape.held = freed, None
     finally:
         busy.release(tape.serial)
     give(state)
     return outs if status == layout.DONE else None
 
 
-def _spend(tape: Tape, state: State, freed: Any, ruled: bool) -> None:
-    """Release what the records of a sweep at once have read."""
-    view = state.view
-    if ruled:
-        view[layout.FREED] = abi.address(freed)
-        view[layout.SPENT] = state.run(layout.SPEND)
-        for k, call in tape.calls.items():
-            if k < freed.size and state.flags[k] & layout.ACTIVE:
-                call.release()
-    if view[layout.SPENT]:
-        tape.freed, tape.held = freed, None
+def _spend(tape: Tape, state: State, freed: Any) -> None:
+    """Release what the records of a sweep with interruptions have read."""
+    state.view[layout.FREED] = abi.address(freed)
+    state.view[layout.SPENT] = state.run(layout.SPEND)
+    for k, call in tape.calls.items():
+        if k < freed.size and state.flags[k] & layout.ACTIVE:
+            call.release()
 
 
 @np.errstate(all="ignore")

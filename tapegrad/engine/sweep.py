@@ -306,6 +306,7 @@ class Sweep:
             if not retain:
                 self._free(job)
         leaves.rest(results)
+        self.state.view[layout.CHECK] = 0
         give(self.state)
         return results
 

@@ -162,14 +162,15 @@ def plan(state: int) -> int:
         marked += 1
         apart = template == BY_RULE or m & 0xFF > SWEPT
         work += count_of(s[SHAPES], m)
-        if template >= VIEW and template != BY_RULE:
-            pending[waiting] = k
-            waiting += 1
         lacking = 0
-        if template == COMPILED:
-            lacking, apart = rule_of(state, k) == 0, rule_of(state, k) == BY_RULE_ONLY
-        if template == MATMUL and i64(s[GEMM])[1] == 0:
-            lacking = 1
+        if template > SCAN:
+            if template == COMPILED:
+                lacking, apart = rule_of(state, k) == 0, rule_of(state, k) == BY_RULE_ONLY
+            elif template != BY_RULE:
+                pending[waiting] = k
+                waiting += 1
+            if template == MATMUL and i64(s[GEMM])[1] == 0:
+                lacking = 1
         kernel = operations[row + TOTAL]
         if kernel >= 0 and apart == 0:
             address = kernels[COLUMNS * kernel + column(m, m)]
@@ -177,20 +178,23 @@ def plan(state: int) -> int:
         reads, slot, at = 0, 0, operands(w, form)
         while at != 0:
             j = (at & 0xFFFF) - 1
+            which, other = m & 0xFF, (metas[j] ^ m) & 0xFF
+            if other:
+                which = column(m, metas[j])
             if flags[j] & NEED:
                 flags[k] = flags[k] | ACTIVE
                 flags[j] = flags[j] | MARK
                 kernel = operations[row + PARTIAL + min(slot, 2)]
                 if kernel >= 0 and apart == 0:
-                    address = kernels[COLUMNS * kernel + column(m, metas[j])]
+                    address = kernels[COLUMNS * kernel + which]
                     if address == 0:
                         lacking = 1
                     elif address == BY_RULE_ONLY:
                         apart = 1
                 reads = reads | operations[row + READS + min(slot, 2)]
-            if (metas[j] ^ m) & 0xFF:
+            if other:
                 given, compute = metas[j] & 0xFF, m & 0xFF
-                if column(m, given) > OF_COMPLEX:
+                if which > OF_COMPLEX:
                     compute += PAIRS
                 if given > SWEPT or (compute != m & 0xFF and form != ONE):
                     apart = 1
@@ -299,7 +303,7 @@ def run(state: int) -> int:
     s = i64(state)
     word, operations, metas = i64(s[WORD]), i64(s[OPERATIONS]), i64(s[META])
     flags, cotangents = u8(s[FLAGS]), i64(s[COTANGENTS])
-    k = s[POSITION]
+    k, check, stamps = s[POSITION], s[CHECK], s[STAMPS]
     while k >= 0:
         w = word[k]
         row = ROW * (w & 0xFFFF)
@@ -314,7 +318,7 @@ def run(state: int) -> int:
                 return PYTHON
             slot, at = 0, operands(w, form)
             if template == COMPILED:
-                if s[CHECK] != 0:
+                if check != 0:
                     return PYTHON
                 status = function(state, k)
                 if status != DONE:
@@ -324,19 +328,19 @@ def run(state: int) -> int:
                 j, rest = (at & 0xFFFF) - 1, at >> 32
                 if flags[j] & NEED and operations[row + PARTIAL + min(slot, 2)] != NOTHING:
                     # the cotangent moves on as it is where no other operand wants it
-                    final = s[CHECK] == 0 and (rest == 0 or (form == TWO and flags[rest - 1] & NEED == 0))
+                    final = check == 0 and (rest == 0 or (form == TWO and flags[rest - 1] & NEED == 0))
                     status = step(state, template, k, j, slot, final)
                     if status != DONE:
                         return status
-                    if s[CHECK] != 0:
+                    if check != 0:
                         if spoiled(state, template, k, j, slot):
                             s[SPOILED] = slot
                             return ANOMALY
                 slot += 1
                 at = following(s[WORD], at, form)
         s[FINISH] = 0
-        if s[STAMPS] != 0:
-            invoke(s[CLOCK], s[CLOCK_KIND], s[STAMPS] + 16 * k)
+        if stamps != 0:
+            invoke(s[CLOCK], s[CLOCK_KIND], stamps + 16 * k)
         block = cotangents[k]
         if block != 0 and flags[k] & (SINK | FOREIGN) == 0:
             release(state, block)

@@ -28,10 +28,12 @@ def elementwise(state: int, k: int, j: int, slot: int, final: int) -> int:
     flat = operations[row + TEMPLATE] == RESHAPE
     partial, reads = operations[row + PARTIAL + slot], operations[row + READS + slot]
     if partial >= 0:
-        which = column(m, to)
+        which = own
+        if (m ^ to) & 0xFF:
+            which = column(m, to)
+            if which > OF_COMPLEX:
+                compute += PAIRS
         kernel = i64(s[KERNELS])[COLUMNS * partial + which]
-        if which > OF_COMPLEX:
-            compute += PAIRS
     elif flat == 0:
         factor = f64(s[OPERATIONS])[row + SCALE + slot]
     whole = flat or same_shape(s[SHAPES], m, to)
