@@ -78,7 +78,8 @@ def at_once(
     try:
         if tape.freed is None:
             status = state.enter(layout.AT_ONCE, state.at, id(log), 0 if retain else id(freed))
-        view[layout.STAMPS] = view[layout.CHECK] = 0
+        if inspect is not None or stamps is not None:
+            view[layout.STAMPS] = view[layout.CHECK] = 0
         ruled = status == layout.RULED
         if ruled:
             _interrupted(tape, log, state)
