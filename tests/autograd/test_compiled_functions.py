@@ -6,7 +6,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.autograd import forward_ad
-from tapegrad.errors import GradientError, ShapeError
+from tapegrad.errors import AnomalyError, GradientError, ShapeError
 from tapegrad.ops import custom
 
 
@@ -167,3 +167,21 @@ def test_without_a_gradient_it_is_the_function():
         out = Scaled.apply(x, y)
     assert not out.requires_grad
     assert not Scaled.apply(x.detach(), y.detach()).requires_grad
+
+
+class Spoiled(tg.autograd.Function):
+    """The gradient is nan."""
+
+    forward = staticmethod(numba.njit(lambda x: 2.0 * x))
+    backward = staticmethod(numba.njit(lambda grad, result, x: np.nan * grad))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # besides the error there are warnings
+def test_anomaly_mode_sees_it():
+    """Also where the rule is compiled already."""
+    x, _ = leaves((3,))
+    assert np.all(np.isnan(tg.grad(np.sum(Spoiled.apply(x)), x)[0]))
+    with tg.autograd.detect_anomaly():
+        total = np.sum(Spoiled.apply(x))
+        with pytest.raises(AnomalyError, match="SpoiledBackward"):
+            tg.grad(total, x)
