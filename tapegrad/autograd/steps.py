@@ -77,7 +77,7 @@ def apart(x: Any, parts: list[Any], numbers: dict[int, _Part]) -> Any:
 
 
 def together(tree: Any, parts: Sequence[Any]) -> Any:
-    """Undo `_apart`."""
+    """Undo `apart`."""
     if type(tree) is _Part:
         return parts[tree]
     if isinstance(tree, tuple):
