@@ -115,7 +115,7 @@ def _updating(key: Any) -> Any:
     def update(a: Any, b: Any) -> Any:
         raise NotImplementedError
 
-    update.__name__ = key.__name__
+    update.__name__, update.operator = key.__name__, key
 
     def generic(self: Any, args: Any, kws: Any) -> Any:
         if is_active_array(args[0]):

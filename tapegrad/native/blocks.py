@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 from tapegrad.native.algebra import I64
 from tapegrad.native.memory import BYTES, calloc, free, get, put
-from tapegrad.native.tape import BASE, BEFORE, BLOCKS, COUNT, DROP, FIRST, KNOWN, NEXT, PLACE, REVERSE, TOP
+from tapegrad.native.tape import BASE, BEFORE, BLOCKS, COUNT, DROP, KNOWN, NEXT, NUMBERS, PLACE, REVERSE, TOP
 
 inner_njit = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # active numbers do not go to Python
 
@@ -108,7 +108,7 @@ def pushed(tape, count, known, reverse, drop):
     block = calloc(8 * 6, 1) if known else 0
     if block == 0:
         raise MemoryError("no memory for what a native tape's block knows")
-    if before + count >= FIRST - 1:
+    if before + count >= NUMBERS - 1:
         raise MemoryError("a native tape holds 2**31 statements at most; differentiate the program in parts")
     put(block, NEXT, get(tape, BLOCKS))
     put(block, PLACE, get(tape, TOP) - get(tape, BASE))

@@ -20,7 +20,7 @@ from tapegrad.handle import Handle
 from tapegrad.native import explain, runtime
 from tapegrad.native.algebra import F64, I64, Spec, components
 from tapegrad.native.function import CompiledFunction, compile_function
-from tapegrad.native.memory import access, get, read, write
+from tapegrad.native.memory import get, read, taking, write
 from tapegrad.native.operators import on_tape, statement_of
 from tapegrad.native.scalar import Active, is_active
 from tapegrad.native.tape import COTANGENTS
@@ -269,7 +269,7 @@ def recorded(twin: Any, moving: tuple[int, ...], spec: Spec, lanes: tuple[int, .
     """Return ``run(args, tangents)``: the result, and those lanes of the cotangents; compiled."""
     module, sweep, size = runtime.tapes(), runtime.sweeps(spec).sweep, sizing(moving)
     acquire, reset, release, prepare = module.acquire, module.reset, module.release, module.prepare
-    count, take = components(spec), access(spec)[0]
+    count, take = components(spec), taking(spec)
     leave, swept = leaving(moving, spec, lanes), _releasing(sweep)
     enter, attempted = entering(moving, spec), attempt(twin, moving, spec)
 

@@ -27,7 +27,7 @@ from tapegrad.native.algebra import F64, I64, Emitter, Spec, components
 from tapegrad.native.arrays import is_active_array
 from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed
 from tapegrad.native.functions import instead
-from tapegrad.native.memory import access, get, read, write
+from tapegrad.native.memory import get, read, taking, write
 from tapegrad.native.operators import statement, statement_of
 from tapegrad.native.scalar import PASSIVE, Active, is_active, struct, taped
 from tapegrad.native.tape import BEFORE, COTANGENTS, KNOWN
@@ -325,7 +325,7 @@ def _reverse_of(kind: Any, primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> A
     """Return the function ``(tape, block)`` from cotangents of results to those of arguments."""
     from tapegrad.native.twin import token, twin_of
 
-    tapes, sweep, take = runtime.tapes(), runtime.sweeps(spec).sweep, access(spec)[0]
+    tapes, sweep, take = runtime.tapes(), runtime.sweeps(spec).sweep, taking(spec)
     acquire, load, size = tapes.acquire, loading(kind), components(spec)
     lines, given, at = [], [], "states[d].size + 1"
     arrays = [k for k, one in enumerate(kinds) if is_active_array(one)]

@@ -1,4 +1,4 @@
-"""What compiled code does to a tape's memory, as intrinsics: its state, its entries, its cotangents."""
+"""What compiled code does to a tape's memory, as intrinsics: its state, its records, its cotangents."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from tapegrad.native.algebra import F64, I8, I32, I64, Emitter, Spec, components
-from tapegrad.native.tape import COTANGENTS, FIRST, ROOM, word
+from tapegrad.native.algebra import F64, I8, I64, Spec, components
+from tapegrad.native.record import ADJOINT
+from tapegrad.native.tape import COTANGENTS, ROOM, word
 
-i8, u4, f8 = types.int64, types.uint32, types.float64
+i8, f8 = types.int64, types.float64
 BYTES = I8.as_pointer()
 
 
@@ -114,13 +115,14 @@ def call_block(typingctx: Any, function: Any, tape: Any, block: Any) -> Any:
 
 
 @intrinsic
-def leaf(typingctx: Any, address: Any) -> Any:
-    """Return the statement number of an entry, with its mark."""
+def call_adjoint(typingctx: Any, function: Any, cotangents: Any, number: Any, record: Any) -> Any:
+    """Call the adjoint of a record by its address."""
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.load(builder.inttoptr(args[0], I32.as_pointer()), align=4)
+        builder.call(builder.inttoptr(args[0], ADJOINT.as_pointer()), args[1:])
+        return context.get_dummy_value()
 
-    return u4(i8), code
+    return types.void(i8, i8, i8, i8), code
 
 
 @intrinsic
@@ -144,65 +146,23 @@ def write(typingctx: Any, address: Any, value: Any) -> Any:
     return types.void(i8, f8), code
 
 
-def _at(builder: Any, base: Any, number: Any, size: int) -> Any:
-    """A pointer to the numbers of statement `number` at an address."""
-    place = builder.add(base, builder.mul(number, ir.Constant(I64, size)))
-    return builder.inttoptr(place, F64.as_pointer())
-
-
-def _load(builder: Any, pointer: Any, count: int, align: int) -> list[Any]:
-    return [
-        builder.load(builder.gep(pointer, [ir.Constant(I64, k)], inbounds=True), align=align)
-        for k in range(count)
-    ]
-
-
 @functools.cache
-def access(spec: Spec, seeds: int = 1) -> tuple[Any, Any]:
-    """Return how cotangents are read and added to.
-
-    ``take(cotangents, statement)`` clears what it reads; ``give(cotangents, statement, ct, entry)`` adds
-    the cotangent of a statement times an entry's partial. With several seeds, of plain numbers, a cotangent
-    has a number for each.
-    """
-    count = components(spec) * seeds
+def taking(spec: Spec) -> Any:
+    """Return ``take(cotangents, statement)``, which clears what it reads."""
+    count = components(spec)
     kind = types.UniTuple(f8, count)
 
     @intrinsic
     def take(typingctx: Any, base: Any, number: Any) -> Any:
         def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            pointer = _at(builder, args[0], args[1], 8 * count)
-            values = _load(builder, pointer, count, 8)
+            place = builder.add(args[0], builder.mul(args[1], ir.Constant(I64, 8 * count)))
+            pointer, values = builder.inttoptr(place, F64.as_pointer()), []
             for k in range(count):
-                place = builder.gep(pointer, [ir.Constant(I64, k)], inbounds=True)
-                builder.store(ir.Constant(F64, 0.0), place)
+                at = builder.gep(pointer, [ir.Constant(I64, k)], inbounds=True)
+                values.append(builder.load(at, align=8))
+                builder.store(ir.Constant(F64, 0.0), at, align=8)
             return context.make_tuple(builder, kind, values)
 
         return kind(i8, i8), code
 
-    @intrinsic
-    def give(typingctx: Any, base: Any, number: Any, ct: Any, entry: Any) -> Any:
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            emit = Emitter(context, builder)
-            number = builder.and_(args[1], ir.Constant(I32, FIRST - 1))
-            pointer = _at(builder, args[0], builder.zext(number, I64), 8 * count)
-            values = builder.inttoptr(builder.add(args[3], ir.Constant(I64, 4)), F64.as_pointer())
-            weight = emit.number(spec, _load(builder, values, components(spec), 4))
-            parts, before = cgutils.unpack_tuple(builder, args[2], count), _load(builder, pointer, count, 8)
-            if seeds == 1:
-                total = (emit.number(spec, before) + emit.number(spec, parts) * weight).flat()
-            else:  # what is zero moves nothing, whatever it is multiplied by
-                zero = ir.Constant(F64, 0.0)
-                still = [builder.fcmp_ordered("==", ct, zero) for ct in parts]
-                moved = [builder.fmul(ct, weight.value) for ct in parts]
-                total = [
-                    builder.fadd(a, builder.select(s, zero, b))
-                    for a, s, b in zip(before, still, moved, strict=True)
-                ]
-            for k, value in enumerate(total):
-                builder.store(value, builder.gep(pointer, [ir.Constant(I64, k)], inbounds=True))
-            return context.get_dummy_value()
-
-        return types.void(i8, u4, kind, i8), code
-
-    return take, give
+    return take

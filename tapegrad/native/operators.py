@@ -17,6 +17,7 @@ from numba.core.imputils import impl_ret_borrowed, lower_builtin
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic
 
+from tapegrad.native import record
 from tapegrad.native.algebra import F64, I64, OPS, Emitter, Real, components, evaluate, partial
 from tapegrad.native.scalar import (
     PASSIVE,
@@ -51,6 +52,7 @@ PYTHON = {
 TWO = {"add", "subtract", "multiply", "divide", "power", "remainder", "arctan2", "hypot", "fmod", "copysign",
        "maximum", "minimum", "fmax", "fmin", "logaddexp", "logaddexp2"}  # fmt: skip
 VALUE_ONLY = {"floor", "ceil", "trunc", "rint", "sign"}  # results without derivative
+INLINE: set[Any] = set()  # what is lowered here, by code that neither loops nor records elsewhere
 CHECKED = {operator.truediv, operator.itruediv, operator.mod, operator.imod}  # where Python raises at zero
 
 
@@ -84,6 +86,7 @@ def template(key: Any, generic: Callable[..., Any], prefer_literal: bool = False
         "prefer_literal": prefer_literal,
     })  # fmt: skip
     infer_global(key)(kind)
+    INLINE.add(key)
 
 
 def lower(key: Any, count: int, code: Callable[..., Any]) -> None:
@@ -122,6 +125,7 @@ def _register(key: Any, name: str) -> None:
             zero = builder.fcmp_ordered("==", divisor, ir.Constant(F64, 0.0))
             with builder.if_then(zero, likely=False):
                 words = ("division by zero",) if name == "divide" else ("modulo by zero",)
+                record.leave(builder)
                 context.error_model.fp_zero_division(builder, words)
         return outcome(emit, sig.return_type, name, found)
 
@@ -175,6 +179,7 @@ def _floor_divide(emit: Emitter, a: Real, b: Real) -> Any:
     builder = emit.builder
     zero = builder.fcmp_ordered("==", b.value, ir.Constant(F64, 0.0))
     with builder.if_then(zero, likely=False):
+        record.leave(builder)
         emit.context.error_model.fp_zero_division(builder, ("integer division or modulo by zero",))
     return emit.compiled(lambda x, y: np.floor_divide(x, y), [a.value, b.value])
 
@@ -282,6 +287,8 @@ def value_of(typingctx: Any, x: Any) -> Any:
         return f8(x), code
     return x(x), lambda cx, b, sig, args: impl_ret_borrowed(cx, b, x, args[0])
 
+
+INLINE |= {statement, promote, value_of}
 
 # ---------------------------------------------------------------- numbers and their statements
 

@@ -7,7 +7,6 @@ from types import ModuleType
 
 from tapegrad.kernels import cache
 from tapegrad.native.algebra import Spec, components
-from tapegrad.native.tape import entry_bytes
 from tapegrad.native.twin import digest
 
 TAPES = '''"""Taking and returning native tapes. {digest}"""
@@ -85,61 +84,53 @@ def prepare(tape, components):
     return get(tape, COTANGENTS) != 0
 '''
 
-SWEEP = '''"""The reverse sweep of native tapes whose numbers have tangents {spec}. {digest}"""
+SWEEP = '''"""The reverse sweep of native tapes: numbers with tangents {spec}, {seeds} seeds. {digest}"""
 from numba import njit
-from tapegrad.native.memory import access, call_block, get, leaf, read, write
+from tapegrad.native.memory import call_adjoint, call_block, get, read, taking, write
+from tapegrad.native.record import FUNCTION, SIZE, STATEMENTS
 from tapegrad.native.tape import BASE, BEFORE, BLOCKS, COTANGENTS, COUNT, NEXT, PLACE, REVERSE, TOP
 
-TAKE, GIVE = access({spec}, {seeds})
-ENTRY, COMPONENTS, FIRST = {entry}, {components}, 1 << 31
+TAKE, COMPONENTS, SEEDS = taking({spec}), {components}, {seeds}
 
 
 @njit("void(int64)", cache=CACHE, nogil=True)
 def sweep(tape):
     """From the seeds to the cotangents of the inputs; the others are cleared."""
     base, at, block = get(tape, BASE), get(tape, TOP), get(tape, BLOCKS)
-    cotangents, statement = get(tape, COTANGENTS), get(tape, COUNT)
+    cotangents, number = get(tape, COTANGENTS), get(tape, COUNT)
+    room = 8 * COMPONENTS * (number + 1)
     while True:
         stop = base + get(block, PLACE) if block else base
         while at > stop:
-            ct = TAKE(cotangents, statement)
-            statement -= 1
-            moved = False
-            for k in range(COMPONENTS):
-                moved |= ct[k] != 0.0
-            if moved:
-                while True:
-                    at -= ENTRY
-                    number = leaf(at)
-                    GIVE(cotangents, number, ct, at)
-                    if number >= FIRST:
-                        break
-            else:
-                while True:
-                    at -= ENTRY
-                    if leaf(at) >= FIRST:
-                        break
+            kind = get(at - 8, 0)
+            at -= get(kind, SIZE)
+            number -= get(kind, STATEMENTS)
+            for s in range(SEEDS):
+                call_adjoint(get(kind, FUNCTION), cotangents + s * room, number, at)
         if not block:
             break
         call_block(get(block, REVERSE), tape, block)
-        statement, block = get(block, BEFORE), get(block, NEXT)
-    TAKE(cotangents, 0)
+        number, block = get(block, BEFORE), get(block, NEXT)
+    for s in range(SEEDS):
+        TAKE(cotangents + s * room, 0)
 
 
 @njit("void(int64, int64[::1], float64[:, ::1], float64[:, ::1])", cache=CACHE, nogil=True)
 def pull(tape, statements, seeds, gradient):
     """Add seeds to statements, sweep, and take the cotangents of the inputs."""
-    cotangents = get(tape, COTANGENTS)
+    cotangents, room = get(tape, COTANGENTS), 8 * COMPONENTS * (get(tape, COUNT) + 1)
     for q in range(statements.size):
         if statements[q]:
-            for k in range(COMPONENTS):
-                place = cotangents + 8 * (statements[q] * COMPONENTS + k)
-                write(place, read(place) + seeds[q, k])
+            for s in range(SEEDS):
+                for k in range(COMPONENTS):
+                    place = cotangents + s * room + 8 * (statements[q] * COMPONENTS + k)
+                    write(place, read(place) + seeds[q, s * COMPONENTS + k])
     sweep(tape)
     for q in range(gradient.shape[0]):
-        ct = TAKE(cotangents, 1 + q)
-        for k in range(COMPONENTS):
-            gradient[q, k] = ct[k]
+        for s in range(SEEDS):
+            ct = TAKE(cotangents + s * room, 1 + q)
+            for k in range(COMPONENTS):
+                gradient[q, s * COMPONENTS + k] = ct[k]
 '''
 
 
@@ -152,6 +143,5 @@ def tapes() -> ModuleType:
 @functools.cache
 def sweeps(spec: Spec, seeds: int = 1) -> ModuleType:
     """Return `sweep` and `pull` for numbers of this kind, compiled; for several seeds at once where told."""
-    count = seeds * components(spec)
-    text = SWEEP.format(spec=spec, seeds=seeds, digest=digest(), entry=entry_bytes(spec), components=count)
+    text = SWEEP.format(spec=spec, seeds=seeds, digest=digest(), components=components(spec))
     return cache.load("native_sweep", text)

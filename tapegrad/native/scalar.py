@@ -18,7 +18,7 @@ from numba.core.typeconv import Conversion
 from numba.extending import models, register_model
 
 from tapegrad.native.algebra import F64, I64, Emitter, Number, Real, Spec, components
-from tapegrad.native.tape import push
+from tapegrad.native.record import push
 
 MAX_LEAVES = 16  # of an expression; a longer one is recorded in parts
 PASSIVE = (types.Float, types.Integer, types.Boolean)
@@ -157,26 +157,16 @@ def merged(leaves: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
 
 def _origin(value: Any) -> Any:
     """What two members of structs have in common if they are the same for certain."""
-    if not isinstance(value, instructions.ExtractValue):
-        return id(value)
-    whole = value.operands[0]
-    if isinstance(whole, instructions.LoadInstr):
-        place, block = whole.operands[0], whole.parent
-        written = 0  # stores to the variable before this load, in its block
-        for other in block.instructions:
-            if other is whole:
-                break
-            written += isinstance(other, instructions.StoreInstr) and other.operands[1] is place
-        if isinstance(place, instructions.AllocaInstr) and not place.name.startswith("."):  # a variable's
-            return id(place), id(block), written, value.indices[0]
-    return id(whole), value.indices[0]
+    if isinstance(value, instructions.ExtractValue):
+        return id(value.operands[0]), *value.indices
+    return id(value)
 
 
 def pack(emit: Emitter, kind: Any, found: Operand) -> Any:
     """Make a value of Numba's; for an active number what has leaves is recorded."""
     values = found.number.flat()
     if isinstance(kind, Active):
-        statement, tape = push(emit, kind.spec, found._replace(leaves=merged(found.leaves)))
+        statement, tape = push(emit, kind.spec, found.tape, merged(found.leaves))
         return struct(emit, kind, [*values, statement, tape])
     members = [*values, found.tape]
     for statement, partial in found.leaves:

@@ -13,6 +13,7 @@ does not do the same again has no second derivative.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 from tapegrad.errors import GraphFreedError, MutationError, UnsupportedOpError
 from tapegrad.native import border, explain, runtime
 from tapegrad.native.algebra import components
+from tapegrad.native.record import KIND_WORDS, LEAVES, SIZE
 from tapegrad.native.tape import BASE, COUNT, END, STATE_WORDS, TOP
 from tapegrad.native.twin import primal_of, twin_of, twins_of
 from tapegrad.ops.primitive import Primitive
@@ -51,8 +53,18 @@ class Recording:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the entries fill."""
+        """Memory that the records fill."""
         return self.word(TOP) - self.word(BASE)
+
+    @property
+    def leaves(self) -> int:
+        """How many leaves the statements have."""
+        at, base, count = self.word(TOP), self.word(BASE), 0
+        while at > base:
+            kind = KIND_WORDS.from_address(ctypes.c_int64.from_address(at - 8).value)
+            at -= kind[SIZE]
+            count += kind[LEAVES]
+        return count
 
     @property
     def statements(self) -> int:
@@ -61,7 +73,7 @@ class Recording:
 
     @property
     def room(self) -> int:
-        """Memory there is for entries."""
+        """Memory there is for records."""
         return self.word(END) - self.word(BASE)
 
     def __del__(self, ending: Any = sys.is_finalizing) -> None:

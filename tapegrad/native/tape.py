@@ -1,9 +1,4 @@
-"""The tape of native code: a row of entries, one per leaf of a statement, in memory that is used again.
-
-An entry is the leaf's statement number (32 bits, of which the highest marks the first entry of a statement,
-the last that a sweep comes to) and the partial derivative by it. Statements are numbered as they come, inputs
-before them from 1; number 0 is what is on no tape. So a sweep needs a cotangent per statement only.
-"""
+"""The memory of native tapes: records one after the other, in buffers that are used again."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ import llvmlite.binding as binding
 from llvmlite import ir
 from numba.core import cgutils
 
-from tapegrad.native.algebra import I8, I32, I64, Emitter, Spec, components
+from tapegrad.native.algebra import I8, I32, I64, Emitter
 
 # Words of a tape's state.
 TOP, LIMIT, COUNT, BASE, END, COTANGENTS, ROOM, OWNED, BLOCKS = range(9)
@@ -25,7 +20,7 @@ NEXT, PLACE, BEFORE, REVERSE, DROP, KNOWN = range(6)
 WORDS = 16  # two cache lines each
 STATE_WORDS = ctypes.c_int64 * WORDS
 SLOTS = 64
-FIRST = 1 << 31
+NUMBERS = 1 << 31  # of statements
 CHUNK = 1 << 27  # bytes recorded from one look for an interrupt to the next
 STEP = 1 << 20  # bytes by which a tape grows at least
 KEPT = 1 << 28  # bytes that the first slot keeps for the next recording; the others less and less, but some
@@ -34,14 +29,12 @@ LEAST = 1 << 24  # as much, or threads wait for each other in the system, which 
 _memory = mmap.mmap(-1, 8 * WORDS * SLOTS)  # on a page boundary, and never moved
 POOL = ctypes.addressof(ctypes.c_char.from_buffer(_memory))
 binding.add_symbol("tapegrad_native_pool", POOL)
+SCRATCH = "tapegrad_native_scratch"  # what is on no tape is written there, which is quicker than to ask
+_scratch = mmap.mmap(-1, 1 << 20)
+binding.add_symbol(SCRATCH, ctypes.addressof(ctypes.c_char.from_buffer(_scratch)))
 
 _BYTES = I8.as_pointer()
 _STATE = I64.as_pointer()
-
-
-def entry_bytes(spec: Spec) -> int:
-    """Return the size of an entry."""
-    return 4 + 8 * components(spec)
 
 
 def word(builder: Any, tape: Any, k: int) -> Any:
@@ -53,18 +46,18 @@ def _external(module: Any, name: str, result: Any, *args: Any) -> Any:
     return cgutils.get_or_insert_function(module, ir.FunctionType(result, args), name)
 
 
-def _grow(emit: Emitter) -> Any:
+def grow(emit: Emitter) -> Any:
     """Return the function that makes room: ``grow(tape, bytes)``, the new top or 0 with an exception set."""
     module = emit.builder.module
     name = "tapegrad_native_grow"
     function = module.globals.get(name)
     if function is not None:
         return function
-    function = ir.Function(module, ir.FunctionType(I64, [I64, I64, I64]), name)
+    function = ir.Function(module, ir.FunctionType(I64, [I64, I64]), name)
     function.linkage = "linkonce_odr"
     function.attributes.add("noinline")
     function.attributes.add("cold")
-    tape, need, entry = function.args
+    tape, need = function.args
     b = ir.IRBuilder(function.append_basic_block("look"))
     python = emit.context.get_python_api(b)
     lock = python.gil_ensure()
@@ -87,8 +80,8 @@ def _grow(emit: Emitter) -> Any:
         limit(end)
         leave(top)
     used = b.sub(top, base)
-    # a statement has an entry at least: so many bytes more may be recorded before numbers run out
-    free = b.mul(b.sub(ir.Constant(I64, FIRST - 1), b.load(word(b, tape, COUNT))), entry)
+    # a statement takes 4 bytes at least: so many more may be recorded before numbers run out
+    free = b.mul(b.sub(ir.Constant(I64, NUMBERS - 1), b.load(word(b, tape, COUNT))), ir.Constant(I64, 4))
     fits = b.icmp_signed(">", free, need)
     with b.if_then(b.not_(fits), likely=False):
         words = "a native tape holds 2**31 statements at most; differentiate the program in parts"
@@ -109,42 +102,3 @@ def _grow(emit: Emitter) -> Any:
     python.err_set_string("PyExc_MemoryError", emit.context.insert_const_string(module, words))
     leave(ir.Constant(I64, 0))
     return function
-
-
-def push(emit: Emitter, spec: Spec, found: Any) -> tuple[Any, Any]:
-    """Record a statement: returns its number and its tape. What is on no tape is not recorded."""
-    b, tape, leaves = emit.builder, found.tape, found.leaves
-    zero = ir.Constant(I64, 0)
-    if not leaves:
-        return zero, zero
-    size = entry_bytes(spec)
-    before = b.block
-    with b.if_then(b.icmp_signed("!=", tape, zero), likely=True):
-        top = b.load(word(b, tape, TOP))
-        need = ir.Constant(I64, size * len(leaves))
-        full = b.icmp_unsigned(">", b.add(top, need), b.load(word(b, tape, LIMIT)))
-        enough = b.block
-        with b.if_then(full, likely=False):
-            moved = b.call(_grow(emit), [tape, need, ir.Constant(I64, size)])
-            with b.if_then(b.icmp_signed("==", moved, zero), likely=False):
-                emit.context.call_conv.return_exc(b)
-            grown = b.block
-        start = b.phi(I64)
-        start.add_incoming(top, enough)
-        start.add_incoming(moved, grown)
-        at = b.inttoptr(start, _BYTES)
-        for q, (statement, partial) in enumerate(leaves):
-            number = b.trunc(statement, I32)
-            if q == 0:
-                number = b.or_(number, ir.Constant(I32, -FIRST))
-            for k, value in enumerate([number, *partial.flat()]):
-                place = b.gep(at, [ir.Constant(I64, size * q + (k and 8 * k - 4))], inbounds=True)
-                b.store(value, b.bitcast(place, value.type.as_pointer()), align=4)
-        b.store(b.add(start, need), word(b, tape, TOP))
-        count = b.add(b.load(word(b, tape, COUNT)), ir.Constant(I64, 1))
-        b.store(count, word(b, tape, COUNT))
-        recorded = b.block
-    result = b.phi(I64)
-    result.add_incoming(zero, before)
-    result.add_incoming(count, recorded)
-    return result, tape

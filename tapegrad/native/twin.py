@@ -19,7 +19,7 @@ from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import TypingError
 from numba.core.ir_utils import build_definitions
-from numba.core.typed_passes import NopythonTypeInference
+from numba.core.typed_passes import NativeLowering, NopythonTypeInference
 from numba.core.untyped_passes import InlineInlinables
 
 from tapegrad.native import arrays, border, checkpoint_loop, functions
@@ -29,6 +29,7 @@ from tapegrad.native import linear as _linear  # noqa: F401
 from tapegrad.native import loop as _loop  # noqa: F401
 from tapegrad.native import sequences as _sequences  # noqa: F401
 from tapegrad.native.algebra import Spec
+from tapegrad.native.lowering import TwinLowering
 from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import asked_for, preaccumulated
 from tapegrad.native.scalar import Active, is_active, taped
@@ -126,6 +127,9 @@ def _compiler(spec: Spec, entry: bool) -> Any:
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
         passes.add_pass_after(untyped, InlineInlinables)
         passes.add_pass_after(typed, NopythonTypeInference)
+        passes.passes = [
+            (TwinLowering if one is NativeLowering else one, told) for one, told in passes.passes
+        ]
         passes.finalize()
         return [passes]
 
@@ -155,7 +159,8 @@ class _Untyped(FunctionPass):
                 if isinstance(line, ir.Print):
                     line.args = [self._shown(x, line.loc) for x in line.args]
                 elif isinstance(line, ir.Return) and self.entry:
-                    line = ir.Return(self._call(border.leave, [line.value], line.loc), line.loc)
+                    whole = self._call(statement, [line.value], line.loc)
+                    line = ir.Return(self._call(border.leave, [whole], line.loc), line.loc)
                 self.body.append(line)
             block.body = self.body
             assert label >= first

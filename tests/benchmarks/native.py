@@ -198,7 +198,11 @@ class Ours:
 
     @property
     def entries(self):
-        return self.tape.nbytes // 12
+        return self.tape.leaves
+
+    @property
+    def nbytes(self):
+        return self.tape.nbytes + 8 * self.tape.statements
 
 
 def timed(function):

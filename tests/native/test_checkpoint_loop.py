@@ -110,7 +110,7 @@ def test_a_sweep_twice_and_the_memory():
     x, rate, w = leaves()
     y = looped(x, 5000, 6, rate, w)
     recording = next(attrs["segment"] for attrs in y._tape.attrs.values() if "segment" in attrs).recording
-    assert recording.nbytes == 3 * 12  # of x * 1.0
+    assert recording.leaves == 3  # of x * 1.0
     assert recording.word(tape.BLOCKS)
     z = (y * C).sum()
     first = [g.numpy() for g in tg.grad(z, [x, rate, w], retain_graph=True)]

@@ -61,16 +61,16 @@ def test_other_sweeps(make):
     np.testing.assert_allclose(found, expected, rtol=1e-11)
 
 
-def entries(primal, x):
+def leaves(primal, x):
     recording = Recording(x.size)
     twin_of(primal, (), True)(entering(x[:, None], (), recording.address, 1))
-    return recording.nbytes // 12
+    return recording.leaves
 
 
 def test_a_result_is_one_statement():
     """Four arguments and two results, the end of an argument that is an expression, and the last line."""
-    assert entries(SHORT, X) == 4 * (4 * 2 + 2) + 2
-    assert entries(PLAIN, X) > 3 * entries(SHORT, X)
+    assert leaves(SHORT, X) == 4 * (4 * 2 + 2) + 2
+    assert leaves(PLAIN, X) > 3 * leaves(SHORT, X)
 
 
 def gradient(function, *x):

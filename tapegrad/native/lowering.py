@@ -1,0 +1,169 @@
+"""Lowering of twins: which instructions of Numba's are straight code, whose statements share a record.
+
+An instruction is straight if nothing in it loops, branches, records by other functions or leaves, but where
+it says so (`record.leave`). Before any other the open record is closed.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from llvmlite.ir import instructions
+from numba.core import ir, types
+from numba.core.compiler_machinery import register_pass
+from numba.core.lowering import Lower
+from numba.core.typed_passes import NativeLowering
+
+from tapegrad.native import record
+from tapegrad.native.operators import INLINE
+from tapegrad.native.scalar import PASSIVE, is_active
+
+SAFE = {  # operations of plain numbers that cannot raise
+    operator.add, operator.sub, operator.mul, operator.neg, operator.iadd, operator.isub, operator.imul,
+    operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne,
+}  # fmt: skip
+DIVISIONS = {
+    operator.truediv,
+    operator.floordiv,
+    operator.mod,
+    operator.itruediv,
+    operator.ifloordiv,
+    operator.imod,
+}
+MEMORY = (instructions.LoadInstr, instructions.StoreInstr)
+PARTS = ("build_tuple", "exhaust_iter", "cast", "pair_first", "pair_second")
+NAMES = (types.Module, types.Function, types.Dispatcher, types.NumberClass, types.DType)
+
+
+def _number(kind: Any) -> bool:
+    return isinstance(kind, PASSIVE) or is_active(kind)
+
+
+def _plain(kind: Any) -> bool:
+    """Whether values of this type are numbers, or tuples of such."""
+    return all(map(_plain, kind)) if isinstance(kind, types.BaseTuple) else _number(kind)
+
+
+def _index(kind: Any) -> bool:
+    if isinstance(kind, types.BaseTuple):
+        return all(map(_index, kind))
+    return isinstance(kind, types.Integer)
+
+
+class TwinLower(Lower):
+    """Numba's lowering, with records that go on from one instruction to the next."""
+
+    def pre_block(self, block: Any) -> None:
+        """Begin a block."""
+        super().pre_block(block)
+        self._loaded: dict[str, Any] = {}  # values of variables, in this block
+
+    def lower_inst(self, inst: Any) -> None:
+        """Emit an instruction."""
+        straight = self._straight(inst)
+        if not straight:
+            record.finish(self.builder)
+        self.builder.tapegrad_straight = straight
+        super().lower_inst(inst)
+        self.builder.tapegrad_straight = False
+
+    def lower_function_body(self) -> Any:
+        """Emit a function, and tell LLVM that the program's memory is not that of tapes."""
+        entry = super().lower_function_body()
+        tapes = record.scope(self.module)
+        for block in self.function.blocks:
+            for line in block.instructions:
+                if isinstance(line, MEMORY) and "alias.scope" not in line.metadata:
+                    line.set_metadata("noalias", tapes)
+        return entry
+
+    def loadvar(self, name: str) -> Any:
+        """Return a variable's value, the same as before where it is."""
+        if name not in self._loaded:
+            value = super().loadvar(name)
+            if not is_active(self.typeof(name)) or self.generator_info:
+                return value
+            self._loaded[name] = value
+        return self._loaded[name]
+
+    def storevar(self, value: Any, name: str, argidx: Any = None) -> None:
+        """Assign to a variable."""
+        super().storevar(value, name, argidx=argidx)
+        if is_active(self.typeof(name)) and not self.generator_info:
+            self._loaded[name] = value
+
+    def delvar(self, name: str) -> None:
+        """Delete a variable."""
+        super().delvar(name)
+        self._loaded.pop(name, None)
+
+    def _straight(self, inst: Any) -> bool:
+        if isinstance(inst, ir.Del):
+            return True
+        if isinstance(inst, (ir.SetItem, ir.StaticSetItem)):
+            index = inst.index if isinstance(inst, ir.SetItem) else inst.index_var
+            return (
+                index is not None
+                and self._element(inst.target, index)
+                and _number(self.typeof(inst.value.name))
+            )
+        if not isinstance(inst, ir.Assign):
+            return False
+        if isinstance(inst.value, (ir.Const, ir.Global, ir.FreeVar, ir.Arg)):
+            return True
+        result = self.typeof(inst.target.name)
+        if isinstance(inst.value, ir.Var):
+            return _plain(result)
+        return isinstance(inst.value, ir.Expr) and self._straight_expression(inst.value, result)
+
+    def _straight_expression(self, value: Any, result: Any) -> bool:
+        if value.op in ("binop", "inplace_binop", "unary"):
+            return self._inline(value.fn, [value.value] if value.op == "unary" else [value.lhs, value.rhs])
+        if value.op in ("getitem", "static_getitem"):
+            if isinstance(self.typeof(value.value.name), types.BaseTuple):
+                return value.op == "static_getitem" and _plain(result)
+            index = value.index if value.op == "getitem" else value.index_var
+            return index is not None and self._element(value.value, index)
+        if value.op == "getattr":
+            return isinstance(result, NAMES) or _plain(result)
+        if value.op in PARTS:
+            return _plain(result)
+        if value.op != "call" or value.kws or value.vararg is not None:
+            return False
+        function = self.typeof(value.func.name)
+        if not isinstance(function, types.Function):
+            return False
+        key = function.typing_key
+        return self._inline(getattr(key, "operator", key), value.args)
+
+    def _inline(self, key: Any, args: Any) -> bool:
+        """Whether a function of numbers is emitted in place, without a way out that is not ours."""
+        kinds = [self.typeof(var.name) for var in args]
+        if not all(map(_number, kinds)):
+            return False
+        if any(map(is_active, kinds)):
+            return key in INLINE
+        if key in DIVISIONS:  # by a literal they cannot raise
+            divisor = self.func_ir._definitions.get(args[1].name, [None])
+            return len(divisor) == 1 and isinstance(divisor[0], ir.Const) and divisor[0].value != 0
+        return key in SAFE or getattr(key, "__module__", "") == "math"
+
+    def _element(self, array: Any, index: Any) -> bool:
+        """Whether this is one number of an array."""
+        kind, place = self.typeof(array.name), self.typeof(index.name)
+        if not isinstance(kind, types.Array) or not _number(kind.dtype) or self.flags.boundscheck:
+            return False
+        return _index(place) and kind.ndim == (len(place) if isinstance(place, types.BaseTuple) else 1)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class TwinLowering(NativeLowering):
+    """The pass that lowers twins."""
+
+    _name = "tapegrad_native_lowering"
+
+    @property
+    def lowering_class(self) -> Any:
+        """The class that does it."""
+        return TwinLower

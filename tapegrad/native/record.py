@@ -1,0 +1,311 @@
+"""Records of the native tape: the statements of a straight piece of code, and the code of their adjoints.
+
+While straight code is emitted, its statements gather in one record. On the tape a record is what cannot be
+known before the program runs: numbers of statements of other records, and partials. All else is in the
+record's adjoint, a function emitted beside, which takes cotangents back through these statements: between
+them in registers, from and to others through memory. The last word of a record is the address of its kind:
+the adjoint, and how many bytes, statements and leaves there are. Statements have dense numbers; inputs come
+first, from 1; 0 is what is on no tape.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from tapegrad.native.algebra import F64, I8, I32, I64, Emitter, Number, Spec, components
+from tapegrad.native.tape import COUNT, LIMIT, SCRATCH, TOP, grow, word
+
+MOST = 1 << 12  # bytes of a record of several statements
+FUNCTION, SIZE, STATEMENTS, LEAVES = range(4)  # words of a kind
+KIND_WORDS = ctypes.c_int64 * 4
+
+ADJOINT = ir.FunctionType(ir.VoidType(), [I64, I64, I64])  # cotangents, number before the first, record
+
+_BYTES = I8.as_pointer()
+_ZERO = ir.Constant(I64, 0)
+_LEAVE = ir.FunctionType(ir.VoidType(), [I64, I64, I64, I64])  # tape, record, number before, bytes written
+
+
+def _pointer(builder: Any, address: Any, offset: int, kind: Any) -> Any:
+    place = builder.add(address, ir.Constant(I64, offset)) if offset else address
+    return builder.inttoptr(place, kind.as_pointer())
+
+
+def scope(module: Any) -> Any:
+    """Return LLVM's metadata for the memory of tapes, in which nothing of the program's is."""
+    domain = module.add_metadata(["tapegrad"])
+    return module.add_metadata([module.add_metadata(["memory of tapes", domain])])
+
+
+class Record:
+    """A record while its code is emitted."""
+
+    def __init__(self, emit: Emitter, spec: Spec, tape: Any, room: int) -> None:
+        self.emit, self.spec, self.room = emit, spec, room
+        self.statements: list[list[tuple[Any, Any]]] = []  # leaves: where the number stands, and the weight
+        self.numbers: dict[Any, int] = {}  # of the statements here, by their LLVM values
+        self.weights: dict[Any, int] = {}  # offsets of partials
+        self.size, self.hole = 0, 0
+        self.memory = scope(emit.builder.module)
+        self.left: Any = None  # the function for code that leaves before the end
+        self.scratch = _scratch(emit)
+        builder = emit.builder
+        before = builder.block
+        with builder.if_then(builder.icmp_signed("!=", tape, _ZERO), likely=True):
+            start, count = self._room(tape)
+            opened = builder.block
+        self.tape = tape
+        self.start = _phi(builder, (self.scratch, before), (start, opened))
+        self.count = _phi(builder, (_ZERO, before), (count, opened))
+        self.mask = _phi(builder, (_ZERO, before), (ir.Constant(I64, -1), opened))
+        self.known = {tape}
+
+    def _room(self, tape: Any) -> tuple[Any, Any]:
+        """Where a record starts on a tape, and how many statements are before it."""
+        emit, builder, need = self.emit, self.emit.builder, ir.Constant(I64, self.room)
+        top, limit = (self._load(builder, word(builder, tape, k)) for k in (TOP, LIMIT))
+        full = builder.icmp_unsigned(">", builder.add(top, need), limit)
+        before = builder.block
+        with builder.if_then(full, likely=False):
+            moved = builder.call(grow(emit), [tape, need])
+            with builder.if_then(builder.icmp_signed("==", moved, _ZERO), likely=False):
+                emit.context.call_conv.return_exc(builder)
+            grown = builder.block
+        start = _phi(builder, (top, before), (moved, grown))
+        return start, self._load(builder, word(builder, tape, COUNT))
+
+    def _load(self, builder: Any, place: Any) -> Any:
+        found = builder.load(place)
+        found.set_metadata("alias.scope", self.memory)
+        return found
+
+    def _store(self, builder: Any, value: Any, place: Any) -> None:
+        builder.store(value, place).set_metadata("alias.scope", self.memory)
+
+    def add(self, tape: Any, leaves: list[tuple[Any, Number]]) -> tuple[Any, Any]:
+        """Record a statement; returns its number and its tape."""
+        builder = self.emit.builder
+        if not self._knows(tape):
+            self._meet(tape)
+        rows = []
+        for statement, partial in leaves:
+            inner = self.numbers.get(statement)
+            rows.append((-1 - inner if inner is not None else self._number(statement), self._weight(partial)))
+        self.statements.append(rows)
+        number = builder.add(self.count, ir.Constant(I64, len(self.statements)))
+        number = builder.and_(number, self.mask)
+        self.numbers[number] = len(self.statements) - 1
+        return number, self.tape
+
+    def _knows(self, tape: Any) -> bool:
+        """Whether operands on this tape are on the record's for certain, or on none."""
+        if tape in self.known or tape is _ZERO:
+            return True
+        return getattr(tape, "opname", None) == "or" and all(map(self._knows, tape.operands))
+
+    def _meet(self, tape: Any) -> None:
+        """Operands may be on a tape where all before were on none: then the record is on it from here."""
+        builder = self.emit.builder
+        before = builder.block
+        fresh = builder.and_(tape, builder.not_(self.tape))
+        with builder.if_then(builder.icmp_signed("!=", fresh, _ZERO), likely=False):
+            start, count = self._room(tape)
+            cgutils.memset(builder, builder.inttoptr(start, _BYTES), ir.Constant(I64, self.size), 0)
+            late = builder.block
+        self.start = _phi(builder, (self.start, before), (start, late))
+        self.count = _phi(builder, (self.count, before), (count, late))
+        self.mask = _phi(builder, (self.mask, before), (ir.Constant(I64, -1), late))
+        self.tape = _phi(builder, (self.tape, before), (tape, late))
+        self.known |= {tape, self.tape}
+
+    def _number(self, statement: Any) -> int:
+        """Write the number of a statement elsewhere; returns its offset."""
+        builder = self.emit.builder
+        at, self.hole = self.hole, 0
+        if not at:
+            at, self.hole, self.size = self.size, self.size + 4, self.size + 8
+        self._store(builder, builder.trunc(statement, I32), _pointer(builder, self.start, at, I32))
+        return at
+
+    def _weight(self, partial: Number) -> Any:
+        """Write a partial; returns its offset, or its components where they are literals."""
+        builder, values = self.emit.builder, partial.flat()
+        if all(isinstance(value, ir.Constant) for value in values):
+            return values
+        key = tuple(values)
+        if key not in self.weights:
+            self.weights[key] = self.size
+            for value in values:
+                self._store(builder, value, _pointer(builder, self.start, self.size, F64))
+                self.size += 8
+        return self.weights[key]
+
+    def leave(self) -> None:
+        """Emit, where the code is about to leave, what ends the record: later statements have no effect."""
+        builder = self.emit.builder
+        if self.left is None:
+            self.left = ir.Function(builder.module, _LEAVE, builder.module.get_unique_name("leave_record"))
+            self.left.linkage = "internal"
+            self.left.attributes.add("noinline")
+            self.left.attributes.add("cold")
+        if self.hole:
+            self._store(builder, ir.Constant(I32, 0), _pointer(builder, self.start, self.hole, I32))
+        builder.call(self.left, [self.tape, self.start, self.count, ir.Constant(I64, self.size)])
+
+    def close(self) -> None:
+        """Emit the record's end, and its adjoint."""
+        builder = self.emit.builder
+        kind = self._kind()
+        with builder.if_then(builder.icmp_signed("!=", self.tape, _ZERO), likely=True):
+            self._end(builder, kind, self.tape, self.start, self.count)
+        if self.left is not None:
+            b = ir.IRBuilder(self.left.append_basic_block("left"))
+            tape, start, count, done = self.left.args
+            with b.if_then(b.icmp_signed("!=", tape, _ZERO)):
+                rest = b.sub(ir.Constant(I64, self.size), done)
+                cgutils.memset(b, b.inttoptr(b.add(start, done), _BYTES), rest, 0)
+                self._end(b, kind, tape, start, count)
+            b.ret_void()
+
+    def _end(self, builder: Any, kind: Any, tape: Any, start: Any, count: Any) -> None:
+        after = builder.add(start, ir.Constant(I64, self.size))
+        many = builder.add(count, ir.Constant(I64, len(self.statements)))
+        self._store(builder, kind, _pointer(builder, start, self.size - 8, I64))
+        self._store(builder, after, word(builder, tape, TOP))
+        self._store(builder, many, word(builder, tape, COUNT))
+
+    def _kind(self) -> Any:
+        module = self.emit.builder.module
+        many = len(self.statements)
+        self.size = max(self.size, -(-4 * many // 8) * 8) + 8  # 4 bytes a statement at least: see `grow`
+        words = (self._adjoint().ptrtoint(I64), self.size, many, sum(map(len, self.statements)))
+        value = ir.Constant.literal_struct(
+            [w if isinstance(w, ir.Value) else ir.Constant(I64, w) for w in words]
+        )
+        kind = ir.GlobalVariable(module, value.type, module.get_unique_name("kind_of_record"))
+        kind.linkage, kind.global_constant, kind.initializer = "internal", True, value
+        return kind.ptrtoint(I64)
+
+    def _adjoint(self) -> Any:
+        """The function that takes cotangents of statements to those of their leaves, from the last one on."""
+        module, size = self.emit.builder.module, components(self.spec)
+        function = ir.Function(module, ADJOINT, module.get_unique_name("adjoint_of_record"))
+        function.linkage = "internal"
+        builder = ir.IRBuilder(function.append_basic_block("adjoint"))
+        emit = Emitter(self.emit.context, builder)
+        cotangents, count, record = function.args
+        gathered: dict[int, Number] = {}
+
+        def place(number: Any) -> list[Any]:
+            at = builder.add(cotangents, builder.mul(number, ir.Constant(I64, 8 * size)))
+            return [_pointer(builder, at, 8 * k, F64) for k in range(size)]
+
+        def load(at: list[Any]) -> Number:
+            return emit.number(self.spec, [builder.load(p, align=8) for p in at])
+
+        def store(values: list[Any], at: list[Any]) -> None:
+            for value, p in zip(values, at, strict=True):
+                builder.store(value, p, align=8)
+
+        def give(ct: Number, leaves: list[tuple[int, Any]]) -> None:
+            for number, weight in reversed(leaves):
+                if isinstance(weight, list):
+                    part = ct * emit.number(self.spec, [w.constant for w in weight])
+                else:
+                    part = ct * load([_pointer(builder, record, weight + 8 * q, F64) for q in range(size)])
+                if number < 0:
+                    inner = -1 - number
+                    gathered[inner] = gathered[inner] + part if inner in gathered else part
+                    continue
+                elsewhere = builder.load(_pointer(builder, record, number, I32), align=4)
+                at = place(builder.zext(elsewhere, I64))
+                store((load(at) + part).flat(), at)
+
+        for k, leaves in reversed(list(enumerate(self.statements))):
+            at = place(builder.add(count, ir.Constant(I64, k + 1)))
+            ct = load(at)
+            store([ir.Constant(F64, 0.0)] * size, at)
+            if k in gathered:
+                ct = ct + gathered.pop(k)
+            if all(isinstance(weight, list) for _, weight in leaves):
+                give(ct, leaves)
+                continue
+            before, known = builder.block, dict(gathered)
+            # a cotangent of zero moves nothing, also where a partial is infinite
+            with builder.if_then(_any_nonzero(builder, ct.flat()), likely=True):
+                give(ct, leaves)
+                after = builder.block
+            for inner, total in gathered.items():
+                if total is not known.get(inner):
+                    pairs = zip(known.get(inner, ct.lift(0.0)).flat(), total.flat(), strict=True)
+                    parts = [_phi(builder, (a, before), (b, after)) for a, b in pairs]
+                    gathered[inner] = emit.number(self.spec, parts)
+        builder.ret_void()
+        return function
+
+
+def _any_nonzero(builder: Any, values: list[Any]) -> Any:
+    found = None
+    for value in values:
+        one = builder.fcmp_unordered("!=", value, ir.Constant(F64, 0.0))
+        found = one if found is None else builder.or_(found, one)
+    return found
+
+
+def _phi(builder: Any, *incoming: tuple[Any, Any]) -> Any:
+    found = builder.phi(incoming[0][0].type)
+    for value, block in incoming:
+        found.add_incoming(value, block)
+    return found
+
+
+def _scratch(emit: Emitter) -> Any:
+    """The address of memory that is written to in place of a tape, and never read."""
+    module = emit.builder.module
+    found = module.globals.get(SCRATCH)
+    if found is None:
+        found = ir.GlobalVariable(module, I8, SCRATCH)
+        found.linkage = "external"
+    return found.ptrtoint(I64)
+
+
+# ---------------------------------------------------------------- where code is emitted
+
+
+def push(emit: Emitter, spec: Spec, tape: Any, leaves: list[tuple[Any, Number]]) -> tuple[Any, Any]:
+    """Record a statement: returns its number and its tape. What is on no tape is not recorded."""
+    if not leaves:
+        return _ZERO, _ZERO
+    builder = emit.builder
+    most = (8 + 8 * components(spec)) * len(leaves) + 16
+    record = getattr(builder, "tapegrad_record", None)
+    if record is not None and record.size + most > record.room:
+        finish(builder)
+        record = None
+    straight = getattr(builder, "tapegrad_straight", False)
+    if record is None:
+        record = Record(emit, spec, tape, max(most, MOST) if straight else most)
+        builder.tapegrad_record = record
+    found = record.add(tape, leaves)
+    if not straight:
+        finish(builder)
+    return found
+
+
+def finish(builder: Any) -> None:
+    """Close the record that is open, if one is."""
+    record = getattr(builder, "tapegrad_record", None)
+    if record is not None:
+        builder.tapegrad_record = None
+        record.close()
+
+
+def leave(builder: Any) -> None:
+    """Emit what the open record needs where the code leaves; it stays open for the code that does not."""
+    record = getattr(builder, "tapegrad_record", None)
+    if record is not None:
+        record.leave()

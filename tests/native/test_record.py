@@ -1,0 +1,229 @@
+"""Records of straight code: where they begin, end and are left, and that cotangents in them are exact."""
+
+import math
+
+import numpy as np
+import pytest
+from numba import njit
+
+import tapegrad as tg
+from tapegrad.native import record
+from tapegrad.native.segment import Recording, entering
+from tapegrad.native.twin import twin_of
+
+X = np.array([1.7, 3.0, 0.4])
+
+
+def recorded(function, x=X):
+    recording = Recording(x.size)
+    twin_of(function, (), True)(entering(x[:, None], (), recording.address, 1))
+    return recording
+
+
+def check(function, gradient, x=X):
+    """The first derivative by formula; the second beside differences of it."""
+    np.testing.assert_allclose(tg.func.grad(function)(x), gradient(x), rtol=1e-13, atol=1e-13)
+    u = np.array([0.3, -1.1, 0.8])
+    step = 1e-6
+    expected = (gradient(x + step * u) - gradient(x - step * u)) / (2 * step)
+    np.testing.assert_allclose(tg.func.hvp(function)(x, u), expected, rtol=1e-7, atol=1e-7)
+
+
+@njit
+def straight(x):
+    a = x[0] * x[1]
+    b = a + x[2]
+    return a * b
+
+
+def test_straight_code_is_one_record():
+    recording = recorded(straight)
+    assert (recording.statements - 3, recording.leaves) == (3, 6)
+    # numbers of three inputs and room for one; x0, x1, a and b as partials; the kind
+    assert recording.nbytes == 4 * 4 + 4 * 8 + 8
+    check(straight, lambda x: np.array([
+        2 * x[0] * x[1] ** 2 + x[1] * x[2], 2 * x[0] ** 2 * x[1] + x[0] * x[2], x[0] * x[1],
+    ]))  # fmt: skip
+
+
+@njit
+def late(x):
+    t = np.zeros(3)
+    a = t[0] * 2.0 + t[1] + 3.0
+    b = a * x[0] + t[2]
+    return b * a + x[1] * b + t[1]
+
+
+def test_what_comes_before_the_first_number_on_a_tape():
+    check(late, lambda x: np.array([9.0 + 3.0 * x[1], 3.0 * x[0], 0.0]))
+
+
+@njit
+def constants(x):
+    t = np.ones(3)
+    a = t[0] * 2.0 + t[1]
+    t[2] = a * a
+    return t[2] + 0.0 * a
+
+
+def test_constants_are_on_no_tape():
+    assert recorded(constants).nbytes == 0
+
+
+@njit
+def overwritten(x):
+    t = np.empty(2)
+    t[0] = x[0] * x[1]
+    t[1] = t[0] * x[2]
+    t[0] = t[0] * t[1] + t[0]
+    t[0] = t[0] * t[0]
+    return t[0] + t[1]
+
+
+def test_elements_written_again_in_one_record():
+    def gradient(x):
+        p, c = x[0] * x[1], x[2]
+        u = p * p * c + p
+        by_p, by_c = 2 * u * (2 * p * c + 1) + c, 2 * u * p * p + p
+        return np.array([by_p * x[1], by_p * x[0], by_c])
+
+    check(overwritten, gradient)
+
+
+@njit
+def infinite(x):
+    a = x[0] - x[0]
+    b = math.sqrt(a)
+    c = x[1] * x[2]
+    t = np.empty(2)
+    t[0] = b
+    t[1] = c + 0.0 * x[0]
+    return t[1]
+
+
+def test_a_cotangent_of_zero_moves_nothing():
+    check(infinite, lambda x: np.array([0.0, x[2], x[1]]))
+
+
+@njit
+def divides(t, x, k):
+    t[0] = x[0] * x[1]
+    t[1] = x[0] / (x[1] - k)
+    t[2] = 5.0 * x[0]
+
+
+@njit
+def caught_from_helper(x):
+    t = np.zeros(3)
+    try:
+        divides(t, x, 3.0)
+    except Exception:
+        t[2] = x[0] * x[0]
+    return t[0] * 2.0 + t[1] + t[2] * x[2]
+
+
+@njit
+def caught(x):
+    t = np.zeros(3)
+    try:
+        t[0] = x[0] * x[1]
+        t[1] = t[0] / (x[1] - 3.0)
+        t[2] = 5.0 * x[0]
+    except Exception:
+        t[2] = x[0] * x[0]
+    return t[0] * 2.0 + t[1] + t[2] * x[2]
+
+
+@pytest.mark.parametrize("function", [caught_from_helper, caught])
+def test_code_that_leaves_in_the_middle(function):
+    """What was computed before keeps its derivative; what follows has numbers of its own."""
+    found = tg.func.grad(function)(X)
+    np.testing.assert_allclose(found, [2 * 3.0 + 2 * 1.7 * 0.4, 2 * 1.7, 1.7**2], rtol=1e-14)
+    x = tg.tensor(X, requires_grad=True)
+    (g,) = tg.grad(tg.njit(function)(x), x, create_graph=True)
+    (h,) = tg.grad(g[0] * 1.0, x)
+    np.testing.assert_allclose(h, [2 * 0.4, 2.0, 2 * 1.7], rtol=1e-14)
+
+
+def test_a_division_by_zero_that_nobody_catches():
+    f = tg.njit(njit(lambda x: x[0] * x[1] / (x[2] - x[2])))
+    x = tg.tensor(X, requires_grad=True)
+    with pytest.raises(ZeroDivisionError):
+        f(x)
+    y = tg.njit(straight)(x)
+    np.testing.assert_allclose(tg.grad(y, x)[0][2], X[0] * X[1])
+
+
+def long(statements):
+    """A block of statements that are more than a record holds."""
+    lines = ["def f(x):", "    a, b = x[0], x[1]"]
+    for k in range(statements):
+        lines.append(f"    a, b = a + {0.001 * (k % 7)} * b * a, b - 0.002 * a * x[2]")
+    space = {}
+    exec("\n".join([*lines, "    return a * b"]), space)
+    return space["f"]
+
+
+def test_a_long_block_is_several_records():
+    primal = long(300)
+    function = njit(primal)
+    recording = recorded(function)
+    assert recording.nbytes > 2 * record.MOST
+    x = tg.tensor(X, requires_grad=True)
+    expected = tg.grad(primal(x), x)[0]
+    np.testing.assert_allclose(tg.func.grad(function)(X), expected, rtol=1e-12)
+
+
+def test_bounds_are_checked_where_asked_for():
+    def f(x, k):
+        a = x[0] * x[1]
+        return a * x[k]
+
+    checked = tg.njit(boundscheck=True)(f)
+    x = tg.tensor(X, requires_grad=True)
+    with pytest.raises(IndexError):
+        checked(x, 3)
+    np.testing.assert_allclose(tg.grad(checked(x, 2), x)[0], [3.0 * 0.4, 1.7 * 0.4, 5.1])
+
+
+@njit
+def growing(x, n):
+    for k in range(n):
+        a = x[0] * (k + 1.0)
+        yield a * a
+
+
+@njit
+def generated(x):
+    s = 0.0
+    for v in growing(x, 3):
+        s += v * x[1]
+    return s
+
+
+def test_generators():
+    check(generated, lambda x: np.array([28 * x[0] * x[1], 14 * x[0] ** 2, 0.0]))
+
+
+@njit
+def doubled(a):
+    b = a * 2.0
+    return b * b
+
+
+@njit
+def calls(x):
+    a = x[0] * x[1]
+    b = doubled(a) + a
+    c = a * b
+    return doubled(c) * x[2] + a
+
+
+def test_calls_within_a_block():
+    def gradient(x):
+        a = x[0] * x[1]
+        c = 4 * a**3 + a**2
+        by_a = 8 * c * (12 * a**2 + 2 * a) * x[2] + 1
+        return np.array([by_a * x[1], by_a * x[0], 4 * c * c])
+
+    check(calls, gradient)
