@@ -33,8 +33,8 @@ def njit(
         unless this says that running it again is meant.
     preaccumulate : bool, optional
         For a helper of numbers and tuples of numbers that other compiled functions call: what they record of
-        a call is its local Jacobian, an entry for each result and argument, whatever it computes inside. Pays
-        where the helper does more than that: many operations of few numbers.
+        a call is its local Jacobian, a leaf for each result and argument, whatever it computes inside. Pays
+        where the helper does more than that: loops over few numbers.
     **options
         Numba's: ``cache``, ``fastmath``, ``error_model``, ``boundscheck``, ``nogil``, ``parallel`` (the
         recording form runs on one thread).

@@ -1,6 +1,6 @@
 """Blocks of a native tape: results whose derivative is a compiled function's, called by the sweep.
 
-Results of a block have statement numbers but no entries. What its function needs to know is a tuple, which
+Results of a block have statement numbers but no record. What its function needs to know is a tuple, which
 the block owns until its tape begins anew.
 """
 

@@ -33,6 +33,7 @@ DIVISIONS = {
 }
 MEMORY = (instructions.LoadInstr, instructions.StoreInstr)
 PARTS = ("build_tuple", "exhaust_iter", "cast", "pair_first", "pair_second")
+ELEMENT = ("getitem", "static_getitem")
 NAMES = (types.Module, types.Function, types.Dispatcher, types.NumberClass, types.DType)
 
 
@@ -51,22 +52,71 @@ def _index(kind: Any) -> bool:
     return isinstance(kind, types.Integer)
 
 
+def _literal(value: Any) -> Any:
+    return type(value), value
+
+
 class TwinLower(Lower):
     """Numba's lowering, with records that go on from one instruction to the next."""
 
     def pre_block(self, block: Any) -> None:
         """Begin a block."""
         super().pre_block(block)
-        self._loaded: dict[str, Any] = {}  # values of variables, in this block
+        self._loaded: dict[str, Any] = {}  # of this block: values of variables,
+        self._names: dict[str, Any] = {}  # what is the same where two variables are the same for certain,
+        self._elements: dict[Any, Any] = {}  # and values of elements of arrays
 
     def lower_inst(self, inst: Any) -> None:
         """Emit an instruction."""
         straight = self._straight(inst)
         if not straight:
             record.finish(self.builder)
+            self._elements.clear()
         self.builder.tapegrad_straight = straight
         super().lower_inst(inst)
         self.builder.tapegrad_straight = False
+        if isinstance(inst, ir.Assign):
+            self._names[inst.target.name] = self._meaning(inst.value) if straight else object()
+        elif straight and isinstance(inst, (ir.SetItem, ir.StaticSetItem)):
+            self._elements.clear()  # arrays may share memory
+            if self.typeof(inst.value.name) == self.typeof(inst.target.name).dtype:
+                self._elements[self._place(inst.target, inst)] = self.loadvar(inst.value.name)
+
+    def lower_expr(self, resty: Any, expr: Any) -> Any:
+        """Emit an expression; an element that is known is not read again."""
+        if expr.op not in ELEMENT or not self.builder.tapegrad_straight or not is_active(resty):
+            return super().lower_expr(resty, expr)
+        place = self._place(expr.value, expr)
+        if place not in self._elements:
+            self._elements[place] = super().lower_expr(resty, expr)
+        return self._elements[place]
+
+    def _name(self, var: Any) -> Any:
+        return self._names.setdefault(var.name, object())
+
+    def _place(self, array: Any, access: Any) -> Any:
+        """What names an element: its array and index."""
+        if isinstance(access, ir.StaticSetItem) or getattr(access, "op", "") == "static_getitem":
+            index = access.index
+            index = tuple(map(_literal, index)) if isinstance(index, tuple) else _literal(index)
+        else:
+            index = self._name(access.index)
+        return self._name(array), index
+
+    def _meaning(self, value: Any) -> Any:
+        """What names a value: equal for two only if they are the same."""
+        if isinstance(value, ir.Var):
+            return self._name(value)
+        if isinstance(value, ir.Const):
+            return _literal(value.value)
+        if isinstance(value, ir.Expr):
+            if value.op == "build_tuple":
+                return tuple(map(self._name, value.items))
+            if value.op == "binop" and value.fn in SAFE:
+                kinds = [self.typeof(var.name) for var in (value.lhs, value.rhs)]
+                if all(isinstance(kind, types.Integer) for kind in kinds):
+                    return value.fn, self._name(value.lhs), self._name(value.rhs)
+        return object()
 
     def lower_function_body(self) -> Any:
         """Emit a function, and tell LLVM that the program's memory is not that of tapes."""
@@ -120,7 +170,7 @@ class TwinLower(Lower):
     def _straight_expression(self, value: Any, result: Any) -> bool:
         if value.op in ("binop", "inplace_binop", "unary"):
             return self._inline(value.fn, [value.value] if value.op == "unary" else [value.lhs, value.rhs])
-        if value.op in ("getitem", "static_getitem"):
+        if value.op in ELEMENT:
             if isinstance(self.typeof(value.value.name), types.BaseTuple):
                 return value.op == "static_getitem" and _plain(result)
             index = value.index if value.op == "getitem" else value.index_var

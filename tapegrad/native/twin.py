@@ -161,6 +161,10 @@ class _Untyped(FunctionPass):
                 elif isinstance(line, ir.Return) and self.entry:
                     whole = self._call(statement, [line.value], line.loc)
                     line = ir.Return(self._call(border.leave, [whole], line.loc), line.loc)
+                elif isinstance(line, (ir.SetItem, ir.StaticSetItem)):
+                    found = self._definition(line.value)
+                    if isinstance(found, ir.Expr) and found.op in ENDS:
+                        line.value = self._call(statement, [line.value], line.loc)
                 self.body.append(line)
             block.body = self.body
             assert label >= first

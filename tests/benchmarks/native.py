@@ -2,7 +2,7 @@
 
 Six programs as users write them, timed in turns on one thread, best of several runs; gradients are compared
 with central differences first. Beside them the first implementation (`prototype_recording`). Then calls
-of `tg.func.value_and_grad`, threads, and a tape of a hundred million entries (``--big``).
+of `tg.func.value_and_grad`, threads, and a tape of a hundred million leaves (``--big``).
 
     python -m tests.benchmarks.native
 """
@@ -197,12 +197,12 @@ class Ours:
         return sweep(self.tape, (), number, 1.0, self.x.size)
 
     @property
-    def entries(self):
+    def leaves(self):
         return self.tape.leaves
 
     @property
     def nbytes(self):
-        return self.tape.nbytes + 8 * self.tape.statements
+        return self.tape.nbytes
 
 
 def timed(function):
@@ -245,8 +245,8 @@ def main():
             many = (record + reverse) / best[0]
             text += (
                 f" | {type(side).__name__.lower()} {record:5.2f} + {reverse:5.2f} ({many:4.1f}x)"
-                f" {side.entries:8d} entries {1e6 * record / side.entries:.2f}"
-                f" + {1e6 * reverse / side.entries:.2f} ns"
+                f" {side.leaves:8d} leaves {1e6 * record / side.leaves:.2f}"
+                f" + {1e6 * reverse / side.leaves:.2f} ns {side.nbytes / side.leaves:.1f} B"
             )
         print(f"{text} | ratio {(best[1] + best[2]) / (best[3] + best[4]):.2f}", flush=True)
     helpers(options.repeat)
@@ -330,7 +330,7 @@ def helpers(repeat):
         for k, (name, side) in enumerate(zip(("recorded", "preaccumulated"), sides, strict=True)):
             record, reverse = best[1 + 2 * k : 3 + 2 * k]
             text += f" | {name} {record:5.2f} + {reverse:5.2f} ({(record + reverse) / best[0]:4.1f}x)"
-            text += f" {side.entries:8d} entries"
+            text += f" {side.leaves:8d} leaves"
         print(f"{text} | gain {(best[1] + best[2]) / (best[3] + best[4]):.2f}", flush=True)
 
 
@@ -456,15 +456,15 @@ def threads():
 
 
 def big():
-    """A hundred million entries."""
+    """A hundred million leaves."""
     steps = 100_000_000 // 54
     side = Ours(lotka_volterra, cases()["lotka_volterra"][1], (steps,))
     side.record()
     side.reverse()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     used = side.tape.nbytes + 8 * side.tape.statements
-    print(f"{side.entries} entries: {used / side.entries:.1f} bytes each, peak {peak / 1e9:.2f} GB")
-    again = [1e9 * timed(part) / side.entries for part in (side.record, side.reverse)]
+    print(f"{side.leaves} leaves: {used / side.leaves:.1f} bytes each, peak {peak / 1e9:.2f} GB")
+    again = [1e9 * timed(part) / side.leaves for part in (side.record, side.reverse)]
     print(f"again: {again[0]:.2f} + {again[1]:.2f} ns")
 
 

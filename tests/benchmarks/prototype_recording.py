@@ -421,8 +421,12 @@ class Prototype:
         return found
 
     @property
-    def entries(self):
+    def leaves(self):
         return TAPE.n
+
+    @property
+    def nbytes(self):
+        return 12 * TAPE.n
 
 
 @intrinsic

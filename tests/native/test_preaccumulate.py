@@ -1,4 +1,4 @@
-"""Helpers whose local Jacobian is recorded at once: the same derivatives of all orders, fewer entries."""
+"""Helpers whose local Jacobian is recorded at once: the same derivatives of all orders, fewer leaves."""
 
 import math
 import pickle

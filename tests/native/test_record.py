@@ -227,3 +227,62 @@ def test_calls_within_a_block():
         return np.array([by_a * x[1], by_a * x[0], 4 * c * c])
 
     check(calls, gradient)
+
+
+@njit
+def walks(x):
+    i, s = 0, 0.0
+    while i < 2:
+        a = x[i]
+        i = i + 1
+        b = x[i]
+        s += a * b * b + x[i - 1] * x[i]
+    return s
+
+
+def test_an_index_that_moves_on():
+    check(walks, lambda x: np.array([
+        x[1] ** 2 + x[1], 2 * x[0] * x[1] + x[0] + x[2] ** 2 + x[2], 2 * x[1] * x[2] + x[1],
+    ]))  # fmt: skip
+
+
+@njit
+def doubles(t):
+    t[1] = t[1] * 2.0
+
+
+@njit
+def shared(x):
+    t = np.zeros(3)
+    v = t[1:]
+    t[1] = x[0] * x[1]
+    a = t[1]
+    v[0] = v[0] * x[2] + t[1]
+    b = t[1] * v[0]
+    doubles(t)
+    return a * b + t[1] + v[0] * t[1]
+
+
+def test_arrays_that_share_memory():
+    def gradient(x):
+        p, c = x[0] * x[1], x[2]
+        w = p * c + p
+        # a b + t1 + v0 t1 = p w w + 2 w + 4 w w
+        by_w, by_p = 2 * p * w + 2 + 8 * w, w * w
+        return np.array([(by_w * (c + 1) + by_p) * x[1], (by_w * (c + 1) + by_p) * x[0], by_w * p])
+
+    check(shared, gradient)
+
+
+@njit
+def squares(x):
+    s = 0.0
+    for k in range(x.size):
+        s += x[k] * x[k] + x[k]
+    return s
+
+
+def test_an_element_is_one_leaf():
+    recording = recorded(squares)
+    assert recording.leaves == 3 * 2
+    check(squares, lambda x: 2 * x + 1)
