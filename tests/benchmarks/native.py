@@ -1,8 +1,8 @@
 """Scalar programs recorded inside compiled code: recording and reverse sweep beside the program itself.
 
 Six programs as users write them, timed in turns on one thread, best of several runs; gradients are compared
-with central differences first. Beside them the first implementation (`prototype_recording`). Then calls
-of `tg.func.value_and_grad`, threads, and a tape of a hundred million leaves (``--big``).
+with central differences first. Beside them the first implementation (`prototype_recording`). Then orders,
+calls of `tg.func.value_and_grad`, threads, and a tape of a hundred million leaves (``--big``).
 
     python -m tests.benchmarks.native
 """
@@ -23,6 +23,7 @@ from numba import njit
 
 import tapegrad as tg
 from tapegrad.native import runtime
+from tapegrad.native.algebra import components
 from tapegrad.native.segment import Recording, entering, sweep
 from tapegrad.native.twin import twin_of
 
@@ -249,12 +250,45 @@ def main():
                 f" + {1e6 * reverse / side.leaves:.2f} ns {side.nbytes / side.leaves:.1f} B"
             )
         print(f"{text} | ratio {(best[1] + best[2]) / (best[3] + best[4]):.2f}", flush=True)
+    orders(options.repeat)
     helpers(options.repeat)
     loops()
     calls(options.repeat)
     threads()
     if options.big:
         big()
+
+
+def orders(repeat):
+    """Derivatives of higher order along given directions: a run and a sweep of numbers nested so deep."""
+    for name in ("lotka_volterra", "planets"):
+        primal, x, args = cases()[name]
+        for order in range(1, 6):
+            spec = (1,) * (order - 1)
+            values = np.zeros((x.size, components(spec)))
+            values[:, 0] = x
+            for k in range(order - 1):
+                values[:, 1 << k] = np.random.default_rng(k).normal(size=x.size)
+            tape, start = Recording(x.size), time.perf_counter()
+            twin = twin_of(primal, spec, True)
+
+            def record(twin=twin, values=values, spec=spec, tape=tape, args=args):
+                runtime.tapes().reset(tape.address, values.shape[0])
+                return twin(entering(values, spec, tape.address, 1), *args)
+
+            number = record()["tapegrad_statement"].reshape(1).copy()
+            compiled = time.perf_counter() - start
+
+            def reverse(spec=spec, tape=tape, number=number, size=x.size):
+                return sweep(tape, spec, number, 1.0, size)
+
+            reverse()
+            best = [1e3 * min(timed(part) for _ in range(repeat)) for part in (record, reverse)]
+            print(
+                f"{name:15s} order {order}: {best[0]:5.2f} + {best[1]:5.2f} ms, {tape.nbytes / 1e6:5.1f} MB, "
+                f"compiled in {compiled:.1f} s",
+                flush=True,
+            )
 
 
 def orbit(helper):
