@@ -29,7 +29,7 @@ def acquire():
     return tape
 
 
-@njit("void(int64)", cache=CACHE)
+@njit
 def clear(tape):
     """Let go of the blocks."""
     while get(tape, BLOCKS):

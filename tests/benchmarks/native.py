@@ -2,7 +2,7 @@
 
 Six programs as users write them, timed in turns on one thread, best of several runs; gradients are compared
 with central differences first. Beside them the first implementation (`prototype_recording`). Then orders,
-calls of `tg.func.value_and_grad`, threads, and a tape of a hundred million leaves (``--big``).
+calls of `tg.func.value_and_grad`, a second process, threads, and a hundred million leaves (``--big``).
 
     python -m tests.benchmarks.native
 """
@@ -15,8 +15,10 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 from numba import njit
@@ -254,6 +256,7 @@ def main():
     helpers(options.repeat)
     loops()
     calls(options.repeat)
+    processes(6)
     threads()
     if options.big:
         big()
@@ -446,6 +449,49 @@ def calls(repeat):
     ways = (lambda: outside(n), lambda: inside(x, n))
     best = [1e6 * min(timed(way) for _ in range(repeat)) / n for way in ways]
     print(f"value_and_grad of rosenbrock(10): {best[0]:.2f} us from Python, {best[1]:.2f} from njit")
+
+
+FIRST_CALL = """
+import time
+import numpy as np, {imports}
+from numba import njit
+begin = time.perf_counter()
+
+@{compile}(cache=True)
+def f(x, n):
+    s = x[0]
+    for _ in range(n):
+        s = x[1] * s * (1.0 - s)
+    return s
+
+f({leaf}, 10)
+print(1e3 * (time.perf_counter() - begin))
+"""
+
+
+def processes(runs):
+    """The first call in another process, everything in the cache, beside a function of Numba's own."""
+    ways = {
+        "numba": ("numba", "njit", "np.array([0.3, 3.1])"),
+        "tg.njit": ("tapegrad as tg", "tg.njit", "tg.tensor([0.3, 3.1], requires_grad=True)"),
+    }
+    found = {way: [] for way in ways}
+    with tempfile.TemporaryDirectory() as place:
+        for way, words in ways.items():
+            text = FIRST_CALL.format(**dict(zip(("imports", "compile", "leaf"), words, strict=True)))
+            Path(place, f"{way[0]}.py").write_text(text)
+        environment = {**os.environ, "NUMBA_CACHE_DIR": place, "TAPEGRAD_CACHE": f"{place}/cache"}
+        environment |= {"PYTHONPYCACHEPREFIX": f"{place}/pyc", "PYTHONDONTWRITEBYTECODE": ""}
+        for k in range(runs + 1):
+            for way in ways:
+                done = subprocess.run(
+                    [sys.executable, f"{place}/{way[0]}.py"], env=environment, capture_output=True, text=True,
+                    check=True,
+                )  # fmt: skip
+                if k:
+                    found[way].append(float(done.stdout))
+    own, ours = (min(times) for times in found.values())
+    print(f"first call in a second process: {ours:.0f} ms, of a function of Numba's {own:.0f} ms")
 
 
 def threads():
