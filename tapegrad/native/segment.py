@@ -7,7 +7,7 @@ are two ops, and by these rules each has derivatives of every order:
     gradient(X, c, u1 ... um) = the derivative by X of c . tangent(X, u1 ... um)
 
 The first derivative is a sweep of the tape that the call has left. Beyond it the function runs again, its
-numbers dual, one level for each direction: so each order costs several times the one before, and a function that
+numbers dual, one level for each direction: each order costs several times the one before, and a function that
 does not do the same again has no second derivative.
 """
 
