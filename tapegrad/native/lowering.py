@@ -32,7 +32,7 @@ DIVISIONS = {
     operator.imod,
 }
 MEMORY = (instructions.LoadInstr, instructions.StoreInstr)
-PARTS = ("build_tuple", "exhaust_iter", "cast", "pair_first", "pair_second")
+PARTS = ("build_tuple", "cast", "pair_first", "pair_second")
 ELEMENT = ("getitem", "static_getitem")
 NAMES = (types.Module, types.Function, types.Dispatcher, types.NumberClass, types.DType)
 
@@ -164,7 +164,7 @@ class TwinLower(Lower):
             return True
         result = self.typeof(inst.target.name)
         if isinstance(inst.value, ir.Var):
-            return _plain(result)
+            return _plain(result) or result == self.typeof(inst.value.name)
         return isinstance(inst.value, ir.Expr) and self._straight_expression(inst.value, result)
 
     def _straight_expression(self, value: Any, result: Any) -> bool:
@@ -172,13 +172,15 @@ class TwinLower(Lower):
             return self._inline(value.fn, [value.value] if value.op == "unary" else [value.lhs, value.rhs])
         if value.op in ELEMENT:
             if isinstance(self.typeof(value.value.name), types.BaseTuple):
-                return value.op == "static_getitem" and _plain(result)
+                return bool(value.op == "static_getitem")
             index = value.index if value.op == "getitem" else value.index_var
             return index is not None and self._element(value.value, index)
         if value.op == "getattr":
             return isinstance(result, NAMES) or _plain(result)
+        if value.op == "exhaust_iter":
+            return isinstance(self.typeof(value.value.name), types.BaseTuple)
         if value.op in PARTS:
-            return _plain(result)
+            return isinstance(result, types.BaseTuple) or _plain(result)
         if value.op != "call" or value.kws or value.vararg is not None:
             return False
         function = self.typeof(value.func.name)

@@ -278,6 +278,7 @@ def _scratch(emit: Emitter) -> Any:
 
 def push(emit: Emitter, spec: Spec, tape: Any, leaves: list[tuple[Any, Number]]) -> tuple[Any, Any]:
     """Record a statement: returns its number and its tape. What is on no tape is not recorded."""
+    leaves = [leaf for leaf in leaves if not isinstance(leaf[0], ir.Constant)]  # of a literal, surely
     if not leaves:
         return _ZERO, _ZERO
     builder = emit.builder

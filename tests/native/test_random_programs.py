@@ -1,4 +1,4 @@
-"""Random programs with loops, branches, lists, helpers: native tape, tape of Tensors, differences."""
+"""Random programs (loops, branches, lists, arrays, views, helpers): native tape, Tensors, differences."""
 
 import numpy as np
 import pytest
@@ -10,9 +10,14 @@ import tapegrad as tg
 
 INPUTS, STEP = 3, 1e-6
 UNARY = ["np.sin({})", "np.tanh({})", "np.exp(-{0} * {0})", "np.sqrt({0} * {0} + 1.0)", "np.arctan({})",
-         "-{}", "helper({}, {})", "{} ** 2", "abs({})", "min({}, 0.8)", "np.log1p({0} * {0})"]  # fmt: skip
-BINARY = ["{} + {}", "{} - {}", "{} * {} * 0.5", "{0} / ({1} * {1} + 1.0)", "helper({}, {})", "max({}, {})",
-          "np.hypot({}, {} + 2.0)", "np.arctan2({}, {} + 3.0)", "swapped({}, {})[0]"]  # fmt: skip
+         "-{}", "helper({}, {})", "{} ** 2", "abs({})", "min({}, 0.8) * 1.0",
+         "np.log1p({0} * {0})"]  # fmt: skip
+BINARY = ["{} + {}", "{} - {}", "{} * {} * 0.5", "{0} / ({1} * {1} + 1.0)", "helper({}, {})",
+          "max({}, {}) * 1.0", "np.hypot({}, {} + 2.0)", "np.arctan2({}, {} + 3.0)",
+          "swapped({}, {})[0]"]  # fmt: skip
+
+KINDS = ["assign", "update", "item", "cell", "cell", "index", "if", "for", "while"]
+CELLS = ["cells[0]", "cells[j]", "cells[j - 1]", "tail[0]", "tail[1]"]  # of an array, and of a view of it
 
 
 @st.composite
@@ -34,7 +39,7 @@ def blocks(draw, names, depth):
     """Lines of a block; assigns to `names` only, so that all paths define the same."""
     lines = []
     for _ in range(draw(st.integers(1, 3))):
-        kind = draw(st.sampled_from(["assign", "update", "item", "if", "for", "while"]))
+        kind = draw(st.sampled_from(KINDS))
         target = draw(st.sampled_from([n for n in names if n[0] == "v"]))
         text = draw(expressions(names))
         if kind == "assign" or (kind in ("if", "for", "while") and depth == 0):
@@ -44,6 +49,11 @@ def blocks(draw, names, depth):
         elif kind == "item":
             k = draw(st.integers(0, 2))
             lines.append(f"items[{k}] = {text}")
+        elif kind == "cell":
+            cell, how = draw(st.sampled_from(CELLS)), draw(st.sampled_from(["=", "+=", "*="]))
+            lines.append(f"{cell} {how} {text}")
+        elif kind == "index":
+            lines.append("j = (j + 1) % 3")
         else:
             inner = ["    " + line for line in draw(blocks(names, depth - 1))]
             if kind == "if":
@@ -62,10 +72,11 @@ def blocks(draw, names, depth):
 @st.composite
 def programs(draw):
     """Text of a module with the function `program(x)`."""
-    names = [f"x[{k}]" for k in range(INPUTS)] + ["v0", "v1", "items[0]", "items[1]", "items[2]"]
+    names = [f"x[{k}]" for k in range(INPUTS)] + ["v0", "v1", "items[0]", "items[1]", "items[2]", *CELLS]
     body = ["v0 = x[0] * 1.0", "v1 = x[1] + x[2]", "items = [x[0] * 1.0, x[1] * 2.0, x[2] * 3.0]"]
+    body += ["j = 0", "cells = x * 0.7", "tail = cells[1:]"]
     body += draw(blocks(names, 2)) + draw(blocks(names, 1))
-    body.append("return v0 + v1 * items[0] + items[1] - items[2] * 0.5")
+    body.append("return v0 + v1 * items[0] + items[1] - items[2] * 0.5 + cells[0] - cells[1] * cells[2]")
     helper = draw(expressions(["a", "b"]).filter(lambda text: "helper" not in text and "swapped" not in text))
     return "\n".join(
         ["def helper(a, b):", "    if a > b:", "        return a * b", f"    return {helper}",
