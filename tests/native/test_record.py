@@ -183,8 +183,9 @@ def long(statements):
     return space["f"]
 
 
-def test_a_long_block_is_several_records():
-    primal = long(300)
+def test_a_long_block_is_several_records(monkeypatch):
+    monkeypatch.setattr(record, "MOST", 256)
+    primal = long(20)
     function = njit(primal)
     recording = recorded(function)
     assert recording.nbytes > 2 * record.MOST
