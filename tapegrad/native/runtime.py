@@ -7,7 +7,6 @@ from types import ModuleType
 
 from tapegrad.kernels import cache
 from tapegrad.native.algebra import Spec, components
-from tapegrad.native.twin import digest
 
 TAPES = '''"""Taking and returning native tapes. {digest}"""
 from numba import njit
@@ -132,6 +131,18 @@ def pull(tape, statements, seeds, gradient):
             for k in range(COMPONENTS):
                 gradient[q, s * COMPONENTS + k] = ct[k]
 '''
+
+
+@functools.cache
+def digest() -> str:
+    """Return a short hash of this package and of the rules: what Numba cached for another is not ours."""
+    import hashlib
+    from pathlib import Path
+
+    here = Path(__file__).parent
+    texts = [path.read_bytes() for path in sorted(here.glob("*.py"))]
+    texts += [(here.parent / "ops" / name).read_bytes() for name in ("elementwise.py", "ufuncs.py")]
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:12]
 
 
 @functools.cache

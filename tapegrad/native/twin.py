@@ -32,6 +32,7 @@ from tapegrad.native.algebra import Spec
 from tapegrad.native.lowering import TwinLowering
 from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import asked_for, preaccumulated
+from tapegrad.native.runtime import digest, sweeps
 from tapegrad.native.scalar import Active, is_active, taped
 
 KEPT = ("boundscheck", "error_model", "fastmath", "nogil")  # options that a twin has from its primal
@@ -62,9 +63,7 @@ def twin_of(primal: Any, spec: Spec, entry: bool = False) -> Any:
         if entry:
             options["cache"] = getattr(primal, "_tapegrad_cached", False)
             if options["cache"] and taped(spec):  # what was cached may call it, and names its module
-                from tapegrad.native import runtime
-
-                runtime.sweeps(spec)
+                sweeps(spec)
         else:
             options.update(no_cpython_wrapper=True, no_cfunc_wrapper=True)
         source = primal.py_func
@@ -79,18 +78,6 @@ def twin_of(primal: Any, spec: Spec, entry: bool = False) -> Any:
         found._tapegrad_twin, found._tapegrad_of = True, primal
         found = known.setdefault((spec, entry), found)
     return found
-
-
-@functools.cache
-def digest() -> str:
-    """Return a short hash of this package and of the rules: what Numba cached for another is not ours."""
-    import hashlib
-    from pathlib import Path
-
-    here = Path(__file__).parent
-    texts = [path.read_bytes() for path in sorted(here.glob("*.py"))]
-    texts += [(here.parent / "ops" / name).read_bytes() for name in ("elementwise.py", "ufuncs.py")]
-    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:12]
 
 
 def primal_of(value: Any) -> Any:
