@@ -11,9 +11,11 @@ first, from 1; 0 is what is on no tape.
 from __future__ import annotations
 
 import ctypes
+from collections import Counter
 from typing import Any
 
 from llvmlite import ir
+from llvmlite.ir import instructions
 from numba.core import cgutils
 
 from tapegrad.native.algebra import F64, I8, I32, I64, Emitter, Number, Spec, components
@@ -49,6 +51,8 @@ class Record:
         self.statements: list[list[tuple[Any, Any]]] = []  # leaves: where the number stands, and the weight
         self.numbers: dict[Any, int] = {}  # of the statements here, by their LLVM values
         self.weights: dict[Any, int] = {}  # offsets of partials
+        self.places: dict[Any, int] = {}  # offsets of numbers of statements elsewhere
+        self.uses: Counter[int] = Counter()  # how often each of these is a leaf
         self.size, self.hole = 0, 0
         self.memory = scope(emit.builder.module)
         self.left: Any = None  # the function for code that leaves before the end
@@ -94,7 +98,9 @@ class Record:
         rows = []
         for statement, partial in leaves:
             inner = self.numbers.get(statement)
-            rows.append((-1 - inner if inner is not None else self._number(statement), self._weight(partial)))
+            place = -1 - inner if inner is not None else self._number(statement)
+            self.uses[place] += 1
+            rows.append((place, self._weight(partial)))
         self.statements.append(rows)
         number = builder.add(self.count, ir.Constant(I64, len(self.statements)))
         number = builder.and_(number, self.mask)
@@ -121,14 +127,19 @@ class Record:
         self.mask = _phi(builder, (self.mask, before), (ir.Constant(I64, -1), late))
         self.tape = _phi(builder, (self.tape, before), (tape, late))
         self.known |= {tape, self.tape}
+        self.weights.clear()  # those written before may be lost
 
     def _number(self, statement: Any) -> int:
         """Write the number of a statement elsewhere; returns its offset."""
         builder = self.emit.builder
+        key = origin(statement)
+        if key in self.places:
+            return self.places[key]
         at, self.hole = self.hole, 0
         if not at:
             at, self.hole, self.size = self.size, self.size + 4, self.size + 8
         self._store(builder, builder.trunc(statement, I32), _pointer(builder, self.start, at, I32))
+        self.places[key] = at
         return at
 
     def _weight(self, partial: Number) -> Any:
@@ -198,7 +209,8 @@ class Record:
         builder = ir.IRBuilder(function.append_basic_block("adjoint"))
         emit = Emitter(self.emit.context, builder)
         cotangents, count, record = function.args
-        gathered: dict[int, Number] = {}
+        gathered: dict[int, Number] = {}  # cotangents of statements here, and elsewhere if told several times
+        left = self.uses.copy()
 
         def place(number: Any) -> list[Any]:
             at = builder.add(cotangents, builder.mul(number, ir.Constant(I64, 8 * size)))
@@ -211,41 +223,54 @@ class Record:
             for value, p in zip(values, at, strict=True):
                 builder.store(value, p, align=8)
 
+        def add(part: Number, offset: int) -> None:
+            number = builder.load(_pointer(builder, record, offset, I32), align=4)
+            at = place(builder.zext(number, I64))
+            store((load(at) + part).flat(), at)
+
         def give(ct: Number, leaves: list[tuple[int, Any]]) -> None:
-            for number, weight in reversed(leaves):
+            for leaf, weight in reversed(leaves):
                 if isinstance(weight, list):
                     part = ct * emit.number(self.spec, [w.constant for w in weight])
                 else:
                     part = ct * load([_pointer(builder, record, weight + 8 * q, F64) for q in range(size)])
-                if number < 0:
-                    inner = -1 - number
-                    gathered[inner] = gathered[inner] + part if inner in gathered else part
-                    continue
-                elsewhere = builder.load(_pointer(builder, record, number, I32), align=4)
-                at = place(builder.zext(elsewhere, I64))
-                store((load(at) + part).flat(), at)
+                if leaf >= 0 and self.uses[leaf] == 1:
+                    add(part, leaf)
+                else:
+                    gathered[leaf] = gathered[leaf] + part if leaf in gathered else part
 
         for k, leaves in reversed(list(enumerate(self.statements))):
             at = place(builder.add(count, ir.Constant(I64, k + 1)))
             ct = load(at)
             store([ir.Constant(F64, 0.0)] * size, at)
-            if k in gathered:
-                ct = ct + gathered.pop(k)
+            if -1 - k in gathered:
+                ct = ct + gathered.pop(-1 - k)
             if all(isinstance(weight, list) for _, weight in leaves):
                 give(ct, leaves)
-                continue
-            before, known = builder.block, dict(gathered)
-            # a cotangent of zero moves nothing, also where a partial is infinite
-            with builder.if_then(_any_nonzero(builder, ct.flat()), likely=True):
-                give(ct, leaves)
-                after = builder.block
-            for inner, total in gathered.items():
-                if total is not known.get(inner):
-                    pairs = zip(known.get(inner, ct.lift(0.0)).flat(), total.flat(), strict=True)
-                    parts = [_phi(builder, (a, before), (b, after)) for a, b in pairs]
-                    gathered[inner] = emit.number(self.spec, parts)
+            else:
+                before, known = builder.block, dict(gathered)
+                # a cotangent of zero moves nothing, also where a partial is infinite
+                with builder.if_then(_any_nonzero(builder, ct.flat()), likely=True):
+                    give(ct, leaves)
+                    after = builder.block
+                for leaf, total in gathered.items():
+                    if total is not known.get(leaf):
+                        pairs = zip(known.get(leaf, ct.lift(0.0)).flat(), total.flat(), strict=True)
+                        parts = [_phi(builder, (a, before), (b, after)) for a, b in pairs]
+                        gathered[leaf] = emit.number(self.spec, parts)
+            for leaf, _ in leaves:
+                left[leaf] -= 1
+                if leaf >= 0 and not left[leaf] and leaf in gathered:
+                    add(gathered.pop(leaf), leaf)
         builder.ret_void()
         return function
+
+
+def origin(value: Any) -> Any:
+    """Return what two values have in common if they are the same for certain."""
+    if isinstance(value, instructions.ExtractValue):
+        return id(value.operands[0]), *value.indices
+    return id(value)
 
 
 def _any_nonzero(builder: Any, values: list[Any]) -> Any:

@@ -18,7 +18,7 @@ from numba.core.typeconv import Conversion
 from numba.extending import models, register_model
 
 from tapegrad.native.algebra import F64, I64, Emitter, Number, Real, Spec, components
-from tapegrad.native.record import push
+from tapegrad.native.record import origin, push
 
 MAX_LEAVES = 16  # of an expression; a longer one is recorded in parts
 PASSIVE = (types.Float, types.Integer, types.Boolean)
@@ -149,17 +149,10 @@ def merged(leaves: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     """Return leaves with those that are surely one number, as both in x * x, told once."""
     found: dict[Any, tuple[Any, Any]] = {}
     for statement, weight in leaves:
-        key = _origin(statement)
+        key = origin(statement)
         before = found.get(key)
         found[key] = (statement, weight if before is None else before[1] + weight)
     return list(found.values())
-
-
-def _origin(value: Any) -> Any:
-    """What two members of structs have in common if they are the same for certain."""
-    if isinstance(value, instructions.ExtractValue):
-        return id(value.operands[0]), *value.indices
-    return id(value)
 
 
 def pack(emit: Emitter, kind: Any, found: Operand) -> Any:

@@ -306,3 +306,15 @@ def test_an_element_is_one_leaf():
     recording = recorded(squares)
     assert recording.leaves == 3 * 2
     check(squares, lambda x: 2 * x + 1)
+
+
+@njit
+def scaled(x):
+    t, k = np.zeros(3), 0.5 * x.size
+    a = t[0] * k
+    b = x[0] * k
+    return a * b + b * x[1]
+
+
+def test_a_partial_written_before_the_first_number_on_a_tape():
+    check(scaled, lambda x: np.array([1.5 * x[1], 1.5 * x[0], 0.0]))
