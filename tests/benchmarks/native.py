@@ -530,8 +530,8 @@ def threads():
             serial, together = (min(times) for times in zip(*rows, strict=True))
             gains.append(serial / together)
     print(
-        f"8 threads, {os.cpu_count()} cores: {gains[0]:.2f} times the throughput with tapes of 13 MB, same "
-        f"bits: {same}; {gains[1]:.2f} in compiled code with tapes of 1.3 MB; the program {gains[2]:.2f}"
+        f"8 threads, {os.cpu_count()} cores: {gains[0]:.2f} times the throughput with tapes of 11 MB, same "
+        f"bits: {same}; {gains[1]:.2f} in compiled code with tapes of 1.1 MB; the program {gains[2]:.2f}"
     )
 
 
