@@ -17,6 +17,8 @@ from numba.np import arrayobj
 from numba.np.numpy_support import from_dtype
 
 from tapegrad.native.algebra import Spec, components
+from tapegrad.native.arrays import is_active_array, is_complex_array
+from tapegrad.native.complex_arrays import view_of, view_type
 from tapegrad.native.complexes import ActiveComplex
 from tapegrad.native.scalar import Active, Expression, is_active
 
@@ -124,8 +126,10 @@ def _outside(kind: Any) -> Any:
         return _tuple_like(kind, [_outside(part) for part in kind])
     if is_active(kind):
         return types.Array(_record_type(kind.spec), 0, "C")
-    if isinstance(kind, types.Array) and isinstance(kind.dtype, Active):
+    if is_active_array(kind):
         return _like(kind, _record_type(kind.dtype.spec))
+    if is_complex_array(kind):
+        return types.NamedTuple([_outside(view_type(kind))] * 2, Parts)
     return kind
 
 
@@ -143,6 +147,11 @@ def _leave(context: Any, builder: Any, kind: Any, outside: Any, value: Any) -> A
         pair = context.make_helper(builder, kind, value=value)
         kind = types.UniTuple(Active(kind.spec), 2)
         value = context.make_tuple(builder, kind, [pair.real, pair.imag])
+    if is_complex_array(kind):
+        context.nrt.incref(builder, kind, value)  # of the two views one takes over the array's reference
+        parts = [view_of(context, builder, kind, value, k) for k in (0, 1)]
+        kind = types.UniTuple(view_type(kind), 2)
+        value = context.make_tuple(builder, kind, parts)
     if isinstance(kind, types.BaseTuple):
         parts = cgutils.unpack_tuple(builder, value, len(kind))
         moved = [_leave(context, builder, a, b, p) for a, b, p in zip(kind, outside, parts, strict=True)]

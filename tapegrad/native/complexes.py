@@ -1,7 +1,4 @@
-"""Complex numbers in recording code: pairs of active numbers, whose operations are those of the parts.
-
-Scalars only: an array of complex numbers has no place for what active numbers carry.
-"""
+"""Complex numbers in recording code: pairs of active numbers, whose operations are those of the parts."""
 
 from __future__ import annotations
 
@@ -191,13 +188,14 @@ def polar(z):
     return math.hypot(re(z), im(z)), math.atan2(im(z), re(z))
 
 
-@of_one(np.conj, np.conjugate)
+@of_one(np.conj)
 def conjugate(z):
     """Complex conjugate."""
     return pair(re(z), -im(z))
 
 
 overload_method(ActiveComplex, "conjugate")(lambda z: conjugate)
+overload(np.conj)(lambda z: (lambda z: z) if is_active(z) else None)
 
 
 @of_one(np.real)

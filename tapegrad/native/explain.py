@@ -21,11 +21,14 @@ LONG = 1.0  # seconds of compilation that are worth a note
 _PLACES = (re.compile(r"at (/[^\s()]+) \((\d+)\)"), re.compile(r'File "([^"]+)", line (\d+)'))
 _OURS = re.compile(r"active_(?:float64|complex128|expression)\S*")
 _ADVICE = (
-    (r"complex", "complex numbers are recorded alone, with the usual functions, not in arrays: keep arrays "
-     "of the real and of the imaginary parts"),
+    (r"complex64", "complex numbers are recorded as complex128: make the array with that dtype"),
     (r"[Cc]annot (?:cast|convert)|setitem|No conversion from active|type (?:float64|int64) .*active",
      "a derivative would be lost where a number that carries one is put into a plain float array: pass the "
      "array as a Tensor, or make it in the function with np.zeros, np.empty or np.full"),
+    (r"complex",
+     "of complex numbers and their arrays arithmetic, powers, exp, log, sqrt, sin, cos, tan, sinh, cosh, "
+     "tanh, abs, angle, sums, products, dot, @, outer, solve, inv, det and norms are recorded; take .real "
+     "and .imag for others"),
     (r"random", "draw random numbers with passive parameters and scale them afterwards"),
     (r"typed\w*|ListType|DictType",
      "typed containers hold what their declared type says: use a list, a tuple or an array"),

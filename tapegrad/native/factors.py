@@ -14,9 +14,9 @@ import numpy as np
 from numba.core import types
 
 from tapegrad.native.algebra import Spec
-from tapegrad.native.arrays import is_active_array
+from tapegrad.native.arrays import is_active_array, is_recorded_array
 from tapegrad.native.blocks import inner_njit
-from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, instead
+from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, instead, squared
 from tapegrad.native.linear import ELIMINATE
 from tapegrad.native.operators import value_of
 from tapegrad.native.scalar import taped
@@ -337,7 +337,7 @@ def kron(a, b):
 
 @instead(np.linalg.norm)
 def norm(x, ord=None):
-    if not is_active_array(x):
+    if not is_recorded_array(x):
         return None
     if _none(ord) and x.ndim <= 2:
         return _frobenius
@@ -349,7 +349,7 @@ def norm(x, ord=None):
 def _frobenius(x, ord=None):
     s = 0.0
     for v in x.flat:
-        s = s + v * v
+        s = s + squared(v)
     return np.sqrt(s)
 
 
@@ -366,7 +366,7 @@ def _vector_norm(x, ord=None):
         return s
     if ord == 2:
         for v in x.flat:
-            s = s + v * v
+            s = s + squared(v)
         return np.sqrt(s)
     for v in x.flat:
         s = s + abs(v) if ord == 1 else s + abs(v) ** ord

@@ -21,6 +21,7 @@ from tapegrad.native import border, explain
 from tapegrad.native.preaccumulate import mark
 from tapegrad.native.segment import (
     CALL,
+    PAIR,
     Input,
     Passive,
     Recording,
@@ -251,7 +252,7 @@ def _returned(result: Any, parts: Any) -> Any:
     """The result with its active parts as Tensors."""
     if isinstance(result, border.Parts):
         real, imag = (_returned(part, parts) for part in result)
-        return real + 1j * imag
+        return PAIR.apply(real, imag)
     if isinstance(result, tuple):
         return rebuilt(result, [_returned(part, parts) for part in result])
     if isinstance(result, np.ndarray) and result.dtype == border.record(()):
@@ -265,16 +266,16 @@ def _tensors(result: Any) -> Any:
         return rebuilt(result, [_tensors(part) for part in result])
     if isinstance(result, (float, complex)):
         return wrap(np.result_type(result).type(result))
-    if isinstance(result, np.ndarray) and result.dtype.kind == "f":
+    if isinstance(result, np.ndarray) and result.dtype.kind in "fc":
         return from_numpy(result)
     return result
 
 
 def plain_arrays(x: Any) -> list[Any]:
-    """The arrays of floats in nested tuples."""
+    """The arrays of real and complex numbers in nested tuples."""
     if isinstance(x, tuple):
         return [found for part in x for found in plain_arrays(part)]
-    return [x] if isinstance(x, np.ndarray) and x.dtype.kind == "f" else []
+    return [x] if isinstance(x, np.ndarray) and x.dtype.kind in "fc" else []
 
 
 def _all_tensors(x: Any) -> bool:

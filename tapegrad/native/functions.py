@@ -17,7 +17,9 @@ from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
-from tapegrad.native.arrays import is_active_array
+from tapegrad.native.arrays import carries, is_active_array, is_complex_array, is_recorded_array, joined
+from tapegrad.native.complexes import ActiveComplex, im, re
+from tapegrad.native.forms import recorded
 from tapegrad.native.operators import value_of
 from tapegrad.native.scalar import Active, is_active
 
@@ -68,22 +70,21 @@ def _original(function: Any, names: list[str], given: list[bool], choose: Any) -
 @intrinsic
 def dtype_of(typingctx: Any, *args: Any) -> Any:
     """Return what stands for the dtype of arrays of active numbers, such as are among the arguments."""
-    kinds = [k for arg in args for k in _spread(arg)]
-    spec = next(k.spec for k in kinds if is_active(k))
-    return types.DType(Active(spec))(types.StarArgTuple(args)), lambda cx, b, sig, a: cx.get_dummy_value()
+    active: Any = joined([k for arg in args for k in _spread(arg)])
+    return types.DType(active)(types.StarArgTuple(args)), lambda cx, b, sig, a: cx.get_dummy_value()
 
 
 def _spread(kind: Any) -> list[Any]:
-    """The types of the numbers in a type."""
+    """The types of the numbers in a type, or meant by a dtype."""
     if isinstance(kind, types.BaseTuple):
         return [k for part in kind for k in _spread(part)]
-    if isinstance(kind, (types.Array, types.List)):
+    if isinstance(kind, (types.Array, types.List, types.DTypeSpec)):
         return _spread(kind.dtype)
     return [kind]
 
 
 def _any_active(*kinds: Any) -> bool:
-    return any(is_active(k) for kind in kinds for k in _spread(kind))
+    return any(carries(k) for kind in kinds for k in _spread(kind))
 
 
 def _none(*args: Any) -> bool:
@@ -111,7 +112,7 @@ def _attribute(name: str, told: Any) -> None:
     exec(f"def plain(a):\n    return a.{name}\ndef stub(a):\n    pass", space)
 
     def choose(a):
-        if not is_active_array(a):
+        if not is_recorded_array(a):
             return space["plain"]
         if told is None:
             raise TypingError(f"tapegrad: {name} of an array whose numbers carry derivatives: {MEMORY}")
@@ -124,19 +125,28 @@ def _attribute(name: str, told: Any) -> None:
 MEMORY = "its memory is not that of floats; pass it as a plain array if only values are wanted"
 _attribute("ctypes", None)
 _attribute("strides", None)
-_attribute("nbytes", lambda a: 8 * a.size)
-_attribute("itemsize", lambda a: 8)
+_attribute("nbytes", lambda a: size_of(a) * a.size)
+_attribute("itemsize", lambda a: size_of(a))
+
+
+def size_of(a):
+    """The bytes of an element, as they were without derivatives."""
+
+
+@overload(size_of)
+def _size_of(a):
+    return (lambda a: 16) if is_complex_array(a) else lambda a: 8
 
 
 @instead(njit(lambda a, dtype: a.view(dtype)), method="view")
 def view(a, dtype):
-    if is_active_array(a):
+    if is_recorded_array(a):
         raise TypingError(f"tapegrad: view of an array whose numbers carry derivatives: {MEMORY}")
 
 
 @instead(np.frombuffer)
 def frombuffer(buffer, dtype=None):
-    if is_active_array(buffer):
+    if is_recorded_array(buffer):
         raise TypingError(f"tapegrad: frombuffer of an array whose numbers carry derivatives: {MEMORY}")
 
 
@@ -163,12 +173,29 @@ def both(x, y):
     return (lambda x, y: (x // y, x % y)) if is_active(x) or is_active(y) else None
 
 
+def held(dtype: Any, *kinds: Any) -> bool:
+    """Whether active numbers can be in an array of this dtype, or of theirs if it is left out."""
+    kind: Any = None if _none(dtype) else getattr(dtype, "dtype", None)
+    complexes = isinstance(joined([k for kind in kinds for k in _spread(kind)]), ActiveComplex)
+    if _none(dtype) or kind == types.complex128 or isinstance(kind, ActiveComplex):
+        return True
+    return not complexes and (kind == types.float64 or isinstance(kind, Active))
+
+
 @instead(np.array, np.asarray)
 def array(object, dtype=None):
     if not _any_active(object):
         return None
-    if is_active_array(object):
-        return lambda object, dtype=None: object.copy()
+    if not held(dtype, object):
+        raise TypingError(f"tapegrad: numbers that carry derivatives in an array of {dtype}")
+    if is_recorded_array(object):
+
+        def copied(object, dtype=None):
+            out = np.empty(object.shape, dtype_of(object, dtype))
+            out[...] = object
+            return out
+
+        return copied
     if isinstance(object, types.BaseTuple):
         if all(isinstance(part, types.BaseTuple) for part in object):
             count, inner = len(object), len(object[0])
@@ -180,7 +207,7 @@ def array(object, dtype=None):
     if isinstance(object, types.List) and isinstance(object.dtype, types.List):
 
         def rows(object, dtype=None):
-            out = np.empty((len(object), len(object[0])), dtype_of(object))
+            out = np.empty((len(object), len(object[0])), dtype_of(object, dtype))
             for i in range(len(object)):
                 if len(object[i]) != out.shape[1]:
                     raise ValueError("np.array of lists of different lengths")
@@ -189,10 +216,10 @@ def array(object, dtype=None):
             return out
 
         return rows
-    if isinstance(object, types.List) and is_active(object.dtype):
+    if isinstance(object, types.List) and carries(object.dtype):
 
         def row(object, dtype=None):
-            out = np.empty(len(object), dtype_of(object))
+            out = np.empty(len(object), dtype_of(object, dtype))
             for i in range(len(object)):
                 out[i] = object[i]
             return out
@@ -205,7 +232,7 @@ def _made(shape: str, lines: list[str]) -> Any:
     space = {"np": np, "dtype_of": dtype_of}
     body = "\n".join(lines)
     exec(
-        f"def told(object, dtype=None):\n    out = np.empty({shape}, dtype_of(object))\n{body}\n"
+        f"def told(object, dtype=None):\n    out = np.empty({shape}, dtype_of(object, dtype))\n{body}\n"
         "    return out\n",
         space,
     )
@@ -253,35 +280,62 @@ def clip(a, a_min, a_max):
     return lambda a, a_min, a_max: np.minimum(np.maximum(a, a_min), a_max)
 
 
-def _like(function: Any, form: str, made: str, fallback: str) -> None:
-    """Declare a function that makes an array of floats, which a twin lets hold active numbers.
+LIKE: dict[Any, Any] = {}  # functions that make arrays of floats, which twins let hold active numbers
+GIVEN: dict[Any, Any] = {}  # the same where the dtype is given
 
-    It is called with the dtype first; where the array is to hold integers it is NumPy's own.
+
+def _like(function: Any, form: str, made: str, of: str = "") -> None:
+    """Declare a function that makes an array as argument `of` is, else one of floats, or of what is in it.
+
+    It is called with the dtype of active numbers first. Where argument `of` is of another kind of numbers it
+    is NumPy's own.
     """
-    space: dict[str, Any] = {"np": np}
-    exec(f"def told(dtype, {form}):\n    {made}\n    return out", space)
-    exec(f"def plain(dtype, {form}):\n    return {fallback}", space)
-    exec(f"def stub(dtype, {form}):\n    pass", space)
-    space |= {"types": types, "Active": Active}
-    floats = "isinstance(a.dtype, (types.Float, Active))" if form.startswith("a") else "True"
-    exec(f"def pick(dtype, {form}):\n    return told if {floats} else plain", space)
-    overload(space["stub"])(space["pick"])
-    LIKE[function] = space["stub"]
-
-
-LIKE: dict[Any, Any] = {}
-_like(np.zeros_like, "a", "out = np.zeros(a.shape, dtype)", "np.zeros_like(a)")
-_like(np.empty_like, "a", "out = np.zeros(a.shape, dtype)", "np.empty_like(a)")
-_like(np.ones_like, "a", "out = np.ones(a.shape, dtype)", "np.ones_like(a)")
-_like(np.full_like, "a, v", "out = np.full(a.shape, v, dtype)", "np.full_like(a, v)")
-for _f in (np.eye, np.identity):
-    _like(
-        _f, "n", "out = np.zeros((n, n), dtype)\n    for i in range(n):\n        out[i, i] = 1.0", "np.eye(n)"
+    names = [part.partition("=")[0] for part in form.split(", ")]
+    row, which = ", ".join(names), f"recorded_dtype(dtype, {of})" if of else "dtype_of(dtype, {row})"
+    space = {"np": np, "function": function, "recorded_dtype": recorded_dtype, "dtype_of": dtype_of}
+    space["holds"] = holds
+    exec(
+        f"def given_code(dtype, {form}):\n    {made}\n    return out\n"
+        f"def code(dtype, {form}):\n    dtype = {which.format(row=row)}\n    {made}\n    return out\n"
+        f"def plain(dtype, {form}):\n    return function({row})\n"
+        f"def stub(dtype, {form}):\n    pass\ndef given(dtype, {form}):\n    pass\n"
+        f"def pick(dtype, {form}):\n    return code if {f'holds(dtype, {of})' if of else True} else plain\n"
+        f"def pick_given(dtype, {form}):\n    return given_code",
+        space,
     )
+    overload(space["stub"])(space["pick"])
+    overload(space["given"])(space["pick_given"])
+    LIKE[function], GIVEN[function] = space["stub"], space["given"]
+
+
+def _wanted(dtype: Any, of: Any) -> Any:
+    """The type of the elements of an array that is made as another, or of a number."""
+    kind = types.unliteral(getattr(of, "dtype", of))
+    return joined([kind]) or recorded(kind, dtype.dtype.spec)
+
+
+def holds(dtype: Any, of: Any) -> bool:
+    """Whether an array made as this one is holds active numbers."""
+    return carries(_wanted(dtype, of))
+
+
+@intrinsic
+def recorded_dtype(typingctx: Any, dtype: Any, of: Any) -> Any:
+    """Return the dtype of an array that is made as another."""
+    return types.DType(_wanted(dtype, of))(dtype, of), lambda cx, b, sig, args: cx.get_dummy_value()
+
+
+_like(np.zeros_like, "a", "out = np.zeros(a.shape, dtype)", "a")
+_like(np.empty_like, "prototype", "out = np.zeros(prototype.shape, dtype)", "prototype")
+_like(np.ones_like, "a", "out = np.ones(a.shape, dtype)", "a")
+_like(np.full_like, "a, fill_value", "out = np.full(a.shape, fill_value, dtype)", "a")
+_like(np.full, "shape, fill_value", "out = np.full(shape, fill_value, dtype)", "fill_value")
+for _f, _n in ((np.eye, "N"), (np.identity, "n")):
+    _like(_f, _n, f"out = np.zeros(({_n}, {_n}), dtype)\n    for i in range({_n}):\n        out[i, i] = 1.0")
 _like(
-    np.linspace, "start, stop, n",
-    "out = np.zeros(n, dtype)\n    for i in range(n):\n        out[i] = start + (stop - start) * i / (n - 1)",
-    "np.linspace(start, stop, n)",
+    np.linspace, "start, stop, num=50",
+    "out = np.zeros(num, dtype)\n    for i in range(num):\n"
+    "        out[i] = start + (stop - start) * i / max(num - 1, 1)",
 )  # fmt: skip
 
 
@@ -317,7 +371,7 @@ def interp(x, xp, fp):
 # ---------------------------------------------------------------- reductions and scans
 
 
-def _reduction(name: str, start: str, step: str, end: str = "") -> None:
+def _reduction(name: str, start: str, step: str, end: str = "", known: Any = is_recorded_array) -> None:
     """Declare a reduction of all elements, or along an axis by that of all of each lane."""
     function = getattr(np, name)
     space: dict[str, Any] = {"np": np}
@@ -329,7 +383,7 @@ def _reduction(name: str, start: str, step: str, end: str = "") -> None:
     whole = space["told"]
 
     def choose(a, axis=None):
-        if not is_active_array(a):
+        if not known(a):
             return None
         if _none(axis):
             return whole
@@ -362,14 +416,14 @@ def _along(a: Any, function: Any) -> Any:
 _reduction("sum", "s = 0.0", "s = s + v")
 _reduction("prod", "s = 1.0", "s = s * v")
 _reduction("mean", "s = 0.0", "s = s + v", "s = s / flat.size")
-_reduction("max", "s = flat[0]", "s = np.maximum(s, v)")
-_reduction("min", "s = flat[0]", "s = np.minimum(s, v)")
+_reduction("max", "s = flat[0]", "s = np.maximum(s, v)", known=is_active_array)
+_reduction("min", "s = flat[0]", "s = np.minimum(s, v)", known=is_active_array)
 INSTEAD[np.amax], INSTEAD[np.amin] = INSTEAD[np.max], INSTEAD[np.min]
 
 
 @instead(np.var, method="var")
 def var(a):
-    if not is_active_array(a):
+    if not is_recorded_array(a):
         return None
 
     def told(a):
@@ -379,17 +433,27 @@ def var(a):
         m = m / a.size
         s = 0.0
         for v in a.flat:
-            d = v - m
-            s = s + d * d
+            s = s + squared(v - m)
         return s / a.size
 
     return told
 
 
+def squared(z):
+    """The square of the size of a number."""
+
+
+@overload(squared)
+def _squared(z):
+    if isinstance(z, ActiveComplex):
+        return lambda z: re(z) * re(z) + im(z) * im(z)
+    return lambda z: z * z
+
+
 @instead(np.std, method="std")
 def std(a):
     stub = INSTEAD[np.var]
-    return (lambda a: np.sqrt(stub(a))) if is_active_array(a) else None
+    return (lambda a: np.sqrt(stub(a))) if is_recorded_array(a) else None
 
 
 def _scan(name: str, start: float, symbol: str) -> None:
@@ -402,7 +466,7 @@ def _scan(name: str, start: float, symbol: str) -> None:
     )
 
     def choose(a):
-        return space["told"] if is_active_array(a) else None
+        return space["told"] if is_recorded_array(a) else None
 
     choose.__name__ = name
     instead(getattr(np, name), method=name)(choose)
@@ -414,4 +478,4 @@ _scan("cumprod", 1.0, "*")
 
 @instead(np.diff)
 def diff(a):
-    return (lambda a: a[..., 1:] - a[..., :-1]) if is_active_array(a) else None
+    return (lambda a: a[..., 1:] - a[..., :-1]) if is_recorded_array(a) else None

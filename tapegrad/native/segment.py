@@ -261,7 +261,7 @@ class _Op(Primitive):
         """All operands: the function may have to run again."""
         return READS_ALL
 
-    def compute(self, *operands: Any, segment: Segment) -> Any:
+    def compute(self, *operands: Any, **attrs: Any) -> Any:
         """The value from arrays."""
         raise NotImplementedError
 
@@ -331,6 +331,29 @@ class Tangent(_Op):
         return found
 
 
+class Pair(_Op):
+    """A complex result of its parts; a sum of real + 1j * imag would make nan of what is infinite."""
+
+    def compute(self, *operands: Any) -> Any:
+        """The value from arrays."""
+        out = np.empty(np.shape(operands[0]), np.complex128)
+        out.real, out.imag = operands
+        return out[()]
+
+    def reads(self, k: int) -> int:
+        """Nothing."""
+        return 0
+
+    def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
+        return {k: (np.real, np.imag)[k](ct) for k in wanted}
+
+    def jvp(self, tangents: Any, out: Any, inputs: Any, attrs: Any) -> Any:
+        """The tangent of the results."""
+        zero = np.zeros(np.shape(out))
+        return self.apply(*(zero if t is None else t for t in tangents))
+
+
 CALL = Call("compiled_call", "A call of a function compiled by tg.njit.")
 GRADIENT = Gradient("compiled_gradient", "Derivative of such a call, its results weighted.")
+PAIR = Pair("compiled_pair", "A complex result of such a call, of its parts.")
 TANGENT = Tangent("compiled_tangent", "Derivative of such a call along directions.")

@@ -17,8 +17,8 @@ class Scale:
         self.a = a
 
 
-def complex_array(x, out):
-    kept = np.zeros(1, np.complex128)
+def small_complex_array(x, out):
+    kept = np.zeros(1, np.complex64)
     kept[0] = complex(x[0], x[1])
     return kept[0].real
 
@@ -69,7 +69,7 @@ def steps_in_memory(x, out):
 
 
 CASES = {  # the function, what stands in its line, and a word of the advice
-    complex_array: ("kept[0] = complex(x[0], x[1])", "arrays of the real and"),
+    small_complex_array: ("kept[0] = complex(x[0], x[1])", "complex128"),
     float_array: ("out[0] = x[0]", "as a Tensor"),
     float_copy: ("copied[0] = x[0]", "as a Tensor"),
     random_parameter: ("np.random.normal", "passive parameters"),
@@ -95,7 +95,7 @@ def test_refused_by_line(function):
 
 
 def test_refused_in_a_helper():
-    helper = numba.njit(complex_array)
+    helper = numba.njit(small_complex_array)
 
     @tg.njit
     def outer(x):

@@ -173,3 +173,19 @@ def test_signatures_are_refused():
         tg.njit(preaccumulate=True)(lambda *a: a[0])
     with pytest.raises(TypeError, match="positional"):
         tg.njit(preaccumulate=True)(lambda: 1.0)
+
+
+@tg.njit(preaccumulate=True)
+def size(z, w):
+    return abs(z * z + w)
+
+
+def test_complex_arguments_are_recorded_as_they_come():
+    @tg.njit
+    def program(x):
+        return size(complex(x[0], x[1]), x[0]) + size(complex(x[0], x[1]), 2.0)
+
+    x = tg.tensor([0.5, 1.5], requires_grad=True)
+    z = x[0] + 1j * x[1]
+    expected = np.abs(z * z + x[0]) + np.abs(z * z + 2.0)
+    np.testing.assert_allclose(tg.grad(program(x), x)[0], tg.grad(expected, x)[0], rtol=1e-14)
