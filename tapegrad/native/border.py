@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba.core import cgutils, types
+from numba.core.errors import TypingError
 from numba.core.imputils import impl_ret_borrowed, lower_cast
 from numba.extending import box, intrinsic, register_model
 from numba.np import arrayobj
 from numba.np.numpy_support import from_dtype
 
+from tapegrad.native import forms
 from tapegrad.native.algebra import Spec, components
 from tapegrad.native.arrays import is_active_array, is_complex_array
 from tapegrad.native.complex_arrays import view_of, view_type
@@ -47,10 +49,10 @@ def _spec_of(kind: Any) -> Any:
 
 
 def crosses(kind: Any) -> bool:
-    """Whether a type has arrays of such records in it."""
+    """Whether a type has arrays of such records in it, or instances of classes."""
     if isinstance(kind, types.BaseTuple):
         return any(crosses(part) for part in kind)
-    return _spec_of(kind) is not None
+    return _spec_of(kind) is not None or forms.recorded(kind, (), floats=False) != kind
 
 
 def _specs(names: list[str], spec: Spec) -> bool:
@@ -76,7 +78,7 @@ def _inside(kind: Any, spec: Spec) -> Any:
     if isinstance(kind, types.BaseTuple):
         return _tuple_like(kind, [_inside(part, spec) for part in kind]) if crosses(kind) else kind
     if _spec_of(kind) is None:
-        return kind
+        return forms.recorded(kind, spec, floats=False)
     return _like(kind, Active(spec)) if kind.ndim else Active(spec)
 
 
@@ -89,6 +91,8 @@ def _enter(context: Any, builder: Any, kind: Any, inside: Any, value: Any) -> An
         return context.make_tuple(builder, inside, moved)
     if isinstance(inside, types.Array):
         return _cast_array(context, builder, kind, inside, value)
+    if _spec_of(kind) is None:  # what has instances in it: of the same members, at the same places
+        return value
     whole = types.Array(inside, 0, "C")
     array = arrayobj.make_array(whole)(context, builder, _cast_array(context, builder, kind, whole, value))
     return builder.load(array.data)
@@ -130,7 +134,10 @@ def _outside(kind: Any) -> Any:
         return _like(kind, _record_type(kind.dtype.spec))
     if is_complex_array(kind):
         return types.NamedTuple([_outside(view_type(kind))] * 2, Parts)
-    return kind
+    if forms.holds_active(kind):
+        found = forms.named(kind)
+        raise TypingError(f"tapegrad: {found} holds numbers that carry derivatives, and is no result")
+    return forms.outside(kind)
 
 
 def _tuple_like(kind: Any, parts: list[Any]) -> Any:
@@ -141,7 +148,7 @@ def _tuple_like(kind: Any, parts: list[Any]) -> Any:
 
 def _leave(context: Any, builder: Any, kind: Any, outside: Any, value: Any) -> Any:
     """Turn a result into what Python can take; takes over the reference to it."""
-    if kind == outside:
+    if not isinstance(kind, types.BaseTuple) and forms.outside(kind) == outside:
         return value
     if isinstance(kind, ActiveComplex):
         pair = context.make_helper(builder, kind, value=value)
@@ -220,10 +227,11 @@ def _ended(kind: Any) -> Any:
 def leave(typingctx: Any, x: Any) -> Any:
     """Mark a result of what Python called; an expression ends."""
     kind = _ended(x)
+    outside = _outside(kind)
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         context.nrt.incref(builder, x, args[0])
         value = context.cast(builder, args[0], x, kind)
-        return _leave(context, builder, kind, _outside(kind), value)
+        return _leave(context, builder, kind, outside, value)
 
     return Leaving(kind)(x), code

@@ -52,14 +52,17 @@ def _view(part: int) -> Any:
 real_view, imag_view = _view(0), _view(1)
 
 
-def _part(name: str, view: Any, of_real: Any) -> None:
+def _part(name: str, view: Any, of_number: Any, of_real: Any) -> None:
     """Declare an attribute, and the function of NumPy's that is the same."""
     space: dict[str, Any] = {"np": np}
     exec(f"def plain(val):\n    return val.{name}\ndef stub(val):\n    pass", space)
+    space["stub"].__name__ = name
 
     def choose(val):
         if is_complex_array(val):
             return lambda val: view(val)
+        if is_active(val):
+            return of_number
         return of_real if is_active_array(val) else None
 
     choose.__name__ = name
@@ -68,8 +71,8 @@ def _part(name: str, view: Any, of_real: Any) -> None:
     ATTRIBUTES[name] = space["stub"]
 
 
-_part("real", real_view, lambda val: val)
-_part("imag", imag_view, lambda val: np.zeros(val.shape, dtype_of(val)))
+_part("real", real_view, lambda val: val, lambda val: val)
+_part("imag", imag_view, lambda val: 0.0, lambda val: np.zeros(val.shape, dtype_of(val)))
 
 
 @instead(np.angle)

@@ -21,10 +21,14 @@ LONG = 1.0  # seconds of compilation that are worth a note
 _PLACES = (re.compile(r"at (/[^\s()]+) \((\d+)\)"), re.compile(r'File "([^"]+)", line (\d+)'))
 _OURS = re.compile(r"active_(?:float64|complex128|expression)\S*")
 _ADVICE = (
+    (r"is no result", "return the numbers that it holds, or arrays and tuples of them"),
     (r"complex64", "complex numbers are recorded as complex128: make the array with that dtype"),
     (r"[Cc]annot (?:cast|convert)|setitem|No conversion from active|type (?:float64|int64) .*active",
-     "a derivative would be lost where a number that carries one is put into a plain float array: pass the "
-     "array as a Tensor, or make it in the function with np.zeros, np.empty or np.full"),
+     "a derivative would be lost where a number that carries one is put into a plain float array, or into an "
+     "instance or record that came from outside: pass the array as a Tensor, or make it in the function with "
+     "np.zeros, np.empty or np.full"),
+    (r"No conversion from \w+ elements",
+     "pass the array as a Tensor, or copy its elements into an array that is made in the function"),
     (r"complex",
      "of complex numbers and their arrays arithmetic, powers, exp, log, sqrt, sin, cos, tan, sinh, cosh, "
      "tanh, abs, angle, sums, products, dot, @, outer, solve, inv, det and norms are recorded; take .real "
@@ -36,7 +40,6 @@ _ADVICE = (
      "of linear algebra dot, @, outer, kron, trace, solve, inv, pinv, det, slogdet, cholesky, qr, eigh, "
      "eigvalsh, matrix_power, matrix_rank and norms but 2 and -2 of matrices are recorded; singular values "
      "are roots of eigvalsh of a.T @ a, and lstsq is pinv(a) @ b"),
-    (r"jitclass", "members of a jitclass are floats: pass arrays or tuples"),
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from numba import njit
 from numba.core import types
 from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
+from numba.experimental.jitclass.base import JitClassType
 
 from tapegrad.config import guard_setting
 from tapegrad.dispatch import noted, record, taken, tensors_in, timed
@@ -311,6 +312,16 @@ def _collect(x: Any, found: list[Any], name: str) -> None:
         found.append(x)
 
 
+def called(value: Any) -> list[Any]:
+    """The compiled functions that a value of the user's program may call: itself, or a class's methods."""
+    if isinstance(value, JitClassType):
+        kind = value.class_type
+        props = [method for both in kind.jit_props.values() for method in both.values()]
+        return [*kind.jit_methods.values(), *kind.jit_static_methods.values(), *props]
+    other = getattr(value, "_tapegrad_primal", value)
+    return [other] if isinstance(other, Dispatcher) else []
+
+
 def once(primal: Any, seen: set[int] | None = None) -> str:
     """Say what a function does that another run would not repeat; empty if nothing is known."""
     import random
@@ -323,8 +334,7 @@ def once(primal: Any, seen: set[int] | None = None) -> str:
     seen.add(id(code))
     space = inspect.getclosurevars(primal.py_func)
     for value in (*space.globals.values(), *space.nonlocals.values()):
-        other = getattr(value, "_tapegrad_primal", value)
-        if isinstance(other, Dispatcher):
+        for other in called(value):
             found = once(other, seen)
             if found:
                 return found

@@ -19,7 +19,7 @@ from numba.extending import intrinsic, overload
 
 from tapegrad.native.arrays import carries, is_active_array, is_complex_array, is_recorded_array, joined
 from tapegrad.native.complexes import ActiveComplex, im, re
-from tapegrad.native.forms import recorded
+from tapegrad.native.forms import ActiveRecord, holds_active, recorded
 from tapegrad.native.operators import value_of
 from tapegrad.native.scalar import Active, is_active
 
@@ -37,6 +37,8 @@ def instead(*originals: Any, method: str = "") -> Callable[[Any], Any]:
 
         def chosen(*args: Any) -> Any:
             given = [not isinstance(x, types.Omitted) and x is not None for x in args]
+            if method and isinstance(args[0], types.ClassInstanceType):  # whose method has the same name
+                return _original(method, names, given, choose)
             found = choose(*args)
             return _original(original, names, given, choose) if found is None else found
 
@@ -56,14 +58,21 @@ def instead(*originals: Any, method: str = "") -> Callable[[Any], Any]:
 
 
 def _original(function: Any, names: list[str], given: list[bool], choose: Any) -> Any:
-    """Code that calls the function itself, with the arguments that were given."""
+    """Code that calls the function itself, or the method of this name, with the arguments that were given."""
     passed = [name for name, here in zip(names, given, strict=True) if here]
     symbols = {operator.matmul: "@"}
+    if isinstance(function, str):
+        owner, *rest = passed
+        return _code(f"return {owner}.{function}({', '.join(rest)})", choose)
     text = f" {symbols[function]} ".join(passed) if function in symbols else (
         f"function({', '.join(f'{n}' if k == names.index(n) else f'{n}={n}' for k, n in enumerate(passed))})"
     )  # fmt: skip
-    space = {"function": function, "np": np}
-    exec(f"def told{inspect.signature(choose)}:\n    return {text}", space)
+    return _code(f"return {text}", choose, function=function)
+
+
+def _code(body: str, choose: Any, **space: Any) -> Any:
+    space["np"] = np
+    exec(f"def told{inspect.signature(choose)}:\n    {body}", space)
     return space["told"]
 
 
@@ -112,7 +121,7 @@ def _attribute(name: str, told: Any) -> None:
     exec(f"def plain(a):\n    return a.{name}\ndef stub(a):\n    pass", space)
 
     def choose(a):
-        if not is_recorded_array(a):
+        if not isinstance(a, types.Array) or not holds_active(a):
             return space["plain"]
         if told is None:
             raise TypingError(f"tapegrad: {name} of an array whose numbers carry derivatives: {MEMORY}")
@@ -135,18 +144,21 @@ def size_of(a):
 
 @overload(size_of)
 def _size_of(a):
+    if isinstance(a.dtype, ActiveRecord):
+        size = a.dtype.primal.size
+        return lambda a: size
     return (lambda a: 16) if is_complex_array(a) else lambda a: 8
 
 
 @instead(njit(lambda a, dtype: a.view(dtype)), method="view")
 def view(a, dtype):
-    if is_recorded_array(a):
+    if isinstance(a, types.Array) and holds_active(a):
         raise TypingError(f"tapegrad: view of an array whose numbers carry derivatives: {MEMORY}")
 
 
 @instead(np.frombuffer)
 def frombuffer(buffer, dtype=None):
-    if is_recorded_array(buffer):
+    if isinstance(buffer, types.Array) and holds_active(buffer):
         raise TypingError(f"tapegrad: frombuffer of an array whose numbers carry derivatives: {MEMORY}")
 
 
@@ -316,7 +328,7 @@ def _wanted(dtype: Any, of: Any) -> Any:
 
 def holds(dtype: Any, of: Any) -> bool:
     """Whether an array made as this one is holds active numbers."""
-    return carries(_wanted(dtype, of))
+    return holds_active(_wanted(dtype, of))
 
 
 @intrinsic

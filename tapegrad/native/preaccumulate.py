@@ -19,7 +19,7 @@ from numba.extending import intrinsic, overload
 
 from tapegrad.native.algebra import F64, Emitter, Spec, components
 from tapegrad.native.arrays import carries
-from tapegrad.native.complexes import ActiveComplex
+from tapegrad.native.forms import holds_active
 from tapegrad.native.operators import statement
 from tapegrad.native.scalar import (
     MAX_LEAVES,
@@ -60,6 +60,13 @@ def lanes_of(kind: Any) -> int:
             f"{kind}; pass the elements that it uses, or leave preaccumulate out"
         )
     return int(is_active(kind))
+
+
+def _others(kind: Any) -> bool:
+    """Whether a type holds active numbers that have no lanes: those of complex numbers and of instances."""
+    if isinstance(kind, types.BaseTuple):
+        return any(map(_others, kind))
+    return holds_active(kind) and not is_active(kind)
 
 
 @functools.cache
@@ -171,7 +178,7 @@ def _compiled(primal: Any, spec: Spec) -> Any:
     def choose(*kinds: Any) -> Any:
         lanes = [lanes_of(kind) for kind in kinds]
         total = sum(lanes)
-        if any(isinstance(kind, ActiveComplex) for kind in kinds):  # these are recorded as they come
+        if any(map(_others, kinds)):  # these are recorded as they come
             return _code(f"def told({row}):\n    return twin({row})", twin=twin_of(primal, spec))
         if not total:
             return _code(f"def told({row}):\n    return primal({row})", primal=primal)

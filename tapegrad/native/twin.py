@@ -21,6 +21,7 @@ from numba.core.errors import NumbaError, TypingError
 from numba.core.ir_utils import build_definitions
 from numba.core.typed_passes import NopythonTypeInference
 from numba.core.untyped_passes import InlineInlinables
+from numba.experimental.jitclass.base import JitClassType
 from numba.np.numpy_support import from_dtype
 
 from tapegrad.native import arrays, border, checkpoint_loop, forms, functions
@@ -212,7 +213,9 @@ class _Untyped(FunctionPass):
     def _callee(self, value: Any, found: Any, loc: Any) -> Any:
         if isinstance(found, tuple) and any(primal_of(part) is not None for part in found):
             raise TypingError("tapegrad: functions in a tuple are not recorded; call each by its name", loc)
-        twin = twins_of(found, self.spec)
+        twin = (
+            forms.Class(found, self.spec) if isinstance(found, JitClassType) else twins_of(found, self.spec)
+        )
         return value if twin is found else ir.Global(getattr(value, "name", "twin"), twin, loc)
 
     def _resolve(self, var: Any) -> Any:
@@ -232,6 +235,11 @@ class _Untyped(FunctionPass):
                 return self._callee(value, getattr(owner, value.attr, None), loc)
             if value.attr in functions.ATTRIBUTES:
                 return ir.Expr.call(*self._parts(functions.ATTRIBUTES[value.attr], [value.value], loc))
+        if (value.op == "getiter" and not self._counts(value.value)) or (
+            value.op == "getitem" and self._is_tuple(value.value)
+        ):
+            value.value = self._call(forms.evened, [value.value], loc)
+            return value
         if value.op == "build_list":
             items = [self._promoted(item, loc) for item in value.items]
             return ir.Expr.build_list(items, value.loc)
@@ -246,6 +254,14 @@ class _Untyped(FunctionPass):
             function = functions.OPERATORS[value.fn]
             return ir.Expr.call(*self._parts(function, [value.lhs, value.rhs], value.loc))
         return value
+
+    def _counts(self, var: Any) -> bool:
+        found = self._definition(var)
+        return isinstance(found, ir.Expr) and found.op == "call" and self._resolve(found.func) in SILENT
+
+    def _is_tuple(self, var: Any) -> bool:
+        found = self._definition(var)
+        return isinstance(found, ir.Expr) and found.op == "build_tuple"
 
     def _shown(self, x: Any, loc: Any) -> Any:
         return x if isinstance(self._definition(x), ir.Const) else self._call(value_of, [x], loc)
@@ -284,11 +300,10 @@ class _Untyped(FunctionPass):
                 named["dtype"] = self._token(loc, kind)
                 if len(args) > 1:
                     args[1] = named.pop("dtype")
-                maker = value.func
-                if function is np.empty:  # memory that nothing was written to would be no numbers of ours
-                    maker = self._new(ir.Global("zeros", np.zeros, loc), loc)
-                return ir.Expr.call(maker, args, tuple(named.items()), value.loc)
-            return value
+            maker = value.func
+            if function is np.empty:  # memory that nothing was written to would be no numbers of ours
+                maker = self._new(ir.Global("zeros", np.zeros, loc), loc)
+            return ir.Expr.call(maker, args, tuple(named.items()), value.loc)
         if function in functions.LIKE and not value.vararg:
             return self._of_making(function, value, loc)
         other = functions.INSTEAD.get(function)
@@ -302,8 +317,10 @@ class _Untyped(FunctionPass):
             args = [self._call(statement, [x], loc) for x in value.args]
             return ir.Expr.call(value.func, args, value.kws, value.loc, vararg=value.vararg)
         if isinstance(definition, ir.Expr) and definition.op == "getattr" and definition.attr in EMPTY:
-            args = [self._item_type(x, loc) for x in value.args]
-            return ir.Expr.call(value.func, args, value.kws, value.loc, vararg=value.vararg)
+            kept = 1 if definition.attr == "empty" else 0  # keys have no derivative
+            args = [x if k < kept else self._item_type(x, loc) for k, x in enumerate(value.args)]
+            named = [(name, x if name == "key_type" else self._item_type(x, loc)) for name, x in value.kws]
+            return ir.Expr.call(value.func, args, tuple(named), value.loc, vararg=value.vararg)
         method = self._method(value)
         if method is not None and not value.vararg:
             other, owner = method
@@ -334,9 +351,9 @@ class _Untyped(FunctionPass):
 
     def _item_type(self, x: Any, loc: Any) -> Any:
         """What a typed container is told to hold."""
-        if self._resolve(x) is types.float64:
-            return self._new(ir.Global("float64", Active(self.spec), loc), loc)
-        return x
+        found = self._resolve(x)
+        kind = forms.recorded(found, self.spec) if isinstance(found, types.Type) else found
+        return x if kind is found or kind == found else self._new(ir.Global("item", kind, loc), loc)
 
     def _method(self, value: Any) -> Any:
         found = self._definition(value.func)
@@ -360,6 +377,8 @@ class _Typed(FunctionPass):
         for block in state.func_ir.blocks.values():
             body: list[Any] = []
             for line in block.body:
+                if isinstance(line, ir.SetAttr):
+                    self._fits(line)
                 value = line.value if isinstance(line, ir.Assign) else None
                 known = isinstance(value, ir.Expr) and value.op in ("binop", "call")
                 if known and isinstance(kinds.get(line.target.name), types.Array):
@@ -367,6 +386,13 @@ class _Typed(FunctionPass):
                 body.append(line)
             block.body = body
         return True
+
+    def _fits(self, line: Any) -> None:
+        """Refuse an array where one of other elements is wanted; Numba takes its memory as it is."""
+        found, wanted = self.state.typemap[line.value.name], self.state.calltypes[line].args[1]
+        if isinstance(found, types.Array) and isinstance(wanted, types.Array) and found.dtype != wanted.dtype:
+            kinds = f"{found.dtype} elements to {wanted.dtype} elements"
+            raise TypingError(f"tapegrad: No conversion from {kinds}", line.loc)
 
     def _define(self, block: Any, body: list[Any], value: Any, kind: Any, loc: Any) -> Any:
         var = block.scope.redefine("$tape_typed", loc)

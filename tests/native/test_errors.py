@@ -5,16 +5,9 @@ import numba
 import numpy as np
 import pytest
 from numba import typed, types
-from numba.experimental import jitclass
 
 import tapegrad as tg
 from tapegrad.errors import UnsupportedOpError
-
-
-@jitclass([("a", types.float64)])
-class Scale:
-    def __init__(self, a):
-        self.a = a
 
 
 def small_complex_array(x, out):
@@ -41,10 +34,6 @@ def random_parameter(x, out):
 def singular_values(x, out):
     _, values, _ = np.linalg.svd(x.reshape(2, 2))
     return values[0]
-
-
-def jitclass_member(x, out):
-    return Scale(x[0]).a * x[1]
 
 
 def single_precision(x, out):
@@ -74,7 +63,6 @@ CASES = {  # the function, what stands in its line, and a word of the advice
     float_copy: ("copied[0] = x[0]", "as a Tensor"),
     random_parameter: ("np.random.normal", "passive parameters"),
     singular_values: ("np.linalg.svd", "eigvalsh"),
-    jitclass_member: ("self.a = a", "plain float"),
     single_precision: ("np.float32", "loops"),
     other_view: ("x.view(np.int64)", "loops"),
     same_memory: ("np.frombuffer", "loops"),
