@@ -85,6 +85,7 @@ _COMPARISONS = (
 _OF_COMPLEX = {  # what complex numbers have
     "add", "subtract", "multiply", "divide", "power", "negative", "positive", "square", "absolute",
     "conjugate", "exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", operator.eq, operator.ne,
+    np.isnan, np.isinf, np.isfinite,
 }  # fmt: skip
 _KEYS |= {np.conjugate: "conjugate", np.positive: "positive"}
 
@@ -109,6 +110,8 @@ for _key, _name in _KEYS.items():
         _elementwise(_key, 2 if _name in TWO else 1, _name, types.float64 if _name in VALUE_ONLY else None)
 for _key in _COMPARISONS:
     _elementwise(_key, 2, _key, types.boolean)
+for _key in (np.isnan, np.isinf, np.isfinite):
+    _elementwise(_key, 1, _key, types.boolean)
 
 
 def is_elementwise(key: Any) -> bool:

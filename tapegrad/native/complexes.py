@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numba.core import types
-from numba.core.imputils import lower_cast
+from numba.core.imputils import lower_builtin, lower_cast
 from numba.core.typeconv import Conversion
 from numba.extending import intrinsic, models, overload, overload_attribute, overload_method, register_model
 
@@ -289,6 +289,41 @@ def equal(z, w):
 def not_equal(z, w):
     """Whether a part differs."""
     return re(z) != re(w) or im(z) != im(w)
+
+
+@of_one(np.isnan, cmath.isnan)
+def isnan(z):
+    """Whether a part is not a number."""
+    return np.isnan(re(z)) or np.isnan(im(z))
+
+
+@of_one(np.isinf, cmath.isinf)
+def isinf(z):
+    """Whether a part is infinite."""
+    return np.isinf(re(z)) or np.isinf(im(z))
+
+
+@of_one(np.isfinite, cmath.isfinite)
+def isfinite(z):
+    """Whether both parts are finite."""
+    return np.isfinite(re(z)) and np.isfinite(im(z))
+
+
+@of_one(bool, operator.truth)
+def truth(z):
+    """Whether it is not zero."""
+    return re(z) != 0.0 or im(z) != 0.0
+
+
+lower_builtin(bool, ActiveComplex)(  # that of a branch is looked for here
+    lambda context, builder, sig, args: context.compile_internal(builder, truth, sig, args)
+)
+
+
+@of_one(operator.not_)
+def is_zero(z):
+    """Whether it is zero."""
+    return re(z) == 0.0 and im(z) == 0.0
 
 
 # ---------------------------------------------------------------- functions

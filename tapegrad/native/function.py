@@ -103,7 +103,7 @@ class CompiledFunction:
         _collect(args, tensors, self.__name__)
         active = [x for x in tensors if follows(x)]
         if active:
-            return self._recorded(args, kwargs, active)
+            return self._recorded(args, kwargs, active, tensors)
         if in_force("forward") is None:
             return self._plain(args, kwargs, tensors)
         arrays = [(x, x.copy()) for x in plain_arrays((*args, *kwargs.values()))]
@@ -129,14 +129,13 @@ class CompiledFunction:
 
         result = self.primal(*[plain(x) for x in args], **kwargs)
         for x, value in work:
-            if not np.array_equal(value, x._v, equal_nan=value.dtype.kind in "fc"):
-                write(x, Ellipsis, noted(from_numpy(value), tensors), f"{self.__name__} (in place)")
+            _written(x, value, tensors, self.__name__)
         out = _tensors(result)
         for x in tensors_in(out):
             noted(x, tensors)
         return out
 
-    def _recorded(self, args: Any, kwargs: Any, active: list[Any]) -> Any:
+    def _recorded(self, args: Any, kwargs: Any, active: list[Any], tensors: list[Any]) -> Any:
         if not self._looked:
             self.once = "" if self.rerun else once(self.primal)
             self._looked = True
@@ -157,6 +156,8 @@ class CompiledFunction:
                 _refuse_leaf(x, self.__name__)
             keep.changed = True
             active_out.append(rows)
+        for x, value in entrance.others:
+            _written(x, value, tensors, self.__name__)
         if not active_out:
             return _tensors(result)
         segment.statements = np.concatenate([part[border.STATEMENT].ravel() for part in active_out])
@@ -188,6 +189,7 @@ class _Entrance:
         self.address, self.mode = address, guard_setting()
         self.known: dict[int, tuple[Any, Any]] = {}
         self.arrays: list[tuple[Any, Any, Any]] = []  # a Tensor, what is kept of it, and its records
+        self.others: list[tuple[Any, Any]] = []  # a Tensor of other numbers, and the array that stands for it
 
     def several(self, args: Any) -> tuple[list[Any], list[Any]]:
         """Return arguments for the twin, and what is kept of each for another run."""
@@ -213,7 +215,9 @@ class _Entrance:
         elif isinstance(value, np.ndarray) and value.dtype == np.float64:
             keep, address = Written(value.copy()), 0
         else:
-            value = value.copy() if isinstance(value, np.ndarray) else value
+            if isinstance(value, np.ndarray):
+                value = value.copy()
+                self.others.append((x, value))
             return value, Passive(value, self.mode)
         rows = entering(np.asarray(value)[..., None], (), address, first)
         if rows.ndim:
@@ -229,6 +233,12 @@ def values_of(parts: list[Any]) -> Any:
         out[at : at + part.size] = part["tapegrad_v0"].ravel()
         at += part.size
     return out
+
+
+def _written(x: Any, value: Any, tensors: list[Any], name: str) -> None:
+    """Write to a Tensor what a function has written to the array that stood for it."""
+    if not np.array_equal(value, x._v, equal_nan=value.dtype.kind in "fc"):
+        write(x, Ellipsis, noted(from_numpy(value), tensors), f"{name} (in place)")
 
 
 def _refuse_leaf(x: Any, name: str) -> None:

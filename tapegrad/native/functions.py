@@ -194,7 +194,7 @@ def held(dtype: Any, *kinds: Any) -> bool:
     return not complexes and (kind == types.float64 or isinstance(kind, Active))
 
 
-@instead(np.array, np.asarray)
+@instead(np.array)
 def array(object, dtype=None):
     if not _any_active(object):
         return None
@@ -238,6 +238,16 @@ def array(object, dtype=None):
 
         return row
     return None
+
+
+@instead(np.asarray)
+def asarray(a, dtype=None):
+    if not _any_active(a):
+        return None
+    stub, kind = INSTEAD[np.array], getattr(dtype, "dtype", None)
+    if is_recorded_array(a) and (_none(dtype) or recorded(kind, a.dtype.spec) == a.dtype):
+        return lambda a, dtype=None: a
+    return lambda a, dtype=None: stub(a, dtype)
 
 
 def _made(shape: str, lines: list[str]) -> Any:

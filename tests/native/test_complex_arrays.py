@@ -90,11 +90,31 @@ def parts_written(x, w):
     return np.abs(out).sum() + np.sum(z * z).real + out.imag[0] + z.nbytes * x[0] + out.itemsize * x[1]
 
 
+def indexed(x, w):
+    """Selections, truth and tests of complex numbers, and arrays that are the same."""
+    z = np.zeros((3, 3), np.complex128)
+    z[:, 0] = x
+    z[2, 1:] = x[:2] * 1j
+    z.flat[4] = x[2] * x[1]
+    same = np.asarray(z)
+    same[1, 2] = x[0] * w[0]
+    picked, s = z[np.array([0, 2])], 0j
+    for k, v in np.ndenumerate(z.T.copy()):
+        s += v * k[0]
+    if np.isnan(z).any() or not z[0, 0] or not np.isfinite(x[0] * w[0]):
+        s = 0j
+    made = np.eye(3, dtype=np.complex128)
+    made[0, 1] = z[0, 0] if z[0, 0] else 1j
+    z.fill(x[0] * 1j)
+    chosen = np.where(x > 0.5, x, 1j).sum() + np.concatenate((x, x * x)).sum() + np.sum((x > x[0]) * x)
+    return (s + z.sum() + picked.sum() * np.flip(w * x)[0] + made.sum() + chosen).imag * x[1]
+
+
 NUMBAS = (made, reductions)  # these are a little different from NumPy
 SLOW = [pytest.param(program, marks=pytest.mark.slow) for program in (made, reductions, systems)]
 
 
-@pytest.mark.parametrize("program", [elementwise, parts_written, *SLOW], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("program", [elementwise, parts_written, indexed, *SLOW], ids=lambda f: f.__name__)
 def test_gradients_beside_differences(program):
     x, compiled = tg.tensor(AT, requires_grad=True), tg.njit(program)
     out = compiled(x, W)
