@@ -67,7 +67,7 @@ def attempt(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
         if not isinstance(result, (Active, types.Float, types.Integer)):
             raise TypingError(
                 f"tapegrad: the function differentiated returns {form.return_type}, "
-                "where one number is wanted; sum it up"
+                "where one number is wanted"
             )
 
         def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:

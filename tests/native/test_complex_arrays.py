@@ -237,3 +237,28 @@ def test_refused_by_line(function):
         tg.njit(function)(x, W.copy())
     line, advice = CASES[function]
     assert line in str(caught.value) and advice in str(caught.value)
+
+
+def test_derivatives_inside_compiled_code_are_of_real_numbers():
+    @tg.njit
+    def turned(x):
+        return x * 1j
+
+    @tg.njit
+    def first(x):
+        return x[0] * 1j
+
+    with pytest.raises(TypeError, match="found complex numbers"):
+        tg.func.jacobian(turned)(np.ones(2))
+    with pytest.raises(UnsupportedOpError, match="a part or an absolute value"):
+        tg.func.grad(first)(np.ones(2))
+
+
+def test_forward_mode_and_gradcheck():
+    @tg.njit
+    def turned(x, w):
+        return x * x * w
+
+    x = tg.tensor(AT, requires_grad=True)
+    assert tg.autograd.gradcheck(lambda x: turned(x, W), (x,), check_forward_ad=True)
+    assert tg.autograd.gradgradcheck(lambda x: turned(x, W), (x,))
