@@ -25,6 +25,7 @@ from tapegrad.native.complexes import ActiveComplex
 from tapegrad.native.scalar import Active, Expression, is_active
 
 STATEMENT, TAPE = "tapegrad_statement", "tapegrad_tape"
+REAL, IMAG = "tapegrad_real", "tapegrad_imag"
 
 
 @functools.cache
@@ -32,6 +33,25 @@ def record(spec: Spec) -> Any:
     """Return the dtype of an active number."""
     values = [(f"tapegrad_v{k}", np.float64) for k in range(components(spec))]
     return np.dtype([*values, (STATEMENT, np.int64), (TAPE, np.int64)])
+
+
+@functools.cache
+def pair(spec: Spec) -> Any:
+    """Return the dtype of a complex active number."""
+    return np.dtype([(REAL, record(spec)), (IMAG, record(spec))])
+
+
+def paired(rows: Any) -> Any:
+    """Return records, two along the last axis for each complex number, as these in the same memory."""
+    fields = [(REAL, rows.dtype), (IMAG, rows.dtype)]
+    return rows.view(np.dtype(fields)).reshape(rows.shape[:-1])
+
+
+def unpaired(rows: Any) -> Any:
+    """Return the parts of complex numbers along a last axis, in the same memory; others as they are."""
+    if rows.dtype.names[0] != REAL:
+        return rows
+    return rows.view(rows.dtype[REAL]).reshape((*rows.shape, 2))
 
 
 @functools.cache
@@ -43,7 +63,7 @@ def _spec_of(kind: Any) -> Any:
     """The spec of an array of records that are active numbers; None for any other type."""
     if isinstance(kind, types.Array) and isinstance(kind.dtype, types.Record):
         names = list(kind.dtype.fields)
-        if names[-1] == TAPE:
+        if names[-1] in (TAPE, IMAG):
             return names
     return None
 
@@ -79,7 +99,8 @@ def _inside(kind: Any, spec: Spec) -> Any:
         return _tuple_like(kind, [_inside(part, spec) for part in kind]) if crosses(kind) else kind
     if _spec_of(kind) is None:
         return forms.recorded(kind, spec, floats=False)
-    return _like(kind, Active(spec)) if kind.ndim else Active(spec)
+    number = Active(spec) if kind.dtype.fields.keys().isdisjoint({REAL}) else ActiveComplex(spec)
+    return _like(kind, number) if kind.ndim else number
 
 
 def _enter(context: Any, builder: Any, kind: Any, inside: Any, value: Any) -> Any:

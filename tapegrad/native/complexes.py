@@ -114,6 +114,17 @@ def _im(z):
     return (lambda z: z.imag) if isinstance(z, types.Complex) else lambda z: 0.0
 
 
+def squared(z):
+    """The square of the size of a number."""
+
+
+@overload(squared)
+def _squared(z):
+    if isinstance(z, ActiveComplex):
+        return lambda z: re(z) * re(z) + im(z) * im(z)
+    return lambda z: z * z
+
+
 overload_attribute(ActiveComplex, "real")(lambda z: lambda z: re(z))
 overload_attribute(ActiveComplex, "imag")(lambda z: lambda z: im(z))
 

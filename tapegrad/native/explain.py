@@ -14,7 +14,7 @@ from numba.core import types
 from numba.core.errors import NumbaError
 
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.native.border import crosses
+from tapegrad.native.border import REAL, crosses
 
 log = logging.getLogger("tapegrad")
 LONG = 1.0  # seconds of compilation that are worth a note
@@ -80,7 +80,8 @@ def _plain(kind: Any) -> Any:
     if isinstance(kind, types.BaseTuple):
         return types.Tuple([_plain(part) for part in kind])
     if isinstance(kind, types.Array) and isinstance(kind.dtype, types.Record) and crosses(kind):
-        return types.Array(types.float64, kind.ndim, kind.layout) if kind.ndim else types.float64
+        number = types.float64 if REAL not in kind.dtype.fields else types.complex128
+        return types.Array(number, kind.ndim, kind.layout) if kind.ndim else number
     return kind
 
 

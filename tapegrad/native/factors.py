@@ -16,7 +16,8 @@ from numba.core import types
 from tapegrad.native.algebra import Spec
 from tapegrad.native.arrays import is_active_array, is_recorded_array
 from tapegrad.native.blocks import inner_njit
-from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, instead, squared
+from tapegrad.native.complexes import squared
+from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, instead
 from tapegrad.native.linear import ELIMINATE
 from tapegrad.native.operators import value_of
 from tapegrad.native.scalar import taped

@@ -139,18 +139,19 @@ class CompiledFunction:
         if not self._looked:
             self.once = "" if self.rerun else once(self.primal)
             self._looked = True
-        operands = list({id(x): x for x in active}.values())
+        distinct = list({id(x): x for x in active}.values())
+        operands: list[Any] = [np.stack((x.real, x.imag), -1) if _is_complex(x) else x for x in distinct]
         inputs: list[Input] = []
-        for x in operands:
-            inputs.append(Input(inputs[-1].stop if inputs else 0, x._v.shape))
+        for x, operand in zip(distinct, operands, strict=True):
+            inputs.append(Input(inputs[-1].stop if inputs else 0, operand._v.shape, _is_complex(x)))
         recording = Recording(inputs[-1].stop)
-        entrance = _Entrance(operands, inputs, recording.address)
+        entrance = _Entrance(distinct, inputs, recording.address)
         entered, kept = entrance.several(args)
         result = explain.call(twin_of(self.primal, (), True), self, entered, kwargs)
         segment = Segment(self, inputs, kept, recording)
         active_out: list[Any] = []
         outputs_of(result, (), active_out)
-        changed = [row for row in entrance.arrays if _changed(*row[1:], value_of(row[0]))]
+        changed = [row for row in entrance.arrays if _changed(*row[1:], parts_of(value_of(row[0])))]
         for x, keep, rows in changed:
             if isinstance(keep, Input):
                 _refuse_leaf(x, self.__name__)
@@ -177,7 +178,8 @@ class CompiledFunction:
             here._tape.calls[slot(here._at)] = segment
             here._tape.weigh(recording.nbytes)
         for (x, _, _), part in zip(changed, parts[len(parts) - len(changed) :], strict=True):
-            write(x, Ellipsis, part, f"{self.__name__} (in place)", True)
+            whole = PAIR.apply(part[..., 0], part[..., 1]) if _is_complex(x) else part
+            write(x, Ellipsis, whole, f"{self.__name__} (in place)", True)
         return _returned(result, iter(parts))
 
 
@@ -212,17 +214,26 @@ class _Entrance:
         value, address, first = x._v, self.address, 0
         if keep is not None:
             first = keep.start + 1
-        elif isinstance(value, np.ndarray) and value.dtype == np.float64:
-            keep, address = Written(value.copy()), 0
+        elif isinstance(value, np.ndarray) and value.dtype in (np.float64, np.complex128):
+            keep, address = Written(parts_of(value).copy(), _is_complex(x)), 0
         else:
             if isinstance(value, np.ndarray):
                 value = value.copy()
                 self.others.append((x, value))
             return value, Passive(value, self.mode)
-        rows = entering(np.asarray(value)[..., None], (), address, first)
-        if rows.ndim:
+        rows = entering(parts_of(np.asarray(value))[..., None], (), address, first)
+        if np.ndim(value):
             self.arrays.append((x, keep, rows))
-        return rows, keep
+        return (border.paired(rows) if keep.paired else rows), keep
+
+
+def parts_of(value: Any) -> Any:
+    """Complex numbers as their parts along a last axis; real ones as they are."""
+    return np.stack((value.real, value.imag), -1) if value.dtype.kind == "c" else value
+
+
+def _is_complex(x: Any) -> bool:
+    return bool(x._v.dtype == np.complex128)
 
 
 def values_of(parts: list[Any]) -> Any:
@@ -312,12 +323,11 @@ def _collect(x: Any, found: list[Any], name: str) -> None:
             f"{name}: a list of Tensors is no argument of a compiled function; pass a tuple, or tg.array"
         )
     elif isinstance(x, Handle):
-        if follows(x) and x._v.dtype != np.float64:
-            pair = x._v.dtype.kind == "c"
-            how = "pass its parts, .real and .imag" if pair else "convert with .astype(float)"
+        if follows(x) and x._v.dtype not in (np.float64, np.complex128):
+            how = "complex" if x._v.dtype.kind == "c" else "float"
             raise DTypeError(
                 f"{name}: an argument of dtype {x._v.dtype} requires grad; compiled functions record "
-                f"float64, {how}"
+                f"float64 and complex128, convert with .astype({how})"
             )
         found.append(x)
 

@@ -18,7 +18,7 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
 from tapegrad.native.arrays import carries, is_active_array, is_complex_array, is_recorded_array, joined
-from tapegrad.native.complexes import ActiveComplex, im, re
+from tapegrad.native.complexes import ActiveComplex, squared
 from tapegrad.native.forms import ActiveRecord, holds_active, recorded
 from tapegrad.native.operators import value_of
 from tapegrad.native.scalar import Active, is_active
@@ -459,17 +459,6 @@ def var(a):
         return s / a.size
 
     return told
-
-
-def squared(z):
-    """The square of the size of a number."""
-
-
-@overload(squared)
-def _squared(z):
-    if isinstance(z, ActiveComplex):
-        return lambda z: re(z) * re(z) + im(z) * im(z)
-    return lambda z: z * z
 
 
 @instead(np.std, method="std")

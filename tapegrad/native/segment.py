@@ -105,13 +105,13 @@ class Passive:
 
 
 class Input:
-    """A differentiated argument: which part of X it is, and its shape; None that of a number."""
+    """A differentiated argument: which part of X it is, and its shape, with a last axis for complex parts."""
 
-    __slots__ = ("changed", "shape", "start", "stop")
+    __slots__ = ("changed", "paired", "shape", "start", "stop")
 
-    def __init__(self, start: int, shape: tuple[int, ...]) -> None:
+    def __init__(self, start: int, shape: tuple[int, ...], paired: bool) -> None:
         self.changed = False  # whether the function writes to it
-        self.start, self.shape = start, shape
+        self.start, self.shape, self.paired = start, shape, paired
         self.stop = start + int(np.prod(shape, dtype=np.int64))
 
 
@@ -190,16 +190,18 @@ class Segment:
                 part = np.zeros((*arg.value.shape, components(spec)))
                 part[..., 0] = arg.value
                 known[id(arg)] = entering(part, spec, 0, 0)
+            if arg.paired:
+                known[id(arg)] = border.paired(known[id(arg)])
         return known[id(arg)]
 
 
 class Written:
     """A Tensor without history among the arguments: the function may write to it."""
 
-    __slots__ = ("changed", "value")
+    __slots__ = ("changed", "paired", "value")
 
-    def __init__(self, value: Any) -> None:
-        self.value, self.changed = value, False
+    def __init__(self, value: Any, paired: bool) -> None:
+        self.value, self.changed, self.paired = value, False, paired
 
 
 def rebuilt(like: Any, parts: list[Any]) -> Any:
@@ -233,7 +235,7 @@ def written_of(arg: Any, kept: Any, found: dict[int, Any]) -> None:
         for part, k in zip(arg, kept, strict=True):
             written_of(part, k, found)
     elif getattr(kept, "changed", False):
-        found[id(kept)] = arg
+        found[id(kept)] = border.unpaired(arg)
 
 
 def sweep(recording: Recording, spec: Any, statements: Any, ct: Any, size: int) -> Any:

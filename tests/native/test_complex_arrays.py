@@ -5,7 +5,7 @@ import pytest
 from numba import njit, types
 
 import tapegrad as tg
-from tapegrad.errors import UnsupportedOpError
+from tapegrad.errors import GradientError, UnsupportedOpError
 
 from .test_complexes import differences
 
@@ -262,3 +262,38 @@ def test_forward_mode_and_gradcheck():
     x = tg.tensor(AT, requires_grad=True)
     assert tg.autograd.gradcheck(lambda x: turned(x, W), (x,), check_forward_ad=True)
     assert tg.autograd.gradgradcheck(lambda x: turned(x, W), (x,))
+
+
+@tg.njit
+def of_complexes(z, x, c, scale):
+    z[1] += c * x[0]
+    scale[0] *= z[0]
+    return z * x[1] + c, np.sum(np.abs(z)) * scale[0]
+
+
+def test_complex_arguments():
+    """Derivatives by complex Tensors are those of the same done to Tensors, to second order."""
+    found = []
+    for compiled in (True, False):
+        z = tg.tensor([1.0 + 2.0j, 0.5 - 1.0j], requires_grad=True)
+        x, c = tg.tensor([0.3, 0.4], requires_grad=True), tg.tensor(0.2 - 0.7j, requires_grad=True)
+        scale, moved = tg.tensor([2j, 3.0]), z * 1.0
+        if compiled:
+            a, b = of_complexes(moved, x, c, scale)
+        else:
+            moved = np.stack((moved[0], moved[1] + c * x[0]))
+            scale = np.stack((scale[0] * moved[0], scale[1]))
+            a, b = moved * x[1] + c, np.sum(np.abs(moved)) * scale[0]
+        total = (a * a).sum() * b + (moved * moved).sum() + scale.sum()
+        first = tg.grad(total, (z, x, c), tg.tensor(0.5 + 1j), create_graph=True)
+        second = tg.grad(np.sum(np.abs(first[0]) ** 2) + (first[1] ** 2).sum(), (z, x, c))
+        found.append([*first, *second, a, b, moved, scale])
+    for ours, expected in zip(*found, strict=True):
+        assert ours.dtype == expected.dtype and ours.shape == expected.shape
+        np.testing.assert_allclose(ours.detach(), expected.detach(), rtol=1e-12)
+
+
+def test_complex_leaves_are_not_written_to():
+    z, x = tg.tensor([1j, 2.0], requires_grad=True), tg.tensor([1.0, 2.0])
+    with pytest.raises(GradientError, match="leaf"):
+        of_complexes(z, x, 1j, tg.tensor([2j]))
