@@ -450,7 +450,8 @@ def test_what_is_written_to_tensors_of_other_dtypes_is_there():
         pairs[1] = 7j
         return x[0] * counts[0]
 
-    x, counts, pairs = tg.tensor([2.0], requires_grad=True), tg.tensor([1, 2]), tg.tensor([1j, 2.0])
+    x, counts = tg.tensor([2.0], requires_grad=True), tg.tensor([1, 2])
+    pairs = tg.tensor([1j, 2.0], dtype=np.complex64)
     np.testing.assert_array_equal(tg.grad(noted(x, counts, pairs), x)[0], [6.0])
     np.testing.assert_array_equal(counts, [6, 2])
     np.testing.assert_array_equal(pairs, [1j, 7j])
