@@ -14,7 +14,7 @@ import numpy as np
 from numba.core import types
 
 from tapegrad.native.algebra import Spec
-from tapegrad.native.arrays import is_active_array, is_recorded_array
+from tapegrad.native.arrays import is_active_array, is_complex_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.complexes import squared
 from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, instead
@@ -338,7 +338,14 @@ def kron(a, b):
 
 @instead(np.linalg.norm)
 def norm(x, ord=None):
-    if not is_recorded_array(x):
+    if is_complex_array(x) and x.ndim <= 2:
+        whole, stub = inner_njit(_size), INSTEAD[np.linalg.norm]
+        if _none(ord):
+            return lambda x, ord=None: whole(x)
+        if x.ndim == 2:
+            return lambda x, ord=None: stub(np.abs(x), ord)
+        return lambda x, ord=None: whole(x) if ord == 2 else stub(np.abs(x), ord)
+    if not is_active_array(x):
         return None
     if _none(ord) and x.ndim <= 2:
         return _frobenius
@@ -347,10 +354,17 @@ def norm(x, ord=None):
     return None
 
 
+def _size(z):
+    s = 0.0
+    for v in z.flat:
+        s = s + squared(v)
+    return np.sqrt(s)
+
+
 def _frobenius(x, ord=None):
     s = 0.0
     for v in x.flat:
-        s = s + squared(v)
+        s = s + v * v
     return np.sqrt(s)
 
 
@@ -367,7 +381,7 @@ def _vector_norm(x, ord=None):
         return s
     if ord == 2:
         for v in x.flat:
-            s = s + squared(v)
+            s = s + v * v
         return np.sqrt(s)
     for v in x.flat:
         s = s + abs(v) if ord == 1 else s + abs(v) ** ord

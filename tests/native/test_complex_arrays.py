@@ -58,7 +58,8 @@ def reductions(x, w):
     s += np.diff(z)[0] + np.concatenate((z, z * z))[4] + z[np.abs(z) > 1.0].sum() + m.T[0, 1] + z[::-1][0]
     s += np.correlate(z, w)[0] + np.convolve(w, z)[2] + m.reshape(9)[4] + np.kron(z, w)[1]
     s += (np.triu(m) @ m)[0, 1] + z.copy()[1] + np.mean(m.ravel()) + np.append(z, x[0] * 1j)[3]
-    real = np.linalg.norm(z) + np.linalg.norm(z, 1) + np.linalg.norm(m) + np.var(z) + z.std()
+    real = np.linalg.norm(z) + np.linalg.norm(z, 1) + np.linalg.norm(z, 2) * np.linalg.norm(m, 1)
+    real += np.linalg.norm(m) + np.var(z) + z.std()
     return s.real - s.imag + real
 
 
