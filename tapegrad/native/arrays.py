@@ -1,4 +1,4 @@
-"""Arrays of active numbers: what Numba does not do for elements of a type of ours.
+"""Arrays of active numbers, real or complex: what Numba does not do for elements of a type of ours.
 
 Indexing, slices, views, iteration, stacking of loops are Numba's. Elementwise expressions are typed here and
 fused by Numba's rewriting. The rest are functions of NumPy told again as loops, which record themselves.
@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 from numba.core import types
+from numba.core.errors import TypingError
 from numba.core.imputils import impl_ret_new_ref, lower_builtin
 from numba.core.typing.templates import AbstractTemplate, infer, infer_global, signature
 from numba.extending import intrinsic, typeof_impl
 from numba.np import arrayobj
 
 from tapegrad.native.algebra import OPS
+from tapegrad.native.complexes import ActiveComplex
 from tapegrad.native.operators import PYTHON, TWO, VALUE_ONLY, template
 from tapegrad.native.scalar import PASSIVE, Active, is_active
 
@@ -34,26 +36,44 @@ def _typeof_token(value: Any, context: Any) -> Any:
 
 
 def is_active_array(kind: Any) -> bool:
-    """Whether this is the type of an array of active numbers."""
+    """Whether this is the type of an array of real active numbers."""
     return isinstance(kind, types.Array) and isinstance(kind.dtype, Active)
 
 
-def has_active(kind: Any) -> bool:
-    """Whether this is the type of an active number or an array of them."""
-    return is_active(kind) or is_active_array(kind)
+def is_complex_array(kind: Any) -> bool:
+    """Whether this is the type of an array of complex active numbers."""
+    return isinstance(kind, types.Array) and isinstance(kind.dtype, ActiveComplex)
+
+
+def is_recorded_array(kind: Any) -> bool:
+    """Whether this is the type of an array of active numbers, real or complex."""
+    return is_active_array(kind) or is_complex_array(kind)
+
+
+def carries(kind: Any) -> bool:
+    """Whether this is the type of an active number, real or complex."""
+    return is_active(kind) or isinstance(kind, ActiveComplex)
+
+
+def is_complex(kind: Any) -> bool:
+    """Whether this is the type of a complex number, active or not."""
+    return isinstance(kind, (types.Complex, ActiveComplex))
+
+
+def joined(kinds: Any) -> Any:
+    """The type of an active number that all these can become, real if they are; None if none is active."""
+    spec = next((k.spec for k in kinds if carries(k)), None)
+    if spec is None:
+        return None
+    return ActiveComplex(spec) if any(map(is_complex, kinds)) else Active(spec)
 
 
 def _active_in(kinds: Any) -> Any:
     """The type of the active numbers among operands that are numbers and arrays, or None."""
-    if not all(
-        isinstance(k, PASSIVE)
-        or has_active(k)
-        or (isinstance(k, types.Array) and isinstance(k.dtype, PASSIVE))
-        for k in kinds
-    ):
+    numbers = [k.dtype if isinstance(k, types.Array) else k for k in kinds]
+    if not all(isinstance(k, (*PASSIVE, types.Complex)) or carries(k) for k in numbers):
         return None
-    spec = next((k.spec if is_active(k) else k.dtype.spec for k in kinds if has_active(k)), None)
-    return None if spec is None else Active(spec)
+    return joined(numbers)
 
 
 # ---------------------------------------------------------------- elementwise
@@ -62,14 +82,24 @@ _KEYS = {key: name for key, name in {**PYTHON, **OPS}.items() if key is not pow}
 _COMPARISONS = (
     operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne,
 )  # fmt: skip
+_OF_COMPLEX = {  # what complex numbers have
+    "add", "subtract", "multiply", "divide", "power", "negative", "positive", "square", "absolute",
+    "conjugate", "exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", operator.eq, operator.ne,
+    np.isnan, np.isinf, np.isfinite,
+}  # fmt: skip
+_KEYS |= {np.conjugate: "conjugate", np.positive: "positive"}
 
 
-def _elementwise(key: Any, count: int, dtype: Any = None) -> None:
+def _elementwise(key: Any, count: int, name: Any, dtype: Any = None) -> None:
     def generic(args: Any) -> Any:
         ranks = [k.ndim for k in args if isinstance(k, types.Array)]
         active = _active_in(args) if ranks and len(args) == count else None
         if active is None:
             return None
+        if isinstance(active, ActiveComplex):
+            if name not in _OF_COMPLEX:
+                return None
+            active = Active(active.spec) if name == "absolute" else active
         return signature(types.Array(dtype or active, max(ranks), "C"), *args)
 
     template(key, generic)
@@ -77,10 +107,11 @@ def _elementwise(key: Any, count: int, dtype: Any = None) -> None:
 
 for _key, _name in _KEYS.items():
     if isinstance(_key, np.ufunc) or getattr(_key, "__module__", "") == "_operator":
-        _elementwise(_key, 2 if _name in TWO else 1, types.float64 if _name in VALUE_ONLY else None)
-_elementwise(abs, 1)
+        _elementwise(_key, 2 if _name in TWO else 1, _name, types.float64 if _name in VALUE_ONLY else None)
 for _key in _COMPARISONS:
-    _elementwise(_key, 2, types.boolean)
+    _elementwise(_key, 2, _key, types.boolean)
+for _key in (np.isnan, np.isinf, np.isfinite):
+    _elementwise(_key, 1, _key, types.boolean)
 
 
 def is_elementwise(key: Any) -> bool:
@@ -92,7 +123,7 @@ def is_elementwise(key: Any) -> bool:
 @intrinsic
 def as_array(typingctx: Any, x: Any) -> Any:
     """Return an active number as an array of no dimension."""
-    kind = types.Array(Active(x.spec), 0, "C")
+    kind = types.Array(x if isinstance(x, ActiveComplex) else Active(x.spec), 0, "C")
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         value = context.cast(builder, args[0], x, kind.dtype)
@@ -118,8 +149,10 @@ def _updating(key: Any) -> Any:
     update.__name__, update.operator = key.__name__, key
 
     def generic(self: Any, args: Any, kws: Any) -> Any:
-        if is_active_array(args[0]):
+        if is_recorded_array(args[0]):
             return signature(args[0], *args) if _active_in(args) is not None else None
+        if isinstance(args[0], types.Array) and any(carries(getattr(k, "dtype", k)) for k in args):
+            raise TypingError(f"tapegrad: No conversion from active numbers to those of {args[0]}")
         return self.context.resolve_function_type(key, args, {})
 
     known = type("Update", (AbstractTemplate,), {"key": update, "generic": generic})
@@ -131,8 +164,8 @@ def _updating(key: Any) -> Any:
 
     @lower_builtin(update, types.Any, types.Any)
     def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        if is_active_array(sig.args[0]):
-            told = space["of_number" if is_active(sig.args[1]) else "of_array"]
+        if is_recorded_array(sig.args[0]):
+            told = space["of_number" if carries(sig.args[1]) else "of_array"]
             return context.compile_internal(builder, told, sig, args)
         function = key if sig.args[0].mutable else plain
         kind = context.typing_context.resolve_value_type(function)

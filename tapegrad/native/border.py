@@ -11,16 +11,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba.core import cgutils, types
+from numba.core.errors import TypingError
 from numba.core.imputils import impl_ret_borrowed, lower_cast
 from numba.extending import box, intrinsic, register_model
 from numba.np import arrayobj
 from numba.np.numpy_support import from_dtype
 
+from tapegrad.native import forms
 from tapegrad.native.algebra import Spec, components
+from tapegrad.native.arrays import is_active_array, is_complex_array
+from tapegrad.native.complex_arrays import view_of, view_type
 from tapegrad.native.complexes import ActiveComplex
 from tapegrad.native.scalar import Active, Expression, is_active
 
 STATEMENT, TAPE = "tapegrad_statement", "tapegrad_tape"
+REAL, IMAG = "tapegrad_real", "tapegrad_imag"
 
 
 @functools.cache
@@ -28,6 +33,25 @@ def record(spec: Spec) -> Any:
     """Return the dtype of an active number."""
     values = [(f"tapegrad_v{k}", np.float64) for k in range(components(spec))]
     return np.dtype([*values, (STATEMENT, np.int64), (TAPE, np.int64)])
+
+
+@functools.cache
+def pair(spec: Spec) -> Any:
+    """Return the dtype of a complex active number."""
+    return np.dtype([(REAL, record(spec)), (IMAG, record(spec))])
+
+
+def paired(rows: Any) -> Any:
+    """Return records, two along the last axis for each complex number, as these in the same memory."""
+    fields = [(REAL, rows.dtype), (IMAG, rows.dtype)]
+    return rows.view(np.dtype(fields)).reshape(rows.shape[:-1])
+
+
+def unpaired(rows: Any) -> Any:
+    """Return the parts of complex numbers along a last axis, in the same memory; others as they are."""
+    if rows.dtype.names[0] != REAL:
+        return rows
+    return rows.view(rows.dtype[REAL]).reshape((*rows.shape, 2))
 
 
 @functools.cache
@@ -39,16 +63,16 @@ def _spec_of(kind: Any) -> Any:
     """The spec of an array of records that are active numbers; None for any other type."""
     if isinstance(kind, types.Array) and isinstance(kind.dtype, types.Record):
         names = list(kind.dtype.fields)
-        if names[-1] == TAPE:
+        if names[-1] in (TAPE, IMAG):
             return names
     return None
 
 
 def crosses(kind: Any) -> bool:
-    """Whether a type has arrays of such records in it."""
+    """Whether a type has arrays of such records in it, or instances of classes."""
     if isinstance(kind, types.BaseTuple):
         return any(crosses(part) for part in kind)
-    return _spec_of(kind) is not None
+    return _spec_of(kind) is not None or forms.recorded(kind, (), floats=False) != kind
 
 
 def _specs(names: list[str], spec: Spec) -> bool:
@@ -74,8 +98,9 @@ def _inside(kind: Any, spec: Spec) -> Any:
     if isinstance(kind, types.BaseTuple):
         return _tuple_like(kind, [_inside(part, spec) for part in kind]) if crosses(kind) else kind
     if _spec_of(kind) is None:
-        return kind
-    return _like(kind, Active(spec)) if kind.ndim else Active(spec)
+        return forms.recorded(kind, spec, floats=False)
+    number = Active(spec) if kind.dtype.fields.keys().isdisjoint({REAL}) else ActiveComplex(spec)
+    return _like(kind, number) if kind.ndim else number
 
 
 def _enter(context: Any, builder: Any, kind: Any, inside: Any, value: Any) -> Any:
@@ -87,6 +112,8 @@ def _enter(context: Any, builder: Any, kind: Any, inside: Any, value: Any) -> An
         return context.make_tuple(builder, inside, moved)
     if isinstance(inside, types.Array):
         return _cast_array(context, builder, kind, inside, value)
+    if _spec_of(kind) is None:  # what has instances in it: of the same members, at the same places
+        return value
     whole = types.Array(inside, 0, "C")
     array = arrayobj.make_array(whole)(context, builder, _cast_array(context, builder, kind, whole, value))
     return builder.load(array.data)
@@ -124,9 +151,14 @@ def _outside(kind: Any) -> Any:
         return _tuple_like(kind, [_outside(part) for part in kind])
     if is_active(kind):
         return types.Array(_record_type(kind.spec), 0, "C")
-    if isinstance(kind, types.Array) and isinstance(kind.dtype, Active):
+    if is_active_array(kind):
         return _like(kind, _record_type(kind.dtype.spec))
-    return kind
+    if is_complex_array(kind):
+        return types.NamedTuple([_outside(view_type(kind))] * 2, Parts)
+    if forms.holds_active(kind):
+        found = forms.named(kind)
+        raise TypingError(f"tapegrad: {found} holds numbers that carry derivatives, and is no result")
+    return forms.outside(kind)
 
 
 def _tuple_like(kind: Any, parts: list[Any]) -> Any:
@@ -137,12 +169,17 @@ def _tuple_like(kind: Any, parts: list[Any]) -> Any:
 
 def _leave(context: Any, builder: Any, kind: Any, outside: Any, value: Any) -> Any:
     """Turn a result into what Python can take; takes over the reference to it."""
-    if kind == outside:
+    if not isinstance(kind, types.BaseTuple) and forms.outside(kind) == outside:
         return value
     if isinstance(kind, ActiveComplex):
         pair = context.make_helper(builder, kind, value=value)
         kind = types.UniTuple(Active(kind.spec), 2)
         value = context.make_tuple(builder, kind, [pair.real, pair.imag])
+    if is_complex_array(kind):
+        context.nrt.incref(builder, kind, value)  # of the two views one takes over the array's reference
+        parts = [view_of(context, builder, kind, value, k) for k in (0, 1)]
+        kind = types.UniTuple(view_type(kind), 2)
+        value = context.make_tuple(builder, kind, parts)
     if isinstance(kind, types.BaseTuple):
         parts = cgutils.unpack_tuple(builder, value, len(kind))
         moved = [_leave(context, builder, a, b, p) for a, b, p in zip(kind, outside, parts, strict=True)]
@@ -211,10 +248,11 @@ def _ended(kind: Any) -> Any:
 def leave(typingctx: Any, x: Any) -> Any:
     """Mark a result of what Python called; an expression ends."""
     kind = _ended(x)
+    outside = _outside(kind)
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         context.nrt.incref(builder, x, args[0])
         value = context.cast(builder, args[0], x, kind)
-        return _leave(context, builder, kind, _outside(kind), value)
+        return _leave(context, builder, kind, outside, value)
 
     return Leaving(kind)(x), code

@@ -1,7 +1,4 @@
-"""Complex numbers in recording code: pairs of active numbers, whose operations are those of the parts.
-
-Scalars only: an array of complex numbers has no place for what active numbers carry.
-"""
+"""Complex numbers in recording code: pairs of active numbers, whose operations are those of the parts."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numba.core import types
-from numba.core.imputils import lower_cast
+from numba.core.imputils import lower_builtin, lower_cast
 from numba.core.typeconv import Conversion
 from numba.extending import intrinsic, models, overload, overload_attribute, overload_method, register_model
 
@@ -117,6 +114,17 @@ def _im(z):
     return (lambda z: z.imag) if isinstance(z, types.Complex) else lambda z: 0.0
 
 
+def squared(z):
+    """The square of the size of a number."""
+
+
+@overload(squared)
+def _squared(z):
+    if isinstance(z, ActiveComplex):
+        return lambda z: re(z) * re(z) + im(z) * im(z)
+    return lambda z: z * z
+
+
 overload_attribute(ActiveComplex, "real")(lambda z: lambda z: re(z))
 overload_attribute(ActiveComplex, "imag")(lambda z: lambda z: im(z))
 
@@ -191,13 +199,14 @@ def polar(z):
     return math.hypot(re(z), im(z)), math.atan2(im(z), re(z))
 
 
-@of_one(np.conj, np.conjugate)
+@of_one(np.conj)
 def conjugate(z):
     """Complex conjugate."""
     return pair(re(z), -im(z))
 
 
 overload_method(ActiveComplex, "conjugate")(lambda z: conjugate)
+overload(np.conj)(lambda z: (lambda z: z) if is_active(z) else None)
 
 
 @of_one(np.real)
@@ -291,6 +300,41 @@ def equal(z, w):
 def not_equal(z, w):
     """Whether a part differs."""
     return re(z) != re(w) or im(z) != im(w)
+
+
+@of_one(np.isnan, cmath.isnan)
+def isnan(z):
+    """Whether a part is not a number."""
+    return np.isnan(re(z)) or np.isnan(im(z))
+
+
+@of_one(np.isinf, cmath.isinf)
+def isinf(z):
+    """Whether a part is infinite."""
+    return np.isinf(re(z)) or np.isinf(im(z))
+
+
+@of_one(np.isfinite, cmath.isfinite)
+def isfinite(z):
+    """Whether both parts are finite."""
+    return np.isfinite(re(z)) and np.isfinite(im(z))
+
+
+@of_one(bool, operator.truth)
+def truth(z):
+    """Whether it is not zero."""
+    return re(z) != 0.0 or im(z) != 0.0
+
+
+lower_builtin(bool, ActiveComplex)(  # that of a branch is looked for here
+    lambda context, builder, sig, args: context.compile_internal(builder, truth, sig, args)
+)
+
+
+@of_one(operator.not_)
+def is_zero(z):
+    """Whether it is zero."""
+    return re(z) == 0.0 and im(z) == 0.0
 
 
 # ---------------------------------------------------------------- functions

@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from tapegrad.handle import Handle
-from tapegrad.native import explain, runtime
+from tapegrad.native import explain, forms, runtime
 from tapegrad.native.algebra import F64, I64, Spec, components
 from tapegrad.native.function import CompiledFunction, compile_function
 from tapegrad.native.memory import get, read, taking, write
@@ -67,7 +67,7 @@ def attempt(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
         if not isinstance(result, (Active, types.Float, types.Integer)):
             raise TypingError(
                 f"tapegrad: the function differentiated returns {form.return_type}, "
-                "where one number is wanted; sum it up"
+                "where one number is wanted"
             )
 
         def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
@@ -126,7 +126,7 @@ def entering(moving: tuple[int, ...], spec: Spec) -> Any:
     @intrinsic
     def enter(typingctx: Any, args: Any, tangents: Any, tape: Any) -> Any:
         active = Active(spec)
-        kinds = list(args)
+        kinds = [forms.recorded(kind, spec, floats=False) for kind in args]
         for k in moving:
             if k >= len(kinds) or not _moving(kinds[k]):
                 found = kinds[k] if k < len(kinds) else "nothing"

@@ -14,18 +14,26 @@ from numba.core import types
 from numba.core.errors import NumbaError
 
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.native.border import crosses
+from tapegrad.native.border import REAL, crosses
 
 log = logging.getLogger("tapegrad")
 LONG = 1.0  # seconds of compilation that are worth a note
 _PLACES = (re.compile(r"at (/[^\s()]+) \((\d+)\)"), re.compile(r'File "([^"]+)", line (\d+)'))
 _OURS = re.compile(r"active_(?:float64|complex128|expression)\S*")
 _ADVICE = (
-    (r"complex", "complex numbers are recorded alone, with the usual functions, not in arrays: keep arrays "
-     "of the real and of the imaginary parts"),
+    (r"is no result", "return the numbers that it holds, or arrays and tuples of them"),
+    (r"where one number is wanted", "return one real number: a sum, a part or an absolute value"),
+    (r"complex64", "complex numbers are recorded as complex128: make the array with that dtype"),
     (r"[Cc]annot (?:cast|convert)|setitem|No conversion from active|type (?:float64|int64) .*active",
-     "a derivative would be lost where a number that carries one is put into a plain float array: pass the "
-     "array as a Tensor, or make it in the function with np.zeros, np.empty or np.full"),
+     "a derivative would be lost where a number that carries one is put into a plain float array, or into an "
+     "instance or record that came from outside: pass the array as a Tensor, or make it in the function with "
+     "np.zeros, np.empty or np.full"),
+    (r"No conversion from \w+ elements",
+     "pass the array as a Tensor, or copy its elements into an array that is made in the function"),
+    (r"complex",
+     "of complex numbers and their arrays arithmetic, powers, exp, log, sqrt, sin, cos, tan, sinh, cosh, "
+     "tanh, abs, angle, sums, products, dot, @, outer, solve, inv, det and norms are recorded; take .real "
+     "and .imag for others"),
     (r"random", "draw random numbers with passive parameters and scale them afterwards"),
     (r"typed\w*|ListType|DictType",
      "typed containers hold what their declared type says: use a list, a tuple or an array"),
@@ -33,7 +41,6 @@ _ADVICE = (
      "of linear algebra dot, @, outer, kron, trace, solve, inv, pinv, det, slogdet, cholesky, qr, eigh, "
      "eigvalsh, matrix_power, matrix_rank and norms but 2 and -2 of matrices are recorded; singular values "
      "are roots of eigvalsh of a.T @ a, and lstsq is pinv(a) @ b"),
-    (r"jitclass", "members of a jitclass are floats: pass arrays or tuples"),
 )  # fmt: skip
 
 
@@ -73,7 +80,8 @@ def _plain(kind: Any) -> Any:
     if isinstance(kind, types.BaseTuple):
         return types.Tuple([_plain(part) for part in kind])
     if isinstance(kind, types.Array) and isinstance(kind.dtype, types.Record) and crosses(kind):
-        return types.Array(types.float64, kind.ndim, kind.layout) if kind.ndim else types.float64
+        number = types.float64 if REAL not in kind.dtype.fields else types.complex128
+        return types.Array(number, kind.ndim, kind.layout) if kind.ndim else number
     return kind
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from numba.core import types
 
 from tapegrad.native.algebra import Spec
-from tapegrad.native.arrays import is_active_array
+from tapegrad.native.arrays import is_active_array, is_complex_array
 from tapegrad.native.blocks import inner_njit
+from tapegrad.native.complexes import squared
 from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, instead
 from tapegrad.native.linear import ELIMINATE
 from tapegrad.native.operators import value_of
@@ -337,6 +338,13 @@ def kron(a, b):
 
 @instead(np.linalg.norm)
 def norm(x, ord=None):
+    if is_complex_array(x) and x.ndim <= 2:
+        whole, stub = inner_njit(_size), INSTEAD[np.linalg.norm]
+        if _none(ord):
+            return lambda x, ord=None: whole(x)
+        if x.ndim == 2:
+            return lambda x, ord=None: stub(np.abs(x), ord)
+        return lambda x, ord=None: whole(x) if ord == 2 else stub(np.abs(x), ord)
     if not is_active_array(x):
         return None
     if _none(ord) and x.ndim <= 2:
@@ -344,6 +352,13 @@ def norm(x, ord=None):
     if isinstance(ord, (types.Integer, types.Float)):
         return _vector_norm if x.ndim == 1 else _matrix_norm if x.ndim == 2 else None
     return None
+
+
+def _size(z):
+    s = 0.0
+    for v in z.flat:
+        s = s + squared(v)
+    return np.sqrt(s)
 
 
 def _frobenius(x, ord=None):

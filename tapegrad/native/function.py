@@ -11,6 +11,7 @@ from numba import njit
 from numba.core import types
 from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
+from numba.experimental.jitclass.base import JitClassType
 
 from tapegrad.config import guard_setting
 from tapegrad.dispatch import noted, record, taken, tensors_in, timed
@@ -21,6 +22,7 @@ from tapegrad.native import border, explain
 from tapegrad.native.preaccumulate import mark
 from tapegrad.native.segment import (
     CALL,
+    PAIR,
     Input,
     Passive,
     Recording,
@@ -101,7 +103,7 @@ class CompiledFunction:
         _collect(args, tensors, self.__name__)
         active = [x for x in tensors if follows(x)]
         if active:
-            return self._recorded(args, kwargs, active)
+            return self._recorded(args, kwargs, active, tensors)
         if in_force("forward") is None:
             return self._plain(args, kwargs, tensors)
         arrays = [(x, x.copy()) for x in plain_arrays((*args, *kwargs.values()))]
@@ -127,34 +129,36 @@ class CompiledFunction:
 
         result = self.primal(*[plain(x) for x in args], **kwargs)
         for x, value in work:
-            if not np.array_equal(value, x._v, equal_nan=value.dtype.kind in "fc"):
-                write(x, Ellipsis, noted(from_numpy(value), tensors), f"{self.__name__} (in place)")
+            _written(x, value, tensors, self.__name__)
         out = _tensors(result)
         for x in tensors_in(out):
             noted(x, tensors)
         return out
 
-    def _recorded(self, args: Any, kwargs: Any, active: list[Any]) -> Any:
+    def _recorded(self, args: Any, kwargs: Any, active: list[Any], tensors: list[Any]) -> Any:
         if not self._looked:
             self.once = "" if self.rerun else once(self.primal)
             self._looked = True
-        operands = list({id(x): x for x in active}.values())
+        distinct = list({id(x): x for x in active}.values())
+        operands: list[Any] = [np.stack((x.real, x.imag), -1) if _is_complex(x) else x for x in distinct]
         inputs: list[Input] = []
-        for x in operands:
-            inputs.append(Input(inputs[-1].stop if inputs else 0, x._v.shape))
+        for x, operand in zip(distinct, operands, strict=True):
+            inputs.append(Input(inputs[-1].stop if inputs else 0, operand._v.shape, _is_complex(x)))
         recording = Recording(inputs[-1].stop)
-        entrance = _Entrance(operands, inputs, recording.address)
+        entrance = _Entrance(distinct, inputs, recording.address)
         entered, kept = entrance.several(args)
         result = explain.call(twin_of(self.primal, (), True), self, entered, kwargs)
         segment = Segment(self, inputs, kept, recording)
         active_out: list[Any] = []
         outputs_of(result, (), active_out)
-        changed = [row for row in entrance.arrays if _changed(*row[1:], value_of(row[0]))]
+        changed = [row for row in entrance.arrays if _changed(*row[1:], parts_of(value_of(row[0])))]
         for x, keep, rows in changed:
             if isinstance(keep, Input):
                 _refuse_leaf(x, self.__name__)
             keep.changed = True
             active_out.append(rows)
+        for x, value in entrance.others:
+            _written(x, value, tensors, self.__name__)
         if not active_out:
             return _tensors(result)
         segment.statements = np.concatenate([part[border.STATEMENT].ravel() for part in active_out])
@@ -174,7 +178,8 @@ class CompiledFunction:
             here._tape.calls[slot(here._at)] = segment
             here._tape.weigh(recording.nbytes)
         for (x, _, _), part in zip(changed, parts[len(parts) - len(changed) :], strict=True):
-            write(x, Ellipsis, part, f"{self.__name__} (in place)", True)
+            whole = PAIR.apply(part[..., 0], part[..., 1]) if _is_complex(x) else part
+            write(x, Ellipsis, whole, f"{self.__name__} (in place)", True)
         return _returned(result, iter(parts))
 
 
@@ -186,6 +191,7 @@ class _Entrance:
         self.address, self.mode = address, guard_setting()
         self.known: dict[int, tuple[Any, Any]] = {}
         self.arrays: list[tuple[Any, Any, Any]] = []  # a Tensor, what is kept of it, and its records
+        self.others: list[tuple[Any, Any]] = []  # a Tensor of other numbers, and the array that stands for it
 
     def several(self, args: Any) -> tuple[list[Any], list[Any]]:
         """Return arguments for the twin, and what is kept of each for another run."""
@@ -208,15 +214,26 @@ class _Entrance:
         value, address, first = x._v, self.address, 0
         if keep is not None:
             first = keep.start + 1
-        elif isinstance(value, np.ndarray) and value.dtype == np.float64:
-            keep, address = Written(value.copy()), 0
+        elif isinstance(value, np.ndarray) and value.dtype in (np.float64, np.complex128):
+            keep, address = Written(parts_of(value).copy(), _is_complex(x)), 0
         else:
-            value = value.copy() if isinstance(value, np.ndarray) else value
+            if isinstance(value, np.ndarray):
+                value = value.copy()
+                self.others.append((x, value))
             return value, Passive(value, self.mode)
-        rows = entering(np.asarray(value)[..., None], (), address, first)
-        if rows.ndim:
+        rows = entering(parts_of(np.asarray(value))[..., None], (), address, first)
+        if np.ndim(value):
             self.arrays.append((x, keep, rows))
-        return rows, keep
+        return (border.paired(rows) if keep.paired else rows), keep
+
+
+def parts_of(value: Any) -> Any:
+    """Complex numbers as their parts along a last axis; real ones as they are."""
+    return np.stack((value.real, value.imag), -1) if value.dtype.kind == "c" else value
+
+
+def _is_complex(x: Any) -> bool:
+    return bool(x._v.dtype == np.complex128)
 
 
 def values_of(parts: list[Any]) -> Any:
@@ -227,6 +244,12 @@ def values_of(parts: list[Any]) -> Any:
         out[at : at + part.size] = part["tapegrad_v0"].ravel()
         at += part.size
     return out
+
+
+def _written(x: Any, value: Any, tensors: list[Any], name: str) -> None:
+    """Write to a Tensor what a function has written to the array that stood for it."""
+    if not np.array_equal(value, x._v, equal_nan=value.dtype.kind in "fc"):
+        write(x, Ellipsis, noted(from_numpy(value), tensors), f"{name} (in place)")
 
 
 def _refuse_leaf(x: Any, name: str) -> None:
@@ -251,7 +274,7 @@ def _returned(result: Any, parts: Any) -> Any:
     """The result with its active parts as Tensors."""
     if isinstance(result, border.Parts):
         real, imag = (_returned(part, parts) for part in result)
-        return real + 1j * imag
+        return PAIR.apply(real, imag)
     if isinstance(result, tuple):
         return rebuilt(result, [_returned(part, parts) for part in result])
     if isinstance(result, np.ndarray) and result.dtype == border.record(()):
@@ -265,16 +288,16 @@ def _tensors(result: Any) -> Any:
         return rebuilt(result, [_tensors(part) for part in result])
     if isinstance(result, (float, complex)):
         return wrap(np.result_type(result).type(result))
-    if isinstance(result, np.ndarray) and result.dtype.kind == "f":
+    if isinstance(result, np.ndarray) and result.dtype.kind in "fc":
         return from_numpy(result)
     return result
 
 
 def plain_arrays(x: Any) -> list[Any]:
-    """The arrays of floats in nested tuples."""
+    """The arrays of real and complex numbers in nested tuples."""
     if isinstance(x, tuple):
         return [found for part in x for found in plain_arrays(part)]
-    return [x] if isinstance(x, np.ndarray) and x.dtype.kind == "f" else []
+    return [x] if isinstance(x, np.ndarray) and x.dtype.kind in "fc" else []
 
 
 def _all_tensors(x: Any) -> bool:
@@ -300,14 +323,23 @@ def _collect(x: Any, found: list[Any], name: str) -> None:
             f"{name}: a list of Tensors is no argument of a compiled function; pass a tuple, or tg.array"
         )
     elif isinstance(x, Handle):
-        if follows(x) and x._v.dtype != np.float64:
-            pair = x._v.dtype.kind == "c"
-            how = "pass its parts, .real and .imag" if pair else "convert with .astype(float)"
+        if follows(x) and x._v.dtype not in (np.float64, np.complex128):
+            how = "complex" if x._v.dtype.kind == "c" else "float"
             raise DTypeError(
                 f"{name}: an argument of dtype {x._v.dtype} requires grad; compiled functions record "
-                f"float64, {how}"
+                f"float64 and complex128, convert with .astype({how})"
             )
         found.append(x)
+
+
+def called(value: Any) -> list[Any]:
+    """The compiled functions that a value of the user's program may call: itself, or a class's methods."""
+    if isinstance(value, JitClassType):
+        kind = value.class_type
+        props = [method for both in kind.jit_props.values() for method in both.values()]
+        return [*kind.jit_methods.values(), *kind.jit_static_methods.values(), *props]
+    other = getattr(value, "_tapegrad_primal", value)
+    return [other] if isinstance(other, Dispatcher) else []
 
 
 def once(primal: Any, seen: set[int] | None = None) -> str:
@@ -322,8 +354,7 @@ def once(primal: Any, seen: set[int] | None = None) -> str:
     seen.add(id(code))
     space = inspect.getclosurevars(primal.py_func)
     for value in (*space.globals.values(), *space.nonlocals.values()):
-        other = getattr(value, "_tapegrad_primal", value)
-        if isinstance(other, Dispatcher):
+        for other in called(value):
             found = once(other, seen)
             if found:
                 return found

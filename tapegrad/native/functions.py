@@ -17,7 +17,9 @@ from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
-from tapegrad.native.arrays import is_active_array
+from tapegrad.native.arrays import carries, is_active_array, is_complex_array, is_recorded_array, joined
+from tapegrad.native.complexes import ActiveComplex, squared
+from tapegrad.native.forms import ActiveRecord, holds_active, recorded
 from tapegrad.native.operators import value_of
 from tapegrad.native.scalar import Active, is_active
 
@@ -35,6 +37,8 @@ def instead(*originals: Any, method: str = "") -> Callable[[Any], Any]:
 
         def chosen(*args: Any) -> Any:
             given = [not isinstance(x, types.Omitted) and x is not None for x in args]
+            if method and isinstance(args[0], types.ClassInstanceType):  # whose method has the same name
+                return _original(method, names, given, choose)
             found = choose(*args)
             return _original(original, names, given, choose) if found is None else found
 
@@ -54,36 +58,42 @@ def instead(*originals: Any, method: str = "") -> Callable[[Any], Any]:
 
 
 def _original(function: Any, names: list[str], given: list[bool], choose: Any) -> Any:
-    """Code that calls the function itself, with the arguments that were given."""
+    """Code that calls the function itself, or the method of this name, with the arguments that were given."""
     passed = [name for name, here in zip(names, given, strict=True) if here]
     symbols = {operator.matmul: "@"}
+    if isinstance(function, str):
+        owner, *rest = passed
+        return _code(f"return {owner}.{function}({', '.join(rest)})", choose)
     text = f" {symbols[function]} ".join(passed) if function in symbols else (
         f"function({', '.join(f'{n}' if k == names.index(n) else f'{n}={n}' for k, n in enumerate(passed))})"
     )  # fmt: skip
-    space = {"function": function, "np": np}
-    exec(f"def told{inspect.signature(choose)}:\n    return {text}", space)
+    return _code(f"return {text}", choose, function=function)
+
+
+def _code(body: str, choose: Any, **space: Any) -> Any:
+    space["np"] = np
+    exec(f"def told{inspect.signature(choose)}:\n    {body}", space)
     return space["told"]
 
 
 @intrinsic
 def dtype_of(typingctx: Any, *args: Any) -> Any:
     """Return what stands for the dtype of arrays of active numbers, such as are among the arguments."""
-    kinds = [k for arg in args for k in _spread(arg)]
-    spec = next(k.spec for k in kinds if is_active(k))
-    return types.DType(Active(spec))(types.StarArgTuple(args)), lambda cx, b, sig, a: cx.get_dummy_value()
+    active: Any = joined([k for arg in args for k in _spread(arg)])
+    return types.DType(active)(types.StarArgTuple(args)), lambda cx, b, sig, a: cx.get_dummy_value()
 
 
 def _spread(kind: Any) -> list[Any]:
-    """The types of the numbers in a type."""
+    """The types of the numbers in a type, or meant by a dtype."""
     if isinstance(kind, types.BaseTuple):
         return [k for part in kind for k in _spread(part)]
-    if isinstance(kind, (types.Array, types.List)):
+    if isinstance(kind, (types.Array, types.List, types.DTypeSpec)):
         return _spread(kind.dtype)
     return [kind]
 
 
 def _any_active(*kinds: Any) -> bool:
-    return any(is_active(k) for kind in kinds for k in _spread(kind))
+    return any(carries(k) for kind in kinds for k in _spread(kind))
 
 
 def _none(*args: Any) -> bool:
@@ -111,7 +121,7 @@ def _attribute(name: str, told: Any) -> None:
     exec(f"def plain(a):\n    return a.{name}\ndef stub(a):\n    pass", space)
 
     def choose(a):
-        if not is_active_array(a):
+        if not isinstance(a, types.Array) or not holds_active(a):
             return space["plain"]
         if told is None:
             raise TypingError(f"tapegrad: {name} of an array whose numbers carry derivatives: {MEMORY}")
@@ -124,19 +134,31 @@ def _attribute(name: str, told: Any) -> None:
 MEMORY = "its memory is not that of floats; pass it as a plain array if only values are wanted"
 _attribute("ctypes", None)
 _attribute("strides", None)
-_attribute("nbytes", lambda a: 8 * a.size)
-_attribute("itemsize", lambda a: 8)
+_attribute("nbytes", lambda a: size_of(a) * a.size)
+_attribute("itemsize", lambda a: size_of(a))
+
+
+def size_of(a):
+    """The bytes of an element, as they were without derivatives."""
+
+
+@overload(size_of)
+def _size_of(a):
+    if isinstance(a.dtype, ActiveRecord):
+        size = a.dtype.primal.size
+        return lambda a: size
+    return (lambda a: 16) if is_complex_array(a) else lambda a: 8
 
 
 @instead(njit(lambda a, dtype: a.view(dtype)), method="view")
 def view(a, dtype):
-    if is_active_array(a):
+    if isinstance(a, types.Array) and holds_active(a):
         raise TypingError(f"tapegrad: view of an array whose numbers carry derivatives: {MEMORY}")
 
 
 @instead(np.frombuffer)
 def frombuffer(buffer, dtype=None):
-    if is_active_array(buffer):
+    if isinstance(buffer, types.Array) and holds_active(buffer):
         raise TypingError(f"tapegrad: frombuffer of an array whose numbers carry derivatives: {MEMORY}")
 
 
@@ -163,12 +185,29 @@ def both(x, y):
     return (lambda x, y: (x // y, x % y)) if is_active(x) or is_active(y) else None
 
 
-@instead(np.array, np.asarray)
+def held(dtype: Any, *kinds: Any) -> bool:
+    """Whether active numbers can be in an array of this dtype, or of theirs if it is left out."""
+    kind: Any = None if _none(dtype) else getattr(dtype, "dtype", None)
+    complexes = isinstance(joined([k for kind in kinds for k in _spread(kind)]), ActiveComplex)
+    if _none(dtype) or kind == types.complex128 or isinstance(kind, ActiveComplex):
+        return True
+    return not complexes and (kind == types.float64 or isinstance(kind, Active))
+
+
+@instead(np.array)
 def array(object, dtype=None):
     if not _any_active(object):
         return None
-    if is_active_array(object):
-        return lambda object, dtype=None: object.copy()
+    if not held(dtype, object):
+        raise TypingError(f"tapegrad: numbers that carry derivatives in an array of {dtype}")
+    if is_recorded_array(object):
+
+        def copied(object, dtype=None):
+            out = np.empty(object.shape, dtype_of(object, dtype))
+            out[...] = object
+            return out
+
+        return copied
     if isinstance(object, types.BaseTuple):
         if all(isinstance(part, types.BaseTuple) for part in object):
             count, inner = len(object), len(object[0])
@@ -180,7 +219,7 @@ def array(object, dtype=None):
     if isinstance(object, types.List) and isinstance(object.dtype, types.List):
 
         def rows(object, dtype=None):
-            out = np.empty((len(object), len(object[0])), dtype_of(object))
+            out = np.empty((len(object), len(object[0])), dtype_of(object, dtype))
             for i in range(len(object)):
                 if len(object[i]) != out.shape[1]:
                     raise ValueError("np.array of lists of different lengths")
@@ -189,10 +228,10 @@ def array(object, dtype=None):
             return out
 
         return rows
-    if isinstance(object, types.List) and is_active(object.dtype):
+    if isinstance(object, types.List) and carries(object.dtype):
 
         def row(object, dtype=None):
-            out = np.empty(len(object), dtype_of(object))
+            out = np.empty(len(object), dtype_of(object, dtype))
             for i in range(len(object)):
                 out[i] = object[i]
             return out
@@ -201,11 +240,21 @@ def array(object, dtype=None):
     return None
 
 
+@instead(np.asarray)
+def asarray(a, dtype=None):
+    if not _any_active(a):
+        return None
+    stub, kind = INSTEAD[np.array], getattr(dtype, "dtype", None)
+    if is_recorded_array(a) and (_none(dtype) or recorded(kind, a.dtype.spec) == a.dtype):
+        return lambda a, dtype=None: a
+    return lambda a, dtype=None: stub(a, dtype)
+
+
 def _made(shape: str, lines: list[str]) -> Any:
     space = {"np": np, "dtype_of": dtype_of}
     body = "\n".join(lines)
     exec(
-        f"def told(object, dtype=None):\n    out = np.empty({shape}, dtype_of(object))\n{body}\n"
+        f"def told(object, dtype=None):\n    out = np.empty({shape}, dtype_of(object, dtype))\n{body}\n"
         "    return out\n",
         space,
     )
@@ -253,35 +302,62 @@ def clip(a, a_min, a_max):
     return lambda a, a_min, a_max: np.minimum(np.maximum(a, a_min), a_max)
 
 
-def _like(function: Any, form: str, made: str, fallback: str) -> None:
-    """Declare a function that makes an array of floats, which a twin lets hold active numbers.
+LIKE: dict[Any, Any] = {}  # functions that make arrays of floats, which twins let hold active numbers
+GIVEN: dict[Any, Any] = {}  # the same where the dtype is given
 
-    It is called with the dtype first; where the array is to hold integers it is NumPy's own.
+
+def _like(function: Any, form: str, made: str, of: str = "") -> None:
+    """Declare a function that makes an array as argument `of` is, else one of floats, or of what is in it.
+
+    It is called with the dtype of active numbers first. Where argument `of` is of another kind of numbers it
+    is NumPy's own.
     """
-    space: dict[str, Any] = {"np": np}
-    exec(f"def told(dtype, {form}):\n    {made}\n    return out", space)
-    exec(f"def plain(dtype, {form}):\n    return {fallback}", space)
-    exec(f"def stub(dtype, {form}):\n    pass", space)
-    space |= {"types": types, "Active": Active}
-    floats = "isinstance(a.dtype, (types.Float, Active))" if form.startswith("a") else "True"
-    exec(f"def pick(dtype, {form}):\n    return told if {floats} else plain", space)
-    overload(space["stub"])(space["pick"])
-    LIKE[function] = space["stub"]
-
-
-LIKE: dict[Any, Any] = {}
-_like(np.zeros_like, "a", "out = np.zeros(a.shape, dtype)", "np.zeros_like(a)")
-_like(np.empty_like, "a", "out = np.zeros(a.shape, dtype)", "np.empty_like(a)")
-_like(np.ones_like, "a", "out = np.ones(a.shape, dtype)", "np.ones_like(a)")
-_like(np.full_like, "a, v", "out = np.full(a.shape, v, dtype)", "np.full_like(a, v)")
-for _f in (np.eye, np.identity):
-    _like(
-        _f, "n", "out = np.zeros((n, n), dtype)\n    for i in range(n):\n        out[i, i] = 1.0", "np.eye(n)"
+    names = [part.partition("=")[0] for part in form.split(", ")]
+    row, which = ", ".join(names), f"recorded_dtype(dtype, {of})" if of else "dtype_of(dtype, {row})"
+    space = {"np": np, "function": function, "recorded_dtype": recorded_dtype, "dtype_of": dtype_of}
+    space["holds"] = holds
+    exec(
+        f"def given_code(dtype, {form}):\n    {made}\n    return out\n"
+        f"def code(dtype, {form}):\n    dtype = {which.format(row=row)}\n    {made}\n    return out\n"
+        f"def plain(dtype, {form}):\n    return function({row})\n"
+        f"def stub(dtype, {form}):\n    pass\ndef given(dtype, {form}):\n    pass\n"
+        f"def pick(dtype, {form}):\n    return code if {f'holds(dtype, {of})' if of else True} else plain\n"
+        f"def pick_given(dtype, {form}):\n    return given_code",
+        space,
     )
+    overload(space["stub"])(space["pick"])
+    overload(space["given"])(space["pick_given"])
+    LIKE[function], GIVEN[function] = space["stub"], space["given"]
+
+
+def _wanted(dtype: Any, of: Any) -> Any:
+    """The type of the elements of an array that is made as another, or of a number."""
+    kind = types.unliteral(getattr(of, "dtype", of))
+    return joined([kind]) or recorded(kind, dtype.dtype.spec)
+
+
+def holds(dtype: Any, of: Any) -> bool:
+    """Whether an array made as this one is holds active numbers."""
+    return holds_active(_wanted(dtype, of))
+
+
+@intrinsic
+def recorded_dtype(typingctx: Any, dtype: Any, of: Any) -> Any:
+    """Return the dtype of an array that is made as another."""
+    return types.DType(_wanted(dtype, of))(dtype, of), lambda cx, b, sig, args: cx.get_dummy_value()
+
+
+_like(np.zeros_like, "a", "out = np.zeros(a.shape, dtype)", "a")
+_like(np.empty_like, "prototype", "out = np.zeros(prototype.shape, dtype)", "prototype")
+_like(np.ones_like, "a", "out = np.ones(a.shape, dtype)", "a")
+_like(np.full_like, "a, fill_value", "out = np.full(a.shape, fill_value, dtype)", "a")
+_like(np.full, "shape, fill_value", "out = np.full(shape, fill_value, dtype)", "fill_value")
+for _f, _n in ((np.eye, "N"), (np.identity, "n")):
+    _like(_f, _n, f"out = np.zeros(({_n}, {_n}), dtype)\n    for i in range({_n}):\n        out[i, i] = 1.0")
 _like(
-    np.linspace, "start, stop, n",
-    "out = np.zeros(n, dtype)\n    for i in range(n):\n        out[i] = start + (stop - start) * i / (n - 1)",
-    "np.linspace(start, stop, n)",
+    np.linspace, "start, stop, num=50",
+    "out = np.zeros(num, dtype)\n    for i in range(num):\n"
+    "        out[i] = start + (stop - start) * i / max(num - 1, 1)",
 )  # fmt: skip
 
 
@@ -317,7 +393,7 @@ def interp(x, xp, fp):
 # ---------------------------------------------------------------- reductions and scans
 
 
-def _reduction(name: str, start: str, step: str, end: str = "") -> None:
+def _reduction(name: str, start: str, step: str, end: str = "", known: Any = is_recorded_array) -> None:
     """Declare a reduction of all elements, or along an axis by that of all of each lane."""
     function = getattr(np, name)
     space: dict[str, Any] = {"np": np}
@@ -329,7 +405,7 @@ def _reduction(name: str, start: str, step: str, end: str = "") -> None:
     whole = space["told"]
 
     def choose(a, axis=None):
-        if not is_active_array(a):
+        if not known(a):
             return None
         if _none(axis):
             return whole
@@ -362,34 +438,38 @@ def _along(a: Any, function: Any) -> Any:
 _reduction("sum", "s = 0.0", "s = s + v")
 _reduction("prod", "s = 1.0", "s = s * v")
 _reduction("mean", "s = 0.0", "s = s + v", "s = s / flat.size")
-_reduction("max", "s = flat[0]", "s = np.maximum(s, v)")
-_reduction("min", "s = flat[0]", "s = np.minimum(s, v)")
+_reduction("max", "s = flat[0]", "s = np.maximum(s, v)", known=is_active_array)
+_reduction("min", "s = flat[0]", "s = np.minimum(s, v)", known=is_active_array)
 INSTEAD[np.amax], INSTEAD[np.amin] = INSTEAD[np.max], INSTEAD[np.min]
 
 
 @instead(np.var, method="var")
 def var(a):
-    if not is_active_array(a):
+    if not is_recorded_array(a):
         return None
 
+    stub = INSTEAD[np.mean]
+
     def told(a):
-        m = 0.0
-        for v in a.flat:
-            m = m + v
-        m = m / a.size
-        s = 0.0
+        m, s = stub(a), 0.0
         for v in a.flat:
             d = v - m
             s = s + d * d
         return s / a.size
 
-    return told
+    def of_complex(a):
+        m, s = stub(a), 0.0
+        for v in a.flat:
+            s = s + squared(v - m)
+        return s / a.size
+
+    return told if is_active_array(a) else of_complex
 
 
 @instead(np.std, method="std")
 def std(a):
     stub = INSTEAD[np.var]
-    return (lambda a: np.sqrt(stub(a))) if is_active_array(a) else None
+    return (lambda a: np.sqrt(stub(a))) if is_recorded_array(a) else None
 
 
 def _scan(name: str, start: float, symbol: str) -> None:
@@ -402,7 +482,7 @@ def _scan(name: str, start: float, symbol: str) -> None:
     )
 
     def choose(a):
-        return space["told"] if is_active_array(a) else None
+        return space["told"] if is_recorded_array(a) else None
 
     choose.__name__ = name
     instead(getattr(np, name), method=name)(choose)
@@ -414,4 +494,4 @@ _scan("cumprod", 1.0, "*")
 
 @instead(np.diff)
 def diff(a):
-    return (lambda a: a[..., 1:] - a[..., :-1]) if is_active_array(a) else None
+    return (lambda a: a[..., 1:] - a[..., :-1]) if is_recorded_array(a) else None

@@ -41,7 +41,8 @@ class Jacobian:
         if not found:  # depends on nothing
             return np.zeros((*shape, *x.shape))
         if len(found) > 1 or isinstance(result, tuple):
-            raise TypeError(f"{self.__name__}: one number or array is wanted as result, found a tuple")
+            kind = "complex numbers" if isinstance(result, border.Parts) else "a tuple"
+            raise TypeError(f"{self.__name__}: one real number or array is wanted as result, found {kind}")
         statements = found[0][border.STATEMENT].ravel()
         return _rows(recording, statements, x.size).reshape((*shape, *x.shape))
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.native.arrays import is_active_array
-from tapegrad.native.functions import _any_active, dtype_of, instead
+from tapegrad.native.arrays import is_complex, is_recorded_array
+from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, instead
 
 
 def _product(a: Any, b: Any) -> Any:
@@ -86,7 +86,10 @@ def matmul(a, b):
 
 @instead(np.vdot)
 def vdot(a, b):
-    return _product(a, b) if _any_active(a, b) and a.ndim == b.ndim == 1 else None
+    if not _any_active(a, b) or not a.ndim == b.ndim == 1:
+        return None
+    stub = INSTEAD[np.dot]
+    return (lambda a, b: stub(np.conj(a), b)) if is_complex(a.dtype) else _product(a, b)
 
 
 @instead(np.outer)
@@ -106,7 +109,7 @@ def outer(a, b):
 
 @instead(np.trace)
 def trace(a):
-    if not is_active_array(a):
+    if not is_recorded_array(a):
         return None
 
     def told(a):
@@ -182,7 +185,7 @@ def solve(a, b):
 
 @instead(np.linalg.inv)
 def inv(a):
-    if not is_active_array(a):
+    if not is_recorded_array(a):
         return None
 
     def told(a):
@@ -198,7 +201,7 @@ def inv(a):
 
 @instead(np.linalg.det)
 def det(a):
-    if not is_active_array(a):
+    if not is_recorded_array(a):
         return None
 
     def told(a):

@@ -18,6 +18,8 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
 from tapegrad.native.algebra import F64, Emitter, Spec, components
+from tapegrad.native.arrays import carries
+from tapegrad.native.forms import holds_active
 from tapegrad.native.operators import statement
 from tapegrad.native.scalar import (
     MAX_LEAVES,
@@ -52,12 +54,19 @@ def lanes_of(kind: Any) -> int:
     """Return how many active numbers a value of this type has."""
     if isinstance(kind, types.BaseTuple):
         return sum(map(lanes_of, kind))
-    if isinstance(kind, (types.Array, types.List)) and is_active(getattr(kind, "dtype", None)):
+    if isinstance(kind, (types.Array, types.List)) and carries(getattr(kind, "dtype", None)):
         raise TypingError(
             "tapegrad: a helper that is preaccumulated takes numbers and tuples of numbers, found "
             f"{kind}; pass the elements that it uses, or leave preaccumulate out"
         )
     return int(is_active(kind))
+
+
+def _others(kind: Any) -> bool:
+    """Whether a type holds active numbers that have no lanes: those of complex numbers and of instances."""
+    if isinstance(kind, types.BaseTuple):
+        return any(map(_others, kind))
+    return holds_active(kind) and not is_active(kind)
 
 
 @functools.cache
@@ -169,6 +178,8 @@ def _compiled(primal: Any, spec: Spec) -> Any:
     def choose(*kinds: Any) -> Any:
         lanes = [lanes_of(kind) for kind in kinds]
         total = sum(lanes)
+        if any(map(_others, kinds)):  # these are recorded as they come
+            return _code(f"def told({row}):\n    return twin({row})", twin=twin_of(primal, spec))
         if not total:
             return _code(f"def told({row}):\n    return primal({row})", primal=primal)
         space: dict[str, Any] = {"inner": twin_of(primal, (total, *spec, 0)), "statement": statement}

@@ -117,13 +117,13 @@ class Passive:
 
 
 class Input:
-    """A differentiated argument: which part of X it is, and its shape; None that of a number."""
+    """A differentiated argument: which part of X it is, and its shape, with a last axis for complex parts."""
 
-    __slots__ = ("changed", "shape", "start", "stop")
+    __slots__ = ("changed", "paired", "shape", "start", "stop")
 
-    def __init__(self, start: int, shape: tuple[int, ...]) -> None:
+    def __init__(self, start: int, shape: tuple[int, ...], paired: bool) -> None:
         self.changed = False  # whether the function writes to it
-        self.start, self.shape = start, shape
+        self.start, self.shape, self.paired = start, shape, paired
         self.stop = start + int(np.prod(shape, dtype=np.int64))
 
 
@@ -202,16 +202,18 @@ class Segment:
                 part = np.zeros((*arg.value.shape, components(spec)))
                 part[..., 0] = arg.value
                 known[id(arg)] = entering(part, spec, 0, 0)
+            if arg.paired:
+                known[id(arg)] = border.paired(known[id(arg)])
         return known[id(arg)]
 
 
 class Written:
     """A Tensor without history among the arguments: the function may write to it."""
 
-    __slots__ = ("changed", "value")
+    __slots__ = ("changed", "paired", "value")
 
-    def __init__(self, value: Any) -> None:
-        self.value, self.changed = value, False
+    def __init__(self, value: Any, paired: bool) -> None:
+        self.value, self.changed, self.paired = value, False, paired
 
 
 def rebuilt(like: Any, parts: list[Any]) -> Any:
@@ -245,7 +247,7 @@ def written_of(arg: Any, kept: Any, found: dict[int, Any]) -> None:
         for part, k in zip(arg, kept, strict=True):
             written_of(part, k, found)
     elif getattr(kept, "changed", False):
-        found[id(kept)] = arg
+        found[id(kept)] = border.unpaired(arg)
 
 
 def sweep(recording: Recording, spec: Any, statements: Any, ct: Any, size: int) -> Any:
@@ -273,7 +275,7 @@ class _Op(Primitive):
         """All operands: the function may have to run again."""
         return READS_ALL
 
-    def compute(self, *operands: Any, segment: Segment) -> Any:
+    def compute(self, *operands: Any, **attrs: Any) -> Any:
         """The value from arrays."""
         raise NotImplementedError
 
@@ -343,6 +345,29 @@ class Tangent(_Op):
         return found
 
 
+class Pair(_Op):
+    """A complex result of its parts; a sum of real + 1j * imag would make nan of what is infinite."""
+
+    def compute(self, *operands: Any) -> Any:
+        """The value from arrays."""
+        out = np.empty(np.shape(operands[0]), np.complex128)
+        out.real, out.imag = operands
+        return out[()]
+
+    def reads(self, k: int) -> int:
+        """Nothing."""
+        return 0
+
+    def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
+        return {k: (np.real, np.imag)[k](ct) for k in wanted}
+
+    def jvp(self, tangents: Any, out: Any, inputs: Any, attrs: Any) -> Any:
+        """The tangent of the results."""
+        zero = np.zeros(np.shape(out))
+        return self.apply(*(zero if t is None else t for t in tangents))
+
+
 CALL = Call("compiled_call", "A call of a function compiled by tg.njit.")
 GRADIENT = Gradient("compiled_gradient", "Derivative of such a call, its results weighted.")
+PAIR = Pair("compiled_pair", "A complex result of such a call, of its parts.")
 TANGENT = Tangent("compiled_tangent", "Derivative of such a call along directions.")

@@ -6,15 +6,15 @@ import numpy as np
 from numba import njit
 from numba.core import types
 
-from tapegrad.native.arrays import is_active_array
-from tapegrad.native.functions import _any_active, _none, dtype_of, instead
+from tapegrad.native.arrays import is_active_array, is_recorded_array
+from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, held, instead
 from tapegrad.native.operators import value_of
 
 
 @instead(njit(lambda a, dtype: a.astype(dtype)), method="astype")
 def astype(a, dtype):
-    real = getattr(getattr(dtype, "dtype", dtype), "name", "") == "float64" or "float64" in str(dtype)
-    return (lambda a, dtype: a.copy()) if is_active_array(a) and real else None
+    stub = INSTEAD[np.array]
+    return (lambda a, dtype: stub(a, dtype)) if is_recorded_array(a) and held(dtype, a) else None
 
 
 @instead(np.append)
@@ -92,7 +92,8 @@ def average(a, axis=None, weights=None):
     if not _any_active(a, weights) or not _none(axis):
         return None
     if _none(weights):
-        return lambda a, axis=None, weights=None: np.sum(a) / a.size
+        stub = INSTEAD[np.mean]
+        return lambda a, axis=None, weights=None: stub(a)
 
     def weighted(a, axis=None, weights=None):
         if a.shape != weights.shape:
@@ -168,7 +169,7 @@ def correlate(a, v):
         for i in range(out.size):
             s = 0.0
             for k in range(v.size):
-                s = s + a[i + k] * v[k]
+                s = s + a[i + k] * np.conj(v[k])
             out[i] = s
         return out
 
@@ -241,7 +242,7 @@ def _triangle(name: str, kept: str) -> None:
     )
 
     def choose(m, k=0):
-        return space["told"] if is_active_array(m) and m.ndim == 2 else None
+        return space["told"] if is_recorded_array(m) and m.ndim == 2 else None
 
     choose.__name__ = name
     instead(getattr(np, name))(choose)
@@ -253,4 +254,4 @@ _triangle("tril", "<=")
 
 @instead(np.extract)
 def extract(condition, arr):
-    return (lambda condition, arr: arr[condition]) if is_active_array(arr) else None
+    return (lambda condition, arr: arr[condition]) if is_recorded_array(arr) else None

@@ -17,13 +17,15 @@ from numba.core import ir, types
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.dispatcher import Dispatcher
-from numba.core.errors import TypingError
+from numba.core.errors import NumbaError, TypingError
 from numba.core.ir_utils import build_definitions
 from numba.core.typed_passes import NativeLowering, NopythonTypeInference
 from numba.core.untyped_passes import InlineInlinables
+from numba.experimental.jitclass.base import JitClassType
+from numba.np.numpy_support import from_dtype
 
-from tapegrad.native import arrays, border, checkpoint_loop, functions
-from tapegrad.native import complexes as _complexes  # noqa: F401  (they tell Numba, or add to functions)
+from tapegrad.native import arrays, border, checkpoint_loop, forms, functions
+from tapegrad.native import complex_arrays as _complex_arrays  # noqa: F401  (they add to functions)
 from tapegrad.native import factors as _factors  # noqa: F401
 from tapegrad.native import linear as _linear  # noqa: F401
 from tapegrad.native import loop as _loop  # noqa: F401
@@ -33,11 +35,11 @@ from tapegrad.native.lowering import TwinLowering
 from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import asked_for, preaccumulated
 from tapegrad.native.runtime import digest, sweeps
-from tapegrad.native.scalar import Active, is_active, taped
+from tapegrad.native.scalar import Active, taped
 
 KEPT = ("boundscheck", "error_model", "fastmath", "nogil")  # options that a twin has from its primal
-# Functions that make arrays, and where their dtype stands.
-MADE = {np.zeros: 1, np.empty: 1, np.ones: 1, np.full: 2}
+MADE = (np.zeros, np.empty, np.ones)  # functions that make arrays; their dtype is argument 1
+PLACE = {np.zeros_like: 1, np.empty_like: 1, np.ones_like: 1, np.identity: 1, np.full_like: 2, np.full: 2}
 EMPTY = ("empty_list", "empty")  # classmethods of typed containers
 TAKEN = ("append", "insert")  # methods of containers, which keep what they are given
 ENDS = ("binop", "inplace_binop", "unary", "call", "static_getitem")
@@ -171,8 +173,20 @@ class _Untyped(FunctionPass):
         var = self._new(ir.Global(function.__name__, function, loc), loc)
         return self._new(ir.Expr.call(var, list(args), (), loc), loc)
 
-    def _token(self, loc: Any) -> Any:
-        return self._new(ir.Global("dtype", token(self.spec), loc), loc)
+    def _token(self, loc: Any, kind: Any = types.float64) -> Any:
+        return self._new(ir.Global("dtype", arrays.Token(forms.recorded(kind, self.spec)), loc), loc)
+
+    def _dtype(self, var: Any) -> Any:
+        """The type of an array's elements, where that is known and to hold active numbers; else None."""
+        found = self._definition(var)
+        found = found.value if isinstance(found, ir.Const) else self._resolve(var)
+        if found is None:
+            return None
+        try:
+            kind = found if isinstance(found, types.Type) else from_dtype(np.dtype(found))
+        except (TypeError, NumbaError):
+            return None
+        return None if forms.recorded(kind, self.spec) == kind else kind
 
     def _assign(self, line: Any) -> None:
         value, loc = line.value, line.loc
@@ -195,7 +209,9 @@ class _Untyped(FunctionPass):
     def _callee(self, value: Any, found: Any, loc: Any) -> Any:
         if isinstance(found, tuple) and any(primal_of(part) is not None for part in found):
             raise TypingError("tapegrad: functions in a tuple are not recorded; call each by its name", loc)
-        twin = twins_of(found, self.spec)
+        twin = (
+            forms.Class(found, self.spec) if isinstance(found, JitClassType) else twins_of(found, self.spec)
+        )
         return value if twin is found else ir.Global(getattr(value, "name", "twin"), twin, loc)
 
     def _resolve(self, var: Any) -> Any:
@@ -215,6 +231,11 @@ class _Untyped(FunctionPass):
                 return self._callee(value, getattr(owner, value.attr, None), loc)
             if value.attr in functions.ATTRIBUTES:
                 return ir.Expr.call(*self._parts(functions.ATTRIBUTES[value.attr], [value.value], loc))
+        if (value.op == "getiter" and not self._counts(value.value)) or (
+            value.op == "getitem" and self._is_tuple(value.value)
+        ):
+            value.value = self._call(forms.evened, [value.value], loc)
+            return value
         if value.op == "build_list":
             items = [self._promoted(item, loc) for item in value.items]
             return ir.Expr.build_list(items, value.loc)
@@ -230,6 +251,14 @@ class _Untyped(FunctionPass):
             return ir.Expr.call(*self._parts(function, [value.lhs, value.rhs], value.loc))
         return value
 
+    def _counts(self, var: Any) -> bool:
+        found = self._definition(var)
+        return isinstance(found, ir.Expr) and found.op == "call" and self._resolve(found.func) in SILENT
+
+    def _is_tuple(self, var: Any) -> bool:
+        found = self._definition(var)
+        return isinstance(found, ir.Expr) and found.op == "build_tuple"
+
     def _shown(self, x: Any, loc: Any) -> Any:
         return x if isinstance(self._definition(x), ir.Const) else self._call(value_of, [x], loc)
 
@@ -242,8 +271,9 @@ class _Untyped(FunctionPass):
     def _promoted(self, item: Any, loc: Any) -> Any:
         """An item of a list: a float literal becomes active, as others may be put there; a statement ends."""
         found = self._definition(item)
-        if isinstance(found, ir.Const) and isinstance(found.value, float):
-            return self._call(promote, [self._token(loc), item], loc)
+        if isinstance(found, ir.Const) and isinstance(found.value, (float, complex)):
+            kind = types.complex128 if isinstance(found.value, complex) else types.float64
+            return self._call(promote, [self._token(loc, kind), item], loc)
         return item if isinstance(found, ir.Const) else self._call(statement, [item], loc)
 
     def _of_call(self, value: Any, loc: Any) -> Any:
@@ -259,21 +289,19 @@ class _Untyped(FunctionPass):
             result = self._new(self._of_call(plain, loc), loc)
             return ir.Expr.call(*self._parts(functions.stored, [args[count], result], value.loc))
         if function in MADE and not value.vararg:
-            place, named = MADE[function], dict(value.kws)
-            args = list(value.args)
-            dtype = named.get("dtype", args[place] if len(args) > place else None)
-            if dtype is None or self._is_float64(dtype):
-                named["dtype"] = self._token(loc)
-                if len(args) > place:
-                    args[place] = named.pop("dtype")
-                maker = value.func
-                if function is np.empty:  # memory that nothing was written to would be no numbers of ours
-                    maker = self._new(ir.Global("zeros", np.zeros, loc), loc)
-                return ir.Expr.call(maker, args, tuple(named.items()), value.loc)
-            return value
-        if function in functions.LIKE and not value.kws and not value.vararg:
-            made = self._parts(functions.LIKE[function], [self._token(loc), *value.args], loc)
-            return ir.Expr.call(*made)
+            args, named = list(value.args), dict(value.kws)
+            dtype = named.get("dtype", args[1] if len(args) > 1 else None)
+            kind = types.float64 if dtype is None else self._dtype(dtype)
+            if kind is not None:
+                named["dtype"] = self._token(loc, kind)
+                if len(args) > 1:
+                    args[1] = named.pop("dtype")
+            maker = value.func
+            if function is np.empty:  # memory that nothing was written to would be no numbers of ours
+                maker = self._new(ir.Global("zeros", np.zeros, loc), loc)
+            return ir.Expr.call(maker, args, tuple(named.items()), value.loc)
+        if function in functions.LIKE and not value.vararg:
+            return self._of_making(function, value, loc)
         other = functions.INSTEAD.get(function)
         if other is not None:
             var, args = self._new(ir.Global(other.__name__, other, loc), loc), value.args
@@ -285,14 +313,29 @@ class _Untyped(FunctionPass):
             args = [self._call(statement, [x], loc) for x in value.args]
             return ir.Expr.call(value.func, args, value.kws, value.loc, vararg=value.vararg)
         if isinstance(definition, ir.Expr) and definition.op == "getattr" and definition.attr in EMPTY:
-            args = [self._item_type(x, loc) for x in value.args]
-            return ir.Expr.call(value.func, args, value.kws, value.loc, vararg=value.vararg)
+            kept = 1 if definition.attr == "empty" else 0  # keys have no derivative
+            args = [x if k < kept else self._item_type(x, loc) for k, x in enumerate(value.args)]
+            named = [(name, x if name == "key_type" else self._item_type(x, loc)) for name, x in value.kws]
+            return ir.Expr.call(value.func, args, tuple(named), value.loc, vararg=value.vararg)
         method = self._method(value)
         if method is not None and not value.vararg:
             other, owner = method
             var = self._new(ir.Global(other.__name__, other, loc), loc)
             return ir.Expr.call(var, [owner, *value.args], value.kws, value.loc)
         return value
+
+    def _of_making(self, function: Any, value: Any, loc: Any) -> Any:
+        """A call of a function that makes an array as its arguments are, or of a dtype that is given."""
+        args, named = list(value.args), dict(value.kws)
+        dtype = named.pop("dtype", None)
+        if dtype is None and len(args) == PLACE.get(function, -1) + 1:
+            dtype = args.pop()
+        kind = types.float64 if dtype is None else self._dtype(dtype)
+        if kind is None:
+            return value
+        other = (functions.LIKE if dtype is None else functions.GIVEN)[function]
+        var = self._new(ir.Global(other.__name__, other, loc), loc)
+        return ir.Expr.call(var, [self._token(loc, kind), *args], tuple(named.items()), loc)
 
     def _named(self, x: Any, loc: Any) -> Any:
         """A function as an argument, by its type: its address would be in what is cached."""
@@ -304,9 +347,9 @@ class _Untyped(FunctionPass):
 
     def _item_type(self, x: Any, loc: Any) -> Any:
         """What a typed container is told to hold."""
-        if self._resolve(x) is types.float64:
-            return self._new(ir.Global("float64", Active(self.spec), loc), loc)
-        return x
+        found = self._resolve(x)
+        kind = forms.recorded(found, self.spec) if isinstance(found, types.Type) else found
+        return x if kind is found or kind == found else self._new(ir.Global("item", kind, loc), loc)
 
     def _method(self, value: Any) -> Any:
         found = self._definition(value.func)
@@ -315,10 +358,6 @@ class _Untyped(FunctionPass):
         if self._resolve(found.value) is not None:
             return None
         return functions.METHODS[found.attr], found.value
-
-    def _is_float64(self, var: Any) -> bool:
-        found = self._resolve(var)
-        return found is float or found is np.float64
 
 
 class _Typed(FunctionPass):
@@ -334,13 +373,22 @@ class _Typed(FunctionPass):
         for block in state.func_ir.blocks.values():
             body: list[Any] = []
             for line in block.body:
+                if isinstance(line, ir.SetAttr):
+                    self._fits(line)
                 value = line.value if isinstance(line, ir.Assign) else None
                 known = isinstance(value, ir.Expr) and value.op in ("binop", "call")
-                if known and arrays.is_active_array(kinds.get(line.target.name)):
+                if known and isinstance(kinds.get(line.target.name), types.Array):
                     self._spread(block, body, line)
                 body.append(line)
             block.body = body
         return True
+
+    def _fits(self, line: Any) -> None:
+        """Refuse an array where one of other elements is wanted; Numba takes its memory as it is."""
+        found, wanted = self.state.typemap[line.value.name], self.state.calltypes[line].args[1]
+        if isinstance(found, types.Array) and isinstance(wanted, types.Array) and found.dtype != wanted.dtype:
+            kinds = f"{found.dtype} elements to {wanted.dtype} elements"
+            raise TypingError(f"tapegrad: No conversion from {kinds}", line.loc)
 
     def _define(self, block: Any, body: list[Any], value: Any, kind: Any, loc: Any) -> Any:
         var = block.scope.redefine("$tape_typed", loc)
@@ -362,14 +410,14 @@ class _Typed(FunctionPass):
         """An active number beside an array becomes an array of no dimension, which Numba broadcasts."""
         value, kinds = line.value, self.state.typemap
         operands = [value.lhs, value.rhs] if value.op == "binop" else list(value.args)
-        if not any(is_active(kinds[x.name]) for x in operands if isinstance(x, ir.Var)):
+        if not any(arrays.carries(kinds[x.name]) for x in operands if isinstance(x, ir.Var)):
             return
         known = arrays.is_elementwise(value.fn if value.op == "binop" else kinds[value.func.name])
         if not known:
             return
         new = []
         for x in operands:
-            if is_active(kinds[x.name]):
+            if arrays.carries(kinds[x.name]):
                 call, sig = self._called(block, body, arrays.as_array, [x], line.loc)
                 x = self._define(block, body, call, sig.return_type, line.loc)
             new.append(x)

@@ -441,3 +441,28 @@ def test_texts_are_those_of_values():
 
     x = leaf(0.5, 1.5)
     assert length(x).item() == length(np.array([0.5, 1.5]))
+
+
+def test_what_is_written_to_tensors_of_other_dtypes_is_there():
+    @tg.njit
+    def noted(x, counts, pairs):
+        counts[0] += 5
+        pairs[1] = 7j
+        return x[0] * counts[0]
+
+    x, counts = tg.tensor([2.0], requires_grad=True), tg.tensor([1, 2])
+    pairs = tg.tensor([1j, 2.0], dtype=np.complex64)
+    np.testing.assert_array_equal(tg.grad(noted(x, counts, pairs), x)[0], [6.0])
+    np.testing.assert_array_equal(counts, [6, 2])
+    np.testing.assert_array_equal(pairs, [1j, 7j])
+
+
+def test_an_array_as_an_array_is_itself():
+    @tg.njit
+    def aliased(x):
+        y = x.copy()
+        np.asarray(y)[0] = x[1] * 7.0
+        return y.sum()
+
+    x = tg.tensor([2.0, 3.0], requires_grad=True)
+    np.testing.assert_array_equal(tg.grad(aliased(x), x)[0], [0.0, 8.0])

@@ -5,7 +5,8 @@ import pickle
 
 import numpy as np
 import pytest
-from numba import njit
+from numba import float64, njit
+from numba.experimental import jitclass
 
 import tapegrad as tg
 from tapegrad.errors import UnsupportedOpError
@@ -173,3 +174,31 @@ def test_signatures_are_refused():
         tg.njit(preaccumulate=True)(lambda *a: a[0])
     with pytest.raises(TypeError, match="positional"):
         tg.njit(preaccumulate=True)(lambda: 1.0)
+
+
+@tg.njit(preaccumulate=True)
+def size(z, w):
+    return abs(z * z + w)
+
+
+@jitclass([("a", float64)])
+class Scale:
+    def __init__(self, a):
+        self.a = a
+
+
+@tg.njit(preaccumulate=True)
+def of_tuple(pair, scale):
+    return abs(pair[0]) * pair[1] * scale.a
+
+
+def test_complex_numbers_and_instances_are_recorded_as_they_come():
+    @tg.njit
+    def program(x):
+        z = complex(x[0], x[1])
+        return size(z, x[0]) + size(z, 2.0) + of_tuple((z, x[1]), Scale(x[0]))
+
+    x = tg.tensor([0.5, 1.5], requires_grad=True)
+    z = x[0] + 1j * x[1]
+    expected = np.abs(z * z + x[0]) + np.abs(z * z + 2.0) + np.abs(z) * x[1] * x[0]
+    np.testing.assert_allclose(tg.grad(program(x), x)[0], tg.grad(expected, x)[0], rtol=1e-14)
