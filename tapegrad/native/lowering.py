@@ -34,6 +34,7 @@ DIVISIONS = {
 MEMORY = (instructions.LoadInstr, instructions.StoreInstr)
 PARTS = ("build_tuple", "cast", "pair_first", "pair_second")
 ELEMENT = ("getitem", "static_getitem")
+OWNERS = (types.Module, types.Array, types.Record, types.BaseTuple, *PASSIVE)  # attributes run no code
 NAMES = (types.Module, types.Function, types.Dispatcher, types.NumberClass, types.DType)
 
 
@@ -176,7 +177,9 @@ class TwinLower(Lower):
             index = value.index if value.op == "getitem" else value.index_var
             return index is not None and self._element(value.value, index)
         if value.op == "getattr":
-            return isinstance(result, NAMES) or _plain(result)
+            return isinstance(self.typeof(value.value.name), OWNERS) and (
+                isinstance(result, NAMES) or _plain(result)
+            )
         if value.op == "exhaust_iter":
             return isinstance(self.typeof(value.value.name), types.BaseTuple)
         if value.op in PARTS:

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from numba import njit
+from numba import njit, types
+from numba.experimental import jitclass
 
 import tapegrad as tg
 from tapegrad.native import record
@@ -318,3 +319,26 @@ def scaled(x):
 
 def test_a_partial_written_before_the_first_number_on_a_tape():
     check(scaled, lambda x: np.array([1.5 * x[1], 1.5 * x[0], 0.0]))
+
+
+@jitclass([("side", types.float64)])
+class Cube:
+    def __init__(self, side):
+        self.side = side
+
+    @property
+    def volume(self):
+        area = self.side * self.side
+        return area * self.side
+
+
+@njit
+def properties(x):
+    cube = Cube(x[0])
+    a = x[1] * x[0]
+    b = a * cube.volume
+    return b * a
+
+
+def test_a_property_records_for_itself():
+    check(properties, lambda x: np.array([5 * x[0] ** 4 * x[1] ** 2, 2 * x[0] ** 5 * x[1], 0.0]))
