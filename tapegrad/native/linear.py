@@ -128,7 +128,7 @@ def _eliminated(lu, rhs):
             if abs(lu[i, k]) > abs(lu[best, k]):
                 best = i
         if lu[best, k] == 0.0:
-            raise ValueError("Matrix is singular to machine precision.")
+            raise np.linalg.LinAlgError("Matrix is singular to machine precision.")
         if best != k:
             for j in range(n):
                 lu[k, j], lu[best, j] = lu[best, j], lu[k, j]
