@@ -104,7 +104,7 @@ def cond_by_norms(a, w):
 
 def parts(a, w):
     """Of memory that is not contiguous."""
-    total = (np.linalg.svd(a[::2, 1:])[1] ** 3).sum() + np.linalg.lstsq(a.T[:, ::-1], w[0, ::-2], -1.0)[0][0]
+    total = (np.linalg.svd(a[::2, 1:])[1] ** 3).sum() + np.linalg.lstsq(a[::-1, ::-2], w[0, ::-2], -1.0)[0][0]
     b = a[1:, ::-1]
     return total + np.linalg.pinv(a[:, ::2])[0, 0] + np.linalg.cond(a[::2]) + np.linalg.eigvals(b @ b.T)[0]
 
