@@ -17,7 +17,7 @@ from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
-from tapegrad.native.arrays import is_active_array
+from tapegrad.native.arrays import as_array, is_active_array
 from tapegrad.native.operators import value_of
 from tapegrad.native.scalar import Active, is_active
 
@@ -246,11 +246,23 @@ def where(condition, x, y):
     return space["told"]
 
 
+@njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def _same(x):
+    return x
+
+
 @instead(np.clip)
 def clip(a, a_min, a_max):
     if not _any_active(a, a_min, a_max):
         return None
-    return lambda a, a_min, a_max: np.minimum(np.maximum(a, a_min), a_max)
+    low, high = (
+        as_array if isinstance(a, types.Array) and is_active(bound) else _same for bound in (a_min, a_max)
+    )
+    if _none(a_max):
+        return None if _none(a_min) else lambda a, a_min, a_max: np.maximum(a, low(a_min))
+    if _none(a_min):
+        return lambda a, a_min, a_max: np.minimum(a, high(a_max))
+    return lambda a, a_min, a_max: np.minimum(np.maximum(a, low(a_min)), high(a_max))
 
 
 def _like(function: Any, form: str, made: str, fallback: str) -> None:
@@ -413,5 +425,16 @@ _scan("cumprod", 1.0, "*")
 
 
 @instead(np.diff)
-def diff(a):
-    return (lambda a: a[..., 1:] - a[..., :-1]) if is_active_array(a) else None
+def diff(a, n=1):
+    if not is_active_array(a):
+        return None
+
+    def told(a, n=1):
+        if n < 0:
+            raise ValueError("diff(): order must be non-negative")
+        out = a.copy()
+        for _ in range(n):
+            out = out[..., 1:] - out[..., :-1]
+        return out
+
+    return told
