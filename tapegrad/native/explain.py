@@ -38,9 +38,8 @@ _ADVICE = (
     (r"typed\w*|ListType|DictType",
      "typed containers hold what their declared type says: use a list, a tuple or an array"),
     (r"linalg|BLAS|LAPACK",
-     "of linear algebra dot, @, outer, kron, trace, solve, inv, pinv, det, slogdet, cholesky, qr, eigh, "
-     "eigvalsh, matrix_power, matrix_rank and norms but 2 and -2 of matrices are recorded; singular values "
-     "are roots of eigvalsh of a.T @ a, and lstsq is pinv(a) @ b"),
+     "linear algebra is recorded of vectors and matrices of float64, with the arguments that Numba knows and "
+     "numbers for the orders of norms"),
 )  # fmt: skip
 
 

@@ -1,31 +1,14 @@
-"""Factorisations and functions of matrices of active numbers.
-
-Most are loops that record themselves. Eigenvectors are NumPy's for the values, then refined by Newton's
-method (Ogita and Aishima 2018) on active numbers: from constants, k steps are right to order 2**k - 1, so
-as many are done as the derivatives asked for need.
-"""
+"""Factorisations and functions of matrices of active numbers, as loops that record themselves."""
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 import numpy as np
-from numba.core import types
 
-from tapegrad.native.algebra import Spec
-from tapegrad.native.arrays import is_active_array, is_complex_array
+from tapegrad.native.arrays import is_active_array
 from tapegrad.native.blocks import inner_njit
-from tapegrad.native.complexes import squared
-from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, instead
+from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, instead
 from tapegrad.native.linear import ELIMINATE
 from tapegrad.native.operators import value_of
-from tapegrad.native.scalar import taped
-
-
-def order_of(spec: Spec) -> int:
-    """Return of which order the derivatives are that numbers of this kind carry, the sweep's among them."""
-    return sum(1 if lanes > 0 else -lanes for lanes in spec) + taped(spec)
 
 
 @inner_njit
@@ -134,155 +117,6 @@ def qr(a):
     return told
 
 
-@inner_njit
-def _refine(s, x):
-    """One step of Newton's for the eigenvectors of a symmetric matrix."""
-    n = s.shape[0]
-    y, e = np.empty(s.shape, dtype_of(s)), np.empty(s.shape, dtype_of(s))
-    w, r = np.empty(n, dtype_of(s)), np.empty(s.shape, dtype_of(s))
-    for i in range(n):
-        for j in range(n):
-            d = 0.0
-            for k in range(n):
-                d = d + s[i, k] * x[k, j]
-            y[i, j] = d
-    for i in range(n):
-        for j in range(n):
-            d, g = 0.0, 0.0
-            for k in range(n):
-                d = d + x[k, i] * y[k, j]
-                g = g - x[k, i] * x[k, j]
-            e[i, j], r[i, j] = d, g
-    for i in range(n):
-        r[i, i] = r[i, i] + 1.0
-        w[i] = e[i, i] / (1.0 - r[i, i])
-    for i in range(n):
-        for j in range(n):
-            if i == j:
-                e[i, i] = 0.5 * r[i, i]
-            else:
-                if w[i] == w[j]:
-                    raise np.linalg.LinAlgError(
-                        "eigenvectors of equal eigenvalues have no derivative; eigvalsh has one"
-                    )
-                e[i, j] = (e[i, j] + w[j] * r[i, j]) / (w[j] - w[i])
-    for i in range(n):
-        for j in range(n):
-            y[i, j] = x[i, j]
-    for i in range(n):
-        for j in range(n):
-            d = y[i, j]
-            for k in range(n):
-                d = d + y[i, k] * e[k, j]
-            x[i, j] = d
-
-
-@inner_njit
-def _quotients(s, x):
-    """Rayleigh's quotients of vectors: twice as many orders are right as in the vectors."""
-    n = s.shape[0]
-    w = np.empty(n, dtype_of(s))
-    for j in range(n):
-        d, g = 0.0, 0.0
-        for i in range(n):
-            y = 0.0
-            for k in range(n):
-                y = y + s[i, k] * x[k, j]
-            d = d + x[i, j] * y
-            g = g + x[i, j] * x[i, j]
-        w[j] = d / g
-    return w
-
-
-@functools.cache
-def _vectors(steps: int) -> Any:
-    refine = _refine
-
-    @inner_njit
-    def vectors(s):
-        x0 = np.linalg.eigh(values(s))[1]
-        x = np.zeros(s.shape, dtype_of(s))
-        for i in range(s.shape[0]):
-            for j in range(s.shape[0]):
-                x[i, j] = x0[i, j]
-        for _ in range(steps):
-            refine(s, x)
-        return x
-
-    return vectors
-
-
-@instead(np.linalg.eigh)
-def eigh(a):
-    if not is_active_array(a):
-        return None
-    vectors, quotients = _vectors(order_of(a.dtype.spec).bit_length()), _quotients
-
-    def told(a):
-        s = symmetric(a)
-        x = vectors(s)
-        return quotients(s, x), x
-
-    return told
-
-
-@instead(np.linalg.eigvalsh)
-def eigvalsh(a):
-    if not is_active_array(a):
-        return None
-    vectors, quotients = _vectors((order_of(a.dtype.spec) // 2).bit_length()), _quotients
-
-    def told(a):
-        s = symmetric(a)
-        return quotients(s, vectors(s))
-
-    return told
-
-
-@instead(np.linalg.pinv)
-def pinv(a):
-    if not is_active_array(a):
-        return None
-
-    def told(a):
-        m, n = a.shape
-        tall = m >= n
-        b = a if tall else a.T
-        count, other = b.shape[1], b.shape[0]
-        first = np.linalg.pinv(values(b))
-        if np.linalg.matrix_rank(values(b)) < count:
-            raise np.linalg.LinAlgError("pinv: where the rank is not full there is no derivative")
-        gram, rhs = np.empty((count, count), dtype_of(a)), np.empty((count, other), dtype_of(a))
-        for i in range(count):
-            for j in range(count):
-                d = 0.0
-                for k in range(other):
-                    d = d + b[k, i] * b[k, j]
-                gram[i, j] = d
-        for i in range(count):  # what NumPy's leaves of b.T, so that rounding stays small
-            for j in range(other):
-                d = b[j, i] + 0.0
-                for k in range(count):
-                    d = d - gram[i, k] * first[k, j]
-                rhs[i, j] = d
-        ELIMINATE(gram, rhs)
-        out = np.empty((n, m), dtype_of(a))
-        for i in range(count):
-            for j in range(other):
-                if tall:
-                    out[i, j] = rhs[i, j] + first[i, j]
-                else:
-                    out[j, i] = rhs[i, j] + first[i, j]
-        return out
-
-    return told
-
-
-@instead(np.linalg.matrix_rank)
-def matrix_rank(a):
-    return (lambda a: np.linalg.matrix_rank(values(a))) if is_active_array(a) else None
-
-
 @instead(np.linalg.matrix_power)
 def matrix_power(a, n):
     if not is_active_array(a):
@@ -334,68 +168,3 @@ def kron(a, b):
         return out
 
     return told
-
-
-@instead(np.linalg.norm)
-def norm(x, ord=None):
-    if is_complex_array(x) and x.ndim <= 2:
-        whole, stub = inner_njit(_size), INSTEAD[np.linalg.norm]
-        if _none(ord):
-            return lambda x, ord=None: whole(x)
-        if x.ndim == 2:
-            return lambda x, ord=None: stub(np.abs(x), ord)
-        return lambda x, ord=None: whole(x) if ord == 2 else stub(np.abs(x), ord)
-    if not is_active_array(x):
-        return None
-    if _none(ord) and x.ndim <= 2:
-        return _frobenius
-    if isinstance(ord, (types.Integer, types.Float)):
-        return _vector_norm if x.ndim == 1 else _matrix_norm if x.ndim == 2 else None
-    return None
-
-
-def _size(z):
-    s = 0.0
-    for v in z.flat:
-        s = s + squared(v)
-    return np.sqrt(s)
-
-
-def _frobenius(x, ord=None):
-    s = 0.0
-    for v in x.flat:
-        s = s + v * v
-    return np.sqrt(s)
-
-
-def _vector_norm(x, ord=None):
-    s = 0.0
-    if ord == np.inf or ord == -np.inf:
-        s = abs(x[0])
-        for v in x.flat:
-            s = np.maximum(s, abs(v)) if ord > 0 else np.minimum(s, abs(v))
-        return s
-    if ord == 0:
-        for v in x.flat:
-            s = s + (1.0 if v != 0.0 else 0.0)
-        return s
-    if ord == 2:
-        for v in x.flat:
-            s = s + v * v
-        return np.sqrt(s)
-    for v in x.flat:
-        s = s + abs(v) if ord == 1 else s + abs(v) ** ord
-    return s if ord == 1 else s ** (1.0 / ord)
-
-
-def _matrix_norm(x, ord=None):
-    if ord != 1 and ord != -1 and ord != np.inf and ord != -np.inf:
-        raise ValueError("of matrices the norms 1, -1, inf, -inf and Frobenius' are recorded")
-    a = x if abs(ord) == 1 else x.T
-    best = 0.0
-    for j in range(a.shape[1]):
-        s = 0.0
-        for i in range(a.shape[0]):
-            s = s + abs(a[i, j])
-        best = s if j == 0 else np.maximum(best, s) if ord > 0 else np.minimum(best, s)
-    return best

@@ -17,7 +17,14 @@ from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
-from tapegrad.native.arrays import carries, is_active_array, is_complex_array, is_recorded_array, joined
+from tapegrad.native.arrays import (
+    as_array,
+    carries,
+    is_active_array,
+    is_complex_array,
+    is_recorded_array,
+    joined,
+)
 from tapegrad.native.complexes import ActiveComplex, squared
 from tapegrad.native.forms import ActiveRecord, holds_active, recorded
 from tapegrad.native.operators import value_of
@@ -295,11 +302,23 @@ def where(condition, x, y):
     return space["told"]
 
 
+@njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def _same(x):
+    return x
+
+
 @instead(np.clip)
 def clip(a, a_min, a_max):
     if not _any_active(a, a_min, a_max):
         return None
-    return lambda a, a_min, a_max: np.minimum(np.maximum(a, a_min), a_max)
+    low, high = (
+        as_array if isinstance(a, types.Array) and is_active(bound) else _same for bound in (a_min, a_max)
+    )
+    if _none(a_max):
+        return None if _none(a_min) else lambda a, a_min, a_max: np.maximum(a, low(a_min))
+    if _none(a_min):
+        return lambda a, a_min, a_max: np.minimum(a, high(a_max))
+    return lambda a, a_min, a_max: np.minimum(np.maximum(a, low(a_min)), high(a_max))
 
 
 LIKE: dict[Any, Any] = {}  # functions that make arrays of floats, which twins let hold active numbers
@@ -493,5 +512,16 @@ _scan("cumprod", 1.0, "*")
 
 
 @instead(np.diff)
-def diff(a):
-    return (lambda a: a[..., 1:] - a[..., :-1]) if is_recorded_array(a) else None
+def diff(a, n=1):
+    if not is_recorded_array(a):
+        return None
+
+    def told(a, n=1):
+        if n < 0:
+            raise ValueError("diff(): order must be non-negative")
+        out = a.copy()
+        for _ in range(n):
+            out = out[..., 1:] - out[..., :-1]
+        return out
+
+    return told

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numba.core import types
 
 from tapegrad.native.arrays import is_active_array, is_recorded_array
-from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, held, instead
+from tapegrad.native.functions import INSTEAD, _any_active, _none, _same, dtype_of, held, instead
 from tapegrad.native.operators import value_of
+from tapegrad.native.scalar import is_active
 
 
 @instead(njit(lambda a, dtype: a.astype(dtype)), method="astype")
@@ -54,32 +57,58 @@ def _order(a):
     return np.argsort(plain, kind="mergesort")
 
 
-@instead(np.quantile)
-def quantile(a, q):
-    if not is_active_array(a) or not isinstance(q, (types.Float, types.Integer)):
-        return None
-
-    return lambda a, q: _quantile(a, q)
-
-
-@instead(np.percentile)
-def percentile(a, q):
-    if not is_active_array(a) or not isinstance(q, (types.Float, types.Integer)):
-        return None
-    return lambda a, q: _quantile(a, q / 100.0)
-
-
 @njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def _quantile(a, q):
     if not 0.0 <= q <= 1.0:
         raise ValueError("quantiles are from 0 to 1, percentiles from 0 to 100")
     flat = a.ravel()
     order, place = _order(flat), q * (flat.size - 1)
+    if flat.size == 0 or np.isnan(flat[order[-1]]):
+        return flat.sum() * np.nan
     low = min(int(place), flat.size - 1)
     high, part = min(low + 1, flat.size - 1), place - low
-    if part == 0.0:
+    if part == 0.0 and not np.isfinite(flat[order[high]]):
         return flat[order[low]] + 0.0
     return flat[order[low]] * (1.0 - part) + flat[order[high]] * part
+
+
+@njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def _numbers(a):
+    """The elements that are not nan."""
+    flat = a.ravel()
+    kept = np.zeros(flat.size, np.bool_)
+    for k in range(flat.size):
+        kept[k] = not np.isnan(flat[k])
+    return flat[kept]
+
+
+def _quantiles(function: Any, whole: float, chosen: Any) -> None:
+    """Declare a quantile of the elements that are chosen, by a fraction of a whole or by several."""
+
+    def one(a, q):
+        return _quantile(chosen(a), q / whole)
+
+    def several(a, q):
+        out = np.empty(q.size, dtype_of(a))
+        for k in range(q.size):
+            out[k] = _quantile(chosen(a), q[k] / whole)
+        return out
+
+    def choose(a, q):
+        if not is_active_array(a):
+            return None
+        if isinstance(q, types.Array):
+            return several if q.ndim == 1 else None
+        return one if isinstance(q, (types.Float, types.Integer)) or is_active(q) else None
+
+    choose.__name__ = function.__name__
+    instead(function)(choose)
+
+
+_quantiles(np.quantile, 1.0, _same)
+_quantiles(np.percentile, 100.0, _same)
+_quantiles(np.nanquantile, 1.0, _numbers)
+_quantiles(np.nanpercentile, 100.0, _numbers)
 
 
 @instead(np.median)
@@ -107,35 +136,48 @@ def average(a, axis=None, weights=None):
     return weighted
 
 
-@instead(np.nansum)
-def nansum(a):
-    if not is_active_array(a):
-        return None
+def _without_nan(function: Any, plain: Any, of_none: bool = False) -> None:
+    """Declare a function of the elements that are not nan; `of_none` says whether none of them will do."""
+    stub, total = INSTEAD[plain], INSTEAD[np.sum]
 
     def told(a):
-        s = 0.0
-        for v in a.flat:
-            if not np.isnan(v):
-                s = s + v
-        return s
+        kept = _numbers(a)
+        if kept.size == 0 and not of_none:
+            return total(a) * np.nan
+        return stub(kept)
 
-    return told
+    def choose(a):
+        return told if is_active_array(a) else None
+
+    choose.__name__ = function.__name__
+    instead(function)(choose)
 
 
-@instead(np.nanmean)
-def nanmean(a):
-    if not is_active_array(a):
-        return None
+_without_nan(np.nansum, np.sum, of_none=True)
+_without_nan(np.nanprod, np.prod, of_none=True)
+for _name in ("mean", "var", "std", "max", "min", "median"):
+    _without_nan(getattr(np, f"nan{_name}"), getattr(np, _name))
+
+
+def _scan_without_nan(function: Any, plain: Any, neutral: float) -> None:
+    stub = INSTEAD[plain]
 
     def told(a):
-        s, count = 0.0, 0
-        for v in a.flat:
-            if not np.isnan(v):
-                s = s + v
-                count += 1
-        return s / count if count else s + np.nan
+        out = a.ravel().copy()
+        for k in range(out.size):
+            if np.isnan(out[k]):
+                out[k] = neutral
+        return stub(out)
 
-    return told
+    def choose(a):
+        return told if is_active_array(a) else None
+
+    choose.__name__ = function.__name__
+    instead(function)(choose)
+
+
+_scan_without_nan(np.nancumsum, np.cumsum, 0.0)
+_scan_without_nan(np.nancumprod, np.cumprod, 1.0)
 
 
 @instead(np.convolve)
@@ -255,3 +297,78 @@ _triangle("tril", "<=")
 @instead(np.extract)
 def extract(condition, arr):
     return (lambda condition, arr: arr[condition]) if is_recorded_array(arr) else None
+
+
+@instead(np.isscalar)
+def isscalar(element):
+    return (lambda element: True) if _any_active(element) and not is_active_array(element) else None
+
+
+@instead(np.ediff1d)
+def ediff1d(ary):
+    stub = INSTEAD[np.diff]
+    return (lambda ary: stub(ary.ravel())) if is_active_array(ary) else None
+
+
+@instead(np.vander)
+def vander(x, N=None, increasing=False):
+    if not is_active_array(x) or x.ndim != 1:
+        return None
+    square = _none(N)
+
+    def told(x, N=None, increasing=False):
+        count = x.size if square else int(N)
+        if count < 0:
+            raise ValueError("Negative dimensions are not allowed")
+        out = np.empty((x.size, count), dtype_of(x))
+        for i in range(x.size):
+            for j in range(count):
+                k = j if increasing else count - 1 - j
+                out[i, k] = 1.0 if j == 0 else out[i, k - 1 if increasing else k + 1] * x[i]
+        return out
+
+    return told
+
+
+@instead(np.cov)
+def cov(m):
+    return _covariances if is_active_array(m) and m.ndim == 2 else None
+
+
+def _covariances(m):
+    n, count = m.shape
+    rest = np.empty(m.shape, dtype_of(m))
+    for i in range(n):
+        s = 0.0
+        for k in range(count):
+            s = s + m[i, k]
+        s = s / count
+        for k in range(count):
+            rest[i, k] = m[i, k] - s
+    out = np.empty((n, n), dtype_of(m))
+    for i in range(n):
+        for j in range(i + 1):
+            s = 0.0
+            for k in range(count):
+                s = s + rest[i, k] * rest[j, k]
+            out[i, j] = np.divide(s, max(count - 1, 0))
+            out[j, i] = out[i, j]
+    return out
+
+
+@instead(np.corrcoef)
+def corrcoef(x):
+    if not is_active_array(x) or x.ndim != 2:
+        return None
+    stub = INSTEAD[np.cov]
+
+    def told(x):
+        c = stub(x)
+        out = np.empty(c.shape, dtype_of(x))
+        for i in range(c.shape[0]):
+            for j in range(c.shape[0]):
+                out[i, j] = c[i, j] / np.sqrt(c[i, i]) / np.sqrt(c[j, j])
+                out[i, j] = np.maximum(np.minimum(out[i, j], 1.0), -1.0)
+        return out
+
+    return told

@@ -30,6 +30,7 @@ from tapegrad.native import factors as _factors  # noqa: F401
 from tapegrad.native import linear as _linear  # noqa: F401
 from tapegrad.native import loop as _loop  # noqa: F401
 from tapegrad.native import sequences as _sequences  # noqa: F401
+from tapegrad.native import spectra as _spectra  # noqa: F401
 from tapegrad.native.algebra import Spec
 from tapegrad.native.lowering import TwinLowering
 from tapegrad.native.operators import promote, statement, value_of

@@ -33,7 +33,27 @@ def products(x):
     return s + np.bincount(np.array([0, 2, 2, 1, 0]), x * x)[2] * x[4]
 
 
-@pytest.mark.parametrize("function", [selections, order_statistics, averages, products])
+def without_nan(x):
+    y = np.where(x > 0.6, np.nan, x)
+    s = np.nanmax(y) * np.nanmin(y) + np.nanprod(y) * np.nanvar(y) + np.nanstd(y) * np.nanmedian(y)
+    s += np.nancumsum(y)[3] * np.nancumprod(y)[4] + np.nanpercentile(y, 30) * np.nanquantile(y, 0.7)
+    return s + np.nansum(y * np.nan) + np.nanprod(y * np.nan)
+
+
+def tables(x):
+    m = np.append(x, x[0] * x[1]).reshape(2, 3)
+    s = np.corrcoef(m)[1, 0] * x[2] + (x[4] if np.isscalar(x[0]) else 0.0)
+    for k in (-1, 1, 5):
+        s += np.trace(m, k) ** 2 + np.diff(x, 2 + k).sum() ** 2 + np.vander(x, 6 + k, True)[2, 3]
+    s += np.vander(x)[1, 2] + np.ediff1d(m)[2] * x[0]
+    s += np.clip(x, None, x[2])[0] * np.clip(x, x * x, 0.8)[3]
+    q = np.quantile(x, np.array([0.2, 0.6]))
+    return s + q[0] * q[1] + np.percentile(x, 50.0 * x[3])
+
+
+@pytest.mark.parametrize(
+    "function", [selections, order_statistics, averages, products, without_nan, tables]
+)
 def test_value_and_gradient(function):
     compiled, t = tg.njit(function), tg.tensor(X, requires_grad=True)
     y = compiled(t)
@@ -43,7 +63,7 @@ def test_value_and_gradient(function):
     np.testing.assert_allclose(tg.grad(y, t)[0], expected, rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize("text", ["x.astype(np.float32)[0]", "np.nancumsum(x)[1]", "np.nanmax(x)"])
+@pytest.mark.parametrize("text", ["x.astype(np.float32)[0]", "np.cov(x)", "np.unique(x)[1]"])
 def test_others_are_refused(text):
     space = {"np": np}
     exec(f"def function(x):\n    return {text}", space)
@@ -61,3 +81,12 @@ def test_misuse_raises():
     for function, words in ((outside, "quantiles"), (short, "three")):
         with pytest.raises(ValueError, match=words):
             tg.njit(function)(tg.tensor(X, requires_grad=True))
+
+
+def of_nothing(x):
+    y = np.where(x > 0.6, np.nan, x)
+    return np.median(y), np.quantile(y, 0.2), np.nanmax(x * np.nan), np.nanmean(x * np.nan), np.median(x[:0])
+
+
+def test_nan_stays_nan():
+    assert np.isnan([y.item() for y in tg.njit(of_nothing)(tg.tensor(X, requires_grad=True))]).all()

@@ -1,0 +1,488 @@
+"""Eigenvalues and singular values of matrices of active numbers, and what is made of them.
+
+Values are LAPACK's. Derivatives come from the series of perturbation theory: LAPACK's vectors are constants,
+and each step from them is right to one order more, so as many are done as the derivatives asked for need.
+What moves a vector is divided by the distances of its value from all others: where one is 0 the derivatives
+of the vector are infinite or nan, and those of other vectors are what they are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba.core import types
+from numba.core.errors import TypingError
+from numba.np.numpy_support import numpy_version
+
+from tapegrad.native.algebra import Spec
+from tapegrad.native.arrays import is_active_array, is_complex_array
+from tapegrad.native.blocks import inner_njit
+from tapegrad.native.factors import symmetric, values
+from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, instead
+from tapegrad.native.linear import ELIMINATE
+from tapegrad.native.operators import value_of
+from tapegrad.native.scalar import taped
+
+DOT, INV = INSTEAD[np.dot], INSTEAD[np.linalg.inv]
+
+
+def order_of(spec: Spec) -> int:
+    """Return of which order the derivatives are that numbers of this kind carry, the sweep's among them."""
+    return sum(1 if lanes > 0 else -lanes for lanes in spec) + taped(spec)
+
+
+@inner_njit
+def moved(x):
+    """A number less its value."""
+    return x - value_of(x)
+
+
+@inner_njit
+def _endless(a, here):
+    """0; if it is to be, with a derivative by each element of a matrix that is infinite or nan."""
+    s = 0.0
+    if here:
+        for x in a.flat:
+            s = s + x
+        s = np.sqrt(moved(s))
+    return s
+
+
+@inner_njit
+def _tied(d, j):
+    """Whether a value is not the only one of its size."""
+    return (d == d[j]).sum() > 1
+
+
+@inner_njit
+def _space(a, d, x0, y0, lo, hi, steps, squared):
+    """Basis of the space of some eigenvalues d of a matrix; if `squared`, of those d**2 of a.T @ a.
+
+    All eigenvectors are x0, y0 their inverse. Within the space no vector moves towards another.
+    """
+    n, count = d.size, hi - lo
+    x, z = np.empty((n, count), dtype_of(a)), np.zeros((n, count), dtype_of(a))
+    for i in range(n):
+        for j in range(count):
+            x[i, j] = x0[i, lo + j]
+    for step in range(steps):
+        ax = DOT(a, x)
+        if squared:
+            ax = DOT(a.T, ax)
+        c, zc = DOT(y0, ax), z
+        if step:
+            inside = c[lo:hi].copy()
+            for i in range(count):
+                for j in range(count):
+                    inside[i, j] = moved(inside[i, j])
+            zc = DOT(z, inside)
+        for i in range(n):
+            for j in range(count):
+                if (lo <= i < hi) or d[i] == d[lo + j]:
+                    continue
+                distance, own = d[lo + j] - d[i], d[i]
+                if squared:
+                    distance, own = distance * (d[lo + j] + d[i]), own * own
+                z[i, j] = moved(c[i, j] - own * z[i, j] - zc[i, j]) / distance
+        moves = DOT(x0, z)
+        for i in range(n):
+            for j in range(count):
+                x[i, j] = x0[i, lo + j] + moves[i, j]
+    return x
+
+
+@inner_njit
+def _put(out, a, j, x, endless):
+    """Column j of eigenvectors: of length 1, its values as they are."""
+    s, nothing = 0.0, _endless(a, endless)
+    for i in range(x.shape[0]):
+        s = s + x[i, 0] * x[i, 0]
+    length = np.sqrt(s)
+    length = length / value_of(length)
+    for i in range(x.shape[0]):
+        out[i, j] = x[i, 0] / length + nothing
+
+
+# ---------------------------------------------------------------- eigenvalues
+
+
+@inner_njit
+def _eigenvalues(a, d, x0, y0, order):
+    w, n = np.empty(d.size, dtype_of(a)), d.size
+    for j in range(n):
+        ax = DOT(a, _space(a, d, x0, y0, j, j + 1, order - 1, False))
+        s = 0.0
+        for i in range(n):
+            s = s + y0[j, i] * ax[i, 0]
+        w[j] = d[j] + moved(s) + _endless(a, order > 1 and _tied(d, j))
+    return w
+
+
+@inner_njit
+def _eigenvectors(a, d, x0, y0, order):
+    out = np.empty(a.shape, dtype_of(a))
+    for j in range(d.size):
+        _put(out, a, j, _space(a, d, x0, y0, j, j + 1, int(order), False), _tied(d, j))
+    return out
+
+
+@instead(np.linalg.eigh)
+def eigh(a):
+    if not is_active_array(a):
+        return None
+    order = order_of(a.dtype.spec)
+
+    def told(a):
+        s, (d, x) = symmetric(a), np.linalg.eigh(values(a))
+        return _eigenvalues(s, d, x, x.T, order), _eigenvectors(s, d, x, x.T, order)
+
+    return told
+
+
+@instead(np.linalg.eigvalsh)
+def eigvalsh(a):
+    if not is_active_array(a):
+        return None
+    order = order_of(a.dtype.spec)
+
+    def told(a):
+        d, x = np.linalg.eigh(values(a))
+        return _eigenvalues(symmetric(a), d, x, x.T, order)
+
+    return told
+
+
+@inner_njit
+def _inverse(x):
+    """Inverse of eigenvectors."""
+    if np.linalg.matrix_rank(x) < x.shape[0]:
+        raise np.linalg.LinAlgError("eigenvectors of a defective matrix are dependent and have no derivative")
+    return np.linalg.inv(x)
+
+
+def _see_that_they_are_real() -> None:
+    if numpy_version >= (2, 5):
+        raise TypingError("tapegrad: eigenvalues of a general matrix are complex numbers in an array")
+
+
+@instead(np.linalg.eig)
+def eig(a):
+    if not is_active_array(a):
+        return None
+    _see_that_they_are_real()
+    order = order_of(a.dtype.spec)
+
+    def told(a):
+        d, x = np.linalg.eig(values(a))
+        y = _inverse(x)
+        return _eigenvalues(a, d, x, y, order), _eigenvectors(a, d, x, y, order)
+
+    return told
+
+
+@instead(np.linalg.eigvals)
+def eigvals(a):
+    if not is_active_array(a):
+        return None
+    _see_that_they_are_real()
+    order = order_of(a.dtype.spec)
+
+    def told(a):
+        np.linalg.eigvals(values(a))  # which raises, in its own words, where one is complex
+        d, x = np.linalg.eig(values(a))
+        return _eigenvalues(a, d, x, _inverse(x), order)
+
+    return told
+
+
+# ---------------------------------------------------------------- singular values
+
+
+@inner_njit
+def _spaces(a, u0, d, vt0, lo, hi, steps):
+    """Bases of the left and right spaces of some singular values; vectors are not of length 1."""
+    tall = a.shape[0] >= a.shape[1]
+    b, left, right = (a, u0[:, : d.size], vt0.T) if tall else (a.T, vt0.T[:, : d.size], u0)
+    v = _space(b, d, right, right.T, lo, hi, steps, True)
+    if b.shape[0] == b.shape[1]:
+        u = _space(b.T, d, left, left.T, lo, hi, steps, True)
+    else:
+        u = DOT(b, v)
+        for i in range(u.shape[0]):
+            for j in range(u.shape[1]):
+                size = d[lo + j]
+                u[i, j] = left[i, lo + j] + moved(u[i, j] / size if size > 0.0 else u[i, j])
+    return (u, v) if tall else (v, u)
+
+
+@inner_njit
+def _singular_value(a, u0, d, vt0, j, order):
+    """One singular value: Rayleigh's quotient, of twice the order of its vectors."""
+    u, v = _spaces(a, u0, d, vt0, j, j + 1, order // 2)
+    av = DOT(a, v)
+    s, x, y = 0.0, 0.0, 0.0
+    for i in range(u.shape[0]):
+        s = s + u[i, 0] * av[i, 0]
+        x = x + u[i, 0] * u[i, 0]
+    for i in range(v.shape[0]):
+        y = y + v[i, 0] * v[i, 0]
+    rough = _tied(d, j) or (d[j] == 0.0 and a.shape[0] != a.shape[1])
+    return d[j] + moved(s / np.sqrt(x * y)) + _endless(a, order > 1 and rough)
+
+
+@inner_njit
+def _singular_values(a, u0, d, vt0, order):
+    s = np.empty(d.size, dtype_of(a))
+    for j in range(d.size):
+        s[j] = _singular_value(a, u0, d, vt0, j, order)
+    return s
+
+
+@inner_njit
+def _completed(out, start, steps):
+    """Columns beyond the singular values, which turn as little as they can."""
+    m, k = start.shape[0], out.shape[1] - start.shape[1]
+    u, x = out[:, :k], out[:, k:]
+    inside = DOT(u, DOT(u.T, start))
+    for i in range(m):
+        for j in range(x.shape[1]):
+            x[i, j] = start[i, j] - moved(inside[i, j])
+    for _ in range(steps):
+        square = DOT(x.T, x)
+        y = DOT(x, square)
+        for i in range(m):
+            for j in range(x.shape[1]):
+                x[i, j] = x[i, j] + moved(0.5 * (x[i, j] - y[i, j]))
+
+
+@instead(np.linalg.svd)
+def svd(a, full_matrices=1):
+    if not is_active_array(a):
+        return None
+    order = order_of(a.dtype.spec)
+    steps = (order // 2).bit_length()  # as each doubles the order, which is 1 before the first
+
+    def told(a, full_matrices=1):
+        u0, d, vt0 = np.linalg.svd(values(a), full_matrices)
+        k = d.size
+        u, v = np.empty(u0.shape, dtype_of(a)), np.empty(vt0.T.shape, dtype_of(a))
+        for j in range(k):
+            left, right = _spaces(a, u0, d, vt0, j, j + 1, int(order))
+            tied = _tied(d, j)
+            _put(u, a, j, left, tied or (d[j] == 0.0 and a.shape[0] > a.shape[1]))
+            _put(v, a, j, right, tied or (d[j] == 0.0 and a.shape[0] < a.shape[1]))
+        _completed(u, u0[:, k:], steps)
+        _completed(v, vt0.T[:, k:], steps)
+        return u, _singular_values(a, u0, d, vt0, order), v.T
+
+    return told
+
+
+# ---------------------------------------------------------------- least squares
+
+
+@inner_njit
+def _see_that_it_counts(d, shape, rank):
+    """Raise where a singular value is counted that is rounding of a zero."""
+    if rank and d[rank - 1] <= d[0] * max(shape) * 2.220446049250313e-16:
+        raise np.linalg.LinAlgError(
+            "a singular value that is rounding's is counted, so there is no derivative: give a greater rcond"
+        )
+
+
+@instead(np.linalg.pinv)
+def pinv(a, rcond=1e-15):
+    if not is_active_array(a):
+        return None
+    order = order_of(a.dtype.spec)
+
+    def told(a, rcond=1e-15):
+        out = np.zeros(a.T.shape, dtype_of(a))
+        if a.size == 0:
+            return out
+        first, (u0, d, vt0) = np.linalg.pinv(values(a), rcond), np.linalg.svd(values(a), False)
+        rank = (d > rcond * d[0]).sum()
+        _see_that_it_counts(d, a.shape, rank)
+        u, v = _spaces(a, u0, d, vt0, 0, rank, int(order))
+        inner, rhs = DOT(u.T, DOT(a, v)), u.T.copy()
+        ELIMINATE(inner, rhs)
+        found = DOT(v, rhs)
+        for k in np.ndindex(out.shape):
+            out[k] = first[k] + moved(found[k])
+        return out
+
+    return told
+
+
+@instead(np.linalg.lstsq)
+def lstsq(a, b, rcond=-1.0):
+    if not _any_active(a, b) or b.ndim > 2:
+        return None
+    order = order_of(next(x.dtype.spec for x in (a, b) if is_active_array(x)))
+
+    def told(a, b, rcond=-1.0):
+        first, squares, rank, d = np.linalg.lstsq(values(a), values(b), rcond)
+        u0, _, vt0 = np.linalg.svd(values(a), False)
+        _see_that_it_counts(d, a.shape, rank)
+        m, n = a.shape
+        c, y = np.empty(a.shape, dtype_of(a, b)), np.empty((m, b.size // m), dtype_of(a, b))
+        for i in range(m):
+            for j in range(n):
+                c[i, j] = a[i, j]
+        flat = y.reshape(-1)
+        for i, t in enumerate(b.flat):
+            flat[i] = t
+        u, v = _spaces(c, u0, d, vt0, 0, int(rank), int(order))
+        rhs = DOT(u.T, y)
+        ELIMINATE(DOT(u.T, DOT(c, v)), rhs)
+        x = DOT(v, rhs)
+        for i in range(n):
+            for j in range(y.shape[1]):
+                x[i, j] = first.reshape(x.shape)[i, j] + moved(x[i, j])
+        left = np.empty(squares.size, dtype_of(a, b))
+        for j in range(squares.size):
+            s = 0.0
+            for i in range(m):
+                t = y[i, j]
+                for k in range(n):
+                    t = t - c[i, k] * x[k, j]
+                s = s + t * t
+            left[j] = squares[j] + moved(s)
+        return x.reshape(first.shape), left, rank, _singular_values(c, u0, d, vt0, order)
+
+    return told
+
+
+@instead(np.linalg.matrix_rank)
+def matrix_rank(A, tol=None):
+    if not is_active_array(A):
+        return None
+    if _none(tol):
+        return lambda A, tol=None: np.linalg.matrix_rank(values(A))
+    return lambda A, tol=None: np.linalg.matrix_rank(values(A), value_of(tol))
+
+
+# ---------------------------------------------------------------- norms
+
+
+@inner_njit
+def _extreme(a, u0, d, vt0, best, order):
+    """The greatest or least singular value; of several equal ones each has an equal share."""
+    total, count = 0.0, 0
+    for j in range(d.size):
+        if d[j] == best:
+            total = total + _singular_value(a, u0, d, vt0, j, order)
+            count += 1
+    return best + moved(total / count)
+
+
+@instead(np.linalg.cond)
+def cond(x, p=None):
+    if not is_active_array(x):
+        return None
+    order, norm = order_of(x.dtype.spec), INSTEAD[np.linalg.norm]
+    if not (_none(p) or isinstance(p, (types.Integer, types.Float))):
+        return None
+    two = _none(p)
+
+    def told(x, p=None):
+        if two or p == 2 or p == -2:
+            u0, d, vt0 = np.linalg.svd(values(x), False)
+            top, bottom = _extreme(x, u0, d, vt0, d[0], order), _extreme(x, u0, d, vt0, d[-1], order)
+            if not two and p == -2:
+                top, bottom = bottom, top
+            if d[0] == 0.0:
+                return np.divide(1.0, bottom)
+            return np.divide(top, bottom)
+        return norm(x, p) * norm(INV(x), p)
+
+    return told
+
+
+@instead(np.linalg.norm)
+def norm(x, ord=None):
+    if is_complex_array(x) and x.ndim <= 2:
+        stub = INSTEAD[np.linalg.norm]
+        if _none(ord):
+            return lambda x, ord=None: stub(parts(x))
+        if x.ndim == 1:
+            return lambda x, ord=None: stub(parts(x)) if ord == 2 else stub(np.abs(x), ord)
+        return lambda x, ord=None: stub(np.abs(x), entrywise(ord))
+    if not is_active_array(x) or not (_none(ord) or isinstance(ord, (types.Integer, types.Float))):
+        return None
+    order = order_of(x.dtype.spec)
+    if _none(ord):
+        return (lambda x, ord=None: _length(x, order)) if x.ndim <= 2 else None
+    if x.ndim == 1:
+        return lambda x, ord=None: _length(x, order) if ord == 2 else _vector_norm(x, ord)
+    return (lambda x, ord=None: _matrix_norm(x, ord, order)) if x.ndim == 2 else None
+
+
+@inner_njit
+def parts(z):
+    """The real and imaginary parts of complex numbers, one after the other."""
+    real, imag = np.real(z).ravel(), np.imag(z).ravel()
+    return np.concatenate((real, imag))
+
+
+@inner_njit
+def entrywise(ord):
+    """The order of a norm of a complex matrix that is one of the absolute values."""
+    if ord == 2 or ord == -2:
+        raise ValueError("the norms 2 and -2 of complex matrices are not recorded")
+    return ord
+
+
+@inner_njit
+def _length(x, order):
+    """Root of the sum of squares; at the origin its first derivative is 0, as that of Tensors."""
+    s, size = 0.0, 0.0
+    for v in x.flat:
+        s = s + v * v
+        size = max(size, abs(value_of(v)))
+    if 1e-280 < s < 1e300 or not np.isfinite(size):
+        return np.sqrt(s)
+    if size == 0.0:
+        return s if order == 1 else np.sqrt(s)
+    s = 0.0
+    for v in x.flat:
+        s = s + (v / size) * (v / size)
+    return size * np.sqrt(s)
+
+
+@inner_njit
+def _vector_norm(x, ord):
+    s = 0.0
+    if x.size == 0:
+        return s
+    if ord == np.inf or ord == -np.inf:
+        s = abs(x[0])
+        for v in x.flat:
+            s = np.maximum(s, abs(v)) if ord > 0 else np.minimum(s, abs(v))
+        return s
+    if ord == 0:
+        for v in x.flat:
+            s = s + (1.0 if v != 0.0 else 0.0)
+        return s
+    for v in x.flat:
+        s = s + abs(v) if ord == 1 else s + abs(v) ** ord
+    return s if ord == 1 else s ** (1.0 / ord)
+
+
+@inner_njit
+def _matrix_norm(x, ord, order):
+    best = 0.0
+    if x.size == 0:
+        return best
+    if ord == 2 or ord == -2:
+        u0, d, vt0 = np.linalg.svd(values(x), False)
+        best = _extreme(x, u0, d, vt0, d[0] if ord == 2 else d[-1], order)
+        return best
+    if ord != 1 and ord != -1 and ord != np.inf and ord != -np.inf:
+        raise ValueError("Invalid norm order for matrices.")
+    a = x if abs(ord) == 1 else x.T
+    for j in range(a.shape[1]):
+        s = 0.0
+        for i in range(a.shape[0]):
+            s = s + abs(a[i, j])
+        best = s if j == 0 else np.maximum(best, s) if ord > 0 else np.minimum(best, s)
+    return best
