@@ -11,6 +11,7 @@ from tapegrad.ops import (
     indexing,
     linalg,
     norms,
+    pseudoinverse,
     reductions,
     scans,
     shapes,
@@ -21,5 +22,6 @@ from tapegrad.ops.primitive import BY_OPCODE, REGISTRY
 
 __all__ = [
     "BY_OPCODE", "REGISTRY", "complexes", "convolution", "custom", "decompositions", "determinants",
-    "elementwise", "fft", "indexing", "linalg", "norms", "reductions", "scans", "shapes", "ufuncs", "writes",
+    "elementwise", "fft", "indexing", "linalg", "norms", "pseudoinverse", "reductions", "scans", "shapes",
+    "ufuncs", "writes",
 ]  # fmt: skip

@@ -1,8 +1,8 @@
-"""Determinants and the pseudoinverse, with derivatives that hold at singular matrices too."""
+"""Determinants, with derivatives that hold at singular matrices too."""
 
 import numpy as np
 
-from tapegrad.ops.decompositions import adjoint, half, mask, matmuls, over, part_of, real
+from tapegrad.ops.decompositions import adjoint, matmuls, over, part_of, real
 from tapegrad.ops.primitive import conj, primitive
 
 
@@ -138,33 +138,3 @@ class slogdet:
     def jvp(tangents, out, inputs, factors, part):
         moved = np.sum(_mT(_inverse(inputs[0])) * tangents[0], axis=(-2, -1))
         return real(moved) if part == 1 else 1j * out * np.imag(moved)
-
-
-def _filled(a):
-    """The Hermitian matrix whose lower triangle is given, as one that moves by the Hermitian part of `a`."""
-    value = getattr(a, "_v", a)
-    whole = value * mask(a, np.tril) + adjoint(value) * mask(a, np.triu, 1)
-    return half(a) + (whole - half(value))
-
-
-@primitive(np.linalg.pinv, forward=lambda a, hermitian, **cut: np.linalg.pinv(a, hermitian=hermitian, **cut),
-           arity=1)  # fmt: skip
-class pinv:
-    """Pseudoinverse, differentiated at constant rank (Golub and Pereyra, 1973)."""
-
-    reads = (0b1001,)
-
-    def vjp(ct, out, inputs, wanted, hermitian, **cut):
-        a = _filled(inputs[0]) if hermitian else inputs[0]
-        p, back = adjoint(out), adjoint(ct)
-        left = matmuls(back, out, p)
-        right = matmuls(p, out, back)
-        found = left - matmuls(a, out, left) + right - matmuls(right, out, a) - matmuls(p, ct, p)
-        return {0: half(found) if hermitian else found}
-
-    def jvp(tangents, out, inputs, hermitian, **cut):
-        a, moved = (_filled(inputs[0]), half(tangents[0])) if hermitian else (inputs[0], tangents[0])
-        p, back = adjoint(out), adjoint(moved)
-        left = matmuls(out, p, back)
-        right = matmuls(back, p, out)
-        return left - matmuls(left, a, out) + right - matmuls(out, a, right) - matmuls(out, moved, out)

@@ -629,3 +629,80 @@ def test_refusals(row):
     _, call, error, text = row
     with pytest.raises(error, match=text):
         call()
+
+
+def with_values(random, rows, columns, s, kind):
+    """A matrix with these singular values; Hermitian ones have eigenvalues of both signs."""
+
+    def turned(n):
+        x = random.normal(size=(n, n)) + (1j * random.normal(size=(n, n)) if kind == "complex" else 0.0)
+        return L.qr(x)[0]
+
+    d = np.zeros((rows, columns))
+    d[range(len(s)), range(len(s))] = s
+    if kind == "hermitian":
+        q = turned(rows)
+        return q @ (d * (-1.0) ** np.arange(rows)) @ q.T
+    return turned(rows) @ d @ turned(columns)
+
+
+CUT = [
+    (4, 4, [4, 3, 1, 0.5], "real"), (5, 4, [4, 3, 1, 0.5], "real"), (3, 4, [4, 1, 0.5], "real"),
+    (4, 4, [4, 4, 0.5, 0.5], "real"), (4, 4, [4, 3, 0.5, 0], "real"), (4, 3, [4, 3, 0], "real"),
+    (3, 4, [4, 3, 0.5], "complex"), (4, 4, [4, 3, 0.5, 0.2], "hermitian"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "columns", "s", "kind"), CUT)
+def test_pinv_that_leaves_out_singular_values(rows, columns, s, kind):
+    """First derivative in reverse and forward mode, second, beside differences of what NumPy computes."""
+    random = np.random.default_rng(3)
+    a, u = with_values(random, rows, columns, s, kind), with_values(random, rows, columns, s, kind)
+    w = random.normal(size=(columns, rows))
+    how = {"hermitian": True} if kind == "hermitian" else {}
+    u = u + u.T if how else u
+
+    def f(x):
+        return np.sum(np.real(L.pinv(x, 0.3, **how)) * w)
+
+    def along(g):
+        return np.sum(np.real(np.conj(np.asarray(g)) * u))
+
+    def gradient(x):
+        t = tg.tensor(x, requires_grad=True)
+        return tg.grad(f(t), t)[0].numpy()
+
+    step = 1e-5
+    first = (f(a + step * u) - f(a - step * u)) / (2 * step)
+    second = along(gradient(a + step * u) - gradient(a - step * u)) / (2 * step)
+    t = tg.tensor(a, requires_grad=True)
+    (g,) = tg.grad(f(t), t, create_graph=True)
+    assert along(g.detach()) == pytest.approx(first, rel=1e-6)
+    _, moved = tg.autograd.functional.jvp(f, tg.tensor(a), tg.tensor(u))
+    assert moved.item() == pytest.approx(first, rel=1e-6)
+    (h,) = tg.grad(np.sum(np.real(np.conj(g) * u)), t)
+    assert along(h) == pytest.approx(second, rel=1e-6)
+
+
+def test_lstsq_that_leaves_out_singular_values():
+    random = np.random.default_rng(4)
+    a = with_values(random, 5, 3, [4, 3, 0.5], "real")
+    u, b = random.normal(size=(5, 3)), random.normal(size=5)
+
+    def f(x):
+        return np.sum(L.lstsq(x, b, 0.3)[0] * np.arange(1.0, 4.0))
+
+    t = tg.tensor(a, requires_grad=True)
+    expected = (f(a + 1e-5 * u) - f(a - 1e-5 * u)) / 2e-5
+    assert np.sum(tg.grad(f(t), t)[0].numpy() * u) == pytest.approx(expected, rel=1e-6)
+
+
+def test_pinv_of_a_batch_leaves_out_different_numbers():
+    random = np.random.default_rng(5)
+    parts = [with_values(random, 3, 3, s, "real") for s in ([4, 3, 2], [4, 3, 0.5], [4, 0.5, 0])]
+    w = random.normal(size=(3, 3))
+    t = tg.tensor(np.stack(parts), requires_grad=True)
+    found = tg.grad(np.sum(L.pinv(t, 0.3) * w), t)[0].numpy()
+    for one, part in zip(found, parts, strict=True):
+        t = tg.tensor(part, requires_grad=True)
+        np.testing.assert_allclose(one, tg.grad(np.sum(L.pinv(t, 0.3) * w), t)[0], rtol=1e-10, atol=1e-12)

@@ -1,0 +1,118 @@
+"""The pseudoinverse, differentiated on the spaces of the singular values that count."""
+
+import numpy as np
+
+from tapegrad.ops.decompositions import adjoint, half, mask, matmuls
+from tapegrad.ops.primitive import primitive
+
+
+def _filled(a):
+    """The Hermitian matrix whose lower triangle is given, as one that moves by the Hermitian part of `a`."""
+    value = getattr(a, "_v", a)
+    whole = value * mask(a, np.tril) + adjoint(value) * mask(a, np.triu, 1)
+    return half(a) + (whole - half(value))
+
+
+def _left_out(a, rcond=None, rtol=None):
+    """Where singular values are left out, and not for rounding alone, the shape of the series in their ratio.
+
+    That is a square between theirs and the others', and how many doublings make its terms vanish. Else None.
+    """
+    limit, value = rtol if rcond is None else rcond, getattr(a, "_v", a)
+    eps = np.finfo(value.dtype).eps
+    if limit is None or np.all(np.asarray(limit) <= eps * max(value.shape[-2:])):
+        return None
+    s = np.linalg.svd(value, compute_uv=False)
+    small = s <= np.asarray(limit)[..., None] * s[..., :1]
+    if not np.any(small) or np.all(small):  # of all the pseudoinverse is 0
+        return None
+    out = np.max(np.where(small, s, 0.0), axis=-1)
+    least = np.min(np.where(small, np.inf, s), axis=-1)
+    least = np.where(np.isinf(least), 1.0, least)
+    ratio = np.clip(np.max(out / least), 1e-8, 1 - eps)
+    doublings = int(np.ceil(np.log2(np.log(eps) / np.log(ratio * ratio)))) + 1
+    between = least * np.where(out > 1e-8 * least, out, least)
+    # values that are 0 now have derivatives: terms of order 2 k in them, k up to 7
+    return between[..., None, None].astype(s.dtype), max(doublings, 3)
+
+
+def _series(left, x, right, doublings):
+    """Sum of left**k x right**k."""
+    for _ in range(doublings):
+        x = x + matmuls(left, x, right)
+        left, right = np.matmul(left, left), np.matmul(right, right)
+    return x
+
+
+class _Cut:
+    """Derivatives of a pseudoinverse that leaves out singular values.
+
+    With out = p, the parts of dp that turn the spaces of the singular values that count solve Sylvester
+    equations, z a a^H - a^H a z = c, whose solution is a series in the ratios of those left out to those
+    that count.
+    """
+
+    def __init__(self, a, p, between, doublings):
+        self.a, self.p, self.doublings = a, p, doublings
+        rest = a - matmuls(a, p, a)
+        self.rows, self.columns = np.matmul(adjoint(p), p), np.matmul(p, adjoint(p))
+        self.wide = np.matmul(adjoint(rest), rest) / between, self.rows * between
+        self.tall = self.columns * between, np.matmul(rest, adjoint(rest)) / between
+
+    def _below(self, c):
+        left, right = self.wide
+        return _series(left, np.matmul(c, self.rows), right, self.doublings)
+
+    def _beside(self, c):
+        left, right = self.tall
+        return _series(left, np.matmul(self.columns, c), right, self.doublings)
+
+    def tangent(self, moved):
+        """Tangent of p by that of a."""
+        a, p, back = self.a, self.p, adjoint(moved)
+        c = matmuls(back, a, p) + matmuls(adjoint(a), moved, p)
+        d = matmuls(p, a, back) + matmuls(p, moved, adjoint(a))
+        below = self._below(c - matmuls(p, a, c))
+        beside = self._beside(d - matmuls(d, a, p))
+        return below + beside - matmuls(p, moved, p)
+
+    def cotangent(self, ct):
+        """Cotangent of a by that of p."""
+        a, p, q = self.a, self.p, adjoint(self.p)
+        x, y = self._below(ct), self._beside(ct)
+        x, y = x - matmuls(p, a, x), y - matmuls(y, a, p)
+        found = matmuls(a, p, adjoint(x)) + matmuls(a, x, q)
+        return found + matmuls(adjoint(y), p, a) + matmuls(q, y, a) - matmuls(q, ct, q)
+
+
+@primitive(np.linalg.pinv, forward=lambda a, hermitian, **cut: np.linalg.pinv(a, hermitian=hermitian, **cut),
+           arity=1)  # fmt: skip
+class pinv:
+    """Pseudoinverse, differentiated at constant rank (Golub and Pereyra, 1973).
+
+    Where singular values are left out on request, the spaces of the others turn as well (`_Cut`).
+    """
+
+    reads = (0b1001,)
+
+    def vjp(ct, out, inputs, wanted, hermitian, **cut):
+        a = _filled(inputs[0]) if hermitian else inputs[0]
+        left_out = _left_out(a, **cut)
+        if left_out is not None:
+            found = _Cut(a, out, *left_out).cotangent(ct)
+            return {0: half(found) if hermitian else found}
+        p, back = adjoint(out), adjoint(ct)
+        left = matmuls(back, out, p)
+        right = matmuls(p, out, back)
+        found = left - matmuls(a, out, left) + right - matmuls(right, out, a) - matmuls(p, ct, p)
+        return {0: half(found) if hermitian else found}
+
+    def jvp(tangents, out, inputs, hermitian, **cut):
+        a, moved = (_filled(inputs[0]), half(tangents[0])) if hermitian else (inputs[0], tangents[0])
+        left_out = _left_out(a, **cut)
+        if left_out is not None:
+            return _Cut(a, out, *left_out).tangent(moved)
+        p, back = adjoint(out), adjoint(moved)
+        left = matmuls(out, p, back)
+        right = matmuls(back, p, out)
+        return left - matmuls(left, a, out) + right - matmuls(out, a, right) - matmuls(out, moved, out)
