@@ -209,7 +209,8 @@ class TwinLower(Lower):
         if key in DIVISIONS:  # by a literal they cannot raise
             divisor = self.func_ir._definitions.get(args[1].name, [None])
             return len(divisor) == 1 and isinstance(divisor[0], ir.Const) and divisor[0].value != 0
-        return key in SAFE or getattr(key, "__module__", "") == "math"
+        # what users add to math may raise
+        return key in SAFE or (key in INLINE and getattr(key, "__module__", "") == "math")
 
     def _element(self, array: Any, index: Any) -> bool:
         """Whether this is one number of an array."""

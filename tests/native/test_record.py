@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import config, njit, types
 from numba.experimental import jitclass
-from numba.extending import overload_attribute
+from numba.extending import overload, overload_attribute
 
 import tapegrad as tg
 from tapegrad.native import record
@@ -355,25 +355,42 @@ def _few(a):
     return few
 
 
+@overload(math.perm)
+def _perm(n, k):
+    def perm(n, k):
+        if k > n:
+            raise ValueError("few")
+        return n - k
+
+    return perm
+
+
 @njit
-def asks(t, x):
+def asks(t, x, k):
     t[0] = x[0] * x[1]
-    t[1] = x[0] * t.few
+    t[1] = x[0] * (t.few + k)
     t[2] = 5.0 * x[0]
 
 
 @njit
-def caught_asking(x):
-    t = np.zeros(3)
-    try:
-        asks(t, x)
-    except Exception:
-        t[2] = x[0] * x[0]
-    return t[0] * 2.0 + t[1] + t[2] * x[2]
+def permutes(t, x, k):
+    t[0] = x[0] * x[1]
+    t[1] = x[0] * math.perm(k, 5)
+    t[2] = 5.0 * x[0]
 
 
-def test_an_attribute_of_an_array_may_be_a_call():
-    check(caught_asking, lambda x: np.array([2 * x[1] + 2 * x[0] * x[2], 2 * x[0], x[0] ** 2]))
+@pytest.mark.parametrize("helper", [asks, permutes])
+def test_what_users_add_to_numba_may_raise(helper):
+    @njit
+    def f(x):
+        t = np.zeros(3)
+        try:
+            helper(t, x, 0)
+        except Exception:
+            t[2] = x[0] * x[0]
+        return t[0] * 2.0 + t[1] + t[2] * x[2]
+
+    check(f, lambda x: np.array([2 * x[1] + 2 * x[0] * x[2], 2 * x[0], x[0] ** 2]))
 
 
 @njit
