@@ -34,7 +34,7 @@ DIVISIONS = {
 MEMORY = (instructions.LoadInstr, instructions.StoreInstr)
 PARTS = ("build_tuple", "cast", "pair_first", "pair_second")
 ELEMENT = ("getitem", "static_getitem")
-OWNERS = (types.Module, types.Array, types.Record, types.BaseTuple, *PASSIVE)  # attributes run no code
+FIELDS = ("shape", "strides", "size", "ndim", "itemsize", "nbytes", "real", "imag")  # of arrays and numbers
 NAMES = (types.Module, types.Function, types.Dispatcher, types.NumberClass, types.DType)
 
 
@@ -45,6 +45,13 @@ def _number(kind: Any) -> bool:
 def _plain(kind: Any) -> bool:
     """Whether values of this type are numbers, or tuples of such."""
     return all(map(_plain, kind)) if isinstance(kind, types.BaseTuple) else _number(kind)
+
+
+def _field(owner: Any, name: str) -> bool:
+    """Whether to read an attribute runs no code, as properties and what users add to types do."""
+    if isinstance(owner, (types.Record, types.NamedTuple, types.NamedUniTuple)):
+        return name in owner.fields
+    return isinstance(owner, types.Module) or (isinstance(owner, (types.Array, *PASSIVE)) and name in FIELDS)
 
 
 def _index(kind: Any) -> bool:
@@ -177,7 +184,7 @@ class TwinLower(Lower):
             index = value.index if value.op == "getitem" else value.index_var
             return index is not None and self._element(value.value, index)
         if value.op == "getattr":
-            return isinstance(self.typeof(value.value.name), OWNERS) and (
+            return _field(self.typeof(value.value.name), value.attr) and (
                 isinstance(result, NAMES) or _plain(result)
             )
         if value.op == "exhaust_iter":
@@ -202,12 +209,13 @@ class TwinLower(Lower):
         if key in DIVISIONS:  # by a literal they cannot raise
             divisor = self.func_ir._definitions.get(args[1].name, [None])
             return len(divisor) == 1 and isinstance(divisor[0], ir.Const) and divisor[0].value != 0
-        return key in SAFE or getattr(key, "__module__", "") == "math"
+        # what users add to math may raise
+        return key in SAFE or (key in INLINE and getattr(key, "__module__", "") == "math")
 
     def _element(self, array: Any, index: Any) -> bool:
         """Whether this is one number of an array."""
         kind, place = self.typeof(array.name), self.typeof(index.name)
-        if not isinstance(kind, types.Array) or not _number(kind.dtype) or self.flags.boundscheck:
+        if not isinstance(kind, types.Array) or not _number(kind.dtype) or self.context.enable_boundscheck:
             return False
         return _index(place) and kind.ndim == (len(place) if isinstance(place, types.BaseTuple) else 1)
 

@@ -11,6 +11,7 @@ first, from 1; 0 is what is on no tape.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections import Counter
 from typing import Any
 
@@ -245,7 +246,7 @@ class Record:
             store([ir.Constant(F64, 0.0)] * size, at)
             if -1 - k in gathered:
                 ct = ct + gathered.pop(-1 - k)
-            if all(isinstance(weight, list) for _, weight in leaves):
+            if all(isinstance(w, list) and all(math.isfinite(x.constant) for x in w) for _, w in leaves):
                 give(ct, leaves)
             else:
                 before, known = builder.block, dict(gathered)
@@ -309,7 +310,7 @@ def push(emit: Emitter, spec: Spec, tape: Any, leaves: list[tuple[Any, Number]])
     builder = emit.builder
     most = (8 + 8 * components(spec)) * len(leaves) + 16
     record = getattr(builder, "tapegrad_record", None)
-    if record is not None and record.size + most > record.room:
+    if record is not None and max(record.size, 4 * len(record.statements)) + most > record.room:
         finish(builder)
         record = None
     straight = getattr(builder, "tapegrad_straight", False)

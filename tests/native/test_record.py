@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from numba import njit, types
+from numba import config, njit, types
 from numba.experimental import jitclass
+from numba.extending import overload, overload_attribute
 
 import tapegrad as tg
 from tapegrad.native import record
@@ -342,3 +343,108 @@ def properties(x):
 
 def test_a_property_records_for_itself():
     check(properties, lambda x: np.array([5 * x[0] ** 4 * x[1] ** 2, 2 * x[0] ** 5 * x[1], 0.0]))
+
+
+@overload_attribute(types.Array, "few")
+def _few(a):
+    def few(a):
+        if a.size > 2:
+            raise ValueError("many")
+        return a.size
+
+    return few
+
+
+@overload(math.perm)
+def _perm(n, k):
+    def perm(n, k):
+        if k > n:
+            raise ValueError("few")
+        return n - k
+
+    return perm
+
+
+@njit
+def asks(t, x, k):
+    t[0] = x[0] * x[1]
+    t[1] = x[0] * (t.few + k)
+    t[2] = 5.0 * x[0]
+
+
+@njit
+def permutes(t, x, k):
+    t[0] = x[0] * x[1]
+    t[1] = x[0] * math.perm(k, 5)
+    t[2] = 5.0 * x[0]
+
+
+@pytest.mark.parametrize("helper", [asks, permutes])
+def test_what_users_add_to_numba_may_raise(helper):
+    @njit
+    def f(x):
+        t = np.zeros(3)
+        try:
+            helper(t, x, 0)
+        except Exception:
+            t[2] = x[0] * x[0]
+        return t[0] * 2.0 + t[1] + t[2] * x[2]
+
+    check(f, lambda x: np.array([2 * x[1] + 2 * x[0] * x[2], 2 * x[0], x[0] ** 2]))
+
+
+@njit
+def unused(x):
+    a = x[0] * x[1]
+    b = a * math.inf
+    t = np.zeros(2)
+    t[0] = x[2] * math.nan + b
+    t[1] = a * x[2]
+    return t[1] + 0.0 * x[0]
+
+
+def test_a_cotangent_of_zero_moves_nothing_where_a_partial_is_an_infinite_literal():
+    check(unused, lambda x: np.array([x[1] * x[2], x[0] * x[2], x[0] * x[1]]), second=True)
+
+
+def test_statements_that_need_no_memory_of_their_own_keep_to_their_room(monkeypatch):
+    monkeypatch.setattr(record, "MOST", 64)
+    lines = ["def f(x, n):", "    a = x[0] * x[1]", "    for _ in range(n):", *["        a = -a"] * 61]
+    space = {}
+    exec("\n".join([*lines, "    return a"]), space)
+    twin = twin_of(njit(space["f"]), (), True)
+
+    def run(n):
+        recording = Recording(X.size)
+        twin(entering(X[:, None], (), recording.address, 1), n)
+        return recording
+
+    each = run(2).nbytes - run(1).nbytes
+    room = run(1).room
+    for n in range(room // each - 1, room // each + 2):
+        recording = run(n)
+        assert recording.nbytes <= recording.room
+        del recording
+
+
+@pytest.mark.parametrize("place", ["option", "environment"])
+def test_an_index_out_of_bounds_is_caught(place, monkeypatch):
+    if place == "environment":
+        monkeypatch.setattr(config, "BOUNDSCHECK", 1)
+
+    @njit(boundscheck=True if place == "option" else None)
+    def writes(t, x, k):
+        t[0] = x[0] * x[1]
+        t[1] = x[0] * t[k]
+        t[2] = 5.0 * x[0]
+
+    @njit
+    def f(x):
+        t = np.zeros(3)
+        try:
+            writes(t, x, 9)
+        except Exception:
+            t[2] = x[0] * x[0]
+        return t[0] * 2.0 + t[1] + t[2] * x[2]
+
+    check(f, lambda x: np.array([2 * x[1] + 2 * x[0] * x[2], 2 * x[0], x[0] ** 2]))
