@@ -289,6 +289,10 @@ class _Untyped(FunctionPass):
             plain = ir.Expr.call(value.func, args[:count], (), value.loc)
             result = self._new(self._of_call(plain, loc), loc)
             return ir.Expr.call(*self._parts(functions.stored, [args[count], result], value.loc))
+        if isinstance(function, type) and issubclass(function, tuple) and hasattr(function, "_fields"):
+            args = [self._call(statement, [x], loc) for x in value.args]  # named tuples of one type can meet
+            kws = tuple((name, self._call(statement, [x], loc)) for name, x in value.kws)
+            return ir.Expr.call(value.func, args, kws, value.loc, vararg=value.vararg)
         if function in MADE and not value.vararg:
             args, named = list(value.args), dict(value.kws)
             dtype = named.get("dtype", args[1] if len(args) > 1 else None)

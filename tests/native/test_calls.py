@@ -466,3 +466,22 @@ def test_an_array_as_an_array_is_itself():
 
     x = tg.tensor([2.0, 3.0], requires_grad=True)
     np.testing.assert_array_equal(tg.grad(aliased(x), x)[0], [0.0, 8.0])
+
+
+class Two(NamedTuple):
+    a: float
+    b: float
+
+
+@numba.njit
+def either(x, swap):
+    p = Two(x[0], x[1])
+    if swap:
+        p = Two(a=p.b * 2.0, b=p.a)
+    return p.a * p.a * p.b
+
+
+def test_named_tuples_of_values_and_of_expressions_meet():
+    x = np.array([2.0, 3.0])
+    np.testing.assert_allclose(tg.func.grad(either)(x, True), [36.0, 48.0])
+    np.testing.assert_allclose(tg.func.grad(either)(x, False), [12.0, 4.0])
