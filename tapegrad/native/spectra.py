@@ -16,6 +16,7 @@ from numba.np.numpy_support import numpy_version
 from tapegrad.native.algebra import Spec
 from tapegrad.native.arrays import is_active_array, is_complex_array
 from tapegrad.native.blocks import inner_njit
+from tapegrad.native.complexes import squared
 from tapegrad.native.factors import symmetric, values
 from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, instead
 from tapegrad.native.linear import ELIMINATE
@@ -401,11 +402,11 @@ def cond(x, p=None):
 @instead(np.linalg.norm)
 def norm(x, ord=None):
     if is_complex_array(x) and x.ndim <= 2:
-        stub = INSTEAD[np.linalg.norm]
+        stub, order = INSTEAD[np.linalg.norm], order_of(x.dtype.spec)
         if _none(ord):
-            return lambda x, ord=None: stub(parts(x))
+            return lambda x, ord=None: _complex_length(x, order)
         if x.ndim == 1:
-            return lambda x, ord=None: stub(parts(x)) if ord == 2 else stub(np.abs(x), ord)
+            return lambda x, ord=None: _complex_length(x, order) if ord == 2 else stub(np.abs(x), ord)
         return lambda x, ord=None: stub(np.abs(x), entrywise(ord))
     if not is_active_array(x) or not (_none(ord) or isinstance(ord, (types.Integer, types.Float))):
         return None
@@ -418,10 +419,11 @@ def norm(x, ord=None):
 
 
 @inner_njit
-def parts(z):
-    """The real and imaginary parts of complex numbers, one after the other."""
-    real, imag = np.real(z).ravel(), np.imag(z).ravel()
-    return np.concatenate((real, imag))
+def _complex_length(z, order):
+    s = 0.0
+    for v in z.flat:
+        s = s + squared(v)
+    return s if order == 1 and s == 0.0 else np.sqrt(s)
 
 
 @inner_njit

@@ -298,3 +298,20 @@ def test_complex_leaves_are_not_written_to():
     z, x = tg.tensor([1j, 2.0], requires_grad=True), tg.tensor([1.0, 2.0])
     with pytest.raises(GradientError, match="leaf"):
         of_complexes(z, x, 1j, tg.tensor([2j]))
+
+
+@njit
+def lengths(x, n):
+    m = np.empty((2, 2), np.complex128)
+    m[0, 0], m[0, 1], m[1, 0], m[1, 1] = x[0] + 1j * x[1], 2.0 * x[1] + 0j, 1j * x[0], x[0] * x[1] + 1j
+    return np.linalg.norm(m[0]) + np.linalg.norm(m) + np.linalg.norm(m[1], 1) + np.linalg.norm(m, n)
+
+
+def test_norms():
+    x, step = np.array([0.6, 1.1]), 1e-6
+    for n in (1, np.inf):
+        found = tg.func.grad(lengths)(x, n)
+        moved = [lengths(x + s * step * e, n) for e in np.eye(2) for s in (1, -1)]
+        np.testing.assert_allclose(found, np.subtract(moved[::2], moved[1::2]) / (2 * step), rtol=1e-8)
+    with pytest.raises(ValueError, match="norms 2 and -2 of complex matrices"):
+        tg.func.grad(lengths)(x, 2)
