@@ -334,6 +334,7 @@ def cut(a, w, rcond):
     return total + left.sum() * rank + (s[:rank] * w[1, :rank]).sum()
 
 
+@pytest.mark.slow
 def test_singular_values_that_are_cut():
     """The derivative of what is computed: of the matrix of that rank that is closest."""
     compiled, a = tg.njit(cut), RANDOM.normal(size=(5, 4))
