@@ -57,14 +57,13 @@ class Record:
         self.size, self.hole = 0, 0
         self.memory = scope(emit.builder.module)
         self.left: Any = None  # the function for code that leaves before the end
-        self.scratch = _scratch(emit)
         builder = emit.builder
         before = builder.block
         with builder.if_then(builder.icmp_signed("!=", tape, _ZERO), likely=True):
             start, count = self._room(tape)
             opened = builder.block
         self.tape = tape
-        self.start = _phi(builder, (self.scratch, before), (start, opened))
+        self.start = _phi(builder, (_scratch(emit), before), (start, opened))
         self.count = _phi(builder, (_ZERO, before), (count, opened))
         self.mask = _phi(builder, (_ZERO, before), (ir.Constant(I64, -1), opened))
         self.known = {tape}
