@@ -29,6 +29,7 @@ from tapegrad.writes import sharers, write
 __all__ = ["applied", "as_tensor"]
 
 OF_ITSELF = {"_call", "_dirty", "_plain", "_saved", "needs_input_grad"}  # what ctx has in any case
+PARTS = 16  # of what a ctx keeps that are looked at one by one
 NO_OWNER = (int, float, complex, str, bytes, np.generic, np.dtype, slice, type)
 
 
@@ -334,7 +335,7 @@ def _owns_nothing(parts: Any, tape: Any, results: list[Any], depth: int = 0) -> 
             if not (apart and older) and not any(x is out for out in results):
                 return False
         elif type(x) in (tuple, list):
-            if len(x) > 16 or depth > 4 or not _owns_nothing(x, tape, results, depth + 1):
+            if len(x) > PARTS or depth > 4 or not _owns_nothing(x, tape, results, depth + 1):
                 return False
         elif not (x is None or isinstance(x, NO_OWNER) or (isinstance(x, np.ndarray) and x.dtype != object)):
             return False

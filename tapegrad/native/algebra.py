@@ -324,6 +324,7 @@ def _alike(emit: Emitter, args: Sequence[Any]) -> list[Any]:
 
 # ---------------------------------------------------------------- functions
 
+UNROLLED = 64  # exponents up to which a power is a product
 _FLOOR = ("floor", "ceil", "trunc", "rint")
 _MATH = {  # names of ops and of the functions in `math` that Numba lowers
     "exp": "exp", "expm1": "expm1", "log": "log", "log1p": "log1p", "log2": "log2", "log10": "log10",
@@ -506,7 +507,7 @@ def _arithmetic(name: str, a: Real, b: Real) -> Real:
 
 def _power(x: Real, y: Real) -> Any:
     n = y.literal
-    if n is not None and n == int(n) and abs(n) <= 64:
+    if n is not None and n == int(n) and abs(n) <= UNROLLED:
         return x.lift(1.0) if n == 0 else _whole_power(x, int(n)) if n > 0 else 1.0 / _whole_power(x, -int(n))
     if n == 0.5:
         return evaluate("sqrt", x)

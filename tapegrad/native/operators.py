@@ -18,7 +18,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import intrinsic
 
 from tapegrad.native import record
-from tapegrad.native.algebra import F64, I64, OPS, Emitter, Real, components, evaluate, partial
+from tapegrad.native.algebra import F64, I64, OPS, UNROLLED, Emitter, Real, components, evaluate, partial
 from tapegrad.native.scalar import (
     PASSIVE,
     Active,
@@ -110,7 +110,7 @@ def _register(key: Any, name: str) -> None:
             return None
         kinds = args
         if name == "power":
-            small = isinstance(args[1], types.IntegerLiteral) and abs(args[1].literal_value) <= 64
+            small = isinstance(args[1], types.IntegerLiteral) and abs(args[1].literal_value) <= UNROLLED
             kinds = (types.unliteral(args[0]), args[1] if small else types.unliteral(args[1]))
         result = result_of(kinds)
         if isinstance(result, Expression) and key in UPDATES:

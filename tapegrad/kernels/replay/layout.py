@@ -56,6 +56,8 @@ BY_RULE_ONLY = 1  # instead of a kernel's address: there is none
 
 # WALK: an index space, its operands, and the arguments of a kernel call.
 MAXDIM, OPERANDS, BLOCK = 64, 8, 512
+SHORT_AXIS = 32  # elements, below which a walk's innermost axis changes places with a much longer one
+DIRECT, STAGED = 1024, 128  # elements in a block of a ufunc's loop: of operands as they lie, of copies
 STRIDE = MAXDIM
 HEAD = (OPERANDS + 1) * MAXDIM
 NDIM, COUNT, COMPUTE, FUNCTION, FACTOR, POINTER, CODE = 0, 1, 2, 3, 4, 8, 16

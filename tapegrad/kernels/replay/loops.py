@@ -61,10 +61,10 @@ def loop(args: int, dims: int, steps: int, data: int) -> int:
     given, strides, d, n = i64(args), i64(steps), i64(data), i64(dims)[0]
     kernel, inputs, size = d[0], d[1], d[2]
     pointers, staged = stack(4), stack(512)
-    p, direct, block, raised = i64(pointers), 1, 1024, 0
+    p, direct, block, raised = i64(pointers), 1, DIRECT, 0
     for q in range(inputs + 1):
         if strides[q] != size or (q < inputs and given[q] == given[inputs]):
-            direct, block = 0, 128
+            direct, block = 0, STAGED
     for part in range((n + block - 1) // block):
         low = part * block
         m = min(block, n - low)
@@ -74,7 +74,7 @@ def loop(args: int, dims: int, steps: int, data: int) -> int:
         for q in range(inputs):
             p[q + 1] = given[q] + low * strides[q]
             if direct == 0:
-                p[q + 1] = staged + 1024 * (q + 1)
+                p[q + 1] = staged + 8 * STAGED * (q + 1)
                 move_elements(size, p[q + 1], size, given[q] + low * strides[q], strides[q], m)
         call(kernel, pointers, m)
         if suspect(size, p[0], m):

@@ -214,7 +214,7 @@ def arrange(walk_address: int, operands: int) -> int:
         for q in range(operands):
             walk[STRIDE + MAXDIM * q] = 0
         return 0
-    if walk[last] < 32:
+    if walk[last] < SHORT_AXIS:
         best = last
         for d in range(last):
             if walk[d] > 4 * walk[best]:
