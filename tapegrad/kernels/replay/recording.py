@@ -51,13 +51,27 @@ def small(x: int) -> int:
         return 8
     if kind != g[NDARRAY_TYPE]:
         return -1
-    size = 8
+    size = item_size(i64(x + DESCR_AT)[0])
+    if size == 0:
+        return -1
     dims = i64(i64(x + DIMS_AT)[0])
     for d in range(i32(x + NDIM_AT)[0]):
         size *= dims[d]
     if size > g[LARGEST]:
         return -1
     return size
+
+
+def item_size(dtype: int) -> int:
+    """Bytes per element of arrays of a dtype; 0 for one that tapes do not know."""
+    g = i64(shared())
+    if dtype == g[DOUBLE]:
+        return 8
+    known = i64(g[SCALARS])
+    for j in range(known[0] + 1, known[0] + known[1] + 1):
+        if known[2 * j] == dtype:
+            return known[2 * j + 1] >> 8
+    return 0
 
 
 def room(tape: int) -> int:
@@ -102,7 +116,8 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
         x = i64(a + g[V_AT])[0]
     if x == 0:
         return UNHANDLED
-    if small(x) < 0:
+    largest = small(x)  # each value is large or small by its own bytes
+    if largest < 0:
         return UNHANDLED
     if b != 0:
         second = position(tape, b)
@@ -112,8 +127,10 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
             y = i64(b + g[V_AT])[0]
         if y == 0:
             return UNHANDLED
-        if small(y) < 0:
+        size = small(y)
+        if size < 0:
             return UNHANDLED
+        largest = max(largest, size)
     function, ufunc = s[OPERATE], s[UFUNC]
     if s[VECTOR] != ufunc and small(x) > g[SMALLEST]:
         function, ufunc = 0, s[VECTOR]
@@ -142,7 +159,7 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
         size = small(value)
         if size < 0 or room(tape) == 0:
             out = UNHANDLED
-        elif size <= g[SMALLEST]:
+        elif max(largest, size) <= g[SMALLEST]:
             out = commit(tape, s[OPCODE], first, second, value, value)
         else:
             out = commit_large(sheet, tape, first, second, x, y, value, size)
@@ -208,16 +225,15 @@ def is_const(tape: int, at: int) -> int:
 def commit_large(
     sheet: int, tape: int, first: int, second: int, x: int, y: int, value: int, size: int
 ) -> int:
-    """As `Tape.commit`; UNHANDLED where the last shadow is of another shape."""
+    """As `Tape.commit`, where a value is large; UNHANDLED where the last shadow is of another shape."""
     g, s = i64(shared()), i64(sheet)
-    reads = 0
+    reads, logged = 0, value
     if is_const(tape, first) == 0:
         reads = s[USES]
     if second != g[ZERO]:
         if is_const(tape, second) == 0:
             reads = reads | s[USES + 1]
-    logged = value
-    if reads & 8 == 0:
+    if reads & 8 == 0 and size > g[SMALLEST]:
         logged = i64(tape + g[SHADE_AT])[0]
         if logged == g[NONE_AT_ALL] or i64(logged + DESCR_AT)[0] != i64(value + DESCR_AT)[0]:
             return UNHANDLED
@@ -234,7 +250,7 @@ def commit_large(
     if reads & 2:
         if keep(tape, second, y) == 0:
             return 0
-    if reads & 8:
+    if logged == value:
         if weigh(tape, size) == 0:
             return 0
     reference = 0

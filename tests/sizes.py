@@ -1,0 +1,119 @@
+"""The sizes at which the code changes ways, and arrays that have one element less, as many and one more.
+
+`LIMITS` names every such constant of the package; `tests/test_sizes.py` looks for constants and numbers in
+comparisons that it does not name. A limit of one array is crossed in bytes and in elements whichever it is
+meant in, as mistaking one for the other is what goes wrong.
+"""
+
+import importlib
+from typing import NamedTuple
+
+import numpy as np
+
+import tapegrad as tg
+
+DTYPES = ("float32", "float64", "complex64", "complex128", "longdouble", "clongdouble")
+LAYOUTS = ("plain", "strided", "reversed", "Fortran", "stretched")
+
+
+class Limit(NamedTuple):
+    """A constant of the package by module and name, and what it counts."""
+
+    module: str
+    name: str
+    of: str
+
+    @property
+    def value(self):
+        return getattr(importlib.import_module(f"tapegrad.{self.module}"), self.name)
+
+
+ARRAY, ELEMENTS = "bytes of an array", "elements of an array"
+ARRAYS = (
+    Limit("tape.tape", "LARGE", ARRAY),
+    Limit("dispatch", "COPIED", ARRAY),
+    Limit("dispatch", "POOLED", ARRAY),
+    Limit("native.segment", "COPIED", ARRAY),
+    Limit("tape.pool", "MIN_BYTES", ARRAY),
+    Limit("tape.pool", "MAX_BYTES", ARRAY),
+    Limit("engine.sweep", "SMALL_BYTES", ARRAY),
+    Limit("autograd.steps", "BYTES", ARRAY),
+    Limit("tape.tape", "MAX_BYTES", ARRAY),
+    Limit("kernels.emit", "BLOCK", ELEMENTS),
+    Limit("kernels.replay.layout", "BLOCK", ELEMENTS),
+    Limit("kernels.replay.layout", "DIRECT", ELEMENTS),
+    Limit("kernels.replay.layout", "STAGED", ELEMENTS),
+    Limit("kernels.replay.layout", "SHORT_AXIS", ELEMENTS),
+    Limit("functions.sorting", "SMALL", ELEMENTS),
+    Limit("kernels.state", "NOGIL_WORK", ELEMENTS),
+)
+OTHERS = (
+    Limit("ops.linalg", "THREADED", "products of a matrix product"),
+    Limit("ops.scans", "FEW", "lanes of a scan"),
+    Limit("ops.kinks", "TERMS", "products and sums between a square and its root"),
+    Limit("functions.reductions", "MASK_BITS", "axes of a reduction"),
+    Limit("functions.shapes", "MANY", "operands of a record"),
+    Limit("dispatch", "NESTED", "lists in lists"),
+    Limit("tape.tape", "MAX_RECORDS", "records of a tape"),
+    Limit("tape.tape", "FEW", "handles of a tape"),
+    Limit("tape.tape", "MANY", "tapes released at once"),
+    Limit("engine.sweep", "SMALL", "records of a tape"),
+    Limit("kernels.state", "FEW", "records of a sweep"),
+    Limit("kernels.replay.layout", "QUICK_INPUTS", "inputs of a gradient"),
+    Limit("kernels.replay.layout", "MAXDIM", "axes of an array"),
+    Limit("kernels.replay.layout", "DEPTH", "frames of a note"),
+    Limit("kernels.state", "KEEP_BYTES", "bytes of cotangents"),
+    Limit("tape.pool", "STOCK_BYTES", "bytes of free buffers"),
+    Limit("tape.pool", "LATEST", "buffers handed out last"),
+    Limit("tape.pool", "MAX_SHADOWS", "shapes of values that are not kept"),
+    Limit("writes", "FEW", "entries of a log that a write takes"),
+    Limit("autograd.steps", "RECORDS", "entries of a log of steps"),
+    Limit("autograd.apply", "PARTS", "parts of what a call keeps"),
+    Limit("native.scalar", "MAX_LEAVES", "leaves of an expression"),
+    Limit("native.record", "MOST", "bytes of a native record"),
+    Limit("native.algebra", "UNROLLED", "exponent of a power by products"),
+    Limit("native.tape", "STEP", "bytes of a native tape"),
+    Limit("native.tape", "CHUNK", "bytes of a native tape"),
+    Limit("native.jacobian", "SEEDS", "results of a Jacobian"),
+    Limit("native.derivative", "LANES", "columns of a Hessian"),
+)
+LIMITS = ARRAYS + OTHERS
+
+
+def crossings(limit):
+    """One less than a limit, as many and one more."""
+    return limit.value - 1, limit.value, limit.value + 1
+
+
+def counts(dtype, most=1 << 17):
+    """Numbers of elements of a dtype that cross the limits of an array, up to so many bytes."""
+    size = np.dtype(dtype).itemsize
+    found = {1, 2, 3}
+    for limit in ARRAYS:
+        for n in {limit.value, limit.value // size, limit.value // 8}:
+            found |= {n - 1, n, n + 1}
+    return sorted(n for n in found if 0 < n <= most // size)
+
+
+def values(n, dtype, low=0.5, high=1.5):
+    """So many numbers of an interval, all different, and complex ones with imaginary parts."""
+    x = np.linspace(low, high, n, dtype=np.longdouble)
+    if np.dtype(dtype).kind == "c":
+        x = x + 1j * np.linspace(0.4, -0.3, n)
+    return x.astype(dtype)
+
+
+def laid_out(array, layout):
+    """A leaf of one axis with these elements, in memory laid out as asked."""
+    n = len(array)
+    if layout == "strided":
+        roomy = np.full(2 * n, 99, array.dtype)
+        roomy[::2] = array
+        made = tg.tensor(roomy)[::2]
+    elif layout == "reversed":
+        made = tg.tensor(array[::-1].copy())[::-1]
+    elif layout == "Fortran":  # a column of a matrix in Fortran order, other numbers beside it
+        made = tg.tensor(np.asfortranarray(np.stack([array, array + 1], axis=1)))[:, 0]
+    else:
+        made = tg.tensor(array)
+    return made.requires_grad_()

@@ -1,0 +1,586 @@
+"""Values and derivatives where the code changes ways: at each limit of `sizes`, one below and one above."""
+
+import ast
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.errors import AnomalyError, GraphFreedError, ShapeError
+from tapegrad.ops import kinks
+from tapegrad.tape import tape as tapes
+
+from . import sizes
+from .sizes import DTYPES, LAYOUTS, LIMITS, counts, crossings, values
+
+PACKAGE = Path(tg.__file__).parent
+
+# ---------------------------------------------------------------- no limit is missing
+
+# Constants in comparisons that no size is compared with, by module.
+NO_SIZE = {
+    "autograd/anomaly_mode.py": {"OFFSET"},
+    "functions/protocol.py": {"NONE", "KEYWORDS"},
+    "kernels/cache.py": {"LIMIT_BYTES"},  # of files
+    "kernels/vecmath": {...},  # ranges of numbers, which tests/kernels/test_vecmath.py crosses
+    "native/blocks.py": {"NUMBERS"},  # 2**31 statements: some 20 GiB, refused as running out of numbers
+    "native/explain.py": {"LONG"},
+    "packing.py": {"OUT"},
+    "tape/tape.py": {"SERIAL_BITS", "IN_A_LIST"},
+}
+STATE_WORDS = {  # places in the words of a sweep and of compiled recording, codes of dtypes, opcodes
+    name
+    for name in vars(__import__("tapegrad.kernels.replay.layout", fromlist=["layout"]))
+    if name.isupper()
+} - {limit.name for limit in LIMITS if limit.module == "kernels.replay.layout"}
+NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes of a user's arrays
+    ("functions/indexing.py", 29): "an offset that fits a digit of Python's integers",
+    ("kernels/abi.py", 63): "bits of a machine word",
+    ("kernels/lowering.py", 24): "lines of a function of the library's own",
+    ("kernels/replay/memory.py", 128): "bytes of the first class of buffers, whose classes `counts` crosses",
+    ("kernels/replay/memory.py", 24): "bytes of a buffer's head",
+    ("kernels/replay/reading.py", 255): "a mask",
+    ("kernels/replay/recording.py", 126): "arguments of __array_ufunc__: NumPy passes at most 64 operands",
+    ("kernels/replay/sweep.py", 255): "a mask",
+    ("kernels/replay/watching.py", 40): "frames of a note, of which there are at most DEPTH",
+    ("native/gammas.py", 15.0): "a range of numbers",
+    ("native/gammas.py", 1000000.0): "a range of numbers",
+    ("native/spectra.py", 1e300): "a range of numbers",
+}
+ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+
+
+def compared(tree):
+    """Names in capitals and numbers of 8 and more on either side of <, <=, > and >=."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and any(isinstance(op, ORDERED) for op in node.ops):
+            for side in (node.left, *node.comparators):
+                for part in ast.walk(side):
+                    name = part.id if isinstance(part, ast.Name) else getattr(part, "attr", None)
+                    if name is not None and name.isupper() and len(name) > 1:
+                        yield name, part.lineno
+                    number = isinstance(part, ast.Constant) and type(part.value) in (int, float)
+                    if number and abs(part.value) >= 8:
+                        yield part.value, part.lineno
+
+
+def capitals(node):
+    """Names in capitals that a statement assigns to."""
+    return {part.id for target in node.targets for part in ast.walk(target)
+            if isinstance(part, ast.Name) and part.id.isupper()}  # fmt: skip
+
+
+def unnamed_limits(package):
+    """Where a size may be compared with what `LIMITS` does not name."""
+    known = {limit.name for limit in LIMITS}
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        place = path.relative_to(package).as_posix()
+        allowed = set().union(*(names for key, names in NO_SIZE.items() if place.startswith(key)))
+        if ... in allowed:
+            continue
+        tree = ast.parse(path.read_text())
+        module = place.removesuffix(".py").replace("/", ".")
+        own = {name for node in tree.body if isinstance(node, ast.Assign) for name in capitals(node)}
+        here = {limit.name for limit in LIMITS if limit.module == module}
+        words = STATE_WORDS if place.startswith(("kernels/", "engine/", "autograd/")) else set()
+        for what, line in compared(tree):
+            if isinstance(what, str):
+                missing = what not in allowed | words | (here if what in own else known)
+            else:
+                missing = (place, what) not in NUMBERS
+            if missing:
+                found.append(f"{place}:{line}: {what}")
+    return found
+
+
+def test_every_limit_is_named():
+    assert not unnamed_limits(PACKAGE)
+    assert all(isinstance(limit.value, int) and limit.value > 1 for limit in LIMITS)
+
+
+@pytest.mark.parametrize("text", ["if n > 3000:\n    pass", "MOST = 5\nx = n <= MOST"])
+def test_a_limit_without_a_name_is_found(tmp_path, text):
+    (tmp_path / "new.py").write_text(text)
+    assert len(unnamed_limits(tmp_path)) == 1
+
+
+# ---------------------------------------------------------------- arrays
+
+
+def _left(x):
+    """The part of a running sum that an element is in."""
+    return 1 - np.arange(x.size, dtype=np.longdouble) / x.size
+
+
+def own(f, slope, curvature):
+    """A program of one operand, elementwise and holomorphic, with its derivatives."""
+    return f, slope, curvature
+
+
+PROGRAMS = {
+    "x sin x": own(
+        lambda x: x * np.sin(x),
+        lambda x: np.sin(x) + x * np.cos(x),
+        lambda x: 2 * np.cos(x) - x * np.sin(x),
+    ),
+    "(x + 1)(x + 2)": own(lambda x: (x + 1) * (x + 2), lambda x: 2 * x + 3, lambda x: 2 + 0 * x),
+    "ratio": own(lambda x: x / (x * x + 3.0), lambda x: (3 - x * x) / (x * x + 3) ** 2,
+                 lambda x: 2 * x * (x * x - 9) / (x * x + 3) ** 3),
+    "power": own(lambda x: np.exp(x) ** 2.5, lambda x: 2.5 * np.exp(2.5 * x),
+                 lambda x: 6.25 * np.exp(2.5 * x)),
+    "square of a result": own(  # by the method, by a twin in Python, and by the method again
+        lambda x: (w := np.multiply(x * x, x, casting="same_kind")) * w,
+        lambda x: 6 * x**5, lambda x: 30 * x**4,
+    ),
+    "array beside": own(
+        lambda x: (x * np.full(x.shape, 2, x.dtype)) * x + np.full(x.shape, 1, x.dtype),
+        lambda x: 4 * x, lambda x: 4 + 0 * x,
+    ),
+    "tensor beside": own(lambda x: tg.tensor(np.full(x.shape, 2, x.dtype)) * x * x, lambda x: 4 * x,
+                         lambda x: 4 + 0 * x),
+    "written": own(lambda x: _written(x), lambda x: 6 * x * x, lambda x: 12 * x),
+    "views": own(lambda x: (x * 1)[::-1][::-1] * x.reshape(1, -1)[0], lambda x: 2 * x, lambda x: 2 + 0 * x),
+    "joined": own(lambda x: np.concatenate([x[:1], x[1:]]) * np.stack([x, x])[1], lambda x: 2 * x,
+                  lambda x: 2 + 0 * x),
+    "sums": own(lambda x: np.cumsum(x * x) / x.size, lambda x: 2 * x * _left(x), lambda x: 2 * _left(x)),
+    "log and root": own(lambda x: np.log(x) * np.sqrt(x),
+                        lambda x: (np.log(x) + 2) / (2 * np.sqrt(x)), lambda x: -np.log(x) / (4 * x**1.5)),
+}  # fmt: skip
+
+
+def _written(x):
+    y = x * x
+    y[...] = y * x
+    y[1:] *= 2
+    y[:1] += y[:1]
+    return y
+
+
+def check(name, dtype, n, layout, second=True):
+    """Gradient and second derivative of one program, where the tape knows the leaf and where it does not."""
+    f, slope, curvature = PROGRAMS[name]
+    array = values(n, dtype)
+    x = sizes.laid_out(array, layout)
+    assert x.size * x.itemsize == n * np.dtype(dtype).itemsize
+    wide = array.astype(np.result_type(dtype, np.float64))
+    eps = np.finfo(dtype).eps
+    scale = 60 * eps * (n if name == "sums" else 1)
+    for _ in range(2):
+        (found,) = tg.grad(np.real(np.sum(f(x))), x)
+        assert found.dtype == array.dtype
+        compare(found, np.conj(slope(wide)), scale)
+    if second:
+        (first,) = tg.grad(np.real(np.sum(f(x))), x, create_graph=True)
+        (found,) = tg.grad(np.real(np.sum(first)), x)
+        compare(found, np.conj(curvature(wide)), 4 * scale)
+
+
+def compare(found, wanted, scale):
+    found = found.detach().numpy()
+    error = np.abs(found - wanted)
+    bad = ~(error <= scale * (np.abs(wanted) + 1))
+    assert not bad.any(), f"element {np.argmax(bad)}: {found[bad][:3]} for {wanted[bad][:3]}"
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128", "clongdouble"])
+def test_a_real_result_is_small_where_its_operand_is_large(dtype):
+    """Its bytes are half the operand's, and the operand's value is not kept unless a derivative asks."""
+    for n in counts(dtype, 1 << 15):
+        array = values(n, dtype)
+        x = tg.tensor(array, requires_grad=True)
+        for square in (lambda x: x * x, lambda x: np.multiply(x, x, casting="same_kind")):
+            for _ in range(2):
+                w = square(x)
+                (found,) = tg.grad(np.sum(np.abs(w) * np.abs(w)), x)  # |x|**4
+                compare(found, 4 * np.abs(array) ** 2 * array, 60 * np.finfo(dtype).eps)
+
+
+QUICK = [  # of each program the dtypes and layouts in turn
+    (name, dtype, [LAYOUTS[(p + d + q) % len(LAYOUTS)] for q in range(len(LAYOUTS))])
+    for p, name in enumerate(PROGRAMS)
+    for d, dtype in enumerate(DTYPES)
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "layouts"), QUICK, ids=lambda x: x if isinstance(x, str) else "")
+def test_programs(name, dtype, layouts):
+    for q, n in enumerate(counts(dtype, 1 << 15)):
+        check(name, dtype, n, layouts[q % len(layouts)], second=q % 3 == 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_of_all_sizes(name, dtype, layout):
+    for n in counts(dtype, 1 << 25):
+        check(name, dtype, n, layout, second=n < 1 << 20)
+
+
+# ---------------------------------------------------------------- limits of other things than arrays
+
+CROSSED = {}  # by limit: a function of a size that raises where a result is wrong
+
+
+def crosses(module, name, **more):
+    """Decorate the function that checks a program of so many of what a limit counts."""
+
+    def register(function):
+        CROSSED[module, name] = function, more
+        return function
+
+    return register
+
+
+def leaf(x):
+    return tg.tensor(x, requires_grad=True)
+
+
+def gradient_is(f, x, wanted, scale=1e-13):
+    for _ in range(2):
+        (found,) = tg.grad(f(x), x)
+        compare(found, np.asarray(wanted), scale)
+
+
+@crosses("ops.linalg", "THREADED")
+def products(n):
+    """Of three shapes with so many products."""
+    rows = next(k for k in range(int(n**0.5), 0, -1) if n % k == 0)
+    for shape in ((1, n, 1), (rows, 1, n // rows), (rows, n // rows, 1)):
+        for dtype in DTYPES:
+            a = values(shape[0] * shape[1], dtype).reshape(shape[:2])
+            b = values(shape[1] * shape[2], dtype, 0.1, 0.9).reshape(shape[1:])
+            scale = 100 * n**0.5 * np.finfo(dtype).eps
+            for order in ("C", "F"):
+                x, y = leaf(np.array(a, order=order)), leaf(np.array(b, order=order))
+                by_x, by_y = tg.grad(np.real(np.sum(x @ y)), [x, y])
+                compare(by_x, np.conj(np.ones((shape[0], shape[2])) @ b.T), scale)
+                compare(by_y, np.conj(a.T @ np.ones((shape[0], shape[2]))), scale)
+
+
+@crosses("ops.scans", "FEW")
+def lanes(n):
+    """A scan of several lanes is that of each."""
+    for dtype in DTYPES:
+        array = values(5 * n, dtype).reshape(5, n)
+        x = leaf(array)
+        (first,) = tg.grad(np.real(np.sum(np.cumprod(x, axis=0))), x, create_graph=True)
+        (second,) = tg.grad(np.real(np.sum(first)), x)
+        one = leaf(array[:, n // 2])
+        (by_one,) = tg.grad(np.real(np.sum(np.cumprod(one))), one, create_graph=True)
+        (again,) = tg.grad(np.real(np.sum(by_one)), one)
+        for several, single in ((first, by_one), (second, again)):
+            compare(several[:, n // 2], single.detach().numpy(), 100 * np.finfo(dtype).eps)
+
+
+@crosses("ops.kinks", "TERMS")
+def factors(n):
+    """The square of a modulus behind products: at 0 its second derivative is exact, or torch's 0.
+
+    The cotangent is made of twice as many results and two more.
+    """
+    x = leaf(np.array([0.0, 3.0]))
+    y = abs(x)
+    for _ in range(n // 2 - 1):
+        y = y * 1.01
+    (first,) = tg.grad(np.sum(y**2), x, create_graph=True)
+    (second,) = tg.grad(np.sum(first), x)
+    wanted = 2 * 1.01 ** (2 * (n // 2 - 1))
+    np.testing.assert_allclose(second.tolist(), [wanted * (n < kinks.TERMS), wanted])
+
+
+@crosses("functions.reductions", "MASK_BITS")
+def axes(n):
+    x = leaf(np.linspace(0.5, 1.5, 6).reshape((2, *(1,) * (n - 2), 3)))
+    gradient_is(lambda x: np.sum(x * x), x, 2 * x.detach().numpy())
+    gradient_is(lambda x: np.sum(np.sum(x * x, axis=n - 1) ** 2), x,
+                4 * x.detach().numpy() * np.sum(x.detach().numpy() ** 2, axis=-1, keepdims=True))  # fmt: skip
+
+
+@crosses("functions.shapes", "MANY")
+def operands(n):
+    x = leaf(np.array([0.5, 2.0]))
+    gradient_is(lambda x: np.sum(np.stack([x * x] * n)), x, n * np.array([1.0, 4.0]))
+    gradient_is(lambda x: np.sum(np.concatenate([x] * n)), x, np.full(2, n))
+
+
+@crosses("dispatch", "NESTED")
+def lists(n):
+    x = leaf(np.float64(2.0))
+    nested = x * x
+    for _ in range(n):
+        nested = [nested]
+    if n > 64:
+        with pytest.raises(ShapeError, match="64 deep"):
+            tg.array(nested)
+    else:
+        (found,) = tg.grad(np.sum(tg.array(nested)), x)
+        assert found.item() == 4.0
+
+
+@crosses("tape.tape", "MAX_RECORDS")
+@crosses("engine.sweep", "SMALL")
+@crosses("kernels.state", "FEW")
+def records(n):
+    """A chain, then a tree of as many, swept from one root and from two; and what was freed says so."""
+    for value in (np.float64(0.5), np.array([0.5, 0.25])):
+        x = leaf(value)
+        y = x
+        for _ in range(n):
+            y = y * 1.001
+        (found,) = tg.grad(np.sum(y), x, retain_graph=True)
+        np.testing.assert_allclose(found.detach().numpy(), np.full(np.shape(value), 1.001**n), rtol=1e-11)
+        (found,) = tg.grad([np.sum(y), np.sum(y * y)], x)
+        wanted = 1.001**n + 2 * 1.001 ** (2 * n) * value
+        np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-11)
+        with pytest.raises(GraphFreedError):
+            tg.grad(np.sum(y * y), x)
+
+
+@crosses("tape.tape", "FEW")
+def handles(n):
+    """So many results of a tape stay, then go one by one."""
+    x = leaf(np.array([0.5, 2.0]))
+    kept = [np.sin(x) * k for k in range(n)]
+    for _ in range(3):
+        tapes.close(tapes.current())
+    while kept:
+        k = len(kept) - 1
+        (found,) = tg.grad(np.sum(kept.pop()), x, retain_graph=True)
+        np.testing.assert_allclose(found.detach().numpy(), k * np.cos([0.5, 2.0]), rtol=1e-14)
+        if k % 16 == 0:
+            tapes.close(tapes.current())
+
+
+@crosses("tape.tape", "MANY")
+def released(n):
+    """A chain over so many tapes, which go at once."""
+    x = y = leaf(np.array([0.5, 2.0]))
+    for _ in range(n):
+        y = y * 1.01
+        tapes.close(tapes.current())
+    (found,) = tg.grad(np.sum(y), x)
+    np.testing.assert_allclose(found.detach().numpy(), 1.01**n, rtol=1e-12)
+    del y
+    gradient_is(lambda x: np.sum(x * x), x, 2 * x.detach().numpy())
+
+
+@crosses("kernels.replay.layout", "QUICK_INPUTS")
+def inputs(n):
+    many = [leaf(np.array([0.5 + k, 2.0])) for k in range(n)]
+    total = many[0] * 1.0
+    for x in many[1:]:
+        total = total * 0.5 + x * x
+    for found, k in zip(tg.grad(np.sum(total), many, retain_graph=True), range(n), strict=True):
+        factor = 0.5 ** (n - 1 - k)
+        wanted = 2 * many[k].detach().numpy() * factor if k else np.full(2, factor)
+        np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-14)
+    total.sum().backward()
+    assert all(x.grad is not None for x in many)
+
+
+@crosses("kernels.replay.layout", "MAXDIM")
+def dimensions(n):
+    if n > 64:
+        with pytest.raises(ValueError, match="64"):
+            np.zeros((1,) * n)
+        return
+    x = leaf(np.linspace(0.5, 1.5, 6).reshape((2, *(1,) * (n - 2), 3)))
+    gradient_is(lambda x: np.sum(np.sin(x) * x.T.T), x, np.sin(x.detach()) + x.detach() * np.cos(x.detach()))
+    gradient_is(lambda x: np.sum(x[::-1] * x), x, 2 * x.detach().numpy()[::-1])
+
+
+@crosses("kernels.replay.layout", "DEPTH")
+def frames(n):
+    """The line of a number that is not finite, from so many calls deep."""
+
+    def deep(x, left):
+        return np.log(x) if left == 0 else deep(x, left - 1)
+
+    x = leaf(np.array([0.0, 1.0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that anomaly mode is on, and of the number
+        with tg.autograd.detect_anomaly(), pytest.raises(AnomalyError, match="in deep"):
+            np.sum(deep(x, n) * 0.0).backward()
+
+
+@crosses("kernels.state", "KEEP_BYTES", slow=True)
+@crosses("tape.pool", "STOCK_BYTES", slow=True)
+def memory(nbytes):
+    """Arrays that together have so many bytes."""
+    for parts in (1, 5):
+        n = max(1, nbytes // 8 // parts)
+        xs = [leaf(np.linspace(0.5, 1.5, n + k)) for k in range(parts)]
+        for _ in range(2):
+            found = tg.grad([np.sum(x * x * x) for x in xs], xs)
+            for x, g in zip(xs, found, strict=True):
+                compare(g, 3 * x.detach().numpy() ** 2, 1e-15)
+
+
+@crosses("tape.pool", "LATEST")
+def buffers(n):
+    """So many large results in use at a time, of which one is dropped in each round."""
+    x = leaf(np.linspace(0.5, 1.5, 10_000))
+    kept = [np.sin(x) * k for k in range(n)]
+    for q in range(3 * n):
+        kept[q % n] = kept[q % n] + x
+    for k, y in enumerate(kept):
+        compare(tg.grad(np.sum(y), x, retain_graph=True)[0], k * np.cos(x.detach().numpy()) + 3, 1e-14)
+
+
+@crosses("tape.pool", "MAX_SHADOWS", slow=True)
+def shapes(n):
+    x = leaf(np.linspace(0.5, 1.5, 600 + n))
+    kept = [(x[: 600 + k] * 1.5) * 2.0 for k in range(n)]
+    for y in kept[:2] + kept[-2:]:
+        (found,) = tg.grad(np.sum(y * y), x, retain_graph=True)
+        wanted = np.where(np.arange(x.size) < y.size, 18 * x.detach().numpy(), 0)
+        compare(found, wanted, 1e-14)
+
+
+@crosses("writes", "FEW")
+def room(entries):
+    """A write where a tape has so many entries left."""
+    tapes.close(tapes.current())
+    x = leaf(np.array([0.5, 2.0, 1.0]))
+    y = x * 1.0
+    while len(tapes.local.tape.log) < tapes.local.tape.limit - entries:
+        y = y * 1.0
+    y[1:] *= y[:2]
+    y[0] = y[2] * x[0]
+    (found,) = tg.grad(np.sum(y), x)
+    np.testing.assert_allclose(found.detach().numpy(), [4.0, 2.0, 3.0])  # of x0 x1 x2 + x0 x1 + x1 x2
+
+
+@crosses("autograd.steps", "RECORDS")
+def steps(entries):
+    """A loop with checkpoints whose steps make so many entries of a log."""
+    count = entries // 4
+
+    def step(y):
+        for _ in range(count // 10):
+            y = y * 1.001
+        return y
+
+    x = leaf(np.array([0.5, 2.0]))
+    for many in (9, 10, 11, 12):
+        y = tg.autograd.checkpoint_loop(step, x, many, slots=3)
+        (found,) = tg.grad(np.sum(y * y), x)
+        wanted = 2 * x.detach().numpy() * 1.001 ** (2 * many * (count // 10))
+        np.testing.assert_allclose(found.detach().numpy(), wanted)
+
+
+@crosses("autograd.apply", "PARTS")
+def parts(n):
+    """A Function whose ctx keeps so many Tensors, results and operands of it."""
+
+    class Several(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.kept = [x * 1.0 for _ in range(n)]
+            return x * float(n)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * float(len(ctx.kept)) + 0 * sum(ctx.kept)
+
+    x = leaf(np.array([0.5, 2.0]))
+    gradient_is(lambda x: np.sum(Several.apply(x * 1.0)), x, np.full(2, n))
+
+
+COMPILED = """
+def {name}(x):
+    {body}
+"""
+
+
+def compiled(name, body):
+    """A function of tg.njit from its text."""
+    scope = {"np": np}
+    exec(COMPILED.format(name=name, body=body), scope)
+    return tg.njit(scope[name])
+
+
+@crosses("native.scalar", "MAX_LEAVES", slow=True)
+def leaves(n):
+    f = compiled("leaves", "return " + " + ".join(f"x[{k}] * x[{k}]" for k in range(n)))
+    gradient_is(lambda x: f(x), leaf(np.linspace(0.5, 1.5, n)), 2 * np.linspace(0.5, 1.5, n))
+
+
+@crosses("native.record", "MOST", slow=True)
+def statements(nbytes):
+    """Straight code around so many bytes of a record: a statement has 12, 16 or 20."""
+    for size in (12, 16, 20):
+        n = nbytes // size
+        lines = ["y = x[0]"] + [f"y = y * x[{k % 3}]" for k in range(n)] + ["return y"]
+        f = compiled("statements", "\n    ".join(lines))
+        x = np.array([1.001, 0.999, 1.0005])
+        times = np.array([1 + sum(k % 3 == q for k in range(n)) * 1.0 - (q > 0) for q in range(3)])
+        gradient_is(lambda x, f=f: f(x), leaf(x), times * np.prod(x**times) / x, 1e-10)
+
+
+@crosses("native.algebra", "UNROLLED", slow=True)
+def exponents(n):
+    for k in (n, -n):
+        f = compiled("power", f"return x**{k} + x ** ({k}.0)")
+        gradient_is(lambda x, f=f: f(x), leaf(1.01), 2 * k * 1.01 ** (k - 1), 1e-12)
+
+
+@crosses("native.tape", "STEP", slow=True)
+@crosses("native.tape", "CHUNK", slow=True)
+def native_bytes(nbytes):
+    """A loop that records around so many bytes: a turn has some 12 to 32."""
+
+    @tg.njit
+    def loop(x, n):
+        y = x * 1.0
+        for k in range(n):
+            y = y * 1.0 + x * k * 1e-9
+        return y
+
+    for size in (12, 16, 20, 24, 28, 32):
+        n = nbytes // size
+        gradient_is(lambda x, n=n: loop(x, n), leaf(0.7), 1 + 1e-9 * n * (n - 1) / 2, 1e-9)
+
+
+@crosses("native.jacobian", "SEEDS", slow=True)
+def results(n):
+    f = compiled("results", f"return x[:{n}] * x[:{n}] * x[0]")
+    x = np.linspace(0.5, 1.5, n)
+    wanted = np.diag(2 * x * x[0])
+    wanted[:, 0] += x * x
+    np.testing.assert_allclose(tg.func.jacobian(f)(x), wanted, rtol=1e-14)
+
+
+@crosses("native.derivative", "LANES", slow=True)
+def columns(n):
+    f = compiled("columns", "return np.sum(x * x * x) + x[0] * x[-1]")
+    for size in (n, 2 * n):
+        x = np.linspace(0.5, 1.5, size)
+        wanted = np.diag(6 * x)
+        wanted[0, -1] += 1
+        wanted[-1, 0] += 1
+        np.testing.assert_allclose(tg.func.hessian(f)(x), wanted, rtol=1e-14)
+
+
+def cases(slow):
+    found = []
+    for limit in sizes.OTHERS:
+        function, more = CROSSED[limit.module, limit.name]
+        if more.get("slow", False) == slow:
+            found += [pytest.param(function, n, id=f"{limit.of}-{n}") for n in crossings(limit)]
+    return found
+
+
+@pytest.mark.parametrize(("function", "n"), cases(slow=False))
+def test_others(function, n):
+    function(n)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("function", "n"), cases(slow=True))
+def test_others_of_all_sizes(function, n):
+    function(n)
