@@ -18,7 +18,7 @@ from tapegrad.ops import forward
 from tapegrad.ops.primitive import BY_OPCODE, Elementwise, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
-from tapegrad.tape.tape import LARGE, Cell, Tape, close, current, local
+from tapegrad.tape.tape import LARGE, Cell, Tape, TapeClosed, close, current, local
 from tapegrad.views import DUAL, OPEN, STALE
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,6 +27,7 @@ float64, ndarray, DOUBLE = np.float64, np.ndarray, np.dtype(float)
 TWO, CHAIN, NUMBER = layout.TWO, layout.CHAIN, layout.NUMBER
 POOLED = pool.MIN_BYTES
 COPIED = 1 << 14  # bytes up to which an array that others can write to is copied
+NESTED = 64  # lists in lists in what may be an array
 UNUSABLE = (np.matrix, np.ma.MaskedArray)
 
 
@@ -210,14 +211,25 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     x = operands[0]
     tape = local.tape
     mode = enabled()
-    if mode is True and tape is not None and len(operands) == 1 and isinstance(x, Handle) and x._tape is tape:
+    if (
+        mode is True
+        and tape is not None
+        and len(operands) == 1
+        and isinstance(x, Handle)
+        and x._tape is tape
+        and not tape.shadows
+        and value.nbytes <= LARGE
+        and value.dtype.char in "df"
+    ):
+        second = op.key(attrs) if op.recorded_form == NUMBER else 0  # type: ignore[no-untyped-call]
+        entry, out = (op.opcode, x._at, second, value), wrap(value, tape)
         log = tape.log
-        if len(log) < tape.limit and not tape.shadows and value.nbytes <= LARGE and value.dtype.char in "df":
+        if len(log) < tape.limit:  # from here on no finalizer runs until the record is there
+            log += entry
+            out._at = at = len(log)
             if attrs:
-                tape.attrs[len(log) >> 2] = attrs
-            second = op.key(attrs) if op.recorded_form == NUMBER else 0  # type: ignore[no-untyped-call]
-            log += (op.opcode, x._at, second, value)
-            return wrap(value, tape, len(log))
+                tape.attrs[slot(at)] = attrs
+            return out
     newest = -1  # serial of the newest operand's tape; 0 for a leaf, -1 where nothing requires a gradient
     foreign = False  # whether there may be memory that others can write to
     frozen = False  # whether there are results of inference mode
@@ -253,14 +265,32 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
         _refuse_inference(op, operands)
     if foreign and any(exposed(x) and shares(value, value_of(x)) for x in operands):
         value = value.copy()  # a view of memory that somebody else can write to
+    if newest == DUAL.serial:
+        from tapegrad.duals import push
+
+        return push(op, value, operands, attrs)
     packing = mode.packing if type(mode) is Mode else None
+    saved = None if packing is None else packing.save(op, operands, value)
+    while True:
+        try:
+            tape, at = _commit(op, value, operands, attrs, newest, foreign, packing, saved)
+            break
+        except TapeClosed:
+            continue
+    if type(mode) is Mode and mode.lines is not None:
+        mode.lines.note(tape, at, op, value, operands)
+    out = wrap(value, tape, at)
+    return out if type(mode) is bool else noted(out, operands)
+
+
+def _commit(
+    op: Primitive, value: Any, operands: Sequence[Any], attrs: Any, newest: int, foreign: bool,
+    packing: Any, saved: Any,
+) -> tuple[Tape, int]:  # fmt: skip
+    """Commit a record of these operands, imported where need be, to a tape newer than theirs."""
     new_tape: Callable[[], Tape] = current if packing is None else packing.current
     tape = new_tape()
     if newest > tape.serial:
-        if newest == DUAL.serial:
-            from tapegrad.duals import push
-
-            return push(op, value, operands, attrs)
         close(tape)
         tape = new_tape()
     places = []
@@ -281,18 +311,13 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     elif form == CHAIN:
         for place in places[:0:-1]:
             second = tape.append(layout.CONS, place, second, None)
-    if attrs:
-        tape.attrs[len(tape.log) >> 2] = attrs
     if packing is not None:
-        at = packing.commit(tape, op, places, operands, second, value)
-    elif tape.shadows or value.nbytes > LARGE:
-        at = tape.commit(op, places, [value_of(x) for x in operands], second, value)
+        at = packing.commit(tape, op, places, second, value, saved)
     else:
-        at = tape.append(op.opcode, places[0], second, value)
-    if type(mode) is Mode and mode.lines is not None:
-        mode.lines.note(tape, at, op, value, operands)
-    out = wrap(value, tape, at)
-    return out if type(mode) is bool else noted(out, operands)
+        at = tape.commit(op, places, [value_of(x) for x in operands], second, value)
+    if attrs:
+        tape.attrs[slot(at)] = attrs
+    return tape, at
 
 
 def noted(out: Any, operands: Sequence[Any], apart: bool = False) -> Any:
@@ -420,7 +445,7 @@ def sequence(x: Any) -> Any:
 def contains_tensor(x: Any, depth: int = 0) -> bool:
     """Whether nested lists hold a Tensor."""
     if isinstance(x, (list, tuple)):
-        if depth > 64:
-            raise ShapeError("lists nested more than 64 deep are no array")
+        if depth >= NESTED:
+            raise ShapeError(f"lists nested more than {NESTED} deep are no array")
         return any(contains_tensor(item, depth + 1) for item in x)
     return isinstance(x, Handle)

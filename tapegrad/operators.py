@@ -18,7 +18,7 @@ from tapegrad.handle import Handle, value_of, wrap
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
 from tapegrad.ops.primitive import Elementwise, Primitive
-from tapegrad.tape.tape import LARGE, current, local
+from tapegrad.tape.tape import LARGE, Tape, TapeClosed, current, local
 from tapegrad.views import OPEN, STALE
 
 float64, ndarray = np.float64, np.ndarray
@@ -26,7 +26,6 @@ float64, ndarray = np.float64, np.ndarray
 
 def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Return the function of an op with two operands, the first of them a Tensor."""
-    opcode = op.opcode
 
     def function(a: Any, b: Any) -> Any:
         mode = enabled()
@@ -35,18 +34,21 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
             return combine(op, a, b) if out is None else out
         tape = local.tape or current()
         if mode is True:
-            first = a._at if a._tape is tape else tape.leaves.get(a._at) or admit(tape, a)
-            if type(b) is float:
-                second = tape.numbers.get(b) or (first and tape.number(b))
-                y = b
-            elif type(b) is handle._make:
-                second = b._at if b._tape is tape else tape.leaves.get(b._at) or admit(tape, b)
-                if first is None:
-                    first = tape.constants.get(a._at)
-                elif second is None:
-                    second = tape.constants.get(b._at)
-                y = b._v
-            else:
+            try:
+                first = a._at if a._tape is tape else tape.leaves.get(a._at) or admit(tape, a)
+                if type(b) is float:
+                    second = tape.numbers.get(b) or (first and tape.number(b))
+                    y = b
+                elif type(b) is handle._make:
+                    second = b._at if b._tape is tape else tape.leaves.get(b._at) or admit(tape, b)
+                    if first is None:
+                        first = tape.constants.get(a._at)
+                    elif second is None:
+                        second = tape.constants.get(b._at)
+                    y = b._v
+                else:
+                    return combine(op, a, b)
+            except TapeClosed:
                 return combine(op, a, b)
             if first is not None and second is not None and len(tape.log) < tape.limit:
                 x = a._v
@@ -57,18 +59,7 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
                         value = operate(x, y)
                 except ValueError as error:
                     raise ShapeError(mismatch(op, (x, y), error)) from error
-                log = tape.log
-                if len(log) >= tape.limit:  # a warning's handler may do anything, also close the tape
-                    return record(op, value, (a, b))
-                if type(value) is not float64 and value.nbytes > LARGE:
-                    return wrap(value, tape, tape.commit(op, (first, second), (x, y), second, value))
-                log += (opcode, first, second, value)
-                out = handle._make()
-                out._v = value
-                out._tape = tape
-                out._at = len(log)
-                out._extra = None
-                return out
+                return _committed(op, tape, (first, second), (x, y), value, (a, b))
         return combine(op, a, b)
 
     function.__name__ = op.name
@@ -77,7 +68,6 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
 
 def unary(op: Elementwise, operate: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return the function of an op with one operand, a Tensor."""
-    opcode = op.opcode
 
     def function(a: Any) -> Any:
         mode = enabled()
@@ -86,23 +76,15 @@ def unary(op: Elementwise, operate: Callable[[Any], Any]) -> Callable[[Any], Any
             return apply(op, (a,)) if out is None else out
         tape = local.tape or current()
         if mode is True:
-            first = a._at if a._tape is tape else tape.leaves.get(a._at) or admit(tape, a)
+            try:
+                first = a._at if a._tape is tape else tape.leaves.get(a._at) or admit(tape, a)
+            except TapeClosed:
+                return apply(op, (a,))
             if first is not None and len(tape.log) < tape.limit:
                 x = a._v
                 large = type(x) is not float64 and x.nbytes > LARGE
                 value = forward.unary(op, x) if large else operate(x)
-                log = tape.log
-                if len(log) >= tape.limit:
-                    return record(op, value, (a,))
-                if large:
-                    return wrap(value, tape, tape.commit(op, (first,), (x,), 0, value))
-                log += (opcode, first, 0, value)
-                out = handle._make()
-                out._v = value
-                out._tape = tape
-                out._at = len(log)
-                out._extra = None
-                return out
+                return _committed(op, tape, (first,), (x,), value, (a,))
         return apply(op, (a,))
 
     function.__name__ = op.name
@@ -111,7 +93,6 @@ def unary(op: Elementwise, operate: Callable[[Any], Any]) -> Callable[[Any], Any
 
 def reflected(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Return the function of an op whose first operand, given last, is no Tensor."""
-    opcode = op.opcode
 
     def function(b: Any, a: Any) -> Any:
         tape = local.tape
@@ -121,15 +102,19 @@ def reflected(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[
             y = b._v
             room = len(tape.log) < tape.limit
             if first is not None and second is not None and room and y.nbytes <= LARGE:
-                value = operate(a, y)
-                log = tape.log
-                if len(log) >= tape.limit:
-                    return record(op, value, (a, b))
-                log += (opcode, first, second, value)
-                return wrap(value, tape, len(log))
+                return _committed(op, tape, (first, second), (a, y), operate(a, y), (a, b))
         return combine(op, a, b)
 
     return function
+
+
+def _committed(op: Elementwise, tape: Tape, places: Any, values: Any, value: Any, operands: Any) -> Any:
+    """The Tensor of a value just computed from these places of a tape, which a handler may have closed."""
+    try:
+        at = tape.commit(op, places, values, places[1] if len(places) == 2 else 0, value)
+    except TapeClosed:
+        return record(op, value, operands)
+    return wrap(value, tape, at)
 
 
 def _unrecorded(op: Elementwise, operate: Callable[..., Any], mode: Any, operands: Any) -> Any:
@@ -189,10 +174,11 @@ def _beside(op: Primitive, a: Any, b: Any) -> Any:
         value = op.forward(value_of(a), value_of(b))
     except ValueError as error:
         raise ShapeError(mismatch(op, (value_of(a), value_of(b)), error)) from error
-    log = tape.log
-    if len(log) >= tape.limit or value.nbytes > LARGE or value.dtype is not DOUBLE:
+    if value.nbytes > LARGE or value.dtype is not DOUBLE:
         return record(op, value, (a, b))
-    log += (layout.CONST, 0, 0, array.copy())
-    places = (at, len(log)) if x is a else (len(log), at)
-    log += (op.opcode, *places, value)
-    return wrap(value, tape, len(log))
+    try:
+        constant = tape.append(layout.CONST, 0, 0, array.copy())
+        first, second = (at, constant) if x is a else (constant, at)
+        return wrap(value, tape, tape.append(op.opcode, first, second, value))
+    except TapeClosed:
+        return record(op, value, (a, b))

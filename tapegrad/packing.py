@@ -69,16 +69,8 @@ class Packing:
             return tape.append(layout.CONST, 0, 0, pool.shadow(normal(value)))
         return None if x._tape is None else tape.link(x._tape, x._at, pool.shadow(value))
 
-    def commit(
-        self,
-        tape: Tape,
-        op: Primitive,
-        places: Sequence[int],
-        operands: Sequence[Any],
-        second: int,
-        value: Any,
-    ) -> int:
-        """As `Tape.commit`; what the derivative reads is packed."""
+    def save(self, op: Primitive, operands: Sequence[Any], value: Any) -> dict[int, Any]:
+        """Pack what the derivative of a record will read."""
         reads = 0
         for q, x in enumerate(operands):
             if requires_grad(x):
@@ -89,6 +81,12 @@ class Packing:
                 saved[q] = self.packed(normal(value_of(x)))
         if reads & RESULT:
             saved[OUT if len(operands) <= OUT else -1] = self.packed(value)
+        return saved
+
+    def commit(
+        self, tape: Tape, op: Primitive, places: Sequence[int], second: int, value: Any, saved: dict[int, Any]
+    ) -> int:
+        """As `Tape.commit`, of what `save` has packed."""
         kept = value if not isinstance(value, np.ndarray) else pool.shadow(value)
         at = tape.append(op.opcode, places[0], second, kept)
         if kept is not value:

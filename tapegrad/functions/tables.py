@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from tapegrad.dispatch import contains_tensor, normal, noted, sequence, share, taken, tensors_in
+from tapegrad.dispatch import NESTED, contains_tensor, normal, noted, sequence, share, taken, tensors_in
 from tapegrad.errors import AxisError, ShapeError, TapeError, UnsupportedOpError
 from tapegrad.grad_mode import in_force
 from tapegrad.handle import follows, is_tensor, requires_grad, value_of
@@ -126,8 +126,8 @@ def any_follows(x: Any) -> bool:
 
 
 def _any(holds: Callable[[Any], bool], x: Any, depth: int) -> bool:
-    if depth > 64:
-        raise ShapeError("lists nested more than 64 deep are no array")
+    if depth > NESTED:
+        raise ShapeError(f"lists nested more than {NESTED} deep are no array")
     return any(_any(holds, i, depth + 1) for i in x) if isinstance(x, (list, tuple)) else holds(x)
 
 

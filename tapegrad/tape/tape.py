@@ -85,6 +85,10 @@ class Cell:
         self.watch: Any = None  # what the user attached; see `tapegrad.engine.watched`
 
 
+class TapeClosed(Exception):
+    """A finalizer or a handler closed the tape while a record was on its way to it: record anew."""
+
+
 class Anchor:
     """Keeps a record that is needed, though its value is not."""
 
@@ -230,38 +234,57 @@ class Tape:
     # ------------------------------------------------------------ recording
 
     def append(self, op: int, first: int, second: int, value: Any, source: Any = None) -> int:
-        """Commit one record and return its position; `source` is what an import imports."""
+        """Commit one record and return its position; `source` is what an import imports.
+
+        Raises `TapeClosed` where the tape takes no more. Where objects are made or functions called, garbage
+        may be collected, and finalizers record, sweep and close tapes. So nothing of that stands between the
+        look at the limit and the log's new length, under which is noted what a record has beside the log.
+        """
+        entry = op, first, second, value
         log = self.log
+        if self.limit == LEFT:
+            raise TapeClosed
+        log += entry
+        at = len(log)
         if source is not None:
-            self.imports[len(log) // STRIDE] = source
-        log += (op, first, second, value)
-        return len(log)
+            self.imports[slot(at)] = source
+        return at
 
     def commit(self, op: Any, places: Any, operands: Any, second: int, value: Any) -> int:
-        """As `append`, for an op with large values: only those that its derivative reads are kept.
+        """As `append`, for any op: of large values only those that its derivative reads are kept.
 
         Another result is logged as its shadow until a later op reads it, and dies with its handle.
         """
-        log, shadows, masks = self.log, self.shadows, op.masks
+        if not self.shadows and value.nbytes <= LARGE:
+            return self.append(op.opcode, places[0], second, value)
+        log, masks = self.log, op.masks
+        if self.limit == LEFT:
+            raise TapeClosed
         reads = 0
         for q, at in enumerate(places):
             if log[at - STRIDE] != CONST:
                 reads |= masks[q if q < 2 else 2]
         for q, at in enumerate(places):
-            if reads >> (q if q < 2 else 2) & 1 and at in shadows:
-                log[at - 1] = operands[q]
-                del shadows[at]
-                self.weigh(operands[q].nbytes)
+            if reads >> (q if q < 2 else 2) & 1:
+                self._keep(at, operands[q])
         if reads & 8 or value.nbytes <= LARGE:
             self.weigh(value.nbytes)
             return self.append(op.opcode, places[0], second, value)
-        shade = self.shade
+        shade, alive = self.shade, weakref.ref(value)
         if shade is None or shade.shape != value.shape or shade.dtype is not value.dtype:
             shade = self.shade = pool.shadow(value)
-        log += (op.opcode, places[0], second, shade)
-        at = len(log)
-        shadows[at] = weakref.ref(value)
+        at = self.append(op.opcode, places[0], second, shade)
+        self.shadows[at] = alive
         return at
+
+    def _keep(self, at: int, value: Any) -> None:
+        """Log a value that a derivative reads where its shadow stands."""
+        if self.limit == LEFT:
+            raise TapeClosed  # its log was read
+        if at in self.shadows:
+            self.log[at - 1] = value
+            del self.shadows[at]
+            self.weigh(value.nbytes)
 
     def weigh(self, nbytes: int) -> None:
         """Close soon when the values that only this tape keeps grow large: a closed tape can be pruned."""
