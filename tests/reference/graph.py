@@ -96,9 +96,21 @@ def masked(x, keep):
 
 
 def cast(x, dtype):
+    """With another dtype; the real part, where that is one of real numbers."""
     if not isinstance(x, Node) or x.value.dtype == dtype:
         return x
-    return made(x.value.astype(dtype), [(x, lambda ct: cast(ct, x.value.dtype))])
+    value = x.value if np.dtype(dtype).kind == "c" else x.value.real
+    return made(value.astype(dtype), [(x, lambda ct: cast(ct, x.value.dtype))])
+
+
+def conjugate(x):
+    if not isinstance(x, Node) or x.value.dtype.kind != "c":
+        return x
+    return made(np.conj(x.value), [(x, conjugate)])
+
+
+def real(x):
+    return cast(x, x.value.real.dtype)
 
 
 def total(x, axes, keepdims=False):
@@ -145,7 +157,7 @@ PARTIALS = {
     np.sqrt: (lambda x, out: 0.5 / out,),
     np.square: (lambda x, out: x * 2.0,),
     np.reciprocal: (lambda x, out: -(out * out),),
-    np.absolute: (lambda x, out: Node(np.sign(x.value)),),
+    np.absolute: (lambda x, out: x / out,),
 }
 
 
@@ -161,7 +173,9 @@ def elementwise(f, *xs):
             if not callable(partials[k]):
                 ct = ct if partials[k] == 1 else -ct
             else:
-                ct = ct * partials[k](*[cast(x, value.dtype) for x in xs], out)
+                kind = np.result_type(*map(of, xs)) if f is np.absolute else value.dtype
+                partial = partials[k](*[cast(x, kind) for x in xs], out)
+                ct = ct * (conjugate(partial) if value.dtype.kind == "c" else partial)
             return fitted(ct, xs[k])
 
         return pull
@@ -205,10 +219,10 @@ def _product(a, b):
         raise ShapeError(str(error)) from error
 
     def left(ct):
-        return fitted(_product(ct, moved(cast(b, ct.value.dtype), np.transpose)), a)
+        return fitted(_product(ct, moved(conjugate(cast(b, ct.value.dtype)), np.transpose)), a)
 
     def right(ct):
-        return fitted(_product(moved(cast(a, ct.value.dtype), np.transpose), ct), b)
+        return fitted(_product(moved(conjugate(cast(a, ct.value.dtype)), np.transpose), ct), b)
 
     return made(value, [(a, left), (b, right)], True)
 

@@ -11,6 +11,7 @@ from tapegrad.errors import AxisError, DTypeError, GradientError, ReadOnlyError,
 from .graph import (
     Node,
     cast,
+    conjugate,
     elementwise,
     joined,
     largest,
@@ -21,6 +22,7 @@ from .graph import (
     moved,
     numbers,
     product,
+    real,
     recording,
     running,
     scattered,
@@ -253,6 +255,8 @@ class Var(np.lib.mixins.NDArrayOperatorsMixin):
         operands = [node_of(x) for x in inputs]
         if ufunc is np.power and type(inputs[1]) in (int, float) and inputs[1] == 2:
             found = elementwise(np.square, operands[0])
+        elif ufunc is np.conjugate:
+            found = conjugate(operands[0])
         else:
             found = product(*operands) if ufunc is np.matmul else elementwise(ufunc, *operands)
         if out is None or out[0].ndim == 0:  # a scalar is immutable: the name is bound to another
@@ -308,6 +312,7 @@ FUNCTIONS = {
     np.flip: lambda x, axis: x._view(lambda a: np.flip(a, axis)),
     np.transpose: lambda x, axes=None: x.transpose(axes),
     np.broadcast_to: lambda x, shape: x._view(lambda a: np.broadcast_to(a, shape)),
+    np.real: lambda x: Var(real(x.current())) if x.dtype.kind == "c" else x,
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
 }
@@ -339,9 +344,13 @@ def rooted(roots, gradients, create):
             raise GradientError("a root without history")
         if given is None and root.size != 1:
             raise ShapeError("an implicit gradient")
+        if given is None and root.dtype.kind == "c":
+            raise GradientError("an implicit gradient of a complex number")
         ct = Node(np.ones(root.shape)) if given is None else node_of(given)
         if ct.value.shape != root.shape:
             raise ShapeError("a gradient of another shape")
+        if ct.value.dtype.kind == "c" and root.dtype.kind != "c":
+            raise DTypeError("a complex gradient of a real number")
         with recording(create):
             ct = cast(ct, root.dtype)
             pairs.append((root.current(), ct if create else Node(ct.value)))
