@@ -1,5 +1,7 @@
 """Operands that span several blocks of the kernels and reach the vector forms of the forward values."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -7,9 +9,10 @@ import tapegrad as tg
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.primitive import Elementwise
 
+from .. import sizes
 from . import checks
 from .layouts import DTYPES, FORTRAN, NEGATIVE, PLAIN, STRIDED, Case, leaf, spread
-from .samples import SAMPLES
+from .samples import REAL_ONLY, SAMPLES
 
 SIZE = 2600  # more than two blocks, and more than the bytes from which vector kernels compute the value
 DIAGONAL = sorted(
@@ -62,6 +65,63 @@ def test_elementwise(name, dtype, layout):
         checks.within(found, wanted, bound, f"cotangent of operand {k}")
         bound = checks.ULPS * np.spacing(np.abs(ruled))
         checks.within(found, ruled, bound, f"operand {k}: kernel against rule")
+
+
+# ---------------------------------------------------------------- sizes at which the code changes ways
+
+REPEATED = sorted({*DIAGONAL} - {"astype"})  # of which an element of the result is one of operands' elements
+
+
+@functools.cache
+def of_size(name, dtype, n):
+    """Value, gradients and second derivatives of a sample whose elements are repeated up to so many."""
+    wide = "complex128" if np.dtype(dtype).kind == "c" else "float64"
+    (case, *_) = SAMPLES[name](REGISTRY[name], PLAIN, wide, np.random.default_rng(5))
+    operands = []
+    for k, x in enumerate(case.values):
+        array = np.resize(x, n)
+        array = array if array.dtype == bool else array.astype(dtype)
+        operands.append(tg.tensor(array, requires_grad=k in case.moves))
+    case.call(*operands)  # the leaves are new to the tape
+    out = case.call(*operands)
+    ct = tg.tensor(np.resize(checks.direction(np.random.default_rng(3), (6,), out.dtype), n))
+    inputs = [operands[k] for k in case.moves]
+    firsts = tg.grad(out, inputs, ct, retain_graph=True)
+    found = [out, *firsts, *tg.grad(np.sum(np.real(out * ct)), inputs, create_graph=True)]
+    total = sum(np.sum(np.real(g * g)) for g in found[1 + len(inputs) :])
+    if total.requires_grad:
+        found += tg.grad(total, inputs, materialize_grads=True)
+    return [checks.plain(x) for x in found]
+
+
+def check_size(name, dtype, n):
+    """Elements have the values and derivatives that they have among few."""
+    eps = np.finfo(dtype).eps
+    for few, many in zip(of_size(name, dtype, 6), of_size.__wrapped__(name, dtype, n), strict=True):
+        wanted = np.resize(few, n)
+        assert many.dtype == wanted.dtype
+        scale = np.abs(wanted) + np.max(np.abs(few))
+        assert np.all(np.abs(many - wanted) <= 16 * eps * scale), f"{n} elements of {name}"
+
+
+def exists(name, dtype):
+    return np.dtype(dtype).kind != "c" or name not in REAL_ONLY
+
+
+CELLS = [(name, dtype) for name in REPEATED for dtype in sizes.DTYPES if exists(name, dtype)]
+
+
+@pytest.mark.parametrize(("name", "dtype"), CELLS)
+def test_sizes(name, dtype):
+    for n in sizes.counts(dtype, 1 << 13)[-12:]:
+        check_size(name, dtype, n)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "dtype"), CELLS)
+def test_all_sizes(name, dtype):
+    for n in sizes.counts(dtype, 1 << 21):
+        check_size(name, dtype, n)
 
 
 # Functions with positive operands and derivatives: sums of n terms without cancellation, in whatever order,
