@@ -198,6 +198,20 @@ def test_a_real_result_is_small_where_its_operand_is_large(dtype):
                 compare(found, 4 * np.abs(array) ** 2 * array, 60 * np.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_signals(dtype):
+    """Half a spectrum has about as many bytes as the signal, in half the elements."""
+    for n in counts(dtype, 1 << 14)[3:]:
+        x = leaf(values(n, dtype))
+        spectrum = np.fft.rfft(x.detach().numpy().astype(float))
+        whole = np.zeros(n, complex)
+        whole[: len(spectrum)] = spectrum
+        for power in (lambda z: z * np.conj(z), lambda z: np.abs(z) ** 2):
+            (found,) = tg.grad(np.sum(np.real(power(np.fft.rfft(x)))), x)
+            wanted = 2 * n * np.fft.ifft(whole).real
+            assert np.max(np.abs(found.detach().numpy() - wanted)) <= 60 * np.finfo(dtype).eps * n * n**0.5
+
+
 QUICK = [  # of each program the dtypes and layouts in turn
     (name, dtype, [LAYOUTS[(p + d + q) % len(LAYOUTS)] for q in range(len(LAYOUTS))])
     for p, name in enumerate(PROGRAMS)
