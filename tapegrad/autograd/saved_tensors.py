@@ -175,13 +175,15 @@ class _Frame:
         return self.count - 1
 
     def unpack(self, index: int) -> Any:
-        if index not in self.found:
-            self._again()
-        return self.found.pop(index)
+        value = self.found.pop(index, None)
+        return self._again(index) if value is None else value
 
-    def _again(self) -> None:
-        """Run the function once more, up to the last value that it saved."""
-        seen = 0
+    def _again(self, index: int) -> Any:
+        """Run the function once more, up to the last value that it saved; keep what is not asked for yet.
+
+        Another sweep may do so at the same time, in another thread.
+        """
+        seen, found = 0, {}
 
         def pack(x: Any) -> int:
             nonlocal seen
@@ -191,7 +193,7 @@ class _Frame:
                     f"first run saved one of shape {self.shapes[seen][0]}, dtype {self.shapes[seen][1]}; "
                     "it must do the same each time"
                 )
-            self.found[seen] = same(x)
+            found[seen] = same(x)
             seen += 1
             if seen == self.count:
                 raise _Enough
@@ -200,7 +202,7 @@ class _Frame:
         state = np.random.get_state() if self.random is not None else None  # noqa: NPY002
         if self.random is not None:
             np.random.set_state(self.random)  # noqa: NPY002
-        packing = Packing(pack, self.found.__getitem__)
+        packing = Packing(pack, found.__getitem__)
         before = change_mode(packing=packing, forward=None)
         try:
             with enable_grad(), contextlib.suppress(_Enough):
@@ -215,6 +217,9 @@ class _Frame:
                 f"a checkpointed function saved {seen} values where its first run saved {self.count}; it "
                 "must do the same each time"
             )
+        value = found.pop(index)
+        self.found = found
+        return value
 
 
 def checkpoint(
