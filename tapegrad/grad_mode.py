@@ -6,8 +6,9 @@ import functools
 import inspect
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
-from types import TracebackType
 from typing import Any, TypeVar
+
+from tapegrad.blocks import Block
 
 __all__ = [
     "enable_grad",
@@ -71,8 +72,8 @@ def in_force(name: str) -> Any:
     return getattr(now, name) if type(now) is Mode else None
 
 
-def change_mode(**changes: Any) -> bool | Mode:
-    """Change some of the mode's attributes; returns the mode as it was, for `restore_mode`."""
+def change_mode(**changes: Any) -> None:
+    """Change some of the mode's attributes."""
     before = _enabled.get()
     mode = Mode(bool(before))
     if type(before) is Mode:
@@ -88,34 +89,24 @@ def change_mode(**changes: Any) -> bool | Mode:
     mode.noting = 0 if mode.lines is None else mode.lines.address
     mode.timing = 0 if mode.profile is None else mode.profile.address
     _enabled.set(mode.recording if ordinary and mode.lines is None and mode.profile is None else mode)
-    return before
 
 
-def set_recording(recording: bool) -> bool | Mode:
-    """Say whether operations are recorded; returns the mode as it was."""
-    before = _enabled.get()
-    if type(before) is Mode:
-        return change_mode(recording=recording)
-    _enabled.set(recording)
-    return before
-
-
-def restore_mode(before: bool | Mode) -> None:
-    """Set the mode to what `change_mode` returned."""
-    _enabled.set(before)
+def set_recording(recording: bool) -> None:
+    """Say whether operations are recorded."""
+    if type(_enabled.get()) is Mode:
+        change_mode(recording=recording)
+    else:
+        _enabled.set(recording)
 
 
 def within(changes: dict[str, Any], function: Callable[..., Any], *args: Any) -> Any:
     """Call a function with some of the mode's attributes changed."""
     before = _enabled.get()
     try:
-        try:
-            change_mode(**changes)
-            return function(*args)
-        finally:
-            restore_mode(before)
+        change_mode(**changes)
+        return function(*args)
     finally:
-        restore_mode(before)  # an interrupt may have come as the other was about to be called
+        _enabled.set(before)  # not by a function in Python, before which an interrupt may come
 
 
 def is_grad_enabled() -> bool:
@@ -130,24 +121,14 @@ def is_grad_enabled() -> bool:
     return bool(_enabled.get())
 
 
-class _Mode:
+class _Mode(Block):
     """A context manager that sets the mode and restores it; also a decorator."""
 
     mode: bool
 
-    def __init__(self) -> None:
-        self._before: list[bool | Mode] = []
-
     def __enter__(self) -> None:
-        self._before.append(set_recording(self.mode))
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        restore_mode(self._before.pop())
+        self.at_end(_enabled.set, _enabled.get())
+        set_recording(self.mode)
 
     def clone(self) -> _Mode:
         """Another one like this."""
@@ -211,13 +192,10 @@ class no_grad(_Mode):
     def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
         """Return the mode, or a function given directly decorated with it."""
         mode = super().__new__(cls)
-        if function is None:
-            return mode
-        mode._before = []
-        return mode(function)
+        return mode if function is None else mode(function)
 
-    def __init__(self, function: Callable[..., Any] | None = None) -> None:
-        super().__init__()
+    def __init__(self, function: None = None) -> None:
+        self._entered = []
 
 
 class enable_grad(no_grad):
@@ -254,10 +232,15 @@ class set_grad_enabled(_Mode):
     def __init__(self, mode: bool) -> None:
         super().__init__()
         self.mode = bool(mode)
-        self._before.append(set_recording(self.mode))
+        self._set = True  # by this call, which the first block undoes
+        self.at_end(_enabled.set, _enabled.get())
+        set_recording(self.mode)
 
     def __enter__(self) -> None:
-        if not self._before:
+        if self._set:
+            self._set = False
+            self.at_end(self._entered.pop()[0])
+        else:
             super().__enter__()
 
     def clone(self) -> _Mode:
@@ -266,8 +249,9 @@ class set_grad_enabled(_Mode):
 
     def __call__(self, function: F) -> F:
         """Return the function, to run in this mode."""
-        if self._before:  # decorating does not set the mode where the function is defined
-            restore_mode(self._before.pop())
+        if self._set:  # decorating does not set the mode where the function is defined
+            self._set = False
+            self._leave()
         return super().__call__(function)
 
 
@@ -299,7 +283,7 @@ class inference_mode(_Mode):
         made = super().__new__(cls)
         if not callable(mode):
             return made
-        made._before, made.mode = [], True
+        made.mode = True
         return made(mode)
 
     def __init__(self, mode: Any = True) -> None:
@@ -307,9 +291,9 @@ class inference_mode(_Mode):
         self.mode = bool(mode)
 
     def __enter__(self) -> None:
-        before = change_mode(inference=False)
+        self.at_end(_enabled.set, _enabled.get())
+        change_mode(inference=False)
         change_mode(recording=not self.mode, inference=self.mode)
-        self._before.append(before)
 
     def clone(self) -> _Mode:
         """Another one like this."""

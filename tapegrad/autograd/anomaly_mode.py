@@ -13,8 +13,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tapegrad.blocks import Block
 from tapegrad.errors import AnomalyError
-from tapegrad.grad_mode import change_mode, in_force, restore_mode
+from tapegrad.grad_mode import Mode, _enabled, change_mode, in_force
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import Primitive
@@ -186,7 +187,7 @@ def _trace(stack: Stack | None) -> str:
     return "".join(traceback.StackSummary.from_list([traceback.FrameSummary(*f) for f in stack]).format())
 
 
-class detect_anomaly:
+class detect_anomaly(Block):
     """Context manager: a gradient that is nan, or an exception in a derivative, tells where its forward was.
 
     Forward and backward both belong into the block. Both then take up to three times as long, and what is
@@ -223,20 +224,21 @@ class detect_anomaly:
             UserWarning,
             stacklevel=2,
         )
+        super().__init__()
         self._check_nan = check_nan
-        self._before: list[tuple[Lines, Any]] = []
 
     def __enter__(self) -> None:
         lines = Lines(self._check_nan, sys._getframe(1))
-        self._before.append((lines, change_mode(lines=lines)))
-
-    def __exit__(self, *exception: object) -> None:
-        lines, before = self._before.pop()
-        lines.close()
-        restore_mode(before)
+        self.at_end(_restore, lines, _enabled.get())
+        change_mode(lines=lines)
 
 
-class set_detect_anomaly:
+def _restore(lines: Lines, before: bool | Mode) -> None:
+    _enabled.set(before)
+    lines.close()
+
+
+class set_detect_anomaly(Block):
     """Turn anomaly mode on or off, from here on or for a ``with`` block; see `detect_anomaly`.
 
     Parameters
@@ -253,13 +255,13 @@ class set_detect_anomaly:
     """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
-        self._before = change_mode(lines=Lines(check_nan) if mode else None)
+        super().__init__()
+        self.at_end(_enabled.set, _enabled.get())
+        change_mode(lines=Lines(check_nan) if mode else None)
 
     def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *exception: object) -> None:
-        restore_mode(self._before)
+        undo, _ = self._entered[0]
+        self.at_end(undo)
 
 
 def is_anomaly_enabled() -> bool:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tapegrad.blocks import Block
 from tapegrad.errors import GradientError
-from tapegrad.grad_mode import change_mode, enable_grad, in_force, is_grad_enabled, restore_mode
+from tapegrad.grad_mode import Mode, _enabled, change_mode, enable_grad, in_force, is_grad_enabled
 from tapegrad.handle import Handle, same, wrap
 from tapegrad.packing import Packing
 
@@ -27,7 +28,7 @@ __all__ = [
 _disabled: ContextVar[str | None] = ContextVar("tapegrad_saved_tensors_hooks_disabled", default=None)
 
 
-class saved_tensors_hooks:
+class saved_tensors_hooks(Block):
     """Context manager: what derivatives will read passes through two functions.
 
     Parameters
@@ -57,22 +58,22 @@ class saved_tensors_hooks:
     """
 
     def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
+        super().__init__()
         self._packing = Packing(pack_hook, unpack_hook)
-        self._before: list[Any] = []
 
     def __enter__(self) -> None:
         message = _disabled.get()
         if message is not None:
             raise GradientError(message)
-        self._before.append(change_mode(packing=self._packing))
+        self.at_end(self._restore, _enabled.get())
+        change_mode(packing=self._packing)
 
-    def __exit__(self, *exception: object) -> None:
-        restore_mode(self._before.pop())
+    def _restore(self, before: bool | Mode) -> None:
+        _enabled.set(before)
         self._packing.close()
 
 
-@contextlib.contextmanager
-def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+class disable_saved_tensors_hooks(Block, contextlib.ContextDecorator):
     """Context manager or decorator: `saved_tensors_hooks` raise an error with this message.
 
     Parameters
@@ -94,13 +95,20 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
         ...
     tapegrad.errors.GradientError: not here
     """
-    if in_force("packing") is not None:
-        raise GradientError(error_message)
-    before = _disabled.set(error_message)
-    try:
-        yield
-    finally:
-        _disabled.reset(before)
+
+    def __init__(self, error_message: str) -> None:
+        super().__init__()
+        self._message = error_message
+
+    def __enter__(self) -> None:
+        if in_force("packing") is not None:
+            raise GradientError(self._message)
+        self.at_end(_disabled.set, _disabled.get())
+        _disabled.set(self._message)
+
+    def _recreate_cm(self) -> disable_saved_tensors_hooks:
+        """Another one like this, for a call of a decorated function."""
+        return disable_saved_tensors_hooks(self._message)
 
 
 class _File:
@@ -203,12 +211,13 @@ class _Frame:
         if self.random is not None:
             np.random.set_state(self.random)  # noqa: NPY002
         packing = Packing(pack, found.__getitem__)
-        before = change_mode(packing=packing, forward=None)
+        before = _enabled.get()
         try:
+            change_mode(packing=packing, forward=None)
             with enable_grad(), contextlib.suppress(_Enough):
                 self.function(*[arg() for arg in self.args], **self.kwargs)
         finally:
-            restore_mode(before)
+            _enabled.set(before)
             packing.close()
             if state is not None:
                 np.random.set_state(state)  # noqa: NPY002
