@@ -7,53 +7,56 @@ of its own as `__exit__`, which dies with the block however that ends; what is t
 
 from __future__ import annotations
 
-import functools
-import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 nothing: Any = type(None)  # called, it returns None
 
 
-class _Exit(functools.partial[None]):
-    """An `__exit__` that only a ``with`` statement holds; it is given its `__del__` by `Block.at_end`."""
+class _Exit(partial[None]):
+    """An `__exit__` that only a ``with`` statement holds once the block is entered."""
 
     __slots__ = ("__del__",)
 
+    if TYPE_CHECKING:
+        __del__: Callable[[], Any]
+
 
 class _Exits:
-    """Makes the `__exit__` of each ``with`` statement, which asks for it before it calls `__enter__`."""
+    """Makes the `__exit__` of each ``with`` statement, which looks it up before it calls `__enter__`."""
+
+    __slots__ = ()
 
     def __get__(self, block: Block | None, kind: type[Block]) -> Any:
         if block is None:
             return kind._leave
-        made = _Exit(kind._leave, block)
-        block._exit = weakref.ref(made)
+        made = block._exit = _Exit(kind._leave, block)
         return made
 
 
 class Block:
     """A context manager whose `__enter__` calls `at_end` before it changes anything."""
 
-    _exit: Any = nothing  # refers weakly to the `__exit__` of the statement that is about to enter
+    _exit: _Exit | None = None  # of the statement that is about to enter
+    _entered: list[Callable[[], Any]]  # what undoes what the blocks did that were entered and not left
 
-    def __init__(self) -> None:
-        self._entered: list[tuple[Callable[[], Any], Any]] = []
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Return one that is not entered."""
+        made = object.__new__(cls)
+        made._entered = []
+        return made
 
-    def at_end(self, undo: Callable[..., Any], *args: Any) -> None:
-        """Let the end of the block call a function; a second call, after an interrupt, must do no harm."""
-        undo, exit_ = functools.partial(undo, *args), self._exit
-        if exit_() is not None:
-            exit_().__del__ = undo
-            self._exit = nothing
-        self._entered.append((undo, exit_))
+    def at_end(self, undo: Callable[[], Any]) -> None:
+        """Let the end of the block call a function, perhaps twice."""
+        if self._exit is not None:
+            self._exit.__del__, self._exit = undo, None  # nothing is called in between, so no handler is
+        self._entered.append(undo)
 
-    def _leave(self, *exception: object) -> None:
+    def _leave(self, kind: Any = None, value: Any = None, trace: Any = None) -> None:
         """End the block entered last."""
-        undo, exit_ = self._entered.pop()
-        undo()
-        if exit_() is not None:
-            exit_().__del__ = nothing
+        self._exit = None
+        self._entered.pop()()
 
     if TYPE_CHECKING:
 

@@ -6,6 +6,7 @@ import os
 import platform
 from contextlib import ContextDecorator
 from contextvars import ContextVar
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from tapegrad.blocks import Block
@@ -74,11 +75,10 @@ class guard(Block, ContextDecorator):
     """
 
     def __init__(self, mode: str) -> None:
-        super().__init__()
         self.mode = _valid(mode, "guard")
 
     def __enter__(self) -> None:
-        self.at_end(_guard.set, _guard.get())
+        self.at_end(partial(_guard.set, _guard.get()))
         _guard.set(self.mode)
 
     def _recreate_cm(self) -> guard:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 from tapegrad.blocks import Block
@@ -64,6 +64,7 @@ class Mode:
 
 
 _enabled: ContextVar[bool | Mode] = ContextVar("tapegrad_grad_enabled", default=True)
+_record = partial(_enabled.set, True)
 
 
 def in_force(name: str) -> Any:
@@ -91,22 +92,17 @@ def change_mode(**changes: Any) -> None:
     _enabled.set(mode.recording if ordinary and mode.lines is None and mode.profile is None else mode)
 
 
-def set_recording(recording: bool) -> None:
-    """Say whether operations are recorded."""
-    if type(_enabled.get()) is Mode:
-        change_mode(recording=recording)
-    else:
-        _enabled.set(recording)
-
-
 def within(changes: dict[str, Any], function: Callable[..., Any], *args: Any) -> Any:
     """Call a function with some of the mode's attributes changed."""
     before = _enabled.get()
     try:
-        change_mode(**changes)
-        return function(*args)
+        try:
+            change_mode(**changes)
+            return function(*args)
+        finally:
+            _enabled.set(before)
     finally:
-        _enabled.set(before)  # not by a function in Python, before which an interrupt may come
+        _enabled.set(before)  # an interrupt may have come as the other was about to be called
 
 
 def is_grad_enabled() -> bool:
@@ -127,23 +123,31 @@ class _Mode(Block):
     mode: bool
 
     def __enter__(self) -> None:
-        self.at_end(_enabled.set, _enabled.get())
-        set_recording(self.mode)
+        before = _enabled.get()
+        undo = _record if before is True else partial(_enabled.set, before)
+        if self._exit is not None:  # `at_end`, written out as it costs a tenth of an empty block
+            self._exit.__del__, self._exit = undo, None
+        self._entered.append(undo)
+        if type(before) is Mode:
+            change_mode(recording=self.mode)
+        else:
+            _enabled.set(self.mode)
 
     def clone(self) -> _Mode:
         """Another one like this."""
-        return type(self)()
+        made: _Mode = type(self)()
+        return made
 
     def __call__(self, function: F) -> F:
         if inspect.isgeneratorfunction(function):
 
-            @functools.wraps(function)
+            @wraps(function)
             def stepwise(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
                 return (yield from _stepwise(function(*args, **kwargs), self))
 
             return stepwise  # type: ignore[return-value]
 
-        @functools.wraps(function)
+        @wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             with self.clone():
                 return function(*args, **kwargs)
@@ -153,7 +157,7 @@ class _Mode(Block):
 
 def _stepwise(generator: Generator[Any, Any, Any], mode: _Mode) -> Generator[Any, Any, Any]:
     """Run a generator with the mode set while it runs, and not while its caller does."""
-    advance: Callable[[], Any] = functools.partial(next, generator)
+    advance: Callable[[], Any] = partial(next, generator)
     try:
         while True:
             with mode.clone():
@@ -166,9 +170,9 @@ def _stepwise(generator: Generator[Any, Any, Any], mode: _Mode) -> Generator[Any
             except GeneratorExit:
                 raise
             except BaseException as error:
-                advance = functools.partial(generator.throw, error)
+                advance = partial(generator.throw, error)
             else:
-                advance = functools.partial(generator.send, sent)
+                advance = partial(generator.send, sent)
     finally:
         with mode.clone():
             generator.close()
@@ -191,11 +195,9 @@ class no_grad(_Mode):
 
     def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
         """Return the mode, or a function given directly decorated with it."""
-        mode = super().__new__(cls)
+        mode: Any = object.__new__(cls)
+        mode._entered = []
         return mode if function is None else mode(function)
-
-    def __init__(self, function: None = None) -> None:
-        self._entered = []
 
 
 class enable_grad(no_grad):
@@ -230,16 +232,14 @@ class set_grad_enabled(_Mode):
     """
 
     def __init__(self, mode: bool) -> None:
-        super().__init__()
         self.mode = bool(mode)
         self._set = True  # by this call, which the first block undoes
-        self.at_end(_enabled.set, _enabled.get())
-        set_recording(self.mode)
+        super().__enter__()
 
     def __enter__(self) -> None:
         if self._set:
             self._set = False
-            self.at_end(self._entered.pop()[0])
+            self.at_end(self._entered.pop())
         else:
             super().__enter__()
 
@@ -287,11 +287,10 @@ class inference_mode(_Mode):
         return made(mode)
 
     def __init__(self, mode: Any = True) -> None:
-        super().__init__()
         self.mode = bool(mode)
 
     def __enter__(self) -> None:
-        self.at_end(_enabled.set, _enabled.get())
+        self.at_end(partial(_enabled.set, _enabled.get()))
         change_mode(inference=False)
         change_mode(recording=not self.mode, inference=self.mode)
 

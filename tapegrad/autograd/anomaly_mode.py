@@ -9,6 +9,7 @@ import sys
 import traceback
 import warnings
 from bisect import bisect_right
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -224,12 +225,11 @@ class detect_anomaly(Block):
             UserWarning,
             stacklevel=2,
         )
-        super().__init__()
         self._check_nan = check_nan
 
     def __enter__(self) -> None:
         lines = Lines(self._check_nan, sys._getframe(1))
-        self.at_end(_restore, lines, _enabled.get())
+        self.at_end(partial(_restore, lines, _enabled.get()))
         change_mode(lines=lines)
 
 
@@ -255,13 +255,11 @@ class set_detect_anomaly(Block):
     """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
-        super().__init__()
-        self.at_end(_enabled.set, _enabled.get())
+        self.at_end(partial(_enabled.set, _enabled.get()))
         change_mode(lines=Lines(check_nan) if mode else None)
 
     def __enter__(self) -> None:
-        undo, _ = self._entered[0]
-        self.at_end(undo)
+        self.at_end(self._entered[0])
 
 
 def is_anomaly_enabled() -> bool:

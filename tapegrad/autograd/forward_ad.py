@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, NamedTuple
 
 from tapegrad.dispatch import exposed, record
@@ -208,7 +209,6 @@ class dual_level(_Mode):
     """
 
     def __init__(self, lanes: int | None = None) -> None:
-        super().__init__()
         self.lanes = lanes
 
     def clone(self) -> dual_level:
@@ -217,6 +217,6 @@ class dual_level(_Mode):
 
     def __enter__(self) -> int:  # type: ignore[override]
         outer, level = _levels.get(), Level(self.lanes)
-        self.at_end(_close, level, outer)
+        self.at_end(partial(_close, level, outer))
         _levels.set((*outer, level))
         return len(outer)

@@ -117,7 +117,6 @@ class profile(Block):
         self.with_shapes = record_shapes or with_flops
         self._words = np.zeros(8, np.int64)
         self.address = abi.address(self._words)
-        super().__init__()
         self._clear()
 
     def _clear(self) -> None:
@@ -136,7 +135,7 @@ class profile(Block):
             words, (words[layout.EVENT_CLOCK], words[layout.EVENT_CLOCK_KIND]) = self._words, _clock()
             words[layout.EVENT_SHAPES] = self.with_shapes
             self._make_room()
-            self.at_end(self._restore, _enabled.get())
+            self.at_end(functools.partial(self._restore, _enabled.get()))
             change_mode(profile=self)
             cache.observers.append(self._loaded)
         else:

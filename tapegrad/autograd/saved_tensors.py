@@ -7,6 +7,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,14 +59,13 @@ class saved_tensors_hooks(Block):
     """
 
     def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
-        super().__init__()
         self._packing = Packing(pack_hook, unpack_hook)
 
     def __enter__(self) -> None:
         message = _disabled.get()
         if message is not None:
             raise GradientError(message)
-        self.at_end(self._restore, _enabled.get())
+        self.at_end(partial(self._restore, _enabled.get()))
         change_mode(packing=self._packing)
 
     def _restore(self, before: bool | Mode) -> None:
@@ -97,13 +97,12 @@ class disable_saved_tensors_hooks(Block, contextlib.ContextDecorator):
     """
 
     def __init__(self, error_message: str) -> None:
-        super().__init__()
         self._message = error_message
 
     def __enter__(self) -> None:
         if in_force("packing") is not None:
             raise GradientError(self._message)
-        self.at_end(_disabled.set, _disabled.get())
+        self.at_end(partial(_disabled.set, _disabled.get()))
         _disabled.set(self._message)
 
     def _recreate_cm(self) -> disable_saved_tensors_hooks:
