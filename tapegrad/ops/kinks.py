@@ -34,7 +34,8 @@ def _again(x, out):
 
 
 def _quotient(x, out, depth):
-    if np.shape(x) != np.shape(out) or depth == 0:
+    # what is not kept tells no shape; it lies between those of its operands and of what was computed from it
+    if depth == 0 or (x._v is not None and np.shape(x) != np.shape(out)):
         return None, False
     if _again(x, out):
         return 1.0, True
