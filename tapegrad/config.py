@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator
 from contextvars import ContextVar
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+
+from tapegrad.blocks import Block
 
 __all__ = ["abi", "bounds", "cache_setting", "guard", "guard_setting", "show_config"]
 
@@ -40,8 +42,7 @@ _guard = ContextVar("tapegrad_guard", default=DEFAULT_GUARD)
 guard_setting = _guard.get
 
 
-@contextmanager
-def guard(mode: str) -> Iterator[None]:
+class guard(Block, ContextDecorator):
     """Say how arrays are kept that code outside can write to, in a ``with`` block or a decorated function.
 
     Such arrays are ndarrays used as operands, and the memory of Tensors from `from_numpy` or given out by
@@ -72,11 +73,17 @@ def guard(mode: str) -> Iterator[None]:
     >>> x.grad[0]
     tensor(1.)
     """
-    before = _guard.set(_valid(mode, "guard"))
-    try:
-        yield
-    finally:
-        _guard.reset(before)
+
+    def __init__(self, mode: str) -> None:
+        self.mode = _valid(mode, "guard")
+
+    def __enter__(self) -> None:
+        self.at_end(partial(_guard.set, _guard.get()))
+        _guard.set(self.mode)
+
+    def _recreate_cm(self) -> guard:
+        """Another one like this, for a call of a decorated function."""
+        return guard(self.mode)
 
 
 def _version(name: str) -> str:

@@ -54,7 +54,7 @@ class ReadOnlyError(TapeError, ValueError):
 
 
 class TapeBusyError(TapeError):
-    """Another sweep is at work on the same tape."""
+    """Another sweep at work runs through the same records, and one of the two releases them."""
 
 
 class KernelError(TapeError):

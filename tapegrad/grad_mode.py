@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
-from types import TracebackType
+from functools import partial, wraps
 from typing import Any, TypeVar
+
+from tapegrad.blocks import Block
 
 __all__ = [
     "enable_grad",
@@ -63,6 +64,7 @@ class Mode:
 
 
 _enabled: ContextVar[bool | Mode] = ContextVar("tapegrad_grad_enabled", default=True)
+_record = partial(_enabled.set, True)
 
 
 def in_force(name: str) -> Any:
@@ -71,8 +73,8 @@ def in_force(name: str) -> Any:
     return getattr(now, name) if type(now) is Mode else None
 
 
-def change_mode(**changes: Any) -> bool | Mode:
-    """Change some of the mode's attributes; returns the mode as it was, for `restore_mode`."""
+def change_mode(**changes: Any) -> None:
+    """Change some of the mode's attributes."""
     before = _enabled.get()
     mode = Mode(bool(before))
     if type(before) is Mode:
@@ -88,21 +90,6 @@ def change_mode(**changes: Any) -> bool | Mode:
     mode.noting = 0 if mode.lines is None else mode.lines.address
     mode.timing = 0 if mode.profile is None else mode.profile.address
     _enabled.set(mode.recording if ordinary and mode.lines is None and mode.profile is None else mode)
-    return before
-
-
-def set_recording(recording: bool) -> bool | Mode:
-    """Say whether operations are recorded; returns the mode as it was."""
-    before = _enabled.get()
-    if type(before) is Mode:
-        return change_mode(recording=recording)
-    _enabled.set(recording)
-    return before
-
-
-def restore_mode(before: bool | Mode) -> None:
-    """Set the mode to what `change_mode` returned."""
-    _enabled.set(before)
 
 
 def within(changes: dict[str, Any], function: Callable[..., Any], *args: Any) -> Any:
@@ -113,9 +100,9 @@ def within(changes: dict[str, Any], function: Callable[..., Any], *args: Any) ->
             change_mode(**changes)
             return function(*args)
         finally:
-            restore_mode(before)
+            _enabled.set(before)
     finally:
-        restore_mode(before)  # an interrupt may have come as the other was about to be called
+        _enabled.set(before)  # an interrupt may have come as the other was about to be called
 
 
 def is_grad_enabled() -> bool:
@@ -130,39 +117,37 @@ def is_grad_enabled() -> bool:
     return bool(_enabled.get())
 
 
-class _Mode:
+class _Mode(Block):
     """A context manager that sets the mode and restores it; also a decorator."""
 
     mode: bool
 
-    def __init__(self) -> None:
-        self._before: list[bool | Mode] = []
-
     def __enter__(self) -> None:
-        self._before.append(set_recording(self.mode))
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        restore_mode(self._before.pop())
+        before = _enabled.get()
+        undo = _record if before is True else partial(_enabled.set, before)
+        if self._exit is not None:  # `at_end`, written out as it costs a tenth of an empty block
+            self._exit.__del__, self._exit = undo, None
+        self._entered.append(undo)
+        if type(before) is Mode:
+            change_mode(recording=self.mode)
+        else:
+            _enabled.set(self.mode)
 
     def clone(self) -> _Mode:
         """Another one like this."""
-        return type(self)()
+        made: _Mode = type(self)()
+        return made
 
     def __call__(self, function: F) -> F:
         if inspect.isgeneratorfunction(function):
 
-            @functools.wraps(function)
+            @wraps(function)
             def stepwise(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
                 return (yield from _stepwise(function(*args, **kwargs), self))
 
             return stepwise  # type: ignore[return-value]
 
-        @functools.wraps(function)
+        @wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             with self.clone():
                 return function(*args, **kwargs)
@@ -172,7 +157,7 @@ class _Mode:
 
 def _stepwise(generator: Generator[Any, Any, Any], mode: _Mode) -> Generator[Any, Any, Any]:
     """Run a generator with the mode set while it runs, and not while its caller does."""
-    advance: Callable[[], Any] = functools.partial(next, generator)
+    advance: Callable[[], Any] = partial(next, generator)
     try:
         while True:
             with mode.clone():
@@ -185,9 +170,9 @@ def _stepwise(generator: Generator[Any, Any, Any], mode: _Mode) -> Generator[Any
             except GeneratorExit:
                 raise
             except BaseException as error:
-                advance = functools.partial(generator.throw, error)
+                advance = partial(generator.throw, error)
             else:
-                advance = functools.partial(generator.send, sent)
+                advance = partial(generator.send, sent)
     finally:
         with mode.clone():
             generator.close()
@@ -210,14 +195,9 @@ class no_grad(_Mode):
 
     def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
         """Return the mode, or a function given directly decorated with it."""
-        mode = super().__new__(cls)
-        if function is None:
-            return mode
-        mode._before = []
-        return mode(function)
-
-    def __init__(self, function: Callable[..., Any] | None = None) -> None:
-        super().__init__()
+        mode: Any = object.__new__(cls)
+        mode._entered = []
+        return mode if function is None else mode(function)
 
 
 class enable_grad(no_grad):
@@ -252,12 +232,15 @@ class set_grad_enabled(_Mode):
     """
 
     def __init__(self, mode: bool) -> None:
-        super().__init__()
         self.mode = bool(mode)
-        self._before.append(set_recording(self.mode))
+        self._set = True  # by this call, which the first block undoes
+        super().__enter__()
 
     def __enter__(self) -> None:
-        if not self._before:
+        if self._set:
+            self._set = False
+            self.at_end(self._entered.pop())
+        else:
             super().__enter__()
 
     def clone(self) -> _Mode:
@@ -266,8 +249,9 @@ class set_grad_enabled(_Mode):
 
     def __call__(self, function: F) -> F:
         """Return the function, to run in this mode."""
-        if self._before:  # decorating does not set the mode where the function is defined
-            restore_mode(self._before.pop())
+        if self._set:  # decorating does not set the mode where the function is defined
+            self._set = False
+            self._leave()
         return super().__call__(function)
 
 
@@ -299,17 +283,16 @@ class inference_mode(_Mode):
         made = super().__new__(cls)
         if not callable(mode):
             return made
-        made._before, made.mode = [], True
+        made.mode = True
         return made(mode)
 
     def __init__(self, mode: Any = True) -> None:
-        super().__init__()
         self.mode = bool(mode)
 
     def __enter__(self) -> None:
-        before = change_mode(inference=False)
+        self.at_end(partial(_enabled.set, _enabled.get()))
+        change_mode(inference=False)
         change_mode(recording=not self.mode, inference=self.mode)
-        self._before.append(before)
 
     def clone(self) -> _Mode:
         """Another one like this."""

@@ -10,7 +10,7 @@ import tapegrad as tg
 
 HERE = Path(tg.__file__).parent
 FLOORS = [  # lowest first
-    {"errors", "config"},
+    {"errors", "blocks", "config"},
     {"tape", "kernels"},
     {"ops"},
     {"engine"},

@@ -6,6 +6,7 @@ how many gradients afterwards were not what they should be.
 """
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -18,7 +19,9 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.grad_mode import restore_mode
+from tapegrad import config, grad_mode
+from tapegrad.autograd import forward_ad, saved_tensors
+from tapegrad.config import guard_setting
 from tapegrad.tape import tape as tapes
 
 KINDS = ["record", "grad", "backward", "create_graph", "many_tapes"]
@@ -190,12 +193,9 @@ def hooked(x):
 
 
 def watched(context, x):
-    try:
-        with context():
-            tg.grad(chain(x, 1), x)
-            tg.grad(np.sum(x * x), x)
-    finally:
-        restore_mode(True)  # it may be the block's beginning that was interrupted
+    with context():
+        tg.grad(chain(x, 1), x)
+        tg.grad(np.sum(x * x), x)
 
 
 HERE = Path(tg.__file__).parent
@@ -287,6 +287,129 @@ def test_an_interrupt_of_the_first_compilation(delay):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split()[-1] == "True", done.stdout
+
+
+# ---------------------------------------------------------------- modes
+
+SAVED = (lambda x: x, lambda x: x)
+BLOCKS = {
+    "no_grad": tg.no_grad,
+    "enable_grad": tg.enable_grad,
+    "inference_mode": tg.inference_mode,
+    "saved_tensors_hooks": lambda: tg.autograd.graph.saved_tensors_hooks(*SAVED),
+    "disable_saved_tensors_hooks": lambda: tg.autograd.graph.disable_saved_tensors_hooks("no"),
+    "detect_anomaly": tg.autograd.detect_anomaly,
+    "profile": tg.autograd.profiler.profile,
+    "dual_level": tg.autograd.forward_ad.dual_level,
+    "guard": lambda: tg.guard("copy"),
+}
+DECORATORS = ("no_grad", "enable_grad", "inference_mode", "dual_level", "guard")
+
+
+def modes():
+    return (
+        grad_mode._enabled.get(), forward_ad._levels.get(), guard_setting(), saved_tensors._disabled.get(),
+    )  # fmt: skip
+
+
+def in_blocks(make):
+    with make():
+        pass
+
+
+def in_nested_blocks(make):
+    """A block that is used again, within others."""
+    block = make()
+    with tg.enable_grad(), block:
+        math.sqrt(2)
+    with block, tg.no_grad():
+        math.sqrt(2)
+
+
+def in_decorated_function(make):
+    make()(math.sqrt)(2)
+
+
+def in_decorated_generator(make):
+    @make()
+    def steps():
+        yield 1
+        yield 2
+
+    for _ in steps():
+        pass
+
+
+def left_on(work, count):
+    """How often an interrupt leaves a mode on; what was interrupted is kept, as a debugger keeps it."""
+    interrupts, before, kept, left = Interrupts(), modes(), [], 0
+    start = time.perf_counter()
+    for _ in range(20):
+        work()
+    longest = min((time.perf_counter() - start) * 5, 0.002)
+    while interrupts.delivered < count:
+        try:
+            interrupts.armed = True
+            signal.setitimer(signal.ITIMER_REAL, interrupts.random.uniform(1e-5, longest), 0.01)
+            while True:
+                work()
+        except KeyboardInterrupt as error:
+            interrupts.delivered += 1
+            if modes() != before:
+                left += 1
+                grad_mode._enabled.set(before[0])
+                forward_ad._levels.set(before[1])
+                config._guard.set(before[2])
+                saved_tensors._disabled.set(before[3])
+            kept.append(error)
+            del kept[:-50]
+        finally:
+            interrupts.armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    return left
+
+
+@pytest.fixture
+def handlers():
+    """Signal handlers as they were."""
+    before, lost = signal.getsignal(signal.SIGALRM), sys.unraisablehook
+    yield
+    signal.signal(signal.SIGALRM, before)
+    sys.unraisablehook = lost
+
+
+WAYS = [
+    *[pytest.param(name, way, id=f"{name}-{way.__name__}") for name in BLOCKS for way in (in_blocks,)],
+    *[pytest.param(name, in_nested_blocks, id=f"{name}-nested") for name in BLOCKS if name != "profile"],
+    *[pytest.param(name, in_decorated_function, id=f"{name}-decorator") for name in DECORATORS],
+    *[pytest.param(name, in_decorated_generator, id=f"{name}-generator") for name in DECORATORS[:3]],
+]
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("name", "way"), WAYS)
+@pytest.mark.filterwarnings("ignore:anomaly mode is on:UserWarning")
+def test_a_block_ends_whenever_it_is_interrupted(handlers, name, way, count):
+    assert left_on(lambda: way(BLOCKS[name]), count) == 0
+
+
+def test_blocks_entered_by_hand():
+    """By an ExitStack, by calls, and by calls of what was looked up before."""
+    x = leaf(1.0)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(tg.no_grad())
+        assert not (x * x).requires_grad
+    assert (x * x).requires_grad
+    block = tg.no_grad()
+    leave = block.__exit__
+    block.__enter__()
+    with block:
+        block.__enter__()
+        block.__exit__(None, None, None)
+        assert not (x * x).requires_grad
+    assert not (x * x).requires_grad
+    leave(None, None, None)
+    assert (x * x).requires_grad
 
 
 if __name__ == "__main__":

@@ -341,23 +341,17 @@ def test_two_sweeps_of_one_graph_never_give_a_wrong_number(hasty, size):
     assert outcomes["right"] > 0
 
 
-def test_retained_sweeps_of_one_graph_are_serial_or_refused(hasty):
+def test_retained_sweeps_of_one_graph_may_meet(hasty):
     x = leaf(np.linspace(1.0, 2.0, 1000))
     loss = np.sum(np.sin(x) * np.exp(x) * x)
     expected = tg.grad(loss, x, retain_graph=True)[0].detach().numpy().copy()
-    right = []
 
     def sweep():
         for _ in range(100):
-            try:
-                (g,) = tg.grad(loss, x, retain_graph=True)
-            except TapeBusyError:
-                continue
+            (g,) = tg.grad(loss, x, retain_graph=True)
             np.testing.assert_array_equal(g.detach().numpy(), expected)
-            right.append(1)
 
     together(*[sweep] * 4)
-    assert right
     np.testing.assert_array_equal(tg.grad(loss, x)[0].detach().numpy(), expected)
 
 

@@ -9,12 +9,14 @@ import sys
 import traceback
 import warnings
 from bisect import bisect_right
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 
+from tapegrad.blocks import Block
 from tapegrad.errors import AnomalyError
-from tapegrad.grad_mode import change_mode, in_force, restore_mode
+from tapegrad.grad_mode import Mode, _enabled, change_mode, in_force
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import Primitive
@@ -186,7 +188,7 @@ def _trace(stack: Stack | None) -> str:
     return "".join(traceback.StackSummary.from_list([traceback.FrameSummary(*f) for f in stack]).format())
 
 
-class detect_anomaly:
+class detect_anomaly(Block):
     """Context manager: a gradient that is nan, or an exception in a derivative, tells where its forward was.
 
     Forward and backward both belong into the block. Both then take up to three times as long, and what is
@@ -224,19 +226,19 @@ class detect_anomaly:
             stacklevel=2,
         )
         self._check_nan = check_nan
-        self._before: list[tuple[Lines, Any]] = []
 
     def __enter__(self) -> None:
         lines = Lines(self._check_nan, sys._getframe(1))
-        self._before.append((lines, change_mode(lines=lines)))
-
-    def __exit__(self, *exception: object) -> None:
-        lines, before = self._before.pop()
-        lines.close()
-        restore_mode(before)
+        self.at_end(partial(_restore, lines, _enabled.get()))
+        change_mode(lines=lines)
 
 
-class set_detect_anomaly:
+def _restore(lines: Lines, before: bool | Mode) -> None:
+    _enabled.set(before)
+    lines.close()
+
+
+class set_detect_anomaly(Block):
     """Turn anomaly mode on or off, from here on or for a ``with`` block; see `detect_anomaly`.
 
     Parameters
@@ -253,13 +255,11 @@ class set_detect_anomaly:
     """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
-        self._before = change_mode(lines=Lines(check_nan) if mode else None)
+        self.at_end(partial(_enabled.set, _enabled.get()))
+        change_mode(lines=Lines(check_nan) if mode else None)
 
     def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *exception: object) -> None:
-        restore_mode(self._before)
+        self.at_end(self._entered[0])
 
 
 def is_anomaly_enabled() -> bool:

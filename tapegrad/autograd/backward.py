@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+import weakref
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from tapegrad.grad_mode import (
 )
 from tapegrad.handle import extra, former, retain, settle, wrap
 from tapegrad.tape.record import Place
-from tapegrad.tape.tape import Claims, local
+from tapegrad.tape.tape import local
 from tapegrad.tensor import Tensor
 from tapegrad.views import OPEN, STALE
 from tapegrad.writes import accumulate, write
@@ -32,17 +33,26 @@ __all__ = ["backward", "grad"]
 
 
 class _Turn:
-    """One commit to ``.grad`` at a time; a turn that an interrupt cut off ends by itself."""
+    """One commit to ``.grad`` at a time; a turn that an interrupt cut off ends with its owner."""
 
     def wait(self) -> None:
         """Return when it is this one's turn."""
-        end = time.monotonic() + 5.0
-        while not _turns.take(0, self) and time.monotonic() < end:
-            time.sleep(1e-5)
+        mine, end = weakref.ref(self), time.monotonic() + 5.0
+        while (found := _turns.setdefault(0, mine)) is not mine and time.monotonic() < end:
+            if found() is None and _turns.get(0) is found:
+                _turns.pop(0, None)
+            else:
+                time.sleep(1e-5)
+
+    def end(self) -> None:
+        """Let others have theirs."""
+        found = _turns.get(0)
+        if found is not None and found() is self:
+            _turns.pop(0, None)
 
 
 float64 = np.float64
-_turns = Claims()
+_turns: dict[int, weakref.ref[_Turn]] = {}
 
 
 def grad(
@@ -358,7 +368,7 @@ def _add(ready: list[tuple[Any, Any]], recording: bool) -> None:
         for handle, value in ready:
             _accumulate(handle, value, recording)
     finally:
-        _turns.drop(0, turn)
+        turn.end()
     for handle, _ in ready:
         if handle._tape is None and handle._at.watch is not None:
             handle._at.watch.settled(handle)
@@ -392,11 +402,11 @@ def _retained(pairs: list[tuple[Tensor, Any]]) -> dict[Key, Tensor]:
         if tape.serial in seen:
             continue
         seen.add(tape.serial)
-        for k, reference in tape.retained.items():
+        for k, reference in tape.retained.copy().items():
             handle = reference()
             if handle is not None:
                 found[(tape, k)] = handle
-        todo += [source[0] for source in tape.imports.values() if type(source) is Place]
+        todo += [source[0] for source in list(tape.imports.values()) if type(source) is Place]
     return found
 
 

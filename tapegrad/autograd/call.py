@@ -59,8 +59,6 @@ class Call:
 
     __slots__ = (
         "__weakref__",
-        "_pending",
-        "_sweep",
         "attributes",
         "ctx",
         "function",
@@ -96,8 +94,6 @@ class Call:
         self.pre: dict[int, Any] = {}
         self.post: dict[int, Any] = {}
         self.metadata: dict[Any, Any] = {}
-        self._sweep: Any = nobody
-        self._pending: dict[int, Any] = {}
 
     # ------------------------------------------------------------ what is saved
 
@@ -152,22 +148,17 @@ class Call:
     # ------------------------------------------------------------ the derivative
 
     def receive(self, index: int, ct: Any) -> Any:
-        """Take the cotangent of a result; returns that of the call's own value."""
-        sweep = at_work()
-        if self._sweep() is not sweep:  # what is left of a sweep that failed
-            self._sweep, self._pending = weakref.ref(sweep), {}
-        if isinstance(ct, Handle):
-            self._pending[index] = ct
-            return wrap(np.float64(0.0))
-        self._pending[index] = from_array(ct)
-        return np.float64(0.0)
+        """Keep the cotangent of a result for `vjp_of_results`; returns that of the call's own value."""
+        handle = isinstance(ct, Handle)
+        at_work().seen.setdefault(self, {})[index] = ct if handle else from_array(ct)
+        return wrap(np.float64(0.0)) if handle else np.float64(0.0)
 
-    def vjp(self, wanted: list[int], ct: Any) -> dict[int, Any]:
-        """Cotangents of the operands named, by the user's backward."""
+    def vjp(self, wanted: list[int], ct: Any, pending: dict[int, Any]) -> dict[int, Any]:
+        """Cotangents of the operands named, by the user's backward; `pending` are those of the results."""
         recording = isinstance(ct, Handle) and is_grad_enabled()
         if isinstance(ct, Handle) and self._moves():
             self._refuse_tangents()
-        grads = self._gradients()
+        grads = self._gradients(pending)
         if recording or self.pre or self.post:
             found = within({"recording": recording}, self._hooked, grads, recording)
         else:
@@ -176,18 +167,18 @@ class Call:
         as_tensors = isinstance(ct, Handle)
         return {q: g if as_tensors else g._v for q, g in picked.items() if g is not None}
 
+    def vjp_of_results(self, wanted: list[int], ct: Any) -> dict[int, Any]:
+        """As `vjp`, of what the sweep at work has received."""
+        return self.vjp(wanted, ct, at_work().seen.pop(self, {}))
+
     def vjp_of_result(self, wanted: list[int], ct: Any) -> dict[int, Any]:
         """As `vjp`, of a call with one result, by that one's cotangent."""
-        self._pending = {0: ct if isinstance(ct, Handle) else from_array(ct)}
-        return self.vjp(wanted, ct)
+        return self.vjp(wanted, ct, {0: ct if isinstance(ct, Handle) else from_array(ct)})
 
     def vjp_of_lanes(self, n: int, wanted: list[int], ct: Any) -> dict[int, Any]:
-        """As `vjp`, of n cotangents one after the other."""
-        pending, self._pending = self._pending, {}
-        found = []
-        for lane in range(n):
-            self._pending = {k: g[lane] for k, g in pending.items()}
-            found.append(self.vjp(wanted, ct[lane]))
+        """As `vjp_of_results`, of n cotangents one after the other."""
+        pending = at_work().seen.pop(self, {})
+        found = [self.vjp(wanted, ct[lane], {k: g[lane] for k, g in pending.items()}) for lane in range(n)]
         shapes: Any = {q: self.known[self.slots[q]] for part in found for q in part}
         return {
             q: np.stack([part[q] if q in part else np.zeros(*known) for part in found])
@@ -218,9 +209,8 @@ class Call:
             inputs = replaced(hook(tuple(inputs), tuple(grads)), inputs, "a hook")
         return dict(zip(tensors, inputs, strict=True))
 
-    def _gradients(self) -> list[Any]:
+    def _gradients(self, pending: dict[int, Any]) -> list[Any]:
         """The gradients of the results, zeros or None for those that none came to."""
-        pending, self._pending = self._pending, {}
         grads: list[Any] = []
         for k, known in enumerate(self.results):
             g = pending.get(k)

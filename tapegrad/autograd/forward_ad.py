@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from types import TracebackType
+from functools import partial
 from typing import Any, NamedTuple
 
 from tapegrad.dispatch import exposed, record
@@ -47,6 +47,11 @@ def enter_dual_level(lanes: int | None = None) -> int:
     outer = _levels.get()
     _levels.set((*outer, Level(lanes)))
     return len(outer)
+
+
+def _close(level: Level, outer: tuple[Level, ...]) -> None:
+    _levels.set(outer)
+    level.close()
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
@@ -204,23 +209,14 @@ class dual_level(_Mode):
     """
 
     def __init__(self, lanes: int | None = None) -> None:
-        super().__init__()
         self.lanes = lanes
-        self._numbers: list[int] = []
 
     def clone(self) -> dual_level:
         """Another one like this."""
         return dual_level(self.lanes)
 
     def __enter__(self) -> int:  # type: ignore[override]
-        number = enter_dual_level(self.lanes)
-        self._numbers.append(number)
-        return number
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        exit_dual_level(level=self._numbers.pop())
+        outer, level = _levels.get(), Level(self.lanes)
+        self.at_end(partial(_close, level, outer))
+        _levels.set((*outer, level))
+        return len(outer)

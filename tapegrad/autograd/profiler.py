@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import sys
@@ -21,8 +22,9 @@ from tapegrad.autograd.profiler_util import (
     flops_of_rule,
     nested,
 )
+from tapegrad.blocks import Block, nothing
 from tapegrad.errors import TapeError
-from tapegrad.grad_mode import change_mode, in_force, restore_mode
+from tapegrad.grad_mode import Mode, _enabled, change_mode, in_force
 from tapegrad.handle import Handle
 from tapegrad.kernels import abi, cache
 from tapegrad.kernels.replay import layout
@@ -60,7 +62,7 @@ def _clock() -> tuple[int, int]:
     return int(ctypes.cast(function, ctypes.c_void_p).value or 0), time.CLOCK_MONOTONIC
 
 
-class profile:
+class profile(Block):
     """Context manager: takes the time of operations, of each record in a sweep, and of compilations.
 
     Recording and sweeps stay compiled: compiled code notes the time. That takes some 0.1 us more for an
@@ -115,7 +117,6 @@ class profile:
         self.with_shapes = record_shapes or with_flops
         self._words = np.zeros(8, np.int64)
         self.address = abi.address(self._words)
-        self._before: Any = None
         self._clear()
 
     def _clear(self) -> None:
@@ -134,14 +135,17 @@ class profile:
             words, (words[layout.EVENT_CLOCK], words[layout.EVENT_CLOCK_KIND]) = self._words, _clock()
             words[layout.EVENT_SHAPES] = self.with_shapes
             self._make_room()
-            self._before = change_mode(profile=self)
+            self.at_end(functools.partial(self._restore, _enabled.get()))
+            change_mode(profile=self)
             cache.observers.append(self._loaded)
+        else:
+            self.at_end(nothing)
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        if self.enabled:
+    def _restore(self, before: bool | Mode) -> None:
+        _enabled.set(before)
+        with contextlib.suppress(ValueError):  # after an interrupt
             cache.observers.remove(self._loaded)
-            restore_mode(self._before)
 
     # ------------------------------------------------------------ what is told of
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tapegrad.blocks import Block
 from tapegrad.errors import GradientError
-from tapegrad.grad_mode import change_mode, enable_grad, in_force, is_grad_enabled, restore_mode
+from tapegrad.grad_mode import Mode, _enabled, change_mode, enable_grad, in_force, is_grad_enabled
 from tapegrad.handle import Handle, same, wrap
 from tapegrad.packing import Packing
 
@@ -27,7 +29,7 @@ __all__ = [
 _disabled: ContextVar[str | None] = ContextVar("tapegrad_saved_tensors_hooks_disabled", default=None)
 
 
-class saved_tensors_hooks:
+class saved_tensors_hooks(Block):
     """Context manager: what derivatives will read passes through two functions.
 
     Parameters
@@ -58,21 +60,20 @@ class saved_tensors_hooks:
 
     def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
         self._packing = Packing(pack_hook, unpack_hook)
-        self._before: list[Any] = []
 
     def __enter__(self) -> None:
         message = _disabled.get()
         if message is not None:
             raise GradientError(message)
-        self._before.append(change_mode(packing=self._packing))
+        self.at_end(partial(self._restore, _enabled.get()))
+        change_mode(packing=self._packing)
 
-    def __exit__(self, *exception: object) -> None:
-        restore_mode(self._before.pop())
+    def _restore(self, before: bool | Mode) -> None:
+        _enabled.set(before)
         self._packing.close()
 
 
-@contextlib.contextmanager
-def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+class disable_saved_tensors_hooks(Block, contextlib.ContextDecorator):
     """Context manager or decorator: `saved_tensors_hooks` raise an error with this message.
 
     Parameters
@@ -94,13 +95,19 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
         ...
     tapegrad.errors.GradientError: not here
     """
-    if in_force("packing") is not None:
-        raise GradientError(error_message)
-    before = _disabled.set(error_message)
-    try:
-        yield
-    finally:
-        _disabled.reset(before)
+
+    def __init__(self, error_message: str) -> None:
+        self._message = error_message
+
+    def __enter__(self) -> None:
+        if in_force("packing") is not None:
+            raise GradientError(self._message)
+        self.at_end(partial(_disabled.set, _disabled.get()))
+        _disabled.set(self._message)
+
+    def _recreate_cm(self) -> disable_saved_tensors_hooks:
+        """Another one like this, for a call of a decorated function."""
+        return disable_saved_tensors_hooks(self._message)
 
 
 class _File:
@@ -175,13 +182,15 @@ class _Frame:
         return self.count - 1
 
     def unpack(self, index: int) -> Any:
-        if index not in self.found:
-            self._again()
-        return self.found.pop(index)
+        value = self.found.pop(index, None)
+        return self._again(index) if value is None else value
 
-    def _again(self) -> None:
-        """Run the function once more, up to the last value that it saved."""
-        seen = 0
+    def _again(self, index: int) -> Any:
+        """Run the function once more, up to the last value that it saved; keep what is not asked for yet.
+
+        Another sweep may do so at the same time, in another thread.
+        """
+        seen, found = 0, {}
 
         def pack(x: Any) -> int:
             nonlocal seen
@@ -191,7 +200,7 @@ class _Frame:
                     f"first run saved one of shape {self.shapes[seen][0]}, dtype {self.shapes[seen][1]}; "
                     "it must do the same each time"
                 )
-            self.found[seen] = same(x)
+            found[seen] = same(x)
             seen += 1
             if seen == self.count:
                 raise _Enough
@@ -200,13 +209,14 @@ class _Frame:
         state = np.random.get_state() if self.random is not None else None  # noqa: NPY002
         if self.random is not None:
             np.random.set_state(self.random)  # noqa: NPY002
-        packing = Packing(pack, self.found.__getitem__)
-        before = change_mode(packing=packing, forward=None)
+        packing = Packing(pack, found.__getitem__)
+        before = _enabled.get()
         try:
+            change_mode(packing=packing, forward=None)
             with enable_grad(), contextlib.suppress(_Enough):
                 self.function(*[arg() for arg in self.args], **self.kwargs)
         finally:
-            restore_mode(before)
+            _enabled.set(before)
             packing.close()
             if state is not None:
                 np.random.set_state(state)  # noqa: NPY002
@@ -215,6 +225,9 @@ class _Frame:
                 f"a checkpointed function saved {seen} values where its first run saved {self.count}; it "
                 "must do the same each time"
             )
+        value = found.pop(index)
+        self.found = found
+        return value
 
 
 def checkpoint(

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.engine.sweep import at_address
+from tapegrad.engine.sweep import at_address, spend
 from tapegrad.errors import KernelError
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import State, give, take
 from tapegrad.ops.primitive import BY_OPCODE
-from tapegrad.tape.tape import Tape, busy, checksum, leave
+from tapegrad.tape.tape import Claim, Tape, checksum, leave
 
 
 def at_once(
@@ -44,9 +44,6 @@ def at_once(
         return None
     leave(tape)
     state = take()
-    if not busy.take_free(tape.serial, state.note):
-        give(state)
-        return None
     if n > state.n or state.known is not table.version[0]:
         state.fit(n)
     view = state.view
@@ -70,52 +67,50 @@ def at_once(
         else:
             outs.append(None)
             state.result_arrays[q] = 0
-    freed = None if retain else np.zeros(n, np.uint8)
+    freed = None if retain else np.zeros(len(log) >> 2, np.uint8)
     if layout.BOUNDS:
         state.look(log, outs, [freed, seed])
     status, ruled = layout.PYTHON, False
     stamps = None if profile is None else profile.stamps(n, view)
-    try:
-        if tape.freed is None:
-            status = state.enter(layout.AT_ONCE, state.at, id(log), 0 if retain else id(freed))
-        if inspect is not None or stamps is not None:
-            view[layout.STAMPS] = view[layout.CHECK] = 0
-        ruled = status == layout.RULED
+    if tape.freed is None and not tape.claims:
+        status = state.enter(layout.AT_ONCE, state.at, id(log), 0 if retain else id(freed))
+    if inspect is not None or stamps is not None:
+        view[layout.STAMPS] = view[layout.CHECK] = 0
+    ruled = status == layout.RULED
+    if ruled:
+        _claimed(tape, log, state, not retain)
+        status = layout.DONE
+    if status == layout.DONE:
+        if stamps is not None:
+            words = state.buffers[layout.SEALING]  # the next sweep's, so a copy is taken
+            words = (words if profile.with_shapes else words[:n]).copy()
+            profile.swept(tape.serial, n, words, bytes(state.flags[:n]), stamps)
+        for q, like in enumerate(likes):
+            if type(like) is np.float64:
+                outs[q] = np.float64(state.numbers[2 * q])
+            elif outs[q] is None:
+                outs[q] = state.result(q, like.dtype)
         if ruled:
-            _interrupted(tape, log, state)
-            status = layout.DONE
-        if status == layout.DONE:
-            if stamps is not None:
-                words = state.buffers[layout.SEALING]  # the next sweep's, so a copy is taken
-                words = (words if profile.with_shapes else words[:n]).copy()
-                profile.swept(tape.serial, n, words, bytes(state.flags[:n]), stamps)
-            for q, like in enumerate(likes):
-                if type(like) is np.float64:
-                    outs[q] = np.float64(state.numbers[2 * q])
-                elif outs[q] is None:
-                    outs[q] = state.result(q, like.dtype)
-            if ruled:
-                for q in range(len(sinks)):
-                    if state.flags[state.sinks[q]] & layout.FRESH:  # no cotangent came this way
-                        outs[q] = None
-            if not retain:
-                if ruled:
-                    _spend(tape, state, freed)
-                if view[layout.SPENT]:
-                    tape.freed, tape.held = freed, None
-    finally:
-        busy.release(tape.serial)
+            for q in range(len(sinks)):
+                if state.flags[state.sinks[q]] & layout.FRESH:  # no cotangent came this way
+                    outs[q] = None
+        if not retain:
+            if ruled or tape.freed is not None:
+                spend(tape, state, n, freed)
+            elif view[layout.SPENT]:
+                tape.freed, tape.held = freed, None
     give(state)
     return outs if status == layout.DONE else None
 
 
-def _spend(tape: Tape, state: State, freed: Any) -> None:
-    """Release what the records of a sweep with interruptions have read."""
-    state.view[layout.FREED] = abi.address(freed)
-    state.view[layout.SPENT] = state.run(layout.SPEND)
-    for k, call in tape.calls.items():
-        if k < freed.size and state.flags[k] & layout.ACTIVE:
-            call.release()
+def _claimed(tape: Tape, log: list[Any], state: State, frees: bool) -> None:
+    """Run a sweep on as `_interrupted` does, and claim the tape meanwhile: a rule may sweep it, too."""
+    claim = Claim(bytes(state.flags[: state.view[layout.RECORDS]]), frees)
+    tape.claim(claim)
+    try:
+        _interrupted(tape, log, state)
+    finally:
+        tape.release(claim)
 
 
 @np.errstate(all="ignore")

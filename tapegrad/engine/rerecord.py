@@ -53,7 +53,7 @@ def rerecord(
     lanes
         How many cotangents of each root there are, along an axis in front of its own; so are the results.
     """
-    plan = Sweep(roots, sinks, every, start, inspect, profile, floor)
+    plan = Sweep(roots, sinks, every, retain, start, inspect, profile, floor)
     results: dict[Key, Any] = dict(start)
     with plan:
         if check is not None:

@@ -25,32 +25,33 @@ from tapegrad.kernels.state import NOGIL_WORK, State, give, take
 from tapegrad.ops.primitive import BY_OPCODE
 from tapegrad.tape import pool
 from tapegrad.tape.record import LINK, STRIDE, Place
-from tapegrad.tape.tape import MANY, Cell, Columns, Tape, busy, checksum, give_back
+from tapegrad.tape.tape import MANY, Cell, Claim, Columns, Tape, checksum, give_back
 
 _stack = threading.local()  # sweeps at work in this thread
 Key = Any  # Cell | tuple[Tape, int]
 Array = np.ndarray[Any, Any]
 SMALL, SMALL_BYTES = 256, 1 << 16  # a smaller tape is left to its next pruning
+MOST = 1 << 16  # records of a tape
 
 
-class Job:
-    """One tape's part in a sweep.
+class Job(Claim):
+    """One tape's part in a sweep, which claims the tape while the sweep is at work.
 
     `marked` are the records that cotangents come to from outside, `seeds` those cotangents as they come:
     arrays, buffers of the sweep as (address, whether it is somebody else's), or when recording Tensors.
     `destinations` are the gradients of sinks, by record.
     """
 
-    __slots__ = ("columns", "destinations", "flags", "marked", "reached", "seeds", "sinks", "tape")
+    __slots__ = ("columns", "destinations", "marked", "reached", "seeds", "sinks", "tape")
 
-    def __init__(self, tape: Tape, columns: Columns) -> None:
+    def __init__(self, tape: Tape, columns: Columns, frees: bool) -> None:
+        super().__init__(b"", frees)
         self.tape, self.columns = tape, columns
         self.marked: set[int] = set()
         self.seeds: dict[int, list[Any]] = {}
         self.sinks: list[int] = []
         self.reached: list[int] = []
         self.destinations: dict[int, Array] = {}
-        self.flags: Any = None
 
 
 class Sweep:
@@ -64,6 +65,8 @@ class Sweep:
         Keys whose gradients are wanted.
     every
         Whether all leaves are wanted besides.
+    retain
+        Whether what is read is kept for another sweep.
     start
         Gradients that are there before the sweep begins: those of roots that are leaves.
     inspect
@@ -79,14 +82,15 @@ class Sweep:
         roots: Iterable[tuple[Tape, int, Any]],
         sinks: Iterable[Key],
         every: bool,
+        retain: bool,
         start: dict[Key, Any],
         inspect: Any = None,
         profile: Any = None,
         floor: int = 0,
     ) -> None:
-        self.profile, self.floor = profile, floor
+        self.profile, self.floor, self.retain = profile, floor, retain
         self.every, self.start, self.inspect = every, start, inspect
-        self.seen: dict[Any, Any] = {}  # what a hook of several gradients knows of this sweep
+        self.seen: dict[Any, Any] = {}  # what hooks and calls that wait for several gradients have seen
         self.jobs: dict[int, Job] = {}
         self.leaves = {key for key in sinks if isinstance(key, Cell) or key[0].serial < floor}
         for tape, k, seed in roots:
@@ -110,7 +114,7 @@ class Sweep:
     def job(self, tape: Tape) -> Job:
         job = self.jobs.get(tape.serial)
         if job is None:
-            job = self.jobs[tape.serial] = Job(tape, tape.sealed())
+            job = self.jobs[tape.serial] = Job(tape, tape.sealed(), not self.retain)
         return job
 
     def _follow(self, wanted: list[tuple[Tape, int]]) -> None:
@@ -118,7 +122,7 @@ class Sweep:
         todo = list(self.jobs.values())
         linked = False
         while todo:
-            for source in todo.pop().tape.imports.values():
+            for source in list(todo.pop().tape.imports.values()):  # another thread may be recording there
                 if self.follows(source):
                     linked = True
                     if source[0].serial not in self.jobs:
@@ -128,7 +132,7 @@ class Sweep:
                 self.jobs[tape.serial].sinks.append(k)
         for job in self.jobs.values():
             leaves = self.leaves
-            for k, source in job.tape.imports.items():
+            for k, source in job.tape.imports.copy().items():
                 # None: what an older tape was read for has been freed; a way there must not be overlooked
                 if source is None or source in leaves:
                     job.sinks.append(k)
@@ -137,7 +141,7 @@ class Sweep:
         for serial in sorted(self.jobs):
             job = self.jobs[serial]
             n = job.columns.n
-            for k, source in job.tape.imports.items():
+            for k, source in job.tape.imports.copy().items():
                 if source is None:  # freed meanwhile
                     if k not in job.sinks:
                         job.sinks.append(k)
@@ -210,11 +214,12 @@ class Sweep:
             self._plan(job, 3)
             count = self.state.view[layout.REACHED_COUNT]
             job.reached = self.state.reached[:count].tolist()
+            job.flags = bytes(self.state.flags[: job.columns.n])
             order.append(job)
             if job.tape.guards:
                 self._verify(job)
-            for k, call in job.tape.calls.items():
-                if call.released and k < job.columns.n and self.state.flags[k] & layout.ACTIVE:
+            for k, call in job.tape.calls.copy().items():
+                if call.released and k < job.columns.n and job.flags[k] & layout.ACTIVE:
                     raise GraphFreedError(call.freed())
             imports = job.tape.imports
             for k in job.reached:
@@ -262,23 +267,18 @@ class Sweep:
             give(self.state)
             self.state = mine
 
-    def _works(self, job: Job) -> bool:
-        """Whether a rule of a tape's will run, rather than a gradient be found there or nothing at all."""
-        if not job.marked:
-            return False
-        self._plan(job, 3)
-        return any(flag & layout.ACTIVE for flag in self.state.flags[: job.columns.n])
-
     def __enter__(self) -> Sweep:
-        """Claim the tapes: two sweeps of one tape do not run at once."""
+        """Claim the tapes. Two sweeps run side by side, except on records that one of them releases."""
         _sweeps().append(weakref.ref(self))
         try:
-            for serial, job in self.jobs.items():
-                if not busy.take(serial, self) and self._works(job):
-                    raise TapeBusyError(
-                        "another sweep of the same graph is running in another thread or above on the "
-                        "stack; wait for it, or record the graph separately"
-                    )
+            for job in self.order:
+                for other in job.tape.claim(job):
+                    if (job.frees or other.frees) and _meet(job, other):
+                        raise TapeBusyError(
+                            "another sweep of the same graph is running in another thread or above on the "
+                            "stack, and one of the two releases what the other reads; wait for it, call both "
+                            "with retain_graph=True, or record the graph separately"
+                        )
         except BaseException:
             self.__exit__()
             raise
@@ -287,14 +287,16 @@ class Sweep:
     def __exit__(self, *exception: object) -> None:
         """Give the tapes free, and let go of them."""
         _sweeps()[:] = [other for other in _sweeps() if other() not in (None, self)]
-        for serial in self.jobs:
-            busy.drop(serial, self)
+        for job in self.order:
+            job.tape.release(job)
+            if job.tape.freed is not None and job.tape.held is None:
+                _shrink(job)  # somebody released values there while this sweep was at work
         many = len(self.jobs) > MANY
         self.jobs, self.order = {}, []
         if many:
             give_back()
 
-    def run(self, retain: bool) -> dict[Key, Array]:
+    def run(self) -> dict[Key, Array]:
         """Run all tapes; returns the gradients by key, arrays that nothing else holds."""
         results: dict[Key, Array] = dict(self.start)
         leaves = Leaves([], []) if self.floor else Leaves(self.order, results)
@@ -303,7 +305,7 @@ class Sweep:
             if not single or job.tape.freed is not None:  # freed perhaps since it was planned, and unclaimed
                 self._plan(job, 3)
             self._run(job, results, leaves)
-            if not retain:
+            if not self.retain:
                 self._free(job)
         leaves.rest(results)
         self.state.view[layout.CHECK] = 0
@@ -492,20 +494,53 @@ class Sweep:
 
     def _free(self, job: Job) -> None:
         """Release what the records just run have read."""
-        n, tape, state = job.columns.n, job.tape, self.state
-        for k, call in tape.calls.items():
-            if k < n and state.flags[k] & layout.ACTIVE:
-                call.release()
-        for k in [k for k in tape.packed if k < n and state.flags[k] & layout.ACTIVE]:
+        tape, flags = job.tape, job.flags
+        for k in [k for k in tape.packed.copy() if k < len(flags) and flags[k] & layout.ACTIVE]:
             del tape.packed[k]
-        freed = tape.freed_flags(n)
-        if freed is None:
-            freed = np.zeros(n, np.uint8)
-        state.view[layout.FREED] = abi.address(freed)
-        if state.run(layout.SPEND):
-            tape.freed, tape.held = freed, None
-            if n > SMALL or tape.weight > SMALL_BYTES:
-                tape.prune(self)
+        if spend(tape, self.state, job.columns.n):
+            _shrink(job)
+
+
+def spend(tape: Tape, state: State, n: int, marks: Any = None) -> bool:
+    """Release what the records of a sweep just run have read, and mark them; whether there are such.
+
+    `marks` has a byte for each record that the tape will have.
+    """
+    flags = state.flags
+    for k, call in tape.calls.copy().items():
+        if k < n and flags[k] & layout.ACTIVE:
+            call.release()
+    known = tape.freed_flags(n)
+    if known is not None:
+        marks = known
+    elif marks is None:
+        whole = tape.columns is not None and tape.columns.n == n
+        marks = np.zeros(n if whole else MOST, np.uint8)
+    state.view[layout.FREED] = abi.address(marks)
+    found = bool(state.run(layout.SPEND))
+    if found and known is None and tape.freed is not None:  # another sweep has marked its own meanwhile
+        return spend(tape, state, n)
+    if found:  # nothing was called since, so no other thread has come between
+        tape.freed, tape.held = marks, None
+    return found
+
+
+def _shrink(job: Job) -> None:
+    """Let go of what was released on a tape, where that is worth the time."""
+    if job.columns.n > SMALL or job.tape.weight > SMALL_BYTES:
+        job.tape.prune(job)
+
+
+def _meet(mine: Job, other: Claim) -> bool:
+    """Whether two sweeps of one tape run the rule of one record, and that reads what could be released."""
+    n = min(len(mine.flags), len(other.flags))
+    first, second = (np.frombuffer(claim.flags, np.uint8)[:n] for claim in (mine, other))
+    both = np.flatnonzero(first & second & layout.ACTIVE)
+    opcodes = mine.columns.words[both] & 0xFFFF
+    if table.operations()[0][opcodes, layout.READS : layout.READS + 3].any():
+        return True
+    tape = mine.tape
+    return any(k in tape.calls or k in tape.packed for k in both.tolist())
 
 
 def _sweeps() -> list[weakref.ref[Sweep]]:
@@ -571,8 +606,8 @@ def sweep(
     floor: int = 0,
 ) -> dict[Key, Array]:
     """Return the gradients by key; `check` sees which keys the roots reach before anything runs."""
-    plan = Sweep(roots, sinks, every, start, inspect, profile, floor)
+    plan = Sweep(roots, sinks, every, retain, start, inspect, profile, floor)
     with plan:
         if check is not None:
             check(plan.reaches())
-        return plan.run(retain)
+        return plan.run()

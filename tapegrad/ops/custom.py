@@ -33,7 +33,7 @@ class Call(Custom):
         return self.saved
 
     def vjp(self, ct, out, inputs, attrs, wanted):
-        return attrs["call"].vjp(wanted, ct)
+        return attrs["call"].vjp_of_results(wanted, ct)
 
     def vjp_of_lanes(self, n, ct, attrs, wanted):
         """As `vjp`, of n cotangents: the user's rule takes one at a time."""

@@ -34,7 +34,8 @@ def _again(x, out):
 
 
 def _quotient(x, out, budget):
-    if np.shape(x) != np.shape(out) or next(budget, None) is None:
+    # what is not kept tells no shape; it lies between those of its operands and of what was computed from it
+    if (x._v is not None and np.shape(x) != np.shape(out)) or next(budget, None) is None:
         return None, False
     if _again(x, out):
         return 1.0, True

@@ -34,43 +34,23 @@ SERIAL = (1 << SERIAL_BITS) - 1
 MANY = 100  # tapes released at once, after which the memory they leave is worth giving back
 
 
-class Claims:
-    """Who is at work on what. A claim ends with its owner, however that ends."""
+class Claim:
+    """A sweep's hold on a tape, while it is at work there.
 
-    def __init__(self) -> None:
-        self._held: dict[int, weakref.ref[Any]] = {}
+    Attributes
+    ----------
+    flags
+        Its plan: a byte per record.
+    frees
+        Whether it releases what it has read.
+    """
 
-    def take(self, key: int, owner: Any) -> bool:
-        """Claim a key, in one step as threads see it; False while somebody else has it."""
-        mine = weakref.ref(owner)
-        while True:
-            found = self._held.setdefault(key, mine)
-            other = found()
-            if other is not None:
-                return other is owner
-            if self._held.get(key) is found:  # its owner was cut off by an interrupt
-                self._held.pop(key, None)
+    __slots__ = ("__weakref__", "flags", "frees")
 
-    def take_free(self, key: int, note: weakref.ref[Any]) -> bool:
-        """As `take`, for a weak reference to the owner; quicker, and False also where a claim has ended."""
-        return self._held.setdefault(key, note) is note
-
-    def release(self, key: int) -> None:
-        """Give a key free that the caller has."""
-        self._held.pop(key, None)
-
-    def get(self, key: int, default: Any = None) -> Any:
-        """Return who has a key."""
-        found = self._held.get(key)
-        return default if found is None or found() is None else found()
-
-    def drop(self, key: int, owner: Any) -> None:
-        """Give a key free if the owner has it."""
-        if self.get(key) is owner:
-            self._held.pop(key, None)
+    def __init__(self, flags: bytes, frees: bool) -> None:
+        self.flags, self.frees = flags, frees
 
 
-busy = Claims()  # sweeps at work, by the serials of their tapes
 next_serial = count(1).__next__
 
 
@@ -177,6 +157,7 @@ class Tape:
         "anchors",
         "attrs",
         "calls",
+        "claims",
         "columns",
         "constants",
         "described",
@@ -230,6 +211,7 @@ class Tape:
         self.columns: Columns | None = None
         self.freed: Any = None
         self.held: list[int] | None = None  # records whose handles lived at the last pruning
+        self.claims: dict[weakref.ref[Claim], None] = {}  # of sweeps at work, in the order they came
 
     # ------------------------------------------------------------ recording
 
@@ -398,6 +380,24 @@ class Tape:
         self.guarded = {}
         return columns
 
+    def claim(self, mine: Claim) -> list[Claim]:
+        """Note that a sweep is at work here; returns the claims before it, so of two one sees the other."""
+        claims, found = self.claims, []
+        claims[weakref.ref(mine)] = None
+        for note in list(claims):
+            other = note()
+            if other is mine:
+                break
+            if other is None:  # cut off by an interrupt
+                claims.pop(note, None)
+            else:
+                found.append(other)
+        return found
+
+    def release(self, mine: Claim) -> None:
+        """End a claim."""
+        self.claims.pop(weakref.ref(mine), None)
+
     def freed_flags(self, n: int) -> Any:
         """One byte per record: whether its values were released; None if none were."""
         freed = self.freed
@@ -405,12 +405,12 @@ class Tape:
             freed = np.concatenate([freed, np.zeros(n - freed.size, np.uint8)])
         return freed
 
-    def prune(self, sweep: object = None) -> None:
+    def prune(self, mine: Claim | None = None) -> None:
         """Drop what no live handle reaches, and values that nobody will read.
 
         A tape that another sweep than the one given is at work on is left alone.
         """
-        if busy.get(self.serial, sweep) is not sweep:
+        if any(note() not in (None, mine) for note in list(self.claims)):
             return
         columns = self.columns
         if columns is None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.tape import tape as tapes
 
 from .layouts import DTYPES
 
@@ -312,3 +313,26 @@ def test_third_derivatives_at_0():
         for _ in range(3):
             (d,) = tg.grad(np.sum(d), x, create_graph=True)
         np.testing.assert_allclose(d.detach().numpy(), [wanted], rtol=1e-14)
+
+
+@pytest.mark.parametrize("capacity", [*range(1, 9), 4096])
+@pytest.mark.parametrize("behind", [False, True])
+def test_squares_of_kinks_whatever_the_tapes_are(capacity, behind, monkeypatch):
+    """The search for such a square also meets results that no tape keeps, by pruning or in a checkpoint."""
+    monkeypatch.setattr(tapes, "MAX_RECORDS", capacity)
+    at = np.array([0.0, 1.0, -0.5])
+    x = tg.tensor(at, requires_grad=True)
+    u = np.abs(x * 2.0) ** 2
+    y = tg.autograd.checkpoint(np.sin, u) if behind else u
+    (g,) = tg.grad(np.sum(y * np.abs(x) ** 2), x, create_graph=True)
+    (h,) = tg.grad(np.sum(g), x, create_graph=True)
+    (third,) = tg.grad(np.sum(h), x)
+    s, c, square = np.sin(4 * at**2), np.cos(4 * at**2), at**2
+    if behind:
+        first = 8 * at * c * square + 2 * at * s
+        second = (40 * c - 64 * square * s) * square + 2 * s
+        last = -512 * at**5 * c - 576 * at**3 * s + 96 * at * c
+    else:
+        first, second, last = 16 * at**3, 48 * square, 96 * at
+    for found, exact in ((g, first), (h, second), (third, last)):
+        np.testing.assert_allclose(found.detach().numpy(), exact, rtol=1e-12, atol=1e-13)
