@@ -184,11 +184,11 @@ def sinc(x, out):
     return np.where(small == 1, near, (cosine - out) / np.where(small == 1, 1, x))
 
 
-def _bessel_i1(x):
+def _bessel(x, order):
     """SciPy's; imported when first needed."""
     from scipy import special
 
-    return special.i1(x)
+    return special.i1(x) if order == 1 else special.iv(order, x)
 
 
 @primitive(np.i0, forward=np.i0, arity=1)
@@ -198,26 +198,26 @@ class i0:
     reads = (0b1,)
 
     def vjp(ct, out, inputs, wanted):
-        return {0: ct * i1.apply(*inputs)}
+        return {0: ct * iv.apply(*inputs, order=1)}
 
     def jvp(tangents, out, inputs):
-        return tangents[0] * i1.apply(*inputs)
+        return tangents[0] * iv.apply(*inputs, order=1)
 
 
-def _slope(x, out):
-    """The derivative of `i1`; at 0, where it is a quotient of zeros, 1/2."""
-    zero = x == 0
-    return i0.apply(x) - np.where(zero, 0.5, out / np.where(zero, 1, x))
+def _slope(x, order):
+    """The mean of the orders beside it: of one sign, so no digits cancel, near 0 either."""
+    below = i0.apply(x) if order == 1 else iv.apply(x, order=order - 1)
+    return 0.5 * (below + iv.apply(x, order=order + 1))
 
 
-@primitive(forward=_bessel_i1, arity=1)
-class i1:
-    """Modified Bessel function of the first kind, order 1."""
+@primitive(forward=_bessel, arity=1)
+class iv:
+    """Modified Bessel function of the first kind, of a whole order above 0."""
 
-    reads = (0b1001,)
+    reads = (0b1,)
 
-    def vjp(ct, out, inputs, wanted):
-        return {0: ct * _slope(*inputs, out)}
+    def vjp(ct, out, inputs, wanted, order):
+        return {0: ct * _slope(*inputs, order)}
 
-    def jvp(tangents, out, inputs):
-        return tangents[0] * _slope(*inputs, out)
+    def jvp(tangents, out, inputs, order):
+        return tangents[0] * _slope(*inputs, order)
