@@ -200,7 +200,7 @@ def _applied(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | Non
     if type(value) is ndarray and value.ndim == 0:
         value = value[()]
     out = record(op, value, operands, attrs)
-    if op.arity == 1 and type(value) is ndarray and shares(out._v, x) and isinstance(operands[0], Handle):
+    if len(values) == 1 and type(value) is ndarray and shares(out._v, x) and isinstance(operands[0], Handle):
         join(operands[0], out)
     return out
 

@@ -357,12 +357,8 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
 
 @implements(np.linalg.diagonal)
 def diagonal(x: Any, /, *, offset: int = 0) -> Any:
-    """Diagonals of matrices."""
-    x = matrices(x, "diagonal")
-    rows, columns = np.shape(value_of(x))[-2:]
-    first, second = max(-offset, 0), max(offset, 0)
-    n = np.arange(max(min(rows - first, columns - second), 0))
-    return getitem(x, (..., n + first, n + second))
+    """Diagonals of matrices; a view, as that of `numpy.diagonal`."""
+    return np.diagonal(matrices(x, "diagonal"), offset, -2, -1)
 
 
 @implements(np.linalg.trace)
