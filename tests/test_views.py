@@ -203,7 +203,8 @@ def test_a_write_of_a_view_at_places_in_any_order(index, history):
 ARGUMENTS = [
     lambda x: (x,), lambda x: (x, 0), lambda x: (x, 1, 0), lambda x: (x, (9,)), lambda x: (x, (1, 0)),
     lambda x: ("ij->ji", x), lambda x: ("ii->i", x), lambda x: ("ij", x), lambda x: (x, 2),
-    lambda x: (x, -1, 0), lambda x: (x, [0, 1], [1, 0]), lambda x: ([x],), lambda x: (x, (2, 2)), lambda x: (x, [1]),
+    lambda x: (x, -1, 0), lambda x: (x, [0, 1], [1, 0]), lambda x: ([x],), lambda x: (x, (2, 2)),
+    lambda x: (x, [1]),
 ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from tapegrad.functions.indexing import flip
 from tapegrad.functions.shapes import _at_least, _members, astype, concatenate, copy, reshape, swapaxes
 from tapegrad.functions.shapes import broadcast_to as _broadcast_to
 from tapegrad.functions.shapes import transpose as _transpose
-from tapegrad.functions.tables import axis_of, composed, implements, plain, plainly, tensor_of
+from tapegrad.functions.tables import axis_of, composed, implements, of_number, plain, plainly, tensor_of
 from tapegrad.handle import is_tensor, join, requires_grad, value_of, wrap
 from tapegrad.ops import REGISTRY
 
@@ -47,7 +47,7 @@ def gathered(arrays: Sequence[Any], function: Callable[..., Any]) -> Any:
 @composed(np.repeat)
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     """Each element several times."""
-    repeats = plain(repeats)
+    repeats, axis = plain(repeats), of_number(a, axis)  # type: ignore[assignment]
     if np.size(repeats) == 1 and a.ndim and int(np.ravel(repeats)[0]) > 0:
         flat = reshape(a, (-1,)) if axis is None else a
         at, count = axis_of(flat, 0 if axis is None else axis, "repeat"), int(np.ravel(repeats)[0])

@@ -13,7 +13,7 @@ from tapegrad.functions.contractions import conjugate
 from tapegrad.functions.indexing import where
 from tapegrad.functions.reductions import degrees, root
 from tapegrad.functions.shapes import astype, reshape
-from tapegrad.functions.tables import Axis, axes_of, composed, plain, tensor_of
+from tapegrad.functions.tables import Axis, composed, plain, tensor_of
 from tapegrad.handle import is_tensor, requires_grad, value_of
 
 NOT_GIVEN = np._NoValue
@@ -183,10 +183,10 @@ def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = No
     return np.cumprod(_filled(a, 1.0)[0], axis=axis, dtype=dtype)
 
 
-def _present(what: str, a: Any, axis: Axis, missing: Any, where: Any, keepdims: bool) -> Any:
+def _present(axis: Axis, missing: Any, where: Any, keepdims: bool) -> Any:
     """The number of elements that count."""
     mask = ~missing if where is NOT_GIVEN else ~missing & plain(where)
-    return np.sum(mask, axis=None if axis is None else axes_of(a, axis, what), keepdims=keepdims)
+    return np.sum(mask, axis=axis, keepdims=keepdims)
 
 
 @composed(np.nanmean)
@@ -195,7 +195,7 @@ def nanmean(a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepd
     """Mean without nan."""
     keep = keepdims is not NOT_GIVEN and bool(keepdims)
     a, missing = _filled(a, 0.0)
-    count = _present("nanmean", a, axis, missing, where, keep)
+    count = _present(axis, missing, where, keep)
     if not np.all(count):
         warnings.warn("nanmean: nothing but nan in a slice", RuntimeWarning, stacklevel=4)
     rest = {} if where is NOT_GIVEN else {"where": where}
@@ -215,7 +215,7 @@ def nanvar(
     filled, missing = _filled(a, 0.0)
     filled = filled if dtype is None else astype(filled, np.dtype(dtype))
     mask = ~missing if where is NOT_GIVEN else ~missing & plain(where)
-    count = _present("nanvar", a, axis, missing, where, True)
+    count = _present(axis, missing, where, True)
     with np.errstate(divide="ignore", invalid="ignore"):
         if mean is NOT_GIVEN:
             mean = np.sum(filled, axis=axis, keepdims=True, where=mask) / np.asarray(count, filled.dtype)[()]
@@ -247,8 +247,7 @@ def _extreme(function: Callable[..., Any], fill: float, name: str) -> Callable[.
         filled, missing = _filled(a, fill)
         found = function(filled, axis=axis, keepdims=keep, **rest)
         mask = missing if where is NOT_GIVEN else missing | ~np.asarray(plain(where), bool)
-        axes = axes_of(a, axis, name)
-        nothing = np.all(mask, axis=axes, keepdims=keep) if missing.size and initial is NOT_GIVEN else False
+        nothing = np.all(mask, axis=axis, keepdims=keep) if missing.size and initial is NOT_GIVEN else False
         if not np.any(nothing):
             return found
         warnings.warn(f"{name}: nothing but nan in a slice", RuntimeWarning, stacklevel=4)
