@@ -231,6 +231,8 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
             "lstsq takes one matrix and right sides of as many rows, found shapes "
             f"{x.shape} and {np.shape(y)}"
         )
+    kind = np.result_type(*(v if v.dtype.kind in "fc" else np.float64 for v in (x, y)))
+    a, b = np.astype(a, kind, copy=False), np.astype(b, kind, copy=False)
     _, empty, rank, s = np.linalg.lstsq(x, y, rcond=rcond)
     values = svd(a, compute_uv=False) if recorded(a) else share(s, (a,))
     if x.size == 0:  # nothing to solve

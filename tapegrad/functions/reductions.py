@@ -189,11 +189,12 @@ def _spread(
     with np.errstate(divide="ignore", invalid="ignore"):
         square = deviation * np.conj(deviation)
         square = np.real(square) if square.dtype.kind == "c" else deviation * deviation
-        total = sum_(square, axes, None, None, keepdims)
+        wide = np.dtype(float) if dtype is None and value_of(x).dtype.kind in "iub" else None
+        total = sum_(square, axes, wide, None, keepdims)
         divisor = np.maximum(count - ddof, 0)
         if mask is not None:
             divisor = np.reshape(divisor, np.shape(value_of(total)))
-        return total / np.asarray(divisor, square.dtype)[()]
+        return total / np.asarray(divisor, total.dtype)[()]
 
 
 _mean = mean

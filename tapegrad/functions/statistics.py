@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.errors import ShapeError
+from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.functions.contractions import conjugate
 from tapegrad.functions.indexing import where
 from tapegrad.functions.reductions import degrees, root
@@ -42,7 +42,7 @@ def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = Fal
         total = np.sum(weights, axis=axis, keepdims=keep, dtype=dtype)
         if np.any(value_of(total) == 0):
             raise ZeroDivisionError("average: weights sum to zero, and the mean is divided by their sum")
-        mean = np.sum(a * weights, axis=axis, keepdims=keep, dtype=dtype) / total
+        mean = np.sum(np.multiply(a, weights, dtype=dtype), axis=axis, keepdims=keep) / total
     if not returned:
         return mean
     return mean, np.copy(np.broadcast_to(total, np.shape(value_of(mean))))
@@ -81,6 +81,9 @@ def cov(
     weights = _frequencies(fweights, count)
     if aweights is not None:
         aweights = tensor_of(aweights)
+        if np.iscomplexobj(value_of(aweights)):
+            raise DTypeError(f"cov: aweights are real, found dtype {value_of(aweights).dtype}")
+        aweights = np.astype(aweights, np.dtype(float), copy=False)
         if np.shape(value_of(aweights)) != (count,):
             raise ShapeError(
                 f"cov: aweights of shape {np.shape(value_of(aweights))} for {count} observations"
@@ -103,11 +106,11 @@ def cov(
     if float(plain(divisor)) <= 0:
         warnings.warn(f"cov: {divisor} degrees of freedom", RuntimeWarning, stacklevel=4)
         divisor = 0.0
-    x = x - mean
+    x = np.astype(x - mean, dtype, copy=False)
     other = x if weights is None else x * weights
+    found = np.matmul(x, conjugate(np.transpose(other)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.matmul(x, conjugate(np.transpose(other))) * np.divide(1.0, divisor)
-    return np.squeeze(found)
+        return np.squeeze(np.astype(found * np.divide(1.0, divisor), found.dtype, copy=False))
 
 
 def _observations(what: str, m: Any, rowvar: bool, beside: Any = None) -> Any:
