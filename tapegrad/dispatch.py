@@ -247,7 +247,7 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     if value.dtype.char not in abi.GRADIENT:
         raise DTypeError(
             f"{op.name} gave dtype {value.dtype}, which has no derivative; "
-            "use operands of a floating-point or complex dtype"
+            "use operands of a complex dtype or of a floating-point one of 32 bits or more"
         )
     if frozen:
         _refuse_inference(op, operands)

@@ -32,10 +32,9 @@ def divide(a, b, out):
 
 
 def _slopes_of_power(x, y, out):
-    """As below, with what is multiplied by an exponent of 0 there: its derivative is 1/x, not 0."""
+    """As below; an exponent of 0 is exchanged at base 0 alone: elsewhere the derivative by it is 1/x."""
     flat = np.where(x == 0, np.where(y >= 0, 1, 0), 0)
-    at_zero = y / np.where(x == 0, np.inf, x) * out
-    dx = np.where(y == 0, at_zero, y * x ** (np.where(y == 0, 1, y) - 1))
+    dx = y * x ** (np.where(x == 0, np.where(y == 0, 2, y), y) - 1)
     return dx, np.where(flat == 1, 0, out * np.log(np.where(flat == 1, 1, x)))
 
 
