@@ -241,7 +241,7 @@ def nanstd(
 
 
 def _extreme(function: Callable[..., Any], fill: float, name: str) -> Callable[..., Any]:
-    def reduced(a: Any, axis: Axis = None, out: Any = None, keepdims: Any = NOT_GIVEN,
+    def reduced(a: Any, axis: Any = None, out: Any = None, keepdims: Any = NOT_GIVEN,
                 initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Any:  # fmt: skip
         keep = keepdims is not NOT_GIVEN and bool(keepdims)
         rest = {} if initial is NOT_GIVEN else {"initial": initial}
