@@ -1,4 +1,4 @@
-"""What there is of NumPy: a row for each public function of numpy, numpy.linalg and numpy.fft.
+"""What there is of NumPy: a row for each public function of numpy, its linalg, fft and lib.stride_tricks.
 
 ``python -m tapegrad ops`` prints the table.
 """
@@ -33,6 +33,7 @@ REASONS = {
         mintypecode nested_iters printoptions promote_types set_printoptions setbufsize seterr seterrcall
         show_config show_runtime test typename linalg.test fft.test""",
     "truth values, indices or flat steps": "",  # what `PLAIN` has
+    "reads memory by strides": "lib.stride_tricks.as_strided",
     "order of complex numbers": "sort_complex",
 }
 LACKING = {"order of complex numbers"}
@@ -51,7 +52,9 @@ def _functions() -> dict[str, Any]:
     """Public functions by name, of several names of one the first."""
     found: dict[str, Any] = {}
     seen: set[int] = set()
-    for module, prefix in ((np, ""), (np.linalg, "linalg."), (np.fft, "fft.")):
+    for module, prefix in (
+        (np, ""), (np.linalg, "linalg."), (np.fft, "fft."), (np.lib.stride_tricks, "lib.stride_tricks."),
+    ):  # fmt: skip
         for name in sorted(dir(module)):
             function = getattr(module, name)
             other = name.startswith("_") or isinstance(function, (type, ModuleType)) or not callable(function)
@@ -62,7 +65,7 @@ def _functions() -> dict[str, Any]:
 
 
 def catalog() -> list[Row]:
-    """Return a row for each public function of numpy, numpy.linalg and numpy.fft.
+    """Return a row for each public function of numpy, numpy.linalg, numpy.fft and numpy.lib.stride_tricks.
 
     Returns
     -------

@@ -201,7 +201,7 @@ def _applied(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | Non
     if type(value) is ndarray and value.ndim == 0:
         value = value[()]
     out = record(op, value, operands, attrs)
-    if op.arity == 1 and type(value) is ndarray and shares(out._v, x) and isinstance(operands[0], Handle):
+    if len(values) == 1 and type(value) is ndarray and shares(out._v, x) and isinstance(operands[0], Handle):
         join(operands[0], out)
     return out
 
@@ -259,7 +259,7 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     if value.dtype.char not in abi.GRADIENT:
         raise DTypeError(
             f"{op.name} gave dtype {value.dtype}, which has no derivative; "
-            "use operands of a floating-point or complex dtype"
+            "use operands of a complex dtype or of a floating-point one of 32 bits or more"
         )
     if frozen:
         _refuse_inference(op, operands)

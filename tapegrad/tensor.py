@@ -648,8 +648,8 @@ use(Tensor)
 
 def _no_gradient(dtype: np.dtype[Any]) -> GradientError:
     return _GradientDType(
-        f"requires_grad needs a floating-point or complex dtype, found {dtype}; convert with dtype=float "
-        "or .astype(float)"
+        f"requires_grad needs a complex dtype or a floating-point one of 32 bits or more, found {dtype}; "
+        "convert with dtype=float or .astype(float)"
     )
 
 

@@ -383,3 +383,15 @@ def test_in_place_operators_on_scalars_rebind():
     assert y.item() == 16.0
     y.backward()
     assert x.grad.item() == 8.0
+
+
+def test_half_precision_is_refused_for_what_it_is():
+    """It is a floating-point dtype, but none that has derivatives; constants may be of it."""
+    half, x = np.ones(2, np.float16), tg.tensor([1.0, 2.0], requires_grad=True)
+    for call in (
+        lambda: tg.tensor(half, requires_grad=True), lambda: tg.tensor(half).requires_grad_(),
+        lambda: x.astype(np.float16), lambda: np.float16(1) * x.astype("f2"),
+    ):  # fmt: skip
+        with pytest.raises(tg.errors.DTypeError, match="32 bits or more"):
+            call()
+    assert tg.grad(np.sum(x * half), x)[0].tolist() == [1.0, 1.0]

@@ -1,9 +1,13 @@
 """Memory that several Tensors see: values, histories and layouts through writes."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad import catalog
+from tapegrad.autograd import forward_ad as fw
 from tapegrad.errors import GradientError
 from tapegrad.tape import tape as tapes
 
@@ -192,3 +196,121 @@ def test_a_write_of_a_view_at_places_in_any_order(index, history):
     if history:
         times = np.bincount(plain.ravel().astype(int), minlength=7)[1:].reshape(2, 3)
         assert grad(y * y, x) == [(2 * times * x.detach().numpy()).tolist()]
+
+
+# ---------------------------------------------------------------- NumPy's functions that return views
+
+ARGUMENTS = [
+    lambda x: (x,), lambda x: (x, 0), lambda x: (x, 1, 0), lambda x: (x, (9,)), lambda x: (x, (1, 0)),
+    lambda x: ("ij->ji", x), lambda x: ("ii->i", x), lambda x: ("ij", x), lambda x: (x, 2),
+    lambda x: (x, -1, 0), lambda x: (x, [0, 1], [1, 0]), lambda x: ([x],), lambda x: (x, (2, 2)),
+    lambda x: (x, [1]),
+]  # fmt: skip
+
+
+def arrays_in(x):
+    if isinstance(x, (list, tuple)):
+        return [part for item in x for part in arrays_in(item)]
+    return [x] if isinstance(x, (np.ndarray, tg.Tensor)) else []
+
+
+def views_of_numpy():
+    """Calls whose result, or a part of it, lies in the memory of what is given: function, arguments, part."""
+    found, functions = [], catalog._functions()
+    for function in [functions[r.name] for r in catalog.catalog() if r.status in ("op", "composed")]:
+        if isinstance(function, np.ufunc):
+            continue
+        for given in ARGUMENTS:
+            x = np.arange(1.0, 10.0).reshape(3, 3)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    parts = arrays_in(function(*given(x)))
+                except Exception:
+                    continue
+            found += [(function, given, q) for q, part in enumerate(parts) if np.shares_memory(part, x)]
+    return found
+
+
+@pytest.mark.parametrize("history", [True, False])
+def test_writes_to_views_and_what_they_are_views_of(history):
+    """Each is seen by the other, value and derivative, or refused; as NumPy has it, or both."""
+    cases, seen = views_of_numpy(), set()
+    for function, given, q in cases:
+        for to_base in (True, False):
+            x = np.arange(1.0, 10.0).reshape(3, 3)
+            view = arrays_in(function(*given(x)))[q]
+            number = np.arange(9).reshape(3, 3)
+            leaf = tg.tensor(x, requires_grad=history)
+            z = leaf * 1.0 if history else leaf
+            try:
+                found = arrays_in(function(*given(z)))[q]
+            except tg.errors.TapeError:  # a text for an array, a matrix for a polynomial: NumPy takes them
+                continue
+            new = tg.tensor(77.0, requires_grad=history)
+            written, other = (z, found) if to_base else (found, z)
+            target = x if to_base else view
+            try:
+                written[(-1,) * written.ndim] = new
+            except (tg.errors.GradientError, tg.errors.ReadOnlyError):
+                continue
+            places = arrays_in(function(*given(number)))[q]  # which element of x each of the view is
+            at = 8 if to_base else places[(-1,) * view.ndim]
+            if target.flags.writeable:
+                target[(-1,) * target.ndim] = 77.0
+            else:
+                x.flat[at] = 77.0
+            seen.add(function)
+            mask = np.arange(9).reshape(3, 3) == at
+            wanted, mask = (x, mask) if other is z else (x.ravel()[places], mask.ravel()[places])
+            assert other.tolist() == wanted.tolist(), function
+            if history:
+                weight = np.arange(1.0, wanted.size + 1).reshape(wanted.shape)
+                g, d = tg.grad(np.sum(other * weight), [leaf, new], materialize_grads=True)
+                assert d.item() == np.sum(weight * mask), function
+                if other is z:
+                    assert g.tolist() == (weight * ~mask).tolist(), function
+    assert {np.einsum, np.transpose, np.diagonal, np.rot90} <= seen
+    assert history is False or np.diag in seen
+
+
+def test_windows_that_slide():
+    """A view; what they see is read-only, as NumPy has it, and summed where they overlap."""
+    windows = np.lib.stride_tricks.sliding_window_view
+    base = np.arange(1.0, 13.0).reshape(3, 4)
+    weight = np.random.default_rng(0).normal(size=(2, 3, 2, 2))
+    for make in (leaf, tg.tensor, lambda x: leaf(x.T.copy()).T, lambda x: tg.from_numpy(x).requires_grad_()):
+        x = make(base.copy())
+        z = windows(x * 1.0, (2, 2))
+        np.testing.assert_array_equal(z.detach().numpy(), windows(base, (2, 2)))
+        if x.requires_grad:
+            wanted = np.zeros((3, 4))
+            for i, j in np.ndindex(2, 2):
+                wanted[i : i + 2, j : j + 3] += weight[:, :, i, j]
+            np.testing.assert_allclose(grad(z * weight, x)[0], wanted)
+    x = leaf()
+    (g,) = tg.grad(np.sum(windows(x, 2, axis=0) ** 3), x, create_graph=True)
+    assert tg.grad(np.sum(g), x)[0].tolist() == [6.0, 24.0, 18.0]
+    with fw.dual_level():
+        d = fw.make_dual(tg.tensor([1.0, 2.0, 3.0]), tg.tensor([1.0, 0.0, 2.0]))
+        assert fw.unpack_dual(windows(d, 2)).tangent.tolist() == [[1.0, 0.0], [0.0, 2.0]]
+    assert tg.gradcheck(lambda x: windows(x, (2, 3), axis=(1, 1)), leaf(np.ones((2, 5))))
+    lanes = np.eye(4).reshape(4, 2, 2)
+    (g,) = tg.grad(windows(x, 2), x, lanes, is_grads_batched=True)
+    assert g.tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1]]
+    assert windows(leaf(2.0), ()).item() == 2.0
+    for z in (leaf() * 1.0, tg.tensor([1.0, 2.0, 3.0])):
+        v = windows(z, 2)
+        z[1] = 5.0
+        assert v.tolist() == [[1.0, 5.0], [5.0, 3.0]]
+        with pytest.raises(tg.errors.ReadOnlyError):
+            v[0, 0] = 1.0
+        with pytest.raises(tg.errors.UnsupportedOpError, match="write to the array"):
+            windows(z, 2, writeable=True)
+        with pytest.raises(tg.errors.ShapeError, match="window"):
+            windows(z, 4)
+    outside = np.ones(3)
+    x = tg.from_numpy(outside).requires_grad_()
+    out = windows(x, 2) * x[:2]
+    outside[:] = 100.0
+    assert grad(out, x) == [[3.0, 4.0, 1.0]]

@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.errors import AxisError, ShapeError
+from tapegrad.dispatch import exposed, record, share
+from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
 from tapegrad.functions.indexing import flip
 from tapegrad.functions.shapes import _at_least, _members, astype, concatenate, copy, reshape, swapaxes
 from tapegrad.functions.shapes import broadcast_to as _broadcast_to
 from tapegrad.functions.shapes import transpose as _transpose
-from tapegrad.functions.tables import axis_of, composed, implements, plain, plainly, tensor_of
-from tapegrad.handle import requires_grad, value_of
+from tapegrad.functions.tables import axis_of, composed, implements, of_number, plain, plainly, tensor_of
+from tapegrad.handle import is_tensor, join, requires_grad, value_of, wrap
+from tapegrad.ops import REGISTRY
 
 
 def rearranged(x: Any, function: Callable[[Any], Any]) -> Any:
@@ -45,7 +47,7 @@ def gathered(arrays: Sequence[Any], function: Callable[..., Any]) -> Any:
 @composed(np.repeat)
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     """Each element several times."""
-    repeats = plain(repeats)
+    repeats, axis = plain(repeats), of_number(a, axis)  # type: ignore[assignment]
     if np.size(repeats) == 1 and a.ndim and int(np.ravel(repeats)[0]) > 0:
         flat = reshape(a, (-1,)) if axis is None else a
         at, count = axis_of(flat, 0 if axis is None else axis, "repeat"), int(np.ravel(repeats)[0])
@@ -189,6 +191,39 @@ def trim_zeros(filt: Any, trim: Any = "fb", axis: Any = None) -> Any:
     return filt[tuple(slice(s, s + n) for s, n in zip(starts, kept.shape, strict=True))]
 
 
+@implements(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False,
+                        writeable: bool = False) -> Any:  # fmt: skip
+    """Windows that slide along axes: a read-only view, as an element is in several of them."""
+    if writeable:
+        raise UnsupportedOpError(
+            "sliding_window_view with writeable=True: an element is in several windows; write to the array "
+            "that they are a view of"
+        )
+    x, window, axes = tensor_of(x), plain(window_shape), plain(axis)
+    shape = np.shape(value_of(x))
+
+    def windows(a: Any) -> Any:
+        return np.lib.stride_tricks.sliding_window_view(a, window, axes)
+
+    try:
+        seen = windows(value_of(x))
+    except ValueError as error:
+        raise ShapeError(
+            f"sliding_window_view of shape {shape}, windows {reprlib.repr(window)}: {error}"
+        ) from error
+    if not is_tensor(x) or not seen.ndim:
+        return x if is_tensor(x) else wrap(seen)
+    if not requires_grad(x):
+        return join(x, share(seen, (x,)))
+    apart = exposed(x)  # others may write to the memory
+    places = windows(np.arange(x.size).reshape(shape))
+    out = record(
+        REGISTRY["take"], seen.copy() if apart else seen, (reshape(x, (-1,)),), {"index": places.copy()}
+    )
+    return out if apart else join(x, out)
+
+
 # ---------------------------------------------------------------- diagonals and triangles
 
 
@@ -219,9 +254,11 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
 
 @composed(np.diag)
 def diag(v: Any, k: int = 0) -> Any:
-    """The diagonal of a matrix, or a matrix of a diagonal."""
+    """The diagonal of a matrix, a read-only view, or a matrix of a diagonal."""
     if v.ndim == 2:
-        return copy(diagonal(v, k))
+        found = diagonal(v, k)
+        found._v.flags.writeable = False
+        return found
     if v.ndim != 1:
         raise ShapeError(f"diag takes one or two dimensions, found shape {v.shape}")
     return diagflat(v, k)

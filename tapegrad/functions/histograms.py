@@ -73,11 +73,13 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, we
         values = np.ravel(value_of(a))
         numbers, inside = _bins(values, value_of(edges))
         taken = np.ravel(weights)[np.flatnonzero(inside)]
-        counts = put(taken, (value_of(edges).size - 1,), numbers[inside])
+        wide = np.astype(taken, np.result_type(taken.dtype, float), copy=False)  # as np.bincount adds
+        counts = put(wide, (value_of(edges).size - 1,), numbers[inside])
+        counts = np.astype(counts, weights.dtype, copy=False)
     else:
-        counts = np.histogram(value_of(a), value_of(edges), weights=plain(weights))[0]
+        counts = np.histogram(value_of(a), plain(bins), plain(range), weights=plain(weights))[0]
     if density:
-        counts = counts / np.diff(edges) / np.sum(counts)
+        counts = counts / np.astype(np.diff(edges), np.dtype(float), copy=False) / np.sum(counts)
     return counts, edges
 
 
@@ -94,6 +96,8 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = N
         columns = [sample] if np.ndim(value_of(sample)) == 1 else list(np.transpose(sample))
     else:
         columns = [tensor_of(x) for x in sample]
+        kind = np.result_type(*(value_of(x) for x in columns))
+        columns = [np.astype(x, kind, copy=False) for x in columns]
     count = len(columns)
     each = [bins] * count if _one(bins) else list(bins)
     if len(each) != count:

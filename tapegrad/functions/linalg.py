@@ -231,6 +231,8 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
             "lstsq takes one matrix and right sides of as many rows, found shapes "
             f"{x.shape} and {np.shape(y)}"
         )
+    kind = np.result_type(*(v if v.dtype.kind in "fc" else np.float64 for v in (x, y)))
+    a, b = np.astype(a, kind, copy=False), np.astype(b, kind, copy=False)
     _, empty, rank, s = np.linalg.lstsq(x, y, rcond=rcond)
     values = svd(a, compute_uv=False) if recorded(a) else share(s, (a,))
     if x.size == 0:  # nothing to solve
@@ -357,12 +359,8 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
 
 @implements(np.linalg.diagonal)
 def diagonal(x: Any, /, *, offset: int = 0) -> Any:
-    """Diagonals of matrices."""
-    x = matrices(x, "diagonal")
-    rows, columns = np.shape(value_of(x))[-2:]
-    first, second = max(-offset, 0), max(offset, 0)
-    n = np.arange(max(min(rows - first, columns - second), 0))
-    return getitem(x, (..., n + first, n + second))
+    """Diagonals of matrices; a view, as that of `numpy.diagonal`."""
+    return np.diagonal(matrices(x, "diagonal"), offset, -2, -1)
 
 
 @implements(np.linalg.trace)

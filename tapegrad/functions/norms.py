@@ -44,9 +44,10 @@ def _of_vectors(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> An
         return sum_(where(np.zeros(ones.shape, bool), size, ones), axes, None, None, keepdims)
     order = float(order)
     zero = value_of(size) == 0
-    powers = size**order
-    if 0 < order < 1:  # infinitely steep at 0, which is the smallest value: derivative 0, as torch
-        powers = where(zero, 0.0, where(zero, 1.0, size) ** order)
+    if order < 1:  # infinitely steep at 0, or a kink where the norm is 0, too: derivative 0, as torch
+        powers = where(zero, 0.0 if order > 0 else math.inf, where(zero, 1.0, size) ** order)
+    else:
+        powers = size**order
     total = sum_(powers, axes, None, None, keepdims)
     flat = value_of(total) == 0
     if not np.any(flat):

@@ -301,6 +301,8 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     """Numbers of which each is the one before times a factor."""
     ends = plain(start), plain(stop)
     num, (start, stop) = _count("geomspace", num), (tensor_of(v) for v in (start, stop))
+    wide = np.result_type(value_of(start), value_of(stop), float(num), np.zeros((), dtype))
+    start, stop = (np.astype(v, wide, copy=False) for v in (start, stop))
     low, high = value_of(start), value_of(stop)
     if np.any(low == 0) or np.any(high == 0):
         raise ValueError("geomspace: neither end is zero")

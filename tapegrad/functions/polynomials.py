@@ -67,14 +67,16 @@ def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
     u, v = _coefficients("polydiv", u) + 0.0, _coefficients("polydiv", v) + 0.0
     m, n = u.shape[0], v.shape[0]
     kind = np.result_type(value_of(u), value_of(v))
-    quotient, rest = [], np.astype(u, kind)
+    quotient, done, rest, scale = [], [], np.astype(u, kind), 1.0 / v[0]
     for _ in range(m - n + 1):
-        factor = rest[0] / v[0]
+        factor = scale * rest[0]
         quotient.append(factor)
-        rest = concatenate([rest[1:n] - factor * v[1:], rest[n:]])
+        less = rest[:n] - factor * v
+        done.append(less[:1])  # rounding
+        rest = concatenate([less[1:], rest[n:]])
     if m >= n:  # NumPy leaves out leading coefficients, all but the last, that are close to 0
         size = np.polydiv(value_of(u), value_of(v))[1].size
-        rest = concatenate([np.zeros(m, kind), rest])[-size:]
+        rest = concatenate([*done, rest])[-size:]
     return (np.stack(quotient) if quotient else np.zeros(1, kind)), rest
 
 
@@ -171,8 +173,8 @@ def polyfit(x: Any, y: Any, deg: Any, rcond: float | None = None, full: bool = F
         w = tensor_of(w)
         if np.shape(value_of(w)) != (x.shape[0],):
             raise ShapeError(f"polyfit: weights of shape {np.shape(value_of(w))} for {x.shape[0]} points")
-        matrix = matrix * w[:, None]
-        right = right * (w[:, None] if y.ndim == 2 else w)
+        matrix = np.astype(matrix * w[:, None], matrix.dtype, copy=False)  # in place, in NumPy
+        right = np.astype(right * (w[:, None] if y.ndim == 2 else w), y.dtype, copy=False)
     values = value_of(matrix)
     rcond = x.shape[0] * np.finfo(values.dtype).eps if rcond is None else rcond
     if np.linalg.matrix_rank(values / np.sqrt(np.sum(values * values, axis=0)), rtol=rcond) < order:

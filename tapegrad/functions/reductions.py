@@ -19,6 +19,7 @@ from tapegrad.functions.tables import (
     axis_of,
     implements,
     into,
+    of_number,
     plain,
     plainly,
     tensor_of,
@@ -58,6 +59,7 @@ def _reduction(name: str) -> Callable[..., Any]:
             return into(op.functions[0], out, x, axis=axis, keepdims=keepdims, **dtypes, **rest)
         rest = {k: v for k, v in rest.items() if v is not np._NoValue}
         x = tensor_of(x)
+        axis = axis if name == "mean" else of_number(x, axis)
         keepdims = keepdims is not np._NoValue and bool(keepdims)
         if rest:
             if not any(requires_grad(v) for v in (x, *rest.values())):
@@ -187,11 +189,12 @@ def _spread(
     with np.errstate(divide="ignore", invalid="ignore"):
         square = deviation * np.conj(deviation)
         square = np.real(square) if square.dtype.kind == "c" else deviation * deviation
-        total = sum_(square, axes, None, None, keepdims)
+        wide = np.dtype(float) if dtype is None and value_of(x).dtype.kind in "iub" else None
+        total = sum_(square, axes, wide, None, keepdims)
         divisor = np.maximum(count - ddof, 0)
         if mask is not None:
             divisor = np.reshape(divisor, np.shape(value_of(total)))
-        return total / np.asarray(divisor, square.dtype)[()]
+        return total / np.asarray(divisor, total.dtype)[()]
 
 
 _mean = mean
@@ -219,7 +222,7 @@ def std(a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, *args: An
 
 def accumulate(a: Any, axis: int = 0, dtype: Any = None) -> Any:
     """np.add.accumulate: as cumsum, but along the first axis by default."""
-    return cumsum(a, axis, dtype)
+    return cumsum(a, axis_of(tensor_of(a), axis, "np.add.accumulate"), dtype)
 
 
 @implements(np.cumsum)
@@ -230,6 +233,7 @@ def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) 
     x = tensor_of(a)
     if dtype is not None:
         x = astype(x, np.dtype(dtype))
+    axis = of_number(x, axis)  # type: ignore[assignment]
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
     attrs = {"axis": axis_of(x, axis, "cumsum")}

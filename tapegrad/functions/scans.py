@@ -12,7 +12,7 @@ from tapegrad.errors import ShapeError
 from tapegrad.functions.indexing import getitem
 from tapegrad.functions.reductions import cumsum
 from tapegrad.functions.shapes import astype, concatenate, reshape
-from tapegrad.functions.tables import axis_of, implements, into, plainly, tensor_of
+from tapegrad.functions.tables import axis_of, implements, into, of_number, plainly, tensor_of
 from tapegrad.handle import is_tensor, requires_grad, value_of
 from tapegrad.ops import REGISTRY
 
@@ -27,6 +27,7 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None)
         return plainly(np.cumprod, (a,), {"axis": axis, "dtype": dtype})
     if dtype is not None:
         a = astype(a, np.dtype(dtype))
+    axis = of_number(a, axis)  # type: ignore[assignment]
     if axis is None:
         a, axis = reshape(a, (-1,)), 0
     return apply(REGISTRY["cumprod"], (a,), {"axis": axis_of(a, axis, "cumprod")})

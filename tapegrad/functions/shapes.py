@@ -218,7 +218,10 @@ def astype(x: Any, dtype: Any) -> Any:
     if not requires_grad(x) or dtype.kind in "iub":
         return share(value.astype(dtype), (x,))
     if dtype.char not in abi.GRADIENT:
-        raise DTypeError(f"astype: dtype {dtype} has no derivative; use a floating-point or complex dtype")
+        raise DTypeError(
+            f"astype: dtype {dtype} has no derivative; use a complex dtype or a floating-point one of "
+            "32 bits or more"
+        )
     return apply(REGISTRY["astype"], (x,), {"dtype": dtype})
 
 

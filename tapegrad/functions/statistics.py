@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.errors import ShapeError
+from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.functions.contractions import conjugate
 from tapegrad.functions.indexing import where
 from tapegrad.functions.reductions import degrees, root
 from tapegrad.functions.shapes import astype, reshape
-from tapegrad.functions.tables import Axis, axes_of, composed, plain, tensor_of
+from tapegrad.functions.tables import Axis, composed, plain, tensor_of
 from tapegrad.handle import is_tensor, requires_grad, value_of
 
 NOT_GIVEN = np._NoValue
@@ -42,7 +42,7 @@ def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = Fal
         total = np.sum(weights, axis=axis, keepdims=keep, dtype=dtype)
         if np.any(value_of(total) == 0):
             raise ZeroDivisionError("average: weights sum to zero, and the mean is divided by their sum")
-        mean = np.sum(a * weights, axis=axis, keepdims=keep, dtype=dtype) / total
+        mean = np.sum(np.multiply(a, weights, dtype=dtype), axis=axis, keepdims=keep) / total
     if not returned:
         return mean
     return mean, np.copy(np.broadcast_to(total, np.shape(value_of(mean))))
@@ -81,6 +81,9 @@ def cov(
     weights = _frequencies(fweights, count)
     if aweights is not None:
         aweights = tensor_of(aweights)
+        if np.iscomplexobj(value_of(aweights)):
+            raise DTypeError(f"cov: aweights are real, found dtype {value_of(aweights).dtype}")
+        aweights = np.astype(aweights, np.dtype(float), copy=False)
         if np.shape(value_of(aweights)) != (count,):
             raise ShapeError(
                 f"cov: aweights of shape {np.shape(value_of(aweights))} for {count} observations"
@@ -103,11 +106,11 @@ def cov(
     if float(plain(divisor)) <= 0:
         warnings.warn(f"cov: {divisor} degrees of freedom", RuntimeWarning, stacklevel=4)
         divisor = 0.0
-    x = x - mean
+    x = np.astype(x - mean, dtype, copy=False)
     other = x if weights is None else x * weights
+    found = np.matmul(x, conjugate(np.transpose(other)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.matmul(x, conjugate(np.transpose(other))) * np.divide(1.0, divisor)
-    return np.squeeze(found)
+        return np.squeeze(np.astype(found * np.divide(1.0, divisor), found.dtype, copy=False))
 
 
 def _observations(what: str, m: Any, rowvar: bool, beside: Any = None) -> Any:
@@ -183,10 +186,10 @@ def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = No
     return np.cumprod(_filled(a, 1.0)[0], axis=axis, dtype=dtype)
 
 
-def _present(what: str, a: Any, axis: Axis, missing: Any, where: Any, keepdims: bool) -> Any:
+def _present(axis: Axis, missing: Any, where: Any, keepdims: bool) -> Any:
     """The number of elements that count."""
     mask = ~missing if where is NOT_GIVEN else ~missing & plain(where)
-    return np.sum(mask, axis=None if axis is None else axes_of(a, axis, what), keepdims=keepdims)
+    return np.sum(mask, axis=axis, keepdims=keepdims)
 
 
 @composed(np.nanmean)
@@ -195,7 +198,7 @@ def nanmean(a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepd
     """Mean without nan."""
     keep = keepdims is not NOT_GIVEN and bool(keepdims)
     a, missing = _filled(a, 0.0)
-    count = _present("nanmean", a, axis, missing, where, keep)
+    count = _present(axis, missing, where, keep)
     if not np.all(count):
         warnings.warn("nanmean: nothing but nan in a slice", RuntimeWarning, stacklevel=4)
     rest = {} if where is NOT_GIVEN else {"where": where}
@@ -215,7 +218,7 @@ def nanvar(
     filled, missing = _filled(a, 0.0)
     filled = filled if dtype is None else astype(filled, np.dtype(dtype))
     mask = ~missing if where is NOT_GIVEN else ~missing & plain(where)
-    count = _present("nanvar", a, axis, missing, where, True)
+    count = _present(axis, missing, where, True)
     with np.errstate(divide="ignore", invalid="ignore"):
         if mean is NOT_GIVEN:
             mean = np.sum(filled, axis=axis, keepdims=True, where=mask) / np.asarray(count, filled.dtype)[()]
@@ -238,7 +241,7 @@ def nanstd(
 
 
 def _extreme(function: Callable[..., Any], fill: float, name: str) -> Callable[..., Any]:
-    def reduced(a: Any, axis: Axis = None, out: Any = None, keepdims: Any = NOT_GIVEN,
+    def reduced(a: Any, axis: Any = None, out: Any = None, keepdims: Any = NOT_GIVEN,
                 initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Any:  # fmt: skip
         keep = keepdims is not NOT_GIVEN and bool(keepdims)
         rest = {} if initial is NOT_GIVEN else {"initial": initial}
@@ -247,8 +250,7 @@ def _extreme(function: Callable[..., Any], fill: float, name: str) -> Callable[.
         filled, missing = _filled(a, fill)
         found = function(filled, axis=axis, keepdims=keep, **rest)
         mask = missing if where is NOT_GIVEN else missing | ~np.asarray(plain(where), bool)
-        axes = axes_of(a, axis, name)
-        nothing = np.all(mask, axis=axes, keepdims=keep) if missing.size and initial is NOT_GIVEN else False
+        nothing = np.all(mask, axis=axis, keepdims=keep) if missing.size and initial is NOT_GIVEN else False
         if not np.any(nothing):
             return found
         warnings.warn(f"{name}: nothing but nan in a slice", RuntimeWarning, stacklevel=4)

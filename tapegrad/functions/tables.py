@@ -99,6 +99,12 @@ def axes_of(x: Any, axis: Axis, what: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def of_number(x: Any, axis: Axis) -> Axis:
+    """Return the axis of a reduction or scan, None where NumPy takes a number for a vector of one."""
+    number = np.ndim(value_of(x)) == 0 and isinstance(axis, (int, np.integer))
+    return None if number and axis in (0, -1) else axis
+
+
 def axis_of(x: Any, axis: int, what: str, extra: int = 0) -> int:
     """Return the axis meant, counted from the first."""
     ndim = np.ndim(value_of(x)) + extra

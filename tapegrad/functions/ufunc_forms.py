@@ -18,7 +18,7 @@ from tapegrad.functions.indexing import getitem, plain_index, where
 from tapegrad.functions.reductions import accumulate, logsumexp, max_, min_, prod, sum_
 from tapegrad.functions.scans import cumprod, running_extreme
 from tapegrad.functions.shapes import astype, broadcast_to, reshape, stack, transpose
-from tapegrad.functions.tables import UFUNCS, axes_of, axis_of, plain, tensor_of
+from tapegrad.functions.tables import UFUNCS, axes_of, axis_of, of_number, plain, tensor_of
 from tapegrad.functions.ufuncs import FLAT, operand
 from tapegrad.handle import follows, is_tensor, value_of, wrap
 from tapegrad.ops import REGISTRY
@@ -88,7 +88,7 @@ def reduce(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, keepdims: 
     if dtype is not None:
         x = astype(x, np.dtype(dtype))
     initial = None if initial is NONE or initial is None else _cast(_tensor(initial), np.result_type(wanted))
-    axes = axes_of(x, axis, f"np.{ufunc.__name__}.reduce")
+    axes = axes_of(x, of_number(x, axis), f"np.{ufunc.__name__}.reduce")
     if condition is not True:
         condition = np.broadcast_to(np.asarray(condition, bool), np.shape(value_of(x)))
     whole = REDUCED.get(ufunc)

@@ -459,12 +459,14 @@ def partial(name: str, k: int, args: Sequence[Any], out: Any) -> Any:
     if name in _OWN:
         own = _OWN[name][k]
         return 0.0 if own is None else own(*args, out)
-    part = REGISTRY[name].partial(k)
+    rule = REGISTRY[name].rule
+    if REGISTRY[name].mixed is not None and not isinstance(args[0], Real):
+        rule = REGISTRY[name].mixed
+    part = rule.partials[k]
     if part.zero:
         return 0.0
     if part.constant is not None:
         return part.constant
-    rule = REGISTRY[name].rule
     known = dict(zip([p for p in rule.parameters if p != "out"], args, strict=True), out=out)
     return part.function(*(known[p] for p in rule.parameters))
 

@@ -31,9 +31,19 @@ def divide(a, b, out):
     return 1 / b, -out / b
 
 
-@elementwise(np.power, domain=Real(POSITIVE, (-np.inf, np.inf)))
+def _slopes_of_power(x, y, out):
+    """As below; an exponent of 0 is exchanged at base 0 alone: elsewhere the derivative by it is 1/x."""
+    flat = np.where(x == 0, np.where(y >= 0, 1, 0), 0)
+    dx = y * x ** (np.where(x == 0, np.where(y == 0, 2, y), y) - 1)
+    return dx, np.where(flat == 1, 0, out * np.log(np.where(flat == 1, 1, x)))
+
+
+@elementwise(np.power, domain=Real(POSITIVE, (-np.inf, np.inf)), mixed=_slopes_of_power)
 def power(x, y, out):
-    """Power; the derivative by the exponent is 0 at 0**y for y >= 0."""
+    """Power; the derivative by the exponent is 0 at 0**y for y >= 0.
+
+    An exponent of 0 takes the base away, so that no power of a small one overflows.
+    """
     flat = np.where(x == 0, np.where(y >= 0, 1, 0), 0)
     dx = y * x ** (np.where(y == 0, 1, y) - 1)
     return dx, np.where(flat == 1, 0, out * np.log(np.where(flat == 1, 1, x)))

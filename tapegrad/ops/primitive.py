@@ -162,6 +162,11 @@ def _promoted(x, dtype):
     return x if keep else x.astype(dtype)
 
 
+def _constant(x):
+    """Whether an operand is a plain value, or a Tensor without a history or a tangent."""
+    return getattr(x, "_tape", None) is None and not getattr(x, "requires_grad", False)
+
+
 def conj(x):
     """The complex conjugate; a real array or Tensor itself."""
     return np.conj(x) if x.dtype.kind == "c" else x
@@ -178,7 +183,7 @@ class Elementwise(Primitive):
     def __init__(self, name, functions, forward, arity, doc, rule):
         super().__init__(name, functions, forward, arity, doc)
         self.rule = Rule(rule)
-        self.of_complex = None
+        self.of_complex = self.mixed = None
         self.explicit = self.rule.parameters[0] == "ct"
         self.slots = {}
         names = self.rule.parameters[1:] if self.explicit else self.rule.parameters
@@ -224,6 +229,8 @@ class Elementwise(Primitive):
         partial = self.partial(k)
         if self.of_complex is not None and any(x.dtype.kind == "c" for x in (ct, *inputs)):
             partial = self.of_complex.partials[k]
+        if self.mixed is not None and not all(_constant(x) for j, x in enumerate(inputs) if j != k):
+            partial = self.mixed.partials[k]
         if partial.constant is not None and not self.explicit:
             return ct if partial.constant == 1 else -ct if partial.constant == -1 else ct * partial.constant
         values = {"out": out, "ct": ct}
@@ -263,12 +270,13 @@ class Elementwise(Primitive):
         return total
 
 
-def elementwise(*functions, forward=None, domain=None, kink=False, of_complex=None):
+def elementwise(*functions, forward=None, domain=None, kink=False, of_complex=None, mixed=None):
     """Declare an elementwise op by its partial derivatives (a tuple for several inputs).
 
     Parameters of the rule are the inputs, then `out` if it wants the result. If the first is `ct`, the
     rule returns whole products with the cotangent instead of partials. `kink`: the op is a length (see
-    `tapegrad.ops.kinks`). `of_complex` takes the place of a rule that is for real numbers only.
+    `tapegrad.ops.kinks`). `of_complex` takes the place of a rule that is for real numbers only; `mixed` that
+    of one whose partials are only right as long as the other operands are constants, where they are not.
     """
 
     def declare(rule):
@@ -277,7 +285,7 @@ def elementwise(*functions, forward=None, domain=None, kink=False, of_complex=No
             rule.__name__, functions, forward or functions[0], len(parameters), rule.__doc__, rule
         )
         op.domain, op.kink = domain or Real(), kink
-        op.of_complex = of_complex and Rule(of_complex)
+        op.of_complex, op.mixed = of_complex and Rule(of_complex), mixed and Rule(mixed)
         return op
 
     return declare

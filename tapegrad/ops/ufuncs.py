@@ -12,14 +12,18 @@ UNIT = (-1.0, 1.0)
 
 @elementwise(np.arcsin, domain=Real(UNIT))
 def arcsin(x):
-    """Inverse sine; 1 - x*x would lose its digits near 1."""
-    return 1 / np.sqrt((1 - x) * (1 + x))
+    """Inverse sine; 1 - x*x loses its digits near 1, but has the derivative -2x without loss, and at 1."""
+    z = x * x
+    plain = np.where(z < 0.25, 1, np.where(z == 1, 1, 0))
+    return 1 / np.sqrt(np.where(plain == 1, 1 - z, (1 - x) * (1 + x)))
 
 
 @elementwise(np.arccos, domain=Real(UNIT))
 def arccos(x):
     """Inverse cosine."""
-    return -1 / np.sqrt((1 - x) * (1 + x))
+    z = x * x
+    plain = np.where(z < 0.25, 1, np.where(z == 1, 1, 0))
+    return -1 / np.sqrt(np.where(plain == 1, 1 - z, (1 - x) * (1 + x)))
 
 
 @elementwise(np.arctan)
@@ -40,14 +44,19 @@ def arcsinh(x):
 
 @elementwise(np.arccosh, domain=Real((1.0, np.inf)))
 def arccosh(x):
-    """Inverse hyperbolic cosine; x*x - 1 would lose its digits near 1, and overflow."""
-    return 1 / (np.sqrt(x - 1) * np.sqrt(x + 1))
+    """Inverse hyperbolic cosine; x*x - 1 would lose its digits near 1, and overflow.
+
+    Two quotients, whose derivatives have the same signs: that of a product with 0 would be nan at 1.
+    """
+    return (1 / np.sqrt(x - 1)) * (1 / np.sqrt(x + 1))
 
 
 @elementwise(np.arctanh, domain=Real(UNIT))
 def arctanh(x):
-    """Inverse hyperbolic tangent."""
-    return 1 / ((1 - x) * (1 + x))
+    """Inverse hyperbolic tangent; 1 - x*x as for the inverse sine."""
+    z = x * x
+    plain = np.where(z < 0.25, 1, np.where(z == 1, 1, 0))
+    return 1 / np.where(plain == 1, 1 - z, (1 - x) * (1 + x))
 
 
 # ---------------------------------------------------------------- exponentials, logarithms, units
@@ -73,8 +82,9 @@ def log10(x):
 
 @elementwise(np.cbrt, domain=Real(POSITIVE))
 def cbrt(x, out):
-    """Cube root."""
-    return 1 / (3 * out * out)
+    """Cube root; no product that is 0 where the derivative of the root is infinite."""
+    inverse = 1 / out
+    return inverse * inverse / 3
 
 
 @elementwise(np.logaddexp)
@@ -108,14 +118,15 @@ def rad2deg(x):
 
 @elementwise(np.remainder, domain=Real((-np.inf, np.inf), POSITIVE))
 def remainder(a, b, out):
-    """Remainder with the sign of the divisor; the quotient is a whole number."""
-    return 1, np.rint((out - a) / b)
+    """Remainder with the sign of the divisor; the quotient is a whole number, infinite by a divisor of 0."""
+    quotient = np.where(out == b, 1, np.where(out == out, (out - a) / b, -a / b))
+    return 1, np.rint(quotient)
 
 
 @elementwise(np.fmod, domain=Real((-np.inf, np.inf), POSITIVE))
 def fmod(a, b, out):
     """Remainder with the sign of the dividend."""
-    return 1, np.rint((out - a) / b)
+    return 1, np.rint(np.where(out == out, (out - a) / b, -a / b))
 
 
 @elementwise(np.copysign)
@@ -145,7 +156,9 @@ def fmin(a, b):
 
 def _slope_of_sinc(x, out):
     """As for real numbers below, by the quotients of neighbours in the power series of the derivative."""
-    z = -((np.pi * x) * (np.pi * x))
+    near = np.where(np.abs(x) < 0.5, 1, 0)
+    y = np.where(near == 1, x, 0)
+    z = -((np.pi * y) * (np.pi * y))
     p = 1 + z / 550
     p = 1 + z * p / 460
     p = 1 + z * p / 378
@@ -157,8 +170,7 @@ def _slope_of_sinc(x, out):
     p = 1 + z * p / 54
     p = 1 + z * p / 28
     p = 1 + z * p / 10
-    near = np.where(np.abs(x) < 0.5, 1, 0)
-    series = -3.289868133696453 * x * p
+    series = -3.289868133696453 * y * p
     return np.where(near == 1, series, (np.cos(np.pi * x) - out) / np.where(near == 1, 1, x))
 
 
@@ -171,7 +183,9 @@ def sinc(x, out):
     whole = np.rint(x)
     odd = whole - 2 * np.floor(whole / 2)
     cosine = (1 - 2 * odd) * np.cos(np.pi * (x - whole))
-    z = x * x
+    small = np.where(x < 0.5, np.where(x > -0.5, 1, 0), 0)
+    y = np.where(small == 1, x, 0)
+    z = y * y
     p = 2.635212528439638e-16 - z * 2.9963715631905143e-18
     p = 1.3217901389162318e-12 + z * (z * p - 2.013201508080888e-14)
     p = 3.4330769499642866e-09 + z * (z * p - 7.365893777096947e-11)
@@ -179,16 +193,15 @@ def sinc(x, out):
     p = 0.001781145516372852 + z * (z * p - 9.766223126318933e-05)
     p = 0.2091827825412384 + z * (z * p - 0.023460810354558236)
     p = 3.2469697011334144 + z * (z * p - 1.1445109447325053)
-    near = x * (z * p - 3.289868133696453)
-    small = np.where(x < 0.5, np.where(x > -0.5, 1, 0), 0)
+    near = y * (z * p - 3.289868133696453)
     return np.where(small == 1, near, (cosine - out) / np.where(small == 1, 1, x))
 
 
-def _bessel_i1(x):
+def _bessel(x, order):
     """SciPy's; imported when first needed."""
     from scipy import special
 
-    return special.i1(x)
+    return special.i1(x) if order == 1 else special.iv(order, x)
 
 
 @primitive(np.i0, forward=np.i0, arity=1)
@@ -198,26 +211,26 @@ class i0:
     reads = (0b1,)
 
     def vjp(ct, out, inputs, wanted):
-        return {0: ct * i1.apply(*inputs)}
+        return {0: ct * iv.apply(*inputs, order=1)}
 
     def jvp(tangents, out, inputs):
-        return tangents[0] * i1.apply(*inputs)
+        return tangents[0] * iv.apply(*inputs, order=1)
 
 
-def _slope(x, out):
-    """The derivative of `i1`; at 0, where it is a quotient of zeros, 1/2."""
-    zero = x == 0
-    return i0.apply(x) - np.where(zero, 0.5, out / np.where(zero, 1, x))
+def _slope(x, order):
+    """The mean of the orders beside it: of one sign, so no digits cancel, near 0 either."""
+    below = i0.apply(x) if order == 1 else iv.apply(x, order=order - 1)
+    return 0.5 * (below + iv.apply(x, order=order + 1))
 
 
-@primitive(forward=_bessel_i1, arity=1)
-class i1:
-    """Modified Bessel function of the first kind, order 1."""
+@primitive(forward=_bessel, arity=1)
+class iv:
+    """Modified Bessel function of the first kind, of a whole order above 0."""
 
-    reads = (0b1001,)
+    reads = (0b1,)
 
-    def vjp(ct, out, inputs, wanted):
-        return {0: ct * _slope(*inputs, out)}
+    def vjp(ct, out, inputs, wanted, order):
+        return {0: ct * _slope(*inputs, order)}
 
-    def jvp(tangents, out, inputs):
-        return tangents[0] * _slope(*inputs, out)
+    def jvp(tangents, out, inputs, order):
+        return tangents[0] * _slope(*inputs, order)

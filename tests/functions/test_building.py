@@ -41,6 +41,8 @@ ROWS = [
     ("trim_zeros", lambda x: np.trim_zeros(x * np.array([0.0, 1, 0, 1, 0])), [(5,)]),
     ("trim_zeros, ends", lambda x: np.trim_zeros(x * np.array([0.0, 1, 0]), "f") *
      np.trim_zeros(x * np.array([0.0, 1, 0]), trim="b"), [V]),
+    ("windows", lambda x: np.lib.stride_tricks.sliding_window_view(x, 2) ** 2, [V]),
+    ("windows of axes", lambda x: np.lib.stride_tricks.sliding_window_view(x**2, (2, 1), (1, 0)), [(2, 3)]),
     ("diagonal", lambda x: np.diagonal(x) * np.diagonal(x, 0, 1, 0), [M]),
     ("diagonal, offsets", lambda x: np.concatenate([x.diagonal(k) for k in range(-4, 5)]), [(3, 4)]),
     ("diagonal, tall", lambda x: np.concatenate([np.diagonal(x, k) for k in range(-4, 4)]), [(4, 2)]),

@@ -133,7 +133,7 @@ BINARY = {
 }  # fmt: skip
 # Ops without complex operands: NumPy has none, several values (logsumexp), or the op takes parts (norm).
 REAL_ONLY = {
-    "arctan2", "cbrt", "copysign", "deg2rad", "fmod", "hypot", "i0", "i1", "logaddexp", "logaddexp2",
+    "arctan2", "cbrt", "copysign", "deg2rad", "fmod", "hypot", "i0", "iv", "logaddexp", "logaddexp2",
     "logsumexp", "norm", "rad2deg", "remainder", "rfft",
 }  # fmt: skip
 SAMPLES: dict[str, Builder] = {

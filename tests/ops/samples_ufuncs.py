@@ -1,5 +1,6 @@
 """Samples of the ops of `tapegrad.ops.ufuncs`."""
 
+import functools
 import math
 from typing import Any
 
@@ -30,19 +31,20 @@ def bessel(order: int) -> Any:
     )
 
 
-def scipy_i1(x):
+def iv(op, layout, dtype, random):
+    """An op that no function of NumPy's means."""
     from scipy import special
 
-    return special.i1(x)
-
-
-def i1(op, layout, dtype, random):
-    """An op that no function of NumPy's means."""
-    cases = unary(lambda x: apply(op, (x,)), bessel(1))(op, layout, dtype, random)
-    if isinstance(cases, list):
+    found = []
+    for order in (1, 3):
+        call = functools.partial(apply, op, attrs={"order": order})
+        cases = unary(lambda x, call=call: call((x,)), bessel(order))(op, layout, dtype, random)
+        if not isinstance(cases, list):
+            return cases
         for case in cases:
-            case.reference = scipy_i1
-    return cases
+            case.reference = special.i1 if order == 1 else functools.partial(special.iv, order)
+        found += cases
+    return found
 
 
 UFUNCS = {
@@ -50,7 +52,7 @@ UFUNCS = {
         "arcsin", "arccos", "arctan", "arcsinh", "arccosh", "arctanh", "exp2", "log2", "log10", "sinc",
     )},
     "cbrt": unary(np.cbrt, lambda x: x ** (1 / 3)), "deg2rad": unary(np.deg2rad, lambda x: x * (np.pi / 180)),
-    "rad2deg": unary(np.rad2deg, lambda x: x * (180 / np.pi)), "i0": unary(np.i0, bessel(0)), "i1": i1,
+    "rad2deg": unary(np.rad2deg, lambda x: x * (180 / np.pi)), "i0": unary(np.i0, bessel(0)), "iv": iv,
     "logaddexp": binary(np.logaddexp, complex_sum(math.e)),
     "logaddexp2": binary(np.logaddexp2, complex_sum(2.0)),
     "remainder": binary(np.remainder, complex_remainder(np.floor)),

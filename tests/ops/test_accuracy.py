@@ -117,3 +117,24 @@ def test_derivative(name):
 def test_derivative_densely(name):
     share = misses(name, -300, 300, 500)
     assert share.max() <= 0.01, f"{name}: {np.flatnonzero(share > 0.01)}"
+
+
+def i0_derivative(x, n):
+    """The derivative of order n, from the power series."""
+    terms = []
+    for k in range((n + 1) // 2, 200):
+        factor = mpmath.factorial(2 * k) / mpmath.factorial(2 * k - n)
+        terms.append(factor * mpmath.mpf(x) ** (2 * k - n) / (4**k * mpmath.factorial(k) ** 2))
+    return mpmath.fsum(terms)
+
+
+@pytest.mark.parametrize("x", [0.0, 1e-300, -1e-8, 1e-3, 0.1, 1.0, -10.0, 30.0])
+def test_derivatives_of_a_bessel_function(x):
+    """At 0 and near it the recurrence for I1' is a difference of nearly equal numbers."""
+    leaf = tg.tensor(x, requires_grad=True)
+    d = np.i0(leaf)
+    for n in range(1, 9):
+        (d,) = tg.grad(d, leaf, create_graph=True)
+        with mpmath.workprec(200):
+            wanted = float(i0_derivative(x, n))
+        np.testing.assert_allclose(d.item(), wanted, rtol=1e-13)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.autograd import forward_ad as fw
 from tapegrad.tape import tape as tapes
 
 from .layouts import DTYPES
@@ -142,6 +143,16 @@ FIRST = [
     ("fmod(-7, x)", lambda x: np.fmod(-7, x), [2], [3]),
     ("remainder of a quotient that rounds up", lambda x: np.remainder(6, x), [0.1], [-59]),
     ("x % inf", np.remainder, [1, INF], [1, 0]),
+    ("x % y at infinite y", np.remainder, [[-1, 1, -1, 0], [INF, -INF, -INF, INF]], [[1] * 4, [1, 1, 0, 0]]),
+    ("fmod at infinite y", np.fmod, [[-1, 1, 0], [INF, -INF, INF]], [[1] * 3, [0, 0, 0]]),
+    ("x % 0", np.remainder, [[1, -1, 0], [0, 0, 0]], [[1] * 3, [-INF, INF, NAN]]),
+    ("inf % x", np.remainder, [[INF, -INF, INF], [2, 2, INF]], [[1] * 3, [-INF, INF, NAN]]),
+    ("fmod(x, 0)", np.fmod, [[1, -1, INF], [0, 0, 2]], [[1] * 3, [-INF, INF, -INF]]),
+    ("x % y where it rounds to y", np.remainder, [-1e-20, 1], [1, 1]),
+    ("norm of order -1 at 0", lambda x: np.linalg.norm(x, -1), [[0, 1, 2]], [[0, 0, 0]]),
+    ("norm of order -0.5 at 0", lambda x: np.linalg.norm(x, -0.5, 0), [[[0, 3], [0, 3]]],
+     [[[0, 0.125], [0, 0.125]]]),
+    ("norm of order -2 at 0", lambda x: np.linalg.vector_norm(x, ord=-2), [[0, 0]], [[0, 0]]),
     ("copysign(0, 1)", np.copysign, [[0, -0.0, 2], [1, -1, -3]], [[0, 0, -1], [0, 0, 0]]),
     ("heaviside", lambda x, h: np.heaviside(x, h) + 0 * x, [[0, 1, -1], [3, 3, 3]], [[0, 0, 0], [1, 0, 0]]),
     ("floor division and steps", lambda x: x // 2 + np.floor(x) + np.ceil(x) + np.round(x) + x, [[4, 0.5]],
@@ -226,6 +237,57 @@ def test_second_order(row):
 def test_second_derivatives_at_the_origin_are_0(function):
     """They have no value there; a nan would spread to all other elements."""
     assert all(g[0] == 0 and np.isfinite(g[1]) for g in seconds(function, [[0, 1], [0, 2]]))
+
+
+# function, derivatives of the orders 1, 2, ... at a point: limits, from inside of the domain
+HIGHER = [
+    (np.arcsin, 1.0, [INF] * 4), (np.arcsin, -1.0, [INF, -INF, INF, -INF]), (np.arccos, 1.0, [-INF] * 4),
+    (np.arccos, -1.0, [-INF, INF, -INF, INF]), (np.arcsin, 1e-300, [1, 1e-300, 1, 9e-300]),
+    (np.arcsin, 1e-9, [1, 1e-9, 1, 9e-9]), (np.arccos, 1e-9, [-1, -1e-9, -1, -9e-9]),
+    (np.arccosh, 1.0, [INF, -INF, INF, -INF]), (np.arccosh, 1e200, [1e-200]),
+    (np.arctanh, 1.0, [INF] * 4), (np.arctanh, -1.0, [INF, -INF, INF, -INF]),
+    (np.arctanh, 1e-9, [1, 2e-9, 2, 24e-9]), (np.cbrt, 0.0, [INF, -INF, INF, -INF]),
+    (np.cbrt, -0.0, [INF] * 4), (np.cbrt, INF, [0] * 4), (np.cbrt, -INF, [0] * 4),
+    (np.cbrt, 1e-300, [1e200 / 3, -INF, INF, -INF]), (np.sinc, 0.0, [0, -math.pi**2 / 3, 0, math.pi**4 / 5]),
+    (np.sqrt, INF, [0] * 4), (np.sqrt, 0.0, [INF, -INF, INF, -INF]), (np.log, 0.0, [INF, -INF, INF, -INF]),
+]  # fmt: skip
+
+
+def reverse(function, x, order):
+    leaf = tg.tensor(x, requires_grad=True)
+    with np.errstate(all="ignore"):
+        d = function(leaf)
+    for _ in range(order):
+        (d,) = tg.grad(d, leaf, np.ones(np.shape(x)), create_graph=True)
+    return d.item()
+
+
+def forward(function, x, order):
+    def along(x, order):
+        with fw.dual_level(), np.errstate(all="ignore"):
+            d = fw.make_dual(x, tg.tensor(1.0))
+            return fw.unpack_dual(function(d) if order == 1 else along(d, order - 1)).tangent
+
+    return along(tg.tensor(x), order).item()
+
+
+@pytest.mark.parametrize("way", [reverse, forward])
+def test_higher_order(way):
+    for function, x, wanted in HIGHER:
+        for order, w in enumerate(wanted, 1):
+            found = way(function, x, order)
+            np.testing.assert_allclose(found, w, rtol=1e-13, err_msg=f"{function.__name__} {x} {order}")
+
+
+@tg.njit
+def inverse_functions(x):
+    return np.arcsin(x) + np.arccos(2 * x) + np.arctanh(4 * x)
+
+
+def test_second_derivatives_near_0_compiled():
+    """Relative to the derivative, which is the distance from 0 there."""
+    for x in (1e-300, 1e-9):
+        np.testing.assert_allclose(reverse(inverse_functions, x, 2), (1 - 8 + 128) * x, rtol=1e-13)
 
 
 SQUARED = [
