@@ -115,7 +115,10 @@ def storage_of(x: Any) -> Storage:
     state = extra(x)
     storage: Storage | None = state.storage
     if storage is None:
-        storage = state.storage = Storage(x, same(x), Memory(x._v, state.version))
+        torn = x._tape is STALE  # by a write that was cut off: without a storage nothing else makes it so
+        whole = wrap(x._v, STALE) if torn else same(x)
+        storage = state.storage = Storage(x, whole, Memory(x._v, state.version))
+        storage.torn = torn
     return storage
 
 
@@ -148,6 +151,8 @@ def set_apart(x: Any) -> None:
 
 def same(x: Any) -> Any:
     """Return another handle of a Tensor's value and history."""
+    if x._tape is STALE:
+        settle(x)
     out = wrap(x._v, x._tape, x._at)
     state = x._extra
     if state is not None and (state.requires_grad or state.exposed or state.call is not None):
