@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Sequence
+from numbers import Integral, Number
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ import numpy as np
 from tapegrad.autograd.call import Call, Kept
 from tapegrad.autograd.hooks import from_array
 from tapegrad.autograd.provenance import Provenance, taken_error
-from tapegrad.dispatch import noted, record, shares
+from tapegrad.dispatch import normal, noted, record, shares
 from tapegrad.duals import Level, at_level, dual
-from tapegrad.errors import GradientError, ShapeError
+from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.functions.shapes import astype, stack
 from tapegrad.grad_mode import in_force, is_grad_enabled, within
 from tapegrad.handle import Handle, extra, moves, requires_grad, same, settle, under, wrap
@@ -26,7 +27,7 @@ from tapegrad.tape.tape import close, current, local
 from tapegrad.views import DUAL, STALE
 from tapegrad.writes import sharers, write
 
-__all__ = ["applied", "as_tensor"]
+__all__ = ["applied", "as_tensor", "holds_numbers"]
 
 OF_ITSELF = {"_call", "_dirty", "_plain", "_saved", "needs_input_grad"}  # what ctx has in any case
 NO_OWNER = (int, float, complex, str, bytes, np.generic, np.dtype, slice, type)
@@ -67,7 +68,7 @@ def _applied(
         provenance = Provenance(cls.__name__, ())
         provenance.bases = bases
         found = within({"recording": False, "forward": provenance}, forward, *given)
-        results = [as_tensor(out) for out in (found if isinstance(found, tuple) else (found,))]
+        results = _results(cls, found)
         outs = [wrap(out._v) if isinstance(out, Handle) else out for out in results]
         _exchange(ctx, None, results, outs)
         return (tuple(outs) if isinstance(found, tuple) else outs[0]), provenance
@@ -83,7 +84,7 @@ def _applied(
             extra(given[k]).call = provenance
     versions = [_version(given[k]) for k in slots]
     found = within({"recording": False, "forward": provenance}, forward, *given)
-    results = [as_tensor(out) for out in (found if isinstance(found, tuple) else (found,))]
+    results = _results(cls, found)
     for k, version in zip(slots, versions, strict=True):
         if _version(given[k]) != version and not any(given[k] is x for x in ctx._dirty):
             raise GradientError(
@@ -220,8 +221,33 @@ def _version(x: Any) -> int:
 
 
 def as_tensor(out: Any) -> Any:
-    """A result that NumPy made is a Tensor too."""
-    return noted(from_array(out), ()) if isinstance(out, (np.ndarray, np.inexact)) else out
+    """A result that is an array or a number is a Tensor too, but for integers and truth values."""
+    if isinstance(out, (np.ndarray, np.inexact, float, complex)):
+        return noted(from_array(normal(out, "a result")), ())
+    return out
+
+
+def _results(cls: Any, found: Any) -> list[Any]:
+    """What forward returned, where a derivative is asked for."""
+    results = [as_tensor(out) for out in (found if isinstance(found, tuple) else (found,))]
+    for k, out in enumerate(results):
+        if not isinstance(out, Handle) and holds_numbers(out):
+            raise GradientError(
+                f"{cls.__name__}.forward returned a {type(out).__name__} as result {k}, and the derivative "
+                "of what is in it would be lost; return Tensors, arrays and floats, several as one tuple"
+            )
+    return results
+
+
+def holds_numbers(x: Any) -> bool:
+    """Whether there are numbers that may have a derivative in what is no Tensor."""
+    if isinstance(x, dict):
+        return any(map(holds_numbers, x.values()))
+    if isinstance(x, (list, tuple, set, frozenset)):
+        return any(map(holds_numbers, x))
+    if isinstance(x, np.ndarray):
+        return x.dtype.kind in "fcO"
+    return isinstance(x, Handle) or (isinstance(x, Number) and not isinstance(x, Integral))
 
 
 def _recorded(
@@ -232,9 +258,14 @@ def _recorded(
     dirty = _dirty(call, args, given, results) if ctx._dirty else {}
     apart = [id(x) for x in ctx._plain]
     plain = [
-        not isinstance(out, Handle) or out._v.dtype.char not in abi.GRADIENT or id(out) in apart
-        for out in results
+        not isinstance(out, Handle) or out._v.dtype.kind not in "fc" or id(out) in apart for out in results
     ]
+    for k, out in enumerate(results):
+        if not plain[k] and out._v.dtype.char not in abi.GRADIENT:
+            raise DTypeError(
+                f"{call.provenance.name}.forward returned dtype {out._v.dtype} as result {k}, which has no "
+                "derivative; return another dtype, or say so with ctx.mark_non_differentiable"
+            )
     if all(plain):
         return [_apart(out) for out in results]
     saved = list(ctx._saved)
