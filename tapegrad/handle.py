@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tapegrad.grad_mode import _enabled
 from tapegrad.kernels import abi
 from tapegrad.tape.record import slot
@@ -181,6 +183,27 @@ def retain(x: Any) -> None:
     at = under(x)
     if at._tape is not None:
         at._tape.retained[slot(at._at)] = weakref.ref(x)
+
+
+def weigh(out: Any, kept: Any) -> None:
+    """Tell the tape of a result what its record keeps besides values, so that it is closed and pruned."""
+    tape = under(out)._tape
+    if tape is not None:
+        tape.weigh(nbytes_of(kept, set()))
+
+
+def nbytes_of(x: Any, seen: set[int]) -> int:
+    """Bytes of the arrays in Tensors, lists, tuples and dicts, but of those whose ids have been `seen`."""
+    x = value_of(x)
+    if id(x) in seen:
+        return 0
+    if isinstance(x, np.ndarray):
+        seen.add(id(x))
+        return x.nbytes if x.base is None else max(x.nbytes, getattr(x.base, "nbytes", 0))
+    if isinstance(x, (list, tuple, dict)):
+        seen.add(id(x))
+        return sum(nbytes_of(part, seen) for part in (x.values() if isinstance(x, dict) else x))
+    return 0
 
 
 def is_tensor(x: Any) -> bool:

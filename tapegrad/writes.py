@@ -28,6 +28,7 @@ from tapegrad.handle import (
     set_apart,
     under,
     value_of,
+    weigh,
     wrap,
 )
 from tapegrad.kernels import abi
@@ -239,7 +240,9 @@ def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any
     else:
         _part_with_others(x, storage)
         _set(x._v, index, value_of(new))
-    _tell(x, storage, record(op, whole._v, (operand, old), where), others)
+    out = record(op, whole._v, (operand, old), where)
+    weigh(out, where)
+    _tell(x, storage, out, others)
 
 
 def _room() -> Tape:
@@ -508,6 +511,7 @@ def take_history(x: Any) -> None:
             where = {"index": np.unravel_index(places(x._v, whole._v), whole._v.shape)}
             op = REGISTRY["take"]
         out = record(op, x._v, (same(whole),), where)
+    weigh(out, where)
     x._tape, x._at = out._tape, out._at
     if x._extra.retains_grad and x._tape is not None:
         retain(x)

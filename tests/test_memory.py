@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.kernels.abi import layout_in_use
+from tapegrad.tape import tape as tapes
 
 LIMIT = 5.0  # MiB
 BYTES_PER_NODE = 96
@@ -388,6 +390,81 @@ def test_peak_of_a_backward(program):
     assert done.returncode == 0, done.stderr[-3000:]
     _, highest, _ = map(float, done.stdout.split())
     assert highest <= PEAK[program]
+
+
+# ---------------------------------------------------------------- what nobody refers to
+
+
+def function_keeping(keep, several=False):
+    """Calls of a Function that keeps what `keep(ctx, x)` sets."""
+
+    def forward(ctx, x):
+        keep(ctx, x)
+        return (x * 1.5, x * 2.5) if several else x * 1.5
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(lambda ctx, *g: g[0] * 1.5)}
+    return type("E", (tg.autograd.Function,), methods)
+
+
+def unused():
+    """Steps of which nothing is referred to afterwards, each of which keeps some 400 kB."""
+    n = 50_000
+    x, s, A = leaf(np.linspace(0.5, 1.5, n)), leaf(0.5), leaf(np.eye(130) * 3.0)
+    saves = function_keeping(lambda ctx, x: ctx.save_for_backward(x * 2.0))
+    saves_two = function_keeping(lambda ctx, x: ctx.save_for_backward(x * 2.0), True)
+    array = function_keeping(lambda ctx, x: setattr(ctx, "a", np.ones(n)))
+    nested = function_keeping(lambda ctx, x: setattr(ctx, "a", {"a": [x * 2.0]}))
+    part = function_keeping(lambda ctx, x: setattr(ctx, "a", np.ones(n)[:1]))
+    order = np.arange(n)[::-1]
+
+    def write(index):
+        y = x * 1.0
+        y[index] = 2.0
+        return y[0]
+
+    def at(ufunc):
+        y = s * np.ones(10)
+        ufunc.at(y, np.zeros(n, int), 1.0)
+
+    return {
+        "saved": lambda: saves.apply(x),
+        "saved, two in a row": lambda: saves.apply(saves.apply(x)),
+        "saved, two results": lambda: saves_two.apply(x),
+        "attribute": lambda: array.apply(s),
+        "nested attribute": lambda: nested.apply(x),
+        "part of an array": lambda: part.apply(s),
+        "index": lambda: x[order.copy()][0],
+        "np.take": lambda: np.take(x, order.copy()),
+        "np.sort": lambda: np.sort(x)[0],
+        "places written to": lambda: write(order.copy()),
+        "np.add.at": lambda: at(np.add),
+        "np.add.reduceat": lambda: np.add.reduceat(x, [0, 5]),
+        "factors": lambda: np.linalg.svd(A)[1][0],
+    }
+
+
+def peak(step, count=80):
+    """MiB in use at most during so many steps."""
+    for _ in range(3):
+        step()
+    tapes.close(tapes.current())
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(count):
+            step()
+        return (tracemalloc.get_traced_memory()[1] - before) / 2**20
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+
+
+@pytest.mark.parametrize("case", list(unused()))
+def test_what_nobody_refers_to_is_released_in_time(case):
+    """80 steps keep 30 MiB and more where a tape does not know what its records keep besides values."""
+    assert peak(unused()[case]) < 14.0
 
 
 if __name__ == "__main__":

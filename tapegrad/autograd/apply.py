@@ -18,7 +18,7 @@ from tapegrad.duals import Level, at_level, dual
 from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.functions.shapes import astype, stack
 from tapegrad.grad_mode import in_force, is_grad_enabled, within
-from tapegrad.handle import Handle, extra, moves, requires_grad, same, settle, under, wrap
+from tapegrad.handle import Handle, extra, moves, nbytes_of, requires_grad, same, settle, under, wrap
 from tapegrad.kernels import abi
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import OUT
@@ -337,6 +337,10 @@ def _recorded(
         delattr(ctx, name)
         call.attributes[name] = Kept(outs[k], places[k])
     ctx._call = weakref.ref(call)
+    besides = [*rest, *_own(ctx)]
+    if besides:
+        weighed = {id(x._v) for x in (*befores, *results) if isinstance(x, Handle)}
+        tape.weigh(nbytes_of(besides, weighed))
     return outs
 
 
@@ -352,8 +356,12 @@ def _binds(ctx: Any, call: Call, saved: list[Any], results: list[Any]) -> bool:
     tape = local.tape
     if tape is None or not tape.log:
         return False
-    kept = [x for name, x in vars(ctx).items() if name not in OF_ITSELF]
-    return not _owns_nothing([*saved, *call.provenance.others, *kept], tape, results)
+    return not _owns_nothing([*saved, *call.provenance.others, *_own(ctx)], tape, results)
+
+
+def _own(ctx: Any) -> list[Any]:
+    """What the user set on ctx."""
+    return [x for name, x in vars(ctx).items() if name not in OF_ITSELF]
 
 
 def _owns_nothing(parts: Any, tape: Any, results: list[Any], depth: int = 0) -> bool:
