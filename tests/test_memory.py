@@ -396,11 +396,12 @@ def test_peak_of_a_backward(program):
 
 
 def function_keeping(keep, several=False):
-    """Calls of a Function that keeps what `keep(ctx, x)` sets."""
+    """Calls of a Function that keeps what `keep(ctx, x, result)` sets."""
 
     def forward(ctx, x):
-        keep(ctx, x)
-        return (x * 1.5, x * 2.5) if several else x * 1.5
+        y = x * 1.5
+        keep(ctx, x, y)
+        return (y, x * 2.5) if several else y
 
     methods = {"forward": staticmethod(forward), "backward": staticmethod(lambda ctx, *g: g[0] * 1.5)}
     return type("E", (tg.autograd.Function,), methods)
@@ -410,11 +411,13 @@ def unused():
     """Steps of which nothing is referred to afterwards, each of which keeps some 400 kB."""
     n = 50_000
     x, s, A = leaf(np.linspace(0.5, 1.5, n)), leaf(0.5), leaf(np.eye(130) * 3.0)
-    saves = function_keeping(lambda ctx, x: ctx.save_for_backward(x * 2.0))
-    saves_two = function_keeping(lambda ctx, x: ctx.save_for_backward(x * 2.0), True)
-    array = function_keeping(lambda ctx, x: setattr(ctx, "a", np.ones(n)))
-    nested = function_keeping(lambda ctx, x: setattr(ctx, "a", {"a": [x * 2.0]}))
-    part = function_keeping(lambda ctx, x: setattr(ctx, "a", np.ones(n)[:1]))
+    saves = function_keeping(lambda ctx, x, y: ctx.save_for_backward(x * 2.0))
+    saves_two = function_keeping(lambda ctx, x, y: ctx.save_for_backward(x * 2.0), True)
+    array = function_keeping(lambda ctx, x, y: setattr(ctx, "a", np.ones(n)))
+    nested = function_keeping(lambda ctx, x, y: setattr(ctx, "a", {"a": [x * 2.0]}))
+    results = function_keeping(lambda ctx, x, y: setattr(ctx, "a", {"a": [x, y]}))
+    for_jvp = function_keeping(lambda ctx, x, y: ctx.save_for_forward(x, y))
+    part = function_keeping(lambda ctx, x, y: setattr(ctx, "a", np.ones(n)[:1]))
     order = np.arange(n)[::-1]
 
     def write(index):
@@ -432,6 +435,8 @@ def unused():
         "saved, two results": lambda: saves_two.apply(x),
         "attribute": lambda: array.apply(s),
         "nested attribute": lambda: nested.apply(x),
+        "nested result": lambda: results.apply(x * 1.0),
+        "saved for forward mode": lambda: for_jvp.apply(x * 1.0),
         "part of an array": lambda: part.apply(s),
         "index": lambda: x[order.copy()][0],
         "np.take": lambda: np.take(x, order.copy()),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.autograd.call import Call, Kept
+from tapegrad.autograd.call import NESTED, Call, Kept, mapped
 from tapegrad.autograd.hooks import from_array
 from tapegrad.autograd.provenance import Provenance, taken_error
 from tapegrad.dispatch import normal, noted, record, shares
@@ -192,25 +192,23 @@ def _tangents(
 def _exchange(ctx: Any, call: Call | None, olds: Sequence[Any], news: Sequence[Any]) -> None:
     """Let what ctx keeps be other Tensors."""
     pairs = [(a, b) for a, b in zip(olds, news, strict=True) if isinstance(a, Handle) and a is not b]
-
-    def exchanged(x: Any, depth: int = 0) -> Any:
-        if isinstance(x, Handle):
-            return next((b for a, b in pairs if a is x), x)
-        if type(x) in (list, tuple) and depth < 4:
-            return type(x)([exchanged(y, depth + 1) for y in x])
-        if type(x) is dict and depth < 4:
-            return {key: exchanged(y, depth + 1) for key, y in x.items()}
-        return x
-
     for name, value in list(vars(ctx).items()):
         if name != "_call":
-            setattr(ctx, name, exchanged(value))
-    for kept in () if call is None else (*call.kept, *call.attributes.values()):
-        if isinstance(kept, Kept):
-            before = kept.original() if kept.moving is None else kept.moving
-            after = exchanged(before)
-            if after is not before:
-                kept.moving = after
+            setattr(ctx, name, _exchanged(value, pairs))
+    if call is not None:
+        call.kept = _exchanged(call.kept, pairs)
+        call.attributes = {name: _exchanged(value, pairs) for name, value in call.attributes.items()}
+
+
+def _exchanged(x: Any, pairs: list[tuple[Any, Any]], depth: int = 0) -> Any:
+    if isinstance(x, Handle):
+        return next((b for a, b in pairs if a is x), x)
+    if isinstance(x, Kept):
+        before = x.original() if x.moving is None else x.moving
+        after = _exchanged(before, pairs)
+        if after is not before:
+            x.moving = after
+    return mapped(lambda part, deep: _exchanged(part, pairs, deep), x, depth)
 
 
 def _version(x: Any) -> int:
@@ -280,14 +278,18 @@ def _recorded(
     for k, out in enumerate(results):
         if not plain[k]:
             numbers.setdefault(id(out), k)
-    held = {name: numbers[id(x)] for name, x in vars(ctx).items() if id(x) in numbers}
+    held: dict[str, set[int]] = {}  # attributes with results in them
+    for name, x in vars(ctx).items():
+        found = _results_in(x, numbers) if name not in OF_ITSELF else None
+        if found:
+            held[name] = found
     indices = [numbers.get(id(x), -1) for x in saved]
     if call.raw and any(
         x is not None and k < 0 and not any(x is other for other in (*given, *results))
         for x, k in zip(saved, indices, strict=True)
     ):
         raise GradientError(f"{call.name}: save_for_backward takes inputs and results only")
-    kept = {*indices, *held.values()}
+    kept = {*indices}.union(*held.values())
     ctx._dirty = ctx._plain = ()
     inputs = {id(given[p]): q for q, p in enumerate(call.slots)}
     of_inputs = [inputs.get(id(x), -1) for x in saved]
@@ -333,15 +335,31 @@ def _recorded(
         else:
             known = befores[q] if k < 0 <= q and x is args[call.slots[q]] else None
             call.kept.append(Kept(one, place, known) if exact else packing.keep(one))
-    for name, k in held.items():
-        delattr(ctx, name)
-        call.attributes[name] = Kept(outs[k], places[k])
+    by_place = {key: Kept(outs[k], places[k]) for key, k in numbers.items()} if held else {}
+    for name in held:
+        call.attributes[name] = _placed_in(vars(ctx).pop(name), by_place)
     ctx._call = weakref.ref(call)
     besides = [*rest, *_own(ctx)]
     if besides:
         weighed = {id(x._v) for x in (*befores, *results) if isinstance(x, Handle)}
         tape.weigh(nbytes_of(besides, weighed))
     return outs
+
+
+def _results_in(x: Any, numbers: dict[int, int], depth: int = 0) -> set[int]:
+    """Which results there are in lists, tuples and dicts."""
+    if id(x) in numbers:
+        return {numbers[id(x)]}
+    if type(x) not in (list, tuple, dict) or depth >= NESTED:
+        return set()
+    parts = x.values() if type(x) is dict else x
+    return set().union(*(_results_in(part, numbers, depth + 1) for part in parts))
+
+
+def _placed_in(x: Any, by_place: dict[int, Kept], depth: int = 0) -> Any:
+    """What is set on ctx, with results by their place."""
+    kept = by_place.get(id(x))
+    return mapped(lambda part, deep: _placed_in(part, by_place, deep), x, depth) if kept is None else kept
 
 
 def _placed(call: Call, here: Any) -> Any:

@@ -34,7 +34,6 @@ class FunctionCtx:
     _materialize = True
     _promised = False
     _saved: Sequence[Any] = ()
-    _saved_forward: Sequence[Any] = ()
     _dirty: Sequence[Any] = ()
     _plain: Sequence[Any] = ()
     _call: Any = None  # weak: the call owns this
@@ -71,7 +70,7 @@ class FunctionCtx:
     @property
     def saved_for_forward(self) -> tuple[Any, ...]:
         """What save_for_forward kept."""
-        return tuple(self._saved_forward)
+        return tuple(getattr(self, "_saved_forward", ()))
 
     def mark_dirty(self, *tensors: Any) -> None:
         """Say which inputs forward has written to; it must return them."""

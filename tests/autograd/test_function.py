@@ -4,6 +4,7 @@ import collections
 import fractions
 import threading
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -232,6 +233,43 @@ def test_G6_a_saved_result_on_the_way_modified_afterwards_is_what_it_was():
     (g,) = tg.grad(y, x, create_graph=True)
     assert g.tolist() == [3.0, 12.0]
     assert tg.grad(g.sum(), x)[0].tolist() == [6.0, 12.0]
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("write", [False, True])
+def test_G6_results_within_attributes_are_what_they_were(several, write):
+    """They are not owned by what keeps them, as it belongs to their tape."""
+
+    def forward(ctx, x):
+        y = np.exp(x)
+        ctx.parts, ctx.x = {"all": [x, (y, "text")]}, x
+        return (y, x * 2.0) if several else y
+
+    def backward(ctx, g, *_):
+        (x, (y, text)), there = ctx.parts["all"], ctx.x
+        assert text == "text"
+        return g * y + 0.0 * (x - there)
+
+    def jvp(ctx, t):
+        y = ctx.parts["all"][1][0]
+        return (t * y, t * 2.0) if several else t * y
+
+    x = leaf()
+    y = of(forward, backward, jvp=jvp).apply(x)
+    y = y[0] if several else y
+    kept, expected = weakref.ref(y), y.detach().clone()
+    if write:
+        y *= 1.0
+    g = tg.grad(y.sum(), x, create_graph=True)[0]
+    assert g.tolist() == expected.tolist()
+    assert tg.grad(g.sum(), x)[0].tolist() == expected.tolist()
+    del y, g
+    assert kept() is None
+    with tg.autograd.forward_ad.dual_level():
+        moving = tg.autograd.forward_ad.make_dual(leaf(), tg.tensor([1.0, 2.0]))
+        out = of(forward, backward, jvp=jvp).apply(moving)
+        tangent = tg.autograd.forward_ad.unpack_dual(out[0] if several else out).tangent
+        assert tangent.tolist() == (expected * [1.0, 2.0]).tolist()
 
 
 def test_B1_saved_tensors_after_they_were_freed():
