@@ -11,7 +11,7 @@ import numpy as np
 from tapegrad.grad_mode import _enabled
 from tapegrad.kernels import abi
 from tapegrad.tape.record import slot
-from tapegrad.tape.tape import Cell, Tape
+from tapegrad.tape.tape import LARGE, Cell, Tape
 from tapegrad.views import DUAL, OPEN, STALE, Memory, Storage
 
 
@@ -185,6 +185,9 @@ def retain(x: Any) -> None:
         at._tape.retained[slot(at._at)] = weakref.ref(x)
 
 
+_counted: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
 def weigh(out: Any, kept: Any) -> None:
     """Tell the tape of a result what its record keeps besides values, so that it is closed and pruned."""
     tape = under(out)._tape
@@ -193,13 +196,21 @@ def weigh(out: Any, kept: Any) -> None:
 
 
 def nbytes_of(x: Any, seen: set[int]) -> int:
-    """Bytes of the arrays in Tensors, lists, tuples and dicts, but of those whose ids have been `seen`."""
+    """Bytes of the arrays in Tensors, lists, tuples and dicts, but of those whose ids have been `seen`.
+
+    A large one that many records keep counts for the first of them only.
+    """
     x = value_of(x)
     if id(x) in seen:
         return 0
     if isinstance(x, np.ndarray):
-        seen.add(id(x))
-        return x.nbytes if x.base is None else max(x.nbytes, getattr(x.base, "nbytes", 0))
+        if isinstance(x.base, np.ndarray) and x.base.nbytes > 2 * x.nbytes:
+            x = x.base  # a part of it keeps all of it
+        if x.nbytes > LARGE:
+            if _counted.get(id(x)) is x:
+                return 0
+            _counted[id(x)] = x
+        return int(x.nbytes)
     if isinstance(x, (list, tuple, dict)):
         seen.add(id(x))
         return sum(nbytes_of(part, seen) for part in (x.values() if isinstance(x, dict) else x))

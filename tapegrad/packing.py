@@ -83,12 +83,14 @@ class Packing:
         for q, x in enumerate(operands):
             if requires_grad(x):
                 reads |= op.masks[min(q, 2)]
-        saved: dict[int, Any] = {}
+        read: dict[int, Any] = {}
         for q, x in enumerate(operands):
             if reads >> min(q, 2) & 1 and isinstance(x, (Handle, np.ndarray)):
-                saved[q] = self.packed(normal(value_of(x)))
+                read[q] = normal(value_of(x))
         if reads & RESULT:
-            saved[OUT if len(operands) <= OUT else -1] = self.packed(value)
+            read[OUT if len(operands) <= OUT else -1] = value
+        saved = {q: self.packed(x) for q, x in read.items()}
+        tape.weigh(sum(x.nbytes for x in read.values()))  # what they were packed to may weigh as much
         kept = value if not isinstance(value, np.ndarray) else pool.shadow(value)
         at = tape.append(op.opcode, places[0], second, kept)
         if kept is not value:

@@ -444,6 +444,7 @@ def unused():
         "places written to": lambda: write(order.copy()),
         "np.add.at": lambda: at(np.add),
         "np.add.reduceat": lambda: np.add.reduceat(x, [0, 5]),
+        "argument of a compiled function": lambda: dot(s * np.ones(3), np.ones(n)),
         "loop": lambda: tg.autograd.checkpoint_loop(np.sin, x * 1.0, 3, slots=1),
         "factors": lambda: np.linalg.svd(A)[1][0],
     }
@@ -467,10 +468,30 @@ def peak(step, count=80):
         gc.enable()
 
 
+@tg.njit
+def dot(a, b):
+    return a[0] * b[0] + a[1] * b[1]
+
+
 @pytest.mark.parametrize("case", list(unused()))
 def test_what_nobody_refers_to_is_released_in_time(case):
     """80 steps keep 30 MiB and more where a tape does not know what its records keep besides values."""
     assert peak(unused()[case]) < 14.0
+
+
+def test_an_array_that_many_calls_keep_ends_one_tape_only():
+    table, x = np.ones(1_000_000), leaf(1.0)
+    keeps = function_keeping(lambda ctx, x, y: setattr(ctx, "table", table))
+    keeps.apply(x)
+    assert len({keeps.apply(x)._tape.serial for _ in range(50)}) <= 2
+
+
+def test_what_is_packed_and_nobody_refers_to_is_released_in_time():
+    saved = function_keeping(lambda ctx, x, y: ctx.save_for_backward(x))
+    x = leaf(np.linspace(0.5, 1.5, 50_000))
+    with tg.autograd.graph.saved_tensors_hooks(lambda x: x.numpy().copy(), tg.tensor):
+        assert peak(lambda: np.sum(np.exp(x))) < 14.0
+        assert peak(lambda: saved.apply(x)) < 14.0
 
 
 if __name__ == "__main__":

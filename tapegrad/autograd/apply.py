@@ -339,10 +339,12 @@ def _recorded(
     for name in held:
         call.attributes[name] = _placed_in(vars(ctx).pop(name), by_place)
     ctx._call = weakref.ref(call)
-    besides = [*rest, *_own(ctx)]
+    besides = [*rest, *_own(ctx)] if exact else _own(ctx)
     if besides:
         weighed = {id(x._v) for x in (*befores, *results) if isinstance(x, Handle)}
         tape.weigh(nbytes_of(besides, weighed))
+    if not exact:
+        tape.weigh(sum(x._v.nbytes for x in saved if x is not None))  # what is packed may weigh as much
     return outs
 
 
