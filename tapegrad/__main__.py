@@ -1,6 +1,7 @@
 """``python -m tapegrad``: the settings in use; ``python -m tapegrad ops``: the functions there are."""
 
 import argparse
+import signal
 
 import tapegrad
 from tapegrad.catalog import table
@@ -14,4 +15,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if hasattr(signal, "SIGPIPE"):  # a reader that has enough ends this as it ends other tools
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     main()

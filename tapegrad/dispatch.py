@@ -270,10 +270,10 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
 
         return push(op, value, operands, attrs)
     packing = mode.packing if type(mode) is Mode else None
-    saved = None if packing is None else packing.save(op, operands, value)
+    packed = None if packing is None else packing.save(op, operands, value)
     while True:
         try:
-            tape, at = _commit(op, value, operands, attrs, newest, foreign, packing, saved)
+            tape, at = _commit(op, value, operands, attrs, newest, foreign, packing, packed)
             break
         except TapeClosed:
             continue
@@ -285,7 +285,7 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
 
 def _commit(
     op: Primitive, value: Any, operands: Sequence[Any], attrs: Any, newest: int, foreign: bool,
-    packing: Any, saved: Any,
+    packing: Any, packed: Any,
 ) -> tuple[Tape, int]:  # fmt: skip
     """Commit a record of these operands, imported where need be, to a tape newer than theirs."""
     new_tape: Callable[[], Tape] = current if packing is None else packing.current
@@ -312,7 +312,7 @@ def _commit(
         for place in places[:0:-1]:
             second = tape.append(layout.CONS, place, second, None)
     if packing is not None:
-        at = packing.commit(tape, op, places, second, value, saved)
+        at = packing.commit(tape, op, places, second, value, packed)
     else:
         at = tape.commit(op, places, [value_of(x) for x in operands], second, value)
     if attrs:

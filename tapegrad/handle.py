@@ -6,10 +6,12 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tapegrad.grad_mode import _enabled
 from tapegrad.kernels import abi
 from tapegrad.tape.record import slot
-from tapegrad.tape.tape import Cell, Tape
+from tapegrad.tape.tape import LARGE, Cell, Tape
 from tapegrad.views import DUAL, OPEN, STALE, Memory, Storage
 
 
@@ -115,7 +117,10 @@ def storage_of(x: Any) -> Storage:
     state = extra(x)
     storage: Storage | None = state.storage
     if storage is None:
-        storage = state.storage = Storage(x, same(x), Memory(x._v, state.version))
+        torn = x._tape is STALE  # by a write that was cut off: without a storage nothing else makes it so
+        whole = wrap(x._v, STALE) if torn else same(x)
+        storage = state.storage = Storage(x, whole, Memory(x._v, state.version))
+        storage.torn = torn
     return storage
 
 
@@ -148,6 +153,8 @@ def set_apart(x: Any) -> None:
 
 def same(x: Any) -> Any:
     """Return another handle of a Tensor's value and history."""
+    if x._tape is STALE:
+        settle(x)
     out = wrap(x._v, x._tape, x._at)
     state = x._extra
     if state is not None and (state.requires_grad or state.exposed or state.call is not None):
@@ -176,6 +183,38 @@ def retain(x: Any) -> None:
     at = under(x)
     if at._tape is not None:
         at._tape.retained[slot(at._at)] = weakref.ref(x)
+
+
+_counted: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def weigh(out: Any, kept: Any) -> None:
+    """Tell the tape of a result what its record keeps besides values, so that it is closed and pruned."""
+    tape = under(out)._tape
+    if tape is not None:
+        tape.weigh(nbytes_of(kept, set()))
+
+
+def nbytes_of(x: Any, seen: set[int]) -> int:
+    """Bytes of the arrays in Tensors, lists, tuples and dicts, but of those whose ids have been `seen`.
+
+    A large one that many records keep counts for the first of them only.
+    """
+    x = value_of(x)
+    if id(x) in seen:
+        return 0
+    if isinstance(x, np.ndarray):
+        if isinstance(x.base, np.ndarray) and x.base.nbytes > 2 * x.nbytes:
+            x = x.base  # a part of it keeps all of it
+        if x.nbytes > LARGE:
+            if _counted.get(id(x)) is x:
+                return 0
+            _counted[id(x)] = x
+        return int(x.nbytes)
+    if isinstance(x, (list, tuple, dict)):
+        seen.add(id(x))
+        return sum(nbytes_of(part, seen) for part in (x.values() if isinstance(x, dict) else x))
+    return 0
 
 
 def is_tensor(x: Any) -> bool:

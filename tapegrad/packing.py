@@ -69,30 +69,34 @@ class Packing:
             return tape.append(layout.CONST, 0, 0, pool.shadow(normal(value)))
         return None if x._tape is None else tape.link(x._tape, x._at, pool.shadow(value))
 
-    def save(self, op: Primitive, operands: Sequence[Any], value: Any) -> dict[int, Any]:
-        """Pack what the derivative of a record will read."""
+    def save(self, op: Primitive, operands: Sequence[Any], value: Any) -> Packed | None:
+        """Pack what the derivative of a record will read, if it reads anything."""
         reads = 0
         for q, x in enumerate(operands):
             if requires_grad(x):
                 reads |= op.masks[min(q, 2)]
-        saved: dict[int, Any] = {}
+        read: dict[int, Any] = {}
         for q, x in enumerate(operands):
             if reads >> min(q, 2) & 1 and isinstance(x, (Handle, np.ndarray)):
-                saved[q] = self.packed(normal(value_of(x)))
+                read[q] = normal(value_of(x))
         if reads & RESULT:
-            saved[OUT if len(operands) <= OUT else -1] = self.packed(value)
-        return saved
+            read[OUT if len(operands) <= OUT else -1] = value
+        if not read:
+            return None
+        nbytes = sum(x.nbytes for x in read.values())  # what they are packed to may weigh as much
+        return Packed(self, {q: self.packed(x) for q, x in read.items()}, nbytes)
 
     def commit(
-        self, tape: Tape, op: Primitive, places: Sequence[int], second: int, value: Any, saved: dict[int, Any]
+        self, tape: Tape, op: Primitive, places: Sequence[int], second: int, value: Any, packed: Packed | None
     ) -> int:
         """As `Tape.commit`, of what `save` has packed."""
         kept = value if not isinstance(value, np.ndarray) else pool.shadow(value)
         at = tape.append(op.opcode, places[0], second, kept)
         if kept is not value:
             tape.shadows[at] = weakref.ref(value)
-        if saved:
-            tape.packed[slot(at)] = Packed(self, saved)
+        if packed is not None:
+            tape.packed[slot(at)] = packed
+            tape.weigh(packed.nbytes)
         return at
 
     def keep(self, x: Any) -> Callable[[], Any]:
@@ -112,10 +116,10 @@ class Packing:
 class Packed:
     """What was made of the values that a record's derivative reads, by operand."""
 
-    __slots__ = ("packing", "saved")
+    __slots__ = ("nbytes", "packing", "saved")
 
-    def __init__(self, packing: Packing, saved: dict[int, Any]) -> None:
-        self.packing, self.saved = packing, saved
+    def __init__(self, packing: Packing, saved: dict[int, Any], nbytes: int) -> None:
+        self.packing, self.saved, self.nbytes = packing, saved, nbytes
 
     def values(self, operands: int) -> tuple[dict[int, Any], Any]:
         """The values again: of operands, and of the result or None."""

@@ -28,6 +28,7 @@ from tapegrad.handle import (
     set_apart,
     under,
     value_of,
+    weigh,
     wrap,
 )
 from tapegrad.kernels import abi
@@ -60,10 +61,8 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     """
     index = plain_index(index)
     new = given = new if isinstance(new, Handle) else normal(sequence(new), what)
-    state = x._extra
-    storage = None if state is None else state.storage
     _refuse_torn(x)
-    _allow(x, storage, new, what)
+    _allow(x, _storage(x), new, what)
     if x._v.ndim == 0:
         recorded = follows(x) or follows(new)
         _rebind(x, index, new, what, recorded, update)
@@ -72,6 +71,7 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
         return
     region = elements(x._v, index, f"{what}: ")
     new = _fitted(new, region, x, what)
+    storage = _storage(x)  # only now: what was made of `new` may be the first view of x
     if storage is not None:
         storage = _rejoined(storage)
     whole = x if storage is None else storage.whole
@@ -83,6 +83,11 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
         for handle in sharers(x):
             noted(handle, (given,))
     _count(x)
+
+
+def _storage(x: Any) -> Storage | None:
+    """What a Tensor shares memory through, if it does."""
+    return None if x._extra is None else x._extra.storage
 
 
 def _rejoined(storage: Storage) -> Storage:
@@ -235,7 +240,9 @@ def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any
     else:
         _part_with_others(x, storage)
         _set(x._v, index, value_of(new))
-    _tell(x, storage, record(op, whole._v, (operand, old), where), others)
+    out = record(op, whole._v, (operand, old), where)
+    weigh(out, where)
+    _tell(x, storage, out, others)
 
 
 def _room() -> Tape:
@@ -257,7 +264,7 @@ def _read_elsewhere(storage: Storage | None) -> dict[Storage, Any]:
         return {}
     found = {}
     for other in storage.memory.others(storage):
-        if other.whole._tape is not None and other.whole._tape is not local.tape:
+        if not other.torn and other.whole._tape is not None and other.whole._tape is not local.tape:
             found[other] = same(other.whole)
     return found
 
@@ -279,7 +286,7 @@ def _tear(x: Any, storage: Storage | None) -> None:
 
 
 def _refuse_torn(x: Any) -> None:
-    storage = x._extra.storage if x._extra is not None else None
+    storage = _storage(x)
     if storage.torn if storage is not None else x._tape is STALE:
         raise GradientError(
             f"a write to the Tensor of shape {x._v.shape} was interrupted: its values may be half written, "
@@ -412,7 +419,7 @@ def _part_with_others(x: Any, storage: Storage | None) -> None:
 
 def sharers(x: Any) -> list[Any]:
     """All handles of a Tensor's memory."""
-    return _sharers(x, None if x._extra is None else x._extra.storage)
+    return _sharers(x, _storage(x))
 
 
 def _sharers(x: Any, storage: Storage | None) -> list[Any]:
@@ -440,13 +447,15 @@ def _tell(x: Any, storage: Storage | None, out: Any, olds: dict[Storage, Any]) -
         _become(x, out._v, out)
         return
     _inform(storage, out)
+    storage.torn = False
     for other in storage.memory.others(storage):  # other values, the same history
+        if other.torn:  # its history is unknown
+            continue
         _inform(other, _unrecorded(olds[other] if other in olds else same(other.whole), other.whole._v))
 
 
 def _inform(storage: Storage, out: Any) -> None:
     storage.whole = same(out)
-    storage.torn = False
     known = requires_grad(out)
     for handle in storage.alive():
         if requires_grad(handle) and handle._tape is None:  # the leaf, which `_unrecorded` has renewed
@@ -468,7 +477,7 @@ def _become(x: Any, value: Any, out: Any) -> None:
 
 def forget(x: Any) -> None:
     """Let a handle be a leaf without history; its memory stays shared."""
-    storage = None if x._extra is None else x._extra.storage
+    storage = _storage(x)
     if storage is not None and storage.base() is not x:
         raise GradientError(
             f"detach_ of a view (shape {x._v.shape}) would part it from the history of what it is a view of; "
@@ -502,6 +511,7 @@ def take_history(x: Any) -> None:
             where = {"index": np.unravel_index(places(x._v, whole._v), whole._v.shape)}
             op = REGISTRY["take"]
         out = record(op, x._v, (same(whole),), where)
+    weigh(out, where)
     x._tape, x._at = out._tape, out._at
     if x._extra.retains_grad and x._tape is not None:
         retain(x)

@@ -146,8 +146,9 @@ G-7 | `mark_dirty` | the result is the argument; RuntimeError if not returned or
 G-8 | `mark_non_differentiable` | no gradient for it, backward gets zeros; integers are marked by
     themselves
 G-9 | results that no gradient came to | zeros, None after `set_materialize_grads(False)`
-G-10 | an argument returned, what is no Tensor, lists | another Tensor with the history; passed on; not
-    tracked
+G-10 | an argument returned, what is no Tensor | another Tensor with the history; arrays and floats get one,
+    other objects are passed on; RuntimeError for lists and dicts with Tensors or floats in them | arrays,
+    floats and lists are passed on, their derivative lost
 G-11 | `setup_context` | forward without ctx; defaults and keywords are bound
 G-12 | `jvp` | the tangents; NotImplementedError without it; at several levels, and with reverse mode,
     exact or RuntimeError | one level; what forward computed counts as constant in reverse mode
@@ -168,7 +169,8 @@ H-6 | Functions of instances, `InplaceFunction` | called once, plain Tensors in 
 H-7 | `NestedIOFunction` | nested arguments and results; ValueError for other objects | AttributeError
 H-8 | `gradcheck`, `gradgradcheck`, `zero_gradients` | torch's parameters, and `order` for higher
     derivatives | no `order`
-H-9 | what `gradcheck` finds | GradcheckError; ValueError without inputs; UserWarning for float32
+H-9 | what `gradcheck` finds | GradcheckError, also for arrays and floats among the results; ValueError
+    without inputs; UserWarning for float32 | results that are no Tensors are not looked at
 H-10 | the profiler | events, averages, tables, Chrome traces; profiles do not nest
 H-11 | `StochasticFunction` | is not offered
 H-12 | `autograd.variable()` | RuntimeError

@@ -1,7 +1,10 @@
 """The table of NumPy's functions: each has a row, and the rows say what is."""
 
+import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,3 +55,20 @@ def test_the_command_prints_the_table():
     found = subprocess.run([*run, "ops"], capture_output=True, text=True, check=True).stdout
     assert found.strip() == catalog.table().strip()
     assert "kernel cache" in subprocess.run(run, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="there are no pipes that break")
+@pytest.mark.parametrize("what", ["ops", "config"])
+def test_a_reader_that_has_enough_ends_it_quietly(what):
+    """As `head` closes the pipe: no traceback, and the status of any tool that a broken pipe ended."""
+    read, written = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "tapegrad", what],
+            stdout=written, stderr=subprocess.PIPE, check=False, timeout=60,
+            env=os.environ | {"PYTHONPATH": str(Path(tg.__file__).parents[1])},
+        )  # fmt: skip
+    finally:
+        os.close(written)
+    assert (done.stderr, done.returncode) == (b"", -signal.SIGPIPE)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.kernels.abi import layout_in_use
+from tapegrad.tape import tape as tapes
 
 LIMIT = 5.0  # MiB
 BYTES_PER_NODE = 96
@@ -388,6 +390,108 @@ def test_peak_of_a_backward(program):
     assert done.returncode == 0, done.stderr[-3000:]
     _, highest, _ = map(float, done.stdout.split())
     assert highest <= PEAK[program]
+
+
+# ---------------------------------------------------------------- what nobody refers to
+
+
+def function_keeping(keep, several=False):
+    """Calls of a Function that keeps what `keep(ctx, x, result)` sets."""
+
+    def forward(ctx, x):
+        y = x * 1.5
+        keep(ctx, x, y)
+        return (y, x * 2.5) if several else y
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(lambda ctx, *g: g[0] * 1.5)}
+    return type("E", (tg.autograd.Function,), methods)
+
+
+def unused():
+    """Steps of which nothing is referred to afterwards, each of which keeps some 400 kB."""
+    n = 50_000
+    x, s, A = leaf(np.linspace(0.5, 1.5, n)), leaf(0.5), leaf(np.eye(130) * 3.0)
+    saves = function_keeping(lambda ctx, x, y: ctx.save_for_backward(x * 2.0))
+    saves_two = function_keeping(lambda ctx, x, y: ctx.save_for_backward(x * 2.0), True)
+    array = function_keeping(lambda ctx, x, y: setattr(ctx, "a", np.ones(n)))
+    nested = function_keeping(lambda ctx, x, y: setattr(ctx, "a", {"a": [x * 2.0]}))
+    results = function_keeping(lambda ctx, x, y: setattr(ctx, "a", {"a": [x, y]}))
+    for_jvp = function_keeping(lambda ctx, x, y: ctx.save_for_forward(x, y))
+    part = function_keeping(lambda ctx, x, y: setattr(ctx, "a", np.ones(n)[:1]))
+    order = np.arange(n)[::-1]
+
+    def write(index):
+        y = x * 1.0
+        y[index] = 2.0
+        return y[0]
+
+    def at(ufunc):
+        y = s * np.ones(10)
+        ufunc.at(y, np.zeros(n, int), 1.0)
+
+    return {
+        "saved": lambda: saves.apply(x),
+        "saved, two in a row": lambda: saves.apply(saves.apply(x)),
+        "saved, two results": lambda: saves_two.apply(x),
+        "attribute": lambda: array.apply(s),
+        "nested attribute": lambda: nested.apply(x),
+        "nested result": lambda: results.apply(x * 1.0),
+        "saved for forward mode": lambda: for_jvp.apply(x * 1.0),
+        "part of an array": lambda: part.apply(s),
+        "index": lambda: x[order.copy()][0],
+        "np.take": lambda: np.take(x, order.copy()),
+        "np.sort": lambda: np.sort(x)[0],
+        "places written to": lambda: write(order.copy()),
+        "np.add.at": lambda: at(np.add),
+        "np.add.reduceat": lambda: np.add.reduceat(x, [0, 5]),
+        "argument of a compiled function": lambda: dot(s * np.ones(3), np.ones(n)),
+        "loop": lambda: tg.autograd.checkpoint_loop(np.sin, x * 1.0, 3, slots=1),
+        "factors": lambda: np.linalg.svd(A)[1][0],
+    }
+
+
+def peak(step, count=80):
+    """MiB in use at most during so many steps."""
+    for _ in range(3):
+        step()
+    tapes.close(tapes.current())
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(count):
+            step()
+        return (tracemalloc.get_traced_memory()[1] - before) / 2**20
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+
+
+@tg.njit
+def dot(a, b):
+    return a[0] * b[0] + a[1] * b[1]
+
+
+@pytest.mark.parametrize("case", list(unused()))
+def test_what_nobody_refers_to_is_released_in_time(case):
+    """80 steps keep 30 MiB and more where a tape does not know what its records keep besides values."""
+    assert peak(unused()[case]) < 14.0
+
+
+def test_an_array_that_many_calls_keep_ends_one_tape_only():
+    table, x = np.ones(1_000_000), leaf(1.0)
+    keeps = function_keeping(lambda ctx, x, y: setattr(ctx, "table", table))
+    keeps.apply(x)
+    assert len({keeps.apply(x)._tape.serial for _ in range(50)}) <= 2
+
+
+def test_what_is_packed_and_nobody_refers_to_is_released_in_time():
+    saved = function_keeping(lambda ctx, x, y: ctx.save_for_backward(x))
+    x = leaf(np.linspace(0.5, 1.5, 50_000))
+    with tg.autograd.graph.saved_tensors_hooks(lambda x: x.numpy().copy(), tg.tensor):
+        assert peak(lambda: np.sum(np.exp(x))) < 14.0
+        assert peak(lambda: saved.apply(x)) < 14.0
 
 
 if __name__ == "__main__":

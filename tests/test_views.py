@@ -183,6 +183,21 @@ def test_a_write_of_itself_with_an_axis_more():
     assert grad(y, x) == [[6.0, 6.0, 6.0]]
 
 
+@pytest.mark.parametrize(
+    ("shape", "index"),
+    [((1, 3), 0), ((1, 3), -1), ((1, 3), (0,)), ((1, 1), (slice(None), 0)), ((1, 1, 3), (0, 0))],
+)
+def test_a_write_of_itself_to_a_part_with_fewer_axes(shape, index):
+    """The value loses axes of length 1 before it is written: that makes the first view of what it goes to."""
+    x = leaf(np.arange(1.0, 1.0 + np.prod(shape)).reshape(shape))
+    y = np.sort(x * 2.0, axis=-1)
+    y[index] = y
+    v = y[..., :1]
+    y *= 3.0
+    assert y.tolist() == (6.0 * x.detach()).tolist()
+    assert grad(v * 1.0, x) == [(6.0 * (np.arange(shape[-1]) < 1) * np.ones(shape)).tolist()]
+
+
 @pytest.mark.parametrize("index", [np.array([[True, False, True]] * 2), ([1, 1, 0, 0], [2, 1, 2, 1])])
 @pytest.mark.parametrize("history", [False, True])
 def test_a_write_of_a_view_at_places_in_any_order(index, history):
@@ -314,3 +329,90 @@ def test_windows_that_slide():
     out = windows(x, 2) * x[:2]
     outside[:] = 100.0
     assert grad(out, x) == [[3.0, 4.0, 1.0]]
+
+
+# ---------------------------------------------------------------- views whose history is to be looked up
+
+
+class Keeping(tg.autograd.Function):
+    """``a * other``, where `other` comes from outside."""
+
+    @staticmethod
+    def forward(ctx, a, holder):
+        ctx.save_for_backward(a, holder[0])
+        return a * holder[0].detach()
+
+    @staticmethod
+    def backward(ctx, g):
+        _, other = ctx.saved_tensors
+        return g * other, None
+
+
+def _dual(v):
+    with tg.autograd.forward_ad.dual_level():
+        dual = tg.autograd.forward_ad.make_dual(tg.tensor(np.ones(3)), v)
+        primal = tg.autograd.forward_ad.make_dual(v, tg.tensor(np.ones(3)))
+        out = tg.autograd.forward_ad.unpack_dual(dual * primal).tangent
+        return out - 1.0
+
+
+def _packed(v):
+    with tg.autograd.graph.saved_tensors_hooks(lambda x: x.numpy().copy(), tg.tensor):
+        return v * v
+
+
+def _recorded_gradient(f):
+    def g(v):
+        return tg.grad(f(v).sum(), v, create_graph=True)[0]
+
+    return g
+
+
+def _twice(v):
+    v[...] = v
+    v += v
+    v[0] = v[0]
+    return v * v / 4.0
+
+
+checkpoint, loop = tg.autograd.checkpoint, tg.autograd.checkpoint_loop
+functional = tg.autograd.functional
+USES = {  # each is v**2
+    "operator": lambda v: v * v,
+    "checkpoint": lambda v: checkpoint(lambda v: v * v, v),
+    "checkpoint, in a tuple": lambda v: checkpoint(lambda pair: pair[0] * pair[1], (v, v)),
+    "checkpoint, by keyword": lambda v: checkpoint(lambda v: v * v, v=v),
+    "checkpoint, from outside": lambda v: checkpoint(lambda: v * v),
+    "checkpoint in a checkpoint": lambda v: checkpoint(lambda v: checkpoint(lambda v: v * v, v) * 1.0, v),
+    "loop": lambda v: loop(lambda x: x * x, v, 1, slots=1),
+    "loop, several": lambda v: loop(lambda s: (s[0] * s[1], s[1]), (v, v), 1, slots=0)[0],
+    "loop, from outside": lambda v: loop(lambda x: x * v, v, 1, slots=0),
+    "loop in a checkpoint": lambda v: checkpoint(lambda v: loop(lambda x: x * v, v, 1, slots=0), v),
+    "hooks on saved values": _packed,
+    "Function": lambda v: Keeping.apply(v, [v]) * 2.0 - v.detach() ** 2,
+    "duals": _dual,
+    "node": lambda v: v * v if v.grad_fn is not None else None,
+    "text": lambda v: v * v if "View" in repr(v) else None,
+    "hook": lambda v: [v * v, v.register_hook(lambda g: g * 1.0)][0],
+    "retained": lambda v: [v * v, v.retain_grad()][0],
+    "recorded gradient": _recorded_gradient(lambda v: v**3 / 3.0),
+    "recorded gradient of a Function": lambda v: _recorded_gradient(lambda v: Keeping.apply(v, [v]))(v) ** 2,
+    "cotangent": lambda v: tg.grad(v**2 / 2.0, v, v, create_graph=True)[0],
+    "vjp": lambda v: functional.vjp(lambda v: v * v / 2.0, v, v, create_graph=True)[1],
+    "jvp": lambda v: functional.jvp(lambda v: v * v / 2.0, v, v, create_graph=True)[1],
+    "hvp": lambda v: functional.hvp(lambda v: (v**3).sum() / 6.0, v, v, create_graph=True)[1],
+    "jacobian": lambda v: functional.jacobian(lambda v: v**3 / 3.0, v, create_graph=True).sum(axis=0),
+    "joined": lambda v: np.stack([v, v])[0] * tg.array([v[0], v[1], v[2]]),
+    "written": _twice,
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_view_whose_base_was_written_to_goes_on_from_what_was_written(use):
+    x = leaf()
+    base = x * 1.0
+    v = base[::-1]
+    base *= 2.0
+    y = USES[use](v)
+    np.testing.assert_allclose(y.detach().numpy(), [36.0, 16.0, 4.0])
+    np.testing.assert_allclose(grad(y, x), [[8.0, 16.0, 24.0]])

@@ -560,13 +560,8 @@ def test_versions_survive_the_first_view():
 # ---------------------------------------------------------------- interrupts
 
 
-@pytest.mark.parametrize("view", [lambda y: y, lambda y: y[:2], lambda y: y.detach()[:2]])
-def test_a_write_cut_off_is_not_forgotten(view, monkeypatch):
-    """Values changed and no record of it: the next derivative says so."""
-    x = leaf()
-    y = x * 2.0
-    v = view(y)
-    before = y * y
+def cut_off(monkeypatch, y, value):
+    """Write to y[0], and be interrupted after the value has changed."""
 
     def interrupted(*args):
         raise KeyboardInterrupt
@@ -574,7 +569,17 @@ def test_a_write_cut_off_is_not_forgotten(view, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("tapegrad.writes.record", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            y[0] = x[1]
+            y[0] = value
+
+
+@pytest.mark.parametrize("view", [lambda y: y, lambda y: y[:2], lambda y: y.detach()[:2]])
+def test_a_write_cut_off_is_not_forgotten(view, monkeypatch):
+    """Values changed and no record of it: the next derivative says so."""
+    x = leaf()
+    y = x * 2.0
+    v = view(y)
+    before = y * y
+    cut_off(monkeypatch, y, x[1])
     assert "interrupted" in repr(y)
     for use in (
         lambda: y * 1.0, lambda: tg.grad(y.sum(), x), lambda: (v if v.requires_grad else y) * 2.0,
@@ -584,6 +589,22 @@ def test_a_write_cut_off_is_not_forgotten(view, monkeypatch):
             use()
     assert y.detach().shape == (3,)
     assert grad(before, x) == [[8.0, 16.0, 24.0]]
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_write_cut_off_is_not_forgotten_when_others_write_to_the_memory(early, monkeypatch):
+    x = leaf()
+    y = x * 2.0
+    known = y.detach() if early else None
+    cut_off(monkeypatch, y, x[1])
+    detached = y.detach() if known is None else known
+    detached[2] = 7.0
+    detached += 1.0
+    assert detached.tolist() == y.tolist()
+    for use in (lambda: y * 1.0, lambda: tg.grad(y.sum(), x), lambda: y.__setitem__(1, 0.0)):
+        with pytest.raises(GradientError, match="interrupted"):
+            use()
+    assert (detached * x).requires_grad
 
 
 def test_a_write_refused_leaves_views_as_they_were():

@@ -5,19 +5,20 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Sequence
+from numbers import Integral, Number
 from typing import Any
 
 import numpy as np
 
-from tapegrad.autograd.call import Call, Kept
+from tapegrad.autograd.call import NESTED, Call, Kept, mapped
 from tapegrad.autograd.hooks import from_array
 from tapegrad.autograd.provenance import Provenance, taken_error
-from tapegrad.dispatch import noted, record, shares
+from tapegrad.dispatch import normal, noted, record, shares
 from tapegrad.duals import Level, at_level, dual
-from tapegrad.errors import GradientError, ShapeError
+from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.functions.shapes import astype, stack
 from tapegrad.grad_mode import in_force, is_grad_enabled, within
-from tapegrad.handle import Handle, extra, moves, requires_grad, same, settle, under, wrap
+from tapegrad.handle import Handle, extra, moves, nbytes_of, requires_grad, same, settle, under, wrap
 from tapegrad.kernels import abi
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import OUT
@@ -26,7 +27,7 @@ from tapegrad.tape.tape import close, current, local
 from tapegrad.views import DUAL, STALE
 from tapegrad.writes import sharers, write
 
-__all__ = ["applied", "as_tensor"]
+__all__ = ["applied", "as_tensor", "holds_numbers"]
 
 OF_ITSELF = {"_call", "_dirty", "_plain", "_saved", "needs_input_grad"}  # what ctx has in any case
 PARTS = 16  # of what a ctx keeps that are looked at one by one
@@ -68,7 +69,7 @@ def _applied(
         provenance = Provenance(cls.__name__, ())
         provenance.bases = bases
         found = within({"recording": False, "forward": provenance}, forward, *given)
-        results = [as_tensor(out) for out in (found if isinstance(found, tuple) else (found,))]
+        results = _results(cls, found)
         outs = [wrap(out._v) if isinstance(out, Handle) else out for out in results]
         _exchange(ctx, None, results, outs)
         return (tuple(outs) if isinstance(found, tuple) else outs[0]), provenance
@@ -84,7 +85,7 @@ def _applied(
             extra(given[k]).call = provenance
     versions = [_version(given[k]) for k in slots]
     found = within({"recording": False, "forward": provenance}, forward, *given)
-    results = [as_tensor(out) for out in (found if isinstance(found, tuple) else (found,))]
+    results = _results(cls, found)
     for k, version in zip(slots, versions, strict=True):
         if _version(given[k]) != version and not any(given[k] is x for x in ctx._dirty):
             raise GradientError(
@@ -192,25 +193,23 @@ def _tangents(
 def _exchange(ctx: Any, call: Call | None, olds: Sequence[Any], news: Sequence[Any]) -> None:
     """Let what ctx keeps be other Tensors."""
     pairs = [(a, b) for a, b in zip(olds, news, strict=True) if isinstance(a, Handle) and a is not b]
-
-    def exchanged(x: Any, depth: int = 0) -> Any:
-        if isinstance(x, Handle):
-            return next((b for a, b in pairs if a is x), x)
-        if type(x) in (list, tuple) and depth < 4:
-            return type(x)([exchanged(y, depth + 1) for y in x])
-        if type(x) is dict and depth < 4:
-            return {key: exchanged(y, depth + 1) for key, y in x.items()}
-        return x
-
     for name, value in list(vars(ctx).items()):
         if name != "_call":
-            setattr(ctx, name, exchanged(value))
-    for kept in () if call is None else (*call.kept, *call.attributes.values()):
-        if isinstance(kept, Kept):
-            before = kept.original() if kept.moving is None else kept.moving
-            after = exchanged(before)
-            if after is not before:
-                kept.moving = after
+            setattr(ctx, name, _exchanged(value, pairs))
+    if call is not None:
+        call.kept = _exchanged(call.kept, pairs)
+        call.attributes = {name: _exchanged(value, pairs) for name, value in call.attributes.items()}
+
+
+def _exchanged(x: Any, pairs: list[tuple[Any, Any]], depth: int = 0) -> Any:
+    if isinstance(x, Handle):
+        return next((b for a, b in pairs if a is x), x)
+    if isinstance(x, Kept):
+        before = x.original() if x.moving is None else x.moving
+        after = _exchanged(before, pairs)
+        if after is not before:
+            x.moving = after
+    return mapped(lambda part, deep: _exchanged(part, pairs, deep), x, depth)
 
 
 def _version(x: Any) -> int:
@@ -221,8 +220,33 @@ def _version(x: Any) -> int:
 
 
 def as_tensor(out: Any) -> Any:
-    """A result that NumPy made is a Tensor too."""
-    return noted(from_array(out), ()) if isinstance(out, (np.ndarray, np.inexact)) else out
+    """A result that is an array or a number is a Tensor too, but for integers and truth values."""
+    if isinstance(out, (np.ndarray, np.inexact, float, complex)):
+        return noted(from_array(normal(out, "a result")), ())
+    return out
+
+
+def _results(cls: Any, found: Any) -> list[Any]:
+    """What forward returned, where a derivative is asked for."""
+    results = [as_tensor(out) for out in (found if isinstance(found, tuple) else (found,))]
+    for k, out in enumerate(results):
+        if not isinstance(out, Handle) and holds_numbers(out):
+            raise GradientError(
+                f"{cls.__name__}.forward returned a {type(out).__name__} as result {k}, and the derivative "
+                "of what is in it would be lost; return Tensors, arrays and floats, several as one tuple"
+            )
+    return results
+
+
+def holds_numbers(x: Any) -> bool:
+    """Whether there are numbers that may have a derivative in what is no Tensor."""
+    if isinstance(x, dict):
+        return any(map(holds_numbers, x.values()))
+    if isinstance(x, (list, tuple, set, frozenset)):
+        return any(map(holds_numbers, x))
+    if isinstance(x, np.ndarray):
+        return x.dtype.kind in "fcO"
+    return isinstance(x, Handle) or (isinstance(x, Number) and not isinstance(x, Integral))
 
 
 def _recorded(
@@ -233,9 +257,14 @@ def _recorded(
     dirty = _dirty(call, args, given, results) if ctx._dirty else {}
     apart = [id(x) for x in ctx._plain]
     plain = [
-        not isinstance(out, Handle) or out._v.dtype.char not in abi.GRADIENT or id(out) in apart
-        for out in results
+        not isinstance(out, Handle) or out._v.dtype.kind not in "fc" or id(out) in apart for out in results
     ]
+    for k, out in enumerate(results):
+        if not plain[k] and out._v.dtype.char not in abi.GRADIENT:
+            raise DTypeError(
+                f"{call.provenance.name}.forward returned dtype {out._v.dtype} as result {k}, which has no "
+                "derivative; return another dtype, or say so with ctx.mark_non_differentiable"
+            )
     if all(plain):
         return [_apart(out) for out in results]
     saved = list(ctx._saved)
@@ -250,14 +279,18 @@ def _recorded(
     for k, out in enumerate(results):
         if not plain[k]:
             numbers.setdefault(id(out), k)
-    held = {name: numbers[id(x)] for name, x in vars(ctx).items() if id(x) in numbers}
+    held: dict[str, set[int]] = {}  # attributes with results in them
+    for name, x in vars(ctx).items():
+        found = _results_in(x, numbers) if name not in OF_ITSELF else None
+        if found:
+            held[name] = found
     indices = [numbers.get(id(x), -1) for x in saved]
     if call.raw and any(
         x is not None and k < 0 and not any(x is other for other in (*given, *results))
         for x, k in zip(saved, indices, strict=True)
     ):
         raise GradientError(f"{call.name}: save_for_backward takes inputs and results only")
-    kept = {*indices, *held.values()}
+    kept = {*indices}.union(*held.values())
     ctx._dirty = ctx._plain = ()
     inputs = {id(given[p]): q for q, p in enumerate(call.slots)}
     of_inputs = [inputs.get(id(x), -1) for x in saved]
@@ -303,11 +336,33 @@ def _recorded(
         else:
             known = befores[q] if k < 0 <= q and x is args[call.slots[q]] else None
             call.kept.append(Kept(one, place, known) if exact else packing.keep(one))
-    for name, k in held.items():
-        delattr(ctx, name)
-        call.attributes[name] = Kept(outs[k], places[k])
+    by_place = {key: Kept(outs[k], places[k]) for key, k in numbers.items()} if held else {}
+    for name in held:
+        call.attributes[name] = _placed_in(vars(ctx).pop(name), by_place)
     ctx._call = weakref.ref(call)
+    besides = [*rest, *_own(ctx)] if exact else _own(ctx)
+    if besides:
+        weighed = {id(x._v) for x in (*befores, *results) if isinstance(x, Handle)}
+        tape.weigh(nbytes_of(besides, weighed))
+    if not exact:
+        tape.weigh(sum(x._v.nbytes for x in saved if x is not None))  # what is packed may weigh as much
     return outs
+
+
+def _results_in(x: Any, numbers: dict[int, int], depth: int = 0) -> set[int]:
+    """Which results there are in lists, tuples and dicts."""
+    if id(x) in numbers:
+        return {numbers[id(x)]}
+    if type(x) not in (list, tuple, dict) or depth >= NESTED:
+        return set()
+    parts = x.values() if type(x) is dict else x
+    return set().union(*(_results_in(part, numbers, depth + 1) for part in parts))
+
+
+def _placed_in(x: Any, by_place: dict[int, Kept], depth: int = 0) -> Any:
+    """What is set on ctx, with results by their place."""
+    kept = by_place.get(id(x))
+    return mapped(lambda part, deep: _placed_in(part, by_place, deep), x, depth) if kept is None else kept
 
 
 def _placed(call: Call, here: Any) -> Any:
@@ -322,8 +377,12 @@ def _binds(ctx: Any, call: Call, saved: list[Any], results: list[Any]) -> bool:
     tape = local.tape
     if tape is None or not tape.log:
         return False
-    kept = [x for name, x in vars(ctx).items() if name not in OF_ITSELF]
-    return not _owns_nothing([*saved, *call.provenance.others, *kept], tape, results)
+    return not _owns_nothing([*saved, *call.provenance.others, *_own(ctx)], tape, results)
+
+
+def _own(ctx: Any) -> list[Any]:
+    """What the user set on ctx."""
+    return [x for name, x in vars(ctx).items() if name not in OF_ITSELF]
 
 
 def _owns_nothing(parts: Any, tape: Any, results: list[Any], depth: int = 0) -> bool:

@@ -17,7 +17,10 @@ from tapegrad.handle import Handle, moves, recall, requires_grad, same, wrap
 from tapegrad.ops.primitive import sum_to
 from tapegrad.tensor import Tensor
 
-__all__ = ["Call", "Kept"]
+__all__ = ["NESTED", "Call", "Kept", "mapped"]
+
+
+NESTED = 4  # to which depth lists, tuples and dicts on ctx are looked into
 
 
 class Kept:
@@ -32,6 +35,15 @@ class Kept:
         self.snapshot: Any = None if place is not None else same(x) if known is None else known
         if place is None and x._extra is not None and x._extra.call is not None:
             self.snapshot, self.original = x, lambda: x
+
+
+def mapped(function: Callable[[Any, int], Any], x: Any, depth: int) -> Any:
+    """A list, tuple or dict with ``function(part, depth + 1)`` for each part; anything else itself."""
+    if type(x) in (list, tuple) and depth < NESTED:
+        return type(x)([function(part, depth + 1) for part in x])
+    if type(x) is dict and depth < NESTED:
+        return {key: function(part, depth + 1) for key, part in x.items()}
+    return x
 
 
 class Call:
@@ -87,7 +99,7 @@ class Call:
         self.known = [(a._v.shape, a._v.dtype) if isinstance(a, Handle) else None for a in args]
         self.place: Any = nobody, 0  # of the record: a weak reference to the tape, and position
         self.kept: list[Any] = []
-        self.attributes: dict[str, Kept] = {}  # results that forward set on ctx, which must not own them
+        self.attributes: dict[str, Any] = {}  # what forward set on ctx with results in it: not owned
         self.results: list[Any] = []  # shape and dtype of each; None for what is no Tensor or gets no zeros
         self.released = False
         self.levels: list[Any] = []  # of the tangents that arguments carry
@@ -104,8 +116,11 @@ class Call:
         return tuple(None if kept is None else self._unpacked(kept) for kept in self.kept)
 
     def attribute(self, name: str) -> Any:
-        """Return a result that forward set on ctx."""
-        return self._unpacked(self.attributes[name])
+        """Return what forward set on ctx with results in it."""
+        return self._restored(self.attributes[name])
+
+    def _restored(self, x: Any, depth: int = 0) -> Any:
+        return self._unpacked(x) if isinstance(x, Kept) else mapped(self._restored, x, depth)
 
     def _unpacked(self, kept: Any) -> Any:
         if not isinstance(kept, Kept):

@@ -34,20 +34,18 @@ class FunctionCtx:
     _materialize = True
     _promised = False
     _saved: Sequence[Any] = ()
-    _saved_forward: Sequence[Any] = ()
     _dirty: Sequence[Any] = ()
     _plain: Sequence[Any] = ()
     _call: Any = None  # weak: the call owns this
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep Tensors (or None) for backward; a second call replaces the first."""
-        for k, x in enumerate(tensors):
-            if x is not None and not isinstance(x, Tensor):
-                raise TypeError(f"save_for_backward takes Tensors and None, found {type(x).__name__} at {k}")
+        _check_tensors("save_for_backward", tensors, True)
         self._saved = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
         """Keep Tensors (or None) for jvp."""
+        _check_tensors("save_for_forward", tensors, True)
         self._saved_forward = tensors
 
     @property
@@ -72,14 +70,16 @@ class FunctionCtx:
     @property
     def saved_for_forward(self) -> tuple[Any, ...]:
         """What save_for_forward kept."""
-        return tuple(self._saved_forward)
+        return tuple(getattr(self, "_saved_forward", ()))
 
     def mark_dirty(self, *tensors: Any) -> None:
         """Say which inputs forward has written to; it must return them."""
+        _check_tensors("mark_dirty", tensors)
         self._dirty = tensors
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
         """Say which results have no derivative."""
+        _check_tensors("mark_non_differentiable", tensors)
         self._plain = tensors
 
     def mark_shared_storage(self, *pairs: Any) -> None:
@@ -99,6 +99,15 @@ class FunctionCtx:
         self._promised = True
 
 
+def _check_tensors(what: str, given: Sequence[Any], or_none: bool = False) -> None:
+    for k, x in enumerate(given):
+        if not isinstance(x, Tensor) and not (or_none and x is None):
+            raise TypeError(
+                f"{what} takes Tensors{' and None' * or_none}, found {type(x).__name__} at {k}; anything "
+                "else can be an attribute of ctx"
+            )
+
+
 class FunctionMeta(type):
     """Tells Functions whose forward is a method of an instance, as before torch 0.4, from the others."""
 
@@ -116,7 +125,9 @@ class FunctionMeta(type):
 class Function(FunctionCtx, metaclass=FunctionMeta):
     """An operation with a derivative of its own: subclass it, define forward and backward, call `apply`.
 
-    ``forward(ctx, *args)`` computes Tensors from any arguments; nothing in it is recorded. With a static
+    ``forward(ctx, *args)`` computes from any arguments a Tensor, or a tuple of several; nothing in it is
+    recorded. Arrays and floats that it returns become Tensors, as their derivative is backward's; integers,
+    truth values and other objects are handed on, lists and dicts with numbers in them refused. With a static
     method ``setup_context(ctx, inputs, output)`` it has no ctx: ``forward(*args)``. ``backward(ctx, *grads)``
     gets a gradient for each result and returns one for each argument, None where there is none. It is
     differentiable itself where it computes from ``ctx.saved_tensors`` and its arguments by recorded

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.autograd.apply import as_tensor, holds_numbers
 from tapegrad.autograd.backward import grad
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.dispatch import normal
@@ -132,6 +133,20 @@ def gradcheck(
     return True
 
 
+def _outputs(result: Any) -> tuple[Tensor, ...]:
+    """The outputs of a function: its Tensors, and arrays and numbers, which have lost their derivative."""
+    several = isinstance(result, (tuple, list))
+    outputs = [as_tensor(x) for x in (result if several else (result,))]
+    for x in outputs:
+        if not isinstance(x, Tensor) and (holds_numbers(x) or not several):
+            raise TypeError(
+                f"gradcheck: func returned {'None' if x is None else 'a ' + type(x).__name__}"
+                f"{' among others' * several}, of which nothing can be compared; let it return a Tensor or a "
+                "tuple of Tensors"
+            )
+    return tuple(x for x in outputs if isinstance(x, Tensor))
+
+
 def _listed(inputs: Any) -> list[Any]:
     return [inputs] if isinstance(inputs, Tensor) else list(inputs)
 
@@ -185,10 +200,7 @@ class _Check:
         return [self.given[k] for k in self.varied]
 
     def outputs(self, args: Sequence[Any] | None = None) -> tuple[Tensor, ...]:
-        result = self.func(*(self.given if args is None else args))
-        if isinstance(result, Tensor):
-            return (result,)
-        return tuple(x for x in result if isinstance(x, Tensor))
+        return _outputs(self.func(*(self.given if args is None else args)))
 
     # ------------------------------------------------------------ each element
 
@@ -512,9 +524,7 @@ def _derivative(
     """The function of inputs and cotangents that gives a function's gradients, and where to check it."""
 
     def differentiable(args: list[Any]) -> list[Tensor]:
-        result = func(*args)
-        found = [result] if isinstance(result, Tensor) else [x for x in result if isinstance(x, Tensor)]
-        return [x for x in found if x.requires_grad]
+        return [x for x in _outputs(func(*args)) if x.requires_grad]
 
     outputs = differentiable(given)
     if grad_outputs is None:

@@ -262,7 +262,8 @@ class CheckpointLoop(Function):
         ctx.loop = loop
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*operands[: len(loop.start.needs)])
-        return tuple(last)
+        # not the very arrays that the loop keeps: by those the tape would take the results for alive
+        return tuple(wrap(x._v.view() if x._v.ndim else x._v.copy()) for x in last)
 
     @staticmethod
     def backward(ctx: Any, *cts: Any) -> Any:

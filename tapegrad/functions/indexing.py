@@ -12,7 +12,7 @@ from tapegrad.dispatch import apply, contains_tensor, operand, record, sequence,
 from tapegrad.errors import BorderError
 from tapegrad.functions.shapes import ravel
 from tapegrad.functions.tables import axes_of, axis_of, implements, into, plainly, tensor_of
-from tapegrad.handle import is_tensor, join, requires_grad, value_of, wrap
+from tapegrad.handle import is_tensor, join, requires_grad, value_of, weigh, wrap
 from tapegrad.ops import REGISTRY
 
 
@@ -36,7 +36,10 @@ def getitem(x: Any, index: Any) -> Any:
     if basic and isinstance(part, np.ndarray):
         out = record(REGISTRY["getitem"], part, (x,), {"index": index})
         return join(x, out) if shares(out._v, value) else out
-    return record(REGISTRY["take"], part, (x,), {"index": _snapshot(index)})
+    index = _snapshot(index)
+    out = record(REGISTRY["take"], part, (x,), {"index": index})
+    weigh(out, index)
+    return out
 
 
 def elements(value: Any, index: Any, what: str = "") -> Any:

@@ -19,7 +19,7 @@ from tapegrad.functions.products import dot, matmul, solve
 from tapegrad.functions.reductions import sum_
 from tapegrad.functions.shapes import astype, matrix_transpose, reshape, stack, transpose
 from tapegrad.functions.tables import axis_of, implements, into, plainly, tensor_of
-from tapegrad.handle import follows, under, value_of, wrap
+from tapegrad.handle import follows, value_of, weigh, wrap
 from tapegrad.ops import REGISTRY
 
 LAPACK: Any = np.linalg  # whose stubs know literal arguments only
@@ -57,9 +57,7 @@ def adjoint(x: Any) -> Any:
 def _parts(name: str, a: Any, factors: Sequence[Any], parts: Sequence[int]) -> list[Any]:
     """Records of the factors of a matrix that share all of them."""
     found = [apply(REGISTRY[name], (a,), {"factors": factors, "part": k}) for k in parts]
-    tape = under(found[-1])._tape
-    if tape is not None:
-        tape.weigh(sum(x.nbytes for x in factors))
+    weigh(found[-1], factors)
     return found
 
 

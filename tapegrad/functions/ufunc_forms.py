@@ -20,7 +20,7 @@ from tapegrad.functions.scans import cumprod, running_extreme
 from tapegrad.functions.shapes import astype, broadcast_to, reshape, stack, transpose
 from tapegrad.functions.tables import UFUNCS, axes_of, axis_of, of_number, plain, tensor_of
 from tapegrad.functions.ufuncs import FLAT, operand
-from tapegrad.handle import follows, is_tensor, value_of, wrap
+from tapegrad.handle import follows, is_tensor, value_of, weigh, wrap
 from tapegrad.ops import REGISTRY
 
 NONE = np._NoValue
@@ -232,7 +232,9 @@ def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: int = 0, dtype: Any = 
         parts = np.repeat(np.arange(indices.size), ends - indices)
         taken = getitem(x, (*before, places))
         attrs = {"shape": wanted.shape, "index": (*before, parts)}
-        return record(REGISTRY["embed"], wanted, (taken,), attrs)
+        out = record(REGISTRY["embed"], wanted, (taken,), attrs)
+        weigh(out, parts)
+        return out
     pieces = [getitem(x, (*before, slice(int(a), int(b)))) for a, b in zip(indices, ends, strict=True)]
     return stack([reduce(ufunc, piece, axis) for piece in pieces], axis)
 
@@ -277,6 +279,7 @@ def _at(ufunc: np.ufunc, x: Any, index: Any, others: Any, value: Any) -> Any:
     if ufunc in (np.add, np.subtract):
         attrs = {"shape": (size,), "index": np.ravel(places)}
         total = apply(REGISTRY["embed"], (_cast(operands[0], x.dtype),), attrs)
+        weigh(total, attrs)
         return record(REGISTRY[ufunc.__name__], value[()], (x, reshape(total, shape)))
     if ufunc not in UFUNCS or ufunc in FLAT or ufunc.nout != 1:
         raise UnsupportedOpError(
@@ -295,6 +298,7 @@ def _at(ufunc: np.ufunc, x: Any, index: Any, others: Any, value: Any) -> Any:
             getitem(flat, there), *(getitem(b, now) if is_tensor(b) else b[now] for b in operands)
         )
         flat = apply(REGISTRY["scatter"], (_cast(part, x.dtype), flat), {"places": there})
+        weigh(flat, there)
     return reshape(flat, shape)
 
 

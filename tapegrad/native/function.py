@@ -17,7 +17,7 @@ from tapegrad.config import guard_setting
 from tapegrad.dispatch import noted, record, taken, tensors_in, timed
 from tapegrad.errors import DTypeError, GradientError
 from tapegrad.grad_mode import in_force
-from tapegrad.handle import Handle, follows, under, value_of, wrap
+from tapegrad.handle import Handle, follows, nbytes_of, under, value_of, wrap
 from tapegrad.native import border, explain
 from tapegrad.native.preaccumulate import mark
 from tapegrad.native.segment import (
@@ -176,7 +176,9 @@ class CompiledFunction:
         here = under(whole)
         if here._tape is not None:  # else it only carries a tangent
             here._tape.calls[slot(here._at)] = segment
-            here._tape.weigh(recording.nbytes)
+            here._tape.weigh(
+                recording.nbytes + nbytes_of([getattr(keep, "value", None) for keep in kept], set())
+            )
         for (x, _, _), part in zip(changed, parts[len(parts) - len(changed) :], strict=True):
             whole = PAIR.apply(part[..., 0], part[..., 1]) if _is_complex(x) else part
             write(x, Ellipsis, whole, f"{self.__name__} (in place)", True)

@@ -396,12 +396,6 @@ def G10_no_tensor_at_all(t, x, z):
 
 
 @program
-def G10_list(t, x, z):
-    (y,) = function(t, lambda ctx, x: [x * 2], lambda ctx, g: g).apply(x)
-    return y, y.requires_grad
-
-
-@program
 def G10_list_of_arguments(t, x, z):
     y = function(t, lambda ctx, x, others: x * others[0], lambda ctx, g: (g * 2, None)).apply(x, [z])
     return y, t.grad(y.sum(), [x, z], allow_unused=True)

@@ -1,7 +1,10 @@
 """Functions: cases G-1 to G-16 but G-14 (`test_second_derivatives.py`), F-14, H-6, H-7."""
 
+import collections
+import fractions
 import threading
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -9,7 +12,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.autograd import Function, once_differentiable
 from tapegrad.autograd.function import InplaceFunction, NestedIOFunction
-from tapegrad.errors import GradientError, GraphFreedError, ShapeError
+from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
 
 pytestmark = pytest.mark.usefixtures("tape_length")
 
@@ -232,6 +235,43 @@ def test_G6_a_saved_result_on_the_way_modified_afterwards_is_what_it_was():
     assert tg.grad(g.sum(), x)[0].tolist() == [6.0, 12.0]
 
 
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("write", [False, True])
+def test_G6_results_within_attributes_are_what_they_were(several, write):
+    """They are not owned by what keeps them, as it belongs to their tape."""
+
+    def forward(ctx, x):
+        y = np.exp(x)
+        ctx.parts, ctx.x = {"all": [x, (y, "text")]}, x
+        return (y, x * 2.0) if several else y
+
+    def backward(ctx, g, *_):
+        (x, (y, text)), there = ctx.parts["all"], ctx.x
+        assert text == "text"
+        return g * y + 0.0 * (x - there)
+
+    def jvp(ctx, t):
+        y = ctx.parts["all"][1][0]
+        return (t * y, t * 2.0) if several else t * y
+
+    x = leaf()
+    y = of(forward, backward, jvp=jvp).apply(x)
+    y = y[0] if several else y
+    kept, expected = weakref.ref(y), y.detach().clone()
+    if write:
+        y *= 1.0
+    g = tg.grad(y.sum(), x, create_graph=True)[0]
+    assert g.tolist() == expected.tolist()
+    assert tg.grad(g.sum(), x)[0].tolist() == expected.tolist()
+    del y, g
+    assert kept() is None
+    with tg.autograd.forward_ad.dual_level():
+        moving = tg.autograd.forward_ad.make_dual(leaf(), tg.tensor([1.0, 2.0]))
+        out = of(forward, backward, jvp=jvp).apply(moving)
+        tangent = tg.autograd.forward_ad.unpack_dual(out[0] if several else out).tangent
+        assert tangent.tolist() == (expected * [1.0, 2.0]).tolist()
+
+
 def test_B1_saved_tensors_after_they_were_freed():
     x = leaf()
     y = Cube.apply(x)
@@ -434,10 +474,10 @@ def test_G10_an_input_returned_is_another_tensor():
 
 def test_G10_others_pass_through():
     thing = object()
-    y, *others = of(lambda ctx, x: (x * 2, 5, thing, None, [x * 3]), lambda ctx, g, *_: g * 2).apply(leaf())
+    forward = lambda ctx, x: (x * 2, 5, True, thing, None, "a", [1, "b"], x.shape)
+    y, *others = of(forward, lambda ctx, g, *_: g * 2).apply(leaf())
     assert y.requires_grad
-    assert others[:3] == [5, thing, None]
-    assert not others[3][0].requires_grad
+    assert others == [5, True, thing, None, "a", [1, "b"], (2,)]
     assert of(lambda ctx, x: 5, lambda ctx, g: g).apply(leaf()) == 5
 
 
@@ -459,6 +499,110 @@ def test_G10_arrays_are_results_too():
     assert tg.grad(y.sum(), x)[0].tolist() == [7.0, 7.0]
     with tg.no_grad():
         assert isinstance(E.apply(x), tg.Tensor)
+
+
+NUMBERS = {
+    "float": float, "float64": np.float64, "0-d array": np.array, "float32": np.float32, "complex": complex,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_a_number_is_a_result_with_the_derivative_of_backward(kind):
+    E = of(lambda ctx, x: NUMBERS[kind](x.sum().item()), lambda ctx, g: g.real * np.ones(2) * 7)
+    x = leaf()
+    y = E.apply(x)
+    assert (y.shape, y.item()) == ((), 3.0)
+    assert tg.grad(y.real, x)[0].tolist() == [7.0, 7.0]
+    with tg.no_grad():
+        assert isinstance(E.apply(x), tg.Tensor)
+
+
+def test_numbers_among_the_results():
+    pair = collections.namedtuple("pair", "tensor number")
+
+    def forward(ctx, x):
+        return pair(x * 2, x.sum().item())
+
+    def with_context(x):
+        return forward(None, x)
+
+    def backward(ctx, g, h):
+        return 2 * g + 10 * h
+
+    seen = []
+    split = {"setup_context": lambda ctx, inputs, output: seen.append([type(y) for y in output])}
+    for E in (of(forward, backward), of(with_context, backward, **split)):
+        x = leaf()
+        a, b = E.apply(x)
+        assert tg.grad(b * 3.0, x, retain_graph=True)[0].tolist() == [30.0, 30.0]
+        assert tg.grad(a.sum() + b, x)[0].tolist() == [12.0, 12.0]
+    assert seen == [[tg.Tensor, tg.Tensor]]
+
+
+def test_a_number_of_the_older_kind_of_function():
+    class Total(Function):
+        def forward(self, x):
+            return x.sum().item()
+
+        def backward(self, g):
+            return g * np.ones(2) * 7
+
+    x = leaf()
+    assert tg.grad(Total()(x), x)[0].tolist() == [7.0, 7.0]
+
+
+LOST = {
+    "list": lambda x: [x * 2], "dict": lambda x: {"y": x * 2}, "list of numbers": lambda x: [x.sum().item()],
+    "nested": lambda x: (x * 2, (x.numpy() * 3,)), "set": lambda x: {x.sum().item()},
+    "fraction": lambda x: (x * 2, fractions.Fraction(x.sum().item())),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LOST)
+def test_results_that_would_lose_their_derivative_are_refused(kind):
+    E = of(lambda ctx, x: LOST[kind](x), lambda ctx, *g: g[0] * 2)
+    with pytest.raises(GradientError, match=r"E\.forward returned a (\w+) as result \d.*return"):
+        E.apply(leaf())
+    E.apply(tg.tensor([1.0, 2.0]))  # has none to lose
+    with tg.no_grad():
+        E.apply(leaf())
+    with tg.autograd.forward_ad.dual_level():
+        moving = tg.autograd.forward_ad.make_dual(tg.tensor([1.0, 2.0]), tg.tensor([1.0, 0.0]))
+        with pytest.raises(GradientError, match=r"E\.forward returned"):
+            E.apply(moving)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (lambda x: np.ma.masked_array(x.numpy(), [True, False]), "MaskedArray"),
+        (lambda x: np.array([x[0], None]), "object"),
+        (lambda x: x.numpy().astype(np.float16), "float16"),
+        (lambda x: (x * 2, x.numpy().astype(np.float16)), "float16"),
+    ],
+)
+def test_arrays_that_cannot_have_a_derivative_are_refused(result, message):
+    E = of(lambda ctx, x: result(x), lambda ctx, *g: g[0] * 2)
+    with pytest.raises(DTypeError, match=message):
+        E.apply(leaf())
+
+
+def test_an_array_of_the_other_byte_order_is_a_result():
+    E = of(lambda ctx, x: x.numpy().astype(">f8"), lambda ctx, g: (g * 7).numpy().astype(">f8"))
+    x = leaf()
+    y = E.apply(x) * 1.0
+    assert y.dtype == float
+    assert tg.grad(y.sum(), x)[0].tolist() == [7.0, 7.0]
+
+
+def test_only_tensors_are_marked():
+    def forward(ctx, x):
+        y = x.numpy() * 2
+        ctx.mark_non_differentiable(y)
+        return y
+
+    with pytest.raises(TypeError, match=r"mark_non_differentiable takes Tensors, found ndarray at 0"):
+        of(forward, lambda ctx, g: g).apply(leaf())
 
 
 class Power(Function):

@@ -205,10 +205,27 @@ def test_H9_output_without_derivative_passes_if_it_does_not_vary(function):
 
 
 @pytest.mark.parametrize(
-    "function", [lambda x: x.detach() * 2.0, lambda x: (np.sin(x), x.detach())], ids=["only", "second"]
+    "function",
+    [
+        lambda x: x.detach() * 2.0,
+        lambda x: (np.sin(x), x.detach()),
+        lambda x: x.detach().numpy(),
+        lambda x: x.sum().item(),
+        lambda x: (np.sin(x), x.sum().item()),
+        lambda x: [np.sin(x), np.sum(x.detach().numpy())],
+    ],
+    ids=["only", "second", "array", "number", "second is a number", "second is a scalar of NumPy's"],
 )
-def test_H9_output_without_derivative_fails_if_it_varies(function):
-    refuses(tg.gradcheck, function, leaf())
+@pytest.mark.parametrize("mode", [{}, {"fast_mode": True}, {"check_forward_ad": True}], ids=str)
+def test_H9_output_without_derivative_fails_if_it_varies(function, mode):
+    refuses(tg.gradcheck, function, leaf(), **mode)
+
+
+@pytest.mark.parametrize("check", [tg.gradcheck, tg.gradgradcheck])
+@pytest.mark.parametrize("result", [lambda x: None, lambda x: {"y": x}, lambda x: (x * 2.0, [x * 3.0])])
+def test_what_cannot_be_compared_is_refused(check, result):
+    with pytest.raises(TypeError, match=r"func returned (a|None).*Tensor"):
+        check(result, leaf())
 
 
 def test_H9_exceptions_of_the_function_pass_through():
