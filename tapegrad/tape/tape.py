@@ -69,6 +69,10 @@ class Claims:
         if self.get(key) is owner:
             self._held.pop(key, None)
 
+    def keep(self, owners: list[Any]) -> None:
+        """Give all keys free but those of some owners."""
+        self._held = {key: note for key, note in self._held.items() if note() in owners}
+
 
 busy = Claims()  # sweeps at work, by the serials of their tapes
 next_serial = count(1).__next__
