@@ -9,20 +9,16 @@ Processes that want the same entry at the same time wait for the one that compil
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import hashlib
-import importlib
 import json
 import linecache
-import logging  # noqa: F401  (its own hook on forks must be older than ours: a compilation may log)
 import os
 import shutil
 import stat
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -31,42 +27,13 @@ from types import ModuleType
 from typing import Any
 
 from tapegrad.config import bounds, cache_setting
+from tapegrad.kernels.locks import compiling
 
-lock = threading.RLock()  # held while Numba or SciPy is imported and while anything compiles
 _loaded: dict[tuple[str, str], ModuleType] = {}
 _SOURCE_TIME = 1_000_000_000  # one mtime for all: Numba's index stamps a source by mtime and size
 LIMIT_BYTES = 256 << 20
 COMPILE_WAIT = 60.0  # seconds for what another process compiles: it may have been stopped
 statistics = {"compiled": 0, "cached": 0}
-
-
-OTHERS_WAIT = 60.0  # seconds for what another thread compiles or imports
-_waited: list[bool] = []
-
-
-def _before_fork() -> None:
-    """Wait for other threads' compilations and imports: a child would wait for those threads for ever."""
-    _waited.append(lock.acquire(timeout=OTHERS_WAIT))
-
-
-def _after_fork() -> None:
-    if _waited.pop():
-        lock.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
-
-
-@atexit.register
-def _before_exit() -> None:
-    """Wait for them, and let none begin: LLVM aborts in a daemon thread when the process takes it down.
-
-    llvmlite imported by one of them while exit functions run is too late for its own, by which it learns
-    that its objects are not to be closed any more.
-    """
-    lock.acquire(timeout=OTHERS_WAIT)
-    getattr(sys.modules.get("llvmlite.binding.common"), "_at_shutdown", lambda: None)()
 
 
 def _root() -> Path | None:
@@ -188,7 +155,7 @@ def load(name: str, text: str) -> ModuleType:
     """
     module = _loaded.get((name, text))
     if module is None:
-        with lock:
+        with compiling():
             module = _loaded.get((name, text))
             if module is None:
                 begin = time.perf_counter_ns()
@@ -198,21 +165,7 @@ def load(name: str, text: str) -> ModuleType:
     return module
 
 
-@functools.cache
-def _import_numba() -> None:
-    """Import Numba whole or not at all: what an interrupt leaves half imported would stay so."""
-    before = set(sys.modules)
-    try:
-        importlib.import_module("numba.extending")
-    except BaseException:
-        for name in set(sys.modules) - before:
-            if name.partition(".")[0] in ("numba", "llvmlite"):
-                del sys.modules[name]
-        raise
-
-
 def _build(name: str, text: str) -> ModuleType:
-    _import_numba()
     unique = f"tapegrad_{name}_{hashlib.sha256((_stamp() + text).encode()).hexdigest()[:20]}"
     place = directory()
     if place is not None:
