@@ -196,7 +196,7 @@ print(0, 0, next(line for line in tapegrad.show_config().split("\\n") if "cache"
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners here")
-@pytest.mark.parametrize("mode", [0o777, 0o775])
+@pytest.mark.parametrize("mode", [0o775, pytest.param(0o777, marks=SLOW)])
 def test_a_cache_that_others_could_exchange_is_refused(filled, tmp_path, mode):
     """They could move it and put another in its place: those above it matter too, and links to it."""
     above = tmp_path / "above"
@@ -277,7 +277,9 @@ assert len(os.listdir(cache.directory())) > before
     gradient(copy, GRADIENT + more)
 
 
-@pytest.mark.parametrize("setting", ["NUMBA_CACHE_DIR", "NUMBA_CACHE_LOCATOR_CLASSES"])
+@pytest.mark.parametrize(
+    "setting", ["NUMBA_CACHE_DIR", pytest.param("NUMBA_CACHE_LOCATOR_CLASSES", marks=SLOW)]
+)
 def test_settings_of_numba_s_cache_are_for_others(tmp_path, setting):
     """Kernels stay where they are sealed, or in memory."""
     value = str(tmp_path / "numba") if setting == "NUMBA_CACHE_DIR" else "InTreeCacheLocator"
@@ -308,7 +310,9 @@ def given_away(file):
     os.chown(file, 65534, 65534)
 
 
-KINDS = [fifo, link, device, given_away] if getattr(os, "getuid", lambda: 1)() == 0 else [fifo, link, device]
+KINDS = [fifo, *(pytest.param(kind, marks=SLOW) for kind in (link, device))]
+if getattr(os, "getuid", lambda: 1)() == 0:  # only root gives files away
+    KINDS.append(pytest.param(given_away, marks=SLOW))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
