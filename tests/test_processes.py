@@ -329,7 +329,7 @@ FORKED = {"alone": 200, "native": 200, "tensors": 200, "shared": 200, "compiled"
 def test_forks_with_both_sides_at_work(kind, times):
     """Another thread is recording, sweeping or compiling meanwhile, or none; no child hangs or is wrong."""
     done = start(os.environ["TAPEGRAD_CACHE"], FORKS, kind, times)
-    out, errors = done.communicate(timeout=30 + 5 * times)
+    out, errors = done.communicate(timeout=60 + 20 * times)
     assert (out.strip(), done.returncode) == ("[]", 0), errors[-3000:]
 
 
