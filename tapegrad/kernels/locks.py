@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import gc
 import importlib
 import logging  # noqa: F401  (its own hook on forks must be older than ours: a compilation may log)
@@ -24,6 +23,7 @@ from tapegrad.errors import KernelError
 
 WAIT = 60.0  # seconds for what another thread compiles or imports
 _importing = threading.RLock()  # held while Numba is imported, which has no lock before
+_numbas: list[Any] = []  # its lock, from then on
 _taken: dict[int, list[Any]] = {}  # by thread, what a fork at work holds
 _cut_off = False
 
@@ -35,14 +35,17 @@ def compiling() -> Any:
             f"this process was forked while another thread was compiling for more than {WAIT:.0f} s, so "
             "nothing can be compiled here; fork when none compiles, or start processes by spawn or forkserver"
         )
-    return _numbas()
+    if not _numbas:
+        with _importing:
+            if not _numbas:
+                _import_numba()
+    return _numbas[0]
 
 
-@functools.cache
-def _numbas() -> Any:
+def _import_numba() -> None:
     """Import Numba whole or not at all: what an interrupt leaves half imported would stay so."""
-    with _importing, _without_finalizers():
-        before = set(sys.modules)
+    before = set(sys.modules)
+    with _without_finalizers():
         try:
             importlib.import_module("numba.extending")
         except BaseException:
@@ -51,7 +54,7 @@ def _numbas() -> Any:
                     del sys.modules[name]
             raise
         importlib.import_module("tapegrad.kernels.vecmath")
-        return sys.modules["numba.core.compiler_lock"].global_compiler_lock._lock
+        _numbas.append(sys.modules["numba.core.compiler_lock"].global_compiler_lock._lock)
 
 
 @contextlib.contextmanager
@@ -81,10 +84,10 @@ def _take_all() -> list[Any]:
     def take(lock: Any) -> None:
         taken.append(lock if lock.acquire(timeout=max(end - time.monotonic(), 0)) else None)
 
-    if not _numbas.cache_info().currsize:
+    if not _numbas:
         take(_importing)
-    if _numbas.cache_info().currsize:
-        take(_numbas())
+    if _numbas:
+        take(_numbas[0])
         take(sys.modules["llvmlite.binding.ffi"].lib._lock._lock)  # held where Numba's may not be
     return taken
 
