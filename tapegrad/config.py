@@ -113,7 +113,7 @@ def show_config() -> str:
     rows = {name: _version(name) for name in ("tapegrad", "numpy", "numba", "llvmlite", "scipy")}
     rows["python"] = platform.python_version()
     rows["machine"] = f"{platform.system()} {platform.machine()}"
-    rows["kernel cache"] = str(cache.directory() or "off (kernels are compiled in memory)")
+    rows["kernel cache"] = cache.describe()
     rows["guard"] = guard_setting()
     rows["object layout"] = native.layout_in_use()
     rows["bounds"] = "checked (TAPEGRAD_BOUNDS)" if bounds() else "not checked"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tapegrad.native import checkpoint_loop
+from tapegrad.native import checkpoint_loop, load
 
 __all__ = ["checkpoint_loop", "grad", "hessian", "hvp", "jacobian", "jvp", "taylor", "value_and_grad"]
 
@@ -46,9 +46,7 @@ def value_and_grad(f: Any, argnums: int | Sequence[int] = 0) -> Any:
     >>> tg.func.value_and_grad(loss)(np.array([1.0, 2.0]))
     (5.0, array([2., 4.]))
     """
-    from tapegrad.native import derivative
-
-    return derivative.value_and_grad(f, argnums)
+    return load("derivative").value_and_grad(f, argnums)
 
 
 def grad(f: Any, argnums: int | Sequence[int] = 0) -> Any:
@@ -75,9 +73,7 @@ def grad(f: Any, argnums: int | Sequence[int] = 0) -> Any:
     >>> tg.func.grad(cube)(2.0)
     12.0
     """
-    from tapegrad.native import derivative
-
-    return derivative.grad(f, argnums)
+    return load("derivative").grad(f, argnums)
 
 
 def hvp(f: Any, argnums: int | Sequence[int] = 0) -> Any:
@@ -104,9 +100,7 @@ def hvp(f: Any, argnums: int | Sequence[int] = 0) -> Any:
     >>> tg.func.hvp(f)(np.array([1.0, 3.0]), np.array([1.0, 0.0]))
     array([6., 2.])
     """
-    from tapegrad.native import derivative
-
-    return derivative.hvp(f, argnums)
+    return load("derivative").hvp(f, argnums)
 
 
 def jvp(f: Any, argnums: int | Sequence[int] = 0) -> Any:
@@ -133,9 +127,7 @@ def jvp(f: Any, argnums: int | Sequence[int] = 0) -> Any:
     >>> tg.func.jvp(cube)(2.0, 1.0)
     (8.0, 12.0)
     """
-    from tapegrad.native import derivative
-
-    return derivative.jvp(f, argnums)
+    return load("derivative").jvp(f, argnums)
 
 
 def taylor(f: Any, order: int, argnums: int | Sequence[int] = 0) -> Any:
@@ -164,9 +156,7 @@ def taylor(f: Any, order: int, argnums: int | Sequence[int] = 0) -> Any:
     >>> tg.func.taylor(cube, 4)(2.0, 1.0)
     array([ 8., 12.,  6.,  1.,  0.])
     """
-    from tapegrad.native import derivative
-
-    return derivative.taylor(f, order, argnums)
+    return load("derivative").taylor(f, order, argnums)
 
 
 def hessian(f: Any) -> Any:
@@ -194,9 +184,7 @@ def hessian(f: Any) -> Any:
     array([[6., 2.],
            [2., 0.]])
     """
-    from tapegrad.native import derivative
-
-    return derivative.hessian(f)
+    return load("derivative").hessian(f)
 
 
 def jacobian(f: Any) -> Any:
@@ -224,7 +212,4 @@ def jacobian(f: Any) -> Any:
     array([[4., 0.],
            [3., 2.]])
     """
-    from tapegrad.native.derivative import compiled_function
-    from tapegrad.native.jacobian import Jacobian
-
-    return Jacobian(compiled_function(f, "jacobian"))
+    return load("jacobian").Jacobian(load("derivative").compiled_function(f, "jacobian"))

@@ -233,6 +233,106 @@ def test_fork_while_another_thread_compiles(cache, tmp_path):
     assert done.stdout.startswith("[0, 0, 0, 0, 0, 0]"), (done.stdout, done.stderr[-3000:])
 
 
+FORKS = """
+import os, signal, sys, threading, time, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+import numpy as np, tapegrad as tg
+
+@tg.njit(nogil=True)
+def logistic(x, n):
+    s = x[0]
+    for _ in range(n):
+        s = x[1] * s * (1.0 - s)
+    return s
+
+def native(n=100_000):
+    x = tg.tensor([0.3, 3.1], requires_grad=True)
+    return tg.grad(logistic(x, n), x)[0].numpy().tobytes()
+
+def tensors():
+    x = tg.tensor(np.linspace(0.1, 1.0, 11), requires_grad=True)
+    (g,) = tg.grad(np.sum(np.sin(x) * np.exp(x)), x, create_graph=True)
+    return tg.grad(np.sum(g * g), x)[0].numpy().tobytes()
+
+at = tg.tensor(np.linspace(0.1, 1.0, 50_000), requires_grad=True)
+kept = np.sum(np.sin(at) * np.exp(at) + at)
+
+def shared():
+    return tg.grad(kept, at, retain_graph=True)[0].numpy().tobytes()
+
+def compiled():
+    @tg.njit
+    def power(x):
+        return x * x * x
+    x = tg.tensor(2.0, requires_grad=True)
+    return tg.grad(power(x), x)[0].item()
+
+WORK = {"native": native, "tensors": tensors, "shared": shared, "compiled": compiled}
+kind, times = sys.argv[1], int(sys.argv[2])
+expected = {name: work() for name, work in WORK.items()}
+names = [n for n in WORK if n != "compiled"]
+
+def right(names):
+    return all(WORK[name]() == expected[name] for name in names)
+
+wrong, ending = [], False
+
+def other():
+    while not ending:
+        try:
+            if WORK[kind]() != expected[kind]:
+                wrong.append("thread")
+        except tg.errors.TapeBusyError:
+            pass
+
+thread = threading.Thread(target=other)
+if kind in WORK:
+    thread.start()
+held = logistic(at[:2], 1000)  # on a native tape that both go on with
+slope = tg.grad(held, at, retain_graph=True)[0].numpy().tobytes()
+for k in range(times):
+    time.sleep(0.003 * (k % 4))
+    child = os.fork()
+    if child == 0:
+        signal.alarm(100)
+        good = right([*names, *["compiled"] * (kind == "compiled")])
+        good = good and tg.grad(held, at, retain_graph=True)[0].numpy().tobytes() == slope
+        ending = threading.Thread(target=lambda: os._exit(not (good and right(["native"]))))
+        ending.start()
+        ending.join()
+    for name in names:
+        while True:
+            try:
+                if not right([name]):
+                    wrong.append("parent")
+                break
+            except tg.errors.TapeBusyError:
+                continue
+    status = os.waitpid(child, 0)[1]
+    if status:
+        wrong.append(status)
+ending = True
+if kind in WORK:
+    thread.join()
+print(wrong)
+"""
+
+
+FORKED = {"alone": 200, "native": 200, "tensors": 200, "shared": 200, "compiled": 30}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize(
+    ("kind", "times"),
+    [("native", 10), ("shared", 5), *(pytest.param(*row, marks=SLOW) for row in FORKED.items())],
+)
+def test_forks_with_both_sides_at_work(kind, times):
+    """Another thread is recording, sweeping or compiling meanwhile, or none; no child hangs or is wrong."""
+    done = start(os.environ["TAPEGRAD_CACHE"], FORKS, kind, times)
+    out, errors = done.communicate(timeout=60 + 20 * times)
+    assert (out.strip(), done.returncode) == ("[]", 0), errors[-3000:]
+
+
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 @pytest.mark.parametrize(
     "method", [m for m in ("fork", "spawn", "forkserver") if m in multiprocessing.get_all_start_methods()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 import weakref
 from collections.abc import Callable, Sequence
@@ -117,7 +118,13 @@ class _File:
         with tempfile.NamedTemporaryFile(dir=folder, suffix=".npy", delete=False) as file:
             np.save(file, value, allow_pickle=False)
             self.path = Path(file.name)
-        weakref.finalize(self, self.path.unlink, missing_ok=True)
+        weakref.finalize(self, _remove, self.path, os.getpid())
+
+
+def _remove(path: Path, maker: int) -> None:
+    """Remove a file, unless this process is a fork of that which made it and may still need it."""
+    if os.getpid() == maker:
+        path.unlink(missing_ok=True)
 
 
 class save_on_disk(saved_tensors_hooks):

@@ -3,26 +3,23 @@
 Each source is one file named by the hash of its content and of everything else its machine code
 depends on. Numba keeps the compiled code beside it, and a seal, written last, has the hash of each of an
 entry's files: what a process that died left behind, or a file that changed since, is built again and never
-run. A directory that cannot be trusted or written is not used: the source is then compiled in memory.
+run. A directory that others can write to, or exchange, or that cannot be written, is not used: the source is
+then compiled in memory.
 Processes that want the same entry at the same time wait for the one that compiles it.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import hashlib
-import importlib
 import json
 import linecache
-import logging  # noqa: F401  (its own hook on forks must be older than ours: a compilation may log)
 import os
 import shutil
 import stat
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -31,42 +28,14 @@ from types import ModuleType
 from typing import Any
 
 from tapegrad.config import bounds, cache_setting
+from tapegrad.kernels.folders import Folder, read
+from tapegrad.kernels.locks import compiling
 
-lock = threading.RLock()  # held while Numba or SciPy is imported and while anything compiles
 _loaded: dict[tuple[str, str], ModuleType] = {}
-_SOURCE_TIME = 1_000_000_000  # one mtime for all: Numba's index stamps a source by mtime and size
+KEPT = "__pycache__"  # where Numba keeps what it compiled
 LIMIT_BYTES = 256 << 20
 COMPILE_WAIT = 60.0  # seconds for what another process compiles: it may have been stopped
 statistics = {"compiled": 0, "cached": 0}
-
-
-OTHERS_WAIT = 60.0  # seconds for what another thread compiles or imports
-_waited: list[bool] = []
-
-
-def _before_fork() -> None:
-    """Wait for other threads' compilations and imports: a child would wait for those threads for ever."""
-    _waited.append(lock.acquire(timeout=OTHERS_WAIT))
-
-
-def _after_fork() -> None:
-    if _waited.pop():
-        lock.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
-
-
-@atexit.register
-def _before_exit() -> None:
-    """Wait for them, and let none begin: LLVM aborts in a daemon thread when the process takes it down.
-
-    llvmlite imported by one of them while exit functions run is too late for its own, by which it learns
-    that its objects are not to be closed any more.
-    """
-    lock.acquire(timeout=OTHERS_WAIT)
-    getattr(sys.modules.get("llvmlite.binding.common"), "_at_shutdown", lambda: None)()
 
 
 def _root() -> Path | None:
@@ -88,19 +57,6 @@ def _root() -> Path | None:
     return None if place.startswith("~") else Path(os.path.abspath(place))
 
 
-def _trusted(path: Path) -> bool:
-    """Whether only this user can write there: loading a cached kernel runs what lies in the file."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return False
-    if not stat.S_ISDIR(found.st_mode):
-        return False
-    if hasattr(os, "getuid"):
-        return found.st_uid == os.getuid() and not found.st_mode & 0o022
-    return True
-
-
 @functools.cache
 def _stamp() -> str:
     """Hash of all that machine code depends on besides its own source."""
@@ -117,30 +73,39 @@ def _stamp() -> str:
 
 
 @functools.cache
-def directory() -> Path | None:
-    """Return the directory in use, made on first call, or None when kernels stay in memory."""
+def _folder() -> Folder | str:
+    """Return the folder in use, made on first call, or why kernels stay in memory."""
+    root = _root()
+    if root is None:
+        return ""
+    if "NUMBA_CACHE_LOCATOR_CLASSES" in os.environ:
+        return "NUMBA_CACHE_LOCATOR_CLASSES is set"
     try:
-        root = _root()
-        if root is None:
-            return None
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _trusted(root):
-            return None
-        place = root / _stamp()
-        place.mkdir(mode=0o700, exist_ok=True)
-        if not _trusted(place):
-            return None
-        with tempfile.TemporaryFile(dir=place):
-            pass
-        os.utime(place)  # in use
-        _bound(root, place)
-        place.mkdir(mode=0o700, exist_ok=True)
-    except OSError:
-        return None
-    return place
+        with contextlib.closing(Folder(root)) as above:
+            _bound(above.place, _stamp())
+        folder = Folder(root / _stamp())
+        folder.try_writing()
+        os.utime(folder.place)  # in use
+    except OSError as error:
+        return str(error)
+    return folder
 
 
-def _bound(root: Path, place: Path) -> None:
+def directory() -> Path | None:
+    """Return the directory in use, or None when kernels stay in memory."""
+    folder = _folder()
+    return folder.path if isinstance(folder, Folder) else None
+
+
+def describe() -> str:
+    """Say where kernels are kept, or why they are not."""
+    folder = _folder()
+    if isinstance(folder, Folder):
+        return str(folder.path)
+    return f"off (kernels are compiled in memory{': ' * bool(folder)}{folder})"
+
+
+def _bound(root: Path, mine: str) -> None:
     """Remove versions' kernels, the longest unused first, while all of them together are too large.
 
     Other processes may do the same, or use what is removed: they then compile in memory.
@@ -150,7 +115,7 @@ def _bound(root: Path, place: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             status = entry.lstat()
             if stat.S_ISDIR(status.st_mode):
-                found.append((entry == place, status.st_mtime, _size(entry), entry))
+                found.append((entry.name == mine, status.st_mtime, _size(entry), entry))
     total = sum(size for _, _, size, _ in found)
     for _, _, size, entry in sorted(found, key=lambda row: row[:2]):
         if total <= LIMIT_BYTES:
@@ -188,7 +153,7 @@ def load(name: str, text: str) -> ModuleType:
     """
     module = _loaded.get((name, text))
     if module is None:
-        with lock:
+        with compiling():
             module = _loaded.get((name, text))
             if module is None:
                 begin = time.perf_counter_ns()
@@ -198,46 +163,34 @@ def load(name: str, text: str) -> ModuleType:
     return module
 
 
-@functools.cache
-def _import_numba() -> None:
-    """Import Numba whole or not at all: what an interrupt leaves half imported would stay so."""
-    before = set(sys.modules)
-    try:
-        importlib.import_module("numba.extending")
-    except BaseException:
-        for name in set(sys.modules) - before:
-            if name.partition(".")[0] in ("numba", "llvmlite"):
-                del sys.modules[name]
-        raise
-
-
 def _build(name: str, text: str) -> ModuleType:
-    _import_numba()
     unique = f"tapegrad_{name}_{hashlib.sha256((_stamp() + text).encode()).hexdigest()[:20]}"
-    place = directory()
-    if place is not None:
+    folder = _folder()
+    if isinstance(folder, Folder):
         try:
-            return _cached(place, unique, text)
+            return _cached(folder.place, unique, text)
         except Exception:  # no space left, the folder removed, or whatever Numba makes of it
-            _evict(place, unique)
+            with contextlib.suppress(OSError):
+                _evict(folder.place, unique)
     return _run(unique, text, None)
 
 
 def _cached(place: Path, unique: str, text: str) -> ModuleType:
-    if not _sealed(place, unique):
+    if not _sealed(place, unique, text):
         with _turn(place, unique):
-            if not _sealed(place, unique):
+            if not _sealed(place, unique, text):
                 _evict(place, unique)
-                module = _run(unique, text, _source(place, unique, text))
+                _write(place, f"{unique}.py", text)
+                module = _run(unique, text, place)
                 _seal(place, unique)
                 return module
-    return _run(unique, text, _source(place, unique, text))
+    return _run(unique, text, place)
 
 
 @contextlib.contextmanager
 def _turn(place: Path, unique: str) -> Iterator[None]:
     """Let one process at a time compile an entry, where there are locks; a lock ends with its process."""
-    with open(place / "lock", "ab") as file:
+    with _lock_file(place / "lock") as file:
         try:
             import fcntl
         except ImportError:
@@ -258,55 +211,57 @@ def _turn(place: Path, unique: str) -> Iterator[None]:
         yield
 
 
+def _lock_file(path: Path) -> Any:
+    """Open a file to lock parts of; whatever else has its name is removed."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        path.unlink()
+    return open(path, "ab")
+
+
 def _files(place: Path, unique: str) -> list[Path]:
-    return [*place.glob(f"{unique}*"), *(place / "__pycache__").glob(f"{unique}*")]
+    return [*place.glob(f"{unique}*"), *(place / KEPT).glob(f"{unique}*")]
 
 
 def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    return hashlib.sha256(read(file)).hexdigest()
 
 
 def _seal(place: Path, unique: str) -> None:
-    digests = {str(file.relative_to(place)): _digest(file) for file in _files(place, unique)}
-    _replace(place, f"{unique}.seal", json.dumps(digests))
+    digests = {}
+    for file in _files(place, unique):
+        file.chmod(0o600)  # whatever new files are by the user's mask
+        digests[str(file.relative_to(place))] = _digest(file)
+    _write(place, f"{unique}.seal", json.dumps(digests))
 
 
-def _sealed(place: Path, unique: str) -> bool:
-    """Whether an entry is whole and as it was made."""
+def _sealed(place: Path, unique: str, text: str) -> bool:
+    """Whether an entry is whole and as it was made, and nothing is there besides that Numba would read."""
     try:
-        digests = json.loads((place / f"{unique}.seal").read_bytes())
-        return f"{unique}.py" in digests and all(_digest(place / f) == d for f, d in digests.items())
+        digests = json.loads(read(place / f"{unique}.seal"))
+        if (place / KEPT).is_symlink() or read(place / f"{unique}.py") != text.encode():
+            return False
+        there = {str(file.relative_to(place)) for file in (place / KEPT).glob(f"{unique}*.nb[ci]")}
+        return there < set(digests) and all(_digest(place / f) == d for f, d in digests.items())
     except (OSError, ValueError, TypeError, AttributeError):  # none; damaged
         return False
 
 
-def _source(place: Path, unique: str, text: str) -> Path:
-    """Return the file of a source, written if need be; Numba compares its time."""
-    path = place / f"{unique}.py"
-    try:
-        if path.read_text("utf-8") == text and path.stat().st_mtime == _SOURCE_TIME:
-            return path
-    except (OSError, UnicodeDecodeError):
-        pass
-    return _replace(place, path.name, text)
-
-
-def _replace(place: Path, name: str, text: str) -> Path:
+def _write(place: Path, name: str, text: str) -> None:
     """Write a file so that it is there as a whole or not at all."""
     handle, temporary = tempfile.mkstemp(dir=place, prefix=name, suffix=".tmp")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text)
-        os.utime(temporary, (_SOURCE_TIME, _SOURCE_TIME))
+        with os.fdopen(handle, "wb") as out:
+            out.write(text.encode())
         os.replace(temporary, place / name)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    return place / name
 
 
 def _evict(place: Path, unique: str) -> None:
     with contextlib.suppress(OSError):
+        if (place / KEPT).is_symlink():
+            (place / KEPT).unlink()
         for file in _files(place, unique):
             if file.is_dir() and not file.is_symlink():
                 shutil.rmtree(file, ignore_errors=True)
@@ -314,13 +269,47 @@ def _evict(place: Path, unique: str) -> None:
                 file.unlink(missing_ok=True)
 
 
-def _run(unique: str, text: str, path: Path | None) -> ModuleType:
-    filename = str(path) if path is not None else f"<{unique}>"
+_places: dict[str, Path] = {}  # of the entries of modules that Numba is to cache
+
+
+@functools.cache
+def _lead_numba() -> None:
+    """Have Numba keep our modules' code in our folder, whatever it is told for others by NUMBA_CACHE_DIR."""
+    from numba.core import caching
+
+    classes: list[Any] = caching.CacheImpl._locator_classes
+
+    class Locator(caching._CacheLocator):
+        def __init__(self, function: Any) -> None:
+            self.place, self.line = _places[function.__module__], function.__code__.co_firstlineno
+
+        def get_cache_path(self) -> str:
+            return str(self.place / KEPT)
+
+        def get_source_stamp(self) -> int:
+            return 0  # the hash of the source is in its name
+
+        def get_disambiguator(self) -> str:
+            return str(self.line)
+
+        @classmethod
+        def from_function(cls, function: Any, file: str) -> Locator | None:
+            return cls(function) if function.__module__ in _places else None
+
+    classes.insert(0, Locator)
+
+
+def _run(unique: str, text: str, place: Path | None) -> ModuleType:
+    filename = f"<{unique}>"
+    if place is not None:
+        _lead_numba()
+        _places[unique] = place
+        filename = str((directory() or place) / f"{unique}.py")
     module = ModuleType(unique)
     module.__file__ = filename
-    module.__dict__["CACHE"] = path is not None
+    module.__dict__["CACHE"] = place is not None
     module.__dict__["BOUNDS"] = bounds()
-    if path is None:
+    if place is None:
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     sys.modules[unique] = module  # before it runs: Numba's cache looks the module up by its name
     try:

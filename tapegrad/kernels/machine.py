@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tapegrad.kernels import bounds, cache
+from tapegrad.kernels.locks import compiling
 from tapegrad.kernels.replay import layout
 
 SOURCE = '''"""The compiled sweep: texts for `tapegrad.kernels.lowering`, and thin ways in."""
@@ -67,7 +68,7 @@ def _texts() -> list[str]:
 @functools.cache
 def load() -> tuple[Enter, Enter]:
     """Return ``enter(what, state, extra, more)``, and the same with Python's lock released."""
-    with cache.lock:
+    with compiling():
         constants = {k: v for k, v in vars(layout).items() if k.isupper() and isinstance(v, int)}
         module = cache.load("sweep", SOURCE.format(texts=_texts(), constants=constants, trusted=TRUSTED))
         address = module.entry.address

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels import abi, cache, emit
+from tapegrad.kernels.locks import compiling, importing
 from tapegrad.kernels.replay import layout
 
 Text = tuple[list[ast.Assign], ast.expr]
@@ -42,7 +43,7 @@ def slot(statements: Sequence[ast.Assign], expression: ast.expr, arguments: Sequ
     rename = {name: f"a{q}" for q, name in enumerate(arguments)}
     plain = ["; ".join(ast.unparse(emit.renamed(node, rename)) for node in (*s, e)) for s, e in texts]
     key = (*plain, len(arguments), cotangent)
-    with cache.lock:
+    with compiling():
         if key not in _slots:
             _slots[key] = len(_recipes)
             _recipes.append((texts, tuple(arguments), cotangent))
@@ -55,7 +56,7 @@ def kernel(number: int, column: int) -> int:
     For real results of complex operands `column` is OF_COMPLEX more (`replay.reading.column`). It is
     BY_RULE_ONLY where the text has no form for complex numbers.
     """
-    with cache.lock:
+    with compiling():
         if _kernels[number, column] == 0:
             texts, arguments, cotangent = _recipes[number]
             own = column <= layout.OF_COMPLEX
@@ -75,7 +76,7 @@ def kernel(number: int, column: int) -> int:
 
 def cast(source: int, target: int) -> int:
     """Return the address of a conversion between dtype codes, compiling it if need be."""
-    with cache.lock:
+    with compiling():
         if _casts[source, target] == 0:
             text = emit.cast_source(abi.NAMES[source], abi.NAMES[target])
             _casts[source, target] = cache.load("cast", text).kernel.address
@@ -87,7 +88,7 @@ def blas() -> None:
     """Find the matrix product of each dtype in SciPy's table of BLAS functions."""
     import ctypes
 
-    with cache.lock:
+    with importing():
         from scipy.linalg import cython_blas
 
     thing, text = ctypes.py_object, ctypes.c_char_p
@@ -128,7 +129,7 @@ def complete(opcode: int, total: int, partials: Sequence[tuple[int, int, float]]
 def place(view: memoryview) -> None:
     """Point a state's words at the tables."""
     while unfinished:
-        with cache.lock:
+        with compiling():
             for finish in unfinished:
                 finish()
             unfinished.clear()

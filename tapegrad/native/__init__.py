@@ -5,10 +5,21 @@ Numba is imported with the first function that is compiled.
 
 from __future__ import annotations
 
+import functools
+import importlib
 from collections.abc import Callable
 from typing import Any
 
+from tapegrad.kernels.locks import importing
+
 __all__ = ["checkpoint_loop", "njit"]
+
+
+@functools.cache
+def load(name: str) -> Any:
+    """Return a module of this package; they import Numba."""
+    with importing():
+        return importlib.import_module(f"{__name__}.{name}")
 
 
 def njit(
@@ -69,12 +80,7 @@ def njit(
     """
     if function is None:
         return lambda f: njit(f, rerun=rerun, preaccumulate=preaccumulate, **options)
-    from tapegrad.kernels import cache
-
-    with cache.lock:
-        from tapegrad.native.function import compile_function
-
-    return compile_function(function, options, rerun, preaccumulate)
+    return load("function").compile_function(function, options, rerun, preaccumulate)
 
 
 def checkpoint_loop(step: Any, state: Any, n: int, slots: int, args: tuple[Any, ...] = ()) -> Any:
@@ -120,9 +126,4 @@ def checkpoint_loop(step: Any, state: Any, n: int, slots: int, args: tuple[Any, 
     >>> tg.grad(y, x)
     (tensor([1.9569]),)
     """
-    from tapegrad.kernels import cache
-
-    with cache.lock:
-        from tapegrad.native.loop import call
-
-    return call(step, state, n, slots, args)
+    return load("loop").call(step, state, n, slots, args)

@@ -26,11 +26,18 @@ STEP = 1 << 20  # bytes by which a tape grows at least
 KEPT = 1 << 28  # bytes that the first slot keeps for the next recording; the others less and less, but some
 LEAST = 1 << 24  # as much, or threads wait for each other in the system, which gives and takes memory
 
-_memory = mmap.mmap(-1, 8 * WORDS * SLOTS)  # on a page boundary, and never moved
+
+def _pages(size: int) -> mmap.mmap:
+    """Zeros on a page boundary, never moved, of this process alone: by default a fork would share them."""
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    return mmap.mmap(-1, size, **private)
+
+
+_memory = _pages(8 * WORDS * SLOTS)
 POOL = ctypes.addressof(ctypes.c_char.from_buffer(_memory))
 binding.add_symbol("tapegrad_native_pool", POOL)
 SCRATCH = "tapegrad_native_scratch"  # what is on no tape is written there, which is quicker than to ask
-_scratch = mmap.mmap(-1, 1 << 20)
+_scratch = _pages(1 << 20)
 binding.add_symbol(SCRATCH, ctypes.addressof(ctypes.c_char.from_buffer(_scratch)))
 
 _BYTES = I8.as_pointer()

@@ -50,6 +50,10 @@ class Claim:
     def __init__(self, flags: bytes, frees: bool) -> None:
         self.flags, self.frees = flags, frees
 
+    def keep(self, owners: list[Any]) -> None:
+        """Give all keys free but those of some owners."""
+        self._held = {key: note for key, note in self._held.items() if note() in owners}
+
 
 next_serial = count(1).__next__
 

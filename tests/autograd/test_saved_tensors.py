@@ -1,6 +1,7 @@
 """Hooks that pack what is saved, files, and computing again: semantics F-13 and I-7."""
 
 import gc
+import os
 
 import numpy as np
 import pytest
@@ -327,6 +328,26 @@ def test_a_function_that_does_something_else_the_second_time_is_an_error():
         tg.autograd.checkpoint(g, x).backward()
     np.sum(x * x).backward()
     assert x.grad.tolist() == [2.0, 4.0]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+def test_files_are_their_maker_s(tmp_path):
+    """A child that lets go of what was saved, or ends, leaves the parent's files where they are."""
+    x = leaf(0.1, 0.2, 0.3)
+    with tg.autograd.graph.save_on_disk(tmp_path):
+        y = np.sum(np.exp(x) * x)
+    files = sorted(tmp_path.iterdir())
+    assert files
+    child = os.fork()
+    if child == 0:
+        del y
+        os._exit(sorted(tmp_path.iterdir()) != files)
+    assert os.waitpid(child, 0)[1] == 0
+    (g,) = tg.grad(y, x)
+    np.testing.assert_allclose(g.numpy(), np.exp(x.detach().numpy()) * (1.0 + x.detach().numpy()), rtol=1e-14)
+    del y
+    assert not list(tmp_path.iterdir())
 
 
 def test_reentrant_checkpoints_are_not_offered():

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -186,6 +187,155 @@ def test_a_relative_directory_stays_where_it_was(copy):
     enter = f"import os, tapegrad; os.chdir({str(copy.parent)!r}); tapegrad.show_config(); os.chdir('/')"
     compiled, _, used = gradient(copy.name, enter + GRADIENT)
     assert (compiled, Path(used).parent) == (0, copy)
+
+
+CONFIG = """
+import tapegrad
+print(0, 0, next(line for line in tapegrad.show_config().split("\\n") if "cache" in line).replace(" ", "_"))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners here")
+@pytest.mark.parametrize("mode", [0o775, pytest.param(0o777, marks=SLOW)])
+def test_a_cache_that_others_could_exchange_is_refused(filled, tmp_path, mode):
+    """They could move it and put another in its place: those above it matter too, and links to it."""
+    above = tmp_path / "above"
+    (above / "between").mkdir(parents=True)
+    shutil.copytree(filled, above / "between" / "cache")
+    link = tmp_path / "link"
+    link.symlink_to(above / "between")
+    assert gradient(link / "cache", WHERE)[2] == str(link / "cache" / next(filled.iterdir()).name)
+    above.chmod(mode)
+    for way in (above / "between", link):
+        told = gradient(way / "cache", CONFIG)[2]
+        assert "in_memory" in told and f"others_can_write_to_{above};" in told
+    above.chmod(0o1777)  # as /tmp: what is in it is its owner's
+    assert gradient(link / "cache", WHERE)[2] != "None"
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root gives folders away")
+def test_a_cache_below_the_folder_of_somebody_else_is_refused(copy):
+    os.chown(copy.parent, 65534, 65534)
+    told = gradient(copy, CONFIG)[2]
+    assert "in_memory" in told and "another_user" in told
+
+
+def test_folders_on_the_way_are_made_for_the_user_alone(tmp_path):
+    code = "import os; os.umask(0)" + WHERE
+    assert gradient(tmp_path / "a" / "b", code)[2] != "None"
+    assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.rglob("*") if path.is_dir())
+
+
+def test_files_are_the_user_s_alone_whatever_the_mask(tmp_path):
+    code = "import os; os.umask(0)" + GRADIENT
+    assert gradient(tmp_path / "cache", code)[0] > 0
+    assert gradient(tmp_path / "cache", code)[0] == 0
+
+
+EXCHANGED = """
+import json, hashlib, os, pickle, shutil
+from pathlib import Path
+
+class Run:
+    def __reduce__(self):
+        return exec, ("import os; os.trespassed = True",)
+
+place = Path(cache.directory())
+aside, evil = place.parents[1] / "aside", place.parents[1] / "evil"
+for index in (evil / place.name).rglob("*.nbi"):
+    index.write_bytes(pickle.dumps(Run()))
+for seal in (evil / place.name).glob("*.seal"):
+    known = json.loads(seal.read_bytes())
+    files = {f: hashlib.sha256((seal.parent / f).read_bytes()).hexdigest() for f in known}
+    seal.write_text(json.dumps(files))
+place.parent.rename(aside)
+evil.rename(place.parent)
+(h,) = tg.grad(np.sum(np.arctan(x)), x)
+assert np.allclose(h.numpy(), 1 / (1 + np.array([0.5, 1.5]) ** 2), rtol=1e-13, atol=0)
+assert not hasattr(os, "trespassed")
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs paths by descriptor")
+def test_a_directory_exchanged_after_it_was_looked_at(copy):
+    """What was loaded stays, and what is loaded comes from the directory that was looked at."""
+    gradient(copy, GRADIENT + "tg.grad(np.sum(np.arctan(x)), x)")
+    shutil.copytree(copy, copy.parent / "evil")
+    gradient(copy, GRADIENT + EXCHANGED)
+
+
+def test_a_process_that_closes_all_descriptors(copy):
+    more = """
+os.closerange(3, 100)
+null = [os.open(os.devnull, os.O_RDONLY) for _ in range(20)]  # in their places
+(h,) = tg.grad(np.sum(np.arctan(x)), x)
+assert np.allclose(h.numpy(), 1 / (1 + np.array([0.5, 1.5]) ** 2), rtol=1e-13, atol=0)
+before = len(os.listdir(cache.directory()))
+(h,) = tg.grad(np.sum(np.cbrt(x)), x)
+assert len(os.listdir(cache.directory())) > before
+"""
+    gradient(copy, GRADIENT + more)
+
+
+@pytest.mark.parametrize(
+    "setting", ["NUMBA_CACHE_DIR", pytest.param("NUMBA_CACHE_LOCATOR_CLASSES", marks=SLOW)]
+)
+def test_settings_of_numba_s_cache_are_for_others(tmp_path, setting):
+    """Kernels stay where they are sealed, or in memory."""
+    value = str(tmp_path / "numba") if setting == "NUMBA_CACHE_DIR" else "InTreeCacheLocator"
+    compiled, _, used = gradient(tmp_path / "cache", **{setting: value})
+    assert compiled > 0
+    assert not (tmp_path / "numba").exists()
+    assert (used == "None") == (setting == "NUMBA_CACHE_LOCATOR_CLASSES")
+
+
+def fifo(file):
+    os.mkfifo(file)
+
+
+def link(file):
+    file.with_name("elsewhere").write_bytes(b"")
+    file.symlink_to("elsewhere")
+
+
+def device(file):
+    try:
+        os.mknod(file, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # endless zeros
+    except PermissionError:
+        file.symlink_to("/dev/zero")
+
+
+def given_away(file):
+    file.write_bytes(b"")
+    os.chown(file, 65534, 65534)
+
+
+KINDS = [fifo, *(pytest.param(kind, marks=SLOW) for kind in (link, device))]
+if getattr(os, "getuid", lambda: 1)() == 0:  # only root gives files away
+    KINDS.append(pytest.param(given_away, marks=SLOW))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
+@pytest.mark.parametrize("make", KINDS)
+def test_what_is_no_file_is_neither_read_nor_waited_for(copy, make):
+    """Of each entry another name is taken, and the name of the file of locks; all are built again."""
+    names = entries(copy, ".seal")
+    for k, seal in enumerate(names):
+        file = sorted(copy.rglob(f"{seal.stem}*"))[k % 4]
+        content = file.read_bytes()
+        file.unlink()
+        make(file)
+        if make is link:
+            file.with_name("elsewhere").write_bytes(content)
+        elif make is given_away:
+            file.write_bytes(content)
+    lock = names[0].with_name("lock")
+    lock.unlink(missing_ok=True)
+    make(lock)
+    compiled, _, used = gradient(copy)
+    assert compiled >= len(names)
+    assert used.startswith(str(copy))
+    assert gradient(copy)[0] == 0
 
 
 DAMAGE = {

@@ -1,0 +1,127 @@
+"""The lock that is held while anything compiles, and what a fork and the end of a process wait for.
+
+Numba has a lock of its own, which it holds while it compiles. A finalizer, or the typing of a function, may
+want a kernel at any moment of that; so a second lock for kernels would be taken before Numba's by one thread
+and after it by another, and both would wait for ever. There is none: kernels are compiled under Numba's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import logging  # noqa: F401  (its own hook on forks must be older than ours: a compilation may log)
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from tapegrad.errors import KernelError
+
+WAIT = 60.0  # seconds for what another thread compiles or imports
+_importing = threading.RLock()  # held while Numba is imported, which has no lock before
+_numbas: list[Any] = []  # its lock, from then on
+_taken: dict[int, list[Any]] = {}  # by thread, what a fork at work holds
+_cut_off = False
+
+
+def compiling() -> Any:
+    """Return the lock to hold, by `with`, while anything compiles: Numba's."""
+    if _cut_off:
+        raise KernelError(
+            f"this process was forked while another thread was compiling for more than {WAIT:.0f} s, so "
+            "nothing can be compiled here; fork when none compiles, or start processes by spawn or forkserver"
+        )
+    if not _numbas:
+        with _importing:
+            if not _numbas:
+                _import_numba()
+    return _numbas[0]
+
+
+def _import_numba() -> None:
+    """Import Numba whole or not at all: what an interrupt leaves half imported would stay so."""
+    before = set(sys.modules)
+    with _without_finalizers():
+        try:
+            importlib.import_module("numba.extending")
+        except BaseException:
+            for name in set(sys.modules) - before:
+                if name.partition(".")[0] in ("numba", "llvmlite"):
+                    del sys.modules[name]
+            raise
+        importlib.import_module("tapegrad.kernels.vecmath")
+        _numbas.append(sys.modules["numba.core.compiler_lock"].global_compiler_lock._lock)
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Hold the lock, and let no finalizer find what is half imported."""
+    with compiling(), _without_finalizers():
+        yield
+
+
+@contextlib.contextmanager
+def _without_finalizers() -> Iterator[None]:
+    """Keep Python from collecting cycles: their finalizers may compute gradients."""
+    enabled = gc.isenabled()
+    try:
+        gc.disable()
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _take_all() -> list[Any]:
+    """Take all locks in the order in which threads do; there is None for what could not be taken in time."""
+    end = time.monotonic() + WAIT
+    taken: list[Any] = []
+
+    def take(lock: Any) -> None:
+        taken.append(lock if lock.acquire(timeout=max(end - time.monotonic(), 0)) else None)
+
+    if not _numbas:
+        take(_importing)
+    if _numbas:
+        take(_numbas[0])
+        take(sys.modules["llvmlite.binding.ffi"].lib._lock._lock)  # held where Numba's may not be
+    return taken
+
+
+def _before_fork() -> None:
+    """Wait for other threads' compilations and imports: a child would wait for those threads for ever."""
+    _taken[threading.get_ident()] = _take_all()
+
+
+def _after_fork() -> bool:
+    """Release what was taken; returns whether that was all."""
+    taken = _taken.pop(threading.get_ident())
+    for lock in reversed(taken):
+        if lock is not None:
+            lock.release()
+    return None not in taken
+
+
+def _after_fork_in_child() -> None:
+    global _cut_off
+    _cut_off = not _after_fork()
+    _taken.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
+
+
+@atexit.register
+def _before_exit() -> None:
+    """Wait for them, and let none begin: LLVM aborts in a daemon thread when the process takes it down.
+
+    llvmlite imported by one of them while exit functions run is too late for its own, by which it learns
+    that its objects are not to be closed any more.
+    """
+    _take_all()
+    getattr(sys.modules.get("llvmlite.binding.common"), "_at_shutdown", lambda: None)()

@@ -1,0 +1,194 @@
+"""Finalizers that record and differentiate, run by the collector between any two lines of the library.
+
+``python tests/test_finalizers.py COUNT`` takes that many gradients beside them and prints how many finalizers
+ran, how many of those failed, and how many gradients were wrong or could not be had.
+"""
+
+import collections
+import contextvars
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+
+SMALL, LARGE = np.linspace(0.1, 1.0, 5), np.linspace(0.1, 1.0, 2000)
+MANY = 20  # finalizers that a gradient meets
+LATEST = 300  # collections before the first of them
+
+
+def leaf(value):
+    return tg.tensor(value, requires_grad=True)
+
+
+class Square(tg.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * ctx.saved_tensors[0] * g
+
+
+def scalars(x):
+    y = x[0]
+    for _ in range(10):
+        y = np.sin(y) * x[1] + 0.5
+    return y
+
+
+def arrays(x):
+    return np.sum(np.sin(x) * np.exp(x) / (1.0 + x * x))
+
+
+def reductions(x):
+    return np.mean(x * x) + np.max(x) + np.linalg.norm(x) + np.var(x)
+
+
+def views(x):
+    return np.sum(x[1:] * x[:-1]) + np.sum(np.reshape(x, (-1, 5)).T[0] ** 2)
+
+
+def writes(x):
+    y = x * 2.0
+    y[1:3] = np.sin(x[0:2])
+    y[0] *= x[4]
+    y[2:] += x[:-2]
+    return np.sum(y * y)
+
+
+def several(x):
+    return np.sum(np.where(x > 0.5, x * x, np.cos(x)) * np.concatenate([x[2:], x[:2]]))
+
+
+def constants(x):
+    return np.sum(x * SMALL.mean() + np.ones(x.shape) * x)
+
+
+def functions(x):
+    y = Square.apply(x)
+    y.register_hook(lambda g: g * 2)
+    return np.sum(y * x)
+
+
+def higher(x):
+    (g,) = tg.grad(arrays(x), x, create_graph=True)
+    return np.sum(g * g)
+
+
+def forward(x):
+    with tg.autograd.forward_ad.dual_level():
+        dual = tg.autograd.forward_ad.make_dual(x, tg.tensor(np.ones(x.shape)))
+        return tg.autograd.forward_ad.unpack_dual(arrays(dual)).tangent
+
+
+def recomputed(x):
+    return tg.autograd.checkpoint(arrays, x)
+
+
+def by_grad(f, at):
+    x = leaf(at)
+    return tg.grad(f(x), x)[0].numpy()
+
+
+def by_backward(f, at):
+    x = leaf(at)
+    f(x).backward()
+    return x.grad.numpy()
+
+
+PROGRAMS = (
+    scalars, arrays, reductions, views, writes, several, constants, functions, higher, forward, recomputed,
+)  # fmt: skip
+CASES = [(f, at, way) for f in PROGRAMS for at in (SMALL, LARGE) for way in (by_grad, by_backward)]
+
+
+class Late:
+    """An object in a cycle that records and differentiates when it is collected, and leaves another such.
+
+    The first so many do nothing but that.
+    """
+
+    at_work = ran = wrong = 0
+
+    def __init__(self, idle, left, other):
+        self.itself, self.idle, self.left, self.other = self, idle, left, other
+
+    def __del__(self):
+        if Late.at_work:
+            return
+        if self.idle:
+            Late(self.idle - 1, self.left, self.other)
+            return
+        Late.at_work = 1
+        try:
+            # in a context of its own: CPython before 3.12 frees the variables that it is just setting (it
+            # collects inside of ContextVar.set) where a finalizer sets some
+            contextvars.Context().run(self.work)
+            Late.ran += 1
+        finally:
+            Late.at_work = 0
+
+    def work(self):
+        if self.left:
+            Late(0, self.left - 1, self.other)
+        x = leaf(SMALL)
+        y = np.sin(x) * x
+        y[0] = x[1] * 2.0
+        exact = np.cos(SMALL) * SMALL + np.sin(SMALL)
+        exact[0], exact[1] = 0.0, exact[1] + 2.0
+        self.kept = np.sum(y * self.other)  # its tape dies later, or now
+        if self.left % 2:
+            (g,) = tg.grad(np.sum(y), x)
+            Late.wrong += not np.allclose(g.numpy(), exact, rtol=1e-12)
+
+
+def measure(count):
+    gc.disable()
+    expected = [way(f, at) for f, at, way in CASES]
+    lost = []
+    sys.unraisablehook = lambda what: lost.append(f"in a finalizer: {what.exc_value!r:.100}")
+    random, failed = np.random.default_rng(1), collections.Counter()
+    other, before = np.sin(leaf(SMALL)), gc.get_threshold()
+    gc.set_threshold(5)
+    for k in range(count):
+        f, at, way = CASES[k % len(CASES)]
+        Late(random.integers(LATEST), MANY, other)
+        gc.enable()
+        try:
+            found = way(f, at)
+        except Exception as error:
+            failed[f"{f.__name__}, {way.__name__}, {len(at)} elements: {error!r:.100}"] += 1
+        else:
+            if not np.allclose(found, expected[k % len(CASES)], rtol=1e-12):
+                failed[f"{f.__name__}, {way.__name__}, {len(at)} elements: wrong"] += 1
+        gc.disable()
+    gc.set_threshold(*before)
+    failed.update(lost)
+    print(Late.ran, Late.wrong, failed.total())
+    for what, times in failed.most_common(20):
+        print(times, what)
+
+
+@pytest.mark.parametrize("count", [2 * len(CASES), pytest.param(20_000, marks=pytest.mark.slow)])
+def test_gradients_beside_recording_finalizers(count):
+    environment = os.environ | {"PYTHONPATH": str(Path(tg.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, __file__, str(count)],
+        capture_output=True, text=True, timeout=60 + count, check=False, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    ran, wrong, failed = map(int, done.stdout.split("\n")[0].split())
+    assert (wrong, failed) == (0, 0), done.stdout
+    assert ran > 5 * count
+
+
+if __name__ == "__main__":
+    measure(int(sys.argv[1]))
