@@ -160,9 +160,10 @@ def taylor(f: Any, order: int, argnums: int | Sequence[int] = 0) -> Any:
 
 
 def hessian(f: Any) -> Any:
-    """Return a compiled function of the matrix of second derivatives by the first argument, an array.
+    """Return a compiled function of the matrix of second derivatives by the first argument.
 
-    Four columns at a time: four directions of dual numbers, one sweep.
+    Four columns at a time: four directions of dual numbers, one sweep. By an argument that is a number it is
+    the second derivative, a number.
 
     Parameters
     ----------

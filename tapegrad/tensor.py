@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy as _copy
 import operator
 import reprlib
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -84,6 +85,17 @@ def _write(x: Tensor, index: Any, new: Any, what: str, update: bool = False) -> 
     from tapegrad.writes import write
 
     write(x, index, new, what, update)
+
+
+def _asking() -> str:
+    """The installed package, other than NumPy, whose code asks for a value; empty if it is the user's."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "").partition(".")[0]
+        if name not in ("tapegrad", "numpy", "copy"):
+            return name if "-packages" in frame.f_code.co_filename else ""
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
 
 
 class Tensor(ArrayMethods):
@@ -403,9 +415,12 @@ class Tensor(ArrayMethods):
         taken(self)
         if follows(self):
             kind, mode = ("carries a tangent", "") if moves(self) else ("requires grad", " or tg.no_grad()")
+            asking = _asking()
             raise BorderError(
-                f"{what} of a Tensor that {kind} would drop its derivative; use .item(), "
-                f".detach().numpy(){mode} for the value, tg.array([...]) or np.stack to join Tensors"
+                f"{what} of a Tensor that {kind}{asking and f', asked for by {asking},'} would drop its "
+                f"derivative (shape {self.shape}, dtype {self.dtype}); use .item(), .detach().numpy(){mode} "
+                "for the value, tg.array([...]) or np.stack to join Tensors"
+                + (", .to_numpy() of what is pandas' to compute with both" if asking == "pandas" else "")
             )
 
     def numpy(self) -> Any:
@@ -658,6 +673,12 @@ class _GradientDType(GradientError, DTypeError):
 
 
 def _not_leaf(what: str) -> str:
+    asking = _asking()
+    if asking:
+        return (
+            f"{what} of a Tensor with history, asked for by {asking}, would lose it; "
+            "give .detach().numpy(), its value"
+        )
     return (
         f"{what} of a Tensor with history would lose it; copy its value with .detach(), "
         "or keep the history with .clone()"

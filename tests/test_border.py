@@ -529,3 +529,51 @@ def test_array_protocol_copies_on_request():
     assert t.tolist() == [1.0, 1.0]
     with pytest.raises(ValueError, match="copy"):
         np.asarray(t, np.float32, copy=False)
+
+
+def test_what_scipy_is_given_is_said_by_the_border_itself():
+    optimize = pytest.importorskip("scipy.optimize")
+    a = tg.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(ValueError, match="scalar") as found:  # SciPy's own words; those of the cause say more
+        optimize.minimize(lambda x: (a * x).sum(), [1.0, 2.0])
+    assert isinstance(found.value.__cause__, BorderError)
+    with pytest.raises(BorderError, match=r"asked for by scipy.*shape \(\).*\.item\(\)"):
+        raise found.value.__cause__
+
+
+def test_the_border_names_who_asks():
+    pandas = pytest.importorskip("pandas")
+    a = tg.tensor([1.0, 2.0], requires_grad=True)
+    series = pandas.Series([1.0, 2.0])
+    for call in (lambda: a * series, lambda: series * a, lambda: np.add(series, a), lambda: pandas.Series(a)):
+        with pytest.raises(BorderError, match=r"asked for by pandas.*\.to_numpy\(\)"):
+            call()
+    tg.grad((a * series.to_numpy()).sum(), a)
+    with pytest.raises(BorderError) as found:
+        np.asarray(a)
+    assert "asked for" not in str(found.value)
+
+
+def test_a_plot_of_what_requires_grad():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    with pytest.raises(RuntimeError, match=r"asked for by matplotlib.*\.detach\(\)\.numpy\(\)"):
+        pyplot.plot(tg.tensor([1.0, 2.0], requires_grad=True))
+
+
+def test_an_element_of_an_array_that_is_no_tensor():
+    with pytest.raises(ValueError, match="sequence") as found:
+        np.zeros(3)[0] = tg.tensor(1.0, requires_grad=True)
+    assert "Tensor that requires grad" in str(found.value.__cause__)
+
+
+def test_a_ufunc_is_named_as_its_module_has_it():
+    special = pytest.importorskip("scipy.special")
+    a = tg.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(UnsupportedOpError, match=r"^scipy\.special\.erf has no derivative here"):
+        special.erf(a)
+    other = np.frompyfunc(lambda x: x, 1, 1)
+    with pytest.raises(UnsupportedOpError, match=r"^the ufunc .*lambda.* has no derivative here"):
+        other(a)

@@ -7,7 +7,6 @@ leaf's `Cell`, or ``(tape, record)``.
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 import weakref
 from collections.abc import Callable, Container, Iterable
@@ -550,15 +549,6 @@ def _sweeps() -> list[weakref.ref[Sweep]]:
     except AttributeError:
         _stack.sweeps = []
         return _stack.sweeps  # type: ignore[no-any-return]
-
-
-def _after_fork() -> None:
-    """In a child, which has this thread only: nobody sweeps what the others were sweeping."""
-    busy.keep([sweep for other in _sweeps() if (sweep := other()) is not None])
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def at_work() -> Sweep:

@@ -49,7 +49,7 @@ def _of_vectors(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> An
     else:
         powers = size**order
     total = sum_(powers, axes, None, None, keepdims)
-    flat = value_of(total) == 0
+    flat = value_of(total) == (np.inf if order < 0 else 0)
     if not np.any(flat):
         return total ** (1 / order)
     with np.errstate(divide="ignore"):
@@ -136,7 +136,8 @@ def cond(x: Any, p: Any = None) -> Any:
     if p in (None, 2, -2):
         s = svdvals(x)
         with np.errstate(all="ignore"):
-            found = s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+            top, bottom = max_(s, -1), min_(s, -1)  # equal ones share
+            found = bottom / top if p == -2 else top / bottom
     else:
         singular = _singular(value)
         if np.any(singular):

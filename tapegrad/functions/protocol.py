@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -49,7 +50,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]
             return typed(ufunc, inputs, **kwargs)
         if kwargs.get("where", True) is not True and method == "__call__":
             raise UnsupportedOpError(
-                f"np.{ufunc.__name__} with where= leaves elements undefined; give out=, a Tensor that holds "
+                f"{_named(ufunc)} with where= leaves elements undefined; give out=, a Tensor that holds "
                 "them, or use np.where(condition, result, other)"
             )
         if method != "__call__" and ufunc in FLAT:
@@ -57,15 +58,24 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]
         form = "" if method == "__call__" else f".{method}"
         given = "".join(f", {key}=" for key in kwargs)
         raise UnsupportedOpError(
-            f"np.{ufunc.__name__}{form}{given} has no derivative here; "
-            "write it with supported functions, or detach() the operands"
+            f"{_named(ufunc)}{form}{given} has no derivative here; write it with supported functions, "
+            "give its derivative by an autograd.Function, or detach() the operands"
         )
     return plainly(getattr(ufunc, method), inputs, kwargs)
 
 
+def _named(ufunc: np.ufunc) -> str:
+    """A ufunc's name as programs write it; of ufuncs NumPy does not tell the module."""
+    name = ufunc.__name__
+    for module, prefix in (("numpy", "np."), ("scipy.special", "scipy.special.")):
+        if getattr(sys.modules.get(module), name, None) is ufunc:
+            return prefix + name
+    return f"the ufunc {name}"
+
+
 def _ufunc_into(ufunc: np.ufunc, method: str, out: Any, inputs: Any, kwargs: dict[str, Any]) -> Any:
     if len(out) > 1:
-        raise UnsupportedOpError(f"np.{ufunc.__name__}: out= of several Tensors; use the results it returns")
+        raise UnsupportedOpError(f"{_named(ufunc)}: out= of several Tensors; use the results it returns")
 
     # With `where=` what stays of `out=` is a part of the result, which is recorded as a write; without it
     # nothing stays, and `out=` is refused where a derivative is asked.

@@ -116,6 +116,10 @@ class Number:
         """The part without tangents, which alone decides comparisons."""
         raise NotImplementedError
 
+    def with_value(self, value: Any) -> Any:
+        """A number with another value, an LLVM value, and the same tangents."""
+        raise NotImplementedError
+
     def flat(self) -> list[Any]:
         """The components as LLVM values."""
         raise NotImplementedError
@@ -202,6 +206,9 @@ class Real(Number):
     def real(self) -> Real:
         return self
 
+    def with_value(self, value: Any) -> Any:
+        return Real(self.emit, value)
+
     def flat(self) -> list[Any]:
         return [self.value]
 
@@ -229,6 +236,9 @@ class Dual(Number):
 
     def real(self) -> Real:
         return self.primal.real()
+
+    def with_value(self, value: Any) -> Any:
+        return self.made(self.primal.with_value(value), self.tangents)
 
     def flat(self) -> list[Any]:
         return [v for part in (self.primal, *self.tangents) for v in part.flat()]
@@ -275,6 +285,9 @@ class Series(Number):
     def real(self) -> Real:
         return self.terms[0].real()
 
+    def with_value(self, value: Any) -> Any:
+        return Series([self.terms[0].with_value(value), *self.terms[1:]])
+
     def flat(self) -> list[Any]:
         return [v for term in self.terms for v in term.flat()]
 
@@ -306,9 +319,11 @@ def compare(how: str, a: Any, b: Any) -> Truth:
     return Truth(emit, form(how, x.value, y.value))
 
 
-def _where(condition: Truth, a: Any, b: Any) -> Any:
-    if isinstance(condition.value, bool):
-        return a if condition.value else b
+def _where(condition: Any, a: Any, b: Any) -> Any:
+    # Python itself compares what are literals
+    known = condition.value if isinstance(condition, Truth) else condition
+    if isinstance(known, bool):
+        return a if known else b
     a, b = _alike(condition.emit, (a, b))
     return a.choose(condition.value, b)
 

@@ -7,8 +7,9 @@ import numpy as np
 from tapegrad.native.arrays import is_active_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, instead
-from tapegrad.native.linear import ELIMINATE
-from tapegrad.native.operators import value_of
+from tapegrad.native.linear import determinant, triangular
+from tapegrad.native.operators import value_of, with_value
+from tapegrad.native.scalar import order_of
 
 
 @inner_njit
@@ -67,11 +68,15 @@ def slogdet(a):
     if not is_active_array(a):
         return None
 
+    order = order_of(a.dtype.spec)
+
     def told(a):
-        lu = a.copy()
-        sign = ELIMINATE(lu, np.zeros((a.shape[0], 0), dtype_of(a)))
-        found = 0.0
-        for k in range(a.shape[0]):
+        lu, found = a.copy(), 0.0
+        rank, sign = triangular(lu)
+        if rank < a.shape[0]:  # the derivative is infinite, or none
+            left = determinant(a, order) if a.shape[0] - rank <= order else a.sum() * np.nan
+            return 0.0, np.log(with_value(left, 0.0))
+        for k in range(rank):
             sign = sign * np.sign(lu[k, k])
             found = found + np.log(abs(lu[k, k]))
         return sign, found

@@ -19,6 +19,7 @@ from tapegrad.errors import DTypeError, GradientError
 from tapegrad.grad_mode import in_force
 from tapegrad.handle import Handle, follows, nbytes_of, under, value_of, wrap
 from tapegrad.native import border, explain
+from tapegrad.native.overlap import copying
 from tapegrad.native.preaccumulate import mark
 from tapegrad.native.segment import (
     CALL,
@@ -45,12 +46,15 @@ class CompiledFunction:
     ----------
     primal
         Numba's dispatcher.
+    values
+        The one that computes without recording.
     py_func
         The Python function.
     """
 
     def __init__(self, primal: Any, rerun: bool, cached: bool) -> None:
         self.primal, self.rerun, self.cached = primal, rerun, cached
+        self.values = copying(primal)
         primal._tapegrad_cached = cached
         self.py_func = primal.py_func
         self.once = ""  # what it does that another run would not repeat
@@ -68,9 +72,9 @@ class CompiledFunction:
         return getattr(self.primal, "_tapegrad_preaccumulate", False)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "primal":
+        if name.startswith("__") or name == "values":
             raise AttributeError(name)
-        return getattr(self.primal, name)
+        return getattr(self.values, name)
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else functools.partial(self, owner)
@@ -85,7 +89,7 @@ class CompiledFunction:
         for x in (*args, *kwargs.values()) if kwargs else args:
             if isinstance(x, Handle) or (isinstance(x, (tuple, list)) and _holds_tensor(x)):
                 return self._on_tensors(args, kwargs)
-        return self.primal(*args, **kwargs)
+        return self.values(*args, **kwargs)
 
     @timed()
     def _on_tensors(self, args: Any, kwargs: Any) -> Any:
@@ -127,7 +131,7 @@ class CompiledFunction:
                 work.append((x, value))
             return value
 
-        result = self.primal(*[plain(x) for x in args], **kwargs)
+        result = self.values(*[plain(x) for x in args], **kwargs)
         for x, value in work:
             _written(x, value, tensors, self.__name__)
         out = _tensors(result)

@@ -18,16 +18,16 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
 from tapegrad.native.arrays import (
-    as_array,
     carries,
     is_active_array,
     is_complex_array,
     is_recorded_array,
     joined,
 )
+from tapegrad.native.blocks import inner_njit
 from tapegrad.native.complexes import ActiveComplex, squared
 from tapegrad.native.forms import ActiveRecord, holds_active, recorded
-from tapegrad.native.operators import value_of
+from tapegrad.native.operators import value_of, with_value
 from tapegrad.native.scalar import Active, is_active
 
 INSTEAD: dict[Any, Any] = {}  # by NumPy's function
@@ -108,7 +108,7 @@ def _none(*args: Any) -> bool:
     return all(isinstance(x, (types.Omitted, types.NoneType)) or x is None for x in args)
 
 
-@njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@inner_njit
 def stored(out, x):
     """Copy a result to where it is wanted."""
     if out.shape != x.shape:
@@ -281,44 +281,54 @@ def where(condition, x, y):
             return y + 0.0
 
         return number
-    names = ("condition", "x", "y")
-    wide = [n for n, is_array in zip(names, arrays, strict=True) if is_array]
-    picks = [f"{n}w.flat[i]" if is_array else n for n, is_array in zip(names, arrays, strict=True)]
-    lines = [f"    {n}w = np.broadcast_to({n}, shape)" for n in wide]
-    text = (
-        "def told(condition, x, y):\n"
-        f"    shape = np.broadcast_shapes({', '.join(f'{n}.shape' for n in wide)})\n"
-        + "\n".join(lines)
-        + "\n"
-        "    out = np.empty(shape, dtype_of(x, y))\n"
-        "    flat = out.reshape(-1)\n"
-        "    for i in range(flat.size):\n"
-        f"        if {picks[0]}:\n            flat[i] = {picks[1]}\n"
-        f"        else:\n            flat[i] = {picks[2]}\n"
-        "    return out\n"
-    )
-    space = {"np": np, "dtype_of": dtype_of}
+    lines = ["if {condition}:", "    flat[i] = {x}", "else:", "    flat[i] = {y}"]
+    return _of_each("condition, x, y", lines, {"condition": condition, "x": x, "y": y})
+
+
+def _of_each(form: str, lines: list[str], kinds: dict[str, Any], **known: Any) -> Any:
+    """Code that runs lines for each element i of an array, whose shape is that of the arrays among `kinds`.
+
+    In the lines ``{name}`` stands for the element of one of these; functions that they call are in `known`.
+    """
+    wide = [name for name, kind in kinds.items() if isinstance(kind, types.Array)]
+    picks = {name: f"{name}w.flat[i]" if name in wide else name for name in kinds}
+    text = "\n".join([
+        f"def told({form}):",
+        f"    shape = np.broadcast_shapes({', '.join(f'{name}.shape' for name in wide)})",
+        *(f"    {name}w = np.broadcast_to({name}, shape)" for name in wide),
+        f"    out = np.empty(shape, dtype_of({form}))",
+        "    flat = out.reshape(-1)",
+        "    for i in range(flat.size):",
+        *("        " + line.format(**picks) for line in lines),
+        "    return out",
+    ])  # fmt: skip
+    space = {"np": np, "dtype_of": dtype_of, **known}
     exec(text, space)
     return space["told"]
 
 
-@njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
-def _same(x):
-    return x
+@inner_njit
+def _clipped(a, low, high):
+    """A number limited to an interval, whose ends belong to it, with the derivatives of the op `clip`."""
+    if low <= a <= high:
+        return a
+    if a < low <= high:
+        return low
+    if a > high or low > high:
+        return high
+    return np.nan
 
 
 @instead(np.clip)
 def clip(a, a_min, a_max):
-    if not _any_active(a, a_min, a_max):
+    if not _any_active(a, a_min, a_max) or (_none(a_min) and _none(a_max)):
         return None
-    low, high = (
-        as_array if isinstance(a, types.Array) and is_active(bound) else _same for bound in (a_min, a_max)
-    )
-    if _none(a_max):
-        return None if _none(a_min) else lambda a, a_min, a_max: np.maximum(a, low(a_min))
-    if _none(a_min):
-        return lambda a, a_min, a_max: np.minimum(a, high(a_max))
-    return lambda a, a_min, a_max: np.minimum(np.maximum(a, low(a_min)), high(a_max))
+    kinds = {"a": a, "a_min": a_min, "a_max": a_max}
+    low, high = ("-np.inf" if _none(a_min) else "{a_min}"), ("np.inf" if _none(a_max) else "{a_max}")
+    call = f"clipped({{a}}, {low}, {high})"
+    if any(isinstance(kind, types.Array) for kind in kinds.values()):
+        return _of_each("a, a_min, a_max", [f"flat[i] = {call}"], kinds, clipped=_clipped)
+    return _code(f"return {call.format(**dict(zip(kinds, kinds, strict=True)))}", clip, clipped=_clipped)
 
 
 LIKE: dict[Any, Any] = {}  # functions that make arrays of floats, which twins let hold active numbers
@@ -385,37 +395,56 @@ def interp(x, xp, fp):
     if not _any_active(x, xp, fp):
         return None
 
-    def number(x, xp, fp):
-        k = np.int64(0)
-        while k < xp.size - 2 and x >= xp[k + 1]:
-            k += 1
-        if x <= xp[0]:
-            return fp[0] + 0.0 * x
-        if x >= xp[xp.size - 1]:
-            return fp[fp.size - 1] + 0.0 * x
-        return fp[k] + (fp[k + 1] - fp[k]) * (x - xp[k]) / (xp[k + 1] - xp[k])
-
     if not isinstance(x, types.Array):
-        return number
-    single = njit(number)
+        return lambda x, xp, fp: _interpolated(x, xp, fp)
+    return _of_each("x, xp, fp", ["flat[i] = single({x}, xp, fp)"], {"x": x}, single=_interpolated)
 
-    def several(x, xp, fp):
-        out = np.empty(x.shape, dtype_of(x, xp, fp))
-        flat = out.reshape(-1)
-        for i in range(flat.size):
-            flat[i] = single(x.flat[i], xp, fp)
-        return out
 
-    return several
+@inner_njit
+def _interpolated(x, xp, fp):
+    """The number at x, with the derivatives of Tensors: at a knot the slope to its right."""
+    last = xp.size - 1
+    if last < 0 or fp.size != xp.size:
+        raise ValueError("interp: xp and fp are vectors of one length that is not 0")
+    if x < xp[0]:
+        return fp[0]
+    if x > xp[last] or last == 0:
+        return fp[last]
+    low, high = 0, last
+    while high - low > 1:
+        middle = (low + high) // 2
+        if x < xp[middle]:
+            high = middle
+        else:
+            low = middle
+    start, end, width = fp[low], fp[high], xp[high] - xp[low]
+    if np.isnan(x):
+        return start + (value_of(x) - xp[low]) / width * (end - start)
+    if width == 0.0:
+        return end
+    if x == xp[high]:
+        return end + ((x - xp[low]) / width - 1.0) * (end - start)
+    return start + (x - xp[low]) / width * (end - start)
 
 
 # ---------------------------------------------------------------- reductions and scans
 
 
+@inner_njit
+def shared(a, value):
+    """A number whose derivative all elements equal to it share evenly, as those of Tensors do."""
+    s, count = 0.0, 0
+    for v in a.flat:
+        if v == value:
+            s = s + v
+            count += 1
+    return with_value(s / max(count, 1), value)
+
+
 def _reduction(name: str, start: str, step: str, end: str = "", known: Any = is_recorded_array) -> None:
     """Declare a reduction of all elements, or along an axis by that of all of each lane."""
     function = getattr(np, name)
-    space: dict[str, Any] = {"np": np}
+    space: dict[str, Any] = {"np": np, "shared": shared, "value_of": value_of}
     exec(
         f"def told(a, axis=None):\n    flat = a.ravel()\n    {start}\n    for v in flat:\n        {step}\n"
         f"    {end or 'pass'}\n    return s\n",
@@ -456,10 +485,28 @@ def _along(a: Any, function: Any) -> Any:
 
 _reduction("sum", "s = 0.0", "s = s + v")
 _reduction("prod", "s = 1.0", "s = s * v")
-_reduction("mean", "s = 0.0", "s = s + v", "s = s / flat.size")
-_reduction("max", "s = flat[0]", "s = np.maximum(s, v)", known=is_active_array)
-_reduction("min", "s = flat[0]", "s = np.minimum(s, v)", known=is_active_array)
+_reduction("mean", "s = 0.0", "s = s + v", "s = np.divide(s, flat.size)")
+
+
+def _extreme(name: str, better: str) -> None:
+    """Declare the largest or smallest element; where one is nan it is nan, and has no derivative."""
+    _reduction(
+        name,
+        f"if flat.size == 0:\n        raise ValueError('{name} of no elements')\n    s = value_of(flat[0])",
+        f"w = value_of(v)\n        if w {better} s or w != w:\n            s = w",
+        "s = shared(flat, s)", known=is_active_array,
+    )  # fmt: skip
+
+
+_extreme("max", ">")
+_extreme("min", "<")
 INSTEAD[np.amax], INSTEAD[np.amin] = INSTEAD[np.max], INSTEAD[np.min]
+
+
+@instead(np.ptp)
+def ptp(a):
+    top, bottom = INSTEAD[np.max], INSTEAD[np.min]
+    return (lambda a: top(a) - bottom(a)) if is_active_array(a) else None
 
 
 @instead(np.var, method="var")
@@ -474,13 +521,13 @@ def var(a):
         for v in a.flat:
             d = v - m
             s = s + d * d
-        return s / a.size
+        return np.divide(s, a.size)
 
     def of_complex(a):
         m, s = stub(a), 0.0
         for v in a.flat:
             s = s + squared(v - m)
-        return s / a.size
+        return np.divide(s, a.size)
 
     return told if is_active_array(a) else of_complex
 
@@ -488,7 +535,12 @@ def var(a):
 @instead(np.std, method="std")
 def std(a):
     stub = INSTEAD[np.var]
-    return (lambda a: np.sqrt(stub(a))) if is_recorded_array(a) else None
+
+    def told(a):
+        square = stub(a)
+        return 0.0 if square == 0.0 else np.sqrt(square)  # its derivative is taken as 0 there
+
+    return told if is_recorded_array(a) else None
 
 
 def _scan(name: str, start: float, symbol: str) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.native.arrays import is_complex, is_recorded_array
+from tapegrad.native.blocks import inner_njit
 from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, instead
+from tapegrad.native.scalar import order_of
 
 
 def _product(a: Any, b: Any) -> Any:
@@ -122,10 +124,12 @@ def trace(a, offset=0):
     return told
 
 
+DOT = INSTEAD[np.dot]
+
+
 def _eliminated(lu, rhs):
-    """Solve in place by elimination with row exchanges; returns -1.0 where their number is odd, else 1.0."""
+    """Solve in place by elimination with row exchanges."""
     n = lu.shape[0]
-    sign = 1.0
     for k in range(n):
         best = k
         for i in range(k + 1, n):
@@ -138,7 +142,6 @@ def _eliminated(lu, rhs):
                 lu[k, j], lu[best, j] = lu[best, j], lu[k, j]
             for j in range(rhs.shape[1]):
                 rhs[k, j], rhs[best, j] = rhs[best, j], rhs[k, j]
-            sign = -sign
         for i in range(k + 1, n):
             lu[i, k] = lu[i, k] / lu[k, k]
             for j in range(k + 1, n):
@@ -152,7 +155,6 @@ def _eliminated(lu, rhs):
             for k in range(i + 1, n):
                 s = s - lu[i, k] * rhs[k, j]
             rhs[i, j] = s / lu[i, i]
-    return sign
 
 
 def _eliminate() -> Any:
@@ -200,16 +202,85 @@ def inv(a):
     return told
 
 
+@inner_njit
+def _pivot(lu, k):
+    """Where the next pivot is: in the first column that is not 0 from row k on; at (k, k) if none is."""
+    for j in range(k, lu.shape[0]):
+        row = k
+        for i in range(k + 1, lu.shape[0]):
+            if abs(lu[i, j]) > abs(lu[row, j]) or np.isnan(abs(lu[i, j])):
+                row = i
+        if lu[row, j] != 0.0:
+            return row, j
+    return k, k
+
+
+@inner_njit
+def triangular(lu):
+    """Eliminate in place as far as there are pivots; returns their number and the sign of the exchanges.
+
+    What is left is a matrix of zeros, which have derivatives.
+    """
+    n, sign = lu.shape[0], 1.0
+    if n != lu.shape[1]:
+        raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square.")
+    for k in range(n):
+        row, column = _pivot(lu, k)
+        if lu[row, column] == 0.0:
+            return k, sign
+        if row != k:
+            for j in range(n):
+                lu[k, j], lu[row, j] = lu[row, j], lu[k, j]
+            sign = -sign
+        if column != k:
+            for i in range(n):
+                lu[i, k], lu[i, column] = lu[i, column], lu[i, k]
+            sign = -sign
+        for i in range(k + 1, n):
+            lu[i, k] = lu[i, k] / lu[k, k]
+            for j in range(k + 1, n):
+                lu[i, j] = lu[i, j] - lu[i, k] * lu[k, j]
+    return n, sign
+
+
+@inner_njit
+def determinant(a, order):
+    """The determinant and its derivatives up to an order.
+
+    Of zeros it is a product of as many factors as they have rows, so that more than the order are nothing.
+    """
+    lu = a.copy()
+    rank, sign = triangular(lu)
+    found = 1.0 * sign
+    for k in range(rank):
+        found = found * lu[k, k]
+    left = lu.shape[0] - rank
+    if left > order:
+        return 0.0 * found
+    return found * _without_division(lu[rank:, rank:].copy()) if left else found
+
+
+@inner_njit
+def _without_division(a):
+    """The determinant by products and sums alone (Bird)."""
+    n = a.shape[0]
+    power = a.copy()
+    for _ in range(n - 1):
+        upper = power.copy()
+        s = 0.0 * a[0, 0]
+        for q in range(n):
+            i = n - 1 - q
+            upper[i, i] = s
+            s = s - power[i, i]
+            for j in range(i):
+                upper[i, j] = 0.0
+        power = DOT(upper, a)
+    return power[0, 0] if n % 2 else -power[0, 0]
+
+
 @instead(np.linalg.det)
 def det(a):
     if not is_recorded_array(a):
         return None
-
-    def told(a):
-        lu = a.copy()
-        found = 1.0 * ELIMINATE(lu, np.zeros((a.shape[0], 0), dtype_of(a)))
-        for k in range(a.shape[0]):
-            found = found * lu[k, k]
-        return found
-
-    return told
+    order = order_of(a.dtype.spec)
+    return lambda a: determinant(a, order)

@@ -29,6 +29,7 @@ from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading
 from tapegrad.native.functions import instead
 from tapegrad.native.memory import get, read, taking, write
 from tapegrad.native.operators import statement, statement_of
+from tapegrad.native.overlap import copying
 from tapegrad.native.scalar import PASSIVE, Active, is_active, struct, taped
 from tapegrad.native.tape import BEFORE, COTANGENTS, KNOWN
 
@@ -239,7 +240,8 @@ def _recorded(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
     for k in numbers:
         notes += [f"numbers[at] = statement_of(x{k})", f"tape |= tape_of(x{k})", "at += 1"]
     given = "".join(f"a{k}, " for k in range(len(kinds)))
-    space["advance"], space["finish"] = _forward(twin_of(primal, bare) if spec else primal, len(kinds))
+    step = twin_of(primal, bare) if spec else copying(primal)
+    space["advance"], space["finish"] = _forward(step, len(kinds))
     space["reverse"] = addressed(lambda kind: _reverse_of(kind, primal, spec, kinds))
     space["drop"] = addressed(drop_of)
     text = """def told(step, state, n, slots, args=()):
@@ -378,8 +380,8 @@ def _reverse_of(kind: Any, primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> A
 """
     body = _code(
         text, taped=token(spec), step=twin_of(primal, spec), moved=moved, renumbered=renumbered,
-        frozen=frozen,
-        advance=_forward(twin_of(primal, (*spec, 0)) if spec else primal, len(kinds))[0], SHAPE=SHAPE,
+        frozen=frozen, SHAPE=SHAPE,
+        advance=_forward(twin_of(primal, (*spec, 0)) if spec else copying(primal), len(kinds))[0],
         NO_MEMORY=NO_MEMORY, reset=tapes.reset, prepare=tapes.prepare, sweep=sweep, take=take, size=size,
         get=get, read=read, write=write, COTANGENTS=COTANGENTS, statement_of=statement_of,
     )  # fmt: skip

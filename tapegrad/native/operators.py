@@ -288,7 +288,19 @@ def value_of(typingctx: Any, x: Any) -> Any:
     return x(x), lambda cx, b, sig, args: impl_ret_borrowed(cx, b, x, args[0])
 
 
-INLINE |= {statement, promote, value_of}
+@intrinsic
+def with_value(typingctx: Any, x: Any, value: Any) -> Any:
+    """Return a number with another value and the same derivatives."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        emit = Emitter(context, builder)
+        found = unpack(emit, x, args[0], x.spec)
+        return pack(emit, x, Operand(found.number.with_value(args[1]), found.tape, found.leaves))
+
+    return (x(x, f8), code) if is_active(x) else (f8(x, f8), lambda cx, b, sig, args: args[1])
+
+
+INLINE |= {statement, promote, value_of, with_value}
 
 # ---------------------------------------------------------------- numbers and their statements
 

@@ -239,6 +239,17 @@ class Record:
                 else:
                     gathered[leaf] = gathered[leaf] + part if leaf in gathered else part
 
+        def give_where(condition: Any, ct: Number, leaves: list[tuple[int, Any]]) -> None:
+            before, known = builder.block, dict(gathered)
+            with builder.if_then(condition, likely=True):
+                give(ct, leaves)
+                after = builder.block
+            for leaf, total in gathered.items():
+                if total is not known.get(leaf):
+                    pairs = zip(known.get(leaf, ct.lift(0.0)).flat(), total.flat(), strict=True)
+                    parts = [_phi(builder, (a, before), (b, after)) for a, b in pairs]
+                    gathered[leaf] = emit.number(self.spec, parts)
+
         for k, leaves in reversed(list(enumerate(self.statements))):
             at = place(builder.add(count, ir.Constant(I64, k + 1)))
             ct = load(at)
@@ -248,16 +259,15 @@ class Record:
             if all(isinstance(w, list) and all(math.isfinite(x.constant) for x in w) for _, w in leaves):
                 give(ct, leaves)
             else:
-                before, known = builder.block, dict(gathered)
-                # a cotangent of zero moves nothing, also where a partial is infinite
-                with builder.if_then(_any_nonzero(builder, ct.flat()), likely=True):
-                    give(ct, leaves)
-                    after = builder.block
-                for leaf, total in gathered.items():
-                    if total is not known.get(leaf):
-                        pairs = zip(known.get(leaf, ct.lift(0.0)).flat(), total.flat(), strict=True)
-                        parts = [_phi(builder, (a, before), (b, after)) for a, b in pairs]
-                        gathered[leaf] = emit.number(self.spec, parts)
+                # a cotangent of zero moves nothing, also where a partial is infinite, nor do zero tangents
+                first, *rest = ct.flat()
+                moves = _any_nonzero(builder, [first])
+                if rest:
+                    tangents = _any_nonzero(builder, rest)
+                    give_where(tangents, ct, leaves)
+                    moves = builder.and_(moves, builder.not_(tangents))
+                    ct = emit.number(self.spec, [first] + [0.0] * len(rest))
+                give_where(moves, ct, leaves)
             for leaf, _ in leaves:
                 left[leaf] -= 1
                 if leaf >= 0 and not left[leaf] and leaf in gathered:

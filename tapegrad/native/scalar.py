@@ -104,6 +104,11 @@ def taped(spec: Spec) -> bool:
     return spec[-1:] != (0,)
 
 
+def order_of(spec: Spec) -> int:
+    """Return of which order the derivatives are that numbers of this kind carry, the sweep's among them."""
+    return sum(1 if lanes > 0 else -lanes for lanes in spec) + taped(spec)
+
+
 def result_of(kinds: Any) -> Any:
     """Return the type of an operation on such values; None unless some are active and the rest real."""
     spec = next((k.spec for k in kinds if is_active(k)), None)

@@ -9,7 +9,8 @@ from numba import njit
 from numba.core import types
 
 from tapegrad.native.arrays import is_active_array, is_recorded_array
-from tapegrad.native.functions import INSTEAD, _any_active, _none, _same, dtype_of, held, instead
+from tapegrad.native.blocks import inner_njit
+from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, held, instead, shared
 from tapegrad.native.operators import value_of
 from tapegrad.native.scalar import is_active
 
@@ -48,7 +49,7 @@ def append(arr, values):
     return several
 
 
-@njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@inner_njit
 def _order(a):
     """Which elements come in which place."""
     plain = np.empty(a.size)
@@ -57,7 +58,7 @@ def _order(a):
     return np.argsort(plain, kind="mergesort")
 
 
-@njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@inner_njit
 def _quantile(a, q):
     if not 0.0 <= q <= 1.0:
         raise ValueError("quantiles are from 0 to 1, percentiles from 0 to 100")
@@ -72,7 +73,7 @@ def _quantile(a, q):
     return flat[order[low]] * (1.0 - part) + flat[order[high]] * part
 
 
-@njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@inner_njit
 def _numbers(a):
     """The elements that are not nan."""
     flat = a.ravel()
@@ -80,6 +81,11 @@ def _numbers(a):
     for k in range(flat.size):
         kept[k] = not np.isnan(flat[k])
     return flat[kept]
+
+
+@inner_njit
+def _same(x):
+    return x
 
 
 def _quantiles(function: Any, whole: float, chosen: Any) -> None:
@@ -111,9 +117,26 @@ _quantiles(np.nanquantile, 1.0, _numbers)
 _quantiles(np.nanpercentile, 100.0, _numbers)
 
 
+@inner_njit
+def _median(a):
+    """The mean of the two in the middle: the derivative of each is shared by the elements equal to it."""
+    flat = a.ravel()
+    order = _order(flat)
+    if flat.size == 0:
+        return np.nan
+    if np.isnan(flat[order[-1]]):
+        return flat[order[-1]]
+    low, high = flat[order[(flat.size - 1) // 2]], flat[order[flat.size // 2]]
+    if np.isfinite(low):
+        low = shared(flat, value_of(low))
+    if np.isfinite(high):
+        high = shared(flat, value_of(high))
+    return low if flat.size % 2 else 0.5 * low + 0.5 * high
+
+
 @instead(np.median)
 def median(a):
-    return (lambda a: _quantile(a, 0.5)) if is_active_array(a) else None
+    return (lambda a: _median(a)) if is_active_array(a) else None
 
 
 @instead(np.average)
@@ -142,7 +165,7 @@ def _without_nan(function: Any, plain: Any, of_none: bool = False) -> None:
 
     def told(a):
         kept = _numbers(a)
-        if kept.size == 0 and not of_none:
+        if kept.size == 0 and a.size and not of_none:
             return total(a) * np.nan
         return stub(kept)
 

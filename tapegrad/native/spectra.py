@@ -13,22 +13,17 @@ from numba.core import types
 from numba.core.errors import TypingError
 from numba.np.numpy_support import numpy_version
 
-from tapegrad.native.algebra import Spec
 from tapegrad.native.arrays import is_active_array, is_complex_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.complexes import squared
 from tapegrad.native.factors import symmetric, values
 from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, instead
-from tapegrad.native.linear import ELIMINATE
-from tapegrad.native.operators import value_of
-from tapegrad.native.scalar import taped
+from tapegrad.native.linear import ELIMINATE, triangular
+from tapegrad.native.operators import value_of, with_value
+from tapegrad.native.scalar import order_of
 
 DOT, INV = INSTEAD[np.dot], INSTEAD[np.linalg.inv]
-
-
-def order_of(spec: Spec) -> int:
-    """Return of which order the derivatives are that numbers of this kind carry, the sweep's among them."""
-    return sum(1 if lanes > 0 else -lanes for lanes in spec) + taped(spec)
+SUM, MAX, MIN = INSTEAD[np.sum], INSTEAD[np.max], INSTEAD[np.min]
 
 
 @inner_njit
@@ -394,6 +389,8 @@ def cond(x, p=None):
             if d[0] == 0.0:
                 return np.divide(1.0, bottom)
             return np.divide(top, bottom)
+        if triangular(values(x))[0] < x.shape[0]:
+            return np.inf
         return norm(x, p) * norm(INV(x), p)
 
     return told
@@ -414,7 +411,7 @@ def norm(x, ord=None):
     if _none(ord):
         return (lambda x, ord=None: _length(x, order)) if x.ndim <= 2 else None
     if x.ndim == 1:
-        return lambda x, ord=None: _length(x, order) if ord == 2 else _vector_norm(x, ord)
+        return lambda x, ord=None: _length(x, order) if ord == 2 else _vector_norm(x, ord, order)
     return (lambda x, ord=None: _matrix_norm(x, ord, order)) if x.ndim == 2 else None
 
 
@@ -452,22 +449,30 @@ def _length(x, order):
 
 
 @inner_njit
-def _vector_norm(x, ord):
+def _vector_norm(x, ord, order):
     s = 0.0
     if x.size == 0:
         return s
-    if ord == np.inf or ord == -np.inf:
-        s = abs(x[0])
-        for v in x.flat:
-            s = np.maximum(s, abs(v)) if ord > 0 else np.minimum(s, abs(v))
-        return s
+    if ord == np.inf:
+        return MAX(np.abs(x))
+    if ord == -np.inf:
+        return MIN(np.abs(x))
     if ord == 0:
         for v in x.flat:
             s = s + (1.0 if v != 0.0 else 0.0)
         return s
     for v in x.flat:
-        s = s + abs(v) if ord == 1 else s + abs(v) ** ord
-    return s if ord == 1 else s ** (1.0 / ord)
+        if ord == 1:
+            s = s + abs(v)
+        elif v != 0.0 or ord > 1:
+            s = s + abs(v) ** ord
+        elif ord < 0:
+            return 0.0
+    if ord == 1:
+        return s
+    if s == 0.0:  # the second derivative of such a power is infinite
+        return with_value(s * np.nan, 0.0) if order > 1 and 1 < ord < 2 else value_of(s) ** (1.0 / ord)
+    return s ** (1.0 / ord)
 
 
 @inner_njit
@@ -481,10 +486,5 @@ def _matrix_norm(x, ord, order):
         return best
     if ord != 1 and ord != -1 and ord != np.inf and ord != -np.inf:
         raise ValueError("Invalid norm order for matrices.")
-    a = x if abs(ord) == 1 else x.T
-    for j in range(a.shape[1]):
-        s = 0.0
-        for i in range(a.shape[0]):
-            s = s + abs(a[i, j])
-        best = s if j == 0 else np.maximum(best, s) if ord > 0 else np.minimum(best, s)
-    return best
+    sums = SUM(np.abs(x), 0 if abs(ord) == 1 else 1)
+    return MAX(sums) if ord > 0 else MIN(sums)

@@ -7,6 +7,7 @@ serials only, which makes serial order topological.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import weakref
@@ -45,14 +46,20 @@ class Claim:
         Whether it releases what it has read.
     """
 
-    __slots__ = ("__weakref__", "flags", "frees")
+    __slots__ = ("__weakref__", "_forks", "_thread", "flags", "frees")
 
     def __init__(self, flags: bytes, frees: bool) -> None:
         self.flags, self.frees = flags, frees
+        self._thread, self._forks = threading.get_ident(), len(_forking)
 
-    def keep(self, owners: list[Any]) -> None:
-        """Give all keys free but those of some owners."""
-        self._held = {key: note for key, note in self._held.items() if note() in owners}
+    def at_work(self) -> bool:
+        """Whether its sweep can still be: not in a child that another thread forked."""
+        return all(thread == self._thread for thread in _forking[self._forks :])
+
+
+_forking: list[int] = []  # the thread that forked, for each fork that led to this process
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _forking.append(threading.get_ident()))
 
 
 next_serial = count(1).__next__
@@ -392,7 +399,7 @@ class Tape:
             other = note()
             if other is mine:
                 break
-            if other is None:  # cut off by an interrupt
+            if other is None or not other.at_work():  # cut off by an interrupt or a fork
                 claims.pop(note, None)
             else:
                 found.append(other)
@@ -414,8 +421,10 @@ class Tape:
 
         A tape that another sweep than the one given is at work on is left alone.
         """
-        if any(note() not in (None, mine) for note in list(self.claims)):
-            return
+        for note in list(self.claims):
+            other = note()
+            if other is not None and other is not mine and other.at_work():
+                return
         columns = self.columns
         if columns is None:
             if self.limit != LEFT:

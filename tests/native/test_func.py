@@ -246,3 +246,12 @@ def test_polygamma_beside_scipy():
         found = [polygamma(float(order), v) for v in x]
         np.testing.assert_allclose(found, expected(order, x), rtol=3e-15, atol=2e-15)
     assert math.isnan(polygamma(0.0, -3.0)) and math.isnan(polygamma(2.0, 0.0))
+
+
+def test_hessian_by_a_number_is_a_number():
+    @tg.njit
+    def f(x, a):
+        return a * x**3
+
+    assert tg.func.hessian(f)(2.0, 5.0) == 60.0
+    assert tg.func.hessian(f)(2, 5.0) == 60.0

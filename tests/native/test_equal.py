@@ -1,0 +1,291 @@
+"""What Tensors and compiled code both have: equal values, gradients, Hessians at ties, kinks and zeros."""
+
+import operator
+
+import numpy as np
+import pytest
+from numba.core.registry import cpu_target
+
+import tapegrad as tg
+from tapegrad.functions.tables import FUNCTIONS, PLAIN, UFUNCS
+from tapegrad.native import arrays, functions, operators, twin  # noqa: F401  (they add to the tables)
+from tapegrad.native.algebra import OPS
+
+ONE = [[0.0], [-0.0], [1.0], [-1.0], [0.5]]
+INFINITE = [[np.inf], [-np.inf]]
+POSITIVE = [[0.0], [0.5], [1.0]]
+PAIRS = [[1.0, 1.0], [0.0, 0.0], [-0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [-1.0, 1.0], [2.0, -1.0]]
+NO_ZEROS = [[1.0, 1.0], [0.0, 1.0], [-0.0, 1.0], [2.0, -1.0], [4.0, 2.0]]  # where Python does not raise
+VECTORS = [[0.0], [2.0], [0.0, 0.0], [1.0, 1.0], [2.0, 2.0, 1.0], [0.0, 0.0, 0.0], [2.0, 2.0, 2.0],
+           [-1.0, 1.0, -1.0], [0.0, 2.0, 2.0, 0.0], [0.0, 3.0, 1.0], [0.3, -0.7, 0.9]]  # fmt: skip
+REGULAR = [[1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 0.0, 1.0], [0.0, 1.0, -1.0, 0.0], [2.0, 0.5, 0.5, 1.0]]
+SINGULAR = [[0.0] * 4, [1.0] * 4, [1.0, 2.0, 2.0, 4.0], [1.0, -1.0, 1.0, -1.0], [1.0, 0.0, 0.0, 0.0]]
+MATRICES = [*REGULAR, *SINGULAR]
+ENDS = [[0.0, 1.0], [0.0], [1.0], [0.5, 0.0, 1.0], [2.0, -1.0], [1.0, 1.0]]
+KNOTS = [[0.0], [1.0], [2.0], [0.5], [-1.0], [3.0], [0.0, 1.0, 2.0]]
+M, PLACES = "x.reshape((2, 2))", "np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0, 0.0])"
+
+TABLE = []  # function, expression of x, points, highest order that is compared
+
+
+def row(function, text, points, order=2):
+    TABLE.append((function, text, points, order))
+
+
+for _f in sorted({f for f in OPS if OPS[f] not in operators.TWO} | {np.positive}, key=lambda f: f.__name__):
+    _inside = {"arccosh": [[2.0]], "arcsin": [[0.0], [0.5]], "arccos": [[0.0], [0.5]], "arctanh": [[0.0],
+    [0.5]],
+               "sqrt": POSITIVE, "log": POSITIVE, "log2": POSITIVE, "log10": POSITIVE,
+               "log1p": [[0.0], [-1.0]], "cbrt": POSITIVE}.get(_f.__name__, ONE)  # fmt: skip
+    row(_f, f"np.{_f.__name__}(x)", _inside)
+    row(_f, f"np.{_f.__name__}(x[0])", _inside)
+    # at the ends of what is defined Tensors have nan for second derivatives that are infinite
+    row(
+        _f,
+        f"np.{_f.__name__}(x[0])",
+        [[1.0]] if _f.__name__ in ("arcsin", "arccos", "arctanh", "arccosh") else [],
+        1,
+    )
+for _f in sorted({f for f in OPS if OPS[f] in operators.TWO}, key=lambda f: f.__name__):
+    for _args in ("x[0], x[1]", "x[:1], x[1:]"):
+        row(_f, f"np.{_f.__name__}({_args})", PAIRS, 1 if _f is np.power else 2)
+row(np.multiply, "np.multiply(x[0], x[1])", [[np.inf, 1.0], [np.inf, np.inf]])
+for _f in (np.exp, np.square, np.tanh, np.arctan, np.absolute, np.negative):
+    row(_f, f"np.{_f.__name__}(x[0])", INFINITE)
+for _name in ("add", "sub", "mul", "truediv", "mod"):
+    _f = getattr(operator, _name)
+    _sign = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "mod": "%"}[_name]
+    row(_f, f"x[0] {_sign} x[1]", NO_ZEROS)
+for _text in ("x[0] ** 2", "x[0] ** 3", "x[0] ** 0", "x[0] ** 1.5", "x ** 2"):
+    row(operator.pow, _text, POSITIVE)
+row(operator.pow, "x[0] ** x[1]", NO_ZEROS[:1])
+row(operator.neg, "-x", ONE)
+row(abs, "abs(x[0])", ONE)
+row(min, "min(x[0], x[1])", PAIRS)
+row(max, "max(x[0], x[1])", PAIRS)
+row(np.where, "np.where(x > x[0], x, x * x)", PAIRS)
+
+for _name in ("max", "min", "amax", "amin", "ptp", "sum", "prod", "mean", "var", "std", "median", "cumsum",
+    "cumprod",
+              "nanmax", "nanmin", "nansum", "nanprod", "nanmean", "nanvar", "nanstd", "nanmedian",
+              "nancumsum",
+              "nancumprod"):  # fmt: skip
+    row(getattr(np, _name), f"np.{_name}(x)", VECTORS)
+for _name in (
+    "max",
+    "min",
+    "amax",
+    "amin",
+    "ptp",
+    "sum",
+    "prod",
+    "nansum",
+    "nanprod",
+):  # else a gradient of nan
+    row(getattr(np, _name), f"np.{_name}(x)", [[]])
+for _name in ("mean", "var", "std", "nanmean"):
+    row(getattr(np, _name), f"np.{_name}(x)", [[]], 0)
+for _name in ("max", "min", "sum", "prod", "mean", "var", "std", "cumsum", "cumprod"):
+    row(getattr(np, _name), f"x.{_name}()", VECTORS)
+for _name in ("max", "min", "sum", "prod", "mean"):
+    for _axis in (0, 1):
+        row(getattr(np, _name), f"np.{_name}({M}, axis={_axis})", MATRICES)
+for _name, _whole in (
+    ("quantile", 1.0),
+    ("nanquantile", 1.0),
+    ("percentile", 100.0),
+    ("nanpercentile", 100.0),
+):
+    for _q in (0.0, 0.25, 0.5, 1.0):
+        row(getattr(np, _name), f"np.{_name}(x, {_q * _whole})", VECTORS)
+row(np.average, "np.average(x)", VECTORS)
+row(np.average, "np.average(x[:2], weights=x[1:])", [[1.0, 1.0, 1.0], [0.0, 0.0, 1.0]])
+for _text in ("np.clip(x, 0.0, 1.0)", "np.clip(x, x[0], x[-1])", "np.clip(x, None, 1.0)",
+              "np.clip(x, 0.0, None)",
+              "np.clip(x, 1.0, 1.0)", "np.clip(x, 2.0, 0.0)", "np.clip(x, x, x)"):  # fmt: skip
+    row(np.clip, _text, ENDS)
+row(np.clip, "np.clip(x[0], x[1], x[2])", [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 1.0], [0.5, 1.0, 0.0],
+                                           [1.0, 1.0, 0.0], [2.0, 1.0, 1.0], [3.0, 0.0, 1.0]])  # fmt: skip
+row(np.interp, f"np.interp(x, {PLACES})", KNOTS)
+row(np.interp, f"np.interp(x[0], {PLACES})", KNOTS[:6])
+row(np.interp, "np.interp(1.0, x, np.array([1.0, 3.0, 0.0]))", [[0.0, 1.0, 2.0], [1.0, 1.0, 2.0], [1.0,
+    2.0, 3.0],
+    [-1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 1.0], [2.0, 3.0, 4.0], [-2.0, -1.0, 0.0]])  # fmt: skip
+row(np.interp, "np.interp(1.0, np.array([0.0, 1.0, 2.0]), x)", [[0.0, 1.0, 2.0], [1.0, 1.0, 2.0]])
+row(np.interp, "np.interp(x[0], x[1:2], x[2:])", [[0.0, 0.0, 1.0], [1.0, 0.0, 1.0]])
+
+for _order in ("", ", 2", ", 1", ", 0", ", 3", ", 0.5", ", 1.5", ", np.inf", ", -np.inf", ", -1"):
+    row(np.linalg.norm, f"np.linalg.norm(x{_order})", VECTORS)
+for _order in ("", ", 2", ", -2", ", 1", ", -1", ", np.inf", ", -np.inf"):
+    row(
+        np.linalg.norm,
+        f"np.linalg.norm({M}{_order})",
+        MATRICES if _order in ("", ", 1", ", np.inf") else REGULAR,
+        1,
+    )
+    row(np.linalg.cond, f"np.linalg.cond({M}{_order})", REGULAR, 1)
+row(np.linalg.cond, f"np.linalg.cond({M}, 1)", SINGULAR, 0)
+row(np.linalg.det, f"np.linalg.det({M})", MATRICES)
+row(np.linalg.det, "np.linalg.det(np.append(x, np.arange(5.0)).reshape((3, 3)))", MATRICES)
+row(np.linalg.det, "np.linalg.det(np.outer(x, x) + np.outer(np.arange(4.0), x * x))", MATRICES)
+row(np.linalg.slogdet, f"np.linalg.slogdet({M})[1]", REGULAR)
+row(np.linalg.slogdet, f"np.linalg.slogdet({M})[1]", SINGULAR, 0)
+row(np.linalg.slogdet, f"np.linalg.slogdet({M})[0]", MATRICES)
+row(np.linalg.inv, f"np.linalg.inv({M})", MATRICES)
+row(np.linalg.solve, f"np.linalg.solve({M}, x[:2])", MATRICES)
+row(np.linalg.cholesky, f"np.linalg.cholesky({M} @ {M}.T + np.eye(2))", MATRICES)
+row(np.linalg.qr, f"np.linalg.qr({M})[1] ** 2", REGULAR)
+row(np.linalg.eigh, f"np.linalg.eigh({M} + {M}.T)[0]", REGULAR[3:])
+row(np.linalg.eigvalsh, f"np.linalg.eigvalsh({M} + {M}.T)", REGULAR[3:])
+row(np.linalg.eig, f"np.linalg.eig({M})[0]", REGULAR[3:])
+row(np.linalg.eigvals, f"np.linalg.eigvals({M})", REGULAR[3:])
+row(np.linalg.svd, f"np.linalg.svd({M})[1]", REGULAR[3:])
+row(np.linalg.pinv, f"np.linalg.pinv({M})", REGULAR)
+row(np.linalg.lstsq, f"np.linalg.lstsq({M}, x[:2])[0]", REGULAR)
+row(np.linalg.matrix_power, f"np.linalg.matrix_power({M}, 3)", MATRICES)
+row(np.linalg.matrix_power, f"np.linalg.matrix_power({M}, 0)", MATRICES)
+for _f, _text in {
+    np.append: "np.append(x, x[0])", np.bincount: "np.bincount(np.array([1, 0, 1, 3]), x)",
+    np.convolve: "np.convolve(x, x[:2])", np.correlate: "np.correlate(x, x[:2])",
+    np.corrcoef: f"np.corrcoef({M})", np.cov: f"np.cov({M})", np.cross: "np.cross(x[:3], x[1:])",
+    np.diff: "np.diff(x)", np.dot: "np.dot(x, x)", np.ediff1d: "np.ediff1d(x)",
+    np.extract: "np.extract(x > 0.0, x)", np.kron: "np.kron(x, x)", np.outer: "np.outer(x, x)",
+    np.real: "np.real(x)", np.imag: "x + np.imag(x)", np.trace: f"np.trace({M})", np.tril: f"np.tril({M})",
+    np.triu: f"np.triu({M})", np.vander: "np.vander(x)", np.vdot: "np.vdot(x, x)",
+    operator.matmul: f"{M} @ {M}",
+    np.full_like: "np.full_like(x, x[0])", np.linspace: "np.linspace(x[0], x[1], 3)",
+    np.angle: "x + np.angle(x)",
+    np.conjugate: "np.conjugate(x)",
+}.items():  # fmt: skip
+    row(_f, _text, MATRICES)
+# what Numba does to arrays of any numbers
+for _text in (
+    "np.atleast_1d(x)", "np.atleast_2d(x)", "np.atleast_3d(x)", "np.array_split(x, 2)[0]",
+    "np.broadcast_to(x, (2, 4))",
+    "np.column_stack((x, x))", "np.concatenate((x, x))", "np.copy(x)", "np.diag(x)", "np.dstack((x, x))",
+    "np.expand_dims(x, 0)", "np.flip(x)", f"np.fliplr({M})", f"np.flipud({M})", "np.hstack((x, x))",
+    "np.ravel(x)",
+    "np.repeat(x, 2)", "np.reshape(x, (2, 2))", "np.roll(x, 1)", "np.sort(x)", "np.split(x, 2)[0]",
+    "np.stack((x, x))",
+    f"np.swapaxes({M}, 0, 1)", "np.take(x, np.array([0, 0, 2]))", f"np.transpose({M})", "np.vstack((x, x))",
+):  # fmt: skip
+    row(getattr(np, _text[3:].partition("(")[0]), _text, MATRICES[:5])
+
+# Functions of both that are elsewhere, or that have nothing to compare.
+NO_DERIVATIVE = {np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert, np.left_shift, np.right_shift,
+    np.gcd,
+                 np.lcm, np.isnat, np.histogram, np.digitize, np.linalg.matrix_rank, np.nextafter, np.ldexp,
+                 np.array_equal, np.isscalar, np.matmul}  # fmt: skip
+REFUSED = {  # what Numba knows for floats alone
+    "np.broadcast_arrays(x, x)[0]", "np.delete(x, 1)", "np.diagflat(x)",
+    "np.dsplit(x.reshape((1, 2, 2)), 2)[0]",
+    "np.geomspace(x[0] + 1.0, x[1] + 3.0, 3)", "np.logspace(x[0], x[1], 3)", f"np.hsplit({M}, 2)[0]",
+    "np.insert(x, 1, x[0])", f"np.moveaxis({M}, 0, 1)", "np.nan_to_num(x)", "np.partition(x, 2)",
+    "np.resize(x, (2, 2))", "np.roots(x)", f"np.rot90({M})", "np.select([x > 0.5], [x], 0.0)",
+    "np.take_along_axis(x, np.array([0, 0, 2]), 0)", "np.trapezoid(x)", "np.trim_zeros(x)", "np.unique(x)",
+    "np.union1d(x, x)", "np.setdiff1d(x, x[:1])", "np.intersect1d(x, x)", "np.setxor1d(x, x[:1])",
+    "np.unwrap(x)",
+    f"np.vsplit({M}, 2)[0]", "np.float_power(x, x)", "np.divmod(x, x + 1.0)[1]", "np.fill_diagonal(x, x[0])",
+}  # fmt: skip
+
+
+def called(text):
+    return getattr(np, text[3:].partition("(")[0])
+
+
+def both():
+    """The functions that Tensors have, and Numba or its extension here."""
+    context = cpu_target.typing_context
+    context.refresh()
+    numba = {f for f in context._globals if getattr(f, "__module__", "").startswith("numpy") or f in UFUNCS}
+    compiled = numba | set(functions.INSTEAD) | set(functions.LIKE) | set(functions.OPERATORS) | set(OPS)
+    return compiled & (set(FUNCTIONS) | set(UFUNCS)) - PLAIN
+
+
+def test_every_function_that_both_have_is_in_the_table():
+    known = {function for function, *_ in TABLE} | NO_DERIVATIVE | set(map(called, REFUSED))
+    assert not sorted(f.__name__ for f in both() - known)
+    assert len(both()) > 150
+
+
+def test_every_operator_is_in_the_table():
+    known = {function for function, *_ in TABLE}
+    of_math = {f for f in operators.PYTHON if f.__module__ == "math"}  # which take no Tensors, NumPy's do
+    names = {operators.PYTHON[f] for f in of_math} & set(OPS.values())
+    assert names <= {OPS[f] for f in known & set(OPS)}
+    assert set(operators.PYTHON) - of_math - known <= {pow}
+
+
+def compiled(text):
+    """A row's expression as a compiled function."""
+    space = {"np": np}
+    exec(f"def f(x):\n    return {text}", space)
+    return space["f"]
+
+
+def outcome(function, point, order):
+    """Value, gradient and Hessian, or the kind of error."""
+    x = tg.tensor(np.array(point), requires_grad=True)
+    try:
+        y = function(x)
+        y = y if isinstance(y, tg.Tensor) else tg.tensor(float(y))
+        total = np.sum(np.ravel(y) * (1.0 + 0.3 * np.arange(y.size)))
+    except (ValueError, np.linalg.LinAlgError) as error:
+        return [np.linalg.LinAlgError if isinstance(error, np.linalg.LinAlgError) else ValueError]
+    n, found = len(point), [y.detach().numpy()]
+    if order == 0 or not total.requires_grad:
+        return [*found, np.zeros(n), np.zeros((n, n))][: order + 1]
+    (gradient,) = tg.grad(total, x, create_graph=order > 1, materialize_grads=True)
+    found.append(gradient.detach().numpy())
+    if order > 1:
+        rows = np.zeros((n, n))
+        for k in range(n if gradient.requires_grad else 0):
+            rows[k] = tg.grad(gradient, x, np.eye(n)[k], retain_graph=True, materialize_grads=True)[0].numpy()
+        found.append(rows)
+    return found
+
+
+def differences(rows):
+    """Where the two differ, and how much was compared."""
+    found, count = [], 0
+    for _, text, points, order in rows:
+        function = compiled(text)
+        native = tg.njit(function)
+        for point in points:
+            with np.errstate(all="ignore"):
+                one, other = (outcome(f, point, order) for f in (function, native))
+            count += len(one)
+            for k, (a, b) in enumerate(zip(one, other, strict=False)):
+                same = a is b if isinstance(a, type) or isinstance(b, type) else np.allclose(
+                    a, b, rtol=1e-8, atol=1e-10, equal_nan=True
+                )  # fmt: skip
+                if not same:
+                    found.append(f"{text} at {point}, order {k}: Tensors {a}, compiled {b}")
+                    break
+    return found, count
+
+
+@pytest.mark.parametrize("text", ["np.max(x)", "np.clip(x, 0.0, 1.0)", "np.std(x)"])
+def test_ties_kinks_and_constants(text):
+    points = [[1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.5, 1.0, 0.0]]
+    found, _ = differences([(None, text, points, 1)])
+    assert not found, "\n".join(found)
+
+
+PARTS = 24
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_tensors_and_compiled_code_are_equal(part):
+    rows = TABLE[part::PARTS]
+    found, count = differences(rows)
+    print(f"\n{len(rows)} expressions, {count} values, gradients and Hessians, {len(found)} different")
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", sorted(REFUSED))
+def test_what_is_not_recorded_is_refused(text):
+    with pytest.raises(tg.UnsupportedOpError):
+        tg.njit(compiled(text))(tg.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True))

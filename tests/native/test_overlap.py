@@ -1,0 +1,129 @@
+"""In-place operations in compiled code whose operands share memory with their target: as NumPy has them."""
+
+import numba
+import numpy as np
+import pytest
+
+import tapegrad as tg
+
+X = np.random.default_rng(3).uniform(0.2, 1.5, 6)
+SLICES = [("w[1:]", "w[:-1]"), ("w[:-1]", "w[1:]"), ("w[::2]", "w[:3]"), ("w[1::2]", "w[2:5]"),
+          ("w", "w[::-1]"), ("w[3:]", "w[3:]"), ("w[:3]", "w[3:]")]  # fmt: skip
+ROWS = [("m[1]", "m[0]"), ("m", "m[0]"), ("m", "m[:, ::-1]"), ("m[:, 1:]", "m[:, :2]"), ("m", "m[:, 1:2]"),
+        ("m.T[:2, :2]", "m[:2, :2]"), ("m[::-1]", "m")]  # fmt: skip
+FANCY = [
+    ("w[np.array([1, 2, 3])]", "w[0:3]"),
+    ("w[np.array([3, 1, 2])]", "w[1:4]"),
+    ("w[w > 0.9]", "w[w > 0.9][::-1]"),
+]
+
+
+def program(lines):
+    space = {"np": np}
+    text = "\n".join("    " + line for line in lines)
+    exec(f"def f(x):\n    w = x * 2\n    m = w.reshape((2, 3))\n{text}\n"
+         "    return np.sum(w * w) + np.sum(w * x) + m[1, 0]", space)  # fmt: skip
+    return space["f"]
+
+
+def chain(pairs, operators):
+    return [f"{target} {operators[k % len(operators)]} {value}" for k, (target, value) in enumerate(pairs)]
+
+
+def several_writes(x):
+    w = x * 2
+    v = w[1:4]
+    v[0] = v[1] * v[2]
+    v *= w[:3]
+    w[2:5] -= v
+    return np.sum(v * v) + np.sum(w * x)
+
+
+def agree(function):
+    """Value of NumPy, of the value form, of the recorded form; gradient of Tensors and recorded."""
+    compiled = tg.njit(function)
+    expected = function(X.copy())
+    np.testing.assert_allclose(compiled(X.copy()), expected, rtol=1e-13)
+    found = []
+    for f in (function, compiled):
+        x = tg.tensor(X, requires_grad=True)
+        y = f(x)
+        np.testing.assert_allclose(y.item(), expected, rtol=1e-13)
+        found.append(tg.grad(y, x)[0])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-11)
+
+
+def test_values_are_those_of_numpy():
+    assert abs(tg.njit(several_writes)(X) - 142.39385005797507) < 1e-12
+    assert abs(numba.njit(several_writes)(X) - 136.2385) < 1e-4  # else nothing is seen here
+
+
+@pytest.mark.slow
+def test_values_and_gradients_agree():
+    agree(several_writes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pairs", [SLICES, ROWS, FANCY], ids=["slices", "rows", "fancy"])
+@pytest.mark.parametrize("operators", [["+=", "*="], ["-=", "+="], ["*=", "-="], ["/=", "+="]])
+def test_every_operator_and_target(pairs, operators):
+    for at in range(0, len(pairs), 3):
+        agree(program(chain(pairs[at : at + 3], operators)))
+
+
+@pytest.mark.parametrize("line", [
+    *(f"{target} {op} {value}" for target, value in (*SLICES, *ROWS, *FANCY) for op in ("+=", "*=")),
+], ids=str)  # fmt: skip
+@pytest.mark.slow
+def test_values(line):
+    function = program([line])
+    np.testing.assert_array_equal(tg.njit(function)(X.copy()), function(X.copy()))
+
+
+def test_operands_written_to_by_ufuncs():
+    def f(w):
+        np.multiply(w[1:], w[:-1], w[1:])
+        np.negative(w[:-1], w[1:])
+        return w
+
+    np.testing.assert_array_equal(tg.njit(f)(X.copy()), f(X.copy()))
+
+
+@numba.njit
+def helper(w):
+    w[1:] *= w[:-1]
+
+
+def test_what_numba_compiled_is_called_as_numpy_has_it():
+    def f(w):
+        helper(w)
+        return w
+
+    assert not np.array_equal(numba.njit(f)(X.copy()), f_in_numpy(X.copy()))  # else nothing is seen here
+    np.testing.assert_array_equal(tg.njit(f)(X.copy()), f_in_numpy(X.copy()))
+
+
+def f_in_numpy(w):
+    helper.py_func(w)
+    return w
+
+
+def test_no_copy_where_nothing_is_shared_or_all():
+    from numba.core.runtime import rtsys
+
+    _nrt = pytest.importorskip("numba.core.runtime._nrt_python")
+
+    def f(v, w):
+        v *= w
+        v += v
+
+    _nrt.memsys_enable_stats()
+    v, w, compiled = np.ones(5), np.ones(5), tg.njit(f)
+    compiled(v, w)
+    before = rtsys.get_allocation_stats()
+    for _ in range(10):
+        compiled(v, w)
+    after = rtsys.get_allocation_stats()
+    assert (
+        (after.alloc - before.alloc) == (after.free - before.free) == after.mi_alloc - before.mi_alloc == 20
+    )
