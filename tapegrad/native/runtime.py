@@ -6,6 +6,7 @@ import functools
 from types import ModuleType
 
 from tapegrad.kernels import cache
+from tapegrad.native import symbols as _symbols  # noqa: F401  (before anything compiles)
 from tapegrad.native.algebra import Spec, components
 
 TAPES = '''"""Taking and returning native tapes. {digest}"""
