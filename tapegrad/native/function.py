@@ -11,7 +11,6 @@ from numba import njit
 from numba.core import types
 from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
-from numba.experimental.jitclass.base import JitClassType
 
 from tapegrad.config import guard_setting
 from tapegrad.dispatch import noted, record, taken, tensors_in, timed
@@ -19,6 +18,7 @@ from tapegrad.errors import DTypeError, GradientError
 from tapegrad.grad_mode import in_force
 from tapegrad.handle import Handle, follows, under, value_of, wrap
 from tapegrad.native import border, explain
+from tapegrad.native.captured import called, frozen, hold, source_of
 from tapegrad.native.preaccumulate import mark
 from tapegrad.native.segment import (
     CALL,
@@ -52,9 +52,10 @@ class CompiledFunction:
     def __init__(self, primal: Any, rerun: bool, cached: bool) -> None:
         self.primal, self.rerun, self.cached = primal, rerun, cached
         primal._tapegrad_cached = cached
-        self.py_func = primal.py_func
+        hold(primal)
+        self.py_func = source_of(primal)
         self.once = ""  # what it does that another run would not repeat
-        functools.update_wrapper(self, primal.py_func)
+        functools.update_wrapper(self, self.py_func)
         self._tapegrad_primal = primal
         self._looked = False
 
@@ -332,27 +333,18 @@ def _collect(x: Any, found: list[Any], name: str) -> None:
         found.append(x)
 
 
-def called(value: Any) -> list[Any]:
-    """The compiled functions that a value of the user's program may call: itself, or a class's methods."""
-    if isinstance(value, JitClassType):
-        kind = value.class_type
-        props = [method for both in kind.jit_props.values() for method in both.values()]
-        return [*kind.jit_methods.values(), *kind.jit_static_methods.values(), *props]
-    other = getattr(value, "_tapegrad_primal", value)
-    return [other] if isinstance(other, Dispatcher) else []
-
-
 def once(primal: Any, seen: set[int] | None = None) -> str:
     """Say what a function does that another run would not repeat; empty if nothing is known."""
     import random
     import types as python_types
 
     seen = set() if seen is None else seen
-    code = primal.py_func.__code__
+    function = frozen(primal)
+    code = function.__code__
     if id(code) in seen:
         return ""
     seen.add(id(code))
-    space = inspect.getclosurevars(primal.py_func)
+    space = inspect.getclosurevars(function)
     for value in (*space.globals.values(), *space.nonlocals.values()):
         for other in called(value):
             found = once(other, seen)

@@ -1,0 +1,157 @@
+"""What a compiled function reads from outside, as it was when the first form of the function was compiled.
+
+Numba takes the values of globals and of captured variables at compilation, with the contents of arrays. A
+function has several forms, compiled when each is asked for: one for plain numbers, twins for each order of
+derivatives. They are of one function only if they are compiled with the same values, so these are noted at
+the first compilation, for the functions that it calls too, and arrays are copied.
+"""
+
+from __future__ import annotations
+
+import sys
+import types as python_types
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numba.core import ir
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.dispatcher import Dispatcher
+from numba.experimental.jitclass.base import JitClassType
+
+NUMBERS = (bool, int, float, complex, np.generic)
+OTHERS = sys.stdlib_module_names | {"llvmlite", "numba", "numpy", "scipy", "tapegrad"}
+
+
+def called(value: Any) -> list[Any]:
+    """The compiled functions that a value of the user's program may call: itself, or a class's methods."""
+    if isinstance(value, JitClassType):
+        kind = value.class_type
+        props = [method for both in kind.jit_props.values() for method in both.values()]
+        return [*kind.jit_methods.values(), *kind.jit_static_methods.values(), *props]
+    if isinstance(value, tuple):
+        return [function for part in value for function in called(part)]
+    if isinstance(value, python_types.ModuleType):
+        found = [] if _of_library(value) else vars(value).values()
+        return [f for part in found if not isinstance(part, python_types.ModuleType) for f in called(part)]
+    other = getattr(value, "_tapegrad_primal", value)
+    return [other] if isinstance(other, Dispatcher) else []
+
+
+def hold(primal: Any) -> None:
+    """See that a function's first compilation notes what it reads, and that later ones are of the same."""
+    known = weakref.ref(primal)
+    primal._compiler._get_implementation = lambda args, kws: frozen(known())
+
+
+def frozen(primal: Any) -> python_types.FunctionType:
+    """Return the Python function of a dispatcher with the values that all of its forms are compiled with."""
+    with global_compiler_lock:
+        found = vars(primal).get("_tapegrad_frozen")
+        if found is None:
+            found = _freeze(primal)
+        else:
+            _complete(found, primal._tapegrad_source)
+    return found
+
+
+def source_of(primal: Any) -> python_types.FunctionType:
+    """Return the user's Python function of a dispatcher, which reads what is there when it is called."""
+    return vars(primal).get("_tapegrad_source", primal.py_func)
+
+
+def names_of(code: python_types.CodeType) -> set[str]:
+    """The names of globals and attributes that code uses, that of functions in it too."""
+    inner = [names_of(part) for part in code.co_consts if isinstance(part, python_types.CodeType)]
+    return set(code.co_names).union(*inner)
+
+
+def _freeze(primal: Any) -> python_types.FunctionType:
+    source = primal.py_func
+    names, copies = names_of(source.__code__), dict[int, Any]()
+    cells, captured, values = [], {}, []
+    for name, cell in zip(source.__code__.co_freevars, source.__closure__ or (), strict=True):
+        try:
+            value = captured[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            cells.append(cell)
+        else:
+            values.append(_kept(value, names, copies))
+            cells.append(python_types.CellType(values[-1]))
+    read = {name: source.__globals__[name] for name in sorted(names & source.__globals__.keys())}
+    space = {name: _kept(value, names, copies) for name, value in read.items()}
+    found: Any = python_types.FunctionType(
+        source.__code__, space, source.__name__, source.__defaults__, tuple(cells) or None
+    )
+    for name in ("__kwdefaults__", "__module__", "__qualname__", "__doc__"):
+        setattr(found, name, getattr(source, name))
+    found._tapegrad_conflict = _conflict(primal, read | captured)
+    primal._tapegrad_source = source
+    primal._tapegrad_frozen = primal.py_func = primal._compiler.py_func = found
+    for value in (*values, *space.values()):
+        for other in called(value):
+            frozen(other)
+    return found
+
+
+def _complete(function: Any, source: Any) -> None:
+    """Add the globals that were not there yet; no form that could be compiled has read them."""
+    space, live = function.__globals__, source.__globals__
+    names = names_of(function.__code__)
+    for name in sorted((names & live.keys()) - space.keys()):
+        space[name] = _kept(live[name], names, {})
+        for other in called(space[name]):
+            frozen(other)
+
+
+def _kept(value: Any, names: set[str], copies: dict[int, Any]) -> Any:
+    """A value as it is now, whatever is written to it later."""
+    if isinstance(value, (np.ndarray, np.void)):
+        if id(value) not in copies:
+            copies[id(value)] = value.copy("K") if isinstance(value, np.ndarray) else value.copy()
+        return copies[id(value)]
+    if isinstance(value, tuple):
+        parts = [_kept(part, names, copies) for part in value]
+        if all(a is b for a, b in zip(parts, value, strict=True)):
+            return value
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    if isinstance(value, python_types.ModuleType) and not _of_library(value):
+        if id(value) not in copies:
+            copies[id(value)] = found = python_types.ModuleType(value.__name__)
+            read = {name: getattr(value, name) for name in sorted(names) if hasattr(value, name)}
+            vars(found).update({name: _kept(part, names, copies) for name, part in read.items()})
+        return copies[id(value)]
+    return value
+
+
+def _of_library(module: python_types.ModuleType) -> bool:
+    """Whether a module is of those that Numba knows, whose values are constants."""
+    return module.__name__.partition(".")[0] in OTHERS
+
+
+def _conflict(primal: Any, values: dict[str, Any]) -> str:
+    """Say which value a form that Numba has compiled already was compiled with instead; empty if none."""
+    for name, before in _compiled_with(primal):
+        now = values.get(name, before)
+        if not _same(now, before):
+            return f"{primal.py_func.__name__} was compiled when {name} was {before!r}, and it is {now!r} now"
+    return ""
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a is b or type(a) is not type(b):
+        return a is b
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
+    return isinstance(a, (*NUMBERS, str)) and (a == b or a != a)
+
+
+def _compiled_with(primal: Any) -> Iterator[tuple[str, Any]]:
+    for one in primal.overloads.values():
+        for block in getattr(one.type_annotation, "blocks", {}).values():
+            for line in block.find_insts(ir.Assign):
+                if isinstance(line.value, (ir.Global, ir.FreeVar)):
+                    yield line.value.name, line.value.value
