@@ -36,6 +36,7 @@ lock = threading.RLock()  # held while Numba or SciPy is imported and while anyt
 _loaded: dict[tuple[str, str], ModuleType] = {}
 _SOURCE_TIME = 1_000_000_000  # one mtime for all: Numba's index stamps a source by mtime and size
 LIMIT_BYTES = 256 << 20
+_SEAL = hashlib.sha256().digest_size
 COMPILE_WAIT = 60.0  # seconds for what another process compiles: it may have been stopped
 statistics = {"compiled": 0, "cached": 0}
 
@@ -291,18 +292,40 @@ def _source(place: Path, unique: str, text: str) -> Path:
     return _replace(place, path.name, text)
 
 
-def _replace(place: Path, name: str, text: str) -> Path:
+def _replace(place: Path, name: str, content: str | bytes) -> Path:
     """Write a file so that it is there as a whole or not at all."""
     handle, temporary = tempfile.mkstemp(dir=place, prefix=name, suffix=".tmp")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text)
+        with os.fdopen(handle, "wb") as out:
+            out.write(content if isinstance(content, bytes) else content.encode("utf-8"))
         os.utime(temporary, (_SOURCE_TIME, _SOURCE_TIME))
         os.replace(temporary, place / name)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
     return place / name
+
+
+def fetch(name: str, content: bytes) -> bytes | None:
+    """Return the data kept under a name, if it is of this content and whole; else it is removed."""
+    place = directory()
+    if place is None:
+        return None
+    path = place / f"tapegrad_{name}.bin"
+    with contextlib.suppress(OSError):
+        seal, data = (found := path.read_bytes())[:_SEAL], found[_SEAL:]
+        if seal == hashlib.sha256(content + data).digest():
+            return data
+        path.unlink()
+    return None
+
+
+def keep(name: str, content: bytes, data: bytes) -> None:
+    """Keep data under a name: what was compiled of some content, all that tells whether it is to be used."""
+    place = directory()
+    if place is not None:
+        with contextlib.suppress(OSError):
+            _replace(place, f"tapegrad_{name}.bin", hashlib.sha256(content + data).digest() + data)
 
 
 def _evict(place: Path, unique: str) -> None:

@@ -32,6 +32,7 @@ from tapegrad.native.segment import (
     outputs_of,
     rebuilt,
 )
+from tapegrad.native.stored import Stored
 from tapegrad.native.twin import twin_of, twins_of
 from tapegrad.tape.record import slot
 from tapegrad.tensor import Tensor, from_numpy
@@ -390,7 +391,11 @@ def _compiled_function(function: Any, options: dict[str, Any], rerun: bool) -> C
         return CompiledFunction(function, rerun, not isinstance(function._cache, NullCache))
     if not callable(function):
         raise TypeError(f"tg.njit takes a function, found {type(function).__name__}")
-    return CompiledFunction(njit(function, **options), rerun, bool(options.get("cache")))
+    cached = bool(options.pop("cache", False))
+    primal = njit(function, **options)
+    if cached:
+        primal._cache = Stored(primal, "plain")
+    return CompiledFunction(primal, rerun, cached)
 
 
 assert Tensor is not None

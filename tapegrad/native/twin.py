@@ -36,8 +36,9 @@ from tapegrad.native.captured import frozen
 from tapegrad.native.lowering import TwinLowering
 from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import asked_for, preaccumulated
-from tapegrad.native.runtime import digest, sweeps
-from tapegrad.native.scalar import Active, taped
+from tapegrad.native.runtime import digest, sweeps, tapes
+from tapegrad.native.scalar import Active
+from tapegrad.native.stored import Stored
 
 KEPT = ("boundscheck", "error_model", "fastmath", "nogil")  # options that a twin has from its primal
 MADE = (np.zeros, np.empty, np.ones)  # functions that make arrays; their dtype is argument 1
@@ -64,11 +65,7 @@ def twin_of(primal: Any, spec: Spec, entry: bool = False) -> Any:
     found = known.get((spec, entry))
     if found is None:
         options = {k: v for k, v in primal.targetoptions.items() if k in KEPT}
-        if entry:
-            options["cache"] = getattr(primal, "_tapegrad_cached", False)
-            if options["cache"] and taped(spec):  # what was cached may call it, and names its module
-                sweeps(spec)
-        else:
+        if not entry:
             options.update(no_cpython_wrapper=True, no_cfunc_wrapper=True)
         source = frozen(primal)
         function: Any = python_types.FunctionType(
@@ -81,6 +78,9 @@ def twin_of(primal: Any, spec: Spec, entry: bool = False) -> Any:
         function.__qualname__ = f"{source.__qualname__}__tape{lanes}{'_entry' * entry}_{digest()}"
         found = njit(pipeline_class=_compiler(spec, entry), **options)(function)
         found._tapegrad_twin, found._tapegrad_of = True, primal
+        if entry and getattr(primal, "_tapegrad_cached", False):
+            tapes(), sweeps(spec)  # what is stored may call them, and names their modules
+            found._cache = Stored(primal, "twin", spec)
         found = known.setdefault((spec, entry), found)
     return found
 

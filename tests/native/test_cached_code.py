@@ -3,19 +3,21 @@
 import os
 import subprocess
 import sys
+import types
+import uuid
 from pathlib import Path
 
 import pytest
 
+from tapegrad.kernels import cache
+
 ROOT = Path(__file__).parents[2]
 
 
-def run(folder, code, *, cache=None, **more):
+def run(folder, code, **more):
     """Run code in a new process that finds the modules of a folder; returns the words that it prints."""
     paths = f"{ROOT}{os.pathsep}{folder}"
     environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"} | more
-    if cache is not None:
-        environment["TAPEGRAD_CACHE"] = str(cache)
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=environment, cwd=folder, capture_output=True, text=True, timeout=600, check=False,
@@ -53,13 +55,13 @@ def other(x):
 def test_functions_that_two_processes_have_compiled_are_two_functions(tmp_path):
     (tmp_path / "alike.py").write_text(ALIKE, "utf-8")
     code = "from alike import *; x = np.array([3.0]); print("
-    run(tmp_path, code + "one(x))", NUMBA_CACHE_DIR=str(tmp_path / "elsewhere"))  # so what is ours is compiled
+    run(tmp_path, code + "one(x))", NUMBA_CACHE_DIR=str(tmp_path / "other"))  # what is ours compiles
     assert run(tmp_path, code + "one(x))") == ["[6.]"]
     assert run(tmp_path, code + "other(x), one(x))") == ["[27.]", "[6.]"]
 
 
 KALMAN = """
-import numpy as np, numba, tapegrad as tg
+import os, numpy as np, numba, tapegrad as tg
 
 @tg.njit(cache=True)
 def loss(w, y):
@@ -75,22 +77,13 @@ def loss(w, y):
     return total
 
 of = tg.func
-kinds = {
-    "grad": (of.grad(loss), ()), "value_and_grad": (of.value_and_grad(loss), ()),
-    "hessian": (of.hessian(loss), ()), "hvp": (of.hvp(loss), (1,)),
-    "jvp": (of.jvp(loss), (1,)), "taylor": (of.taylor(loss, 3), (1,)),
+make = {
+    "grad": lambda: of.grad(loss), "value_and_grad": lambda: of.value_and_grad(loss),
+    "hessian": lambda: of.hessian(loss), "hvp": lambda: of.hvp(loss),
+    "jvp": lambda: of.jvp(loss), "taylor": lambda: of.taylor(loss, 3),
 }
-
-def cached(f, direction):
-    if direction:
-        @numba.njit(cache=True)
-        def of_direction(w, y):
-            return f(w, y, np.array([0.3, -0.7]))
-        return of_direction
-    @numba.njit(cache=True)
-    def plain(w, y):
-        return f(w, y)
-    return plain
+names = list(make)
+kinds = {name: make[name]() for name in (reversed(names) if "REVERSED" in os.environ else names)}
 
 random = np.random.default_rng(7)
 y = np.cumsum(random.normal(size=100)) + random.normal(size=100)
@@ -100,14 +93,16 @@ d = np.array([0.3, -0.7])
 {functions}
 
 def show(names):
-    for name in sorted(names):
+    rows = []
+    for name in names:
         found = globals()["cached_" + name](w, y)
-        rows = found if isinstance(found, tuple) else (found,)
-        print(name, *(v.hex() for row in rows for v in np.ravel(row).tolist()))
+        parts = found if isinstance(found, tuple) else (found,)
+        rows.append([name, *(v.hex() for part in parts for v in np.ravel(part).tolist())])
+    print(*(word for row in sorted(rows) for word in row))
 
 def others():
-    for f, more in kinds.values():
-        f(w, y, *(d,) * len(more))
+    for name, f in kinds.items():
+        f(w, y, *(d,) * (name in ("hvp", "jvp", "taylor")))
     x = tg.tensor(w, requires_grad=True)
     (g,) = tg.grad(loss(x, y), x, create_graph=True)
     tg.grad(g[0], x)
@@ -122,23 +117,131 @@ def cached_{0}(w, y):
 
 @pytest.mark.slow
 def test_derivatives_in_cached_functions_are_the_same_in_each_process(tmp_path):
-    """However each of them came to be: compiled here, loaded, after others, defined and called in another order."""
+    """However each came to be: compiled here, loaded, after others, defined and called in another order."""
     names = ["grad", "value_and_grad", "hessian", "hvp", "jvp", "taylor"]
     functions = "".join(
-        f"f_{name} = kinds['{name}'][0]" + OF_KIND.format(name, ", d" * (name in ("hvp", "jvp", "taylor")))
+        f"f_{name} = kinds['{name}']" + OF_KIND.format(name, ", d" * (name in ("hvp", "jvp", "taylor")))
         for name in names
     )
-    text = KALMAN.replace("{functions}", functions)
-    assert text.count("def cached_") == 6
-    (tmp_path / "kalman.py").write_text(text, "utf-8")
-    first = "from kalman import *; show(kinds)"
-    expected = run(tmp_path, "from kalman import *; others(); show(kinds)", NUMBA_CACHE_DIR=str(tmp_path / "a"))
+    (tmp_path / "kalman.py").write_text(KALMAN.replace("{functions}", functions), "utf-8")
+
+    def shown(place, code, **more):
+        place = str(tmp_path / place)
+        return run(
+            tmp_path, f"from kalman import *; {code}", TAPEGRAD_CACHE=place, NUMBA_CACHE_DIR=place, **more
+        )
+
+    expected = shown("together", "others(); show(names)")
     assert len(expected) == 6 + 2 + 3 + 4 + 2 + 2 + 4
-    places = [tmp_path / "a", tmp_path / "b"]
-    one_each = [f"from kalman import *; show(['{name}'])" for name in names]
-    backwards = "from kalman import *; others(); [cached(*kinds[k])(w, y) for k in reversed(kinds)]; show(kinds)"
-    for code in one_each:  # each compiled in a process of its own, so by the same numbers
-        run(tmp_path, code, NUMBA_CACHE_DIR=str(places[1]))
-    for place in places:
-        for code in (first, "from kalman import *; others(); show(kinds)", backwards):
-            assert run(tmp_path, code, NUMBA_CACHE_DIR=str(place)) == expected
+    for name in ["grad", *names]:  # each compiled in a process of its own, so numbered alike
+        shown("single", f"show(['{name}'])")
+    for place in ("together", "single"):
+        for code in ("show(names)", "others(); show(names)", "show(names[::-1]); others()"):
+            assert shown(place, code) == expected
+        assert shown(place, "others(); show(names)", REVERSED="1") == expected
+
+
+# ---------------------------------------------------------------- what one process leaves to the next
+
+
+HELPER = """
+import numba
+
+@numba.njit
+def scaled(x):
+    return 2.0 * x
+"""
+
+PROGRAM = """
+import os, sys, numpy as np, tapegrad as tg
+from helper import scaled
+
+rate = float(os.environ.get("RATE", "1.0"))
+
+@tg.njit(cache=True)
+def f(x):
+    return rate * scaled(x) * x
+
+def forms():
+    from tapegrad.native.twin import twin_of
+    derivatives = [tg.func.value_and_grad(f), tg.func.jvp(f)]
+    x = tg.tensor(3.0, requires_grad=True)
+    (g,) = tg.grad(f(x), x, create_graph=True)
+    (h,) = tg.grad(g, x)
+    print(f(3.0), *derivatives[0](3.0), derivatives[1](3.0, 1.0)[1], g.item(), h.item())
+    found = [f.primal, twin_of(f.primal, (), True), twin_of(f.primal, (1,), True)]
+    found += [of._compiled for of in derivatives]
+    print(*(sum(one.stats.cache_hits.values()) for one in found))
+"""
+
+
+SMALL = """
+import numba, tapegrad as tg
+
+@numba.njit
+def scaled(x):
+    return {factor} * x
+
+@tg.njit(cache=True)
+def f(x):
+    return rate * scaled(x) * x
+"""
+
+
+def test_a_form_of_other_sources_or_values_is_not_taken(monkeypatch):
+    name = f"program_{uuid.uuid4().hex}"
+
+    def found(factor, rate):
+        """A value, and whether the form that gave it was loaded, as in a process of its own."""
+        module = types.ModuleType(name)
+        module.rate = rate
+        monkeypatch.setitem(sys.modules, name, module)
+        exec(SMALL.format(factor=factor), vars(module))
+        return module.f(3.0), sum(module.f.stats.cache_hits.values())
+
+    def entries():
+        return set(cache.directory().glob("*.bin"))
+
+    before = entries()
+    assert found(2.0, 1.0) == (18.0, 0)
+    assert found(2.0, 1.0) == (18.0, 1)
+    assert len(entries() - before) == 1
+    assert found(5.0, 1.0) == (45.0, 0)
+    assert len(entries() - before) == 1  # in the place of the one before
+    assert found(5.0, 2.0) == (90.0, 0)
+    assert found(5.0, 1.0) == (45.0, 1)
+    for file in entries() - before:
+        file.write_bytes(file.read_bytes()[:-1])
+    assert found(5.0, 1.0) == (45.0, 0)
+    assert found(5.0, 1.0) == (45.0, 1)
+    for file in entries() - before:
+        file.unlink()
+
+
+@pytest.mark.slow
+def test_all_forms_are_loaded_and_damaged_ones_compiled_again(tmp_path):
+    (tmp_path / "helper.py").write_text(HELPER, "utf-8")
+    (tmp_path / "program.py").write_text(PROGRAM, "utf-8")
+    values = ["18.0", "18.0", "12.0", "12.0", "12.0", "4.0"]
+
+    def forms():
+        return run(tmp_path, "from program import *; forms()", TAPEGRAD_CACHE=str(tmp_path / "cache"))
+
+    assert forms() == [*values, *"00000"]
+    assert forms() == [*values, *"11111"]
+    found = sorted((tmp_path / "cache").rglob("*.bin"))
+    assert len(found) == 5
+    for damage in (
+        lambda data: b"",
+        lambda data: data[:10],
+        lambda data: data[: len(data) // 2],
+        lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 4]) + data[len(data) // 2 + 1 :],
+        lambda data: data + b"more",
+    ):
+        for file in found:
+            file.write_bytes(damage(file.read_bytes()))
+        assert forms() == [*values, *"00000"]
+        assert forms() == [*values, *"11111"]
+    (tmp_path / "helper.py").write_text(HELPER.replace("2.0", "4.0"), "utf-8")
+    assert forms() == ["36.0", "36.0", "24.0", "24.0", "24.0", "8.0", *"00000"]
+    assert not list(tmp_path.glob("__pycache__/*.nb?"))  # nothing beside the sources

@@ -1,0 +1,219 @@
+"""Compiled forms of functions on disk, each known by all that is compiled into it.
+
+That is the code of a function and of all that it calls, in whatever files, and the values that they read. So
+what was compiled of other sources or values is never run; `kernels.cache` tells what is damaged.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import pickle
+import types as python_types
+import weakref
+from typing import Any
+
+import numpy as np
+from numba.core import serialize, sigutils, types
+from numba.core.caching import _Cache
+from numba.core.compiler import CompileResult
+from numba.core.dispatcher import Dispatcher
+
+from tapegrad.kernels import cache
+from tapegrad.native.captured import NUMBERS, OTHERS, called, frozen, names_of
+from tapegrad.native.runtime import digest
+
+LEAVES = (types.Number, types.Boolean, types.UnicodeType, types.NoneType, types.CharSeq, types.UnicodeCharSeq)
+
+
+class Unknown(Exception):
+    """Something that is compiled in cannot be told from others of its kind."""
+
+
+class Description:
+    """Hashes of what is compiled: of all of it, and of names and values alone, which edits leave alike."""
+
+    def __init__(self) -> None:
+        self.all, self.named = hashlib.sha256(), hashlib.sha256()
+        self.seen: dict[int, int] = {}
+
+    def put(self, *parts: Any, named: bool = True) -> None:
+        """Add texts and bytes."""
+        for part in parts:
+            data = part if isinstance(part, bytes) else repr(part).encode()
+            data = len(data).to_bytes(8, "little") + data
+            self.all.update(data)
+            if named:
+                self.named.update(data)
+
+    def function(self, primal: Any) -> None:
+        """Add a compiled function."""
+        if id(primal) in self.seen:
+            self.put("again", self.seen[id(primal)])
+            return
+        self.seen[id(primal)] = len(self.seen)
+        self.put("compiled", getattr(primal, "_tapegrad_preaccumulate", False))
+        for name, option in sorted(primal.targetoptions.items()):
+            self.put(name, option)
+        self.python(frozen(primal))
+
+    def python(self, function: python_types.FunctionType) -> None:
+        """Add a Python function: its code, and what it reads."""
+        self.put("function", function.__module__, function.__qualname__)
+        self.code(function.__code__)
+        names, space = names_of(function.__code__), function.__globals__
+        self.values((function.__defaults__, tuple((function.__kwdefaults__ or {}).items())), names)
+        for cell in function.__closure__ or ():
+            try:
+                value = cell.cell_contents
+            except ValueError:  # not assigned
+                raise Unknown from None
+            self.values(value, names)
+        for name in sorted(names & space.keys()):
+            self.put(name)
+            self.values(space[name], names)
+
+    def code(self, code: python_types.CodeType) -> None:
+        """Add bytecode, wherever in a file it stands."""
+        self.put(code.co_code, code.co_exceptiontable, code.co_flags, named=False)
+        self.put(code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, named=False)
+        for value in code.co_consts:
+            if isinstance(value, python_types.CodeType):
+                self.code(value)
+            else:
+                kind = sorted(map(repr, value)) if isinstance(value, frozenset) else value
+                self.put(type(value).__name__, kind, named=False)
+
+    def values(self, value: Any, names: set[str]) -> None:
+        """Add a value that is compiled in."""
+        primal = getattr(value, "_tapegrad_primal", value)
+        made_of = getattr(value, "_tapegrad_made_of", None)
+        if value is None or value is Ellipsis or isinstance(value, (*NUMBERS, str, bytes)):
+            data = value.tobytes() if isinstance(value, np.generic) else repr(value)
+            self.put(type(value).__name__, getattr(value, "dtype", None), data)
+        elif isinstance(value, np.ndarray):
+            if value.dtype.hasobject:
+                raise Unknown
+            self.put("array", value.dtype, value.shape, value.strides, value.tobytes())
+        elif isinstance(value, tuple):
+            self.put("tuple", type(value).__qualname__, getattr(value, "_fields", len(value)))
+            for part in value:
+                self.values(part, names)
+        elif isinstance(primal, Dispatcher):
+            self.function(primal)
+        elif isinstance(made_of, tuple):
+            self.values(made_of, names)
+        elif isinstance(value, python_types.ModuleType):
+            self.module(value, names)
+        elif isinstance(value, (np.dtype, types.Type)) and not called(value):
+            self.kind(value)
+        elif isinstance(value, enum.EnumMeta):
+            self.put("enum", value.__module__, value.__qualname__, *map(repr, value))
+        elif isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
+            self.put("named tuple", value.__module__, value.__qualname__, value._fields)
+        elif _of_library(getattr(value, "__module__", None) or type(value).__module__):
+            self.put(type(value).__name__, getattr(value, "__module__", ""), _name(value))
+        elif isinstance(value, python_types.FunctionType):
+            if id(value) in self.seen:
+                self.put("again", self.seen[id(value)])
+                return
+            self.seen[id(value)] = len(self.seen)
+            self.python(value)
+        else:
+            raise Unknown
+
+    def module(self, module: python_types.ModuleType, names: set[str]) -> None:
+        """Add a module: of the user's what is read of it."""
+        self.put("module", module.__name__, getattr(module, "__version__", ""))
+        if not _of_library(module.__name__):
+            for name in sorted(names & vars(module).keys()):
+                self.put(name)
+                self.values(vars(module)[name], names)
+
+    def kind(self, kind: Any) -> None:
+        """Add a type."""
+        if isinstance(kind, (np.dtype, *LEAVES)):
+            self.put("type", str(kind))
+        elif isinstance(kind, types.Omitted):
+            self.put("omitted")
+            self.values(kind.value, set())
+        elif isinstance(kind, types.Record):
+            self.put("record", str(kind))
+            for field in kind.fields.values():
+                self.kind(field.type)
+        elif isinstance(kind, types.BaseTuple):
+            like = getattr(kind, "instance_class", tuple)
+            self.put("tuple", type(kind).__name__, like.__module__, like.__qualname__, len(kind))
+            for part in kind:
+                self.kind(part)
+        elif isinstance(kind, (types.Array, types.List)):
+            self.put("array", type(kind).__name__, str(kind))
+            self.kind(kind.dtype)
+        else:
+            raise Unknown
+
+
+def _of_library(name: str) -> bool:
+    return name.partition(".")[0] in OTHERS
+
+
+def _name(value: Any) -> str:
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    if name is None or "<" in name:
+        raise Unknown
+    return name
+
+
+class Stored(_Cache):
+    """What Numba asks for a form of a function before it compiles, and gives what it has compiled."""
+
+    def __init__(self, primal: Any, *form: Any) -> None:
+        self._primal, self._form = weakref.ref(primal), form
+
+    @property
+    def cache_path(self) -> Any:
+        """The directory."""
+        return cache.directory()
+
+    def enable(self) -> None:
+        """It is."""
+
+    def disable(self) -> None:
+        """Only by the setting of the directory."""
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+    def _key(self, sig: Any) -> tuple[str, bytes] | None:
+        """The name of the entry for a signature, and what tells whether it is what is wanted."""
+        found = Description()
+        args, result = sigutils.normalize_signature(sig)
+        try:
+            found.put(*self._form)
+            for kind in (*args, *([] if result is None else [result])):
+                found.kind(kind)
+            found.function(self._primal())
+        except Unknown:
+            return None
+        found.put(digest(), named=False)
+        return f"function_{found.named.hexdigest()[:32]}", found.all.digest()
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return what is kept, if it is whole and of these sources and values."""
+        key = self._key(sig)
+        data = None if key is None else cache.fetch(*key)
+        if data is None:
+            return None
+        target_context.refresh()
+        try:
+            return CompileResult._rebuild(target_context, *pickle.loads(data))
+        except (ImportError, AttributeError):  # of a module that is no more where it was
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep what was compiled; not what has addresses of this process in it."""
+        if data.library.has_dynamic_globals or any(not one.can_cache for one in data.lifted):
+            return
+        key = self._key(sig)
+        if key is not None:
+            cache.keep(*key, serialize.dumps(data._reduce()))
