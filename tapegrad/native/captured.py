@@ -86,6 +86,7 @@ def _freeze(primal: Any) -> python_types.FunctionType:
     )
     for name in ("__kwdefaults__", "__module__", "__qualname__", "__doc__"):
         setattr(found, name, getattr(source, name))
+    found._tapegrad_late = bool(primal.overloads)  # values that Numba has compiled it with may be others
     found._tapegrad_conflict = _conflict(primal, read | captured)
     primal._tapegrad_source = source
     primal._tapegrad_frozen = primal.py_func = primal._compiler.py_func = found

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 from numba.core import serialize, sigutils, types
-from numba.core.caching import _Cache
-from numba.core.compiler import CompileResult
+from numba.core.caching import NullCache, _Cache
+from numba.core.compiler import Compiler, CompileResult
 from numba.core.dispatcher import Dispatcher
+from numba.np.ufunc.dufunc import DUFunc
 
 from tapegrad.kernels import cache
 from tapegrad.native.captured import NUMBERS, OTHERS, called, frozen, names_of
@@ -36,6 +37,7 @@ class Description:
     def __init__(self) -> None:
         self.all, self.named = hashlib.sha256(), hashlib.sha256()
         self.seen: dict[int, int] = {}
+        self.sure = True  # whether the function at hand is compiled with the values that are found
 
     def put(self, *parts: Any, named: bool = True) -> None:
         """Add texts and bytes."""
@@ -52,17 +54,22 @@ class Description:
             self.put("again", self.seen[id(primal)])
             return
         self.seen[id(primal)] = len(self.seen)
-        self.put("compiled", getattr(primal, "_tapegrad_preaccumulate", False))
+        if primal._compiler.pipeline_class is not Compiler:
+            raise Unknown
+        self.put("compiled", getattr(primal, "_tapegrad_preaccumulate", False), sorted(primal.locals.items()))
         for name, option in sorted(primal.targetoptions.items()):
-            self.put(name, option)
-        self.python(frozen(primal))
+            self.put(name, sorted(option) if isinstance(option, set) else option)
+        function: Any = frozen(primal)
+        self.python(function, isinstance(primal._cache, (NullCache, Stored)) and not function._tapegrad_late)
 
-    def python(self, function: python_types.FunctionType) -> None:
+    def python(self, function: python_types.FunctionType, sure: bool) -> None:
         """Add a Python function: its code, and what it reads."""
+        before, self.sure = self.sure, True
+        names, space = names_of(function.__code__), function.__globals__
         self.put("function", function.__module__, function.__qualname__)
         self.code(function.__code__)
-        names, space = names_of(function.__code__), function.__globals__
         self.values((function.__defaults__, tuple((function.__kwdefaults__ or {}).items())), names)
+        self.sure = sure
         for cell in function.__closure__ or ():
             try:
                 value = cell.cell_contents
@@ -72,6 +79,7 @@ class Description:
         for name in sorted(names & space.keys()):
             self.put(name)
             self.values(space[name], names)
+        self.sure = before
 
     def code(self, code: python_types.CodeType) -> None:
         """Add bytecode, wherever in a file it stands."""
@@ -88,6 +96,8 @@ class Description:
         """Add a value that is compiled in."""
         primal = getattr(value, "_tapegrad_primal", value)
         made_of = getattr(value, "_tapegrad_made_of", None)
+        if not self.sure and isinstance(value, (*NUMBERS, str, bytes, np.ndarray)):
+            raise Unknown
         if value is None or value is Ellipsis or isinstance(value, (*NUMBERS, str, bytes)):
             data = value.tobytes() if isinstance(value, np.generic) else repr(value)
             self.put(type(value).__name__, getattr(value, "dtype", None), data)
@@ -118,7 +128,10 @@ class Description:
                 self.put("again", self.seen[id(value)])
                 return
             self.seen[id(value)] = len(self.seen)
-            self.python(value)
+            self.python(value, False)
+        elif isinstance(value, DUFunc):
+            self.put("ufunc", sorted(value.targetoptions.items()))
+            self.python(value._dispatcher.py_func, False)
         else:
             raise Unknown
 

@@ -144,6 +144,51 @@ def test_derivatives_in_cached_functions_are_the_same_in_each_process(tmp_path):
 # ---------------------------------------------------------------- what one process leaves to the next
 
 
+UNSURE = """
+import numba, tapegrad as tg
+from numba.extending import register_jitable
+
+@numba.njit
+def by_rate(x):
+    return rate * x
+
+@register_jitable
+def by_registered(x):
+    return rate * x
+
+@numba.vectorize
+def by_element(x):
+    return rate * x
+
+@numba.njit
+def called(x):
+    return by_rate(x) + by_registered(x) + by_element(x)
+
+@tg.njit(cache=True)
+def of_function(x):
+    return by_rate(x)
+
+@tg.njit(cache=True)
+def of_registered(x):
+    return by_registered(x)
+
+@tg.njit(cache=True)
+def of_element(x):
+    return by_element(x)
+"""
+
+
+def test_what_was_compiled_with_values_unknown_is_not_kept():
+    """Numba has compiled the helpers with the number of before, and goes on with that."""
+    space = {"__name__": f"unsure_{uuid.uuid4().hex}", "rate": 2.0}
+    exec(UNSURE, space)
+    before = set(cache.directory().glob("*.bin"))
+    assert space["called"](1.0) == 6.0
+    space["rate"] = 3.0
+    assert [space[f"of_{name}"](1.0) for name in ("function", "registered", "element")] == [2.0, 2.0, 2.0]
+    assert set(cache.directory().glob("*.bin")) == before
+
+
 HELPER = """
 import numba
 
