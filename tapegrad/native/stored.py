@@ -18,13 +18,16 @@ from numba.core import serialize, sigutils, types
 from numba.core.caching import NullCache, _Cache
 from numba.core.compiler import Compiler, CompileResult
 from numba.core.dispatcher import Dispatcher
+from numba.experimental.jitclass.base import JitClassType
 from numba.np.ufunc.dufunc import DUFunc
 
 from tapegrad.kernels import cache
-from tapegrad.native.captured import NUMBERS, OTHERS, called, frozen, names_of
+from tapegrad.native.captured import NUMBERS, OTHERS, frozen, names_of
 from tapegrad.native.runtime import digest
 
 LEAVES = (types.Number, types.Boolean, types.UnicodeType, types.NoneType, types.CharSeq, types.UnicodeCharSeq)
+
+CONTAINERS = (types.Array, types.List, types.ListType, types.DictType, types.Set, types.Optional)
 
 
 class Unknown(Exception):
@@ -115,7 +118,9 @@ class Description:
             self.values(made_of, names)
         elif isinstance(value, python_types.ModuleType):
             self.module(value, names)
-        elif isinstance(value, (np.dtype, types.Type)) and not called(value):
+        elif isinstance(value, JitClassType):
+            self.class_of(value.class_type)
+        elif isinstance(value, (np.dtype, types.Type)):
             self.kind(value)
         elif isinstance(value, enum.EnumMeta):
             self.put("enum", value.__module__, value.__qualname__, *map(repr, value))
@@ -143,8 +148,24 @@ class Description:
                 self.put(name)
                 self.values(vars(module)[name], names)
 
-    def kind(self, kind: Any) -> None:
-        """Add a type."""
+    def class_of(self, kind: types.ClassType) -> None:
+        """Add a class: its members, and what it does."""
+        if id(kind) in self.seen:
+            self.put("again", self.seen[id(kind)])
+            return
+        self.seen[id(kind)] = len(self.seen)
+        self.put("class", kind.class_name)
+        for name, member in kind.struct.items():
+            self.put(name)
+            self.kind(member, True)
+        properties = [(name, how, f) for name, both in kind.jit_props.items() for how, f in both.items()]
+        methods = [(name, "", f) for name, f in (*kind.jit_methods.items(), *kind.jit_static_methods.items())]
+        for *words, function in sorted(properties + methods, key=lambda row: row[:2]):
+            self.put(*words)
+            self.function(function)
+
+    def kind(self, kind: Any, member: bool = False) -> None:
+        """Add a type, that of a member of a class or of what crosses the border between processes."""
         if isinstance(kind, (np.dtype, *LEAVES)):
             self.put("type", str(kind))
         elif isinstance(kind, types.Omitted):
@@ -153,15 +174,23 @@ class Description:
         elif isinstance(kind, types.Record):
             self.put("record", str(kind))
             for field in kind.fields.values():
-                self.kind(field.type)
+                self.kind(field.type, member)
         elif isinstance(kind, types.BaseTuple):
             like = getattr(kind, "instance_class", tuple)
             self.put("tuple", type(kind).__name__, like.__module__, like.__qualname__, len(kind))
             for part in kind:
-                self.kind(part)
-        elif isinstance(kind, (types.Array, types.List)):
-            self.put("array", type(kind).__name__, str(kind))
-            self.kind(kind.dtype)
+                self.kind(part, member)
+        elif isinstance(kind, CONTAINERS):
+            self.put("container", type(kind).__name__)
+            if isinstance(kind, types.Array):
+                self.put(kind.ndim, kind.layout, kind.mutable, kind.aligned)
+            for name in ("dtype", "item_type", "key_type", "value_type", "type"):
+                if hasattr(kind, name):
+                    self.kind(getattr(kind, name), member)
+        elif member and isinstance(kind, types.DeferredType):
+            self.kind(kind.get(), member)
+        elif member and isinstance(kind, types.ClassInstanceType):
+            self.class_of(kind.class_type)
         else:
             raise Unknown
 
@@ -226,6 +255,10 @@ class Stored(_Cache):
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep what was compiled; not what has addresses of this process in it."""
         if data.library.has_dynamic_globals or any(not one.can_cache for one in data.lifted):
+            return
+        try:
+            Description().kind(data.signature.return_type)
+        except Unknown:
             return
         key = self._key(sig)
         if key is not None:
