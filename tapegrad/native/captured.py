@@ -8,6 +8,7 @@ the first compilation, for the functions that it calls too, and arrays are copie
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types as python_types
 import weakref
@@ -19,6 +20,8 @@ from numba.core import ir
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 from numba.experimental.jitclass.base import JitClassType
+
+from tapegrad.errors import UnsupportedOpError
 
 NUMBERS = (bool, int, float, complex, np.generic)
 OTHERS = sys.stdlib_module_names | {"llvmlite", "numba", "numpy", "scipy", "tapegrad"}
@@ -33,7 +36,7 @@ def called(value: Any) -> list[Any]:
     if isinstance(value, tuple):
         return [function for part in value for function in called(part)]
     if isinstance(value, python_types.ModuleType):
-        found = [] if _of_library(value) else vars(value).values()
+        found = [] if of_library(value.__name__) else vars(value).values()
         return [f for part in found if not isinstance(part, python_types.ModuleType) for f in called(part)]
     other = getattr(value, "_tapegrad_primal", value)
     return [other] if isinstance(other, Dispatcher) else []
@@ -42,7 +45,17 @@ def called(value: Any) -> list[Any]:
 def hold(primal: Any) -> None:
     """See that a function's first compilation notes what it reads, and that later ones are of the same."""
     known = weakref.ref(primal)
-    primal._compiler._get_implementation = lambda args, kws: frozen(known())
+
+    def implementation(args: Any, kws: Any) -> Any:
+        found: Any = frozen(known())
+        changed = _changed(found)
+        if changed:
+            raise UnsupportedOpError(
+                f"{found.__name__}: {changed}; Numba would take that for this form alone: make it an argument"
+            )
+        return found
+
+    primal._compiler._get_implementation = implementation
 
 
 def frozen(primal: Any) -> python_types.FunctionType:
@@ -54,6 +67,11 @@ def frozen(primal: Any) -> python_types.FunctionType:
         else:
             _complete(found, primal._tapegrad_source)
     return found
+
+
+def conflict(function: Any) -> str:
+    """Say which value a form was compiled with in place of the one that is held; empty if none is known."""
+    return str(function._tapegrad_conflict or _changed(function))
 
 
 def source_of(primal: Any) -> python_types.FunctionType:
@@ -70,30 +88,59 @@ def names_of(code: python_types.CodeType) -> set[str]:
 def _freeze(primal: Any) -> python_types.FunctionType:
     source = primal.py_func
     names, copies = names_of(source.__code__), dict[int, Any]()
-    cells, captured, values = [], {}, []
-    for name, cell in zip(source.__code__.co_freevars, source.__closure__ or (), strict=True):
-        try:
-            value = captured[name] = cell.cell_contents
-        except ValueError:  # not assigned yet
-            cells.append(cell)
-        else:
-            values.append(_kept(value, names, copies))
-            cells.append(python_types.CellType(values[-1]))
-    read = {name: source.__globals__[name] for name in sorted(names & source.__globals__.keys())}
-    space = {name: _kept(value, names, copies) for name, value in read.items()}
+    read = _read(source)
+    kept = {name: _kept(value, names, copies) for name, value in read.items()}
+    cells = [
+        python_types.CellType(kept[name]) if name in kept else cell  # else not assigned yet
+        for name, cell in zip(source.__code__.co_freevars, source.__closure__ or (), strict=True)
+    ]
+    space = {name: value for name, value in kept.items() if name not in source.__code__.co_freevars}
     found: Any = python_types.FunctionType(
         source.__code__, space, source.__name__, source.__defaults__, tuple(cells) or None
     )
     for name in ("__kwdefaults__", "__module__", "__qualname__", "__doc__"):
         setattr(found, name, getattr(source, name))
     found._tapegrad_late = bool(primal.overloads)  # values that Numba has compiled it with may be others
-    found._tapegrad_conflict = _conflict(primal, read | captured)
+    found._tapegrad_conflict = _conflict(primal, read)
+    found._tapegrad_others = _others(kept, {})
     primal._tapegrad_source = source
     primal._tapegrad_frozen = primal.py_func = primal._compiler.py_func = found
-    for value in (*values, *space.values()):
+    for value in kept.values():
         for other in called(value):
             frozen(other)
     return found
+
+
+def _read(function: python_types.FunctionType) -> dict[str, Any]:
+    """The values of the globals and captured variables of a function, by their names."""
+    names, space = names_of(function.__code__), function.__globals__
+    found = {name: space[name] for name in sorted(names & space.keys())}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # not assigned yet
+            found[name] = cell.cell_contents
+    return found
+
+
+def _others(values: dict[str, Any], known: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    """What functions read that Numba compiles for itself, with `register_jitable` for one, so reads again."""
+    for value in values.values():
+        users = isinstance(value, python_types.FunctionType) and not of_library(value.__module__)
+        if users and value not in known:
+            names, read = names_of(value.__code__), _read(value)
+            known[value] = {name: _kept(part, names, {}) for name, part in read.items()}
+            _others(known[value], known)
+    return known
+
+
+def _changed(found: Any) -> str:
+    """Say which value has changed that Numba reads again; empty if none."""
+    for function, values in found._tapegrad_others.items():
+        now = _read(function)
+        for name, before in values.items():
+            if name in now and not _same(now[name], before):
+                words = f"{name} was {before!r}, and it is {now[name]!r} now"
+                return f"{function.__name__} was compiled when {words}"
+    return ""
 
 
 def _complete(function: Any, source: Any) -> None:
@@ -117,7 +164,7 @@ def _kept(value: Any, names: set[str], copies: dict[int, Any]) -> Any:
         if all(a is b for a, b in zip(parts, value, strict=True)):
             return value
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    if isinstance(value, python_types.ModuleType) and not _of_library(value):
+    if isinstance(value, python_types.ModuleType) and not of_library(value.__name__):
         if id(value) not in copies:
             copies[id(value)] = found = python_types.ModuleType(value.__name__)
             read = {name: getattr(value, name) for name in sorted(names) if hasattr(value, name)}
@@ -126,9 +173,9 @@ def _kept(value: Any, names: set[str], copies: dict[int, Any]) -> Any:
     return value
 
 
-def _of_library(module: python_types.ModuleType) -> bool:
+def of_library(module: str | None) -> bool:
     """Whether a module is of those that Numba knows, whose values are constants."""
-    return module.__name__.partition(".")[0] in OTHERS
+    return module is not None and module.partition(".")[0] in OTHERS
 
 
 def _conflict(primal: Any, values: dict[str, Any]) -> str:
@@ -145,6 +192,8 @@ def _same(a: Any, b: Any) -> bool:
         return a is b
     if isinstance(a, tuple):
         return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, python_types.ModuleType):
+        return all(_same(getattr(a, name, None), part) for name, part in vars(b).items())
     if isinstance(a, np.ndarray):
         return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
     return isinstance(a, (*NUMBERS, str)) and (a == b or a != a)

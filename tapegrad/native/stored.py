@@ -22,7 +22,7 @@ from numba.experimental.jitclass.base import JitClassType
 from numba.np.ufunc.dufunc import DUFunc
 
 from tapegrad.kernels import cache
-from tapegrad.native.captured import NUMBERS, OTHERS, frozen, names_of
+from tapegrad.native.captured import NUMBERS, frozen, names_of, of_library
 from tapegrad.native.runtime import digest
 
 LEAVES = (types.Number, types.Boolean, types.UnicodeType, types.NoneType, types.CharSeq, types.UnicodeCharSeq)
@@ -126,7 +126,7 @@ class Description:
             self.put("enum", value.__module__, value.__qualname__, *map(repr, value))
         elif isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
             self.put("named tuple", value.__module__, value.__qualname__, value._fields)
-        elif _of_library(getattr(value, "__module__", None) or type(value).__module__):
+        elif of_library(getattr(value, "__module__", None) or type(value).__module__):
             self.put(type(value).__name__, getattr(value, "__module__", ""), _name(value))
         elif isinstance(value, python_types.FunctionType):
             if id(value) in self.seen:
@@ -143,7 +143,7 @@ class Description:
     def module(self, module: python_types.ModuleType, names: set[str]) -> None:
         """Add a module: of the user's what is read of it."""
         self.put("module", module.__name__, getattr(module, "__version__", ""))
-        if not _of_library(module.__name__):
+        if not of_library(module.__name__):
             for name in sorted(names & vars(module).keys()):
                 self.put(name)
                 self.values(vars(module)[name], names)
@@ -193,10 +193,6 @@ class Description:
             self.class_of(kind.class_type)
         else:
             raise Unknown
-
-
-def _of_library(name: str) -> bool:
-    return name.partition(".")[0] in OTHERS
 
 
 def _name(value: Any) -> str:

@@ -32,7 +32,7 @@ from tapegrad.native import loop as _loop  # noqa: F401
 from tapegrad.native import sequences as _sequences  # noqa: F401
 from tapegrad.native import spectra as _spectra  # noqa: F401
 from tapegrad.native.algebra import Spec
-from tapegrad.native.captured import frozen
+from tapegrad.native.captured import conflict, frozen
 from tapegrad.native.lowering import TwinLowering
 from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import asked_for, preaccumulated
@@ -74,7 +74,7 @@ def twin_of(primal: Any, spec: Spec, entry: bool = False) -> Any:
         function.__kwdefaults__ = source.__kwdefaults__
         function.__module__ = source.__module__
         lanes = "".join(f"_{n}" for n in spec)
-        function._tapegrad_conflict = source._tapegrad_conflict
+        function._tapegrad_held = source
         function.__qualname__ = f"{source.__qualname__}__tape{lanes}{'_entry' * entry}_{digest()}"
         found = njit(pipeline_class=_compiler(spec, entry), **options)(function)
         found._tapegrad_twin, found._tapegrad_of = True, primal
@@ -140,9 +140,9 @@ class _Untyped(FunctionPass):
     def run_pass(self, state: Any) -> bool:
         """Rewrite a function."""
         self.ir, self.args = state.func_ir, state.args
-        conflict = state.func_id.func._tapegrad_conflict
-        if conflict:
-            raise TypingError(f"tapegrad: {conflict}", self.ir.loc)
+        found = conflict(state.func_id.func._tapegrad_held)
+        if found:
+            raise TypingError(f"tapegrad: {found}", self.ir.loc)
         first = min(self.ir.blocks)
         for label, block in self.ir.blocks.items():
             self.body: list[Any] = []

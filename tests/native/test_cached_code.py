@@ -60,6 +60,31 @@ def test_functions_that_two_processes_have_compiled_are_two_functions(tmp_path):
     assert run(tmp_path, code + "other(x), one(x))") == ["[27.]", "[6.]"]
 
 
+FORKED = """
+import os, numba, tapegrad as tg
+
+@tg.njit
+def f(x):
+    return x
+
+def shown():
+    f(1.0)
+    return next(iter(f.primal.overloads.values())).fndesc.mangled_name.encode()
+
+reading, writing = os.pipe()
+if os.fork() == 0:
+    os.write(writing, shown())
+    os._exit(0)
+os.wait()
+print(shown() == os.read(reading, 1000), shown() == shown())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+def test_a_forked_process_gives_names_of_its_own(tmp_path):
+    assert run(tmp_path, FORKED) == ["False", "True"]
+
+
 KALMAN = """
 import os, numpy as np, numba, tapegrad as tg
 

@@ -5,6 +5,7 @@ import types
 import numba
 import numpy as np
 import pytest
+from numba.extending import register_jitable
 
 import tapegrad as tg
 from tapegrad.errors import UnsupportedOpError
@@ -188,3 +189,25 @@ def test_a_function_that_numba_compiled_with_another_value_is_refused(monkeypatc
     x = tg.tensor(1.0, requires_grad=True)
     with pytest.raises(UnsupportedOpError, match=r"helper.*rate.*2\.0.*3\.0"):
         f(x)
+
+
+def test_a_function_that_numba_compiles_for_itself_is_refused_with_another_value(monkeypatch):
+    @register_jitable
+    def helper(x):
+        return rate * x * x
+
+    @tg.njit
+    def f(x):
+        return helper(x)
+
+    x = tg.tensor(1.0, requires_grad=True)
+    (g,) = tg.grad(f(x), x, create_graph=True)
+    assert g.item() == 4.0
+    monkeypatch.setitem(globals(), "rate", 3.0)
+    with pytest.raises(UnsupportedOpError, match=r"helper.*rate.*2\.0.*3\.0"):
+        tg.grad(g, x, retain_graph=True)
+    with pytest.raises(UnsupportedOpError, match=r"helper.*rate.*2\.0.*3\.0"):
+        f(1.0)
+    monkeypatch.setitem(globals(), "rate", 2.0)
+    assert f(1.0) == 2.0
+    assert tg.func.jvp(f)(1.0, 1.0) == (2.0, 4.0)
