@@ -218,7 +218,8 @@ class _Untyped(FunctionPass):
         twin = (
             forms.Class(found, self.spec) if isinstance(found, JitClassType) else twins_of(found, self.spec)
         )
-        return value if twin is found else ir.Global(getattr(value, "name", "twin"), twin, loc)
+        name = value.attr if isinstance(value, ir.Expr) else value.name
+        return value if twin is found else ir.Global(name, twin, loc)
 
     def _resolve(self, var: Any) -> Any:
         """The Python object that a variable is for certain; None if that is not known."""
