@@ -19,6 +19,8 @@ import numpy as np
 from numba.core import ir
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
+from numba.core.errors import NumbaError
+from numba.core.registry import cpu_target
 from numba.experimental.jitclass.base import JitClassType
 
 from tapegrad.errors import UnsupportedOpError
@@ -125,11 +127,21 @@ def _others(values: dict[str, Any], known: dict[Any, dict[str, Any]]) -> dict[An
     """What functions read that Numba compiles for itself, with `register_jitable` for one, so reads again."""
     for value in values.values():
         users = isinstance(value, python_types.FunctionType) and not of_library(value.__module__)
-        if users and value not in known:
+        if users and value not in known and has_overloads(value):
             names, read = names_of(value.__code__), _read(value)
             known[value] = {name: _kept(part, names, {}) for name, part in read.items()}
             _others(known[value], known)
     return known
+
+
+def has_overloads(function: Any) -> bool:
+    """Whether Numba compiles a Python function, where compiled code calls it."""
+    context = cpu_target.typing_context
+    context.refresh()
+    try:
+        return context.resolve_value_type(function) is not None
+    except (NumbaError, ValueError):  # one that is called as Python's, under objmode
+        return False
 
 
 def _changed(found: Any) -> str:

@@ -22,7 +22,7 @@ from numba.experimental.jitclass.base import JitClassType
 from numba.np.ufunc.dufunc import DUFunc
 
 from tapegrad.kernels import cache
-from tapegrad.native.captured import NUMBERS, frozen, names_of, of_library
+from tapegrad.native.captured import NUMBERS, frozen, has_overloads, names_of, of_library
 from tapegrad.native.runtime import digest
 
 LEAVES = (types.Number, types.Boolean, types.UnicodeType, types.NoneType, types.CharSeq, types.UnicodeCharSeq)
@@ -133,7 +133,10 @@ class Description:
                 self.put("again", self.seen[id(value)])
                 return
             self.seen[id(value)] = len(self.seen)
-            self.python(value, False)
+            if has_overloads(value):
+                self.python(value, False)
+            else:
+                self.put("Python's", value.__module__, value.__qualname__)
         elif isinstance(value, DUFunc):
             self.put("ufunc", sorted(value.targetoptions.items()))
             self.python(value._dispatcher.py_func, False)

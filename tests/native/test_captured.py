@@ -105,6 +105,20 @@ def test_what_helpers_read_is_what_it_was_first(monkeypatch):
     assert (g.item(), h.item(), f(1.0)) == (4.0, 4.0, 2.0)
 
 
+def test_a_function_that_is_called_by_its_module_is_what_it_was_first(monkeypatch):
+    monkeypatch.setattr(settings, "helper", numba.njit(lambda x: 2.0 * x), raising=False)
+
+    @tg.njit
+    def f(x):
+        return settings.helper(x) * x
+
+    x = tg.tensor(1.0, requires_grad=True)
+    (g,) = tg.grad(f(x), x, create_graph=True)
+    monkeypatch.setattr(settings, "helper", numba.njit(lambda x: 7.0 * x))
+    (h,) = tg.grad(g, x)
+    assert (g.item(), h.item(), f(1.0)) == (4.0, 4.0, 2.0)
+
+
 def test_a_function_defined_after_the_first_compilation_failed_is_found(monkeypatch):
     @tg.njit
     def f(x):
@@ -189,6 +203,23 @@ def test_a_function_that_numba_compiled_with_another_value_is_refused(monkeypatc
     x = tg.tensor(1.0, requires_grad=True)
     with pytest.raises(UnsupportedOpError, match=r"helper.*rate.*2\.0.*3\.0"):
         f(x)
+
+
+def count(x):
+    global rate
+    rate += 1.0
+    return x
+
+
+def test_what_runs_as_python_may_read_what_changes(monkeypatch):
+    @tg.njit
+    def f(x):
+        with numba.objmode(y="float64"):
+            y = count(1.0)
+        return x * y
+
+    monkeypatch.setitem(globals(), "rate", 0.0)
+    assert (f(2.0), f(2), rate) == (2.0, 2.0, 2.0)
 
 
 def test_a_function_that_numba_compiles_for_itself_is_refused_with_another_value(monkeypatch):
