@@ -27,6 +27,7 @@ from tapegrad.native.runtime import digest
 
 LEAVES = (types.Number, types.Boolean, types.UnicodeType, types.NoneType, types.CharSeq, types.UnicodeCharSeq)
 
+IN_PLACE = 1_000_000  # bytes of a captured array beyond which Numba reads it at its address
 CONTAINERS = (types.Array, types.List, types.ListType, types.DictType, types.Set, types.Optional)
 
 
@@ -105,7 +106,7 @@ class Description:
             data = value.tobytes() if isinstance(value, np.generic) else repr(value)
             self.put(type(value).__name__, getattr(value, "dtype", None), data)
         elif isinstance(value, np.ndarray):
-            if value.dtype.hasobject:
+            if value.dtype.hasobject or value.nbytes > IN_PLACE:
                 raise Unknown
             self.put("array", value.dtype, value.shape, value.strides, value.tobytes())
         elif isinstance(value, tuple):

@@ -131,6 +131,7 @@ def test_a_function_defined_after_the_first_compilation_failed_is_found(monkeypa
     assert orders(f) == [2.0, 4.0, 4.0, 0.0]
 
 
+@pytest.mark.slow
 def test_recursion_and_local_jacobians_and_loops_are_of_the_same_values(monkeypatch):
     @tg.njit
     def power(x, n):
