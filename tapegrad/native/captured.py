@@ -127,21 +127,22 @@ def _others(values: dict[str, Any], known: dict[Any, dict[str, Any]]) -> dict[An
     """What functions read that Numba compiles for itself, with `register_jitable` for one, so reads again."""
     for value in values.values():
         users = isinstance(value, python_types.FunctionType) and not of_library(value.__module__)
-        if users and value not in known and has_overloads(value):
+        if users and value not in known and overloads_of(value):
             names, read = names_of(value.__code__), _read(value)
             known[value] = {name: _kept(part, names, {}) for name, part in read.items()}
             _others(known[value], known)
     return known
 
 
-def has_overloads(function: Any) -> bool:
-    """Whether Numba compiles a Python function, where compiled code calls it."""
+def overloads_of(function: Any) -> list[Any]:
+    """What Numba compiles in the place of a Python function; nothing for one that objmode calls."""
     context = cpu_target.typing_context
     context.refresh()
     try:
-        return context.resolve_value_type(function) is not None
-    except (NumbaError, ValueError):  # one that is called as Python's, under objmode
-        return False
+        kind = context.resolve_value_type(function)
+    except (NumbaError, ValueError):
+        return []
+    return [getattr(template, "_overload_func", None) for template in kind.templates]
 
 
 def _changed(found: Any) -> str:

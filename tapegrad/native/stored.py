@@ -19,10 +19,11 @@ from numba.core.caching import NullCache, _Cache
 from numba.core.compiler import Compiler, CompileResult
 from numba.core.dispatcher import Dispatcher
 from numba.experimental.jitclass.base import JitClassType
+from numba.extending import register_jitable
 from numba.np.ufunc.dufunc import DUFunc
 
 from tapegrad.kernels import cache
-from tapegrad.native.captured import NUMBERS, frozen, has_overloads, names_of, of_library
+from tapegrad.native.captured import NUMBERS, frozen, names_of, of_library, overloads_of
 from tapegrad.native.runtime import digest
 
 LEAVES = (types.Number, types.Boolean, types.UnicodeType, types.NoneType, types.CharSeq, types.UnicodeCharSeq)
@@ -87,7 +88,7 @@ class Description:
 
     def code(self, code: python_types.CodeType) -> None:
         """Add bytecode, wherever in a file it stands."""
-        self.put(code.co_code, code.co_exceptiontable, code.co_flags, named=False)
+        self.put(code.co_code, getattr(code, "co_exceptiontable", b""), code.co_flags, named=False)
         self.put(code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, named=False)
         for value in code.co_consts:
             if isinstance(value, python_types.CodeType):
@@ -134,7 +135,10 @@ class Description:
                 self.put("again", self.seen[id(value)])
                 return
             self.seen[id(value)] = len(self.seen)
-            if has_overloads(value):
+            overloads = overloads_of(value)
+            if any(getattr(one, "__module__", "") != register_jitable.__module__ for one in overloads):
+                raise Unknown
+            if overloads:
                 self.python(value, False)
             else:
                 self.put("Python's", value.__module__, value.__qualname__)

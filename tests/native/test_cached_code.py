@@ -171,7 +171,7 @@ def test_derivatives_in_cached_functions_are_the_same_in_each_process(tmp_path):
 
 UNSURE = """
 import numba, tapegrad as tg
-from numba.extending import register_jitable
+from numba.extending import overload, register_jitable
 
 @numba.njit
 def by_rate(x):
@@ -197,6 +197,17 @@ def of_function(x):
 def of_registered(x):
     return by_registered(x)
 
+def by_overload(x):
+    return x
+
+@overload(by_overload)
+def _(x):
+    return lambda x: x * x
+
+@tg.njit(cache=True)
+def of_overload(x):
+    return by_overload(x)
+
 @tg.njit(cache=True)
 def of_element(x):
     return by_element(x)
@@ -210,7 +221,8 @@ def test_what_was_compiled_with_values_unknown_is_not_kept():
     before = set(cache.directory().glob("*.bin"))
     assert space["called"](1.0) == 6.0
     space["rate"] = 3.0
-    assert [space[f"of_{name}"](1.0) for name in ("function", "registered", "element")] == [2.0, 2.0, 2.0]
+    names = ("function", "registered", "element", "overload")
+    assert [space[f"of_{name}"](1.0) for name in names] == [2.0, 2.0, 2.0, 1.0]
     assert set(cache.directory().glob("*.bin")) == before
 
 
