@@ -261,7 +261,8 @@ class Stored(_Cache):
         if data.library.has_dynamic_globals or any(not one.can_cache for one in data.lifted):
             return
         try:
-            Description().kind(data.signature.return_type)
+            result = data.signature.return_type
+            Description().kind(getattr(result, "outside", result))
         except Unknown:
             return
         key = self._key(sig)
