@@ -34,6 +34,7 @@ from tapegrad.kernels.locks import compiling
 _loaded: dict[tuple[str, str], ModuleType] = {}
 KEPT = "__pycache__"  # where Numba keeps what it compiled
 LIMIT_BYTES = 256 << 20
+_SEAL = hashlib.sha256().digest_size
 COMPILE_WAIT = 60.0  # seconds for what another process compiles: it may have been stopped
 statistics = {"compiled": 0, "cached": 0}
 
@@ -246,16 +247,37 @@ def _sealed(place: Path, unique: str, text: str) -> bool:
         return False
 
 
-def _write(place: Path, name: str, text: str) -> None:
+def _write(place: Path, name: str, content: str | bytes) -> None:
     """Write a file so that it is there as a whole or not at all."""
     handle, temporary = tempfile.mkstemp(dir=place, prefix=name, suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as out:
-            out.write(text.encode())
+            out.write(content if isinstance(content, bytes) else content.encode())
         os.replace(temporary, place / name)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def fetch(name: str, content: bytes) -> bytes | None:
+    """Return the data kept under a name, if it is of this content and whole; else it is removed."""
+    folder = _folder()
+    if isinstance(folder, Folder):
+        with contextlib.suppress(OSError):
+            path = folder.place / f"tapegrad_{name}.bin"
+            seal, data = (found := read(path))[:_SEAL], found[_SEAL:]
+            if seal == hashlib.sha256(content + data).digest():
+                return data
+            path.unlink()
+    return None
+
+
+def keep(name: str, content: bytes, data: bytes) -> None:
+    """Keep data under a name: what was compiled of some content, all that tells whether it is to be used."""
+    folder = _folder()
+    if isinstance(folder, Folder):
+        with contextlib.suppress(OSError):
+            _write(folder.place, f"tapegrad_{name}.bin", hashlib.sha256(content + data).digest() + data)
 
 
 def _evict(place: Path, unique: str) -> None:

@@ -55,6 +55,12 @@ def njit(
     callable
         Also callable from functions that `numba.njit` compiles.
 
+    Notes
+    -----
+    Globals and captured variables, with the contents of arrays, are what they were when the function was
+    first compiled, in all its derivatives. ``cache=True`` keeps it and its derivatives in the library's
+    cache; it is compiled again if a function that it calls, or a value that it reads, is another one.
+
     Raises
     ------
     UnsupportedOpError

@@ -199,6 +199,11 @@ class Leaving(types.Type):
         self.kind = kind
         super().__init__(f"leaving({kind})")
 
+    @property
+    def outside(self) -> Any:
+        """The type that Python sees."""
+        return _outside(self.kind)
+
     def unify(self, typingctx: Any, other: Any) -> Any:
         """As what is on its way."""
         if not isinstance(other, Leaving):

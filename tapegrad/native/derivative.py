@@ -23,6 +23,7 @@ from tapegrad.native.function import CompiledFunction, compile_function
 from tapegrad.native.memory import get, read, taking, write
 from tapegrad.native.operators import on_tape, statement_of
 from tapegrad.native.scalar import Active, is_active
+from tapegrad.native.stored import Stored
 from tapegrad.native.tape import COTANGENTS
 from tapegrad.native.twin import token, twin_of
 
@@ -325,9 +326,12 @@ def _directions(moving: tuple[int, ...], lanes: int) -> Any:
 class Derivative:
     """A derivative of a compiled function, itself compiled."""
 
-    def __init__(self, name: str, of: CompiledFunction, compiled: Any) -> None:
+    def __init__(self, name: str, of: CompiledFunction, compiled: Any, how: tuple[Any, ...] = ()) -> None:
         self.__name__ = self.__qualname__ = f"{name}({of.__name__})"
         self.__wrapped__, self._compiled = of, compiled
+        self._tapegrad_made_of = (name, how, of.primal)
+        if of.cached:
+            compiled._cache = Stored(of.primal, *self._tapegrad_made_of[:2])
 
     @property
     def _numba_type_(self) -> Any:
@@ -390,7 +394,7 @@ def value_and_grad(of: CompiledFunction, argnums: Any) -> Derivative:
         out, found = run(args, none)
         return value(out), found[0]
 
-    return Derivative("value_and_grad", of, njit(value_and_grad))
+    return Derivative("value_and_grad", of, njit(value_and_grad), moving)
 
 
 @kept
@@ -402,7 +406,7 @@ def grad(of: CompiledFunction, argnums: Any) -> Derivative:
     def grad(*args):
         return run(args, none)[1][0]
 
-    return Derivative("grad", of, njit(grad))
+    return Derivative("grad", of, njit(grad), moving)
 
 
 @kept
@@ -414,7 +418,7 @@ def hvp(of: CompiledFunction, argnums: Any) -> Derivative:
     def hvp(*args):
         return run(args[:-1], spread(args[-1]))[1][0]
 
-    return Derivative("hvp", of, njit(hvp))
+    return Derivative("hvp", of, njit(hvp), moving)
 
 
 @kept
@@ -428,7 +432,7 @@ def jvp(of: CompiledFunction, argnums: Any) -> Derivative:
         out = run(args[:-1], spread(args[-1]))
         return value(out), tangent(out)
 
-    return Derivative("jvp", of, njit(jvp))
+    return Derivative("jvp", of, njit(jvp), moving)
 
 
 @kept
@@ -447,7 +451,7 @@ def taylor(of: CompiledFunction, order: int, argnums: Any) -> Derivative:
     def taylor(*args):
         return read(run(args[:-1], spread(args[-1])))
 
-    return Derivative("taylor", of, njit(taylor))
+    return Derivative("taylor", of, njit(taylor), (order, *moving))
 
 
 LANES = 4  # columns of a Hessian that one run gives

@@ -22,6 +22,8 @@ _PLACES = (re.compile(r"at (/[^\s()]+) \((\d+)\)"), re.compile(r'File "([^"]+)",
 _OURS = re.compile(r"active_(?:float64|complex128|expression)\S*")
 _ADVICE = (
     (r"is no result", "return the numbers that it holds, or arrays and tuples of them"),
+    (r"was compiled when",
+     "call it with Tensors, or differentiate it, before the value changes; or make the value an argument"),
     (r"where one number is wanted", "return one real number: a sum, a part or an absolute value"),
     (r"complex64", "complex numbers are recorded as complex128: make the array with that dtype"),
     (r"[Cc]annot (?:cast|convert)|setitem|No conversion from active|type (?:float64|int64) .*active",

@@ -11,7 +11,6 @@ from numba import njit
 from numba.core import types
 from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
-from numba.experimental.jitclass.base import JitClassType
 
 from tapegrad.config import guard_setting
 from tapegrad.dispatch import noted, record, taken, tensors_in, timed
@@ -19,6 +18,7 @@ from tapegrad.errors import DTypeError, GradientError
 from tapegrad.grad_mode import in_force
 from tapegrad.handle import Handle, follows, nbytes_of, under, value_of, wrap
 from tapegrad.native import border, explain
+from tapegrad.native.captured import called, frozen, hold, source_of
 from tapegrad.native.overlap import copying
 from tapegrad.native.preaccumulate import mark
 from tapegrad.native.segment import (
@@ -33,6 +33,7 @@ from tapegrad.native.segment import (
     outputs_of,
     rebuilt,
 )
+from tapegrad.native.stored import Stored
 from tapegrad.native.twin import twin_of, twins_of
 from tapegrad.tape.record import slot
 from tapegrad.tensor import Tensor, from_numpy
@@ -56,9 +57,10 @@ class CompiledFunction:
         self.primal, self.rerun, self.cached = primal, rerun, cached
         self.values = copying(primal)
         primal._tapegrad_cached = cached
-        self.py_func = primal.py_func
+        hold(primal)
+        self.py_func = source_of(primal)
         self.once = ""  # what it does that another run would not repeat
-        functools.update_wrapper(self, primal.py_func)
+        functools.update_wrapper(self, self.py_func)
         self._tapegrad_primal = primal
         self._looked = False
 
@@ -338,27 +340,18 @@ def _collect(x: Any, found: list[Any], name: str) -> None:
         found.append(x)
 
 
-def called(value: Any) -> list[Any]:
-    """The compiled functions that a value of the user's program may call: itself, or a class's methods."""
-    if isinstance(value, JitClassType):
-        kind = value.class_type
-        props = [method for both in kind.jit_props.values() for method in both.values()]
-        return [*kind.jit_methods.values(), *kind.jit_static_methods.values(), *props]
-    other = getattr(value, "_tapegrad_primal", value)
-    return [other] if isinstance(other, Dispatcher) else []
-
-
 def once(primal: Any, seen: set[int] | None = None) -> str:
     """Say what a function does that another run would not repeat; empty if nothing is known."""
     import random
     import types as python_types
 
     seen = set() if seen is None else seen
-    code = primal.py_func.__code__
+    function = frozen(primal)
+    code = function.__code__
     if id(code) in seen:
         return ""
     seen.add(id(code))
-    space = inspect.getclosurevars(primal.py_func)
+    space = inspect.getclosurevars(function)
     for value in (*space.globals.values(), *space.nonlocals.values()):
         for other in called(value):
             found = once(other, seen)
@@ -404,7 +397,11 @@ def _compiled_function(function: Any, options: dict[str, Any], rerun: bool) -> C
         return CompiledFunction(function, rerun, not isinstance(function._cache, NullCache))
     if not callable(function):
         raise TypeError(f"tg.njit takes a function, found {type(function).__name__}")
-    return CompiledFunction(njit(function, **options), rerun, bool(options.get("cache")))
+    cached = bool(options.pop("cache", False))
+    primal = njit(function, **options)
+    if cached:
+        primal._cache = Stored(primal, "plain")
+    return CompiledFunction(primal, rerun, cached)
 
 
 assert Tensor is not None

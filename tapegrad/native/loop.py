@@ -434,7 +434,7 @@ def call(step: Any, state: Any, n: int, slots: int, args: Any) -> Any:
         def checkpointed(state, n, slots, args):
             return checkpoint_loop(primal, state, n, slots, args)
 
-        found = compile_function(checkpointed, {}, False)
+        found = compile_function(checkpointed, {"cache": getattr(primal, "_tapegrad_cached", False)}, False)
         found.py_func, found.__name__ = primal.py_func, primal.py_func.__name__  # what errors are about
         primal._tapegrad_loop = found
     try:

@@ -23,7 +23,8 @@ from numba.core.untyped_passes import InlineInlinables
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from tapegrad.native.runtime import digest
+from tapegrad.native.captured import hold, source_of
+from tapegrad.native.stored import Stored
 
 OUT = {np.clip: 3, np.round: 2, np.around: 2}  # the place of `out`, besides ufuncs
 
@@ -32,16 +33,11 @@ def copying(primal: Any) -> Any:
     """Return the dispatcher that computes what a dispatcher of Numba's does, in-place operations as NumPy."""
     found = vars(primal).get("_tapegrad_values")
     if found is None:
-        source = primal.py_func
-        function = python_types.FunctionType(
-            source.__code__, source.__globals__, source.__name__, source.__defaults__, source.__closure__
-        )
-        function.__kwdefaults__, function.__module__ = source.__kwdefaults__, source.__module__
-        function.__doc__, function.__annotations__ = source.__doc__, source.__annotations__
-        function.__qualname__ = f"{source.__qualname__}__values_{digest()}"  # a cache entry of its own
         options = {k: v for k, v in primal.targetoptions.items() if k != "nopython"}
-        cached = not isinstance(primal._cache, NullCache)
-        found = njit(pipeline_class=_Compiler, cache=cached, **options)(function)
+        found = njit(pipeline_class=_Compiler, **options)(source_of(primal))
+        if not isinstance(primal._cache, NullCache):
+            found._cache = Stored(primal, "values")
+        hold(primal, found)
         found = vars(primal).setdefault("_tapegrad_values", found)
     return found
 

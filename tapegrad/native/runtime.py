@@ -6,6 +6,7 @@ import functools
 from types import ModuleType
 
 from tapegrad.kernels import cache
+from tapegrad.native import symbols as _symbols  # noqa: F401  (before anything compiles)
 from tapegrad.native.algebra import Spec, components
 
 TAPES = '''"""Taking and returning native tapes. {digest}"""
@@ -135,13 +136,14 @@ def pull(tape, statements, seeds, gradient):
 
 @functools.cache
 def digest() -> str:
-    """Return a short hash of this package and of the rules: what Numba cached for another is not ours."""
+    """Return a short hash of this package and of what it takes from others, that is, of its version."""
     import hashlib
     from pathlib import Path
 
     here = Path(__file__).parent
     texts = [path.read_bytes() for path in sorted(here.glob("*.py"))]
-    texts += [(here.parent / "ops" / name).read_bytes() for name in ("elementwise.py", "ufuncs.py")]
+    others = ("ops/elementwise.py", "ops/ufuncs.py", "autograd/loops.py")
+    texts += [(here.parent / name).read_bytes() for name in others]
     return hashlib.sha256(b"\0".join(texts)).hexdigest()[:12]
 
 

@@ -32,11 +32,13 @@ from tapegrad.native import loop as _loop  # noqa: F401
 from tapegrad.native import sequences as _sequences  # noqa: F401
 from tapegrad.native import spectra as _spectra  # noqa: F401
 from tapegrad.native.algebra import Spec
+from tapegrad.native.captured import conflict, frozen
 from tapegrad.native.lowering import TwinLowering
 from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import asked_for, preaccumulated
-from tapegrad.native.runtime import digest, sweeps
-from tapegrad.native.scalar import Active, taped
+from tapegrad.native.runtime import digest, sweeps, tapes
+from tapegrad.native.scalar import Active
+from tapegrad.native.stored import Stored
 
 KEPT = ("boundscheck", "error_model", "fastmath", "nogil")  # options that a twin has from its primal
 MADE = (np.zeros, np.empty, np.ones)  # functions that make arrays; their dtype is argument 1
@@ -63,22 +65,22 @@ def twin_of(primal: Any, spec: Spec, entry: bool = False) -> Any:
     found = known.get((spec, entry))
     if found is None:
         options = {k: v for k, v in primal.targetoptions.items() if k in KEPT}
-        if entry:
-            options["cache"] = getattr(primal, "_tapegrad_cached", False)
-            if options["cache"] and taped(spec):  # what was cached may call it, and names its module
-                sweeps(spec)
-        else:
+        if not entry:
             options.update(no_cpython_wrapper=True, no_cfunc_wrapper=True)
-        source = primal.py_func
-        function = python_types.FunctionType(
+        source = frozen(primal)
+        function: Any = python_types.FunctionType(
             source.__code__, source.__globals__, source.__name__, source.__defaults__, source.__closure__
         )
         function.__kwdefaults__ = source.__kwdefaults__
         function.__module__ = source.__module__
         lanes = "".join(f"_{n}" for n in spec)
+        function._tapegrad_held = source
         function.__qualname__ = f"{source.__qualname__}__tape{lanes}{'_entry' * entry}_{digest()}"
         found = njit(pipeline_class=_compiler(spec, entry), **options)(function)
         found._tapegrad_twin, found._tapegrad_of = True, primal
+        if entry and getattr(primal, "_tapegrad_cached", False):
+            tapes(), sweeps(spec)  # what is stored may call them, and names their modules
+            found._cache = Stored(primal, "twin", spec)
         found = known.setdefault((spec, entry), found)
     return found
 
@@ -138,6 +140,9 @@ class _Untyped(FunctionPass):
     def run_pass(self, state: Any) -> bool:
         """Rewrite a function."""
         self.ir, self.args = state.func_ir, state.args
+        found = conflict(state.func_id.func._tapegrad_held)
+        if found:
+            raise TypingError(f"tapegrad: {found}", self.ir.loc)
         first = min(self.ir.blocks)
         for label, block in self.ir.blocks.items():
             self.body: list[Any] = []
@@ -213,7 +218,8 @@ class _Untyped(FunctionPass):
         twin = (
             forms.Class(found, self.spec) if isinstance(found, JitClassType) else twins_of(found, self.spec)
         )
-        return value if twin is found else ir.Global(getattr(value, "name", "twin"), twin, loc)
+        name = value.attr if isinstance(value, ir.Expr) else value.name
+        return value if twin is found else ir.Global(name, twin, loc)
 
     def _resolve(self, var: Any) -> Any:
         """The Python object that a variable is for certain; None if that is not known."""
