@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -331,6 +332,44 @@ def test_forks_with_both_sides_at_work(kind, times):
     done = start(os.environ["TAPEGRAD_CACHE"], FORKS, kind, times)
     out, errors = done.communicate(timeout=60 + 20 * times)
     assert (out.strip(), done.returncode) == ("[]", 0), errors[-3000:]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:os.fork:RuntimeWarning")
+@pytest.mark.parametrize("mine", [False, True])
+def test_a_child_sweeps_what_was_being_swept_at_the_fork(mine):
+    """A sweep of a thread that is not in the child holds nothing; one of the thread that forked does."""
+    x = tg.tensor(POINT, requires_grad=True)
+    y = np.sin(x) * x
+    parent, begun, end, found = os.getpid(), threading.Event(), threading.Event(), []
+
+    def hook(g):
+        if os.getpid() == parent and mine:
+            found.append(in_a_child())
+        elif os.getpid() == parent:
+            begun.set()
+            assert end.wait(60)
+
+    def in_a_child():
+        child = os.fork()
+        if child:
+            return os.waitpid(child, 0)[1]
+        signal.alarm(60)
+        try:
+            right = np.allclose(tg.grad(np.sum(y), x)[0].numpy(), np.sin(POINT) + POINT * np.cos(POINT))
+        except tg.errors.TapeBusyError:
+            right = mine
+        os._exit(not right)
+
+    y.register_hook(hook)
+    thread = threading.Thread(target=lambda: np.sum(y).backward())
+    thread.start()
+    if not mine:
+        assert begun.wait(60)
+        found.append(in_a_child())
+        end.set()
+    thread.join()
+    assert found == [0]
 
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
