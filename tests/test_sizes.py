@@ -505,6 +505,30 @@ def parts(n):
     gradient_is(lambda x: np.sum(Several.apply(x * 1.0)), x, np.full(2, n))
 
 
+@crosses("autograd.call", "NESTED")
+def nested(n):
+    """A Function whose ctx keeps its result and its operand in so many lists."""
+
+    class Deep(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            out = x * 3.0
+            ctx.kept = [x, out]
+            for _ in range(n - 1):
+                ctx.kept = [ctx.kept]
+            return out
+
+        @staticmethod
+        def backward(ctx, g):
+            kept = ctx.kept
+            for _ in range(n - 1):
+                (kept,) = kept
+            return g * kept[1] / kept[0]
+
+    x = leaf(np.array([0.5, 2.0]))
+    gradient_is(lambda x: np.sum(Deep.apply(x * 1.0)), x, np.full(2, 3.0))
+
+
 COMPILED = """
 def {name}(x):
     {body}

@@ -38,6 +38,7 @@ from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import asked_for, preaccumulated
 from tapegrad.native.runtime import digest, sweeps, tapes
 from tapegrad.native.scalar import Active
+from tapegrad.native.squares import square_of, squares_in
 from tapegrad.native.stored import Stored
 
 KEPT = ("boundscheck", "error_model", "fastmath", "nogil")  # options that a twin has from its primal
@@ -143,13 +144,22 @@ class _Untyped(FunctionPass):
         found = conflict(state.func_id.func._tapegrad_held)
         if found:
             raise TypingError(f"tapegrad: {found}", self.ir.loc)
+        squares = squares_in(self.ir.blocks, self._definition, self._resolve) if self.spec else {}
+        kinks = {id(call) for call in squares.values()}
+        self.squares: dict[int, Any] = {}  # of what has a kink, by its call
         first = min(self.ir.blocks)
         for label, block in self.ir.blocks.items():
             self.body: list[Any] = []
             self.scope = block.scope
             for line in block.body:
                 if isinstance(line, ir.Assign):
+                    call = line.value if id(line.value) in kinks else None
+                    if id(line.value) in squares:
+                        line.value = self.squares[id(squares[id(line.value)])]
+                    function = None if call is None else self._resolve(call.func)
                     self._assign(line)
+                    if call is not None:
+                        self.squares[id(call)] = self._call(square_of(function), call.args, line.loc)
                     continue
                 if isinstance(line, ir.Print):
                     line.args = [self._shown(x, line.loc) for x in line.args]

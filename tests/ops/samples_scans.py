@@ -21,17 +21,14 @@ from .layouts import (
     leaf,
     refuses,
 )
-from .samples_arrays import needs_dimensions, simple
+from .samples_arrays import makes_vectors, simple
 
 ANY = (-np.inf, np.inf)
 
 
 def cumprod(op, layout, dtype, random):
     """Along each axis."""
-    shapes = {
-        PLAIN: (2, 3), EMPTY: (0, 3),
-        SCALAR: needs_dimensions(lambda: np.cumprod(tg.tensor(1.0, requires_grad=True), axis=0), IndexError),
-    }  # fmt: skip
+    shapes = {PLAIN: (2, 3), EMPTY: (0, 3), SCALAR: makes_vectors(np.cumprod)}
     calls = [np.cumprod, lambda x, axis: x.cumprod(axis)]
     forms = [lambda x, f=f, axis=axis: f(x, axis=axis) for f in calls for axis in (np.int64(0), -1)]
     return simple(shapes, lambda layout: forms)(op, layout, dtype, random)

@@ -136,6 +136,7 @@ FIRST = [
     ("fmax of nan", np.fmax, [NAN, 1], [0, 1]),
     ("fmin of nan", np.fmin, [1, NAN], [1, 0]),
     ("fmax of two nan", np.fmax, [NAN, NAN], [1, 0]),
+    ("fmin of two nan", np.fmin, [NAN, NAN], [1, 0]),
     ("x % 2 at 4", lambda x: x % 2, [4], [1]),
     ("4 % x at 2", lambda x: 4 % x, [2], [-2]),
     ("-7 % x", lambda x: np.remainder(-7, x), [2], [4]),
