@@ -1,6 +1,7 @@
 """What Tensors and compiled code both have: equal values, gradients, Hessians at ties, kinks and zeros."""
 
 import operator
+import warnings
 
 import numpy as np
 import pytest
@@ -109,8 +110,7 @@ row(np.interp, "np.interp(1.0, x, np.array([1.0, 3.0, 0.0]))", [[0.0, 1.0, 2.0],
 row(np.interp, "np.interp(1.0, np.array([0.0, 1.0, 2.0]), x)", [[0.0, 1.0, 2.0], [1.0, 1.0, 2.0]])
 row(np.interp, "np.interp(x[0], x[1:2], x[2:])", [[0.0, 0.0, 1.0], [1.0, 0.0, 1.0]])
 
-for _text in ("np.linalg.norm(x) ** 2", "np.linalg.norm(x) * np.linalg.norm(x)"):
-    row(np.linalg.norm, _text, VECTORS)
+row(np.linalg.norm, "np.linalg.norm(x) ** 2", VECTORS)
 for _order in ("", ", 2", ", 1", ", 0", ", 3", ", 0.5", ", 1.5", ", np.inf", ", -np.inf", ", -1"):
     row(np.linalg.norm, f"np.linalg.norm(x{_order})", VECTORS)
 for _order in ("", ", 2", ", -2", ", 1", ", -1", ", np.inf", ", -np.inf"):
@@ -163,7 +163,11 @@ for _text in (
     "np.expand_dims(x, 0)", "np.flip(x)", f"np.fliplr({M})", f"np.flipud({M})", "np.hstack((x, x))",
     "np.ravel(x)",
     "np.repeat(x, 2)", "np.reshape(x, (2, 2))", "np.roll(x, 1)", "np.sort(x)", "np.split(x, 2)[0]",
-    "np.stack((x, x))", "np.lib.stride_tricks.sliding_window_view(x, 2)",
+    "np.stack((x, x))", "np.broadcast_arrays(x, x)[0]", "np.delete(x, 1)", "np.diagflat(x)",
+    "np.dsplit(x.reshape((1, 2, 2)), 2)[0]", f"np.hsplit({M}, 2)[0]", f"np.moveaxis({M}, 0, 1)",
+    "np.partition(x, 2)", "np.resize(x, (2, 2))", f"np.rot90({M})",
+    "np.take_along_axis(x, np.array([0, 0, 2]), 0)", "np.trapezoid(x)", f"np.vsplit({M}, 2)[0]",
+    "np.lib.stride_tricks.sliding_window_view(x, 2)",
     f"np.swapaxes({M}, 0, 1)", "np.take(x, np.array([0, 0, 2]))", f"np.transpose({M})", "np.vstack((x, x))",
 ):  # fmt: skip
     row(operator.attrgetter(_text[3:].partition("(")[0])(np), _text, MATRICES[:5])
@@ -174,15 +178,10 @@ NO_DERIVATIVE = {np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert, np.le
                  np.lcm, np.isnat, np.histogram, np.digitize, np.linalg.matrix_rank, np.nextafter, np.ldexp,
                  np.array_equal, np.isscalar, np.matmul}  # fmt: skip
 REFUSED = {  # what Numba knows for floats alone
-    "np.broadcast_arrays(x, x)[0]", "np.delete(x, 1)", "np.diagflat(x)",
-    "np.dsplit(x.reshape((1, 2, 2)), 2)[0]",
-    "np.geomspace(x[0] + 1.0, x[1] + 3.0, 3)", "np.logspace(x[0], x[1], 3)", f"np.hsplit({M}, 2)[0]",
-    "np.insert(x, 1, x[0])", f"np.moveaxis({M}, 0, 1)", "np.nan_to_num(x)", "np.partition(x, 2)",
-    "np.resize(x, (2, 2))", "np.roots(x)", f"np.rot90({M})", "np.select([x > 0.5], [x], 0.0)",
-    "np.take_along_axis(x, np.array([0, 0, 2]), 0)", "np.trapezoid(x)", "np.trim_zeros(x)", "np.unique(x)",
+    "np.geomspace(x[0] + 1.0, x[1] + 3.0, 3)", "np.logspace(x[0], x[1], 3)", "np.insert(x, 1, x[0])",
+    "np.nan_to_num(x)", "np.roots(x)", "np.select([x > 0.5], [x], 0.0)", "np.trim_zeros(x)", "np.unique(x)",
     "np.union1d(x, x)", "np.setdiff1d(x, x[:1])", "np.intersect1d(x, x)", "np.setxor1d(x, x[:1])",
-    "np.unwrap(x)",
-    f"np.vsplit({M}, 2)[0]", "np.float_power(x, x)", "np.divmod(x, x + 1.0)[1]", "np.fill_diagonal(x, x[0])",
+    "np.unwrap(x)", "np.float_power(x, x)", "np.divmod(x, x + 1.0)[1]", f"np.fill_diagonal({M}, x[0])",
 }  # fmt: skip
 
 
@@ -249,7 +248,8 @@ def differences(rows):
         function = compiled(text)
         native = tg.njit(function)
         for point in points:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # of means of nothing
                 one, other = (outcome(f, point, order) for f in (function, native))
             count += len(one)
             for k, (a, b) in enumerate(zip(one, other, strict=False)):
