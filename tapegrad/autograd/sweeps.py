@@ -66,7 +66,8 @@ def roots_of(
         if not root.requires_grad:
             raise GradientError(
                 f"root {k} (shape {root.shape}) does not require grad: no leaf it depends on has "
-                "requires_grad=True, or it was computed under no_grad or detached"
+                "requires_grad=True, or it was computed under no_grad, detached, or by functions whose "
+                "derivative is zero wherever there is one (np.floor, np.sign, comparisons)"
             )
         if root._tape is STALE:
             settle(root)
