@@ -414,7 +414,9 @@ class Sweep:
             total[...] = part if flags[j] & layout.FRESH else total + part
             flags[j] &= ~layout.FRESH & 0xFF
         else:
-            total = at_address(cotangents[j], shape, dtype) + part if cotangents[j] else part.copy()
+            total = part.copy()
+            if cotangents[j]:
+                total += at_address(cotangents[j], shape, dtype)  # in place: of no dimension `+` makes a scalar
             self.held.append(total)
             cotangents[j] = abi.address(total)
             flags[j] |= layout.FOREIGN

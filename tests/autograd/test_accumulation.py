@@ -515,3 +515,13 @@ def test_values_of_other_dtypes_on_the_way(dtype):
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
     total().backward()
     np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.longdouble, np.clongdouble])
+def test_numbers_of_extended_precision_add_up(dtype):
+    """Three cotangents that come to a result of no dimension."""
+    x = tg.tensor(dtype(1.5), requires_grad=True)
+    y = x * x
+    z = y * x
+    (found,) = tg.grad([np.real(z), np.real(y * y), np.real(z * y)], x)
+    assert found.item() == 3 * 1.5**2 + 4 * 1.5**3 + 5 * 1.5**4
