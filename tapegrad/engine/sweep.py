@@ -416,7 +416,7 @@ class Sweep:
         else:
             total = part.copy()
             if cotangents[j]:
-                total += at_address(cotangents[j], shape, dtype)  # in place: of no dimension `+` makes a scalar
+                total += at_address(cotangents[j], shape, dtype)  # in place, as `+` may make a scalar
             self.held.append(total)
             cotangents[j] = abi.address(total)
             flags[j] |= layout.FOREIGN

@@ -390,7 +390,7 @@ def corrcoef(x):
         out = np.empty(c.shape, dtype_of(x))
         for i in range(c.shape[0]):
             for j in range(c.shape[0]):
-                out[i, j] = c[i, j] / np.sqrt(c[i, i]) / np.sqrt(c[j, j])
+                out[i, j] = np.divide(np.divide(c[i, j], np.sqrt(c[i, i])), np.sqrt(c[j, j]))
                 out[i, j] = np.maximum(np.minimum(out[i, j], 1.0), -1.0)
         return out
 
