@@ -12,7 +12,7 @@ _kept = os.environ.get("TAPEGRAD_TEST_CACHE")
 if _kept:
     os.makedirs(_kept, mode=0o700, exist_ok=True)
     os.environ["TAPEGRAD_CACHE"] = _kept
-else:  # before tapegrad is imported; mkdtemp gives mode 0700
+elif "PYTEST_XDIST_WORKER" not in os.environ:  # else it is there; before tapegrad is imported, of mode 0700
     os.environ["TAPEGRAD_CACHE"] = tempfile.mkdtemp(prefix="tapegrad-tests-")
     atexit.register(shutil.rmtree, os.environ["TAPEGRAD_CACHE"], ignore_errors=True)
 
