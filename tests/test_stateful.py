@@ -140,6 +140,7 @@ class Machine(RuleBasedStateMachine):
         self.worlds = World(tg), World(reference)
         self.blocks, self.left = [], 0
         self.numbers = itertools.count(1)
+        self.eps = 0.0
         self.other = None
         self.elsewhere = False
 
@@ -201,7 +202,7 @@ class Machine(RuleBasedStateMachine):
             assert (pair[0] is None) == (pair[1] is None)
             if pair[1] is None:
                 continue
-            alike(*pair)
+            alike(*pair, self.eps)
             for world, x in zip(self.worlds, pair, strict=True):
                 if not any(x is h for h in world.handles):
                     world.handles.append(x)
@@ -235,6 +236,7 @@ class Machine(RuleBasedStateMachine):
 
     def make(self, shape, dtype, requires_grad):
         data = self.draw(shape, dtype)
+        self.eps = max(self.eps, np.finfo(dtype).eps)  # of what was rounded coarsest, perhaps converted since
         self.keep(lambda w: w.m.tensor(data, requires_grad=requires_grad))
 
     # ------------------------------------------------------------ rules
@@ -479,18 +481,18 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def all_handles_agree(self):
         for ours, theirs in zip(*(world.handles for world in self.worlds), strict=True):
-            alike(ours, theirs)
+            alike(ours, theirs, self.eps)
             if theirs.grad is not None or (ours.is_leaf or ours.retains_grad):
                 assert (ours.grad is None) == (theirs.grad is None)
                 if ours.grad is not None:
-                    alike(ours.grad, theirs.grad)
+                    alike(ours.grad, theirs.grad, self.eps)
 
 
-def alike(ours, theirs):
+def alike(ours, theirs, eps):
     assert flags(ours) == flags(theirs)
     a, b = plain(ours), plain(theirs)
     scale = 1.0 + np.max(np.abs(b), initial=0.0)
-    np.testing.assert_allclose(a, b, rtol=0, atol=scale * (2e-4 if a.dtype.char in "fF" else 1e-10))
+    np.testing.assert_allclose(a, b, rtol=0, atol=scale * (2e-4 if eps > 1e-8 else 1e-10))
 
 
 def fuzz(examples, steps=30, **more):
