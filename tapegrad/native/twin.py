@@ -155,7 +155,8 @@ class _Untyped(FunctionPass):
                 if isinstance(line, ir.Assign):
                     call = line.value if id(line.value) in kinks else None
                     if id(line.value) in squares:
-                        line.value = self.squares[id(squares[id(line.value)])]
+                        # a block that comes before that of the length multiplies as it stands
+                        line.value = self.squares.get(id(squares[id(line.value)]), line.value)
                     function = None if call is None else self._resolve(call.func)
                     self._assign(line)
                     if call is not None:
