@@ -73,8 +73,12 @@ class DTypeError(TapeError, TypeError):
     """A dtype cannot take part in differentiation here."""
 
 
-class BorderError(TapeError, TypeError):
-    """A conversion out of tapegrad would drop the derivative."""
+class BorderError(TapeError):
+    """A conversion out of tapegrad would drop the derivative.
+
+    No TypeError: SciPy and matplotlib catch those of ``float()`` and ``__array__`` and raise messages of
+    their own instead.
+    """
 
 
 class UnsupportedOpError(TapeError, NotImplementedError, TypeError):

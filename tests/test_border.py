@@ -49,7 +49,6 @@ def test_E12_conversion_raises_while_recording(convert, value):
         with pytest.raises(BorderError, match="derivative") as found:
             convert(t)
         assert isinstance(found.value, RuntimeError)
-        assert isinstance(found.value, TypeError)
     x.grad = None
     (x * x).backward()
     assert x.grad.item() == 4.0
@@ -534,11 +533,8 @@ def test_array_protocol_copies_on_request():
 def test_what_scipy_is_given_is_said_by_the_border_itself():
     optimize = pytest.importorskip("scipy.optimize")
     a = tg.tensor([1.0, 2.0], requires_grad=True)
-    with pytest.raises(ValueError, match="scalar") as found:  # SciPy's own words; those of the cause say more
-        optimize.minimize(lambda x: (a * x).sum(), [1.0, 2.0])
-    assert isinstance(found.value.__cause__, BorderError)
     with pytest.raises(BorderError, match=r"asked for by scipy.*shape \(\).*\.item\(\)"):
-        raise found.value.__cause__
+        optimize.minimize(lambda x: (a * x).sum(), [1.0, 2.0])
 
 
 def test_the_border_names_who_asks():
@@ -564,7 +560,7 @@ def test_a_plot_of_what_requires_grad():
 
 
 def test_an_element_of_an_array_that_is_no_tensor():
-    with pytest.raises(ValueError, match="sequence") as found:
+    with pytest.raises(ValueError, match="sequence") as found:  # NumPy's own, whatever float() raises
         np.zeros(3)[0] = tg.tensor(1.0, requires_grad=True)
     assert "Tensor that requires grad" in str(found.value.__cause__)
 
