@@ -197,10 +197,16 @@ def _at_once(
     if tape.watches or tape.packed:
         return None
     if seed is not None:
-        if type(seed) is not Tensor:
+        value = output._v
+        if type(seed) is Tensor:
+            seed = seed._v
+        elif type(seed) is not np.ndarray:
             return None
-        seed, value = seed._v, output._v
-        if seed.dtype is not value.dtype or seed.shape != value.shape or not seed.flags.c_contiguous:
+        elif seed.ndim == 0:
+            seed = seed[()]
+        if type(seed) is not type(value) or seed.dtype is not value.dtype or seed.shape != value.shape:
+            return None
+        if not (seed.flags.c_contiguous and seed.flags.aligned):
             return None
     if type(inputs) is Tensor:
         inputs = (inputs,)

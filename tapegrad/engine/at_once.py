@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.engine.sweep import at_address, spend
+from tapegrad.engine.sweep import at_address, described, spend
 from tapegrad.errors import KernelError
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import State, give, take
 from tapegrad.ops.primitive import BY_OPCODE
-from tapegrad.tape.tape import Claim, Tape, checksum, leave
+from tapegrad.tape.tape import Claim, Columns, Tape, checksum, leave
 
 
 def at_once(
@@ -72,8 +72,16 @@ def at_once(
         state.look(log, outs, [freed, seed])
     status, ruled = layout.PYTHON, False
     stamps = None if profile is None else profile.stamps(n, view)
+    marks = 0 if retain else id(freed)
     if tape.freed is None and not tape.claims:
-        status = state.enter(layout.AT_ONCE, state.at, id(log), 0 if retain else id(freed))
+        status = state.enter(layout.AT_ONCE, state.at, id(log), marks)
+    if status == layout.UNDESCRIBED:
+        status = layout.PYTHON
+        columns = Columns(state.buffers[layout.SEALING], n, log[3::4])
+        for k in state.pending[: view[layout.PENDING_COUNT]]:
+            state.descriptors[k] = described(tape, columns, k)
+        if tape.freed is None and not tape.claims:  # nobody has swept it meanwhile
+            status = state.enter(layout.AT_ONCE, state.at, 0, marks)
     if inspect is not None or stamps is not None:
         view[layout.STAMPS] = view[layout.CHECK] = 0
     ruled = status == layout.RULED

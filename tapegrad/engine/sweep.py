@@ -348,10 +348,7 @@ class Sweep:
         job.seeds.clear()
         for q in range(view[layout.PENDING_COUNT]):
             k = state.pending[q]
-            words = tape.described.get(k)
-            if words is None:
-                words = tape.described[k] = self._describe(tape, columns, k)
-            state.descriptors[k] = -1 if words is False else abi.address(words)
+            state.descriptors[k] = described(tape, columns, k)
         run = state.run_nogil if view[layout.WORK] > NOGIL_WORK else state.run
         stamps = None if self.profile is None else self.profile.stamps(columns.n, view)
         view[layout.CHECK] = self.inspect is not None and self.inspect.check_nan
@@ -420,14 +417,6 @@ class Sweep:
             self.held.append(total)
             cotangents[j] = abi.address(total)
             flags[j] |= layout.FOREIGN
-
-    def _describe(self, tape: Tape, columns: Columns, k: int) -> Any:
-        """Words that tell compiled code what record k does; False if only its rule can."""
-        op = BY_OPCODE[columns.opcode(k)]
-        rows, _ = table.operations()
-        operands = columns.operands(k, int(rows[op.opcode, layout.FORM]))
-        words = op.lower(columns, k, operands, tape.attrs.get(k, {}))
-        return False if words is None else np.asarray(words, np.int64)
 
     def _by_rule(self, job: Job, k: int) -> None:
         """Run a record's rule in Python, on arrays."""
@@ -556,6 +545,17 @@ def _sweeps() -> list[weakref.ref[Sweep]]:
 def at_work() -> Sweep:
     """Return the sweep at work in this thread, the innermost of several."""
     return next(sweep for other in reversed(_sweeps()) if (sweep := other()) is not None)
+
+
+def described(tape: Tape, columns: Columns, k: int) -> int:
+    """The address of words that tell compiled code what record k does; -1 if only its rule can."""
+    words = tape.described.get(k)
+    if words is None:
+        op = BY_OPCODE[columns.opcode(k)]
+        operands = columns.operands(k, op.recorded_form)
+        found = op.lower(columns, k, operands, tape.attrs.get(k, {}))
+        words = tape.described[k] = False if found is None else np.asarray(found, np.int64)
+    return -1 if words is False else abi.address(words)
 
 
 def at_address(address: int, shape: tuple[int, ...], dtype: Any) -> Array:

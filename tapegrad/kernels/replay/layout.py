@@ -32,7 +32,7 @@ CHECK, SPOILED = 60, 61
 
 # A record's flags in a sweep, and how a compiled sweep stops.
 NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE, READ, RULE = 1, 2, 4, 8, 16, 32, 64, 128
-DONE, KERNEL, PYTHON, MEMORY, FREED_RECORD, FAILED, PAUSED, ANOMALY, RULED = range(9)
+DONE, KERNEL, PYTHON, MEMORY, FREED_RECORD, FAILED, PAUSED, ANOMALY, RULED, UNDESCRIBED = range(10)
 
 # Opcodes that are not ops.
 CONST, LEAF, LINK, CONS = range(4)

@@ -229,10 +229,12 @@ def at_once(state: int, log: int, freed: int) -> int:
 
     One root, named in SEEDS, with its cotangent at SEED, or of one element; results go to RESULT_ARRAYS
     (addresses of ndarray objects), or for scalars to RESULTS. An ndarray object `freed` takes the marks of
-    `spend`, and SPENT their number. RULED: a rule is to be run in Python; then `run` goes on, and the end is
-    the caller's.
+    `spend`, and SPENT their number. UNDESCRIBED: those PENDING lack descriptors; called again without a log
+    it goes on. RULED: a rule is to be run in Python; then `run` goes on, and the end is the caller's.
     """
     s = i64(state)
+    if log == 0:
+        return start(state, freed)
     n = s[RECORDS]
     s[ITEMS] = i64(log + LIST_ITEMS_AT)[0]
     s[WORD] = s[SEALING]
@@ -245,18 +247,26 @@ def at_once(state: int, log: int, freed: int) -> int:
     if plan(state) != DONE:
         return PYTHON
     root = i64(s[SEEDS])[0]
-    flags, cotangents, metas = u8(s[FLAGS]), i64(s[COTANGENTS]), i64(s[META])
-    if s[PENDING_COUNT] != 0 or s[WORK] > s[WORK_LIMIT] or s[REACHED_COUNT] != s[SINK_COUNT]:
-        return PYTHON
-    if flags[root] & SINK:
+    flags, metas = u8(s[FLAGS]), i64(s[META])
+    if s[WORK] > s[WORK_LIMIT] or s[REACHED_COUNT] != s[SINK_COUNT] or flags[root] & SINK:
         return PYTHON
     if s[SEED] == 0 and (count_of(s[SHAPES], metas[root]) != 1 or metas[root] & 0xFF >= COMPLEX):
         return PYTHON
-    sinks, arrays = i64(s[SINKS]), i64(s[RESULT_ARRAYS])
     if s[RULES] != 0:
         for k in range(n):
             if flags[k] & MARK and metas[k] & 0xFF > SWEPT:
                 return PYTHON  # extended precision, in which only the sweep in parts adds up
+    if s[PENDING_COUNT] != 0:
+        return UNDESCRIBED
+    return start(state, freed)
+
+
+def start(state: int, freed: int) -> int:
+    """Run the sweep of an open tape that `at_once` has planned."""
+    s = i64(state)
+    root = i64(s[SEEDS])[0]
+    flags, cotangents, metas = u8(s[FLAGS]), i64(s[COTANGENTS]), i64(s[META])
+    sinks, arrays = i64(s[SINKS]), i64(s[RESULT_ARRAYS])
     for q in range(s[SINK_COUNT]):
         k = sinks[q]
         flags[k] = flags[k] | FRESH
