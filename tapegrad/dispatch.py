@@ -206,30 +206,16 @@ def _applied(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | Non
     return out
 
 
+def record_natively(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any) -> Any:
+    """As `record`, in compiled code; None where Python is to do it. Replaced by `tapegrad.recording`."""
+
+
 def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None) -> Any:
     """Return the Tensor of a computed value, with its history."""
-    x = operands[0]
-    tape = local.tape
+    out = record_natively(op, value, operands, attrs)
+    if out is not None:
+        return out
     mode = enabled()
-    if (
-        mode is True
-        and tape is not None
-        and len(operands) == 1
-        and isinstance(x, Handle)
-        and x._tape is tape
-        and not tape.shadows
-        and value.nbytes <= LARGE
-        and value.dtype.char in "df"
-    ):
-        second = op.key(attrs) if op.recorded_form == NUMBER else 0  # type: ignore[no-untyped-call]
-        entry, out = (op.opcode, x._at, second, value), wrap(value, tape)
-        log = tape.log
-        if len(log) < tape.limit:  # from here on no finalizer runs until the record is there
-            log += entry
-            out._at = at = len(log)
-            if attrs:
-                tape.attrs[slot(at)] = attrs
-            return out
     newest = -1  # serial of the newest operand's tape; 0 for a leaf, -1 where nothing requires a gradient
     foreign = False  # whether there may be memory that others can write to
     frozen = False  # whether there are results of inference mode

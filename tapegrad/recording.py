@@ -9,27 +9,30 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tapegrad import dispatch, grad_mode
 from tapegrad import functions as fn
-from tapegrad import grad_mode
 from tapegrad.dispatch import record
+from tapegrad.handle import join
 from tapegrad.kernels import abi, machine
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY, forward
 from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
-from tapegrad.tape.record import slot
+from tapegrad.tape.record import CONS, slot
 from tapegrad.tensor import Tensor
 
-METH_NOARGS, METH_O, METH_FASTCALL_KEYWORDS = 0x04, 0x08, 0x82
+METH_NOARGS, METH_O, METH_FASTCALL, METH_FASTCALL_KEYWORDS = 0x04, 0x08, 0x80, 0x82
 METHODS = {  # in the order of `kernels.replay.recording.methods`
     "__add__": METH_O, "__radd__": METH_O, "__sub__": METH_O, "__rsub__": METH_O, "__mul__": METH_O,
     "__rmul__": METH_O, "__truediv__": METH_O, "__rtruediv__": METH_O, "__neg__": METH_NOARGS,
     "__abs__": METH_NOARGS, "__pow__": METH_O, "__array_ufunc__": METH_FASTCALL_KEYWORDS,
+    "__getitem__": METH_O,
 }  # fmt: skip
 TWINS = {name: vars(Tensor)[name] for name in METHODS}
 OPERATORS = (  # in the order of their sheets: op, function of the C API, method and reflected method
@@ -42,13 +45,17 @@ OPERATORS = (  # in the order of their sheets: op, function of the C API, method
     ("power", "PyNumber_Power", "__pow__", "__rpow__"),
     ("square", "", "__pow__", "__pow__"),
 )
+WINDOWS = {
+    None: 0, "part": layout.PART, "whole": layout.WHOLE, "joined": layout.JOINED, "stacked": layout.STACKED
+}  # fmt: skip
 HANDLE = ("_v", "_tape", "_at", "_extra")
 TAPE = (
     "log", "limit", "weight", "owner", "leaves", "constants", "numbers", "shade", "shadows", "lines",
-    "serial",
+    "serial", "attrs", "described",
 )  # fmt: skip
 MODE = ("plain", "noting", "timing")
 _kept: list[Any] = []  # what compiled code knows by address
+_sheets_by_op: dict[Any, int] = {}  # addresses
 
 
 class _Definition(ctypes.Structure):
@@ -84,6 +91,11 @@ def install(enter: machine.Enter) -> None:
         layout.FLOAT64_TYPE: np.float64, layout.NDARRAY_TYPE: np.ndarray, layout.RECORD: _record,
         layout.ARRAY_UFUNC: TWINS["__array_ufunc__"],
         layout.UFUNCS: {op.functions[0]: first + row * k for k, op in enumerate(_ufunc_ops())},
+        layout.TUPLE_TYPE: tuple, layout.LIST_TYPE: list, layout.BYTES_TYPE: bytes, layout.CONS_OPCODE: CONS,
+        layout.COPY_ARRAY: np.ndarray.copy, layout.SHEETS_BY_OP: _sheets_by_op, layout.MAKE_SHEET: _sheet_of,
+        layout.SLICE_TYPE: slice, layout.ELLIPSIS: ..., layout.GETITEM: TWINS["__getitem__"],
+        layout.JOIN: join, layout.INDEX_TEXT: sys.intern("index"), layout.PLACE_TEXT: sys.intern("place"),
+        layout.AXIS_TEXT: sys.intern("axis"),
     }  # fmt: skip
     for place, function in enumerate(layout.API):
         words[place] = _address(function)
@@ -92,12 +104,15 @@ def install(enter: machine.Enter) -> None:
     for start, offsets in ((layout.V_AT, handle), (layout.LOG_AT, tape), (layout.PLAIN_AT, mode)):
         for place, offset in enumerate(offsets, start):
             words[place] = offset
+    words[layout.GETITEM_SHEET] = _sheet_of(REGISTRY["getitem"])
+    words[layout.ELEMENT_SHEET] = _sheet_of(REGISTRY["element"])
     words[layout.SCALARS] = abi.address(abi.known())
     words[layout.SMALLEST], words[layout.LARGEST] = tapes.LARGE, pool.MIN_BYTES
     words[layout.HEAVIEST], words[layout.SHEETS] = tapes.MAX_BYTES, abi.address(sheets)
     words[layout.CALL_NAME] = ctypes.addressof(name)
     _kept.extend((objects, sheets, name))
     forward.announce = functools.partial(_use_vector_form, sheets)
+    dispatch.record_natively = _builtin("record_op", METH_FASTCALL, enter(layout.RECORD_OP, 0, 0, 0))
     for (method, flags), at in zip(METHODS.items(), addresses.tolist(), strict=True):
         setattr(Tensor, method, _method(method, flags, at))
 
@@ -140,16 +155,36 @@ def _sheets() -> Any:
 
 
 def _sheet(op: Any, operate: int, twins: tuple[Any, Any]) -> list[int]:
-    ufunc = op.functions[0]
-    vector = 0 if forward.has_vector_form(op.name, "d") else id(ufunc)
-    _kept.append((op.opcode, ufunc, op, twins))
-    return [id(op.opcode), operate, id(ufunc), vector, *(*op.masks, 0)[:2], id(op), op.arity, *map(id, twins)]
+    ufunc = op.functions[0] if op.functions else None
+    vector = 0 if ufunc is None or forward.has_vector_form(op.name, "d") else id(ufunc)
+    _kept.append((op.opcode, ufunc, op, twins, op.key))
+    return [
+        id(op.opcode), operate, id(ufunc), vector, *(*op.masks, 0, 0)[:3], id(op), op.arity, *map(id, twins),
+        op.recorded_form, id(_kept[-1][-1]), WINDOWS[op.window],
+    ]  # fmt: skip
+
+
+def _sheet_of(op: Any) -> int:
+    """Make the sheet by which compiled code records results of an op; its address."""
+    sheet = np.array(_sheet(op, 0, (None, None)), np.int64)
+    _kept.append(sheet)
+    at = _sheets_by_op[op] = abi.address(sheet)
+    return at
 
 
 def _use_vector_form(sheets: Any, op: Any, ufunc: Any) -> None:
     """Let compiled code call a vector form just made."""
     _kept.append(ufunc)
     sheets[sheets[:, layout.OP] == id(op), layout.VECTOR] = id(ufunc)
+
+
+def _builtin(name: str, flags: int, at: int) -> Any:
+    """A builtin function whose code is at an address."""
+    definition = _Definition(name.encode(), at, flags, b"")
+    _kept.append(definition)
+    kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    make: Callable[..., Any] = kind(("PyCFunction_NewEx", ctypes.pythonapi))
+    return make(ctypes.addressof(definition), None, None)
 
 
 def _method(name: str, flags: int, at: int) -> Any:

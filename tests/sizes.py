@@ -49,7 +49,7 @@ ARRAYS = (
     Limit("kernels.state", "NOGIL_WORK", ELEMENTS),
 )
 OTHERS = (
-    Limit("ops.linalg", "THREADED", "products of a matrix product"),
+    Limit("kernels.replay.layout", "THREADED", "products of a matrix product"),
     Limit("ops.scans", "FEW", "lanes of a scan"),
     Limit("ops.kinks", "TERMS", "products and sums between a square and its root"),
     Limit("functions.reductions", "MASK_BITS", "axes of a reduction"),

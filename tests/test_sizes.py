@@ -259,7 +259,7 @@ def gradient_is(f, x, wanted, scale=1e-13):
         compare(found, np.asarray(wanted), scale)
 
 
-@crosses("ops.linalg", "THREADED")
+@crosses("kernels.replay.layout", "THREADED")
 def products(n):
     """Of three shapes with so many products."""
     rows = next(k for k in range(int(n**0.5), 0, -1) if n % k == 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.engine.sweep import at_address, described, spend
+from tapegrad.engine.sweep import at_address, descriptor, spend
 from tapegrad.errors import KernelError
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
@@ -48,6 +48,8 @@ def at_once(
         state.fit(n)
     view = state.view
     view[layout.RECORDS], view[layout.FREED] = n, state.unfreed_at
+    words = tape.described  # held, as the log
+    view[layout.DESCRIBED] = id(words)
     if seed is None:
         view[layout.SEED] = 0
     else:
@@ -79,7 +81,7 @@ def at_once(
         status = layout.PYTHON
         columns = Columns(state.buffers[layout.SEALING], n, log[3::4])
         for k in state.pending[: view[layout.PENDING_COUNT]]:
-            state.descriptors[k] = described(tape, columns, k)
+            state.descriptors[k] = descriptor(tape, columns, k)
         if tape.freed is None and not tape.claims:  # nobody has swept it meanwhile
             status = state.enter(layout.AT_ONCE, state.at, 0, marks)
     if inspect is not None or stamps is not None:
@@ -90,9 +92,9 @@ def at_once(
         status = layout.DONE
     if status == layout.DONE:
         if stamps is not None:
-            words = state.buffers[layout.SEALING]  # the next sweep's, so a copy is taken
-            words = (words if profile.with_shapes else words[:n]).copy()
-            profile.swept(tape.serial, n, words, bytes(state.flags[:n]), stamps)
+            columns = state.buffers[layout.SEALING]  # the next sweep's, so a copy is taken
+            columns = (columns if profile.with_shapes else columns[:n]).copy()
+            profile.swept(tape.serial, n, columns, bytes(state.flags[:n]), stamps)
         for q, like in enumerate(likes):
             if type(like) is np.float64:
                 outs[q] = np.float64(state.numbers[2 * q])

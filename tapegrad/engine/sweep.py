@@ -348,7 +348,7 @@ class Sweep:
         job.seeds.clear()
         for q in range(view[layout.PENDING_COUNT]):
             k = state.pending[q]
-            state.descriptors[k] = described(tape, columns, k)
+            state.descriptors[k] = descriptor(tape, columns, k)
         run = state.run_nogil if view[layout.WORK] > NOGIL_WORK else state.run
         stamps = None if self.profile is None else self.profile.stamps(columns.n, view)
         view[layout.CHECK] = self.inspect is not None and self.inspect.check_nan
@@ -547,14 +547,16 @@ def at_work() -> Sweep:
     return next(sweep for other in reversed(_sweeps()) if (sweep := other()) is not None)
 
 
-def described(tape: Tape, columns: Columns, k: int) -> int:
+def descriptor(tape: Tape, columns: Columns, k: int) -> int:
     """The address of words that tell compiled code what record k does; -1 if only its rule can."""
-    words = tape.described.get(k)
+    words: Any = tape.described.get(k)
     if words is None:
         op = BY_OPCODE[columns.opcode(k)]
         operands = columns.operands(k, op.recorded_form)
         found = op.lower(columns, k, operands, tape.attrs.get(k, {}))
         words = tape.described[k] = False if found is None else np.asarray(found, np.int64)
+    elif type(words) is bytes:
+        words = tape.described[k] = np.frombuffer(words, np.int64)
     return -1 if words is False else abi.address(words)
 
 

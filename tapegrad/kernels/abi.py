@@ -45,6 +45,8 @@ def _proved() -> bool:
     at = id(array)
     dims, strides = _word(at + layout.DIMS_AT), _word(at + layout.STRIDES_AT)
     token = object()
+    pair, text = (token, at), b"12345"
+    part = slice(token, at, text)
     items = [12345, token, np.float64(1.5)]
     cells = _word(id(items) + layout.LIST_ITEMS_AT)
     count = sys.getrefcount(token) - 1
@@ -55,6 +57,14 @@ def _proved() -> bool:
         and tuple(_word(dims + 8 * d) for d in range(3)) == array.shape
         and tuple(_word(strides + 8 * d) for d in range(3)) == array.strides
         and _word(at + layout.DESCR_AT) == id(array.dtype)
+        and _word(at + layout.BASE_AT) == id(array.base)
+        and ctypes.c_int32.from_address(at + layout.FLAGS_AT).value == array.flags.num
+        and array.flags.num & layout.ALIGNED != 0
+        and _word(id(pair) + layout.TUPLE_ITEMS_AT) == id(token)
+        and _word(id(pair) + layout.LIST_SIZE_AT) == 2
+        and ctypes.string_at(id(text) + layout.BYTES_AT, 5) == text
+        and _word(id(part) + layout.SLICE_AT) == id(token)
+        and _word(id(part) + layout.SLICE_AT + 16) == id(text)
         and [_word(cells + 8 * k) for k in range(3)] == [id(x) for x in items]
         and ctypes.c_int32.from_address(id(items[0]) + layout.DIGIT_AT).value == 12345
         and all(ctypes.c_int32.from_address(id(k) + layout.DIGIT_AT).value == k for k in (0, 1, 2**29))

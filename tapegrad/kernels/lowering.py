@@ -10,8 +10,8 @@ optimises, caches and calls the result. The subset (`tapegrad.kernels.dialect` r
 * assignment, ``if``, ``while``, ``for ... in range``, ``break``, ``continue``, ``return``; arithmetic,
   comparison, short-circuit logic; ``min``, ``max``, ``float``; ``//`` of non-negative integers only;
 * ``call(address, ...)``, ``invoke(address, ...)`` (no result), ``copy``, ``zero``; names of constants;
-* ``stack(n)``, words for the duration of a call; ``shared()``, SHARED_WORDS words for that of the
-  program; ``address(function)``;
+* ``stack(n)``, words for the duration of a call, n a literal or a constant; ``shared()``, SHARED_WORDS words
+  for that of the program; ``address(function)``;
 * ``within(address, count)``: bytes that the next call reads or writes.
 
 With the constant BOUNDS every index and every ``within`` is checked against the memory that the address
@@ -240,6 +240,10 @@ class _Function:
     def place(self, node):
         return self.b.gep(self.value(node.value), [self.value(node.slice)], inbounds=True)
 
+    def number(self, node):
+        """A number that the text says: a literal, or the name of a constant."""
+        return node.value if isinstance(node, ast.Constant) else self.constants[node.id]
+
     def _subscript(self, node):
         loaded = self.b.load(self.place(node))
         if loaded.type == ir.FloatType():
@@ -325,7 +329,7 @@ class _Function:
             sign = "<" if name == "min" else ">"
             return self.b.select(self.b.icmp_signed(sign, args[0], args[1]), args[0], args[1])
         if name == "stack":  # words that live as long as the function runs
-            words = ir.IRBuilder(self.entry).alloca(I64, node.args[0].value)
+            words = ir.IRBuilder(self.entry).alloca(I64, self.number(node.args[0]))
             return self.b.ptrtoint(words, I64)
         if name == "shared":
             return self.b.ptrtoint(self.shared(), I64)

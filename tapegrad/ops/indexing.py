@@ -29,7 +29,7 @@ def _lift(attrs, n, shapes):
     return {**attrs, "index": (slice(None), *parts)}
 
 
-@linear(forward=lambda x, index: x[index], lift=_lift, lower=_lower_slice)
+@linear(forward=lambda x, index: x[index], lift=_lift, lower=_lower_slice, window="part")
 def getitem(ct, shapes, wanted, index):
     """A basic index: slices, integers, None, Ellipsis; a view."""
     return {0: put(ct, shapes[0], index)}

@@ -4,63 +4,14 @@ import string
 
 import numpy as np
 
-from tapegrad.kernels.abi import DTYPES
 from tapegrad.ops.primitive import conj, primitive, sum_to
-from tapegrad.ops.shapes import steps
 from tapegrad.tape.record import Template
-
-# Above this size BLAS runs in threads. Those of SciPy's library, which the compiled sweep calls, get in
-# the way of those of NumPy's, which computed the product: then the rule runs, with NumPy's.
-THREADED = 30_000
-
 
 def _mT(x):
     return np.swapaxes(x, -1, -2)
 
 
-def _lower_matmul(columns, k, operands, attrs):
-    """Words for `matmul` in `tapegrad.kernels.replay.templates`, or None for operands BLAS cannot read."""
-    a, b = operands
-    if not columns.code(a) == columns.code(b) == columns.code(k):
-        return None
-    size = DTYPES[columns.code(k)].itemsize
-    shapes, strides, own = [], [], []
-    for operand, vector in ((a, 0), (b, 1)):
-        shape, step = list(columns.shape(operand)), list(columns.strides(operand))
-        grad = [s * size for s in steps(shape)]
-        if len(shape) == 1:
-            for row, one in ((shape, 1), (step, size), (grad, size)):
-                row.insert(vector, one)
-        shapes.append(shape)
-        strides.append(step)
-        own.append(grad)
-    for shape, step in zip(shapes, strides, strict=True):
-        for d in (-1, -2):
-            if shape[d] > 1 and (step[d] <= 0 or step[d] % size):
-                return None
-        inner, outer = step[-1], step[-2]
-        by_rows = inner == size or shape[-1] == 1
-        by_columns = outer == size or shape[-2] == 1
-        if not ((by_rows and outer >= shape[-1] * size) or (by_columns and inner >= shape[-2] * size)):
-            return None
-    (rows, depth), cols = shapes[0][-2:], shapes[1][-1]
-    if rows * depth * cols > THREADED:
-        return None
-    batch = columns.shape(k)[: max(len(shape) for shape in shapes) - 2]  # np.broadcast_shapes ends at 32
-
-    def over_batch(shape, step):
-        missing = len(batch) - (len(shape) - 2)
-        return [0] * missing + [0 if n == 1 else s for n, s in zip(shape[:-2], step[:-2], strict=True)]
-
-    words = [len(batch), rows, depth, cols, *strides[0][-2:], *strides[1][-2:], *batch]
-    for steps_ in (strides, own):
-        for shape, step in zip(shapes, steps_, strict=True):
-            words += over_batch(shape, step)
-    return words
-
-
-@primitive(np.matmul, forward=np.matmul, arity=2, template=Template.MATMUL, lower=_lower_matmul,
-           broadcasts=True)  # fmt: skip
+@primitive(np.matmul, forward=np.matmul, arity=2, template=Template.MATMUL, broadcasts=True)
 class matmul:
     """Matrix product, batched as NumPy does."""
 

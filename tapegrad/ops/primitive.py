@@ -65,6 +65,7 @@ class Primitive:
     broadcasts = False  # whether its rules take cotangents and tangents with lanes in front
     form: int | None = None  # which operands a record's word holds, where the arity does not tell
     gathers = False  # whether its rule waits for cotangents of other records, in a sweep that is at work
+    window: str | None = None  # how compiled code describes a record, see `linear`
     lower: Any = None  # describes a record to the compiled sweep: lower(columns, k, operands, attrs) -> words
 
     def __init__(self, name, functions, forward, arity, doc):
@@ -407,16 +408,19 @@ class Linear(Primitive):
         return self.apply(*moved, **attrs)
 
 
-def linear(*functions, forward, lift, arity=1, template=Template.VIEW, lower=None, key=None):
+def linear(*functions, forward, lift, arity=1, template=Template.VIEW, lower=None, key=None, window=None):
     """Declare a linear op by its transpose: ``rule(ct, shapes, wanted, **attrs) -> {k: cotangent}``.
 
     ``lift(attrs, n, shapes)`` gives the attributes of the same op on operands with n lanes in front of
-    these shapes; None where none say that.
+    these shapes; None where none say that. By `window` compiled code describes a record: "part" or "whole"
+    where the result is a view of some elements of the operand or of all, each once; "joined" or "stacked" where
+    it is all operands one after the other along an axis, or along a new one. `lower` does what it leaves.
     """
 
     def declare(rule):
         op = Linear(rule.__name__, functions, forward, arity, rule.__doc__, rule, template, key)
         op.lift = lift
+        op.window = window
         if lower is not None:
             op.lower = lambda columns, k, operands, attrs: lower(
                 [columns.shape(j) for j in operands], columns.shape(k), attrs

@@ -57,7 +57,7 @@ def _lower_transpose(shapes, out_shape, attrs):
 
 
 @linear(
-    np.transpose, forward=lambda x, axes: np.transpose(x, axes), lower=_lower_transpose,
+    np.transpose, forward=lambda x, axes: np.transpose(x, axes), lower=_lower_transpose, window="whole",
     lift=lambda attrs, n, shapes: {"axes": (0, *(a + 1 for a in attrs["axes"]))},
 )  # fmt: skip
 def transpose(ct, shapes, wanted, axes):
@@ -75,7 +75,7 @@ def _lower_concatenate(shapes, out_shape, attrs):
 
 @linear(
     np.concatenate, forward=lambda *x, axis: np.concatenate(x, axis=axis), arity=0,
-    lift=along, lower=_lower_concatenate,
+    lift=along, lower=_lower_concatenate, window="joined",
 )  # fmt: skip
 def concatenate(ct, shapes, wanted, axis):
     """Arrays joined along an axis."""
@@ -92,7 +92,10 @@ def _lower_stack(shapes, out_shape, attrs):
     )
 
 
-@linear(np.stack, forward=lambda *x, axis: np.stack(x, axis=axis), arity=0, lift=along, lower=_lower_stack)
+@linear(
+    np.stack, forward=lambda *x, axis: np.stack(x, axis=axis), arity=0, lift=along, lower=_lower_stack,
+    window="stacked",
+)  # fmt: skip
 def stack(ct, shapes, wanted, axis):
     """Arrays joined along a new axis."""
     before = (slice(None),) * axis

@@ -40,7 +40,7 @@ def _lower_read(shapes, out_shape, attrs):
     return describe([(out_shape, False, (offset, strides), (0, steps(out_shape)))])
 
 
-@linear(forward=_read, lift=_lift_window, lower=_lower_read)
+@linear(forward=_read, lift=_lift_window, lower=_lower_read, window="part")
 def view(ct, shapes, wanted, window):
     """The elements in a window."""
     return {0: assign.apply(ct, np.zeros(shapes[0], ct.dtype), window=window)}

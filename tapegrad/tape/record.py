@@ -30,10 +30,10 @@ class Template(IntEnum):
     RESHAPE = 3
     ELEMENT = 4
     SCAN = 5
-    COMPILED = 6
-    VIEW = 7
-    SCATTER = 8
-    MATMUL = 9
+    MATMUL = 6
+    COMPILED = 7
+    VIEW = 8
+    SCATTER = 9
     ASSIGN = 10
     PUT = 11
     RECURRENCE = 12

@@ -2,11 +2,13 @@
 
 import ast
 import ctypes
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tapegrad.kernels import cache, dialect, lowering
+from tapegrad.kernels.replay import layout
 
 MODULE = """
 from llvmlite import ir
@@ -207,3 +209,12 @@ def test_the_refusal_says_where():
         lowering.Program(["def entry(a):\n    x = a\n    with x:\n        pass\n"], {}).build(
             ir.Module(), "entry"
         )
+
+
+def test_each_place_has_a_name_of_its_own():
+    """A constant named twice would be another place in code that means the first."""
+    tree = ast.parse(Path(layout.__file__).read_text("utf-8"))
+    targets = [t for node in tree.body if isinstance(node, ast.Assign) for t in node.targets]
+    names = [name.id for t in targets for name in ast.walk(t) if isinstance(name, ast.Name)]
+    assert len(names) > 200
+    assert not [name for name in names if names.count(name) > 1]

@@ -21,6 +21,9 @@ ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(3
 # What a sweep in one call needs besides.
 SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT, SEED, SPENT, GUARDED = range(46, 55)
 
+# The dict of a tape that has its records' words.
+DESCRIBED = 56
+
 # The table of a checked build, and two words that stay 0.
 REGIONS, NOTHING_AT = 55, 62
 
@@ -42,13 +45,14 @@ ROW, TEMPLATE, FORM, READS, TOTAL, PARTIAL, SCALE = 16, 0, 1, 4, 7, 8, 11
 NONE, ONE, TWO, CHAIN, NUMBER = range(5)  # forms: which operands the record's word holds
 CONSTANT, NOTHING, MEAN = -1, -2, -3  # a partial without a kernel
 (  # those from VIEW on have descriptors
-    IMPORT, ELEMENTWISE, REDUCE, RESHAPE, ELEMENT, SCAN, COMPILED,
-    VIEW, SCATTER, MATMUL, ASSIGN, PUT, RECURRENCE, BY_RULE,
+    IMPORT, ELEMENTWISE, REDUCE, RESHAPE, ELEMENT, SCAN, MATMUL, COMPILED,
+    VIEW, SCATTER, ASSIGN, PUT, RECURRENCE, BY_RULE,
 ) = range(14)  # fmt: skip
 
 # Dtype codes (`tapegrad.kernels.abi`): those of complex numbers are from COMPLEX on, higher by PAIRS than
-# their parts; dtypes above SWEPT are left to rules. WIDTHS: binary logarithms of bytes, three bits each.
-COMPLEX, PAIRS, SWEPT = 3, 2, 13
+# their parts; values of those up to DIFFERENTIABLE have derivatives in compiled code, dtypes above SWEPT are
+# left to rules. WIDTHS: binary logarithms of bytes, three bits each.
+COMPLEX, PAIRS, DIFFERENTIABLE, SWEPT = 3, 2, 4, 13
 WIDTHS = 0o123012334230
 # Kernels of a partial, by the code of the result; OF_COMPLEX more for a real result of a complex operand.
 COLUMNS, OF_COMPLEX = 8, 4
@@ -58,6 +62,11 @@ BY_RULE_ONLY = 1  # instead of a kernel's address: there is none
 MAXDIM, OPERANDS, BLOCK = 64, 8, 512
 SHORT_AXIS = 32  # elements, below which a walk's innermost axis changes places with a much longer one
 DIRECT, STAGED = 1024, 128  # elements in a block of a ufunc's loop: of operands as they lie, of copies
+WINDOW_WORDS = 5 + 3 * MAXDIM  # that describe a view of an operand
+MATRIX_WORDS = 2 * (4 + 2 * MAXDIM)  # that describe the factors of a product
+# Above this size of a matrix product BLAS runs in threads. Those of SciPy's library, which the compiled sweep
+# calls, get in the way of those of NumPy's, which computed the product: then the rule runs, with NumPy's.
+THREADED = 30_000  # multiplications
 STRIDE = MAXDIM
 HEAD = (OPERANDS + 1) * MAXDIM
 NDIM, COUNT, COMPUTE, FUNCTION, FACTOR, POINTER, CODE = 0, 1, 2, 3, 4, 8, 16
@@ -65,16 +74,18 @@ COUNTER, ARGUMENT = HEAD + 32, HEAD + 32 + MAXDIM
 WALK_WORDS = ARGUMENT + 16
 
 # Offsets into the structs of CPython and NumPy, proved by `tapegrad.kernels.abi` before use.
-DATA_AT, NDIM_AT, DIMS_AT, STRIDES_AT, DESCR_AT = 16, 24, 32, 40, 56
+DATA_AT, NDIM_AT, DIMS_AT, STRIDES_AT, BASE_AT, DESCR_AT, FLAGS_AT = 16, 24, 32, 40, 48, 56, 64
+ALIGNED = 0x100  # among an array's flags
 DIGIT_AT, SCALAR_AT, REFCOUNT_AT, TYPE_AT, LIST_SIZE_AT, LIST_ITEMS_AT = 24, 16, 0, 8, 16, 24
+TUPLE_ITEMS_AT, BYTES_AT, SLICE_AT = 24, 32, 16
 
 QUICK_INPUTS = 16  # limit of a sweep in one call
 
 # What the entry point does.
 (
     SEAL, PRUNE, PLAN, RUN, RESET, CONTRIBUTE, DEPOSIT, AT_ONCE, RELEASE, SPEND, METHODS, LOOP,
-    CHECKSUM,
-) = range(13)  # fmt: skip
+    CHECKSUM, RECORD_OP,
+) = range(14)  # fmt: skip
 
 # Compiled recording: shared words, first those with the address of a function of the C API.
 API = (
@@ -83,25 +94,38 @@ API = (
     "Py_DecRef", "PyType_GenericAlloc", "PyErr_ExceptionMatches", "PyErr_Clear",
     "PyUnicode_CompareWithASCIIString", "PyList_SetItem", "PyDict_SetItem", "PyDict_DelItem",
     "PyWeakref_NewRef", "PyEval_GetFrame", "PyFrame_GetBack", "PyFrame_GetCode", "PyFrame_GetLasti",
-    "PyContextVar_Set", "PyErr_Fetch", "PyErr_Restore",
+    "PyContextVar_Set", "PyErr_Fetch", "PyErr_Restore", "PyBytes_FromStringAndSize",
+    "PyObject_GetItem", "PyDict_New",
 )  # fmt: skip
 (
     VECTORCALL, DICT_GET, LONG_AS, LONG_FROM, APPEND, CUT, CONTEXT_GET, THREAD, INCREF, DECREF,
     ALLOCATE_OBJECT, ERROR_MATCHES, ERROR_CLEAR, COMPARE_ASCII,
     LIST_SET, DICT_SET, DICT_DELETE, REFER_WEAKLY, FRAME, FRAME_BACK, FRAME_CODE, FRAME_OFFSET,
-    CONTEXT_SET, ERROR_TAKE, ERROR_GIVE,
+    CONTEXT_SET, ERROR_TAKE, ERROR_GIVE, BYTES_FROM,
+    GET_ITEM, NEW_DICT,
     NONE_AT_ALL, TRUE, ZERO, TWO_OBJECT, VALUE_ERROR, MODE, CALL_NAME,
     DOUBLE, TENSOR_TYPE, FLOAT_TYPE, INT_TYPE, STR_TYPE, FLOAT64_TYPE, NDARRAY_TYPE,
     V_AT, TAPE_AT, AT_AT, EXTRA_AT,
     LOG_AT, LIMIT_AT, WEIGHT_AT, OWNER_AT, LEAVES_AT, CONSTANTS_AT, NUMBERS_AT, SHADE_AT, SHADOWS_AT,
-    LINES_AT, SERIAL_AT, SMALLEST, LARGEST, HEAVIEST, SHEETS, UFUNCS, RECORD, ARRAY_UFUNC, GUARD,
+    LINES_AT, SERIAL_AT, ATTRS_AT, DESCRIBED_AT,
+    SMALLEST, LARGEST, HEAVIEST, SHEETS, UFUNCS, RECORD, ARRAY_UFUNC, GUARD,
     MODE_TYPE, TAPE_TYPE, PLAIN_AT, NOTING_AT, TIMING_AT, SINGLE, LOOK, SCALARS,
-) = range(70)  # fmt: skip
-SHARED_WORDS = 96
+    TUPLE_TYPE, LIST_TYPE, BYTES_TYPE, COPY_ARRAY, CONS_OPCODE, SHEETS_BY_OP, MAKE_SHEET,
+    SLICE_TYPE, ELLIPSIS, GETITEM, GETITEM_SHEET, ELEMENT_SHEET, JOIN, INDEX_TEXT, PLACE_TEXT, AXIS_TEXT,
+) = range(91)  # fmt: skip
+SHARED_WORDS = 128
 UNHANDLED = 1  # no address of an object
 
-# A sheet, what compiled recording knows of an op; after TWIN, that of the reflected method.
-OPCODE, OPERATE, UFUNC, VECTOR, USES, OP, ARITY, TWIN, SHEET_WORDS = 0, 1, 2, 3, 4, 6, 7, 8, 10
+# A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
+# operator's; RECORDED is a form. WINDOW, where compiled code describes the record: whether the result is a view
+# of some of the operand's elements or of all, or operands joined along an axis or along a new one.
+OPCODE, OPERATE, UFUNC, VECTOR, USES, OP, ARITY, TWIN = 0, 1, 2, 3, 4, 7, 8, 9
+RECORDED, KEY, WINDOW, SHEET_WORDS = 11, 12, 13, 14
+PART, WHOLE, JOINED, STACKED = 1, 2, 3, 4  # WINDOW
+
+# The operands of an op being recorded: where they stand on the tape, else what becomes a constant there.
+QUICK_OPERANDS = 64
+PLACE, VALUE, NEW_CONST, OPERAND_WORDS = 0, QUICK_OPERANDS, 2 * QUICK_OPERANDS, 3 * QUICK_OPERANDS
 
 # What anomaly mode tells compiled recording: whether no value that is not finite has been seen yet, the frame
 # where the way from the user's code begins, and what stands for the frames outside of that. How many frames

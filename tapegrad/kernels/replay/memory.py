@@ -1,6 +1,7 @@
 """Compiled: the way in, memory handed out, and in a checked build what memory there is."""
 
 from tapegrad.kernels.dialect import address, call, i64, invoke, shared, zero
+from tapegrad.kernels.replay.any_op import record_op
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.loops import checksum, loop
 from tapegrad.kernels.replay.recording import methods
@@ -11,6 +12,8 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
     """All of the compiled sweep behind one address."""
     if what == METHODS:
         return methods(extra)
+    if what == RECORD_OP:
+        return address(record_op)
     if what == LOOP:
         return address(loop)
     if what == CHECKSUM:

@@ -8,6 +8,7 @@ and where the slots of a Tensor and a Tape lie in the object. A *sheet* is what 
 """
 
 from tapegrad.kernels.dialect import address, call, f64, i32, i64, invoke, shared, stack
+from tapegrad.kernels.replay.any_op import tensor_getitem
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.watching import delegate, in_force, watched
 
@@ -20,7 +21,7 @@ def methods(table: int) -> int:
     t[4], t[5] = address(tensor_multiply), address(tensor_rmultiply)
     t[6], t[7] = address(tensor_divide), address(tensor_rdivide)
     t[8], t[9] = address(tensor_negative), address(tensor_absolute)
-    t[10], t[11] = address(tensor_power), address(tensor_array_ufunc)
+    t[10], t[11], t[12] = address(tensor_power), address(tensor_array_ufunc), address(tensor_getitem)
     return shared()
 
 
@@ -44,16 +45,16 @@ def position(tape: int, x: int) -> int:
 
 
 def small(x: int) -> int:
-    """The bytes of a value, as far as it is a float64 scalar or an array, not too large; else -1."""
+    """The bytes of a value, as far as it is a number or an array, not too large; else -1."""
     g = i64(shared())
     kind = i64(x + TYPE_AT)[0]
     if kind == g[FLOAT64_TYPE] or kind == g[FLOAT_TYPE] or kind == g[INT_TYPE]:
         return 8
-    if kind != g[NDARRAY_TYPE]:
-        return -1
-    size = item_size(i64(x + DESCR_AT)[0])
+    size = code_of(x) >> 8
     if size == 0:
         return -1
+    if kind != g[NDARRAY_TYPE]:
+        return size
     dims = i64(i64(x + DIMS_AT)[0])
     for d in range(i32(x + NDIM_AT)[0]):
         size *= dims[d]
@@ -62,15 +63,16 @@ def small(x: int) -> int:
     return size
 
 
-def item_size(dtype: int) -> int:
-    """Bytes per element of arrays of a dtype; 0 for one that tapes do not know."""
+def code_of(x: int) -> int:
+    """A value's dtype code and bytes per element << 8; 0 for what tapes do not know."""
     g = i64(shared())
-    if dtype == g[DOUBLE]:
-        return 8
-    known = i64(g[SCALARS])
-    for j in range(known[0] + 1, known[0] + known[1] + 1):
-        if known[2 * j] == dtype:
-            return known[2 * j + 1] >> 8
+    known, kind = i64(g[SCALARS]), i64(x + TYPE_AT)[0]
+    low, high = 1, known[0] + 1
+    if kind == g[NDARRAY_TYPE]:
+        low, high, kind = high, high + known[1], i64(x + DESCR_AT)[0]
+    for j in range(low, high):
+        if known[2 * j] == kind:
+            return known[2 * j + 1]
     return 0
 
 
@@ -106,49 +108,27 @@ def operate(sheet: int, a: int, b: int) -> int:
 
 def compute(sheet: int, tape: int, a: int, b: int) -> int:
     """As `operate`, on the tape that is open, where all is recorded."""
-    g, s = i64(shared()), i64(sheet)
-    first, second = position(tape, a), g[ZERO]
-    if first == 0:
-        return UNHANDLED
-    values = stack(2)
-    x, y = a, b
-    if i64(a + TYPE_AT)[0] == g[TENSOR_TYPE]:
-        x = i64(a + g[V_AT])[0]
-    if x == 0:
-        return UNHANDLED
-    largest = small(x)  # each value is large or small by its own bytes
+    g, s, frame, n = i64(shared()), i64(sheet), stack(OPERAND_WORDS), 1 + (b != 0)
+    largest = admit(tape, frame, 0, a)
     if largest < 0:
         return UNHANDLED
     if b != 0:
-        second = position(tape, b)
-        if second == 0:
-            return UNHANDLED
-        if i64(b + TYPE_AT)[0] == g[TENSOR_TYPE]:
-            y = i64(b + g[V_AT])[0]
-        if y == 0:
-            return UNHANDLED
-        size = small(y)
+        size = admit(tape, frame, 1, b)
         if size < 0:
-            return UNHANDLED
+            return drop(frame, 1, UNHANDLED)
         largest = max(largest, size)
+    x, y = i64(frame)[VALUE], i64(frame)[VALUE + 1]
     function, ufunc = s[OPERATE], s[UFUNC]
     if s[VECTOR] != ufunc and small(x) > g[SMALLEST]:
         function, ufunc = 0, s[VECTOR]
         if ufunc == 0 or i64(x + DESCR_AT)[0] != g[DOUBLE]:
-            return UNHANDLED
-    # held: what is called may run anything
-    invoke(g[INCREF], x)
-    if b != 0:
-        invoke(g[INCREF], y)
-    invoke(g[INCREF], tape)
-    invoke(g[INCREF], first)
-    invoke(g[INCREF], second)
+            return drop(frame, n, UNHANDLED)
+    invoke(g[INCREF], tape)  # held: what is called may run anything
     value = 0
     if function != 0:
         value = call(function, x, y, g[NONE_AT_ALL])  # a function of one or two operands ignores the rest
     else:
-        i64(values)[0], i64(values)[1] = x, y
-        value = call(g[VECTORCALL], ufunc, values, 1 + (b != 0), 0)
+        value = call(g[VECTORCALL], ufunc, frame + 8 * VALUE, n, 0)
     out = UNHANDLED
     if value == 0:
         out = 0
@@ -156,22 +136,57 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
             invoke(g[ERROR_CLEAR])  # of shapes: the twin says it better
             out = UNHANDLED
     else:
-        size = small(value)
-        if size < 0 or room(tape) == 0:
-            out = UNHANDLED
-        elif max(largest, size) <= g[SMALLEST]:
-            out = commit(tape, s[OPCODE], first, second, value, value)
-        else:
-            out = commit_large(sheet, tape, first, second, x, y, value, size)
+        out = commit(sheet, tape, frame, n, g[ZERO], value, largest, 0, 0)
         if out == UNHANDLED:
             out = finish(sheet, value, a, b)
         invoke(g[DECREF], value)
-    invoke(g[DECREF], second)
-    invoke(g[DECREF], first)
     invoke(g[DECREF], tape)
-    if b != 0:
-        invoke(g[DECREF], y)
-    invoke(g[DECREF], x)
+    return drop(frame, n, out)
+
+
+def admit(tape: int, frame: int, q: int, x: int) -> int:
+    """Take operand q into a frame; the bytes of its value, -1 if it is left to Python.
+
+    PLACE: where it stands on the tape; else NEW_CONST is its value, to be recorded as a constant. What
+    others can write to is copied.
+    """
+    g, f = i64(shared()), i64(frame)
+    at, value, kind = position(tape, x), x, i64(x + TYPE_AT)[0]
+    if kind == g[TENSOR_TYPE]:
+        value = i64(x + g[V_AT])[0]
+    if value == 0:
+        return -1
+    size, fresh = small(value), 0
+    if size < 0:
+        return -1
+    if at == 0:
+        if kind == g[NDARRAY_TYPE]:
+            if size > g[SMALLEST] or i32(x + NDIM_AT)[0] == 0 or i32(x + FLAGS_AT)[0] & ALIGNED == 0:
+                return -1
+            i64(frame)[VALUE + q] = x
+            value = call(g[VECTORCALL], g[COPY_ARRAY], frame + 8 * (VALUE + q), 1, 0)
+            if value == 0:
+                invoke(g[ERROR_CLEAR])
+                return -1
+        elif kind == g[FLOAT64_TYPE]:
+            invoke(g[INCREF], value)
+        else:
+            return -1
+        fresh = value
+    else:
+        invoke(g[INCREF], value)
+        invoke(g[INCREF], at)
+    f[PLACE + q], f[VALUE + q], f[NEW_CONST + q] = at, value, fresh
+    return size
+
+
+def drop(frame: int, n: int, out: int) -> int:
+    """Let go of the first n operands of a frame; `out` is passed on."""
+    g, f = i64(shared()), i64(frame)
+    for q in range(n):
+        invoke(g[DECREF], f[VALUE + q])
+        if f[PLACE + q] != 0:
+            invoke(g[DECREF], f[PLACE + q])
     return out
 
 
@@ -222,59 +237,83 @@ def is_const(tape: int, at: int) -> int:
     return items[call(g[LONG_AS], at) - 4] == g[ZERO]
 
 
-def commit_large(
-    sheet: int, tape: int, first: int, second: int, x: int, y: int, value: int, size: int
+def commit(
+    sheet: int, tape: int, frame: int, n: int, number: int, value: int, largest: int, attrs: int, words: int
 ) -> int:
-    """As `Tape.commit`, where a value is large; UNHANDLED where the last shadow is of another shape."""
-    g, s = i64(shared()), i64(sheet)
-    reads, logged = 0, value
-    if is_const(tape, first) == 0:
-        reads = s[USES]
-    if second != g[ZERO]:
-        if is_const(tape, second) == 0:
-            reads = reads | s[USES + 1]
-    if reads & 8 == 0 and size > g[SMALLEST]:
-        logged = i64(tape + g[SHADE_AT])[0]
-        if logged == g[NONE_AT_ALL] or i64(logged + DESCR_AT)[0] != i64(value + DESCR_AT)[0]:
-            return UNHANDLED
-        ndim = i32(value + NDIM_AT)[0]
-        if i32(logged + NDIM_AT)[0] != ndim:
-            return UNHANDLED
-        dims, known = i64(i64(value + DIMS_AT)[0]), i64(i64(logged + DIMS_AT)[0])
-        for d in range(ndim):
-            if dims[d] != known[d]:
+    """Record a value computed from a frame's operands, as `Tape.commit`; a new reference to its Tensor.
+
+    `number` is the second entry of an op whose record holds a number, `largest` the bytes of the largest
+    operand; `attrs` and `words`, if not 0, are noted beside the record. UNHANDLED where the tape takes no
+    more, or the last shadow is of another shape; 0 with an error set.
+    """
+    g, s, f = i64(shared()), i64(sheet), i64(frame)
+    size, logged, reference = small(value), value, 0
+    if size < 0 or room(tape) == 0:
+        return UNHANDLED
+    if max(largest, size) > g[SMALLEST]:
+        reads = 0
+        for q in range(n):
+            if f[PLACE + q] != 0:
+                if is_const(tape, f[PLACE + q]) == 0:
+                    reads = reads | s[USES + min(q, 2)]
+        if reads & 8 == 0 and size > g[SMALLEST]:
+            logged = i64(tape + g[SHADE_AT])[0]
+            if same_kind(logged, value) == 0:
                 return UNHANDLED
-    if reads & 1:
-        if keep(tape, first, x) == 0:
-            return 0
-    if reads & 2:
-        if keep(tape, second, y) == 0:
-            return 0
-    if logged == value:
-        if weigh(tape, size) == 0:
-            return 0
-    reference = 0
-    if logged != value:
-        reference = call(g[REFER_WEAKLY], value, 0)  # may collect garbage, so before the record
-        if reference == 0:
-            return 0
-    out = commit(tape, s[OPCODE], first, second, logged, value)
+        for q in range(n):
+            if reads >> min(q, 2) & 1 and f[PLACE + q] != 0:
+                if keep(tape, f[PLACE + q], f[VALUE + q]) == 0:
+                    return 0
+        if logged == value:
+            if weigh(tape, size) == 0:
+                return 0
+        else:
+            reference = call(g[REFER_WEAKLY], value, 0)  # may collect garbage, so before the record
+            if reference == 0:
+                return 0
+    out = append(sheet, tape, frame, n, number, logged, value)
+    if out != 0 and out != UNHANDLED:
+        at, failed = i64(out + g[AT_AT])[0], 0
+        if reference != 0:
+            failed = call(g[DICT_SET], i64(tape + g[SHADOWS_AT])[0], at, reference) & 0xFFFFFFFF
+        if (attrs != 0 or words != 0) and failed == 0:
+            slot = call(g[LONG_FROM], call(g[LONG_AS], at) // 4 - 1)
+            failed = slot == 0
+            if attrs != 0 and failed == 0:
+                failed = call(g[DICT_SET], i64(tape + g[ATTRS_AT])[0], slot, attrs) & 0xFFFFFFFF
+            if words != 0 and failed == 0:
+                failed = call(g[DICT_SET], i64(tape + g[DESCRIBED_AT])[0], slot, words) & 0xFFFFFFFF
+            if slot != 0:
+                invoke(g[DECREF], slot)
+        if failed:
+            invoke(g[DECREF], out)
+            out = 0
     if reference != 0:
-        if out != 0 and out != UNHANDLED:
-            shadows = i64(tape + g[SHADOWS_AT])[0]
-            if call(g[DICT_SET], shadows, i64(out + g[AT_AT])[0], reference) & 0xFFFFFFFF:
-                invoke(g[DECREF], out)
-                out = 0
         invoke(g[DECREF], reference)
     return out
 
 
-def commit(tape: int, opcode: int, first: int, second: int, logged: int, value: int) -> int:
-    """Append a record and return its Tensor; 0 with an error set if memory is out, and nothing appended.
+def same_kind(x: int, value: int) -> int:
+    """Whether an array is of the shape and dtype of another; None is not."""
+    g = i64(shared())
+    if x == g[NONE_AT_ALL] or i64(x + DESCR_AT)[0] != i64(value + DESCR_AT)[0]:
+        return 0
+    ndim = i32(value + NDIM_AT)[0]
+    if i32(x + NDIM_AT)[0] != ndim:
+        return 0
+    dims, known = i64(i64(value + DIMS_AT)[0]), i64(i64(x + DIMS_AT)[0])
+    for d in range(ndim):
+        if dims[d] != known[d]:
+            return 0
+    return 1
+
+
+def append(sheet: int, tape: int, frame: int, n: int, number: int, logged: int, value: int) -> int:
+    """Append a record with the constants it needs; 0 with an error set, and nothing appended, without memory.
 
     UNHANDLED if the tape takes no more: making an object may collect garbage, and finalizers do anything.
     """
-    g = i64(shared())
+    g, s, f = i64(shared()), i64(sheet), i64(frame)
     out = call(g[ALLOCATE_OBJECT], g[TENSOR_TYPE], 0)  # may collect garbage: the log is read afterwards
     if out == 0:
         return 0
@@ -282,22 +321,31 @@ def commit(tape: int, opcode: int, first: int, second: int, logged: int, value: 
         invoke(g[DECREF], out)
         return UNHANDLED
     log = i64(tape + g[LOG_AT])[0]
-    length = i64(log + LIST_SIZE_AT)[0]
-    at, failed = call(g[LONG_FROM], length + 4), 0
+    length, failed, form = i64(log + LIST_SIZE_AT)[0], 0, s[RECORDED]
+    for q in range(n):
+        if f[PLACE + q] == 0 and failed == 0:
+            f[PLACE + q] = entry_of(log, g[ZERO], g[ZERO], g[ZERO], f[NEW_CONST + q])
+            failed = f[PLACE + q] == 0
+    second = number
+    invoke(g[INCREF], second)
+    if form == TWO and failed == 0:
+        invoke(g[DECREF], second)
+        second = f[PLACE + 1]
+        invoke(g[INCREF], second)
+    elif form == CHAIN:
+        for q in range(n - 1, 0, -1):
+            if failed == 0:
+                link = entry_of(log, g[CONS_OPCODE], f[PLACE + q], second, g[NONE_AT_ALL])
+                failed = link == 0
+                if failed == 0:
+                    invoke(g[DECREF], second)
+                    second = link
+    at = 0
+    if failed == 0:
+        at = entry_of(log, s[OPCODE], f[PLACE], second, logged)
+    invoke(g[DECREF], second)
     if at == 0:
-        failed = 1
-    if failed == 0:
-        failed = call(g[APPEND], log, opcode) & 0xFFFFFFFF
-    if failed == 0:
-        failed = call(g[APPEND], log, first) & 0xFFFFFFFF
-    if failed == 0:
-        failed = call(g[APPEND], log, second) & 0xFFFFFFFF
-    if failed == 0:
-        failed = call(g[APPEND], log, logged) & 0xFFFFFFFF
-    if failed:
-        if at != 0:
-            invoke(g[CUT], log, length, length + 4, 0)
-            invoke(g[DECREF], at)
+        invoke(g[CUT], log, length, i64(log + LIST_SIZE_AT)[0], 0)
         invoke(g[DECREF], out)
         return 0
     invoke(g[INCREF], value)
@@ -308,6 +356,21 @@ def commit(tape: int, opcode: int, first: int, second: int, logged: int, value: 
     i64(out + g[AT_AT])[0] = at
     i64(out + g[EXTRA_AT])[0] = g[NONE_AT_ALL]
     return out
+
+
+def entry_of(log: int, opcode: int, first: int, second: int, value: int) -> int:
+    """Append four entries to a log; its new length as an object, 0 if memory is out."""
+    g = i64(shared())
+    failed = call(g[APPEND], log, opcode) & 0xFFFFFFFF
+    if failed == 0:
+        failed = call(g[APPEND], log, first) & 0xFFFFFFFF
+    if failed == 0:
+        failed = call(g[APPEND], log, second) & 0xFFFFFFFF
+    if failed == 0:
+        failed = call(g[APPEND], log, value) & 0xFFFFFFFF
+    if failed:
+        return 0
+    return call(g[LONG_FROM], i64(log + LIST_SIZE_AT)[0])
 
 
 def binary(q: int, a: int, b: int, reflected: int) -> int:

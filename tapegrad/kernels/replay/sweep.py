@@ -1,6 +1,6 @@
 """Compiled: plan a sweep, walk the records."""
 
-from tapegrad.kernels.dialect import copy, f32, f64, i64, invoke, u8, zero
+from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, shared, u8, zero
 from tapegrad.kernels.replay.functions import function, rule_of
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import allocate, release
@@ -163,14 +163,13 @@ def plan(state: int) -> int:
         apart = template == BY_RULE or m & 0xFF > SWEPT
         work += count_of(s[SHAPES], m)
         lacking = 0
-        if template > SCAN:
-            if template == COMPILED:
-                lacking, apart = rule_of(state, k) == 0, rule_of(state, k) == BY_RULE_ONLY
-            elif template != BY_RULE:
-                pending[waiting] = k
-                waiting += 1
-            if template == MATMUL and i64(s[GEMM])[1] == 0:
-                lacking = 1
+        if template == MATMUL:
+            lacking = i64(s[GEMM])[1] == 0
+        elif template == COMPILED:
+            lacking, apart = rule_of(state, k) == 0, rule_of(state, k) == BY_RULE_ONLY
+        elif template >= VIEW and template != BY_RULE:
+            pending[waiting] = k
+            waiting += 1
         kernel = operations[row + TOTAL]
         if kernel >= 0 and apart == 0:
             address = kernels[COLUMNS * kernel + column(m, m)]
@@ -257,8 +256,30 @@ def at_once(state: int, log: int, freed: int) -> int:
             if flags[k] & MARK and metas[k] & 0xFF > SWEPT:
                 return PYTHON  # extended precision, in which only the sweep in parts adds up
     if s[PENDING_COUNT] != 0:
-        return UNDESCRIBED
+        if find_words(state) == 0:
+            return UNDESCRIBED
     return start(state, freed)
+
+
+def find_words(state: int) -> int:
+    """Point DESCRIPTORS at what those pending have noted when they were recorded; whether all have."""
+    s, g = i64(state), i64(shared())
+    pending, descriptors = i64(s[PENDING]), i64(s[DESCRIPTORS])
+    if BOUNDS:
+        return 0
+    for q in range(s[PENDING_COUNT]):
+        slot = call(g[LONG_FROM], pending[q])
+        if slot == 0:
+            invoke(g[ERROR_CLEAR])
+            return 0
+        words = call(g[DICT_GET], s[DESCRIBED], slot)
+        invoke(g[DECREF], slot)
+        if words == 0:
+            return 0
+        if i64(words + TYPE_AT)[0] != g[BYTES_TYPE]:
+            return 0
+        descriptors[pending[q]] = words + BYTES_AT
+    return 1
 
 
 def start(state: int, freed: int) -> int:

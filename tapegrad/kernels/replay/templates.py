@@ -1,6 +1,6 @@
 """Compiled: what a sweep does at a record, one function per template."""
 
-from tapegrad.kernels.dialect import copy, f32, f64, i32, i64, invoke, u8, within, zero
+from tapegrad.kernels.dialect import copy, f32, f64, i32, i64, invoke, stack, u8, within, zero
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import allocate, release
 from tapegrad.kernels.replay.reading import column
@@ -356,34 +356,82 @@ def gemm(state: int, code: int, rows: int, columns: int, depth: int, a: int, a_r
     return 0
 
 
+def matrices(state: int, i: int, vector: int, batch: int, to: int) -> int:
+    """Describe factor i of a product to `matmul`: whether BLAS can read its matrices.
+
+    `vector` is the axis of length one that a vector gets. Written are from `to` on its rows and columns with
+    their strides, then the strides over the batch of its values, then those of its dense cotangent, in bytes.
+    """
+    s, d = i64(state), i64(to)
+    m, shapes = i64(s[META])[i], i64(s[SHAPES])
+    ndim, at, size = (m >> 16) & 0xFF, m >> 32, (m >> 9) & 0x7F
+    dense = size
+    d[0], d[1], d[2], d[3] = 1, 1, size, size
+    for q in range(batch):
+        d[4 + q], d[4 + batch + q] = 0, 0
+    for q in range(ndim - 1, -1, -1):
+        extent, stride = shapes[at + q], dense
+        if (m >> 8) & 1 == 0:
+            stride = shapes[at + ndim + q]
+        place = q - ndim + 2  # 1: columns, 0: rows, below: the batch
+        if ndim == 1:
+            place = 1 - vector
+        if place >= 0:
+            d[place], d[2 + place] = extent, stride
+        elif extent != 1:
+            d[4 + batch + place], d[4 + 2 * batch + place] = stride, dense
+        dense *= extent
+    for place in range(2):
+        if d[place] > 1:
+            if d[2 + place] <= 0:
+                return 0
+            if d[2 + place] % size != 0:
+                return 0
+    by_rows = (d[3] == size or d[1] == 1) and d[2] >= d[1] * size
+    by_columns = (d[2] == size or d[0] == 1) and d[3] >= d[0] * size
+    return by_rows or by_columns
+
+
 def matmul(state: int, k: int, j: int, slot: int) -> int:
-    """One factor of a (batched) matrix product, described by `tapegrad.ops.linalg`."""
-    s = i64(state)
+    """One factor of a (batched) matrix product; PYTHON where BLAS cannot read both, or would run in threads."""
+    s, words = i64(state), stack(MATRIX_WORDS)
+    first, second = operand(s[WORD], k, 0), operand(s[WORD], k, 1)
+    metas, shapes, walk = i64(s[META]), i64(s[SHAPES]), i64(s[WALK])
+    m, code, size = metas[k], metas[k] & 0xFF, (metas[k] >> 9) & 0x7F
+    batch = max((metas[first] >> 16) & 0xFF, (metas[second] >> 16) & 0xFF) - 2
+    if batch < 0:
+        batch = 0
+    p, q = i64(words), i64(words + 4 * MATRIX_WORDS)
+    if (metas[first] ^ m) & 0xFF or (metas[second] ^ m) & 0xFF:
+        return PYTHON
+    if matrices(state, first, 0, batch, words) == 0:
+        return PYTHON
+    if matrices(state, second, 1, batch, words + 4 * MATRIX_WORDS) == 0:
+        return PYTHON
+    rows, depth, columns, total = p[0], p[1], q[1], 1
+    if rows * depth * columns > THREADED:
+        return PYTHON
     out = target(state, j, 1)
     if out == 0:
         return MEMORY
-    m, walk, d = i64(s[META])[k], i64(s[WALK]), i64(i64(s[DESCRIPTORS])[k])
-    code, size = m & 0xFF, (m >> 9) & 0x7F
-    batch, rows, depth, columns, total = d[0], d[1], d[2], d[3], 1
     if rows == 0 or depth == 0 or columns == 0:
         return DONE
     for axis in range(batch):
-        total *= d[8 + axis]
+        total *= shapes[(m >> 32) + axis]
         walk[COUNTER + axis] = 0
-    a, b = i64(s[ADDRESS])[operand(s[WORD], k, 0)], i64(s[ADDRESS])[operand(s[WORD], k, 1)]
-    ct = i64(s[COTANGENTS])[k]
+    a, b, ct = i64(s[ADDRESS])[first], i64(s[ADDRESS])[second], i64(s[COTANGENTS])[k]
     for _ in range(total):
         if slot == 0:
-            other, row, step = b, d[7], d[6]
+            other, row, step = b, q[3], q[2]
             if code >= COMPLEX:
-                other, row, step = conjugated(state, code, b, d[7], d[6], columns, depth), depth * size, size
+                other, row, step = conjugated(state, code, b, q[3], q[2], columns, depth), depth * size, size
             if other == 0:
                 return MEMORY
             gemm(state, code, rows, depth, columns, ct, columns * size, size, other, row, step, out)
         else:
-            other, row, step = a, d[5], d[4]
+            other, row, step = a, p[3], p[2]
             if code >= COMPLEX:
-                other, row, step = conjugated(state, code, a, d[5], d[4], depth, rows), rows * size, size
+                other, row, step = conjugated(state, code, a, p[3], p[2], depth, rows), rows * size, size
             if other == 0:
                 return MEMORY
             gemm(state, code, depth, columns, rows, other, row, step, ct, columns * size, size, out)
@@ -393,12 +441,15 @@ def matmul(state: int, k: int, j: int, slot: int) -> int:
         axis = batch - 1
         while axis >= 0:
             walk[COUNTER + axis] = walk[COUNTER + axis] + 1
-            ahead = 1
-            if walk[COUNTER + axis] == d[8 + axis]:
-                ahead = 1 - d[8 + axis]
-            a += d[8 + batch + axis] * ahead
-            b += d[8 + 2 * batch + axis] * ahead
-            out += d[8 + (3 + slot) * batch + axis] * ahead
+            extent, ahead = shapes[(m >> 32) + axis], 1
+            if walk[COUNTER + axis] == extent:
+                ahead = 1 - extent
+            a += p[4 + axis] * ahead
+            b += q[4 + axis] * ahead
+            if slot == 0:
+                out += p[4 + batch + axis] * ahead
+            else:
+                out += q[4 + batch + axis] * ahead
             if ahead == 1:
                 break
             walk[COUNTER + axis] = 0
