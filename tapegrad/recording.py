@@ -19,13 +19,14 @@ from tapegrad import dispatch, grad_mode
 from tapegrad import functions as fn
 from tapegrad.dispatch import record
 from tapegrad.handle import join
-from tapegrad.kernels import abi, machine
+from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY, forward
 from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
 from tapegrad.tape.record import CONS, slot
 from tapegrad.tensor import Tensor
+from tapegrad.views import OPEN
 
 METH_NOARGS, METH_O, METH_FASTCALL, METH_FASTCALL_KEYWORDS = 0x04, 0x08, 0x80, 0x82
 METHODS = {  # in the order of `kernels.replay.recording.methods`
@@ -51,9 +52,12 @@ WINDOWS = {
 HANDLE = ("_v", "_tape", "_at", "_extra")
 TAPE = (
     "log", "limit", "weight", "owner", "leaves", "constants", "numbers", "shade", "shadows", "lines",
-    "serial", "attrs", "described",
+    "serial", "attrs", "described", "freed", "held", "imports", "retained",
+    "links", "watches", "packed", "guards", "calls", "claims",
 )  # fmt: skip
 MODE = ("plain", "noting", "timing")
+CELL = ("handle", "watch")
+words: Any = ()  # shared with compiled code, once it is there
 _kept: list[Any] = []  # what compiled code knows by address
 _sheets_by_op: dict[Any, int] = {}  # addresses
 
@@ -71,8 +75,10 @@ class _Definition(ctypes.Structure):
 
 def install(enter: machine.Enter) -> None:
     """Replace methods of Tensor by compiled ones, where objects are laid out as those know them."""
+    global words
     handle, tape, mode = _slots(Tensor, HANDLE), _slots(tapes.Tape, TAPE), _slots(grad_mode.Mode, MODE)
-    if not abi.native() or handle is None or tape is None or mode is None:
+    cell = _slots(tapes.Cell, CELL)
+    if not abi.native() or handle is None or tape is None or mode is None or cell is None:
         return
     addresses = np.zeros(len(METHODS), np.int64)
     words = (ctypes.c_int64 * layout.SHARED_WORDS).from_address(
@@ -94,6 +100,10 @@ def install(enter: machine.Enter) -> None:
         layout.TUPLE_TYPE: tuple, layout.LIST_TYPE: list, layout.BYTES_TYPE: bytes, layout.CONS_OPCODE: CONS,
         layout.COPY_ARRAY: np.ndarray.copy, layout.SHEETS_BY_OP: _sheets_by_op, layout.MAKE_SHEET: _sheet_of,
         layout.SLICE_TYPE: slice, layout.ELLIPSIS: ..., layout.GETITEM: TWINS["__getitem__"],
+        layout.FALSE: False, layout.CELL_TYPE: tapes.Cell, layout.OPEN_LEVELS: OPEN,
+        layout.VERSION: table.version, layout.LEAVE: tapes.leave, layout.EMPTY_LIKE: np.empty_like,
+        layout.ZEROS: np.zeros, layout.BYTE_DTYPE: np.dtype(np.uint8),
+        layout.CELLS_TEXT: sys.intern("cells"), layout.GRAD_TEXT: sys.intern("grad"),
         layout.JOIN: join, layout.INDEX_TEXT: sys.intern("index"), layout.PLACE_TEXT: sys.intern("place"),
         layout.AXIS_TEXT: sys.intern("axis"),
     }  # fmt: skip
@@ -101,7 +111,12 @@ def install(enter: machine.Enter) -> None:
         words[place] = _address(function)
     for place, x in objects.items():
         words[place] = id(x)
-    for start, offsets in ((layout.V_AT, handle), (layout.LOG_AT, tape), (layout.PLAIN_AT, mode)):
+    for start, offsets in (
+        (layout.V_AT, handle),
+        (layout.LOG_AT, tape),
+        (layout.PLAIN_AT, mode),
+        (layout.CELL_HANDLE_AT, cell),
+    ):
         for place, offset in enumerate(offsets, start):
             words[place] = offset
     words[layout.GETITEM_SHEET] = _sheet_of(REGISTRY["getitem"])
@@ -112,7 +127,7 @@ def install(enter: machine.Enter) -> None:
     words[layout.CALL_NAME] = ctypes.addressof(name)
     _kept.extend((objects, sheets, name))
     forward.announce = functools.partial(_use_vector_form, sheets)
-    dispatch.record_natively = _builtin("record_op", METH_FASTCALL, enter(layout.RECORD_OP, 0, 0, 0))
+    dispatch.record_natively = builtin("record_op", METH_FASTCALL, enter(layout.RECORD_OP, 0, 0, 0))
     for (method, flags), at in zip(METHODS.items(), addresses.tolist(), strict=True):
         setattr(Tensor, method, _method(method, flags, at))
 
@@ -178,7 +193,7 @@ def _use_vector_form(sheets: Any, op: Any, ufunc: Any) -> None:
     sheets[sheets[:, layout.OP] == id(op), layout.VECTOR] = id(ufunc)
 
 
-def _builtin(name: str, flags: int, at: int) -> Any:
+def builtin(name: str, flags: int, at: int) -> Any:
     """A builtin function whose code is at an address."""
     definition = _Definition(name.encode(), at, flags, b"")
     _kept.append(definition)

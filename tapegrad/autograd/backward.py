@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
 import weakref
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad import recording as shared
 from tapegrad.autograd import graph, hooks
 from tapegrad.autograd.sweeps import Border, inputs_of, keys_of, listed, quietly, roots_of, run, told, total
 from tapegrad.autograd.variables import Variable
@@ -23,6 +25,9 @@ from tapegrad.grad_mode import (
     in_force,
 )
 from tapegrad.handle import extra, former, retain, settle, wrap
+from tapegrad.kernels import machine, table
+from tapegrad.kernels.replay import layout
+from tapegrad.kernels.state import State
 from tapegrad.tape.record import Place
 from tapegrad.tape.tape import local
 from tapegrad.tensor import Tensor
@@ -53,6 +58,49 @@ class _Turn:
 
 float64 = np.float64
 _turns: dict[int, weakref.ref[_Turn]] = {}
+
+
+def gradients_natively(root: Any, seed: Any, inputs: Any, retain: bool) -> tuple[Tensor | None, ...] | None:
+    """The gradients of a result on the open tape, by compiled code; None where Python is to find them."""
+    return None
+
+
+def backward_natively(root: Any, seed: Any, retain: bool) -> bool | None:
+    """As `gradients_natively`, to the ``.grad`` of all leaves; whether that is done."""
+    return None
+
+
+def _install(enter: machine.Enter) -> None:
+    """Let compiled code find gradients, where objects are laid out as it knows them."""
+    global gradients_natively, backward_natively
+    if shared.words:
+        for place, x in ((layout.TURNS, _turns), (layout.ADD_GRADS, _add_found)):
+            shared.words[place] = id(x)
+        make = functools.partial(shared.builtin, flags=shared.METH_FASTCALL)
+        gradients_natively = make("gradients_of", at=enter(layout.GRADIENTS, 0, 0, 0))
+        backward_natively = make("backward_from", at=enter(layout.BACKWARD, 0, 0, 0))
+
+
+machine.when_loaded.append(_install)
+_workspace: list[State] = []  # of the sweeps of compiled code
+
+
+def _make_room(n: int) -> None:
+    """Let compiled code sweep tapes of n records with all that is compiled now."""
+    if not shared.words:
+        return
+    if not _workspace:
+        _workspace.append(State())
+    (state,) = _workspace
+    if n > state.n or state.known is not table.version[0]:
+        state.fit(n)
+    for place, word in (
+        (layout.OPEN_STATE, state.at),
+        (layout.OPEN_RECORDS, state.n),
+        (layout.OPEN_UNFREED, state.unfreed_at),
+        (layout.KNOWN_VERSION, id(state.known)),
+    ):
+        shared.words[place] = word
 
 
 def grad(
@@ -117,6 +165,9 @@ def grad(
     (tensor(12.),)
     """
     if not create_graph and not materialize_grads and only_inputs and not is_grads_batched:
+        quick = gradients_natively(outputs, grad_outputs, inputs, bool(retain_graph))
+        if quick is not None:
+            return quick
         quick = _at_once(outputs, inputs, grad_outputs, retain_graph, allow_unused)
         if quick is not None:
             return quick if in_force("forward") is None else tuple(told(g, [outputs], False) for g in quick)
@@ -226,10 +277,11 @@ def _at_once(
         likes.append(value)
     if not sinks:
         return None
-    begin = 0 if profile is None else profile.now()
+    begin, records = 0 if profile is None else profile.now(), len(tape.log) >> 2
     found = at_once(tape, output._at, seed, sinks, likes, bool(retain_graph), lines, profile)
     if found is None:
         return None
+    _make_room(records)
     if profile is not None:
         profile.tell(begin, "backward", (output,), True)
     gradients = [None if value is None else wrap(value) for value in found]
@@ -380,6 +432,11 @@ def _add(ready: list[tuple[Any, Any]], recording: bool) -> None:
             handle._at.watch.settled(handle)
 
 
+def _add_found(leaves: tuple[Any, ...], found: tuple[Any, ...]) -> None:
+    """Add what compiled code has found to the ``.grad`` of leaves."""
+    _add(list(zip(leaves, found, strict=True)), False)
+
+
 def _renamed(old: str, given: Any, new: str, value: Any, error: type[Exception]) -> Any:
     """The value of an argument that may be given by its name in torch 0.2."""
     if given is None:
@@ -448,6 +505,9 @@ def _backward_method(
     retain_variables: bool | None = None,
 ) -> None:
     """Add the gradient of this Tensor to ``.grad`` of the leaves; see `tapegrad.backward`."""
+    plain = not create_graph and inputs is retain_variables is None
+    if plain and backward_natively(self, gradient, bool(retain_graph)):
+        return
     backward([self], gradient, retain_graph, create_graph, inputs, retain_variables=retain_variables)
 
 

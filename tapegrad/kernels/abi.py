@@ -46,6 +46,7 @@ def _proved() -> bool:
     dims, strides = _word(at + layout.DIMS_AT), _word(at + layout.STRIDES_AT)
     token = object()
     pair, text = (token, at), b"12345"
+    table, several = {token: at}, {token, at, text}
     part = slice(token, at, text)
     items = [12345, token, np.float64(1.5)]
     cells = _word(id(items) + layout.LIST_ITEMS_AT)
@@ -64,6 +65,8 @@ def _proved() -> bool:
         and _word(id(pair) + layout.LIST_SIZE_AT) == 2
         and ctypes.string_at(id(text) + layout.BYTES_AT, 5) == text
         and _word(id(part) + layout.SLICE_AT) == id(token)
+        and _word(id(table) + layout.LIST_SIZE_AT) == 1
+        and _word(id(several) + layout.SET_SIZE_AT) == 3
         and _word(id(part) + layout.SLICE_AT + 16) == id(text)
         and [_word(cells + 8 * k) for k in range(3)] == [id(x) for x in items]
         and ctypes.c_int32.from_address(id(items[0]) + layout.DIGIT_AT).value == 12345

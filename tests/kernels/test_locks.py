@@ -190,7 +190,9 @@ print(np.isclose(tensors(np.exp), np.sum(np.exp(at) * (1.0 + at))))
 def test_a_first_loop_beside_a_first_gradient():
     """As above, ten times, with what Numba compiles for a loop on a native tape."""
     work = """
-threads = [threading.Thread(target=lambda work=work: found.append(work()), daemon=True) for work in (loops, tensors)]
+def start(work):
+    return threading.Thread(target=lambda: found.append(work()), daemon=True)
+threads = [start(loops), start(tensors)]
 for thread in threads:
     thread.start()
 for thread in threads:

@@ -77,15 +77,15 @@ WALK_WORDS = ARGUMENT + 16
 DATA_AT, NDIM_AT, DIMS_AT, STRIDES_AT, BASE_AT, DESCR_AT, FLAGS_AT = 16, 24, 32, 40, 48, 56, 64
 ALIGNED = 0x100  # among an array's flags
 DIGIT_AT, SCALAR_AT, REFCOUNT_AT, TYPE_AT, LIST_SIZE_AT, LIST_ITEMS_AT = 24, 16, 0, 8, 16, 24
-TUPLE_ITEMS_AT, BYTES_AT, SLICE_AT = 24, 32, 16
+TUPLE_ITEMS_AT, BYTES_AT, SLICE_AT, SET_SIZE_AT = 24, 32, 16, 24
 
 QUICK_INPUTS = 16  # limit of a sweep in one call
 
 # What the entry point does.
 (
     SEAL, PRUNE, PLAN, RUN, RESET, CONTRIBUTE, DEPOSIT, AT_ONCE, RELEASE, SPEND, METHODS, LOOP,
-    CHECKSUM, RECORD_OP,
-) = range(14)  # fmt: skip
+    CHECKSUM, RECORD_OP, GRADIENTS, BACKWARD,
+) = range(16)  # fmt: skip
 
 # Compiled recording: shared words, first those with the address of a function of the C API.
 API = (
@@ -95,30 +95,33 @@ API = (
     "PyUnicode_CompareWithASCIIString", "PyList_SetItem", "PyDict_SetItem", "PyDict_DelItem",
     "PyWeakref_NewRef", "PyEval_GetFrame", "PyFrame_GetBack", "PyFrame_GetCode", "PyFrame_GetLasti",
     "PyContextVar_Set", "PyErr_Fetch", "PyErr_Restore", "PyBytes_FromStringAndSize",
-    "PyObject_GetItem", "PyDict_New",
+    "PyObject_GetItem", "PyDict_New", "PyDict_Next", "PyTuple_New", "PyObject_GetAttr", "PyObject_SetAttr",
 )  # fmt: skip
 (
     VECTORCALL, DICT_GET, LONG_AS, LONG_FROM, APPEND, CUT, CONTEXT_GET, THREAD, INCREF, DECREF,
     ALLOCATE_OBJECT, ERROR_MATCHES, ERROR_CLEAR, COMPARE_ASCII,
     LIST_SET, DICT_SET, DICT_DELETE, REFER_WEAKLY, FRAME, FRAME_BACK, FRAME_CODE, FRAME_OFFSET,
     CONTEXT_SET, ERROR_TAKE, ERROR_GIVE, BYTES_FROM,
-    GET_ITEM, NEW_DICT,
+    GET_ITEM, NEW_DICT, DICT_NEXT, NEW_TUPLE, GET_ATTRIBUTE, SET_ATTRIBUTE,
     NONE_AT_ALL, TRUE, ZERO, TWO_OBJECT, VALUE_ERROR, MODE, CALL_NAME,
     DOUBLE, TENSOR_TYPE, FLOAT_TYPE, INT_TYPE, STR_TYPE, FLOAT64_TYPE, NDARRAY_TYPE,
     V_AT, TAPE_AT, AT_AT, EXTRA_AT,
     LOG_AT, LIMIT_AT, WEIGHT_AT, OWNER_AT, LEAVES_AT, CONSTANTS_AT, NUMBERS_AT, SHADE_AT, SHADOWS_AT,
-    LINES_AT, SERIAL_AT, ATTRS_AT, DESCRIBED_AT,
+    LINES_AT, SERIAL_AT, ATTRS_AT, DESCRIBED_AT, FREED_AT, HELD_AT, IMPORTS_AT, RETAINED_AT,
+    LINKS_AT, WATCHES_AT, PACKED_AT, GUARDS_AT, CALLS_AT, CLAIMS_AT, CELL_HANDLE_AT, CELL_WATCH_AT,
     SMALLEST, LARGEST, HEAVIEST, SHEETS, UFUNCS, RECORD, ARRAY_UFUNC, GUARD,
     MODE_TYPE, TAPE_TYPE, PLAIN_AT, NOTING_AT, TIMING_AT, SINGLE, LOOK, SCALARS,
     TUPLE_TYPE, LIST_TYPE, BYTES_TYPE, COPY_ARRAY, CONS_OPCODE, SHEETS_BY_OP, MAKE_SHEET,
     SLICE_TYPE, ELLIPSIS, GETITEM, GETITEM_SHEET, ELEMENT_SHEET, JOIN, INDEX_TEXT, PLACE_TEXT, AXIS_TEXT,
-) = range(91)  # fmt: skip
-SHARED_WORDS = 128
+    FALSE, CELL_TYPE, OPEN_LEVELS, VERSION, CELLS_TEXT, GRAD_TEXT, LEAVE, EMPTY_LIKE, ZEROS, BYTE_DTYPE,
+    TURNS, ADD_GRADS, OPEN_STATE, OPEN_RECORDS, OPEN_UNFREED, KNOWN_VERSION,
+) = range(123)  # fmt: skip
+SHARED_WORDS = 160
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
-# operator's; RECORDED is a form. WINDOW, where compiled code describes the record: whether the result is a view
-# of some of the operand's elements or of all, or operands joined along an axis or along a new one.
+# operator's; RECORDED is a form. WINDOW, where compiled code describes the record: whether the result is a
+# view of some of the operand's elements or of all, or operands joined along an axis or along a new one.
 OPCODE, OPERATE, UFUNC, VECTOR, USES, OP, ARITY, TWIN = 0, 1, 2, 3, 4, 7, 8, 9
 RECORDED, KEY, WINDOW, SHEET_WORDS = 11, 12, 13, 14
 PART, WHOLE, JOINED, STACKED = 1, 2, 3, 4  # WINDOW

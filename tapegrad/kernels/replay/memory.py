@@ -2,6 +2,7 @@
 
 from tapegrad.kernels.dialect import address, call, i64, invoke, shared, zero
 from tapegrad.kernels.replay.any_op import record_op
+from tapegrad.kernels.replay.gradients import backward_from, gradients_of
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.loops import checksum, loop
 from tapegrad.kernels.replay.recording import methods
@@ -14,6 +15,10 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
         return methods(extra)
     if what == RECORD_OP:
         return address(record_op)
+    if what == GRADIENTS:
+        return address(gradients_of)
+    if what == BACKWARD:
+        return address(backward_from)
     if what == LOOP:
         return address(loop)
     if what == CHECKSUM:

@@ -231,9 +231,17 @@ def at_once(state: int, log: int, freed: int) -> int:
     `spend`, and SPENT their number. UNDESCRIBED: those PENDING lack descriptors; called again without a log
     it goes on. RULED: a rule is to be run in Python; then `run` goes on, and the end is the caller's.
     """
+    status = DONE
+    if log != 0:
+        status = plan_open(state, log)
+    if status == DONE:
+        status = run_open(state, freed)
+    return status
+
+
+def plan_open(state: int, log: int) -> int:
+    """Read and plan an open tape for `run_open`: DONE, UNDESCRIBED, or PYTHON."""
     s = i64(state)
-    if log == 0:
-        return start(state, freed)
     n = s[RECORDS]
     s[ITEMS] = i64(log + LIST_ITEMS_AT)[0]
     s[WORD] = s[SEALING]
@@ -258,7 +266,7 @@ def at_once(state: int, log: int, freed: int) -> int:
     if s[PENDING_COUNT] != 0:
         if find_words(state) == 0:
             return UNDESCRIBED
-    return start(state, freed)
+    return DONE
 
 
 def find_words(state: int) -> int:
@@ -282,8 +290,8 @@ def find_words(state: int) -> int:
     return 1
 
 
-def start(state: int, freed: int) -> int:
-    """Run the sweep of an open tape that `at_once` has planned."""
+def run_open(state: int, freed: int) -> int:
+    """Run the sweep of an open tape that `plan_open` has planned."""
     s = i64(state)
     root = i64(s[SEEDS])[0]
     flags, cotangents, metas = u8(s[FLAGS]), i64(s[COTANGENTS]), i64(s[META])

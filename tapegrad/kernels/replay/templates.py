@@ -393,7 +393,7 @@ def matrices(state: int, i: int, vector: int, batch: int, to: int) -> int:
 
 
 def matmul(state: int, k: int, j: int, slot: int) -> int:
-    """One factor of a (batched) matrix product; PYTHON where BLAS cannot read both, or would run in threads."""
+    """One factor of a (batched) matrix product; PYTHON where BLAS cannot read them, or is threaded."""
     s, words = i64(state), stack(MATRIX_WORDS)
     first, second = operand(s[WORD], k, 0), operand(s[WORD], k, 1)
     metas, shapes, walk = i64(s[META]), i64(s[SHAPES]), i64(s[WALK])
