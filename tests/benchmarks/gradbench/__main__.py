@@ -1,16 +1,16 @@
-"""Values and derivatives of GradBench's problems: tapegrad, eagerly and compiled, beside torch, JAX and autograd.
+"""Values and derivatives of GradBench's problems: tapegrad, eager and compiled, torch, JAX and HIPS autograd.
 
     python -m tests.benchmarks.gradbench [--cases lse ...] [--sizes S M L] [--peers torch jax autograd]
         [--seconds N] [--limit N] [--json FILE] [--chart FILE.png]
 
-Before anything is timed results are compared with each other, to 1e-9 of each element, and with central
-differences. Then each round calls every way in turn, short ones several times in a row, on arrays that are new and
-other at each call. A call goes from arrays to arrays: making leaves and freeing what was recorded are part of it,
-and the garbage collector is on. All have one thread but JAX, which may use all cores. The first call, which
-compiles, is told apart.
+Before anything is timed results are compared with each other, to 1e-9 of each element (lse: 1e-6), and with central
+differences. Then each round calls every way in turn, short ones several times in a row, each time on new
+arrays with other values. A call goes from arrays to arrays: making leaves and freeing what was recorded are
+part of it, and the garbage collector is on. All have one thread but JAX, which may use all cores. The first
+call, which compiles, is told apart.
 
-Printed are medians over the rounds in milliseconds per call, and ratios: the peer's time over tapegrad's, as the
-median of the rounds' ratios and, in brackets, of the best times. The value by "eager" is NumPy's own.
+Printed are medians over the rounds in milliseconds per call, and ratios: the peer's time over tapegrad's, as
+the median of the rounds' ratios and, in brackets, of the best times. The value by "eager" is NumPy's own.
 """
 
 import os
@@ -52,7 +52,7 @@ def once(call, *given):
 
 
 def measure(problem, size, tools, seconds, limit):
-    """By what is computed, by tool: seconds of the first call, and of each round; then the worst difference."""
+    """By what is computed, by tool, seconds of the first call and of each round; the largest difference."""
     variables, data = problem.inputs(*problem.sizes[size], seed=31337)
     arguments = fresh(variables, data)
     calls = {"value": {t.name: t.value(problem) for t in tools}}
@@ -101,7 +101,8 @@ def text(found, names, pairs):
         line += f"{1e3 * middle:10.4g}" if middle else f"{1e3 * seconds['first']:9.4g}*"
     for pair in pairs:
         ratio = found["ratios"].get(pair)
-        line += f"{ratio['median']:8.3g}" + f" ({ratio['of best']:.3g})".ljust(9) if ratio else f"{'-':>8s}{'':9s}"
+        both = ("{median:.3g}", " ({of best:.3g})") if ratio else ("-", "")
+        line += "{:>8s}{:9s}".format(*(part.format(**ratio or {}) for part in both))
     return line
 
 
@@ -142,7 +143,8 @@ def main():
     peers = names[len(OURS) :]
     pairs = [f"{peer}/{tool.name}" for peer in peers for tool in OURS]
     print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    print("ms, ratio (of best)  " + "".join(f"{name:>10s}" for name in names) + "".join(f"{pair:>17s}" for pair in pairs))
+    titles = [f"{name:>10s}" for name in names] + [f"{pair:>17s}" for pair in pairs]
+    print(f"{'ms, ratio (of best)':21s}" + "".join(titles))
     rows = []
     for case in args.cases:
         for size in args.sizes:

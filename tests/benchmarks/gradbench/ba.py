@@ -4,9 +4,9 @@ Camera c = [r (3), C (3), f, u (2), k (2)] sees point X, with weight w, at featu
 
     w (f (1 + k_1 |p|^2 + k_2 |p|^4) p + u - e),  p = (X'_0, X'_1) / X'_2,  X' = R(r) (X - C),
 
-where R(r) turns by |r| around r (Rodrigues). Observation i of P is of camera i mod N and point i mod M.
-The Jacobian has two rows for each, and columns for the 11 N, 3 M and P numbers of cameras, points and weights:
-15 numbers in a row, asked for in the order of the ``data`` of `scipy.sparse.csr_array`. GradBench adds rows for
+where R(r) turns by |r| around r (Rodrigues). Observation i of P is of camera i mod N and point i mod M. The
+Jacobian has two rows for each, and columns for the 11 N, 3 M and P numbers of cameras, points and weights: 15
+numbers in a row, asked for in the order of the ``data`` of `scipy.sparse.csr_array`. GradBench adds rows for
 the penalties 1 - w^2, of one number each; they are left out. It repeats one camera, one point and so on; here
 they differ.
 
@@ -131,7 +131,8 @@ def along(derivative, direction, data):
 
 PROBLEM = Problem(
     sizes={
-        "tiny": (2, 3, 7), "S": (49, 7_776, 31_843), "M": (93, 61_203, 287_451), "L": (356, 226_730, 1_255_268),
+        "tiny": (2, 3, 7), "S": (49, 7_776, 31_843), "M": (93, 61_203, 287_451),
+        "L": (356, 226_730, 1_255_268),
     },
     inputs=inputs, value=value, compiled=compiled, compiled_derivative=jacobian,
     spread=spread, joined=joined, along=along,

@@ -10,8 +10,7 @@ import numpy as np
 
 from ..rounds import difference
 
-RTOL = 1e-9  # of an element, between two ways
-DIFFERENCES = 1e-6  # beside central differences
+DIFFERENCES = 1e-6  # what central differences may be off
 
 
 def as_they_are(variables, data):
@@ -57,6 +56,8 @@ class Problem:
         Of the gradients, a list for each result of `value`: the derivative, a tuple of arrays.
     along
         Of the derivative, a direction and the data: the derivative of the results along it.
+    rtol
+        What an element may be off in two ways.
     """
 
     sizes: dict[str, tuple[int, ...]]
@@ -68,6 +69,7 @@ class Problem:
     spread: Callable[..., Any] = as_they_are
     joined: Callable[..., Any] = only
     along: Callable[..., Any] = total
+    rtol: float = 1e-9
 
 
 def along_by_differences(value, variables, direction, data, step=1e-3):
@@ -97,7 +99,9 @@ def compare(problem, results, value, variables, data):
         for other in others:
             for found, expected in zip(ways[other], ways[first], strict=True):
                 tiny = 1e-12 * np.max(np.abs(expected))
-                np.testing.assert_allclose(found, expected, RTOL, tiny, err_msg=f"{what} by {other}, {first}")
+                np.testing.assert_allclose(
+                    found, expected, problem.rtol, tiny, err_msg=f"{what} by {other} and {first}"
+                )
                 worst = max(worst, difference(found, expected))
     random = np.random.default_rng(1)
     direction = [v * random.uniform(-1, 1, v.shape) for v in variables]

@@ -1,7 +1,7 @@
 """The ways in which values and derivatives of a problem are computed: tapegrad's two, and its peers.
 
-A tool gives two calls, for the value and for the derivative. Both take variables and data, NumPy's arrays, and
-give a tuple of NumPy's arrays: making leaves is part of them.
+A tool gives two calls, for the value and for the derivative. Both take variables and data, NumPy's arrays,
+and give a tuple of NumPy's arrays: making leaves is part of them.
 """
 
 import importlib
