@@ -6,39 +6,38 @@ import numpy as np
 
 
 def in_turns(calls, rounds, inner=1, arguments=tuple, parts=lambda result: ()):
-    """Seconds a call by name: an array with a row for each round, of the call and of the parts it tells.
+    """Seconds a call by name: an array with a row for each round, of the call and of parts that it tells.
 
     Parameters
     ----------
     calls : dict
-        By name what is timed; each is called in every round, and frees within the time what it gave.
+        By name what is timed; each has its turn in every round. Freeing what it gives is part of it.
     rounds : int
-    inner : int or dict of int by name
-        How often in a row it is called in a round; a row has the mean.
+    inner : int or dict
+        How many calls a turn has, perhaps by name; a row has their mean.
     arguments : callable
-        Called before each call, outside the time, for its arguments.
+        Gives the arguments of each call, before the turn is timed.
     parts : callable
-        Of a call's result: times within the call.
+        Of what the last call of a turn gives: seconds that it measured itself.
     """
     times = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
             count = inner[name] if isinstance(inner, dict) else inner
-            rows = []
-            for _ in range(count):
-                given = arguments()
-                begin = perf_counter()
-                result = call(*given)
-                inside = parts(result)
+            given = [arguments() for _ in range(count)]
+            begin = perf_counter()
+            for each in given:
                 result = None
-                rows.append((perf_counter() - begin, *inside))
-            times[name].append(np.mean(rows, axis=0))
+                result = call(*each)
+            inside = parts(result)
+            result = None
+            times[name].append(((perf_counter() - begin) / count, *inside))
     return {name: np.array(rows) for name, rows in times.items()}
 
 
 def ratios(theirs, mine):
     """Times over others: the median of the rounds' ratios and the ratio of the best, for call and parts."""
-    with np.errstate(invalid="ignore"):  # parts that are not there
+    with np.errstate(invalid="ignore"):  # parts that nobody tells are zero
         return np.array([np.median(theirs / mine, axis=0), theirs.min(axis=0) / mine.min(axis=0)])
 
 
