@@ -67,7 +67,8 @@ def measure(problem, size, tools, seconds, limit):
         ways = {name: call for name, call in ways.items() if firsts[what][name] <= limit}
         took = {name: once(call, *arguments())[1] for name, call in ways.items()}
         inner = {name: int(np.clip(BLOCK / took[name], 1, LONGEST_BLOCK)) for name in ways}
-        rounds = int(np.clip(seconds / sum(inner[name] * took[name] for name in ways), *ROUNDS))
+        round_takes = sum(inner[name] * took[name] for name in ways)
+        rounds = int(np.clip(seconds / max(round_takes, 1e-9), *ROUNDS))
         times[what] = {name: rows[:, 0] for name, rows in in_turns(ways, rounds, inner, arguments).items()}
     return firsts, times, worst
 
