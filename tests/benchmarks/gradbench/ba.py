@@ -10,7 +10,7 @@ numbers in a row, asked for in the order of the ``data`` of `scipy.sparse.csr_ar
 the penalties 1 - w^2, of one number each; they are left out. It repeats one camera, one point and so on; here
 they differ.
 
-Array code differentiates by each observation's own camera and point, so that the gradients of the sums of all
+A tool differentiates by each observation's own camera and point, so that the gradients of the sums of all
 first and of all second errors are the Jacobian; taking them out of the arrays is timed too.
 """
 
@@ -75,35 +75,11 @@ def projected(c, X, w, e):
 
 
 @tg.njit
-def first(c, X, w, e):
-    return projected(c, X, w, e)[0]
-
-
-@tg.njit
-def second(c, X, w, e):
-    return projected(c, X, w, e)[1]
-
-
-@tg.njit
-def compiled(cameras, points, weights, features, camera, point):
-    errors = np.empty((2, weights.size))
-    for i in range(weights.size):
-        a, b = projected(cameras[camera[i]], points[point[i]], weights[i], features[i])
-        errors[0, i], errors[1, i] = a, b
-    return errors[0], errors[1]
-
-
-of_first, of_second = tg.func.grad(first, (0, 1, 2)), tg.func.grad(second, (0, 1, 2))
-
-
-@tg.njit
-def jacobian(cameras, points, weights, features, camera, point):
-    rows = np.empty((weights.size, 2, 15))
-    for i in range(weights.size):
-        c, X = cameras[camera[i]], points[point[i]]
-        rows[i, 0, :11], rows[i, 0, 11:14], rows[i, 0, 14] = of_first(c, X, weights[i], features[i])
-        rows[i, 1, :11], rows[i, 1, 11:14], rows[i, 1, 14] = of_second(c, X, weights[i], features[i])
-    return rows.ravel()
+def compiled(camera, point, weight, feature):
+    first, second = np.empty(weight.size), np.empty(weight.size)
+    for i in range(weight.size):
+        first[i], second[i] = projected(camera[:, i], point[:, i], weight[i], feature[:, i])
+    return first, second
 
 
 def joined(gradients):
@@ -134,6 +110,5 @@ PROBLEM = Problem(
         "tiny": (2, 3, 7), "S": (49, 7_776, 31_843), "M": (93, 61_203, 287_451),
         "L": (356, 226_730, 1_255_268),
     },
-    inputs=inputs, value=value, compiled=compiled, compiled_derivative=jacobian,
-    spread=spread, joined=joined, along=along,
+    inputs=inputs, value=value, compiled=compiled, spread=spread, joined=joined, along=along,
 )  # fmt: skip

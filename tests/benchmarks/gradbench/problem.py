@@ -48,10 +48,8 @@ class Problem:
         The same in loops, compiled by `tapegrad.njit`.
     scanned
         The same for JAX, the package first, where `value` is a loop of many steps.
-    compiled_derivative
-        What computes the derivative where it is not the gradient of `compiled`.
     spread
-        Of variables and data: those that `value` and `scanned` take.
+        Of variables and data: those that `value` and the others take.
     joined
         Of the gradients, a list for each result of `value`: the derivative, a tuple of arrays.
     along
@@ -65,7 +63,6 @@ class Problem:
     value: Callable[..., Any]
     compiled: Callable[..., Any]
     scanned: Callable[..., Any] | None = None
-    compiled_derivative: Callable[..., Any] | None = None
     spread: Callable[..., Any] = as_they_are
     joined: Callable[..., Any] = only
     along: Callable[..., Any] = total

@@ -11,6 +11,8 @@ import numpy as np
 
 import tapegrad as tg
 
+from .problem import only
+
 
 def several(value):
     return value if isinstance(value, tuple) else (value,)
@@ -31,18 +33,25 @@ class Eager:
         self.leaf = partial(tg.tensor, requires_grad=True)
         self.grad = tg.grad
 
+    def function(self, problem):
+        return partial(problem.value, self.namespace)
+
     def value(self, problem):
+        function = self.function(problem)
+
         def call(variables, data):
             variables, data = problem.spread(variables, data)
-            return arrays(problem.value(self.namespace, *map(self.array, variables), *map(self.given, data)))
+            return arrays(function(*map(self.array, variables), *map(self.given, data)))
 
         return call
 
     def derivative(self, problem):
+        function = self.function(problem)
+
         def call(variables, data):
             variables, data = problem.spread(variables, data)
             leaves, gradients = [self.leaf(v) for v in variables], []
-            out = several(problem.value(self.namespace, *leaves, *map(self.given, data)))
+            out = several(function(*leaves, *map(self.given, data)))
             for k, v in enumerate(out, 1):
                 ones = self.array(np.ones(v.shape))
                 of_one = self.grad(v, leaves, ones, retain_graph=k < len(out))
@@ -71,26 +80,20 @@ class Torch(Eager):
         self.grad = torch.autograd.grad
 
 
-class Njit:
-    """tapegrad, on loops compiled by `tapegrad.njit`."""
+class Njit(Eager):
+    """tapegrad, on loops compiled by `tapegrad.njit`: `tapegrad.func.grad` of numbers, else with Tensors."""
 
     name = "njit"
 
-    def value(self, problem):
-        return lambda variables, data: arrays(problem.compiled(*variables, *data))
+    def function(self, problem):
+        return problem.compiled
 
     def derivative(self, problem):
-        if problem.compiled_derivative:
-            return lambda variables, data: (problem.compiled_derivative(*variables, *data),)
-        gradients = {}
-
-        def call(variables, data):
-            count = len(variables)
-            if count not in gradients:
-                gradients[count] = tg.func.grad(problem.compiled, tuple(range(count)))
-            return arrays(gradients[count](*variables, *data))
-
-        return call
+        if problem.joined is not only:
+            return super().derivative(problem)
+        count = len(problem.inputs(*problem.sizes["tiny"], seed=0)[0])
+        gradient = tg.func.grad(problem.compiled, tuple(range(count)))
+        return lambda variables, data: arrays(gradient(*variables, *data))
 
 
 class Jax:
