@@ -32,3 +32,9 @@ def test_compiled_beside_eager(name):
 def test_a_wrong_derivative_is_seen(name):
     with pytest.raises(AssertionError, match="central differences"):
         check(PROBLEMS[name], [Eager()], lambda derivative: tuple(np.roll(d, 1) for d in derivative))
+
+
+def test_ways_that_differ_are_seen():
+    values = {"one": (np.float64(1),), "other": (np.float64(1 + 1e-8),)}
+    with pytest.raises(AssertionError, match="value by other and one"):
+        compare(PROBLEMS["ode"], {"value": values}, None, None, None)

@@ -99,11 +99,11 @@ def text(found, names, pairs):
     for name in names:
         seconds = found["seconds"][name]
         middle = seconds["median"]
-        line += f"{1e3 * middle:10.4g}" if middle else f"{1e3 * seconds['first']:9.4g}*"
+        line += f"{1e3 * middle:11.4g}" if middle else f"{1e3 * seconds['first']:10.4g}*"
     for pair in pairs:
         ratio = found["ratios"].get(pair)
         both = ("{median:.3g}", " ({of best:.3g})") if ratio else ("-", "")
-        line += "{:>8s}{:9s}".format(*(part.format(**ratio or {}) for part in both))
+        line += "{:>9s}{:10s}".format(*(part.format(**ratio or {}) for part in both))
     return line
 
 
@@ -144,7 +144,7 @@ def main():
     peers = names[len(OURS) :]
     pairs = [f"{peer}/{tool.name}" for peer in peers for tool in OURS]
     print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    titles = [f"{name:>10s}" for name in names] + [f"{pair:>17s}" for pair in pairs]
+    titles = [f"{name:>11s}" for name in names] + [f"{pair:>19s}" for pair in pairs]
     print(f"{'ms, ratio (of best)':21s}" + "".join(titles))
     rows = []
     for case in args.cases:
