@@ -53,7 +53,7 @@ class Eager:
             leaves, gradients = [self.leaf(v) for v in variables], []
             out = several(function(*leaves, *map(self.given, data)))
             for k, v in enumerate(out, 1):
-                ones = self.array(np.ones(v.shape))
+                ones = self.array(np.ones(v.shape)) if v.ndim else None
                 of_one = self.grad(v, leaves, ones, retain_graph=k < len(out))
                 gradients.append([np.asarray(g.numpy()) for g in of_one])
             return problem.joined(gradients)
