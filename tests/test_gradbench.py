@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from .benchmarks.gradbench import PROBLEMS
 from .benchmarks.gradbench.problem import compare
+from .benchmarks.gradbench.problems import PROBLEMS
 from .benchmarks.gradbench.tools import Eager, Njit
 
 

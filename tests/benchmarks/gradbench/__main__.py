@@ -26,8 +26,8 @@ from time import perf_counter
 import numpy as np
 
 from ..rounds import in_turns, ratios
-from . import PROBLEMS
 from .problem import compare
+from .problems import PROBLEMS
 from .tools import OURS, PEERS
 
 BLOCK, LONGEST_BLOCK = 2e-3, 50  # a way's seconds in a round, where its calls are short, and calls at most
