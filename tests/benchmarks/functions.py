@@ -12,13 +12,14 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 import argparse
-from time import perf_counter
 
 import numba
 import numpy as np
 import torch
 
 import tapegrad as tg
+
+from .rounds import in_turns
 
 CALLS = 20
 
@@ -87,13 +88,8 @@ def main():
                 np.testing.assert_array_equal(a.numpy(), c.numpy())
                 np.testing.assert_array_equal(b.numpy(), c.numpy())
         for name in ours:
-            best = [np.inf] * 3
-            for _ in range(rounds):
-                for k, run in enumerate((ours[name], quick[name], theirs[name])):
-                    begin = perf_counter()
-                    for _ in range(CALLS):
-                        run()
-                    best[k] = min(best[k], (perf_counter() - begin) / CALLS * 1e6)
+            ways = {"ours": ours[name], "quick": quick[name], "theirs": theirs[name]}
+            best = [1e6 * rows.min() for rows in in_turns(ways, rounds, CALLS).values()]
             size = f"{n} elements" if n else "scalars"
             print(
                 f"{name:16} {size:14} {best[0]:7.1f} us, compiled {best[1]:6.1f}, torch {best[2]:6.1f}: "

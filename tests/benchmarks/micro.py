@@ -24,6 +24,8 @@ import numpy as np
 
 import tapegrad as tg
 
+from .rounds import in_turns, ratios
+
 RTOL = 1e-12
 
 
@@ -185,29 +187,9 @@ def agree(calls, what):
     return worst
 
 
-def measure(calls, rounds, inner=1):
-    """Seconds per call by tool, as (record, backward, both) for each round."""
-    times = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            record = backward = 0.0
-            begin = perf_counter()
-            for _ in range(inner):
-                result = call()
-                if type(result) is tuple:
-                    record += result[2]
-                    backward += result[3]
-                result = None
-            both = perf_counter() - begin
-            times[name].append((record / inner, backward / inner, both / inner))
-    return times
-
-
-def ratios(times, tool):
-    """The tool's times over tapegrad's: (median of the rounds' ratios, ratio of the best) for each part."""
-    theirs, mine = np.array(times[tool]), np.array(times["tapegrad"])
-    with np.errstate(invalid="ignore"):  # small graphs have no parts
-        return np.array([np.median(theirs / mine, axis=0), theirs.min(axis=0) / mine.min(axis=0)])
+def parts(result):
+    """Seconds of recording and of backward, where a call tells them."""
+    return result[2:] if type(result) is tuple else (0.0, 0.0)
 
 
 def verdict(pair, bar):
@@ -227,20 +209,20 @@ def chains(tools, sizes, scale):
             start, factor = operand(n, 0.1, 0.9, 1), operand(n, 0.4, 0.6, 2)
             calls = {tool.name: tool.chain(function, steps, start, factor) for tool in tools}
             worst = agree(calls, f"{name}, n = {n}")
-            times = measure(calls, rounds)
+            times = in_turns(calls, rounds, parts=parts)
             for tool, rows in times.items():
-                scaled = 1e6 / (steps * operations) * np.array(rows)
-                record, backward, both = np.median(scaled, axis=0)
+                scaled = 1e6 / (steps * operations) * rows
+                both, record, backward = np.median(scaled, axis=0)
                 text = f"{name if tool == 'tapegrad' else '':14s}{tool:10s}{record:10.3f}"
                 text += f"{'-':>10s}{'-':>10s}" if tool == "numpy" else f"{backward:10.3f}{both:10.3f}"
-                text += f"{scaled[:, 2].min():10.3f}"
+                text += f"{scaled[:, 0].min():10.3f}"
                 if tool in peers:
-                    found[tool].append(ratios(times, tool))
-                    text += "{:10.2f}{:9.2f}".format(*found[tool][-1][:, 2])
+                    found[tool].append(ratios(rows, times["tapegrad"]))
+                    text += "{:10.2f}{:9.2f}".format(*found[tool][-1][:, 0])
                 print(text)
             print(f"{'':14s}largest relative difference {worst:.1e}", flush=True)
         for peer in peers:
-            record, backward, both = np.exp(np.mean(np.log(found[peer]), axis=0)).T
+            both, record, backward = np.exp(np.mean(np.log(found[peer]), axis=0)).T
             text = "record {:.2f} ({:.2f}), backward {:.2f} ({:.2f}), both {:.2f} ({:.2f})"
             text = text.format(*record, *backward, *both)
             print(f"  geometric mean, {peer}, ratio (of best): {text}")
@@ -259,13 +241,13 @@ def graphs(tools, scale):
         start = operand(n, 0.1, 0.9, 3)
         calls = {tool.name: tool.gradient(function, start) for tool in tools}
         agree({tool: lambda call=call: (0.0, call()) for tool, call in calls.items()}, name)
-        times = measure(calls, rounds, inner)
+        times = in_turns(calls, rounds, inner)
         for tool, rows in times.items():
-            scaled = 1e6 * np.array(rows)[:, 2]
+            scaled = 1e6 * rows
             label = f"{name}, {f'n = {n}' if n else 'scalar'}" if tool == "tapegrad" else ""
             text = f"{label:30s}{tool:10s}{np.median(scaled):10.2f}{scaled.min():10.2f}"
             if tool != "tapegrad":
-                pair = ratios(times, tool)[:, 2]
+                pair = ratios(rows, times["tapegrad"])[:, 0]
                 text += "{:10.2f}{:9.2f}".format(*pair)
                 text += f"   {verdict(pair, bar)}" if tool == "torch" else ""
             print(text, flush=True)

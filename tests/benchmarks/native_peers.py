@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
@@ -24,6 +23,7 @@ import torch
 import tapegrad as tg
 
 from . import native
+from .rounds import difference, in_turns
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_platforms", "cpu")
@@ -241,15 +241,9 @@ def torch_program(name, args):
 # ---------------------------------------------------------------- figures
 
 
-def timed(function):
-    start = time.perf_counter()
-    function()
-    return 1e3 * (time.perf_counter() - start)
-
-
-def difference(found, expected):
-    """The largest difference, as a multiple of the largest element."""
-    return np.max(np.abs(found - expected)) / np.max(np.abs(expected))
+def best_in_turns(ways, repeat):
+    """Milliseconds of each at best."""
+    return {name: 1e3 * rows.min() for name, rows in in_turns(ways, repeat).items()}
 
 
 def beside_jax(make, x, args, repeat):
@@ -273,10 +267,7 @@ def beside_jax(make, x, args, repeat):
         text += f" {form}: gradient {wrong:.0e}, HVP {also:.0e}"
     ways = {"ours": lambda: ours(x, *args)}
     ways |= {k: (lambda f=f: jax.block_until_ready(f(x, *args))) for k, f in jitted.items()}
-    best = dict.fromkeys(ways, np.inf)
-    for _ in range(repeat):
-        for k, way in ways.items():
-            best[k] = min(best[k], timed(way))
+    best = best_in_turns(ways, repeat)
     print(f"{text} | ms: " + ", ".join(
         f"{k} {v:.2f}" + (f" ({v / best['ours']:.1f}x)" if k != "ours" else "") for k, v in best.items()
     ), flush=True)  # fmt: skip
@@ -300,12 +291,11 @@ def beside_torch(name, x, args, repeat):
     wrong = difference(ours(x, *args)[1], theirs())
     if not wrong < 1e-10:
         raise AssertionError(f"{name}: differs from torch by {wrong}")
-    best = [np.inf, np.inf]
-    for _ in range(repeat):
-        best = [min(b, timed(f)) for b, f in zip(best, (lambda: ours(x, *args), theirs), strict=True)]
+    best = best_in_turns({"ours": lambda: ours(x, *args), "torch": theirs}, repeat)
     small = ", ".join(str(v) for v in args if not isinstance(v, np.ndarray)) or str(args[0].size)
     print(
-        f"{name:15s} ({small}): ours {best[0]:.3f} ms, torch {best[1]:.1f} ms ({best[1] / best[0]:.0f}x)",
+        f"{name:15s} ({small}): ours {best['ours']:.3f} ms, torch {best['torch']:.1f} ms "
+        f"({best['torch'] / best['ours']:.0f}x)",
         flush=True,
     )
 

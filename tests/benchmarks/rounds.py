@@ -1,0 +1,46 @@
+"""Timing in turns, so that a disturbance of the machine meets all, and comparing results."""
+
+from time import perf_counter
+
+import numpy as np
+
+
+def in_turns(calls, rounds, inner=1, arguments=tuple, parts=lambda result: ()):
+    """Seconds a call by name: an array with a row for each round, of the call and of parts that it tells.
+
+    Parameters
+    ----------
+    calls : dict
+        By name what is timed; each has its turn in every round. Freeing what it gives is part of it.
+    rounds : int
+    inner : int or dict
+        How many calls a turn has, perhaps by name; a row has their mean.
+    arguments : callable
+        Gives the arguments of each call, before the turn is timed.
+    parts : callable
+        Of what the last call of a turn gives: seconds that it measured itself.
+    """
+    times = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            count = inner[name] if isinstance(inner, dict) else inner
+            given = [arguments() for _ in range(count)]
+            begin = perf_counter()
+            for each in given:
+                result = None
+                result = call(*each)
+            inside = parts(result)
+            result = None
+            times[name].append(((perf_counter() - begin) / count, *inside))
+    return {name: np.array(rows) for name, rows in times.items()}
+
+
+def ratios(theirs, mine):
+    """Times over others: the median of the rounds' ratios and the ratio of the best, for call and parts."""
+    with np.errstate(invalid="ignore"):  # parts that nobody tells are zero
+        return np.array([np.median(theirs / mine, axis=0), theirs.min(axis=0) / mine.min(axis=0)])
+
+
+def difference(found, expected):
+    """The largest difference, as a multiple of the largest element."""
+    return np.max(np.abs(found - expected)) / np.max(np.abs(expected))
