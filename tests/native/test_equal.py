@@ -2,9 +2,11 @@
 
 import functools
 import itertools
+import math
 import operator
 import warnings
 
+import numba
 import numpy as np
 import pytest
 from numba.core.registry import cpu_target
@@ -61,6 +63,13 @@ row(operator.pow, "x[0] ** x[1]", NO_ZEROS[:1])
 row(operator.neg, "-x", ONE)
 row(abs, "abs(x[0])", ONE)
 for _text in ("abs(x[0]) ** 2", "np.abs(x) ** 2", "np.square(abs(x[0]))", "np.hypot(x[0], x[1]) ** 2"):
+    row(np.absolute, _text, [[0.0, 0.0], [0.0, 1.0], [-2.0, 0.0]])
+for _text in ("(2.0 * np.abs(x)) ** 2", "np.abs(x) * (x * 2.0) * np.abs(x)", "np.square(abs(x[0]) / (x[1] + 3.0))",
+              "np.abs(x) * np.abs(x)", "np.abs(x * 2.0) ** 2 * np.exp(x)", "(np.hypot(x, x + 0.0) / (x + 3.0)) ** 2",
+              "np.multiply(np.linalg.norm(x), np.linalg.norm(x))", "np.power(-abs(x[0]), 2)", "np.fabs(x[0]) ** 2",
+              "np.linalg.norm(x) * (np.exp(x) * 2.0) * np.linalg.norm(x)", "(np.linalg.norm(x * 2.0) / 3.0) ** 2",
+              "np.linalg.norm(x) * 3.0 * np.linalg.norm(x + 1.0)", "(1e-180 * np.hypot(x[0], x[1])) ** 2",
+              ):  # fmt: skip
     row(np.absolute, _text, [[0.0, 0.0], [0.0, 1.0], [-2.0, 0.0]])
 row(min, "min(x[0], x[1])", PAIRS)
 row(max, "max(x[0], x[1])", PAIRS)
@@ -275,6 +284,42 @@ def test_ties_kinks_and_constants(text):
     points = [[1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.5, 1.0, 0.0]]
     found, _ = differences([(None, text, points, 1)])
     assert not found, "\n".join(found)
+
+
+@tg.njit
+def squares(x, y):
+    n = np.linalg.norm(x)
+    a = np.linalg.norm(x) * np.linalg.norm(x) + (2.0 * n) ** 2 + n * (3.0 * n)
+    b = np.sum(np.abs(x * 2.0) ** 2) + np.sum((-np.abs(x) / y) * (x + 1.0) * np.abs(x))
+    return a + b + math.hypot(x[0], y - 2.0) ** 2
+
+
+@pytest.mark.parametrize("x", [[0.0, 0.0], [0.0, 0.7], [1e-100, 0.0], [-0.3, 0.4]])
+def test_squares_behind_products(x):
+    """Smooth where the norm and the absolute value are not; nothing but a factor is taken out of a square."""
+    x, point = tg.tensor(x, requires_grad=True), np.array(x)
+    (g,) = tg.grad(squares(x, 2.0), x, create_graph=True)
+    found = [tg.grad(g, x, row, retain_graph=True)[0].numpy() for row in np.eye(2)]
+    wanted = np.diag(2.0 * (1 + 4 + 3 + 4) - (2.0 + 6.0 * point) / 2.0 + [2.0, 0.0])
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+@tg.njit
+def changing(x):
+    y = x.copy()
+    return np.abs(y[0]) + np.linalg.norm(y) * moved(y) * np.linalg.norm(y)
+
+
+@numba.njit
+def moved(y):
+    y[0] += 3.0
+    return 1.0
+
+
+def test_two_lengths_of_what_has_changed_are_no_square():
+    x = tg.tensor([4.0, 0.0], requires_grad=True)
+    (g,) = tg.grad(changing(x), x, create_graph=True)
+    np.testing.assert_allclose(tg.grad(g, x, np.array([1.0, 0.0]))[0].numpy(), [2.0, 0.0])
 
 
 @tg.njit
