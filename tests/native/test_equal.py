@@ -64,12 +64,14 @@ row(operator.neg, "-x", ONE)
 row(abs, "abs(x[0])", ONE)
 for _text in ("abs(x[0]) ** 2", "np.abs(x) ** 2", "np.square(abs(x[0]))", "np.hypot(x[0], x[1]) ** 2"):
     row(np.absolute, _text, [[0.0, 0.0], [0.0, 1.0], [-2.0, 0.0]])
-for _text in ("(2.0 * np.abs(x)) ** 2", "np.abs(x) * (x * 2.0) * np.abs(x)", "np.square(abs(x[0]) / (x[1] + 3.0))",
-              "np.abs(x) * np.abs(x)", "np.abs(x * 2.0) ** 2 * np.exp(x)", "(np.hypot(x, x + 0.0) / (x + 3.0)) ** 2",
-              "np.multiply(np.linalg.norm(x), np.linalg.norm(x))", "np.power(-abs(x[0]), 2)", "np.fabs(x[0]) ** 2",
-              "np.linalg.norm(x) * (np.exp(x) * 2.0) * np.linalg.norm(x)", "(np.linalg.norm(x * 2.0) / 3.0) ** 2",
-              "np.linalg.norm(x) * 3.0 * np.linalg.norm(x + 1.0)", "(1e-180 * np.hypot(x[0], x[1])) ** 2",
-              ):  # fmt: skip
+for _text in (
+    "(2.0 * np.abs(x)) ** 2", "np.abs(x) * (x * 2.0) * np.abs(x)", "np.square(abs(x[0]) / (x[1] + 3.0))",
+    "np.abs(x) * np.abs(x)", "np.abs(x * 2.0) ** 2 * np.exp(x)", "np.power(-abs(x[0]), 2)",
+    "(np.hypot(x, x + 0.0) / (x + 3.0)) ** 2", "(1e-180 * np.hypot(x[0], x[1])) ** 2", "np.fabs(x[0]) ** 2",
+    "np.multiply(np.linalg.norm(x), np.linalg.norm(x))", "(np.linalg.norm(x * 2.0) / 3.0) ** 2",
+    "np.linalg.norm(x) * (np.exp(x) * 2.0) * np.linalg.norm(x)",
+    "np.linalg.norm(x) * 3.0 * np.linalg.norm(x + 1.0)",
+):  # fmt: skip
     row(np.absolute, _text, [[0.0, 0.0], [0.0, 1.0], [-2.0, 0.0]])
 row(min, "min(x[0], x[1])", PAIRS)
 row(max, "max(x[0], x[1])", PAIRS)
