@@ -26,11 +26,12 @@ f8 = types.float64
 
 # Tangents of each nested level of dual numbers, or minus the order of a series; a 0 at the end: on no tape.
 Spec = tuple[int, ...]
+MARKED = 1 << 30  # in the place of a number of tangents: one, and whether it moves
 
 
 def components(spec: Spec) -> int:
     """Return of how many float64 a number of this kind consists."""
-    return math.prod(1 + abs(lanes) for lanes in spec)
+    return math.prod(3 if lanes == MARKED else 1 + abs(lanes) for lanes in spec)
 
 
 class Emitter:
@@ -64,6 +65,8 @@ class Emitter:
             moved = [self.vector(lane) for lane in zip(*rows[1:], strict=True)]
             return Packed(self.number(inner, rows[0]), self.number(inner, moved), spec[0])
         parts = [self.number(spec[1:], row) for row in rows]
+        if spec[0] == MARKED:
+            return Marked(parts[0], parts[1:])
         return Dual(parts[0], parts[1:]) if spec[0] > 0 else Series(parts)
 
     def vector(self, values: Sequence[Any]) -> Any:
@@ -78,11 +81,13 @@ class Emitter:
             found = self.builder.insert_element(found, value, ir.Constant(I32, k))
         return found
 
-    def alike(self, a: Any, b: Any) -> tuple[Any, Any]:
-        """Return two LLVM values of which one may be a vector as values of one type."""
-        if a.type == b.type:
+    def alike(self, a: Any, b: Any, condition: Any = None) -> tuple[Any, Any]:
+        """Return two LLVM values as ones of one type, a vector where one of them or the condition is."""
+        values = (a, b) if condition is None else (a, b, condition)
+        count = next((v.type.count for v in values if isinstance(v.type, ir.VectorType)), 0)
+        if not count:
             return a, b
-        wide = a.type if isinstance(a.type, ir.VectorType) else b.type
+        wide = ir.VectorType(F64, count)
         return self._spread(a, wide), self._spread(b, wide)
 
     def _spread(self, value: Any, wide: Any) -> Any:
@@ -215,7 +220,8 @@ class Real(Number):
     def choose(self, condition: Any, other: Any) -> Any:
         if self.literal is not None and self.literal == other.literal:
             return self
-        return Real(self.emit, self.emit.builder.select(condition, *self.emit.alike(self.value, other.value)))
+        a, b = self.emit.alike(self.value, other.value, condition)
+        return Real(self.emit, self.emit.builder.select(condition, a, b))
 
 
 class Dual(Number):
@@ -248,6 +254,21 @@ class Dual(Number):
         return self.made(
             self.primal.choose(condition, other.primal), [a.choose(condition, b) for a, b in pairs]
         )
+
+
+class Marked(Dual):
+    """A dual number that knows whether it moves: beside its tangent there is a number, 0 where it does not.
+
+    What does not move has no part in a tangent, also where the partial by it is infinite or nan. A tangent
+    of 0 alone does not tell: that of ``x**3`` at 0 moves, and times the partial of ``cbrt`` it is nan.
+    """
+
+    def made(self, primal: Any, tangents: Sequence[Any]) -> Any:
+        return Marked(primal, tangents)
+
+    def moves(self) -> Truth:
+        """Whether it does."""
+        return compare("!=", self.tangents[1], 0.0)
 
 
 class Packed(Dual):
@@ -316,7 +337,7 @@ def compare(how: str, a: Any, b: Any) -> Truth:
         return Truth(emit, _PYTHON[how](x.literal, y.literal))
     builder = emit.builder
     form = builder.fcmp_unordered if how == "!=" else builder.fcmp_ordered
-    return Truth(emit, form(how, x.value, y.value))
+    return Truth(emit, form(how, *emit.alike(x.value, y.value)))
 
 
 def _where(condition: Any, a: Any, b: Any) -> Any:
@@ -428,6 +449,13 @@ def evaluate(name: str, *args: Any) -> Any:
     for k, x in enumerate(args):
         if any(not _is_zero(t) for t in x.tangents):
             d = out.lift(partial(name, k, inner, out))
+            if isinstance(x, Marked):
+                still, (tangent, moves) = out.lift(0.0), tangents
+                tangents = [
+                    tangent + _where(x.moves(), d * x.tangents[0], still),
+                    _where(x.moves(), out.lift(1.0), moves),
+                ]
+                continue
             tangents = [t + d * x.tangents[q] for q, t in enumerate(tangents)]
     return args[0].made(out, tangents)
 

@@ -6,6 +6,8 @@ are two ops, and by these rules each has derivatives of every order:
     tangent(X, u1 ... um)     = the m-th derivative of the results along u1 ... um
     gradient(X, c, u1 ... um) = the derivative by X of c . tangent(X, u1 ... um)
 
+A direction is -0.0 where it has no part by an input: where a sum has a term, even 0.0, it is not that.
+
 The first derivative is a sweep of the tape that the call has left. Beyond it the function runs again, its
 numbers dual, one level for each direction: each order costs several times the one before, and a function that
 does not do the same again has no second derivative.
@@ -14,6 +16,8 @@ does not do the same again has no second derivative.
 from __future__ import annotations
 
 import ctypes
+import functools
+import operator
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +26,7 @@ import numpy as np
 
 from tapegrad.errors import GraphFreedError, MutationError, UnsupportedOpError
 from tapegrad.native import border, explain, runtime
-from tapegrad.native.algebra import components
+from tapegrad.native.algebra import MARKED, Spec, components
 from tapegrad.native.record import KIND_WORDS, LEAVES, SIZE
 from tapegrad.native.tape import BASE, COUNT, END, STATE_WORDS, TOP
 from tapegrad.native.twin import primal_of, twin_of, twins_of
@@ -159,7 +163,27 @@ class Segment:
             raise GraphFreedError(self.freed())
         return sweep(self.recording, (), self.statements, ct, self.size)
 
-    def run(self, x: Any, directions: Sequence[Any], record: bool) -> tuple[Any, Any, Any]:
+    def along(self, x: Any, directions: Sequence[Any], ct: Any = None) -> Any:
+        """Return the derivative of the results along directions; with `ct`, that of ``ct . results`` by X.
+
+        A tangent of 0 times an infinite partial is nan. Where that may come of an input which a direction
+        has no part by, it runs once more on numbers that know it.
+        """
+        found = self._along(x, directions, ct, 1)
+        wrong = np.isnan(found)
+        if wrong.any() and any(not parts_by(u).all() for u in directions):
+            found[wrong] = self._along(x, directions, ct, MARKED)[wrong]
+        return found
+
+    def _along(self, x: Any, directions: Sequence[Any], ct: Any, lanes: int) -> Any:
+        spec = (lanes,) * len(directions)
+        values, statements, recording = self.run(x, directions, spec, ct is not None)
+        place = sum(places_of(spec))
+        if ct is None:
+            return values[:, place].copy()
+        return sweep(recording, spec, statements, ct, self.size, place)
+
+    def run(self, x: Any, directions: Sequence[Any], spec: Spec, record: bool) -> tuple[Any, Any, Any]:
         """Run the function again on dual numbers: its results' components and statements, and the tape."""
         function = self.function
         if function.once:
@@ -167,11 +191,12 @@ class Segment:
                 f"a second derivative runs {function.__name__} again, and it {function.once}, so it would "
                 "not do the same; pass what it draws as an argument, or say tg.njit(rerun=True)"
             )
-        spec = (1,) * len(directions)
         values = np.zeros((self.size, components(spec)))
         values[:, 0] = x
-        for k, direction in enumerate(directions):  # the outermost level is the first direction's
-            values[:, 1 << (len(directions) - 1 - k)] = direction
+        for lanes, place, direction in zip(spec, places_of(spec), directions, strict=True):
+            values[:, place] = direction
+            if lanes == MARKED:
+                values[:, 2 * place] = parts_by(direction)
         recording = Recording(self.size) if record else None
         address = recording.address if recording is not None else 0
         known: dict[int, Any] = {}
@@ -205,6 +230,16 @@ class Segment:
             if arg.paired:
                 known[id(arg)] = border.paired(known[id(arg)])
         return known[id(arg)]
+
+
+def places_of(spec: Spec) -> list[int]:
+    """Return at which component of a number the tangent of each level is, the outermost first."""
+    return [components(spec[k + 1 :]) for k in range(len(spec))]
+
+
+def parts_by(direction: Any) -> Any:
+    """Where a direction has a part."""
+    return (direction != 0) | ~np.signbit(direction)
 
 
 class Written:
@@ -250,8 +285,8 @@ def written_of(arg: Any, kept: Any, found: dict[int, Any]) -> None:
         found[id(kept)] = border.unpaired(arg)
 
 
-def sweep(recording: Recording, spec: Any, statements: Any, ct: Any, size: int) -> Any:
-    """Return the derivative by X of ``ct . results``; of dual numbers that along all directions."""
+def sweep(recording: Recording, spec: Spec, statements: Any, ct: Any, size: int, place: int = 0) -> Any:
+    """Return one component of the derivative by X of ``ct . results``."""
     count = components(spec)
     if not runtime.tapes().prepare(recording.address, count):
         raise MemoryError(f"no memory for the cotangents of {recording.statements} statements")
@@ -259,7 +294,7 @@ def sweep(recording: Recording, spec: Any, statements: Any, ct: Any, size: int) 
     seeds[:, 0] = np.reshape(ct, -1)
     gradient = np.empty((size, count))
     runtime.sweeps(spec).pull(recording.address, statements, seeds, gradient)
-    return gradient[:, -1].copy()
+    return gradient[:, place].copy()
 
 
 # ---------------------------------------------------------------- the ops
@@ -286,21 +321,15 @@ class Call(_Op):
     def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
         segment = attrs["segment"]
         if hasattr(ct, "_apply"):
-            parts = [np.reshape(x, (-1,)) for x in inputs]
-            x = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            x = JOIN.apply(*inputs, segment=segment)
             found = GRADIENT.apply(x, np.reshape(ct, (-1,)), segment=segment)
         else:
             found = segment.first(ct)
-        return {
-            k: np.reshape(found[segment.inputs[k].start : segment.inputs[k].stop], np.shape(inputs[k]))
-            for k in wanted
-        }
+        return {k: PART.apply(found, segment=segment, k=k) for k in wanted}
 
     def jvp(self, tangents: Any, out: Any, inputs: Any, attrs: Any) -> Any:
         """The tangent of the results."""
-        moved = [np.zeros(np.shape(x)) if t is None else t for t, x in zip(tangents, inputs, strict=True)]
-        x, u = (np.concatenate([np.reshape(p, (-1,)) for p in parts]) for parts in (inputs, moved))
-        found = TANGENT.apply(x, u, segment=attrs["segment"])
+        found = TANGENT.apply(JOIN.apply(*inputs, **attrs), JOIN.jvp(tangents, None, inputs, attrs), **attrs)
         return np.reshape(found, np.shape(out))
 
 
@@ -311,8 +340,7 @@ class Gradient(_Op):
         x, ct, *directions = operands
         if not directions:
             return segment.first(ct)
-        _, statements, recording = segment.run(x, directions, True)
-        return sweep(recording, (1,) * len(directions), statements, ct, segment.size)
+        return segment.along(x, directions, ct)
 
     def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
         x, c, *u = inputs
@@ -333,8 +361,7 @@ class Tangent(_Op):
 
     def compute(self, *operands: Any, segment: Segment) -> Any:
         x, *directions = operands
-        values, _, _ = segment.run(x, directions, False)
-        return values[:, -1].copy()
+        return segment.along(x, directions)
 
     def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
         x, *u = inputs
@@ -343,6 +370,50 @@ class Tangent(_Op):
             others = u if k == 0 else u[: k - 1] + u[k:]
             found[k] = GRADIENT.apply(x, ct, *others, **attrs)
         return found
+
+
+class _Linear(_Op):
+    def reads(self, k: int) -> int:
+        """Nothing."""
+        return 0
+
+
+class Join(_Linear):
+    """X of the inputs."""
+
+    def compute(self, *operands: Any, segment: Segment) -> Any:
+        return np.concatenate([np.reshape(x, -1) for x in operands])
+
+    def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
+        return {k: PART.apply(ct, **attrs, k=k) for k in wanted}
+
+    def jvp(self, tangents: Any, out: Any, inputs: Any, attrs: Any) -> Any:
+        """The direction of the inputs that move."""
+        moved = [EMBED.apply(t, **attrs, k=k) for k, t in enumerate(tangents) if t is not None]
+        return functools.reduce(operator.add, moved)
+
+
+class Part(_Linear):
+    """One of the inputs of X."""
+
+    def compute(self, x: Any, *, segment: Segment, k: int) -> Any:
+        place = segment.inputs[k]
+        return np.reshape(x[place.start : place.stop], place.shape)
+
+    def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
+        return {0: EMBED.apply(ct, **attrs)}
+
+
+class Embed(_Linear):
+    """A direction that has a part by one input only."""
+
+    def compute(self, part: Any, *, segment: Segment, k: int) -> Any:
+        place, found = segment.inputs[k], np.full(segment.size, -0.0)
+        found[place.start : place.stop] = np.reshape(part, -1) + 0.0
+        return found
+
+    def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
+        return {0: PART.apply(ct, **attrs)}
 
 
 class Pair(_Op):
@@ -368,6 +439,9 @@ class Pair(_Op):
 
 
 CALL = Call("compiled_call", "A call of a function compiled by tg.njit.")
+EMBED = Embed("compiled_embed", "A direction by one input of such a call.")
 GRADIENT = Gradient("compiled_gradient", "Derivative of such a call, its results weighted.")
+JOIN = Join("compiled_join", "The inputs of such a call as one vector.")
+PART = Part("compiled_part", "One input's part of such a vector.")
 PAIR = Pair("compiled_pair", "A complex result of such a call, of its parts.")
 TANGENT = Tangent("compiled_tangent", "Derivative of such a call along directions.")

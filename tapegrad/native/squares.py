@@ -6,55 +6,147 @@ a norm whose square is asked for somewhere, its square is computed from the oper
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba.core import ir
+from numba.core import ir, types
 from numba.extending import overload
 
 from tapegrad.native.arrays import is_active_array, is_complex_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.complexes import ActiveComplex, squared
+from tapegrad.native.functions import INSTEAD
 
-OPERANDS = {abs: 1, np.absolute: 1, np.hypot: 2, np.linalg.norm: 1}  # what has a kink at 0
+OPERANDS = {  # what has a kink at 0
+    abs: 1, np.absolute: 1, np.fabs: 1, math.fabs: 1, np.hypot: 2, math.hypot: 2, np.linalg.norm: 1,
+}  # fmt: skip
+TIMES, OVER, POWERS = (operator.mul, np.multiply), (operator.truediv, np.divide), (operator.pow, np.power)
+COUNTS = {**OPERANDS, np.square: 1, np.multiply: 2, np.divide: 2, np.power: 2}
+
+
+class Square(NamedTuple):
+    """A product in which what has a kink is a factor twice: its call, and by what else one multiplies."""
+
+    root: Any
+    call: Any
+    others: list[tuple[Any, Any]]  # operators, and operands on the right
+
+    def variables(self) -> list[Any]:
+        """What is used again where the square is made."""
+        others = [self.root, *(x for _, x in self.others if x is not None)] if self.others else []
+        return [*self.call.args, *others]
 
 
 def squares_in(
     blocks: Any, definition: Callable[[Any], Any], resolve: Callable[[Any], Any]
-) -> dict[int, Any]:
-    """Return what has a kink and is squared, by the ids of the squares: calls of functions in `OPERANDS`."""
-    found = {}
+) -> dict[int, Square]:
+    """Return the products that are squares of what has a kink, by their ids."""
+    found: dict[int, Square] = {}
     for block in blocks.values():
-        for line in block.find_insts(ir.Assign):
-            root = _root(line.value, definition, resolve)
-            call = None if root is None else definition(root)
-            if isinstance(call, ir.Expr) and call.op == "call" and not (call.kws or call.vararg):
-                function = resolve(call.func)
-                kink = callable(function) and any(function is f for f in OPERANDS)
-                if kink and len(call.args) == OPERANDS[function]:
-                    found[id(line.value)] = call
+        reader = _Reader(block, definition, resolve, found)
+        for at, line in enumerate(block.body):
+            if isinstance(line, ir.Assign):
+                square = reader.square(line.value, at)
+                if square is not None:
+                    found[id(line.value)] = square
     return found
 
 
-def _root(value: Any, definition: Any, resolve: Any) -> Any:
-    """The variable whose square a value is; None for any other value."""
-    if not isinstance(value, ir.Expr):
+class _Reader:
+    """Finds squares in a block: factors of a product are looked for in its own statement."""
+
+    def __init__(self, block: Any, definition: Any, resolve: Any, found: dict[int, Square]) -> None:
+        self.body, self.definition, self.resolve, self.found = block.body, definition, resolve, found
+        self.places = {id(line.value): k for k, line in enumerate(self.body) if isinstance(line, ir.Assign)}
+
+    def square(self, value: Any, at: int) -> Square | None:
+        """Return what an expression is the square of, if it is one."""
+        how, operands = self._operation(value)
+        if how is np.square or (how in POWERS and self._is_two(operands[1])):
+            a = b = operands[0]
+        elif how in TIMES:
+            a, b = operands
+        else:
+            return None
+        for one, others in self._factors(a, at):
+            for other, more in self._factors(b, at):
+                if self._same(one, other, at):
+                    return Square(one, self.definition(one), others + more)
         return None
-    if value.op == "call" and resolve(value.func) is np.square and len(value.args) == 1 and not value.kws:
-        return value.args[0]
-    if value.op != "binop":
-        return None
-    if value.fn is operator.pow:
-        two = definition(value.rhs)
-        return value.lhs if isinstance(two, ir.Const) and two.value == 2 else None
-    return value.lhs if value.fn is operator.mul and definition(value.lhs) is definition(value.rhs) else None
+
+    def _operation(self, value: Any) -> tuple[Any, list[Any]]:
+        """The operator or function of an expression, and its operands; None for any other expression."""
+        if isinstance(value, ir.Expr):
+            if value.op == "binop":
+                return value.fn, [value.lhs, value.rhs]
+            if value.op == "unary":
+                return value.fn, [value.value]
+            if value.op == "call" and not (value.kws or value.vararg):
+                function = self.resolve(value.func)
+                if any(function is f and len(value.args) == n for f, n in COUNTS.items()):
+                    return function, list(value.args)
+        return None, []
+
+    def _is_two(self, var: Any) -> bool:
+        two = self.definition(var)
+        return isinstance(two, ir.Const) and bool(two.value == 2)
+
+    def _factors(self, var: Any, at: int) -> Iterator[tuple[Any, list[tuple[Any, Any]]]]:
+        """What has a kink and is a factor of a value, each with what it is multiplied by."""
+        value = self.definition(var)
+        how, operands = self._operation(value)
+        if how in OPERANDS:
+            yield var, []
+        elif how is not None and id(value) not in self.found and self._fresh(value, at):
+            if how is operator.neg:
+                for root, others in self._factors(operands[0], at):
+                    yield root, [*others, (operator.neg, None)]
+            for k, x in enumerate(operands if how in TIMES else operands[:1] if how in OVER else []):
+                for root, others in self._factors(x, at):
+                    yield (
+                        root,
+                        [*others, (operator.mul if how in TIMES else operator.truediv, operands[1 - k])],
+                    )
+
+    def _fresh(self, value: Any, at: int) -> bool:
+        """Whether nothing can have changed since a value was computed: it is of the same statement."""
+        first = self.places.get(id(value), at)
+        return first < at and all(map(self._harmless, self.body[first:at]))
+
+    def _harmless(self, line: Any) -> bool:
+        if isinstance(line, ir.Del):
+            return True
+        if not isinstance(line, ir.Assign) or not line.target.name.startswith("$"):
+            return False
+        plain = not isinstance(line.value, ir.Expr) or line.value.op in (
+            "getattr",
+            "static_getitem",
+            "getitem",
+        )
+        return plain or self._operation(line.value)[0] is not None
+
+    def _same(self, one: Any, other: Any, at: int) -> bool:
+        """Whether two variables are surely one value."""
+        a, b = self.definition(one), self.definition(other)
+        if a is b:
+            return True
+        (f, mine), (g, theirs) = self._operation(a), self._operation(b)
+        if f is not g or not (self._fresh(a, at) and self._fresh(b, at)):
+            return False
+        return [x.name for x in mine] == [x.name for x in theirs]
 
 
 def square_of(function: Any) -> Any:
     """Return what computes the square of a function in `OPERANDS` from its operands."""
-    return {np.hypot: square_of_hypot, np.linalg.norm: square_of_norm}.get(function, square_of_absolute)
+    known = {np.hypot: square_of_hypot, math.hypot: square_of_hypot, np.linalg.norm: square_of_norm}
+    return known.get(function, square_of_absolute)
+
+
+def product_with(root: Any, product: Any, smooth: Any) -> Any:
+    """``product``, and where its root is 0 what is the same and smooth; elsewhere that could overflow."""
 
 
 def square_of_absolute(x: Any) -> Any:
@@ -67,6 +159,14 @@ def square_of_hypot(x: Any, y: Any) -> Any:
 
 def square_of_norm(x: Any) -> Any:
     """``norm(x)**2``."""
+
+
+@overload(product_with)
+def _product_with(root, product, smooth):
+    if isinstance(root, types.Array):
+        where = INSTEAD[np.where]
+        return lambda root, product, smooth: where(_zeros(root), smooth, product)
+    return lambda root, product, smooth: smooth if root == 0.0 else product
 
 
 @overload(square_of_absolute)
@@ -86,6 +186,14 @@ def _square_of_norm(x):
     if is_complex_array(x):
         return lambda x: _sum_of_complex(x)
     return (lambda x: _sum(x)) if is_active_array(x) else (lambda x: np.linalg.norm(x) ** 2)
+
+
+@inner_njit
+def _zeros(x):
+    found = np.empty(x.size, np.bool_)
+    for k, v in enumerate(x.flat):
+        found[k] = v == 0.0
+    return found.reshape(x.shape)
 
 
 @inner_njit

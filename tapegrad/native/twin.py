@@ -38,7 +38,7 @@ from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import asked_for, preaccumulated
 from tapegrad.native.runtime import digest, sweeps, tapes
 from tapegrad.native.scalar import Active
-from tapegrad.native.squares import square_of, squares_in
+from tapegrad.native.squares import Square, product_with, square_of, squares_in
 from tapegrad.native.stored import Stored
 
 KEPT = ("boundscheck", "error_model", "fastmath", "nogil")  # options that a twin has from its primal
@@ -145,8 +145,11 @@ class _Untyped(FunctionPass):
         if found:
             raise TypingError(f"tapegrad: {found}", self.ir.loc)
         squares = squares_in(self.ir.blocks, self._definition, self._resolve) if self.spec else {}
-        kinks = {id(call) for call in squares.values()}
+        kinks = {id(square.call) for square in squares.values()}
         self.squares: dict[int, Any] = {}  # of what has a kink, by its call
+        # Numba takes a temporary of an array expression to be used once: what is used again gets a name
+        again = {x.name for square in squares.values() for x in square.variables()}
+        self.named: dict[str, Any] = {}
         first = min(self.ir.blocks)
         for label, block in self.ir.blocks.items():
             self.body: list[Any] = []
@@ -154,13 +157,23 @@ class _Untyped(FunctionPass):
             for line in block.body:
                 if isinstance(line, ir.Assign):
                     call = line.value if id(line.value) in kinks else None
-                    if id(line.value) in squares:
-                        # a block that comes before that of the length multiplies as it stands
-                        line.value = self.squares.get(id(squares[id(line.value)]), line.value)
-                    function = None if call is None else self._resolve(call.func)
+                    square = squares.get(id(line.value))
+                    # a block that comes before that of the length multiplies as it stands
+                    if square is not None and id(square.call) in self.squares:
+                        line.value = self._squared(square, line.value, line.loc)
+                    function, args = (
+                        (None, []) if call is None else (self._resolve(call.func), list(call.args))
+                    )
+                    target = line.target
+                    if target.name in again and target.name.startswith("$"):
+                        line.target = self.named[target.name] = self._var("factor", line.loc)
                     self._assign(line)
+                    if line.target is not target:
+                        self.body.append(ir.Assign(line.target, target, line.loc))
                     if call is not None:
-                        self.squares[id(call)] = self._call(square_of(function), call.args, line.loc)
+                        self.squares[id(call)] = self._call(
+                            square_of(function), map(self._again, args), line.loc
+                        )
                     continue
                 if isinstance(line, ir.Print):
                     line.args = [self._shown(x, line.loc) for x in line.args]
@@ -177,12 +190,29 @@ class _Untyped(FunctionPass):
         self.ir._definitions = build_definitions(self.ir.blocks)
         return True
 
+    def _squared(self, square: Square, product: Any, loc: Any) -> Any:
+        """A product that has the square of what has a kink in it."""
+        found = self.squares[id(square.call)]
+        if not square.others:
+            return found
+        for how, other in square.others:
+            if other is None:
+                found = self._new(ir.Expr.unary(how, found, loc), loc)
+            else:
+                found = self._new(ir.Expr.binop(how, found, self._again(other), loc), loc)
+        args = [self._again(square.root), self._new(product, loc), found]
+        return ir.Expr.call(*self._parts(product_with, args, loc))
+
+    def _again(self, var: Any) -> Any:
+        """A variable under the name by which it may be used again."""
+        return self.named.get(var.name, var)
+
+    def _var(self, name: str, loc: Any) -> Any:
+        known = name in self.scope.localvars._con
+        return self.scope.redefine(name, loc) if known else self.scope.define(name, loc)
+
     def _new(self, value: Any, loc: Any, name: str = "$tape") -> Any:
-        var = (
-            self.scope.redefine(name, loc)
-            if name in self.scope.localvars._con
-            else self.scope.define(name, loc)
-        )
+        var = self._var(name, loc)
         self.body.append(ir.Assign(value, var, loc))
         return var
 

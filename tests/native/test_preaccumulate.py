@@ -54,6 +54,15 @@ def test_derivatives_to_the_third():
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+def test_second_derivatives_where_another_argument_has_none():
+    helper = tg.njit(preaccumulate=True)(lambda x, z: z * math.sin(x))
+    x, y, z = (tg.tensor(v, requires_grad=True) for v in (-2.0, 3.0, 0.5))
+    (g,) = tg.grad(tg.njit(lambda x, y, z: x**y + helper(x, z))(x, y, z), x, create_graph=True)
+    with np.errstate(all="ignore"):
+        found = tg.grad(g, (x, z))
+    np.testing.assert_allclose(found, [-12.0 - 0.5 * math.sin(-2.0), math.cos(-2.0)], rtol=1e-12)
+
+
 @pytest.mark.parametrize("make", ["jvp", "hvp", "taylor", pytest.param("hessian", marks=pytest.mark.slow)])
 def test_other_sweeps(make):
     args = (X,) if make == "hessian" else (X, np.array([1.0, -0.5, 0.2, 0.7]))
