@@ -24,7 +24,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY, forward
 from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
-from tapegrad.tape.record import CONS, slot
+from tapegrad.tape.record import CONS, LEAF, slot
 from tapegrad.tensor import Tensor
 from tapegrad.views import OPEN
 
@@ -33,7 +33,7 @@ METHODS = {  # in the order of `kernels.replay.recording.methods`
     "__add__": METH_O, "__radd__": METH_O, "__sub__": METH_O, "__rsub__": METH_O, "__mul__": METH_O,
     "__rmul__": METH_O, "__truediv__": METH_O, "__rtruediv__": METH_O, "__neg__": METH_NOARGS,
     "__abs__": METH_NOARGS, "__pow__": METH_O, "__array_ufunc__": METH_FASTCALL_KEYWORDS,
-    "__getitem__": METH_O,
+    "__getitem__": METH_O, "__matmul__": METH_O, "__rmatmul__": METH_O,
 }  # fmt: skip
 TWINS = {name: vars(Tensor)[name] for name in METHODS}
 OPERATORS = (  # in the order of their sheets: op, function of the C API, method and reflected method
@@ -45,6 +45,7 @@ OPERATORS = (  # in the order of their sheets: op, function of the C API, method
     ("absolute", "PyNumber_Absolute", "__abs__", "__abs__"),
     ("power", "PyNumber_Power", "__pow__", "__rpow__"),
     ("square", "", "__pow__", "__pow__"),
+    ("matmul", "", "__matmul__", "__rmatmul__"),
 )
 WINDOWS = {
     None: 0, "part": layout.PART, "whole": layout.WHOLE, "joined": layout.JOINED, "stacked": layout.STACKED
@@ -103,6 +104,9 @@ def install(enter: machine.Enter) -> None:
         layout.FALSE: False, layout.CELL_TYPE: tapes.Cell, layout.OPEN_LEVELS: OPEN,
         layout.VERSION: table.version, layout.LEAVE: tapes.leave, layout.EMPTY_LIKE: np.empty_like,
         layout.ZEROS: np.zeros, layout.BYTE_DTYPE: np.dtype(np.uint8),
+        layout.REQUIRES_GRAD_TEXT: sys.intern("requires_grad"), layout.SHOWN_TEXT: sys.intern("shown"),
+        layout.INFERENCE_TEXT: sys.intern("inference"),
+        layout.LEAF_OPCODE: LEAF, layout.CURRENT_TAPE: tapes.current,
         layout.CELLS_TEXT: sys.intern("cells"), layout.GRAD_TEXT: sys.intern("grad"),
         layout.JOIN: join, layout.INDEX_TEXT: sys.intern("index"), layout.PLACE_TEXT: sys.intern("place"),
         layout.AXIS_TEXT: sys.intern("axis"),
@@ -157,7 +161,7 @@ def _slots(kind: type[Any], names: tuple[str, ...]) -> list[int] | None:
 
 def _ufunc_ops() -> list[Any]:
     """Ops that a NumPy ufunc means whatever its operands; a power of two is a square."""
-    return [REGISTRY[name] for name in fn.FAST if name != "power"]
+    return [REGISTRY[name] for name in (*fn.FAST, "matmul") if name != "power"]
 
 
 def _sheets() -> Any:

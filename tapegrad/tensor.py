@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad import functions as fn
-from tapegrad.dispatch import apply, contains_tensor, enabled, normal, noted, origin, taken, timed
+from tapegrad.dispatch import DOUBLE, apply, contains_tensor, enabled, normal, noted, origin, taken, timed
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.functions.methods import ArrayMethods
 from tapegrad.grad_mode import is_inference_mode_enabled
@@ -709,6 +709,9 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     >>> tg.tensor([1.0, 2.0], requires_grad=True)
     tensor([1., 2.], requires_grad=True)
     """
+    plain = type(data) is np.ndarray and data.dtype is DOUBLE and dtype is None and type(requires_grad) is bool
+    if plain and data.ndim and data.nbytes < pool.MIN_BYTES and enabled() is True:
+        return _of_copy(data.copy("K"), requires_grad)
     if contains_tensor(data) and not isinstance(data, Handle):
         raise BorderError("tensor() would drop the history of Tensors in a list; use tg.array([...])")
     value = normal(np.array(value_of(data), dtype=dtype), "tensor")
@@ -718,6 +721,15 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
         value = aligned
     out: Tensor = noted(wrap(value), (data,), True)
     return out.requires_grad_(requires_grad) if requires_grad is not False else out
+
+
+def _of_copy(value: Any, leaf: bool) -> Tensor:
+    """The common case of `tensor`: of a new array of doubles, where no mode wants to know."""
+    out: Tensor = wrap(value)
+    if leaf:
+        extra(out).requires_grad = True
+        out._at = Cell(out)
+    return out
 
 
 def from_numpy(array: Any) -> Tensor:

@@ -18,10 +18,13 @@ from tapegrad.functions.tables import FUNCTIONS
 from tapegrad.handle import Handle, value_of
 
 NOT_GIVEN = np._NoValue
+NOTHING: dict[str, Any] = {}
 
 
-def _given(**kwargs: Any) -> dict[str, Any]:
-    return {k: v for k, v in kwargs.items() if v is not NOT_GIVEN}
+def _given(initial: Any, where: Any) -> dict[str, Any]:
+    if initial is where is NOT_GIVEN:
+        return NOTHING
+    return {k: v for k, v in (("initial", initial), ("where", where)) if v is not NOT_GIVEN}
 
 
 def _call(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -39,27 +42,27 @@ class ArrayMethods(Handle):
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
             initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Any:  # fmt: skip
         """Sum over axes."""
-        return sum_(self, axis, dtype, out, keepdims, **_given(initial=initial, where=where))
+        return sum_(self, axis, dtype, out, keepdims, **_given(initial, where))
 
     def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
              where: Any = NOT_GIVEN) -> Any:  # fmt: skip
         """Mean over axes."""
-        return mean(self, axis, dtype, out, keepdims, **_given(where=where))
+        return mean(self, axis, dtype, out, keepdims, **_given(NOT_GIVEN, where))
 
     def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
              initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Any:  # fmt: skip
         """Product over axes."""
-        return prod(self, axis, dtype, out, keepdims, **_given(initial=initial, where=where))
+        return prod(self, axis, dtype, out, keepdims, **_given(initial, where))
 
     def max(self, axis: Any = None, out: Any = None, keepdims: bool = False,
             initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Any:  # fmt: skip
         """Largest value over axes."""
-        return max_(self, axis, out, keepdims, **_given(initial=initial, where=where))
+        return max_(self, axis, out, keepdims, **_given(initial, where))
 
     def min(self, axis: Any = None, out: Any = None, keepdims: bool = False,
             initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Any:  # fmt: skip
         """Smallest value over axes."""
-        return min_(self, axis, out, keepdims, **_given(initial=initial, where=where))
+        return min_(self, axis, out, keepdims, **_given(initial, where))
 
     def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
             keepdims: bool = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN) -> Any:  # fmt: skip

@@ -40,7 +40,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     if left == 0 or right == 0:
         return a * b
     if right <= 2:
-        return matmul(a, b)
+        return apply(REGISTRY["matmul"], (a, b))
     letters = "abcdefghijklmnopqrstuvwxyz"
     inputs = letters[: left - 1] + "z", letters[left - 1 : left + right - 3] + "z" + letters[left + right - 3]
     return einsum(f"{inputs[0]},{inputs[1]}", a, b)

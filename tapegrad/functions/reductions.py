@@ -51,9 +51,12 @@ def _reduction(name: str) -> Callable[..., Any]:
         a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **rest: Any
     ) -> Any:
         x = a
-        plain = axis is None and dtype is None and out is None and keepdims is False and not rest
-        if plain and is_tensor(x) and x._v.ndim <= MASK_BITS:
-            return apply(op, (x,), WHOLE[x._v.ndim])
+        if dtype is None and out is None and keepdims is False and not rest and is_tensor(x):
+            ndim = x._v.ndim
+            if axis is None and ndim <= MASK_BITS:
+                return apply(op, (x,), WHOLE[ndim])
+            if type(axis) is int and -ndim <= axis < ndim <= MASK_BITS and requires_grad(x):
+                return apply(op, (x,), {"axis": (axis % ndim,), "keepdims": False})
         if out is not None and out is not np._NoValue:
             dtypes = {} if dtype is None else {"dtype": dtype}
             return into(op.functions[0], out, x, axis=axis, keepdims=keepdims, **dtypes, **rest)

@@ -6,7 +6,7 @@ left to `tapegrad.engine`, and then nothing has been done.
 
 from tapegrad.kernels.dialect import call, f64, i32, i64, invoke, shared, stack
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.recording import code_of
+from tapegrad.kernels.replay.recording import code_of, has
 from tapegrad.kernels.replay.sweep import plan_open, run_open
 from tapegrad.kernels.replay.watching import in_force
 
@@ -319,12 +319,7 @@ def deposit_grads(held: int, n: int, found: int) -> int:
     alone, out = i64(g[TURNS] + LIST_SIZE_AT)[0] == 0, g[TRUE]
     for q in range(n):
         if alone:
-            before = call(g[GET_ATTRIBUTE], i64(h[q] + g[EXTRA_AT])[0], g[GRAD_TEXT])
-            alone = before == g[NONE_AT_ALL]
-            if before == 0:
-                invoke(g[ERROR_CLEAR])
-            else:
-                invoke(g[DECREF], before)
+            alone = has(i64(h[q] + g[EXTRA_AT])[0], g[GRAD_TEXT], g[NONE_AT_ALL])
     if alone:
         for q in range(n):
             if out != 0:

@@ -22,6 +22,7 @@ def methods(table: int) -> int:
     t[6], t[7] = address(tensor_divide), address(tensor_rdivide)
     t[8], t[9] = address(tensor_negative), address(tensor_absolute)
     t[10], t[11], t[12] = address(tensor_power), address(tensor_array_ufunc), address(tensor_getitem)
+    t[13], t[14] = address(tensor_matmul), address(tensor_rmatmul)
     return shared()
 
 
@@ -38,10 +39,62 @@ def position(tape: int, x: int) -> int:
         found = call(g[DICT_GET], i64(tape + g[LEAVES_AT])[0], at)
         if found == 0:
             found = call(g[DICT_GET], i64(tape + g[CONSTANTS_AT])[0], at)
+        if found == 0 and is_leaf(x):
+            found = import_leaf(tape, at, i64(x + g[V_AT])[0])
         return found
     if kind == g[FLOAT_TYPE] or kind == g[INT_TYPE]:
         return call(g[DICT_GET], i64(tape + g[NUMBERS_AT])[0], x)
     return 0
+
+
+def is_leaf(x: int) -> int:
+    """Whether a Tensor without history requires grad, nobody else can write to it, and it may be recorded."""
+    g, state = i64(shared()), i64(x + i64(shared())[EXTRA_AT])[0]
+    if state == 0 or state == g[NONE_AT_ALL]:
+        return 0
+    if has(state, g[REQUIRES_GRAD_TEXT], g[TRUE]) == 0:
+        return 0
+    return has(state, g[SHOWN_TEXT], g[NONE_AT_ALL]) & has(state, g[INFERENCE_TEXT], g[FALSE])
+
+
+def has(x: int, name: int, wanted: int) -> int:
+    """Whether an attribute is this object."""
+    g = i64(shared())
+    found = call(g[GET_ATTRIBUTE], x, name)
+    if found == 0:
+        invoke(g[ERROR_CLEAR])
+        return 0
+    invoke(g[DECREF], found)
+    if found == wanted:
+        return 1
+    return 0
+
+
+def import_leaf(tape: int, cell: int, value: int) -> int:
+    """As `Tape.leaf`, for one that the tape does not know: its position, borrowed; 0 where that fails."""
+    g = i64(shared())
+    if value == 0 or i64(cell + TYPE_AT)[0] != g[CELL_TYPE] or room(tape) == 0:
+        return 0
+    log = i64(tape + g[LOG_AT])[0]
+    length = i64(log + LIST_SIZE_AT)[0]
+    at, slot = entry_of(log, g[LEAF_OPCODE], g[ZERO], g[ZERO], value), call(g[LONG_FROM], length // 4)
+    failed = 1
+    if at != 0 and slot != 0:
+        failed = call(g[DICT_SET], i64(tape + g[IMPORTS_AT])[0], slot, cell) & 0xFFFFFFFF
+    if failed == 0:
+        failed = call(g[DICT_SET], i64(tape + g[LEAVES_AT])[0], cell, at) & 0xFFFFFFFF
+        if failed:
+            invoke(g[DICT_DELETE], i64(tape + g[IMPORTS_AT])[0], slot)
+    if failed:
+        invoke(g[ERROR_CLEAR])  # no memory: Python will say so
+        invoke(g[CUT], log, length, i64(log + LIST_SIZE_AT)[0], 0)
+    if at != 0:
+        invoke(g[DECREF], at)
+    if slot != 0:
+        invoke(g[DECREF], slot)
+    if failed:
+        return 0
+    return at
 
 
 def small(x: int) -> int:
@@ -94,16 +147,39 @@ def operate(sheet: int, a: int, b: int) -> int:
     if tape == g[NONE_AT_ALL] and b != 0:
         if i64(b + TYPE_AT)[0] == g[TENSOR_TYPE]:
             tape = i64(b + g[TAPE_AT])[0]
-    if tape == g[NONE_AT_ALL] or tape == 0:
-        return UNHANDLED
-    if room(tape) == 0:
+    if tape == 0:
         return UNHANDLED
     mode = in_force()
     if mode == 0:
         return 0
+    if tape == g[NONE_AT_ALL]:
+        return of_leaves(sheet, a, b, mode)
+    if room(tape) == 0:
+        return UNHANDLED
     if mode == g[TRUE]:
         return compute(sheet, tape, a, b)
     return watched(sheet, 0, 0, 0, tape, a, b, mode)
+
+
+def of_leaves(sheet: int, a: int, b: int, mode: int) -> int:
+    """As `operate`, where no operand has a history: recorded if one of them is a leaf that requires grad."""
+    g, args, leaf = i64(shared()), stack(1), a
+    if mode != g[TRUE]:
+        return UNHANDLED
+    if i64(a + TYPE_AT)[0] != g[TENSOR_TYPE]:
+        leaf = b
+    if i64(leaf + TYPE_AT)[0] != g[TENSOR_TYPE]:
+        return UNHANDLED
+    if is_leaf(leaf) == 0 and (b == 0 or b == leaf or i64(b + TYPE_AT)[0] != g[TENSOR_TYPE] or is_leaf(b) == 0):
+        return UNHANDLED
+    tape = call(g[VECTORCALL], g[CURRENT_TAPE], args, 0, 0)
+    if tape == 0:
+        return 0
+    out = UNHANDLED
+    if room(tape):
+        out = compute(sheet, tape, a, b)
+    invoke(g[DECREF], tape)
+    return out
 
 
 def compute(sheet: int, tape: int, a: int, b: int) -> int:
@@ -429,6 +505,14 @@ def tensor_divide(self: int, other: int) -> int:
 
 def tensor_rdivide(self: int, other: int) -> int:
     return binary(3, other, self, 1)
+
+
+def tensor_matmul(self: int, other: int) -> int:
+    return binary(8, self, other, 0)
+
+
+def tensor_rmatmul(self: int, other: int) -> int:
+    return binary(8, other, self, 1)
 
 
 def tensor_negative(self: int, nothing: int) -> int:
