@@ -130,7 +130,8 @@ def join(x: Any, view: Any, detached: bool = False) -> Any:
     if theirs.storage is None:
         storage = storage_of(x)
         mine = x._extra
-        theirs.shown, theirs.several, theirs.inference = mine.shown, mine.several, mine.inference
+        if mine.shown is not None or mine.several or mine.inference:
+            theirs.shown, theirs.several, theirs.inference = mine.shown, mine.several, mine.inference
         if detached or (view._tape is None and requires_grad(x)):
             theirs.storage = Storage(view, same(view), storage.memory, detached)
             theirs.storage.origin = None if detached else storage
@@ -157,7 +158,9 @@ def same(x: Any) -> Any:
         settle(x)
     out = wrap(x._v, x._tape, x._at)
     state = x._extra
-    if state is not None and (state.requires_grad or state.exposed or state.call is not None):
+    if state is not None and (
+        state.requires_grad or state.call is not None or (state.shown is not None and state.exposed)
+    ):
         extra(out).requires_grad, extra(out).shown, out._extra.call = (
             state.requires_grad, state.shown, state.call,
         )  # fmt: skip

@@ -47,6 +47,7 @@ OPERATORS = (  # in the order of their sheets: op, function of the C API, method
     ("square", "", "__pow__", "__pow__"),
     ("matmul", "", "__matmul__", "__rmatmul__"),
 )
+NEW_LIKE_ARRAY = 277  # place of PyArray_NewLikeArray in NumPy's table of array functions
 WINDOWS = {
     None: 0, "part": layout.PART, "whole": layout.WHOLE, "joined": layout.JOINED, "stacked": layout.STACKED
 }  # fmt: skip
@@ -102,7 +103,7 @@ def install(enter: machine.Enter) -> None:
         layout.COPY_ARRAY: np.ndarray.copy, layout.SHEETS_BY_OP: _sheets_by_op, layout.MAKE_SHEET: _sheet_of,
         layout.SLICE_TYPE: slice, layout.ELLIPSIS: ..., layout.GETITEM: TWINS["__getitem__"],
         layout.FALSE: False, layout.CELL_TYPE: tapes.Cell, layout.OPEN_LEVELS: OPEN,
-        layout.VERSION: table.version, layout.LEAVE: tapes.leave, layout.EMPTY_LIKE: np.empty_like,
+        layout.VERSION: table.version, layout.LEAVE: tapes.leave,
         layout.ZEROS: np.zeros, layout.BYTE_DTYPE: np.dtype(np.uint8),
         layout.REQUIRES_GRAD_TEXT: sys.intern("requires_grad"), layout.SHOWN_TEXT: sys.intern("shown"),
         layout.INFERENCE_TEXT: sys.intern("inference"),
@@ -125,6 +126,7 @@ def install(enter: machine.Enter) -> None:
             words[place] = offset
     words[layout.GETITEM_SHEET] = _sheet_of(REGISTRY["getitem"])
     words[layout.ELEMENT_SHEET] = _sheet_of(REGISTRY["element"])
+    words[layout.NEW_LIKE] = abi.numpy_function("_ARRAY_API", NEW_LIKE_ARRAY)
     words[layout.SCALARS] = abi.address(abi.known())
     words[layout.SMALLEST], words[layout.LARGEST] = tapes.LARGE, pool.MIN_BYTES
     words[layout.HEAVIEST], words[layout.SHEETS] = tapes.MAX_BYTES, abi.address(sheets)

@@ -709,8 +709,8 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     >>> tg.tensor([1.0, 2.0], requires_grad=True)
     tensor([1., 2.], requires_grad=True)
     """
-    plain = type(data) is np.ndarray and data.dtype is DOUBLE and dtype is None and type(requires_grad) is bool
-    if plain and data.ndim and data.nbytes < pool.MIN_BYTES and enabled() is True:
+    plain = type(data) is np.ndarray and data.dtype is DOUBLE and type(requires_grad) is bool
+    if plain and dtype is None and data.ndim and data.nbytes < pool.MIN_BYTES and enabled() is True:
         return _of_copy(data.copy("K"), requires_grad)
     if contains_tensor(data) and not isinstance(data, Handle):
         raise BorderError("tensor() would drop the history of Tensors in a list; use tg.array([...])")

@@ -42,6 +42,8 @@ class ArrayMethods(Handle):
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
             initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Any:  # fmt: skip
         """Sum over axes."""
+        if initial is where is NOT_GIVEN:
+            return sum_(self, axis, dtype, out, keepdims)
         return sum_(self, axis, dtype, out, keepdims, **_given(initial, where))
 
     def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,

@@ -24,7 +24,7 @@ from tapegrad.functions.tables import (
     plainly,
     tensor_of,
 )
-from tapegrad.handle import is_tensor, requires_grad, value_of
+from tapegrad.handle import Handle, is_tensor, requires_grad, value_of
 from tapegrad.ops import REGISTRY
 
 MASK_BITS = 30  # a record's number names the axes by a bit each
@@ -51,7 +51,7 @@ def _reduction(name: str) -> Callable[..., Any]:
         a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **rest: Any
     ) -> Any:
         x = a
-        if dtype is None and out is None and keepdims is False and not rest and is_tensor(x):
+        if dtype is None and out is None and keepdims is False and not rest and isinstance(x, Handle):
             ndim = x._v.ndim
             if axis is None and ndim <= MASK_BITS:
                 return apply(op, (x,), WHOLE[ndim])

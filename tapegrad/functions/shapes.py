@@ -41,9 +41,12 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = N
 def _reshaped(value: Any, shape: Any) -> tuple[int, ...]:
     if type(shape) is int and shape in (-1, value.size):
         return (value.size,)
-    plain = type(shape) is tuple and len(shape) <= MAXDIM and all(type(n) is int and n >= 0 for n in shape)
-    if plain and prod(shape) == value.size:
-        return shape  # type: ignore[no-any-return]
+    if type(shape) is tuple and 0 < len(shape) <= MAXDIM and all(type(n) is int for n in shape):
+        least, given = min(shape), prod(shape)
+        if least >= 0 and given == value.size:
+            return shape
+        if least == -1 and given < 0 and shape.count(-1) == 1 and value.size % given == 0:
+            return tuple(-value.size // given if n == -1 else n for n in shape)
     try:
         found = np.broadcast_to(np.empty((), np.int8), np.shape(value)).reshape(shape).shape
     except (ValueError, TypeError) as error:

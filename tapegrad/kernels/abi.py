@@ -114,6 +114,15 @@ def layout_in_use() -> str:
 native = functools.cache(lambda: layout_in_use() == "native")
 
 
+def numpy_function(table: str, place: int) -> int:
+    """Return the address of a function of NumPy's C API, from its place in one of the two tables."""
+    from numpy._core import _multiarray_umath
+
+    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    pointer = get(("PyCapsule_GetPointer", ctypes.pythonapi))(getattr(_multiarray_umath, table), None)
+    return _word(int(pointer) + 8 * place)
+
+
 def location(array: np.ndarray[Any, Any]) -> int:
     """Return the address of an array's data."""
     if native():

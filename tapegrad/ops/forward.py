@@ -95,16 +95,11 @@ def vector_form(op: Elementwise, char: str) -> Any:
 @functools.cache
 def _maker() -> Callable[..., Any]:
     """NumPy's ``PyUFunc_FromFuncAndData``."""
-    from numpy._core import _multiarray_umath
-
-    api = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
-    pointer = api(("PyCapsule_GetPointer", ctypes.pythonapi))
-    functions = (ctypes.c_void_p * 2).from_address(pointer(_multiarray_umath._UFUNC_API, None))
     word, number = ctypes.c_void_p, ctypes.c_int
     kind = ctypes.PYFUNCTYPE(
         ctypes.py_object, word, word, word, number, number, number, number, word, word, number
     )
-    return kind(functions[FROM_FUNCTIONS] or 0)
+    return kind(abi.numpy_function("_UFUNC_API", FROM_FUNCTIONS))
 
 
 def _function(op: Elementwise, char: str) -> Any:

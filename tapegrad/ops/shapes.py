@@ -42,7 +42,7 @@ def steps(shape):
 
 
 @linear(
-    np.reshape, forward=lambda x, shape: np.reshape(x, shape), template=Template.RESHAPE,
+    np.reshape, forward=lambda x, shape: x.reshape(shape), template=Template.RESHAPE,
     lift=lambda attrs, n, shapes: {"shape": (n, *attrs["shape"])},
 )  # fmt: skip
 def reshape(ct, shapes, wanted, shape):

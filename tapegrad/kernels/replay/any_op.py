@@ -5,7 +5,7 @@ Where an operand or a mode is out of the ordinary the caller, `tapegrad.dispatch
 
 from tapegrad.kernels.dialect import call, i32, i64, invoke, shared, stack
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.recording import admit, code_of, commit, drop, room, small
+from tapegrad.kernels.replay.recording import admit, code_of, commit, drop, small, tape_of
 from tapegrad.kernels.replay.watching import in_force
 
 
@@ -30,25 +30,25 @@ def recorded(op: int, value: int, operands: int, attrs: int) -> int:
         return UNHANDLED
     if n == 0 or n > QUICK_OPERANDS:
         return UNHANDLED
-    code, tape = code_of(value) & 0xFF, 0
+    code = code_of(value) & 0xFF
     if code == 0 or code > DIFFERENTIABLE:
-        return UNHANDLED
-    for q in range(n):
-        x = i64(items)[q]
-        if i64(x + TYPE_AT)[0] == g[TENSOR_TYPE]:
-            own = i64(x + g[TAPE_AT])[0]
-            if own != 0 and own != g[NONE_AT_ALL]:
-                tape = own
-    if tape == 0:
-        return UNHANDLED
-    if room(tape) == 0:
         return UNHANDLED
     mode = in_force()
     if mode != g[TRUE]:
         return UNHANDLED * (mode != 0)
-    sheet = sheet_of(op)
+    sheet, begin = sheet_of(op), 0
     if sheet == 0:
         return 0
+    for q in range(n):
+        x = i64(items)[q]
+        if i64(x + TYPE_AT)[0] == g[TENSOR_TYPE]:
+            if begin == 0 or i64(x + g[TAPE_AT])[0] != g[NONE_AT_ALL]:
+                begin = x  # a result rather than a leaf
+    if begin == 0:
+        return UNHANDLED
+    tape = tape_of(begin)
+    if tape == 0 or tape == UNHANDLED:
+        return tape
     frame, largest, taken = stack(OPERAND_WORDS), 0, 0
     for q in range(n):
         if largest >= 0:
@@ -61,12 +61,11 @@ def recorded(op: int, value: int, operands: int, attrs: int) -> int:
                 if i64(frame)[PLACE + q] == 0 and i64(value + TYPE_AT)[0] == g[NDARRAY_TYPE]:
                     if i64(value + BASE_AT)[0] != 0:
                         largest = -1  # perhaps a view of memory that others can write to
-    if largest < 0:
-        return drop(frame, taken, UNHANDLED)
-    invoke(g[INCREF], tape)
-    out = with_attributes(sheet, tape, frame, n, value, largest, attrs)
+    out = UNHANDLED
+    if largest >= 0:
+        out = with_attributes(sheet, tape, frame, n, value, largest, attrs)
     invoke(g[DECREF], tape)
-    return drop(frame, n, out)
+    return drop(frame, taken, out)
 
 
 def sheet_of(op: int) -> int:
@@ -202,20 +201,20 @@ def tensor_getitem(self: int, key: int) -> int:
 def part_of(self: int, key: int) -> int:
     """A new reference to the part's Tensor; 0 with an error set; UNHANDLED."""
     g, frame = i64(shared()), stack(OPERAND_WORDS)
-    tape, x = i64(self + g[TAPE_AT])[0], i64(self + g[V_AT])[0]
-    if i64(self + TYPE_AT)[0] != g[TENSOR_TYPE] or tape == g[NONE_AT_ALL] or tape == 0 or x == 0:
+    x, numbers = i64(self + g[V_AT])[0], basic(key)
+    if i64(self + TYPE_AT)[0] != g[TENSOR_TYPE] or x == 0 or numbers < 0:
         return UNHANDLED
-    if i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE] or room(tape) == 0:
+    if i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE]:
         return UNHANDLED
     mode = in_force()
     if mode != g[TRUE]:
         return UNHANDLED * (mode != 0)
-    numbers = basic(key)
-    if numbers < 0:
-        return UNHANDLED
+    tape = tape_of(self)
+    if tape == 0 or tape == UNHANDLED:
+        return tape
     if admit(tape, frame, 0, self) < 0:
+        invoke(g[DECREF], tape)
         return UNHANDLED
-    invoke(g[INCREF], tape)
     out, value = UNHANDLED, call(g[GET_ITEM], x, key)
     if value == 0:
         invoke(g[ERROR_CLEAR])  # Python says it better

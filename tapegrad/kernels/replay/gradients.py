@@ -286,10 +286,10 @@ def planned(root: int, seed: int, held: int, n: int) -> int:
 
 def value_for(state: int, values: int, q: int, like: int) -> int:
     """Make the array or the number of result q, as a Tensor's value; MEMORY with an error set."""
-    g, s, args, value = i64(shared()), i64(state), stack(1), 0
-    i64(args)[0], i64(s[RESULT_ARRAYS])[q] = like, 0
+    g, s, value = i64(shared()), i64(state), 0
+    i64(s[RESULT_ARRAYS])[q] = 0
     if i64(like + TYPE_AT)[0] == g[NDARRAY_TYPE]:
-        value = call(g[VECTORCALL], g[EMPTY_LIKE], args, 1, 0)
+        value = call(g[NEW_LIKE], like, C_ORDER, 0, 0)
         i64(s[RESULT_ARRAYS])[q] = value
     else:
         value = call(g[ALLOCATE_OBJECT], g[FLOAT64_TYPE], 0)  # no container: collects no garbage

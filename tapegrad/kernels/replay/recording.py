@@ -163,23 +163,37 @@ def operate(sheet: int, a: int, b: int) -> int:
 
 def of_leaves(sheet: int, a: int, b: int, mode: int) -> int:
     """As `operate`, where no operand has a history: recorded if one of them is a leaf that requires grad."""
-    g, args, leaf = i64(shared()), stack(1), a
+    g, tape = i64(shared()), UNHANDLED
     if mode != g[TRUE]:
         return UNHANDLED
-    if i64(a + TYPE_AT)[0] != g[TENSOR_TYPE]:
-        leaf = b
-    if i64(leaf + TYPE_AT)[0] != g[TENSOR_TYPE]:
-        return UNHANDLED
-    if is_leaf(leaf) == 0 and (b == 0 or b == leaf or i64(b + TYPE_AT)[0] != g[TENSOR_TYPE] or is_leaf(b) == 0):
-        return UNHANDLED
-    tape = call(g[VECTORCALL], g[CURRENT_TAPE], args, 0, 0)
-    if tape == 0:
-        return 0
-    out = UNHANDLED
-    if room(tape):
-        out = compute(sheet, tape, a, b)
+    if i64(a + TYPE_AT)[0] == g[TENSOR_TYPE]:
+        tape = tape_of(a)
+    if tape == UNHANDLED and b != 0:
+        if i64(b + TYPE_AT)[0] == g[TENSOR_TYPE]:
+            tape = tape_of(b)
+    if tape == 0 or tape == UNHANDLED:
+        return tape
+    out = compute(sheet, tape, a, b)
     invoke(g[DECREF], tape)
     return out
+
+
+def tape_of(x: int) -> int:
+    """A new reference to the open tape that a Tensor is on, or a leaf comes on; UNHANDLED; 0 for an error."""
+    g, args, tape = i64(shared()), stack(1), i64(x + i64(shared())[TAPE_AT])[0]
+    if tape == 0:
+        return UNHANDLED
+    if tape != g[NONE_AT_ALL]:
+        invoke(g[INCREF], tape)
+    elif is_leaf(x):
+        tape = call(g[VECTORCALL], g[CURRENT_TAPE], args, 0, 0)
+    else:
+        return UNHANDLED
+    if tape != 0:
+        if room(tape) == 0:
+            invoke(g[DECREF], tape)
+            return UNHANDLED
+    return tape
 
 
 def compute(sheet: int, tape: int, a: int, b: int) -> int:
