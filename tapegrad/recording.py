@@ -58,7 +58,7 @@ TAPE = (
     "links", "watches", "packed", "guards", "calls", "claims",
 )  # fmt: skip
 MODE = ("plain", "noting", "timing")
-CELL = ("handle", "watch")
+CELL = ("handle", "watch", "since")
 words: Any = ()  # shared with compiled code, once it is there
 _kept: list[Any] = []  # what compiled code knows by address
 _sheets_by_op: dict[Any, int] = {}  # addresses

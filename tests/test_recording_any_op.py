@@ -125,11 +125,12 @@ def test_frames_of_python(kind):
     assert len(frames(lambda: y[1:])) <= 12
     assert len(frames(lambda: y.sum())) <= 6
     y = None
-    for sweep in (lambda z: tg.grad(z, x, retain_graph=True), lambda z: tg.grad(z, x), lambda z: z.backward()):
+    sweeps = lambda z: tg.grad(z, x, retain_graph=True), lambda z: tg.grad(z, x), lambda z: z.backward()
+    for sweep in sweeps:
         for _ in range(3):
             sweep(((x * a) @ m)[2] * x[1])
         z, x.grad = ((x * a) @ m)[2] * x[1], None
-        assert len(frames(lambda sweep=sweep, z=z: sweep(z))) <= 5  # the function called, and the end of recording
+        assert len(frames(lambda sweep=sweep, z=z: sweep(z))) <= 5  # it, and the end of recording
 
 
 def test_what_is_left_to_python_is_an_error_of_python():

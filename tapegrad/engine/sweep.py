@@ -118,12 +118,19 @@ class Sweep:
         return job
 
     def _follow(self, wanted: list[tuple[Tape, int]]) -> None:
-        """Find all older tapes, and from the oldest on which records depend on a sink."""
+        """Find the older tapes, and from the oldest on which records depend on a sink.
+
+        Those older than all that is wanted cannot depend on it: a tape imports from older ones only.
+        """
         todo = list(self.jobs.values())
         linked = False
+        known = [tape.serial for tape, _ in wanted]
+        for key in self.leaves:
+            known.append(key[0].serial if isinstance(key, tuple) else key.since or self.floor)
+        lowest = min(known, default=0)
         while todo:
             for source in list(todo.pop().tape.imports.values()):  # another thread may be recording there
-                if self.follows(source):
+                if self.follows(source) and source[0].serial >= lowest:
                     linked = True
                     if source[0].serial not in self.jobs:
                         todo.append(self.job(source[0]))
@@ -145,7 +152,7 @@ class Sweep:
                 if source is None:  # freed meanwhile
                     if k not in job.sinks:
                         job.sinks.append(k)
-                elif k < n and self.follows(source):
+                elif k < n and self.follows(source) and source[0].serial in self.jobs:
                     older = self.jobs[source[0].serial].flags
                     if older[source[1]] & layout.NEED:
                         job.sinks.append(k)

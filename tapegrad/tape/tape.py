@@ -68,10 +68,11 @@ next_serial = count(1).__next__
 class Cell:
     """What tapes know a leaf or a constant by: refers weakly to the handle, owns no gradient."""
 
-    __slots__ = ("__weakref__", "handle", "shared", "watch")
+    __slots__ = ("__weakref__", "handle", "shared", "since", "watch")
 
     def __init__(self, handle: Any) -> None:
         self.handle = weakref.ref(handle)
+        self.since: int | None = None  # serial of the oldest tape that has imported it
         self.shared = False  # the handle's buffer belongs to somebody else: each use is an import
         self.watch: Any = None  # what the user attached; see `tapegrad.engine.watched`
 
@@ -241,6 +242,8 @@ class Tape:
         at = len(log)
         if source is not None:
             self.imports[slot(at)] = source
+            if type(source) is Cell and (source.since is None or source.since > self.serial):
+                source.since = self.serial
         return at
 
     def commit(self, op: Any, places: Any, operands: Any, second: int, value: Any) -> int:

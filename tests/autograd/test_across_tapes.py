@@ -228,3 +228,63 @@ def test_results_passed_back_and_forth_between_threads(tape_length):
     assert g.item() == pytest.approx(derivative, rel=1e-12)
     y[0].backward()
     assert x.grad.item() == pytest.approx(derivative, rel=1e-12)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_sweep_looks_at_no_tape_older_than_what_is_wanted(fresh, monkeypatch):
+    """Of a growing history, whose results are as if all of it had been looked at."""
+    from tapegrad.engine import sweep
+
+    jobs = []
+    monkeypatch.setattr(sweep, "Job", lambda *args, make=sweep.Job: jobs.append(args) or make(*args))
+    a = np.array([[0.3, -0.2], [0.1, 0.4]])
+
+    def run(steps):
+        theta = leaf([0.1, 0.2])
+        w, counts = theta * 1.0, []
+        for _ in range(steps):
+            jobs.clear()
+            v = leaf() if fresh else w
+            loss = np.sum(np.tanh(a @ (w * v)) ** 2)
+            (g,) = tg.grad(loss, v, create_graph=True)
+            counts.append(len(jobs))
+            w = w - 0.1 * g
+        return theta, w, counts
+
+    theta, w, counts = run(40)
+    assert max(counts) <= 3
+    (found,) = tg.grad(np.sum(w), theta)
+    step = 1e-6
+
+    def value(moved):
+        with monkeypatch.context() as patch:
+            patch.setattr(sweep, "Job", sweep.Job)
+            w = tg.tensor(np.array([0.1, 0.2]) + moved)
+            for _ in range(40):
+                v = leaf() if fresh else leaf(w.detach().numpy())
+                (g,) = tg.grad(np.sum(np.tanh(a @ (w * v if fresh else v * v)) ** 2), v)
+                w = (w - 0.1 * g).detach()
+            return w.numpy().sum()
+
+    wanted = [(value(d) - value(-d)) / (2 * step) for d in step * np.eye(2)]
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-6)
+
+
+def test_a_leaf_that_an_older_tape_imports_later():
+    """The oldest tape that knows it counts, not the first that came to know it."""
+    x, ready, go = leaf(3.0), threading.Event(), threading.Event()
+    found = []
+
+    def work():
+        y = leaf(2.0) * 1.0  # begins a tape
+        ready.set()
+        go.wait(10)
+        found.append(y * x)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    ready.wait(10)
+    z = x * x  # on a newer one
+    go.set()
+    thread.join()
+    assert tg.grad(z + found[0], x)[0].item() == 8.0

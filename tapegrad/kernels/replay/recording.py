@@ -85,6 +85,8 @@ def import_leaf(tape: int, cell: int, value: int) -> int:
         failed = call(g[DICT_SET], i64(tape + g[LEAVES_AT])[0], cell, at) & 0xFFFFFFFF
         if failed:
             invoke(g[DICT_DELETE], i64(tape + g[IMPORTS_AT])[0], slot)
+        else:
+            note_tape(cell, i64(tape + g[SERIAL_AT])[0])
     if failed:
         invoke(g[ERROR_CLEAR])  # no memory: Python will say so
         invoke(g[CUT], log, length, i64(log + LIST_SIZE_AT)[0], 0)
@@ -95,6 +97,16 @@ def import_leaf(tape: int, cell: int, value: int) -> int:
     if failed:
         return 0
     return at
+
+
+def note_tape(cell: int, serial: int) -> int:
+    """Note with a leaf the oldest tape that has imported it."""
+    g, since = i64(shared()), i64(cell + i64(shared())[CELL_SINCE_AT])[0]
+    if since == g[NONE_AT_ALL] or call(g[LONG_AS], since) > call(g[LONG_AS], serial):
+        invoke(g[INCREF], serial)
+        i64(cell + g[CELL_SINCE_AT])[0] = serial
+        invoke(g[DECREF], since)
+    return 0
 
 
 def small(x: int) -> int:
