@@ -26,7 +26,7 @@ from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
 from tapegrad.tape.record import CONS, LEAF, slot
 from tapegrad.tensor import Tensor
-from tapegrad.views import OPEN
+from tapegrad.views import DUAL, OPEN, STALE
 
 METH_NOARGS, METH_O, METH_FASTCALL, METH_FASTCALL_KEYWORDS = 0x04, 0x08, 0x80, 0x82
 METHODS = {  # in the order of `kernels.replay.recording.methods`
@@ -106,7 +106,8 @@ def install(enter: machine.Enter) -> None:
         layout.VERSION: table.version, layout.LEAVE: tapes.leave,
         layout.ZEROS: np.zeros, layout.BYTE_DTYPE: np.dtype(np.uint8),
         layout.REQUIRES_GRAD_TEXT: sys.intern("requires_grad"), layout.SHOWN_TEXT: sys.intern("shown"),
-        layout.INFERENCE_TEXT: sys.intern("inference"),
+        layout.INFERENCE_TEXT: sys.intern("inference"), layout.VOLATILE_TEXT: sys.intern("volatile"),
+        layout.STALE_TAPE: STALE, layout.DUAL_TAPE: DUAL, layout.LOAD: dispatch.load,
         layout.LEAF_OPCODE: LEAF, layout.CURRENT_TAPE: tapes.current,
         layout.CELLS_TEXT: sys.intern("cells"), layout.GRAD_TEXT: sys.intern("grad"),
         layout.JOIN: join, layout.INDEX_TEXT: sys.intern("index"), layout.PLACE_TEXT: sys.intern("place"),

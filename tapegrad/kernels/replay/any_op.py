@@ -5,7 +5,7 @@ Where an operand or a mode is out of the ordinary the caller, `tapegrad.dispatch
 
 from tapegrad.kernels.dialect import call, i32, i64, invoke, shared, stack
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.recording import admit, code_of, commit, drop, small, tape_of
+from tapegrad.kernels.replay.recording import admit, code_of, commit, drop, has_room, small, tape_of
 from tapegrad.kernels.replay.watching import in_force
 
 
@@ -42,8 +42,10 @@ def recorded(op: int, value: int, operands: int, attrs: int) -> int:
     for q in range(n):
         x = i64(items)[q]
         if i64(x + TYPE_AT)[0] == g[TENSOR_TYPE]:
-            if begin == 0 or i64(x + g[TAPE_AT])[0] != g[NONE_AT_ALL]:
-                begin = x  # a result rather than a leaf
+            if begin == 0 or has_room(x):
+                begin = x
+            elif i64(begin + g[TAPE_AT])[0] == g[NONE_AT_ALL]:
+                begin = x  # a result, perhaps, rather than a leaf
     if begin == 0:
         return UNHANDLED
     tape = tape_of(begin)

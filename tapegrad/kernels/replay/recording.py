@@ -27,24 +27,59 @@ def methods(table: int) -> int:
 
 
 def position(tape: int, x: int) -> int:
-    """The position of an operand on the open tape, borrowed; 0 if the tape does not know it."""
-    g = i64(shared())
-    kind = i64(x + TYPE_AT)[0]
+    """The position of an operand on the open tape, where it is imported if need be: a new reference; or 0."""
+    g, kind, found = i64(shared()), i64(x + TYPE_AT)[0], 0
     if kind == g[TENSOR_TYPE]:
         own, at = i64(x + g[TAPE_AT])[0], i64(x + g[AT_AT])[0]
-        if own == tape:
-            return at
-        if own != g[NONE_AT_ALL] or at == g[NONE_AT_ALL] or at == 0:
+        if own == 0 or at == 0:
             return 0
-        found = call(g[DICT_GET], i64(tape + g[LEAVES_AT])[0], at)
-        if found == 0:
-            found = call(g[DICT_GET], i64(tape + g[CONSTANTS_AT])[0], at)
-        if found == 0 and is_leaf(x):
-            found = import_leaf(tape, at, i64(x + g[V_AT])[0])
+        if own == tape:
+            found = at
+        elif own == g[NONE_AT_ALL]:
+            if at != g[NONE_AT_ALL]:
+                found = call(g[DICT_GET], i64(tape + g[LEAVES_AT])[0], at)
+                if found == 0:
+                    found = call(g[DICT_GET], i64(tape + g[CONSTANTS_AT])[0], at)
+                if found == 0 and is_leaf(x):
+                    found = import_leaf(tape, at, i64(x + g[V_AT])[0])
+        elif precedes(own, tape) == 0:
+            return 0
+    elif kind == g[FLOAT_TYPE] or kind == g[INT_TYPE]:
+        found = call(g[DICT_GET], i64(tape + g[NUMBERS_AT])[0], x)
+    else:
+        return 0
+    if found != 0:
+        invoke(g[INCREF], found)
         return found
-    if kind == g[FLOAT_TYPE] or kind == g[INT_TYPE]:
-        return call(g[DICT_GET], i64(tape + g[NUMBERS_AT])[0], x)
+    if kind == g[TENSOR_TYPE]:
+        if i64(x + g[TAPE_AT])[0] == g[NONE_AT_ALL] and is_plain(x) == 0:
+            return 0
+    args = stack(2)
+    i64(args)[0], i64(args)[1] = tape, x
+    found = call(g[VECTORCALL], g[LOAD], args, 2, 0)
+    if found == 0:
+        invoke(g[ERROR_CLEAR])  # the tape was closed, or there is something to be said by Python
+    return found
+
+
+def precedes(own: int, tape: int) -> int:
+    """Whether an operand's tape is older than the one that is recorded on; no placeholder for one."""
+    g = i64(shared())
+    if i64(own + TYPE_AT)[0] != g[TAPE_TYPE] or own == g[STALE_TAPE] or own == g[DUAL_TAPE]:
+        return 0
+    if call(g[LONG_AS], i64(own + g[SERIAL_AT])[0]) < call(g[LONG_AS], i64(tape + g[SERIAL_AT])[0]):
+        return 1
     return 0
+
+
+def is_plain(x: int) -> int:
+    """Whether a Tensor without history is a constant in memory of its own, of no mode's making."""
+    g, state = i64(shared()), i64(x + i64(shared())[EXTRA_AT])[0]
+    if state == g[NONE_AT_ALL]:
+        return 1
+    if has(state, g[SHOWN_TEXT], g[NONE_AT_ALL]) == 0 or has(state, g[INFERENCE_TEXT], g[FALSE]) == 0:
+        return 0
+    return has(state, g[VOLATILE_TEXT], g[FALSE])
 
 
 def is_leaf(x: int) -> int:
@@ -152,35 +187,21 @@ def room(tape: int) -> int:
 
 def operate(sheet: int, a: int, b: int) -> int:
     """A new reference to the result; 0 with an error set; UNHANDLED. `b` is 0 for an op with one operand."""
-    g = i64(shared())
-    tape = g[NONE_AT_ALL]
-    if i64(a + TYPE_AT)[0] == g[TENSOR_TYPE]:
-        tape = i64(a + g[TAPE_AT])[0]
-    if tape == g[NONE_AT_ALL] and b != 0:
-        if i64(b + TYPE_AT)[0] == g[TENSOR_TYPE]:
-            tape = i64(b + g[TAPE_AT])[0]
-    if tape == 0:
+    g, x, out = i64(shared()), a, UNHANDLED
+    if b != 0:
+        if i64(a + TYPE_AT)[0] != g[TENSOR_TYPE] or has_room(b) > has_room(a):
+            x = b
+    if i64(x + TYPE_AT)[0] != g[TENSOR_TYPE]:
         return UNHANDLED
     mode = in_force()
     if mode == 0:
         return 0
-    if tape == g[NONE_AT_ALL]:
-        return of_leaves(sheet, a, b, mode)
-    if room(tape) == 0:
-        return UNHANDLED
-    if mode == g[TRUE]:
-        return compute(sheet, tape, a, b)
-    return watched(sheet, 0, 0, 0, tape, a, b, mode)
-
-
-def of_leaves(sheet: int, a: int, b: int, mode: int) -> int:
-    """As `operate`, where no operand has a history: recorded if one of them is a leaf that requires grad."""
-    g, tape = i64(shared()), UNHANDLED
     if mode != g[TRUE]:
-        return UNHANDLED
-    if i64(a + TYPE_AT)[0] == g[TENSOR_TYPE]:
-        tape = tape_of(a)
-    if tape == UNHANDLED and b != 0:
+        if has_room(x) == 0:
+            return UNHANDLED
+        return watched(sheet, 0, 0, 0, i64(x + g[TAPE_AT])[0], a, b, mode)
+    tape = tape_of(x)
+    if tape == UNHANDLED and b != 0 and x == a:
         if i64(b + TYPE_AT)[0] == g[TENSOR_TYPE]:
             tape = tape_of(b)
     if tape == 0 or tape == UNHANDLED:
@@ -190,22 +211,38 @@ def of_leaves(sheet: int, a: int, b: int, mode: int) -> int:
     return out
 
 
+def has_room(x: int) -> int:
+    """Whether an operand is a Tensor on a tape that takes another record."""
+    g = i64(shared())
+    if i64(x + TYPE_AT)[0] != g[TENSOR_TYPE]:
+        return 0
+    tape = i64(x + g[TAPE_AT])[0]
+    if tape == 0 or tape == g[NONE_AT_ALL]:
+        return 0
+    return room(tape)
+
+
 def tape_of(x: int) -> int:
-    """A new reference to the open tape that a Tensor is on, or a leaf comes on; UNHANDLED; 0 for an error."""
-    g, args, tape = i64(shared()), stack(1), i64(x + i64(shared())[TAPE_AT])[0]
-    if tape == 0:
+    """A new reference to the open tape that a Tensor is on, or is imported to; UNHANDLED; 0 for an error."""
+    g, args, own = i64(shared()), stack(1), i64(x + i64(shared())[TAPE_AT])[0]
+    if has_room(x):
+        invoke(g[INCREF], own)
+        return own
+    if own == 0 or own == g[STALE_TAPE] or own == g[DUAL_TAPE]:
         return UNHANDLED
-    if tape != g[NONE_AT_ALL]:
-        invoke(g[INCREF], tape)
-    elif is_leaf(x):
-        tape = call(g[VECTORCALL], g[CURRENT_TAPE], args, 0, 0)
-    else:
-        return UNHANDLED
-    if tape != 0:
-        if room(tape) == 0:
-            invoke(g[DECREF], tape)
+    if own == g[NONE_AT_ALL]:
+        if is_leaf(x) == 0:
             return UNHANDLED
-    return tape
+    tape = call(g[VECTORCALL], g[CURRENT_TAPE], args, 0, 0)
+    if tape == 0:
+        return 0
+    if room(tape):
+        if own == g[NONE_AT_ALL]:
+            return tape
+        if precedes(own, tape):
+            return tape
+    invoke(g[DECREF], tape)
+    return UNHANDLED
 
 
 def compute(sheet: int, tape: int, a: int, b: int) -> int:
@@ -257,10 +294,10 @@ def admit(tape: int, frame: int, q: int, x: int) -> int:
     if kind == g[TENSOR_TYPE]:
         value = i64(x + g[V_AT])[0]
     if value == 0:
-        return -1
+        return drop_position(at, -1)
     size, fresh = small(value), 0
     if size < 0:
-        return -1
+        return drop_position(at, -1)
     if at == 0:
         if kind == g[NDARRAY_TYPE]:
             if size > g[SMALLEST] or i32(x + NDIM_AT)[0] == 0 or i32(x + FLAGS_AT)[0] & ALIGNED == 0:
@@ -277,9 +314,15 @@ def admit(tape: int, frame: int, q: int, x: int) -> int:
         fresh = value
     else:
         invoke(g[INCREF], value)
-        invoke(g[INCREF], at)
     f[PLACE + q], f[VALUE + q], f[NEW_CONST + q] = at, value, fresh
     return size
+
+
+def drop_position(at: int, out: int) -> int:
+    """Let go of a position, if it is one; `out` is passed on."""
+    if at != 0:
+        invoke(i64(shared())[DECREF], at)
+    return out
 
 
 def drop(frame: int, n: int, out: int) -> int:
