@@ -108,6 +108,7 @@ def install(enter: machine.Enter) -> None:
         layout.REQUIRES_GRAD_TEXT: sys.intern("requires_grad"), layout.SHOWN_TEXT: sys.intern("shown"),
         layout.INFERENCE_TEXT: sys.intern("inference"), layout.VOLATILE_TEXT: sys.intern("volatile"),
         layout.STALE_TAPE: STALE, layout.DUAL_TAPE: DUAL, layout.LOAD: dispatch.load,
+        layout.SECURE: _secure,
         layout.LEAF_OPCODE: LEAF, layout.CURRENT_TAPE: tapes.current,
         layout.CELLS_TEXT: sys.intern("cells"), layout.GRAD_TEXT: sys.intern("grad"),
         layout.JOIN: join, layout.INDEX_TEXT: sys.intern("index"), layout.PLACE_TEXT: sys.intern("place"),
@@ -130,6 +131,7 @@ def install(enter: machine.Enter) -> None:
     words[layout.NEW_LIKE] = abi.numpy_function("_ARRAY_API", NEW_LIKE_ARRAY)
     words[layout.SCALARS] = abi.address(abi.known())
     words[layout.SMALLEST], words[layout.LARGEST] = tapes.LARGE, pool.MIN_BYTES
+    words[layout.COPIED] = dispatch.COPIED
     words[layout.HEAVIEST], words[layout.SHEETS] = tapes.MAX_BYTES, abi.address(sheets)
     words[layout.CALL_NAME] = ctypes.addressof(name)
     _kept.extend((objects, sheets, name))
@@ -221,6 +223,11 @@ def _method(name: str, flags: int, at: int) -> Any:
 def _record(op: Any, value: Any, *operands: Any) -> Any:
     """Record what compiled code computed and found to be out of the ordinary."""
     return record(op, value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value, operands)
+
+
+def _secure(tape: tapes.Tape, op: Any, q: int, *operands: Any) -> int:
+    """Import an array that others can write to."""
+    return dispatch.secure(tape, op, operands, q)
 
 
 def _look(op: Any, out: Any, *operands: Any) -> None:

@@ -67,7 +67,7 @@ PROGRAMS = {  # of a matrix of n x 4
 
 
 @pytest.mark.parametrize("dtype", ["d", "f", "D", "F"])
-@pytest.mark.parametrize("n", [4, 127, 128, 129, 257])  # rows of which 4 KiB end at 128, 256, 64
+@pytest.mark.parametrize("n", [4, 127, 128, 129, 257, 513, 2049])  # rows: 4, 16 and 64 KiB are crossed
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_as_python_does(by_python, program, n, dtype):
     """Values and gradients by a fresh leaf and by a result, to the bit: all is computed in one order."""

@@ -54,13 +54,13 @@ def recorded(op: int, value: int, operands: int, attrs: int) -> int:
     frame, largest, taken = stack(OPERAND_WORDS), 0, 0
     for q in range(n):
         if largest >= 0:
-            size = admit(tape, frame, q, i64(items)[q])
+            size = admit(sheet, tape, frame, q, items, n)
             if size < 0:
                 largest = size
             else:
                 largest = max(largest, size)
                 taken += 1
-                if i64(frame)[PLACE + q] == 0 and i64(value + TYPE_AT)[0] == g[NDARRAY_TYPE]:
+                if i64(frame)[NEW_CONST + q] != 0 and i64(value + TYPE_AT)[0] == g[NDARRAY_TYPE]:
                     if i64(value + BASE_AT)[0] != 0:
                         largest = -1  # perhaps a view of memory that others can write to
     out = UNHANDLED
@@ -202,7 +202,7 @@ def tensor_getitem(self: int, key: int) -> int:
 
 def part_of(self: int, key: int) -> int:
     """A new reference to the part's Tensor; 0 with an error set; UNHANDLED."""
-    g, frame = i64(shared()), stack(OPERAND_WORDS)
+    g, frame, items = i64(shared()), stack(OPERAND_WORDS), stack(1)
     x, numbers = i64(self + g[V_AT])[0], basic(key)
     if i64(self + TYPE_AT)[0] != g[TENSOR_TYPE] or x == 0 or numbers < 0:
         return UNHANDLED
@@ -214,7 +214,8 @@ def part_of(self: int, key: int) -> int:
     tape = tape_of(self)
     if tape == 0 or tape == UNHANDLED:
         return tape
-    if admit(tape, frame, 0, self) < 0:
+    i64(items)[0] = self
+    if admit(g[GETITEM_SHEET], tape, frame, 0, items, 1) < 0:
         invoke(g[DECREF], tape)
         return UNHANDLED
     out, value = UNHANDLED, call(g[GET_ITEM], x, key)

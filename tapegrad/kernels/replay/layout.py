@@ -117,8 +117,8 @@ API = (
     FALSE, CELL_TYPE, OPEN_LEVELS, VERSION, CELLS_TEXT, GRAD_TEXT, LEAVE, NEW_LIKE, ZEROS, BYTE_DTYPE,
     TURNS, ADD_GRADS, OPEN_STATE, OPEN_RECORDS, OPEN_UNFREED, KNOWN_VERSION,
     REQUIRES_GRAD_TEXT, SHOWN_TEXT, INFERENCE_TEXT, VOLATILE_TEXT, LEAF_OPCODE, CURRENT_TAPE,
-    STALE_TAPE, DUAL_TAPE, LOAD,
-) = range(133)  # fmt: skip
+    STALE_TAPE, DUAL_TAPE, LOAD, SECURE, COPIED,
+) = range(135)  # fmt: skip
 SHARED_WORDS = 160
 UNHANDLED = 1  # no address of an object
 
@@ -131,6 +131,7 @@ PART, WHOLE, JOINED, STACKED = 1, 2, 3, 4  # WINDOW
 
 # The operands of an op being recorded: where they stand on the tape, else what becomes a constant there.
 QUICK_OPERANDS = 64
+SECURED = 1  # instead of the address of a new constant's value: it has been imported
 PLACE, VALUE, NEW_CONST, OPERAND_WORDS = 0, QUICK_OPERANDS, 2 * QUICK_OPERANDS, 3 * QUICK_OPERANDS
 
 # What anomaly mode tells compiled recording: whether no value that is not finite has been seen yet, the frame

@@ -247,12 +247,13 @@ def tape_of(x: int) -> int:
 
 def compute(sheet: int, tape: int, a: int, b: int) -> int:
     """As `operate`, on the tape that is open, where all is recorded."""
-    g, s, frame, n = i64(shared()), i64(sheet), stack(OPERAND_WORDS), 1 + (b != 0)
-    largest = admit(tape, frame, 0, a)
+    g, s, frame, n, items = i64(shared()), i64(sheet), stack(OPERAND_WORDS), 1 + (b != 0), stack(2)
+    i64(items)[0], i64(items)[1] = a, b
+    largest = admit(sheet, tape, frame, 0, items, n)
     if largest < 0:
         return UNHANDLED
     if b != 0:
-        size = admit(tape, frame, 1, b)
+        size = admit(sheet, tape, frame, 1, items, n)
         if size < 0:
             return drop(frame, 1, UNHANDLED)
         largest = max(largest, size)
@@ -283,39 +284,57 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
     return drop(frame, n, out)
 
 
-def admit(tape: int, frame: int, q: int, x: int) -> int:
-    """Take operand q into a frame; the bytes of its value, -1 if it is left to Python.
+def admit(sheet: int, tape: int, frame: int, q: int, items: int, n: int) -> int:
+    """Take operand q of n items into a frame; the bytes of its value, -1 if it is left to Python.
 
     PLACE: where it stands on the tape; else NEW_CONST is its value, to be recorded as a constant. What
-    others can write to is copied.
+    others can write to is copied, or where that is large made safe by Python: then NEW_CONST is SECURED.
     """
-    g, f = i64(shared()), i64(frame)
-    at, value, kind = position(tape, x), x, i64(x + TYPE_AT)[0]
+    g, f, x = i64(shared()), i64(frame), i64(items)[q]
+    at, value, kind, fresh = position(tape, x), x, i64(x + TYPE_AT)[0], 0
     if kind == g[TENSOR_TYPE]:
         value = i64(x + g[V_AT])[0]
     if value == 0:
         return drop_position(at, -1)
-    size, fresh = small(value), 0
+    size = small(value)
     if size < 0:
         return drop_position(at, -1)
-    if at == 0:
-        if kind == g[NDARRAY_TYPE]:
-            if size > g[SMALLEST] or i32(x + NDIM_AT)[0] == 0 or i32(x + FLAGS_AT)[0] & ALIGNED == 0:
+    f[VALUE + q] = value
+    if at == 0 and kind == g[NDARRAY_TYPE]:
+        if i32(x + NDIM_AT)[0] == 0 or i32(x + FLAGS_AT)[0] & ALIGNED == 0:
+            return -1
+        if size > g[COPIED]:
+            at, fresh = secured(sheet, tape, q, items, n), SECURED
+            if at == 0:
                 return -1
-            i64(frame)[VALUE + q] = x
+        else:
             value = call(g[VECTORCALL], g[COPY_ARRAY], frame + 8 * (VALUE + q), 1, 0)
             if value == 0:
                 invoke(g[ERROR_CLEAR])
                 return -1
-        elif kind == g[FLOAT64_TYPE]:
-            invoke(g[INCREF], value)
-        else:
+            fresh = value
+    elif at == 0:
+        if kind != g[FLOAT64_TYPE]:
             return -1
         fresh = value
-    else:
+    if fresh == 0 or fresh == SECURED or kind == g[FLOAT64_TYPE]:
         invoke(g[INCREF], value)
     f[PLACE + q], f[VALUE + q], f[NEW_CONST + q] = at, value, fresh
     return size
+
+
+def secured(sheet: int, tape: int, q: int, items: int, n: int) -> int:
+    """Let Python import an array that others can write to: a new reference to its position; 0 if it fails."""
+    g, args = i64(shared()), stack(OPERAND_WORDS)
+    place = call(g[LONG_FROM], q)
+    i64(args)[0], i64(args)[1], i64(args)[2] = tape, i64(sheet)[OP], place
+    for p in range(n):
+        i64(args)[3 + p] = i64(items)[p]
+    at = call(g[VECTORCALL], g[SECURE], args, 3 + n, 0)
+    invoke(g[DECREF], place)
+    if at == 0:
+        invoke(g[ERROR_CLEAR])  # the tape was closed, or there is something to be said by Python
+    return at
 
 
 def drop_position(at: int, out: int) -> int:
@@ -406,7 +425,11 @@ def commit(
             if same_kind(logged, value) == 0:
                 return UNHANDLED
         for q in range(n):
-            if reads >> min(q, 2) & 1 and f[PLACE + q] != 0:
+            if f[PLACE + q] == 0:
+                if small(f[VALUE + q]) > g[SMALLEST]:
+                    if weigh(tape, small(f[VALUE + q])) == 0:
+                        return 0
+            elif reads >> min(q, 2) & 1 and f[NEW_CONST + q] == 0:
                 if keep(tape, f[PLACE + q], f[VALUE + q]) == 0:
                     return 0
         if logged == value:
