@@ -8,8 +8,8 @@ memory given back, and an address that is of nothing are errors, and the compile
 kernel, a conversion or BLAS is handed is checked before the call, a kernel's own indices by Numba.
 
 Not noticed is an address that was computed wrongly and lies in other memory of the table, and what an
-element-wise kernel is handed of the wrong array. Not checked are the recording of operations and ufunc loops
-(`replay/recording.py`, `replay/watching.py`, `replay/loops.py`), whose memory is CPython's and NumPy's.
+element-wise kernel is handed of the wrong array. Not checked are the recording of operations, the way from a
+Tensor to its gradients and ufunc loops (the first texts of `machine`), whose memory is CPython's and NumPy's.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Where an operand or a mode is out of the ordinary the caller, `tapegrad.dispatch
 """
 
 from tapegrad.kernels.dialect import call, i32, i64, invoke, shared, stack
+from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.recording import admit, code_of, commit, drop, has_room, small, tape_of
-from tapegrad.kernels.replay.watching import in_force
+from tapegrad.kernels.replay.operands import admit, code_of, drop, has_room, in_force, small, tape_of
 
 
 def record_op(self: int, args: int, count: int) -> int:

@@ -6,9 +6,8 @@ left to `tapegrad.engine`, and then nothing has been done.
 
 from tapegrad.kernels.dialect import call, f64, i32, i64, invoke, shared, stack
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.recording import code_of, has
+from tapegrad.kernels.replay.operands import code_of, has, in_force
 from tapegrad.kernels.replay.sweep import plan_open, run_open
-from tapegrad.kernels.replay.watching import in_force
 
 
 def gradients_of(self: int, args: int, count: int) -> int:

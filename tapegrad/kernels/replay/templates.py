@@ -1,6 +1,6 @@
 """Compiled: what a sweep does at a record, one function per template."""
 
-from tapegrad.kernels.dialect import copy, f32, f64, i32, i64, invoke, stack, u8, within, zero
+from tapegrad.kernels.dialect import copy, f32, f64, i32, i64, invoke, u8, within, zero
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import allocate, release
 from tapegrad.kernels.replay.reading import column
@@ -394,7 +394,7 @@ def matrices(state: int, i: int, vector: int, batch: int, to: int) -> int:
 
 def matmul(state: int, k: int, j: int, slot: int) -> int:
     """One factor of a (batched) matrix product; PYTHON where BLAS cannot read them, or is threaded."""
-    s, words = i64(state), stack(MATRIX_WORDS)
+    s, words = i64(state), i64(state)[SCRATCH] + 8 * BLOCK  # behind what `gemm` writes there
     first, second = operand(s[WORD], k, 0), operand(s[WORD], k, 1)
     metas, shapes, walk = i64(s[META]), i64(s[SHAPES]), i64(s[WALK])
     m, code, size = metas[k], metas[k] & 0xFF, (metas[k] >> 9) & 0x7F

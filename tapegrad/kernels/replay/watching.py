@@ -6,20 +6,10 @@ True, and writes down what is asked.
 """
 
 from tapegrad.kernels.dialect import call, f64, i32, i64, invoke, shared, stack
+from tapegrad.kernels.replay.committing import compute
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.loops import suspect
-from tapegrad.kernels.replay.recording import compute
-
-
-def in_force() -> int:
-    """The mode, borrowed from the context; 0 with an error set on failure."""
-    g, mode = i64(shared()), stack(1)
-    i64(mode)[0] = 0
-    if call(g[CONTEXT_GET], g[MODE], 0, mode) & 0xFFFFFFFF:
-        return 0
-    if i64(mode)[0] != 0:
-        invoke(g[DECREF], i64(mode)[0])
-    return i64(mode)[0]
+from tapegrad.kernels.replay.operands import in_force
 
 
 def watched(sheet: int, twin: int, args: int, count: int, tape: int, a: int, b: int, mode: int) -> int:

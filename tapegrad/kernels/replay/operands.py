@@ -1,0 +1,297 @@
+"""Compiled: the operands of an op that is recorded: where they are on the open tape, or come on it.
+
+The shared words (see `layout`) hold addresses: of functions of Python's C API, of types and singletons, and
+where the slots of a Tensor and a Tape lie in the object.
+"""
+
+from tapegrad.kernels.dialect import call, i32, i64, invoke, shared, stack
+from tapegrad.kernels.replay.layout import *
+
+
+def in_force() -> int:
+    """The mode, borrowed from the context; 0 with an error set on failure."""
+    g, mode = i64(shared()), stack(1)
+    i64(mode)[0] = 0
+    if call(g[CONTEXT_GET], g[MODE], 0, mode) & 0xFFFFFFFF:
+        return 0
+    if i64(mode)[0] != 0:
+        invoke(g[DECREF], i64(mode)[0])
+    return i64(mode)[0]
+
+
+def room(tape: int) -> int:
+    """Whether a tape of this thread takes another record."""
+    g = i64(shared())
+    log = i64(tape + g[LOG_AT])[0]
+    if call(g[LONG_AS], i64(tape + g[LIMIT_AT])[0]) <= i64(log + LIST_SIZE_AT)[0]:
+        return 0
+    return call(g[LONG_AS], i64(tape + g[OWNER_AT])[0]) == call(g[THREAD])
+
+
+def has_room(x: int) -> int:
+    """Whether an operand is a Tensor on a tape that takes another record."""
+    g = i64(shared())
+    if i64(x + TYPE_AT)[0] != g[TENSOR_TYPE]:
+        return 0
+    tape = i64(x + g[TAPE_AT])[0]
+    if tape == 0 or tape == g[NONE_AT_ALL]:
+        return 0
+    return room(tape)
+
+
+def position(tape: int, x: int) -> int:
+    """The position of an operand on the open tape, where it is imported if need be: a new reference; or 0."""
+    g, kind, found = i64(shared()), i64(x + TYPE_AT)[0], 0
+    if kind == g[TENSOR_TYPE]:
+        own, at = i64(x + g[TAPE_AT])[0], i64(x + g[AT_AT])[0]
+        if own == 0 or at == 0:
+            return 0
+        if own == tape:
+            found = at
+        elif own == g[NONE_AT_ALL]:
+            if at != g[NONE_AT_ALL]:
+                found = call(g[DICT_GET], i64(tape + g[LEAVES_AT])[0], at)
+                if found == 0:
+                    found = call(g[DICT_GET], i64(tape + g[CONSTANTS_AT])[0], at)
+                if found == 0 and is_leaf(x):
+                    found = import_leaf(tape, at, i64(x + g[V_AT])[0])
+        elif precedes(own, tape) == 0:
+            return 0
+    elif kind == g[FLOAT_TYPE] or kind == g[INT_TYPE]:
+        found = call(g[DICT_GET], i64(tape + g[NUMBERS_AT])[0], x)
+    else:
+        return 0
+    if found != 0:
+        invoke(g[INCREF], found)
+        return found
+    if kind == g[TENSOR_TYPE]:
+        if i64(x + g[TAPE_AT])[0] == g[NONE_AT_ALL] and is_plain(x) == 0:
+            return 0
+    args = stack(2)
+    i64(args)[0], i64(args)[1] = tape, x
+    found = call(g[VECTORCALL], g[LOAD], args, 2, 0)
+    if found == 0:
+        invoke(g[ERROR_CLEAR])  # the tape was closed, or there is something to be said by Python
+    return found
+
+
+def precedes(own: int, tape: int) -> int:
+    """Whether an operand's tape is older than the one that is recorded on; no placeholder for one."""
+    g = i64(shared())
+    if i64(own + TYPE_AT)[0] != g[TAPE_TYPE] or own == g[STALE_TAPE] or own == g[DUAL_TAPE]:
+        return 0
+    if call(g[LONG_AS], i64(own + g[SERIAL_AT])[0]) < call(g[LONG_AS], i64(tape + g[SERIAL_AT])[0]):
+        return 1
+    return 0
+
+
+def is_plain(x: int) -> int:
+    """Whether a Tensor without history is a constant in memory of its own, of no mode's making."""
+    g, state = i64(shared()), i64(x + i64(shared())[EXTRA_AT])[0]
+    if state == g[NONE_AT_ALL]:
+        return 1
+    if has(state, g[SHOWN_TEXT], g[NONE_AT_ALL]) == 0 or has(state, g[INFERENCE_TEXT], g[FALSE]) == 0:
+        return 0
+    return has(state, g[VOLATILE_TEXT], g[FALSE])
+
+
+def is_leaf(x: int) -> int:
+    """Whether a Tensor without history requires grad, nobody else can write to it, and it may be recorded."""
+    g, state = i64(shared()), i64(x + i64(shared())[EXTRA_AT])[0]
+    if state == 0 or state == g[NONE_AT_ALL]:
+        return 0
+    if has(state, g[REQUIRES_GRAD_TEXT], g[TRUE]) == 0:
+        return 0
+    return has(state, g[SHOWN_TEXT], g[NONE_AT_ALL]) & has(state, g[INFERENCE_TEXT], g[FALSE])
+
+
+def has(x: int, name: int, wanted: int) -> int:
+    """Whether an attribute is this object."""
+    g = i64(shared())
+    found = call(g[GET_ATTRIBUTE], x, name)
+    if found == 0:
+        invoke(g[ERROR_CLEAR])
+        return 0
+    invoke(g[DECREF], found)
+    if found == wanted:
+        return 1
+    return 0
+
+
+def import_leaf(tape: int, cell: int, value: int) -> int:
+    """As `Tape.leaf`, for one that the tape does not know: its position, borrowed; 0 where that fails."""
+    g = i64(shared())
+    if value == 0 or i64(cell + TYPE_AT)[0] != g[CELL_TYPE] or room(tape) == 0:
+        return 0
+    log = i64(tape + g[LOG_AT])[0]
+    length = i64(log + LIST_SIZE_AT)[0]
+    at, slot = entry_of(log, g[LEAF_OPCODE], g[ZERO], g[ZERO], value), call(g[LONG_FROM], length // 4)
+    failed = 1
+    if at != 0 and slot != 0:
+        failed = call(g[DICT_SET], i64(tape + g[IMPORTS_AT])[0], slot, cell) & 0xFFFFFFFF
+    if failed == 0:
+        failed = call(g[DICT_SET], i64(tape + g[LEAVES_AT])[0], cell, at) & 0xFFFFFFFF
+        if failed:
+            invoke(g[DICT_DELETE], i64(tape + g[IMPORTS_AT])[0], slot)
+        else:
+            note_tape(cell, i64(tape + g[SERIAL_AT])[0])
+    if failed:
+        invoke(g[ERROR_CLEAR])  # no memory: Python will say so
+        invoke(g[CUT], log, length, i64(log + LIST_SIZE_AT)[0], 0)
+    if at != 0:
+        invoke(g[DECREF], at)
+    if slot != 0:
+        invoke(g[DECREF], slot)
+    if failed:
+        return 0
+    return at
+
+
+def note_tape(cell: int, serial: int) -> int:
+    """Note with a leaf the oldest tape that has imported it."""
+    g, since = i64(shared()), i64(cell + i64(shared())[CELL_SINCE_AT])[0]
+    if since == g[NONE_AT_ALL] or call(g[LONG_AS], since) > call(g[LONG_AS], serial):
+        invoke(g[INCREF], serial)
+        i64(cell + g[CELL_SINCE_AT])[0] = serial
+        invoke(g[DECREF], since)
+    return 0
+
+
+def small(x: int) -> int:
+    """The bytes of a value, as far as it is a number or an array, not too large; else -1."""
+    g = i64(shared())
+    kind = i64(x + TYPE_AT)[0]
+    if kind == g[FLOAT64_TYPE] or kind == g[FLOAT_TYPE] or kind == g[INT_TYPE]:
+        return 8
+    size = code_of(x) >> 8
+    if size == 0:
+        return -1
+    if kind != g[NDARRAY_TYPE]:
+        return size
+    dims = i64(i64(x + DIMS_AT)[0])
+    for d in range(i32(x + NDIM_AT)[0]):
+        size *= dims[d]
+    if size > g[LARGEST]:
+        return -1
+    return size
+
+
+def code_of(x: int) -> int:
+    """A value's dtype code and bytes per element << 8; 0 for what tapes do not know."""
+    g = i64(shared())
+    known, kind = i64(g[SCALARS]), i64(x + TYPE_AT)[0]
+    low, high = 1, known[0] + 1
+    if kind == g[NDARRAY_TYPE]:
+        low, high, kind = high, high + known[1], i64(x + DESCR_AT)[0]
+    for j in range(low, high):
+        if known[2 * j] == kind:
+            return known[2 * j + 1]
+    return 0
+
+
+def tape_of(x: int) -> int:
+    """A new reference to the open tape that a Tensor is on, or is imported to; UNHANDLED; 0 for an error."""
+    g, args, own = i64(shared()), stack(1), i64(x + i64(shared())[TAPE_AT])[0]
+    if has_room(x):
+        invoke(g[INCREF], own)
+        return own
+    if own == 0 or own == g[STALE_TAPE] or own == g[DUAL_TAPE]:
+        return UNHANDLED
+    if own == g[NONE_AT_ALL]:
+        if is_leaf(x) == 0:
+            return UNHANDLED
+    tape = call(g[VECTORCALL], g[CURRENT_TAPE], args, 0, 0)
+    if tape == 0:
+        return 0
+    if room(tape):
+        if own == g[NONE_AT_ALL]:
+            return tape
+        if precedes(own, tape):
+            return tape
+    invoke(g[DECREF], tape)
+    return UNHANDLED
+
+
+def admit(sheet: int, tape: int, frame: int, q: int, items: int, n: int) -> int:
+    """Take operand q of n items into a frame; the bytes of its value, -1 if it is left to Python.
+
+    PLACE: where it stands on the tape; else NEW_CONST is its value, to be recorded as a constant. What
+    others can write to is copied, or where that is large made safe by Python: then NEW_CONST is SECURED.
+    """
+    g, f, x = i64(shared()), i64(frame), i64(items)[q]
+    at, value, kind, fresh = position(tape, x), x, i64(x + TYPE_AT)[0], 0
+    if kind == g[TENSOR_TYPE]:
+        value = i64(x + g[V_AT])[0]
+    if value == 0:
+        return drop_position(at, -1)
+    size = small(value)
+    if size < 0:
+        return drop_position(at, -1)
+    f[VALUE + q] = value
+    if at == 0 and kind == g[NDARRAY_TYPE]:
+        if i32(x + NDIM_AT)[0] == 0 or i32(x + FLAGS_AT)[0] & ALIGNED == 0:
+            return -1
+        if size > g[COPIED]:
+            at, fresh = secured(sheet, tape, q, items, n), SECURED
+            if at == 0:
+                return -1
+        else:
+            value = call(g[VECTORCALL], g[COPY_ARRAY], frame + 8 * (VALUE + q), 1, 0)
+            if value == 0:
+                invoke(g[ERROR_CLEAR])
+                return -1
+            fresh = value
+    elif at == 0:
+        if kind != g[FLOAT64_TYPE]:
+            return -1
+        fresh = value
+    if fresh == 0 or fresh == SECURED or kind == g[FLOAT64_TYPE]:
+        invoke(g[INCREF], value)
+    f[PLACE + q], f[VALUE + q], f[NEW_CONST + q] = at, value, fresh
+    return size
+
+
+def secured(sheet: int, tape: int, q: int, items: int, n: int) -> int:
+    """Let Python import an array that others can write to: a new reference to its position; 0 if it fails."""
+    g, args = i64(shared()), stack(OPERAND_WORDS)
+    place = call(g[LONG_FROM], q)
+    i64(args)[0], i64(args)[1], i64(args)[2] = tape, i64(sheet)[OP], place
+    for p in range(n):
+        i64(args)[3 + p] = i64(items)[p]
+    at = call(g[VECTORCALL], g[SECURE], args, 3 + n, 0)
+    invoke(g[DECREF], place)
+    if at == 0:
+        invoke(g[ERROR_CLEAR])  # the tape was closed, or there is something to be said by Python
+    return at
+
+
+def drop_position(at: int, out: int) -> int:
+    """Let go of a position, if it is one; `out` is passed on."""
+    if at != 0:
+        invoke(i64(shared())[DECREF], at)
+    return out
+
+
+def drop(frame: int, n: int, out: int) -> int:
+    """Let go of the first n operands of a frame; `out` is passed on."""
+    g, f = i64(shared()), i64(frame)
+    for q in range(n):
+        invoke(g[DECREF], f[VALUE + q])
+        if f[PLACE + q] != 0:
+            invoke(g[DECREF], f[PLACE + q])
+    return out
+
+
+def entry_of(log: int, opcode: int, first: int, second: int, value: int) -> int:
+    """Append four entries to a log; its new length as an object, 0 if memory is out."""
+    g = i64(shared())
+    failed = call(g[APPEND], log, opcode) & 0xFFFFFFFF
+    if failed == 0:
+        failed = call(g[APPEND], log, first) & 0xFFFFFFFF
+    if failed == 0:
+        failed = call(g[APPEND], log, second) & 0xFFFFFFFF
+    if failed == 0:
+        failed = call(g[APPEND], log, value) & 0xFFFFFFFF
+    if failed:
+        return 0
+    return call(g[LONG_FROM], i64(log + LIST_SIZE_AT)[0])
