@@ -34,7 +34,7 @@ def explained(text):
 
 
 def test_a_few_mutants_are_noticed():
-    found, _ = mutants.survivors(mutants.chosen(12, SEED))
+    found, *_ = mutants.survivors(mutants.chosen(12, SEED))
     assert not [text for text in found if explained(text) is None]
 
 
@@ -46,14 +46,26 @@ def test_rules_are_as_they_were_after_a_mutant():
         assert mutants.noticed(function, 4) is None, text
 
 
+def test_what_counts_as_quick_is():
+    for _, test, *_ in mutants.OWN:
+        for mark in getattr(test, "pytestmark", ()):
+            assert mark.name not in ("full", "slow"), test
+            assert not any(getattr(row, "marks", ()) for row in mark.args[1]), test
+
+
 @pytest.mark.slow
 def test_mutants_are_noticed():
     chosen = mutants.chosen(500, SEED)
-    found, late = mutants.survivors(chosen)
+    found, own, late = mutants.survivors(chosen)
+    quick = len(chosen) - len(found) - len(late)
     print(f"\n{len(chosen)} mutants of {len(mutants.everything())}, in {len(mutants.users())} functions: "
-          f"{len(chosen) - len(found)} noticed, {late} of them by no cell but by other tests of the op")
+          f"{len(chosen) - len(found)} noticed, {own} of them by no cell but by other tests of the op, "
+          f"{quick} of them in the quick tier")
     for text in found:
         print(f"not noticed: {text}\n    {explained(text) or '?'}")
+    for text in late:
+        print(f"not in the quick tier: {text}")
     assert len(chosen) >= 400
     assert len(found) <= 0.05 * len(chosen)
+    assert quick >= 0.9 * len(chosen)
     assert not [text for text in found if explained(text) is None]
