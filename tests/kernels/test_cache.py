@@ -325,6 +325,7 @@ if getattr(os, "getuid", lambda: 1)() == 0:  # only root gives files away
     KINDS.append(pytest.param(given_away, marks=SLOW))
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
 @pytest.mark.parametrize("make", KINDS)
 def test_what_is_no_file_is_neither_read_nor_waited_for(copy, make):
@@ -371,6 +372,7 @@ def spoil(file, damage):
             file.mkdir()
 
 
+@pytest.mark.full
 def test_damaged_files_are_built_again(copy):
     """Of each entry another file, in another way."""
     for k, seal in enumerate(whole := entries(copy, ".seal")):
@@ -450,6 +452,7 @@ def test_a_cache_that_is_too_large_by_itself_is_started_again(copy):
     assert gradient(copy)[0] == 0
 
 
+@pytest.mark.full
 def test_a_directory_removed_while_it_is_used(copy):
     more = """
 import shutil

@@ -112,6 +112,7 @@ TORCH = [
 ]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", TORCH)
 def test_beside_torch(name):
     torch = pytest.importorskip("torch")

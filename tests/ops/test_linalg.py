@@ -433,6 +433,7 @@ BESIDE = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["real", "complex"])
 @pytest.mark.parametrize("name", BESIDE)
 def test_beside_torch(name, kind):
