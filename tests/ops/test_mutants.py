@@ -7,7 +7,7 @@ import pytest
 from . import mutants
 
 SEED = 20240611
-# What nothing can notice, or only by its speed: part of a mutant (behind | what it is part of) and the reason.
+# What nothing can notice, or only by its speed: part of a mutant (behind | is what it is in) and the reason.
 EQUIVALENT = {
     r"convolve.(jvp|vjp), .*: operands exchanged": "a convolution commutes, in both modes",
     r"eig.vjp, .*: real dropped in real\(found\)": "of a real matrix; the sweep takes the real part",
