@@ -263,6 +263,7 @@ def outcomes():
     return {case[:2]: part.splitlines() for case, part in zip(cases, parts, strict=True)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("by", [0, 1000])
 @pytest.mark.parametrize("name", PLANTED)
 def test_an_escape_planted_in_a_sweep_is_an_error(name, by, outcomes):

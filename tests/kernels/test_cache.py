@@ -188,6 +188,7 @@ def test_home_unset(tmp_path):
     assert used.startswith(str(tmp_path / "somebody"))
 
 
+@pytest.mark.full
 def test_a_relative_directory_stays_where_it_was(copy):
     enter = f"import os, tapegrad; os.chdir({str(copy.parent)!r}); tapegrad.show_config(); os.chdir('/')"
     compiled, _, used = gradient(copy.name, enter + GRADIENT)
@@ -407,6 +408,7 @@ def test_bits_that_changed_are_never_run(copy):
         assert gradient(copy)[0] > 0
 
 
+@pytest.mark.full
 def test_leftovers_of_a_writer_that_died_do_no_harm(copy):
     (inner,) = [p for p in copy.iterdir() if p.is_dir()]
     for file in entries(copy, ".py"):
@@ -431,6 +433,7 @@ def older(directory, name, megabytes, used):
     return old
 
 
+@pytest.mark.full
 def test_what_was_not_used_for_longest_is_dropped_when_all_is_too_large(copy):
     (mine,) = [p for p in copy.iterdir() if p.is_dir()]
     os.utime(mine, (1, 1))

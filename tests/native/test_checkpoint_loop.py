@@ -60,7 +60,6 @@ def gradients(function, n, *more):
     return [g.numpy() for g in tg.grad((function(x, n, *more, rate, w) * C).sum(), [x, rate, w])]
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(("n", "slots"), [(1, 0), (2, 3), (7, 0), (7, 1), (7, 2), (12, 3), (40, 2), (9, 50)])
 def test_gradients(n, slots):
     expected = gradients(tg.njit(plain), n)
@@ -68,7 +67,6 @@ def test_gradients(n, slots):
         np.testing.assert_allclose(found, right, rtol=1e-13)
 
 
-@pytest.mark.quick
 def test_no_step_at_all():
     gx, gr, gw = gradients(looped, 0, 2)
     np.testing.assert_array_equal(gx, C)
@@ -83,14 +81,12 @@ def test_values_without_derivatives():
     np.testing.assert_array_equal(X, before)
 
 
-@pytest.mark.quick
 def test_the_schedule_is_that_of_tensors():
     for slots in (0, 1, 2, 3, 7, 100):
         for steps in (2, 3, 5, 17, 100, 12345):
             assert loop.left(steps, slots) == loops._left(steps, slots)
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(("n", "slots"), [(12, 2), (30, 3)])
 def test_how_often_steps_are_computed(n, slots):
     counts = []
@@ -110,7 +106,6 @@ def test_how_often_steps_are_computed(n, slots):
     assert counts[1] == counts[0] + 1  # the last step is recorded by the sweep, not by the loop
 
 
-@pytest.mark.quick
 def test_a_sweep_twice_and_the_memory():
     x, rate, w = leaves()
     y = looped(x, 5000, 6, rate, w)
