@@ -32,6 +32,11 @@ EQUIVALENT = {
     r"copysign, .*: negated in 0": "-0 is 0",
     r"_left_out, [^|]* in eps \* max": "another limit of what is rounding alone",
     r"_left_out, .*: another number in 2 \|": "another limit of what is rounding alone",
+    r"_left_out, .*: (another number in (0.0|1.0|1e-08|3|1 \| of (int|1))|right operand dropped in int)":
+        "more terms than it takes",
+    r"_left_out, .*: (another operator|right operand dropped|operands exchanged) in (1 - eps|out / least)":
+        "more terms than it takes",
+    r"_left_out, .*(least \* np.where|> 1e-08 \* least)": "a scale that cancels",
     r"_from_the_end, .*: another number in 0": "multiplies the 0 before the first",
 }
 
