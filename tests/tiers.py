@@ -2,7 +2,12 @@
 
 import itertools
 
+import numpy as np
 import pytest
+
+# What the package has is compared with what NumPy has: names and parameters that came or went before are not
+NEWEST_NUMPY = np.lib.NumpyVersion(np.__version__) >= "2.4.0"
+with_newest_numpy = pytest.mark.skipif(not NEWEST_NUMPY, reason="an older NumPy has other names")
 
 
 def thinned(rows, quick):
