@@ -30,6 +30,7 @@ def figure(pattern, text):
     return tuple(float(part) for part in found.groups())
 
 
+@pytest.mark.full
 def test_co2(tmp_path):
     for module in ("matplotlib", "statsmodels", "tqdm"):
         pytest.importorskip(module)
@@ -44,6 +45,7 @@ def test_co2(tmp_path):
     assert error == pytest.approx(0.19, abs=0.02)
 
 
+@pytest.mark.full
 def test_classify(tmp_path):
     for module in ("matplotlib", "sklearn", "tqdm"):
         pytest.importorskip(module)
@@ -54,6 +56,7 @@ def test_classify(tmp_path):
     assert figure(r"network of 8 hidden units: .* (\S+) in the test", text)[0] > 0.91
 
 
+@pytest.mark.full
 def test_nile(tmp_path):
     for module in ("matplotlib", "statsmodels"):
         pytest.importorskip(module)

@@ -23,6 +23,7 @@ from tapegrad import config, grad_mode
 from tapegrad.autograd import forward_ad, saved_tensors
 from tapegrad.config import guard_setting
 from tapegrad.tape import tape as tapes
+from tests.tiers import every
 
 KINDS = ["record", "grad", "backward", "create_graph", "many_tapes"]
 
@@ -130,7 +131,7 @@ def measure(kind, count):
         print(message, file=sys.stderr)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", every(KINDS, 5))
 def test_the_next_gradient_is_exact(kind):
     count = 2000 // len(KINDS)
     environment = os.environ | {"PYTHONPATH": str(Path(tg.__file__).parents[1])}
@@ -210,12 +211,14 @@ AT_LINE = {
     "profiler": lambda kept, x: watched(tg.autograd.profiler.profile, x),
     "Function, create_graph": lambda kept, x: tg.grad(Square.apply(np.sum(x)), x, create_graph=True),
 }
-LONG = {"Function, create_graph"}
+LONG, QUICK = {"Function, create_graph"}, {"quick grad", "record", "profiler"}
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in LONG else kind for kind in AT_LINE]
-)
+    "kind",
+    [pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow if kind in LONG else pytest.mark.full)
+     for kind in AT_LINE],
+)  # fmt: skip
 @pytest.mark.filterwarnings("ignore:anomaly mode is on:UserWarning")
 def test_an_interrupt_at_every_line(kind, monkeypatch):
     """One run for each line of the library that the work runs through, interrupted there."""
@@ -278,6 +281,7 @@ def interrupted_compile(delay):
     print(interrupts.delivered, found == pytest.approx(np.exp(0.5) * (np.log1p(0.5) + 1 / 1.5), rel=1e-14))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("delay", [0.3, 0.7, pytest.param(0.45, marks=pytest.mark.slow)])
 def test_an_interrupt_of_the_first_compilation(delay):
     environment = os.environ | {"PYTHONPATH": str(Path(tg.__file__).parents[1]), "TAPEGRAD_CACHE": "off"}

@@ -88,6 +88,7 @@ def test_names_arguments_and_defaults_here(name, args):
     compare(tg, name, args)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "args"), rows("torch"))
 def test_names_arguments_and_defaults_of_torch(name, args):
     torch = pytest.importorskip("torch")
@@ -100,6 +101,7 @@ def test_what_is_not_here_is_not_here(name):
         resolve(tg, name)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ABSENT)
 def test_what_is_not_here_is_in_torch(name):
     resolve(pytest.importorskip("torch"), name)

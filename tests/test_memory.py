@@ -22,6 +22,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.kernels.abi import layout_in_use
 from tapegrad.tape import tape as tapes
+from tests.tiers import thinned
 
 LIMIT = 5.0  # MiB
 BYTES_PER_NODE = 96
@@ -355,7 +356,7 @@ def check_chain(case, count):
     assert left <= AFTER_FREE
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", thinned(CASES, {"no_backward_10", "kept_losses"}.__contains__))
 def test_flat(case):
     check_growth(case, REDUCED[case])
 
@@ -367,6 +368,7 @@ def test_flat_in_full(case):
     check_growth(case, FULL[case])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", ["chain", "shallow"])
 def test_chain(case):
     check_chain(case, 300_000)
@@ -379,6 +381,7 @@ def test_chain_in_full(case):
     check_chain(case, 1_000_000)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("program", PEAK)
 def test_peak_of_a_backward(program):
     """What a gradient takes at its highest; `tests.benchmarks.memory` gives torch the same programs."""
@@ -473,7 +476,7 @@ def dot(a, b):
     return a[0] * b[0] + a[1] * b[1]
 
 
-@pytest.mark.parametrize("case", list(unused()))
+@pytest.mark.parametrize("case", thinned(unused(), {"saved", "index"}.__contains__))
 def test_what_nobody_refers_to_is_released_in_time(case):
     """80 steps keep 30 MiB and more where a tape does not know what its records keep besides values."""
     assert peak(unused()[case]) < 14.0
@@ -486,6 +489,7 @@ def test_an_array_that_many_calls_keep_ends_one_tape_only():
     assert len({keeps.apply(x)._tape.serial for _ in range(50)}) <= 2
 
 
+@pytest.mark.full
 def test_what_is_packed_and_nobody_refers_to_is_released_in_time():
     saved = function_keeping(lambda ctx, x, y: ctx.save_for_backward(x))
     x = leaf(np.linspace(0.5, 1.5, 50_000))

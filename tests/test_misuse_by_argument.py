@@ -330,6 +330,7 @@ def misuse(name, counts, step=1):
     return problems
 
 
+@pytest.mark.full
 def test_one_argument_replaced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     counts = collections.Counter()

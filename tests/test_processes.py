@@ -58,6 +58,7 @@ def timed(directory):
     return time.perf_counter() - begin, compiled
 
 
+@pytest.mark.full
 def test_time_to_the_first_gradient(tmp_path):
     cold, compiled = timed(tmp_path / "cache")
     assert compiled > 0
@@ -71,6 +72,7 @@ def test_time_to_the_first_gradient(tmp_path):
     assert min(warm) < 3 * WARM
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("rounds", "many"), [(1, 6), pytest.param(20, 16, marks=SLOW)])
 def test_processes_that_start_cold_together(tmp_path, rounds, many):
     """One of them compiles a kernel, the others wait for it; the next process compiles nothing."""
@@ -88,6 +90,7 @@ def test_processes_that_start_cold_together(tmp_path, rounds, many):
         assert not old.exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("times", [2, pytest.param(100, marks=SLOW)])
 def test_a_process_killed_while_it_fills_the_cache(tmp_path, times):
     """The next one makes good what is missing, the one after it compiles nothing."""
@@ -156,6 +159,7 @@ ENDINGS = (
 )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("times", [1, pytest.param(34, marks=SLOW)])
 def test_exit_at_any_moment(tmp_path, times):
     """It says nothing, and no signal ends it; 34 times each are 204 processes."""
@@ -223,6 +227,7 @@ print([os.waitpid(child, 0)[1] for child in children], gradient())
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.parametrize("cache", ["off", "cold"])
 def test_fork_while_another_thread_compiles(cache, tmp_path):
@@ -322,6 +327,7 @@ print(wrong)
 FORKED = {"alone": 200, "native": 200, "tensors": 200, "shared": 200, "compiled": 30}
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.parametrize(
     ("kind", "times"),
@@ -372,6 +378,7 @@ def test_a_child_sweeps_what_was_being_swept_at_the_fork(mine):
     assert found == [0]
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 @pytest.mark.parametrize(
     "method", [m for m in ("fork", "spawn", "forkserver") if m in multiprocessing.get_all_start_methods()]

@@ -66,6 +66,7 @@ def nested_of_arrays(k):
     return outer.detach().numpy().tobytes()
 
 
+@pytest.mark.full
 def test_nested_gradients_in_eight_threads_have_the_same_bits(hasty):
     serial = [nested(k) for k in range(1000)]
     found = together(*[lambda: [nested(k) for k in range(1000)]] * 8)

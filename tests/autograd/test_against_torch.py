@@ -9,7 +9,7 @@ import tapegrad as tg
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.usefixtures("tape_length")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("tape_length")]
 
 
 class Ours:

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from .test_against_torch import Ours, Theirs, assert_equal, outcome  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("tape_length")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("tape_length")]
 
 
 class OursToo(Ours):

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from .test_against_torch_functions import OursToo, TheirsToo, compare, cube, function  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("tape_length")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("tape_length")]
 
 
 class OursMore(OursToo):

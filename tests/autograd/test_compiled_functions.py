@@ -65,7 +65,7 @@ def no_python(monkeypatch):
     return forbid
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0, 2)])
+@pytest.mark.parametrize("shape", [(), (3,), pytest.param((2, 3), marks=pytest.mark.full), (0, 2)])
 def test_sweeps_run_it_without_python(shape, no_python):
     x, y = leaves(shape)
     wanted = tg.grad(np.sum(x * np.sin(x * np.sin(y))) * 2.0, (x, y))
@@ -112,6 +112,7 @@ def test_what_python_runs(how):
     assert g.dtype == x.dtype
 
 
+@pytest.mark.full
 def test_other_arguments_and_none():
     x, _ = leaves((3,))
     x = (np.abs(x) + 0.5).detach().requires_grad_()

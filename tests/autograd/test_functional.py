@@ -416,6 +416,7 @@ def same(ours, theirs, what):
 CASES = [pytest.param(*case, id=case[0]) for case in cases()] if torch is not None else []
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(("name", "program"), CASES)
 def test_I_as_torch(name, program):

@@ -253,6 +253,7 @@ EVERYTHING = {
 torch = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
 
+@pytest.mark.full
 @pytest.mark.skipif(torch is None, reason="torch is not installed")
 @pytest.mark.parametrize("name", ["gradcheck", "gradgradcheck"])
 def test_H8_torchs_parameters(name):

@@ -181,6 +181,7 @@ def jax_gradients(program, inputs, roots, cotangents):
     return jax.grad(loss)([jax.numpy.asarray(x) for x in inputs])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("peer", [torch_gradients, jax_gradients])
 def test_other_libraries_agree(peer):
     pytest.importorskip(peer.__name__.removesuffix("_gradients"))

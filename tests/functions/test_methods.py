@@ -9,6 +9,7 @@ import pytest
 import tapegrad as tg
 from tapegrad import errors
 from tapegrad import functions as fn
+from tests.tiers import with_newest_numpy
 
 from .rows import check
 
@@ -41,6 +42,7 @@ def test_call(row, random):
 OTHERS = {"base", "ctypes", "conj", "conjugate", "real", "imag", "fill", "put", "cumprod"}
 
 
+@with_newest_numpy
 def test_every_public_method_of_ndarray_is_there():
     public = {name for name in dir(np.ndarray) if not name.startswith("_")}
     assert public - set(dir(tg.Tensor)) <= OTHERS
@@ -53,6 +55,7 @@ def parameters(function):
         return None
 
 
+@with_newest_numpy
 @pytest.mark.parametrize("function", [f for f in fn.FUNCTIONS if parameters(f)], ids=lambda f: f.__name__)
 def test_parameters_have_numpys_names(function):
     """Each can be given by name as to NumPy, where it is not positional only."""

@@ -263,6 +263,7 @@ def outcomes():
     return {case[:2]: part.splitlines() for case, part in zip(cases, parts, strict=True)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("by", [0, 1000])
 @pytest.mark.parametrize("name", PLANTED)
 def test_an_escape_planted_in_a_sweep_is_an_error(name, by, outcomes):
@@ -273,6 +274,7 @@ def test_an_escape_planted_in_a_sweep_is_an_error(name, by, outcomes):
     assert "left its memory" in last or (name == "a kernel" and "failed" in last)
 
 
+@pytest.mark.full
 def test_both_builds_give_the_same_and_share_no_cache(tmp_path):
     body = """
         from tapegrad.kernels import cache

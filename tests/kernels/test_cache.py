@@ -86,17 +86,20 @@ def test_the_directory_is_the_user_s_alone(filled):
         assert path.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.full
 def test_a_missing_directory_is_made(tmp_path):
     compiled, _, used = gradient(tmp_path / "a" / "b")
     assert compiled > 0
     assert used.startswith(str(tmp_path / "a" / "b"))
 
 
+@pytest.mark.full
 def test_off_keeps_kernels_in_memory(tmp_path):
     compiled, cached, used = gradient("off")
     assert (compiled > 0, cached, used) == (True, 0, "None")
 
 
+@pytest.mark.full
 def test_a_file_in_place_of_the_directory(tmp_path):
     place = tmp_path / "cache"
     place.write_text("not a directory")
@@ -105,6 +108,7 @@ def test_a_file_in_place_of_the_directory(tmp_path):
     assert place.read_text() == "not a directory"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", [0o770, pytest.param(0o707, marks=SLOW)])
 def test_a_directory_others_can_write_to_is_refused(copy, mode):
     """Loading a kernel runs what lies in the file."""
@@ -150,6 +154,7 @@ def test_a_read_only_directory(tmp_path):
     assert gradient(place, WHERE)[2] == "None"
 
 
+@pytest.mark.full
 def test_no_space_left(tmp_path):
     """Files can be made, but nothing written to them."""
     code = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))" + GRADIENT
@@ -183,6 +188,7 @@ def test_home_unset(tmp_path):
     assert used.startswith(str(tmp_path / "somebody"))
 
 
+@pytest.mark.full
 def test_a_relative_directory_stays_where_it_was(copy):
     enter = f"import os, tapegrad; os.chdir({str(copy.parent)!r}); tapegrad.show_config(); os.chdir('/')"
     compiled, _, used = gradient(copy.name, enter + GRADIENT)
@@ -195,6 +201,7 @@ print(0, 0, next(line for line in tapegrad.show_config().split("\\n") if "cache"
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners here")
 @pytest.mark.parametrize("mode", [0o775, pytest.param(0o777, marks=SLOW)])
 def test_a_cache_that_others_could_exchange_is_refused(filled, tmp_path, mode):
@@ -226,6 +233,7 @@ def test_folders_on_the_way_are_made_for_the_user_alone(tmp_path):
     assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.rglob("*") if path.is_dir())
 
 
+@pytest.mark.full
 def test_files_are_the_user_s_alone_whatever_the_mask(tmp_path):
     code = "import os; os.umask(0)" + GRADIENT
     assert gradient(tmp_path / "cache", code)[0] > 0
@@ -256,6 +264,7 @@ assert not hasattr(os, "trespassed")
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs paths by descriptor")
 def test_a_directory_exchanged_after_it_was_looked_at(copy):
     """What was loaded stays, and what is loaded comes from the directory that was looked at."""
@@ -264,6 +273,7 @@ def test_a_directory_exchanged_after_it_was_looked_at(copy):
     gradient(copy, GRADIENT + EXCHANGED)
 
 
+@pytest.mark.full
 def test_a_process_that_closes_all_descriptors(copy):
     more = """
 os.closerange(3, 100)
@@ -277,6 +287,7 @@ assert len(os.listdir(cache.directory())) > before
     gradient(copy, GRADIENT + more)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "setting", ["NUMBA_CACHE_DIR", pytest.param("NUMBA_CACHE_LOCATOR_CLASSES", marks=SLOW)]
 )
@@ -315,6 +326,7 @@ if getattr(os, "getuid", lambda: 1)() == 0:  # only root gives files away
     KINDS.append(pytest.param(given_away, marks=SLOW))
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
 @pytest.mark.parametrize("make", KINDS)
 def test_what_is_no_file_is_neither_read_nor_waited_for(copy, make):
@@ -361,6 +373,7 @@ def spoil(file, damage):
             file.mkdir()
 
 
+@pytest.mark.full
 def test_damaged_files_are_built_again(copy):
     """Of each entry another file, in another way."""
     for k, seal in enumerate(whole := entries(copy, ".seal")):
@@ -395,6 +408,7 @@ def test_bits_that_changed_are_never_run(copy):
         assert gradient(copy)[0] > 0
 
 
+@pytest.mark.full
 def test_leftovers_of_a_writer_that_died_do_no_harm(copy):
     (inner,) = [p for p in copy.iterdir() if p.is_dir()]
     for file in entries(copy, ".py"):
@@ -419,6 +433,7 @@ def older(directory, name, megabytes, used):
     return old
 
 
+@pytest.mark.full
 def test_what_was_not_used_for_longest_is_dropped_when_all_is_too_large(copy):
     (mine,) = [p for p in copy.iterdir() if p.is_dir()]
     os.utime(mine, (1, 1))
@@ -440,6 +455,7 @@ def test_a_cache_that_is_too_large_by_itself_is_started_again(copy):
     assert gradient(copy)[0] == 0
 
 
+@pytest.mark.full
 def test_a_directory_removed_while_it_is_used(copy):
     more = """
 import shutil

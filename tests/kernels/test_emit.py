@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tapegrad.kernels import abi, cache, emit, table
+from tests.tiers import every
 
 
 def parsed(text):
@@ -115,7 +116,7 @@ def test_far_arguments_among_near_ones(name, dtype):
     np.testing.assert_allclose(found, expected, rtol=2 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("name", sorted(emit.VECTOR - {"pow"} | {"power"}))
+@pytest.mark.parametrize("name", every(sorted(emit.VECTOR - {"pow"} | {"power"}), 4))
 def test_a_kernel_is_vectorised(name):
     """Elements are loaded, computed and stored side by side, without a call of libm."""
     if not llvmlite.binding.get_host_cpu_features().get("avx2"):

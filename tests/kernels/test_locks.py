@@ -139,6 +139,7 @@ assert len(found) == 4, (found, errors)
     assert run(NOTED + BEGIN + work + ORDERS).split("\n") == ["[]", "True"]
 
 
+@pytest.mark.full
 def test_a_kernel_wanted_in_a_compilation_while_another_thread_compiles_one():
     """Each thread has what it wants; of two locks each would have one and wait for the other."""
     work = """
@@ -157,6 +158,7 @@ os._exit(0)
     assert run(BEGIN + work) == "2 []"
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_child_forked_out_of_a_compilation_that_does_not_end():
     """The parent waits for it only so long; the child says so where it would wait for ever."""

@@ -1,6 +1,7 @@
 """tapegrad.kernels.vecmath against mpmath and NumPy. Run with -s for the table of errors."""
 
 import functools
+import itertools
 import math
 import re
 
@@ -13,6 +14,7 @@ from numba import types
 
 from tapegrad.kernels import emit
 from tapegrad.kernels.vecmath import coefficients, exponential, form, inverse, logarithm, power, trigonometric
+from tests.tiers import every
 
 from . import minimax
 
@@ -182,7 +184,7 @@ def check_errors(name, count, seed):
         assert p99 <= 1.0, label
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", every(NAMES, 4))
 def test_errors_in_double_precision(name):
     check_errors(name, 400, 0)
 
@@ -231,7 +233,7 @@ def check_single(name, step):
     assert points > 1000
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", every(NAMES, 4))
 def test_errors_in_single_precision(name):
     check_single(name, 4999)
 
@@ -317,8 +319,7 @@ def test_exact_results():
         assert evaluate(name, np.array([0.0, -0.0]))[0].tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "dtype"), every(itertools.product(NAMES, DTYPES), 5))
 def test_a_loop_is_vectorised(name, dtype):
     if not llvmlite.binding.get_host_cpu_features().get("avx2"):
         pytest.skip("needs AVX2")
@@ -337,7 +338,7 @@ def test_the_names_that_rules_may_use_have_forms():
     assert {name for name in emit.VECTOR if hasattr(trigonometric, f"{name}_ok")} == emit.LIBM
 
 
-@pytest.mark.parametrize("name", minimax.FITS)
+@pytest.mark.parametrize("name", every(minimax.FITS, 4))
 def test_polynomials(name):
     """Within what the results need."""
     bits = 17 if name == "CBRT" else 31 if name.endswith("SINGLE") else 55

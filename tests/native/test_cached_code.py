@@ -273,6 +273,7 @@ def f(x):
 """
 
 
+@pytest.mark.quick
 def test_a_form_of_other_sources_or_values_is_not_taken(monkeypatch):
     name = f"program_{uuid.uuid4().hex}"
 

@@ -32,6 +32,7 @@ def test_plain_arguments_are_numbas():
     assert len(weighted.signatures) == 1  # Numba's own attribute
 
 
+@pytest.mark.quick
 def test_one_record_whatever_the_program_does():
     x = leaf(1.0, 2.0)
     first = weighted(x, np.ones(2), 1000)
@@ -39,6 +40,7 @@ def test_one_record_whatever_the_program_does():
     assert first._tape.show().count("compiled_call") == 1
 
 
+@pytest.mark.quick
 def test_active_and_passive_arguments():
     x, w = leaf(1.0, 2.0), leaf(3.0, 4.0)
     gx, gw = tg.grad(weighted(x, w, 2), (x, w))
@@ -48,6 +50,7 @@ def test_active_and_passive_arguments():
     np.testing.assert_array_equal(gx, [6.0, 16.0])
 
 
+@pytest.mark.quick
 def test_backward_goes_on_through_what_came_before_and_after():
     x = leaf(0.5, 1.0)
     y = np.sin(x)
@@ -58,6 +61,7 @@ def test_backward_goes_on_through_what_came_before_and_after():
     np.testing.assert_allclose(x.grad, expected, rtol=1e-14)
 
 
+@pytest.mark.quick
 def test_on_a_dispatcher_of_numba():
     compiled = numba.njit(lambda x: x * x * x)
     function = tg.njit(compiled)
@@ -98,6 +102,7 @@ def test_tuples_in_and_out():
     assert (ga.item(), gb.item()) == (3.0 + 2.0, 2.0 + 6.0)
 
 
+@pytest.mark.quick
 def test_named_tuples():
     @tg.njit
     def swapped(p):
@@ -146,6 +151,7 @@ def fill(out, x):
     return x[0]
 
 
+@pytest.mark.quick
 def test_arrays_written_in_place():
     x, out = leaf(1.0, 2.0), tg.zeros(3)
     window = out[1:]
@@ -159,12 +165,14 @@ def test_arrays_written_in_place():
         fill(x, x)
 
 
+@pytest.mark.quick
 def test_written_in_place_without_derivative():
     out = tg.zeros(2)
     assert fill(out, np.ones(2)) == 1.0
     np.testing.assert_array_equal(out, [2.0, 2.0])
 
 
+@pytest.mark.quick
 def test_one_tensor_given_twice_is_one_array():
     x = leaf(1.0, 2.0) * 1.0
     value = fill(x, x)
@@ -172,6 +180,7 @@ def test_one_tensor_given_twice_is_one_array():
     assert value.item() == 2.0
 
 
+@pytest.mark.quick
 def test_modes():
     x = leaf(1.0, 2.0)
     with tg.no_grad():
@@ -180,6 +189,7 @@ def test_modes():
     assert not weighted(x.detach(), np.ones(2), 1).requires_grad
 
 
+@pytest.mark.quick
 def test_second_sweep_needs_retain_graph():
     x = leaf(1.0, 2.0)
     y = weighted(x, np.ones(2), 1)
@@ -301,6 +311,7 @@ def test_division_by_zero_is_that_of_the_error_model():
     assert y.item() == np.inf
 
 
+@pytest.mark.quick
 def test_exceptions_leave_everything_usable():
     @tg.njit
     def checked(x):
@@ -315,6 +326,7 @@ def test_exceptions_leave_everything_usable():
     np.testing.assert_array_equal(tg.grad(checked(x), x)[0], [2.0, 3.0])
 
 
+@pytest.mark.quick
 def test_what_is_refused_before_anything_runs():
     with pytest.raises(DTypeError, match="float64"):
         fill(tg.zeros(2), tg.tensor([1.0, 2.0], dtype=np.float32, requires_grad=True))
@@ -324,6 +336,7 @@ def test_what_is_refused_before_anything_runs():
         tg.njit(3)
 
 
+@pytest.mark.quick
 def test_integer_tensors_are_integers():
     @tg.njit
     def picked(x, k):
@@ -344,6 +357,7 @@ def test_results_that_depend_on_nothing():
     np.testing.assert_array_equal(tg.grad(a + b.sum() + x[0], x)[0], [1.0, 0.0])
 
 
+@pytest.mark.quick
 def test_unreached_infinite_partials_do_no_harm():
     @tg.njit
     def guarded(x):
@@ -365,6 +379,7 @@ def test_keyword_only_and_default_arguments():
     assert tg.grad(scaled(shift=x, x=x), x)[0].item() == 3.0
 
 
+@pytest.mark.quick
 def test_methods_and_pickling():
     class Model:
         value = tg.njit(lambda self_k, x: x * 3.0)
@@ -443,6 +458,7 @@ def test_texts_are_those_of_values():
     assert length(x).item() == length(np.array([0.5, 1.5]))
 
 
+@pytest.mark.quick
 def test_what_is_written_to_tensors_of_other_dtypes_is_there():
     @tg.njit
     def noted(x, counts, pairs):

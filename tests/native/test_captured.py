@@ -9,6 +9,7 @@ from numba.extending import register_jitable
 
 import tapegrad as tg
 from tapegrad.errors import UnsupportedOpError
+from tests.tiers import every
 
 rate, table, settings = 2.0, np.array([1.0, 2.0]), types.ModuleType("settings")
 
@@ -24,7 +25,8 @@ def orders(f, at=1.0):
     return row
 
 
-@pytest.mark.parametrize("first", ["plain", "recorded"])
+@pytest.mark.quick
+@pytest.mark.parametrize("first", every(["plain", "recorded"], 2))
 def test_a_global_number_is_what_it_was_first(first, monkeypatch):
     @tg.njit
     def f(x):

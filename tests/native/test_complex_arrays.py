@@ -6,6 +6,7 @@ from numba import njit, types
 
 import tapegrad as tg
 from tapegrad.errors import GradientError, UnsupportedOpError
+from tests.tiers import every
 
 from .test_complexes import differences
 
@@ -181,6 +182,7 @@ def infinite(x):
     return z, z[0]
 
 
+@pytest.mark.quick
 def test_what_is_infinite_stays_so():
     array, number = infinite(tg.tensor(1.0, requires_grad=True))
     assert array[0].item() == number.item() == complex(1.0, np.inf)
@@ -231,7 +233,8 @@ CASES = {  # the function, what stands in its line, and a word of the advice
 }
 
 
-@pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
+@pytest.mark.quick
+@pytest.mark.parametrize("function", every(CASES, 4), ids=lambda f: f.__name__)
 def test_refused_by_line(function):
     x = tg.tensor(AT, requires_grad=True)
     with pytest.raises(UnsupportedOpError) as caught:
@@ -255,6 +258,7 @@ def test_derivatives_inside_compiled_code_are_of_real_numbers():
         tg.func.grad(first)(np.ones(2))
 
 
+@pytest.mark.quick
 def test_forward_mode_and_gradcheck():
     @tg.njit
     def turned(x, w):

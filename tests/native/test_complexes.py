@@ -7,6 +7,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.errors import DTypeError
+from tests.tiers import every
 
 AT = [0.3, 0.4, 0.7]
 
@@ -47,7 +48,8 @@ def differences(function, at, h=1e-3):
     return np.array(found)
 
 
-@pytest.mark.parametrize("function", [arithmetic, powers, functions])
+@pytest.mark.quick
+@pytest.mark.parametrize("function", every([arithmetic, powers, functions], 3))
 def test_gradients_beside_differences(function):
     x = tg.tensor(AT, requires_grad=True)
     out = tg.njit(function)(x)

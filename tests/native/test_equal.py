@@ -217,12 +217,14 @@ def both():
     return compiled & (set(FUNCTIONS) | set(UFUNCS)) - PLAIN
 
 
+@pytest.mark.quick
 def test_every_function_that_both_have_is_in_the_table():
     known = {function for function, *_ in TABLE} | NO_DERIVATIVE | set(map(called, REFUSED))
     assert not sorted(f.__name__ for f in both() - known)
     assert len(both()) > 150
 
 
+@pytest.mark.quick
 def test_every_operator_is_in_the_table():
     known = {function for function, *_ in TABLE}
     of_math = {f for f in operators.PYTHON if f.__module__ == "math"}  # which take no Tensors, NumPy's do

@@ -8,6 +8,7 @@ from numba import typed, types
 
 import tapegrad as tg
 from tapegrad.errors import UnsupportedOpError
+from tests.tiers import every
 
 
 def small_complex_array(x, out):
@@ -70,7 +71,8 @@ CASES = {  # the function, what stands in its line, and a word of the advice
 }
 
 
-@pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
+@pytest.mark.quick
+@pytest.mark.parametrize("function", every(CASES, 4), ids=lambda f: f.__name__)
 def test_refused_by_line(function):
     line, advice = CASES[function]
     x = tg.tensor([0.5, 1.0, 1.5, 2.0], requires_grad=True)

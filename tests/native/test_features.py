@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tests.tiers import thinned
 
 from .programs import FEATURES
 
 NAMES = list(FEATURES)
+QUICK = {"array_expression", "lists", "while_loop", "tuples", "closure", "comprehension", "math_functions"}
 
 
 def recorded(name):
@@ -21,7 +23,8 @@ def central(function, x, h=1e-6):
     return np.array([(function(x + h * e) - function(x - h * e)) / (2 * h) for e in np.eye(x.size)])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.quick
+@pytest.mark.parametrize("name", thinned(NAMES, QUICK.__contains__))
 def test_value_and_gradient(name):
     function, n, x = recorded(name)
     y = function(x, n)

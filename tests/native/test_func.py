@@ -27,6 +27,7 @@ def gradient_by_hand(x):
     return g
 
 
+@pytest.mark.quick
 def test_value_and_gradient():
     x = np.linspace(0.5, 1.5, 10)
     value, gradient = tg.func.value_and_grad(rosenbrock)(x)
@@ -95,6 +96,7 @@ def test_a_result_that_depends_on_nothing():
     np.testing.assert_array_equal(tg.func.grad(constant)(np.ones(2)), [0.0, 0.0])
 
 
+@pytest.mark.quick
 def test_misuse():
     with pytest.raises(TypeError, match=r"compiled by tg\.njit"):
         tg.func.grad(lambda x: x)
@@ -228,6 +230,7 @@ def stirling(x):
     return math.lgamma(x) + math.gamma(x) * 1e-3
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("x", [0.3, 1.4616321449683622, 4.0, 25.0, -2.3])
 def test_power_series_of_the_gamma_function_beside_mpmath(x):
     found = tg.func.taylor(stirling, 4)(x, 1.0)

@@ -30,6 +30,7 @@ def leaves():
     return tg.tensor(X, requires_grad=True), tg.tensor(W, requires_grad=True)
 
 
+@pytest.mark.quick
 def test_hooks_of_tensors_before_and_after():
     x, w = leaves()
     seen = []
@@ -110,6 +111,7 @@ def test_gradients_are_checked():
     assert tg.gradcheck(parts, (x,))
 
 
+@pytest.mark.quick
 def test_saved_tensors_hooks():
     x, w = leaves()
     expected = tg.grad(weighted(x * 2.0, w), [x, w])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tests.tiers import every
 
 RANDOM = np.random.default_rng(3)
 SQUARE, TALL = RANDOM.normal(size=(4, 4)) + 3 * np.eye(4), RANDOM.normal(size=(5, 3))
@@ -209,6 +210,7 @@ def large(a, w):
     return np.linalg.slogdet(a)[1]
 
 
+@pytest.mark.quick
 def test_a_determinant_out_of_range():
     t = tg.tensor(np.eye(3) * 1e200, requires_grad=True)
     y = tg.njit(large)(t, B)
@@ -220,9 +222,10 @@ def all_counted(a, w):
     return np.linalg.pinv(a, 0.0)[0, 0]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("function", "a", "words"),
-    [
+    every([
         (cholesky, -np.eye(3), "not positive definite"),
         (cholesky, np.triu(np.ones((3, 3))), "symmetric"),
         (qr, np.ones((3, 3)), "dependent"),
@@ -230,8 +233,8 @@ def all_counted(a, w):
         (all_counted, np.ones((3, 2)) * [1.0, 0.1], "rcond"),
         (svd, np.zeros((0, 3)), "empty"),
         (svd, np.full((2, 2), np.inf), "infs or NaNs"),
-    ],
-)
+    ], 7),
+)  # fmt: skip
 def test_what_has_no_derivative_raises(function, a, words):
     with pytest.raises(np.linalg.LinAlgError, match=words):
         tg.njit(function)(tg.tensor(a, requires_grad=True), B)

@@ -9,6 +9,7 @@ from numba.experimental import jitclass
 
 import tapegrad as tg
 from tapegrad.errors import UnsupportedOpError
+from tests.tiers import every
 
 from .test_complexes import differences
 
@@ -426,7 +427,8 @@ CASES = {  # the function, what stands in its line, and a word of the advice
 }
 
 
-@pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
+@pytest.mark.quick
+@pytest.mark.parametrize("function", every(CASES, 6), ids=lambda f: f.__name__)
 def test_refused_by_line(function):
     x, items = tg.tensor(AT, requires_grad=True), typed.List([1.0, 2.0])
     with pytest.raises(UnsupportedOpError) as caught:

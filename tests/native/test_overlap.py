@@ -108,6 +108,7 @@ def f_in_numpy(w):
     return w
 
 
+@pytest.mark.quick
 def test_no_copy_where_nothing_is_shared_or_all():
     from numba.core.runtime import rtsys
 

@@ -77,6 +77,7 @@ def leaves(primal, x):
     return recording.leaves
 
 
+@pytest.mark.quick
 def test_a_result_is_one_statement():
     """Four arguments and two results, the end of an argument that is an expression, and the last line."""
     assert leaves(SHORT, X) == 4 * (4 * 2 + 2) + 2

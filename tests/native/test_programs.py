@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tests.tiers import every
 
 from ..benchmarks import native as programs
 
@@ -16,7 +17,8 @@ CASES = {  # the program, where, its arguments, and whether Python runs it on co
 }
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if CASES[name][3]])
+@pytest.mark.quick
+@pytest.mark.parametrize("name", every([name for name in CASES if CASES[name][3]], 3))
 def test_gradients_beside_complex_steps(name, monkeypatch):
     program, x, args, _ = CASES[name]
     t = tg.tensor(x, requires_grad=True)

@@ -40,6 +40,7 @@ def straight(x):
     return a * b
 
 
+@pytest.mark.quick
 def test_straight_code_is_one_record():
     recording = recorded(straight)
     assert (recording.statements - 3, recording.leaves) == (3, 6)
@@ -70,6 +71,7 @@ def constants(x):
     return t[2] + 0.0 * a
 
 
+@pytest.mark.quick
 def test_constants_are_on_no_tape():
     assert recorded(constants).nbytes == 0
 
@@ -166,6 +168,7 @@ def test_code_that_leaves_in_the_middle(function):
     np.testing.assert_allclose(h, [2 * 0.4, 2.0, 2 * 1.7], rtol=1e-14)
 
 
+@pytest.mark.quick
 def test_a_division_by_zero_that_nobody_catches():
     f = tg.njit(njit(lambda x: x[0] * x[1] / (x[2] - x[2])))
     x = tg.tensor(X, requires_grad=True)
@@ -196,6 +199,7 @@ def test_a_long_block_is_several_records(monkeypatch):
     np.testing.assert_allclose(tg.func.grad(function)(X), expected, rtol=1e-12)
 
 
+@pytest.mark.quick
 def test_bounds_are_checked_where_asked_for():
     def f(x, k):
         a = x[0] * x[1]

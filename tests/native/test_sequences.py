@@ -72,6 +72,7 @@ def test_others_are_refused(text):
         tg.njit(space["function"])(tg.tensor(X, requires_grad=True))
 
 
+@pytest.mark.quick
 def test_misuse_raises():
     def outside(x):
         return np.quantile(x, 1.5)

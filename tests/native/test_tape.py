@@ -42,6 +42,7 @@ def segment_of(y):
     return [attrs["segment"] for attrs in y._tape.attrs.values() if "segment" in attrs][-1]
 
 
+@pytest.mark.quick
 def test_statements_and_bytes():
     y = logistic(leaf(), 1000)
     recording = segment_of(y).recording
@@ -50,6 +51,7 @@ def test_statements_and_bytes():
     assert recording.nbytes == (2 * 4 + 2 * 8 + 8) * 1000
 
 
+@pytest.mark.quick
 def test_a_tape_is_used_again():
     addresses = set()
     for _ in range(20):
@@ -60,6 +62,7 @@ def test_a_tape_is_used_again():
     assert len(addresses) <= 3
 
 
+@pytest.mark.quick
 def test_many_tapes_at_once():
     """More than the pool has slots; all give the same gradient, and memory is returned."""
     x = leaf()
@@ -117,6 +120,7 @@ def test_a_process_ends_with_tapes_in_use():
     assert (done.returncode, done.stdout.strip()) == (0, "kept"), done.stderr[-2000:]
 
 
+@pytest.mark.quick
 def test_the_number_of_statements_is_limited():
     """As if two thousand million were on the tape already."""
     module = runtime.tapes()

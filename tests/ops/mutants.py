@@ -23,6 +23,7 @@ from tapegrad.ops.rules import Rule
 from . import checks, test_accuracy, test_complex, test_edges, test_lanes, test_linalg
 from .layouts import COMPLEX, DTYPES, LAYOUTS, PLAIN, SIZE1, Absent
 from .samples import REAL_ONLY
+from .test_every_op import is_quick
 
 SECONDS = 60  # a mutant that runs longer than this counts as noticed
 OPERATORS = {
@@ -164,6 +165,8 @@ def mutants_of(function):
         return
     body = [s for s in definition.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
     nodes = [node for statement in body for node in ast.walk(statement)]
+    whole = [node for node in nodes if isinstance(node, ast.expr)]
+    above = {id(part): node for node in whole for part in ast.iter_child_nodes(node)}
     found = [(node, what, new) for node in nodes for what, new in changes(node)]
     negated = ((node, "negated", ast.UnaryOp(ast.USub(), node)) for node in results(definition))
     found += [(node, what, new) for node, what, new in negated
@@ -173,7 +176,8 @@ def mutants_of(function):
         whole.body = [_copied(s, node, new) for s in body]
         whole.decorator_list = []
         label = f"{function.__module__.split('.')[-1]}.{function.__qualname__}, line {node.lineno}"
-        yield f"{label}: {what} in {ast.unparse(node)}", ast.fix_missing_locations(whole)
+        inside = f" | of {ast.unparse(above[id(node)])}" if id(node) in above else ""
+        yield f"{label}: {what} in {ast.unparse(node)}{inside}", ast.fix_missing_locations(whole)
 
 
 def _copied(statement, old, new):
@@ -261,8 +265,8 @@ def _compiled(function, definition):
 # ---------------------------------------------------------------- what notices it
 
 
-def cells(name):
-    """The cells of an op, those first that see most; the value has no part in it."""
+def cells(name, quick):
+    """The cells of an op in the quick tier, or the others, those first that see most; values have no part."""
     layouts = [PLAIN, *(layout for layout in LAYOUTS if layout != PLAIN)]
     dtypes = [d for d in ("float64", "complex128", "float32", "complex64")
               if d in DTYPES or name not in REAL_ONLY]  # fmt: skip
@@ -270,8 +274,20 @@ def cells(name):
     for few in (dtypes[:2], dtypes[2:]):
         for layout in layouts:
             for dtype in few:
-                if not isinstance(checks.sample(name, layout, dtype), Absent):
+                there = is_quick(name, dtype, layout) == quick
+                if there and not isinstance(checks.sample(name, layout, dtype), Absent):
                     yield from ((name, dtype, layout, order) for order in checks.ORDERS[1:])
+
+
+def in_turn(rows, few=8):
+    """A few of each row before more of the first."""
+    rows = [iter(row) for row in rows]
+    while rows:
+        for row in list(rows):
+            part = list(itertools.islice(row, few))
+            if len(part) < few:
+                rows.remove(row)
+            yield from part
 
 
 def too_long(*_):
@@ -279,22 +295,30 @@ def too_long(*_):
 
 
 def noticed(function, limit=None):
-    """What notices a change of a function just made: a cell, an edge, another test; None if nothing does.
+    """What notices a change of a function just made, and whether in the quick tier; None if nothing does.
 
-    With a limit only so many cells of each op are looked at.
+    That is a cell, an edge or another test. With a limit only so many cells of each op are looked at.
     """
-    before = signal.signal(signal.SIGALRM, too_long) if hasattr(signal, "SIGALRM") else None
-    if before is not None:
-        signal.alarm(SECONDS)
+    before = signal.signal(signal.SIGVTALRM, too_long) if hasattr(signal, "SIGVTALRM") else None
+    if before is not None:  # of the processor's time; again, as a finalizer may swallow the error
+        signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS, 1)
+    quick = True
     try:
         with np.errstate(all="ignore"):
-            return _noticed(users()[function], limit)
+            for quick, what, call, args in tests_of(users()[function], limit):
+                try:
+                    call(*args)
+                except TimeoutError:
+                    raise
+                except Exception:
+                    return what, quick
     except TimeoutError:
-        return "it does not end"
+        return "it does not end", quick
     finally:
         if before is not None:
-            signal.alarm(0)
-            signal.signal(signal.SIGALRM, before)
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, before)
+    return None
 
 
 # Besides the cells: where complex vectors are known up to a phase, where one triangle is read, and the like.
@@ -307,74 +331,51 @@ OWN = [
     ("slogdet", test_linalg.test_slogdet_singular), ("norm", test_linalg.test_norm_at_0),
     *((name, test_complex.test_derivatives_beside_differences, name) for name in ("sinc", "arcsinh")),
     *(("sinc", test_complex.test_sinc_beside_mpmath, size) for size in (0.49, 0.02)),
-    ("matmul", checks.outcome, "add", "float64", SIZE1, "second order"),  # which sums to operands as well
+    ("matmul", checks.outcome, "add", "float32", SIZE1, "second order"),  # which sums to operands as well
     ("slogdet", test_linalg.test_slogdet_of_a_singular_matrix_that_is_not_symmetric),
     *(("det", test_linalg.test_all_derivatives_of_a_determinant_at_the_zero_matrix, n) for n in (4, 5)),
     *((name, test_lanes.test_lanes_are_what_one_after_the_other_is, name, layout)
       for name in sorted(REGISTRY) for layout in (PLAIN, SIZE1)),
     ("eigh", test_linalg.test_eigh_of_a_matrix_that_is_not_symmetric),
+    *(("pinv", test_linalg.test_pinv_that_leaves_out_singular_values, *row) for row in test_linalg.CUT),
+    ("pinv", test_linalg.test_pinv_of_a_batch_leaves_out_different_numbers),
+    *((f.__name__, test_edges.test_higher_order, f, way)
+      for f in dict.fromkeys(row[0] for row in test_edges.HIGHER)
+      for way in (test_edges.reverse, test_edges.forward)),
     *((name, test_linalg.test_cholesky_and_hermitian_pinv_of_one_triangle) for name in ("cholesky", "pinv")),
 ]  # fmt: skip
 
 
-def _noticed(names, limit):
-    rows = [itertools.islice(cells(name), limit) for name in names]
-    while rows:  # a few of each op before more of the first
-        for row in list(rows):
-            for _ in range(8):
-                cell = next(row, None)
-                if cell is None:
-                    rows.remove(row)
-                    break
-                try:
-                    checks.outcome(*cell)
-                except TimeoutError:
-                    raise
-                except Exception:
-                    return ", ".join(cell)
+def tests_of(names, limit):
+    """What tests derivatives of ops: whether in the quick tier, its name, the function and its arguments."""
+    rows = [itertools.islice(cells(name, True), limit) for name in names]
+    yield from ((True, ", ".join(cell), checks.outcome, cell) for cell in in_turn(rows))
     if limit is not None:
-        return None
+        return
     for name, test, *args in [row for row in OWN if row[0] in names]:
-        try:
-            test(*args)
-        except TimeoutError:
-            raise
-        except Exception:
-            return f"own test of {name}, {test.__name__}"
-    for rows, test in ((test_edges.FIRST, _first), (test_edges.SECOND, _second)):
-        for row in rows:
-            try:
-                test(row)
-            except TimeoutError:
-                raise
-            except Exception:
-                return f"edge: {row[0]}"
-    return None
-
-
-def _first(row):
-    for record in (False, True):
-        test_edges.test_first_order(row, "float64", record)
-
-
-def _second(row):
-    test_edges.test_second_order(row)
+        yield True, f"own test of {name}, {test.__name__}", test, args
+    for row in test_edges.FIRST:
+        for record in (False, True):
+            yield True, f"edge: {row[0]}", test_edges.test_first_order, (row, "float64", record)
+    yield from ((True, f"edge: {row[0]}", test_edges.test_second_order, (row,)) for row in test_edges.SECOND)
+    rows = [cells(name, False) for name in names]
+    yield from ((False, ", ".join(cell), checks.outcome, cell) for cell in in_turn(rows))
 
 
 def survivors(mutants, report=None):
-    """Those that nothing notices, and how many of the others no cell does."""
-    found, late = [], 0
+    """Those that nothing notices, how many of the others no cell does, and which the quick tier does not."""
+    found, own, late = [], 0, []
     for text, function, definition in mutants:
         try:
             with installed(function, definition):
                 by = noticed(function)
         except (SyntaxError, TypeError, ValueError, IndexError) as error:  # it cannot even be installed
-            by = f"{type(error).__name__} when read"
-        late += by is not None and by.startswith(("edge", "own"))
+            by = f"{type(error).__name__} when read", True
+        own += by is not None and by[0].startswith(("edge", "own"))
         if report is not None:
-            report(f"{by or 'SURVIVES'} <- {text}")
+            report(f"{by[0] if by else 'SURVIVES'} <- {text}")
         if by is None:
             found.append(text)
-    return found, late
-
-
+        elif not by[1]:
+            late.append(text)
+    return found, own, late

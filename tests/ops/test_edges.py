@@ -273,8 +273,9 @@ def forward(function, x, order):
 
 
 @pytest.mark.parametrize("way", [reverse, forward])
-def test_higher_order(way):
-    for function, x, wanted in HIGHER:
+@pytest.mark.parametrize("function", dict.fromkeys(row[0] for row in HIGHER))
+def test_higher_order(function, way):
+    for x, wanted in [row[1:] for row in HIGHER if row[0] is function]:
         for order, w in enumerate(wanted, 1):
             found = way(function, x, order)
             np.testing.assert_allclose(found, w, rtol=1e-13, err_msg=f"{function.__name__} {x} {order}")

@@ -42,6 +42,7 @@ def test_complex(row):
     assert tg.gradgradcheck(lambda x: function(x, **form) ** 2, [x], atol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
 @pytest.mark.parametrize("n", [3, 4, 5, 7])
 @pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"])

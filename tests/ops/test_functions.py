@@ -1,6 +1,7 @@
 """NumPy's functions and ndarray's methods on Tensors: value, first and second derivatives, refusals."""
 
 import io
+import itertools
 import warnings
 
 import numpy as np
@@ -20,6 +21,7 @@ from tests.functions import (
     test_sorting,
     test_statistics,
 )
+from tests.tiers import every
 
 from . import calls, calls_linalg, calls_ufuncs
 
@@ -81,8 +83,10 @@ def test_call(row, random):
     assert tg.gradgradcheck(function, inputs, atol=1e-7, rtol=1e-6)
 
 
-@pytest.mark.parametrize("where", ["forward", "backward"])
-@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+@pytest.mark.parametrize(
+    ("row", "where"), every(itertools.product(ROWS, ("forward", "backward")), 5),
+    ids=[f"{row[0]}-{where}" for row in ROWS for where in ("forward", "backward")],
+)  # fmt: skip
 def test_G14_a_call_out_of_sight_refuses_a_second_derivative(row, where, random):
     """What a Function computes where nothing is recorded must not come back as a constant."""
     _, function, shapes = row

@@ -3,6 +3,7 @@
 Over every registered op, on ordinary samples and at the edges of its domain.
 """
 
+import itertools
 import warnings
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.primitive import Elementwise
+from tests.tiers import every
 
 from . import checks
 from .layouts import LAYOUTS, PLAIN
@@ -45,8 +47,7 @@ def quietly(case, operands):
     return found
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "layout"), every(itertools.product(NAMES, LAYOUTS), 3))
 def test_derivatives_of_samples(name, layout):
     cases = checks.sample(name, layout, "float64")
     for case in cases if isinstance(cases, list) else []:

@@ -1,6 +1,7 @@
 """Operands that span several blocks of the kernels and reach the vector forms of the forward values."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -8,12 +9,14 @@ import pytest
 import tapegrad as tg
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.primitive import Elementwise
+from tests.tiers import every
 
 from .. import sizes
 from . import checks
 from .layouts import DTYPES, FORTRAN, NEGATIVE, PLAIN, STRIDED, Case, leaf, spread
 from .samples import REAL_ONLY, SAMPLES
 
+SOME = (PLAIN, STRIDED, NEGATIVE, FORTRAN)
 SIZE = 2600  # more than two blocks, and more than the bytes from which vector kernels compute the value
 DIAGONAL = sorted(
     name for name, op in REGISTRY.items() if isinstance(op, Elementwise) and name not in ("broadcast_to",)
@@ -41,9 +44,7 @@ def enlarged(name, dtype, layout) -> Case:
     return Case(tuple(operands), case.call, case.reference, case.smooth)
 
 
-@pytest.mark.parametrize("layout", [PLAIN, STRIDED, NEGATIVE, FORTRAN])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", DIAGONAL)
+@pytest.mark.parametrize(("name", "dtype", "layout"), every(itertools.product(DIAGONAL, DTYPES, SOME), 3))
 def test_elementwise(name, dtype, layout):
     case = enlarged(name, dtype, layout)
     out = checks.recorded(case, name)
@@ -145,9 +146,9 @@ POSITIVE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("layout", [PLAIN, STRIDED, NEGATIVE, FORTRAN])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", sorted(POSITIVE))
+@pytest.mark.parametrize(
+    ("name", "dtype", "layout"), every(itertools.product(sorted(POSITIVE), DTYPES, SOME), 3)
+)
 def test_arrays(name, dtype, layout, random):
     function, shapes, terms = POSITIVE[name]
     operands = [leaf(random.uniform(0.9, 1.1, s).astype(dtype), layout) for s in shapes]

@@ -5,6 +5,7 @@ values written, and as indices.
 """
 
 import datetime
+import itertools
 import mmap
 
 import numpy as np
@@ -15,6 +16,7 @@ import tapegrad as tg
 from tapegrad.errors import DTypeError
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.primitive import Elementwise
+from tests.tiers import every
 
 from . import checks
 from .layouts import PLAIN, SCALAR, drawn
@@ -212,8 +214,7 @@ LEAVES = {
 }
 
 
-@pytest.mark.parametrize("make", MAKES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "make"), every(itertools.product(NAMES, MAKES), 8))
 def test_leaves_constants_and_cotangents(name, make):
     made_of = MAKES[make]
     for dtype in ("float64", "float32")[: 2 if make in ("misaligned", "byte-swapped", "reversed") else 1]:
@@ -274,8 +275,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("make", REFUSED)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "make"), every(itertools.product(NAMES, REFUSED), 3))
 def test_refused_as_operand_and_cotangent(name, make):
     for case in checks.sample(name, PLAIN, "float64")[:2]:
         for k in case.moves:

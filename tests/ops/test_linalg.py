@@ -433,6 +433,7 @@ BESIDE = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["real", "complex"])
 @pytest.mark.parametrize("name", BESIDE)
 def test_beside_torch(name, kind):
@@ -649,7 +650,7 @@ def with_values(random, rows, columns, s, kind):
 CUT = [
     (4, 4, [4, 3, 1, 0.5], "real"), (5, 4, [4, 3, 1, 0.5], "real"), (3, 4, [4, 1, 0.5], "real"),
     (4, 4, [4, 4, 0.5, 0.5], "real"), (4, 4, [4, 3, 0.5, 0], "real"), (4, 3, [4, 3, 0], "real"),
-    (3, 4, [4, 3, 0.5], "complex"), (4, 4, [4, 3, 0.5, 0.2], "hermitian"),
+    (3, 4, [4, 3, 0.5], "complex"), (4, 4, [4, 3, 0.5, 0.2], "hermitian"), (4, 4, [4, 1.4, 1, 0.5], "real"),
 ]  # fmt: skip
 
 
