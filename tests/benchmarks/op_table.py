@@ -88,6 +88,8 @@ ELEMENTWISE = [
     ("imag", "C", lambda m, x: x.imag * 2.0),
     ("absolute, complex", "C", lambda m, x: m.abs(x)),
     ("angle", "C", lambda m, x: m.angle(x)),
+    ("modf", "V", lambda m, x: m.modf(x)[0], lambda m, x: m.frac(x)),
+    ("nextafter", "Vw", lambda m, x, y: m.nextafter(x, y)),
     ("frexp", "V", lambda m, x: m.frexp(x)[0]),
 ]  # fmt: skip
 
@@ -314,12 +316,12 @@ OTHERS = [*SHAPES, *INDEXING, *REDUCTIONS, *PRODUCTS, *LINALG, *FFT]
 TORCH_HAS_NONE = {
     "no such function": """
         apply_along_axis apply_over_axes average block cbrt choose compress delete divmod ediff1d
-        histogram_bin_edges insert interp modf nancumprod nancumsum nanmax nanmin nanpercentile nanprod nanstd
+        histogram_bin_edges insert interp nancumprod nancumsum nanmax nanmin nanpercentile nanprod nanstd
         nanvar partition piecewise poly polyadd polyder polydiv polyfit polyint polymul polysub polyval ptp
         real_if_close resize roots select setdiff1d setxor1d intersect1d trim_zeros union1d unwrap""",
     "no derivative of it": """
         bincount digitize full_like geomspace heaviside histogram histogram2d histogramdd linspace logspace
-        nextafter sign unique unique_all unique_counts unique_inverse unique_values""",
+        sign unique unique_all unique_counts unique_inverse unique_values""",
     "an error, as one of its steps overwrites what another reads": "vander",
     "only in derivatives, of other rows": "recurrence iv",
 }
