@@ -140,7 +140,8 @@ def main():
     tools, kept, wrong = [Eager(), Torch()], [], 0
     for n in args.n:
         for dtype in args.dtypes:
-            arrays = operands(n, dtype)
+            arrays, torch = operands(n, dtype), tools[1].namespace
+            torch.set_default_dtype(getattr(torch, dtype))  # else its `det` fails in single precision
             print(f"\nn = {n}, {dtype}\n{'':32s}{'ours':>10s}{'torch':>10s}   best, median", flush=True)
             for title, table in (("elementwise", ELEMENTWISE), ("others", OTHERS)):
                 rows = []
