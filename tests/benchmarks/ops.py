@@ -1,6 +1,7 @@
 """What a gradient of one operation costs beside torch: every call of `op_table`, recorded and swept back.
 
     python -m tests.benchmarks.ops [--n 10 100] [--dtypes float64 float32] [--only NAME ...] [--json FILE]
+        [--profile]
 
 Operands are ``x * 1.0`` of leaves, made anew in each call, so that the operation is recorded on a history;
 then its gradients by the leaves are taken with a cotangent of the result's shape. The multiplications are
@@ -16,7 +17,9 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 import argparse
+import cProfile
 import json
+import pstats
 import sys
 import warnings
 from functools import partial
@@ -110,14 +113,25 @@ def compared(row, tools, arrays, dtype):
     return ready
 
 
-def measured(row, tools, arrays, dtype):
+def measured(calls):
     """Best seconds of both, and the ratios of ours to torch's: of the best and the median."""
-    calls = compared(row, tools, arrays, dtype)
     once = in_turns(calls, 2, clock=thread_time)
     inner = {name: int(np.clip(TURN / rows.min(), 1, LONGEST_TURN)) for name, rows in once.items()}
     ours, theirs = in_turns(calls, ROUNDS, inner, clock=thread_time).values()
     median, best = ratios(ours, theirs)[:, 0]
     return ours.min(), theirs.min(), best, median
+
+
+def profile(call, calls=300, most=6):
+    """Print in which functions most of a call's time is spent, by cProfile."""
+    profiler = cProfile.Profile()
+    profiler.runcall(lambda: [call() for _ in range(calls)])
+    stats = pstats.Stats(profiler)
+    rows = sorted(stats.stats.items(), key=lambda item: -item[1][2])[:most]
+    for (file, line, name), (_, count, own, cumulative, _) in rows:
+        place = f"{'/'.join(file.split('/')[-2:])}:{line} {name}" if line else name
+        shares = f"{own / stats.total_tt:6.0%} own, {cumulative / stats.total_tt:4.0%} with what it calls"
+        print(f"    {shares}, {count / calls:5.1f} times  {place}")
 
 
 def summary(title, rows):
@@ -135,6 +149,7 @@ def main():
     parser.add_argument("--dtypes", nargs="+", default=list(TOLERANCE), choices=list(TOLERANCE))
     parser.add_argument("--only", nargs="+", metavar="NAME", help="names of rows, or up to the comma")
     parser.add_argument("--json", metavar="FILE", help="write all figures there")
+    parser.add_argument("--profile", action="store_true", help=f"where the time goes in rows above {SLOWER}")
     args = parser.parse_args()
     warnings.simplefilter("ignore")  # torch's, of names that will change
     tools, kept, wrong = [Eager(), Torch()], [], 0
@@ -149,14 +164,17 @@ def main():
                     if args.only and not {row[0], row[0].split(",")[0]} & set(args.only):
                         continue
                     try:
-                        ours, theirs, best, median = figures = measured(row, tools, arrays, dtype)
+                        calls = compared(row, tools, arrays, dtype)
                     except Differs as error:
                         wrong += 1
                         print(f"{row[0]:32s}{error}", flush=True)
                         continue
+                    ours, theirs, best, median = figures = measured(calls)
                     rows.append((row[0], *figures))
                     times = f"{1e6 * ours:10.1f}{1e6 * theirs:10.1f}"
                     print(f"{row[0]:32s}{times}{best:7.2f}{median:8.2f}", flush=True)
+                    if args.profile and best > SLOWER:
+                        profile(calls[tools[0].name])
                 if rows:
                     summary(title, rows)
                 names = "name", "ours", "torch", "best", "median"
