@@ -127,7 +127,7 @@ def measured(calls):
 
 def profile(call, calls=300, most=6):
     """Print in which functions most of a call's time is spent, by cProfile."""
-    profiler = cProfile.Profile()
+    profiler = cProfile.Profile(thread_time)
     profiler.runcall(lambda: [call() for _ in range(calls)])
     stats = pstats.Stats(profiler)
     rows = sorted(stats.stats.items(), key=lambda item: -item[1][2])[:most]
