@@ -179,8 +179,11 @@ def timed(name: str | None = None) -> Callable[[F], F]:
 
 
 def _applied(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None) -> Any:
-    operands = [x if isinstance(x, Handle) else operand(x, op.name) for x in operands]
-    values = [x._v if isinstance(x, Handle) else x for x in operands]
+    if len(operands) == 1 and isinstance(operands[0], Handle):
+        values = [operands[0]._v]
+    else:
+        operands = [x if isinstance(x, Handle) else operand(x, op.name) for x in operands]
+        values = [x._v if isinstance(x, Handle) else x for x in operands]
     try:
         x = values[0]
         if attrs:

@@ -46,7 +46,8 @@ OPERATORS = (  # in the order of their sheets: op, function of the C API, method
     ("square", "", "__pow__", "__pow__"),
 )
 WINDOWS = {
-    None: 0, "part": layout.PART, "whole": layout.WHOLE, "joined": layout.JOINED, "stacked": layout.STACKED
+    None: 0, "part": layout.PART, "whole": layout.WHOLE, "joined": layout.JOINED, "stacked": layout.STACKED,
+    "taken": layout.TAKEN, "placed": layout.PLACED,
 }  # fmt: skip
 HANDLE = ("_v", "_tape", "_at", "_extra")
 TAPE = (
@@ -95,7 +96,8 @@ def install(enter: machine.Enter) -> None:
         layout.COPY_ARRAY: np.ndarray.copy, layout.SHEETS_BY_OP: _sheets_by_op, layout.MAKE_SHEET: _sheet_of,
         layout.SLICE_TYPE: slice, layout.ELLIPSIS: ..., layout.GETITEM: TWINS["__getitem__"],
         layout.JOIN: join, layout.INDEX_TEXT: sys.intern("index"), layout.PLACE_TEXT: sys.intern("place"),
-        layout.AXIS_TEXT: sys.intern("axis"),
+        layout.AXIS_TEXT: sys.intern("axis"), layout.PLACES_TEXT: sys.intern("places"),
+        layout.WORDS_TEXT: sys.intern("words"), layout.INTEGER: np.dtype(np.int64),
     }  # fmt: skip
     for place, function in enumerate(layout.API):
         words[place] = _address(function)

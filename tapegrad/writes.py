@@ -506,7 +506,9 @@ def take_history(x: Any) -> None:
     with enable_grad():
         if x._v.flags.writeable:
             where = _where(x._v, whole._v, EVERYTHING)
-            op = REGISTRY["view" if "window" in where else "gather"]
+            op = REGISTRY["view"]
+            if "places" in where:
+                op, where = REGISTRY["rearrange"], {**where, "holes": False}
         else:  # several of its elements may be one in memory
             where = {"index": np.unravel_index(places(x._v, whole._v), whole._v.shape)}
             op = REGISTRY["take"]

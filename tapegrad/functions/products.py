@@ -51,7 +51,8 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
     """All products of elements of two arrays."""
     if out is not None:
         return into(np.outer, out, a, b)
-    return reshape(tensor_of(a), (-1, 1)) * reshape(tensor_of(b), (1, -1))
+    a, b = tensor_of(a), tensor_of(b)
+    return reshape(a, (-1, 1)) * (b if np.ndim(value_of(b)) == 1 else reshape(b, (-1,)))
 
 
 @implements(np.linalg.solve)

@@ -38,7 +38,8 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = N
 
 def _reshaped(value: Any, shape: Any) -> tuple[int, ...]:
     try:
-        found = np.broadcast_to(np.empty((), np.int8), np.shape(value)).reshape(shape).shape
+        dense = value.flags.c_contiguous  # else it would be copied
+        found = (value if dense else np.broadcast_to(np.int8(0), np.shape(value))).reshape(shape).shape
     except (ValueError, TypeError) as error:
         kind = ShapeError if isinstance(error, ValueError) else TypeError
         raise kind(f"reshape of shape {np.shape(value)} to {reprlib.repr(shape)}: {error}") from error
@@ -61,9 +62,10 @@ def transpose(a: Any, axes: Any = None) -> Any:
     ndim = np.ndim(value_of(x))
     if axes is None:
         axes = tuple(range(ndim))[::-1]
-    axes = tuple(axis_of(x, a, "transpose") for a in axes)
-    if sorted(axes) != list(range(ndim)):
-        raise ShapeError(f"transpose of shape {np.shape(value_of(x))}: axes {axes} are no permutation")
+    else:
+        axes = tuple(axis_of(x, a, "transpose") for a in axes)
+        if sorted(axes) != list(range(ndim)):
+            raise ShapeError(f"transpose of shape {np.shape(value_of(x))}: axes {axes} are no permutation")
     return (
         apply(REGISTRY["transpose"], (x,), {"axes": axes}) if ndim > 1 else reshape(x, np.shape(value_of(x)))
     )

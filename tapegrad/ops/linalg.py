@@ -7,6 +7,7 @@ import numpy as np
 from tapegrad.ops.primitive import conj, primitive, sum_to
 from tapegrad.tape.record import Template
 
+
 def _mT(x):
     return np.swapaxes(x, -1, -2)
 

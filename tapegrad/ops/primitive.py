@@ -413,8 +413,9 @@ def linear(*functions, forward, lift, arity=1, template=Template.VIEW, lower=Non
 
     ``lift(attrs, n, shapes)`` gives the attributes of the same op on operands with n lanes in front of
     these shapes; None where none say that. By `window` compiled code describes a record: "part" or "whole"
-    where the result is a view of some elements of the operand or of all, each once; "joined" or "stacked" where
-    it is all operands one after the other along an axis, or along a new one. `lower` does what it leaves.
+    where the result is a view of some elements of the operand or of all, each once; "joined" or "stacked"
+    where it is all operands one after the other along an axis, or along a new one; "taken" or "placed" where
+    an `index` or `places` among the attributes take the elements. `lower` does what it leaves.
     """
 
     def declare(rule):

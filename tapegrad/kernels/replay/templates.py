@@ -230,7 +230,7 @@ def pass_on(state: int, k: int, j: int, d: int) -> int:
 
 
 def scatter(state: int, k: int, j: int) -> int:
-    """Elements of input j's cotangent, counted in C order, add the elements of k's."""
+    """Elements of input j's cotangent, counted in C order, add those of k's; a number below 0 is of none."""
     s = i64(state)
     out = target(state, j, 1)
     if out == 0:
@@ -242,12 +242,14 @@ def scatter(state: int, k: int, j: int) -> int:
             a, b = f64(out), f64(ct)
             for i in range(n):
                 at = step * indices[i + 1] + part
-                a[at] = a[at] + b[step * i + part]
+                if at >= 0:
+                    a[at] = a[at] + b[step * i + part]
         else:
             c, d = f32(out), f32(ct)
             for i in range(n):
                 at = step * indices[i + 1] + part
-                c[at] = c[at] + d[step * i + part]
+                if at >= 0:
+                    c[at] = c[at] + d[step * i + part]
     return DONE
 
 
@@ -393,7 +395,7 @@ def matrices(state: int, i: int, vector: int, batch: int, to: int) -> int:
 
 
 def matmul(state: int, k: int, j: int, slot: int) -> int:
-    """One factor of a (batched) matrix product; PYTHON where BLAS cannot read both, or would run in threads."""
+    """One factor of a (batched) matrix product; PYTHON where BLAS cannot read both, or would use threads."""
     s, words = i64(state), stack(MATRIX_WORDS)
     first, second = operand(s[WORD], k, 0), operand(s[WORD], k, 1)
     metas, shapes, walk = i64(s[META]), i64(s[SHAPES]), i64(s[WALK])
