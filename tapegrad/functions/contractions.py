@@ -10,7 +10,7 @@ import numpy as np
 from tapegrad.errors import ShapeError
 from tapegrad.functions.building import broadcast_arrays
 from tapegrad.functions.products import dot, matmul
-from tapegrad.functions.shapes import reshape, stack, transpose
+from tapegrad.functions.shapes import laid, reshape, stack, transpose
 from tapegrad.functions.tables import UFUNCS, axis_of, composed, plain, tensor_of
 from tapegrad.handle import value_of
 
@@ -42,19 +42,14 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     above = [d for d in range(len(shapes[0])) if d not in one]
     below = [d for d in range(len(shapes[1])) if d not in two]
     rows, columns = [shapes[0][d] for d in above], [shapes[1][d] for d in below]
-    left = _laid(_ordered(a, [*above, *one]), (prod(rows), prod(summed)))
-    right = _laid(_ordered(b, [*two, *below]), (prod(summed), prod(columns)))
-    return _laid(matmul(left, right), (*rows, *columns))
+    left = laid(_ordered(a, [*above, *one]), (prod(rows), prod(summed)))
+    right = laid(_ordered(b, [*two, *below]), (prod(summed), prod(columns)))
+    return laid(matmul(left, right), (*rows, *columns))
 
 
 def _ordered(x: Any, axes: list[int]) -> Any:
     """An array with its axes in an order."""
     return x if axes == sorted(axes) else transpose(x, axes)
-
-
-def _laid(x: Any, shape: tuple[int, ...]) -> Any:
-    """An array in a shape."""
-    return x if np.shape(value_of(x)) == shape else reshape(x, shape)
 
 
 @composed(np.inner)
@@ -81,9 +76,9 @@ def kron(a: Any, b: Any) -> Any:
     a, b = tensor_of(a), tensor_of(b)
     ndim = max(a.ndim, b.ndim)
     one, two = ((1,) * (ndim - x.ndim) + x.shape for x in (a, b))
-    left = reshape(a, tuple(n for size in one for n in (size, 1)))
-    right = b if ndim == 1 else reshape(b, tuple(n for size in two for n in (1, size)))
-    return reshape(left * right, tuple(p * q for p, q in zip(one, two, strict=True)))
+    left = laid(a, tuple(n for size in one for n in (size, 1)))
+    right = b if ndim == 1 else laid(b, tuple(n for size in two for n in (1, size)))
+    return laid(left * right, tuple(p * q for p, q in zip(one, two, strict=True)))
 
 
 @composed(np.cross)

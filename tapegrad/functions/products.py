@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.dispatch import apply
 from tapegrad.errors import ShapeError
-from tapegrad.functions.shapes import astype, reshape
+from tapegrad.functions.shapes import astype, laid
 from tapegrad.functions.tables import UFUNCS, implements, into, tensor_of
 from tapegrad.handle import is_tensor, value_of
 from tapegrad.ops import REGISTRY
@@ -52,7 +52,7 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
     if out is not None:
         return into(np.outer, out, a, b)
     a, b = tensor_of(a), tensor_of(b)
-    return reshape(a, (-1, 1)) * (b if np.ndim(value_of(b)) == 1 else reshape(b, (-1,)))
+    return laid(a, (np.size(value_of(a)), 1)) * laid(b, (np.size(value_of(b)),))
 
 
 @implements(np.linalg.solve)

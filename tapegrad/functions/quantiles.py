@@ -141,15 +141,18 @@ def _median(name: str) -> Any:
         if n == 0:
             raise ValueError(f"{name} of no elements")
         missing, low, high = np.isnan(values), (n - 1) // 2, n // 2
-        if missing.any():
+        whole = not np.count_nonzero(missing)
+        if not whole:
             count = np.sum(~missing, axis=-1) if skip else np.where(np.any(missing, axis=-1), 0, n)
             low = np.where(count == 0, n - 1, (count - 1) // 2)  # nan is sorted last
             high = np.where(count == 0, n - 1, count // 2)
         order = values.argsort(-1, "stable")
         one, two = _nth(order, low), _nth(order, high)
-        ties = axis is None and any(np.count_nonzero(values == values[at]) > 1 for at in (one, two))
-        odd = low == high if type(low) is int else np.array_equal(low, high)
-        if odd or ties or type(low) is not int:
+        odd, ties = np.array_equal(one, two) if not whole else low == high, False
+        if axis is None:  # of equal elements, which are neighbours in order
+            near = values[order[max(int(low) - 1, 0) : int(high) + 2]].tolist()
+            ties = len(set(near)) < len(near)
+        if odd or ties or not whole:
             parts = [rearranged(lanes, at) for at in ((one,) if odd else (one, two))]
             if ties:
                 parts = [_shared(lanes, part) for part in parts]

@@ -213,7 +213,7 @@ _mean = mean
 def root(variance: Any) -> Any:
     """Square root; where the variance is 0 its derivative is taken as 0, as torch does."""
     flat = value_of(variance) == 0
-    if not flat.any():
+    if not np.count_nonzero(flat):
         return np.sqrt(variance)
     return choose(flat, 0.0, np.sqrt(choose(flat, 1.0, variance)))
 

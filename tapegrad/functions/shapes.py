@@ -46,6 +46,16 @@ def _reshaped(value: Any, shape: Any) -> tuple[int, ...]:
     return found  # type: ignore[no-any-return]
 
 
+@timed("reshape")
+def laid(x: Any, shape: tuple[int, ...]) -> Any:
+    """As `reshape` to a shape that fits, where nobody else has x or where nobody else gets the result."""
+    if np.shape(value_of(x)) == shape:
+        return x
+    if not is_tensor(x):
+        return np.reshape(x, shape)
+    return record(REGISTRY["reshape"], x._v.reshape(shape), (x,), {"shape": shape})
+
+
 @implements(np.ravel)
 def ravel(a: Any, order: str = "C") -> Any:
     """All elements in one dimension."""
