@@ -13,8 +13,12 @@ from tapegrad.ops.shapes import dense, describe, steps, window
 from tapegrad.tape.record import Template
 
 
-def _places(shape, index):
+def numbers(shape, index):
     """Number in C order of each element that an index takes."""
+    if isinstance(index, np.ndarray) and index.dtype.kind in "iu" and shape:  # not all elements are numbered
+        first, inner = index.astype(np.int64), shape[1:]
+        first = np.where(first < 0, first + shape[0], first).reshape((*index.shape, *(1,) * len(inner)))
+        return first * math.prod(inner) + np.arange(math.prod(inner)).reshape(inner)
     return np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)[index]
 
 
@@ -56,7 +60,7 @@ def words(places):
 
 
 def _lower_take(shapes, out_shape, attrs):
-    return words(_places(shapes[0], attrs["index"]))
+    return words(numbers(shapes[0], attrs["index"]))
 
 
 @linear(
@@ -76,7 +80,7 @@ def _lift_embed(attrs, n, shapes):
 def _embed(x, shape, index):
     parts = index if isinstance(index, tuple) else (index,)
     if any(isinstance(i, (np.ndarray, list, bool, np.bool_)) for i in parts):
-        return _collect(x, shape, _places(shape, index), False)  # np.add.at crashes in 64 dimensions
+        return _collect(x, shape, numbers(shape, index), False)  # np.add.at crashes in 64 dimensions
     out = np.zeros(shape, x.dtype)
     out[index] = x
     return out
