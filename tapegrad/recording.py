@@ -47,7 +47,7 @@ OPERATORS = (  # in the order of their sheets: op, function of the C API, method
 )
 WINDOWS = {
     None: 0, "part": layout.PART, "whole": layout.WHOLE, "joined": layout.JOINED, "stacked": layout.STACKED,
-    "taken": layout.TAKEN, "placed": layout.PLACED,
+    "taken": layout.TAKEN, "placed": layout.PLACED, "written": layout.WRITTEN,
 }  # fmt: skip
 HANDLE = ("_v", "_tape", "_at", "_extra")
 TAPE = (
@@ -98,6 +98,7 @@ def install(enter: machine.Enter) -> None:
         layout.JOIN: join, layout.INDEX_TEXT: sys.intern("index"), layout.PLACE_TEXT: sys.intern("place"),
         layout.AXIS_TEXT: sys.intern("axis"), layout.PLACES_TEXT: sys.intern("places"),
         layout.WORDS_TEXT: sys.intern("words"), layout.INTEGER: np.dtype(np.int64),
+        layout.WINDOW_TEXT: sys.intern("window"),
     }  # fmt: skip
     for place, function in enumerate(layout.API):
         words[place] = _address(function)

@@ -415,7 +415,8 @@ def linear(*functions, forward, lift, arity=1, template=Template.VIEW, lower=Non
     these shapes; None where none say that. By `window` compiled code describes a record: "part" or "whole"
     where the result is a view of some elements of the operand or of all, each once; "joined" or "stacked"
     where it is all operands one after the other along an axis, or along a new one; "taken" or "placed" where
-    an `index` or `places` among the attributes take the elements. `lower` does what it leaves.
+    an `index` or `places` among the attributes take the elements; "written" where the first operand goes to a
+    `window` of the second. `lower` does what it leaves.
     """
 
     def declare(rule):

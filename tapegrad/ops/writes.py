@@ -57,7 +57,10 @@ def _lower_assign(shapes, out_shape, attrs):
     )
 
 
-@linear(forward=_assigned, lift=_lift_window, arity=2, template=Template.ASSIGN, lower=_lower_assign)
+@linear(
+    forward=_assigned, lift=_lift_window, arity=2, template=Template.ASSIGN, lower=_lower_assign,
+    window="written",
+)  # fmt: skip
 def assign(ct, shapes, wanted, window):
     """The second operand, with the first in a window of it."""
     found = {0: view.apply(ct, window=window)} if 0 in wanted else {}

@@ -107,8 +107,10 @@ def with_attributes(sheet: int, tape: int, frame: int, n: int, value: int, large
             words = joined_words(frame, n, value, attrs, s[WINDOW] - JOINED)
         elif s[WINDOW] == TAKEN:
             words = taken_words(tape, i64(frame)[VALUE], call(g[DICT_GET], attrs, g[INDEX_TEXT]))
-        else:
+        elif s[WINDOW] == PLACED:
             words = placed_words(tape, attrs)
+        else:
+            words = written_words(call(g[DICT_GET], attrs, g[WINDOW_TEXT]))
         if words == 0:
             invoke(g[DECREF], number)
             return 0
@@ -245,6 +247,47 @@ def taken_words(tape: int, x: int, index: int) -> int:
             place += length
         for k in range(inner):
             w[1 + i * inner + k] = place * inner + k
+    return words
+
+
+def written_words(window: int) -> int:
+    """Words for `assign` in `templates`, as an object of bytes: the window that is written, and cleared.
+
+    UNHANDLED for another form of a window than tuples of integers; 0 with an error set.
+    """
+    g, counts = i64(shared()), i64(stack(WINDOW_WORDS))
+    if i64(window + TYPE_AT)[0] != g[TUPLE_TYPE]:
+        return UNHANDLED
+    parts = i64(window + TUPLE_ITEMS_AT)
+    if i64(parts[1] + TYPE_AT)[0] != g[TUPLE_TYPE] or i64(parts[2] + TYPE_AT)[0] != g[TUPLE_TYPE]:
+        return UNHANDLED
+    ndim, step = i64(parts[1] + LIST_SIZE_AT)[0], 1
+    if i64(parts[2] + LIST_SIZE_AT)[0] != ndim:
+        return UNHANDLED
+    for q in range(1 + 2 * ndim):
+        number = parts[0]
+        if q > ndim:
+            number = i64(parts[2] + TUPLE_ITEMS_AT)[q - ndim - 1]
+        elif q > 0:
+            number = i64(parts[1] + TUPLE_ITEMS_AT)[q - 1]
+        if i64(number + TYPE_AT)[0] != g[INT_TYPE]:
+            return UNHANDLED
+        counts[q] = call(g[LONG_AS], number)
+    size = 4 + 3 * ndim
+    words = call(g[BYTES_FROM], 0, 8 * (2 + 2 * size))
+    if words == 0:
+        return 0
+    w = i64(words + BYTES_AT)
+    w[0], w[1] = 2, 2 + size
+    for part in range(2):
+        at = 2 + part * size
+        w[at], w[at + 1], w[at + 2], w[at + 3] = ndim, 1, part * counts[0], (1 - part) * counts[0]
+        for d in range(ndim):
+            w[at + 4 + d], stride = counts[1 + d], counts[1 + ndim + d]
+            w[at + 4 + ndim + d], w[at + 4 + 2 * ndim + d] = stride, stride
+    for d in range(ndim - 1, -1, -1):  # what was written is dense
+        w[6 + ndim + d] = step
+        step *= counts[1 + d]
     return words
 
 

@@ -112,18 +112,18 @@ API = (
     MODE_TYPE, TAPE_TYPE, PLAIN_AT, NOTING_AT, TIMING_AT, SINGLE, LOOK, SCALARS,
     TUPLE_TYPE, LIST_TYPE, BYTES_TYPE, COPY_ARRAY, CONS_OPCODE, SHEETS_BY_OP, MAKE_SHEET,
     SLICE_TYPE, ELLIPSIS, GETITEM, GETITEM_SHEET, ELEMENT_SHEET, JOIN, INDEX_TEXT, PLACE_TEXT, AXIS_TEXT,
-    PLACES_TEXT, WORDS_TEXT, INTEGER,
-) = range(94)  # fmt: skip
+    PLACES_TEXT, WORDS_TEXT, WINDOW_TEXT, INTEGER,
+) = range(95)  # fmt: skip
 SHARED_WORDS = 128
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
 # operator's; RECORDED is a form. WINDOW, where compiled code describes the record: whether the result is a
-# view of some of the operand's elements or of all, operands joined along an axis or along a new one, or what
-# an index or places take.
+# view of some of the operand's elements or of all, operands joined along an axis or along a new one, what an
+# index or places take, or an operand written into a window of another.
 OPCODE, OPERATE, UFUNC, VECTOR, USES, OP, ARITY, TWIN = 0, 1, 2, 3, 4, 7, 8, 9
 RECORDED, KEY, WINDOW, SHEET_WORDS = 11, 12, 13, 14
-PART, WHOLE, JOINED, STACKED, TAKEN, PLACED = range(1, 7)  # WINDOW
+PART, WHOLE, JOINED, STACKED, TAKEN, PLACED, WRITTEN = range(1, 8)  # WINDOW
 
 # The operands of an op being recorded: where they stand on the tape, else what becomes a constant there.
 QUICK_OPERANDS = 64
