@@ -240,7 +240,7 @@ class _Function:
     def place(self, node):
         return self.b.gep(self.value(node.value), [self.value(node.slice)], inbounds=True)
 
-    def number(self, node):
+    def constant(self, node):
         """A number that the text says: a literal, or the name of a constant."""
         return node.value if isinstance(node, ast.Constant) else self.constants[node.id]
 
@@ -329,7 +329,7 @@ class _Function:
             sign = "<" if name == "min" else ">"
             return self.b.select(self.b.icmp_signed(sign, args[0], args[1]), args[0], args[1])
         if name == "stack":  # words that live as long as the function runs
-            words = ir.IRBuilder(self.entry).alloca(I64, self.number(node.args[0]))
+            words = ir.IRBuilder(self.entry).alloca(I64, self.constant(node.args[0]))
             return self.b.ptrtoint(words, I64)
         if name == "shared":
             return self.b.ptrtoint(self.shared(), I64)
