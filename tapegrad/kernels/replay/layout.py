@@ -63,7 +63,8 @@ MAXDIM, OPERANDS, BLOCK = 64, 8, 512
 SHORT_AXIS = 32  # elements, below which a walk's innermost axis changes places with a much longer one
 DIRECT, STAGED = 1024, 128  # elements in a block of a ufunc's loop: of operands as they lie, of copies
 WINDOW_WORDS = 5 + 3 * MAXDIM  # that describe a view of an operand
-MATRIX_WORDS = 2 * (4 + 2 * MAXDIM)  # that describe the factors of a product
+MATRIX_WORDS = 4 + 2 * MAXDIM  # that describe a factor of a product
+GEMM_WORDS = 8  # of BLAS's arguments; behind them in SCRATCH come the words of both factors
 # Above this size of a matrix product BLAS runs in threads. Those of SciPy's library, which the compiled sweep
 # calls, get in the way of those of NumPy's, which computed the product: then the rule runs, with NumPy's.
 THREADED = 30_000  # multiplications

@@ -1,6 +1,6 @@
 """Compiled: what a sweep does at a record, one function per template."""
 
-from tapegrad.kernels.dialect import copy, f32, f64, i32, i64, invoke, stack, u8, within, zero
+from tapegrad.kernels.dialect import copy, f32, f64, i32, i64, invoke, u8, within, zero
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import allocate, release
 from tapegrad.kernels.replay.reading import column
@@ -396,19 +396,20 @@ def matrices(state: int, i: int, vector: int, batch: int, to: int) -> int:
 
 def matmul(state: int, k: int, j: int, slot: int) -> int:
     """One factor of a (batched) matrix product; PYTHON where BLAS cannot read both, or would use threads."""
-    s, words = i64(state), stack(MATRIX_WORDS)
+    s = i64(state)
+    words = s[SCRATCH] + 8 * GEMM_WORDS
     first, second = operand(s[WORD], k, 0), operand(s[WORD], k, 1)
     metas, shapes, walk = i64(s[META]), i64(s[SHAPES]), i64(s[WALK])
     m, code, size = metas[k], metas[k] & 0xFF, (metas[k] >> 9) & 0x7F
     batch = max((metas[first] >> 16) & 0xFF, (metas[second] >> 16) & 0xFF) - 2
     if batch < 0:
         batch = 0
-    p, q = i64(words), i64(words + 4 * MATRIX_WORDS)
+    p, q = i64(words), i64(words + 8 * MATRIX_WORDS)
     if (metas[first] ^ m) & 0xFF or (metas[second] ^ m) & 0xFF:
         return PYTHON
     if matrices(state, first, 0, batch, words) == 0:
         return PYTHON
-    if matrices(state, second, 1, batch, words + 4 * MATRIX_WORDS) == 0:
+    if matrices(state, second, 1, batch, words + 8 * MATRIX_WORDS) == 0:
         return PYTHON
     rows, depth, columns, total = p[0], p[1], q[1], 1
     if rows * depth * columns > THREADED:
