@@ -49,7 +49,8 @@ OPERATORS = (  # in the order of their sheets: op, function of the C API, method
 )
 NEW_LIKE_ARRAY = 277  # place of PyArray_NewLikeArray in NumPy's table of array functions
 WINDOWS = {
-    None: 0, "part": layout.PART, "whole": layout.WHOLE, "joined": layout.JOINED, "stacked": layout.STACKED
+    None: 0, "part": layout.PART, "whole": layout.WHOLE, "joined": layout.JOINED, "stacked": layout.STACKED,
+    "taken": layout.TAKEN, "placed": layout.PLACED, "written": layout.WRITTEN,
 }  # fmt: skip
 HANDLE = ("_v", "_tape", "_at", "_extra")
 TAPE = (
@@ -112,7 +113,9 @@ def install(enter: machine.Enter) -> None:
         layout.LEAF_OPCODE: LEAF, layout.CURRENT_TAPE: tapes.current,
         layout.CELLS_TEXT: sys.intern("cells"), layout.GRAD_TEXT: sys.intern("grad"),
         layout.JOIN: join, layout.INDEX_TEXT: sys.intern("index"), layout.PLACE_TEXT: sys.intern("place"),
-        layout.AXIS_TEXT: sys.intern("axis"),
+        layout.AXIS_TEXT: sys.intern("axis"), layout.PLACES_TEXT: sys.intern("places"),
+        layout.WORDS_TEXT: sys.intern("words"), layout.INTEGER: np.dtype(np.int64),
+        layout.WINDOW_TEXT: sys.intern("window"),
     }  # fmt: skip
     for place, function in enumerate(layout.API):
         words[place] = _address(function)

@@ -138,6 +138,8 @@ def window(value: Any, whole: Any) -> Window | None:
     if not whole.flags.c_contiguous:
         return None
     size = whole.itemsize
+    if value is whole:
+        return 0, value.shape, tuple(s // size for s in value.strides)
     offset = (abi.location(value) - abi.location(whole)) // size if value.size else 0
     strides = tuple(0 if n == 1 else s // size for n, s in zip(value.shape, value.strides, strict=True))
     if value.size:

@@ -32,7 +32,8 @@ from tapegrad.handle import (
     wrap,
 )
 from tapegrad.kernels import abi
-from tapegrad.ops import REGISTRY, shapes
+from tapegrad.ops import REGISTRY
+from tapegrad.ops.indexing import numbers
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import Cell, Tape, close, current, local
@@ -69,14 +70,14 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
         noted(x, (new,))
         _count(x)
         return
-    region = elements(x._v, index, f"{what}: ")
-    new = _fitted(new, region, x, what)
+    shape = np.shape(elements(x._v, index, f"{what}: "))  # the elements themselves would be one more view
+    new = _fitted(new, shape, x, what)
     storage = _storage(x)  # only now: what was made of `new` may be the first view of x
     if storage is not None:
         storage = _rejoined(storage)
     whole = x if storage is None else storage.whole
     if follows(whole) or follows(new):
-        _recorded(x, storage, index, region, new, update)
+        _recorded(x, storage, index, shape, new, update)
     else:
         _plain(x, storage, lambda: _set(x._v, index, value_of(new)))
     if in_force("forward") is not None:
@@ -124,7 +125,7 @@ def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
                 "to what was split, or to a copy made by clone()"
             )
         origin = None if storage is None or storage.origin is None else storage.origin.whole
-        if any(h is not None and requires_grad(h) and h._tape is None for h in (x, whole, origin)):
+        if any(h is not None and h._tape is None and requires_grad(h) for h in (x, whole, origin)):
             part = "a leaf" if x._tape is None and requires_grad(x) else "a view of a leaf"
             raise GradientError(
                 f"{what} would change {part} that requires grad (shape {x._v.shape}), and its gradient would "
@@ -151,7 +152,7 @@ def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
             "memory (broadcast_to) or its array was; copy it first"
         )
     kind = value_of(new).dtype
-    if not np.can_cast(kind, x._v.dtype, "same_kind"):
+    if kind is not x._v.dtype and not np.can_cast(kind, x._v.dtype, "same_kind"):
         raise DTypeError(
             f"{what}: values of dtype {kind} do not fit a Tensor of dtype {x._v.dtype} without loss; "
             "convert one of them with astype"
@@ -160,9 +161,9 @@ def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
         raise DTypeError(f"{what}: a Tensor of dtype {x._v.dtype} cannot hold values that require grad")
 
 
-def _fitted(new: Any, region: Any, x: Any, what: str) -> Any:
-    """`new` with the dtype of x and the shape of the region."""
-    shape, value = np.shape(region), value_of(new)
+def _fitted(new: Any, shape: tuple[int, ...], x: Any, what: str) -> Any:
+    """`new` with the dtype of x and the shape of the elements written to."""
+    value = value_of(new)
     extra_axes = value.ndim - len(shape)
     if extra_axes > 0 and value.shape[:extra_axes] == (1,) * extra_axes:
         new = reshape(new, value.shape[extra_axes:]) if isinstance(new, Handle) else value.reshape(
@@ -170,7 +171,7 @@ def _fitted(new: Any, region: Any, x: Any, what: str) -> Any:
         )  # fmt: skip
         value = value_of(new)
     try:
-        fits = np.broadcast_shapes(value.shape, shape) == shape
+        fits = not value.ndim or value.shape == shape or np.broadcast_shapes(value.shape, shape) == shape
     except ValueError:
         fits = False
     if not fits:
@@ -202,7 +203,9 @@ def _rebind(x: Any, index: Any, new: Any, what: str, recorded: bool, update: boo
     _become(x, out._v, out)
 
 
-def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any, update: bool) -> None:
+def _recorded(
+    x: Any, storage: Storage | None, index: Any, shape: tuple[int, ...], new: Any, update: bool
+) -> None:
     whole = x if storage is None else storage.whole
     tape = _room()
     if isinstance(new, Handle) and new._tape is not tape:
@@ -227,10 +230,7 @@ def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any
     where = _where(x._v, whole._v, index)
     op = REGISTRY["assign" if "window" in where else "scatter"]
     # not a handle of this memory, which will be stale
-    operand = (
-        same(new) if isinstance(new, Handle) else wrap(pool.shadow(np.broadcast_to(new, np.shape(region))))
-    )
-    region = None
+    operand = same(new) if isinstance(new, Handle) else pool.shadow_of(shape, new.dtype) if shape else new[()]
     _tear(x, storage)
     if exposed(whole):
         _set(x._v, index, value_of(new))  # its owner sees it; from here on the Tensor has memory of its own
@@ -241,7 +241,7 @@ def _recorded(x: Any, storage: Storage | None, index: Any, region: Any, new: Any
         _part_with_others(x, storage)
         _set(x._v, index, value_of(new))
     out = record(op, whole._v, (operand, old), where)
-    weigh(out, where)
+    _weigh(out, where)
     _tell(x, storage, out, others)
 
 
@@ -294,24 +294,22 @@ def _refuse_torn(x: Any) -> None:
         )
 
 
-def _inside(index: Any, shape: tuple[int, ...], place: Any) -> Any:
-    """The window that a basic index takes of a window."""
-    offset, _, strides = place
-    if isinstance(index, (int, np.integer)) and len(shape) == 1:
-        return offset + strides[0] * (int(index) % shape[0]), (), ()
-    marks = np.lib.stride_tricks.as_strided(np.empty(1, np.int8), shape, strides)
-    parts, _ = parts_of(index)
-    part = marks[parts if any(i is Ellipsis for i in parts) else (*parts, ...)]  # a view, even of one element
-    start, steps = shapes.window(marks, part)  # type: ignore[no-untyped-call]
-    return offset + start, part.shape, tuple(steps)
-
-
 def _where(value: Any, whole: Any, index: Any) -> dict[str, Any]:
     """How an op names the elements that an index takes of a view: as a window, or one by one."""
-    place = window(value, whole)
-    if place is not None and parts_of(index)[1]:
-        return {"window": _inside(index, value.shape, place)}
+    place, parts = window(value, whole), parts_of(index)
+    if place is not None and parts[1]:
+        marked = any(part is Ellipsis for part in parts[0])
+        # of memory that is dense: a view, even of one element
+        return {"window": window(value[parts[0] if marked else (*parts[0], ...)], whole)}
+    if place is not None and value is whole:
+        return {"places": np.array(numbers(value.shape, index))}  # type: ignore[no-untyped-call]
     return {"places": np.array(places(value, whole)[index])}
+
+
+def _weigh(out: Any, where: dict[str, Any]) -> None:
+    """Tell a result's tape of the places that its record keeps."""
+    if "places" in where:
+        weigh(out, where["places"])
 
 
 def accumulate(x: Any, value: Any) -> None:
@@ -506,12 +504,13 @@ def take_history(x: Any) -> None:
     with enable_grad():
         if x._v.flags.writeable:
             where = _where(x._v, whole._v, EVERYTHING)
-            op = REGISTRY["view" if "window" in where else "gather"]
+            op = REGISTRY["view"]
+            if "places" in where:
+                op, where = REGISTRY["rearrange"], {**where, "holes": False}
         else:  # several of its elements may be one in memory
-            where = {"index": np.unravel_index(places(x._v, whole._v), whole._v.shape)}
-            op = REGISTRY["take"]
+            op, where = REGISTRY["rearrange"], {"places": places(x._v, whole._v), "holes": False}
         out = record(op, x._v, (same(whole),), where)
-    weigh(out, where)
+    _weigh(out, where)
     x._tape, x._at = out._tape, out._at
     if x._extra.retains_grad and x._tape is not None:
         retain(x)

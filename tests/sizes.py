@@ -46,6 +46,7 @@ ARRAYS = (
     Limit("kernels.replay.layout", "STAGED", ELEMENTS),
     Limit("kernels.replay.layout", "SHORT_AXIS", ELEMENTS),
     Limit("functions.sorting", "SMALL", ELEMENTS),
+    Limit("functions.rearranging", "MEMOIZED", ELEMENTS),
     Limit("kernels.state", "NOGIL_WORK", ELEMENTS),
 )
 OTHERS = (

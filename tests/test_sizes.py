@@ -145,6 +145,8 @@ PROGRAMS = {
     "views": own(lambda x: (x * 1)[::-1][::-1] * x.reshape(1, -1)[0], lambda x: 2 * x, lambda x: 2 + 0 * x),
     "joined": own(lambda x: np.concatenate([x[:1], x[1:]]) * np.stack([x, x])[1], lambda x: 2 * x,
                   lambda x: 2 + 0 * x),
+    "rolled": own(lambda x: np.roll(np.roll(x, 2), -2) * x[np.arange(x.size)], lambda x: 2 * x,
+                  lambda x: 2 + 0 * x),
     "sums": own(lambda x: np.cumsum(x * x) / x.size, lambda x: 2 * x * _left(x), lambda x: 2 * _left(x)),
     "log and root": own(lambda x: np.log(x) * np.sqrt(x),
                         lambda x: (np.log(x) + 2) / (2 * np.sqrt(x)), lambda x: -np.log(x) / (4 * x**1.5)),

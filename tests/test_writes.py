@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import tracemalloc
 import weakref
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.errors import DTypeError, GradientError, ShapeError
+from tapegrad.ops.indexing import numbers
 from tapegrad.tape import tape as tapes
 
 
@@ -627,3 +629,29 @@ def test_E7_what_is_written_over_has_a_gradient_of_zero(shape):
     gx, gw = tg.grad(y.sum(), (x, w))
     assert gx.tolist() == np.zeros(shape).tolist()
     assert gw.tolist() == np.ones(shape).tolist()
+
+
+def test_a_write_costs_what_it_writes():
+    """Neither is the memory copied, which nothing else sees, nor are all elements numbered."""
+    n = 1 << 19
+    y = leaf(np.linspace(0.0, 1.0, n)) * 2.0
+    for index in (5, slice(2, 9), (slice(None, None, 1 << 17),), np.array([3, -1, 3]), [0, 7]):
+        y[index] = 1.0
+        place = y._v.__array_interface__["data"][0]
+        tracemalloc.start()
+        y[index] = 2.0
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert y._v.__array_interface__["data"][0] == place
+        assert peak < n
+
+
+@pytest.mark.parametrize("shape", [(7,), (5, 2, 3), (4, 0)])
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint64])
+def test_numbers_of_what_an_index_takes(shape, dtype):
+    for index in ([3, 0, 3], [[1], [2]], 2, []):
+        index = np.array(index, dtype)
+        wanted = np.arange(int(np.prod(shape))).reshape(shape)
+        np.testing.assert_array_equal(numbers(shape, index), wanted[index])
+        if dtype != np.uint64 and index.size:
+            np.testing.assert_array_equal(numbers(shape, -index), wanted[-index])

@@ -1,50 +1,34 @@
-"""Arrays built of the elements of others: repeated, rolled, padded with zeros, put in or left out.
-
-Where NumPy only moves elements, the same call on their numbers says which goes where, and one record takes
-them: `rearranged` and `gathered`.
-"""
+"""Arrays built of the elements of others: repeated, rolled, padded with zeros, put in or left out."""
 
 from __future__ import annotations
 
+import functools
+import operator
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import exposed, record, share
+from tapegrad.dispatch import exposed, record, share, shares, timed
 from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
 from tapegrad.functions.indexing import flip
+from tapegrad.functions.rearranging import REARRANGE, gathered, moves, numbers_of, rearranged
+from tapegrad.functions.reductions import sum_
 from tapegrad.functions.shapes import _at_least, _members, astype, concatenate, copy, reshape, swapaxes
 from tapegrad.functions.shapes import broadcast_to as _broadcast_to
 from tapegrad.functions.shapes import transpose as _transpose
 from tapegrad.functions.tables import axis_of, composed, implements, of_number, plain, plainly, tensor_of
-from tapegrad.handle import is_tensor, join, requires_grad, value_of, wrap
-from tapegrad.ops import REGISTRY
+from tapegrad.handle import is_tensor, join, requires_grad, value_of, weigh, wrap
+from tapegrad.ops import REGISTRY, shapes
 
-
-def rearranged(x: Any, function: Callable[[Any], Any]) -> Any:
-    """What a function that only moves elements makes of an array."""
-    return gathered([x], function)
-
-
-def gathered(arrays: Sequence[Any], function: Callable[..., Any]) -> Any:
-    """What a function that only moves elements makes of arrays; it is called on numbers of the elements."""
-    arrays = [tensor_of(x) for x in arrays]
-    numbers, start = [], 0
-    for x in arrays:
-        size = np.size(value_of(x))
-        numbers.append(np.arange(start, start + size).reshape(np.shape(value_of(x))))
-        start += size
-    places = function(*numbers)
-    flat = [reshape(x, (-1,)) for x in arrays]
-    return (flat[0] if len(flat) == 1 else concatenate(flat))[places]
+VIEW = REGISTRY["view"]
 
 
 # ---------------------------------------------------------------- repeated and moved
 
 
-@composed(np.repeat)
+@moves(np.repeat)
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     """Each element several times."""
     repeats, axis = plain(repeats), of_number(a, axis)  # type: ignore[assignment]
@@ -55,12 +39,12 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
         wide = _broadcast_to(np.expand_dims(flat, at + 1), (*shape[: at + 1], count, *shape[at + 1 :]))
         return reshape(copy(wide), (*shape[:at], n * count, *shape[at + 1 :]))
     if axis is None:
-        return rearranged(a, lambda n: np.repeat(n, repeats))
+        return gathered([a], lambda n: np.repeat(n, repeats))
     at = axis_of(a, axis, "repeat")
     return a[(*(slice(None),) * at, np.repeat(np.arange(a.shape[at]), repeats))]
 
 
-@composed(np.tile)
+@moves(np.tile)
 def tile(A: Any, reps: Any) -> Any:
     """An array laid side by side with itself."""
     counts = tuple(int(n) for n in np.atleast_1d(plain(reps)))
@@ -74,13 +58,13 @@ def tile(A: Any, reps: Any) -> Any:
     return copy(A) if wanted == A.shape else reshape(copy(spread), wanted)
 
 
-@composed(np.resize)
+@moves(np.resize)
 def resize(a: Any, new_shape: Any) -> Any:
     """Elements repeated as often as a shape needs."""
-    return rearranged(a, lambda n: np.resize(n, new_shape))
+    return gathered([a], lambda n: np.resize(n, new_shape))
 
 
-@composed(np.roll)
+@moves(np.roll)
 def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     """Elements moved along axes; what leaves at one end comes in at the other."""
     if axis is None:
@@ -156,7 +140,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     return gathered([arr, values], lambda n, new: np.insert(n, obj, new, axis))
 
 
-@composed(np.delete)
+@moves(np.delete)
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
     """An array without some of its parts along an axis."""
     obj = plain(obj)
@@ -217,71 +201,86 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
     if not requires_grad(x):
         return join(x, share(seen, (x,)))
     apart = exposed(x)  # others may write to the memory
-    places = windows(np.arange(x.size).reshape(shape))
-    out = record(
-        REGISTRY["take"], seen.copy() if apart else seen, (reshape(x, (-1,)),), {"index": places.copy()}
-    )
+    attrs = {"places": windows(numbers_of(x)).copy(), "holes": False}
+    out = record(REARRANGE, seen.copy() if apart else seen, (x,), attrs)
+    weigh(out, attrs)
     return out if apart else join(x, out)
 
 
 # ---------------------------------------------------------------- diagonals and triangles
 
 
+@functools.lru_cache(maxsize=256)
+def _diagonal_of(shape: tuple[int, ...], offset: int, axis1: int, axis2: int) -> tuple[Any, Any, Any]:
+    """The square part with a diagonal, how `np.einsum` sees it in there, and the record's attributes."""
+    if len(shape) < 2:
+        raise ShapeError(f"diagonal needs two dimensions, found shape {shape}")
+    like = np.broadcast_to(np.int8(0), shape)
+    first, second = axis_of(like, axis1, "diagonal"), axis_of(like, axis2, "diagonal")
+    if first == second:
+        raise ShapeError(f"diagonal: axis1 and axis2 are both {first}, of an array of shape {shape}")
+    row, column = max(-offset, 0), max(offset, 0)
+    count = max(min(shape[first] - row, shape[second] - column), 0)
+    part = [slice(None)] * len(shape)
+    part[first], part[second] = slice(row, row + count), slice(column, column + count)
+    rest = [d for d in range(len(shape)) if d not in (first, second)]
+    labels = [first if d == second else d for d in range(len(shape))]
+    strides = shapes.steps(shape)  # type: ignore[no-untyped-call]
+    start = (row * strides[first] + column * strides[second]) * (count > 0)
+    extents = (*(shape[d] for d in rest), count)
+    window = (start, extents, (*(strides[d] for d in rest), strides[first] + strides[second]))
+    return tuple(part), (labels, [*rest, first]), {"window": window}
+
+
+@timed("diagonal")
+def _diagonal(a: Any, offset: int, axis1: int, axis2: int, writeable: bool = False) -> Any:
+    """The view that `diagonal` is, of which nothing sees yet that it is one."""
+    part, labels, attrs = _diagonal_of(a._v.shape, operator.index(offset), axis1, axis2)
+    value = np.einsum(a._v[part], *labels) if writeable else a._v.diagonal(offset, axis1, axis2)
+    return record(VIEW, value, (a,), attrs)
+
+
 @implements(np.diagonal)
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """Diagonals of the matrices that two axes span; a view."""
-    if a.ndim < 2:
-        raise ShapeError(f"diagonal needs two dimensions, found shape {a.shape}")
-    first, second = axis_of(a, axis1, "diagonal"), axis_of(a, axis2, "diagonal")
-    if first == second:
-        raise ShapeError(f"diagonal: axis1 and axis2 are both {first}, of an array of shape {a.shape}")
-    rest = [d for d in range(a.ndim) if d not in (first, second)]
-    moved = _transpose(a, (*rest, first, second))
-    rows, columns = moved.shape[-2:]
-    count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
-    if not count:
-        return moved[..., 0:0, 0] if rows and columns else moved[..., :0].reshape((*moved.shape[:-2], 0))
-    start = max(offset, 0) + max(-offset, 0) * columns
-    flat = reshape(moved, (*moved.shape[:-2], rows * columns))
-    return flat[..., start : start + (count - 1) * (columns + 1) + 1 : columns + 1]
+    out = _diagonal(a, offset, axis1, axis2, True)
+    return join(a, out) if shares(out._v, a._v) else out
 
 
 @composed(np.trace)
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
     """Sum of a diagonal."""
-    return np.sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
+    found = _diagonal(a, offset, axis1, axis2)
+    return sum_(found, None if found._v.ndim == 1 else -1, dtype)
 
 
-@composed(np.diag)
+@moves(np.diag, when=lambda v, *k: v.ndim == 1)
 def diag(v: Any, k: int = 0) -> Any:
     """The diagonal of a matrix, a read-only view, or a matrix of a diagonal."""
     if v.ndim == 2:
-        found = diagonal(v, k)
+        found = _diagonal(v, k, 0, 1)
         found._v.flags.writeable = False
-        return found
+        return join(v, found) if shares(found._v, v._v) else found
     if v.ndim != 1:
         raise ShapeError(f"diag takes one or two dimensions, found shape {v.shape}")
     return diagflat(v, k)
 
 
-@composed(np.diagflat)
+@moves(np.diagflat)
 def diagflat(v: Any, k: int = 0) -> Any:
     """A matrix with the elements of an array on a diagonal."""
-    flat = reshape(tensor_of(v), (-1,))
-    n, zero = flat.shape[0], np.zeros(1, flat.dtype)
-    return gathered([zero, flat], lambda none, numbers: np.diagflat(numbers, k)) if n else plainly(
-        np.diagflat, (v, k), {}
-    )  # fmt: skip
+    v = tensor_of(v)
+    return rearranged(v, np.diagflat(numbers_of(v) + 1, k) - 1, True)
 
 
-@composed(np.tril)
+@moves(np.tril)
 def tril(m: Any, k: int = 0) -> Any:
     """A matrix with zeros above a diagonal."""
     m = _square(m)
     return np.where(np.tri(m.shape[-2], m.shape[-1], k, bool), m, m.dtype.type(0))
 
 
-@composed(np.triu)
+@moves(np.triu)
 def triu(m: Any, k: int = 0) -> Any:
     """A matrix with zeros below a diagonal."""
     m = _square(m)

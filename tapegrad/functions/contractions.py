@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from tapegrad.errors import ShapeError
 from tapegrad.functions.building import broadcast_arrays
-from tapegrad.functions.products import dot
-from tapegrad.functions.shapes import reshape, stack
+from tapegrad.functions.products import dot, matmul
+from tapegrad.functions.shapes import laid, reshape, stack, transpose
 from tapegrad.functions.tables import UFUNCS, axis_of, composed, plain, tensor_of
 from tapegrad.handle import value_of
 
@@ -32,16 +33,23 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         raise ShapeError(f"tensordot: {len(first)} axes of the first array for {len(second)} of the second")
     one = [axis_of(a, d, "tensordot") for d in first]
     two = [axis_of(b, d, "tensordot") for d in second]
-    if [a.shape[d] for d in one] != [b.shape[d] for d in two]:
-        raise ShapeError(f"tensordot of shapes {a.shape} and {b.shape} over axes {first} and {second}")
-    if a.ndim == b.ndim == len(one) == 1:
-        return np.matmul(a, b)
-    outer = [d for d in range(a.ndim) if d not in one], [d for d in range(b.ndim) if d not in two]
-    size = int(np.prod([a.shape[d] for d in one]))
-    shape = (*(a.shape[d] for d in outer[0]), *(b.shape[d] for d in outer[1]))
-    left = reshape(np.transpose(a, (*outer[0], *one)), (int(np.prod([a.shape[d] for d in outer[0]])), size))
-    right = reshape(np.transpose(b, (*two, *outer[1])), (size, int(np.prod([b.shape[d] for d in outer[1]]))))
-    return reshape(np.matmul(left, right), shape)
+    shapes = np.shape(value_of(a)), np.shape(value_of(b))
+    summed = [shapes[0][d] for d in one]
+    if summed != [shapes[1][d] for d in two]:
+        raise ShapeError(f"tensordot of shapes {shapes[0]} and {shapes[1]} over axes {first} and {second}")
+    if len(shapes[0]) == len(shapes[1]) == len(one) == 1:
+        return matmul(a, b)
+    above = [d for d in range(len(shapes[0])) if d not in one]
+    below = [d for d in range(len(shapes[1])) if d not in two]
+    rows, columns = [shapes[0][d] for d in above], [shapes[1][d] for d in below]
+    left = laid(_ordered(a, [*above, *one]), (prod(rows), prod(summed)))
+    right = laid(_ordered(b, [*two, *below]), (prod(summed), prod(columns)))
+    return laid(matmul(left, right), (*rows, *columns))
+
+
+def _ordered(x: Any, axes: list[int]) -> Any:
+    """An array with its axes in an order."""
+    return x if axes == sorted(axes) else transpose(x, axes)
 
 
 @composed(np.inner)
@@ -68,9 +76,9 @@ def kron(a: Any, b: Any) -> Any:
     a, b = tensor_of(a), tensor_of(b)
     ndim = max(a.ndim, b.ndim)
     one, two = ((1,) * (ndim - x.ndim) + x.shape for x in (a, b))
-    left = reshape(a, tuple(n for size in one for n in (size, 1)))
-    right = reshape(b, tuple(n for size in two for n in (1, size)))
-    return reshape(left * right, tuple(p * q for p, q in zip(one, two, strict=True)))
+    left = laid(a, tuple(n for size in one for n in (size, 1)))
+    right = b if ndim == 1 else laid(b, tuple(n for size in two for n in (1, size)))
+    return laid(left * right, tuple(p * q for p, q in zip(one, two, strict=True)))
 
 
 @composed(np.cross)

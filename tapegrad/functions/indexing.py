@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import reprlib
 from typing import Any
@@ -14,11 +15,21 @@ from tapegrad.functions.shapes import ravel
 from tapegrad.functions.tables import axes_of, axis_of, implements, into, plainly, tensor_of
 from tapegrad.handle import is_tensor, join, requires_grad, value_of, weigh, wrap
 from tapegrad.ops import REGISTRY
+from tapegrad.tape.tape import LARGE
+
+TAKE = REGISTRY["take"]
+INTEGER = np.dtype(np.int64)
 
 
 def getitem(x: Any, index: Any) -> Any:
     """Elements of a Tensor, by any index NumPy knows."""
     value = x._v
+    if type(index) is np.ndarray and index.dtype is INTEGER and index.ndim and requires_grad(x):
+        attrs = {"index": index.copy()}
+        out = record(TAKE, elements(value, index), (x,), attrs)
+        if index.nbytes > LARGE:
+            weigh(out, attrs)
+        return out
     index = plain_index(index)
     part = elements(value, index)
     if not requires_grad(x):
@@ -37,7 +48,7 @@ def getitem(x: Any, index: Any) -> Any:
         out = record(REGISTRY["getitem"], part, (x,), {"index": index})
         return join(x, out) if shares(out._v, value) else out
     index = _snapshot(index)
-    out = record(REGISTRY["take"], part, (x,), {"index": index})
+    out = record(TAKE, part, (x,), {"index": index})
     weigh(out, index)
     return out
 
@@ -88,24 +99,27 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     if mode not in ("raise", "wrap", "clip"):
         raise ValueError(f"take: mode is 'raise', 'wrap' or 'clip', found {reprlib.repr(mode)}")
     x = tensor_of(a)
+    numbers = indices if type(indices) is np.ndarray else np.asarray(plain_index(indices))
     if axis is None:
-        x, axis = ravel(x), 0
-    if not np.issubdtype(np.asarray(plain_index(indices)).dtype, np.integer):
+        x = x if np.ndim(value_of(x)) == 1 else ravel(x)
+    if numbers.dtype.kind not in "iu":
         raise TypeError(f"take: indices are integers, found {indices!r}")
-    at = axis_of(x, axis, "take")
-    before = (slice(None),) * at
+    at = 0 if axis is None else axis_of(x, axis, "take")
     if mode != "raise" and x.shape[at]:
-        places = np.asarray(plain_index(indices))
-        indices = places % x.shape[at] if mode == "wrap" else np.clip(places, 0, x.shape[at] - 1)
-    return getitem(x, (*before, indices)) if is_tensor(x) else wrap(x[(*before, plain_index(indices))])
+        numbers = numbers % x.shape[at] if mode == "wrap" else np.clip(numbers, 0, x.shape[at] - 1)
+    index = (*(slice(None),) * at, numbers) if at else numbers
+    return getitem(x, index) if is_tensor(x) else wrap(x[index])
+
+
+@functools.lru_cache(maxsize=256)
+def _reversed(ndim: int, axes: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(None, None, -1) if d in axes else slice(None) for d in range(ndim))
 
 
 @implements(np.flip)
 def flip(m: Any, axis: Any = None) -> Any:
     """Elements in reverse order along axes."""
-    axes = axes_of(m, axis, "flip")
-    index = tuple(slice(None, None, -1) if d in axes else slice(None) for d in range(np.ndim(value_of(m))))
-    return getitem(m, index)
+    return m[_reversed(m._v.ndim, axes_of(m, axis, "flip"))]
 
 
 @implements(np.where)

@@ -8,15 +8,16 @@ import numpy as np
 
 from tapegrad.dispatch import apply
 from tapegrad.errors import ShapeError, UnsupportedOpError
-from tapegrad.functions.building import gathered, rearranged
+from tapegrad.functions.rearranging import gathered, moves
 from tapegrad.functions.shapes import astype, concatenate, stack
-from tapegrad.functions.tables import any_grad, composed, plain, plainly, tensor_of
+from tapegrad.functions.tables import any_grad, plain, plainly, tensor_of
 from tapegrad.handle import is_tensor, requires_grad, value_of
 from tapegrad.ops import REGISTRY, shapes
 
 steps: Any = shapes.steps
 
 STATISTICS = {"maximum": np.max, "minimum": np.min, "mean": np.mean, "median": np.median}
+COPYING = ("constant", "edge", "reflect", "symmetric", "wrap")
 ARGUMENTS = {
     "constant": {"constant_values"}, "linear_ramp": {"end_values"}, "reflect": {"reflect_type"},
     "symmetric": {"reflect_type"}, "edge": set(), "wrap": set(), "empty": set(),
@@ -24,7 +25,12 @@ ARGUMENTS = {
 }  # fmt: skip
 
 
-@composed(np.pad)
+def _copies(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> bool:
+    """Whether all that is added are copies or zeros."""
+    return mode in COPYING and not kwargs
+
+
+@moves(np.pad, when=_copies)
 def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
     """An array with more elements before and after along each axis."""
     x = tensor_of(array)
@@ -68,7 +74,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
         return x
     if mode == "empty":
         return gathered([np.zeros(1, kind), x], lambda _, n: np.pad(n, widths))
-    return rearranged(x, lambda n: np.pad(n, widths, mode=mode, **kwargs))
+    return gathered([x], lambda n: np.pad(n, widths, mode=mode, **kwargs))
 
 
 def _widths(given: Any, ndim: int) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.dispatch import apply
 from tapegrad.errors import ShapeError
-from tapegrad.functions.shapes import astype, reshape
+from tapegrad.functions.shapes import astype, laid
 from tapegrad.functions.tables import UFUNCS, implements, into, tensor_of
 from tapegrad.handle import is_tensor, value_of
 from tapegrad.ops import REGISTRY
@@ -51,7 +51,8 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
     """All products of elements of two arrays."""
     if out is not None:
         return into(np.outer, out, a, b)
-    return reshape(tensor_of(a), (-1, 1)) * reshape(tensor_of(b), (1, -1))
+    a, b = tensor_of(a), tensor_of(b)
+    return laid(a, (np.size(value_of(a)), 1)) * laid(b, (np.size(value_of(b)),))
 
 
 @implements(np.linalg.solve)

@@ -21,9 +21,10 @@ from tapegrad.functions.ufunc_forms import (
     typed,
 )
 from tapegrad.functions.ufuncs import FLAT
-from tapegrad.grad_mode import in_force
+from tapegrad.grad_mode import Mode, _enabled
 from tapegrad.handle import is_tensor
 
+enabled = _enabled.get
 METHODS: dict[str, Callable[..., Any]] = {
     "reduce": reduce, "accumulate": accumulate_, "outer": outer, "reduceat": reduceat,
 }  # fmt: skip
@@ -95,10 +96,10 @@ def call_function(function: Callable[..., Any], args: Any, kwargs: dict[str, Any
     """Apply one of NumPy's other functions to arguments among which there is a Tensor."""
     implementation = FUNCTIONS.get(function)
     if implementation is not None:
-        profile = in_force("profile")
-        if profile is None:
+        mode = enabled()
+        if type(mode) is not Mode or mode.profile is None:
             return implementation(*args, **kwargs)
-        with profile.event(f"{function.__module__}.{function.__name__}", args):
+        with mode.profile.event(f"{function.__module__}.{function.__name__}", args):
             return implementation(*args, **kwargs)
     if any_grad(args) or any_grad(tuple(kwargs.values())):
         raise UnsupportedOpError(

@@ -6,14 +6,20 @@ neighbours in sorted order and the way between them, for each of its methods and
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from tapegrad.dispatch import apply
 from tapegrad.errors import DTypeError
+from tapegrad.functions.rearranging import rearranged
 from tapegrad.functions.sorting import along
 from tapegrad.functions.tables import Axis, axes_of, composed, plain, tensor_of
 from tapegrad.handle import is_tensor, requires_grad, value_of
+from tapegrad.ops import REGISTRY
+
+MEAN = REGISTRY["mean"]
 
 # How fast the place of a quantile moves with q, and where it is for q = 0: n - less and first. The methods
 # that are not here jump from element to element.
@@ -26,6 +32,8 @@ METHODS = {
 def _lanes(a: Any, axis: Axis, what: str) -> tuple[Any, tuple[int, ...]]:
     """The array with the reduced axes as its last, and the shape of a result with them kept."""
     axes = axes_of(a, axis, what)
+    if len(axes) == np.ndim(value_of(a)) == 1:
+        return a, (1,)
     rest = [d for d in range(a.ndim) if d not in axes]
     moved = np.transpose(a, (*rest, *axes))
     kept = tuple(1 if d in axes else n for d, n in enumerate(a.shape))
@@ -129,31 +137,47 @@ def _median(name: str) -> Any:
     def function(a: Any, axis: Axis = None, out: Any = None, overwrite_input: bool = False,
                  keepdims: Any = False) -> Any:  # fmt: skip
         lanes, kept = _lanes(a, axis, name)
-        n, missing = lanes.shape[-1], np.isnan(value_of(lanes))
-        count = np.sum(~missing, axis=-1, keepdims=True) if skip else np.where(
-            np.any(missing, axis=-1, keepdims=True), 0, n
-        )  # fmt: skip
+        values, n = value_of(lanes), np.shape(value_of(lanes))[-1]
         if n == 0:
             raise ValueError(f"{name} of no elements")
-        low = np.where(count == 0, n - 1, (count - 1) // 2)  # nan is sorted last
-        high = np.where(count == 0, n - 1, count // 2)
-        rows = _sorted(lanes)
-        one, two = (along(rows, k, rows.ndim - 1) for k in (low, high))
-        if axis is None:
-            one, two = _shared(lanes, one), _shared(lanes, two)
-        found = one if np.array_equal(low, high) else one * 0.5 + two * 0.5
-        return np.reshape(found, kept) if keepdims not in (False, np._NoValue) else found[..., 0]
+        missing, low, high = np.isnan(values), (n - 1) // 2, n // 2
+        whole = not np.count_nonzero(missing)
+        if not whole:
+            count = np.sum(~missing, axis=-1) if skip else np.where(np.any(missing, axis=-1), 0, n)
+            low = np.where(count == 0, n - 1, (count - 1) // 2)  # nan is sorted last
+            high = np.where(count == 0, n - 1, count // 2)
+        order = values.argsort(-1, "stable")
+        one, two = _nth(order, low), _nth(order, high)
+        odd, ties = np.array_equal(one, two) if not whole else low == high, False
+        if axis is None:  # of equal elements, which are neighbours in order
+            near = values[order[max(int(low) - 1, 0) : int(high) + 2]].tolist()
+            ties = len(set(near)) < len(near)
+        if odd or ties or not whole:
+            parts = [rearranged(lanes, at) for at in ((one,) if odd else (one, two))]
+            if ties:
+                parts = [_shared(lanes, part) for part in parts]
+            found = parts[0] if odd else parts[0] * 0.5 + parts[1] * 0.5
+        else:
+            found = apply(MEAN, (rearranged(lanes, np.array([one, two])),), {"axis": (0,), "keepdims": False})
+        return np.reshape(found, kept) if keepdims not in (False, np._NoValue) else found
 
     return composed(getattr(np, name))(function)
+
+
+def _nth(order: Any, k: Any) -> Any:
+    """The place of the k-th element of each lane, lanes being rows."""
+    lanes = order.shape[:-1]
+    found = order[..., k] if type(k) is int else np.take_along_axis(order, k[..., None], -1)[..., 0]
+    return found + order.shape[-1] * np.arange(prod(lanes)).reshape(lanes) if lanes else np.array(found)
 
 
 def _shared(x: Any, found: Any) -> Any:
     """An element of x whose derivative all elements equal to it share evenly."""
     value = value_of(found)
     ties = value_of(x) == value
-    if np.sum(ties) < 2 or not np.all(np.isfinite(value)):
+    if np.sum(ties) < 2 or not np.isfinite(value):
         return found
-    return value + np.sum(np.where(ties, x - value, x.dtype.type(0)), keepdims=True) / int(np.sum(ties))
+    return value + np.sum(np.where(ties, x - value, x.dtype.type(0))) / int(np.sum(ties))
 
 
 median, nanmedian = _median("median"), _median("nanmedian")

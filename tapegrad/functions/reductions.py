@@ -27,10 +27,18 @@ from tapegrad.functions.tables import (
 from tapegrad.handle import Handle, is_tensor, requires_grad, value_of
 from tapegrad.ops import REGISTRY
 
+MEAN, SUM = REGISTRY["mean"], REGISTRY["sum"]
 MASK_BITS = 30  # a record's number names the axes by a bit each
 WHOLE = [
     {"axis": tuple(range(ndim)), "keepdims": False} for ndim in range(MASK_BITS + 1)
 ]  # not to be changed
+
+
+def _over(op: Any, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """Reduce over axes, which are ascending."""
+    if axes and axes[-1] >= MASK_BITS:
+        return _folded(op, x, axes, keepdims)
+    return apply(op, (x,), {"axis": axes, "keepdims": keepdims})
 
 
 def _folded(op: Any, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
@@ -73,10 +81,7 @@ def _reduction(name: str) -> Callable[..., Any]:
             x = astype(x, np.dtype(dtype))
         if not requires_grad(x):
             return plainly(op.forward, (x,), {"axis": axes_of(x, axis, name), "keepdims": keepdims})
-        axes = axes_of(x, axis, name)
-        if axes and max(axes) >= MASK_BITS:
-            return _folded(op, x, axes, keepdims)
-        return apply(op, (x,), {"axis": axes, "keepdims": keepdims})
+        return _over(op, x, axes_of(x, axis, name), keepdims)
 
     function.__name__ = name
     for f in op.functions:
@@ -177,9 +182,15 @@ def _spread(
         rest = {k: v for k, v in rest.items() if v is not np._NoValue}
         return into(function, out, a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims, **rest)
     ddof, x = degrees(name, ddof, correction), tensor_of(a)
-    axes = axes_of(x, axis, name)
-    mask = None if where is np._NoValue else np.broadcast_to(np.asarray(plain(where), bool), x.shape)
-    count: Any = math.prod([np.shape(value_of(x))[d] for d in axes])
+    axes, shape = axes_of(x, axis, name), np.shape(value_of(x))
+    keepdims = keepdims is not np._NoValue and bool(keepdims)
+    count: Any = math.prod([shape[d] for d in axes])
+    plain_mean = where is np._NoValue and mean is np._NoValue and dtype is None
+    if plain_mean and value_of(x).dtype.kind == "f" and count > ddof:
+        deviation = x - _over(MEAN, x, axes, True)
+        total = _over(SUM, deviation * deviation, axes, keepdims)
+        return total / total.dtype.type(count - ddof)
+    mask = None if where is np._NoValue else np.broadcast_to(np.asarray(plain(where), bool), shape)
     if mask is not None:
         count = np.sum(mask, axis=axes, keepdims=True)
     if mean is np._NoValue:
@@ -188,7 +199,6 @@ def _spread(
     deviation = x - mean
     if mask is not None:
         deviation = choose(mask, deviation, deviation.dtype.type(0))
-    keepdims = keepdims is not np._NoValue and bool(keepdims)
     with np.errstate(divide="ignore", invalid="ignore"):
         square = deviation * np.conj(deviation)
         square = np.real(square) if square.dtype.kind == "c" else deviation * deviation
@@ -205,7 +215,9 @@ _mean = mean
 
 def root(variance: Any) -> Any:
     """Square root; where the variance is 0 its derivative is taken as 0, as torch does."""
-    flat = variance == 0
+    flat = value_of(variance) == 0
+    if not np.count_nonzero(flat):
+        return np.sqrt(variance)
     return choose(flat, 0.0, np.sqrt(choose(flat, 1.0, variance)))
 
 

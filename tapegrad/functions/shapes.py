@@ -48,11 +48,22 @@ def _reshaped(value: Any, shape: Any) -> tuple[int, ...]:
         if least == -1 and given < 0 and shape.count(-1) == 1 and value.size % given == 0:
             return tuple(-value.size // given if n == -1 else n for n in shape)
     try:
-        found = np.broadcast_to(np.empty((), np.int8), np.shape(value)).reshape(shape).shape
+        dense = value.flags.c_contiguous  # else it would be copied
+        found = (value if dense else np.broadcast_to(np.int8(0), np.shape(value))).reshape(shape).shape
     except (ValueError, TypeError) as error:
         kind = ShapeError if isinstance(error, ValueError) else TypeError
         raise kind(f"reshape of shape {np.shape(value)} to {reprlib.repr(shape)}: {error}") from error
     return found  # type: ignore[no-any-return]
+
+
+@timed("reshape")
+def laid(x: Any, shape: tuple[int, ...]) -> Any:
+    """As `reshape` to a shape that fits, where nobody else has x or where nobody else gets the result."""
+    if np.shape(value_of(x)) == shape:
+        return x
+    if not is_tensor(x):
+        return np.reshape(x, shape)
+    return record(REGISTRY["reshape"], x._v.reshape(shape), (x,), {"shape": shape})
 
 
 @implements(np.ravel)
@@ -71,9 +82,10 @@ def transpose(a: Any, axes: Any = None) -> Any:
     ndim = np.ndim(value_of(x))
     if axes is None:
         axes = tuple(range(ndim))[::-1]
-    axes = tuple(axis_of(x, a, "transpose") for a in axes)
-    if sorted(axes) != list(range(ndim)):
-        raise ShapeError(f"transpose of shape {np.shape(value_of(x))}: axes {axes} are no permutation")
+    else:
+        axes = tuple(axis_of(x, a, "transpose") for a in axes)
+        if sorted(axes) != list(range(ndim)):
+            raise ShapeError(f"transpose of shape {np.shape(value_of(x))}: axes {axes} are no permutation")
     return (
         apply(REGISTRY["transpose"], (x,), {"axes": axes}) if ndim > 1 else reshape(x, np.shape(value_of(x)))
     )

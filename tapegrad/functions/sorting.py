@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ShapeError
-from tapegrad.functions.building import gathered
 from tapegrad.functions.indexing import where
+from tapegrad.functions.rearranging import gathered, numbers_of, rearranged
 from tapegrad.functions.shapes import concatenate, reshape
 from tapegrad.functions.tables import axis_of, composed, plain, tensor_of
 from tapegrad.handle import is_tensor, value_of, wrap
@@ -23,11 +23,7 @@ SMALL = 1000  # elements: below, stable sorting is as fast
 
 def along(x: Any, places: Any, axis: int) -> Any:
     """Elements by number along an axis, others in each lane."""
-    index: list[Any] = [
-        np.arange(n).reshape(tuple(-1 if d == k else 1 for d in range(x.ndim))) for k, n in enumerate(x.shape)
-    ]
-    index[axis] = places
-    return x[tuple(index)]
+    return rearranged(x, np.take_along_axis(numbers_of(x), places, axis))
 
 
 def _order(value: Any, axis: int) -> Any:
@@ -36,11 +32,11 @@ def _order(value: Any, axis: int) -> Any:
     NumPy's order that leaves those open takes half the time, and is the same where there are none.
     """
     if value.size >= SMALL:
-        order = np.argsort(value, axis=axis)
+        order = value.argsort(axis)
         found = np.moveaxis(np.take_along_axis(value, order, axis), axis, 0)
         if np.all(found[1:] > found[:-1]):  # not so with nan either
             return order
-    return np.argsort(value, axis=axis, kind="stable")
+    return value.argsort(axis, "stable")
 
 
 @composed(np.sort)
@@ -51,9 +47,8 @@ def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, 
     if axis is None:
         a, axis = reshape(a, (-1,)), 0
     at = axis_of(a, axis, "sort")
-    if a.ndim == 1:
-        return a[_order(a._v, 0)]
-    return along(a, _order(a._v, at), at)
+    order = _order(a._v, at)
+    return rearranged(a, order) if a.ndim == 1 else along(a, order, at)
 
 
 @composed(np.partition)

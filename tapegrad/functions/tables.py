@@ -56,10 +56,12 @@ def _composed(function: Callable[..., Any], implementation: Callable[..., Any]) 
 
     @functools.wraps(implementation)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not any_follows((args, tuple(kwargs.values()))) or kwargs.get("out") is not None:
+        moving = (args and follows(args[0])) or any_follows((args, tuple(kwargs.values())))
+        if not moving or kwargs.get("out") is not None:
             return plainly(function, args, kwargs)
         try:
-            return _tensors(implementation(*args, **kwargs), ())
+            found = implementation(*args, **kwargs)
+            return found if is_tensor(found) else _tensors(found, ())
         except (TapeError, np.linalg.LinAlgError):
             raise
         except np.exceptions.AxisError as error:

@@ -277,10 +277,10 @@ def _at(ufunc: np.ufunc, x: Any, index: Any, others: Any, value: Any) -> Any:
     places = np.arange(size).reshape(shape)[index]
     operands = [_flat(broadcast_to(b if is_tensor(b) else np.asarray(b), places.shape)) for b in others]
     if ufunc in (np.add, np.subtract):
-        attrs = {"shape": (size,), "index": np.ravel(places)}
-        total = apply(REGISTRY["embed"], (_cast(operands[0], x.dtype),), attrs)
+        attrs = {"shape": shape, "places": np.ravel(places), "holes": False}
+        total = apply(REGISTRY["collect"], (_cast(operands[0], x.dtype),), attrs)
         weigh(total, attrs)
-        return record(REGISTRY[ufunc.__name__], value[()], (x, reshape(total, shape)))
+        return record(REGISTRY[ufunc.__name__], value[()], (x, total))
     if ufunc not in UFUNCS or ufunc in FLAT or ufunc.nout != 1:
         raise UnsupportedOpError(
             f"np.{ufunc.__name__}.at has no derivative here; write x[...] = values instead"

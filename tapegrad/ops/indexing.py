@@ -1,4 +1,10 @@
-"""Taking elements out of an array, and the transpose: putting them into zeros."""
+"""Taking elements out of an array, and the transpose: putting them into zeros.
+
+`take` and `embed` do so by an index as NumPy reads it, `rearrange` and `collect` by places: numbers of
+elements in C order, those below 0 of none.
+"""
+
+import math
 
 import numpy as np
 
@@ -7,8 +13,12 @@ from tapegrad.ops.shapes import dense, describe, steps, window
 from tapegrad.tape.record import Template
 
 
-def _places(shape, index):
+def numbers(shape, index):
     """Number in C order of each element that an index takes."""
+    if isinstance(index, np.ndarray) and index.dtype.kind in "iu" and shape:  # not all elements are numbered
+        first, inner = index.astype(np.int64), shape[1:]
+        first = np.where(first < 0, first + shape[0], first).reshape((*index.shape, *(1,) * len(inner)))
+        return first * math.prod(inner) + np.arange(math.prod(inner)).reshape(inner)
     return np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)[index]
 
 
@@ -44,12 +54,19 @@ def element(ct, shapes, wanted, index, place):
     return {0: put(ct, shapes[0], index)}
 
 
+def words(places):
+    """What the compiled sweep reads of places: how many, and which."""
+    return np.concatenate([[places.size], places.ravel()])
+
+
 def _lower_take(shapes, out_shape, attrs):
-    places = _places(shapes[0], attrs["index"]).ravel()
-    return np.concatenate([[places.size], places])
+    return words(numbers(shapes[0], attrs["index"]))
 
 
-@linear(forward=lambda x, index: x[index], lift=_lift, template=Template.SCATTER, lower=_lower_take)
+@linear(
+    forward=lambda x, index: x[index], lift=_lift, template=Template.SCATTER, lower=_lower_take,
+    window="taken",
+)  # fmt: skip
 def take(ct, shapes, wanted, index):
     """An index with integer or boolean arrays; elements taken twice add their cotangents."""
     return {0: put(ct, shapes[0], index)}
@@ -61,12 +78,11 @@ def _lift_embed(attrs, n, shapes):
 
 
 def _embed(x, shape, index):
-    out = np.zeros(shape, x.dtype)
     parts = index if isinstance(index, tuple) else (index,)
-    if not any(isinstance(i, (np.ndarray, list, bool, np.bool_)) for i in parts):
-        out[index] = x
-        return out
-    np.add.at(out.reshape(-1), np.ravel(_places(shape, index)), np.ravel(x))  # crashes in 64 dimensions
+    if any(isinstance(i, (np.ndarray, list, bool, np.bool_)) for i in parts):
+        return _collect(x, shape, numbers(shape, index), False)  # np.add.at crashes in 64 dimensions
+    out = np.zeros(shape, x.dtype)
+    out[index] = x
     return out
 
 
@@ -83,3 +99,55 @@ def embed(ct, shapes, wanted, shape, index):
 def put(x, shape, index):
     """`embed` on arrays or Tensors."""
     return embed.apply(x, shape=shape, index=index)
+
+
+# ---------------------------------------------------------------- by places
+
+
+def _rearrange(x, places, holes, words=None):
+    if holes:
+        given, x = x, np.empty(x.size + 1, x.dtype)
+        x[:-1], x[-1] = given.ravel(), 0  # the last one, whose place is -1
+    return x.take(places)
+
+
+def _collect(x, shape, places, holes, words=None):
+    out = np.zeros(shape, x.dtype)
+    places, x = np.ravel(places), np.ravel(x)
+    if holes:
+        kept = places >= 0
+        places, x = places[kept], x[kept]
+    np.add.at(out.reshape(-1), places, x)
+    return out
+
+
+def lift_places(attrs, n, shape):
+    """Attributes with the places in each of n arrays of a shape that lie one after the other."""
+    starts, places = math.prod(shape) * np.arange(n), attrs["places"]
+    moved = np.where(places < 0, -1, places + starts.reshape(-1, *(1,) * places.ndim))
+    return {**{key: found for key, found in attrs.items() if key != "words"}, "places": moved}
+
+
+def _lower_places(shapes, out_shape, attrs):
+    return words(attrs["places"])
+
+
+@linear(
+    forward=_rearrange, template=Template.SCATTER, lower=_lower_places, window="placed",
+    lift=lambda attrs, n, shapes: lift_places(attrs, n, shapes[0]),
+)  # fmt: skip
+def rearrange(ct, shapes, wanted, places, holes, words=None):
+    """The elements at places, and zeros at those below 0, which `holes` says there are.
+
+    Where places are kept, so are the words that the compiled sweep reads, as an object of bytes.
+    """
+    return {0: collect.apply(ct, shape=shapes[0], places=places, holes=holes, words=words)}
+
+
+@linear(
+    forward=_collect, template=Template.PUT, lower=_lower_places, window="placed",
+    lift=lambda attrs, n, shapes: {**lift_places(attrs, n, attrs["shape"]), "shape": (n, *attrs["shape"])},
+)  # fmt: skip
+def collect(ct, shapes, wanted, shape, places, holes, words=None):
+    """Zeros of a shape with the operand's elements added at places; what has one below 0 is lost."""
+    return {0: rearrange.apply(ct, places=places, holes=holes, words=words)}

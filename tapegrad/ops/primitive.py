@@ -412,10 +412,11 @@ def linear(*functions, forward, lift, arity=1, template=Template.VIEW, lower=Non
     """Declare a linear op by its transpose: ``rule(ct, shapes, wanted, **attrs) -> {k: cotangent}``.
 
     ``lift(attrs, n, shapes)`` gives the attributes of the same op on operands with n lanes in front of
-    these shapes; None where none say that. By `window` compiled code describes a record: "part" or
-    "whole" where the result is a view of some elements of the operand or of all, each once; "joined" or
-    "stacked" where it is all operands one after the other along an axis, or along a new one. `lower` does
-    what it leaves.
+    these shapes; None where none say that. By `window` compiled code describes a record: "part" or "whole"
+    where the result is a view of some elements of the operand or of all, each once; "joined" or "stacked"
+    where it is all operands one after the other along an axis, or along a new one; "taken" or "placed" where
+    an `index` or `places` among the attributes take the elements; "written" where the first operand goes to a
+    `window` of the second. `lower` does what it leaves.
     """
 
     def declare(rule):

@@ -1,5 +1,7 @@
 """Reductions over axes, and scans along one."""
 
+import math
+
 import numpy as np
 
 from tapegrad.ops.lanes import along
@@ -18,7 +20,18 @@ def sum(x):
     return 1
 
 
-@reduction(np.mean, forward=_reduce(np.mean))
+def _mean(x, axis, keepdims):
+    """As np.mean, whose own way there takes three times as long."""
+    n = math.prod([x.shape[d] for d in axis])
+    if n == 0 or x.dtype.char not in "fdgFDG":
+        return np.mean(x, axis=axis, keepdims=keepdims)
+    total = np.add.reduce(x, axis=axis, keepdims=keepdims)
+    if isinstance(total, np.ndarray):
+        return np.true_divide(total, np.intp(n), out=total, casting="unsafe")
+    return total.dtype.type(total / np.intp(n))
+
+
+@reduction(np.mean, forward=_mean)
 def mean(n):
     """Mean over axes."""
     return 1 / n

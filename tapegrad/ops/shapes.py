@@ -57,7 +57,7 @@ def _lower_transpose(shapes, out_shape, attrs):
 
 
 @linear(
-    np.transpose, forward=lambda x, axes: np.transpose(x, axes), lower=_lower_transpose, window="whole",
+    np.transpose, forward=lambda x, axes: x.transpose(axes), lower=_lower_transpose, window="whole",
     lift=lambda attrs, n, shapes: {"axes": (0, *(a + 1 for a in attrs["axes"]))},
 )  # fmt: skip
 def transpose(ct, shapes, wanted, axes):

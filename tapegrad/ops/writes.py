@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from tapegrad.ops.indexing import lift_places, rearrange, words
 from tapegrad.ops.primitive import linear
 from tapegrad.ops.shapes import describe, steps
 from tapegrad.tape.record import Template
@@ -27,12 +28,6 @@ def _lift_window(attrs, n, shapes):
     """The window in each of n arrays that lie one after the other; the last operand is the array."""
     offset, shape, strides = attrs["window"]
     return {"window": (offset, (n, *shape), (math.prod(shapes[-1]), *strides))}
-
-
-def _lift_places(attrs, n, shapes):
-    starts = math.prod(shapes[-1]) * np.arange(n)
-    places = attrs["places"]
-    return {"places": places + starts.reshape(-1, *(1,) * places.ndim)}
 
 
 def _lower_read(shapes, out_shape, attrs):
@@ -62,27 +57,16 @@ def _lower_assign(shapes, out_shape, attrs):
     )
 
 
-@linear(forward=_assigned, lift=_lift_window, arity=2, template=Template.ASSIGN, lower=_lower_assign)
+@linear(
+    forward=_assigned, lift=_lift_window, arity=2, template=Template.ASSIGN, lower=_lower_assign,
+    window="written",
+)  # fmt: skip
 def assign(ct, shapes, wanted, window):
     """The second operand, with the first in a window of it."""
     found = {0: view.apply(ct, window=window)} if 0 in wanted else {}
     if 1 in wanted:
         found[1] = assign.apply(np.zeros(shapes[0], ct.dtype), ct, window=window)
     return found
-
-
-def _lower_gather(shapes, out_shape, attrs):
-    places = attrs["places"]
-    return np.concatenate([[places.size], places.ravel()])
-
-
-@linear(
-    forward=lambda x, places: np.reshape(x, (-1,))[places], lift=_lift_places, template=Template.SCATTER,
-    lower=_lower_gather,
-)  # fmt: skip
-def gather(ct, shapes, wanted, places):
-    """The elements at places counted in C order, no two the same."""
-    return {0: scatter.apply(ct, np.zeros(shapes[0], ct.dtype), places=places)}
 
 
 def _scattered(part, whole, places):
@@ -102,18 +86,18 @@ def _kept(places):
 
 def _lower_scatter(shapes, out_shape, attrs):
     places = attrs["places"]
-    return np.concatenate([[places.size], np.where(_kept(places), places, -1).ravel()])
+    return words(np.where(_kept(places), places, -1))
 
 
 @linear(
-    forward=_scattered, lift=_lift_places, arity=2, template=Template.PUT, lower=_lower_scatter,
+    forward=_scattered, arity=2, template=Template.PUT, lower=_lower_scatter,
+    lift=lambda attrs, n, shapes: lift_places(attrs, n, shapes[-1]),
 )  # fmt: skip
 def scatter(ct, shapes, wanted, places):
     """The second operand with the first at places counted in C order, where one comes twice its last."""
     found = {}
     if 0 in wanted:
-        kept, taken = _kept(places), np.reshape(ct, (-1,))[places]
-        found[0] = taken if kept.all() else np.where(kept, taken, 0)
+        found[0] = rearrange.apply(ct, places=np.where(_kept(places), places, -1), holes=True)
     if 1 in wanted:
         found[1] = scatter.apply(np.zeros(shapes[0], ct.dtype), ct, places=places)
     return found

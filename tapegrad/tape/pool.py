@@ -126,12 +126,17 @@ def recycle(values: list[Any], places: Iterable[int]) -> None:
 
 def shadow(array: Any) -> Any:
     """Return an array of the same shape and dtype, of one element in memory; the same one for the same."""
-    key = array.shape, array.dtype.char
+    return shadow_of(array.shape, array.dtype)
+
+
+def shadow_of(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return an array of a shape and dtype, of one element in memory; the same one for the same."""
+    key = shape, dtype.char
     found = _shadows.get(key)
     if found is None:
         if len(_shadows) >= MAX_SHADOWS:
             _shadows.clear()
-        found = _shadows[key] = np.broadcast_to(np.zeros((), array.dtype), array.shape)
+        found = _shadows[key] = np.broadcast_to(np.zeros((), dtype), shape)
     return found
 
 

@@ -431,20 +431,31 @@ def windows(name):
     return build
 
 
-def gather(op, layout, dtype, random):
-    """Any places, each once."""
+def moved(name):
+    """Samples of `rearrange` and `collect`: any places, some twice, some below 0, which are none."""
     shapes = {
-        PLAIN: ((3, 4), [np.array([5, 0, 11]), np.array([[1, 2], [8, 3]])]), SCALAR: ((), [np.array(0)]),
-        EMPTY: ((0, 3), [np.zeros(0, int)]),
+        PLAIN: [
+            ((3, 4), np.array([5, 0, 11])), ((3, 4), np.array([[1, -1], [8, 1], [-1, -1]])),
+            ((2, 2), np.array([[3, 3], [0, 2]])),
+        ],
+        SCALAR: [((), np.array(0)), ((), np.array(-1))],
+        EMPTY: [((0, 3), np.zeros(0, int)), ((0, 3), np.full(2, -1))],
     }  # fmt: skip
-    if layout == MIXED:
-        return one_operand(op)
-    shape, found = shapes.get(layout, shapes[PLAIN])
-    return [
-        direct("gather", [single(drawn(random, shape, ANY, dtype), layout, dtype, random, shape)],
-               {"places": places}, layout)
-        for places in found
-    ]  # fmt: skip
+
+    def build(op, layout, dtype, random):
+        if layout == MIXED:
+            return one_operand(op)
+        cases = []
+        for shape, places in shapes.get(layout, shapes[PLAIN]):
+            attrs = {"places": places, "holes": bool(np.any(places < 0))}
+            own = shape
+            if name == "collect":
+                attrs["shape"], own = shape, places.shape
+            operand = single(drawn(random, own, ANY, dtype), layout, dtype, random, own)
+            cases.append(direct(name, [operand], attrs, layout))
+        return cases
+
+    return build
 
 
 def scatter(op, layout, dtype, random):
@@ -485,7 +496,8 @@ def part(name, smooth):
 ARRAYS = {
     "real": part("real", lambda x: x), "imag": part("imag", lambda x: 0 * x),
     "conjugate": part("conjugate", lambda x: x),
-    "assign": windows("assign"), "view": windows("view"), "scatter": scatter, "gather": gather,
+    "assign": windows("assign"), "view": windows("view"), "scatter": scatter,
+    "rearrange": moved("rearrange"), "collect": moved("collect"),
     "sum": reduced(np.sum, SOLID), "mean": reduced(np.mean, SOLID), "max": reduced(np.max, THIN),
     "min": reduced(np.min, THIN), "prod": reduced(np.prod, SOLID), "logsumexp": logsumexp,
     "cumsum": cumsum, "reshape": reshape, "transpose": transpose,

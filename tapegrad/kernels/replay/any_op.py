@@ -3,8 +3,8 @@
 Where an operand or a mode is out of the ordinary the caller, `tapegrad.dispatch.record`, does it.
 """
 
-from tapegrad.kernels.dialect import call, i32, i64, invoke, shared, stack
-from tapegrad.kernels.replay.committing import commit
+from tapegrad.kernels.dialect import call, copy, i32, i64, invoke, shared, stack
+from tapegrad.kernels.replay.committing import commit, weigh
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import admit, code_of, drop, has_room, in_force, small, tape_of
 
@@ -104,8 +104,14 @@ def with_attributes(sheet: int, tape: int, frame: int, n: int, value: int, large
     if s[WINDOW] != 0:
         if s[WINDOW] < JOINED:
             words = window_words(i64(frame)[VALUE], value, s[WINDOW] - PART)
-        else:
+        elif s[WINDOW] < TAKEN:
             words = joined_words(frame, n, value, attrs, s[WINDOW] - JOINED)
+        elif s[WINDOW] == TAKEN:
+            words = taken_words(tape, i64(frame)[VALUE], call(g[DICT_GET], attrs, g[INDEX_TEXT]))
+        elif s[WINDOW] == PLACED:
+            words = placed_words(tape, attrs)
+        else:
+            words = written_words(call(g[DICT_GET], attrs, g[WINDOW_TEXT]))
         if words == 0:
             invoke(g[DECREF], number)
             return 0
@@ -186,6 +192,103 @@ def joined_words(frame: int, n: int, value: int, attrs: int, new_axis: int) -> i
             offset += 1
         else:
             offset += i64(i64(f[VALUE + q] + DIMS_AT)[0])[axis]
+    return words
+
+
+def placed_words(tape: int, attrs: int) -> int:
+    """Words for `scatter` and `put` in `templates`: those among the attributes, or of the places there."""
+    g = i64(shared())
+    words = call(g[DICT_GET], attrs, g[WORDS_TEXT])
+    if words != 0:
+        if i64(words + TYPE_AT)[0] == g[BYTES_TYPE]:
+            invoke(g[INCREF], words)
+            return words
+    return taken_words(tape, 0, call(g[DICT_GET], attrs, g[PLACES_TEXT]))
+
+
+def taken_words(tape: int, x: int, index: int) -> int:
+    """Words for `scatter` and `put` in `templates`, as an object of bytes: how many places, and which.
+
+    Places are a dense array of integers or, of an array x, of numbers along its first axis. UNHANDLED for any
+    other; 0 with an error set.
+    """
+    g = i64(shared())
+    if i64(index + TYPE_AT)[0] != g[NDARRAY_TYPE] or i64(index + DESCR_AT)[0] != g[INTEGER]:
+        return UNHANDLED
+    dims, strides, count = i64(i64(index + DIMS_AT)[0]), i64(i64(index + STRIDES_AT)[0]), 1
+    for d in range(i32(index + NDIM_AT)[0] - 1, -1, -1):
+        if dims[d] != 1 and strides[d] != 8 * count:
+            return UNHANDLED
+        count *= dims[d]
+    length, inner = 0, 1
+    if x != 0:
+        if i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE]:
+            return UNHANDLED
+        extents = i64(i64(x + DIMS_AT)[0])
+        length = extents[0]
+        for d in range(1, i32(x + NDIM_AT)[0]):
+            inner *= extents[d]
+    size = 8 * (1 + count * inner)
+    if size > g[LARGEST]:
+        return UNHANDLED
+    if size > g[SMALLEST]:
+        if weigh(tape, size) == 0:
+            return 0
+    words = call(g[BYTES_FROM], 0, size)
+    if words == 0:
+        return 0
+    w, places = i64(words + BYTES_AT), i64(i64(index + DATA_AT)[0])
+    w[0] = count * inner
+    if x == 0:
+        copy(words + BYTES_AT + 8, i64(index + DATA_AT)[0], 8 * count)
+        return words
+    for i in range(count):
+        place = places[i]
+        if place < 0:
+            place += length
+        for k in range(inner):
+            w[1 + i * inner + k] = place * inner + k
+    return words
+
+
+def written_words(window: int) -> int:
+    """Words for `assign` in `templates`, as an object of bytes: the window that is written, and cleared.
+
+    UNHANDLED for another form of a window than tuples of integers; 0 with an error set.
+    """
+    g, counts = i64(shared()), i64(stack(WINDOW_WORDS))
+    if i64(window + TYPE_AT)[0] != g[TUPLE_TYPE]:
+        return UNHANDLED
+    parts = i64(window + TUPLE_ITEMS_AT)
+    if i64(parts[1] + TYPE_AT)[0] != g[TUPLE_TYPE] or i64(parts[2] + TYPE_AT)[0] != g[TUPLE_TYPE]:
+        return UNHANDLED
+    ndim, step = i64(parts[1] + LIST_SIZE_AT)[0], 1
+    if i64(parts[2] + LIST_SIZE_AT)[0] != ndim:
+        return UNHANDLED
+    for q in range(1 + 2 * ndim):
+        number = parts[0]
+        if q > ndim:
+            number = i64(parts[2] + TUPLE_ITEMS_AT)[q - ndim - 1]
+        elif q > 0:
+            number = i64(parts[1] + TUPLE_ITEMS_AT)[q - 1]
+        if i64(number + TYPE_AT)[0] != g[INT_TYPE]:
+            return UNHANDLED
+        counts[q] = call(g[LONG_AS], number)
+    size = 4 + 3 * ndim
+    words = call(g[BYTES_FROM], 0, 8 * (2 + 2 * size))
+    if words == 0:
+        return 0
+    w = i64(words + BYTES_AT)
+    w[0], w[1] = 2, 2 + size
+    for part in range(2):
+        at = 2 + part * size
+        w[at], w[at + 1], w[at + 2], w[at + 3] = ndim, 1, part * counts[0], (1 - part) * counts[0]
+        for d in range(ndim):
+            w[at + 4 + d], stride = counts[1 + d], counts[1 + ndim + d]
+            w[at + 4 + ndim + d], w[at + 4 + 2 * ndim + d] = stride, stride
+    for d in range(ndim - 1, -1, -1):  # what was written is dense
+        w[6 + ndim + d] = step
+        step *= counts[1 + d]
     return words
 
 

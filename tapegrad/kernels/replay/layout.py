@@ -63,7 +63,8 @@ MAXDIM, OPERANDS, BLOCK = 64, 8, 512
 SHORT_AXIS = 32  # elements, below which a walk's innermost axis changes places with a much longer one
 DIRECT, STAGED = 1024, 128  # elements in a block of a ufunc's loop: of operands as they lie, of copies
 WINDOW_WORDS = 5 + 3 * MAXDIM  # that describe a view of an operand
-MATRIX_WORDS = 2 * (4 + 2 * MAXDIM)  # that describe the factors of a product
+MATRIX_WORDS = 4 + 2 * MAXDIM  # that describe a factor of a product
+GEMM_WORDS = 8  # of BLAS's arguments; behind them in SCRATCH come the words of both factors
 # Above this size of a matrix product BLAS runs in threads. Those of SciPy's library, which the compiled sweep
 # calls, get in the way of those of NumPy's, which computed the product: then the rule runs, with NumPy's.
 THREADED = 30_000  # multiplications
@@ -117,17 +118,18 @@ API = (
     FALSE, CELL_TYPE, OPEN_LEVELS, VERSION, CELLS_TEXT, GRAD_TEXT, LEAVE, NEW_LIKE, ZEROS, BYTE_DTYPE,
     TURNS, ADD_GRADS, OPEN_STATE, OPEN_RECORDS, OPEN_UNFREED, KNOWN_VERSION,
     REQUIRES_GRAD_TEXT, SHOWN_TEXT, INFERENCE_TEXT, VOLATILE_TEXT, LEAF_OPCODE, CURRENT_TAPE,
-    STALE_TAPE, DUAL_TAPE, LOAD, SECURE, COPIED,
-) = range(135)  # fmt: skip
+    STALE_TAPE, DUAL_TAPE, LOAD, SECURE, COPIED, PLACES_TEXT, WORDS_TEXT, WINDOW_TEXT, INTEGER,
+) = range(139)  # fmt: skip
 SHARED_WORDS = 160
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
 # operator's; RECORDED is a form. WINDOW, where compiled code describes the record: whether the result is a
-# view of some of the operand's elements or of all, or operands joined along an axis or along a new one.
+# view of some of the operand's elements or of all, operands joined along an axis or along a new one, what an
+# index or places take, or an operand written into a window of another.
 OPCODE, OPERATE, UFUNC, VECTOR, USES, OP, ARITY, TWIN = 0, 1, 2, 3, 4, 7, 8, 9
 RECORDED, KEY, WINDOW, SHEET_WORDS = 11, 12, 13, 14
-PART, WHOLE, JOINED, STACKED = 1, 2, 3, 4  # WINDOW
+PART, WHOLE, JOINED, STACKED, TAKEN, PLACED, WRITTEN = range(1, 8)  # WINDOW
 
 # The operands of an op being recorded: where they stand on the tape, else what becomes a constant there.
 QUICK_OPERANDS = 64

@@ -230,7 +230,7 @@ def pass_on(state: int, k: int, j: int, d: int) -> int:
 
 
 def scatter(state: int, k: int, j: int) -> int:
-    """Elements of input j's cotangent, counted in C order, add the elements of k's."""
+    """Elements of input j's cotangent, counted in C order, add those of k's; a number below 0 is of none."""
     s = i64(state)
     out = target(state, j, 1)
     if out == 0:
@@ -242,12 +242,14 @@ def scatter(state: int, k: int, j: int) -> int:
             a, b = f64(out), f64(ct)
             for i in range(n):
                 at = step * indices[i + 1] + part
-                a[at] = a[at] + b[step * i + part]
+                if at >= 0:
+                    a[at] = a[at] + b[step * i + part]
         else:
             c, d = f32(out), f32(ct)
             for i in range(n):
                 at = step * indices[i + 1] + part
-                c[at] = c[at] + d[step * i + part]
+                if at >= 0:
+                    c[at] = c[at] + d[step * i + part]
     return DONE
 
 
@@ -393,20 +395,21 @@ def matrices(state: int, i: int, vector: int, batch: int, to: int) -> int:
 
 
 def matmul(state: int, k: int, j: int, slot: int) -> int:
-    """One factor of a (batched) matrix product; PYTHON where BLAS cannot read them, or is threaded."""
-    s, words = i64(state), i64(state)[SCRATCH] + 8 * BLOCK  # behind what `gemm` writes there
+    """One factor of a (batched) matrix product; PYTHON where BLAS cannot read both, or would use threads."""
+    s = i64(state)
+    words = s[SCRATCH] + 8 * GEMM_WORDS
     first, second = operand(s[WORD], k, 0), operand(s[WORD], k, 1)
     metas, shapes, walk = i64(s[META]), i64(s[SHAPES]), i64(s[WALK])
     m, code, size = metas[k], metas[k] & 0xFF, (metas[k] >> 9) & 0x7F
     batch = max((metas[first] >> 16) & 0xFF, (metas[second] >> 16) & 0xFF) - 2
     if batch < 0:
         batch = 0
-    p, q = i64(words), i64(words + 4 * MATRIX_WORDS)
+    p, q = i64(words), i64(words + 8 * MATRIX_WORDS)
     if (metas[first] ^ m) & 0xFF or (metas[second] ^ m) & 0xFF:
         return PYTHON
     if matrices(state, first, 0, batch, words) == 0:
         return PYTHON
-    if matrices(state, second, 1, batch, words + 4 * MATRIX_WORDS) == 0:
+    if matrices(state, second, 1, batch, words + 8 * MATRIX_WORDS) == 0:
         return PYTHON
     rows, depth, columns, total = p[0], p[1], q[1], 1
     if rows * depth * columns > THREADED:
