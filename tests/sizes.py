@@ -53,6 +53,7 @@ OTHERS = (
     Limit("ops.scans", "FEW", "lanes of a scan"),
     Limit("ops.kinks", "TERMS", "products and sums between a square and its root"),
     Limit("functions.reductions", "MASK_BITS", "axes of a reduction"),
+    Limit("functions.products", "TERMS", "products that an einsum sums up"),
     Limit("functions.shapes", "MANY", "operands of a record"),
     Limit("dispatch", "NESTED", "lists in lists"),
     Limit("tape.tape", "MAX_RECORDS", "records of a tape"),

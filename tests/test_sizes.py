@@ -275,6 +275,20 @@ def products(n):
                 compare(by_y, np.conj(a.T @ np.ones((shape[0], shape[2]))), scale)
 
 
+@crosses("functions.products", "TERMS")
+def terms(n):
+    """Of three operands at once, and in pairs."""
+    for dtype in ("f", "d", "F", "D"):
+        arrays = [values(size, dtype) for size in (n, n, 1)]
+        scale = 10 * n**0.5 * np.finfo(dtype).eps
+        leaves, others = [leaf(x) for x in arrays], [leaf(x) for x in arrays]
+        found, wanted = np.einsum("j,j,k->k", *leaves), np.sum(others[0] * others[1]) * others[2]
+        compare(found, wanted.detach().numpy(), scale)
+        gradients = tg.grad(np.sum(np.real(found)), leaves), tg.grad(np.sum(np.real(wanted)), others)
+        for by_found, by_wanted in zip(*gradients, strict=True):
+            compare(by_found, by_wanted.numpy(), scale)
+
+
 @crosses("ops.scans", "FEW")
 def lanes(n):
     """A scan of several lanes is that of each."""

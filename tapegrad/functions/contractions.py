@@ -8,7 +8,7 @@ import numpy as np
 
 from tapegrad.errors import ShapeError
 from tapegrad.functions.building import broadcast_arrays
-from tapegrad.functions.products import dot
+from tapegrad.functions.products import contract, dot
 from tapegrad.functions.shapes import reshape, stack
 from tapegrad.functions.tables import UFUNCS, axis_of, composed, plain, tensor_of
 from tapegrad.handle import value_of
@@ -34,14 +34,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     two = [axis_of(b, d, "tensordot") for d in second]
     if [a.shape[d] for d in one] != [b.shape[d] for d in two]:
         raise ShapeError(f"tensordot of shapes {a.shape} and {b.shape} over axes {first} and {second}")
-    if a.ndim == b.ndim == len(one) == 1:
-        return np.matmul(a, b)
-    outer = [d for d in range(a.ndim) if d not in one], [d for d in range(b.ndim) if d not in two]
-    size = int(np.prod([a.shape[d] for d in one]))
-    shape = (*(a.shape[d] for d in outer[0]), *(b.shape[d] for d in outer[1]))
-    left = reshape(np.transpose(a, (*outer[0], *one)), (int(np.prod([a.shape[d] for d in outer[0]])), size))
-    right = reshape(np.transpose(b, (*two, *outer[1])), (size, int(np.prod([b.shape[d] for d in outer[1]]))))
-    return reshape(np.matmul(left, right), shape)
+    return contract(a, b, (one, two))
 
 
 @composed(np.inner)
