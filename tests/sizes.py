@@ -51,6 +51,7 @@ ARRAYS = (
 OTHERS = (
     Limit("kernels.replay.layout", "THREADED", "products of a matrix product"),
     Limit("ops.scans", "FEW", "lanes of a scan"),
+    Limit("ops.decompositions", "BLOCK", "rows of a triangular matrix"),
     Limit("ops.kinks", "TERMS", "products and sums between a square and its root"),
     Limit("functions.reductions", "MASK_BITS", "axes of a reduction"),
     Limit("functions.products", "TERMS", "products that an einsum sums up"),

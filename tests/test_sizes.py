@@ -275,6 +275,20 @@ def products(n):
                 compare(by_y, np.conj(a.T @ np.ones((shape[0], shape[2]))), scale)
 
 
+@crosses("ops.decompositions", "BLOCK")
+def triangles(n):
+    """First derivatives, on arrays, are those that are recorded, which are computed by eliminations."""
+    for dtype in ("f", "d", "F", "D"):
+        a = values(n * n, dtype, -1, 1).reshape(n, n)
+        for f in (np.linalg.cholesky, lambda a: np.linalg.qr(a)[0], lambda a: np.linalg.qr(a)[1]):
+            x = leaf(a @ np.conj(a.T) / n + 2 * np.eye(n, dtype=dtype))
+            seed = values(n * n, dtype).reshape(n, n)
+            (found,) = tg.grad(f(x), x, tg.tensor(seed))
+            (wanted,) = tg.grad(f(x), x, tg.tensor(seed), create_graph=True)
+            scale = 1000 * np.finfo(dtype).eps * np.abs(wanted.detach().numpy()).max()
+            np.testing.assert_allclose(found.numpy(), wanted.detach().numpy(), rtol=0, atol=scale)
+
+
 @crosses("functions.products", "TERMS")
 def terms(n):
     """Of three operands at once, and in pairs."""

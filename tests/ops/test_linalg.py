@@ -9,6 +9,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.ops import BY_OPCODE
+from tapegrad.ops.decompositions import BLOCK, solver
 
 from . import checks
 
@@ -706,3 +707,26 @@ def test_pinv_of_a_batch_leaves_out_different_numbers():
     for one, part in zip(found, parts, strict=True):
         t = tg.tensor(part, requires_grad=True)
         np.testing.assert_allclose(one, tg.grad(np.sum(L.pinv(t, 0.3) * w), t)[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("n", [0, 1, 5, BLOCK, BLOCK + 1, 3 * BLOCK - 1])
+def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
+    r, x = (random.normal(size=(2, *shape)) for shape in ((n, n), (n, 3)))
+    r, x = ((v[0] + (1j * v[1] if dtype in "FD" else 0)).astype(dtype) for v in (r, x))
+    r = np.array(np.triu(r) / (n + 1) + np.eye(n), dtype, order=order)
+    solve, eps = solver(r), np.finfo(dtype).eps
+    for right in (np.array(x, order=order), np.stack([x, 2 * x]), x[:, ::-1]):
+        wanted = np.linalg.solve(r, right)
+        found = solve(right)
+        assert found.dtype == wanted.dtype and found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=50 * eps * np.max(np.abs(wanted), initial=1))
+
+
+def test_a_triangular_solve_of_a_singular_matrix_says_so():
+    for n in (2, BLOCK + 2):
+        r = np.eye(n)
+        r[-1, -1] = 0
+        with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+            solver(r)
