@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import string
@@ -181,8 +182,9 @@ def _product(arrays: list[Any], inputs: list[str], output: str) -> Any:
 def _in_pairs(arrays: list[Any], inputs: list[str], output: str, optimize: Any) -> Any:
     """Contract a few operands at a time, in the order that NumPy finds cheapest."""
     text = f"{','.join(inputs)}->{output}"
-    path = np.einsum_path(text, *(value_of(x) for x in arrays), optimize=optimize)[0][1:]
-    for places in path:
+    shapes = tuple(np.shape(value_of(x)) for x in arrays)
+    find = _path if type(optimize) in (bool, str) else _path.__wrapped__  # else a path as a list, or a tuple
+    for places in find(text, shapes, optimize):
         taken = sorted(places, reverse=True)
         chosen = [(arrays.pop(k), inputs.pop(k)) for k in taken]
         labels = [label for _, label in chosen]
@@ -192,6 +194,12 @@ def _in_pairs(arrays: list[Any], inputs: list[str], output: str, optimize: Any) 
         arrays.append(_summed([x for x, _ in chosen], labels, final))
         inputs.append(final)
     return arrays[0]
+
+
+@functools.lru_cache(maxsize=256)
+def _path(text: str, shapes: tuple[tuple[int, ...], ...], optimize: Any) -> Any:
+    """Places of the operands that are multiplied next, in the order that NumPy finds."""
+    return np.einsum_path(text, *(np.broadcast_to(0.0, s) for s in shapes), optimize=optimize)[0][1:]
 
 
 LETTERS = string.ascii_lowercase + string.ascii_uppercase

@@ -45,14 +45,15 @@ def solver(r):
     if type(r) is not np.ndarray or r.ndim > 2:
         return lambda x: np.linalg.solve(r, x)
     n = len(r)
+    if 0 < n <= BLOCK:
+        inverse = _inverse_of_upper(r)
+        return lambda x: matmul(inverse, x) if type(x) is np.ndarray else np.linalg.solve(r, x)
     rows = [slice(max(end - BLOCK, 0), end) for end in range(n, 0, -BLOCK)]
     inverses = [_inverse_of_upper(r[k, k]) for k in rows]
 
     def solve(x):
         if type(x) is not np.ndarray:
             return np.linalg.solve(r, x)
-        if len(rows) == 1:
-            return matmul(inverses[0], x)
         found = pool.empty(x.shape, np.result_type(r, x))
         for k, inverse in zip(rows, inverses, strict=True):
             rest = x[..., k, :]

@@ -21,10 +21,11 @@ def cofactors(a, det=None, noise=0):
         return a
     if n <= 3:
         return _written_out(a, n)
-    inverse = None if noise and np.abs(value).max() <= noise else _regular(value, n / _tolerance(a))
+    # transposed, as the inverse of the transpose lies in memory as its derivative has to
+    inverse = None if noise and np.abs(value).max() <= noise else _regular(value.mT, n / _tolerance(a))
     if inverse is not None:
         det = np.linalg.det(a) if det is None else det
-        return multiply(det[..., None, None], (inverse if a is value else np.linalg.inv(a)).mT)
+        return multiply(det[..., None, None], inverse if a is value else np.linalg.inv(a.mT))
     if np.ndim(value) == 2:
         return _singular(a, value, n, noise)
     flat = np.reshape(a, (-1, n, n))
@@ -63,7 +64,7 @@ def _regular(value, limit):
 
 
 def _size(x):
-    return np.abs(x).sum(axis=-2).max(axis=-1)
+    return np.maximum.reduce(np.add.reduce(np.abs(x), axis=-1), axis=-1)
 
 
 def _singular(a, value, n, noise):
@@ -132,7 +133,7 @@ class slogdet:
     reads = (0b1001,)
 
     def vjp(ct, out, inputs, wanted, factors, part):
-        inverse = adjoint(_inverse(inputs[0]))
+        inverse = _inverse(adjoint(inputs[0]))
         if part == 0:
             ct = np.imag(np.conj(ct) * out) * -1j
         return {0: multiply(ct[..., None, None], inverse)}

@@ -67,17 +67,17 @@ class solve:
 
     def vjp(ct, out, inputs, wanted):
         a, b = inputs
-        vector = np.ndim(b) == 1
-        right = np.reshape(ct, (*np.shape(ct), 1)) if vector else ct
-        lanes = np.ndim(ct) - (np.ndim(a) - 1 if vector else max(np.ndim(a), np.ndim(b)))
+        vector = b.ndim == 1
+        right = np.reshape(ct, (*ct.shape, 1)) if vector else ct
+        lanes = ct.ndim - (a.ndim - 1 if vector else max(a.ndim, b.ndim))
         w = np.linalg.solve(_adjoint(a), right)
         found = {}
         if 0 in wanted:
-            x = np.reshape(out, (*np.shape(out), 1)) if vector else out
+            x = np.reshape(out, (*out.shape, 1)) if vector else out
             product = buffers.multiply if vector else buffers.matmul
-            found[0] = sum_to(product(buffers.negative(w), _adjoint(x)), np.shape(a), lanes)
+            found[0] = sum_to(product(buffers.negative(w), _adjoint(x)), a.shape, lanes)
         if 1 in wanted:
-            found[1] = sum_to(np.reshape(w, np.shape(ct)) if vector else w, np.shape(b), lanes)
+            found[1] = sum_to(np.reshape(w, ct.shape) if vector else w, b.shape, lanes)
         return found
 
     def jvp(tangents, out, inputs):
