@@ -33,6 +33,7 @@ ARRAYS = (
     Limit("tape.tape", "LARGE", ARRAY),
     Limit("dispatch", "COPIED", ARRAY),
     Limit("dispatch", "POOLED", ARRAY),
+    Limit("ops.buffers", "LARGE", ARRAY),
     Limit("native.segment", "COPIED", ARRAY),
     Limit("native.stored", "IN_PLACE", ARRAY),
     Limit("tape.pool", "MIN_BYTES", ARRAY),
