@@ -33,6 +33,7 @@ ARRAYS = (
     Limit("tape.tape", "LARGE", ARRAY),
     Limit("dispatch", "COPIED", ARRAY),
     Limit("dispatch", "POOLED", ARRAY),
+    Limit("ops.buffers", "LARGE", ARRAY),
     Limit("native.segment", "COPIED", ARRAY),
     Limit("native.stored", "IN_PLACE", ARRAY),
     Limit("tape.pool", "MIN_BYTES", ARRAY),
@@ -52,8 +53,10 @@ ARRAYS = (
 OTHERS = (
     Limit("kernels.replay.layout", "THREADED", "products of a matrix product"),
     Limit("ops.scans", "FEW", "lanes of a scan"),
+    Limit("ops.decompositions", "BLOCK", "rows of a triangular matrix"),
     Limit("ops.kinks", "TERMS", "products and sums between a square and its root"),
     Limit("functions.reductions", "MASK_BITS", "axes of a reduction"),
+    Limit("functions.products", "TERMS", "products that an einsum sums up"),
     Limit("functions.shapes", "MANY", "operands of a record"),
     Limit("dispatch", "NESTED", "lists in lists"),
     Limit("tape.tape", "MAX_RECORDS", "records of a tape"),

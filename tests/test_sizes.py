@@ -39,6 +39,7 @@ NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes o
     ("functions/indexing.py", 29): "an offset that fits a digit of Python's integers",
     ("kernels/abi.py", 63): "bits of a machine word",
     ("kernels/lowering.py", 24): "lines of a function of the library's own",
+    ("kernels/replay/gradients.py", 255): "a mask",
     ("kernels/replay/memory.py", 128): "bytes of the first class of buffers, whose classes `counts` crosses",
     ("kernels/replay/memory.py", 24): "bytes of a buffer's head",
     ("kernels/replay/reading.py", 255): "a mask",
@@ -275,6 +276,34 @@ def products(n):
                 by_x, by_y = tg.grad(np.real(np.sum(x @ y)), [x, y])
                 compare(by_x, np.conj(np.ones((shape[0], shape[2])) @ b.T), scale)
                 compare(by_y, np.conj(a.T @ np.ones((shape[0], shape[2]))), scale)
+
+
+@crosses("ops.decompositions", "BLOCK")
+def triangles(n):
+    """First derivatives, on arrays, are those that are recorded, which are computed by eliminations."""
+    for dtype in ("f", "d", "F", "D"):
+        a = values(n * n, dtype, -1, 1).reshape(n, n)
+        for f in (np.linalg.cholesky, lambda a: np.linalg.qr(a)[0], lambda a: np.linalg.qr(a)[1]):
+            x = leaf(a @ np.conj(a.T) / n + 2 * np.eye(n, dtype=dtype))
+            seed = values(n * n, dtype).reshape(n, n)
+            (found,) = tg.grad(f(x), x, tg.tensor(seed))
+            (wanted,) = tg.grad(f(x), x, tg.tensor(seed), create_graph=True)
+            scale = 1000 * np.finfo(dtype).eps * np.abs(wanted.detach().numpy()).max()
+            np.testing.assert_allclose(found.numpy(), wanted.detach().numpy(), rtol=0, atol=scale)
+
+
+@crosses("functions.products", "TERMS")
+def terms(n):
+    """Of three operands at once, and in pairs."""
+    for dtype in ("f", "d", "F", "D"):
+        arrays = [values(size, dtype) for size in (n, n, 1)]
+        scale = 10 * n**0.5 * np.finfo(dtype).eps
+        leaves, others = [leaf(x) for x in arrays], [leaf(x) for x in arrays]
+        found, wanted = np.einsum("j,j,k->k", *leaves), np.sum(others[0] * others[1]) * others[2]
+        compare(found, wanted.detach().numpy(), scale)
+        gradients = tg.grad(np.sum(np.real(found)), leaves), tg.grad(np.sum(np.real(wanted)), others)
+        for by_found, by_wanted in zip(*gradients, strict=True):
+            compare(by_found, by_wanted.numpy(), scale)
 
 
 @crosses("ops.scans", "FEW")

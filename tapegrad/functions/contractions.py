@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from tapegrad.errors import ShapeError
 from tapegrad.functions.building import broadcast_arrays
-from tapegrad.functions.products import dot, matmul
-from tapegrad.functions.shapes import laid, reshape, stack, transpose
+from tapegrad.functions.products import contract, dot
+from tapegrad.functions.shapes import laid, reshape, stack
 from tapegrad.functions.tables import UFUNCS, axis_of, composed, plain, tensor_of
 from tapegrad.handle import value_of
 
@@ -33,23 +32,9 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         raise ShapeError(f"tensordot: {len(first)} axes of the first array for {len(second)} of the second")
     one = [axis_of(a, d, "tensordot") for d in first]
     two = [axis_of(b, d, "tensordot") for d in second]
-    shapes = np.shape(value_of(a)), np.shape(value_of(b))
-    summed = [shapes[0][d] for d in one]
-    if summed != [shapes[1][d] for d in two]:
-        raise ShapeError(f"tensordot of shapes {shapes[0]} and {shapes[1]} over axes {first} and {second}")
-    if len(shapes[0]) == len(shapes[1]) == len(one) == 1:
-        return matmul(a, b)
-    above = [d for d in range(len(shapes[0])) if d not in one]
-    below = [d for d in range(len(shapes[1])) if d not in two]
-    rows, columns = [shapes[0][d] for d in above], [shapes[1][d] for d in below]
-    left = laid(_ordered(a, [*above, *one]), (prod(rows), prod(summed)))
-    right = laid(_ordered(b, [*two, *below]), (prod(summed), prod(columns)))
-    return laid(matmul(left, right), (*rows, *columns))
-
-
-def _ordered(x: Any, axes: list[int]) -> Any:
-    """An array with its axes in an order."""
-    return x if axes == sorted(axes) else transpose(x, axes)
+    if [a.shape[d] for d in one] != [b.shape[d] for d in two]:
+        raise ShapeError(f"tensordot of shapes {a.shape} and {b.shape} over axes {first} and {second}")
+    return contract(a, b, (one, two))
 
 
 @composed(np.inner)

@@ -15,7 +15,7 @@ from tapegrad.dispatch import apply, share
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.functions import contractions
 from tapegrad.functions.indexing import getitem, where
-from tapegrad.functions.products import dot, matmul, solve
+from tapegrad.functions.products import contract, dot, matmul, solve
 from tapegrad.functions.reductions import sum_
 from tapegrad.functions.shapes import astype, matrix_transpose, reshape, stack, transpose
 from tapegrad.functions.tables import axis_of, implements, into, plainly, tensor_of
@@ -200,12 +200,8 @@ def slogdet(a: Any) -> Any:
 
 @implements(np.linalg.inv)
 def inv(a: Any) -> Any:
-    """Inverse: the solution of equations with the columns of the identity."""
-    a = matrices(a, "inv", True)
-    if not recorded(a):
-        return plainly(np.linalg.inv, (a,), {})
-    value = value_of(a)
-    return solve(a, np.broadcast_to(np.eye(value.shape[-1], dtype=value.dtype), value.shape))
+    """Inverse."""
+    return apply(REGISTRY["inv"], (_floating(matrices(a, "inv", True)),))
 
 
 @implements(np.linalg.pinv)
@@ -422,11 +418,4 @@ def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Any:
     sizes = [shapes[0][k] for k in first], [shapes[1][k] for k in second]
     if sizes[0] != sizes[1]:
         raise ShapeError(f"tensordot of shapes {shapes[0]} and {shapes[1]} over axes {first} and {second}")
-    kept = [
-        [k for k in range(len(s)) if k not in used] for s, used in zip(shapes, (first, second), strict=True)
-    ]
-    outward = [tuple(s[k] for k in some) for s, some in zip(shapes, kept, strict=True)]
-    size, (rows, columns) = math.prod(sizes[0]), map(math.prod, outward)
-    left = reshape(transpose(x1, kept[0] + first), (rows, size))
-    right = reshape(transpose(x2, second + kept[1]), (size, columns))
-    return reshape(matmul(left, right), outward[0] + outward[1])
+    return contract(x1, x2, (first, second))

@@ -2,12 +2,9 @@
 
 import numpy as np
 
+from tapegrad.ops.buffers import multiply
 from tapegrad.ops.decompositions import adjoint, matmuls, over, part_of, real
 from tapegrad.ops.primitive import conj, primitive
-
-
-def _mT(x):
-    return np.swapaxes(x, -1, -2)
 
 
 def cofactors(a, det=None, noise=0):
@@ -24,9 +21,11 @@ def cofactors(a, det=None, noise=0):
         return a
     if n <= 3:
         return _written_out(a, n)
-    if _regular(value, n / _tolerance(a)) and not np.abs(value).max() <= noise:
+    # transposed, as the inverse of the transpose lies in memory as its derivative has to
+    inverse = None if noise and np.abs(value).max() <= noise else _regular(value.mT, n / _tolerance(a))
+    if inverse is not None:
         det = np.linalg.det(a) if det is None else det
-        return det[..., None, None] * _mT(np.linalg.inv(a))
+        return multiply(det[..., None, None], inverse if a is value else np.linalg.inv(a.mT))
     if np.ndim(value) == 2:
         return _singular(a, value, n, noise)
     flat = np.reshape(a, (-1, n, n))
@@ -53,15 +52,19 @@ def _tolerance(a):
 
 
 def _regular(value, limit):
-    """Whether a matrix can be inverted, or has no cofactors as it is not finite."""
-    if not np.isfinite(value).all():
-        return True
+    """The inverse of a matrix far from singular, or not finite, which has no cofactors; else None."""
+    size = _size(value)
+    if not np.all(np.isfinite(size)) and not np.all(np.isfinite(value)):
+        return np.linalg.inv(value)
     try:
         inverse = np.linalg.inv(value)
     except np.linalg.LinAlgError:
-        return False
-    sizes = [np.abs(x).sum(axis=-2).max(axis=-1) for x in (value, inverse)]
-    return bool(np.all(sizes[0] * sizes[1] <= limit))
+        return None
+    return inverse if np.all(size * _size(inverse) <= limit) else None
+
+
+def _size(x):
+    return np.maximum.reduce(np.add.reduce(np.abs(x), axis=-1), axis=-1)
 
 
 def _singular(a, value, n, noise):
@@ -70,23 +73,23 @@ def _singular(a, value, n, noise):
         return _polynomial(a, n)
     large = int(np.sum(s > _tolerance(a) * s[0]))
     if large == n:
-        return np.linalg.det(a) * _mT(np.linalg.inv(a))
+        return np.linalg.det(a) * np.linalg.inv(a).mT
     turned = matmuls(adjoint(u), a, adjoint(vh))
     front, side = turned[:large, :large], turned[:large, large:]
     below, corner = turned[large:, :large], turned[large:, large:]
     x, y = np.linalg.solve(front, side), over(below, front)
     left = corner - np.matmul(below, x)
     det, inner = np.linalg.det(front), cofactors(left, noise=n * np.finfo(value.dtype).eps * s[0])
-    first = -np.matmul(inner, _mT(x))
-    whole = np.sum(inner[0] * left[0]) * _mT(np.linalg.inv(front)) - np.matmul(_mT(y), first)
+    first = -np.matmul(inner, x.mT)
+    whole = np.sum(inner[0] * left[0]) * np.linalg.inv(front).mT - np.matmul(y.mT, first)
     found = np.concatenate(
         [
-            np.concatenate([whole, -np.matmul(_mT(y), inner)], axis=1),
+            np.concatenate([whole, -np.matmul(y.mT, inner)], axis=1),
             np.concatenate([first, inner], axis=1),
         ]
     )
     det = det * (np.linalg.det(u) * np.linalg.det(vh)).astype(value.dtype)
-    return det * matmuls(_mT(adjoint(u)), found, _mT(adjoint(vh)))
+    return det * matmuls(adjoint(u).mT, found, adjoint(vh).mT)
 
 
 def _polynomial(a, n):
@@ -96,7 +99,7 @@ def _polynomial(a, n):
     for k in range(1, n):
         product = np.matmul(a, power)
         power = product - one * (np.sum(product * one) / k)
-    return _mT(power) * (-1) ** (n - 1)
+    return power.mT * (-1) ** (n - 1)
 
 
 @primitive(np.linalg.det, forward=np.linalg.det, arity=1, broadcasts=True)
@@ -106,7 +109,7 @@ class det:
     reads = (0b1001,)
 
     def vjp(ct, out, inputs, wanted):
-        return {0: ct[..., None, None] * conj(cofactors(inputs[0], out))}
+        return {0: multiply(ct[..., None, None], conj(cofactors(inputs[0], out)))}
 
     def jvp(tangents, out, inputs):
         return np.sum(cofactors(inputs[0], out) * tangents[0], axis=(-2, -1))
@@ -117,7 +120,7 @@ def _inverse(a):
     try:
         return np.linalg.inv(a)
     except np.linalg.LinAlgError:
-        return _mT(cofactors(a)) / np.linalg.det(a)[..., None, None]
+        return cofactors(a).mT / np.linalg.det(a)[..., None, None]
 
 
 @primitive(np.linalg.slogdet, forward=part_of, arity=1, broadcasts=True)
@@ -130,11 +133,11 @@ class slogdet:
     reads = (0b1001,)
 
     def vjp(ct, out, inputs, wanted, factors, part):
-        inverse = adjoint(_inverse(inputs[0]))
+        inverse = _inverse(adjoint(inputs[0]))
         if part == 0:
             ct = np.imag(np.conj(ct) * out) * -1j
-        return {0: ct[..., None, None] * inverse}
+        return {0: multiply(ct[..., None, None], inverse)}
 
     def jvp(tangents, out, inputs, factors, part):
-        moved = np.sum(_mT(_inverse(inputs[0])) * tangents[0], axis=(-2, -1))
+        moved = np.sum(_inverse(inputs[0]).mT * tangents[0], axis=(-2, -1))
         return real(moved) if part == 1 else 1j * out * np.imag(moved)

@@ -4,12 +4,13 @@ import string
 
 import numpy as np
 
+from tapegrad.ops import buffers
 from tapegrad.ops.primitive import conj, primitive, sum_to
 from tapegrad.tape.record import Template
 
 
-def _mT(x):
-    return np.swapaxes(x, -1, -2)
+def _adjoint(x):
+    return conj(x.mT)
 
 
 @primitive(np.matmul, forward=np.matmul, arity=2, template=Template.MATMUL, broadcasts=True)
@@ -36,15 +37,15 @@ class matmul:
         found = {}
         if 0 in wanted:
             if lanes and rows and np.ndim(b) == 2:  # one product of matrices, not one of a vector per lane
-                part = np.matmul(np.reshape(ct, (*lanes, np.shape(b)[1])), conj(_mT(b)))
+                part = buffers.matmul(np.reshape(ct, (*lanes, np.shape(b)[1])), _adjoint(b))
             else:
-                part = sum_to(np.matmul(ct, conj(_mT(right))), np.shape(left), len(lanes))
+                part = sum_to(buffers.matmul(ct, _adjoint(right)), np.shape(left), len(lanes))
             found[0] = np.reshape(part, (*lanes, *np.shape(a)))
         if 1 in wanted:
             if lanes and columns and np.ndim(a) == 2:
-                part = np.matmul(np.reshape(ct, (*lanes, np.shape(a)[0])), conj(a))
+                part = buffers.matmul(np.reshape(ct, (*lanes, np.shape(a)[0])), conj(a))
             else:
-                part = sum_to(np.matmul(conj(_mT(left)), ct), np.shape(right), len(lanes))
+                part = sum_to(buffers.matmul(_adjoint(left), ct), np.shape(right), len(lanes))
             found[1] = np.reshape(part, (*lanes, *np.shape(b)))
         return found
 
@@ -66,16 +67,17 @@ class solve:
 
     def vjp(ct, out, inputs, wanted):
         a, b = inputs
-        vector = np.ndim(b) == 1
-        right = np.reshape(ct, (*np.shape(ct), 1)) if vector else ct
-        lanes = np.ndim(ct) - (np.ndim(a) - 1 if vector else max(np.ndim(a), np.ndim(b)))
-        w = np.linalg.solve(conj(_mT(a)), right)
+        vector = b.ndim == 1
+        right = np.reshape(ct, (*ct.shape, 1)) if vector else ct
+        lanes = ct.ndim - (a.ndim - 1 if vector else max(a.ndim, b.ndim))
+        w = np.linalg.solve(_adjoint(a), right)
         found = {}
         if 0 in wanted:
-            x = np.reshape(out, (*np.shape(out), 1)) if vector else out
-            found[0] = sum_to(-np.matmul(w, conj(_mT(x))), np.shape(a), lanes)
+            x = np.reshape(out, (*out.shape, 1)) if vector else out
+            product = buffers.multiply if vector else buffers.matmul
+            found[0] = sum_to(product(buffers.negative(w), _adjoint(x)), a.shape, lanes)
         if 1 in wanted:
-            found[1] = sum_to(np.reshape(w, np.shape(ct)) if vector else w, np.shape(b), lanes)
+            found[1] = sum_to(np.reshape(w, ct.shape) if vector else w, b.shape, lanes)
         return found
 
     def jvp(tangents, out, inputs):
@@ -89,6 +91,20 @@ class solve:
         if np.ndim(b) == 1:
             return np.reshape(np.linalg.solve(a, np.reshape(right, (*np.shape(right), 1))), np.shape(out))
         return np.linalg.solve(a, right)
+
+
+@primitive(np.linalg.inv, forward=np.linalg.inv, arity=1, broadcasts=True)
+class inv:
+    """Inverse x of a matrix, which moves by -x da x."""
+
+    reads = (0b1000,)
+
+    def vjp(ct, out, inputs, wanted):
+        back = _adjoint(out)
+        return {0: buffers.negative(buffers.matmul(buffers.matmul(back, ct), back))}
+
+    def jvp(tangents, out, inputs):
+        return -np.matmul(np.matmul(out, tangents[0]), out)
 
 
 @primitive(np.einsum, forward=lambda *x, inputs, output: np.einsum(_text(inputs, output), *x), arity=0,

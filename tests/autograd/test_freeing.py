@@ -35,7 +35,7 @@ SAVING = {
     "logsumexp": tg.logsumexp,
     "matmul": lambda x: x @ MATRIX,
     "solve": lambda x: np.linalg.solve(MATRIX, x),
-    "einsum": lambda x: np.einsum("i,ij->j", x, MATRIX),
+    "einsum": lambda x: np.einsum("i,ij->ij", x, MATRIX),
 }
 
 # These are linear with coefficients that need no value.

@@ -33,6 +33,16 @@ ROWS = [
      [(3, 2), (3, 1)]),
     ("matvec", lambda x, y: np.matvec(x, y), [T3, (2,)]), ("vecmat", lambda x, y: np.vecmat(x, y), [V, T3]),
     ("dot of ranks", lambda x, y: np.dot(x, y), [(2, 2, 3), (2, 3, 2)]),
+    ("einsum of stacks", lambda x, y: np.einsum("bij,bjk->bik", x, y), [(2, 3, 2), (2, 2, 3)]),
+    ("einsum of stacks, transposed", lambda x, y: np.einsum("jbi,kjb->kbi", x, y), [(3, 2, 2), (2, 3, 2)]),
+    ("einsum of stacks and vectors", lambda x, y: np.einsum("bij,bj->ib", x, y), [(2, 3, 2), (2, 2)]),
+    ("einsum over two axes", lambda x, y: np.einsum("iabj,bkja->ki", x, y), [(2, 2, 3, 1), (3, 2, 1, 2)]),
+    ("einsum, the second first", lambda x, y: np.einsum("ij,jk->ki", x, y), [A, B]),
+    ("einsum of a vector and a matrix", lambda x, y: np.einsum("j,kj", x, y), [V, A]),
+    ("einsum of vectors", lambda x, y: np.einsum("i,i", x, y), [V, V]),
+    ("einsum, a sum of one", lambda x, y: np.einsum("ij,jk->k", x, y), [A, B]),
+    ("einsum, a length that is stretched", lambda x, y: np.einsum("ij,jk->ik", x, y), [A, (1, 2)]),
+    ("einsum of nothing", lambda x, y: np.einsum("ij,jk->ik", x, y), [(2, 0), (0, 3)]),
     ("einsum by lists", lambda x, y: np.einsum(x, [0, 1], y, [1, 2]), [A, B]),
     ("einsum by lists, output", lambda x, y: np.einsum(x, [0, 51], y, (51, 2), [2, 0]), [A, B]),
     ("einsum by lists, ellipsis", lambda x: np.einsum(x, [Ellipsis, 0, 1], [1, Ellipsis]), [T3]),
@@ -88,3 +98,37 @@ REFUSED = [
 def test_refusals(row):
     with pytest.raises(row[2], match=row[3]):
         row[1](tg.tensor([[0.5, 2.0, 3.0], [-1.5, 1.0, 0.2]], requires_grad=True))
+
+
+PRODUCTS = (
+    "ij,jk->ik", "ij,jk->ki", "ji,kj->ik", "bij,bjk->bik", "ibj,kjb->bki", "ij,j->i", "j,jk->k", "ijb,jib->b",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtypes", ["ff", "dd", "FF", "DD", "fd", "fD", "dg", "dl"])
+@pytest.mark.parametrize("text", PRODUCTS)
+def test_einsum_as_a_product_of_matrices(text, dtypes, random):
+    """Value, dtype and gradients are those of sums written out, also where BLAS does not know the dtype."""
+    inputs, output = text.split("->")
+    size = dict(zip("bijk", (2, 3, 4, 5), strict=True))
+    arrays = []
+    for labels, dtype in zip(inputs.split(","), dtypes, strict=True):
+        drawn = random.normal(size=(2, *(size[c] for c in labels))) * 3
+        arrays.append((drawn[0] + (1j * drawn[1] if dtype in "FD" else 0)).astype(dtype))
+    expected = np.einsum(text, *arrays)
+    leaves = [tg.tensor(x, requires_grad=x.dtype.kind != "i") for x in arrays]
+    moving = [x for x in leaves if x.requires_grad]
+    found = np.einsum(text, *leaves)
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    eps = max(np.finfo(x.dtype).eps for x in arrays if x.dtype.kind != "i")
+    np.testing.assert_allclose(found.detach().numpy(), expected, rtol=0, atol=1e3 * eps)
+    assert np.array_equal(np.einsum(text, *(x.detach() for x in leaves)).numpy(), found.detach().numpy())
+    seed = np.conj(expected)
+    gradients = tg.grad(found, moving, tg.tensor(seed))
+    for k, (gradient, x) in enumerate(zip(gradients, moving, strict=True)):
+        others = [np.conj(y) if j != k else seed for j, y in enumerate(arrays)]
+        labels = [s if j != k else output for j, s in enumerate(inputs.split(","))]
+        wanted = np.einsum(f"{','.join(labels)}->{inputs.split(',')[k]}", *others)
+        wanted = wanted if x.dtype.kind == "c" else np.real(wanted)
+        assert gradient.dtype == x.dtype
+        np.testing.assert_allclose(gradient.numpy(), wanted, rtol=0, atol=1e4 * eps)

@@ -364,7 +364,7 @@ EINSUM = {
     PLAIN: [
         ("ij,jk->ik", (2, 3), (3, 2)), ("ij->", (2, 3)), ("ij->ji", (2, 3)), ("ij,ij->i", (2, 3), (2, 3)),
         ("ii->i", (3, 3)), ("ii", (2, 2)), ("ij,kl->ik", (2, 3), (2, 2)), ("i,ij,j->", (2,), (2, 3), (3,)),
-        ("...i,...i->...", (2, 3), (2, 3)), ("iij,j->i", (2, 2, 3), (3,)), ("ij,ij,ij->j",) + ((2, 2),) * 3,
+        ("...i,...j->...", (2, 3), (2, 3)), ("iij,j->i", (2, 2, 3), (3,)), ("ij,ij,ij->j",) + ((2, 2),) * 3,
     ],
     SIZE1: [("ij,ij->ij", (2, 1), (2, 3)), ("ij,jk->ik", (2, 1), (1, 3)), ("ij,j->i", (2, 3), (1,))],
     EMPTY: [("ij,jk->ik", (2, 0), (0, 3)), ("ij->j", (0, 3)), ("ii->i", (0, 0))],
@@ -377,11 +377,17 @@ def einsum(op, layout, dtype, random):
     cases = []
     for text, *shapes in EINSUM.get(layout, EINSUM[PLAIN]):
 
-        def call(*xs, text=text):
+        def plainly(*xs, text=text):
             return np.einsum(text, *xs)
 
+        def call(*xs, text=text, plainly=plainly):
+            """The op itself, also where a product of matrices takes its place."""
+            inputs, arrow, output = text.partition("->")
+            attrs = {"inputs": inputs.split(","), "output": output}
+            return apply(REGISTRY["einsum"], xs, attrs) if arrow and "." not in text else plainly(*xs)
+
         arrays = [drawn(random, s, ANY, dtype) for s in shapes]
-        cases += [Case(xs, call, call, call) for xs in operands(layout, dtype, random, *arrays)
+        cases += [Case(xs, call, plainly, plainly) for xs in operands(layout, dtype, random, *arrays)
                   if any(isinstance(x, tg.Tensor) for x in xs)]  # fmt: skip
     return cases
 

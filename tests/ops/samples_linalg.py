@@ -407,6 +407,7 @@ LINALG = {
             (*factor(np.linalg.qr, 1, smooth_qr(1), mode="complete"), with_signs(False)),
         ],
     ),
+    "inv": matrices(general, SQUARE, (np.linalg.inv, np.linalg.inv, everywhere(np.linalg.inv))),
     "det": det,
     "slogdet": matrices(
         general, SQUARE, factor(np.linalg.slogdet, 1, everywhere(smooth_log_det)),

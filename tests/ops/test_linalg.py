@@ -9,6 +9,8 @@ import pytest
 import tapegrad as tg
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.ops import BY_OPCODE
+from tapegrad.ops.buffers import LARGE
+from tapegrad.ops.decompositions import BLOCK, solver
 
 from . import checks
 
@@ -707,3 +709,54 @@ def test_pinv_of_a_batch_leaves_out_different_numbers():
     for one, part in zip(found, parts, strict=True):
         t = tg.tensor(part, requires_grad=True)
         np.testing.assert_allclose(one, tg.grad(np.sum(L.pinv(t, 0.3) * w), t)[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("n", [0, 1, 5, BLOCK, BLOCK + 1, 3 * BLOCK - 1])
+def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
+    r, x = (random.normal(size=(2, *shape)) for shape in ((n, n), (n, 3)))
+    r, x = ((v[0] + (1j * v[1] if dtype in "FD" else 0)).astype(dtype) for v in (r, x))
+    r = np.array(np.triu(r) / (n + 1) + np.eye(n), dtype, order=order)
+    solve, eps = solver(r), np.finfo(dtype).eps
+    for right in (np.array(x, order=order), np.stack([x, 2 * x]), x[:, ::-1]):
+        wanted = np.linalg.solve(r, right)
+        found = solve(right)
+        assert found.dtype == wanted.dtype and found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=50 * eps * np.max(np.abs(wanted), initial=1))
+
+
+def test_a_triangular_solve_of_a_singular_matrix_says_so():
+    for n in (2, BLOCK + 2):
+        r = np.eye(n)
+        r[-1, -1] = 0
+        with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+            solver(r)
+
+
+OF_LARGE = {
+    "cholesky": lambda a: L.cholesky(a), "inv": lambda a: L.inv(a), "solve": lambda a: L.solve(a, a[0] * a),
+    "solve, vector": lambda a: L.solve(a, a[0]), "det": lambda a: L.det(a), "pinv": lambda a: L.pinv(a),
+    "slogdet": lambda a: L.slogdet(a)[1], "eigenvalues": lambda a: L.eigh(a)[0],
+    "matmul": lambda a: a @ a[0] * a, "eigenvectors": lambda a: abs(L.eigh(a)[1]) ** 2,
+    "qr": lambda a: L.qr(a)[0] @ L.qr(a)[1] * a[0], "singular vectors": lambda a: abs(L.svd(a)[0]) ** 2,
+    "stack": lambda a: L.inv(a * np.array([1, 2]).reshape(2, 1, 1)) * a,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f", "D"])
+@pytest.mark.parametrize("name", OF_LARGE)
+def test_first_derivatives_of_large_matrices_are_those_recorded(name, dtype, random):
+    """Arrays are computed in memory that is used again; what was given out keeps its values."""
+    n = math.isqrt(LARGE // np.dtype(dtype).itemsize) + 1
+    q = L.qr(random.normal(size=(n, n)) + (1j * random.normal(size=(n, n)) if dtype in "FD" else 0))[0]
+    a = leaf((q * np.linspace(1, 1.5, n) @ np.conj(q.T) / 1.25).astype(dtype))
+    out = OF_LARGE[name](a)
+    seed = tg.tensor(np.reshape(random.normal(size=out.size), out.shape).astype(out.dtype))
+    first = tg.grad(out, a, seed)[0].numpy()
+    kept = first.copy()
+    second = tg.grad(OF_LARGE[name](a), a, seed)[0].numpy()
+    recorded = tg.grad(OF_LARGE[name](a), a, seed, create_graph=True)[0].detach().numpy()
+    assert np.array_equal(first, kept) and np.array_equal(second, kept)
+    scale = 2e4 * np.finfo(dtype).eps * np.max(np.abs(recorded))
+    np.testing.assert_allclose(first, recorded, rtol=0, atol=scale)

@@ -1,0 +1,40 @@
+"""Arithmetic on large arrays into memory that is used again, for rules whose values are gone soon.
+
+Fresh pages cost more than the arithmetic (`tapegrad.tape.pool`). On Tensors, and small arrays, NumPy itself.
+"""
+
+import numpy as np
+
+from tapegrad.tape import pool
+
+LARGE = pool.MIN_BYTES
+
+
+def matmul(a, b):
+    """Product of matrices, or of stacks of them."""
+    if not type(a) is type(b) is np.ndarray or (a.nbytes < LARGE and b.nbytes < LARGE):
+        return np.matmul(a, b)
+    if a.ndim == 1 or b.ndim == 1:
+        return np.matmul(a, b)
+    stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return np.matmul(a, b, out=pool.empty((*stack, a.shape[-2], b.shape[-1]), np.result_type(a, b)))
+
+
+def negative(x):
+    if type(x) is not np.ndarray or x.nbytes < LARGE:
+        return -x
+    return np.negative(x, out=pool.empty(x.shape, x.dtype))
+
+
+def _into_memory(ufunc):
+    """The ufunc of two operands."""
+
+    def call(a, b):
+        if not type(a) is type(b) is np.ndarray or (a.nbytes < LARGE and b.nbytes < LARGE):
+            return ufunc(a, b)
+        return ufunc(a, b, out=pool.empty(np.broadcast_shapes(a.shape, b.shape), np.result_type(a, b)))
+
+    return call
+
+
+add, subtract, multiply = map(_into_memory, (np.add, np.subtract, np.multiply))

@@ -1,0 +1,163 @@
+"""Gradients of linear algebra and contractions beside torch's, and the BLAS and LAPACK calls they need.
+
+    python -m tests.benchmarks.linalg [--sizes 10 100 300] [--only cholesky ...] [--rounds N]
+
+Gradients are compared first. Every round calls each in turn, on one thread, and takes the thread's own time,
+as the machine may be busy; printed are the best times in microseconds. A *sweep* is timed inside the call
+that records what it sweeps; *calls* are the bare ones that its rule needs, made in the same rounds. Bars:
+
+* n of 100 and more: the sweep at most 1.1 times the slower of torch's and the calls; the whole gradient at
+  most 1.3 times torch's, both over what the library takes for the value alone; products of stacks, and other
+  contractions, at most 1.2 times torch's;
+* n = 10: recording and sweep at most 1.1 times torch's.
+"""
+
+import os
+
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+import argparse
+import sys
+from time import thread_time
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.linalg import blas, lapack
+
+import tapegrad as tg
+
+from .rounds import difference, in_turns
+
+
+class Program(NamedTuple):
+    """A function of a tool's namespace and arrays, its arrays, and the bare calls that its rule needs."""
+
+    function: Any
+    arrays: list[Any]
+    calls: dict[str, Any]
+
+
+def contraction(text):
+    return lambda m, *arrays: m.einsum(text, *arrays)
+
+
+def programs(n):
+    """By name, for matrices of n rows."""
+    rng = np.random.default_rng(n)
+    square, right = rng.normal(size=(2, n, n))
+    general = square + n**0.5 * 4 * np.eye(n)
+    even = square @ square.T / n + np.eye(n)
+    scaled = general / (n**0.5 * 4)  # of which the determinant is no infinity
+    a, b, low, one = map(np.asfortranarray, (general, right, np.linalg.cholesky(even), np.eye(n)))
+    product, row = {"gemm": lambda: blas.dgemm(1.0, a, b)}, np.ones(n)
+    inverse = {"gesv": lambda: lapack.dgesv(a, one)}
+    twice = {
+        "trsm": lambda: blas.dtrsm(1.0, low, b, lower=1),
+        "trsm.": lambda: blas.dtrsm(1.0, low, b, lower=1),
+    }
+    products = dict.fromkeys(("gemm", "gemm.", "gemm.."), product["gemm"])
+    pair = dict.fromkeys(("gemm", "gemm."), product["gemm"])
+    stacks = rng.normal(size=(2, 16, n, n))
+    three = rng.normal(size=(3, n, n))
+    return {
+        "cholesky": Program(lambda m, x: m.linalg.cholesky(x), [even], product | twice),
+        "solve": Program(lambda m, x, y: m.linalg.solve(x, y), [general, right], inverse | product),
+        "solve, vector": Program(
+            lambda m, x, y: m.linalg.solve(x, y), [general, right[0]], {"gesv": lambda: lapack.dgesv(a, row)}
+        ),
+        "inv": Program(lambda m, x: m.linalg.inv(x), [general], pair),
+        "det": Program(lambda m, x: m.linalg.det(x), [scaled], inverse),
+        "slogdet": Program(lambda m, x: m.linalg.slogdet(x)[1], [general], inverse),
+        "eigh, values": Program(lambda m, x: m.linalg.eigh(x)[0], [even], product),
+        "eigh, vectors": Program(lambda m, x: m.linalg.eigh(x)[1] ** 2, [even], products),
+        "tensordot": Program(lambda m, x, y: m.tensordot(x, y, 1), [general, right], pair),
+        "tensordot, both": Program(lambda m, x, y: m.tensordot(x, y, ([0], [1])), [general, right], pair),
+        "ij,jk->ik": Program(contraction("ij,jk->ik"), [general, right], {}),
+        "bij,bjk->bik": Program(contraction("bij,bjk->bik"), list(stacks), {}),
+        "bij,bkj->bik": Program(contraction("bij,bkj->bik"), list(stacks), {}),
+        "bij,bj->bi": Program(contraction("bij,bj->bi"), [stacks[0], stacks[1, :, 0]], {}),
+        "ij,jk,kl->il": Program(contraction("ij,jk,kl->il"), list(three), {}),
+    }
+
+
+def of_tool(m, program, leaves, seed, grad, bare):
+    """Calls that give the value alone, and the gradient with the seconds of recording and sweep."""
+
+    def gradient():
+        begin = thread_time()
+        out = program.function(m, *leaves)
+        recorded = thread_time()
+        found = grad(out, leaves, seed)
+        end = thread_time()
+        return found, recorded - begin, end - recorded
+
+    return {"value": lambda: program.function(m, *bare), "gradient": gradient}
+
+
+def measure(name, program, rounds, inner):
+    """Rows of best seconds by what was timed: of value, bare calls; of gradients (both, record, sweep)."""
+    seed = np.asarray(np.random.default_rng(0).normal(size=np.shape(program.function(np, *program.arrays))))
+    leaves = [tg.tensor(x, requires_grad=True) for x in program.arrays]
+    ours = of_tool(np, program, leaves, tg.tensor(seed[()]), tg.grad, program.arrays)
+    peers = [torch.tensor(x, requires_grad=True) for x in program.arrays]
+    bare = [x.detach() for x in peers]
+    theirs = of_tool(torch, program, peers, torch.tensor(seed), torch.autograd.grad, bare)
+    for mine, other in zip(ours["gradient"]()[0], theirs["gradient"]()[0], strict=True):
+        mine, other = mine.numpy(), other.numpy()
+        if name.startswith("eigh"):  # torch's is not even
+            mine, other = mine + mine.T, other + other.T
+        if not difference(mine, other) < 1e-8:
+            sys.exit(f"{name}: the gradient differs from torch's")
+    calls = {f"ours {key}": call for key, call in ours.items()}
+    calls |= {f"torch {key}": call for key, call in theirs.items()}
+    calls |= program.calls
+    times = in_turns(calls, rounds, inner, parts=seconds, clock=thread_time)
+    return {key: 1e6 * rows.min(axis=0) for key, rows in times.items()}
+
+
+def seconds(result):
+    """What a gradient tells of its parts."""
+    return result[1:] if type(result) is tuple and type(result[-1]) is float else ()
+
+
+def verdict(ratio, bar):
+    return f"{ratio:5.2f} {'met' if ratio <= bar else 'MISSED':6s}"
+
+
+def report(name, n, program, best):
+    mine, other = best["ours gradient"], best["torch gradient"]
+    value, peer = best["ours value"][0], best["torch value"][0]
+    text = f"{n:5d} {name:16s} both{mine[0]:9.1f}{other[0]:9.1f}"
+    if n < 100:
+        print(f"{text} {verdict(mine[0] / other[0], 1.1)}", flush=True)
+        return
+    text += f"  value{value:9.1f}{peer:9.1f}"
+    if not program.calls:
+        print(f"{text} {verdict(mine[0] / other[0], 1.2)}", flush=True)
+        return
+    text += f" scaled {verdict(mine[0] / other[0] * peer / value, 1.3)}"
+    calls = sum(best[key][0] for key in program.calls)
+    text += (
+        f"  sweep{mine[2]:9.1f}{other[2]:9.1f}{calls:9.1f} {verdict(mine[2] / max(other[2], calls), 1.1)} "
+    )
+    print(text + ", ".join(f"{key.rstrip('.')} {best[key][0]:.0f}" for key in program.calls), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", type=int, nargs="*", default=[10, 100, 300])
+    parser.add_argument("--only", nargs="*", help="parts of names")
+    parser.add_argument("--rounds", type=int, default=0)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    print("us, best: tapegrad, torch; of sweeps also the bare calls that are listed; ratio and bar")
+    for n in args.sizes:
+        rounds, inner = (60, 20) if n < 100 else (40, 1) if n < 300 else (12, 1)
+        for name, program in programs(n).items():
+            if not args.only or any(part in name for part in args.only):
+                report(name, n, program, measure(name, program, args.rounds or rounds, inner))
+
+
+if __name__ == "__main__":
+    main()
