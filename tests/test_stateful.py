@@ -4,7 +4,6 @@ A step is a function of a `World`: one engine with the Tensors made so far. Both
 values, flags, gradients and the classes of exceptions must be the same after each.
 """
 
-import ctypes
 import itertools
 import sys
 import weakref
@@ -543,12 +542,14 @@ def no_pruning(patch):
 
 
 def two_limits(patch):
-    """Compiled operators take more values for small than the tape does, on which other ops are recorded."""
+    """Compiled recording takes more values for small than Python does, which records sums and what moves."""
+    machine.load()
+    (ufuncs,) = [kept[layout.UFUNCS] for kept in recording._kept if type(kept) is dict]
+    patch.setattr(sizes, "counts", lambda *_: [600])
+    patch.delitem(ufuncs, np.add)
+    patch.setattr(tg.Tensor, "__add__", recording.TWINS["__add__"])
     patch.setattr("tapegrad.dispatch.record_natively", lambda *_: None)
-    addresses = np.zeros(len(recording.METHODS), np.int64)
-    at = machine.load()[0](layout.METHODS, 0, abi.address(addresses), 0)
-    words = (ctypes.c_int64 * layout.SHARED_WORDS).from_address(at)
-    patch.setitem(Words(words), layout.SMALLEST, 1 << 14)
+    patch.setitem(Words(recording.words), layout.SMALLEST, 1 << 14)
 
 
 class Words(dict):
@@ -565,7 +566,7 @@ class Words(dict):
 @pytest.mark.parametrize(
     ("broken", "found"),
     [
-        pytest.param(two_limits, "Not equal to tolerance", marks=pytest.mark.skipif(
+        pytest.param(two_limits, r"Not equal to tolerance|assert \(\(600", marks=pytest.mark.skipif(
             not abi.native(), reason="the portable layout has no compiled methods")),
         (no_copy_on_write, "Not equal to tolerance"),
         pytest.param(aliased_gradients, r"7.0 \(ACTUAL\)", marks=pytest.mark.full),

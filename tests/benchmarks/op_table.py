@@ -182,8 +182,8 @@ INDEXING = [
      lambda m, x, b: write(x.clone(), b, 0.0)),
     ("view", "V", lambda m, x: after(x.copy(), lambda y: y[1:4]),
      lambda m, x: after(x.clone(), lambda y: y[1:4])),
-    ("gather", "M", lambda m, x: after(x.T * 2.0, lambda y: y[1])),
-    ("embed", "ViW", lambda m, x, i, y: left(m.add.at, x.copy(), i, y),
+    ("rearrange", "M", lambda m, x: after(x.T * 2.0, lambda y: y[1])),
+    ("collect", "ViW", lambda m, x, i, y: left(m.add.at, x.copy(), i, y),
      lambda m, x, i, y: x.clone().index_add_(0, i, y)),
     ("copyto", "VW", lambda m, x, y: left(m.copyto, x.copy(), y), lambda m, x, y: x.clone().copy_(y)),
     ("fill_diagonal", "M", lambda m, x: left(m.fill_diagonal, x.copy(), 2.0),
@@ -314,6 +314,7 @@ FFT = [
 OTHERS = [*SHAPES, *INDEXING, *REDUCTIONS, *PRODUCTS, *LINALG, *FFT]
 
 TORCH_HAS_NONE = {
+    "recorded by sweeps only": "embed",
     "no such function": """
         apply_along_axis apply_over_axes average block cbrt choose compress delete divmod ediff1d
         histogram_bin_edges insert interp nancumprod nancumsum nanmax nanmin nanpercentile nanprod nanstd
