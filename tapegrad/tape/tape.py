@@ -520,10 +520,9 @@ class Tape:
         The defaults are there when the module is not any more, at interpreter exit.
         """
         try:
-            imports, columns = self.imports, self.columns
-        except AttributeError:  # interrupted while it was made
+            imports, columns, unlinking = self.imports, self.columns, local.unlinking
+        except AttributeError:  # interrupted while it was made, or its thread has ended
             return
-        unlinking = local.unlinking
         unlinking.append(imports)
         if columns is not None and self.weight > heavy and not exiting():
             pool.recycle(columns.values, range(columns.n))
