@@ -235,20 +235,19 @@ def test_no_reference_is_lost_or_kept():
         lambda: np.concatenate([x, x]), lambda: x.sum(0), lambda: tg.grad((x * a)[key].sum(), x),
         lambda: tg.grad(x[pair] * 2.0, [x]), lambda: x.T, lambda: (x * x).sum().backward(),
     )  # fmt: skip
-    for call in calls:
-        singles = [None, True, x, a, key, pair, x._v, x._at, x._extra, Tensor, np.float64, np.dtype(float)]
-        for _ in range(30):
-            call()
+    singles = [None, True, x, a, key, pair, x._v, x._at, x._extra, Tensor, np.float64, np.dtype(float)]
+
+    def counts(rounds):
+        for call in calls:
+            for _ in range(rounds):
+                call()
         tg.grad((x * 1.0).sum(), x)  # lets go of the tape
         gc.collect()
-        before = [sys.getrefcount(s) for s in singles]
-        for _ in range(300):
-            call()
-        tg.grad((x * 1.0).sum(), x)
-        gc.collect()
-        after = [sys.getrefcount(s) for s in singles]
-        assert max(abs(p - q) for p, q in zip(before[1:], after[1:], strict=True)) < 20
-        assert abs(after[0] - before[0]) < 100
+        return [sys.getrefcount(s) for s in singles]
+
+    before, after = counts(30), counts(300)
+    assert max(abs(p - q) for p, q in zip(before[1:], after[1:], strict=True)) < 20
+    assert abs(after[0] - before[0]) < 100
     kept = [weakref.ref(x[key]) for _ in range(20)] + [weakref.ref(tg.grad((x * a).sum(), x)[0])]
     assert not [r for r in kept if r() is not None]
 
