@@ -5,10 +5,10 @@ in Python.
 """
 
 from tapegrad.kernels.dialect import address, call, f64, i64, invoke, shared, stack
-from tapegrad.kernels.replay.any_op import tensor_getitem
 from tapegrad.kernels.replay.committing import compute
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import has_room, in_force, tape_of
+from tapegrad.kernels.replay.parts import tensor_getitem
 from tapegrad.kernels.replay.watching import delegate, watched
 
 

@@ -1,0 +1,178 @@
+"""Compiled: words that tell a sweep what a record does, noted when it is committed, as an object of bytes.
+
+They speak of places in arrays counted in C order, so nothing that is written or let go of later makes them
+wrong.
+"""
+
+from tapegrad.kernels.dialect import call, copy, i32, i64, invoke, shared, stack
+from tapegrad.kernels.replay.committing import weigh
+from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.operands import code_of
+
+
+def window_words(x: int, value: int, covers: int) -> int:
+    """Words for `view` in `templates`, as an object of bytes, of an array that is a view of a dense one.
+
+    They tell of places in x counted in C order, so nothing that is written or let go of later makes them
+    wrong. UNHANDLED where x is not dense, or the value no view of it; 0 with an error set.
+    """
+    g = i64(shared())
+    if i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE] or i64(value + TYPE_AT)[0] != g[NDARRAY_TYPE]:
+        return UNHANDLED
+    if i64(x + DESCR_AT)[0] != i64(value + DESCR_AT)[0]:
+        return UNHANDLED
+    size = code_of(x) >> 8
+    dims, strides, step = i64(i64(x + DIMS_AT)[0]), i64(i64(x + STRIDES_AT)[0]), size
+    for d in range(i32(x + NDIM_AT)[0] - 1, -1, -1):
+        if dims[d] != 1 and strides[d] != step:
+            return UNHANDLED
+        step *= dims[d]
+    offset, ndim = i64(value + DATA_AT)[0] - i64(x + DATA_AT)[0], i32(value + NDIM_AT)[0]
+    if offset < 0 or offset >= step:
+        return UNHANDLED
+    buffer = stack(WINDOW_WORDS)
+    words, extents, windows, step = i64(buffer), i64(value + DIMS_AT)[0], i64(value + STRIDES_AT)[0], 1
+    words[0], words[1], words[2], words[3], words[4] = 1, ndim, covers, offset // size, 0
+    for d in range(ndim - 1, -1, -1):
+        words[5 + d], words[5 + 2 * ndim + d] = i64(extents)[d], step
+        if i64(windows)[d] < 0:
+            words[5 + ndim + d] = 0 - (0 - i64(windows)[d]) // size
+        else:
+            words[5 + ndim + d] = i64(windows)[d] // size
+        step *= i64(extents)[d]
+    if step == 0:
+        return UNHANDLED
+    return call(g[BYTES_FROM], buffer, 8 * (5 + 3 * ndim))
+
+
+def joined_words(frame: int, n: int, value: int, attrs: int, new_axis: int) -> int:
+    """Words for `view` of the parts of arrays joined along an axis, as an object of bytes.
+
+    UNHANDLED where the value is no dense array; 0 with an error set.
+    """
+    g, shape, steps = i64(shared()), i64(i64(value + DIMS_AT)[0]), i64(stack(MAXDIM))
+    ndim, step, f = i32(value + NDIM_AT)[0], 1, i64(frame)
+    key = call(g[DICT_GET], attrs, g[AXIS_TEXT])
+    if key == 0 or i64(value + TYPE_AT)[0] != g[NDARRAY_TYPE]:
+        return UNHANDLED
+    axis, own = call(g[LONG_AS], key), ndim - new_axis  # own: axes of an operand
+    for d in range(ndim - 1, -1, -1):
+        steps[d] = step
+        step *= shape[d]
+    size = 5 + 3 * own
+    words = call(g[BYTES_FROM], 0, 8 * n * size)
+    if words == 0:
+        return 0
+    w, offset = i64(words + BYTES_AT), 0
+    for q in range(n):
+        at = n + q * (size - 1)
+        w[q], w[at], w[at + 1], w[at + 2], w[at + 3], step = at, own, 1, 0, offset * steps[axis], 1
+        for d in range(own - 1, -1, -1):
+            outer = d + (new_axis != 0 and d >= axis)
+            extent = shape[outer]
+            if d == axis and new_axis == 0:
+                extent = i64(i64(f[VALUE + q] + DIMS_AT)[0])[d]
+            w[at + 4 + d], w[at + 4 + own + d], w[at + 4 + 2 * own + d] = extent, step, steps[outer]
+            step *= extent
+        if new_axis:
+            offset += 1
+        else:
+            offset += i64(i64(f[VALUE + q] + DIMS_AT)[0])[axis]
+    return words
+
+
+def placed_words(tape: int, attrs: int) -> int:
+    """Words for `scatter` and `put` in `templates`: those among the attributes, or of the places there."""
+    g = i64(shared())
+    words = call(g[DICT_GET], attrs, g[WORDS_TEXT])
+    if words != 0:
+        if i64(words + TYPE_AT)[0] == g[BYTES_TYPE]:
+            invoke(g[INCREF], words)
+            return words
+    return taken_words(tape, 0, call(g[DICT_GET], attrs, g[PLACES_TEXT]))
+
+
+def taken_words(tape: int, x: int, index: int) -> int:
+    """Words for `scatter` and `put` in `templates`, as an object of bytes: how many places, and which.
+
+    Places are a dense array of integers or, of an array x, of numbers along its first axis. UNHANDLED for any
+    other; 0 with an error set.
+    """
+    g = i64(shared())
+    if i64(index + TYPE_AT)[0] != g[NDARRAY_TYPE] or i64(index + DESCR_AT)[0] != g[INTEGER]:
+        return UNHANDLED
+    dims, strides, count = i64(i64(index + DIMS_AT)[0]), i64(i64(index + STRIDES_AT)[0]), 1
+    for d in range(i32(index + NDIM_AT)[0] - 1, -1, -1):
+        if dims[d] != 1 and strides[d] != 8 * count:
+            return UNHANDLED
+        count *= dims[d]
+    length, inner = 0, 1
+    if x != 0:
+        if i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE]:
+            return UNHANDLED
+        extents = i64(i64(x + DIMS_AT)[0])
+        length = extents[0]
+        for d in range(1, i32(x + NDIM_AT)[0]):
+            inner *= extents[d]
+    size = 8 * (1 + count * inner)
+    if size > g[LARGEST]:
+        return UNHANDLED
+    if size > g[SMALLEST]:
+        if weigh(tape, size) == 0:
+            return 0
+    words = call(g[BYTES_FROM], 0, size)
+    if words == 0:
+        return 0
+    w, places = i64(words + BYTES_AT), i64(i64(index + DATA_AT)[0])
+    w[0] = count * inner
+    if x == 0:
+        copy(words + BYTES_AT + 8, i64(index + DATA_AT)[0], 8 * count)
+        return words
+    for i in range(count):
+        place = places[i]
+        if place < 0:
+            place += length
+        for k in range(inner):
+            w[1 + i * inner + k] = place * inner + k
+    return words
+
+
+def written_words(window: int) -> int:
+    """Words for `assign` in `templates`, as an object of bytes: the window that is written, and cleared.
+
+    UNHANDLED for another form of a window than tuples of integers; 0 with an error set.
+    """
+    g, counts = i64(shared()), i64(stack(WINDOW_WORDS))
+    if i64(window + TYPE_AT)[0] != g[TUPLE_TYPE]:
+        return UNHANDLED
+    parts = i64(window + TUPLE_ITEMS_AT)
+    if i64(parts[1] + TYPE_AT)[0] != g[TUPLE_TYPE] or i64(parts[2] + TYPE_AT)[0] != g[TUPLE_TYPE]:
+        return UNHANDLED
+    ndim, step = i64(parts[1] + LIST_SIZE_AT)[0], 1
+    if i64(parts[2] + LIST_SIZE_AT)[0] != ndim:
+        return UNHANDLED
+    for q in range(1 + 2 * ndim):
+        number = parts[0]
+        if q > ndim:
+            number = i64(parts[2] + TUPLE_ITEMS_AT)[q - ndim - 1]
+        elif q > 0:
+            number = i64(parts[1] + TUPLE_ITEMS_AT)[q - 1]
+        if i64(number + TYPE_AT)[0] != g[INT_TYPE]:
+            return UNHANDLED
+        counts[q] = call(g[LONG_AS], number)
+    size = 4 + 3 * ndim
+    words = call(g[BYTES_FROM], 0, 8 * (2 + 2 * size))
+    if words == 0:
+        return 0
+    w = i64(words + BYTES_AT)
+    w[0], w[1] = 2, 2 + size
+    for part in range(2):
+        at = 2 + part * size
+        w[at], w[at + 1], w[at + 2], w[at + 3] = ndim, 1, part * counts[0], (1 - part) * counts[0]
+        for d in range(ndim):
+            w[at + 4 + d], stride = counts[1 + d], counts[1 + ndim + d]
+            w[at + 4 + ndim + d], w[at + 4 + 2 * ndim + d] = stride, stride
+    for d in range(ndim - 1, -1, -1):  # what was written is dense
+        w[6 + ndim + d] = step
+        step *= counts[1 + d]
+    return words
