@@ -109,7 +109,7 @@ def install(enter: machine.Enter) -> None:
         layout.REQUIRES_GRAD_TEXT: sys.intern("requires_grad"), layout.SHOWN_TEXT: sys.intern("shown"),
         layout.INFERENCE_TEXT: sys.intern("inference"), layout.VOLATILE_TEXT: sys.intern("volatile"),
         layout.STALE_TAPE: STALE, layout.DUAL_TAPE: DUAL, layout.LOAD: dispatch.load,
-        layout.SECURE: _secure,
+        layout.SECURE: _secure, layout.EXCEPTION: Exception,
         layout.LEAF_OPCODE: LEAF, layout.CURRENT_TAPE: tapes.current,
         layout.CELLS_TEXT: sys.intern("cells"), layout.GRAD_TEXT: sys.intern("grad"),
         layout.JOIN: join, layout.INDEX_TEXT: sys.intern("index"), layout.PLACE_TEXT: sys.intern("place"),

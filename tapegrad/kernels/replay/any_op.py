@@ -6,7 +6,7 @@ Where an operand or a mode is out of the ordinary the caller, `tapegrad.dispatch
 from tapegrad.kernels.dialect import call, i64, invoke, shared, stack
 from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import admit, code_of, drop, has_room, in_force, tape_of
+from tapegrad.kernels.replay.operands import admit, code_of, drop, has_room, in_force, left, tape_of
 from tapegrad.kernels.replay.words import joined_words, placed_words, taken_words, window_words, written_words
 
 
@@ -64,7 +64,7 @@ def recorded(op: int, value: int, operands: int, attrs: int) -> int:
                 if i64(frame)[NEW_CONST + q] != 0 and i64(value + TYPE_AT)[0] == g[NDARRAY_TYPE]:
                     if i64(value + BASE_AT)[0] != 0:
                         largest = -1  # perhaps a view of memory that others can write to
-    out = UNHANDLED
+    out = left()
     if largest >= 0:
         out = with_attributes(sheet, tape, frame, n, value, largest, attrs)
     invoke(g[DECREF], tape)

@@ -5,7 +5,7 @@ A *sheet* (see `layout`) is what an op needs; a frame holds its operands (`opera
 
 from tapegrad.kernels.dialect import call, i32, i64, invoke, shared, stack
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import admit, drop, entry_of, room, small
+from tapegrad.kernels.replay.operands import admit, drop, entry_of, left, room, small
 
 
 def compute(sheet: int, tape: int, a: int, b: int) -> int:
@@ -14,11 +14,11 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
     i64(items)[0], i64(items)[1] = a, b
     largest = admit(sheet, tape, frame, 0, items, n)
     if largest < 0:
-        return UNHANDLED
+        return left()
     if b != 0:
         size = admit(sheet, tape, frame, 1, items, n)
         if size < 0:
-            return drop(frame, 1, UNHANDLED)
+            return drop(frame, 1, left())
         largest = max(largest, size)
     x, y = i64(frame)[VALUE], i64(frame)[VALUE + 1]
     function, ufunc = s[OPERATE], s[UFUNC]

@@ -71,8 +71,23 @@ def position(tape: int, x: int) -> int:
     i64(args)[0], i64(args)[1] = tape, x
     found = call(g[VECTORCALL], g[LOAD], args, 2, 0)
     if found == 0:
-        invoke(g[ERROR_CLEAR])  # the tape was closed, or there is something to be said by Python
+        forgive()
     return found
+
+
+def forgive() -> int:
+    """Clear an error of importing an operand: Python will do it again, and say it; an interrupt stays set."""
+    g = i64(shared())
+    if call(g[ERROR_MATCHES], g[EXCEPTION]) & 0xFFFFFFFF != 0:
+        invoke(g[ERROR_CLEAR])
+    return 0
+
+
+def left() -> int:
+    """What is returned where operands are left to Python: UNHANDLED; 0 if an interrupt came meanwhile."""
+    if call(i64(shared())[ERROR_OCCURRED]) != 0:
+        return 0
+    return UNHANDLED
 
 
 def precedes(own: int, tape: int) -> int:
@@ -261,7 +276,7 @@ def secured(sheet: int, tape: int, q: int, items: int, n: int) -> int:
     at = call(g[VECTORCALL], g[SECURE], args, 3 + n, 0)
     invoke(g[DECREF], place)
     if at == 0:
-        invoke(g[ERROR_CLEAR])  # the tape was closed, or there is something to be said by Python
+        forgive()
     return at
 
 

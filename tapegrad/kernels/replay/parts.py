@@ -3,7 +3,7 @@
 from tapegrad.kernels.dialect import call, i32, i64, invoke, shared, stack
 from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import admit, drop, in_force, small, tape_of
+from tapegrad.kernels.replay.operands import admit, drop, in_force, left, small, tape_of
 from tapegrad.kernels.replay.words import window_words
 
 
@@ -35,7 +35,7 @@ def part_of(self: int, key: int) -> int:
     i64(items)[0] = self
     if admit(g[GETITEM_SHEET], tape, frame, 0, items, 1) < 0:
         invoke(g[DECREF], tape)
-        return UNHANDLED
+        return left()
     out, value = UNHANDLED, call(g[GET_ITEM], x, key)
     if value == 0:
         invoke(g[ERROR_CLEAR])  # Python says it better
