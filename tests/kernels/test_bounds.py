@@ -195,8 +195,9 @@ PLANTED = {
     "an index of a scatter": """
         loss = np.sum(x[[0, 2, 2]] * 2.0)
         attempt(loss)
-        for described in loss._tape.described.values():
-            described[2] = 6 + {by}
+        for k, words in loss._tape.described.items():
+            loss._tape.described[k] = words = np.array(words)
+            words[2] = 6 + {by}
         attempt(loss)
         """,
     "a shape": """
