@@ -250,18 +250,17 @@ def admit(sheet: int, tape: int, frame: int, q: int, items: int, n: int) -> int:
             at, fresh = secured(sheet, tape, q, items, n), SECURED
             if at == 0:
                 return -1
-        else:
-            value = call(g[VECTORCALL], g[COPY_ARRAY], frame + 8 * (VALUE + q), 1, 0)
-            if value == 0:
+        else:  # what is recorded; the value is computed from the array itself, to have NumPy's bits
+            fresh = call(g[VECTORCALL], g[COPY_ARRAY], frame + 8 * (VALUE + q), 1, 0)
+            if fresh == 0:
                 invoke(g[ERROR_CLEAR])
                 return -1
-            fresh = value
     elif at == 0:
         if kind != g[FLOAT64_TYPE]:
             return -1
         fresh = value
-    if fresh == 0 or fresh == SECURED or kind == g[FLOAT64_TYPE]:
-        invoke(g[INCREF], value)
+        invoke(g[INCREF], fresh)
+    invoke(g[INCREF], value)
     f[PLACE + q], f[VALUE + q], f[NEW_CONST + q] = at, value, fresh
     return size
 
@@ -294,6 +293,8 @@ def drop(frame: int, n: int, out: int) -> int:
         invoke(g[DECREF], f[VALUE + q])
         if f[PLACE + q] != 0:
             invoke(g[DECREF], f[PLACE + q])
+        if f[NEW_CONST + q] > SECURED:
+            invoke(g[DECREF], f[NEW_CONST + q])
     return out
 
 
