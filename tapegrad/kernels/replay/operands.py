@@ -256,9 +256,9 @@ def admit(sheet: int, tape: int, frame: int, q: int, items: int, n: int) -> int:
                 invoke(g[ERROR_CLEAR])
                 return -1
     elif at == 0:
-        if kind != g[FLOAT64_TYPE]:
+        if kind == g[TENSOR_TYPE] or kind == g[FLOAT_TYPE] or kind == g[INT_TYPE]:
             return -1
-        fresh = value
+        fresh = value  # a scalar of NumPy's
         invoke(g[INCREF], fresh)
     invoke(g[INCREF], value)
     f[PLACE + q], f[VALUE + q], f[NEW_CONST + q] = at, value, fresh
