@@ -17,8 +17,6 @@ from tapegrad.autograd.saved_tensors import (
 from tapegrad.engine.sweep import at_work
 from tapegrad.errors import GradientError, GraphFreedError
 from tapegrad.handle import recall, settle, under
-from tapegrad.kernels import table
-from tapegrad.kernels.replay import layout
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import BY_OPCODE, OUT
 from tapegrad.tape.record import CONST, LINK, Place, slot
@@ -129,8 +127,7 @@ class RecordNode(Node):
     @property
     def _op(self) -> Any:
         tape, k = self._key
-        log = tape.log
-        return BY_OPCODE[log[4 * k] if tape.columns is None else tape.columns.opcode(k)]
+        return BY_OPCODE[tape.operation(k)[0]]
 
     @property
     def _attrs(self) -> dict[str, Any]:
@@ -147,8 +144,7 @@ class RecordNode(Node):
 
     def _operands(self) -> list[int]:
         tape, k = self._key
-        rows, _ = table.operations()
-        return tape.view().operands(k, int(rows[self._op.opcode, layout.FORM]))  # type: ignore[no-any-return]
+        return tape.operands(k, self._op.recorded_form)  # type: ignore[no-any-return]
 
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
@@ -192,8 +188,7 @@ class RecordNode(Node):
 
     def _saved(self) -> list[tuple[int, Any]]:
         tape, k = self._key
-        op, columns = self._op, tape.view()
-        flags = tape.freed_flags(columns.n)
+        op, flags = self._op, tape.freed_flags(k + 1)
         if flags is not None and flags[k]:
             raise GraphFreedError(
                 f"a sweep has released what {self.name()} saved; call it with retain_graph=True"
@@ -201,7 +196,7 @@ class RecordNode(Node):
         operands = self._operands()
         mask = 0
         for q, j in enumerate(operands):
-            if columns.opcode(j) != CONST:
+            if tape.operation(j)[0] != CONST:
                 mask |= op.masks[min(q, 2)]
         found = [(q, _handle(tape, j)) for q, j in enumerate(operands) if mask >> min(q, 2) & 1]
         return found + ([(OUT, _handle(tape, k))] if mask >> OUT & 1 else [])
@@ -219,9 +214,8 @@ class RecordNode(Node):
 
 
 def _handle(tape: Tape, j: int) -> Any:
-    columns = tape.view()
     value = tape.value(j)
-    if columns.opcode(j) == CONST:
+    if tape.operation(j)[0] == CONST:
         return recall(value, None)
     return recall(value, tape.imports.get(j, (tape, j)))
 
@@ -233,13 +227,12 @@ def edge_of(tape: Tape, j: int) -> tuple[Node | None, int]:
         return _leaf_node(source), 0
     if isinstance(source, Place):
         return edge_of(source[0], source[1])
-    columns = tape.view()
-    opcode = columns.opcode(j)
+    opcode = tape.operation(j)[0]
     if opcode in (CONST, LINK):
         return None, 0
-    if BY_OPCODE[opcode] in (custom.result, custom.kept_result):
-        rows, _ = table.operations()
-        (call,) = columns.operands(j, int(rows[opcode, layout.FORM]))
+    op = BY_OPCODE[opcode]
+    if op in (custom.result, custom.kept_result):
+        (call,) = tape.operands(j, op.recorded_form)
         return edge_of(tape, call)[0], tape.attrs[j]["index"]
     return _node((tape.serial, j), lambda: RecordNode(tape, j)), 0
 

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any
@@ -138,18 +139,14 @@ class Columns:
             return tuple(steps[::-1])
         return tuple(self.words[place + ndim : place + 2 * ndim].tolist())
 
+    def operation(self, k: int) -> tuple[int, int, int]:
+        """The opcode of record k, and its two operands as record numbers from 1."""
+        word = int(self.words[k])
+        return word & 0xFFFF, (word >> 16) & 0xFFFF, word >> 32
+
     def operands(self, k: int, form: int) -> list[int]:
         """Record numbers of k's operands."""
-        word = int(self.words[k])
-        first, second = (word >> 16) & 0xFFFF, word >> 32
-        found = [first - 1] if first else []
-        if form == layout.TWO:
-            found.append(second - 1)
-        while form == layout.CHAIN and second:
-            word = int(self.words[second - 1])
-            found.append(((word >> 16) & 0xFFFF) - 1)
-            second = word >> 32
-        return found
+        return _operands(self.operation, k, form)
 
     def place(self, view: memoryview) -> None:
         """Point a state's words at these columns."""
@@ -158,6 +155,18 @@ class Columns:
         view[layout.ADDRESS] = at + 16 * self.n
         view[layout.SHAPES] = at + 24 * self.n
         view[layout.RECORDS] = self.n
+
+
+def _operands(operation: Callable[[int], tuple[int, int, int]], k: int, form: int) -> list[int]:
+    """Record numbers of k's operands, from what an operation is by its record's number."""
+    _, first, second = operation(k)
+    found = [first - 1] if first else []
+    if form == layout.TWO:
+        found.append(second - 1)
+    while form == layout.CHAIN and second:
+        _, first, second = operation(second - 1)
+        found.append(first - 1)
+    return found
 
 
 class Tape:
@@ -352,6 +361,18 @@ class Tape:
             return shadow()
         log = self.log
         return self.columns.values[k] if self.columns is not None else log[STRIDE * k + 3]
+
+    def operation(self, k: int) -> tuple[int, int, int]:
+        """As `Columns.operation`, of a record that may be in an open tape's log."""
+        log, columns = self.log, self.columns  # in this order: sealing sets the columns, then empties the log
+        if columns is not None:
+            return columns.operation(k)
+        opcode, first, second = log[STRIDE * k : STRIDE * k + 3]
+        return opcode, first >> 2, second >> 2
+
+    def operands(self, k: int, form: int) -> list[int]:
+        """As `Columns.operands`, of a record that may be in an open tape's log."""
+        return _operands(self.operation, k, form)
 
     # ------------------------------------------------------------ sealing
 
