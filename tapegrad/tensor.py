@@ -9,7 +9,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -35,29 +35,35 @@ from tapegrad.handle import (
 )
 from tapegrad.kernels import abi
 from tapegrad.tape import pool
+from tapegrad.tape.record import slot
 from tapegrad.tape.tape import Cell
 from tapegrad.views import STALE
 
+if TYPE_CHECKING:
+    from tapegrad.autograd.graph import Node
+    from tapegrad.autograd.hooks import RemovableHandle
+
 __all__ = ["Tensor", "asarray", "from_numpy", "tensor"]
 
+Result = TypeVar("Result")
 UFUNCS = fn.UFUNCS
 _getitem = fn.getitem
 _timed_getitem = timed("getitem")(_getitem)
 
 
-def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _reflected(function: Callable[[Any, Any], Result]) -> Callable[[Any, Any], Result]:
     return lambda self, other: function(other, self)
 
 
-def _ufunc(f: Any) -> Callable[[Any, Any], Any]:
+def _ufunc(f: Any) -> Callable[[Any, Any], Tensor]:
     call = fn.UFUNCS[f]
     return lambda self, other: call(self, other)
 
 
-def _comparison(f: Any) -> Callable[[Any, Any], Any]:
+def _comparison(f: Any) -> Callable[[Any, Any], Tensor]:
     call = fn.UFUNCS[f]
 
-    def compare(self: Any, other: Any) -> Any:
+    def compare(self: Any, other: Any) -> Tensor:
         if isinstance(other, (Handle, np.ndarray, np.generic, int, float, list, tuple)):
             return call(self, other)
         return NotImplemented
@@ -65,13 +71,13 @@ def _comparison(f: Any) -> Callable[[Any, Any], Any]:
     return compare
 
 
-def _bitwise(f: Any) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
+def _bitwise(f: Any) -> tuple[Callable[[Any, Any], Tensor], Callable[[Any, Any], Tensor]]:
     """Operator and reflected operator of a ufunc of integers and booleans, which has no derivative."""
     return lambda self, other: f(self, other), lambda self, other: f(other, self)
 
 
-def _in_place(operate: Any, name: str) -> Callable[[Any, Any], Any]:
-    def update(self: Any, other: Any) -> Any:
+def _in_place(operate: Any, name: str) -> Callable[[Any, Any], Tensor]:
+    def update(self: Any, other: Any) -> Tensor:
         result = operate(self, other)
         if not isinstance(result, Tensor) or self.ndim == 0:  # a scalar is immutable: the name is rebound
             return result
@@ -121,37 +127,37 @@ class Tensor(ArrayMethods):
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents of the axes."""
-        return self._v.shape  # type: ignore[no-any-return]
+        return self._v.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the elements."""
-        return self._v.dtype  # type: ignore[no-any-return]
+        return self._v.dtype
 
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        return self._v.ndim  # type: ignore[no-any-return]
+        return self._v.ndim
 
     @property
     def size(self) -> int:
         """Number of elements."""
-        return self._v.size  # type: ignore[no-any-return]
+        return self._v.size
 
     @property
     def nbytes(self) -> int:
         """Bytes of the value."""
-        return self._v.nbytes  # type: ignore[no-any-return]
+        return self._v.nbytes
 
     @property
     def itemsize(self) -> int:
         """Bytes of an element."""
-        return self._v.itemsize  # type: ignore[no-any-return]
+        return self._v.itemsize
 
     @property
     def strides(self) -> tuple[int, ...]:
         """Steps in bytes along the axes."""
-        return self._v.strides  # type: ignore[no-any-return]
+        return self._v.strides
 
     def dim(self) -> int:
         """Number of dimensions, by torch's name."""
@@ -172,16 +178,16 @@ class Tensor(ArrayMethods):
     @property
     def real(self) -> Tensor:
         """The real part: of a complex Tensor a copy."""
-        return fn.real(self)  # type: ignore[no-any-return]
+        return fn.real(self)
 
     @property
     def imag(self) -> Tensor:
         """The imaginary part, a copy."""
-        return fn.imag(self)  # type: ignore[no-any-return]
+        return fn.imag(self)
 
     def conj(self) -> Tensor:
         """The complex conjugate."""
-        return fn.conj(self)  # type: ignore[no-any-return]
+        return fn.conj(self)
 
     conjugate = conj
 
@@ -289,24 +295,24 @@ class Tensor(ArrayMethods):
         """Add the gradient of this Tensor to ``.grad`` of the leaves; see `tapegrad.backward`."""
         raise NotImplementedError
 
-    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Any:
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
         """Call ``hook(grad)`` whenever a gradient of this Tensor is computed."""
         raise NotImplementedError
 
-    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Any:
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Call ``hook(tensor)`` after ``.grad`` of this leaf has been updated."""
         raise NotImplementedError
 
     @property
-    def grad_fn(self) -> Any:
+    def grad_fn(self) -> Node | None:
         """The node of the graph that computes its gradient; None for a leaf."""
         raise NotImplementedError
 
     def detach(self) -> Tensor:
         """The same memory without history; a 0-d Tensor's value is copied."""
         if self.ndim == 0:
-            return noted(wrap(np.array(self._v)[()]), (self,), True)  # type: ignore[no-any-return]
-        return noted(join(self, wrap(self._v.view()), detached=True), (self,), True)  # type: ignore[no-any-return]
+            return noted(wrap(np.array(self._v)[()]), (self,), True)
+        return noted(join(self, wrap(self._v.view()), detached=True), (self,), True)
 
     def detach_(self) -> Tensor:
         """Become a leaf without history; returns the Tensor. Views that were made of it keep theirs."""
@@ -357,7 +363,7 @@ class Tensor(ArrayMethods):
             raise GradientError("a result of inference_mode counts no versions")
         if state is None:
             return 0
-        return state.version if state.storage is None else state.storage.memory.writes  # type: ignore[no-any-return]
+        return state.version if state.storage is None else state.storage.memory.writes
 
     def copy_(self, src: Any) -> Tensor:
         """Take the values of another Tensor or array, broadcast."""
@@ -403,11 +409,11 @@ class Tensor(ArrayMethods):
 
     def clone(self) -> Tensor:
         """A copy with the same history."""
-        return fn.copy(self)  # type: ignore[no-any-return]
+        return fn.copy(self)
 
     def copy(self, order: str = "C") -> Tensor:
         """A copy with the same history, by NumPy's name."""
-        return fn.copy(self, order)  # type: ignore[no-any-return]
+        return fn.copy(self, order)
 
     # ------------------------------------------------------------ out to Python and NumPy
 
@@ -423,14 +429,14 @@ class Tensor(ArrayMethods):
                 + (", .to_numpy() of what is pandas' to compute with both" if asking == "pandas" else "")
             )
 
-    def numpy(self) -> Any:
+    def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
         """The value as an ndarray that shares memory; read-only where it has a history."""
         from tapegrad.writes import lend
 
         self._border("numpy()")
         return lend(self)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, np.dtype[Any]]:
         """The value as an ndarray, read-only where it shares memory."""
         self._border("np.asarray")
         value = np.asarray(self._v).view()
@@ -515,9 +521,9 @@ class Tensor(ArrayMethods):
                 settle(self)
             except GradientError:
                 return "interrupted"
-        tape, k = self._tape, (self._at >> 2) - 1
-        opcode = tape.log[4 * k] if tape.columns is None else tape.columns.opcode(k)  # type: ignore[union-attr]
-        return BY_OPCODE[opcode].node_name(tape.attrs.get(k, {}))  # type: ignore[no-any-return,union-attr]
+        tape: Any = self._tape
+        k = slot(self._at)
+        return BY_OPCODE[tape.operation(k)[0]].node_name(tape.attrs.get(k, {}))
 
     def __format__(self, spec: str) -> str:
         if not spec:
@@ -597,8 +603,8 @@ class Tensor(ArrayMethods):
     __imatmul__ = _in_place(operator.matmul, "@=")
     __ifloordiv__ = _in_place(operator.floordiv, "//=")
     __imod__ = _in_place(operator.mod, "%=")
-    __eq__ = _comparison(np.equal)
-    __ne__ = _comparison(np.not_equal)
+    __eq__: Any = _comparison(np.equal)  # of anything else than numbers it is a bool
+    __ne__: Any = _comparison(np.not_equal)
     __lt__ = _comparison(np.less)
     __le__ = _comparison(np.less_equal)
     __gt__ = _comparison(np.greater)
@@ -608,10 +614,10 @@ class Tensor(ArrayMethods):
         return np.invert(self)  # type: ignore[return-value]
 
     def __pos__(self) -> Tensor:
-        return fn.UFUNCS[np.positive](self)  # type: ignore[no-any-return]
+        return fn.UFUNCS[np.positive](self)
 
     def __getitem__(self, index: Any) -> Tensor:
-        return (_getitem if enabled() is True else _timed_getitem)(self, index)  # type: ignore[no-any-return]
+        return (_getitem if enabled() is True else _timed_getitem)(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         _write(self, index, value, "x[...] = value")
@@ -639,16 +645,16 @@ class Tensor(ArrayMethods):
     @property
     def T(self) -> Tensor:
         """Axes reversed."""
-        return fn.transpose(self)  # type: ignore[no-any-return]
+        return fn.transpose(self)
 
     @property
     def mT(self) -> Tensor:
         """The last two axes exchanged."""
-        return fn.matrix_transpose(self)  # type: ignore[no-any-return]
+        return fn.matrix_transpose(self)
 
     def exp(self) -> Tensor:
         """Exponential, by torch's name; so are `log`, `sqrt`, `sin`, `cos`, `tanh`, `abs`."""
-        return fn.FAST["exp"](self)  # type: ignore[no-any-return]
+        return fn.FAST["exp"](self)
 
     log = fn.FAST["log"]
     sqrt = fn.FAST["sqrt"]

@@ -6,7 +6,7 @@ import functools
 import time
 import warnings
 import weakref
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -103,6 +103,48 @@ def _make_room(n: int) -> None:
         shared.words[place] = word
 
 
+@overload
+def grad(
+    outputs: Any,
+    inputs: dict[Any, Any],
+    grad_outputs: Any = ...,
+    retain_graph: bool | None = ...,
+    create_graph: bool | None = ...,
+    only_inputs: bool = ...,
+    allow_unused: bool | None = ...,
+    is_grads_batched: bool = ...,
+    materialize_grads: bool = ...,
+) -> dict[Any, Any]: ...
+
+
+@overload
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = ...,
+    retain_graph: bool | None = ...,
+    create_graph: bool | None = ...,
+    only_inputs: bool = ...,
+    allow_unused: Literal[False] | None = ...,
+    is_grads_batched: bool = ...,
+    materialize_grads: bool = ...,
+) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = ...,
+    retain_graph: bool | None = ...,
+    create_graph: bool | None = ...,
+    only_inputs: bool = ...,
+    allow_unused: bool | None = ...,
+    is_grads_batched: bool = ...,
+    materialize_grads: bool = ...,
+) -> tuple[Tensor | None, ...]: ...
+
+
 def grad(
     outputs: Any,
     inputs: Any,
@@ -113,7 +155,7 @@ def grad(
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
-) -> Any:
+) -> tuple[Tensor | None, ...] | dict[Any, Any]:
     """Return the gradients of outputs with respect to inputs; leaves' ``.grad`` stays as it is.
 
     Parameters

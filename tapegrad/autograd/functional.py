@@ -97,7 +97,7 @@ def _grad(
     found = grad(
         [outputs[k] for k in known], inputs, vectors, create_graph=create_graph, allow_unused=True, **rest
     )
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _whole(

@@ -69,7 +69,7 @@ def _along_axis(function: Any, transform: Callable[..., Any]) -> Callable[..., A
         return transform(a, n, axis, norm, what)
 
     call.__name__ = what
-    return call  # type: ignore[no-any-return]
+    return call
 
 
 def _swapped(norm: Any, what: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from tapegrad.functions.reductions import cumsum, max_, mean, min_, prod, std, s
 from tapegrad.functions.shapes import copy, ravel, reshape, squeeze, swapaxes, transpose
 from tapegrad.functions.tables import FUNCTIONS
 from tapegrad.handle import Handle, value_of
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 NOT_GIVEN = np._NoValue
 NOTHING: dict[str, Any] = {}
@@ -40,142 +43,142 @@ class ArrayMethods(Handle):
     # ------------------------------------------------------------ reductions
 
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
-            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Any:  # fmt: skip
+            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
         """Sum over axes."""
         if initial is where is NOT_GIVEN:
             return sum_(self, axis, dtype, out, keepdims)
         return sum_(self, axis, dtype, out, keepdims, **_given(initial, where))
 
     def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
-             where: Any = NOT_GIVEN) -> Any:  # fmt: skip
+             where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
         """Mean over axes."""
         return mean(self, axis, dtype, out, keepdims, **_given(NOT_GIVEN, where))
 
     def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
-             initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Any:  # fmt: skip
+             initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
         """Product over axes."""
         return prod(self, axis, dtype, out, keepdims, **_given(initial, where))
 
     def max(self, axis: Any = None, out: Any = None, keepdims: bool = False,
-            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Any:  # fmt: skip
+            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
         """Largest value over axes."""
         return max_(self, axis, out, keepdims, **_given(initial, where))
 
     def min(self, axis: Any = None, out: Any = None, keepdims: bool = False,
-            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Any:  # fmt: skip
+            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
         """Smallest value over axes."""
         return min_(self, axis, out, keepdims, **_given(initial, where))
 
     def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
-            keepdims: bool = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN) -> Any:  # fmt: skip
+            keepdims: bool = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
         """Variance over axes."""
         return var(self, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
 
     def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
-            keepdims: bool = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN) -> Any:  # fmt: skip
+            keepdims: bool = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
         """Standard deviation over axes."""
         return std(self, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
 
-    def cumsum(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
+    def cumsum(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
         """Running sum."""
         return cumsum(self, axis, dtype, out)
 
-    def cumprod(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
+    def cumprod(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
         """Running product."""
         return _call(np.cumprod, self, axis, dtype, out=out)
 
     def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None,
-              out: Any = None) -> Any:  # fmt: skip
+              out: Any = None) -> Tensor:  # fmt: skip
         """Sum of a diagonal."""
         return _call(np.trace, self, offset, axis1, axis2, dtype=dtype, out=out)
 
-    def argmax(self, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
+    def argmax(self, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Tensor:
         """Place of the largest value; has no derivative."""
         return _call(np.argmax, self, axis, out=out, keepdims=keepdims)
 
-    def argmin(self, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
+    def argmin(self, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Tensor:
         """Place of the smallest value; has no derivative."""
         return _call(np.argmin, self, axis, out=out, keepdims=keepdims)
 
     def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, *,
-            where: Any = NOT_GIVEN) -> Any:  # fmt: skip
+            where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
         """Whether an element is true."""
         return _call(np.any, self, axis, out=out, keepdims=keepdims, where=where)
 
     def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, *,
-            where: Any = NOT_GIVEN) -> Any:  # fmt: skip
+            where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
         """Whether all elements are true."""
         return _call(np.all, self, axis, out=out, keepdims=keepdims, where=where)
 
     # ------------------------------------------------------------ shapes and copies
 
-    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
+    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Tensor:
         """The same elements in another shape."""
         return reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy)
 
-    def ravel(self, order: str = "C") -> Any:
+    def ravel(self, order: str = "C") -> Tensor:
         """All elements in one dimension; a view where there can be one."""
         return ravel(self, order)
 
-    def flatten(self, order: str = "C") -> Any:
+    def flatten(self, order: str = "C") -> Tensor:
         """A copy of all elements in one dimension."""
         return copy(ravel(self, order))
 
-    def transpose(self, *axes: Any) -> Any:
+    def transpose(self, *axes: Any) -> Tensor:
         """Axes in another order."""
         whole = len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list)))
         return transpose(self, (axes[0] if whole else axes) or None)
 
-    def swapaxes(self, axis1: int, axis2: int) -> Any:
+    def swapaxes(self, axis1: int, axis2: int) -> Tensor:
         """Two axes exchanged."""
         return swapaxes(self, axis1, axis2)
 
-    def squeeze(self, axis: Any = None) -> Any:
+    def squeeze(self, axis: Any = None) -> Tensor:
         """Axes of one element removed."""
         return squeeze(self, axis)
 
     def astype(self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True,
-               copy: bool = True) -> Any:  # fmt: skip
+               copy: bool = True) -> Tensor:  # fmt: skip
         """Another dtype; a copy also where it has that dtype."""
         if not np.can_cast(self._v.dtype, dtype, casting):  # type: ignore[arg-type]
             raise TypeError(f"astype: dtype {self._v.dtype} to {np.dtype(dtype)} not with {casting=}")
         return _call(np.astype, self, dtype, copy=copy)
 
-    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
         """Diagonals of the matrices that two axes span; a view."""
         return _call(np.diagonal, self, offset, axis1, axis2)
 
-    def repeat(self, repeats: Any, axis: int | None = None) -> Any:
+    def repeat(self, repeats: Any, axis: int | None = None) -> Tensor:
         """Each element several times."""
         return _call(np.repeat, self, repeats, axis)
 
     # ------------------------------------------------------------ elements
 
-    def take(self, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
+    def take(self, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Tensor:
         """Elements by number along an axis."""
         return take(self, indices, axis, out, mode)
 
-    def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+    def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Tensor:
         """Elements of the choices that these numbers name."""
         return _call(np.choose, self, choices, out=out, mode=mode)
 
-    def compress(self, condition: Any, axis: int | None = None, out: Any = None) -> Any:
+    def compress(self, condition: Any, axis: int | None = None, out: Any = None) -> Tensor:
         """The parts along an axis where a condition holds."""
         return _call(np.compress, condition, self, axis, out=out)
 
-    def nonzero(self) -> Any:
+    def nonzero(self) -> tuple[Tensor, ...]:
         """Places of the elements that are not zero."""
         return _call(np.nonzero, self)
 
-    def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
         """Where values would be put in; has no derivative."""
         return _call(np.searchsorted, self, v, side, sorter)
 
-    def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Tensor:
         """The order that would sort; has no derivative."""
         return _call(np.argsort, self, axis, kind, order, stable=stable)
 
-    def argpartition(self, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
+    def argpartition(self, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Tensor:
         """The order that would partition; has no derivative."""
         return _call(np.argpartition, self, kth, axis, kind, order)
 
@@ -203,15 +206,15 @@ class ArrayMethods(Handle):
 
     # ------------------------------------------------------------ arithmetic
 
-    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Any:
+    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Tensor:
         """Values limited to an interval."""
         return clip(self, min, max, out)
 
-    def round(self, decimals: int = 0, out: Any = None) -> Any:
+    def round(self, decimals: int = 0, out: Any = None) -> Tensor:
         """Rounded values; derivative zero."""
         return _call(np.round, self, decimals, out=out)
 
-    def dot(self, b: Any, out: Any = None) -> Any:
+    def dot(self, b: Any, out: Any = None) -> Tensor:
         """Product as by np.dot."""
         return dot(self, b, out)
 
@@ -235,7 +238,7 @@ class ArrayMethods(Handle):
             )
         return self
 
-    def view(self, dtype: Any = None) -> Any:
+    def view(self, dtype: Any = None) -> Tensor:
         """A view of the same elements; not as another dtype."""
         if isinstance(dtype, (int, tuple)):
             raise TypeError(f"view takes a dtype as in NumPy; for the shape {dtype} use reshape")
@@ -249,7 +252,7 @@ class ArrayMethods(Handle):
     def tobytes(self, order: Any = "C") -> bytes:
         """The bytes of the value."""
         taken(self)
-        return self._v.tobytes(order)  # type: ignore[no-any-return]
+        return self._v.tobytes(order)
 
     def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:
         """Write the value to a file."""
@@ -301,7 +304,7 @@ class Flat:
         self.base = x
 
     def __len__(self) -> int:
-        return self.base.size  # type: ignore[no-any-return]
+        return self.base.size
 
     def __iter__(self) -> Iterator[Any]:
         return iter(reshape(self.base, (-1,)))

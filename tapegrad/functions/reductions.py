@@ -167,7 +167,7 @@ def degrees(what: str, ddof: float, correction: Any) -> float:
         return ddof
     if ddof != 0:
         raise ValueError(f"{what}: ddof={ddof} and correction={correction} are names of one thing; give one")
-    return correction  # type: ignore[no-any-return]
+    return correction
 
 
 def _spread(

@@ -52,7 +52,7 @@ def _reshaped(value: Any, shape: Any) -> tuple[int, ...]:
     except (ValueError, TypeError) as error:
         kind = ShapeError if isinstance(error, ValueError) else TypeError
         raise kind(f"reshape of shape {np.shape(value)} to {reprlib.repr(shape)}: {error}") from error
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 @timed("reshape")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,12 +16,15 @@ from tapegrad.handle import is_tensor, value_of, wrap
 from tapegrad.operators import binary, combine, reflected, unary
 from tapegrad.ops import REGISTRY
 
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
+
 OPERATORS = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
     "negative": operator.neg, "absolute": operator.abs,
 }  # fmt: skip
-FAST: dict[str, Callable[..., Any]] = {}  # with a Tensor as the first operand
-REFLECTED: dict[str, Callable[..., Any]] = {}  # with a Tensor as the last operand, given first
+FAST: dict[str, Callable[..., Tensor]] = {}  # with a Tensor as the first operand
+REFLECTED: dict[str, Callable[..., Tensor]] = {}  # with a Tensor as the last operand, given first
 for _op in REGISTRY.values():
     _ufunc = _op.functions[0] if _op.functions else None
     if isinstance(_ufunc, np.ufunc) and _ufunc.nin in (1, 2) and _ufunc.nout == 1 and _op.arity < 3:
@@ -74,7 +77,7 @@ for _f in FLAT:
     UFUNCS[_f] = _flat
 
 
-def power(a: Any, b: Any) -> Any:
+def power(a: Any, b: Any) -> Tensor:
     """Power; a square has a cheaper derivative."""
     if (type(b) is int or type(b) is float) and b == 2 and is_tensor(a):
         return FAST["square"](a)
@@ -84,7 +87,7 @@ def power(a: Any, b: Any) -> Any:
 UFUNCS[np.power] = power
 
 
-def float_power(a: Any, b: Any) -> Any:
+def float_power(a: Any, b: Any) -> Tensor:
     """Power, in double precision."""
     x, y = tensor_of(a), tensor_of(b)
     kind = np.result_type(value_of(x), value_of(y), float)

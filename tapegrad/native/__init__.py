@@ -8,9 +8,12 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tapegrad.kernels.locks import importing
+
+if TYPE_CHECKING:
+    from tapegrad.native.function import CompiledFunction
 
 __all__ = ["checkpoint_loop", "njit"]
 
@@ -20,6 +23,18 @@ def load(name: str) -> Any:
     """Return a module of this package; they import Numba."""
     with importing():
         return importlib.import_module(f"{__name__}.{name}")
+
+
+@overload
+def njit(
+    function: Callable[..., Any], *, rerun: bool = ..., preaccumulate: bool = ..., **options: Any
+) -> CompiledFunction: ...
+
+
+@overload
+def njit(
+    function: None = None, *, rerun: bool = ..., preaccumulate: bool = ..., **options: Any
+) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
 
 
 def njit(

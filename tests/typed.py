@@ -1,0 +1,81 @@
+"""What a type checker sees of results; `test_types` has mypy check it and runs it too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+import tapegrad as tg
+from tapegrad.autograd.graph import Node
+from tapegrad.autograd.hooks import RemovableHandle
+
+try:
+    from typing import assert_type
+except ImportError:  # Python 3.10
+    from typing_extensions import assert_type
+
+Array = np.ndarray[Any, np.dtype[Any]]
+x = tg.tensor([1.0, 2.0], requires_grad=True)
+
+assert_type(x, tg.Tensor)
+assert_type(x + 1, tg.Tensor)
+assert_type(2 * x, tg.Tensor)
+assert_type(x / x, tg.Tensor)
+assert_type(x**2, tg.Tensor)
+assert_type(2.0**x, tg.Tensor)
+assert_type(x // 2, tg.Tensor)
+assert_type(x % 2, tg.Tensor)
+assert_type(-x, tg.Tensor)
+assert_type(abs(x), tg.Tensor)
+assert_type(x @ np.ones((2, 2)), tg.Tensor)
+assert_type(x @ x, tg.Tensor)
+assert_type(x > 1, tg.Tensor)
+assert_type(x[0], tg.Tensor)
+assert_type(x.T, tg.Tensor)
+assert_type(x.sum(), tg.Tensor)
+assert_type(x.mean(axis=0), tg.Tensor)
+assert_type(x.std(), tg.Tensor)
+assert_type(x.reshape(2, 1), tg.Tensor)
+assert_type(x.take([1]), tg.Tensor)
+assert_type(x.argmax(), tg.Tensor)
+assert_type(x.astype(np.float32), tg.Tensor)
+assert_type(x.dot(x), tg.Tensor)
+assert_type(x.exp(), tg.Tensor)
+assert_type(x.sin(), tg.Tensor)
+assert_type(x.detach(), tg.Tensor)
+assert_type(x.nonzero(), tuple[tg.Tensor, ...])
+assert_type(x.shape, tuple[int, ...])
+assert_type(x.detach().numpy(), Array)
+assert_type((x * 2).grad_fn, Node | None)
+assert_type((x * 2).register_hook(lambda g: g * 2), RemovableHandle)
+assert_type(x.sum().backward(), None)
+assert_type(x.grad, tg.Tensor | None)
+assert_type(tg.zeros((2, 3)), tg.Tensor)
+for row in x:
+    assert_type(row, tg.Tensor)
+y = x * 1.0
+y += 1
+assert_type(y, tg.Tensor)
+
+assert_type(tg.grad(x.sum(), x), tuple[tg.Tensor, ...])
+assert_type(tg.grad([x.sum()], [x], create_graph=True), tuple[tg.Tensor, ...])
+assert_type(tg.grad(x.sum(), [x, y], allow_unused=True), tuple[tg.Tensor | None, ...])
+assert_type(tg.grad(x.sum(), {"x": x}), dict[Any, Any])
+
+
+@tg.njit
+def square(v: float) -> float:
+    return v * v
+
+
+@tg.njit(rerun=True)
+def cube(v: float) -> float:
+    return v**3
+
+
+assert_type(square.py_func, FunctionType)
+assert_type(cube.py_func, FunctionType)
+assert_type(tg.func.grad(square), Callable[..., Any])
