@@ -9,7 +9,6 @@
 from tapegrad import autograd as autograd
 from tapegrad import errors as errors
 from tapegrad import func as func
-from tapegrad import recording as _recording  # noqa: F401
 from tapegrad.autograd import (
     backward as backward,
 )
@@ -42,11 +41,10 @@ from tapegrad.autograd import (
 )
 from tapegrad.autograd.backward import install as _install
 from tapegrad.config import (
-    guard as guard,
-)
-from tapegrad.config import (
     show_config as show_config,
 )
+from tapegrad.core import compiled_methods as _compiled_methods  # noqa: F401
+from tapegrad.core.guard import guard as guard
 from tapegrad.creation import (
     arange as arange,
 )

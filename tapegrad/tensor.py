@@ -14,11 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad import functions as fn
-from tapegrad.dispatch import DOUBLE, apply, contains_tensor, enabled, normal, noted, origin, taken, timed
-from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
-from tapegrad.functions.methods import ArrayMethods
-from tapegrad.grad_mode import is_inference_mode_enabled
-from tapegrad.handle import (
+from tapegrad.core.base import (
     Handle,
     extra,
     follows,
@@ -33,10 +29,24 @@ from tapegrad.handle import (
     value_of,
     wrap,
 )
+from tapegrad.core.dispatch import (
+    DOUBLE,
+    apply,
+    contains_tensor,
+    enabled,
+    normal,
+    noted,
+    origin,
+    taken,
+    timed,
+)
+from tapegrad.core.grad_mode import is_inference_mode_enabled
+from tapegrad.core.storage import STALE
+from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
+from tapegrad.functions.methods import ArrayMethods
 from tapegrad.kernels import abi
 from tapegrad.tape import pool
 from tapegrad.tape.tape import Cell
-from tapegrad.views import STALE
 
 __all__ = ["Tensor", "asarray", "from_numpy", "tensor"]
 
@@ -82,7 +92,7 @@ def _in_place(operate: Any, name: str) -> Callable[[Any, Any], Any]:
 
 
 def _write(x: Tensor, index: Any, new: Any, what: str, update: bool = False) -> None:
-    from tapegrad.writes import write
+    from tapegrad.core.inplace import write
 
     write(x, index, new, what, update)
 
@@ -312,7 +322,7 @@ class Tensor(ArrayMethods):
         """Become a leaf without history; returns the Tensor. Views that were made of it keep theirs."""
         if self.is_leaf:
             return self.requires_grad_(False)
-        from tapegrad.writes import forget
+        from tapegrad.core.inplace import forget
 
         forget(self)
         return self
@@ -425,7 +435,7 @@ class Tensor(ArrayMethods):
 
     def numpy(self) -> Any:
         """The value as an ndarray that shares memory; read-only where it has a history."""
-        from tapegrad.writes import lend
+        from tapegrad.core.inplace import lend
 
         self._border("numpy()")
         return lend(self)

@@ -31,8 +31,8 @@ class Limit(NamedTuple):
 ARRAY, ELEMENTS = "bytes of an array", "elements of an array"
 ARRAYS = (
     Limit("tape.tape", "LARGE", ARRAY),
-    Limit("dispatch", "COPIED", ARRAY),
-    Limit("dispatch", "POOLED", ARRAY),
+    Limit("core.dispatch", "COPIED", ARRAY),
+    Limit("core.dispatch", "POOLED", ARRAY),
     Limit("ops.buffers", "LARGE", ARRAY),
     Limit("native.segment", "COPIED", ARRAY),
     Limit("native.stored", "IN_PLACE", ARRAY),
@@ -58,7 +58,7 @@ OTHERS = (
     Limit("functions.reductions", "MASK_BITS", "axes of a reduction"),
     Limit("functions.products", "TERMS", "products that an einsum sums up"),
     Limit("functions.shapes", "MANY", "operands of a record"),
-    Limit("dispatch", "NESTED", "lists in lists"),
+    Limit("core.dispatch", "NESTED", "lists in lists"),
     Limit("tape.tape", "MAX_RECORDS", "records of a tape"),
     Limit("tape.tape", "FEW", "handles of a tape"),
     Limit("tape.tape", "MANY", "tapes released at once"),
@@ -71,7 +71,7 @@ OTHERS = (
     Limit("tape.pool", "STOCK_BYTES", "bytes of free buffers"),
     Limit("tape.pool", "LATEST", "buffers handed out last"),
     Limit("tape.pool", "MAX_SHADOWS", "shapes of values that are not kept"),
-    Limit("writes", "FEW", "entries of a log that a write takes"),
+    Limit("core.inplace", "FEW", "entries of a log that a write takes"),
     Limit("autograd.steps", "RECORDS", "entries of a log of steps"),
     Limit("autograd.apply", "PARTS", "parts of what a call keeps"),
     Limit("autograd.call", "NESTED", "lists in lists of what a call keeps"),

@@ -10,14 +10,11 @@ import tapegrad as tg
 
 HERE = Path(tg.__file__).parent
 FLOORS = [  # lowest first
-    {"errors", "blocks", "config"},
+    {"errors", "config"},
     {"tape", "kernels"},
     {"ops"},
     {"engine"},
-    {
-        "grad_mode", "handle", "dispatch", "duals", "functions", "operators", "packing", "tensor", "creation",
-        "recording", "views", "writes",
-    },
+    {"core", "functions", "tensor", "creation"},
     {"autograd", "native"},
     {"func"},
     {"__init__", "catalog", "__main__"},

@@ -27,7 +27,7 @@ NO_SIZE = {
     "kernels/vecmath": {...},  # ranges of numbers, which tests/kernels/test_vecmath.py crosses
     "native/blocks.py": {"NUMBERS"},  # 2**31 statements: some 20 GiB, refused as running out of numbers
     "native/explain.py": {"LONG"},
-    "packing.py": {"OUT"},
+    "core/saved_values.py": {"OUT"},
     "tape/tape.py": {"SERIAL_BITS", "IN_A_LIST"},
 }
 STATE_WORDS = {  # places in the words of a sweep and of compiled recording, codes of dtypes, opcodes
@@ -352,7 +352,7 @@ def operands(n):
     gradient_is(lambda x: np.sum(np.concatenate([x] * n)), x, np.full(2, n))
 
 
-@crosses("dispatch", "NESTED")
+@crosses("core.dispatch", "NESTED")
 def lists(n):
     x = leaf(np.float64(2.0))
     nested = x * x
@@ -486,7 +486,7 @@ def shapes(n):
         compare(found, wanted, 1e-14)
 
 
-@crosses("writes", "FEW")
+@crosses("core.inplace", "FEW")
 def room(entries):
     """A write where a tape has so many entries left."""
     tapes.close(tapes.current())

@@ -10,29 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad import recording as shared
 from tapegrad.autograd import graph, hooks
 from tapegrad.autograd.sweeps import Border, inputs_of, keys_of, listed, quietly, roots_of, run, told, total
 from tapegrad.autograd.variables import Variable
-from tapegrad.dispatch import noted
-from tapegrad.engine.at_once import at_once
-from tapegrad.engine.sweep import Key
-from tapegrad.errors import GradientError, ShapeError, UnusedInputError
-from tapegrad.grad_mode import (
+from tapegrad.core import compiled_methods as shared
+from tapegrad.core.base import extra, former, retain, settle, wrap
+from tapegrad.core.dispatch import noted
+from tapegrad.core.grad_mode import (
     Mode,
     _enabled,
     enable_grad,
     in_force,
 )
-from tapegrad.handle import extra, former, retain, settle, wrap
+from tapegrad.core.inplace import accumulate, write
+from tapegrad.core.storage import OPEN, STALE
+from tapegrad.engine.at_once import at_once
+from tapegrad.engine.sweep import Key
+from tapegrad.errors import GradientError, ShapeError, UnusedInputError
 from tapegrad.kernels import machine, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import State
 from tapegrad.tape.record import Place
 from tapegrad.tape.tape import local
 from tapegrad.tensor import Tensor
-from tapegrad.views import OPEN, STALE
-from tapegrad.writes import accumulate, write
 
 __all__ = ["backward", "grad"]
 

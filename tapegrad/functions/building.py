@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import exposed, record, share, shares, timed
+from tapegrad.core.base import is_tensor, join, requires_grad, value_of, weigh, wrap
+from tapegrad.core.dispatch import exposed, record, share, shares, timed
 from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
 from tapegrad.functions.indexing import flip
 from tapegrad.functions.rearranging import REARRANGE, gathered, moves, numbers_of, rearranged
@@ -19,7 +20,6 @@ from tapegrad.functions.shapes import _at_least, _members, astype, concatenate, 
 from tapegrad.functions.shapes import broadcast_to as _broadcast_to
 from tapegrad.functions.shapes import transpose as _transpose
 from tapegrad.functions.tables import axis_of, composed, implements, of_number, plain, plainly, tensor_of
-from tapegrad.handle import is_tensor, join, requires_grad, value_of, weigh, wrap
 from tapegrad.ops import REGISTRY, shapes
 
 VIEW = REGISTRY["view"]

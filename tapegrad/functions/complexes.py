@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply
+from tapegrad.core.base import is_tensor, requires_grad, value_of, wrap
+from tapegrad.core.dispatch import apply
 from tapegrad.functions.indexing import where
 from tapegrad.functions.tables import implements, plainly, tensor_of
 from tapegrad.functions.ufuncs import FAST
-from tapegrad.handle import is_tensor, requires_grad, value_of, wrap
 from tapegrad.ops import REGISTRY
 
 

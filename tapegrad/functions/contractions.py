@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.base import value_of
 from tapegrad.errors import ShapeError
 from tapegrad.functions.building import broadcast_arrays
 from tapegrad.functions.products import contract, dot
 from tapegrad.functions.shapes import laid, reshape, stack
 from tapegrad.functions.tables import UFUNCS, axis_of, composed, plain, tensor_of
-from tapegrad.handle import value_of
 
 
 def conjugate(x: Any) -> Any:

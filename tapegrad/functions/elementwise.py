@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, normal, record, share
+from tapegrad.core.base import is_tensor, requires_grad, value_of, wrap
+from tapegrad.core.dispatch import apply, normal, record, share
 from tapegrad.functions.indexing import where
 from tapegrad.functions.shapes import astype
 from tapegrad.functions.tables import UFUNCS, implements, into, plainly, tensor_of
 from tapegrad.functions.ufuncs import FAST, operand
-from tapegrad.handle import is_tensor, requires_grad, value_of, wrap
 from tapegrad.ops import REGISTRY
 
 
@@ -108,7 +108,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
                 out = astype(where(holds, number, out), value.dtype)
     if copy or not is_tensor(x):
         return out
-    from tapegrad.writes import write
+    from tapegrad.core.inplace import write
 
     write(x, Ellipsis, out, "np.nan_to_num", True)
     return x

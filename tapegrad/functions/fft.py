@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply
+from tapegrad.core.base import value_of
+from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.functions.shapes import concatenate, copy
 from tapegrad.functions.tables import axis_of, implements, into, tensor_of
-from tapegrad.handle import value_of
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.fft import OPPOSITE
 

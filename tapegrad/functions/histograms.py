@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.base import is_tensor, requires_grad, value_of, wrap
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.functions.tables import composed, plain, tensor_of
-from tapegrad.handle import is_tensor, requires_grad, value_of, wrap
 from tapegrad.ops import indexing
 
 put: Any = indexing.put

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, contains_tensor, operand, record, sequence, share, shares
+from tapegrad.core.base import is_tensor, join, requires_grad, value_of, weigh, wrap
+from tapegrad.core.dispatch import apply, contains_tensor, operand, record, sequence, share, shares
 from tapegrad.errors import BorderError
 from tapegrad.functions.shapes import ravel
 from tapegrad.functions.tables import axes_of, axis_of, implements, into, plainly, tensor_of
-from tapegrad.handle import is_tensor, join, requires_grad, value_of, weigh, wrap
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.tape import LARGE
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, share
+from tapegrad.core.base import follows, value_of, weigh, wrap
+from tapegrad.core.dispatch import apply, share
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.functions import contractions
 from tapegrad.functions.indexing import getitem, where
@@ -19,7 +20,6 @@ from tapegrad.functions.products import contract, dot, matmul, solve
 from tapegrad.functions.reductions import sum_
 from tapegrad.functions.shapes import astype, matrix_transpose, reshape, stack, transpose
 from tapegrad.functions.tables import axis_of, implements, into, plainly, tensor_of
-from tapegrad.handle import follows, value_of, weigh, wrap
 from tapegrad.ops import REGISTRY
 
 LAPACK: Any = np.linalg  # whose stubs know literal arguments only

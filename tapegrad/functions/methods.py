@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import taken
+from tapegrad.core.base import Handle, value_of
+from tapegrad.core.dispatch import taken
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.functions.indexing import clip, getitem, plain_index, take
 from tapegrad.functions.products import dot
 from tapegrad.functions.reductions import cumsum, max_, mean, min_, prod, std, sum_, var
 from tapegrad.functions.shapes import copy, ravel, reshape, squeeze, swapaxes, transpose
 from tapegrad.functions.tables import FUNCTIONS
-from tapegrad.handle import Handle, value_of
 
 NOT_GIVEN = np._NoValue
 NOTHING: dict[str, Any] = {}
@@ -188,7 +188,7 @@ class ArrayMethods(Handle):
         self._take_over(_call(np.partition, self, kth, axis, kind, order), "partition()")
 
     def _take_over(self, new: Any, what: str) -> None:
-        from tapegrad.writes import write
+        from tapegrad.core.inplace import write
 
         write(self, Ellipsis, new, what, True)
 

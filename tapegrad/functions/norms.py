@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply
+from tapegrad.core.base import value_of
+from tapegrad.core.dispatch import apply
 from tapegrad.errors import ShapeError
 from tapegrad.functions.indexing import where
 from tapegrad.functions.linalg import inv, matrices, recorded, svdvals
 from tapegrad.functions.reductions import max_, min_, sum_
 from tapegrad.functions.shapes import astype, reshape, stack
 from tapegrad.functions.tables import axes_of, axis_of, implements, plainly, tensor_of
-from tapegrad.handle import value_of
 from tapegrad.ops import REGISTRY
 
 

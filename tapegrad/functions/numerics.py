@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply
+from tapegrad.core.base import is_tensor, requires_grad, value_of
+from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError, ShapeError, UnsupportedOpError
 from tapegrad.functions.shapes import astype, concatenate, reshape
 from tapegrad.functions.tables import Axis, axis_of, composed, plain, tensor_of
-from tapegrad.handle import is_tensor, requires_grad, value_of
 from tapegrad.ops import REGISTRY
 
 NOT_GIVEN = np._NoValue

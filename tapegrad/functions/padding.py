@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply
+from tapegrad.core.base import is_tensor, requires_grad, value_of
+from tapegrad.core.dispatch import apply
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.functions.rearranging import gathered, moves
 from tapegrad.functions.shapes import astype, concatenate, stack
 from tapegrad.functions.tables import any_grad, plain, plainly, tensor_of
-from tapegrad.handle import is_tensor, requires_grad, value_of
 from tapegrad.ops import REGISTRY, shapes
 
 steps: Any = shapes.steps

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.base import value_of
 from tapegrad.errors import ShapeError
 from tapegrad.functions.products import solve
 from tapegrad.functions.shapes import concatenate, reshape
 from tapegrad.functions.tables import composed, tensor_of
-from tapegrad.handle import value_of
 
 
 def _coefficients(what: str, p: Any, number: bool = True) -> Any:

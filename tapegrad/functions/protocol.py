@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.base import is_tensor
+from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.functions.tables import FUNCTIONS, PLAIN, UFUNCS, answer, any_follows, any_grad, into, plainly
 from tapegrad.functions.ufunc_forms import (
@@ -21,8 +23,6 @@ from tapegrad.functions.ufunc_forms import (
     typed,
 )
 from tapegrad.functions.ufuncs import FLAT
-from tapegrad.grad_mode import Mode, _enabled
-from tapegrad.handle import is_tensor
 
 enabled = _enabled.get
 METHODS: dict[str, Callable[..., Any]] = {

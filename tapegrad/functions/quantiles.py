@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply
+from tapegrad.core.base import is_tensor, requires_grad, value_of
+from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError
 from tapegrad.functions.rearranging import rearranged
 from tapegrad.functions.sorting import along
 from tapegrad.functions.tables import Axis, axes_of, composed, plain, tensor_of
-from tapegrad.handle import is_tensor, requires_grad, value_of
 from tapegrad.ops import REGISTRY
 
 MEAN = REGISTRY["mean"]

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply
+from tapegrad.core.base import is_tensor, value_of, weigh
+from tapegrad.core.dispatch import apply
 from tapegrad.functions.shapes import concatenate, reshape
 from tapegrad.functions.tables import FUNCTIONS, composed, tensor_of
-from tapegrad.handle import is_tensor, value_of, weigh
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.tape import LARGE
 

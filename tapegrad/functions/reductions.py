@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply
+from tapegrad.core.base import Handle, is_tensor, requires_grad, value_of
+from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError
 from tapegrad.functions.indexing import where as choose
 from tapegrad.functions.shapes import astype, reshape, transpose
@@ -24,7 +25,6 @@ from tapegrad.functions.tables import (
     plainly,
     tensor_of,
 )
-from tapegrad.handle import Handle, is_tensor, requires_grad, value_of
 from tapegrad.ops import REGISTRY
 
 MEAN, SUM = REGISTRY["mean"], REGISTRY["sum"]

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, record, share, shares, timed
+from tapegrad.core.base import is_tensor, join, requires_grad, value_of, wrap
+from tapegrad.core.dispatch import apply, record, share, shares, timed
 from tapegrad.errors import AxisError, DTypeError, ShapeError
 from tapegrad.functions.tables import axis_of, implements, into, tensor_of
-from tapegrad.handle import is_tensor, join, requires_grad, value_of, wrap
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY
 from tapegrad.tape import pool

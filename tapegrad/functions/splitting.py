@@ -1,4 +1,4 @@
-"""Arrays taken apart. The parts are views that are told apart from others: see `writes`."""
+"""Arrays taken apart. The parts are views that are told apart from others: see `core.inplace`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.base import extra, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.functions.tables import axis_of, implements, plain
-from tapegrad.handle import extra, value_of
 
 
 @implements(np.array_split)

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from tapegrad.dispatch import NESTED, contains_tensor, normal, noted, sequence, share, taken, tensors_in
+from tapegrad.core.base import follows, is_tensor, requires_grad, value_of
+from tapegrad.core.dispatch import NESTED, contains_tensor, normal, noted, sequence, share, taken, tensors_in
+from tapegrad.core.grad_mode import in_force
 from tapegrad.errors import AxisError, ShapeError, TapeError, UnsupportedOpError
-from tapegrad.grad_mode import in_force
-from tapegrad.handle import follows, is_tensor, requires_grad, value_of
 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
@@ -163,7 +163,7 @@ def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> A
         shapes = ", ".join(str(np.shape(x)) for x in plain(args))
         raise ShapeError(f"{name} of {shapes} into out= of shape {buffer.shape}: {error}") from error
     if is_tensor(out):
-        from tapegrad.writes import write
+        from tapegrad.core.inplace import write
 
         write(out, Ellipsis, buffer, name)
         noted(out, tensors_in((args, kwargs)))

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply, noted, record, sequence, taken, tensors_in
+from tapegrad.core.base import follows, is_tensor, value_of, weigh, wrap
+from tapegrad.core.dispatch import apply, noted, record, sequence, taken, tensors_in
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError, UnsupportedOpError
 from tapegrad.functions.indexing import getitem, plain_index, where
 from tapegrad.functions.reductions import accumulate, logsumexp, max_, min_, prod, sum_
@@ -20,7 +21,6 @@ from tapegrad.functions.scans import cumprod, running_extreme
 from tapegrad.functions.shapes import astype, broadcast_to, reshape, stack, transpose
 from tapegrad.functions.tables import UFUNCS, axes_of, axis_of, of_number, plain, tensor_of
 from tapegrad.functions.ufuncs import FLAT, operand
-from tapegrad.handle import follows, is_tensor, value_of, weigh, wrap
 from tapegrad.ops import REGISTRY
 
 NONE = np._NoValue
@@ -66,7 +66,7 @@ def selected(ufunc: np.ufunc, inputs: Any, out: Any, condition: Any, **rest: Any
     except ValueError as error:
         shapes = ", ".join(str(np.shape(value_of(x))) for x in (*inputs, condition))
         raise ShapeError(f"{what} of {shapes} into out= of shape {shape}: {error}") from error
-    from tapegrad.writes import write
+    from tapegrad.core.inplace import write
 
     if shape or holds:
         write(out, holds if shape else Ellipsis, typed(ufunc, parts, **rest), what)
@@ -256,7 +256,7 @@ def at(ufunc: np.ufunc, x: Any, indices: Any, *operands: Any) -> None:
         taken(*tensors_in(others))
         ufunc.at(x, index, *values)
         return
-    from tapegrad.writes import write
+    from tapegrad.core.inplace import write
 
     value = np.array(x._v)
     ufunc.at(value, index, *values)

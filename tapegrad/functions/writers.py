@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import taken, tensors_in
+from tapegrad.core.base import follows, is_tensor, value_of
+from tapegrad.core.dispatch import taken, tensors_in
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError
 from tapegrad.functions.indexing import getitem, plain_index
 from tapegrad.functions.shapes import broadcast_to, reshape
 from tapegrad.functions.tables import implements, plain, tensor_of
-from tapegrad.handle import follows, is_tensor, value_of
 
 
 def _writer(function: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -40,7 +40,7 @@ def _writer(function: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def _write(x: Any, index: Any, new: Any, what: str) -> None:
-    from tapegrad.writes import write
+    from tapegrad.core.inplace import write
 
     write(x, index, new, what)
 

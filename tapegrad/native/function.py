@@ -13,10 +13,11 @@ from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 from tapegrad.config import guard_setting
-from tapegrad.dispatch import noted, record, taken, tensors_in, timed
+from tapegrad.core.base import Handle, follows, nbytes_of, under, value_of, wrap
+from tapegrad.core.dispatch import noted, record, taken, tensors_in, timed
+from tapegrad.core.grad_mode import in_force
+from tapegrad.core.inplace import write
 from tapegrad.errors import DTypeError, GradientError
-from tapegrad.grad_mode import in_force
-from tapegrad.handle import Handle, follows, nbytes_of, under, value_of, wrap
 from tapegrad.native import border, explain
 from tapegrad.native.captured import called, frozen, hold, source_of
 from tapegrad.native.overlap import copying
@@ -37,7 +38,6 @@ from tapegrad.native.stored import Stored
 from tapegrad.native.twin import twin_of, twins_of
 from tapegrad.tape.record import slot
 from tapegrad.tensor import Tensor, from_numpy
-from tapegrad.writes import write
 
 
 class CompiledFunction:

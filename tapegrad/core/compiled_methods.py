@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad import dispatch, grad_mode
 from tapegrad import functions as fn
-from tapegrad.dispatch import record
-from tapegrad.handle import join
+from tapegrad.core import dispatch, grad_mode
+from tapegrad.core.base import join
+from tapegrad.core.dispatch import record
+from tapegrad.core.storage import DUAL, OPEN, STALE
 from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY, forward
@@ -26,7 +27,6 @@ from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
 from tapegrad.tape.record import CONS, LEAF, slot
 from tapegrad.tensor import Tensor
-from tapegrad.views import DUAL, OPEN, STALE
 
 METH_NOARGS, METH_O, METH_FASTCALL, METH_FASTCALL_KEYWORDS = 0x04, 0x08, 0x80, 0x82
 METHODS = {  # in the order of `kernels.replay.recording.methods`

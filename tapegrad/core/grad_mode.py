@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any, TypeVar
 
-from tapegrad.blocks import Block
+from tapegrad.core.context_manager import Block
 
 __all__ = [
     "enable_grad",

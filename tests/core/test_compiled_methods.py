@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad import recording
+from tapegrad.core import compiled_methods
 from tapegrad.kernels import abi, machine
 from tapegrad.tape import tape as tapes
 from tapegrad.tensor import Tensor
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not abi.native(), reason="the portable layout has no compiled methods")
 
 
@@ -76,7 +76,7 @@ def test_as_the_twins(monkeypatch, operation, values):
         return [t.detach().numpy() for t in (first, out, gx, gy)]
 
     found = outcome()
-    for name, twin in recording.TWINS.items():
+    for name, twin in compiled_methods.TWINS.items():
         monkeypatch.setattr(Tensor, name, twin)
     wanted = outcome()
     for left, right in zip(found, wanted, strict=True):
@@ -90,7 +90,7 @@ def test_all_of_it_is_recorded_by_compiled_code(monkeypatch):
     x, a = leaf(np.linspace(0.5, 1, 700)), tg.tensor(np.full(700, 2.0))
     start = x * a * 1.5 + 3.0 - 2
     np.sin(x + 1.5)  # makes the vector form
-    monkeypatch.setattr("tapegrad.dispatch.record", lambda *_: pytest.fail("recorded by Python"))
+    monkeypatch.setattr("tapegrad.core.dispatch.record", lambda *_: pytest.fail("recorded by Python"))
     tape, n = start._tape, len(start._tape.log)
     y = np.sin(start) * a + x / start - 1.5 * start**2 + np.exp(-start) * 2 - abs(start) + np.maximum(x, a)
     assert y._tape is tape
@@ -381,7 +381,7 @@ def test_without_them_everything_works():
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True,
-        env=os.environ | {"TAPEGRAD_ABI": "portable", "PYTHONPATH": str(HERE.parent)},
+        env=os.environ | {"TAPEGRAD_ABI": "portable", "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     kind, total = done.stdout.split()
     t = np.linspace(0, 1, 3000)

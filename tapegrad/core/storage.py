@@ -19,7 +19,7 @@ from tapegrad.tape.tape import LEFT, Tape
 
 STALE = Tape()  # stands for the tape of a handle whose history has to be looked up
 STALE.limit = LEFT
-DUAL = Tape()  # stands for that of a handle that carries a tangent (see `tapegrad.duals`)
+DUAL = Tape()  # stands for that of a handle that carries a tangent (see `tapegrad.core.forward_mode`)
 DUAL.limit, DUAL.serial = LEFT, 1 << 62
 OPEN: set[weakref.ref[Any]] = set()  # levels of forward mode that are open, in any thread
 ndarray = np.ndarray

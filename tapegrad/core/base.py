@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.grad_mode import _enabled
+from tapegrad.core.grad_mode import _enabled
+from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Storage
 from tapegrad.kernels import abi
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape
-from tapegrad.views import DUAL, OPEN, STALE, Memory, Storage
 
 
 class Handle:
@@ -169,7 +169,7 @@ def same(x: Any) -> Any:
 
 def settle(x: Any) -> None:
     """Give a stale handle the history of what it is a view of."""
-    from tapegrad.writes import take_history
+    from tapegrad.core.inplace import take_history
 
     take_history(x)
 

@@ -569,7 +569,7 @@ def cut_off(monkeypatch, y, value):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("tapegrad.writes.record", interrupted)
+        patch.setattr("tapegrad.core.inplace.record", interrupted)
         with pytest.raises(KeyboardInterrupt):
             y[0] = value
 

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import normal, origin, record
-from tapegrad.handle import Handle, extra, moves, same, under, value_of, wrap
+from tapegrad.core.base import Handle, extra, moves, same, under, value_of, wrap
+from tapegrad.core.dispatch import normal, origin, record
+from tapegrad.core.storage import DUAL, OPEN
 from tapegrad.ops import kinks
 from tapegrad.ops.lanes import jvp
 from tapegrad.ops.primitive import Primitive
 from tapegrad.tape.record import Place, slot
 from tapegrad.tape.tape import Cell, Tape
-from tapegrad.views import DUAL, OPEN
 
 _serials = count(1)
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import normal
-from tapegrad.handle import Handle, requires_grad, same, value_of, wrap
+from tapegrad.core.base import Handle, requires_grad, same, value_of, wrap
+from tapegrad.core.dispatch import normal
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import OUT, Primitive
 from tapegrad.tape import pool

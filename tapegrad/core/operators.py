@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad import handle
-from tapegrad.dispatch import DOUBLE, POOLED, admit, apply, enabled, mismatch, noted, record, sequence
+from tapegrad.core import base
+from tapegrad.core.base import Handle, value_of, wrap
+from tapegrad.core.dispatch import DOUBLE, POOLED, admit, apply, enabled, mismatch, noted, record, sequence
+from tapegrad.core.storage import OPEN, STALE
 from tapegrad.errors import ShapeError
-from tapegrad.handle import Handle, value_of, wrap
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
 from tapegrad.ops.primitive import Elementwise, Primitive
 from tapegrad.tape.tape import LARGE, Tape, TapeClosed, current, local
-from tapegrad.views import OPEN, STALE
 
 float64, ndarray = np.float64, np.ndarray
 
@@ -39,7 +39,7 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
                 if type(b) is float:
                     second = tape.numbers.get(b) or (first and tape.number(b))
                     y = b
-                elif type(b) is handle._make:
+                elif type(b) is base._make:
                     second = b._at if b._tape is tape else tape.leaves.get(b._at) or admit(tape, b)
                     if first is None:
                         first = tape.constants.get(a._at)
@@ -124,7 +124,7 @@ def _unrecorded(op: Elementwise, operate: Callable[..., Any], mode: Any, operand
     values = []
     for x in operands:
         if type(x) is not float:
-            if type(x) is not handle._make or x._tape is STALE:
+            if type(x) is not base._make or x._tape is STALE:
                 return None
             x = x._v
             if type(x) is not float64 and x.dtype is not DOUBLE:
@@ -145,7 +145,7 @@ def _unrecorded(op: Elementwise, operate: Callable[..., Any], mode: Any, operand
 
 def combine(op: Primitive, a: Any, b: Any) -> Any:
     """Apply an op with two operands, numbers and arrays among them."""
-    if (type(a) is ndarray and type(b) is handle._make) or (type(b) is ndarray and type(a) is handle._make):
+    if (type(a) is ndarray and type(b) is base._make) or (type(b) is ndarray and type(a) is base._make):
         out = _beside(op, a, b)
         if out is not None:
             return out

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad import dispatch, recording
+from tapegrad.core import compiled_methods, dispatch
 from tapegrad.errors import GraphFreedError, ShapeError, TapeError
 from tapegrad.kernels import abi, machine
 from tapegrad.kernels.replay import layout
@@ -30,7 +30,7 @@ def by_python(monkeypatch):
     """Let Python do what compiled code does."""
 
     def switch():
-        for name, twin in recording.TWINS.items():
+        for name, twin in compiled_methods.TWINS.items():
             monkeypatch.setattr(Tensor, name, twin)
         monkeypatch.setattr(dispatch, "record_natively", lambda *_: None)
         monkeypatch.setattr(backward, "gradients_natively", lambda *_: None)

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapegrad.config import guard_setting
+from tapegrad.core.base import Handle, extra, join, moves, recall, requires_grad, settle, value_of, wrap
+from tapegrad.core.grad_mode import Mode, _enabled
+from tapegrad.core.storage import DUAL, OPEN, STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
-from tapegrad.grad_mode import Mode, _enabled
-from tapegrad.handle import Handle, extra, join, moves, recall, requires_grad, settle, value_of, wrap
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
@@ -19,7 +20,6 @@ from tapegrad.ops.primitive import BY_OPCODE, Elementwise, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape, TapeClosed, close, current, local
-from tapegrad.views import DUAL, OPEN, STALE
 
 F = TypeVar("F", bound=Callable[..., Any])
 enabled = _enabled.get
@@ -210,7 +210,7 @@ def _applied(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | Non
 
 
 def record_natively(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any) -> Any:
-    """As `record`, in compiled code; None where Python is to do it. Replaced by `tapegrad.recording`."""
+    """As `record`, in compiled code; None where Python is to do it. Replaced by `core.compiled_methods`."""
 
 
 def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None) -> Any:
@@ -255,7 +255,7 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     if foreign and any(exposed(x) and shares(value, value_of(x)) for x in operands):
         value = value.copy()  # a view of memory that somebody else can write to
     if newest == DUAL.serial:
-        from tapegrad.duals import push
+        from tapegrad.core.forward_mode import push
 
         return push(op, value, operands, attrs)
     packing = mode.packing if type(mode) is Mode else None
@@ -359,7 +359,7 @@ def origin(x: Any) -> tuple[str, list[Any], Any]:
     """
     tape = x._tape
     if tape is DUAL and moves(x):
-        from tapegrad.duals import origin_of
+        from tapegrad.core.forward_mode import origin_of
 
         return origin_of(x)
     tape = x._tape

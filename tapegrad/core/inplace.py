@@ -12,12 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import exposed, normal, noted, record, sequence, timed
-from tapegrad.errors import DTypeError, GradientError, ReadOnlyError, ShapeError
-from tapegrad.functions.indexing import elements, parts_of, plain_index
-from tapegrad.functions.shapes import astype, copy, reshape
-from tapegrad.grad_mode import enable_grad, in_force, is_grad_enabled, is_inference_mode_enabled
-from tapegrad.handle import (
+from tapegrad.core.base import (
     Handle,
     extra,
     follows,
@@ -31,13 +26,18 @@ from tapegrad.handle import (
     weigh,
     wrap,
 )
+from tapegrad.core.dispatch import exposed, normal, noted, record, sequence, timed
+from tapegrad.core.grad_mode import enable_grad, in_force, is_grad_enabled, is_inference_mode_enabled
+from tapegrad.core.storage import STALE, Storage, moved, places, window
+from tapegrad.errors import DTypeError, GradientError, ReadOnlyError, ShapeError
+from tapegrad.functions.indexing import elements, parts_of, plain_index
+from tapegrad.functions.shapes import astype, copy, reshape
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.indexing import numbers
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import Cell, Tape, close, current, local
-from tapegrad.views import STALE, Storage, moved, places, window
 
 ndarray = np.ndarray
 EVERYTHING = Ellipsis
