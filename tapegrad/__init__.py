@@ -78,8 +78,8 @@ from tapegrad.creation import (
 from tapegrad.creation import (
     zeros_like as zeros_like,
 )
-from tapegrad.functions import logsumexp as logsumexp
 from tapegrad.native import njit as njit
+from tapegrad.numpy_api import logsumexp as logsumexp
 from tapegrad.tensor import Tensor as Tensor
 from tapegrad.tensor import asarray as asarray
 from tapegrad.tensor import from_numpy as from_numpy

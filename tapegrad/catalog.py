@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.functions.tables import FUNCTIONS, PLAIN, UFUNCS
+from tapegrad.numpy_api.tables import FUNCTIONS, PLAIN, UFUNCS
 from tapegrad.ops import REGISTRY
 
 __all__ = ["Row", "catalog", "table"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad import functions as fn
+from tapegrad import numpy_api as fn
 from tapegrad.core.base import is_tensor, value_of
 from tapegrad.core.dispatch import contains_tensor, noted, tensors_in
 from tapegrad.errors import BorderError, ShapeError

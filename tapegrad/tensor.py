@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad import functions as fn
+from tapegrad import numpy_api as fn
 from tapegrad.core.base import (
     Handle,
     extra,
@@ -43,8 +43,8 @@ from tapegrad.core.dispatch import (
 from tapegrad.core.grad_mode import is_inference_mode_enabled
 from tapegrad.core.storage import STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
-from tapegrad.functions.methods import ArrayMethods
 from tapegrad.kernels import abi
+from tapegrad.numpy_api.methods import ArrayMethods
 from tapegrad.tape import pool
 from tapegrad.tape.tape import Cell
 

@@ -46,8 +46,8 @@ ARRAYS = (
     Limit("kernels.replay.layout", "DIRECT", ELEMENTS),
     Limit("kernels.replay.layout", "STAGED", ELEMENTS),
     Limit("kernels.replay.layout", "SHORT_AXIS", ELEMENTS),
-    Limit("functions.sorting", "SMALL", ELEMENTS),
-    Limit("functions.rearranging", "MEMOIZED", ELEMENTS),
+    Limit("numpy_api.sorting", "SMALL", ELEMENTS),
+    Limit("numpy_api.rearranging", "MEMOIZED", ELEMENTS),
     Limit("kernels.state", "NOGIL_WORK", ELEMENTS),
 )
 OTHERS = (
@@ -55,9 +55,9 @@ OTHERS = (
     Limit("ops.scans", "FEW", "lanes of a scan"),
     Limit("ops.decompositions", "BLOCK", "rows of a triangular matrix"),
     Limit("ops.kinks", "TERMS", "products and sums between a square and its root"),
-    Limit("functions.reductions", "MASK_BITS", "axes of a reduction"),
-    Limit("functions.products", "TERMS", "products that an einsum sums up"),
-    Limit("functions.shapes", "MANY", "operands of a record"),
+    Limit("numpy_api.reductions", "MASK_BITS", "axes of a reduction"),
+    Limit("numpy_api.products", "TERMS", "products that an einsum sums up"),
+    Limit("numpy_api.shapes", "MANY", "operands of a record"),
     Limit("core.dispatch", "NESTED", "lists in lists"),
     Limit("tape.tape", "MAX_RECORDS", "records of a tape"),
     Limit("tape.tape", "FEW", "handles of a tape"),

@@ -14,7 +14,7 @@ FLOORS = [  # lowest first
     {"tape", "kernels"},
     {"ops"},
     {"engine"},
-    {"core", "functions", "tensor", "creation"},
+    {"core", "numpy_api", "tensor", "creation"},
     {"autograd", "native"},
     {"func"},
     {"__init__", "catalog", "__main__"},

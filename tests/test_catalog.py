@@ -11,7 +11,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad import catalog
-from tapegrad.functions import FUNCTIONS, UFUNCS
+from tapegrad.numpy_api import FUNCTIONS, UFUNCS
 from tests.tiers import with_newest_numpy
 
 

@@ -20,8 +20,8 @@ from tapegrad.core.grad_mode import in_force, is_grad_enabled, within
 from tapegrad.core.inplace import sharers, write
 from tapegrad.core.storage import DUAL, STALE
 from tapegrad.errors import DTypeError, GradientError, ShapeError
-from tapegrad.functions.shapes import astype, stack
 from tapegrad.kernels import abi
+from tapegrad.numpy_api.shapes import astype, stack
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import OUT
 from tapegrad.tape.record import slot

@@ -15,7 +15,7 @@ from tapegrad.core.dispatch import normal
 from tapegrad.core.forward_mode import without_history
 from tapegrad.core.grad_mode import enable_grad
 from tapegrad.errors import GradientError, ShapeError
-from tapegrad.functions.shapes import moveaxis, stack
+from tapegrad.numpy_api.shapes import moveaxis, stack
 from tapegrad.tensor import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]

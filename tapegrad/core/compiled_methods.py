@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad import functions as fn
+from tapegrad import numpy_api as fn
 from tapegrad.core import dispatch, grad_mode
 from tapegrad.core.base import join
 from tapegrad.core.dispatch import record

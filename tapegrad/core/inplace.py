@@ -30,9 +30,9 @@ from tapegrad.core.dispatch import exposed, normal, noted, record, sequence, tim
 from tapegrad.core.grad_mode import enable_grad, in_force, is_grad_enabled, is_inference_mode_enabled
 from tapegrad.core.storage import STALE, Storage, moved, places, window
 from tapegrad.errors import DTypeError, GradientError, ReadOnlyError, ShapeError
-from tapegrad.functions.indexing import elements, parts_of, plain_index
-from tapegrad.functions.shapes import astype, copy, reshape
 from tapegrad.kernels import abi
+from tapegrad.numpy_api.indexing import elements, parts_of, plain_index
+from tapegrad.numpy_api.shapes import astype, copy, reshape
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.indexing import numbers
 from tapegrad.tape import pool

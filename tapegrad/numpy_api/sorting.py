@@ -13,10 +13,10 @@ import numpy as np
 
 from tapegrad.core.base import is_tensor, value_of, wrap
 from tapegrad.errors import ShapeError
-from tapegrad.functions.indexing import where
-from tapegrad.functions.rearranging import gathered, numbers_of, rearranged
-from tapegrad.functions.shapes import concatenate, reshape
-from tapegrad.functions.tables import axis_of, composed, plain, tensor_of
+from tapegrad.numpy_api.indexing import where
+from tapegrad.numpy_api.rearranging import gathered, numbers_of, rearranged
+from tapegrad.numpy_api.shapes import concatenate, reshape
+from tapegrad.numpy_api.tables import axis_of, composed, plain, tensor_of
 
 SMALL = 1000  # elements: below, stable sorting is as fast
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.core.base import extra, value_of
 from tapegrad.errors import ShapeError
-from tapegrad.functions.tables import axis_of, implements, plain
+from tapegrad.numpy_api.tables import axis_of, implements, plain
 
 
 @implements(np.array_split)

@@ -14,9 +14,9 @@ import numpy as np
 from tapegrad.core.base import is_tensor, requires_grad, value_of
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError
-from tapegrad.functions.rearranging import rearranged
-from tapegrad.functions.sorting import along
-from tapegrad.functions.tables import Axis, axes_of, composed, plain, tensor_of
+from tapegrad.numpy_api.rearranging import rearranged
+from tapegrad.numpy_api.sorting import along
+from tapegrad.numpy_api.tables import Axis, axes_of, composed, plain, tensor_of
 from tapegrad.ops import REGISTRY
 
 MEAN = REGISTRY["mean"]

@@ -13,8 +13,8 @@ import numpy as np
 from tapegrad.core.base import is_tensor, value_of
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import ShapeError
-from tapegrad.functions.shapes import astype, laid
-from tapegrad.functions.tables import UFUNCS, implements, into, tensor_of
+from tapegrad.numpy_api.shapes import astype, laid
+from tapegrad.numpy_api.tables import UFUNCS, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
 
 TERMS = 1 << 14  # of an einsum of several operands, above which they are multiplied in pairs

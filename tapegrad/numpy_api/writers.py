@@ -11,9 +11,9 @@ import numpy as np
 from tapegrad.core.base import follows, is_tensor, value_of
 from tapegrad.core.dispatch import taken, tensors_in
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError
-from tapegrad.functions.indexing import getitem, plain_index
-from tapegrad.functions.shapes import broadcast_to, reshape
-from tapegrad.functions.tables import implements, plain, tensor_of
+from tapegrad.numpy_api.indexing import getitem, plain_index
+from tapegrad.numpy_api.shapes import broadcast_to, reshape
+from tapegrad.numpy_api.tables import implements, plain, tensor_of
 
 
 def _writer(function: Callable[..., Any]) -> Callable[[Any], Any]:

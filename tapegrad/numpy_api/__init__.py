@@ -3,7 +3,7 @@
 `UFUNCS` and `FUNCTIONS` are looked up by Tensor's two protocol methods.
 """
 
-from tapegrad.functions import (  # noqa: F401 - what they define is reached through the table
+from tapegrad.numpy_api import (  # noqa: F401 - what they define is reached through the table
     building,
     contractions,
     elementwise,
@@ -19,14 +19,14 @@ from tapegrad.functions import (  # noqa: F401 - what they define is reached thr
     splitting,
     statistics,
 )
-from tapegrad.functions.building import full, full_like
-from tapegrad.functions.complexes import conj, imag, real
-from tapegrad.functions.indexing import clip, getitem, plain_index, take
-from tapegrad.functions.products import dot, matmul
-from tapegrad.functions.protocol import call_function, call_ufunc
-from tapegrad.functions.reductions import cumsum, logsumexp, max_, mean, min_, prod, std, sum_, var
-from tapegrad.functions.scans import cumprod
-from tapegrad.functions.shapes import (
+from tapegrad.numpy_api.building import full, full_like
+from tapegrad.numpy_api.complexes import conj, imag, real
+from tapegrad.numpy_api.indexing import clip, getitem, plain_index, take
+from tapegrad.numpy_api.products import dot, matmul
+from tapegrad.numpy_api.protocol import call_function, call_ufunc
+from tapegrad.numpy_api.reductions import cumsum, logsumexp, max_, mean, min_, prod, std, sum_, var
+from tapegrad.numpy_api.scans import cumprod
+from tapegrad.numpy_api.shapes import (
     astype,
     copy,
     matrix_transpose,
@@ -37,9 +37,9 @@ from tapegrad.functions.shapes import (
     swapaxes,
     transpose,
 )
-from tapegrad.functions.tables import FUNCTIONS, UFUNCS, any_follows, tensor_of
-from tapegrad.functions.ufuncs import FAST, REFLECTED, power
-from tapegrad.functions.writers import put
+from tapegrad.numpy_api.tables import FUNCTIONS, UFUNCS, any_follows, tensor_of
+from tapegrad.numpy_api.ufuncs import FAST, REFLECTED, power
+from tapegrad.numpy_api.writers import put
 
 __all__ = [
     "FAST",

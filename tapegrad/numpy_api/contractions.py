@@ -8,10 +8,10 @@ import numpy as np
 
 from tapegrad.core.base import value_of
 from tapegrad.errors import ShapeError
-from tapegrad.functions.building import broadcast_arrays
-from tapegrad.functions.products import contract, dot
-from tapegrad.functions.shapes import laid, reshape, stack
-from tapegrad.functions.tables import UFUNCS, axis_of, composed, plain, tensor_of
+from tapegrad.numpy_api.building import broadcast_arrays
+from tapegrad.numpy_api.products import contract, dot
+from tapegrad.numpy_api.shapes import laid, reshape, stack
+from tapegrad.numpy_api.tables import UFUNCS, axis_of, composed, plain, tensor_of
 
 
 def conjugate(x: Any) -> Any:

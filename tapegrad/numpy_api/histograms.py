@@ -8,7 +8,7 @@ import numpy as np
 
 from tapegrad.core.base import is_tensor, requires_grad, value_of, wrap
 from tapegrad.errors import DTypeError, ShapeError
-from tapegrad.functions.tables import composed, plain, tensor_of
+from tapegrad.numpy_api.tables import composed, plain, tensor_of
 from tapegrad.ops import indexing
 
 put: Any = indexing.put

@@ -12,8 +12,8 @@ import numpy as np
 from tapegrad.core.base import is_tensor, join, requires_grad, value_of, weigh, wrap
 from tapegrad.core.dispatch import apply, contains_tensor, operand, record, sequence, share, shares
 from tapegrad.errors import BorderError
-from tapegrad.functions.shapes import ravel
-from tapegrad.functions.tables import axes_of, axis_of, implements, into, plainly, tensor_of
+from tapegrad.numpy_api.shapes import ravel
+from tapegrad.numpy_api.tables import axes_of, axis_of, implements, into, plainly, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.tape import LARGE
 

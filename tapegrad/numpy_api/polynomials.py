@@ -9,9 +9,9 @@ import numpy as np
 
 from tapegrad.core.base import value_of
 from tapegrad.errors import ShapeError
-from tapegrad.functions.products import solve
-from tapegrad.functions.shapes import concatenate, reshape
-from tapegrad.functions.tables import composed, tensor_of
+from tapegrad.numpy_api.products import solve
+from tapegrad.numpy_api.shapes import concatenate, reshape
+from tapegrad.numpy_api.tables import composed, tensor_of
 
 
 def _coefficients(what: str, p: Any, number: bool = True) -> Any:

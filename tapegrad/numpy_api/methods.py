@@ -11,11 +11,11 @@ import numpy as np
 from tapegrad.core.base import Handle, value_of
 from tapegrad.core.dispatch import taken
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.functions.indexing import clip, getitem, plain_index, take
-from tapegrad.functions.products import dot
-from tapegrad.functions.reductions import cumsum, max_, mean, min_, prod, std, sum_, var
-from tapegrad.functions.shapes import copy, ravel, reshape, squeeze, swapaxes, transpose
-from tapegrad.functions.tables import FUNCTIONS
+from tapegrad.numpy_api.indexing import clip, getitem, plain_index, take
+from tapegrad.numpy_api.products import dot
+from tapegrad.numpy_api.reductions import cumsum, max_, mean, min_, prod, std, sum_, var
+from tapegrad.numpy_api.shapes import copy, ravel, reshape, squeeze, swapaxes, transpose
+from tapegrad.numpy_api.tables import FUNCTIONS
 
 NOT_GIVEN = np._NoValue
 NOTHING: dict[str, Any] = {}

@@ -11,8 +11,8 @@ import numpy as np
 from tapegrad.core.base import is_tensor, requires_grad, value_of
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError, ShapeError, UnsupportedOpError
-from tapegrad.functions.shapes import astype, concatenate, reshape
-from tapegrad.functions.tables import Axis, axis_of, composed, plain, tensor_of
+from tapegrad.numpy_api.shapes import astype, concatenate, reshape
+from tapegrad.numpy_api.tables import Axis, axis_of, composed, plain, tensor_of
 from tapegrad.ops import REGISTRY
 
 NOT_GIVEN = np._NoValue

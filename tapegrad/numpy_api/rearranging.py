@@ -11,8 +11,8 @@ import numpy as np
 
 from tapegrad.core.base import is_tensor, value_of, weigh
 from tapegrad.core.dispatch import apply
-from tapegrad.functions.shapes import concatenate, reshape
-from tapegrad.functions.tables import FUNCTIONS, composed, tensor_of
+from tapegrad.numpy_api.shapes import concatenate, reshape
+from tapegrad.numpy_api.tables import FUNCTIONS, composed, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.tape import LARGE
 

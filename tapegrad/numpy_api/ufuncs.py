@@ -12,8 +12,8 @@ from tapegrad.core.base import is_tensor, value_of, wrap
 from tapegrad.core.dispatch import normal, sequence
 from tapegrad.core.operators import binary, combine, reflected, unary
 from tapegrad.errors import ShapeError
-from tapegrad.functions.shapes import astype, copy
-from tapegrad.functions.tables import UFUNCS, tensor_of
+from tapegrad.numpy_api.shapes import astype, copy
+from tapegrad.numpy_api.tables import UFUNCS, tensor_of
 from tapegrad.ops import REGISTRY
 
 OPERATORS = {

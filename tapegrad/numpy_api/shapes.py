@@ -11,8 +11,8 @@ import numpy as np
 from tapegrad.core.base import is_tensor, join, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import apply, record, share, shares, timed
 from tapegrad.errors import AxisError, DTypeError, ShapeError
-from tapegrad.functions.tables import axis_of, implements, into, tensor_of
 from tapegrad.kernels import abi
+from tapegrad.numpy_api.tables import axis_of, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.tape import pool
 

@@ -11,8 +11,8 @@ import numpy as np
 from tapegrad.core.base import is_tensor
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.functions.tables import FUNCTIONS, PLAIN, UFUNCS, answer, any_follows, any_grad, into, plainly
-from tapegrad.functions.ufunc_forms import (
+from tapegrad.numpy_api.tables import FUNCTIONS, PLAIN, UFUNCS, answer, any_follows, any_grad, into, plainly
+from tapegrad.numpy_api.ufunc_forms import (
     accumulate_,
     at,
     differentiable,
@@ -22,7 +22,7 @@ from tapegrad.functions.ufunc_forms import (
     selected,
     typed,
 )
-from tapegrad.functions.ufuncs import FLAT
+from tapegrad.numpy_api.ufuncs import FLAT
 
 enabled = _enabled.get
 METHODS: dict[str, Callable[..., Any]] = {

@@ -13,13 +13,13 @@ import numpy as np
 from tapegrad.core.base import is_tensor, join, requires_grad, value_of, weigh, wrap
 from tapegrad.core.dispatch import exposed, record, share, shares, timed
 from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
-from tapegrad.functions.indexing import flip
-from tapegrad.functions.rearranging import REARRANGE, gathered, moves, numbers_of, rearranged
-from tapegrad.functions.reductions import sum_
-from tapegrad.functions.shapes import _at_least, _members, astype, concatenate, copy, reshape, swapaxes
-from tapegrad.functions.shapes import broadcast_to as _broadcast_to
-from tapegrad.functions.shapes import transpose as _transpose
-from tapegrad.functions.tables import axis_of, composed, implements, of_number, plain, plainly, tensor_of
+from tapegrad.numpy_api.indexing import flip
+from tapegrad.numpy_api.rearranging import REARRANGE, gathered, moves, numbers_of, rearranged
+from tapegrad.numpy_api.reductions import sum_
+from tapegrad.numpy_api.shapes import _at_least, _members, astype, concatenate, copy, reshape, swapaxes
+from tapegrad.numpy_api.shapes import broadcast_to as _broadcast_to
+from tapegrad.numpy_api.shapes import transpose as _transpose
+from tapegrad.numpy_api.tables import axis_of, composed, implements, of_number, plain, plainly, tensor_of
 from tapegrad.ops import REGISTRY, shapes
 
 VIEW = REGISTRY["view"]

@@ -15,12 +15,12 @@ import numpy as np
 from tapegrad.core.base import follows, is_tensor, value_of, weigh, wrap
 from tapegrad.core.dispatch import apply, noted, record, sequence, taken, tensors_in
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError, UnsupportedOpError
-from tapegrad.functions.indexing import getitem, plain_index, where
-from tapegrad.functions.reductions import accumulate, logsumexp, max_, min_, prod, sum_
-from tapegrad.functions.scans import cumprod, running_extreme
-from tapegrad.functions.shapes import astype, broadcast_to, reshape, stack, transpose
-from tapegrad.functions.tables import UFUNCS, axes_of, axis_of, of_number, plain, tensor_of
-from tapegrad.functions.ufuncs import FLAT, operand
+from tapegrad.numpy_api.indexing import getitem, plain_index, where
+from tapegrad.numpy_api.reductions import accumulate, logsumexp, max_, min_, prod, sum_
+from tapegrad.numpy_api.scans import cumprod, running_extreme
+from tapegrad.numpy_api.shapes import astype, broadcast_to, reshape, stack, transpose
+from tapegrad.numpy_api.tables import UFUNCS, axes_of, axis_of, of_number, plain, tensor_of
+from tapegrad.numpy_api.ufuncs import FLAT, operand
 from tapegrad.ops import REGISTRY
 
 NONE = np._NoValue

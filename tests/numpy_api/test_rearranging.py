@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.functions import rearranging
+from tapegrad.numpy_api import rearranging
 from tapegrad.tape.record import FIRST_OP
 from tapegrad.tape.tape import current
 

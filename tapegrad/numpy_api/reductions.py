@@ -11,9 +11,9 @@ import numpy as np
 from tapegrad.core.base import Handle, is_tensor, requires_grad, value_of
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError
-from tapegrad.functions.indexing import where as choose
-from tapegrad.functions.shapes import astype, reshape, transpose
-from tapegrad.functions.tables import (
+from tapegrad.numpy_api.indexing import where as choose
+from tapegrad.numpy_api.shapes import astype, reshape, transpose
+from tapegrad.numpy_api.tables import (
     FUNCTIONS,
     Axis,
     axes_of,

@@ -10,11 +10,11 @@ import numpy as np
 
 from tapegrad.core.base import is_tensor, requires_grad, value_of
 from tapegrad.errors import DTypeError, ShapeError
-from tapegrad.functions.contractions import conjugate
-from tapegrad.functions.indexing import where
-from tapegrad.functions.reductions import degrees, root
-from tapegrad.functions.shapes import astype, reshape
-from tapegrad.functions.tables import Axis, composed, plain, tensor_of
+from tapegrad.numpy_api.contractions import conjugate
+from tapegrad.numpy_api.indexing import where
+from tapegrad.numpy_api.reductions import degrees, root
+from tapegrad.numpy_api.shapes import astype, reshape
+from tapegrad.numpy_api.tables import Axis, composed, plain, tensor_of
 
 NOT_GIVEN = np._NoValue
 
