@@ -40,9 +40,6 @@ from tapegrad.autograd import (
     set_grad_enabled as set_grad_enabled,
 )
 from tapegrad.autograd.backward import install as _install
-from tapegrad.config import (
-    show_config as show_config,
-)
 from tapegrad.core import compiled_methods as _compiled_methods  # noqa: F401
 from tapegrad.core.guard import guard as guard
 from tapegrad.creation import (
@@ -78,6 +75,7 @@ from tapegrad.creation import (
 from tapegrad.creation import (
     zeros_like as zeros_like,
 )
+from tapegrad.diagnostics import show_config as show_config
 from tapegrad.native import njit as njit
 from tapegrad.numpy_api import logsumexp as logsumexp
 from tapegrad.tensor import Tensor as Tensor

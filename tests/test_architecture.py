@@ -17,10 +17,9 @@ FLOORS = [  # lowest first
     {"core", "numpy_api", "tensor", "creation"},
     {"autograd", "native"},
     {"func"},
-    {"__init__", "catalog", "__main__"},
+    {"__init__", "diagnostics", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
-EXEMPT = {("config", "show_config")}
 
 
 def part_of(module):
@@ -51,8 +50,6 @@ def imports_of(path):
 
     def visit(node):
         for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.FunctionDef) and (part, child.name) in EXEMPT:
-                continue
             if isinstance(child, (ast.Import, ast.ImportFrom)):
                 found.extend((child.lineno, name) for name in imported(child, package))
             visit(child)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad import catalog
+from tapegrad import diagnostics
 from tapegrad.autograd import forward_ad as fw
 from tapegrad.errors import GradientError
 from tapegrad.tape import tape as tapes
@@ -231,8 +231,8 @@ def arrays_in(x):
 
 def views_of_numpy():
     """Calls whose result, or a part of it, lies in the memory of what is given: function, arguments, part."""
-    found, functions = [], catalog._functions()
-    for function in [functions[r.name] for r in catalog.catalog() if r.status in ("op", "composed")]:
+    found, functions = [], diagnostics._functions()
+    for function in [functions[r.name] for r in diagnostics.catalog() if r.status in ("op", "composed")]:
         if isinstance(function, np.ufunc):
             continue
         for given in ARGUMENTS:

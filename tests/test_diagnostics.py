@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad import catalog
+from tapegrad import diagnostics
 from tapegrad.numpy_api import FUNCTIONS, UFUNCS
 from tests.tiers import with_newest_numpy
 
 
 def of(status):
-    return {row.name for row in catalog.catalog() if row.status == status}
+    return {row.name for row in diagnostics.catalog() if row.status == status}
 
 
 @with_newest_numpy
 def test_every_public_function_has_one_row():
-    rows = catalog.catalog()
+    rows = diagnostics.catalog()
     names = [row.name for row in rows]
     assert len(names) == len(set(names)) > 400
     objects = {id(getattr(np, name)) for name in dir(np) if not name.startswith("_")}
-    known = {id(function) for function in catalog._functions().values()}
+    known = {id(function) for function in diagnostics._functions().values()}
     for function in (*FUNCTIONS, *UFUNCS):
         if id(function) in objects:
             assert id(function) in known, function
@@ -35,14 +35,14 @@ def test_every_public_function_has_one_row():
 def test_how_much_there_is():
     differentiable = of("op") | of("composed")
     assert len(differentiable) >= 225
-    assert len(of("not supported")) < 0.03 * len(catalog.catalog())
+    assert len(of("not supported")) < 0.03 * len(diagnostics.catalog())
 
 
 @with_newest_numpy
 def test_reasons_are_of_the_list():
-    rows = [row for row in catalog.catalog() if row.status not in ("op", "composed")]
-    assert {row.reason for row in rows} <= {*catalog.REASONS}
-    for reason, names in catalog.REASONS.items():
+    rows = [row for row in diagnostics.catalog() if row.status not in ("op", "composed")]
+    assert {row.reason for row in rows} <= {*diagnostics.REASONS}
+    for reason, names in diagnostics.REASONS.items():
         assert {*names.split()} & (of("op") | of("composed")) == set(), reason
 
 
@@ -57,7 +57,7 @@ def test_what_is_not_supported_says_so():
 def test_the_command_prints_the_table():
     run = [sys.executable, "-m", "tapegrad"]
     found = subprocess.run([*run, "ops"], capture_output=True, text=True, check=True).stdout
-    assert found.strip() == catalog.table().strip()
+    assert found.strip() == diagnostics.table().strip()
     assert "kernel cache" in subprocess.run(run, capture_output=True, text=True, check=True).stdout
 
 

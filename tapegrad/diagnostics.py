@@ -1,20 +1,24 @@
-"""What there is of NumPy: a row for each public function of numpy, its linalg, fft and lib.stride_tricks.
+"""What there is: the settings in use, and a row for each public function of NumPy.
 
-``python -m tapegrad ops`` prints the table.
+``python -m tapegrad`` prints the settings, ``python -m tapegrad ops`` the table.
 """
 
 from __future__ import annotations
 
+import platform
 from collections import Counter
+from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.config import bounds, guard_setting
+from tapegrad.kernels import abi, cache
 from tapegrad.numpy_api.tables import FUNCTIONS, PLAIN, UFUNCS
 from tapegrad.ops import REGISTRY
 
-__all__ = ["Row", "catalog", "table"]
+__all__ = ["Row", "catalog", "show_config", "table"]
 
 OP, COMPOSED, NATURE, MISSING = "op", "composed", "no derivative by nature", "not supported"
 REASONS = {
@@ -73,7 +77,7 @@ def catalog() -> list[Row]:
 
     Examples
     --------
-    >>> from tapegrad.catalog import catalog
+    >>> from tapegrad.diagnostics import catalog
     >>> [row for row in catalog() if row.name == "sin"]
     [Row(name='sin', status='op', reason='')]
     """
@@ -104,3 +108,34 @@ def table() -> str:
         f"{differentiable} differentiable ({counts[OP]} by an op of their own, {counts[COMPOSED]} composed), "
         f"{counts[NATURE]} without a derivative by nature, {counts[MISSING]} not supported",
     ])  # fmt: skip
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def show_config() -> str:
+    """Describe versions, the kernel cache and the interface to NumPy's structs in use.
+
+    Returns
+    -------
+    str
+        One setting a line.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> "kernel cache" in tg.show_config()
+    True
+    """
+    rows = {name: _version(name) for name in ("tapegrad", "numpy", "numba", "llvmlite", "scipy")}
+    rows["python"] = platform.python_version()
+    rows["machine"] = f"{platform.system()} {platform.machine()}"
+    rows["kernel cache"] = cache.describe()
+    rows["guard"] = guard_setting()
+    rows["object layout"] = abi.layout_in_use()
+    rows["bounds"] = "checked (TAPEGRAD_BOUNDS)" if bounds() else "not checked"
+    return "\n".join(f"{name:14s} {value}" for name, value in rows.items())
