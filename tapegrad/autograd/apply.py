@@ -14,6 +14,7 @@ from tapegrad.autograd.call import NESTED, Call, Kept, mapped
 from tapegrad.autograd.hooks import from_array
 from tapegrad.autograd.provenance import Provenance, taken_error
 from tapegrad.core.base import Handle, extra, moves, nbytes_of, requires_grad, same, settle, under, wrap
+from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import normal, noted, record, shares
 from tapegrad.core.forward_mode import Level, at_level, dual
 from tapegrad.core.grad_mode import in_force, is_grad_enabled, within
@@ -21,7 +22,7 @@ from tapegrad.core.inplace import sharers, write
 from tapegrad.core.storage import DUAL, STALE
 from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
-from tapegrad.numpy_api.shapes import astype, stack
+from tapegrad.numpy_api.shapes import stack
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import OUT
 from tapegrad.tape.record import slot

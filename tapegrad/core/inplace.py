@@ -26,13 +26,13 @@ from tapegrad.core.base import (
     weigh,
     wrap,
 )
-from tapegrad.core.dispatch import exposed, normal, noted, record, sequence, timed
+from tapegrad.core.conversion import astype, copy
+from tapegrad.core.dispatch import apply, exposed, normal, noted, record, sequence, timed
 from tapegrad.core.grad_mode import enable_grad, in_force, is_grad_enabled, is_inference_mode_enabled
+from tapegrad.core.indices import elements, parts_of, plain_index
 from tapegrad.core.storage import STALE, Storage, moved, places, window
 from tapegrad.errors import DTypeError, GradientError, ReadOnlyError, ShapeError
 from tapegrad.kernels import abi
-from tapegrad.numpy_api.indexing import elements, parts_of, plain_index
-from tapegrad.numpy_api.shapes import astype, copy, reshape
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.indexing import numbers
 from tapegrad.tape import pool
@@ -166,9 +166,8 @@ def _fitted(new: Any, shape: tuple[int, ...], x: Any, what: str) -> Any:
     value = value_of(new)
     extra_axes = value.ndim - len(shape)
     if extra_axes > 0 and value.shape[:extra_axes] == (1,) * extra_axes:
-        new = reshape(new, value.shape[extra_axes:]) if isinstance(new, Handle) else value.reshape(
-            value.shape[extra_axes:]
-        )  # fmt: skip
+        inner = value.shape[extra_axes:]
+        new = _reshaped(new, inner) if isinstance(new, Handle) else value.reshape(inner)
         value = value_of(new)
     try:
         fits = not value.ndim or value.shape == shape or np.broadcast_shapes(value.shape, shape) == shape
@@ -184,6 +183,10 @@ def _fitted(new: Any, shape: tuple[int, ...], x: Any, what: str) -> Any:
     return record(REGISTRY["broadcast_to"], np.broadcast_to(new._v, shape), (new,))  # nobody's view
 
 
+def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    return apply(REGISTRY["reshape"], (x,), {"shape": shape})
+
+
 def _rebind(x: Any, index: Any, new: Any, what: str, recorded: bool, update: bool) -> None:
     """A 0-d Tensor holds an immutable scalar: it gets another one."""
     if index is not EVERYTHING and not (isinstance(index, tuple) and index == ()):
@@ -195,7 +198,7 @@ def _rebind(x: Any, index: Any, new: Any, what: str, recorded: bool, update: boo
     if not recorded:
         out = _unrecorded(same(x), scalar)
     else:
-        part = reshape(astype(new, x._v.dtype), ()) if requires_grad(new) else wrap(scalar)
+        part = _reshaped(astype(new, x._v.dtype), ()) if requires_grad(new) else wrap(scalar)
         if requires_grad(x) and not (update and requires_grad(new)):
             out = record(REGISTRY["assign"], scalar, (part, same(x)), {"window": (0, (), ())})
         else:

@@ -3,6 +3,8 @@
 `UFUNCS` and `FUNCTIONS` are looked up by Tensor's two protocol methods.
 """
 
+from tapegrad.core.conversion import astype, copy
+from tapegrad.core.indices import plain_index
 from tapegrad.numpy_api import (  # noqa: F401 - what they define is reached through the table
     building,
     contractions,
@@ -21,22 +23,12 @@ from tapegrad.numpy_api import (  # noqa: F401 - what they define is reached thr
 )
 from tapegrad.numpy_api.building import full, full_like
 from tapegrad.numpy_api.complexes import conj, imag, real
-from tapegrad.numpy_api.indexing import clip, getitem, plain_index, take
+from tapegrad.numpy_api.indexing import clip, getitem, take
 from tapegrad.numpy_api.products import dot, matmul
 from tapegrad.numpy_api.protocol import call_function, call_ufunc
 from tapegrad.numpy_api.reductions import cumsum, logsumexp, max_, mean, min_, prod, std, sum_, var
 from tapegrad.numpy_api.scans import cumprod
-from tapegrad.numpy_api.shapes import (
-    astype,
-    copy,
-    matrix_transpose,
-    ravel,
-    reshape,
-    squeeze,
-    stack,
-    swapaxes,
-    transpose,
-)
+from tapegrad.numpy_api.shapes import matrix_transpose, ravel, reshape, squeeze, stack, swapaxes, transpose
 from tapegrad.numpy_api.tables import FUNCTIONS, UFUNCS, any_follows, tensor_of
 from tapegrad.numpy_api.ufuncs import FAST, REFLECTED, power
 from tapegrad.numpy_api.writers import put

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import is_tensor, join, requires_grad, value_of, weigh, wrap
+from tapegrad.core.conversion import astype, copy
 from tapegrad.core.dispatch import exposed, record, share, shares, timed
 from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.indexing import flip
 from tapegrad.numpy_api.rearranging import REARRANGE, gathered, moves, numbers_of, rearranged
 from tapegrad.numpy_api.reductions import sum_
-from tapegrad.numpy_api.shapes import _at_least, _members, astype, concatenate, copy, reshape, swapaxes
+from tapegrad.numpy_api.shapes import _at_least, _members, concatenate, reshape, swapaxes
 from tapegrad.numpy_api.shapes import broadcast_to as _broadcast_to
 from tapegrad.numpy_api.shapes import transpose as _transpose
 from tapegrad.numpy_api.tables import axis_of, composed, implements, of_number, plain, plainly, tensor_of

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import value_of
+from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError, ShapeError
-from tapegrad.numpy_api.shapes import concatenate, copy
+from tapegrad.numpy_api.shapes import concatenate
 from tapegrad.numpy_api.tables import axis_of, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.fft import OPPOSITE

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import is_tensor, join, requires_grad, value_of, weigh, wrap
-from tapegrad.core.dispatch import apply, contains_tensor, operand, record, sequence, share, shares
-from tapegrad.errors import BorderError
+from tapegrad.core.dispatch import apply, operand, record, sequence, share, shares
+from tapegrad.core.indices import elements, parts_of, plain_index
 from tapegrad.numpy_api.shapes import ravel
 from tapegrad.numpy_api.tables import axes_of, axis_of, implements, into, plainly, tensor_of
 from tapegrad.ops import REGISTRY
@@ -51,37 +51,6 @@ def getitem(x: Any, index: Any) -> Any:
     out = record(TAKE, part, (x,), {"index": index})
     weigh(out, index)
     return out
-
-
-def elements(value: Any, index: Any, what: str = "") -> Any:
-    """Return what NumPy takes of a Tensor's value by an index; `what` begins the message of an error."""
-    try:
-        return value[index]
-    except (IndexError, TypeError, ValueError) as error:
-        kind = IndexError if isinstance(error, IndexError) else type(error)
-        raise kind(f"{what}index {index!r} of a Tensor of shape {value.shape}: {error}") from error
-
-
-def parts_of(index: Any) -> tuple[tuple[Any, ...], bool]:
-    """Return the parts of an index, and whether it is a basic one: of integers, slices, None and Ellipsis."""
-    parts = index if isinstance(index, tuple) else (index,)
-    basic = all(isinstance(i, (int, np.integer, slice, type(None), type(Ellipsis)))
-                and not isinstance(i, (bool, np.bool_)) for i in parts)  # fmt: skip
-    return parts, basic
-
-
-def plain_index(index: Any) -> Any:
-    """Return an index with Tensors in it replaced by their values."""
-    contains_tensor(index)  # refuses endless nesting
-    if isinstance(index, tuple):
-        return tuple(plain_index(i) for i in index)
-    if isinstance(index, slice):
-        return slice(*(plain_index(i) for i in (index.start, index.stop, index.step)))
-    if isinstance(index, list):
-        if contains_tensor(index):
-            raise BorderError("a list of Tensors is no index; use tg.array([...])")
-        return np.asarray(index) if index else np.empty(0, np.intp)
-    return value_of(index)
 
 
 def _snapshot(index: Any) -> Any:

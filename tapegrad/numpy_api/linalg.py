@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import follows, value_of, weigh, wrap
+from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply, share
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api import contractions
 from tapegrad.numpy_api.indexing import getitem, where
 from tapegrad.numpy_api.products import contract, dot, matmul, solve
 from tapegrad.numpy_api.reductions import sum_
-from tapegrad.numpy_api.shapes import astype, matrix_transpose, reshape, stack, transpose
+from tapegrad.numpy_api.shapes import matrix_transpose, reshape, stack, transpose
 from tapegrad.numpy_api.tables import axis_of, implements, into, plainly, tensor_of
 from tapegrad.ops import REGISTRY
 

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import Handle, value_of
+from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import taken
+from tapegrad.core.indices import plain_index
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.numpy_api.indexing import clip, getitem, plain_index, take
+from tapegrad.numpy_api.indexing import clip, getitem, take
 from tapegrad.numpy_api.products import dot
 from tapegrad.numpy_api.reductions import cumsum, max_, mean, min_, prod, std, sum_, var
-from tapegrad.numpy_api.shapes import copy, ravel, reshape, squeeze, swapaxes, transpose
+from tapegrad.numpy_api.shapes import ravel, reshape, squeeze, swapaxes, transpose
 from tapegrad.numpy_api.tables import FUNCTIONS
 
 NOT_GIVEN = np._NoValue

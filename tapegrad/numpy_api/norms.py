@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import value_of
+from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.linalg import inv, matrices, recorded, svdvals
 from tapegrad.numpy_api.reductions import max_, min_, sum_
-from tapegrad.numpy_api.shapes import astype, reshape, stack
+from tapegrad.numpy_api.shapes import reshape, stack
 from tapegrad.numpy_api.tables import axes_of, axis_of, implements, plainly, tensor_of
 from tapegrad.ops import REGISTRY
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import is_tensor, requires_grad, value_of
+from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError, ShapeError, UnsupportedOpError
-from tapegrad.numpy_api.shapes import astype, concatenate, reshape
+from tapegrad.numpy_api.shapes import concatenate, reshape
 from tapegrad.numpy_api.tables import Axis, axis_of, composed, plain, tensor_of
 from tapegrad.ops import REGISTRY
 

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import is_tensor, requires_grad, value_of
+from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.rearranging import gathered, moves
-from tapegrad.numpy_api.shapes import astype, concatenate, stack
+from tapegrad.numpy_api.shapes import concatenate, stack
 from tapegrad.numpy_api.tables import any_grad, plain, plainly, tensor_of
 from tapegrad.ops import REGISTRY, shapes
 

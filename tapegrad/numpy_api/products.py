@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import is_tensor, value_of
+from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import ShapeError
-from tapegrad.numpy_api.shapes import astype, laid
+from tapegrad.numpy_api.shapes import laid
 from tapegrad.numpy_api.tables import UFUNCS, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import Handle, is_tensor, requires_grad, value_of
+from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError
 from tapegrad.numpy_api.indexing import where as choose
-from tapegrad.numpy_api.shapes import astype, reshape, transpose
+from tapegrad.numpy_api.shapes import reshape, transpose
 from tapegrad.numpy_api.tables import (
     FUNCTIONS,
     Axis,

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import is_tensor, requires_grad, value_of
+from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.indexing import getitem
 from tapegrad.numpy_api.reductions import cumsum
-from tapegrad.numpy_api.shapes import astype, concatenate, reshape
+from tapegrad.numpy_api.shapes import concatenate, reshape
 from tapegrad.numpy_api.tables import axis_of, implements, into, of_number, plainly, tensor_of
 from tapegrad.ops import REGISTRY
 

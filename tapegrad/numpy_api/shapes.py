@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import is_tensor, join, requires_grad, value_of, wrap
-from tapegrad.core.dispatch import apply, record, share, shares, timed
-from tapegrad.errors import AxisError, DTypeError, ShapeError
-from tapegrad.kernels import abi
+from tapegrad.core.conversion import astype, copy
+from tapegrad.core.dispatch import apply, record, shares, timed
+from tapegrad.errors import AxisError, ShapeError
 from tapegrad.numpy_api.tables import axis_of, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
-from tapegrad.tape import pool
 
 MANY = 4096  # operands of one record
 
@@ -230,31 +229,5 @@ def _astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> 
     return _copy(x) if copy and out is x else out
 
 
-def astype(x: Any, dtype: Any) -> Any:
-    """Another dtype; a conversion to an integer or boolean has no derivative."""
-    dtype = np.dtype(dtype)
-    value = value_of(x)
-    if value.dtype == dtype:
-        return x
-    if not requires_grad(x) or dtype.kind in "iub":
-        return share(value.astype(dtype), (x,))
-    if dtype.char not in abi.GRADIENT:
-        raise DTypeError(
-            f"astype: dtype {dtype} has no derivative; use a complex dtype or a floating-point one of "
-            "32 bits or more"
-        )
-    return apply(REGISTRY["astype"], (x,), {"dtype": dtype})
-
-
-@implements(np.copy)
-@timed("copy")
-def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
-    """A copy with the same history."""
-    value = value_of(a)
-    pooled = value.flags.c_contiguous and order != "F"
-    out = pool.empty(value.shape, value.dtype) if pooled else np.empty_like(value, order=order)  # type: ignore[call-overload]
-    out[...] = value
-    return record(REGISTRY["reshape"], out[()] if out.ndim == 0 else out, (a,), {"shape": out.shape})
-
-
+implements(np.copy)(copy)
 _copy = copy

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import is_tensor, requires_grad, value_of
+from tapegrad.core.conversion import astype
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.numpy_api.contractions import conjugate
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.reductions import degrees, root
-from tapegrad.numpy_api.shapes import astype, reshape
+from tapegrad.numpy_api.shapes import reshape
 from tapegrad.numpy_api.tables import Axis, composed, plain, tensor_of
 
 NOT_GIVEN = np._NoValue

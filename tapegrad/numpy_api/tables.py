@@ -14,6 +14,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from tapegrad.core.base import follows, is_tensor, requires_grad, value_of
 from tapegrad.core.dispatch import NESTED, contains_tensor, normal, noted, sequence, share, taken, tensors_in
 from tapegrad.core.grad_mode import in_force
+from tapegrad.core.inplace import write
 from tapegrad.errors import AxisError, ShapeError, TapeError, UnsupportedOpError
 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
@@ -163,8 +164,6 @@ def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> A
         shapes = ", ".join(str(np.shape(x)) for x in plain(args))
         raise ShapeError(f"{name} of {shapes} into out= of shape {buffer.shape}: {error}") from error
     if is_tensor(out):
-        from tapegrad.core.inplace import write
-
         write(out, Ellipsis, buffer, name)
         noted(out, tensors_in((args, kwargs)))
     return out

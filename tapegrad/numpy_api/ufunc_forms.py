@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import follows, is_tensor, value_of, weigh, wrap
+from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply, noted, record, sequence, taken, tensors_in
+from tapegrad.core.indices import plain_index
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError, UnsupportedOpError
-from tapegrad.numpy_api.indexing import getitem, plain_index, where
+from tapegrad.numpy_api.indexing import getitem, where
 from tapegrad.numpy_api.reductions import accumulate, logsumexp, max_, min_, prod, sum_
 from tapegrad.numpy_api.scans import cumprod, running_extreme
-from tapegrad.numpy_api.shapes import astype, broadcast_to, reshape, stack, transpose
+from tapegrad.numpy_api.shapes import broadcast_to, reshape, stack, transpose
 from tapegrad.numpy_api.tables import UFUNCS, axes_of, axis_of, of_number, plain, tensor_of
 from tapegrad.numpy_api.ufuncs import FLAT, operand
 from tapegrad.ops import REGISTRY

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import is_tensor, value_of, wrap
+from tapegrad.core.conversion import astype, copy
 from tapegrad.core.dispatch import normal, sequence
 from tapegrad.core.operators import binary, combine, reflected, unary
 from tapegrad.errors import ShapeError
-from tapegrad.numpy_api.shapes import astype, copy
 from tapegrad.numpy_api.tables import UFUNCS, tensor_of
 from tapegrad.ops import REGISTRY
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from tapegrad.core.base import follows, is_tensor, value_of
 from tapegrad.core.dispatch import taken, tensors_in
+from tapegrad.core.indices import plain_index
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError
-from tapegrad.numpy_api.indexing import getitem, plain_index
+from tapegrad.numpy_api.indexing import getitem
 from tapegrad.numpy_api.shapes import broadcast_to, reshape
 from tapegrad.numpy_api.tables import implements, plain, tensor_of
 
