@@ -40,8 +40,10 @@ from tapegrad.autograd import (
     set_grad_enabled as set_grad_enabled,
 )
 from tapegrad.autograd.backward import install as _install
-from tapegrad.core import compiled_methods as _compiled_methods  # noqa: F401
+from tapegrad.core import base as _base
+from tapegrad.core import compiled_methods as _compiled_methods
 from tapegrad.core.guard import guard as guard
+from tapegrad.core.inplace import take_history as _take_history
 from tapegrad.creation import (
     arange as arange,
 )
@@ -85,4 +87,7 @@ from tapegrad.tensor import tensor as tensor
 
 __version__ = "0.1.0"
 
+# What lower floors call of higher ones, which they cannot import, they are given here and nowhere else.
+_base.use(Tensor, _take_history)
+_compiled_methods.install(Tensor)
 _install()

@@ -25,7 +25,6 @@ from tapegrad.core.base import (
     set_apart,
     settle,
     under,
-    use,
     value_of,
     wrap,
 )
@@ -666,9 +665,6 @@ class Tensor(ArrayMethods):
     cos = fn.FAST["cos"]
     tanh = fn.FAST["tanh"]
     abs = fn.FAST["absolute"]
-
-
-use(Tensor)
 
 
 def _no_gradient(dtype: np.dtype[Any]) -> GradientError:

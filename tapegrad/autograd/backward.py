@@ -70,7 +70,7 @@ def backward_natively(root: Any, seed: Any, retain: bool) -> bool | None:
     return None
 
 
-def _install(enter: machine.Enter) -> None:
+def _find_gradients_natively(enter: machine.Enter) -> None:
     """Let compiled code find gradients, where objects are laid out as it knows them."""
     global gradients_natively, backward_natively
     if shared.words:
@@ -81,7 +81,6 @@ def _install(enter: machine.Enter) -> None:
         backward_natively = make("backward_from", at=enter(layout.BACKWARD, 0, 0, 0))
 
 
-machine.when_loaded.append(_install)
 _workspace: list[State] = []  # of the sweeps of compiled code
 
 
@@ -523,8 +522,9 @@ def _retain_grad(self: Tensor) -> None:
 
 
 def install() -> None:
-    """Give Tensor the methods that need this floor."""
+    """Give Tensor the methods that need this floor, and let compiled code find gradients."""
     graph.install()
     hooks.install()
+    machine.when_loaded.append(_find_gradients_natively)
     Tensor.backward = _backward_method  # type: ignore[method-assign]
     Tensor.retain_grad = _retain_grad  # type: ignore[method-assign]

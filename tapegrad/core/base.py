@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,12 +38,13 @@ class Handle:
 
 
 _make: type[Any] = Handle
+_take_history: Callable[[Any], None]
 
 
-def use(kind: type[Any]) -> None:
-    """Let results be of this class."""
-    global _make
-    _make = kind
+def use(kind: type[Any], take_history: Callable[[Any], None]) -> None:
+    """Let results be of this class, and stale handles get their history by this function."""
+    global _make, _take_history
+    _make, _take_history = kind, take_history
 
 
 def wrap(value: Any, tape: Tape | None = None, at: Any = None) -> Any:
@@ -169,9 +170,7 @@ def same(x: Any) -> Any:
 
 def settle(x: Any) -> None:
     """Give a stale handle the history of what it is a view of."""
-    from tapegrad.core.inplace import take_history
-
-    take_history(x)
+    _take_history(x)
 
 
 def under(x: Any) -> Any:

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad import numpy_api as fn
 from tapegrad.core import dispatch, grad_mode
 from tapegrad.core.base import join
 from tapegrad.core.dispatch import record
+from tapegrad.core.operators import FAST
 from tapegrad.core.storage import DUAL, OPEN, STALE
 from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
@@ -26,7 +26,6 @@ from tapegrad.ops import REGISTRY, forward
 from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
 from tapegrad.tape.record import CONS, LEAF, slot
-from tapegrad.tensor import Tensor
 
 METH_NOARGS, METH_O, METH_FASTCALL, METH_FASTCALL_KEYWORDS = 0x04, 0x08, 0x80, 0x82
 METHODS = {  # in the order of `kernels.replay.recording.methods`
@@ -35,7 +34,7 @@ METHODS = {  # in the order of `kernels.replay.recording.methods`
     "__abs__": METH_NOARGS, "__pow__": METH_O, "__array_ufunc__": METH_FASTCALL_KEYWORDS,
     "__getitem__": METH_O, "__matmul__": METH_O, "__rmatmul__": METH_O,
 }  # fmt: skip
-TWINS = {name: vars(Tensor)[name] for name in METHODS}
+TWINS: dict[str, Any] = {}  # of Tensor, in Python
 OPERATORS = (  # in the order of their sheets: op, function of the C API, method and reflected method
     ("add", "PyNumber_Add", "__add__", "__radd__"),
     ("subtract", "PyNumber_Subtract", "__sub__", "__rsub__"),
@@ -76,10 +75,16 @@ class _Definition(ctypes.Structure):
     )
 
 
-def install(enter: machine.Enter) -> None:
+def install(kind: type[Any]) -> None:
+    """Let this class, Tensor, have compiled methods from the first sweep on."""
+    TWINS.update((name, vars(kind)[name]) for name in METHODS)
+    machine.when_loaded.append(functools.partial(_replace, kind))
+
+
+def _replace(kind: type[Any], enter: machine.Enter) -> None:
     """Replace methods of Tensor by compiled ones, where objects are laid out as those know them."""
     global words
-    handle, tape, mode = _slots(Tensor, HANDLE), _slots(tapes.Tape, TAPE), _slots(grad_mode.Mode, MODE)
+    handle, tape, mode = _slots(kind, HANDLE), _slots(tapes.Tape, TAPE), _slots(grad_mode.Mode, MODE)
     cell = _slots(tapes.Cell, CELL)
     if not abi.native() or handle is None or tape is None or mode is None or cell is None:
         return
@@ -87,14 +92,14 @@ def install(enter: machine.Enter) -> None:
     words = (ctypes.c_int64 * layout.SHARED_WORDS).from_address(
         enter(layout.METHODS, 0, abi.address(addresses), 0)
     )
-    sheets = _sheets()
+    sheets = _sheets(kind)
     row = 8 * layout.SHEET_WORDS
     first = abi.address(sheets) + row * len(OPERATORS)
     name = ctypes.create_string_buffer(b"__call__")
     objects: dict[int, Any] = {
         layout.NONE_AT_ALL: None, layout.TRUE: True, layout.ZERO: 0, layout.TWO_OBJECT: 2,
         layout.VALUE_ERROR: ValueError, layout.MODE: grad_mode._enabled, layout.DOUBLE: np.dtype(float),
-        layout.TENSOR_TYPE: Tensor, layout.FLOAT_TYPE: float, layout.INT_TYPE: int,
+        layout.TENSOR_TYPE: kind, layout.FLOAT_TYPE: float, layout.INT_TYPE: int,
         layout.STR_TYPE: str, layout.MODE_TYPE: grad_mode.Mode, layout.TAPE_TYPE: tapes.Tape,
         layout.SINGLE: np.dtype(np.float32), layout.LOOK: _look,
         layout.FLOAT64_TYPE: np.float64, layout.NDARRAY_TYPE: np.ndarray, layout.RECORD: _record,
@@ -141,7 +146,7 @@ def install(enter: machine.Enter) -> None:
     forward.announce = functools.partial(_use_vector_form, sheets)
     dispatch.record_natively = builtin("record_op", METH_FASTCALL, enter(layout.RECORD_OP, 0, 0, 0))
     for (method, flags), at in zip(METHODS.items(), addresses.tolist(), strict=True):
-        setattr(Tensor, method, _method(method, flags, at))
+        setattr(kind, method, _method(kind, method, flags, at))
 
 
 def _address(name: str) -> int:
@@ -169,14 +174,14 @@ def _slots(kind: type[Any], names: tuple[str, ...]) -> list[int] | None:
 
 def _ufunc_ops() -> list[Any]:
     """Ops that a NumPy ufunc means whatever its operands; a power of two is a square."""
-    return [REGISTRY[name] for name in (*fn.FAST, "matmul") if name != "power"]
+    return [REGISTRY[name] for name in (*FAST, "matmul") if name != "power"]
 
 
-def _sheets() -> Any:
+def _sheets(kind: type[Any]) -> Any:
     """What compiled code needs of an op: a row for each operator, then for each ufunc."""
     rows = []
     for name, function, method, reflected in OPERATORS:
-        twins = TWINS[method], TWINS.get(reflected, Tensor.__rpow__)
+        twins = TWINS[method], TWINS.get(reflected) or vars(kind)["__rpow__"]
         rows.append(_sheet(REGISTRY[name], _address(function) if function else 0, twins))
     return np.array(rows + [_sheet(op, 0, (None, None)) for op in _ufunc_ops()], np.int64)
 
@@ -214,13 +219,13 @@ def builtin(name: str, flags: int, at: int) -> Any:
     return make(ctypes.addressof(definition), None, None)
 
 
-def _method(name: str, flags: int, at: int) -> Any:
+def _method(kind: type[Any], name: str, flags: int, at: int) -> Any:
     """A method of Tensor whose code is at an address."""
     definition = _Definition(name.encode(), at, flags, (TWINS[name].__doc__ or "").encode())
     _kept.append(definition)
-    kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
-    make: Callable[..., Any] = kind(("PyDescr_NewMethod", ctypes.pythonapi))
-    return make(Tensor, ctypes.addressof(definition))
+    maker = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
+    make: Callable[..., Any] = maker(("PyDescr_NewMethod", ctypes.pythonapi))
+    return make(kind, ctypes.addressof(definition))
 
 
 def _record(op: Any, value: Any, *operands: Any) -> Any:
@@ -238,6 +243,3 @@ def _look(op: Any, out: Any, *operands: Any) -> None:
     lines = grad_mode.in_force("lines")
     if lines is not None:
         lines.look(out._tape, slot(out._at), op, out._v, operands)
-
-
-machine.when_loaded.append(install)

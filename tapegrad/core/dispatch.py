@@ -255,9 +255,7 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     if foreign and any(exposed(x) and shares(value, value_of(x)) for x in operands):
         value = value.copy()  # a view of memory that somebody else can write to
     if newest == DUAL.serial:
-        from tapegrad.core.forward_mode import push
-
-        return push(op, value, operands, attrs)
+        return _recorded_by_dual(op, value, operands, attrs)
     packing = mode.packing if type(mode) is Mode else None
     packed = None if packing is None else packing.save(op, operands, value)
     while True:
@@ -270,6 +268,14 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
         mode.lines.note(tape, at, op, value, operands)
     out = wrap(value, tape, at)
     return out if type(mode) is bool else noted(out, operands)
+
+
+def _recorded_by_dual(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any) -> Any:
+    """As `record`, for operands of which one carries a tangent: its `Dual` knows what becomes of tangents."""
+    for x in operands:
+        if isinstance(x, Handle) and x._tape is DUAL:
+            return x._at.record(op, value, operands, attrs)
+    return record(op, value, operands, attrs)  # another thread closed the level
 
 
 def _commit(
@@ -359,9 +365,7 @@ def origin(x: Any) -> tuple[str, list[Any], Any]:
     """
     tape = x._tape
     if tape is DUAL and moves(x):
-        from tapegrad.core.forward_mode import origin_of
-
-        return origin_of(x)
+        return x._at.origin(x)  # type: ignore[no-any-return]
     tape = x._tape
     if tape is None or tape is STALE:
         return "", [], None

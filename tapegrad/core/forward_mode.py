@@ -68,6 +68,14 @@ class Dual:
     def __init__(self, level: Level, primal: Any, tangent: Any, source: Any = None) -> None:
         self.level, self.primal, self.tangent, self.source = level, primal, tangent, source
 
+    def record(self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Any) -> Any:
+        """Return the Tensor of a value computed from this and others; `dispatch.record` calls this."""
+        return push(op, value, operands, attrs)
+
+    def origin(self, x: Any) -> tuple[str, list[Any], Any]:
+        """Return what a Tensor that stands on this was computed from; `dispatch.origin` calls this."""
+        return origin_of(x)
+
     def rooted(self, cell: Cell, requires_grad: bool) -> Dual:
         """Return the same of a primal that is a leaf, or a constant."""
         primal = self.primal

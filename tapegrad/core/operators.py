@@ -1,11 +1,12 @@
 """Tensor's operators in Python, one closure each: the quick ways to a record.
 
 They commit it when all operands are on the current tape, and leave everything else to `dispatch.apply`. Where
-compiled code can be used it takes their place (`recording`), and calls them for what it does not know.
+compiled code can be used it takes their place (`compiled_methods`), and calls them for what it does not know.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from tapegrad.core.dispatch import DOUBLE, POOLED, admit, apply, enabled, mismat
 from tapegrad.core.storage import OPEN, STALE
 from tapegrad.errors import ShapeError
 from tapegrad.kernels.replay import layout
-from tapegrad.ops import forward
+from tapegrad.ops import REGISTRY, forward
 from tapegrad.ops.primitive import Elementwise, Primitive
 from tapegrad.tape.tape import LARGE, Tape, TapeClosed, current, local
 
@@ -182,3 +183,20 @@ def _beside(op: Primitive, a: Any, b: Any) -> Any:
         return wrap(value, tape, tape.append(op.opcode, first, second, value))
     except TapeClosed:
         return record(op, value, (a, b))
+
+
+OPERATORS = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
+    "negative": operator.neg, "absolute": operator.abs,
+}  # fmt: skip
+FAST: dict[str, Callable[..., Any]] = {}  # with a Tensor as the first operand
+REFLECTED: dict[str, Callable[..., Any]] = {}  # with a Tensor as the last operand, given first
+for _op in REGISTRY.values():
+    _ufunc = _op.functions[0] if _op.functions else None
+    if isinstance(_ufunc, np.ufunc) and _ufunc.nin in (1, 2) and _ufunc.nout == 1 and _op.arity < 3:
+        if _op.name in ("matmul",):
+            continue
+        _operate = OPERATORS.get(_op.name, _ufunc)
+        FAST[_op.name] = (unary if _ufunc.nin == 1 else binary)(_op, _operate)  # type: ignore[arg-type]
+        if _ufunc.nin == 2:
+            REFLECTED[_op.name] = reflected(_op, _operate)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@
 
 from tapegrad.core.conversion import astype, copy
 from tapegrad.core.indices import plain_index
+from tapegrad.core.operators import FAST, REFLECTED
 from tapegrad.numpy_api import (  # noqa: F401 - what they define is reached through the table
     building,
     contractions,
@@ -30,7 +31,7 @@ from tapegrad.numpy_api.reductions import cumsum, logsumexp, max_, mean, min_, p
 from tapegrad.numpy_api.scans import cumprod
 from tapegrad.numpy_api.shapes import matrix_transpose, ravel, reshape, squeeze, stack, swapaxes, transpose
 from tapegrad.numpy_api.tables import FUNCTIONS, UFUNCS, any_follows, tensor_of
-from tapegrad.numpy_api.ufuncs import FAST, REFLECTED, power
+from tapegrad.numpy_api.ufuncs import power
 from tapegrad.numpy_api.writers import put
 
 __all__ = [

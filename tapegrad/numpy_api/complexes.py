@@ -8,9 +8,9 @@ import numpy as np
 
 from tapegrad.core.base import is_tensor, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import apply
+from tapegrad.core.operators import FAST
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.tables import implements, plainly, tensor_of
-from tapegrad.numpy_api.ufuncs import FAST
 from tapegrad.ops import REGISTRY
 
 

@@ -9,9 +9,10 @@ import numpy as np
 from tapegrad.core.base import is_tensor, requires_grad, value_of, wrap
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply, normal, record, share
+from tapegrad.core.operators import FAST
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.tables import UFUNCS, implements, into, plainly, tensor_of
-from tapegrad.numpy_api.ufuncs import FAST, operand
+from tapegrad.numpy_api.ufuncs import operand
 from tapegrad.ops import REGISTRY
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -11,26 +10,10 @@ import numpy as np
 from tapegrad.core.base import is_tensor, value_of, wrap
 from tapegrad.core.conversion import astype, copy
 from tapegrad.core.dispatch import normal, sequence
-from tapegrad.core.operators import binary, combine, reflected, unary
+from tapegrad.core.operators import FAST, combine
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import UFUNCS, tensor_of
 from tapegrad.ops import REGISTRY
-
-OPERATORS = {
-    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
-    "negative": operator.neg, "absolute": operator.abs,
-}  # fmt: skip
-FAST: dict[str, Callable[..., Any]] = {}  # with a Tensor as the first operand
-REFLECTED: dict[str, Callable[..., Any]] = {}  # with a Tensor as the last operand, given first
-for _op in REGISTRY.values():
-    _ufunc = _op.functions[0] if _op.functions else None
-    if isinstance(_ufunc, np.ufunc) and _ufunc.nin in (1, 2) and _ufunc.nout == 1 and _op.arity < 3:
-        if _op.name in ("matmul",):
-            continue
-        _operate = OPERATORS.get(_op.name, _ufunc)
-        FAST[_op.name] = (unary if _ufunc.nin == 1 else binary)(_op, _operate)  # type: ignore[arg-type]
-        if _ufunc.nin == 2:
-            REFLECTED[_op.name] = reflected(_op, _operate)  # type: ignore[arg-type]
 
 
 def operand(x: Any) -> Any:
