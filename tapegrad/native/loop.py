@@ -319,23 +319,29 @@ def _guarded(body: Any) -> Any:
     return run
 
 
-def _reverse_of(kind: Any, primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
-    """Return the function ``(tape, block)`` from cotangents of results to those of arguments."""
-    tapes, sweep, take = runtime.tapes(), runtime.sweeps(spec).sweep, taking(spec)
-    acquire, load, size = tapes.acquire, loading(kind), components(spec)
-    lines, given, at = [], [], "states[d].size + 1"
-    arrays = [k for k, one in enumerate(kinds) if is_active_array(one)]
+def _recorded_args(kinds: tuple[Any, ...]) -> tuple[str, str]:
+    """Return code that puts a step's further arguments on its tape, after the state; and what passes them."""
+    lines, at = [], "states[d].size + 1"
+    arrays = [k for k, kind in enumerate(kinds) if is_active_array(kind)]
     for k in arrays:
         lines.append(f"b{k} = moved(known[{4 + k}], taped, {at}, inner)")
         at += f" + known[{4 + k}].size"
-    for k, one in enumerate(kinds):
-        if is_active(one):
+    for k, kind in enumerate(kinds):
+        if is_active(kind):
             lines.append(f"b{k} = renumbered(taped, known[{4 + k}], {at}, inner)")
             at += " + 1"
         elif k not in arrays:
             lines.append(f"b{k} = known[{4 + k}]")
-        given.append(f", frozen(b{k})")
-    joined = "\n        ".join(lines)
+    return "\n        ".join(lines), "".join(f", frozen(b{k})" for k in range(len(kinds)))
+
+
+def _reverse_steps(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
+    """Return ``(inner, known, ct, total)``: from the last step on, records it on tape `inner` and sweeps that.
+
+    `ct` has the cotangents of the state after the step; `total` is to have those of all arguments.
+    """
+    tapes, size = runtime.tapes(), components(spec)
+    numbered, given = _recorded_args(kinds)
     text = f"""def told(inner, known, ct, total):
     states, marks, info = known[0], known[1], known[2]
     last, d = info[0], info[1]
@@ -345,8 +351,8 @@ def _reverse_of(kind: Any, primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> A
         d = advance(known, d, last)
         reset(inner, total.shape[0])
         x = moved(states[d], taped, 1, inner)
-        {joined}
-        found = step(x{"".join(given)})
+        {numbered}
+        found = step(x{given})
         if found.shape != x.shape:
             raise ValueError(SHAPE)
         if not prepare(inner, size):
@@ -372,14 +378,20 @@ def _reverse_of(kind: Any, primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> A
         for q in range(size):
             total[j, q] = ct[j, q]
 """
-    body = _code(
+    return _code(
         text, taped=token(spec), step=twin_of(primal, spec), moved=moved, renumbered=renumbered,
         frozen=frozen, SHAPE=SHAPE,
         advance=_forward(twin_of(primal, (*spec, 0)) if spec else copying(primal), len(kinds))[0],
-        NO_MEMORY=NO_MEMORY, reset=tapes.reset, prepare=tapes.prepare, sweep=sweep, take=take, size=size,
-        get=get, read=read, write=write, COTANGENTS=COTANGENTS, statement_of=statement_of,
+        NO_MEMORY=NO_MEMORY, reset=tapes.reset, prepare=tapes.prepare, sweep=runtime.sweeps(spec).sweep,
+        take=taking(spec), size=size, get=get, read=read, write=write, COTANGENTS=COTANGENTS,
+        statement_of=statement_of,
     )  # fmt: skip
-    run = _guarded(inner_njit(body))
+
+
+def _reverse_of(kind: Any, primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
+    """Return the function ``(tape, block)`` from cotangents of results to those of arguments."""
+    run = _guarded(inner_njit(_reverse_steps(primal, spec, kinds)))
+    acquire, load, take, size = runtime.tapes().acquire, loading(kind), taking(spec), components(spec)
 
     def reverse(tape, block):
         known = load(get(block, KNOWN))
