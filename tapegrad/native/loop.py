@@ -336,7 +336,7 @@ def _recorded_args(kinds: tuple[Any, ...]) -> tuple[str, str]:
 
 
 def _reverse_steps(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
-    """Return ``(inner, known, ct, total)``: from the last step on, records it on tape `inner` and sweeps that.
+    """Return ``(inner, known, ct, total)``: from the last step on, records on tape `inner`, sweeps that.
 
     `ct` has the cotangents of the state after the step; `total` is to have those of all arguments.
     """

@@ -256,7 +256,7 @@ class _Adjoint:
                 self.gathered[leaf] = self.gathered[leaf] + part if leaf in self.gathered else part
 
     def _give_nonzero(self, ct: Number, leaves: list[tuple[int, Any]]) -> None:
-        """As `_give`; what is zero moves nothing, also where a partial is infinite: a cotangent, its tangents."""
+        """As `_give`; what is zero of it moves nothing, also where a partial is infinite."""
         builder = self.builder
         first, *rest = ct.flat()
         moves = _any_nonzero(builder, [first])
