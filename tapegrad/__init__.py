@@ -9,7 +9,6 @@
 from tapegrad import autograd as autograd
 from tapegrad import errors as errors
 from tapegrad import func as func
-from tapegrad import recording as _recording  # noqa: F401
 from tapegrad.autograd import (
     backward as backward,
 )
@@ -41,12 +40,10 @@ from tapegrad.autograd import (
     set_grad_enabled as set_grad_enabled,
 )
 from tapegrad.autograd.backward import install as _install
-from tapegrad.config import (
-    guard as guard,
-)
-from tapegrad.config import (
-    show_config as show_config,
-)
+from tapegrad.core import base as _base
+from tapegrad.core import compiled_methods as _compiled_methods
+from tapegrad.core.guard import guard as guard
+from tapegrad.core.inplace import take_history as _take_history
 from tapegrad.creation import (
     arange as arange,
 )
@@ -80,8 +77,9 @@ from tapegrad.creation import (
 from tapegrad.creation import (
     zeros_like as zeros_like,
 )
-from tapegrad.functions import logsumexp as logsumexp
+from tapegrad.diagnostics import show_config as show_config
 from tapegrad.native import njit as njit
+from tapegrad.numpy_api import logsumexp as logsumexp
 from tapegrad.tensor import Tensor as Tensor
 from tapegrad.tensor import asarray as asarray
 from tapegrad.tensor import from_numpy as from_numpy
@@ -89,4 +87,7 @@ from tapegrad.tensor import tensor as tensor
 
 __version__ = "0.1.0"
 
+# What lower floors call of higher ones, which they cannot import, they are given here and nowhere else.
+_base.use(Tensor, _take_history)
+_compiled_methods.install(Tensor)
 _install()

@@ -4,7 +4,7 @@ import argparse
 import signal
 
 import tapegrad
-from tapegrad.catalog import table
+from tapegrad.diagnostics import table
 
 
 def main() -> None:

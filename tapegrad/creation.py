@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad import functions as fn
-from tapegrad.dispatch import contains_tensor, noted, tensors_in
+from tapegrad import numpy_api as fn
+from tapegrad.core.base import is_tensor, value_of
+from tapegrad.core.dispatch import contains_tensor, noted, tensors_in
 from tapegrad.errors import BorderError, ShapeError
-from tapegrad.handle import is_tensor, value_of
 from tapegrad.tensor import Tensor, tensor
 
 __all__ = [

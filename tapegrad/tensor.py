@@ -13,12 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tapegrad import functions as fn
-from tapegrad.dispatch import DOUBLE, apply, contains_tensor, enabled, normal, noted, origin, taken, timed
-from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
-from tapegrad.functions.methods import ArrayMethods
-from tapegrad.grad_mode import is_inference_mode_enabled
-from tapegrad.handle import (
+from tapegrad import numpy_api as fn
+from tapegrad.core.base import (
     Handle,
     extra,
     follows,
@@ -29,15 +25,28 @@ from tapegrad.handle import (
     set_apart,
     settle,
     under,
-    use,
     value_of,
     wrap,
 )
+from tapegrad.core.dispatch import (
+    DOUBLE,
+    apply,
+    contains_tensor,
+    enabled,
+    normal,
+    noted,
+    origin,
+    taken,
+    timed,
+)
+from tapegrad.core.grad_mode import is_inference_mode_enabled
+from tapegrad.core.storage import STALE
+from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
+from tapegrad.numpy_api.methods import ArrayMethods
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import Cell
-from tapegrad.views import STALE
 
 if TYPE_CHECKING:
     from tapegrad.autograd.graph import Node
@@ -88,7 +97,7 @@ def _in_place(operate: Any, name: str) -> Callable[[Any, Any], Tensor]:
 
 
 def _write(x: Tensor, index: Any, new: Any, what: str, update: bool = False) -> None:
-    from tapegrad.writes import write
+    from tapegrad.core.inplace import write
 
     write(x, index, new, what, update)
 
@@ -318,7 +327,7 @@ class Tensor(ArrayMethods):
         """Become a leaf without history; returns the Tensor. Views that were made of it keep theirs."""
         if self.is_leaf:
             return self.requires_grad_(False)
-        from tapegrad.writes import forget
+        from tapegrad.core.inplace import forget
 
         forget(self)
         return self
@@ -431,7 +440,7 @@ class Tensor(ArrayMethods):
 
     def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
         """The value as an ndarray that shares memory; read-only where it has a history."""
-        from tapegrad.writes import lend
+        from tapegrad.core.inplace import lend
 
         self._border("numpy()")
         return lend(self)
@@ -662,9 +671,6 @@ class Tensor(ArrayMethods):
     cos = fn.FAST["cos"]
     tanh = fn.FAST["tanh"]
     abs = fn.FAST["absolute"]
-
-
-use(Tensor)
 
 
 def _no_gradient(dtype: np.dtype[Any]) -> GradientError:

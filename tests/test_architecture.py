@@ -9,79 +9,93 @@ from pathlib import Path
 import tapegrad as tg
 
 HERE = Path(tg.__file__).parent
-FLOORS = [  # lowest first
-    {"errors", "blocks", "config"},
-    {"tape", "kernels"},
-    {"ops"},
-    {"engine"},
-    {
-        "grad_mode", "handle", "dispatch", "duals", "functions", "operators", "packing", "tensor", "creation",
-        "recording", "views", "writes",
-    },
-    {"autograd", "native"},
-    {"func"},
-    {"__init__", "catalog", "__main__"},
-]
-LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
-EXEMPT = {("config", "show_config")}
+FLOORS = (  # lowest first; a module imports from its own package and from lower floors
+    "errors", "config", "kernels", "tape", "ops", "engine", "core", "numpy_api", "tensor", "creation",
+    "autograd", "native", "func", "diagnostics", "__init__", "__main__",
+)  # fmt: skip
+MODULES = {
+    ".".join(path.relative_to(HERE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(HERE.rglob("*.py"))
+}
 
 
-def part_of(module):
-    """The part of the house a module belongs to: its first name below the package."""
-    names = module.split(".")
-    return names[1] if len(names) > 1 else "__init__"
-
-
-def imported(node, package):
-    """Full names of the modules that an import statement reads."""
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    base = node.module or ""
-    if node.level:
-        above = package.split(".")[: len(package.split(".")) - node.level + 1]
-        base = ".".join([*above, *([node.module] if node.module else [])])
-    if base == "tapegrad":
-        return [f"tapegrad.{alias.name}" for alias in node.names]
-    return [base]
+def floor_of(module):
+    """The floor of a module: the place of its first name below the package."""
+    return FLOORS.index([*module.split("."), "__init__"][1])
 
 
 def imports_of(path):
-    """(line, module) of every import in a file, those inside functions too."""
-    relative = path.relative_to(HERE.parent).with_suffix("")
-    package = ".".join(relative.parts[:-1])
-    part = part_of(".".join(relative.parts))
+    """(line, module of ours) of every import in a file, those inside functions too, of types alone not."""
+    package = path.relative_to(HERE.parent).parent.parts
     found = []
 
     def visit(node):
         for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.FunctionDef) and (part, child.name) in EXEMPT:
+            if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+                child = ast.Module(child.orelse, [])
+            if isinstance(child, ast.Import):
+                names = [alias.name for alias in child.names]
+            elif isinstance(child, ast.ImportFrom):
+                above = package[: len(package) - child.level + 1] if child.level else ()
+                base = ".".join([*above, *([child.module] if child.module else [])])
+                parts = [f"{base}.{alias.name}" for alias in child.names]
+                names = [part if part in MODULES else base for part in parts]
+            else:
+                visit(child)
                 continue
-            if isinstance(child, (ast.Import, ast.ImportFrom)):
-                found.extend((child.lineno, name) for name in imported(child, package))
-            visit(child)
+            found.extend((child.lineno, name) for name in names if name in MODULES)
 
     visit(ast.parse(path.read_text("utf-8")))
-    return part, found
+    return found
+
+
+def circles(graph):
+    """Sets of several modules that import one another, by Tarjan's algorithm."""
+    found, number, low, stack = [], {}, {}, []
+
+    def visit(module):
+        number[module] = low[module] = len(number)
+        stack.append(module)
+        for other in graph[module]:
+            if other not in number:
+                visit(other)
+            if other in stack:
+                low[module] = min(low[module], low[other])
+        if low[module] == number[module]:
+            at = stack.index(module)
+            found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for module in graph:
+        if module not in number:
+            visit(module)
+    return [names for names in found if len(names) > 1]
 
 
 def test_every_part_has_a_floor():
-    parts = {p.stem if p.suffix else p.name for p in HERE.iterdir() if p.suffix == ".py" or p.is_dir()}
-    assert parts - {"__pycache__", "py", "py.typed"} <= set(LEVEL)
+    assert {[*module.split("."), "__init__"][1] for module in MODULES} == set(FLOORS)
 
 
 def test_imports_go_down():
     wrong, seen = [], 0
-    for path in sorted(HERE.rglob("*.py")):
-        part, found = imports_of(path)
-        for line, module in found:
-            if module.split(".")[0] != "tapegrad":
-                continue
+    for module, path in MODULES.items():
+        for line, target in imports_of(path):
             seen += 1
-            target = part_of(module)
-            if target != part and LEVEL[target] > LEVEL[part]:
-                wrong.append(f"{path.relative_to(HERE.parent)}:{line} imports {module}")
-    assert seen > 50
+            if floor_of(target) > floor_of(module):
+                wrong.append(f"{path.relative_to(HERE.parent)}:{line} imports {target}")
+    assert seen > 1000
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_modules_import_one_another():
+    graph = {module: {name for _, name in imports_of(path)} - {module} for module, path in MODULES.items()}
+    assert not circles(graph), "\n".join(map(str, circles(graph)))
+
+
+def test_circles_are_found():
+    graph = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"e"}, "e": {"f", "d"}, "f": set(), "g": {"a"}}
+    assert circles(graph) == [["d", "e"], ["a", "b", "c"]]
+    assert not circles({"a": {"b", "c"}, "b": {"c"}, "c": set()})
 
 
 def test_the_engine_names_no_op_and_no_tensor():

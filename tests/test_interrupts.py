@@ -19,9 +19,10 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad import config, grad_mode
+from tapegrad import config
 from tapegrad.autograd import forward_ad, saved_tensors
 from tapegrad.config import guard_setting
+from tapegrad.core import grad_mode
 from tapegrad.tape import tape as tapes
 from tests.tiers import every
 
@@ -363,7 +364,7 @@ def left_on(work, count):
                 left += 1
                 grad_mode._enabled.set(before[0])
                 forward_ad._levels.set(before[1])
-                config._guard.set(before[2])
+                config.guard_mode.set(before[2])
                 saved_tensors._disabled.set(before[3])
             kept.append(error)
             del kept[:-50]

@@ -4,7 +4,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from tapegrad.catalog import catalog
+from tapegrad.diagnostics import catalog
 from tapegrad.ops import REGISTRY
 
 from .benchmarks.gradbench.tools import Eager

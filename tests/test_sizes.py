@@ -22,12 +22,12 @@ PACKAGE = Path(tg.__file__).parent
 # Constants in comparisons that no size is compared with, by module.
 NO_SIZE = {
     "autograd/anomaly_mode.py": {"OFFSET"},
-    "functions/protocol.py": {"NONE", "KEYWORDS"},
+    "numpy_api/protocol.py": {"NONE", "KEYWORDS"},
     "kernels/cache.py": {"LIMIT_BYTES"},  # of files
     "kernels/vecmath": {...},  # ranges of numbers, which tests/kernels/test_vecmath.py crosses
     "native/blocks.py": {"NUMBERS"},  # 2**31 statements: some 20 GiB, refused as running out of numbers
     "native/explain.py": {"LONG"},
-    "packing.py": {"OUT"},
+    "core/saved_values.py": {"OUT"},
     "tape/tape.py": {"SERIAL_BITS", "IN_A_LIST"},
 }
 STATE_WORDS = {  # places in the words of a sweep and of compiled recording, codes of dtypes, opcodes
@@ -36,7 +36,7 @@ STATE_WORDS = {  # places in the words of a sweep and of compiled recording, cod
     if name.isupper()
 } - {limit.name for limit in LIMITS if limit.module == "kernels.replay.layout"}
 NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes of a user's arrays
-    ("functions/indexing.py", 29): "an offset that fits a digit of Python's integers",
+    ("numpy_api/indexing.py", 29): "an offset that fits a digit of Python's integers",
     ("kernels/abi.py", 63): "bits of a machine word",
     ("kernels/lowering.py", 24): "lines of a function of the library's own",
     ("kernels/replay/gradients.py", 255): "a mask",
@@ -292,7 +292,7 @@ def triangles(n):
             np.testing.assert_allclose(found.numpy(), wanted.detach().numpy(), rtol=0, atol=scale)
 
 
-@crosses("functions.products", "TERMS")
+@crosses("numpy_api.products", "TERMS")
 def terms(n):
     """Of three operands at once, and in pairs."""
     for dtype in ("f", "d", "F", "D"):
@@ -337,7 +337,7 @@ def factors(n):
     np.testing.assert_allclose(second.tolist(), [wanted * (n < kinks.TERMS), wanted])
 
 
-@crosses("functions.reductions", "MASK_BITS")
+@crosses("numpy_api.reductions", "MASK_BITS")
 def axes(n):
     x = leaf(np.linspace(0.5, 1.5, 6).reshape((2, *(1,) * (n - 2), 3)))
     gradient_is(lambda x: np.sum(x * x), x, 2 * x.detach().numpy())
@@ -345,14 +345,14 @@ def axes(n):
                 4 * x.detach().numpy() * np.sum(x.detach().numpy() ** 2, axis=-1, keepdims=True))  # fmt: skip
 
 
-@crosses("functions.shapes", "MANY")
+@crosses("numpy_api.shapes", "MANY")
 def operands(n):
     x = leaf(np.array([0.5, 2.0]))
     gradient_is(lambda x: np.sum(np.stack([x * x] * n)), x, n * np.array([1.0, 4.0]))
     gradient_is(lambda x: np.sum(np.concatenate([x] * n)), x, np.full(2, n))
 
 
-@crosses("dispatch", "NESTED")
+@crosses("core.dispatch", "NESTED")
 def lists(n):
     x = leaf(np.float64(2.0))
     nested = x * x
@@ -486,7 +486,7 @@ def shapes(n):
         compare(found, wanted, 1e-14)
 
 
-@crosses("writes", "FEW")
+@crosses("core.inplace", "FEW")
 def room(entries):
     """A write where a tape has so many entries left."""
     tapes.close(tapes.current())

@@ -17,10 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hypothesis.stateful import run_state_machine_as_test as run
 
 import tapegrad as tg
-from tapegrad import recording
-from tapegrad.dispatch import COPIED
+from tapegrad.core import compiled_methods
+from tapegrad.core.base import wrap
+from tapegrad.core.dispatch import COPIED
 from tapegrad.errors import GraphFreedError
-from tapegrad.handle import wrap
 from tapegrad.kernels import abi, machine
 from tapegrad.kernels.replay import layout
 from tapegrad.tape import pool
@@ -544,12 +544,12 @@ def no_pruning(patch):
 def two_limits(patch):
     """Compiled recording takes more values for small than Python does, which records sums and what moves."""
     machine.load()
-    (ufuncs,) = [kept[layout.UFUNCS] for kept in recording._kept if type(kept) is dict]
+    (ufuncs,) = [kept[layout.UFUNCS] for kept in compiled_methods._kept if type(kept) is dict]
     patch.setattr(sizes, "counts", lambda *_: [600])
     patch.delitem(ufuncs, np.add)
-    patch.setattr(tg.Tensor, "__add__", recording.TWINS["__add__"])
-    patch.setattr("tapegrad.dispatch.record_natively", lambda *_: None)
-    patch.setitem(Words(recording.words), layout.SMALLEST, 1 << 14)
+    patch.setattr(tg.Tensor, "__add__", compiled_methods.TWINS["__add__"])
+    patch.setattr("tapegrad.core.dispatch.record_natively", lambda *_: None)
+    patch.setitem(Words(compiled_methods.words), layout.SMALLEST, 1 << 14)
 
 
 class Words(dict):

@@ -9,7 +9,7 @@ from tapegrad.autograd.holomorphic import holomorphic_grad
 from tapegrad.autograd.loops import checkpoint_loop
 from tapegrad.autograd.saved_tensors import checkpoint
 from tapegrad.autograd.variables import Variable, variable, zero_gradients
-from tapegrad.grad_mode import (
+from tapegrad.core.grad_mode import (
     enable_grad,
     inference_mode,
     is_grad_enabled,

@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegrad.blocks import Block
+from tapegrad.core.context_manager import Block
+from tapegrad.core.grad_mode import Mode, _enabled, change_mode, in_force
 from tapegrad.errors import AnomalyError
-from tapegrad.grad_mode import Mode, _enabled, change_mode, in_force
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import Primitive

@@ -13,19 +13,20 @@ import numpy as np
 from tapegrad.autograd.call import NESTED, Call, Kept, mapped
 from tapegrad.autograd.hooks import from_array
 from tapegrad.autograd.provenance import Provenance, taken_error
-from tapegrad.dispatch import normal, noted, record, shares
-from tapegrad.duals import Level, at_level, dual
+from tapegrad.core.base import Handle, extra, moves, nbytes_of, requires_grad, same, settle, under, wrap
+from tapegrad.core.conversion import astype
+from tapegrad.core.dispatch import normal, noted, record, shares
+from tapegrad.core.forward_mode import Level, at_level, dual
+from tapegrad.core.grad_mode import in_force, is_grad_enabled, within
+from tapegrad.core.inplace import sharers, write
+from tapegrad.core.storage import DUAL, STALE
 from tapegrad.errors import DTypeError, GradientError, ShapeError
-from tapegrad.functions.shapes import astype, stack
-from tapegrad.grad_mode import in_force, is_grad_enabled, within
-from tapegrad.handle import Handle, extra, moves, nbytes_of, requires_grad, same, settle, under, wrap
 from tapegrad.kernels import abi
+from tapegrad.numpy_api.shapes import stack
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import OUT
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import close, current, local
-from tapegrad.views import DUAL, STALE
-from tapegrad.writes import sharers, write
 
 __all__ = ["applied", "as_tensor", "holds_numbers"]
 

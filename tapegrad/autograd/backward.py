@@ -10,29 +10,29 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from tapegrad import recording as shared
 from tapegrad.autograd import graph, hooks
 from tapegrad.autograd.sweeps import Border, inputs_of, keys_of, listed, quietly, roots_of, run, told, total
 from tapegrad.autograd.variables import Variable
-from tapegrad.dispatch import noted
-from tapegrad.engine.at_once import at_once
-from tapegrad.engine.sweep import Key
-from tapegrad.errors import GradientError, ShapeError, UnusedInputError
-from tapegrad.grad_mode import (
+from tapegrad.core import compiled_methods as shared
+from tapegrad.core.base import extra, former, retain, settle, wrap
+from tapegrad.core.dispatch import noted
+from tapegrad.core.grad_mode import (
     Mode,
     _enabled,
     enable_grad,
     in_force,
 )
-from tapegrad.handle import extra, former, retain, settle, wrap
+from tapegrad.core.inplace import accumulate, write
+from tapegrad.core.storage import OPEN, STALE
+from tapegrad.engine.at_once import at_once
+from tapegrad.engine.sweep import Key
+from tapegrad.errors import GradientError, ShapeError, UnusedInputError
 from tapegrad.kernels import machine, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import State
 from tapegrad.tape.record import Place
 from tapegrad.tape.tape import local
 from tapegrad.tensor import Tensor
-from tapegrad.views import OPEN, STALE
-from tapegrad.writes import accumulate, write
 
 __all__ = ["backward", "grad"]
 
@@ -70,7 +70,7 @@ def backward_natively(root: Any, seed: Any, retain: bool) -> bool | None:
     return None
 
 
-def _install(enter: machine.Enter) -> None:
+def _find_gradients_natively(enter: machine.Enter) -> None:
     """Let compiled code find gradients, where objects are laid out as it knows them."""
     global gradients_natively, backward_natively
     if shared.words:
@@ -81,7 +81,6 @@ def _install(enter: machine.Enter) -> None:
         backward_natively = make("backward_from", at=enter(layout.BACKWARD, 0, 0, 0))
 
 
-machine.when_loaded.append(_install)
 _workspace: list[State] = []  # of the sweeps of compiled code
 
 
@@ -565,8 +564,9 @@ def _retain_grad(self: Tensor) -> None:
 
 
 def install() -> None:
-    """Give Tensor the methods that need this floor."""
+    """Give Tensor the methods that need this floor, and let compiled code find gradients."""
     graph.install()
     hooks.install()
+    machine.when_loaded.append(_find_gradients_natively)
     Tensor.backward = _backward_method  # type: ignore[method-assign]
     Tensor.retain_grad = _retain_grad  # type: ignore[method-assign]

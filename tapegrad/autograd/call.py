@@ -10,10 +10,10 @@ import numpy as np
 
 from tapegrad.autograd.hooks import from_array, replaced
 from tapegrad.autograd.provenance import Provenance, nobody, once_error, once_only, taken_error
+from tapegrad.core.base import Handle, moves, recall, requires_grad, same, wrap
+from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.engine.sweep import at_work, value_or_shape
 from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
-from tapegrad.grad_mode import is_grad_enabled, within
-from tapegrad.handle import Handle, moves, recall, requires_grad, same, wrap
 from tapegrad.ops.primitive import sum_to
 from tapegrad.tensor import Tensor
 

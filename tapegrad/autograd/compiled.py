@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import normal, record
+from tapegrad.core.base import Handle, value_of, wrap
+from tapegrad.core.dispatch import normal, record
 from tapegrad.errors import GradientError, ShapeError
-from tapegrad.handle import Handle, value_of, wrap
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import custom
 

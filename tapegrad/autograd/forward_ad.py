@@ -6,11 +6,11 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple
 
-from tapegrad.dispatch import exposed, record
-from tapegrad.duals import Level, attach, detach_level
+from tapegrad.core.base import same, wrap
+from tapegrad.core.dispatch import exposed, record
+from tapegrad.core.forward_mode import Level, attach, detach_level
+from tapegrad.core.grad_mode import _Mode
 from tapegrad.errors import DTypeError, GradientError, ShapeError
-from tapegrad.grad_mode import _Mode
-from tapegrad.handle import same, wrap
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY
 from tapegrad.tensor import Tensor

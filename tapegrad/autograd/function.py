@@ -12,10 +12,10 @@ from tapegrad.autograd import compiled
 from tapegrad.autograd.apply import applied, as_tensor
 from tapegrad.autograd.compiled import is_compiled
 from tapegrad.autograd.graph import Node, edge_of
-from tapegrad.dispatch import timed
+from tapegrad.core.base import Handle, requires_grad, wrap
+from tapegrad.core.dispatch import timed
+from tapegrad.core.grad_mode import within
 from tapegrad.errors import GradientError
-from tapegrad.grad_mode import within
-from tapegrad.handle import Handle, requires_grad, wrap
 from tapegrad.tensor import Tensor
 
 __all__ = ["Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable"]

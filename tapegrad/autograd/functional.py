@@ -10,12 +10,12 @@ import numpy as np
 
 from tapegrad.autograd.backward import grad
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
-from tapegrad.dispatch import normal
-from tapegrad.duals import without_history
+from tapegrad.core.base import moves, wrap
+from tapegrad.core.dispatch import normal
+from tapegrad.core.forward_mode import without_history
+from tapegrad.core.grad_mode import enable_grad
 from tapegrad.errors import GradientError, ShapeError
-from tapegrad.functions.shapes import moveaxis, stack
-from tapegrad.grad_mode import enable_grad
-from tapegrad.handle import moves, wrap
+from tapegrad.numpy_api.shapes import moveaxis, stack
 from tapegrad.tensor import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]

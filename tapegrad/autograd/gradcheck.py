@@ -13,11 +13,11 @@ import numpy as np
 from tapegrad.autograd.apply import as_tensor, holds_numbers
 from tapegrad.autograd.backward import grad
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
-from tapegrad.dispatch import normal
-from tapegrad.duals import without_history
+from tapegrad.core.base import moves, wrap
+from tapegrad.core.dispatch import normal
+from tapegrad.core.forward_mode import without_history
+from tapegrad.core.grad_mode import enable_grad, no_grad
 from tapegrad.errors import GradcheckError
-from tapegrad.grad_mode import enable_grad, no_grad
-from tapegrad.handle import moves, wrap
 from tapegrad.tensor import Tensor, tensor
 
 __all__ = ["gradcheck", "gradgradcheck"]

@@ -14,15 +14,15 @@ from tapegrad.autograd.saved_tensors import (
     save_on_disk,
     saved_tensors_hooks,
 )
+from tapegrad.core.base import recall, settle, under
+from tapegrad.core.storage import STALE
 from tapegrad.engine.sweep import at_work
 from tapegrad.errors import GradientError, GraphFreedError
-from tapegrad.handle import recall, settle, under
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import BY_OPCODE, OUT
 from tapegrad.tape.record import CONST, LINK, Place, slot
 from tapegrad.tape.tape import Cell, Tape
 from tapegrad.tensor import Tensor
-from tapegrad.views import STALE
 
 __all__ = [
     "GradientEdge",

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.base import settle, under, wrap
+from tapegrad.core.grad_mode import is_grad_enabled, within
+from tapegrad.core.storage import STALE
 from tapegrad.errors import DTypeError, GradientError, ShapeError
-from tapegrad.grad_mode import is_grad_enabled, within
-from tapegrad.handle import settle, under, wrap
 from tapegrad.tape.record import slot
 from tapegrad.tensor import Tensor
-from tapegrad.views import STALE
 
 __all__ = ["RemovableHandle"]
 

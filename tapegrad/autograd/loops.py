@@ -27,9 +27,9 @@ from tapegrad.autograd.steps import (
     together,
 )  # fmt: skip
 from tapegrad.autograd.sweeps import partials
+from tapegrad.core.base import Handle, moves, requires_grad, same, wrap
+from tapegrad.core.grad_mode import in_force, is_grad_enabled, within
 from tapegrad.errors import GradientError
-from tapegrad.grad_mode import in_force, is_grad_enabled, within
-from tapegrad.handle import Handle, moves, requires_grad, same, wrap
 from tapegrad.tape.tape import current
 
 __all__ = ["checkpoint_loop"]

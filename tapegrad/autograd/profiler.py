@@ -22,10 +22,10 @@ from tapegrad.autograd.profiler_util import (
     flops_of_rule,
     nested,
 )
-from tapegrad.blocks import Block, nothing
+from tapegrad.core.base import Handle
+from tapegrad.core.context_manager import Block, nothing
+from tapegrad.core.grad_mode import Mode, _enabled, change_mode, in_force
 from tapegrad.errors import TapeError
-from tapegrad.grad_mode import Mode, _enabled, change_mode, in_force
-from tapegrad.handle import Handle
 from tapegrad.kernels import abi, cache
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import BY_OPCODE

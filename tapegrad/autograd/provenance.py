@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import record
+from tapegrad.core.base import Handle, extra, moves, requires_grad, same, settle
+from tapegrad.core.dispatch import record
+from tapegrad.core.storage import STALE
 from tapegrad.errors import GradientError
-from tapegrad.handle import Handle, extra, moves, requires_grad, same, settle
 from tapegrad.kernels import abi
 from tapegrad.ops import custom
 from tapegrad.tape.tape import local, next_serial
-from tapegrad.views import STALE
 
 __all__ = ["Provenance", "nobody", "once_error", "once_only", "taken_error"]
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.blocks import Block
+from tapegrad.core.base import Handle, same, wrap
+from tapegrad.core.context_manager import Block
+from tapegrad.core.grad_mode import Mode, _enabled, change_mode, enable_grad, in_force, is_grad_enabled
+from tapegrad.core.saved_values import Packing
 from tapegrad.errors import GradientError
-from tapegrad.grad_mode import Mode, _enabled, change_mode, enable_grad, in_force, is_grad_enabled
-from tapegrad.handle import Handle, same, wrap
-from tapegrad.packing import Packing
 
 __all__ = [
     "checkpoint",

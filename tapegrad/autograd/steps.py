@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import exposed, record
+from tapegrad.core.base import Handle, extra, moves, recall, requires_grad, same, settle, wrap
+from tapegrad.core.dispatch import exposed, record
+from tapegrad.core.storage import OPEN, STALE
 from tapegrad.engine.sweep import value_or_shape
 from tapegrad.errors import GradientError
-from tapegrad.handle import Handle, extra, moves, recall, requires_grad, same, settle, wrap
 from tapegrad.ops import REGISTRY, custom
 from tapegrad.tape import pool
 from tapegrad.tape.record import Place, slot
 from tapegrad.tape.tape import Tape, current, leave, local
-from tapegrad.views import OPEN, STALE
 
 __all__ = [
     "Moved",

@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.graph import GradientEdge, resolved
-from tapegrad.dispatch import normal, noted, record, tensors_in
-from tapegrad.duals import known, noting, without_history
-from tapegrad.engine.at_once import at_once
-from tapegrad.engine.rerecord import rerecord
-from tapegrad.engine.sweep import Key, sweep
-from tapegrad.errors import DTypeError, GradientError, ShapeError
-from tapegrad.grad_mode import (
+from tapegrad.core.base import Handle, former, moves, recall, settle, under, wrap
+from tapegrad.core.dispatch import normal, noted, record, tensors_in
+from tapegrad.core.forward_mode import known, noting, without_history
+from tapegrad.core.grad_mode import (
     Mode,
     _enabled,
     enable_grad,
@@ -22,13 +19,16 @@ from tapegrad.grad_mode import (
     is_grad_enabled,
     set_grad_enabled,
 )
-from tapegrad.handle import Handle, former, moves, recall, settle, under, wrap
+from tapegrad.core.storage import STALE
+from tapegrad.engine.at_once import at_once
+from tapegrad.engine.rerecord import rerecord
+from tapegrad.engine.sweep import Key, sweep
+from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.record import STRIDE
 from tapegrad.tape.tape import local
 from tapegrad.tensor import Tensor
-from tapegrad.views import STALE
 
 RESHAPE = REGISTRY["reshape"]
 

@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegrad.dispatch import normal
+from tapegrad.core.base import extra
+from tapegrad.core.dispatch import normal
 from tapegrad.errors import GradientError
-from tapegrad.handle import extra
 from tapegrad.tensor import Tensor
 
 __all__ = ["Variable", "variable", "zero_gradients"]

@@ -147,4 +147,4 @@ def checkpoint_loop(step: Any, state: Any, n: int, slots: int, args: tuple[Any, 
     >>> tg.grad(y, x)
     (tensor([1.9569]),)
     """
-    return load("loop").call(step, state, n, slots, args)
+    return load("checkpoint").call(step, state, n, slots, args)

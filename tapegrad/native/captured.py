@@ -9,6 +9,8 @@ the first compilation, for the functions that it calls too, and arrays are copie
 from __future__ import annotations
 
 import contextlib
+import inspect
+import random
 import sys
 import types as python_types
 import weakref
@@ -42,6 +44,31 @@ def called(value: Any) -> list[Any]:
         return [f for part in found if not isinstance(part, python_types.ModuleType) for f in called(part)]
     other = getattr(value, "_tapegrad_primal", value)
     return [other] if isinstance(other, Dispatcher) else []
+
+
+def once(primal: Any, seen: set[int] | None = None) -> str:
+    """Say what a function does that another run would not repeat; empty if nothing is known."""
+    seen = set() if seen is None else seen
+    function = frozen(primal)
+    code = function.__code__
+    if id(code) in seen:
+        return ""
+    seen.add(id(code))
+    space = inspect.getclosurevars(function)
+    for value in (*space.globals.values(), *space.nonlocals.values()):
+        for other in called(value):
+            found = once(other, seen)
+            if found:
+                return found
+        drawing = getattr(value, "__module__", None) in ("random", "numpy.random")
+        if drawing or value is random or value is np.random:
+            return "draws random numbers"
+    names = set(code.co_names)
+    for part in code.co_consts:
+        if isinstance(part, python_types.CodeType):
+            names |= set(part.co_names)
+    uses_numpy = any(value is np for value in space.globals.values())
+    return "draws random numbers" if uses_numpy and "random" in names else ""
 
 
 def hold(primal: Any, form: Any = None) -> None:

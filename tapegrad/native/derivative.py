@@ -16,7 +16,7 @@ from numba.core.typing.templates import signature
 from numba.extending import intrinsic, overload
 from numba.np import arrayobj
 
-from tapegrad.handle import Handle
+from tapegrad.core.base import Handle
 from tapegrad.native import explain, forms, runtime
 from tapegrad.native.algebra import F64, I64, Spec, components
 from tapegrad.native.function import CompiledFunction, compile_function

@@ -18,6 +18,7 @@ from numba.np.numpy_support import as_dtype
 
 from tapegrad.native.algebra import Spec, components
 from tapegrad.native.arrays import joined
+from tapegrad.native.compiler import twin_of
 from tapegrad.native.complexes import ActiveComplex
 from tapegrad.native.operators import KINDS, statement
 from tapegrad.native.scalar import Active, Expression
@@ -176,8 +177,6 @@ def _define() -> None:
 
 def twin_class(primal: types.ClassType, spec: Spec, which: int) -> types.ClassType:
     """Return the class whose methods record; those of its members that hold floats hold active numbers."""
-    from tapegrad.native.twin import twin_of
-
     if hasattr(primal, "_tapegrad_of"):
         return primal
     if (primal, spec, which) not in _TWINS:

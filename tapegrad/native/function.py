@@ -13,12 +13,13 @@ from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 from tapegrad.config import guard_setting
-from tapegrad.dispatch import noted, record, taken, tensors_in, timed
+from tapegrad.core.base import Handle, follows, nbytes_of, under, value_of, wrap
+from tapegrad.core.dispatch import noted, record, taken, tensors_in, timed
+from tapegrad.core.grad_mode import in_force
+from tapegrad.core.inplace import write
 from tapegrad.errors import DTypeError, GradientError
-from tapegrad.grad_mode import in_force
-from tapegrad.handle import Handle, follows, nbytes_of, under, value_of, wrap
 from tapegrad.native import border, explain
-from tapegrad.native.captured import called, frozen, hold, source_of
+from tapegrad.native.captured import hold, once, source_of
 from tapegrad.native.overlap import copying
 from tapegrad.native.preaccumulate import mark
 from tapegrad.native.segment import (
@@ -37,7 +38,6 @@ from tapegrad.native.stored import Stored
 from tapegrad.native.twin import twin_of, twins_of
 from tapegrad.tape.record import slot
 from tapegrad.tensor import Tensor, from_numpy
-from tapegrad.writes import write
 
 
 class CompiledFunction:
@@ -338,34 +338,6 @@ def _collect(x: Any, found: list[Any], name: str) -> None:
                 f"float64 and complex128, convert with .astype({how})"
             )
         found.append(x)
-
-
-def once(primal: Any, seen: set[int] | None = None) -> str:
-    """Say what a function does that another run would not repeat; empty if nothing is known."""
-    import random
-    import types as python_types
-
-    seen = set() if seen is None else seen
-    function = frozen(primal)
-    code = function.__code__
-    if id(code) in seen:
-        return ""
-    seen.add(id(code))
-    space = inspect.getclosurevars(function)
-    for value in (*space.globals.values(), *space.nonlocals.values()):
-        for other in called(value):
-            found = once(other, seen)
-            if found:
-                return found
-        drawing = getattr(value, "__module__", None) in ("random", "numpy.random")
-        if drawing or value is random or value is np.random:
-            return "draws random numbers"
-    names = set(code.co_names)
-    for part in code.co_consts:
-        if isinstance(part, python_types.CodeType):
-            names |= set(part.co_names)
-    uses_numpy = any(value is np for value in space.globals.values())
-    return "draws random numbers" if uses_numpy and "random" in names else ""
 
 
 def restore(primal: Any, rerun: bool, cached: bool, preaccumulate: bool) -> CompiledFunction:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.handle import Handle
+from tapegrad.core.base import Handle
 from tapegrad.native import border, explain, runtime
 from tapegrad.native.function import CompiledFunction
 from tapegrad.native.segment import Recording, entering, outputs_of

@@ -15,17 +15,17 @@ import numpy as np
 from llvmlite import ir
 from numba import njit
 from numba.core import cgutils, types
-from numba.core.dispatcher import Dispatcher
-from numba.core.errors import NumbaError, TypingError
+from numba.core.errors import TypingError
 from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic, overload
 
 from tapegrad.autograd import loops
-from tapegrad.errors import UnsupportedOpError
-from tapegrad.native import checkpoint_loop, explain, runtime
+from tapegrad.native import checkpoint_loop, runtime
 from tapegrad.native.algebra import F64, I64, Emitter, Spec, components
 from tapegrad.native.arrays import is_active_array
 from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed
+from tapegrad.native.captured import once
+from tapegrad.native.compiler import token, twin_of
 from tapegrad.native.functions import instead
 from tapegrad.native.memory import get, read, taking, write
 from tapegrad.native.operators import statement, statement_of
@@ -143,8 +143,6 @@ def noted(x, numbers, first):
 
 def _checked(step: Any, state: Any, args: Any) -> tuple[Any, list[Any]]:
     """Return the step's own dispatcher and the types of its further arguments."""
-    from tapegrad.native.function import once
-
     if not isinstance(step, types.Dispatcher):
         raise TypingError("tapegrad: checkpoint_loop takes a step compiled by tg.njit or numba.njit")
     primal = getattr(step.dispatcher, "_tapegrad_of", step.dispatcher)
@@ -214,8 +212,6 @@ def _plain(called: Any, kinds: list[Any]) -> Any:
 @kept
 def _recorded(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
     """Code of the loop as a block."""
-    from tapegrad.native.twin import token, twin_of
-
     bare = (*spec, 0)
     space: dict[str, Any] = {
         "np": np, "moved": moved, "bared": bared, "noted": noted, "assigned": assigned,
@@ -323,25 +319,29 @@ def _guarded(body: Any) -> Any:
     return run
 
 
-def _reverse_of(kind: Any, primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
-    """Return the function ``(tape, block)`` from cotangents of results to those of arguments."""
-    from tapegrad.native.twin import token, twin_of
-
-    tapes, sweep, take = runtime.tapes(), runtime.sweeps(spec).sweep, taking(spec)
-    acquire, load, size = tapes.acquire, loading(kind), components(spec)
-    lines, given, at = [], [], "states[d].size + 1"
-    arrays = [k for k, one in enumerate(kinds) if is_active_array(one)]
+def _recorded_args(kinds: tuple[Any, ...]) -> tuple[str, str]:
+    """Return code that puts a step's further arguments on its tape, after the state; and what passes them."""
+    lines, at = [], "states[d].size + 1"
+    arrays = [k for k, kind in enumerate(kinds) if is_active_array(kind)]
     for k in arrays:
         lines.append(f"b{k} = moved(known[{4 + k}], taped, {at}, inner)")
         at += f" + known[{4 + k}].size"
-    for k, one in enumerate(kinds):
-        if is_active(one):
+    for k, kind in enumerate(kinds):
+        if is_active(kind):
             lines.append(f"b{k} = renumbered(taped, known[{4 + k}], {at}, inner)")
             at += " + 1"
         elif k not in arrays:
             lines.append(f"b{k} = known[{4 + k}]")
-        given.append(f", frozen(b{k})")
-    joined = "\n        ".join(lines)
+    return "\n        ".join(lines), "".join(f", frozen(b{k})" for k in range(len(kinds)))
+
+
+def _reverse_steps(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
+    """Return ``(inner, known, ct, total)``: from the last step on, records on tape `inner`, sweeps that.
+
+    `ct` has the cotangents of the state after the step; `total` is to have those of all arguments.
+    """
+    tapes, size = runtime.tapes(), components(spec)
+    numbered, given = _recorded_args(kinds)
     text = f"""def told(inner, known, ct, total):
     states, marks, info = known[0], known[1], known[2]
     last, d = info[0], info[1]
@@ -351,8 +351,8 @@ def _reverse_of(kind: Any, primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> A
         d = advance(known, d, last)
         reset(inner, total.shape[0])
         x = moved(states[d], taped, 1, inner)
-        {joined}
-        found = step(x{"".join(given)})
+        {numbered}
+        found = step(x{given})
         if found.shape != x.shape:
             raise ValueError(SHAPE)
         if not prepare(inner, size):
@@ -378,14 +378,20 @@ def _reverse_of(kind: Any, primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> A
         for q in range(size):
             total[j, q] = ct[j, q]
 """
-    body = _code(
+    return _code(
         text, taped=token(spec), step=twin_of(primal, spec), moved=moved, renumbered=renumbered,
         frozen=frozen, SHAPE=SHAPE,
         advance=_forward(twin_of(primal, (*spec, 0)) if spec else copying(primal), len(kinds))[0],
-        NO_MEMORY=NO_MEMORY, reset=tapes.reset, prepare=tapes.prepare, sweep=sweep, take=take, size=size,
-        get=get, read=read, write=write, COTANGENTS=COTANGENTS, statement_of=statement_of,
+        NO_MEMORY=NO_MEMORY, reset=tapes.reset, prepare=tapes.prepare, sweep=runtime.sweeps(spec).sweep,
+        take=taking(spec), size=size, get=get, read=read, write=write, COTANGENTS=COTANGENTS,
+        statement_of=statement_of,
     )  # fmt: skip
-    run = _guarded(inner_njit(body))
+
+
+def _reverse_of(kind: Any, primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
+    """Return the function ``(tape, block)`` from cotangents of results to those of arguments."""
+    run = _guarded(inner_njit(_reverse_steps(primal, spec, kinds)))
+    acquire, load, take, size = runtime.tapes().acquire, loading(kind), taking(spec), components(spec)
 
     def reverse(tape, block):
         known = load(get(block, KNOWN))
@@ -414,40 +420,3 @@ def _reverse_of(kind: Any, primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> A
 
 overload(checkpoint_loop)(choose)
 instead(checkpoint_loop)(choose)
-
-
-def call(step: Any, state: Any, n: int, slots: int, args: Any) -> Any:
-    """The loop called from Python, with Tensors or without."""
-    from tapegrad.native.function import compile_function
-    from tapegrad.native.twin import primal_of
-
-    primal = primal_of(step)
-    if not isinstance(primal, Dispatcher):
-        raise TypeError(
-            f"tg.func.checkpoint_loop takes a step compiled by tg.njit, found {type(step).__name__}; "
-            "tg.autograd.checkpoint_loop takes any function of Tensors"
-        )
-    if not isinstance(args, tuple):
-        raise TypeError(f"tg.func.checkpoint_loop: args is a tuple, found {type(args).__name__}")
-    if "_tapegrad_loop" not in vars(primal):
-
-        def checkpointed(state, n, slots, args):
-            return checkpoint_loop(primal, state, n, slots, args)
-
-        found = compile_function(checkpointed, {"cache": getattr(primal, "_tapegrad_cached", False)}, False)
-        found.py_func, found.__name__ = primal.py_func, primal.py_func.__name__  # what errors are about
-        primal._tapegrad_loop = found
-    try:
-        return primal._tapegrad_loop(state, n, slots, args)
-    except NumbaError as error:
-        words = str(error)
-        if "readonly" in words:
-            words = (
-                f"{primal.__name__} writes to one of its args, and a step is computed several times; let it "
-                "write to the state, or to a copy"
-            )
-        elif "tapegrad: " in words:
-            words = explain.reason(words)
-        else:
-            raise
-        raise UnsupportedOpError(f"tg.func.checkpoint_loop: {words}") from error

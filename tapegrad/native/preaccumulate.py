@@ -19,6 +19,7 @@ from numba.extending import intrinsic, overload
 
 from tapegrad.native.algebra import F64, Emitter, Spec, components
 from tapegrad.native.arrays import carries
+from tapegrad.native.compiler import primal_of, twin_of
 from tapegrad.native.forms import holds_active
 from tapegrad.native.operators import statement
 from tapegrad.native.scalar import (
@@ -169,8 +170,6 @@ def preaccumulated(primal: Any, spec: Spec) -> Any:
 
 
 def _compiled(primal: Any, spec: Spec) -> Any:
-    from tapegrad.native.twin import twin_of
-
     source = primal.py_func
     names = list(inspect.signature(source).parameters)
     row = ", ".join(names)
@@ -223,3 +222,11 @@ def _code(text: str, **space: Any) -> python_types.FunctionType:
 def asked_for(primal: Any, spec: Spec) -> bool:
     """Whether calls of a helper by recording code of this kind are preaccumulated."""
     return taped(spec) and getattr(primal, "_tapegrad_preaccumulate", False)
+
+
+def twins_of(value: Any, spec: Spec) -> Any:
+    """Return the twin of a compiled function; anything else is itself."""
+    primal = primal_of(value)
+    if primal is None:
+        return value
+    return preaccumulated(primal, spec) if asked_for(primal, spec) else twin_of(primal, spec)

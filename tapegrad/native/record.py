@@ -193,7 +193,7 @@ class Record:
         module = self.emit.builder.module
         many = len(self.statements)
         self.size = max(self.size, -(-4 * many // 8) * 8) + 8  # 4 bytes a statement at least: see `grow`
-        words = (self._adjoint().ptrtoint(I64), self.size, many, sum(map(len, self.statements)))
+        words = (_Adjoint(self).function.ptrtoint(I64), self.size, many, sum(map(len, self.statements)))
         value = ir.Constant.literal_struct(
             [w if isinstance(w, ir.Value) else ir.Constant(I64, w) for w in words]
         )
@@ -201,79 +201,106 @@ class Record:
         kind.linkage, kind.global_constant, kind.initializer = "internal", True, value
         return kind.ptrtoint(I64)
 
-    def _adjoint(self) -> Any:
-        """The function that takes cotangents of statements to those of their leaves, from the last one on."""
-        module, size = self.emit.builder.module, components(self.spec)
-        function = ir.Function(module, ADJOINT, module.get_unique_name("adjoint_of_record"))
-        function.linkage = "internal"
-        builder = ir.IRBuilder(function.append_basic_block("adjoint"))
-        emit = Emitter(self.emit.context, builder)
-        cotangents, count, record = function.args
-        gathered: dict[int, Number] = {}  # cotangents of statements here, and elsewhere if told several times
-        left = self.uses.copy()
 
-        def place(number: Any) -> list[Any]:
-            at = builder.add(cotangents, builder.mul(number, ir.Constant(I64, 8 * size)))
-            return [_pointer(builder, at, 8 * k, F64) for k in range(size)]
+class _Adjoint:
+    """The adjoint of a record while its code is emitted: takes cotangents of statements to their leaves'.
 
-        def load(at: list[Any]) -> Number:
-            return emit.number(self.spec, [builder.load(p, align=8) for p in at])
+    Attributes
+    ----------
+    gathered
+        Cotangents in registers, by leaf: of statements here, and elsewhere of what is a leaf several times.
+    left
+        How often each leaf is still to come.
+    """
 
-        def store(values: list[Any], at: list[Any]) -> None:
-            for value, p in zip(values, at, strict=True):
-                builder.store(value, p, align=8)
+    def __init__(self, record: Record) -> None:
+        module = record.emit.builder.module
+        self.function = ir.Function(module, ADJOINT, module.get_unique_name("adjoint_of_record"))
+        self.function.linkage = "internal"
+        self.builder = ir.IRBuilder(self.function.append_basic_block("adjoint"))
+        self.emit = Emitter(record.emit.context, self.builder)
+        self.spec, self.size, self.uses = record.spec, components(record.spec), record.uses
+        self.cotangents, self.count, self.record = self.function.args
+        self.gathered: dict[int, Number] = {}
+        self.left = record.uses.copy()
+        for k, leaves in reversed(list(enumerate(record.statements))):
+            self._reverse(k, leaves)
+        self.builder.ret_void()
 
-        def add(part: Number, offset: int) -> None:
-            number = builder.load(_pointer(builder, record, offset, I32), align=4)
-            at = place(builder.zext(number, I64))
-            store((load(at) + part).flat(), at)
+    def _reverse(self, k: int, leaves: list[tuple[int, Any]]) -> None:
+        """Emit what takes the cotangent of statement k, which is then zero, to those of its leaves."""
+        at = self._place(self.builder.add(self.count, ir.Constant(I64, k + 1)))
+        ct = self._load(at)
+        self._store([ir.Constant(F64, 0.0)] * self.size, at)
+        if -1 - k in self.gathered:
+            ct = ct + self.gathered.pop(-1 - k)
+        if all(isinstance(w, list) and all(math.isfinite(x.constant) for x in w) for _, w in leaves):
+            self._give(ct, leaves)
+        else:
+            self._give_nonzero(ct, leaves)
+        for leaf, _ in leaves:
+            self.left[leaf] -= 1
+            if leaf >= 0 and not self.left[leaf] and leaf in self.gathered:
+                self._add(self.gathered.pop(leaf), leaf)
 
-        def give(ct: Number, leaves: list[tuple[int, Any]]) -> None:
-            for leaf, weight in reversed(leaves):
-                if isinstance(weight, list):
-                    part = ct * emit.number(self.spec, [w.constant for w in weight])
-                else:
-                    part = ct * load([_pointer(builder, record, weight + 8 * q, F64) for q in range(size)])
-                if leaf >= 0 and self.uses[leaf] == 1:
-                    add(part, leaf)
-                else:
-                    gathered[leaf] = gathered[leaf] + part if leaf in gathered else part
-
-        def give_where(condition: Any, ct: Number, leaves: list[tuple[int, Any]]) -> None:
-            before, known = builder.block, dict(gathered)
-            with builder.if_then(condition, likely=True):
-                give(ct, leaves)
-                after = builder.block
-            for leaf, total in gathered.items():
-                if total is not known.get(leaf):
-                    pairs = zip(known.get(leaf, ct.lift(0.0)).flat(), total.flat(), strict=True)
-                    parts = [_phi(builder, (a, before), (b, after)) for a, b in pairs]
-                    gathered[leaf] = emit.number(self.spec, parts)
-
-        for k, leaves in reversed(list(enumerate(self.statements))):
-            at = place(builder.add(count, ir.Constant(I64, k + 1)))
-            ct = load(at)
-            store([ir.Constant(F64, 0.0)] * size, at)
-            if -1 - k in gathered:
-                ct = ct + gathered.pop(-1 - k)
-            if all(isinstance(w, list) and all(math.isfinite(x.constant) for x in w) for _, w in leaves):
-                give(ct, leaves)
+    def _give(self, ct: Number, leaves: list[tuple[int, Any]]) -> None:
+        """Give each leaf its part of a cotangent."""
+        for leaf, weight in reversed(leaves):
+            if isinstance(weight, list):
+                part = ct * self.emit.number(self.spec, [w.constant for w in weight])
             else:
-                # a cotangent of zero moves nothing, also where a partial is infinite, nor do zero tangents
-                first, *rest = ct.flat()
-                moves = _any_nonzero(builder, [first])
-                if rest:
-                    tangents = _any_nonzero(builder, rest)
-                    give_where(tangents, ct, leaves)
-                    moves = builder.and_(moves, builder.not_(tangents))
-                    ct = emit.number(self.spec, [first] + [0.0] * len(rest))
-                give_where(moves, ct, leaves)
-            for leaf, _ in leaves:
-                left[leaf] -= 1
-                if leaf >= 0 and not left[leaf] and leaf in gathered:
-                    add(gathered.pop(leaf), leaf)
-        builder.ret_void()
-        return function
+                part = ct * self._load(self._words(self.record, weight))
+            if leaf >= 0 and self.uses[leaf] == 1:
+                self._add(part, leaf)
+            else:
+                self.gathered[leaf] = self.gathered[leaf] + part if leaf in self.gathered else part
+
+    def _give_nonzero(self, ct: Number, leaves: list[tuple[int, Any]]) -> None:
+        """As `_give`; what is zero of it moves nothing, also where a partial is infinite."""
+        builder = self.builder
+        first, *rest = ct.flat()
+        moves = _any_nonzero(builder, [first])
+        if rest:
+            tangents = _any_nonzero(builder, rest)
+            self._give_where(tangents, ct, leaves)
+            moves = builder.and_(moves, builder.not_(tangents))
+            ct = self.emit.number(self.spec, [first] + [0.0] * len(rest))
+        self._give_where(moves, ct, leaves)
+
+    def _give_where(self, condition: Any, ct: Number, leaves: list[tuple[int, Any]]) -> None:
+        """As `_give`, where a condition holds."""
+        builder = self.builder
+        before, known = builder.block, dict(self.gathered)
+        with builder.if_then(condition, likely=True):
+            self._give(ct, leaves)
+            after = builder.block
+        for leaf, total in self.gathered.items():
+            if total is not known.get(leaf):
+                pairs = zip(known.get(leaf, ct.lift(0.0)).flat(), total.flat(), strict=True)
+                parts = [_phi(builder, (a, before), (b, after)) for a, b in pairs]
+                self.gathered[leaf] = self.emit.number(self.spec, parts)
+
+    def _add(self, part: Number, offset: int) -> None:
+        """Add to the cotangent of the statement elsewhere whose number is at this offset of the record."""
+        number = self.builder.load(_pointer(self.builder, self.record, offset, I32), align=4)
+        at = self._place(self.builder.zext(number, I64))
+        self._store((self._load(at) + part).flat(), at)
+
+    def _place(self, number: Any) -> list[Any]:
+        """Where the cotangent of a statement is in memory, component by component."""
+        offset = self.builder.mul(number, ir.Constant(I64, 8 * self.size))
+        return self._words(self.builder.add(self.cotangents, offset), 0)
+
+    def _words(self, address: Any, offset: int) -> list[Any]:
+        """Where a number's components are that begins at an offset from an address."""
+        return [_pointer(self.builder, address, offset + 8 * q, F64) for q in range(self.size)]
+
+    def _load(self, at: list[Any]) -> Number:
+        return self.emit.number(self.spec, [self.builder.load(p, align=8) for p in at])
+
+    def _store(self, values: list[Any], at: list[Any]) -> None:
+        for value, p in zip(values, at, strict=True):
+            self.builder.store(value, p, align=8)
 
 
 def origin(value: Any) -> Any:

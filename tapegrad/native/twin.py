@@ -1,26 +1,21 @@
 """The recording twin of a compiled function: the same code, compiled once more for active numbers.
 
-Numba's own pipeline does it, with two passes of ours. Before types are inferred, calls go to twins, arrays
-that are made hold active numbers, and what is assigned to a variable ends a statement. After, operations on
-arrays that Numba cannot lower for active numbers go to functions of `tapegrad.native.arrays`.
+Numba's own pipeline does it (`tapegrad.native.compiler`), with two passes of ours. Before types are inferred,
+calls go to twins, arrays that are made hold active numbers, and what is assigned to a variable ends a
+statement. After, operations on arrays that Numba cannot lower for active numbers go to functions of
+`tapegrad.native.arrays`.
 """
 
 from __future__ import annotations
 
-import functools
 import types as python_types
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numba.core import ir, types
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import FunctionPass, register_pass
-from numba.core.dispatcher import Dispatcher
+from numba.core.compiler_machinery import FunctionPass
 from numba.core.errors import NumbaError, TypingError
 from numba.core.ir_utils import build_definitions
-from numba.core.typed_passes import NativeLowering, NopythonTypeInference
-from numba.core.untyped_passes import InlineInlinables
 from numba.experimental.jitclass.base import JitClassType
 from numba.np.numpy_support import from_dtype
 
@@ -32,16 +27,15 @@ from tapegrad.native import loop as _loop  # noqa: F401
 from tapegrad.native import sequences as _sequences  # noqa: F401
 from tapegrad.native import spectra as _spectra  # noqa: F401
 from tapegrad.native.algebra import Spec
-from tapegrad.native.captured import conflict, frozen
-from tapegrad.native.lowering import TwinLowering
+from tapegrad.native.captured import conflict
+from tapegrad.native.compiler import PASSES
+from tapegrad.native.compiler import primal_of as primal_of  # from here they come with their passes
+from tapegrad.native.compiler import token as token
+from tapegrad.native.compiler import twin_of as twin_of
 from tapegrad.native.operators import promote, statement, value_of
-from tapegrad.native.preaccumulate import asked_for, preaccumulated
-from tapegrad.native.runtime import digest, sweeps, tapes
-from tapegrad.native.scalar import Active
+from tapegrad.native.preaccumulate import twins_of as twins_of
 from tapegrad.native.squares import Square, product_with, square_of, squares_in
-from tapegrad.native.stored import Stored
 
-KEPT = ("boundscheck", "error_model", "fastmath", "nogil")  # options that a twin has from its primal
 MADE = (np.zeros, np.empty, np.ones)  # functions that make arrays; their dtype is argument 1
 PLACE = {np.zeros_like: 1, np.empty_like: 1, np.ones_like: 1, np.identity: 1, np.full_like: 2, np.full: 2}
 EMPTY = ("empty_list", "empty")  # classmethods of typed containers
@@ -50,83 +44,17 @@ ENDS = ("binop", "inplace_binop", "unary", "call", "static_getitem")
 SILENT = (range, len, enumerate, zip, print, isinstance, statement, promote)
 
 
-def twin_of(primal: Any, spec: Spec, entry: bool = False) -> Any:
-    """Return the dispatcher that records what `primal` computes.
-
-    Parameters
-    ----------
-    primal
-        A dispatcher of Numba's.
-    spec
-        The tangents that active numbers carry.
-    entry
-        Whether it is called from Python: then arguments and results cross the border as arrays of records.
-    """
-    known = vars(primal).setdefault("_tapegrad_twins", {})
-    found = known.get((spec, entry))
-    if found is None:
-        options = {k: v for k, v in primal.targetoptions.items() if k in KEPT}
-        if not entry:
-            options.update(no_cpython_wrapper=True, no_cfunc_wrapper=True)
-        source = frozen(primal)
-        function: Any = python_types.FunctionType(
-            source.__code__, source.__globals__, source.__name__, source.__defaults__, source.__closure__
-        )
-        function.__kwdefaults__ = source.__kwdefaults__
-        function.__module__ = source.__module__
-        lanes = "".join(f"_{n}" for n in spec)
-        function._tapegrad_held = source
-        function.__qualname__ = f"{source.__qualname__}__tape{lanes}{'_entry' * entry}_{digest()}"
-        found = njit(pipeline_class=_compiler(spec, entry), **options)(function)
-        found._tapegrad_twin, found._tapegrad_of = True, primal
-        if entry and getattr(primal, "_tapegrad_cached", False):
-            tapes(), sweeps(spec)  # what is stored may call them, and names their modules
-            found._cache = Stored(primal, "twin", spec)
-        found = known.setdefault((spec, entry), found)
-    return found
-
-
-def primal_of(value: Any) -> Any:
-    """Return the dispatcher that a value of the user's program means, or None."""
-    if isinstance(value, Dispatcher):
-        return None if getattr(value, "_tapegrad_twin", False) else value
-    return getattr(value, "_tapegrad_primal", None)
-
-
-def twins_of(value: Any, spec: Spec) -> Any:
-    """Return the twin of a compiled function; anything else is itself."""
-    primal = primal_of(value)
-    if primal is None:
-        return value
-    return preaccumulated(primal, spec) if asked_for(primal, spec) else twin_of(primal, spec)
-
-
-@functools.cache
-def token(spec: Spec) -> Any:
-    """Return what stands for the dtype of arrays of active numbers in compiled code."""
-    return arrays.Token(Active(spec))
-
-
-@functools.cache
-def _compiler(spec: Spec, entry: bool) -> Any:
+def _untyped(spec: Spec, entry: bool) -> Any:
     border.enter(spec)  # made now: what Numba is to know is looked for before it compiles
-    name = f"tapegrad_{spec}_{entry}"
-    untyped = type("Untyped", (_Untyped,), {"_name": f"{name}_untyped", "spec": spec, "entry": entry})
-    typed = type("Typed", (_Typed,), {"_name": f"{name}_typed"})
-    for one in (untyped, typed):
-        register_pass(mutates_CFG=False, analysis_only=False)(one)
+    name = f"tapegrad_{spec}_{entry}_untyped"
+    return type("Untyped", (_Untyped,), {"_name": name, "spec": spec, "entry": entry})
 
-    def define_pipelines(self: Any) -> Any:
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        passes.add_pass_after(untyped, InlineInlinables)
-        passes.add_pass_after(typed, NopythonTypeInference)
-        passes.passes = [
-            (TwinLowering if one is NativeLowering else one, told) for one, told in passes.passes
-        ]
-        passes.finalize()
-        return [passes]
 
-    return type("TwinCompiler", (CompilerBase,), {"define_pipelines": define_pipelines})
+def _typed(spec: Spec, entry: bool) -> Any:
+    return type("Typed", (_Typed,), {"_name": f"tapegrad_{spec}_{entry}_typed"})
+
+
+PASSES.extend((_untyped, _typed))
 
 
 class _Untyped(FunctionPass):

@@ -22,7 +22,7 @@ _kept: list[Any] = []  # what ufuncs know by address
 
 
 def announce(op: Elementwise, ufunc: Any) -> None:
-    """Tell whoever wants to know of a vector form for float64 just made; replaced by `tapegrad.recording`."""
+    """Tell of a vector form for float64 just made; `core.compiled_methods` replaces this."""
 
 
 # Where `python -m tests.benchmarks.vecmath` finds ours faster by more than a ufunc of ours costs: NumPy calls

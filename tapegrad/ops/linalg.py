@@ -110,7 +110,7 @@ class inv:
 @primitive(np.einsum, forward=lambda *x, inputs, output: np.einsum(_text(inputs, output), *x), arity=0,
            broadcasts=True)  # fmt: skip
 class einsum:
-    """Einstein summation over explicit subscripts (`tapegrad.dispatch` makes them explicit)."""
+    """Einstein summation over explicit subscripts (`numpy_api.products` makes them explicit)."""
 
     reads = 0b111
 

@@ -224,7 +224,7 @@ class Tape:
         self.calls: dict[int, Any] = {}  # what calls of users' functions keep until a sweep, by record
         self.anchors: list[Anchor] = []  # of records of older tapes
         self.anchored: dict[int, weakref.ref[Anchor]] = {}  # this tape's anchors, by position
-        self.packed: dict[int, Any] = {}  # what stands for values that were not kept; see `tapegrad.packing`
+        self.packed: dict[int, Any] = {}  # what stands for values that were not kept; see `core.saved_values`
         self.lines: list[Any] = []  # where the user's code made records, in anomaly mode; see `Lines`
         self.watches: dict[int, Any] = {}  # what the user attached to records
         self.shadows: dict[int, weakref.ref[Any]] = {}  # large values that are not kept, by position

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 import tapegrad as tg
-from tapegrad.dispatch import apply
+from tapegrad.core.dispatch import apply
 from tapegrad.ops import REGISTRY
 
 from .layouts import (

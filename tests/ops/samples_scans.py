@@ -3,7 +3,7 @@
 import numpy as np
 
 import tapegrad as tg
-from tapegrad.dispatch import apply
+from tapegrad.core.dispatch import apply
 
 from .layouts import (
     EMPTY,

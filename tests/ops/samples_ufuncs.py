@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply
+from tapegrad.core.dispatch import apply
 
 from .builders import binary, complex_choice, unary
 

@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tapegrad import dispatch
+from tapegrad.core import dispatch
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.primitive import Elementwise, elementwise
 from tapegrad.tape.record import Template

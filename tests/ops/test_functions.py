@@ -9,8 +9,8 @@ import pytest
 
 import tapegrad as tg
 from tapegrad import errors
-from tapegrad import functions as fn
-from tests.functions import (
+from tapegrad import numpy_api as fn
+from tests.numpy_api import (
     rows,
     test_building,
     test_contractions,

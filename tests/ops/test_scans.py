@@ -5,7 +5,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad import errors
-from tapegrad.dispatch import apply
+from tapegrad.core.dispatch import apply
 from tapegrad.ops import REGISTRY
 
 from .test_ufunc_forms import leaf, plain, right

@@ -1,6 +1,6 @@
 """Compiled: record the result of any op, whose value Python has computed by NumPy.
 
-Where an operand or a mode is out of the ordinary the caller, `tapegrad.dispatch.record`, does it.
+Where an operand or a mode is out of the ordinary the caller, `tapegrad.core.dispatch.record`, does it.
 """
 
 from tapegrad.kernels.dialect import call, i64, invoke, shared, stack

@@ -4,8 +4,8 @@ from tapegrad.kernels.dialect import call, i64, u8
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import allocate, release
 from tapegrad.kernels.replay.reading import following, operands
+from tapegrad.kernels.replay.records import count_of, target
 from tapegrad.kernels.replay.stream import add
-from tapegrad.kernels.replay.sweep import count_of, target
 
 
 def rule_of(state: int, k: int) -> int:

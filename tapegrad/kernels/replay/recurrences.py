@@ -8,8 +8,8 @@ element has a cotangent.
 from tapegrad.kernels.dialect import copy, f32, f64, i64, zero
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import allocate, release
+from tapegrad.kernels.replay.records import operand, target
 from tapegrad.kernels.replay.stream import extents, lay, prepare, stream
-from tapegrad.kernels.replay.sweep import operand, target
 
 
 def times(code: int, out: int, a: int, b: int, n: int, store: int, conjugate: int) -> int:

@@ -4,6 +4,7 @@ from tapegrad.kernels.dialect import copy, f32, f64, i32, i64, invoke, u8, withi
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import allocate, release
 from tapegrad.kernels.replay.reading import column
+from tapegrad.kernels.replay.records import count_of, operand, same_shape, target
 from tapegrad.kernels.replay.stream import (
     add,
     add_scaled,
@@ -14,7 +15,6 @@ from tapegrad.kernels.replay.stream import (
     prepare,
     stream,
 )
-from tapegrad.kernels.replay.sweep import count_of, operand, same_shape, target
 
 
 def elementwise(state: int, k: int, j: int, slot: int, final: int) -> int:

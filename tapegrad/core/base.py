@@ -1,0 +1,259 @@
+"""What a Tensor is to tapes: a value, and where its history stands."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.grad_mode import _enabled
+from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Storage
+from tapegrad.kernels import abi
+from tapegrad.tape.record import slot
+from tapegrad.tape.tape import LARGE, Cell, Tape
+
+
+class Handle:
+    """What a Tensor is to the tape: a value, and where its history stands.
+
+    Attributes
+    ----------
+    _v
+        The value: an ndarray of one or more dimensions, or a NumPy scalar.
+    _tape, _at
+        Tape and position of the record; without history None, and the `Cell` tapes know it by; with a
+        tangent `DUAL`, and the `Dual`.
+    _extra
+        State that few have: gradient, requires_grad of a leaf, what shares its buffer.
+    """
+
+    __slots__ = ("__weakref__", "_at", "_extra", "_tape", "_v")
+
+    _v: Any
+    _tape: Tape | None
+    _at: Any
+    _extra: Any
+
+
+_make: type[Any] = Handle
+_take_history: Callable[[Any], None]
+
+
+def use(kind: type[Any], take_history: Callable[[Any], None]) -> None:
+    """Let results be of this class, and stale handles get their history by this function."""
+    global _make, _take_history
+    _make, _take_history = kind, take_history
+
+
+def wrap(value: Any, tape: Tape | None = None, at: Any = None) -> Any:
+    """Return a Tensor of a value as the library makes them."""
+    out = _make()
+    out._v, out._tape, out._at, out._extra = value, tape, at, None
+    return out
+
+
+class Extra:
+    """State of a Tensor that few have: what is not as here."""
+
+    requires_grad = False  # of a leaf
+    shown: Any = None  # True: others may write to the memory; a weak reference: while that lives
+    retains_grad = False
+    several = False  # whether it is one of several views that one call made
+    grad: Any = None
+    version = 0
+    volatile = False  # whether nothing computed from it has a history
+    inference = False  # whether it was made under `inference_mode`
+    call: Any = None  # of a Function, in whose forward it was computed from the inputs
+    storage: Storage | None = None  # what it shares memory through
+    cells: Sequence[weakref.ref[Cell]] = ()  # what tapes knew it by before its value or role changed
+
+    @property
+    def exposed(self) -> bool:
+        """Whether others may write to the memory."""
+        shown = self.shown
+        if shown is None or shown is True:
+            return shown is True
+        if shown() is None:
+            self.shown = None
+            return False
+        return True
+
+
+def extra(x: Any) -> Extra:
+    """Return a Tensor's extra state, made when first asked for."""
+    found = x._extra
+    if found is None:
+        found = x._extra = Extra()
+    return found  # type: ignore[no-any-return]
+
+
+def former(x: Any) -> list[Cell]:
+    """What tapes that there are still knew a leaf by, before its value or its role changed."""
+    state = x._extra
+    if state is None or not state.cells:
+        return []
+    state.cells = [r for r in state.cells if r() is not None]
+    return [cell for r in state.cells if (cell := r()) is not None]
+
+
+def recall(value: Any, source: Cell | tuple[Tape, int] | None, exposed: bool = False) -> Any:
+    """Return a Tensor that goes on from a leaf or a record; without a source, a constant."""
+    if isinstance(source, Cell):
+        out = wrap(value, None, source)
+        extra(out).requires_grad = True
+        exposed = source.shared
+    elif source is None:
+        out = wrap(value)
+    else:
+        return wrap(value, source[0], 4 * (source[1] + 1))
+    if exposed:
+        extra(out).shown = True
+    return out
+
+
+def storage_of(x: Any) -> Storage:
+    """Return what a Tensor shares memory through."""
+    state = extra(x)
+    storage: Storage | None = state.storage
+    if storage is None:
+        torn = x._tape is STALE  # by a write that was cut off: without a storage nothing else makes it so
+        whole = wrap(x._v, STALE) if torn else same(x)
+        storage = state.storage = Storage(x, whole, Memory(x._v, state.version))
+        storage.torn = torn
+    return storage
+
+
+def join(x: Any, view: Any, detached: bool = False) -> Any:
+    """Let a Tensor that NumPy made a view of another's memory see its writes, and be seen; returns it."""
+    theirs = extra(view)
+    if theirs.storage is None:
+        storage = storage_of(x)
+        mine = x._extra
+        if mine.shown is not None or mine.several or mine.inference:
+            theirs.shown, theirs.several, theirs.inference = mine.shown, mine.several, mine.inference
+        if detached or (view._tape is None and requires_grad(x)):
+            theirs.storage = Storage(view, same(view), storage.memory, detached)
+            theirs.storage.origin = None if detached else storage
+        else:
+            theirs.storage = storage
+            storage.add(view)
+    return view
+
+
+def set_apart(x: Any) -> None:
+    """Give a Tensor that changes its role a storage of its own in the memory that it sees."""
+    before = extra(x).storage
+    if before is not None:
+        before.remove(x)
+        after = x._extra.storage = Storage(x, same(x), before.memory)
+        mine, whole = ((v.shape, v.strides, abi.location(v)) for v in (x._v, before.whole._v))
+        if mine == whole:
+            before.origin = after
+
+
+def same(x: Any) -> Any:
+    """Return another handle of a Tensor's value and history."""
+    if x._tape is STALE:
+        settle(x)
+    out = wrap(x._v, x._tape, x._at)
+    state = x._extra
+    if state is not None and (
+        state.requires_grad or state.call is not None or (state.shown is not None and state.exposed)
+    ):
+        extra(out).requires_grad, extra(out).shown, out._extra.call = (
+            state.requires_grad, state.shown, state.call,
+        )  # fmt: skip
+    return out
+
+
+def settle(x: Any) -> None:
+    """Give a stale handle the history of what it is a view of."""
+    _take_history(x)
+
+
+def under(x: Any) -> Any:
+    """Return the handle below all tangents."""
+    while x._tape is DUAL:
+        x = x._at.primal
+    return x
+
+
+def retain(x: Any) -> None:
+    """Note with its record that a result wants its gradient."""
+    at = under(x)
+    if at._tape is not None:
+        at._tape.retained[slot(at._at)] = weakref.ref(x)
+
+
+_counted: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def weigh(out: Any, kept: Any) -> None:
+    """Tell the tape of a result what its record keeps besides values, so that it is closed and pruned."""
+    tape = under(out)._tape
+    if tape is not None:
+        tape.weigh(nbytes_of(kept, set()))
+
+
+def nbytes_of(x: Any, seen: set[int]) -> int:
+    """Bytes of the arrays in Tensors, lists, tuples and dicts, but of those whose ids have been `seen`.
+
+    A large one that many records keep counts for the first of them only.
+    """
+    x = value_of(x)
+    if id(x) in seen:
+        return 0
+    if isinstance(x, np.ndarray):
+        if isinstance(x.base, np.ndarray) and x.base.nbytes > 2 * x.nbytes:
+            x = x.base  # a part of it keeps all of it
+        if x.nbytes > LARGE:
+            if _counted.get(id(x)) is x:
+                return 0
+            _counted[id(x)] = x
+        return int(x.nbytes)
+    if isinstance(x, (list, tuple, dict)):
+        seen.add(id(x))
+        return sum(nbytes_of(part, seen) for part in (x.values() if isinstance(x, dict) else x))
+    return 0
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether this is a Tensor."""
+    return isinstance(x, Handle)
+
+
+def requires_grad(x: Any) -> bool:
+    """Whether results computed from an operand have a derivative by it: backward, or forward by a tangent."""
+    if not isinstance(x, Handle):
+        return False
+    if x._tape is DUAL:
+        return moves(x) or requires_grad(x)
+    return x._tape is not None or (x._extra is not None and x._extra.requires_grad)
+
+
+def moves(x: Any) -> bool:
+    """Whether an operand carries a tangent; one whose level was closed does not any more."""
+    if not isinstance(x, Handle):
+        return False
+    if x._tape is STALE and OPEN:
+        settle(x)
+    while x._tape is DUAL:
+        if x._at.level.notes is not None:
+            return True
+        primal = x._at.primal
+        x._tape, x._at = primal._tape, primal._at
+        if primal._extra is not None and primal._extra.requires_grad:
+            extra(x).requires_grad = True
+    return False
+
+
+def follows(x: Any) -> bool:
+    """Whether a derivative by an operand is asked for here: one of a tangent whatever the grad mode is."""
+    return requires_grad(x) and (bool(_enabled.get()) or moves(x))
+
+
+def value_of(x: Any) -> Any:
+    """Return a Tensor's value; anything else is itself."""
+    return x._v if isinstance(x, Handle) else x

@@ -1,0 +1,245 @@
+"""Gives Tensor its compiled methods, which record in a third of the time that Python takes.
+
+A method of `kernels.replay.recording` handles operands that are on the open tape and calls its twin in
+Python for the rest. They come with the first sweep, which compiles them; until then, and always with
+``TAPEGRAD_ABI=portable``, the twins do everything.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core import dispatch, grad_mode
+from tapegrad.core.base import join
+from tapegrad.core.dispatch import record
+from tapegrad.core.operators import FAST
+from tapegrad.core.storage import DUAL, OPEN, STALE
+from tapegrad.kernels import abi, machine, table
+from tapegrad.kernels.replay import layout
+from tapegrad.ops import REGISTRY, forward
+from tapegrad.tape import pool
+from tapegrad.tape import tape as tapes
+from tapegrad.tape.record import CONS, LEAF, slot
+
+METH_NOARGS, METH_O, METH_FASTCALL, METH_FASTCALL_KEYWORDS = 0x04, 0x08, 0x80, 0x82
+METHODS = {  # in the order of `kernels.replay.recording.methods`
+    "__add__": METH_O, "__radd__": METH_O, "__sub__": METH_O, "__rsub__": METH_O, "__mul__": METH_O,
+    "__rmul__": METH_O, "__truediv__": METH_O, "__rtruediv__": METH_O, "__neg__": METH_NOARGS,
+    "__abs__": METH_NOARGS, "__pow__": METH_O, "__array_ufunc__": METH_FASTCALL_KEYWORDS,
+    "__getitem__": METH_O, "__matmul__": METH_O, "__rmatmul__": METH_O,
+}  # fmt: skip
+TWINS: dict[str, Any] = {}  # of Tensor, in Python
+OPERATORS = (  # in the order of their sheets: op, function of the C API, method and reflected method
+    ("add", "PyNumber_Add", "__add__", "__radd__"),
+    ("subtract", "PyNumber_Subtract", "__sub__", "__rsub__"),
+    ("multiply", "PyNumber_Multiply", "__mul__", "__rmul__"),
+    ("divide", "PyNumber_TrueDivide", "__truediv__", "__rtruediv__"),
+    ("negative", "PyNumber_Negative", "__neg__", "__neg__"),
+    ("absolute", "PyNumber_Absolute", "__abs__", "__abs__"),
+    ("power", "PyNumber_Power", "__pow__", "__rpow__"),
+    ("square", "", "__pow__", "__pow__"),
+    ("matmul", "", "__matmul__", "__rmatmul__"),
+)
+NEW_LIKE_ARRAY = 277  # place of PyArray_NewLikeArray in NumPy's table of array functions
+WINDOWS = {
+    None: 0, "part": layout.PART, "whole": layout.WHOLE, "joined": layout.JOINED, "stacked": layout.STACKED,
+    "taken": layout.TAKEN, "placed": layout.PLACED, "written": layout.WRITTEN,
+}  # fmt: skip
+HANDLE = ("_v", "_tape", "_at", "_extra")
+TAPE = (
+    "log", "limit", "weight", "owner", "leaves", "constants", "numbers", "shade", "shadows", "lines",
+    "serial", "attrs", "described", "freed", "held", "imports", "retained",
+    "links", "watches", "packed", "guards", "calls", "claims",
+)  # fmt: skip
+MODE = ("plain", "noting", "timing")
+CELL = ("handle", "watch", "since")
+words: Any = ()  # shared with compiled code, once it is there
+_kept: list[Any] = []  # what compiled code knows by address
+_sheets_by_op: dict[Any, int] = {}  # addresses
+
+
+class _Definition(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+def install(kind: type[Any]) -> None:
+    """Let this class, Tensor, have compiled methods from the first sweep on."""
+    TWINS.update((name, vars(kind)[name]) for name in METHODS)
+    machine.when_loaded.append(functools.partial(_replace, kind))
+
+
+def _replace(kind: type[Any], enter: machine.Enter) -> None:
+    """Replace methods of Tensor by compiled ones, where objects are laid out as those know them."""
+    global words
+    handle, tape, mode = _slots(kind, HANDLE), _slots(tapes.Tape, TAPE), _slots(grad_mode.Mode, MODE)
+    cell = _slots(tapes.Cell, CELL)
+    if not abi.native() or handle is None or tape is None or mode is None or cell is None:
+        return
+    addresses = np.zeros(len(METHODS), np.int64)
+    words = (ctypes.c_int64 * layout.SHARED_WORDS).from_address(
+        enter(layout.METHODS, 0, abi.address(addresses), 0)
+    )
+    sheets = _sheets(kind)
+    row = 8 * layout.SHEET_WORDS
+    first = abi.address(sheets) + row * len(OPERATORS)
+    name = ctypes.create_string_buffer(b"__call__")
+    objects: dict[int, Any] = {
+        layout.NONE_AT_ALL: None, layout.TRUE: True, layout.ZERO: 0, layout.TWO_OBJECT: 2,
+        layout.VALUE_ERROR: ValueError, layout.MODE: grad_mode._enabled, layout.DOUBLE: np.dtype(float),
+        layout.TENSOR_TYPE: kind, layout.FLOAT_TYPE: float, layout.INT_TYPE: int,
+        layout.STR_TYPE: str, layout.MODE_TYPE: grad_mode.Mode, layout.TAPE_TYPE: tapes.Tape,
+        layout.SINGLE: np.dtype(np.float32), layout.LOOK: _look,
+        layout.FLOAT64_TYPE: np.float64, layout.NDARRAY_TYPE: np.ndarray, layout.RECORD: _record,
+        layout.ARRAY_UFUNC: TWINS["__array_ufunc__"],
+        layout.UFUNCS: {op.functions[0]: first + row * k for k, op in enumerate(_ufunc_ops())},
+        layout.TUPLE_TYPE: tuple, layout.LIST_TYPE: list, layout.BYTES_TYPE: bytes, layout.CONS_OPCODE: CONS,
+        layout.COPY_ARRAY: np.ndarray.copy, layout.SHEETS_BY_OP: _sheets_by_op, layout.MAKE_SHEET: _sheet_of,
+        layout.SLICE_TYPE: slice, layout.ELLIPSIS: ..., layout.GETITEM: TWINS["__getitem__"],
+        layout.FALSE: False, layout.CELL_TYPE: tapes.Cell, layout.OPEN_LEVELS: OPEN,
+        layout.VERSION: table.version, layout.LEAVE: tapes.leave,
+        layout.ZEROS: np.zeros, layout.BYTE_DTYPE: np.dtype(np.uint8),
+        layout.REQUIRES_GRAD_TEXT: sys.intern("requires_grad"), layout.SHOWN_TEXT: sys.intern("shown"),
+        layout.INFERENCE_TEXT: sys.intern("inference"), layout.VOLATILE_TEXT: sys.intern("volatile"),
+        layout.STALE_TAPE: STALE, layout.DUAL_TAPE: DUAL, layout.LOAD: dispatch.load,
+        layout.SECURE: _secure, layout.EXCEPTION: Exception,
+        layout.LEAF_OPCODE: LEAF, layout.CURRENT_TAPE: tapes.current,
+        layout.CELLS_TEXT: sys.intern("cells"), layout.GRAD_TEXT: sys.intern("grad"),
+        layout.JOIN: join, layout.INDEX_TEXT: sys.intern("index"), layout.PLACE_TEXT: sys.intern("place"),
+        layout.AXIS_TEXT: sys.intern("axis"), layout.PLACES_TEXT: sys.intern("places"),
+        layout.WORDS_TEXT: sys.intern("words"), layout.INTEGER: np.dtype(np.int64),
+        layout.WINDOW_TEXT: sys.intern("window"),
+    }  # fmt: skip
+    for place, function in enumerate(layout.API):
+        words[place] = _address(function)
+    for place, x in objects.items():
+        words[place] = id(x)
+    for start, offsets in (
+        (layout.V_AT, handle),
+        (layout.LOG_AT, tape),
+        (layout.PLAIN_AT, mode),
+        (layout.CELL_HANDLE_AT, cell),
+    ):
+        for place, offset in enumerate(offsets, start):
+            words[place] = offset
+    words[layout.GETITEM_SHEET] = _sheet_of(REGISTRY["getitem"])
+    words[layout.ELEMENT_SHEET] = _sheet_of(REGISTRY["element"])
+    words[layout.NEW_LIKE] = abi.numpy_function("_ARRAY_API", NEW_LIKE_ARRAY)
+    words[layout.SCALARS] = abi.address(abi.known())
+    words[layout.SMALLEST], words[layout.LARGEST] = tapes.LARGE, pool.MIN_BYTES
+    words[layout.COPIED] = dispatch.COPIED
+    words[layout.HEAVIEST], words[layout.SHEETS] = tapes.MAX_BYTES, abi.address(sheets)
+    words[layout.CALL_NAME] = ctypes.addressof(name)
+    _kept.extend((objects, sheets, name))
+    forward.announce = functools.partial(_use_vector_form, sheets)
+    dispatch.record_natively = builtin("record_op", METH_FASTCALL, enter(layout.RECORD_OP, 0, 0, 0))
+    for (method, flags), at in zip(METHODS.items(), addresses.tolist(), strict=True):
+        setattr(kind, method, _method(kind, method, flags, at))
+
+
+def _address(name: str) -> int:
+    """Address of a function of Python's C API; 0 if this Python has none of the name."""
+    if not hasattr(ctypes.pythonapi, name):
+        return 0
+    return int(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0)
+
+
+def _slots(kind: type[Any], names: tuple[str, ...]) -> list[int] | None:
+    """Where objects of the type keep these slots; None if that cannot be told."""
+    probe = object.__new__(kind)
+    words = (ctypes.c_int64 * (kind.__basicsize__ // 8)).from_address(id(probe))
+    found = []
+    for name in names:
+        token = object()
+        setattr(probe, name, token)
+        places = [8 * k for k, word in enumerate(words) if word == id(token)]
+        delattr(probe, name)
+        if len(places) != 1:
+            return None
+        found += places
+    return found
+
+
+def _ufunc_ops() -> list[Any]:
+    """Ops that a NumPy ufunc means whatever its operands; a power of two is a square."""
+    return [REGISTRY[name] for name in (*FAST, "matmul") if name != "power"]
+
+
+def _sheets(kind: type[Any]) -> Any:
+    """What compiled code needs of an op: a row for each operator, then for each ufunc."""
+    rows = []
+    for name, function, method, reflected in OPERATORS:
+        twins = TWINS[method], TWINS.get(reflected) or vars(kind)["__rpow__"]
+        rows.append(_sheet(REGISTRY[name], _address(function) if function else 0, twins))
+    return np.array(rows + [_sheet(op, 0, (None, None)) for op in _ufunc_ops()], np.int64)
+
+
+def _sheet(op: Any, operate: int, twins: tuple[Any, Any]) -> list[int]:
+    ufunc = op.functions[0] if op.functions else None
+    vector = 0 if ufunc is None or forward.has_vector_form(op.name, "d") else id(ufunc)
+    _kept.append((op.opcode, ufunc, op, twins, op.key))
+    return [
+        id(op.opcode), operate, id(ufunc), vector, *(*op.masks, 0, 0)[:3], id(op), op.arity, *map(id, twins),
+        op.recorded_form, id(_kept[-1][-1]), WINDOWS[op.window],
+    ]  # fmt: skip
+
+
+def _sheet_of(op: Any) -> int:
+    """Make the sheet by which compiled code records results of an op; its address."""
+    sheet = np.array(_sheet(op, 0, (None, None)), np.int64)
+    _kept.append(sheet)
+    at = _sheets_by_op[op] = abi.address(sheet)
+    return at
+
+
+def _use_vector_form(sheets: Any, op: Any, ufunc: Any) -> None:
+    """Let compiled code call a vector form just made."""
+    _kept.append(ufunc)
+    sheets[sheets[:, layout.OP] == id(op), layout.VECTOR] = id(ufunc)
+
+
+def builtin(name: str, flags: int, at: int) -> Any:
+    """A builtin function whose code is at an address."""
+    definition = _Definition(name.encode(), at, flags, b"")
+    _kept.append(definition)
+    kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    make: Callable[..., Any] = kind(("PyCFunction_NewEx", ctypes.pythonapi))
+    return make(ctypes.addressof(definition), None, None)
+
+
+def _method(kind: type[Any], name: str, flags: int, at: int) -> Any:
+    """A method of Tensor whose code is at an address."""
+    definition = _Definition(name.encode(), at, flags, (TWINS[name].__doc__ or "").encode())
+    _kept.append(definition)
+    maker = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
+    make: Callable[..., Any] = maker(("PyDescr_NewMethod", ctypes.pythonapi))
+    return make(kind, ctypes.addressof(definition))
+
+
+def _record(op: Any, value: Any, *operands: Any) -> Any:
+    """Record what compiled code computed and found to be out of the ordinary."""
+    return record(op, value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value, operands)
+
+
+def _secure(tape: tapes.Tape, op: Any, q: int, *operands: Any) -> int:
+    """Import an array that others can write to."""
+    return dispatch.secure(tape, op, operands, q)
+
+
+def _look(op: Any, out: Any, *operands: Any) -> None:
+    """See a result that is not finite, or cannot be looked at by compiled code."""
+    lines = grad_mode.in_force("lines")
+    if lines is not None:
+        lines.look(out._tape, slot(out._at), op, out._v, operands)

@@ -1,0 +1,40 @@
+"""The elements of a Tensor in another dtype, or in memory of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import requires_grad, value_of
+from tapegrad.core.dispatch import apply, record, share, timed
+from tapegrad.errors import DTypeError
+from tapegrad.kernels import abi
+from tapegrad.ops import REGISTRY
+from tapegrad.tape import pool
+
+
+def astype(x: Any, dtype: Any) -> Any:
+    """Another dtype; a conversion to an integer or boolean has no derivative."""
+    dtype = np.dtype(dtype)
+    value = value_of(x)
+    if value.dtype == dtype:
+        return x
+    if not requires_grad(x) or dtype.kind in "iub":
+        return share(value.astype(dtype), (x,))
+    if dtype.char not in abi.GRADIENT:
+        raise DTypeError(
+            f"astype: dtype {dtype} has no derivative; use a complex dtype or a floating-point one of "
+            "32 bits or more"
+        )
+    return apply(REGISTRY["astype"], (x,), {"dtype": dtype})
+
+
+@timed("copy")
+def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+    """A copy with the same history."""
+    value = value_of(a)
+    pooled = value.flags.c_contiguous and order != "F"
+    out = pool.empty(value.shape, value.dtype) if pooled else np.empty_like(value, order=order)  # type: ignore[call-overload]
+    out[...] = value
+    return record(REGISTRY["reshape"], out[()] if out.ndim == 0 else out, (a,), {"shape": out.shape})

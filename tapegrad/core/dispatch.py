@@ -1,0 +1,444 @@
+"""From a NumPy call on Tensors to a value and a record."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tapegrad.config import guard_setting
+from tapegrad.core.base import Handle, extra, join, moves, recall, requires_grad, settle, value_of, wrap
+from tapegrad.core.grad_mode import Mode, _enabled
+from tapegrad.core.storage import DUAL, OPEN, STALE
+from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
+from tapegrad.kernels import abi
+from tapegrad.kernels.replay import layout
+from tapegrad.ops import forward
+from tapegrad.ops.primitive import BY_OPCODE, Elementwise, Primitive
+from tapegrad.tape import pool
+from tapegrad.tape.record import slot
+from tapegrad.tape.tape import LARGE, Cell, Tape, TapeClosed, close, current, local
+
+F = TypeVar("F", bound=Callable[..., Any])
+enabled = _enabled.get
+float64, ndarray, DOUBLE = np.float64, np.ndarray, np.dtype(float)
+TWO, CHAIN, NUMBER = layout.TWO, layout.CHAIN, layout.NUMBER
+POOLED = pool.MIN_BYTES
+COPIED = 1 << 14  # bytes up to which an array that others can write to is copied
+NESTED = 64  # lists in lists in what may be an array
+UNUSABLE = (np.matrix, np.ma.MaskedArray)
+
+
+def normal(x: Any, what: str = "operand") -> Any:
+    """Return an ndarray or NumPy scalar as tapes can read it: native, aligned, plain."""
+    if type(x) is ndarray and x.dtype is DOUBLE and x.ndim and x.flags.aligned:
+        return x
+    if isinstance(x, UNUSABLE):
+        raise DTypeError(f"{what}: {type(x).__name__} has rules of its own; pass np.asarray(...) of it")
+    array = np.asarray(x)
+    dtype = array.dtype
+    if dtype.char not in abi.CODES:
+        raise DTypeError(
+            f"{what}: dtype {dtype} cannot take part in differentiation; use numbers, such as float64"
+        )
+    if array.ndim == 0:
+        return array.astype(dtype.newbyteorder("="))[()] if not dtype.isnative else array[()]
+    plain = np.dtype(dtype.char)
+    if not dtype.isnative or not array.flags.aligned:
+        return array.astype(plain, order="K")
+    if dtype is not plain:
+        array = array.view(plain)
+    return array if type(array) is ndarray else array.view(ndarray)
+
+
+def operand(x: Any, what: str) -> Any:
+    """Return an operand as it is, unless it is an array that NumPy's result would take its kind from."""
+    if isinstance(x, ndarray):
+        if type(x) is not ndarray or x.dtype.char not in abi.CODES or not x.dtype.isnative:
+            return normal(x, what)
+    elif isinstance(x, np.generic) and x.dtype.char not in abi.CODES:
+        return normal(x, what)
+    return x
+
+
+def admit(tape: Tape, x: Any) -> int | None:
+    """Return the position of a leaf's first use on the current tape; None for anything else."""
+    state = x._extra
+    if x._tape is None and state is not None and state.requires_grad and not state.exposed:
+        return tape.leaf(x._at, x._v)
+    return None
+
+
+def load(tape: Tape, x: Any) -> int:
+    """Return the position of an operand on the current tape, importing it if need be."""
+    if isinstance(x, Handle):
+        source = x._tape
+        if source is STALE:
+            settle(x)
+            source = x._tape
+        if source is tape:
+            return int(x._at)
+        if source is not None:
+            return tape.link(source, x._at, x._v)
+        cell = x._at
+        state = x._extra
+        if cell is None:
+            cell = x._at = Cell(x)
+        leaf = state is not None and state.requires_grad
+        if state is not None and state.inference:
+            return tape.constant(None, x._v)  # unknown to the tape, so that each use is looked at
+        return tape.leaf(cell, x._v) if leaf else tape.constant(cell, x._v)
+    if type(x) is float or type(x) is int or type(x) is bool:
+        return tape.number(float(x))
+    return tape.constant(None, x if type(x) is float64 else normal(x))
+
+
+def secure(tape: Tape, op: Primitive, operands: Sequence[Any], q: int) -> int:
+    """As `load`, for operand q in memory that others can write to: what the tape keeps is safe from that."""
+    x, cell = operands[q], None
+    if isinstance(x, Handle):
+        if x._extra.requires_grad:
+            cell = x._at
+            cell.shared = True
+        x = x._v
+    value = normal(x)
+    if value.nbytes <= COPIED:
+        value = value.copy()
+    elif not _read(op, operands, q):
+        value = pool.shadow(value)
+    elif guard_setting() == "off":
+        value = value.view()
+    elif value.flags.forc and guard_setting() == "checksum":
+        return tape.guard(cell, value)
+    else:
+        value = value.copy()
+    if cell is None:
+        return tape.constant(None, value)
+    tape.weigh(value.nbytes)
+    return tape.append(layout.LEAF, 0, 0, value, cell)
+
+
+def _read(op: Primitive, operands: Sequence[Any], q: int) -> bool:
+    """Whether a derivative reads the value of operand q."""
+    return any(requires_grad(x) and op.masks[min(k, 2)] >> min(q, 2) & 1 for k, x in enumerate(operands))
+
+
+def apply(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None = None) -> Any:
+    """Compute an op and record it if an operand requires a gradient and grad mode is on."""
+    mode = enabled()
+    if type(mode) is Mode and (mode.lines is not None or mode.profile is not None):
+        return watch(op, operands, _applied, op, operands, attrs)
+    return _applied(op, operands, attrs)
+
+
+def watch(op: Primitive, operands: Sequence[Any], function: Callable[..., Any], *args: Any) -> Any:
+    """Call what applies an op, and tell who notes lines or times; if no more is asked, in the mode True."""
+    mode, out = enabled(), None
+    lines, profile = mode.lines, mode.profile  # type: ignore[union-attr]
+    for x in operands:
+        if isinstance(x, Handle) and x._tape is STALE:
+            settle(x)
+    alone = mode.plain and not OPEN  # type: ignore[union-attr]
+    begin = 0 if profile is None else profile.now()
+    try:
+        try:
+            if alone:
+                _enabled.set(True)
+            out = function(*args)
+        finally:
+            _enabled.set(mode)
+    finally:
+        _enabled.set(mode)  # an interrupt may have come as the other was about to be called
+        if profile is not None and out is not NotImplemented:
+            profile.took(op, operands, out, begin)
+    if alone and lines is not None and isinstance(out, Handle) and out._tape is not None:
+        lines.note(out._tape, out._at, op, out._v, operands)
+    return out
+
+
+def timed(name: str | None = None) -> Callable[[F], F]:
+    """Decorate what records without `apply`: its calls are events of a profile at work.
+
+    The name is that of the first argument if none is given.
+    """
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            mode = enabled()
+            if type(mode) is not Mode or mode.profile is None:
+                return function(*args, **kwargs)
+            with mode.profile.event(name or args[0].__name__, args):
+                return function(*args, **kwargs)
+
+        return called  # type: ignore[return-value]
+
+    return decorate
+
+
+def _applied(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None) -> Any:
+    if len(operands) == 1 and isinstance(operands[0], Handle):
+        values = [operands[0]._v]
+    else:
+        operands = [x if isinstance(x, Handle) else operand(x, op.name) for x in operands]
+        values = [x._v if isinstance(x, Handle) else x for x in operands]
+    try:
+        x = values[0]
+        if attrs:
+            value = op.forward(*values, **attrs)
+        elif op.arity == 1 and type(x) is ndarray and x.nbytes > LARGE and isinstance(op, Elementwise):
+            value = forward.unary(op, x)
+        elif op.arity == 2 and type(x) is ndarray and x.nbytes >= POOLED and isinstance(op, Elementwise):
+            value = forward.binary(op, *values)
+        else:
+            value = op.forward(*values)
+    except np.linalg.LinAlgError:
+        raise
+    except ValueError as error:
+        raise ShapeError(mismatch(op, values, error)) from error
+    except TypeError as error:
+        kinds = ", ".join(str(np.result_type(v)) for v in values)
+        raise DTypeError(f"{op.name} of operands of dtypes {kinds}: {error}") from error
+    if type(value) is ndarray and value.ndim == 0:
+        value = value[()]
+    out = record(op, value, operands, attrs)
+    if len(values) == 1 and type(value) is ndarray and shares(out._v, x) and isinstance(operands[0], Handle):
+        join(operands[0], out)
+    return out
+
+
+def record_natively(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any) -> Any:
+    """As `record`, in compiled code; None where Python is to do it. Replaced by `core.compiled_methods`."""
+
+
+def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None) -> Any:
+    """Return the Tensor of a computed value, with its history."""
+    out = record_natively(op, value, operands, attrs)
+    if out is not None:
+        return out
+    mode = enabled()
+    newest = -1  # serial of the newest operand's tape; 0 for a leaf, -1 where nothing requires a gradient
+    foreign = False  # whether there may be memory that others can write to
+    frozen = False  # whether there are results of inference mode
+    if not mode:
+        newest = DUAL.serial if OPEN and any(moves(x) for x in operands) else -1
+    else:
+        for x in operands:
+            if isinstance(x, Handle):
+                source, state = x._tape, x._extra
+                if source is not None:
+                    if source is STALE:
+                        settle(x)
+                        source = x._tape
+                    if source is not None and source.serial > newest:
+                        newest = source.serial
+                elif state is not None:
+                    if newest < 0 and state.requires_grad:
+                        newest = 0
+                    foreign = foreign or state.shown is not None
+                    frozen = frozen or state.inference
+                    if state.volatile:
+                        return share(normal(value) if hasattr(value, "dtype") else value, operands)
+            elif isinstance(x, ndarray):
+                foreign = True
+    if newest < 0:
+        return share(normal(value) if hasattr(value, "dtype") else value, operands)
+    if value.dtype.char not in abi.GRADIENT:
+        raise DTypeError(
+            f"{op.name} gave dtype {value.dtype}, which has no derivative; "
+            "use operands of a complex dtype or of a floating-point one of 32 bits or more"
+        )
+    if frozen:
+        _refuse_inference(op, operands)
+    if foreign and any(exposed(x) and shares(value, value_of(x)) for x in operands):
+        value = value.copy()  # a view of memory that somebody else can write to
+    if newest == DUAL.serial:
+        return _recorded_by_dual(op, value, operands, attrs)
+    packing = mode.packing if type(mode) is Mode else None
+    packed = None if packing is None else packing.save(op, operands, value)
+    while True:
+        try:
+            tape, at = _commit(op, value, operands, attrs, newest, foreign, packing, packed)
+            break
+        except TapeClosed:
+            continue
+    if type(mode) is Mode and mode.lines is not None:
+        mode.lines.note(tape, at, op, value, operands)
+    out = wrap(value, tape, at)
+    return out if type(mode) is bool else noted(out, operands)
+
+
+def _recorded_by_dual(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any) -> Any:
+    """As `record`, for operands of which one carries a tangent: its `Dual` knows what becomes of tangents."""
+    for x in operands:
+        if isinstance(x, Handle) and x._tape is DUAL:
+            return x._at.record(op, value, operands, attrs)
+    return record(op, value, operands, attrs)  # another thread closed the level
+
+
+def _commit(
+    op: Primitive, value: Any, operands: Sequence[Any], attrs: Any, newest: int, foreign: bool,
+    packing: Any, packed: Any,
+) -> tuple[Tape, int]:  # fmt: skip
+    """Commit a record of these operands, imported where need be, to a tape newer than theirs."""
+    new_tape: Callable[[], Tape] = current if packing is None else packing.current
+    tape = new_tape()
+    if newest > tape.serial:
+        close(tape)
+        tape = new_tape()
+    places = []
+    for q, x in enumerate(operands):
+        if isinstance(x, Handle) and x._tape is tape:
+            places.append(x._at)
+            continue
+        at = None if packing is None else packing.load(tape, x)
+        if at is None:
+            at = secure(tape, op, operands, q) if foreign and exposed(x) else load(tape, x)
+        places.append(at)
+    form = op.recorded_form
+    second = 0
+    if form == TWO:
+        second = places[1]
+    elif form == NUMBER:
+        second = op.key(attrs)  # type: ignore[no-untyped-call]
+    elif form == CHAIN:
+        for place in places[:0:-1]:
+            second = tape.append(layout.CONS, place, second, None)
+    if packing is not None:
+        at = packing.commit(tape, op, places, second, value, packed)
+    else:
+        at = tape.commit(op, places, [value_of(x) for x in operands], second, value)
+    if attrs:
+        tape.attrs[slot(at)] = attrs
+    return tape, at
+
+
+def noted(out: Any, operands: Sequence[Any], apart: bool = False) -> Any:
+    """Note on a Tensor what it has from its operands and what the mode wants to be known; returns it.
+
+    `apart`: the history of the operands is not the result's, though operations are recorded.
+    """
+    mode = enabled()
+    for x in operands:
+        if isinstance(x, Handle) and x._extra is not None and x._extra.volatile:
+            extra(out).volatile = True
+    if type(mode) is Mode:
+        if mode.inference and (out._extra is None or out._extra.storage is None):  # a view is as its base
+            extra(out).inference = True
+        if mode.forward is not None:
+            mode.forward.note(out, operands, apart or not mode.recording)
+    return out
+
+
+def taken(*tensors: Any) -> None:
+    """Note, in the forward or backward of a Function, that values leave Tensors."""
+    mode = enabled()
+    if type(mode) is Mode and mode.forward is not None:
+        for x in tensors:
+            mode.forward.take(x)
+
+
+def tensors_in(x: Any) -> list[Any]:
+    """The Tensors in nested lists, tuples and dicts."""
+    if isinstance(x, Handle):
+        return [x]
+    parts = x.values() if isinstance(x, dict) else x if isinstance(x, (list, tuple)) else ()
+    return [found for part in parts for found in tensors_in(part)]
+
+
+def _refuse_inference(op: Primitive, operands: Sequence[Any]) -> None:
+    for q, x in enumerate(operands):
+        if isinstance(x, Handle) and x._extra is not None and x._extra.inference and _read(op, operands, q):
+            raise GradientError(
+                f"the derivative of {op.name} would read its operand {q} (shape {x._v.shape}), a result of "
+                "inference_mode, which takes no part in differentiation; use a copy made by clone()"
+            )
+
+
+def origin(x: Any) -> tuple[str, list[Any], Any]:
+    """Return the name of the op that a result comes from, its operands and its attributes.
+
+    An operand whose value is not kept has None for it. An import, a constant and a result of any number of
+    operands come from nothing.
+    """
+    tape = x._tape
+    if tape is DUAL and moves(x):
+        return x._at.origin(x)  # type: ignore[no-any-return]
+    tape = x._tape
+    if tape is None or tape is STALE:
+        return "", [], None
+    k, log = slot(x._at), tape.log
+    columns = None if tape is local.tape else tape.sealed()
+    op = BY_OPCODE[columns.opcode(k) if columns else log[4 * k]]
+    if op is None or op.recorded_form == CHAIN:
+        return "", [], None
+    if columns:
+        places = columns.operands(k, op.recorded_form)
+    else:
+        places = [slot(at) for at in log[4 * k + 1 : 4 * k + 1 + op.arity]]
+    found = []
+    for j in places:
+        opcode = columns.opcode(j) if columns else log[4 * j]
+        value = columns.values[j] if columns else None if 4 * (j + 1) in tape.shadows else log[4 * j + 3]
+        imported = opcode in (layout.LEAF, layout.LINK)
+        source = None if opcode == layout.CONST else tape.imports[j] if imported else (tape, j)
+        found.append(recall(value, source))
+    return op.name, found, tape.attrs.get(k)
+
+
+def exposed(x: Any) -> bool:
+    """Whether others can write to an operand's memory."""
+    if isinstance(x, Handle):
+        return x._extra is not None and x._extra.exposed and type(x._v) is ndarray
+    return isinstance(x, ndarray)
+
+
+def shares(value: Any, x: Any) -> bool:
+    """Whether NumPy made an array as a view of another one's memory, or gave that back."""
+    if type(value) is not ndarray or not isinstance(x, ndarray):
+        return False
+    base = value.base
+    return value is x or (base is not None and (base is x or base is x.base))
+
+
+def share(value: Any, operands: Any, sources: Any = None) -> Any:
+    """Return a Tensor without history; where it views an exposed operand's memory it is exposed too.
+
+    `sources` are what its values depend on, if not on the operands.
+    """
+    out = wrap(value)
+    for x in operands:
+        if isinstance(x, Handle) and shares(value, x._v):
+            join(x, out)
+            break
+        if shares(value, x):
+            extra(out).shown = True
+    return noted(out, operands if sources is None else sources)
+
+
+def mismatch(op: Primitive, values: Sequence[Any], error: Exception) -> str:
+    """What an error of NumPy's about shapes is told as."""
+    shapes = ", ".join(str(np.shape(v)) for v in values)
+    return f"{op.name} of operands of shapes {shapes}: {error}"
+
+
+def sequence(x: Any) -> Any:
+    """Return an operand given as nested lists as an array; Tensors in it would lose their history."""
+    if isinstance(x, (list, tuple)):
+        if contains_tensor(x):
+            raise BorderError(
+                "a list of Tensors is no operand: join them with tg.array([...]) or np.stack([...])"
+            )
+        return np.asarray(x)
+    return x
+
+
+def contains_tensor(x: Any, depth: int = 0) -> bool:
+    """Whether nested lists hold a Tensor."""
+    if isinstance(x, (list, tuple)):
+        if depth >= NESTED:
+            raise ShapeError(f"lists nested more than {NESTED} deep are no array")
+        return any(contains_tensor(item, depth + 1) for item in x)
+    return isinstance(x, Handle)

@@ -1,0 +1,250 @@
+"""Forward mode: a Tensor that carries a tangent, and what an operation does to it.
+
+The handle of a dual Tensor stands on no tape but on `DUAL`, so every quick way to record leaves it alone
+and it comes to `push`: the op is applied to the primals, and the op's rule to the tangents. Both are
+Tensors, may require gradients, and may be duals of levels further out; so a derivative of any order is
+right whichever way its parts are taken, and a tangent of one level is never taken for another's.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import Handle, extra, moves, same, under, value_of, wrap
+from tapegrad.core.dispatch import normal, origin, record
+from tapegrad.core.storage import DUAL, OPEN
+from tapegrad.ops import kinks
+from tapegrad.ops.lanes import jvp
+from tapegrad.ops.primitive import Primitive
+from tapegrad.tape.record import Place, slot
+from tapegrad.tape.tape import Cell, Tape
+
+_serials = count(1)
+
+
+class Level:
+    """A perturbation: its tangents are nothing to another level.
+
+    Attributes
+    ----------
+    lanes
+        How many tangents a Tensor carries, along an axis in front of its own; None for one without an axis.
+    serial
+        Levels opened later are further in.
+    notes
+        What the records of primals were computed from, by serial of the tape, then number of the record: the
+        result and the operands as duals. None when the level was closed.
+    """
+
+    __slots__ = ("__weakref__", "_note", "lanes", "notes", "serial")
+
+    def __init__(self, lanes: int | None = None) -> None:
+        self.lanes = lanes
+        self.serial = next(_serials)
+        self.notes: dict[int, dict[int, tuple[Dual | None, list[Dual | None]]]] | None = {}
+        self._note = weakref.ref(self, OPEN.discard)
+        OPEN.add(self._note)
+
+    def close(self) -> None:
+        """Let there be no tangents of this level any more."""
+        self.notes = None
+        OPEN.discard(self._note)
+
+
+class Dual:
+    """A primal with its tangent at a level: handles of our own, which nobody writes to.
+
+    `source` is what a result with a kink at 0 comes from (`ops.kinks`): the op, its attributes, its operand
+    and that one's tangent.
+    """
+
+    __slots__ = ("level", "primal", "source", "tangent")
+
+    def __init__(self, level: Level, primal: Any, tangent: Any, source: Any = None) -> None:
+        self.level, self.primal, self.tangent, self.source = level, primal, tangent, source
+
+    def record(self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Any) -> Any:
+        """Return the Tensor of a value computed from this and others; `dispatch.record` calls this."""
+        return push(op, value, operands, attrs)
+
+    def origin(self, x: Any) -> tuple[str, list[Any], Any]:
+        """Return what a Tensor that stands on this was computed from; `dispatch.origin` calls this."""
+        return origin_of(x)
+
+    def rooted(self, cell: Cell, requires_grad: bool) -> Dual:
+        """Return the same of a primal that is a leaf, or a constant."""
+        primal = self.primal
+        if primal._tape is DUAL:
+            primal = wrap(primal._v, DUAL, primal._at.rooted(cell, requires_grad))
+        else:
+            primal = wrap(primal._v, None, cell)
+            extra(primal).requires_grad = requires_grad
+        return Dual(self.level, primal, self.tangent)
+
+
+def dual(level: Level, primal: Any, tangent: Any) -> Any:
+    """Return a Tensor that carries a tangent."""
+    return wrap(primal._v, DUAL, Dual(level, primal, tangent))
+
+
+def at_level(x: Any, level: Level) -> Dual | None:
+    """Return the dual that a Tensor is at just this level, which no open one is further in than."""
+    found: Dual | None = x._at if isinstance(x, Handle) and moves(x) else None
+    return found if found is not None and found.level is level else None
+
+
+def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: dict[str, Any] | None) -> Any:
+    """Return the Tensor of a computed value, with its history, and with its tangent by the op's rule."""
+    duals: list[Dual | None] = [x._at if moves(x) else None for x in operands]
+    found = [d.level for d in duals if d is not None]
+    if not found:  # of levels closed meanwhile
+        return record(op, value, operands, attrs)
+    for x in operands:
+        if isinstance(x, Handle) and x._extra is not None and x._extra.call is not None:
+            raise x._extra.call.error()
+    level = max(found, key=lambda one: one.serial)
+    mine = [d if d is not None and d.level is level else None for d in duals]
+    primals = [x if d is None else d.primal for x, d in zip(operands, mine, strict=True)]
+    tangents = [None if d is None else d.tangent for d in mine]
+    out = record(op, value, primals, attrs)
+    with np.errstate(all="ignore"):  # as in a sweep: what a tangent overflows to is no error of the caller's
+        tangent: Any = _of_power(op, mine, operands)
+        if tangent is not None:
+            pass
+        elif level.lanes is None:
+            tangent = op.jvp(tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
+        else:
+            tangent = jvp(op, level.lanes, tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
+    result: Any = None
+    if tangent is not None:
+        if not isinstance(tangent, Handle):
+            tangent = wrap(normal(tangent))
+        if tangent._v.dtype != out._v.dtype:
+            tangent = tangent.astype(out._v.dtype)
+        d = mine[0] if op.name in kinks.OF_ONE else None
+        result = Dual(level, out, tangent, None if d is None else (op, attrs, d.primal, d.tangent))
+    base = under(out)
+    if base._tape is not None and level.notes is not None:
+        level.notes.setdefault(base._tape.serial, {})[slot(base._at)] = result, duals
+    return out if result is None else wrap(out._v, DUAL, result)
+
+
+def _of_power(op: Primitive, duals: list[Dual | None], operands: Sequence[Any]) -> Any:
+    """The tangent of a power of what has a kink at 0, or of its inner product with itself, which are smooth.
+
+    None for anything else.
+    """
+    d = duals[0]
+    if d is None or d.source is None:
+        return None
+    exponent: Any = 2.0
+    if op.name == "power":
+        exponent = value_of(operands[1])
+        if duals[1] is not None or np.ndim(exponent) or not exponent >= 2:
+            return None
+    elif op.name != "square" and not (op.name in ("multiply", "matmul") and _alike(d, duals[1])):
+        return None
+    kink, attrs, x, tangent = d.source
+    product = kinks.product(  # type: ignore[no-untyped-call]
+        kink, attrs, x, tangent, 0 if d.level.lanes is None else 1
+    )
+    if op.name == "matmul":
+        if d.primal.ndim != 1:
+            return None
+        product = np.sum(product, axis=-1)
+    return exponent * product if exponent == 2 else exponent * d.primal ** (exponent - 2) * product
+
+
+def _alike(a: Dual, b: Dual | None) -> bool:
+    """Whether two results with a kink are the same function of the same operand."""
+    if b is None or b.source is None:
+        return False
+    (op, attrs, _, tangent), (other, others, _, theirs) = a.source, b.source
+    return op is other and attrs == others and tangent is theirs
+
+
+def known(tape: Tape, k: int) -> tuple[Any, list[Any]] | None:
+    """Return the result and the operands of a record where they carried tangents: Tensors, or None each."""
+    if not OPEN:
+        return None
+    found = [(level, note) for level, notes in _noted() if (note := notes.get(tape.serial, {}).get(k))]
+    if not found:
+        return None
+    _, (result, operands) = max(found, key=lambda one: one[0])
+    return _handle(result), [_handle(d) for d in operands]
+
+
+def _noted() -> list[tuple[int, Any]]:
+    """Serials and notes of the levels that are open."""
+    levels = [r() for r in tuple(OPEN)]
+    return [(level.serial, level.notes) for level in levels if level is not None and level.notes]
+
+
+def origin_of(x: Any) -> tuple[str, list[Any], Any]:
+    """As `dispatch.origin`, for a Tensor that carries a tangent; so do its operands."""
+    base = under(x)
+    name, operands, attrs = origin(base)
+    note = known(base._tape, slot(base._at)) if name else None
+    if note is not None:
+        operands = [y if d is None else d for y, d in zip(operands, note[1], strict=True)]
+    return name, operands, attrs
+
+
+def _handle(d: Dual | None) -> Any:
+    if d is None:
+        return None
+    found = wrap(d.primal._v, DUAL, d)
+    return found if moves(found) else None  # of a level closed meanwhile: what the tape has is as good
+
+
+def noting(roots: Sequence[Any]) -> bool:
+    """Whether a sweep from these Tensors may meet records whose operands carried tangents."""
+    levels = _noted() if OPEN else []
+    todo = [under(x)._tape for x in roots if levels and (moves(x) or isinstance(x, Handle))]
+    seen: set[int] = set()
+    while todo:
+        tape = todo.pop()
+        if tape is None or tape.serial in seen:
+            continue
+        seen.add(tape.serial)
+        if any(tape.serial in notes for _, notes in levels):
+            return True
+        todo += [source[0] for source in tape.imports.values() if type(source) is Place]
+    return False
+
+
+def without_history(x: Any) -> Any:
+    """Return a Tensor's value with its tangents, none of them with a history."""
+    if not moves(x):
+        return wrap(x._v)
+    d = x._at
+    return dual(d.level, without_history(d.primal), without_history(d.tangent))
+
+
+def attach(x: Any, tangent: Any, level: Level) -> Any:
+    """Return a Tensor of the same value that carries a tangent at a level."""
+    if moves(x) and x._at.level.serial > level.serial:
+        d, inner = x._at, at_level(tangent, x._at.level)
+        low, high = (tangent, None) if inner is None else (inner.primal, inner.tangent)
+        high = wrap(normal(np.zeros_like(low._v))) if high is None else high
+        return dual(d.level, attach(d.primal, low, level), attach(d.tangent, high, level))
+    return dual(level, x, tangent)
+
+
+def detach_level(x: Any, level: Level) -> tuple[Any, Any]:
+    """Return a Tensor's primal and tangent at a level; without a tangent there, itself and None."""
+    if not moves(x) or x._at.level.serial < level.serial:
+        return same(x), None
+    d = x._at
+    if d.level is level:
+        return same(d.primal), same(d.tangent)
+    (p, dp), (t, dt) = detach_level(d.primal, level), detach_level(d.tangent, level)
+    if dp is None and dt is None:
+        return same(x), None
+    zeros = wrap(normal(np.zeros_like(p._v)))
+    return dual(d.level, p, t), dual(d.level, zeros if dp is None else dp, zeros if dt is None else dt)

@@ -1,0 +1,519 @@
+"""Writing to Tensors: values change in memory where nothing needs the old ones, histories always follow.
+
+What a derivative still reads is never changed: then the write goes to a copy, which becomes the memory of
+the Tensor and of all its views. So derivatives after writes are exact.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import (
+    Handle,
+    extra,
+    follows,
+    moves,
+    requires_grad,
+    retain,
+    same,
+    set_apart,
+    under,
+    value_of,
+    weigh,
+    wrap,
+)
+from tapegrad.core.conversion import astype, copy
+from tapegrad.core.dispatch import apply, exposed, normal, noted, record, sequence, timed
+from tapegrad.core.grad_mode import enable_grad, in_force, is_grad_enabled, is_inference_mode_enabled
+from tapegrad.core.indices import elements, parts_of, plain_index
+from tapegrad.core.storage import STALE, Storage, moved, places, window
+from tapegrad.errors import DTypeError, GradientError, ReadOnlyError, ShapeError
+from tapegrad.kernels import abi
+from tapegrad.ops import REGISTRY
+from tapegrad.ops.indexing import numbers
+from tapegrad.tape import pool
+from tapegrad.tape.record import slot
+from tapegrad.tape.tape import Cell, Tape, close, current, local
+
+ndarray = np.ndarray
+EVERYTHING = Ellipsis
+FEW = 32  # log entries that a write may take
+
+
+@timed("assign")
+def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None:
+    """Let x[index] be `new`, for x and all that shares its memory.
+
+    Parameters
+    ----------
+    x : Tensor
+    index
+        Any index NumPy knows; Ellipsis for all of it.
+    new : Tensor, array or number
+        Broadcast to the elements written to; of a dtype that converts to x's by NumPy's rule "same_kind".
+    what
+        The operation as an error names it.
+    update
+        Whether `new` was computed from all of x: then its history is that of x from now on.
+    """
+    index = plain_index(index)
+    new = given = new if isinstance(new, Handle) else normal(sequence(new), what)
+    _refuse_torn(x)
+    _allow(x, _storage(x), new, what)
+    if x._v.ndim == 0:
+        recorded = follows(x) or follows(new)
+        _rebind(x, index, new, what, recorded, update)
+        noted(x, (new,))
+        _count(x)
+        return
+    shape = np.shape(elements(x._v, index, f"{what}: "))  # the elements themselves would be one more view
+    new = _fitted(new, shape, x, what)
+    storage = _storage(x)  # only now: what was made of `new` may be the first view of x
+    if storage is not None:
+        storage = _rejoined(storage)
+    whole = x if storage is None else storage.whole
+    if follows(whole) or follows(new):
+        _recorded(x, storage, index, shape, new, update)
+    else:
+        _plain(x, storage, lambda: _set(x._v, index, value_of(new)))
+    if in_force("forward") is not None:
+        for handle in sharers(x):
+            noted(handle, (given,))
+    _count(x)
+
+
+def _storage(x: Any) -> Storage | None:
+    """What a Tensor shares memory through, if it does."""
+    return None if x._extra is None else x._extra.storage
+
+
+def _rejoined(storage: Storage) -> Storage:
+    """Let views made without history of what has one be its views again; the storage's successor."""
+    for one in (storage, *storage.memory.others(storage)):
+        to = one
+        while to.origin is not None and requires_grad(to.origin.whole):
+            to = to.origin
+        if to is not one:
+            for handle in one.alive():
+                handle._extra.storage = to
+                to.add(handle)
+            storage = to if one is storage else storage
+    return storage
+
+
+def _count(x: Any) -> None:
+    """One more version."""
+    state = extra(x)
+    if state.storage is None:
+        state.version += 1
+    else:
+        state.storage.memory.writes += 1
+
+
+def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
+    if x._extra is not None and x._extra.inference and not is_inference_mode_enabled():
+        raise GradientError(f"{what}: a result of inference_mode cannot be written to; use a copy by clone()")
+    whole = x if storage is None else storage.whole
+    if is_grad_enabled() or moves(new):
+        if x._extra is not None and x._extra.several and (requires_grad(whole) or requires_grad(new)):
+            raise GradientError(
+                f"{what}: the Tensor of shape {x._v.shape} is one of several views that a split made; write "
+                "to what was split, or to a copy made by clone()"
+            )
+        origin = None if storage is None or storage.origin is None else storage.origin.whole
+        if any(h is not None and h._tape is None and requires_grad(h) for h in (x, whole, origin)):
+            part = "a leaf" if x._tape is None and requires_grad(x) else "a view of a leaf"
+            raise GradientError(
+                f"{what} would change {part} that requires grad (shape {x._v.shape}), and its gradient would "
+                "be of values that are gone; write under tg.no_grad(), or to a copy made by clone()"
+            )
+        if origin is not None and requires_grad(origin):
+            raise GradientError(
+                f"{what}: the Tensor of shape {x._v.shape} was made a view while nothing was recorded, and "
+                "what it is a view of requires grad; make the view anew, or write under tg.no_grad()"
+            )
+        if storage is not None and storage.detached and requires_grad(new):
+            raise GradientError(
+                f"{what}: a detached Tensor shares memory but no history, and values that require grad would "
+                "need one; write to a copy made by clone()"
+            )
+    if not is_grad_enabled() and (moves(whole) or moves(new)) and requires_grad(under(whole)):
+        raise GradientError(
+            f"{what}: under tg.no_grad() the tangent of the Tensor of shape {x._v.shape} would know of the "
+            "write and its gradient not; write with grad mode on, or to a copy made by clone()"
+        )
+    if type(x._v) is ndarray and not x._v.flags.writeable:
+        raise ReadOnlyError(
+            f"{what}: the Tensor of shape {x._v.shape} is read-only, as several of its elements are one in "
+            "memory (broadcast_to) or its array was; copy it first"
+        )
+    kind = value_of(new).dtype
+    if kind is not x._v.dtype and not np.can_cast(kind, x._v.dtype, "same_kind"):
+        raise DTypeError(
+            f"{what}: values of dtype {kind} do not fit a Tensor of dtype {x._v.dtype} without loss; "
+            "convert one of them with astype"
+        )
+    if x._v.dtype.char not in abi.GRADIENT and follows(new):
+        raise DTypeError(f"{what}: a Tensor of dtype {x._v.dtype} cannot hold values that require grad")
+
+
+def _fitted(new: Any, shape: tuple[int, ...], x: Any, what: str) -> Any:
+    """`new` with the dtype of x and the shape of the elements written to."""
+    value = value_of(new)
+    extra_axes = value.ndim - len(shape)
+    if extra_axes > 0 and value.shape[:extra_axes] == (1,) * extra_axes:
+        inner = value.shape[extra_axes:]
+        new = _reshaped(new, inner) if isinstance(new, Handle) else value.reshape(inner)
+        value = value_of(new)
+    try:
+        fits = not value.ndim or value.shape == shape or np.broadcast_shapes(value.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(f"{what}: values of shape {value.shape} for elements of shape {shape}")
+    if not requires_grad(new):
+        return value
+    new = astype(new, x._v.dtype)
+    if value.shape == shape:
+        return new
+    return record(REGISTRY["broadcast_to"], np.broadcast_to(new._v, shape), (new,))  # nobody's view
+
+
+def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    return apply(REGISTRY["reshape"], (x,), {"shape": shape})
+
+
+def _rebind(x: Any, index: Any, new: Any, what: str, recorded: bool, update: bool) -> None:
+    """A 0-d Tensor holds an immutable scalar: it gets another one."""
+    if index is not EVERYTHING and not (isinstance(index, tuple) and index == ()):
+        raise IndexError(f"{what}: index {index!r} of a 0-d Tensor")
+    value = value_of(new)
+    if value.size != 1:
+        raise ShapeError(f"{what}: values of shape {value.shape} for a 0-d Tensor")
+    scalar = x._v.dtype.type(value.reshape(())[()])
+    if not recorded:
+        out = _unrecorded(same(x), scalar)
+    else:
+        part = _reshaped(astype(new, x._v.dtype), ()) if requires_grad(new) else wrap(scalar)
+        if requires_grad(x) and not (update and requires_grad(new)):
+            out = record(REGISTRY["assign"], scalar, (part, same(x)), {"window": (0, (), ())})
+        else:
+            out = copy(part) if part is new else part
+    _become(x, out._v, out)
+
+
+def _recorded(
+    x: Any, storage: Storage | None, index: Any, shape: tuple[int, ...], new: Any, update: bool
+) -> None:
+    whole = x if storage is None else storage.whole
+    tape = _room()
+    if isinstance(new, Handle) and new._tape is not tape:
+        new = record(REGISTRY["reshape"], new._v, (new,), {"shape": new._v.shape})
+    if (
+        update
+        and storage is None
+        and isinstance(new, Handle)
+        and new._v.flags.writeable
+        and new._v.strides == x._v.strides  # the layout stays what it was
+        and not exposed(whole)
+    ):
+        _become(x, new._v, new)
+        return
+    others = _read_elsewhere(storage)
+    # no reference to the memory, which would have to be copied, where no link needs it
+    old = wrap(pool.shadow(whole._v))
+    if whole._tape is tape:
+        old._tape, old._at = tape, whole._at
+    elif requires_grad(whole):
+        old = same(whole)
+    where = _where(x._v, whole._v, index)
+    op = REGISTRY["assign" if "window" in where else "scatter"]
+    # not a handle of this memory, which will be stale
+    operand = same(new) if isinstance(new, Handle) else pool.shadow_of(shape, new.dtype) if shape else new[()]
+    _tear(x, storage)
+    if exposed(whole):
+        _set(x._v, index, value_of(new))  # its owner sees it; from here on the Tensor has memory of its own
+        _move(x, storage)
+        for handle in _sharers(x, storage):
+            extra(handle).shown = None
+    else:
+        _part_with_others(x, storage)
+        _set(x._v, index, value_of(new))
+    out = record(op, whole._v, (operand, old), where)
+    _weigh(out, where)
+    _tell(x, storage, out, others)
+
+
+def _room() -> Tape:
+    """The open tape, with room for a write: closing one prunes what has no handle, as written values then."""
+    tape = current()
+    if len(tape.log) + FEW > tape.limit:
+        close(tape)
+        tape = current()
+        tape.limit = max(tape.limit, FEW)
+    return tape
+
+
+def _read_elsewhere(storage: Storage | None) -> dict[Storage, Any]:
+    """Wholes of the other storages of a memory, before it changes, where they link to another tape.
+
+    By a link's value the older tape knows that it is read: it must be the old one.
+    """
+    if storage is None:
+        return {}
+    found = {}
+    for other in storage.memory.others(storage):
+        if not other.torn and other.whole._tape is not None and other.whole._tape is not local.tape:
+            found[other] = same(other.whole)
+    return found
+
+
+def _set(array: Any, index: Any, value: Any) -> None:
+    """array[index] = value, as the value was before; NumPy sees to that for basic indices only."""
+    if not parts_of(index)[1] and np.may_share_memory(array, value):
+        value = value.copy()
+    array[index] = value
+
+
+def _tear(x: Any, storage: Storage | None) -> None:
+    """Values will change before their history does: an interrupt between must not go unnoticed."""
+    for handle in [x] if storage is None else storage.alive():
+        _leave(handle)
+        handle._tape, handle._at = STALE, None
+    if storage is not None:
+        storage.torn = True
+
+
+def _refuse_torn(x: Any) -> None:
+    storage = _storage(x)
+    if storage.torn if storage is not None else x._tape is STALE:
+        raise GradientError(
+            f"a write to the Tensor of shape {x._v.shape} was interrupted: its values may be half written, "
+            "and their history is unknown; compute it anew, or take the values with detach()"
+        )
+
+
+def _where(value: Any, whole: Any, index: Any) -> dict[str, Any]:
+    """How an op names the elements that an index takes of a view: as a window, or one by one."""
+    place, parts = window(value, whole), parts_of(index)
+    if place is not None and parts[1]:
+        marked = any(part is Ellipsis for part in parts[0])
+        # of memory that is dense: a view, even of one element
+        return {"window": window(value[parts[0] if marked else (*parts[0], ...)], whole)}
+    if place is not None and value is whole:
+        return {"places": np.array(numbers(value.shape, index))}  # type: ignore[no-untyped-call]
+    return {"places": np.array(places(value, whole)[index])}
+
+
+def _weigh(out: Any, where: dict[str, Any]) -> None:
+    """Tell a result's tape of the places that its record keeps."""
+    if "places" in where:
+        weigh(out, where["places"])
+
+
+def accumulate(x: Any, value: Any) -> None:
+    """Add an array to a Tensor without history, in memory where nothing else sees it."""
+    if x._v.ndim == 0:
+        _become(x, x._v + value, _unrecorded(same(x), x._v))
+    else:
+        _plain(x, extra(x).storage, lambda: np.add(x._v, value, out=x._v))
+    _count(x)
+
+
+def _plain(x: Any, storage: Storage | None, change: Callable[[], object]) -> None:
+    """A change of x's memory that is not recorded."""
+    whole = x if storage is None else storage.whole
+    old = None
+    if whole._tape is not None and whole._tape is not _room():
+        old = same(whole)  # see `_read_elsewhere`
+    others = _read_elsewhere(storage)
+    if not exposed(whole):
+        _part_with_others(x, storage)
+    change()
+    _tell(x, storage, _unrecorded(same(whole) if old is None else old, whole._v), others)
+
+
+class Loan:
+    """The base of an array given out: all views of that array hold it, and with it what they share."""
+
+    __slots__ = ("__array_interface__", "array", "life")
+
+    def __init__(self, array: Any, life: Any) -> None:
+        self.array, self.life = array, life
+        self.__array_interface__ = array.__array_interface__
+
+
+class Life:
+    """Lives as long as one of the arrays does that were given out of a memory."""
+
+
+def lend(x: Any) -> Any:
+    """Give out a Tensor's memory: while what is given out lives, others can write to it.
+
+    What a tape keeps is never given out, then the Tensor and its views move to a copy; where there is a
+    history the array is read-only.
+    """
+    value = x._v
+    if type(value) is not ndarray:
+        return np.asarray(value)
+    storage = extra(x).storage
+    whole = x if storage is None else storage.whole
+    if exposed(whole) and extra(whole).shown is True:
+        return value
+    if any(moves(h) or h._tape is not None for h in _sharers(x, storage)) or not value.flags.writeable:
+        value = value.view()
+        value.flags.writeable = False
+        return value
+    value = None
+    life = extra(whole).shown() if exposed(whole) else None
+    if life is None:
+        _plain(x, storage, lambda: None)  # to tapes it is another one from now on
+        life = Life()
+        for handle in _sharers(x, extra(x).storage):
+            extra(handle).shown = weakref.ref(life)
+    return np.asarray(Loan(x._v, life))
+
+
+def _unrecorded(old: Any, value: Any) -> Any:
+    """What a memory is after a write that is not recorded: its gradient stays what it was."""
+    if old._tape is not None:
+        with enable_grad():
+            return record(REGISTRY["reshape"], value, (old,), {"shape": np.shape(value)})
+    out = wrap(value)
+    if old._extra is not None:
+        extra(out).requires_grad, extra(out).shown = old._extra.requires_grad, old._extra.shown
+        if old._extra.requires_grad:
+            owner = old._at.handle()
+            if owner is not None and owner._at is old._at:
+                owner._renew()
+                out._at = owner._at
+            else:
+                out._at = Cell(out if owner is None else owner)
+                out._at.watch = old._at.watch
+                if owner is not None:  # it was a leaf once, and may be one again
+                    extra(owner).cells = [*extra(owner).cells, weakref.ref(out._at)]
+    return out
+
+
+def _part_with_others(x: Any, storage: Storage | None) -> None:
+    """Move handles to memory of their own, unless nothing but them sees theirs."""
+    handles = _sharers(x, storage)
+    values: list[Any] = [] if storage is None else [storage.memory.root]
+    holders: list[int] = [1] * len(values)
+    while handles:
+        handle = handles.pop()
+        for q in range(len(values)):
+            if values[q] is handle._v:
+                holders[q] += 1
+                break
+        else:
+            values.append(handle._v)
+            holders.append(1)
+    handle = None
+    if not pool.alone(values, holders):
+        _move(x, storage)
+
+
+def sharers(x: Any) -> list[Any]:
+    """All handles of a Tensor's memory."""
+    return _sharers(x, _storage(x))
+
+
+def _sharers(x: Any, storage: Storage | None) -> list[Any]:
+    """All handles of a memory."""
+    if storage is None:
+        return [x]
+    return [h for s in (storage, *storage.memory.others(storage)) for h in (s.whole, *s.alive())]
+
+
+def _move(x: Any, storage: Storage | None) -> None:
+    """Move all handles of a memory to a copy of it."""
+    if storage is None:
+        x._v = x._v.copy(order="K")
+        return
+    memory = storage.memory
+    before = memory.root
+    memory.root = onto = before.copy(order="K")
+    for handle in _sharers(x, storage):
+        handle._v = moved(handle._v, before, onto)
+
+
+def _tell(x: Any, storage: Storage | None, out: Any, olds: dict[Storage, Any]) -> None:
+    """Give the whole its new history, and the handles theirs."""
+    if storage is None:
+        _become(x, out._v, out)
+        return
+    _inform(storage, out)
+    storage.torn = False
+    for other in storage.memory.others(storage):  # other values, the same history
+        if other.torn:  # its history is unknown
+            continue
+        _inform(other, _unrecorded(olds[other] if other in olds else same(other.whole), other.whole._v))
+
+
+def _inform(storage: Storage, out: Any) -> None:
+    storage.whole = same(out)
+    known = requires_grad(out)
+    for handle in storage.alive():
+        if requires_grad(handle) and handle._tape is None:  # the leaf, which `_unrecorded` has renewed
+            continue
+        if handle is storage.base() and out._tape is not None:
+            _become(handle, out._v, out)
+            continue
+        _leave(handle)
+        handle._tape, handle._at = STALE if known else None, None
+
+
+def _become(x: Any, value: Any, out: Any) -> None:
+    """Give a handle another's value and history."""
+    _leave(x)
+    x._v, x._tape, x._at = value, out._tape, out._at
+    if x._extra is not None and x._extra.retains_grad and x._tape is not None:
+        retain(x)
+
+
+def forget(x: Any) -> None:
+    """Let a handle be a leaf without history; its memory stays shared."""
+    storage = _storage(x)
+    if storage is not None and storage.base() is not x:
+        raise GradientError(
+            f"detach_ of a view (shape {x._v.shape}) would part it from the history of what it is a view of; "
+            "use detach()"
+        )
+    out = x.detach()
+    _become(x, x._v, out)
+    if x._v.ndim:
+        set_apart(x)
+    extra(x).retains_grad = False
+    noted(x, (out,))
+
+
+def _leave(x: Any) -> None:
+    """Take back that a handle wants the gradient of its record."""
+    if x._extra is not None and x._extra.retains_grad and x._tape is not None and x._tape is not STALE:
+        at = under(x)
+        if at._tape is not None:
+            at._tape.retained.pop(slot(at._at), None)
+
+
+def take_history(x: Any) -> None:
+    """Give a stale handle the history of what it is a view of."""
+    _refuse_torn(x)
+    whole = x._extra.storage.whole
+    with enable_grad():
+        if x._v.flags.writeable:
+            where = _where(x._v, whole._v, EVERYTHING)
+            op = REGISTRY["view"]
+            if "places" in where:
+                op, where = REGISTRY["rearrange"], {**where, "holes": False}
+        else:  # several of its elements may be one in memory
+            op, where = REGISTRY["rearrange"], {"places": places(x._v, whole._v), "holes": False}
+        out = record(op, x._v, (same(whole),), where)
+    _weigh(out, where)
+    x._tape, x._at = out._tape, out._at
+    if x._extra.retains_grad and x._tape is not None:
+        retain(x)

@@ -1,0 +1,205 @@
+"""Tensor's operators in Python, one closure each: the quick ways to a record.
+
+They commit it when all operands are on the current tape, and leave everything else to `dispatch.apply`. Where
+compiled code can be used it takes their place (`compiled_methods`), and calls them for what it does not know.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegrad.core import base
+from tapegrad.core.base import Handle, value_of, wrap
+from tapegrad.core.dispatch import DOUBLE, POOLED, admit, apply, enabled, mismatch, noted, record, sequence
+from tapegrad.core.storage import OPEN, STALE
+from tapegrad.errors import ShapeError
+from tapegrad.kernels.replay import layout
+from tapegrad.ops import REGISTRY, forward
+from tapegrad.ops.primitive import Elementwise, Primitive
+from tapegrad.tape.tape import LARGE, Tape, TapeClosed, current, local
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
+
+float64, ndarray = np.float64, np.ndarray
+
+
+def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return the function of an op with two operands, the first of them a Tensor."""
+
+    def function(a: Any, b: Any) -> Any:
+        mode = enabled()
+        if not mode:
+            out = _unrecorded(op, operate, mode, (a, b))
+            return combine(op, a, b) if out is None else out
+        tape = local.tape or current()
+        if mode is True:
+            try:
+                first = a._at if a._tape is tape else tape.leaves.get(a._at) or admit(tape, a)
+                if type(b) is float:
+                    second = tape.numbers.get(b) or (first and tape.number(b))
+                    y = b
+                elif type(b) is base._make:
+                    second = b._at if b._tape is tape else tape.leaves.get(b._at) or admit(tape, b)
+                    if first is None:
+                        first = tape.constants.get(a._at)
+                    elif second is None:
+                        second = tape.constants.get(b._at)
+                    y = b._v
+                else:
+                    return combine(op, a, b)
+            except TapeClosed:
+                return combine(op, a, b)
+            if first is not None and second is not None and len(tape.log) < tape.limit:
+                x = a._v
+                try:
+                    if type(x) is not float64 and x.nbytes >= POOLED:
+                        value = forward.binary(op, x, y)
+                    else:
+                        value = operate(x, y)
+                except ValueError as error:
+                    raise ShapeError(mismatch(op, (x, y), error)) from error
+                return _committed(op, tape, (first, second), (x, y), value, (a, b))
+        return combine(op, a, b)
+
+    function.__name__ = op.name
+    return function
+
+
+def unary(op: Elementwise, operate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return the function of an op with one operand, a Tensor."""
+
+    def function(a: Any) -> Any:
+        mode = enabled()
+        if not mode:
+            out = _unrecorded(op, operate, mode, (a,))
+            return apply(op, (a,)) if out is None else out
+        tape = local.tape or current()
+        if mode is True:
+            try:
+                first = a._at if a._tape is tape else tape.leaves.get(a._at) or admit(tape, a)
+            except TapeClosed:
+                return apply(op, (a,))
+            if first is not None and len(tape.log) < tape.limit:
+                x = a._v
+                large = type(x) is not float64 and x.nbytes > LARGE
+                value = forward.unary(op, x) if large else operate(x)
+                return _committed(op, tape, (first,), (x,), value, (a,))
+        return apply(op, (a,))
+
+    function.__name__ = op.name
+    return function
+
+
+def reflected(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return the function of an op whose first operand, given last, is no Tensor."""
+
+    def function(b: Any, a: Any) -> Any:
+        tape = local.tape
+        if tape is not None and type(a) is float and enabled() is True:
+            first = tape.numbers.get(a)
+            second = b._at if b._tape is tape else tape.leaves.get(b._at)
+            y = b._v
+            room = len(tape.log) < tape.limit
+            if first is not None and second is not None and room and y.nbytes <= LARGE:
+                return _committed(op, tape, (first, second), (a, y), operate(a, y), (a, b))
+        return combine(op, a, b)
+
+    return function
+
+
+def _committed(op: Elementwise, tape: Tape, places: Any, values: Any, value: Any, operands: Any) -> Any:
+    """The Tensor of a value just computed from these places of a tape, which a handler may have closed."""
+    try:
+        at = tape.commit(op, places, values, places[1] if len(places) == 2 else 0, value)
+    except TapeClosed:
+        return record(op, value, operands)
+    return wrap(value, tape, at)
+
+
+def _unrecorded(op: Elementwise, operate: Callable[..., Any], mode: Any, operands: Any) -> Any:
+    """The common case where nothing is recorded: of Tensors of doubles and numbers; None for any other."""
+    if OPEN or (mode is not False and mode.profile is not None):
+        return None
+    values = []
+    for x in operands:
+        if type(x) is not float:
+            if type(x) is not base._make or x._tape is STALE:
+                return None
+            x = x._v
+            if type(x) is not float64 and x.dtype is not DOUBLE:
+                return None
+        values.append(x)
+    x = values[0]
+    try:
+        if type(x) is float64 or x.nbytes < POOLED:
+            value = operate(*values)
+        else:
+            value = forward.binary(op, *values) if len(values) == 2 else forward.unary(op, x)
+    except ValueError:
+        return None  # told as it is for all others
+    if type(value) is not float64 and (type(value) is not ndarray or value.dtype is not DOUBLE):
+        return None
+    return noted(wrap(value), operands)
+
+
+def combine(op: Primitive, a: Any, b: Any) -> Any:
+    """Apply an op with two operands, numbers and arrays among them."""
+    if (type(a) is ndarray and type(b) is base._make) or (type(b) is ndarray and type(a) is base._make):
+        out = _beside(op, a, b)
+        if out is not None:
+            return out
+    operands = []
+    for x in (a, b):
+        if isinstance(x, (list, tuple)):
+            x = sequence(x)
+        if isinstance(x, (Handle, ndarray, np.generic, int, float, complex)):
+            operands.append(x)
+        else:
+            return NotImplemented
+    return apply(op, operands)
+
+
+def _beside(op: Primitive, a: Any, b: Any) -> Any:
+    """The common case of a Tensor the open tape knows and a small plain array: its copy and a record."""
+    x, array = (a, b) if type(b) is ndarray else (b, a)
+    tape = local.tape
+    if tape is None or len(tape.log) >= tape.limit or enabled() is not True:
+        return None
+    at = x._at if x._tape is tape else tape.leaves.get(x._at)
+    known = array.dtype is DOUBLE and array.nbytes <= LARGE and array.ndim and array.flags.aligned
+    if at is None or not known or (type(x._v) is ndarray and x._v.nbytes > LARGE):
+        return None
+    try:
+        value = op.forward(value_of(a), value_of(b))
+    except ValueError as error:
+        raise ShapeError(mismatch(op, (value_of(a), value_of(b)), error)) from error
+    if value.nbytes > LARGE or value.dtype is not DOUBLE:
+        return record(op, value, (a, b))
+    try:
+        constant = tape.append(layout.CONST, 0, 0, array.copy())
+        first, second = (at, constant) if x is a else (constant, at)
+        return wrap(value, tape, tape.append(op.opcode, first, second, value))
+    except TapeClosed:
+        return record(op, value, (a, b))
+
+
+OPERATORS = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
+    "negative": operator.neg, "absolute": operator.abs,
+}  # fmt: skip
+FAST: dict[str, Callable[..., Tensor]] = {}  # with a Tensor as the first operand
+REFLECTED: dict[str, Callable[..., Tensor]] = {}  # with a Tensor as the last operand, given first
+for _op in REGISTRY.values():
+    _ufunc = _op.functions[0] if _op.functions else None
+    if isinstance(_ufunc, np.ufunc) and _ufunc.nin in (1, 2) and _ufunc.nout == 1 and _op.arity < 3:
+        if _op.name in ("matmul",):
+            continue
+        _operate = OPERATORS.get(_op.name, _ufunc)
+        FAST[_op.name] = (unary if _ufunc.nin == 1 else binary)(_op, _operate)  # type: ignore[arg-type]
+        if _ufunc.nin == 2:
+            REFLECTED[_op.name] = reflected(_op, _operate)  # type: ignore[arg-type]

@@ -1,0 +1,168 @@
+"""Tensors that share memory: what one writes the others see, in value and in history.
+
+A write through one of a memory's handles is seen by all of them. Those with one history are the handles of
+a `Storage`, which knows the *whole*: the value they are views of, with its history. A write gives the whole a
+new history; the handles are marked stale and take theirs from the whole when they are next used. A detached
+Tensor, a leaf made of a view and a view made while nothing is recorded have storages of their own.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import KernelError
+from tapegrad.kernels import abi
+from tapegrad.tape.tape import LEFT, Tape
+
+STALE = Tape()  # stands for the tape of a handle whose history has to be looked up
+STALE.limit = LEFT
+DUAL = Tape()  # stands for that of a handle that carries a tangent (see `tapegrad.core.forward_mode`)
+DUAL.limit, DUAL.serial = LEFT, 1 << 62
+OPEN: set[weakref.ref[Any]] = set()  # levels of forward mode that are open, in any thread
+ndarray = np.ndarray
+Window = tuple[int, tuple[int, ...], tuple[int, ...]]
+
+
+class Memory:
+    """What all handles of one buffer have in common.
+
+    Attributes
+    ----------
+    root
+        An array that the values of all of them are views of.
+    storages
+        Weak references to the storages of those handles.
+    writes
+        The number of writes.
+    """
+
+    __slots__ = ("limit", "root", "storages", "writes")
+
+    def __init__(self, root: Any, writes: int = 0) -> None:
+        self.root = root
+        self.storages: list[weakref.ref[Storage]] = []
+        self.limit = 16
+        self.writes = writes
+
+    def others(self, storage: Storage) -> list[Storage]:
+        """The storages that there are still, but one."""
+        return [s for r in self.storages if (s := r()) is not None and s is not storage]
+
+
+class Storage:
+    """What handles of one memory and one history have in common.
+
+    Attributes
+    ----------
+    memory
+        That memory.
+    whole
+        A handle of its own: the value that the others are views of, and its history as of the last write.
+        A leaf that requires grad is the whole of its storage.
+    base
+        A weak reference to the Tensor that the others are views of: the whole's history is its own.
+    handles
+        Weak references to the Tensors that are views of it, the whole of it included.
+    detached
+        Whether it was made to see a value without its history.
+    origin
+        The storage that it was a view of, before either changed its role or as recording was off.
+    torn
+        Whether a write is at work, or was cut off: values and history do not belong together.
+    """
+
+    __slots__ = ("__weakref__", "base", "detached", "handles", "limit", "memory", "origin", "torn", "whole")
+
+    def __init__(self, base: Any, whole: Any, memory: Memory, detached: bool = False) -> None:
+        self.base = weakref.ref(base)
+        self.whole, self.memory, self.detached = whole, memory, detached
+        self.handles: list[weakref.ref[Any]] = [self.base]
+        self.limit = 16
+        self.origin: Storage | None = None
+        self.torn = False
+        memory.limit = _add(memory.storages, self, memory.limit)
+
+    def add(self, handle: Any) -> None:
+        """Take in a handle."""
+        self.limit = _add(self.handles, handle, self.limit)
+
+    def remove(self, handle: Any) -> None:
+        """Let go of a handle."""
+        self.handles = [r for r in self.handles if r() is not handle]
+
+    def alive(self) -> list[Any]:
+        """The handles that there are still."""
+        return [h for r in self.handles if (h := r()) is not None]
+
+
+def _add(references: list[weakref.ref[Any]], new: Any, limit: int) -> int:
+    """Add a weak reference; drops dead ones when there are many, and says when next."""
+    references.append(weakref.ref(new))
+    if len(references) > limit:
+        references[:] = [r for r in references if r() is not None]
+        limit = max(16, 2 * len(references))
+    return limit
+
+
+def steps(lengths: list[int], whole: Any) -> list[list[int]]:
+    """Express lengths in memory, in elements, as steps along each axis of an array."""
+    size = whole.itemsize
+    axes = [a for a in range(whole.ndim) if whole.shape[a] > 1]
+    axes.sort(key=lambda a: -abs(whole.strides[a]))
+    found = []
+    for length in lengths:
+        step = [0] * whole.ndim
+        for a in axes:
+            stride = whole.strides[a] // size
+            if stride:
+                step[a] = int(length / stride)  # toward zero
+                length -= step[a] * stride
+        found.append(step)
+    return found
+
+
+def place(value: Any, whole: Any, strides: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """Offset and strides of a view, for a whole that has these strides instead of its own."""
+    size = whole.itemsize
+    offset = (abi.location(value) - abi.location(whole)) // size if value.size else 0
+    expressed = steps([offset, *(s // size for s in value.strides)], whole)
+    first, *rest = [sum(n * s for n, s in zip(step, strides, strict=True)) for step in expressed]
+    return first, tuple(0 if n == 1 else s for n, s in zip(value.shape, rest, strict=True))
+
+
+def window(value: Any, whole: Any) -> Window | None:
+    """Where a view's elements lie in the whole, counted in C order; None where they are no window there."""
+    if not whole.flags.c_contiguous:
+        return None
+    size = whole.itemsize
+    if value is whole:
+        return 0, value.shape, tuple(s // size for s in value.strides)
+    offset = (abi.location(value) - abi.location(whole)) // size if value.size else 0
+    strides = tuple(0 if n == 1 else s // size for n, s in zip(value.shape, value.strides, strict=True))
+    if value.size:
+        reach = [s * (n - 1) for n, s in zip(value.shape, strides, strict=True)]
+        low, high = (offset + sum(f(0, r) for r in reach) for f in (min, max))
+        if low < 0 or high >= whole.size:
+            raise KernelError(f"a view of shape {value.shape} lies outside its memory, shape {whole.shape}")
+    return offset, value.shape, strides
+
+
+def places(value: Any, whole: Any) -> Any:
+    """The number in C order of each element that a view sees."""
+    numbers = np.empty_like(whole, np.int64, order="K")
+    numbers[...] = np.arange(whole.size).reshape(whole.shape)
+    return moved(value, whole, numbers)
+
+
+def moved(value: Any, whole: Any, onto: Any) -> Any:
+    """The same view of another whole, one that fills its memory."""
+    size = onto.itemsize
+    offset, strides = place(value, whole, tuple(s // size for s in onto.strides))
+    flat = onto.transpose(sorted(range(onto.ndim), key=lambda a: -onto.strides[a])).reshape(-1)  # a view
+    seen = ndarray(value.shape, onto.dtype, flat, size * offset, tuple(size * s for s in strides))
+    if not value.flags.writeable:
+        seen.flags.writeable = False
+    return seen

@@ -1,0 +1,31 @@
+"""Compiled: the way in."""
+
+from tapegrad.kernels.dialect import address, i64, shared
+from tapegrad.kernels.replay.any_op import record_op
+from tapegrad.kernels.replay.gradients import backward_from, gradients_of
+from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.loops import checksum, loop
+from tapegrad.kernels.replay.memory import reset
+from tapegrad.kernels.replay.recording import methods
+from tapegrad.kernels.replay.sweep import serve
+
+
+def entry(what: int, state: int, extra: int, more: int) -> int:
+    """All of the compiled sweep behind one address."""
+    if what == METHODS:
+        return methods(extra)
+    if what == RECORD_OP:
+        return address(record_op)
+    if what == GRADIENTS:
+        return address(gradients_of)
+    if what == BACKWARD:
+        return address(backward_from)
+    if what == LOOP:
+        return address(loop)
+    if what == CHECKSUM:
+        return checksum(extra, more)
+    if what == RESET:
+        return reset(state)
+    if BOUNDS:
+        i64(shared())[GUARD] = i64(state)[REGIONS]
+    return serve(what, state, extra, more)

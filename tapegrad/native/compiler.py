@@ -1,0 +1,98 @@
+"""Twins as dispatchers of Numba's: one for each kind of number, made when it is first asked for.
+
+Numba's own pipeline compiles them, with two passes of ours. What those do they know in `twin`, which stands
+above the types and functions that twins of their own are needed for; so it declares them here.
+"""
+
+from __future__ import annotations
+
+import functools
+import types as python_types
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import register_pass
+from numba.core.dispatcher import Dispatcher
+from numba.core.typed_passes import NativeLowering, NopythonTypeInference
+from numba.core.untyped_passes import InlineInlinables
+
+from tapegrad.native.algebra import Spec
+from tapegrad.native.arrays import Token
+from tapegrad.native.captured import frozen
+from tapegrad.native.lowering import TwinLowering
+from tapegrad.native.runtime import digest, sweeps, tapes
+from tapegrad.native.scalar import Active
+from tapegrad.native.stored import Stored
+
+KEPT = ("boundscheck", "error_model", "fastmath", "nogil")  # options that a twin has from its primal
+PASSES: list[Callable[[Spec, bool], Any]] = []  # make the passes before types are known and after
+
+
+def twin_of(primal: Any, spec: Spec, entry: bool = False) -> Any:
+    """Return the dispatcher that records what `primal` computes.
+
+    Parameters
+    ----------
+    primal
+        A dispatcher of Numba's.
+    spec
+        The tangents that active numbers carry.
+    entry
+        Whether it is called from Python: then arguments and results cross the border as arrays of records.
+    """
+    known = vars(primal).setdefault("_tapegrad_twins", {})
+    found = known.get((spec, entry))
+    if found is None:
+        options = {k: v for k, v in primal.targetoptions.items() if k in KEPT}
+        if not entry:
+            options.update(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+        source = frozen(primal)
+        function: Any = python_types.FunctionType(
+            source.__code__, source.__globals__, source.__name__, source.__defaults__, source.__closure__
+        )
+        function.__kwdefaults__ = source.__kwdefaults__
+        function.__module__ = source.__module__
+        lanes = "".join(f"_{n}" for n in spec)
+        function._tapegrad_held = source
+        function.__qualname__ = f"{source.__qualname__}__tape{lanes}{'_entry' * entry}_{digest()}"
+        found = njit(pipeline_class=_compiler(spec, entry), **options)(function)
+        found._tapegrad_twin, found._tapegrad_of = True, primal
+        if entry and getattr(primal, "_tapegrad_cached", False):
+            tapes(), sweeps(spec)  # what is stored may call them, and names their modules
+            found._cache = Stored(primal, "twin", spec)
+        found = known.setdefault((spec, entry), found)
+    return found
+
+
+def primal_of(value: Any) -> Any:
+    """Return the dispatcher that a value of the user's program means, or None."""
+    if isinstance(value, Dispatcher):
+        return None if getattr(value, "_tapegrad_twin", False) else value
+    return getattr(value, "_tapegrad_primal", None)
+
+
+@functools.cache
+def token(spec: Spec) -> Any:
+    """Return what stands for the dtype of arrays of active numbers in compiled code."""
+    return Token(Active(spec))
+
+
+@functools.cache
+def _compiler(spec: Spec, entry: bool) -> Any:
+    untyped, typed = (make(spec, entry) for make in PASSES)
+    for one in (untyped, typed):
+        register_pass(mutates_CFG=False, analysis_only=False)(one)
+
+    def define_pipelines(self: Any) -> Any:
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.add_pass_after(untyped, InlineInlinables)
+        passes.add_pass_after(typed, NopythonTypeInference)
+        passes.passes = [
+            (TwinLowering if one is NativeLowering else one, told) for one, told in passes.passes
+        ]
+        passes.finalize()
+        return [passes]
+
+    return type("TwinCompiler", (CompilerBase,), {"define_pipelines": define_pipelines})

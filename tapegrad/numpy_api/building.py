@@ -1,0 +1,432 @@
+"""Arrays built of the elements of others: repeated, rolled, padded with zeros, put in or left out."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import reprlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import is_tensor, join, requires_grad, value_of, weigh, wrap
+from tapegrad.core.conversion import astype, copy
+from tapegrad.core.dispatch import exposed, record, share, shares, timed
+from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
+from tapegrad.numpy_api.indexing import flip
+from tapegrad.numpy_api.rearranging import REARRANGE, gathered, moves, numbers_of, rearranged
+from tapegrad.numpy_api.reductions import sum_
+from tapegrad.numpy_api.shapes import _at_least, _members, concatenate, reshape, swapaxes
+from tapegrad.numpy_api.shapes import broadcast_to as _broadcast_to
+from tapegrad.numpy_api.shapes import transpose as _transpose
+from tapegrad.numpy_api.tables import axis_of, composed, implements, of_number, plain, plainly, tensor_of
+from tapegrad.ops import REGISTRY, shapes
+
+VIEW = REGISTRY["view"]
+
+
+# ---------------------------------------------------------------- repeated and moved
+
+
+@moves(np.repeat)
+def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
+    """Each element several times."""
+    repeats, axis = plain(repeats), of_number(a, axis)  # type: ignore[assignment]
+    if np.size(repeats) == 1 and a.ndim and int(np.ravel(repeats)[0]) > 0:
+        flat = reshape(a, (-1,)) if axis is None else a
+        at, count = axis_of(flat, 0 if axis is None else axis, "repeat"), int(np.ravel(repeats)[0])
+        shape, n = flat.shape, flat.shape[at]
+        wide = _broadcast_to(np.expand_dims(flat, at + 1), (*shape[: at + 1], count, *shape[at + 1 :]))
+        return reshape(copy(wide), (*shape[:at], n * count, *shape[at + 1 :]))
+    if axis is None:
+        return gathered([a], lambda n: np.repeat(n, repeats))
+    at = axis_of(a, axis, "repeat")
+    return a[(*(slice(None),) * at, np.repeat(np.arange(a.shape[at]), repeats))]
+
+
+@moves(np.tile)
+def tile(A: Any, reps: Any) -> Any:
+    """An array laid side by side with itself."""
+    counts = tuple(int(n) for n in np.atleast_1d(plain(reps)))
+    ndim = max(len(counts), A.ndim)
+    shape = (1,) * (ndim - A.ndim) + A.shape
+    counts = (1,) * (ndim - len(counts)) + counts
+    between = [n for size in shape for n in (1, size)]
+    wide = [n for pair in zip(counts, shape, strict=True) for n in pair]
+    wanted = tuple(c * n for c, n in zip(counts, shape, strict=True))
+    spread = _broadcast_to(reshape(A, between), tuple(wide))
+    return copy(A) if wanted == A.shape else reshape(copy(spread), wanted)
+
+
+@moves(np.resize)
+def resize(a: Any, new_shape: Any) -> Any:
+    """Elements repeated as often as a shape needs."""
+    return gathered([a], lambda n: np.resize(n, new_shape))
+
+
+@moves(np.roll)
+def roll(a: Any, shift: Any, axis: Any = None) -> Any:
+    """Elements moved along axes; what leaves at one end comes in at the other."""
+    if axis is None:
+        return reshape(_rolled(reshape(a, (-1,)), int(plain(shift)), 0), a.shape)
+    moves = np.broadcast(plain(shift), axis)
+    if moves.ndim > 1:
+        raise ShapeError(f"roll: shift {shift} and axis {axis} are scalars or of one dimension")
+    for places, where in moves:
+        a = _rolled(a, int(places), axis_of(a, int(where), "roll"))
+    return a
+
+
+def _rolled(a: Any, shift: int, axis: int) -> Any:
+    before, cut = (slice(None),) * axis, shift % max(a.shape[axis], 1)
+    if not cut:
+        return copy(a)
+    return concatenate([a[(*before, slice(-cut, None))], a[(*before, slice(None, -cut))]], axis)
+
+
+@implements(np.rot90)
+def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
+    """Turned by right angles in the plane of two axes."""
+    first, second = (axis_of(m, axis, "rot90") for axis in axes)
+    if first == second:
+        raise ShapeError(f"rot90: the axes {tuple(axes)} of an array of shape {m.shape} are one")
+    k %= 4
+    if k == 0:
+        return m[...]
+    if k == 2:
+        return flip(m, (first, second))
+    return swapaxes(flip(m, second), first, second) if k == 1 else flip(swapaxes(m, first, second), second)
+
+
+@implements(np.fliplr)
+def fliplr(m: Any) -> Any:
+    """Columns in reverse order."""
+    if m.ndim < 2:
+        raise ShapeError(f"fliplr needs two dimensions, found shape {m.shape}")
+    return flip(m, 1)
+
+
+@implements(np.flipud)
+def flipud(m: Any) -> Any:
+    """Rows in reverse order."""
+    if m.ndim < 1:
+        raise ShapeError(f"flipud needs a dimension, found shape {m.shape}")
+    return flip(m, 0)
+
+
+@implements(np.rollaxis)
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+    """An axis moved to stand before another."""
+    at, place = axis_of(a, axis, "rollaxis"), start + a.ndim if start < 0 else start
+    if not 0 <= place <= a.ndim:
+        raise AxisError(f"rollaxis: start {start} for an array of shape {a.shape}")
+    place -= at < place
+    order = [k for k in range(a.ndim) if k != at]
+    return _transpose(a, (*order[:place], at, *order[place:]))
+
+
+# ---------------------------------------------------------------- put in and left out
+
+
+@composed(np.insert)
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+    """Values put in before places along an axis."""
+    kind = value_of(tensor_of(arr)).dtype
+    if kind.kind not in "fc":  # NumPy converts the values to integers
+        return plainly(np.insert, (arr, obj, values, axis), {})
+    values = tensor_of(values)
+    values = astype(values, kind) if requires_grad(values) else np.asarray(values, kind)
+    obj = plain(obj)
+    return gathered([arr, values], lambda n, new: np.insert(n, obj, new, axis))
+
+
+@moves(np.delete)
+def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
+    """An array without some of its parts along an axis."""
+    obj = plain(obj)
+    if axis is None:
+        arr, axis = reshape(arr, (-1,)), 0
+    at = axis_of(arr, axis, "delete")
+    return arr[(*(slice(None),) * at, np.delete(np.arange(arr.shape[at]), obj))]
+
+
+@composed(np.append)
+def append(arr: Any, values: Any, axis: int | None = None) -> Any:
+    """Values joined to the end."""
+    arr, values = tensor_of(arr), tensor_of(values)
+    if axis is None:
+        return concatenate([reshape(arr, (-1,)), reshape(values, (-1,))])
+    return concatenate([arr, values], axis)
+
+
+@composed(np.trim_zeros)
+def trim_zeros(filt: Any, trim: Any = "fb", axis: Any = None) -> Any:
+    """An array without the zeros at its ends."""
+    form = {} if axis is None else {"axis": axis}
+    filt = tensor_of(filt)
+    whole = np.asarray(value_of(filt))
+    marks = np.where(whole != 0, np.arange(1, whole.size + 1).reshape(whole.shape), 0)
+    kept = np.trim_zeros(marks, trim, **form)
+    if not kept.any():
+        return filt[tuple(slice(0, n) for n in kept.shape)]
+    first = np.unravel_index(int(kept[kept != 0][0]) - 1, whole.shape)
+    inside = np.argwhere(kept)[0]
+    starts = [int(p - q) for p, q in zip(first, inside, strict=True)]
+    return filt[tuple(slice(s, s + n) for s, n in zip(starts, kept.shape, strict=True))]
+
+
+@implements(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False,
+                        writeable: bool = False) -> Any:  # fmt: skip
+    """Windows that slide along axes: a read-only view, as an element is in several of them."""
+    if writeable:
+        raise UnsupportedOpError(
+            "sliding_window_view with writeable=True: an element is in several windows; write to the array "
+            "that they are a view of"
+        )
+    x, window, axes = tensor_of(x), plain(window_shape), plain(axis)
+    shape = np.shape(value_of(x))
+
+    def windows(a: Any) -> Any:
+        return np.lib.stride_tricks.sliding_window_view(a, window, axes)
+
+    try:
+        seen = windows(value_of(x))
+    except ValueError as error:
+        raise ShapeError(
+            f"sliding_window_view of shape {shape}, windows {reprlib.repr(window)}: {error}"
+        ) from error
+    if not is_tensor(x) or not seen.ndim:
+        return x if is_tensor(x) else wrap(seen)
+    if not requires_grad(x):
+        return join(x, share(seen, (x,)))
+    apart = exposed(x)  # others may write to the memory
+    attrs = {"places": windows(numbers_of(x)).copy(), "holes": False}
+    out = record(REARRANGE, seen.copy() if apart else seen, (x,), attrs)
+    weigh(out, attrs)
+    return out if apart else join(x, out)
+
+
+# ---------------------------------------------------------------- diagonals and triangles
+
+
+@functools.lru_cache(maxsize=256)
+def _diagonal_of(shape: tuple[int, ...], offset: int, axis1: int, axis2: int) -> tuple[Any, Any, Any]:
+    """The square part with a diagonal, how `np.einsum` sees it in there, and the record's attributes."""
+    if len(shape) < 2:
+        raise ShapeError(f"diagonal needs two dimensions, found shape {shape}")
+    like = np.broadcast_to(np.int8(0), shape)
+    first, second = axis_of(like, axis1, "diagonal"), axis_of(like, axis2, "diagonal")
+    if first == second:
+        raise ShapeError(f"diagonal: axis1 and axis2 are both {first}, of an array of shape {shape}")
+    row, column = max(-offset, 0), max(offset, 0)
+    count = max(min(shape[first] - row, shape[second] - column), 0)
+    part = [slice(None)] * len(shape)
+    part[first], part[second] = slice(row, row + count), slice(column, column + count)
+    rest = [d for d in range(len(shape)) if d not in (first, second)]
+    labels = [first if d == second else d for d in range(len(shape))]
+    strides = shapes.steps(shape)  # type: ignore[no-untyped-call]
+    start = (row * strides[first] + column * strides[second]) * (count > 0)
+    extents = (*(shape[d] for d in rest), count)
+    window = (start, extents, (*(strides[d] for d in rest), strides[first] + strides[second]))
+    return tuple(part), (labels, [*rest, first]), {"window": window}
+
+
+@timed("diagonal")
+def _diagonal(a: Any, offset: int, axis1: int, axis2: int, writeable: bool = False) -> Any:
+    """The view that `diagonal` is, of which nothing sees yet that it is one."""
+    part, labels, attrs = _diagonal_of(a._v.shape, operator.index(offset), axis1, axis2)
+    value = np.einsum(a._v[part], *labels) if writeable else a._v.diagonal(offset, axis1, axis2)
+    return record(VIEW, value, (a,), attrs)
+
+
+@implements(np.diagonal)
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """Diagonals of the matrices that two axes span; a view."""
+    out = _diagonal(a, offset, axis1, axis2, True)
+    return join(a, out) if shares(out._v, a._v) else out
+
+
+@composed(np.trace)
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+    """Sum of a diagonal."""
+    found = _diagonal(a, offset, axis1, axis2)
+    return sum_(found, None if found._v.ndim == 1 else -1, dtype)
+
+
+@moves(np.diag, when=lambda v, *k: v.ndim == 1)
+def diag(v: Any, k: int = 0) -> Any:
+    """The diagonal of a matrix, a read-only view, or a matrix of a diagonal."""
+    if v.ndim == 2:
+        found = _diagonal(v, k, 0, 1)
+        found._v.flags.writeable = False
+        return join(v, found) if shares(found._v, v._v) else found
+    if v.ndim != 1:
+        raise ShapeError(f"diag takes one or two dimensions, found shape {v.shape}")
+    return diagflat(v, k)
+
+
+@moves(np.diagflat)
+def diagflat(v: Any, k: int = 0) -> Any:
+    """A matrix with the elements of an array on a diagonal."""
+    v = tensor_of(v)
+    return rearranged(v, np.diagflat(numbers_of(v) + 1, k) - 1, True)
+
+
+@moves(np.tril)
+def tril(m: Any, k: int = 0) -> Any:
+    """A matrix with zeros above a diagonal."""
+    m = _square(m)
+    return np.where(np.tri(m.shape[-2], m.shape[-1], k, bool), m, m.dtype.type(0))
+
+
+@moves(np.triu)
+def triu(m: Any, k: int = 0) -> Any:
+    """A matrix with zeros below a diagonal."""
+    m = _square(m)
+    return np.where(np.tri(m.shape[-2], m.shape[-1], k - 1, bool), m.dtype.type(0), m)
+
+
+def _square(m: Any) -> Any:
+    """A vector as the equal rows of a matrix, as NumPy reads it here."""
+    m = tensor_of(m)
+    if m.ndim == 0:
+        raise ShapeError("a triangle of a matrix needs a dimension, found shape ()")
+    return _broadcast_to(m, m.shape * 2) if m.ndim == 1 else m
+
+
+@composed(np.vander)
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    """Powers of a vector, as columns."""
+    if x.ndim != 1:
+        raise ShapeError(f"vander takes one dimension, found shape {x.shape}")
+    count = x.shape[0] if N is None else N
+    if count <= 0:
+        return plainly(np.vander, (x, N, increasing), {})
+    x = astype(x, np.promote_types(x.dtype, int))  # as NumPy does
+    columns = [np.ones(x.shape, x.dtype)]
+    for _ in range(count - 1):
+        columns.append(columns[-1] * x)
+    return np.stack(columns if increasing else columns[::-1], axis=1)
+
+
+# ---------------------------------------------------------------- joined
+
+
+def _at_least_of(ndim: int) -> Callable[..., Any]:
+    def function(*arys: Any) -> Any:
+        found = tuple(_raised(tensor_of(x), ndim) for x in arys)
+        return found[0] if len(found) == 1 else found
+
+    return function
+
+
+def _raised(x: Any, ndim: int) -> Any:
+    shape = np.shape(value_of(x))
+    if len(shape) >= ndim:
+        return x
+    if ndim == 3 and shape:
+        return reshape(x, (*shape, 1) if len(shape) == 2 else (1, *shape, 1))
+    return _at_least(x, ndim)
+
+
+for _n, _f in ((1, np.atleast_1d), (2, np.atleast_2d), (3, np.atleast_3d)):
+    implements(_f)(_at_least_of(_n))
+
+
+@implements(np.dstack)
+def dstack(tup: Any) -> Any:
+    """Arrays joined along a third axis."""
+    return concatenate([_raised(x, 3) for x in _members(tup, "dstack")], 2)
+
+
+@implements(np.column_stack)
+def column_stack(tup: Any) -> Any:
+    """Arrays joined as columns, vectors as columns of their own."""
+    members = _members(tup, "column_stack")
+    shapes = [np.shape(value_of(x)) for x in members]
+    return concatenate(
+        [
+            x if len(s) > 1 else reshape(x, (*s, 1) if s else (1, 1))
+            for x, s in zip(members, shapes, strict=True)
+        ],
+        1,
+    )
+
+
+@composed(np.block)
+def block(arrays: Any) -> Any:
+    """Arrays joined as nested lists say: the innermost along the last axis."""
+    depths: set[int] = set()
+    ndim = _look(arrays, 0, depths)
+    if len(depths) > 1:
+        raise ShapeError(f"block: lists nested to different depths {sorted(depths)}")
+    depth = depths.pop()
+    return _joined(arrays, depth, max(ndim, depth))
+
+
+def _look(arrays: Any, level: int, depths: set[int]) -> int:
+    """The largest number of dimensions in nested lists; notes their depths."""
+    if isinstance(arrays, tuple):
+        raise TypeError("block: nested lists, found a tuple")
+    if isinstance(arrays, list):
+        if not arrays:
+            raise ShapeError("block: a list is empty")
+        return max(_look(part, level + 1, depths) for part in arrays)
+    depths.add(level)
+    return int(np.ndim(value_of(arrays)))
+
+
+def _joined(arrays: Any, depth: int, ndim: int) -> Any:
+    if depth:
+        return concatenate([_joined(part, depth - 1, ndim) for part in arrays], -depth)
+    x = tensor_of(arrays)
+    shape = np.shape(value_of(x))
+    return reshape(x, (1,) * (ndim - len(shape)) + shape)
+
+
+@implements(np.broadcast_arrays)
+def broadcast_arrays(*args: Any, subok: bool = False) -> Any:
+    """Arrays in the one shape that fits them all."""
+    members = [tensor_of(x) for x in args]
+    shape = _common_shape("broadcast_arrays", members)
+    return tuple(x if np.shape(value_of(x)) == shape else _broadcast_to(x, shape) for x in members)
+
+
+def _common_shape(what: str, members: list[Any]) -> tuple[int, ...]:
+    shapes = [np.shape(value_of(x)) for x in members]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError as error:
+        raise ShapeError(f"{what} of shapes {', '.join(map(str, shapes))}: {error}") from error
+
+
+@implements(np.meshgrid)
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
+    """Coordinates of the points of a grid."""
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"meshgrid: indexing is 'xy' or 'ij', found {reprlib.repr(indexing)}")
+    members, ndim = [tensor_of(x) for x in xi], len(xi)
+    grid = []
+    for k, x in enumerate(members):
+        axis = 1 - k if indexing == "xy" and ndim > 1 and k < 2 else k
+        grid.append(reshape(x, tuple(-1 if d == axis else 1 for d in range(ndim))))
+    if not sparse:
+        shape = _common_shape("meshgrid", grid)
+        grid = [_broadcast_to(x, shape) for x in grid]
+    return tuple(np.copy(x) for x in grid) if copy else tuple(grid)
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> Any:
+    """An array of one value, or of values broadcast."""
+    filled = copy(np.broadcast_to(fill_value, shape))
+    return filled if dtype is None else astype(filled, dtype)
+
+
+@implements(np.full_like)
+def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True,
+              shape: Any = None, device: Any = None) -> Any:  # fmt: skip
+    """An array of the shape and dtype of another, of one value."""
+    like = np.asarray(value_of(a))
+    return full(like.shape if shape is None else shape, fill_value, like.dtype if dtype is None else dtype)

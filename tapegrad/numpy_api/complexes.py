@@ -1,0 +1,56 @@
+"""Complex numbers: parts, conjugate, angle and direction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import is_tensor, requires_grad, value_of, wrap
+from tapegrad.core.dispatch import apply
+from tapegrad.core.operators import FAST
+from tapegrad.numpy_api.indexing import where
+from tapegrad.numpy_api.tables import implements, plainly, tensor_of
+from tapegrad.ops import REGISTRY
+
+
+def is_complex(x: Any) -> bool:
+    """Whether an argument is complex."""
+    return bool(np.result_type(value_of(x)).kind == "c")
+
+
+@implements(np.real)
+def real(val: Any) -> Any:
+    """Real part."""
+    return apply(REGISTRY["real"], (val,)) if is_complex(val) else val
+
+
+@implements(np.imag)
+def imag(val: Any) -> Any:
+    """Imaginary part; zeros of a real array."""
+    if is_complex(val):
+        return apply(REGISTRY["imag"], (val,))
+    return wrap(np.zeros_like(value_of(val)))
+
+
+@implements(np.conjugate)
+def conj(x: Any) -> Any:
+    """Complex conjugate; a real array itself."""
+    return apply(REGISTRY["conjugate"], (x,)) if is_complex(x) else x
+
+
+@implements(np.angle)
+def angle(z: Any, deg: bool = False) -> Any:
+    """Angle in the complex plane; derivative 0 at the origin."""
+    z = tensor_of(z)
+    found = np.arctan2(imag(z), real(z))
+    return found * (180 / np.pi) if deg else found
+
+
+@implements(np.sign)
+def sign(x: Any) -> Any:
+    """Sign; of a complex number the direction, z/|z|, and 0 at 0."""
+    if not (is_tensor(x) and is_complex(x) and requires_grad(x)):
+        return plainly(np.sign, (x,), {})
+    size = FAST["absolute"](x)
+    return x / where(value_of(size) == 0, 1.0, size)

@@ -1,0 +1,127 @@
+"""Products of arrays that `matmul` and `einsum` are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import value_of
+from tapegrad.errors import ShapeError
+from tapegrad.numpy_api.building import broadcast_arrays
+from tapegrad.numpy_api.products import contract, dot
+from tapegrad.numpy_api.shapes import laid, reshape, stack
+from tapegrad.numpy_api.tables import UFUNCS, axis_of, composed, plain, tensor_of
+
+
+def conjugate(x: Any) -> Any:
+    """Complex conjugates; a real array is its own."""
+    return np.conj(x) if value_of(x).dtype.kind == "c" else x
+
+
+@composed(np.tensordot)
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    """Products summed over pairs of axes."""
+    a, b, axes = tensor_of(a), tensor_of(b), plain(axes)
+    if not isinstance(axes, (list, tuple, np.ndarray)):
+        count = int(axes)
+        first, second = list(range(a.ndim - count, a.ndim)), list(range(count))
+    else:
+        first, second = ([int(d) for d in np.atleast_1d(part)] for part in (axes[0], axes[1]))
+    if len(first) != len(second):
+        raise ShapeError(f"tensordot: {len(first)} axes of the first array for {len(second)} of the second")
+    one = [axis_of(a, d, "tensordot") for d in first]
+    two = [axis_of(b, d, "tensordot") for d in second]
+    if [a.shape[d] for d in one] != [b.shape[d] for d in two]:
+        raise ShapeError(f"tensordot of shapes {a.shape} and {b.shape} over axes {first} and {second}")
+    return contract(a, b, (one, two))
+
+
+@composed(np.inner)
+def inner(a: Any, b: Any, /) -> Any:
+    """Products summed over the last axes."""
+    a, b = tensor_of(a), tensor_of(b)
+    if a.ndim == 0 or b.ndim == 0:
+        return a * b
+    if a.shape[-1] != b.shape[-1]:
+        raise ShapeError(f"inner of shapes {a.shape} and {b.shape}: the last axes differ")
+    return tensordot(a, b, ((-1,), (-1,)))
+
+
+@composed(np.vdot)
+def vdot(a: Any, b: Any, /) -> Any:
+    """Product of all elements, summed; the first are conjugated."""
+    a, b = (x if x.ndim == 1 else reshape(x, (-1,)) for x in (tensor_of(a), tensor_of(b)))
+    return dot(conjugate(a), b)
+
+
+@composed(np.kron)
+def kron(a: Any, b: Any) -> Any:
+    """Copies of the second array, each times an element of the first."""
+    a, b = tensor_of(a), tensor_of(b)
+    ndim = max(a.ndim, b.ndim)
+    one, two = ((1,) * (ndim - x.ndim) + x.shape for x in (a, b))
+    left = laid(a, tuple(n for size in one for n in (size, 1)))
+    right = b if ndim == 1 else laid(b, tuple(n for size in two for n in (1, size)))
+    return laid(left * right, tuple(p * q for p, q in zip(one, two, strict=True)))
+
+
+@composed(np.cross)
+def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
+    """Vector product of vectors of three components along an axis."""
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    a, b = tensor_of(a), tensor_of(b)
+    a = np.moveaxis(a, axis_of(a, axisa, "cross"), -1)
+    b = np.moveaxis(b, axis_of(b, axisb, "cross"), -1)
+    if not {a.shape[-1], b.shape[-1]} <= {2, 3} or (a.shape[-1] == b.shape[-1] == 2):
+        raise ShapeError(f"cross takes vectors of three components, found shapes {a.shape} and {b.shape}")
+    p, q = ([x[..., k] if k < x.shape[-1] else 0.0 * x[..., 0] for k in range(3)] for x in (a, b))
+    parts = [p[1] * q[2] - p[2] * q[1], p[2] * q[0] - p[0] * q[2], p[0] * q[1] - p[1] * q[0]]
+    found = stack(parts, axis=-1)
+    return np.moveaxis(found, -1, axis_of(found, axisc, "cross"))
+
+
+def _vectors(x: Any, y: Any, axis: int, what: str) -> Any:
+    for v in (x, y):
+        if np.ndim(value_of(v)) == 0:
+            raise ShapeError(f"{what} needs a dimension, found shape ()")
+    x, y = (v if (d := axis_of(v, axis, what)) == v.ndim - 1 else np.moveaxis(v, d, -1) for v in (x, y))
+    if x.shape[-1] != y.shape[-1]:
+        raise ShapeError(f"{what} of shapes {x.shape} and {y.shape}: vectors of different length")
+    return x, y
+
+
+def vecdot(x1: Any, x2: Any, axis: int = -1, keepdims: bool = False) -> Any:
+    """Products of vectors, summed; the first are conjugated."""
+    x, y = _vectors(tensor_of(x1), tensor_of(x2), axis, "vecdot")
+    if x.ndim == y.ndim == 1:
+        found = np.matmul(conjugate(x), y)
+    else:
+        x, y = broadcast_arrays(conjugate(x), y)
+        found = np.matmul(x[..., None, :], y[..., None])[..., 0, 0]
+    return np.expand_dims(found, axis) if keepdims else found
+
+
+def matvec(x1: Any, x2: Any) -> Any:
+    """Matrices times vectors."""
+    x1, x2 = _matrix(x1, "matvec"), tensor_of(x2)
+    return np.matmul(x1, x2[..., None])[..., 0]
+
+
+def vecmat(x1: Any, x2: Any) -> Any:
+    """Vectors, conjugated, times matrices."""
+    x1, x2 = tensor_of(x1), _matrix(x2, "vecmat")
+    return np.matmul(conjugate(x1)[..., None, :], x2)[..., 0, :]
+
+
+def _matrix(x: Any, what: str) -> Any:
+    x = tensor_of(x)
+    if np.ndim(value_of(x)) < 2:
+        raise ShapeError(f"{what} needs a matrix, found shape {np.shape(value_of(x))}")
+    return x
+
+
+for _name, _function in (("vecdot", vecdot), ("matvec", matvec), ("vecmat", vecmat)):
+    if hasattr(np, _name):  # NumPy 2.2 has the last two
+        UFUNCS[getattr(np, _name)] = _function

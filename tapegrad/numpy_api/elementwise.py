@@ -1,0 +1,138 @@
+"""Elementwise functions that are composed of others, or whose result is no array of one op."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import is_tensor, requires_grad, value_of, wrap
+from tapegrad.core.conversion import astype
+from tapegrad.core.dispatch import apply, normal, record, share
+from tapegrad.core.operators import FAST
+from tapegrad.numpy_api.indexing import where
+from tapegrad.numpy_api.tables import UFUNCS, implements, into, plainly, tensor_of
+from tapegrad.numpy_api.ufuncs import operand
+from tapegrad.ops import REGISTRY
+
+
+def _scaled(value: Any, x: Any, factor: Any) -> Any:
+    """Return a value that NumPy has computed as x times a constant."""
+    return record(REGISTRY["multiply"], value, (x, factor)) if requires_grad(x) else share(value, (x,))
+
+
+# ---------------------------------------------------------------- ufuncs
+
+
+@implements(np.fabs)
+def fabs(x: Any) -> Any:
+    """Absolute value, as a floating-point number."""
+    return FAST["absolute"](x) if x.dtype.kind == "f" else plainly(np.fabs, (x,), {})
+
+
+@implements(np.heaviside)
+def heaviside(x: Any, h: Any) -> Any:
+    """Step from 0 to 1, at 0 the second operand, which alone has a derivative."""
+    x, h = value_of(operand(x)), operand(h)
+    step = normal(np.heaviside(x, value_of(h)))
+    return where(np.equal(x, 0), h, step) if requires_grad(h) else share(step, (h,))
+
+
+@implements(np.divmod)
+def divmod_(a: Any, b: Any) -> Any:
+    """Quotient, which has no derivative, and remainder."""
+    return UFUNCS[np.floor_divide](a, b), UFUNCS[np.remainder](a, b)
+
+
+@implements(np.modf)
+def modf(x: Any) -> Any:
+    """Fraction, which moves with the operand, and whole number, which does not."""
+    fraction, whole = np.modf(x._v)
+    return _scaled(fraction, x, fraction.dtype.type(1)), wrap(whole)
+
+
+@implements(np.frexp)
+def frexp(x: Any) -> Any:
+    """Fraction in [1/2, 1), and power of two, which has no derivative."""
+    fraction, power = np.frexp(x._v)
+    return _scaled(fraction, x, np.ldexp(fraction.dtype.type(1), -power)), wrap(power)
+
+
+@implements(np.ldexp)
+def ldexp(x: Any, power: Any) -> Any:
+    """Multiply by an integer power of two."""
+    x, power = operand(x), value_of(operand(power))
+    value = np.ldexp(value_of(x), power)
+    return _scaled(value, x, np.ldexp(value.dtype.type(1), power))
+
+
+@implements(np.nextafter)
+def nextafter(x: Any, toward: Any) -> Any:
+    """Neighbouring number, which moves with the first operand only."""
+    x = operand(x)
+    value = np.nextafter(value_of(x), value_of(operand(toward)))
+    return _scaled(value, x, value.dtype.type(1))
+
+
+# ---------------------------------------------------------------- functions
+
+
+@implements(np.sinc)
+def sinc(x: Any) -> Any:
+    """sin(pi x)/(pi x)."""
+    return apply(REGISTRY["sinc"], (tensor_of(x),))
+
+
+@implements(np.i0)
+def i0(x: Any) -> Any:
+    """Modified Bessel function of the first kind, order 0."""
+    return apply(REGISTRY["i0"], (tensor_of(x),))
+
+
+@implements(np.nan_to_num)
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    """Numbers in the place of nan and infinities."""
+    x = tensor_of(x)
+    value = value_of(x)
+    out = UFUNCS[np.positive](x) if is_tensor(x) else value
+    if value.dtype.kind == "c" and not np.all(np.isfinite(value)):
+        parts = [nan_to_num(part, True, nan, posinf, neginf) for part in (np.real(x), np.imag(x))]
+        out = parts[0] + 1j * parts[1]
+    if value.dtype.kind == "f":
+        limits = np.finfo(value.dtype)
+        for holds, number in (
+            (np.isnan(value), nan),
+            (np.isposinf(value), limits.max if posinf is None else posinf),
+            (np.isneginf(value), limits.min if neginf is None else neginf),
+        ):
+            if np.any(holds):
+                out = astype(where(holds, number, out), value.dtype)
+    if copy or not is_tensor(x):
+        return out
+    from tapegrad.core.inplace import write
+
+    write(x, Ellipsis, out, "np.nan_to_num", True)
+    return x
+
+
+@implements(np.real_if_close)
+def real_if_close(a: Any, tol: float = 100) -> Any:
+    """Real part where the imaginary one is small: real numbers as they are."""
+    return np.real(a) if np.real_if_close(a._v, tol).dtype.kind != "c" else a
+
+
+@implements(np.unwrap)
+def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.pi) -> Any:
+    """Remove jumps by whole periods; their number has no derivative."""
+    p = tensor_of(p)
+    value, length = value_of(p), value_of(period)
+    smooth = np.unwrap(value, value_of(discont), axis, period=length)
+    if smooth.dtype.kind in "iu":
+        return wrap(smooth)
+    return p + np.rint((smooth - value) / length).astype(smooth.dtype) * period
+
+
+@implements(np.fix)
+def fix(x: Any, out: Any = None) -> Any:
+    """Whole number towards 0; derivative zero."""
+    return UFUNCS[np.trunc](x) if out is None else into(np.trunc, out, x)

@@ -1,0 +1,120 @@
+"""Elements chosen by an index, a condition or limits."""
+
+from __future__ import annotations
+
+import functools
+import math
+import reprlib
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import is_tensor, join, requires_grad, value_of, weigh, wrap
+from tapegrad.core.dispatch import apply, operand, record, sequence, share, shares
+from tapegrad.core.indices import elements, parts_of, plain_index
+from tapegrad.numpy_api.shapes import ravel
+from tapegrad.numpy_api.tables import axes_of, axis_of, implements, into, plainly, tensor_of
+from tapegrad.ops import REGISTRY
+from tapegrad.tape.tape import LARGE
+
+TAKE = REGISTRY["take"]
+INTEGER = np.dtype(np.int64)
+
+
+def getitem(x: Any, index: Any) -> Any:
+    """Elements of a Tensor, by any index NumPy knows."""
+    value = x._v
+    if type(index) is np.ndarray and index.dtype is INTEGER and index.ndim and requires_grad(x):
+        attrs = {"index": index.copy()}
+        out = record(TAKE, elements(value, index), (x,), attrs)
+        if index.nbytes > LARGE:
+            weigh(out, attrs)
+        return out
+    index = plain_index(index)
+    part = elements(value, index)
+    if not requires_grad(x):
+        return share(part[()] if isinstance(part, np.ndarray) and part.ndim == 0 else part, (x,))
+    parts, basic = parts_of(index)
+    if isinstance(part, np.ndarray) and part.ndim == 0:
+        part = part[()]
+    if basic and not isinstance(part, np.ndarray):
+        numbers = [i for i in parts if i is not None and i is not Ellipsis]
+        place = 0
+        for i, n in zip(numbers, value.shape, strict=True):
+            place = place * n + (int(i) if i >= 0 else int(i) + n)
+        if place < 2**29:
+            return record(REGISTRY["element"], part, (x,), {"index": index, "place": place})
+    if basic and isinstance(part, np.ndarray):
+        out = record(REGISTRY["getitem"], part, (x,), {"index": index})
+        return join(x, out) if shares(out._v, value) else out
+    index = _snapshot(index)
+    out = record(TAKE, part, (x,), {"index": index})
+    weigh(out, index)
+    return out
+
+
+def _snapshot(index: Any) -> Any:
+    """An index that later writes to its arrays do not change."""
+    if isinstance(index, tuple):
+        return tuple(_snapshot(i) for i in index)
+    return np.array(index) if isinstance(index, np.ndarray) else index
+
+
+@implements(np.take)
+def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
+    """Elements by number along an axis."""
+    if out is not None:
+        return into(np.take, out, a, indices, axis=axis, mode=mode)
+    if mode not in ("raise", "wrap", "clip"):
+        raise ValueError(f"take: mode is 'raise', 'wrap' or 'clip', found {reprlib.repr(mode)}")
+    x = tensor_of(a)
+    numbers = indices if type(indices) is np.ndarray else np.asarray(plain_index(indices))
+    if axis is None:
+        x = x if np.ndim(value_of(x)) == 1 else ravel(x)
+    if numbers.dtype.kind not in "iu":
+        raise TypeError(f"take: indices are integers, found {indices!r}")
+    at = 0 if axis is None else axis_of(x, axis, "take")
+    if mode != "raise" and x.shape[at]:
+        numbers = numbers % x.shape[at] if mode == "wrap" else np.clip(numbers, 0, x.shape[at] - 1)
+    index = (*(slice(None),) * at, numbers) if at else numbers
+    return getitem(x, index) if is_tensor(x) else wrap(x[index])
+
+
+@functools.lru_cache(maxsize=256)
+def _reversed(ndim: int, axes: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(None, None, -1) if d in axes else slice(None) for d in range(ndim))
+
+
+@implements(np.flip)
+def flip(m: Any, axis: Any = None) -> Any:
+    """Elements in reverse order along axes."""
+    return m[_reversed(m._v.ndim, axes_of(m, axis, "flip"))]
+
+
+@implements(np.where)
+def where(condition: Any, x: Any = None, y: Any = None) -> Any:
+    """Choice by a condition; with one argument, where it holds."""
+    condition = value_of(sequence(condition))
+    if x is None and y is None:
+        return tuple(wrap(found) for found in np.where(condition))
+    if x is None or y is None:
+        raise ValueError("where: either both or neither of x and y are needed")
+    return apply(REGISTRY["where"], (np.asarray(condition), sequence(x), sequence(y)))
+
+
+@implements(np.clip)
+def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None,
+         max: Any = None) -> Any:  # fmt: skip
+    """Values limited to an interval; an end that is None does not limit."""
+    if (a_min is not None or a_max is not None) and (min is not None or max is not None):
+        raise ValueError("clip: give the ends as a_min and a_max or as min and max, not both")
+    if out is not None:
+        return into(np.clip, out, a, a_min if min is None else min, a_max if max is None else max)
+    low, high = (a_min if a_min is not None else min), (a_max if a_max is not None else max)
+    a, low, high = (operand(sequence(v), "clip") for v in (a, low, high))
+    kind = np.result_type(*(value_of(v) for v in (tensor_of(a), low, high) if v is not None))
+    if kind.kind in "iub":
+        return plainly(np.clip, (a, low, high), {})
+    low = -math.inf if low is None or low is np._NoValue else low
+    high = math.inf if high is None or high is np._NoValue else high
+    return apply(REGISTRY["clip"], (tensor_of(a), low, high))

@@ -1,0 +1,322 @@
+"""The methods of ndarray that NumPy has as functions too, and those about memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegrad.core.base import Handle, value_of
+from tapegrad.core.conversion import copy
+from tapegrad.core.dispatch import taken
+from tapegrad.core.indices import plain_index
+from tapegrad.errors import UnsupportedOpError
+from tapegrad.numpy_api.indexing import clip, getitem, take
+from tapegrad.numpy_api.products import dot
+from tapegrad.numpy_api.reductions import cumsum, max_, mean, min_, prod, std, sum_, var
+from tapegrad.numpy_api.shapes import ravel, reshape, squeeze, swapaxes, transpose
+from tapegrad.numpy_api.tables import FUNCTIONS
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
+
+NOT_GIVEN = np._NoValue
+NOTHING: dict[str, Any] = {}
+
+
+def _given(initial: Any, where: Any) -> dict[str, Any]:
+    if initial is where is NOT_GIVEN:
+        return NOTHING
+    return {k: v for k, v in (("initial", initial), ("where", where)) if v is not NOT_GIVEN}
+
+
+def _call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    given = {k: v for k, v in kwargs.items() if v is not NOT_GIVEN and not (k == "out" and v is None)}
+    return FUNCTIONS[function](*args, **given)
+
+
+class ArrayMethods(Handle):
+    """Methods with the names, arguments and defaults of ndarray's."""
+
+    __slots__ = ()
+
+    # ------------------------------------------------------------ reductions
+
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+        """Sum over axes."""
+        if initial is where is NOT_GIVEN:
+            return sum_(self, axis, dtype, out, keepdims)
+        return sum_(self, axis, dtype, out, keepdims, **_given(initial, where))
+
+    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
+             where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+        """Mean over axes."""
+        return mean(self, axis, dtype, out, keepdims, **_given(NOT_GIVEN, where))
+
+    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+             initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+        """Product over axes."""
+        return prod(self, axis, dtype, out, keepdims, **_given(initial, where))
+
+    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False,
+            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+        """Largest value over axes."""
+        return max_(self, axis, out, keepdims, **_given(initial, where))
+
+    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False,
+            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+        """Smallest value over axes."""
+        return min_(self, axis, out, keepdims, **_given(initial, where))
+
+    def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+            keepdims: bool = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+        """Variance over axes."""
+        return var(self, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
+
+    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+            keepdims: bool = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+        """Standard deviation over axes."""
+        return std(self, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
+
+    def cumsum(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
+        """Running sum."""
+        return cumsum(self, axis, dtype, out)
+
+    def cumprod(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
+        """Running product."""
+        return _call(np.cumprod, self, axis, dtype, out=out)
+
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None,
+              out: Any = None) -> Tensor:  # fmt: skip
+        """Sum of a diagonal."""
+        return _call(np.trace, self, offset, axis1, axis2, dtype=dtype, out=out)
+
+    def argmax(self, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Tensor:
+        """Place of the largest value; has no derivative."""
+        return _call(np.argmax, self, axis, out=out, keepdims=keepdims)
+
+    def argmin(self, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Tensor:
+        """Place of the smallest value; has no derivative."""
+        return _call(np.argmin, self, axis, out=out, keepdims=keepdims)
+
+    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, *,
+            where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+        """Whether an element is true."""
+        return _call(np.any, self, axis, out=out, keepdims=keepdims, where=where)
+
+    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, *,
+            where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+        """Whether all elements are true."""
+        return _call(np.all, self, axis, out=out, keepdims=keepdims, where=where)
+
+    # ------------------------------------------------------------ shapes and copies
+
+    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Tensor:
+        """The same elements in another shape."""
+        return reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy)
+
+    def ravel(self, order: str = "C") -> Tensor:
+        """All elements in one dimension; a view where there can be one."""
+        return ravel(self, order)
+
+    def flatten(self, order: str = "C") -> Tensor:
+        """A copy of all elements in one dimension."""
+        return copy(ravel(self, order))
+
+    def transpose(self, *axes: Any) -> Tensor:
+        """Axes in another order."""
+        whole = len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list)))
+        return transpose(self, (axes[0] if whole else axes) or None)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Tensor:
+        """Two axes exchanged."""
+        return swapaxes(self, axis1, axis2)
+
+    def squeeze(self, axis: Any = None) -> Tensor:
+        """Axes of one element removed."""
+        return squeeze(self, axis)
+
+    def astype(self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True,
+               copy: bool = True) -> Tensor:  # fmt: skip
+        """Another dtype; a copy also where it has that dtype."""
+        if not np.can_cast(self._v.dtype, dtype, casting):  # type: ignore[arg-type]
+            raise TypeError(f"astype: dtype {self._v.dtype} to {np.dtype(dtype)} not with {casting=}")
+        return _call(np.astype, self, dtype, copy=copy)
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+        """Diagonals of the matrices that two axes span; a view."""
+        return _call(np.diagonal, self, offset, axis1, axis2)
+
+    def repeat(self, repeats: Any, axis: int | None = None) -> Tensor:
+        """Each element several times."""
+        return _call(np.repeat, self, repeats, axis)
+
+    # ------------------------------------------------------------ elements
+
+    def take(self, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Tensor:
+        """Elements by number along an axis."""
+        return take(self, indices, axis, out, mode)
+
+    def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Tensor:
+        """Elements of the choices that these numbers name."""
+        return _call(np.choose, self, choices, out=out, mode=mode)
+
+    def compress(self, condition: Any, axis: int | None = None, out: Any = None) -> Tensor:
+        """The parts along an axis where a condition holds."""
+        return _call(np.compress, condition, self, axis, out=out)
+
+    def nonzero(self) -> tuple[Tensor, ...]:
+        """Places of the elements that are not zero."""
+        return _call(np.nonzero, self)
+
+    def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
+        """Where values would be put in; has no derivative."""
+        return _call(np.searchsorted, self, v, side, sorter)
+
+    def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Tensor:
+        """The order that would sort; has no derivative."""
+        return _call(np.argsort, self, axis, kind, order, stable=stable)
+
+    def argpartition(self, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Tensor:
+        """The order that would partition; has no derivative."""
+        return _call(np.argpartition, self, kth, axis, kind, order)
+
+    def sort(self, axis: int = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
+        """Put the elements in ascending order, in place."""
+        self._take_over(_call(np.sort, self, axis, kind, order, stable=stable), "sort()")
+
+    def partition(self, kth: Any, axis: int = -1, kind: str = "introselect", order: Any = None) -> None:
+        """Put the k-th element where it would be sorted and smaller ones before it, in place."""
+        self._take_over(_call(np.partition, self, kth, axis, kind, order), "partition()")
+
+    def _take_over(self, new: Any, what: str) -> None:
+        from tapegrad.core.inplace import write
+
+        write(self, Ellipsis, new, what, True)
+
+    @property
+    def flat(self) -> Flat:
+        """All elements in one row, to read and to write."""
+        return Flat(self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        Flat(self)[:] = value
+
+    # ------------------------------------------------------------ arithmetic
+
+    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Tensor:
+        """Values limited to an interval."""
+        return clip(self, min, max, out)
+
+    def round(self, decimals: int = 0, out: Any = None) -> Tensor:
+        """Rounded values; derivative zero."""
+        return _call(np.round, self, decimals, out=out)
+
+    def dot(self, b: Any, out: Any = None) -> Tensor:
+        """Product as by np.dot."""
+        return dot(self, b, out)
+
+    # ------------------------------------------------------------ memory
+
+    @property
+    def flags(self) -> Any:
+        """How the memory is laid out."""
+        return self._v[...].flags if isinstance(self._v, np.ndarray) else self._v.flags
+
+    @property
+    def device(self) -> str:
+        """Where the memory is: "cpu"."""
+        return "cpu"
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
+        """Itself, for the one device there is."""
+        if device != "cpu" or stream is not None:
+            raise ValueError(
+                f"to_device: the one device is 'cpu', without streams; found {device!r}, {stream!r}"
+            )
+        return self
+
+    def view(self, dtype: Any = None) -> Tensor:
+        """A view of the same elements; not as another dtype."""
+        if isinstance(dtype, (int, tuple)):
+            raise TypeError(f"view takes a dtype as in NumPy; for the shape {dtype} use reshape")
+        if dtype is not None and np.dtype(dtype) != self._v.dtype:
+            raise UnsupportedOpError(
+                f"view of dtype {self._v.dtype} as {np.dtype(dtype)} reads bits, which has no derivative; "
+                "use astype, or view of .detach().numpy()"
+            )
+        return getitem(self, Ellipsis) if self._v.ndim else copy(self)
+
+    def tobytes(self, order: Any = "C") -> bytes:
+        """The bytes of the value."""
+        taken(self)
+        return self._v.tobytes(order)
+
+    def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:
+        """Write the value to a file."""
+        if not isinstance(fid, (str, os.PathLike)) and not hasattr(fid, "flush"):
+            raise TypeError(f"tofile takes a path or an open file, found {type(fid).__name__}")
+        taken(self)
+        np.asarray(self._v).tofile(fid, sep, format)
+
+    def dump(self, file: Any) -> None:
+        """Pickle the value, an array, to a file."""
+        taken(self)
+        np.asarray(self._v).dump(file)
+
+    def dumps(self) -> bytes:
+        """The pickled value, an array."""
+        taken(self)
+        return np.asarray(self._v).dumps()
+
+    def resize(self, *new_shape: Any, refcheck: bool = True) -> None:
+        """Refused: what a derivative reads keeps its size."""
+        raise UnsupportedOpError(
+            f"resize in place of a Tensor of shape {self._v.shape}; use the result of np.resize, or reshape"
+        )
+
+    def byteswap(self, inplace: bool = False) -> Any:
+        """Refused, as are `getfield`, `setfield` and `setflags`, which are about bits."""
+        raise UnsupportedOpError(
+            "byteswap, getfield, setfield and setflags act on memory, of which derivatives know nothing; use "
+            "them on .detach().numpy()"
+        )
+
+    def getfield(self, dtype: Any, offset: int = 0) -> Any:
+        """See `byteswap`."""
+        return self.byteswap()
+
+    def setfield(self, val: Any, dtype: Any, offset: int = 0) -> None:
+        """See `byteswap`."""
+        self.byteswap()
+
+    def setflags(self, write: Any = None, align: Any = None, uic: Any = None) -> None:
+        """See `byteswap`."""
+        self.byteswap()
+
+
+class Flat:
+    """The elements of a Tensor in one row, as ``ndarray.flat``."""
+
+    def __init__(self, x: Any) -> None:
+        self.base = x
+
+    def __len__(self) -> int:
+        return self.base.size
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(reshape(self.base, (-1,)))
+
+    def __getitem__(self, index: Any) -> Any:
+        return copy(getitem(reshape(self.base, (-1,)), index))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        shape = self.base.shape
+        places = np.arange(self.base.size)[plain_index(index)]
+        if np.ndim(places):  # values are repeated as often as it takes
+            value = FUNCTIONS[np.resize](value, places.shape) if np.ndim(value_of(value)) else value
+        self.base[np.unravel_index(places, shape) if shape else ...] = value

@@ -1,0 +1,161 @@
+"""Norms of vectors and matrices, and condition numbers."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import value_of
+from tapegrad.core.conversion import astype
+from tapegrad.core.dispatch import apply
+from tapegrad.errors import ShapeError
+from tapegrad.numpy_api.indexing import where
+from tapegrad.numpy_api.linalg import inv, matrices, recorded, svdvals
+from tapegrad.numpy_api.reductions import max_, min_, sum_
+from tapegrad.numpy_api.shapes import reshape, stack
+from tapegrad.numpy_api.tables import axes_of, axis_of, implements, plainly, tensor_of
+from tapegrad.ops import REGISTRY
+
+
+def _euclidean(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    if np.iscomplexobj(value_of(x)):
+        x, axes = stack([np.real(x), np.imag(x)], 0), (0, *(a + 1 for a in axes))
+        found = _euclidean(x, axes, keepdims)
+        return reshape(found, np.shape(value_of(found))[1:]) if keepdims else found
+    return apply(REGISTRY["norm"], (x,), {"axis": axes, "keepdims": keepdims})
+
+
+def _of_vectors(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    if order is None or order == 2:
+        return _euclidean(x, axes, keepdims)
+    if isinstance(order, str):
+        raise ValueError(f"norm: order {reprlib.repr(order)} is one of matrices, not of vectors")
+    size = np.abs(x)
+    if order == math.inf:
+        return max_(size, axes, None, keepdims)
+    if order == -math.inf:
+        return min_(size, axes, None, keepdims)
+    if order == 1:
+        return sum_(size, axes, None, None, keepdims)
+    if order == 0:  # a step: no derivative but 0
+        ones = (value_of(size) != 0).astype(value_of(size).dtype)
+        return sum_(where(np.zeros(ones.shape, bool), size, ones), axes, None, None, keepdims)
+    order = float(order)
+    zero = value_of(size) == 0
+    if order < 1:  # infinitely steep at 0, or a kink where the norm is 0, too: derivative 0, as torch
+        powers = where(zero, 0.0 if order > 0 else math.inf, where(zero, 1.0, size) ** order)
+    else:
+        powers = size**order
+    total = sum_(powers, axes, None, None, keepdims)
+    flat = value_of(total) == (np.inf if order < 0 else 0)
+    if not np.any(flat):
+        return total ** (1 / order)
+    with np.errstate(divide="ignore"):
+        limit = (value_of(total) ** (1 / order)).astype(value_of(total).dtype)
+    return where(flat, limit, where(flat, 1.0, total) ** (1 / order))
+
+
+def _of_matrices(x: Any, order: Any, row: int, column: int, keepdims: bool) -> Any:
+    if row == column:
+        raise ValueError(f"norm: axes of a matrix differ, found {row} twice")
+    both = tuple(sorted((row, column)))
+    if order is None or order in ("fro", "f"):
+        return _euclidean(x, both, keepdims)
+    if order in (1, -1, math.inf, -math.inf):
+        summed, chosen = (row, column) if abs(order) == 1 else (column, row)
+        sums = sum_(np.abs(x), (summed,), None, None, True)
+        found = (max_ if order > 0 else min_)(sums, (chosen,), None, True)
+    elif order in (2, -2, "nuc"):
+        s = svdvals(np.moveaxis(x, (row, column), (-2, -1)))
+        found = sum_(s, -1) if order == "nuc" else (max_ if order > 0 else min_)(s, -1)
+    else:
+        raise ValueError(f"norm: order {reprlib.repr(order)} is none of those of matrices")
+    shape = list(np.shape(value_of(x)))
+    for axis in sorted(both, reverse=True):
+        if keepdims:
+            shape[axis] = 1
+        else:
+            del shape[axis]
+    return reshape(found, tuple(shape))
+
+
+@implements(np.linalg.norm)
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """Norm of a vector, of a matrix, or without an order of all elements.
+
+    At the origin, where they have none, norms are given the derivative 0; an equal share goes to each of
+    several largest or smallest elements.
+    """
+    x = tensor_of(x)
+    if value_of(x).dtype.kind in "iub":
+        x = astype(x, np.dtype(float))
+    ndim, keepdims = np.ndim(value_of(x)), bool(keepdims)
+    if axis is None:
+        if ord is None or (ord in ("fro", "f") and ndim == 2) or (ord == 2 and ndim == 1):
+            return _euclidean(x, tuple(range(ndim)), keepdims)
+        if ndim not in (1, 2):
+            shape = np.shape(value_of(x))
+            raise ShapeError(f"norm: order {reprlib.repr(ord)} of an array of shape {shape} needs axis=")
+        axis = tuple(range(ndim))
+    elif not isinstance(axis, tuple):
+        axis = (axis,) if np.ndim(axis) == 0 else tuple(axis)
+    axes = tuple(axis_of(x, a, "norm") for a in axis)
+    if len(axes) == 1:
+        return _of_vectors(x, ord, axes, keepdims)
+    if len(axes) == 2:
+        return _of_matrices(x, ord, *axes, keepdims)
+    raise ShapeError(f"norm: one axis or two, found {axis}")
+
+
+@implements(np.linalg.vector_norm)
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+    """Norm of the elements along axes, taken as one vector."""
+    x = tensor_of(x)
+    if value_of(x).dtype.kind in "iub":
+        x = astype(x, np.dtype(float))
+    return _of_vectors(x, ord, axes_of(x, axis, "vector_norm"), bool(keepdims))
+
+
+@implements(np.linalg.matrix_norm)
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+    """Norm of matrices in the last two axes."""
+    return norm(matrices(x, "matrix_norm"), ord, (-2, -1), keepdims)
+
+
+@implements(np.linalg.cond)
+def cond(x: Any, p: Any = None) -> Any:
+    """Condition number: the norm of matrices times that of their inverses, infinite where they have none."""
+    x = matrices(x, "cond", p not in (None, 2, -2))
+    value = value_of(x)
+    if 0 in value.shape[-2:]:
+        raise np.linalg.LinAlgError(f"cond of empty matrices, shape {value.shape}")
+    if not recorded(x):
+        return plainly(np.linalg.cond, (x, p), {})
+    if p in (None, 2, -2):
+        s = svdvals(x)
+        with np.errstate(all="ignore"):
+            top, bottom = max_(s, -1), min_(s, -1)  # equal ones share
+            found = bottom / top if p == -2 else top / bottom
+    else:
+        singular = _singular(value)
+        if np.any(singular):
+            x = where(singular[..., None, None], np.eye(value.shape[-1], dtype=value.dtype), x)
+        found = norm(x, p, (-2, -1)) * norm(inv(x), p, (-2, -1))
+        if np.any(singular):
+            found = where(singular, found.dtype.type(np.inf), found)
+    missing = np.isnan(value_of(found)) & ~np.isnan(value).any(axis=(-2, -1))
+    return where(missing, found.dtype.type(np.inf), found) if np.any(missing) else found
+
+
+def _singular(value: Any) -> Any:
+    """Which matrices have no inverse."""
+    found = np.zeros(value.shape[:-2], bool)
+    for at in np.ndindex(found.shape):
+        try:
+            np.linalg.inv(value[at])
+        except np.linalg.LinAlgError:
+            found[at] = True
+    return found

@@ -1,0 +1,320 @@
+"""Differences, integrals, interpolation and convolution of samples."""
+
+from __future__ import annotations
+
+import operator
+import reprlib
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import is_tensor, requires_grad, value_of
+from tapegrad.core.conversion import astype
+from tapegrad.core.dispatch import apply
+from tapegrad.errors import DTypeError, ShapeError, UnsupportedOpError
+from tapegrad.numpy_api.shapes import concatenate, reshape
+from tapegrad.numpy_api.tables import Axis, axis_of, composed, plain, tensor_of
+from tapegrad.ops import REGISTRY
+
+NOT_GIVEN = np._NoValue
+DOUBLE = np.dtype(float)
+
+
+def _cut(ndim: int, axis: int, start: int | None, stop: int | None, step: int | None = None) -> Any:
+    """An index that takes a slice along one axis."""
+    return tuple(slice(start, stop, step) if d == axis else slice(None) for d in range(ndim))
+
+
+# ---------------------------------------------------------------- differences and integrals
+
+
+@composed(np.diff)
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = NOT_GIVEN, append: Any = NOT_GIVEN) -> Any:
+    """Differences of neighbours along an axis, n times."""
+    n = operator.index(n)
+    if n < 0:
+        raise ValueError(f"diff: n is not negative, found {n}")
+    a = tensor_of(a)
+    if n == 0:
+        return a
+    at = axis_of(a, axis, "diff")
+    ends = []
+    for x in (prepend, append):
+        if x is not NOT_GIVEN:
+            x = tensor_of(x)
+            if np.ndim(value_of(x)) == 0:
+                x = np.broadcast_to(x, tuple(1 if d == at else size for d, size in enumerate(a.shape)))
+            ends.append([x])
+        else:
+            ends.append([])
+    a = concatenate([*ends[0], a, *ends[1]], at) if any(ends) else a
+    for _ in range(min(n, a.shape[at])):  # then nothing is left
+        a = a[_cut(a.ndim, at, 1, None)] - a[_cut(a.ndim, at, None, -1)]
+    return a
+
+
+@composed(np.ediff1d)
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    """Differences of neighbours, between other numbers."""
+    flat = reshape(tensor_of(ary), (-1,))
+    kind = value_of(flat).dtype
+    parts = [None if x is None else reshape(tensor_of(x), (-1,)) for x in (to_begin, to_end)]
+    for x in parts:
+        if x is not None and not np.can_cast(value_of(x).dtype, kind, "same_kind"):
+            raise TypeError(f"ediff1d: ends of dtype {value_of(x).dtype} do not fit an array of dtype {kind}")
+    first, last = (None if x is None else astype(x, kind) if is_tensor(x) else x.astype(kind) for x in parts)
+    found = flat[1:] - flat[:-1]
+    if first is None and last is None:
+        return found
+    return concatenate([x for x in (first, found, last) if x is not None])
+
+
+@composed(np.gradient)
+def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> Any:
+    """Central differences inside, differences of first or second order at the edges."""
+    f = tensor_of(f)
+    if value_of(f).dtype.kind not in "fc":
+        f = np.asarray(f, float)
+    ndim = f.ndim
+    axes = (
+        tuple(range(ndim)) if axis is None else tuple(axis_of(f, a, "gradient") for a in np.atleast_1d(axis))
+    )
+    if edge_order not in (1, 2):
+        raise ValueError(f"gradient: edge_order is 1 or 2, found {reprlib.repr(edge_order)}")
+    if len(varargs) not in (0, 1, len(axes)):
+        raise TypeError(f"gradient: {len(varargs)} spacings for {len(axes)} axes")
+    if len(varargs) == 1 and len(axes) > 1 and np.ndim(plain(varargs[0])):
+        raise TypeError(f"gradient: one array of coordinates for {len(axes)} axes; give one for each")
+    spacings = [tensor_of(v) for v in varargs] or [1.0]
+    spacings = spacings * len(axes) if len(spacings) == 1 else spacings
+    found = []
+    for at, h in zip(axes, spacings, strict=True):
+        n = f.shape[at]
+        if n < edge_order + 1:
+            raise ShapeError(
+                f"gradient of shape {f.shape}: axis {at} has {n} elements, and edge_order={edge_order} "
+                f"needs {edge_order + 1}"
+            )
+        if np.ndim(value_of(h)):
+            if np.shape(value_of(h)) != (n,):
+                raise ShapeError(f"gradient: coordinates of shape {np.shape(value_of(h))} for {n} elements")
+            h = np.diff(h)
+            h = h[0] if np.all(value_of(h) == value_of(h)[0]) and not is_tensor(h) else h
+        found.append(_slope(f, h, at, edge_order))
+    return found[0] if len(axes) == 1 else tuple(found)
+
+
+def _slope(f: Any, h: Any, at: int, order: int) -> Any:
+    """The derivative along one axis, for one spacing or those between neighbours."""
+    lanes = np.moveaxis(f, at, -1)
+    n = lanes.shape[-1]
+    dtype = value_of(lanes).dtype
+    if not np.ndim(value_of(h)):
+        inner = (lanes[..., 2:] - lanes[..., :-2]) / (2.0 * h)
+        h = np.broadcast_to(h, (n - 1,))
+    else:
+        one, two = h[:-1], h[1:]
+        low, high = -two / (one * (one + two)), one / (two * (one + two))
+        inner = low * lanes[..., :-2] + (two - one) / (one * two) * lanes[..., 1:-1] + high * lanes[..., 2:]
+    if order == 1:
+        first = (lanes[..., 1] - lanes[..., 0]) / h[0]
+        last = (lanes[..., -1] - lanes[..., -2]) / h[-1]
+    else:
+        p, q = h[0], h[1]
+        first = (
+            -(2 * p + q) / (p * (p + q)) * lanes[..., 0]
+            + (p + q) / (p * q) * lanes[..., 1]
+            - p / (q * (p + q)) * lanes[..., 2]
+        )
+        p, q = h[-2], h[-1]
+        last = (
+            q / (p * (p + q)) * lanes[..., -3]
+            - (q + p) / (p * q) * lanes[..., -2]
+            + (2 * q + p) / (q * (p + q)) * lanes[..., -1]
+        )
+    joined = concatenate([first[..., None], inner, last[..., None]], -1)
+    return np.moveaxis(astype(joined, dtype), -1, at)
+
+
+@composed(np.trapezoid)
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    """Integral by the trapezoidal rule along an axis."""
+    y = tensor_of(y)
+    at = axis_of(y, axis, "trapezoid")
+    if x is not None:
+        x = tensor_of(x)
+        widths = np.diff(x, axis=axis) if np.ndim(value_of(x)) > 1 else np.diff(x)
+        shape = [1] * y.ndim
+        shape[at] = -1
+        dx = reshape(widths, tuple(shape)) if np.ndim(value_of(x)) == 1 else widths
+    total = y[_cut(y.ndim, at, 1, None)] + y[_cut(y.ndim, at, None, -1)]
+    return np.sum(dx * total / 2.0, axis=at)
+
+
+# ---------------------------------------------------------------- interpolation
+
+
+@composed(np.interp)
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    """Linear interpolation; the derivative at a knot is the slope to its right, at the last to its left."""
+    fp = tensor_of(fp)
+    kind = np.dtype(complex if np.iscomplexobj(value_of(fp)) else float)
+    x, xp, fp = _double("x", x), _double("xp", xp), _double("fp", fp, kind)
+    if xp.ndim != 1 or fp.ndim != 1 or xp.shape != fp.shape or xp.shape[0] == 0:
+        raise ShapeError(
+            f"interp: xp and fp are vectors of one length, found shapes {xp.shape} and {fp.shape}"
+        )
+    if period is not None:
+        if plain(period) == 0:
+            raise ValueError("interp: a period of zero")
+        period = np.absolute(period) if requires_grad(period) else abs(plain(period))
+        left = right = None
+        x, xp = _within(x, period), _within(xp, period)
+        order = np.argsort(value_of(xp))
+        xp, fp = xp[order], fp[order]
+        xp = concatenate([xp[-1:] - period, xp, xp[:1] + period])
+        fp = concatenate([fp[-1:], fp, fp[:1]])
+    places, knots = np.asarray(value_of(x)), value_of(xp)
+    left = fp[0] if left is None else _double("left", left, kind)
+    right = fp[-1] if right is None else _double("right", right, kind)
+    if knots.size == 1:
+        found = x * 0.0 + fp[0]
+    else:
+        k = np.clip(np.searchsorted(knots, places, "right") - 1, 0, knots.size - 2)
+        start, end = fp[k], fp[k + 1]
+        width = xp[k + 1] - xp[k]
+        jump = (value_of(width) == 0) & ~np.isnan(places)
+        x = np.where(np.isnan(places), places, x)  # as it is, nan gives nan, and no derivative
+        way = (x - xp[k]) / np.where(jump, 1.0, width)
+        found = np.where(
+            jump | (places == knots[k + 1]), end + (way - 1.0) * (end - start), start + way * (end - start)
+        )
+        found = np.where(jump, end, found) if np.any(jump) else found
+    return np.where(places < knots[0], left, np.where(places > knots[-1], right, found))
+
+
+def _double(what: str, x: Any, kind: Any = DOUBLE) -> Any:
+    x = tensor_of(x)
+    if np.iscomplexobj(value_of(x)) and kind.kind != "c":
+        raise DTypeError(f"interp: {what} is real, found dtype {value_of(x).dtype}; only fp may be complex")
+    return astype(x, kind) if is_tensor(x) else np.asarray(x, kind)
+
+
+def _within(x: Any, period: Any) -> Any:
+    """The same point in the first period."""
+    value, length = value_of(x), value_of(period)
+    return x - np.round((value - np.remainder(value, length)) / length) * period
+
+
+# ---------------------------------------------------------------- convolution
+
+
+def _modes(mode: Any) -> str:
+    name = ("valid", "same", "full")[mode] if mode in (0, 1, 2) else mode
+    if name not in ("valid", "same", "full"):
+        raise ValueError(f"mode is 'full', 'same' or 'valid', found {reprlib.repr(mode)}")
+    return name
+
+
+def _vectors(what: str, a: Any, v: Any) -> tuple[Any, Any]:
+    a, v = (reshape(x, (1,)) if np.ndim(value_of(x)) == 0 else x for x in (tensor_of(a), tensor_of(v)))
+    for x in (a, v):
+        if x.ndim != 1 or x.shape[0] == 0:
+            raise ShapeError(f"{what} of shapes {a.shape} and {v.shape}: two vectors that are not empty")
+    return a, v
+
+
+@composed(np.convolve)
+def convolve(a: Any, v: Any, mode: Any = "full") -> Any:
+    """Convolution of two vectors."""
+    a, v = _vectors("convolve", a, v)
+    if a.shape[0] < v.shape[0]:
+        a, v = v, a
+    mode, n, m = _modes(mode), a.shape[0], v.shape[0]
+    found = apply(REGISTRY["convolve"], (a, v), {"mode": "valid" if mode == "valid" else "full"})
+    return found[(m - 1) // 2 : (m - 1) // 2 + n] if mode == "same" else found
+
+
+@composed(np.correlate)
+def correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
+    """Correlation of two vectors."""
+    a, v = _vectors("correlate", a, v)
+    mode, n, m = _modes(mode), a.shape[0], v.shape[0]
+    v = np.conj(np.flip(v)) if value_of(v).dtype.kind == "c" else np.flip(v)
+    first, second = (a, v) if n >= m else (v, a)
+    found = apply(REGISTRY["convolve"], (first, second), {"mode": "valid" if mode == "valid" else "full"})
+    if mode != "same":
+        return found
+    start = (m - 1) // 2 if n >= m else n - 1 - (n - 1) // 2
+    return found[start : start + max(n, m)]
+
+
+# ---------------------------------------------------------------- equal steps
+
+
+@composed(np.linspace)
+def linspace(
+    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,
+    axis: int = 0, *, device: Any = None,
+) -> Any:  # fmt: skip
+    """Numbers in equal steps."""
+    kind = np.linspace(plain(start), plain(stop), 2, dtype=dtype).dtype
+    num, (start, stop) = _count("linspace", num), (tensor_of(v) for v in (start, stop))
+    delta = stop - start * 1.0
+    parts = num - 1 if endpoint else num
+    step = delta / parts if parts > 0 else delta * np.nan
+    number = np.arange(float(num)).reshape((-1,) + (1,) * np.ndim(value_of(delta)))
+    number = number.astype(value_of(delta).dtype)
+    found = number * step + start if parts > 0 else number * delta + start
+    if endpoint and num > 1:
+        found = concatenate([found[:-1], np.broadcast_to(stop, (1, *np.shape(value_of(delta))))])
+    found = astype(found if axis == 0 else np.moveaxis(found, 0, axis), kind)
+    return (found, step) if retstep else found
+
+
+def _count(what: str, num: Any) -> int:
+    count = int(num.__index__())
+    if count < 0:
+        raise ValueError(f"{what}: a number of samples that is not negative, found {count}")
+    return count
+
+
+@composed(np.logspace)
+def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0,
+             dtype: Any = None, axis: int = 0) -> Any:  # fmt: skip
+    """Powers of a base, their exponents in equal steps."""
+    kind = np.logspace(plain(start), plain(stop), 2, base=plain(base), dtype=dtype).dtype
+    ends = [tensor_of(v) for v in (start, stop, base)]
+    ndim = np.broadcast(*(value_of(v) for v in ends)).ndim
+    start, stop, base = (
+        np.reshape(v, (1,) * (ndim - np.ndim(value_of(v))) + np.shape(value_of(v))) for v in ends
+    )
+    exponents = np.linspace(start, stop, num=num, endpoint=endpoint, axis=axis)
+    if ndim:
+        base = np.expand_dims(base, axis)
+    found = np.power(base, exponents)
+    return astype(found, kind)
+
+
+@composed(np.geomspace)
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None,
+              axis: int = 0) -> Any:  # fmt: skip
+    """Numbers of which each is the one before times a factor."""
+    ends = plain(start), plain(stop)
+    num, (start, stop) = _count("geomspace", num), (tensor_of(v) for v in (start, stop))
+    wide = np.result_type(value_of(start), value_of(stop), float(num), np.zeros((), dtype))
+    start, stop = (np.astype(v, wide, copy=False) for v in (start, stop))
+    low, high = value_of(start), value_of(stop)
+    if np.any(low == 0) or np.any(high == 0):
+        raise ValueError("geomspace: neither end is zero")
+    complex_ = np.iscomplexobj(low) or np.iscomplexobj(high)
+    if not complex_ and np.any(np.sign(low) != np.sign(high)):
+        raise UnsupportedOpError("geomspace between numbers of different sign is complex; give complex ends")
+    kind = np.geomspace(*ends, 2, dtype=dtype).dtype
+    ratio = stop / start
+    parts = num - 1 if endpoint else num
+    ways = np.arange(float(num)).reshape((-1,) + (1,) * ratio.ndim) / max(parts, 1)
+    found = start * np.power(ratio, ways.astype(ratio.dtype))
+    if endpoint and num > 1:
+        found = concatenate([found[:-1], np.broadcast_to(stop, (1, *ratio.shape))])
+    return astype(found if axis == 0 else np.moveaxis(found, 0, axis), kind)

@@ -1,0 +1,249 @@
+"""Products of arrays, and solutions of linear equations."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import string
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegrad.core.base import is_tensor, value_of
+from tapegrad.core.conversion import astype
+from tapegrad.core.dispatch import apply
+from tapegrad.errors import ShapeError
+from tapegrad.numpy_api.shapes import laid
+from tapegrad.numpy_api.tables import UFUNCS, implements, into, tensor_of
+from tapegrad.ops import REGISTRY
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
+
+TERMS = 1 << 14  # of an einsum of several operands, above which they are multiplied in pairs
+
+
+def matmul(a: Any, b: Any) -> Tensor:
+    """Matrix product."""
+    a, b = tensor_of(a), tensor_of(b)
+    if np.ndim(value_of(a)) == 0 or np.ndim(value_of(b)) == 0:
+        raise ShapeError(
+            f"matmul of shapes {np.shape(value_of(a))} and {np.shape(value_of(b))}: "
+            "scalars have no matrix product; use *"
+        )
+    return apply(REGISTRY["matmul"], (a, b))
+
+
+UFUNCS[np.matmul] = matmul
+
+
+@implements(np.dot)
+def dot(a: Any, b: Any, out: Any = None) -> Any:
+    """Product over the last axis of `a` and the last but one of `b`."""
+    if out is not None:
+        return into(np.dot, out, a, b)
+    a, b = tensor_of(a), tensor_of(b)
+    left, right = np.ndim(value_of(a)), np.ndim(value_of(b))
+    if left == 0 or right == 0:
+        return a * b
+    if right <= 2:
+        return apply(REGISTRY["matmul"], (a, b))
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    inputs = letters[: left - 1] + "z", letters[left - 1 : left + right - 3] + "z" + letters[left + right - 3]
+    return einsum(f"{inputs[0]},{inputs[1]}", a, b)
+
+
+def contract(a: Any, b: Any, over: Any, along: Any = ((), ())) -> Any:
+    """Products summed over pairs of axes, as a product of matrices, or of stacks of them.
+
+    `over` and `along` are axes of `a` and as many of `b`, of the same lengths. Those `along` come first in
+    the result, then the rest of `a`, then that of `b`.
+    """
+    shapes = np.shape(value_of(a)), np.shape(value_of(b))
+    rows, columns = (
+        [d for d in range(len(shape)) if d not in summed and d not in stacked]
+        for shape, summed, stacked in zip(shapes, over, along, strict=True)
+    )
+    vectors = not along[0] and len(over[0]) > 0  # a matrix of one row or column may be one
+    found = np.matmul(
+        _merged(a, along[0], rows, over[0], vectors and not rows),
+        _merged(b, along[1], over[1], columns, vectors and not columns),
+    )
+    kept = [shapes[0][d] for d in (*along[0], *rows)] + [shapes[1][d] for d in columns]
+    return laid(found, (*kept,))
+
+
+def _merged(x: Any, along: Any, rows: Any, columns: Any, vector: bool) -> Any:
+    """An array with its axes in this order, those of rows and those of columns as one."""
+    shape, order = np.shape(value_of(x)), [*along, *rows, *columns]
+    if order != list(range(len(shape))):
+        x = np.transpose(x, order)
+    merged = [shape[d] for d in along]
+    merged += [math.prod([shape[d] for d in group]) for group in (rows, columns) if group or not vector]
+    return laid(x, (*merged,))
+
+
+@implements(np.outer)
+def outer(a: Any, b: Any, out: Any = None) -> Any:
+    """All products of elements of two arrays."""
+    if out is not None:
+        return into(np.outer, out, a, b)
+    a, b = tensor_of(a), tensor_of(b)
+    return laid(a, (np.size(value_of(a)), 1)) * laid(b, (np.size(value_of(b)),))
+
+
+@implements(np.linalg.solve)
+def solve(a: Any, b: Any) -> Any:
+    """Solution of linear equations."""
+    a, b = tensor_of(a), tensor_of(b)
+    if np.ndim(value_of(a)) < 2 or np.shape(value_of(a))[-1] != np.shape(value_of(a))[-2]:
+        raise ShapeError(f"solve needs square matrices, found shape {np.shape(value_of(a))}")
+    return apply(REGISTRY["solve"], (a, b))
+
+
+@implements(np.einsum)
+def einsum(*operands: Any, out: Any = None, optimize: Any = False, dtype: Any = None, order: str = "K",
+           casting: str = "safe") -> Any:  # fmt: skip
+    """Einstein summation, with subscripts as text or as lists between the operands.
+
+    Sums over axes of two operands are products of matrices, and large ones of several operands are computed
+    in pairs; so values are NumPy's but for rounding.
+    """
+    if out is not None:
+        rest = {"optimize": optimize, "dtype": dtype, "casting": casting, "order": order}
+        return into(np.einsum, out, *operands, **rest)
+    subscripts, *arrays = operands if isinstance(operands[0], str) else _as_text(operands)
+    arrays = [tensor_of(x) for x in arrays]
+    if dtype is not None:
+        for x in arrays:
+            if not np.can_cast(value_of(x), dtype, casting):  # type: ignore[arg-type]
+                raise TypeError(
+                    f"einsum: operands of dtype {value_of(x).dtype} as {np.dtype(dtype)}: not with {casting=}"
+                )
+        arrays = [astype(x, dtype) if is_tensor(x) else np.asarray(x, dtype) for x in arrays]
+    text = subscripts.replace(" ", "")
+    given, arrow, output = text.partition("->")
+    inputs = given.split(",")
+    if len(inputs) != len(arrays):
+        raise ShapeError(f"einsum: {len(inputs)} subscripts in {subscripts!r} for {len(arrays)} operands")
+    if "..." in text:
+        inputs, output, arrow = _without_ellipsis(inputs, arrays, output, arrow)
+    if not arrow:
+        found = "".join(inputs)
+        output = "".join(sorted(c for c in set(found) if found.count(c) == 1))
+    for labels, x in zip(inputs, arrays, strict=True):
+        if len(labels) != np.ndim(value_of(x)):
+            raise ShapeError(f"einsum: subscripts {labels!r} for an operand of shape {np.shape(value_of(x))}")
+    if len(set(output)) != len(output) or not set(output) <= set("".join(inputs)):
+        raise ShapeError(
+            f"einsum: output {output!r} names each of its axes once, out of {','.join(inputs)!r}"
+        )
+    if len(arrays) > 2:
+        if optimize is False and _terms(arrays, inputs) > TERMS:
+            optimize = "greedy"
+        if optimize is not False:
+            return _in_pairs(arrays, inputs, output, optimize)
+    return _summed(arrays, inputs, output)
+
+
+def _terms(arrays: list[Any], inputs: list[str]) -> int:
+    """How many products are summed up."""
+    extents: dict[str, int] = {}
+    for labels, x in zip(inputs, arrays, strict=True):
+        for c, n in zip(labels, np.shape(value_of(x)), strict=True):
+            extents[c] = max(extents.get(c, 1), n)
+    return math.prod(extents.values())
+
+
+def _summed(arrays: list[Any], inputs: list[str], output: str) -> Any:
+    """One sum of products, of matrices where it is one."""
+    found = _product(arrays, inputs, output) if len(arrays) == 2 else None
+    return apply(REGISTRY["einsum"], arrays, {"inputs": inputs, "output": output}) if found is None else found
+
+
+def _product(arrays: list[Any], inputs: list[str], output: str) -> Any:
+    """An einsum of two operands as a product of matrices; None if it is none, or none that BLAS knows."""
+    if next((c in inputs[1] for c in output if (c in inputs[0]) != (c in inputs[1])), False):
+        arrays, inputs = arrays[::-1], inputs[::-1]  # as its columns come first
+    one, two = inputs
+    over = [c for c in one if c in two and c not in output]
+    along = [c for c in output if c in one and c in two]
+    shapes = [np.shape(value_of(x)) for x in arrays]
+    if (
+        not over
+        or len({*one}) < len(one) or len({*two}) < len(two)  # diagonals
+        or len(over) + len(output) < len({*one, *two})  # sums of one operand
+        or any(shapes[0][one.index(c)] != shapes[1][two.index(c)] for c in (*over, *along))
+        or any(value_of(x).dtype.char not in "fdFD" for x in arrays)
+    ):  # fmt: skip
+        return None
+    summed, stacked = ([[s.index(c) for c in labels] for s in inputs] for labels in (over, along))
+    found = contract(arrays[0], arrays[1], summed, stacked)
+    order = along + [c for s in inputs for c in s if c not in over and c not in along]
+    return found if order == [*output] else np.transpose(found, [order.index(c) for c in output])
+
+
+def _in_pairs(arrays: list[Any], inputs: list[str], output: str, optimize: Any) -> Any:
+    """Contract a few operands at a time, in the order that NumPy finds cheapest."""
+    text = f"{','.join(inputs)}->{output}"
+    shapes = tuple(np.shape(value_of(x)) for x in arrays)
+    find = _path if type(optimize) in (bool, str) else _path.__wrapped__  # else a path as a list, or a tuple
+    for places in find(text, shapes, optimize):
+        taken = sorted(places, reverse=True)
+        chosen = [(arrays.pop(k), inputs.pop(k)) for k in taken]
+        labels = [label for _, label in chosen]
+        left = set("".join(inputs)) | set(output)
+        kept = "".join(c for c in dict.fromkeys("".join(labels)) if c in left)
+        final = output if not arrays else kept
+        arrays.append(_summed([x for x, _ in chosen], labels, final))
+        inputs.append(final)
+    return arrays[0]
+
+
+@functools.lru_cache(maxsize=256)
+def _path(text: str, shapes: tuple[tuple[int, ...], ...], optimize: Any) -> Any:
+    """Places of the operands that are multiplied next, in the order that NumPy finds."""
+    return np.einsum_path(text, *(np.broadcast_to(0.0, s) for s in shapes), optimize=optimize)[0][1:]
+
+
+LETTERS = string.ascii_lowercase + string.ascii_uppercase
+
+
+def _as_text(operands: Any) -> list[Any]:
+    """Operands that lists of numbers follow, as text and operands."""
+    pairs, rest = list(zip(operands[::2], operands[1::2], strict=False)), len(operands) % 2
+    try:
+        texts = [_labels(numbers) for _, numbers in pairs]
+        output = "->" + _labels(operands[-1]) if rest else ""
+    except (TypeError, IndexError) as error:
+        raise TypeError(
+            "einsum: subscripts as text, such as 'ij,jk->ik', or after each operand as a list of numbers "
+            f"from 0 to {len(LETTERS) - 1} and Ellipsis"
+        ) from error
+    return [",".join(texts) + output, *(x for x, _ in pairs)]
+
+
+def _labels(numbers: Any) -> str:
+    return "".join("..." if n is Ellipsis else LETTERS[operator.index(n)] for n in numbers)
+
+
+def _without_ellipsis(inputs: list[str], operands: Any, output: str, arrow: str) -> Any:
+    """Give the axes that ``...`` stands for labels of their own."""
+    used = set("".join(inputs) + output)
+    free = [c for c in LETTERS[::-1] if c not in used]
+    ranks = [np.ndim(value_of(x)) - len(s.replace("...", "")) if "..." in s else 0
+             for s, x in zip(inputs, operands, strict=True)]  # fmt: skip
+    if min(ranks) < 0:
+        raise ShapeError("einsum: an operand has fewer dimensions than subscripts")
+    widest = max(ranks)
+    labels = free[:widest]
+    expanded = [
+        s.replace("...", "".join(labels[widest - rank :])) for s, rank in zip(inputs, ranks, strict=True)
+    ]
+    if not arrow:
+        found = "".join(inputs).replace("...", "")
+        output = "..." + "".join(sorted(c for c in set(found) if found.count(c) == 1))
+    elif "..." not in output and widest:
+        raise ShapeError(f"einsum: the output {output!r} leaves out the axes that '...' stands for")
+    return expanded, output.replace("...", "".join(labels)), "->"

@@ -1,0 +1,183 @@
+"""Medians and quantiles: means of neighbours in sorted order, with weights that depend on q alone.
+
+NumPy itself says where a quantile lies: asked for the quantile of the ranks 0, 1, ..., n - 1, it gives the
+neighbours in sorted order and the way between them, for each of its methods and for weights.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import is_tensor, requires_grad, value_of
+from tapegrad.core.dispatch import apply
+from tapegrad.errors import DTypeError
+from tapegrad.numpy_api.rearranging import rearranged
+from tapegrad.numpy_api.sorting import along
+from tapegrad.numpy_api.tables import Axis, axes_of, composed, plain, tensor_of
+from tapegrad.ops import REGISTRY
+
+MEAN = REGISTRY["mean"]
+
+# How fast the place of a quantile moves with q, and where it is for q = 0: n - less and first. The methods
+# that are not here jump from element to element.
+METHODS = {
+    "linear": (1.0, 0.0), "interpolated_inverted_cdf": (0.0, -1.0), "hazen": (0.0, -0.5),
+    "weibull": (-1.0, -1.0), "median_unbiased": (-1 / 3, -2 / 3), "normal_unbiased": (-0.25, -0.625),
+}  # fmt: skip
+
+
+def _lanes(a: Any, axis: Axis, what: str) -> tuple[Any, tuple[int, ...]]:
+    """The array with the reduced axes as its last, and the shape of a result with them kept."""
+    axes = axes_of(a, axis, what)
+    if len(axes) == np.ndim(value_of(a)) == 1:
+        return a, (1,)
+    rest = [d for d in range(a.ndim) if d not in axes]
+    moved = np.transpose(a, (*rest, *axes))
+    kept = tuple(1 if d in axes else n for d, n in enumerate(a.shape))
+    return np.reshape(moved, (*(a.shape[d] for d in rest), -1)), kept
+
+
+def _sorted(x: Any) -> Any:
+    return along(x, np.argsort(value_of(x), axis=-1, kind="stable"), x.ndim - 1)
+
+
+def _ranks(x: Any, skip: bool) -> Any:
+    """Each element's place in its sorted lane; nan where it is nan."""
+    order = np.argsort(value_of(x), axis=-1, kind="stable")
+    found = np.empty(order.shape)
+    np.put_along_axis(found, order, np.broadcast_to(np.arange(order.shape[-1], dtype=float), order.shape), -1)
+    if skip:
+        found[np.isnan(value_of(x))] = np.nan
+    return found
+
+
+def _quantile(name: str, scale: float) -> Any:
+    reference = getattr(np, name)
+    skip = name.startswith("nan")
+
+    def function(a: Any, q: Any, axis: Axis = None, out: Any = None, overwrite_input: bool = False,
+                 method: Any = "linear", keepdims: Any = False, *, weights: Any = None) -> Any:  # fmt: skip
+        a, given, q = tensor_of(a), plain(q), tensor_of(q)
+        if np.iscomplexobj(value_of(a)):
+            raise DTypeError(f"{name} orders real numbers, found dtype {value_of(a).dtype}")
+        if value_of(a).dtype.kind != "f":
+            a = np.astype(a, np.dtype(float))
+        lanes, kept = _lanes(a, axis, name)
+        if lanes.size == 0:
+            raise ValueError(f"{name} of no elements")
+        numbers = np.asarray(value_of(q))
+        values, n = value_of(lanes), lanes.shape[-1]
+        missing = np.isnan(values)
+        if weights is None and not skip:
+            where_ = np.quantile(np.arange(float(n)), numbers / scale, method=method)
+            where_ = np.broadcast_to(
+                np.reshape(where_, (*numbers.shape, *(1,) * (lanes.ndim - 1))),
+                numbers.shape + lanes.shape[:-1],
+            )
+        else:
+            form = {} if weights is None else {"weights": _weights(name, a, plain(weights), axis)}
+            where_ = reference(_ranks(lanes, True), numbers, axis=-1, method=method, **form)
+        count = np.sum(~missing, axis=-1)
+        bad = np.isnan(where_) | (count == 0 if skip else np.any(missing, axis=-1))
+        where_ = np.where(bad, n - 1, where_)  # nan is sorted last
+        below = np.floor(where_).astype(np.intp)
+        above = np.minimum(below + 1, n - 1)
+        way: Any = where_ - below
+        if requires_grad(q) and method in METHODS and weights is None:
+            less, first = METHODS[method]
+            speed = (count if skip else n) - less
+            place = speed * np.reshape(numbers / scale, (*numbers.shape, *(1,) * (lanes.ndim - 1))) + first
+            speed = np.where((place < 0) | (place > speed + less - 1) | bad, 0.0, speed / scale)
+            wide = np.reshape(q, (*numbers.shape, *(1,) * (lanes.ndim - 1)))
+            way = way + speed * (wide - value_of(wide))
+        rows = _sorted(lanes)
+        flat = (-1, *lanes.shape[:-1])
+        low, high = (_picked(rows, np.reshape(k, flat), where_.shape) for k in (below, above))
+        dtype = reference(np.zeros(2, values.dtype), given, method=method).dtype
+        found = np.astype(_between(low, high, np.astype(way, dtype)), dtype, copy=False)
+        return np.reshape(found, (*numbers.shape, *kept)) if keepdims not in (False, np._NoValue) else found
+
+    return composed(reference)(function)
+
+
+def _picked(rows: Any, numbers: Any, shape: tuple[int, ...]) -> Any:
+    """Elements of each lane by number, for the numbers along the first axis."""
+    return np.reshape(along(rows, np.moveaxis(numbers, 0, -1), rows.ndim - 1).transpose(
+        (rows.ndim - 1, *range(rows.ndim - 1))), shape)  # fmt: skip
+
+
+def _between(low: Any, high: Any, way: Any) -> Any:
+    """A point on the way from one number to another, at either end exactly that."""
+    whole = value_of(way) == 0
+    if not is_tensor(way) and np.all(whole):
+        return low
+    step = high - low
+    found = np.where(value_of(way) >= 0.5, high - step * (1 - way), low + step * way)
+    return found if is_tensor(way) else np.where(whole, low, found)
+
+
+def _weights(name: str, a: Any, weights: Any, axis: Axis) -> Any:
+    """Weights along the last axis, as the lanes are laid."""
+    weights = np.asarray(weights)
+    if weights.shape != a.shape:
+        return weights
+    return _lanes(weights, axis, name)[0]
+
+
+quantile, nanquantile = _quantile("quantile", 1.0), _quantile("nanquantile", 1.0)
+percentile, nanpercentile = _quantile("percentile", 100.0), _quantile("nanpercentile", 100.0)
+
+
+def _median(name: str) -> Any:
+    skip = name.startswith("nan")
+
+    def function(a: Any, axis: Axis = None, out: Any = None, overwrite_input: bool = False,
+                 keepdims: Any = False) -> Any:  # fmt: skip
+        lanes, kept = _lanes(a, axis, name)
+        values, n = value_of(lanes), np.shape(value_of(lanes))[-1]
+        if n == 0:
+            raise ValueError(f"{name} of no elements")
+        missing, low, high = np.isnan(values), (n - 1) // 2, n // 2
+        whole = not np.count_nonzero(missing)
+        if not whole:
+            count = np.sum(~missing, axis=-1) if skip else np.where(np.any(missing, axis=-1), 0, n)
+            low = np.where(count == 0, n - 1, (count - 1) // 2)  # nan is sorted last
+            high = np.where(count == 0, n - 1, count // 2)
+        order = values.argsort(-1, "stable")
+        one, two = _nth(order, low), _nth(order, high)
+        odd, ties = np.array_equal(one, two) if not whole else low == high, False
+        if axis is None:  # of equal elements, which are neighbours in order
+            near = values[order[max(int(low) - 1, 0) : int(high) + 2]].tolist()
+            ties = len(set(near)) < len(near)
+        if odd or ties or not whole:
+            parts = [rearranged(lanes, at) for at in ((one,) if odd else (one, two))]
+            if ties:
+                parts = [_shared(lanes, part) for part in parts]
+            found = parts[0] if odd else parts[0] * 0.5 + parts[1] * 0.5
+        else:
+            found = apply(MEAN, (rearranged(lanes, np.array([one, two])),), {"axis": (0,), "keepdims": False})
+        return np.reshape(found, kept) if keepdims not in (False, np._NoValue) else found
+
+    return composed(getattr(np, name))(function)
+
+
+def _nth(order: Any, k: Any) -> Any:
+    """The place of the k-th element of each lane, lanes being rows."""
+    lanes = order.shape[:-1]
+    found = order[..., k] if type(k) is int else np.take_along_axis(order, k[..., None], -1)[..., 0]
+    return found + order.shape[-1] * np.arange(prod(lanes)).reshape(lanes) if lanes else np.array(found)
+
+
+def _shared(x: Any, found: Any) -> Any:
+    """An element of x whose derivative all elements equal to it share evenly."""
+    value = value_of(found)
+    ties = value_of(x) == value
+    if np.sum(ties) < 2 or not np.isfinite(value):
+        return found
+    return value + np.sum(np.where(ties, x - value, x.dtype.type(0))) / int(np.sum(ties))
+
+
+median, nanmedian = _median("median"), _median("nanmedian")

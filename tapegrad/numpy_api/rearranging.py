@@ -1,0 +1,100 @@
+"""What only moves elements is one record: the same call on their numbers says which goes where."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import is_tensor, value_of, weigh
+from tapegrad.core.dispatch import apply
+from tapegrad.numpy_api.shapes import concatenate, reshape
+from tapegrad.numpy_api.tables import FUNCTIONS, composed, tensor_of
+from tapegrad.ops import REGISTRY
+from tapegrad.tape.tape import LARGE
+
+MEMOIZED = 4096  # elements up to which places are kept for the next such call
+REARRANGE = REGISTRY["rearrange"]
+ARGUMENTS = (int, bool, str, type(None))
+
+
+@functools.lru_cache(maxsize=256, typed=True)
+def places_of(function: Any, shape: tuple[int, ...], *args: Any, **kwargs: Any) -> dict[str, Any] | None:
+    """Attributes of the record of a call, not to be changed; None where they would be too large to be kept.
+
+    The function makes 0 of what comes from no element. Places are a view of the words that sweeps read.
+    """
+    if not all(map(_known, (*args, *kwargs.values()))):
+        raise TypeError("an argument with a content that may change")
+    if prod(shape) > MEMOIZED:
+        return None
+    found = function(np.arange(1, prod(shape) + 1).reshape(shape), *args, **kwargs)
+    if found.size > MEMOIZED:
+        return None
+    words = np.array([found.size, *(found.ravel() - 1)], np.int64).tobytes()
+    places = np.frombuffer(words, np.int64)[1:].reshape(found.shape)
+    return {"places": places, "holes": bool(np.any(places < 0)), "words": words}
+
+
+def _known(argument: Any) -> bool:
+    return all(map(_known, argument)) if type(argument) is tuple else type(argument) in ARGUMENTS
+
+
+def moves(*functions: Any, when: Callable[..., bool] | None = None) -> Callable[[Any], Any]:
+    """Register what a function does that only moves elements of its first argument: of few, by places.
+
+    What is decorated answers for many elements, for arguments that are no numbers, for what NumPy refuses and
+    where `when` does not hold.
+    """
+
+    def register(implementation: Any) -> Any:
+        composed(*functions)(implementation)
+        for f in functions:
+            FUNCTIONS[f] = _moves(f, FUNCTIONS[f], when)
+        return implementation
+
+    return register
+
+
+def _moves(function: Any, otherwise: Callable[..., Any], when: Callable[..., bool] | None) -> Any:
+    @functools.wraps(otherwise)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        attrs = None
+        if args and is_tensor(args[0]):
+            try:
+                if when is None or when(*args, **kwargs):
+                    attrs = places_of(function, args[0]._v.shape, *args[1:], **kwargs)
+            except Exception:  # NumPy refuses it, or an argument has no hash
+                attrs = None
+        return otherwise(*args, **kwargs) if attrs is None else apply(REARRANGE, (args[0],), attrs)
+
+    return call
+
+
+def rearranged(x: Any, places: Any, holes: bool = False) -> Any:
+    """The elements at places, which nobody else writes to, and zeros at those below 0."""
+    out = apply(REARRANGE, (x,), {"places": places, "holes": holes})
+    if places.nbytes > LARGE:
+        weigh(out, places)
+    return out
+
+
+def numbers_of(x: Any) -> Any:
+    """The number of each element in C order."""
+    shape = np.shape(value_of(x))
+    return np.arange(prod(shape)).reshape(shape)
+
+
+def gathered(arrays: Sequence[Any], function: Callable[..., Any]) -> Any:
+    """What a function that only moves elements makes of arrays; it is called on numbers of the elements."""
+    arrays = [tensor_of(x) for x in arrays]
+    numbers, start = [], 0
+    for x in arrays:
+        numbers.append(numbers_of(x) + start)
+        start += numbers[-1].size
+    places = function(*numbers)
+    whole = arrays[0] if len(arrays) == 1 else concatenate([reshape(x, (-1,)) for x in arrays])
+    return rearranged(whole, places)

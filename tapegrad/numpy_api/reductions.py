@@ -1,0 +1,256 @@
+"""Reductions over axes, and running sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import Handle, is_tensor, requires_grad, value_of
+from tapegrad.core.conversion import astype
+from tapegrad.core.dispatch import apply
+from tapegrad.errors import DTypeError
+from tapegrad.numpy_api.indexing import where as choose
+from tapegrad.numpy_api.shapes import reshape, transpose
+from tapegrad.numpy_api.tables import (
+    FUNCTIONS,
+    Axis,
+    axes_of,
+    axis_of,
+    implements,
+    into,
+    of_number,
+    plain,
+    plainly,
+    tensor_of,
+)
+from tapegrad.ops import REGISTRY
+
+MEAN, SUM = REGISTRY["mean"], REGISTRY["sum"]
+MASK_BITS = 30  # a record's number names the axes by a bit each
+WHOLE = [
+    {"axis": tuple(range(ndim)), "keepdims": False} for ndim in range(MASK_BITS + 1)
+]  # not to be changed
+
+
+def _over(op: Any, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """Reduce over axes, which are ascending."""
+    if axes and axes[-1] >= MASK_BITS:
+        return _folded(op, x, axes, keepdims)
+    return apply(op, (x,), {"axis": axes, "keepdims": keepdims})
+
+
+def _folded(op: Any, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """Reduce over axes that have no bit in a record: as the second axis of a matrix."""
+    shape = np.shape(value_of(x))
+    kept = [d for d in range(len(shape)) if d not in axes]
+    matrix = reshape(
+        transpose(x, (*kept, *axes)), [math.prod(shape[d] for d in part) for part in (kept, axes)]
+    )
+    out = apply(op, (matrix,), {"axis": (1,), "keepdims": False})
+    return reshape(out, [1 if d in axes else n for d, n in enumerate(shape) if keepdims or d not in axes])
+
+
+def _reduction(name: str) -> Callable[..., Any]:
+    op = REGISTRY[name]
+
+    def function(
+        a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **rest: Any
+    ) -> Any:
+        x = a
+        if dtype is None and out is None and keepdims is False and not rest and isinstance(x, Handle):
+            ndim = x._v.ndim
+            if axis is None and ndim <= MASK_BITS:
+                return apply(op, (x,), WHOLE[ndim])
+            if type(axis) is int and -ndim <= axis < ndim <= MASK_BITS and requires_grad(x):
+                return apply(op, (x,), {"axis": (axis % ndim,), "keepdims": False})
+        if out is not None and out is not np._NoValue:
+            dtypes = {} if dtype is None else {"dtype": dtype}
+            return into(op.functions[0], out, x, axis=axis, keepdims=keepdims, **dtypes, **rest)
+        rest = {k: v for k, v in rest.items() if v is not np._NoValue}
+        x = tensor_of(x)
+        axis = axis if name == "mean" else of_number(x, axis)
+        keepdims = keepdims is not np._NoValue and bool(keepdims)
+        if rest:
+            if not any(requires_grad(v) for v in (x, *rest.values())):
+                return plainly(op.functions[0], (x,), {"axis": axis, "keepdims": keepdims, **rest})
+            x = x if dtype is None else astype(x, np.dtype(dtype))
+            return _of_some(function, name, x, axis, keepdims, **rest)
+        if dtype is not None:
+            x = astype(x, np.dtype(dtype))
+        if not requires_grad(x):
+            return plainly(op.forward, (x,), {"axis": axes_of(x, axis, name), "keepdims": keepdims})
+        return _over(op, x, axes_of(x, axis, name), keepdims)
+
+    function.__name__ = name
+    for f in op.functions:
+        FUNCTIONS[f] = function
+    return function
+
+
+def _of_some(
+    function: Any, name: str, x: Any, axis: Axis, keepdims: bool, initial: Any = None, where: Any = True
+) -> Any:
+    """A reduction of the elements where a condition holds, and of an initial value."""
+    mask = np.asarray(plain(where), bool)
+    kind = value_of(x).dtype.type
+    fill = {"sum": 0, "mean": 0, "prod": 1, "max": -np.inf, "min": np.inf}[name]
+    if not mask.all():
+        if name in ("max", "min") and initial is None:
+            raise ValueError(f"{name} with where= needs initial=, the result where nothing is chosen")
+        x = choose(mask, x, kind(fill))
+    if name == "mean":
+        with np.errstate(divide="ignore", invalid="ignore"):
+            count = np.sum(np.broadcast_to(mask, x.shape), axis=axes_of(x, axis, name), keepdims=keepdims)
+            return sum_(x, axis, None, None, keepdims) / np.asarray(count, kind)[()]
+    if name in ("max", "min") and x.size == 0:
+        return np.broadcast_to(initial, np.sum(value_of(x), axis=axis, keepdims=keepdims).shape)
+    found = function(x, axis=axis, keepdims=keepdims)
+    if initial is None:
+        return found
+    join = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[name]
+    return astype(join(found, initial), kind)
+
+
+sum_, mean, max_, min_, prod = (_reduction(name) for name in ("sum", "mean", "max", "min", "prod"))
+
+
+def _positional(function: Callable[..., Any]) -> Callable[..., Any]:
+    """np.max and np.prod take `out` where np.sum takes `dtype`."""
+
+    def wrapped(a: Any, axis: Axis = None, out: Any = None, keepdims: Any = False, **rest: Any) -> Any:
+        return function(a, axis=axis, out=out, keepdims=keepdims, **rest)
+
+    return wrapped
+
+
+max_, min_ = _positional(max_), _positional(min_)
+for _f in (np.max, np.amax):
+    FUNCTIONS[_f] = max_
+for _f in (np.min, np.amin):
+    FUNCTIONS[_f] = min_
+
+
+def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
+    """Logarithm of the sum of exponentials over axes, without overflow.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+    axis : int or tuple of int, optional
+        Axes to reduce; all by default.
+    keepdims : bool, optional
+
+    Returns
+    -------
+    Tensor
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> tg.logsumexp(tg.array([1000.0, 1000.0]))
+    tensor(1000.6931)
+    """
+    x = tensor_of(x)
+    if np.result_type(value_of(x)).kind == "c":
+        raise DTypeError("logsumexp of complex numbers has several values; take np.log of np.sum of np.exp")
+    if np.result_type(value_of(x)).kind != "f":
+        x = astype(x, np.dtype(float)) if is_tensor(x) else x.astype(float)
+    attrs = {"axis": axes_of(x, axis, "logsumexp"), "keepdims": bool(keepdims)}
+    return apply(REGISTRY["logsumexp"], (x,), attrs)
+
+
+def degrees(what: str, ddof: float, correction: Any) -> float:
+    """What the number of elements is lessened by, which has two names."""
+    if correction is np._NoValue:
+        return ddof
+    if ddof != 0:
+        raise ValueError(f"{what}: ddof={ddof} and correction={correction} are names of one thing; give one")
+    return correction
+
+
+def _spread(
+    function: Any, a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+    keepdims: Any = False, *, where: Any = np._NoValue, mean: Any = np._NoValue,
+    correction: Any = np._NoValue,
+) -> Any:  # fmt: skip
+    """Variance: mean squared deviation from the mean, over n - ddof."""
+    name = function.__name__
+    if out is not None:
+        rest = {"where": where, "mean": mean, "correction": correction}
+        rest = {k: v for k, v in rest.items() if v is not np._NoValue}
+        return into(function, out, a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims, **rest)
+    ddof, x = degrees(name, ddof, correction), tensor_of(a)
+    axes, shape = axes_of(x, axis, name), np.shape(value_of(x))
+    keepdims = keepdims is not np._NoValue and bool(keepdims)
+    count: Any = math.prod([shape[d] for d in axes])
+    plain_mean = where is np._NoValue and mean is np._NoValue and dtype is None
+    if plain_mean and value_of(x).dtype.kind == "f" and count > ddof:
+        deviation = x - _over(MEAN, x, axes, True)
+        total = _over(SUM, deviation * deviation, axes, keepdims)
+        return total / total.dtype.type(count - ddof)
+    mask = None if where is np._NoValue else np.broadcast_to(np.asarray(plain(where), bool), shape)
+    if mask is not None:
+        count = np.sum(mask, axis=axes, keepdims=True)
+    if mean is np._NoValue:
+        rest = {} if mask is None else {"where": mask}
+        mean = _mean(x, axes, dtype, None, True, **rest)
+    deviation = x - mean
+    if mask is not None:
+        deviation = choose(mask, deviation, deviation.dtype.type(0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        square = deviation * np.conj(deviation)
+        square = np.real(square) if square.dtype.kind == "c" else deviation * deviation
+        wide = np.dtype(float) if dtype is None and value_of(x).dtype.kind in "iub" else None
+        total = sum_(square, axes, wide, None, keepdims)
+        divisor = np.maximum(count - ddof, 0)
+        if mask is not None:
+            divisor = np.reshape(divisor, np.shape(value_of(total)))
+        return total / np.asarray(divisor, total.dtype)[()]
+
+
+_mean = mean
+
+
+def root(variance: Any) -> Any:
+    """Square root; where the variance is 0 its derivative is taken as 0, as torch does."""
+    flat = value_of(variance) == 0
+    if not np.count_nonzero(flat):
+        return np.sqrt(variance)
+    return choose(flat, 0.0, np.sqrt(choose(flat, 1.0, variance)))
+
+
+@implements(np.var)
+def var(a: Any, *args: Any, **kwargs: Any) -> Any:
+    """Variance over axes."""
+    return _spread(np.var, a, *args, **kwargs)
+
+
+@implements(np.std)
+def std(a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """Standard deviation: the root of `var`."""
+    if out is not None:
+        return _spread(np.std, a, axis, dtype, out, *args, **kwargs)
+    return root(_spread(np.std, a, axis, dtype, None, *args, **kwargs))
+
+
+def accumulate(a: Any, axis: int = 0, dtype: Any = None) -> Any:
+    """np.add.accumulate: as cumsum, but along the first axis by default."""
+    return cumsum(a, axis_of(tensor_of(a), axis, "np.add.accumulate"), dtype)
+
+
+@implements(np.cumsum)
+def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
+    """Running sum along an axis, or over all elements."""
+    if out is not None:
+        return into(np.cumsum, out, a, axis=axis, dtype=dtype)
+    x = tensor_of(a)
+    if dtype is not None:
+        x = astype(x, np.dtype(dtype))
+    axis = of_number(x, axis)  # type: ignore[assignment]
+    if axis is None:
+        x, axis = reshape(x, (-1,)), 0
+    attrs = {"axis": axis_of(x, axis, "cumsum")}
+    return apply(REGISTRY["cumsum"], (x,), attrs)

@@ -1,0 +1,80 @@
+"""Running products, sums and extremes along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import is_tensor, requires_grad, value_of
+from tapegrad.core.conversion import astype
+from tapegrad.core.dispatch import apply
+from tapegrad.errors import ShapeError
+from tapegrad.numpy_api.indexing import getitem
+from tapegrad.numpy_api.reductions import cumsum
+from tapegrad.numpy_api.shapes import concatenate, reshape
+from tapegrad.numpy_api.tables import axis_of, implements, into, of_number, plainly, tensor_of
+from tapegrad.ops import REGISTRY
+
+
+@implements(np.cumprod)
+def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
+    """Running product along an axis, or over all elements."""
+    if out is not None:
+        return into(np.cumprod, out, a, axis=axis, dtype=dtype)
+    a = tensor_of(a)
+    if not requires_grad(a):
+        return plainly(np.cumprod, (a,), {"axis": axis, "dtype": dtype})
+    if dtype is not None:
+        a = astype(a, np.dtype(dtype))
+    axis = of_number(a, axis)  # type: ignore[assignment]
+    if axis is None:
+        a, axis = reshape(a, (-1,)), 0
+    return apply(REGISTRY["cumprod"], (a,), {"axis": axis_of(a, axis, "cumprod")})
+
+
+def _cumulative(scan: Callable[..., Any], name: str, identity: int, x: Any, axis: Any, dtype: Any,
+                include_initial: bool) -> Any:  # fmt: skip
+    """As the array API has it: an axis is needed for more than one dimension; the identity may lead."""
+    x = tensor_of(x)
+    if np.ndim(value_of(x)) == 0:
+        x = reshape(x, (1,))
+    if axis is None:
+        if np.ndim(value_of(x)) > 1:
+            raise ShapeError(f"{name} of shape {np.shape(value_of(x))}: give the axis to run along")
+        axis = 0
+    found = scan(x, axis, dtype)
+    if not include_initial:
+        return found
+    axis = axis_of(found, axis, name)
+    shape = tuple(1 if d == axis else n for d, n in enumerate(found.shape))
+    return concatenate([np.full(shape, identity, found.dtype), found], axis)
+
+
+@implements(np.cumulative_sum)
+def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, out: Any = None,
+                   include_initial: bool = False) -> Any:  # fmt: skip
+    """Running sum, of zero to begin with if wanted."""
+    if out is not None:
+        return into(np.cumulative_sum, out, x, axis=axis, dtype=dtype, include_initial=include_initial)
+    return _cumulative(cumsum, "cumulative_sum", 0, x, axis, dtype, include_initial)
+
+
+@implements(np.cumulative_prod)
+def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, out: Any = None,
+                    include_initial: bool = False) -> Any:  # fmt: skip
+    """Running product, of one to begin with if wanted."""
+    if out is not None:
+        return into(np.cumulative_prod, out, x, axis=axis, dtype=dtype, include_initial=include_initial)
+    return _cumulative(cumprod, "cumulative_prod", 1, x, axis, dtype, include_initial)
+
+
+def running_extreme(ufunc: np.ufunc, x: Any, axis: int) -> Any:
+    """Largest or smallest value so far; the derivative is that of the last element which equals it."""
+    value = value_of(x)
+    found = ufunc.accumulate(value, axis)
+    hits = (value == found) | (np.isnan(value) & np.isnan(found))
+    index = list(np.ix_(*(np.arange(n) for n in value.shape)))
+    index[axis] = np.maximum.accumulate(np.where(hits, index[axis], 0), axis)
+    return getitem(x, tuple(index)) if is_tensor(x) else found

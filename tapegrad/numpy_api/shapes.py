@@ -1,0 +1,233 @@
+"""Shapes, order of axes, joining, copies and dtypes."""
+
+from __future__ import annotations
+
+import reprlib
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import is_tensor, join, requires_grad, value_of, wrap
+from tapegrad.core.conversion import astype, copy
+from tapegrad.core.dispatch import apply, record, shares, timed
+from tapegrad.errors import AxisError, ShapeError
+from tapegrad.numpy_api.tables import axis_of, implements, into, tensor_of
+from tapegrad.ops import REGISTRY
+
+MANY = 4096  # operands of one record
+
+
+@implements(np.reshape)
+def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Any:
+    """The same elements in another shape, read and placed in the order of C or Fortran."""
+    x = tensor_of(a)
+    if order != "C":
+        if order not in ("F", "A"):
+            raise ValueError(f"reshape: order is 'C', 'F' or 'A', found {reprlib.repr(order)}")
+        if order == "F" or np.isfortran(value_of(x)):
+            wanted = _reshaped(value_of(x), shape if shape is not None else newshape)
+            return transpose(reshape(transpose(x), wanted[::-1]))
+    value = value_of(x)
+    wanted = _reshaped(value, shape if shape is not None else newshape)
+    if copy is False and not np.shares_memory(value, np.reshape(value, wanted)):
+        raise ValueError(f"reshape of shape {np.shape(value)} to {wanted} needs a copy, and copy=False")
+    out = apply(REGISTRY["reshape"], (x,), {"shape": wanted})
+    return _copy(out) if copy else out
+
+
+def _reshaped(value: Any, shape: Any) -> tuple[int, ...]:
+    if type(shape) is int and shape in (-1, value.size):
+        return (value.size,)
+    if type(shape) is tuple and shape and all(type(n) is int for n in shape):
+        least, given = min(shape), prod(shape)
+        if least >= 0 and given == value.size:
+            return shape
+        if least == -1 and given < 0 and shape.count(-1) == 1 and value.size % given == 0:
+            return tuple(-value.size // given if n == -1 else n for n in shape)
+    try:
+        dense = value.flags.c_contiguous  # else it would be copied
+        found = (value if dense else np.broadcast_to(np.int8(0), np.shape(value))).reshape(shape).shape
+    except (ValueError, TypeError) as error:
+        kind = ShapeError if isinstance(error, ValueError) else TypeError
+        raise kind(f"reshape of shape {np.shape(value)} to {reprlib.repr(shape)}: {error}") from error
+    return found
+
+
+@timed("reshape")
+def laid(x: Any, shape: tuple[int, ...]) -> Any:
+    """As `reshape` to a shape that fits, where nobody else has x or where nobody else gets the result."""
+    if np.shape(value_of(x)) == shape:
+        return x
+    if not is_tensor(x):
+        return np.reshape(x, shape)
+    return record(REGISTRY["reshape"], x._v.reshape(shape), (x,), {"shape": shape})
+
+
+@implements(np.ravel)
+def ravel(a: Any, order: str = "C") -> Any:
+    """All elements in one dimension."""
+    if order == "K":  # as they lie in memory
+        steps = [-abs(step) for step in np.asarray(value_of(a)).strides]
+        return reshape(transpose(a, np.argsort(steps, kind="stable").tolist()), (-1,))
+    return reshape(a, (-1,), order)
+
+
+@implements(np.transpose, np.permute_dims)
+def transpose(a: Any, axes: Any = None) -> Any:
+    """Axes in another order, by default reversed."""
+    x = tensor_of(a)
+    ndim = np.ndim(value_of(x))
+    if axes is None:
+        axes = tuple(range(ndim))[::-1]
+    else:
+        axes = tuple(axis_of(x, a, "transpose") for a in axes)
+        if sorted(axes) != list(range(ndim)):
+            raise ShapeError(f"transpose of shape {np.shape(value_of(x))}: axes {axes} are no permutation")
+    return (
+        apply(REGISTRY["transpose"], (x,), {"axes": axes}) if ndim > 1 else reshape(x, np.shape(value_of(x)))
+    )
+
+
+@implements(np.swapaxes)
+def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
+    """Two axes exchanged."""
+    x = a
+    axes = list(range(np.ndim(value_of(x))))
+    p, q = axis_of(x, axis1, "swapaxes"), axis_of(x, axis2, "swapaxes")
+    axes[p], axes[q] = axes[q], axes[p]
+    return transpose(x, axes)
+
+
+@implements(np.linalg.matrix_transpose, np.matrix_transpose)
+def matrix_transpose(x: Any) -> Any:
+    """The last two axes exchanged."""
+    if np.ndim(value_of(x)) < 2:
+        raise ShapeError(f"matrix_transpose needs two dimensions, found shape {np.shape(value_of(x))}")
+    return swapaxes(x, -1, -2)
+
+
+@implements(np.moveaxis)
+def moveaxis(a: Any, source: Any, destination: Any) -> Any:
+    """Axes moved to other places."""
+    x = a
+    numbers = np.arange(np.ndim(value_of(x)))
+    label = np.broadcast_to(np.empty((), np.int8), tuple(numbers + 2))
+    try:
+        moved = np.moveaxis(label, source, destination).shape
+    except ValueError as error:
+        raise AxisError(f"moveaxis of shape {np.shape(value_of(x))}: {error}") from error
+    return transpose(x, [n - 2 for n in moved])
+
+
+@implements(np.expand_dims)
+def expand_dims(a: Any, axis: Any) -> Any:
+    """New axes of one element."""
+    return reshape(a, _plain_shape(a, np.expand_dims, axis))
+
+
+@implements(np.squeeze)
+def squeeze(a: Any, axis: Any = None) -> Any:
+    """Axes of one element removed."""
+    return reshape(a, _plain_shape(a, np.squeeze, axis))
+
+
+def _plain_shape(x: Any, function: Any, axis: Any) -> tuple[int, ...]:
+    shape = np.shape(value_of(x))
+    try:
+        return tuple(function(np.broadcast_to(np.empty((), np.int8), shape), axis).shape)
+    except np.exceptions.AxisError as error:
+        raise AxisError(f"{function.__name__}: axis {axis} of an array of shape {shape}") from error
+    except ValueError as error:
+        raise ShapeError(f"{function.__name__} of shape {shape}, axis {axis}: {error}") from error
+
+
+@implements(np.broadcast_to)
+def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
+    """A larger shape by repetition."""
+    x = tensor_of(array)
+    try:
+        value = np.broadcast_to(value_of(x), shape)
+    except ValueError as error:
+        raise ShapeError(
+            f"broadcast_to of shape {np.shape(value_of(x))} to {reprlib.repr(shape)}: {error}"
+        ) from error
+    if value.ndim == 0:
+        return x if is_tensor(x) else wrap(x)
+    out = record(REGISTRY["broadcast_to"], value, (x,))
+    return join(x, out) if is_tensor(x) and shares(out._v, x._v) else out
+
+
+def _members(arrays: Any, what: str) -> list[Any]:
+    if not isinstance(arrays, (list, tuple)):
+        arrays = list(arrays)
+    if not arrays:
+        raise ShapeError(f"{what}: at least one array is needed")
+    return [tensor_of(x) for x in arrays]
+
+
+def _join(name: str, members: list[Any], axis: int) -> Any:
+    dtype = np.result_type(*(value_of(x) for x in members))
+    if len(members) > MANY:
+        parts = [_join(name, members[k : k + MANY], axis) for k in range(0, len(members), MANY)]
+        return _join("concatenate", parts, axis)
+    members = [astype(x, dtype) if is_tensor(x) and requires_grad(x) else x for x in members]
+    return apply(REGISTRY[name], members, {"axis": axis})
+
+
+@implements(np.concatenate, np.concat)
+def concatenate(arrays: Any, axis: int | None = 0, out: Any = None, *, dtype: Any = None,
+                casting: str = "same_kind") -> Any:  # fmt: skip
+    """Arrays joined along an axis."""
+    if out is not None:
+        return into(np.concatenate, out, arrays, axis=axis, dtype=dtype, casting=casting)
+    members = _members(arrays, "concatenate")
+    if axis is None:
+        members, axis = [reshape(x, (-1,)) for x in members], 0
+    result = _join("concatenate", members, axis_of(members[0], axis, "concatenate"))
+    return result if dtype is None else astype(result, np.dtype(dtype))
+
+
+@implements(np.stack)
+def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None,
+          casting: str = "same_kind") -> Any:  # fmt: skip
+    """Arrays joined along a new axis."""
+    if out is not None:
+        return into(np.stack, out, arrays, axis=axis, dtype=dtype, casting=casting)
+    members = _members(arrays, "stack")
+    shapes = {np.shape(value_of(x)) for x in members}
+    if len(shapes) > 1:
+        raise ShapeError(f"stack: arrays of different shapes {sorted(shapes)}")
+    result = _join("stack", members, axis_of(members[0], axis, "stack", 1))
+    return result if dtype is None else astype(result, np.dtype(dtype))
+
+
+def _at_least(x: Any, ndim: int) -> Any:
+    shape = np.shape(value_of(x))
+    if len(shape) >= ndim:
+        return x
+    return reshape(x, (1, *shape) if shape else (1,) * ndim)
+
+
+@implements(np.vstack)
+def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    """Arrays joined as rows."""
+    return concatenate([_at_least(x, 2) for x in _members(tup, "vstack")], 0, dtype=dtype)
+
+
+@implements(np.hstack)
+def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    """Arrays joined as columns, vectors end to end."""
+    members = [_at_least(x, 1) for x in _members(tup, "hstack")]
+    return concatenate(members, 0 if np.ndim(value_of(members[0])) == 1 else 1, dtype=dtype)
+
+
+@implements(np.astype)
+def _astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+    """Another dtype; a copy also where it has that dtype."""
+    out = astype(x, dtype)
+    return _copy(x) if copy and out is x else out
+
+
+implements(np.copy)(copy)
+_copy = copy

@@ -1,0 +1,80 @@
+"""Arrays taken apart. The parts are views that are told apart from others: see `core.inplace`."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import extra, value_of
+from tapegrad.errors import ShapeError
+from tapegrad.numpy_api.tables import axis_of, implements, plain
+
+
+@implements(np.array_split)
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+    """Parts along an axis, of sizes that differ by one at most, or between given places."""
+    at = axis_of(ary, axis, "array_split")
+    total, sections = ary.shape[at], plain(indices_or_sections)
+    if np.ndim(sections):
+        ends = [0, *(int(n) for n in sections), total]
+    else:
+        count = int(sections)
+        if count <= 0:
+            raise ValueError(f"array_split: a number of parts above 0 is needed, found {count}")
+        size, more = divmod(total, count)
+        ends = np.cumsum([0, *[size + 1] * more, *[size] * (count - more)]).tolist()
+    before = (slice(None),) * at
+    return [_part(ary, (*before, slice(a, b))) for a, b in itertools.pairwise(ends)]
+
+
+def _part(x: Any, index: Any) -> Any:
+    out = x[index]
+    if isinstance(value_of(out), np.ndarray):
+        extra(out).several = True
+    return out
+
+
+@implements(np.split)
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+    """Equal parts along an axis, or parts between given places."""
+    sections = plain(indices_or_sections)
+    if not np.ndim(sections):
+        total = ary.shape[axis_of(ary, axis, "split")]
+        if int(sections) <= 0 or total % int(sections):
+            raise ShapeError(f"split: axis {axis} of an array of shape {ary.shape} in {sections} equal parts")
+    return array_split(ary, sections, axis)
+
+
+@implements(np.hsplit)
+def hsplit(ary: Any, indices_or_sections: Any) -> Any:
+    """Parts along the second axis; of a vector, along its only one."""
+    if ary.ndim == 0:
+        raise ShapeError("hsplit needs a dimension, found shape ()")
+    return split(ary, indices_or_sections, 1 if ary.ndim > 1 else 0)
+
+
+@implements(np.vsplit)
+def vsplit(ary: Any, indices_or_sections: Any) -> Any:
+    """Parts along the first axis."""
+    if ary.ndim < 2:
+        raise ShapeError(f"vsplit needs two dimensions, found shape {ary.shape}")
+    return split(ary, indices_or_sections, 0)
+
+
+@implements(np.dsplit)
+def dsplit(ary: Any, indices_or_sections: Any) -> Any:
+    """Parts along the third axis."""
+    if ary.ndim < 3:
+        raise ShapeError(f"dsplit needs three dimensions, found shape {ary.shape}")
+    return split(ary, indices_or_sections, 2)
+
+
+@implements(np.unstack)
+def unstack(x: Any, /, *, axis: int = 0) -> Any:
+    """The parts of one element along an axis, without that axis."""
+    if x.ndim == 0:
+        raise ShapeError("unstack needs a dimension, found shape ()")
+    at = axis_of(x, axis, "unstack")
+    return tuple(_part(x, (*(slice(None),) * at, k)) for k in range(x.shape[at]))

@@ -1,0 +1,264 @@
+"""Averages, covariances, and reductions that leave nan out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import is_tensor, requires_grad, value_of
+from tapegrad.core.conversion import astype
+from tapegrad.errors import DTypeError, ShapeError
+from tapegrad.numpy_api.contractions import conjugate
+from tapegrad.numpy_api.indexing import where
+from tapegrad.numpy_api.reductions import degrees, root
+from tapegrad.numpy_api.shapes import reshape
+from tapegrad.numpy_api.tables import Axis, composed, plain, tensor_of
+
+NOT_GIVEN = np._NoValue
+
+
+@composed(np.ptp)
+def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: Any = NOT_GIVEN) -> Any:
+    """Difference of the largest and the smallest element over axes."""
+    keep = keepdims is not NOT_GIVEN and bool(keepdims)
+    return np.max(a, axis=axis, keepdims=keep) - np.min(a, axis=axis, keepdims=keep)
+
+
+@composed(np.average)
+def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = False, *,
+            keepdims: Any = NOT_GIVEN) -> Any:  # fmt: skip
+    """Weighted mean over axes."""
+    a = tensor_of(a)
+    keep = keepdims is not NOT_GIVEN and bool(keepdims)
+    if weights is None:
+        mean = np.mean(a, axis=axis, keepdims=keep)
+        total: Any = np.asarray(np.size(value_of(a)) / max(np.size(value_of(mean)), 1), mean.dtype)
+    else:
+        weights = _weights_of(a, tensor_of(weights), axis)
+        dtype = np.result_type(value_of(a), value_of(weights))
+        dtype = np.result_type(dtype, "f8") if value_of(a).dtype.kind in "iub" else dtype
+        total = np.sum(weights, axis=axis, keepdims=keep, dtype=dtype)
+        if np.any(value_of(total) == 0):
+            raise ZeroDivisionError("average: weights sum to zero, and the mean is divided by their sum")
+        mean = np.sum(np.multiply(a, weights, dtype=dtype), axis=axis, keepdims=keep) / total
+    if not returned:
+        return mean
+    return mean, np.copy(np.broadcast_to(total, np.shape(value_of(mean))))
+
+
+def _weights_of(a: Any, weights: Any, axis: Axis) -> Any:
+    """Weights in the shape of what they weigh, or that broadcasts to it."""
+    shape, given = np.shape(value_of(a)), np.shape(value_of(weights))
+    if shape == given:
+        return weights
+    if axis is None:
+        raise TypeError(f"average: weights of shape {given} for an array of shape {shape} need an axis")
+    where_ = np.lib.array_utils.normalize_axis_tuple(axis, len(shape))
+    if given != tuple(shape[d] for d in where_):
+        raise ShapeError(f"average: weights of shape {given} for axis {axis} of an array of shape {shape}")
+    weights = np.transpose(weights, np.argsort(where_).tolist())
+    return reshape(weights, tuple(n if d in where_ else 1 for d, n in enumerate(shape)))
+
+
+@composed(np.cov)
+def cov(
+    m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None,
+    fweights: Any = None, aweights: Any = None, *, dtype: Any = None,
+) -> Any:  # fmt: skip
+    """Covariances of variables, by default the rows."""
+    x = _observations("cov", m, rowvar)
+    if y is not None:
+        x = np.concatenate([x, _observations("cov", y, rowvar, value_of(m))], axis=0)
+    dtype = np.result_type(*(value_of(tensor_of(v)) for v in (m, y) if v is not None), np.float64) \
+        if dtype is None else np.dtype(dtype)  # fmt: skip
+    x = astype(x, dtype) if is_tensor(x) else np.asarray(x, dtype)
+    count = x.shape[1]
+    ddof = ddof if ddof is not None else 0 if bias else 1
+    if int(ddof) != ddof:
+        raise ValueError(f"cov: ddof is an integer, found {ddof}")
+    weights = _frequencies(fweights, count)
+    if aweights is not None:
+        aweights = tensor_of(aweights)
+        if np.iscomplexobj(value_of(aweights)):
+            raise DTypeError(f"cov: aweights are real, found dtype {value_of(aweights).dtype}")
+        aweights = np.astype(aweights, np.dtype(float), copy=False)
+        if np.shape(value_of(aweights)) != (count,):
+            raise ShapeError(
+                f"cov: aweights of shape {np.shape(value_of(aweights))} for {count} observations"
+            )
+        if np.any(value_of(aweights) < 0):
+            raise ValueError("cov: aweights are not negative")
+        weights = aweights if weights is None else weights * aweights
+    if weights is None:
+        total: Any = count
+        mean = np.mean(x, axis=1, keepdims=True)
+    else:
+        total = np.sum(weights)
+        mean = np.sum(x * weights, axis=1, keepdims=True) / total
+    if weights is None or ddof == 0:
+        divisor = total - ddof if ddof else total
+    elif aweights is None:
+        divisor = total - ddof
+    else:
+        divisor = total - ddof * np.sum(weights * aweights) / total
+    if float(plain(divisor)) <= 0:
+        warnings.warn(f"cov: {divisor} degrees of freedom", RuntimeWarning, stacklevel=4)
+        divisor = 0.0
+    x = np.astype(x - mean, dtype, copy=False)
+    other = x if weights is None else x * weights
+    found = np.matmul(x, conjugate(np.transpose(other)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.squeeze(np.astype(found * np.divide(1.0, divisor), found.dtype, copy=False))
+
+
+def _observations(what: str, m: Any, rowvar: bool, beside: Any = None) -> Any:
+    """Variables as rows."""
+    m = tensor_of(m)
+    ndim = np.ndim(value_of(m))
+    if ndim > 2:
+        raise ShapeError(f"{what} takes up to two dimensions, found shape {np.shape(value_of(m))}")
+    x = m if ndim == 2 else reshape(m, (1, -1))
+    return x if rowvar or ndim < 2 or (beside is None and x.shape[0] == 1) else np.transpose(x)
+
+
+def _frequencies(fweights: Any, count: int) -> Any:
+    if fweights is None:
+        return None
+    found = np.asarray(plain(fweights), float)
+    if found.shape != (count,):
+        raise ShapeError(f"cov: fweights of shape {found.shape} for {count} observations")
+    if requires_grad(fweights) or np.any(found != np.around(found)):
+        raise TypeError("cov: fweights count repetitions: integers, which have no derivative")
+    if np.any(found < 0):
+        raise ValueError("cov: fweights are not negative")
+    return found
+
+
+@composed(np.corrcoef)
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
+    """Correlations of variables, by default the rows."""
+    c = cov(x, y, rowvar, dtype=dtype)
+    if c.ndim == 0:
+        return c / c
+    deviation = np.sqrt(np.diag(c))
+    found = c / deviation[:, None] / deviation[None, :]
+    excess = value_of(found) - np.clip(value_of(found), -1, 1)  # rounding; no reason to lose a derivative
+    return found - excess if np.any(excess) else found
+
+
+# ---------------------------------------------------------------- without nan
+
+
+def _filled(a: Any, fill: float) -> Any:
+    """An array with another number for nan, and where there was one."""
+    a = tensor_of(a)
+    missing = np.isnan(value_of(a))
+    return where(missing, value_of(a).dtype.type(fill), a), missing
+
+
+def _without(function: Callable[..., Any], fill: float) -> Callable[..., Any]:
+    def reduced(a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: Any = NOT_GIVEN,
+                initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Any:  # fmt: skip
+        rest = {} if initial is NOT_GIVEN else {"initial": initial}
+        if where is not NOT_GIVEN:
+            rest["where"] = where
+        keep = keepdims is not NOT_GIVEN and bool(keepdims)
+        return function(_filled(a, fill)[0], axis=axis, dtype=dtype, keepdims=keep, **rest)
+
+    return reduced
+
+
+composed(np.nansum)(_without(np.sum, 0.0))
+composed(np.nanprod)(_without(np.prod, 1.0))
+
+
+@composed(np.nancumsum)
+def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
+    """Running sum without nan."""
+    return np.cumsum(_filled(a, 0.0)[0], axis=axis, dtype=dtype)
+
+
+@composed(np.nancumprod)
+def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
+    """Running product without nan."""
+    return np.cumprod(_filled(a, 1.0)[0], axis=axis, dtype=dtype)
+
+
+def _present(axis: Axis, missing: Any, where: Any, keepdims: bool) -> Any:
+    """The number of elements that count."""
+    mask = ~missing if where is NOT_GIVEN else ~missing & plain(where)
+    return np.sum(mask, axis=axis, keepdims=keepdims)
+
+
+@composed(np.nanmean)
+def nanmean(a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: Any = NOT_GIVEN, *,
+            where: Any = NOT_GIVEN) -> Any:  # fmt: skip
+    """Mean without nan."""
+    keep = keepdims is not NOT_GIVEN and bool(keepdims)
+    a, missing = _filled(a, 0.0)
+    count = _present(axis, missing, where, keep)
+    if not np.all(count):
+        warnings.warn("nanmean: nothing but nan in a slice", RuntimeWarning, stacklevel=4)
+    rest = {} if where is NOT_GIVEN else {"where": where}
+    total = np.sum(a, axis=axis, dtype=dtype, keepdims=keep, **rest)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return total / np.asarray(count, total.dtype)[()]
+
+
+@composed(np.nanvar)
+def nanvar(
+    a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+    keepdims: Any = NOT_GIVEN, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN, correction: Any = NOT_GIVEN,
+) -> Any:  # fmt: skip
+    """Variance without nan."""
+    ddof = degrees("nanvar", ddof, correction)
+    keep = keepdims is not NOT_GIVEN and bool(keepdims)
+    filled, missing = _filled(a, 0.0)
+    filled = filled if dtype is None else astype(filled, np.dtype(dtype))
+    mask = ~missing if where is NOT_GIVEN else ~missing & plain(where)
+    count = _present(axis, missing, where, True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if mean is NOT_GIVEN:
+            mean = np.sum(filled, axis=axis, keepdims=True, where=mask) / np.asarray(count, filled.dtype)[()]
+        off = np.where(mask, filled - mean, filled.dtype.type(0))
+        squares = np.real(off * np.conj(off)) if np.iscomplexobj(value_of(off)) else off * off
+        total = np.sum(squares, axis=axis, keepdims=keep)
+        freedom = np.reshape(count, np.shape(value_of(total))) - ddof
+        if np.any(freedom <= 0):
+            warnings.warn("nanvar: no degrees of freedom in a slice", RuntimeWarning, stacklevel=4)
+        return total / np.where(freedom <= 0, np.nan, freedom).astype(total.dtype)[()]
+
+
+@composed(np.nanstd)
+def nanstd(
+    a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+    keepdims: Any = NOT_GIVEN, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN, correction: Any = NOT_GIVEN,
+) -> Any:  # fmt: skip
+    """Standard deviation without nan."""
+    return root(nanvar(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
+
+
+def _extreme(function: Callable[..., Any], fill: float, name: str) -> Callable[..., Any]:
+    def reduced(a: Any, axis: Any = None, out: Any = None, keepdims: Any = NOT_GIVEN,
+                initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Any:  # fmt: skip
+        keep = keepdims is not NOT_GIVEN and bool(keepdims)
+        rest = {} if initial is NOT_GIVEN else {"initial": initial}
+        if where is not NOT_GIVEN:
+            rest["where"] = where
+        filled, missing = _filled(a, fill)
+        found = function(filled, axis=axis, keepdims=keep, **rest)
+        mask = missing if where is NOT_GIVEN else missing | ~np.asarray(plain(where), bool)
+        nothing = np.all(mask, axis=axis, keepdims=keep) if missing.size and initial is NOT_GIVEN else False
+        if not np.any(nothing):
+            return found
+        warnings.warn(f"{name}: nothing but nan in a slice", RuntimeWarning, stacklevel=4)
+        return np.where(nothing, found.dtype.type(np.nan), found)
+
+    return reduced
+
+
+composed(np.nanmax)(_extreme(np.max, -np.inf, "nanmax"))
+composed(np.nanmin)(_extreme(np.min, np.inf, "nanmin"))

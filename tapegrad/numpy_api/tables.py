@@ -1,0 +1,200 @@
+"""Which function answers for which of NumPy's, and how arguments are read."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import reprlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
+
+from tapegrad.core.base import follows, is_tensor, requires_grad, value_of
+from tapegrad.core.dispatch import NESTED, contains_tensor, normal, noted, sequence, share, taken, tensors_in
+from tapegrad.core.grad_mode import in_force
+from tapegrad.core.inplace import write
+from tapegrad.errors import AxisError, ShapeError, TapeError, UnsupportedOpError
+
+UFUNCS: dict[Any, Callable[..., Any]] = {}
+FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+PLAIN: set[Any] = set()  # those that have no derivative, or a derivative of zero: plain values answer
+Axis = int | Sequence[int] | None
+
+
+def implements(*functions: Any) -> Callable[[Any], Any]:
+    """Register a function as what these NumPy functions do on Tensors."""
+
+    def register(function: Any) -> Any:
+        for f in functions:
+            (UFUNCS if isinstance(f, np.ufunc) else FUNCTIONS)[f] = function
+        return function
+
+    return register
+
+
+def answer(*functions: Any) -> None:
+    """Let NumPy answer for these functions from plain values."""
+    for f in functions:
+        PLAIN.add(f)
+        FUNCTIONS[f] = lambda *args, _f=f, **kwargs: plainly(_f, args, kwargs)
+
+
+def composed(*functions: Any) -> Callable[[Any], Any]:
+    """Register what these NumPy functions do where a derivative is asked; NumPy itself answers elsewhere."""
+
+    def register(implementation: Any) -> Any:
+        for f in functions:
+            FUNCTIONS[f] = _composed(f, implementation)
+        return implementation
+
+    return register
+
+
+def _composed(function: Callable[..., Any], implementation: Callable[..., Any]) -> Callable[..., Any]:
+    name = f"np.{function.__name__}"
+
+    @functools.wraps(implementation)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        moving = (args and follows(args[0])) or any_follows((args, tuple(kwargs.values())))
+        if not moving or kwargs.get("out") is not None:
+            return plainly(function, args, kwargs)
+        try:
+            found = implementation(*args, **kwargs)
+            return found if is_tensor(found) else _tensors(found, ())
+        except (TapeError, np.linalg.LinAlgError):
+            raise
+        except np.exceptions.AxisError as error:
+            raise AxisError(f"{name} of {_shapes(args)}: {error}") from error
+        except (ValueError, IndexError) as error:
+            kind = ShapeError if isinstance(error, ValueError) else IndexError
+            raise kind(f"{name} of {_shapes(args)}: {error}") from error
+
+    return call
+
+
+def _shapes(args: Any) -> str:
+    """The shapes of the arrays among arguments, as an error names them."""
+    found = [x if isinstance(x, (list, tuple)) else [x] for x in args]
+    shapes = [str(np.shape(value_of(x))) for row in found for x in row if hasattr(x, "shape")]
+    return f"shape{'s' * (len(shapes) > 1)} {', '.join(shapes)}"
+
+
+def tensor_of(x: Any) -> Any:
+    """Return an argument as a Tensor or a plain array."""
+    if is_tensor(x):
+        return x
+    return normal(sequence(x))
+
+
+def axes_of(x: Any, axis: Axis, what: str) -> tuple[int, ...]:
+    """Return the axes meant, ascending."""
+    ndim = np.ndim(value_of(x))
+    if axis is None:
+        return tuple(range(ndim))
+    try:
+        found = normalize_axis_tuple(axis, ndim)
+    except np.exceptions.AxisError as error:
+        raise AxisError(f"{what}: axis {axis} of an array of shape {np.shape(value_of(x))}") from error
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{what}: axis {reprlib.repr(axis)}: {error}") from error
+    return tuple(sorted(found))
+
+
+def of_number(x: Any, axis: Axis) -> Axis:
+    """Return the axis of a reduction or scan, None where NumPy takes a number for a vector of one."""
+    number = np.ndim(value_of(x)) == 0 and isinstance(axis, (int, np.integer))
+    return None if number and axis in (0, -1) else axis
+
+
+def axis_of(x: Any, axis: int, what: str, extra: int = 0) -> int:
+    """Return the axis meant, counted from the first."""
+    ndim = np.ndim(value_of(x)) + extra
+    try:
+        return int(normalize_axis_index(operator.index(axis), ndim))
+    except np.exceptions.AxisError as error:
+        raise AxisError(f"{what}: axis {axis} of an array of shape {np.shape(value_of(x))}") from error
+
+
+def plain(x: Any) -> Any:
+    """Return an argument with the values of the Tensors in it."""
+    if contains_tensor(x) and not is_tensor(x):
+        return type(x)(plain(item) for item in x)
+    return value_of(x)
+
+
+def any_grad(x: Any) -> bool:
+    """Whether a Tensor in an argument requires grad."""
+    return _any(requires_grad, x, 0)
+
+
+def any_follows(x: Any) -> bool:
+    """Whether a derivative by a Tensor in an argument is asked for here and now."""
+    return _any(follows, x, 0)
+
+
+def _any(holds: Callable[[Any], bool], x: Any, depth: int) -> bool:
+    if depth > NESTED:
+        raise ShapeError(f"lists nested more than {NESTED} deep are no array")
+    return any(_any(holds, i, depth + 1) for i in x) if isinstance(x, (list, tuple)) else holds(x)
+
+
+SCANS = ("cumsum", "cumprod", "cumulative_sum", "cumulative_prod", ".accumulate")
+
+
+def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> Any:
+    """Let NumPy compute into `out`, an array or a Tensor; returns it. Derivatives there are none."""
+    name = f"np.{function.__name__}"
+    if any_follows(out) or any_follows(args):
+        raise UnsupportedOpError(
+            f"{name}: out= has no derivative, and {'out' if any_grad(out) else 'an operand'} requires grad; "
+            "use the result it returns, or write under tg.no_grad()"
+        )
+    if not is_tensor(out) and not isinstance(out, np.ndarray):
+        raise TypeError(f"{name}: out= takes an array or a Tensor, found {type(out).__name__}")
+    if not is_tensor(out):
+        taken(*tensors_in((args, kwargs)))
+    buffer = np.array(out._v) if is_tensor(out) else out
+    if buffer.ndim == 0 and name.endswith(SCANS):  # NumPy crashes
+        raise ShapeError(f"{name}: out= is an array of at least one axis, found shape ()")
+    try:
+        function(*plain(args), out=buffer, **{k: plain(v) for k, v in kwargs.items()})
+    except ValueError as error:
+        shapes = ", ".join(str(np.shape(x)) for x in plain(args))
+        raise ShapeError(f"{name} of {shapes} into out= of shape {buffer.shape}: {error}") from error
+    if is_tensor(out):
+        write(out, Ellipsis, buffer, name)
+        noted(out, tensors_in((args, kwargs)))
+    return out
+
+
+def plainly(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    """Call NumPy on plain values; arrays come back as Tensors."""
+    if kwargs.get("out") is not None:
+        return into(function, kwargs.pop("out"), *args, **kwargs)
+    try:
+        result = function(*plain(tuple(args)), **{k: plain(v) for k, v in kwargs.items()})
+    except np.exceptions.AxisError as error:
+        raise AxisError(str(error)) from error
+    if in_force("forward") is None:
+        return _tensors(result, args)
+    sources = tensors_in((args, kwargs))
+    if not isinstance(result, (np.ndarray, np.generic, list, tuple)):
+        taken(*sources)
+    elif function is np.sign or getattr(function, "__self__", function) in PLAIN:  # its method, perhaps
+        sources = [x for x in sources if x.dtype.kind == "c"]
+    return _tensors(result, args, sources)
+
+
+def _tensors(result: Any, args: Any, sources: Any = None) -> Any:
+    """Return a result of NumPy's with Tensors for the arrays in it."""
+    if isinstance(result, (np.ndarray, np.generic)):
+        result = result[()] if isinstance(result, np.ndarray) and result.ndim == 0 else result
+        return share(result, args, sources)
+    if isinstance(result, (list, tuple)):
+        parts = [_tensors(part, args, sources) for part in result]
+        if hasattr(result, "_fields"):  # the named results of np.unique_all and its kin
+            return type(result)(*parts)
+        return parts if isinstance(result, list) else tuple(parts)
+    return result

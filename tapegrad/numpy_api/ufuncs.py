@@ -1,0 +1,80 @@
+"""Ufuncs: operators, elementary functions, and steps whose derivative is zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegrad.core.base import is_tensor, value_of, wrap
+from tapegrad.core.conversion import astype, copy
+from tapegrad.core.dispatch import normal, sequence
+from tapegrad.core.operators import FAST, combine
+from tapegrad.errors import ShapeError
+from tapegrad.numpy_api.tables import UFUNCS, tensor_of
+from tapegrad.ops import REGISTRY
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
+
+
+def operand(x: Any) -> Any:
+    """Return an operand as a Tensor, an array, or the Python number it is, whose dtype gives way."""
+    x = sequence(x)
+    return x if is_tensor(x) or type(x) in (int, float, bool) else normal(x)
+
+
+def _ufunc_of(name: str) -> Callable[..., Any]:
+    op, fast = REGISTRY[name], FAST[name]
+    if op.arity == 1:
+        return fast
+
+    def function(a: Any, b: Any) -> Any:
+        return fast(a, b) if is_tensor(a) else combine(op, sequence(a), sequence(b))
+
+    return function
+
+
+for _name in FAST:
+    for _f in REGISTRY[_name].functions:
+        UFUNCS[_f] = _ufunc_of(_name)
+UFUNCS[np.positive] = copy
+
+# Derivative zero wherever there is one: plain values, no history.
+FLAT = (
+    np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal, np.floor,
+    np.ceil, np.rint, np.trunc, np.isfinite, np.isnan, np.isinf, np.signbit, np.logical_and,
+    np.logical_or, np.logical_not, np.logical_xor, np.floor_divide, np.spacing,
+)  # fmt: skip
+for _f in FLAT:
+
+    def _flat(*args: Any, _f: Any = _f) -> Any:
+        values = [value_of(operand(a)) for a in args]
+        try:
+            return wrap(normal(_f(*values), _f.__name__))
+        except ValueError as error:
+            shapes = ", ".join(str(np.shape(v)) for v in values)
+            raise ShapeError(f"{_f.__name__} of operands of shapes {shapes}: {error}") from error
+
+    UFUNCS[_f] = _flat
+
+
+def power(a: Any, b: Any) -> Tensor:
+    """Power; a square has a cheaper derivative."""
+    if (type(b) is int or type(b) is float) and b == 2 and is_tensor(a):
+        return FAST["square"](a)
+    return FAST["power"](a, b) if is_tensor(a) else combine(REGISTRY["power"], sequence(a), sequence(b))
+
+
+UFUNCS[np.power] = power
+
+
+def float_power(a: Any, b: Any) -> Tensor:
+    """Power, in double precision."""
+    x, y = tensor_of(a), tensor_of(b)
+    kind = np.result_type(value_of(x), value_of(y), float)
+    return power(*(astype(z, kind) if is_tensor(z) else np.asarray(z, kind) for z in (x, y)))
+
+
+UFUNCS[np.float_power] = float_power

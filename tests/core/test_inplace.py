@@ -1,0 +1,657 @@
+"""Writing to Tensors: values as NumPy's, derivatives exact, views and versions as torch's."""
+
+import gc
+import sys
+import tracemalloc
+import weakref
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.errors import DTypeError, GradientError, ShapeError
+from tapegrad.ops.indexing import numbers
+from tapegrad.tape import tape as tapes
+
+
+def leaf(data=(1.0, 2.0, 3.0), dtype=float):
+    return tg.tensor(np.asarray(data, dtype), requires_grad=True)
+
+
+def grad(out, *inputs):
+    found = tg.grad(np.sum(out), inputs, retain_graph=True, allow_unused=True, materialize_grads=True)
+    return [g.tolist() for g in found]
+
+
+# ---------------------------------------------------------------- semantics E, by number
+
+
+def test_E4_a_leaf_and_its_views_cannot_be_written_to():
+    x = leaf()
+    for write in (
+        lambda: x.__iadd__(1.0), lambda: x.__setitem__(0, 3.0), lambda: x[:2].mul_(2.0), lambda: x.zero_(),
+        lambda: x.T.__setitem__(0, 1.0), lambda: x.copy_(np.zeros(3)), lambda: x.reshape(3, 1).fill_(2.0),
+    ):  # fmt: skip
+        with pytest.raises(GradientError, match="leaf that requires grad"):
+            write()
+    assert x.tolist() == [1.0, 2.0, 3.0]
+    assert x._version == 0
+
+
+def test_E4_under_no_grad_a_leaf_can():
+    x = leaf()
+    v = x[1:]
+    with tg.no_grad():
+        x += 1.0
+        x[0] = 7.0
+        v *= 2.0
+    assert x.tolist() == [7.0, 6.0, 8.0]
+    assert v.tolist() == [6.0, 8.0]
+    assert x._version == v._version == 3
+    assert x.is_leaf
+    assert x.requires_grad
+    assert grad(x * x, x) == [[14.0, 12.0, 16.0]]
+    assert grad(v * v, x) == [[0.0, 12.0, 16.0]]
+
+
+def test_E4_versions():
+    x = leaf() * 1.0
+    view, detached, data, clone = x[:2], x.detach(), x.data, x.clone()
+    x += 1.0
+    assert view._version == detached._version == x._version == 1
+    assert clone._version == 0
+    detached[0] = 5.0
+    assert x._version == 2
+    assert x.tolist()[0] == view.tolist()[0] == 5.0
+    assert data is not None
+
+
+def test_E5_what_a_derivative_needs_is_kept():
+    """torch refuses these; here the old values are kept and the derivative is exact."""
+    x = leaf()
+    y = np.exp(x)
+    z = y * 1.0
+    y += 1.0
+    assert grad(z, x)[0] == pytest.approx(np.exp([1.0, 2, 3]))
+    assert grad(y, x)[0] == pytest.approx(np.exp([1.0, 2, 3]))
+    a, b = leaf() * 1.0, leaf()
+    c = a * b
+    a *= 5.0
+    assert grad(c, b) == [[1.0, 2.0, 3.0]]
+    w = x * x
+    with tg.no_grad():
+        x *= 10.0
+    assert grad(w, x) == [[2.0, 4.0, 6.0]]
+    k = tg.tensor([1.0, 2.0, 3.0])
+    u = k * b
+    k[1] = 100.0
+    assert grad(u, b) == [[1.0, 2.0, 3.0]]
+    t = b * 1.0
+    t *= t
+    assert grad(t, b) == [[2.0, 4.0, 6.0]]
+    d = b * 1.0
+    s = np.sin(d)
+    d.detach()[0] = 9.0
+    assert d.tolist()[0] == 9.0
+    assert grad(s, b)[0] == pytest.approx(np.cos([1.0, 2, 3]))
+
+
+def test_E6_where_nothing_was_kept():
+    x = leaf()
+    y = x + 1.0
+    y.mul_(2.0)
+    assert grad(y, x) == [[2.0] * 3]
+    y **= 2
+    y /= x
+    v = np.array([1.0, 2, 3])
+    assert grad(y, x)[0] == pytest.approx(8 * (v + 1) / v - 4 * (v + 1) ** 2 / v**2)
+
+
+def test_E7_a_constant_gets_a_history():
+    x = leaf()
+    c = tg.zeros(3)
+    c += x
+    assert c.requires_grad
+    assert not c.is_leaf
+    assert grad(c, x) == [[1.0] * 3]
+    c = tg.zeros(3)
+    c[0] = x[1]
+    assert grad(c, x) == [[0.0, 1.0, 0.0]]
+    c = tg.zeros(3)
+    c.copy_(x)
+    assert grad(c, x) == [[1.0] * 3]
+    y = x * 2.0
+    y.zero_()
+    assert grad(y, x) == [[0.0] * 3]
+    y = x * 2.0
+    y.fill_(4.0)
+    assert (y.tolist(), grad(y, x)) == ([4.0] * 3, [[0.0] * 3])
+    y, v = leaf() * 1.0, leaf((5.0, 6.0))
+    y[[0, 0]] = v
+    assert y.tolist() == [6.0, 2.0, 3.0]
+    assert grad(y, v) == [[0.0, 1.0]]
+
+
+def test_E8_a_view_and_its_base():
+    x = leaf()
+    y = x * 1.0
+    v = y[:2]
+    v.mul_(10.0)
+    assert grad(y, x) == [[10.0, 10.0, 1.0]]
+    w = y.reshape(3, 1)
+    y += x
+    assert w.tolist() == [[11.0], [22.0], [6.0]]
+    assert grad(w, x) == [[11.0, 11.0, 2.0]]
+    assert grad(v * v, x)[0] == pytest.approx([2 * 11 * 11.0, 2 * 22 * 11.0, 0.0])
+
+
+def test_E10_what_does_not_fit():
+    x = leaf() * 1.0
+    with pytest.raises(ShapeError):
+        x += np.ones((2, 3))
+    with pytest.raises(ShapeError):
+        x[:2] = np.ones(3)
+    i = tg.arange(3)
+    with pytest.raises(DTypeError):
+        i += 0.5
+    with pytest.raises(DTypeError):
+        i[0] = leaf()[0]
+    with pytest.raises(IndexError):
+        x[5] = 1.0
+    with pytest.raises(ValueError, match="read-only"):
+        np.broadcast_to(x, (2, 3))[0, 0] = 1.0
+    assert x.tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_E11_detach_in_place(shape):
+    x = tg.ones(shape, requires_grad=True)
+    y = x * 2.0
+    z = y * y
+    y.retain_grad()
+    assert y.detach_() is y
+    assert y.is_leaf
+    assert not y.requires_grad
+    assert y.grad_fn is None
+    assert not y.retains_grad
+    assert grad(z.sum(), x) == [(np.ones(shape) * 8.0).tolist()]  # what was recorded stays
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        y.sum().backward()
+    y.mul_(5.0)
+    y.requires_grad_()
+    assert grad((y * y).sum(), y) == [(np.ones(shape) * 20.0).tolist()]
+    assert y.grad is None
+
+
+def test_E11_detach_in_place_of_a_leaf():
+    x = leaf()
+    y = x * 2.0
+    assert x.detach_() is x
+    assert not x.requires_grad
+    assert tg.ones(2).detach_().is_leaf
+    y.sum().backward()
+    assert x.grad is None  # as C-11
+
+
+def test_E11_detach_in_place_of_views_and_their_base():
+    x = leaf()
+    y = x * 1.0
+    v = y[:2]
+    with pytest.raises(GradientError, match="view"):
+        v.detach_()
+    with pytest.raises(GradientError, match="view"):
+        y.T.detach_()
+    y.detach_()
+    with tg.no_grad():
+        y[0] = 7.0
+    assert v.tolist() == [7.0, 2.0]  # memory is shared, histories are apart
+    assert y.tolist() == [7.0, 2.0, 3.0]
+    assert v.requires_grad
+    assert not (y * 2).requires_grad
+    assert grad(v, x) in ([[0.0, 1.0, 0.0]], [[1.0, 1.0, 0.0]])
+    w = x * 1.0
+    d = w.detach()
+    assert d.detach_() is d
+    w.detach_()
+    d[1] = 9.0
+    assert w.tolist() == [1.0, 9.0, 3.0]
+
+
+def test_E11_detach_in_place_of_what_carries_a_tangent():
+    fw = tg.autograd.forward_ad
+    with fw.dual_level():
+        y = fw.make_dual(leaf(), tg.ones(3)) * 2.0
+        tangent = fw.unpack_dual(y.detach()).tangent
+        y.detach_()
+        assert not tg.no_grad()(lambda: fw.unpack_dual(y).primal.requires_grad)()
+        found = fw.unpack_dual(y).tangent
+        assert (found is None) == (tangent is None)
+        assert found is None or found.tolist() == tangent.tolist()
+
+
+def test_E11_detach_shares_memory():
+    x = leaf()
+    d = x.detach()
+    d[0] = 5.0
+    assert x.tolist() == [5.0, 2.0, 3.0]
+    assert not d.requires_grad
+    assert grad(x * x, x) == [[10.0, 4.0, 6.0]]
+    s = leaf(2.0)
+    d = s.detach()
+    d += 1.0
+    assert s.item() == 2.0
+
+
+def test_D9_a_retained_gradient_is_that_of_the_new_value():
+    x = leaf()
+    y = x * 2.0
+    y.retain_grad()
+    y.mul_(3.0)
+    np.sum(y * y).backward()
+    assert y.grad.tolist() == [12.0, 24.0, 36.0]
+    assert x.grad.tolist() == [72.0, 144.0, 216.0]
+
+
+def test_C10_a_gradient_of_what_was_written_to():
+    x = leaf()
+    y = 3.0 * x
+    y *= 5.0
+    assert grad(y**2, y) == [[30.0, 60.0, 90.0]]
+
+
+def test_a_detached_tensor_takes_no_history():
+    x, y = leaf(), leaf()
+    d = (x * 1.0).detach()
+    with pytest.raises(GradientError, match="detached"):
+        d += y
+    d.requires_grad_()
+    with pytest.raises(GradientError, match="leaf"):
+        d += 1.0
+
+
+def test_a_constant_that_becomes_a_leaf():
+    c = tg.zeros(3)
+    v = c[:2]
+    c.requires_grad_()
+    with pytest.raises(GradientError, match="leaf"):
+        v[0] = 1.0
+    c = tg.zeros(3)
+    v = c[:2].requires_grad_()
+    before = v * 2.0
+    with pytest.raises(GradientError, match="leaf"):
+        v[0] = 1.0
+    c[0] = 4.0
+    assert v.tolist() == [4.0, 0.0]
+    assert grad(v * v, v) == [[8.0, 0.0]]
+    assert grad(before, v) == [[2.0, 2.0]]
+
+
+@pytest.mark.parametrize("leaf_of", ["detach", "a view under no_grad"])
+@pytest.mark.parametrize("origin", ["result", "leaf"])
+def test_another_leaf_in_the_same_memory(leaf_of, origin):
+    """What it is a leaf of keeps its own history, through writes and in its views."""
+    x = leaf()
+    y = x * 2.0 if origin == "result" else x
+    v = y[1:]
+    with tg.no_grad():
+        d = (y.detach() if leaf_of == "detach" else y[:]).requires_grad_()
+        y += 1.0
+    scale = 2.0 if origin == "result" else 1.0
+    gx, gd = tg.grad(np.sum(y * y), (x, d), allow_unused=True, retain_graph=True)
+    assert gx.tolist() == [2 * scale * (scale * t + 1) for t in (1.0, 2.0, 3.0)]
+    assert gd is None
+    gx, gd = tg.grad(np.sum(v), (x, d), allow_unused=True)
+    assert gx.tolist() == [0.0, scale, scale]
+    assert gd is None
+    assert tg.grad(np.sum(d * d), d)[0].tolist() == [2 * (scale * t + 1) for t in (1.0, 2.0, 3.0)]
+
+
+def test_a_leaf_beside_a_result_does_not_stop_its_writes():
+    x = leaf()
+    y = x * 2.0
+    d = y.detach().requires_grad_()
+    y *= 3.0
+    assert grad(y, x) == [[6.0] * 3]
+    assert d.tolist() == [6.0, 12.0, 18.0]
+
+
+def test_data_leaves_the_memory():
+    x = leaf()
+    v = x[1:]
+    x.data = tg.tensor([7.0, 8.0, 9.0])
+    with tg.no_grad():
+        v *= 2.0
+    assert x.tolist() == [7.0, 8.0, 9.0]
+    assert v.tolist() == [4.0, 6.0]
+
+
+# ---------------------------------------------------------------- beside NumPy
+
+
+INDICES = [
+    0, -1, slice(None), slice(1, None), slice(None, None, -1), slice(None, None, 2), Ellipsis, (0, 1),
+    (1, -1), (slice(None), 0), (slice(None), slice(1, 3)), (Ellipsis, 2), [0, 2], [1, 1],
+    (slice(None), [2, 0]), ([0, 1], [1, 2]), None,
+]  # fmt: skip
+VIEWS = [
+    lambda a: a, lambda a: a[1:], lambda a: a.T, lambda a: a[:, ::2], lambda a: a[::-1],
+    lambda a: a.reshape(-1)[2:8], lambda a: a[1], lambda a: a.T[1:, ::-1],
+    lambda a: a[None, ..., 1:3], lambda a: a.swapaxes(0, 1)[2],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("n", [3, 40])
+@pytest.mark.parametrize("index", INDICES, ids=repr)
+def test_an_assignment_is_numpys(n, index):
+    shape = (3, n, 4) if n > 3 else (3, 4)
+    base = np.linspace(0.5, 1.5, int(np.prod(shape))).reshape(shape)
+    new = np.linspace(2.0, 3.0, base[index].size).reshape(base[index].shape)
+    x, v = leaf(base), leaf(new)
+    y = x * 2.0
+    y[index] = v
+    plain = base * 2.0
+    plain[index] = new
+    np.testing.assert_array_equal(y.detach().numpy(), plain)
+    kept = np.ones(base.shape)
+    kept[index] = 0.0
+    (gx,) = tg.grad(np.sum(y * y), x, retain_graph=True)
+    np.testing.assert_allclose(gx.numpy(), 8 * base * kept)
+    (gv,) = tg.grad(np.sum(y * y), v, create_graph=True)
+    last = np.arange(float(new.size)).reshape(new.shape)
+    numbers = np.full(base.shape, -1.0)
+    numbers[index] = last
+    stays = np.isin(last, numbers)
+    np.testing.assert_allclose(gv.detach().numpy(), np.where(stays, 2 * new, 0.0))
+    if stays.any():
+        (h,) = tg.grad(np.sum(gv), v)
+        np.testing.assert_allclose(h.numpy(), np.where(stays, 2.0, 0.0))
+
+
+def plan(rng, steps):
+    """A random program of writes and views, as functions of a list of arrays."""
+    found = []
+    for _ in range(steps):
+        kind = rng.integers(7)
+        found.append((kind, int(rng.integers(100)), int(rng.integers(100)), float(rng.uniform(0.5, 1.5))))
+    return found
+
+
+def run(program, x, w, m, keep):
+    """Run it on arrays or Tensors: `pool` are views and bases, `sums` what was computed on the way."""
+    pool, sums = [x * 1.0], []
+    for kind, i, j, number in program:
+        a = pool[i % len(pool)]
+        if kind == 0:
+            pool.append(VIEWS[j % len(VIEWS)](a) if a.ndim == 2 else a[::-1] if a.ndim == 1 else a[..., 0])
+        elif kind == 1:
+            a *= number
+        elif kind == 2:
+            sums.append(m.sum(m.sin(a) * number))
+        elif kind == 3:
+            a[...] = m.cos(a) * a
+        elif kind == 4 and a.ndim and a.shape[0] > 0:
+            a[j % a.shape[0]] = w[i % 4] * number
+        elif kind == 5:
+            pool.append(a * w[j % 4])
+        elif kind == 6 and a.ndim:
+            a += w[i % 4]
+        pool = [b for b in pool if b.ndim and b.size][-keep:]
+    return sum((m.sum(m.sin(a)) for a in pool), sum(sums, 0.0 * m.sum(x)))
+
+
+@pytest.mark.parametrize("records", [16, 4096])
+@pytest.mark.parametrize("shape", [(3, 4), (30, 40)])
+def test_random_programs_of_writes_and_views(monkeypatch, records, shape):
+    """Beside complex steps through the same program on NumPy's own arrays."""
+    monkeypatch.setattr(tapes, "MAX_RECORDS", records)
+    rng = np.random.default_rng(sum(shape) + records)
+    for _ in range(60 if shape == (3, 4) else 25):
+        program = plan(rng, int(rng.integers(3, 16)))
+        at, weights = rng.uniform(0.3, 1.2, shape), rng.uniform(0.5, 1.0, 4)
+        x, w = leaf(at), leaf(weights)
+        with np.errstate(all="ignore"):
+            try:
+                value = run(program, at, weights, np, 4)
+            except (ValueError, IndexError):  # a view too small for the next
+                continue
+            loss = run(program, x, w, np, 4)
+            assert loss.item() == pytest.approx(value, rel=1e-12)
+            gx, gw = tg.grad(loss, (x, w), create_graph=bool(rng.integers(2)), allow_unused=True,
+                             materialize_grads=True)  # fmt: skip
+            ux, uw = rng.uniform(-1, 1, shape), rng.uniform(-1, 1, 4)
+            stepped = run(program, at + 1e-30j * ux, weights + 1e-30j * uw, np, 4)
+        wanted = np.imag(stepped) / 1e-30
+        found = np.sum(gx.detach().numpy() * ux) + np.sum(gw.detach().numpy() * uw)
+        scale = np.sum(np.abs(gx.detach().numpy() * ux)) + np.sum(np.abs(gw.detach().numpy() * uw))
+        assert found == pytest.approx(wanted, rel=1e-9, abs=1e-11 * (1 + scale)), program
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_large_arrays_are_written_in_place_where_nothing_needs_them():
+    x = leaf(np.ones(10_000))
+    y = x * 2.0
+    y[0] = x[1]
+    place = y._v.__array_interface__["data"][0]
+    for i in range(100):
+        y[i] = x[i] * 3.0
+    assert y._v.__array_interface__["data"][0] == place
+    z = np.sin(y)
+    y[5] = 0.0  # sin reads the old values
+    assert y._v.__array_interface__["data"][0] != place
+    assert tg.grad(np.sum(z), x)[0].numpy()[5] == pytest.approx(3 * np.cos(3.0))
+
+
+def test_an_array_that_numpy_shares():
+    a = np.zeros(3)
+    t = tg.from_numpy(a)
+    t += 1.0
+    t[0] = 5.0
+    assert a.tolist() == [5.0, 1.0, 1.0]
+    x = leaf()
+    t += x
+    assert grad(t, x) == [[1.0] * 3]
+    assert t.tolist() == [6.0, 3.0, 4.0]
+
+
+def test_no_cycles_are_left():
+    gc.collect()
+    gc.disable()
+    try:
+        x = leaf(np.ones((30, 40)))
+        y = x * 1.0
+        v, t = y[1:], y.T
+        v *= 2.0
+        t[0] = x[0, 0]
+        references = [weakref.ref(h) for h in (y, v, t, y._v)]
+        del y, v, t
+        assert [r() for r in references] == [None] * 4
+    finally:
+        gc.enable()
+
+
+def test_a_training_loop_keeps_no_cells():
+    w = leaf(np.ones(100))
+    for _ in range(50):
+        np.sum(w * w).backward()
+        with tg.no_grad():
+            w -= 0.01 * w.grad
+        w.grad = None
+    assert len(w._extra.cells) < 10
+    assert sys.getrefcount(w) < 5
+
+
+# ---------------------------------------------------------------- several histories in one memory
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(5)])
+def test_a_leaf_made_of_a_detached_part_keeps_its_views(part):
+    """A write to the memory from elsewhere changes values; what is a view of the leaf stays one."""
+    w = tg.zeros(10)
+    x = w[part].detach().requires_grad_()
+    v = x[1:3]
+    for mode in (tg.no_grad, tg.enable_grad):
+        with mode():
+            w[2] = w[2].item() + 1.0
+    assert v.tolist() == [0.0, 2.0]
+    assert v.requires_grad
+    assert not w.requires_grad
+    assert grad(v * v, x)[0][2] == 4.0
+
+
+def test_a_leaf_and_its_source_have_each_their_own_history():
+    x, t = leaf([2.0]), tg.zeros(3)
+    a = t.detach().requires_grad_()
+    u, v = t[:2], a[:2]
+    t[:1] = x
+    assert u.requires_grad
+    assert v.requires_grad
+    assert a.is_leaf
+    assert a.tolist() == t.tolist() == [2.0, 0.0, 0.0]
+    gx, ga = tg.grad(np.sum(u * 3.0) + np.sum(v * v), (x, a))
+    assert gx.tolist() == [3.0]
+    assert ga.tolist() == [4.0, 0.0, 0.0]
+
+
+def test_a_leaf_that_is_none_any_more():
+    x = leaf()
+    v = x[:2]
+    x.requires_grad_(False)
+    x[0] = 5.0
+    assert v.tolist() == [5.0, 2.0]
+    assert v.requires_grad
+    assert not x.requires_grad
+    x.requires_grad_()
+    assert grad(v, x) == [[1.0, 1.0, 0.0]]  # of what x was then, and is still the same Tensor
+
+
+def test_E9_a_view_made_while_nothing_is_recorded():
+    x = leaf()
+    y = x * 2.0
+    with tg.no_grad():
+        v = y[:2]
+    with pytest.raises(GradientError, match="while nothing was recorded"):
+        v[0] = 3.0
+    assert y.tolist() == [2.0, 4.0, 6.0]
+    y[0] = 5.0  # from here on it is a view with the history of what it sees
+    assert v.tolist() == [5.0, 4.0]
+    assert grad(v, x) == [[0.0, 2.0, 0.0]]
+
+
+def test_a_view_of_a_detached_tensor_is_detached():
+    x = leaf()
+    y = x * 2.0
+    d = y.detach()[1:]
+    d[0] = 7.0
+    assert y.tolist() == [2.0, 7.0, 6.0]
+    assert not d.requires_grad
+    with pytest.raises(GradientError, match="detached"):
+        d[0] = x[0]
+    assert grad(y, x) == [[2.0, 2.0, 2.0]]
+
+
+def test_versions_survive_the_first_view():
+    x = tg.zeros(3)
+    x += 1.0
+    v = x[1:]
+    v += 1.0
+    assert x._version == v._version == 2
+
+
+# ---------------------------------------------------------------- interrupts
+
+
+def cut_off(monkeypatch, y, value):
+    """Write to y[0], and be interrupted after the value has changed."""
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tapegrad.core.inplace.record", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            y[0] = value
+
+
+@pytest.mark.parametrize("view", [lambda y: y, lambda y: y[:2], lambda y: y.detach()[:2]])
+def test_a_write_cut_off_is_not_forgotten(view, monkeypatch):
+    """Values changed and no record of it: the next derivative says so."""
+    x = leaf()
+    y = x * 2.0
+    v = view(y)
+    before = y * y
+    cut_off(monkeypatch, y, x[1])
+    assert "interrupted" in repr(y)
+    for use in (
+        lambda: y * 1.0, lambda: tg.grad(y.sum(), x), lambda: (v if v.requires_grad else y) * 2.0,
+        lambda: y.__setitem__(1, 0.0),
+    ):  # fmt: skip
+        with pytest.raises(GradientError, match="interrupted"):
+            use()
+    assert y.detach().shape == (3,)
+    assert grad(before, x) == [[8.0, 16.0, 24.0]]
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_write_cut_off_is_not_forgotten_when_others_write_to_the_memory(early, monkeypatch):
+    x = leaf()
+    y = x * 2.0
+    known = y.detach() if early else None
+    cut_off(monkeypatch, y, x[1])
+    detached = y.detach() if known is None else known
+    detached[2] = 7.0
+    detached += 1.0
+    assert detached.tolist() == y.tolist()
+    for use in (lambda: y * 1.0, lambda: tg.grad(y.sum(), x), lambda: y.__setitem__(1, 0.0)):
+        with pytest.raises(GradientError, match="interrupted"):
+            use()
+    assert (detached * x).requires_grad
+
+
+def test_a_write_refused_leaves_views_as_they_were():
+    x = leaf()
+    y = x * 2.0
+    with tg.no_grad():
+        v = y[:2]
+    d = v.detach()
+    with pytest.raises(ShapeError):
+        d[:] = np.ones(5)
+    with pytest.raises(GradientError, match="while nothing was recorded"):
+        v[0] = 1.0
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,)])
+def test_E7_what_is_written_over_has_a_gradient_of_zero(shape):
+    x, w = leaf(np.full(shape, 2.0)), leaf(np.full(shape, 3.0))
+    y = x * x
+    y.copy_(w)
+    gx, gw = tg.grad(y.sum(), (x, w))
+    assert gx.tolist() == np.zeros(shape).tolist()
+    assert gw.tolist() == np.ones(shape).tolist()
+
+
+def test_a_write_costs_what_it_writes():
+    """Neither is the memory copied, which nothing else sees, nor are all elements numbered."""
+    n = 1 << 19
+    y = leaf(np.linspace(0.0, 1.0, n)) * 2.0
+    for index in (5, slice(2, 9), (slice(None, None, 1 << 17),), np.array([3, -1, 3]), [0, 7]):
+        y[index] = 1.0
+        place = y._v.__array_interface__["data"][0]
+        tracemalloc.start()
+        y[index] = 2.0
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert y._v.__array_interface__["data"][0] == place
+        assert peak < n
+
+
+@pytest.mark.parametrize("shape", [(7,), (5, 2, 3), (4, 0)])
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint64])
+def test_numbers_of_what_an_index_takes(shape, dtype):
+    for index in ([3, 0, 3], [[1], [2]], 2, []):
+        index = np.array(index, dtype)
+        wanted = np.arange(int(np.prod(shape))).reshape(shape)
+        np.testing.assert_array_equal(numbers(shape, index), wanted[index])
+        if dtype != np.uint64 and index.size:
+            np.testing.assert_array_equal(numbers(shape, -index), wanted[-index])

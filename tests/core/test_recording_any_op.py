@@ -1,0 +1,281 @@
+"""Compiled recording of all ops, and gradients found by compiled code: as Python does both."""
+
+import gc
+import itertools
+import sys
+import weakref
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.core import compiled_methods, dispatch
+from tapegrad.errors import GraphFreedError, ShapeError, TapeError
+from tapegrad.kernels import abi, machine
+from tapegrad.kernels.replay import layout
+from tapegrad.tensor import Tensor
+from tests.tiers import thinned
+
+pytestmark = pytest.mark.skipif(not abi.native(), reason="the portable layout has no compiled methods")
+backward = sys.modules["tapegrad.autograd.backward"]
+
+
+@pytest.fixture(autouse=True)
+def compiled():
+    machine.load()
+
+
+@pytest.fixture
+def by_python(monkeypatch):
+    """Let Python do what compiled code does."""
+
+    def switch():
+        for name, twin in compiled_methods.TWINS.items():
+            monkeypatch.setattr(Tensor, name, twin)
+        monkeypatch.setattr(dispatch, "record_natively", lambda *_: None)
+        monkeypatch.setattr(backward, "gradients_natively", lambda *_: None)
+        monkeypatch.setattr(backward, "backward_natively", lambda *_: None)
+
+    return switch
+
+
+def leaf(value):
+    return tg.tensor(value, requires_grad=True)
+
+
+def values(shape, dtype):
+    """Numbers that differ, none of them 0."""
+    found = np.cos(1.0 + np.arange(int(np.prod(shape)), dtype=float)).reshape(shape) + 1.5
+    return (found + 1j * found[::-1] if np.dtype(dtype).kind == "c" else found).astype(dtype)
+
+
+PROGRAMS = {  # of a matrix of n x 4
+    "slices": lambda x, a: x[1:] * x[:-1], "steps": lambda x, a: x[::-2], "a row": lambda x, a: x[1] * x[-1],
+    "a column": lambda x, a: x[:, 2], "an axis": lambda x, a: x[:, None, 1:3], "...": lambda x, a: x[..., 0],
+    "an element": lambda x, a: x[1, -1] * x[-2, 0], "one of a row": lambda x, a: x[2][1],
+    "a part of a part": lambda x, a: x[1:][:, ::-1][0], "of what is not dense": lambda x, a: x.T[1:, ::2],
+    "nothing": lambda x, a: x[:0].sum() + x[2:2, 1].sum() + x.sum(), "transposed": lambda x, a: x.T @ a,
+    "array @": lambda x, a: a.T @ x, "@ array": lambda x, a: x @ a.T, "squared": lambda x, a: x.T @ x,
+    "@ of vectors": lambda x, a: x[0] @ a[1] + x[1] @ x[2], "@ a vector": lambda x, a: x @ a[0],
+    "joined": lambda x, a: np.concatenate([x, a, x[1:]]), "rows": lambda x, a: np.hstack([x, a[:, :1]]),
+    "stacked": lambda x, a: np.stack([x, a, x * 2.0], axis=1), "last": lambda x, a: np.stack([x, x], axis=-1),
+    "of numbers": lambda x, a: np.stack([x[0, 0], x[1, 1], x[0, 0] * 3.0]),
+    "moved": lambda x, a: np.moveaxis(x, 0, 1), "array *": lambda x, a: a * x - x / a,
+    "sums": lambda x, a: x.sum(0) * x.mean(axis=-1)[0] + np.max(np.abs(x)),
+    "clip": lambda x, a: np.clip(np.real(x), 1, 2),
+    "where": lambda x, a: np.where(np.real(a) > 1.6, x, a), "running": lambda x, a: np.cumsum(x, axis=0),
+    "shapes": lambda x, a: x.reshape(-1, 2) * x.reshape(2, -1).T[:, :1].ravel()[0],
+    "int array": lambda x, a: x * np.arange(4), "flipped array": lambda x, a: x * a[::-1],
+}  # fmt: skip
+
+
+ROWS = (4, 127, 128, 129, 257, 513, 2049)  # 4, 16 and 64 KiB are crossed
+QUICK = ((4, "d"), (4, "f"), (4, "D"), (4, "F"), (129, "d"))
+
+
+@pytest.mark.parametrize(
+    ("program", "n", "dtype"),
+    thinned(itertools.product(PROGRAMS, ROWS, "dfDF"), lambda _, n, dtype: (n, dtype) in QUICK),
+)
+def test_as_python_does(by_python, program, n, dtype):
+    """Values and gradients by a fresh leaf and by a result, to the bit: all is computed in one order."""
+    function, array = PROGRAMS[program], values((n, 4), dtype)[::-1]
+
+    def outcome():
+        x = leaf(values((n, 4), dtype))
+        found = [function(x, array)]
+        y = x * 1.5
+        out = function(y, array)
+        seed = values(out.shape, out.dtype) if out.ndim else values((1,), out.dtype)[0]
+        found += tg.grad(out, [y, x], seed, retain_graph=True)
+        np.real(np.sum(out * 2.0)).backward()
+        np.real(np.sum(function(x, array))).backward()
+        return [t.detach().numpy() for t in (*found, out, x.grad)]
+
+    outcome()  # compiles
+    found = outcome()
+    by_python()
+    for left, right in zip(found, outcome(), strict=True):
+        assert left.dtype == right.dtype
+        np.testing.assert_array_equal(left, right)
+
+
+def frames(function):
+    """The functions of Python that a call enters."""
+    entered = []
+
+    def note(frame, event, arg):
+        if event == "call":
+            entered.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return [name for name in entered if "<lambda>" not in name and "frames" not in name]
+
+
+@pytest.mark.skipif(bool(layout.BOUNDS), reason="a checked build goes through Python")
+@pytest.mark.parametrize("kind", ["d", "f"])
+def test_frames_of_python(kind):
+    """None for operators, products, elements and the sweep; for a view what lets it see writes."""
+    x = leaf(values((10,), kind))
+    a, m = values((10,), kind), values((10, 10), kind)
+    for _ in range(3):  # compiles, makes room, and does without both
+        tg.grad(np.sum((x * a)[1:] * x[:-1]) + (m @ x) @ x, x)
+    y = x * 1.0
+    for call in (
+        lambda: y * a, lambda: a - y, lambda: np.exp(y), lambda: y @ y, lambda: m @ y, lambda: y @ m,
+        lambda: y[3], lambda: y[-1] * y[2], lambda: x * x, lambda: x[0],
+    ):  # fmt: skip
+        call()
+        assert set(frames(call)) <= {"current"}  # a tape for what begins with a leaf
+    assert len(frames(lambda: y[1:])) <= 12
+    assert len(frames(lambda: y.sum())) <= 6
+    y = None
+    sweeps = lambda z: tg.grad(z, x, retain_graph=True), lambda z: tg.grad(z, x), lambda z: z.backward()
+    for sweep in sweeps:
+        for _ in range(3):
+            sweep(((x * a) @ m)[2] * x[1])
+        z, x.grad = ((x * a) @ m)[2] * x[1], None
+        assert len(frames(lambda sweep=sweep, z=z: sweep(z))) <= 5  # it, and the end of recording
+
+
+def test_what_is_left_to_python_is_an_error_of_python():
+    x = leaf(np.ones((3, 4)))
+    tg.grad(x.sum(), x)
+    y = x * 1.0
+    for call, kind, text in (
+        (lambda: y[3], IndexError, r"index 3 of a Tensor of shape \(3, 4\)"),
+        (lambda: y[0, 0, 0], IndexError, "too many"),
+        (lambda: y["a"], IndexError, "'a'"),
+        (lambda: y @ np.ones(3), ShapeError, "matmul"),
+        (lambda: 2.0 @ y, ShapeError, "matmul"),
+        (lambda: np.stack([y, y[0]]), ShapeError, "stack"),
+        (lambda: tg.grad(y, x, np.ones(3)), TapeError, r"\(3,\)"),
+        (lambda: tg.grad(y, x), TapeError, r"\(3, 4\)"),
+    ):
+        with pytest.raises(kind, match=text):
+            call()
+    assert tg.grad(y[1:].sum(), x)[0].numpy().sum() == 8.0
+
+
+def test_words_of_a_view_outlive_what_they_were_made_of():
+    """Written to, pruned or let go of before the sweep: they tell of places, not of memory."""
+    x = leaf(np.arange(6.0))
+    tg.grad((x * 1.0)[1:].sum(), x)
+    y = x * 2.0
+    v = y[1:5]
+    w = v[::-1] * v
+    y[2] = x[0] * 10.0
+    v[0] = 3.0
+    z = np.concatenate([y[1:3], v]) * np.stack([x[0], x[5], x[1], x[2], x[3], x[4]])
+    del v, y
+    gc.collect()
+    total = z.sum() + w.sum()
+    del z, w
+    found = tg.grad(total, x)[0].numpy()
+
+    def plain(t):
+        y = t * 2.0
+        v = y[1:5]
+        w = v[::-1] * v
+        y[2] = t[0] * 10.0
+        v[0] = 3.0
+        return (np.concatenate([y[1:3], v]) * np.stack([t[0], t[5], t[1], t[2], t[3], t[4]])).sum() + w.sum()
+
+    t = np.arange(6.0).astype(complex)
+    for k in range(6):
+        moved = t.copy()
+        moved[k] += 1e-20j
+        assert found[k] == pytest.approx(plain(moved).imag / 1e-20, rel=1e-13)
+
+
+def test_an_array_written_to_between_two_uses():
+    """Each use has its own values, whatever the size, and of whichever dtype."""
+    for n in (1, 511, 512, 513, 2047, 2048, 2049, 125_000):
+        for dtype in "dfqi":
+            x, a = leaf(np.ones(n)), np.full(n, 2, dtype)
+            y = x * 1.0
+            with tg.guard("copy"):
+                first = y * a
+                a[0] = 5
+                second = a * y
+                a[0] = 7
+            found = tg.grad(np.sum(first) + np.sum(second), x)[0].numpy()
+            assert found[0] == 7.0
+            assert (found[1:] == 4.0).all()
+
+
+def test_released_values_are_known():
+    x = leaf(np.ones(3))
+    tg.grad((x * x).sum(), x)
+    z = (x * x)[1:].sum()
+    tg.grad(z, x, retain_graph=True)
+    tg.grad(z, x)
+    with pytest.raises(GraphFreedError):
+        tg.grad(z, x)
+    w = (x * x).sum()
+    w.backward()
+    w = (x * x).sum()
+    w.backward()
+    assert x.grad.tolist() == [4.0] * 3
+    with pytest.raises(GraphFreedError):
+        w.backward()
+    assert x.grad.tolist() == [4.0] * 3
+
+
+def test_no_reference_is_lost_or_kept():
+    x, a = leaf(np.linspace(0.1, 1, 12).reshape(3, 4)), np.ones((3, 4))
+    key, pair = slice(1, None), (1, 2)
+    tg.grad((x * a)[key].sum() + x[pair], x)
+    calls = (
+        lambda: x * a, lambda: x[pair], lambda: x[key], lambda: x @ a.T, lambda: np.stack([x, a]),
+        lambda: np.concatenate([x, x]), lambda: x.sum(0), lambda: tg.grad((x * a)[key].sum(), x),
+        lambda: tg.grad(x[pair] * 2.0, [x]), lambda: x.T, lambda: (x * x).sum().backward(),
+    )  # fmt: skip
+    singles = [None, True, x, a, key, pair, x._v, x._at, x._extra, Tensor, np.float64, np.dtype(float)]
+
+    def counts(rounds):
+        for call in calls:
+            for _ in range(rounds):
+                call()
+        tg.grad((x * 1.0).sum(), x)  # lets go of the tape
+        gc.collect()
+        return [sys.getrefcount(s) for s in singles]
+
+    before, after = counts(30), counts(300)
+    assert max(abs(p - q) for p, q in zip(before[1:], after[1:], strict=True)) < 20
+    assert abs(after[0] - before[0]) < 100
+    kept = [weakref.ref(x[key]) for _ in range(20)] + [weakref.ref(tg.grad((x * a).sum(), x)[0])]
+    assert not [r for r in kept if r() is not None]
+
+
+def test_finalizers_at_every_collection():
+    """What they record, sweep and close while parts, joins and products are recorded and swept."""
+    x, m = leaf(np.linspace(0.5, 1.5, 6)), np.arange(36.0).reshape(6, 6) / 36
+
+    def program():
+        y = x * 1.5
+        parts = np.stack([y[k] * y[-k] for k in range(6)]) + m @ y
+        return np.sum(np.concatenate([parts[1:], y[::2] * 2.0])) + y[0]
+
+    wanted = tg.grad(program(), x)[0].numpy()
+
+    class Node:
+        def __init__(self):
+            self.itself, self.y = self, (x * 2.0)[1:].sum()
+
+        def __del__(self):
+            tg.grad(self.y * 3.0, x)
+            (x[2] * x[3]).detach()
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(7, 1, 1)
+    try:
+        for _ in range(60):
+            Node()
+            np.testing.assert_allclose(tg.grad(program(), x)[0].numpy(), wanted, rtol=1e-15)
+    finally:
+        gc.set_threshold(*thresholds)
