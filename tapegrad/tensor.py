@@ -29,7 +29,6 @@ from tapegrad.core.base import (
     wrap,
 )
 from tapegrad.core.dispatch import (
-    DOUBLE,
     apply,
     contains_tensor,
     enabled,
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["Tensor", "asarray", "from_numpy", "tensor"]
 
 Result = TypeVar("Result")
+DIFFERENTIABLE = tuple(np.dtype(char) for char in "dfDF")  # the commonest first
 UFUNCS = fn.UFUNCS
 _getitem = fn.getitem
 _timed_getitem = timed("getitem")(_getitem)
@@ -721,9 +721,12 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     >>> tg.tensor([1.0, 2.0], requires_grad=True)
     tensor([1., 2.], requires_grad=True)
     """
-    plain = type(data) is np.ndarray and data.dtype is DOUBLE and type(requires_grad) is bool
-    if plain and dtype is None and data.ndim and data.nbytes < pool.MIN_BYTES and enabled() is True:
-        return _of_copy(data.copy("K"), requires_grad)
+    if dtype is None and type(requires_grad) is bool and enabled() is True:
+        kind = type(data)
+        if kind is np.float64 or kind is float:
+            return _of_copy(np.float64(data), requires_grad)
+        if kind is np.ndarray and data.dtype in DIFFERENTIABLE and data.nbytes < pool.MIN_BYTES:
+            return _of_copy(data.copy("K") if data.ndim else data[()], requires_grad)
     if contains_tensor(data) and not isinstance(data, Handle):
         raise BorderError("tensor() would drop the history of Tensors in a list; use tg.array([...])")
     value = normal(np.array(value_of(data), dtype=dtype), "tensor")
@@ -736,7 +739,7 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
 
 
 def _of_copy(value: Any, leaf: bool) -> Tensor:
-    """The common case of `tensor`: of a new array of doubles, where no mode wants to know."""
+    """The common case of `tensor`: of a number or a new array, where no mode wants to know."""
     out: Tensor = wrap(value)
     if leaf:
         extra(out).requires_grad = True
