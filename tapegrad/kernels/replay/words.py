@@ -11,38 +11,123 @@ from tapegrad.kernels.replay.operands import code_of
 
 
 def window_words(x: int, value: int, covers: int) -> int:
-    """Words for `view` in `templates`, as an object of bytes, of an array that is a view of a dense one.
+    """Words for `view` in `templates`, as an object of bytes, of an array that is a view of another.
 
-    They tell of places in x counted in C order, so nothing that is written or let go of later makes them
-    wrong. UNHANDLED where x is not dense, or the value no view of it; 0 with an error set.
+    UNHANDLED where x has an element in two places, or the value is no view of it; 0 with an error set.
     """
     g = i64(shared())
     if i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE] or i64(value + TYPE_AT)[0] != g[NDARRAY_TYPE]:
         return UNHANDLED
     if i64(x + DESCR_AT)[0] != i64(value + DESCR_AT)[0]:
         return UNHANDLED
-    size = code_of(x) >> 8
-    dims, strides, step = i64(i64(x + DIMS_AT)[0]), i64(i64(x + STRIDES_AT)[0]), size
-    for d in range(i32(x + NDIM_AT)[0] - 1, -1, -1):
-        if dims[d] != 1 and strides[d] != step:
-            return UNHANDLED
-        step *= dims[d]
-    offset, ndim = i64(value + DATA_AT)[0] - i64(x + DATA_AT)[0], i32(value + NDIM_AT)[0]
-    if offset < 0 or offset >= step:
-        return UNHANDLED
-    buffer = stack(WINDOW_WORDS)
-    words, extents, windows, step = i64(buffer), i64(value + DIMS_AT)[0], i64(value + STRIDES_AT)[0], 1
-    words[0], words[1], words[2], words[3], words[4] = 1, ndim, covers, offset // size, 0
+    ndim, step, buffer = i32(value + NDIM_AT)[0], 1, stack(WINDOW_WORDS)
+    words, extents = i64(buffer), i64(i64(value + DIMS_AT)[0])
+    words[0], words[1], words[2], words[4] = 1, ndim, covers, 0
     for d in range(ndim - 1, -1, -1):
-        words[5 + d], words[5 + 2 * ndim + d] = i64(extents)[d], step
-        if i64(windows)[d] < 0:
-            words[5 + ndim + d] = 0 - (0 - i64(windows)[d]) // size
-        else:
-            words[5 + ndim + d] = i64(windows)[d] // size
-        step *= i64(extents)[d]
+        words[5 + d], words[5 + 2 * ndim + d] = extents[d], step
+        step *= extents[d]
     if step == 0:
         return UNHANDLED
+    if is_dense(x):
+        found = places_in_dense(x, value, buffer)
+    else:
+        found = places_in_strided(x, value, buffer)
+    if found == 0:
+        return UNHANDLED
     return call(g[BYTES_FROM], buffer, 8 * (5 + 3 * ndim))
+
+
+def is_dense(x: int) -> int:
+    """Whether an array lies in memory in C order, without gaps."""
+    dims, strides, step = i64(i64(x + DIMS_AT)[0]), i64(i64(x + STRIDES_AT)[0]), code_of(x) >> 8
+    for d in range(i32(x + NDIM_AT)[0] - 1, -1, -1):
+        if dims[d] != 1 and strides[d] != step:
+            return 0
+        step *= dims[d]
+    return 1
+
+
+def places_in_dense(x: int, value: int, window: int) -> int:
+    """Put the start and the steps of a view of a dense array into its window, as places in C order; or 0."""
+    words, strides, size = i64(window), i64(i64(value + STRIDES_AT)[0]), code_of(x) >> 8
+    ndim, offset = i32(value + NDIM_AT)[0], i64(value + DATA_AT)[0] - i64(x + DATA_AT)[0]
+    if offset < 0 or offset >= size * extent_of(x, 0, i32(x + NDIM_AT)[0]):
+        return 0
+    words[3] = offset // size
+    for j in range(ndim):
+        if strides[j] < 0:
+            words[5 + ndim + j] = 0 - (0 - strides[j]) // size
+        else:
+            words[5 + ndim + j] = strides[j] // size
+    return 1
+
+
+def places_in_strided(x: int, value: int, window: int) -> int:
+    """As `places_in_dense`, of an array whose axes nest: each steps over all that the next one covers.
+
+    Then an element's address tells its place along each axis, by division by the strides, longest first. So
+    does the stride of an axis of the view, if what it leads to stays within the array along each axis.
+    """
+    order, low, high = i64(stack(MAXDIM)), i64(stack(MAXDIM)), i64(stack(MAXDIM))
+    steps, dims, strides = i64(stack(MAXDIM)), i64(i64(x + DIMS_AT)[0]), i64(i64(x + STRIDES_AT)[0])
+    words, extents, windows = i64(window), i64(i64(value + DIMS_AT)[0]), i64(i64(value + STRIDES_AT)[0])
+    ndim, axes, step, offset = i32(value + NDIM_AT)[0], 0, 1, i64(value + DATA_AT)[0] - i64(x + DATA_AT)[0]
+    for d in range(i32(x + NDIM_AT)[0] - 1, -1, -1):
+        steps[d] = step
+        step *= dims[d]
+        if strides[d] < 0:
+            offset += (0 - strides[d]) * (dims[d] - 1)  # from the lowest address
+        if dims[d] > 1:
+            at = axes
+            while at > 0 and length(strides[order[at - 1]]) < length(strides[d]):
+                order[at] = order[at - 1]
+                at -= 1
+            order[at] = d
+            axes += 1
+    for k in range(axes):
+        least = code_of(x) >> 8
+        if k + 1 < axes:
+            least = length(strides[order[k + 1]]) * dims[order[k + 1]]
+        if length(strides[order[k]]) < least:
+            return 0
+    if offset < 0:
+        return 0
+    words[3] = 0
+    for k in range(axes):
+        d = order[k]
+        place = offset // length(strides[d])
+        offset -= place * length(strides[d])
+        low[d], high[d] = place, place
+        if strides[d] < 0:
+            place = dims[d] - 1 - place
+        words[3] += place * steps[d]
+    for j in range(ndim):
+        words[5 + ndim + j], rest = 0, 0
+        if extents[j] > 1:
+            rest = length(windows[j])
+        for k in range(axes):
+            d = order[k]
+            along = rest // length(strides[d])
+            rest -= along * length(strides[d])
+            if windows[j] < 0:
+                low[d] -= along * (extents[j] - 1)
+            else:
+                high[d] += along * (extents[j] - 1)
+            if (windows[j] < 0) != (strides[d] < 0):
+                along = 0 - along
+            words[5 + ndim + j] += along * steps[d]
+        offset += rest
+    for k in range(axes):
+        if low[order[k]] < 0 or high[order[k]] >= dims[order[k]]:
+            return 0
+    return offset == 0
+
+
+def length(stride: int) -> int:
+    """How many bytes a step goes, whichever way."""
+    if stride < 0:
+        return 0 - stride
+    return stride
 
 
 def joined_words(frame: int, n: int, value: int, attrs: int, new_axis: int) -> int:
@@ -89,52 +174,105 @@ def placed_words(tape: int, attrs: int) -> int:
         if i64(words + TYPE_AT)[0] == g[BYTES_TYPE]:
             invoke(g[INCREF], words)
             return words
-    return taken_words(tape, 0, call(g[DICT_GET], attrs, g[PLACES_TEXT]))
-
-
-def taken_words(tape: int, x: int, index: int) -> int:
-    """Words for `scatter` and `put` in `templates`, as an object of bytes: how many places, and which.
-
-    Places are a dense array of integers or, of an array x, of numbers along its first axis. UNHANDLED for any
-    other; 0 with an error set.
-    """
-    g = i64(shared())
-    if i64(index + TYPE_AT)[0] != g[NDARRAY_TYPE] or i64(index + DESCR_AT)[0] != g[INTEGER]:
+    places = call(g[DICT_GET], attrs, g[PLACES_TEXT])
+    count = integers(places)
+    if count < 0:
         return UNHANDLED
-    dims, strides, count = i64(i64(index + DIMS_AT)[0]), i64(i64(index + STRIDES_AT)[0]), 1
-    for d in range(i32(index + NDIM_AT)[0] - 1, -1, -1):
-        if dims[d] != 1 and strides[d] != 8 * count:
-            return UNHANDLED
+    words = words_of_places(tape, count)
+    if words != 0:
+        copy(words + BYTES_AT + 8, i64(places + DATA_AT)[0], 8 * count)
+    return words
+
+
+def integers(x: int) -> int:
+    """How many elements a dense array of integers has; -1 for anything else."""
+    if i64(x + TYPE_AT)[0] != i64(shared())[NDARRAY_TYPE]:
+        return -1
+    if i64(x + DESCR_AT)[0] != i64(shared())[INTEGER] or is_dense(x) == 0:
+        return -1
+    return extent_of(x, 0, i32(x + NDIM_AT)[0])
+
+
+def extent_of(x: int, begin: int, end: int) -> int:
+    """How many elements these axes of an array span."""
+    dims, count = i64(i64(x + DIMS_AT)[0]), 1
+    for d in range(begin, end):
         count *= dims[d]
-    length, inner = 0, 1
-    if x != 0:
-        if i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE]:
-            return UNHANDLED
-        extents = i64(i64(x + DIMS_AT)[0])
-        length = extents[0]
-        for d in range(1, i32(x + NDIM_AT)[0]):
-            inner *= extents[d]
-    size = 8 * (1 + count * inner)
+    return count
+
+
+def words_of_places(tape: int, count: int) -> int:
+    """A new object of bytes that begins with how many places it is to have; 0 with an error set."""
+    g, size = i64(shared()), 8 * (1 + count)
     if size > g[LARGEST]:
         return UNHANDLED
     if size > g[SMALLEST]:
         if weigh(tape, size) == 0:
             return 0
     words = call(g[BYTES_FROM], 0, size)
-    if words == 0:
-        return 0
-    w, places = i64(words + BYTES_AT), i64(i64(index + DATA_AT)[0])
-    w[0] = count * inner
-    if x == 0:
-        copy(words + BYTES_AT + 8, i64(index + DATA_AT)[0], 8 * count)
-        return words
-    for i in range(count):
-        place = places[i]
-        if place < 0:
-            place += length
-        for k in range(inner):
-            w[1 + i * inner + k] = place * inner + k
+    if words != 0:
+        i64(words + BYTES_AT)[0] = count
     return words
+
+
+def taken_words(tape: int, x: int, index: int) -> int:
+    """Words for `scatter` in `templates`, as an object of bytes: how many places in an array x, and which.
+
+    An index is a dense array of integers, or several of one shape for axes that follow each other, perhaps
+    behind whole axes. UNHANDLED for any other; 0 with an error set.
+    """
+    g, items, n, lead = i64(shared()), stack(1), 1, 0
+    i64(items)[0] = index
+    if i64(index + TYPE_AT)[0] == g[TUPLE_TYPE]:
+        items, n = index + TUPLE_ITEMS_AT, i64(index + LIST_SIZE_AT)[0]
+    while lead < n and is_whole(i64(items)[lead]):
+        lead += 1
+    if lead == n or i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE]:
+        return UNHANDLED
+    count = integers(i64(items)[lead])
+    for q in range(lead, n):
+        if integers(i64(items)[q]) != count or are_alike(i64(items)[lead], i64(items)[q]) == 0:
+            return UNHANDLED
+    if count < 0:
+        return UNHANDLED
+    dims, outer, span = i64(i64(x + DIMS_AT)[0]), extent_of(x, 0, lead), extent_of(x, lead, n)
+    inner = extent_of(x, n, i32(x + NDIM_AT)[0])
+    words = words_of_places(tape, outer * count * inner)
+    if words == 0 or words == UNHANDLED:
+        return words
+    w = i64(words + BYTES_AT + 8)
+    for i in range(count):
+        place = 0
+        for q in range(lead, n):
+            at = i64(i64(i64(items)[q] + DATA_AT)[0])[i]
+            if at < 0:
+                at += dims[q]
+            place = place * dims[q] + at
+        for o in range(outer):
+            for k in range(inner):
+                w[(o * count + i) * inner + k] = (o * span + place) * inner + k
+    return words
+
+
+def is_whole(part: int) -> int:
+    """Whether a part of an index is ``:``."""
+    g = i64(shared())
+    if i64(part + TYPE_AT)[0] != g[SLICE_TYPE]:
+        return 0
+    for d in range(3):
+        if i64(part + SLICE_AT)[d] != g[NONE_AT_ALL]:
+            return 0
+    return 1
+
+
+def are_alike(a: int, b: int) -> int:
+    """Whether two arrays have one shape."""
+    if i32(a + NDIM_AT)[0] != i32(b + NDIM_AT)[0]:
+        return 0
+    for d in range(i32(a + NDIM_AT)[0]):
+        if i64(i64(a + DIMS_AT)[0])[d] != i64(i64(b + DIMS_AT)[0])[d]:
+            return 0
+    return 1
 
 
 def written_words(window: int) -> int:
