@@ -71,9 +71,11 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     """Vector product of vectors of three components along an axis."""
     if axis is not None:
         axisa = axisb = axisc = axis
-    a, b = tensor_of(a), tensor_of(b)
-    a = np.moveaxis(a, axis_of(a, axisa, "cross"), -1)
-    b = np.moveaxis(b, axis_of(b, axisb, "cross"), -1)
+    a, b = (_last(tensor_of(x), k, "cross") for x, k in ((a, axisa), (b, axisb)))
+    if a.shape[-1] == b.shape[-1] == 3:
+        found = np.roll(a, -1, -1) * np.roll(b, 1, -1) - np.roll(a, 1, -1) * np.roll(b, -1, -1)
+        at = axis_of(found, axisc, "cross")
+        return found if at == found.ndim - 1 else np.moveaxis(found, -1, at)
     if not {a.shape[-1], b.shape[-1]} <= {2, 3} or (a.shape[-1] == b.shape[-1] == 2):
         raise ShapeError(f"cross takes vectors of three components, found shapes {a.shape} and {b.shape}")
     p, q = ([x[..., k] if k < x.shape[-1] else 0.0 * x[..., 0] for k in range(3)] for x in (a, b))
@@ -82,11 +84,17 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     return np.moveaxis(found, -1, axis_of(found, axisc, "cross"))
 
 
+def _last(x: Any, axis: int, what: str) -> Any:
+    """An array with an axis moved behind all others."""
+    axis = axis_of(x, axis, what)
+    return x if axis == x.ndim - 1 else np.moveaxis(x, axis, -1)
+
+
 def _vectors(x: Any, y: Any, axis: int, what: str) -> Any:
     for v in (x, y):
         if np.ndim(value_of(v)) == 0:
             raise ShapeError(f"{what} needs a dimension, found shape ()")
-    x, y = (v if (d := axis_of(v, axis, what)) == v.ndim - 1 else np.moveaxis(v, d, -1) for v in (x, y))
+    x, y = (_last(v, axis, what) for v in (x, y))
     if x.shape[-1] != y.shape[-1]:
         raise ShapeError(f"{what} of shapes {x.shape} and {y.shape}: vectors of different length")
     return x, y

@@ -19,7 +19,7 @@ from tapegrad.numpy_api import contractions
 from tapegrad.numpy_api.indexing import getitem, where
 from tapegrad.numpy_api.products import contract, dot, matmul, solve
 from tapegrad.numpy_api.reductions import sum_
-from tapegrad.numpy_api.shapes import matrix_transpose, reshape, stack, transpose
+from tapegrad.numpy_api.shapes import matrix_transpose, reshape, transpose
 from tapegrad.numpy_api.tables import axis_of, implements, into, plainly, tensor_of
 from tapegrad.ops import REGISTRY
 
@@ -401,8 +401,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
                 f"linalg.cross: axis {axis} has 3 elements, found shapes {np.shape(value_of(x1))} and "
                 f"{np.shape(value_of(x2))}"
             )
-    a, b = np.moveaxis(x1, axis, 0), np.moveaxis(x2, axis, 0)
-    return stack([a[k - 2] * b[k - 1] - a[k - 1] * b[k - 2] for k in range(3)], axis)
+    return np.cross(x1, x2, axis=axis)
 
 
 @implements(np.linalg.tensordot)

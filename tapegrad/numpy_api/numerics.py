@@ -106,7 +106,7 @@ def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> A
 
 def _slope(f: Any, h: Any, at: int, order: int) -> Any:
     """The derivative along one axis, for one spacing or those between neighbours."""
-    lanes = np.moveaxis(f, at, -1)
+    lanes = f if at == f.ndim - 1 else np.moveaxis(f, at, -1)
     n = lanes.shape[-1]
     dtype = value_of(lanes).dtype
     if not np.ndim(value_of(h)):
@@ -117,23 +117,23 @@ def _slope(f: Any, h: Any, at: int, order: int) -> Any:
         low, high = -two / (one * (one + two)), one / (two * (one + two))
         inner = low * lanes[..., :-2] + (two - one) / (one * two) * lanes[..., 1:-1] + high * lanes[..., 2:]
     if order == 1:
-        first = (lanes[..., 1] - lanes[..., 0]) / h[0]
-        last = (lanes[..., -1] - lanes[..., -2]) / h[-1]
+        first = (lanes[..., 1:2] - lanes[..., 0:1]) / h[0]
+        last = (lanes[..., -1:] - lanes[..., -2:-1]) / h[-1]
     else:
         p, q = h[0], h[1]
         first = (
-            -(2 * p + q) / (p * (p + q)) * lanes[..., 0]
-            + (p + q) / (p * q) * lanes[..., 1]
-            - p / (q * (p + q)) * lanes[..., 2]
+            -(2 * p + q) / (p * (p + q)) * lanes[..., 0:1]
+            + (p + q) / (p * q) * lanes[..., 1:2]
+            - p / (q * (p + q)) * lanes[..., 2:3]
         )
         p, q = h[-2], h[-1]
         last = (
-            q / (p * (p + q)) * lanes[..., -3]
-            - (q + p) / (p * q) * lanes[..., -2]
-            + (2 * q + p) / (q * (p + q)) * lanes[..., -1]
+            q / (p * (p + q)) * lanes[..., -3:-2]
+            - (q + p) / (p * q) * lanes[..., -2:-1]
+            + (2 * q + p) / (q * (p + q)) * lanes[..., -1:]
         )
-    joined = concatenate([first[..., None], inner, last[..., None]], -1)
-    return np.moveaxis(astype(joined, dtype), -1, at)
+    joined = astype(concatenate([first, inner, last], -1), dtype)
+    return joined if at == f.ndim - 1 else np.moveaxis(joined, -1, at)
 
 
 @composed(np.trapezoid)

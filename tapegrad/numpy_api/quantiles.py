@@ -6,6 +6,7 @@ neighbours in sorted order and the way between them, for each of its methods and
 
 from __future__ import annotations
 
+import functools
 from math import prod
 from typing import Any
 
@@ -71,6 +72,10 @@ def _quantile(name: str, scale: float) -> Any:
         numbers = np.asarray(value_of(q))
         values, n = value_of(lanes), lanes.shape[-1]
         missing = np.isnan(values)
+        one = type(given) in (float, int, np.float64) and not is_tensor(q)
+        if one and weights is None and not missing.any():
+            found = _one(lanes, *_neighbours(reference, given, scale, method, n, values.dtype))
+            return np.reshape(found, kept) if keepdims not in (False, np._NoValue) else found
         if weights is None and not skip:
             where_ = np.quantile(np.arange(float(n)), numbers / scale, method=method)
             where_ = np.broadcast_to(
@@ -101,6 +106,27 @@ def _quantile(name: str, scale: float) -> Any:
         return np.reshape(found, (*numbers.shape, *kept)) if keepdims not in (False, np._NoValue) else found
 
     return composed(reference)(function)
+
+
+@functools.lru_cache(maxsize=256, typed=True)
+def _neighbours(
+    reference: Any, q: float, scale: float, method: str, n: int, dtype: Any
+) -> tuple[int, int, Any]:
+    """The numbers in sorted order of a quantile's two neighbours among n, and the way between them."""
+    place = np.quantile(np.arange(float(n)), q / scale, method=method)
+    below = int(place)
+    way = reference(np.zeros(2, dtype), q, method=method).dtype.type(place - below)
+    return below, min(below + 1, n - 1), way
+
+
+def _one(lanes: Any, below: int, above: int, way: Any) -> Any:
+    """The point on the way from one element in sorted order to another, of each lane."""
+    order = value_of(lanes).argsort(-1, "stable")
+    low = np.astype(rearranged(lanes, _nth(order, below)), way.dtype, copy=False)
+    if not way:
+        return low
+    high = np.astype(rearranged(lanes, _nth(order, above)), way.dtype, copy=False)
+    return high - (high - low) * (1 - way) if way >= 0.5 else low + (high - low) * way
 
 
 def _picked(rows: Any, numbers: Any, shape: tuple[int, ...]) -> Any:

@@ -111,6 +111,11 @@ def matrix_transpose(x: Any) -> Any:
 def moveaxis(a: Any, source: Any, destination: Any) -> Any:
     """Axes moved to other places."""
     x = a
+    if type(source) is type(destination) is int:
+        source, destination = (axis_of(x, k, "moveaxis") for k in (source, destination))
+        axes = [d for d in range(np.ndim(value_of(x))) if d != source]
+        axes.insert(destination, source)
+        return transpose(x, axes)
     numbers = np.arange(np.ndim(value_of(x)))
     label = np.broadcast_to(np.empty((), np.int8), tuple(numbers + 2))
     try:
