@@ -34,12 +34,12 @@ def cache_setting() -> str:
 def _valid(mode: str, what: str) -> str:
     if mode not in GUARDS:
         raise ValueError(f"{what} takes one of {', '.join(map(repr, GUARDS))}, found {mode!r}")
-    return mode
+    return GUARDS[GUARDS.index(mode)]  # compiled code knows the settings by their addresses
 
 
 DEFAULT_GUARD = _valid(os.environ.get("TAPEGRAD_GUARD", GUARDS[0]), "TAPEGRAD_GUARD")
-_guard = ContextVar("tapegrad_guard", default=DEFAULT_GUARD)
-guard_setting = _guard.get
+setting_of_guard = ContextVar("tapegrad_guard", default=DEFAULT_GUARD)
+guard_setting = setting_of_guard.get
 
 
 class guard(Block, ContextDecorator):
@@ -78,8 +78,8 @@ class guard(Block, ContextDecorator):
         self.mode = _valid(mode, "guard")
 
     def __enter__(self) -> None:
-        self.at_end(partial(_guard.set, _guard.get()))
-        _guard.set(self.mode)
+        self.at_end(partial(setting_of_guard.set, guard_setting()))
+        setting_of_guard.set(self.mode)
 
     def _recreate_cm(self) -> guard:
         """Another one like this, for a call of a decorated function."""

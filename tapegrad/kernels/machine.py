@@ -51,7 +51,7 @@ def enter(address, what, state, extra, more):
 def enter_nogil(address, what, state, extra, more):
     return jump(address, what, state, extra, more)
 '''
-TRUSTED = 10  # of the texts so many are never checked: what they work on is not the sweep's
+TRUSTED = 11  # of the texts so many are never checked: what they work on is not the sweep's
 Enter = Callable[[int, int, int, int], int]
 when_loaded: list[Callable[[Enter], None]] = []
 
@@ -59,8 +59,8 @@ when_loaded: list[Callable[[Enter], None]] = []
 def _texts() -> list[str]:
     place = Path(layout.__file__).parent
     names = (
-        "recording", "operands", "committing", "words", "any_op", "parts", "gradients", "watching", "loops",
-        "memory", "reading", "sweep", "stream", "templates", "recurrences", "functions",
+        "recording", "operands", "admitting", "committing", "words", "any_op", "parts", "gradients",
+        "watching", "loops", "memory", "reading", "sweep", "stream", "templates", "recurrences", "functions",
     )  # fmt: skip
     return [(place / f"{name}.py").read_text("utf-8") for name in names]
 
