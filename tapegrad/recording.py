@@ -51,6 +51,7 @@ OPERATORS = (  # in the order of their sheets: op, function of the C API, method
 # Places in NumPy's table of array functions.
 NUMPY = {
     layout.NEW_COPY: 85,  # PyArray_NewCopy
+    layout.NEW_ARRAY: 94,  # PyArray_NewFromDescr
     layout.NEW_VIEW: 137,  # PyArray_View
     layout.NEW_LIKE: 277,  # PyArray_NewLikeArray
 }
@@ -62,7 +63,7 @@ HANDLE = ("_v", "_tape", "_at", "_extra")
 TAPE = (
     "log", "limit", "weight", "owner", "leaves", "constants", "numbers", "shade", "shadows", "lines",
     "serial", "attrs", "described", "freed", "held", "imports", "retained",
-    "links", "watches", "packed", "guards", "calls", "claims", "secured",
+    "links", "watches", "packed", "claims", "guards", "calls", "secured",
 )  # fmt: skip
 MODE = ("plain", "noting", "timing")
 CELL = ("handle", "watch", "since")
@@ -127,8 +128,7 @@ def install(enter: machine.Enter) -> None:
     }  # fmt: skip
     for place, function in enumerate(layout.API):
         words[place] = _address(function)
-    for place, x in objects.items():
-        words[place] = id(x)
+    share(objects)
     for start, offsets in (
         (layout.V_AT, handle),
         (layout.LOG_AT, tape),
@@ -146,11 +146,18 @@ def install(enter: machine.Enter) -> None:
     words[layout.COPIED] = dispatch.COPIED
     words[layout.HEAVIEST], words[layout.SHEETS] = tapes.MAX_BYTES, abi.address(sheets)
     words[layout.CALL_NAME] = ctypes.addressof(name)
-    _kept.extend((objects, sheets, name))
+    _kept.extend((sheets, name))
     forward.announce = functools.partial(_use_vector_form, sheets)
     dispatch.record_natively = builtin("record_op", METH_FASTCALL, enter(layout.RECORD_OP, 0, 0, 0))
     for (method, flags), at in zip(METHODS.items(), addresses.tolist(), strict=True):
         setattr(Tensor, method, _method(method, flags, at))
+
+
+def share(objects: dict[int, Any]) -> None:
+    """Let compiled code know objects, by their places among the shared words."""
+    _kept.append(objects)
+    for place, x in objects.items():
+        words[place] = id(x)
 
 
 def _address(name: str) -> int:
