@@ -29,9 +29,9 @@ def valid_guard(mode: str, what: str) -> str:
     """Return a mode of `guard` as it is, or refuse it in the name of `what` it was given to."""
     if mode not in GUARDS:
         raise ValueError(f"{what} takes one of {', '.join(map(repr, GUARDS))}, found {mode!r}")
-    return mode
+    return GUARDS[GUARDS.index(mode)]  # compiled code knows the settings by their addresses
 
 
 DEFAULT_GUARD = valid_guard(os.environ.get("TAPEGRAD_GUARD", GUARDS[0]), "TAPEGRAD_GUARD")
-guard_mode = ContextVar("tapegrad_guard", default=DEFAULT_GUARD)
-guard_setting = guard_mode.get
+setting_of_guard = ContextVar("tapegrad_guard", default=DEFAULT_GUARD)
+guard_setting = setting_of_guard.get

@@ -200,6 +200,11 @@ def watched(context, x):
         tg.grad(np.sum(x * x), x)
 
 
+def ruled(x, big=np.linspace(0.0, 1.0, 10_000)):
+    """By a rule in Python, and with an array that is kept with a checksum."""
+    return np.sum(np.linalg.inv(x * np.eye(5))) + np.sum(np.sin(np.sum(x) * big))
+
+
 HERE = Path(tg.__file__).parent
 AT_LINE = {
     "grad": lambda kept, x: tg.grad([kept], [x], [1.0], retain_graph=True),
@@ -207,12 +212,13 @@ AT_LINE = {
     "backward": lambda kept, x: chain(x, 3).backward(inputs=[x]),
     "create_graph": lambda kept, x: tg.grad([np.sum(x * x)], [x], [1.0], create_graph=True),
     "record": lambda kept, x: chain(x, 7),
+    "rules and arrays": lambda kept, x: tg.grad(ruled(x), x),
     "Function and hooks": lambda kept, x: hooked(x).backward(),
     "anomaly mode": lambda kept, x: watched(tg.autograd.detect_anomaly, x),
     "profiler": lambda kept, x: watched(tg.autograd.profiler.profile, x),
     "Function, create_graph": lambda kept, x: tg.grad(Square.apply(np.sum(x)), x, create_graph=True),
 }
-LONG, QUICK = {"Function, create_graph"}, {"quick grad", "record", "profiler"}
+LONG, QUICK = {"Function, create_graph"}, {"quick grad", "record", "profiler", "rules and arrays"}
 
 
 @pytest.mark.parametrize(
@@ -364,7 +370,7 @@ def left_on(work, count):
                 left += 1
                 grad_mode._enabled.set(before[0])
                 forward_ad._levels.set(before[1])
-                config.guard_mode.set(before[2])
+                config.setting_of_guard.set(before[2])
                 saved_tensors._disabled.set(before[3])
             kept.append(error)
             del kept[:-50]

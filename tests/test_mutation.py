@@ -8,6 +8,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.errors import MutationError
+from tapegrad.kernels import abi
 
 SMALL, LARGE = 4, 5000  # copied; checksummed
 
@@ -191,6 +192,67 @@ def test_a_matrix_used_again_is_one_record():
     assert y._tape.show().count("const") <= 2
     y.sum().backward()
     assert np.allclose(x.grad.numpy(), np.linalg.matrix_power(a, 50).sum(0))
+
+
+@pytest.mark.parametrize("n", [SMALL, 1000, 2000])
+def test_a_copy_is_used_again_while_the_array_is_as_it_was(n):
+    """Known by its address, so its bytes are compared: signs of zeros and other views of the memory count."""
+    a = np.zeros((2, n))
+    x = leaf(n)
+    tg.grad((x * 2.0).sum(), x)  # compiles what records
+    y = x * a[0] + x * a[0]
+    assert not abi.native() or y._tape.show().count("const") == 1
+    a[0] = -0.0
+    z = x * a[0]
+    a[0] = 3.0
+    w = x * a[0, : n // 2].sum() + x[: n // 2].sum() * a[0] + (x[: n // 2] * a[0, ::2]).sum()
+    a[...] = 7.0
+    v = x * a.reshape(-1)[:n] + x * a.T[:, 0] + x * a.view(np.int64)[0].astype(float)
+    assert np.all(np.signbit(tg.grad(z.sum(), x, retain_graph=True)[0].numpy()))
+    (g,) = tg.grad(y.sum() + w.sum() + v.sum(), x)
+    half = n // 2
+    wanted = np.full(n, 3.0 * half + 14.0 + np.full(n, 7.0).view(np.int64)[0].astype(float))
+    wanted[:half] += 3.0 * n + 3.0
+    np.testing.assert_allclose(g.numpy(), wanted, rtol=1e-14)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("n", [SMALL, 1000, LARGE])
+def test_each_use_has_its_own_values(change, n):
+    """An array written to between two uses, of which the first is exact, or found out if not copied."""
+    x, a = leaf(n), np.arange(1.0, n + 1)
+    before = a.copy()
+    y = (x * a).sum()
+    change(a)
+    z = (x * a).sum() + (x * a).sum()
+    assert tg.grad(z, x)[0].tolist() == (2 * a).tolist()
+    if n == LARGE:
+        with pytest.raises(MutationError):
+            tg.grad(y, x)
+        a[...] = before
+    assert tg.grad(y, x)[0].tolist() == before.tolist()
+
+
+@pytest.mark.parametrize("first", [1000, 2000, LARGE])
+def test_arrays_of_one_address_are_told_apart(first):
+    """A window copied, the whole with a checksum, other extents, strides and dtypes at the same address."""
+    a, x = np.arange(1.0, 2 * LARGE + 1), leaf(2 * LARGE)
+    uses = [
+        a[:first],
+        a,
+        a[::2],
+        a.reshape(2, -1),
+        a.reshape(2, -1).T,
+        a[:LARGE],
+        a.view("i8")[:first],
+        a[:first],
+    ]
+    for _ in range(2):
+        y = sum((x[: u.size].reshape(u.shape) * u).sum() for u in uses)
+    wanted = np.zeros(2 * LARGE)
+    for u in uses:
+        wanted[: u.size] += u.reshape(-1)
+    np.testing.assert_allclose(tg.grad(y, x)[0].numpy(), wanted, rtol=1e-14)
 
 
 @pytest.mark.parametrize("n", [SMALL, LARGE])

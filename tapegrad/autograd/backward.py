@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import functools
 import time
 import warnings
 import weakref
+from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
 
-from tapegrad.autograd import graph, hooks
+from tapegrad.autograd import at_once, graph, hooks
 from tapegrad.autograd.sweeps import Border, inputs_of, keys_of, listed, quietly, roots_of, run, told, total
 from tapegrad.autograd.variables import Variable
-from tapegrad.core import compiled_methods as shared
-from tapegrad.core.base import extra, former, retain, settle, wrap
+from tapegrad.core import compiled_methods as compiled
+from tapegrad.core.base import extra, retain, settle, wrap
 from tapegrad.core.dispatch import noted
-from tapegrad.core.grad_mode import (
-    Mode,
-    _enabled,
-    enable_grad,
-    in_force,
-)
+from tapegrad.core.grad_mode import enable_grad
 from tapegrad.core.inplace import accumulate, write
-from tapegrad.core.storage import OPEN, STALE
-from tapegrad.engine.at_once import at_once
+from tapegrad.core.storage import STALE
 from tapegrad.engine.sweep import Key
 from tapegrad.errors import GradientError, ShapeError, UnusedInputError
-from tapegrad.kernels import machine, table
+from tapegrad.kernels import machine
 from tapegrad.kernels.replay import layout
-from tapegrad.kernels.state import State
 from tapegrad.tape.record import Place
-from tapegrad.tape.tape import local
 from tapegrad.tensor import Tensor
 
 __all__ = ["backward", "grad"]
@@ -56,50 +48,7 @@ class _Turn:
             _turns.pop(0, None)
 
 
-float64 = np.float64
 _turns: dict[int, weakref.ref[_Turn]] = {}
-
-
-def gradients_natively(root: Any, seed: Any, inputs: Any, retain: bool) -> tuple[Tensor | None, ...] | None:
-    """The gradients of a result on the open tape, by compiled code; None where Python is to find them."""
-    return None
-
-
-def backward_natively(root: Any, seed: Any, retain: bool) -> bool | None:
-    """As `gradients_natively`, to the ``.grad`` of all leaves; whether that is done."""
-    return None
-
-
-def _find_gradients_natively(enter: machine.Enter) -> None:
-    """Let compiled code find gradients, where objects are laid out as it knows them."""
-    global gradients_natively, backward_natively
-    if shared.words:
-        for place, x in ((layout.TURNS, _turns), (layout.ADD_GRADS, _add_found)):
-            shared.words[place] = id(x)
-        make = functools.partial(shared.builtin, flags=shared.METH_FASTCALL)
-        gradients_natively = make("gradients_of", at=enter(layout.GRADIENTS, 0, 0, 0))
-        backward_natively = make("backward_from", at=enter(layout.BACKWARD, 0, 0, 0))
-
-
-_workspace: list[State] = []  # of the sweeps of compiled code
-
-
-def _make_room(n: int) -> None:
-    """Let compiled code sweep tapes of n records with all that is compiled now."""
-    if not shared.words:
-        return
-    if not _workspace:
-        _workspace.append(State())
-    (state,) = _workspace
-    if n > state.n or state.known is not table.version[0]:
-        state.fit(n)
-    for place, word in (
-        (layout.OPEN_STATE, state.at),
-        (layout.OPEN_RECORDS, state.n),
-        (layout.OPEN_UNFREED, state.unfreed_at),
-        (layout.KNOWN_VERSION, id(state.known)),
-    ):
-        shared.words[place] = word
 
 
 @overload
@@ -206,12 +155,12 @@ def grad(
     (tensor(12.),)
     """
     if not create_graph and not materialize_grads and only_inputs and not is_grads_batched:
-        quick = gradients_natively(outputs, grad_outputs, inputs, bool(retain_graph))
+        quick = at_once.gradients(outputs, grad_outputs, inputs, bool(retain_graph))
         if quick is not None:
+            for k, found in enumerate(quick):
+                if found is None:
+                    _missing(k, (inputs,) if type(inputs) is Tensor else inputs, allow_unused)
             return quick
-        quick = _at_once(outputs, inputs, grad_outputs, retain_graph, allow_unused)
-        if quick is not None:
-            return quick if in_force("forward") is None else tuple(told(g, [outputs], False) for g in quick)
     if isinstance(inputs, dict) and type(inputs) is not dict:
         raise TypeError(f"inputs takes a dict itself, found {type(inputs).__name__}")
     if materialize_grads and allow_unused is False:
@@ -250,8 +199,7 @@ def grad(
         for mine, x in zip(keys, likes, strict=True):
             parts = [found[key] for key in mine if key in found]
             if not parts:
-                _missing(len(results), x, optional)
-            if not parts:
+                _missing(len(results), targets, optional)
                 results.append(_zeros(x, recording) if materialize_grads else None)
             else:
                 results.append(told(border.result(total(parts), x), pairs, recording))
@@ -261,75 +209,13 @@ def grad(
     return dict(zip(names, results, strict=True)) if names is not None else tuple(results)
 
 
-def _missing(k: int, x: Tensor, optional: bool | None) -> Tensor | None:
-    """What stands for a gradient that there is not, on ways that lead to an input."""
+def _missing(k: int, inputs: Sequence[Tensor], optional: bool | None) -> None:
+    """Refuse that there is no gradient, though ways lead to an input, unless that is said to be right."""
     if not optional:
         raise UnusedInputError(
-            f"input {k} (shape {x.shape}) has no gradient: on every way to it a backward returned None; pass "
-            "allow_unused=True to get None, or materialize_grads=True for zeros"
+            f"input {k} (shape {inputs[k].shape}) has no gradient: on every way to it a backward returned "
+            "None; pass allow_unused=True to get None, or materialize_grads=True for zeros"
         )
-    return None
-
-
-def _at_once(
-    output: Any, inputs: Any, seed: Any, retain_graph: bool | None, optional: bool | None
-) -> tuple[Tensor | None, ...] | None:
-    """The common case, of a result just computed: one compiled call. None: to be done the general way."""
-    if type(output) is not Tensor:
-        return None
-    tape = output._tape
-    if OPEN or tape is None or tape is not local.tape or tape.links or tape.freed is not None:
-        return None
-    mode = _enabled.get()
-    lines = profile = None
-    if type(mode) is Mode:
-        if not mode.plain:
-            return None
-        lines, profile = mode.lines, mode.profile
-    if tape.watches or tape.packed:
-        return None
-    if seed is not None:
-        value = output._v
-        if type(seed) is Tensor:
-            seed = seed._v
-        elif type(seed) is not np.ndarray:
-            return None
-        elif seed.ndim == 0:
-            seed = seed[()]
-        if type(seed) is not type(value) or seed.dtype is not value.dtype or seed.shape != value.shape:
-            return None
-        if not (seed.flags.c_contiguous and seed.flags.aligned):
-            return None
-    if type(inputs) is Tensor:
-        inputs = (inputs,)
-    elif type(inputs) is not tuple and type(inputs) is not list:
-        return None
-    sinks, likes = [], []
-    for x in inputs:
-        if type(x) is not Tensor or former(x):
-            return None
-        if x._tape is None and x._at is not None and x._at.watch is not None:
-            return None
-        at = x._at if x._tape is tape else tape.leaves.get(x._at)
-        value = x._v
-        if at is None or at in sinks or not (type(value) is float64 or value.flags.c_contiguous):
-            return None
-        sinks.append(at)
-        likes.append(value)
-    if not sinks:
-        return None
-    begin, records = 0 if profile is None else profile.now(), len(tape.log) >> 2
-    found = at_once(tape, output._at, seed, sinks, likes, bool(retain_graph), lines, profile)
-    if found is None:
-        return None
-    _make_room(records)
-    if profile is not None:
-        profile.tell(begin, "backward", (output,), True)
-    gradients = [None if value is None else wrap(value) for value in found]
-    for k, g in enumerate(gradients):
-        if g is None:
-            _missing(k, inputs[k], optional)
-    return tuple(gradients)
 
 
 def _lanes(gradients: Any) -> int:
@@ -402,7 +288,8 @@ def backward(
         if type(inputs) is not dict:
             raise TypeError(f"inputs takes a dict itself, found {type(inputs).__name__}")
         inputs = list(inputs.values())
-    if inputs is None and not recording and _backward_at_once(tensors, grad_tensors, retain):
+    root, seed = (x[0] if type(x) is list and len(x) == 1 else x for x in (tensors, grad_tensors))
+    if inputs is None and not recording and type(root) is Tensor and at_once.backward(root, seed, retain):
         return
     targets = None if inputs is None else inputs_of(inputs, "inputs")
     pairs = roots_of(listed(tensors, "tensors"), grad_tensors, recording)
@@ -421,22 +308,6 @@ def backward(
     border = Border(pairs, handles)
     found = run(pairs, sinks, targets is None, retain, recording, border.settle, None)
     _commit(found, handles, border, pairs, recording)
-
-
-def _backward_at_once(tensors: Any, gradients: Any, retain: bool) -> bool:
-    """As `_at_once`, by all leaves of the open tape, whose ``.grad`` it adds to; whether it could be done."""
-    root, seed = (x[0] if type(x) is list and len(x) == 1 else x for x in (tensors, gradients))
-    tape = root._tape if type(root) is Tensor else None
-    if tape is None or tape is not local.tape or tape.retained or len(tape.imports) != len(tape.leaves):
-        return False
-    leaves = [cell.handle() for cell in tape.leaves]
-    if any(x is None or x._tape is not None or x._at not in tape.leaves for x in leaves):
-        return False
-    found = _at_once(root, leaves, seed, retain, True) if leaves else None
-    if found is None:
-        return False
-    _add([(x, g) for x, g in zip(leaves, found, strict=True) if g is not None], False)
-    return True
 
 
 def _commit(
@@ -473,9 +344,15 @@ def _add(ready: list[tuple[Any, Any]], recording: bool) -> None:
             handle._at.watch.settled(handle)
 
 
+def _share(_: machine.Enter) -> None:
+    """Let compiled code give gradients to leaves."""
+    if compiled.words:
+        compiled.share({layout.TURNS: _turns, layout.ADD_GRADS: _add_found})
+
+
 def _add_found(leaves: tuple[Any, ...], found: tuple[Any, ...]) -> None:
     """Add what compiled code has found to the ``.grad`` of leaves."""
-    _add(list(zip(leaves, found, strict=True)), False)
+    _add([(x, g) for x, g in zip(leaves, found, strict=True) if g is not None], False)
 
 
 def _renamed(old: str, given: Any, new: str, value: Any, error: type[Exception]) -> Any:
@@ -547,7 +424,7 @@ def _backward_method(
 ) -> None:
     """Add the gradient of this Tensor to ``.grad`` of the leaves; see `tapegrad.backward`."""
     plain = not create_graph and inputs is retain_variables is None
-    if plain and backward_natively(self, gradient, bool(retain_graph)):
+    if plain and at_once.backward(self, gradient, bool(retain_graph)):
         return
     backward([self], gradient, retain_graph, create_graph, inputs, retain_variables=retain_variables)
 
@@ -567,6 +444,7 @@ def install() -> None:
     """Give Tensor the methods that need this floor, and let compiled code find gradients."""
     graph.install()
     hooks.install()
-    machine.when_loaded.append(_find_gradients_natively)
+    at_once.install()
+    machine.when_loaded.append(_share)
     Tensor.backward = _backward_method  # type: ignore[method-assign]
     Tensor.retain_grad = _retain_grad  # type: ignore[method-assign]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.autograd import at_once
 from tapegrad.autograd.graph import GradientEdge, resolved
 from tapegrad.core.base import Handle, former, moves, recall, settle, under, wrap
 from tapegrad.core.dispatch import normal, noted, record, tensors_in
@@ -20,7 +21,6 @@ from tapegrad.core.grad_mode import (
     set_grad_enabled,
 )
 from tapegrad.core.storage import STALE
-from tapegrad.engine.at_once import at_once
 from tapegrad.engine.rerecord import rerecord
 from tapegrad.engine.sweep import Key, sweep
 from tapegrad.errors import DTypeError, GradientError, ShapeError
@@ -186,16 +186,14 @@ def _partials_at_once(pairs: list[tuple[Any, Any]], floor: int) -> dict[Key, Any
     elif not ct.flags.c_contiguous or ct.dtype is not root._v.dtype:
         return None
     places = [STRIDE * (k + 1) for k in tape.imports]
-    likes = [tape.log[at - 1] for at in places]
-    if not all(like.flags.c_contiguous and like.dtype.char in "fd" for like in likes):
-        return None
-    outs = at_once(tape, root._at, ct, places, likes, True)
+    inputs = [wrap(tape.log[at - 1], tape, at) for at in places]
+    outs = at_once.gradients(root, ct, inputs, True, True)
     if outs is None:
         return None
     found: dict[Key, Any] = {}
     for key, g in zip(tape.imports.values(), outs, strict=True):
         if g is not None:
-            found[key] = g if key not in found else found[key] + g
+            found[key] = g._v if key not in found else found[key] + g._v
     return found
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad import config
 from tapegrad.core import dispatch, grad_mode
 from tapegrad.core.base import join
 from tapegrad.core.dispatch import record
@@ -23,6 +24,7 @@ from tapegrad.core.storage import DUAL, OPEN, STALE
 from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY, forward
+from tapegrad.ops.primitive import Elementwise
 from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
 from tapegrad.tape.record import CONS, LEAF, slot
@@ -46,7 +48,13 @@ OPERATORS = (  # in the order of their sheets: op, function of the C API, method
     ("square", "", "__pow__", "__pow__"),
     ("matmul", "", "__matmul__", "__rmatmul__"),
 )
-NEW_LIKE_ARRAY = 277  # place of PyArray_NewLikeArray in NumPy's table of array functions
+# Places in NumPy's table of array functions.
+NUMPY = {
+    layout.NEW_COPY: 85,  # PyArray_NewCopy
+    layout.NEW_ARRAY: 94,  # PyArray_NewFromDescr
+    layout.NEW_VIEW: 137,  # PyArray_View
+    layout.NEW_LIKE: 277,  # PyArray_NewLikeArray
+}
 WINDOWS = {
     None: 0, "part": layout.PART, "whole": layout.WHOLE, "joined": layout.JOINED, "stacked": layout.STACKED,
     "taken": layout.TAKEN, "placed": layout.PLACED, "written": layout.WRITTEN,
@@ -55,7 +63,7 @@ HANDLE = ("_v", "_tape", "_at", "_extra")
 TAPE = (
     "log", "limit", "weight", "owner", "leaves", "constants", "numbers", "shade", "shadows", "lines",
     "serial", "attrs", "described", "freed", "held", "imports", "retained",
-    "links", "watches", "packed", "guards", "calls", "claims",
+    "links", "watches", "packed", "claims", "guards", "calls", "secured",
 )  # fmt: skip
 MODE = ("plain", "noting", "timing")
 CELL = ("handle", "watch", "since")
@@ -106,7 +114,7 @@ def _replace(kind: type[Any], enter: machine.Enter) -> None:
         layout.ARRAY_UFUNC: TWINS["__array_ufunc__"],
         layout.UFUNCS: {op.functions[0]: first + row * k for k, op in enumerate(_ufunc_ops())},
         layout.TUPLE_TYPE: tuple, layout.LIST_TYPE: list, layout.BYTES_TYPE: bytes, layout.CONS_OPCODE: CONS,
-        layout.COPY_ARRAY: np.ndarray.copy, layout.SHEETS_BY_OP: _sheets_by_op, layout.MAKE_SHEET: _sheet_of,
+        layout.SHEETS_BY_OP: _sheets_by_op, layout.MAKE_SHEET: _sheet_of,
         layout.SLICE_TYPE: slice, layout.ELLIPSIS: ..., layout.GETITEM: TWINS["__getitem__"],
         layout.FALSE: False, layout.CELL_TYPE: tapes.Cell, layout.OPEN_LEVELS: OPEN,
         layout.VERSION: table.version, layout.LEAVE: tapes.leave,
@@ -114,7 +122,9 @@ def _replace(kind: type[Any], enter: machine.Enter) -> None:
         layout.REQUIRES_GRAD_TEXT: sys.intern("requires_grad"), layout.SHOWN_TEXT: sys.intern("shown"),
         layout.INFERENCE_TEXT: sys.intern("inference"), layout.VOLATILE_TEXT: sys.intern("volatile"),
         layout.STALE_TAPE: STALE, layout.DUAL_TAPE: DUAL, layout.LOAD: dispatch.load,
-        layout.SECURE: _secure, layout.EXCEPTION: Exception,
+        layout.EXCEPTION: Exception, layout.GUARD_SETTING: config.setting_of_guard,
+        layout.OFF_TEXT: config.GUARDS[2], layout.CHECKSUM_TEXT: config.GUARDS[0],
+        layout.SHADOW: pool.shadow, layout.EMPTY_LIKE: pool.empty_like, layout.OUT_NAMES: ("out",),
         layout.LEAF_OPCODE: LEAF, layout.CURRENT_TAPE: tapes.current,
         layout.CELLS_TEXT: sys.intern("cells"), layout.GRAD_TEXT: sys.intern("grad"),
         layout.JOIN: join, layout.INDEX_TEXT: sys.intern("index"), layout.PLACE_TEXT: sys.intern("place"),
@@ -124,8 +134,7 @@ def _replace(kind: type[Any], enter: machine.Enter) -> None:
     }  # fmt: skip
     for place, function in enumerate(layout.API):
         words[place] = _address(function)
-    for place, x in objects.items():
-        words[place] = id(x)
+    share(objects)
     for start, offsets in (
         (layout.V_AT, handle),
         (layout.LOG_AT, tape),
@@ -136,17 +145,25 @@ def _replace(kind: type[Any], enter: machine.Enter) -> None:
             words[place] = offset
     words[layout.GETITEM_SHEET] = _sheet_of(REGISTRY["getitem"])
     words[layout.ELEMENT_SHEET] = _sheet_of(REGISTRY["element"])
-    words[layout.NEW_LIKE] = abi.numpy_function("_ARRAY_API", NEW_LIKE_ARRAY)
+    for word, place in NUMPY.items():
+        words[word] = abi.numpy_function("_ARRAY_API", place)
     words[layout.SCALARS] = abi.address(abi.known())
-    words[layout.SMALLEST], words[layout.LARGEST] = tapes.LARGE, pool.MIN_BYTES
+    words[layout.SMALLEST], words[layout.POOLED] = tapes.LARGE, pool.MIN_BYTES
     words[layout.COPIED] = dispatch.COPIED
     words[layout.HEAVIEST], words[layout.SHEETS] = tapes.MAX_BYTES, abi.address(sheets)
     words[layout.CALL_NAME] = ctypes.addressof(name)
-    _kept.extend((objects, sheets, name))
+    _kept.extend((sheets, name))
     forward.announce = functools.partial(_use_vector_form, sheets)
     dispatch.record_natively = builtin("record_op", METH_FASTCALL, enter(layout.RECORD_OP, 0, 0, 0))
     for (method, flags), at in zip(METHODS.items(), addresses.tolist(), strict=True):
         setattr(kind, method, _method(kind, method, flags, at))
+
+
+def share(objects: dict[int, Any]) -> None:
+    """Let compiled code know objects, by their places among the shared words."""
+    _kept.append(objects)
+    for place, x in objects.items():
+        words[place] = id(x)
 
 
 def _address(name: str) -> int:
@@ -192,7 +209,7 @@ def _sheet(op: Any, operate: int, twins: tuple[Any, Any]) -> list[int]:
     _kept.append((op.opcode, ufunc, op, twins, op.key))
     return [
         id(op.opcode), operate, id(ufunc), vector, *(*op.masks, 0, 0)[:3], id(op), op.arity, *map(id, twins),
-        op.recorded_form, id(_kept[-1][-1]), WINDOWS[op.window],
+        op.recorded_form, id(_kept[-1][-1]), WINDOWS[op.window], isinstance(op, Elementwise),
     ]  # fmt: skip
 
 
@@ -231,11 +248,6 @@ def _method(kind: type[Any], name: str, flags: int, at: int) -> Any:
 def _record(op: Any, value: Any, *operands: Any) -> Any:
     """Record what compiled code computed and found to be out of the ordinary."""
     return record(op, value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value, operands)
-
-
-def _secure(tape: tapes.Tape, op: Any, q: int, *operands: Any) -> int:
-    """Import an array that others can write to."""
-    return dispatch.secure(tape, op, operands, q)
 
 
 def _look(op: Any, out: Any, *operands: Any) -> None:

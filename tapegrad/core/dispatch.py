@@ -104,10 +104,10 @@ def secure(tape: Tape, op: Primitive, operands: Sequence[Any], q: int) -> int:
             cell.shared = True
         x = x._v
     value = normal(x)
-    if value.nbytes <= COPIED:
-        value = value.copy()
-    elif not _read(op, operands, q):
+    if value.nbytes > LARGE and not _read(op, operands, q):
         value = pool.shadow(value)
+    elif value.nbytes <= COPIED:
+        value = value.copy()
     elif guard_setting() == "off":
         value = value.view()
     elif value.flags.forc and guard_setting() == "checksum":

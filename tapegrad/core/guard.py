@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ContextDecorator
 from functools import partial
 
-from tapegrad.config import guard_mode, valid_guard
+from tapegrad.config import setting_of_guard, valid_guard
 from tapegrad.core.context_manager import Block
 
 
@@ -45,8 +45,8 @@ class guard(Block, ContextDecorator):
         self.mode = valid_guard(mode, "guard")
 
     def __enter__(self) -> None:
-        self.at_end(partial(guard_mode.set, guard_mode.get()))
-        guard_mode.set(self.mode)
+        self.at_end(partial(setting_of_guard.set, setting_of_guard.get()))
+        setting_of_guard.set(self.mode)
 
     def _recreate_cm(self) -> guard:
         """Another one like this, for a call of a decorated function."""

@@ -33,7 +33,9 @@ INTEGER = {
 }  # fmt: skip
 SIZES = {I64: 8, F64: 8, BYTE: 1, VIEWS["i32"]: 4, VIEWS["f32"]: 4}
 DOUBLE = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
-VECTORISED = {"add", "add_scaled", "add_total", "spread", "stage", "suspect", "missing", "checksum"}
+VECTORISED = {
+    "add", "add_scaled", "add_total", "spread", "stage", "suspect", "missing", "checksum", "equal_bytes",
+}  # fmt: skip
 COMPARE = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 
 

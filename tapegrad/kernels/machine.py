@@ -59,8 +59,9 @@ when_loaded: list[Callable[[Enter], None]] = []
 def _texts() -> list[str]:
     place = Path(layout.__file__).parent
     names = (
-        "recording", "operands", "committing", "words", "any_op", "parts", "gradients", "watching", "loops",
-        "memory", "entry", "reading", "records", "sweep", "stream", "templates", "recurrences", "functions",
+        "recording", "operands", "admitting", "committing", "words", "any_op", "parts", "gradients",
+        "watching", "loops", "memory", "entry", "reading", "records", "sweep", "stream", "templates",
+        "recurrences", "functions",
     )  # fmt: skip
     return [(place / f"{name}.py").read_text("utf-8") for name in names]
 

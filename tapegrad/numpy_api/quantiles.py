@@ -110,7 +110,7 @@ def _quantile(name: str, scale: float) -> Any:
 
 @functools.lru_cache(maxsize=256, typed=True)
 def _neighbours(
-    reference: Any, q: float, scale: float, method: str, n: int, dtype: Any
+    reference: Any, q: float, scale: float, method: Any, n: int, dtype: Any
 ) -> tuple[int, int, Any]:
     """The numbers in sorted order of a quantile's two neighbours among n, and the way between them."""
     place = np.quantile(np.arange(float(n)), q / scale, method=method)

@@ -52,6 +52,11 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Any:
     return ndarray(shape, dtype, memory, -abi.location(memory) % ALIGNMENT)
 
 
+def empty_like(array: Any) -> Any:
+    """As `empty`, of the shape and dtype of an array."""
+    return empty(array.shape, array.dtype)
+
+
 def _used_again(size: int) -> Any:
     """A buffer of the stock that nothing else refers to, or None."""
     stock = _stock

@@ -183,7 +183,6 @@ class Tape:
         "constants",
         "described",
         "freed",
-        "guarded",
         "guards",
         "held",
         "imports",
@@ -196,6 +195,7 @@ class Tape:
         "owner",
         "packed",
         "retained",
+        "secured",
         "serial",
         "shade",
         "shadows",
@@ -216,7 +216,7 @@ class Tape:
         self.numbers: dict[float, int] = {}
         self.links: dict[int, int] = {}
         self.imports: dict[int, Any] = {}  # record -> Cell, or Place on an older tape
-        self.guarded: dict[Any, int] = {}  # positions of what others can write to, by what and where it is
+        self.secured: dict[Any, int] = {}  # positions of what others can write to, by what and where it is
         self.guards: dict[int, int] = {}  # record -> checksum of its value
         self.attrs: dict[int, dict[str, Any]] = {}
         self.described: dict[int, Any] = {}
@@ -335,13 +335,13 @@ class Tape:
 
     def guard(self, cell: Cell | None, value: Any) -> int:
         """Import memory that others can write to, a leaf's or a constant's; unchanged it is one record."""
-        key = cell, abi.address(value), value.shape, value.strides, value.dtype.char
+        key = abi.address(value) if cell is None else (cell, abi.address(value))
         found = checksum(value)
-        at = self.guarded.get(key)
-        if at is None or self.guards[slot(at)] != found:
+        at = self.secured.get(key)
+        if at is None or self.guards.get(slot(at)) != found or not _same_layout(self.log[at - 1], value):
             self.weigh(value.nbytes)
             at = self.append(CONST if cell is None else LEAF, 0, 0, value.view(), cell)
-            self.guarded[key] = at
+            self.secured[key] = at
             self.guards[slot(at)] = found
         return at
 
@@ -412,7 +412,7 @@ class Tape:
         self.constants = {}
         self.numbers = {}
         self.links = {}
-        self.guarded = {}
+        self.secured = {}
         return columns
 
     def claim(self, mine: Claim) -> list[Claim]:
@@ -564,6 +564,10 @@ class Tape:
 def checksum(array: Any) -> int:
     """A number that tells whether an array without gaps has changed."""
     return machine.load()[0](layout.CHECKSUM, 0, abi.address(array), array.nbytes)
+
+
+def _same_layout(x: Any, y: Any) -> bool:
+    return x.shape == y.shape and x.strides == y.strides and x.dtype is y.dtype
 
 
 def _dead(reference: weakref.ref[Any] | None) -> bool:

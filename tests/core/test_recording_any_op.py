@@ -10,14 +10,14 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.core import compiled_methods, dispatch
-from tapegrad.errors import GraphFreedError, ShapeError, TapeError
+from tapegrad.errors import GraphFreedError, ShapeError, TapeError, UnusedInputError
 from tapegrad.kernels import abi, machine
 from tapegrad.kernels.replay import layout
 from tapegrad.tensor import Tensor
 from tests.tiers import thinned
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="the portable layout has no compiled methods")
-backward = sys.modules["tapegrad.autograd.backward"]
+at_once = sys.modules["tapegrad.autograd.at_once"]
 
 
 @pytest.fixture(autouse=True)
@@ -33,8 +33,8 @@ def by_python(monkeypatch):
         for name, twin in compiled_methods.TWINS.items():
             monkeypatch.setattr(Tensor, name, twin)
         monkeypatch.setattr(dispatch, "record_natively", lambda *_: None)
-        monkeypatch.setattr(backward, "gradients_natively", lambda *_: None)
-        monkeypatch.setattr(backward, "backward_natively", lambda *_: None)
+        monkeypatch.setattr(at_once, "gradients", lambda *_: None)
+        monkeypatch.setattr(at_once, "backward", lambda *_: None)
 
     return switch
 
@@ -226,16 +226,138 @@ def test_released_values_are_known():
     assert x.grad.tolist() == [4.0] * 3
 
 
+class Failing(tg.autograd.Function):
+    """A square whose backward raises what it is told to."""
+
+    error: BaseException | None = None
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        if Failing.error is not None:
+            raise Failing.error
+        return 2 * ctx.saved_tensors[0] * g
+
+
+@pytest.mark.parametrize("n", [3, 300, 200_000])  # the last without Python's lock
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, MemoryError])
+def test_a_rule_that_fails_leaves_the_tape_as_it_was(error, n, monkeypatch):
+    x = leaf(np.linspace(1, 2, n))
+    y = np.sin(x) * x
+    z = Failing.apply(y) * 3.0
+    monkeypatch.setattr(Failing, "error", error())
+    states = len(at_once._states)
+    for _ in range(5):
+        with pytest.raises(error):
+            tg.grad(z.sum(), x, retain_graph=True)
+        with pytest.raises(error):
+            z.sum().backward(retain_graph=True)
+    assert len(at_once._states) <= states + 1
+    assert not y._tape.claims
+    assert x.grad is None
+    monkeypatch.setattr(Failing, "error", None)
+    at = x.detach().numpy()
+    wanted = 6 * np.sin(at) * at * (np.cos(at) * at + np.sin(at))
+    for _ in range(2):
+        np.testing.assert_allclose(
+            tg.grad(z, x, tg.ones(n), retain_graph=True)[0].numpy(), wanted, rtol=1e-13
+        )
+    z.backward(tg.ones(n))
+    np.testing.assert_allclose(x.grad.numpy(), wanted, rtol=1e-13)
+    with pytest.raises(GraphFreedError):
+        z.backward(tg.ones(n))
+
+
+def test_rules_that_sweep_and_record():
+    """Each sweep has a workspace of its own; what rules record is not on the tape that is swept."""
+
+    class Nested(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, depth):
+            ctx.depth = depth
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            with tg.enable_grad():
+                own = leaf(x.detach().numpy())
+                y = Nested.apply(own, ctx.depth - 1) if ctx.depth else own * own
+                return tg.grad(np.linalg.inv(np.linalg.inv(np.diag(y))).sum(), own)[0] * g, None
+
+    x = leaf(np.linspace(1, 2, 4))
+    for _ in range(3):
+        y = Nested.apply(x * 1.0, 4)
+        np.testing.assert_allclose(tg.grad(y.sum(), x)[0].numpy(), 2 * np.linspace(1, 2, 4), rtol=1e-12)
+
+
+def test_rules_of_numbers_and_of_other_dtypes():
+    """A number's cotangent is a number; parts are laid out as the operand's gradient."""
+    seen = []
+
+    class Seen(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            seen.append((type(g), g.shape, g.dtype))
+            return g * 2
+
+    for value in (
+        np.float64(1.5),
+        np.float32(1.5),
+        np.complex64(1 + 2j),
+        np.ones((2, 3), "f"),
+        np.ones((0, 3)),
+    ):
+        x = leaf(value)
+        found = tg.grad(np.sum(np.abs(Seen.apply(x) * 1.0)), x)[0]
+        assert (found.dtype, found.shape) == (np.asarray(value).dtype, np.shape(value))
+        assert seen.pop()[1:] == (np.shape(value), np.asarray(value).dtype)
+        np.testing.assert_allclose(found.numpy(), 2 * value / np.abs(value), rtol=1e-6)
+
+
+def test_an_input_to_which_rules_give_nothing():
+    class Half(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            return x * y
+
+        @staticmethod
+        def backward(ctx, g):
+            return g, None
+
+    for _ in range(2):
+        x, y = leaf(np.ones(3)), leaf(np.ones(3))
+        z = Half.apply(x * 1.0, y * 1.0)
+        with pytest.raises(UnusedInputError, match=r"input 1 .*None"):
+            tg.grad(z.sum(), [x, y], retain_graph=True)
+        assert tg.grad(z.sum(), [x, y], retain_graph=True, allow_unused=True)[1] is None
+        z.sum().backward()
+        assert x.grad.tolist() == [1.0] * 3
+        assert y.grad is None
+
+
 def test_no_reference_is_lost_or_kept():
     x, a = leaf(np.linspace(0.1, 1, 12).reshape(3, 4)), np.ones((3, 4))
-    key, pair = slice(1, None), (1, 2)
+    key, pair, m = slice(1, None), (1, 2), np.eye(3) * 20
+    big, b = leaf(np.linspace(0.1, 1, 10_000)), np.full(10_000, 2.0)
     tg.grad((x * a)[key].sum() + x[pair], x)
     calls = (
         lambda: x * a, lambda: x[pair], lambda: x[key], lambda: x @ a.T, lambda: np.stack([x, a]),
         lambda: np.concatenate([x, x]), lambda: x.sum(0), lambda: tg.grad((x * a)[key].sum(), x),
         lambda: tg.grad(x[pair] * 2.0, [x]), lambda: x.T, lambda: (x * x).sum().backward(),
+        lambda: tg.grad(np.linalg.inv(x @ a.T + m).sum(), x), lambda: tg.grad((big * b).sum(), big),
+        lambda: np.exp(big * b - big), lambda: big[1:] * b[1:],
     )  # fmt: skip
-    singles = [None, True, x, a, key, pair, x._v, x._at, x._extra, Tensor, np.float64, np.dtype(float)]
+    singles = [None, True, x, a, key, pair, x._v, x._at, x._extra, Tensor, np.float64, np.dtype(float), m, b]
 
     def counts(rounds):
         for call in calls:
@@ -255,10 +377,12 @@ def test_no_reference_is_lost_or_kept():
 def test_finalizers_at_every_collection():
     """What they record, sweep and close while parts, joins and products are recorded and swept."""
     x, m = leaf(np.linspace(0.5, 1.5, 6)), np.arange(36.0).reshape(6, 6) / 36
+    big = np.linspace(0, 1, 12_000)
 
     def program():
         y = x * 1.5
         parts = np.stack([y[k] * y[-k] for k in range(6)]) + m @ y
+        parts = parts + np.linalg.inv(np.diag(y)).sum(1) + (np.tile(y, 2000) * big).reshape(-1, 6).sum(0)
         return np.sum(np.concatenate([parts[1:], y[::2] * 2.0])) + y[0]
 
     wanted = tg.grad(program(), x)[0].numpy()
@@ -279,3 +403,58 @@ def test_finalizers_at_every_collection():
             np.testing.assert_allclose(tg.grad(program(), x)[0].numpy(), wanted, rtol=1e-15)
     finally:
         gc.set_threshold(*thresholds)
+
+
+def some_part(random, shape):
+    """A call that takes parts of an array, or moves them: slices, axes, diagonals, indices; None at times."""
+    kind, ndim = random.choice(list("aaiiiiidnbff")), len(shape)
+    if kind == "a":
+        axes = tuple(random.permutation(ndim).tolist())
+        return lambda x: x.transpose(axes)
+    if kind == "n":
+        return lambda x: x[None]
+    if kind == "b":
+        return lambda x: np.broadcast_to(x, (2, *shape))
+    if kind == "d" and ndim > 1:
+        offset, (first, second, *_) = int(random.integers(-1, 2)), random.permutation(ndim).tolist()
+        return lambda x: np.diagonal(x, offset, first, second)
+
+    def piece(n):
+        first, second = random.integers(-n - 1, n + 1, 2).tolist()
+        step = int(random.choice([1, 1, 2, -1, -2, 3]))
+        pieces = [slice(None), slice(None, None, step), slice(first, second, step), first % n]
+        return pieces[random.integers(4)]
+
+    if kind == "i":
+        index = tuple(piece(n) for n in shape[: random.integers(ndim + 1)])
+        return lambda x: x[index]
+    if kind == "f" and ndim:
+        at = int(random.integers(ndim))
+        size = tuple(random.integers(1, 3, random.integers(1, 3)).tolist())
+        arrays = [random.integers(-n, n, size) for n in shape[at : at + random.integers(1, 3)]]
+        index = (*(slice(None) if random.random() < 0.7 else piece(n) for n in shape[:at]), *arrays)
+        return lambda x: x[index]
+    return None
+
+
+@pytest.mark.parametrize("seed", thinned(range(8), lambda seed: seed == 0))
+def test_parts_of_parts(seed):
+    """Chains of views and of indices: what each element was taken from gets its cotangent."""
+    random, checked = np.random.default_rng(seed), 0
+    x = leaf(random.normal(size=(4, 5, 3)))
+    while checked < 400:
+        numbers, steps = np.arange(60).reshape(4, 5, 3), []
+        for _ in range(random.integers(1, 5)):
+            step = some_part(random, numbers.shape)
+            if step is not None and np.ndim(step(numbers)) and step(numbers).size:
+                numbers = step(numbers)
+                steps.append(step)
+        cotangent, expected = random.normal(size=numbers.shape), np.zeros(60)
+        np.add.at(expected, numbers.ravel(), cotangent.ravel())
+        out = x * 1.0
+        for step in steps:
+            out = step(out)
+        assert out.tolist() == x.detach().numpy().ravel()[numbers].tolist()
+        (g,) = tg.grad(out, x, tg.tensor(cotangent))
+        np.testing.assert_allclose(g.numpy().ravel(), expected, rtol=1e-13, atol=1e-13)
+        checked += 1

@@ -4,9 +4,10 @@ Where an operand or a mode is out of the ordinary the caller, `tapegrad.core.dis
 """
 
 from tapegrad.kernels.dialect import call, i64, invoke, shared, stack
+from tapegrad.kernels.replay.admitting import admit
 from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import admit, code_of, drop, has_room, in_force, left, tape_of
+from tapegrad.kernels.replay.operands import code_of, drop, has_room, in_force, left, tape_of
 from tapegrad.kernels.replay.words import joined_words, placed_words, taken_words, window_words, written_words
 
 

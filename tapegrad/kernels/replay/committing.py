@@ -1,11 +1,12 @@
 """Compiled: compute an op and commit its record to the open tape.
 
-A *sheet* (see `layout`) is what an op needs; a frame holds its operands (`operands.admit`).
+A *sheet* (see `layout`) is what an op needs; a frame holds its operands (`admitting.admit`).
 """
 
 from tapegrad.kernels.dialect import call, i32, i64, invoke, shared, stack
+from tapegrad.kernels.replay.admitting import admit, same_kind, shade_for
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import admit, drop, entry_of, left, room, small
+from tapegrad.kernels.replay.operands import drop, entry_of, left, room, size_of, weigh
 
 
 def compute(sheet: int, tape: int, a: int, b: int) -> int:
@@ -21,14 +22,23 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
             return drop(frame, 1, left())
         largest = max(largest, size)
     x, y = i64(frame)[VALUE], i64(frame)[VALUE + 1]
-    function, ufunc = s[OPERATE], s[UFUNC]
-    if s[VECTOR] != ufunc and small(x) > g[SMALLEST]:
+    function, ufunc, into = s[OPERATE], s[UFUNC], 0
+    if s[VECTOR] != ufunc and size_of(x) > g[SMALLEST]:
         function, ufunc = 0, s[VECTOR]
         if ufunc == 0 or i64(x + DESCR_AT)[0] != g[DOUBLE]:
             return drop(frame, n, UNHANDLED)
     invoke(g[INCREF], tape)  # held: what is called may run anything
     value = 0
-    if function != 0:
+    if largest >= g[POOLED] and s[POINTWISE]:
+        into = memory_like(x, y * (n - 1))
+        if into == 0:
+            invoke(g[DECREF], tape)
+            return drop(frame, n, 0)
+    if into > UNHANDLED:  # memory that is used again
+        i64(frame)[VALUE + n] = into
+        value = call(g[VECTORCALL], ufunc, frame + 8 * VALUE, n, g[OUT_NAMES])
+        invoke(g[DECREF], into)
+    elif function != 0:
         value = call(function, x, y, g[NONE_AT_ALL])  # a function of one or two operands ignores the rest
     else:
         value = call(g[VECTORCALL], ufunc, frame + 8 * VALUE, n, 0)
@@ -47,6 +57,27 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
     return drop(frame, n, out)
 
 
+def memory_like(x: int, y: int) -> int:
+    """Memory for the result of operands of which one is large, or none (0) and the other alone.
+
+    A new reference; UNHANDLED where the result may be of another shape or dtype; 0 with an error set.
+    """
+    g, like, other, args = i64(shared()), x, y, stack(1)
+    if i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE]:
+        like, other = y, x
+    kind = i64(like + DESCR_AT)[0]
+    if (kind != g[DOUBLE] and kind != g[SINGLE]) or i32(like + FLAGS_AT)[0] & C_CONTIGUOUS == 0:
+        return UNHANDLED
+    if other != 0:
+        if i64(other + TYPE_AT)[0] == g[NDARRAY_TYPE]:
+            if same_kind(other, like) == 0:
+                return UNHANDLED
+        elif i64(other + TYPE_AT)[0] != g[FLOAT_TYPE]:
+            return UNHANDLED
+    i64(args)[0] = like
+    return call(g[VECTORCALL], g[EMPTY_LIKE], args, 1, 0)
+
+
 def finish(sheet: int, value: int, a: int, b: int) -> int:
     """Let Python record a value just computed."""
     g = i64(shared())
@@ -62,10 +93,10 @@ def commit(
 
     `number` is the second entry of an op whose record holds a number, `largest` the bytes of the largest
     operand; `attrs` and `words`, if not 0, are noted beside the record. UNHANDLED where the tape takes no
-    more, or the last shadow is of another shape; 0 with an error set.
+    more; 0 with an error set.
     """
     g, s, f = i64(shared()), i64(sheet), i64(frame)
-    size, logged, reference = small(value), value, 0
+    size, logged, reference = size_of(value), value, 0
     if size < 0 or room(tape) == 0:
         return UNHANDLED
     if max(largest, size) > g[SMALLEST]:
@@ -75,13 +106,16 @@ def commit(
                 if is_const(tape, f[PLACE + q]) == 0:
                     reads = reads | s[USES + min(q, 2)]
         if reads & 8 == 0 and size > g[SMALLEST]:
-            logged = i64(tape + g[SHADE_AT])[0]
-            if same_kind(logged, value) == 0:
-                return UNHANDLED
+            logged = shade_for(tape, value)
+            if logged == 0:
+                return 0
+            invoke(g[DECREF], logged)  # the tape holds it
+            if room(tape) == 0:
+                return UNHANDLED  # making it may have run anything
         for q in range(n):
             if f[PLACE + q] == 0:
-                if small(f[VALUE + q]) > g[SMALLEST]:
-                    if weigh(tape, small(f[VALUE + q])) == 0:
+                if size_of(f[VALUE + q]) > g[SMALLEST]:
+                    if weigh(tape, size_of(f[VALUE + q])) == 0:
                         return 0
             elif reads >> min(q, 2) & 1 and f[NEW_CONST + q] == 0:
                 if keep(tape, f[PLACE + q], f[VALUE + q]) == 0:
@@ -113,21 +147,6 @@ def commit(
     if reference != 0:
         invoke(g[DECREF], reference)
     return out
-
-
-def same_kind(x: int, value: int) -> int:
-    """Whether an array is of the shape and dtype of another; None is not."""
-    g = i64(shared())
-    if x == g[NONE_AT_ALL] or i64(x + DESCR_AT)[0] != i64(value + DESCR_AT)[0]:
-        return 0
-    ndim = i32(value + NDIM_AT)[0]
-    if i32(x + NDIM_AT)[0] != ndim:
-        return 0
-    dims, known = i64(i64(value + DIMS_AT)[0]), i64(i64(x + DIMS_AT)[0])
-    for d in range(ndim):
-        if dims[d] != known[d]:
-            return 0
-    return 1
 
 
 def append(sheet: int, tape: int, frame: int, n: int, number: int, logged: int, value: int) -> int:
@@ -180,24 +199,6 @@ def append(sheet: int, tape: int, frame: int, n: int, number: int, logged: int, 
     return out
 
 
-def weigh(tape: int, size: int) -> int:
-    """Add to a tape's weight; it closes soon when that grows large. 0 with an error set if memory is out."""
-    g = i64(shared())
-    weight = i64(tape + g[WEIGHT_AT])[0]
-    total = call(g[LONG_AS], weight) + size
-    heavier = call(g[LONG_FROM], total)
-    if heavier == 0:
-        return 0
-    i64(tape + g[WEIGHT_AT])[0] = heavier
-    invoke(g[DECREF], weight)
-    if total > g[HEAVIEST]:
-        limit = i64(tape + g[LIMIT_AT])[0]
-        invoke(g[INCREF], g[ZERO])
-        i64(tape + g[LIMIT_AT])[0] = g[ZERO]
-        invoke(g[DECREF], limit)
-    return 1
-
-
 def keep(tape: int, at: int, value: int) -> int:
     """Log an operand that a derivative reads where its shadow stands; 0 with an error set on failure."""
     g = i64(shared())
@@ -209,7 +210,7 @@ def keep(tape: int, at: int, value: int) -> int:
         return 0
     if call(g[DICT_DELETE], i64(tape + g[SHADOWS_AT])[0], at) & 0xFFFFFFFF:
         return 0
-    return weigh(tape, small(value))
+    return weigh(tape, size_of(value))
 
 
 def is_const(tape: int, at: int) -> int:

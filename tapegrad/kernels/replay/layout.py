@@ -13,7 +13,7 @@ BOUNDS = int(bounds())  # 1: checked build; see `tapegrad.kernels.bounds`
     PENDING, PENDING_COUNT, POSITION, FINISH, DESCRIPTORS, EVERY, PHASE, WORK, TOUCHED, PAUSE,
     ALLOCATE, FREE, BLOCKS, FREE_LISTS, HELD_BYTES, SCRATCH, WALK, STORE, GEMM, MARKED,
 ) = range(37)  # fmt: skip
-STATE_WORDS = 64
+STATE_WORDS = 68
 
 # What reading an open tape needs besides.
 ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(38, 46)
@@ -23,6 +23,10 @@ SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT, SEED, SPENT, 
 
 # The dict of a tape that has its records' words.
 DESCRIBED = 56
+
+# Of a state for the sweeps of compiled code: the next idle one, for how many records there is room, what was
+# compiled when it was filled in (an object), and marks of a tape of which nothing was released.
+NEXT_STATE, ROOM, KNOWN_VERSION, UNFREED = 64, 65, 66, 67
 
 # The table of a checked build, and two words that stay 0.
 REGIONS, NOTHING_AT = 55, 62
@@ -76,17 +80,19 @@ WALK_WORDS = ARGUMENT + 16
 
 # Offsets into the structs of CPython and NumPy, proved by `tapegrad.kernels.abi` before use.
 DATA_AT, NDIM_AT, DIMS_AT, STRIDES_AT, BASE_AT, DESCR_AT, FLAGS_AT = 16, 24, 32, 40, 48, 56, 64
-ALIGNED, C_ORDER = 0x100, 0  # among an array's flags; NPY_CORDER
+C_CONTIGUOUS, CONTIGUOUS, ALIGNED, C_ORDER = 1, 3, 0x100, 0  # among an array's flags; NPY_CORDER
 DIGIT_AT, SCALAR_AT, REFCOUNT_AT, TYPE_AT, LIST_SIZE_AT, LIST_ITEMS_AT = 24, 16, 0, 8, 16, 24
 TUPLE_ITEMS_AT, BYTES_AT, SLICE_AT, SET_SIZE_AT = 24, 32, 16, 24
 
 QUICK_INPUTS = 16  # limit of a sweep in one call
+# It releases nothing; what is imported from older tapes are leaves; a mode wants to know of it.
+RETAIN, ALONE, WATCHED = 1, 2, 4
 
 # What the entry point does.
 (
-    SEAL, PRUNE, PLAN, RUN, RESET, CONTRIBUTE, DEPOSIT, AT_ONCE, RELEASE, SPEND, METHODS, LOOP,
-    CHECKSUM, RECORD_OP, GRADIENTS, BACKWARD,
-) = range(16)  # fmt: skip
+    SEAL, PRUNE, PLAN, RUN, RESET, CONTRIBUTE, DEPOSIT, RELEASE, SPEND, METHODS, LOOP, CHECKSUM, RECORD_OP,
+    GRADIENTS, BACKWARD,
+) = range(15)  # fmt: skip
 
 # Compiled recording: shared words, first those with the address of a function of the C API.
 API = (
@@ -97,7 +103,8 @@ API = (
     "PyWeakref_NewRef", "PyEval_GetFrame", "PyFrame_GetBack", "PyFrame_GetCode", "PyFrame_GetLasti",
     "PyContextVar_Set", "PyErr_Fetch", "PyErr_Restore", "PyBytes_FromStringAndSize",
     "PyObject_GetItem", "PyDict_New", "PyDict_Next", "PyTuple_New", "PyObject_GetAttr", "PyObject_SetAttr",
-    "PyErr_Occurred",
+    "PyErr_Occurred", "PyErr_CheckSignals", "PyErr_NoMemory", "PyEval_SaveThread", "PyEval_RestoreThread",
+    "PyList_New",
 )  # fmt: skip
 (
     VECTORCALL, DICT_GET, LONG_AS, LONG_FROM, APPEND, CUT, CONTEXT_GET, THREAD, INCREF, DECREF,
@@ -105,24 +112,27 @@ API = (
     LIST_SET, DICT_SET, DICT_DELETE, REFER_WEAKLY, FRAME, FRAME_BACK, FRAME_CODE, FRAME_OFFSET,
     CONTEXT_SET, ERROR_TAKE, ERROR_GIVE, BYTES_FROM,
     GET_ITEM, NEW_DICT, DICT_NEXT, NEW_TUPLE, GET_ATTRIBUTE, SET_ATTRIBUTE, ERROR_OCCURRED,
+    CHECK_SIGNALS, NO_MEMORY, SAVE_THREAD, RESTORE_THREAD, NEW_LIST,
     NONE_AT_ALL, TRUE, ZERO, TWO_OBJECT, VALUE_ERROR, MODE, CALL_NAME,
     DOUBLE, TENSOR_TYPE, FLOAT_TYPE, INT_TYPE, STR_TYPE, FLOAT64_TYPE, NDARRAY_TYPE,
     V_AT, TAPE_AT, AT_AT, EXTRA_AT,
     LOG_AT, LIMIT_AT, WEIGHT_AT, OWNER_AT, LEAVES_AT, CONSTANTS_AT, NUMBERS_AT, SHADE_AT, SHADOWS_AT,
     LINES_AT, SERIAL_AT, ATTRS_AT, DESCRIBED_AT, FREED_AT, HELD_AT, IMPORTS_AT, RETAINED_AT,
-    LINKS_AT, WATCHES_AT, PACKED_AT, GUARDS_AT, CALLS_AT, CLAIMS_AT, CELL_HANDLE_AT, CELL_WATCH_AT,
-    CELL_SINCE_AT,
-    SMALLEST, LARGEST, HEAVIEST, SHEETS, UFUNCS, RECORD, ARRAY_UFUNC, GUARD,
+    LINKS_AT, WATCHES_AT, PACKED_AT, CLAIMS_AT, GUARDS_AT, CALLS_AT, SECURED_AT, CELL_HANDLE_AT,
+    CELL_WATCH_AT, CELL_SINCE_AT,
+    SMALLEST, POOLED, HEAVIEST, SHEETS, UFUNCS, RECORD, ARRAY_UFUNC, GUARD,
     MODE_TYPE, TAPE_TYPE, PLAIN_AT, NOTING_AT, TIMING_AT, SINGLE, LOOK, SCALARS,
-    TUPLE_TYPE, LIST_TYPE, BYTES_TYPE, COPY_ARRAY, CONS_OPCODE, SHEETS_BY_OP, MAKE_SHEET,
+    TUPLE_TYPE, LIST_TYPE, BYTES_TYPE, CONS_OPCODE, SHEETS_BY_OP, MAKE_SHEET,
     SLICE_TYPE, ELLIPSIS, GETITEM, GETITEM_SHEET, ELEMENT_SHEET, JOIN, INDEX_TEXT, PLACE_TEXT, AXIS_TEXT,
     FALSE, CELL_TYPE, OPEN_LEVELS, VERSION, CELLS_TEXT, GRAD_TEXT, LEAVE, NEW_LIKE, ZEROS, BYTE_DTYPE,
-    TURNS, ADD_GRADS, OPEN_STATE, OPEN_RECORDS, OPEN_UNFREED, KNOWN_VERSION,
+    TURNS, ADD_GRADS, IDLE_STATE, WORKSPACE, DESCRIBE, CLAIM, UNCLAIM, APPLY_RULE, OPS, WATCH,
+    END_WATCH,
     REQUIRES_GRAD_TEXT, SHOWN_TEXT, INFERENCE_TEXT, VOLATILE_TEXT, LEAF_OPCODE, CURRENT_TAPE,
-    STALE_TAPE, DUAL_TAPE, LOAD, SECURE, COPIED, PLACES_TEXT, WORDS_TEXT, WINDOW_TEXT, INTEGER,
-    EXCEPTION,
-) = range(141)  # fmt: skip
-SHARED_WORDS = 160
+    STALE_TAPE, DUAL_TAPE, LOAD, COPIED, PLACES_TEXT, WORDS_TEXT, WINDOW_TEXT, INTEGER,
+    EXCEPTION, GUARD_SETTING, OFF_TEXT, CHECKSUM_TEXT, NEW_COPY, NEW_VIEW, SHADOW, EMPTY_LIKE,
+    OUT_NAMES, NEW_ARRAY,
+) = range(159)  # fmt: skip
+SHARED_WORDS = 168
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
@@ -130,7 +140,7 @@ UNHANDLED = 1  # no address of an object
 # view of some of the operand's elements or of all, operands joined along an axis or along a new one, what an
 # index or places take, or an operand written into a window of another.
 OPCODE, OPERATE, UFUNC, VECTOR, USES, OP, ARITY, TWIN = 0, 1, 2, 3, 4, 7, 8, 9
-RECORDED, KEY, WINDOW, SHEET_WORDS = 11, 12, 13, 14
+RECORDED, KEY, WINDOW, POINTWISE, SHEET_WORDS = 11, 12, 13, 14, 15
 PART, WHOLE, JOINED, STACKED, TAKEN, PLACED, WRITTEN = range(1, 8)  # WINDOW
 
 # The operands of an op being recorded: where they stand on the tape, else what becomes a constant there.

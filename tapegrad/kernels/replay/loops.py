@@ -89,6 +89,16 @@ def loop(args: int, dims: int, steps: int, data: int) -> int:
     return 0
 
 
+def equal_bytes(a: int, b: int, n: int) -> int:
+    """Whether n bytes are the same."""
+    x, y, differ = i64(a), i64(b), 0
+    for i in range(n >> 3):
+        differ = differ | (x[i] ^ y[i])
+    for i in range(n & ~7, n):
+        differ = differ | (u8(a)[i] ^ u8(b)[i])
+    return differ == 0
+
+
 def checksum(data: int, n: int) -> int:
     """A number that tells whether n bytes have changed, or changed places.
 

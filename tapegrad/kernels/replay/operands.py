@@ -172,8 +172,8 @@ def note_tape(cell: int, serial: int) -> int:
     return 0
 
 
-def small(x: int) -> int:
-    """The bytes of a value, as far as it is a number or an array, not too large; else -1."""
+def size_of(x: int) -> int:
+    """The bytes of a value, as far as it is a number or an array; else -1."""
     g = i64(shared())
     kind = i64(x + TYPE_AT)[0]
     if kind == g[FLOAT64_TYPE] or kind == g[FLOAT_TYPE] or kind == g[INT_TYPE]:
@@ -186,8 +186,6 @@ def small(x: int) -> int:
     dims = i64(i64(x + DIMS_AT)[0])
     for d in range(i32(x + NDIM_AT)[0]):
         size *= dims[d]
-    if size > g[LARGEST]:
-        return -1
     return size
 
 
@@ -227,58 +225,6 @@ def tape_of(x: int) -> int:
     return UNHANDLED
 
 
-def admit(sheet: int, tape: int, frame: int, q: int, items: int, n: int) -> int:
-    """Take operand q of n items into a frame; the bytes of its value, -1 if it is left to Python.
-
-    PLACE: where it stands on the tape; else NEW_CONST is its value, to be recorded as a constant. What
-    others can write to is copied, or where that is large made safe by Python: then NEW_CONST is SECURED.
-    """
-    g, f, x = i64(shared()), i64(frame), i64(items)[q]
-    at, value, kind, fresh = position(tape, x), x, i64(x + TYPE_AT)[0], 0
-    if kind == g[TENSOR_TYPE]:
-        value = i64(x + g[V_AT])[0]
-    if value == 0:
-        return drop_position(at, -1)
-    size = small(value)
-    if size < 0:
-        return drop_position(at, -1)
-    f[VALUE + q] = value
-    if at == 0 and kind == g[NDARRAY_TYPE]:
-        if i32(x + NDIM_AT)[0] == 0 or i32(x + FLAGS_AT)[0] & ALIGNED == 0:
-            return -1
-        if size > g[COPIED]:
-            at, fresh = secured(sheet, tape, q, items, n), SECURED
-            if at == 0:
-                return -1
-        else:  # what is recorded; the value is computed from the array itself, to have NumPy's bits
-            fresh = call(g[VECTORCALL], g[COPY_ARRAY], frame + 8 * (VALUE + q), 1, 0)
-            if fresh == 0:
-                invoke(g[ERROR_CLEAR])
-                return -1
-    elif at == 0:
-        if kind == g[TENSOR_TYPE] or kind == g[FLOAT_TYPE] or kind == g[INT_TYPE]:
-            return -1
-        fresh = value  # a scalar of NumPy's
-        invoke(g[INCREF], fresh)
-    invoke(g[INCREF], value)
-    f[PLACE + q], f[VALUE + q], f[NEW_CONST + q] = at, value, fresh
-    return size
-
-
-def secured(sheet: int, tape: int, q: int, items: int, n: int) -> int:
-    """Let Python import an array that others can write to: a new reference to its position; 0 if it fails."""
-    g, args = i64(shared()), stack(OPERAND_WORDS)
-    place = call(g[LONG_FROM], q)
-    i64(args)[0], i64(args)[1], i64(args)[2] = tape, i64(sheet)[OP], place
-    for p in range(n):
-        i64(args)[3 + p] = i64(items)[p]
-    at = call(g[VECTORCALL], g[SECURE], args, 3 + n, 0)
-    invoke(g[DECREF], place)
-    if at == 0:
-        forgive()
-    return at
-
-
 def drop_position(at: int, out: int) -> int:
     """Let go of a position, if it is one; `out` is passed on."""
     if at != 0:
@@ -311,3 +257,21 @@ def entry_of(log: int, opcode: int, first: int, second: int, value: int) -> int:
     if failed:
         return 0
     return call(g[LONG_FROM], i64(log + LIST_SIZE_AT)[0])
+
+
+def weigh(tape: int, size: int) -> int:
+    """Add to a tape's weight; it closes soon when that grows large. 0 with an error set if memory is out."""
+    g = i64(shared())
+    weight = i64(tape + g[WEIGHT_AT])[0]
+    total = call(g[LONG_AS], weight) + size
+    heavier = call(g[LONG_FROM], total)
+    if heavier == 0:
+        return 0
+    i64(tape + g[WEIGHT_AT])[0] = heavier
+    invoke(g[DECREF], weight)
+    if total > g[HEAVIEST]:
+        limit = i64(tape + g[LIMIT_AT])[0]
+        invoke(g[INCREF], g[ZERO])
+        i64(tape + g[LIMIT_AT])[0] = g[ZERO]
+        invoke(g[DECREF], limit)
+    return 1

@@ -1,9 +1,10 @@
 """Compiled: parts of a Tensor by a basic index."""
 
 from tapegrad.kernels.dialect import call, i32, i64, invoke, shared, stack
+from tapegrad.kernels.replay.admitting import admit
 from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import admit, drop, in_force, left, small, tape_of
+from tapegrad.kernels.replay.operands import drop, in_force, left, size_of, tape_of
 from tapegrad.kernels.replay.words import window_words
 
 
@@ -106,7 +107,9 @@ def view_of(self: int, tape: int, frame: int, value: int, key: int) -> int:
         return words
     attrs, out = attributes(key, 0), 0
     if attrs != 0:
-        out = commit(g[GETITEM_SHEET], tape, frame, 1, g[ZERO], value, small(i64(frame)[VALUE]), attrs, words)
+        out = commit(
+            g[GETITEM_SHEET], tape, frame, 1, g[ZERO], value, size_of(i64(frame)[VALUE]), attrs, words
+        )
         invoke(g[DECREF], attrs)
     invoke(g[DECREF], words)
     if out == 0 or out == UNHANDLED:

@@ -1,6 +1,6 @@
 """Compiled: methods of the Tensor type, called by CPython, that compute an op and record it.
 
-What is not the common case (values above 64 KiB, tangents, an error of shapes) is left to the method's twin
+What is not the common case (modes, tangents, an error of shapes) is left to the method's twin
 in Python.
 """
 

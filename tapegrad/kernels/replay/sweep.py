@@ -11,6 +11,7 @@ from tapegrad.kernels.replay.stream import add, missing
 from tapegrad.kernels.replay.templates import (
     assign,
     elementwise,
+    factors,
     matmul,
     put,
     reduction,
@@ -37,8 +38,6 @@ def serve(what: int, state: int, extra: int, more: int) -> int:
         return contribute(state, extra, more)
     if what == DEPOSIT:
         return deposit(state, extra, more)
-    if what == AT_ONCE:
-        return at_once(state, extra, more)
     if what == SPEND:
         return spend(state)
     return release(state, extra)
@@ -97,8 +96,11 @@ def plan(state: int) -> int:
         lacking = 0
         if template == MATMUL:
             lacking = i64(s[GEMM])[1] == 0
+            if factors(state, k) == 0:
+                apart = 1
         elif template == COMPILED:
             lacking, apart = rule_of(state, k) == 0, rule_of(state, k) == BY_RULE_ONLY
+            rules += 1  # perhaps: where operands are not laid out as it knows
         elif template >= VIEW and template != BY_RULE:
             pending[waiting] = k
             waiting += 1
@@ -125,6 +127,8 @@ def plan(state: int) -> int:
                 reads = reads | operations[row + READS + min(slot, 2)]
             if other:
                 given, compute = metas[j] & 0xFF, m & 0xFF
+                if template == PUT and slot == 0:
+                    apart = 1
                 if which > OF_COMPLEX:
                     compute += PAIRS
                 if given > SWEPT or (compute != m & 0xFF and form != ONE):
@@ -155,24 +159,11 @@ def plan(state: int) -> int:
     return DONE
 
 
-def at_once(state: int, log: int, freed: int) -> int:
-    """Read, plan and run an open tape; but for DONE and RULED it leaves the sweep to be done in parts.
-
-    One root, named in SEEDS, with its cotangent at SEED, or of one element; results go to RESULT_ARRAYS
-    (addresses of ndarray objects), or for scalars to RESULTS. An ndarray object `freed` takes the marks of
-    `spend`, and SPENT their number. UNDESCRIBED: those PENDING lack descriptors; called again without a log
-    it goes on. RULED: a rule is to be run in Python; then `run` goes on, and the end is the caller's.
-    """
-    status = DONE
-    if log != 0:
-        status = plan_open(state, log)
-    if status == DONE:
-        status = run_open(state, freed)
-    return status
-
-
 def plan_open(state: int, log: int) -> int:
-    """Read and plan an open tape for `run_open`: DONE, UNDESCRIBED, or PYTHON."""
+    """Read and plan an open tape for `run_open`: DONE, UNDESCRIBED, or PYTHON.
+
+    Of one root, named in SEEDS, with its cotangent at SEED, or of one element.
+    """
     s = i64(state)
     n = s[RECORDS]
     s[ITEMS] = i64(log + LIST_ITEMS_AT)[0]
@@ -187,7 +178,7 @@ def plan_open(state: int, log: int) -> int:
         return PYTHON
     root = i64(s[SEEDS])[0]
     flags, metas = u8(s[FLAGS]), i64(s[META])
-    if s[WORK] > s[WORK_LIMIT] or s[REACHED_COUNT] != s[SINK_COUNT] or flags[root] & SINK:
+    if s[REACHED_COUNT] != s[SINK_COUNT] or flags[root] & SINK:
         return PYTHON
     if s[SEED] == 0 and (count_of(s[SHAPES], metas[root]) != 1 or metas[root] & 0xFF >= COMPLEX):
         return PYTHON
@@ -205,8 +196,6 @@ def find_words(state: int) -> int:
     """Point DESCRIPTORS at what those pending have noted when they were recorded; whether all have."""
     s, g = i64(state), i64(shared())
     pending, descriptors = i64(s[PENDING]), i64(s[DESCRIPTORS])
-    if BOUNDS:
-        return 0
     for q in range(s[PENDING_COUNT]):
         slot = call(g[LONG_FROM], pending[q])
         if slot == 0:
@@ -216,14 +205,21 @@ def find_words(state: int) -> int:
         invoke(g[DECREF], slot)
         if words == 0:
             return 0
-        if i64(words + TYPE_AT)[0] != g[BYTES_TYPE]:
-            return 0
-        descriptors[pending[q]] = words + BYTES_AT
+        if i64(words + TYPE_AT)[0] == g[BYTES_TYPE]:
+            descriptors[pending[q]] = words + BYTES_AT
+        elif words == g[FALSE]:
+            descriptors[pending[q]] = -1
+            s[RULES] += 1
+        else:
+            descriptors[pending[q]] = i64(words + DATA_AT)[0]
     return 1
 
 
-def run_open(state: int, freed: int) -> int:
-    """Run the sweep of an open tape that `plan_open` has planned."""
+def start_open(state: int) -> int:
+    """Begin the sweep of an open tape that `plan_open` has planned.
+
+    Results go to RESULT_ARRAYS (addresses of ndarray objects), or for numbers to RESULTS.
+    """
     s = i64(state)
     root = i64(s[SEEDS])[0]
     flags, cotangents, metas = u8(s[FLAGS]), i64(s[COTANGENTS]), i64(s[META])
@@ -243,17 +239,17 @@ def run_open(state: int, freed: int) -> int:
         else:
             f32(one)[0] = 1.0
     flags[root] = flags[root] | FOREIGN
+    return 0
+
+
+def run_open(state: int) -> int:
+    """Run the sweep of an open tape that `plan_open` has planned; PYTHON where not all sinks were reached."""
+    s = i64(state)
+    start_open(state)
     status = run(state)
-    if status == PYTHON:
-        if s[CHECK] != 0 or s[STAMPS] != 0:
-            return PYTHON  # whoever watches sees rules in Python by the sweep in parts
-        return RULED
     for q in range(s[SINK_COUNT]):
-        if flags[sinks[q]] & FRESH:
-            return PYTHON
-    if freed != 0 and status == DONE:
-        s[FREED] = i64(freed + DATA_AT)[0]
-        s[SPENT] = spend(state)
+        if u8(s[FLAGS])[i64(s[SINKS])[q]] & FRESH and status == DONE:
+            status = PYTHON
     return status
 
 

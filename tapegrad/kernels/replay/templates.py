@@ -394,8 +394,24 @@ def matrices(state: int, i: int, vector: int, batch: int, to: int) -> int:
     return by_rows or by_columns
 
 
+def factors(state: int, k: int) -> int:
+    """Describe both factors of a product to `matmul`; 0 where BLAS cannot read them, or would use threads."""
+    s = i64(state)
+    words, metas, flags = s[SCRATCH] + 8 * GEMM_WORDS, i64(s[META]), u8(s[FLAGS])
+    first, second = operand(s[WORD], k, 0), operand(s[WORD], k, 1)
+    if (metas[first] ^ metas[k]) & 0xFF or (metas[second] ^ metas[k]) & 0xFF:
+        return 0
+    batch = max((metas[first] >> 16) & 0xFF, (metas[second] >> 16) & 0xFF) - 2
+    if matrices(state, first, 0, max(batch, 0), words) == 0 and flags[second] & NEED:
+        return 0
+    if matrices(state, second, 1, max(batch, 0), words + 8 * MATRIX_WORDS) == 0 and flags[first] & NEED:
+        return 0
+    p, q = i64(words), i64(words + 8 * MATRIX_WORDS)
+    return p[0] * p[1] * q[1] <= THREADED
+
+
 def matmul(state: int, k: int, j: int, slot: int) -> int:
-    """One factor of a (batched) matrix product; PYTHON where BLAS cannot read both, or would use threads."""
+    """One factor of a (batched) matrix product."""
     s = i64(state)
     words = s[SCRATCH] + 8 * GEMM_WORDS
     first, second = operand(s[WORD], k, 0), operand(s[WORD], k, 1)
@@ -405,15 +421,9 @@ def matmul(state: int, k: int, j: int, slot: int) -> int:
     if batch < 0:
         batch = 0
     p, q = i64(words), i64(words + 8 * MATRIX_WORDS)
-    if (metas[first] ^ m) & 0xFF or (metas[second] ^ m) & 0xFF:
-        return PYTHON
-    if matrices(state, first, 0, batch, words) == 0:
-        return PYTHON
-    if matrices(state, second, 1, batch, words + 8 * MATRIX_WORDS) == 0:
+    if factors(state, k) == 0:
         return PYTHON
     rows, depth, columns, total = p[0], p[1], q[1], 1
-    if rows * depth * columns > THREADED:
-        return PYTHON
     out = target(state, j, 1)
     if out == 0:
         return MEMORY

@@ -5,9 +5,8 @@ wrong.
 """
 
 from tapegrad.kernels.dialect import call, copy, i32, i64, invoke, shared, stack
-from tapegrad.kernels.replay.committing import weigh
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import code_of
+from tapegrad.kernels.replay.operands import code_of, weigh
 
 
 def window_words(x: int, value: int, covers: int) -> int:
@@ -204,8 +203,6 @@ def extent_of(x: int, begin: int, end: int) -> int:
 def words_of_places(tape: int, count: int) -> int:
     """A new object of bytes that begins with how many places it is to have; 0 with an error set."""
     g, size = i64(shared()), 8 * (1 + count)
-    if size > g[LARGEST]:
-        return UNHANDLED
     if size > g[SMALLEST]:
         if weigh(tape, size) == 0:
             return 0
@@ -230,16 +227,16 @@ def taken_words(tape: int, x: int, index: int) -> int:
     if lead == n or i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE]:
         return UNHANDLED
     count = integers(i64(items)[lead])
+    if count < 0:
+        return UNHANDLED
     for q in range(lead, n):
         if integers(i64(items)[q]) != count or are_alike(i64(items)[lead], i64(items)[q]) == 0:
             return UNHANDLED
-    if count < 0:
-        return UNHANDLED
     dims, outer, span = i64(i64(x + DIMS_AT)[0]), extent_of(x, 0, lead), extent_of(x, lead, n)
     inner = extent_of(x, n, i32(x + NDIM_AT)[0])
     words = words_of_places(tape, outer * count * inner)
-    if words == 0 or words == UNHANDLED:
-        return words
+    if words == 0:
+        return 0
     w = i64(words + BYTES_AT + 8)
     for i in range(count):
         place = 0

@@ -1,0 +1,144 @@
+"""Gradients of a result on the open tape in one compiled call, and what that asks of Python.
+
+The call is `kernels.replay.gradients`. It comes with the first sweep, which compiles it; until then, with
+``TAPEGRAD_ABI=portable`` and for all that is out of the ordinary `tapegrad.engine` finds gradients.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core import compiled_methods
+from tapegrad.core.grad_mode import _enabled
+from tapegrad.engine.sweep import descriptor, spend
+from tapegrad.errors import KernelError
+from tapegrad.kernels import machine
+from tapegrad.kernels.replay import layout
+from tapegrad.kernels.state import State
+from tapegrad.ops.primitive import BY_OPCODE
+from tapegrad.tape.tape import Claim, Columns, Tape, leave
+
+ndarray = np.ndarray
+_states: dict[int, State] = {}  # by address: those that compiled code sweeps in
+
+
+def gradients(root: Any, seed: Any, inputs: Any, retain: bool, alone: bool = False) -> tuple[Any, ...] | None:
+    """The gradients of a result on the open tape; of an input to which rules gave none there is None.
+
+    `alone`: what the tape has from older ones are leaves. None: `tapegrad.engine` is to find them.
+    """
+    return None
+
+
+def backward(root: Any, seed: Any, retain: bool) -> bool | None:
+    """As `gradients`, to the ``.grad`` of all leaves; whether that is done."""
+    return None
+
+
+def install() -> None:
+    """Let compiled code find gradients once it is there."""
+    machine.when_loaded.append(_replace)
+
+
+def _replace(enter: machine.Enter) -> None:
+    """Let compiled code find gradients, where objects are laid out as it knows them."""
+    global gradients, backward
+    if compiled_methods.words and not layout.BOUNDS:
+        compiled_methods.share(
+            {
+                layout.WORKSPACE: _workspace, layout.DESCRIBE: _describe, layout.CLAIM: _claim,
+                layout.UNCLAIM: _unclaim, layout.APPLY_RULE: _apply_rule, layout.OPS: BY_OPCODE,
+                layout.WATCH: _watch, layout.END_WATCH: _end_watch,
+            }
+        )  # fmt: skip
+        fast = compiled_methods.METH_FASTCALL
+        gradients = compiled_methods.builtin("gradients", fast, enter(layout.GRADIENTS, 0, 0, 0))
+        backward = compiled_methods.builtin("backward", fast, enter(layout.BACKWARD, 0, 0, 0))
+
+
+def _workspace(at: int, n: int) -> int:
+    """The address of a state, of a new one for 0, with room for n records and all that is compiled now."""
+    state = _states.get(at)
+    if state is None:
+        state = State()
+        _states[state.at] = state
+    state.fit(n)
+    view = state.view
+    view[layout.ROOM], view[layout.UNFREED] = state.n, state.unfreed_at
+    view[layout.KNOWN_VERSION] = id(state.known)
+    return state.at
+
+
+def _watch(at: int) -> tuple[Any, int, Any]:
+    """Let a sweep look and take times as the mode wants; what `_end_watch` needs."""
+    mode: Any = _enabled.get()
+    view, profile = _states[at].view, mode.profile
+    if mode.lines is not None:
+        view[layout.CHECK] = mode.lines.check_nan
+    if profile is None:
+        return None, 0, None
+    return profile, profile.now(), profile.stamps(view[layout.RECORDS], view)
+
+
+def _end_watch(at: int, watch: tuple[Any, int, Any], root: Any, status: int) -> None:
+    """Tell a profile of a sweep, if it is done."""
+    (profile, begin, stamps), state = watch, _states[at]
+    if status == layout.DONE and profile is not None:
+        n = state.view[layout.RECORDS]
+        columns = state.buffers[layout.SEALING]  # the next sweep's, so a copy is taken
+        columns = (columns if profile.with_shapes else columns[:n]).copy()
+        profile.swept(root._tape.serial, n, columns, bytes(state.flags[:n]), stamps)
+        profile.tell(begin, "backward", (root,), True)
+
+
+def _describe(tape: Tape, at: int) -> None:
+    """Note words for what is planned and lacks them."""
+    state = _states[at]
+    n, log = state.view[layout.RECORDS], tape.log
+    columns = Columns(state.buffers[layout.SEALING], n, log[3::4])
+    for k in state.pending[: state.view[layout.PENDING_COUNT]]:
+        descriptor(tape, columns, k)
+
+
+def _claim(tape: Tape, at: int, frees: bool) -> Claim | None:
+    """Leave a tape and claim it for a sweep; None if another is at work, or calls want a sweep in parts."""
+    leave(tape)
+    state, log = _states[at], tape.log
+    if tape.calls and any(c.released or BY_OPCODE[log[4 * k]].gathers for k, c in tape.calls.items()):
+        return None
+    claim = Claim(bytes(state.flags[: state.view[layout.RECORDS]]), frees)
+    if tape.claim(claim):
+        tape.release(claim)
+        return None
+    return claim
+
+
+def _unclaim(tape: Tape, at: int, claim: Claim, marks: Any, status: int) -> None:
+    """End the claim of a sweep that came to its end, unless its status says other; mark what it frees."""
+    tape.release(claim)
+    state = _states[at]
+    if status != layout.DONE:
+        op = BY_OPCODE[int(state.buffers[layout.SEALING][state.view[layout.POSITION]]) & 0xFFFF]
+        if status == layout.MEMORY:
+            raise MemoryError(f"no memory for the cotangents of {op}")
+        raise KernelError(f"the kernel of {op} failed")
+    if marks is not None:
+        spend(tape, state, state.view[layout.RECORDS], marks)
+
+
+@np.errstate(all="ignore")
+def _apply_rule(op: Any, ct: Any, value: Any, operands: Any, attrs: Any, wanted: Any) -> list[Any]:
+    """What an op's rule makes of a cotangent for each operand wanted, laid out as its gradient is."""
+    found = op.vjp(ct, value, operands, attrs or {}, wanted)
+    return [None if q not in found else _laid_out(found[q], operands[q]) for q in wanted]
+
+
+def _laid_out(part: Any, like: Any) -> Any:
+    """A part of a gradient in C order, of the shape and dtype of its operand."""
+    fits = type(part) is type(like) and part.dtype is like.dtype and part.shape == like.shape
+    if fits and (type(part) is not ndarray or part.flags.c_contiguous):
+        return part
+    part = np.real(part) if like.dtype.kind == "f" else part
+    return np.ascontiguousarray(part, like.dtype).reshape(like.shape)
