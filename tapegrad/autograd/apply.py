@@ -256,56 +256,21 @@ def _recorded(
     """Give the results their history; returns them."""
     ctx = call.ctx
     dirty = _dirty(call, args, given, results) if ctx._dirty else {}
-    apart = [id(x) for x in ctx._plain]
-    plain = [
-        not isinstance(out, Handle) or out._v.dtype.kind not in "fc" or id(out) in apart for out in results
-    ]
-    for k, out in enumerate(results):
-        if not plain[k] and out._v.dtype.char not in abi.GRADIENT:
-            raise DTypeError(
-                f"{call.provenance.name}.forward returned dtype {out._v.dtype} as result {k}, which has no "
-                "derivative; return another dtype, or say so with ctx.mark_non_differentiable"
-            )
+    plain = _without_derivative(call, results)
     if all(plain):
         return [_apart(out) for out in results]
-    saved = list(ctx._saved)
-    for x in saved:
-        if x is not None and x._extra is not None and x._extra.inference:
-            raise GradientError(
-                f"{call.name}: save_for_backward of a result of inference_mode, which takes no part in "
-                "differentiation; save a copy made by clone()"
-            )
-    ctx._saved = ()
-    numbers: dict[int, int] = {}
-    for k, out in enumerate(results):
-        if not plain[k]:
-            numbers.setdefault(id(out), k)
-    held: dict[str, set[int]] = {}  # attributes with results in them
-    for name, x in vars(ctx).items():
-        found = _results_in(x, numbers) if name not in OF_ITSELF else None
-        if found:
-            held[name] = found
-    indices = [numbers.get(id(x), -1) for x in saved]
-    if call.raw and any(
-        x is not None and k < 0 and not any(x is other for other in (*given, *results))
-        for x, k in zip(saved, indices, strict=True)
-    ):
-        raise GradientError(f"{call.name}: save_for_backward takes inputs and results only")
-    kept = {*indices}.union(*held.values())
+    active = [out for out, apart in zip(results, plain, strict=True) if not apart]
+    saved = _Saved(call, given, results, plain)
     ctx._dirty = ctx._plain = ()
-    inputs = {id(given[p]): q for q, p in enumerate(call.slots)}
-    of_inputs = [inputs.get(id(x), -1) for x in saved]
-    rest = [x for x, q in zip(saved, of_inputs, strict=True) if q < 0]
-    if _binds(ctx, call, rest, [out for out, apart in zip(results, plain, strict=True) if not apart]):
+    if _binds(ctx, call, saved.besides, active):
         close(current())  # what ctx keeps is on older tapes: no cycle
     packing = in_force("packing")
-    mask = 0
-    for q in of_inputs if packing is None else ():
-        mask |= 1 << min(q, 2) if q >= 0 else 0
+    mask = 0 if packing is not None else saved.mask
     single = len(results) == 1 and not dirty
     here = None
     if not single:
         here = _placed(call, record(custom.calls[mask], np.float64(0.0), befores, {"call": call}))
+    kept = saved.kept_results() if packing is None else set()
     outs: list[Any] = []
     places: dict[int, Any] = {}
     for k, out in enumerate(results):
@@ -315,39 +280,134 @@ def _recorded(
             outs.append(_apart(out))
             continue
         call.results.append(known)
-        held_here = k in kept and packing is None
         entry: tuple[Any, Any, dict[str, Any]]
         if single:
-            entry = custom.singles[mask | held_here << OUT], befores, {"call": call}
+            entry = custom.singles[mask | (k in kept) << OUT], befores, {"call": call}
         else:
-            entry = (custom.kept_result if held_here else custom.result), (here,), {"call": call, "index": k}
+            entry = (custom.kept_result if k in kept else custom.result), (here,), {"call": call, "index": k}
         new, places[k] = _result(call, entry, out, dirty.get(id(out)), [*outs, *given], args)
         if single:
             _placed(call, new)
         outs.append(new)
     exact = packing is None or bool(call.provenance.bases)  # a packed one would lose its tangents
-    tape = call.place[0]()
-    for x, k, q in zip(saved, indices, of_inputs, strict=True):
-        place = places.get(k)
-        if k < 0 <= q and befores[q]._tape is tape:
-            place = call.place[0], slot(befores[q]._at)
-        one = outs[k] if k >= 0 else x
-        if x is None:
-            call.kept.append(None)
-        else:
-            known = befores[q] if k < 0 <= q and x is args[call.slots[q]] else None
-            call.kept.append(Kept(one, place, known) if exact else packing.keep(one))
-    by_place = {key: Kept(outs[k], places[k]) for key, k in numbers.items()} if held else {}
-    for name in held:
-        call.attributes[name] = _placed_in(vars(ctx).pop(name), by_place)
+    saved.keep(args, befores, outs, places, None if exact else packing)
     ctx._call = weakref.ref(call)
-    besides = [*rest, *_own(ctx)] if exact else _own(ctx)
-    if besides:
-        weighed = {id(x._v) for x in (*befores, *results) if isinstance(x, Handle)}
-        tape.weigh(nbytes_of(besides, weighed))
-    if not exact:
-        tape.weigh(sum(x._v.nbytes for x in saved if x is not None))  # what is packed may weigh as much
+    _weigh(call, saved, [*befores, *results], exact)
     return outs
+
+
+def _without_derivative(call: Call, results: list[Any]) -> list[bool]:
+    """Which results have no derivative, by their kind or as the user says."""
+    apart = [id(x) for x in call.ctx._plain]
+    plain = []
+    for k, out in enumerate(results):
+        plain.append(not isinstance(out, Handle) or out._v.dtype.kind not in "fc" or id(out) in apart)
+        if not plain[k] and out._v.dtype.char not in abi.GRADIENT:
+            raise DTypeError(
+                f"{call.provenance.name}.forward returned dtype {out._v.dtype} as result {k}, which has no "
+                "derivative; return another dtype, or say so with ctx.mark_non_differentiable"
+            )
+    return plain
+
+
+class _Saved:
+    """What ctx keeps for backward: which of it are results of the call, and which are operands.
+
+    Attributes
+    ----------
+    values
+        What `save_for_backward` was given.
+    results, operands
+        Of each of these the number of the result, or of the operand, that it is; -1 for anything else.
+    numbers
+        The number of each result that has a derivative, by its id.
+    held
+        The attributes of ctx with results in them, and which.
+    besides
+        What was saved of other than operands.
+    mask
+        Which operands were saved: a bit for each of the first two, one for all others.
+    """
+
+    __slots__ = ("besides", "call", "held", "mask", "numbers", "operands", "results", "values")
+
+    def __init__(self, call: Call, given: list[Any], results: list[Any], plain: list[bool]) -> None:
+        self.call, ctx = call, call.ctx
+        self.values = list(ctx._saved)
+        ctx._saved = ()
+        self.numbers: dict[int, int] = {}
+        for k, out in enumerate(results):
+            if not plain[k]:
+                self.numbers.setdefault(id(out), k)
+        self.held: dict[str, set[int]] = {}
+        for name, x in vars(ctx).items():
+            found = _results_in(x, self.numbers) if name not in OF_ITSELF else None
+            if found:
+                self.held[name] = found
+        operands = {id(given[p]): q for q, p in enumerate(call.slots)}
+        self.results: list[int] = []
+        self.operands: list[int] = []
+        self.besides: list[Any] = []
+        self.mask = 0
+        for x in self.values:
+            q = operands.get(id(x), -1)
+            self.results.append(self.numbers.get(id(x), -1))
+            self.operands.append(q)
+            if q < 0:
+                self.besides.append(x)
+            else:
+                self.mask |= 1 << (q if q < 2 else 2)
+        self._refuse(given, results)
+
+    def _refuse(self, given: list[Any], results: list[Any]) -> None:
+        """Refuse what cannot be saved: results of inference mode, and for old Functions all but these."""
+        for x in self.values:
+            if x is not None and x._extra is not None and x._extra.inference:
+                raise GradientError(
+                    f"{self.call.name}: save_for_backward of a result of inference_mode, which takes no part "
+                    "in differentiation; save a copy made by clone()"
+                )
+        if self.call.raw and any(
+            x is not None and k < 0 and not any(x is other for other in (*given, *results))
+            for x, k in zip(self.values, self.results, strict=True)
+        ):
+            raise GradientError(f"{self.call.name}: save_for_backward takes inputs and results only")
+
+    def kept_results(self) -> set[int]:
+        """The numbers of the results that backward reads."""
+        return {*self.results}.union(*self.held.values())
+
+    def keep(
+        self, args: Sequence[Any], befores: list[Any], outs: list[Any], places: dict[int, Any], packing: Any
+    ) -> None:
+        """Give the call what was saved, by place where that has one; packed, where there is what packs."""
+        call = self.call
+        tape = call.place[0]()
+        for x, k, q in zip(self.values, self.results, self.operands, strict=True):
+            place = places.get(k)
+            if k < 0 <= q and befores[q]._tape is tape:
+                place = call.place[0], slot(befores[q]._at)
+            one = outs[k] if k >= 0 else x
+            if x is None:
+                call.kept.append(None)
+            else:
+                known = befores[q] if k < 0 <= q and x is args[call.slots[q]] else None
+                call.kept.append(Kept(one, place, known) if packing is None else packing.keep(one))
+        by_place = {key: Kept(outs[k], places[k]) for key, k in self.numbers.items()} if self.held else {}
+        for name in self.held:
+            call.attributes[name] = _placed_in(vars(call.ctx).pop(name), by_place)
+
+
+def _weigh(call: Call, saved: _Saved, known: list[Any], exact: bool) -> None:
+    """Tell the tape of a call how much ctx keeps besides values that are `known` to it."""
+    tape = call.place[0]()
+    besides = [*saved.besides, *_own(call.ctx)] if exact else _own(call.ctx)
+    if besides:
+        tape.weigh(nbytes_of(besides, {id(x._v) for x in known if isinstance(x, Handle)}))
+    if not exact:
+        tape.weigh(
+            sum(x._v.nbytes for x in saved.values if x is not None)
+        )  # what is packed may weigh as much
 
 
 def _results_in(x: Any, numbers: dict[int, int], depth: int = 0) -> set[int]:

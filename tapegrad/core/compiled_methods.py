@@ -67,6 +67,13 @@ TAPE = (
 )  # fmt: skip
 MODE = ("plain", "noting", "timing")
 CELL = ("handle", "watch", "since")
+TEXTS = {  # names of attributes and keys, and where compiled code finds them
+    layout.REQUIRES_GRAD_TEXT: "requires_grad", layout.SHOWN_TEXT: "shown",
+    layout.INFERENCE_TEXT: "inference", layout.VOLATILE_TEXT: "volatile", layout.CELLS_TEXT: "cells",
+    layout.GRAD_TEXT: "grad", layout.INDEX_TEXT: "index", layout.PLACE_TEXT: "place",
+    layout.AXIS_TEXT: "axis", layout.PLACES_TEXT: "places", layout.WORDS_TEXT: "words",
+    layout.WINDOW_TEXT: "window",
+}  # fmt: skip
 words: Any = ()  # shared with compiled code, once it is there
 _kept: list[Any] = []  # what compiled code knows by address
 _sheets_by_op: dict[Any, int] = {}  # addresses
@@ -92,19 +99,48 @@ def install(kind: type[Any]) -> None:
 def _replace(kind: type[Any], enter: machine.Enter) -> None:
     """Replace methods of Tensor by compiled ones, where objects are laid out as those know them."""
     global words
-    handle, tape, mode = _slots(kind, HANDLE), _slots(tapes.Tape, TAPE), _slots(grad_mode.Mode, MODE)
-    cell = _slots(tapes.Cell, CELL)
-    if not abi.native() or handle is None or tape is None or mode is None or cell is None:
+    offsets = _offsets(kind)
+    if not abi.native() or offsets is None:
         return
     addresses = np.zeros(len(METHODS), np.int64)
     words = (ctypes.c_int64 * layout.SHARED_WORDS).from_address(
         enter(layout.METHODS, 0, abi.address(addresses), 0)
     )
     sheets = _sheets(kind)
+    name = ctypes.create_string_buffer(b"__call__")
+    _kept.extend((sheets, name))
+    for place, function in enumerate(layout.API):
+        words[place] = _address(function)
+    share(_objects(kind, sheets))
+    for place, number in (offsets | _numbers(sheets, name)).items():
+        words[place] = number
+    forward.announce = functools.partial(_use_vector_form, sheets)
+    dispatch.record_natively = builtin("record_op", METH_FASTCALL, enter(layout.RECORD_OP, 0, 0, 0))
+    for (method, flags), at in zip(METHODS.items(), addresses.tolist(), strict=True):
+        setattr(kind, method, _method(kind, method, flags, at))
+
+
+def _offsets(kind: type[Any]) -> dict[int, int] | None:
+    """By word: where Tensors, tapes, modes and cells keep their slots; None if that cannot be told."""
+    found: dict[int, int] = {}
+    for start, owner, names in (
+        (layout.V_AT, kind, HANDLE),
+        (layout.LOG_AT, tapes.Tape, TAPE),
+        (layout.PLAIN_AT, grad_mode.Mode, MODE),
+        (layout.CELL_HANDLE_AT, tapes.Cell, CELL),
+    ):
+        offsets = _slots(owner, names)
+        if offsets is None:
+            return None
+        found.update(enumerate(offsets, start))
+    return found
+
+
+def _objects(kind: type[Any], sheets: Any) -> dict[int, Any]:
+    """By word: the objects that compiled code knows by address."""
     row = 8 * layout.SHEET_WORDS
     first = abi.address(sheets) + row * len(OPERATORS)
-    name = ctypes.create_string_buffer(b"__call__")
-    objects: dict[int, Any] = {
+    return {
         layout.NONE_AT_ALL: None, layout.TRUE: True, layout.ZERO: 0, layout.TWO_OBJECT: 2,
         layout.VALUE_ERROR: ValueError, layout.MODE: grad_mode._enabled, layout.DOUBLE: np.dtype(float),
         layout.TENSOR_TYPE: kind, layout.FLOAT_TYPE: float, layout.INT_TYPE: int,
@@ -119,44 +155,28 @@ def _replace(kind: type[Any], enter: machine.Enter) -> None:
         layout.FALSE: False, layout.CELL_TYPE: tapes.Cell, layout.OPEN_LEVELS: OPEN,
         layout.VERSION: table.version, layout.LEAVE: tapes.leave,
         layout.ZEROS: np.zeros, layout.BYTE_DTYPE: np.dtype(np.uint8),
-        layout.REQUIRES_GRAD_TEXT: sys.intern("requires_grad"), layout.SHOWN_TEXT: sys.intern("shown"),
-        layout.INFERENCE_TEXT: sys.intern("inference"), layout.VOLATILE_TEXT: sys.intern("volatile"),
         layout.STALE_TAPE: STALE, layout.DUAL_TAPE: DUAL, layout.LOAD: dispatch.load,
         layout.EXCEPTION: Exception, layout.GUARD_SETTING: config.setting_of_guard,
         layout.OFF_TEXT: config.GUARDS[2], layout.CHECKSUM_TEXT: config.GUARDS[0],
         layout.SHADOW: pool.shadow, layout.EMPTY_LIKE: pool.empty_like, layout.OUT_NAMES: ("out",),
         layout.LEAF_OPCODE: LEAF, layout.CURRENT_TAPE: tapes.current,
-        layout.CELLS_TEXT: sys.intern("cells"), layout.GRAD_TEXT: sys.intern("grad"),
-        layout.JOIN: join, layout.INDEX_TEXT: sys.intern("index"), layout.PLACE_TEXT: sys.intern("place"),
-        layout.AXIS_TEXT: sys.intern("axis"), layout.PLACES_TEXT: sys.intern("places"),
-        layout.WORDS_TEXT: sys.intern("words"), layout.INTEGER: np.dtype(np.int64),
-        layout.WINDOW_TEXT: sys.intern("window"),
-    }  # fmt: skip
-    for place, function in enumerate(layout.API):
-        words[place] = _address(function)
-    share(objects)
-    for start, offsets in (
-        (layout.V_AT, handle),
-        (layout.LOG_AT, tape),
-        (layout.PLAIN_AT, mode),
-        (layout.CELL_HANDLE_AT, cell),
-    ):
-        for place, offset in enumerate(offsets, start):
-            words[place] = offset
-    words[layout.GETITEM_SHEET] = _sheet_of(REGISTRY["getitem"])
-    words[layout.ELEMENT_SHEET] = _sheet_of(REGISTRY["element"])
-    for word, place in NUMPY.items():
-        words[word] = abi.numpy_function("_ARRAY_API", place)
-    words[layout.SCALARS] = abi.address(abi.known())
-    words[layout.SMALLEST], words[layout.POOLED] = tapes.LARGE, pool.MIN_BYTES
-    words[layout.COPIED] = dispatch.COPIED
-    words[layout.HEAVIEST], words[layout.SHEETS] = tapes.MAX_BYTES, abi.address(sheets)
-    words[layout.CALL_NAME] = ctypes.addressof(name)
-    _kept.extend((sheets, name))
-    forward.announce = functools.partial(_use_vector_form, sheets)
-    dispatch.record_natively = builtin("record_op", METH_FASTCALL, enter(layout.RECORD_OP, 0, 0, 0))
-    for (method, flags), at in zip(METHODS.items(), addresses.tolist(), strict=True):
-        setattr(kind, method, _method(kind, method, flags, at))
+        layout.JOIN: join, layout.INTEGER: np.dtype(np.int64),
+    } | {place: sys.intern(text) for place, text in TEXTS.items()}  # fmt: skip
+
+
+def _numbers(sheets: Any, name: Any) -> dict[int, int]:
+    """By word: sizes at which code changes ways, and addresses of what is no object."""
+    return {
+        layout.GETITEM_SHEET: _sheet_of(REGISTRY["getitem"]),
+        layout.ELEMENT_SHEET: _sheet_of(REGISTRY["element"]),
+        layout.SCALARS: abi.address(abi.known()),
+        layout.SMALLEST: tapes.LARGE,
+        layout.POOLED: pool.MIN_BYTES,
+        layout.COPIED: dispatch.COPIED,
+        layout.HEAVIEST: tapes.MAX_BYTES,
+        layout.SHEETS: abi.address(sheets),
+        layout.CALL_NAME: ctypes.addressof(name),
+    } | {word: abi.numpy_function("_ARRAY_API", place) for word, place in NUMPY.items()}
 
 
 def share(objects: dict[int, Any]) -> None:

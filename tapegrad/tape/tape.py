@@ -445,10 +445,8 @@ class Tape:
 
         A tape that another sweep than the one given is at work on is left alone.
         """
-        for note in list(self.claims):
-            other = note()
-            if other is not None and other is not mine and other.at_work():
-                return
+        if self._at_work_beside(mine):
+            return
         columns = self.columns
         if columns is None:
             if self.limit != LEFT:
@@ -456,21 +454,35 @@ class Tape:
             columns = self.seal()
         if columns.n == 0:
             return
-        values, n = columns.values, columns.n
         self.held = None  # until it is known again
+        live, lost = self._reached(columns)
+        values = columns.values
+        if lost and self.weight > pool.MIN_BYTES:
+            pool.recycle(values, np.flatnonzero(live & 2 == 0).tolist())
+        elif lost:
+            rest: list[Any] = [None] * columns.n
+            for k in np.flatnonzero(live & 2).tolist():
+                rest[k] = values[k]
+            values[:] = rest
+        self.held = np.flatnonzero(live & 4).tolist()
+        self._forget_all_but(live)
+
+    def _at_work_beside(self, mine: Claim | None) -> bool:
+        """Whether a sweep is at work here that is not the one given."""
+        for note in list(self.claims):
+            other = note()
+            if other is not None and other is not mine and other.at_work():
+                return True
+        return False
+
+    def _reached(self, columns: Columns) -> tuple[Any, int]:
+        """Return flags of the records, as compiled `prune` sets them, and how many values are to go."""
+        values, n = columns.values, columns.n
         state = take()
         state.fit(n)
         live = np.zeros(n, np.uint8)
-        for at, value in self.shadows.copy().items():
-            if value() is None:
-                del self.shadows[at]
-            else:
-                live[slot(at)] = 5
-        for at, anchor in self.anchored.copy().items():
-            if anchor() is None:
-                del self.anchored[at]
-            else:
-                live[slot(at)] = 5
+        self._mark(live, self.shadows)
+        self._mark(live, self.anchored)
         freed = self.freed_flags(n)
         view = state.view
         columns.place(view)
@@ -478,24 +490,28 @@ class Tape:
         view[layout.LIVE] = abi.address(live)
         view[layout.FREED] = abi.address(state.unfreed if freed is None else freed)
         view[layout.NONE_OBJECT] = id(None)
-        counts = None
         if abi.native():
             view[layout.COUNTS] = 0
-            drop = state.run(layout.PRUNE, id(values))
+            lost = state.run(layout.PRUNE, id(values))
         else:
             counts = np.array([sys.getrefcount(v) - abi.IN_A_LIST + 1 for v in values], np.int64)
             items = np.array([id(v) for v in values], np.int64)
             view[layout.COUNTS], view[layout.ITEMS] = abi.address(counts), abi.address(items)
-            drop = state.run(layout.PRUNE)
+            lost = state.run(layout.PRUNE)
         give(state)
-        if drop and self.weight > pool.MIN_BYTES:
-            pool.recycle(values, np.flatnonzero(live & 2 == 0).tolist())
-        elif drop:
-            rest: list[Any] = [None] * n
-            for k in np.flatnonzero(live & 2).tolist():
-                rest[k] = values[k]
-            values[:] = rest
-        self.held = np.flatnonzero(live & 4).tolist()
+        return live, lost
+
+    @staticmethod
+    def _mark(live: Any, references: dict[int, weakref.ref[Any]]) -> None:
+        """Mark the records, by place in the log, whose weakly referenced object lives; forget the others."""
+        for at, reference in references.copy().items():
+            if reference() is None:
+                del references[at]
+            else:
+                live[slot(at)] = 5
+
+    def _forget_all_but(self, live: Any) -> None:
+        """Drop what is kept beside the records, of those that nothing reaches."""
         imports = self.imports
         for k in [k for k, source in imports.items() if type(source) is Place and not live[k]]:
             imports[k] = None  # led to an older tape through a record since freed
