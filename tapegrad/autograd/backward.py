@@ -156,6 +156,9 @@ def grad(
     """
     if not create_graph and not materialize_grads and only_inputs and not is_grads_batched:
         quick = at_once.gradients(outputs, grad_outputs, inputs, bool(retain_graph))
+        if quick is None and type(outputs) is Tensor and outputs._tape is STALE:
+            settle(outputs)
+            quick = at_once.gradients(outputs, grad_outputs, inputs, bool(retain_graph))
         if quick is not None:
             for k, found in enumerate(quick):
                 if found is None:

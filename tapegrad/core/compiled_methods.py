@@ -58,6 +58,7 @@ NUMPY = {
 WINDOWS = {
     None: 0, "part": layout.PART, "whole": layout.WHOLE, "joined": layout.JOINED, "stacked": layout.STACKED,
     "taken": layout.TAKEN, "placed": layout.PLACED, "written": layout.WRITTEN,
+    "scattered": layout.SCATTERED,
 }  # fmt: skip
 HANDLE = ("_v", "_tape", "_at", "_extra")
 TAPE = (

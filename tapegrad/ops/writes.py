@@ -90,7 +90,7 @@ def _lower_scatter(shapes, out_shape, attrs):
 
 
 @linear(
-    forward=_scattered, arity=2, template=Template.PUT, lower=_lower_scatter,
+    forward=_scattered, arity=2, template=Template.PUT, lower=_lower_scatter, window="scattered",
     lift=lambda attrs, n, shapes: lift_places(attrs, n, shapes[-1]),
 )  # fmt: skip
 def scatter(ct, shapes, wanted, places):

@@ -141,7 +141,7 @@ UNHANDLED = 1  # no address of an object
 # index or places take, or an operand written into a window of another.
 OPCODE, OPERATE, UFUNC, VECTOR, USES, OP, ARITY, TWIN = 0, 1, 2, 3, 4, 7, 8, 9
 RECORDED, KEY, WINDOW, POINTWISE, SHEET_WORDS = 11, 12, 13, 14, 15
-PART, WHOLE, JOINED, STACKED, TAKEN, PLACED, WRITTEN = range(1, 8)  # WINDOW
+PART, WHOLE, JOINED, STACKED, TAKEN, PLACED, WRITTEN, SCATTERED = range(1, 9)  # WINDOW
 
 # The operands of an op being recorded: where they stand on the tape, else what becomes a constant there.
 QUICK_OPERANDS = 64

@@ -4,7 +4,7 @@ They speak of places in arrays counted in C order, so nothing that is written or
 wrong.
 """
 
-from tapegrad.kernels.dialect import call, copy, i32, i64, invoke, shared, stack
+from tapegrad.kernels.dialect import call, copy, i32, i64, invoke, shared, stack, u8
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import code_of, weigh
 
@@ -180,6 +180,34 @@ def placed_words(tape: int, attrs: int) -> int:
     words = words_of_places(tape, count)
     if words != 0:
         copy(words + BYTES_AT + 8, i64(places + DATA_AT)[0], 8 * count)
+    return words
+
+
+def scattered_words(tape: int, whole: int, places: int) -> int:
+    """Words for `put` in `templates` of what is written at places of a whole: of several at one the last.
+
+    For the others -1 stands. UNHANDLED for places of another kind; 0 with an error set.
+    """
+    g, count = i64(shared()), integers(places)
+    if count < 0 or i64(whole + TYPE_AT)[0] != g[NDARRAY_TYPE]:
+        return UNHANDLED
+    size = extent_of(whole, 0, i32(whole + NDIM_AT)[0])
+    written, words = call(g[BYTES_FROM], 0, size), words_of_places(tape, count)
+    if written == 0 or words == 0:
+        if written != 0:
+            invoke(g[DECREF], written)
+        if words != 0:
+            invoke(g[DECREF], words)
+        return 0
+    marks, w, given = u8(written + BYTES_AT), i64(words + BYTES_AT + 8), i64(i64(places + DATA_AT)[0])
+    for i in range(size):
+        marks[i] = 0
+    for i in range(count - 1, -1, -1):
+        w[i] = given[i]
+        if marks[given[i]]:
+            w[i] = -1
+        marks[given[i]] = 1
+    invoke(g[DECREF], written)
     return words
 
 
