@@ -73,8 +73,9 @@ def _quantile(name: str, scale: float) -> Any:
         values, n = value_of(lanes), lanes.shape[-1]
         missing = np.isnan(values)
         one = type(given) in (float, int, np.float64) and not is_tensor(q)
-        if one and weights is None and not missing.any():
-            found = _one(lanes, *_neighbours(reference, given, scale, method, n, values.dtype))
+        there = n - int(np.count_nonzero(missing))  # in a single lane
+        if one and weights is None and (there == n or (skip and there and lanes.ndim == 1)):
+            found = _one(lanes, *_neighbours(reference, given, scale, method, there, values.dtype))
             return np.reshape(found, kept) if keepdims not in (False, np._NoValue) else found
         if weights is None and not skip:
             where_ = np.quantile(np.arange(float(n)), numbers / scale, method=method)
