@@ -27,7 +27,8 @@ from tapegrad.functions.tables import (
 from tapegrad.handle import Handle, is_tensor, requires_grad, value_of
 from tapegrad.ops import REGISTRY
 
-MEAN, SUM = REGISTRY["mean"], REGISTRY["sum"]
+MEAN = REGISTRY["mean"]
+SUM = REGISTRY["sum"]
 MASK_BITS = 30  # a record's number names the axes by a bit each
 WHOLE = [
     {"axis": tuple(range(ndim)), "keepdims": False} for ndim in range(MASK_BITS + 1)
@@ -52,8 +53,8 @@ def _folded(op: Any, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     return reshape(out, [1 if d in axes else n for d, n in enumerate(shape) if keepdims or d not in axes])
 
 
-def _reduction(name: str) -> Callable[..., Any]:
-    op = REGISTRY[name]
+def _reduction(op: Any) -> Callable[..., Any]:
+    name = op.name
 
     def function(
         a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **rest: Any
@@ -70,13 +71,13 @@ def _reduction(name: str) -> Callable[..., Any]:
             return into(op.functions[0], out, x, axis=axis, keepdims=keepdims, **dtypes, **rest)
         rest = {k: v for k, v in rest.items() if v is not np._NoValue}
         x = tensor_of(x)
-        axis = axis if name == "mean" else of_number(x, axis)
+        axis = axis if op is MEAN else of_number(x, axis)
         keepdims = keepdims is not np._NoValue and bool(keepdims)
         if rest:
             if not any(requires_grad(v) for v in (x, *rest.values())):
                 return plainly(op.functions[0], (x,), {"axis": axis, "keepdims": keepdims, **rest})
             x = x if dtype is None else astype(x, np.dtype(dtype))
-            return _of_some(function, name, x, axis, keepdims, **rest)
+            return _of_some(function, op, x, axis, keepdims, **rest)
         if dtype is not None:
             x = astype(x, np.dtype(dtype))
         if not requires_grad(x):
@@ -90,30 +91,33 @@ def _reduction(name: str) -> Callable[..., Any]:
 
 
 def _of_some(
-    function: Any, name: str, x: Any, axis: Axis, keepdims: bool, initial: Any = None, where: Any = True
+    function: Any, op: Any, x: Any, axis: Axis, keepdims: bool, initial: Any = None, where: Any = True
 ) -> Any:
     """A reduction of the elements where a condition holds, and of an initial value."""
     mask = np.asarray(plain(where), bool)
     kind = value_of(x).dtype.type
-    fill = {"sum": 0, "mean": 0, "prod": 1, "max": -np.inf, "min": np.inf}[name]
+    of_nothing = op is MEAN or op.join.identity is not None
     if not mask.all():
-        if name in ("max", "min") and initial is None:
-            raise ValueError(f"{name} with where= needs initial=, the result where nothing is chosen")
-        x = choose(mask, x, kind(fill))
-    if name == "mean":
+        if not of_nothing and initial is None:
+            raise ValueError(f"{op.name} with where= needs initial=, the result where nothing is chosen")
+        x = choose(mask, x, kind(op.neutral))
+    if op is MEAN:
         with np.errstate(divide="ignore", invalid="ignore"):
-            count = np.sum(np.broadcast_to(mask, x.shape), axis=axes_of(x, axis, name), keepdims=keepdims)
+            count = np.sum(np.broadcast_to(mask, x.shape), axis=axes_of(x, axis, op.name), keepdims=keepdims)
             return sum_(x, axis, None, None, keepdims) / np.asarray(count, kind)[()]
-    if name in ("max", "min") and x.size == 0:
+    if not of_nothing and x.size == 0:
         return np.broadcast_to(initial, np.sum(value_of(x), axis=axis, keepdims=keepdims).shape)
     found = function(x, axis=axis, keepdims=keepdims)
     if initial is None:
         return found
-    join = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[name]
-    return astype(join(found, initial), kind)
+    return astype(op.join(found, initial), kind)
 
 
-sum_, mean, max_, min_, prod = (_reduction(name) for name in ("sum", "mean", "max", "min", "prod"))
+sum_ = _reduction(SUM)
+mean = _reduction(MEAN)
+max_ = _reduction(REGISTRY["max"])
+min_ = _reduction(REGISTRY["min"])
+prod = _reduction(REGISTRY["prod"])
 
 
 def _positional(function: Callable[..., Any]) -> Callable[..., Any]:

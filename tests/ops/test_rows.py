@@ -1,4 +1,4 @@
-"""What is known of an op stands in its declaration: no other module lists ops by name, or asks for one by it."""
+"""What is known of an op stands in its declaration: no other module lists ops by name."""
 
 import ast
 from pathlib import Path
@@ -23,7 +23,9 @@ ALLOWED = {  # names that mean something else: the module's, the name, what it i
 
 def implements_numpy(function):
     """Whether a function has the name of one of NumPy's, or of a method of arrays: it implements that."""
-    return hasattr(np, function.name) or hasattr(np.linalg, function.name) or hasattr(np.ndarray, function.name)
+    return (
+        hasattr(np, function.name) or hasattr(np.linalg, function.name) or hasattr(np.ndarray, function.name)
+    )
 
 
 def strings(nodes):
@@ -47,6 +49,7 @@ def named(node, names):
     """Names of ops that an expression lists, or compares something with."""
     if isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict):
         parts = parts_of(node)
+        parts += [e for part in parts if isinstance(part, ast.Tuple | ast.List) for e in part.elts]
         found = [s for s in strings(parts) if s in names]
         found += [s for part in parts for s in looked_up(part) if s in names]
         return found if len(found) > 1 else []
@@ -95,6 +98,7 @@ def test_what_counts_as_a_list():
     names = {"sin", "cos", "sum"}
     tables = [
         "x = ('sin', 'cos')", "x = {'sin': 1, 'cos': 2}", "x = {f: 'sin', g: 'cos'}", "x = {'sin', 'cos'}",
+        "x = [('sin', 1), ('cos', 2)]",
         "x = [REGISTRY['sin'], REGISTRY['cos']]", "x = name == 'sin'", "x = op.name in ('sin', 'tg')",
         "x = 'sin cos'.split()", "def rule(name):\n    return name != 'sum'",
     ]  # fmt: skip
