@@ -20,7 +20,7 @@ from tapegrad.functions.ufunc_forms import (
     selected,
     typed,
 )
-from tapegrad.functions.ufuncs import FLAT
+from tapegrad.functions.ufuncs import FLAT, declared
 from tapegrad.grad_mode import Mode, _enabled
 from tapegrad.handle import is_tensor
 
@@ -41,7 +41,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]
         return _ufunc_into(ufunc, method, out, inputs, kwargs)
     if method == "at":
         return at(ufunc, *inputs)
-    function = UFUNCS.get(ufunc)
+    function = UFUNCS.get(ufunc) or declared(ufunc)
     if method == "__call__" and function is not None and kwargs.keys() <= KEYWORDS.get(ufunc, NONE):
         return function(*inputs, **kwargs)
     if any_grad(inputs) or any_grad(tuple(kwargs.values())):

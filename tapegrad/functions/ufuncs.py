@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import normal, sequence
+from tapegrad.dispatch import apply, normal, sequence
 from tapegrad.errors import ShapeError
 from tapegrad.functions.shapes import astype, copy
 from tapegrad.functions.tables import UFUNCS, tensor_of
 from tapegrad.handle import is_tensor, value_of, wrap
 from tapegrad.operators import binary, combine, reflected, unary
-from tapegrad.ops import REGISTRY
+from tapegrad.ops import MEANING, REGISTRY
 from tapegrad.ops.primitive import Elementwise
 
 FAST: dict[str, Callable[..., Any]] = {}  # with a Tensor as the first operand
@@ -25,6 +25,19 @@ for _op in REGISTRY.values():
         FAST[_op.name] = (unary if _op.arity == 1 else binary)(_op, _operate)
         if _op.arity == 2:
             REFLECTED[_op.name] = reflected(_op, _operate)
+
+
+def declared(ufunc: np.ufunc) -> Callable[..., Any] | None:
+    """Return the function of an op that was declared later, and means a ufunc; None if there is none."""
+    op = MEANING.get(ufunc)
+    if op is None or op.functions[:1] != (ufunc,):
+        return None
+
+    def function(*operands: Any) -> Any:
+        return apply(op, [operand(x) for x in operands])
+
+    UFUNCS[ufunc] = function
+    return function
 
 
 def operand(x: Any) -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.core.typing.templates import signature
+from numba.np import ufunc_db
 
 from tapegrad.native.gammas import polygamma
 from tapegrad.ops import MEANING, REGISTRY
@@ -136,7 +137,9 @@ class Number:
         raise NotImplementedError
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-        return evaluate(OPS[ufunc], *args) if method == "__call__" and not kwargs else NotImplemented
+        if method != "__call__" or kwargs:
+            return NotImplemented
+        return evaluate(OPS[ufunc] if ufunc in OPS else MEANING[ufunc], *args)
 
     def __array_function__(self, function: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
         return _where(*args) if function is np.where else NotImplemented
@@ -406,9 +409,9 @@ OTHERS = {
 }
 
 
-def row(name: str) -> Any:
-    """Return what is known of a function: an op, or a function of numbers that is none."""
-    return OTHERS.get(name) or REGISTRY[name]
+def row(name: Any) -> Any:
+    """Return what is known of a function, by its name: an op, or a function of numbers that is none."""
+    return (OTHERS.get(name) or REGISTRY[name]) if isinstance(name, str) else name
 
 
 def _of_numbers(op: Any) -> bool:
@@ -418,8 +421,13 @@ def _of_numbers(op: Any) -> bool:
     return any((op.math, op.llvm, op.number)) or isinstance(op.forward, np.ufunc)
 
 
+def known_to_numba(function: Any) -> bool:
+    """Whether Numba has a function: of ufuncs those of NumPy alone."""
+    return not isinstance(function, np.ufunc) or function in ufunc_db.get_ufuncs()
+
+
 # Names of what there is, by the functions of NumPy, Python and its modules that mean it.
-OPS = {f: op.name for f, op in MEANING.items() if _of_numbers(op)}
+OPS = {f: op.name for f, op in MEANING.items() if _of_numbers(op) and known_to_numba(f)}
 OPS |= {f: other.name for other in OTHERS.values() for f in (*other.functions, other.math) if f is not None}
 
 

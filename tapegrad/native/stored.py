@@ -25,6 +25,7 @@ from numba.np.ufunc.dufunc import DUFunc
 from tapegrad.kernels import cache
 from tapegrad.native.captured import NUMBERS, frozen, names_of, of_library, overloads_of
 from tapegrad.native.runtime import digest
+from tapegrad.ops.primitive import Primitive
 
 LEAVES = (types.Number, types.Boolean, types.UnicodeType, types.NoneType, types.CharSeq, types.UnicodeCharSeq)
 
@@ -99,6 +100,8 @@ class Description:
 
     def values(self, value: Any, names: set[str]) -> None:
         """Add a value that is compiled in."""
+        if isinstance(value, Primitive):  # whose rule is compiled in
+            raise Unknown
         primal = getattr(value, "_tapegrad_primal", value)
         made_of = getattr(value, "_tapegrad_made_of", None)
         if not self.sure and isinstance(value, (*NUMBERS, str, bytes, np.ndarray)):

@@ -164,6 +164,10 @@ class Primitive:
         """How many additions and multiplications it takes of operands of these shapes."""
         return self.flops(*shapes) if self.flops else 0
 
+    def attributes(self, ranks, **attrs):
+        """The attributes of a record whose operands have so many axes, of those that are given."""
+        return attrs
+
     def __call__(self, *operands, **attrs):
         """The op on arrays, or recorded where an operand is a Tensor."""
         for operand in operands:
@@ -409,8 +413,11 @@ class Reduction(Primitive):
 
     def __call__(self, x, axis=None, keepdims=False):
         """The reduction over one axis, several, or all."""
-        axes = range(x.ndim) if axis is None else normalize_axis_tuple(axis, x.ndim)
-        return super().__call__(x, axis=tuple(sorted(axes)), keepdims=keepdims)
+        return super().__call__(x, **self.attributes((x.ndim,), axis=axis, keepdims=keepdims))
+
+    def attributes(self, ranks, axis, keepdims):
+        axes = range(*ranks) if axis is None else normalize_axis_tuple(axis, *ranks)
+        return {"axis": tuple(sorted(axes)), "keepdims": bool(keepdims)}
 
     @property
     def partial(self):

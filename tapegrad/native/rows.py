@@ -1,0 +1,439 @@
+"""Calls of ops in compiled code: what `tapegrad.ops` declares needs nothing besides to be called there.
+
+The rule of an elementwise op is run on numbers that emit code, as those of all functions of numbers are. Any
+other op is a block of the tape: Python computes its value, and its rule when a sweep comes to it. Tangents
+are pushed forward by the op's rules on Tensors, a level of dual numbers for each that these carry, so
+derivatives of any order follow from the declaration.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit, objmode
+from numba.core import cgutils, types
+from numba.core.errors import TypingError
+from numba.core.typing.templates import make_overload_template
+from numba.extending import intrinsic, typeof_impl
+
+from tapegrad.dispatch import normal
+from tapegrad.duals import Level, at_level, dual
+from tapegrad.handle import Handle, value_of, wrap
+from tapegrad.native.algebra import MARKED, Emitter, Spec, components, known_to_numba
+from tapegrad.native.arrays import Token
+from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed
+from tapegrad.native.functions import _of_each
+from tapegrad.native.loop import tape_of
+from tapegrad.native.memory import get, read, taking, write
+from tapegrad.native.operators import on_tape, operands, outcome, statement, statement_of
+from tapegrad.native.scalar import PASSIVE, Active, is_active, result_of, unpack
+from tapegrad.native.tape import BEFORE, COTANGENTS, KNOWN
+from tapegrad.ops import MEANING, REGISTRY
+from tapegrad.ops.primitive import Elementwise, Irregular, Linear, Primitive, Reduction
+
+OPTIONS = {"no_cpython_wrapper": True, "nopython": True}  # those of Numba's `overload`
+Numbers = list[Any]  # arrays or Tensors: the components of the numbers in an array
+
+# ---------------------------------------------------------------- what Python computes
+
+
+class Call(NamedTuple):
+    """A call of an op in compiled code: what is known of it when it is compiled."""
+
+    op: Primitive
+    attrs: dict[str, Any]
+    ranks: tuple[int, ...]  # how many axes the operands have
+    spec: Spec  # of the numbers, without the 0 that says that they are on no tape
+
+    def parts(self, values: Any, shapes: Any) -> list[Numbers]:
+        """The components of each operand, of which `values` has one after the other."""
+        found, sizes, count = [], shapes.tolist(), components(self.spec)
+        for rank in self.ranks:
+            shape, sizes = sizes[:rank], sizes[rank:]
+            size = int(np.prod(shape, dtype=np.int64))
+            planes = values[: size * count].reshape((count, *shape))
+            values = values[size * count :]
+            found.append([plane[()] for plane in planes])
+        return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _call_of(text: str) -> Call:
+    """What compiled code calls, by a text that is right in other processes too."""
+    name, *rest = ast.literal_eval(text)
+    return Call(CALLED[name], *rest)
+
+
+CALLED: dict[str, Primitive] = REGISTRY.copy()  # ops by name, with those that are declared later
+
+
+def compute(text: str, values: Any, shapes: Any) -> tuple[Any, Any]:
+    """Return the components of an op's result, one after the other, and its shape."""
+    call = _call_of(text)
+
+    def function(*xs: Any) -> list[Any]:
+        return [call.op(*xs, **call.attrs)]
+
+    with np.errstate(all="ignore"):
+        (found,) = on_numbers(function, call.parts(values, shapes), call.spec)
+    return _flat(found), np.array(np.shape(value_of(found[0])), np.int64)
+
+
+def reverse(text: str, ct: Any, values: Any, out: Any, shapes: Any, statements: Any, shape: Any) -> Any:
+    """Return the cotangents of an op's operands: of each element its components."""
+    call = _call_of(text)
+    parts, at, wanted = call.parts(values, shapes), 0, []
+    for k, part in enumerate(parts):
+        size = np.size(part[0])
+        if statements[at : at + size].any():
+            wanted.append(k)
+        at += size
+
+    def function(ct: Any, out: Any, *xs: Any) -> list[Any]:
+        found = call.op.vjp(ct, out, list(xs), call.attrs, wanted)
+        zero = [np.zeros(np.shape(value_of(x))) for x in xs]
+        return [zero[k] if found.get(k) is None else found[k] for k in wanted]
+
+    result = call._replace(ranks=(len(shape),))
+    (ct,), (out,) = result.parts(ct, shape), result.parts(out, shape)
+    with np.errstate(all="ignore"):
+        found = dict(zip(wanted, on_numbers(function, [ct, out, *parts], call.spec), strict=True))
+    rows = []
+    for k, part in enumerate(parts):
+        planes = [np.ravel(np.asarray(value_of(x), float)) for x in found.get(k, ())]
+        rows.append(np.stack(planes, -1) if planes else np.zeros((np.size(part[0]), len(part))))
+    return np.concatenate(rows).reshape(-1)
+
+
+def _flat(parts: Numbers) -> Any:
+    return np.concatenate([np.ravel(np.asarray(value_of(part), float)) for part in parts])
+
+
+def on_numbers(function: Callable[..., list[Any]], parts: list[Numbers], spec: Spec) -> list[Numbers]:
+    """Run a function of arrays on arrays of numbers, whose components are given."""
+    if not spec:
+        return [[x] for x in function(*(part[0] for part in parts))]
+    lanes, inner = spec[0], components(spec[1:])
+    marked = lanes == MARKED
+    lanes = 1 if marked else lanes
+    primals = [part[:inner] for part in parts]
+    found: list[Numbers] = []
+    for q in range(1, lanes + 1):
+        tangents = [part[q * inner : (q + 1) * inner] for part in parts]
+        still = [marked and not np.any(part[2 * inner]) for part in parts]
+        moved = on_numbers(_pushed(function, still), [*primals, *tangents], spec[1:])
+        half = len(moved) // 2
+        found = found or moved[:half]
+        found = [whole + tangent for whole, tangent in zip(found, moved[half:], strict=True)]
+    if marked:
+        moves = 0.0 if all(still) else 1.0
+        for whole in found:
+            shape = np.shape(value_of(whole[0]))
+            whole.extend([np.full(shape, moves if k == 0 else 0.0) for k in range(inner)])
+    return found
+
+
+def _pushed(function: Callable[..., list[Any]], still: Sequence[bool]) -> Callable[..., list[Any]]:
+    """Return the function of primals and tangents that gives results and their tangents."""
+
+    def moved(*args: Any) -> list[Any]:
+        args = tuple(x if isinstance(x, Handle) else wrap(normal(x)) for x in args)
+        half = len(args) // 2
+        level = Level()
+        try:
+            xs = [x if stays else dual(level, x, t)
+                  for x, t, stays in zip(args[:half], args[half:], still, strict=True)]  # fmt: skip
+            found = [x if isinstance(x, Handle) else wrap(normal(x)) for x in function(*xs)]
+            levels = [at_level(x, level) for x in found]
+            zeros = [np.zeros(x._v.shape) for x in found]
+            primals = [x if d is None else d.primal for x, d in zip(found, levels, strict=True)]
+            return primals + [z if d is None else d.tangent for z, d in zip(zeros, levels, strict=True)]
+        finally:
+            level.close()
+
+    return moved
+
+
+# ---------------------------------------------------------------- what compiled code does
+
+
+@inner_njit
+def same(text):
+    """A text, which is no literal then: so blocks of all ops are of one type."""
+    return text
+
+
+@inner_njit
+def forward(text, values, shapes):
+    """Let Python compute an op's value; returns its components, and its shape."""
+    with objmode(out="float64[::1]", shape="int64[::1]"):
+        out, shape = compute(text, values, shapes)
+    return out, shape
+
+
+@inner_njit
+def backward(text, ct, values, out, shapes, statements, shape):
+    """Let Python run an op's rule; returns the cotangents of the operands."""
+    with objmode(found="float64[::1]"):
+        found = reverse(text, ct, values, out, shapes, statements, shape)
+    return found
+
+
+@intrinsic
+def parts_of(typingctx: Any, dtype: Any, x: Any) -> Any:
+    """Return the components of a number, as of one of the kind whose dtype is given."""
+    spec = dtype.dtype.spec
+    kind = types.UniTuple(types.float64, components(spec))
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        number = unpack(Emitter(context, builder), x, args[1], spec).number
+        return context.make_tuple(builder, kind, number.flat())
+
+    return kind(dtype, x), code
+
+
+def _code(source: str, /, **space: Any) -> Any:
+    exec(source, space)
+    return space["told"]
+
+
+@functools.cache
+def _reading(spec: Spec, array: bool) -> Any:
+    """Return ``load(x, values, statements, at, n)``: note the n numbers of an operand; returns their tape."""
+    size = components(spec)
+    lines = [f"values[{size} * at + {q} * n + j] = parts[{q}]" for q in range(size)]
+    text = "\n".join([
+        "def told(x, values, statements, at, n):",
+        "    tape = 0",
+        f"    for j, v in enumerate({'x.flat' if array else '(x,)'}):",
+        "        parts = parts_of(dtype, v)",
+        *(f"        {line}" for line in lines),
+        "        statements[at + j] = statement_of(v)",
+        "        tape |= tape_of(v)",
+        "    return tape",
+    ])  # fmt: skip
+    return inner_njit(
+        _code(text, dtype=Token(Active(spec)), parts_of=parts_of, statement_of=statement_of, tape_of=tape_of)
+    )
+
+
+@functools.cache
+def _making(spec: Spec, rank: int) -> Any:
+    """Return ``make(out, shape, first, tape)``: components as numbers of statements from `first` on."""
+    parts = "".join(f"out[j + {q} * n], " for q in range(components(spec)))
+    number = f"on_tape(dtype, ({parts}), first + j, tape)"
+    if rank:
+        shape = "".join(f"shape[{d}], " for d in range(rank))
+        body = f"""    found = np.empty(({shape}), dtype)
+    flat = found.reshape(-1)
+    n = flat.size
+    step = 1 if tape else 0
+    for j in range(n):
+        flat[j] = {number.replace("first + j", "first + step * j")}
+    return found"""
+    else:
+        body = f"    j, n = 0, 1\n    return {number}"
+    return inner_njit(
+        _code(
+            f"def told(out, shape, first, tape):\n{body}\n", np=np, dtype=Token(Active(spec)), on_tape=on_tape
+        )
+    )
+
+
+@functools.cache
+def _reversing(spec: Spec) -> tuple[Any, Any]:
+    """Return the functions that give the addresses of a block's two functions, by what it knows."""
+    size, take = components(spec), taking(spec)
+
+    def make(kind: Any) -> Any:
+        load = loading(kind)
+
+        def told(tape, block):
+            text, values, shapes, statements, out, shape = load(get(block, KNOWN))
+            cotangents, first = get(tape, COTANGENTS), get(block, BEFORE) + 1
+            count = out.size // size
+            ct = np.empty(out.size)
+            moves = False
+            for j in range(count):
+                row = take(cotangents, first + j)
+                for q in range(size):
+                    ct[q * count + j] = row[q]
+                    moves |= row[q] != 0.0
+            if moves:
+                found = backward(text, ct, values, out, shapes, statements, shape)
+                for j in range(statements.size):
+                    if statements[j]:
+                        for q in range(size):
+                            place = cotangents + 8 * (size * statements[j] + q)
+                            write(place, read(place) + found[j * size + q])
+            return 0
+
+        return told
+
+    return addressed(make), addressed(drop_of)
+
+
+def _block(
+    op: Primitive, attrs: dict[str, Any], names: Sequence[str], form: str, kinds: Any, spec: Any
+) -> Any:
+    """Code of a call that is a block; without numbers that have derivatives `spec` is None."""
+    ranks = tuple(getattr(kind, "ndim", 0) for kind in kinds)
+    rank, attrs = _rank_of(op, attrs, ranks), op.attributes(ranks, **attrs)
+    bare = () if spec is None else spec[:-1] if spec[-1:] == (0,) else spec
+    size, CALLED[op.name] = components(bare), op
+    text = repr((op.name, attrs, ranks, bare))
+    space: dict[str, Any] = {"np": np, "forward": forward, "statement": statement, "same": same, "text": text}
+    sizes = [f"{x}.size" if r else "1" for x, r in zip(names, ranks, strict=True)]
+    total = " + ".join(sizes)
+    lines = [f"values, statements = np.empty({size} * ({total})), np.zeros({total}, np.int64)",
+             f"shapes = np.empty({sum(ranks)}, np.int64)", "tape, at = 0, 0"]  # fmt: skip
+    axes = [f"{x}.shape[{d}]" for x, r in zip(names, ranks, strict=True) for d in range(r)]
+    lines += [f"shapes[{k}] = {axis}" for k, axis in enumerate(axes)]
+    for k, (x, r, n) in enumerate(zip(names, ranks, sizes, strict=True)):
+        space[f"load{k}"] = _reading(() if spec is None else spec, r > 0)
+        given = x if r else f"statement({x})"
+        lines += [f"tape |= load{k}({given}, values, statements, at, {n})", f"at += {n}"]
+    lines.append("out, shape = forward(text, values, shapes)")
+    if spec is None:
+        shape = "".join(f"shape[{d}], " for d in range(rank))
+        lines.append(f"return out.reshape(({shape}))" if rank else "return out[0]")
+    else:
+        space["make"] = _making(spec, rank)
+        space["pushed"], space["keep"] = pushed, keep
+        space["rule"], space["drop"] = _reversing(spec)
+        lines += ["if tape == 0:", "    return make(out, shape, 0, 0)",
+                  "known = (same(text), values, shapes, statements, out, shape)",
+                  f"first = pushed(tape, out.size // {size}, keep(known), rule(known), drop(known))",
+                  "return make(out, shape, first + 1, tape)"]  # fmt: skip
+    body = "\n    ".join(lines)
+    return _code(f"def told{form}:\n    {body}\n", **space)
+
+
+def _rank_of(op: Primitive, attrs: dict[str, Any], ranks: Sequence[int]) -> int:
+    """How many axes a result has, by that of small operands."""
+    xs = [np.broadcast_to(np.eye(2), (2,) * r) if r > 1 else np.full((2,) * r, 0.5) for r in ranks]
+    try:
+        return int(np.ndim(op(*xs, **attrs)))
+    except Exception as error:
+        axes = ", ".join(map(str, ranks))
+        raise TypingError(f"tapegrad: {op.name} of arrays of {axes} axes: {error}") from error
+
+
+def _attribute(op: Primitive, name: str, kind: Any) -> Any:
+    """The value of an attribute, which compiled code has to know."""
+    if not isinstance(kind, types.Type):
+        return kind
+    if isinstance(kind, types.Omitted):
+        return kind.value
+    if isinstance(kind, types.NoneType):
+        return None
+    if isinstance(kind, types.Literal):
+        return kind.literal_value
+    if isinstance(kind, types.BaseTuple):
+        return tuple(_attribute(op, name, part) for part in kind)
+    raise TypingError(f"tapegrad: {name} of {op.name} is a literal in compiled code, found {kind}")
+
+
+def _operand(op: Primitive, kind: Any) -> None:
+    """Refuse operands that are no float64 numbers or arrays of such."""
+    number = kind.dtype if isinstance(kind, types.Array) else kind
+    if not is_active(number) and (
+        not isinstance(number, PASSIVE) or number in (types.float32, types.float16)
+    ):
+        raise TypingError(f"tapegrad: {op.name} in compiled code takes float64, found {kind}")
+
+
+def _signature(op: Any) -> tuple[list[str], dict[str, str]]:
+    """The names of an op's operands, and of its attributes with their defaults."""
+    names = [f"x{k}" for k in range(op.arity)]
+    if isinstance(op, Reduction):
+        return names, {"axis": "=None", "keepdims": "=False"}
+    rule = {Irregular: "_vjp", Linear: "rule"}.get(type(op))
+    if rule is None:
+        return names, {}
+    parameters = list(inspect.signature(getattr(op, rule)).parameters)
+    return names, dict.fromkeys(parameters[parameters.index("wanted") + 1 :], "")
+
+
+@functools.cache
+def _recording(op: Any) -> Any:
+    """Return the function of numbers that records an elementwise op."""
+
+    @intrinsic
+    def record(typingctx: Any, *xs: Any) -> Any:
+        result = result_of(xs)
+
+        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            emit = Emitter(context, builder)
+            found = operands(emit, xs, cgutils.unpack_tuple(builder, args[0]))
+            return outcome(emit, result, op, found)
+
+        return result(types.StarArgTuple(xs)), code
+
+    return record
+
+
+def _elementwise(op: Any, names: list[str], form: str, kinds: Any) -> Any:
+    """Code of a call of an elementwise op."""
+    given = ", ".join(names)
+    if not any(is_active(getattr(kind, "dtype", kind)) for kind in kinds):
+        value = op.number or op.forward
+        if not inspect.isfunction(value):
+            return _block(op, {}, names, form, kinds, None)
+        return _code(f"def told{form}:\n    return value({given})", value=njit(value))
+    if not any(isinstance(kind, types.Array) for kind in kinds):
+        return _code(f"def told{form}:\n    return record({given})", record=_recording(op))
+    picks = ", ".join(f"{{{x}}}" for x in names)
+    lines = [f"flat[i] = record({picks})"]
+    return _of_each(given, lines, dict(zip(names, kinds, strict=True)), record=_recording(op))
+
+
+@functools.cache
+def _type_of(op: Any) -> Any:
+    """The type that an op has in compiled code: of a function that is chosen by the types of operands."""
+    if not op.arity:
+        raise TypingError(
+            f"tapegrad: {op.name} takes any number of operands, so it has no type in compiled code"
+        )
+    names, attributes = _signature(op)
+    form = f"({', '.join([*names, *(name + default for name, default in attributes.items())])})"
+
+    def chosen(*kinds: Any) -> Any:
+        given = kinds[: len(names)]
+        for kind in given:
+            _operand(op, kind)
+        if isinstance(op, Elementwise) and not op.explicit:
+            return _elementwise(op, names, form, given)
+        attrs = {
+            name: _attribute(op, name, kind)
+            for name, kind in zip(attributes, kinds[len(names) :], strict=True)
+        }
+        numbers = [getattr(kind, "dtype", kind) for kind in given]
+        spec = next((number.spec for number in numbers if is_active(number)), None)
+        if spec and spec[0] < 0:
+            raise TypingError(f"tapegrad: {op.name} has no power series in compiled code")
+        return _block(op, attrs, names, form, given, spec)
+
+    row = ", ".join([*names, *attributes])
+    space: dict[str, Any] = {"chosen": chosen}
+    exec(f"def choose{form}:\n    return chosen({row})\ndef stub{form}:\n    pass", space)
+    space["stub"].__name__ = op.name
+    template = make_overload_template(
+        space["stub"], space["choose"], OPTIONS, True, "never", prefer_literal=True
+    )
+    return types.Function(template)
+
+
+@typeof_impl.register(Primitive)
+def _typeof(op: Any, context: Any) -> Any:
+    return _type_of(op)
+
+
+@typeof_impl.register(np.ufunc)
+def _typeof_ufunc(function: Any, context: Any) -> Any:
+    return _type_of(MEANING[function]) if function in MEANING and not known_to_numba(function) else None
