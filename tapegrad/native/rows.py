@@ -162,10 +162,11 @@ def _pushed(function: Callable[..., list[Any]], still: Sequence[bool]) -> Callab
 # ---------------------------------------------------------------- what compiled code does
 
 
-@inner_njit
-def same(text):
-    """A text, which is no literal then: so blocks of all ops are of one type."""
-    return text
+@intrinsic
+def plain(typingctx: Any, x: Any) -> Any:
+    """Return a value as one that is no literal, for which functions would be compiled again."""
+    kind = types.unliteral(x)
+    return kind(x), lambda cx, b, sig, args: cx.cast(b, args[0], x, kind)
 
 
 @inner_njit
@@ -278,6 +279,31 @@ def _reversing(spec: Spec) -> tuple[Any, Any]:
     return addressed(make), addressed(drop_of)
 
 
+@functools.cache
+def _running(spec: Spec) -> Any:
+    """Return ``run(text, values, statements, shapes, tape)``, which computes a block.
+
+    That is the components of the result, its shape, and the number of its first statement on the tape.
+    """
+    size, (rule, drop) = components(spec), _reversing(spec)
+
+    def told(text, values, statements, shapes, tape):
+        out, shape = forward(text, values, shapes)
+        if tape == 0:
+            return out, shape, 0
+        known = (text, values, shapes, statements, out, shape)
+        first = pushed(tape, out.size // size, keep(known), rule(known), drop(known)) + 1
+        return out, shape, first
+
+    return inner_njit(told)
+
+
+@inner_njit
+def _room(count, size, axes):
+    """Memory for the components and the statements of so many numbers, and for the shapes of operands."""
+    return np.empty(size * count), np.zeros(count, np.int64), np.empty(axes, np.int64)
+
+
 def _block(
     op: Primitive, attrs: dict[str, Any], names: Sequence[str], form: str, kinds: Any, spec: Any
 ) -> Any:
@@ -287,29 +313,28 @@ def _block(
     bare = () if spec is None else spec[:-1] if spec[-1:] == (0,) else spec
     size, CALLED[op.name] = components(bare), op
     text = repr((op.name, attrs, ranks, bare))
-    space: dict[str, Any] = {"np": np, "forward": forward, "statement": statement, "same": same, "text": text}
+    space: dict[str, Any] = {"room": _room, "statement": statement, "plain": plain, "text": text}
     sizes = [f"{x}.size" if r else "1" for x, r in zip(names, ranks, strict=True)]
     total = " + ".join(sizes)
-    lines = [f"values, statements = np.empty({size} * ({total})), np.zeros({total}, np.int64)",
-             f"shapes = np.empty({sum(ranks)}, np.int64)", "tape, at = 0, 0"]  # fmt: skip
+    lines = [
+        f"values, statements, shapes = room(plain({total}), plain({size}), plain({sum(ranks)}))",
+        "tape, at = 0, 0",
+    ]
     axes = [f"{x}.shape[{d}]" for x, r in zip(names, ranks, strict=True) for d in range(r)]
     lines += [f"shapes[{k}] = {axis}" for k, axis in enumerate(axes)]
     for k, (x, r, n) in enumerate(zip(names, ranks, sizes, strict=True)):
         space[f"load{k}"] = _reading(() if spec is None else spec, r > 0)
         given = x if r else f"statement({x})"
         lines += [f"tape |= load{k}({given}, values, statements, at, {n})", f"at += {n}"]
-    lines.append("out, shape = forward(text, values, shapes)")
     if spec is None:
+        space["forward"] = forward
         shape = "".join(f"shape[{d}], " for d in range(rank))
-        lines.append(f"return out.reshape(({shape}))" if rank else "return out[0]")
+        result = f"out.reshape(({shape}))" if rank else "out[0]"
+        lines += ["out, shape = forward(plain(text), values, shapes)", f"return {result}"]
     else:
-        space["make"] = _making(spec, rank)
-        space["pushed"], space["keep"] = pushed, keep
-        space["rule"], space["drop"] = _reversing(spec)
-        lines += ["if tape == 0:", "    return make(out, shape, 0, 0)",
-                  "known = (same(text), values, shapes, statements, out, shape)",
-                  f"first = pushed(tape, out.size // {size}, keep(known), rule(known), drop(known))",
-                  "return make(out, shape, first + 1, tape)"]  # fmt: skip
+        space["make"], space["run"] = _making(spec, rank), _running(spec)
+        lines += ["out, shape, first = run(plain(text), values, statements, shapes, tape)",
+                  "return make(out, shape, first, tape)"]  # fmt: skip
     body = "\n    ".join(lines)
     return _code(f"def told{form}:\n    {body}\n", **space)
 
