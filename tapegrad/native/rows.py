@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from numba.extending import intrinsic, typeof_impl
 
 from tapegrad.dispatch import normal
 from tapegrad.duals import Level, at_level, dual
+from tapegrad.errors import DTypeError
 from tapegrad.handle import Handle, value_of, wrap
 from tapegrad.native.algebra import MARKED, Emitter, Spec, components, known_to_numba
 from tapegrad.native.arrays import Token
@@ -48,28 +50,29 @@ class Call(NamedTuple):
     op: Primitive
     attrs: dict[str, Any]
     ranks: tuple[int, ...]  # how many axes the operands have
+    rank: int  # and how many the result
     spec: Spec  # of the numbers, without the 0 that says that they are on no tape
 
     def parts(self, values: Any, shapes: Any) -> list[Numbers]:
         """The components of each operand, of which `values` has one after the other."""
-        found, sizes, count = [], shapes.tolist(), components(self.spec)
+        found, sizes, at, count = [], shapes.tolist(), 0, components(self.spec)
         for rank in self.ranks:
             shape, sizes = sizes[:rank], sizes[rank:]
-            size = int(np.prod(shape, dtype=np.int64))
-            planes = values[: size * count].reshape((count, *shape))
-            values = values[size * count :]
-            found.append([plane[()] for plane in planes])
+            size = math.prod(shape)
+            planes = [values[at + q * size : at + (q + 1) * size].reshape(shape) for q in range(count)]
+            found.append(planes if rank else [plane[()] for plane in planes])
+            at += size * count
         return found
+
+
+CALLED: dict[str, Primitive] = {}  # ops that compiled code calls, by name
 
 
 @functools.lru_cache(maxsize=1024)
 def _call_of(text: str) -> Call:
     """What compiled code calls, by a text that is right in other processes too."""
     name, *rest = ast.literal_eval(text)
-    return Call(CALLED[name], *rest)
-
-
-CALLED: dict[str, Primitive] = REGISTRY.copy()  # ops by name, with those that are declared later
+    return Call(CALLED.get(name) or REGISTRY[name], *rest)
 
 
 def compute(text: str, values: Any, shapes: Any) -> tuple[Any, Any]:
@@ -77,11 +80,17 @@ def compute(text: str, values: Any, shapes: Any) -> tuple[Any, Any]:
     call = _call_of(text)
 
     def function(*xs: Any) -> list[Any]:
-        return [call.op(*xs, **call.attrs)]
+        return [Primitive.__call__(call.op, *xs, **call.attrs)]
 
     with np.errstate(all="ignore"):
         (found,) = on_numbers(function, call.parts(values, shapes), call.spec)
-    return _flat(found), np.array(np.shape(value_of(found[0])), np.int64)
+    value = value_of(found[0])
+    if np.ndim(value) != call.rank or np.iscomplexobj(value):
+        raise DTypeError(
+            f"{call.op.name} in compiled code: a real result of {call.rank} axes is expected, as of small "
+            f"operands; found dtype {np.result_type(value)}, shape {np.shape(value)}"
+        )
+    return _flat(found), np.array(np.shape(value), np.int64)
 
 
 def reverse(text: str, ct: Any, values: Any, out: Any, shapes: Any, statements: Any, shape: Any) -> Any:
@@ -89,29 +98,28 @@ def reverse(text: str, ct: Any, values: Any, out: Any, shapes: Any, statements: 
     call = _call_of(text)
     parts, at, wanted = call.parts(values, shapes), 0, []
     for k, part in enumerate(parts):
-        size = np.size(part[0])
+        size = part[0].size
         if statements[at : at + size].any():
             wanted.append(k)
         at += size
 
     def function(ct: Any, out: Any, *xs: Any) -> list[Any]:
         found = call.op.vjp(ct, out, list(xs), call.attrs, wanted)
-        zero = [np.zeros(np.shape(value_of(x))) for x in xs]
-        return [zero[k] if found.get(k) is None else found[k] for k in wanted]
+        return [np.zeros(np.shape(xs[k])) if found.get(k) is None else found[k] for k in wanted]
 
     result = call._replace(ranks=(len(shape),))
     (ct,), (out,) = result.parts(ct, shape), result.parts(out, shape)
     with np.errstate(all="ignore"):
-        found = dict(zip(wanted, on_numbers(function, [ct, out, *parts], call.spec), strict=True))
-    rows = []
-    for k, part in enumerate(parts):
-        planes = [np.ravel(np.asarray(value_of(x), float)) for x in found.get(k, ())]
-        rows.append(np.stack(planes, -1) if planes else np.zeros((np.size(part[0]), len(part))))
-    return np.concatenate(rows).reshape(-1)
+        found = on_numbers(function, [ct, out, *parts], call.spec)
+    rows = [np.zeros(part[0].size * len(part)) for part in parts]
+    for k, part in zip(wanted, found, strict=True):
+        rows[k] = _flat(part) if len(part) == 1 else _flat(part).reshape(len(part), -1).T.reshape(-1)
+    return _flat(rows)
 
 
 def _flat(parts: Numbers) -> Any:
-    return np.concatenate([np.ravel(np.asarray(value_of(part), float)) for part in parts])
+    """The elements of arrays or Tensors, one after the other."""
+    return np.concatenate([np.ravel(value_of(part)) for part in parts], dtype=float)
 
 
 def on_numbers(function: Callable[..., list[Any]], parts: list[Numbers], spec: Spec) -> list[Numbers]:
@@ -311,8 +319,10 @@ def _block(
     ranks = tuple(getattr(kind, "ndim", 0) for kind in kinds)
     rank, attrs = _rank_of(op, attrs, ranks), op.attributes(ranks, **attrs)
     bare = () if spec is None else spec[:-1] if spec[-1:] == (0,) else spec
-    size, CALLED[op.name] = components(bare), op
-    text = repr((op.name, attrs, ranks, bare))
+    if CALLED.get(op.name) is not op:
+        CALLED[op.name] = op
+        _call_of.cache_clear()
+    size, text = components(bare), repr((op.name, attrs, ranks, rank, bare))
     space: dict[str, Any] = {"room": _room, "statement": statement, "plain": plain, "text": text}
     sizes = [f"{x}.size" if r else "1" for x, r in zip(names, ranks, strict=True)]
     total = " + ".join(sizes)
@@ -408,9 +418,11 @@ def _elementwise(op: Any, names: list[str], form: str, kinds: Any) -> Any:
     given = ", ".join(names)
     if not any(is_active(getattr(kind, "dtype", kind)) for kind in kinds):
         value = op.number or op.forward
-        if not inspect.isfunction(value):
+        if inspect.isfunction(value):
+            value = njit(value)
+        elif not isinstance(value, np.ufunc) or not known_to_numba(value):
             return _block(op, {}, names, form, kinds, None)
-        return _code(f"def told{form}:\n    return value({given})", value=njit(value))
+        return _code(f"def told{form}:\n    return value({given})", value=value)
     if not any(isinstance(kind, types.Array) for kind in kinds):
         return _code(f"def told{form}:\n    return record({given})", record=_recording(op))
     picks = ", ".join(f"{{{x}}}" for x in names)
@@ -440,7 +452,7 @@ def _type_of(op: Any) -> Any:
         }
         numbers = [getattr(kind, "dtype", kind) for kind in given]
         spec = next((number.spec for number in numbers if is_active(number)), None)
-        if spec and spec[0] < 0:
+        if spec and min(spec) < 0:
             raise TypingError(f"tapegrad: {op.name} has no power series in compiled code")
         return _block(op, attrs, names, form, given, spec)
 

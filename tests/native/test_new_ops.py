@@ -11,9 +11,9 @@ import scipy.special
 from numba.core.errors import NumbaError
 
 import tapegrad as tg
-from tapegrad.errors import UnsupportedOpError
+from tapegrad.errors import DTypeError, UnsupportedOpError
 from tapegrad.ops import REGISTRY
-from tapegrad.ops.primitive import elementwise
+from tapegrad.ops.primitive import elementwise, primitive
 from tests.ops.new_ops import bilinear_form, log_of_squares, softsign
 
 X = np.array([0.3, -0.7, 2.0, 1.1])
@@ -141,7 +141,19 @@ def expit(x, out):
     return out * (1 - out)
 
 
-del REGISTRY["expit"]
+@primitive(forward=lambda x: x if len(x) < 3 else x[0], arity=1)
+class takes_the_first:
+    """An op whose result has axes or has none, which compiled code cannot know."""
+
+    reads = (0,)
+
+    def vjp(ct, out, inputs, wanted):
+        return {0: np.zeros(len(inputs[0]))}
+
+    jvp = None
+
+
+del REGISTRY["expit"], REGISTRY["takes_the_first"]
 
 
 def test_a_ufunc_that_numba_does_not_have():
@@ -150,6 +162,20 @@ def test_a_ufunc_that_numba_does_not_have():
 
     np.testing.assert_allclose(tg.njit(f)(X), f(X), rtol=1e-14)
     for found, expected in zip(derivatives(tg.njit(f), 3), derivatives(f, 3), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_sizes_0_and_1():
+    @tg.njit
+    def f(x):
+        one = log_of_squares(x[:1].reshape((1, 1)), axis=1)
+        return one[0] + log_of_squares(cumsum(x, axis=0), axis=0) + cumsum(x[:0], axis=0).sum()
+
+    def g(x):
+        return np.log(x[0] * x[0]) + log_of_squares(np.cumsum(x))
+
+    assert tg.njit(lambda x: cumsum(x, axis=0))(X[:0]).shape == (0,)
+    for found, expected in zip(derivatives(f, 2), derivatives(g, 2), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
@@ -171,12 +197,14 @@ def test_what_the_op_raises():
         ("log_of_squares(x, axis=2)", "axis 2 is out of bounds"),
         ("log_of_squares(x + 1j).real", "takes float64"),
         ("concatenate(x, axis=0)", "any number of operands"),
+        ("takes_the_first(x)", "a real result of 1 axes is expected"),
     ],
 )
 def test_what_is_refused(text, words):
-    space = {"log_of_squares": log_of_squares, "concatenate": REGISTRY["concatenate"]}
+    ops = {"concatenate": REGISTRY["concatenate"], "takes_the_first": takes_the_first}
+    space = {"log_of_squares": log_of_squares} | ops
     exec(f"def f(x):\n    return {text}", space)
-    with pytest.raises((UnsupportedOpError, NumbaError), match=words):
+    with pytest.raises((UnsupportedOpError, NumbaError, DTypeError), match=words):
         tg.njit(space["f"])(tg.tensor(X, requires_grad=True))
 
 
