@@ -3,10 +3,14 @@
 import ast
 from pathlib import Path
 
+import numba
 import numpy as np
+import pytest
 
 import tapegrad as tg
-from tapegrad.ops import REGISTRY
+from tapegrad.kernels.vecmath import form
+from tapegrad.ops import MEANING, REGISTRY
+from tapegrad.ops.primitive import Elementwise
 
 HERE = Path(tg.__file__).parent
 ALLOWED = {  # names that mean something else: the module's, the name, what it is there
@@ -109,3 +113,29 @@ def test_what_counts_as_a_list():
     ]  # fmt: skip
     assert [text for text in tables if not list(tables_in(ast.parse(text), names))] == []
     assert [text for text in others if list(tables_in(ast.parse(text), names))] == []
+
+
+@pytest.mark.parametrize("name", [op.name for op in REGISTRY.values() if isinstance(op, Elementwise)])
+def test_what_computes_the_value_elsewhere_computes_that_value(name):
+    op = REGISTRY[name]
+    low, high = zip(*(op.domain.of(k) for k in range(op.arity)), strict=True)
+    xs = np.clip([0.3, 1.7, 0.9][: op.arity], np.add(low, 0.2), np.subtract(high, 0.2))
+    for function in (op.operator, op.math, op.number):
+        if function is not None:
+            np.testing.assert_allclose(function(*xs.tolist()), op.forward(*xs), rtol=4e-16)
+    meant = [f for f, known in MEANING.items() if known is op and f.__module__ in ("math", "_operator")]
+    for function in meant:
+        np.testing.assert_allclose(function(*xs.tolist()), op.forward(*xs), rtol=4e-16)
+
+
+def test_vector_forms_are_there_as_rows_say():
+    for op in REGISTRY.values():
+        if op.vector is not None:
+            name = op.vector.name or op.name
+            wanted = {"float64": op.vector.real, "complex128": op.vector.pairs}
+            limited = {"float64": op.vector.limited, "complex128": op.vector.limited_pairs}
+            for dtype in (numba.types.float64, numba.types.complex128):
+                if wanted[dtype.name]:
+                    assert callable(form(name, dtype))
+                if limited[dtype.name]:
+                    assert callable(form(f"{name}_ok", dtype))
