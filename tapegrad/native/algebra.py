@@ -390,13 +390,11 @@ def _sign(x: Real) -> Any:
     return np.where(x > 0, 1.0, np.where(x < 0, -1.0, np.where(x == x, 0.0, x)))
 
 
+STEPS = (np.floor, np.ceil, np.trunc, np.rint)
 OTHERS = {
     f.name: f
     for f in (
-        *(
-            Function(step.__name__, (step,), llvm=step.__name__)
-            for step in (np.floor, np.ceil, np.trunc, np.rint)
-        ),
+        *(Function(step.__name__, (step,), llvm=step.__name__) for step in STEPS),
         Function("sign", (np.sign,), number=_sign),
         Function("erf", (), (lambda x, out: 1.1283791670955126 * np.exp(-x * x),), math.erf),
         Function("erfc", (), (lambda x, out: -1.1283791670955126 * np.exp(-x * x),), math.erfc),
@@ -410,7 +408,7 @@ OTHERS = {
 
 
 def row(name: Any) -> Any:
-    """Return what is known of a function, by its name: an op, or a function of numbers that is none."""
+    """Return what is known of a function by its name: an op, which may stand for itself, or another one."""
     return (OTHERS.get(name) or REGISTRY[name]) if isinstance(name, str) else name
 
 
@@ -431,8 +429,11 @@ OPS = {f: op.name for f, op in MEANING.items() if _of_numbers(op) and known_to_n
 OPS |= {f: other.name for other in OTHERS.values() for f in (*other.functions, other.math) if f is not None}
 
 
-def evaluate(name: str, *args: Any) -> Any:
-    """Return a function of numbers, some of them perhaps literals: its code, and that of its derivatives."""
+def evaluate(name: Any, *args: Any) -> Any:
+    """Return a function of numbers, some of them perhaps literals: its code, and that of its derivatives.
+
+    The function is given by its name, or is the op itself.
+    """
     emit = next(x.emit for x in args if isinstance(x, Number))
     args = tuple(_alike(emit, args))
     if isinstance(args[0], Series):
@@ -459,12 +460,12 @@ def evaluate(name: str, *args: Any) -> Any:
     return args[0].made(out, tangents)
 
 
-def _is_step(name: str) -> bool:
+def _is_step(name: Any) -> bool:
     """Whether a function's derivative is zero."""
     return name in OTHERS and not OTHERS[name].partials
 
 
-def _series(name: str, args: Sequence[Any]) -> Series:
+def _series(name: Any, args: Sequence[Any]) -> Series:
     """Return a function of series, by the differential equation that it obeys."""
     first = evaluate(name, *(x.terms[0] for x in args))
     order = len(args[0].terms) - 1
@@ -501,7 +502,7 @@ def _is_zero(x: Any) -> bool:
     return all(isinstance(v, ir.Constant) and v.constant == 0.0 for v in x.flat())
 
 
-def partial(name: str, k: int, args: Sequence[Any], out: Any) -> Any:
+def partial(name: Any, k: int, args: Sequence[Any], out: Any) -> Any:
     """Return the derivative of a function by its operand k."""
     known = row(name)
     if isinstance(known, Function):
@@ -519,7 +520,7 @@ def partial(name: str, k: int, args: Sequence[Any], out: Any) -> Any:
     return part.function(*(values[p] for p in rule.parameters))
 
 
-def _primal(name: str, args: Sequence[Real]) -> Any:
+def _primal(name: Any, args: Sequence[Real]) -> Any:
     emit, known = args[0].emit, row(name)
     if known.llvm:
         instruction = INSTRUCTIONS.get(known.llvm)

@@ -45,7 +45,7 @@ from tapegrad.native.scalar import (
 )
 
 KINDS = (Active, Expression)
-VALUE_ONLY = {name for name, other in OTHERS.items() if not other.partials}  # results without derivative
+VALUE_ONLY = tuple(name for name, other in OTHERS.items() if not other.partials)  # without derivative
 
 
 def _in_place(key: Any) -> Any:
@@ -69,7 +69,7 @@ def operands(emit: Emitter, kinds: Sequence[Any], args: Sequence[Any]) -> list[O
     return [unpack(emit, kind, value, spec) for kind, value in zip(kinds, args, strict=True)]
 
 
-def outcome(emit: Emitter, kind: Any, name: str, found: Sequence[Operand]) -> Any:
+def outcome(emit: Emitter, kind: Any, name: Any, found: Sequence[Operand]) -> Any:
     """Emit a function of operands: its value, and for each leaf the derivative."""
     numbers = [x.number for x in found]
     out = evaluate(name, *numbers)
