@@ -377,7 +377,7 @@ class Function(NamedTuple):
     partials: tuple[Partial | None, ...] = ()  # of the operands and the result; none: its derivative is zero
     math: Callable[..., float] | None = None
     llvm: str | None = None
-    number: Callable[..., Any] | None = None
+    scalar: Callable[..., Any] | None = None
     forward: Callable[..., float] | None = None
 
     @property
@@ -395,7 +395,7 @@ OTHERS = {
     f.name: f
     for f in (
         *(Function(step.__name__, (step,), llvm=step.__name__) for step in STEPS),
-        Function("sign", (np.sign,), number=_sign),
+        Function("sign", (np.sign,), scalar=_sign),
         Function("erf", (), (lambda x, out: 1.1283791670955126 * np.exp(-x * x),), math.erf),
         Function("erfc", (), (lambda x, out: -1.1283791670955126 * np.exp(-x * x),), math.erfc),
         Function("gamma", (), (lambda x, out: out * evaluate("polygamma", 0.0, x),), math.gamma),
@@ -416,7 +416,7 @@ def _of_numbers(op: Any) -> bool:
     """Whether an op is a function of real numbers, which rules of compiled code can be run on."""
     if not isinstance(op, Elementwise) or op.explicit:
         return False
-    return any((op.math, op.llvm, op.number)) or isinstance(op.forward, np.ufunc)
+    return any((op.math, op.llvm, op.scalar)) or isinstance(op.forward, np.ufunc)
 
 
 def known_to_numba(function: Any) -> bool:
@@ -525,8 +525,8 @@ def _primal(name: Any, args: Sequence[Real]) -> Any:
     if known.llvm:
         instruction = INSTRUCTIONS.get(known.llvm)
         return instruction(*args) if instruction else Real(emit, emit.intrinsic(known.llvm, args[0].value))
-    if known.number:
-        return args[0].lift(known.number(*args))
+    if known.scalar:
+        return args[0].lift(known.scalar(*args))
     values = [x.value for x in args]
     if known.math:
         return Real(emit, emit.call(known.math, values))

@@ -417,7 +417,7 @@ def _elementwise(op: Any, names: list[str], form: str, kinds: Any) -> Any:
     """Code of a call of an elementwise op."""
     given = ", ".join(names)
     if not any(is_active(getattr(kind, "dtype", kind)) for kind in kinds):
-        value = op.number or op.forward
+        value = op.scalar or op.forward
         if inspect.isfunction(value):
             value = njit(value)
         elif not isinstance(value, np.ufunc) or not known_to_numba(value):

@@ -88,14 +88,14 @@ def absolute(x):
 
 
 @elementwise(
-    np.square, node="pow", flops=1, number=lambda x: x * x, squares=kinks.SQUARE, multiple=kinks.of_power
+    np.square, node="pow", flops=1, scalar=lambda x: x * x, squares=kinks.SQUARE, multiple=kinks.of_power
 )
 def square(x):
     """Square."""
     return 2 * x
 
 
-@elementwise(np.reciprocal, domain=Real(POSITIVE), flops=1, number=lambda x: 1.0 / x)
+@elementwise(np.reciprocal, domain=Real(POSITIVE), flops=1, scalar=lambda x: 1.0 / x)
 def reciprocal(x, out):
     """Reciprocal."""
     return -out * out
@@ -183,14 +183,14 @@ def hypot(x, y, out):
     return x / safe, y / safe
 
 
-@elementwise(np.maximum, number=lambda a, b: np.where(a >= b, a, np.where(a == a, b, a)))
+@elementwise(np.maximum, scalar=lambda a, b: np.where(a >= b, a, np.where(a == a, b, a)))
 def maximum(a, b):
     """Larger value; a tie splits the derivative evenly."""
     tie = np.where(a == b, 0.5, 1)
     return np.where(a < b, 0, tie), np.where(b < a, 0, tie)
 
 
-@elementwise(np.minimum, number=lambda a, b: np.where(a <= b, a, np.where(a == a, b, a)))
+@elementwise(np.minimum, scalar=lambda a, b: np.where(a <= b, a, np.where(a == a, b, a)))
 def minimum(a, b):
     """Smaller value; a tie splits the derivative evenly."""
     tie = np.where(a == b, 0.5, 1)

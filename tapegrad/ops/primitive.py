@@ -234,7 +234,7 @@ class Elementwise(Primitive):
         super().__init__(name, functions, forward, arity, doc)
         self.rule = Rule(rule)
         self.of_complex = self.mixed = self.joint = None
-        self.operator = self.math = self.llvm = self.number = None
+        self.operator = self.math = self.llvm = self.scalar = None
         self.explicit = self.rule.parameters[0] == "ct"
         self.slots = {}
         names = self.rule.parameters[1:] if self.explicit else self.rule.parameters
@@ -332,7 +332,7 @@ class Elementwise(Primitive):
 def elementwise(
     *functions: Any, forward: Any = None, domain: Any = None, kink: bool = False, of_complex: Any = None,
     mixed: Any = None, joint: Any = None, node: str = "", flops: int = 0, operator: Any = None,
-    aliases: tuple[Any, ...] = (), math: Any = None, llvm: str = "", number: Any = None,
+    aliases: tuple[Any, ...] = (), math: Any = None, llvm: str = "", scalar: Any = None,
     vector: Vector | None = None, squares: int | None = None, multiple: Any = None,
 ) -> Callable[[Any], Elementwise]:  # fmt: skip
     """Declare an elementwise op by its partial derivatives (a tuple for several inputs).
@@ -366,7 +366,7 @@ def elementwise(
         That of Python's module, by which compiled code computes its value.
     llvm : str, optional
         The instruction or intrinsic for its value, see `native.algebra`; instead of `math`.
-    number : function, optional
+    scalar : function, optional
         Its value in compiled code told in other ops and np.where; instead of `math`. Where all three are
         left out Numba compiles `forward`.
     vector : Vector, optional
@@ -384,7 +384,7 @@ def elementwise(
         )
         op.domain, op.kink, op.node, op.flops = domain or Real(), kink, node, flops
         op.of_complex, op.mixed, op.joint = (other and Rule(other) for other in (of_complex, mixed, joint))
-        op.operator, op.math, op.llvm, op.number = operator, math, llvm, number
+        op.operator, op.math, op.llvm, op.scalar = operator, math, llvm, scalar
         op.squares, op.multiple = squares, multiple
         MEANING.update({f: op for f in (operator, math, *aliases) if f is not None})
         if vector is not None:

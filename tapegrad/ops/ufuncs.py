@@ -65,7 +65,7 @@ def arctanh(x):
 # ---------------------------------------------------------------- exponentials, logarithms, units
 
 
-@elementwise(np.exp2, number=lambda x: 2.0**x, vector=Vector())
+@elementwise(np.exp2, scalar=lambda x: 2.0**x, vector=Vector())
 def exp2(x, out):
     """Power of two; the factor is log(2)."""
     return out * 0.6931471805599453
@@ -104,13 +104,13 @@ def logaddexp2(a, b):
     return np.where(a > b, 1, e) / (1 + e), np.where(a > b, e, 1) / (1 + e)
 
 
-@elementwise(np.deg2rad, np.radians, aliases=(math.radians,), number=lambda x: x * (math.pi / 180.0))
+@elementwise(np.deg2rad, np.radians, aliases=(math.radians,), scalar=lambda x: x * (math.pi / 180.0))
 def deg2rad(x):
     """Degrees as radians: pi/180."""
     return 0.017453292519943295
 
 
-@elementwise(np.rad2deg, np.degrees, aliases=(math.degrees,), number=lambda x: x * (180.0 / math.pi))
+@elementwise(np.rad2deg, np.degrees, aliases=(math.degrees,), scalar=lambda x: x * (180.0 / math.pi))
 def rad2deg(x):
     """Radians as degrees: 180/pi."""
     return 57.29577951308232
@@ -138,7 +138,7 @@ def copysign(a, b, out):
     return np.sign(a) * np.sign(out), 0
 
 
-@elementwise(np.fmax, number=lambda a, b: np.where(a >= b, a, np.where(b == b, b, a)))
+@elementwise(np.fmax, scalar=lambda a, b: np.where(a >= b, a, np.where(b == b, b, a)))
 def fmax(a, b):
     """Larger value, a number rather than nan; a tie splits the derivative evenly."""
     first = np.where(a > b, 1, np.where(b == b, 0, 1))
@@ -146,7 +146,7 @@ def fmax(a, b):
     return np.where(a == b, 0.5, first), np.where(a == b, 0.5, second)
 
 
-@elementwise(np.fmin, number=lambda a, b: np.where(a <= b, a, np.where(b == b, b, a)))
+@elementwise(np.fmin, scalar=lambda a, b: np.where(a <= b, a, np.where(b == b, b, a)))
 def fmin(a, b):
     """Smaller value, a number rather than nan; a tie splits the derivative evenly."""
     first = np.where(a < b, 1, np.where(b == b, 0, 1))
@@ -179,7 +179,7 @@ def _slope_of_sinc(x, out):
 
 @elementwise(
     np.sinc, domain=Real((-1.2, 1.2)), of_complex=_slope_of_sinc,
-    number=lambda x: np.where(x == 0, 1.0, np.sin(np.pi * x) / (np.pi * x)),
+    scalar=lambda x: np.where(x == 0, 1.0, np.sin(np.pi * x) / (np.pi * x)),
 )  # fmt: skip
 def sinc(x, out):
     """sin(pi x)/(pi x); the derivative is its power series where its two terms cancel.

@@ -135,7 +135,7 @@ def test_a_direction_in_which_nothing_moves_takes_no_nan():
     np.testing.assert_allclose(h.numpy(), [0.0, 1.0])
 
 
-@elementwise(scipy.special.expit, number=lambda x: 1.0 / (1.0 + np.exp(-x)))
+@elementwise(scipy.special.expit, scalar=lambda x: 1.0 / (1.0 + np.exp(-x)))
 def expit(x, out):
     """Logistic function."""
     return out * (1 - out)

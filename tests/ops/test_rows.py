@@ -119,7 +119,7 @@ def test_what_computes_the_value_elsewhere_computes_that_value(name):
     op = REGISTRY[name]
     low, high = zip(*(op.domain.of(k) for k in range(op.arity)), strict=True)
     xs = np.clip([0.3, 1.7, 0.9][: op.arity], np.add(low, 0.2), np.subtract(high, 0.2))
-    for function in (op.operator, op.math, op.number):
+    for function in (op.operator, op.math, op.scalar):
         if function is not None:
             np.testing.assert_allclose(function(*xs.tolist()), op.forward(*xs), rtol=4e-16)
     meant = [f for f, known in MEANING.items() if known is op and f.__module__ in ("math", "_operator")]
