@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.dispatch import apply
 from tapegrad.errors import ShapeError
 from tapegrad.functions.indexing import where
 from tapegrad.functions.linalg import inv, matrices, recorded, svdvals
-from tapegrad.functions.reductions import max_, min_, sum_
+from tapegrad.functions.reductions import max_, min_, over, sum_
 from tapegrad.functions.shapes import astype, reshape, stack
 from tapegrad.functions.tables import axes_of, axis_of, implements, plainly, tensor_of
 from tapegrad.handle import value_of
@@ -24,7 +23,7 @@ def _euclidean(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
         x, axes = stack([np.real(x), np.imag(x)], 0), (0, *(a + 1 for a in axes))
         found = _euclidean(x, axes, keepdims)
         return reshape(found, np.shape(value_of(found))[1:]) if keepdims else found
-    return apply(REGISTRY["norm"], (x,), {"axis": axes, "keepdims": keepdims})
+    return over(REGISTRY["norm"], x, axes, keepdims)
 
 
 def _of_vectors(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:

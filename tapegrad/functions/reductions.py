@@ -11,7 +11,7 @@ import numpy as np
 from tapegrad.dispatch import apply
 from tapegrad.errors import DTypeError
 from tapegrad.functions.indexing import where as choose
-from tapegrad.functions.shapes import astype, reshape, transpose
+from tapegrad.functions.shapes import astype, reshape
 from tapegrad.functions.tables import (
     FUNCTIONS,
     Axis,
@@ -26,31 +26,20 @@ from tapegrad.functions.tables import (
 )
 from tapegrad.handle import Handle, is_tensor, requires_grad, value_of
 from tapegrad.ops import REGISTRY
+from tapegrad.ops.primitive import MASK_BITS, folded
 
 MEAN = REGISTRY["mean"]
 SUM = REGISTRY["sum"]
-MASK_BITS = 30  # a record's number names the axes by a bit each
 WHOLE = [
     {"axis": tuple(range(ndim)), "keepdims": False} for ndim in range(MASK_BITS + 1)
 ]  # not to be changed
 
 
-def _over(op: Any, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def over(op: Any, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     """Reduce over axes, which are ascending."""
     if axes and axes[-1] >= MASK_BITS:
-        return _folded(op, x, axes, keepdims)
+        return folded(lambda matrix, **attrs: apply(op, (matrix,), attrs), x, axes, keepdims)
     return apply(op, (x,), {"axis": axes, "keepdims": keepdims})
-
-
-def _folded(op: Any, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    """Reduce over axes that have no bit in a record: as the second axis of a matrix."""
-    shape = np.shape(value_of(x))
-    kept = [d for d in range(len(shape)) if d not in axes]
-    matrix = reshape(
-        transpose(x, (*kept, *axes)), [math.prod(shape[d] for d in part) for part in (kept, axes)]
-    )
-    out = apply(op, (matrix,), {"axis": (1,), "keepdims": False})
-    return reshape(out, [1 if d in axes else n for d, n in enumerate(shape) if keepdims or d not in axes])
 
 
 def _reduction(op: Any) -> Callable[..., Any]:
@@ -82,7 +71,7 @@ def _reduction(op: Any) -> Callable[..., Any]:
             x = astype(x, np.dtype(dtype))
         if not requires_grad(x):
             return plainly(op.forward, (x,), {"axis": axes_of(x, axis, name), "keepdims": keepdims})
-        return _over(op, x, axes_of(x, axis, name), keepdims)
+        return over(op, x, axes_of(x, axis, name), keepdims)
 
     function.__name__ = name
     for f in op.functions:
@@ -161,8 +150,7 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
         raise DTypeError("logsumexp of complex numbers has several values; take np.log of np.sum of np.exp")
     if np.result_type(value_of(x)).kind != "f":
         x = astype(x, np.dtype(float)) if is_tensor(x) else x.astype(float)
-    attrs = {"axis": axes_of(x, axis, "logsumexp"), "keepdims": bool(keepdims)}
-    return apply(REGISTRY["logsumexp"], (x,), attrs)
+    return over(REGISTRY["logsumexp"], x, axes_of(x, axis, "logsumexp"), bool(keepdims))
 
 
 def degrees(what: str, ddof: float, correction: Any) -> float:
@@ -191,8 +179,8 @@ def _spread(
     count: Any = math.prod([shape[d] for d in axes])
     plain_mean = where is np._NoValue and mean is np._NoValue and dtype is None
     if plain_mean and value_of(x).dtype.kind == "f" and count > ddof:
-        deviation = x - _over(MEAN, x, axes, True)
-        total = _over(SUM, deviation * deviation, axes, keepdims)
+        deviation = x - over(MEAN, x, axes, True)
+        total = over(SUM, deviation * deviation, axes, keepdims)
         return total / total.dtype.type(count - ddof)
     mask = None if where is np._NoValue else np.broadcast_to(np.asarray(plain(where), bool), shape)
     if mask is not None:

@@ -25,6 +25,7 @@ from tapegrad.tape.record import FIRST_OP, Template
 REGISTRY: dict[str, Primitive] = {}
 BY_OPCODE: list = [None] * FIRST_OP
 MEANING: dict[Any, Primitive] = {}  # the op that a function means: NumPy's, Python's, or one of `math`
+MASK_BITS = 30  # a record's number names the axes by a bit each
 OUT = 3  # the slot of the result among the values a rule may read: inputs are 0, 1, 2
 
 
@@ -400,6 +401,16 @@ def axis_mask(axes):
     return sum(1 << a for a in axes)
 
 
+def folded(reduce: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """Reduce over axes that have no bit in a record: as the second axis of a matrix."""
+    shape = np.shape(x)
+    left = [d for d in range(len(shape)) if d not in axis]
+    matrix = np.reshape(
+        np.transpose(x, (*left, *axis)), [math.prod(shape[d] for d in part) for part in (left, axis)]
+    )
+    return np.reshape(reduce(matrix, axis=(1,), keepdims=False), reduced(shape, axis, keepdims))
+
+
 class Reduction(Primitive):
     """A reduction over axes whose partial is elementwise in input, result and one total over the lane."""
 
@@ -413,7 +424,10 @@ class Reduction(Primitive):
 
     def __call__(self, x, axis=None, keepdims=False):
         """The reduction over one axis, several, or all."""
-        return super().__call__(x, **self.attributes((x.ndim,), axis=axis, keepdims=keepdims))
+        attrs = self.attributes((x.ndim,), axis=axis, keepdims=keepdims)
+        if attrs["axis"] and attrs["axis"][-1] >= MASK_BITS:
+            return folded(super().__call__, x, **attrs)
+        return super().__call__(x, **attrs)
 
     def attributes(self, ranks, axis, keepdims):
         axes = range(*ranks) if axis is None else normalize_axis_tuple(axis, *ranks)

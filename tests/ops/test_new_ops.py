@@ -46,6 +46,16 @@ def test_the_kept_axis_of_a_new_reduction():
     np.testing.assert_allclose(g.numpy(), 2 * X / (X * X).sum(0), rtol=1e-14)
 
 
+@pytest.mark.parametrize("axis", [30, (0, 31), (30, 31)])
+def test_axes_that_a_record_has_no_bit_for(axis):
+    x = tg.tensor(np.arange(1.0, 5.0).reshape((1,) * 30 + (2, 2)), requires_grad=True)
+    y = log_of_squares(x, axis=axis)
+    square = np.sum(x.detach().numpy() ** 2, axis=axis, keepdims=True)
+    np.testing.assert_allclose(y.detach().numpy(), np.log(np.squeeze(square, axis)), rtol=1e-14)
+    (g,) = tg.grad(y.sum(), x)
+    np.testing.assert_allclose(g.numpy(), 2 * x.detach().numpy() / square, rtol=1e-14)
+
+
 def test_a_new_op_of_a_ufunc_that_numpy_does_not_have():
     @elementwise(scipy.special.expit)
     def expit(x, out):
