@@ -646,7 +646,7 @@ class Tensor(ArrayMethods):
     def _apply(self, op: Any, operands: Any, attrs: Any) -> Any:
         return apply(op, operands, attrs)
 
-    def _origin(self) -> tuple[str, list[Any], Any]:
+    def _origin(self) -> tuple[Any, list[Any], Any]:
         return origin(self)
 
     # ------------------------------------------------------------ methods of ndarray

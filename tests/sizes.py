@@ -55,7 +55,7 @@ OTHERS = (
     Limit("ops.scans", "FEW", "lanes of a scan"),
     Limit("ops.decompositions", "BLOCK", "rows of a triangular matrix"),
     Limit("ops.kinks", "TERMS", "products and sums between a square and its root"),
-    Limit("numpy_api.reductions", "MASK_BITS", "axes of a reduction"),
+    Limit("ops.primitive", "MASK_BITS", "axes of a reduction"),
     Limit("numpy_api.products", "TERMS", "products that an einsum sums up"),
     Limit("numpy_api.shapes", "MANY", "operands of a record"),
     Limit("core.dispatch", "NESTED", "lists in lists"),

@@ -337,12 +337,17 @@ def factors(n):
     np.testing.assert_allclose(second.tolist(), [wanted * (n < kinks.TERMS), wanted])
 
 
-@crosses("numpy_api.reductions", "MASK_BITS")
+@crosses("ops.primitive", "MASK_BITS")
 def axes(n):
     x = leaf(np.linspace(0.5, 1.5, 6).reshape((2, *(1,) * (n - 2), 3)))
     gradient_is(lambda x: np.sum(x * x), x, 2 * x.detach().numpy())
     gradient_is(lambda x: np.sum(np.sum(x * x, axis=n - 1) ** 2), x,
                 4 * x.detach().numpy() * np.sum(x.detach().numpy() ** 2, axis=-1, keepdims=True))  # fmt: skip
+    values = x.detach().numpy()
+    length = np.sqrt(np.sum(values**2, axis=-1, keepdims=True))
+    gradient_is(lambda x: np.sum(np.linalg.norm(x, axis=n - 1)), x, values / length)
+    share = np.exp(values) / np.sum(np.exp(values), axis=-1, keepdims=True)
+    gradient_is(lambda x: np.sum(tg.logsumexp(x, axis=n - 1)), x, share)
 
 
 @crosses("numpy_api.shapes", "MANY")

@@ -174,7 +174,7 @@ class profile(Block):
         nbytes, count, sequence = 0, 0, None
         if isinstance(out, Handle):
             nbytes = out._v.nbytes if self.profile_memory else 0
-            count = flops(op.name, shapes) if self.with_flops else 0
+            count = flops(op, shapes) if self.with_flops else 0
             if out._tape is not None:
                 sequence = out._tape.serial, out._at
         self._told.append((end, begin, op.name, get_ident(), False, shapes, stack, nbytes, count, sequence))
@@ -240,11 +240,11 @@ class profile(Block):
                     if ndim != layout.NO_SHAPE:
                         shapes.append(tuple(words[place : place + ndim]))
                         place += ndim
-                name = BY_OPCODE[head & 0xFFFF].name
-                count = flops(name, shapes) if self.with_flops else 0
+                op = BY_OPCODE[head & 0xFFFF]
+                count = flops(op, shapes) if self.with_flops else 0
                 nbytes = nbytes if self.profile_memory else 0
                 sequence = (serial, at) if serial else None
-                yield end, begin, name, thread, False, shapes, (), nbytes, count, sequence
+                yield end, begin, op.name, thread, False, shapes, (), nbytes, count, sequence
 
     def _of_sweeps(self) -> Iterable[tuple[Any, ...]]:
         """The records of sweeps: those that compiled code ran, and what was told of rules run in Python."""
@@ -262,7 +262,7 @@ class profile(Block):
                 if self.with_flops:
                     operands = columns.operands(k, op.recorded_form)
                     wanted = sum(1 for j in operands if flags[j] & layout.NEED)
-                    count = flops_of_rule(op.name, [columns.shape(j) for j in operands], wanted)
+                    count = flops_of_rule(op, [columns.shape(j) for j in operands], wanted)
                 if flags[k] & layout.RULE:
                     rules[sequence] = shapes, count
                 else:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from tapegrad.ops.primitive import Primitive
 
 __all__ = ["EventList", "FunctionEvent", "FunctionEventAvg"]
 
@@ -21,10 +20,6 @@ COLUMNS = {  # of the table: heading, attribute
     "# of Calls": "count",
 }
 ASKED = {"CPU Mem": "cpu_memory_usage", "Total FLOPs": "flops"}  # columns that only some profiles have
-PER_ELEMENT = frozenset(
-    ("add", "subtract", "multiply", "divide", "negative", "absolute", "square", "reciprocal")
-)
-PASSED_ON = frozenset(("add", "subtract", "negative", "sum"))  # the derivative computes nothing
 Shapes = Sequence[tuple[int, ...]]
 
 
@@ -36,33 +31,22 @@ def _text(us: float) -> str:
     return f"{us:.3f}us"
 
 
-def flops(name: str, shapes: Shapes) -> int:
+def flops(op: Primitive, shapes: Shapes) -> int:
     """How many additions and multiplications an op takes, by the shapes of its operands.
 
     Counted are arithmetic and ``absolute`` (one per element of the result), ``sum`` and ``mean`` (one per
     element of the operand), ``norm`` (two), ``matmul`` and ``convolve`` (two per product). Others, such as
     ``exp``, count 0.
     """
-    if name in PER_ELEMENT:
-        return math.prod(np.broadcast_shapes(*shapes))
-    if name in ("sum", "mean", "norm"):
-        return (1 + (name == "norm")) * math.prod(shapes[0])
-    if name == "convolve":
-        return 2 * math.prod(shapes[0]) * math.prod(shapes[1])
-    if name == "matmul":
-        a, b = shapes
-        rows, columns = a[-2:-1], b[-1:] if len(b) > 1 else ()
-        batch = np.broadcast_shapes(a[:-2], b[:-2])
-        return 2 * math.prod((*batch, *rows, a[-1], *columns))
-    return 0
+    return op.count_flops(shapes)  # type: ignore[no-any-return,no-untyped-call]
 
 
-def flops_of_rule(name: str, shapes: Shapes, wanted: int) -> int:
+def flops_of_rule(op: Primitive, shapes: Shapes, wanted: int) -> int:
     """As `flops`, of a record in a sweep: what the op takes for each operand that a gradient is wanted of.
 
     A derivative that only passes a cotangent on, as that of a sum, counts 0.
     """
-    return 0 if name in PASSED_ON else wanted * flops(name, shapes)
+    return 0 if op.passes_on else wanted * flops(op, shapes)
 
 
 class FunctionEvent:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,7 @@ from tapegrad.core.operators import FAST
 from tapegrad.core.storage import DUAL, OPEN, STALE
 from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
-from tapegrad.ops import REGISTRY, forward
+from tapegrad.ops import MEANING, REGISTRY, forward
 from tapegrad.ops.primitive import Elementwise
 from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
@@ -37,16 +38,16 @@ METHODS = {  # in the order of `kernels.replay.recording.methods`
     "__getitem__": METH_O, "__matmul__": METH_O, "__rmatmul__": METH_O,
 }  # fmt: skip
 TWINS: dict[str, Any] = {}  # of Tensor, in Python
-OPERATORS = (  # in the order of their sheets: op, function of the C API, method and reflected method
-    ("add", "PyNumber_Add", "__add__", "__radd__"),
-    ("subtract", "PyNumber_Subtract", "__sub__", "__rsub__"),
-    ("multiply", "PyNumber_Multiply", "__mul__", "__rmul__"),
-    ("divide", "PyNumber_TrueDivide", "__truediv__", "__rtruediv__"),
-    ("negative", "PyNumber_Negative", "__neg__", "__neg__"),
-    ("absolute", "PyNumber_Absolute", "__abs__", "__abs__"),
-    ("power", "PyNumber_Power", "__pow__", "__rpow__"),
-    ("square", "", "__pow__", "__pow__"),
-    ("matmul", "", "__matmul__", "__rmatmul__"),
+OPERATORS = (  # in the order of their sheets: what means the op, function of the C API, methods
+    (operator.add, "PyNumber_Add", "__add__", "__radd__"),
+    (operator.sub, "PyNumber_Subtract", "__sub__", "__rsub__"),
+    (operator.mul, "PyNumber_Multiply", "__mul__", "__rmul__"),
+    (operator.truediv, "PyNumber_TrueDivide", "__truediv__", "__rtruediv__"),
+    (operator.neg, "PyNumber_Negative", "__neg__", "__neg__"),
+    (abs, "PyNumber_Absolute", "__abs__", "__abs__"),
+    (operator.pow, "PyNumber_Power", "__pow__", "__rpow__"),
+    (np.square, "", "__pow__", "__pow__"),
+    (operator.matmul, "", "__matmul__", "__rmatmul__"),
 )
 # Places in NumPy's table of array functions.
 NUMPY = {
@@ -212,21 +213,22 @@ def _slots(kind: type[Any], names: tuple[str, ...]) -> list[int] | None:
 
 def _ufunc_ops() -> list[Any]:
     """Ops that a NumPy ufunc means whatever its operands; a power of two is a square."""
-    return [REGISTRY[name] for name in (*FAST, "matmul") if name != "power"]
+    ops = [REGISTRY[name] for name in FAST] + [MEANING[np.matmul]]
+    return [op for op in ops if op is not MEANING[np.power]]
 
 
 def _sheets(kind: type[Any]) -> Any:
     """What compiled code needs of an op: a row for each operator, then for each ufunc."""
     rows = []
-    for name, function, method, reflected in OPERATORS:
+    for meaning, function, method, reflected in OPERATORS:
         twins = TWINS[method], TWINS.get(reflected) or vars(kind)["__rpow__"]
-        rows.append(_sheet(REGISTRY[name], _address(function) if function else 0, twins))
+        rows.append(_sheet(MEANING[meaning], _address(function) if function else 0, twins))
     return np.array(rows + [_sheet(op, 0, (None, None)) for op in _ufunc_ops()], np.int64)
 
 
 def _sheet(op: Any, operate: int, twins: tuple[Any, Any]) -> list[int]:
     ufunc = op.functions[0] if op.functions else None
-    vector = 0 if ufunc is None or forward.has_vector_form(op.name, "d") else id(ufunc)
+    vector = 0 if ufunc is None or forward.has_vector_form(op, "d") else id(ufunc)
     _kept.append((op.opcode, ufunc, op, twins, op.key))
     return [
         id(op.opcode), operate, id(ufunc), vector, *(*op.masks, 0, 0)[:3], id(op), op.arity, *map(id, twins),

@@ -357,8 +357,8 @@ def _refuse_inference(op: Primitive, operands: Sequence[Any]) -> None:
             )
 
 
-def origin(x: Any) -> tuple[str, list[Any], Any]:
-    """Return the name of the op that a result comes from, its operands and its attributes.
+def origin(x: Any) -> tuple[Any, list[Any], Any]:
+    """Return the op that a result comes from, its operands and its attributes.
 
     An operand whose value is not kept has None for it. An import, a constant and a result of any number of
     operands come from nothing.
@@ -368,12 +368,12 @@ def origin(x: Any) -> tuple[str, list[Any], Any]:
         return x._at.origin(x)  # type: ignore[no-any-return]
     tape = x._tape
     if tape is None or tape is STALE:
-        return "", [], None
+        return None, [], None
     k, log = slot(x._at), tape.log
     columns = None if tape is local.tape else tape.sealed()
     op = BY_OPCODE[columns.opcode(k) if columns else log[4 * k]]
     if op is None or op.recorded_form == CHAIN:
-        return "", [], None
+        return None, [], None
     if columns:
         places = columns.operands(k, op.recorded_form)
     else:
@@ -385,7 +385,7 @@ def origin(x: Any) -> tuple[str, list[Any], Any]:
         imported = opcode in (layout.LEAF, layout.LINK)
         source = None if opcode == layout.CONST else tape.imports[j] if imported else (tape, j)
         found.append(recall(value, source))
-    return op.name, found, tape.attrs.get(k)
+    return op, found, tape.attrs.get(k)
 
 
 def exposed(x: Any) -> bool:

@@ -20,7 +20,7 @@ from tapegrad.core.dispatch import normal, origin, record
 from tapegrad.core.storage import DUAL, OPEN
 from tapegrad.ops import kinks
 from tapegrad.ops.lanes import jvp
-from tapegrad.ops.primitive import Primitive
+from tapegrad.ops.primitive import Elementwise, Primitive
 from tapegrad.tape.record import Place, slot
 from tapegrad.tape.tape import Cell, Tape
 
@@ -126,7 +126,7 @@ def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: dict[str, An
             tangent = wrap(normal(tangent))
         if tangent._v.dtype != out._v.dtype:
             tangent = tangent.astype(out._v.dtype)
-        d = mine[0] if op.name in kinks.OF_ONE else None
+        d = mine[0] if op.kink and op.arity == 1 else None
         result = Dual(level, out, tangent, None if d is None else (op, attrs, d.primal, d.tangent))
     base = under(out)
     if base._tape is not None and level.notes is not None:
@@ -140,20 +140,20 @@ def _of_power(op: Primitive, duals: list[Dual | None], operands: Sequence[Any]) 
     None for anything else.
     """
     d = duals[0]
-    if d is None or d.source is None:
+    if d is None or d.source is None or op.squares is None:
         return None
     exponent: Any = 2.0
-    if op.name == "power":
+    if op.squares == kinks.POWER:
         exponent = value_of(operands[1])
         if duals[1] is not None or np.ndim(exponent) or not exponent >= 2:
             return None
-    elif op.name != "square" and not (op.name in ("multiply", "matmul") and _alike(d, duals[1])):
+    elif op.squares == kinks.PRODUCT and not _alike(d, duals[1]):
         return None
     kink, attrs, x, tangent = d.source
     product = kinks.product(  # type: ignore[no-untyped-call]
         kink, attrs, x, tangent, 0 if d.level.lanes is None else 1
     )
-    if op.name == "matmul":
+    if not isinstance(op, Elementwise):  # an inner product
         if d.primal.ndim != 1:
             return None
         product = np.sum(product, axis=-1)
@@ -185,14 +185,14 @@ def _noted() -> list[tuple[int, Any]]:
     return [(level.serial, level.notes) for level in levels if level is not None and level.notes]
 
 
-def origin_of(x: Any) -> tuple[str, list[Any], Any]:
+def origin_of(x: Any) -> tuple[Any, list[Any], Any]:
     """As `dispatch.origin`, for a Tensor that carries a tangent; so do its operands."""
     base = under(x)
-    name, operands, attrs = origin(base)
-    note = known(base._tape, slot(base._at)) if name else None
+    op, operands, attrs = origin(base)
+    note = known(base._tape, slot(base._at)) if op is not None else None
     if note is not None:
         operands = [y if d is None else d for y, d in zip(operands, note[1], strict=True)]
-    return name, operands, attrs
+    return op, operands, attrs
 
 
 def _handle(d: Dual | None) -> Any:

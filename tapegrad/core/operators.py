@@ -6,7 +6,6 @@ compiled code can be used it takes their place (`compiled_methods`), and calls t
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -188,18 +187,12 @@ def _beside(op: Primitive, a: Any, b: Any) -> Any:
         return record(op, value, (a, b))
 
 
-OPERATORS = {
-    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
-    "negative": operator.neg, "absolute": operator.abs,
-}  # fmt: skip
 FAST: dict[str, Callable[..., Tensor]] = {}  # with a Tensor as the first operand
 REFLECTED: dict[str, Callable[..., Tensor]] = {}  # with a Tensor as the last operand, given first
 for _op in REGISTRY.values():
     _ufunc = _op.functions[0] if _op.functions else None
-    if isinstance(_ufunc, np.ufunc) and _ufunc.nin in (1, 2) and _ufunc.nout == 1 and _op.arity < 3:
-        if _op.name in ("matmul",):
-            continue
-        _operate = OPERATORS.get(_op.name, _ufunc)
-        FAST[_op.name] = (unary if _ufunc.nin == 1 else binary)(_op, _operate)  # type: ignore[arg-type]
-        if _ufunc.nin == 2:
-            REFLECTED[_op.name] = reflected(_op, _operate)  # type: ignore[arg-type]
+    if isinstance(_op, Elementwise) and isinstance(_ufunc, np.ufunc) and _op.arity < 3:
+        _operate = _op.operator or _ufunc
+        FAST[_op.name] = (unary if _op.arity == 1 else binary)(_op, _operate)
+        if _op.arity == 2:
+            REFLECTED[_op.name] = reflected(_op, _operate)

@@ -11,21 +11,29 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-VECTOR = {
-    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "arcsin", "arccos",
-    "arctan", "arctan2", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "pow", "cbrt", "hypot",
-}  # fmt: skip
-LIBM = {"sin", "cos", "tan"}  # vector forms with a limited domain, NAME_ok(x)
-OF_COMPLEX = {  # forms for complex numbers; those of LIMITED have a limited domain, outside of it NAME_far(z)
-    "exp", "log", "sin", "cos", "sinh", "cosh", "pow", "sqrt", "divide", "absolute", "sign",
-    "greater", "greater_equal", "less", "less_equal",
-}  # fmt: skip
-LIMITED = {"exp", "sin", "cos", "sinh", "cosh", "pow"}
+# Functions that have a vector form, as the ops that they mean are declared.
+VECTOR: set[str] = set()
+LIBM: set[str] = set()  # vector forms with a limited domain, NAME_ok(x)
+# Forms for complex numbers; those of LIMITED have a limited domain, outside of it NAME_far(z).
+OF_COMPLEX = {"sign", "greater", "greater_equal", "less", "less_equal"}
+LIMITED: set[str] = set()
+FORMS = {"abs": "absolute"}  # names of forms, where they are not those of NumPy's functions
 ORDER = {ast.Gt: "greater", ast.GtE: "greater_equal", ast.Lt: "less", ast.LtE: "less_equal"}
 STEPS = {"floor", "ceil", "rint", "trunc"}  # Numba's own: those of `math` return integers, which overflow
 CONSTANTS = {"pi": "3.141592653589793", "e": "2.718281828459045", "inf": "math.inf", "nan": "math.nan"}
 BLOCK = 1024
+
+
+def know(name: str, vector: Any) -> None:
+    """Let rules call a function that has the forms `vector` (`tapegrad.ops.primitive.Vector`)."""
+    form = vector.name or name
+    FORMS[name] = form
+    held = {"real": VECTOR, "limited": LIBM, "pairs": OF_COMPLEX, "limited_pairs": LIMITED}
+    for flag, names in held.items():
+        if getattr(vector, flag):
+            names.add(form)
 
 
 class RuleError(SyntaxError):
@@ -98,33 +106,49 @@ class _Scalar(ast.NodeTransformer):
         if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
             raise RuleError(f"a rule calls functions with plain arguments, found {ast.unparse(node)}")
         name, args = function.attr, [self.visit(a) for a in node.args]
-        texts = [ast.unparse(a) for a in args]
-        if name == "where":
-            return _expression(f"(({texts[1]}) if {texts[0]} else ({texts[2]}))")
-        if name == "conj":
-            return _expression(f"({texts[0]}).conjugate()") if self.pairs else args[0]
-        if name == "square":
-            return ast.BinOp(args[0], ast.Mult(), args[0])
+        own = getattr(self, f"call_{name}", None)
+        if own is not None:
+            return own(*args)
+        name = FORMS.get(name, name)
         if self.pairs:
-            return self.special({"abs": "absolute", "power": "pow"}.get(name, name), args)
-        if name == "sign":
-            x = texts[0]
-            return _expression(f"(REAL(({x}) > 0) - REAL(({x}) < 0) if ({x}) == ({x}) else ({x}))")
-        if name in ("abs", "absolute"):
-            return _expression(f"abs({texts[0]})")
-        if name in ("maximum", "minimum"):
-            sign = ">" if name == "maximum" else "<"
-            a, b = texts
-            return _expression(f"(({a}) if ({a}) {sign} ({b}) or ({a}) != ({a}) else ({b}))")
-        if name == "power":
-            return self.special("pow", args)
-        if name == "sqrt":
-            return _expression(f"REAL(math.sqrt(REAL({texts[0]})))")
-        if name in VECTOR - {"pow"}:
+            return self.special(name, args)
+        own = getattr(self, f"call_real_{name}", None)
+        if own is not None:
+            return own(*args)
+        if name in VECTOR:
             return self.special(name, args)
         if name in STEPS:
-            return _expression(f"np.{name}({texts[0]})")
+            return _expression(f"np.{name}({ast.unparse(args[0])})")
         raise RuleError(f"no scalar form for np.{name}")
+
+    def call_where(self, condition, a, b):
+        return _expression(f"(({ast.unparse(a)}) if {ast.unparse(condition)} else ({ast.unparse(b)}))")
+
+    def call_conj(self, x):
+        return _expression(f"({ast.unparse(x)}).conjugate()") if self.pairs else x
+
+    def call_square(self, x):
+        return ast.BinOp(x, ast.Mult(), x)
+
+    def call_real_sign(self, x):
+        x = ast.unparse(x)
+        return _expression(f"(REAL(({x}) > 0) - REAL(({x}) < 0) if ({x}) == ({x}) else ({x}))")
+
+    def call_real_absolute(self, x):
+        return _expression(f"abs({ast.unparse(x)})")
+
+    def call_real_maximum(self, a, b):
+        return self.chosen(">", a, b)
+
+    def call_real_minimum(self, a, b):
+        return self.chosen("<", a, b)
+
+    def chosen(self, sign, a, b):
+        a, b = ast.unparse(a), ast.unparse(b)
+        return _expression(f"(({a}) if ({a}) {sign} ({b}) or ({a}) != ({a}) else ({b}))")
+
+    def call_real_sqrt(self, x):
+        return _expression(f"REAL(math.sqrt(REAL({ast.unparse(x)})))")
 
     def special(self, name, args):
         given = ", ".join(f"REAL({ast.unparse(a)})" for a in args)

@@ -7,18 +7,21 @@ run on dual numbers. Literals stay literals: what they alone decide costs nothin
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
+import types as python_types
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.core.typing.templates import signature
+from numba.np import ufunc_db
 
 from tapegrad.native.gammas import polygamma
-from tapegrad.ops import REGISTRY
+from tapegrad.ops import MEANING, REGISTRY
 from tapegrad.ops.primitive import Elementwise
 
 F64, I64, I32, I8 = ir.DoubleType(), ir.IntType(64), ir.IntType(32), ir.IntType(8)
@@ -134,7 +137,9 @@ class Number:
         raise NotImplementedError
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-        return evaluate(OPS[ufunc], *args) if method == "__call__" and not kwargs else NotImplemented
+        if method != "__call__" or kwargs:
+            return NotImplemented
+        return evaluate(OPS[ufunc] if ufunc in OPS else MEANING[ufunc], *args)
 
     def __array_function__(self, function: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
         return _where(*args) if function is np.where else NotImplemented
@@ -361,79 +366,74 @@ def _alike(emit: Emitter, args: Sequence[Any]) -> list[Any]:
 # ---------------------------------------------------------------- functions
 
 UNROLLED = 64  # exponents up to which a power is a product
-_FLOOR = ("floor", "ceil", "trunc", "rint")
-_MATH = {  # names of ops and of the functions in `math` that Numba lowers
-    "exp": "exp", "expm1": "expm1", "log": "log", "log1p": "log1p", "log2": "log2", "log10": "log10",
-    "sqrt": "sqrt", "sin": "sin", "cos": "cos", "tan": "tan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh",
-    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh",
-    "arctanh": "atanh", "arctan2": "atan2", "hypot": "hypot", "copysign": "copysign",
-    "erf": "erf", "erfc": "erfc", "gamma": "gamma", "lgamma": "lgamma",
-}  # fmt: skip
-_COMPILED: dict[str, Callable[..., float]] = {
-    "exp2": lambda x: 2.0**x,
-    "cbrt": lambda x: np.cbrt(x),
-    "logaddexp": lambda a, b: np.logaddexp(a, b),
-    "logaddexp2": lambda a, b: np.logaddexp2(a, b),
-    "remainder": lambda a, b: np.remainder(a, b),
-    "deg2rad": lambda x: x * (math.pi / 180.0),
-    "rad2deg": lambda x: x * (180.0 / math.pi),
-    "sinc": lambda x: np.sinc(x),
-    "fmod": lambda a, b: np.fmod(a, b),
-    "polygamma": polygamma,
-}  # fmt: skip
-_ARITHMETIC = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "divide": "fdiv"}
+Partial = Callable[..., Any]
+
+
+class Function(NamedTuple):
+    """A function of numbers that is no op; what it says is what rows of `tapegrad.ops` say."""
+
+    name: str
+    functions: tuple[Any, ...] = ()
+    partials: tuple[Partial | None, ...] = ()  # of the operands and the result; none: its derivative is zero
+    math: Callable[..., float] | None = None
+    llvm: str | None = None
+    scalar: Callable[..., Any] | None = None
+    forward: Callable[..., float] | None = None
+
+    @property
+    def arity(self) -> int:
+        """Number of operands."""
+        return max(len(self.partials), 1)
 
 
 def _sign(x: Real) -> Any:
     return np.where(x > 0, 1.0, np.where(x < 0, -1.0, np.where(x == x, 0.0, x)))
 
 
-def _maximum(a: Real, b: Real) -> Any:
-    return np.where(a >= b, a, np.where(a == a, b, a))
-
-
-def _minimum(a: Real, b: Real) -> Any:
-    return np.where(a <= b, a, np.where(a == a, b, a))
-
-
-_CHOICES: dict[str, Callable[..., Any]] = {
-    "sign": _sign,
-    "maximum": _maximum,
-    "minimum": _minimum,
-    "fmax": lambda a, b: np.where(a >= b, a, np.where(b == b, b, a)),
-    "fmin": lambda a, b: np.where(a <= b, a, np.where(b == b, b, a)),
-    "negative": lambda x: Real(x.emit, -x.literal if x.literal is not None else x.emit.builder.fneg(x.value)),
-    "absolute": lambda x: Real(x.emit, x.emit.intrinsic("fabs", x.value)),
-    "square": lambda x: x * x,
-    "reciprocal": lambda x: 1.0 / x,
-}
-
-# What the ops do not have, and a quotient's partials with a division less.
-_OWN: dict[str, tuple[Callable[..., Any] | None, ...]] = {
-    "divide": (lambda a, b, out: 1.0 / b, lambda a, b, out: -(out * (1.0 / b))),
-    "erf": (lambda x, out: 1.1283791670955126 * np.exp(-x * x),),
-    "erfc": (lambda x, out: -1.1283791670955126 * np.exp(-x * x),),
-    "gamma": (lambda x, out: out * evaluate("polygamma", 0.0, x),),
-    "lgamma": (lambda x, out: evaluate("polygamma", 0.0, x),),
-    "polygamma": (None, lambda n, x, out: evaluate("polygamma", n + 1.0, x)),
+STEPS = (np.floor, np.ceil, np.trunc, np.rint)
+OTHERS = {
+    f.name: f
+    for f in (
+        *(Function(step.__name__, (step,), llvm=step.__name__) for step in STEPS),
+        Function("sign", (np.sign,), scalar=_sign),
+        Function("erf", (), (lambda x, out: 1.1283791670955126 * np.exp(-x * x),), math.erf),
+        Function("erfc", (), (lambda x, out: -1.1283791670955126 * np.exp(-x * x),), math.erfc),
+        Function("gamma", (), (lambda x, out: out * evaluate("polygamma", 0.0, x),), math.gamma),
+        Function("lgamma", (), (lambda x, out: evaluate("polygamma", 0.0, x),), math.lgamma),
+        Function(
+            "polygamma", (), (None, lambda n, x, out: evaluate("polygamma", n + 1.0, x)), forward=polygamma
+        ),
+    )
 }
 
 
-def _of_ops() -> dict[Any, str]:
-    names: dict[Any, str] = {getattr(np, name): name for name in (*_FLOOR, "sign")}
-    for op in REGISTRY.values():
-        known = op.name in _MATH or op.name in _COMPILED or op.name in _CHOICES or op.name in _ARITHMETIC
-        if isinstance(op, Elementwise) and (known or op.name == "power"):
-            names.update((function, op.name) for function in op.functions)
-    return names
+def row(name: Any) -> Any:
+    """Return what is known of a function by its name: an op, which may stand for itself, or another one."""
+    return (OTHERS.get(name) or REGISTRY[name]) if isinstance(name, str) else name
 
 
-OPS = _of_ops() | {np.fabs: "absolute"}  # names of what there is, by the NumPy function
-CONSTANT = {*_FLOOR, "sign"}  # those whose derivative is zero
+def _of_numbers(op: Any) -> bool:
+    """Whether an op is a function of real numbers, which rules of compiled code can be run on."""
+    if not isinstance(op, Elementwise) or op.explicit:
+        return False
+    return any((op.math, op.llvm, op.scalar)) or isinstance(op.forward, np.ufunc)
 
 
-def evaluate(name: str, *args: Any) -> Any:
-    """Return a function of numbers, some of them perhaps literals: its code, and that of its derivatives."""
+def known_to_numba(function: Any) -> bool:
+    """Whether Numba has a function: of ufuncs those of NumPy alone."""
+    return not isinstance(function, np.ufunc) or function in ufunc_db.get_ufuncs()
+
+
+# Names of what there is, by the functions of NumPy, Python and its modules that mean it.
+OPS = {f: op.name for f, op in MEANING.items() if _of_numbers(op) and known_to_numba(f)}
+OPS |= {f: other.name for other in OTHERS.values() for f in (*other.functions, other.math) if f is not None}
+
+
+def evaluate(name: Any, *args: Any) -> Any:
+    """Return a function of numbers, some of them perhaps literals: its code, and that of its derivatives.
+
+    The function is given by its name, or is the op itself.
+    """
     emit = next(x.emit for x in args if isinstance(x, Number))
     args = tuple(_alike(emit, args))
     if isinstance(args[0], Series):
@@ -443,7 +443,7 @@ def evaluate(name: str, *args: Any) -> Any:
     inner = tuple(x.primal for x in args)
     out = evaluate(name, *inner)
     lanes = range(len(args[0].tangents))
-    if name in CONSTANT:
+    if _is_step(name):
         return args[0].lift(out)
     tangents = [out.lift(0.0) for _ in lanes]
     for k, x in enumerate(args):
@@ -460,15 +460,20 @@ def evaluate(name: str, *args: Any) -> Any:
     return args[0].made(out, tangents)
 
 
-def _series(name: str, args: Sequence[Any]) -> Series:
+def _is_step(name: Any) -> bool:
+    """Whether a function's derivative is zero."""
+    return name in OTHERS and not OTHERS[name].partials
+
+
+def _series(name: Any, args: Sequence[Any]) -> Series:
     """Return a function of series, by the differential equation that it obeys."""
     first = evaluate(name, *(x.terms[0] for x in args))
     order = len(args[0].terms) - 1
-    if order == 0 or name in CONSTANT:
+    if order == 0 or _is_step(name):
         return args[0].lift(first)
-    if name == "multiply":
+    if row(name).llvm == "fmul":
         a, b = (x.terms for x in args)
-        return Series([_sum(a[i] * b[k - i] for i in range(k + 1)) for k in range(order + 1)])
+        return Series([_total(a[i] * b[k - i] for i in range(k + 1)) for k in range(order + 1)])
     inner = [x.shorter() for x in args]
     out = _series(name, inner)
     parts = [
@@ -482,11 +487,11 @@ def _series(name: str, args: Sequence[Any]) -> Series:
         if p is not None
         for i in range(1, order + 1)
     ]
-    terms.append(_sum(last) / float(order) if last else first.lift(0.0))
+    terms.append(_total(last) / float(order) if last else first.lift(0.0))
     return Series(terms)
 
 
-def _sum(parts: Iterable[Any]) -> Any:
+def _total(parts: Iterable[Any]) -> Any:
     total = None
     for part in parts:
         total = part if total is None else total + part
@@ -497,57 +502,85 @@ def _is_zero(x: Any) -> bool:
     return all(isinstance(v, ir.Constant) and v.constant == 0.0 for v in x.flat())
 
 
-def partial(name: str, k: int, args: Sequence[Any], out: Any) -> Any:
+def partial(name: Any, k: int, args: Sequence[Any], out: Any) -> Any:
     """Return the derivative of a function by its operand k."""
-    if name in _OWN:
-        own = _OWN[name][k]
+    known = row(name)
+    if isinstance(known, Function):
+        own = known.partials[k]
         return 0.0 if own is None else own(*args, out)
-    rule = REGISTRY[name].rule
-    if REGISTRY[name].mixed is not None and not isinstance(args[0], Real):
-        rule = REGISTRY[name].mixed
+    rule = known.joint or known.rule
+    if known.mixed is not None and not isinstance(args[0], Real):
+        rule = known.mixed
     part = rule.partials[k]
     if part.zero:
         return 0.0
     if part.constant is not None:
         return part.constant
-    known = dict(zip([p for p in rule.parameters if p != "out"], args, strict=True), out=out)
-    return part.function(*(known[p] for p in rule.parameters))
+    values = dict(zip([p for p in rule.parameters if p != "out"], args, strict=True), out=out)
+    return part.function(*(values[p] for p in rule.parameters))
 
 
-def _primal(name: str, args: Sequence[Real]) -> Any:
-    emit = args[0].emit
-    if name in _ARITHMETIC:
-        return _arithmetic(name, *args)
-    if name in _CHOICES:
-        return args[0].lift(_CHOICES[name](*args))
-    if name == "power":
-        return _power(*args)
+def _primal(name: Any, args: Sequence[Real]) -> Any:
+    emit, known = args[0].emit, row(name)
+    if known.llvm:
+        instruction = INSTRUCTIONS.get(known.llvm)
+        return instruction(*args) if instruction else Real(emit, emit.intrinsic(known.llvm, args[0].value))
+    if known.scalar:
+        return args[0].lift(known.scalar(*args))
     values = [x.value for x in args]
-    if name in _FLOOR:
-        return Real(emit, emit.intrinsic(name, values[0]))
-    if name in _MATH:
-        return Real(emit, emit.call(getattr(math, _MATH[name]), values))
-    return Real(emit, emit.compiled(_COMPILED[name], values))
+    if known.math:
+        return Real(emit, emit.call(known.math, values))
+    return Real(emit, emit.compiled(_called(known.forward, len(args)), values))
 
 
-def _arithmetic(name: str, a: Real, b: Real) -> Real:
-    x, y = a.literal, b.literal
-    if name in ("multiply", "divide") and y == 1.0:
-        return a
-    if name == "multiply":
-        if x == 1.0:
-            return b
-        if x == 0.0 or y == 0.0:  # a literal zero: nothing comes this way
-            return Real(a.emit, 0.0)
-        if x == -1.0 or y == -1.0:
-            return _CHOICES["negative"](b if x == -1.0 else a)
-    if x == 0.0 and name == "add":
+@functools.cache
+def _called(function: Any, count: int) -> Any:
+    """A Python function that calls another, or a ufunc, as Numba compiles Python functions alone."""
+    if isinstance(function, python_types.FunctionType):
+        return function
+    return (lambda x: function(x)) if count == 1 else lambda x, y: function(x, y)
+
+
+def _computed(instruction: str, literally: Any, a: Real, b: Real) -> Real:
+    if a.literal is not None and b.literal is not None and (b.literal or instruction != "fdiv"):
+        return Real(a.emit, literally(a.literal, b.literal))
+    return Real(a.emit, getattr(a.emit.builder, instruction)(*a.emit.alike(a.value, b.value)))
+
+
+def _sum(a: Real, b: Real) -> Real:
+    if a.literal == 0.0:
         return b
-    if y == 0.0 and name in ("add", "subtract"):
+    if b.literal == 0.0:
         return a
-    if x is not None and y is not None and (name != "divide" or y):
-        return Real(a.emit, {"add": x + y, "subtract": x - y, "multiply": x * y}.get(name, x / (y or 1.0)))
-    return Real(a.emit, getattr(a.emit.builder, _ARITHMETIC[name])(*a.emit.alike(a.value, b.value)))
+    return _computed("fadd", operator.add, a, b)
+
+
+def _difference(a: Real, b: Real) -> Real:
+    if b.literal == 0.0:
+        return a
+    return _computed("fsub", operator.sub, a, b)
+
+
+def _product(a: Real, b: Real) -> Real:
+    if b.literal == 1.0:
+        return a
+    if a.literal == 1.0:
+        return b
+    if a.literal == 0.0 or b.literal == 0.0:  # a literal zero: nothing comes this way
+        return Real(a.emit, 0.0)
+    if a.literal == -1.0 or b.literal == -1.0:
+        return _negative(b if a.literal == -1.0 else a)
+    return _computed("fmul", operator.mul, a, b)
+
+
+def _quotient(a: Real, b: Real) -> Real:
+    if b.literal == 1.0:
+        return a
+    return _computed("fdiv", operator.truediv, a, b)
+
+
+def _negative(x: Real) -> Real:
+    return Real(x.emit, x.emit.builder.fneg(x.value) if x.literal is None else -x.literal)
 
 
 def _power(x: Real, y: Real) -> Any:
@@ -557,6 +590,12 @@ def _power(x: Real, y: Real) -> Any:
     if n == 0.5:
         return evaluate("sqrt", x)
     return Real(x.emit, x.emit.call(operator.pow, [x.value, y.value]))
+
+
+# By the name that LLVM has for them; of what literals alone decide there is no code.
+INSTRUCTIONS: dict[str, Callable[..., Any]] = {
+    "fadd": _sum, "fsub": _difference, "fmul": _product, "fdiv": _quotient, "fneg": _negative, "pow": _power,
+}  # fmt: skip
 
 
 def _whole_power(x: Real, n: int) -> Any:

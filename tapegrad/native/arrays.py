@@ -17,9 +17,9 @@ from numba.core.typing.templates import AbstractTemplate, infer, infer_global, s
 from numba.extending import intrinsic, typeof_impl
 from numba.np import arrayobj
 
-from tapegrad.native.algebra import OPS
-from tapegrad.native.complexes import ActiveComplex
-from tapegrad.native.operators import PYTHON, TWO, VALUE_ONLY, template
+from tapegrad.native.algebra import OPS, row
+from tapegrad.native.complexes import OF_COMPLEX, ActiveComplex
+from tapegrad.native.operators import VALUE_ONLY, template
 from tapegrad.native.scalar import PASSIVE, Active, is_active
 
 
@@ -78,40 +78,35 @@ def _active_in(kinds: Any) -> Any:
 
 # ---------------------------------------------------------------- elementwise
 
-_KEYS = {key: name for key, name in {**PYTHON, **OPS}.items() if key is not pow}
+_KEYS = {key: row(name).arity for key, name in OPS.items() if key is not pow}  # how many operands
 _COMPARISONS = (
     operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne,
 )  # fmt: skip
-_OF_COMPLEX = {  # what complex numbers have
-    "add", "subtract", "multiply", "divide", "power", "negative", "positive", "square", "absolute",
-    "conjugate", "exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", operator.eq, operator.ne,
-    np.isnan, np.isinf, np.isfinite,
-}  # fmt: skip
-_KEYS |= {np.conjugate: "conjugate", np.positive: "positive"}
+_KEYS |= {np.conjugate: 1, np.positive: 1}
 
 
-def _elementwise(key: Any, count: int, name: Any, dtype: Any = None) -> None:
+def _elementwise(key: Any, count: int, dtype: Any = None) -> None:
     def generic(args: Any) -> Any:
         ranks = [k.ndim for k in args if isinstance(k, types.Array)]
         active = _active_in(args) if ranks and len(args) == count else None
         if active is None:
             return None
         if isinstance(active, ActiveComplex):
-            if name not in _OF_COMPLEX:
+            if key not in OF_COMPLEX:
                 return None
-            active = Active(active.spec) if name == "absolute" else active
+            active = Active(active.spec) if key is np.absolute else active
         return signature(types.Array(dtype or active, max(ranks), "C"), *args)
 
     template(key, generic)
 
 
-for _key, _name in _KEYS.items():
+for _key, _count in _KEYS.items():
     if isinstance(_key, np.ufunc) or getattr(_key, "__module__", "") == "_operator":
-        _elementwise(_key, 2 if _name in TWO else 1, _name, types.float64 if _name in VALUE_ONLY else None)
+        _elementwise(_key, _count, types.float64 if OPS.get(_key) in VALUE_ONLY else None)
 for _key in _COMPARISONS:
-    _elementwise(_key, 2, _key, types.boolean)
+    _elementwise(_key, 2, types.boolean)
 for _key in (np.isnan, np.isinf, np.isfinite):
-    _elementwise(_key, 1, _key, types.boolean)
+    _elementwise(_key, 1, types.boolean)
 
 
 def is_elementwise(key: Any) -> bool:

@@ -142,8 +142,12 @@ def _is_ours(*kinds: Any) -> bool:
     )
 
 
+OF_COMPLEX: set[Any] = {operator.pow, np.power}  # what complex numbers have
+
+
 def of_one(*keys: Any) -> Callable[[Any], Any]:
     """Declare what functions of one complex number are."""
+    OF_COMPLEX.update(keys)
 
     def declare(body: Any) -> Any:
         for key in keys:
@@ -155,6 +159,7 @@ def of_one(*keys: Any) -> Callable[[Any], Any]:
 
 def of_two(*keys: Any) -> Callable[[Any], Any]:
     """Declare what operations on two numbers are, one of them complex."""
+    OF_COMPLEX.update(keys)
 
     def declare(body: Any) -> Any:
         for key in keys:

@@ -186,7 +186,7 @@ class CompiledFunction:
                 recording.nbytes + nbytes_of([getattr(keep, "value", None) for keep in kept], set())
             )
         for (x, _, _), part in zip(changed, parts[len(parts) - len(changed) :], strict=True):
-            whole = PAIR.apply(part[..., 0], part[..., 1]) if _is_complex(x) else part
+            whole = PAIR(part[..., 0], part[..., 1]) if _is_complex(x) else part
             write(x, Ellipsis, whole, f"{self.__name__} (in place)", True)
         return _returned(result, iter(parts))
 
@@ -282,7 +282,7 @@ def _returned(result: Any, parts: Any) -> Any:
     """The result with its active parts as Tensors."""
     if isinstance(result, border.Parts):
         real, imag = (_returned(part, parts) for part in result)
-        return PAIR.apply(real, imag)
+        return PAIR(real, imag)
     if isinstance(result, tuple):
         return rebuilt(result, [_returned(part, parts) for part in result])
     if isinstance(result, np.ndarray) and result.dtype == border.record(()):

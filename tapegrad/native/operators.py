@@ -18,7 +18,19 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import intrinsic
 
 from tapegrad.native import record
-from tapegrad.native.algebra import F64, I64, OPS, UNROLLED, Emitter, Real, components, evaluate, partial
+from tapegrad.native.algebra import (
+    F64,
+    I64,
+    OPS,
+    OTHERS,
+    UNROLLED,
+    Emitter,
+    Real,
+    components,
+    evaluate,
+    partial,
+    row,
+)
 from tapegrad.native.scalar import (
     PASSIVE,
     Active,
@@ -33,25 +45,15 @@ from tapegrad.native.scalar import (
 )
 
 KINDS = (Active, Expression)
-UPDATES = {
-    operator.iadd: "add", operator.isub: "subtract", operator.imul: "multiply", operator.itruediv: "divide",
-    operator.ipow: "power", operator.imod: "remainder", operator.ifloordiv: "floor_divide",
-}  # fmt: skip
-PYTHON = {
-    operator.add: "add", operator.sub: "subtract", operator.mul: "multiply", operator.truediv: "divide",
-    operator.pow: "power", pow: "power", operator.mod: "remainder", operator.neg: "negative",
-    abs: "absolute", math.fabs: "absolute", math.radians: "deg2rad", math.degrees: "rad2deg",
-    math.atan2: "arctan2", math.hypot: "hypot", math.fmod: "fmod", math.copysign: "copysign",
-    math.exp: "exp", math.expm1: "expm1", math.log: "log", math.log1p: "log1p", math.log2: "log2",
-    math.log10: "log10", math.sqrt: "sqrt", math.sin: "sin", math.cos: "cos", math.tan: "tan",
-    math.sinh: "sinh", math.cosh: "cosh", math.tanh: "tanh", math.asin: "arcsin", math.acos: "arccos",
-    math.atan: "arctan", math.asinh: "arcsinh", math.acosh: "arccosh", math.atanh: "arctanh",
-    math.erf: "erf", math.erfc: "erfc", math.pow: "power", math.gamma: "gamma",
-    math.lgamma: "lgamma",
-}  # fmt: skip
-TWO = {"add", "subtract", "multiply", "divide", "power", "remainder", "arctan2", "hypot", "fmod", "copysign",
-       "maximum", "minimum", "fmax", "fmin", "logaddexp", "logaddexp2"}  # fmt: skip
-VALUE_ONLY = {"floor", "ceil", "trunc", "rint", "sign"}  # results without derivative
+VALUE_ONLY = tuple(name for name, other in OTHERS.items() if not other.partials)  # without derivative
+
+
+def _in_place(key: Any) -> Any:
+    """The operator in place that belongs to an operator of Python, if there is one."""
+    return getattr(operator, f"i{key.__name__}", None) if key.__module__ == "_operator" else None
+
+
+KEYS = OPS | {key: name for f, name in OPS.items() if (key := _in_place(f)) is not None}
 INLINE: set[Any] = set()  # what is lowered here, by code that neither loops nor records elsewhere
 CHECKED = {operator.truediv, operator.itruediv, operator.mod, operator.imod}  # where Python raises at zero
 
@@ -67,7 +69,7 @@ def operands(emit: Emitter, kinds: Sequence[Any], args: Sequence[Any]) -> list[O
     return [unpack(emit, kind, value, spec) for kind, value in zip(kinds, args, strict=True)]
 
 
-def outcome(emit: Emitter, kind: Any, name: str, found: Sequence[Operand]) -> Any:
+def outcome(emit: Emitter, kind: Any, name: Any, found: Sequence[Operand]) -> Any:
     """Emit a function of operands: its value, and for each leaf the derivative."""
     numbers = [x.number for x in found]
     out = evaluate(name, *numbers)
@@ -103,17 +105,18 @@ def lower(key: Any, count: int, code: Callable[..., Any]) -> None:
 
 
 def _register(key: Any, name: str) -> None:
-    count = 2 if name in TWO else 1
+    known = row(name)
+    count, in_place = known.arity, key not in OPS
 
     def generic(args: Any) -> Any:
         if len(args) != count:
             return None
         kinds = args
-        if name == "power":
+        if known.llvm == "pow":
             small = isinstance(args[1], types.IntegerLiteral) and abs(args[1].literal_value) <= UNROLLED
             kinds = (types.unliteral(args[0]), args[1] if small else types.unliteral(args[1]))
         result = result_of(kinds)
-        if isinstance(result, Expression) and key in UPDATES:
+        if isinstance(result, Expression) and in_place:
             result = Active(result.spec)
         return None if result is None else signature(result, *kinds)
 
@@ -124,17 +127,17 @@ def _register(key: Any, name: str) -> None:
             divisor = found[1].number.real().value
             zero = builder.fcmp_ordered("==", divisor, ir.Constant(F64, 0.0))
             with builder.if_then(zero, likely=False):
-                words = ("division by zero",) if name == "divide" else ("modulo by zero",)
+                words = ("division by zero",) if known.llvm == "fdiv" else ("modulo by zero",)
                 record.leave(builder)
                 context.error_model.fp_zero_division(builder, words)
         return outcome(emit, sig.return_type, name, found)
 
-    template(key, generic, name == "power")
+    template(key, generic, known.llvm == "pow")
     lower(key, count, code)
 
 
-for _key, _name in (*PYTHON.items(), *UPDATES.items(), *OPS.items()):
-    if _name not in VALUE_ONLY and _name != "floor_divide":
+for _key, _name in KEYS.items():
+    if _name not in VALUE_ONLY:
         _register(_key, _name)
 
 
@@ -195,7 +198,7 @@ def _test(function: Callable[[Any], bool]) -> Callable[..., Any]:
 f8, i8, b1 = types.float64, types.int64, types.boolean
 for _f, _n in ((math.floor, "floor"), (math.ceil, "ceil"), (math.trunc, "trunc"), (int, "trunc")):
     _value_only(_f, 1, i8, _whole(_n))
-for _n in ("floor", "ceil", "trunc", "rint", "sign"):
+for _n in VALUE_ONLY:
     _value_only(getattr(np, _n), 1, f8, _rounded(_n))
 for _f, _how in ((operator.lt, "<"), (operator.le, "<="), (operator.gt, ">"), (operator.ge, ">="),
                  (operator.eq, "=="), (operator.ne, "!=")):  # fmt: skip

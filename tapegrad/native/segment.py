@@ -321,15 +321,15 @@ class Call(_Op):
     def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
         segment = attrs["segment"]
         if hasattr(ct, "_apply"):
-            x = JOIN.apply(*inputs, segment=segment)
-            found = GRADIENT.apply(x, np.reshape(ct, (-1,)), segment=segment)
+            x = JOIN(*inputs, segment=segment)
+            found = GRADIENT(x, np.reshape(ct, (-1,)), segment=segment)
         else:
             found = segment.first(ct)
-        return {k: PART.apply(found, segment=segment, k=k) for k in wanted}
+        return {k: PART(found, segment=segment, k=k) for k in wanted}
 
     def jvp(self, tangents: Any, out: Any, inputs: Any, attrs: Any) -> Any:
         """The tangent of the results."""
-        found = TANGENT.apply(JOIN.apply(*inputs, **attrs), JOIN.jvp(tangents, None, inputs, attrs), **attrs)
+        found = TANGENT(JOIN(*inputs, **attrs), JOIN.jvp(tangents, None, inputs, attrs), **attrs)
         return np.reshape(found, np.shape(out))
 
 
@@ -347,12 +347,12 @@ class Gradient(_Op):
         found = {}
         for k in wanted:
             if k == 0:
-                found[k] = self.apply(x, c, *u, ct, **attrs)
+                found[k] = self(x, c, *u, ct, **attrs)
             elif k == 1:
-                found[k] = TANGENT.apply(x, *u, ct, **attrs)
+                found[k] = TANGENT(x, *u, ct, **attrs)
             else:
                 others = [ct if q == k - 2 else v for q, v in enumerate(u)]
-                found[k] = self.apply(x, c, *others, **attrs)
+                found[k] = self(x, c, *others, **attrs)
         return found
 
 
@@ -368,7 +368,7 @@ class Tangent(_Op):
         found = {}
         for k in wanted:
             others = u if k == 0 else u[: k - 1] + u[k:]
-            found[k] = GRADIENT.apply(x, ct, *others, **attrs)
+            found[k] = GRADIENT(x, ct, *others, **attrs)
         return found
 
 
@@ -385,11 +385,11 @@ class Join(_Linear):
         return np.concatenate([np.reshape(x, -1) for x in operands])
 
     def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
-        return {k: PART.apply(ct, **attrs, k=k) for k in wanted}
+        return {k: PART(ct, **attrs, k=k) for k in wanted}
 
     def jvp(self, tangents: Any, out: Any, inputs: Any, attrs: Any) -> Any:
         """The direction of the inputs that move."""
-        moved = [EMBED.apply(t, **attrs, k=k) for k, t in enumerate(tangents) if t is not None]
+        moved = [EMBED(t, **attrs, k=k) for k, t in enumerate(tangents) if t is not None]
         return functools.reduce(operator.add, moved)
 
 
@@ -401,7 +401,7 @@ class Part(_Linear):
         return np.reshape(x[place.start : place.stop], place.shape)
 
     def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
-        return {0: EMBED.apply(ct, **attrs)}
+        return {0: EMBED(ct, **attrs)}
 
 
 class Embed(_Linear):
@@ -413,7 +413,7 @@ class Embed(_Linear):
         return found
 
     def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
-        return {0: PART.apply(ct, **attrs)}
+        return {0: PART(ct, **attrs)}
 
 
 class Pair(_Op):
@@ -435,7 +435,7 @@ class Pair(_Op):
     def jvp(self, tangents: Any, out: Any, inputs: Any, attrs: Any) -> Any:
         """The tangent of the results."""
         zero = np.zeros(np.shape(out))
-        return self.apply(*(zero if t is None else t for t in tangents))
+        return self(*(zero if t is None else t for t in tangents))
 
 
 CALL = Call("compiled_call", "A call of a function compiled by tg.njit.")

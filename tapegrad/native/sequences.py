@@ -178,8 +178,12 @@ def _without_nan(function: Any, plain: Any, of_none: bool = False) -> None:
 
 _without_nan(np.nansum, np.sum, of_none=True)
 _without_nan(np.nanprod, np.prod, of_none=True)
-for _name in ("mean", "var", "std", "max", "min", "median"):
-    _without_nan(getattr(np, f"nan{_name}"), getattr(np, _name))
+_without_nan(np.nanmean, np.mean)
+_without_nan(np.nanvar, np.var)
+_without_nan(np.nanstd, np.std)
+_without_nan(np.nanmax, np.max)
+_without_nan(np.nanmin, np.min)
+_without_nan(np.nanmedian, np.median)
 
 
 def _scan_without_nan(function: Any, plain: Any, neutral: float) -> None:

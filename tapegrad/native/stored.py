@@ -23,8 +23,11 @@ from numba.extending import register_jitable
 from numba.np.ufunc.dufunc import DUFunc
 
 from tapegrad.kernels import cache
+from tapegrad.native.algebra import known_to_numba
 from tapegrad.native.captured import NUMBERS, frozen, names_of, of_library, overloads_of
 from tapegrad.native.runtime import digest
+from tapegrad.ops import MEANING
+from tapegrad.ops.primitive import Primitive
 
 LEAVES = (types.Number, types.Boolean, types.UnicodeType, types.NoneType, types.CharSeq, types.UnicodeCharSeq)
 
@@ -34,6 +37,11 @@ CONTAINERS = (types.Array, types.List, types.ListType, types.DictType, types.Set
 
 class Unknown(Exception):
     """Something that is compiled in cannot be told from others of its kind."""
+
+
+def _is_declared(value: Any) -> bool:
+    """Whether a value is a ufunc that Numba does not know, and an op means."""
+    return isinstance(value, np.ufunc) and value in MEANING and not known_to_numba(value)
 
 
 class Description:
@@ -71,6 +79,8 @@ class Description:
         """Add a Python function: its code, and what it reads."""
         before, self.sure = self.sure, True
         names, space = names_of(function.__code__), function.__globals__
+        if any(f.__name__ in names for f in MEANING if _is_declared(f)):
+            raise Unknown
         self.put("function", function.__module__, function.__qualname__)
         self.code(function.__code__)
         self.values((function.__defaults__, tuple((function.__kwdefaults__ or {}).items())), names)
@@ -99,6 +109,8 @@ class Description:
 
     def values(self, value: Any, names: set[str]) -> None:
         """Add a value that is compiled in."""
+        if isinstance(value, Primitive) or _is_declared(value):  # whose rule is compiled in
+            raise Unknown
         primal = getattr(value, "_tapegrad_primal", value)
         made_of = getattr(value, "_tapegrad_made_of", None)
         if not self.sure and isinstance(value, (*NUMBERS, str, bytes, np.ndarray)):

@@ -10,11 +10,10 @@ import numpy as np
 
 from tapegrad.core.base import value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import apply
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.linalg import inv, matrices, recorded, svdvals
-from tapegrad.numpy_api.reductions import max_, min_, sum_
+from tapegrad.numpy_api.reductions import max_, min_, over, sum_
 from tapegrad.numpy_api.shapes import reshape, stack
 from tapegrad.numpy_api.tables import axes_of, axis_of, implements, plainly, tensor_of
 from tapegrad.ops import REGISTRY
@@ -25,7 +24,7 @@ def _euclidean(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
         x, axes = stack([np.real(x), np.imag(x)], 0), (0, *(a + 1 for a in axes))
         found = _euclidean(x, axes, keepdims)
         return reshape(found, np.shape(value_of(found))[1:]) if keepdims else found
-    return apply(REGISTRY["norm"], (x,), {"axis": axes, "keepdims": keepdims})
+    return over(REGISTRY["norm"], x, axes, keepdims)
 
 
 def _of_vectors(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:

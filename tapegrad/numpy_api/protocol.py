@@ -22,7 +22,7 @@ from tapegrad.numpy_api.ufunc_forms import (
     selected,
     typed,
 )
-from tapegrad.numpy_api.ufuncs import FLAT
+from tapegrad.numpy_api.ufuncs import FLAT, declared
 
 enabled = _enabled.get
 METHODS: dict[str, Callable[..., Any]] = {
@@ -41,7 +41,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]
         return _ufunc_into(ufunc, method, out, inputs, kwargs)
     if method == "at":
         return at(ufunc, *inputs)
-    function = UFUNCS.get(ufunc)
+    function = UFUNCS.get(ufunc) or declared(ufunc)
     if method == "__call__" and function is not None and kwargs.keys() <= KEYWORDS.get(ufunc, NONE):
         return function(*inputs, **kwargs)
     if any_grad(inputs) or any_grad(tuple(kwargs.values())):

@@ -13,7 +13,7 @@ from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError
 from tapegrad.numpy_api.indexing import where as choose
-from tapegrad.numpy_api.shapes import reshape, transpose
+from tapegrad.numpy_api.shapes import reshape
 from tapegrad.numpy_api.tables import (
     FUNCTIONS,
     Axis,
@@ -27,34 +27,24 @@ from tapegrad.numpy_api.tables import (
     tensor_of,
 )
 from tapegrad.ops import REGISTRY
+from tapegrad.ops.primitive import MASK_BITS, folded
 
-MEAN, SUM = REGISTRY["mean"], REGISTRY["sum"]
-MASK_BITS = 30  # a record's number names the axes by a bit each
+MEAN = REGISTRY["mean"]
+SUM = REGISTRY["sum"]
 WHOLE = [
     {"axis": tuple(range(ndim)), "keepdims": False} for ndim in range(MASK_BITS + 1)
 ]  # not to be changed
 
 
-def _over(op: Any, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def over(op: Any, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     """Reduce over axes, which are ascending."""
     if axes and axes[-1] >= MASK_BITS:
-        return _folded(op, x, axes, keepdims)
+        return folded(lambda matrix, **attrs: apply(op, (matrix,), attrs), x, axes, keepdims)
     return apply(op, (x,), {"axis": axes, "keepdims": keepdims})
 
 
-def _folded(op: Any, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    """Reduce over axes that have no bit in a record: as the second axis of a matrix."""
-    shape = np.shape(value_of(x))
-    kept = [d for d in range(len(shape)) if d not in axes]
-    matrix = reshape(
-        transpose(x, (*kept, *axes)), [math.prod(shape[d] for d in part) for part in (kept, axes)]
-    )
-    out = apply(op, (matrix,), {"axis": (1,), "keepdims": False})
-    return reshape(out, [1 if d in axes else n for d, n in enumerate(shape) if keepdims or d not in axes])
-
-
-def _reduction(name: str) -> Callable[..., Any]:
-    op = REGISTRY[name]
+def _reduction(op: Any) -> Callable[..., Any]:
+    name = op.name
 
     def function(
         a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **rest: Any
@@ -71,18 +61,18 @@ def _reduction(name: str) -> Callable[..., Any]:
             return into(op.functions[0], out, x, axis=axis, keepdims=keepdims, **dtypes, **rest)
         rest = {k: v for k, v in rest.items() if v is not np._NoValue}
         x = tensor_of(x)
-        axis = axis if name == "mean" else of_number(x, axis)
+        axis = axis if op is MEAN else of_number(x, axis)
         keepdims = keepdims is not np._NoValue and bool(keepdims)
         if rest:
             if not any(requires_grad(v) for v in (x, *rest.values())):
                 return plainly(op.functions[0], (x,), {"axis": axis, "keepdims": keepdims, **rest})
             x = x if dtype is None else astype(x, np.dtype(dtype))
-            return _of_some(function, name, x, axis, keepdims, **rest)
+            return _of_some(function, op, x, axis, keepdims, **rest)
         if dtype is not None:
             x = astype(x, np.dtype(dtype))
         if not requires_grad(x):
             return plainly(op.forward, (x,), {"axis": axes_of(x, axis, name), "keepdims": keepdims})
-        return _over(op, x, axes_of(x, axis, name), keepdims)
+        return over(op, x, axes_of(x, axis, name), keepdims)
 
     function.__name__ = name
     for f in op.functions:
@@ -91,30 +81,33 @@ def _reduction(name: str) -> Callable[..., Any]:
 
 
 def _of_some(
-    function: Any, name: str, x: Any, axis: Axis, keepdims: bool, initial: Any = None, where: Any = True
+    function: Any, op: Any, x: Any, axis: Axis, keepdims: bool, initial: Any = None, where: Any = True
 ) -> Any:
     """A reduction of the elements where a condition holds, and of an initial value."""
     mask = np.asarray(plain(where), bool)
     kind = value_of(x).dtype.type
-    fill = {"sum": 0, "mean": 0, "prod": 1, "max": -np.inf, "min": np.inf}[name]
+    of_nothing = op is MEAN or op.join.identity is not None
     if not mask.all():
-        if name in ("max", "min") and initial is None:
-            raise ValueError(f"{name} with where= needs initial=, the result where nothing is chosen")
-        x = choose(mask, x, kind(fill))
-    if name == "mean":
+        if not of_nothing and initial is None:
+            raise ValueError(f"{op.name} with where= needs initial=, the result where nothing is chosen")
+        x = choose(mask, x, kind(op.neutral))
+    if op is MEAN:
         with np.errstate(divide="ignore", invalid="ignore"):
-            count = np.sum(np.broadcast_to(mask, x.shape), axis=axes_of(x, axis, name), keepdims=keepdims)
+            count = np.sum(np.broadcast_to(mask, x.shape), axis=axes_of(x, axis, op.name), keepdims=keepdims)
             return sum_(x, axis, None, None, keepdims) / np.asarray(count, kind)[()]
-    if name in ("max", "min") and x.size == 0:
+    if not of_nothing and x.size == 0:
         return np.broadcast_to(initial, np.sum(value_of(x), axis=axis, keepdims=keepdims).shape)
     found = function(x, axis=axis, keepdims=keepdims)
     if initial is None:
         return found
-    join = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[name]
-    return astype(join(found, initial), kind)
+    return astype(op.join(found, initial), kind)
 
 
-sum_, mean, max_, min_, prod = (_reduction(name) for name in ("sum", "mean", "max", "min", "prod"))
+sum_ = _reduction(SUM)
+mean = _reduction(MEAN)
+max_ = _reduction(REGISTRY["max"])
+min_ = _reduction(REGISTRY["min"])
+prod = _reduction(REGISTRY["prod"])
 
 
 def _positional(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -158,8 +151,7 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
         raise DTypeError("logsumexp of complex numbers has several values; take np.log of np.sum of np.exp")
     if np.result_type(value_of(x)).kind != "f":
         x = astype(x, np.dtype(float)) if is_tensor(x) else x.astype(float)
-    attrs = {"axis": axes_of(x, axis, "logsumexp"), "keepdims": bool(keepdims)}
-    return apply(REGISTRY["logsumexp"], (x,), attrs)
+    return over(REGISTRY["logsumexp"], x, axes_of(x, axis, "logsumexp"), bool(keepdims))
 
 
 def degrees(what: str, ddof: float, correction: Any) -> float:
@@ -188,8 +180,8 @@ def _spread(
     count: Any = math.prod([shape[d] for d in axes])
     plain_mean = where is np._NoValue and mean is np._NoValue and dtype is None
     if plain_mean and value_of(x).dtype.kind == "f" and count > ddof:
-        deviation = x - _over(MEAN, x, axes, True)
-        total = _over(SUM, deviation * deviation, axes, keepdims)
+        deviation = x - over(MEAN, x, axes, True)
+        total = over(SUM, deviation * deviation, axes, keepdims)
         return total / total.dtype.type(count - ddof)
     mask = None if where is np._NoValue else np.broadcast_to(np.asarray(plain(where), bool), shape)
     if mask is not None:

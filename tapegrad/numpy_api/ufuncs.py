@@ -9,14 +9,27 @@ import numpy as np
 
 from tapegrad.core.base import is_tensor, value_of, wrap
 from tapegrad.core.conversion import astype, copy
-from tapegrad.core.dispatch import normal, sequence
+from tapegrad.core.dispatch import apply, normal, sequence
 from tapegrad.core.operators import FAST, combine
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import UFUNCS, tensor_of
-from tapegrad.ops import REGISTRY
+from tapegrad.ops import MEANING, REGISTRY
 
 if TYPE_CHECKING:
     from tapegrad.tensor import Tensor
+
+
+def declared(ufunc: np.ufunc) -> Callable[..., Any] | None:
+    """Return the function of an op that was declared later, and means a ufunc; None if there is none."""
+    op = MEANING.get(ufunc)
+    if op is None or op.functions[:1] != (ufunc,):
+        return None
+
+    def function(*operands: Any) -> Any:
+        return apply(op, [operand(x) for x in operands])
+
+    UFUNCS[ufunc] = function
+    return function
 
 
 def operand(x: Any) -> Any:

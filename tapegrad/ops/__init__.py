@@ -18,10 +18,10 @@ from tapegrad.ops import (
     ufuncs,
     writes,
 )
-from tapegrad.ops.primitive import BY_OPCODE, REGISTRY
+from tapegrad.ops.primitive import BY_OPCODE, MEANING, REGISTRY
 
 __all__ = [
-    "BY_OPCODE", "REGISTRY", "complexes", "convolution", "custom", "decompositions", "determinants",
-    "elementwise", "fft", "indexing", "linalg", "norms", "pseudoinverse", "reductions", "scans", "shapes",
-    "ufuncs", "writes",
+    "BY_OPCODE", "MEANING", "REGISTRY", "complexes", "convolution", "custom", "decompositions",
+    "determinants", "elementwise", "fft", "indexing", "linalg", "norms", "pseudoinverse", "reductions",
+    "scans", "shapes", "ufuncs", "writes",
 ]  # fmt: skip

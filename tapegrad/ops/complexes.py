@@ -9,7 +9,7 @@ import numpy as np
 from tapegrad.ops.primitive import elementwise
 
 
-@elementwise(np.conjugate)
+@elementwise(np.conjugate, node="conj")
 def conjugate(ct, x):
     """Complex conjugate."""
     return np.conj(ct)

@@ -1,31 +1,50 @@
 """Ops that act on each element: partial derivatives, one line each."""
 
+import math
+import operator
+
 import numpy as np
 
-from tapegrad.ops.primitive import Real, elementwise
+from tapegrad.ops import kinks
+from tapegrad.ops.primitive import Real, Vector, elementwise
 
 POSITIVE = (0.0, np.inf)
 
 
-@elementwise(np.add)
+@elementwise(np.add, flops=1, operator=operator.add, llvm="fadd", multiple=kinks.of_sum)
 def add(a, b):
     """Sum."""
     return 1, 1
 
 
-@elementwise(np.subtract)
+@elementwise(
+    np.subtract, node="sub", flops=1, operator=operator.sub, llvm="fsub", multiple=kinks.of_difference
+)
 def subtract(a, b):
     """Difference."""
     return 1, -1
 
 
-@elementwise(np.multiply)
+@elementwise(
+    np.multiply, node="mul", flops=1, operator=operator.mul, llvm="fmul", squares=kinks.PRODUCT,
+    multiple=kinks.of_product,
+)  # fmt: skip
 def multiply(a, b):
     """Product."""
     return b, a
 
 
-@elementwise(np.divide, domain=Real((-np.inf, np.inf), POSITIVE))
+def _partials_of_quotient(a, b, out):
+    """As below, with one division less for both."""
+    inverse = 1 / b
+    return inverse, -(out * inverse)
+
+
+@elementwise(
+    np.divide, domain=Real((-np.inf, np.inf), POSITIVE), joint=_partials_of_quotient, node="div", flops=1,
+    operator=operator.truediv, llvm="fdiv", vector=Vector(real=False, pairs=True),
+    multiple=kinks.of_quotient,
+)  # fmt: skip
 def divide(a, b, out):
     """Quotient."""
     return 1 / b, -out / b
@@ -38,7 +57,11 @@ def _slopes_of_power(x, y, out):
     return dx, np.where(flat == 1, 0, out * np.log(np.where(flat == 1, 1, x)))
 
 
-@elementwise(np.power, domain=Real(POSITIVE, (-np.inf, np.inf)), mixed=_slopes_of_power)
+@elementwise(
+    np.power, domain=Real(POSITIVE, (-np.inf, np.inf)), mixed=_slopes_of_power, node="pow",
+    aliases=(operator.pow, pow, math.pow), llvm="pow", squares=kinks.POWER, multiple=kinks.of_power,
+    vector=Vector("pow", pairs=True, limited_pairs=True, other="d", pole_at_zero=True),
+)  # fmt: skip
 def power(x, y, out):
     """Power; the derivative by the exponent is 0 at 0**y for y >= 0.
 
@@ -49,98 +72,103 @@ def power(x, y, out):
     return dx, np.where(flat == 1, 0, out * np.log(np.where(flat == 1, 1, x)))
 
 
-@elementwise(np.negative)
+@elementwise(np.negative, node="neg", flops=1, operator=operator.neg, llvm="fneg", multiple=kinks.of_negative)
 def negative(x):
     """Negative."""
     return -1
 
 
-@elementwise(np.absolute, kink=True)
+@elementwise(
+    np.absolute, kink=True, node="abs", flops=1, operator=abs, aliases=(np.fabs, math.fabs),
+    llvm="fabs", vector=Vector(real=False, pairs=True),
+)  # fmt: skip
 def absolute(x):
     """Absolute value; derivative 0 at 0."""
     return np.sign(x)
 
 
-@elementwise(np.square)
+@elementwise(
+    np.square, node="pow", flops=1, scalar=lambda x: x * x, squares=kinks.SQUARE, multiple=kinks.of_power
+)
 def square(x):
     """Square."""
     return 2 * x
 
 
-@elementwise(np.reciprocal, domain=Real(POSITIVE))
+@elementwise(np.reciprocal, domain=Real(POSITIVE), flops=1, scalar=lambda x: 1.0 / x)
 def reciprocal(x, out):
     """Reciprocal."""
     return -out * out
 
 
-@elementwise(np.sqrt, domain=Real(POSITIVE))
+@elementwise(np.sqrt, domain=Real(POSITIVE), math=math.sqrt, vector=Vector(real=False, pairs=True))
 def sqrt(x, out):
     """Square root."""
     return 0.5 / out
 
 
-@elementwise(np.exp)
+@elementwise(np.exp, math=math.exp, vector=Vector(pairs=True, limited_pairs=True, other="d"))
 def exp(x, out):
     """Exponential."""
     return out
 
 
-@elementwise(np.expm1)
+@elementwise(np.expm1, math=math.expm1, vector=Vector())
 def expm1(x):
     """exp(x) - 1; the derivative is taken from x: the result has lost digits where it is near -1."""
     return np.exp(x)
 
 
-@elementwise(np.log, domain=Real(POSITIVE))
+@elementwise(np.log, domain=Real(POSITIVE), math=math.log, vector=Vector(pairs=True, other="d", pole=True))
 def log(x):
     """Natural logarithm."""
     return 1 / x
 
 
-@elementwise(np.log1p, domain=Real((-1.0, np.inf)))
+@elementwise(np.log1p, domain=Real((-1.0, np.inf)), math=math.log1p, vector=Vector(pole=True))
 def log1p(x):
     """log(1 + x)."""
     return 1 / (1 + x)
 
 
-@elementwise(np.sin)
+@elementwise(np.sin, math=math.sin, vector=Vector(pairs=True, limited=True, limited_pairs=True, avx512="d"))
 def sin(x):
     """Sine."""
     return np.cos(x)
 
 
-@elementwise(np.cos)
+@elementwise(np.cos, math=math.cos, vector=Vector(pairs=True, limited=True, limited_pairs=True, avx512="d"))
 def cos(x):
     """Cosine."""
     return -np.sin(x)
 
 
-@elementwise(np.tan, domain=Real((-1.5, 1.5)))
+@elementwise(np.tan, domain=Real((-1.5, 1.5)), math=math.tan, vector=Vector(limited=True))
 def tan(x, out):
     """Tangent."""
     return 1 + out * out
 
 
-@elementwise(np.tanh)
+@elementwise(np.tanh, math=math.tanh, vector=Vector(avx512="d", other="d"))
 def tanh(x):
     """Hyperbolic tangent; 1/cosh**2 by an exponential that is at most 1, as 1 - out**2 loses all digits."""
     e = np.exp(2 * np.where(x > 0, -x, x))
     return 4 * e / ((1 + e) * (1 + e))
 
 
-@elementwise(np.cosh)
+@elementwise(np.cosh, math=math.cosh, vector=Vector(pairs=True, limited_pairs=True))
 def cosh(x):
     """Hyperbolic cosine."""
     return np.sinh(x)
 
 
-@elementwise(np.sinh)
+@elementwise(np.sinh, math=math.sinh, vector=Vector(pairs=True, limited_pairs=True))
 def sinh(x):
     """Hyperbolic sine."""
     return np.cosh(x)
 
 
-@elementwise(np.arctan2)
+@elementwise(np.arctan2, node="atan2", math=math.atan2, vector=Vector())
 def arctan2(y, x):
     """Angle of the point (x, y); derivatives 0 at the origin."""
     radius = np.hypot(x, y)
@@ -148,21 +176,21 @@ def arctan2(y, x):
     return (x / safe) / safe, (-y / safe) / safe
 
 
-@elementwise(np.hypot, kink=True)
+@elementwise(np.hypot, kink=True, math=math.hypot, vector=Vector(avx512="df"))
 def hypot(x, y, out):
     """Length of (x, y); derivatives 0 at the origin."""
     safe = np.where(out == 0, np.inf, out)
     return x / safe, y / safe
 
 
-@elementwise(np.maximum)
+@elementwise(np.maximum, scalar=lambda a, b: np.where(a >= b, a, np.where(a == a, b, a)))
 def maximum(a, b):
     """Larger value; a tie splits the derivative evenly."""
     tie = np.where(a == b, 0.5, 1)
     return np.where(a < b, 0, tie), np.where(b < a, 0, tie)
 
 
-@elementwise(np.minimum)
+@elementwise(np.minimum, scalar=lambda a, b: np.where(a <= b, a, np.where(a == a, b, a)))
 def minimum(a, b):
     """Smaller value; a tie splits the derivative evenly."""
     tie = np.where(a == b, 0.5, 1)

@@ -38,7 +38,7 @@ def _fft(x, n, axis, norm, inverse):
 @linear(np.fft.fft, np.fft.ifft, forward=_fft, lift=along, template=Template.PYTHON)
 def fft(ct, shapes, wanted, n, axis, norm, inverse):
     """Fourier transform of n complex numbers, or its inverse."""
-    found = fft.apply(ct, n=n, axis=axis, norm=OPPOSITE[norm], inverse=not inverse)
+    found = fft(ct, n=n, axis=axis, norm=OPPOSITE[norm], inverse=not inverse)
     return {0: _resized(found, shapes[0][axis], axis)}
 
 
@@ -48,7 +48,7 @@ def fft(ct, shapes, wanted, n, axis, norm, inverse):
 )  # fmt: skip
 def rfft(ct, shapes, wanted, n, axis, norm):
     """First half of the Fourier transform of n real numbers."""
-    found = irfft.apply(ct / _halves(ct.dtype, n, np.shape(ct), axis), n=n, axis=axis, norm=OPPOSITE[norm])
+    found = irfft(ct / _halves(ct.dtype, n, np.shape(ct), axis), n=n, axis=axis, norm=OPPOSITE[norm])
     return {0: _resized(found, shapes[0][axis], axis)}
 
 
@@ -58,5 +58,5 @@ def rfft(ct, shapes, wanted, n, axis, norm):
 )  # fmt: skip
 def irfft(ct, shapes, wanted, n, axis, norm):
     """The n real numbers whose Fourier transform begins with these."""
-    found = rfft.apply(ct, n=n, axis=axis, norm=OPPOSITE[norm])
+    found = rfft(ct, n=n, axis=axis, norm=OPPOSITE[norm])
     return {0: _resized(found * _halves(ct.dtype, n, np.shape(found), axis), shapes[0][axis], axis)}

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.kernels import abi, emit, machine, table
+from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
-from tapegrad.ops.primitive import Elementwise
+from tapegrad.ops.primitive import Elementwise, Primitive, Vector
 from tapegrad.tape import pool
 
 ndarray = np.ndarray
@@ -25,25 +25,17 @@ def announce(op: Elementwise, ufunc: Any) -> None:
     """Tell of a vector form for float64 just made; `core.compiled_methods` replaces this."""
 
 
-# Where `python -m tests.benchmarks.vecmath` finds ours faster by more than a ufunc of ours costs: NumPy calls
-# libm for these even with AVX-512, for which it has vector forms of all others; tanh: 1.3 against 1.7 ns.
-FASTER = {"d": {"sin", "cos", "hypot", "tanh"}, "f": {"hypot"}}
-# Without AVX-512 NumPy calls libm for nearly all (ours take 1/2 to 1/14 of the time), but not for these.
-NOT_FASTER = {"d": set[str](), "f": {"tanh", "power", "exp", "log"}}
-POLES = {"log", "log2", "log10", "log1p", "arctanh"}  # infinite by a division by zero, not by overflow
 # <fenv.h>: invalid, division by zero, overflow
 FLAGS = {"x86_64": (1, 4, 8), "AMD64": (1, 4, 8), "aarch64": (1, 2, 4), "arm64": (1, 2, 4)}
 
 
 @functools.cache
-def has_vector_form(name: str, char: str) -> bool:
-    """Whether a vector form of ours is faster than NumPy's ufunc of this name on this machine."""
-    if 0 in _flags() or platform.machine() not in FLAGS:
+def has_vector_form(op: Primitive, char: str) -> bool:
+    """Whether the vector form of an op is faster than NumPy's ufunc on this machine."""
+    vector = op.vector
+    if vector is None or not vector.real or 0 in _flags() or platform.machine() not in FLAGS:
         return False
-    if _numpy_is_vectorised():
-        return name in FASTER[char]
-    known = name == "power" or (name in emit.VECTOR and name != "pow")
-    return known and name not in NOT_FASTER[char]
+    return char in (vector.avx512 if _numpy_is_vectorised() else vector.other)
 
 
 @functools.cache
@@ -78,8 +70,9 @@ def vector_form(op: Elementwise, char: str) -> Any:
     kernel = table.kernel(table.slot([], expression, names, False), abi.CODES[char])
     enter, _ = machine.load()
     invalid, pole, overflow = FLAGS[platform.machine()]
-    infinite = pole if op.name in POLES else overflow
-    at_zero = pole if op.name == "power" else infinite
+    poles = op.vector or Vector()
+    infinite = pole if poles.pole else overflow
+    at_zero = pole if poles.pole_at_zero else infinite
     data = np.array([kernel, op.arity, np.dtype(char).itemsize, *_flags(), invalid, infinite, at_zero])
     loops = np.array([enter(layout.LOOP, 0, 0, 0), abi.address(data)])
     types = ctypes.create_string_buffer(bytes([np.dtype(char).num] * (op.arity + 1)))
@@ -103,7 +96,7 @@ def _maker() -> Callable[..., Any]:
 
 
 def _function(op: Elementwise, char: str) -> Any:
-    return vector_form(op, char) if char in "df" and has_vector_form(op.name, char) else op.forward
+    return vector_form(op, char) if char in "df" and has_vector_form(op, char) else op.forward
 
 
 def _recycles(function: Any, x: Any) -> bool:

@@ -47,7 +47,7 @@ def getitem(ct, shapes, wanted, index):
 
 @linear(
     forward=lambda x, index, place: x[index], lift=_lift, template=Template.ELEMENT,
-    key=lambda attrs: attrs["place"],
+    key=lambda attrs: attrs["place"], node="select",
 )  # fmt: skip
 def element(ct, shapes, wanted, index, place):
     """One element, a scalar."""
@@ -98,7 +98,7 @@ def embed(ct, shapes, wanted, shape, index):
 
 def put(x, shape, index):
     """`embed` on arrays or Tensors."""
-    return embed.apply(x, shape=shape, index=index)
+    return embed(x, shape=shape, index=index)
 
 
 # ---------------------------------------------------------------- by places
@@ -141,7 +141,7 @@ def rearrange(ct, shapes, wanted, places, holes, words=None):
 
     Where places are kept, so are the words that the compiled sweep reads, as an object of bytes.
     """
-    return {0: collect.apply(ct, shape=shapes[0], places=places, holes=holes, words=words)}
+    return {0: collect(ct, shape=shapes[0], places=places, holes=holes, words=words)}
 
 
 @linear(
@@ -150,4 +150,4 @@ def rearrange(ct, shapes, wanted, places, holes, words=None):
 )  # fmt: skip
 def collect(ct, shapes, wanted, shape, places, holes, words=None):
     """Zeros of a shape with the operand's elements added at places; what has one below 0 is lost."""
-    return {0: rearrange.apply(ct, places=places, holes=holes, words=words)}
+    return {0: rearrange(ct, places=places, holes=holes, words=words)}

@@ -7,8 +7,9 @@ result, the cotangent of the operand is c times the operand, and it is this that
 import numpy as np
 
 TERMS = 64  # results that are looked through, of products and sums; behind more the derivative at 0 is 0
-OF_ONE = ("absolute", "norm")  # ops with a kink and one operand
-THROUGH = ("add", "subtract", "negative", "multiply", "divide", "square", "power")
+SQUARE, PRODUCT, POWER = range(
+    3
+)  # how an op is a power of an operand: its square, if both are one, to another
 
 
 def multiple(ct, out):
@@ -29,8 +30,8 @@ def _again(x, out):
     """Whether two results are one, or computed alike from the same operands."""
     if _same(x, out):
         return True
-    (name, operands, attrs), (mine, theirs, others) = x._origin(), out._origin()
-    return name == mine != "" and attrs == others and all(map(_same, operands, theirs))
+    (op, operands, attrs), (mine, theirs, others) = x._origin(), out._origin()
+    return op is mine is not None and attrs == others and all(map(_same, operands, theirs))
 
 
 def _quotient(x, out, budget):
@@ -39,27 +40,47 @@ def _quotient(x, out, budget):
         return None, False
     if _again(x, out):
         return 1.0, True
-    name, operands, _ = x._origin()
-    found = [_quotient(y, out, budget) for y in operands] if name in THROUGH else []
-    if name in ("add", "subtract"):
-        (a, only_a), (b, only_b) = found
-        if b is not None and name == "subtract":
-            b = -b
-        return a if b is None else b if a is None else a + b, only_a and only_b
-    if name == "negative":
-        a, only = found[0]
-        return None if a is None else -a, only
-    if name in ("multiply", "divide"):
-        for (a, only), other in zip(found, operands[::-1], strict=True):
-            if a is not None and other._v is not None:
-                return a * other if name == "multiply" else a / other, only
-            if name == "divide":
-                break
-    if name in ("square", "power") and found[0][1]:
-        a, y = found[0][0], operands[1] if name == "power" else 2.0
-        value = getattr(y, "_v", y)
-        if value is not None and np.all(np.asarray(value) >= 1):
-            return a**y * out ** (y - 1), True
+    op, operands, _ = x._origin()
+    if op is None or op.multiple is None:
+        return None, False
+    return op.multiple([_quotient(y, out, budget) for y in operands], operands, out)
+
+
+# What the result of an op is a multiple of, and whether it is nothing else, by what its operands are.
+
+
+def of_sum(found, operands, out):
+    (a, only_a), (b, only_b) = found
+    return a if b is None else b if a is None else a + b, only_a and only_b
+
+
+def of_difference(found, operands, out):
+    a, (b, only) = found
+    return of_sum((a, (None if b is None else -b, only)), operands, out)
+
+
+def of_negative(found, operands, out):
+    ((a, only),) = found
+    return None if a is None else -a, only
+
+
+def of_product(found, operands, out):
+    for (a, only), other in zip(found, operands[::-1], strict=True):
+        if a is not None and other._v is not None:
+            return a * other, only
+    return None, False
+
+
+def of_quotient(found, operands, out):
+    (a, only), divisor = found[0], operands[1]
+    return (None, False) if a is None or divisor._v is None else (a / divisor, only)
+
+
+def of_power(found, operands, out):
+    (a, only), y = found[0], operands[1] if len(operands) > 1 else 2.0
+    value = getattr(y, "_v", y)
+    if only and value is not None and np.all(np.asarray(value) >= 1):
+        return a**y * out ** (y - 1), True
     return None, False
 
 
@@ -67,7 +88,7 @@ def product(op, attrs, x, tangent, lanes):
     """The result of an op with a kink times its tangent, which is smooth, from the operand's."""
     found = np.conj(x) * tangent if x.dtype.kind == "c" else x * tangent
     found = np.real(found)
-    if op.name == "absolute":
+    if not attrs:
         return found
     axes = tuple(a + lanes for a in attrs["axis"])
     return np.sum(found, axis=axes, keepdims=attrs["keepdims"])

@@ -1,10 +1,12 @@
 """Products and solves."""
 
+import math
+import operator
 import string
 
 import numpy as np
 
-from tapegrad.ops import buffers
+from tapegrad.ops import buffers, kinks
 from tapegrad.ops.primitive import conj, primitive, sum_to
 from tapegrad.tape.record import Template
 
@@ -13,7 +15,15 @@ def _adjoint(x):
     return conj(x.mT)
 
 
-@primitive(np.matmul, forward=np.matmul, arity=2, template=Template.MATMUL, broadcasts=True)
+def _flops_of_product(a, b):
+    rows, columns = a[-2:-1], b[-1:] if len(b) > 1 else ()
+    return 2 * math.prod((*np.broadcast_shapes(a[:-2], b[:-2]), *rows, a[-1], *columns))
+
+
+@primitive(
+    np.matmul, forward=np.matmul, arity=2, template=Template.MATMUL, broadcasts=True,
+    flops=_flops_of_product, operator=operator.matmul, squares=kinks.PRODUCT,
+)  # fmt: skip
 class matmul:
     """Matrix product, batched as NumPy does."""
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
-from tapegrad.kernels import table
+from tapegrad.kernels import emit, table
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.kinks import multiple
 from tapegrad.ops.rules import Rule
@@ -22,12 +24,8 @@ from tapegrad.tape.record import FIRST_OP, Template
 
 REGISTRY: dict[str, Primitive] = {}
 BY_OPCODE: list = [None] * FIRST_OP
-SHORT = {  # parts of names of nodes that torch's users know by another word
-    "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh",
-    "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh", "assign": "copy_slices", "concatenate": "cat",
-    "conjugate": "conj", "divide": "div", "element": "select", "multiply": "mul", "negative": "neg",
-    "power": "pow", "scatter": "index_put", "square": "pow", "subtract": "sub",
-}  # fmt: skip
+MEANING: dict[Any, Primitive] = {}  # the op that a function means: NumPy's, Python's, or one of `math`
+MASK_BITS = 30  # a record's number names the axes by a bit each
 OUT = 3  # the slot of the result among the values a rule may read: inputs are 0, 1, 2
 
 
@@ -39,6 +37,37 @@ class Real:
 
     def of(self, k):
         return self.intervals[min(k, len(self.intervals) - 1)]
+
+
+class Vector(NamedTuple):
+    """The forms of an op in `kernels.vecmath`, which LLVM turns into SIMD code.
+
+    Attributes
+    ----------
+    name
+        Of the forms; that of the op if it is left out.
+    real, pairs
+        Whether there are forms for real and for complex numbers.
+    limited, limited_pairs
+        Whether those are right only where NAME_ok says so, and libm is called elsewhere.
+    avx512, other
+        The dtypes in which it is faster than NumPy's ufunc, for large arrays, by
+        ``python -m tests.benchmarks.vecmath``: where NumPy has forms for AVX-512, and elsewhere, where it
+        calls libm for nearly all.
+    pole, pole_at_zero
+        Where an infinite result is a division by zero: everywhere, or for an operand of 0; else it is an
+        overflow.
+    """
+
+    name: str = ""
+    real: bool = True
+    pairs: bool = False
+    limited: bool = False
+    limited_pairs: bool = False
+    avx512: str = ""
+    other: str = "df"
+    pole: bool = False
+    pole_at_zero: bool = False
 
 
 class Primitive:
@@ -56,6 +85,12 @@ class Primitive:
         What the compiled sweep does for it (`tapegrad.tape.record.Template`).
     arity
         Number of operands; 0 for any number.
+    node
+        Its name in names of nodes, where torch's users know it by another word.
+    flops
+        How many additions and multiplications it takes, see `count_flops`.
+    squares
+        How it is a power of its first operand (`tapegrad.ops.kinks`).
     """
 
     template = Template.PYTHON
@@ -67,6 +102,12 @@ class Primitive:
     gathers = False  # whether its rule waits for cotangents of other records, in a sweep that is at work
     window: str | None = None  # how compiled code describes a record, see `linear`
     lower: Any = None  # describes a record to the compiled sweep: lower(columns, k, operands, attrs) -> words
+    node = ""
+    flops: Any = 0
+    vector: Vector | None = None  # forms of it that vectorise
+    squares: int | None = None
+    multiple: Any = None  # what its result is a multiple of, see `tapegrad.ops.kinks`
+    passes_on = False  # whether its derivative computes nothing
 
     def __init__(self, name, functions, forward, arity, doc):
         self.name = name
@@ -84,6 +125,7 @@ class Primitive:
         table.unfinished.append(self.complete)
         if self.listed:
             REGISTRY[name] = self
+        MEANING.update(dict.fromkeys(functions, self))
         BY_OPCODE.append(self)
 
     def complete(self):
@@ -116,10 +158,18 @@ class Primitive:
 
     def node_name(self, attrs):
         """The name of a record's node in the graph."""
-        words = SHORT.get(self.name, self.name).split("_")
+        words = (self.node or self.name).split("_")
         return "".join(word.capitalize() for word in words) + "Backward"
 
-    def apply(self, *operands, **attrs):
+    def count_flops(self, shapes):
+        """How many additions and multiplications it takes of operands of these shapes."""
+        return self.flops(*shapes) if self.flops else 0
+
+    def attributes(self, ranks, **attrs):
+        """The attributes of a record whose operands have so many axes, of those that are given."""
+        return attrs
+
+    def __call__(self, *operands, **attrs):
         """The op on arrays, or recorded where an operand is a Tensor."""
         for operand in operands:
             if hasattr(operand, "_apply"):
@@ -184,7 +234,8 @@ class Elementwise(Primitive):
     def __init__(self, name, functions, forward, arity, doc, rule):
         super().__init__(name, functions, forward, arity, doc)
         self.rule = Rule(rule)
-        self.of_complex = self.mixed = None
+        self.of_complex = self.mixed = self.joint = None
+        self.operator = self.math = self.llvm = self.scalar = None
         self.explicit = self.rule.parameters[0] == "ct"
         self.slots = {}
         names = self.rule.parameters[1:] if self.explicit else self.rule.parameters
@@ -193,6 +244,14 @@ class Elementwise(Primitive):
 
     def partial(self, k):
         return self.rule.partials[k]
+
+    @property
+    def passes_on(self):
+        return all(part.constant in (1, -1) for part in self.rule.partials)
+
+    def count_flops(self, shapes):
+        """`flops` for each element of the result."""
+        return self.flops * math.prod(np.broadcast_shapes(*shapes)) if self.flops else 0
 
     def complete(self):
         rows = []
@@ -271,22 +330,67 @@ class Elementwise(Primitive):
         return total
 
 
-def elementwise(*functions, forward=None, domain=None, kink=False, of_complex=None, mixed=None):
+def elementwise(
+    *functions: Any, forward: Any = None, domain: Any = None, kink: bool = False, of_complex: Any = None,
+    mixed: Any = None, joint: Any = None, node: str = "", flops: int = 0, operator: Any = None,
+    aliases: tuple[Any, ...] = (), math: Any = None, llvm: str = "", scalar: Any = None,
+    vector: Vector | None = None, squares: int | None = None, multiple: Any = None,
+) -> Callable[[Any], Elementwise]:  # fmt: skip
     """Declare an elementwise op by its partial derivatives (a tuple for several inputs).
 
     Parameters of the rule are the inputs, then `out` if it wants the result. If the first is `ct`, the
-    rule returns whole products with the cotangent instead of partials. `kink`: the op is a length (see
-    `tapegrad.ops.kinks`). `of_complex` takes the place of a rule that is for real numbers only; `mixed` that
-    of one whose partials are only right as long as the other operands are constants, where they are not.
+    rule returns whole products with the cotangent instead of partials.
+
+    Parameters
+    ----------
+    *functions
+        NumPy's that mean the op on Tensors.
+    forward
+        The value of plain arrays, by default the first of these.
+    domain : Real, optional
+        Where tests draw from.
+    kink : bool, optional
+        Whether it is a length (see `tapegrad.ops.kinks`).
+    of_complex, mixed, joint : rules, optional
+        In place of the rule: where it is for real numbers only; where it is right only as long as the
+        other operands are constants, and they are not; where all partials are computed at once, as those of
+        a statement of compiled code are.
+    node : str, optional
+        Its name in names of nodes, where torch has another.
+    flops : int, optional
+        Additions and multiplications for each element.
+    operator : function, optional
+        Python's, by which values of Tensors are computed too.
+    aliases : tuple of functions, optional
+        Others that mean it in compiled code.
+    math : function, optional
+        That of Python's module, by which compiled code computes its value.
+    llvm : str, optional
+        The instruction or intrinsic for its value, see `native.algebra`; instead of `math`.
+    scalar : function, optional
+        Its value in compiled code told in other ops and np.where; instead of `math`. Where all three are
+        left out Numba compiles `forward`.
+    vector : Vector, optional
+        The forms of it that vectorise.
+    squares : int, optional
+        How it is a power of its first operand, see `tapegrad.ops.kinks`.
+    multiple : function, optional
+        What its result is a multiple of, see `tapegrad.ops.kinks`.
     """
 
-    def declare(rule):
+    def declare(rule: Any) -> Elementwise:
         parameters = [p for p in inspect.signature(rule).parameters if p not in ("ct", "out")]
         op = Elementwise(
             rule.__name__, functions, forward or functions[0], len(parameters), rule.__doc__, rule
         )
-        op.domain, op.kink = domain or Real(), kink
-        op.of_complex, op.mixed = of_complex and Rule(of_complex), mixed and Rule(mixed)
+        op.domain, op.kink, op.node, op.flops = domain or Real(), kink, node, flops
+        op.of_complex, op.mixed, op.joint = (other and Rule(other) for other in (of_complex, mixed, joint))
+        op.operator, op.math, op.llvm, op.scalar = operator, math, llvm, scalar
+        op.squares, op.multiple = squares, multiple
+        MEANING.update({f: op for f in (operator, math, *aliases) if f is not None})
+        if vector is not None:
+            op.vector = vector
+            emit.know(op.name, vector)
         return op
 
     return declare
@@ -295,6 +399,16 @@ def elementwise(*functions, forward=None, domain=None, kink=False, of_complex=No
 @functools.lru_cache(maxsize=256)
 def axis_mask(axes):
     return sum(1 << a for a in axes)
+
+
+def folded(reduce: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """Reduce over axes that have no bit in a record: as the second axis of a matrix."""
+    shape = np.shape(x)
+    left = [d for d in range(len(shape)) if d not in axis]
+    matrix = np.reshape(
+        np.transpose(x, (*left, *axis)), [math.prod(shape[d] for d in part) for part in (left, axis)]
+    )
+    return np.reshape(reduce(matrix, axis=(1,), keepdims=False), reduced(shape, axis, keepdims))
 
 
 class Reduction(Primitive):
@@ -306,11 +420,30 @@ class Reduction(Primitive):
     def __init__(self, name, functions, forward, doc, rule):
         super().__init__(name, functions, forward, 1, doc)
         self.rule = Rule(rule)
-        self.total = None
+        self.total = self.join = self.neutral = None
+
+    def __call__(self, x, axis=None, keepdims=False):
+        """The reduction over one axis, several, or all."""
+        attrs = self.attributes((x.ndim,), axis=axis, keepdims=keepdims)
+        if attrs["axis"] and attrs["axis"][-1] >= MASK_BITS:
+            return folded(super().__call__, x, **attrs)
+        return super().__call__(x, **attrs)
+
+    def attributes(self, ranks, axis, keepdims):
+        axes = range(*ranks) if axis is None else normalize_axis_tuple(axis, *ranks)
+        return {"axis": tuple(sorted(axes)), "keepdims": bool(keepdims)}
 
     @property
     def partial(self):
         return self.rule.partials[0]
+
+    @property
+    def passes_on(self):
+        return self.partial.constant == 1
+
+    def count_flops(self, shapes):
+        """`flops` for each element of the operand."""
+        return self.flops * math.prod(shapes[0]) if self.flops else 0
 
     def complete(self):
         partial, total = self.partial, -1
@@ -366,16 +499,21 @@ class Reduction(Primitive):
         return np.reshape(moved, (*lanes, *np.shape(out)))
 
 
-def reduction(*functions, forward, domain=None, total=None, kink=False):
+def reduction(
+    *functions: Any, forward: Any, domain: Any = None, total: Any = None, kink: bool = False, node: str = "",
+    flops: int = 0, join: Any = None, neutral: float | None = None,
+) -> Callable[[Any], Reduction]:  # fmt: skip
     """Declare a reduction by its partial derivative.
 
     Parameters of the rule are among `x` (input), `out` (result, broadcast back), `n` (elements reduced)
-    and `total`: the sum over the reduced axes of the rule given as `total`.
+    and `total`: the sum over the reduced axes of the rule given as `total`. `flops` are for each element. By
+    `join`, a ufunc, results of parts are joined; what is left out is replaced by the `neutral` number.
     """
 
-    def declare(rule):
+    def declare(rule: Any) -> Reduction:
         op = Reduction(rule.__name__, functions, forward, rule.__doc__, rule)
-        op.domain, op.kink = domain or Real(), kink
+        op.domain, op.kink, op.node, op.flops = domain or Real(), kink, node, flops
+        op.join, op.neutral = join, neutral
         if total is not None:
             op.total = Rule(total)
         return op
@@ -405,10 +543,12 @@ class Linear(Primitive):
             np.zeros(np.shape(x), np.result_type(x)) if t is None else t
             for t, x in zip(tangents, inputs, strict=True)
         ]
-        return self.apply(*moved, **attrs)
+        return self(*moved, **attrs)
 
 
-def linear(*functions, forward, lift, arity=1, template=Template.VIEW, lower=None, key=None, window=None):
+def linear(
+    *functions, forward, lift, arity=1, template=Template.VIEW, lower=None, key=None, window=None, node=""
+):
     """Declare a linear op by its transpose: ``rule(ct, shapes, wanted, **attrs) -> {k: cotangent}``.
 
     ``lift(attrs, n, shapes)`` gives the attributes of the same op on operands with n lanes in front of
@@ -421,8 +561,7 @@ def linear(*functions, forward, lift, arity=1, template=Template.VIEW, lower=Non
 
     def declare(rule):
         op = Linear(rule.__name__, functions, forward, arity, rule.__doc__, rule, template, key)
-        op.lift = lift
-        op.window = window
+        op.lift, op.window, op.node = lift, window, node
         if lower is not None:
             op.lower = lambda columns, k, operands, attrs: lower(
                 [columns.shape(j) for j in operands], columns.shape(k), attrs
@@ -455,17 +594,22 @@ ALL = 0b1111
 
 
 def primitive(
-    *functions, forward, arity, template=Template.PYTHON, lower=None, domain=None, broadcasts=False
-):
+    *functions, forward, arity, template=Template.PYTHON, lower=None, domain=None, broadcasts=False, node="",
+    flops=0, operator=None, join=None, neutral=None, squares=None,
+):  # fmt: skip
     """Declare an irregular op by a class with static `vjp`, `jvp` and the masks `reads`.
 
     If it `broadcasts`, the rules are right also for cotangents and tangents with an axis of lanes in front.
+    `flops` is a function of the shapes of the operands. The rest is as in `elementwise` and `reduction`.
     """
 
     def declare(cls):
         op = Irregular(cls.__name__, functions, forward, arity, cls.__doc__, cls, template)
-        op.lower, op.broadcasts = lower, broadcasts
+        op.lower, op.broadcasts, op.node, op.flops = lower, broadcasts, node, flops
+        op.join, op.neutral, op.squares = join, neutral, squares
         op.domain = domain or Real()
+        if operator is not None:
+            MEANING[operator] = op
         return op
 
     return declare

@@ -14,7 +14,7 @@ def _reduce(function):
     return lambda x, axis, keepdims: function(x, axis=axis, keepdims=keepdims)
 
 
-@reduction(np.sum, forward=_reduce(np.add.reduce))
+@reduction(np.sum, forward=_reduce(np.add.reduce), flops=1, join=np.add, neutral=0.0)
 def sum(x):
     """Sum over axes."""
     return 1
@@ -31,7 +31,7 @@ def _mean(x, axis, keepdims):
     return total.dtype.type(total / np.intp(n))
 
 
-@reduction(np.mean, forward=_mean)
+@reduction(np.mean, forward=_mean, flops=1, neutral=0.0)
 def mean(n):
     """Mean over axes."""
     return 1 / n
@@ -41,13 +41,13 @@ def _hits(x, out):
     return np.where(x == out, 1, 0)
 
 
-@reduction(np.max, np.amax, forward=_reduce(np.max), total=_hits)
+@reduction(np.max, np.amax, forward=_reduce(np.max), total=_hits, join=np.maximum, neutral=-math.inf)
 def max(x, out, total):
     """Largest value over axes; ties share the derivative evenly."""
     return np.where(x == out, 1 / total, 0)
 
 
-@reduction(np.min, np.amin, forward=_reduce(np.min), total=_hits)
+@reduction(np.min, np.amin, forward=_reduce(np.min), total=_hits, join=np.minimum, neutral=math.inf)
 def min(x, out, total):
     """Smallest value over axes; ties share the derivative evenly."""
     return np.where(x == out, 1 / total, 0)
@@ -84,7 +84,7 @@ def _others(x):
 
 @primitive(
     np.prod, forward=_reduce(np.multiply.reduce), arity=1, template=Template.RECURRENCE,
-    lower=along_axis(PRODUCT, 0),
+    lower=along_axis(PRODUCT, 0), join=np.multiply, neutral=1.0,
 )  # fmt: skip
 class prod:
     """Product over axes."""

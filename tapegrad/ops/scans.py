@@ -43,7 +43,7 @@ def delayed(x, axis, first):
 
 def _from_the_end(ct, a, axis):
     """The adjoint of the recurrence by its terms: l[i] = ct[i] + conj(a[i+1]) l[i+1]."""
-    reversed_ = recurrence.apply(np.flip(ct, axis), delayed(np.flip(conj(a), axis), axis, 0), axis=axis)
+    reversed_ = recurrence(np.flip(ct, axis), delayed(np.flip(conj(a), axis), axis, 0), axis=axis)
     return np.flip(reversed_, axis)
 
 
@@ -74,7 +74,7 @@ class recurrence:
     def jvp(tangents, out, inputs, axis):
         u, v = tangents
         terms = [t for t in (u, None if v is None else v * delayed(out, axis, 0)) if t is not None]
-        return recurrence.apply(terms[0] if len(terms) == 1 else terms[0] + terms[1], inputs[1], axis=axis)
+        return recurrence(terms[0] if len(terms) == 1 else terms[0] + terms[1], inputs[1], axis=axis)
 
 
 @primitive(
@@ -90,4 +90,4 @@ class cumprod:
         return {0: _from_the_end(ct, inputs[0], axis) * delayed(conj(out), axis, 1)}
 
     def jvp(tangents, out, inputs, axis):
-        return recurrence.apply(tangents[0] * delayed(out, axis, 1), inputs[0], axis=axis)
+        return recurrence(tangents[0] * delayed(out, axis, 1), inputs[0], axis=axis)

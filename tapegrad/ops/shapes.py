@@ -75,7 +75,7 @@ def _lower_concatenate(shapes, out_shape, attrs):
 
 @linear(
     np.concatenate, forward=lambda *x, axis: np.concatenate(x, axis=axis), arity=0,
-    lift=along, lower=_lower_concatenate, window="joined",
+    lift=along, lower=_lower_concatenate, window="joined", node="cat",
 )  # fmt: skip
 def concatenate(ct, shapes, wanted, axis):
     """Arrays joined along an axis."""

@@ -1,16 +1,19 @@
 """Further ufuncs and elementwise functions: inverse functions, other bases, remainders, choices."""
 
+import math
+import operator
+
 import numpy as np
 
 from tapegrad.ops.elementwise import POSITIVE
-from tapegrad.ops.primitive import Real, elementwise, primitive
+from tapegrad.ops.primitive import Real, Vector, elementwise, primitive
 
 UNIT = (-1.0, 1.0)
 
 # ---------------------------------------------------------------- inverse functions
 
 
-@elementwise(np.arcsin, domain=Real(UNIT))
+@elementwise(np.arcsin, domain=Real(UNIT), node="asin", math=math.asin, vector=Vector())
 def arcsin(x):
     """Inverse sine; 1 - x*x loses its digits near 1, but has the derivative -2x without loss, and at 1."""
     z = x * x
@@ -18,7 +21,7 @@ def arcsin(x):
     return 1 / np.sqrt(np.where(plain == 1, 1 - z, (1 - x) * (1 + x)))
 
 
-@elementwise(np.arccos, domain=Real(UNIT))
+@elementwise(np.arccos, domain=Real(UNIT), node="acos", math=math.acos, vector=Vector())
 def arccos(x):
     """Inverse cosine."""
     z = x * x
@@ -26,7 +29,7 @@ def arccos(x):
     return -1 / np.sqrt(np.where(plain == 1, 1 - z, (1 - x) * (1 + x)))
 
 
-@elementwise(np.arctan)
+@elementwise(np.arctan, node="atan", math=math.atan, vector=Vector())
 def arctan(x):
     """Inverse tangent."""
     return 1 / (1 + x * x)
@@ -36,13 +39,13 @@ def _slope_of_arcsinh(x):
     return 1 / (np.sqrt(1 + 1j * x) * np.sqrt(1 - 1j * x))
 
 
-@elementwise(np.arcsinh, of_complex=_slope_of_arcsinh)
+@elementwise(np.arcsinh, of_complex=_slope_of_arcsinh, node="asinh", math=math.asinh, vector=Vector())
 def arcsinh(x):
     """Inverse hyperbolic sine; x*x would overflow."""
     return 1 / np.hypot(1, x)
 
 
-@elementwise(np.arccosh, domain=Real((1.0, np.inf)))
+@elementwise(np.arccosh, domain=Real((1.0, np.inf)), node="acosh", math=math.acosh, vector=Vector())
 def arccosh(x):
     """Inverse hyperbolic cosine; x*x - 1 would lose its digits near 1, and overflow.
 
@@ -51,7 +54,7 @@ def arccosh(x):
     return (1 / np.sqrt(x - 1)) * (1 / np.sqrt(x + 1))
 
 
-@elementwise(np.arctanh, domain=Real(UNIT))
+@elementwise(np.arctanh, domain=Real(UNIT), node="atanh", math=math.atanh, vector=Vector(pole=True))
 def arctanh(x):
     """Inverse hyperbolic tangent; 1 - x*x as for the inverse sine."""
     z = x * x
@@ -62,25 +65,25 @@ def arctanh(x):
 # ---------------------------------------------------------------- exponentials, logarithms, units
 
 
-@elementwise(np.exp2)
+@elementwise(np.exp2, scalar=lambda x: 2.0**x, vector=Vector())
 def exp2(x, out):
     """Power of two; the factor is log(2)."""
     return out * 0.6931471805599453
 
 
-@elementwise(np.log2, domain=Real(POSITIVE))
+@elementwise(np.log2, domain=Real(POSITIVE), math=math.log2, vector=Vector(pole=True))
 def log2(x):
     """Logarithm to base 2; the factor is 1/log(2)."""
     return 1.4426950408889634 / x
 
 
-@elementwise(np.log10, domain=Real(POSITIVE))
+@elementwise(np.log10, domain=Real(POSITIVE), math=math.log10, vector=Vector(pole=True))
 def log10(x):
     """Logarithm to base 10; the factor is 1/log(10)."""
     return 0.4342944819032518 / x
 
 
-@elementwise(np.cbrt, domain=Real(POSITIVE))
+@elementwise(np.cbrt, domain=Real(POSITIVE), vector=Vector())
 def cbrt(x, out):
     """Cube root; no product that is 0 where the derivative of the root is infinite."""
     inverse = 1 / out
@@ -101,13 +104,13 @@ def logaddexp2(a, b):
     return np.where(a > b, 1, e) / (1 + e), np.where(a > b, e, 1) / (1 + e)
 
 
-@elementwise(np.deg2rad, np.radians)
+@elementwise(np.deg2rad, np.radians, aliases=(math.radians,), scalar=lambda x: x * (math.pi / 180.0))
 def deg2rad(x):
     """Degrees as radians: pi/180."""
     return 0.017453292519943295
 
 
-@elementwise(np.rad2deg, np.degrees)
+@elementwise(np.rad2deg, np.degrees, aliases=(math.degrees,), scalar=lambda x: x * (180.0 / math.pi))
 def rad2deg(x):
     """Radians as degrees: 180/pi."""
     return 57.29577951308232
@@ -116,26 +119,26 @@ def rad2deg(x):
 # ---------------------------------------------------------------- remainders and choices
 
 
-@elementwise(np.remainder, domain=Real((-np.inf, np.inf), POSITIVE))
+@elementwise(np.remainder, domain=Real((-np.inf, np.inf), POSITIVE), aliases=(operator.mod,))
 def remainder(a, b, out):
     """Remainder with the sign of the divisor; the quotient is a whole number, infinite by a divisor of 0."""
     quotient = np.where(out == b, 1, np.where(out == out, (out - a) / b, -a / b))
     return 1, np.rint(quotient)
 
 
-@elementwise(np.fmod, domain=Real((-np.inf, np.inf), POSITIVE))
+@elementwise(np.fmod, domain=Real((-np.inf, np.inf), POSITIVE), aliases=(math.fmod,))
 def fmod(a, b, out):
     """Remainder with the sign of the dividend."""
     return 1, np.rint(np.where(out == out, (out - a) / b, -a / b))
 
 
-@elementwise(np.copysign)
+@elementwise(np.copysign, math=math.copysign)
 def copysign(a, b, out):
     """The first with the sign of the second; derivative 0 where the first is 0."""
     return np.sign(a) * np.sign(out), 0
 
 
-@elementwise(np.fmax)
+@elementwise(np.fmax, scalar=lambda a, b: np.where(a >= b, a, np.where(b == b, b, a)))
 def fmax(a, b):
     """Larger value, a number rather than nan; a tie splits the derivative evenly."""
     first = np.where(a > b, 1, np.where(b == b, 0, 1))
@@ -143,7 +146,7 @@ def fmax(a, b):
     return np.where(a == b, 0.5, first), np.where(a == b, 0.5, second)
 
 
-@elementwise(np.fmin)
+@elementwise(np.fmin, scalar=lambda a, b: np.where(a <= b, a, np.where(b == b, b, a)))
 def fmin(a, b):
     """Smaller value, a number rather than nan; a tie splits the derivative evenly."""
     first = np.where(a < b, 1, np.where(b == b, 0, 1))
@@ -174,7 +177,10 @@ def _slope_of_sinc(x, out):
     return np.where(near == 1, series, (np.cos(np.pi * x) - out) / np.where(near == 1, 1, x))
 
 
-@elementwise(np.sinc, domain=Real((-1.2, 1.2)), of_complex=_slope_of_sinc)
+@elementwise(
+    np.sinc, domain=Real((-1.2, 1.2)), of_complex=_slope_of_sinc,
+    scalar=lambda x: np.where(x == 0, 1.0, np.sin(np.pi * x) / (np.pi * x)),
+)  # fmt: skip
 def sinc(x, out):
     """sin(pi x)/(pi x); the derivative is its power series where its two terms cancel.
 
@@ -211,16 +217,16 @@ class i0:
     reads = (0b1,)
 
     def vjp(ct, out, inputs, wanted):
-        return {0: ct * iv.apply(*inputs, order=1)}
+        return {0: ct * iv(*inputs, order=1)}
 
     def jvp(tangents, out, inputs):
-        return tangents[0] * iv.apply(*inputs, order=1)
+        return tangents[0] * iv(*inputs, order=1)
 
 
 def _slope(x, order):
     """The mean of the orders beside it: of one sign, so no digits cancel, near 0 either."""
-    below = i0.apply(x) if order == 1 else iv.apply(x, order=order - 1)
-    return 0.5 * (below + iv.apply(x, order=order + 1))
+    below = i0(x) if order == 1 else iv(x, order=order - 1)
+    return 0.5 * (below + iv(x, order=order + 1))
 
 
 @primitive(forward=_bessel, arity=1)

@@ -38,7 +38,7 @@ def _lower_read(shapes, out_shape, attrs):
 @linear(forward=_read, lift=_lift_window, lower=_lower_read, window="part")
 def view(ct, shapes, wanted, window):
     """The elements in a window."""
-    return {0: assign.apply(ct, np.zeros(shapes[0], ct.dtype), window=window)}
+    return {0: assign(ct, np.zeros(shapes[0], ct.dtype), window=window)}
 
 
 def _assigned(part, whole, window):
@@ -59,13 +59,13 @@ def _lower_assign(shapes, out_shape, attrs):
 
 @linear(
     forward=_assigned, lift=_lift_window, arity=2, template=Template.ASSIGN, lower=_lower_assign,
-    window="written",
+    window="written", node="copy_slices",
 )  # fmt: skip
 def assign(ct, shapes, wanted, window):
     """The second operand, with the first in a window of it."""
-    found = {0: view.apply(ct, window=window)} if 0 in wanted else {}
+    found = {0: view(ct, window=window)} if 0 in wanted else {}
     if 1 in wanted:
-        found[1] = assign.apply(np.zeros(shapes[0], ct.dtype), ct, window=window)
+        found[1] = assign(np.zeros(shapes[0], ct.dtype), ct, window=window)
     return found
 
 
@@ -91,13 +91,13 @@ def _lower_scatter(shapes, out_shape, attrs):
 
 @linear(
     forward=_scattered, arity=2, template=Template.PUT, lower=_lower_scatter, window="scattered",
-    lift=lambda attrs, n, shapes: lift_places(attrs, n, shapes[-1]),
+    lift=lambda attrs, n, shapes: lift_places(attrs, n, shapes[-1]), node="index_put",
 )  # fmt: skip
 def scatter(ct, shapes, wanted, places):
     """The second operand with the first at places counted in C order, where one comes twice its last."""
     found = {}
     if 0 in wanted:
-        found[0] = rearrange.apply(ct, places=np.where(_kept(places), places, -1), holes=True)
+        found[0] = rearrange(ct, places=np.where(_kept(places), places, -1), holes=True)
     if 1 in wanted:
-        found[1] = scatter.apply(np.zeros(shapes[0], ct.dtype), ct, places=places)
+        found[1] = scatter(np.zeros(shapes[0], ct.dtype), ct, places=places)
     return found

@@ -18,7 +18,7 @@ import numba
 import numpy as np
 
 from tapegrad.kernels import abi, emit, table
-from tapegrad.ops import forward
+from tapegrad.ops import REGISTRY, forward
 
 LIBM = {
     "arcsin": math.asin, "arccos": math.acos, "arctan": math.atan, "arcsinh": math.asinh,
@@ -96,7 +96,8 @@ def main():
                     call()
                     best[k] = min(best[k], perf_counter() - start)
             shown = "".join(f" {1e9 * b / given.size:6.2f}" for b in best)
-            used = "  ours" if not pairs and forward.has_vector_form(name, np.dtype(dtype).char) else ""
+            op = None if pairs else REGISTRY.get(name)
+            used = "  ours" if op and forward.has_vector_form(op, np.dtype(dtype).char) else ""
             print(f"{name:8} {dtype:10}{shown}{used}", flush=True)
 
 

@@ -271,7 +271,7 @@ def embed(op, layout, dtype, random):
 
             def call(x, shape=shape, index=index):
                 if isinstance(x, tg.Tensor):
-                    return REGISTRY["embed"].apply(x, shape=shape, index=index)
+                    return REGISTRY["embed"](x, shape=shape, index=index)
                 out = np.zeros(shape, np.result_type(x))
                 np.add.at(out, index, x)
                 return out

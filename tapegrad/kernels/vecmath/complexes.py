@@ -15,7 +15,7 @@ E_LARGE = 1.0142320547350045e304  # e**700
 LOG_2_200 = 138.62943611198907  # log(2**200)
 INFINITY = float("inf")
 NEAR = trigonometric.sin, trigonometric.cos
-FAR = tuple(lambda x, name=name: libm(name, x) for name in ("sin", "cos"))
+FAR = (lambda x: libm("sin", x)), (lambda x: libm("cos", x))
 
 
 def _exp(z, sin, cos):
