@@ -54,6 +54,7 @@ NUMPY = {
     layout.NEW_ARRAY: 94,  # PyArray_NewFromDescr
     layout.NEW_VIEW: 137,  # PyArray_View
     layout.NEW_LIKE: 277,  # PyArray_NewLikeArray
+    layout.SET_BASE: 282,  # PyArray_SetBaseObject
 }
 WINDOWS = {
     None: 0, "part": layout.PART, "whole": layout.WHOLE, "joined": layout.JOINED, "stacked": layout.STACKED,
@@ -63,7 +64,7 @@ HANDLE = ("_v", "_tape", "_at", "_extra")
 TAPE = (
     "log", "limit", "weight", "owner", "leaves", "constants", "numbers", "shade", "shadows", "lines",
     "serial", "attrs", "described", "freed", "held", "imports", "retained",
-    "links", "watches", "packed", "claims", "guards", "calls", "secured",
+    "links", "watches", "packed", "claims", "guards", "calls", "secured", "latest",
 )  # fmt: skip
 MODE = ("plain", "noting", "timing")
 CELL = ("handle", "watch", "since")
@@ -143,6 +144,7 @@ def install(enter: machine.Enter) -> None:
         words[word] = abi.numpy_function("_ARRAY_API", place)
     words[layout.SCALARS] = abi.address(abi.known())
     words[layout.SMALLEST], words[layout.POOLED] = tapes.LARGE, pool.MIN_BYTES
+    words[layout.ALIGNMENT] = pool.ALIGNMENT
     words[layout.COPIED] = dispatch.COPIED
     words[layout.HEAVIEST], words[layout.SHEETS] = tapes.MAX_BYTES, abi.address(sheets)
     words[layout.CALL_NAME] = ctypes.addressof(name)
