@@ -16,12 +16,12 @@ from tapegrad.handle import is_tensor, value_of, weigh
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.tape import LARGE
 
-MEMOIZED = 4096  # elements up to which places are kept for the next such call
+MEMOIZED = 1 << 14  # elements up to which places are kept for the next such call
 REARRANGE = REGISTRY["rearrange"]
 ARGUMENTS = (int, bool, str, type(None))
 
 
-@functools.lru_cache(maxsize=256, typed=True)
+@functools.lru_cache(maxsize=128, typed=True)
 def places_of(function: Any, shape: tuple[int, ...], *args: Any, **kwargs: Any) -> dict[str, Any] | None:
     """Attributes of the record of a call, not to be changed; None where they would be too large to be kept.
 
