@@ -10,38 +10,109 @@ from tapegrad.kernels.replay.operands import code_of, weigh
 
 
 def window_words(x: int, value: int, covers: int) -> int:
-    """Words for `view` in `templates`, as an object of bytes, of an array that is a view of a dense one.
+    """Words for `view` in `templates`, as an object of bytes, of an array that is a view of another.
 
-    They tell of places in x counted in C order, so nothing that is written or let go of later makes them
-    wrong. UNHANDLED where x is not dense, or the value no view of it; 0 with an error set.
+    UNHANDLED where the value is no view of it, or addresses do not tell places; 0 with an error set.
     """
-    g = i64(shared())
+    g, buffer = i64(shared()), stack(WINDOW_WORDS)
     if i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE] or i64(value + TYPE_AT)[0] != g[NDARRAY_TYPE]:
         return UNHANDLED
     if i64(x + DESCR_AT)[0] != i64(value + DESCR_AT)[0]:
         return UNHANDLED
-    size = code_of(x) >> 8
+    words, ndim, step = i64(buffer), i32(value + NDIM_AT)[0], 1
+    words[0], words[1], words[2], words[4] = 1, ndim, covers, 0
+    found = places_in_dense(x, value, buffer + 24)
+    if found == UNHANDLED:
+        found = places_in_strided(x, value, buffer + 24)
+    for d in range(ndim - 1, -1, -1):
+        extent = i64(i64(value + DIMS_AT)[0])[d]
+        words[5 + d], words[5 + 2 * ndim + d] = extent, step
+        step *= extent
+    if found == UNHANDLED or step == 0:
+        return UNHANDLED
+    return call(g[BYTES_FROM], buffer, 8 * (5 + 3 * ndim))
+
+
+def places_in_dense(x: int, value: int, words: int) -> int:
+    """Write where a view of a dense array begins and its strides, in elements: 0; or UNHANDLED."""
+    size, ndim, w = code_of(x) >> 8, i32(value + NDIM_AT)[0], i64(words)
     dims, strides, step = i64(i64(x + DIMS_AT)[0]), i64(i64(x + STRIDES_AT)[0]), size
     for d in range(i32(x + NDIM_AT)[0] - 1, -1, -1):
         if dims[d] != 1 and strides[d] != step:
             return UNHANDLED
         step *= dims[d]
-    offset, ndim = i64(value + DATA_AT)[0] - i64(x + DATA_AT)[0], i32(value + NDIM_AT)[0]
+    offset = i64(value + DATA_AT)[0] - i64(x + DATA_AT)[0]
     if offset < 0 or offset >= step:
         return UNHANDLED
-    buffer = stack(WINDOW_WORDS)
-    words, extents, windows, step = i64(buffer), i64(value + DIMS_AT)[0], i64(value + STRIDES_AT)[0], 1
-    words[0], words[1], words[2], words[3], words[4] = 1, ndim, covers, offset // size, 0
-    for d in range(ndim - 1, -1, -1):
-        words[5 + d], words[5 + 2 * ndim + d] = i64(extents)[d], step
-        if i64(windows)[d] < 0:
-            words[5 + ndim + d] = 0 - (0 - i64(windows)[d]) // size
-        else:
-            words[5 + ndim + d] = i64(windows)[d] // size
-        step *= i64(extents)[d]
-    if step == 0:
+    w[0] = offset // size
+    for d in range(ndim):
+        stride = i64(i64(value + STRIDES_AT)[0])[d]
+        w[2 + ndim + d] = without_sign(stride) // size
+        if stride < 0:
+            w[2 + ndim + d] = 0 - w[2 + ndim + d]
+    return 0
+
+
+def places_in_strided(x: int, value: int, words: int) -> int:
+    """As `places_in_dense`, of an array each of whose strides is more than the smaller ones reach together.
+
+    Then a distance in memory has one number of steps along each axis, as digits of a number, and a view is
+    one of the array if no axis is left.
+    """
+    own, ndim, w, count, step, reach = i32(x + NDIM_AT)[0], i32(value + NDIM_AT)[0], i64(words), 0, 1, 0
+    dims, strides, rest = i64(i64(x + DIMS_AT)[0]), i64(i64(x + STRIDES_AT)[0]), i64(value + DATA_AT)[0]
+    axes, steps, low, high = i64(stack(MAXDIM)), i64(stack(MAXDIM)), i64(stack(MAXDIM)), i64(stack(MAXDIM))
+    for a in range(own - 1, -1, -1):
+        steps[a] = step
+        step *= dims[a]
+        if dims[a] > 1:  # the axes, those of the smallest strides first
+            q = count
+            while q > 0 and without_sign(strides[axes[q - 1]]) > without_sign(strides[a]):
+                axes[q] = axes[q - 1]
+                q -= 1
+            axes[q] = a
+            count += 1
+    rest -= i64(x + DATA_AT)[0]
+    for q in range(count):
+        unit = without_sign(strides[axes[q]])
+        if unit <= reach:
+            return UNHANDLED
+        reach += unit * (dims[axes[q]] - 1)
+        if strides[axes[q]] < 0:
+            rest += unit * (dims[axes[q]] - 1)  # from the element that lies first
+    if step == 0 or rest < 0:
         return UNHANDLED
-    return call(g[BYTES_FROM], buffer, 8 * (5 + 3 * ndim))
+    w[0] = 0
+    for q in range(count - 1, -1, -1):
+        a = axes[q]
+        digit = rest // without_sign(strides[a])
+        rest -= digit * without_sign(strides[a])
+        if strides[a] < 0:
+            digit = dims[a] - 1 - digit
+        w[0] += digit * steps[a]
+        low[a], high[a] = digit, digit
+    for d in range(ndim):
+        stride, along, extent = i64(i64(value + STRIDES_AT)[0])[d], 0, i64(i64(value + DIMS_AT)[0])[d]
+        distance = without_sign(stride) * (extent > 1)
+        for q in range(count - 1, -1, -1):
+            a = axes[q]
+            digit = distance // without_sign(strides[a])
+            distance -= digit * without_sign(strides[a])
+            if (stride < 0) != (strides[a] < 0):
+                digit = 0 - digit
+            along += digit * steps[a]
+            low[a] += min(digit * (extent - 1), 0)
+            high[a] += max(digit * (extent - 1), 0)
+        w[2 + ndim + d] = along
+        rest = rest | distance
+    for q in range(count):
+        if low[axes[q]] < 0 or high[axes[q]] >= dims[axes[q]]:
+            return UNHANDLED
+    return UNHANDLED * (rest != 0)
+
+
+def without_sign(n: int) -> int:
+    return max(n, 0 - n)
 
 
 def joined_words(frame: int, n: int, value: int, attrs: int, new_axis: int) -> int:
