@@ -21,6 +21,7 @@ from tapegrad.dispatch import record
 from tapegrad.handle import join
 from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
+from tapegrad.kernels.state import KEEP_BYTES
 from tapegrad.ops import REGISTRY, forward
 from tapegrad.ops.primitive import Elementwise
 from tapegrad.tape import pool
@@ -144,7 +145,7 @@ def install(enter: machine.Enter) -> None:
         words[word] = abi.numpy_function("_ARRAY_API", place)
     words[layout.SCALARS] = abi.address(abi.known())
     words[layout.SMALLEST], words[layout.POOLED] = tapes.LARGE, pool.MIN_BYTES
-    words[layout.ALIGNMENT] = pool.ALIGNMENT
+    words[layout.ALIGNMENT], words[layout.KEPT_BYTES] = pool.ALIGNMENT, KEEP_BYTES
     words[layout.COPIED] = dispatch.COPIED
     words[layout.HEAVIEST], words[layout.SHEETS] = tapes.MAX_BYTES, abi.address(sheets)
     words[layout.CALL_NAME] = ctypes.addressof(name)

@@ -13,6 +13,7 @@ from tapegrad import dispatch, recording
 from tapegrad.errors import GraphFreedError, ShapeError, TapeError, UnusedInputError
 from tapegrad.kernels import abi, machine
 from tapegrad.kernels.replay import layout
+from tapegrad.kernels.state import KEEP_BYTES
 from tapegrad.tensor import Tensor
 from tests.tiers import thinned
 
@@ -303,6 +304,16 @@ def test_a_rule_that_fails_leaves_the_tape_as_it_was(error, n, monkeypatch):
     np.testing.assert_allclose(x.grad.numpy(), wanted, rtol=1e-13)
     with pytest.raises(GraphFreedError):
         z.backward(tg.ones(n))
+
+
+def test_the_memory_of_large_cotangents_goes_back():
+    x = leaf(np.ones(KEEP_BYTES // 8 + 1))
+    tg.grad(np.sum(x * 2.0 - 1.0), x)
+    for _ in range(2):
+        assert at_once.gradients(np.sum(x * 2.0 - 1.0), None, x, False) is not None
+    tg.grad((x[:3] * 1.0).sum(), x)
+    assert at_once._states
+    assert all(state.view[layout.HELD_BYTES] <= KEEP_BYTES for state in at_once._states.values())
 
 
 def test_rules_that_sweep_and_record():

@@ -77,11 +77,10 @@ def _scattered(part, whole, places):
 
 def _kept(places):
     """Which of the elements written stay: of several at one place the last."""
-    flat = places.ravel()
-    _, last = np.unique(flat[::-1], return_index=True)
-    kept = np.zeros(flat.size, bool)
-    kept[flat.size - 1 - last] = True
-    return kept.reshape(places.shape)
+    numbers = np.arange(places.size).reshape(places.shape)
+    last = np.empty(places.max(initial=-1) + 1, np.int64)
+    last[places] = numbers  # of equal indices NumPy takes the last
+    return last[places] == numbers
 
 
 def _lower_scatter(shapes, out_shape, attrs):

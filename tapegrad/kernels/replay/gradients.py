@@ -227,8 +227,8 @@ def swept(root: int, seed: int, held: int, n: int, how: int, out: int) -> int:
             status = attempt(state, root, seed, held, n, how | WATCHED * (watch != g[NONE_AT_ALL]))
         if status == DONE:
             give_values(state, values, n, out)
-        elif i64(state)[BLOCKS] != 0:
-            reset(state)  # blocks of cotangents on their way
+        if i64(state)[BLOCKS] != 0 and (status != DONE or i64(state)[HELD_BYTES] > g[KEPT_BYTES]):
+            reset(state)  # blocks of cotangents on their way, or more than is kept
         if watch > UNHANDLED:
             if watch != g[NONE_AT_ALL]:
                 status = end_watch(state, root, watch, status)
@@ -322,8 +322,10 @@ def value_for(state: int, tape: int, values: int, q: int, x: int) -> int:
         return UNHANDLED
     if i64(like + TYPE_AT)[0] == g[NDARRAY_TYPE]:
         size = size_of(like)
-        own = call(g[LONG_AS], i64(tape + g[OWNER_AT])[0]) == call(g[THREAD])
-        if size >= g[POOLED] and own:
+        own = 0
+        if size >= g[POOLED] and i64(tape + TYPE_AT)[0] == g[TAPE_TYPE]:
+            own = call(g[LONG_AS], i64(tape + g[OWNER_AT])[0]) == call(g[THREAD])
+        if own:
             value = memory_like(tape, like, size)
         else:
             value = call(g[NEW_LIKE], like, C_ORDER, 0, 0)
