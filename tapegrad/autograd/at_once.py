@@ -18,6 +18,7 @@ from tapegrad.kernels import machine
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import State
 from tapegrad.ops.primitive import BY_OPCODE
+from tapegrad.tape.record import STRIDE
 from tapegrad.tape.tape import Claim, Columns, Tape, leave
 
 ndarray = np.ndarray
@@ -97,6 +98,8 @@ def _describe(tape: Tape, at: int) -> None:
     """Note words for what is planned and lacks them."""
     state = _states[at]
     n, log = state.view[layout.RECORDS], tape.log
+    if len(log) != STRIDE * n:  # sealed meanwhile
+        return
     columns = Columns(state.buffers[layout.SEALING], n, log[3::4])
     for k in state.pending[: state.view[layout.PENDING_COUNT]]:
         descriptor(tape, columns, k)
@@ -104,11 +107,14 @@ def _describe(tape: Tape, at: int) -> None:
 
 def _claim(tape: Tape, at: int, frees: bool) -> Claim | None:
     """Leave a tape and claim it for a sweep; None if another is at work, or calls want a sweep in parts."""
-    leave(tape)
     state, log = _states[at], tape.log
+    n = state.view[layout.RECORDS]
+    leave(tape)
+    if len(log) != STRIDE * n:  # sealed or recorded on meanwhile
+        return None
     if tape.calls and any(c.released or BY_OPCODE[log[4 * k]].gathers for k, c in tape.calls.items()):
         return None
-    claim = Claim(bytes(state.flags[: state.view[layout.RECORDS]]), frees)
+    claim = Claim(bytes(state.flags[:n]), frees)
     if tape.claim(claim):
         tape.release(claim)
         return None

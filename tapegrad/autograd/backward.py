@@ -155,10 +155,9 @@ def grad(
     (tensor(12.),)
     """
     if not create_graph and not materialize_grads and only_inputs and not is_grads_batched:
-        quick = at_once.gradients(outputs, grad_outputs, inputs, bool(retain_graph))
-        if quick is None and type(outputs) is Tensor and outputs._tape is STALE:
+        if type(outputs) is Tensor and outputs._tape is STALE:
             settle(outputs)
-            quick = at_once.gradients(outputs, grad_outputs, inputs, bool(retain_graph))
+        quick = at_once.gradients(outputs, grad_outputs, inputs, bool(retain_graph))
         if quick is not None:
             for k, found in enumerate(quick):
                 if found is None:
@@ -427,6 +426,8 @@ def _backward_method(
 ) -> None:
     """Add the gradient of this Tensor to ``.grad`` of the leaves; see `tapegrad.backward`."""
     plain = not create_graph and inputs is retain_variables is None
+    if self._tape is STALE:
+        settle(self)
     if plain and at_once.backward(self, gradient, bool(retain_graph)):
         return
     backward([self], gradient, retain_graph, create_graph, inputs, retain_variables=retain_variables)

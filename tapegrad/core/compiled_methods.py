@@ -24,6 +24,7 @@ from tapegrad.core.operators import FAST
 from tapegrad.core.storage import DUAL, OPEN, STALE
 from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
+from tapegrad.kernels.state import KEEP_BYTES
 from tapegrad.ops import MEANING, REGISTRY, forward
 from tapegrad.ops.primitive import Elementwise
 from tapegrad.tape import pool
@@ -55,6 +56,7 @@ NUMPY = {
     layout.NEW_ARRAY: 94,  # PyArray_NewFromDescr
     layout.NEW_VIEW: 137,  # PyArray_View
     layout.NEW_LIKE: 277,  # PyArray_NewLikeArray
+    layout.SET_BASE: 282,  # PyArray_SetBaseObject
 }
 WINDOWS = {
     None: 0, "part": layout.PART, "whole": layout.WHOLE, "joined": layout.JOINED, "stacked": layout.STACKED,
@@ -65,7 +67,7 @@ HANDLE = ("_v", "_tape", "_at", "_extra")
 TAPE = (
     "log", "limit", "weight", "owner", "leaves", "constants", "numbers", "shade", "shadows", "lines",
     "serial", "attrs", "described", "freed", "held", "imports", "retained",
-    "links", "watches", "packed", "claims", "guards", "calls", "secured",
+    "links", "watches", "packed", "claims", "guards", "calls", "secured", "latest",
 )  # fmt: skip
 MODE = ("plain", "noting", "timing")
 CELL = ("handle", "watch", "since")
@@ -174,6 +176,8 @@ def _numbers(sheets: Any, name: Any) -> dict[int, int]:
         layout.SCALARS: abi.address(abi.known()),
         layout.SMALLEST: tapes.LARGE,
         layout.POOLED: pool.MIN_BYTES,
+        layout.ALIGNMENT: pool.ALIGNMENT,
+        layout.KEPT_BYTES: KEEP_BYTES,
         layout.COPIED: dispatch.COPIED,
         layout.HEAVIEST: tapes.MAX_BYTES,
         layout.SHEETS: abi.address(sheets),

@@ -16,7 +16,7 @@ from tapegrad.numpy_api.tables import FUNCTIONS, composed, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.tape import LARGE
 
-MEMOIZED = 16384  # elements up to which places are kept for the next such call
+MEMOIZED = 1 << 14  # elements up to which places are kept for the next such call
 REARRANGE = REGISTRY["rearrange"]
 ARGUMENTS = (int, bool, str, type(None))
 

@@ -75,18 +75,17 @@ def _scattered(part, whole, places):
     return out
 
 
-def _kept(places):
+def _kept(places, shape):
     """Which of the elements written stay: of several at one place the last."""
-    flat = places.ravel()
-    _, last = np.unique(flat[::-1], return_index=True)
-    kept = np.zeros(flat.size, bool)
-    kept[flat.size - 1 - last] = True
-    return kept.reshape(places.shape)
+    numbers = np.arange(places.size).reshape(places.shape)
+    last = np.empty(shape, np.int64).reshape(-1)
+    last[places] = numbers  # of equal indices NumPy takes the last
+    return last[places] == numbers
 
 
 def _lower_scatter(shapes, out_shape, attrs):
     places = attrs["places"]
-    return words(np.where(_kept(places), places, -1))
+    return words(np.where(_kept(places, out_shape), places, -1))
 
 
 @linear(
@@ -97,7 +96,7 @@ def scatter(ct, shapes, wanted, places):
     """The second operand with the first at places counted in C order, where one comes twice its last."""
     found = {}
     if 0 in wanted:
-        found[0] = rearrange(ct, places=np.where(_kept(places), places, -1), holes=True)
+        found[0] = rearrange(ct, places=np.where(_kept(places, shapes[1]), places, -1), holes=True)
     if 1 in wanted:
         found[1] = scatter(np.zeros(shapes[0], ct.dtype), ct, places=places)
     return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import deque
 from collections.abc import Iterable
 from sys import getrefcount
 from typing import Any
@@ -31,7 +30,7 @@ ndarray, BYTE = np.ndarray, np.dtype(np.uint8)
 
 class _Stock(threading.local):
     def __init__(self) -> None:
-        self.latest: deque[Any] = deque(maxlen=LATEST)
+        self.latest: list[Any] = []  # at most LATEST, the newest last; open tapes refer to it
         self.free: dict[int, list[Any]] = {}  # by size
         self.held = 0  # bytes of those
 
@@ -48,8 +47,16 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Any:
     memory = _used_again(size)
     if memory is None:
         memory = np.empty(size, np.uint8)
-    _stock.latest.append(memory)
+    latest = _stock.latest
+    latest.append(memory)
+    if len(latest) > LATEST:
+        del latest[0]
     return ndarray(shape, dtype, memory, -abi.location(memory) % ALIGNMENT)
+
+
+def latest() -> list[Any]:
+    """The buffers handed out last in this thread, in which compiled code looks for one that is free."""
+    return _stock.latest
 
 
 def empty_like(array: Any) -> Any:

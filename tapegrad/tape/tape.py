@@ -186,6 +186,7 @@ class Tape:
         "guards",
         "held",
         "imports",
+        "latest",
         "leaves",
         "limit",
         "lines",
@@ -229,6 +230,7 @@ class Tape:
         self.watches: dict[int, Any] = {}  # what the user attached to records
         self.shadows: dict[int, weakref.ref[Any]] = {}  # large values that are not kept, by position
         self.shade: Any = None  # what stood last for such a value
+        self.latest = pool.latest()
         self.columns: Columns | None = None
         self.freed: Any = None
         self.held: list[int] | None = None  # records whose handles lived at the last pruning

@@ -13,6 +13,7 @@ from tapegrad.core import compiled_methods, dispatch
 from tapegrad.errors import GraphFreedError, ShapeError, TapeError, UnusedInputError
 from tapegrad.kernels import abi, machine
 from tapegrad.kernels.replay import layout
+from tapegrad.kernels.state import KEEP_BYTES
 from tapegrad.tensor import Tensor
 from tests.tiers import thinned
 
@@ -192,6 +193,39 @@ def test_words_of_a_view_outlive_what_they_were_made_of():
         assert found[k] == pytest.approx(plain(moved).imag / 1e-20, rel=1e-13)
 
 
+VIEWS = (
+    lambda a: a[::-1], lambda a: a[..., ::2], lambda a: np.swapaxes(a, 0, -1), lambda a: a[1:],
+    lambda a: a[:, 1:3], lambda a: a[0], lambda a: a[..., None], np.rot90, np.diagonal, np.transpose,
+    lambda a: a.reshape(-1), lambda a: np.broadcast_to(a, (2, *a.shape)), lambda a: a[..., -1:0:-2],
+    lambda a: np.moveaxis(a, 0, -1), lambda a: a[..., 1],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("first", range(len(VIEWS)))
+def test_views_of_views(first):
+    """Words noted of a view of an array of any strides tell of the right elements."""
+    x, random = leaf(np.linspace(0, 1, 60).reshape(3, 4, 5)), np.random.default_rng(first)
+    tg.grad(x[0].sum(), x)
+    for others in itertools.product(VIEWS[first % 2 :: 2], VIEWS[first // 2 % 2 :: 2]):
+        wanted, y = np.arange(60).reshape(3, 4, 5), x * 1.0
+        for function in (VIEWS[first], *others):
+            if wanted.ndim > 1 and min(wanted.shape) > 1:
+                wanted, y = function(wanted), function(y)
+        cotangent, found = random.random(wanted.shape), np.zeros(60)
+        np.add.at(found, wanted.ravel(), cotangent.ravel())
+        np.testing.assert_allclose(tg.grad(np.sum(y * cotangent), x)[0].numpy().ravel(), found, rtol=1e-12)
+
+
+@pytest.mark.skipif(bool(layout.BOUNDS), reason="a checked build goes through Python")
+def test_views_of_views_are_described_when_they_are_recorded():
+    x = leaf(np.linspace(0, 1, 20).reshape(4, 5))
+    for function in (np.rot90, lambda y: y.T[1:3], lambda y: y[:, 1][::-1], lambda y: y[::-1, ::2].T[0]):
+        for _ in range(3):
+            z = np.sum(function(x * 1.0))
+            entered = frames(lambda z=z: tg.grad(z, x))
+        assert "descriptor" not in entered
+
+
 def test_an_array_written_to_between_two_uses():
     """Each use has its own values, whatever the size, and of whichever dtype."""
     for n in (1, 511, 512, 513, 2047, 2048, 2049, 125_000):
@@ -270,6 +304,16 @@ def test_a_rule_that_fails_leaves_the_tape_as_it_was(error, n, monkeypatch):
     np.testing.assert_allclose(x.grad.numpy(), wanted, rtol=1e-13)
     with pytest.raises(GraphFreedError):
         z.backward(tg.ones(n))
+
+
+def test_the_memory_of_large_cotangents_goes_back():
+    x = leaf(np.ones(KEEP_BYTES // 8 + 1))
+    tg.grad(np.sum(x * 2.0 - 1.0), x)
+    for _ in range(2):
+        assert at_once.gradients(np.sum(x * 2.0 - 1.0), None, x, False) is not None
+    tg.grad((x[:3] * 1.0).sum(), x)
+    assert at_once._states
+    assert all(state.view[layout.HELD_BYTES] <= KEEP_BYTES for state in at_once._states.values())
 
 
 def test_rules_that_sweep_and_record():

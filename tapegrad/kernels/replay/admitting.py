@@ -164,6 +164,37 @@ def constant(tape: int, key: int, value: int, number: int, size: int) -> int:
     return drop_position(slot, at)
 
 
+def memory_like(tape: int, x: int, size: int) -> int:
+    """A new array like a large one, in C order, in memory of the stock (`tape.pool`); 0 with an error set."""
+    g, args = i64(shared()), stack(1)
+    latest = i64(tape + g[LATEST_AT])[0]
+    items, n = i64(i64(latest + LIST_ITEMS_AT)[0]), i64(latest + LIST_SIZE_AT)[0]
+    for q in range(n - 1, -1, -1):
+        memory = items[q]
+        if i32(memory + REFCOUNT_AT)[0] == 1 and i64(i64(memory + DIMS_AT)[0])[0] == size + g[ALIGNMENT]:
+            for p in range(q, n - 1):
+                items[p] = items[p + 1]
+            items[n - 1] = memory
+            return array_in(memory, x)
+    i64(args)[0] = x
+    return call(g[VECTORCALL], g[EMPTY_LIKE], args, 1, 0)
+
+
+def array_in(memory: int, x: int) -> int:
+    """A new array like another, in C order, from the first aligned byte of a buffer; 0 with an error set."""
+    g, at = i64(shared()), i64(memory + DATA_AT)[0]
+    at = (at + g[ALIGNMENT] - 1) // g[ALIGNMENT] * g[ALIGNMENT]
+    invoke(g[INCREF], i64(x + DESCR_AT)[0])
+    out = call(g[NEW_ARRAY], g[NDARRAY_TYPE], i64(x + DESCR_AT)[0], i32(x + NDIM_AT)[0], i64(x + DIMS_AT)[0],
+               0, at, C_CONTIGUOUS | ALIGNED | WRITEABLE, 0)  # fmt: skip
+    if out != 0:
+        invoke(g[INCREF], memory)
+        if call(g[SET_BASE], out, memory) & 0xFFFFFFFF:
+            invoke(g[DECREF], out)
+            return 0
+    return out
+
+
 def shade_for(tape: int, value: int) -> int:
     """A new reference to what stands on a tape for an array that is not kept; 0 with an error set."""
     g, args = i64(shared()), stack(1)

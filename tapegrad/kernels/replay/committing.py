@@ -4,7 +4,7 @@ A *sheet* (see `layout`) is what an op needs; a frame holds its operands (`admit
 """
 
 from tapegrad.kernels.dialect import call, i32, i64, invoke, shared, stack
-from tapegrad.kernels.replay.admitting import admit, same_kind, shade_for
+from tapegrad.kernels.replay.admitting import admit, memory_like, same_kind, shade_for
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import drop, entry_of, left, room, size_of, weigh
 
@@ -30,7 +30,7 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
     invoke(g[INCREF], tape)  # held: what is called may run anything
     value = 0
     if largest >= g[POOLED] and s[POINTWISE]:
-        into = memory_like(x, y * (n - 1))
+        into = result_memory(tape, x, y * (n - 1))
         if into == 0:
             invoke(g[DECREF], tape)
             return drop(frame, n, 0)
@@ -57,12 +57,12 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
     return drop(frame, n, out)
 
 
-def memory_like(x: int, y: int) -> int:
+def result_memory(tape: int, x: int, y: int) -> int:
     """Memory for the result of operands of which one is large, or none (0) and the other alone.
 
     A new reference; UNHANDLED where the result may be of another shape or dtype; 0 with an error set.
     """
-    g, like, other, args = i64(shared()), x, y, stack(1)
+    g, like, other = i64(shared()), x, y
     if i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE]:
         like, other = y, x
     kind = i64(like + DESCR_AT)[0]
@@ -74,8 +74,7 @@ def memory_like(x: int, y: int) -> int:
                 return UNHANDLED
         elif i64(other + TYPE_AT)[0] != g[FLOAT_TYPE]:
             return UNHANDLED
-    i64(args)[0] = like
-    return call(g[VECTORCALL], g[EMPTY_LIKE], args, 1, 0)
+    return memory_like(tape, like, size_of(like))
 
 
 def finish(sheet: int, value: int, a: int, b: int) -> int:

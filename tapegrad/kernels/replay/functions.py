@@ -14,9 +14,19 @@ def rule_of(state: int, k: int) -> int:
     return i64(i64(s[ADDRESS])[((i64(s[WORD])[k] >> 16) & 0xFFFF) - 1])[0]
 
 
+def known_layouts(state: int, k: int) -> int:
+    """Whether record k's value and operands are dense, of float64, as its rule knows them."""
+    metas, word = i64(i64(state)[META]), i64(state)[WORD]
+    found, at = metas[k] & 0x1FF == 0x101, following(word, operands(i64(word)[k], CHAIN), CHAIN)
+    while at != 0:
+        found = found & (metas[(at & 0xFFFF) - 1] & 0x1FF == 0x101)
+        at = following(word, at, CHAIN)
+    return found
+
+
 def function(state: int, k: int) -> int:
     """Call the rule with addresses: cotangent, value and shape; then value, gradient (0: none) and shape of
-    each operand. PYTHON where an operand is laid out otherwise than it knows, or it fails.
+    each operand. PYTHON where it fails.
     """
     s = i64(state)
     metas, addresses, flags, p = i64(s[META]), i64(s[ADDRESS]), u8(s[FLAGS]), i64(s[SCRATCH])
@@ -28,14 +38,10 @@ def function(state: int, k: int) -> int:
         3,
         DONE,
     )
-    if metas[k] & 0x1FF != 0x101:
-        return PYTHON
     at = following(s[WORD], first, CHAIN)
     while at != 0:
         j = (at & 0xFFFF) - 1
         m = metas[j]
-        if m & 0x1FF != 0x101:
-            status = PYTHON
         p[n], p[n + 1], p[n + 2] = addresses[j], 0, s[SHAPES] + 8 * (m >> 32)
         if flags[j] & NEED and status == DONE:
             p[n + 1] = allocate(state, 8 * count_of(s[SHAPES], m))

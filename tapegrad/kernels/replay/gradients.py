@@ -7,6 +7,7 @@ released, the tape is claimed before (`suspended`).
 """
 
 from tapegrad.kernels.dialect import call, copy, i32, i64, invoke, shared, stack, u8
+from tapegrad.kernels.replay.admitting import memory_like
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.loops import checksum
 from tapegrad.kernels.replay.memory import reset
@@ -222,13 +223,13 @@ def swept(root: int, seed: int, held: int, n: int, how: int, out: int) -> int:
         status = UNHANDLED * (watch == UNHANDLED) + MEMORY * (watch == 0)
         for q in range(n):
             if status == DONE:
-                status = value_for(state, values, q, i64(held)[q])
+                status = value_for(state, i64(root + g[TAPE_AT])[0], values, q, i64(held)[q])
         if status == DONE:
             status = attempt(state, root, seed, held, n, how | WATCHED * (watch != g[NONE_AT_ALL]))
         if status == DONE:
             give_values(state, values, n, out)
-        elif i64(state)[BLOCKS] != 0:
-            reset(state)  # blocks of cotangents on their way
+        if i64(state)[BLOCKS] != 0 and (status != DONE or i64(state)[HELD_BYTES] > g[KEPT_BYTES]):
+            reset(state)  # blocks of cotangents on their way, or more than is kept
         if watch > UNHANDLED:
             if watch != g[NONE_AT_ALL]:
                 status = end_watch(state, root, watch, status)
@@ -312,18 +313,21 @@ def end_watch(state: int, root: int, watch: int, status: int) -> int:
     return drop_position(done, status)
 
 
-def value_for(state: int, values: int, q: int, x: int) -> int:
+def value_for(state: int, tape: int, values: int, q: int, x: int) -> int:
     """Make the array or the number of result q, of input x; MEMORY with an error set."""
-    g, s, value, like, args = i64(shared()), i64(state), 0, 0, stack(1)
+    g, s, value, like = i64(shared()), i64(state), 0, 0
     i64(s[RESULT_ARRAYS])[q] = 0
     if i64(x + TYPE_AT)[0] == g[TENSOR_TYPE]:
         like = i64(x + g[V_AT])[0]
     if like == 0:
         return UNHANDLED
     if i64(like + TYPE_AT)[0] == g[NDARRAY_TYPE]:
-        if size_of(like) >= g[POOLED]:
-            i64(args)[0] = like
-            value = call(g[VECTORCALL], g[EMPTY_LIKE], args, 1, 0)
+        size = size_of(like)
+        own = 0
+        if size >= g[POOLED] and i64(tape + TYPE_AT)[0] == g[TAPE_TYPE]:
+            own = call(g[LONG_AS], i64(tape + g[OWNER_AT])[0]) == call(g[THREAD])
+        if own:
+            value = memory_like(tape, like, size)
         else:
             value = call(g[NEW_LIKE], like, C_ORDER, 0, 0)
         i64(s[RESULT_ARRAYS])[q] = value

@@ -1,7 +1,7 @@
 """Compiled: plan a sweep, walk the records."""
 
 from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, shared, u8, zero
-from tapegrad.kernels.replay.functions import function, rule_of
+from tapegrad.kernels.replay.functions import function, known_layouts, rule_of
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import release
 from tapegrad.kernels.replay.reading import column, following, operands, prune, seal
@@ -100,7 +100,8 @@ def plan(state: int) -> int:
                 apart = 1
         elif template == COMPILED:
             lacking, apart = rule_of(state, k) == 0, rule_of(state, k) == BY_RULE_ONLY
-            rules += 1  # perhaps: where operands are not laid out as it knows
+            if known_layouts(state, k) == 0:
+                apart = 1
         elif template >= VIEW and template != BY_RULE:
             pending[waiting] = k
             waiting += 1

@@ -280,6 +280,20 @@ def put(state: int, k: int, j: int, slot: int) -> int:
     return DONE
 
 
+def sum_back(code: int, at: int, n: int) -> int:
+    """Running sums of n dense values, from the last one on."""
+    step = 1 + (code >= COMPLEX)
+    if code & 1:
+        a = f64(at)
+        for i in range(step * (n - 1) - 1, -1, -1):
+            a[i] = a[i] + a[i + step]
+    else:
+        b = f32(at)
+        for i in range(step * (n - 1) - 1, -1, -1):
+            b[i] = b[i] + b[i + step]
+    return 0
+
+
 def scan(state: int, k: int, j: int) -> int:
     """A running sum's transpose: the running sum from the far end."""
     s = i64(state)
@@ -295,7 +309,10 @@ def scan(state: int, k: int, j: int) -> int:
         return MEMORY
     store = s[STORE]
     copy(sums, i64(s[COTANGENTS])[k], n * size)
-    if n != 0:
+    if n != 0 and inside == 1:
+        for outer in range(n // length):
+            sum_back(m & 0xFF, sums + outer * length * size, length)
+    elif n != 0:
         for outer in range(n // (length * inside)):
             for a in range(length - 2, -1, -1):
                 at = sums + (outer * length + a) * inside * size

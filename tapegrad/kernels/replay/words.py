@@ -62,7 +62,7 @@ def places_in_dense(x: int, value: int, window: int) -> int:
 
 
 def places_in_strided(x: int, value: int, window: int) -> int:
-    """As `places_in_dense`, of an array whose axes nest: each steps over all that the next one covers.
+    """As `places_in_dense`, of an array each of whose strides is more than the smaller ones reach together.
 
     Then an element's address tells its place along each axis, by division by the strides, longest first. So
     does the stride of an axis of the view, if what it leads to stays within the array along each axis.
@@ -83,12 +83,11 @@ def places_in_strided(x: int, value: int, window: int) -> int:
                 at -= 1
             order[at] = d
             axes += 1
-    for k in range(axes):
-        least = code_of(x) >> 8
-        if k + 1 < axes:
-            least = length(strides[order[k + 1]]) * dims[order[k + 1]]
-        if length(strides[order[k]]) < least:
+    reach = 0
+    for k in range(axes - 1, -1, -1):
+        if length(strides[order[k]]) <= reach:
             return 0
+        reach += length(strides[order[k]]) * (dims[order[k]] - 1)
     if offset < 0:
         return 0
     words[3] = 0
