@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["Tensor", "asarray", "from_numpy", "tensor"]
 
 Result = TypeVar("Result")
-DIFFERENTIABLE = tuple(np.dtype(char) for char in "dfDF")  # the commonest first
+NUMPY_S_OWN = {id(np.dtype(char)) for char in "dfDF"}  # tapes refuse other objects that are equal to these
 UFUNCS = fn.UFUNCS
 _getitem = fn.getitem
 _timed_getitem = timed("getitem")(_getitem)
@@ -725,7 +725,7 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
         kind = type(data)
         if kind is np.float64 or kind is float:
             return _of_copy(np.float64(data), requires_grad)
-        if kind is np.ndarray and data.dtype in DIFFERENTIABLE and data.nbytes < pool.MIN_BYTES:
+        if kind is np.ndarray and id(data.dtype) in NUMPY_S_OWN and data.nbytes < pool.MIN_BYTES:
             return _of_copy(data.copy("K") if data.ndim else data[()], requires_grad)
     if contains_tensor(data) and not isinstance(data, Handle):
         raise BorderError("tensor() would drop the history of Tensors in a list; use tg.array([...])")
