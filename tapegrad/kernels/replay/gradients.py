@@ -151,9 +151,9 @@ def sink_of(tape: int, x: int) -> int:
         if cells == 0:
             invoke(g[ERROR_CLEAR])
             return 0
-        several = i64(cells + LIST_SIZE_AT)[0]
+        known = knows_any(tape, cells)
         invoke(g[DECREF], cells)
-        if several != 0:
+        if known:
             return 0
     if i64(x + g[TAPE_AT])[0] != tape:
         if i64(x + g[TAPE_AT])[0] != g[NONE_AT_ALL] or at == g[NONE_AT_ALL] or at == 0:
@@ -166,6 +166,21 @@ def sink_of(tape: int, x: int) -> int:
     if at == 0 or value == 0:
         return 0
     return at * (is_number(value) or dense(value))
+
+
+def knows_any(tape: int, cells: int) -> int:
+    """Whether a tape has imported a leaf by one of these cells, given as weak references."""
+    g, args = i64(shared()), stack(1)
+    for k in range(i64(cells + LIST_SIZE_AT)[0]):  # an empty tuple, or a list
+        cell = call(g[VECTORCALL], i64(i64(cells + LIST_ITEMS_AT)[0])[k], args, 0, 0)
+        if cell == 0:
+            invoke(g[ERROR_CLEAR])
+            return 1
+        known = call(g[DICT_GET], i64(tape + g[LEAVES_AT])[0], cell)
+        invoke(g[DECREF], cell)
+        if known != 0:
+            return 1
+    return 0
 
 
 def is_number(x: int) -> int:
