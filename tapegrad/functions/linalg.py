@@ -298,13 +298,17 @@ def multi_dot(arrays: Any, *, out: Any = None) -> Any:
                 for k in range(i, j)
             )
 
-    def product(i: int, j: int) -> Any:
-        k = best[i, j][1]
-        return members[i] if i == j else dot(product(i, k), product(k + 1, j))
-
-    found = product(0, len(members) - 1)
+    found = _split_best(members, best, 0, len(members) - 1)
     kept = tuple(n for n, end in zip(np.shape(value_of(found)), ends, strict=True) if not end)
     return reshape(found, kept) if any(ends) else found
+
+
+def _split_best(members: list[Any], best: dict[tuple[int, int], tuple[int, int]], i: int, j: int) -> Any:
+    """The product of matrices i to j, split where that is best."""
+    k = best[i, j][1]
+    return (
+        members[i] if i == j else dot(_split_best(members, best, i, k), _split_best(members, best, k + 1, j))
+    )
 
 
 @implements(np.linalg.tensorinv)
