@@ -24,6 +24,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import KEEP_BYTES
 from tapegrad.ops import REGISTRY, forward
 from tapegrad.ops.primitive import Elementwise
+from tapegrad.ops.scans import PRODUCT, RUNNING_PRODUCT
 from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
 from tapegrad.tape.record import CONS, LEAF, slot
@@ -60,6 +61,7 @@ NUMPY = {
 WINDOWS = {
     None: 0, "part": layout.PART, "whole": layout.WHOLE, "joined": layout.JOINED, "stacked": layout.STACKED,
     "taken": layout.TAKEN, "placed": layout.PLACED, "written": layout.WRITTEN,
+    "running product": layout.ALONG + RUNNING_PRODUCT, "product": layout.ALONG + PRODUCT,
 }  # fmt: skip
 HANDLE = ("_v", "_tape", "_at", "_extra")
 TAPE = (

@@ -455,16 +455,18 @@ ALL = 0b1111
 
 
 def primitive(
-    *functions, forward, arity, template=Template.PYTHON, lower=None, domain=None, broadcasts=False
-):
+    *functions, forward, arity, template=Template.PYTHON, lower=None, domain=None, broadcasts=False,
+    window=None,
+):  # fmt: skip
     """Declare an irregular op by a class with static `vjp`, `jvp` and the masks `reads`.
 
     If it `broadcasts`, the rules are right also for cotangents and tangents with an axis of lanes in front.
+    By `window`, "product" or "running product", compiled code describes a record along its `axis`.
     """
 
     def declare(cls):
         op = Irregular(cls.__name__, functions, forward, arity, cls.__doc__, cls, template)
-        op.lower, op.broadcasts = lower, broadcasts
+        op.lower, op.broadcasts, op.window = lower, broadcasts, window
         op.domain = domain or Real()
         return op
 

@@ -8,7 +8,14 @@ from tapegrad.kernels.replay.admitting import admit
 from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import code_of, drop, has_room, in_force, left, tape_of
-from tapegrad.kernels.replay.words import joined_words, placed_words, taken_words, window_words, written_words
+from tapegrad.kernels.replay.words import (
+    along_words,
+    joined_words,
+    placed_words,
+    taken_words,
+    window_words,
+    written_words,
+)
 
 
 def record_op(self: int, args: int, count: int) -> int:
@@ -112,8 +119,10 @@ def with_attributes(sheet: int, tape: int, frame: int, n: int, value: int, large
             words = taken_words(tape, i64(frame)[VALUE], call(g[DICT_GET], attrs, g[INDEX_TEXT]))
         elif s[WINDOW] == PLACED:
             words = placed_words(tape, attrs)
-        else:
+        elif s[WINDOW] == WRITTEN:
             words = written_words(call(g[DICT_GET], attrs, g[WINDOW_TEXT]))
+        else:
+            words = along_words(i64(frame)[VALUE], call(g[DICT_GET], attrs, g[AXIS_TEXT]), s[WINDOW] - ALONG)
         if words == 0:
             invoke(g[DECREF], number)
             return 0
