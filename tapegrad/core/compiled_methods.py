@@ -27,6 +27,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import KEEP_BYTES
 from tapegrad.ops import MEANING, REGISTRY, forward
 from tapegrad.ops.primitive import Elementwise
+from tapegrad.ops.scans import PRODUCT, RUNNING_PRODUCT
 from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
 from tapegrad.tape.record import CONS, LEAF, slot
@@ -62,6 +63,7 @@ WINDOWS = {
     None: 0, "part": layout.PART, "whole": layout.WHOLE, "joined": layout.JOINED, "stacked": layout.STACKED,
     "taken": layout.TAKEN, "placed": layout.PLACED, "written": layout.WRITTEN,
     "scattered": layout.SCATTERED,
+    "running product": layout.ALONG + RUNNING_PRODUCT, "product": layout.ALONG + PRODUCT,
 }  # fmt: skip
 HANDLE = ("_v", "_tape", "_at", "_extra")
 TAPE = (

@@ -595,11 +595,12 @@ ALL = 0b1111
 
 def primitive(
     *functions, forward, arity, template=Template.PYTHON, lower=None, domain=None, broadcasts=False, node="",
-    flops=0, operator=None, join=None, neutral=None, squares=None,
+    flops=0, operator=None, join=None, neutral=None, squares=None, window=None,
 ):  # fmt: skip
     """Declare an irregular op by a class with static `vjp`, `jvp` and the masks `reads`.
 
     If it `broadcasts`, the rules are right also for cotangents and tangents with an axis of lanes in front.
+    By `window`, "product" or "running product", compiled code describes a record along its `axis`.
     `flops` is a function of the shapes of the operands. The rest is as in `elementwise` and `reduction`.
     """
 
@@ -607,6 +608,7 @@ def primitive(
         op = Irregular(cls.__name__, functions, forward, arity, cls.__doc__, cls, template)
         op.lower, op.broadcasts, op.node, op.flops = lower, broadcasts, node, flops
         op.join, op.neutral, op.squares = join, neutral, squares
+        op.window = window
         op.domain = domain or Real()
         if operator is not None:
             MEANING[operator] = op

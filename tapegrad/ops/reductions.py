@@ -84,7 +84,7 @@ def _others(x):
 
 @primitive(
     np.prod, forward=_reduce(np.multiply.reduce), arity=1, template=Template.RECURRENCE,
-    lower=along_axis(PRODUCT, 0), join=np.multiply, neutral=1.0,
+    lower=along_axis(PRODUCT, 0), window="product", join=np.multiply, neutral=1.0,
 )  # fmt: skip
 class prod:
     """Product over axes."""

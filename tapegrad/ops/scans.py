@@ -79,7 +79,7 @@ class recurrence:
 
 @primitive(
     np.cumprod, forward=lambda x, axis: np.cumprod(x, axis=axis), arity=1, template=Template.RECURRENCE,
-    lower=along_axis(RUNNING_PRODUCT, 0),
+    lower=along_axis(RUNNING_PRODUCT, 0), window="running product",
 )  # fmt: skip
 class cumprod:
     """Running product along an axis; no division, so zeros do no harm."""

@@ -1,5 +1,8 @@
 """Products of arrays, and every form of einsum."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -132,3 +135,15 @@ def test_einsum_as_a_product_of_matrices(text, dtypes, random):
         wanted = wanted if x.dtype.kind == "c" else np.real(wanted)
         assert gradient.dtype == x.dtype
         np.testing.assert_allclose(gradient.numpy(), wanted, rtol=0, atol=1e4 * eps)
+
+
+def test_multi_dot_keeps_its_operands_no_longer_than_its_result():
+    gc.disable()
+    try:
+        y = tg.tensor(np.eye(3), requires_grad=True) * 1.0
+        note = weakref.ref(y)
+        z = np.linalg.multi_dot([y, y, y, np.ones(3)])
+        del y, z
+        assert note() is None
+    finally:
+        gc.enable()

@@ -9,6 +9,7 @@ from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import code_of, drop, has_room, in_force, left, tape_of
 from tapegrad.kernels.replay.words import (
+    along_words,
     joined_words,
     placed_words,
     scattered_words,
@@ -121,8 +122,10 @@ def with_attributes(sheet: int, tape: int, frame: int, n: int, value: int, large
             words = placed_words(tape, attrs)
         elif s[WINDOW] == WRITTEN:
             words = written_words(call(g[DICT_GET], attrs, g[WINDOW_TEXT]))
-        else:
+        elif s[WINDOW] == SCATTERED:
             words = scattered_words(tape, value, call(g[DICT_GET], attrs, g[PLACES_TEXT]))
+        else:
+            words = along_words(i64(frame)[VALUE], call(g[DICT_GET], attrs, g[AXIS_TEXT]), s[WINDOW] - ALONG)
         if words == 0:
             invoke(g[DECREF], number)
             return 0

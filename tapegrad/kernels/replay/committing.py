@@ -6,7 +6,7 @@ A *sheet* (see `layout`) is what an op needs; a frame holds its operands (`admit
 from tapegrad.kernels.dialect import call, i32, i64, invoke, shared, stack
 from tapegrad.kernels.replay.admitting import admit, memory_like, same_kind, shade_for
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import drop, entry_of, left, room, size_of, weigh
+from tapegrad.kernels.replay.operands import drop, drop_position, entry_of, left, room, size_of, weigh
 
 
 def compute(sheet: int, tape: int, a: int, b: int) -> int:
@@ -95,7 +95,7 @@ def commit(
     more; 0 with an error set.
     """
     g, s, f = i64(shared()), i64(sheet), i64(frame)
-    size, logged, reference = size_of(value), value, 0
+    size, logged, shade, reference = size_of(value), value, 0, 0
     if size < 0 or room(tape) == 0:
         return UNHANDLED
     if max(largest, size) > g[SMALLEST]:
@@ -105,27 +105,27 @@ def commit(
                 if is_const(tape, f[PLACE + q]) == 0:
                     reads = reads | s[USES + min(q, 2)]
         if reads & 8 == 0 and size > g[SMALLEST]:
-            logged = shade_for(tape, value)
-            if logged == 0:
+            shade = shade_for(tape, value)
+            if shade == 0:
                 return 0
-            invoke(g[DECREF], logged)  # the tape holds it
             if room(tape) == 0:
-                return UNHANDLED  # making it may have run anything
+                return drop_position(shade, UNHANDLED)  # making it may have run anything
+            logged = shade
         for q in range(n):
             if f[PLACE + q] == 0:
                 if size_of(f[VALUE + q]) > g[SMALLEST]:
                     if weigh(tape, size_of(f[VALUE + q])) == 0:
-                        return 0
+                        return drop_position(shade, 0)
             elif reads >> min(q, 2) & 1 and f[NEW_CONST + q] == 0:
                 if keep(tape, f[PLACE + q], f[VALUE + q]) == 0:
-                    return 0
+                    return drop_position(shade, 0)
         if logged == value:
             if weigh(tape, size) == 0:
-                return 0
+                return drop_position(shade, 0)
         else:
             reference = call(g[REFER_WEAKLY], value, 0)  # may collect garbage, so before the record
             if reference == 0:
-                return 0
+                return drop_position(shade, 0)
     out = append(sheet, tape, frame, n, number, logged, value)
     if out != 0 and out != UNHANDLED:
         at, failed = i64(out + g[AT_AT])[0], 0
@@ -145,7 +145,7 @@ def commit(
             out = 0
     if reference != 0:
         invoke(g[DECREF], reference)
-    return out
+    return drop_position(shade, out)
 
 
 def append(sheet: int, tape: int, frame: int, n: int, number: int, logged: int, value: int) -> int:

@@ -138,10 +138,11 @@ UNHANDLED = 1  # no address of an object
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
 # operator's; RECORDED is a form. WINDOW, where compiled code describes the record: whether the result is a
 # view of some of the operand's elements or of all, operands joined along an axis or along a new one, what an
-# index or places take, or an operand written into a window of another.
+# index or places take, an operand written into a window of another or at places of it, or a recurrence along
+# axes, whose kind is added to ALONG.
 OPCODE, OPERATE, UFUNC, VECTOR, USES, OP, ARITY, TWIN = 0, 1, 2, 3, 4, 7, 8, 9
 RECORDED, KEY, WINDOW, POINTWISE, SHEET_WORDS = 11, 12, 13, 14, 15
-PART, WHOLE, JOINED, STACKED, TAKEN, PLACED, WRITTEN, SCATTERED = range(1, 9)  # WINDOW
+PART, WHOLE, JOINED, STACKED, TAKEN, PLACED, WRITTEN, SCATTERED, ALONG = range(1, 10)  # WINDOW
 
 # The operands of an op being recorded: where they stand on the tape, else what becomes a constant there.
 QUICK_OPERANDS = 64

@@ -51,6 +51,39 @@ def times(code: int, out: int, a: int, b: int, n: int, store: int, conjugate: in
     return 0
 
 
+def sweep_row(code: int, kind: int, sums: int, a: int, before: int, n: int, shifted: int) -> int:
+    """What `recurrence` does with one row of n real numbers that lie beside each other."""
+    if code == 1:
+        x, y, z = f64(sums), f64(a), f64(before)
+        for i in range(n - 2, -1, -1):
+            if kind == 2:
+                x[i] = y[i + 1] * x[i + 1]
+            else:
+                x[i] = x[i] + y[i + 1] * x[i + 1]
+        if kind == 2:
+            z[0] = y[0]
+            for i in range(1, n):
+                z[i] = z[i - 1] * y[i]
+        if shifted:
+            for i in range(n - 1, 0, -1):
+                x[i] = z[i - 1] * x[i]
+    else:
+        u, v, w = f32(sums), f32(a), f32(before)
+        for i in range(n - 2, -1, -1):
+            if kind == 2:
+                u[i] = v[i + 1] * u[i + 1]
+            else:
+                u[i] = u[i] + v[i + 1] * u[i + 1]
+        if kind == 2:
+            w[0] = v[0]
+            for i in range(1, n):
+                w[i] = w[i - 1] * v[i]
+        if shifted:
+            for i in range(n - 1, 0, -1):
+                u[i] = w[i - 1] * u[i]
+    return 0
+
+
 def laid_out(state: int, q: int, count: int) -> int:
     """A dense copy of record q's value; 0 when memory is out."""
     s = i64(state)
@@ -98,6 +131,11 @@ def recurrence(state: int, k: int, j: int, slot: int) -> int:
         copy(sums, i64(s[COTANGENTS])[k], count * size)
     for r in range(outer):
         first = r * length * row
+        if inside == 1 and code < COMPLEX:
+            sweep_row(code, kind, sums + first, a + first, before + first, length, kind != 0 or slot == 1)
+            if kind == 0 and slot == 1:
+                zero(sums + first, row)
+            continue
         for i in range(length - 2, -1, -1):
             at = first + (i + 1) * row
             times(code, sums + at - row, a + at, sums + at, inside, kind == 2, 1)

@@ -299,6 +299,31 @@ def are_alike(a: int, b: int) -> int:
     return 1
 
 
+def along_words(x: int, axes: int, kind: int) -> int:
+    """Words for `recurrence`, as an object of bytes: its kind, and how many elements lie before, along and
+    after the axes of an operand. UNHANDLED where axes are not beside each other; 0 with an error set.
+    """
+    g, buffer, items, n = i64(shared()), stack(4), stack(1), 1
+    if axes == 0 or i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE]:
+        return UNHANDLED
+    i64(items)[0] = axes
+    if i64(axes + TYPE_AT)[0] == g[TUPLE_TYPE]:
+        items, n = axes + TUPLE_ITEMS_AT, i64(axes + LIST_SIZE_AT)[0]
+    words, first, last = i64(buffer), MAXDIM, -1
+    for q in range(n):
+        if i64(i64(items)[q] + TYPE_AT)[0] != g[INT_TYPE]:
+            return UNHANDLED
+        axis = call(g[LONG_AS], i64(items)[q])
+        first, last = min(first, axis), max(last, axis)
+    if n == 0 or first < 0 or last - first + 1 != n:
+        return UNHANDLED
+    words[0], words[1], words[2], words[3] = kind, 1, 1, 1
+    for d in range(i32(x + NDIM_AT)[0]):
+        place = 1 + (d >= first) + (d > last)
+        words[place] = words[place] * i64(i64(x + DIMS_AT)[0])[d]
+    return call(g[BYTES_FROM], buffer, 32)
+
+
 def written_words(window: int) -> int:
     """Words for `assign` in `templates`, as an object of bytes: the window that is written, and cleared.
 
