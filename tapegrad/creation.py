@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad import numpy_api as fn
 from tapegrad.core.base import is_tensor, value_of
-from tapegrad.core.dispatch import contains_tensor, noted, tensors_in
+from tapegrad.core.dispatch import contains_tensor, tensors_in, with_metadata
 from tapegrad.errors import BorderError, ShapeError
 from tapegrad.tensor import Tensor, tensor
 
@@ -33,7 +33,7 @@ def _constructor(function: Callable[..., Any], example: str, result: str) -> Cal
         given = {k: value_of(v) for k, v in kwargs.items()}
         made = tensor(function(*(value_of(a) for a in args), **given), requires_grad=requires_grad)
         if name not in SHAPED:
-            noted(made, tensors_in((args, kwargs)))
+            with_metadata(made, tensors_in((args, kwargs)))
         return made
 
     name = function.__name__

@@ -17,26 +17,26 @@ from tapegrad import numpy_api as fn
 from tapegrad.core.base import (
     Handle,
     extra,
-    follows,
-    former,
+    has_tangent,
     join,
-    moves,
+    needs_derivative,
+    previous_cells,
+    refresh_history,
     requires_grad,
-    set_apart,
-    settle,
-    under,
+    separate_storage,
+    strip_tangents,
     value_of,
     wrap,
 )
 from tapegrad.core.dispatch import (
     apply,
+    as_tape_value,
     contains_tensor,
     enabled,
-    normal,
-    noted,
+    note_escape,
     origin,
-    taken,
     timed,
+    with_metadata,
 )
 from tapegrad.core.grad_mode import is_inference_mode_enabled
 from tapegrad.core.storage import STALE
@@ -205,7 +205,7 @@ class Tensor(ArrayMethods):
     @property
     def requires_grad(self) -> bool:
         """Whether operations on it are recorded; can be set on a leaf."""
-        return requires_grad(under(self) if moves(self) else self)
+        return requires_grad(strip_tangents(self) if has_tangent(self) else self)
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -225,23 +225,23 @@ class Tensor(ArrayMethods):
             raise _no_gradient(self.dtype)
         if requires_grad and self.is_inference() and not is_inference_mode_enabled():
             raise GradientError("a result of inference_mode cannot require grad; use a copy made by clone()")
-        if requires_grad != self.requires_grad and moves(self):
+        if requires_grad != self.requires_grad and has_tangent(self):
             self._at = self._at.rooted(Cell(self), requires_grad)
-            set_apart(self)
+            separate_storage(self)
         elif requires_grad != (self._extra is not None and self._extra.requires_grad):
             state = extra(self)
-            taken(self)  # from here on it is a beginning, unknown to a Function
+            note_escape(self)  # from here on it is a beginning, unknown to a Function
             state.call = None
             self._renew()  # first: to tapes the leaf is another one than the constant it was
             state.requires_grad = requires_grad
-            set_apart(self)
+            separate_storage(self)
         return self
 
     def _renew(self) -> None:
         """Be known to tapes as another one from now on: what they recorded stays as it was."""
         if self._at is not None and self._extra is not None:
             self._extra.cells = [*self._extra.cells, weakref.ref(self._at)]
-            former(self)
+            previous_cells(self)
         before, self._at = self._at, Cell(self)
         if before is not None:
             self._at.watch = before.watch
@@ -249,7 +249,7 @@ class Tensor(ArrayMethods):
     @property
     def is_leaf(self) -> bool:
         """Whether it is not the result of a recorded operation."""
-        return (under(self) if moves(self) else self)._tape is None
+        return (strip_tangents(self) if has_tangent(self) else self)._tape is None
 
     @property
     def grad(self) -> Tensor | None:
@@ -320,8 +320,8 @@ class Tensor(ArrayMethods):
     def detach(self) -> Tensor:
         """The same memory without history; a 0-d Tensor's value is copied."""
         if self.ndim == 0:
-            return noted(wrap(np.array(self._v)[()]), (self,), True)
-        return noted(join(self, wrap(self._v.view()), detached=True), (self,), True)
+            return with_metadata(wrap(np.array(self._v)[()]), (self,), True)
+        return with_metadata(join(self, wrap(self._v.view()), detached=True), (self,), True)
 
     def detach_(self) -> Tensor:
         """Become a leaf without history; returns the Tensor. Views that were made of it keep theirs."""
@@ -341,7 +341,7 @@ class Tensor(ArrayMethods):
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"data takes a Tensor, found {type(value).__name__}")
-        if moves(self) or self._tape is not None:
+        if has_tangent(self) or self._tape is not None:
             raise GradientError("data of the result of an operation cannot be replaced")
         if self.requires_grad and value.dtype.char not in abi.GRADIENT:
             raise _no_gradient(value.dtype)
@@ -354,7 +354,7 @@ class Tensor(ArrayMethods):
             state.storage = None
         state.shown = shown
         self._v = value._v
-        noted(self, (value,), True)
+        with_metadata(self, (value,), True)
 
     @property
     def volatile(self) -> bool:
@@ -427,9 +427,11 @@ class Tensor(ArrayMethods):
     # ------------------------------------------------------------ out to Python and NumPy
 
     def _border(self, what: str) -> None:
-        taken(self)
-        if follows(self):
-            kind, mode = ("carries a tangent", "") if moves(self) else ("requires grad", " or tg.no_grad()")
+        note_escape(self)
+        if needs_derivative(self):
+            kind, mode = (
+                ("carries a tangent", "") if has_tangent(self) else ("requires grad", " or tg.no_grad()")
+            )
             asking = _asking()
             raise BorderError(
                 f"{what} of a Tensor that {kind}{asking and f', asked for by {asking},'} would drop its "
@@ -458,12 +460,12 @@ class Tensor(ArrayMethods):
 
     def item(self, *args: Any) -> Any:
         """The value of one element as a Python number."""
-        taken(self)
+        note_escape(self)
         return self._v.item(*args)
 
     def tolist(self) -> Any:
         """The values as nested lists."""
-        taken(self)
+        note_escape(self)
         return self._v.tolist()
 
     def __float__(self) -> float:
@@ -509,7 +511,7 @@ class Tensor(ArrayMethods):
     # ------------------------------------------------------------ text and copies
 
     def __repr__(self) -> str:
-        if moves(self):  # with the tangents of the levels further out before it
+        if has_tangent(self):  # with the tangents of the levels further out before it
             return f"{self._at.primal!r}"[:-1] + f", tangent={self._at.tangent!r})"
         text = np.array2string(
             np.asarray(self._v), precision=4, separator=", ", prefix="tensor(", floatmode="maxprec_equal"
@@ -527,7 +529,7 @@ class Tensor(ArrayMethods):
 
         if self._tape is STALE:
             try:
-                settle(self)
+                refresh_history(self)
             except GradientError:
                 return "interrupted"
         tape: Any = self._tape
@@ -552,20 +554,20 @@ class Tensor(ArrayMethods):
         return out
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        if moves(self) or self._tape is not None:
+        if has_tangent(self) or self._tape is not None:
             raise GradientError(_not_leaf("pickle"))
-        taken(self)
+        note_escape(self)
         return tensor, (np.asarray(self._v), None, self.requires_grad)
 
     def _leaf_copy(self, value: Any, what: str) -> Tensor:
-        if moves(self) or self._tape is not None:
+        if has_tangent(self) or self._tape is not None:
             raise GradientError(_not_leaf(what))
         out: Tensor = wrap(value)
         if self._extra is not None:
             mine = extra(out)
             mine.shown, mine.volatile = self._extra.shown, self._extra.volatile
             if self._extra.requires_grad:
-                taken(self)
+                note_escape(self)
                 out.requires_grad_()
             mine.call = self._extra.call
         return out
@@ -729,12 +731,12 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
             return _of_copy(data.copy("K") if data.ndim else data[()], requires_grad)
     if contains_tensor(data) and not isinstance(data, Handle):
         raise BorderError("tensor() would drop the history of Tensors in a list; use tg.array([...])")
-    value = normal(np.array(value_of(data), dtype=dtype), "tensor")
+    value = as_tape_value(np.array(value_of(data), dtype=dtype), "tensor")
     if value.nbytes >= pool.MIN_BYTES and value.flags.c_contiguous:
         aligned = pool.empty(value.shape, value.dtype)
         aligned[...] = value
         value = aligned
-    out: Tensor = noted(wrap(value), (data,), True)
+    out: Tensor = with_metadata(wrap(value), (data,), True)
     return out.requires_grad_(requires_grad) if requires_grad is not False else out
 
 
@@ -771,7 +773,7 @@ def from_numpy(array: Any) -> Tensor:
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy takes an ndarray, found {type(array).__name__}")
-    value = normal(array, "from_numpy")
+    value = as_tape_value(array, "from_numpy")
     out: Tensor = wrap(value)
     if isinstance(value, np.ndarray) and np.may_share_memory(value, array):
         extra(out).shown = True

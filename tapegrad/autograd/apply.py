@@ -13,9 +13,19 @@ import numpy as np
 from tapegrad.autograd.call import NESTED, Call, Kept, mapped
 from tapegrad.autograd.hooks import from_array
 from tapegrad.autograd.provenance import Provenance, taken_error
-from tapegrad.core.base import Handle, extra, moves, nbytes_of, requires_grad, same, settle, under, wrap
+from tapegrad.core.base import (
+    Handle,
+    alias_of,
+    extra,
+    has_tangent,
+    nbytes_of,
+    refresh_history,
+    requires_grad,
+    strip_tangents,
+    wrap,
+)
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import normal, noted, record, shares
+from tapegrad.core.dispatch import as_tape_value, is_view_of, record, with_metadata
 from tapegrad.core.forward_mode import Level, at_level, dual
 from tapegrad.core.grad_mode import in_force, is_grad_enabled, within
 from tapegrad.core.inplace import sharers, write
@@ -51,15 +61,15 @@ def _applied(
     for x in args:
         if isinstance(x, Handle):
             if x._tape is STALE:
-                settle(x)
-            moving = moving or (x._tape is DUAL and moves(x))
+                refresh_history(x)
+            moving = moving or (x._tape is DUAL and has_tangent(x))
     if moving:
-        levels = [x._at.level for x in args if moves(x)]
+        levels = [x._at.level for x in args if has_tangent(x)]
         level = max(levels, key=lambda level: level.serial)
         if not bases:
-            given = [(wrap(x._v) if cls._is_legacy else same(under(x))) if moves(x) else y
+            given = [(wrap(x._v) if cls._is_legacy else alias_of(strip_tangents(x))) if has_tangent(x) else y
                      for x, y in zip(args, given, strict=True)]  # fmt: skip
-            bases = [y for x, y in zip(args, given, strict=True) if moves(x)]
+            bases = [y for x, y in zip(args, given, strict=True) if has_tangent(x)]
         return _moved(cls, ctx, name, forward, rule, args, given, bases, level)
     needs = tuple([requires_grad(x) for x in args])
     ctx.needs_input_grad = needs
@@ -75,7 +85,7 @@ def _applied(
         _exchange(ctx, None, results, outs)
         return (tuple(outs) if isinstance(found, tuple) else outs[0]), provenance
     slots = [k for k, need in enumerate(needs) if need]
-    befores = [same(args[k]) for k in slots]
+    befores = [alias_of(args[k]) for k in slots]
     provenance = Provenance(cls.__name__, befores)
     provenance.bases = bases
     raw, once = cls._is_legacy, getattr(rule, "once_differentiable", False)
@@ -120,7 +130,7 @@ def _moved(
             if tangents[k] is None and isinstance(x, Handle):
                 tangents[k] = from_array(np.zeros((*lanes, *x._v.shape), x._v.dtype))
     outs = found if isinstance(found, tuple) else (found,)
-    hiding = [y for x, y in zip(primals, given, strict=True) if moves(x)]
+    hiding = [y for x, y in zip(primals, given, strict=True) if has_tangent(x)]
     if level.lanes is None:
         moved = _tangents(cls, ctx, call, provenance, primals, tangents, outs, hiding)
     else:  # the user's rule takes one at a time
@@ -133,14 +143,14 @@ def _moved(
         ]  # fmt: skip
         moved = [_stacked(parts) for parts in zip(*each, strict=True)]
     results = [
-        out if tangent is None else noted(dual(level, out, tangent), args)
+        out if tangent is None else with_metadata(dual(level, out, tangent), args)
         for out, tangent in zip(outs, moved, strict=True)
     ]
     _exchange(ctx, call, [*primals, *outs], [*args, *results])
     if call is not None:
         call.levels.append(level)
         for x in results:
-            base = under(x) if moves(x) else x
+            base = strip_tangents(x) if has_tangent(x) else x
             if base is not x and base._tape is not None and level.notes is not None:
                 operands: list[Any] = [None] * (len(call.slots) if len(outs) == 1 and not ctx._dirty else 1)
                 level.notes.setdefault(base._tape.serial, {})[slot(base._at)] = x._at, operands
@@ -165,7 +175,7 @@ def _tangents(
     if len(moved) != len(outs):
         raise GradientError(f"{cls.__name__}.jvp returned {len(moved)} tangents for {len(outs)} results")
     took = (provenance.took or seen.took) and not ctx._promised
-    nested = any(moves(x) for x in (*primals, *tangents))
+    nested = any(has_tangent(x) for x in (*primals, *tangents))
     found: list[Any] = []
     for k, (out, tangent) in enumerate(zip(outs, map(as_tensor, moved), strict=True)):
         if tangent is None or not isinstance(out, Handle):
@@ -223,7 +233,7 @@ def _version(x: Any) -> int:
 def as_tensor(out: Any) -> Any:
     """A result that is an array or a number is a Tensor too, but for integers and truth values."""
     if isinstance(out, (np.ndarray, np.inexact, float, complex)):
-        return noted(from_array(normal(out, "a result")), ())
+        return with_metadata(from_array(as_tape_value(out, "a result")), ())
     return out
 
 
@@ -476,7 +486,7 @@ def _result(
     foreign = out._tape is not None or requires_grad(out)
     foreign = foreign or (out._extra is not None and out._extra.storage is not None)
     for x in others:
-        foreign = foreign or out is x or (isinstance(x, Handle) and shares(out._v, x._v))
+        foreign = foreign or out is x or (isinstance(x, Handle) and is_view_of(out._v, x._v))
     value = out._v.copy() if foreign and out._v.ndim else out._v
     new = record(op, value, operands, attrs)
     place = weakref.ref(new._tape), slot(new._at)
@@ -485,11 +495,11 @@ def _result(
         for handle in sharers(target):
             if handle._extra is not None and handle._extra.call is call.provenance:
                 handle._extra.call = None  # its history is known now
-        return noted(target, args), place
+        return with_metadata(target, args), place
     if not foreign:
         out._v, out._tape, out._at, out._extra = new._v, new._tape, new._at, None
         new = out
-    return noted(new, args), place
+    return with_metadata(new, args), place
 
 
 def _dirty(call: Call, args: Sequence[Any], given: list[Any], results: list[Any]) -> dict[int, Any]:

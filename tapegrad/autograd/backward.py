@@ -11,11 +11,21 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from tapegrad.autograd import at_once, graph, hooks
-from tapegrad.autograd.sweeps import Border, inputs_of, keys_of, listed, quietly, roots_of, run, told, total
+from tapegrad.autograd.sweeps import (
+    Border,
+    inputs_of,
+    keys_of,
+    listed,
+    quietly,
+    roots_of,
+    run,
+    total,
+    track_gradient,
+)
 from tapegrad.autograd.variables import Variable
 from tapegrad.core import compiled_methods as compiled
-from tapegrad.core.base import extra, retain, settle, wrap
-from tapegrad.core.dispatch import noted
+from tapegrad.core.base import extra, refresh_history, retain, wrap
+from tapegrad.core.dispatch import with_metadata
 from tapegrad.core.grad_mode import enable_grad
 from tapegrad.core.inplace import accumulate, write
 from tapegrad.core.storage import STALE
@@ -156,7 +166,7 @@ def grad(
     """
     if not create_graph and not materialize_grads and only_inputs and not is_grads_batched:
         if type(outputs) is Tensor and outputs._tape is STALE:
-            settle(outputs)
+            refresh_history(outputs)
         quick = at_once.gradients(outputs, grad_outputs, inputs, bool(retain_graph))
         if quick is not None:
             for k, found in enumerate(quick):
@@ -204,7 +214,7 @@ def grad(
                 _missing(len(results), targets, optional)
                 results.append(_zeros(x, recording) if materialize_grads else None)
             else:
-                results.append(told(border.result(total(parts), x), pairs, recording))
+                results.append(track_gradient(border.result(total(parts), x), pairs, recording))
     if every:
         rest = {key: value for key, value in found.items() if key not in sinks}
         _commit(rest, {}, border, pairs, recording)
@@ -326,7 +336,7 @@ def _commit(
             parts.setdefault(id(handle), (handle, []))[1].append(value)
     with enable_grad():  # of arrays there is nothing to record
         ready = [
-            (handle, told(border.result(total(values), handle), pairs, recording))
+            (handle, track_gradient(border.result(total(values), handle), pairs, recording))
             for handle, values in parts.values()
         ]
     _add(ready, recording)
@@ -400,7 +410,7 @@ def _accumulate(handle: Tensor, value: Tensor, recorded: bool) -> None:
         state.grad = value
     else:
         _sum_up(state, handle, state.grad, value, recorded)
-    noted(state.grad, (value,))
+    with_metadata(state.grad, (value,))
 
 
 @quietly
@@ -427,7 +437,7 @@ def _backward_method(
     """Add the gradient of this Tensor to ``.grad`` of the leaves; see `tapegrad.backward`."""
     plain = not create_graph and inputs is retain_variables is None
     if self._tape is STALE:
-        settle(self)
+        refresh_history(self)
     if plain and at_once.backward(self, gradient, bool(retain_graph)):
         return
     backward([self], gradient, retain_graph, create_graph, inputs, retain_variables=retain_variables)
@@ -438,7 +448,7 @@ def _retain_grad(self: Tensor) -> None:
     if not self.requires_grad:
         raise GradientError("retain_grad on a Tensor that does not require grad")
     if self._tape is STALE:
-        settle(self)
+        refresh_history(self)
     if not self.is_leaf and not self.retains_grad:
         extra(self).retains_grad = True
         retain(self)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.autograd.hooks import from_array, replaced
 from tapegrad.autograd.provenance import Provenance, nobody, once_error, once_only, taken_error
-from tapegrad.core.base import Handle, moves, recall, requires_grad, same, wrap
+from tapegrad.core.base import Handle, alias_of, has_tangent, recall, requires_grad, wrap
 from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.engine.sweep import at_work, value_or_shape
 from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
@@ -32,7 +32,7 @@ class Kept:
         self.moving: Any = None  # itself with its tangents
         self.place = place  # of what is on the call's own tape: a weak reference to it, and the record
         self.original: Any = weakref.ref(x)
-        self.snapshot: Any = None if place is not None else same(x) if known is None else known
+        self.snapshot: Any = None if place is not None else alias_of(x) if known is None else known
         if place is None and x._extra is not None and x._extra.call is not None:
             self.snapshot, self.original = x, lambda: x
 
@@ -125,7 +125,7 @@ class Call:
     def _unpacked(self, kept: Any) -> Any:
         if not isinstance(kept, Kept):
             return kept()  # packed
-        if kept.moving is not None and moves(kept.moving):
+        if kept.moving is not None and has_tangent(kept.moving):
             return wrap(kept.moving._v) if self.raw else kept.moving
         original: Any = kept.original()
         if kept.place is None:
@@ -238,7 +238,7 @@ class Call:
         """The gradients of the arguments; those that cannot be differentiated refuse to be."""
         forward = self.provenance
         seen = forward.backward([g for g in grads if requires_grad(g)])
-        moving = self._moves() or any(moves(g) for g in grads)
+        moving = self._moves() or any(has_tangent(g) for g in grads)
         if moving:
             seen.bases, seen.tangents = forward.bases, not recording
         changes = {"recording": recording and not self.once, "forward": seen}

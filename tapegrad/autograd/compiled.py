@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import Handle, value_of, wrap
-from tapegrad.core.dispatch import normal, record
+from tapegrad.core.dispatch import as_tape_value, record
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import custom
@@ -95,7 +95,7 @@ class Rule:
                     f"{self.cls.__name__}.backward returned a gradient of shape {np.shape(g)} for argument "
                     f"{places[q - 1]} of shape {np.shape(x)}"
                 )
-            g = normal(np.asarray(g))
+            g = as_tape_value(np.asarray(g))
             if isinstance(ct, Handle):
                 sources = [y for y in (ct, *inputs[1:]) if isinstance(y, Handle)]
                 g = record(custom.refusal, g, sources, {"why": self.no_second})
@@ -133,7 +133,7 @@ def applied(cls: Any, args: tuple[Any, ...]) -> Any:
     if isinstance(out, np.ndarray):
         shared = any(isinstance(x, np.ndarray) and np.may_share_memory(x, out) for x in values)
         out = out.copy() if shared else np.ascontiguousarray(out).reshape(out.shape)
-    out = normal(out)
+    out = as_tape_value(out)
     given = [x for x, v in zip(args, values, strict=True) if isinstance(v, NUMBERS)]
     plain = len(given) == len(args) and all(np.result_type(v).char == "d" for v in (out, *values))
     ndims = (out.ndim, *(np.ndim(value_of(x)) for x in given))

@@ -6,8 +6,8 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple
 
-from tapegrad.core.base import same, wrap
-from tapegrad.core.dispatch import exposed, record
+from tapegrad.core.base import alias_of, wrap
+from tapegrad.core.dispatch import is_externally_writable, record
 from tapegrad.core.forward_mode import Level, attach, detach_level
 from tapegrad.core.grad_mode import _Mode
 from tapegrad.errors import DTypeError, GradientError, ShapeError
@@ -135,7 +135,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         raise DTypeError(f"make_dual: tangent of dtype {tangent.dtype} for a primal of dtype {tensor.dtype}")
     if tangent.dtype != tensor.dtype:
         tangent = tangent.astype(tensor.dtype)
-    direction = _alias(tangent) if exposed(tangent) else same(tangent)
+    direction = _alias(tangent) if is_externally_writable(tangent) else alias_of(tangent)
     return attach(_alias(tensor), direction, at)  # type: ignore[no-any-return]
 
 
@@ -145,10 +145,10 @@ class _DualDType(DTypeError, ValueError):
 
 def _alias(x: Tensor) -> Any:
     """Another Tensor of the value and history, to which nobody writes."""
-    value = x._v.copy() if exposed(x) else x._v
+    value = x._v.copy() if is_externally_writable(x) else x._v
     if x.requires_grad:
         return record(REGISTRY["reshape"], value, (x,), {"shape": x.shape})
-    return wrap(value) if exposed(x) else same(x)
+    return wrap(value) if is_externally_writable(x) else alias_of(x)
 
 
 def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:

@@ -10,8 +10,8 @@ import numpy as np
 
 from tapegrad.autograd.backward import grad
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
-from tapegrad.core.base import moves, wrap
-from tapegrad.core.dispatch import normal
+from tapegrad.core.base import has_tangent, wrap
+from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.forward_mode import without_history
 from tapegrad.core.grad_mode import enable_grad
 from tapegrad.errors import GradientError, ShapeError
@@ -39,12 +39,12 @@ def _tensors(x: Any, what: str) -> tuple[bool, Tensors]:
 
 
 def _filled(number: float, shape: tuple[int, ...], dtype: Any) -> Tensor:
-    return wrap(normal(np.full(shape, number, dtype)))  # type: ignore[no-any-return]
+    return wrap(as_tape_value(np.full(shape, number, dtype)))  # type: ignore[no-any-return]
 
 
 def _constant(x: Tensor) -> Tensor:
     """Return a Tensor without its history; tangents it carries stay."""
-    return without_history(x) if moves(x) else x.detach()
+    return without_history(x) if has_tangent(x) else x.detach()
 
 
 def _followed(xs: Tensors, create_graph: bool) -> Tensors:
@@ -430,7 +430,7 @@ def _by_columns(
 def _pushed(func: Function, xs: Tensors, tangents: list[Any], lanes: int | None) -> tuple[bool, list[Tensor]]:
     """Call the function on duals; returns whether it gave a tuple, and the tangents."""
     with dual_level(lanes):
-        duals = [make_dual(x, wrap(normal(t))) for x, t in zip(xs, tangents, strict=True)]
+        duals = [make_dual(x, wrap(as_tape_value(t))) for x, t in zip(xs, tangents, strict=True)]
         packed, outputs = _outputs(func, tuple(duals), "jacobian", False)
         front = () if lanes is None else (lanes,)
         found = []

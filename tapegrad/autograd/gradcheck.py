@@ -13,8 +13,8 @@ import numpy as np
 from tapegrad.autograd.apply import as_tensor, holds_numbers
 from tapegrad.autograd.backward import grad
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
-from tapegrad.core.base import moves, wrap
-from tapegrad.core.dispatch import normal
+from tapegrad.core.base import has_tangent, wrap
+from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.forward_mode import without_history
 from tapegrad.core.grad_mode import enable_grad, no_grad
 from tapegrad.errors import GradcheckError
@@ -400,7 +400,7 @@ class _Check:
         with dual_level(lanes):
             args = list(self.given)
             for k, direction in directions.items():
-                args[k] = make_dual(args[k], wrap(normal(direction)))
+                args[k] = make_dual(args[k], wrap(as_tape_value(direction)))
             found = []
             for y in self.outputs(args):
                 tangent = unpack_dual(y).tangent if y.dtype.kind in "fc" else None
@@ -424,7 +424,7 @@ def _value(x: Any) -> Any:
     """The value of a Tensor, without its history and its tangents; an array itself."""
     if not isinstance(x, Tensor):
         return x
-    return without_history(x)._v if moves(x) else np.asarray(x._v)
+    return without_history(x)._v if has_tangent(x) else np.asarray(x._v)
 
 
 def _parts(array: Any) -> Any:

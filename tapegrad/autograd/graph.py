@@ -14,7 +14,7 @@ from tapegrad.autograd.saved_tensors import (
     save_on_disk,
     saved_tensors_hooks,
 )
-from tapegrad.core.base import recall, settle, under
+from tapegrad.core.base import recall, refresh_history, strip_tangents
 from tapegrad.core.storage import STALE
 from tapegrad.engine.sweep import at_work
 from tapegrad.errors import GradientError, GraphFreedError
@@ -292,8 +292,8 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     if not tensor.requires_grad:
         raise GradientError(f"a Tensor (shape {tensor.shape}) without requires_grad has no gradient edge")
     if tensor._tape is STALE:
-        settle(tensor)
-    tensor = under(tensor)
+        refresh_history(tensor)
+    tensor = strip_tangents(tensor)
     if tensor._tape is None:
         return GradientEdge(_leaf_node(tensor._at), 0)
     node, index = edge_of(tensor._tape, slot(tensor._at))
@@ -303,7 +303,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 def _grad_fn(self: Tensor) -> Node | None:
     """The node of the graph that computes its gradient; None for a leaf."""
-    if under(self)._tape is None:
+    if strip_tangents(self)._tape is None:
         return None
     return get_gradient_edge(self).node
 
@@ -351,7 +351,7 @@ def register_multi_grad_hook(
     # weak: what a hook refers to must not keep what it is attached to
     places = [
         (weakref.ref(watch), None if x._tape is None else (weakref.ref(x._tape), slot(x._at)))
-        for x, watch in zip(map(under, tensors), watches, strict=True)
+        for x, watch in zip(map(strip_tangents, tensors), watches, strict=True)
     ]
     token = object()
 

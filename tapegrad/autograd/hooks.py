@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import settle, under, wrap
+from tapegrad.core.base import refresh_history, strip_tangents, wrap
 from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.core.storage import STALE
 from tapegrad.errors import DTypeError, GradientError, ShapeError
@@ -146,8 +146,8 @@ def replaced(new: Any, old: list[Any], what: str) -> list[Any]:
 def watch_of(x: Any) -> Watch:
     """Return what is attached to a Tensor's record or leaf, made when first asked for."""
     if x._tape is STALE:
-        settle(x)
-    x = under(x)
+        refresh_history(x)
+    x = strip_tangents(x)
     if x._tape is None:
         if x._at.watch is None:
             x._at.watch = Watch()

@@ -27,7 +27,7 @@ from tapegrad.autograd.steps import (
     together,
 )  # fmt: skip
 from tapegrad.autograd.sweeps import partials
-from tapegrad.core.base import Handle, moves, requires_grad, same, wrap
+from tapegrad.core.base import Handle, alias_of, has_tangent, requires_grad, wrap
 from tapegrad.core.grad_mode import in_force, is_grad_enabled, within
 from tapegrad.errors import GradientError
 from tapegrad.tape.tape import current
@@ -83,7 +83,7 @@ def checkpoint_loop(
     tree = apart(state, parts, {})
     if n and is_grad_enabled() and not any(_goes_on_plainly(x) for x in parts):
         random = random_state() if preserve_rng_state else None
-        steps = Steps(step, [same(x) for x in parts if requires_grad(x)], preserve_rng_state)
+        steps = Steps(step, [alias_of(x) for x in parts if requires_grad(x)], preserve_rng_state)
         loop = _Loop(steps, State.of(tree, parts, random).using(()), n, slots)
         try:
             end = loop.forward(parts)
@@ -97,7 +97,7 @@ def checkpoint_loop(
 
 
 def _goes_on_plainly(x: Any) -> bool:
-    return moves(x) or (x._extra is not None and x._extra.volatile)
+    return has_tangent(x) or (x._extra is not None and x._extra.volatile)
 
 
 class _Loop:
@@ -248,7 +248,7 @@ def _by_input(inputs: Sequence[Any], pairs: list[Any], begin: int, recorded: boo
 def _applied(loop: _Loop, end: State, parts: list[Any]) -> list[Any]:
     """Record a loop that has been run: the Tensors of its last state, with their history."""
     leave_tape()  # the last step's tape
-    last = [same(x) for x in end.wanting(end.parts)]
+    last = [alias_of(x) for x in end.wanting(end.parts)]
     found = iter(CheckpointLoop.apply(loop, last, *parts, *loop.steps.operands.values()) if last else ())
     return [next(found) if need else x for x, need in zip(end.parts, end.needs, strict=True)]
 
@@ -319,7 +319,7 @@ def _parted(loop: _Loop, operands: Sequence[Any]) -> tuple[list[Any], list[Any]]
 
 def _gradients(loop: _Loop, parts: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
     """A loop's gradients, not recorded: of the first state, then of what the steps use."""
-    values = [ct if ct is None or moves(ct) else ct._v for ct in cts]
+    values = [ct if ct is None or has_tangent(ct) else ct._v for ct in cts]
     first, totals = loop.reverse(list(parts), values)
     return _tensors([*first, *map(totals.get, loop.steps.operands)])
 
@@ -335,7 +335,7 @@ def _second(loop: _Loop, operands: Sequence[Any], cts: Sequence[Any], recorded: 
     leave_tape()
     begin = current().serial
     outs = loop.composed(*_parted(loop, operands))
-    as_tensors = recorded or any(ct is not None and moves(ct) for ct in cts)
+    as_tensors = recorded or any(ct is not None and has_tangent(ct) for ct in cts)
     pairs = [
         (g, ct if as_tensors else ct._v)
         for g, ct in zip(outs, cts, strict=True)

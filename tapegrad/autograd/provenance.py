@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, extra, moves, requires_grad, same, settle
+from tapegrad.core.base import Handle, alias_of, extra, has_tangent, refresh_history, requires_grad
 from tapegrad.core.dispatch import record
 from tapegrad.core.storage import STALE
 from tapegrad.errors import GradientError
@@ -85,16 +85,16 @@ class Provenance:
             return False
         if self._hides(x):
             return True
-        if not (moves(x) if self.tangents else requires_grad(x)):
+        if not (has_tangent(x) if self.tangents else requires_grad(x)):
             return False
         if x._tape is STALE:
-            settle(x)
+            refresh_history(x)
         tape = x._tape
         if tape is not None and (tape.serial, x._at) > self._begin and tape.owner == get_ident():
             return True  # recorded here, from what has been looked at then
         if _place(x) not in self._known:
             self._known.add(_place(x))
-            self.others.append(same(x))
+            self.others.append(alias_of(x))
         return True
 
     def _hides(self, x: Any) -> bool:
@@ -112,7 +112,7 @@ class Provenance:
             depends = self._knows(x) or depends
         if not depends:
             return
-        if self.tangents and moves(out):
+        if self.tangents and has_tangent(out):
             hidden = False  # it has all it should have
         if hidden:
             extra(out).call = self

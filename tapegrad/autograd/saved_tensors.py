@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, same, wrap
+from tapegrad.core.base import Handle, alias_of, wrap
 from tapegrad.core.context_manager import Block
 from tapegrad.core.grad_mode import Mode, _enabled, change_mode, enable_grad, in_force, is_grad_enabled
 from tapegrad.core.saved_values import Packing
@@ -163,8 +163,8 @@ class _Enough(Exception):
 def _kept(x: Any, outer: Packing | None) -> Callable[[], Any]:
     """Return what gives an argument back; what an outer checkpoint can compute again is not kept."""
     if isinstance(x, Handle):
-        known = same(x)
-        return (lambda: same(known)) if outer is None else outer.keep(x)
+        known = alias_of(x)
+        return (lambda: alias_of(known)) if outer is None else outer.keep(x)
     if type(x) is tuple:
         parts = [_kept(part, outer) for part in x]
         return lambda: tuple([part() for part in parts])
@@ -207,7 +207,7 @@ class _Frame:
                     f"first run saved one of shape {self.shapes[seen][0]}, dtype {self.shapes[seen][1]}; "
                     "it must do the same each time"
                 )
-            found[seen] = same(x)
+            found[seen] = alias_of(x)
             seen += 1
             if seen == self.count:
                 raise _Enough

@@ -7,8 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, extra, moves, recall, requires_grad, same, settle, wrap
-from tapegrad.core.dispatch import exposed, record
+from tapegrad.core.base import (
+    Handle,
+    alias_of,
+    extra,
+    has_tangent,
+    recall,
+    refresh_history,
+    requires_grad,
+    wrap,
+)
+from tapegrad.core.dispatch import is_externally_writable, record
 from tapegrad.core.storage import OPEN, STALE
 from tapegrad.engine.sweep import value_or_shape
 from tapegrad.errors import GradientError
@@ -93,8 +102,8 @@ def together(tree: Any, parts: Sequence[Any]) -> Any:
 def bare(x: Any) -> Any:
     """A Tensor's value, which nobody will write to, without its history."""
     if x._tape is STALE:
-        settle(x)
-    out = wrap(x._v.copy() if exposed(x) or (x._v.ndim and not x._v.flags.writeable) else x._v)
+        refresh_history(x)
+    out = wrap(x._v.copy() if is_externally_writable(x) or (x._v.ndim and not x._v.flags.writeable) else x._v)
     if x._extra is not None and x._extra.call is not None:
         extra(out).call = x._extra.call
     return out
@@ -252,14 +261,14 @@ class Steps:
             )
         outs: list[Any] = []
         tree = apart(found, outs, {})
-        if OPEN and any(moves(x) for x in outs):
+        if OPEN and any(has_tangent(x) for x in outs):
             raise Moved
         after = State.of(tree, outs, self.rng())
         ran = Ran(state, after, outs, begin, roots, count - rest)
         if not self.complete:
             for source, where, k in ran.sources():
                 if source not in self.operands:
-                    self.operands[source] = same(where) if k < 0 else _import_of(where, k, source)
+                    self.operands[source] = alias_of(where) if k < 0 else _import_of(where, k, source)
         return ran
 
     def used(self, ran: Ran) -> set[Any]:
@@ -299,7 +308,7 @@ def _import_of(tape: Tape, k: int, source: Any) -> Any:
 
 def _with_value(x: Any, root: Any) -> Any:
     """A state's Tensor on the record that stands for its history."""
-    out = same(root)
+    out = alias_of(root)
     out._v = x._v
     if x._extra is not None:
         extra(out).call = x._extra.call

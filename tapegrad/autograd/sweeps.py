@@ -9,8 +9,16 @@ import numpy as np
 
 from tapegrad.autograd import at_once
 from tapegrad.autograd.graph import GradientEdge, resolved
-from tapegrad.core.base import Handle, former, moves, recall, settle, under, wrap
-from tapegrad.core.dispatch import normal, noted, record, tensors_in
+from tapegrad.core.base import (
+    Handle,
+    has_tangent,
+    previous_cells,
+    recall,
+    refresh_history,
+    strip_tangents,
+    wrap,
+)
+from tapegrad.core.dispatch import as_tape_value, record, tensors_in, with_metadata
 from tapegrad.core.forward_mode import known, noting, without_history
 from tapegrad.core.grad_mode import (
     Mode,
@@ -55,7 +63,7 @@ def roots_of(
     if len(gradients) != len(tensors):
         raise GradientError(f"{len(gradients)} gradients for {len(tensors)} tensors; give one for each")
     pairs = []
-    following = not create_graph and (any(moves(given) for given in gradients) or noting(tensors))
+    following = not create_graph and (any(has_tangent(given) for given in gradients) or noting(tensors))
     for k, (root, given) in enumerate(zip(tensors, gradients, strict=True)):
         if not isinstance(root, Tensor):
             raise TypeError(f"root {k} is no Tensor, found {type(root).__name__}")
@@ -70,9 +78,11 @@ def roots_of(
                 "derivative is zero wherever there is one (np.floor, np.sign, comparisons)"
             )
         if root._tape is STALE:
-            settle(root)
+            refresh_history(root)
         ct = _cotangent(k, root, given, create_graph or following, lanes)
-        pairs.append((under(root) if moves(root) else root, without_history(ct) if following else ct))
+        pairs.append(
+            (strip_tangents(root) if has_tangent(root) else root, without_history(ct) if following else ct)
+        )
     return pairs
 
 
@@ -92,7 +102,7 @@ def _cotangent(k: int, root: Tensor, given: Any, as_tensor: bool, lanes: int | N
             )
         value: Any = np.ones(root.shape, root.dtype)
         return wrap(value[()] if root.ndim == 0 else value) if as_tensor else value
-    value = given._v if isinstance(given, Handle) else np.asarray(normal(given, f"gradient {k}"))
+    value = given._v if isinstance(given, Handle) else np.asarray(as_tape_value(given, f"gradient {k}"))
     if value.shape != shape:
         batch = "" if lanes is None else f" and a batch of {lanes}"
         raise ShapeError(f"gradient {k} of shape {value.shape} for a root of shape {root.shape}{batch}")
@@ -208,10 +218,10 @@ def _value(value: Any, *source: Any) -> Any:
 
 def keys_of(x: Tensor) -> list[Key]:
     """What the sweep may know a Tensor by: a leaf has a key for each value it had."""
-    at = under(x) if moves(x) else x
+    at = strip_tangents(x) if has_tangent(x) else x
     if at._tape is not None:
         return [(at._tape, (at._at >> 2) - 1)]
-    return [at._at, *former(x)]
+    return [at._at, *previous_cells(x)]
 
 
 def inputs_of(inputs: Any, what: str) -> list[Tensor]:
@@ -225,7 +235,7 @@ def inputs_of(inputs: Any, what: str) -> list[Tensor]:
         if not x.requires_grad:
             raise GradientError(f"{what}[{k}] (shape {x.shape}) does not require grad")
         if x._tape is STALE:
-            settle(x)
+            refresh_history(x)
     return found
 
 
@@ -285,9 +295,9 @@ class Border:
         return value if isinstance(value, Tensor) else wrap(value)
 
 
-def told(g: Any, pairs: Any, recorded: bool) -> Any:
+def track_gradient(g: Any, pairs: Any, recorded: bool) -> Any:
     """Note, within a Function, what a gradient depends on; returns it."""
-    return g if in_force("forward") is None else noted(g, tensors_in(pairs), not recorded)
+    return g if in_force("forward") is None else with_metadata(g, tensors_in(pairs), not recorded)
 
 
 def _memory(value: Any) -> int:

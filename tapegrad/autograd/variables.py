@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tapegrad.core.base import extra
-from tapegrad.core.dispatch import normal
+from tapegrad.core.dispatch import as_tape_value
 from tapegrad.errors import GradientError
 from tapegrad.tensor import Tensor
 
@@ -44,7 +44,7 @@ class Variable(Tensor):
     def __new__(cls, data: Any, requires_grad: bool = False, volatile: bool = False) -> Variable:
         """Make a leaf."""
         array = data.detach().numpy() if isinstance(data, Tensor) else np.asarray(data)
-        value = normal(array, "Variable")
+        value = as_tape_value(array, "Variable")
         out = super().__new__(cls)
         out._v, out._tape, out._at, out._extra = value, None, None, None
         if isinstance(value, np.ndarray) and isinstance(data, (Tensor, np.ndarray)):

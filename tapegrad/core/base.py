@@ -89,7 +89,7 @@ def extra(x: Any) -> Extra:
     return found  # type: ignore[no-any-return]
 
 
-def former(x: Any) -> list[Cell]:
+def previous_cells(x: Any) -> list[Cell]:
     """What tapes that there are still knew a leaf by, before its value or its role changed."""
     state = x._extra
     if state is None or not state.cells:
@@ -119,7 +119,7 @@ def storage_of(x: Any) -> Storage:
     storage: Storage | None = state.storage
     if storage is None:
         torn = x._tape is STALE  # by a write that was cut off: without a storage nothing else makes it so
-        whole = wrap(x._v, STALE) if torn else same(x)
+        whole = wrap(x._v, STALE) if torn else alias_of(x)
         storage = state.storage = Storage(x, whole, Memory(x._v, state.version))
         storage.torn = torn
     return storage
@@ -134,7 +134,7 @@ def join(x: Any, view: Any, detached: bool = False) -> Any:
         if mine.shown is not None or mine.several or mine.inference:
             theirs.shown, theirs.several, theirs.inference = mine.shown, mine.several, mine.inference
         if detached or (view._tape is None and requires_grad(x)):
-            theirs.storage = Storage(view, same(view), storage.memory, detached)
+            theirs.storage = Storage(view, alias_of(view), storage.memory, detached)
             theirs.storage.origin = None if detached else storage
         else:
             theirs.storage = storage
@@ -142,21 +142,21 @@ def join(x: Any, view: Any, detached: bool = False) -> Any:
     return view
 
 
-def set_apart(x: Any) -> None:
+def separate_storage(x: Any) -> None:
     """Give a Tensor that changes its role a storage of its own in the memory that it sees."""
     before = extra(x).storage
     if before is not None:
         before.remove(x)
-        after = x._extra.storage = Storage(x, same(x), before.memory)
+        after = x._extra.storage = Storage(x, alias_of(x), before.memory)
         mine, whole = ((v.shape, v.strides, abi.location(v)) for v in (x._v, before.whole._v))
         if mine == whole:
             before.origin = after
 
 
-def same(x: Any) -> Any:
+def alias_of(x: Any) -> Any:
     """Return another handle of a Tensor's value and history."""
     if x._tape is STALE:
-        settle(x)
+        refresh_history(x)
     out = wrap(x._v, x._tape, x._at)
     state = x._extra
     if state is not None and (
@@ -168,12 +168,12 @@ def same(x: Any) -> Any:
     return out
 
 
-def settle(x: Any) -> None:
+def refresh_history(x: Any) -> None:
     """Give a stale handle the history of what it is a view of."""
     _take_history(x)
 
 
-def under(x: Any) -> Any:
+def strip_tangents(x: Any) -> Any:
     """Return the handle below all tangents."""
     while x._tape is DUAL:
         x = x._at.primal
@@ -182,7 +182,7 @@ def under(x: Any) -> Any:
 
 def retain(x: Any) -> None:
     """Note with its record that a result wants its gradient."""
-    at = under(x)
+    at = strip_tangents(x)
     if at._tape is not None:
         at._tape.retained[slot(at._at)] = weakref.ref(x)
 
@@ -190,9 +190,9 @@ def retain(x: Any) -> None:
 _counted: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
-def weigh(out: Any, kept: Any) -> None:
+def add_saved_bytes(out: Any, kept: Any) -> None:
     """Tell the tape of a result what its record keeps besides values, so that it is closed and pruned."""
-    tape = under(out)._tape
+    tape = strip_tangents(out)._tape
     if tape is not None:
         tape.weigh(nbytes_of(kept, set()))
 
@@ -229,16 +229,16 @@ def requires_grad(x: Any) -> bool:
     if not isinstance(x, Handle):
         return False
     if x._tape is DUAL:
-        return moves(x) or requires_grad(x)
+        return has_tangent(x) or requires_grad(x)
     return x._tape is not None or (x._extra is not None and x._extra.requires_grad)
 
 
-def moves(x: Any) -> bool:
+def has_tangent(x: Any) -> bool:
     """Whether an operand carries a tangent; one whose level was closed does not any more."""
     if not isinstance(x, Handle):
         return False
     if x._tape is STALE and OPEN:
-        settle(x)
+        refresh_history(x)
     while x._tape is DUAL:
         if x._at.level.notes is not None:
             return True
@@ -249,9 +249,9 @@ def moves(x: Any) -> bool:
     return False
 
 
-def follows(x: Any) -> bool:
+def needs_derivative(x: Any) -> bool:
     """Whether a derivative by an operand is asked for here: one of a tangent whatever the grad mode is."""
-    return requires_grad(x) and (bool(_enabled.get()) or moves(x))
+    return requires_grad(x) and (bool(_enabled.get()) or has_tangent(x))
 
 
 def value_of(x: Any) -> Any:

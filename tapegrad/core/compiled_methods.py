@@ -161,7 +161,7 @@ def _objects(kind: type[Any], sheets: Any) -> dict[int, Any]:
         layout.FALSE: False, layout.CELL_TYPE: tapes.Cell, layout.OPEN_LEVELS: OPEN,
         layout.VERSION: table.version, layout.LEAVE: tapes.leave,
         layout.ZEROS: np.zeros, layout.BYTE_DTYPE: np.dtype(np.uint8),
-        layout.STALE_TAPE: STALE, layout.DUAL_TAPE: DUAL, layout.LOAD: dispatch.load,
+        layout.STALE_TAPE: STALE, layout.DUAL_TAPE: DUAL, layout.LOAD: dispatch.import_operand,
         layout.EXCEPTION: Exception, layout.GUARD_SETTING: config.setting_of_guard,
         layout.OFF_TEXT: config.GUARDS[2], layout.CHECKSUM_TEXT: config.GUARDS[0],
         layout.SHADOW: pool.shadow, layout.EMPTY_LIKE: pool.empty_like, layout.OUT_NAMES: ("out",),

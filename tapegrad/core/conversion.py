@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import requires_grad, value_of
-from tapegrad.core.dispatch import apply, record, share, timed
+from tapegrad.core.dispatch import apply, record, timed, wrap_without_history
 from tapegrad.errors import DTypeError
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY
@@ -21,7 +21,7 @@ def astype(x: Any, dtype: Any) -> Any:
     if value.dtype == dtype:
         return x
     if not requires_grad(x) or dtype.kind in "iub":
-        return share(value.astype(dtype), (x,))
+        return wrap_without_history(value.astype(dtype), (x,))
     if dtype.char not in abi.GRADIENT:
         raise DTypeError(
             f"astype: dtype {dtype} has no derivative; use a complex dtype or a floating-point one of "

@@ -9,7 +9,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapegrad.config import guard_setting
-from tapegrad.core.base import Handle, extra, join, moves, recall, requires_grad, settle, value_of, wrap
+from tapegrad.core.base import (
+    Handle,
+    extra,
+    has_tangent,
+    join,
+    recall,
+    refresh_history,
+    requires_grad,
+    value_of,
+    wrap,
+)
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.core.storage import DUAL, OPEN, STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
@@ -31,7 +41,7 @@ NESTED = 64  # lists in lists in what may be an array
 UNUSABLE = (np.matrix, np.ma.MaskedArray)
 
 
-def normal(x: Any, what: str = "operand") -> Any:
+def as_tape_value(x: Any, what: str = "operand") -> Any:
     """Return an ndarray or NumPy scalar as tapes can read it: native, aligned, plain."""
     if type(x) is ndarray and x.dtype is DOUBLE and x.ndim and x.flags.aligned:
         return x
@@ -57,13 +67,13 @@ def operand(x: Any, what: str) -> Any:
     """Return an operand as it is, unless it is an array that NumPy's result would take its kind from."""
     if isinstance(x, ndarray):
         if type(x) is not ndarray or x.dtype.char not in abi.CODES or not x.dtype.isnative:
-            return normal(x, what)
+            return as_tape_value(x, what)
     elif isinstance(x, np.generic) and x.dtype.char not in abi.CODES:
-        return normal(x, what)
+        return as_tape_value(x, what)
     return x
 
 
-def admit(tape: Tape, x: Any) -> int | None:
+def position_of_leaf(tape: Tape, x: Any) -> int | None:
     """Return the position of a leaf's first use on the current tape; None for anything else."""
     state = x._extra
     if x._tape is None and state is not None and state.requires_grad and not state.exposed:
@@ -71,12 +81,12 @@ def admit(tape: Tape, x: Any) -> int | None:
     return None
 
 
-def load(tape: Tape, x: Any) -> int:
+def import_operand(tape: Tape, x: Any) -> int:
     """Return the position of an operand on the current tape, importing it if need be."""
     if isinstance(x, Handle):
         source = x._tape
         if source is STALE:
-            settle(x)
+            refresh_history(x)
             source = x._tape
         if source is tape:
             return int(x._at)
@@ -92,18 +102,18 @@ def load(tape: Tape, x: Any) -> int:
         return tape.leaf(cell, x._v) if leaf else tape.constant(cell, x._v)
     if type(x) is float or type(x) is int or type(x) is bool:
         return tape.number(float(x))
-    return tape.constant(None, x if type(x) is float64 else normal(x))
+    return tape.constant(None, x if type(x) is float64 else as_tape_value(x))
 
 
 def secure(tape: Tape, op: Primitive, operands: Sequence[Any], q: int) -> int:
-    """As `load`, for operand q in memory that others can write to: what the tape keeps is safe from that."""
+    """As `import_operand`, for operand q in memory that others can write to, from which the tape is safe."""
     x, cell = operands[q], None
     if isinstance(x, Handle):
         if x._extra.requires_grad:
             cell = x._at
             cell.shared = True
         x = x._v
-    value = normal(x)
+    value = as_tape_value(x)
     if value.nbytes > LARGE and not _read(op, operands, q):
         value = pool.shadow(value)
     elif value.nbytes <= COPIED:
@@ -139,7 +149,7 @@ def watch(op: Primitive, operands: Sequence[Any], function: Callable[..., Any], 
     lines, profile = mode.lines, mode.profile  # type: ignore[union-attr]
     for x in operands:
         if isinstance(x, Handle) and x._tape is STALE:
-            settle(x)
+            refresh_history(x)
     alone = mode.plain and not OPEN  # type: ignore[union-attr]
     begin = 0 if profile is None else profile.now()
     try:
@@ -197,14 +207,19 @@ def _applied(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | Non
     except np.linalg.LinAlgError:
         raise
     except ValueError as error:
-        raise ShapeError(mismatch(op, values, error)) from error
+        raise ShapeError(describe_mismatch(op, values, error)) from error
     except TypeError as error:
         kinds = ", ".join(str(np.result_type(v)) for v in values)
         raise DTypeError(f"{op.name} of operands of dtypes {kinds}: {error}") from error
     if type(value) is ndarray and value.ndim == 0:
         value = value[()]
     out = record(op, value, operands, attrs)
-    if len(values) == 1 and type(value) is ndarray and shares(out._v, x) and isinstance(operands[0], Handle):
+    if (
+        len(values) == 1
+        and type(value) is ndarray
+        and is_view_of(out._v, x)
+        and isinstance(operands[0], Handle)
+    ):
         join(operands[0], out)
     return out
 
@@ -223,14 +238,14 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     foreign = False  # whether there may be memory that others can write to
     frozen = False  # whether there are results of inference mode
     if not mode:
-        newest = DUAL.serial if OPEN and any(moves(x) for x in operands) else -1
+        newest = DUAL.serial if OPEN and any(has_tangent(x) for x in operands) else -1
     else:
         for x in operands:
             if isinstance(x, Handle):
                 source, state = x._tape, x._extra
                 if source is not None:
                     if source is STALE:
-                        settle(x)
+                        refresh_history(x)
                         source = x._tape
                     if source is not None and source.serial > newest:
                         newest = source.serial
@@ -240,11 +255,13 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
                     foreign = foreign or state.shown is not None
                     frozen = frozen or state.inference
                     if state.volatile:
-                        return share(normal(value) if hasattr(value, "dtype") else value, operands)
+                        return wrap_without_history(
+                            as_tape_value(value) if hasattr(value, "dtype") else value, operands
+                        )
             elif isinstance(x, ndarray):
                 foreign = True
     if newest < 0:
-        return share(normal(value) if hasattr(value, "dtype") else value, operands)
+        return wrap_without_history(as_tape_value(value) if hasattr(value, "dtype") else value, operands)
     if value.dtype.char not in abi.GRADIENT:
         raise DTypeError(
             f"{op.name} gave dtype {value.dtype}, which has no derivative; "
@@ -252,7 +269,7 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
         )
     if frozen:
         _refuse_inference(op, operands)
-    if foreign and any(exposed(x) and shares(value, value_of(x)) for x in operands):
+    if foreign and any(is_externally_writable(x) and is_view_of(value, value_of(x)) for x in operands):
         value = value.copy()  # a view of memory that somebody else can write to
     if newest == DUAL.serial:
         return _recorded_by_dual(op, value, operands, attrs)
@@ -267,7 +284,7 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     if type(mode) is Mode and mode.lines is not None:
         mode.lines.note(tape, at, op, value, operands)
     out = wrap(value, tape, at)
-    return out if type(mode) is bool else noted(out, operands)
+    return out if type(mode) is bool else with_metadata(out, operands)
 
 
 def _recorded_by_dual(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any) -> Any:
@@ -295,7 +312,11 @@ def _commit(
             continue
         at = None if packing is None else packing.load(tape, x)
         if at is None:
-            at = secure(tape, op, operands, q) if foreign and exposed(x) else load(tape, x)
+            at = (
+                secure(tape, op, operands, q)
+                if foreign and is_externally_writable(x)
+                else import_operand(tape, x)
+            )
         places.append(at)
     form = op.recorded_form
     second = 0
@@ -315,7 +336,7 @@ def _commit(
     return tape, at
 
 
-def noted(out: Any, operands: Sequence[Any], apart: bool = False) -> Any:
+def with_metadata(out: Any, operands: Sequence[Any], apart: bool = False) -> Any:
     """Note on a Tensor what it has from its operands and what the mode wants to be known; returns it.
 
     `apart`: the history of the operands is not the result's, though operations are recorded.
@@ -332,7 +353,7 @@ def noted(out: Any, operands: Sequence[Any], apart: bool = False) -> Any:
     return out
 
 
-def taken(*tensors: Any) -> None:
+def note_escape(*tensors: Any) -> None:
     """Note, in the forward or backward of a Function, that values leave Tensors."""
     mode = enabled()
     if type(mode) is Mode and mode.forward is not None:
@@ -364,7 +385,7 @@ def origin(x: Any) -> tuple[Any, list[Any], Any]:
     operands come from nothing.
     """
     tape = x._tape
-    if tape is DUAL and moves(x):
+    if tape is DUAL and has_tangent(x):
         return x._at.origin(x)  # type: ignore[no-any-return]
     tape = x._tape
     if tape is None or tape is STALE:
@@ -388,14 +409,14 @@ def origin(x: Any) -> tuple[Any, list[Any], Any]:
     return op, found, tape.attrs.get(k)
 
 
-def exposed(x: Any) -> bool:
+def is_externally_writable(x: Any) -> bool:
     """Whether others can write to an operand's memory."""
     if isinstance(x, Handle):
         return x._extra is not None and x._extra.exposed and type(x._v) is ndarray
     return isinstance(x, ndarray)
 
 
-def shares(value: Any, x: Any) -> bool:
+def is_view_of(value: Any, x: Any) -> bool:
     """Whether NumPy made an array as a view of another one's memory, or gave that back."""
     if type(value) is not ndarray or not isinstance(x, ndarray):
         return False
@@ -403,22 +424,22 @@ def shares(value: Any, x: Any) -> bool:
     return value is x or (base is not None and (base is x or base is x.base))
 
 
-def share(value: Any, operands: Any, sources: Any = None) -> Any:
+def wrap_without_history(value: Any, operands: Any, sources: Any = None) -> Any:
     """Return a Tensor without history; where it views an exposed operand's memory it is exposed too.
 
     `sources` are what its values depend on, if not on the operands.
     """
     out = wrap(value)
     for x in operands:
-        if isinstance(x, Handle) and shares(value, x._v):
+        if isinstance(x, Handle) and is_view_of(value, x._v):
             join(x, out)
             break
-        if shares(value, x):
+        if is_view_of(value, x):
             extra(out).shown = True
-    return noted(out, operands if sources is None else sources)
+    return with_metadata(out, operands if sources is None else sources)
 
 
-def mismatch(op: Primitive, values: Sequence[Any], error: Exception) -> str:
+def describe_mismatch(op: Primitive, values: Sequence[Any], error: Exception) -> str:
     """What an error of NumPy's about shapes is told as."""
     shapes = ", ".join(str(np.shape(v)) for v in values)
     return f"{op.name} of operands of shapes {shapes}: {error}"

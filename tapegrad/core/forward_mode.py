@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, extra, moves, same, under, value_of, wrap
-from tapegrad.core.dispatch import normal, origin, record
+from tapegrad.core.base import Handle, alias_of, extra, has_tangent, strip_tangents, value_of, wrap
+from tapegrad.core.dispatch import as_tape_value, origin, record
 from tapegrad.core.storage import DUAL, OPEN
 from tapegrad.ops import kinks
 from tapegrad.ops.lanes import jvp
@@ -94,13 +94,13 @@ def dual(level: Level, primal: Any, tangent: Any) -> Any:
 
 def at_level(x: Any, level: Level) -> Dual | None:
     """Return the dual that a Tensor is at just this level, which no open one is further in than."""
-    found: Dual | None = x._at if isinstance(x, Handle) and moves(x) else None
+    found: Dual | None = x._at if isinstance(x, Handle) and has_tangent(x) else None
     return found if found is not None and found.level is level else None
 
 
 def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: dict[str, Any] | None) -> Any:
     """Return the Tensor of a computed value, with its history, and with its tangent by the op's rule."""
-    duals: list[Dual | None] = [x._at if moves(x) else None for x in operands]
+    duals: list[Dual | None] = [x._at if has_tangent(x) else None for x in operands]
     found = [d.level for d in duals if d is not None]
     if not found:  # of levels closed meanwhile
         return record(op, value, operands, attrs)
@@ -123,12 +123,12 @@ def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: dict[str, An
     result: Any = None
     if tangent is not None:
         if not isinstance(tangent, Handle):
-            tangent = wrap(normal(tangent))
+            tangent = wrap(as_tape_value(tangent))
         if tangent._v.dtype != out._v.dtype:
             tangent = tangent.astype(out._v.dtype)
         d = mine[0] if op.kink and op.arity == 1 else None
         result = Dual(level, out, tangent, None if d is None else (op, attrs, d.primal, d.tangent))
-    base = under(out)
+    base = strip_tangents(out)
     if base._tape is not None and level.notes is not None:
         level.notes.setdefault(base._tape.serial, {})[slot(base._at)] = result, duals
     return out if result is None else wrap(out._v, DUAL, result)
@@ -187,7 +187,7 @@ def _noted() -> list[tuple[int, Any]]:
 
 def origin_of(x: Any) -> tuple[Any, list[Any], Any]:
     """As `dispatch.origin`, for a Tensor that carries a tangent; so do its operands."""
-    base = under(x)
+    base = strip_tangents(x)
     op, operands, attrs = origin(base)
     note = known(base._tape, slot(base._at)) if op is not None else None
     if note is not None:
@@ -199,13 +199,13 @@ def _handle(d: Dual | None) -> Any:
     if d is None:
         return None
     found = wrap(d.primal._v, DUAL, d)
-    return found if moves(found) else None  # of a level closed meanwhile: what the tape has is as good
+    return found if has_tangent(found) else None  # of a level closed meanwhile: what the tape has is as good
 
 
 def noting(roots: Sequence[Any]) -> bool:
     """Whether a sweep from these Tensors may meet records whose operands carried tangents."""
     levels = _noted() if OPEN else []
-    todo = [under(x)._tape for x in roots if levels and (moves(x) or isinstance(x, Handle))]
+    todo = [strip_tangents(x)._tape for x in roots if levels and (has_tangent(x) or isinstance(x, Handle))]
     seen: set[int] = set()
     while todo:
         tape = todo.pop()
@@ -220,7 +220,7 @@ def noting(roots: Sequence[Any]) -> bool:
 
 def without_history(x: Any) -> Any:
     """Return a Tensor's value with its tangents, none of them with a history."""
-    if not moves(x):
+    if not has_tangent(x):
         return wrap(x._v)
     d = x._at
     return dual(d.level, without_history(d.primal), without_history(d.tangent))
@@ -228,23 +228,23 @@ def without_history(x: Any) -> Any:
 
 def attach(x: Any, tangent: Any, level: Level) -> Any:
     """Return a Tensor of the same value that carries a tangent at a level."""
-    if moves(x) and x._at.level.serial > level.serial:
+    if has_tangent(x) and x._at.level.serial > level.serial:
         d, inner = x._at, at_level(tangent, x._at.level)
         low, high = (tangent, None) if inner is None else (inner.primal, inner.tangent)
-        high = wrap(normal(np.zeros_like(low._v))) if high is None else high
+        high = wrap(as_tape_value(np.zeros_like(low._v))) if high is None else high
         return dual(d.level, attach(d.primal, low, level), attach(d.tangent, high, level))
     return dual(level, x, tangent)
 
 
 def detach_level(x: Any, level: Level) -> tuple[Any, Any]:
     """Return a Tensor's primal and tangent at a level; without a tangent there, itself and None."""
-    if not moves(x) or x._at.level.serial < level.serial:
-        return same(x), None
+    if not has_tangent(x) or x._at.level.serial < level.serial:
+        return alias_of(x), None
     d = x._at
     if d.level is level:
-        return same(d.primal), same(d.tangent)
+        return alias_of(d.primal), alias_of(d.tangent)
     (p, dp), (t, dt) = detach_level(d.primal, level), detach_level(d.tangent, level)
     if dp is None and dt is None:
-        return same(x), None
-    zeros = wrap(normal(np.zeros_like(p._v)))
+        return alias_of(x), None
+    zeros = wrap(as_tape_value(np.zeros_like(p._v)))
     return dual(d.level, p, t), dual(d.level, zeros if dp is None else dp, zeros if dt is None else dt)

@@ -14,20 +14,28 @@ import numpy as np
 
 from tapegrad.core.base import (
     Handle,
+    add_saved_bytes,
+    alias_of,
     extra,
-    follows,
-    moves,
+    has_tangent,
+    needs_derivative,
     requires_grad,
     retain,
-    same,
-    set_apart,
-    under,
+    separate_storage,
+    strip_tangents,
     value_of,
-    weigh,
     wrap,
 )
 from tapegrad.core.conversion import astype, copy
-from tapegrad.core.dispatch import apply, exposed, normal, noted, record, sequence, timed
+from tapegrad.core.dispatch import (
+    apply,
+    as_tape_value,
+    is_externally_writable,
+    record,
+    sequence,
+    timed,
+    with_metadata,
+)
 from tapegrad.core.grad_mode import enable_grad, in_force, is_grad_enabled, is_inference_mode_enabled
 from tapegrad.core.indices import elements, parts_of, plain_index
 from tapegrad.core.storage import STALE, Storage, moved, places, window
@@ -61,13 +69,13 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
         Whether `new` was computed from all of x: then its history is that of x from now on.
     """
     index = plain_index(index)
-    new = given = new if isinstance(new, Handle) else normal(sequence(new), what)
+    new = given = new if isinstance(new, Handle) else as_tape_value(sequence(new), what)
     _refuse_torn(x)
     _allow(x, _storage(x), new, what)
     if x._v.ndim == 0:
-        recorded = follows(x) or follows(new)
+        recorded = needs_derivative(x) or needs_derivative(new)
         _rebind(x, index, new, what, recorded, update)
-        noted(x, (new,))
+        with_metadata(x, (new,))
         _count(x)
         return
     shape = np.shape(elements(x._v, index, f"{what}: "))  # the elements themselves would be one more view
@@ -76,13 +84,13 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     if storage is not None:
         storage = _rejoined(storage)
     whole = x if storage is None else storage.whole
-    if follows(whole) or follows(new):
+    if needs_derivative(whole) or needs_derivative(new):
         _recorded(x, storage, index, shape, new, update)
     else:
         _plain(x, storage, lambda: _set(x._v, index, value_of(new)))
     if in_force("forward") is not None:
         for handle in sharers(x):
-            noted(handle, (given,))
+            with_metadata(handle, (given,))
     _count(x)
 
 
@@ -118,7 +126,7 @@ def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
     if x._extra is not None and x._extra.inference and not is_inference_mode_enabled():
         raise GradientError(f"{what}: a result of inference_mode cannot be written to; use a copy by clone()")
     whole = x if storage is None else storage.whole
-    if is_grad_enabled() or moves(new):
+    if is_grad_enabled() or has_tangent(new):
         if x._extra is not None and x._extra.several and (requires_grad(whole) or requires_grad(new)):
             raise GradientError(
                 f"{what}: the Tensor of shape {x._v.shape} is one of several views that a split made; write "
@@ -141,7 +149,11 @@ def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
                 f"{what}: a detached Tensor shares memory but no history, and values that require grad would "
                 "need one; write to a copy made by clone()"
             )
-    if not is_grad_enabled() and (moves(whole) or moves(new)) and requires_grad(under(whole)):
+    if (
+        not is_grad_enabled()
+        and (has_tangent(whole) or has_tangent(new))
+        and requires_grad(strip_tangents(whole))
+    ):
         raise GradientError(
             f"{what}: under tg.no_grad() the tangent of the Tensor of shape {x._v.shape} would know of the "
             "write and its gradient not; write with grad mode on, or to a copy made by clone()"
@@ -157,7 +169,7 @@ def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
             f"{what}: values of dtype {kind} do not fit a Tensor of dtype {x._v.dtype} without loss; "
             "convert one of them with astype"
         )
-    if x._v.dtype.char not in abi.GRADIENT and follows(new):
+    if x._v.dtype.char not in abi.GRADIENT and needs_derivative(new):
         raise DTypeError(f"{what}: a Tensor of dtype {x._v.dtype} cannot hold values that require grad")
 
 
@@ -196,11 +208,11 @@ def _rebind(x: Any, index: Any, new: Any, what: str, recorded: bool, update: boo
         raise ShapeError(f"{what}: values of shape {value.shape} for a 0-d Tensor")
     scalar = x._v.dtype.type(value.reshape(())[()])
     if not recorded:
-        out = _unrecorded(same(x), scalar)
+        out = _unrecorded(alias_of(x), scalar)
     else:
         part = _reshaped(astype(new, x._v.dtype), ()) if requires_grad(new) else wrap(scalar)
         if requires_grad(x) and not (update and requires_grad(new)):
-            out = record(REGISTRY["assign"], scalar, (part, same(x)), {"window": (0, (), ())})
+            out = record(REGISTRY["assign"], scalar, (part, alias_of(x)), {"window": (0, (), ())})
         else:
             out = copy(part) if part is new else part
     _become(x, out._v, out)
@@ -219,7 +231,7 @@ def _recorded(
         and isinstance(new, Handle)
         and new._v.flags.writeable
         and new._v.strides == x._v.strides  # the layout stays what it was
-        and not exposed(whole)
+        and not is_externally_writable(whole)
     ):
         _become(x, new._v, new)
         return
@@ -229,13 +241,15 @@ def _recorded(
     if whole._tape is tape:
         old._tape, old._at = tape, whole._at
     elif requires_grad(whole):
-        old = same(whole)
+        old = alias_of(whole)
     where = _where(x._v, whole._v, index)
     op = REGISTRY["assign" if "window" in where else "scatter"]
     # not a handle of this memory, which will be stale
-    operand = same(new) if isinstance(new, Handle) else pool.shadow_of(shape, new.dtype) if shape else new[()]
+    operand = (
+        alias_of(new) if isinstance(new, Handle) else pool.shadow_of(shape, new.dtype) if shape else new[()]
+    )
     _tear(x, storage)
-    if exposed(whole):
+    if is_externally_writable(whole):
         _set(x._v, index, value_of(new))  # its owner sees it; from here on the Tensor has memory of its own
         _move(x, storage)
         for handle in _sharers(x, storage):
@@ -268,7 +282,7 @@ def _read_elsewhere(storage: Storage | None) -> dict[Storage, Any]:
     found = {}
     for other in storage.memory.others(storage):
         if not other.torn and other.whole._tape is not None and other.whole._tape is not local.tape:
-            found[other] = same(other.whole)
+            found[other] = alias_of(other.whole)
     return found
 
 
@@ -312,13 +326,13 @@ def _where(value: Any, whole: Any, index: Any) -> dict[str, Any]:
 def _weigh(out: Any, where: dict[str, Any]) -> None:
     """Tell a result's tape of the places that its record keeps."""
     if "places" in where:
-        weigh(out, where["places"])
+        add_saved_bytes(out, where["places"])
 
 
 def accumulate(x: Any, value: Any) -> None:
     """Add an array to a Tensor without history, in memory where nothing else sees it."""
     if x._v.ndim == 0:
-        _become(x, x._v + value, _unrecorded(same(x), x._v))
+        _become(x, x._v + value, _unrecorded(alias_of(x), x._v))
     else:
         _plain(x, extra(x).storage, lambda: np.add(x._v, value, out=x._v))
     _count(x)
@@ -329,12 +343,12 @@ def _plain(x: Any, storage: Storage | None, change: Callable[[], object]) -> Non
     whole = x if storage is None else storage.whole
     old = None
     if whole._tape is not None and whole._tape is not _room():
-        old = same(whole)  # see `_read_elsewhere`
+        old = alias_of(whole)  # see `_read_elsewhere`
     others = _read_elsewhere(storage)
-    if not exposed(whole):
+    if not is_externally_writable(whole):
         _part_with_others(x, storage)
     change()
-    _tell(x, storage, _unrecorded(same(whole) if old is None else old, whole._v), others)
+    _tell(x, storage, _unrecorded(alias_of(whole) if old is None else old, whole._v), others)
 
 
 class Loan:
@@ -362,14 +376,14 @@ def lend(x: Any) -> Any:
         return np.asarray(value)
     storage = extra(x).storage
     whole = x if storage is None else storage.whole
-    if exposed(whole) and extra(whole).shown is True:
+    if is_externally_writable(whole) and extra(whole).shown is True:
         return value
-    if any(moves(h) or h._tape is not None for h in _sharers(x, storage)) or not value.flags.writeable:
+    if any(has_tangent(h) or h._tape is not None for h in _sharers(x, storage)) or not value.flags.writeable:
         value = value.view()
         value.flags.writeable = False
         return value
     value = None
-    life = extra(whole).shown() if exposed(whole) else None
+    life = extra(whole).shown() if is_externally_writable(whole) else None
     if life is None:
         _plain(x, storage, lambda: None)  # to tapes it is another one from now on
         life = Life()
@@ -452,11 +466,11 @@ def _tell(x: Any, storage: Storage | None, out: Any, olds: dict[Storage, Any]) -
     for other in storage.memory.others(storage):  # other values, the same history
         if other.torn:  # its history is unknown
             continue
-        _inform(other, _unrecorded(olds[other] if other in olds else same(other.whole), other.whole._v))
+        _inform(other, _unrecorded(olds[other] if other in olds else alias_of(other.whole), other.whole._v))
 
 
 def _inform(storage: Storage, out: Any) -> None:
-    storage.whole = same(out)
+    storage.whole = alias_of(out)
     known = requires_grad(out)
     for handle in storage.alive():
         if requires_grad(handle) and handle._tape is None:  # the leaf, which `_unrecorded` has renewed
@@ -487,15 +501,15 @@ def forget(x: Any) -> None:
     out = x.detach()
     _become(x, x._v, out)
     if x._v.ndim:
-        set_apart(x)
+        separate_storage(x)
     extra(x).retains_grad = False
-    noted(x, (out,))
+    with_metadata(x, (out,))
 
 
 def _leave(x: Any) -> None:
     """Take back that a handle wants the gradient of its record."""
     if x._extra is not None and x._extra.retains_grad and x._tape is not None and x._tape is not STALE:
-        at = under(x)
+        at = strip_tangents(x)
         if at._tape is not None:
             at._tape.retained.pop(slot(at._at), None)
 
@@ -512,7 +526,7 @@ def take_history(x: Any) -> None:
                 op, where = REGISTRY["rearrange"], {**where, "holes": False}
         else:  # several of its elements may be one in memory
             op, where = REGISTRY["rearrange"], {"places": places(x._v, whole._v), "holes": False}
-        out = record(op, x._v, (same(whole),), where)
+        out = record(op, x._v, (alias_of(whole),), where)
     _weigh(out, where)
     x._tape, x._at = out._tape, out._at
     if x._extra.retains_grad and x._tape is not None:

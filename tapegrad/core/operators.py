@@ -13,7 +13,17 @@ import numpy as np
 
 from tapegrad.core import base
 from tapegrad.core.base import Handle, value_of, wrap
-from tapegrad.core.dispatch import DOUBLE, POOLED, admit, apply, enabled, mismatch, noted, record, sequence
+from tapegrad.core.dispatch import (
+    DOUBLE,
+    POOLED,
+    apply,
+    describe_mismatch,
+    enabled,
+    position_of_leaf,
+    record,
+    sequence,
+    with_metadata,
+)
 from tapegrad.core.storage import OPEN, STALE
 from tapegrad.errors import ShapeError
 from tapegrad.kernels.replay import layout
@@ -38,12 +48,12 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
         tape = local.tape or current()
         if mode is True:
             try:
-                first = a._at if a._tape is tape else tape.leaves.get(a._at) or admit(tape, a)
+                first = a._at if a._tape is tape else tape.leaves.get(a._at) or position_of_leaf(tape, a)
                 if type(b) is float:
                     second = tape.numbers.get(b) or (first and tape.number(b))
                     y = b
                 elif type(b) is base._make:
-                    second = b._at if b._tape is tape else tape.leaves.get(b._at) or admit(tape, b)
+                    second = b._at if b._tape is tape else tape.leaves.get(b._at) or position_of_leaf(tape, b)
                     if first is None:
                         first = tape.constants.get(a._at)
                     elif second is None:
@@ -61,7 +71,7 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
                     else:
                         value = operate(x, y)
                 except ValueError as error:
-                    raise ShapeError(mismatch(op, (x, y), error)) from error
+                    raise ShapeError(describe_mismatch(op, (x, y), error)) from error
                 return _committed(op, tape, (first, second), (x, y), value, (a, b))
         return combine(op, a, b)
 
@@ -80,7 +90,7 @@ def unary(op: Elementwise, operate: Callable[[Any], Any]) -> Callable[[Any], Any
         tape = local.tape or current()
         if mode is True:
             try:
-                first = a._at if a._tape is tape else tape.leaves.get(a._at) or admit(tape, a)
+                first = a._at if a._tape is tape else tape.leaves.get(a._at) or position_of_leaf(tape, a)
             except TapeClosed:
                 return apply(op, (a,))
             if first is not None and len(tape.log) < tape.limit:
@@ -143,7 +153,7 @@ def _unrecorded(op: Elementwise, operate: Callable[..., Any], mode: Any, operand
         return None  # told as it is for all others
     if type(value) is not float64 and (type(value) is not ndarray or value.dtype is not DOUBLE):
         return None
-    return noted(wrap(value), operands)
+    return with_metadata(wrap(value), operands)
 
 
 def combine(op: Primitive, a: Any, b: Any) -> Any:
@@ -176,7 +186,7 @@ def _beside(op: Primitive, a: Any, b: Any) -> Any:
     try:
         value = op.forward(value_of(a), value_of(b))
     except ValueError as error:
-        raise ShapeError(mismatch(op, (value_of(a), value_of(b)), error)) from error
+        raise ShapeError(describe_mismatch(op, (value_of(a), value_of(b)), error)) from error
     if value.nbytes > LARGE or value.dtype is not DOUBLE:
         return record(op, value, (a, b))
     try:

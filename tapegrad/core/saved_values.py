@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, requires_grad, same, value_of, wrap
-from tapegrad.core.dispatch import normal
+from tapegrad.core.base import Handle, alias_of, requires_grad, value_of, wrap
+from tapegrad.core.dispatch import as_tape_value
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import OUT, Primitive
 from tapegrad.tape import pool
@@ -66,7 +66,7 @@ class Packing:
         if not isinstance(value, np.ndarray) or value.ndim == 0:
             return None
         if not requires_grad(x):
-            return tape.append(layout.CONST, 0, 0, pool.shadow(normal(value)))
+            return tape.append(layout.CONST, 0, 0, pool.shadow(as_tape_value(value)))
         return None if x._tape is None else tape.link(x._tape, x._at, pool.shadow(value))
 
     def save(self, op: Primitive, operands: Sequence[Any], value: Any) -> Packed | None:
@@ -78,7 +78,7 @@ class Packing:
         read: dict[int, Any] = {}
         for q, x in enumerate(operands):
             if reads >> min(q, 2) & 1 and isinstance(x, (Handle, np.ndarray)):
-                read[q] = normal(value_of(x))
+                read[q] = as_tape_value(value_of(x))
         if reads & RESULT:
             read[OUT if len(operands) <= OUT else -1] = value
         if not read:
@@ -101,12 +101,12 @@ class Packing:
 
     def keep(self, x: Any) -> Callable[[], Any]:
         """Pack a Tensor with its history; what is returned gives it back."""
-        saved, known = self.packed(x._v), same(x)
+        saved, known = self.packed(x._v), alias_of(x)
         if isinstance(x._v, np.ndarray):
             known._v = pool.shadow(x._v)
 
         def again() -> Any:
-            out = same(known)
+            out = alias_of(known)
             out._v = self.unpacked(saved)
             return out
 

@@ -160,8 +160,8 @@ def _updating(key: Any) -> Any:
     @lower_builtin(update, types.Any, types.Any)
     def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         if is_recorded_array(sig.args[0]):
-            told = space["of_number" if carries(sig.args[1]) else "of_array"]
-            return context.compile_internal(builder, told, sig, args)
+            impl = space["of_number" if carries(sig.args[1]) else "of_array"]
+            return context.compile_internal(builder, impl, sig, args)
         function = key if sig.args[0].mutable else plain
         kind = context.typing_context.resolve_value_type(function)
         form = kind.get_call_type(context.typing_context, sig.args, {})

@@ -90,7 +90,7 @@ def _compiler(spec: Spec, entry: bool) -> Any:
         passes.add_pass_after(untyped, InlineInlinables)
         passes.add_pass_after(typed, NopythonTypeInference)
         passes.passes = [
-            (TwinLowering if one is NativeLowering else one, told) for one, told in passes.passes
+            (TwinLowering if one is NativeLowering else one, impl) for one, impl in passes.passes
         ]
         passes.finalize()
         return [passes]

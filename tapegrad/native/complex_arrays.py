@@ -14,7 +14,7 @@ from numba.np import arrayobj
 
 from tapegrad.native.arrays import is_active_array, is_complex_array, is_recorded_array
 from tapegrad.native.complexes import ActiveComplex
-from tapegrad.native.functions import ATTRIBUTES, dtype_of, instead
+from tapegrad.native.functions import ATTRIBUTES, dtype_of, overload_recorded
 from tapegrad.native.scalar import Active, is_active
 
 
@@ -66,7 +66,7 @@ def _part(name: str, view: Any, of_number: Any, of_real: Any) -> None:
         return of_real if is_active_array(val) else None
 
     choose.__name__ = name
-    instead(getattr(np, name))(choose)
+    overload_recorded(getattr(np, name))(choose)
     overload(space["stub"])(lambda val: choose(val) or space["plain"])
     ATTRIBUTES[name] = space["stub"]
 
@@ -75,12 +75,12 @@ _part("real", real_view, lambda val: val, lambda val: val)
 _part("imag", imag_view, lambda val: 0.0, lambda val: np.zeros(val.shape, dtype_of(val)))
 
 
-@instead(np.angle)
+@overload_recorded(np.angle)
 def angle(z):
     return (lambda z: np.arctan2(imag_view(z), real_view(z))) if is_complex_array(z) else None
 
 
-@instead(np.complex128)
+@overload_recorded(np.complex128)
 def complex128(x):
     return (lambda x: complex(x)) if is_active(x) or isinstance(x, ActiveComplex) else None
 
@@ -93,4 +93,4 @@ for _name in ("conj", "conjugate"):
         return (lambda z: np.conj(z)) if is_recorded_array(z) or is_active(z) else None
 
     _conjugated.__name__ = _name
-    instead(njit(_space["plain"]), method=_name)(_conjugated)
+    overload_recorded(njit(_space["plain"]), method=_name)(_conjugated)

@@ -6,7 +6,7 @@ import numpy as np
 
 from tapegrad.native.arrays import is_active_array
 from tapegrad.native.blocks import inner_njit
-from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, instead
+from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, overload_recorded
 from tapegrad.native.linear import determinant, triangular
 from tapegrad.native.operators import value_of, with_value
 from tapegrad.native.scalar import order_of
@@ -38,12 +38,12 @@ def symmetric(a):
     return out
 
 
-@instead(np.linalg.cholesky)
+@overload_recorded(np.linalg.cholesky)
 def cholesky(a):
     if not is_active_array(a):
         return None
 
-    def told(a):
+    def impl(a):
         s = symmetric(a)
         out = np.zeros(a.shape, dtype_of(a))
         for j in range(a.shape[0]):
@@ -60,17 +60,17 @@ def cholesky(a):
                 out[i, j] = d / out[j, j]
         return out
 
-    return told
+    return impl
 
 
-@instead(np.linalg.slogdet)
+@overload_recorded(np.linalg.slogdet)
 def slogdet(a):
     if not is_active_array(a):
         return None
 
     order = order_of(a.dtype.spec)
 
-    def told(a):
+    def impl(a):
         lu, found = a.copy(), 0.0
         rank, sign = triangular(lu)
         if rank < a.shape[0]:  # the derivative is infinite, or none
@@ -81,15 +81,15 @@ def slogdet(a):
             found = found + np.log(abs(lu[k, k]))
         return sign, found
 
-    return told
+    return impl
 
 
-@instead(np.linalg.qr)
+@overload_recorded(np.linalg.qr)
 def qr(a):
     if not is_active_array(a):
         return None
 
-    def told(a):
+    def impl(a):
         m, n = a.shape
         count = min(m, n)
         signs = np.sign(np.diag(np.linalg.qr(values(a))[1]))
@@ -119,16 +119,16 @@ def qr(a):
                     q[i, j] = v[i] / r[j, j]
         return q, r
 
-    return told
+    return impl
 
 
-@instead(np.linalg.matrix_power)
+@overload_recorded(np.linalg.matrix_power)
 def matrix_power(a, n):
     if not is_active_array(a):
         return None
     inv, matmul = INSTEAD[np.linalg.inv], INSTEAD[np.dot]
 
-    def told(a, n):
+    def impl(a, n):
         if a.shape[0] != a.shape[1]:
             raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square.")
         out = np.zeros(a.shape, dtype_of(a))
@@ -145,10 +145,10 @@ def matrix_power(a, n):
                 base = matmul(base, base)
         return out
 
-    return told
+    return impl
 
 
-@instead(np.kron)
+@overload_recorded(np.kron)
 def kron(a, b):
     if not _any_active(a, b) or a.ndim != b.ndim or a.ndim > 2:
         return None
@@ -162,7 +162,7 @@ def kron(a, b):
 
         return vectors
 
-    def told(a, b):
+    def impl(a, b):
         p, q = b.shape
         out = np.empty((a.shape[0] * p, a.shape[1] * q), dtype_of(a, b))
         for i in range(a.shape[0]):
@@ -172,4 +172,4 @@ def kron(a, b):
                         out[i * p + k, j * q + m] = a[i, j] * b[k, m]
         return out
 
-    return told
+    return impl

@@ -13,8 +13,8 @@ from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 from tapegrad.config import guard_setting
-from tapegrad.core.base import Handle, follows, nbytes_of, under, value_of, wrap
-from tapegrad.core.dispatch import noted, record, taken, tensors_in, timed
+from tapegrad.core.base import Handle, nbytes_of, needs_derivative, strip_tangents, value_of, wrap
+from tapegrad.core.dispatch import note_escape, record, tensors_in, timed, with_metadata
 from tapegrad.core.grad_mode import in_force
 from tapegrad.core.inplace import write
 from tapegrad.errors import DTypeError, GradientError
@@ -107,7 +107,7 @@ class CompiledFunction:
                 )
         tensors: list[Any] = []
         _collect(args, tensors, self.__name__)
-        active = [x for x in tensors if follows(x)]
+        active = [x for x in tensors if needs_derivative(x)]
         if active:
             return self._recorded(args, kwargs, active, tensors)
         if in_force("forward") is None:
@@ -115,7 +115,7 @@ class CompiledFunction:
         arrays = [(x, x.copy()) for x in plain_arrays((*args, *kwargs.values()))]
         out = self._plain(args, kwargs, tensors)
         if not _all_tensors(out) or any(not np.array_equal(x, y, equal_nan=True) for x, y in arrays):
-            taken(*tensors)
+            note_escape(*tensors)
         return out
 
     def _plain(self, args: Any, kwargs: Any, tensors: list[Any]) -> Any:
@@ -138,7 +138,7 @@ class CompiledFunction:
             _written(x, value, tensors, self.__name__)
         out = _tensors(result)
         for x in tensors_in(out):
-            noted(x, tensors)
+            with_metadata(x, tensors)
         return out
 
     def _recorded(self, args: Any, kwargs: Any, active: list[Any], tensors: list[Any]) -> Any:
@@ -179,7 +179,7 @@ class CompiledFunction:
             for part in active_out:
                 parts.append(np.reshape(whole[at : at + part.size], part.shape))
                 at += part.size
-        here = under(whole)
+        here = strip_tangents(whole)
         if here._tape is not None:  # else it only carries a tangent
             here._tape.calls[slot(here._at)] = segment
             here._tape.weigh(
@@ -257,7 +257,7 @@ def values_of(parts: list[Any]) -> Any:
 def _written(x: Any, value: Any, tensors: list[Any], name: str) -> None:
     """Write to a Tensor what a function has written to the array that stood for it."""
     if not np.array_equal(value, x._v, equal_nan=value.dtype.kind in "fc"):
-        write(x, Ellipsis, noted(from_numpy(value), tensors), f"{name} (in place)")
+        write(x, Ellipsis, with_metadata(from_numpy(value), tensors), f"{name} (in place)")
 
 
 def _refuse_leaf(x: Any, name: str) -> None:
@@ -331,7 +331,7 @@ def _collect(x: Any, found: list[Any], name: str) -> None:
             f"{name}: a list of Tensors is no argument of a compiled function; pass a tuple, or tg.array"
         )
     elif isinstance(x, Handle):
-        if follows(x) and x._v.dtype not in (np.float64, np.complex128):
+        if needs_derivative(x) and x._v.dtype not in (np.float64, np.complex128):
             how = "complex" if x._v.dtype.kind == "c" else "float"
             raise DTypeError(
                 f"{name}: an argument of dtype {x._v.dtype} requires grad; compiled functions record "

@@ -35,7 +35,7 @@ METHODS: dict[str, Any] = {}  # by the name of a method of arrays
 OPERATORS: dict[Any, Any] = {}
 
 
-def instead(*originals: Any, method: str = "") -> Callable[[Any], Any]:
+def overload_recorded(*originals: Any, method: str = "") -> Callable[[Any], Any]:
     """Declare what is done in place of functions: ``choose(*types)`` returns code, None for the original."""
 
     def declare(choose: Any) -> Any:
@@ -79,8 +79,8 @@ def _original(function: Any, names: list[str], given: list[bool], choose: Any) -
 
 def _code(body: str, choose: Any, **space: Any) -> Any:
     space["np"] = np
-    exec(f"def told{inspect.signature(choose)}:\n    {body}", space)
-    return space["told"]
+    exec(f"def impl{inspect.signature(choose)}:\n    {body}", space)
+    return space["impl"]
 
 
 @intrinsic
@@ -123,16 +123,16 @@ def stored(out, x):
 ATTRIBUTES: dict[str, Any] = {}  # of arrays, where those of active numbers have others
 
 
-def _attribute(name: str, told: Any) -> None:
+def _attribute(name: str, impl: Any) -> None:
     space: dict[str, Any] = {}
     exec(f"def plain(a):\n    return a.{name}\ndef stub(a):\n    pass", space)
 
     def choose(a):
         if not isinstance(a, types.Array) or not holds_active(a):
             return space["plain"]
-        if told is None:
+        if impl is None:
             raise TypingError(f"tapegrad: {name} of an array whose numbers carry derivatives: {MEMORY}")
-        return told
+        return impl
 
     overload(space["stub"])(choose)
     ATTRIBUTES[name] = space["stub"]
@@ -157,19 +157,19 @@ def _size_of(a):
     return (lambda a: 16) if is_complex_array(a) else lambda a: 8
 
 
-@instead(njit(lambda a, dtype: a.view(dtype)), method="view")
+@overload_recorded(njit(lambda a, dtype: a.view(dtype)), method="view")
 def view(a, dtype):
     if isinstance(a, types.Array) and holds_active(a):
         raise TypingError(f"tapegrad: view of an array whose numbers carry derivatives: {MEMORY}")
 
 
-@instead(np.frombuffer)
+@overload_recorded(np.frombuffer)
 def frombuffer(buffer, dtype=None):
     if isinstance(buffer, types.Array) and holds_active(buffer):
         raise TypingError(f"tapegrad: frombuffer of an array whose numbers carry derivatives: {MEMORY}")
 
 
-@instead(str)
+@overload_recorded(str)
 def text(object):
     return (lambda object: str(value_of(object))) if is_active(object) else None
 
@@ -177,17 +177,17 @@ def text(object):
 # ---------------------------------------------------------------- making arrays
 
 
-@instead(np.float64)
+@overload_recorded(np.float64)
 def float64(x):
     return (lambda x: float(x)) if is_active(x) else None
 
 
-@instead(np.int64, np.int32)
+@overload_recorded(np.int64, np.int32)
 def int64(x):
     return (lambda x: int(x)) if is_active(x) else None
 
 
-@instead(divmod)
+@overload_recorded(divmod)
 def both(x, y):
     return (lambda x, y: (x // y, x % y)) if is_active(x) or is_active(y) else None
 
@@ -201,7 +201,7 @@ def held(dtype: Any, *kinds: Any) -> bool:
     return not complexes and (kind == types.float64 or isinstance(kind, Active))
 
 
-@instead(np.array)
+@overload_recorded(np.array)
 def array(object, dtype=None):
     if not _any_active(object):
         return None
@@ -247,7 +247,7 @@ def array(object, dtype=None):
     return None
 
 
-@instead(np.asarray)
+@overload_recorded(np.asarray)
 def asarray(a, dtype=None):
     if not _any_active(a):
         return None
@@ -261,14 +261,14 @@ def _made(shape: str, lines: list[str]) -> Any:
     space = {"np": np, "dtype_of": dtype_of}
     body = "\n".join(lines)
     exec(
-        f"def told(object, dtype=None):\n    out = np.empty({shape}, dtype_of(object, dtype))\n{body}\n"
+        f"def impl(object, dtype=None):\n    out = np.empty({shape}, dtype_of(object, dtype))\n{body}\n"
         "    return out\n",
         space,
     )
-    return space["told"]
+    return space["impl"]
 
 
-@instead(np.where)
+@overload_recorded(np.where)
 def where(condition, x, y):
     if not _any_active(x, y):
         return None
@@ -293,7 +293,7 @@ def _of_each(form: str, lines: list[str], kinds: dict[str, Any], **known: Any) -
     wide = [name for name, kind in kinds.items() if isinstance(kind, types.Array)]
     picks = {name: f"{name}w.flat[i]" if name in wide else name for name in kinds}
     text = "\n".join([
-        f"def told({form}):",
+        f"def impl({form}):",
         f"    shape = np.broadcast_shapes({', '.join(f'{name}.shape' for name in wide)})",
         *(f"    {name}w = np.broadcast_to({name}, shape)" for name in wide),
         f"    out = np.empty(shape, dtype_of({form}))",
@@ -304,7 +304,7 @@ def _of_each(form: str, lines: list[str], kinds: dict[str, Any], **known: Any) -
     ])  # fmt: skip
     space = {"np": np, "dtype_of": dtype_of, **known}
     exec(text, space)
-    return space["told"]
+    return space["impl"]
 
 
 @inner_njit
@@ -319,7 +319,7 @@ def _clipped(a, low, high):
     return np.nan
 
 
-@instead(np.clip)
+@overload_recorded(np.clip)
 def clip(a, a_min, a_max):
     if not _any_active(a, a_min, a_max) or (_none(a_min) and _none(a_max)):
         return None
@@ -390,7 +390,7 @@ _like(
 )  # fmt: skip
 
 
-@instead(np.interp)
+@overload_recorded(np.interp)
 def interp(x, xp, fp):
     if not _any_active(x, xp, fp):
         return None
@@ -446,11 +446,11 @@ def _reduction(name: str, start: str, step: str, end: str = "", known: Any = is_
     function = getattr(np, name)
     space: dict[str, Any] = {"np": np, "shared": shared, "value_of": value_of}
     exec(
-        f"def told(a, axis=None):\n    flat = a.ravel()\n    {start}\n    for v in flat:\n        {step}\n"
+        f"def impl(a, axis=None):\n    flat = a.ravel()\n    {start}\n    for v in flat:\n        {step}\n"
         f"    {end or 'pass'}\n    return s\n",
         space,
     )
-    whole = space["told"]
+    whole = space["impl"]
 
     def choose(a, axis=None):
         if not known(a):
@@ -460,7 +460,7 @@ def _reduction(name: str, start: str, step: str, end: str = "", known: Any = is_
         return _along(a, function) if a.ndim > 1 else whole
 
     choose.__name__ = name
-    instead(function, method=name)(choose)
+    overload_recorded(function, method=name)(choose)
 
 
 def _along(a: Any, function: Any) -> Any:
@@ -468,7 +468,7 @@ def _along(a: Any, function: Any) -> Any:
     if a.ndim != 2:
         return None
 
-    def told(a, axis=None):
+    def impl(a, axis=None):
         if axis == 0 or axis == -2:
             out = np.empty(a.shape[1], dtype_of(a))
             for i in range(a.shape[1]):
@@ -480,7 +480,7 @@ def _along(a: Any, function: Any) -> Any:
         return out
 
     stub = INSTEAD[function]
-    return told
+    return impl
 
 
 _reduction("sum", "s = 0.0", "s = s + v")
@@ -503,20 +503,20 @@ _extreme("min", "<")
 INSTEAD[np.amax], INSTEAD[np.amin] = INSTEAD[np.max], INSTEAD[np.min]
 
 
-@instead(np.ptp)
+@overload_recorded(np.ptp)
 def ptp(a):
     top, bottom = INSTEAD[np.max], INSTEAD[np.min]
     return (lambda a: top(a) - bottom(a)) if is_active_array(a) else None
 
 
-@instead(np.var, method="var")
+@overload_recorded(np.var, method="var")
 def var(a):
     if not is_recorded_array(a):
         return None
 
     stub = INSTEAD[np.mean]
 
-    def told(a):
+    def impl(a):
         m, s = stub(a), 0.0
         for v in a.flat:
             d = v - m
@@ -529,46 +529,46 @@ def var(a):
             s = s + squared(v - m)
         return np.divide(s, a.size)
 
-    return told if is_active_array(a) else of_complex
+    return impl if is_active_array(a) else of_complex
 
 
-@instead(np.std, method="std")
+@overload_recorded(np.std, method="std")
 def std(a):
     stub = INSTEAD[np.var]
 
-    def told(a):
+    def impl(a):
         square = stub(a)
         return 0.0 if square == 0.0 else np.sqrt(square)  # its derivative is taken as 0 there
 
-    return told if is_recorded_array(a) else None
+    return impl if is_recorded_array(a) else None
 
 
 def _scan(name: str, start: float, symbol: str) -> None:
     space = {"np": np, "dtype_of": dtype_of}
     exec(
-        "def told(a):\n    flat = a.ravel()\n    out = np.empty(flat.size, dtype_of(a))\n"
+        "def impl(a):\n    flat = a.ravel()\n    out = np.empty(flat.size, dtype_of(a))\n"
         f"    s = {start}\n    for i in range(flat.size):\n        s = s {symbol} flat[i]\n"
         "        out[i] = s\n    return out\n",
         space,
     )
 
     def choose(a):
-        return space["told"] if is_recorded_array(a) else None
+        return space["impl"] if is_recorded_array(a) else None
 
     choose.__name__ = name
-    instead(getattr(np, name), method=name)(choose)
+    overload_recorded(getattr(np, name), method=name)(choose)
 
 
 _scan("cumsum", 0.0, "+")
 _scan("cumprod", 1.0, "*")
 
 
-@instead(np.diff)
+@overload_recorded(np.diff)
 def diff(a, n=1):
     if not is_recorded_array(a):
         return None
 
-    def told(a, n=1):
+    def impl(a, n=1):
         if n < 0:
             raise ValueError("diff(): order must be non-negative")
         out = a.copy()
@@ -576,4 +576,4 @@ def diff(a, n=1):
             out = out[..., 1:] - out[..., :-1]
         return out
 
-    return told
+    return impl

@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.native.arrays import is_complex, is_recorded_array
 from tapegrad.native.blocks import inner_njit
-from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, instead
+from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, overload_recorded
 from tapegrad.native.scalar import order_of
 
 
@@ -72,7 +72,7 @@ def _product(a: Any, b: Any) -> Any:
     return None
 
 
-@instead(np.dot, method="dot")
+@overload_recorded(np.dot, method="dot")
 def dot(a, b):
     if not _any_active(a, b):
         return None
@@ -81,12 +81,12 @@ def dot(a, b):
     return _product(a, b)
 
 
-@instead(operator.matmul)
+@overload_recorded(operator.matmul)
 def matmul(a, b):
     return _product(a, b) if _any_active(a, b) else None
 
 
-@instead(np.vdot)
+@overload_recorded(np.vdot)
 def vdot(a, b):
     if not _any_active(a, b) or not a.ndim == b.ndim == 1:
         return None
@@ -94,34 +94,34 @@ def vdot(a, b):
     return (lambda a, b: stub(np.conj(a), b)) if is_complex(a.dtype) else _product(a, b)
 
 
-@instead(np.outer)
+@overload_recorded(np.outer)
 def outer(a, b):
     if not _any_active(a, b):
         return None
 
-    def told(a, b):
+    def impl(a, b):
         out = np.empty((a.size, b.size), dtype_of(a, b))
         for i in range(a.size):
             for j in range(b.size):
                 out[i, j] = a[i] * b[j]
         return out
 
-    return told
+    return impl
 
 
-@instead(np.trace)
+@overload_recorded(np.trace)
 def trace(a, offset=0):
     if not is_recorded_array(a):
         return None
 
-    def told(a, offset=0):
+    def impl(a, offset=0):
         row, column = max(-offset, 0), max(offset, 0)
         s = 0.0
         for i in range(min(a.shape[0] - row, a.shape[1] - column)):
             s = s + a[row + i, column + i]
         return s
 
-    return told
+    return impl
 
 
 DOT = INSTEAD[np.dot]
@@ -166,12 +166,12 @@ def _eliminate() -> Any:
 ELIMINATE = _eliminate()
 
 
-@instead(np.linalg.solve)
+@overload_recorded(np.linalg.solve)
 def solve(a, b):
     if not _any_active(a, b):
         return None
 
-    def told(a, b):
+    def impl(a, b):
         if a.shape[0] != a.shape[1] or a.shape[0] != b.shape[0]:
             raise ValueError("solve takes a square matrix and as many rows")
         lu = np.empty(a.shape, dtype_of(a, b))
@@ -183,15 +183,15 @@ def solve(a, b):
         ELIMINATE(lu, rhs)
         return rhs.reshape(b.shape)
 
-    return told
+    return impl
 
 
-@instead(np.linalg.inv)
+@overload_recorded(np.linalg.inv)
 def inv(a):
     if not is_recorded_array(a):
         return None
 
-    def told(a):
+    def impl(a):
         lu = a.copy()
         out = np.zeros(a.shape, dtype_of(a))
         for i in range(a.shape[0]):
@@ -199,7 +199,7 @@ def inv(a):
         ELIMINATE(lu, out)
         return out
 
-    return told
+    return impl
 
 
 @inner_njit
@@ -278,7 +278,7 @@ def _without_division(a):
     return power[0, 0] if n % 2 else -power[0, 0]
 
 
-@instead(np.linalg.det)
+@overload_recorded(np.linalg.det)
 def det(a):
     if not is_recorded_array(a):
         return None

@@ -26,7 +26,7 @@ from tapegrad.native.arrays import is_active_array
 from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed
 from tapegrad.native.captured import once
 from tapegrad.native.compiler import token, twin_of
-from tapegrad.native.functions import instead
+from tapegrad.native.functions import overload_recorded
 from tapegrad.native.memory import get, read, taking, write
 from tapegrad.native.operators import statement, statement_of
 from tapegrad.native.overlap import copying
@@ -190,13 +190,13 @@ def kept(make: Any) -> Any:
 
 def _code(text: str, **space: Any) -> Any:
     exec(text, space)
-    return space["told"]
+    return space["impl"]
 
 
 def _plain(called: Any, kinds: list[Any]) -> Any:
     """Code of the loop alone."""
     given = "".join(f", frozen(args[{k}])" for k in range(len(kinds)))
-    text = f"""def told(step, state, n, slots, args=()):
+    text = f"""def impl(step, state, n, slots, args=()):
     if n < 0 or slots < 0:
         raise ValueError(COUNTS)
     a, b = np.empty_like(state), np.empty_like(state)
@@ -240,7 +240,7 @@ def _recorded(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
     space["advance"], space["finish"] = _forward(step, len(kinds))
     space["reverse"] = addressed(lambda kind: _reverse_of(kind, primal, spec, kinds))
     space["drop"] = addressed(drop_of)
-    text = """def told(step, state, n, slots, args=()):
+    text = """def impl(step, state, n, slots, args=()):
     if n < 0 or slots < 0:
         raise ValueError(COUNTS)
     {lines}
@@ -274,7 +274,7 @@ def _forward(step: Any, count: int) -> tuple[Any, Any]:
     """Return ``advance(known, d, last)``: keep states between the d-th and a step; and ``finish(known)``."""
     given = "".join(f", frozen(known[{4 + k}])" for k in range(count))
     space = {"np": np, "step": step, "left": left, "assigned": assigned, "frozen": frozen}
-    advance = f"""def told(known, d, last):
+    advance = f"""def impl(known, d, last):
     states, marks = known[0], known[1]
     while last - marks[d, 0] > 1:
         count = left(last - marks[d, 0], marks[d, 1])
@@ -287,7 +287,7 @@ def _forward(step: Any, count: int) -> tuple[Any, Any]:
         marks[d, 0], marks[d, 1] = marks[d - 1, 0] + count, max(marks[d - 1, 1] - 1, 0)
     return d
 """
-    finish = f"""def told(known):
+    finish = f"""def impl(known):
     a = known[0][known[2][1]].copy()
     b = np.empty_like(a)
     assigned(b, step(a{given}))
@@ -342,7 +342,7 @@ def _reverse_steps(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
     """
     tapes, size = runtime.tapes(), components(spec)
     numbered, given = _recorded_args(kinds)
-    text = f"""def told(inner, known, ct, total):
+    text = f"""def impl(inner, known, ct, total):
     states, marks, info = known[0], known[1], known[2]
     last, d = info[0], info[1]
     info[1] = 0  # another sweep finds the first state only
@@ -419,4 +419,4 @@ def _reverse_of(kind: Any, primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> A
 
 
 overload(checkpoint_loop)(choose)
-instead(checkpoint_loop)(choose)
+overload_recorded(checkpoint_loop)(choose)

@@ -178,9 +178,9 @@ def _compiled(primal: Any, spec: Spec) -> Any:
         lanes = [lanes_of(kind) for kind in kinds]
         total = sum(lanes)
         if any(map(_others, kinds)):  # these are recorded as they come
-            return _code(f"def told({row}):\n    return twin({row})", twin=twin_of(primal, spec))
+            return _code(f"def impl({row}):\n    return twin({row})", twin=twin_of(primal, spec))
         if not total:
-            return _code(f"def told({row}):\n    return primal({row})", primal=primal)
+            return _code(f"def impl({row}):\n    return primal({row})", primal=primal)
         space: dict[str, Any] = {"inner": twin_of(primal, (total, *spec, 0)), "statement": statement}
         space["gather"] = _gathered(source.__name__, spec, total)
         lines, given, first = [], [], 0
@@ -198,15 +198,15 @@ def _compiled(primal: Any, spec: Spec) -> Any:
             first += count
         moved = "".join(f"{name}_, " for name, count in zip(names, lanes, strict=True) if count)
         body = "\n".join(lines)
-        text = f"def told({row}):\n{body}\n    return gather(inner({', '.join(given)}), ({moved}))"
+        text = f"def impl({row}):\n{body}\n    return gather(inner({', '.join(given)}), ({moved}))"
         return _code(text, **space)
 
     def stub() -> None:
         """Stands for the helper."""
 
     space = {"choose": choose, "stub": stub}
-    overload(stub)(_code(f"def told({row}):\n    return choose({row})", **space))
-    called = _code(f"def told({row}):\n    return stub({row})", **space)
+    overload(stub)(_code(f"def impl({row}):\n    return choose({row})", **space))
+    called = _code(f"def impl({row}):\n    return stub({row})", **space)
     called.__defaults__, called.__module__ = source.__defaults__, source.__module__
     called.__name__ = called.__qualname__ = f"{source.__name__}__preaccumulated"
     found = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)(called)
@@ -216,7 +216,7 @@ def _compiled(primal: Any, spec: Spec) -> Any:
 
 def _code(text: str, **space: Any) -> python_types.FunctionType:
     exec(text, space)
-    return space["told"]
+    return space["impl"]
 
 
 def asked_for(primal: Any, spec: Spec) -> bool:

@@ -23,7 +23,7 @@ from numba.core.typing.templates import make_overload_template
 from numba.extending import intrinsic, typeof_impl
 
 from tapegrad.core.base import Handle, value_of, wrap
-from tapegrad.core.dispatch import normal
+from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.forward_mode import Level, at_level, dual
 from tapegrad.errors import DTypeError
 from tapegrad.native.algebra import MARKED, Emitter, Spec, components, known_to_numba
@@ -150,13 +150,13 @@ def _pushed(function: Callable[..., list[Any]], still: Sequence[bool]) -> Callab
     """Return the function of primals and tangents that gives results and their tangents."""
 
     def moved(*args: Any) -> list[Any]:
-        args = tuple(x if isinstance(x, Handle) else wrap(normal(x)) for x in args)
+        args = tuple(x if isinstance(x, Handle) else wrap(as_tape_value(x)) for x in args)
         half = len(args) // 2
         level = Level()
         try:
             xs = [x if stays else dual(level, x, t)
                   for x, t, stays in zip(args[:half], args[half:], still, strict=True)]  # fmt: skip
-            found = [x if isinstance(x, Handle) else wrap(normal(x)) for x in function(*xs)]
+            found = [x if isinstance(x, Handle) else wrap(as_tape_value(x)) for x in function(*xs)]
             levels = [at_level(x, level) for x in found]
             zeros = [np.zeros(x._v.shape) for x in found]
             primals = [x if d is None else d.primal for x, d in zip(found, levels, strict=True)]
@@ -208,7 +208,7 @@ def parts_of(typingctx: Any, dtype: Any, x: Any) -> Any:
 
 def _code(source: str, /, **space: Any) -> Any:
     exec(source, space)
-    return space["told"]
+    return space["impl"]
 
 
 @functools.cache
@@ -217,7 +217,7 @@ def _reading(spec: Spec, array: bool) -> Any:
     size = components(spec)
     lines = [f"values[{size} * at + {q} * n + j] = parts[{q}]" for q in range(size)]
     text = "\n".join([
-        "def told(x, values, statements, at, n):",
+        "def impl(x, values, statements, at, n):",
         "    tape = 0",
         f"    for j, v in enumerate({'x.flat' if array else '(x,)'}):",
         "        parts = parts_of(dtype, v)",
@@ -249,7 +249,7 @@ def _making(spec: Spec, rank: int) -> Any:
         body = f"    j, n = 0, 1\n    return {number}"
     return inner_njit(
         _code(
-            f"def told(out, shape, first, tape):\n{body}\n", np=np, dtype=Token(Active(spec)), on_tape=on_tape
+            f"def impl(out, shape, first, tape):\n{body}\n", np=np, dtype=Token(Active(spec)), on_tape=on_tape
         )
     )
 
@@ -262,7 +262,7 @@ def _reversing(spec: Spec) -> tuple[Any, Any]:
     def make(kind: Any) -> Any:
         load = loading(kind)
 
-        def told(tape, block):
+        def impl(tape, block):
             text, values, shapes, statements, out, shape = load(get(block, KNOWN))
             cotangents, first = get(tape, COTANGENTS), get(block, BEFORE) + 1
             count = out.size // size
@@ -282,7 +282,7 @@ def _reversing(spec: Spec) -> tuple[Any, Any]:
                             write(place, read(place) + found[j * size + q])
             return 0
 
-        return told
+        return impl
 
     return addressed(make), addressed(drop_of)
 
@@ -295,7 +295,7 @@ def _running(spec: Spec) -> Any:
     """
     size, (rule, drop) = components(spec), _reversing(spec)
 
-    def told(text, values, statements, shapes, tape):
+    def impl(text, values, statements, shapes, tape):
         out, shape = forward(text, values, shapes)
         if tape == 0:
             return out, shape, 0
@@ -303,7 +303,7 @@ def _running(spec: Spec) -> Any:
         first = pushed(tape, out.size // size, keep(known), rule(known), drop(known)) + 1
         return out, shape, first
 
-    return inner_njit(told)
+    return inner_njit(impl)
 
 
 @inner_njit
@@ -346,7 +346,7 @@ def _block(
         lines += ["out, shape, first = run(plain(text), values, statements, shapes, tape)",
                   "return make(out, shape, first, tape)"]  # fmt: skip
     body = "\n    ".join(lines)
-    return _code(f"def told{form}:\n    {body}\n", **space)
+    return _code(f"def impl{form}:\n    {body}\n", **space)
 
 
 def _rank_of(op: Primitive, attrs: dict[str, Any], ranks: Sequence[int]) -> int:
@@ -422,9 +422,9 @@ def _elementwise(op: Any, names: list[str], form: str, kinds: Any) -> Any:
             value = njit(value)
         elif not isinstance(value, np.ufunc) or not known_to_numba(value):
             return _block(op, {}, names, form, kinds, None)
-        return _code(f"def told{form}:\n    return value({given})", value=value)
+        return _code(f"def impl{form}:\n    return value({given})", value=value)
     if not any(isinstance(kind, types.Array) for kind in kinds):
-        return _code(f"def told{form}:\n    return record({given})", record=_recording(op))
+        return _code(f"def impl{form}:\n    return record({given})", record=_recording(op))
     picks = ", ".join(f"{{{x}}}" for x in names)
     lines = [f"flat[i] = record({picks})"]
     return _of_each(given, lines, dict(zip(names, kinds, strict=True)), record=_recording(op))

@@ -10,18 +10,18 @@ from numba.core import types
 
 from tapegrad.native.arrays import is_active_array, is_recorded_array
 from tapegrad.native.blocks import inner_njit
-from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, held, instead, shared
+from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, held, overload_recorded, shared
 from tapegrad.native.operators import value_of
 from tapegrad.native.scalar import is_active
 
 
-@instead(njit(lambda a, dtype: a.astype(dtype)), method="astype")
+@overload_recorded(njit(lambda a, dtype: a.astype(dtype)), method="astype")
 def astype(a, dtype):
     stub = INSTEAD[np.array]
     return (lambda a, dtype: stub(a, dtype)) if is_recorded_array(a) and held(dtype, a) else None
 
 
-@instead(np.append)
+@overload_recorded(np.append)
 def append(arr, values):
     if not _any_active(arr, values):
         return None
@@ -108,7 +108,7 @@ def _quantiles(function: Any, whole: float, chosen: Any) -> None:
         return one if isinstance(q, (types.Float, types.Integer)) or is_active(q) else None
 
     choose.__name__ = function.__name__
-    instead(function)(choose)
+    overload_recorded(function)(choose)
 
 
 _quantiles(np.quantile, 1.0, _same)
@@ -134,12 +134,12 @@ def _median(a):
     return low if flat.size % 2 else 0.5 * low + 0.5 * high
 
 
-@instead(np.median)
+@overload_recorded(np.median)
 def median(a):
     return (lambda a: _median(a)) if is_active_array(a) else None
 
 
-@instead(np.average)
+@overload_recorded(np.average)
 def average(a, axis=None, weights=None):
     if not _any_active(a, weights) or not _none(axis):
         return None
@@ -163,17 +163,17 @@ def _without_nan(function: Any, plain: Any, of_none: bool = False) -> None:
     """Declare a function of the elements that are not nan; `of_none` says whether none of them will do."""
     stub, total = INSTEAD[plain], INSTEAD[np.sum]
 
-    def told(a):
+    def impl(a):
         kept = _numbers(a)
         if kept.size == 0 and a.size and not of_none:
             return total(a) * np.nan
         return stub(kept)
 
     def choose(a):
-        return told if is_active_array(a) else None
+        return impl if is_active_array(a) else None
 
     choose.__name__ = function.__name__
-    instead(function)(choose)
+    overload_recorded(function)(choose)
 
 
 _without_nan(np.nansum, np.sum, of_none=True)
@@ -189,7 +189,7 @@ _without_nan(np.nanmedian, np.median)
 def _scan_without_nan(function: Any, plain: Any, neutral: float) -> None:
     stub = INSTEAD[plain]
 
-    def told(a):
+    def impl(a):
         out = a.ravel().copy()
         for k in range(out.size):
             if np.isnan(out[k]):
@@ -197,22 +197,22 @@ def _scan_without_nan(function: Any, plain: Any, neutral: float) -> None:
         return stub(out)
 
     def choose(a):
-        return told if is_active_array(a) else None
+        return impl if is_active_array(a) else None
 
     choose.__name__ = function.__name__
-    instead(function)(choose)
+    overload_recorded(function)(choose)
 
 
 _scan_without_nan(np.nancumsum, np.cumsum, 0.0)
 _scan_without_nan(np.nancumprod, np.cumprod, 1.0)
 
 
-@instead(np.convolve)
+@overload_recorded(np.convolve)
 def convolve(a, v):
     if not _any_active(a, v):
         return None
 
-    def told(a, v):
+    def impl(a, v):
         if a.size == 0 or v.size == 0:
             raise ValueError("convolve takes arrays that are not empty")
         out = np.zeros(a.size + v.size - 1, dtype_of(a, v))
@@ -223,15 +223,15 @@ def convolve(a, v):
             out[i] = s
         return out
 
-    return told
+    return impl
 
 
-@instead(np.correlate)
+@overload_recorded(np.correlate)
 def correlate(a, v):
     if not _any_active(a, v):
         return None
 
-    def told(a, v):
+    def impl(a, v):
         if v.size == 0 or a.size < v.size:
             raise ValueError("correlate is recorded where the first array is not the shorter one")
         out = np.zeros(a.size - v.size + 1, dtype_of(a, v))
@@ -242,15 +242,15 @@ def correlate(a, v):
             out[i] = s
         return out
 
-    return told
+    return impl
 
 
-@instead(np.cross)
+@overload_recorded(np.cross)
 def cross(a, b):
     if not _any_active(a, b) or a.ndim != 1 or b.ndim != 1:
         return None
 
-    def told(a, b):
+    def impl(a, b):
         if a.size != 3 or b.size != 3:
             raise ValueError("cross is recorded of vectors of three elements")
         out = np.empty(3, dtype_of(a, b))
@@ -259,15 +259,15 @@ def cross(a, b):
             out[k] = a[i] * b[j] - a[j] * b[i]
         return out
 
-    return told
+    return impl
 
 
-@instead(np.bincount)
+@overload_recorded(np.bincount)
 def bincount(a, weights=None, minlength=0):
     if _none(weights) or not is_active_array(weights):
         return None
 
-    def told(a, weights=None, minlength=0):
+    def impl(a, weights=None, minlength=0):
         if a.size != weights.size:
             raise ValueError("bincount(): weights and list don't have the same length.")
         size = minlength
@@ -280,15 +280,15 @@ def bincount(a, weights=None, minlength=0):
             out[a[i]] = out[a[i]] + weights[i]
         return out
 
-    return told
+    return impl
 
 
-@instead(np.searchsorted)
+@overload_recorded(np.searchsorted)
 def searchsorted(a, v):
     if not _any_active(a, v) or isinstance(v, types.Array):
         return None
 
-    def told(a, v):
+    def impl(a, v):
         low, high = 0, a.size
         while low < high:
             middle = (low + high) // 2
@@ -298,52 +298,52 @@ def searchsorted(a, v):
                 high = middle
         return low
 
-    return told
+    return impl
 
 
 def _triangle(name: str, kept: str) -> None:
     space = {"np": np, "dtype_of": dtype_of}
     exec(
-        "def told(m, k=0):\n    out = np.zeros(m.shape, dtype_of(m))\n    for i in range(m.shape[0]):\n"
+        "def impl(m, k=0):\n    out = np.zeros(m.shape, dtype_of(m))\n    for i in range(m.shape[0]):\n"
         f"        for j in range(m.shape[1]):\n            if j - i {kept} k:\n"
         "                out[i, j] = m[i, j]\n    return out\n",
         space,
     )
 
     def choose(m, k=0):
-        return space["told"] if is_recorded_array(m) and m.ndim == 2 else None
+        return space["impl"] if is_recorded_array(m) and m.ndim == 2 else None
 
     choose.__name__ = name
-    instead(getattr(np, name))(choose)
+    overload_recorded(getattr(np, name))(choose)
 
 
 _triangle("triu", ">=")
 _triangle("tril", "<=")
 
 
-@instead(np.extract)
+@overload_recorded(np.extract)
 def extract(condition, arr):
     return (lambda condition, arr: arr[condition]) if is_recorded_array(arr) else None
 
 
-@instead(np.isscalar)
+@overload_recorded(np.isscalar)
 def isscalar(element):
     return (lambda element: True) if _any_active(element) and not is_active_array(element) else None
 
 
-@instead(np.ediff1d)
+@overload_recorded(np.ediff1d)
 def ediff1d(ary):
     stub = INSTEAD[np.diff]
     return (lambda ary: stub(ary.ravel())) if is_active_array(ary) else None
 
 
-@instead(np.vander)
+@overload_recorded(np.vander)
 def vander(x, N=None, increasing=False):
     if not is_active_array(x) or x.ndim != 1:
         return None
     square = _none(N)
 
-    def told(x, N=None, increasing=False):
+    def impl(x, N=None, increasing=False):
         count = x.size if square else int(N)
         if count < 0:
             raise ValueError("Negative dimensions are not allowed")
@@ -354,10 +354,10 @@ def vander(x, N=None, increasing=False):
                 out[i, k] = 1.0 if j == 0 else out[i, k - 1 if increasing else k + 1] * x[i]
         return out
 
-    return told
+    return impl
 
 
-@instead(np.cov)
+@overload_recorded(np.cov)
 def cov(m):
     return _covariances if is_active_array(m) and m.ndim == 2 else None
 
@@ -383,13 +383,13 @@ def _covariances(m):
     return out
 
 
-@instead(np.corrcoef)
+@overload_recorded(np.corrcoef)
 def corrcoef(x):
     if not is_active_array(x) or x.ndim != 2:
         return None
     stub = INSTEAD[np.cov]
 
-    def told(x):
+    def impl(x):
         c = stub(x)
         out = np.empty(c.shape, dtype_of(x))
         for i in range(c.shape[0]):
@@ -398,4 +398,4 @@ def corrcoef(x):
                 out[i, j] = np.maximum(np.minimum(out[i, j], 1.0), -1.0)
         return out
 
-    return told
+    return impl

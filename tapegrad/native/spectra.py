@@ -17,7 +17,7 @@ from tapegrad.native.arrays import is_active_array, is_complex_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.complexes import squared
 from tapegrad.native.factors import symmetric, values
-from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, instead
+from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, overload_recorded
 from tapegrad.native.linear import ELIMINATE, triangular
 from tapegrad.native.operators import value_of, with_value
 from tapegrad.native.scalar import order_of
@@ -121,30 +121,30 @@ def _eigenvectors(a, d, x0, y0, order):
     return out
 
 
-@instead(np.linalg.eigh)
+@overload_recorded(np.linalg.eigh)
 def eigh(a):
     if not is_active_array(a):
         return None
     order = order_of(a.dtype.spec)
 
-    def told(a):
+    def impl(a):
         s, (d, x) = symmetric(a), np.linalg.eigh(values(a))
         return _eigenvalues(s, d, x, x.T, order), _eigenvectors(s, d, x, x.T, order)
 
-    return told
+    return impl
 
 
-@instead(np.linalg.eigvalsh)
+@overload_recorded(np.linalg.eigvalsh)
 def eigvalsh(a):
     if not is_active_array(a):
         return None
     order = order_of(a.dtype.spec)
 
-    def told(a):
+    def impl(a):
         d, x = np.linalg.eigh(values(a))
         return _eigenvalues(symmetric(a), d, x, x.T, order)
 
-    return told
+    return impl
 
 
 @inner_njit
@@ -160,34 +160,34 @@ def _see_that_they_are_real() -> None:
         raise TypingError("tapegrad: eigenvalues of a general matrix are complex numbers in an array")
 
 
-@instead(np.linalg.eig)
+@overload_recorded(np.linalg.eig)
 def eig(a):
     if not is_active_array(a):
         return None
     _see_that_they_are_real()
     order = order_of(a.dtype.spec)
 
-    def told(a):
+    def impl(a):
         d, x = np.linalg.eig(values(a))
         y = _inverse(x)
         return _eigenvalues(a, d, x, y, order), _eigenvectors(a, d, x, y, order)
 
-    return told
+    return impl
 
 
-@instead(np.linalg.eigvals)
+@overload_recorded(np.linalg.eigvals)
 def eigvals(a):
     if not is_active_array(a):
         return None
     _see_that_they_are_real()
     order = order_of(a.dtype.spec)
 
-    def told(a):
+    def impl(a):
         np.linalg.eigvals(values(a))  # which raises, in its own words, where one is complex
         d, x = np.linalg.eig(values(a))
         return _eigenvalues(a, d, x, _inverse(x), order)
 
-    return told
+    return impl
 
 
 # ---------------------------------------------------------------- singular values
@@ -250,14 +250,14 @@ def _completed(out, start, steps):
                 x[i, j] = x[i, j] + moved(0.5 * (x[i, j] - y[i, j]))
 
 
-@instead(np.linalg.svd)
+@overload_recorded(np.linalg.svd)
 def svd(a, full_matrices=1):
     if not is_active_array(a):
         return None
     order = order_of(a.dtype.spec)
     steps = (order // 2).bit_length()  # as each doubles the order, which is 1 before the first
 
-    def told(a, full_matrices=1):
+    def impl(a, full_matrices=1):
         u0, d, vt0 = np.linalg.svd(values(a), full_matrices)
         k = d.size
         u, v = np.empty(u0.shape, dtype_of(a)), np.empty(vt0.T.shape, dtype_of(a))
@@ -270,7 +270,7 @@ def svd(a, full_matrices=1):
         _completed(v, vt0.T[:, k:], steps)
         return u, _singular_values(a, u0, d, vt0, order), v.T
 
-    return told
+    return impl
 
 
 # ---------------------------------------------------------------- least squares
@@ -285,13 +285,13 @@ def _see_that_it_counts(d, shape, rank):
         )
 
 
-@instead(np.linalg.pinv)
+@overload_recorded(np.linalg.pinv)
 def pinv(a, rcond=1e-15):
     if not is_active_array(a):
         return None
     order = order_of(a.dtype.spec)
 
-    def told(a, rcond=1e-15):
+    def impl(a, rcond=1e-15):
         out = np.zeros(a.T.shape, dtype_of(a))
         if a.size == 0:
             return out
@@ -306,16 +306,16 @@ def pinv(a, rcond=1e-15):
             out[k] = first[k] + moved(found[k])
         return out
 
-    return told
+    return impl
 
 
-@instead(np.linalg.lstsq)
+@overload_recorded(np.linalg.lstsq)
 def lstsq(a, b, rcond=-1.0):
     if not _any_active(a, b) or b.ndim > 2:
         return None
     order = order_of(next(x.dtype.spec for x in (a, b) if is_active_array(x)))
 
-    def told(a, b, rcond=-1.0):
+    def impl(a, b, rcond=-1.0):
         first, squares, rank, d = np.linalg.lstsq(values(a), values(b), rcond)
         u0, _, vt0 = np.linalg.svd(values(a), False)
         _see_that_it_counts(d, a.shape, rank)
@@ -345,10 +345,10 @@ def lstsq(a, b, rcond=-1.0):
             left[j] = squares[j] + moved(s)
         return x.reshape(first.shape), left, rank, _singular_values(c, u0, d, vt0, order)
 
-    return told
+    return impl
 
 
-@instead(np.linalg.matrix_rank)
+@overload_recorded(np.linalg.matrix_rank)
 def matrix_rank(A, tol=None):
     if not is_active_array(A):
         return None
@@ -371,7 +371,7 @@ def _extreme(a, u0, d, vt0, best, order):
     return best + moved(total / count)
 
 
-@instead(np.linalg.cond)
+@overload_recorded(np.linalg.cond)
 def cond(x, p=None):
     if not is_active_array(x):
         return None
@@ -380,7 +380,7 @@ def cond(x, p=None):
         return None
     two = _none(p)
 
-    def told(x, p=None):
+    def impl(x, p=None):
         if two or p == 2 or p == -2:
             u0, d, vt0 = np.linalg.svd(values(x), False)
             top, bottom = _extreme(x, u0, d, vt0, d[0], order), _extreme(x, u0, d, vt0, d[-1], order)
@@ -393,10 +393,10 @@ def cond(x, p=None):
             return np.inf
         return norm(x, p) * norm(INV(x), p)
 
-    return told
+    return impl
 
 
-@instead(np.linalg.norm)
+@overload_recorded(np.linalg.norm)
 def norm(x, ord=None):
     if is_complex_array(x) and x.ndim <= 2:
         stub, order = INSTEAD[np.linalg.norm], order_of(x.dtype.spec)

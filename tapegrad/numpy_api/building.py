@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, join, requires_grad, value_of, weigh, wrap
+from tapegrad.core.base import add_saved_bytes, is_tensor, join, requires_grad, value_of, wrap
 from tapegrad.core.conversion import astype, copy
-from tapegrad.core.dispatch import exposed, record, share, shares, timed
+from tapegrad.core.dispatch import is_externally_writable, is_view_of, record, timed, wrap_without_history
 from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.indexing import flip
 from tapegrad.numpy_api.rearranging import REARRANGE, gathered, moves, numbers_of, rearranged
@@ -200,11 +200,11 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
     if not is_tensor(x) or not seen.ndim:
         return x if is_tensor(x) else wrap(seen)
     if not requires_grad(x):
-        return join(x, share(seen, (x,)))
-    apart = exposed(x)  # others may write to the memory
+        return join(x, wrap_without_history(seen, (x,)))
+    apart = is_externally_writable(x)  # others may write to the memory
     attrs = {"places": windows(numbers_of(x)).copy(), "holes": False}
     out = record(REARRANGE, seen.copy() if apart else seen, (x,), attrs)
-    weigh(out, attrs)
+    add_saved_bytes(out, attrs)
     return out if apart else join(x, out)
 
 
@@ -245,7 +245,7 @@ def _diagonal(a: Any, offset: int, axis1: int, axis2: int, writeable: bool = Fal
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """Diagonals of the matrices that two axes span; a view."""
     out = _diagonal(a, offset, axis1, axis2, True)
-    return join(a, out) if shares(out._v, a._v) else out
+    return join(a, out) if is_view_of(out._v, a._v) else out
 
 
 @composed(np.trace)
@@ -261,7 +261,7 @@ def diag(v: Any, k: int = 0) -> Any:
     if v.ndim == 2:
         found = _diagonal(v, k, 0, 1)
         found._v.flags.writeable = False
-        return join(v, found) if shares(found._v, v._v) else found
+        return join(v, found) if is_view_of(found._v, v._v) else found
     if v.ndim != 1:
         raise ShapeError(f"diag takes one or two dimensions, found shape {v.shape}")
     return diagflat(v, k)

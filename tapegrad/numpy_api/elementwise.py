@@ -8,7 +8,7 @@ import numpy as np
 
 from tapegrad.core.base import is_tensor, requires_grad, value_of, wrap
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import apply, normal, record, share
+from tapegrad.core.dispatch import apply, as_tape_value, record, wrap_without_history
 from tapegrad.core.operators import FAST
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.tables import UFUNCS, implements, into, plainly, tensor_of
@@ -18,7 +18,11 @@ from tapegrad.ops import REGISTRY
 
 def _scaled(value: Any, x: Any, factor: Any) -> Any:
     """Return a value that NumPy has computed as x times a constant."""
-    return record(REGISTRY["multiply"], value, (x, factor)) if requires_grad(x) else share(value, (x,))
+    return (
+        record(REGISTRY["multiply"], value, (x, factor))
+        if requires_grad(x)
+        else wrap_without_history(value, (x,))
+    )
 
 
 # ---------------------------------------------------------------- ufuncs
@@ -34,8 +38,8 @@ def fabs(x: Any) -> Any:
 def heaviside(x: Any, h: Any) -> Any:
     """Step from 0 to 1, at 0 the second operand, which alone has a derivative."""
     x, h = value_of(operand(x)), operand(h)
-    step = normal(np.heaviside(x, value_of(h)))
-    return where(np.equal(x, 0), h, step) if requires_grad(h) else share(step, (h,))
+    step = as_tape_value(np.heaviside(x, value_of(h)))
+    return where(np.equal(x, 0), h, step) if requires_grad(h) else wrap_without_history(step, (h,))
 
 
 @implements(np.divmod)

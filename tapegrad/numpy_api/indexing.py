@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, join, requires_grad, value_of, weigh, wrap
-from tapegrad.core.dispatch import apply, operand, record, sequence, share, shares
+from tapegrad.core.base import add_saved_bytes, is_tensor, join, requires_grad, value_of, wrap
+from tapegrad.core.dispatch import apply, is_view_of, operand, record, sequence, wrap_without_history
 from tapegrad.core.indices import elements, parts_of, plain_index
 from tapegrad.numpy_api.shapes import ravel
 from tapegrad.numpy_api.tables import axes_of, axis_of, implements, into, plainly, tensor_of
@@ -28,12 +28,14 @@ def getitem(x: Any, index: Any) -> Any:
         attrs = {"index": index.copy()}
         out = record(TAKE, elements(value, index), (x,), attrs)
         if index.nbytes > LARGE:
-            weigh(out, attrs)
+            add_saved_bytes(out, attrs)
         return out
     index = plain_index(index)
     part = elements(value, index)
     if not requires_grad(x):
-        return share(part[()] if isinstance(part, np.ndarray) and part.ndim == 0 else part, (x,))
+        return wrap_without_history(
+            part[()] if isinstance(part, np.ndarray) and part.ndim == 0 else part, (x,)
+        )
     parts, basic = parts_of(index)
     if isinstance(part, np.ndarray) and part.ndim == 0:
         part = part[()]
@@ -46,10 +48,10 @@ def getitem(x: Any, index: Any) -> Any:
             return record(REGISTRY["element"], part, (x,), {"index": index, "place": place})
     if basic and isinstance(part, np.ndarray):
         out = record(REGISTRY["getitem"], part, (x,), {"index": index})
-        return join(x, out) if shares(out._v, value) else out
+        return join(x, out) if is_view_of(out._v, value) else out
     index = _snapshot(index)
     out = record(TAKE, part, (x,), {"index": index})
-    weigh(out, index)
+    add_saved_bytes(out, index)
     return out
 
 

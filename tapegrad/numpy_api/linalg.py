@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import follows, value_of, weigh, wrap
+from tapegrad.core.base import add_saved_bytes, needs_derivative, value_of, wrap
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import apply, share
+from tapegrad.core.dispatch import apply, wrap_without_history
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api import contractions
 from tapegrad.numpy_api.indexing import getitem, where
@@ -32,7 +32,7 @@ SlogdetResult = type(np.linalg.slogdet(_ONE))
 
 def recorded(x: Any) -> bool:
     """Whether what is computed from an argument has a derivative here and now."""
-    return follows(x)
+    return needs_derivative(x)
 
 
 class _NoMatrices(ShapeError, np.linalg.LinAlgError):
@@ -58,12 +58,17 @@ def adjoint(x: Any) -> Any:
 def _parts(name: str, a: Any, factors: Sequence[Any], parts: Sequence[int]) -> list[Any]:
     """Records of the factors of a matrix that share all of them."""
     found = [apply(REGISTRY[name], (a,), {"factors": factors, "part": k}) for k in parts]
-    weigh(found[-1], factors)
+    add_saved_bytes(found[-1], factors)
     return found
 
 
 def _wrapped(kind: Any, parts: Any, a: Any) -> Any:
-    return kind(*(share(x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x, (a,)) for x in parts))
+    return kind(
+        *(
+            wrap_without_history(x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x, (a,))
+            for x in parts
+        )
+    )
 
 
 # ---------------------------------------------------------------- factorisations
@@ -121,7 +126,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
     a = matrices(a, "svd", hermitian)
     if not recorded(a):
         found = LAPACK.svd(value_of(a), full_matrices, compute_uv, hermitian)
-        return _wrapped(SVDResult, found, a) if compute_uv else share(found, (a,))
+        return _wrapped(SVDResult, found, a) if compute_uv else wrap_without_history(found, (a,))
     if hermitian:
         return _svd_of_hermitian(a, compute_uv)
     factors = np.linalg.svd(value_of(a), full_matrices=bool(full_matrices and compute_uv))
@@ -158,7 +163,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     if not recorded(a):
         found = LAPACK.qr(value_of(a), mode)
         kind = QRResult if mode != "raw" else _pair
-        return share(found, (a,)) if mode == "r" else _wrapped(kind, found, a)
+        return wrap_without_history(found, (a,)) if mode == "r" else _wrapped(kind, found, a)
     if mode not in ("reduced", "complete", "r"):
         if mode == "raw":
             raise UnsupportedOpError(
@@ -229,7 +234,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     kind = np.result_type(*(v if v.dtype.kind in "fc" else np.float64 for v in (x, y)))
     a, b = np.astype(a, kind, copy=False), np.astype(b, kind, copy=False)
     _, empty, rank, s = np.linalg.lstsq(x, y, rcond=rcond)
-    values = svd(a, compute_uv=False) if recorded(a) else share(s, (a,))
+    values = svd(a, compute_uv=False) if recorded(a) else wrap_without_history(s, (a,))
     if x.size == 0:  # nothing to solve
         return _product(pinv(a), b), _residuals(a, b, 0) if columns == 0 < rows else wrap(empty), rank, values
     eps = np.finfo(s.dtype).eps

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.core.base import Handle, value_of
 from tapegrad.core.conversion import copy
-from tapegrad.core.dispatch import taken
+from tapegrad.core.dispatch import note_escape
 from tapegrad.core.indices import plain_index
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.numpy_api.indexing import clip, getitem, take
@@ -253,24 +253,24 @@ class ArrayMethods(Handle):
 
     def tobytes(self, order: Any = "C") -> bytes:
         """The bytes of the value."""
-        taken(self)
+        note_escape(self)
         return self._v.tobytes(order)
 
     def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:
         """Write the value to a file."""
         if not isinstance(fid, (str, os.PathLike)) and not hasattr(fid, "flush"):
             raise TypeError(f"tofile takes a path or an open file, found {type(fid).__name__}")
-        taken(self)
+        note_escape(self)
         np.asarray(self._v).tofile(fid, sep, format)
 
     def dump(self, file: Any) -> None:
         """Pickle the value, an array, to a file."""
-        taken(self)
+        note_escape(self)
         np.asarray(self._v).dump(file)
 
     def dumps(self) -> bytes:
         """The pickled value, an array."""
-        taken(self)
+        note_escape(self)
         return np.asarray(self._v).dumps()
 
     def resize(self, *new_shape: Any, refcheck: bool = True) -> None:

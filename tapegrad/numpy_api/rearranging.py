@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, value_of, weigh
+from tapegrad.core.base import add_saved_bytes, is_tensor, value_of
 from tapegrad.core.dispatch import apply
 from tapegrad.numpy_api.shapes import concatenate, reshape
 from tapegrad.numpy_api.tables import FUNCTIONS, composed, tensor_of
@@ -78,7 +78,7 @@ def rearranged(x: Any, places: Any, holes: bool = False) -> Any:
     """The elements at places, which nobody else writes to, and zeros at those below 0."""
     out = apply(REARRANGE, (x,), {"places": places, "holes": holes})
     if places.nbytes > LARGE:
-        weigh(out, places)
+        add_saved_bytes(out, places)
     return out
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.core.base import is_tensor, join, requires_grad, value_of, wrap
 from tapegrad.core.conversion import astype, copy
-from tapegrad.core.dispatch import apply, record, shares, timed
+from tapegrad.core.dispatch import apply, is_view_of, record, timed
 from tapegrad.errors import AxisError, ShapeError
 from tapegrad.numpy_api.tables import axis_of, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
@@ -160,7 +160,7 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
     if value.ndim == 0:
         return x if is_tensor(x) else wrap(x)
     out = record(REGISTRY["broadcast_to"], value, (x,))
-    return join(x, out) if is_tensor(x) and shares(out._v, x._v) else out
+    return join(x, out) if is_tensor(x) and is_view_of(out._v, x._v) else out
 
 
 def _members(arrays: Any, what: str) -> list[Any]:

@@ -11,8 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from tapegrad.core.base import follows, is_tensor, requires_grad, value_of
-from tapegrad.core.dispatch import NESTED, contains_tensor, normal, noted, sequence, share, taken, tensors_in
+from tapegrad.core.base import is_tensor, needs_derivative, requires_grad, value_of
+from tapegrad.core.dispatch import (
+    NESTED,
+    as_tape_value,
+    contains_tensor,
+    note_escape,
+    sequence,
+    tensors_in,
+    with_metadata,
+    wrap_without_history,
+)
 from tapegrad.core.grad_mode import in_force
 from tapegrad.core.inplace import write
 from tapegrad.errors import AxisError, ShapeError, TapeError, UnsupportedOpError
@@ -57,7 +66,7 @@ def _composed(function: Callable[..., Any], implementation: Callable[..., Any]) 
 
     @functools.wraps(implementation)
     def call(*args: Any, **kwargs: Any) -> Any:
-        moving = (args and follows(args[0])) or any_follows((args, tuple(kwargs.values())))
+        moving = (args and needs_derivative(args[0])) or any_follows((args, tuple(kwargs.values())))
         if not moving or kwargs.get("out") is not None:
             return plainly(function, args, kwargs)
         try:
@@ -85,7 +94,7 @@ def tensor_of(x: Any) -> Any:
     """Return an argument as a Tensor or a plain array."""
     if is_tensor(x):
         return x
-    return normal(sequence(x))
+    return as_tape_value(sequence(x))
 
 
 def axes_of(x: Any, axis: Axis, what: str) -> tuple[int, ...]:
@@ -131,7 +140,7 @@ def any_grad(x: Any) -> bool:
 
 def any_follows(x: Any) -> bool:
     """Whether a derivative by a Tensor in an argument is asked for here and now."""
-    return _any(follows, x, 0)
+    return _any(needs_derivative, x, 0)
 
 
 def _any(holds: Callable[[Any], bool], x: Any, depth: int) -> bool:
@@ -151,7 +160,7 @@ def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> A
     if not is_tensor(out) and not isinstance(out, np.ndarray):
         raise TypeError(f"{name}: out= takes an array or a Tensor, found {type(out).__name__}")
     if not is_tensor(out):
-        taken(*tensors_in((args, kwargs)))
+        note_escape(*tensors_in((args, kwargs)))
     buffer = np.array(out._v) if is_tensor(out) else out
     if buffer.ndim == 0 and "cum" in name:  # running sums and products, `accumulate`: NumPy crashes
         raise ShapeError(f"{name}: out= is an array of at least one axis, found shape ()")
@@ -162,7 +171,7 @@ def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> A
         raise ShapeError(f"{name} of {shapes} into out= of shape {buffer.shape}: {error}") from error
     if is_tensor(out):
         write(out, Ellipsis, buffer, name)
-        noted(out, tensors_in((args, kwargs)))
+        with_metadata(out, tensors_in((args, kwargs)))
     return out
 
 
@@ -178,7 +187,7 @@ def plainly(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
         return _tensors(result, args)
     sources = tensors_in((args, kwargs))
     if not isinstance(result, (np.ndarray, np.generic, list, tuple)):
-        taken(*sources)
+        note_escape(*sources)
     elif function is np.sign or getattr(function, "__self__", function) in PLAIN:  # its method, perhaps
         sources = [x for x in sources if x.dtype.kind == "c"]
     return _tensors(result, args, sources)
@@ -188,7 +197,7 @@ def _tensors(result: Any, args: Any, sources: Any = None) -> Any:
     """Return a result of NumPy's with Tensors for the arrays in it."""
     if isinstance(result, (np.ndarray, np.generic)):
         result = result[()] if isinstance(result, np.ndarray) and result.ndim == 0 else result
-        return share(result, args, sources)
+        return wrap_without_history(result, args, sources)
     if isinstance(result, (list, tuple)):
         parts = [_tensors(part, args, sources) for part in result]
         if hasattr(result, "_fields"):  # the named results of np.unique_all and its kin

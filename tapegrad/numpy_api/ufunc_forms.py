@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import follows, is_tensor, value_of, weigh, wrap
+from tapegrad.core.base import add_saved_bytes, is_tensor, needs_derivative, value_of, wrap
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import apply, noted, record, sequence, taken, tensors_in
+from tapegrad.core.dispatch import apply, note_escape, record, sequence, tensors_in, with_metadata
 from tapegrad.core.indices import plain_index
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.indexing import getitem, where
@@ -235,7 +235,7 @@ def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: int = 0, dtype: Any = 
         taken = getitem(x, (*before, places))
         attrs = {"shape": wanted.shape, "index": (*before, parts)}
         out = record(REGISTRY["embed"], wanted, (taken,), attrs)
-        weigh(out, parts)
+        add_saved_bytes(out, parts)
         return out
     pieces = [getitem(x, (*before, slice(int(a), int(b)))) for a, b in zip(indices, ends, strict=True)]
     return stack([reduce(ufunc, piece, axis) for piece in pieces], axis)
@@ -249,13 +249,13 @@ def at(ufunc: np.ufunc, x: Any, indices: Any, *operands: Any) -> None:
     what = f"np.{ufunc.__name__}.at"
     index, others = plain_index(indices), [operand(b) for b in operands]
     values = [value_of(b) for b in others]
-    moving = any(follows(b) for b in others)
+    moving = any(needs_derivative(b) for b in others)
     if not is_tensor(x):
         if moving:
             raise BorderError(
                 f"{what}: an array cannot hold values that require grad or carry tangents; use a Tensor"
             )
-        taken(*tensors_in(others))
+        note_escape(*tensors_in(others))
         ufunc.at(x, index, *values)
         return
     from tapegrad.core.inplace import write
@@ -263,14 +263,14 @@ def at(ufunc: np.ufunc, x: Any, indices: Any, *operands: Any) -> None:
     value = np.array(x._v)
     ufunc.at(value, index, *values)
     new: Any = value
-    if moving or follows(x):
+    if moving or needs_derivative(x):
         if x._v.dtype.kind not in "fc":
             raise DTypeError(f"{what}: a Tensor of dtype {x._v.dtype} cannot hold values that require grad")
         if x.requires_grad and x.is_leaf:
             write(x, Ellipsis, x, what)  # refuses
         new = _at(ufunc, x, index, others, value)
     write(x, Ellipsis, new, what, True)
-    noted(x, others)
+    with_metadata(x, others)
 
 
 def _at(ufunc: np.ufunc, x: Any, index: Any, others: Any, value: Any) -> Any:
@@ -281,7 +281,7 @@ def _at(ufunc: np.ufunc, x: Any, index: Any, others: Any, value: Any) -> Any:
     if ufunc in (np.add, np.subtract):
         attrs = {"shape": shape, "places": np.ravel(places), "holes": False}
         total = apply(REGISTRY["collect"], (_cast(operands[0], x.dtype),), attrs)
-        weigh(total, attrs)
+        add_saved_bytes(total, attrs)
         return record(REGISTRY[ufunc.__name__], value[()], (x, total))
     if ufunc not in UFUNCS or ufunc in FLAT or ufunc.nout != 1:
         raise UnsupportedOpError(
@@ -300,7 +300,7 @@ def _at(ufunc: np.ufunc, x: Any, index: Any, others: Any, value: Any) -> Any:
             getitem(flat, there), *(getitem(b, now) if is_tensor(b) else b[now] for b in operands)
         )
         flat = apply(REGISTRY["scatter"], (_cast(part, x.dtype), flat), {"places": there})
-        weigh(flat, there)
+        add_saved_bytes(flat, there)
     return reshape(flat, shape)
 
 

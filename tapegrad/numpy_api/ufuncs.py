@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.core.base import is_tensor, value_of, wrap
 from tapegrad.core.conversion import astype, copy
-from tapegrad.core.dispatch import apply, normal, sequence
+from tapegrad.core.dispatch import apply, as_tape_value, sequence
 from tapegrad.core.operators import FAST, combine
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import UFUNCS, tensor_of
@@ -35,7 +35,7 @@ def declared(ufunc: np.ufunc) -> Callable[..., Any] | None:
 def operand(x: Any) -> Any:
     """Return an operand as a Tensor, an array, or the Python number it is, whose dtype gives way."""
     x = sequence(x)
-    return x if is_tensor(x) or type(x) in (int, float, bool) else normal(x)
+    return x if is_tensor(x) or type(x) in (int, float, bool) else as_tape_value(x)
 
 
 def _ufunc_of(name: str) -> Callable[..., Any]:
@@ -65,7 +65,7 @@ for _f in FLAT:
     def _flat(*args: Any, _f: Any = _f) -> Any:
         values = [value_of(operand(a)) for a in args]
         try:
-            return wrap(normal(_f(*values), _f.__name__))
+            return wrap(as_tape_value(_f(*values), _f.__name__))
         except ValueError as error:
             shapes = ", ".join(str(np.shape(v)) for v in values)
             raise ShapeError(f"{_f.__name__} of operands of shapes {shapes}: {error}") from error

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import follows, is_tensor, value_of
-from tapegrad.core.dispatch import taken, tensors_in
+from tapegrad.core.base import is_tensor, needs_derivative, value_of
+from tapegrad.core.dispatch import note_escape, tensors_in
 from tapegrad.core.indices import plain_index
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError
 from tapegrad.numpy_api.indexing import getitem
@@ -27,12 +27,12 @@ def _writer(function: Callable[..., Any]) -> Callable[[Any], Any]:
             if is_tensor(target):
                 implementation(target, *args, **kwargs)
                 return
-            if any(follows(x) for x in (*args, *kwargs.values())):
+            if any(needs_derivative(x) for x in (*args, *kwargs.values())):
                 raise BorderError(
                     f"{name}: an array cannot hold values that require grad or carry tangents; write to a "
                     "Tensor, such as tg.array(...) of it"
                 )
-            taken(*tensors_in((args, kwargs)))
+            note_escape(*tensors_in((args, kwargs)))
             function(target, *(plain(x) for x in args), **{k: plain(v) for k, v in kwargs.items()})
 
         return implementation
