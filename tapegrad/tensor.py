@@ -9,7 +9,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 __all__ = ["Tensor", "asarray", "from_numpy", "tensor"]
 
 Result = TypeVar("Result")
+Binary = Callable[[Any, Any], "Tensor"]
+Unary = Callable[[Any], "Tensor"]
 NUMPY_S_OWN = {id(np.dtype(char)) for char in "dfDF"}  # tapes refuse other objects that are equal to these
 UFUNCS = fn.UFUNCS
 _getitem = fn.getitem
@@ -576,16 +578,16 @@ class Tensor(ArrayMethods):
 
     # ------------------------------------------------------------ operators
 
-    __add__ = fn.FAST["add"]
-    __radd__ = fn.REFLECTED["add"]
-    __sub__ = fn.FAST["subtract"]
-    __rsub__ = fn.REFLECTED["subtract"]
-    __mul__ = fn.FAST["multiply"]
-    __rmul__ = fn.REFLECTED["multiply"]
-    __truediv__ = fn.FAST["divide"]
-    __rtruediv__ = fn.REFLECTED["divide"]
-    __mod__ = fn.FAST["remainder"]
-    __rmod__ = fn.REFLECTED["remainder"]
+    __add__: ClassVar[Binary] = fn.FAST["add"]
+    __radd__: ClassVar[Binary] = fn.REFLECTED["add"]
+    __sub__: ClassVar[Binary] = fn.FAST["subtract"]
+    __rsub__: ClassVar[Binary] = fn.REFLECTED["subtract"]
+    __mul__: ClassVar[Binary] = fn.FAST["multiply"]
+    __rmul__: ClassVar[Binary] = fn.REFLECTED["multiply"]
+    __truediv__: ClassVar[Binary] = fn.FAST["divide"]
+    __rtruediv__: ClassVar[Binary] = fn.REFLECTED["divide"]
+    __mod__: ClassVar[Binary] = fn.FAST["remainder"]
+    __rmod__: ClassVar[Binary] = fn.REFLECTED["remainder"]
     __divmod__ = _ufunc(np.divmod)
     __rdivmod__ = _reflected(fn.UFUNCS[np.divmod])
     __and__, __rand__ = _bitwise(np.bitwise_and)
@@ -600,12 +602,12 @@ class Tensor(ArrayMethods):
     __irshift__ = _in_place(operator.rshift, ">>=")
     __floordiv__ = _ufunc(np.floor_divide)
     __rfloordiv__ = _reflected(fn.UFUNCS[np.floor_divide])
-    __pow__ = fn.power
-    __rpow__ = _reflected(fn.power)
-    __matmul__ = fn.matmul
-    __rmatmul__ = _reflected(fn.matmul)
-    __neg__ = fn.FAST["negative"]
-    __abs__ = fn.FAST["absolute"]
+    __pow__: ClassVar[Binary] = fn.power
+    __rpow__: ClassVar[Binary] = _reflected(fn.power)
+    __matmul__: ClassVar[Binary] = fn.matmul
+    __rmatmul__: ClassVar[Binary] = _reflected(fn.matmul)
+    __neg__: ClassVar[Unary] = fn.FAST["negative"]
+    __abs__: ClassVar[Unary] = fn.FAST["absolute"]
     __iadd__ = _in_place(operator.add, "+=")
     __isub__ = _in_place(operator.sub, "-=")
     __imul__ = _in_place(operator.mul, "*=")
@@ -667,12 +669,12 @@ class Tensor(ArrayMethods):
         """Exponential, by torch's name; so are `log`, `sqrt`, `sin`, `cos`, `tanh`, `abs`."""
         return fn.FAST["exp"](self)
 
-    log = fn.FAST["log"]
-    sqrt = fn.FAST["sqrt"]
-    sin = fn.FAST["sin"]
-    cos = fn.FAST["cos"]
-    tanh = fn.FAST["tanh"]
-    abs = fn.FAST["absolute"]
+    log: ClassVar[Unary] = fn.FAST["log"]
+    sqrt: ClassVar[Unary] = fn.FAST["sqrt"]
+    sin: ClassVar[Unary] = fn.FAST["sin"]
+    cos: ClassVar[Unary] = fn.FAST["cos"]
+    tanh: ClassVar[Unary] = fn.FAST["tanh"]
+    abs: ClassVar[Unary] = fn.FAST["absolute"]
 
 
 def _no_gradient(dtype: np.dtype[Any]) -> GradientError:

@@ -7,7 +7,7 @@ compiled code can be used it takes their place (`compiled_methods`), and calls t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +30,6 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY, forward
 from tapegrad.ops.primitive import Elementwise, Primitive
 from tapegrad.tape.tape import LARGE, Tape, TapeClosed, current, local
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
 
 float64, ndarray = np.float64, np.ndarray
 
@@ -197,8 +194,8 @@ def _beside(op: Primitive, a: Any, b: Any) -> Any:
         return record(op, value, (a, b))
 
 
-FAST: dict[str, Callable[..., Tensor]] = {}  # with a Tensor as the first operand
-REFLECTED: dict[str, Callable[..., Tensor]] = {}  # with a Tensor as the last operand, given first
+FAST: dict[str, Callable[..., Any]] = {}  # with a Tensor as the first operand
+REFLECTED: dict[str, Callable[..., Any]] = {}  # with a Tensor as the last operand, given first
 for _op in REGISTRY.values():
     _ufunc = _op.functions[0] if _op.functions else None
     if isinstance(_op, Elementwise) and isinstance(_ufunc, np.ufunc) and _op.arity < 3:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from tapegrad.numpy_api.products import dot
 from tapegrad.numpy_api.reductions import cumsum, max_, mean, min_, prod, std, sum_, var
 from tapegrad.numpy_api.shapes import ravel, reshape, squeeze, swapaxes, transpose
 from tapegrad.numpy_api.tables import FUNCTIONS
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
 
 NOT_GIVEN = np._NoValue
 NOTHING: dict[str, Any] = {}
@@ -37,6 +34,9 @@ def _call(function: Any, *args: Any, **kwargs: Any) -> Any:
     return FUNCTIONS[function](*args, **given)
 
 
+T = TypeVar("T", bound="ArrayMethods")
+
+
 class ArrayMethods(Handle):
     """Methods with the names, arguments and defaults of ndarray's."""
 
@@ -44,143 +44,143 @@ class ArrayMethods(Handle):
 
     # ------------------------------------------------------------ reductions
 
-    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
-            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+    def sum(self: T, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> T:  # fmt: skip
         """Sum over axes."""
         if initial is where is NOT_GIVEN:
             return sum_(self, axis, dtype, out, keepdims)
         return sum_(self, axis, dtype, out, keepdims, **_given(initial, where))
 
-    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
-             where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+    def mean(self: T, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
+             where: Any = NOT_GIVEN) -> T:  # fmt: skip
         """Mean over axes."""
         return mean(self, axis, dtype, out, keepdims, **_given(NOT_GIVEN, where))
 
-    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
-             initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+    def prod(self: T, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+             initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> T:  # fmt: skip
         """Product over axes."""
         return prod(self, axis, dtype, out, keepdims, **_given(initial, where))
 
-    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False,
-            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+    def max(self: T, axis: Any = None, out: Any = None, keepdims: bool = False,
+            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> T:  # fmt: skip
         """Largest value over axes."""
         return max_(self, axis, out, keepdims, **_given(initial, where))
 
-    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False,
-            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+    def min(self: T, axis: Any = None, out: Any = None, keepdims: bool = False,
+            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> T:  # fmt: skip
         """Smallest value over axes."""
         return min_(self, axis, out, keepdims, **_given(initial, where))
 
-    def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
-            keepdims: bool = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+    def var(self: T, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+            keepdims: bool = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN) -> T:  # fmt: skip
         """Variance over axes."""
         return var(self, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
 
-    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
-            keepdims: bool = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+    def std(self: T, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+            keepdims: bool = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN) -> T:  # fmt: skip
         """Standard deviation over axes."""
         return std(self, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
 
-    def cumsum(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
+    def cumsum(self: T, axis: int | None = None, dtype: Any = None, out: Any = None) -> T:
         """Running sum."""
         return cumsum(self, axis, dtype, out)
 
-    def cumprod(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
+    def cumprod(self: T, axis: int | None = None, dtype: Any = None, out: Any = None) -> T:
         """Running product."""
         return _call(np.cumprod, self, axis, dtype, out=out)
 
-    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None,
-              out: Any = None) -> Tensor:  # fmt: skip
+    def trace(self: T, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None,
+              out: Any = None) -> T:  # fmt: skip
         """Sum of a diagonal."""
         return _call(np.trace, self, offset, axis1, axis2, dtype=dtype, out=out)
 
-    def argmax(self, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Tensor:
+    def argmax(self: T, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> T:
         """Place of the largest value; has no derivative."""
         return _call(np.argmax, self, axis, out=out, keepdims=keepdims)
 
-    def argmin(self, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Tensor:
+    def argmin(self: T, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> T:
         """Place of the smallest value; has no derivative."""
         return _call(np.argmin, self, axis, out=out, keepdims=keepdims)
 
-    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, *,
-            where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+    def any(self: T, axis: Any = None, out: Any = None, keepdims: bool = False, *,
+            where: Any = NOT_GIVEN) -> T:  # fmt: skip
         """Whether an element is true."""
         return _call(np.any, self, axis, out=out, keepdims=keepdims, where=where)
 
-    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, *,
-            where: Any = NOT_GIVEN) -> Tensor:  # fmt: skip
+    def all(self: T, axis: Any = None, out: Any = None, keepdims: bool = False, *,
+            where: Any = NOT_GIVEN) -> T:  # fmt: skip
         """Whether all elements are true."""
         return _call(np.all, self, axis, out=out, keepdims=keepdims, where=where)
 
     # ------------------------------------------------------------ shapes and copies
 
-    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Tensor:
+    def reshape(self: T, *shape: Any, order: str = "C", copy: bool | None = None) -> T:
         """The same elements in another shape."""
         return reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy)
 
-    def ravel(self, order: str = "C") -> Tensor:
+    def ravel(self: T, order: str = "C") -> T:
         """All elements in one dimension; a view where there can be one."""
         return ravel(self, order)
 
-    def flatten(self, order: str = "C") -> Tensor:
+    def flatten(self: T, order: str = "C") -> T:
         """A copy of all elements in one dimension."""
         return copy(ravel(self, order))
 
-    def transpose(self, *axes: Any) -> Tensor:
+    def transpose(self: T, *axes: Any) -> T:
         """Axes in another order."""
         whole = len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list)))
         return transpose(self, (axes[0] if whole else axes) or None)
 
-    def swapaxes(self, axis1: int, axis2: int) -> Tensor:
+    def swapaxes(self: T, axis1: int, axis2: int) -> T:
         """Two axes exchanged."""
         return swapaxes(self, axis1, axis2)
 
-    def squeeze(self, axis: Any = None) -> Tensor:
+    def squeeze(self: T, axis: Any = None) -> T:
         """Axes of one element removed."""
         return squeeze(self, axis)
 
-    def astype(self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True,
-               copy: bool = True) -> Tensor:  # fmt: skip
+    def astype(self: T, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True,
+               copy: bool = True) -> T:  # fmt: skip
         """Another dtype; a copy also where it has that dtype."""
         if not np.can_cast(self._v.dtype, dtype, casting):  # type: ignore[arg-type]
             raise TypeError(f"astype: dtype {self._v.dtype} to {np.dtype(dtype)} not with {casting=}")
         return _call(np.astype, self, dtype, copy=copy)
 
-    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+    def diagonal(self: T, offset: int = 0, axis1: int = 0, axis2: int = 1) -> T:
         """Diagonals of the matrices that two axes span; a view."""
         return _call(np.diagonal, self, offset, axis1, axis2)
 
-    def repeat(self, repeats: Any, axis: int | None = None) -> Tensor:
+    def repeat(self: T, repeats: Any, axis: int | None = None) -> T:
         """Each element several times."""
         return _call(np.repeat, self, repeats, axis)
 
     # ------------------------------------------------------------ elements
 
-    def take(self, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Tensor:
+    def take(self: T, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> T:
         """Elements by number along an axis."""
         return take(self, indices, axis, out, mode)
 
-    def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Tensor:
+    def choose(self: T, choices: Any, out: Any = None, mode: str = "raise") -> T:
         """Elements of the choices that these numbers name."""
         return _call(np.choose, self, choices, out=out, mode=mode)
 
-    def compress(self, condition: Any, axis: int | None = None, out: Any = None) -> Tensor:
+    def compress(self: T, condition: Any, axis: int | None = None, out: Any = None) -> T:
         """The parts along an axis where a condition holds."""
         return _call(np.compress, condition, self, axis, out=out)
 
-    def nonzero(self) -> tuple[Tensor, ...]:
+    def nonzero(self: T) -> tuple[T, ...]:
         """Places of the elements that are not zero."""
         return _call(np.nonzero, self)
 
-    def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
+    def searchsorted(self: T, v: Any, side: str = "left", sorter: Any = None) -> T:
         """Where values would be put in; has no derivative."""
         return _call(np.searchsorted, self, v, side, sorter)
 
-    def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Tensor:
+    def argsort(self: T, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> T:
         """The order that would sort; has no derivative."""
         return _call(np.argsort, self, axis, kind, order, stable=stable)
 
-    def argpartition(self, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Tensor:
+    def argpartition(self: T, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> T:
         """The order that would partition; has no derivative."""
         return _call(np.argpartition, self, kth, axis, kind, order)
 
@@ -208,15 +208,15 @@ class ArrayMethods(Handle):
 
     # ------------------------------------------------------------ arithmetic
 
-    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Tensor:
+    def clip(self: T, min: Any = None, max: Any = None, out: Any = None) -> T:
         """Values limited to an interval."""
         return clip(self, min, max, out)
 
-    def round(self, decimals: int = 0, out: Any = None) -> Tensor:
+    def round(self: T, decimals: int = 0, out: Any = None) -> T:
         """Rounded values; derivative zero."""
         return _call(np.round, self, decimals, out=out)
 
-    def dot(self, b: Any, out: Any = None) -> Tensor:
+    def dot(self: T, b: Any, out: Any = None) -> T:
         """Product as by np.dot."""
         return dot(self, b, out)
 
@@ -240,7 +240,7 @@ class ArrayMethods(Handle):
             )
         return self
 
-    def view(self, dtype: Any = None) -> Tensor:
+    def view(self: T, dtype: Any = None) -> T:
         """A view of the same elements; not as another dtype."""
         if isinstance(dtype, (int, tuple)):
             raise TypeError(f"view takes a dtype as in NumPy; for the shape {dtype} use reshape")

@@ -6,7 +6,7 @@ import functools
 import math
 import operator
 import string
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +18,10 @@ from tapegrad.numpy_api.shapes import laid
 from tapegrad.numpy_api.tables import UFUNCS, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
 
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
-
 TERMS = 1 << 14  # of an einsum of several operands, above which they are multiplied in pairs
 
 
-def matmul(a: Any, b: Any) -> Tensor:
+def matmul(a: Any, b: Any) -> Any:
     """Matrix product."""
     a, b = tensor_of(a), tensor_of(b)
     if np.ndim(value_of(a)) == 0 or np.ndim(value_of(b)) == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from tapegrad.core.operators import FAST, combine
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import UFUNCS, tensor_of
 from tapegrad.ops import MEANING, REGISTRY
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
 
 
 def declared(ufunc: np.ufunc) -> Callable[..., Any] | None:
@@ -73,7 +70,7 @@ for _f in FLAT:
     UFUNCS[_f] = _flat
 
 
-def power(a: Any, b: Any) -> Tensor:
+def power(a: Any, b: Any) -> Any:
     """Power; a square has a cheaper derivative."""
     if (type(b) is int or type(b) is float) and b == 2 and is_tensor(a):
         return FAST["square"](a)
@@ -83,7 +80,7 @@ def power(a: Any, b: Any) -> Tensor:
 UFUNCS[np.power] = power
 
 
-def float_power(a: Any, b: Any) -> Tensor:
+def float_power(a: Any, b: Any) -> Any:
     """Power, in double precision."""
     x, y = tensor_of(a), tensor_of(b)
     kind = np.result_type(value_of(x), value_of(y), float)
