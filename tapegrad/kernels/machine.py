@@ -51,19 +51,19 @@ def enter(address, what, state, extra, more):
 def enter_nogil(address, what, state, extra, more):
     return jump(address, what, state, extra, more)
 '''
-TRUSTED = 11  # of the texts so many are never checked: what they work on is not the sweep's
+# Texts that are never checked, as what they work on is not the sweep's; those that are in a checked build.
+TRUSTED = (
+    "recording", "operands", "admitting", "committing", "words", "any_op", "parts", "gradients", "watching",
+    "loops", "memory", "entry",
+)  # fmt: skip
+CHECKED = ("reading", "records", "sweep", "stream", "templates", "recurrences", "functions")
 Enter = Callable[[int, int, int, int], int]
 when_loaded: list[Callable[[Enter], None]] = []
 
 
 def _texts() -> list[str]:
     place = Path(layout.__file__).parent
-    names = (
-        "recording", "operands", "admitting", "committing", "words", "any_op", "parts", "gradients",
-        "watching", "loops", "memory", "entry", "reading", "records", "sweep", "stream", "templates",
-        "recurrences", "functions",
-    )  # fmt: skip
-    return [(place / f"{name}.py").read_text("utf-8") for name in names]
+    return [(place / f"{name}.py").read_text("utf-8") for name in (*TRUSTED, *CHECKED)]
 
 
 @functools.cache
@@ -71,7 +71,7 @@ def load() -> tuple[Enter, Enter]:
     """Return ``enter(what, state, extra, more)``, and the same with Python's lock released."""
     with compiling():
         constants = {k: v for k, v in vars(layout).items() if k.isupper() and isinstance(v, int)}
-        module = cache.load("sweep", SOURCE.format(texts=_texts(), constants=constants, trusted=TRUSTED))
+        module = cache.load("sweep", SOURCE.format(texts=_texts(), constants=constants, trusted=len(TRUSTED)))
         address = module.entry.address
         ways: list[Enter] = [functools.partial(f, address) for f in (module.enter, module.enter_nogil)]
         if layout.BOUNDS:  # Python's lock is kept: there is one table of what memory there is
