@@ -238,7 +238,9 @@ def _recorded(
     others = _read_elsewhere(storage)
     # no reference to the memory, which would have to be copied, where no link needs it
     old = wrap(pool.shadow(whole._v))
+    held = None
     if whole._tape is tape:
+        held = tape.anchor(whole._at)  # if a finalizer closes the tape, what has no handle is pruned
         old._tape, old._at = tape, whole._at
     elif requires_grad(whole):
         old = alias_of(whole)
@@ -258,6 +260,7 @@ def _recorded(
         _part_with_others(x, storage)
         _set(x._v, index, value_of(new))
     out = record(op, whole._v, (operand, old), where)
+    del held
     _weigh(out, where)
     _tell(x, storage, out, others)
 

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.core import inplace
 from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.ops.indexing import numbers
+from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
 
 
@@ -655,3 +657,27 @@ def test_numbers_of_what_an_index_takes(shape, dtype):
         np.testing.assert_array_equal(numbers(shape, index), wanted[index])
         if dtype != np.uint64 and index.size:
             np.testing.assert_array_equal(numbers(shape, -index), wanted[-index])
+
+
+def test_a_tape_that_is_closed_in_the_middle_of_a_write(monkeypatch):
+    """As by a finalizer that sweeps: what the write's record is to link to is not pruned before it does."""
+    write = inplace._set
+
+    def closing(*args):
+        tape = tapes.local.tape
+        tapes.close(tape)
+        tape.prune()
+        write(*args)
+
+    x = leaf(np.arange(1.0, 6.0))
+    y, values = x * 2.0, np.sin(x[:2])
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "alone", lambda *_: False)  # copied, so the record before has no handle
+        patch.setattr(inplace, "_set", closing)
+        y[1:3] = values
+    (g,) = tg.grad(np.sum(y * y), x)
+    a = np.arange(1.0, 6.0)
+    expected = 8.0 * a
+    expected[1:3] = 0.0
+    expected[:2] += 2.0 * np.sin(a[:2]) * np.cos(a[:2])
+    np.testing.assert_allclose(g.numpy(), expected, rtol=1e-14)
