@@ -62,10 +62,10 @@ def test_rows_leave_no_cycles():
         for name, call in calls.items():
             call()
             gc.collect()
-            for _ in range(5):
+            for _ in range(20):
                 call()
             found[name] = gc.collect()
     finally:
         gc.enable()
         gc.unfreeze()
-    assert not {name: count for name, count in found.items() if count >= 5}
+    assert not {name: count for name, count in found.items() if count >= 20}  # ctypes leaves a type
