@@ -127,7 +127,7 @@ def _one(lanes: Any, below: int, above: int, way: Any) -> Any:
     if not way:
         return low
     high = np.astype(rearranged(lanes, _nth(order, above)), way.dtype, copy=False)
-    return high - (high - low) * (1 - way) if way >= 0.5 else low + (high - low) * way
+    return _between(low, high, way)
 
 
 def _picked(rows: Any, numbers: Any, shape: tuple[int, ...]) -> Any:
@@ -142,6 +142,8 @@ def _between(low: Any, high: Any, way: Any) -> Any:
     if not is_tensor(way) and np.all(whole):
         return low
     step = high - low
+    if not np.ndim(value_of(way)) and not is_tensor(way):
+        return high - step * (1 - way) if way >= 0.5 else low + step * way
     found = np.where(value_of(way) >= 0.5, high - step * (1 - way), low + step * way)
     return found if is_tensor(way) else np.where(whole, low, found)
 

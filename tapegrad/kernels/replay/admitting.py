@@ -10,6 +10,7 @@ from tapegrad.kernels.replay.operands import (
     has,
     position,
     room,
+    same_words,
     size_of,
     weigh,
 )
@@ -218,14 +219,3 @@ def same_kind(x: int, value: int) -> int:
     if x == g[NONE_AT_ALL] or i64(x + DESCR_AT)[0] != i64(value + DESCR_AT)[0]:
         return 0
     return same_words(x, value, DIMS_AT)
-
-
-def same_words(x: int, value: int, which: int) -> int:
-    """Whether two arrays have as many axes, and the same extents (DIMS_AT) or strides (STRIDES_AT)."""
-    ndim, equal = i32(value + NDIM_AT)[0], i32(x + NDIM_AT)[0] == i32(value + NDIM_AT)[0]
-    if equal == 0:
-        return 0
-    mine, known = i64(i64(value + which)[0]), i64(i64(x + which)[0])
-    for d in range(ndim):
-        equal = equal & (mine[d] == known[d])
-    return equal

@@ -11,7 +11,16 @@ from tapegrad.kernels.replay.admitting import memory_like
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.loops import checksum
 from tapegrad.kernels.replay.memory import reset
-from tapegrad.kernels.replay.operands import code_of, drop_position, has, in_force, size_of
+from tapegrad.kernels.replay.operands import (
+    code_of,
+    drop_position,
+    extent_of,
+    has,
+    in_force,
+    is_dense,
+    same_words,
+    size_of,
+)
 from tapegrad.kernels.replay.reading import following, operands
 from tapegrad.kernels.replay.records import count_of
 from tapegrad.kernels.replay.sweep import deposit, plan_open, run, run_open, spend, start_open
@@ -190,16 +199,13 @@ def is_number(x: int) -> int:
 
 
 def dense(x: int) -> int:
-    """Whether this is an array in C order, of a dtype that gradients have in compiled code."""
+    """Whether this is an array in C order, not empty, of a dtype that gradients have in compiled code."""
     g, code = i64(shared()), code_of(x)
     if i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE] or code & 0xFF > DIFFERENTIABLE or code == 0:
         return 0
-    dims, strides, step = i64(i64(x + DIMS_AT)[0]), i64(i64(x + STRIDES_AT)[0]), code >> 8
-    for d in range(i32(x + NDIM_AT)[0] - 1, -1, -1):
-        if dims[d] != 1 and strides[d] != step:
-            return 0
-        step *= dims[d]
-    return step > 0
+    if is_dense(x) == 0:
+        return 0
+    return extent_of(x, 0, i32(x + NDIM_AT)[0]) > 0
 
 
 def seed_of(root: int, seed: int) -> int:
@@ -217,12 +223,8 @@ def seed_of(root: int, seed: int) -> int:
         return seed + SCALAR_AT
     if dense(seed) == 0 or i64(seed + DESCR_AT)[0] != i64(value + DESCR_AT)[0]:
         return UNHANDLED
-    ndim = i32(value + NDIM_AT)[0]
-    if i32(seed + NDIM_AT)[0] != ndim or i32(seed + FLAGS_AT)[0] & ALIGNED == 0:
+    if same_words(seed, value, DIMS_AT) == 0 or i32(seed + FLAGS_AT)[0] & ALIGNED == 0:
         return UNHANDLED
-    for d in range(ndim):
-        if i64(i64(seed + DIMS_AT)[0])[d] != i64(i64(value + DIMS_AT)[0])[d]:
-            return UNHANDLED
     return i64(seed + DATA_AT)[0]
 
 

@@ -202,6 +202,35 @@ def code_of(x: int) -> int:
     return 0
 
 
+def is_dense(x: int) -> int:
+    """Whether an array lies in memory in C order, without gaps."""
+    dims, strides, step = i64(i64(x + DIMS_AT)[0]), i64(i64(x + STRIDES_AT)[0]), code_of(x) >> 8
+    for d in range(i32(x + NDIM_AT)[0] - 1, -1, -1):
+        if dims[d] != 1 and strides[d] != step:
+            return 0
+        step *= dims[d]
+    return 1
+
+
+def extent_of(x: int, begin: int, end: int) -> int:
+    """How many elements these axes of an array span."""
+    dims, count = i64(i64(x + DIMS_AT)[0]), 1
+    for d in range(begin, end):
+        count *= dims[d]
+    return count
+
+
+def same_words(x: int, value: int, which: int) -> int:
+    """Whether two arrays have as many axes, and the same extents (DIMS_AT) or strides (STRIDES_AT)."""
+    ndim, equal = i32(value + NDIM_AT)[0], i32(x + NDIM_AT)[0] == i32(value + NDIM_AT)[0]
+    if equal == 0:
+        return 0
+    mine, known = i64(i64(value + which)[0]), i64(i64(x + which)[0])
+    for d in range(ndim):
+        equal = equal & (mine[d] == known[d])
+    return equal
+
+
 def tape_of(x: int) -> int:
     """A new reference to the open tape that a Tensor is on, or is imported to; UNHANDLED; 0 for an error."""
     g, args, own = i64(shared()), stack(1), i64(x + i64(shared())[TAPE_AT])[0]

@@ -6,7 +6,7 @@ wrong.
 
 from tapegrad.kernels.dialect import call, copy, i32, i64, invoke, shared, stack, u8
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import code_of, weigh
+from tapegrad.kernels.replay.operands import code_of, extent_of, is_dense, same_words, weigh
 
 
 def window_words(x: int, value: int, covers: int) -> int:
@@ -34,16 +34,6 @@ def window_words(x: int, value: int, covers: int) -> int:
     if found == 0:
         return UNHANDLED
     return call(g[BYTES_FROM], buffer, 8 * (5 + 3 * ndim))
-
-
-def is_dense(x: int) -> int:
-    """Whether an array lies in memory in C order, without gaps."""
-    dims, strides, step = i64(i64(x + DIMS_AT)[0]), i64(i64(x + STRIDES_AT)[0]), code_of(x) >> 8
-    for d in range(i32(x + NDIM_AT)[0] - 1, -1, -1):
-        if dims[d] != 1 and strides[d] != step:
-            return 0
-        step *= dims[d]
-    return 1
 
 
 def places_in_dense(x: int, value: int, window: int) -> int:
@@ -219,14 +209,6 @@ def integers(x: int) -> int:
     return extent_of(x, 0, i32(x + NDIM_AT)[0])
 
 
-def extent_of(x: int, begin: int, end: int) -> int:
-    """How many elements these axes of an array span."""
-    dims, count = i64(i64(x + DIMS_AT)[0]), 1
-    for d in range(begin, end):
-        count *= dims[d]
-    return count
-
-
 def words_of_places(tape: int, count: int) -> int:
     """A new object of bytes that begins with how many places it is to have; 0 with an error set."""
     g, size = i64(shared()), 8 * (1 + count)
@@ -257,7 +239,7 @@ def taken_words(tape: int, x: int, index: int) -> int:
     if count < 0:
         return UNHANDLED
     for q in range(lead, n):
-        if integers(i64(items)[q]) != count or are_alike(i64(items)[lead], i64(items)[q]) == 0:
+        if integers(i64(items)[q]) != count or same_words(i64(items)[lead], i64(items)[q], DIMS_AT) == 0:
             return UNHANDLED
     dims, outer, span = i64(i64(x + DIMS_AT)[0]), extent_of(x, 0, lead), extent_of(x, lead, n)
     inner = extent_of(x, n, i32(x + NDIM_AT)[0])
@@ -285,16 +267,6 @@ def is_whole(part: int) -> int:
         return 0
     for d in range(3):
         if i64(part + SLICE_AT)[d] != g[NONE_AT_ALL]:
-            return 0
-    return 1
-
-
-def are_alike(a: int, b: int) -> int:
-    """Whether two arrays have one shape."""
-    if i32(a + NDIM_AT)[0] != i32(b + NDIM_AT)[0]:
-        return 0
-    for d in range(i32(a + NDIM_AT)[0]):
-        if i64(i64(a + DIMS_AT)[0])[d] != i64(i64(b + DIMS_AT)[0])[d]:
             return 0
     return 1
 
