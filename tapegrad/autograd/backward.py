@@ -33,7 +33,6 @@ from tapegrad.engine.sweep import Key
 from tapegrad.errors import GradientError, ShapeError, UnusedInputError
 from tapegrad.kernels import machine
 from tapegrad.kernels.replay import layout
-from tapegrad.tape.record import Place
 from tapegrad.tensor import Tensor
 
 __all__ = ["backward", "grad"]
@@ -399,7 +398,7 @@ def _retained(pairs: list[tuple[Tensor, Any]]) -> dict[Key, Tensor]:
             handle = reference()
             if handle is not None:
                 found[(tape, k)] = handle
-        todo += [source[0] for source in list(tape.imports.values()) if type(source) is Place]
+        todo += [older for older in tape.older.copy() if older is not None]
     return found
 
 

@@ -217,12 +217,12 @@ def _handle(tape: Tape, j: int) -> Any:
     value = tape.value(j)
     if tape.operation(j)[0] == CONST:
         return recall(value, None)
-    return recall(value, tape.imports.get(j, (tape, j)))
+    return recall(value, tape.source(j) or (tape, j))
 
 
 def edge_of(tape: Tape, j: int) -> tuple[Node | None, int]:
     """The node of record j, and which of the node's results the record's value is."""
-    source = tape.imports.get(j)
+    source = tape.source(j)
     if isinstance(source, Cell):
         return _leaf_node(source), 0
     if isinstance(source, Place):

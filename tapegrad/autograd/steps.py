@@ -201,10 +201,10 @@ class Ran:
             if tape.serial in seen:
                 continue
             seen.add(tape.serial)
-            for k, source in tape.imports.items():
-                if type(source) is Place and source[0].serial >= self.begin:
-                    todo.append(source[0])
-                elif source is not None and source not in mine:
+            for k, source in tape.sources():
+                if isinstance(source, Place) and source.tape.serial >= self.begin:
+                    todo.append(source.tape)
+                elif source not in mine:
                     yield source, tape, k
 
 

@@ -195,13 +195,14 @@ def _partials_at_once(pairs: list[tuple[Any, Any]], floor: int) -> dict[Key, Any
             root = root + np.sum(x * wrap(g))
     elif not ct.flags.c_contiguous or ct.dtype is not root._v.dtype:
         return None
-    places = [STRIDE * (k + 1) for k in tape.imports]
+    sources = dict(tape.sources())
+    places = [STRIDE * (k + 1) for k in sources]
     inputs = [wrap(tape.log[at - 1], tape, at) for at in places]
     outs = at_once.gradients(root, ct, inputs, True, True)
     if outs is None:
         return None
     found: dict[Key, Any] = {}
-    for key, g in zip(tape.imports.values(), outs, strict=True):
+    for key, g in zip(sources.values(), outs, strict=True):
         if g is not None:
             found[key] = g._v if key not in found else found[key] + g._v
     return found

@@ -30,7 +30,7 @@ from tapegrad.ops.primitive import Elementwise
 from tapegrad.ops.scans import PRODUCT, RUNNING_PRODUCT
 from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
-from tapegrad.tape.record import CONS, LEAF, slot
+from tapegrad.tape.record import CONS, LEAF, LINK, slot
 
 METH_NOARGS, METH_O, METH_FASTCALL, METH_FASTCALL_KEYWORDS = 0x04, 0x08, 0x80, 0x82
 METHODS = {  # in the order of `kernels.replay.recording.methods`
@@ -69,7 +69,7 @@ HANDLE = ("_v", "_tape", "_at", "_extra")
 TAPE = (
     "log", "limit", "weight", "owner", "leaves", "constants", "numbers", "shade", "shadows", "lines",
     "serial", "attrs", "described", "freed", "held", "imports", "retained",
-    "links", "watches", "packed", "claims", "guards", "calls", "secured", "latest",
+    "links", "watches", "packed", "claims", "guards", "calls", "secured", "latest", "older", "columns",
 )  # fmt: skip
 MODE = ("plain", "noting", "timing")
 CELL = ("handle", "watch", "since")
@@ -134,6 +134,7 @@ def _offsets(kind: type[Any]) -> dict[int, int] | None:
         (layout.LOG_AT, tapes.Tape, TAPE),
         (layout.PLAIN_AT, grad_mode.Mode, MODE),
         (layout.CELL_HANDLE_AT, tapes.Cell, CELL),
+        (layout.COLUMNS_VALUES_AT, tapes.Columns, ("values",)),
     ):
         offsets = _slots(owner, names)
         if offsets is None:
@@ -165,7 +166,8 @@ def _objects(kind: type[Any], sheets: Any) -> dict[int, Any]:
         layout.EXCEPTION: Exception, layout.GUARD_SETTING: config.setting_of_guard,
         layout.OFF_TEXT: config.GUARDS[2], layout.CHECKSUM_TEXT: config.GUARDS[0],
         layout.SHADOW: pool.shadow, layout.EMPTY_LIKE: pool.empty_like, layout.OUT_NAMES: ("out",),
-        layout.LEAF_OPCODE: LEAF, layout.CURRENT_TAPE: tapes.current,
+        layout.LEAF_OPCODE: LEAF, layout.LINK_OPCODE: LINK, layout.CURRENT_TAPE: tapes.current,
+        layout.NEWEST_TAPE: tapes.newest,
         layout.JOIN: join, layout.INTEGER: np.dtype(np.int64),
     } | {place: sys.intern(text) for place, text in TEXTS.items()}  # fmt: skip
 

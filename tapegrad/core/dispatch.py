@@ -404,7 +404,7 @@ def origin(x: Any) -> tuple[Any, list[Any], Any]:
         opcode = columns.opcode(j) if columns else log[4 * j]
         value = columns.values[j] if columns else None if 4 * (j + 1) in tape.shadows else log[4 * j + 3]
         imported = opcode in (layout.LEAF, layout.LINK)
-        source = None if opcode == layout.CONST else tape.imports[j] if imported else (tape, j)
+        source = None if opcode == layout.CONST else tape.source(j) if imported else (tape, j)
         found.append(recall(value, source))
     return op, found, tape.attrs.get(k)
 

@@ -21,7 +21,7 @@ from tapegrad.core.storage import DUAL, OPEN
 from tapegrad.ops import kinks
 from tapegrad.ops.lanes import jvp
 from tapegrad.ops.primitive import Elementwise, Primitive
-from tapegrad.tape.record import Place, slot
+from tapegrad.tape.record import slot
 from tapegrad.tape.tape import Cell, Tape
 
 _serials = count(1)
@@ -214,7 +214,7 @@ def noting(roots: Sequence[Any]) -> bool:
         seen.add(tape.serial)
         if any(tape.serial in notes for _, notes in levels):
             return True
-        todo += [source[0] for source in tape.imports.values() if type(source) is Place]
+        todo += tape.older.copy()
     return False
 
 

@@ -14,7 +14,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give
 from tapegrad.ops.lanes import vjp
 from tapegrad.ops.primitive import BY_OPCODE
-from tapegrad.tape.record import CONST, LEAF, LINK
+from tapegrad.tape.record import CONST, LEAF, LINK, Place
 from tapegrad.tape.tape import Tape
 
 Recall = Callable[..., Any]
@@ -62,9 +62,8 @@ def rerecord(
         for job in plan.order:
             plan._plan(job, 3)
             walk = _Walk(plan, job, bytes(plan.state.flags[: job.columns.n]), recall, known, lanes)
-            for k, ct in walk.run(settle, results, leaves).items():
-                older, place = job.tape.imports[k]
-                plan.jobs[older.serial].seeds.setdefault(place, []).append(ct)
+            for older, ct in walk.run(settle, results, leaves):
+                plan.jobs[older.tape.serial].seeds.setdefault(older.record, []).append(ct)
             if not retain:
                 plan._free(job)
         leaves.rest(results)
@@ -92,23 +91,24 @@ class _Walk:
 
     def run(
         self, settle: Callable[[Key, Any], Any], results: dict[Key, Any], leaves: Leaves
-    ) -> dict[int, Any]:
-        """Run the rules; returns what came to the records that link to older tapes."""
+    ) -> list[tuple[Place, Any]]:
+        """Run the rules; returns what came to records of older tapes."""
         job, flags, cotangents = self.job, self.flags, self.cotangents
         columns, tape = job.columns, job.tape
         rows, _ = table.operations()
         ripe = leaves.of(job, flags) if leaves.cells else {}
-        links: dict[int, Any] = {}
+        links: list[tuple[Place, Any]] = []
         for k in range(columns.n - 1, -1, -1):
             ct = cotangents.pop(k, None)
             if ct is None or flags[k] & BOTH != BOTH:
                 continue
             opcode = columns.opcode(k)
             if BY_OPCODE[opcode] is None:
-                if self.plan.follows(tape.imports[k]):
-                    links[k] = ct
+                source = tape.source(k)
+                if self.plan.follows(source):
+                    links.append((source, ct))
                 else:
-                    _gather(results, tape.imports[k], ct)
+                    _gather(results, source, ct)
                 continue
             watch = tape.watches.get(k)
             if watch is not None:
@@ -167,7 +167,7 @@ class _Walk:
         opcode = columns.opcode(j)
         if opcode == CONST:
             return self.recall(value, None, j in tape.guards)
-        return self.recall(value, tape.imports[j] if opcode in (LEAF, LINK) else (tape, j))
+        return self.recall(value, tape.source(j) if opcode in (LEAF, LINK) else (tape, j))
 
     def _deposit(self, operands: list[int], found: dict[int, Any]) -> None:
         columns = self.job.columns

@@ -37,18 +37,22 @@ MOST = 1 << 16  # records of a tape
 class Job(Claim):
     """One tape's part in a sweep, which claims the tape while the sweep is at work.
 
-    `marked` are the records that cotangents come to from outside, `seeds` those cotangents as they come:
-    arrays, buffers of the sweep as (address, whether it is somebody else's), or when recording Tensors.
-    `destinations` are the gradients of sinks, by record.
+    `marks` tells the records that cotangents come to from outside, `seeds` are those cotangents: arrays or,
+    when recording, Tensors; `passed` those of newer tapes, in buffers of the sweep: rows of record, address,
+    whether somebody else keeps it. `links` are the records reached that lead to older tapes of the sweep: the
+    older one's serial, records here, records there; `reached` all others reached that import something or
+    are wanted. `destinations` are the gradients of sinks, by record.
     """
 
-    __slots__ = ("columns", "destinations", "marked", "reached", "seeds", "sinks", "tape")
+    __slots__ = ("columns", "destinations", "links", "marks", "passed", "reached", "seeds", "sinks", "tape")
 
     def __init__(self, tape: Tape, columns: Columns, frees: bool) -> None:
         super().__init__(b"", frees)
         self.tape, self.columns = tape, columns
-        self.marked: set[int] = set()
+        self.marks = np.zeros(columns.n, np.uint8)
         self.seeds: dict[int, list[Any]] = {}
+        self.passed: list[Array] = []
+        self.links: list[tuple[int, Array, Array]] = []
         self.sinks: list[int] = []
         self.reached: list[int] = []
         self.destinations: dict[int, Array] = {}
@@ -95,7 +99,7 @@ class Sweep:
         self.leaves = {key for key in sinks if isinstance(key, Cell) or key[0].serial < floor}
         for tape, k, seed in roots:
             job = self.job(tape)
-            job.marked.add(k)
+            job.marks[k] = 1
             job.seeds[k] = [seed]
         self.state: State = take()
         self.held: list[Array] = []
@@ -109,7 +113,7 @@ class Sweep:
 
     def follows(self, source: Any) -> TypeGuard[Place]:
         """Whether an import leads to an older tape of the sweep's."""
-        return type(source) is Place and source[0].serial >= self.floor
+        return type(source) is Place and source.tape.serial >= self.floor
 
     def job(self, tape: Tape) -> Job:
         job = self.jobs.get(tape.serial)
@@ -128,36 +132,42 @@ class Sweep:
         for key in self.leaves:
             known.append(key[0].serial if isinstance(key, tuple) else key.since or self.floor)
         lowest = min(known, default=0)
+        lowest = max(lowest, self.floor)
         while todo:
-            for source in list(todo.pop().tape.imports.values()):  # another thread may be recording there
-                if self.follows(source) and source[0].serial >= lowest:
+            for older in todo.pop().tape.older.copy():  # another thread may be recording there
+                if older is not None and older.serial >= lowest:
                     linked = True
-                    if source[0].serial not in self.jobs:
-                        todo.append(self.job(source[0]))
+                    if older.serial not in self.jobs:
+                        todo.append(self.job(older))
         for tape, k in wanted:
             if tape.serial in self.jobs:
                 self.jobs[tape.serial].sinks.append(k)
-        for job in self.jobs.values():
-            leaves = self.leaves
-            for k, source in job.tape.imports.copy().items():
-                # None: what an older tape was read for has been freed; a way there must not be overlooked
-                if source is None or source in leaves:
-                    job.sinks.append(k)
-        if not linked:
-            return
+        below: dict[int, list[int]] = {}  # records wanted of tapes below the floor, by serial
+        for key in self.leaves:
+            if isinstance(key, tuple):
+                below.setdefault(key[0].serial, []).append(key[1])
         for serial in sorted(self.jobs):
             job = self.jobs[serial]
-            n = job.columns.n
-            for k, source in job.tape.imports.copy().items():
-                if source is None:  # freed meanwhile
-                    if k not in job.sinks:
-                        job.sinks.append(k)
-                elif k < n and self.follows(source) and source[0].serial in self.jobs:
-                    older = self.jobs[source[0].serial].flags
-                    if older[source[1]] & layout.NEED:
-                        job.sinks.append(k)
-            self._plan(job, 1)
-            job.flags = bytes(self.state.flags[:n])
+            job.sinks += [k for k, cell in job.tape.imports.copy().items() if cell in self.leaves]
+            if job.tape.older:
+                self._follow_links(job, below)
+            if linked:
+                self._plan(job, 1)
+                job.flags = bytes(self.state.flags[: job.columns.n])
+
+    def _follow_links(self, job: Job, below: dict[int, list[int]]) -> None:
+        """Find the links of a tape that depend on a sink, where those of older ones are known."""
+        records, numbers, places = job.columns.links()
+        for number in np.unique(numbers).tolist():
+            mine = numbers == number
+            older = job.tape.older[number - 1] if number else None
+            if older is not None:  # else freed: a way there must not be overlooked
+                if older.serial in self.jobs:
+                    known = np.frombuffer(self.jobs[older.serial].flags, np.uint8)
+                    mine[mine] = known.size and known[places[mine]] & layout.NEED != 0
+                else:
+                    mine[mine] = np.isin(places[mine], below.get(older.serial, []))
+            job.sinks += records[mine].tolist()
 
     def _plan(self, job: Job, phase: int) -> int:
         state, columns = self.state, job.columns
@@ -169,11 +179,9 @@ class Sweep:
         view[layout.FREED] = abi.address(state.unfreed if freed is None else freed)
         view[layout.EVERY], view[layout.PHASE] = self.every, phase
         view[layout.GUARDED] = bool(job.tape.guards)
-        count = 0
-        for k in job.marked:
-            state.seeds[count] = k
-            count += 1
-        view[layout.SEED_COUNT] = count
+        marked = np.flatnonzero(job.marks)
+        state.buffers[layout.SEEDS][: marked.size] = marked
+        view[layout.SEED_COUNT] = marked.size
         count = 0
         for k in job.sinks:
             if k < n:
@@ -213,14 +221,13 @@ class Sweep:
 
     def _mark(self) -> list[Job]:
         """Follow the seeds down through all tapes; fills `reached`; nothing has run yet."""
-        heap = [-serial for serial, job in self.jobs.items() if job.marked]
+        heap = [-serial for serial, job in self.jobs.items() if job.marks.any()]
         heap.sort()
         order = []
         while heap:
             job = self.jobs[-heappop(heap)]
             self._plan(job, 3)
-            count = self.state.view[layout.REACHED_COUNT]
-            job.reached = self.state.reached[:count].tolist()
+            reached = self.state.buffers[layout.REACHED][: self.state.view[layout.REACHED_COUNT]]
             job.flags = bytes(self.state.flags[: job.columns.n])
             order.append(job)
             if job.tape.guards:
@@ -228,17 +235,33 @@ class Sweep:
             for k, call in job.tape.calls.copy().items():
                 if call.released and k < job.columns.n and job.flags[k] & layout.ACTIVE:
                     raise GraphFreedError(call.freed())
-            imports = job.tape.imports
-            for k in job.reached:
-                source = imports.get(k)
-                if source is None and job.columns.opcode(k) == LINK:  # freed since the plan, by another sweep
-                    raise GraphFreedError(_freed(job.columns, k))
-                if self.follows(source):
-                    older = self.job(source[0])
-                    if not older.marked:
-                        heappush(heap, -source[0].serial)
-                    older.marked.add(source[1])
+            if job.tape.older:
+                reached = self._mark_older(job, reached, heap)
+            job.reached = reached.tolist()
         return order
+
+    def _mark_older(self, job: Job, reached: Array, heap: list[int]) -> Array:
+        """Mark what the links reached on a tape lead to; the others reached."""
+        words = job.columns.words
+        found = words[reached]
+        numbers = np.where(found & 0xFFFF == LINK, found >> 16 & 0xFFFF, -1)
+        apart = numbers == -1
+        for number in np.unique(numbers[~apart]).tolist():
+            here = reached[numbers == number]
+            older = job.tape.older[number - 1] if number else None
+            if older is None:  # freed since the plan, by another sweep
+                raise GraphFreedError(_freed(job.columns, int(here[0])))
+            if older.serial < self.floor:
+                apart |= numbers == number
+                continue
+            places = (words[here] >> 32) - 1
+            marks = self.job(older).marks
+            if not marks.any():
+                heappush(heap, -older.serial)
+            marks[places] = 1
+            job.links.append((older.serial, here, places))
+        own: Array = reached[apart]
+        return own
 
     def _verify(self, job: Job) -> None:
         """See that what others could write to, and rules will read, is what it was."""
@@ -251,10 +274,7 @@ class Sweep:
         """Keys that the roots depend on."""
         found: set[Key] = set(self.start)
         for job in self.order:
-            imports = job.tape.imports
-            for k in job.reached:
-                source = imports.get(k)
-                found.add((job.tape, k) if source is None else source)
+            found.update(job.tape.source(k) or (job.tape, k) for k in job.reached)
         return found
 
     def watched(self) -> set[Any]:
@@ -264,7 +284,7 @@ class Sweep:
     def will_run(self, tape: Tape, k: int) -> bool:
         """Whether the sweep computes the gradient of a record."""
         job = self.jobs.get(tape.serial)
-        if job is None or k >= job.columns.n or not job.marked:
+        if job is None or k >= job.columns.n or not job.marks.any():
             return False
         mine, self.state = self.state, take()  # the plan at work is not to be touched
         try:
@@ -329,30 +349,20 @@ class Sweep:
         for k in by_rule:
             if 0 <= k < columns.n and flags[k] & BOTH == BOTH:
                 flags[k] |= layout.RULE
-        imports = tape.imports
         for k in job.reached:
-            if not self.follows(imports.get(k)):
-                out = pool.empty(columns.shape(k), abi.DTYPES[columns.code(k)])
-                destinations[k] = out
-                cotangents[k] = abi.address(out)
-                flags[k] |= layout.FRESH
+            out = pool.empty(columns.shape(k), abi.DTYPES[columns.code(k)])
+            destinations[k] = out
+            cotangents[k] = abi.address(out)
+            flags[k] |= layout.FRESH
         for k, seeds in job.seeds.items():
             for seed in seeds:
-                if isinstance(seed, tuple):
-                    at, foreign = seed
-                else:
-                    seed = np.ascontiguousarray(seed)
-                    held.append(seed)
-                    at, foreign = abi.address(seed), True
-                if cotangents[k]:
-                    self._add(layout.CONTRIBUTE, columns, k, at)
-                    if not foreign:
-                        state.run(layout.RELEASE, at)
-                else:
-                    cotangents[k] = at
-                    if foreign:
-                        flags[k] |= layout.FOREIGN
+                seed = np.ascontiguousarray(seed)
+                held.append(seed)
+                self._add(layout.CONTRIBUTE, columns, k, abi.address(seed))
         job.seeds.clear()
+        for rows in job.passed:
+            self._take(columns, rows)
+        job.passed.clear()
         for q in range(view[layout.PENDING_COUNT]):
             k = state.pending[q]
             state.descriptors[k] = descriptor(tape, columns, k)
@@ -384,22 +394,37 @@ class Sweep:
         for watches in ripe.values():
             for watch in watches:
                 leaves.call(watch, results)
-        for k in job.reached:
-            at = cotangents[k]
-            if at and self.follows(imports.get(k)):
-                older, place = imports[k]
-                seed = (at, bool(flags[k] & layout.FOREIGN))
-                self.jobs[older.serial].seeds.setdefault(place, []).append(seed)
+        for serial, here, places in job.links:
+            at = state.buffers[layout.COTANGENTS][here]
+            foreign = np.asarray(flags)[here] & layout.FOREIGN
+            self.jobs[serial].passed.append(np.stack([places, at, foreign], axis=1)[at != 0])
 
     def _collect(self, job: Job, results: dict[Key, Array], keys: Container[Key] | None = None) -> None:
         """Take what came to a job's sinks, or to some of them, into the results."""
         for k, found in list(job.destinations.items()):
-            key = job.tape.imports.get(k, (job.tape, k))
+            key = job.tape.source(k) or (job.tape, k)
             if keys is None or key in keys:
                 del job.destinations[k]
                 if not self.state.flags[k] & layout.FRESH:  # else no cotangent came this way
                     before = results.get(key)
                     results[key] = found if before is None else before + found
+
+    def _take(self, columns: Columns, rows: Array) -> None:
+        """Take cotangents of a newer tape that stand in buffers of the sweep."""
+        state, view, first, status = self.state, self.state.view, 0, layout.PYTHON
+        begin = view[layout.POSITION]  # of the sweep that was planned
+        while status == layout.PYTHON:
+            status = state.run(layout.TAKE, abi.address(rows) + rows.strides[0] * first, len(rows) - first)
+            first += view[layout.POSITION]
+            if status == layout.MEMORY:
+                raise MemoryError(f"no memory for a cotangent of shape {columns.shape(int(rows[first, 0]))}")
+            if status == layout.PYTHON:
+                k, at, foreign = rows[first].tolist()
+                self._add(layout.CONTRIBUTE, columns, k, at)
+                if not foreign:
+                    state.run(layout.RELEASE, at)
+                first += 1
+        view[layout.POSITION] = begin
 
     def _add(self, how: int, columns: Columns, j: int, at: int) -> None:
         dtype = abi.DTYPES[columns.code(j)]

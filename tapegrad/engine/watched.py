@@ -44,7 +44,7 @@ class Leaves:
         for job in jobs:
             for k in job.reached:
                 cell = job.tape.imports.get(k)
-                if type(cell) is Cell and cell.watch is not None:
+                if cell is not None and cell.watch is not None:
                     self.cells.setdefault(cell.watch, set()).add(cell)
                     self._last[cell.watch] = job.tape.serial
 
@@ -54,7 +54,7 @@ class Leaves:
         if not mine:
             return {}
         imports, columns = job.tape.imports, job.columns
-        places = {k: imports[k].watch for k in job.reached if type(imports.get(k)) is Cell}
+        places = {k: imports[k].watch for k in job.reached if k in imports}
         rows, _ = table.operations()
         found: dict[int, list[Any]] = {}
         for k in range(columns.n):

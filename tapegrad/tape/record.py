@@ -3,8 +3,9 @@
 An open tape is a list of four entries per record: opcode, first operand, second operand, value. An
 operand is written as the length the list had when the operand's own record was complete, so record
 ``k`` is ``4 * (k + 1)`` and 0 means none. A record with more than two operands chains them through
-CONS records. Where a template reads a small number instead of a second operand (a mask of axes, an
-offset), that number stands in its place.
+CONS records. A LINK has the number of an older tape (see `Tape.older`) and the position there. Where a
+template reads a small number instead of a second operand (a mask of axes, an offset), that number stands in
+its place.
 """
 
 from __future__ import annotations

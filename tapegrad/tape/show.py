@@ -35,7 +35,7 @@ def show(tape: Tape, name: Callable[[int], str], limit: int = 100) -> str:
         opcode = columns.opcode(k)
         operands = columns.operands(k, int(rows[opcode, layout.FORM]))
         text = f"{NAMES.get(opcode) or name(opcode)}({', '.join(f'%{j}' for j in operands)})"
-        source = tape.imports.get(k)
+        source = tape.source(k)
         if type(source) is Place:
             text += f" of %{source[1]} on tape {source[0].serial}"
         kind = abi.NAMES.get(columns.code(k), "-")

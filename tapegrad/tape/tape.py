@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any
@@ -105,6 +105,9 @@ class _Local(threading.local):
 
 
 local = _Local()
+newest: list[Tape | None] = [
+    None
+]  # of all threads the open tape last asked for; compiled code looks here first
 
 
 class Columns:
@@ -148,6 +151,13 @@ class Columns:
         """Record numbers of k's operands."""
         return _operands(self.operation, k, form)
 
+    def links(self) -> tuple[Any, Any, Any]:
+        """Records that link to older tapes, those tapes' numbers (0: freed), the records there."""
+        words = self.words[: self.n]
+        records = np.flatnonzero(words & 0xFFFF == LINK)
+        found = words[records]
+        return records, found >> 16 & 0xFFFF, (found >> 32) - 1
+
     def place(self, view: memoryview) -> None:
         """Point a state's words at these columns."""
         view[layout.WORD] = at = self.at
@@ -160,7 +170,7 @@ class Columns:
 def _operands(operation: Callable[[int], tuple[int, int, int]], k: int, form: int) -> list[int]:
     """Record numbers of k's operands, from what an operation is by its record's number."""
     _, first, second = operation(k)
-    found = [first - 1] if first else []
+    found = [first - 1] if first and form != layout.NONE else []
     if form == layout.TWO:
         found.append(second - 1)
     while form == layout.CHAIN and second:
@@ -193,6 +203,7 @@ class Tape:
         "links",
         "log",
         "numbers",
+        "older",
         "owner",
         "packed",
         "retained",
@@ -216,7 +227,8 @@ class Tape:
         self.constants: dict[Cell, int] = {}
         self.numbers: dict[float, int] = {}
         self.links: dict[int, int] = {}
-        self.imports: dict[int, Any] = {}  # record -> Cell, or Place on an older tape
+        self.imports: dict[int, Cell] = {}  # leaves, by record
+        self.older: list[Tape | None] = []  # tapes that records link to, which have their numbers, from 1
         self.secured: dict[Any, int] = {}  # positions of what others can write to, by what and where it is
         self.guards: dict[int, int] = {}  # record -> checksum of its value
         self.attrs: dict[int, dict[str, Any]] = {}
@@ -233,13 +245,13 @@ class Tape:
         self.latest = pool.latest()
         self.columns: Columns | None = None
         self.freed: Any = None
-        self.held: list[int] | None = None  # records whose handles lived at the last pruning
+        self.held: Any = None  # records whose handles lived at the last pruning
         self.claims: dict[weakref.ref[Claim], None] = {}  # of sweeps at work, in the order they came
 
     # ------------------------------------------------------------ recording
 
-    def append(self, op: int, first: int, second: int, value: Any, source: Any = None) -> int:
-        """Commit one record and return its position; `source` is what an import imports.
+    def append(self, op: int, first: int, second: int, value: Any, source: Cell | None = None) -> int:
+        """Commit one record and return its position; `source` is the leaf that is imported.
 
         Raises `TapeClosed` where the tape takes no more. Where objects are made or functions called, garbage
         may be collected, and finalizers record, sweep and close tapes. So nothing of that stands between the
@@ -253,7 +265,7 @@ class Tape:
         at = len(log)
         if source is not None:
             self.imports[slot(at)] = source
-            if type(source) is Cell and (source.since is None or source.since > self.serial):
+            if source.since is None or source.since > self.serial:
                 source.since = self.serial
         return at
 
@@ -312,9 +324,41 @@ class Tape:
         if mine is None:
             if tape.value(slot(at)) is not value:
                 self.anchors.append(tape.anchor(at))
-            source = Place(tape, (at >> 2) - 1)
-            mine = self.links[key] = self.append(LINK, 0, 0, value, source)
+            mine = self.links[key] = self.append(LINK, self._number_of(tape), at, value)
         return mine
+
+    def _number_of(self, tape: Tape) -> int:
+        """By what number links know an older tape."""
+        older = self.older
+        for number in range(len(older), 0, -1):
+            if older[number - 1] is tape:
+                return number
+        older.append(tape)
+        return len(older)
+
+    def source(self, k: int) -> Cell | Place | None:
+        """What record k imports; None where it imports nothing, or what it led to has been freed."""
+        found = self.imports.get(k)
+        if found is not None:
+            return found
+        log, columns = self.log, self.columns  # in this order, as in `operation`
+        if columns is not None:
+            opcode, number, record = columns.operation(k)
+        else:
+            opcode, number, at = log[STRIDE * k : STRIDE * k + 3]
+            record = at >> 2
+        older = self.older[number - 1] if opcode == LINK and number else None
+        return None if older is None else Place(older, record - 1)
+
+    def sources(self) -> Iterator[tuple[int, Cell | Place]]:
+        """All records that import leaves or results of older tapes, and what they import."""
+        links, columns = self.links, self.columns  # in this order, as in `operation`
+        records = map(slot, list(links.values())) if columns is None else columns.links()[0].tolist()
+        yield from list(self.imports.items())
+        for k in records:
+            source = self.source(k)
+            if source is not None:
+                yield k, source
 
     def anchor(self, at: int) -> Anchor:
         """Return what keeps a record while somebody holds it, though nobody holds the value."""
@@ -466,7 +510,8 @@ class Tape:
             for k in np.flatnonzero(live & 2).tolist():
                 rest[k] = values[k]
             values[:] = rest
-        self.held = np.flatnonzero(live & 4).tolist()
+        self.held = np.flatnonzero(live & 4)
+        self._unlink(columns, live)
         self._forget_all_but(live)
 
     def _at_work_beside(self, mine: Claim | None) -> bool:
@@ -512,11 +557,19 @@ class Tape:
             else:
                 live[slot(at)] = 5
 
+    def _unlink(self, columns: Columns, live: Any) -> None:
+        """Let go of the older tapes to which only records that nothing reaches led."""
+        if not self.older:
+            return
+        records, numbers, _ = columns.links()
+        columns.words[records[live[records] == 0]] = LINK
+        needed = set(numbers[live[records] != 0].tolist())
+        for q in range(len(self.older)):
+            if q + 1 not in needed:
+                self.older[q] = None
+
     def _forget_all_but(self, live: Any) -> None:
         """Drop what is kept beside the records, of those that nothing reaches."""
-        imports = self.imports
-        for k in [k for k, source in imports.items() if type(source) is Place and not live[k]]:
-            imports[k] = None  # led to an older tape through a record since freed
         for table_ in (
             self.attrs,
             self.described,
@@ -536,7 +589,7 @@ class Tape:
         if held is None or self.columns is None or len(held) > FEW:
             return True
         values, shadows = self.columns.values, self.shadows
-        for k in held:
+        for k in held.tolist():
             value = values[k]
             if value is None:
                 if _dead(shadows.get(STRIDE * (k + 1))):
@@ -559,10 +612,10 @@ class Tape:
         The defaults are there when the module is not any more, at interpreter exit.
         """
         try:
-            imports, columns, unlinking = self.imports, self.columns, local.unlinking
+            older, columns, unlinking = self.older, self.columns, local.unlinking
         except AttributeError:  # interrupted while it was made, or its thread has ended
             return
-        unlinking.append(imports)
+        unlinking.append(older)
         if columns is not None and self.weight > heavy and not exiting():
             pool.recycle(columns.values, range(columns.n))
         if local.draining is None or local.draining() is None:
@@ -595,11 +648,11 @@ def _dead(reference: weakref.ref[Any] | None) -> bool:
 def current() -> Tape:
     """Return this thread's open tape with room for a few records more."""
     tape = local.tape
-    if tape is not None:
-        if len(tape.log) < tape.limit:
-            return tape
-        close(tape)
-    tape = local.tape = Tape()
+    if tape is None or len(tape.log) >= tape.limit:
+        if tape is not None:
+            close(tape)
+        tape = local.tape = Tape()
+    newest[0] = tape
     return tape
 
 
@@ -616,6 +669,8 @@ def leave(tape: Tape) -> None:
     """End recording on this thread's current tape; unless it dies before, it is sealed and pruned later."""
     if local.tape is tape:
         local.tape = None
+    if newest[0] is tape:
+        newest[0] = None
     tape.limit = LEFT
     age(tape)
 
@@ -714,8 +769,10 @@ def _read_portably(log: list[Any], n: int, shadows: dict[int, weakref.ref[Any]])
         if form == layout.NUMBER:
             b = second
         wrong = form != layout.NONE and not 1 <= a <= k
-        if wrong or (form != layout.NUMBER and b > k) or (form == layout.TWO and b < 1):
+        if wrong or (form not in (layout.NUMBER, layout.NONE) and b > k) or (form == layout.TWO and b < 1):
             raise KernelError(_malformed(log, k))
+        if op == LINK:
+            a, b = first, second >> 2
         words[0].append(op | a << 16 | b << 32)
         value = values[k]
         if value is None:

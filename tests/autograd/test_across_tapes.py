@@ -24,7 +24,7 @@ def tapes_of(y):
         tape = todo.pop()
         if tape.serial not in found:
             found.add(tape.serial)
-            todo += [source[0] for source in tape.imports.values() if isinstance(source, tuple)]
+            todo += [older for older in tape.older if older is not None]
     return found
 
 
@@ -288,3 +288,23 @@ def test_a_leaf_that_an_older_tape_imports_later():
     go.set()
     thread.join()
     assert tg.grad(z + found[0], x)[0].item() == 8.0
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D", "g", "G"])
+@pytest.mark.parametrize("shape", [(), (3,), (70, 10)])
+def test_two_newer_tapes_give_cotangents_to_one_record(dtype, shape):
+    """Added up in the record's dtype, whether they were moved on as they came or computed."""
+    value = np.random.default_rng(5).uniform(0.5, 1.5, shape).astype(dtype)
+    x = leaf(value, dtype)
+    z = x * x
+    tape_module.close(tape_module.local.tape)
+    first, moved = z * z, z + 0.0
+    tape_module.close(tape_module.local.tape)
+    second = first + z * 3.0 + moved
+    tape_module.close(tape_module.local.tape)
+    out = np.sum(second + z)
+    (g,) = tg.grad(out if out.dtype.kind == "f" else np.real(out), x)
+    assert g.dtype == np.dtype(dtype)
+    expected = np.conj(4 * value**3 + 10 * value)
+    np.testing.assert_allclose(g.numpy(), expected, rtol=20 * np.finfo(dtype).eps)
+    assert len(tapes_of(out)) == 4

@@ -24,7 +24,7 @@ def fresh():
 
 
 def older_than(tape):
-    return [source[0] for source in tape.imports.values() if isinstance(source, tuple)]
+    return [older for older in tape.older if older is not None]
 
 
 def test_a_tape_imports_from_lower_serials_only(monkeypatch):

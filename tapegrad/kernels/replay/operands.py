@@ -57,6 +57,10 @@ def position(tape: int, x: int) -> int:
                     found = import_leaf(tape, at, i64(x + g[V_AT])[0])
         elif precedes(own, tape) == 0:
             return 0
+        else:
+            found = import_result(tape, own, at, i64(x + g[V_AT])[0])
+            if found != 0:
+                return found
     elif kind == g[FLOAT_TYPE] or kind == g[INT_TYPE]:
         found = call(g[DICT_GET], i64(tape + g[NUMBERS_AT])[0], x)
     else:
@@ -162,6 +166,58 @@ def import_leaf(tape: int, cell: int, value: int) -> int:
     return at
 
 
+def import_result(tape: int, own: int, at: int, value: int) -> int:
+    """As `Tape.link`, of a value that the older tape keeps: a new reference to its position, or 0."""
+    g = i64(shared())
+    known, out, place = i64(tape + g[LINKS_AT])[0], 0, call(g[LONG_AS], at)
+    key = call(g[LONG_FROM], call(g[LONG_AS], i64(own + g[SERIAL_AT])[0]) << 32 | place)
+    if key != 0:
+        out = call(g[DICT_GET], known, key)
+        if out != 0:
+            invoke(g[INCREF], out)
+        elif room(tape) != 0 and value_at(own, place) == value:
+            log, number = i64(tape + g[LOG_AT])[0], number_of(tape, own)
+            length = i64(log + LIST_SIZE_AT)[0]
+            if number != 0:
+                number = call(g[LONG_FROM], number)
+            if number != 0:
+                out = entry_of(log, g[LINK_OPCODE], number, at, value)
+                invoke(g[DECREF], number)
+            if out != 0:
+                if call(g[DICT_SET], known, key, out) & 0xFFFFFFFF:
+                    out = drop_position(out, 0)
+            if out == 0:
+                invoke(g[CUT], log, length, i64(log + LIST_SIZE_AT)[0], 0)
+        invoke(g[DECREF], key)
+    if out == 0:
+        invoke(g[ERROR_CLEAR])  # no memory: Python will say so
+    return out
+
+
+def value_at(tape: int, place: int) -> int:
+    """The value that an older tape keeps of the record at a position, borrowed."""
+    g = i64(shared())
+    columns, q, values = i64(tape + g[COLUMNS_AT])[0], place - 1, i64(tape + g[LOG_AT])[0]
+    if columns != g[NONE_AT_ALL]:
+        q, values = place // 4 - 1, i64(columns + g[COLUMNS_VALUES_AT])[0]
+    if q >= i64(values + LIST_SIZE_AT)[0]:
+        return 0
+    return i64(i64(values + LIST_ITEMS_AT)[0])[q]
+
+
+def number_of(tape: int, own: int) -> int:
+    """By what number links know an older tape; 0 without memory."""
+    g = i64(shared())
+    older = i64(tape + g[OLDER_AT])[0]
+    n = i64(older + LIST_SIZE_AT)[0]
+    for number in range(n, 0, -1):
+        if i64(i64(older + LIST_ITEMS_AT)[0])[number - 1] == own:
+            return number
+    if call(g[APPEND], older, own) & 0xFFFFFFFF:
+        return 0
+    return n + 1
+
+
 def note_tape(cell: int, serial: int) -> int:
     """Note with a leaf the oldest tape that has imported it."""
     g, since = i64(shared()), i64(cell + i64(shared())[CELL_SINCE_AT])[0]
@@ -242,9 +298,13 @@ def tape_of(x: int) -> int:
     if own == g[NONE_AT_ALL]:
         if is_leaf(x) == 0:
             return UNHANDLED
-    tape = call(g[VECTORCALL], g[CURRENT_TAPE], args, 0, 0)
-    if tape == 0:
-        return 0
+    tape = i64(i64(g[NEWEST_TAPE] + LIST_ITEMS_AT)[0])[0]
+    if tape != g[NONE_AT_ALL] and room(tape):
+        invoke(g[INCREF], tape)
+    else:
+        tape = call(g[VECTORCALL], g[CURRENT_TAPE], args, 0, 0)
+        if tape == 0:
+            return 0
     if room(tape):
         if own == g[NONE_AT_ALL]:
             return tape

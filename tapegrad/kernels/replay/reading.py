@@ -3,7 +3,8 @@
 Columns of a sealed tape, n words each, then the shapes:
 
 word
-    opcode | first << 16 | second << 32; operands are record number + 1, 0 for none.
+    opcode | first << 16 | second << 32; operands are record number + 1, 0 for none. Of a link: the older
+    tape's number, 0 where that was freed, and the record there + 1.
 meta
     dtype code | dense << 8 | bytes per element << 9 | ndim << 16 | place of the shape << 32; 0: no value.
 address
@@ -39,9 +40,11 @@ def seal(state: int) -> int:
             b = second
         elif form == NONE:
             a, b = 0, 0
+            if op == LINK:
+                a, b = first, second >> 2
         if form != NONE and (a < 1 or a > k):
             return -1 - k
-        if form != NUMBER and b > k or (form == TWO and b < 1):
+        if (form != NUMBER and form != NONE and b > k) or (form == TWO and b < 1):
             return -1 - k
         word[k] = op | a << 16 | b << 32
         meta[k], address[k] = 0, 0

@@ -36,6 +36,8 @@ def serve(what: int, state: int, extra: int, more: int) -> int:
         return prune(state)
     if what == CONTRIBUTE:
         return contribute(state, extra, more)
+    if what == TAKE:
+        return take(state, extra, more)
     if what == DEPOSIT:
         return deposit(state, extra, more)
     if what == SPEND:
@@ -379,6 +381,31 @@ def contribute(state: int, j: int, source: int) -> int:
         flags[j] = flags[j] | FOREIGN
         return DONE
     return deposit(state, j, source)
+
+
+def take(state: int, rows: int, count: int) -> int:
+    """Add cotangents of a newer tape, given as rows of record, address, whether somebody else keeps it.
+
+    POSITION says at which row it stopped; PYTHON: at one of extended precision to be added to another.
+    """
+    s = i64(state)
+    cotangents, flags, metas, row = i64(s[COTANGENTS]), u8(s[FLAGS]), i64(s[META]), i64(rows)
+    for q in range(count):
+        s[POSITION] = q
+        j, source, foreign = row[3 * q], row[3 * q + 1], row[3 * q + 2]
+        if cotangents[j] == 0:
+            cotangents[j] = source
+            if foreign:
+                flags[j] = flags[j] | FOREIGN
+        else:
+            if metas[j] & 0xFF > SWEPT:
+                return PYTHON
+            if deposit(state, j, source) != DONE:
+                return MEMORY
+            if foreign == 0:
+                release(state, source)
+    s[POSITION] = count
+    return DONE
 
 
 def deposit(state: int, j: int, source: int) -> int:
