@@ -174,7 +174,10 @@ def _objects(kind: type[Any], sheets: Any) -> dict[int, Any]:
 
 def _numbers(sheets: Any, name: Any) -> dict[int, int]:
     """By word: sizes at which code changes ways, and addresses of what is no object."""
+    test, errors = forward.error_test()
     return {
+        layout.TEST_ERRORS: test,
+        layout.ERRORS: errors,
         layout.GETITEM_SHEET: _sheet_of(REGISTRY["getitem"]),
         layout.ELEMENT_SHEET: _sheet_of(REGISTRY["element"]),
         layout.SCALARS: abi.address(abi.known()),
@@ -241,7 +244,16 @@ def _sheet(op: Any, operate: int, twins: tuple[Any, Any]) -> list[int]:
     return [
         id(op.opcode), operate, id(ufunc), vector, *(*op.masks, 0, 0)[:3], id(op), op.arity, *map(id, twins),
         op.recorded_form, id(_kept[-1][-1]), WINDOWS[op.window], isinstance(op, Elementwise),
+        *_loops(op, ufunc), 0, 0,
     ]  # fmt: skip
+
+
+def _loops(op: Any, ufunc: Any) -> list[int]:
+    """The loops of an op's ufunc in double and in single precision; of powers none, as some are no loops."""
+    loops = isinstance(op, Elementwise) and isinstance(ufunc, np.ufunc) and op is not MEANING[np.power]
+    if not loops or 0 in forward.error_test():
+        return [0] * 4
+    return [*abi.inner_loop(ufunc, "d"), *abi.inner_loop(ufunc, "f")]
 
 
 def _sheet_of(op: Any) -> int:
@@ -255,7 +267,10 @@ def _sheet_of(op: Any) -> int:
 def _use_vector_form(sheets: Any, op: Any, ufunc: Any) -> None:
     """Let compiled code call a vector form just made."""
     _kept.append(ufunc)
-    sheets[sheets[:, layout.OP] == id(op), layout.VECTOR] = id(ufunc)
+    mine = sheets[:, layout.OP] == id(op)
+    sheets[mine, layout.VECTOR] = id(ufunc)
+    if 0 not in forward.error_test():
+        sheets[mine, layout.VECTOR_LOOPS : layout.SHEET_WORDS] = abi.inner_loop(ufunc, "d")
 
 
 def builtin(name: str, flags: int, at: int) -> Any:

@@ -53,8 +53,8 @@ def enter_nogil(address, what, state, extra, more):
 '''
 # Texts that are never checked, as what they work on is not the sweep's; those that are in a checked build.
 TRUSTED = (
-    "recording", "operands", "admitting", "committing", "words", "any_op", "parts", "gradients", "watching",
-    "loops", "memory", "entry",
+    "recording", "operands", "admitting", "values", "committing", "words", "any_op", "parts", "gradients",
+    "watching", "loops", "memory", "entry",
 )  # fmt: skip
 CHECKED = ("reading", "records", "sweep", "stream", "templates", "recurrences", "functions")
 Enter = Callable[[int, int, int, int], int]

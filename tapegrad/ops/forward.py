@@ -25,29 +25,34 @@ def announce(op: Elementwise, ufunc: Any) -> None:
     """Tell of a vector form for float64 just made; `core.compiled_methods` replaces this."""
 
 
-# <fenv.h>: invalid, division by zero, overflow
-FLAGS = {"x86_64": (1, 4, 8), "AMD64": (1, 4, 8), "aarch64": (1, 2, 4), "arm64": (1, 2, 4)}
+# <fenv.h>: invalid, division by zero, overflow, underflow
+FLAGS = {"x86_64": (1, 4, 8, 16), "AMD64": (1, 4, 8, 16), "aarch64": (1, 2, 4, 8), "arm64": (1, 2, 4, 8)}
+RAISING = "feclearexcept", "feraiseexcept"
 
 
 @functools.cache
 def has_vector_form(op: Primitive, char: str) -> bool:
     """Whether the vector form of an op is faster than NumPy's ufunc on this machine."""
     vector = op.vector
-    if vector is None or not vector.real or 0 in _flags() or platform.machine() not in FLAGS:
+    if vector is None or not vector.real or 0 in _library(*RAISING) or platform.machine() not in FLAGS:
         return False
     return char in (vector.avx512 if _numpy_is_vectorised() else vector.other)
 
 
 @functools.cache
-def _flags() -> tuple[int, int]:
-    """Addresses of the C library's ``feclearexcept`` and ``feraiseexcept``; zeros if not to be found."""
+def _library(*names: str) -> list[int]:
+    """Addresses of functions of the C library; zeros if not to be found."""
     try:
         library = ctypes.CDLL(None)
-        names = library.feclearexcept, library.feraiseexcept
-        clear, raise_ = (int(ctypes.cast(f, ctypes.c_void_p).value or 0) for f in names)
+        return [int(ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0) for name in names]
     except (AttributeError, OSError, TypeError):
-        return 0, 0
-    return clear, raise_
+        return [0] * len(names)
+
+
+def error_test() -> tuple[int, int]:
+    """The C library's ``fetestexcept``, and the flags of all errors that NumPy reports; zeros if unknown."""
+    flags = FLAGS.get(platform.machine())
+    return (_library("fetestexcept")[0], sum(flags)) if flags else (0, 0)
 
 
 @functools.cache
@@ -69,11 +74,12 @@ def vector_form(op: Elementwise, char: str) -> Any:
     expression = ast.parse(f"np.{op.name}({', '.join(names)})", mode="eval").body
     kernel = table.kernel(table.slot([], expression, names, False), abi.CODES[char])
     enter, _ = machine.load()
-    invalid, pole, overflow = FLAGS[platform.machine()]
+    invalid, pole, overflow, _ = FLAGS[platform.machine()]
     poles = op.vector or Vector()
     infinite = pole if poles.pole else overflow
     at_zero = pole if poles.pole_at_zero else infinite
-    data = np.array([kernel, op.arity, np.dtype(char).itemsize, *_flags(), invalid, infinite, at_zero])
+    size, library = np.dtype(char).itemsize, _library(*RAISING)
+    data = np.array([kernel, op.arity, size, *library, invalid, infinite, at_zero])
     loops = np.array([enter(layout.LOOP, 0, 0, 0), abi.address(data)])
     types = ctypes.create_string_buffer(bytes([np.dtype(char).num] * (op.arity + 1)))
     name = ctypes.create_string_buffer(op.name.encode())

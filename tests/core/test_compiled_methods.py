@@ -15,6 +15,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.core import compiled_methods
 from tapegrad.kernels import abi, machine
+from tapegrad.ops.primitive import Elementwise
 from tapegrad.tape import tape as tapes
 from tapegrad.tensor import Tensor
 
@@ -142,6 +143,74 @@ def test_warnings_name_the_users_line_and_may_raise():
         finally:
             np.seterrcall(old)
     assert sys.getrefcount(y) == before
+
+
+UFUNCS = [op.functions[0] for op in compiled_methods._ufunc_ops() if isinstance(op, Elementwise)]
+OTHERS = [  # operands beside an array of a dtype
+    lambda x: x, lambda x: x[::-1].copy(), lambda x: x[:1], lambda x: x[::-1], lambda x: x[None],
+    lambda x: 0.3, lambda x: -2, lambda x: True, lambda x: 2**53 - 1, lambda x: 2**53, lambda x: 2**53 + 1,
+    lambda x: 2**80,
+    lambda x: np.float64(0.3), lambda x: np.float32(0.3), lambda x: x[0], lambda x: 1e300, lambda x: 1e-300,
+    lambda x: np.nan, lambda x: 0.0, lambda x: x.astype("f"), lambda x: x.astype("d"), lambda x: x > 0.5,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["d", "f"])
+@pytest.mark.parametrize("ufunc", [pytest.param(u, id=u.__name__) for u in UFUNCS])
+def test_bits_and_warnings_are_numpys(ufunc, dtype):
+    """Whether a value comes from a loop alone or from NumPy's call, and which way it was called."""
+    values = np.concatenate([np.linspace(-1.5, 2.5, 9), [0.0, -0.0, 1e30, 1e-30, 700.0, -800.0, np.inf]])
+    rows = np.resize(values, (6, 6)).astype(dtype)
+    row = values.astype(dtype)
+    sides, calls = [row, row[:0], rows, rows.T, rows[:, ::2], row[0]], []
+    for x in sides:
+        if ufunc.nin == 1:
+            calls.append((x,))
+        else:
+            ready = [make(x) for make in OTHERS] if x.size > 1 and x.ndim == 1 else [x, 0.3, 2]
+            calls += [(x, y) for y in ready] + [(y, x) for y in ready]
+    tape = leaf(1.0) * 1.0  # what is computed stays on one tape
+    for operands in calls:
+        given = [leaf(x) * 1 if isinstance(x, (np.ndarray, np.generic)) and x.dtype.char == dtype else x
+                 for x in operands]  # fmt: skip
+        plain = [x.detach().numpy() if isinstance(x, Tensor) and x.ndim else x for x in given]
+        plain = [x.item() if isinstance(x, Tensor) else x for x in plain]
+        plain = [type(y)(x) if isinstance(y, np.generic) else x for x, y in zip(plain, operands, strict=True)]
+        (expected, theirs), (found, ours) = caught(ufunc, plain), caught(ufunc, given)
+        assert ours == theirs, operands
+        if isinstance(expected, Exception):
+            assert isinstance(found, type(expected))
+            continue
+        value = found._v if isinstance(found, Tensor) else found
+        assert value.dtype == expected.dtype and value.shape == expected.shape, operands
+        np.testing.assert_array_equal(value, expected)
+        assert (np.signbit(value) == np.signbit(expected))[~np.isnan(expected)].all(), operands
+    assert tape._tape is not None
+
+
+def caught(ufunc, operands):
+    """What a call gives, or its error, and the warnings."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        try:
+            out = ufunc(*operands)
+        except (TypeError, OverflowError) as error:
+            out = error
+    return out, [str(w.message) for w in seen]
+
+
+@pytest.mark.parametrize("n", [None, 3])
+def test_errors_of_arithmetic_are_raised_as_asked(n):
+    x = leaf(1e200 if n is None else np.full(n, 1e200)) * 1.0
+    for kind, call in (
+        ("over", lambda: x * x), ("divide", lambda: np.log(x * 0.0)), ("invalid", lambda: np.sqrt(-x)),
+        ("under", lambda: np.exp(-x)), ("divide", lambda: x / 0.0), ("under", lambda: np.square(1 / x)),
+    ):  # fmt: skip
+        with np.errstate(all="ignore", **{kind: "raise"}), pytest.raises(FloatingPointError):
+            call()
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            call()
 
 
 def test_a_tape_closed_while_a_value_is_computed():

@@ -3,10 +3,11 @@
 A *sheet* (see `layout`) is what an op needs; a frame holds its operands (`admitting.admit`).
 """
 
-from tapegrad.kernels.dialect import call, i32, i64, invoke, shared, stack
-from tapegrad.kernels.replay.admitting import admit, memory_like, same_kind, shade_for
+from tapegrad.kernels.dialect import call, i64, invoke, shared, stack
+from tapegrad.kernels.replay.admitting import admit, shade_for
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import drop, drop_position, entry_of, left, room, size_of, weigh
+from tapegrad.kernels.replay.values import looped, result_memory
 
 
 def compute(sheet: int, tape: int, a: int, b: int) -> int:
@@ -22,19 +23,23 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
             return drop(frame, 1, left())
         largest = max(largest, size)
     x, y = i64(frame)[VALUE], i64(frame)[VALUE + 1]
-    function, ufunc, into = s[OPERATE], s[UFUNC], 0
+    function, ufunc, into, loops = s[OPERATE], s[UFUNC], 0, sheet + 8 * LOOPS
     if s[VECTOR] != ufunc and size_of(x) > g[SMALLEST]:
-        function, ufunc = 0, s[VECTOR]
+        function, ufunc, loops = 0, s[VECTOR], sheet + 8 * VECTOR_LOOPS
         if ufunc == 0 or i64(x + DESCR_AT)[0] != g[DOUBLE]:
             return drop(frame, n, UNHANDLED)
     invoke(g[INCREF], tape)  # held: what is called may run anything
     value = 0
-    if largest >= g[POOLED] and s[POINTWISE]:
+    if largest < g[POOLED] and i64(loops)[0] != 0:
+        value = looped(loops, function, x, y * (n - 1))
+    if value == 0 and largest >= g[POOLED] and s[POINTWISE]:
         into = result_memory(tape, x, y * (n - 1))
         if into == 0:
             invoke(g[DECREF], tape)
             return drop(frame, n, 0)
-    if into > UNHANDLED:  # memory that is used again
+    if value != 0:
+        into = UNHANDLED
+    elif into > UNHANDLED:  # memory that is used again
         i64(frame)[VALUE + n] = into
         value = call(g[VECTORCALL], ufunc, frame + 8 * VALUE, n, g[OUT_NAMES])
         invoke(g[DECREF], into)
@@ -55,26 +60,6 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
         invoke(g[DECREF], value)
     invoke(g[DECREF], tape)
     return drop(frame, n, out)
-
-
-def result_memory(tape: int, x: int, y: int) -> int:
-    """Memory for the result of operands of which one is large, or none (0) and the other alone.
-
-    A new reference; UNHANDLED where the result may be of another shape or dtype; 0 with an error set.
-    """
-    g, like, other = i64(shared()), x, y
-    if i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE]:
-        like, other = y, x
-    kind = i64(like + DESCR_AT)[0]
-    if (kind != g[DOUBLE] and kind != g[SINGLE]) or i32(like + FLAGS_AT)[0] & C_CONTIGUOUS == 0:
-        return UNHANDLED
-    if other != 0:
-        if i64(other + TYPE_AT)[0] == g[NDARRAY_TYPE]:
-            if same_kind(other, like) == 0:
-                return UNHANDLED
-        elif i64(other + TYPE_AT)[0] != g[FLOAT_TYPE]:
-            return UNHANDLED
-    return memory_like(tape, like, size_of(like))
 
 
 def finish(sheet: int, value: int, a: int, b: int) -> int:

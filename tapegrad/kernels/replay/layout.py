@@ -83,7 +83,9 @@ DATA_AT, NDIM_AT, DIMS_AT, STRIDES_AT, BASE_AT, DESCR_AT, FLAGS_AT = 16, 24, 32,
 C_CONTIGUOUS, CONTIGUOUS, ALIGNED, WRITEABLE, C_ORDER = 1, 3, 0x100, 0x400, 0  # an array's flags; NPY_CORDER
 DIGIT_AT, SCALAR_AT, REFCOUNT_AT, TYPE_AT, LIST_SIZE_AT, LIST_ITEMS_AT = 24, 16, 0, 8, 16, 24
 TUPLE_ITEMS_AT, BYTES_AT, SLICE_AT, SET_SIZE_AT = 24, 32, 16, 24
+UFUNC_COUNTS_AT, UFUNC_LOOPS_AT, UFUNC_DATA_AT, UFUNC_TYPES_AT, UFUNC_CODES_AT = 16, 32, 40, 48, 64
 
+EXACT = 1 << 53  # integers up to here are doubles
 QUICK_INPUTS = 16  # limit of a sweep in one call
 # It releases nothing; what is imported from older tapes are leaves; a mode wants to know of it.
 RETAIN, ALONE, WATCHED = 1, 2, 4
@@ -130,8 +132,8 @@ API = (
     REQUIRES_GRAD_TEXT, SHOWN_TEXT, INFERENCE_TEXT, VOLATILE_TEXT, LEAF_OPCODE, LINK_OPCODE,
     NEWEST_TAPE, CURRENT_TAPE, STALE_TAPE, DUAL_TAPE, LOAD, COPIED, PLACES_TEXT, WORDS_TEXT, WINDOW_TEXT,
     INTEGER, EXCEPTION, GUARD_SETTING, OFF_TEXT, CHECKSUM_TEXT, NEW_COPY, NEW_VIEW, SHADOW, EMPTY_LIKE,
-    OUT_NAMES, NEW_ARRAY, SET_BASE, ALIGNMENT, KEPT_BYTES,
-) = range(168)  # fmt: skip
+    OUT_NAMES, NEW_ARRAY, SET_BASE, ALIGNMENT, KEPT_BYTES, TEST_ERRORS, ERRORS,
+) = range(170)  # fmt: skip
 SHARED_WORDS = 176
 UNHANDLED = 1  # no address of an object
 
@@ -139,9 +141,11 @@ UNHANDLED = 1  # no address of an object
 # operator's; RECORDED is a form. WINDOW, where compiled code describes the record: whether the result is a
 # view of some of the operand's elements or of all, operands joined along an axis or along a new one, what an
 # index or places take, an operand written into a window of another or at places of it, or a recurrence along
-# axes, whose kind is added to ALONG.
+# axes, whose kind is added to ALONG. LOOPS are of an elementwise op: the ufunc's loop for float64 and what it
+# is called with, the same for float32, and for float64 that of the vector form.
 OPCODE, OPERATE, UFUNC, VECTOR, USES, OP, ARITY, TWIN = 0, 1, 2, 3, 4, 7, 8, 9
-RECORDED, KEY, WINDOW, POINTWISE, SHEET_WORDS = 11, 12, 13, 14, 15
+RECORDED, KEY, WINDOW, POINTWISE, LOOPS, SINGLE_LOOPS, VECTOR_LOOPS = 11, 12, 13, 14, 15, 17, 19
+SHEET_WORDS = 21
 PART, WHOLE, JOINED, STACKED, TAKEN, PLACED, WRITTEN, SCATTERED, ALONG = range(1, 10)  # WINDOW
 
 # The operands of an op being recorded: where they stand on the tape, else what becomes a constant there.
