@@ -141,7 +141,7 @@ class Tensor(ArrayMethods):
         return self._v.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype:
         """Type of the elements."""
         return self._v.dtype
 
@@ -442,14 +442,14 @@ class Tensor(ArrayMethods):
                 + (", .to_numpy() of what is pandas' to compute with both" if asking == "pandas" else "")
             )
 
-    def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
+    def numpy(self) -> np.ndarray:
         """The value as an ndarray that shares memory; read-only where it has a history."""
         from tapegrad.core.inplace import lend
 
         self._border("numpy()")
         return lend(self)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, np.dtype[Any]]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """The value as an ndarray, read-only where it shares memory."""
         self._border("np.asarray")
         value = np.asarray(self._v).view()
@@ -677,7 +677,7 @@ class Tensor(ArrayMethods):
     abs: ClassVar[Unary] = fn.FAST["absolute"]
 
 
-def _no_gradient(dtype: np.dtype[Any]) -> GradientError:
+def _no_gradient(dtype: np.dtype) -> GradientError:
     return _GradientDType(
         f"requires_grad needs a complex dtype or a floating-point one of 32 bits or more, found {dtype}; "
         "convert with dtype=float or .astype(float)"

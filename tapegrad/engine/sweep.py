@@ -29,7 +29,7 @@ from tapegrad.tape.tape import MANY, Cell, Claim, Columns, Tape, checksum, give_
 
 _stack = threading.local()  # sweeps at work in this thread
 Key = Any  # Cell | tuple[Tape, int]
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 SMALL, SMALL_BYTES = 256, 1 << 16  # a smaller tape is left to its next pruning
 MOST = 1 << 16  # records of a tape
 
