@@ -20,6 +20,7 @@ from numba.core import types
 from numba.core.typing.templates import signature
 from numba.np import ufunc_db
 
+from tapegrad.native.annotations import Builder, Context
 from tapegrad.native.gammas import polygamma
 from tapegrad.ops import MEANING, REGISTRY
 from tapegrad.ops.primitive import Elementwise
@@ -40,7 +41,7 @@ def components(spec: Spec) -> int:
 class Emitter:
     """Where code goes: Numba's context, and LLVM's builder."""
 
-    def __init__(self, context: Any, builder: Any) -> None:
+    def __init__(self, context: Context, builder: Builder) -> None:
         self.context, self.builder = context, builder
 
     def call(self, function: Any, values: Sequence[Any]) -> Any:

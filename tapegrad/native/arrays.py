@@ -7,6 +7,7 @@ fused by Numba's rewriting. The rest are functions of NumPy told again as loops,
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from numba.extending import intrinsic, typeof_impl
 from numba.np import arrayobj
 
 from tapegrad.native.algebra import OPS, row
+from tapegrad.native.annotations import Builder, Context, Emission, Signature, Type, TypingContext, Value
 from tapegrad.native.complexes import OF_COMPLEX, ActiveComplex
 from tapegrad.native.operators import VALUE_ONLY, template
 from tapegrad.native.scalar import PASSIVE, Active, is_active
@@ -26,7 +28,7 @@ from tapegrad.native.scalar import PASSIVE, Active, is_active
 class Token:
     """Stands for a dtype in compiled code."""
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: Type) -> None:
         self.kind = kind
 
 
@@ -35,32 +37,32 @@ def _typeof_token(value: Any, context: Any) -> Any:
     return types.DType(value.kind)
 
 
-def is_active_array(kind: Any) -> bool:
+def is_active_array(kind: Type) -> bool:
     """Whether this is the type of an array of real active numbers."""
     return isinstance(kind, types.Array) and isinstance(kind.dtype, Active)
 
 
-def is_complex_array(kind: Any) -> bool:
+def is_complex_array(kind: Type) -> bool:
     """Whether this is the type of an array of complex active numbers."""
     return isinstance(kind, types.Array) and isinstance(kind.dtype, ActiveComplex)
 
 
-def is_recorded_array(kind: Any) -> bool:
+def is_recorded_array(kind: Type) -> bool:
     """Whether this is the type of an array of active numbers, real or complex."""
     return is_active_array(kind) or is_complex_array(kind)
 
 
-def carries(kind: Any) -> bool:
+def carries(kind: Type) -> bool:
     """Whether this is the type of an active number, real or complex."""
     return is_active(kind) or isinstance(kind, ActiveComplex)
 
 
-def is_complex(kind: Any) -> bool:
+def is_complex(kind: Type) -> bool:
     """Whether this is the type of a complex number, active or not."""
     return isinstance(kind, (types.Complex, ActiveComplex))
 
 
-def joined(kinds: Any) -> Any:
+def joined(kinds: Sequence[Type]) -> Any:
     """The type of an active number that all these can become, real if they are; None if none is active."""
     spec = next((k.spec for k in kinds if carries(k)), None)
     if spec is None:
@@ -68,7 +70,7 @@ def joined(kinds: Any) -> Any:
     return ActiveComplex(spec) if any(map(is_complex, kinds)) else Active(spec)
 
 
-def _active_in(kinds: Any) -> Any:
+def _active_in(kinds: Sequence[Type]) -> Any:
     """The type of the active numbers among operands that are numbers and arrays, or None."""
     numbers = [k.dtype if isinstance(k, types.Array) else k for k in kinds]
     if not all(isinstance(k, (*PASSIVE, types.Complex)) or carries(k) for k in numbers):
@@ -116,11 +118,11 @@ def is_elementwise(key: Any) -> bool:
 
 
 @intrinsic
-def as_array(typingctx: Any, x: Any) -> Any:
+def as_array(typingctx: TypingContext, x: Type) -> Emission:
     """Return an active number as an array of no dimension."""
     kind = types.Array(x if isinstance(x, ActiveComplex) else Active(x.spec), 0, "C")
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         value = context.cast(builder, args[0], x, kind.dtype)
         array = arrayobj._empty_nd_impl(context, builder, kind, [])
         builder.store(value, array.data)
@@ -158,7 +160,7 @@ def _updating(key: Any) -> Any:
     plain = getattr(operator, key.__name__[1:])
 
     @lower_builtin(update, types.Any, types.Any)
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         if is_recorded_array(sig.args[0]):
             impl = space["of_number" if carries(sig.args[1]) else "of_array"]
             return context.compile_internal(builder, impl, sig, args)

@@ -7,6 +7,7 @@ the block owns until its tape begins anew.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -16,18 +17,19 @@ from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 
 from tapegrad.native.algebra import I64
+from tapegrad.native.annotations import Builder, Context, Emission, Signature, Type, TypingContext, Value
 from tapegrad.native.memory import BYTES, calloc, free, get, put
 from tapegrad.native.tape import BASE, BEFORE, BLOCKS, COUNT, DROP, KNOWN, NEXT, NUMBERS, PLACE, REVERSE, TOP
 
 inner_njit = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # active numbers do not go to Python
 
 
-def loading(kind: Any) -> Any:
+def loading(kind: Type) -> Any:
     """Return ``load(address)``: the tuple that is kept there."""
 
     @intrinsic
-    def load(typingctx: Any, address: Any) -> Any:
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def load(typingctx: TypingContext, address: Type) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             place = builder.inttoptr(args[0], context.get_value_type(kind).as_pointer())
             return impl_ret_borrowed(context, builder, kind, builder.load(place, align=8))
 
@@ -36,12 +38,12 @@ def loading(kind: Any) -> Any:
     return load
 
 
-def _dropping(kind: Any) -> Any:
+def _dropping(kind: Type) -> Any:
     """Return ``drop(address)``, which lets go of the tuple that is kept there."""
 
     @intrinsic
-    def drop(typingctx: Any, address: Any) -> Any:
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def drop(typingctx: TypingContext, address: Type) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             place = builder.inttoptr(args[0], context.get_value_type(kind).as_pointer())
             context.nrt.decref(builder, kind, builder.load(place, align=8))
             return context.get_dummy_value()
@@ -52,10 +54,10 @@ def _dropping(kind: Any) -> Any:
 
 
 @intrinsic
-def keep(typingctx: Any, value: Any) -> Any:
+def keep(typingctx: TypingContext, value: Type) -> Emission:
     """Return the address of a copy of a tuple, which refers to what is in it; 0 where there is no memory."""
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         size = context.get_abi_sizeof(args[0].type)
         malloc = cgutils.get_or_insert_function(builder.module, ir.FunctionType(BYTES, [I64]), "malloc")
         place = builder.call(malloc, [ir.Constant(I64, size)])
@@ -78,8 +80,8 @@ def addressed(make: Any) -> Any:
         return next(iter(function.overloads.values()))
 
     @intrinsic
-    def address(typingctx: Any, known: Any) -> Any:
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def address(typingctx: TypingContext, known: Type) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             found = compiled(known)
             context.add_linking_libs([found.library])
             return builder.ptrtoint(context.declare_function(builder.module, found.fndesc), I64)
@@ -89,7 +91,7 @@ def addressed(make: Any) -> Any:
     return address
 
 
-def drop_of(kind: Any) -> Any:
+def drop_of(kind: Type) -> Any:
     """Return the function ``(tape, block)`` that lets go of what a block knows."""
     drop = _dropping(kind)
 

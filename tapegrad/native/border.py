@@ -7,6 +7,7 @@ no dimension for a number, and is from then on an array of active numbers. Resul
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,16 @@ from numba.np.numpy_support import from_dtype
 
 from tapegrad.native import forms
 from tapegrad.native.algebra import Spec, components
+from tapegrad.native.annotations import (
+    Builder,
+    Context,
+    DataModelManager,
+    Emission,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.arrays import is_active_array, is_complex_array
 from tapegrad.native.complex_arrays import view_of, view_type
 from tapegrad.native.complexes import ActiveComplex
@@ -59,7 +70,7 @@ def _record_type(spec: Spec) -> Any:
     return from_dtype(record(spec))
 
 
-def _spec_of(kind: Any) -> Any:
+def _spec_of(kind: Type) -> Any:
     """The spec of an array of records that are active numbers; None for any other type."""
     if isinstance(kind, types.Array) and isinstance(kind.dtype, types.Record):
         names = list(kind.dtype.fields)
@@ -68,7 +79,7 @@ def _spec_of(kind: Any) -> Any:
     return None
 
 
-def crosses(kind: Any) -> bool:
+def crosses(kind: Type) -> bool:
     """Whether a type has arrays of such records in it, or instances of classes."""
     if isinstance(kind, types.BaseTuple):
         return any(crosses(part) for part in kind)
@@ -83,7 +94,7 @@ def _like(kind: types.Array, dtype: Any) -> Any:
     return types.Array(dtype, kind.ndim, kind.layout, readonly=not kind.mutable)
 
 
-def _cast_array(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+def _cast_array(context: Context, builder: Builder, source: Type, target: Type, value: Value) -> Value:
     """The same memory with elements of another type."""
     before = arrayobj.make_array(source)(context, builder, value)
     after = arrayobj.make_array(target)(context, builder)
@@ -93,7 +104,7 @@ def _cast_array(context: Any, builder: Any, source: Any, target: Any, value: Any
     return after._getvalue()
 
 
-def _inside(kind: Any, spec: Spec) -> Any:
+def _inside(kind: Type, spec: Spec) -> Any:
     """The type in recording code of an argument's type."""
     if isinstance(kind, types.BaseTuple):
         return _tuple_like(kind, [_inside(part, spec) for part in kind]) if crosses(kind) else kind
@@ -103,7 +114,7 @@ def _inside(kind: Any, spec: Spec) -> Any:
     return _like(kind, number) if kind.ndim else number
 
 
-def _enter(context: Any, builder: Any, kind: Any, inside: Any, value: Any) -> Any:
+def _enter(context: Context, builder: Builder, kind: Type, inside: Type, value: Value) -> Value:
     if kind == inside:
         return value
     if isinstance(kind, types.BaseTuple):
@@ -124,10 +135,10 @@ def enter(spec: Spec) -> Any:
     """Return the function that takes an argument in."""
 
     @intrinsic
-    def enter(typingctx: Any, x: Any) -> Any:
+    def enter(typingctx: TypingContext, x: Type) -> Emission:
         inside = _inside(x, spec)
 
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             found = _enter(context, builder, x, inside, args[0])
             return impl_ret_borrowed(context, builder, inside, found)
 
@@ -143,7 +154,7 @@ class Parts(NamedTuple):
     imag: Any
 
 
-def _outside(kind: Any) -> Any:
+def _outside(kind: Type) -> Any:
     """The type in Python's view of a result's type."""
     if isinstance(kind, ActiveComplex):
         return types.NamedTuple([_outside(Active(kind.spec))] * 2, Parts)
@@ -161,13 +172,13 @@ def _outside(kind: Any) -> Any:
     return forms.outside(kind)
 
 
-def _tuple_like(kind: Any, parts: list[Any]) -> Any:
+def _tuple_like(kind: Type, parts: list[Any]) -> Any:
     if isinstance(kind, types.BaseNamedTuple):
         return types.NamedTuple(parts, kind.instance_class)
     return types.Tuple(parts)
 
 
-def _leave(context: Any, builder: Any, kind: Any, outside: Any, value: Any) -> Any:
+def _leave(context: Context, builder: Builder, kind: Type, outside: Type, value: Value) -> Value:
     """Turn a result into what Python can take; takes over the reference to it."""
     if not isinstance(kind, types.BaseTuple) and forms.outside(kind) == outside:
         return value
@@ -195,7 +206,7 @@ def _leave(context: Any, builder: Any, kind: Any, outside: Any, value: Any) -> A
 class Leaving(types.Type):
     """A result on its way to Python."""
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: Type) -> None:
         self.kind = kind
         super().__init__(f"leaving({kind})")
 
@@ -204,29 +215,29 @@ class Leaving(types.Type):
         """The type that Python sees."""
         return _outside(self.kind)
 
-    def unify(self, typingctx: Any, other: Any) -> Any:
+    def unify(self, typingctx: TypingContext, other: Type) -> Type | None:
         """As what is on its way."""
         if not isinstance(other, Leaving):
             return None
         kind = typingctx.unify_pairs(self.kind, other.kind)
         return None if kind is None else Leaving(kind)
 
-    def can_convert_from(self, typingctx: Any, other: Any) -> Any:
+    def can_convert_from(self, typingctx: TypingContext, other: Type) -> Any:
         """As what is on its way."""
         return typingctx.can_convert(other.kind, self.kind) if isinstance(other, Leaving) else None
 
 
 @register_model(Leaving)
-def _model(manager: Any, kind: Any) -> Any:
+def _model(manager: DataModelManager, kind: Type) -> Any:
     return manager.lookup(_outside(kind.kind))
 
 
 @lower_cast(Leaving, Leaving)
-def _cast(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+def _cast(context: Context, builder: Builder, source: Type, target: Type, value: Value) -> Value:
     return _recast(context, builder, source.kind, target.kind, value)
 
 
-def _recast(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+def _recast(context: Context, builder: Builder, source: Type, target: Type, value: Value) -> Value:
     """One kind of result as another, both in the form that leaves."""
     if source == target:
         return value
@@ -239,23 +250,23 @@ def _recast(context: Any, builder: Any, source: Any, target: Any, value: Any) ->
 
 
 @box(Leaving)
-def _box(kind: Any, value: Any, c: Any) -> Any:
+def _box(kind: Type, value: Any, c: Any) -> Any:
     return c.box(_outside(kind.kind), value)
 
 
-def _ended(kind: Any) -> Any:
+def _ended(kind: Type) -> Any:
     if isinstance(kind, types.BaseTuple):
         return _tuple_like(kind, [_ended(part) for part in kind])
     return Active(kind.spec) if isinstance(kind, Expression) else types.unliteral(kind)
 
 
 @intrinsic
-def leave(typingctx: Any, x: Any) -> Any:
+def leave(typingctx: TypingContext, x: Type) -> Emission:
     """Mark a result of what Python called; an expression ends."""
     kind = _ended(x)
     outside = _outside(kind)
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         context.nrt.incref(builder, x, args[0])
         value = context.cast(builder, args[0], x, kind)
         return _leave(context, builder, kind, outside, value)

@@ -26,6 +26,7 @@ from numba.core.registry import cpu_target
 from numba.experimental.jitclass.base import JitClassType
 
 from tapegrad.errors import UnsupportedOpError
+from tapegrad.native.annotations import Compiled
 
 NUMBERS = (bool, int, float, complex, np.generic)
 OTHERS = sys.stdlib_module_names | {"llvmlite", "numba", "numpy", "scipy", "tapegrad"}
@@ -46,7 +47,7 @@ def called(value: Any) -> list[Any]:
     return [other] if isinstance(other, Dispatcher) else []
 
 
-def once(primal: Any, seen: set[int] | None = None) -> str:
+def once(primal: Compiled, seen: set[int] | None = None) -> str:
     """Say what a function does that another run would not repeat; empty if nothing is known."""
     seen = set() if seen is None else seen
     function = frozen(primal)
@@ -71,7 +72,7 @@ def once(primal: Any, seen: set[int] | None = None) -> str:
     return "draws random numbers" if uses_numpy and "random" in names else ""
 
 
-def hold(primal: Any, form: Any = None) -> None:
+def hold(primal: Compiled, form: Any = None) -> None:
     """See that the first compilation of a function notes what it reads, and that all are of the same.
 
     `form` is another dispatcher that compiles the function, by default its own.
@@ -87,10 +88,11 @@ def hold(primal: Any, form: Any = None) -> None:
             )
         return found
 
-    (form or primal)._compiler._get_implementation = implementation
+    compiled: Any = form or primal
+    compiled._compiler._get_implementation = implementation
 
 
-def frozen(primal: Any) -> python_types.FunctionType:
+def frozen(primal: Compiled) -> python_types.FunctionType:
     """Return the Python function of a dispatcher with the values that all of its forms are compiled with."""
     with global_compiler_lock:
         found = vars(primal).get("_tapegrad_frozen")
@@ -106,7 +108,7 @@ def conflict(function: Any) -> str:
     return str(function._tapegrad_conflict or _changed(function))
 
 
-def source_of(primal: Any) -> python_types.FunctionType:
+def source_of(primal: Compiled) -> python_types.FunctionType:
     """Return the user's Python function of a dispatcher, which reads what is there when it is called."""
     return vars(primal).get("_tapegrad_source", primal.py_func)
 
@@ -117,7 +119,7 @@ def names_of(code: python_types.CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def _freeze(primal: Any) -> python_types.FunctionType:
+def _freeze(primal: Compiled) -> python_types.FunctionType:
     source = primal.py_func
     names, copies = names_of(source.__code__), dict[int, Any]()
     read = _read(source)
@@ -221,7 +223,7 @@ def of_library(module: str | None) -> bool:
     return module is not None and module.partition(".")[0] in OTHERS
 
 
-def _conflict(primal: Any, values: dict[str, Any]) -> str:
+def _conflict(primal: Compiled, values: dict[str, Any]) -> str:
     """Say which value a form that Numba has compiled already was compiled with instead; empty if none."""
     for name, before in _compiled_with(primal):
         now = values.get(name, before)
@@ -242,7 +244,7 @@ def _same(a: Any, b: Any) -> bool:
     return isinstance(a, (*NUMBERS, str)) and (a == b or a != a)
 
 
-def _compiled_with(primal: Any) -> Iterator[tuple[str, Any]]:
+def _compiled_with(primal: Compiled) -> Iterator[tuple[str, Any]]:
     for one in primal.overloads.values():
         for block in getattr(one.type_annotation, "blocks", {}).values():
             for line in block.find_insts(ir.Assign):

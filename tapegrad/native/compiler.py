@@ -19,6 +19,7 @@ from numba.core.typed_passes import NativeLowering, NopythonTypeInference
 from numba.core.untyped_passes import InlineInlinables
 
 from tapegrad.native.algebra import Spec
+from tapegrad.native.annotations import Compiled
 from tapegrad.native.arrays import Token
 from tapegrad.native.captured import frozen
 from tapegrad.native.lowering import TwinLowering
@@ -30,7 +31,7 @@ KEPT = ("boundscheck", "error_model", "fastmath", "nogil")  # options that a twi
 PASSES: list[Callable[[Spec, bool], Any]] = []  # make the passes before types are known and after
 
 
-def twin_of(primal: Any, spec: Spec, entry: bool = False) -> Any:
+def twin_of(primal: Compiled, spec: Spec, entry: bool = False) -> Any:
     """Return the dispatcher that records what `primal` computes.
 
     Parameters

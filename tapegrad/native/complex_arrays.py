@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,19 @@ from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic, overload
 from numba.np import arrayobj
 
+from tapegrad.native.annotations import Builder, Context, Emission, Signature, Type, TypingContext, Value
 from tapegrad.native.arrays import is_active_array, is_complex_array, is_recorded_array
 from tapegrad.native.complexes import ActiveComplex
 from tapegrad.native.functions import ATTRIBUTES, dtype_of, overload_recorded
 from tapegrad.native.scalar import Active, is_active
 
 
-def view_type(kind: Any) -> Any:
+def view_type(kind: Type) -> Any:
     """Return the type of the view of one part of a complex array."""
     return types.Array(Active(kind.dtype.spec), kind.ndim, "A", readonly=not kind.mutable)
 
 
-def view_of(context: Any, builder: Any, kind: Any, value: Any, part: int) -> Any:
+def view_of(context: Context, builder: Builder, kind: Type, value: Value, part: int) -> Value:
     """Make the view of one part of a complex array."""
     before, seen = arrayobj.make_array(kind)(context, builder, value), view_type(kind)
     after = arrayobj.make_array(seen)(context, builder)
@@ -38,10 +40,10 @@ def view_of(context: Any, builder: Any, kind: Any, value: Any, part: int) -> Any
 
 def _view(part: int) -> Any:
     @intrinsic
-    def view(typingctx: Any, a: Any) -> Any:
+    def view(typingctx: TypingContext, a: Type) -> Emission:
         seen = view_type(a)
 
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             return impl_ret_borrowed(context, builder, seen, view_of(context, builder, a, args[0], part))
 
         return seen(a), code

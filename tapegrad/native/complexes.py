@@ -5,7 +5,7 @@ from __future__ import annotations
 import cmath
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,16 @@ from numba.core.typeconv import Conversion
 from numba.extending import intrinsic, models, overload, overload_attribute, overload_method, register_model
 
 from tapegrad.native.algebra import Spec
+from tapegrad.native.annotations import (
+    Builder,
+    Context,
+    DataModelManager,
+    Emission,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.scalar import PASSIVE, Active, Expression, is_active
 
 REAL = (*PASSIVE, Active, Expression)
@@ -27,24 +37,24 @@ class ActiveComplex(types.Type):
         self.spec = spec
         super().__init__(f"active_complex128{list(spec) if spec else ''}")
 
-    def can_convert_from(self, typingctx: Any, other: Any) -> Any:
+    def can_convert_from(self, typingctx: TypingContext, other: Type) -> Any:
         """As complex128: from any number."""
         if isinstance(other, (*PASSIVE, types.Complex)):
             return Conversion.safe
         return Conversion.promote if is_active(other) and other.spec == self.spec else None
 
-    def unify(self, typingctx: Any, other: Any) -> Any:
+    def unify(self, typingctx: TypingContext, other: Type) -> Type | None:
         """Where paths of the program meet, all values become such pairs."""
         return self if isinstance(other, (*REAL, types.Complex)) else None
 
 
 @register_model(ActiveComplex)
 class _Model(models.StructModel):
-    def __init__(self, manager: Any, kind: ActiveComplex) -> None:
+    def __init__(self, manager: DataModelManager, kind: ActiveComplex) -> None:
         super().__init__(manager, kind, [("real", Active(kind.spec)), ("imag", Active(kind.spec))])
 
 
-def _cast(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+def _cast(context: Context, builder: Builder, source: Type, target: Type, value: Value) -> Value:
     active = Active(target.spec)
     parts = [value, context.get_constant(types.float64, 0.0)]
     kinds = [source, types.float64]
@@ -56,7 +66,7 @@ def _cast(context: Any, builder: Any, source: Any, target: Any, value: Any) -> A
     ])  # fmt: skip
 
 
-def _paired(context: Any, builder: Any, kind: Any, parts: list[Any]) -> Any:
+def _paired(context: Context, builder: Builder, kind: Type, parts: list[Value]) -> Value:
     pair = context.make_helper(builder, kind)
     pair.real, pair.imag = parts
     return pair._getvalue()
@@ -67,11 +77,11 @@ for _kind in (*REAL, types.Complex):
 
 
 @intrinsic
-def pair(typingctx: Any, real: Any, imag: Any) -> Any:
+def pair(typingctx: TypingContext, real: Type, imag: Type) -> Emission:
     """Return the complex number with these parts, of which one at least is active."""
     spec = next(part.spec for part in (real, imag) if is_active(part))
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         parts = [context.cast(builder, x, kind, Active(spec)) for x, kind in zip(args, sig.args, strict=True)]
         return _paired(context, builder, sig.return_type, parts)
 
@@ -80,8 +90,8 @@ def pair(typingctx: Any, real: Any, imag: Any) -> Any:
 
 def _part(name: str) -> Any:
     @intrinsic
-    def part(typingctx: Any, z: Any) -> Any:
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def part(typingctx: TypingContext, z: Type) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             return getattr(context.make_helper(builder, sig.args[0], value=args[0]), name)
 
         return (Active(z.spec)(z), code) if isinstance(z, ActiveComplex) else None
@@ -133,7 +143,7 @@ def _number(x: Any) -> bool:
     return isinstance(x, (*REAL, types.Complex, ActiveComplex))
 
 
-def _is_ours(*kinds: Any) -> bool:
+def _is_ours(*kinds: Type) -> bool:
     """Whether all are numbers, one is complex, and one has a derivative."""
     return (
         all(map(_number, kinds))

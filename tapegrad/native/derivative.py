@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,17 @@ from numba.np import arrayobj
 from tapegrad.core.base import Handle
 from tapegrad.native import explain, forms, runtime
 from tapegrad.native.algebra import F64, I64, Spec, components
+from tapegrad.native.annotations import (
+    Builder,
+    Compiled,
+    Context,
+    Emission,
+    Signature,
+    TupleType,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.function import CompiledFunction, compile_function
 from tapegrad.native.memory import get, read, taking, write
 from tapegrad.native.operators import on_tape, statement_of
@@ -30,7 +41,7 @@ from tapegrad.native.twin import token, twin_of
 REAL = (types.Float, types.Integer)
 
 
-def _moving(kind: Any) -> bool:
+def _moving(kind: Type) -> bool:
     """Whether an argument of this type can be differentiated by."""
     return isinstance(kind, REAL) or (isinstance(kind, types.Array) and isinstance(kind.dtype, types.Float))
 
@@ -40,8 +51,8 @@ def component(place: int) -> Any:
     """Return the function that takes one component of a number; of a plain one the tangents are 0."""
 
     @intrinsic
-    def take(typingctx: Any, x: Any) -> Any:
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def take(typingctx: TypingContext, x: Type) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             if isinstance(x, Active):
                 return builder.extract_value(args[0], place)
             if place:
@@ -53,7 +64,7 @@ def component(place: int) -> Any:
     return take
 
 
-def attempt(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
+def attempt(twin: Compiled, moving: tuple[int, ...], spec: Spec) -> Any:
     """Return ``attempt(args, tape)``, which runs a twin, its moving arguments active, and ends the recording.
 
     What the function raises is raised once its tape is returned.
@@ -61,7 +72,7 @@ def attempt(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
     release = runtime.tapes().release
 
     @intrinsic
-    def run(typingctx: Any, args: Any, tape: Any) -> Any:
+    def run(typingctx: TypingContext, args: TupleType, tape: Type) -> Emission:
         kind = types.Dispatcher(twin)
         form: Any = kind.get_call_type(typingctx, tuple(args), {})
         result = Active(form.return_type.spec) if is_active(form.return_type) else form.return_type
@@ -71,7 +82,7 @@ def attempt(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
                 "where one number is wanted"
             )
 
-        def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
             parts = cgutils.unpack_tuple(builder, values[0])
             overload = twin.get_compile_result(form)
             parts = [context.cast(builder, v, a, b) for v, a, b in zip(parts, args, form.args, strict=True)]
@@ -87,13 +98,13 @@ def attempt(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
     return run
 
 
-def _releasing(sweep: Any) -> Any:
+def _releasing(sweep: Compiled) -> Any:
     """Return ``sweep(tape)``, which returns the tape where a block's function raises."""
     release = runtime.tapes().release
 
     @intrinsic
-    def swept(typingctx: Any, tape: Any) -> Any:
-        def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+    def swept(typingctx: TypingContext, tape: Type) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
             overload = next(iter(sweep.overloads.values()))
             context.add_linking_libs([overload.library])
             status, _ = context.call_internal_no_propagate(
@@ -109,7 +120,7 @@ def _releasing(sweep: Any) -> Any:
     return swept
 
 
-def _emit_call(context: Any, builder: Any, function: Any, args: list[Any]) -> Any:
+def _emit_call(context: Context, builder: Builder, function: Any, args: list[Value]) -> Value:
     """A call of a function of integers that is compiled already."""
     overload = next(iter(function.overloads.values()))
     context.add_linking_libs([overload.library])
@@ -125,7 +136,7 @@ def entering(moving: tuple[int, ...], spec: Spec) -> Any:
     dtype = token(spec)
 
     @intrinsic
-    def enter(typingctx: Any, args: Any, tangents: Any, tape: Any) -> Any:
+    def enter(typingctx: TypingContext, args: TupleType, tangents: TupleType, tape: Type) -> Emission:
         active = Active(spec)
         kinds = [forms.recorded(kind, spec, floats=False) for kind in args]
         for k in moving:
@@ -139,7 +150,7 @@ def entering(moving: tuple[int, ...], spec: Spec) -> Any:
             kinds[k] = types.Array(active, kinds[k].ndim, "C") if array else active
         out = types.Tuple(kinds)
 
-        def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
             parts = cgutils.unpack_tuple(builder, values[0])
             lanes = cgutils.unpack_tuple(builder, values[1])
             number = ir.Constant(I64, 1)
@@ -193,7 +204,7 @@ def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Any:
     count = components(spec)
 
     @intrinsic
-    def leave(typingctx: Any, args: Any, cotangents: Any) -> Any:
+    def leave(typingctx: TypingContext, args: TupleType, cotangents: TupleType) -> Emission:
         kinds = [
             types.Array(types.float64, args[k].ndim, "C")
             if isinstance(args[k], types.Array)
@@ -203,7 +214,7 @@ def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Any:
         each = kinds[0] if len(kinds) == 1 else types.Tuple(kinds)
         out = types.Tuple([each] * len(lanes))
 
-        def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
             parts = cgutils.unpack_tuple(builder, values[0])
             rows = []
             for lane in lanes:
@@ -226,7 +237,7 @@ def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Any:
     return leave
 
 
-def _count(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+def _count(context: Context, builder: Builder, kind: Type, value: Value) -> Value:
     """How many numbers an argument has."""
     if isinstance(kind, types.Array):
         return arrayobj.make_array(kind)(context, builder, value).nitems
@@ -238,8 +249,8 @@ def sizing(moving: tuple[int, ...]) -> Any:
     """Return ``size(args)``: how many numbers move."""
 
     @intrinsic
-    def size(typingctx: Any, args: Any) -> Any:
-        def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+    def size(typingctx: TypingContext, args: TupleType) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
             parts, total = cgutils.unpack_tuple(builder, values[0]), ir.Constant(I64, 0)
             for k in moving:
                 if k < len(parts):
@@ -266,7 +277,7 @@ def _reader(count: int, lane: int) -> tuple[Any, Any]:
     return array, number
 
 
-def recorded(twin: Any, moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Any:
+def recorded(twin: Compiled, moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Any:
     """Return ``run(args, tangents)``: the result, and those lanes of the cotangents; compiled."""
     module, sweep, size = runtime.tapes(), runtime.sweeps(spec).sweep, sizing(moving)
     acquire, reset, release, prepare = module.acquire, module.reset, module.release, module.prepare
@@ -298,7 +309,7 @@ def recorded(twin: Any, moving: tuple[int, ...], spec: Spec, lanes: tuple[int, .
     return njit(run)
 
 
-def forward(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
+def forward(twin: Compiled, moving: tuple[int, ...], spec: Spec) -> Any:
     """Return ``run(args, tangents)``: the result with its tangents; nothing is recorded; compiled."""
     module = runtime.tapes()
     acquire, release = module.acquire, module.release

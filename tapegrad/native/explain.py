@@ -14,6 +14,7 @@ from numba.core import types
 from numba.core.errors import NumbaError
 
 from tapegrad.errors import UnsupportedOpError
+from tapegrad.native.annotations import Compiled, Type
 from tapegrad.native.border import REAL, crosses
 
 log = logging.getLogger("tapegrad")
@@ -45,7 +46,7 @@ _ADVICE = (
 )  # fmt: skip
 
 
-def call(twin: Any, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
+def call(twin: Compiled, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
     """Call a twin, compiling it if need be."""
     before, start = len(twin.overloads), time.perf_counter()
     try:
@@ -76,7 +77,7 @@ def _see_that_plain_numbers_compile(function: Any, args: Any) -> None:
         function.primal.compile(tuple(kinds))
 
 
-def _plain(kind: Any) -> Any:
+def _plain(kind: Type) -> Any:
     """The type of an argument without derivatives."""
     if isinstance(kind, types.BaseTuple):
         return types.Tuple([_plain(part) for part in kind])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numba.extending import intrinsic, register_model
 from numba.np.numpy_support import as_dtype
 
 from tapegrad.native.algebra import Spec, components
+from tapegrad.native.annotations import Builder, Context, Emission, Signature, Type, TypingContext, Value
 from tapegrad.native.arrays import joined
 from tapegrad.native.compiler import twin_of
 from tapegrad.native.complexes import ActiveComplex
@@ -54,7 +55,7 @@ register_model(ActiveRecord)(models.RecordModel)
 register_model(ActiveNested)(models.NestedArrayModel)
 
 
-def _bytes(kind: Any) -> int:
+def _bytes(kind: Type) -> int:
     """How much memory a member of a record takes."""
     if isinstance(kind, (Active, ActiveComplex)):
         return (8 * (components(kind.spec) + 2)) << isinstance(kind, ActiveComplex)
@@ -74,7 +75,7 @@ def _record(kind: types.Record, spec: Spec) -> types.Record:
     return ActiveRecord(kind, fields, size)
 
 
-def _mapped(kind: Any, leaf: Callable[[Any], Any]) -> Any:
+def _mapped(kind: Type, leaf: Callable[[Any], Any]) -> Any:
     """Return a type with others in the place of those that it is made of."""
     if isinstance(kind, types.NestedArray):
         part = leaf(kind.dtype)
@@ -97,13 +98,13 @@ def _mapped(kind: Any, leaf: Callable[[Any], Any]) -> Any:
     return leaf(kind)
 
 
-def recorded(kind: Any, spec: Spec, floats: bool = True) -> Any:
+def recorded(kind: Type, spec: Spec, floats: bool = True) -> Any:
     """Return the type that holds active numbers where a type holds float64 or complex128; else itself.
 
     Instances of classes have methods that record; with `floats` false that is all that is another.
     """
 
-    def leaf(kind: Any) -> Any:
+    def leaf(kind: Type) -> Any:
         if floats and kind == types.float64:
             return Active(spec)
         if floats and kind == types.complex128:
@@ -119,10 +120,10 @@ def recorded(kind: Any, spec: Spec, floats: bool = True) -> Any:
     return _mapped(kind, leaf)
 
 
-def outside(kind: Any) -> Any:
+def outside(kind: Type) -> Any:
     """Return the user's type of what came from outside, where its instances have methods that record."""
 
-    def leaf(kind: Any) -> Any:
+    def leaf(kind: Type) -> Any:
         if isinstance(kind, types.ClassInstanceType):
             return getattr(kind.class_type, "_tapegrad_of", kind.class_type).instance_type
         return kind
@@ -131,7 +132,7 @@ def outside(kind: Any) -> Any:
 
 
 @intrinsic
-def evened(typingctx: Any, x: Any) -> Any:
+def evened(typingctx: TypingContext, x: Type) -> Emission:
     """Return a tuple of floats and active numbers as one of active numbers, as if all were floats.
 
     So it can be iterated over and indexed. Anything else is itself.
@@ -140,7 +141,7 @@ def evened(typingctx: Any, x: Any) -> Any:
     active = joined(list(x)) if real else None
     out = x if active is None else types.UniTuple(active, len(x))
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         if out == x:
             return impl_ret_borrowed(context, builder, x, args[0])
         parts = cgutils.unpack_tuple(builder, args[0])
@@ -159,7 +160,7 @@ _WAITING: list[tuple[Any, ...]] = []  # deferred types, with what they shall be
 _OPEN: list[Any] = []  # classes whose twin is being made
 
 
-def _deferred(kind: Any, spec: Spec, floats: bool) -> Any:
+def _deferred(kind: Type, spec: Spec, floats: bool) -> Any:
     key = kind, spec, floats
     if key not in _TWINS:
         _TWINS[key] = types.DeferredType()
@@ -237,7 +238,7 @@ class Class:
             setattr(self, name, method)
 
 
-def named(kind: Any) -> str:
+def named(kind: Type) -> str:
     """Say what a type is in few words."""
     if isinstance(kind, types.ClassInstanceType):
         return f"an instance of {kind.classname}"
@@ -248,7 +249,7 @@ def named(kind: Any) -> str:
     return str(kind)
 
 
-def holds_active(kind: Any) -> bool:
+def holds_active(kind: Type) -> bool:
     """Whether active numbers are in what has this type."""
     if isinstance(kind, (Active, Expression, ActiveComplex, ActiveRecord)):
         return True

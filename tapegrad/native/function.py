@@ -19,6 +19,7 @@ from tapegrad.core.grad_mode import in_force
 from tapegrad.core.inplace import write
 from tapegrad.errors import DTypeError, GradientError
 from tapegrad.native import border, explain
+from tapegrad.native.annotations import Compiled
 from tapegrad.native.captured import hold, once, source_of
 from tapegrad.native.overlap import copying
 from tapegrad.native.preaccumulate import mark
@@ -53,7 +54,7 @@ class CompiledFunction:
         The Python function.
     """
 
-    def __init__(self, primal: Any, rerun: bool, cached: bool) -> None:
+    def __init__(self, primal: Compiled, rerun: bool, cached: bool) -> None:
         self.primal, self.rerun, self.cached = primal, rerun, cached
         self.values = copying(primal)
         primal._tapegrad_cached = cached
@@ -340,7 +341,7 @@ def _collect(x: Any, found: list[Any], name: str) -> None:
         found.append(x)
 
 
-def restore(primal: Any, rerun: bool, cached: bool, preaccumulate: bool) -> CompiledFunction:
+def restore(primal: Compiled, rerun: bool, cached: bool, preaccumulate: bool) -> CompiledFunction:
     """Return a function from what pickling has kept."""
     if preaccumulate:
         mark(primal)

@@ -17,6 +17,7 @@ from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
+from tapegrad.native.annotations import Emission, Type, TypingContext
 from tapegrad.native.arrays import (
     carries,
     is_active_array,
@@ -84,13 +85,13 @@ def _code(body: str, choose: Any, **space: Any) -> Any:
 
 
 @intrinsic
-def dtype_of(typingctx: Any, *args: Any) -> Any:
+def dtype_of(typingctx: TypingContext, *args: Type) -> Emission:
     """Return what stands for the dtype of arrays of active numbers, such as are among the arguments."""
     active: Any = joined([k for arg in args for k in _spread(arg)])
     return types.DType(active)(types.StarArgTuple(args)), lambda cx, b, sig, a: cx.get_dummy_value()
 
 
-def _spread(kind: Any) -> list[Any]:
+def _spread(kind: Type) -> list[Any]:
     """The types of the numbers in a type, or meant by a dtype."""
     if isinstance(kind, types.BaseTuple):
         return [k for part in kind for k in _spread(part)]
@@ -99,7 +100,7 @@ def _spread(kind: Any) -> list[Any]:
     return [kind]
 
 
-def _any_active(*kinds: Any) -> bool:
+def _any_active(*kinds: Type) -> bool:
     return any(carries(k) for kind in kinds for k in _spread(kind))
 
 
@@ -192,9 +193,9 @@ def both(x, y):
     return (lambda x, y: (x // y, x % y)) if is_active(x) or is_active(y) else None
 
 
-def held(dtype: Any, *kinds: Any) -> bool:
+def held(dtype: Any, *kinds: Type) -> bool:
     """Whether active numbers can be in an array of this dtype, or of theirs if it is left out."""
-    kind: Any = None if _none(dtype) else getattr(dtype, "dtype", None)
+    kind: Type = None if _none(dtype) else getattr(dtype, "dtype", None)
     complexes = isinstance(joined([k for kind in kinds for k in _spread(kind)]), ActiveComplex)
     if _none(dtype) or kind == types.complex128 or isinstance(kind, ActiveComplex):
         return True
@@ -371,7 +372,7 @@ def holds(dtype: Any, of: Any) -> bool:
 
 
 @intrinsic
-def recorded_dtype(typingctx: Any, dtype: Any, of: Any) -> Any:
+def recorded_dtype(typingctx: TypingContext, dtype: Type, of: Type) -> Emission:
     """Return the dtype of an array that is made as another."""
     return types.DType(_wanted(dtype, of))(dtype, of), lambda cx, b, sig, args: cx.get_dummy_value()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import types as python_types
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,16 @@ from numba.extending import intrinsic, overload
 from tapegrad.autograd import loops
 from tapegrad.native import checkpoint_loop, runtime
 from tapegrad.native.algebra import F64, I64, Emitter, Spec, components
+from tapegrad.native.annotations import (
+    Builder,
+    Compiled,
+    Context,
+    Emission,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.arrays import is_active_array
 from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed
 from tapegrad.native.captured import once
@@ -54,7 +65,7 @@ left = njit(python_types.FunctionType(loops._left.__code__, {"comb": comb, "max"
 # ---------------------------------------------------------------- numbers, with a tape and without
 
 
-def _frozen(kind: Any) -> Any:
+def _frozen(kind: Type) -> Any:
     """The type of an argument that a step may only read."""
     if isinstance(kind, types.Array):
         return types.Array(kind.dtype, kind.ndim, kind.layout, readonly=True)
@@ -62,17 +73,17 @@ def _frozen(kind: Any) -> Any:
 
 
 @intrinsic
-def frozen(typingctx: Any, x: Any) -> Any:
+def frozen(typingctx: TypingContext, x: Type) -> Emission:
     """Return an array that cannot be written to; anything else is itself."""
     kind = _frozen(x)
     return kind(x), lambda cx, b, sig, args: impl_ret_borrowed(cx, b, kind, args[0])
 
 
 @intrinsic
-def tape_of(typingctx: Any, x: Any) -> Any:
+def tape_of(typingctx: TypingContext, x: Type) -> Emission:
     """Return the address of an active number's tape; 0 of any other's."""
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         if not isinstance(x, Active):
             return ir.Constant(I64, 0)
         return builder.extract_value(args[0], components(x.spec) + 1)
@@ -81,11 +92,11 @@ def tape_of(typingctx: Any, x: Any) -> Any:
 
 
 @intrinsic
-def renumbered(typingctx: Any, dtype: Any, x: Any, number: Any, tape: Any) -> Any:
+def renumbered(typingctx: TypingContext, dtype: Type, x: Type, number: Type, tape: Type) -> Emission:
     """Return a number as one of the kind whose dtype is given, of a statement on a tape."""
     kind = dtype.dtype
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         if not isinstance(kind, Active):
             return builder.extract_value(args[1], 0) if isinstance(x, Active) else args[1]
         size = components(kind.spec)
@@ -193,7 +204,7 @@ def _code(text: str, **space: Any) -> Any:
     return space["impl"]
 
 
-def _plain(called: Any, kinds: list[Any]) -> Any:
+def _plain(called: Any, kinds: list[Type]) -> Any:
     """Code of the loop alone."""
     given = "".join(f", frozen(args[{k}])" for k in range(len(kinds)))
     text = f"""def impl(step, state, n, slots, args=()):
@@ -210,7 +221,7 @@ def _plain(called: Any, kinds: list[Any]) -> Any:
 
 
 @kept
-def _recorded(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
+def _recorded(primal: Compiled, spec: Spec, kinds: tuple[Type, ...]) -> Any:
     """Code of the loop as a block."""
     bare = (*spec, 0)
     space: dict[str, Any] = {
@@ -301,11 +312,11 @@ def _guarded(body: Any) -> Any:
     release = runtime.tapes().release
 
     @intrinsic
-    def run(typingctx: Any, inner: Any, known: Any, ct: Any, total: Any) -> Any:
+    def run(typingctx: TypingContext, inner: Type, known: Type, ct: Type, total: Type) -> Emission:
         kind = types.Dispatcher(body)
         form: Any = kind.get_call_type(typingctx, (inner, known, ct, total), {})
 
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             overloads = [body.get_compile_result(form), next(iter(release.overloads.values()))]
             context.add_linking_libs([one.library for one in overloads])
             status, _ = context.call_internal_no_propagate(builder, overloads[0].fndesc, form, args)
@@ -319,7 +330,7 @@ def _guarded(body: Any) -> Any:
     return run
 
 
-def _recorded_args(kinds: tuple[Any, ...]) -> tuple[str, str]:
+def _recorded_args(kinds: tuple[Type, ...]) -> tuple[str, str]:
     """Return code that puts a step's further arguments on its tape, after the state; and what passes them."""
     lines, at = [], "states[d].size + 1"
     arrays = [k for k, kind in enumerate(kinds) if is_active_array(kind)]
@@ -335,7 +346,7 @@ def _recorded_args(kinds: tuple[Any, ...]) -> tuple[str, str]:
     return "\n        ".join(lines), "".join(f", frozen(b{k})" for k in range(len(kinds)))
 
 
-def _reverse_steps(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
+def _reverse_steps(primal: Compiled, spec: Spec, kinds: tuple[Type, ...]) -> Any:
     """Return ``(inner, known, ct, total)``: from the last step on, records on tape `inner`, sweeps that.
 
     `ct` has the cotangents of the state after the step; `total` is to have those of all arguments.
@@ -388,7 +399,7 @@ def _reverse_steps(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
     )  # fmt: skip
 
 
-def _reverse_of(kind: Any, primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
+def _reverse_of(kind: Type, primal: Compiled, spec: Spec, kinds: tuple[Type, ...]) -> Any:
     """Return the function ``(tape, block)`` from cotangents of results to those of arguments."""
     run = _guarded(inner_njit(_reverse_steps(primal, spec, kinds)))
     acquire, load, take, size = runtime.tapes().acquire, loading(kind), taking(spec), components(spec)

@@ -16,6 +16,7 @@ from numba.core.lowering import Lower
 from numba.core.typed_passes import NativeLowering
 
 from tapegrad.native import record
+from tapegrad.native.annotations import Type
 from tapegrad.native.operators import INLINE
 from tapegrad.native.scalar import PASSIVE, is_active
 
@@ -38,11 +39,11 @@ FIELDS = ("shape", "strides", "size", "ndim", "itemsize", "nbytes", "real", "ima
 NAMES = (types.Module, types.Function, types.Dispatcher, types.NumberClass, types.DType)
 
 
-def _number(kind: Any) -> bool:
+def _number(kind: Type) -> bool:
     return isinstance(kind, PASSIVE) or is_active(kind)
 
 
-def _plain(kind: Any) -> bool:
+def _plain(kind: Type) -> bool:
     """Whether values of this type are numbers, or tuples of such."""
     return all(map(_plain, kind)) if isinstance(kind, types.BaseTuple) else _number(kind)
 
@@ -54,7 +55,7 @@ def _field(owner: Any, name: str) -> bool:
     return isinstance(owner, types.Module) or (isinstance(owner, (types.Array, *PASSIVE)) and name in FIELDS)
 
 
-def _index(kind: Any) -> bool:
+def _index(kind: Type) -> bool:
     if isinstance(kind, types.BaseTuple):
         return all(map(_index, kind))
     return isinstance(kind, types.Integer)

@@ -31,6 +31,7 @@ from tapegrad.native.algebra import (
     partial,
     row,
 )
+from tapegrad.native.annotations import Builder, Context, Emission, Signature, Type, TypingContext, Value
 from tapegrad.native.scalar import (
     PASSIVE,
     Active,
@@ -58,18 +59,18 @@ INLINE: set[Any] = set()  # what is lowered here, by code that neither loops nor
 CHECKED = {operator.truediv, operator.itruediv, operator.mod, operator.imod}  # where Python raises at zero
 
 
-def spec_of(kinds: Sequence[Any]) -> Any:
+def spec_of(kinds: Sequence[Type]) -> Any:
     """Return what tangents the active ones among these types carry."""
     return next(k.spec for k in kinds if is_active(k))
 
 
-def operands(emit: Emitter, kinds: Sequence[Any], args: Sequence[Any]) -> list[Operand]:
+def operands(emit: Emitter, kinds: Sequence[Type], args: Sequence[Any]) -> list[Operand]:
     """Take the arguments of an operation apart."""
     spec = spec_of(kinds)
     return [unpack(emit, kind, value, spec) for kind, value in zip(kinds, args, strict=True)]
 
 
-def outcome(emit: Emitter, kind: Any, name: Any, found: Sequence[Operand]) -> Any:
+def outcome(emit: Emitter, kind: Type, name: Any, found: Sequence[Operand]) -> Any:
     """Emit a function of operands: its value, and for each leaf the derivative."""
     numbers = [x.number for x in found]
     out = evaluate(name, *numbers)
@@ -120,7 +121,7 @@ def _register(key: Any, name: str) -> None:
             result = Active(result.spec)
         return None if result is None else signature(result, *kinds)
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         emit = Emitter(context, builder)
         found = operands(emit, sig.args, args)
         if key in CHECKED:
@@ -150,7 +151,7 @@ def _value_only(key: Any, count: int, result: Any, code: Callable[..., Any]) -> 
     def generic(args: Any) -> Any:
         return signature(result, *args) if len(args) == count and result_of(args) is not None else None
 
-    def emit_code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def emit_code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         emit = Emitter(context, builder)
         return code(emit, *(x.number.real() for x in operands(emit, sig.args, args)))
 
@@ -237,7 +238,7 @@ def _extreme(key: Any, how: str) -> None:
         result = result_of(args) if len(args) >= 2 else None
         return None if result is None else signature(result, *args)
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         emit = Emitter(context, builder)
         found = operands(emit, sig.args, args)
         best, chosen = found[0].number, [ir.Constant(ir.IntType(1), 1)]
@@ -264,7 +265,7 @@ _extreme(max, ">")
 
 
 @intrinsic
-def statement(typingctx: Any, x: Any) -> Any:
+def statement(typingctx: TypingContext, x: Type) -> Emission:
     """End a statement: an expression becomes an active number, anything else stays what it is."""
     if isinstance(x, Expression):
         return Active(x.spec)(x), lambda cx, b, sig, args: cx.cast(b, args[0], x, sig.return_type)
@@ -272,17 +273,17 @@ def statement(typingctx: Any, x: Any) -> Any:
 
 
 @intrinsic
-def promote(typingctx: Any, kind: Any, x: Any) -> Any:
+def promote(typingctx: TypingContext, kind: Type, x: Type) -> Emission:
     """Return a number as an active one of the type whose dtype is given."""
     active = kind.dtype
     return active(kind, x), lambda cx, b, sig, args: cx.cast(b, args[1], x, active)
 
 
 @intrinsic
-def value_of(typingctx: Any, x: Any) -> Any:
+def value_of(typingctx: TypingContext, x: Type) -> Emission:
     """Return the value alone, without derivative; what is not active is itself."""
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         emit = Emitter(context, builder)
         return unpack(emit, x, args[0], x.spec).number.real().value
 
@@ -292,10 +293,10 @@ def value_of(typingctx: Any, x: Any) -> Any:
 
 
 @intrinsic
-def with_value(typingctx: Any, x: Any, value: Any) -> Any:
+def with_value(typingctx: TypingContext, x: Type, value: Type) -> Emission:
     """Return a number with another value and the same derivatives."""
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         emit = Emitter(context, builder)
         found = unpack(emit, x, args[0], x.spec)
         return pack(emit, x, Operand(found.number.with_value(args[1]), found.tape, found.leaves))
@@ -309,11 +310,11 @@ INLINE |= {statement, promote, value_of, with_value}
 
 
 @intrinsic
-def on_tape(typingctx: Any, dtype: Any, values: Any, number: Any, tape: Any) -> Any:
+def on_tape(typingctx: TypingContext, dtype: Type, values: Type, number: Type, tape: Type) -> Emission:
     """Return an active number: its components, its statement, its tape."""
     active = dtype.dtype
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         emit = Emitter(context, builder)
         parts = cgutils.unpack_tuple(builder, args[1])
         return struct(emit, active, [*parts, args[2], args[3]])
@@ -322,10 +323,10 @@ def on_tape(typingctx: Any, dtype: Any, values: Any, number: Any, tape: Any) -> 
 
 
 @intrinsic
-def statement_of(typingctx: Any, x: Any) -> Any:
+def statement_of(typingctx: TypingContext, x: Type) -> Emission:
     """Return the number of the statement that computed a number; 0 where it is on no tape."""
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         if not isinstance(x, Active):
             return ir.Constant(I64, 0)
         return builder.extract_value(args[0], components(x.spec))

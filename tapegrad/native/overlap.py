@@ -8,6 +8,7 @@ operands, so that values are NumPy's, and those that the recording twin computes
 from __future__ import annotations
 
 import types as python_types
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,24 @@ from numba.core.untyped_passes import InlineInlinables
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
+from tapegrad.native.annotations import (
+    Builder,
+    Compiled,
+    Context,
+    Emission,
+    Location,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.captured import hold, source_of
 from tapegrad.native.stored import Stored
 
 OUT = {np.clip: 3, np.round: 2, np.around: 2}  # the place of `out`, besides ufuncs
 
 
-def copying(primal: Any) -> Any:
+def copying(primal: Compiled) -> Any:
     """Return the dispatcher that computes what a dispatcher of Numba's does, in-place operations as NumPy."""
     found = vars(primal).get("_tapegrad_values")
     if found is None:
@@ -74,7 +86,7 @@ class _Apart(FunctionPass):
         self.ir._definitions = build_definitions(self.ir.blocks)
         return True
 
-    def _value(self, value: Any, loc: Any) -> Any:
+    def _value(self, value: Any, loc: Location) -> Any:
         called = self._constant(value)
         called = getattr(called, "_tapegrad_primal", called)
         if isinstance(called, Dispatcher):
@@ -106,12 +118,12 @@ class _Apart(FunctionPass):
             return getattr(owner, value.attr, None) if isinstance(owner, python_types.ModuleType) else None
         return None
 
-    def _apart(self, x: Any, target: Any, loc: Any) -> Any:
+    def _apart(self, x: Any, target: Any, loc: Location) -> Any:
         return self._assigned(
             ir.Expr.call(self._assigned(ir.Global("apart", apart, loc), loc), [x, target], (), loc), loc
         )
 
-    def _assigned(self, value: Any, loc: Any) -> Any:
+    def _assigned(self, value: Any, loc: Location) -> Any:
         var = self.scope.redefine("$apart", loc)
         self.body.append(ir.Assign(value, var, loc))
         return var
@@ -122,12 +134,12 @@ def _hashed(function: Any) -> Any:
 
 
 @intrinsic
-def apart(typingctx: Any, x: Any, target: Any) -> Any:
+def apart(typingctx: TypingContext, x: Type, target: Type) -> Emission:
     """Return x; if it is an array that shares memory with a target in another way, a copy."""
     if not isinstance(x, types.Array) or not isinstance(target, types.Array):
         return x(x, target), lambda cx, b, sig, args: impl_ret_borrowed(cx, b, x, args[0])
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         copy = types.Array(x.dtype, x.ndim, "F" if x.layout == "F" else "C")
         found = cgutils.alloca_once_value(builder, args[0])
         context.nrt.incref(builder, x, args[0])
@@ -140,7 +152,7 @@ def apart(typingctx: Any, x: Any, target: Any) -> Any:
     return x(x, target), code
 
 
-def _shared(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+def _shared(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
     """Whether two arrays may have memory in common, but where they are one and the same."""
     extents, arrays = [], []
     for kind, value in zip(sig.args, args, strict=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types as python_types
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -18,6 +19,16 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
 from tapegrad.native.algebra import F64, Emitter, Spec, components
+from tapegrad.native.annotations import (
+    Builder,
+    Compiled,
+    Context,
+    Emission,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.arrays import carries
 from tapegrad.native.compiler import primal_of, twin_of
 from tapegrad.native.forms import holds_active
@@ -39,7 +50,7 @@ from tapegrad.native.scalar import (
 _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
-def mark(primal: Any) -> None:
+def mark(primal: Compiled) -> None:
     """Let calls of a helper by recording code be preaccumulated."""
     function = primal.py_func
     kinds = [p.kind for p in inspect.signature(function).parameters.values()]
@@ -51,7 +62,7 @@ def mark(primal: Any) -> None:
     primal._tapegrad_preaccumulate = True
 
 
-def lanes_of(kind: Any) -> int:
+def lanes_of(kind: Type) -> int:
     """Return how many active numbers a value of this type has."""
     if isinstance(kind, types.BaseTuple):
         return sum(map(lanes_of, kind))
@@ -63,7 +74,7 @@ def lanes_of(kind: Any) -> int:
     return int(is_active(kind))
 
 
-def _others(kind: Any) -> bool:
+def _others(kind: Type) -> bool:
     """Whether a type holds active numbers that have no lanes: those of complex numbers and of instances."""
     if isinstance(kind, types.BaseTuple):
         return any(map(_others, kind))
@@ -76,19 +87,19 @@ def _seeded(spec: Spec, lanes: int, first: int) -> Any:
     dual = Active((lanes, *spec, 0))
     size = components(spec)
 
-    def kind_of(kind: Any) -> Any:
+    def kind_of(kind: Type) -> Any:
         if isinstance(kind, types.BaseTuple):
             return types.Tuple([kind_of(part) for part in kind])
         return dual if is_active(kind) else kind
 
     @intrinsic
-    def seed(typingctx: Any, x: Any) -> Any:
+    def seed(typingctx: TypingContext, x: Type) -> Emission:
         out = kind_of(x)
 
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             emit, lane = Emitter(context, builder), iter(range(first, lanes))
 
-            def move(kind: Any, value: Any) -> Any:
+            def move(kind: Type, value: Any) -> Any:
                 if isinstance(kind, types.BaseTuple):
                     pairs = zip(kind, cgutils.unpack_tuple(builder, value), strict=True)
                     return context.make_tuple(builder, kind_of(kind), [move(k, v) for k, v in pairs])
@@ -126,10 +137,10 @@ def _gathered(name: str, spec: Spec, lanes: int) -> Any:
         return types.unliteral(found)
 
     @intrinsic
-    def gather(typingctx: Any, result: Any, arguments: Any) -> Any:
+    def gather(typingctx: TypingContext, result: Type, arguments: Type) -> Emission:
         out = kind_of(result)
 
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             emit = Emitter(context, builder)
             size = components(spec)
             statements, tapes = [], []
@@ -161,7 +172,7 @@ def _gathered(name: str, spec: Spec, lanes: int) -> Any:
     return gather
 
 
-def preaccumulated(primal: Any, spec: Spec) -> Any:
+def preaccumulated(primal: Compiled, spec: Spec) -> Any:
     """Return the dispatcher that recording code calls in place of a helper's twin."""
     known = vars(primal).setdefault("_tapegrad_preaccumulated", {})
     if spec not in known:
@@ -169,12 +180,12 @@ def preaccumulated(primal: Any, spec: Spec) -> Any:
     return known[spec]
 
 
-def _compiled(primal: Any, spec: Spec) -> Any:
+def _compiled(primal: Compiled, spec: Spec) -> Any:
     source = primal.py_func
     names = list(inspect.signature(source).parameters)
     row = ", ".join(names)
 
-    def choose(*kinds: Any) -> Any:
+    def choose(*kinds: Type) -> Any:
         lanes = [lanes_of(kind) for kind in kinds]
         total = sum(lanes)
         if any(map(_others, kinds)):  # these are recorded as they come
@@ -219,7 +230,7 @@ def _code(text: str, **space: Any) -> python_types.FunctionType:
     return space["impl"]
 
 
-def asked_for(primal: Any, spec: Spec) -> bool:
+def asked_for(primal: Compiled, spec: Spec) -> bool:
     """Whether calls of a helper by recording code of this kind are preaccumulated."""
     return taped(spec) and getattr(primal, "_tapegrad_preaccumulate", False)
 

@@ -20,6 +20,7 @@ from llvmlite.ir import instructions
 from numba.core import cgutils
 
 from tapegrad.native.algebra import F64, I8, I32, I64, Emitter, Number, Spec, components
+from tapegrad.native.annotations import Builder, Type, Value
 from tapegrad.native.tape import COUNT, LIMIT, SCRATCH, TOP, grow, word
 
 MOST = 1 << 12  # bytes of a record of several statements
@@ -33,7 +34,7 @@ _ZERO = ir.Constant(I64, 0)
 _LEAVE = ir.FunctionType(ir.VoidType(), [I64, I64, I64, I64])  # tape, record, number before, bytes written
 
 
-def _pointer(builder: Any, address: Any, offset: int, kind: Any) -> Any:
+def _pointer(builder: Builder, address: Any, offset: int, kind: Type) -> Value:
     place = builder.add(address, ir.Constant(I64, offset)) if offset else address
     return builder.inttoptr(place, kind.as_pointer())
 
@@ -82,12 +83,12 @@ class Record:
         start = _phi(builder, (top, before), (moved, grown))
         return start, self._load(builder, word(builder, tape, COUNT))
 
-    def _load(self, builder: Any, place: Any) -> Any:
+    def _load(self, builder: Builder, place: Any) -> Value:
         found = builder.load(place)
         found.set_metadata("alias.scope", self.memory)
         return found
 
-    def _store(self, builder: Any, value: Any, place: Any) -> None:
+    def _store(self, builder: Builder, value: Value, place: Any) -> None:
         builder.store(value, place).set_metadata("alias.scope", self.memory)
 
     def add(self, tape: Any, leaves: list[tuple[Any, Number]]) -> tuple[Any, Any]:
@@ -182,7 +183,7 @@ class Record:
                 self._end(b, kind, tape, start, count)
             b.ret_void()
 
-    def _end(self, builder: Any, kind: Any, tape: Any, start: Any, count: Any) -> None:
+    def _end(self, builder: Builder, kind: Type, tape: Any, start: Any, count: Any) -> None:
         after = builder.add(start, ir.Constant(I64, self.size))
         many = builder.add(count, ir.Constant(I64, len(self.statements)))
         self._store(builder, kind, _pointer(builder, start, self.size - 8, I64))
@@ -310,7 +311,7 @@ def origin(value: Any) -> Any:
     return id(value)
 
 
-def _any_nonzero(builder: Any, values: list[Any]) -> Any:
+def _any_nonzero(builder: Builder, values: list[Value]) -> Value:
     found = None
     for value in values:
         one = builder.fcmp_unordered("!=", value, ir.Constant(F64, 0.0))
@@ -318,7 +319,7 @@ def _any_nonzero(builder: Any, values: list[Any]) -> Any:
     return found
 
 
-def _phi(builder: Any, *incoming: tuple[Any, Any]) -> Any:
+def _phi(builder: Builder, *incoming: tuple[Any, Any]) -> Value:
     found = builder.phi(incoming[0][0].type)
     for value, block in incoming:
         found.add_incoming(value, block)
@@ -359,7 +360,7 @@ def push(emit: Emitter, spec: Spec, tape: Any, leaves: list[tuple[Any, Number]])
     return found
 
 
-def finish(builder: Any) -> None:
+def finish(builder: Builder) -> None:
     """Close the record that is open, if one is."""
     record = getattr(builder, "tapegrad_record", None)
     if record is not None:
@@ -367,7 +368,7 @@ def finish(builder: Any) -> None:
         record.close()
 
 
-def leave(builder: Any) -> None:
+def leave(builder: Builder) -> None:
     """Emit what the open record needs where the code leaves; it stays open for the code that does not."""
     record = getattr(builder, "tapegrad_record", None)
     if record is not None:

@@ -27,6 +27,7 @@ from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.forward_mode import Level, at_level, dual
 from tapegrad.errors import DTypeError
 from tapegrad.native.algebra import MARKED, Emitter, Spec, components, known_to_numba
+from tapegrad.native.annotations import Builder, Context, Emission, Signature, Type, TypingContext, Value
 from tapegrad.native.arrays import Token
 from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed
 from tapegrad.native.functions import _of_each
@@ -171,7 +172,7 @@ def _pushed(function: Callable[..., list[Any]], still: Sequence[bool]) -> Callab
 
 
 @intrinsic
-def plain(typingctx: Any, x: Any) -> Any:
+def plain(typingctx: TypingContext, x: Type) -> Emission:
     """Return a value as one that is no literal, for which functions would be compiled again."""
     kind = types.unliteral(x)
     return kind(x), lambda cx, b, sig, args: cx.cast(b, args[0], x, kind)
@@ -194,12 +195,12 @@ def backward(text, ct, values, out, shapes, statements, shape):
 
 
 @intrinsic
-def parts_of(typingctx: Any, dtype: Any, x: Any) -> Any:
+def parts_of(typingctx: TypingContext, dtype: Type, x: Type) -> Emission:
     """Return the components of a number, as of one of the kind whose dtype is given."""
     spec = dtype.dtype.spec
     kind = types.UniTuple(types.float64, components(spec))
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         number = unpack(Emitter(context, builder), x, args[1], spec).number
         return context.make_tuple(builder, kind, number.flat())
 
@@ -313,7 +314,12 @@ def _room(count, size, axes):
 
 
 def _block(
-    op: Primitive, attrs: dict[str, Any], names: Sequence[str], form: str, kinds: Any, spec: Any
+    op: Primitive,
+    attrs: dict[str, Any],
+    names: Sequence[str],
+    form: str,
+    kinds: Sequence[Type],
+    spec: Any,
 ) -> Any:
     """Code of a call that is a block; without numbers that have derivatives `spec` is None."""
     ranks = tuple(getattr(kind, "ndim", 0) for kind in kinds)
@@ -400,10 +406,10 @@ def _recording(op: Any) -> Any:
     """Return the function of numbers that records an elementwise op."""
 
     @intrinsic
-    def record(typingctx: Any, *xs: Any) -> Any:
+    def record(typingctx: TypingContext, *xs: Type) -> Emission:
         result = result_of(xs)
 
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             emit = Emitter(context, builder)
             found = operands(emit, xs, cgutils.unpack_tuple(builder, args[0]))
             return outcome(emit, result, op, found)
@@ -413,7 +419,7 @@ def _recording(op: Any) -> Any:
     return record
 
 
-def _elementwise(op: Any, names: list[str], form: str, kinds: Any) -> Any:
+def _elementwise(op: Any, names: list[str], form: str, kinds: Sequence[Type]) -> Any:
     """Code of a call of an elementwise op."""
     given = ", ".join(names)
     if not any(is_active(getattr(kind, "dtype", kind)) for kind in kinds):
@@ -440,7 +446,7 @@ def _type_of(op: Any) -> Any:
     names, attributes = _signature(op)
     form = f"({', '.join([*names, *(name + default for name, default in attributes.items())])})"
 
-    def chosen(*kinds: Any) -> Any:
+    def chosen(*kinds: Type) -> Any:
         given = kinds[: len(names)]
         for kind in given:
             _operand(op, kind)

@@ -24,6 +24,7 @@ from numba.np.ufunc.dufunc import DUFunc
 
 from tapegrad.kernels import cache
 from tapegrad.native.algebra import known_to_numba
+from tapegrad.native.annotations import Compiled, Signature, Type
 from tapegrad.native.captured import NUMBERS, frozen, names_of, of_library, overloads_of
 from tapegrad.native.runtime import digest
 from tapegrad.ops import MEANING
@@ -61,7 +62,7 @@ class Description:
             if named:
                 self.named.update(data)
 
-    def function(self, primal: Any) -> None:
+    def function(self, primal: Compiled) -> None:
         """Add a compiled function."""
         if id(primal) in self.seen:
             self.put("again", self.seen[id(primal)])
@@ -184,7 +185,7 @@ class Description:
             self.put(*words)
             self.function(function)
 
-    def kind(self, kind: Any, member: bool = False) -> None:
+    def kind(self, kind: Type, member: bool = False) -> None:
         """Add a type, that of a member of a class or of what crosses the border between processes."""
         if isinstance(kind, (np.dtype, *LEAVES)):
             self.put("type", str(kind))
@@ -225,7 +226,7 @@ def _name(value: Any) -> str:
 class Stored(_Cache):
     """What Numba asks for a form of a function before it compiles, and gives what it has compiled."""
 
-    def __init__(self, primal: Any, *form: Any) -> None:
+    def __init__(self, primal: Compiled, *form: Any) -> None:
         self._primal, self._form = weakref.ref(primal), form
 
     @property
@@ -242,7 +243,7 @@ class Stored(_Cache):
     def flush(self) -> None:
         """Nothing is kept back."""
 
-    def _key(self, sig: Any) -> tuple[str, bytes] | None:
+    def _key(self, sig: Signature) -> tuple[str, bytes] | None:
         """The name of the entry for a signature, and what tells whether it is what is wanted."""
         found = Description()
         args, result = sigutils.normalize_signature(sig)
@@ -256,7 +257,7 @@ class Stored(_Cache):
         found.put(digest(), named=False)
         return f"function_{found.named.hexdigest()[:32]}", found.all.digest()
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
+    def load_overload(self, sig: Signature, target_context: Any) -> Any:
         """Return what is kept, if it is whole and of these sources and values."""
         key = self._key(sig)
         data = None if key is None else cache.fetch(*key)
@@ -268,7 +269,7 @@ class Stored(_Cache):
         except (ImportError, AttributeError):  # of a module that is no more where it was
             return None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
+    def save_overload(self, sig: Signature, data: Any) -> None:
         """Keep what was compiled; not what has addresses of this process in it."""
         if data.library.has_dynamic_globals or any(not one.can_cache for one in data.lifted):
             return

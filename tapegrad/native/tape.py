@@ -11,6 +11,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from tapegrad.native.algebra import I8, I32, I64, Emitter
+from tapegrad.native.annotations import Builder, Value
 
 # Words of a tape's state.
 TOP, LIMIT, COUNT, BASE, END, COTANGENTS, ROOM, OWNED, BLOCKS = range(9)
@@ -44,7 +45,7 @@ _BYTES = I8.as_pointer()
 _STATE = I64.as_pointer()
 
 
-def word(builder: Any, tape: Any, k: int) -> Any:
+def word(builder: Builder, tape: Any, k: int) -> Value:
     """Return a pointer to a word of a tape's state."""
     return builder.gep(builder.inttoptr(tape, _STATE), [ir.Constant(I64, k)], inbounds=True)
 

@@ -28,6 +28,7 @@ from tapegrad.native import rows as _rows  # noqa: F401
 from tapegrad.native import sequences as _sequences  # noqa: F401
 from tapegrad.native import spectra as _spectra  # noqa: F401
 from tapegrad.native.algebra import Spec
+from tapegrad.native.annotations import Location, Type
 from tapegrad.native.captured import conflict
 from tapegrad.native.compiler import PASSES
 from tapegrad.native.compiler import primal_of as primal_of  # from here they come with their passes
@@ -119,7 +120,7 @@ class _Untyped(FunctionPass):
         self.ir._definitions = build_definitions(self.ir.blocks)
         return True
 
-    def _squared(self, square: Square, product: Any, loc: Any) -> Any:
+    def _squared(self, square: Square, product: Any, loc: Location) -> Any:
         """A product that has the square of what has a kink in it."""
         found = self.squares[id(square.call)]
         if not square.others:
@@ -136,20 +137,20 @@ class _Untyped(FunctionPass):
         """A variable under the name by which it may be used again."""
         return self.named.get(var.name, var)
 
-    def _var(self, name: str, loc: Any) -> Any:
+    def _var(self, name: str, loc: Location) -> Any:
         known = name in self.scope.localvars._con
         return self.scope.redefine(name, loc) if known else self.scope.define(name, loc)
 
-    def _new(self, value: Any, loc: Any, name: str = "$tape") -> Any:
+    def _new(self, value: Any, loc: Location, name: str = "$tape") -> Any:
         var = self._var(name, loc)
         self.body.append(ir.Assign(value, var, loc))
         return var
 
-    def _call(self, function: Any, args: Any, loc: Any) -> Any:
+    def _call(self, function: Any, args: Any, loc: Location) -> Any:
         var = self._new(ir.Global(function.__name__, function, loc), loc)
         return self._new(ir.Expr.call(var, list(args), (), loc), loc)
 
-    def _token(self, loc: Any, kind: Any = types.float64) -> Any:
+    def _token(self, loc: Location, kind: Type = types.float64) -> Any:
         return self._new(ir.Global("dtype", arrays.Token(forms.recorded(kind, self.spec)), loc), loc)
 
     def _dtype(self, var: Any) -> Any:
@@ -179,10 +180,10 @@ class _Untyped(FunctionPass):
                 line.value = ir.Expr.call(*self._parts(statement, [whole], loc))
         self.body.append(line)
 
-    def _parts(self, function: Any, args: Any, loc: Any) -> Any:
+    def _parts(self, function: Any, args: Any, loc: Location) -> Any:
         return self._new(ir.Global(function.__name__, function, loc), loc), list(args), (), loc
 
-    def _callee(self, value: Any, found: Any, loc: Any) -> Any:
+    def _callee(self, value: Any, found: Any, loc: Location) -> Any:
         if isinstance(found, tuple) and any(primal_of(part) is not None for part in found):
             raise TypingError("tapegrad: functions in a tuple are not recorded; call each by its name", loc)
         twin = (
@@ -201,7 +202,7 @@ class _Untyped(FunctionPass):
             return getattr(owner, found.attr, None) if isinstance(owner, python_types.ModuleType) else None
         return None
 
-    def _expression(self, value: Any, loc: Any) -> Any:
+    def _expression(self, value: Any, loc: Location) -> Any:
         if value.op == "getattr":
             owner = self._resolve(value.value)
             if isinstance(owner, python_types.ModuleType):
@@ -236,7 +237,7 @@ class _Untyped(FunctionPass):
         found = self._definition(var)
         return isinstance(found, ir.Expr) and found.op == "build_tuple"
 
-    def _shown(self, x: Any, loc: Any) -> Any:
+    def _shown(self, x: Any, loc: Location) -> Any:
         return x if isinstance(self._definition(x), ir.Const) else self._call(value_of, [x], loc)
 
     def _definition(self, var: Any) -> Any:
@@ -245,7 +246,7 @@ class _Untyped(FunctionPass):
         except KeyError:
             return None
 
-    def _promoted(self, item: Any, loc: Any) -> Any:
+    def _promoted(self, item: Any, loc: Location) -> Any:
         """An item of a list: a float literal becomes active, as others may be put there; a statement ends."""
         found = self._definition(item)
         if isinstance(found, ir.Const) and isinstance(found.value, (float, complex)):
@@ -253,7 +254,7 @@ class _Untyped(FunctionPass):
             return self._call(promote, [self._token(loc, kind), item], loc)
         return item if isinstance(found, ir.Const) else self._call(statement, [item], loc)
 
-    def _of_call(self, value: Any, loc: Any) -> Any:
+    def _of_call(self, value: Any, loc: Location) -> Any:
         function = self._resolve(value.func)
         try:
             hash(function)
@@ -305,7 +306,7 @@ class _Untyped(FunctionPass):
             return ir.Expr.call(var, [owner, *value.args], value.kws, value.loc)
         return value
 
-    def _of_making(self, function: Any, value: Any, loc: Any) -> Any:
+    def _of_making(self, function: Any, value: Any, loc: Location) -> Any:
         """A call of a function that makes an array as its arguments are, or of a dtype that is given."""
         args, named = list(value.args), dict(value.kws)
         dtype = named.pop("dtype", None)
@@ -318,7 +319,7 @@ class _Untyped(FunctionPass):
         var = self._new(ir.Global(other.__name__, other, loc), loc)
         return ir.Expr.call(var, [self._token(loc, kind), *args], tuple(named.items()), loc)
 
-    def _named(self, x: Any, loc: Any) -> Any:
+    def _named(self, x: Any, loc: Location) -> Any:
         """A function as an argument, by its type: its address would be in what is cached."""
         primal = primal_of(self._resolve(x))
         if primal is None:
@@ -326,7 +327,7 @@ class _Untyped(FunctionPass):
         kind = types.Dispatcher(twin_of(primal, self.spec))
         return self._new(ir.Global("step", arrays.Token(kind), loc), loc)
 
-    def _item_type(self, x: Any, loc: Any) -> Any:
+    def _item_type(self, x: Any, loc: Location) -> Any:
         """What a typed container is told to hold."""
         found = self._resolve(x)
         kind = forms.recorded(found, self.spec) if isinstance(found, types.Type) else found
@@ -371,13 +372,13 @@ class _Typed(FunctionPass):
             kinds = f"{found.dtype} elements to {wanted.dtype} elements"
             raise TypingError(f"tapegrad: No conversion from {kinds}", line.loc)
 
-    def _define(self, block: Any, body: list[Any], value: Any, kind: Any, loc: Any) -> Any:
+    def _define(self, block: Any, body: list[Any], value: Any, kind: Type, loc: Location) -> Any:
         var = block.scope.redefine("$tape_typed", loc)
         self.state.typemap[var.name] = kind
         body.append(ir.Assign(value, var, loc))
         return var
 
-    def _called(self, block: Any, body: list[Any], function: Any, args: list[Any], loc: Any) -> Any:
+    def _called(self, block: Any, body: list[Any], function: Any, args: list[Any], loc: Location) -> Any:
         """A call of a function whose overload is found now."""
         context, kinds = self.state.typingctx, self.state.typemap
         kind = context.resolve_value_type(function)
