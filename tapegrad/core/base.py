@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,14 @@ from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Storage
 from tapegrad.kernels import abi
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from tapegrad.tensor import Tensor
+
+TensorOrArray: TypeAlias = "Tensor | np.ndarray"  # what rules compute with; NumPy's numbers count as arrays
+Operand: TypeAlias = "Tensor | ArrayLike"  # what NumPy's functions take
 
 
 class Handle:

@@ -7,24 +7,34 @@ the block owns until its tape begins anew.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 from numba import njit
 from numba.core import cgutils, types
+from numba.core.compiler import CompileResult
 from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 
 from tapegrad.native.algebra import I64
-from tapegrad.native.annotations import Builder, Context, Emission, Signature, Type, TypingContext, Value
+from tapegrad.native.annotations import (
+    Builder,
+    Code,
+    Context,
+    Emission,
+    Intrinsic,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.memory import BYTES, calloc, free, get, put
 from tapegrad.native.tape import BASE, BEFORE, BLOCKS, COUNT, DROP, KNOWN, NEXT, NUMBERS, PLACE, REVERSE, TOP
 
 inner_njit = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # active numbers do not go to Python
 
 
-def loading(kind: Type) -> Any:
+def loading(kind: Type) -> Intrinsic:
     """Return ``load(address)``: the tuple that is kept there."""
 
     @intrinsic
@@ -38,7 +48,7 @@ def loading(kind: Type) -> Any:
     return load
 
 
-def _dropping(kind: Type) -> Any:
+def _dropping(kind: Type) -> Intrinsic:
     """Return ``drop(address)``, which lets go of the tuple that is kept there."""
 
     @intrinsic
@@ -70,11 +80,11 @@ def keep(typingctx: TypingContext, value: Type) -> Emission:
     return types.int64(value), code
 
 
-def addressed(make: Any) -> Any:
+def addressed(make: Callable[[Type], Code]) -> Intrinsic:
     """Return ``address(known)`` of a function ``(tape, block)``, made for the type of what is known."""
 
     @functools.cache
-    def compiled(known: Any) -> Any:
+    def compiled(known: Type) -> CompileResult:
         function = inner_njit(make(known))
         function.compile((types.int64, types.int64))
         return next(iter(function.overloads.values()))
@@ -91,7 +101,7 @@ def addressed(make: Any) -> Any:
     return address
 
 
-def drop_of(kind: Type) -> Any:
+def drop_of(kind: Type) -> Code:
     """Return the function ``(tape, block)`` that lets go of what a block knows."""
     drop = _dropping(kind)
 

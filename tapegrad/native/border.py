@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numba.core import cgutils, types
+from numba.core.datamodel.models import DataModel
 from numba.core.errors import TypingError
 from numba.core.imputils import impl_ret_borrowed, lower_cast
+from numba.core.typeconv import Conversion
 from numba.extending import box, intrinsic, register_model
 from numba.np import arrayobj
 from numba.np.numpy_support import from_dtype
@@ -25,6 +27,7 @@ from tapegrad.native.annotations import (
     Context,
     DataModelManager,
     Emission,
+    Intrinsic,
     Signature,
     Type,
     TypingContext,
@@ -35,42 +38,45 @@ from tapegrad.native.complex_arrays import view_of, view_type
 from tapegrad.native.complexes import ActiveComplex
 from tapegrad.native.scalar import Active, Expression, is_active
 
+if TYPE_CHECKING:
+    from numba.core.pythonapi import _BoxContext as BoxContext
+
 STATEMENT, TAPE = "tapegrad_statement", "tapegrad_tape"
 REAL, IMAG = "tapegrad_real", "tapegrad_imag"
 
 
 @functools.cache
-def record(spec: Spec) -> Any:
+def record(spec: Spec) -> np.dtype:
     """Return the dtype of an active number."""
     values = [(f"tapegrad_v{k}", np.float64) for k in range(components(spec))]
     return np.dtype([*values, (STATEMENT, np.int64), (TAPE, np.int64)])
 
 
 @functools.cache
-def pair(spec: Spec) -> Any:
+def pair(spec: Spec) -> np.dtype:
     """Return the dtype of a complex active number."""
     return np.dtype([(REAL, record(spec)), (IMAG, record(spec))])
 
 
-def paired(rows: Any) -> Any:
+def paired(rows: np.ndarray) -> np.ndarray:
     """Return records, two along the last axis for each complex number, as these in the same memory."""
     fields = [(REAL, rows.dtype), (IMAG, rows.dtype)]
     return rows.view(np.dtype(fields)).reshape(rows.shape[:-1])
 
 
-def unpaired(rows: Any) -> Any:
+def unpaired(rows: np.ndarray) -> np.ndarray:
     """Return the parts of complex numbers along a last axis, in the same memory; others as they are."""
-    if rows.dtype.names[0] != REAL:
+    if REAL not in (rows.dtype.names or ()):
         return rows
     return rows.view(rows.dtype[REAL]).reshape((*rows.shape, 2))
 
 
 @functools.cache
-def _record_type(spec: Spec) -> Any:
+def _record_type(spec: Spec) -> Type:
     return from_dtype(record(spec))
 
 
-def _spec_of(kind: Type) -> Any:
+def _spec_of(kind: Type) -> list[str] | None:
     """The spec of an array of records that are active numbers; None for any other type."""
     if isinstance(kind, types.Array) and isinstance(kind.dtype, types.Record):
         names = list(kind.dtype.fields)
@@ -90,7 +96,7 @@ def _specs(names: list[str], spec: Spec) -> bool:
     return len(names) == components(spec) + 2
 
 
-def _like(kind: types.Array, dtype: Any) -> Any:
+def _like(kind: types.Array, dtype: Type) -> types.Array:
     return types.Array(dtype, kind.ndim, kind.layout, readonly=not kind.mutable)
 
 
@@ -104,7 +110,7 @@ def _cast_array(context: Context, builder: Builder, source: Type, target: Type, 
     return after._getvalue()
 
 
-def _inside(kind: Type, spec: Spec) -> Any:
+def _inside(kind: Type, spec: Spec) -> Type:
     """The type in recording code of an argument's type."""
     if isinstance(kind, types.BaseTuple):
         return _tuple_like(kind, [_inside(part, spec) for part in kind]) if crosses(kind) else kind
@@ -131,7 +137,7 @@ def _enter(context: Context, builder: Builder, kind: Type, inside: Type, value: 
 
 
 @functools.cache
-def enter(spec: Spec) -> Any:
+def enter(spec: Spec) -> Intrinsic:
     """Return the function that takes an argument in."""
 
     @intrinsic
@@ -150,11 +156,11 @@ def enter(spec: Spec) -> Any:
 class Parts(NamedTuple):
     """A complex result."""
 
-    real: Any
-    imag: Any
+    real: np.ndarray
+    imag: np.ndarray
 
 
-def _outside(kind: Type) -> Any:
+def _outside(kind: Type) -> Type:
     """The type in Python's view of a result's type."""
     if isinstance(kind, ActiveComplex):
         return types.NamedTuple([_outside(Active(kind.spec))] * 2, Parts)
@@ -172,7 +178,7 @@ def _outside(kind: Type) -> Any:
     return forms.outside(kind)
 
 
-def _tuple_like(kind: Type, parts: list[Any]) -> Any:
+def _tuple_like(kind: Type, parts: list[Type]) -> Type:
     if isinstance(kind, types.BaseNamedTuple):
         return types.NamedTuple(parts, kind.instance_class)
     return types.Tuple(parts)
@@ -211,7 +217,7 @@ class Leaving(types.Type):
         super().__init__(f"leaving({kind})")
 
     @property
-    def outside(self) -> Any:
+    def outside(self) -> Type:
         """The type that Python sees."""
         return _outside(self.kind)
 
@@ -222,13 +228,13 @@ class Leaving(types.Type):
         kind = typingctx.unify_pairs(self.kind, other.kind)
         return None if kind is None else Leaving(kind)
 
-    def can_convert_from(self, typingctx: TypingContext, other: Type) -> Any:
+    def can_convert_from(self, typingctx: TypingContext, other: Type) -> Conversion | None:
         """As what is on its way."""
         return typingctx.can_convert(other.kind, self.kind) if isinstance(other, Leaving) else None
 
 
 @register_model(Leaving)
-def _model(manager: DataModelManager, kind: Type) -> Any:
+def _model(manager: DataModelManager, kind: Type) -> DataModel:
     return manager.lookup(_outside(kind.kind))
 
 
@@ -250,11 +256,11 @@ def _recast(context: Context, builder: Builder, source: Type, target: Type, valu
 
 
 @box(Leaving)
-def _box(kind: Type, value: Any, c: Any) -> Any:
+def _box(kind: Type, value: Value, c: BoxContext) -> Value:
     return c.box(_outside(kind.kind), value)
 
 
-def _ended(kind: Type) -> Any:
+def _ended(kind: Type) -> Type:
     if isinstance(kind, types.BaseTuple):
         return _tuple_like(kind, [_ended(part) for part in kind])
     return Active(kind.spec) if isinstance(kind, Expression) else types.unliteral(kind)

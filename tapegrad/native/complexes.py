@@ -6,7 +6,6 @@ import cmath
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numba.core import types
@@ -17,9 +16,12 @@ from numba.extending import intrinsic, models, overload, overload_attribute, ove
 from tapegrad.native.algebra import Spec
 from tapegrad.native.annotations import (
     Builder,
+    Code,
     Context,
     DataModelManager,
     Emission,
+    Intrinsic,
+    Key,
     Signature,
     Type,
     TypingContext,
@@ -37,7 +39,7 @@ class ActiveComplex(types.Type):
         self.spec = spec
         super().__init__(f"active_complex128{list(spec) if spec else ''}")
 
-    def can_convert_from(self, typingctx: TypingContext, other: Type) -> Any:
+    def can_convert_from(self, typingctx: TypingContext, other: Type) -> Conversion | None:
         """As complex128: from any number."""
         if isinstance(other, (*PASSIVE, types.Complex)):
             return Conversion.safe
@@ -88,7 +90,7 @@ def pair(typingctx: TypingContext, real: Type, imag: Type) -> Emission:
     return ActiveComplex(spec)(real, imag), code
 
 
-def _part(name: str) -> Any:
+def _part(name: str) -> Intrinsic:
     @intrinsic
     def part(typingctx: TypingContext, z: Type) -> Emission:
         def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
@@ -139,7 +141,7 @@ overload_attribute(ActiveComplex, "real")(lambda z: lambda z: re(z))
 overload_attribute(ActiveComplex, "imag")(lambda z: lambda z: im(z))
 
 
-def _number(x: Any) -> bool:
+def _number(x: Type) -> bool:
     return isinstance(x, (*REAL, types.Complex, ActiveComplex))
 
 
@@ -152,14 +154,14 @@ def _is_ours(*kinds: Type) -> bool:
     )
 
 
-OF_COMPLEX: set[Any] = {operator.pow, np.power}  # what complex numbers have
+OF_COMPLEX: set[Key] = {operator.pow, np.power}  # what complex numbers have
 
 
-def of_one(*keys: Any) -> Callable[[Any], Any]:
+def of_one(*keys: Key) -> Callable[[Code], Code]:
     """Declare what functions of one complex number are."""
     OF_COMPLEX.update(keys)
 
-    def declare(body: Any) -> Any:
+    def declare(body: Code) -> Code:
         for key in keys:
             overload(key)(lambda z: body if isinstance(z, ActiveComplex) else None)
         return body
@@ -167,11 +169,11 @@ def of_one(*keys: Any) -> Callable[[Any], Any]:
     return declare
 
 
-def of_two(*keys: Any) -> Callable[[Any], Any]:
+def of_two(*keys: Key) -> Callable[[Code], Code]:
     """Declare what operations on two numbers are, one of them complex."""
     OF_COMPLEX.update(keys)
 
-    def declare(body: Any) -> Any:
+    def declare(body: Code) -> Code:
         for key in keys:
             overload(key)(lambda z, w: body if _is_ours(z, w) else None)
         return body

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,19 @@ from tapegrad.native import explain, forms, runtime
 from tapegrad.native.algebra import F64, I64, Spec, components
 from tapegrad.native.annotations import (
     Builder,
+    Code,
     Compiled,
     Context,
     Emission,
+    Intrinsic,
+    Namespace,
     Signature,
     TupleType,
     Type,
     TypingContext,
     Value,
 )
+from tapegrad.native.arrays import Token
 from tapegrad.native.function import CompiledFunction, compile_function
 from tapegrad.native.memory import get, read, taking, write
 from tapegrad.native.operators import on_tape, statement_of
@@ -47,7 +51,7 @@ def _moving(kind: Type) -> bool:
 
 
 @functools.cache
-def component(place: int) -> Any:
+def component(place: int) -> Intrinsic:
     """Return the function that takes one component of a number; of a plain one the tangents are 0."""
 
     @intrinsic
@@ -64,7 +68,7 @@ def component(place: int) -> Any:
     return take
 
 
-def attempt(twin: Compiled, moving: tuple[int, ...], spec: Spec) -> Any:
+def attempt(twin: Compiled, moving: tuple[int, ...], spec: Spec) -> Intrinsic:
     """Return ``attempt(args, tape)``, which runs a twin, its moving arguments active, and ends the recording.
 
     What the function raises is raised once its tape is returned.
@@ -74,7 +78,7 @@ def attempt(twin: Compiled, moving: tuple[int, ...], spec: Spec) -> Any:
     @intrinsic
     def run(typingctx: TypingContext, args: TupleType, tape: Type) -> Emission:
         kind = types.Dispatcher(twin)
-        form: Any = kind.get_call_type(typingctx, tuple(args), {})
+        form: Signature = kind.get_call_type(typingctx, tuple(args), {})
         result = Active(form.return_type.spec) if is_active(form.return_type) else form.return_type
         if not isinstance(result, (Active, types.Float, types.Integer)):
             raise TypingError(
@@ -98,7 +102,7 @@ def attempt(twin: Compiled, moving: tuple[int, ...], spec: Spec) -> Any:
     return run
 
 
-def _releasing(sweep: Compiled) -> Any:
+def _releasing(sweep: Compiled) -> Intrinsic:
     """Return ``sweep(tape)``, which returns the tape where a block's function raises."""
     release = runtime.tapes().release
 
@@ -120,7 +124,7 @@ def _releasing(sweep: Compiled) -> Any:
     return swept
 
 
-def _emit_call(context: Context, builder: Builder, function: Any, args: list[Value]) -> Value:
+def _emit_call(context: Context, builder: Builder, function: Compiled, args: list[Value]) -> Value:
     """A call of a function of integers that is compiled already."""
     overload = next(iter(function.overloads.values()))
     context.add_linking_libs([overload.library])
@@ -128,7 +132,7 @@ def _emit_call(context: Context, builder: Builder, function: Any, args: list[Val
 
 
 @functools.cache
-def entering(moving: tuple[int, ...], spec: Spec) -> Any:
+def entering(moving: tuple[int, ...], spec: Spec) -> Intrinsic:
     """Return ``enter(args, tangents, tape)``: the arguments, those that move as active numbers on a tape.
 
     `tangents` has a tuple for each that moves, of what is alike in shape for each lane.
@@ -177,17 +181,17 @@ def entering(moving: tuple[int, ...], spec: Spec) -> Any:
 
 
 @functools.cache
-def _number_maker(spec: Spec, dtype: Any) -> Callable[..., Any]:
+def _number_maker(spec: Spec, dtype: Token) -> Code:
     lanes = ", ".join(["float(x)", *(f"float(tangents[{k}])" for k in range(components(spec) - 1))])
-    space = {"on_tape": on_tape, "dtype": dtype}
+    space: Namespace = {"on_tape": on_tape, "dtype": dtype}
     exec(f"def make(x, tangents, first, tape):\n    return on_tape(dtype, ({lanes},), first, tape)", space)
     return space["make"]
 
 
 @functools.cache
-def _array_maker(spec: Spec, dtype: Any) -> Callable[..., Any]:
+def _array_maker(spec: Spec, dtype: Token) -> Code:
     lanes = ", ".join(["float(v)", *(f"float(tangents[{k}].flat[i])" for k in range(components(spec) - 1))])
-    space = {"on_tape": on_tape, "dtype": dtype, "np": np}
+    space: Namespace = {"on_tape": on_tape, "dtype": dtype, "np": np}
     exec(
         "def make(x, tangents, first, tape):\n    out = np.empty(x.shape, dtype)\n"
         "    flat = out.reshape(-1)\n    i = 0\n"
@@ -199,7 +203,7 @@ def _array_maker(spec: Spec, dtype: Any) -> Callable[..., Any]:
 
 
 @functools.cache
-def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Any:
+def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Intrinsic:
     """Return ``leave(args, cotangents)``: of those lanes the cotangents of the arguments that move."""
     count = components(spec)
 
@@ -245,7 +249,7 @@ def _count(context: Context, builder: Builder, kind: Type, value: Value) -> Valu
 
 
 @functools.cache
-def sizing(moving: tuple[int, ...]) -> Any:
+def sizing(moving: tuple[int, ...]) -> Intrinsic:
     """Return ``size(args)``: how many numbers move."""
 
     @intrinsic
@@ -263,7 +267,7 @@ def sizing(moving: tuple[int, ...]) -> Any:
 
 
 @functools.cache
-def _reader(count: int, lane: int) -> tuple[Any, Any]:
+def _reader(count: int, lane: int) -> tuple[Code, Code]:
     def array(x, cotangents, first):
         out = np.empty(x.shape)
         flat = out.reshape(-1)
@@ -277,7 +281,7 @@ def _reader(count: int, lane: int) -> tuple[Any, Any]:
     return array, number
 
 
-def recorded(twin: Compiled, moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Any:
+def recorded(twin: Compiled, moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Compiled:
     """Return ``run(args, tangents)``: the result, and those lanes of the cotangents; compiled."""
     module, sweep, size = runtime.tapes(), runtime.sweeps(spec).sweep, sizing(moving)
     acquire, reset, release, prepare = module.acquire, module.reset, module.release, module.prepare
@@ -309,7 +313,7 @@ def recorded(twin: Compiled, moving: tuple[int, ...], spec: Spec, lanes: tuple[i
     return njit(run)
 
 
-def forward(twin: Compiled, moving: tuple[int, ...], spec: Spec) -> Any:
+def forward(twin: Compiled, moving: tuple[int, ...], spec: Spec) -> Compiled:
     """Return ``run(args, tangents)``: the result with its tangents; nothing is recorded; compiled."""
     module = runtime.tapes()
     acquire, release = module.acquire, module.release
@@ -324,7 +328,7 @@ def forward(twin: Compiled, moving: tuple[int, ...], spec: Spec) -> Any:
     return njit(run)
 
 
-def _directions(moving: tuple[int, ...], lanes: int) -> Any:
+def _directions(moving: tuple[int, ...], lanes: int) -> Compiled:
     """Return ``spread(v)``: a direction as the tangents of the arguments; of a series, its first term's."""
     rest = ", still({0})" * (lanes - 1)
     names = [f"v[{q}]" if len(moving) > 1 else "v" for q in range(len(moving))]
@@ -337,7 +341,9 @@ def _directions(moving: tuple[int, ...], lanes: int) -> Any:
 class Derivative:
     """A derivative of a compiled function, itself compiled."""
 
-    def __init__(self, name: str, of: CompiledFunction, compiled: Any, how: tuple[Any, ...] = ()) -> None:
+    def __init__(
+        self, name: str, of: CompiledFunction, compiled: Compiled, how: tuple[Hashable, ...] = ()
+    ) -> None:
         self.__name__ = self.__qualname__ = f"{name}({of.__name__})"
         self.__wrapped__, self._compiled = of, compiled
         self._tapegrad_made_of = (name, how, of.primal)
@@ -345,7 +351,7 @@ class Derivative:
             compiled._cache = Stored(of.primal, *self._tapegrad_made_of[:2])
 
     @property
-    def _numba_type_(self) -> Any:
+    def _numba_type_(self) -> Type:
         return types.Dispatcher(self._compiled)
 
     def __repr__(self) -> str:
@@ -363,7 +369,7 @@ class Derivative:
             raise explain.explained(error, self.__wrapped__) from error
 
 
-def moving_of(argnums: Any) -> tuple[int, ...]:
+def moving_of(argnums: int | Sequence[int]) -> tuple[int, ...]:
     """Return the positions that are differentiated by, checked."""
     found = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     if not found or any(not isinstance(k, int) or k < 0 for k in found) or len(set(found)) != len(found):
@@ -371,7 +377,7 @@ def moving_of(argnums: Any) -> tuple[int, ...]:
     return found
 
 
-def compiled_function(f: Any, what: str) -> CompiledFunction:
+def compiled_function(f: Callable[..., Any], what: str) -> CompiledFunction:
     """Return what is differentiated, or say that it is not compiled."""
     if isinstance(f, CompiledFunction):
         return f
@@ -384,7 +390,7 @@ def kept(make: Callable[..., Derivative]) -> Callable[..., Derivative]:
     """Make each derivative of a function once; it lives as long as the function."""
 
     @functools.wraps(make)
-    def made(f: Any, *how: Any) -> Derivative:
+    def made(f: Callable[..., Any], *how: Hashable) -> Derivative:
         of = compiled_function(f, make.__name__)
         known = vars(of.primal).setdefault("_tapegrad_derivatives", {})
         key = (make.__name__, *(tuple(x) if isinstance(x, (list, tuple)) else x for x in how))
@@ -396,7 +402,7 @@ def kept(make: Callable[..., Derivative]) -> Callable[..., Derivative]:
 
 
 @kept
-def value_and_grad(of: CompiledFunction, argnums: Any) -> Derivative:
+def value_and_grad(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of value and gradient."""
     moving = moving_of(argnums)
     run, none, value = recorded(twin_of(of.primal, ()), moving, (), (0,)), ((),) * len(moving), component(0)
@@ -409,7 +415,7 @@ def value_and_grad(of: CompiledFunction, argnums: Any) -> Derivative:
 
 
 @kept
-def grad(of: CompiledFunction, argnums: Any) -> Derivative:
+def grad(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of the gradient."""
     moving = moving_of(argnums)
     run, none = recorded(twin_of(of.primal, ()), moving, (), (0,)), ((),) * len(moving)
@@ -421,7 +427,7 @@ def grad(of: CompiledFunction, argnums: Any) -> Derivative:
 
 
 @kept
-def hvp(of: CompiledFunction, argnums: Any) -> Derivative:
+def hvp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of the Hessian times a direction."""
     moving = moving_of(argnums)
     run, spread = recorded(twin_of(of.primal, (1,)), moving, (1,), (1,)), _directions(moving, 1)
@@ -433,7 +439,7 @@ def hvp(of: CompiledFunction, argnums: Any) -> Derivative:
 
 
 @kept
-def jvp(of: CompiledFunction, argnums: Any) -> Derivative:
+def jvp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of value and derivative along a direction."""
     moving = moving_of(argnums)
     run, spread = forward(twin_of(of.primal, (1, 0)), moving, (1, 0)), _directions(moving, 1)
@@ -447,13 +453,13 @@ def jvp(of: CompiledFunction, argnums: Any) -> Derivative:
 
 
 @kept
-def taylor(of: CompiledFunction, order: int, argnums: Any) -> Derivative:
+def taylor(of: CompiledFunction, order: int, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of the power series along a line."""
     moving = moving_of(argnums)
     if not isinstance(order, int) or order < 1:
         raise ValueError(f"taylor: order is a whole number from 1, found {order!r}")
     run, spread = forward(twin_of(of.primal, (-order, 0)), moving, (-order, 0)), _directions(moving, order)
-    space: dict[str, Any] = {f"c{k}": component(k) for k in range(order + 1)}
+    space: Namespace = {f"c{k}": component(k) for k in range(order + 1)}
     terms = ", ".join(f"c{k}(out)" for k in range(order + 1))
     space["np"] = np
     exec(f"def terms(out):\n    return np.array([{terms}])", space)

@@ -6,8 +6,9 @@ import linecache
 import logging
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numba import typeof
 from numba.core import types
@@ -16,6 +17,9 @@ from numba.core.errors import NumbaError
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.native.annotations import Compiled, Type
 from tapegrad.native.border import REAL, crosses
+
+if TYPE_CHECKING:
+    from tapegrad.native.function import CompiledFunction
 
 log = logging.getLogger("tapegrad")
 LONG = 1.0  # seconds of compilation that are worth a note
@@ -46,7 +50,9 @@ _ADVICE = (
 )  # fmt: skip
 
 
-def call(twin: Compiled, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
+def call(
+    twin: Compiled, function: CompiledFunction, args: list[Any], kwargs: dict[str, Any] | None = None
+) -> Any:
     """Call a twin, compiling it if need be."""
     before, start = len(twin.overloads), time.perf_counter()
     try:
@@ -70,14 +76,14 @@ def call(twin: Compiled, function: Any, args: list[Any], kwargs: dict[str, Any] 
             )  # fmt: skip
 
 
-def _see_that_plain_numbers_compile(function: Any, args: Any) -> None:
+def _see_that_plain_numbers_compile(function: CompiledFunction, args: Sequence[Any]) -> None:
     """Raise Numba's own error where the function is none of Numba's in the first place."""
     kinds = [_plain(typeof(x)) for x in args]
     if function.primal.targetoptions.get("nopython"):
         function.primal.compile(tuple(kinds))
 
 
-def _plain(kind: Type) -> Any:
+def _plain(kind: Type) -> Type:
     """The type of an argument without derivatives."""
     if isinstance(kind, types.BaseTuple):
         return types.Tuple([_plain(part) for part in kind])
@@ -97,7 +103,7 @@ def _compiling(error: Exception) -> bool:
     return False
 
 
-def explained(error: Exception, function: Any) -> UnsupportedOpError:
+def explained(error: Exception, function: CompiledFunction) -> UnsupportedOpError:
     """Return the error that says which line of the user's has no derivative here."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error) or type(error).__name__)
     mine = str(Path(__file__).parent)

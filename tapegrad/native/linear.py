@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 import numpy as np
 
+from tapegrad.native.annotations import Code, Type
 from tapegrad.native.arrays import is_complex, is_recorded_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, overload_recorded
 from tapegrad.native.scalar import order_of
 
 
-def _product(a: Any, b: Any) -> Any:
+def _product(a: Type, b: Type) -> Code | None:
     """Code for the product of vectors and matrices."""
     if a.ndim == 1 and b.ndim == 1:
 
@@ -157,7 +157,7 @@ def _eliminated(lu, rhs):
             rhs[i, j] = s / lu[i, i]
 
 
-def _eliminate() -> Any:
+def _eliminate() -> Code:
     from numba import njit
 
     return njit(_eliminated)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import types as python_types
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from llvmlite import ir
@@ -25,9 +25,12 @@ from tapegrad.native import checkpoint_loop, runtime
 from tapegrad.native.algebra import F64, I64, Emitter, Spec, components
 from tapegrad.native.annotations import (
     Builder,
+    Code,
     Compiled,
     Context,
     Emission,
+    Intrinsic,
+    Namespace,
     Signature,
     Type,
     TypingContext,
@@ -48,6 +51,8 @@ SHAPE = "the step of a checkpoint_loop returned an array of another shape than t
 COUNTS = "checkpoint_loop takes n and slots of 0 or more"
 NO_MEMORY = "no memory for the states of a checkpoint_loop"
 
+T = TypeVar("T")
+
 
 @njit
 def comb(n: int, k: int) -> int:
@@ -65,7 +70,7 @@ left = njit(python_types.FunctionType(loops._left.__code__, {"comb": comb, "max"
 # ---------------------------------------------------------------- numbers, with a tape and without
 
 
-def _frozen(kind: Type) -> Any:
+def _frozen(kind: Type) -> Type:
     """The type of an argument that a step may only read."""
     if isinstance(kind, types.Array):
         return types.Array(kind.dtype, kind.ndim, kind.layout, readonly=True)
@@ -152,11 +157,11 @@ def noted(x, numbers, first):
 # ---------------------------------------------------------------- the loop
 
 
-def _checked(step: Any, state: Any, args: Any) -> tuple[Any, list[Any]]:
+def _checked(step: Type, state: Type, args: Type) -> tuple[Compiled, Sequence[Type]]:
     """Return the step's own dispatcher and the types of its further arguments."""
     if not isinstance(step, types.Dispatcher):
         raise TypingError("tapegrad: checkpoint_loop takes a step compiled by tg.njit or numba.njit")
-    primal = getattr(step.dispatcher, "_tapegrad_of", step.dispatcher)
+    primal: Compiled = getattr(step.dispatcher, "_tapegrad_of", step.dispatcher)
     reason = once(primal)
     if reason:
         raise TypingError(f"tapegrad: a step of checkpoint_loop runs several times, and this one {reason}")
@@ -185,11 +190,11 @@ def choose(step, state, n, slots, args=()):
     return _recorded(primal, spec, tuple(kinds)) if taped(spec) else _plain(step.dispatcher, kinds)
 
 
-def kept(make: Any) -> Any:
+def kept(make: Callable[..., T]) -> Callable[..., T]:
     """Make something for a compiled function once; it lives as long as the function."""
 
     @functools.wraps(make)
-    def made(function: Any, *how: Any) -> Any:
+    def made(function: Compiled, *how: Hashable) -> T:
         known = vars(function).setdefault("_tapegrad_loops", {})
         key = (make.__name__, *how)
         if key not in known:
@@ -199,12 +204,12 @@ def kept(make: Any) -> Any:
     return made
 
 
-def _code(text: str, **space: Any) -> Any:
+def _code(text: str, **space: Any) -> Code:
     exec(text, space)
     return space["impl"]
 
 
-def _plain(called: Any, kinds: list[Type]) -> Any:
+def _plain(called: Compiled, kinds: list[Type]) -> Code:
     """Code of the loop alone."""
     given = "".join(f", frozen(args[{k}])" for k in range(len(kinds)))
     text = f"""def impl(step, state, n, slots, args=()):
@@ -221,10 +226,10 @@ def _plain(called: Any, kinds: list[Type]) -> Any:
 
 
 @kept
-def _recorded(primal: Compiled, spec: Spec, kinds: tuple[Type, ...]) -> Any:
+def _recorded(primal: Compiled, spec: Spec, kinds: tuple[Type, ...]) -> Code:
     """Code of the loop as a block."""
     bare = (*spec, 0)
-    space: dict[str, Any] = {
+    space: Namespace = {
         "np": np, "moved": moved, "bared": bared, "noted": noted, "assigned": assigned,
         "statement": statement, "statement_of": statement_of, "tape_of": tape_of,
         "renumbered": renumbered, "keep": keep, "pushed": pushed, "COUNTS": COUNTS, "taped": token(spec),
@@ -281,7 +286,7 @@ def _recorded(primal: Compiled, spec: Spec, kinds: tuple[Type, ...]) -> Any:
 
 
 @kept
-def _forward(step: Any, count: int) -> tuple[Any, Any]:
+def _forward(step: Compiled, count: int) -> tuple[Compiled, Compiled]:
     """Return ``advance(known, d, last)``: keep states between the d-th and a step; and ``finish(known)``."""
     given = "".join(f", frozen(known[{4 + k}])" for k in range(count))
     space = {"np": np, "step": step, "left": left, "assigned": assigned, "frozen": frozen}
@@ -307,14 +312,14 @@ def _forward(step: Any, count: int) -> tuple[Any, Any]:
     return inner_njit(_code(advance, **space)), inner_njit(_code(finish, **space))
 
 
-def _guarded(body: Any) -> Any:
+def _guarded(body: Compiled) -> Intrinsic:
     """Return ``run(inner, known, ct, total)``: the body, whose tape is returned where it raises too."""
     release = runtime.tapes().release
 
     @intrinsic
     def run(typingctx: TypingContext, inner: Type, known: Type, ct: Type, total: Type) -> Emission:
         kind = types.Dispatcher(body)
-        form: Any = kind.get_call_type(typingctx, (inner, known, ct, total), {})
+        form: Signature = kind.get_call_type(typingctx, (inner, known, ct, total), {})
 
         def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             overloads = [body.get_compile_result(form), next(iter(release.overloads.values()))]
@@ -346,7 +351,7 @@ def _recorded_args(kinds: tuple[Type, ...]) -> tuple[str, str]:
     return "\n        ".join(lines), "".join(f", frozen(b{k})" for k in range(len(kinds)))
 
 
-def _reverse_steps(primal: Compiled, spec: Spec, kinds: tuple[Type, ...]) -> Any:
+def _reverse_steps(primal: Compiled, spec: Spec, kinds: tuple[Type, ...]) -> Code:
     """Return ``(inner, known, ct, total)``: from the last step on, records on tape `inner`, sweeps that.
 
     `ct` has the cotangents of the state after the step; `total` is to have those of all arguments.
@@ -399,7 +404,7 @@ def _reverse_steps(primal: Compiled, spec: Spec, kinds: tuple[Type, ...]) -> Any
     )  # fmt: skip
 
 
-def _reverse_of(kind: Type, primal: Compiled, spec: Spec, kinds: tuple[Type, ...]) -> Any:
+def _reverse_of(kind: Type, primal: Compiled, spec: Spec, kinds: tuple[Type, ...]) -> Code:
     """Return the function ``(tape, block)`` from cotangents of results to those of arguments."""
     run = _guarded(inner_njit(_reverse_steps(primal, spec, kinds)))
     acquire, load, take, size = runtime.tapes().acquire, loading(kind), taking(spec), components(spec)

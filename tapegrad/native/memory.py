@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from tapegrad.native.algebra import F64, I8, I64, Spec, components
-from tapegrad.native.annotations import Builder, Context, Emission, Signature, Type, TypingContext, Value
+from tapegrad.native.annotations import (
+    Builder,
+    Context,
+    Emission,
+    Intrinsic,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.record import ADJOINT
 from tapegrad.native.tape import COTANGENTS, ROOM, word
 
@@ -63,11 +71,11 @@ def claim(typingctx: TypingContext, tape: Type, k: Type) -> Emission:
     return types.boolean(i8, i8), code
 
 
-def _word(builder: Builder, tape: Any, k: Any) -> Value:
+def _word(builder: Builder, tape: Value, k: Value) -> Value:
     return builder.gep(word(builder, tape, 0), [k])
 
 
-def _function(name: str, result: Any, *kinds: Type) -> Any:
+def _function(name: str, result: ir.Type, *kinds: Type) -> Intrinsic:
     """A function of the C library as an intrinsic of integers."""
 
     @intrinsic
@@ -151,7 +159,7 @@ def write(typingctx: TypingContext, address: Type, value: Type) -> Emission:
 
 
 @functools.cache
-def taking(spec: Spec) -> Any:
+def taking(spec: Spec) -> Intrinsic:
     """Return ``take(cotangents, statement)``, which clears what it reads."""
     count = components(spec)
     kind = types.UniTuple(f8, count)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -26,12 +25,13 @@ from tapegrad.native.algebra import (
     UNROLLED,
     Emitter,
     Real,
+    Spec,
     components,
     evaluate,
     partial,
     row,
 )
-from tapegrad.native.annotations import Builder, Context, Emission, Signature, Type, TypingContext, Value
+from tapegrad.native.annotations import Builder, Context, Emission, Key, Signature, Type, TypingContext, Value
 from tapegrad.native.scalar import (
     PASSIVE,
     Active,
@@ -44,33 +44,34 @@ from tapegrad.native.scalar import (
     struct,
     unpack,
 )
+from tapegrad.ops.primitive import Primitive
 
 KINDS = (Active, Expression)
 VALUE_ONLY = tuple(name for name, other in OTHERS.items() if not other.partials)  # without derivative
 
 
-def _in_place(key: Any) -> Any:
+def _in_place(key: Key) -> Key | None:
     """The operator in place that belongs to an operator of Python, if there is one."""
     return getattr(operator, f"i{key.__name__}", None) if key.__module__ == "_operator" else None
 
 
 KEYS = OPS | {key: name for f, name in OPS.items() if (key := _in_place(f)) is not None}
-INLINE: set[Any] = set()  # what is lowered here, by code that neither loops nor records elsewhere
+INLINE: set[Key] = set()  # what is lowered here, by code that neither loops nor records elsewhere
 CHECKED = {operator.truediv, operator.itruediv, operator.mod, operator.imod}  # where Python raises at zero
 
 
-def spec_of(kinds: Sequence[Type]) -> Any:
+def spec_of(kinds: Sequence[Type]) -> Spec:
     """Return what tangents the active ones among these types carry."""
     return next(k.spec for k in kinds if is_active(k))
 
 
-def operands(emit: Emitter, kinds: Sequence[Type], args: Sequence[Any]) -> list[Operand]:
+def operands(emit: Emitter, kinds: Sequence[Type], args: Sequence[Value]) -> list[Operand]:
     """Take the arguments of an operation apart."""
     spec = spec_of(kinds)
     return [unpack(emit, kind, value, spec) for kind, value in zip(kinds, args, strict=True)]
 
 
-def outcome(emit: Emitter, kind: Type, name: Any, found: Sequence[Operand]) -> Any:
+def outcome(emit: Emitter, kind: Type, name: str | Primitive, found: Sequence[Operand]) -> Value:
     """Emit a function of operands: its value, and for each leaf the derivative."""
     numbers = [x.number for x in found]
     out = evaluate(name, *numbers)
@@ -82,7 +83,9 @@ def outcome(emit: Emitter, kind: Type, name: Any, found: Sequence[Operand]) -> A
     return pack(emit, kind, Operand(out, join(emit, [x.tape for x in found]), leaves))
 
 
-def template(key: Any, generic: Callable[..., Any], prefer_literal: bool = False) -> None:
+def template(
+    key: Key, generic: Callable[[Sequence[Type]], Signature | None], prefer_literal: bool = False
+) -> None:
     """Tell Numba how a key is typed."""
     kind = type("ActiveTemplate", (AbstractTemplate,), {
         "key": key, "generic": lambda self, args, kws: None if kws else generic(args),
@@ -92,7 +95,7 @@ def template(key: Any, generic: Callable[..., Any], prefer_literal: bool = False
     INLINE.add(key)
 
 
-def lower(key: Any, count: int, code: Callable[..., Any]) -> None:
+def lower(key: Key, count: int, code: Callable[..., Value]) -> None:
     """Tell Numba how a key is lowered for real operands of which some are active."""
     if count == 1:
         for kind in KINDS:
@@ -105,11 +108,11 @@ def lower(key: Any, count: int, code: Callable[..., Any]) -> None:
             lower_builtin(key, other, kind)(code)
 
 
-def _register(key: Any, name: str) -> None:
+def _register(key: Key, name: str) -> None:
     known = row(name)
     count, in_place = known.arity, key not in OPS
 
-    def generic(args: Any) -> Any:
+    def generic(args: Sequence[Type]) -> Signature | None:
         if len(args) != count:
             return None
         kinds = args
@@ -145,10 +148,10 @@ for _key, _name in KEYS.items():
 # ---------------------------------------------------------------- what only reads values
 
 
-def _value_only(key: Any, count: int, result: Any, code: Callable[..., Any]) -> None:
+def _value_only(key: Key, count: int, result: Type, code: Callable[..., Value]) -> None:
     """A function of values whose result has no derivative."""
 
-    def generic(args: Any) -> Any:
+    def generic(args: Sequence[Type]) -> Signature | None:
         return signature(result, *args) if len(args) == count and result_of(args) is not None else None
 
     def emit_code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
@@ -159,19 +162,19 @@ def _value_only(key: Any, count: int, result: Any, code: Callable[..., Any]) -> 
     lower(key, count, emit_code)
 
 
-def _whole(name: str) -> Callable[..., Any]:
-    def code(emit: Emitter, x: Real) -> Any:
+def _whole(name: str) -> Callable[..., Value]:
+    def code(emit: Emitter, x: Real) -> Value:
         return emit.builder.fptosi(evaluate(name, x).value, I64)
 
     return code
 
 
-def _rounded(name: str) -> Callable[..., Any]:
+def _rounded(name: str) -> Callable[..., Value]:
     return lambda emit, x: evaluate(name, x).value
 
 
-def _comparison(how: str) -> Callable[..., Any]:
-    def code(emit: Emitter, a: Real, b: Real) -> Any:
+def _comparison(how: str) -> Callable[..., Value]:
+    def code(emit: Emitter, a: Real, b: Real) -> Value:
         builder = emit.builder
         form = builder.fcmp_unordered if how == "!=" else builder.fcmp_ordered
         return form(how, a.value, b.value)
@@ -179,7 +182,7 @@ def _comparison(how: str) -> Callable[..., Any]:
     return code
 
 
-def _floor_divide(emit: Emitter, a: Real, b: Real) -> Any:
+def _floor_divide(emit: Emitter, a: Real, b: Real) -> Value:
     builder = emit.builder
     zero = builder.fcmp_ordered("==", b.value, ir.Constant(F64, 0.0))
     with builder.if_then(zero, likely=False):
@@ -188,8 +191,8 @@ def _floor_divide(emit: Emitter, a: Real, b: Real) -> Any:
     return emit.compiled(lambda x, y: np.floor_divide(x, y), [a.value, b.value])
 
 
-def _test(function: Callable[[Any], bool]) -> Callable[..., Any]:
-    def code(emit: Emitter, x: Real) -> Any:
+def _test(function: Callable[[float], bool]) -> Callable[..., Value]:
+    def code(emit: Emitter, x: Real) -> Value:
         form = signature(types.boolean, types.float64)
         return emit.context.compile_internal(emit.builder, function, form, (x.value,))
 
@@ -222,7 +225,7 @@ _value_only(operator.not_, 1, b1,
 # ---------------------------------------------------------------- the same number; choices
 
 
-def _same(key: Any) -> None:
+def _same(key: Key) -> None:
     template(key, lambda args: signature(args[0], *args) if len(args) == 1 and is_active(args[0]) else None)
     lower(key, 1, lambda context, builder, sig, args: args[0])
 
@@ -231,10 +234,10 @@ for _f in (float, operator.pos, np.positive):
     _same(_f)
 
 
-def _extreme(key: Any, how: str) -> None:
+def _extreme(key: Key, how: str) -> None:
     """`min` and `max` of several numbers: as Python has it, the first of equal ones."""
 
-    def generic(args: Any) -> Any:
+    def generic(args: Sequence[Type]) -> Signature | None:
         result = result_of(args) if len(args) >= 2 else None
         return None if result is None else signature(result, *args)
 

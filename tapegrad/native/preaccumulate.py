@@ -21,9 +21,13 @@ from numba.extending import intrinsic, overload
 from tapegrad.native.algebra import F64, Emitter, Spec, components
 from tapegrad.native.annotations import (
     Builder,
+    Code,
     Compiled,
     Context,
     Emission,
+    Intrinsic,
+    Key,
+    Namespace,
     Signature,
     Type,
     TypingContext,
@@ -82,12 +86,12 @@ def _others(kind: Type) -> bool:
 
 
 @functools.cache
-def _seeded(spec: Spec, lanes: int, first: int) -> Any:
+def _seeded(spec: Spec, lanes: int, first: int) -> Intrinsic:
     """Return ``seed(x)``: active numbers as dual ones with unit vectors, from `first` on, as tangents."""
     dual = Active((lanes, *spec, 0))
     size = components(spec)
 
-    def kind_of(kind: Type) -> Any:
+    def kind_of(kind: Type) -> Type:
         if isinstance(kind, types.BaseTuple):
             return types.Tuple([kind_of(part) for part in kind])
         return dual if is_active(kind) else kind
@@ -99,7 +103,7 @@ def _seeded(spec: Spec, lanes: int, first: int) -> Any:
         def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             emit, lane = Emitter(context, builder), iter(range(first, lanes))
 
-            def move(kind: Type, value: Any) -> Any:
+            def move(kind: Type, value: Value) -> Value:
                 if isinstance(kind, types.BaseTuple):
                     pairs = zip(kind, cgutils.unpack_tuple(builder, value), strict=True)
                     return context.make_tuple(builder, kind_of(kind), [move(k, v) for k, v in pairs])
@@ -119,12 +123,12 @@ def _seeded(spec: Spec, lanes: int, first: int) -> Any:
 
 
 @functools.cache
-def _gathered(name: str, spec: Spec, lanes: int) -> Any:
+def _gathered(name: str, spec: Spec, lanes: int) -> Intrinsic:
     """Return ``gather(result, arguments)``: the dual numbers of a result as expressions of the arguments."""
     dual = Active((lanes, *spec, 0))
     kind = Expression(spec, lanes) if lanes <= MAX_LEAVES else Active(spec)
 
-    def kind_of(found: Any) -> Any:
+    def kind_of(found: Type) -> Type:
         if isinstance(found, types.BaseTuple):
             return types.Tuple([kind_of(part) for part in found])
         if found == dual:
@@ -145,7 +149,7 @@ def _gathered(name: str, spec: Spec, lanes: int) -> Any:
             size = components(spec)
             statements, tapes = [], []
 
-            def note(k: Any, value: Any) -> None:
+            def note(k: Type, value: Value) -> None:
                 if isinstance(k, types.BaseTuple):
                     for part, v in zip(k, cgutils.unpack_tuple(builder, value), strict=True):
                         note(part, v)
@@ -153,7 +157,7 @@ def _gathered(name: str, spec: Spec, lanes: int) -> Any:
                     statements.append(builder.extract_value(value, size))
                     tapes.append(builder.extract_value(value, size + 1))
 
-            def move(found: Any, value: Any) -> Any:
+            def move(found: Type, value: Value) -> Value:
                 if isinstance(found, types.BaseTuple):
                     pairs = zip(found, cgutils.unpack_tuple(builder, value), strict=True)
                     return context.make_tuple(builder, kind_of(found), [move(k, v) for k, v in pairs])
@@ -172,7 +176,7 @@ def _gathered(name: str, spec: Spec, lanes: int) -> Any:
     return gather
 
 
-def preaccumulated(primal: Compiled, spec: Spec) -> Any:
+def preaccumulated(primal: Compiled, spec: Spec) -> Key:
     """Return the dispatcher that recording code calls in place of a helper's twin."""
     known = vars(primal).setdefault("_tapegrad_preaccumulated", {})
     if spec not in known:
@@ -180,19 +184,19 @@ def preaccumulated(primal: Compiled, spec: Spec) -> Any:
     return known[spec]
 
 
-def _compiled(primal: Compiled, spec: Spec) -> Any:
+def _compiled(primal: Compiled, spec: Spec) -> Key:
     source = primal.py_func
     names = list(inspect.signature(source).parameters)
     row = ", ".join(names)
 
-    def choose(*kinds: Type) -> Any:
+    def choose(*kinds: Type) -> Code:
         lanes = [lanes_of(kind) for kind in kinds]
         total = sum(lanes)
         if any(map(_others, kinds)):  # these are recorded as they come
             return _code(f"def impl({row}):\n    return twin({row})", twin=twin_of(primal, spec))
         if not total:
             return _code(f"def impl({row}):\n    return primal({row})", primal=primal)
-        space: dict[str, Any] = {"inner": twin_of(primal, (total, *spec, 0)), "statement": statement}
+        space: Namespace = {"inner": twin_of(primal, (total, *spec, 0)), "statement": statement}
         space["gather"] = _gathered(source.__name__, spec, total)
         lines, given, first = [], [], 0
         for name, kind, count in zip(names, kinds, lanes, strict=True):

@@ -9,7 +9,7 @@ stored, named or joined with another, an expression is recorded as one statement
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from llvmlite import ir
 from llvmlite.ir import instructions
@@ -35,7 +35,7 @@ class Active(types.Type):
         self.spec = spec
         super().__init__(f"active_float64{list(spec) if spec else ''}")
 
-    def can_convert_from(self, typingctx: TypingContext, other: Type) -> Any:
+    def can_convert_from(self, typingctx: TypingContext, other: Type) -> Conversion | None:
         """As float64: from any real number; from an expression by recording it."""
         if isinstance(other, PASSIVE):
             return Conversion.safe
@@ -81,9 +81,9 @@ class _ExpressionModel(models.StructModel):
 class Operand(NamedTuple):
     """A value while code is emitted: the number, the tape's address, and the leaves with their partials."""
 
-    number: Any
-    tape: Any
-    leaves: list[tuple[Any, Any]]
+    number: Number
+    tape: Value
+    leaves: list[tuple[Value, Number]]
 
 
 ZERO = ir.Constant(I64, 0)
@@ -111,7 +111,7 @@ def order_of(spec: Spec) -> int:
     return sum(1 if lanes > 0 else -lanes for lanes in spec) + taped(spec)
 
 
-def result_of(kinds: Sequence[Type]) -> Any:
+def result_of(kinds: Sequence[Type]) -> Type | None:
     """Return the type of an operation on such values; None unless some are active and the rest real."""
     spec = next((k.spec for k in kinds if is_active(k)), None)
     if spec is None or not all(isinstance(k, PASSIVE) or (is_active(k) and k.spec == spec) for k in kinds):
@@ -120,7 +120,7 @@ def result_of(kinds: Sequence[Type]) -> Any:
     return Expression(spec, leaves) if 0 < leaves <= MAX_LEAVES else Active(spec)
 
 
-def unpack(emit: Emitter, kind: Type, value: Any, spec: Spec) -> Operand:
+def unpack(emit: Emitter, kind: Type, value: Value, spec: Spec) -> Operand:
     """Take a value of Numba's apart."""
     builder = emit.builder
     if isinstance(kind, PASSIVE):
@@ -152,9 +152,9 @@ def _member(builder: Builder, value: Value, k: int) -> Value:
     return builder.extract_value(value, k)
 
 
-def merged(leaves: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+def merged(leaves: list[tuple[Value, Number]]) -> list[tuple[Value, Number]]:
     """Return leaves with those that are surely one number, as both in x * x, told once."""
-    found: dict[Any, tuple[Any, Any]] = {}
+    found: dict[Value, tuple[Value, Number]] = {}
     for statement, weight in leaves:
         key = origin(statement)
         before = found.get(key)
@@ -162,7 +162,7 @@ def merged(leaves: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     return list(found.values())
 
 
-def pack(emit: Emitter, kind: Type, found: Operand) -> Any:
+def pack(emit: Emitter, kind: Type, found: Operand) -> Value:
     """Make a value of Numba's; for an active number what has leaves is recorded."""
     values = found.number.flat()
     if isinstance(kind, Active):
@@ -174,7 +174,7 @@ def pack(emit: Emitter, kind: Type, found: Operand) -> Any:
     return struct(emit, kind, members)
 
 
-def struct(emit: Emitter, kind: Type, members: list[Any]) -> Any:
+def struct(emit: Emitter, kind: Type, members: list[Value]) -> Value:
     """Make a value of Numba's of its members."""
     value = ir.Constant(emit.context.get_value_type(kind), ir.Undefined)
     for k, member in enumerate(members):
@@ -182,12 +182,12 @@ def struct(emit: Emitter, kind: Type, members: list[Any]) -> Any:
     return value
 
 
-def constant(emit: Emitter, kind: Active, number: Number) -> Any:
+def constant(emit: Emitter, kind: Active, number: Number) -> Value:
     """Make an active number that is on no tape."""
     return struct(emit, kind, [*number.flat(), ZERO, ZERO])
 
 
-def join(emit: Emitter, tapes: list[Any]) -> Any:
+def join(emit: Emitter, tapes: list[Value]) -> Value:
     """Return the one tape of several operands, each of them on it or on none."""
     found = ZERO
     for tape in tapes:

@@ -11,6 +11,8 @@ import hashlib
 import pickle
 import types as python_types
 import weakref
+from collections.abc import Hashable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ from numba.np.ufunc.dufunc import DUFunc
 
 from tapegrad.kernels import cache
 from tapegrad.native.algebra import known_to_numba
-from tapegrad.native.annotations import Compiled, Signature, Type
+from tapegrad.native.annotations import Code, Compiled, Context, Signature, Type
 from tapegrad.native.captured import NUMBERS, frozen, names_of, of_library, overloads_of
 from tapegrad.native.runtime import digest
 from tapegrad.ops import MEANING
@@ -73,7 +75,7 @@ class Description:
         self.put("compiled", getattr(primal, "_tapegrad_preaccumulate", False), sorted(primal.locals.items()))
         for name, option in sorted(primal.targetoptions.items()):
             self.put(name, sorted(option) if isinstance(option, set) else option)
-        function: Any = frozen(primal)
+        function: Code = frozen(primal)
         self.python(function, isinstance(primal._cache, (NullCache, Stored)) and not function._tapegrad_late)
 
     def python(self, function: python_types.FunctionType, sure: bool) -> None:
@@ -226,11 +228,11 @@ def _name(value: Any) -> str:
 class Stored(_Cache):
     """What Numba asks for a form of a function before it compiles, and gives what it has compiled."""
 
-    def __init__(self, primal: Compiled, *form: Any) -> None:
+    def __init__(self, primal: Compiled, *form: Hashable) -> None:
         self._primal, self._form = weakref.ref(primal), form
 
     @property
-    def cache_path(self) -> Any:
+    def cache_path(self) -> Path | None:
         """The directory."""
         return cache.directory()
 
@@ -257,7 +259,7 @@ class Stored(_Cache):
         found.put(digest(), named=False)
         return f"function_{found.named.hexdigest()[:32]}", found.all.digest()
 
-    def load_overload(self, sig: Signature, target_context: Any) -> Any:
+    def load_overload(self, sig: Signature, target_context: Context) -> CompileResult | None:
         """Return what is kept, if it is whole and of these sources and values."""
         key = self._key(sig)
         data = None if key is None else cache.fetch(*key)
@@ -269,7 +271,7 @@ class Stored(_Cache):
         except (ImportError, AttributeError):  # of a module that is no more where it was
             return None
 
-    def save_overload(self, sig: Signature, data: Any) -> None:
+    def save_overload(self, sig: Signature, data: CompileResult) -> None:
         """Keep what was compiled; not what has addresses of this process in it."""
         if data.library.has_dynamic_globals or any(not one.can_cache for one in data.lifted):
             return
