@@ -9,11 +9,14 @@ import sys
 import traceback
 import warnings
 from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from functools import partial
+from types import CodeType, FrameType
 from typing import Any, NoReturn
 
 import numpy as np
 
+from tapegrad.core.base import TensorOrArray
 from tapegrad.core.context_manager import Block
 from tapegrad.core.grad_mode import Mode, _enabled, change_mode, in_force
 from tapegrad.errors import AnomalyError
@@ -65,12 +68,13 @@ class Lines:
         self.base = None
         self._words[layout.BASE] = 0
 
-    def note(self, tape: Tape, at: int, op: Primitive, value: Any, operands: Any) -> None:
+    def note(self, tape: Tape, at: int, op: Primitive, value: TensorOrArray, operands: Sequence[Any]) -> None:
         """See a record that has just been made."""
-        frame: Any = sys._getframe(2)
-        while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
-            frame = frame.f_back
-        found: list[tuple[Any, int]] = []
+        here = sys._getframe(2)
+        while here.f_back is not None and here.f_code.co_filename.startswith(OURS):
+            here = here.f_back
+        frame: FrameType | None = here
+        found: list[tuple[CodeType | list[tuple[str, int, str]], int]] = []
         while frame is not None and len(found) < layout.DEPTH:
             found.append((frame.f_code, frame.f_lasti))
             if frame is self.base:
@@ -93,7 +97,7 @@ class Lines:
             caller = len(notes) - 2
         self.look(tape, slot(at), op, value, operands)
 
-    def look(self, tape: Tape, k: int, op: Primitive, value: Any, operands: Any) -> None:
+    def look(self, tape: Tape, k: int, op: Primitive, value: TensorOrArray, operands: Sequence[Any]) -> None:
         """See whether a record's value is the first that is not finite."""
         if self.first is None and not _finite(value) and all(_finite(x) for x in operands):
             place = _place(_noted(tape, k) or [])
@@ -106,7 +110,7 @@ class Lines:
             f"the derivative of {op.name} failed; {self._origin(tape, k)}", UserWarning, stacklevel=2
         )
 
-    def returned(self, tape: Tape, k: int, op: Primitive, parts: dict[int, Any]) -> None:
+    def returned(self, tape: Tape, k: int, op: Primitive, parts: Mapping[int, TensorOrArray]) -> None:
         """See what a record's rule returned."""
         if not self.check_nan:
             return
@@ -136,7 +140,7 @@ class Lines:
         return f"its forward is at {_place(stack)}"
 
 
-def stack_of(frame: Any) -> Stack:
+def stack_of(frame: FrameType | None) -> Stack:
     """Where the user's code is, seen from a frame, the innermost last."""
     found = []
     while frame is not None and frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
@@ -164,7 +168,7 @@ def _noted(tape: Tape, k: int) -> Stack | None:
     return found[inner:][::-1]
 
 
-def _line(code: Any, word: int) -> int:
+def _line(code: CodeType, word: int) -> int:
     """The line of an instruction."""
     for start, end, line in code.co_lines():
         if start <= word & OFFSET < end and line is not None:
@@ -172,7 +176,7 @@ def _line(code: Any, word: int) -> int:
     return int(code.co_firstlineno)
 
 
-def _finite(x: Any) -> bool:
+def _finite(x: TensorOrArray) -> bool:
     value = getattr(x, "_v", x)
     return math.isfinite(value) if isinstance(value, float) else bool(np.all(np.isfinite(value)))
 

@@ -6,26 +6,35 @@ The call is `kernels.replay.gradients`. It comes with the first sweep, which com
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core import compiled_methods
+from tapegrad.core.base import TensorOrArray
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.engine.sweep import descriptor, spend
 from tapegrad.errors import KernelError
 from tapegrad.kernels import machine
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import State
-from tapegrad.ops.primitive import BY_OPCODE
+from tapegrad.ops.primitive import BY_OPCODE, Attributes
 from tapegrad.tape.record import STRIDE
 from tapegrad.tape.tape import Claim, Columns, Tape, leave
+from tapegrad.tensor import Tensor
 
 ndarray = np.ndarray
 _states: dict[int, State] = {}  # by address: those that compiled code sweeps in
 
 
-def gradients(root: Any, seed: Any, inputs: Any, retain: bool, alone: bool = False) -> tuple[Any, ...] | None:
+def gradients(
+    root: Tensor,
+    seed: TensorOrArray | None,
+    inputs: Tensor | Sequence[Tensor],
+    retain: bool,
+    alone: bool = False,
+) -> tuple[Tensor | None, ...] | None:
     """The gradients of a result on the open tape; of an input to which rules gave none there is None.
 
     `alone`: what the tape has from older ones are leaves. None: `tapegrad.engine` is to find them.
@@ -33,7 +42,7 @@ def gradients(root: Any, seed: Any, inputs: Any, retain: bool, alone: bool = Fal
     return None
 
 
-def backward(root: Any, seed: Any, retain: bool) -> bool | None:
+def backward(root: Tensor, seed: TensorOrArray | None, retain: bool) -> bool | None:
     """As `gradients`, to the ``.grad`` of all leaves; whether that is done."""
     return None
 
@@ -135,13 +144,20 @@ def _unclaim(tape: Tape, at: int, claim: Claim, marks: Any, status: int) -> None
 
 
 @np.errstate(all="ignore")
-def _apply_rule(op: Any, ct: Any, value: Any, operands: Any, attrs: Any, wanted: Any) -> list[Any]:
+def _apply_rule(
+    op: Any,
+    ct: np.ndarray,
+    value: np.ndarray,
+    operands: Sequence[np.ndarray],
+    attrs: Attributes,
+    wanted: Sequence[int],
+) -> list[np.ndarray | None]:
     """What an op's rule makes of a cotangent for each operand wanted, laid out as its gradient is."""
     found = op.vjp(ct, value, operands, attrs or {}, wanted)
     return [None if q not in found else _laid_out(found[q], operands[q]) for q in wanted]
 
 
-def _laid_out(part: Any, like: Any) -> Any:
+def _laid_out(part: np.ndarray, like: np.ndarray) -> np.ndarray:
     """A part of a gradient in C order, of the shape and dtype of its operand."""
     fits = type(part) is type(like) and part.dtype is like.dtype and part.shape == like.shape
     if fits and (type(part) is not ndarray or part.flags.c_contiguous):

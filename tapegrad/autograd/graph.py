@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from tapegrad.core.storage import STALE
 from tapegrad.engine.sweep import at_work
 from tapegrad.errors import GradientError, GraphFreedError
 from tapegrad.ops import custom
-from tapegrad.ops.primitive import BY_OPCODE, OUT
+from tapegrad.ops.primitive import BY_OPCODE, OUT, Attributes
 from tapegrad.tape.record import CONST, LINK, Place, slot
 from tapegrad.tape.tape import Cell, Tape
 from tapegrad.tensor import Tensor
@@ -34,7 +34,7 @@ __all__ = [
     "saved_tensors_hooks",
 ]
 
-_nodes: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
+_nodes: weakref.WeakValueDictionary[Hashable, Node] = weakref.WeakValueDictionary()
 Hook = Callable[..., Any]
 
 
@@ -70,7 +70,7 @@ class Node:
         """What hooks and metadata are attached to."""
         raise NotImplementedError
 
-    def handle(self, index: int = 0) -> Any:
+    def handle(self, index: int = 0) -> Tensor:
         """Return a Tensor with this node's history."""
         raise NotImplementedError
 
@@ -98,16 +98,17 @@ class AccumulateGrad(Node):
         return "AccumulateGrad"
 
     @property
-    def variable(self) -> Any:
+    def variable(self) -> Tensor | None:
         """The leaf; None if it is gone."""
-        return self._key.handle()
+        leaf: Tensor | None = self._key.handle()
+        return leaf
 
     def _watch(self) -> Any:
         if self._key.watch is None:
             self._key.watch = Watch()
         return self._key.watch
 
-    def handle(self, index: int = 0) -> Any:
+    def handle(self, index: int = 0) -> Tensor:
         """Return the leaf."""
         found = self.variable
         if found is None:
@@ -130,7 +131,7 @@ class RecordNode(Node):
         return BY_OPCODE[tape.operation(k)[0]]
 
     @property
-    def _attrs(self) -> dict[str, Any]:
+    def _attrs(self) -> Attributes:
         tape, k = self._key
         return tape.attrs.get(k, {})  # type: ignore[no-any-return]
 
@@ -160,7 +161,7 @@ class RecordNode(Node):
         tape, k = self._key
         return self._call or tape.watches.setdefault(k, Watch())
 
-    def handle(self, index: int = 0) -> Any:
+    def handle(self, index: int = 0) -> Tensor:
         """Return a Tensor with this node's history."""
         tape, k = self._key
         if self._call is not None:
@@ -174,7 +175,7 @@ class RecordNode(Node):
         return recall(value, (tape, k))
 
     @property
-    def saved_tensors(self) -> tuple[Any, ...]:
+    def saved_tensors(self) -> tuple[Tensor | None, ...]:
         """The values that the derivative reads: operands in order, then the result.
 
         Raises
@@ -186,7 +187,7 @@ class RecordNode(Node):
             return self._call.unpack()  # type: ignore[no-any-return]
         return tuple(x for _, x in self._saved())
 
-    def _saved(self) -> list[tuple[int, Any]]:
+    def _saved(self) -> list[tuple[int, Tensor]]:
         tape, k = self._key
         op, flags = self._op, tape.freed_flags(k + 1)
         if flags is not None and flags[k]:
@@ -213,7 +214,7 @@ class RecordNode(Node):
         raise AttributeError(f"{self.name()} has no attribute {name!r}")
 
 
-def _handle(tape: Tape, j: int) -> Any:
+def _handle(tape: Tape, j: int) -> Tensor:
     value = tape.value(j)
     if tape.operation(j)[0] == CONST:
         return recall(value, None)
@@ -246,7 +247,7 @@ def _leaf_node(cell: Cell) -> Node:
     return _node(cell, make)
 
 
-def _node(key: Any, make: Callable[[], Node]) -> Node:
+def _node(key: Hashable, make: Callable[[], Node]) -> Node:
     found = _nodes.get(key)
     if found is None:
         found = _nodes.setdefault(key, make())
@@ -258,9 +259,9 @@ class GradientEdge(NamedTuple):
 
     node: Node
     output_nr: int
-    tensor: Any = None  # a handle of the same value and history
+    tensor: Tensor | None = None  # a handle of the same value and history
 
-    def handle(self) -> Any:
+    def handle(self) -> Tensor:
         """Return a Tensor with this history."""
         return self.node.handle(self.output_nr) if self.tensor is None else self.tensor
 
@@ -309,7 +310,7 @@ def _grad_fn(self: Tensor) -> Node | None:
 
 
 def register_multi_grad_hook(
-    tensors: Sequence[Tensor], fn: Callable[[Any], None], *, mode: str = "all"
+    tensors: Sequence[Tensor], fn: Callable[..., None], *, mode: str = "all"
 ) -> RemovableHandle:
     """Call a function with the gradients of several Tensors.
 
@@ -363,7 +364,7 @@ def register_multi_grad_hook(
             for watch, place in alive
         )
 
-    def seen(k: int, g: Any) -> None:
+    def seen(k: int, g: Tensor) -> None:
         sweep = at_work()
         first = token not in sweep.seen
         if mode == "any":

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -28,14 +28,22 @@ from tapegrad.core.grad_mode import Mode, _enabled, change_mode, in_force
 from tapegrad.errors import TapeError
 from tapegrad.kernels import abi, cache
 from tapegrad.kernels.replay import layout
-from tapegrad.ops.primitive import BY_OPCODE
+from tapegrad.ops.primitive import BY_OPCODE, Primitive
 from tapegrad.tape.record import STRIDE
 from tapegrad.tape.tape import Columns
+from tapegrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    from os import PathLike
 
 __all__ = ["EventList", "FunctionEvent", "FunctionEventAvg", "profile", "record_function"]
 
 now = time.perf_counter_ns
 ROOM = 1 << 16  # words for events of compiled code, before Python takes them
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class _Open:
@@ -167,7 +175,7 @@ class profile(Block):
         end, described = now(), self._described(operands)
         self._told.append((end, begin, name, get_ident(), backward, *described, 0, 0, sequence))
 
-    def took(self, op: Any, operands: Iterable[Any], out: Any, begin: int) -> None:
+    def took(self, op: Primitive, operands: Iterable[Any], out: Tensor, begin: int) -> None:
         """Take in an operation that ends now."""
         end = now()
         shapes, stack = self._described(operands)
@@ -192,7 +200,7 @@ class profile(Block):
             stack = [f"{name}({line}): {function}" for name, line, function in stack_of(sys._getframe(2))]
         return shapes, stack
 
-    def stamps(self, records: int, view: Any) -> tuple[Any, int]:
+    def stamps(self, records: int, view: memoryview) -> tuple[Any, int]:
         """Let a compiled sweep note times: where they go, and when it begins."""
         stamps = np.zeros((records, 2), np.int64)
         address, kind = _clock()
@@ -201,7 +209,7 @@ class profile(Block):
             view[layout.CLOCK], view[layout.CLOCK_KIND] = address, kind
         return stamps, now()
 
-    def swept(self, serial: int, n: int, words: Any, flags: bytes, stamps: tuple[Any, int]) -> None:
+    def swept(self, serial: int, n: int, words: np.ndarray, flags: bytes, stamps: tuple[Any, int]) -> None:
         """Take in the times of a sweep's records; `words` are the columns of the tape."""
         self._sweeps.append((serial, n, words, flags, *stamps, get_ident()))
 
@@ -304,7 +312,7 @@ class profile(Block):
         """Return all events together."""
         return self.function_events.total_average()
 
-    def export_chrome_trace(self, path: Any) -> None:
+    def export_chrome_trace(self, path: str | PathLike[str]) -> None:
         """Write the events to a file that chrome://tracing and Perfetto open."""
         self.function_events.export_chrome_trace(path)
 
@@ -359,11 +367,11 @@ class record_function:
         if opened is not None:
             opened.__exit__(*exception)
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return the function, each call of it an event."""
 
         @functools.wraps(function)
-        def recorded(*args: Any, **kwargs: Any) -> Any:
+        def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
             with record_function(self.name):
                 return function(*args, **kwargs)
 

@@ -12,7 +12,7 @@ import functools
 import operator
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,11 +26,14 @@ from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import KEEP_BYTES
 from tapegrad.ops import MEANING, REGISTRY, forward
-from tapegrad.ops.primitive import Elementwise
+from tapegrad.ops.primitive import Elementwise, Primitive
 from tapegrad.ops.scans import PRODUCT, RUNNING_PRODUCT
 from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
 from tapegrad.tape.record import CONS, LEAF, slot
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 METH_NOARGS, METH_O, METH_FASTCALL, METH_FASTCALL_KEYWORDS = 0x04, 0x08, 0x80, 0x82
 METHODS = {  # in the order of `kernels.replay.recording.methods`
@@ -82,7 +85,7 @@ TEXTS = {  # names of attributes and keys, and where compiled code finds them
 }  # fmt: skip
 words: Any = ()  # shared with compiled code, once it is there
 _kept: list[Any] = []  # what compiled code knows by address
-_sheets_by_op: dict[Any, int] = {}  # addresses
+_sheets_by_op: dict[Primitive, int] = {}  # addresses
 
 
 class _Definition(ctypes.Structure):
@@ -96,13 +99,13 @@ class _Definition(ctypes.Structure):
     )
 
 
-def install(kind: type[Any]) -> None:
+def install(kind: type[Tensor]) -> None:
     """Let this class, Tensor, have compiled methods from the first sweep on."""
     TWINS.update((name, vars(kind)[name]) for name in METHODS)
     machine.when_loaded.append(functools.partial(_replace, kind))
 
 
-def _replace(kind: type[Any], enter: machine.Enter) -> None:
+def _replace(kind: type[Tensor], enter: machine.Enter) -> None:
     """Replace methods of Tensor by compiled ones, where objects are laid out as those know them."""
     global words
     offsets = _offsets(kind)
@@ -126,7 +129,7 @@ def _replace(kind: type[Any], enter: machine.Enter) -> None:
         setattr(kind, method, _method(kind, method, flags, at))
 
 
-def _offsets(kind: type[Any]) -> dict[int, int] | None:
+def _offsets(kind: type[Tensor]) -> dict[int, int] | None:
     """By word: where Tensors, tapes, modes and cells keep their slots; None if that cannot be told."""
     found: dict[int, int] = {}
     for start, owner, names in (
@@ -142,7 +145,7 @@ def _offsets(kind: type[Any]) -> dict[int, int] | None:
     return found
 
 
-def _objects(kind: type[Any], sheets: Any) -> dict[int, Any]:
+def _objects(kind: type[Tensor], sheets: np.ndarray) -> dict[int, Any]:
     """By word: the objects that compiled code knows by address."""
     row = 8 * layout.SHEET_WORDS
     first = abi.address(sheets) + row * len(OPERATORS)
@@ -170,7 +173,7 @@ def _objects(kind: type[Any], sheets: Any) -> dict[int, Any]:
     } | {place: sys.intern(text) for place, text in TEXTS.items()}  # fmt: skip
 
 
-def _numbers(sheets: Any, name: Any) -> dict[int, int]:
+def _numbers(sheets: np.ndarray, name: Any) -> dict[int, int]:
     """By word: sizes at which code changes ways, and addresses of what is no object."""
     return {
         layout.GETITEM_SHEET: _sheet_of(REGISTRY["getitem"]),
@@ -223,7 +226,7 @@ def _ufunc_ops() -> list[Any]:
     return [op for op in ops if op is not MEANING[np.power]]
 
 
-def _sheets(kind: type[Any]) -> Any:
+def _sheets(kind: type[Tensor]) -> np.ndarray:
     """What compiled code needs of an op: a row for each operator, then for each ufunc."""
     rows = []
     for meaning, function, method, reflected in OPERATORS:
@@ -242,7 +245,7 @@ def _sheet(op: Any, operate: int, twins: tuple[Any, Any]) -> list[int]:
     ]  # fmt: skip
 
 
-def _sheet_of(op: Any) -> int:
+def _sheet_of(op: Primitive) -> int:
     """Make the sheet by which compiled code records results of an op; its address."""
     sheet = np.array(_sheet(op, 0, (None, None)), np.int64)
     _kept.append(sheet)
@@ -250,7 +253,7 @@ def _sheet_of(op: Any) -> int:
     return at
 
 
-def _use_vector_form(sheets: Any, op: Any, ufunc: Any) -> None:
+def _use_vector_form(sheets: np.ndarray, op: Primitive, ufunc: np.ufunc) -> None:
     """Let compiled code call a vector form just made."""
     _kept.append(ufunc)
     sheets[sheets[:, layout.OP] == id(op), layout.VECTOR] = id(ufunc)
@@ -265,7 +268,7 @@ def builtin(name: str, flags: int, at: int) -> Any:
     return make(ctypes.addressof(definition), None, None)
 
 
-def _method(kind: type[Any], name: str, flags: int, at: int) -> Any:
+def _method(kind: type[Tensor], name: str, flags: int, at: int) -> Any:
     """A method of Tensor whose code is at an address."""
     definition = _Definition(name.encode(), at, flags, (TWINS[name].__doc__ or "").encode())
     _kept.append(definition)
@@ -274,12 +277,12 @@ def _method(kind: type[Any], name: str, flags: int, at: int) -> Any:
     return make(kind, ctypes.addressof(definition))
 
 
-def _record(op: Any, value: Any, *operands: Any) -> Any:
+def _record(op: Primitive, value: Any, *operands: Any) -> Tensor:
     """Record what compiled code computed and found to be out of the ordinary."""
     return record(op, value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value, operands)
 
 
-def _look(op: Any, out: Any, *operands: Any) -> None:
+def _look(op: Primitive, out: Tensor, *operands: Any) -> None:
     """See a result that is not finite, or cannot be looked at by compiled code."""
     lines = grad_mode.in_force("lines")
     if lines is not None:

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Container, Iterable
 from heapq import heappop, heappush
 from math import prod
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from tapegrad.tape.record import LINK, STRIDE, Place
 from tapegrad.tape.tape import MANY, Cell, Claim, Columns, Tape, checksum, give_back
 
 _stack = threading.local()  # sweeps at work in this thread
-Key = Any  # Cell | tuple[Tape, int]
+Key: TypeAlias = Cell | tuple[Tape, int]  # what a sweep finds the cotangent of
 Array = np.ndarray
 SMALL, SMALL_BYTES = 256, 1 << 16  # a smaller tape is left to its next pruning
 MOST = 1 << 16  # records of a tape
@@ -99,7 +99,7 @@ class Sweep:
             job.seeds[k] = [seed]
         self.state: State = take()
         self.held: list[Array] = []
-        wanted = [key for key in sinks if key not in self.leaves]
+        wanted = [key for key in sinks if isinstance(key, tuple) and key not in self.leaves]
         if not every:
             self._follow(wanted)
         else:

@@ -73,9 +73,8 @@ class TwinLower(Lower):
         """Begin a block."""
         super().pre_block(block)
         self._loaded: dict[str, Value] = {}  # of this block: values of variables,
-        self._names: dict[
-            str, Hashable
-        ] = {}  # what is the same where two variables are the same for certain,
+        # what is the same where two variables are the same for certain,
+        self._names: dict[str, Hashable] = {}
         self._elements: dict[Hashable, Value] = {}  # and values of elements of arrays
 
     def lower_inst(self, inst: Statement) -> None:

@@ -50,9 +50,8 @@ class Record:
 
     def __init__(self, emit: Emitter, spec: Spec, tape: Value, room: int) -> None:
         self.emit, self.spec, self.room = emit, spec, room
-        self.statements: list[
-            list[tuple[int, int | list[Value]]]
-        ] = []  # leaves: where the number stands, and the weight
+        # leaves: where the number stands, and the weight
+        self.statements: list[list[tuple[int, int | list[Value]]]] = []
         self.numbers: dict[Value, int] = {}  # of the statements here, by their LLVM values
         self.weights: dict[Value, int] = {}  # offsets of partials
         self.places: dict[Value, int] = {}  # offsets of numbers of statements elsewhere

@@ -95,9 +95,9 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = N
     if is_tensor(sample) or isinstance(sample, np.ndarray):
         columns = [sample] if np.ndim(value_of(sample)) == 1 else list(np.transpose(sample))
     else:
-        columns = [tensor_of(x) for x in sample]
-        kind = np.result_type(*(value_of(x) for x in columns))
-        columns = [np.astype(x, kind, copy=False) for x in columns]
+        given = [tensor_of(x) for x in sample]
+        kind = np.result_type(*(value_of(x) for x in given))
+        columns = [np.astype(x, kind, copy=False) for x in given]
     count = len(columns)
     each = [bins] * count if _one(bins) else list(bins)
     if len(each) != count:

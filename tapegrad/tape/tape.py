@@ -11,10 +11,10 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,8 +23,11 @@ from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give, take
 from tapegrad.tape import pool
-from tapegrad.tape.record import CONST, LEAF, LINK, STRIDE, Place, slot
+from tapegrad.tape.record import CONST, LEAF, LINK, STRIDE, Place, Value, slot
 from tapegrad.tape.show import show
+
+if TYPE_CHECKING:
+    from tapegrad.ops.primitive import Attributes, Primitive
 
 MAX_RECORDS = 4096
 MAX_BYTES = 1 << 22
@@ -112,7 +115,7 @@ class Columns:
 
     __slots__ = ("at", "kept", "n", "values", "words")
 
-    def __init__(self, words: Any, n: int, values: list[Any], kept: Any = None) -> None:
+    def __init__(self, words: np.ndarray, n: int, values: list[Any], kept: Any = None) -> None:
         self.words, self.n, self.values, self.kept = words, n, values, kept
         self.at = abi.address(words)
 
@@ -219,7 +222,7 @@ class Tape:
         self.imports: dict[int, Any] = {}  # record -> Cell, or Place on an older tape
         self.secured: dict[Any, int] = {}  # positions of what others can write to, by what and where it is
         self.guards: dict[int, int] = {}  # record -> checksum of its value
-        self.attrs: dict[int, dict[str, Any]] = {}
+        self.attrs: dict[int, Attributes] = {}
         self.described: dict[int, Any] = {}
         self.retained: dict[int, weakref.ref[Any]] = {}
         self.calls: dict[int, Any] = {}  # what calls of users' functions keep until a sweep, by record
@@ -232,13 +235,13 @@ class Tape:
         self.shade: Any = None  # what stood last for such a value
         self.latest = pool.latest()
         self.columns: Columns | None = None
-        self.freed: Any = None
+        self.freed: np.ndarray | None = None
         self.held: list[int] | None = None  # records whose handles lived at the last pruning
         self.claims: dict[weakref.ref[Claim], None] = {}  # of sweeps at work, in the order they came
 
     # ------------------------------------------------------------ recording
 
-    def append(self, op: int, first: int, second: int, value: Any, source: Any = None) -> int:
+    def append(self, op: int, first: int, second: int, value: Any, source: Cell | Place | None = None) -> int:
         """Commit one record and return its position; `source` is what an import imports.
 
         Raises `TapeClosed` where the tape takes no more. Where objects are made or functions called, garbage
@@ -257,7 +260,9 @@ class Tape:
                 source.since = self.serial
         return at
 
-    def commit(self, op: Any, places: Any, operands: Any, second: int, value: Any) -> int:
+    def commit(
+        self, op: Primitive, places: Sequence[int], operands: Sequence[Any], second: int, value: Any
+    ) -> int:
         """As `append`, for any op: of large values only those that its derivative reads are kept.
 
         Another result is logged as its shadow until a later op reads it, and dies with its handle.
@@ -299,13 +304,13 @@ class Tape:
         if self.weight > MAX_BYTES and self.limit > 0:
             self.limit = 0
 
-    def leaf(self, cell: Cell, value: Any) -> int:
+    def leaf(self, cell: Cell, value: Value) -> int:
         at = self.leaves.get(cell)
         if at is None:
             at = self.leaves[cell] = self.append(LEAF, 0, 0, value, cell)
         return at
 
-    def link(self, tape: Tape, at: int, value: Any) -> int:
+    def link(self, tape: Tape, at: int, value: Value) -> int:
         """Import a record of an older tape, which keeps it: by its value, or else by an anchor."""
         key = tape.serial << 32 | at
         mine = self.links.get(key)
@@ -325,7 +330,7 @@ class Tape:
             self.anchored[at] = weakref.ref(found)
         return found
 
-    def constant(self, cell: Cell | None, value: Any) -> int:
+    def constant(self, cell: Cell | None, value: Value) -> int:
         at = self.constants.get(cell) if cell is not None else None
         if at is None:
             at = self.append(CONST, 0, 0, value)
@@ -335,7 +340,7 @@ class Tape:
                 self.weigh(value.nbytes)
         return at
 
-    def guard(self, cell: Cell | None, value: Any) -> int:
+    def guard(self, cell: Cell | None, value: np.ndarray) -> int:
         """Import memory that others can write to, a leaf's or a constant's; unchanged it is one record."""
         key = abi.address(value) if cell is None else (cell, abi.address(value))
         found = checksum(value)
@@ -579,12 +584,12 @@ class Tape:
                 give_back()
 
 
-def checksum(array: Any) -> int:
+def checksum(array: np.ndarray) -> int:
     """A number that tells whether an array without gaps has changed."""
     return machine.load()[0](layout.CHECKSUM, 0, abi.address(array), array.nbytes)
 
 
-def _same_layout(x: Any, y: Any) -> bool:
+def _same_layout(x: np.ndarray, y: np.ndarray) -> bool:
     return x.shape == y.shape and x.strides == y.strides and x.dtype is y.dtype
 
 
