@@ -15,12 +15,14 @@ from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, DTypeLike
 
     from tapegrad.tensor import Tensor
 
 TensorOrArray: TypeAlias = "Tensor | np.ndarray"  # what rules compute with; NumPy's numbers count as arrays
 Operand: TypeAlias = "Tensor | ArrayLike"  # what NumPy's functions take
+Out: TypeAlias = "TensorOrArray | None"  # where they put a result, if it is said
+DType: TypeAlias = "DTypeLike | None"
 
 
 class Handle:
