@@ -10,6 +10,11 @@ from tapegrad.native import checkpoint_loop, load
 __all__ = ["checkpoint_loop", "grad", "hessian", "hvp", "jacobian", "jvp", "taylor", "value_and_grad"]
 
 
+def __dir__() -> list[str]:
+    """Show what is exported, not the modules that it comes from."""
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]
+
+
 def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """Return a compiled function of the value and the gradient of a compiled function.
 
