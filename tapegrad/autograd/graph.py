@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -36,6 +36,8 @@ __all__ = [
 
 _nodes: weakref.WeakValueDictionary[Hashable, Node] = weakref.WeakValueDictionary()
 Hook = Callable[..., Any]
+# what hooks are attached to, and of a result where it is recorded
+WatchedPlace: TypeAlias = "tuple[weakref.ref[Watch], tuple[weakref.ref[Tape], int] | None]"
 
 
 class Node:
@@ -354,6 +356,13 @@ def register_multi_grad_hook(
         (weakref.ref(watch), None if x._tape is None else (weakref.ref(x._tape), slot(x._at)))
         for x, watch in zip(map(strip_tangents, tensors), watches, strict=True)
     ]
+    seen = _once_a_sweep(hook, places, mode)
+    handles = [RemovableHandle(watch.tensor, lambda g, k=k: seen(k, g)) for k, watch in enumerate(watches)]
+    return _Several(handles)
+
+
+def _once_a_sweep(hook: Hook, places: list[WatchedPlace], mode: str) -> Callable[[int, Tensor], None]:
+    """Return what is called with the number of a Tensor and its gradient, and calls a hook of several."""
     token = object()
 
     def expected(sweep: Any) -> int:
@@ -380,8 +389,7 @@ def register_multi_grad_hook(
         if missing[0] == 0:
             hook(found)
 
-    handles = [RemovableHandle(watch.tensor, lambda g, k=k: seen(k, g)) for k, watch in enumerate(watches)]
-    return _Several(handles)
+    return seen
 
 
 class _Several(RemovableHandle):

@@ -146,22 +146,26 @@ class Description:
         elif of_library(getattr(value, "__module__", None) or type(value).__module__):
             self.put(type(value).__name__, getattr(value, "__module__", ""), _name(value))
         elif isinstance(value, python_types.FunctionType):
-            if id(value) in self.seen:
-                self.put("again", self.seen[id(value)])
-                return
-            self.seen[id(value)] = len(self.seen)
-            overloads = overloads_of(value)
-            if any(getattr(one, "__module__", "") != register_jitable.__module__ for one in overloads):
-                raise Unknown
-            if overloads:
-                self.python(value, False)
-            else:
-                self.put("Python's", value.__module__, value.__qualname__)
+            self.called(value)
         elif isinstance(value, DUFunc):
             self.put("ufunc", sorted(value.targetoptions.items()))
             self.python(value._dispatcher.py_func, False)
         else:
             raise Unknown
+
+    def called(self, function: python_types.FunctionType) -> None:
+        """Add a function of Python's: all of it if Numba compiles it for itself, else its name."""
+        if id(function) in self.seen:
+            self.put("again", self.seen[id(function)])
+            return
+        self.seen[id(function)] = len(self.seen)
+        overloads = overloads_of(function)
+        if any(getattr(one, "__module__", "") != register_jitable.__module__ for one in overloads):
+            raise Unknown
+        if overloads:
+            self.python(function, False)
+        else:
+            self.put("Python's", function.__module__, function.__qualname__)
 
     def module(self, module: python_types.ModuleType, names: set[str]) -> None:
         """Add a module: of the user's what is read of it."""
