@@ -250,7 +250,7 @@ class Tensor(ArrayMethods):
             previous_cells(self)
         before, self._at = self._at, Cell(self)
         if before is not None:
-            self._at.watch = before.watch
+            self._at.hooks = before.hooks
 
     @property
     def is_leaf(self) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tapegrad.autograd.call import NESTED, Call, Kept, mapped
 from tapegrad.autograd.hooks import from_array
-from tapegrad.autograd.provenance import Provenance, taken_error
+from tapegrad.autograd.provenance import Provenance, escape_error
 from tapegrad.core.base import (
     Handle,
     alias_of,
@@ -202,7 +202,7 @@ def _tangents(
             )
         origin = seen.of(tangent)
         if nested and took:
-            raise taken_error(cls.__name__)
+            raise escape_error(cls.__name__)
         if nested and origin is not None:
             raise origin.error()
         if call is not None and took:

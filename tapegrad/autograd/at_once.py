@@ -60,7 +60,7 @@ def _replace(enter: machine.Enter) -> None:
             {
                 layout.WORKSPACE: _workspace, layout.DESCRIBE: _describe, layout.CLAIM: _claim,
                 layout.UNCLAIM: _unclaim, layout.APPLY_RULE: _apply_rule, layout.OPS: BY_OPCODE,
-                layout.WATCH: _watch, layout.END_WATCH: _end_watch,
+                layout.WATCH: _begin_profile, layout.END_WATCH: _end_profile,
             }
         )  # fmt: skip
         fast = compiled_methods.METH_FASTCALL
@@ -81,8 +81,8 @@ def _workspace(at: int, n: int) -> int:
     return state.at
 
 
-def _watch(at: int) -> tuple[Any, int, Any]:
-    """Let a sweep look and take times as the mode wants; what `_end_watch` needs."""
+def _begin_profile(at: int) -> tuple[Any, int, Any]:
+    """Let a sweep look and take times as the mode wants; what `_end_profile` needs."""
     mode: Any = _enabled.get()
     view, profile = _states[at].view, mode.profile
     if mode.lines is not None:
@@ -92,9 +92,9 @@ def _watch(at: int) -> tuple[Any, int, Any]:
     return profile, profile.now(), profile.stamps(view[layout.RECORDS], view)
 
 
-def _end_watch(at: int, watch: tuple[Any, int, Any], root: Any, status: int) -> None:
+def _end_profile(at: int, begun: tuple[Any, int, Any], root: Any, status: int) -> None:
     """Tell a profile of a sweep, if it is done."""
-    (profile, begin, stamps), state = watch, _states[at]
+    (profile, begin, stamps), state = begun, _states[at]
     if status == layout.DONE and profile is not None:
         n = state.view[layout.RECORDS]
         columns = state.buffers[layout.SEALING]  # the next sweep's, so a copy is taken

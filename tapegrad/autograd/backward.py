@@ -205,7 +205,7 @@ def grad(
     border = Border(pairs, {key: x for mine, x in zip(keys, likes, strict=True) for key in mine})
     checked = None if optional else check
     every = not only_inputs
-    swept = run(pairs, sinks, every, retain, recording, border.settle, checked, lanes) if pairs else {}
+    swept = run(pairs, sinks, every, retain, recording, border.finish, checked, lanes) if pairs else {}
     results: list[Tensor | None] = []
     with enable_grad():  # of arrays there is nothing to record
         for mine, x in zip(keys, likes, strict=True):
@@ -318,7 +318,7 @@ def backward(
     handles.update(retained)
     sinks = list(handles)
     border = Border(pairs, handles)
-    found = run(pairs, sinks, targets is None, retain, recording, border.settle, None)
+    found = run(pairs, sinks, targets is None, retain, recording, border.finish, None)
     _commit(found, handles, border, pairs, recording)
 
 
@@ -356,8 +356,8 @@ def _add(ready: list[tuple[Tensor, Tensor]], recording: bool) -> None:
     finally:
         turn.end()
     for handle, _ in ready:
-        if handle._tape is None and handle._at.watch is not None:
-            handle._at.watch.settled(handle)
+        if handle._tape is None and handle._at.hooks is not None:
+            handle._at.hooks.after_accumulation(handle)
 
 
 def _share(_: machine.Enter) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tapegrad.autograd.hooks import Hook, from_array, replaced
-from tapegrad.autograd.provenance import Provenance, nobody, once_error, once_only, taken_error
+from tapegrad.autograd.provenance import Provenance, escape_error, nobody, once_error, once_only
 from tapegrad.core.base import Handle, TensorOrArray, alias_of, has_tangent, recall, requires_grad, wrap
 from tapegrad.core.forward_mode import Level
 from tapegrad.core.grad_mode import is_grad_enabled, within
@@ -220,7 +220,7 @@ class Call:
         if self.once:
             raise once_error(self.provenance.name)
         if self.provenance.took and not self.ctx._promised:
-            raise taken_error(self.provenance.name)
+            raise escape_error(self.provenance.name)
 
     def _hooked(
         self, grads: list[Tensor | None], recording: bool
@@ -264,7 +264,7 @@ class Call:
         origins = [seen.of(g) if isinstance(g, Handle) else None for g in given]
         if moving:
             if seen.took and not self.ctx._promised:
-                raise taken_error(forward.name)
+                raise escape_error(forward.name)
             for origin in origins:
                 if origin is not None:
                     raise origin.error()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tapegrad.autograd.hooks import RemovableHandle, Watch, callable_hook, watch_of
+from tapegrad.autograd.hooks import Hooks, RemovableHandle, callable_hook, hooks_of
 from tapegrad.autograd.saved_tensors import (
     disable_saved_tensors_hooks,
     save_on_disk,
@@ -37,7 +37,7 @@ __all__ = [
 _nodes: weakref.WeakValueDictionary[Hashable, Node] = weakref.WeakValueDictionary()
 Hook = Callable[..., Any]
 # what hooks are attached to, and of a result where it is recorded
-WatchedPlace: TypeAlias = "tuple[weakref.ref[Watch], tuple[weakref.ref[Tape], int] | None]"
+HookedPlace: TypeAlias = "tuple[weakref.ref[Hooks], tuple[weakref.ref[Tape], int] | None]"
 
 
 class Node:
@@ -68,7 +68,7 @@ class Node:
         """Where the gradients of the operands go."""
         return ()
 
-    def _watch(self) -> Any:
+    def _hooks(self) -> Any:
         """What hooks and metadata are attached to."""
         raise NotImplementedError
 
@@ -79,15 +79,15 @@ class Node:
     @property
     def metadata(self) -> dict[Any, Any]:
         """Whatever the user wants to know of the node."""
-        return self._watch().metadata  # type: ignore[no-any-return]
+        return self._hooks().metadata  # type: ignore[no-any-return]
 
     def register_prehook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(grad_outputs)`` before the node runs; it may return others."""
-        return RemovableHandle(self._watch().pre, callable_hook(hook))
+        return RemovableHandle(self._hooks().pre, callable_hook(hook))
 
     def register_hook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(grad_inputs, grad_outputs)`` after the node ran; it may return other grad_inputs."""
-        return RemovableHandle(self._watch().post, callable_hook(hook))
+        return RemovableHandle(self._hooks().post, callable_hook(hook))
 
 
 class AccumulateGrad(Node):
@@ -105,10 +105,10 @@ class AccumulateGrad(Node):
         leaf: Tensor | None = self._key.handle()
         return leaf
 
-    def _watch(self) -> Any:
-        if self._key.watch is None:
-            self._key.watch = Watch()
-        return self._key.watch
+    def _hooks(self) -> Any:
+        if self._key.hooks is None:
+            self._key.hooks = Hooks()
+        return self._key.hooks
 
     def handle(self, index: int = 0) -> Tensor:
         """Return the leaf."""
@@ -159,9 +159,9 @@ class RecordNode(Node):
         found = dict(zip(call.slots, edges, strict=True))  # Tensors that need no gradient are no operands
         return tuple(found.get(k, (None, 0)) for k, known in enumerate(call.known) if known is not None)
 
-    def _watch(self) -> Any:
+    def _hooks(self) -> Any:
         tape, k = self._key
-        return self._call or tape.watches.setdefault(k, Watch())
+        return self._call or tape.hooks.setdefault(k, Hooks())
 
     def handle(self, index: int = 0) -> Tensor:
         """Return a Tensor with this node's history."""
@@ -350,27 +350,27 @@ def register_multi_grad_hook(
         if not isinstance(x, Tensor) or not x.requires_grad:
             raise GradientError(f"register_multi_grad_hook: Tensor {k} does not require grad")
     hook = callable_hook(fn)
-    watches = [watch_of(x) for x in tensors]
+    attached = [hooks_of(x) for x in tensors]
     # weak: what a hook refers to must not keep what it is attached to
     places = [
-        (weakref.ref(watch), None if x._tape is None else (weakref.ref(x._tape), slot(x._at)))
-        for x, watch in zip(map(strip_tangents, tensors), watches, strict=True)
+        (weakref.ref(hooks), None if x._tape is None else (weakref.ref(x._tape), slot(x._at)))
+        for x, hooks in zip(map(strip_tangents, tensors), attached, strict=True)
     ]
     seen = _once_a_sweep(hook, places, mode)
-    handles = [RemovableHandle(watch.tensor, lambda g, k=k: seen(k, g)) for k, watch in enumerate(watches)]
+    handles = [RemovableHandle(hooks.tensor, lambda g, k=k: seen(k, g)) for k, hooks in enumerate(attached)]
     return _Several(handles)
 
 
-def _once_a_sweep(hook: Hook, places: list[WatchedPlace], mode: str) -> Callable[[int, Tensor], None]:
+def _once_a_sweep(hook: Hook, places: list[HookedPlace], mode: str) -> Callable[[int, Tensor], None]:
     """Return what is called with the number of a Tensor and its gradient, and calls a hook of several."""
     token = object()
 
     def expected(sweep: Any) -> int:
         leaves = sweep.watched()
-        alive = [(watch(), place and (place[0](), place[1])) for watch, place in places]
+        alive = [(hooks(), place and (place[0](), place[1])) for hooks, place in places]
         return sum(
-            watch in leaves if place is None else place[0] is not None and sweep.will_run(*place)
-            for watch, place in alive
+            hooks in leaves if place is None else place[0] is not None and sweep.will_run(*place)
+            for hooks, place in alive
         )
 
     def seen(k: int, g: Tensor) -> None:

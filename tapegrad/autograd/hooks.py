@@ -39,7 +39,7 @@ class RemovableHandle:
         self.remove()
 
 
-class Watch:
+class Hooks:
     """What a user attached to one record or leaf; see `tapegrad.engine.watched`.
 
     Attributes
@@ -97,7 +97,7 @@ class Watch:
             inputs = replaced(found, inputs, "a hook")
         return {k: g if recording else g._v for k, g in enumerate(inputs) if g is not None and k in parts}
 
-    def settled(self, leaf: Tensor) -> None:
+    def after_accumulation(self, leaf: Tensor) -> None:
         """Call what waits for the ``.grad`` of a leaf."""
         for hook in list(self.accumulated.values()):
             found = hook(leaf)
@@ -149,16 +149,16 @@ def replaced(new: Any, old: list[Tensor | None], what: str) -> list[Tensor | Non
     return [g if g is None or before is None else _checked(g, before) for g, before in both]
 
 
-def watch_of(x: Tensor) -> Watch:
+def hooks_of(x: Tensor) -> Hooks:
     """Return what is attached to a Tensor's record or leaf, made when first asked for."""
     if x._tape is STALE:
         refresh_history(x)
     x = strip_tangents(x)
     if x._tape is None:
-        if x._at.watch is None:
-            x._at.watch = Watch()
-        return x._at.watch  # type: ignore[no-any-return]
-    return x._tape.watches.setdefault(slot(x._at), Watch())  # type: ignore[no-any-return]
+        if x._at.hooks is None:
+            x._at.hooks = Hooks()
+        return x._at.hooks  # type: ignore[no-any-return]
+    return x._tape.hooks.setdefault(slot(x._at), Hooks())  # type: ignore[no-any-return]
 
 
 def callable_hook(hook: Hook) -> Hook:
@@ -200,7 +200,7 @@ def _register_hook(self: Tensor, hook: Hook) -> RemovableHandle:
     """
     if not self.requires_grad:
         raise GradientError(f"register_hook on a Tensor (shape {self.shape}) that does not require grad")
-    return RemovableHandle(watch_of(self).tensor, callable_hook(hook))
+    return RemovableHandle(hooks_of(self).tensor, callable_hook(hook))
 
 
 def _register_post_accumulate_grad_hook(self: Tensor, hook: Hook) -> RemovableHandle:
@@ -210,7 +210,7 @@ def _register_post_accumulate_grad_hook(self: Tensor, hook: Hook) -> RemovableHa
             "register_post_accumulate_grad_hook takes a leaf that requires grad, found a Tensor of shape "
             f"{self.shape} that is none"
         )
-    return RemovableHandle(watch_of(self).accumulated, callable_hook(hook))
+    return RemovableHandle(hooks_of(self).accumulated, callable_hook(hook))
 
 
 def install() -> None:

@@ -128,7 +128,7 @@ class profile(Block):
         self._clear()
 
     def _clear(self) -> None:
-        self._told: list[tuple[Any, ...]] = []  # as they ended, but those of compiled code
+        self._ended_events: list[tuple[Any, ...]] = []  # as they ended, but those of compiled code
         self._buffers: list[tuple[Any, int]] = []
         self._sweeps: list[tuple[Any, ...]] = []
         self._found: EventList | None = None
@@ -155,7 +155,7 @@ class profile(Block):
         with contextlib.suppress(ValueError):  # after an interrupt
             cache.observers.remove(self._loaded)
 
-    # ------------------------------------------------------------ what is told of
+    # ------------------------------------------------------------ events
 
     def event(
         self, name: str, operands: Iterable[Any] = (), backward: bool = False, sequence: Any = None
@@ -173,7 +173,7 @@ class profile(Block):
     ) -> None:
         """Take in an event that ends now."""
         end, described = now(), self._described(operands)
-        self._told.append((end, begin, name, get_ident(), backward, *described, 0, 0, sequence))
+        self._ended_events.append((end, begin, name, get_ident(), backward, *described, 0, 0, sequence))
 
     def took(self, op: Primitive, operands: Iterable[Any], out: Tensor, begin: int) -> None:
         """Take in an operation that ends now."""
@@ -185,7 +185,9 @@ class profile(Block):
             count = flops(op, shapes) if self.with_flops else 0
             if out._tape is not None:
                 sequence = out._tape.serial, out._at
-        self._told.append((end, begin, op.name, get_ident(), False, shapes, stack, nbytes, count, sequence))
+        self._ended_events.append(
+            (end, begin, op.name, get_ident(), False, shapes, stack, nbytes, count, sequence)
+        )
         words = self._words
         if words[layout.EVENT] > words[layout.EVENT_END] and self._buffers:
             self._note_used()
@@ -215,7 +217,7 @@ class profile(Block):
 
     def _loaded(self, name: str, begin: int, end: int) -> None:
         begin = max(begin, self._origin)  # another thread's may have begun before
-        self._told.append((end, begin, f"compile {name}", get_ident(), False, (), (), 0, 0, None))
+        self._ended_events.append((end, begin, f"compile {name}", get_ident(), False, (), (), 0, 0, None))
 
     def _make_room(self) -> None:
         """Let compiled code write events; without room, or where lines are wanted, Python does."""
@@ -255,7 +257,7 @@ class profile(Block):
                 yield end, begin, op.name, thread, False, shapes, (), nbytes, count, sequence
 
     def _of_sweeps(self) -> Iterable[tuple[Any, ...]]:
-        """The records of sweeps: those that compiled code ran, and what was told of rules run in Python."""
+        """The records of sweeps: those that compiled code ran, and the events of rules run in Python."""
         rules: dict[Any, tuple[Any, int]] = {}
         for serial, n, words, flags, stamps, before, thread in self._sweeps:
             times = (stamps[:, 0] * 10**9 + stamps[:, 1]).tolist()
@@ -276,7 +278,7 @@ class profile(Block):
                 else:
                     yield end, before, op.node_name({}), thread, True, shapes, (), 0, count, sequence
                 before = end
-        for event in self._told:
+        for event in self._ended_events:
             *when, backward, shapes, stack, nbytes, count, sequence = event
             if backward and sequence in rules:
                 shapes, count = rules[sequence]
@@ -286,16 +288,16 @@ class profile(Block):
     def function_events(self) -> EventList:
         """The events, in order of their begin."""
         self._note_used()
-        known = len(self._told), len(self._sweeps), int(self._words[layout.EVENT])
+        known = len(self._ended_events), len(self._sweeps), int(self._words[layout.EVENT])
         if self._found is None or self._known != known:
             self._known = known
-            told = [*self._of_compiled_code(), *self._of_sweeps()]
-            told.sort(key=_ended)
+            events = [*self._of_compiled_code(), *self._of_sweeps()]
+            events.sort(key=_ended)
             origin = self._origin
             self._found = nested(
                 [
                     FunctionEvent(name, (begin - origin) / 1e3, (end - origin) / 1e3, *rest)
-                    for end, begin, name, *rest in told
+                    for end, begin, name, *rest in events
                 ]
             )
         return self._found

@@ -27,7 +27,7 @@ from tapegrad.tensor import Tensor
 if TYPE_CHECKING:
     from tapegrad.autograd.call import Call
 
-__all__ = ["Provenance", "nobody", "once_error", "once_only", "taken_error"]
+__all__ = ["Provenance", "nobody", "once_error", "once_only", "escape_error"]
 
 
 def nobody() -> None:
@@ -141,9 +141,9 @@ class Provenance:
         return _hidden(self.name)
 
     def refusing(self, g: Handle, origin: Provenance | None = None) -> Tensor:
-        """Return a gradient that taken values may have gone into, or one computed from what is noted."""
+        """Return a gradient that may come of values that left their Tensors, or of what is noted."""
         if origin is None:
-            return _refused(g, self.sources(), functools.partial(taken_error, self.name))
+            return _refused(g, self.sources(), functools.partial(escape_error, self.name))
         if origin.call() is None:  # of another call, whose inputs nobody knows any more
             raise _hidden(origin.name)
         sources = [*self.sources(), *origin.sources()]
@@ -172,8 +172,8 @@ def _hidden(name: str) -> GradientError:
     )
 
 
-def taken_error(name: str) -> GradientError:
-    """What a second derivative is where values were taken out."""
+def escape_error(name: str) -> GradientError:
+    """What a second derivative is where values left their Tensors."""
     return GradientError(
         f"{name} took values out of its Tensors (.numpy(), .item(), float(), requires_grad_() of a result) "
         "and may compute gradients from them, without their history: there is no second derivative; if it "

@@ -131,7 +131,7 @@ def run(
     every: bool,
     retain: bool,
     create_graph: bool,
-    settle: Any,
+    finish: Any,
     check: Callable[[set[Key]], None] | None,
     lanes: int | None = None,
     floor: int = 0,
@@ -159,7 +159,7 @@ def run(
         with set_grad_enabled(create_graph):
             again = recall if as_tensors else _value
             return rerecord(
-                roots, sinks, every, retain, direct, again, settle, known, check, lanes, lines, profile, floor
+                roots, sinks, every, retain, direct, again, finish, known, check, lanes, lines, profile, floor
             )
 
 
@@ -187,7 +187,7 @@ def partials(
 def _partials_at_once(pairs: list[tuple[Tensor, Any]], floor: int) -> dict[Key, np.ndarray] | None:
     """As `partials`, of one open tape in one compiled call; None where that cannot be."""
     tape = local.tape
-    if tape is None or tape.serial != floor or tape.watches or tape.packed:
+    if tape is None or tape.serial != floor or tape.hooks or tape.packed:
         return None
     if type(_enabled.get()) is Mode or any(
         x._tape is not tape or x._v.dtype.char not in "fd" or type(ct) is Tensor for x, ct in pairs
@@ -261,24 +261,24 @@ class Border:
     """Makes what a sweep found into Tensors that share no memory with anything, laid out as their leaves."""
 
     def __init__(self, pairs: list[tuple[Tensor, TensorOrArray]], likes: dict[Key, Tensor]) -> None:
-        self.taken = [value for pair in pairs for value in pair]  # kept, so that ids stay theirs
-        self.memories = {_memory(value) for value in self.taken}
+        self.kept = [value for pair in pairs for value in pair]  # kept, so that ids stay theirs
+        self.memories = {_memory(value) for value in self.kept}
         self.likes = likes
-        self.settled: list[Tensor] = []
+        self.finished: list[Tensor] = []
 
-    def settle(self, key: Key, ct: Tensor) -> Tensor:
+    def finish(self, key: Key, ct: Tensor) -> Tensor:
         """Return, while a sweep is recorded, the gradient of a result on the way as `result` will."""
         like = self.likes.get(key)
         if like is None or not is_grad_enabled():
             return ct
-        self.settled.append(self.result(ct, like))
-        return self.settled[-1]
+        self.finished.append(self.result(ct, like))
+        return self.finished[-1]
 
     def result(self, value: TensorOrArray, like: Tensor) -> Tensor:
         """Return the gradient of `like`: an array or, when recording, a Tensor."""
-        for k, settled in enumerate(self.settled):
-            if settled is value:
-                return self.settled.pop(k)
+        for k, finished in enumerate(self.finished):
+            if finished is value:
+                return self.finished.pop(k)
         array = value._v if isinstance(value, Tensor) else value
         if like.ndim == 0 and not isinstance(value, Tensor):
             return wrap(array[()])
@@ -295,7 +295,7 @@ class Border:
                 value = record(RESHAPE, layout, (value,), {"shape": like.shape})
             else:
                 value = layout
-        self.taken.append(value)
+        self.kept.append(value)
         self.memories.add(_memory(value))
         return value if isinstance(value, Tensor) else wrap(value)
 

@@ -70,12 +70,12 @@ WINDOWS = {
 }  # fmt: skip
 HANDLE = ("_v", "_tape", "_at", "_extra")
 TAPE = (
-    "log", "limit", "weight", "owner", "leaves", "constants", "numbers", "shade", "shadows", "lines",
+    "log", "limit", "weight", "owner", "leaves", "constants", "numbers", "placeholder", "shadows", "lines",
     "serial", "attrs", "described", "freed", "held", "imports", "retained",
-    "links", "watches", "packed", "claims", "guards", "calls", "secured", "latest",
+    "links", "hooks", "packed", "claims", "guards", "calls", "secured", "latest",
 )  # fmt: skip
 MODE = ("plain", "noting", "timing")
-CELL = ("handle", "watch", "since")
+CELL = ("handle", "hooks", "since")
 TEXTS = {  # names of attributes and keys, and where compiled code finds them
     layout.REQUIRES_GRAD_TEXT: "requires_grad", layout.SHOWN_TEXT: "shown",
     layout.INFERENCE_TEXT: "inference", layout.VOLATILE_TEXT: "volatile", layout.CELLS_TEXT: "cells",

@@ -414,7 +414,7 @@ def _unrecorded(old: Tensor, value: Any) -> Tensor:
                 out._at = owner._at
             else:
                 out._at = Cell(out if owner is None else owner)
-                out._at.watch = old._at.watch
+                out._at.hooks = old._at.hooks
                 if owner is not None:  # it was a leaf once, and may be one again
                     extra(owner).cells = [*extra(owner).cells, weakref.ref(out._at)]
     return out

@@ -259,7 +259,7 @@ class Sweep:
 
     def watched(self) -> set[Any]:
         """What is attached to leaves that the sweep computes the gradients of."""
-        return {key.watch for key in self.reaches() if isinstance(key, Cell)}
+        return {key.hooks for key in self.reaches() if isinstance(key, Cell)}
 
     def will_run(self, tape: Tape, k: int) -> bool:
         """Whether the sweep computes the gradient of a record."""
@@ -325,7 +325,7 @@ class Sweep:
         held = self.held  # arrays that compiled code knows by address only
         destinations = job.destinations
         ripe = leaves.of(job, flags) if leaves.cells else {}
-        by_rule: Iterable[int] = (*tape.watches, *tape.packed, *ripe)
+        by_rule: Iterable[int] = (*tape.hooks, *tape.packed, *ripe)
         for k in by_rule:
             if 0 <= k < columns.n and flags[k] & BOTH == BOTH:
                 flags[k] |= layout.RULE
@@ -433,7 +433,7 @@ class Sweep:
         operands = columns.operands(k, int(rows[op.opcode, layout.FORM]))
         wanted = [slot for slot, j in enumerate(operands) if state.flags[j] & layout.NEED]
         ct = at_address(state.cotangents[k], columns.shape(k), abi.DTYPES[columns.code(k)])
-        watch = tape.watches.get(k)
+        watch = tape.hooks.get(k)
         if watch is not None:
             ct = watch.before(ct)
             if k in job.destinations:

@@ -1,7 +1,7 @@
 """Arrays of active numbers, real or complex: what Numba does not do for elements of a type of ours.
 
 Indexing, slices, views, iteration, stacking of loops are Numba's. Elementwise expressions are typed here and
-fused by Numba's rewriting. The rest are functions of NumPy told again as loops, which record themselves.
+fused by Numba's rewriting. The rest are functions of NumPy written as loops, which record themselves.
 """
 
 from __future__ import annotations

@@ -68,11 +68,11 @@ def call(
         _see_that_plain_numbers_compile(function, args)
         raise explained(error, function) from error
     finally:
-        taken = time.perf_counter() - start
-        if taken > LONG and len(twin.overloads) > before and not function.cached:
+        seconds = time.perf_counter() - start
+        if seconds > LONG and len(twin.overloads) > before and not function.cached:
             log.warning(
                 "tg.njit: compiling the recording form of %s took %.1f s; with tg.njit(cache=True) other "
-                "processes need not", function.__name__, taken,
+                "processes need not", function.__name__, seconds,
             )  # fmt: skip
 
 

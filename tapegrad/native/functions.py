@@ -1,4 +1,4 @@
-"""NumPy's functions of arrays told again as loops, for arrays of active numbers.
+"""NumPy's functions of arrays written as loops, for arrays of active numbers.
 
 Twins call these in place of NumPy's. Each looks at the types of its arguments: where none is active it is
 NumPy's own function.

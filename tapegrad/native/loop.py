@@ -145,8 +145,8 @@ def assigned(out, x):
 
 
 @inner_njit
-def noted(x, numbers, first):
-    """Note the statements of an array's numbers; returns the address of their tape."""
+def gathered(x, numbers, first):
+    """Gather the statements of an array's numbers; returns the address of their tape."""
     tape = 0
     for k, v in enumerate(x.flat):
         numbers[first + k] = statement_of(v)
@@ -230,7 +230,7 @@ def _recorded(primal: Compiled, spec: Spec, kinds: tuple[Type, ...]) -> Code:
     """Code of the loop as a block."""
     bare = (*spec, 0)
     space: Namespace = {
-        "np": np, "moved": moved, "bared": bared, "noted": noted, "assigned": assigned,
+        "np": np, "moved": moved, "bared": bared, "gathered": gathered, "assigned": assigned,
         "statement": statement, "statement_of": statement_of, "tape_of": tape_of,
         "renumbered": renumbered, "keep": keep, "pushed": pushed, "COUNTS": COUNTS, "taped": token(spec),
         "bare": token(bare) if spec else np.float64,
@@ -246,9 +246,9 @@ def _recorded(primal: Compiled, spec: Spec, kinds: tuple[Type, ...]) -> Code:
         else:
             lines.append(f"a{k} = args[{k}]{'.copy()' if isinstance(kind, types.Array) else ''}")
     size = " + ".join(["state.size", *(f"args[{k}].size" for k in arrays), str(len(numbers))])
-    notes = ["tape = noted(state, numbers, 0)", "at = state.size"]
+    notes = ["tape = gathered(state, numbers, 0)", "at = state.size"]
     for k in arrays:
-        notes += [f"tape |= noted(args[{k}], numbers, at)", f"at += args[{k}].size"]
+        notes += [f"tape |= gathered(args[{k}], numbers, at)", f"at += args[{k}].size"]
     for k in numbers:
         notes += [f"numbers[at] = statement_of(x{k})", f"tape |= tape_of(x{k})", "at += 1"]
     given = "".join(f"a{k}, " for k in range(len(kinds)))

@@ -153,7 +153,7 @@ def _member(builder: Builder, value: Value, k: int) -> Value:
 
 
 def merged(leaves: list[tuple[Value, Number]]) -> list[tuple[Value, Number]]:
-    """Return leaves with those that are surely one number, as both in x * x, told once."""
+    """Return leaves with those that are surely one number, as both in x * x, one entry each."""
     found: dict[Value, tuple[Value, Number]] = {}
     for statement, weight in leaves:
         key = origin(statement)

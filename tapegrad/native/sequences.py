@@ -1,4 +1,4 @@
-"""Selections, order statistics and sums of products of arrays of active numbers, told again as loops."""
+"""Selections, order statistics and sums of products of arrays of active numbers, written as loops."""
 
 from __future__ import annotations
 

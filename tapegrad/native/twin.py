@@ -53,7 +53,7 @@ from tapegrad.native.squares import Square, product_with, square_of, squares_in
 MADE = (np.zeros, np.empty, np.ones)  # functions that make arrays; their dtype is argument 1
 PLACE = {np.zeros_like: 1, np.empty_like: 1, np.ones_like: 1, np.identity: 1, np.full_like: 2, np.full: 2}
 EMPTY = ("empty_list", "empty")  # classmethods of typed containers
-TAKEN = ("append", "insert")  # methods of containers, which keep what they are given
+KEEPING = ("append", "insert")  # methods of containers, which keep what they are given
 ENDS = ("binop", "inplace_binop", "unary", "call", "static_getitem")
 SILENT = (range, len, enumerate, zip, print, isinstance, statement, promote)
 
@@ -305,7 +305,7 @@ class _Untyped(FunctionPass):
                 args = [self._named(args[0], loc), *args[1:]]
             return ir.Expr.call(var, args, value.kws, value.loc, vararg=value.vararg)
         definition = self._definition(value.func)
-        if isinstance(definition, ir.Expr) and definition.op == "getattr" and definition.attr in TAKEN:
+        if isinstance(definition, ir.Expr) and definition.op == "getattr" and definition.attr in KEEPING:
             args = [self._call(statement, [x], loc) for x in value.args]
             return ir.Expr.call(value.func, args, value.kws, value.loc, vararg=value.vararg)
         if isinstance(definition, ir.Expr) and definition.op == "getattr" and definition.attr in EMPTY:

@@ -72,13 +72,13 @@ next_serial = count(1).__next__
 class Cell:
     """What tapes know a leaf or a constant by: refers weakly to the handle, owns no gradient."""
 
-    __slots__ = ("__weakref__", "handle", "shared", "since", "watch")
+    __slots__ = ("__weakref__", "handle", "hooks", "shared", "since")
 
     def __init__(self, handle: Any) -> None:
         self.handle = weakref.ref(handle)
         self.since: int | None = None  # serial of the oldest tape that has imported it
         self.shared = False  # the handle's buffer belongs to somebody else: each use is an import
-        self.watch: Any = None  # what the user attached; see `tapegrad.engine.watched`
+        self.hooks: Any = None  # what the user attached; see `tapegrad.engine.watched`
 
 
 class TapeClosed(Exception):
@@ -188,6 +188,7 @@ class Tape:
         "freed",
         "guards",
         "held",
+        "hooks",
         "imports",
         "latest",
         "leaves",
@@ -198,13 +199,12 @@ class Tape:
         "numbers",
         "owner",
         "packed",
+        "placeholder",
         "retained",
         "secured",
         "serial",
-        "shade",
         "shadows",
         "wait",
-        "watches",
         "weight",
     )
 
@@ -230,9 +230,9 @@ class Tape:
         self.anchored: dict[int, weakref.ref[Anchor]] = {}  # this tape's anchors, by position
         self.packed: dict[int, Any] = {}  # what stands for values that were not kept; see `core.saved_values`
         self.lines: list[Any] = []  # where the user's code made records, in anomaly mode; see `Lines`
-        self.watches: dict[int, Any] = {}  # what the user attached to records
+        self.hooks: dict[int, Any] = {}  # what the user attached to records
         self.shadows: dict[int, weakref.ref[Any]] = {}  # large values that are not kept, by position
-        self.shade: Any = None  # what stood last for such a value
+        self.placeholder: Any = None  # what stood last for such a value
         self.latest = pool.latest()
         self.columns: Columns | None = None
         self.freed: np.ndarray | None = None
@@ -282,10 +282,10 @@ class Tape:
         if reads & 8 or value.nbytes <= LARGE:
             self.weigh(value.nbytes)
             return self.append(op.opcode, places[0], second, value)
-        shade, alive = self.shade, weakref.ref(value)
-        if shade is None or shade.shape != value.shape or shade.dtype is not value.dtype:
-            shade = self.shade = pool.shadow(value)
-        at = self.append(op.opcode, places[0], second, shade)
+        placeholder, alive = self.placeholder, weakref.ref(value)
+        if placeholder is None or placeholder.shape != value.shape or placeholder.dtype is not value.dtype:
+            placeholder = self.placeholder = pool.shadow(value)
+        at = self.append(op.opcode, places[0], second, placeholder)
         self.shadows[at] = alive
         return at
 
@@ -529,7 +529,7 @@ class Tape:
             self.guards,
             self.calls,
             self.packed,
-            self.watches,
+            self.hooks,
         ):
             if table_:
                 for k in [k for k in table_ if not live[k]]:
