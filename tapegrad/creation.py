@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from tapegrad.core.base import is_tensor, value_of
 from tapegrad.core.dispatch import contains_tensor, tensors_in, with_metadata
 from tapegrad.errors import BorderError, ShapeError
 from tapegrad.tensor import Tensor, tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 __all__ = [
     "arange", "array", "empty_like", "eye", "full", "full_like", "linspace", "ones", "ones_like",
@@ -49,7 +52,7 @@ def _constructor(function: Callable[..., Any], example: str, result: str) -> Cal
     return make
 
 
-def _arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
+def _arange(start: Any, stop: Any = None, step: Any = 1, dtype: DTypeLike | None = None) -> Any:
     if stop is None:
         start, stop = 0, start
     whole = np.arange(*(value_of(v) for v in (start, stop, step)), dtype=dtype)
@@ -81,7 +84,7 @@ full_like = _constructor(np.full_like, "tg.full_like(tg.ones(2), 3)", "tensor([3
 empty_like = _constructor(np.empty_like, "tg.empty_like(tg.ones(2)).shape", "(2,)")
 
 
-def array(data: Any, dtype: Any = None) -> Tensor:
+def array(data: Any, dtype: DTypeLike | None = None) -> Tensor:
     """Return a Tensor of nested lists of Tensors and numbers, keeping their history.
 
     Parameters

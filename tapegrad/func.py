@@ -10,7 +10,12 @@ from tapegrad.native import checkpoint_loop, load
 __all__ = ["checkpoint_loop", "grad", "hessian", "hvp", "jacobian", "jvp", "taylor", "value_and_grad"]
 
 
-def value_and_grad(f: Any, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+def __dir__() -> list[str]:
+    """Show what is exported, not the modules that it comes from."""
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]
+
+
+def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """Return a compiled function of the value and the gradient of a compiled function.
 
     Nothing of it is Python: a Newton or Monte-Carlo loop around it can be compiled whole.
@@ -49,7 +54,7 @@ def value_and_grad(f: Any, argnums: int | Sequence[int] = 0) -> Callable[..., An
     return load("derivative").value_and_grad(f, argnums)
 
 
-def grad(f: Any, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """Return a compiled function of the gradient of a compiled function; see `value_and_grad`.
 
     Parameters
@@ -76,7 +81,7 @@ def grad(f: Any, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     return load("derivative").grad(f, argnums)
 
 
-def hvp(f: Any, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+def hvp(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """Return a compiled function of the Hessian of a compiled function times a direction.
 
     Parameters
@@ -103,7 +108,7 @@ def hvp(f: Any, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     return load("derivative").hvp(f, argnums)
 
 
-def jvp(f: Any, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+def jvp(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """Return a compiled function of value and derivative along a direction, without a tape.
 
     Parameters
@@ -130,7 +135,7 @@ def jvp(f: Any, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     return load("derivative").jvp(f, argnums)
 
 
-def taylor(f: Any, order: int, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+def taylor(f: Callable[..., Any], order: int, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """Return a compiled function of the power series of ``t -> f(x + t v)`` at 0, without a tape.
 
     Parameters
@@ -159,7 +164,7 @@ def taylor(f: Any, order: int, argnums: int | Sequence[int] = 0) -> Callable[...
     return load("derivative").taylor(f, order, argnums)
 
 
-def hessian(f: Any) -> Callable[..., Any]:
+def hessian(f: Callable[..., Any]) -> Callable[..., Any]:
     """Return a compiled function of the matrix of second derivatives by the first argument.
 
     Four columns at a time: four directions of dual numbers, one sweep. By an argument that is a number it is
@@ -188,7 +193,7 @@ def hessian(f: Any) -> Callable[..., Any]:
     return load("derivative").hessian(f)
 
 
-def jacobian(f: Any) -> Callable[..., Any]:
+def jacobian(f: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of all derivatives of a compiled function's result by its first argument.
 
     It records once and sweeps for four results at a time. It is called from Python, not from compiled code.

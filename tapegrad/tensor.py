@@ -8,7 +8,7 @@ import reprlib
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from tapegrad import numpy_api as fn
 from tapegrad.core.base import (
     Handle,
+    Operand,
     extra,
     has_tangent,
     join,
@@ -43,11 +44,14 @@ from tapegrad.core.storage import STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.numpy_api.methods import ArrayMethods
+from tapegrad.ops.primitive import Attributes, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import Cell
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from tapegrad.autograd.graph import Node
     from tapegrad.autograd.hooks import RemovableHandle
 
@@ -66,15 +70,15 @@ def _reflected(function: Callable[[Any, Any], Result]) -> Callable[[Any, Any], R
     return lambda self, other: function(other, self)
 
 
-def _ufunc(f: Any) -> Callable[[Any, Any], Tensor]:
+def _ufunc(f: np.ufunc) -> Callable[[Any, Any], Tensor]:
     call = fn.UFUNCS[f]
     return lambda self, other: call(self, other)
 
 
-def _comparison(f: Any) -> Callable[[Any, Any], Tensor]:
+def _comparison(f: np.ufunc) -> Callable[[Any, Any], Tensor]:
     call = fn.UFUNCS[f]
 
-    def compare(self: Any, other: Any) -> Tensor:
+    def compare(self: Tensor, other: Any) -> Tensor:
         if isinstance(other, (Handle, np.ndarray, np.generic, int, float, list, tuple)):
             return call(self, other)
         return NotImplemented
@@ -82,13 +86,13 @@ def _comparison(f: Any) -> Callable[[Any, Any], Tensor]:
     return compare
 
 
-def _bitwise(f: Any) -> tuple[Callable[[Any, Any], Tensor], Callable[[Any, Any], Tensor]]:
+def _bitwise(f: np.ufunc) -> tuple[Callable[[Any, Any], Tensor], Callable[[Any, Any], Tensor]]:
     """Operator and reflected operator of a ufunc of integers and booleans, which has no derivative."""
     return lambda self, other: f(self, other), lambda self, other: f(other, self)
 
 
-def _in_place(operate: Any, name: str) -> Callable[[Any, Any], Tensor]:
-    def update(self: Any, other: Any) -> Tensor:
+def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any, Any], Tensor]:
+    def update(self: Tensor, other: Any) -> Tensor:
         result = operate(self, other)
         if not isinstance(result, Tensor) or self.ndim == 0:  # a scalar is immutable: the name is rebound
             return result
@@ -141,7 +145,7 @@ class Tensor(ArrayMethods):
         return self._v.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype:
         """Type of the elements."""
         return self._v.dtype
 
@@ -246,7 +250,7 @@ class Tensor(ArrayMethods):
             previous_cells(self)
         before, self._at = self._at, Cell(self)
         if before is not None:
-            self._at.watch = before.watch
+            self._at.hooks = before.hooks
 
     @property
     def is_leaf(self) -> bool:
@@ -376,21 +380,21 @@ class Tensor(ArrayMethods):
             return 0
         return state.version if state.storage is None else state.storage.memory.writes
 
-    def copy_(self, src: Any) -> Tensor:
+    def copy_(self, src: Operand) -> Tensor:
         """Take the values of another Tensor or array, broadcast."""
         _write(self, Ellipsis, src, "copy_")
         return self
 
-    def fill_(self, value: Any) -> Tensor:
+    def fill_(self, value: Operand) -> Tensor:
         """Let all elements be one value."""
         _write(self, Ellipsis, value, "fill_")
         return self
 
-    def fill(self, value: Any) -> None:
+    def fill(self, value: Operand) -> None:
         """Let all elements be one value."""
         _write(self, Ellipsis, value, "fill")
 
-    def put(self, indices: Any, values: Any, mode: str = "raise") -> None:
+    def put(self, indices: Operand, values: Operand, mode: str = "raise") -> None:
         """Write to elements by their number in C order; values repeat."""
         fn.put(self, indices, values, mode)
 
@@ -398,22 +402,22 @@ class Tensor(ArrayMethods):
         """Let all elements be zero."""
         return self.fill_(self.dtype.type(0))
 
-    def add_(self, other: Any) -> Tensor:
+    def add_(self, other: Operand) -> Tensor:
         """As ``+=``; so are `sub_`, `mul_` and `div_`."""
         _write(self, Ellipsis, self + other, "add_", True)
         return self
 
-    def sub_(self, other: Any) -> Tensor:
+    def sub_(self, other: Operand) -> Tensor:
         """As ``-=``."""
         _write(self, Ellipsis, self - other, "sub_", True)
         return self
 
-    def mul_(self, other: Any) -> Tensor:
+    def mul_(self, other: Operand) -> Tensor:
         """As ``*=``."""
         _write(self, Ellipsis, self * other, "mul_", True)
         return self
 
-    def div_(self, other: Any) -> Tensor:
+    def div_(self, other: Operand) -> Tensor:
         """As ``/=``."""
         _write(self, Ellipsis, self / other, "div_", True)
         return self
@@ -442,14 +446,14 @@ class Tensor(ArrayMethods):
                 + (", .to_numpy() of what is pandas' to compute with both" if asking == "pandas" else "")
             )
 
-    def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
+    def numpy(self) -> np.ndarray:
         """The value as an ndarray that shares memory; read-only where it has a history."""
         from tapegrad.core.inplace import lend
 
         self._border("numpy()")
         return lend(self)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, np.dtype[Any]]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         """The value as an ndarray, read-only where it shares memory."""
         self._border("np.asarray")
         value = np.asarray(self._v).view()
@@ -460,7 +464,7 @@ class Tensor(ArrayMethods):
             return value.astype(dtype)
         return value.copy() if copy else value
 
-    def item(self, *args: Any) -> Any:
+    def item(self, *args: int | tuple[int, ...]) -> complex:
         """The value of one element as a Python number."""
         note_escape(self)
         return self._v.item(*args)
@@ -507,7 +511,7 @@ class Tensor(ArrayMethods):
             raise TypeError("iteration over a 0-d Tensor")
         return (fn.getitem(self, k) for k in range(len(self._v)))
 
-    def __contains__(self, item: Any) -> bool:
+    def __contains__(self, item: Operand) -> bool:
         return bool(np.any(self._v == value_of(item)))
 
     # ------------------------------------------------------------ text and copies
@@ -561,7 +565,7 @@ class Tensor(ArrayMethods):
         note_escape(self)
         return tensor, (np.asarray(self._v), None, self.requires_grad)
 
-    def _leaf_copy(self, value: Any, what: str) -> Tensor:
+    def _leaf_copy(self, value: np.ndarray, what: str) -> Tensor:
         if has_tangent(self) or self._tape is not None:
             raise GradientError(_not_leaf(what))
         out: Tensor = wrap(value)
@@ -647,10 +651,10 @@ class Tensor(ArrayMethods):
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return fn.call_function(function, args, kwargs)
 
-    def _apply(self, op: Any, operands: Any, attrs: Any) -> Any:
+    def _apply(self, op: Primitive, operands: Sequence[Any], attrs: Attributes) -> Tensor:
         return apply(op, operands, attrs)
 
-    def _origin(self) -> tuple[Any, list[Any], Any]:
+    def _origin(self) -> tuple[Primitive | None, list[Tensor], Attributes | None]:
         return origin(self)
 
     # ------------------------------------------------------------ methods of ndarray
@@ -677,7 +681,7 @@ class Tensor(ArrayMethods):
     abs: ClassVar[Unary] = fn.FAST["absolute"]
 
 
-def _no_gradient(dtype: np.dtype[Any]) -> GradientError:
+def _no_gradient(dtype: np.dtype) -> GradientError:
     return _GradientDType(
         f"requires_grad needs a complex dtype or a floating-point one of 32 bits or more, found {dtype}; "
         "convert with dtype=float or .astype(float)"
@@ -701,7 +705,7 @@ def _not_leaf(what: str) -> str:
     )
 
 
-def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+def tensor(data: Any, dtype: DTypeLike | None = None, requires_grad: bool = False) -> Tensor:
     """Return a Tensor that holds a copy of the data.
 
     Parameters
@@ -751,7 +755,7 @@ def _of_copy(value: Any, leaf: bool) -> Tensor:
     return out
 
 
-def from_numpy(array: Any) -> Tensor:
+def from_numpy(array: np.ndarray) -> Tensor:
     """Return a Tensor that shares memory with an ndarray.
 
     Writes to the array are seen by later operations; what is recorded is a copy of what was there.
@@ -782,7 +786,7 @@ def from_numpy(array: Any) -> Tensor:
     return out
 
 
-def asarray(data: Any, dtype: Any = None) -> Tensor:
+def asarray(data: Any, dtype: DTypeLike | None = None) -> Tensor:
     """Return the data as a Tensor, without a copy where NumPy's `asarray` makes none.
 
     Parameters

@@ -17,7 +17,7 @@ try:
 except ImportError:  # Python 3.10
     from typing_extensions import assert_type
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray
 x = tg.tensor([1.0, 2.0], requires_grad=True)
 
 assert_type(x, tg.Tensor)

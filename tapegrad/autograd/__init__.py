@@ -46,3 +46,8 @@ __all__ = [
     "variable",
     "zero_gradients",
 ]
+
+
+def __dir__() -> list[str]:
+    """Show what is exported, not the modules that it comes from."""
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]

@@ -9,11 +9,14 @@ import sys
 import traceback
 import warnings
 from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from functools import partial
+from types import CodeType, FrameType
 from typing import Any, NoReturn
 
 import numpy as np
 
+from tapegrad.core.base import TensorOrArray
 from tapegrad.core.context_manager import Block
 from tapegrad.core.grad_mode import Mode, _enabled, change_mode, in_force
 from tapegrad.errors import AnomalyError
@@ -65,12 +68,13 @@ class Lines:
         self.base = None
         self._words[layout.BASE] = 0
 
-    def note(self, tape: Tape, at: int, op: Primitive, value: Any, operands: Any) -> None:
+    def note(self, tape: Tape, at: int, op: Primitive, value: TensorOrArray, operands: Sequence[Any]) -> None:
         """See a record that has just been made."""
-        frame: Any = sys._getframe(2)
-        while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
-            frame = frame.f_back
-        found: list[tuple[Any, int]] = []
+        here = sys._getframe(2)
+        while here.f_back is not None and here.f_code.co_filename.startswith(OURS):
+            here = here.f_back
+        frame: FrameType | None = here
+        found: list[tuple[CodeType | list[tuple[str, int, str]], int]] = []
         while frame is not None and len(found) < layout.DEPTH:
             found.append((frame.f_code, frame.f_lasti))
             if frame is self.base:
@@ -93,10 +97,10 @@ class Lines:
             caller = len(notes) - 2
         self.look(tape, slot(at), op, value, operands)
 
-    def look(self, tape: Tape, k: int, op: Primitive, value: Any, operands: Any) -> None:
+    def look(self, tape: Tape, k: int, op: Primitive, value: TensorOrArray, operands: Sequence[Any]) -> None:
         """See whether a record's value is the first that is not finite."""
         if self.first is None and not _finite(value) and all(_finite(x) for x in operands):
-            place = _place(_noted(tape, k) or [])
+            place = _place(_stack_of_record(tape, k) or [])
             self.first = f"{op.name} at {place} made the first value that is not finite"
             self._words[layout.LOOKING] = 0
 
@@ -106,7 +110,7 @@ class Lines:
             f"the derivative of {op.name} failed; {self._origin(tape, k)}", UserWarning, stacklevel=2
         )
 
-    def returned(self, tape: Tape, k: int, op: Primitive, parts: dict[int, Any]) -> None:
+    def returned(self, tape: Tape, k: int, op: Primitive, parts: Mapping[int, TensorOrArray]) -> None:
         """See what a record's rule returned."""
         if not self.check_nan:
             return
@@ -125,18 +129,18 @@ class Lines:
 
     def _fail(self, tape: Tape, k: int, op: Primitive, warning: str, error: str) -> NoReturn:
         where, first = self._origin(tape, k), "" if self.first is None else f"; {self.first}"
-        warnings.warn(f"{warning}; {where}\n{_trace(_noted(tape, k))}", UserWarning, stacklevel=3)
+        warnings.warn(f"{warning}; {where}\n{_trace(_stack_of_record(tape, k))}", UserWarning, stacklevel=3)
         name = op.node_name(tape.attrs.get(k, {}))  # type: ignore[no-untyped-call]
         raise AnomalyError(f"{name} {error}; {where}{first}")
 
     def _origin(self, tape: Tape, k: int) -> str:
-        stack = _noted(tape, k)
+        stack = _stack_of_record(tape, k)
         if stack is None:
             return "its forward was not run in anomaly mode, so its line is not known"
         return f"its forward is at {_place(stack)}"
 
 
-def stack_of(frame: Any) -> Stack:
+def stack_of(frame: FrameType | None) -> Stack:
     """Where the user's code is, seen from a frame, the innermost last."""
     found = []
     while frame is not None and frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
@@ -147,8 +151,8 @@ def stack_of(frame: Any) -> Stack:
     return found[::-1]
 
 
-def _noted(tape: Tape, k: int) -> Stack | None:
-    """Where the user's code made a record, the innermost frame last; None if that was not noted."""
+def _stack_of_record(tape: Tape, k: int) -> Stack | None:
+    """Where the user's code made a record, the innermost frame last; None if that is not known."""
     notes, at = tape.lines, STRIDE * (k + 1)
     place = 3 * bisect_right(range(len(notes) // 3), at, key=lambda row: notes[3 * row]) - 2
     if place < 0 or notes[place - 1] != at:
@@ -164,7 +168,7 @@ def _noted(tape: Tape, k: int) -> Stack | None:
     return found[inner:][::-1]
 
 
-def _line(code: Any, word: int) -> int:
+def _line(code: CodeType, word: int) -> int:
     """The line of an instruction."""
     for start, end, line in code.co_lines():
         if start <= word & OFFSET < end and line is not None:
@@ -172,7 +176,7 @@ def _line(code: Any, word: int) -> int:
     return int(code.co_firstlineno)
 
 
-def _finite(x: Any) -> bool:
+def _finite(x: TensorOrArray) -> bool:
     value = getattr(x, "_v", x)
     return math.isfinite(value) if isinstance(value, float) else bool(np.all(np.isfinite(value)))
 

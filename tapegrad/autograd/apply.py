@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral, Number
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapegrad.autograd.call import NESTED, Call, Kept, mapped
 from tapegrad.autograd.hooks import from_array
-from tapegrad.autograd.provenance import Provenance, taken_error
+from tapegrad.autograd.provenance import Provenance, escape_error
 from tapegrad.core.base import (
     Handle,
     alias_of,
@@ -29,14 +29,19 @@ from tapegrad.core.dispatch import as_tape_value, is_view_of, record, with_metad
 from tapegrad.core.forward_mode import Level, at_level, dual
 from tapegrad.core.grad_mode import in_force, is_grad_enabled, within
 from tapegrad.core.inplace import sharers, write
+from tapegrad.core.saved_values import Packing
 from tapegrad.core.storage import DUAL, STALE
 from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.numpy_api.shapes import stack
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import OUT
-from tapegrad.tape.record import slot
+from tapegrad.tape.record import Place, slot
 from tapegrad.tape.tape import close, current, local
+from tapegrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tapegrad.autograd.function import Function, FunctionCtx
 
 __all__ = ["applied", "as_tensor", "holds_numbers"]
 
@@ -46,15 +51,22 @@ NO_OWNER = (int, float, complex, str, bytes, np.generic, np.dtype, slice, type)
 
 
 def applied(
-    cls: Any, ctx: Any, name: str, forward: Any, rule: Any, args: Sequence[Any], given: list[Any]
+    cls: type[Function],
+    ctx: FunctionCtx,
+    name: str,
+    forward: Callable[..., Any],
+    rule: Callable[..., Any],
+    args: Sequence[Any],
+    given: list[Any],
 ) -> Any:
     """Run forward on what is given for the arguments, and record it as a call."""
     return _applied(cls, ctx, name, forward, rule, args, given, [])[0]
 
 
 def _applied(
-    cls: Any, ctx: Any, name: str, forward: Any, rule: Any, args: Sequence[Any], given: list[Any],
-    bases: list[Any],
+    cls: type[Function], ctx: FunctionCtx, name: str, forward: Callable[..., Any],
+    rule: Callable[..., Any], args: Sequence[Any], given: list[Any],
+    bases: list[Tensor],
 ) -> tuple[Any, Provenance | None]:  # fmt: skip
     """As `applied`, where `bases` were given for arguments that carry tangents; and what is known of it."""
     moving = False
@@ -108,8 +120,9 @@ def _applied(
 
 
 def _moved(
-    cls: Any, ctx: Any, name: str, forward: Any, rule: Any, args: Sequence[Any], given: list[Any],
-    bases: list[Any], level: Level,
+    cls: type[Function], ctx: FunctionCtx, name: str, forward: Callable[..., Any],
+    rule: Callable[..., Any], args: Sequence[Any], given: list[Any],
+    bases: list[Tensor], level: Level,
 ) -> tuple[Any, Provenance | None]:  # fmt: skip
     """Call a Function of Tensors that carry tangents: its results with theirs, by its jvp.
 
@@ -124,7 +137,7 @@ def _moved(
         raise GradientError(f"{cls.__name__}: what carries a tangent cannot be marked dirty")
     call = None if ctx._call is None else ctx._call()
     _exchange(ctx, call, given, primals)  # at the outermost level
-    tangents: list[Any] = [None if d is None else d.tangent for d in duals]
+    tangents: list[Tensor | None] = [None if d is None else d.tangent for d in duals]
     if ctx._materialize:
         for k, x in enumerate(primals):
             if tangents[k] is None and isinstance(x, Handle):
@@ -157,18 +170,19 @@ def _moved(
     return (tuple(results) if isinstance(found, tuple) else results[0]), provenance
 
 
-def _stacked(parts: Sequence[Any]) -> Any:
+def _stacked(parts: Sequence[Tensor | None]) -> Tensor | None:
     """Tangents of one result, a lane each; None counts as zeros where others are something."""
     known = next((t for t in parts if t is not None), None)
     return None if known is None else stack([np.zeros_like(known._v) if t is None else t for t in parts])
 
 
 def _tangents(
-    cls: Any, ctx: Any, call: Call | None, provenance: Any, primals: Sequence[Any], tangents: list[Any],
-    outs: Sequence[Any], hiding: list[Any],
-) -> list[Any]:  # fmt: skip
+    cls: type[Function], ctx: FunctionCtx, call: Call | None, provenance: Any, primals: Sequence[Any],
+    tangents: Sequence[Tensor | None],
+    outs: Sequence[Any], hiding: list[Tensor],
+) -> list[Tensor | None]:  # fmt: skip
     """The tangents of the results, by the user's jvp; None where there is none."""
-    seen = provenance.backward([t for t in tangents if requires_grad(t)])
+    seen = provenance.backward([t for t in tangents if t is not None and requires_grad(t)])
     seen.bases, seen.tangents = hiding, call is None
     given = within({"forward": seen}, cls.jvp, ctx, *tangents)
     moved = given if isinstance(given, tuple) else (given,)
@@ -176,7 +190,7 @@ def _tangents(
         raise GradientError(f"{cls.__name__}.jvp returned {len(moved)} tangents for {len(outs)} results")
     took = (provenance.took or seen.took) and not ctx._promised
     nested = any(has_tangent(x) for x in (*primals, *tangents))
-    found: list[Any] = []
+    found: list[Tensor | None] = []
     for k, (out, tangent) in enumerate(zip(outs, map(as_tensor, moved), strict=True)):
         if tangent is None or not isinstance(out, Handle):
             found.append(None)
@@ -188,7 +202,7 @@ def _tangents(
             )
         origin = seen.of(tangent)
         if nested and took:
-            raise taken_error(cls.__name__)
+            raise escape_error(cls.__name__)
         if nested and origin is not None:
             raise origin.error()
         if call is not None and took:
@@ -201,7 +215,7 @@ def _tangents(
     return found
 
 
-def _exchange(ctx: Any, call: Call | None, olds: Sequence[Any], news: Sequence[Any]) -> None:
+def _exchange(ctx: FunctionCtx, call: Call | None, olds: Sequence[Any], news: Sequence[Any]) -> None:
     """Let what ctx keeps be other Tensors."""
     pairs = [(a, b) for a, b in zip(olds, news, strict=True) if isinstance(a, Handle) and a is not b]
     for name, value in list(vars(ctx).items()):
@@ -212,7 +226,7 @@ def _exchange(ctx: Any, call: Call | None, olds: Sequence[Any], news: Sequence[A
         call.attributes = {name: _exchanged(value, pairs) for name, value in call.attributes.items()}
 
 
-def _exchanged(x: Any, pairs: list[tuple[Any, Any]], depth: int = 0) -> Any:
+def _exchanged(x: Any, pairs: list[tuple[Handle, Any]], depth: int = 0) -> Any:
     if isinstance(x, Handle):
         return next((b for a, b in pairs if a is x), x)
     if isinstance(x, Kept):
@@ -223,7 +237,7 @@ def _exchanged(x: Any, pairs: list[tuple[Any, Any]], depth: int = 0) -> Any:
     return mapped(lambda part, deep: _exchanged(part, pairs, deep), x, depth)
 
 
-def _version(x: Any) -> int:
+def _version(x: Tensor) -> int:
     state = x._extra
     if state is None or state.inference:
         return 0
@@ -237,7 +251,7 @@ def as_tensor(out: Any) -> Any:
     return out
 
 
-def _results(cls: Any, found: Any) -> list[Any]:
+def _results(cls: type[Function], found: Any) -> list[Any]:
     """What forward returned, where a derivative is asked for."""
     results = [as_tensor(out) for out in (found if isinstance(found, tuple) else (found,))]
     for k, out in enumerate(results):
@@ -261,7 +275,7 @@ def holds_numbers(x: Any) -> bool:
 
 
 def _recorded(
-    call: Call, args: Sequence[Any], given: list[Any], befores: list[Any], results: list[Any]
+    call: Call, args: Sequence[Any], given: list[Any], befores: list[Tensor], results: list[Any]
 ) -> list[Any]:
     """Give the results their history; returns them."""
     ctx = call.ctx
@@ -282,7 +296,7 @@ def _recorded(
         here = _placed(call, record(custom.calls[mask], np.float64(0.0), befores, {"call": call}))
     kept = saved.kept_results() if packing is None else set()
     outs: list[Any] = []
-    places: dict[int, Any] = {}
+    places: dict[int, Place | None] = {}
     for k, out in enumerate(results):
         known = (out._v.shape, out._v.dtype) if isinstance(out, Handle) else None
         if plain[k]:
@@ -388,7 +402,12 @@ class _Saved:
         return {*self.results}.union(*self.held.values())
 
     def keep(
-        self, args: Sequence[Any], befores: list[Any], outs: list[Any], places: dict[int, Any], packing: Any
+        self,
+        args: Sequence[Any],
+        befores: list[Tensor],
+        outs: list[Tensor],
+        places: dict[int, Any],
+        packing: Packing | None,
     ) -> None:
         """Give the call what was saved, by place where that has one; packed, where there is what packs."""
         call = self.call
@@ -397,10 +416,10 @@ class _Saved:
             place = places.get(k)
             if k < 0 <= q and befores[q]._tape is tape:
                 place = call.place[0], slot(befores[q]._at)
-            one = outs[k] if k >= 0 else x
             if x is None:
                 call.kept.append(None)
             else:
+                one = outs[k] if k >= 0 else x
                 known = befores[q] if k < 0 <= q and x is args[call.slots[q]] else None
                 call.kept.append(Kept(one, place, known) if packing is None else packing.keep(one))
         by_place = {key: Kept(outs[k], places[k]) for key, k in self.numbers.items()} if self.held else {}
@@ -443,7 +462,7 @@ def _placed(call: Call, here: Any) -> Any:
     return here
 
 
-def _binds(ctx: Any, call: Call, saved: list[Any], results: list[Any]) -> bool:
+def _binds(ctx: FunctionCtx, call: Call, saved: list[Any], results: list[Any]) -> bool:
     """Whether what is kept for backward may own the open tape, which is to own the call."""
     tape = local.tape
     if tape is None or not tape.log:
@@ -451,7 +470,7 @@ def _binds(ctx: Any, call: Call, saved: list[Any], results: list[Any]) -> bool:
     return not _owns_nothing([*saved, *call.provenance.others, *_own(ctx)], tape, results)
 
 
-def _own(ctx: Any) -> list[Any]:
+def _own(ctx: FunctionCtx) -> list[Any]:
     """What the user set on ctx."""
     return [x for name, x in vars(ctx).items() if name not in OF_ITSELF]
 

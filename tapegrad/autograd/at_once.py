@@ -6,26 +6,35 @@ The call is `kernels.replay.gradients`. It comes with the first sweep, which com
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core import compiled_methods
+from tapegrad.core.base import TensorOrArray
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.engine.sweep import descriptor, spend
 from tapegrad.errors import KernelError
 from tapegrad.kernels import machine
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import State
-from tapegrad.ops.primitive import BY_OPCODE
+from tapegrad.ops.primitive import BY_OPCODE, Attributes
 from tapegrad.tape.record import STRIDE
 from tapegrad.tape.tape import Claim, Columns, Tape, leave
+from tapegrad.tensor import Tensor
 
 ndarray = np.ndarray
 _states: dict[int, State] = {}  # by address: those that compiled code sweeps in
 
 
-def gradients(root: Any, seed: Any, inputs: Any, retain: bool, alone: bool = False) -> tuple[Any, ...] | None:
+def gradients(
+    root: Tensor,
+    seed: TensorOrArray | None,
+    inputs: Tensor | Sequence[Tensor],
+    retain: bool,
+    alone: bool = False,
+) -> tuple[Tensor | None, ...] | None:
     """The gradients of a result on the open tape; of an input to which rules gave none there is None.
 
     `alone`: what the tape has from older ones are leaves. None: `tapegrad.engine` is to find them.
@@ -33,7 +42,7 @@ def gradients(root: Any, seed: Any, inputs: Any, retain: bool, alone: bool = Fal
     return None
 
 
-def backward(root: Any, seed: Any, retain: bool) -> bool | None:
+def backward(root: Tensor, seed: TensorOrArray | None, retain: bool) -> bool | None:
     """As `gradients`, to the ``.grad`` of all leaves; whether that is done."""
     return None
 
@@ -51,7 +60,7 @@ def _replace(enter: machine.Enter) -> None:
             {
                 layout.WORKSPACE: _workspace, layout.DESCRIBE: _describe, layout.CLAIM: _claim,
                 layout.UNCLAIM: _unclaim, layout.APPLY_RULE: _apply_rule, layout.OPS: BY_OPCODE,
-                layout.WATCH: _watch, layout.END_WATCH: _end_watch,
+                layout.WATCH: _begin_profile, layout.END_WATCH: _end_profile,
             }
         )  # fmt: skip
         fast = compiled_methods.METH_FASTCALL
@@ -72,8 +81,8 @@ def _workspace(at: int, n: int) -> int:
     return state.at
 
 
-def _watch(at: int) -> tuple[Any, int, Any]:
-    """Let a sweep look and take times as the mode wants; what `_end_watch` needs."""
+def _begin_profile(at: int) -> tuple[Any, int, Any]:
+    """Let a sweep look and take times as the mode wants; what `_end_profile` needs."""
     mode: Any = _enabled.get()
     view, profile = _states[at].view, mode.profile
     if mode.lines is not None:
@@ -83,9 +92,9 @@ def _watch(at: int) -> tuple[Any, int, Any]:
     return profile, profile.now(), profile.stamps(view[layout.RECORDS], view)
 
 
-def _end_watch(at: int, watch: tuple[Any, int, Any], root: Any, status: int) -> None:
+def _end_profile(at: int, begun: tuple[Any, int, Any], root: Any, status: int) -> None:
     """Tell a profile of a sweep, if it is done."""
-    (profile, begin, stamps), state = watch, _states[at]
+    (profile, begin, stamps), state = begun, _states[at]
     if status == layout.DONE and profile is not None:
         n = state.view[layout.RECORDS]
         columns = state.buffers[layout.SEALING]  # the next sweep's, so a copy is taken
@@ -135,13 +144,20 @@ def _unclaim(tape: Tape, at: int, claim: Claim, marks: Any, status: int) -> None
 
 
 @np.errstate(all="ignore")
-def _apply_rule(op: Any, ct: Any, value: Any, operands: Any, attrs: Any, wanted: Any) -> list[Any]:
+def _apply_rule(
+    op: Any,
+    ct: np.ndarray,
+    value: np.ndarray,
+    operands: Sequence[np.ndarray],
+    attrs: Attributes,
+    wanted: Sequence[int],
+) -> list[np.ndarray | None]:
     """What an op's rule makes of a cotangent for each operand wanted, laid out as its gradient is."""
     found = op.vjp(ct, value, operands, attrs or {}, wanted)
     return [None if q not in found else _laid_out(found[q], operands[q]) for q in wanted]
 
 
-def _laid_out(part: Any, like: Any) -> Any:
+def _laid_out(part: np.ndarray, like: np.ndarray) -> np.ndarray:
     """A part of a gradient in C order, of the shape and dtype of its operand."""
     fits = type(part) is type(like) and part.dtype is like.dtype and part.shape == like.shape
     if fits and (type(part) is not ndarray or part.flags.c_contiguous):

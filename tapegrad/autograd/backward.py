@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -24,7 +24,7 @@ from tapegrad.autograd.sweeps import (
 )
 from tapegrad.autograd.variables import Variable
 from tapegrad.core import compiled_methods as compiled
-from tapegrad.core.base import extra, refresh_history, retain, wrap
+from tapegrad.core.base import TensorOrArray, extra, refresh_history, retain, wrap
 from tapegrad.core.dispatch import with_metadata
 from tapegrad.core.grad_mode import enable_grad
 from tapegrad.core.inplace import accumulate, write
@@ -204,18 +204,18 @@ def grad(
     border = Border(pairs, {key: x for mine, x in zip(keys, likes, strict=True) for key in mine})
     checked = None if optional else check
     every = not only_inputs
-    found = run(pairs, sinks, every, retain, recording, border.settle, checked, lanes) if pairs else {}
+    swept = run(pairs, sinks, every, retain, recording, border.finish, checked, lanes) if pairs else {}
     results: list[Tensor | None] = []
     with enable_grad():  # of arrays there is nothing to record
         for mine, x in zip(keys, likes, strict=True):
-            parts = [found[key] for key in mine if key in found]
+            parts = [swept[key] for key in mine if key in swept]
             if not parts:
                 _missing(len(results), targets, optional)
                 results.append(_zeros(x, recording) if materialize_grads else None)
             else:
                 results.append(track_gradient(border.result(total(parts), x), pairs, recording))
     if every:
-        rest = {key: value for key, value in found.items() if key not in sinks}
+        rest = {key: value for key, value in swept.items() if key not in sinks}
         _commit(rest, {}, border, pairs, recording)
     return dict(zip(names, results, strict=True)) if names is not None else tuple(results)
 
@@ -306,7 +306,7 @@ def backward(
     pairs = roots_of(listed(tensors, "tensors"), grad_tensors, recording)
     if not pairs:
         return
-    handles: dict[Key, Any] = {}
+    handles: dict[Key, Tensor] = {}
     if targets is not None:
         for x in targets:
             if not x.is_leaf:
@@ -317,20 +317,24 @@ def backward(
     handles.update(retained)
     sinks = list(handles)
     border = Border(pairs, handles)
-    found = run(pairs, sinks, targets is None, retain, recording, border.settle, None)
+    found = run(pairs, sinks, targets is None, retain, recording, border.finish, None)
     _commit(found, handles, border, pairs, recording)
 
 
 def _commit(
-    found: dict[Key, Any], handles: dict[Key, Any], border: Border, pairs: Any, recording: bool
+    found: Mapping[Key, TensorOrArray],
+    handles: dict[Key, Tensor],
+    border: Border,
+    pairs: list[tuple[Tensor, TensorOrArray]],
+    recording: bool,
 ) -> None:
     """Add gradients to the ``.grad`` of what they are of, all or none, then call what waits for that."""
-    parts: dict[int, tuple[Any, list[Any]]] = {}
+    parts: dict[int, tuple[Tensor, list[TensorOrArray]]] = {}
     for key, value in found.items():
         handle = handles.get(key)
         if handle is None:
-            handle = key[0].retained.get(key[1]) if isinstance(key, tuple) else key.handle
-            handle = None if handle is None else handle()
+            reference = key[0].retained.get(key[1]) if isinstance(key, tuple) else key.handle
+            handle = None if reference is None else reference()
         if handle is not None and handle.requires_grad:
             parts.setdefault(id(handle), (handle, []))[1].append(value)
     with enable_grad():  # of arrays there is nothing to record
@@ -341,7 +345,7 @@ def _commit(
     _add(ready, recording)
 
 
-def _add(ready: list[tuple[Any, Any]], recording: bool) -> None:
+def _add(ready: list[tuple[Tensor, Tensor]], recording: bool) -> None:
     """Add to the ``.grad`` of Tensors, then call what waits for that."""
     turn = _Turn()
     turn.wait()
@@ -351,8 +355,8 @@ def _add(ready: list[tuple[Any, Any]], recording: bool) -> None:
     finally:
         turn.end()
     for handle, _ in ready:
-        if handle._tape is None and handle._at.watch is not None:
-            handle._at.watch.settled(handle)
+        if handle._tape is None and handle._at.hooks is not None:
+            handle._at.hooks.after_accumulation(handle)
 
 
 def _share(_: machine.Enter) -> None:
@@ -361,7 +365,7 @@ def _share(_: machine.Enter) -> None:
         compiled.share({layout.TURNS: _turns, layout.ADD_GRADS: _add_found})
 
 
-def _add_found(leaves: tuple[Any, ...], found: tuple[Any, ...]) -> None:
+def _add_found(leaves: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> None:
     """Add what compiled code has found to the ``.grad`` of leaves."""
     _add([(x, g) for x, g in zip(leaves, found, strict=True) if g is not None], False)
 
@@ -384,7 +388,7 @@ def _recording(create_graph: bool | None, gradients: Any) -> bool:
     return any(isinstance(x, Variable) and not x.volatile for x in several)
 
 
-def _retained(pairs: list[tuple[Tensor, Any]]) -> dict[Key, Tensor]:
+def _retained(pairs: list[tuple[Tensor, TensorOrArray]]) -> dict[Key, Tensor]:
     """Results whose gradient is kept, on any tape the roots lead to."""
     todo = [root._tape for root, _ in pairs if root._tape is not None]
     seen: set[int] = set()

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tapegrad.autograd.hooks import from_array, replaced
-from tapegrad.autograd.provenance import Provenance, nobody, once_error, once_only, taken_error
-from tapegrad.core.base import Handle, alias_of, has_tangent, recall, requires_grad, wrap
+from tapegrad.autograd.hooks import Hook, from_array, replaced
+from tapegrad.autograd.provenance import Provenance, escape_error, nobody, once_error, once_only
+from tapegrad.core.base import Handle, TensorOrArray, alias_of, has_tangent, recall, requires_grad, wrap
+from tapegrad.core.forward_mode import Level
 from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.engine.sweep import at_work, value_or_shape
 from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
 from tapegrad.ops.primitive import sum_to
+from tapegrad.tape.tape import Tape
 from tapegrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tapegrad.autograd.function import FunctionCtx
 
 __all__ = ["NESTED", "Call", "Kept", "mapped"]
 
 
+Known: TypeAlias = tuple[tuple[int, ...], np.dtype]  # a Tensor's shape and dtype
 NESTED = 4  # to which depth lists, tuples and dicts on ctx are looked into
 
 
@@ -28,8 +34,10 @@ class Kept:
 
     __slots__ = ("moving", "original", "place", "snapshot")
 
-    def __init__(self, x: Any, place: Any, known: Any = None) -> None:
-        self.moving: Any = None  # itself with its tangents
+    def __init__(
+        self, x: Tensor, place: tuple[weakref.ref[Tape], int] | None, known: Tensor | None = None
+    ) -> None:
+        self.moving: Tensor | None = None  # itself with its tangents
         self.place = place  # of what is on the call's own tape: a weak reference to it, and the record
         self.original: Any = weakref.ref(x)
         self.snapshot: Any = None if place is not None else alias_of(x) if known is None else known
@@ -91,25 +99,27 @@ class Call:
     )  # fmt: skip
 
     def __init__(
-        self, function: Callable[..., Any], ctx: Any, name: str, args: Sequence[Any], slots: list[int],
+        self, function: Callable[..., Any], ctx: FunctionCtx, name: str, args: Sequence[Any],
+        slots: list[int],
         provenance: Provenance, once: bool, raw: bool,
     ) -> None:  # fmt: skip
         self.function, self.ctx, self.name, self.slots = function, ctx, name, slots
         self.provenance, self.once, self.raw = provenance, once or raw, raw
         self.known = [(a._v.shape, a._v.dtype) if isinstance(a, Handle) else None for a in args]
         self.place: Any = nobody, 0  # of the record: a weak reference to the tape, and position
-        self.kept: list[Any] = []
+        self.kept: list[Kept | Callable[[], Tensor] | None] = []
         self.attributes: dict[str, Any] = {}  # what forward set on ctx with results in it: not owned
-        self.results: list[Any] = []  # shape and dtype of each; None for what is no Tensor or gets no zeros
+        # shape and dtype of each; None for what is no Tensor or gets no zeros
+        self.results: list[Known | None] = []
         self.released = False
-        self.levels: list[Any] = []  # of the tangents that arguments carry
-        self.pre: dict[int, Any] = {}
-        self.post: dict[int, Any] = {}
+        self.levels: list[Level] = []  # of the tangents that arguments carry
+        self.pre: dict[int, Hook] = {}
+        self.post: dict[int, Hook] = {}
         self.metadata: dict[Any, Any] = {}
 
     # ------------------------------------------------------------ what is saved
 
-    def unpack(self) -> tuple[Any, ...]:
+    def unpack(self) -> tuple[Tensor | None, ...]:
         """Return what save_for_backward kept."""
         if self.released:
             raise GraphFreedError(self.freed())
@@ -122,7 +132,7 @@ class Call:
     def _restored(self, x: Any, depth: int = 0) -> Any:
         return self._unpacked(x) if isinstance(x, Kept) else mapped(self._restored, x, depth)
 
-    def _unpacked(self, kept: Any) -> Any:
+    def _unpacked(self, kept: Kept | Callable[[], Tensor]) -> Any:
         if not isinstance(kept, Kept):
             return kept()  # packed
         if kept.moving is not None and has_tangent(kept.moving):
@@ -136,13 +146,13 @@ class Call:
             reference, k = kept.place
             tape = reference()
             value = None if tape is None else tape.value(k)
-            if value is None:
+            if tape is None or value is None:
                 raise GraphFreedError(self.freed())
             unchanged = original is not None and original._tape is tape and original._at == 4 * (k + 1)
             found = original if unchanged else recall(value, (tape, k))
         return wrap(found._v) if self.raw else found
 
-    def handle(self) -> Any:
+    def handle(self) -> Tensor:
         """Return a Tensor with the history of the call."""
         tape, k = self.place[0](), self.place[1]
         value = tape.value(k)
@@ -162,13 +172,14 @@ class Call:
 
     # ------------------------------------------------------------ the derivative
 
-    def receive(self, index: int, ct: Any) -> Any:
+    def receive(self, index: int, ct: TensorOrArray) -> Tensor | np.generic:
         """Keep the cotangent of a result for `vjp_of_results`; returns that of the call's own value."""
-        handle = isinstance(ct, Handle)
-        at_work().seen.setdefault(self, {})[index] = ct if handle else from_array(ct)
-        return wrap(np.float64(0.0)) if handle else np.float64(0.0)
+        at_work().seen.setdefault(self, {})[index] = ct if isinstance(ct, Handle) else from_array(ct)
+        return wrap(np.float64(0.0)) if isinstance(ct, Handle) else np.float64(0.0)
 
-    def vjp(self, wanted: list[int], ct: Any, pending: dict[int, Any]) -> dict[int, Any]:
+    def vjp(
+        self, wanted: list[int], ct: TensorOrArray, pending: Mapping[int, Tensor]
+    ) -> dict[int, TensorOrArray]:
         """Cotangents of the operands named, by the user's backward; `pending` are those of the results."""
         recording = isinstance(ct, Handle) and is_grad_enabled()
         if isinstance(ct, Handle) and self._moves():
@@ -182,15 +193,15 @@ class Call:
         as_tensors = isinstance(ct, Handle)
         return {q: g if as_tensors else g._v for q, g in picked.items() if g is not None}
 
-    def vjp_of_results(self, wanted: list[int], ct: Any) -> dict[int, Any]:
+    def vjp_of_results(self, wanted: list[int], ct: TensorOrArray) -> dict[int, TensorOrArray]:
         """As `vjp`, of what the sweep at work has received."""
         return self.vjp(wanted, ct, at_work().seen.pop(self, {}))
 
-    def vjp_of_result(self, wanted: list[int], ct: Any) -> dict[int, Any]:
+    def vjp_of_result(self, wanted: list[int], ct: TensorOrArray) -> dict[int, TensorOrArray]:
         """As `vjp`, of a call with one result, by that one's cotangent."""
         return self.vjp(wanted, ct, {0: ct if isinstance(ct, Handle) else from_array(ct)})
 
-    def vjp_of_lanes(self, n: int, wanted: list[int], ct: Any) -> dict[int, Any]:
+    def vjp_of_lanes(self, n: int, wanted: list[int], ct: TensorOrArray) -> dict[int, TensorOrArray]:
         """As `vjp_of_results`, of n cotangents one after the other."""
         pending = at_work().seen.pop(self, {})
         found = [self.vjp(wanted, ct[lane], {k: g[lane] for k, g in pending.items()}) for lane in range(n)]
@@ -209,9 +220,11 @@ class Call:
         if self.once:
             raise once_error(self.provenance.name)
         if self.provenance.took and not self.ctx._promised:
-            raise taken_error(self.provenance.name)
+            raise escape_error(self.provenance.name)
 
-    def _hooked(self, grads: list[Any], recording: bool) -> Any:
+    def _hooked(
+        self, grads: list[Tensor | None], recording: bool
+    ) -> Mapping[int, Tensor | None] | list[Tensor | None]:
         """The gradients of the arguments, as hooks of the node leave them."""
         for hook in list(self.pre.values()):
             grads = replaced(hook(tuple(grads)), grads, "a pre-hook")
@@ -224,9 +237,9 @@ class Call:
             inputs = replaced(hook(tuple(inputs), tuple(grads)), inputs, "a hook")
         return dict(zip(tensors, inputs, strict=True))
 
-    def _gradients(self, pending: dict[int, Any]) -> list[Any]:
+    def _gradients(self, pending: Mapping[int, Tensor]) -> list[Tensor | None]:
         """The gradients of the results, zeros or None for those that none came to."""
-        grads: list[Any] = []
+        grads: list[Tensor | None] = []
         for k, known in enumerate(self.results):
             g = pending.get(k)
             if g is None and known is not None and self.ctx._materialize:
@@ -234,10 +247,10 @@ class Call:
             grads.append(g)
         return grads
 
-    def _backward(self, grads: list[Any], recording: bool) -> Any:
+    def _backward(self, grads: list[Tensor | None], recording: bool) -> list[Tensor | None]:
         """The gradients of the arguments; those that cannot be differentiated refuse to be."""
         forward = self.provenance
-        seen = forward.backward([g for g in grads if requires_grad(g)])
+        seen = forward.backward([g for g in grads if g is not None and requires_grad(g)])
         moving = self._moves() or any(has_tangent(g) for g in grads)
         if moving:
             seen.bases, seen.tangents = forward.bases, not recording
@@ -251,7 +264,7 @@ class Call:
         origins = [seen.of(g) if isinstance(g, Handle) else None for g in given]
         if moving:
             if seen.took and not self.ctx._promised:
-                raise taken_error(forward.name)
+                raise escape_error(forward.name)
             for origin in origins:
                 if origin is not None:
                     raise origin.error()
@@ -268,7 +281,7 @@ class Call:
                 checked[k] = seen.refusing(g, origins[k])
         return checked
 
-    def _checked(self, given: list[Any]) -> list[Any]:
+    def _checked(self, given: list[Any]) -> list[Tensor | None]:
         """What backward returned, one for each argument of forward."""
         count = len(self.known)
         if len(given) < count or any(g is not None for g in given[count:]):

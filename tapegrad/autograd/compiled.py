@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, value_of, wrap
+from tapegrad.core.base import Handle, TensorOrArray, value_of, wrap
 from tapegrad.core.dispatch import as_tape_value, record
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import custom
+from tapegrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tapegrad.autograd.function import Function
 
 SOURCE = '''"""A user's compiled rule, called with addresses; see `tapegrad.kernels.replay.functions`."""
 from numba import carray, cfunc, types
@@ -46,7 +51,7 @@ def kernel(at):
 '''
 
 
-def is_compiled(function: Any) -> bool:
+def is_compiled(function: Callable[..., Any] | None) -> bool:
     """Whether a function is one of Numba's, without importing that."""
     return hasattr(function, "py_func") and type(function).__module__.startswith("numba.")
 
@@ -61,7 +66,7 @@ class Rule:
         one, BY_RULE_ONLY where there can be none.
     """
 
-    def __init__(self, cls: Any, ndims: tuple[int, ...]) -> None:
+    def __init__(self, cls: type[Function], ndims: tuple[int, ...]) -> None:
         self.cls, self.ndims = cls, ndims
         self.name = f"{cls.__name__}Backward"
         self.words = wrap(np.zeros(1, np.int64))
@@ -73,7 +78,14 @@ class Rule:
             self._kernel = _kernel(self.cls.backward, self.ndims)
             self.words._v[0] = layout.BY_RULE_ONLY if self._kernel is None else self._kernel.address
 
-    def vjp(self, ct: Any, out: Any, inputs: Any, args: list[Any], wanted: list[int]) -> dict[int, Any]:
+    def vjp(
+        self,
+        ct: TensorOrArray,
+        out: TensorOrArray,
+        inputs: Sequence[TensorOrArray],
+        args: list[Any],
+        wanted: list[int],
+    ) -> dict[int, np.ndarray]:
         """Run the user's backward from Python; what it gives has no derivative itself."""
         args, places = list(args), [k for k, x in enumerate(args) if x is PLACE]
         for place, x in zip(places, inputs[1:], strict=True):
@@ -85,7 +97,7 @@ class Rule:
                 f"{self.cls.__name__}.backward returned {len(found)} gradients for {len(args)} arguments; "
                 "return one for each, None where there is none"
             )
-        parts: dict[int, Any] = {}
+        parts: dict[int, np.ndarray] = {}
         for q in wanted:
             g, x = found[places[q - 1]], value_of(inputs[q])
             if g is None:
@@ -121,7 +133,7 @@ PLACE = object()  # stands for an operand among the arguments
 NUMBERS = (np.ndarray, np.floating, np.complexfloating, float)  # what is one
 
 
-def applied(cls: Any, args: tuple[Any, ...]) -> Any:
+def applied(cls: type[Function], args: tuple[Any, ...]) -> Tensor:
     """Call a Function of compiled functions: its result, with its derivative."""
     values = [value_of(x) for x in args]
     out = cls.forward(*values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tapegrad.core.base import alias_of, wrap
 from tapegrad.core.dispatch import is_externally_writable, record
@@ -136,14 +136,14 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     if tangent.dtype != tensor.dtype:
         tangent = tangent.astype(tensor.dtype)
     direction = _alias(tangent) if is_externally_writable(tangent) else alias_of(tangent)
-    return attach(_alias(tensor), direction, at)  # type: ignore[no-any-return]
+    return attach(_alias(tensor), direction, at)
 
 
 class _DualDType(DTypeError, ValueError):
     """A dtype that has no tangent."""
 
 
-def _alias(x: Tensor) -> Any:
+def _alias(x: Tensor) -> Tensor:
     """Another Tensor of the value and history, to which nobody writes."""
     value = x._v.copy() if is_externally_writable(x) else x._v
     if x.requires_grad:

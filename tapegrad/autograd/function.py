@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tapegrad.autograd import compiled
 from tapegrad.autograd.apply import applied, as_tensor
@@ -17,6 +18,9 @@ from tapegrad.core.dispatch import timed
 from tapegrad.core.grad_mode import within
 from tapegrad.errors import GradientError
 from tapegrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tapegrad.autograd.call import Call
 
 __all__ = ["Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable"]
 
@@ -33,17 +37,17 @@ class FunctionCtx:
     needs_input_grad: tuple[bool, ...] = ()
     _materialize = True
     _promised = False
-    _saved: Sequence[Any] = ()
-    _dirty: Sequence[Any] = ()
-    _plain: Sequence[Any] = ()
-    _call: Any = None  # weak: the call owns this
+    _saved: Sequence[Tensor | None] = ()
+    _dirty: Sequence[Tensor] = ()
+    _plain: Sequence[Tensor] = ()
+    _call: weakref.ref[Call] | None = None  # weak: the call owns this
 
-    def save_for_backward(self, *tensors: Any) -> None:
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep Tensors (or None) for backward; a second call replaces the first."""
         _check_tensors("save_for_backward", tensors, True)
         self._saved = tensors
 
-    def save_for_forward(self, *tensors: Any) -> None:
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
         """Keep Tensors (or None) for jvp."""
         _check_tensors("save_for_forward", tensors, True)
         self._saved_forward = tensors
@@ -72,17 +76,17 @@ class FunctionCtx:
         """What save_for_forward kept."""
         return tuple(getattr(self, "_saved_forward", ()))
 
-    def mark_dirty(self, *tensors: Any) -> None:
+    def mark_dirty(self, *tensors: Tensor) -> None:
         """Say which inputs forward has written to; it must return them."""
         _check_tensors("mark_dirty", tensors)
         self._dirty = tensors
 
-    def mark_non_differentiable(self, *tensors: Any) -> None:
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
         """Say which results have no derivative."""
         _check_tensors("mark_non_differentiable", tensors)
         self._plain = tensors
 
-    def mark_shared_storage(self, *pairs: Any) -> None:
+    def mark_shared_storage(self, *pairs: tuple[Tensor, Tensor]) -> None:
         """Do nothing: results that share memory with an input are found without being named."""
         warnings.warn("mark_shared_storage is not needed", FutureWarning, stacklevel=2)
 
@@ -116,7 +120,8 @@ class FunctionMeta(type):
         forward = inspect.getattr_static(cls, "forward", None)
         cls._is_legacy = forward is not None and not isinstance(forward, (staticmethod, classmethod))
         cls._is_compiled = is_compiled(getattr(cls, "forward", None))
-        cls._rules: dict[tuple[int, ...], Any] = {}  # of compiled functions, by their arguments' axes
+        # of compiled functions, by their arguments' axes
+        cls._rules: dict[tuple[int, ...], compiled.Rule] = {}
         if cls._is_compiled != is_compiled(getattr(cls, "backward", None)):
             raise TypeError(f"{name}: forward and backward are compiled by Numba both or neither")
         cls._context = type(f"{name}Backward", (FunctionCtx,), {"__doc__": None})
@@ -225,7 +230,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
             if kwargs:
                 args = inspect.signature(cls.forward.py_func).bind(*args, **kwargs).args  # type: ignore[attr-defined]
             return compiled.applied(cls, args)
-        ctx: Any = cls._context()
+        ctx: FunctionCtx = cls._context()
         split = cls.setup_context is not Function.setup_context
         if kwargs or split:
             bound = inspect.signature(cls.forward).bind(*args, **kwargs) if split else inspect.signature(
@@ -272,17 +277,17 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
         return applied(type(self), self, name, self.forward, _legacy_rule, tensors, raws)
 
 
-def _legacy_rule(ctx: Any, *grads: Any) -> Any:
+def _legacy_rule(ctx: Function, *grads: Tensor | None) -> Any:
     """The backward of an instance, which gets Tensors without history."""
     return ctx.backward(*[None if g is None else wrap(g._v) for g in grads])
 
 
-def _rule_of(cls: Any) -> Callable[..., Any]:
+def _rule_of(cls: type[Function]) -> Callable[..., Any]:
     """The user's backward, by either of its names."""
     own, other = cls.backward is not Function.backward, cls.vjp is not Function.vjp
     if own and other:
         raise GradientError(f"{cls.__name__} defines backward and vjp, which are two names of one thing")
-    return cls.vjp if other else cls.backward  # type: ignore[no-any-return]
+    return cls.vjp if other else cls.backward
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -316,7 +321,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(backward)
-    def once(ctx: Any, *grads: Any) -> Any:
+    def once(ctx: FunctionCtx, *grads: Tensor | None) -> Any:
         return within({"recording": False}, backward, ctx, *grads)
 
     once.once_differentiable = True  # type: ignore[attr-defined]
@@ -395,13 +400,13 @@ class NestedIOFunction(Function):
         flat = super().__call__(*_flat(args))
         return _nested(self._results, iter(flat))
 
-    def forward(self, *flat: Any) -> Any:  # type: ignore[override]
+    def forward(self, *flat: Tensor) -> Any:  # type: ignore[override]
         """Give `forward_extended` its arguments nested."""
         found = self.forward_extended(*_nested(self._arguments, iter(flat)))
         self._results = _shape(found)
         return tuple(_flat(found))
 
-    def backward(self, *flat: Any) -> Any:  # type: ignore[override]
+    def backward(self, *flat: Tensor | None) -> Any:  # type: ignore[override]
         """Give `backward_extended` its gradients nested."""
         grads = _nested(self._results, iter(flat))
         found = self.backward_extended(*(grads if isinstance(self._results, tuple) else (grads,)))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tapegrad.autograd.backward import grad
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
-from tapegrad.core.base import has_tangent, wrap
+from tapegrad.core.base import TensorOrArray, has_tangent, wrap
 from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.forward_mode import without_history
 from tapegrad.core.grad_mode import enable_grad
@@ -22,24 +22,26 @@ __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
 Function = Callable[..., Any]
 Tensors = tuple[Tensor, ...]
+Inputs: TypeAlias = Tensor | Tensors
 MODES = ("reverse-mode", "forward-mode")
 
 
 # ---------------------------------------------------------------- arguments and results
 
 
-def _tensors(x: Any, what: str) -> tuple[bool, Tensors]:
+def _tensors(x: Inputs, what: str) -> tuple[bool, Tensors]:
     """Return whether an argument is a tuple, and its Tensors."""
     several = isinstance(x, tuple)
-    for k, part in enumerate(x if several else (x,)):
+    parts = x if isinstance(x, tuple) else (x,)
+    for k, part in enumerate(parts):
         if not isinstance(part, Tensor):
             place = f", found {type(part).__name__} at {k}" if several else f", found {type(part).__name__}"
             raise TypeError(f"{what}: a Tensor or a tuple of Tensors is needed{place}")
-    return several, x if several else (x,)
+    return several, parts
 
 
-def _filled(number: float, shape: tuple[int, ...], dtype: Any) -> Tensor:
-    return wrap(as_tape_value(np.full(shape, number, dtype)))  # type: ignore[no-any-return]
+def _filled(number: float, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+    return wrap(as_tape_value(np.full(shape, number, dtype)))
 
 
 def _constant(x: Tensor) -> Tensor:
@@ -54,7 +56,7 @@ def _followed(xs: Tensors, create_graph: bool) -> Tensors:
     )
 
 
-def _vector(v: Any, like: Tensors, create_graph: bool, name: str, of: str) -> Tensors:
+def _vector(v: Inputs | None, like: Tensors, create_graph: bool, name: str, of: str) -> Tensors:
     if v is None:
         if len(like) != 1 or like[0].size != 1:
             shapes = ", ".join(str(x.shape) for x in like)
@@ -87,14 +89,18 @@ def _single(func: Function, xs: Tensors, name: str, strict: bool) -> Tensor:
 
 
 def _grad(
-    outputs: Sequence[Tensor], inputs: Tensors, v: Any = None, create_graph: bool = False, **rest: Any
+    outputs: Sequence[Tensor],
+    inputs: Tensors,
+    v: Sequence[TensorOrArray] | None = None,
+    create_graph: bool = False,
+    **rest: Any,
 ) -> tuple[Tensor | None, ...]:
     """As `grad`, of those outputs that require grad."""
     known = [k for k, y in enumerate(outputs) if y.requires_grad]
     if not known:
         return (None,) * len(inputs)
     vectors = None if v is None else [v[k] for k in known]
-    found = grad(
+    found: tuple[Tensor | None, ...] = grad(
         [outputs[k] for k in known], inputs, vectors, create_graph=create_graph, allow_unused=True, **rest
     )
     return found
@@ -123,7 +129,7 @@ def _given_back(x: Any, several: bool, create_graph: bool) -> Any:
 
 
 def vjp(
-    func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Function, inputs: Inputs, v: Inputs | None = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
     """Return the value of a function, and the product of a vector with its Jacobian.
 
@@ -172,7 +178,7 @@ def vjp(
 
 
 def jvp(
-    func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Function, inputs: Inputs, v: Inputs | None = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
     """Return the value of a function, and the product of its Jacobian with a vector.
 
@@ -215,7 +221,7 @@ def jvp(
 
 
 def vhp(
-    func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Function, inputs: Inputs, v: Inputs | None = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
     """Return the value of a function, and the product of a vector with its Hessian.
 
@@ -246,7 +252,7 @@ def vhp(
 
 
 def hvp(
-    func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Function, inputs: Inputs, v: Inputs | None = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
     """Return the value of a function, and the product of its Hessian with a vector.
 
@@ -275,7 +281,7 @@ def hvp(
 
 
 def _second(
-    name: str, func: Function, inputs: Any, v: Any, create_graph: bool, strict: bool
+    name: str, func: Function, inputs: Inputs, v: Inputs | None, create_graph: bool, strict: bool
 ) -> tuple[Any, Any]:
     with enable_grad():
         several, given = _tensors(inputs, f"{name}, inputs")
@@ -295,7 +301,7 @@ def _second(
 
 def jacobian(
     func: Function,
-    inputs: Any,
+    inputs: Inputs,
     create_graph: bool = False,
     strict: bool = False,
     vectorize: bool = False,
@@ -359,7 +365,7 @@ def jacobian(
         return found if packed else found[0]
 
 
-def _units(x: Tensor) -> Any:
+def _units(x: Tensor) -> np.ndarray:
     """The unit vectors of a Tensor's space, one after the other."""
     return np.eye(x.size, dtype=x.dtype).reshape(x.size, *x.shape)
 
@@ -427,7 +433,9 @@ def _by_columns(
     return packed, rows
 
 
-def _pushed(func: Function, xs: Tensors, tangents: list[Any], lanes: int | None) -> tuple[bool, list[Tensor]]:
+def _pushed(
+    func: Function, xs: Tensors, tangents: Sequence[TensorOrArray], lanes: int | None
+) -> tuple[bool, list[Tensor]]:
     """Call the function on duals; returns whether it gave a tuple, and the tangents."""
     with dual_level(lanes):
         duals = [make_dual(x, wrap(as_tape_value(t))) for x, t in zip(xs, tangents, strict=True)]
@@ -443,7 +451,7 @@ def _pushed(func: Function, xs: Tensors, tangents: list[Any], lanes: int | None)
 
 def hessian(
     func: Function,
-    inputs: Any,
+    inputs: Inputs,
     create_graph: bool = False,
     strict: bool = False,
     vectorize: bool = False,

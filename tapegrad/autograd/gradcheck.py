@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from tapegrad.autograd.apply import as_tensor, holds_numbers
 from tapegrad.autograd.backward import grad
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
-from tapegrad.core.base import has_tangent, wrap
+from tapegrad.core.base import TensorOrArray, has_tangent, wrap
 from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.forward_mode import without_history
 from tapegrad.core.grad_mode import enable_grad, no_grad
@@ -220,7 +220,9 @@ class _Check:
         if self.forward:
             self.compare("tangent", place, [self.columns(k, place) for k in self.varied], numerical)
 
-    def compare(self, what: str, place: int, analytical: list[Any], numerical: list[Any]) -> None:
+    def compare(
+        self, what: str, place: int, analytical: list[np.ndarray], numerical: list[np.ndarray]
+    ) -> None:
         for k, a, n in zip(self.varied, analytical, numerical, strict=True):
             wrong = ~(np.abs(a - n) <= self.atol + self.rtol * np.abs(n))
             if wrong.any():
@@ -230,14 +232,14 @@ class _Check:
                     f"{int(at[1])}, is {a[at]!r}, by differences {n[at]!r}"
                 )
 
-    def differences(self, k: int, place: int) -> Any:
+    def differences(self, k: int, place: int) -> np.ndarray:
         """The Jacobian by central differences: (numbers of output, numbers of input)."""
         size = _numbers(self.given[k]).size
         columns = [self.difference(k, place, unit) for unit in np.eye(size)]
         rows = _numbers(self.outputs()[place]).size
         return np.array(columns).T.reshape(rows, size)
 
-    def difference(self, k: int, place: int, direction: Any) -> Any:
+    def difference(self, k: int, place: int, direction: np.ndarray) -> Any:
         """The derivative of an output along a direction in an input's numbers."""
         base, sides = np.array(_value(self.given[k])), []
         for sign in (1, -1):
@@ -249,9 +251,9 @@ class _Check:
                 sides.append(_numbers(self.outputs(args)[place]).astype(float))
         return (sides[0] - sides[1]) / (2 * self.eps)
 
-    def rows(self, output: Tensor) -> list[Any]:
+    def rows(self, output: Tensor) -> list[np.ndarray]:
         """The Jacobians backward, a sweep per number of the output."""
-        rows: list[list[Any]] = [[] for _ in self.varied]
+        rows: list[list[np.ndarray]] = [[] for _ in self.varied]
         seed = np.zeros(output.size, output.dtype)
         for i in range(_parts(seed).size):
             seed[:] = 0
@@ -263,7 +265,7 @@ class _Check:
             np.array(row).reshape(count, _numbers(x).size) for row, x in zip(rows, self.targets, strict=True)
         ]
 
-    def columns(self, k: int, place: int) -> Any:
+    def columns(self, k: int, place: int) -> np.ndarray:
         """The Jacobian forward, a pass per number of an input."""
         x, columns = self.given[k], []
         for unit in np.eye(_numbers(x).size):
@@ -361,7 +363,7 @@ class _Check:
             with _failing("an input without a tangent"):
                 single = [self.pushed({k: direction}) for k, direction in along.items()]
             for place in known:
-                total = sum(_numbers(found[place]) for found in single)
+                total = np.sum([_numbers(found[place]) for found in single], axis=0)
                 self.agree(
                     f"the tangent of output {place}, input by input,", total, _numbers(together[place])
                 )
@@ -376,7 +378,7 @@ class _Check:
                     wanted = _numbers(single_lane[place])
                     self.agree(f"tangent {lane} of a batch, of output {place},", part, wanted)
 
-    def agree(self, what: str, found: Any, wanted: Any) -> None:
+    def agree(self, what: str, found: np.ndarray, wanted: np.ndarray) -> None:
         """Both were computed analytically."""
         if not np.allclose(found, wanted, rtol=1e-7, atol=1e-9 * (1 + np.abs(wanted).max(initial=0)),
                            equal_nan=True):  # fmt: skip
@@ -384,10 +386,10 @@ class _Check:
 
     # ------------------------------------------------------------ derivatives
 
-    def gradients(self, outputs: Sequence[Tensor], seeds: Sequence[Any], **rest: Any) -> Any:
+    def gradients(self, outputs: Sequence[Tensor], seeds: Sequence[TensorOrArray], **rest: Any) -> Any:
         return grad(list(outputs), self.targets, list(seeds), retain_graph=True, allow_unused=True, **rest)
 
-    def pulled(self, output: Tensor, seed: Any) -> list[Any]:
+    def pulled(self, output: Tensor, seed: TensorOrArray) -> list[np.ndarray]:
         """The numbers of an output's gradients."""
         found = self.gradients([output], [seed])
         return [
@@ -395,7 +397,7 @@ class _Check:
             for g, x in zip(found, self.targets, strict=True)
         ]
 
-    def pushed(self, directions: dict[int, Any], lanes: int | None = None) -> list[Any]:
+    def pushed(self, directions: Mapping[int, TensorOrArray], lanes: int | None = None) -> list[np.ndarray]:
         """The tangents of all outputs, as arrays."""
         with dual_level(lanes):
             args = list(self.given)
@@ -420,37 +422,37 @@ def _failing(what: str) -> Iterator[None]:
         raise GradcheckError(f"gradcheck: {what} fails with {type(error).__name__}: {error}") from error
 
 
-def _value(x: Any) -> Any:
+def _value(x: TensorOrArray) -> np.ndarray:
     """The value of a Tensor, without its history and its tangents; an array itself."""
     if not isinstance(x, Tensor):
         return x
     return without_history(x)._v if has_tangent(x) else np.asarray(x._v)
 
 
-def _parts(array: Any) -> Any:
+def _parts(array: np.ndarray) -> np.ndarray:
     """The elements as real numbers: of a complex one its parts."""
     return array.reshape(-1).view(array.real.dtype)
 
 
-def _numbers(x: Any) -> Any:
+def _numbers(x: TensorOrArray) -> np.ndarray:
     """A copy of the elements of a Tensor or an array, as real numbers."""
     return _parts(np.array(_value(x)))
 
 
-def _shaped(numbers: Any, like: Tensor) -> Any:
+def _shaped(numbers: np.ndarray, like: Tensor) -> np.ndarray:
     """Real numbers as elements of an array like a Tensor."""
     found = np.zeros(like.shape, like.dtype)
     _parts(found)[...] = numbers
     return found
 
 
-def _unit(random: Any, size: int) -> Any:
+def _unit(random: np.random.Generator, size: int) -> np.ndarray:
     """A random vector of length 1."""
     found = random.normal(size=size)
     return found / np.linalg.norm(found) if size else found
 
 
-def _direction(random: Any, output: Tensor) -> Any:
+def _direction(random: np.random.Generator, output: Tensor) -> np.ndarray:
     found = random.normal(size=output.shape)
     if output.dtype.kind == "c":
         found = found + 1j * random.normal(size=output.shape)

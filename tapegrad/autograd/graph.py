@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tapegrad.autograd.hooks import RemovableHandle, Watch, callable_hook, watch_of
+from tapegrad.autograd.hooks import Hooks, RemovableHandle, callable_hook, hooks_of
 from tapegrad.autograd.saved_tensors import (
     disable_saved_tensors_hooks,
     save_on_disk,
@@ -19,7 +19,7 @@ from tapegrad.core.storage import STALE
 from tapegrad.engine.sweep import at_work
 from tapegrad.errors import GradientError, GraphFreedError
 from tapegrad.ops import custom
-from tapegrad.ops.primitive import BY_OPCODE, OUT
+from tapegrad.ops.primitive import BY_OPCODE, OUT, Attributes
 from tapegrad.tape.record import CONST, LINK, Place, slot
 from tapegrad.tape.tape import Cell, Tape
 from tapegrad.tensor import Tensor
@@ -34,8 +34,10 @@ __all__ = [
     "saved_tensors_hooks",
 ]
 
-_nodes: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
+_nodes: weakref.WeakValueDictionary[Hashable, Node] = weakref.WeakValueDictionary()
 Hook = Callable[..., Any]
+# what hooks are attached to, and of a result where it is recorded
+HookedPlace: TypeAlias = "tuple[weakref.ref[Hooks], tuple[weakref.ref[Tape], int] | None]"
 
 
 class Node:
@@ -66,26 +68,26 @@ class Node:
         """Where the gradients of the operands go."""
         return ()
 
-    def _watch(self) -> Any:
+    def _hooks(self) -> Any:
         """What hooks and metadata are attached to."""
         raise NotImplementedError
 
-    def handle(self, index: int = 0) -> Any:
+    def handle(self, index: int = 0) -> Tensor:
         """Return a Tensor with this node's history."""
         raise NotImplementedError
 
     @property
     def metadata(self) -> dict[Any, Any]:
         """Whatever the user wants to know of the node."""
-        return self._watch().metadata  # type: ignore[no-any-return]
+        return self._hooks().metadata  # type: ignore[no-any-return]
 
     def register_prehook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(grad_outputs)`` before the node runs; it may return others."""
-        return RemovableHandle(self._watch().pre, callable_hook(hook))
+        return RemovableHandle(self._hooks().pre, callable_hook(hook))
 
     def register_hook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(grad_inputs, grad_outputs)`` after the node ran; it may return other grad_inputs."""
-        return RemovableHandle(self._watch().post, callable_hook(hook))
+        return RemovableHandle(self._hooks().post, callable_hook(hook))
 
 
 class AccumulateGrad(Node):
@@ -98,16 +100,17 @@ class AccumulateGrad(Node):
         return "AccumulateGrad"
 
     @property
-    def variable(self) -> Any:
+    def variable(self) -> Tensor | None:
         """The leaf; None if it is gone."""
-        return self._key.handle()
+        leaf: Tensor | None = self._key.handle()
+        return leaf
 
-    def _watch(self) -> Any:
-        if self._key.watch is None:
-            self._key.watch = Watch()
-        return self._key.watch
+    def _hooks(self) -> Any:
+        if self._key.hooks is None:
+            self._key.hooks = Hooks()
+        return self._key.hooks
 
-    def handle(self, index: int = 0) -> Any:
+    def handle(self, index: int = 0) -> Tensor:
         """Return the leaf."""
         found = self.variable
         if found is None:
@@ -130,7 +133,7 @@ class RecordNode(Node):
         return BY_OPCODE[tape.operation(k)[0]]
 
     @property
-    def _attrs(self) -> dict[str, Any]:
+    def _attrs(self) -> Attributes:
         tape, k = self._key
         return tape.attrs.get(k, {})  # type: ignore[no-any-return]
 
@@ -156,11 +159,11 @@ class RecordNode(Node):
         found = dict(zip(call.slots, edges, strict=True))  # Tensors that need no gradient are no operands
         return tuple(found.get(k, (None, 0)) for k, known in enumerate(call.known) if known is not None)
 
-    def _watch(self) -> Any:
+    def _hooks(self) -> Any:
         tape, k = self._key
-        return self._call or tape.watches.setdefault(k, Watch())
+        return self._call or tape.hooks.setdefault(k, Hooks())
 
-    def handle(self, index: int = 0) -> Any:
+    def handle(self, index: int = 0) -> Tensor:
         """Return a Tensor with this node's history."""
         tape, k = self._key
         if self._call is not None:
@@ -174,7 +177,7 @@ class RecordNode(Node):
         return recall(value, (tape, k))
 
     @property
-    def saved_tensors(self) -> tuple[Any, ...]:
+    def saved_tensors(self) -> tuple[Tensor | None, ...]:
         """The values that the derivative reads: operands in order, then the result.
 
         Raises
@@ -186,7 +189,7 @@ class RecordNode(Node):
             return self._call.unpack()  # type: ignore[no-any-return]
         return tuple(x for _, x in self._saved())
 
-    def _saved(self) -> list[tuple[int, Any]]:
+    def _saved(self) -> list[tuple[int, Tensor]]:
         tape, k = self._key
         op, flags = self._op, tape.freed_flags(k + 1)
         if flags is not None and flags[k]:
@@ -213,7 +216,7 @@ class RecordNode(Node):
         raise AttributeError(f"{self.name()} has no attribute {name!r}")
 
 
-def _handle(tape: Tape, j: int) -> Any:
+def _handle(tape: Tape, j: int) -> Tensor:
     value = tape.value(j)
     if tape.operation(j)[0] == CONST:
         return recall(value, None)
@@ -246,7 +249,7 @@ def _leaf_node(cell: Cell) -> Node:
     return _node(cell, make)
 
 
-def _node(key: Any, make: Callable[[], Node]) -> Node:
+def _node(key: Hashable, make: Callable[[], Node]) -> Node:
     found = _nodes.get(key)
     if found is None:
         found = _nodes.setdefault(key, make())
@@ -258,9 +261,9 @@ class GradientEdge(NamedTuple):
 
     node: Node
     output_nr: int
-    tensor: Any = None  # a handle of the same value and history
+    tensor: Tensor | None = None  # a handle of the same value and history
 
-    def handle(self) -> Any:
+    def handle(self) -> Tensor:
         """Return a Tensor with this history."""
         return self.node.handle(self.output_nr) if self.tensor is None else self.tensor
 
@@ -309,7 +312,7 @@ def _grad_fn(self: Tensor) -> Node | None:
 
 
 def register_multi_grad_hook(
-    tensors: Sequence[Tensor], fn: Callable[[Any], None], *, mode: str = "all"
+    tensors: Sequence[Tensor], fn: Callable[..., None], *, mode: str = "all"
 ) -> RemovableHandle:
     """Call a function with the gradients of several Tensors.
 
@@ -347,23 +350,30 @@ def register_multi_grad_hook(
         if not isinstance(x, Tensor) or not x.requires_grad:
             raise GradientError(f"register_multi_grad_hook: Tensor {k} does not require grad")
     hook = callable_hook(fn)
-    watches = [watch_of(x) for x in tensors]
+    attached = [hooks_of(x) for x in tensors]
     # weak: what a hook refers to must not keep what it is attached to
     places = [
-        (weakref.ref(watch), None if x._tape is None else (weakref.ref(x._tape), slot(x._at)))
-        for x, watch in zip(map(strip_tangents, tensors), watches, strict=True)
+        (weakref.ref(hooks), None if x._tape is None else (weakref.ref(x._tape), slot(x._at)))
+        for x, hooks in zip(map(strip_tangents, tensors), attached, strict=True)
     ]
+    seen = _once_a_sweep(hook, places, mode)
+    handles = [RemovableHandle(hooks.tensor, lambda g, k=k: seen(k, g)) for k, hooks in enumerate(attached)]
+    return _Several(handles)
+
+
+def _once_a_sweep(hook: Hook, places: list[HookedPlace], mode: str) -> Callable[[int, Tensor], None]:
+    """Return what is called with the number of a Tensor and its gradient, and calls a hook of several."""
     token = object()
 
     def expected(sweep: Any) -> int:
         leaves = sweep.watched()
-        alive = [(watch(), place and (place[0](), place[1])) for watch, place in places]
+        alive = [(hooks(), place and (place[0](), place[1])) for hooks, place in places]
         return sum(
-            watch in leaves if place is None else place[0] is not None and sweep.will_run(*place)
-            for watch, place in alive
+            hooks in leaves if place is None else place[0] is not None and sweep.will_run(*place)
+            for hooks, place in alive
         )
 
-    def seen(k: int, g: Any) -> None:
+    def seen(k: int, g: Tensor) -> None:
         sweep = at_work()
         first = token not in sweep.seen
         if mode == "any":
@@ -379,8 +389,7 @@ def register_multi_grad_hook(
         if missing[0] == 0:
             hook(found)
 
-    handles = [RemovableHandle(watch.tensor, lambda g, k=k: seen(k, g)) for k, watch in enumerate(watches)]
-    return _Several(handles)
+    return seen
 
 
 class _Several(RemovableHandle):

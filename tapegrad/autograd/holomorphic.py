@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from tapegrad.tensor import Tensor
 __all__ = ["holomorphic_grad"]
 
 
-def holomorphic_grad(output: Tensor, inputs: Any, create_graph: bool = False) -> tuple[Tensor, ...]:
+def holomorphic_grad(
+    output: Tensor, inputs: Tensor | Sequence[Tensor], create_graph: bool = False
+) -> tuple[Tensor, ...]:
     """Return the complex derivatives of a holomorphic function.
 
     The gradient of w by z is conj(dw/dz) where w is holomorphic in z; that it is so is seen from a second

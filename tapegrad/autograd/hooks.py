@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import refresh_history, strip_tangents, wrap
+from tapegrad.core.base import TensorOrArray, refresh_history, strip_tangents, wrap
 from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.core.storage import STALE
 from tapegrad.errors import DTypeError, GradientError, ShapeError
@@ -39,7 +39,7 @@ class RemovableHandle:
         self.remove()
 
 
-class Watch:
+class Hooks:
     """What a user attached to one record or leaf; see `tapegrad.engine.watched`.
 
     Attributes
@@ -61,38 +61,43 @@ class Watch:
         self.accumulated: dict[int, Hook] = {}
         self.metadata: dict[Any, Any] = {}
 
-    def before(self, ct: Any) -> Any:
+    def before(self, ct: TensorOrArray) -> TensorOrArray:
         """Return the cotangent as the Tensor's hooks leave it: an array, or when recording a Tensor."""
         return self._through(self.tensor, ct, _of_tensor)
 
-    def entering(self, ct: Any) -> Any:
+    def entering(self, ct: TensorOrArray) -> TensorOrArray:
         """Return the cotangent as the node's pre-hooks leave it."""
         return self._through(self.pre, ct, _of_node)
 
-    def _through(self, hooks: dict[int, Hook], ct: Any, check: Any) -> Any:
+    def _through(
+        self, hooks: dict[int, Hook], ct: TensorOrArray, check: Callable[[Hook, Tensor], Tensor]
+    ) -> TensorOrArray:
         if not hooks:
             return ct
         recording = isinstance(ct, Tensor)
-        g = ct.clone() if recording else from_array(ct)  # a copy: a hook may write to what it gets
+        # a copy: a hook may write to what it gets
+        g = ct.clone() if isinstance(ct, Tensor) else from_array(ct)
         for hook in list(hooks.values()):
             g = within({"recording": recording and is_grad_enabled()}, check, hook, g)
         return g if recording else g._v
 
-    def after(self, parts: dict[int, Any], ct: Any, operands: int) -> dict[int, Any]:
+    def after(
+        self, parts: dict[int, TensorOrArray], ct: TensorOrArray, operands: int
+    ) -> dict[int, TensorOrArray]:
         """Return what a record's rule gave its operands as hooks leave it."""
         if not self.post:
             return parts
         recording = isinstance(ct, Tensor)
-        given = ct if recording else from_array(ct)
-        inputs: list[Any] = [None] * operands
+        given = ct if isinstance(ct, Tensor) else from_array(ct)
+        inputs: list[Tensor | None] = [None] * operands
         for k, part in parts.items():
-            inputs[k] = part if recording else from_array(part)
+            inputs[k] = part if isinstance(part, Tensor) else from_array(part)
         for hook in list(self.post.values()):
             found = within({"recording": recording and is_grad_enabled()}, hook, tuple(inputs), (given,))
             inputs = replaced(found, inputs, "a hook")
         return {k: g if recording else g._v for k, g in enumerate(inputs) if g is not None and k in parts}
 
-    def settled(self, leaf: Any) -> None:
+    def after_accumulation(self, leaf: Tensor) -> None:
         """Call what waits for the ``.grad`` of a leaf."""
         for hook in list(self.accumulated.values()):
             found = hook(leaf)
@@ -103,23 +108,24 @@ class Watch:
                 )
 
 
-def from_array(value: Any) -> Any:
+def from_array(value: np.ndarray | np.generic | complex) -> Tensor:
     """Return a Tensor with a copy of an array or scalar."""
-    if not isinstance(value, np.generic):
-        value = np.array(value)
-    return wrap(value[()] if value.ndim == 0 else value)
+    if isinstance(value, np.generic):
+        return wrap(value)
+    array = np.array(value)
+    return wrap(array if array.ndim else array[()])
 
 
-def _of_tensor(hook: Hook, g: Any) -> Any:
+def _of_tensor(hook: Hook, g: Tensor) -> Tensor:
     return _checked(hook(g), g)
 
 
-def _of_node(hook: Hook, g: Any) -> Any:
+def _of_node(hook: Hook, g: Tensor) -> Tensor:
     (new,) = replaced(hook((g,)), [g], "a pre-hook")
     return g * 0 if new is None else new
 
 
-def _checked(new: Any, old: Any) -> Any:
+def _checked(new: Any, old: Tensor) -> Tensor:
     """What a Tensor's hook made of a gradient."""
     if new is None:
         return old
@@ -132,7 +138,7 @@ def _checked(new: Any, old: Any) -> Any:
     return new
 
 
-def replaced(new: Any, old: list[Any], what: str) -> list[Any]:
+def replaced(new: Any, old: list[Tensor | None], what: str) -> list[Tensor | None]:
     """What a node's hook made of several gradients."""
     if new is None:
         return old
@@ -143,19 +149,19 @@ def replaced(new: Any, old: list[Any], what: str) -> list[Any]:
     return [g if g is None or before is None else _checked(g, before) for g, before in both]
 
 
-def watch_of(x: Any) -> Watch:
+def hooks_of(x: Tensor) -> Hooks:
     """Return what is attached to a Tensor's record or leaf, made when first asked for."""
     if x._tape is STALE:
         refresh_history(x)
     x = strip_tangents(x)
     if x._tape is None:
-        if x._at.watch is None:
-            x._at.watch = Watch()
-        return x._at.watch  # type: ignore[no-any-return]
-    return x._tape.watches.setdefault(slot(x._at), Watch())  # type: ignore[no-any-return]
+        if x._at.hooks is None:
+            x._at.hooks = Hooks()
+        return x._at.hooks  # type: ignore[no-any-return]
+    return x._tape.hooks.setdefault(slot(x._at), Hooks())  # type: ignore[no-any-return]
 
 
-def callable_hook(hook: Any) -> Any:
+def callable_hook(hook: Hook) -> Hook:
     """Return a hook if it is one."""
     if not callable(hook):
         raise TypeError(f"a hook is callable, found {type(hook).__name__}")
@@ -194,7 +200,7 @@ def _register_hook(self: Tensor, hook: Hook) -> RemovableHandle:
     """
     if not self.requires_grad:
         raise GradientError(f"register_hook on a Tensor (shape {self.shape}) that does not require grad")
-    return RemovableHandle(watch_of(self).tensor, callable_hook(hook))
+    return RemovableHandle(hooks_of(self).tensor, callable_hook(hook))
 
 
 def _register_post_accumulate_grad_hook(self: Tensor, hook: Hook) -> RemovableHandle:
@@ -204,7 +210,7 @@ def _register_post_accumulate_grad_hook(self: Tensor, hook: Hook) -> RemovableHa
             "register_post_accumulate_grad_hook takes a leaf that requires grad, found a Tensor of shape "
             f"{self.shape} that is none"
         )
-    return RemovableHandle(watch_of(self).accumulated, callable_hook(hook))
+    return RemovableHandle(hooks_of(self).accumulated, callable_hook(hook))
 
 
 def install() -> None:

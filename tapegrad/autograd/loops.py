@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import comb
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from tapegrad.autograd.call import Known
 from tapegrad.autograd.function import Function
 from tapegrad.autograd.steps import (
     Moved,
@@ -27,10 +28,15 @@ from tapegrad.autograd.steps import (
     together,
 )  # fmt: skip
 from tapegrad.autograd.sweeps import partials
-from tapegrad.core.base import Handle, alias_of, has_tangent, requires_grad, wrap
+from tapegrad.core.base import Handle, TensorOrArray, alias_of, has_tangent, requires_grad, wrap
 from tapegrad.core.grad_mode import in_force, is_grad_enabled, within
+from tapegrad.engine.sweep import Key
 from tapegrad.errors import GradientError
 from tapegrad.tape.tape import current
+from tapegrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tapegrad.core.saved_values import Packing
 
 __all__ = ["checkpoint_loop"]
 
@@ -79,7 +85,7 @@ def checkpoint_loop(
     """
     if n < 0 or slots < 0:
         raise ValueError(f"checkpoint_loop takes n and slots of 0 or more, found {n} and {slots}")
-    parts: list[Any] = []
+    parts: list[Tensor] = []
     tree = apart(state, parts, {})
     if n and is_grad_enabled() and not any(_goes_on_plainly(x) for x in parts):
         random = random_state() if preserve_rng_state else None
@@ -96,8 +102,11 @@ def checkpoint_loop(
     return state
 
 
-def _goes_on_plainly(x: Any) -> bool:
+def _goes_on_plainly(x: Tensor) -> bool:
     return has_tangent(x) or (x._extra is not None and x._extra.volatile)
+
+
+Segment: TypeAlias = tuple[Callable[[], State], int, int]  # what gives the state, steps, slots
 
 
 class _Loop:
@@ -123,9 +132,9 @@ class _Loop:
         self.todo: list[tuple[Callable[[], State], int, int]] | None = None
         self.ran: Ran | None = None
         self.exact = True
-        self.last: list[Any] = []
+        self.last: list[Known] = []
 
-    def forward(self, parts: list[Any]) -> State:
+    def forward(self, parts: list[Tensor]) -> State:
         """Run all steps; notes what they use."""
         packing = in_force("packing")
         ran, self.todo = within({"packing": None}, self._run, self.start.using(parts), packing)
@@ -133,13 +142,15 @@ class _Loop:
         self.exact = packing is None
         self.last = [(x._v.shape, x._v.dtype) for x in end.wanting(end.parts)]
         self.steps.complete = True
-        return end  # type: ignore[no-any-return]
+        return end
 
-    def _run(self, state: State, packing: Any) -> Any:
-        todo: list[Any] = []
+    def _run(self, state: State, packing: Packing | None) -> tuple[Ran, list[Segment]]:
+        todo: list[Segment] = []
         return self.steps.run(self._unroll(state, self.n, self.slots, todo, packing)), todo
 
-    def _unroll(self, state: State, n: int, slots: int, todo: list[Any], packing: Any = None) -> State:
+    def _unroll(
+        self, state: State, n: int, slots: int, todo: list[Segment], packing: Packing | None = None
+    ) -> State:
         """Run n - 1 steps; `todo` takes the states to be kept on the way."""
         while n > 1:
             left = _left(n, slots)
@@ -151,7 +162,9 @@ class _Loop:
         todo.append((state.kept(packing), 1, slots))
         return state
 
-    def reverse(self, parts: list[Any], cts: list[Any]) -> tuple[list[Any], dict[Any, Any]]:
+    def reverse(
+        self, parts: list[Tensor], cts: list[TensorOrArray | None]
+    ) -> tuple[list[TensorOrArray | None], dict[Key, TensorOrArray]]:
         """Return cotangents of the first state's Tensors that require grad, and by key of the operands.
 
         Parameters
@@ -163,17 +176,19 @@ class _Loop:
         """
         random = self.steps.rng()
         try:
-            return within(RECORDED, self._reversed, self.start.using(parts), cts)  # type: ignore[no-any-return]
+            return within(RECORDED, self._reversed, self.start.using(parts), cts)
         finally:
             leave_tape()
             if random is not None:
                 np.random.set_state(random)  # noqa: NPY002
 
-    def _reversed(self, start: State, cts: list[Any]) -> tuple[list[Any], dict[Any, Any]]:
+    def _reversed(
+        self, start: State, cts: list[TensorOrArray | None]
+    ) -> tuple[list[TensorOrArray | None], dict[Key, TensorOrArray]]:
         todo, self.todo = self.todo, None
         ran, self.ran = self.ran, None
         ahead: State | None = None
-        totals: dict[Any, Any] = {}
+        totals: dict[Key, TensorOrArray] = {}
         if todo is None:
             todo = [(start.kept(None), self.n, self.slots)]
         while todo:
@@ -196,7 +211,9 @@ class _Loop:
             ran = None
         return cts, totals
 
-    def _pulled(self, ran: Ran, cts: list[Any], totals: dict[Any, Any]) -> list[Any]:
+    def _pulled(
+        self, ran: Ran, cts: list[TensorOrArray | None], totals: dict[Key, TensorOrArray]
+    ) -> list[TensorOrArray | None]:
         """Return the cotangents of a state from those of the next one."""
         used = self.steps.used(ran)
         outs, keys = ran.after.wanting(ran.outs), ran.keys()
@@ -208,7 +225,7 @@ class _Loop:
                 totals[key] = g if key not in totals else totals[key] + g
         return [found.get(key) for key in keys]
 
-    def composed(self, parts: list[Any], cts: list[Any]) -> list[Any]:
+    def composed(self, parts: list[Tensor], cts: list[Tensor]) -> list[TensorOrArray]:
         """As `reverse`, recorded, of cotangents that are Tensors: few steps, or two loops of half as many.
 
         Cotangents are those of the first state's Tensors that require grad, then those of all operands.
@@ -241,11 +258,11 @@ class _Loop:
 
 def _by_input(inputs: Sequence[Any], pairs: list[Any], begin: int, recorded: bool) -> list[Any]:
     """As `partials`, a list; an input that is there twice gets the whole of its cotangent once."""
-    found = partials(pairs, [key_of(x) for x in inputs], begin, recorded) if pairs else {}
+    found = dict(partials(pairs, [key_of(x) for x in inputs], begin, recorded)) if pairs else {}
     return [found.pop(key_of(x), None) for x in inputs]
 
 
-def _applied(loop: _Loop, end: State, parts: list[Any]) -> list[Any]:
+def _applied(loop: _Loop, end: State, parts: list[Tensor]) -> list[Tensor]:
     """Record a loop that has been run: the Tensors of its last state, with their history."""
     leave_tape()  # the last step's tape
     last = [alias_of(x) for x in end.wanting(end.parts)]
@@ -257,7 +274,7 @@ class CheckpointLoop(Function):
     """A loop that has been run, as an operation on its first state and on what its steps use besides."""
 
     @staticmethod
-    def forward(ctx: Any, loop: _Loop, last: list[Any], *operands: Any) -> Any:
+    def forward(ctx: Any, loop: _Loop, last: list[Any], *operands: Tensor) -> Any:
         """Return the Tensors of the last state that require grad."""
         ctx.loop = loop
         ctx.set_materialize_grads(False)
@@ -266,7 +283,7 @@ class CheckpointLoop(Function):
         return tuple(wrap(x._v.view() if x._v.ndim else x._v.copy()) for x in last)
 
     @staticmethod
-    def backward(ctx: Any, *cts: Any) -> Any:
+    def backward(ctx: Any, *cts: Tensor) -> Any:
         """Return the gradients of the operands."""
         loop, parts = ctx.loop, ctx.saved_tensors
         if is_grad_enabled():
@@ -281,7 +298,7 @@ class LoopGradient(Function):
     """The gradients of a loop, as an operation on what it was of, and on the cotangents of the last state."""
 
     @staticmethod
-    def forward(ctx: Any, loop: _Loop, *operands: Any) -> Any:
+    def forward(ctx: Any, loop: _Loop, *operands: Tensor) -> Any:
         """Return the gradients of the first state's Tensors that require grad, and of what the steps use."""
         ctx.loop = loop
         ctx.set_materialize_grads(False)
@@ -290,7 +307,7 @@ class LoopGradient(Function):
         return tuple(_gradients(loop, parts, cts))
 
     @staticmethod
-    def backward(ctx: Any, *cts: Any) -> Any:
+    def backward(ctx: Any, *cts: Tensor) -> Any:
         """Return the gradients of the operands."""
         random = ctx.loop.steps.rng()
         try:
@@ -302,7 +319,7 @@ class LoopGradient(Function):
                 np.random.set_state(random)  # noqa: NPY002
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
         """Return the gradients' tangents: they are linear in the cotangents, which alone have some."""
         loop, operands = ctx.loop, ctx.saved_tensors
         first = len(operands) - len(loop.last)
@@ -312,12 +329,12 @@ class LoopGradient(Function):
         return LoopGradient.apply(loop, *operands[:first], *moved[first:])
 
 
-def _parted(loop: _Loop, operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def _parted(loop: _Loop, operands: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     """The first state's Tensors, and the cotangents."""
     return list(operands[: len(loop.start.needs)]), list(operands[len(operands) - len(loop.last) :])
 
 
-def _gradients(loop: _Loop, parts: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+def _gradients(loop: _Loop, parts: Sequence[Tensor], cts: Sequence[Tensor]) -> list[Any]:
     """A loop's gradients, not recorded: of the first state, then of what the steps use."""
     values = [ct if ct is None or has_tangent(ct) else ct._v for ct in cts]
     first, totals = loop.reverse(list(parts), values)
@@ -330,7 +347,7 @@ def _spread(found: Sequence[Any], loop: _Loop) -> list[Any]:
     return [*(next(rest) if need else None for need in loop.start.needs), *rest]
 
 
-def _second(loop: _Loop, operands: Sequence[Any], cts: Sequence[Any], recorded: bool) -> list[Any]:
+def _second(loop: _Loop, operands: Sequence[Tensor], cts: Sequence[Tensor], recorded: bool) -> list[Any]:
     """The derivative of a loop's gradients."""
     leave_tape()
     begin = current().serial
@@ -349,7 +366,7 @@ def _tensors(found: Iterable[Any]) -> list[Any]:
     return [g if g is None or isinstance(g, Handle) else wrap(g[()] if g.ndim == 0 else g) for g in found]
 
 
-def _zeros(shape: Any, dtype: Any) -> Any:
+def _zeros(shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
     return wrap(np.zeros(shape, dtype)[()] if shape == () else np.zeros(shape, dtype))
 
 

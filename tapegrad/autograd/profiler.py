@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -28,14 +28,22 @@ from tapegrad.core.grad_mode import Mode, _enabled, change_mode, in_force
 from tapegrad.errors import TapeError
 from tapegrad.kernels import abi, cache
 from tapegrad.kernels.replay import layout
-from tapegrad.ops.primitive import BY_OPCODE
+from tapegrad.ops.primitive import BY_OPCODE, Primitive
 from tapegrad.tape.record import STRIDE
 from tapegrad.tape.tape import Columns
+from tapegrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    from os import PathLike
 
 __all__ = ["EventList", "FunctionEvent", "FunctionEventAvg", "profile", "record_function"]
 
 now = time.perf_counter_ns
 ROOM = 1 << 16  # words for events of compiled code, before Python takes them
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class _Open:
@@ -120,7 +128,7 @@ class profile(Block):
         self._clear()
 
     def _clear(self) -> None:
-        self._told: list[tuple[Any, ...]] = []  # as they ended, but those of compiled code
+        self._ended_events: list[tuple[Any, ...]] = []  # as they ended, but those of compiled code
         self._buffers: list[tuple[Any, int]] = []
         self._sweeps: list[tuple[Any, ...]] = []
         self._found: EventList | None = None
@@ -147,7 +155,7 @@ class profile(Block):
         with contextlib.suppress(ValueError):  # after an interrupt
             cache.observers.remove(self._loaded)
 
-    # ------------------------------------------------------------ what is told of
+    # ------------------------------------------------------------ events
 
     def event(
         self, name: str, operands: Iterable[Any] = (), backward: bool = False, sequence: Any = None
@@ -165,9 +173,9 @@ class profile(Block):
     ) -> None:
         """Take in an event that ends now."""
         end, described = now(), self._described(operands)
-        self._told.append((end, begin, name, get_ident(), backward, *described, 0, 0, sequence))
+        self._ended_events.append((end, begin, name, get_ident(), backward, *described, 0, 0, sequence))
 
-    def took(self, op: Any, operands: Iterable[Any], out: Any, begin: int) -> None:
+    def took(self, op: Primitive, operands: Iterable[Any], out: Tensor, begin: int) -> None:
         """Take in an operation that ends now."""
         end = now()
         shapes, stack = self._described(operands)
@@ -177,7 +185,9 @@ class profile(Block):
             count = flops(op, shapes) if self.with_flops else 0
             if out._tape is not None:
                 sequence = out._tape.serial, out._at
-        self._told.append((end, begin, op.name, get_ident(), False, shapes, stack, nbytes, count, sequence))
+        self._ended_events.append(
+            (end, begin, op.name, get_ident(), False, shapes, stack, nbytes, count, sequence)
+        )
         words = self._words
         if words[layout.EVENT] > words[layout.EVENT_END] and self._buffers:
             self._note_used()
@@ -192,7 +202,7 @@ class profile(Block):
             stack = [f"{name}({line}): {function}" for name, line, function in stack_of(sys._getframe(2))]
         return shapes, stack
 
-    def stamps(self, records: int, view: Any) -> tuple[Any, int]:
+    def stamps(self, records: int, view: memoryview) -> tuple[Any, int]:
         """Let a compiled sweep note times: where they go, and when it begins."""
         stamps = np.zeros((records, 2), np.int64)
         address, kind = _clock()
@@ -201,13 +211,13 @@ class profile(Block):
             view[layout.CLOCK], view[layout.CLOCK_KIND] = address, kind
         return stamps, now()
 
-    def swept(self, serial: int, n: int, words: Any, flags: bytes, stamps: tuple[Any, int]) -> None:
+    def swept(self, serial: int, n: int, words: np.ndarray, flags: bytes, stamps: tuple[Any, int]) -> None:
         """Take in the times of a sweep's records; `words` are the columns of the tape."""
         self._sweeps.append((serial, n, words, flags, *stamps, get_ident()))
 
     def _loaded(self, name: str, begin: int, end: int) -> None:
         begin = max(begin, self._origin)  # another thread's may have begun before
-        self._told.append((end, begin, f"compile {name}", get_ident(), False, (), (), 0, 0, None))
+        self._ended_events.append((end, begin, f"compile {name}", get_ident(), False, (), (), 0, 0, None))
 
     def _make_room(self) -> None:
         """Let compiled code write events; without room, or where lines are wanted, Python does."""
@@ -247,7 +257,7 @@ class profile(Block):
                 yield end, begin, op.name, thread, False, shapes, (), nbytes, count, sequence
 
     def _of_sweeps(self) -> Iterable[tuple[Any, ...]]:
-        """The records of sweeps: those that compiled code ran, and what was told of rules run in Python."""
+        """The records of sweeps: those that compiled code ran, and the events of rules run in Python."""
         rules: dict[Any, tuple[Any, int]] = {}
         for serial, n, words, flags, stamps, before, thread in self._sweeps:
             times = (stamps[:, 0] * 10**9 + stamps[:, 1]).tolist()
@@ -268,7 +278,7 @@ class profile(Block):
                 else:
                     yield end, before, op.node_name({}), thread, True, shapes, (), 0, count, sequence
                 before = end
-        for event in self._told:
+        for event in self._ended_events:
             *when, backward, shapes, stack, nbytes, count, sequence = event
             if backward and sequence in rules:
                 shapes, count = rules[sequence]
@@ -278,16 +288,16 @@ class profile(Block):
     def function_events(self) -> EventList:
         """The events, in order of their begin."""
         self._note_used()
-        known = len(self._told), len(self._sweeps), int(self._words[layout.EVENT])
+        known = len(self._ended_events), len(self._sweeps), int(self._words[layout.EVENT])
         if self._found is None or self._known != known:
             self._known = known
-            told = [*self._of_compiled_code(), *self._of_sweeps()]
-            told.sort(key=_ended)
+            events = [*self._of_compiled_code(), *self._of_sweeps()]
+            events.sort(key=_ended)
             origin = self._origin
             self._found = nested(
                 [
                     FunctionEvent(name, (begin - origin) / 1e3, (end - origin) / 1e3, *rest)
-                    for end, begin, name, *rest in told
+                    for end, begin, name, *rest in events
                 ]
             )
         return self._found
@@ -304,7 +314,7 @@ class profile(Block):
         """Return all events together."""
         return self.function_events.total_average()
 
-    def export_chrome_trace(self, path: Any) -> None:
+    def export_chrome_trace(self, path: str | PathLike[str]) -> None:
         """Write the events to a file that chrome://tracing and Perfetto open."""
         self.function_events.export_chrome_trace(path)
 
@@ -359,11 +369,11 @@ class record_function:
         if opened is not None:
             opened.__exit__(*exception)
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return the function, each call of it an event."""
 
         @functools.wraps(function)
-        def recorded(*args: Any, **kwargs: Any) -> Any:
+        def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
             with record_function(self.name):
                 return function(*args, **kwargs)
 

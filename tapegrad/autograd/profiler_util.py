@@ -6,9 +6,12 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tapegrad.ops.primitive import Primitive
+
+if TYPE_CHECKING:
+    from os import PathLike
 
 __all__ = ["EventList", "FunctionEvent", "FunctionEventAvg"]
 
@@ -238,7 +241,7 @@ class EventList(list[Any]):
             total.add(event, any(_above(event, mine)))
         return total
 
-    def export_chrome_trace(self, path: Any) -> None:
+    def export_chrome_trace(self, path: str | PathLike[str]) -> None:
         """Write the events to a file that chrome://tracing and Perfetto open.
 
         Arrows lead from operations to their rules in a sweep.

@@ -9,9 +9,9 @@ what is computed from them; from where a value leaves a Tensor, all that backwar
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,8 +22,12 @@ from tapegrad.errors import GradientError
 from tapegrad.kernels import abi
 from tapegrad.ops import custom
 from tapegrad.tape.tape import local, next_serial
+from tapegrad.tensor import Tensor
 
-__all__ = ["Provenance", "nobody", "once_error", "once_only", "taken_error"]
+if TYPE_CHECKING:
+    from tapegrad.autograd.call import Call
+
+__all__ = ["Provenance", "nobody", "once_error", "once_only", "escape_error"]
 
 
 def nobody() -> None:
@@ -58,23 +62,24 @@ class Provenance:
 
     __slots__ = ("_begin", "_known", "bases", "call", "name", "others", "tangents", "took")
 
-    def __init__(self, name: str, inputs: Iterable[Any], others: Sequence[Any] = ()) -> None:
-        self.name, self.others = name, list(others)
-        self.call: Any = nobody
+    def __init__(self, name: str, inputs: Iterable[Handle], others: Sequence[Handle] = ()) -> None:
+        self.name = name
+        self.others: list[Handle] = list(others)
+        self.call: Callable[[], Call | None] = nobody
         self.took = self.tangents = False
-        self.bases: list[Any] = []
+        self.bases: list[Tensor] = []
         self._known = {_place(x) for x in inputs}
         tape = local.tape
         self._begin = (next_serial(), 0) if tape is None else (tape.serial, len(tape.log))
 
-    def backward(self, grads: Iterable[Any]) -> Provenance:
+    def backward(self, grads: Iterable[Handle]) -> Provenance:
         """Return what is known of a backward as it begins."""
         seen = Provenance(self.name, (), [*self.others, *grads])
         seen.call = self.call
         seen._known = {*self._known, *map(_place, seen.others)}
         return seen
 
-    def sources(self) -> list[Any]:
+    def sources(self) -> list[Handle]:
         """Tensors that lead to all that what was computed depends on."""
         call = self.call()
         return self.others if call is None else [call.handle(), *self.others]
@@ -97,13 +102,13 @@ class Provenance:
             self.others.append(alias_of(x))
         return True
 
-    def _hides(self, x: Any) -> bool:
+    def _hides(self, x: Handle) -> bool:
         """Whether something of what a Tensor depends on is not known to it."""
         if x._extra is not None and x._extra.call is not None:
             return True
         return bool(self.bases) and any(x is base for base in self.bases)
 
-    def note(self, out: Any, operands: Sequence[Any], hidden: bool) -> None:
+    def note(self, out: Handle, operands: Sequence[Any], hidden: bool) -> None:
         """See a Tensor computed; `hidden` where that is not recorded."""
         if out._v.dtype.char not in abi.GRADIENT:
             return
@@ -121,12 +126,12 @@ class Provenance:
             if isinstance(x, Handle) and self._hides(x):
                 extra(out).call = self.of(x)
 
-    def take(self, x: Any) -> None:
+    def take(self, x: Handle) -> None:
         """See a value leave a Tensor."""
         if x._v.dtype.char in abi.GRADIENT and self._knows(x):
             self.took = True
 
-    def of(self, x: Any) -> Any:
+    def of(self, x: Handle) -> Provenance | None:
         """Return what knows where a Tensor that hides something is from; None if it hides nothing."""
         marked = None if x._extra is None else x._extra.call
         return self if marked is None and self._hides(x) else marked
@@ -135,27 +140,27 @@ class Provenance:
         """What a derivative of a Tensor noted gives."""
         return _hidden(self.name)
 
-    def refusing(self, g: Any, origin: Any = None) -> Any:
-        """Return a gradient that taken values may have gone into, or one computed from what is noted."""
+    def refusing(self, g: Handle, origin: Provenance | None = None) -> Tensor:
+        """Return a gradient that may come of values that left their Tensors, or of what is noted."""
         if origin is None:
-            return _refused(g, self.sources(), functools.partial(taken_error, self.name))
+            return _refused(g, self.sources(), functools.partial(escape_error, self.name))
         if origin.call() is None:  # of another call, whose inputs nobody knows any more
             raise _hidden(origin.name)
         sources = [*self.sources(), *origin.sources()]
         return _refused(g, sources, self.error)
 
 
-def _place(x: Any) -> Any:
+def _place(x: Handle) -> Hashable:
     """What a handle of the same history, which is alive, has too."""
     return (x._tape.serial, x._at) if x._tape is not None else id(x._at)
 
 
-def once_only(g: Any, name: str, sources: Sequence[Any]) -> Any:
+def once_only(g: Handle, name: str, sources: Sequence[Handle]) -> Tensor:
     """Return a gradient that cannot be differentiated."""
     return _refused(g, sources, functools.partial(once_error, name))
 
 
-def _refused(g: Any, sources: Sequence[Any], why: Any) -> Any:
+def _refused(g: Handle, sources: Sequence[Handle], why: Callable[[], GradientError]) -> Tensor:
     return g + record(custom.refusal, np.zeros_like(g._v)[()], sources, {"why": why})
 
 
@@ -167,8 +172,8 @@ def _hidden(name: str) -> GradientError:
     )
 
 
-def taken_error(name: str) -> GradientError:
-    """What a second derivative is where values were taken out."""
+def escape_error(name: str) -> GradientError:
+    """What a second derivative is where values left their Tensors."""
     return GradientError(
         f"{name} took values out of its Tensors (.numpy(), .item(), float(), requires_grad_() of a result) "
         "and may compute gradients from them, without their history: there is no second derivative; if it "

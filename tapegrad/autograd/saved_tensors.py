@@ -10,15 +10,19 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, alias_of, wrap
+from tapegrad.core.base import Handle, TensorOrArray, alias_of, wrap
 from tapegrad.core.context_manager import Block
 from tapegrad.core.grad_mode import Mode, _enabled, change_mode, enable_grad, in_force, is_grad_enabled
 from tapegrad.core.saved_values import Packing
 from tapegrad.errors import GradientError
+from tapegrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    from os import PathLike
 
 __all__ = [
     "checkpoint",
@@ -114,7 +118,7 @@ class disable_saved_tensors_hooks(Block, contextlib.ContextDecorator):
 class _File:
     """A value in a file, which is removed with this."""
 
-    def __init__(self, folder: Path, value: Any) -> None:
+    def __init__(self, folder: Path, value: TensorOrArray) -> None:
         with tempfile.NamedTemporaryFile(dir=folder, suffix=".npy", delete=False) as file:
             np.save(file, value, allow_pickle=False)
             self.path = Path(file.name)
@@ -146,7 +150,7 @@ class save_on_disk(saved_tensors_hooks):
     (tensor([ 5.4366, 22.1672]),)
     """
 
-    def __init__(self, directory: Any = None) -> None:
+    def __init__(self, directory: str | PathLike[str] | None = None) -> None:
         folder = Path(tempfile.gettempdir() if directory is None else directory)
         super().__init__(
             lambda x: _File(folder, x._v), lambda file: wrap(np.load(file.path, allow_pickle=False)[()])
@@ -160,7 +164,7 @@ class _Enough(Exception):
     """All that was asked for has been computed again."""
 
 
-def _kept(x: Any, outer: Packing | None) -> Callable[[], Any]:
+def _kept(x: Tensor, outer: Packing | None) -> Callable[[], Tensor]:
     """Return what gives an argument back; what an outer checkpoint can compute again is not kept."""
     if isinstance(x, Handle):
         known = alias_of(x)
@@ -174,32 +178,34 @@ def _kept(x: Any, outer: Packing | None) -> Callable[[], Any]:
 class _Frame:
     """One call of a checkpointed function: computes what it saved again when a sweep asks for it."""
 
-    def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], random: bool) -> None:
+    def __init__(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], random: bool
+    ) -> None:
         outer = in_force("packing")
         self.function, self.kwargs = function, kwargs
         self.args = [_kept(x, outer) for x in args]
         self.random = np.random.get_state() if random else None  # noqa: NPY002
         self.count = 0
-        self.shapes: list[Any] = []
-        self.found: dict[int, Any] = {}
+        self.shapes: list[tuple[tuple[int, ...], np.dtype]] = []
+        self.found: dict[int, Tensor] = {}
 
-    def pack(self, x: Any) -> int:
+    def pack(self, x: Tensor) -> int:
         self.shapes.append((x.shape, x.dtype))
         self.count += 1
         return self.count - 1
 
-    def unpack(self, index: int) -> Any:
+    def unpack(self, index: int) -> Tensor:
         value = self.found.pop(index, None)
         return self._again(index) if value is None else value
 
-    def _again(self, index: int) -> Any:
+    def _again(self, index: int) -> Tensor:
         """Run the function once more, up to the last value that it saved; keep what is not asked for yet.
 
         Another sweep may do so at the same time, in another thread.
         """
         seen, found = 0, {}
 
-        def pack(x: Any) -> int:
+        def pack(x: Tensor) -> int:
             nonlocal seen
             if (x.shape, x.dtype) != self.shapes[seen]:
                 raise GradientError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -19,12 +19,16 @@ from tapegrad.core.base import (
 )
 from tapegrad.core.dispatch import is_externally_writable, record
 from tapegrad.core.storage import OPEN, STALE
-from tapegrad.engine.sweep import value_or_shape
+from tapegrad.engine.sweep import Key, value_or_shape
 from tapegrad.errors import GradientError
 from tapegrad.ops import REGISTRY, custom
 from tapegrad.tape import pool
 from tapegrad.tape.record import Place, slot
 from tapegrad.tape.tape import Tape, current, leave, local
+from tapegrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tapegrad.core.saved_values import Packing
 
 __all__ = [
     "Moved",
@@ -58,9 +62,12 @@ def leave_tape() -> None:
         leave(local.tape)
 
 
-def key_of(x: Any) -> Any:
+def key_of(x: Tensor) -> Key:
     """What tapes know a Tensor by."""
     return x._at if x._tape is None else Place(x._tape, slot(x._at))
+
+
+T = TypeVar("T")
 
 
 class _Part(int):
@@ -85,7 +92,7 @@ def apart(x: Any, parts: list[Any], numbers: dict[int, _Part]) -> Any:
     return x.copy() if isinstance(x, np.ndarray) else x
 
 
-def together(tree: Any, parts: Sequence[Any]) -> Any:
+def together(tree: Any, parts: Sequence[Tensor]) -> Any:
     """Undo `apart`."""
     if type(tree) is _Part:
         return parts[tree]
@@ -99,7 +106,7 @@ def together(tree: Any, parts: Sequence[Any]) -> Any:
     return tree.copy() if isinstance(tree, np.ndarray) else tree
 
 
-def bare(x: Any) -> Any:
+def bare(x: Tensor) -> Tensor:
     """A Tensor's value, which nobody will write to, without its history."""
     if x._tape is STALE:
         refresh_history(x)
@@ -115,19 +122,19 @@ class State:
     __slots__ = ("needs", "parts", "random", "shared", "tree")
 
     def __init__(
-        self, tree: Any, parts: list[Any], needs: list[bool], random: Any, shared: bool = False
+        self, tree: Any, parts: list[Tensor], needs: list[bool], random: Any, shared: bool = False
     ) -> None:
         self.tree, self.parts, self.needs, self.random = tree, parts, needs, random
         self.shared = shared  # whether some share memory, which they will not when a step runs on them
 
     @classmethod
-    def of(cls, tree: Any, tensors: list[Any], random: Any) -> State:
+    def of(cls, tree: Any, tensors: list[Tensor], random: Any) -> State:
         """Return the state that Tensors with a history are."""
         known = [id(x._extra.storage.memory) for x in tensors if x._extra is not None and x._extra.storage]
         shared = len(set(known)) < len(known)
         return cls(tree, [bare(x) for x in tensors], [requires_grad(x) for x in tensors], random, shared)
 
-    def kept(self, packing: Any) -> Callable[[], State]:
+    def kept(self, packing: Packing | None) -> Callable[[], State]:
         """Return what gives this back; what an outer checkpoint can compute again is not kept."""
         if packing is None:
             return lambda: self
@@ -135,11 +142,11 @@ class State:
         bare_of = self.using(())
         return lambda: bare_of.using([again() for again in kept])
 
-    def using(self, tensors: Sequence[Any]) -> State:
+    def using(self, tensors: Sequence[Tensor]) -> State:
         """Return this with other Tensors, of the same kind, in it."""
         return State(self.tree, [bare(x) for x in tensors], self.needs, self.random, self.shared)
 
-    def wanting(self, parts: Sequence[Any]) -> list[Any]:
+    def wanting(self, parts: Sequence[Tensor]) -> list[Tensor]:
         """Those that belong to Tensors which require grad."""
         return [x for x, need in zip(parts, self.needs, strict=True) if need]
 
@@ -150,7 +157,7 @@ class State:
         return all(_like(x._v, y._v) for x, y in zip(self.parts, other.parts, strict=True))
 
 
-def _like(a: Any, b: Any) -> bool:
+def _like(a: np.ndarray, b: np.ndarray) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if a.ndim == 0 and a == b:
@@ -179,16 +186,22 @@ class Ran:
     __slots__ = ("after", "before", "begin", "count", "outs", "roots")
 
     def __init__(
-        self, before: State, after: State, outs: list[Any], begin: int, roots: list[Any], count: int
+        self,
+        before: State,
+        after: State,
+        outs: list[Tensor],
+        begin: int,
+        roots: list[Tensor | None],
+        count: int,
     ) -> None:
         self.before, self.after, self.outs, self.begin = before, after, outs, begin
         self.roots, self.count = roots, count
 
-    def keys(self) -> list[Any]:
+    def keys(self) -> list[Key]:
         """What a sweep knows the roots by."""
         return [key_of(root) for root in self.roots if root is not None]
 
-    def sources(self) -> Iterator[tuple[Any, Any, int]]:
+    def sources(self) -> Iterator[tuple[Key, Any, int]]:
         """What they came from besides the state: its key, and a Tensor, or a tape and its record there."""
         mine, todo, seen = self.keys(), [], set()
         for x in self.outs:
@@ -228,14 +241,14 @@ class Steps:
         Whether all steps have run, so that no operand is missing.
     """
 
-    def __init__(self, step: Callable[[Any], Any], outer: list[Any], random: bool) -> None:
+    def __init__(self, step: Callable[[Any], Any], outer: list[Tensor], random: bool) -> None:
         self.step, self.outer, self.random = step, outer, random
-        self.operands: dict[Any, Any] = {}
+        self.operands: dict[Key, Tensor] = {}
         self.complete = False
-        self._roots: list[Any] = []
+        self._roots: list[Tensor | None] = []
         self._like: Any = None
 
-    def run(self, state: State, count: int = 1, roots: list[Any] | None = None) -> Ran:
+    def run(self, state: State, count: int = 1, roots: list[Tensor | None] | None = None) -> Ran:
         """Run the step, or some of so many, on a state that is cut off from its history.
 
         With `roots`, Tensors that the state's go on from instead, all of the steps.
@@ -259,7 +272,7 @@ class Steps:
                 "a step of checkpoint_loop wrote to a Tensor of its state that shares memory with another of "
                 "them; let the step before return copies, made by clone()"
             )
-        outs: list[Any] = []
+        outs: list[Tensor] = []
         tree = apart(found, outs, {})
         if OPEN and any(has_tangent(x) for x in outs):
             raise Moved
@@ -271,7 +284,7 @@ class Steps:
                     self.operands[source] = alias_of(where) if k < 0 else _import_of(where, k, source)
         return ran
 
-    def used(self, ran: Ran) -> set[Any]:
+    def used(self, ran: Ran) -> set[Key]:
         """What a step used that runs again, by what tapes know it by."""
         found = {source for source, _, _ in ran.sources()}
         if not found <= self.operands.keys():
@@ -285,7 +298,7 @@ class Steps:
         """The random numbers' state, where it is to be kept."""
         return random_state() if self.random else None
 
-    def _roots_of(self, state: State) -> list[Any]:
+    def _roots_of(self, state: State) -> list[Tensor | None]:
         """What stands for the history of a state's Tensors: records that refuse to be differentiated."""
         known = len(self.operands), [(x._v.shape, x._v.dtype) for x in state.parts], state.needs
         if known != self._like:
@@ -300,13 +313,13 @@ class Steps:
         return self._roots
 
 
-def _import_of(tape: Tape, k: int, source: Any) -> Any:
+def _import_of(tape: Tape, k: int, source: Key) -> Tensor:
     """A Tensor of what a tape imported; its value may be gone where no derivative reads it."""
     value = tape.value(k)
     return recall(value_or_shape(tape.view(), k) if value is None else value, source)
 
 
-def _with_value(x: Any, root: Any) -> Any:
+def _with_value(x: Tensor, root: Tensor) -> Tensor:
     """A state's Tensor on the record that stands for its history."""
     out = alias_of(root)
     out._v = x._v

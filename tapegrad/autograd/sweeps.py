@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from tapegrad.autograd import at_once
 from tapegrad.autograd.graph import GradientEdge, resolved
 from tapegrad.core.base import (
     Handle,
+    TensorOrArray,
     has_tangent,
     previous_cells,
     recall,
@@ -35,9 +37,12 @@ from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.record import STRIDE
-from tapegrad.tape.tape import local
+from tapegrad.tape.tape import Tape, local
 from tapegrad.tensor import Tensor
 
+Differentiated: TypeAlias = Tensor | GradientEdge | Sequence[Tensor | GradientEdge]
+Cotangent: TypeAlias = Tensor | np.ndarray | np.generic | complex | None
+Cotangents: TypeAlias = Cotangent | Sequence[Cotangent]
 RESHAPE = REGISTRY["reshape"]
 
 
@@ -52,7 +57,7 @@ def listed(x: Any, what: str) -> list[Any]:
 
 def roots_of(
     tensors: list[Any], gradients: Any, create_graph: bool, lanes: int | None = None
-) -> list[tuple[Tensor, Any]]:
+) -> list[tuple[Tensor, TensorOrArray]]:
     """Pair each root with its cotangent: an array, or a Tensor where the rules are to run on Tensors."""
     if gradients is None:
         gradients = [None] * len(tensors)
@@ -121,20 +126,20 @@ quietly = np.errstate(all="ignore")
 
 @quietly
 def run(
-    pairs: list[tuple[Tensor, Any]],
+    pairs: list[tuple[Tensor, TensorOrArray]],
     sinks: list[Key],
     every: bool,
     retain: bool,
     create_graph: bool,
-    settle: Any,
-    check: Any,
+    finish: Any,
+    check: Callable[[set[Key]], None] | None,
     lanes: int | None = None,
     floor: int = 0,
-) -> dict[Key, Any]:
+) -> Mapping[Key, Any]:
     """Sweep; roots that are leaves contribute to themselves, and so do those of tapes below the floor."""
-    seeds: dict[tuple[int, int], Any] = {}
-    tapes: dict[int, Any] = {}
-    direct: dict[Key, Any] = {}
+    seeds: dict[tuple[int, int], TensorOrArray] = {}
+    tapes: dict[int, Tape] = {}
+    direct: dict[Key, TensorOrArray] = {}
     for root, ct in pairs:
         if root._tape is None or root._tape.serial < floor:
             key = keys_of(root)[0]
@@ -154,13 +159,13 @@ def run(
         with set_grad_enabled(create_graph):
             again = recall if as_tensors else _value
             return rerecord(
-                roots, sinks, every, retain, direct, again, settle, known, check, lanes, lines, profile, floor
+                roots, sinks, every, retain, direct, again, finish, known, check, lanes, lines, profile, floor
             )
 
 
 def partials(
-    pairs: list[tuple[Any, Any]], keys: list[Key], floor: int, recorded: bool = False
-) -> dict[Key, Any]:
+    pairs: list[tuple[Tensor, TensorOrArray]], keys: list[Key], floor: int, recorded: bool = False
+) -> Mapping[Key, Any]:
     """Return cotangents by key, each with all other keys held fixed: of a sweep of the newest tapes only.
 
     Parameters
@@ -179,10 +184,10 @@ def partials(
 
 
 @quietly
-def _partials_at_once(pairs: list[tuple[Any, Any]], floor: int) -> dict[Key, Any] | None:
+def _partials_at_once(pairs: list[tuple[Tensor, Any]], floor: int) -> dict[Key, np.ndarray] | None:
     """As `partials`, of one open tape in one compiled call; None where that cannot be."""
     tape = local.tape
-    if tape is None or tape.serial != floor or tape.watches or tape.packed:
+    if tape is None or tape.serial != floor or tape.hooks or tape.packed:
         return None
     if type(_enabled.get()) is Mode or any(
         x._tape is not tape or x._v.dtype.char not in "fd" or type(ct) is Tensor for x, ct in pairs
@@ -201,14 +206,14 @@ def _partials_at_once(pairs: list[tuple[Any, Any]], floor: int) -> dict[Key, Any
     outs = at_once.gradients(root, ct, inputs, True, True)
     if outs is None:
         return None
-    found: dict[Key, Any] = {}
+    found: dict[Key, np.ndarray] = {}
     for key, g in zip(sources.values(), outs, strict=True):
         if g is not None:
             found[key] = g._v if key not in found else found[key] + g._v
     return found
 
 
-def _sum(a: Any, b: Any, recorded: bool) -> Any:
+def _sum(a: TensorOrArray, b: TensorOrArray, recorded: bool) -> Any:
     with set_grad_enabled(recorded):
         return a + b
 
@@ -245,7 +250,7 @@ class TypeErrorInput(GradientError, TypeError):
 
 
 @quietly
-def total(parts: list[Any]) -> Any:
+def total(parts: list[TensorOrArray]) -> TensorOrArray:
     """Return the sum of a gradient's parts."""
     found = parts[0]
     for part in parts[1:]:
@@ -256,28 +261,28 @@ def total(parts: list[Any]) -> Any:
 class Border:
     """Makes what a sweep found into Tensors that share no memory with anything, laid out as their leaves."""
 
-    def __init__(self, pairs: list[tuple[Tensor, Any]], likes: dict[Key, Tensor]) -> None:
-        self.taken = [value for pair in pairs for value in pair]  # kept, so that ids stay theirs
-        self.memories = {_memory(value) for value in self.taken}
+    def __init__(self, pairs: list[tuple[Tensor, TensorOrArray]], likes: dict[Key, Tensor]) -> None:
+        self.kept = [value for pair in pairs for value in pair]  # kept, so that ids stay theirs
+        self.memories = {_memory(value) for value in self.kept}
         self.likes = likes
-        self.settled: list[Tensor] = []
+        self.finished: list[Tensor] = []
 
-    def settle(self, key: Key, ct: Tensor) -> Tensor:
+    def finish(self, key: Key, ct: Tensor) -> Tensor:
         """Return, while a sweep is recorded, the gradient of a result on the way as `result` will."""
         like = self.likes.get(key)
         if like is None or not is_grad_enabled():
             return ct
-        self.settled.append(self.result(ct, like))
-        return self.settled[-1]
+        self.finished.append(self.result(ct, like))
+        return self.finished[-1]
 
-    def result(self, value: Any, like: Tensor) -> Tensor:
+    def result(self, value: TensorOrArray, like: Tensor) -> Tensor:
         """Return the gradient of `like`: an array or, when recording, a Tensor."""
-        for k, settled in enumerate(self.settled):
-            if settled is value:
-                return self.settled.pop(k)
+        for k, finished in enumerate(self.finished):
+            if finished is value:
+                return self.finished.pop(k)
         array = value._v if isinstance(value, Tensor) else value
         if like.ndim == 0 and not isinstance(value, Tensor):
-            return wrap(array[()])  # type: ignore[no-any-return]
+            return wrap(array[()])
         layout = np.empty_like(like._v, order="K") if like.ndim else array
         if like.ndim and like._v.strides != layout.strides:
             layout = np.empty(like.shape, like.dtype)
@@ -291,17 +296,17 @@ class Border:
                 value = record(RESHAPE, layout, (value,), {"shape": like.shape})
             else:
                 value = layout
-        self.taken.append(value)
+        self.kept.append(value)
         self.memories.add(_memory(value))
         return value if isinstance(value, Tensor) else wrap(value)
 
 
-def track_gradient(g: Any, pairs: Any, recorded: bool) -> Any:
+def track_gradient(g: Tensor, pairs: list[tuple[Tensor, TensorOrArray]], recorded: bool) -> Tensor:
     """Note, within a Function, what a gradient depends on; returns it."""
     return g if in_force("forward") is None else with_metadata(g, tensors_in(pairs), not recorded)
 
 
-def _memory(value: Any) -> int:
+def _memory(value: TensorOrArray) -> int:
     """Identity of what a change would show in: the memory of an array, of a scalar the Tensor itself."""
     array = value._v if isinstance(value, Tensor) else value
     if not isinstance(array, np.ndarray):

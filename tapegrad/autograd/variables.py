@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegrad.core.base import extra
+from tapegrad.core.base import Operand, extra
 from tapegrad.core.dispatch import as_tape_value
 from tapegrad.errors import GradientError
 from tapegrad.tensor import Tensor
@@ -41,7 +41,7 @@ class Variable(Tensor):
 
     __slots__ = ()
 
-    def __new__(cls, data: Any, requires_grad: bool = False, volatile: bool = False) -> Variable:
+    def __new__(cls, data: Operand, requires_grad: bool = False, volatile: bool = False) -> Variable:
         """Make a leaf."""
         array = data.detach().numpy() if isinstance(data, Tensor) else np.asarray(data)
         value = as_tape_value(array, "Variable")
@@ -66,7 +66,7 @@ def variable(*args: Any, **kwargs: Any) -> NoReturn:
     raise GradientError("variable() does not exist: use tapegrad.tensor, or autograd.Variable")
 
 
-def zero_gradients(x: Any) -> None:
+def zero_gradients(x: Tensor | Iterable[Tensor]) -> None:
     """Let the ``.grad`` of a Tensor, or of those that something iterates over, be zeros without history."""
     if isinstance(x, Tensor):
         if x.grad is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,16 @@ from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Storage
 from tapegrad.kernels import abi
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
+
+    from tapegrad.tensor import Tensor
+
+TensorOrArray: TypeAlias = "Tensor | np.ndarray"  # what rules compute with; NumPy's numbers count as arrays
+Operand: TypeAlias = "Tensor | ArrayLike"  # what NumPy's functions take
+Out: TypeAlias = "TensorOrArray | None"  # where they put a result, if it is said
+DType: TypeAlias = "DTypeLike | None"
 
 
 class Handle:
@@ -37,17 +47,18 @@ class Handle:
     _extra: Any
 
 
-_make: type[Any] = Handle
-_take_history: Callable[[Any], None]
+H = TypeVar("H", bound=Handle)
+_make: type[Tensor]
+_take_history: Callable[[Handle], None]
 
 
-def use(kind: type[Any], take_history: Callable[[Any], None]) -> None:
+def use(kind: type[Tensor], take_history: Callable[[Handle], None]) -> None:
     """Let results be of this class, and stale handles get their history by this function."""
     global _make, _take_history
     _make, _take_history = kind, take_history
 
 
-def wrap(value: Any, tape: Tape | None = None, at: Any = None) -> Any:
+def wrap(value: Any, tape: Tape | None = None, at: Any = None) -> Tensor:
     """Return a Tensor of a value as the library makes them."""
     out = _make()
     out._v, out._tape, out._at, out._extra = value, tape, at, None
@@ -61,7 +72,7 @@ class Extra:
     shown: Any = None  # True: others may write to the memory; a weak reference: while that lives
     retains_grad = False
     several = False  # whether it is one of several views that one call made
-    grad: Any = None
+    grad: Tensor | None = None
     version = 0
     volatile = False  # whether nothing computed from it has a history
     inference = False  # whether it was made under `inference_mode`
@@ -81,7 +92,7 @@ class Extra:
         return True
 
 
-def extra(x: Any) -> Extra:
+def extra(x: Handle) -> Extra:
     """Return a Tensor's extra state, made when first asked for."""
     found = x._extra
     if found is None:
@@ -89,7 +100,7 @@ def extra(x: Any) -> Extra:
     return found  # type: ignore[no-any-return]
 
 
-def previous_cells(x: Any) -> list[Cell]:
+def previous_cells(x: Handle) -> list[Cell]:
     """What tapes that there are still knew a leaf by, before its value or its role changed."""
     state = x._extra
     if state is None or not state.cells:
@@ -98,7 +109,7 @@ def previous_cells(x: Any) -> list[Cell]:
     return [cell for r in state.cells if (cell := r()) is not None]
 
 
-def recall(value: Any, source: Cell | tuple[Tape, int] | None, exposed: bool = False) -> Any:
+def recall(value: Any, source: Cell | tuple[Tape, int] | None, exposed: bool = False) -> Tensor:
     """Return a Tensor that goes on from a leaf or a record; without a source, a constant."""
     if isinstance(source, Cell):
         out = wrap(value, None, source)
@@ -113,7 +124,7 @@ def recall(value: Any, source: Cell | tuple[Tape, int] | None, exposed: bool = F
     return out
 
 
-def storage_of(x: Any) -> Storage:
+def storage_of(x: Handle) -> Storage:
     """Return what a Tensor shares memory through."""
     state = extra(x)
     storage: Storage | None = state.storage
@@ -125,7 +136,7 @@ def storage_of(x: Any) -> Storage:
     return storage
 
 
-def join(x: Any, view: Any, detached: bool = False) -> Any:
+def join(x: Handle, view: H, detached: bool = False) -> H:
     """Let a Tensor that NumPy made a view of another's memory see its writes, and be seen; returns it."""
     theirs = extra(view)
     if theirs.storage is None:
@@ -142,7 +153,7 @@ def join(x: Any, view: Any, detached: bool = False) -> Any:
     return view
 
 
-def separate_storage(x: Any) -> None:
+def separate_storage(x: Handle) -> None:
     """Give a Tensor that changes its role a storage of its own in the memory that it sees."""
     before = extra(x).storage
     if before is not None:
@@ -153,7 +164,7 @@ def separate_storage(x: Any) -> None:
             before.origin = after
 
 
-def alias_of(x: Any) -> Any:
+def alias_of(x: Handle) -> Tensor:
     """Return another handle of a Tensor's value and history."""
     if x._tape is STALE:
         refresh_history(x)
@@ -168,19 +179,19 @@ def alias_of(x: Any) -> Any:
     return out
 
 
-def refresh_history(x: Any) -> None:
+def refresh_history(x: Handle) -> None:
     """Give a stale handle the history of what it is a view of."""
     _take_history(x)
 
 
-def strip_tangents(x: Any) -> Any:
+def strip_tangents(x: H) -> H:
     """Return the handle below all tangents."""
     while x._tape is DUAL:
         x = x._at.primal
     return x
 
 
-def retain(x: Any) -> None:
+def retain(x: Handle) -> None:
     """Note with its record that a result wants its gradient."""
     at = strip_tangents(x)
     if at._tape is not None:
@@ -190,7 +201,7 @@ def retain(x: Any) -> None:
 _counted: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
-def add_saved_bytes(out: Any, kept: Any) -> None:
+def add_saved_bytes(out: Handle, kept: Any) -> None:
     """Tell the tape of a result what its record keeps besides values, so that it is closed and pruned."""
     tape = strip_tangents(out)._tape
     if tape is not None:
@@ -219,7 +230,7 @@ def nbytes_of(x: Any, seen: set[int]) -> int:
     return 0
 
 
-def is_tensor(x: Any) -> bool:
+def is_tensor(x: Any) -> TypeGuard[Tensor]:
     """Whether this is a Tensor."""
     return isinstance(x, Handle)
 

@@ -12,7 +12,7 @@ import functools
 import operator
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,11 +26,14 @@ from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import KEEP_BYTES
 from tapegrad.ops import MEANING, REGISTRY, forward
-from tapegrad.ops.primitive import Elementwise
+from tapegrad.ops.primitive import Elementwise, Primitive
 from tapegrad.ops.scans import PRODUCT, RUNNING_PRODUCT
 from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
 from tapegrad.tape.record import CONS, LEAF, LINK, slot
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 METH_NOARGS, METH_O, METH_FASTCALL, METH_FASTCALL_KEYWORDS = 0x04, 0x08, 0x80, 0x82
 METHODS = {  # in the order of `kernels.replay.recording.methods`
@@ -67,12 +70,12 @@ WINDOWS = {
 }  # fmt: skip
 HANDLE = ("_v", "_tape", "_at", "_extra")
 TAPE = (
-    "log", "limit", "weight", "owner", "leaves", "constants", "numbers", "shade", "shadows", "lines",
+    "log", "limit", "weight", "owner", "leaves", "constants", "numbers", "placeholder", "shadows", "lines",
     "serial", "attrs", "described", "freed", "held", "imports", "retained",
-    "links", "watches", "packed", "claims", "guards", "calls", "secured", "latest", "older", "columns",
+    "links", "hooks", "packed", "claims", "guards", "calls", "secured", "latest", "older", "columns",
 )  # fmt: skip
 MODE = ("plain", "noting", "timing")
-CELL = ("handle", "watch", "since")
+CELL = ("handle", "hooks", "since")
 TEXTS = {  # names of attributes and keys, and where compiled code finds them
     layout.REQUIRES_GRAD_TEXT: "requires_grad", layout.SHOWN_TEXT: "shown",
     layout.INFERENCE_TEXT: "inference", layout.VOLATILE_TEXT: "volatile", layout.CELLS_TEXT: "cells",
@@ -82,7 +85,7 @@ TEXTS = {  # names of attributes and keys, and where compiled code finds them
 }  # fmt: skip
 words: Any = ()  # shared with compiled code, once it is there
 _kept: list[Any] = []  # what compiled code knows by address
-_sheets_by_op: dict[Any, int] = {}  # addresses
+_sheets_by_op: dict[Primitive, int] = {}  # addresses
 
 
 class _Definition(ctypes.Structure):
@@ -96,13 +99,13 @@ class _Definition(ctypes.Structure):
     )
 
 
-def install(kind: type[Any]) -> None:
+def install(kind: type[Tensor]) -> None:
     """Let this class, Tensor, have compiled methods from the first sweep on."""
     TWINS.update((name, vars(kind)[name]) for name in METHODS)
     machine.when_loaded.append(functools.partial(_replace, kind))
 
 
-def _replace(kind: type[Any], enter: machine.Enter) -> None:
+def _replace(kind: type[Tensor], enter: machine.Enter) -> None:
     """Replace methods of Tensor by compiled ones, where objects are laid out as those know them."""
     global words
     offsets = _offsets(kind)
@@ -126,7 +129,7 @@ def _replace(kind: type[Any], enter: machine.Enter) -> None:
         setattr(kind, method, _method(kind, method, flags, at))
 
 
-def _offsets(kind: type[Any]) -> dict[int, int] | None:
+def _offsets(kind: type[Tensor]) -> dict[int, int] | None:
     """By word: where Tensors, tapes, modes and cells keep their slots; None if that cannot be told."""
     found: dict[int, int] = {}
     for start, owner, names in (
@@ -143,7 +146,7 @@ def _offsets(kind: type[Any]) -> dict[int, int] | None:
     return found
 
 
-def _objects(kind: type[Any], sheets: Any) -> dict[int, Any]:
+def _objects(kind: type[Tensor], sheets: np.ndarray) -> dict[int, Any]:
     """By word: the objects that compiled code knows by address."""
     row = 8 * layout.SHEET_WORDS
     first = abi.address(sheets) + row * len(OPERATORS)
@@ -172,7 +175,7 @@ def _objects(kind: type[Any], sheets: Any) -> dict[int, Any]:
     } | {place: sys.intern(text) for place, text in TEXTS.items()}  # fmt: skip
 
 
-def _numbers(sheets: Any, name: Any) -> dict[int, int]:
+def _numbers(sheets: np.ndarray, name: Any) -> dict[int, int]:
     """By word: sizes at which code changes ways, and addresses of what is no object."""
     test, errors = forward.error_test()
     return {
@@ -228,7 +231,7 @@ def _ufunc_ops() -> list[Any]:
     return [op for op in ops if op is not MEANING[np.power]]
 
 
-def _sheets(kind: type[Any]) -> Any:
+def _sheets(kind: type[Tensor]) -> np.ndarray:
     """What compiled code needs of an op: a row for each operator, then for each ufunc."""
     rows = []
     for meaning, function, method, reflected in OPERATORS:
@@ -248,7 +251,7 @@ def _sheet(op: Any, operate: int, twins: tuple[Any, Any]) -> list[int]:
     ]  # fmt: skip
 
 
-def _loops(op: Any, ufunc: Any) -> list[int]:
+def _loops(op: Primitive, ufunc: Any) -> list[int]:
     """The loops of an op's ufunc in double and in single precision; of powers none, as some are no loops."""
     loops = isinstance(op, Elementwise) and isinstance(ufunc, np.ufunc) and op is not MEANING[np.power]
     if not loops or 0 in forward.error_test():
@@ -256,7 +259,7 @@ def _loops(op: Any, ufunc: Any) -> list[int]:
     return [*abi.inner_loop(ufunc, "d"), *abi.inner_loop(ufunc, "f")]
 
 
-def _sheet_of(op: Any) -> int:
+def _sheet_of(op: Primitive) -> int:
     """Make the sheet by which compiled code records results of an op; its address."""
     sheet = np.array(_sheet(op, 0, (None, None)), np.int64)
     _kept.append(sheet)
@@ -264,7 +267,7 @@ def _sheet_of(op: Any) -> int:
     return at
 
 
-def _use_vector_form(sheets: Any, op: Any, ufunc: Any) -> None:
+def _use_vector_form(sheets: np.ndarray, op: Primitive, ufunc: np.ufunc) -> None:
     """Let compiled code call a vector form just made."""
     _kept.append(ufunc)
     mine = sheets[:, layout.OP] == id(op)
@@ -282,7 +285,7 @@ def builtin(name: str, flags: int, at: int) -> Any:
     return make(ctypes.addressof(definition), None, None)
 
 
-def _method(kind: type[Any], name: str, flags: int, at: int) -> Any:
+def _method(kind: type[Tensor], name: str, flags: int, at: int) -> Any:
     """A method of Tensor whose code is at an address."""
     definition = _Definition(name.encode(), at, flags, (TWINS[name].__doc__ or "").encode())
     _kept.append(definition)
@@ -291,12 +294,12 @@ def _method(kind: type[Any], name: str, flags: int, at: int) -> Any:
     return make(kind, ctypes.addressof(definition))
 
 
-def _record(op: Any, value: Any, *operands: Any) -> Any:
+def _record(op: Primitive, value: Any, *operands: Any) -> Tensor:
     """Record what compiled code computed and found to be out of the ordinary."""
     return record(op, value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value, operands)
 
 
-def _look(op: Any, out: Any, *operands: Any) -> None:
+def _look(op: Primitive, out: Tensor, *operands: Any) -> None:
     """See a result that is not finite, or cannot be looked at by compiled code."""
     lines = grad_mode.in_force("lines")
     if lines is not None:

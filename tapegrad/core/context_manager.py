@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 nothing: Any = type(None)  # called, it returns None
@@ -53,7 +54,12 @@ class Block:
             self._exit.__del__, self._exit = undo, None  # nothing is called in between, so no handler is
         self._entered.append(undo)
 
-    def _leave(self, kind: Any = None, value: Any = None, trace: Any = None) -> None:
+    def _leave(
+        self,
+        kind: type[BaseException] | None = None,
+        value: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
         """End the block entered last."""
         self._exit = None
         self._entered.pop()()

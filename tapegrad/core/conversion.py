@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,8 +13,11 @@ from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY
 from tapegrad.tape import pool
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
-def astype(x: Any, dtype: Any) -> Any:
+
+def astype(x: Any, dtype: DTypeLike) -> Any:
     """Another dtype; a conversion to an integer or boolean has no derivative."""
     dtype = np.dtype(dtype)
     value = value_of(x)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from tapegrad.config import guard_setting
 from tapegrad.core.base import (
+    H,
     Handle,
+    Operand,
     extra,
     has_tangent,
     join,
@@ -26,10 +28,14 @@ from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
-from tapegrad.ops.primitive import BY_OPCODE, Elementwise, Primitive
+from tapegrad.ops.primitive import BY_OPCODE, Attributes, Elementwise, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape, TapeClosed, close, current, local
+
+if TYPE_CHECKING:
+    from tapegrad.core.saved_values import Packed, Packing
+    from tapegrad.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 enabled = _enabled.get
@@ -41,7 +47,7 @@ NESTED = 64  # lists in lists in what may be an array
 UNUSABLE = (np.matrix, np.ma.MaskedArray)
 
 
-def as_tape_value(x: Any, what: str = "operand") -> Any:
+def as_tape_value(x: Operand, what: str = "operand") -> Any:
     """Return an ndarray or NumPy scalar as tapes can read it: native, aligned, plain."""
     if type(x) is ndarray and x.dtype is DOUBLE and x.ndim and x.flags.aligned:
         return x
@@ -73,7 +79,7 @@ def operand(x: Any, what: str) -> Any:
     return x
 
 
-def position_of_leaf(tape: Tape, x: Any) -> int | None:
+def position_of_leaf(tape: Tape, x: Handle) -> int | None:
     """Return the position of a leaf's first use on the current tape; None for anything else."""
     state = x._extra
     if x._tape is None and state is not None and state.requires_grad and not state.exposed:
@@ -135,11 +141,12 @@ def _read(op: Primitive, operands: Sequence[Any], q: int) -> bool:
     return any(requires_grad(x) and op.masks[min(k, 2)] >> min(q, 2) & 1 for k, x in enumerate(operands))
 
 
-def apply(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None = None) -> Any:
+def apply(op: Primitive, operands: Sequence[Any], attrs: Attributes | None = None) -> Tensor:
     """Compute an op and record it if an operand requires a gradient and grad mode is on."""
     mode = enabled()
     if type(mode) is Mode and (mode.lines is not None or mode.profile is not None):
-        return watch(op, operands, _applied, op, operands, attrs)
+        out: Tensor = watch(op, operands, _applied, op, operands, attrs)
+        return out
     return _applied(op, operands, attrs)
 
 
@@ -188,7 +195,7 @@ def timed(name: str | None = None) -> Callable[[F], F]:
     return decorate
 
 
-def _applied(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | None) -> Any:
+def _applied(op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -> Tensor:
     if len(operands) == 1 and isinstance(operands[0], Handle):
         values = [operands[0]._v]
     else:
@@ -224,11 +231,13 @@ def _applied(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | Non
     return out
 
 
-def record_natively(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any) -> Any:
+def record_natively(
+    op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None
+) -> Tensor | None:
     """As `record`, in compiled code; None where Python is to do it. Replaced by `core.compiled_methods`."""
 
 
-def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None) -> Any:
+def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None = None) -> Tensor:
     """Return the Tensor of a computed value, with its history."""
     out = record_natively(op, value, operands, attrs)
     if out is not None:
@@ -287,17 +296,18 @@ def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None
     return out if type(mode) is bool else with_metadata(out, operands)
 
 
-def _recorded_by_dual(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any) -> Any:
+def _recorded_by_dual(op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None) -> Tensor:
     """As `record`, for operands of which one carries a tangent: its `Dual` knows what becomes of tangents."""
     for x in operands:
         if isinstance(x, Handle) and x._tape is DUAL:
-            return x._at.record(op, value, operands, attrs)
+            found: Tensor = x._at.record(op, value, operands, attrs)
+            return found
     return record(op, value, operands, attrs)  # another thread closed the level
 
 
 def _commit(
-    op: Primitive, value: Any, operands: Sequence[Any], attrs: Any, newest: int, foreign: bool,
-    packing: Any, packed: Any,
+    op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None, newest: int, foreign: bool,
+    packing: Packing | None, packed: Packed | None,
 ) -> tuple[Tape, int]:  # fmt: skip
     """Commit a record of these operands, imported where need be, to a tape newer than theirs."""
     new_tape: Callable[[], Tape] = current if packing is None else packing.current
@@ -336,7 +346,7 @@ def _commit(
     return tape, at
 
 
-def with_metadata(out: Any, operands: Sequence[Any], apart: bool = False) -> Any:
+def with_metadata(out: H, operands: Sequence[Any], apart: bool = False) -> H:
     """Note on a Tensor what it has from its operands and what the mode wants to be known; returns it.
 
     `apart`: the history of the operands is not the result's, though operations are recorded.
@@ -353,7 +363,7 @@ def with_metadata(out: Any, operands: Sequence[Any], apart: bool = False) -> Any
     return out
 
 
-def note_escape(*tensors: Any) -> None:
+def note_escape(*tensors: Handle) -> None:
     """Note, in the forward or backward of a Function, that values leave Tensors."""
     mode = enabled()
     if type(mode) is Mode and mode.forward is not None:
@@ -378,7 +388,7 @@ def _refuse_inference(op: Primitive, operands: Sequence[Any]) -> None:
             )
 
 
-def origin(x: Any) -> tuple[Any, list[Any], Any]:
+def origin(x: Handle) -> tuple[Primitive | None, list[Tensor], Attributes | None]:
     """Return the op that a result comes from, its operands and its attributes.
 
     An operand whose value is not kept has None for it. An import, a constant and a result of any number of
@@ -424,7 +434,9 @@ def is_view_of(value: Any, x: Any) -> bool:
     return value is x or (base is not None and (base is x or base is x.base))
 
 
-def wrap_without_history(value: Any, operands: Any, sources: Any = None) -> Any:
+def wrap_without_history(
+    value: Any, operands: Sequence[Any], sources: Sequence[Tensor] | None = None
+) -> Tensor:
     """Return a Tensor without history; where it views an exposed operand's memory it is exposed too.
 
     `sources` are what its values depend on, if not on the operands.

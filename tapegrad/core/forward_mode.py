@@ -11,18 +11,29 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tapegrad.core.base import Handle, alias_of, extra, has_tangent, strip_tangents, value_of, wrap
+from tapegrad.core.base import (
+    Handle,
+    alias_of,
+    extra,
+    has_tangent,
+    strip_tangents,
+    value_of,
+    wrap,
+)
 from tapegrad.core.dispatch import as_tape_value, origin, record
 from tapegrad.core.storage import DUAL, OPEN
 from tapegrad.ops import kinks
 from tapegrad.ops.lanes import jvp
-from tapegrad.ops.primitive import Elementwise, Primitive
+from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import Cell, Tape
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 _serials = count(1)
 
@@ -46,7 +57,7 @@ class Level:
     def __init__(self, lanes: int | None = None) -> None:
         self.lanes = lanes
         self.serial = next(_serials)
-        self.notes: dict[int, dict[int, tuple[Dual | None, list[Dual | None]]]] | None = {}
+        self.notes: dict[int, Notes] | None = {}
         self._note = weakref.ref(self, OPEN.discard)
         OPEN.add(self._note)
 
@@ -54,6 +65,11 @@ class Level:
         """Let there be no tangents of this level any more."""
         self.notes = None
         OPEN.discard(self._note)
+
+
+# what a result with a kink at 0 comes from: the op, its attributes, its operand and that one's tangent
+Source: TypeAlias = "tuple[Primitive, Attributes | None, Tensor, Tensor]"
+Notes: TypeAlias = "dict[int, tuple[Dual | None, list[Dual | None]]]"  # of a tape: by record
 
 
 class Dual:
@@ -65,14 +81,14 @@ class Dual:
 
     __slots__ = ("level", "primal", "source", "tangent")
 
-    def __init__(self, level: Level, primal: Any, tangent: Any, source: Any = None) -> None:
+    def __init__(self, level: Level, primal: Tensor, tangent: Tensor, source: Source | None = None) -> None:
         self.level, self.primal, self.tangent, self.source = level, primal, tangent, source
 
-    def record(self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Any) -> Any:
+    def record(self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None) -> Tensor:
         """Return the Tensor of a value computed from this and others; `dispatch.record` calls this."""
         return push(op, value, operands, attrs)
 
-    def origin(self, x: Any) -> tuple[str, list[Any], Any]:
+    def origin(self, x: Handle) -> tuple[Primitive | None, list[Tensor], Attributes | None]:
         """Return what a Tensor that stands on this was computed from; `dispatch.origin` calls this."""
         return origin_of(x)
 
@@ -87,7 +103,7 @@ class Dual:
         return Dual(self.level, primal, self.tangent)
 
 
-def dual(level: Level, primal: Any, tangent: Any) -> Any:
+def dual(level: Level, primal: Tensor, tangent: Tensor) -> Tensor:
     """Return a Tensor that carries a tangent."""
     return wrap(primal._v, DUAL, Dual(level, primal, tangent))
 
@@ -98,7 +114,7 @@ def at_level(x: Any, level: Level) -> Dual | None:
     return found if found is not None and found.level is level else None
 
 
-def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: dict[str, Any] | None) -> Any:
+def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None) -> Tensor:
     """Return the Tensor of a computed value, with its history, and with its tangent by the op's rule."""
     duals: list[Dual | None] = [x._at if has_tangent(x) else None for x in operands]
     found = [d.level for d in duals if d is not None]
@@ -120,7 +136,7 @@ def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: dict[str, An
             tangent = op.jvp(tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
         else:
             tangent = jvp(op, level.lanes, tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
-    result: Any = None
+    result: Dual | None = None
     if tangent is not None:
         if not isinstance(tangent, Handle):
             tangent = wrap(as_tape_value(tangent))
@@ -162,13 +178,13 @@ def _of_power(op: Primitive, duals: list[Dual | None], operands: Sequence[Any]) 
 
 def _alike(a: Dual, b: Dual | None) -> bool:
     """Whether two results with a kink are the same function of the same operand."""
-    if b is None or b.source is None:
+    if a.source is None or b is None or b.source is None:
         return False
     (op, attrs, _, tangent), (other, others, _, theirs) = a.source, b.source
     return op is other and attrs == others and tangent is theirs
 
 
-def known(tape: Tape, k: int) -> tuple[Any, list[Any]] | None:
+def known(tape: Tape, k: int) -> tuple[Tensor | None, list[Tensor | None]] | None:
     """Return the result and the operands of a record where they carried tangents: Tensors, or None each."""
     if not OPEN:
         return None
@@ -179,23 +195,23 @@ def known(tape: Tape, k: int) -> tuple[Any, list[Any]] | None:
     return _handle(result), [_handle(d) for d in operands]
 
 
-def _noted() -> list[tuple[int, Any]]:
+def _noted() -> list[tuple[int, dict[int, Notes]]]:
     """Serials and notes of the levels that are open."""
     levels = [r() for r in tuple(OPEN)]
     return [(level.serial, level.notes) for level in levels if level is not None and level.notes]
 
 
-def origin_of(x: Any) -> tuple[Any, list[Any], Any]:
+def origin_of(x: Handle) -> tuple[Primitive | None, list[Tensor], Attributes | None]:
     """As `dispatch.origin`, for a Tensor that carries a tangent; so do its operands."""
     base = strip_tangents(x)
     op, operands, attrs = origin(base)
-    note = known(base._tape, slot(base._at)) if op is not None else None
+    note = known(base._tape, slot(base._at)) if op is not None and base._tape is not None else None
     if note is not None:
         operands = [y if d is None else d for y, d in zip(operands, note[1], strict=True)]
     return op, operands, attrs
 
 
-def _handle(d: Dual | None) -> Any:
+def _handle(d: Dual | None) -> Tensor | None:
     if d is None:
         return None
     found = wrap(d.primal._v, DUAL, d)
@@ -218,7 +234,7 @@ def noting(roots: Sequence[Any]) -> bool:
     return False
 
 
-def without_history(x: Any) -> Any:
+def without_history(x: Handle) -> Tensor:
     """Return a Tensor's value with its tangents, none of them with a history."""
     if not has_tangent(x):
         return wrap(x._v)
@@ -226,7 +242,7 @@ def without_history(x: Any) -> Any:
     return dual(d.level, without_history(d.primal), without_history(d.tangent))
 
 
-def attach(x: Any, tangent: Any, level: Level) -> Any:
+def attach(x: Tensor, tangent: Tensor, level: Level) -> Tensor:
     """Return a Tensor of the same value that carries a tangent at a level."""
     if has_tangent(x) and x._at.level.serial > level.serial:
         d, inner = x._at, at_level(tangent, x._at.level)
@@ -236,7 +252,7 @@ def attach(x: Any, tangent: Any, level: Level) -> Any:
     return dual(level, x, tangent)
 
 
-def detach_level(x: Any, level: Level) -> tuple[Any, Any]:
+def detach_level(x: Tensor, level: Level) -> tuple[Tensor, Tensor | None]:
     """Return a Tensor's primal and tangent at a level; without a tangent there, itself and None."""
     if not has_tangent(x) or x._at.level.serial < level.serial:
         return alias_of(x), None

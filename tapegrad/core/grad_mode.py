@@ -6,9 +6,12 @@ import inspect
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from functools import partial, wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tapegrad.core.context_manager import Block
+
+if TYPE_CHECKING:
+    from tapegrad.core.saved_values import Packing
 
 __all__ = [
     "enable_grad",
@@ -20,6 +23,7 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 
 
 class Mode:
@@ -55,7 +59,7 @@ class Mode:
         self.lines: Any = None
         self.profile: Any = None
         self.forward: Any = None
-        self.packing: Any = None
+        self.packing: Packing | None = None
         self.plain = False
         self.noting = self.timing = 0
 
@@ -92,7 +96,7 @@ def change_mode(**changes: Any) -> None:
     _enabled.set(mode.recording if ordinary and mode.lines is None and mode.profile is None else mode)
 
 
-def within(changes: dict[str, Any], function: Callable[..., Any], *args: Any) -> Any:
+def within(changes: dict[str, Any], function: Callable[..., R], *args: Any) -> R:
     """Call a function with some of the mode's attributes changed."""
     before = _enabled.get()
     try:
@@ -286,7 +290,7 @@ class inference_mode(_Mode):
         made.mode = True
         return made(mode)
 
-    def __init__(self, mode: Any = True) -> None:
+    def __init__(self, mode: bool | Callable[..., Any] = True) -> None:
         self.mode = bool(mode)
 
     def __enter__(self) -> None:

@@ -11,7 +11,7 @@ from tapegrad.core.dispatch import contains_tensor
 from tapegrad.errors import BorderError
 
 
-def elements(value: Any, index: Any, what: str = "") -> Any:
+def elements(value: np.ndarray, index: Any, what: str = "") -> Any:
     """Return what NumPy takes of a Tensor's value by an index; `what` begins the message of an error."""
     try:
         return value[index]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,9 +43,13 @@ from tapegrad.errors import DTypeError, GradientError, ReadOnlyError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.indexing import numbers
+from tapegrad.ops.primitive import Attributes
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import Cell, Tape, close, current, local
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 ndarray = np.ndarray
 EVERYTHING = Ellipsis
@@ -53,7 +57,7 @@ FEW = 32  # log entries that a write may take
 
 
 @timed("assign")
-def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None:
+def write(x: Handle, index: Any, new: Any, what: str, update: bool = False) -> None:
     """Let x[index] be `new`, for x and all that shares its memory.
 
     Parameters
@@ -94,7 +98,7 @@ def write(x: Any, index: Any, new: Any, what: str, update: bool = False) -> None
     _count(x)
 
 
-def _storage(x: Any) -> Storage | None:
+def _storage(x: Handle) -> Storage | None:
     """What a Tensor shares memory through, if it does."""
     return None if x._extra is None else x._extra.storage
 
@@ -113,7 +117,7 @@ def _rejoined(storage: Storage) -> Storage:
     return storage
 
 
-def _count(x: Any) -> None:
+def _count(x: Handle) -> None:
     """One more version."""
     state = extra(x)
     if state.storage is None:
@@ -122,7 +126,7 @@ def _count(x: Any) -> None:
         state.storage.memory.writes += 1
 
 
-def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
+def _allow(x: Handle, storage: Storage | None, new: Any, what: str) -> None:
     if x._extra is not None and x._extra.inference and not is_inference_mode_enabled():
         raise GradientError(f"{what}: a result of inference_mode cannot be written to; use a copy by clone()")
     whole = x if storage is None else storage.whole
@@ -173,7 +177,7 @@ def _allow(x: Any, storage: Storage | None, new: Any, what: str) -> None:
         raise DTypeError(f"{what}: a Tensor of dtype {x._v.dtype} cannot hold values that require grad")
 
 
-def _fitted(new: Any, shape: tuple[int, ...], x: Any, what: str) -> Any:
+def _fitted(new: Any, shape: tuple[int, ...], x: Handle, what: str) -> Any:
     """`new` with the dtype of x and the shape of the elements written to."""
     value = value_of(new)
     extra_axes = value.ndim - len(shape)
@@ -195,11 +199,11 @@ def _fitted(new: Any, shape: tuple[int, ...], x: Any, what: str) -> Any:
     return record(REGISTRY["broadcast_to"], np.broadcast_to(new._v, shape), (new,))  # nobody's view
 
 
-def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+def _reshaped(x: Handle, shape: tuple[int, ...]) -> Any:
     return apply(REGISTRY["reshape"], (x,), {"shape": shape})
 
 
-def _rebind(x: Any, index: Any, new: Any, what: str, recorded: bool, update: bool) -> None:
+def _rebind(x: Handle, index: Any, new: Any, what: str, recorded: bool, update: bool) -> None:
     """A 0-d Tensor holds an immutable scalar: it gets another one."""
     if index is not EVERYTHING and not (isinstance(index, tuple) and index == ()):
         raise IndexError(f"{what}: index {index!r} of a 0-d Tensor")
@@ -219,7 +223,7 @@ def _rebind(x: Any, index: Any, new: Any, what: str, recorded: bool, update: boo
 
 
 def _recorded(
-    x: Any, storage: Storage | None, index: Any, shape: tuple[int, ...], new: Any, update: bool
+    x: Handle, storage: Storage | None, index: Any, shape: tuple[int, ...], new: Any, update: bool
 ) -> None:
     whole = x if storage is None else storage.whole
     tape = _room()
@@ -289,14 +293,14 @@ def _read_elsewhere(storage: Storage | None) -> dict[Storage, Any]:
     return found
 
 
-def _set(array: Any, index: Any, value: Any) -> None:
+def _set(array: np.ndarray, index: Any, value: Any) -> None:
     """array[index] = value, as the value was before; NumPy sees to that for basic indices only."""
     if not parts_of(index)[1] and np.may_share_memory(array, value):
         value = value.copy()
     array[index] = value
 
 
-def _tear(x: Any, storage: Storage | None) -> None:
+def _tear(x: Handle, storage: Storage | None) -> None:
     """Values will change before their history does: an interrupt between must not go unnoticed."""
     for handle in [x] if storage is None else storage.alive():
         _leave(handle)
@@ -305,7 +309,7 @@ def _tear(x: Any, storage: Storage | None) -> None:
         storage.torn = True
 
 
-def _refuse_torn(x: Any) -> None:
+def _refuse_torn(x: Handle) -> None:
     storage = _storage(x)
     if storage.torn if storage is not None else x._tape is STALE:
         raise GradientError(
@@ -314,7 +318,7 @@ def _refuse_torn(x: Any) -> None:
         )
 
 
-def _where(value: Any, whole: Any, index: Any) -> dict[str, Any]:
+def _where(value: np.ndarray, whole: np.ndarray, index: Any) -> Attributes:
     """How an op names the elements that an index takes of a view: as a window, or one by one."""
     place, parts = window(value, whole), parts_of(index)
     if place is not None and parts[1]:
@@ -326,13 +330,13 @@ def _where(value: Any, whole: Any, index: Any) -> dict[str, Any]:
     return {"places": np.array(places(value, whole)[index])}
 
 
-def _weigh(out: Any, where: dict[str, Any]) -> None:
+def _weigh(out: Tensor, where: Attributes) -> None:
     """Tell a result's tape of the places that its record keeps."""
     if "places" in where:
         add_saved_bytes(out, where["places"])
 
 
-def accumulate(x: Any, value: Any) -> None:
+def accumulate(x: Handle, value: Any) -> None:
     """Add an array to a Tensor without history, in memory where nothing else sees it."""
     if x._v.ndim == 0:
         _become(x, x._v + value, _unrecorded(alias_of(x), x._v))
@@ -341,7 +345,7 @@ def accumulate(x: Any, value: Any) -> None:
     _count(x)
 
 
-def _plain(x: Any, storage: Storage | None, change: Callable[[], object]) -> None:
+def _plain(x: Handle, storage: Storage | None, change: Callable[[], object]) -> None:
     """A change of x's memory that is not recorded."""
     whole = x if storage is None else storage.whole
     old = None
@@ -359,7 +363,7 @@ class Loan:
 
     __slots__ = ("__array_interface__", "array", "life")
 
-    def __init__(self, array: Any, life: Any) -> None:
+    def __init__(self, array: np.ndarray, life: Any) -> None:
         self.array, self.life = array, life
         self.__array_interface__ = array.__array_interface__
 
@@ -368,7 +372,7 @@ class Life:
     """Lives as long as one of the arrays does that were given out of a memory."""
 
 
-def lend(x: Any) -> Any:
+def lend(x: Handle) -> np.ndarray:
     """Give out a Tensor's memory: while what is given out lives, others can write to it.
 
     What a tape keeps is never given out, then the Tensor and its views move to a copy; where there is a
@@ -395,7 +399,7 @@ def lend(x: Any) -> Any:
     return np.asarray(Loan(x._v, life))
 
 
-def _unrecorded(old: Any, value: Any) -> Any:
+def _unrecorded(old: Tensor, value: Any) -> Tensor:
     """What a memory is after a write that is not recorded: its gradient stays what it was."""
     if old._tape is not None:
         with enable_grad():
@@ -410,16 +414,16 @@ def _unrecorded(old: Any, value: Any) -> Any:
                 out._at = owner._at
             else:
                 out._at = Cell(out if owner is None else owner)
-                out._at.watch = old._at.watch
+                out._at.hooks = old._at.hooks
                 if owner is not None:  # it was a leaf once, and may be one again
                     extra(owner).cells = [*extra(owner).cells, weakref.ref(out._at)]
     return out
 
 
-def _part_with_others(x: Any, storage: Storage | None) -> None:
+def _part_with_others(x: Handle, storage: Storage | None) -> None:
     """Move handles to memory of their own, unless nothing but them sees theirs."""
     handles = _sharers(x, storage)
-    values: list[Any] = [] if storage is None else [storage.memory.root]
+    values: list[np.ndarray] = [] if storage is None else [storage.memory.root]
     holders: list[int] = [1] * len(values)
     while handles:
         handle = handles.pop()
@@ -435,19 +439,19 @@ def _part_with_others(x: Any, storage: Storage | None) -> None:
         _move(x, storage)
 
 
-def sharers(x: Any) -> list[Any]:
+def sharers(x: Handle) -> list[Any]:
     """All handles of a Tensor's memory."""
     return _sharers(x, _storage(x))
 
 
-def _sharers(x: Any, storage: Storage | None) -> list[Any]:
+def _sharers(x: Handle, storage: Storage | None) -> list[Any]:
     """All handles of a memory."""
     if storage is None:
         return [x]
     return [h for s in (storage, *storage.memory.others(storage)) for h in (s.whole, *s.alive())]
 
 
-def _move(x: Any, storage: Storage | None) -> None:
+def _move(x: Handle, storage: Storage | None) -> None:
     """Move all handles of a memory to a copy of it."""
     if storage is None:
         x._v = x._v.copy(order="K")
@@ -459,7 +463,7 @@ def _move(x: Any, storage: Storage | None) -> None:
         handle._v = moved(handle._v, before, onto)
 
 
-def _tell(x: Any, storage: Storage | None, out: Any, olds: dict[Storage, Any]) -> None:
+def _tell(x: Handle, storage: Storage | None, out: Tensor, olds: dict[Storage, Any]) -> None:
     """Give the whole its new history, and the handles theirs."""
     if storage is None:
         _become(x, out._v, out)
@@ -472,7 +476,7 @@ def _tell(x: Any, storage: Storage | None, out: Any, olds: dict[Storage, Any]) -
         _inform(other, _unrecorded(olds[other] if other in olds else alias_of(other.whole), other.whole._v))
 
 
-def _inform(storage: Storage, out: Any) -> None:
+def _inform(storage: Storage, out: Tensor) -> None:
     storage.whole = alias_of(out)
     known = requires_grad(out)
     for handle in storage.alive():
@@ -485,7 +489,7 @@ def _inform(storage: Storage, out: Any) -> None:
         handle._tape, handle._at = STALE if known else None, None
 
 
-def _become(x: Any, value: Any, out: Any) -> None:
+def _become(x: Handle, value: Any, out: Any) -> None:
     """Give a handle another's value and history."""
     _leave(x)
     x._v, x._tape, x._at = value, out._tape, out._at
@@ -493,7 +497,7 @@ def _become(x: Any, value: Any, out: Any) -> None:
         retain(x)
 
 
-def forget(x: Any) -> None:
+def forget(x: Tensor) -> None:
     """Let a handle be a leaf without history; its memory stays shared."""
     storage = _storage(x)
     if storage is not None and storage.base() is not x:
@@ -509,7 +513,7 @@ def forget(x: Any) -> None:
     with_metadata(x, (out,))
 
 
-def _leave(x: Any) -> None:
+def _leave(x: Handle) -> None:
     """Take back that a handle wants the gradient of its record."""
     if x._extra is not None and x._extra.retains_grad and x._tape is not None and x._tape is not STALE:
         at = strip_tangents(x)
@@ -517,7 +521,7 @@ def _leave(x: Any) -> None:
             at._tape.retained.pop(slot(at._at), None)
 
 
-def take_history(x: Any) -> None:
+def take_history(x: Handle) -> None:
     """Give a stale handle the history of what it is a view of."""
     _refuse_torn(x)
     whole = x._extra.storage.whole

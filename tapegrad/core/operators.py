@@ -6,8 +6,8 @@ compiled code can be used it takes their place (`compiled_methods`), and calls t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY, forward
 from tapegrad.ops.primitive import Elementwise, Primitive
 from tapegrad.tape.tape import LARGE, Tape, TapeClosed, current, local
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 float64, ndarray = np.float64, np.ndarray
 
@@ -118,7 +121,9 @@ def reflected(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[
     return function
 
 
-def _committed(op: Elementwise, tape: Tape, places: Any, values: Any, value: Any, operands: Any) -> Any:
+def _committed(
+    op: Elementwise, tape: Tape, places: Sequence[int], values: Any, value: Any, operands: Any
+) -> Tensor:
     """The Tensor of a value just computed from these places of a tape, which a handler may have closed."""
     try:
         at = tape.commit(op, places, values, places[1] if len(places) == 2 else 0, value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from tapegrad.ops.primitive import OUT, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import Tape, close
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 RESULT = 1 << OUT
 
@@ -46,7 +49,7 @@ class Packing:
             self._local.tape = None
             close(tape)
 
-    def packed(self, value: Any) -> Any:
+    def packed(self, value: np.ndarray | np.generic) -> Any:
         """What the user makes of a value."""
         if isinstance(value, np.ndarray):
             value = value.view()
@@ -99,13 +102,13 @@ class Packing:
             tape.weigh(packed.nbytes)
         return at
 
-    def keep(self, x: Any) -> Callable[[], Any]:
+    def keep(self, x: Tensor) -> Callable[[], Tensor]:
         """Pack a Tensor with its history; what is returned gives it back."""
         saved, known = self.packed(x._v), alias_of(x)
         if isinstance(x._v, np.ndarray):
             known._v = pool.shadow(x._v)
 
-        def again() -> Any:
+        def again() -> Tensor:
             out = alias_of(known)
             out._v = self.unpacked(saved)
             return out

@@ -9,7 +9,7 @@ Tensor, a leaf made of a view and a view made while nothing is recorded have sto
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,11 +17,16 @@ from tapegrad.errors import KernelError
 from tapegrad.kernels import abi
 from tapegrad.tape.tape import LEFT, Tape
 
+if TYPE_CHECKING:
+    from tapegrad.core.base import Handle
+    from tapegrad.core.forward_mode import Level
+    from tapegrad.tensor import Tensor
+
 STALE = Tape()  # stands for the tape of a handle whose history has to be looked up
 STALE.limit = LEFT
 DUAL = Tape()  # stands for that of a handle that carries a tangent (see `tapegrad.core.forward_mode`)
 DUAL.limit, DUAL.serial = LEFT, 1 << 62
-OPEN: set[weakref.ref[Any]] = set()  # levels of forward mode that are open, in any thread
+OPEN: set[weakref.ref[Level]] = set()  # levels of forward mode that are open, in any thread
 ndarray = np.ndarray
 Window = tuple[int, tuple[int, ...], tuple[int, ...]]
 
@@ -41,7 +46,7 @@ class Memory:
 
     __slots__ = ("limit", "root", "storages", "writes")
 
-    def __init__(self, root: Any, writes: int = 0) -> None:
+    def __init__(self, root: np.ndarray, writes: int = 0) -> None:
         self.root = root
         self.storages: list[weakref.ref[Storage]] = []
         self.limit = 16
@@ -76,7 +81,7 @@ class Storage:
 
     __slots__ = ("__weakref__", "base", "detached", "handles", "limit", "memory", "origin", "torn", "whole")
 
-    def __init__(self, base: Any, whole: Any, memory: Memory, detached: bool = False) -> None:
+    def __init__(self, base: Handle, whole: Tensor, memory: Memory, detached: bool = False) -> None:
         self.base = weakref.ref(base)
         self.whole, self.memory, self.detached = whole, memory, detached
         self.handles: list[weakref.ref[Any]] = [self.base]
@@ -85,15 +90,15 @@ class Storage:
         self.torn = False
         memory.limit = _add(memory.storages, self, memory.limit)
 
-    def add(self, handle: Any) -> None:
+    def add(self, handle: Handle) -> None:
         """Take in a handle."""
         self.limit = _add(self.handles, handle, self.limit)
 
-    def remove(self, handle: Any) -> None:
+    def remove(self, handle: Handle) -> None:
         """Let go of a handle."""
         self.handles = [r for r in self.handles if r() is not handle]
 
-    def alive(self) -> list[Any]:
+    def alive(self) -> list[Tensor]:
         """The handles that there are still."""
         return [h for r in self.handles if (h := r()) is not None]
 
@@ -107,7 +112,7 @@ def _add(references: list[weakref.ref[Any]], new: Any, limit: int) -> int:
     return limit
 
 
-def steps(lengths: list[int], whole: Any) -> list[list[int]]:
+def steps(lengths: list[int], whole: np.ndarray) -> list[list[int]]:
     """Express lengths in memory, in elements, as steps along each axis of an array."""
     size = whole.itemsize
     axes = [a for a in range(whole.ndim) if whole.shape[a] > 1]
@@ -124,7 +129,7 @@ def steps(lengths: list[int], whole: Any) -> list[list[int]]:
     return found
 
 
-def place(value: Any, whole: Any, strides: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+def place(value: np.ndarray, whole: np.ndarray, strides: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
     """Offset and strides of a view, for a whole that has these strides instead of its own."""
     size = whole.itemsize
     offset = (abi.location(value) - abi.location(whole)) // size if value.size else 0
@@ -133,7 +138,7 @@ def place(value: Any, whole: Any, strides: tuple[int, ...]) -> tuple[int, tuple[
     return first, tuple(0 if n == 1 else s for n, s in zip(value.shape, rest, strict=True))
 
 
-def window(value: Any, whole: Any) -> Window | None:
+def window(value: np.ndarray, whole: np.ndarray) -> Window | None:
     """Where a view's elements lie in the whole, counted in C order; None where they are no window there."""
     if not whole.flags.c_contiguous:
         return None
@@ -150,14 +155,14 @@ def window(value: Any, whole: Any) -> Window | None:
     return offset, value.shape, strides
 
 
-def places(value: Any, whole: Any) -> Any:
+def places(value: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """The number in C order of each element that a view sees."""
     numbers = np.empty_like(whole, np.int64, order="K")
     numbers[...] = np.arange(whole.size).reshape(whole.shape)
     return moved(value, whole, numbers)
 
 
-def moved(value: Any, whole: Any, onto: Any) -> Any:
+def moved(value: np.ndarray, whole: np.ndarray, onto: np.ndarray) -> np.ndarray:
     """The same view of another whole, one that fills its memory."""
     size = onto.itemsize
     offset, strides = place(value, whole, tuple(s // size for s in onto.strides))

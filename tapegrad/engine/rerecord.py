@@ -110,7 +110,7 @@ class _Walk:
                 else:
                     _gather(results, source, ct)
                 continue
-            watch = tape.watches.get(k)
+            watch = tape.hooks.get(k)
             if watch is not None:
                 ct = watch.before(ct)
             if flags[k] & layout.SINK:

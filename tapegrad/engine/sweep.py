@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Container, Iterable
 from heapq import heappop, heappush
 from math import prod
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -28,8 +28,8 @@ from tapegrad.tape.record import LINK, STRIDE, Place
 from tapegrad.tape.tape import MANY, Cell, Claim, Columns, Tape, checksum, give_back
 
 _stack = threading.local()  # sweeps at work in this thread
-Key = Any  # Cell | tuple[Tape, int]
-Array = np.ndarray[Any, Any]
+Key: TypeAlias = Cell | tuple[Tape, int]  # what a sweep finds the cotangent of
+Array = np.ndarray
 SMALL, SMALL_BYTES = 256, 1 << 16  # a smaller tape is left to its next pruning
 MOST = 1 << 16  # records of a tape
 
@@ -103,7 +103,7 @@ class Sweep:
             job.seeds[k] = [seed]
         self.state: State = take()
         self.held: list[Array] = []
-        wanted = [key for key in sinks if key not in self.leaves]
+        wanted = [key for key in sinks if isinstance(key, tuple) and key not in self.leaves]
         if not every:
             self._follow(wanted)
         else:
@@ -279,7 +279,7 @@ class Sweep:
 
     def watched(self) -> set[Any]:
         """What is attached to leaves that the sweep computes the gradients of."""
-        return {key.watch for key in self.reaches() if isinstance(key, Cell)}
+        return {key.hooks for key in self.reaches() if isinstance(key, Cell)}
 
     def will_run(self, tape: Tape, k: int) -> bool:
         """Whether the sweep computes the gradient of a record."""
@@ -345,7 +345,7 @@ class Sweep:
         held = self.held  # arrays that compiled code knows by address only
         destinations = job.destinations
         ripe = leaves.of(job, flags) if leaves.cells else {}
-        by_rule: Iterable[int] = (*tape.watches, *tape.packed, *ripe)
+        by_rule: Iterable[int] = (*tape.hooks, *tape.packed, *ripe)
         for k in by_rule:
             if 0 <= k < columns.n and flags[k] & BOTH == BOTH:
                 flags[k] |= layout.RULE
@@ -458,7 +458,7 @@ class Sweep:
         operands = columns.operands(k, int(rows[op.opcode, layout.FORM]))
         wanted = [slot for slot, j in enumerate(operands) if state.flags[j] & layout.NEED]
         ct = at_address(state.cotangents[k], columns.shape(k), abi.DTYPES[columns.code(k)])
-        watch = tape.watches.get(k)
+        watch = tape.hooks.get(k)
         if watch is not None:
             ct = watch.before(ct)
             if k in job.destinations:

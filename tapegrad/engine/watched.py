@@ -3,7 +3,7 @@
 A *watch* is such an attachment: ``before(ct)`` sees the cotangent of what it is attached to and returns it or
 another. What it returns is the gradient; then, at a record whose rule runs, ``entering(ct)`` may change what
 the rule gets, and ``after(parts, ct, operands)`` sees what the rule made of it for some of so many operands.
-That of a record stands in its tape's `watches` and is called when the sweep comes to the record. That of a
+That of a record stands in its tape's `hooks` and is called when the sweep comes to the record. That of a
 leaf stands in its `Cell` and is called with the whole gradient, as soon as the last record that contributes
 to it has run.
 """
@@ -39,14 +39,14 @@ class Leaves:
         self.cells: dict[Any, set[Cell]] = {}  # by watch: a leaf has a cell for each value it had
         self._last: dict[Any, int] = {}  # by watch: the serial of the tape that contributes last
         for key in start:
-            if isinstance(key, Cell) and key.watch is not None:
-                self.cells.setdefault(key.watch, set()).add(key)
+            if isinstance(key, Cell) and key.hooks is not None:
+                self.cells.setdefault(key.hooks, set()).add(key)
         for job in jobs:
             for k in job.reached:
                 cell = job.tape.imports.get(k)
-                if cell is not None and cell.watch is not None:
-                    self.cells.setdefault(cell.watch, set()).add(cell)
-                    self._last[cell.watch] = job.tape.serial
+                if cell is not None and cell.hooks is not None:
+                    self.cells.setdefault(cell.hooks, set()).add(cell)
+                    self._last[cell.hooks] = job.tape.serial
 
     def of(self, job: Job, flags: Any) -> dict[int, list[Any]]:
         """The watches to be called in a job, by the record after whose rule; -1 for the end of the job."""
@@ -54,7 +54,7 @@ class Leaves:
         if not mine:
             return {}
         imports, columns = job.tape.imports, job.columns
-        places = {k: imports[k].watch for k in job.reached if k in imports}
+        places = {k: imports[k].hooks for k in job.reached if k in imports}
         rows, _ = table.operations()
         found: dict[int, list[Any]] = {}
         for k in range(columns.n):

@@ -9,7 +9,6 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ CODES = {"d": 1, "f": 2, "D": 3, "F": 4, "?": 13, "e": 14, "g": 15, "G": 16}
 CODES |= {c: {8: 5, 4: 6, 2: 7, 1: 8}[np.dtype(c).itemsize] for c in "bhilq"}
 CODES |= {c: {8: 9, 4: 10, 2: 11, 1: 12}[np.dtype(c).itemsize] for c in "BHILQ"}
 GRADIENT = "dfgGDF"
-DTYPES: dict[int, np.dtype[Any]] = {CODES[c]: np.dtype(c) for c in GRADIENT}
+DTYPES: dict[int, np.dtype] = {CODES[c]: np.dtype(c) for c in GRADIENT}
 NAMES = {
     1: "float64", 2: "float32", 3: "complex128", 4: "complex64", 5: "int64", 6: "int32", 7: "int16",
     8: "int8", 9: "uint64", 10: "uint32", 11: "uint16", 12: "uint8", 13: "bool", 14: "float16",
@@ -150,14 +149,14 @@ def inner_loop(ufunc: np.ufunc, char: str) -> tuple[int, int]:
     return (loop, data) if np.array_equal(given[-1], expected, equal_nan=True) else (0, 0)
 
 
-def location(array: np.ndarray[Any, Any]) -> int:
+def location(array: np.ndarray) -> int:
     """Return the address of an array's data."""
     if native():
         return int(ctypes.c_int64.from_address(id(array) + layout.DATA_AT).value)
     return int(array.__array_interface__["data"][0])
 
 
-def _noted(array: np.ndarray[Any, Any]) -> int:
+def _noted(array: np.ndarray) -> int:
     bounds.know(array)
     return location(array)
 
@@ -166,7 +165,7 @@ address = _noted if layout.BOUNDS else location  # of arrays whose memory compil
 
 
 @functools.cache
-def known() -> np.ndarray[Any, Any]:
+def known() -> np.ndarray:
     """Return the table by which compiled code tells a value's dtype; see `kernels.replay.reading`."""
     scalars = [(id(np.dtype(c).type), c) for c in CODES]
     dtypes = [(id(np.dtype(c)), c) for c in CODES]

@@ -26,13 +26,13 @@ from numpy.lib.array_utils import byte_bounds
 from tapegrad.errors import KernelError
 from tapegrad.kernels.replay import layout
 
-Words = np.ndarray[Any, np.dtype[np.int64]]
+Words = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 HEAD = 6  # words of the table before the regions; see `region` in replay/memory.py
 _known: dict[int, tuple[weakref.ref[Any], int, int]] = {}
 _looked: dict[int, tuple[Any, ...]] = {}
 
 
-def know(array: np.ndarray[Any, Any]) -> None:
+def know(array: np.ndarray) -> None:
     """Let compiled code touch an array for as long as it exists."""
     key = id(array)
     found = _known.get(key)

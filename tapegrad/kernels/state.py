@@ -12,7 +12,7 @@ import numpy as np
 from tapegrad.kernels import abi, bounds, machine, table
 from tapegrad.kernels.replay import layout
 
-Words = np.ndarray[Any, np.dtype[np.int64]]
+Words = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 NOGIL_WORK = 100_000  # elements; a shorter sweep takes less time than giving up Python's lock
 FEW = 256  # records there is room for from the start
 KEEP_BYTES = 64 << 20  # more memory than this goes back when a sweep ends
@@ -79,7 +79,7 @@ class State:
         if layout.BOUNDS:
             bounds.look(self.at, objects)
 
-    def result(self, q: int, dtype: np.dtype[Any]) -> Any:
+    def result(self, q: int, dtype: np.dtype) -> Any:
         """Return the scalar that a sweep in one call has left at place `q`."""
         if dtype.char in "dD":
             numbers, at = self.numbers, 2 * q

@@ -20,9 +20,10 @@ from numba.core import types
 from numba.core.typing.templates import signature
 from numba.np import ufunc_db
 
+from tapegrad.native.annotations import Builder, Context, Key, Value
 from tapegrad.native.gammas import polygamma
 from tapegrad.ops import MEANING, REGISTRY
-from tapegrad.ops.primitive import Elementwise
+from tapegrad.ops.primitive import Elementwise, Primitive
 
 F64, I64, I32, I8 = ir.DoubleType(), ir.IntType(64), ir.IntType(32), ir.IntType(8)
 f8 = types.float64
@@ -40,24 +41,24 @@ def components(spec: Spec) -> int:
 class Emitter:
     """Where code goes: Numba's context, and LLVM's builder."""
 
-    def __init__(self, context: Any, builder: Any) -> None:
+    def __init__(self, context: Context, builder: Builder) -> None:
         self.context, self.builder = context, builder
 
-    def call(self, function: Any, values: Sequence[Any]) -> Any:
+    def call(self, function: Callable[..., float], values: Sequence[Value]) -> Value | float:
         """Emit a call of a function of floats, as Numba lowers it."""
         form = signature(f8, *[f8] * len(values))
         return self.context.get_function(function, form)(self.builder, tuple(values))
 
-    def compiled(self, function: Callable[..., float], values: Sequence[Any]) -> Any:
+    def compiled(self, function: Callable[..., float], values: Sequence[Value]) -> Value | float:
         """Emit a call of a small Python function of floats."""
         form = signature(f8, *[f8] * len(values))
         return self.context.compile_internal(self.builder, function, form, tuple(values))
 
-    def intrinsic(self, name: str, value: Any) -> Any:
+    def intrinsic(self, name: str, value: Value) -> Value | float:
         function = self.builder.module.declare_intrinsic(f"llvm.{name}", [F64])
         return self.builder.call(function, [value])
 
-    def number(self, spec: Spec, values: Sequence[Any]) -> Number:
+    def number(self, spec: Spec, values: Sequence[Value | float]) -> Number:
         """Return a number whose components are these LLVM values or floats."""
         if not spec or not spec[0]:
             return Real(self, values[0])
@@ -72,7 +73,7 @@ class Emitter:
             return Marked(parts[0], parts[1:])
         return Dual(parts[0], parts[1:]) if spec[0] > 0 else Series(parts)
 
-    def vector(self, values: Sequence[Any]) -> Any:
+    def vector(self, values: Sequence[Value | float]) -> Value | float:
         """Return LLVM values or floats as one vector; zeros stay a float."""
         if all(value == 0.0 for value in values if not isinstance(value, ir.Value)) and not any(
             isinstance(value, ir.Value) for value in values
@@ -84,7 +85,7 @@ class Emitter:
             found = self.builder.insert_element(found, value, ir.Constant(I32, k))
         return found
 
-    def alike(self, a: Any, b: Any, condition: Any = None) -> tuple[Any, Any]:
+    def alike(self, a: Value, b: Value, condition: Value | None = None) -> tuple[Value, Value]:
         """Return two LLVM values as ones of one type, a vector where one of them or the condition is."""
         values = (a, b) if condition is None else (a, b, condition)
         count = next((v.type.count for v in values if isinstance(v.type, ir.VectorType)), 0)
@@ -93,7 +94,7 @@ class Emitter:
         wide = ir.VectorType(F64, count)
         return self._spread(a, wide), self._spread(b, wide)
 
-    def _spread(self, value: Any, wide: Any) -> Any:
+    def _spread(self, value: Value, wide: ir.VectorType) -> Value:
         if value.type == wide:
             return value
         first = self.builder.insert_element(ir.Constant(wide, ir.Undefined), value, ir.Constant(I32, 0))
@@ -104,10 +105,12 @@ class Emitter:
 class Truth:
     """The outcome of a comparison: a bool, or an LLVM value."""
 
-    def __init__(self, emit: Emitter, value: Any) -> None:
+    def __init__(self, emit: Emitter, value: Value | bool) -> None:
         self.emit, self.value = emit, value
 
-    def __array_function__(self, function: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(
+        self, function: Key, kinds: Sequence[type], args: Any, kwargs: dict[str, Any]
+    ) -> Any:
         return _where(*args) if function is np.where else NotImplemented
 
 
@@ -116,7 +119,7 @@ class Number:
 
     emit: Emitter
 
-    def lift(self, other: Any) -> Any:
+    def lift(self, other: Number | float) -> Number:
         """Return a literal, or a plainer number, as a number like this."""
         raise NotImplementedError
 
@@ -124,69 +127,71 @@ class Number:
         """The part without tangents, which alone decides comparisons."""
         raise NotImplementedError
 
-    def with_value(self, value: Any) -> Any:
+    def with_value(self, value: Value | float) -> Number:
         """A number with another value, an LLVM value, and the same tangents."""
         raise NotImplementedError
 
-    def flat(self) -> list[Any]:
+    def flat(self) -> list[Value]:
         """The components as LLVM values."""
         raise NotImplementedError
 
-    def choose(self, condition: Any, other: Any) -> Any:
+    def choose(self, condition: Value, other: Number) -> Number:
         """Itself where the condition holds, else the other."""
         raise NotImplementedError
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Number | float, **kwargs: Any) -> Number:
         if method != "__call__" or kwargs:
             return NotImplemented
         return evaluate(OPS[ufunc] if ufunc in OPS else MEANING[ufunc], *args)
 
-    def __array_function__(self, function: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(
+        self, function: Key, kinds: Sequence[type], args: Any, kwargs: dict[str, Any]
+    ) -> Any:
         return _where(*args) if function is np.where else NotImplemented
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Number | float) -> Number:
         return evaluate("add", self, other)
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: Number | float) -> Number:
         return evaluate("add", other, self)
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: Number | float) -> Number:
         return evaluate("subtract", self, other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: Number | float) -> Number:
         return evaluate("subtract", other, self)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: Number | float) -> Number:
         return evaluate("multiply", self, other)
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: Number | float) -> Number:
         return evaluate("multiply", other, self)
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: Number | float) -> Number:
         return evaluate("divide", self, other)
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: Number | float) -> Number:
         return evaluate("divide", other, self)
 
-    def __pow__(self, other: Any) -> Any:
+    def __pow__(self, other: Number | float) -> Number:
         return evaluate("power", self, other)
 
-    def __rpow__(self, other: Any) -> Any:
+    def __rpow__(self, other: Number | float) -> Number:
         return evaluate("power", other, self)
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> Number:
         return evaluate("negative", self)
 
-    def __lt__(self, other: Any) -> Truth:
+    def __lt__(self, other: Number | float) -> Truth:
         return compare("<", self, other)
 
-    def __le__(self, other: Any) -> Truth:
+    def __le__(self, other: Number | float) -> Truth:
         return compare("<=", self, other)
 
-    def __gt__(self, other: Any) -> Truth:
+    def __gt__(self, other: Number | float) -> Truth:
         return compare(">", self, other)
 
-    def __ge__(self, other: Any) -> Truth:
+    def __ge__(self, other: Number | float) -> Truth:
         return compare(">=", self, other)
 
     def __eq__(self, other: Any) -> Any:
@@ -201,28 +206,28 @@ class Number:
 class Real(Number):
     """A float64: an LLVM value or a literal."""
 
-    def __init__(self, emit: Emitter, value: Any) -> None:
+    def __init__(self, emit: Emitter, value: Value | float) -> None:
         self.emit = emit
         self.literal = None if isinstance(value, ir.Value) else float(value)
         self._value = value
 
     @property
-    def value(self) -> Any:
+    def value(self) -> Value:
         return self._value if self.literal is None else ir.Constant(F64, self.literal)
 
-    def lift(self, other: Any) -> Any:
+    def lift(self, other: Number | float) -> Number:
         return other if isinstance(other, Number) else Real(self.emit, other)
 
     def real(self) -> Real:
         return self
 
-    def with_value(self, value: Any) -> Any:
+    def with_value(self, value: Value | float) -> Number:
         return Real(self.emit, value)
 
-    def flat(self) -> list[Any]:
+    def flat(self) -> list[Value]:
         return [self.value]
 
-    def choose(self, condition: Any, other: Any) -> Any:
+    def choose(self, condition: Value, other: Number) -> Number:
         if self.literal is not None and self.literal == other.literal:
             return self
         a, b = self.emit.alike(self.value, other.value, condition)
@@ -232,29 +237,29 @@ class Real(Number):
 class Dual(Number):
     """A number and its derivatives in one or more directions, each itself a number."""
 
-    def __init__(self, primal: Any, tangents: Sequence[Any]) -> None:
+    def __init__(self, primal: Number, tangents: Sequence[Number]) -> None:
         self.emit, self.primal, self.tangents = primal.emit, primal, tuple(tangents)
 
-    def lift(self, other: Any) -> Any:
+    def lift(self, other: Number | float) -> Number:
         if isinstance(other, Dual):
             return other
         primal = self.primal.lift(other)
         return self.made(primal, [self.primal.lift(0.0)] * len(self.tangents))
 
-    def made(self, primal: Any, tangents: Sequence[Any]) -> Any:
+    def made(self, primal: Number, tangents: Sequence[Number]) -> Dual:
         """A number of this kind."""
         return Dual(primal, tangents)
 
     def real(self) -> Real:
         return self.primal.real()
 
-    def with_value(self, value: Any) -> Any:
+    def with_value(self, value: Value | float) -> Number:
         return self.made(self.primal.with_value(value), self.tangents)
 
-    def flat(self) -> list[Any]:
+    def flat(self) -> list[Value]:
         return [v for part in (self.primal, *self.tangents) for v in part.flat()]
 
-    def choose(self, condition: Any, other: Any) -> Any:
+    def choose(self, condition: Value, other: Number) -> Number:
         pairs = zip(self.tangents, other.tangents, strict=True)
         return self.made(
             self.primal.choose(condition, other.primal), [a.choose(condition, b) for a, b in pairs]
@@ -268,7 +273,7 @@ class Marked(Dual):
     of 0 alone does not tell: that of ``x**3`` at 0 moves, and times the partial of ``cbrt`` it is nan.
     """
 
-    def made(self, primal: Any, tangents: Sequence[Any]) -> Any:
+    def made(self, primal: Number, tangents: Sequence[Number]) -> Dual:
         return Marked(primal, tangents)
 
     def moves(self) -> Truth:
@@ -279,14 +284,14 @@ class Marked(Dual):
 class Packed(Dual):
     """A dual number whose tangents are one number of vectors, with an element for each direction."""
 
-    def __init__(self, primal: Any, tangent: Any, lanes: int) -> None:
+    def __init__(self, primal: Number, tangent: Number, lanes: int) -> None:
         super().__init__(primal, (tangent,))
         self.lanes = lanes
 
-    def made(self, primal: Any, tangents: Sequence[Any]) -> Any:
+    def made(self, primal: Number, tangents: Sequence[Number]) -> Dual:
         return Packed(primal, tangents[0], self.lanes)
 
-    def flat(self) -> list[Any]:
+    def flat(self) -> list[Value]:
         parts, builder = self.tangents[0].flat(), self.emit.builder
         rows = [
             builder.extract_element(v, ir.Constant(I32, q)) if isinstance(v.type, ir.VectorType) else v
@@ -299,10 +304,10 @@ class Packed(Dual):
 class Series(Number):
     """A truncated power series; its coefficients are numbers."""
 
-    def __init__(self, terms: Sequence[Any]) -> None:
+    def __init__(self, terms: Sequence[Number]) -> None:
         self.emit, self.terms = terms[0].emit, tuple(terms)
 
-    def lift(self, other: Any) -> Any:
+    def lift(self, other: Number | float) -> Number:
         if isinstance(other, Series):
             return other
         first = self.terms[0]
@@ -311,13 +316,13 @@ class Series(Number):
     def real(self) -> Real:
         return self.terms[0].real()
 
-    def with_value(self, value: Any) -> Any:
+    def with_value(self, value: Value | float) -> Number:
         return Series([self.terms[0].with_value(value), *self.terms[1:]])
 
-    def flat(self) -> list[Any]:
+    def flat(self) -> list[Value]:
         return [v for term in self.terms for v in term.flat()]
 
-    def choose(self, condition: Any, other: Any) -> Any:
+    def choose(self, condition: Value, other: Number) -> Number:
         pairs = zip(self.terms, other.terms, strict=True)
         return Series([a.choose(condition, b) for a, b in pairs])
 
@@ -334,9 +339,9 @@ _PYTHON = {
 }  # fmt: skip
 
 
-def compare(how: str, a: Any, b: Any) -> Truth:
+def compare(how: str, a: Number | float, b: Number | float) -> Truth:
     """Compare by values, as IEEE has it."""
-    emit = (a if isinstance(a, Number) else b).emit
+    emit = next(v.emit for v in (a, b) if isinstance(v, Number))
     x, y = (v.real() if isinstance(v, Number) else Real(emit, v) for v in (a, b))
     if x.literal is not None and y.literal is not None:
         return Truth(emit, _PYTHON[how](x.literal, y.literal))
@@ -345,16 +350,16 @@ def compare(how: str, a: Any, b: Any) -> Truth:
     return Truth(emit, form(how, *emit.alike(x.value, y.value)))
 
 
-def _where(condition: Any, a: Any, b: Any) -> Any:
-    # Python itself compares what are literals
-    known = condition.value if isinstance(condition, Truth) else condition
-    if isinstance(known, bool):
-        return a if known else b
-    a, b = _alike(condition.emit, (a, b))
-    return a.choose(condition.value, b)
+def _where(condition: Truth | bool, a: Number | float, b: Number | float) -> Any:
+    if not isinstance(condition, Truth):  # Python itself has compared what are literals
+        return a if condition else b
+    if isinstance(condition.value, bool):
+        return a if condition.value else b
+    first, second = _alike(condition.emit, (a, b))
+    return first.choose(condition.value, second)
 
 
-def _alike(emit: Emitter, args: Sequence[Any]) -> list[Any]:
+def _alike(emit: Emitter, args: Sequence[Number | float]) -> list[Number]:
     """Return operands as numbers of one kind."""
     like = Real(emit, 0.0)
     for x in args:
@@ -386,7 +391,7 @@ class Function(NamedTuple):
         return max(len(self.partials), 1)
 
 
-def _sign(x: Real) -> Any:
+def _sign(x: Real) -> Number:
     return np.where(x > 0, 1.0, np.where(x < 0, -1.0, np.where(x == x, 0.0, x)))
 
 
@@ -407,19 +412,19 @@ OTHERS = {
 }
 
 
-def row(name: Any) -> Any:
+def row(name: str | Elementwise) -> Any:
     """Return what is known of a function by its name: an op, which may stand for itself, or another one."""
     return (OTHERS.get(name) or REGISTRY[name]) if isinstance(name, str) else name
 
 
-def _of_numbers(op: Any) -> bool:
+def _of_numbers(op: Primitive) -> bool:
     """Whether an op is a function of real numbers, which rules of compiled code can be run on."""
     if not isinstance(op, Elementwise) or op.explicit:
         return False
     return any((op.math, op.llvm, op.scalar)) or isinstance(op.forward, np.ufunc)
 
 
-def known_to_numba(function: Any) -> bool:
+def known_to_numba(function: Key) -> bool:
     """Whether Numba has a function: of ufuncs those of NumPy alone."""
     return not isinstance(function, np.ufunc) or function in ufunc_db.get_ufuncs()
 
@@ -429,24 +434,25 @@ OPS = {f: op.name for f, op in MEANING.items() if _of_numbers(op) and known_to_n
 OPS |= {f: other.name for other in OTHERS.values() for f in (*other.functions, other.math) if f is not None}
 
 
-def evaluate(name: Any, *args: Any) -> Any:
+def evaluate(name: str | Elementwise, *args: Number | float) -> Number:
     """Return a function of numbers, some of them perhaps literals: its code, and that of its derivatives.
 
     The function is given by its name, or is the op itself.
     """
     emit = next(x.emit for x in args if isinstance(x, Number))
-    args = tuple(_alike(emit, args))
-    if isinstance(args[0], Series):
-        return _series(name, args)
-    if not isinstance(args[0], Dual):
-        return _primal(name, args)
-    inner = tuple(x.primal for x in args)
+    numbers = _alike(emit, args)
+    first = numbers[0]
+    if isinstance(first, Series):
+        return _series(name, numbers)
+    if not isinstance(first, Dual):
+        return _primal(name, numbers)
+    inner = tuple(x.primal for x in numbers)
     out = evaluate(name, *inner)
-    lanes = range(len(args[0].tangents))
+    lanes = range(len(first.tangents))
     if _is_step(name):
-        return args[0].lift(out)
+        return first.lift(out)
     tangents = [out.lift(0.0) for _ in lanes]
-    for k, x in enumerate(args):
+    for k, x in enumerate(numbers):
         if any(not _is_zero(t) for t in x.tangents):
             d = out.lift(partial(name, k, inner, out))
             if isinstance(x, Marked):
@@ -457,15 +463,15 @@ def evaluate(name: Any, *args: Any) -> Any:
                 ]
                 continue
             tangents = [t + d * x.tangents[q] for q, t in enumerate(tangents)]
-    return args[0].made(out, tangents)
+    return first.made(out, tangents)
 
 
-def _is_step(name: Any) -> bool:
+def _is_step(name: str | Elementwise) -> bool:
     """Whether a function's derivative is zero."""
     return name in OTHERS and not OTHERS[name].partials
 
 
-def _series(name: Any, args: Sequence[Any]) -> Series:
+def _series(name: str | Elementwise, args: Sequence[Series]) -> Number:
     """Return a function of series, by the differential equation that it obeys."""
     first = evaluate(name, *(x.terms[0] for x in args))
     order = len(args[0].terms) - 1
@@ -491,18 +497,15 @@ def _series(name: Any, args: Sequence[Any]) -> Series:
     return Series(terms)
 
 
-def _total(parts: Iterable[Any]) -> Any:
-    total = None
-    for part in parts:
-        total = part if total is None else total + part
-    return total
+def _total(parts: Iterable[Number]) -> Number:
+    return functools.reduce(operator.add, parts)
 
 
-def _is_zero(x: Any) -> bool:
+def _is_zero(x: Number) -> bool:
     return all(isinstance(v, ir.Constant) and v.constant == 0.0 for v in x.flat())
 
 
-def partial(name: Any, k: int, args: Sequence[Any], out: Any) -> Any:
+def partial(name: str | Elementwise, k: int, args: Sequence[Number], out: Number) -> Number | float:
     """Return the derivative of a function by its operand k."""
     known = row(name)
     if isinstance(known, Function):
@@ -520,7 +523,7 @@ def partial(name: Any, k: int, args: Sequence[Any], out: Any) -> Any:
     return part.function(*(values[p] for p in rule.parameters))
 
 
-def _primal(name: Any, args: Sequence[Real]) -> Any:
+def _primal(name: str | Elementwise, args: Sequence[Real]) -> Number:
     emit, known = args[0].emit, row(name)
     if known.llvm:
         instruction = INSTRUCTIONS.get(known.llvm)
@@ -534,14 +537,14 @@ def _primal(name: Any, args: Sequence[Real]) -> Any:
 
 
 @functools.cache
-def _called(function: Any, count: int) -> Any:
+def _called(function: Key, count: int) -> Key:
     """A Python function that calls another, or a ufunc, as Numba compiles Python functions alone."""
     if isinstance(function, python_types.FunctionType):
         return function
     return (lambda x: function(x)) if count == 1 else lambda x, y: function(x, y)
 
 
-def _computed(instruction: str, literally: Any, a: Real, b: Real) -> Real:
+def _computed(instruction: str, literally: Callable[[float, float], float], a: Real, b: Real) -> Real:
     if a.literal is not None and b.literal is not None and (b.literal or instruction != "fdiv"):
         return Real(a.emit, literally(a.literal, b.literal))
     return Real(a.emit, getattr(a.emit.builder, instruction)(*a.emit.alike(a.value, b.value)))
@@ -583,7 +586,7 @@ def _negative(x: Real) -> Real:
     return Real(x.emit, x.emit.builder.fneg(x.value) if x.literal is None else -x.literal)
 
 
-def _power(x: Real, y: Real) -> Any:
+def _power(x: Real, y: Real) -> Number:
     n = y.literal
     if n is not None and n == int(n) and abs(n) <= UNROLLED:
         return x.lift(1.0) if n == 0 else _whole_power(x, int(n)) if n > 0 else 1.0 / _whole_power(x, -int(n))

@@ -1,12 +1,13 @@
 """Arrays of active numbers, real or complex: what Numba does not do for elements of a type of ours.
 
 Indexing, slices, views, iteration, stacking of loops are Numba's. Elementwise expressions are typed here and
-fused by Numba's rewriting. The rest are functions of NumPy told again as loops, which record themselves.
+fused by Numba's rewriting. The rest are functions of NumPy written as loops, which record themselves.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,17 @@ from numba.extending import intrinsic, typeof_impl
 from numba.np import arrayobj
 
 from tapegrad.native.algebra import OPS, row
+from tapegrad.native.annotations import (
+    Builder,
+    Context,
+    Emission,
+    Key,
+    Namespace,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.complexes import OF_COMPLEX, ActiveComplex
 from tapegrad.native.operators import VALUE_ONLY, template
 from tapegrad.native.scalar import PASSIVE, Active, is_active
@@ -26,41 +38,41 @@ from tapegrad.native.scalar import PASSIVE, Active, is_active
 class Token:
     """Stands for a dtype in compiled code."""
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: Type) -> None:
         self.kind = kind
 
 
 @typeof_impl.register(Token)
-def _typeof_token(value: Any, context: Any) -> Any:
+def _typeof_token(value: Token, context: Any) -> Type:
     return types.DType(value.kind)
 
 
-def is_active_array(kind: Any) -> bool:
+def is_active_array(kind: Type) -> bool:
     """Whether this is the type of an array of real active numbers."""
     return isinstance(kind, types.Array) and isinstance(kind.dtype, Active)
 
 
-def is_complex_array(kind: Any) -> bool:
+def is_complex_array(kind: Type) -> bool:
     """Whether this is the type of an array of complex active numbers."""
     return isinstance(kind, types.Array) and isinstance(kind.dtype, ActiveComplex)
 
 
-def is_recorded_array(kind: Any) -> bool:
+def is_recorded_array(kind: Type) -> bool:
     """Whether this is the type of an array of active numbers, real or complex."""
     return is_active_array(kind) or is_complex_array(kind)
 
 
-def carries(kind: Any) -> bool:
+def carries(kind: Type) -> bool:
     """Whether this is the type of an active number, real or complex."""
     return is_active(kind) or isinstance(kind, ActiveComplex)
 
 
-def is_complex(kind: Any) -> bool:
+def is_complex(kind: Type) -> bool:
     """Whether this is the type of a complex number, active or not."""
     return isinstance(kind, (types.Complex, ActiveComplex))
 
 
-def joined(kinds: Any) -> Any:
+def joined(kinds: Sequence[Type]) -> Type | None:
     """The type of an active number that all these can become, real if they are; None if none is active."""
     spec = next((k.spec for k in kinds if carries(k)), None)
     if spec is None:
@@ -68,7 +80,7 @@ def joined(kinds: Any) -> Any:
     return ActiveComplex(spec) if any(map(is_complex, kinds)) else Active(spec)
 
 
-def _active_in(kinds: Any) -> Any:
+def _active_in(kinds: Sequence[Type]) -> Type | None:
     """The type of the active numbers among operands that are numbers and arrays, or None."""
     numbers = [k.dtype if isinstance(k, types.Array) else k for k in kinds]
     if not all(isinstance(k, (*PASSIVE, types.Complex)) or carries(k) for k in numbers):
@@ -85,8 +97,8 @@ _COMPARISONS = (
 _KEYS |= {np.conjugate: 1, np.positive: 1}
 
 
-def _elementwise(key: Any, count: int, dtype: Any = None) -> None:
-    def generic(args: Any) -> Any:
+def _elementwise(key: Key, count: int, dtype: Type | None = None) -> None:
+    def generic(args: Sequence[Type]) -> Signature | None:
         ranks = [k.ndim for k in args if isinstance(k, types.Array)]
         active = _active_in(args) if ranks and len(args) == count else None
         if active is None:
@@ -109,18 +121,18 @@ for _key in (np.isnan, np.isinf, np.isfinite):
     _elementwise(_key, 1, types.boolean)
 
 
-def is_elementwise(key: Any) -> bool:
+def is_elementwise(key: Key) -> bool:
     """Whether an operator, or the type of a function, acts on each element of arrays."""
     keys = [key] if not isinstance(key, types.Type) else [t.key for t in getattr(key, "templates", ())]
     return any(k in _KEYS or k in _COMPARISONS for k in keys)
 
 
 @intrinsic
-def as_array(typingctx: Any, x: Any) -> Any:
+def as_array(typingctx: TypingContext, x: Type) -> Emission:
     """Return an active number as an array of no dimension."""
     kind = types.Array(x if isinstance(x, ActiveComplex) else Active(x.spec), 0, "C")
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         value = context.cast(builder, args[0], x, kind.dtype)
         array = arrayobj._empty_nd_impl(context, builder, kind, [])
         builder.store(value, array.data)
@@ -132,7 +144,7 @@ def as_array(typingctx: Any, x: Any) -> Any:
 # ---------------------------------------------------------------- in place
 
 
-def _updating(key: Any) -> Any:
+def _updating(key: Key) -> Key:
     """A function that is an in-place operator, and known to Numba before the operator's own templates.
 
     Of those one fails where an array's elements are of a type that NumPy does not know.
@@ -143,7 +155,7 @@ def _updating(key: Any) -> Any:
 
     update.__name__, update.operator = key.__name__, key
 
-    def generic(self: Any, args: Any, kws: Any) -> Any:
+    def generic(self: AbstractTemplate, args: Sequence[Type], kws: Mapping[str, Type]) -> Signature | None:
         if is_recorded_array(args[0]):
             return signature(args[0], *args) if _active_in(args) is not None else None
         if isinstance(args[0], types.Array) and any(carries(getattr(k, "dtype", k)) for k in args):
@@ -152,13 +164,13 @@ def _updating(key: Any) -> Any:
 
     known = type("Update", (AbstractTemplate,), {"key": update, "generic": generic})
     infer_global(update, types.Function(infer(known)))
-    space: dict[str, Any] = {"as_array": as_array}
+    space: Namespace = {"as_array": as_array}
     exec(f"def of_array(a, b):\n    a[...] = a {SYMBOLS[key]} b\n    return a", space)
     exec(f"def of_number(a, b):\n    a[...] = a {SYMBOLS[key]} as_array(b)\n    return a", space)
     plain = getattr(operator, key.__name__[1:])
 
     @lower_builtin(update, types.Any, types.Any)
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         if is_recorded_array(sig.args[0]):
             impl = space["of_number" if carries(sig.args[1]) else "of_array"]
             return context.compile_internal(builder, impl, sig, args)

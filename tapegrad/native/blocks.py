@@ -7,27 +7,39 @@ the block owns until its tape begins anew.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 from numba import njit
 from numba.core import cgutils, types
+from numba.core.compiler import CompileResult
 from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 
 from tapegrad.native.algebra import I64
+from tapegrad.native.annotations import (
+    Builder,
+    Code,
+    Context,
+    Emission,
+    Intrinsic,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.memory import BYTES, calloc, free, get, put
 from tapegrad.native.tape import BASE, BEFORE, BLOCKS, COUNT, DROP, KNOWN, NEXT, NUMBERS, PLACE, REVERSE, TOP
 
 inner_njit = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # active numbers do not go to Python
 
 
-def loading(kind: Any) -> Any:
+def loading(kind: Type) -> Intrinsic:
     """Return ``load(address)``: the tuple that is kept there."""
 
     @intrinsic
-    def load(typingctx: Any, address: Any) -> Any:
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def load(typingctx: TypingContext, address: Type) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             place = builder.inttoptr(args[0], context.get_value_type(kind).as_pointer())
             return impl_ret_borrowed(context, builder, kind, builder.load(place, align=8))
 
@@ -36,12 +48,12 @@ def loading(kind: Any) -> Any:
     return load
 
 
-def _dropping(kind: Any) -> Any:
+def _dropping(kind: Type) -> Intrinsic:
     """Return ``drop(address)``, which lets go of the tuple that is kept there."""
 
     @intrinsic
-    def drop(typingctx: Any, address: Any) -> Any:
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def drop(typingctx: TypingContext, address: Type) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             place = builder.inttoptr(args[0], context.get_value_type(kind).as_pointer())
             context.nrt.decref(builder, kind, builder.load(place, align=8))
             return context.get_dummy_value()
@@ -52,10 +64,10 @@ def _dropping(kind: Any) -> Any:
 
 
 @intrinsic
-def keep(typingctx: Any, value: Any) -> Any:
+def keep(typingctx: TypingContext, value: Type) -> Emission:
     """Return the address of a copy of a tuple, which refers to what is in it; 0 where there is no memory."""
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         size = context.get_abi_sizeof(args[0].type)
         malloc = cgutils.get_or_insert_function(builder.module, ir.FunctionType(BYTES, [I64]), "malloc")
         place = builder.call(malloc, [ir.Constant(I64, size)])
@@ -68,18 +80,18 @@ def keep(typingctx: Any, value: Any) -> Any:
     return types.int64(value), code
 
 
-def addressed(make: Any) -> Any:
+def addressed(make: Callable[[Type], Code]) -> Intrinsic:
     """Return ``address(known)`` of a function ``(tape, block)``, made for the type of what is known."""
 
     @functools.cache
-    def compiled(known: Any) -> Any:
+    def compiled(known: Type) -> CompileResult:
         function = inner_njit(make(known))
         function.compile((types.int64, types.int64))
         return next(iter(function.overloads.values()))
 
     @intrinsic
-    def address(typingctx: Any, known: Any) -> Any:
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def address(typingctx: TypingContext, known: Type) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             found = compiled(known)
             context.add_linking_libs([found.library])
             return builder.ptrtoint(context.declare_function(builder.module, found.fndesc), I64)
@@ -89,7 +101,7 @@ def addressed(make: Any) -> Any:
     return address
 
 
-def drop_of(kind: Any) -> Any:
+def drop_of(kind: Type) -> Code:
     """Return the function ``(tape, block)`` that lets go of what a block knows."""
     drop = _dropping(kind)
 

@@ -7,59 +7,76 @@ no dimension for a number, and is from then on an array of active numbers. Resul
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numba.core import cgutils, types
+from numba.core.datamodel.models import DataModel
 from numba.core.errors import TypingError
 from numba.core.imputils import impl_ret_borrowed, lower_cast
+from numba.core.typeconv import Conversion
 from numba.extending import box, intrinsic, register_model
 from numba.np import arrayobj
 from numba.np.numpy_support import from_dtype
 
 from tapegrad.native import forms
 from tapegrad.native.algebra import Spec, components
+from tapegrad.native.annotations import (
+    Builder,
+    Context,
+    DataModelManager,
+    Emission,
+    Intrinsic,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.arrays import is_active_array, is_complex_array
 from tapegrad.native.complex_arrays import view_of, view_type
 from tapegrad.native.complexes import ActiveComplex
 from tapegrad.native.scalar import Active, Expression, is_active
+
+if TYPE_CHECKING:
+    from numba.core.pythonapi import _BoxContext as BoxContext
 
 STATEMENT, TAPE = "tapegrad_statement", "tapegrad_tape"
 REAL, IMAG = "tapegrad_real", "tapegrad_imag"
 
 
 @functools.cache
-def record(spec: Spec) -> Any:
+def record(spec: Spec) -> np.dtype:
     """Return the dtype of an active number."""
     values = [(f"tapegrad_v{k}", np.float64) for k in range(components(spec))]
     return np.dtype([*values, (STATEMENT, np.int64), (TAPE, np.int64)])
 
 
 @functools.cache
-def pair(spec: Spec) -> Any:
+def pair(spec: Spec) -> np.dtype:
     """Return the dtype of a complex active number."""
     return np.dtype([(REAL, record(spec)), (IMAG, record(spec))])
 
 
-def paired(rows: Any) -> Any:
+def paired(rows: np.ndarray) -> np.ndarray:
     """Return records, two along the last axis for each complex number, as these in the same memory."""
     fields = [(REAL, rows.dtype), (IMAG, rows.dtype)]
     return rows.view(np.dtype(fields)).reshape(rows.shape[:-1])
 
 
-def unpaired(rows: Any) -> Any:
+def unpaired(rows: np.ndarray) -> np.ndarray:
     """Return the parts of complex numbers along a last axis, in the same memory; others as they are."""
-    if rows.dtype.names[0] != REAL:
+    if REAL not in (rows.dtype.names or ()):
         return rows
     return rows.view(rows.dtype[REAL]).reshape((*rows.shape, 2))
 
 
 @functools.cache
-def _record_type(spec: Spec) -> Any:
+def _record_type(spec: Spec) -> Type:
     return from_dtype(record(spec))
 
 
-def _spec_of(kind: Any) -> Any:
+def _spec_of(kind: Type) -> list[str] | None:
     """The spec of an array of records that are active numbers; None for any other type."""
     if isinstance(kind, types.Array) and isinstance(kind.dtype, types.Record):
         names = list(kind.dtype.fields)
@@ -68,7 +85,7 @@ def _spec_of(kind: Any) -> Any:
     return None
 
 
-def crosses(kind: Any) -> bool:
+def crosses(kind: Type) -> bool:
     """Whether a type has arrays of such records in it, or instances of classes."""
     if isinstance(kind, types.BaseTuple):
         return any(crosses(part) for part in kind)
@@ -79,11 +96,11 @@ def _specs(names: list[str], spec: Spec) -> bool:
     return len(names) == components(spec) + 2
 
 
-def _like(kind: types.Array, dtype: Any) -> Any:
+def _like(kind: types.Array, dtype: Type) -> types.Array:
     return types.Array(dtype, kind.ndim, kind.layout, readonly=not kind.mutable)
 
 
-def _cast_array(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+def _cast_array(context: Context, builder: Builder, source: Type, target: Type, value: Value) -> Value:
     """The same memory with elements of another type."""
     before = arrayobj.make_array(source)(context, builder, value)
     after = arrayobj.make_array(target)(context, builder)
@@ -93,7 +110,7 @@ def _cast_array(context: Any, builder: Any, source: Any, target: Any, value: Any
     return after._getvalue()
 
 
-def _inside(kind: Any, spec: Spec) -> Any:
+def _inside(kind: Type, spec: Spec) -> Type:
     """The type in recording code of an argument's type."""
     if isinstance(kind, types.BaseTuple):
         return _tuple_like(kind, [_inside(part, spec) for part in kind]) if crosses(kind) else kind
@@ -103,7 +120,7 @@ def _inside(kind: Any, spec: Spec) -> Any:
     return _like(kind, number) if kind.ndim else number
 
 
-def _enter(context: Any, builder: Any, kind: Any, inside: Any, value: Any) -> Any:
+def _enter(context: Context, builder: Builder, kind: Type, inside: Type, value: Value) -> Value:
     if kind == inside:
         return value
     if isinstance(kind, types.BaseTuple):
@@ -120,14 +137,14 @@ def _enter(context: Any, builder: Any, kind: Any, inside: Any, value: Any) -> An
 
 
 @functools.cache
-def enter(spec: Spec) -> Any:
+def enter(spec: Spec) -> Intrinsic:
     """Return the function that takes an argument in."""
 
     @intrinsic
-    def enter(typingctx: Any, x: Any) -> Any:
+    def enter(typingctx: TypingContext, x: Type) -> Emission:
         inside = _inside(x, spec)
 
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             found = _enter(context, builder, x, inside, args[0])
             return impl_ret_borrowed(context, builder, inside, found)
 
@@ -139,11 +156,11 @@ def enter(spec: Spec) -> Any:
 class Parts(NamedTuple):
     """A complex result."""
 
-    real: Any
-    imag: Any
+    real: np.ndarray
+    imag: np.ndarray
 
 
-def _outside(kind: Any) -> Any:
+def _outside(kind: Type) -> Type:
     """The type in Python's view of a result's type."""
     if isinstance(kind, ActiveComplex):
         return types.NamedTuple([_outside(Active(kind.spec))] * 2, Parts)
@@ -161,13 +178,13 @@ def _outside(kind: Any) -> Any:
     return forms.outside(kind)
 
 
-def _tuple_like(kind: Any, parts: list[Any]) -> Any:
+def _tuple_like(kind: Type, parts: list[Type]) -> Type:
     if isinstance(kind, types.BaseNamedTuple):
         return types.NamedTuple(parts, kind.instance_class)
     return types.Tuple(parts)
 
 
-def _leave(context: Any, builder: Any, kind: Any, outside: Any, value: Any) -> Any:
+def _leave(context: Context, builder: Builder, kind: Type, outside: Type, value: Value) -> Value:
     """Turn a result into what Python can take; takes over the reference to it."""
     if not isinstance(kind, types.BaseTuple) and forms.outside(kind) == outside:
         return value
@@ -195,38 +212,38 @@ def _leave(context: Any, builder: Any, kind: Any, outside: Any, value: Any) -> A
 class Leaving(types.Type):
     """A result on its way to Python."""
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: Type) -> None:
         self.kind = kind
         super().__init__(f"leaving({kind})")
 
     @property
-    def outside(self) -> Any:
+    def outside(self) -> Type:
         """The type that Python sees."""
         return _outside(self.kind)
 
-    def unify(self, typingctx: Any, other: Any) -> Any:
+    def unify(self, typingctx: TypingContext, other: Type) -> Type | None:
         """As what is on its way."""
         if not isinstance(other, Leaving):
             return None
         kind = typingctx.unify_pairs(self.kind, other.kind)
         return None if kind is None else Leaving(kind)
 
-    def can_convert_from(self, typingctx: Any, other: Any) -> Any:
+    def can_convert_from(self, typingctx: TypingContext, other: Type) -> Conversion | None:
         """As what is on its way."""
         return typingctx.can_convert(other.kind, self.kind) if isinstance(other, Leaving) else None
 
 
 @register_model(Leaving)
-def _model(manager: Any, kind: Any) -> Any:
+def _model(manager: DataModelManager, kind: Type) -> DataModel:
     return manager.lookup(_outside(kind.kind))
 
 
 @lower_cast(Leaving, Leaving)
-def _cast(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+def _cast(context: Context, builder: Builder, source: Type, target: Type, value: Value) -> Value:
     return _recast(context, builder, source.kind, target.kind, value)
 
 
-def _recast(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+def _recast(context: Context, builder: Builder, source: Type, target: Type, value: Value) -> Value:
     """One kind of result as another, both in the form that leaves."""
     if source == target:
         return value
@@ -239,23 +256,23 @@ def _recast(context: Any, builder: Any, source: Any, target: Any, value: Any) ->
 
 
 @box(Leaving)
-def _box(kind: Any, value: Any, c: Any) -> Any:
+def _box(kind: Type, value: Value, c: BoxContext) -> Value:
     return c.box(_outside(kind.kind), value)
 
 
-def _ended(kind: Any) -> Any:
+def _ended(kind: Type) -> Type:
     if isinstance(kind, types.BaseTuple):
         return _tuple_like(kind, [_ended(part) for part in kind])
     return Active(kind.spec) if isinstance(kind, Expression) else types.unliteral(kind)
 
 
 @intrinsic
-def leave(typingctx: Any, x: Any) -> Any:
+def leave(typingctx: TypingContext, x: Type) -> Emission:
     """Mark a result of what Python called; an expression ends."""
     kind = _ended(x)
     outside = _outside(kind)
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         context.nrt.incref(builder, x, args[0])
         value = context.cast(builder, args[0], x, kind)
         return _leave(context, builder, kind, outside, value)

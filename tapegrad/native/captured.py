@@ -14,7 +14,7 @@ import random
 import sys
 import types as python_types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,13 @@ from numba.core.registry import cpu_target
 from numba.experimental.jitclass.base import JitClassType
 
 from tapegrad.errors import UnsupportedOpError
+from tapegrad.native.annotations import Code, Compiled, Key, Namespace, Type
 
 NUMBERS = (bool, int, float, complex, np.generic)
 OTHERS = sys.stdlib_module_names | {"llvmlite", "numba", "numpy", "scipy", "tapegrad"}
 
 
-def called(value: Any) -> list[Any]:
+def called(value: Any) -> list[Compiled]:
     """The compiled functions that a value of the user's program may call: itself, or a class's methods."""
     if isinstance(value, JitClassType):
         kind = value.class_type
@@ -46,7 +47,7 @@ def called(value: Any) -> list[Any]:
     return [other] if isinstance(other, Dispatcher) else []
 
 
-def once(primal: Any, seen: set[int] | None = None) -> str:
+def once(primal: Compiled, seen: set[int] | None = None) -> str:
     """Say what a function does that another run would not repeat; empty if nothing is known."""
     seen = set() if seen is None else seen
     function = frozen(primal)
@@ -71,14 +72,14 @@ def once(primal: Any, seen: set[int] | None = None) -> str:
     return "draws random numbers" if uses_numpy and "random" in names else ""
 
 
-def hold(primal: Any, form: Any = None) -> None:
+def hold(primal: Compiled, form: Compiled | None = None) -> None:
     """See that the first compilation of a function notes what it reads, and that all are of the same.
 
     `form` is another dispatcher that compiles the function, by default its own.
     """
     known = weakref.ref(primal)
 
-    def implementation(args: Any, kws: Any) -> Any:
+    def implementation(args: Sequence[Type], kws: Mapping[str, Type]) -> Code:
         found: Any = frozen(known())
         changed = _changed(found)
         if changed:
@@ -87,10 +88,11 @@ def hold(primal: Any, form: Any = None) -> None:
             )
         return found
 
-    (form or primal)._compiler._get_implementation = implementation
+    compiled: Any = form or primal
+    compiled._compiler._get_implementation = implementation
 
 
-def frozen(primal: Any) -> python_types.FunctionType:
+def frozen(primal: Compiled) -> python_types.FunctionType:
     """Return the Python function of a dispatcher with the values that all of its forms are compiled with."""
     with global_compiler_lock:
         found = vars(primal).get("_tapegrad_frozen")
@@ -101,12 +103,12 @@ def frozen(primal: Any) -> python_types.FunctionType:
     return found
 
 
-def conflict(function: Any) -> str:
+def conflict(function: Code) -> str:
     """Say which value a form was compiled with in place of the one that is held; empty if none is known."""
     return str(function._tapegrad_conflict or _changed(function))
 
 
-def source_of(primal: Any) -> python_types.FunctionType:
+def source_of(primal: Compiled) -> python_types.FunctionType:
     """Return the user's Python function of a dispatcher, which reads what is there when it is called."""
     return vars(primal).get("_tapegrad_source", primal.py_func)
 
@@ -117,7 +119,7 @@ def names_of(code: python_types.CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def _freeze(primal: Any) -> python_types.FunctionType:
+def _freeze(primal: Compiled) -> python_types.FunctionType:
     source = primal.py_func
     names, copies = names_of(source.__code__), dict[int, Any]()
     read = _read(source)
@@ -143,7 +145,7 @@ def _freeze(primal: Any) -> python_types.FunctionType:
     return found
 
 
-def _read(function: python_types.FunctionType) -> dict[str, Any]:
+def _read(function: python_types.FunctionType) -> Namespace:
     """The values of the globals and captured variables of a function, by their names."""
     names, space = names_of(function.__code__), function.__globals__
     found = {name: space[name] for name in sorted(names & space.keys())}
@@ -153,7 +155,7 @@ def _read(function: python_types.FunctionType) -> dict[str, Any]:
     return found
 
 
-def _others(values: dict[str, Any], known: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+def _others(values: Namespace, known: dict[Code, Namespace]) -> dict[Code, Namespace]:
     """What functions read that Numba compiles for itself, with `register_jitable` for one, so reads again."""
     for value in values.values():
         users = isinstance(value, python_types.FunctionType) and not of_library(value.__module__)
@@ -164,7 +166,7 @@ def _others(values: dict[str, Any], known: dict[Any, dict[str, Any]]) -> dict[An
     return known
 
 
-def overloads_of(function: Any) -> list[Any]:
+def overloads_of(function: Key) -> list[Code | None]:
     """What Numba compiles in the place of a Python function; nothing for one that objmode calls."""
     context = cpu_target.typing_context
     context.refresh()
@@ -186,7 +188,7 @@ def _changed(found: Any) -> str:
     return ""
 
 
-def _complete(function: Any, source: Any) -> None:
+def _complete(function: Code, source: Code) -> None:
     """Add the globals that were not there yet; no form that could be compiled has read them."""
     space, live = function.__globals__, source.__globals__
     names = names_of(function.__code__)
@@ -221,7 +223,7 @@ def of_library(module: str | None) -> bool:
     return module is not None and module.partition(".")[0] in OTHERS
 
 
-def _conflict(primal: Any, values: dict[str, Any]) -> str:
+def _conflict(primal: Compiled, values: Namespace) -> str:
     """Say which value a form that Numba has compiled already was compiled with instead; empty if none."""
     for name, before in _compiled_with(primal):
         now = values.get(name, before)
@@ -242,7 +244,7 @@ def _same(a: Any, b: Any) -> bool:
     return isinstance(a, (*NUMBERS, str)) and (a == b or a != a)
 
 
-def _compiled_with(primal: Any) -> Iterator[tuple[str, Any]]:
+def _compiled_with(primal: Compiled) -> Iterator[tuple[str, Any]]:
     for one in primal.overloads.values():
         for block in getattr(one.type_annotation, "blocks", {}).values():
             for line in block.find_insts(ir.Assign):

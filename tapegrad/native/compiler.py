@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import types as python_types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numba import njit
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
@@ -19,6 +19,7 @@ from numba.core.typed_passes import NativeLowering, NopythonTypeInference
 from numba.core.untyped_passes import InlineInlinables
 
 from tapegrad.native.algebra import Spec
+from tapegrad.native.annotations import Compiled
 from tapegrad.native.arrays import Token
 from tapegrad.native.captured import frozen
 from tapegrad.native.lowering import TwinLowering
@@ -26,11 +27,14 @@ from tapegrad.native.runtime import digest, sweeps, tapes
 from tapegrad.native.scalar import Active
 from tapegrad.native.stored import Stored
 
+if TYPE_CHECKING:
+    from numba.core.compiler_machinery import PassManager
+
 KEPT = ("boundscheck", "error_model", "fastmath", "nogil")  # options that a twin has from its primal
 PASSES: list[Callable[[Spec, bool], Any]] = []  # make the passes before types are known and after
 
 
-def twin_of(primal: Any, spec: Spec, entry: bool = False) -> Any:
+def twin_of(primal: Compiled, spec: Spec, entry: bool = False) -> Compiled:
     """Return the dispatcher that records what `primal` computes.
 
     Parameters
@@ -66,7 +70,7 @@ def twin_of(primal: Any, spec: Spec, entry: bool = False) -> Any:
     return found
 
 
-def primal_of(value: Any) -> Any:
+def primal_of(value: Any) -> Compiled | None:
     """Return the dispatcher that a value of the user's program means, or None."""
     if isinstance(value, Dispatcher):
         return None if getattr(value, "_tapegrad_twin", False) else value
@@ -74,18 +78,18 @@ def primal_of(value: Any) -> Any:
 
 
 @functools.cache
-def token(spec: Spec) -> Any:
+def token(spec: Spec) -> Token:
     """Return what stands for the dtype of arrays of active numbers in compiled code."""
     return Token(Active(spec))
 
 
 @functools.cache
-def _compiler(spec: Spec, entry: bool) -> Any:
+def _compiler(spec: Spec, entry: bool) -> type[CompilerBase]:
     untyped, typed = (make(spec, entry) for make in PASSES)
     for one in (untyped, typed):
         register_pass(mutates_CFG=False, analysis_only=False)(one)
 
-    def define_pipelines(self: Any) -> Any:
+    def define_pipelines(self: CompilerBase) -> list[PassManager]:
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
         passes.add_pass_after(untyped, InlineInlinables)
         passes.add_pass_after(typed, NopythonTypeInference)

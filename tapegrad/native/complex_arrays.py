@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from llvmlite import ir
@@ -12,18 +12,30 @@ from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic, overload
 from numba.np import arrayobj
 
+from tapegrad.native.annotations import (
+    Builder,
+    Code,
+    Context,
+    Emission,
+    Intrinsic,
+    Namespace,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.arrays import is_active_array, is_complex_array, is_recorded_array
 from tapegrad.native.complexes import ActiveComplex
 from tapegrad.native.functions import ATTRIBUTES, dtype_of, overload_recorded
 from tapegrad.native.scalar import Active, is_active
 
 
-def view_type(kind: Any) -> Any:
+def view_type(kind: Type) -> types.Array:
     """Return the type of the view of one part of a complex array."""
     return types.Array(Active(kind.dtype.spec), kind.ndim, "A", readonly=not kind.mutable)
 
 
-def view_of(context: Any, builder: Any, kind: Any, value: Any, part: int) -> Any:
+def view_of(context: Context, builder: Builder, kind: Type, value: Value, part: int) -> Value:
     """Make the view of one part of a complex array."""
     before, seen = arrayobj.make_array(kind)(context, builder, value), view_type(kind)
     after = arrayobj.make_array(seen)(context, builder)
@@ -36,12 +48,12 @@ def view_of(context: Any, builder: Any, kind: Any, value: Any, part: int) -> Any
     return after._getvalue()
 
 
-def _view(part: int) -> Any:
+def _view(part: int) -> Intrinsic:
     @intrinsic
-    def view(typingctx: Any, a: Any) -> Any:
+    def view(typingctx: TypingContext, a: Type) -> Emission:
         seen = view_type(a)
 
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             return impl_ret_borrowed(context, builder, seen, view_of(context, builder, a, args[0], part))
 
         return seen(a), code
@@ -52,9 +64,9 @@ def _view(part: int) -> Any:
 real_view, imag_view = _view(0), _view(1)
 
 
-def _part(name: str, view: Any, of_number: Any, of_real: Any) -> None:
+def _part(name: str, view: Intrinsic, of_number: Code, of_real: Code) -> None:
     """Declare an attribute, and the function of NumPy's that is the same."""
-    space: dict[str, Any] = {"np": np}
+    space: Namespace = {"np": np}
     exec(f"def plain(val):\n    return val.{name}\ndef stub(val):\n    pass", space)
     space["stub"].__name__ = name
 
@@ -86,7 +98,7 @@ def complex128(x):
 
 
 for _name in ("conj", "conjugate"):
-    _space: dict[str, Any] = {}
+    _space: Namespace = {}
     exec(f"def plain(z):\n    return z.{_name}()", _space)
 
     def _conjugated(z):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import cmath
 import math
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numba.core import types
@@ -15,6 +14,19 @@ from numba.core.typeconv import Conversion
 from numba.extending import intrinsic, models, overload, overload_attribute, overload_method, register_model
 
 from tapegrad.native.algebra import Spec
+from tapegrad.native.annotations import (
+    Builder,
+    Code,
+    Context,
+    DataModelManager,
+    Emission,
+    Intrinsic,
+    Key,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.scalar import PASSIVE, Active, Expression, is_active
 
 REAL = (*PASSIVE, Active, Expression)
@@ -27,24 +39,24 @@ class ActiveComplex(types.Type):
         self.spec = spec
         super().__init__(f"active_complex128{list(spec) if spec else ''}")
 
-    def can_convert_from(self, typingctx: Any, other: Any) -> Any:
+    def can_convert_from(self, typingctx: TypingContext, other: Type) -> Conversion | None:
         """As complex128: from any number."""
         if isinstance(other, (*PASSIVE, types.Complex)):
             return Conversion.safe
         return Conversion.promote if is_active(other) and other.spec == self.spec else None
 
-    def unify(self, typingctx: Any, other: Any) -> Any:
+    def unify(self, typingctx: TypingContext, other: Type) -> Type | None:
         """Where paths of the program meet, all values become such pairs."""
         return self if isinstance(other, (*REAL, types.Complex)) else None
 
 
 @register_model(ActiveComplex)
 class _Model(models.StructModel):
-    def __init__(self, manager: Any, kind: ActiveComplex) -> None:
+    def __init__(self, manager: DataModelManager, kind: ActiveComplex) -> None:
         super().__init__(manager, kind, [("real", Active(kind.spec)), ("imag", Active(kind.spec))])
 
 
-def _cast(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+def _cast(context: Context, builder: Builder, source: Type, target: Type, value: Value) -> Value:
     active = Active(target.spec)
     parts = [value, context.get_constant(types.float64, 0.0)]
     kinds = [source, types.float64]
@@ -56,7 +68,7 @@ def _cast(context: Any, builder: Any, source: Any, target: Any, value: Any) -> A
     ])  # fmt: skip
 
 
-def _paired(context: Any, builder: Any, kind: Any, parts: list[Any]) -> Any:
+def _paired(context: Context, builder: Builder, kind: Type, parts: list[Value]) -> Value:
     pair = context.make_helper(builder, kind)
     pair.real, pair.imag = parts
     return pair._getvalue()
@@ -67,21 +79,21 @@ for _kind in (*REAL, types.Complex):
 
 
 @intrinsic
-def pair(typingctx: Any, real: Any, imag: Any) -> Any:
+def pair(typingctx: TypingContext, real: Type, imag: Type) -> Emission:
     """Return the complex number with these parts, of which one at least is active."""
     spec = next(part.spec for part in (real, imag) if is_active(part))
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         parts = [context.cast(builder, x, kind, Active(spec)) for x, kind in zip(args, sig.args, strict=True)]
         return _paired(context, builder, sig.return_type, parts)
 
     return ActiveComplex(spec)(real, imag), code
 
 
-def _part(name: str) -> Any:
+def _part(name: str) -> Intrinsic:
     @intrinsic
-    def part(typingctx: Any, z: Any) -> Any:
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def part(typingctx: TypingContext, z: Type) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             return getattr(context.make_helper(builder, sig.args[0], value=args[0]), name)
 
         return (Active(z.spec)(z), code) if isinstance(z, ActiveComplex) else None
@@ -129,11 +141,11 @@ overload_attribute(ActiveComplex, "real")(lambda z: lambda z: re(z))
 overload_attribute(ActiveComplex, "imag")(lambda z: lambda z: im(z))
 
 
-def _number(x: Any) -> bool:
+def _number(x: Type) -> bool:
     return isinstance(x, (*REAL, types.Complex, ActiveComplex))
 
 
-def _is_ours(*kinds: Any) -> bool:
+def _is_ours(*kinds: Type) -> bool:
     """Whether all are numbers, one is complex, and one has a derivative."""
     return (
         all(map(_number, kinds))
@@ -142,14 +154,14 @@ def _is_ours(*kinds: Any) -> bool:
     )
 
 
-OF_COMPLEX: set[Any] = {operator.pow, np.power}  # what complex numbers have
+OF_COMPLEX: set[Key] = {operator.pow, np.power}  # what complex numbers have
 
 
-def of_one(*keys: Any) -> Callable[[Any], Any]:
+def of_one(*keys: Key) -> Callable[[Code], Code]:
     """Declare what functions of one complex number are."""
     OF_COMPLEX.update(keys)
 
-    def declare(body: Any) -> Any:
+    def declare(body: Code) -> Code:
         for key in keys:
             overload(key)(lambda z: body if isinstance(z, ActiveComplex) else None)
         return body
@@ -157,11 +169,11 @@ def of_one(*keys: Any) -> Callable[[Any], Any]:
     return declare
 
 
-def of_two(*keys: Any) -> Callable[[Any], Any]:
+def of_two(*keys: Key) -> Callable[[Code], Code]:
     """Declare what operations on two numbers are, one of them complex."""
     OF_COMPLEX.update(keys)
 
-    def declare(body: Any) -> Any:
+    def declare(body: Code) -> Code:
         for key in keys:
             overload(key)(lambda z, w: body if _is_ours(z, w) else None)
         return body

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,21 @@ from numba.np import arrayobj
 from tapegrad.core.base import Handle
 from tapegrad.native import explain, forms, runtime
 from tapegrad.native.algebra import F64, I64, Spec, components
+from tapegrad.native.annotations import (
+    Builder,
+    Code,
+    Compiled,
+    Context,
+    Emission,
+    Intrinsic,
+    Namespace,
+    Signature,
+    TupleType,
+    Type,
+    TypingContext,
+    Value,
+)
+from tapegrad.native.arrays import Token
 from tapegrad.native.function import CompiledFunction, compile_function
 from tapegrad.native.memory import get, read, taking, write
 from tapegrad.native.operators import on_tape, statement_of
@@ -30,18 +45,18 @@ from tapegrad.native.twin import token, twin_of
 REAL = (types.Float, types.Integer)
 
 
-def _moving(kind: Any) -> bool:
+def _moving(kind: Type) -> bool:
     """Whether an argument of this type can be differentiated by."""
     return isinstance(kind, REAL) or (isinstance(kind, types.Array) and isinstance(kind.dtype, types.Float))
 
 
 @functools.cache
-def component(place: int) -> Any:
+def component(place: int) -> Intrinsic:
     """Return the function that takes one component of a number; of a plain one the tangents are 0."""
 
     @intrinsic
-    def take(typingctx: Any, x: Any) -> Any:
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def take(typingctx: TypingContext, x: Type) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             if isinstance(x, Active):
                 return builder.extract_value(args[0], place)
             if place:
@@ -53,7 +68,7 @@ def component(place: int) -> Any:
     return take
 
 
-def attempt(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
+def attempt(twin: Compiled, moving: tuple[int, ...], spec: Spec) -> Intrinsic:
     """Return ``attempt(args, tape)``, which runs a twin, its moving arguments active, and ends the recording.
 
     What the function raises is raised once its tape is returned.
@@ -61,9 +76,9 @@ def attempt(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
     release = runtime.tapes().release
 
     @intrinsic
-    def run(typingctx: Any, args: Any, tape: Any) -> Any:
+    def run(typingctx: TypingContext, args: TupleType, tape: Type) -> Emission:
         kind = types.Dispatcher(twin)
-        form: Any = kind.get_call_type(typingctx, tuple(args), {})
+        form: Signature = kind.get_call_type(typingctx, tuple(args), {})
         result = Active(form.return_type.spec) if is_active(form.return_type) else form.return_type
         if not isinstance(result, (Active, types.Float, types.Integer)):
             raise TypingError(
@@ -71,7 +86,7 @@ def attempt(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
                 "where one number is wanted"
             )
 
-        def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
             parts = cgutils.unpack_tuple(builder, values[0])
             overload = twin.get_compile_result(form)
             parts = [context.cast(builder, v, a, b) for v, a, b in zip(parts, args, form.args, strict=True)]
@@ -87,13 +102,13 @@ def attempt(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
     return run
 
 
-def _releasing(sweep: Any) -> Any:
+def _releasing(sweep: Compiled) -> Intrinsic:
     """Return ``sweep(tape)``, which returns the tape where a block's function raises."""
     release = runtime.tapes().release
 
     @intrinsic
-    def swept(typingctx: Any, tape: Any) -> Any:
-        def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+    def swept(typingctx: TypingContext, tape: Type) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
             overload = next(iter(sweep.overloads.values()))
             context.add_linking_libs([overload.library])
             status, _ = context.call_internal_no_propagate(
@@ -109,7 +124,7 @@ def _releasing(sweep: Any) -> Any:
     return swept
 
 
-def _emit_call(context: Any, builder: Any, function: Any, args: list[Any]) -> Any:
+def _emit_call(context: Context, builder: Builder, function: Compiled, args: list[Value]) -> Value:
     """A call of a function of integers that is compiled already."""
     overload = next(iter(function.overloads.values()))
     context.add_linking_libs([overload.library])
@@ -117,7 +132,7 @@ def _emit_call(context: Any, builder: Any, function: Any, args: list[Any]) -> An
 
 
 @functools.cache
-def entering(moving: tuple[int, ...], spec: Spec) -> Any:
+def entering(moving: tuple[int, ...], spec: Spec) -> Intrinsic:
     """Return ``enter(args, tangents, tape)``: the arguments, those that move as active numbers on a tape.
 
     `tangents` has a tuple for each that moves, of what is alike in shape for each lane.
@@ -125,7 +140,7 @@ def entering(moving: tuple[int, ...], spec: Spec) -> Any:
     dtype = token(spec)
 
     @intrinsic
-    def enter(typingctx: Any, args: Any, tangents: Any, tape: Any) -> Any:
+    def enter(typingctx: TypingContext, args: TupleType, tangents: TupleType, tape: Type) -> Emission:
         active = Active(spec)
         kinds = [forms.recorded(kind, spec, floats=False) for kind in args]
         for k in moving:
@@ -139,7 +154,7 @@ def entering(moving: tuple[int, ...], spec: Spec) -> Any:
             kinds[k] = types.Array(active, kinds[k].ndim, "C") if array else active
         out = types.Tuple(kinds)
 
-        def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
             parts = cgutils.unpack_tuple(builder, values[0])
             lanes = cgutils.unpack_tuple(builder, values[1])
             number = ir.Constant(I64, 1)
@@ -166,17 +181,17 @@ def entering(moving: tuple[int, ...], spec: Spec) -> Any:
 
 
 @functools.cache
-def _number_maker(spec: Spec, dtype: Any) -> Callable[..., Any]:
+def _number_maker(spec: Spec, dtype: Token) -> Code:
     lanes = ", ".join(["float(x)", *(f"float(tangents[{k}])" for k in range(components(spec) - 1))])
-    space = {"on_tape": on_tape, "dtype": dtype}
+    space: Namespace = {"on_tape": on_tape, "dtype": dtype}
     exec(f"def make(x, tangents, first, tape):\n    return on_tape(dtype, ({lanes},), first, tape)", space)
     return space["make"]
 
 
 @functools.cache
-def _array_maker(spec: Spec, dtype: Any) -> Callable[..., Any]:
+def _array_maker(spec: Spec, dtype: Token) -> Code:
     lanes = ", ".join(["float(v)", *(f"float(tangents[{k}].flat[i])" for k in range(components(spec) - 1))])
-    space = {"on_tape": on_tape, "dtype": dtype, "np": np}
+    space: Namespace = {"on_tape": on_tape, "dtype": dtype, "np": np}
     exec(
         "def make(x, tangents, first, tape):\n    out = np.empty(x.shape, dtype)\n"
         "    flat = out.reshape(-1)\n    i = 0\n"
@@ -188,12 +203,12 @@ def _array_maker(spec: Spec, dtype: Any) -> Callable[..., Any]:
 
 
 @functools.cache
-def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Any:
+def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Intrinsic:
     """Return ``leave(args, cotangents)``: of those lanes the cotangents of the arguments that move."""
     count = components(spec)
 
     @intrinsic
-    def leave(typingctx: Any, args: Any, cotangents: Any) -> Any:
+    def leave(typingctx: TypingContext, args: TupleType, cotangents: TupleType) -> Emission:
         kinds = [
             types.Array(types.float64, args[k].ndim, "C")
             if isinstance(args[k], types.Array)
@@ -203,7 +218,7 @@ def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Any:
         each = kinds[0] if len(kinds) == 1 else types.Tuple(kinds)
         out = types.Tuple([each] * len(lanes))
 
-        def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
             parts = cgutils.unpack_tuple(builder, values[0])
             rows = []
             for lane in lanes:
@@ -226,7 +241,7 @@ def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Any:
     return leave
 
 
-def _count(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+def _count(context: Context, builder: Builder, kind: Type, value: Value) -> Value:
     """How many numbers an argument has."""
     if isinstance(kind, types.Array):
         return arrayobj.make_array(kind)(context, builder, value).nitems
@@ -234,12 +249,12 @@ def _count(context: Any, builder: Any, kind: Any, value: Any) -> Any:
 
 
 @functools.cache
-def sizing(moving: tuple[int, ...]) -> Any:
+def sizing(moving: tuple[int, ...]) -> Intrinsic:
     """Return ``size(args)``: how many numbers move."""
 
     @intrinsic
-    def size(typingctx: Any, args: Any) -> Any:
-        def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+    def size(typingctx: TypingContext, args: TupleType) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
             parts, total = cgutils.unpack_tuple(builder, values[0]), ir.Constant(I64, 0)
             for k in moving:
                 if k < len(parts):
@@ -252,7 +267,7 @@ def sizing(moving: tuple[int, ...]) -> Any:
 
 
 @functools.cache
-def _reader(count: int, lane: int) -> tuple[Any, Any]:
+def _reader(count: int, lane: int) -> tuple[Code, Code]:
     def array(x, cotangents, first):
         out = np.empty(x.shape)
         flat = out.reshape(-1)
@@ -266,7 +281,7 @@ def _reader(count: int, lane: int) -> tuple[Any, Any]:
     return array, number
 
 
-def recorded(twin: Any, moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Any:
+def recorded(twin: Compiled, moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Compiled:
     """Return ``run(args, tangents)``: the result, and those lanes of the cotangents; compiled."""
     module, sweep, size = runtime.tapes(), runtime.sweeps(spec).sweep, sizing(moving)
     acquire, reset, release, prepare = module.acquire, module.reset, module.release, module.prepare
@@ -298,7 +313,7 @@ def recorded(twin: Any, moving: tuple[int, ...], spec: Spec, lanes: tuple[int, .
     return njit(run)
 
 
-def forward(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
+def forward(twin: Compiled, moving: tuple[int, ...], spec: Spec) -> Compiled:
     """Return ``run(args, tangents)``: the result with its tangents; nothing is recorded; compiled."""
     module = runtime.tapes()
     acquire, release = module.acquire, module.release
@@ -313,7 +328,7 @@ def forward(twin: Any, moving: tuple[int, ...], spec: Spec) -> Any:
     return njit(run)
 
 
-def _directions(moving: tuple[int, ...], lanes: int) -> Any:
+def _directions(moving: tuple[int, ...], lanes: int) -> Compiled:
     """Return ``spread(v)``: a direction as the tangents of the arguments; of a series, its first term's."""
     rest = ", still({0})" * (lanes - 1)
     names = [f"v[{q}]" if len(moving) > 1 else "v" for q in range(len(moving))]
@@ -326,7 +341,9 @@ def _directions(moving: tuple[int, ...], lanes: int) -> Any:
 class Derivative:
     """A derivative of a compiled function, itself compiled."""
 
-    def __init__(self, name: str, of: CompiledFunction, compiled: Any, how: tuple[Any, ...] = ()) -> None:
+    def __init__(
+        self, name: str, of: CompiledFunction, compiled: Compiled, how: tuple[Hashable, ...] = ()
+    ) -> None:
         self.__name__ = self.__qualname__ = f"{name}({of.__name__})"
         self.__wrapped__, self._compiled = of, compiled
         self._tapegrad_made_of = (name, how, of.primal)
@@ -334,7 +351,7 @@ class Derivative:
             compiled._cache = Stored(of.primal, *self._tapegrad_made_of[:2])
 
     @property
-    def _numba_type_(self) -> Any:
+    def _numba_type_(self) -> Type:
         return types.Dispatcher(self._compiled)
 
     def __repr__(self) -> str:
@@ -352,7 +369,7 @@ class Derivative:
             raise explain.explained(error, self.__wrapped__) from error
 
 
-def moving_of(argnums: Any) -> tuple[int, ...]:
+def moving_of(argnums: int | Sequence[int]) -> tuple[int, ...]:
     """Return the positions that are differentiated by, checked."""
     found = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     if not found or any(not isinstance(k, int) or k < 0 for k in found) or len(set(found)) != len(found):
@@ -360,7 +377,7 @@ def moving_of(argnums: Any) -> tuple[int, ...]:
     return found
 
 
-def compiled_function(f: Any, what: str) -> CompiledFunction:
+def compiled_function(f: Callable[..., Any], what: str) -> CompiledFunction:
     """Return what is differentiated, or say that it is not compiled."""
     if isinstance(f, CompiledFunction):
         return f
@@ -373,7 +390,7 @@ def kept(make: Callable[..., Derivative]) -> Callable[..., Derivative]:
     """Make each derivative of a function once; it lives as long as the function."""
 
     @functools.wraps(make)
-    def made(f: Any, *how: Any) -> Derivative:
+    def made(f: Callable[..., Any], *how: Hashable) -> Derivative:
         of = compiled_function(f, make.__name__)
         known = vars(of.primal).setdefault("_tapegrad_derivatives", {})
         key = (make.__name__, *(tuple(x) if isinstance(x, (list, tuple)) else x for x in how))
@@ -385,7 +402,7 @@ def kept(make: Callable[..., Derivative]) -> Callable[..., Derivative]:
 
 
 @kept
-def value_and_grad(of: CompiledFunction, argnums: Any) -> Derivative:
+def value_and_grad(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of value and gradient."""
     moving = moving_of(argnums)
     run, none, value = recorded(twin_of(of.primal, ()), moving, (), (0,)), ((),) * len(moving), component(0)
@@ -398,7 +415,7 @@ def value_and_grad(of: CompiledFunction, argnums: Any) -> Derivative:
 
 
 @kept
-def grad(of: CompiledFunction, argnums: Any) -> Derivative:
+def grad(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of the gradient."""
     moving = moving_of(argnums)
     run, none = recorded(twin_of(of.primal, ()), moving, (), (0,)), ((),) * len(moving)
@@ -410,7 +427,7 @@ def grad(of: CompiledFunction, argnums: Any) -> Derivative:
 
 
 @kept
-def hvp(of: CompiledFunction, argnums: Any) -> Derivative:
+def hvp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of the Hessian times a direction."""
     moving = moving_of(argnums)
     run, spread = recorded(twin_of(of.primal, (1,)), moving, (1,), (1,)), _directions(moving, 1)
@@ -422,7 +439,7 @@ def hvp(of: CompiledFunction, argnums: Any) -> Derivative:
 
 
 @kept
-def jvp(of: CompiledFunction, argnums: Any) -> Derivative:
+def jvp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of value and derivative along a direction."""
     moving = moving_of(argnums)
     run, spread = forward(twin_of(of.primal, (1, 0)), moving, (1, 0)), _directions(moving, 1)
@@ -436,13 +453,13 @@ def jvp(of: CompiledFunction, argnums: Any) -> Derivative:
 
 
 @kept
-def taylor(of: CompiledFunction, order: int, argnums: Any) -> Derivative:
+def taylor(of: CompiledFunction, order: int, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of the power series along a line."""
     moving = moving_of(argnums)
     if not isinstance(order, int) or order < 1:
         raise ValueError(f"taylor: order is a whole number from 1, found {order!r}")
     run, spread = forward(twin_of(of.primal, (-order, 0)), moving, (-order, 0)), _directions(moving, order)
-    space: dict[str, Any] = {f"c{k}": component(k) for k in range(order + 1)}
+    space: Namespace = {f"c{k}": component(k) for k in range(order + 1)}
     terms = ", ".join(f"c{k}(out)" for k in range(order + 1))
     space["np"] = np
     exec(f"def terms(out):\n    return np.array([{terms}])", space)

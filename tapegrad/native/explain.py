@@ -6,15 +6,20 @@ import linecache
 import logging
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numba import typeof
 from numba.core import types
 from numba.core.errors import NumbaError
 
 from tapegrad.errors import UnsupportedOpError
+from tapegrad.native.annotations import Compiled, Type
 from tapegrad.native.border import REAL, crosses
+
+if TYPE_CHECKING:
+    from tapegrad.native.function import CompiledFunction
 
 log = logging.getLogger("tapegrad")
 LONG = 1.0  # seconds of compilation that are worth a note
@@ -45,7 +50,9 @@ _ADVICE = (
 )  # fmt: skip
 
 
-def call(twin: Any, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
+def call(
+    twin: Compiled, function: CompiledFunction, args: list[Any], kwargs: dict[str, Any] | None = None
+) -> Any:
     """Call a twin, compiling it if need be."""
     before, start = len(twin.overloads), time.perf_counter()
     try:
@@ -61,22 +68,22 @@ def call(twin: Any, function: Any, args: list[Any], kwargs: dict[str, Any] | Non
         _see_that_plain_numbers_compile(function, args)
         raise explained(error, function) from error
     finally:
-        taken = time.perf_counter() - start
-        if taken > LONG and len(twin.overloads) > before and not function.cached:
+        seconds = time.perf_counter() - start
+        if seconds > LONG and len(twin.overloads) > before and not function.cached:
             log.warning(
                 "tg.njit: compiling the recording form of %s took %.1f s; with tg.njit(cache=True) other "
-                "processes need not", function.__name__, taken,
+                "processes need not", function.__name__, seconds,
             )  # fmt: skip
 
 
-def _see_that_plain_numbers_compile(function: Any, args: Any) -> None:
+def _see_that_plain_numbers_compile(function: CompiledFunction, args: Sequence[Any]) -> None:
     """Raise Numba's own error where the function is none of Numba's in the first place."""
     kinds = [_plain(typeof(x)) for x in args]
     if function.primal.targetoptions.get("nopython"):
         function.primal.compile(tuple(kinds))
 
 
-def _plain(kind: Any) -> Any:
+def _plain(kind: Type) -> Type:
     """The type of an argument without derivatives."""
     if isinstance(kind, types.BaseTuple):
         return types.Tuple([_plain(part) for part in kind])
@@ -96,7 +103,7 @@ def _compiling(error: Exception) -> bool:
     return False
 
 
-def explained(error: Exception, function: Any) -> UnsupportedOpError:
+def explained(error: Exception, function: CompiledFunction) -> UnsupportedOpError:
     """Return the error that says which line of the user's has no derivative here."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error) or type(error).__name__)
     mine = str(Path(__file__).parent)

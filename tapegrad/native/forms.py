@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,16 @@ from numba.extending import intrinsic, register_model
 from numba.np.numpy_support import as_dtype
 
 from tapegrad.native.algebra import Spec, components
+from tapegrad.native.annotations import (
+    Builder,
+    Compiled,
+    Context,
+    Emission,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.arrays import joined
 from tapegrad.native.compiler import twin_of
 from tapegrad.native.complexes import ActiveComplex
@@ -27,12 +37,14 @@ from tapegrad.native.scalar import Active, Expression
 class ActiveRecord(types.Record):
     """A record some of whose members are active numbers; `primal` is the type that it stands for."""
 
-    def __init__(self, primal: types.Record, fields: list[Any], size: int) -> None:
+    def __init__(
+        self, primal: types.Record, fields: list[tuple[str, dict[str, Type | int]]], size: int
+    ) -> None:
         self.primal = primal
         super().__init__(fields, size, True)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype:
         """As NumPy sees it: bytes."""
         return np.dtype((np.void, self.size))
 
@@ -40,7 +52,7 @@ class ActiveRecord(types.Record):
 class ActiveNested(types.NestedArray):
     """An array of active numbers in a record."""
 
-    def __init__(self, dtype: Any, shape: tuple[int, ...]) -> None:
+    def __init__(self, dtype: Type, shape: tuple[int, ...]) -> None:
         self._shape = shape
         types.Array.__init__(self, dtype, len(shape), "C", name=f"nestedarray({dtype}, {shape})")
 
@@ -54,7 +66,7 @@ register_model(ActiveRecord)(models.RecordModel)
 register_model(ActiveNested)(models.NestedArrayModel)
 
 
-def _bytes(kind: Any) -> int:
+def _bytes(kind: Type) -> int:
     """How much memory a member of a record takes."""
     if isinstance(kind, (Active, ActiveComplex)):
         return (8 * (components(kind.spec) + 2)) << isinstance(kind, ActiveComplex)
@@ -74,7 +86,7 @@ def _record(kind: types.Record, spec: Spec) -> types.Record:
     return ActiveRecord(kind, fields, size)
 
 
-def _mapped(kind: Any, leaf: Callable[[Any], Any]) -> Any:
+def _mapped(kind: Type, leaf: Callable[[Type], Type]) -> Type:
     """Return a type with others in the place of those that it is made of."""
     if isinstance(kind, types.NestedArray):
         part = leaf(kind.dtype)
@@ -97,13 +109,13 @@ def _mapped(kind: Any, leaf: Callable[[Any], Any]) -> Any:
     return leaf(kind)
 
 
-def recorded(kind: Any, spec: Spec, floats: bool = True) -> Any:
+def recorded(kind: Type, spec: Spec, floats: bool = True) -> Type:
     """Return the type that holds active numbers where a type holds float64 or complex128; else itself.
 
     Instances of classes have methods that record; with `floats` false that is all that is another.
     """
 
-    def leaf(kind: Any) -> Any:
+    def leaf(kind: Type) -> Type:
         if floats and kind == types.float64:
             return Active(spec)
         if floats and kind == types.complex128:
@@ -119,10 +131,10 @@ def recorded(kind: Any, spec: Spec, floats: bool = True) -> Any:
     return _mapped(kind, leaf)
 
 
-def outside(kind: Any) -> Any:
+def outside(kind: Type) -> Type:
     """Return the user's type of what came from outside, where its instances have methods that record."""
 
-    def leaf(kind: Any) -> Any:
+    def leaf(kind: Type) -> Type:
         if isinstance(kind, types.ClassInstanceType):
             return getattr(kind.class_type, "_tapegrad_of", kind.class_type).instance_type
         return kind
@@ -131,7 +143,7 @@ def outside(kind: Any) -> Any:
 
 
 @intrinsic
-def evened(typingctx: Any, x: Any) -> Any:
+def evened(typingctx: TypingContext, x: Type) -> Emission:
     """Return a tuple of floats and active numbers as one of active numbers, as if all were floats.
 
     So it can be iterated over and indexed. Anything else is itself.
@@ -140,7 +152,7 @@ def evened(typingctx: Any, x: Any) -> Any:
     active = joined(list(x)) if real else None
     out = x if active is None else types.UniTuple(active, len(x))
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         if out == x:
             return impl_ret_borrowed(context, builder, x, args[0])
         parts = cgutils.unpack_tuple(builder, args[0])
@@ -154,12 +166,12 @@ def evened(typingctx: Any, x: Any) -> Any:
 # ---------------------------------------------------------------- classes
 
 NONE, NUMBERS, ALL = range(3)  # which members of a class hold active numbers: not arrays, for the second
-_TWINS: dict[Any, Any] = {}  # of classes and deferred types
-_WAITING: list[tuple[Any, ...]] = []  # deferred types, with what they shall be
-_OPEN: list[Any] = []  # classes whose twin is being made
+_TWINS: dict[tuple[Type, Spec, int], Any] = {}  # of classes and deferred types
+_WAITING: list[tuple[types.DeferredType, Type, Spec, bool]] = []  # deferred types, with what they shall be
+_OPEN: list[types.ClassType] = []  # classes whose twin is being made
 
 
-def _deferred(kind: Any, spec: Spec, floats: bool) -> Any:
+def _deferred(kind: Type, spec: Spec, floats: bool) -> Type:
     key = kind, spec, floats
     if key not in _TWINS:
         _TWINS[key] = types.DeferredType()
@@ -205,7 +217,7 @@ def twin_class(primal: types.ClassType, spec: Spec, which: int) -> types.ClassTy
     return _TWINS[primal, spec, which]
 
 
-def _ended(getter: Any) -> Any:
+def _ended(getter: Compiled) -> Compiled:
     """A getter that returns no expression: what it returns is the type that its setter takes."""
     end: Any = statement
     return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)(lambda self: end(getter(self)))
@@ -217,7 +229,7 @@ _ENDED = {"get": _ended, "set": lambda setter: setter}
 class _Constructor(ConstructorTemplate):
     """Makes an instance whose arrays are active, or else, where it is given plain ones, its numbers only."""
 
-    def generic(self, args: Any, kws: Any) -> Any:
+    def generic(self, args: Sequence[Type], kws: Mapping[str, Type]) -> Signature:
         try:
             return super().generic(args, kws)
         except NumbaError:
@@ -237,7 +249,7 @@ class Class:
             setattr(self, name, method)
 
 
-def named(kind: Any) -> str:
+def named(kind: Type) -> str:
     """Say what a type is in few words."""
     if isinstance(kind, types.ClassInstanceType):
         return f"an instance of {kind.classname}"
@@ -248,7 +260,7 @@ def named(kind: Any) -> str:
     return str(kind)
 
 
-def holds_active(kind: Any) -> bool:
+def holds_active(kind: Type) -> bool:
     """Whether active numbers are in what has this type."""
     if isinstance(kind, (Active, Expression, ActiveComplex, ActiveRecord)):
         return True

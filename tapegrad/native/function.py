@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tapegrad.core.grad_mode import in_force
 from tapegrad.core.inplace import write
 from tapegrad.errors import DTypeError, GradientError
 from tapegrad.native import border, explain
+from tapegrad.native.annotations import Code, Compiled, Type
 from tapegrad.native.captured import hold, once, source_of
 from tapegrad.native.overlap import copying
 from tapegrad.native.preaccumulate import mark
@@ -53,7 +55,7 @@ class CompiledFunction:
         The Python function.
     """
 
-    def __init__(self, primal: Any, rerun: bool, cached: bool) -> None:
+    def __init__(self, primal: Compiled, rerun: bool, cached: bool) -> None:
         self.primal, self.rerun, self.cached = primal, rerun, cached
         self.values = copying(primal)
         primal._tapegrad_cached = cached
@@ -65,7 +67,7 @@ class CompiledFunction:
         self._looked = False
 
     @property
-    def _numba_type_(self) -> Any:
+    def _numba_type_(self) -> Type:
         return types.Dispatcher(self.primal)
 
     @property
@@ -78,7 +80,7 @@ class CompiledFunction:
             raise AttributeError(name)
         return getattr(self.values, name)
 
-    def __get__(self, owner: Any, kind: Any = None) -> Any:
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
         return self if owner is None else functools.partial(self, owner)
 
     def __repr__(self) -> str:
@@ -94,7 +96,7 @@ class CompiledFunction:
         return self.values(*args, **kwargs)
 
     @timed()
-    def _on_tensors(self, args: Any, kwargs: Any) -> Any:
+    def _on_tensors(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs:
             bound = inspect.signature(self.py_func).bind(*args, **kwargs)
             if bound.kwargs:  # after an argument left out
@@ -105,7 +107,7 @@ class CompiledFunction:
                     f"{self.__name__}: Tensors are no keyword-only arguments of a compiled function; "
                     "let the argument be given by position"
                 )
-        tensors: list[Any] = []
+        tensors: list[Tensor] = []
         _collect(args, tensors, self.__name__)
         active = [x for x in tensors if needs_derivative(x)]
         if active:
@@ -118,9 +120,9 @@ class CompiledFunction:
             note_escape(*tensors)
         return out
 
-    def _plain(self, args: Any, kwargs: Any, tensors: list[Any]) -> Any:
+    def _plain(self, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor]) -> Any:
         """Compute without recording; what the function writes to Tensors is written as Tensors are."""
-        work: list[tuple[Any, Any]] = []
+        work: list[tuple[Tensor, np.ndarray]] = []
 
         def plain(x: Any) -> Any:
             if isinstance(x, tuple):
@@ -141,12 +143,14 @@ class CompiledFunction:
             with_metadata(x, tensors)
         return out
 
-    def _recorded(self, args: Any, kwargs: Any, active: list[Any], tensors: list[Any]) -> Any:
+    def _recorded(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], active: list[Tensor], tensors: list[Tensor]
+    ) -> Any:
         if not self._looked:
             self.once = "" if self.rerun else once(self.primal)
             self._looked = True
         distinct = list({id(x): x for x in active}.values())
-        operands: list[Any] = [np.stack((x.real, x.imag), -1) if _is_complex(x) else x for x in distinct]
+        operands: list[Tensor] = [np.stack((x.real, x.imag), -1) if _is_complex(x) else x for x in distinct]
         inputs: list[Input] = []
         for x, operand in zip(distinct, operands, strict=True):
             inputs.append(Input(inputs[-1].stop if inputs else 0, operand._v.shape, _is_complex(x)))
@@ -155,7 +159,7 @@ class CompiledFunction:
         entered, kept = entrance.several(args)
         result = explain.call(twin_of(self.primal, (), True), self, entered, kwargs)
         segment = Segment(self, inputs, kept, recording)
-        active_out: list[Any] = []
+        active_out: list[np.ndarray] = []
         outputs_of(result, (), active_out)
         changed = [row for row in entrance.arrays if _changed(*row[1:], parts_of(value_of(row[0])))]
         for x, keep, rows in changed:
@@ -194,14 +198,16 @@ class CompiledFunction:
 class _Entrance:
     """Takes arguments in: as records what Tensors are, each once, the rest as it is."""
 
-    def __init__(self, operands: list[Any], inputs: list[Input], address: int) -> None:
+    def __init__(self, operands: list[Tensor], inputs: list[Input], address: int) -> None:
         self.places = {id(x): place for x, place in zip(operands, inputs, strict=True)}
         self.address, self.mode = address, guard_setting()
         self.known: dict[int, tuple[Any, Any]] = {}
-        self.arrays: list[tuple[Any, Any, Any]] = []  # a Tensor, what is kept of it, and its records
-        self.others: list[tuple[Any, Any]] = []  # a Tensor of other numbers, and the array that stands for it
+        # a Tensor, what is kept of it, and its records
+        self.arrays: list[tuple[Tensor, Input | Written, np.ndarray]] = []
+        # a Tensor of other numbers, and the array that stands for it
+        self.others: list[tuple[Tensor, np.ndarray]] = []
 
-    def several(self, args: Any) -> tuple[list[Any], list[Any]]:
+    def several(self, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Return arguments for the twin, and what is kept of each for another run."""
         pairs = [self._one(x) for x in args]
         return [p[0] for p in pairs], [p[1] for p in pairs]
@@ -217,11 +223,12 @@ class _Entrance:
             found = self.known[id(x)] = self._tensor(x)
         return found
 
-    def _tensor(self, x: Any) -> tuple[Any, Any]:
-        keep: Any = self.places.get(id(x))
+    def _tensor(self, x: Tensor) -> tuple[Any, Any]:
+        place = self.places.get(id(x))
         value, address, first = x._v, self.address, 0
-        if keep is not None:
-            first = keep.start + 1
+        if place is not None:
+            keep: Input | Written = place
+            first = place.start + 1
         elif isinstance(value, np.ndarray) and value.dtype in (np.float64, np.complex128):
             keep, address = Written(parts_of(value).copy(), _is_complex(x)), 0
         else:
@@ -235,16 +242,16 @@ class _Entrance:
         return (border.paired(rows) if keep.paired else rows), keep
 
 
-def parts_of(value: Any) -> Any:
+def parts_of(value: np.ndarray) -> np.ndarray:
     """Complex numbers as their parts along a last axis; real ones as they are."""
     return np.stack((value.real, value.imag), -1) if value.dtype.kind == "c" else value
 
 
-def _is_complex(x: Any) -> bool:
+def _is_complex(x: Tensor) -> bool:
     return bool(x._v.dtype == np.complex128)
 
 
-def values_of(parts: list[Any]) -> Any:
+def values_of(parts: list[np.ndarray]) -> np.ndarray:
     """The values of arrays of records as one vector, whose dtype is NumPy's own object for float64."""
     out = np.empty(sum(part.size for part in parts))
     at = 0
@@ -254,13 +261,13 @@ def values_of(parts: list[Any]) -> Any:
     return out
 
 
-def _written(x: Any, value: Any, tensors: list[Any], name: str) -> None:
+def _written(x: Tensor, value: np.ndarray, tensors: list[Tensor], name: str) -> None:
     """Write to a Tensor what a function has written to the array that stood for it."""
     if not np.array_equal(value, x._v, equal_nan=value.dtype.kind in "fc"):
         write(x, Ellipsis, with_metadata(from_numpy(value), tensors), f"{name} (in place)")
 
 
-def _refuse_leaf(x: Any, name: str) -> None:
+def _refuse_leaf(x: Tensor, name: str) -> None:
     if x._tape is None:
         raise GradientError(
             f"{name} writes to a leaf that requires grad (shape {x._v.shape}), and its gradient would be of "
@@ -268,7 +275,7 @@ def _refuse_leaf(x: Any, name: str) -> None:
         )
 
 
-def _changed(keep: Any, rows: Any, value: Any) -> bool:
+def _changed(keep: Input | Written, rows: np.ndarray, value: np.ndarray) -> bool:
     """Whether a function has written to an argument."""
     if isinstance(keep, Input):
         numbers = np.arange(keep.start + 1, keep.stop + 1).reshape(rows.shape)
@@ -278,7 +285,7 @@ def _changed(keep: Any, rows: Any, value: Any) -> bool:
     )
 
 
-def _returned(result: Any, parts: Any) -> Any:
+def _returned(result: Any, parts: Iterator[Tensor]) -> Any:
     """The result with its active parts as Tensors."""
     if isinstance(result, border.Parts):
         real, imag = (_returned(part, parts) for part in result)
@@ -301,7 +308,7 @@ def _tensors(result: Any) -> Any:
     return result
 
 
-def plain_arrays(x: Any) -> list[Any]:
+def plain_arrays(x: Any) -> list[np.ndarray]:
     """The arrays of real and complex numbers in nested tuples."""
     if isinstance(x, tuple):
         return [found for part in x for found in plain_arrays(part)]
@@ -321,7 +328,7 @@ def _holds_tensor(x: Any) -> bool:
     return isinstance(x, Handle)
 
 
-def _collect(x: Any, found: list[Any], name: str) -> None:
+def _collect(x: Any, found: list[Tensor], name: str) -> None:
     """Gather the Tensors among arguments, and refuse those that cannot be."""
     if isinstance(x, tuple):
         for part in x:
@@ -340,7 +347,7 @@ def _collect(x: Any, found: list[Any], name: str) -> None:
         found.append(x)
 
 
-def restore(primal: Any, rerun: bool, cached: bool, preaccumulate: bool) -> CompiledFunction:
+def restore(primal: Compiled, rerun: bool, cached: bool, preaccumulate: bool) -> CompiledFunction:
     """Return a function from what pickling has kept."""
     if preaccumulate:
         mark(primal)
@@ -348,7 +355,7 @@ def restore(primal: Any, rerun: bool, cached: bool, preaccumulate: bool) -> Comp
 
 
 def compile_function(
-    function: Any, options: dict[str, Any], rerun: bool, preaccumulate: bool = False
+    function: Code, options: dict[str, Any], rerun: bool, preaccumulate: bool = False
 ) -> CompiledFunction:
     """Return a function that is Numba's for plain arguments, and recorded for Tensors."""
     found = _compiled_function(function, options, rerun)
@@ -357,7 +364,7 @@ def compile_function(
     return found
 
 
-def _compiled_function(function: Any, options: dict[str, Any], rerun: bool) -> CompiledFunction:
+def _compiled_function(function: Code, options: dict[str, Any], rerun: bool) -> CompiledFunction:
     if isinstance(function, CompiledFunction):
         function = function.primal
     if isinstance(function, Dispatcher):

@@ -1,4 +1,4 @@
-"""NumPy's functions of arrays told again as loops, for arrays of active numbers.
+"""NumPy's functions of arrays written as loops, for arrays of active numbers.
 
 Twins call these in place of NumPy's. Each looks at the types of its arguments: where none is active it is
 NumPy's own function.
@@ -17,6 +17,7 @@ from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
+from tapegrad.native.annotations import Code, Emission, Key, Namespace, Type, TypingContext
 from tapegrad.native.arrays import (
     carries,
     is_active_array,
@@ -30,29 +31,29 @@ from tapegrad.native.forms import ActiveRecord, holds_active, recorded
 from tapegrad.native.operators import value_of, with_value
 from tapegrad.native.scalar import Active, is_active
 
-INSTEAD: dict[Any, Any] = {}  # by NumPy's function
-METHODS: dict[str, Any] = {}  # by the name of a method of arrays
-OPERATORS: dict[Any, Any] = {}
+INSTEAD: dict[Key, Code] = {}  # by NumPy's function
+METHODS: dict[str, Code] = {}  # by the name of a method of arrays
+OPERATORS: dict[Key, Code] = {}
 
 
-def overload_recorded(*originals: Any, method: str = "") -> Callable[[Any], Any]:
+def overload_recorded(*originals: Key, method: str = "") -> Callable[[Code], Code]:
     """Declare what is done in place of functions: ``choose(*types)`` returns code, None for the original."""
 
-    def declare(choose: Any) -> Any:
+    def declare(choose: Code) -> Code:
         original = originals[0]
         names = list(inspect.signature(choose).parameters)
 
-        def chosen(*args: Any) -> Any:
+        def chosen(*args: Type) -> Code:
             given = [not isinstance(x, types.Omitted) and x is not None for x in args]
             if method and isinstance(args[0], types.ClassInstanceType):  # whose method has the same name
                 return _original(method, names, given, choose)
             found = choose(*args)
             return _original(original, names, given, choose) if found is None else found
 
-        space: dict[str, Any] = {"chosen": chosen, "np": np}
+        space: Namespace = {"chosen": chosen, "np": np}
         form = str(inspect.signature(choose))
         exec(f"def pick{form}:\n    return chosen({', '.join(names)})\ndef stub{form}:\n    pass", space)
-        stub: Any = space["stub"]
+        stub: Code = space["stub"]
         stub.__name__ = choose.__name__
         overload(stub)(space["pick"])
         for function in originals:
@@ -64,7 +65,7 @@ def overload_recorded(*originals: Any, method: str = "") -> Callable[[Any], Any]
     return declare
 
 
-def _original(function: Any, names: list[str], given: list[bool], choose: Any) -> Any:
+def _original(function: Key | str, names: list[str], given: list[bool], choose: Code) -> Code:
     """Code that calls the function itself, or the method of this name, with the arguments that were given."""
     passed = [name for name, here in zip(names, given, strict=True) if here]
     symbols = {operator.matmul: "@"}
@@ -77,20 +78,20 @@ def _original(function: Any, names: list[str], given: list[bool], choose: Any) -
     return _code(f"return {text}", choose, function=function)
 
 
-def _code(body: str, choose: Any, **space: Any) -> Any:
+def _code(body: str, choose: Code, **space: Any) -> Code:
     space["np"] = np
     exec(f"def impl{inspect.signature(choose)}:\n    {body}", space)
     return space["impl"]
 
 
 @intrinsic
-def dtype_of(typingctx: Any, *args: Any) -> Any:
+def dtype_of(typingctx: TypingContext, *args: Type) -> Emission:
     """Return what stands for the dtype of arrays of active numbers, such as are among the arguments."""
     active: Any = joined([k for arg in args for k in _spread(arg)])
     return types.DType(active)(types.StarArgTuple(args)), lambda cx, b, sig, a: cx.get_dummy_value()
 
 
-def _spread(kind: Any) -> list[Any]:
+def _spread(kind: Type) -> list[Type]:
     """The types of the numbers in a type, or meant by a dtype."""
     if isinstance(kind, types.BaseTuple):
         return [k for part in kind for k in _spread(part)]
@@ -99,11 +100,11 @@ def _spread(kind: Any) -> list[Any]:
     return [kind]
 
 
-def _any_active(*kinds: Any) -> bool:
+def _any_active(*kinds: Type) -> bool:
     return any(carries(k) for kind in kinds for k in _spread(kind))
 
 
-def _none(*args: Any) -> bool:
+def _none(*args: Type) -> bool:
     """Whether optional arguments are left out."""
     return all(isinstance(x, (types.Omitted, types.NoneType)) or x is None for x in args)
 
@@ -120,11 +121,11 @@ def stored(out, x):
 
 # ---------------------------------------------------------------- memory, which is not float64's
 
-ATTRIBUTES: dict[str, Any] = {}  # of arrays, where those of active numbers have others
+ATTRIBUTES: dict[str, Code] = {}  # of arrays, where those of active numbers have others
 
 
-def _attribute(name: str, impl: Any) -> None:
-    space: dict[str, Any] = {}
+def _attribute(name: str, impl: Code | None) -> None:
+    space: Namespace = {}
     exec(f"def plain(a):\n    return a.{name}\ndef stub(a):\n    pass", space)
 
     def choose(a):
@@ -192,9 +193,9 @@ def both(x, y):
     return (lambda x, y: (x // y, x % y)) if is_active(x) or is_active(y) else None
 
 
-def held(dtype: Any, *kinds: Any) -> bool:
+def held(dtype: Type, *kinds: Type) -> bool:
     """Whether active numbers can be in an array of this dtype, or of theirs if it is left out."""
-    kind: Any = None if _none(dtype) else getattr(dtype, "dtype", None)
+    kind: Type = None if _none(dtype) else getattr(dtype, "dtype", None)
     complexes = isinstance(joined([k for kind in kinds for k in _spread(kind)]), ActiveComplex)
     if _none(dtype) or kind == types.complex128 or isinstance(kind, ActiveComplex):
         return True
@@ -257,8 +258,8 @@ def asarray(a, dtype=None):
     return lambda a, dtype=None: stub(a, dtype)
 
 
-def _made(shape: str, lines: list[str]) -> Any:
-    space = {"np": np, "dtype_of": dtype_of}
+def _made(shape: str, lines: list[str]) -> Code:
+    space: Namespace = {"np": np, "dtype_of": dtype_of}
     body = "\n".join(lines)
     exec(
         f"def impl(object, dtype=None):\n    out = np.empty({shape}, dtype_of(object, dtype))\n{body}\n"
@@ -285,7 +286,7 @@ def where(condition, x, y):
     return _of_each("condition, x, y", lines, {"condition": condition, "x": x, "y": y})
 
 
-def _of_each(form: str, lines: list[str], kinds: dict[str, Any], **known: Any) -> Any:
+def _of_each(form: str, lines: list[str], kinds: dict[str, Type], **known: Any) -> Code:
     """Code that runs lines for each element i of an array, whose shape is that of the arrays among `kinds`.
 
     In the lines ``{name}`` stands for the element of one of these; functions that they call are in `known`.
@@ -331,11 +332,11 @@ def clip(a, a_min, a_max):
     return _code(f"return {call.format(**dict(zip(kinds, kinds, strict=True)))}", clip, clipped=_clipped)
 
 
-LIKE: dict[Any, Any] = {}  # functions that make arrays of floats, which twins let hold active numbers
-GIVEN: dict[Any, Any] = {}  # the same where the dtype is given
+LIKE: dict[Key, Code] = {}  # functions that make arrays of floats, which twins let hold active numbers
+GIVEN: dict[Key, Code] = {}  # the same where the dtype is given
 
 
-def _like(function: Any, form: str, made: str, of: str = "") -> None:
+def _like(function: Key, form: str, made: str, of: str = "") -> None:
     """Declare a function that makes an array as argument `of` is, else one of floats, or of what is in it.
 
     It is called with the dtype of active numbers first. Where argument `of` is of another kind of numbers it
@@ -343,7 +344,12 @@ def _like(function: Any, form: str, made: str, of: str = "") -> None:
     """
     names = [part.partition("=")[0] for part in form.split(", ")]
     row, which = ", ".join(names), f"recorded_dtype(dtype, {of})" if of else "dtype_of(dtype, {row})"
-    space = {"np": np, "function": function, "recorded_dtype": recorded_dtype, "dtype_of": dtype_of}
+    space: Namespace = {
+        "np": np,
+        "function": function,
+        "recorded_dtype": recorded_dtype,
+        "dtype_of": dtype_of,
+    }
     space["holds"] = holds
     exec(
         f"def given_code(dtype, {form}):\n    {made}\n    return out\n"
@@ -359,19 +365,19 @@ def _like(function: Any, form: str, made: str, of: str = "") -> None:
     LIKE[function], GIVEN[function] = space["stub"], space["given"]
 
 
-def _wanted(dtype: Any, of: Any) -> Any:
+def _wanted(dtype: Type, of: Type) -> Type:
     """The type of the elements of an array that is made as another, or of a number."""
     kind = types.unliteral(getattr(of, "dtype", of))
     return joined([kind]) or recorded(kind, dtype.dtype.spec)
 
 
-def holds(dtype: Any, of: Any) -> bool:
+def holds(dtype: Type, of: Type) -> bool:
     """Whether an array made as this one is holds active numbers."""
     return holds_active(_wanted(dtype, of))
 
 
 @intrinsic
-def recorded_dtype(typingctx: Any, dtype: Any, of: Any) -> Any:
+def recorded_dtype(typingctx: TypingContext, dtype: Type, of: Type) -> Emission:
     """Return the dtype of an array that is made as another."""
     return types.DType(_wanted(dtype, of))(dtype, of), lambda cx, b, sig, args: cx.get_dummy_value()
 
@@ -441,10 +447,12 @@ def shared(a, value):
     return with_value(s / max(count, 1), value)
 
 
-def _reduction(name: str, start: str, step: str, end: str = "", known: Any = is_recorded_array) -> None:
+def _reduction(
+    name: str, start: str, step: str, end: str = "", known: Callable[[Type], bool] = is_recorded_array
+) -> None:
     """Declare a reduction of all elements, or along an axis by that of all of each lane."""
     function = getattr(np, name)
-    space: dict[str, Any] = {"np": np, "shared": shared, "value_of": value_of}
+    space: Namespace = {"np": np, "shared": shared, "value_of": value_of}
     exec(
         f"def impl(a, axis=None):\n    flat = a.ravel()\n    {start}\n    for v in flat:\n        {step}\n"
         f"    {end or 'pass'}\n    return s\n",
@@ -463,7 +471,7 @@ def _reduction(name: str, start: str, step: str, end: str = "", known: Any = is_
     overload_recorded(function, method=name)(choose)
 
 
-def _along(a: Any, function: Any) -> Any:
+def _along(a: types.Array, function: Key) -> Code | None:
     """Code for a reduction of a matrix along an axis."""
     if a.ndim != 2:
         return None
@@ -544,7 +552,7 @@ def std(a):
 
 
 def _scan(name: str, start: float, symbol: str) -> None:
-    space = {"np": np, "dtype_of": dtype_of}
+    space: Namespace = {"np": np, "dtype_of": dtype_of}
     exec(
         "def impl(a):\n    flat = a.ravel()\n    out = np.empty(flat.size, dtype_of(a))\n"
         f"    s = {start}\n    for i in range(flat.size):\n        s = s {symbol} flat[i]\n"

@@ -35,7 +35,7 @@ class Jacobian:
         recording = Recording(x.size)
         rows = entering(x[..., None], (), recording.address, 1)
         result = explain.call(twin_of(of.primal, (), True), of, [rows, *args])
-        found: list[Any] = []
+        found: list[np.ndarray] = []
         outputs_of(result, (), found)
         shape = np.shape(result)
         if not found:  # depends on nothing
@@ -47,7 +47,7 @@ class Jacobian:
         return _rows(recording, statements, x.size).reshape((*shape, *x.shape))
 
 
-def _rows(recording: Recording, statements: Any, size: int) -> Any:
+def _rows(recording: Recording, statements: np.ndarray, size: int) -> np.ndarray:
     """The derivatives of each statement by each input."""
     together = 1 if recording.word(BLOCKS) else SEEDS  # a block has its function for one seed at a time
     if not runtime.tapes().prepare(recording.address, together):

@@ -3,73 +3,69 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 import numpy as np
 
+from tapegrad.native.annotations import Code
 from tapegrad.native.arrays import is_complex, is_recorded_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, overload_recorded
 from tapegrad.native.scalar import order_of
 
 
-def _product(a: Any, b: Any) -> Any:
-    """Code for the product of vectors and matrices."""
-    if a.ndim == 1 and b.ndim == 1:
+def _inner(a, b):
+    """The product of two vectors."""
+    if a.size != b.size:
+        raise ValueError("product of vectors of different sizes")
+    s = 0.0
+    for i in range(a.size):
+        s = s + a[i] * b[i]
+    return s
 
-        def inner(a, b):
-            if a.size != b.size:
-                raise ValueError("product of vectors of different sizes")
+
+def _of_vector(a, b):
+    """The product of a matrix and a vector."""
+    if a.shape[1] != b.size:
+        raise ValueError("product of a matrix and a vector whose sizes do not fit")
+    out = np.empty(a.shape[0], dtype_of(a, b))
+    for i in range(a.shape[0]):
+        s = 0.0
+        for k in range(b.size):
+            s = s + a[i, k] * b[k]
+        out[i] = s
+    return out
+
+
+def _to_vector(a, b):
+    """The product of a vector and a matrix."""
+    if a.size != b.shape[0]:
+        raise ValueError("product of a vector and a matrix whose sizes do not fit")
+    out = np.empty(b.shape[1], dtype_of(a, b))
+    for j in range(b.shape[1]):
+        s = 0.0
+        for k in range(a.size):
+            s = s + a[k] * b[k, j]
+        out[j] = s
+    return out
+
+
+def _of_matrices(a, b):
+    """The product of two matrices."""
+    if a.shape[1] != b.shape[0]:
+        raise ValueError("product of matrices whose sizes do not fit")
+    out = np.empty((a.shape[0], b.shape[1]), dtype_of(a, b))
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
             s = 0.0
-            for i in range(a.size):
-                s = s + a[i] * b[i]
-            return s
+            for k in range(a.shape[1]):
+                s = s + a[i, k] * b[k, j]
+            out[i, j] = s
+    return out
 
-        return inner
-    if a.ndim == 2 and b.ndim == 1:
 
-        def of_vector(a, b):
-            if a.shape[1] != b.size:
-                raise ValueError("product of a matrix and a vector whose sizes do not fit")
-            out = np.empty(a.shape[0], dtype_of(a, b))
-            for i in range(a.shape[0]):
-                s = 0.0
-                for k in range(b.size):
-                    s = s + a[i, k] * b[k]
-                out[i] = s
-            return out
-
-        return of_vector
-    if a.ndim == 1 and b.ndim == 2:
-
-        def to_vector(a, b):
-            if a.size != b.shape[0]:
-                raise ValueError("product of a vector and a matrix whose sizes do not fit")
-            out = np.empty(b.shape[1], dtype_of(a, b))
-            for j in range(b.shape[1]):
-                s = 0.0
-                for k in range(a.size):
-                    s = s + a[k] * b[k, j]
-                out[j] = s
-            return out
-
-        return to_vector
-    if a.ndim == 2 and b.ndim == 2:
-
-        def of_matrices(a, b):
-            if a.shape[1] != b.shape[0]:
-                raise ValueError("product of matrices whose sizes do not fit")
-            out = np.empty((a.shape[0], b.shape[1]), dtype_of(a, b))
-            for i in range(a.shape[0]):
-                for j in range(b.shape[1]):
-                    s = 0.0
-                    for k in range(a.shape[1]):
-                        s = s + a[i, k] * b[k, j]
-                    out[i, j] = s
-            return out
-
-        return of_matrices
-    return None
+PRODUCTS: dict[tuple[int, int], Code] = {  # by how many axes the operands have
+    (1, 1): _inner, (2, 1): _of_vector, (1, 2): _to_vector, (2, 2): _of_matrices,
+}  # fmt: skip
 
 
 @overload_recorded(np.dot, method="dot")
@@ -78,12 +74,12 @@ def dot(a, b):
         return None
     if not hasattr(a, "ndim") or not hasattr(b, "ndim"):
         return lambda a, b: a * b
-    return _product(a, b)
+    return PRODUCTS.get((a.ndim, b.ndim))
 
 
 @overload_recorded(operator.matmul)
 def matmul(a, b):
-    return _product(a, b) if _any_active(a, b) else None
+    return PRODUCTS.get((a.ndim, b.ndim)) if _any_active(a, b) else None
 
 
 @overload_recorded(np.vdot)
@@ -91,7 +87,7 @@ def vdot(a, b):
     if not _any_active(a, b) or not a.ndim == b.ndim == 1:
         return None
     stub = INSTEAD[np.dot]
-    return (lambda a, b: stub(np.conj(a), b)) if is_complex(a.dtype) else _product(a, b)
+    return (lambda a, b: stub(np.conj(a), b)) if is_complex(a.dtype) else PRODUCTS.get((a.ndim, b.ndim))
 
 
 @overload_recorded(np.outer)
@@ -157,7 +153,7 @@ def _eliminated(lu, rhs):
             rhs[i, j] = s / lu[i, i]
 
 
-def _eliminate() -> Any:
+def _eliminate() -> Code:
     from numba import njit
 
     return njit(_eliminated)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import types as python_types
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from llvmlite import ir
@@ -22,6 +23,19 @@ from numba.extending import intrinsic, overload
 from tapegrad.autograd import loops
 from tapegrad.native import checkpoint_loop, runtime
 from tapegrad.native.algebra import F64, I64, Emitter, Spec, components
+from tapegrad.native.annotations import (
+    Builder,
+    Code,
+    Compiled,
+    Context,
+    Emission,
+    Intrinsic,
+    Namespace,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.arrays import is_active_array
 from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed
 from tapegrad.native.captured import once
@@ -36,6 +50,8 @@ from tapegrad.native.tape import BEFORE, COTANGENTS, KNOWN
 SHAPE = "the step of a checkpoint_loop returned an array of another shape than the state's"
 COUNTS = "checkpoint_loop takes n and slots of 0 or more"
 NO_MEMORY = "no memory for the states of a checkpoint_loop"
+
+T = TypeVar("T")
 
 
 @njit
@@ -54,7 +70,7 @@ left = njit(python_types.FunctionType(loops._left.__code__, {"comb": comb, "max"
 # ---------------------------------------------------------------- numbers, with a tape and without
 
 
-def _frozen(kind: Any) -> Any:
+def _frozen(kind: Type) -> Type:
     """The type of an argument that a step may only read."""
     if isinstance(kind, types.Array):
         return types.Array(kind.dtype, kind.ndim, kind.layout, readonly=True)
@@ -62,17 +78,17 @@ def _frozen(kind: Any) -> Any:
 
 
 @intrinsic
-def frozen(typingctx: Any, x: Any) -> Any:
+def frozen(typingctx: TypingContext, x: Type) -> Emission:
     """Return an array that cannot be written to; anything else is itself."""
     kind = _frozen(x)
     return kind(x), lambda cx, b, sig, args: impl_ret_borrowed(cx, b, kind, args[0])
 
 
 @intrinsic
-def tape_of(typingctx: Any, x: Any) -> Any:
+def tape_of(typingctx: TypingContext, x: Type) -> Emission:
     """Return the address of an active number's tape; 0 of any other's."""
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         if not isinstance(x, Active):
             return ir.Constant(I64, 0)
         return builder.extract_value(args[0], components(x.spec) + 1)
@@ -81,11 +97,11 @@ def tape_of(typingctx: Any, x: Any) -> Any:
 
 
 @intrinsic
-def renumbered(typingctx: Any, dtype: Any, x: Any, number: Any, tape: Any) -> Any:
+def renumbered(typingctx: TypingContext, dtype: Type, x: Type, number: Type, tape: Type) -> Emission:
     """Return a number as one of the kind whose dtype is given, of a statement on a tape."""
     kind = dtype.dtype
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         if not isinstance(kind, Active):
             return builder.extract_value(args[1], 0) if isinstance(x, Active) else args[1]
         size = components(kind.spec)
@@ -129,8 +145,8 @@ def assigned(out, x):
 
 
 @inner_njit
-def noted(x, numbers, first):
-    """Note the statements of an array's numbers; returns the address of their tape."""
+def gathered(x, numbers, first):
+    """Gather the statements of an array's numbers; returns the address of their tape."""
     tape = 0
     for k, v in enumerate(x.flat):
         numbers[first + k] = statement_of(v)
@@ -141,11 +157,11 @@ def noted(x, numbers, first):
 # ---------------------------------------------------------------- the loop
 
 
-def _checked(step: Any, state: Any, args: Any) -> tuple[Any, list[Any]]:
+def _checked(step: Type, state: Type, args: Type) -> tuple[Compiled, Sequence[Type]]:
     """Return the step's own dispatcher and the types of its further arguments."""
     if not isinstance(step, types.Dispatcher):
         raise TypingError("tapegrad: checkpoint_loop takes a step compiled by tg.njit or numba.njit")
-    primal = getattr(step.dispatcher, "_tapegrad_of", step.dispatcher)
+    primal: Compiled = getattr(step.dispatcher, "_tapegrad_of", step.dispatcher)
     reason = once(primal)
     if reason:
         raise TypingError(f"tapegrad: a step of checkpoint_loop runs several times, and this one {reason}")
@@ -174,11 +190,11 @@ def choose(step, state, n, slots, args=()):
     return _recorded(primal, spec, tuple(kinds)) if taped(spec) else _plain(step.dispatcher, kinds)
 
 
-def kept(make: Any) -> Any:
+def kept(make: Callable[..., T]) -> Callable[..., T]:
     """Make something for a compiled function once; it lives as long as the function."""
 
     @functools.wraps(make)
-    def made(function: Any, *how: Any) -> Any:
+    def made(function: Compiled, *how: Hashable) -> T:
         known = vars(function).setdefault("_tapegrad_loops", {})
         key = (make.__name__, *how)
         if key not in known:
@@ -188,12 +204,12 @@ def kept(make: Any) -> Any:
     return made
 
 
-def _code(text: str, **space: Any) -> Any:
+def _code(text: str, **space: Any) -> Code:
     exec(text, space)
     return space["impl"]
 
 
-def _plain(called: Any, kinds: list[Any]) -> Any:
+def _plain(called: Compiled, kinds: list[Type]) -> Code:
     """Code of the loop alone."""
     given = "".join(f", frozen(args[{k}])" for k in range(len(kinds)))
     text = f"""def impl(step, state, n, slots, args=()):
@@ -210,11 +226,11 @@ def _plain(called: Any, kinds: list[Any]) -> Any:
 
 
 @kept
-def _recorded(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
+def _recorded(primal: Compiled, spec: Spec, kinds: tuple[Type, ...]) -> Code:
     """Code of the loop as a block."""
     bare = (*spec, 0)
-    space: dict[str, Any] = {
-        "np": np, "moved": moved, "bared": bared, "noted": noted, "assigned": assigned,
+    space: Namespace = {
+        "np": np, "moved": moved, "bared": bared, "gathered": gathered, "assigned": assigned,
         "statement": statement, "statement_of": statement_of, "tape_of": tape_of,
         "renumbered": renumbered, "keep": keep, "pushed": pushed, "COUNTS": COUNTS, "taped": token(spec),
         "bare": token(bare) if spec else np.float64,
@@ -230,9 +246,9 @@ def _recorded(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
         else:
             lines.append(f"a{k} = args[{k}]{'.copy()' if isinstance(kind, types.Array) else ''}")
     size = " + ".join(["state.size", *(f"args[{k}].size" for k in arrays), str(len(numbers))])
-    notes = ["tape = noted(state, numbers, 0)", "at = state.size"]
+    notes = ["tape = gathered(state, numbers, 0)", "at = state.size"]
     for k in arrays:
-        notes += [f"tape |= noted(args[{k}], numbers, at)", f"at += args[{k}].size"]
+        notes += [f"tape |= gathered(args[{k}], numbers, at)", f"at += args[{k}].size"]
     for k in numbers:
         notes += [f"numbers[at] = statement_of(x{k})", f"tape |= tape_of(x{k})", "at += 1"]
     given = "".join(f"a{k}, " for k in range(len(kinds)))
@@ -270,7 +286,7 @@ def _recorded(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
 
 
 @kept
-def _forward(step: Any, count: int) -> tuple[Any, Any]:
+def _forward(step: Compiled, count: int) -> tuple[Compiled, Compiled]:
     """Return ``advance(known, d, last)``: keep states between the d-th and a step; and ``finish(known)``."""
     given = "".join(f", frozen(known[{4 + k}])" for k in range(count))
     space = {"np": np, "step": step, "left": left, "assigned": assigned, "frozen": frozen}
@@ -296,16 +312,16 @@ def _forward(step: Any, count: int) -> tuple[Any, Any]:
     return inner_njit(_code(advance, **space)), inner_njit(_code(finish, **space))
 
 
-def _guarded(body: Any) -> Any:
+def _guarded(body: Compiled) -> Intrinsic:
     """Return ``run(inner, known, ct, total)``: the body, whose tape is returned where it raises too."""
     release = runtime.tapes().release
 
     @intrinsic
-    def run(typingctx: Any, inner: Any, known: Any, ct: Any, total: Any) -> Any:
+    def run(typingctx: TypingContext, inner: Type, known: Type, ct: Type, total: Type) -> Emission:
         kind = types.Dispatcher(body)
-        form: Any = kind.get_call_type(typingctx, (inner, known, ct, total), {})
+        form: Signature = kind.get_call_type(typingctx, (inner, known, ct, total), {})
 
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             overloads = [body.get_compile_result(form), next(iter(release.overloads.values()))]
             context.add_linking_libs([one.library for one in overloads])
             status, _ = context.call_internal_no_propagate(builder, overloads[0].fndesc, form, args)
@@ -319,7 +335,7 @@ def _guarded(body: Any) -> Any:
     return run
 
 
-def _recorded_args(kinds: tuple[Any, ...]) -> tuple[str, str]:
+def _recorded_args(kinds: tuple[Type, ...]) -> tuple[str, str]:
     """Return code that puts a step's further arguments on its tape, after the state; and what passes them."""
     lines, at = [], "states[d].size + 1"
     arrays = [k for k, kind in enumerate(kinds) if is_active_array(kind)]
@@ -335,7 +351,7 @@ def _recorded_args(kinds: tuple[Any, ...]) -> tuple[str, str]:
     return "\n        ".join(lines), "".join(f", frozen(b{k})" for k in range(len(kinds)))
 
 
-def _reverse_steps(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
+def _reverse_steps(primal: Compiled, spec: Spec, kinds: tuple[Type, ...]) -> Code:
     """Return ``(inner, known, ct, total)``: from the last step on, records on tape `inner`, sweeps that.
 
     `ct` has the cotangents of the state after the step; `total` is to have those of all arguments.
@@ -388,7 +404,7 @@ def _reverse_steps(primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
     )  # fmt: skip
 
 
-def _reverse_of(kind: Any, primal: Any, spec: Spec, kinds: tuple[Any, ...]) -> Any:
+def _reverse_of(kind: Type, primal: Compiled, spec: Spec, kinds: tuple[Type, ...]) -> Code:
     """Return the function ``(tape, block)`` from cotangents of results to those of arguments."""
     run = _guarded(inner_njit(_reverse_steps(primal, spec, kinds)))
     acquire, load, take, size = runtime.tapes().acquire, loading(kind), taking(spec), components(spec)

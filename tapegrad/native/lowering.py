@@ -7,6 +7,7 @@ it says so (`record.leave`). Before any other the open record is closed.
 from __future__ import annotations
 
 import operator
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from llvmlite.ir import instructions
@@ -16,6 +17,7 @@ from numba.core.lowering import Lower
 from numba.core.typed_passes import NativeLowering
 
 from tapegrad.native import record
+from tapegrad.native.annotations import Block, Key, RightSide, Statement, Type, Value, Variable
 from tapegrad.native.operators import INLINE
 from tapegrad.native.scalar import PASSIVE, is_active
 
@@ -38,43 +40,44 @@ FIELDS = ("shape", "strides", "size", "ndim", "itemsize", "nbytes", "real", "ima
 NAMES = (types.Module, types.Function, types.Dispatcher, types.NumberClass, types.DType)
 
 
-def _number(kind: Any) -> bool:
+def _number(kind: Type) -> bool:
     return isinstance(kind, PASSIVE) or is_active(kind)
 
 
-def _plain(kind: Any) -> bool:
+def _plain(kind: Type) -> bool:
     """Whether values of this type are numbers, or tuples of such."""
     return all(map(_plain, kind)) if isinstance(kind, types.BaseTuple) else _number(kind)
 
 
-def _field(owner: Any, name: str) -> bool:
+def _field(owner: Type, name: str) -> bool:
     """Whether to read an attribute runs no code, as properties and what users add to types do."""
     if isinstance(owner, (types.Record, types.NamedTuple, types.NamedUniTuple)):
         return name in owner.fields
     return isinstance(owner, types.Module) or (isinstance(owner, (types.Array, *PASSIVE)) and name in FIELDS)
 
 
-def _index(kind: Any) -> bool:
+def _index(kind: Type) -> bool:
     if isinstance(kind, types.BaseTuple):
         return all(map(_index, kind))
     return isinstance(kind, types.Integer)
 
 
-def _literal(value: Any) -> Any:
+def _literal(value: Any) -> tuple[type, Any]:
     return type(value), value
 
 
 class TwinLower(Lower):
     """Numba's lowering, with records that go on from one instruction to the next."""
 
-    def pre_block(self, block: Any) -> None:
+    def pre_block(self, block: Block) -> None:
         """Begin a block."""
         super().pre_block(block)
-        self._loaded: dict[str, Any] = {}  # of this block: values of variables,
-        self._names: dict[str, Any] = {}  # what is the same where two variables are the same for certain,
-        self._elements: dict[Any, Any] = {}  # and values of elements of arrays
+        self._loaded: dict[str, Value] = {}  # of this block: values of variables,
+        # what is the same where two variables are the same for certain,
+        self._names: dict[str, Hashable] = {}
+        self._elements: dict[Hashable, Value] = {}  # and values of elements of arrays
 
-    def lower_inst(self, inst: Any) -> None:
+    def lower_inst(self, inst: Statement) -> None:
         """Emit an instruction."""
         straight = self._straight(inst)
         if not straight:
@@ -90,7 +93,7 @@ class TwinLower(Lower):
             if self.typeof(inst.value.name) == self.typeof(inst.target.name).dtype:
                 self._elements[self._place(inst.target, inst)] = self.loadvar(inst.value.name)
 
-    def lower_expr(self, resty: Any, expr: Any) -> Any:
+    def lower_expr(self, resty: Type, expr: RightSide) -> Value:
         """Emit an expression; an element that is known is not read again."""
         if expr.op not in ELEMENT or not self.builder.tapegrad_straight or not is_active(resty):
             return super().lower_expr(resty, expr)
@@ -99,10 +102,10 @@ class TwinLower(Lower):
             self._elements[place] = super().lower_expr(resty, expr)
         return self._elements[place]
 
-    def _name(self, var: Any) -> Any:
+    def _name(self, var: Variable) -> Hashable:
         return self._names.setdefault(var.name, object())
 
-    def _place(self, array: Any, access: Any) -> Any:
+    def _place(self, array: Variable, access: Statement) -> Hashable:
         """What names an element: its array and index."""
         if isinstance(access, ir.StaticSetItem) or getattr(access, "op", "") == "static_getitem":
             index = access.index
@@ -111,7 +114,7 @@ class TwinLower(Lower):
             index = self._name(access.index)
         return self._name(array), index
 
-    def _meaning(self, value: Any) -> Any:
+    def _meaning(self, value: Any) -> Hashable:
         """What names a value: equal for two only if they are the same."""
         if isinstance(value, ir.Var):
             return self._name(value)
@@ -126,7 +129,7 @@ class TwinLower(Lower):
                     return value.fn, self._name(value.lhs), self._name(value.rhs)
         return object()
 
-    def lower_function_body(self) -> Any:
+    def lower_function_body(self) -> Value:
         """Emit a function, and tell LLVM that the program's memory is not that of tapes."""
         entry = super().lower_function_body()
         tapes = record.scope(self.module)
@@ -136,7 +139,7 @@ class TwinLower(Lower):
                     line.set_metadata("noalias", tapes)
         return entry
 
-    def loadvar(self, name: str) -> Any:
+    def loadvar(self, name: str) -> Value:
         """Return a variable's value, the same as before where it is."""
         if name not in self._loaded:
             value = super().loadvar(name)
@@ -145,7 +148,7 @@ class TwinLower(Lower):
             self._loaded[name] = value
         return self._loaded[name]
 
-    def storevar(self, value: Any, name: str, argidx: Any = None) -> None:
+    def storevar(self, value: Value, name: str, argidx: int | None = None) -> None:
         """Assign to a variable."""
         super().storevar(value, name, argidx=argidx)
         if is_active(self.typeof(name)) and not self.generator_info:
@@ -156,7 +159,7 @@ class TwinLower(Lower):
         super().delvar(name)
         self._loaded.pop(name, None)
 
-    def _straight(self, inst: Any) -> bool:
+    def _straight(self, inst: Statement) -> bool:
         if isinstance(inst, ir.Del):
             return True
         if isinstance(inst, (ir.SetItem, ir.StaticSetItem)):
@@ -175,7 +178,7 @@ class TwinLower(Lower):
             return _plain(result) or result == self.typeof(inst.value.name)
         return isinstance(inst.value, ir.Expr) and self._straight_expression(inst.value, result)
 
-    def _straight_expression(self, value: Any, result: Any) -> bool:
+    def _straight_expression(self, value: RightSide, result: Type) -> bool:
         if value.op in ("binop", "inplace_binop", "unary"):
             return self._inline(value.fn, [value.value] if value.op == "unary" else [value.lhs, value.rhs])
         if value.op in ELEMENT:
@@ -199,7 +202,7 @@ class TwinLower(Lower):
         key = function.typing_key
         return self._inline(getattr(key, "operator", key), value.args)
 
-    def _inline(self, key: Any, args: Any) -> bool:
+    def _inline(self, key: Key, args: Sequence[Variable]) -> bool:
         """Whether a function of numbers is emitted in place, without a way out that is not ours."""
         kinds = [self.typeof(var.name) for var in args]
         if not all(map(_number, kinds)):
@@ -212,7 +215,7 @@ class TwinLower(Lower):
         # what users add to math may raise
         return key in SAFE or (key in INLINE and getattr(key, "__module__", "") == "math")
 
-    def _element(self, array: Any, index: Any) -> bool:
+    def _element(self, array: Variable, index: Variable) -> bool:
         """Whether this is one number of an array."""
         kind, place = self.typeof(array.name), self.typeof(index.name)
         if not isinstance(kind, types.Array) or not _number(kind.dtype) or self.context.enable_boundscheck:
@@ -227,6 +230,6 @@ class TwinLowering(NativeLowering):
     _name = "tapegrad_native_lowering"
 
     @property
-    def lowering_class(self) -> Any:
+    def lowering_class(self) -> type[Lower]:
         """The class that does it."""
         return TwinLower

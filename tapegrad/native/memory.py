@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Sequence
 
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from tapegrad.native.algebra import F64, I8, I64, Spec, components
+from tapegrad.native.annotations import (
+    Builder,
+    Context,
+    Emission,
+    Intrinsic,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.record import ADJOINT
 from tapegrad.native.tape import COTANGENTS, ROOM, word
 
@@ -18,10 +28,10 @@ BYTES = I8.as_pointer()
 
 
 @intrinsic
-def pool(typingctx: Any) -> Any:
+def pool(typingctx: TypingContext) -> Emission:
     """Return the address of the slots of tapes."""
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         name = "tapegrad_native_pool"
         found = builder.module.globals.get(name)
         if found is None:
@@ -33,16 +43,16 @@ def pool(typingctx: Any) -> Any:
 
 
 @intrinsic
-def get(typingctx: Any, tape: Any, k: Any) -> Any:
+def get(typingctx: TypingContext, tape: Type, k: Type) -> Emission:
     """Read a word of a tape's state."""
     return i8(i8, i8), lambda cx, b, sig, args: b.load(_word(b, *args))
 
 
 @intrinsic
-def put(typingctx: Any, tape: Any, k: Any, value: Any) -> Any:
+def put(typingctx: TypingContext, tape: Type, k: Type, value: Type) -> Emission:
     """Write a word of a tape's state."""
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         builder.store(args[2], _word(builder, args[0], args[1]))
         return context.get_dummy_value()
 
@@ -50,10 +60,10 @@ def put(typingctx: Any, tape: Any, k: Any, value: Any) -> Any:
 
 
 @intrinsic
-def claim(typingctx: Any, tape: Any, k: Any) -> Any:
+def claim(typingctx: TypingContext, tape: Type, k: Type) -> Emission:
     """Set a word from 0 to 1 in one step; returns whether it was 0."""
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         zero, one = ir.Constant(I64, 0), ir.Constant(I64, 1)
         found = builder.cmpxchg(_word(builder, *args), zero, one, "acq_rel", "monotonic")
         return builder.extract_value(found, 1)
@@ -61,16 +71,16 @@ def claim(typingctx: Any, tape: Any, k: Any) -> Any:
     return types.boolean(i8, i8), code
 
 
-def _word(builder: Any, tape: Any, k: Any) -> Any:
+def _word(builder: Builder, tape: Value, k: Value) -> Value:
     return builder.gep(word(builder, tape, 0), [k])
 
 
-def _function(name: str, result: Any, *kinds: Any) -> Any:
+def _function(name: str, result: ir.Type, *kinds: Type) -> Intrinsic:
     """A function of the C library as an intrinsic of integers."""
 
     @intrinsic
-    def call(typingctx: Any, *args: Any) -> Any:
-        def code(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+    def call(typingctx: TypingContext, *args: Type) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
             parts = cgutils.unpack_tuple(builder, values[0])
             values = [
                 builder.inttoptr(v, k) if isinstance(k, ir.PointerType) else v
@@ -93,10 +103,10 @@ free = _function("free", ir.VoidType(), BYTES)
 
 
 @intrinsic
-def call_block(typingctx: Any, function: Any, tape: Any, block: Any) -> Any:
+def call_block(typingctx: TypingContext, function: Type, tape: Type, block: Type) -> Emission:
     """Call a function of a block by its address; where it fails, what is left of the cotangents is let go."""
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         convention = context.call_conv
         kind = convention.get_function_type(i8, (i8, i8))
         called = builder.inttoptr(args[0], kind.as_pointer())
@@ -115,10 +125,12 @@ def call_block(typingctx: Any, function: Any, tape: Any, block: Any) -> Any:
 
 
 @intrinsic
-def call_adjoint(typingctx: Any, function: Any, cotangents: Any, number: Any, record: Any) -> Any:
+def call_adjoint(
+    typingctx: TypingContext, function: Type, cotangents: Type, number: Type, record: Type
+) -> Emission:
     """Call the adjoint of a record by its address."""
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         builder.call(builder.inttoptr(args[0], ADJOINT.as_pointer()), args[1:])
         return context.get_dummy_value()
 
@@ -126,20 +138,20 @@ def call_adjoint(typingctx: Any, function: Any, cotangents: Any, number: Any, re
 
 
 @intrinsic
-def read(typingctx: Any, address: Any) -> Any:
+def read(typingctx: TypingContext, address: Type) -> Emission:
     """Read a float64."""
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         return builder.load(builder.inttoptr(args[0], F64.as_pointer()), align=8)
 
     return f8(i8), code
 
 
 @intrinsic
-def write(typingctx: Any, address: Any, value: Any) -> Any:
+def write(typingctx: TypingContext, address: Type, value: Type) -> Emission:
     """Write a float64."""
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         builder.store(args[1], builder.inttoptr(args[0], F64.as_pointer()), align=8)
         return context.get_dummy_value()
 
@@ -147,14 +159,14 @@ def write(typingctx: Any, address: Any, value: Any) -> Any:
 
 
 @functools.cache
-def taking(spec: Spec) -> Any:
+def taking(spec: Spec) -> Intrinsic:
     """Return ``take(cotangents, statement)``, which clears what it reads."""
     count = components(spec)
     kind = types.UniTuple(f8, count)
 
     @intrinsic
-    def take(typingctx: Any, base: Any, number: Any) -> Any:
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def take(typingctx: TypingContext, base: Type, number: Type) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             place = builder.add(args[0], builder.mul(args[1], ir.Constant(I64, 8 * count)))
             pointer, values = builder.inttoptr(place, F64.as_pointer()), []
             for k in range(count):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -26,11 +25,13 @@ from tapegrad.native.algebra import (
     UNROLLED,
     Emitter,
     Real,
+    Spec,
     components,
     evaluate,
     partial,
     row,
 )
+from tapegrad.native.annotations import Builder, Context, Emission, Key, Signature, Type, TypingContext, Value
 from tapegrad.native.scalar import (
     PASSIVE,
     Active,
@@ -43,33 +44,34 @@ from tapegrad.native.scalar import (
     struct,
     unpack,
 )
+from tapegrad.ops.primitive import Primitive
 
 KINDS = (Active, Expression)
 VALUE_ONLY = tuple(name for name, other in OTHERS.items() if not other.partials)  # without derivative
 
 
-def _in_place(key: Any) -> Any:
+def _in_place(key: Key) -> Key | None:
     """The operator in place that belongs to an operator of Python, if there is one."""
     return getattr(operator, f"i{key.__name__}", None) if key.__module__ == "_operator" else None
 
 
 KEYS = OPS | {key: name for f, name in OPS.items() if (key := _in_place(f)) is not None}
-INLINE: set[Any] = set()  # what is lowered here, by code that neither loops nor records elsewhere
+INLINE: set[Key] = set()  # what is lowered here, by code that neither loops nor records elsewhere
 CHECKED = {operator.truediv, operator.itruediv, operator.mod, operator.imod}  # where Python raises at zero
 
 
-def spec_of(kinds: Sequence[Any]) -> Any:
+def spec_of(kinds: Sequence[Type]) -> Spec:
     """Return what tangents the active ones among these types carry."""
     return next(k.spec for k in kinds if is_active(k))
 
 
-def operands(emit: Emitter, kinds: Sequence[Any], args: Sequence[Any]) -> list[Operand]:
+def operands(emit: Emitter, kinds: Sequence[Type], args: Sequence[Value]) -> list[Operand]:
     """Take the arguments of an operation apart."""
     spec = spec_of(kinds)
     return [unpack(emit, kind, value, spec) for kind, value in zip(kinds, args, strict=True)]
 
 
-def outcome(emit: Emitter, kind: Any, name: Any, found: Sequence[Operand]) -> Any:
+def outcome(emit: Emitter, kind: Type, name: str | Primitive, found: Sequence[Operand]) -> Value:
     """Emit a function of operands: its value, and for each leaf the derivative."""
     numbers = [x.number for x in found]
     out = evaluate(name, *numbers)
@@ -81,7 +83,9 @@ def outcome(emit: Emitter, kind: Any, name: Any, found: Sequence[Operand]) -> An
     return pack(emit, kind, Operand(out, join(emit, [x.tape for x in found]), leaves))
 
 
-def template(key: Any, generic: Callable[..., Any], prefer_literal: bool = False) -> None:
+def template(
+    key: Key, generic: Callable[[Sequence[Type]], Signature | None], prefer_literal: bool = False
+) -> None:
     """Tell Numba how a key is typed."""
     kind = type("ActiveTemplate", (AbstractTemplate,), {
         "key": key, "generic": lambda self, args, kws: None if kws else generic(args),
@@ -91,7 +95,7 @@ def template(key: Any, generic: Callable[..., Any], prefer_literal: bool = False
     INLINE.add(key)
 
 
-def lower(key: Any, count: int, code: Callable[..., Any]) -> None:
+def lower(key: Key, count: int, code: Callable[..., Value]) -> None:
     """Tell Numba how a key is lowered for real operands of which some are active."""
     if count == 1:
         for kind in KINDS:
@@ -104,11 +108,11 @@ def lower(key: Any, count: int, code: Callable[..., Any]) -> None:
             lower_builtin(key, other, kind)(code)
 
 
-def _register(key: Any, name: str) -> None:
+def _register(key: Key, name: str) -> None:
     known = row(name)
     count, in_place = known.arity, key not in OPS
 
-    def generic(args: Any) -> Any:
+    def generic(args: Sequence[Type]) -> Signature | None:
         if len(args) != count:
             return None
         kinds = args
@@ -120,7 +124,7 @@ def _register(key: Any, name: str) -> None:
             result = Active(result.spec)
         return None if result is None else signature(result, *kinds)
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         emit = Emitter(context, builder)
         found = operands(emit, sig.args, args)
         if key in CHECKED:
@@ -144,13 +148,13 @@ for _key, _name in KEYS.items():
 # ---------------------------------------------------------------- what only reads values
 
 
-def _value_only(key: Any, count: int, result: Any, code: Callable[..., Any]) -> None:
+def _value_only(key: Key, count: int, result: Type, code: Callable[..., Value]) -> None:
     """A function of values whose result has no derivative."""
 
-    def generic(args: Any) -> Any:
+    def generic(args: Sequence[Type]) -> Signature | None:
         return signature(result, *args) if len(args) == count and result_of(args) is not None else None
 
-    def emit_code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def emit_code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         emit = Emitter(context, builder)
         return code(emit, *(x.number.real() for x in operands(emit, sig.args, args)))
 
@@ -158,19 +162,19 @@ def _value_only(key: Any, count: int, result: Any, code: Callable[..., Any]) -> 
     lower(key, count, emit_code)
 
 
-def _whole(name: str) -> Callable[..., Any]:
-    def code(emit: Emitter, x: Real) -> Any:
+def _whole(name: str) -> Callable[..., Value]:
+    def code(emit: Emitter, x: Real) -> Value:
         return emit.builder.fptosi(evaluate(name, x).value, I64)
 
     return code
 
 
-def _rounded(name: str) -> Callable[..., Any]:
+def _rounded(name: str) -> Callable[..., Value]:
     return lambda emit, x: evaluate(name, x).value
 
 
-def _comparison(how: str) -> Callable[..., Any]:
-    def code(emit: Emitter, a: Real, b: Real) -> Any:
+def _comparison(how: str) -> Callable[..., Value]:
+    def code(emit: Emitter, a: Real, b: Real) -> Value:
         builder = emit.builder
         form = builder.fcmp_unordered if how == "!=" else builder.fcmp_ordered
         return form(how, a.value, b.value)
@@ -178,7 +182,7 @@ def _comparison(how: str) -> Callable[..., Any]:
     return code
 
 
-def _floor_divide(emit: Emitter, a: Real, b: Real) -> Any:
+def _floor_divide(emit: Emitter, a: Real, b: Real) -> Value:
     builder = emit.builder
     zero = builder.fcmp_ordered("==", b.value, ir.Constant(F64, 0.0))
     with builder.if_then(zero, likely=False):
@@ -187,8 +191,8 @@ def _floor_divide(emit: Emitter, a: Real, b: Real) -> Any:
     return emit.compiled(lambda x, y: np.floor_divide(x, y), [a.value, b.value])
 
 
-def _test(function: Callable[[Any], bool]) -> Callable[..., Any]:
-    def code(emit: Emitter, x: Real) -> Any:
+def _test(function: Callable[[float], bool]) -> Callable[..., Value]:
+    def code(emit: Emitter, x: Real) -> Value:
         form = signature(types.boolean, types.float64)
         return emit.context.compile_internal(emit.builder, function, form, (x.value,))
 
@@ -221,7 +225,7 @@ _value_only(operator.not_, 1, b1,
 # ---------------------------------------------------------------- the same number; choices
 
 
-def _same(key: Any) -> None:
+def _same(key: Key) -> None:
     template(key, lambda args: signature(args[0], *args) if len(args) == 1 and is_active(args[0]) else None)
     lower(key, 1, lambda context, builder, sig, args: args[0])
 
@@ -230,14 +234,14 @@ for _f in (float, operator.pos, np.positive):
     _same(_f)
 
 
-def _extreme(key: Any, how: str) -> None:
+def _extreme(key: Key, how: str) -> None:
     """`min` and `max` of several numbers: as Python has it, the first of equal ones."""
 
-    def generic(args: Any) -> Any:
+    def generic(args: Sequence[Type]) -> Signature | None:
         result = result_of(args) if len(args) >= 2 else None
         return None if result is None else signature(result, *args)
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         emit = Emitter(context, builder)
         found = operands(emit, sig.args, args)
         best, chosen = found[0].number, [ir.Constant(ir.IntType(1), 1)]
@@ -264,7 +268,7 @@ _extreme(max, ">")
 
 
 @intrinsic
-def statement(typingctx: Any, x: Any) -> Any:
+def statement(typingctx: TypingContext, x: Type) -> Emission:
     """End a statement: an expression becomes an active number, anything else stays what it is."""
     if isinstance(x, Expression):
         return Active(x.spec)(x), lambda cx, b, sig, args: cx.cast(b, args[0], x, sig.return_type)
@@ -272,17 +276,17 @@ def statement(typingctx: Any, x: Any) -> Any:
 
 
 @intrinsic
-def promote(typingctx: Any, kind: Any, x: Any) -> Any:
+def promote(typingctx: TypingContext, kind: Type, x: Type) -> Emission:
     """Return a number as an active one of the type whose dtype is given."""
     active = kind.dtype
     return active(kind, x), lambda cx, b, sig, args: cx.cast(b, args[1], x, active)
 
 
 @intrinsic
-def value_of(typingctx: Any, x: Any) -> Any:
+def value_of(typingctx: TypingContext, x: Type) -> Emission:
     """Return the value alone, without derivative; what is not active is itself."""
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         emit = Emitter(context, builder)
         return unpack(emit, x, args[0], x.spec).number.real().value
 
@@ -292,10 +296,10 @@ def value_of(typingctx: Any, x: Any) -> Any:
 
 
 @intrinsic
-def with_value(typingctx: Any, x: Any, value: Any) -> Any:
+def with_value(typingctx: TypingContext, x: Type, value: Type) -> Emission:
     """Return a number with another value and the same derivatives."""
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         emit = Emitter(context, builder)
         found = unpack(emit, x, args[0], x.spec)
         return pack(emit, x, Operand(found.number.with_value(args[1]), found.tape, found.leaves))
@@ -309,11 +313,11 @@ INLINE |= {statement, promote, value_of, with_value}
 
 
 @intrinsic
-def on_tape(typingctx: Any, dtype: Any, values: Any, number: Any, tape: Any) -> Any:
+def on_tape(typingctx: TypingContext, dtype: Type, values: Type, number: Type, tape: Type) -> Emission:
     """Return an active number: its components, its statement, its tape."""
     active = dtype.dtype
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         emit = Emitter(context, builder)
         parts = cgutils.unpack_tuple(builder, args[1])
         return struct(emit, active, [*parts, args[2], args[3]])
@@ -322,10 +326,10 @@ def on_tape(typingctx: Any, dtype: Any, values: Any, number: Any, tape: Any) -> 
 
 
 @intrinsic
-def statement_of(typingctx: Any, x: Any) -> Any:
+def statement_of(typingctx: TypingContext, x: Type) -> Emission:
     """Return the number of the statement that computed a number; 0 where it is on no tape."""
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         if not isinstance(x, Active):
             return ir.Constant(I64, 0)
         return builder.extract_value(args[0], components(x.spec))

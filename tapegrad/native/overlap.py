@@ -8,7 +8,8 @@ operands, so that values are NumPy's, and those that the recording twin computes
 from __future__ import annotations
 
 import types as python_types
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
@@ -23,13 +24,32 @@ from numba.core.untyped_passes import InlineInlinables
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
+from tapegrad.native.annotations import (
+    Builder,
+    Code,
+    Compiled,
+    CompilerState,
+    Context,
+    Emission,
+    Key,
+    Location,
+    RightSide,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+    Variable,
+)
 from tapegrad.native.captured import hold, source_of
 from tapegrad.native.stored import Stored
+
+if TYPE_CHECKING:
+    from numba.core.compiler_machinery import PassManager
 
 OUT = {np.clip: 3, np.round: 2, np.around: 2}  # the place of `out`, besides ufuncs
 
 
-def copying(primal: Any) -> Any:
+def copying(primal: Compiled) -> Compiled:
     """Return the dispatcher that computes what a dispatcher of Numba's does, in-place operations as NumPy."""
     found = vars(primal).get("_tapegrad_values")
     if found is None:
@@ -45,7 +65,7 @@ def copying(primal: Any) -> Any:
 class _Compiler(CompilerBase):
     """Numba's compiler, with the pass."""
 
-    def define_pipelines(self) -> Any:
+    def define_pipelines(self) -> list[PassManager]:
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
         passes.add_pass_after(_Apart, InlineInlinables)
         passes.finalize()
@@ -61,7 +81,7 @@ class _Apart(FunctionPass):
     def __init__(self) -> None:
         FunctionPass.__init__(self)
 
-    def run_pass(self, state: Any) -> bool:
+    def run_pass(self, state: CompilerState) -> bool:
         """Rewrite a function."""
         self.ir = state.func_ir
         for block in self.ir.blocks.values():
@@ -74,7 +94,7 @@ class _Apart(FunctionPass):
         self.ir._definitions = build_definitions(self.ir.blocks)
         return True
 
-    def _value(self, value: Any, loc: Any) -> Any:
+    def _value(self, value: RightSide, loc: Location) -> RightSide:
         called = self._constant(value)
         called = getattr(called, "_tapegrad_primal", called)
         if isinstance(called, Dispatcher):
@@ -92,7 +112,7 @@ class _Apart(FunctionPass):
                 return ir.Expr.call(value.func, [*args, *value.args[place:]], value.kws, value.loc)
         return value
 
-    def _constant(self, value: Any) -> Any:
+    def _constant(self, value: RightSide) -> Any:
         """The Python object that a value is for certain; None if that is not known."""
         if isinstance(value, ir.Var):
             try:
@@ -106,28 +126,28 @@ class _Apart(FunctionPass):
             return getattr(owner, value.attr, None) if isinstance(owner, python_types.ModuleType) else None
         return None
 
-    def _apart(self, x: Any, target: Any, loc: Any) -> Any:
+    def _apart(self, x: Variable, target: Variable, loc: Location) -> Variable:
         return self._assigned(
             ir.Expr.call(self._assigned(ir.Global("apart", apart, loc), loc), [x, target], (), loc), loc
         )
 
-    def _assigned(self, value: Any, loc: Any) -> Any:
+    def _assigned(self, value: RightSide, loc: Location) -> Variable:
         var = self.scope.redefine("$apart", loc)
         self.body.append(ir.Assign(value, var, loc))
         return var
 
 
-def _hashed(function: Any) -> Any:
+def _hashed(function: Key | None) -> Code | None:
     return function if isinstance(function, python_types.FunctionType) else None
 
 
 @intrinsic
-def apart(typingctx: Any, x: Any, target: Any) -> Any:
+def apart(typingctx: TypingContext, x: Type, target: Type) -> Emission:
     """Return x; if it is an array that shares memory with a target in another way, a copy."""
     if not isinstance(x, types.Array) or not isinstance(target, types.Array):
         return x(x, target), lambda cx, b, sig, args: impl_ret_borrowed(cx, b, x, args[0])
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         copy = types.Array(x.dtype, x.ndim, "F" if x.layout == "F" else "C")
         found = cgutils.alloca_once_value(builder, args[0])
         context.nrt.incref(builder, x, args[0])
@@ -140,7 +160,7 @@ def apart(typingctx: Any, x: Any, target: Any) -> Any:
     return x(x, target), code
 
 
-def _shared(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+def _shared(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
     """Whether two arrays may have memory in common, but where they are one and the same."""
     extents, arrays = [], []
     for kind, value in zip(sig.args, args, strict=True):

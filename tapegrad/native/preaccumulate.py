@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types as python_types
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -18,6 +19,20 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
 from tapegrad.native.algebra import F64, Emitter, Spec, components
+from tapegrad.native.annotations import (
+    Builder,
+    Code,
+    Compiled,
+    Context,
+    Emission,
+    Intrinsic,
+    Key,
+    Namespace,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.arrays import carries
 from tapegrad.native.compiler import primal_of, twin_of
 from tapegrad.native.forms import holds_active
@@ -39,7 +54,7 @@ from tapegrad.native.scalar import (
 _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
-def mark(primal: Any) -> None:
+def mark(primal: Compiled) -> None:
     """Let calls of a helper by recording code be preaccumulated."""
     function = primal.py_func
     kinds = [p.kind for p in inspect.signature(function).parameters.values()]
@@ -51,7 +66,7 @@ def mark(primal: Any) -> None:
     primal._tapegrad_preaccumulate = True
 
 
-def lanes_of(kind: Any) -> int:
+def lanes_of(kind: Type) -> int:
     """Return how many active numbers a value of this type has."""
     if isinstance(kind, types.BaseTuple):
         return sum(map(lanes_of, kind))
@@ -63,7 +78,7 @@ def lanes_of(kind: Any) -> int:
     return int(is_active(kind))
 
 
-def _others(kind: Any) -> bool:
+def _others(kind: Type) -> bool:
     """Whether a type holds active numbers that have no lanes: those of complex numbers and of instances."""
     if isinstance(kind, types.BaseTuple):
         return any(map(_others, kind))
@@ -71,24 +86,24 @@ def _others(kind: Any) -> bool:
 
 
 @functools.cache
-def _seeded(spec: Spec, lanes: int, first: int) -> Any:
+def _seeded(spec: Spec, lanes: int, first: int) -> Intrinsic:
     """Return ``seed(x)``: active numbers as dual ones with unit vectors, from `first` on, as tangents."""
     dual = Active((lanes, *spec, 0))
     size = components(spec)
 
-    def kind_of(kind: Any) -> Any:
+    def kind_of(kind: Type) -> Type:
         if isinstance(kind, types.BaseTuple):
             return types.Tuple([kind_of(part) for part in kind])
         return dual if is_active(kind) else kind
 
     @intrinsic
-    def seed(typingctx: Any, x: Any) -> Any:
+    def seed(typingctx: TypingContext, x: Type) -> Emission:
         out = kind_of(x)
 
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             emit, lane = Emitter(context, builder), iter(range(first, lanes))
 
-            def move(kind: Any, value: Any) -> Any:
+            def move(kind: Type, value: Value) -> Value:
                 if isinstance(kind, types.BaseTuple):
                     pairs = zip(kind, cgutils.unpack_tuple(builder, value), strict=True)
                     return context.make_tuple(builder, kind_of(kind), [move(k, v) for k, v in pairs])
@@ -108,12 +123,12 @@ def _seeded(spec: Spec, lanes: int, first: int) -> Any:
 
 
 @functools.cache
-def _gathered(name: str, spec: Spec, lanes: int) -> Any:
+def _gathered(name: str, spec: Spec, lanes: int) -> Intrinsic:
     """Return ``gather(result, arguments)``: the dual numbers of a result as expressions of the arguments."""
     dual = Active((lanes, *spec, 0))
     kind = Expression(spec, lanes) if lanes <= MAX_LEAVES else Active(spec)
 
-    def kind_of(found: Any) -> Any:
+    def kind_of(found: Type) -> Type:
         if isinstance(found, types.BaseTuple):
             return types.Tuple([kind_of(part) for part in found])
         if found == dual:
@@ -126,15 +141,15 @@ def _gathered(name: str, spec: Spec, lanes: int) -> Any:
         return types.unliteral(found)
 
     @intrinsic
-    def gather(typingctx: Any, result: Any, arguments: Any) -> Any:
+    def gather(typingctx: TypingContext, result: Type, arguments: Type) -> Emission:
         out = kind_of(result)
 
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             emit = Emitter(context, builder)
             size = components(spec)
             statements, tapes = [], []
 
-            def note(k: Any, value: Any) -> None:
+            def note(k: Type, value: Value) -> None:
                 if isinstance(k, types.BaseTuple):
                     for part, v in zip(k, cgutils.unpack_tuple(builder, value), strict=True):
                         note(part, v)
@@ -142,7 +157,7 @@ def _gathered(name: str, spec: Spec, lanes: int) -> Any:
                     statements.append(builder.extract_value(value, size))
                     tapes.append(builder.extract_value(value, size + 1))
 
-            def move(found: Any, value: Any) -> Any:
+            def move(found: Type, value: Value) -> Value:
                 if isinstance(found, types.BaseTuple):
                     pairs = zip(found, cgutils.unpack_tuple(builder, value), strict=True)
                     return context.make_tuple(builder, kind_of(found), [move(k, v) for k, v in pairs])
@@ -161,7 +176,7 @@ def _gathered(name: str, spec: Spec, lanes: int) -> Any:
     return gather
 
 
-def preaccumulated(primal: Any, spec: Spec) -> Any:
+def preaccumulated(primal: Compiled, spec: Spec) -> Key:
     """Return the dispatcher that recording code calls in place of a helper's twin."""
     known = vars(primal).setdefault("_tapegrad_preaccumulated", {})
     if spec not in known:
@@ -169,19 +184,19 @@ def preaccumulated(primal: Any, spec: Spec) -> Any:
     return known[spec]
 
 
-def _compiled(primal: Any, spec: Spec) -> Any:
+def _compiled(primal: Compiled, spec: Spec) -> Key:
     source = primal.py_func
     names = list(inspect.signature(source).parameters)
     row = ", ".join(names)
 
-    def choose(*kinds: Any) -> Any:
+    def choose(*kinds: Type) -> Code:
         lanes = [lanes_of(kind) for kind in kinds]
         total = sum(lanes)
         if any(map(_others, kinds)):  # these are recorded as they come
             return _code(f"def impl({row}):\n    return twin({row})", twin=twin_of(primal, spec))
         if not total:
             return _code(f"def impl({row}):\n    return primal({row})", primal=primal)
-        space: dict[str, Any] = {"inner": twin_of(primal, (total, *spec, 0)), "statement": statement}
+        space: Namespace = {"inner": twin_of(primal, (total, *spec, 0)), "statement": statement}
         space["gather"] = _gathered(source.__name__, spec, total)
         lines, given, first = [], [], 0
         for name, kind, count in zip(names, kinds, lanes, strict=True):
@@ -219,7 +234,7 @@ def _code(text: str, **space: Any) -> python_types.FunctionType:
     return space["impl"]
 
 
-def asked_for(primal: Any, spec: Spec) -> bool:
+def asked_for(primal: Compiled, spec: Spec) -> bool:
     """Whether calls of a helper by recording code of this kind are preaccumulated."""
     return taped(spec) and getattr(primal, "_tapegrad_preaccumulate", False)
 

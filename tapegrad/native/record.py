@@ -20,6 +20,7 @@ from llvmlite.ir import instructions
 from numba.core import cgutils
 
 from tapegrad.native.algebra import F64, I8, I32, I64, Emitter, Number, Spec, components
+from tapegrad.native.annotations import Builder, Module, Type, Value
 from tapegrad.native.tape import COUNT, LIMIT, SCRATCH, TOP, grow, word
 
 MOST = 1 << 12  # bytes of a record of several statements
@@ -33,12 +34,12 @@ _ZERO = ir.Constant(I64, 0)
 _LEAVE = ir.FunctionType(ir.VoidType(), [I64, I64, I64, I64])  # tape, record, number before, bytes written
 
 
-def _pointer(builder: Any, address: Any, offset: int, kind: Any) -> Any:
+def _pointer(builder: Builder, address: Value, offset: int, kind: Type) -> Value:
     place = builder.add(address, ir.Constant(I64, offset)) if offset else address
     return builder.inttoptr(place, kind.as_pointer())
 
 
-def scope(module: Any) -> Any:
+def scope(module: Module) -> ir.values.MDValue:
     """Return LLVM's metadata for the memory of tapes, in which nothing of the program's is."""
     domain = module.add_metadata(["tapegrad"])
     return module.add_metadata([module.add_metadata(["memory of tapes", domain])])
@@ -47,12 +48,13 @@ def scope(module: Any) -> Any:
 class Record:
     """A record while its code is emitted."""
 
-    def __init__(self, emit: Emitter, spec: Spec, tape: Any, room: int) -> None:
+    def __init__(self, emit: Emitter, spec: Spec, tape: Value, room: int) -> None:
         self.emit, self.spec, self.room = emit, spec, room
-        self.statements: list[list[tuple[Any, Any]]] = []  # leaves: where the number stands, and the weight
-        self.numbers: dict[Any, int] = {}  # of the statements here, by their LLVM values
-        self.weights: dict[Any, int] = {}  # offsets of partials
-        self.places: dict[Any, int] = {}  # offsets of numbers of statements elsewhere
+        # leaves: where the number stands, and the weight
+        self.statements: list[list[tuple[int, int | list[Value]]]] = []
+        self.numbers: dict[Value, int] = {}  # of the statements here, by their LLVM values
+        self.weights: dict[Value, int] = {}  # offsets of partials
+        self.places: dict[Value, int] = {}  # offsets of numbers of statements elsewhere
         self.uses: Counter[int] = Counter()  # how often each of these is a leaf
         self.size, self.hole = 0, 0
         self.memory = scope(emit.builder.module)
@@ -68,7 +70,7 @@ class Record:
         self.mask = _phi(builder, (_ZERO, before), (ir.Constant(I64, -1), opened))
         self.known = {tape}
 
-    def _room(self, tape: Any) -> tuple[Any, Any]:
+    def _room(self, tape: Value) -> tuple[Value, Value]:
         """Where a record starts on a tape, and how many statements are before it."""
         emit, builder, need = self.emit, self.emit.builder, ir.Constant(I64, self.room)
         top, limit = (self._load(builder, word(builder, tape, k)) for k in (TOP, LIMIT))
@@ -82,15 +84,15 @@ class Record:
         start = _phi(builder, (top, before), (moved, grown))
         return start, self._load(builder, word(builder, tape, COUNT))
 
-    def _load(self, builder: Any, place: Any) -> Any:
+    def _load(self, builder: Builder, place: Value) -> Value:
         found = builder.load(place)
         found.set_metadata("alias.scope", self.memory)
         return found
 
-    def _store(self, builder: Any, value: Any, place: Any) -> None:
+    def _store(self, builder: Builder, value: Value, place: Value) -> None:
         builder.store(value, place).set_metadata("alias.scope", self.memory)
 
-    def add(self, tape: Any, leaves: list[tuple[Any, Number]]) -> tuple[Any, Any]:
+    def add(self, tape: Value, leaves: list[tuple[Value, Number]]) -> tuple[Value, Value]:
         """Record a statement; returns its number and its tape."""
         builder = self.emit.builder
         if not self._knows(tape):
@@ -107,13 +109,13 @@ class Record:
         self.numbers[number] = len(self.statements) - 1
         return number, self.tape
 
-    def _knows(self, tape: Any) -> bool:
+    def _knows(self, tape: Value) -> bool:
         """Whether operands on this tape are on the record's for certain, or on none."""
         if tape in self.known or tape is _ZERO:
             return True
         return getattr(tape, "opname", None) == "or" and all(map(self._knows, tape.operands))
 
-    def _meet(self, tape: Any) -> None:
+    def _meet(self, tape: Value) -> None:
         """Operands may be on a tape where all before were on none: then the record is on it from here."""
         builder = self.emit.builder
         before = builder.block
@@ -129,7 +131,7 @@ class Record:
         self.known |= {tape, self.tape}
         self.weights.clear()  # those written before may be lost
 
-    def _number(self, statement: Any) -> int:
+    def _number(self, statement: Value) -> int:
         """Write the number of a statement elsewhere; returns its offset."""
         builder = self.emit.builder
         key = origin(statement)
@@ -142,7 +144,7 @@ class Record:
         self.places[key] = at
         return at
 
-    def _weight(self, partial: Number) -> Any:
+    def _weight(self, partial: Number) -> int | list[Value]:
         """Write a partial; returns its offset, or its components where they are literals."""
         builder, values = self.emit.builder, partial.flat()
         if all(isinstance(value, ir.Constant) for value in values):
@@ -182,14 +184,14 @@ class Record:
                 self._end(b, kind, tape, start, count)
             b.ret_void()
 
-    def _end(self, builder: Any, kind: Any, tape: Any, start: Any, count: Any) -> None:
+    def _end(self, builder: Builder, kind: Type, tape: Value, start: Value, count: Value) -> None:
         after = builder.add(start, ir.Constant(I64, self.size))
         many = builder.add(count, ir.Constant(I64, len(self.statements)))
         self._store(builder, kind, _pointer(builder, start, self.size - 8, I64))
         self._store(builder, after, word(builder, tape, TOP))
         self._store(builder, many, word(builder, tape, COUNT))
 
-    def _kind(self) -> Any:
+    def _kind(self) -> ir.GlobalVariable:
         module = self.emit.builder.module
         many = len(self.statements)
         self.size = max(self.size, -(-4 * many // 8) * 8) + 8  # 4 bytes a statement at least: see `grow`
@@ -227,7 +229,7 @@ class _Adjoint:
             self._reverse(k, leaves)
         self.builder.ret_void()
 
-    def _reverse(self, k: int, leaves: list[tuple[int, Any]]) -> None:
+    def _reverse(self, k: int, leaves: list[tuple[int, Number]]) -> None:
         """Emit what takes the cotangent of statement k, which is then zero, to those of its leaves."""
         at = self._place(self.builder.add(self.count, ir.Constant(I64, k + 1)))
         ct = self._load(at)
@@ -243,7 +245,7 @@ class _Adjoint:
             if leaf >= 0 and not self.left[leaf] and leaf in self.gathered:
                 self._add(self.gathered.pop(leaf), leaf)
 
-    def _give(self, ct: Number, leaves: list[tuple[int, Any]]) -> None:
+    def _give(self, ct: Number, leaves: list[tuple[int, Number]]) -> None:
         """Give each leaf its part of a cotangent."""
         for leaf, weight in reversed(leaves):
             if isinstance(weight, list):
@@ -255,7 +257,7 @@ class _Adjoint:
             else:
                 self.gathered[leaf] = self.gathered[leaf] + part if leaf in self.gathered else part
 
-    def _give_nonzero(self, ct: Number, leaves: list[tuple[int, Any]]) -> None:
+    def _give_nonzero(self, ct: Number, leaves: list[tuple[int, Number]]) -> None:
         """As `_give`; what is zero of it moves nothing, also where a partial is infinite."""
         builder = self.builder
         first, *rest = ct.flat()
@@ -267,7 +269,7 @@ class _Adjoint:
             ct = self.emit.number(self.spec, [first] + [0.0] * len(rest))
         self._give_where(moves, ct, leaves)
 
-    def _give_where(self, condition: Any, ct: Number, leaves: list[tuple[int, Any]]) -> None:
+    def _give_where(self, condition: Value, ct: Number, leaves: list[tuple[int, Number]]) -> None:
         """As `_give`, where a condition holds."""
         builder = self.builder
         before, known = builder.block, dict(self.gathered)
@@ -286,31 +288,31 @@ class _Adjoint:
         at = self._place(self.builder.zext(number, I64))
         self._store((self._load(at) + part).flat(), at)
 
-    def _place(self, number: Any) -> list[Any]:
+    def _place(self, number: Value) -> list[Value]:
         """Where the cotangent of a statement is in memory, component by component."""
         offset = self.builder.mul(number, ir.Constant(I64, 8 * self.size))
         return self._words(self.builder.add(self.cotangents, offset), 0)
 
-    def _words(self, address: Any, offset: int) -> list[Any]:
+    def _words(self, address: Value, offset: int) -> list[Value]:
         """Where a number's components are that begins at an offset from an address."""
         return [_pointer(self.builder, address, offset + 8 * q, F64) for q in range(self.size)]
 
-    def _load(self, at: list[Any]) -> Number:
+    def _load(self, at: list[Value]) -> Number:
         return self.emit.number(self.spec, [self.builder.load(p, align=8) for p in at])
 
-    def _store(self, values: list[Any], at: list[Any]) -> None:
+    def _store(self, values: list[Value], at: list[Value]) -> None:
         for value, p in zip(values, at, strict=True):
             self.builder.store(value, p, align=8)
 
 
-def origin(value: Any) -> Any:
+def origin(value: Value) -> Value:
     """Return what two values have in common if they are the same for certain."""
     if isinstance(value, instructions.ExtractValue):
         return id(value.operands[0]), *value.indices
     return id(value)
 
 
-def _any_nonzero(builder: Any, values: list[Any]) -> Any:
+def _any_nonzero(builder: Builder, values: list[Value]) -> Value:
     found = None
     for value in values:
         one = builder.fcmp_unordered("!=", value, ir.Constant(F64, 0.0))
@@ -318,14 +320,14 @@ def _any_nonzero(builder: Any, values: list[Any]) -> Any:
     return found
 
 
-def _phi(builder: Any, *incoming: tuple[Any, Any]) -> Any:
+def _phi(builder: Builder, *incoming: tuple[Value, ir.Block]) -> Value:
     found = builder.phi(incoming[0][0].type)
     for value, block in incoming:
         found.add_incoming(value, block)
     return found
 
 
-def _scratch(emit: Emitter) -> Any:
+def _scratch(emit: Emitter) -> Value:
     """The address of memory that is written to in place of a tape, and never read."""
     module = emit.builder.module
     found = module.globals.get(SCRATCH)
@@ -338,7 +340,7 @@ def _scratch(emit: Emitter) -> Any:
 # ---------------------------------------------------------------- where code is emitted
 
 
-def push(emit: Emitter, spec: Spec, tape: Any, leaves: list[tuple[Any, Number]]) -> tuple[Any, Any]:
+def push(emit: Emitter, spec: Spec, tape: Value, leaves: list[tuple[Value, Number]]) -> tuple[Value, Value]:
     """Record a statement: returns its number and its tape. What is on no tape is not recorded."""
     leaves = [leaf for leaf in leaves if not isinstance(leaf[0], ir.Constant)]  # of a literal, surely
     if not leaves:
@@ -359,7 +361,7 @@ def push(emit: Emitter, spec: Spec, tape: Any, leaves: list[tuple[Any, Number]])
     return found
 
 
-def finish(builder: Any) -> None:
+def finish(builder: Builder) -> None:
     """Close the record that is open, if one is."""
     record = getattr(builder, "tapegrad_record", None)
     if record is not None:
@@ -367,7 +369,7 @@ def finish(builder: Any) -> None:
         record.close()
 
 
-def leave(builder: Any) -> None:
+def leave(builder: Builder) -> None:
     """Emit what the open record needs where the code leaves; it stays open for the code that does not."""
     record = getattr(builder, "tapegrad_record", None)
     if record is not None:

@@ -22,11 +22,24 @@ from numba.core.errors import TypingError
 from numba.core.typing.templates import make_overload_template
 from numba.extending import intrinsic, typeof_impl
 
-from tapegrad.core.base import Handle, value_of, wrap
+from tapegrad.core.base import Handle, TensorOrArray, value_of, wrap
 from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.forward_mode import Level, at_level, dual
 from tapegrad.errors import DTypeError
 from tapegrad.native.algebra import MARKED, Emitter, Spec, components, known_to_numba
+from tapegrad.native.annotations import (
+    Builder,
+    Code,
+    Compiled,
+    Context,
+    Emission,
+    Intrinsic,
+    Namespace,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.arrays import Token
 from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed
 from tapegrad.native.functions import _of_each
@@ -36,7 +49,7 @@ from tapegrad.native.operators import on_tape, operands, outcome, statement, sta
 from tapegrad.native.scalar import PASSIVE, Active, is_active, result_of, unpack
 from tapegrad.native.tape import BEFORE, COTANGENTS, KNOWN
 from tapegrad.ops import MEANING, REGISTRY
-from tapegrad.ops.primitive import Elementwise, Irregular, Linear, Primitive, Reduction
+from tapegrad.ops.primitive import Attributes, Elementwise, Irregular, Linear, Primitive, Reduction
 
 OPTIONS = {"no_cpython_wrapper": True, "nopython": True}  # those of Numba's `overload`
 Numbers = list[Any]  # arrays or Tensors: the components of the numbers in an array
@@ -48,12 +61,12 @@ class Call(NamedTuple):
     """A call of an op in compiled code: what is known of it when it is compiled."""
 
     op: Primitive
-    attrs: dict[str, Any]
+    attrs: Attributes
     ranks: tuple[int, ...]  # how many axes the operands have
     rank: int  # and how many the result
     spec: Spec  # of the numbers, without the 0 that says that they are on no tape
 
-    def parts(self, values: Any, shapes: Any) -> list[Numbers]:
+    def parts(self, values: np.ndarray, shapes: np.ndarray) -> list[Numbers]:
         """The components of each operand, of which `values` has one after the other."""
         found, sizes, at, count = [], shapes.tolist(), 0, components(self.spec)
         for rank in self.ranks:
@@ -75,11 +88,11 @@ def _call_of(text: str) -> Call:
     return Call(CALLED.get(name) or REGISTRY[name], *rest)
 
 
-def compute(text: str, values: Any, shapes: Any) -> tuple[Any, Any]:
+def compute(text: str, values: np.ndarray, shapes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the components of an op's result, one after the other, and its shape."""
     call = _call_of(text)
 
-    def function(*xs: Any) -> list[Any]:
+    def function(*xs: TensorOrArray) -> Numbers:
         return [Primitive.__call__(call.op, *xs, **call.attrs)]
 
     with np.errstate(all="ignore"):
@@ -93,7 +106,15 @@ def compute(text: str, values: Any, shapes: Any) -> tuple[Any, Any]:
     return _flat(found), np.array(np.shape(value), np.int64)
 
 
-def reverse(text: str, ct: Any, values: Any, out: Any, shapes: Any, statements: Any, shape: Any) -> Any:
+def reverse(
+    text: str,
+    ct: np.ndarray,
+    values: np.ndarray,
+    out: np.ndarray,
+    shapes: np.ndarray,
+    statements: np.ndarray,
+    shape: np.ndarray,
+) -> np.ndarray:
     """Return the cotangents of an op's operands: of each element its components."""
     call = _call_of(text)
     parts, at, wanted = call.parts(values, shapes), 0, []
@@ -103,26 +124,25 @@ def reverse(text: str, ct: Any, values: Any, out: Any, shapes: Any, statements: 
             wanted.append(k)
         at += size
 
-    def function(ct: Any, out: Any, *xs: Any) -> list[Any]:
+    def function(ct: TensorOrArray, out: TensorOrArray, *xs: TensorOrArray) -> Numbers:
         found = call.op.vjp(ct, out, list(xs), call.attrs, wanted)
         return [np.zeros(np.shape(xs[k])) if found.get(k) is None else found[k] for k in wanted]
 
     result = call._replace(ranks=(len(shape),))
-    (ct,), (out,) = result.parts(ct, shape), result.parts(out, shape)
     with np.errstate(all="ignore"):
-        found = on_numbers(function, [ct, out, *parts], call.spec)
+        found = on_numbers(function, [*result.parts(ct, shape), *result.parts(out, shape), *parts], call.spec)
     rows = [np.zeros(part[0].size * len(part)) for part in parts]
     for k, part in zip(wanted, found, strict=True):
         rows[k] = _flat(part) if len(part) == 1 else _flat(part).reshape(len(part), -1).T.reshape(-1)
     return _flat(rows)
 
 
-def _flat(parts: Numbers) -> Any:
+def _flat(parts: Numbers) -> np.ndarray:
     """The elements of arrays or Tensors, one after the other."""
     return np.concatenate([np.ravel(value_of(part)) for part in parts], dtype=float)
 
 
-def on_numbers(function: Callable[..., list[Any]], parts: list[Numbers], spec: Spec) -> list[Numbers]:
+def on_numbers(function: Callable[..., Numbers], parts: list[Numbers], spec: Spec) -> list[Numbers]:
     """Run a function of arrays on arrays of numbers, whose components are given."""
     if not spec:
         return [[x] for x in function(*(part[0] for part in parts))]
@@ -146,10 +166,10 @@ def on_numbers(function: Callable[..., list[Any]], parts: list[Numbers], spec: S
     return found
 
 
-def _pushed(function: Callable[..., list[Any]], still: Sequence[bool]) -> Callable[..., list[Any]]:
+def _pushed(function: Callable[..., Numbers], still: Sequence[bool]) -> Callable[..., Numbers]:
     """Return the function of primals and tangents that gives results and their tangents."""
 
-    def moved(*args: Any) -> list[Any]:
+    def moved(*args: TensorOrArray) -> Numbers:
         args = tuple(x if isinstance(x, Handle) else wrap(as_tape_value(x)) for x in args)
         half = len(args) // 2
         level = Level()
@@ -171,7 +191,7 @@ def _pushed(function: Callable[..., list[Any]], still: Sequence[bool]) -> Callab
 
 
 @intrinsic
-def plain(typingctx: Any, x: Any) -> Any:
+def plain(typingctx: TypingContext, x: Type) -> Emission:
     """Return a value as one that is no literal, for which functions would be compiled again."""
     kind = types.unliteral(x)
     return kind(x), lambda cx, b, sig, args: cx.cast(b, args[0], x, kind)
@@ -194,25 +214,25 @@ def backward(text, ct, values, out, shapes, statements, shape):
 
 
 @intrinsic
-def parts_of(typingctx: Any, dtype: Any, x: Any) -> Any:
+def parts_of(typingctx: TypingContext, dtype: Type, x: Type) -> Emission:
     """Return the components of a number, as of one of the kind whose dtype is given."""
     spec = dtype.dtype.spec
     kind = types.UniTuple(types.float64, components(spec))
 
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         number = unpack(Emitter(context, builder), x, args[1], spec).number
         return context.make_tuple(builder, kind, number.flat())
 
     return kind(dtype, x), code
 
 
-def _code(source: str, /, **space: Any) -> Any:
+def _code(source: str, /, **space: Any) -> Code:
     exec(source, space)
     return space["impl"]
 
 
 @functools.cache
-def _reading(spec: Spec, array: bool) -> Any:
+def _reading(spec: Spec, array: bool) -> Compiled:
     """Return ``load(x, values, statements, at, n)``: note the n numbers of an operand; returns their tape."""
     size = components(spec)
     lines = [f"values[{size} * at + {q} * n + j] = parts[{q}]" for q in range(size)]
@@ -232,7 +252,7 @@ def _reading(spec: Spec, array: bool) -> Any:
 
 
 @functools.cache
-def _making(spec: Spec, rank: int) -> Any:
+def _making(spec: Spec, rank: int) -> Compiled:
     """Return ``make(out, shape, first, tape)``: components as numbers of statements from `first` on."""
     parts = "".join(f"out[j + {q} * n], " for q in range(components(spec)))
     number = f"on_tape(dtype, ({parts}), first + j, tape)"
@@ -255,11 +275,11 @@ def _making(spec: Spec, rank: int) -> Any:
 
 
 @functools.cache
-def _reversing(spec: Spec) -> tuple[Any, Any]:
+def _reversing(spec: Spec) -> tuple[Intrinsic, Intrinsic]:
     """Return the functions that give the addresses of a block's two functions, by what it knows."""
     size, take = components(spec), taking(spec)
 
-    def make(kind: Any) -> Any:
+    def make(kind: Type) -> Code:
         load = loading(kind)
 
         def impl(tape, block):
@@ -288,7 +308,7 @@ def _reversing(spec: Spec) -> tuple[Any, Any]:
 
 
 @functools.cache
-def _running(spec: Spec) -> Any:
+def _running(spec: Spec) -> Compiled:
     """Return ``run(text, values, statements, shapes, tape)``, which computes a block.
 
     That is the components of the result, its shape, and the number of its first statement on the tape.
@@ -313,8 +333,13 @@ def _room(count, size, axes):
 
 
 def _block(
-    op: Primitive, attrs: dict[str, Any], names: Sequence[str], form: str, kinds: Any, spec: Any
-) -> Any:
+    op: Primitive,
+    attrs: Attributes,
+    names: Sequence[str],
+    form: str,
+    kinds: Sequence[Type],
+    spec: Spec | None,
+) -> Code:
     """Code of a call that is a block; without numbers that have derivatives `spec` is None."""
     ranks = tuple(getattr(kind, "ndim", 0) for kind in kinds)
     rank, attrs = _rank_of(op, attrs, ranks), op.attributes(ranks, **attrs)
@@ -323,7 +348,7 @@ def _block(
         CALLED[op.name] = op
         _call_of.cache_clear()
     size, text = components(bare), repr((op.name, attrs, ranks, rank, bare))
-    space: dict[str, Any] = {"room": _room, "statement": statement, "plain": plain, "text": text}
+    space: Namespace = {"room": _room, "statement": statement, "plain": plain, "text": text}
     sizes = [f"{x}.size" if r else "1" for x, r in zip(names, ranks, strict=True)]
     total = " + ".join(sizes)
     lines = [
@@ -349,7 +374,7 @@ def _block(
     return _code(f"def impl{form}:\n    {body}\n", **space)
 
 
-def _rank_of(op: Primitive, attrs: dict[str, Any], ranks: Sequence[int]) -> int:
+def _rank_of(op: Primitive, attrs: Attributes, ranks: Sequence[int]) -> int:
     """How many axes a result has, by that of small operands."""
     xs = [np.broadcast_to(np.eye(2), (2,) * r) if r > 1 else np.full((2,) * r, 0.5) for r in ranks]
     try:
@@ -359,7 +384,7 @@ def _rank_of(op: Primitive, attrs: dict[str, Any], ranks: Sequence[int]) -> int:
         raise TypingError(f"tapegrad: {op.name} of arrays of {axes} axes: {error}") from error
 
 
-def _attribute(op: Primitive, name: str, kind: Any) -> Any:
+def _attribute(op: Primitive, name: str, kind: Type) -> Any:
     """The value of an attribute, which compiled code has to know."""
     if not isinstance(kind, types.Type):
         return kind
@@ -374,7 +399,7 @@ def _attribute(op: Primitive, name: str, kind: Any) -> Any:
     raise TypingError(f"tapegrad: {name} of {op.name} is a literal in compiled code, found {kind}")
 
 
-def _operand(op: Primitive, kind: Any) -> None:
+def _operand(op: Primitive, kind: Type) -> None:
     """Refuse operands that are no float64 numbers or arrays of such."""
     number = kind.dtype if isinstance(kind, types.Array) else kind
     if not is_active(number) and (
@@ -383,7 +408,7 @@ def _operand(op: Primitive, kind: Any) -> None:
         raise TypingError(f"tapegrad: {op.name} in compiled code takes float64, found {kind}")
 
 
-def _signature(op: Any) -> tuple[list[str], dict[str, str]]:
+def _signature(op: Primitive) -> tuple[list[str], dict[str, str]]:
     """The names of an op's operands, and of its attributes with their defaults."""
     names = [f"x{k}" for k in range(op.arity)]
     if isinstance(op, Reduction):
@@ -396,14 +421,14 @@ def _signature(op: Any) -> tuple[list[str], dict[str, str]]:
 
 
 @functools.cache
-def _recording(op: Any) -> Any:
+def _recording(op: Primitive) -> Intrinsic:
     """Return the function of numbers that records an elementwise op."""
 
     @intrinsic
-    def record(typingctx: Any, *xs: Any) -> Any:
+    def record(typingctx: TypingContext, *xs: Type) -> Emission:
         result = result_of(xs)
 
-        def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             emit = Emitter(context, builder)
             found = operands(emit, xs, cgutils.unpack_tuple(builder, args[0]))
             return outcome(emit, result, op, found)
@@ -413,7 +438,7 @@ def _recording(op: Any) -> Any:
     return record
 
 
-def _elementwise(op: Any, names: list[str], form: str, kinds: Any) -> Any:
+def _elementwise(op: Primitive, names: list[str], form: str, kinds: Sequence[Type]) -> Code:
     """Code of a call of an elementwise op."""
     given = ", ".join(names)
     if not any(is_active(getattr(kind, "dtype", kind)) for kind in kinds):
@@ -431,7 +456,7 @@ def _elementwise(op: Any, names: list[str], form: str, kinds: Any) -> Any:
 
 
 @functools.cache
-def _type_of(op: Any) -> Any:
+def _type_of(op: Primitive) -> Type:
     """The type that an op has in compiled code: of a function that is chosen by the types of operands."""
     if not op.arity:
         raise TypingError(
@@ -440,7 +465,7 @@ def _type_of(op: Any) -> Any:
     names, attributes = _signature(op)
     form = f"({', '.join([*names, *(name + default for name, default in attributes.items())])})"
 
-    def chosen(*kinds: Any) -> Any:
+    def chosen(*kinds: Type) -> Code:
         given = kinds[: len(names)]
         for kind in given:
             _operand(op, kind)
@@ -457,7 +482,7 @@ def _type_of(op: Any) -> Any:
         return _block(op, attrs, names, form, given, spec)
 
     row = ", ".join([*names, *attributes])
-    space: dict[str, Any] = {"chosen": chosen}
+    space: Namespace = {"chosen": chosen}
     exec(f"def choose{form}:\n    return chosen({row})\ndef stub{form}:\n    pass", space)
     space["stub"].__name__ = op.name
     template = make_overload_template(
@@ -467,10 +492,10 @@ def _type_of(op: Any) -> Any:
 
 
 @typeof_impl.register(Primitive)
-def _typeof(op: Any, context: Any) -> Any:
+def _typeof(op: Primitive, context: Any) -> Type:
     return _type_of(op)
 
 
 @typeof_impl.register(np.ufunc)
-def _typeof_ufunc(function: Any, context: Any) -> Any:
+def _typeof_ufunc(function: np.ufunc, context: Any) -> Type | None:
     return _type_of(MEANING[function]) if function in MEANING and not known_to_numba(function) else None

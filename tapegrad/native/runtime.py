@@ -155,6 +155,6 @@ def tapes() -> ModuleType:
 
 @functools.cache
 def sweeps(spec: Spec, seeds: int = 1) -> ModuleType:
-    """Return `sweep` and `pull` for numbers of this kind, compiled; for several seeds at once where told."""
+    """Return `sweep` and `pull` for numbers of this kind, compiled; for several seeds at once where asked."""
     text = SWEEP.format(spec=spec, seeds=seeds, digest=digest(), components=components(spec))
     return cache.load("native_sweep", text)

@@ -8,7 +8,8 @@ stored, named or joined with another, an expression is recorded as one statement
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeGuard
 
 from llvmlite import ir
 from llvmlite.ir import instructions
@@ -18,6 +19,7 @@ from numba.core.typeconv import Conversion
 from numba.extending import models, register_model
 
 from tapegrad.native.algebra import F64, I64, Emitter, Number, Real, Spec, components
+from tapegrad.native.annotations import Builder, Context, DataModelManager, Type, TypingContext, Value
 from tapegrad.native.record import origin, push
 
 MAX_LEAVES = 16  # of an expression; a longer one is recorded in parts
@@ -33,13 +35,13 @@ class Active(types.Type):
         self.spec = spec
         super().__init__(f"active_float64{list(spec) if spec else ''}")
 
-    def can_convert_from(self, typingctx: Any, other: Any) -> Any:
+    def can_convert_from(self, typingctx: TypingContext, other: Type) -> Conversion | None:
         """As float64: from any real number; from an expression by recording it."""
         if isinstance(other, PASSIVE):
             return Conversion.safe
         return Conversion.promote if isinstance(other, Expression) and other.spec == self.spec else None
 
-    def unify(self, typingctx: Any, other: Any) -> Any:
+    def unify(self, typingctx: TypingContext, other: Type) -> Type | None:
         """Where paths of the program meet, all values become active numbers."""
         return self if isinstance(other, (*PASSIVE, Expression)) else None
 
@@ -53,21 +55,21 @@ class Expression(types.Type):
         self.spec, self.leaves = spec, leaves
         super().__init__(f"active_expression{list(spec) if spec else ''}({leaves})")
 
-    def unify(self, typingctx: Any, other: Any) -> Any:
+    def unify(self, typingctx: TypingContext, other: Type) -> Type | None:
         """As an active number."""
         return Active(self.spec) if isinstance(other, (*PASSIVE, Expression)) else None
 
 
 @register_model(Active)
 class _ActiveModel(models.StructModel):
-    def __init__(self, manager: Any, kind: Active) -> None:
+    def __init__(self, manager: DataModelManager, kind: Active) -> None:
         values = [(f"v{k}", types.float64) for k in range(components(kind.spec))]
         super().__init__(manager, kind, [*values, ("statement", types.int64), ("tape", types.int64)])
 
 
 @register_model(Expression)
 class _ExpressionModel(models.StructModel):
-    def __init__(self, manager: Any, kind: Expression) -> None:
+    def __init__(self, manager: DataModelManager, kind: Expression) -> None:
         count = components(kind.spec)
         members = [(f"v{k}", types.float64) for k in range(count)] + [("tape", types.int64)]
         for q in range(kind.leaves):
@@ -79,20 +81,20 @@ class _ExpressionModel(models.StructModel):
 class Operand(NamedTuple):
     """A value while code is emitted: the number, the tape's address, and the leaves with their partials."""
 
-    number: Any
-    tape: Any
-    leaves: list[tuple[Any, Any]]
+    number: Number
+    tape: Value
+    leaves: list[tuple[Value, Number]]
 
 
 ZERO = ir.Constant(I64, 0)
 
 
-def is_active(kind: Any) -> bool:
+def is_active(kind: Type) -> TypeGuard[Active | Expression]:
     """Whether this is the type of an active number or expression."""
     return isinstance(kind, (Active, Expression))
 
 
-def leaves_of(kind: Any) -> int:
+def leaves_of(kind: Type) -> int:
     """Return how many leaves a value of this type has."""
     if isinstance(kind, Expression):
         return kind.leaves
@@ -109,7 +111,7 @@ def order_of(spec: Spec) -> int:
     return sum(1 if lanes > 0 else -lanes for lanes in spec) + taped(spec)
 
 
-def result_of(kinds: Any) -> Any:
+def result_of(kinds: Sequence[Type]) -> Type | None:
     """Return the type of an operation on such values; None unless some are active and the rest real."""
     spec = next((k.spec for k in kinds if is_active(k)), None)
     if spec is None or not all(isinstance(k, PASSIVE) or (is_active(k) and k.spec == spec) for k in kinds):
@@ -118,7 +120,7 @@ def result_of(kinds: Any) -> Any:
     return Expression(spec, leaves) if 0 < leaves <= MAX_LEAVES else Active(spec)
 
 
-def unpack(emit: Emitter, kind: Any, value: Any, spec: Spec) -> Operand:
+def unpack(emit: Emitter, kind: Type, value: Value, spec: Spec) -> Operand:
     """Take a value of Numba's apart."""
     builder = emit.builder
     if isinstance(kind, PASSIVE):
@@ -141,7 +143,7 @@ def unpack(emit: Emitter, kind: Any, value: Any, spec: Spec) -> Operand:
     return Operand(number, member[count], leaves)
 
 
-def _member(builder: Any, value: Any, k: int) -> Any:
+def _member(builder: Builder, value: Value, k: int) -> Value:
     """Member k of a struct; where the struct was put together here, what was put in."""
     while isinstance(value, instructions.InsertValue):
         if value.indices == [k]:
@@ -150,9 +152,9 @@ def _member(builder: Any, value: Any, k: int) -> Any:
     return builder.extract_value(value, k)
 
 
-def merged(leaves: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Return leaves with those that are surely one number, as both in x * x, told once."""
-    found: dict[Any, tuple[Any, Any]] = {}
+def merged(leaves: list[tuple[Value, Number]]) -> list[tuple[Value, Number]]:
+    """Return leaves with those that are surely one number, as both in x * x, one entry each."""
+    found: dict[Value, tuple[Value, Number]] = {}
     for statement, weight in leaves:
         key = origin(statement)
         before = found.get(key)
@@ -160,7 +162,7 @@ def merged(leaves: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     return list(found.values())
 
 
-def pack(emit: Emitter, kind: Any, found: Operand) -> Any:
+def pack(emit: Emitter, kind: Type, found: Operand) -> Value:
     """Make a value of Numba's; for an active number what has leaves is recorded."""
     values = found.number.flat()
     if isinstance(kind, Active):
@@ -172,7 +174,7 @@ def pack(emit: Emitter, kind: Any, found: Operand) -> Any:
     return struct(emit, kind, members)
 
 
-def struct(emit: Emitter, kind: Any, members: list[Any]) -> Any:
+def struct(emit: Emitter, kind: Type, members: list[Value]) -> Value:
     """Make a value of Numba's of its members."""
     value = ir.Constant(emit.context.get_value_type(kind), ir.Undefined)
     for k, member in enumerate(members):
@@ -180,12 +182,12 @@ def struct(emit: Emitter, kind: Any, members: list[Any]) -> Any:
     return value
 
 
-def constant(emit: Emitter, kind: Active, number: Number) -> Any:
+def constant(emit: Emitter, kind: Active, number: Number) -> Value:
     """Make an active number that is on no tape."""
     return struct(emit, kind, [*number.flat(), ZERO, ZERO])
 
 
-def join(emit: Emitter, tapes: list[Any]) -> Any:
+def join(emit: Emitter, tapes: list[Value]) -> Value:
     """Return the one tape of several operands, each of them on it or on none."""
     found = ZERO
     for tape in tapes:
@@ -194,7 +196,7 @@ def join(emit: Emitter, tapes: list[Any]) -> Any:
     return found
 
 
-def _cast_passive(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+def _cast_passive(context: Context, builder: Builder, source: Type, target: Type, value: Value) -> Value:
     emit = Emitter(context, builder)
     return constant(emit, target, unpack(emit, source, value, target.spec).number)
 
@@ -204,12 +206,12 @@ for _kind in PASSIVE:
 
 
 @lower_cast(Expression, Active)
-def _cast_expression(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+def _cast_expression(context: Context, builder: Builder, source: Type, target: Type, value: Value) -> Value:
     emit = Emitter(context, builder)
     return pack(emit, target, unpack(emit, source, value, target.spec))
 
 
 @lower_constant(Active)
-def _constant(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+def _constant(context: Context, builder: Builder, kind: Type, value: Value) -> Value:
     numbers = [float(value)] + [0.0] * (components(kind.spec) - 1)
     return ir.Constant.literal_struct([ir.Constant(F64, v) for v in numbers] + [ZERO, ZERO])

@@ -19,19 +19,23 @@ import ctypes
 import functools
 import operator
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapegrad.core.base import TensorOrArray
 from tapegrad.errors import GraphFreedError, MutationError, UnsupportedOpError
 from tapegrad.native import border, explain, runtime
 from tapegrad.native.algebra import MARKED, Spec, components
 from tapegrad.native.record import KIND_WORDS, LEAVES, SIZE
 from tapegrad.native.tape import BASE, COUNT, END, STATE_WORDS, TOP
 from tapegrad.native.twin import primal_of, twin_of, twins_of
-from tapegrad.ops.primitive import Primitive
+from tapegrad.ops.primitive import Attributes, Primitive
 from tapegrad.tape.tape import checksum
+
+if TYPE_CHECKING:
+    from tapegrad.native.function import CompiledFunction
 
 READS_ALL = 0b0111
 PLAIN = (int, float, complex, bool, str, bytes, type(None), np.generic, tuple, list)
@@ -80,7 +84,7 @@ class Recording:
         """Memory there is for records."""
         return self.word(END) - self.word(BASE)
 
-    def __del__(self, ending: Any = sys.is_finalizing) -> None:
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if getattr(self, "address", 0) and not ending():  # at the end the pool may be gone before this
             self.release(self.address)
             self.address = 0
@@ -102,7 +106,7 @@ class Passive:
                 self.guard = checksum(value)
         self.value = value
 
-    def again(self, function: Any) -> Any:
+    def again(self, function: CompiledFunction) -> Any:
         """Return the argument for another run."""
         value, name = self.value, function.__name__
         known = isinstance(value, (*PLAIN, np.ndarray)) or primal_of(value) is not None
@@ -134,11 +138,13 @@ class Input:
 class Segment:
     """What a call was: the function, its arguments, its tape, and where its results stand on it."""
 
-    def __init__(self, function: Any, inputs: list[Input], args: list[Any], recording: Recording) -> None:
+    def __init__(
+        self, function: CompiledFunction, inputs: list[Input], args: list[Any], recording: Recording
+    ) -> None:
         self.function, self.inputs, self.args = function, inputs, args
         self.recording: Recording | None = recording
         self.size = inputs[-1].stop
-        self.statements: Any = None  # of the results, one after the other
+        self.statements: np.ndarray = None  # of the results, one after the other
 
     def __repr__(self) -> str:
         size = "released" if self.recording is None else f"{self.recording.statements} statements"
@@ -157,13 +163,13 @@ class Segment:
         """Say that the tape is gone."""
         return f"the tape of a call of {self.function.__name__} is released already"
 
-    def first(self, ct: Any) -> Any:
+    def first(self, ct: np.ndarray) -> np.ndarray:
         """Return the derivative by X, from the tape of the call."""
         if self.recording is None:
             raise GraphFreedError(self.freed())
         return sweep(self.recording, (), self.statements, ct, self.size)
 
-    def along(self, x: Any, directions: Sequence[Any], ct: Any = None) -> Any:
+    def along(self, x: np.ndarray, directions: Sequence[np.ndarray], ct: np.ndarray = None) -> np.ndarray:
         """Return the derivative of the results along directions; with `ct`, that of ``ct . results`` by X.
 
         A tangent of 0 times an infinite partial is nan. Where that may come of an input which a direction
@@ -175,7 +181,9 @@ class Segment:
             found[wrong] = self._along(x, directions, ct, MARKED)[wrong]
         return found
 
-    def _along(self, x: Any, directions: Sequence[Any], ct: Any, lanes: int) -> Any:
+    def _along(
+        self, x: np.ndarray, directions: Sequence[np.ndarray], ct: np.ndarray, lanes: int
+    ) -> np.ndarray:
         spec = (lanes,) * len(directions)
         values, statements, recording = self.run(x, directions, spec, ct is not None)
         place = sum(places_of(spec))
@@ -183,7 +191,9 @@ class Segment:
             return values[:, place].copy()
         return sweep(recording, spec, statements, ct, self.size, place)
 
-    def run(self, x: Any, directions: Sequence[Any], spec: Spec, record: bool) -> tuple[Any, Any, Any]:
+    def run(
+        self, x: np.ndarray, directions: Sequence[np.ndarray], spec: Spec, record: bool
+    ) -> tuple[np.ndarray, np.ndarray, Recording | None]:
         """Run the function again on dual numbers: its results' components and statements, and the tape."""
         function = self.function
         if function.once:
@@ -199,12 +209,12 @@ class Segment:
                 values[:, 2 * place] = parts_by(direction)
         recording = Recording(self.size) if record else None
         address = recording.address if recording is not None else 0
-        known: dict[int, Any] = {}
+        known: dict[int, np.ndarray] = {}
         args = [self._again(arg, spec, values, address, known) for arg in self.args]
         result = explain.call(twin_of(function.primal, spec, True), function, args)
-        found: list[Any] = []
+        found: list[np.ndarray] = []
         outputs_of(result, spec, found)
-        changed: dict[int, Any] = {}
+        changed: dict[int, np.ndarray] = {}
         for arg, kept in zip(args, self.args, strict=True):
             written_of(arg, kept, changed)
         found += changed.values()
@@ -214,7 +224,9 @@ class Segment:
         numbers = [part[border.STATEMENT].ravel() for part in found]
         return np.concatenate(rows), np.concatenate(numbers), recording
 
-    def _again(self, arg: Any, spec: Any, values: Any, address: int, known: dict[int, Any]) -> Any:
+    def _again(
+        self, arg: Any, spec: Spec, values: np.ndarray, address: int, known: dict[int, np.ndarray]
+    ) -> Any:
         if isinstance(arg, tuple):
             return rebuilt(arg, [self._again(part, spec, values, address, known) for part in arg])
         if isinstance(arg, Passive):
@@ -237,7 +249,7 @@ def places_of(spec: Spec) -> list[int]:
     return [components(spec[k + 1 :]) for k in range(len(spec))]
 
 
-def parts_by(direction: Any) -> Any:
+def parts_by(direction: np.ndarray) -> np.ndarray:
     """Where a direction has a part."""
     return (direction != 0) | ~np.signbit(direction)
 
@@ -247,7 +259,7 @@ class Written:
 
     __slots__ = ("changed", "paired", "value")
 
-    def __init__(self, value: Any, paired: bool) -> None:
+    def __init__(self, value: np.ndarray, paired: bool) -> None:
         self.value, self.changed, self.paired = value, False, paired
 
 
@@ -256,7 +268,7 @@ def rebuilt(like: Any, parts: list[Any]) -> Any:
     return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
 
 
-def entering(values: Any, spec: Any, address: int, first: int) -> Any:
+def entering(values: np.ndarray, spec: Spec, address: int, first: int) -> np.ndarray:
     """Return numbers, their components along the last axis, as records that enter a twin."""
     shape = values.shape[:-1]
     out = np.empty(shape, border.record(spec))
@@ -267,7 +279,7 @@ def entering(values: Any, spec: Any, address: int, first: int) -> Any:
     return out
 
 
-def outputs_of(result: Any, spec: Any, found: list[Any]) -> None:
+def outputs_of(result: Any, spec: Spec, found: list[np.ndarray]) -> None:
     """Append the active results, in order."""
     if isinstance(result, tuple):
         for part in result:
@@ -276,7 +288,7 @@ def outputs_of(result: Any, spec: Any, found: list[Any]) -> None:
         found.append(result)
 
 
-def written_of(arg: Any, kept: Any, found: dict[int, Any]) -> None:
+def written_of(arg: Any, kept: Any, found: dict[int, np.ndarray]) -> None:
     """Gather the arguments that the first call had written to, as another has left them."""
     if isinstance(kept, tuple):
         for part, k in zip(arg, kept, strict=True):
@@ -285,7 +297,9 @@ def written_of(arg: Any, kept: Any, found: dict[int, Any]) -> None:
         found[id(kept)] = border.unpaired(arg)
 
 
-def sweep(recording: Recording, spec: Spec, statements: Any, ct: Any, size: int, place: int = 0) -> Any:
+def sweep(
+    recording: Recording, spec: Spec, statements: np.ndarray, ct: np.ndarray, size: int, place: int = 0
+) -> np.ndarray:
     """Return one component of the derivative by X of ``ct . results``."""
     count = components(spec)
     if not runtime.tapes().prepare(recording.address, count):
@@ -310,7 +324,7 @@ class _Op(Primitive):
         """All operands: the function may have to run again."""
         return READS_ALL
 
-    def compute(self, *operands: Any, **attrs: Any) -> Any:
+    def compute(self, *operands: Any, **attrs: Any) -> np.ndarray:
         """The value from arrays."""
         raise NotImplementedError
 
@@ -318,7 +332,14 @@ class _Op(Primitive):
 class Call(_Op):
     """A call of a compiled function, its operands the differentiated arguments."""
 
-    def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
+    def vjp(
+        self,
+        ct: TensorOrArray,
+        out: TensorOrArray,
+        inputs: Sequence[TensorOrArray],
+        attrs: Attributes,
+        wanted: Sequence[int],
+    ) -> dict[int, TensorOrArray]:
         segment = attrs["segment"]
         if hasattr(ct, "_apply"):
             x = JOIN(*inputs, segment=segment)
@@ -327,7 +348,13 @@ class Call(_Op):
             found = segment.first(ct)
         return {k: PART(found, segment=segment, k=k) for k in wanted}
 
-    def jvp(self, tangents: Any, out: Any, inputs: Any, attrs: Any) -> Any:
+    def jvp(
+        self,
+        tangents: Sequence[TensorOrArray | None],
+        out: TensorOrArray | None,
+        inputs: Sequence[TensorOrArray],
+        attrs: Attributes,
+    ) -> TensorOrArray:
         """The tangent of the results."""
         found = TANGENT(JOIN(*inputs, **attrs), JOIN.jvp(tangents, None, inputs, attrs), **attrs)
         return np.reshape(found, np.shape(out))
@@ -336,13 +363,20 @@ class Call(_Op):
 class Gradient(_Op):
     """gradient(X, c, u1 ... um)."""
 
-    def compute(self, *operands: Any, segment: Segment) -> Any:
+    def compute(self, *operands: np.ndarray, segment: Segment) -> np.ndarray:
         x, ct, *directions = operands
         if not directions:
             return segment.first(ct)
         return segment.along(x, directions, ct)
 
-    def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
+    def vjp(
+        self,
+        ct: TensorOrArray,
+        out: TensorOrArray,
+        inputs: Sequence[TensorOrArray],
+        attrs: Attributes,
+        wanted: Sequence[int],
+    ) -> dict[int, TensorOrArray]:
         x, c, *u = inputs
         found = {}
         for k in wanted:
@@ -359,11 +393,18 @@ class Gradient(_Op):
 class Tangent(_Op):
     """tangent(X, u1 ... um)."""
 
-    def compute(self, *operands: Any, segment: Segment) -> Any:
+    def compute(self, *operands: np.ndarray, segment: Segment) -> np.ndarray:
         x, *directions = operands
         return segment.along(x, directions)
 
-    def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
+    def vjp(
+        self,
+        ct: TensorOrArray,
+        out: TensorOrArray,
+        inputs: Sequence[TensorOrArray],
+        attrs: Attributes,
+        wanted: Sequence[int],
+    ) -> dict[int, TensorOrArray]:
         x, *u = inputs
         found = {}
         for k in wanted:
@@ -381,13 +422,26 @@ class _Linear(_Op):
 class Join(_Linear):
     """X of the inputs."""
 
-    def compute(self, *operands: Any, segment: Segment) -> Any:
+    def compute(self, *operands: np.ndarray, segment: Segment) -> np.ndarray:
         return np.concatenate([np.reshape(x, -1) for x in operands])
 
-    def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
+    def vjp(
+        self,
+        ct: TensorOrArray,
+        out: TensorOrArray,
+        inputs: Sequence[TensorOrArray],
+        attrs: Attributes,
+        wanted: Sequence[int],
+    ) -> dict[int, TensorOrArray]:
         return {k: PART(ct, **attrs, k=k) for k in wanted}
 
-    def jvp(self, tangents: Any, out: Any, inputs: Any, attrs: Any) -> Any:
+    def jvp(
+        self,
+        tangents: Sequence[TensorOrArray | None],
+        out: TensorOrArray | None,
+        inputs: Sequence[TensorOrArray],
+        attrs: Attributes,
+    ) -> TensorOrArray:
         """The direction of the inputs that move."""
         moved = [EMBED(t, **attrs, k=k) for k, t in enumerate(tangents) if t is not None]
         return functools.reduce(operator.add, moved)
@@ -396,30 +450,44 @@ class Join(_Linear):
 class Part(_Linear):
     """One of the inputs of X."""
 
-    def compute(self, x: Any, *, segment: Segment, k: int) -> Any:
+    def compute(self, x: np.ndarray, *, segment: Segment, k: int) -> np.ndarray:
         place = segment.inputs[k]
         return np.reshape(x[place.start : place.stop], place.shape)
 
-    def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
+    def vjp(
+        self,
+        ct: TensorOrArray,
+        out: TensorOrArray,
+        inputs: Sequence[TensorOrArray],
+        attrs: Attributes,
+        wanted: Sequence[int],
+    ) -> dict[int, TensorOrArray]:
         return {0: EMBED(ct, **attrs)}
 
 
 class Embed(_Linear):
     """A direction that has a part by one input only."""
 
-    def compute(self, part: Any, *, segment: Segment, k: int) -> Any:
+    def compute(self, part: np.ndarray, *, segment: Segment, k: int) -> np.ndarray:
         place, found = segment.inputs[k], np.full(segment.size, -0.0)
         found[place.start : place.stop] = np.reshape(part, -1) + 0.0
         return found
 
-    def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
+    def vjp(
+        self,
+        ct: TensorOrArray,
+        out: TensorOrArray,
+        inputs: Sequence[TensorOrArray],
+        attrs: Attributes,
+        wanted: Sequence[int],
+    ) -> dict[int, TensorOrArray]:
         return {0: PART(ct, **attrs)}
 
 
 class Pair(_Op):
     """A complex result of its parts; a sum of real + 1j * imag would make nan of what is infinite."""
 
-    def compute(self, *operands: Any) -> Any:
+    def compute(self, *operands: np.ndarray) -> np.ndarray:
         """The value from arrays."""
         out = np.empty(np.shape(operands[0]), np.complex128)
         out.real, out.imag = operands
@@ -429,10 +497,23 @@ class Pair(_Op):
         """Nothing."""
         return 0
 
-    def vjp(self, ct: Any, out: Any, inputs: Any, attrs: Any, wanted: Any) -> dict[int, Any]:
+    def vjp(
+        self,
+        ct: TensorOrArray,
+        out: TensorOrArray,
+        inputs: Sequence[TensorOrArray],
+        attrs: Attributes,
+        wanted: Sequence[int],
+    ) -> dict[int, TensorOrArray]:
         return {k: (np.real, np.imag)[k](ct) for k in wanted}
 
-    def jvp(self, tangents: Any, out: Any, inputs: Any, attrs: Any) -> Any:
+    def jvp(
+        self,
+        tangents: Sequence[TensorOrArray | None],
+        out: TensorOrArray | None,
+        inputs: Sequence[TensorOrArray],
+        attrs: Attributes,
+    ) -> TensorOrArray:
         """The tangent of the results."""
         zero = np.zeros(np.shape(out))
         return self(*(zero if t is None else t for t in tangents))

@@ -1,13 +1,12 @@
-"""Selections, order statistics and sums of products of arrays of active numbers, told again as loops."""
+"""Selections, order statistics and sums of products of arrays of active numbers, written as loops."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numba import njit
 from numba.core import types
 
+from tapegrad.native.annotations import Code, Key
 from tapegrad.native.arrays import is_active_array, is_recorded_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, held, overload_recorded, shared
@@ -88,7 +87,7 @@ def _same(x):
     return x
 
 
-def _quantiles(function: Any, whole: float, chosen: Any) -> None:
+def _quantiles(function: Key, whole: float, chosen: Code) -> None:
     """Declare a quantile of the elements that are chosen, by a fraction of a whole or by several."""
 
     def one(a, q):
@@ -159,7 +158,7 @@ def average(a, axis=None, weights=None):
     return weighted
 
 
-def _without_nan(function: Any, plain: Any, of_none: bool = False) -> None:
+def _without_nan(function: Key, plain: Code, of_none: bool = False) -> None:
     """Declare a function of the elements that are not nan; `of_none` says whether none of them will do."""
     stub, total = INSTEAD[plain], INSTEAD[np.sum]
 
@@ -186,7 +185,7 @@ _without_nan(np.nanmin, np.min)
 _without_nan(np.nanmedian, np.median)
 
 
-def _scan_without_nan(function: Any, plain: Any, neutral: float) -> None:
+def _scan_without_nan(function: Key, plain: Code, neutral: float) -> None:
     stub = INSTEAD[plain]
 
     def impl(a):

@@ -15,6 +15,7 @@ import numpy as np
 from numba.core import ir, types
 from numba.extending import overload
 
+from tapegrad.native.annotations import Block, Key, RightSide, Statement, Variable
 from tapegrad.native.arrays import is_active_array, is_complex_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.complexes import ActiveComplex, squared
@@ -30,18 +31,20 @@ COUNTS = {**OPERANDS, np.square: 1, np.multiply: 2, np.divide: 2, np.power: 2}
 class Square(NamedTuple):
     """A product in which what has a kink is a factor twice: its call, and by what else one multiplies."""
 
-    root: Any
-    call: Any
-    others: list[tuple[Any, Any]]  # operators, and operands on the right
+    root: Variable
+    call: RightSide
+    others: list[tuple[Key, Variable | None]]  # operators, and operands on the right
 
-    def variables(self) -> list[Any]:
+    def variables(self) -> list[Variable]:
         """What is used again where the square is made."""
         others = [self.root, *(x for _, x in self.others if x is not None)] if self.others else []
         return [*self.call.args, *others]
 
 
 def squares_in(
-    blocks: Any, definition: Callable[[Any], Any], resolve: Callable[[Any], Any]
+    blocks: dict[int, Block],
+    definition: Callable[[Variable], RightSide | None],
+    resolve: Callable[[Any], Any],
 ) -> dict[int, Square]:
     """Return the products that are squares of what has a kink, by their ids."""
     found: dict[int, Square] = {}
@@ -58,11 +61,17 @@ def squares_in(
 class _Reader:
     """Finds squares in a block: factors of a product are looked for in its own statement."""
 
-    def __init__(self, block: Any, definition: Any, resolve: Any, found: dict[int, Square]) -> None:
+    def __init__(
+        self,
+        block: Block,
+        definition: Callable[[Variable], RightSide | None],
+        resolve: Any,
+        found: dict[int, Square],
+    ) -> None:
         self.body, self.definition, self.resolve, self.found = block.body, definition, resolve, found
         self.places = {id(line.value): k for k, line in enumerate(self.body) if isinstance(line, ir.Assign)}
 
-    def square(self, value: Any, at: int) -> Square | None:
+    def square(self, value: RightSide, at: int) -> Square | None:
         """Return what an expression is the square of, if it is one."""
         how, operands = self._operation(value)
         if how is np.square or (how in POWERS and self._is_two(operands[1])):
@@ -77,7 +86,7 @@ class _Reader:
                     return Square(one, self.definition(one), others + more)
         return None
 
-    def _operation(self, value: Any) -> tuple[Any, list[Any]]:
+    def _operation(self, value: RightSide) -> tuple[Key | None, list[Variable]]:
         """The operator or function of an expression, and its operands; None for any other expression."""
         if isinstance(value, ir.Expr):
             if value.op == "binop":
@@ -90,11 +99,13 @@ class _Reader:
                     return function, list(value.args)
         return None, []
 
-    def _is_two(self, var: Any) -> bool:
+    def _is_two(self, var: Variable) -> bool:
         two = self.definition(var)
         return isinstance(two, ir.Const) and bool(two.value == 2)
 
-    def _factors(self, var: Any, at: int) -> Iterator[tuple[Any, list[tuple[Any, Any]]]]:
+    def _factors(
+        self, var: Variable, at: int
+    ) -> Iterator[tuple[Variable, list[tuple[Key, Variable | None]]]]:
         """What has a kink and is a factor of a value, each with what it is multiplied by."""
         value = self.definition(var)
         how, operands = self._operation(value)
@@ -111,12 +122,12 @@ class _Reader:
                         [*others, (operator.mul if how in TIMES else operator.truediv, operands[1 - k])],
                     )
 
-    def _fresh(self, value: Any, at: int) -> bool:
+    def _fresh(self, value: RightSide, at: int) -> bool:
         """Whether nothing can have changed since a value was computed: it is of the same statement."""
         first = self.places.get(id(value), at)
         return first < at and all(map(self._harmless, self.body[first:at]))
 
-    def _harmless(self, line: Any) -> bool:
+    def _harmless(self, line: Statement) -> bool:
         if isinstance(line, ir.Del):
             return True
         if not isinstance(line, ir.Assign) or not line.target.name.startswith("$"):
@@ -128,7 +139,7 @@ class _Reader:
         )
         return plain or self._operation(line.value)[0] is not None
 
-    def _same(self, one: Any, other: Any, at: int) -> bool:
+    def _same(self, one: Variable, other: Variable, at: int) -> bool:
         """Whether two variables are surely one value."""
         a, b = self.definition(one), self.definition(other)
         if a is b:
@@ -139,9 +150,13 @@ class _Reader:
         return [x.name for x in mine] == [x.name for x in theirs]
 
 
-def square_of(function: Any) -> Any:
+def square_of(function: Key) -> Key:
     """Return what computes the square of a function in `OPERANDS` from its operands."""
-    known = {np.hypot: square_of_hypot, math.hypot: square_of_hypot, np.linalg.norm: square_of_norm}
+    known: dict[Key, Key] = {
+        np.hypot: square_of_hypot,
+        math.hypot: square_of_hypot,
+        np.linalg.norm: square_of_norm,
+    }
     return known.get(function, square_of_absolute)
 
 

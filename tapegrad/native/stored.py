@@ -11,6 +11,8 @@ import hashlib
 import pickle
 import types as python_types
 import weakref
+from collections.abc import Hashable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from numba.np.ufunc.dufunc import DUFunc
 
 from tapegrad.kernels import cache
 from tapegrad.native.algebra import known_to_numba
+from tapegrad.native.annotations import Code, Compiled, Context, Signature, Type
 from tapegrad.native.captured import NUMBERS, frozen, names_of, of_library, overloads_of
 from tapegrad.native.runtime import digest
 from tapegrad.ops import MEANING
@@ -61,7 +64,7 @@ class Description:
             if named:
                 self.named.update(data)
 
-    def function(self, primal: Any) -> None:
+    def function(self, primal: Compiled) -> None:
         """Add a compiled function."""
         if id(primal) in self.seen:
             self.put("again", self.seen[id(primal)])
@@ -72,7 +75,7 @@ class Description:
         self.put("compiled", getattr(primal, "_tapegrad_preaccumulate", False), sorted(primal.locals.items()))
         for name, option in sorted(primal.targetoptions.items()):
             self.put(name, sorted(option) if isinstance(option, set) else option)
-        function: Any = frozen(primal)
+        function: Code = frozen(primal)
         self.python(function, isinstance(primal._cache, (NullCache, Stored)) and not function._tapegrad_late)
 
     def python(self, function: python_types.FunctionType, sure: bool) -> None:
@@ -143,22 +146,26 @@ class Description:
         elif of_library(getattr(value, "__module__", None) or type(value).__module__):
             self.put(type(value).__name__, getattr(value, "__module__", ""), _name(value))
         elif isinstance(value, python_types.FunctionType):
-            if id(value) in self.seen:
-                self.put("again", self.seen[id(value)])
-                return
-            self.seen[id(value)] = len(self.seen)
-            overloads = overloads_of(value)
-            if any(getattr(one, "__module__", "") != register_jitable.__module__ for one in overloads):
-                raise Unknown
-            if overloads:
-                self.python(value, False)
-            else:
-                self.put("Python's", value.__module__, value.__qualname__)
+            self.called(value)
         elif isinstance(value, DUFunc):
             self.put("ufunc", sorted(value.targetoptions.items()))
             self.python(value._dispatcher.py_func, False)
         else:
             raise Unknown
+
+    def called(self, function: python_types.FunctionType) -> None:
+        """Add a function of Python's: all of it if Numba compiles it for itself, else its name."""
+        if id(function) in self.seen:
+            self.put("again", self.seen[id(function)])
+            return
+        self.seen[id(function)] = len(self.seen)
+        overloads = overloads_of(function)
+        if any(getattr(one, "__module__", "") != register_jitable.__module__ for one in overloads):
+            raise Unknown
+        if overloads:
+            self.python(function, False)
+        else:
+            self.put("Python's", function.__module__, function.__qualname__)
 
     def module(self, module: python_types.ModuleType, names: set[str]) -> None:
         """Add a module: of the user's what is read of it."""
@@ -184,7 +191,7 @@ class Description:
             self.put(*words)
             self.function(function)
 
-    def kind(self, kind: Any, member: bool = False) -> None:
+    def kind(self, kind: Type, member: bool = False) -> None:
         """Add a type, that of a member of a class or of what crosses the border between processes."""
         if isinstance(kind, (np.dtype, *LEAVES)):
             self.put("type", str(kind))
@@ -225,11 +232,11 @@ def _name(value: Any) -> str:
 class Stored(_Cache):
     """What Numba asks for a form of a function before it compiles, and gives what it has compiled."""
 
-    def __init__(self, primal: Any, *form: Any) -> None:
+    def __init__(self, primal: Compiled, *form: Hashable) -> None:
         self._primal, self._form = weakref.ref(primal), form
 
     @property
-    def cache_path(self) -> Any:
+    def cache_path(self) -> Path | None:
         """The directory."""
         return cache.directory()
 
@@ -242,7 +249,7 @@ class Stored(_Cache):
     def flush(self) -> None:
         """Nothing is kept back."""
 
-    def _key(self, sig: Any) -> tuple[str, bytes] | None:
+    def _key(self, sig: Signature) -> tuple[str, bytes] | None:
         """The name of the entry for a signature, and what tells whether it is what is wanted."""
         found = Description()
         args, result = sigutils.normalize_signature(sig)
@@ -256,7 +263,7 @@ class Stored(_Cache):
         found.put(digest(), named=False)
         return f"function_{found.named.hexdigest()[:32]}", found.all.digest()
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
+    def load_overload(self, sig: Signature, target_context: Context) -> CompileResult | None:
         """Return what is kept, if it is whole and of these sources and values."""
         key = self._key(sig)
         data = None if key is None else cache.fetch(*key)
@@ -268,7 +275,7 @@ class Stored(_Cache):
         except (ImportError, AttributeError):  # of a module that is no more where it was
             return None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
+    def save_overload(self, sig: Signature, data: CompileResult) -> None:
         """Keep what was compiled; not what has addresses of this process in it."""
         if data.library.has_dynamic_globals or any(not one.can_cache for one in data.lifted):
             return

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from typing import Any
 
 import llvmlite.binding as binding
 from llvmlite import ir
 from numba.core import cgutils
 
 from tapegrad.native.algebra import I8, I32, I64, Emitter
+from tapegrad.native.annotations import Builder, Module, Value
 
 # Words of a tape's state.
 TOP, LIMIT, COUNT, BASE, END, COTANGENTS, ROOM, OWNED, BLOCKS = range(9)
@@ -44,16 +44,16 @@ _BYTES = I8.as_pointer()
 _STATE = I64.as_pointer()
 
 
-def word(builder: Any, tape: Any, k: int) -> Any:
+def word(builder: Builder, tape: Value, k: int) -> Value:
     """Return a pointer to a word of a tape's state."""
     return builder.gep(builder.inttoptr(tape, _STATE), [ir.Constant(I64, k)], inbounds=True)
 
 
-def _external(module: Any, name: str, result: Any, *args: Any) -> Any:
+def _external(module: Module, name: str, result: ir.Type, *args: ir.Type) -> ir.Function:
     return cgutils.get_or_insert_function(module, ir.FunctionType(result, args), name)
 
 
-def grow(emit: Emitter) -> Any:
+def grow(emit: Emitter) -> ir.Function:
     """Return the function that makes room: ``grow(tape, bytes)``, the new top or 0 with an exception set."""
     module = emit.builder.module
     name = "tapegrad_native_grow"
@@ -69,7 +69,7 @@ def grow(emit: Emitter) -> Any:
     python = emit.context.get_python_api(b)
     lock = python.gil_ensure()
 
-    def leave(value: Any) -> None:
+    def leave(value: Value) -> None:
         python.gil_release(lock)
         b.ret(value)
 
@@ -79,7 +79,7 @@ def grow(emit: Emitter) -> Any:
     top, base, end = (b.load(word(b, tape, k)) for k in (TOP, BASE, END))
     after = b.add(top, need)
 
-    def limit(at: Any) -> None:
+    def limit(at: Value) -> None:
         soft = b.add(b.load(word(b, tape, TOP)), b.add(need, ir.Constant(I64, CHUNK)))
         b.store(b.select(b.icmp_unsigned("<", soft, at), soft, at), word(b, tape, LIMIT))
 

@@ -9,6 +9,7 @@ statement. After, operations on arrays that Numba cannot lower for active number
 from __future__ import annotations
 
 import types as python_types
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,18 @@ from tapegrad.native import rows as _rows  # noqa: F401
 from tapegrad.native import sequences as _sequences  # noqa: F401
 from tapegrad.native import spectra as _spectra  # noqa: F401
 from tapegrad.native.algebra import Spec
+from tapegrad.native.annotations import (
+    Block,
+    Code,
+    CompilerState,
+    Key,
+    Location,
+    RightSide,
+    Signature,
+    Statement,
+    Type,
+    Variable,
+)
 from tapegrad.native.captured import conflict
 from tapegrad.native.compiler import PASSES
 from tapegrad.native.compiler import primal_of as primal_of  # from here they come with their passes
@@ -40,18 +53,18 @@ from tapegrad.native.squares import Square, product_with, square_of, squares_in
 MADE = (np.zeros, np.empty, np.ones)  # functions that make arrays; their dtype is argument 1
 PLACE = {np.zeros_like: 1, np.empty_like: 1, np.ones_like: 1, np.identity: 1, np.full_like: 2, np.full: 2}
 EMPTY = ("empty_list", "empty")  # classmethods of typed containers
-TAKEN = ("append", "insert")  # methods of containers, which keep what they are given
+KEEPING = ("append", "insert")  # methods of containers, which keep what they are given
 ENDS = ("binop", "inplace_binop", "unary", "call", "static_getitem")
 SILENT = (range, len, enumerate, zip, print, isinstance, statement, promote)
 
 
-def _untyped(spec: Spec, entry: bool) -> Any:
+def _untyped(spec: Spec, entry: bool) -> type[FunctionPass]:
     border.enter(spec)  # made now: what Numba is to know is looked for before it compiles
     name = f"tapegrad_{spec}_{entry}_untyped"
     return type("Untyped", (_Untyped,), {"_name": name, "spec": spec, "entry": entry})
 
 
-def _typed(spec: Spec, entry: bool) -> Any:
+def _typed(spec: Spec, entry: bool) -> type[FunctionPass]:
     return type("Typed", (_Typed,), {"_name": f"tapegrad_{spec}_{entry}_typed"})
 
 
@@ -67,7 +80,7 @@ class _Untyped(FunctionPass):
     def __init__(self) -> None:
         FunctionPass.__init__(self)
 
-    def run_pass(self, state: Any) -> bool:
+    def run_pass(self, state: CompilerState) -> bool:
         """Rewrite a function."""
         self.ir, self.args = state.func_ir, state.args
         found = conflict(state.func_id.func._tapegrad_held)
@@ -75,13 +88,13 @@ class _Untyped(FunctionPass):
             raise TypingError(f"tapegrad: {found}", self.ir.loc)
         squares = squares_in(self.ir.blocks, self._definition, self._resolve) if self.spec else {}
         kinks = {id(square.call) for square in squares.values()}
-        self.squares: dict[int, Any] = {}  # of what has a kink, by its call
+        self.squares: dict[int, Variable] = {}  # of what has a kink, by its call
         # Numba takes a temporary of an array expression to be used once: what is used again gets a name
         again = {x.name for square in squares.values() for x in square.variables()}
-        self.named: dict[str, Any] = {}
+        self.named: dict[str, Variable] = {}
         first = min(self.ir.blocks)
         for label, block in self.ir.blocks.items():
-            self.body: list[Any] = []
+            self.body: list[Statement] = []
             self.scope = block.scope
             for line in block.body:
                 if isinstance(line, ir.Assign):
@@ -119,7 +132,7 @@ class _Untyped(FunctionPass):
         self.ir._definitions = build_definitions(self.ir.blocks)
         return True
 
-    def _squared(self, square: Square, product: Any, loc: Any) -> Any:
+    def _squared(self, square: Square, product: RightSide, loc: Location) -> RightSide | Variable:
         """A product that has the square of what has a kink in it."""
         found = self.squares[id(square.call)]
         if not square.others:
@@ -132,27 +145,27 @@ class _Untyped(FunctionPass):
         args = [self._again(square.root), self._new(product, loc), found]
         return ir.Expr.call(*self._parts(product_with, args, loc))
 
-    def _again(self, var: Any) -> Any:
+    def _again(self, var: Variable) -> Variable:
         """A variable under the name by which it may be used again."""
         return self.named.get(var.name, var)
 
-    def _var(self, name: str, loc: Any) -> Any:
+    def _var(self, name: str, loc: Location) -> Variable:
         known = name in self.scope.localvars._con
         return self.scope.redefine(name, loc) if known else self.scope.define(name, loc)
 
-    def _new(self, value: Any, loc: Any, name: str = "$tape") -> Any:
+    def _new(self, value: RightSide, loc: Location, name: str = "$tape") -> Variable:
         var = self._var(name, loc)
         self.body.append(ir.Assign(value, var, loc))
         return var
 
-    def _call(self, function: Any, args: Any, loc: Any) -> Any:
+    def _call(self, function: Key, args: Iterable[Variable], loc: Location) -> Variable:
         var = self._new(ir.Global(function.__name__, function, loc), loc)
         return self._new(ir.Expr.call(var, list(args), (), loc), loc)
 
-    def _token(self, loc: Any, kind: Any = types.float64) -> Any:
+    def _token(self, loc: Location, kind: Type = types.float64) -> Variable:
         return self._new(ir.Global("dtype", arrays.Token(forms.recorded(kind, self.spec)), loc), loc)
 
-    def _dtype(self, var: Any) -> Any:
+    def _dtype(self, var: Variable) -> Type | None:
         """The type of an array's elements, where that is known and to hold active numbers; else None."""
         found = self._definition(var)
         found = found.value if isinstance(found, ir.Const) else self._resolve(var)
@@ -164,7 +177,7 @@ class _Untyped(FunctionPass):
             return None
         return None if forms.recorded(kind, self.spec) == kind else kind
 
-    def _assign(self, line: Any) -> None:
+    def _assign(self, line: Statement) -> None:
         value, loc = line.value, line.loc
         if isinstance(value, (ir.Global, ir.FreeVar)):
             line.value = self._callee(value, value.value, loc)
@@ -179,10 +192,12 @@ class _Untyped(FunctionPass):
                 line.value = ir.Expr.call(*self._parts(statement, [whole], loc))
         self.body.append(line)
 
-    def _parts(self, function: Any, args: Any, loc: Any) -> Any:
+    def _parts(
+        self, function: Key, args: Iterable[Variable], loc: Location
+    ) -> tuple[Variable, list[Variable], tuple[()], Location]:
         return self._new(ir.Global(function.__name__, function, loc), loc), list(args), (), loc
 
-    def _callee(self, value: Any, found: Any, loc: Any) -> Any:
+    def _callee(self, value: RightSide, found: Any, loc: Location) -> RightSide:
         if isinstance(found, tuple) and any(primal_of(part) is not None for part in found):
             raise TypingError("tapegrad: functions in a tuple are not recorded; call each by its name", loc)
         twin = (
@@ -191,7 +206,7 @@ class _Untyped(FunctionPass):
         name = value.attr if isinstance(value, ir.Expr) else value.name
         return value if twin is found else ir.Global(name, twin, loc)
 
-    def _resolve(self, var: Any) -> Any:
+    def _resolve(self, var: Variable) -> Any:
         """The Python object that a variable is for certain; None if that is not known."""
         found = self._definition(var)
         if isinstance(found, (ir.Global, ir.FreeVar)):
@@ -201,7 +216,7 @@ class _Untyped(FunctionPass):
             return getattr(owner, found.attr, None) if isinstance(owner, python_types.ModuleType) else None
         return None
 
-    def _expression(self, value: Any, loc: Any) -> Any:
+    def _expression(self, value: RightSide, loc: Location) -> RightSide:
         if value.op == "getattr":
             owner = self._resolve(value.value)
             if isinstance(owner, python_types.ModuleType):
@@ -228,24 +243,24 @@ class _Untyped(FunctionPass):
             return ir.Expr.call(*self._parts(function, [value.lhs, value.rhs], value.loc))
         return value
 
-    def _counts(self, var: Any) -> bool:
+    def _counts(self, var: Variable) -> bool:
         found = self._definition(var)
         return isinstance(found, ir.Expr) and found.op == "call" and self._resolve(found.func) in SILENT
 
-    def _is_tuple(self, var: Any) -> bool:
+    def _is_tuple(self, var: Variable) -> bool:
         found = self._definition(var)
         return isinstance(found, ir.Expr) and found.op == "build_tuple"
 
-    def _shown(self, x: Any, loc: Any) -> Any:
+    def _shown(self, x: Variable, loc: Location) -> Variable:
         return x if isinstance(self._definition(x), ir.Const) else self._call(value_of, [x], loc)
 
-    def _definition(self, var: Any) -> Any:
+    def _definition(self, var: Variable) -> RightSide | None:
         try:
             return self.ir.get_definition(var)
         except KeyError:
             return None
 
-    def _promoted(self, item: Any, loc: Any) -> Any:
+    def _promoted(self, item: Variable, loc: Location) -> Variable:
         """An item of a list: a float literal becomes active, as others may be put there; a statement ends."""
         found = self._definition(item)
         if isinstance(found, ir.Const) and isinstance(found.value, (float, complex)):
@@ -253,7 +268,7 @@ class _Untyped(FunctionPass):
             return self._call(promote, [self._token(loc, kind), item], loc)
         return item if isinstance(found, ir.Const) else self._call(statement, [item], loc)
 
-    def _of_call(self, value: Any, loc: Any) -> Any:
+    def _of_call(self, value: RightSide, loc: Location) -> RightSide:
         function = self._resolve(value.func)
         try:
             hash(function)
@@ -290,7 +305,7 @@ class _Untyped(FunctionPass):
                 args = [self._named(args[0], loc), *args[1:]]
             return ir.Expr.call(var, args, value.kws, value.loc, vararg=value.vararg)
         definition = self._definition(value.func)
-        if isinstance(definition, ir.Expr) and definition.op == "getattr" and definition.attr in TAKEN:
+        if isinstance(definition, ir.Expr) and definition.op == "getattr" and definition.attr in KEEPING:
             args = [self._call(statement, [x], loc) for x in value.args]
             return ir.Expr.call(value.func, args, value.kws, value.loc, vararg=value.vararg)
         if isinstance(definition, ir.Expr) and definition.op == "getattr" and definition.attr in EMPTY:
@@ -305,7 +320,7 @@ class _Untyped(FunctionPass):
             return ir.Expr.call(var, [owner, *value.args], value.kws, value.loc)
         return value
 
-    def _of_making(self, function: Any, value: Any, loc: Any) -> Any:
+    def _of_making(self, function: Key, value: RightSide, loc: Location) -> RightSide:
         """A call of a function that makes an array as its arguments are, or of a dtype that is given."""
         args, named = list(value.args), dict(value.kws)
         dtype = named.pop("dtype", None)
@@ -318,7 +333,7 @@ class _Untyped(FunctionPass):
         var = self._new(ir.Global(other.__name__, other, loc), loc)
         return ir.Expr.call(var, [self._token(loc, kind), *args], tuple(named.items()), loc)
 
-    def _named(self, x: Any, loc: Any) -> Any:
+    def _named(self, x: Variable, loc: Location) -> Variable:
         """A function as an argument, by its type: its address would be in what is cached."""
         primal = primal_of(self._resolve(x))
         if primal is None:
@@ -326,13 +341,13 @@ class _Untyped(FunctionPass):
         kind = types.Dispatcher(twin_of(primal, self.spec))
         return self._new(ir.Global("step", arrays.Token(kind), loc), loc)
 
-    def _item_type(self, x: Any, loc: Any) -> Any:
+    def _item_type(self, x: Variable, loc: Location) -> Variable:
         """What a typed container is told to hold."""
         found = self._resolve(x)
         kind = forms.recorded(found, self.spec) if isinstance(found, types.Type) else found
         return x if kind is found or kind == found else self._new(ir.Global("item", kind, loc), loc)
 
-    def _method(self, value: Any) -> Any:
+    def _method(self, value: RightSide) -> tuple[Code, Variable] | None:
         found = self._definition(value.func)
         if not isinstance(found, ir.Expr) or found.op != "getattr" or found.attr not in functions.METHODS:
             return None
@@ -347,12 +362,12 @@ class _Typed(FunctionPass):
     def __init__(self) -> None:
         FunctionPass.__init__(self)
 
-    def run_pass(self, state: Any) -> bool:
+    def run_pass(self, state: CompilerState) -> bool:
         """Rewrite a function."""
         self.state = state
         kinds = state.typemap
         for block in state.func_ir.blocks.values():
-            body: list[Any] = []
+            body: list[Statement] = []
             for line in block.body:
                 if isinstance(line, ir.SetAttr):
                     self._fits(line)
@@ -364,20 +379,24 @@ class _Typed(FunctionPass):
             block.body = body
         return True
 
-    def _fits(self, line: Any) -> None:
+    def _fits(self, line: Statement) -> None:
         """Refuse an array where one of other elements is wanted; Numba takes its memory as it is."""
         found, wanted = self.state.typemap[line.value.name], self.state.calltypes[line].args[1]
         if isinstance(found, types.Array) and isinstance(wanted, types.Array) and found.dtype != wanted.dtype:
             kinds = f"{found.dtype} elements to {wanted.dtype} elements"
             raise TypingError(f"tapegrad: No conversion from {kinds}", line.loc)
 
-    def _define(self, block: Any, body: list[Any], value: Any, kind: Any, loc: Any) -> Any:
+    def _define(
+        self, block: Block, body: list[Statement], value: RightSide, kind: Type, loc: Location
+    ) -> Variable:
         var = block.scope.redefine("$tape_typed", loc)
         self.state.typemap[var.name] = kind
         body.append(ir.Assign(value, var, loc))
         return var
 
-    def _called(self, block: Any, body: list[Any], function: Any, args: list[Any], loc: Any) -> Any:
+    def _called(
+        self, block: Block, body: list[Statement], function: Key, args: list[Variable], loc: Location
+    ) -> tuple[RightSide, Signature]:
         """A call of a function whose overload is found now."""
         context, kinds = self.state.typingctx, self.state.typemap
         kind = context.resolve_value_type(function)
@@ -387,7 +406,7 @@ class _Typed(FunctionPass):
         self.state.calltypes[call] = sig
         return call, sig
 
-    def _spread(self, block: Any, body: list[Any], line: Any) -> None:
+    def _spread(self, block: Block, body: list[Statement], line: Statement) -> None:
         """An active number beside an array becomes an array of no dimension, which Numba broadcasts."""
         value, kinds = line.value, self.state.typemap
         operands = [value.lhs, value.rhs] if value.op == "binop" else list(value.args)

@@ -5,12 +5,22 @@ from __future__ import annotations
 import functools
 import operator
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import add_saved_bytes, is_tensor, join, requires_grad, value_of, wrap
+from tapegrad.core.base import (
+    DType,
+    Operand,
+    TensorOrArray,
+    add_saved_bytes,
+    is_tensor,
+    join,
+    requires_grad,
+    value_of,
+    wrap,
+)
 from tapegrad.core.conversion import astype, copy
 from tapegrad.core.dispatch import is_externally_writable, is_view_of, record, timed, wrap_without_history
 from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
@@ -20,7 +30,16 @@ from tapegrad.numpy_api.reductions import sum_
 from tapegrad.numpy_api.shapes import _at_least, _members, concatenate, reshape, swapaxes
 from tapegrad.numpy_api.shapes import broadcast_to as _broadcast_to
 from tapegrad.numpy_api.shapes import transpose as _transpose
-from tapegrad.numpy_api.tables import axis_of, composed, implements, of_number, plain, plainly, tensor_of
+from tapegrad.numpy_api.tables import (
+    Axis,
+    axis_of,
+    composed,
+    implements,
+    of_number,
+    plain,
+    plainly,
+    tensor_of,
+)
 from tapegrad.ops import REGISTRY, shapes
 
 VIEW = REGISTRY["view"]
@@ -46,7 +65,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
 
 
 @moves(np.tile)
-def tile(A: Any, reps: Any) -> Any:
+def tile(A: Any, reps: int | Sequence[int]) -> TensorOrArray:
     """An array laid side by side with itself."""
     counts = tuple(int(n) for n in np.atleast_1d(plain(reps)))
     ndim = max(len(counts), A.ndim)
@@ -60,13 +79,13 @@ def tile(A: Any, reps: Any) -> Any:
 
 
 @moves(np.resize)
-def resize(a: Any, new_shape: Any) -> Any:
+def resize(a: Any, new_shape: Any) -> TensorOrArray:
     """Elements repeated as often as a shape needs."""
     return gathered([a], lambda n: np.resize(n, new_shape))
 
 
 @moves(np.roll)
-def roll(a: Any, shift: Any, axis: Any = None) -> Any:
+def roll(a: Any, shift: Any, axis: Axis = None) -> Any:
     """Elements moved along axes; what leaves at one end comes in at the other."""
     if axis is None:
         return reshape(_rolled(reshape(a, (-1,)), int(plain(shift)), 0), a.shape)
@@ -100,7 +119,7 @@ def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
 
 
 @implements(np.fliplr)
-def fliplr(m: Any) -> Any:
+def fliplr(m: Any) -> TensorOrArray:
     """Columns in reverse order."""
     if m.ndim < 2:
         raise ShapeError(f"fliplr needs two dimensions, found shape {m.shape}")
@@ -108,7 +127,7 @@ def fliplr(m: Any) -> Any:
 
 
 @implements(np.flipud)
-def flipud(m: Any) -> Any:
+def flipud(m: Any) -> TensorOrArray:
     """Rows in reverse order."""
     if m.ndim < 1:
         raise ShapeError(f"flipud needs a dimension, found shape {m.shape}")
@@ -116,7 +135,7 @@ def flipud(m: Any) -> Any:
 
 
 @implements(np.rollaxis)
-def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+def rollaxis(a: Any, axis: int, start: int = 0) -> TensorOrArray:
     """An axis moved to stand before another."""
     at, place = axis_of(a, axis, "rollaxis"), start + a.ndim if start < 0 else start
     if not 0 <= place <= a.ndim:
@@ -130,7 +149,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
 
 
 @composed(np.insert)
-def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> TensorOrArray:
     """Values put in before places along an axis."""
     kind = value_of(tensor_of(arr)).dtype
     if kind.kind not in "fc":  # NumPy converts the values to integers
@@ -152,7 +171,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
 
 
 @composed(np.append)
-def append(arr: Any, values: Any, axis: int | None = None) -> Any:
+def append(arr: Operand, values: Operand, axis: int | None = None) -> TensorOrArray:
     """Values joined to the end."""
     arr, values = tensor_of(arr), tensor_of(values)
     if axis is None:
@@ -161,7 +180,7 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
 
 
 @composed(np.trim_zeros)
-def trim_zeros(filt: Any, trim: Any = "fb", axis: Any = None) -> Any:
+def trim_zeros(filt: Any, trim: Any = "fb", axis: Axis = None) -> Any:
     """An array without the zeros at its ends."""
     form = {} if axis is None else {"axis": axis}
     filt = tensor_of(filt)
@@ -178,7 +197,7 @@ def trim_zeros(filt: Any, trim: Any = "fb", axis: Any = None) -> Any:
 
 @implements(np.lib.stride_tricks.sliding_window_view)
 def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False,
-                        writeable: bool = False) -> Any:  # fmt: skip
+                        writeable: bool = False) -> TensorOrArray:  # fmt: skip
     """Windows that slide along axes: a read-only view, as an element is in several of them."""
     if writeable:
         raise UnsupportedOpError(
@@ -188,7 +207,7 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
     x, window, axes = tensor_of(x), plain(window_shape), plain(axis)
     shape = np.shape(value_of(x))
 
-    def windows(a: Any) -> Any:
+    def windows(a: Operand) -> Any:
         return np.lib.stride_tricks.sliding_window_view(a, window, axes)
 
     try:
@@ -268,21 +287,21 @@ def diag(v: Any, k: int = 0) -> Any:
 
 
 @moves(np.diagflat)
-def diagflat(v: Any, k: int = 0) -> Any:
+def diagflat(v: Operand, k: int = 0) -> Any:
     """A matrix with the elements of an array on a diagonal."""
     v = tensor_of(v)
     return rearranged(v, np.diagflat(numbers_of(v) + 1, k) - 1, True)
 
 
 @moves(np.tril)
-def tril(m: Any, k: int = 0) -> Any:
+def tril(m: Any, k: int = 0) -> TensorOrArray:
     """A matrix with zeros above a diagonal."""
     m = _square(m)
     return np.where(np.tri(m.shape[-2], m.shape[-1], k, bool), m, m.dtype.type(0))
 
 
 @moves(np.triu)
-def triu(m: Any, k: int = 0) -> Any:
+def triu(m: Any, k: int = 0) -> TensorOrArray:
     """A matrix with zeros below a diagonal."""
     m = _square(m)
     return np.where(np.tri(m.shape[-2], m.shape[-1], k - 1, bool), m.dtype.type(0), m)
@@ -297,7 +316,7 @@ def _square(m: Any) -> Any:
 
 
 @composed(np.vander)
-def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> TensorOrArray:
     """Powers of a vector, as columns."""
     if x.ndim != 1:
         raise ShapeError(f"vander takes one dimension, found shape {x.shape}")
@@ -322,7 +341,7 @@ def _at_least_of(ndim: int) -> Callable[..., Any]:
     return function
 
 
-def _raised(x: Any, ndim: int) -> Any:
+def _raised(x: Operand, ndim: int) -> Any:
     shape = np.shape(value_of(x))
     if len(shape) >= ndim:
         return x
@@ -336,13 +355,13 @@ for _n, _f in ((1, np.atleast_1d), (2, np.atleast_2d), (3, np.atleast_3d)):
 
 
 @implements(np.dstack)
-def dstack(tup: Any) -> Any:
+def dstack(tup: Any) -> TensorOrArray:
     """Arrays joined along a third axis."""
     return concatenate([_raised(x, 3) for x in _members(tup, "dstack")], 2)
 
 
 @implements(np.column_stack)
-def column_stack(tup: Any) -> Any:
+def column_stack(tup: Any) -> TensorOrArray:
     """Arrays joined as columns, vectors as columns of their own."""
     members = _members(tup, "column_stack")
     shapes = [np.shape(value_of(x)) for x in members]
@@ -356,7 +375,7 @@ def column_stack(tup: Any) -> Any:
 
 
 @composed(np.block)
-def block(arrays: Any) -> Any:
+def block(arrays: Any) -> TensorOrArray:
     """Arrays joined as nested lists say: the innermost along the last axis."""
     depths: set[int] = set()
     ndim = _look(arrays, 0, depths)
@@ -387,7 +406,7 @@ def _joined(arrays: Any, depth: int, ndim: int) -> Any:
 
 
 @implements(np.broadcast_arrays)
-def broadcast_arrays(*args: Any, subok: bool = False) -> Any:
+def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[TensorOrArray, ...]:
     """Arrays in the one shape that fits them all."""
     members = [tensor_of(x) for x in args]
     shape = _common_shape("broadcast_arrays", members)
@@ -403,7 +422,9 @@ def _common_shape(what: str, members: list[Any]) -> tuple[int, ...]:
 
 
 @implements(np.meshgrid)
-def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
+def meshgrid(
+    *xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
+) -> tuple[TensorOrArray, ...]:
     """Coordinates of the points of a grid."""
     if indexing not in ("xy", "ij"):
         raise ValueError(f"meshgrid: indexing is 'xy' or 'ij', found {reprlib.repr(indexing)}")
@@ -418,15 +439,15 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     return tuple(np.copy(x) for x in grid) if copy else tuple(grid)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> Any:
+def full(shape: int | Sequence[int], fill_value: Operand, dtype: DType = None, order: str = "C") -> Any:
     """An array of one value, or of values broadcast."""
     filled = copy(np.broadcast_to(fill_value, shape))
     return filled if dtype is None else astype(filled, dtype)
 
 
 @implements(np.full_like)
-def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True,
-              shape: Any = None, device: Any = None) -> Any:  # fmt: skip
+def full_like(a: Operand, fill_value: Operand, dtype: DType = None, order: str = "K", subok: bool = True,
+              shape: Any = None, device: Any = None) -> TensorOrArray:  # fmt: skip
     """An array of the shape and dtype of another, of one value."""
     like = np.asarray(value_of(a))
     return full(like.shape if shape is None else shape, fill_value, like.dtype if dtype is None else dtype)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, requires_grad, value_of, wrap
+from tapegrad.core.base import Operand, TensorOrArray, is_tensor, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import apply
 from tapegrad.core.operators import FAST
 from tapegrad.numpy_api.indexing import where
@@ -14,19 +14,19 @@ from tapegrad.numpy_api.tables import implements, plainly, tensor_of
 from tapegrad.ops import REGISTRY
 
 
-def is_complex(x: Any) -> bool:
+def is_complex(x: Operand) -> bool:
     """Whether an argument is complex."""
     return bool(np.result_type(value_of(x)).kind == "c")
 
 
 @implements(np.real)
-def real(val: Any) -> Any:
+def real(val: Operand) -> Any:
     """Real part."""
     return apply(REGISTRY["real"], (val,)) if is_complex(val) else val
 
 
 @implements(np.imag)
-def imag(val: Any) -> Any:
+def imag(val: Operand) -> TensorOrArray:
     """Imaginary part; zeros of a real array."""
     if is_complex(val):
         return apply(REGISTRY["imag"], (val,))
@@ -34,13 +34,13 @@ def imag(val: Any) -> Any:
 
 
 @implements(np.conjugate)
-def conj(x: Any) -> Any:
+def conj(x: Operand) -> Any:
     """Complex conjugate; a real array itself."""
     return apply(REGISTRY["conjugate"], (x,)) if is_complex(x) else x
 
 
 @implements(np.angle)
-def angle(z: Any, deg: bool = False) -> Any:
+def angle(z: Operand, deg: bool = False) -> TensorOrArray:
     """Angle in the complex plane; derivative 0 at the origin."""
     z = tensor_of(z)
     found = np.arctan2(imag(z), real(z))
@@ -48,7 +48,7 @@ def angle(z: Any, deg: bool = False) -> Any:
 
 
 @implements(np.sign)
-def sign(x: Any) -> Any:
+def sign(x: Operand) -> TensorOrArray:
     """Sign; of a complex number the direction, z/|z|, and 0 at 0."""
     if not (is_tensor(x) and is_complex(x) and requires_grad(x)):
         return plainly(np.sign, (x,), {})

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import Operand, TensorOrArray, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.building import broadcast_arrays
 from tapegrad.numpy_api.products import contract, dot
@@ -14,13 +14,13 @@ from tapegrad.numpy_api.shapes import laid, reshape, stack
 from tapegrad.numpy_api.tables import UFUNCS, axis_of, composed, plain, tensor_of
 
 
-def conjugate(x: Any) -> Any:
+def conjugate(x: Operand) -> Any:
     """Complex conjugates; a real array is its own."""
     return np.conj(x) if value_of(x).dtype.kind == "c" else x
 
 
 @composed(np.tensordot)
-def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+def tensordot(a: Any, b: Any, axes: Any = 2) -> TensorOrArray:
     """Products summed over pairs of axes."""
     a, b, axes = tensor_of(a), tensor_of(b), plain(axes)
     if not isinstance(axes, (list, tuple, np.ndarray)):
@@ -49,14 +49,14 @@ def inner(a: Any, b: Any, /) -> Any:
 
 
 @composed(np.vdot)
-def vdot(a: Any, b: Any, /) -> Any:
+def vdot(a: Operand, b: Operand, /) -> TensorOrArray:
     """Product of all elements, summed; the first are conjugated."""
     a, b = (x if x.ndim == 1 else reshape(x, (-1,)) for x in (tensor_of(a), tensor_of(b)))
     return dot(conjugate(a), b)
 
 
 @composed(np.kron)
-def kron(a: Any, b: Any) -> Any:
+def kron(a: Any, b: Any) -> TensorOrArray:
     """Copies of the second array, each times an element of the first."""
     a, b = tensor_of(a), tensor_of(b)
     ndim = max(a.ndim, b.ndim)
@@ -67,7 +67,9 @@ def kron(a: Any, b: Any) -> Any:
 
 
 @composed(np.cross)
-def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
+def cross(
+    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> TensorOrArray:
     """Vector product of vectors of three components along an axis."""
     if axis is not None:
         axisa = axisb = axisc = axis
@@ -100,7 +102,7 @@ def _vectors(x: Any, y: Any, axis: int, what: str) -> Any:
     return x, y
 
 
-def vecdot(x1: Any, x2: Any, axis: int = -1, keepdims: bool = False) -> Any:
+def vecdot(x1: Operand, x2: Operand, axis: int = -1, keepdims: bool = False) -> Any:
     """Products of vectors, summed; the first are conjugated."""
     x, y = _vectors(tensor_of(x1), tensor_of(x2), axis, "vecdot")
     if x.ndim == y.ndim == 1:
@@ -117,13 +119,13 @@ def matvec(x1: Any, x2: Any) -> Any:
     return np.matmul(x1, x2[..., None])[..., 0]
 
 
-def vecmat(x1: Any, x2: Any) -> Any:
+def vecmat(x1: Operand, x2: Operand) -> Any:
     """Vectors, conjugated, times matrices."""
     x1, x2 = tensor_of(x1), _matrix(x2, "vecmat")
     return np.matmul(conjugate(x1)[..., None, :], x2)[..., 0, :]
 
 
-def _matrix(x: Any, what: str) -> Any:
+def _matrix(x: Operand, what: str) -> Any:
     x = tensor_of(x)
     if np.ndim(value_of(x)) < 2:
         raise ShapeError(f"{what} needs a matrix, found shape {np.shape(value_of(x))}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, requires_grad, value_of, wrap
+from tapegrad.core.base import Operand, Out, TensorOrArray, is_tensor, requires_grad, value_of, wrap
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply, as_tape_value, record, wrap_without_history
 from tapegrad.core.operators import FAST
@@ -16,7 +16,7 @@ from tapegrad.numpy_api.ufuncs import operand
 from tapegrad.ops import REGISTRY
 
 
-def _scaled(value: Any, x: Any, factor: Any) -> Any:
+def _scaled(value: Operand, x: Operand, factor: Operand) -> Any:
     """Return a value that NumPy has computed as x times a constant."""
     return (
         record(REGISTRY["multiply"], value, (x, factor))
@@ -29,13 +29,13 @@ def _scaled(value: Any, x: Any, factor: Any) -> Any:
 
 
 @implements(np.fabs)
-def fabs(x: Any) -> Any:
+def fabs(x: Any) -> TensorOrArray:
     """Absolute value, as a floating-point number."""
     return FAST["absolute"](x) if x.dtype.kind == "f" else plainly(np.fabs, (x,), {})
 
 
 @implements(np.heaviside)
-def heaviside(x: Any, h: Any) -> Any:
+def heaviside(x: Operand, h: Operand) -> TensorOrArray:
     """Step from 0 to 1, at 0 the second operand, which alone has a derivative."""
     x, h = value_of(operand(x)), operand(h)
     step = as_tape_value(np.heaviside(x, value_of(h)))
@@ -43,27 +43,27 @@ def heaviside(x: Any, h: Any) -> Any:
 
 
 @implements(np.divmod)
-def divmod_(a: Any, b: Any) -> Any:
+def divmod_(a: Operand, b: Operand) -> tuple[TensorOrArray, TensorOrArray]:
     """Quotient, which has no derivative, and remainder."""
     return UFUNCS[np.floor_divide](a, b), UFUNCS[np.remainder](a, b)
 
 
 @implements(np.modf)
-def modf(x: Any) -> Any:
+def modf(x: Any) -> tuple[TensorOrArray, TensorOrArray]:
     """Fraction, which moves with the operand, and whole number, which does not."""
     fraction, whole = np.modf(x._v)
     return _scaled(fraction, x, fraction.dtype.type(1)), wrap(whole)
 
 
 @implements(np.frexp)
-def frexp(x: Any) -> Any:
+def frexp(x: Any) -> tuple[TensorOrArray, TensorOrArray]:
     """Fraction in [1/2, 1), and power of two, which has no derivative."""
     fraction, power = np.frexp(x._v)
     return _scaled(fraction, x, np.ldexp(fraction.dtype.type(1), -power)), wrap(power)
 
 
 @implements(np.ldexp)
-def ldexp(x: Any, power: Any) -> Any:
+def ldexp(x: Operand, power: Operand) -> TensorOrArray:
     """Multiply by an integer power of two."""
     x, power = operand(x), value_of(operand(power))
     value = np.ldexp(value_of(x), power)
@@ -71,7 +71,7 @@ def ldexp(x: Any, power: Any) -> Any:
 
 
 @implements(np.nextafter)
-def nextafter(x: Any, toward: Any) -> Any:
+def nextafter(x: Operand, toward: Operand) -> TensorOrArray:
     """Neighbouring number, which moves with the first operand only."""
     x = operand(x)
     value = np.nextafter(value_of(x), value_of(operand(toward)))
@@ -82,19 +82,21 @@ def nextafter(x: Any, toward: Any) -> Any:
 
 
 @implements(np.sinc)
-def sinc(x: Any) -> Any:
+def sinc(x: Operand) -> TensorOrArray:
     """sin(pi x)/(pi x)."""
     return apply(REGISTRY["sinc"], (tensor_of(x),))
 
 
 @implements(np.i0)
-def i0(x: Any) -> Any:
+def i0(x: Operand) -> TensorOrArray:
     """Modified Bessel function of the first kind, order 0."""
     return apply(REGISTRY["i0"], (tensor_of(x),))
 
 
 @implements(np.nan_to_num)
-def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+def nan_to_num(
+    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+) -> TensorOrArray:
     """Numbers in the place of nan and infinities."""
     x = tensor_of(x)
     value = value_of(x)
@@ -126,7 +128,7 @@ def real_if_close(a: Any, tol: float = 100) -> Any:
 
 
 @implements(np.unwrap)
-def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.pi) -> Any:
+def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.pi) -> TensorOrArray:
     """Remove jumps by whole periods; their number has no derivative."""
     p = tensor_of(p)
     value, length = value_of(p), value_of(period)
@@ -137,6 +139,6 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.
 
 
 @implements(np.fix)
-def fix(x: Any, out: Any = None) -> Any:
+def fix(x: Operand, out: Out = None) -> TensorOrArray:
     """Whole number towards 0; derivative zero."""
     return UFUNCS[np.trunc](x) if out is None else into(np.trunc, out, x)

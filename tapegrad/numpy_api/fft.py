@@ -10,24 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import Operand, Out, TensorOrArray, value_of
 from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.numpy_api.shapes import concatenate
-from tapegrad.numpy_api.tables import axis_of, implements, into, tensor_of
+from tapegrad.numpy_api.tables import Axis, axis_of, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.fft import OPPOSITE
 
 
-def _length(x: Any, n: Any, axis: int, what: str) -> int:
+def _length(x: Operand, n: Any, axis: int, what: str) -> int:
     extent = np.shape(value_of(x))[axis] if n is None else operator.index(n)
     if extent < 1:
         raise ShapeError(f"{what}: {extent} points; a transform takes at least one")
     return int(extent)
 
 
-def _norm(norm: Any, what: str) -> str:
+def _norm(norm: str | None, what: str) -> str:
     if norm is None:
         return "backward"
     if norm not in OPPOSITE:
@@ -35,14 +35,14 @@ def _norm(norm: Any, what: str) -> str:
     return str(norm)
 
 
-def _transform(x: Any, n: Any, axis: int, norm: Any, what: str, inverse: bool) -> Any:
+def _transform(x: Operand, n: Any, axis: int, norm: str | None, what: str, inverse: bool) -> Any:
     x = tensor_of(x)
     axis = axis_of(x, axis, what)
     attrs = {"n": _length(x, n, axis, what), "axis": axis, "norm": _norm(norm, what), "inverse": inverse}
     return apply(REGISTRY["fft"], (x,), attrs)
 
 
-def _to_half(x: Any, n: Any, axis: int, norm: Any, what: str) -> Any:
+def _to_half(x: Operand, n: Any, axis: int, norm: str | None, what: str) -> Any:
     x = tensor_of(x)
     if value_of(x).dtype.kind == "c":
         raise DTypeError(f"{what} takes real numbers, found dtype {value_of(x).dtype}; take np.real, or fft")
@@ -51,7 +51,7 @@ def _to_half(x: Any, n: Any, axis: int, norm: Any, what: str) -> Any:
     return apply(REGISTRY["rfft"], (x,), attrs)
 
 
-def _from_half(x: Any, n: Any, axis: int, norm: Any, what: str) -> Any:
+def _from_half(x: Operand, n: Any, axis: int, norm: str | None, what: str) -> Any:
     x = tensor_of(x)
     axis = axis_of(x, axis, what)
     n = 2 * (np.shape(value_of(x))[axis] - 1) if n is None else n
@@ -64,7 +64,7 @@ def _along_axis(function: Any, transform: Callable[..., Any]) -> Callable[..., A
     what = function.__name__
 
     @implements(function)
-    def call(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
+    def call(a: Operand, n: Any = None, axis: int = -1, norm: str | None = None, out: Out = None) -> Any:
         if out is not None:
             return into(function, out, a, n=n, axis=axis, norm=norm)
         return transform(a, n, axis, norm, what)
@@ -73,7 +73,7 @@ def _along_axis(function: Any, transform: Callable[..., Any]) -> Callable[..., A
     return call
 
 
-def _swapped(norm: Any, what: str) -> str:
+def _swapped(norm: str | None, what: str) -> str:
     return OPPOSITE[_norm(norm, what)]
 
 
@@ -108,20 +108,20 @@ def _plan(a: Any, s: Any, axes: Any, what: str, half: bool = False) -> tuple[lis
     return points, axes
 
 
-def _over_axes(a: Any, points: Any, axes: Any, norm: Any, what: str, inverse: bool = False) -> Any:
+def _over_axes(a: Operand, points: Any, axes: Any, norm: str | None, what: str, inverse: bool = False) -> Any:
     """The complex transform of each of these axes, the last first."""
     for n, k in zip(reversed(points), reversed(axes), strict=True):
         a = _transform(a, n, k, norm, what, inverse)
     return a
 
 
-def _over_axes_of_reals(a: Any, points: Any, axes: Any, norm: Any, what: str) -> Any:
+def _over_axes_of_reals(a: Any, points: Any, axes: Any, norm: str, what: str) -> Any:
     _some(axes, what)
     a = _to_half(a, points[-1], axes[-1], norm, what)
     return _over_axes(a, points[:-1], axes[:-1], norm, what)
 
 
-def _over_axes_to_reals(a: Any, points: Any, axes: Any, norm: Any, what: str) -> Any:
+def _over_axes_to_reals(a: Any, points: Any, axes: Any, norm: str, what: str) -> Any:
     _some(axes, what)
     for n, k in zip(points[:-1], axes[:-1], strict=True):
         a = _transform(a, n, k, norm, what, True)
@@ -136,18 +136,22 @@ def _some(axes: list[int], what: str) -> None:
 def _register(several: Any, two: Any, transform: Callable[..., Any], half: bool = False) -> None:
     """The transforms of several axes under NumPy's names: of any, and of two."""
 
-    def over(function: Any, a: Any, s: Any, axes: Any, norm: Any, out: Any) -> Any:
+    def over(function: Any, a: Operand, s: Any, axes: Axis, norm: str | None, out: Out) -> Any:
         if out is not None:
             return into(function, out, a, s=s, axes=axes, norm=norm)
         a, what = tensor_of(a), function.__name__
         return transform(a, *_plan(a, s, axes, what, half), norm, what)
 
     @implements(several)
-    def over_several(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any = None) -> Any:
+    def over_several(
+        a: Operand, s: Any = None, axes: Axis = None, norm: str | None = None, out: Out = None
+    ) -> Any:
         return over(several, a, s, axes, norm, out)
 
     @implements(two)
-    def over_two(a: Any, s: Any = None, axes: Any = (-2, -1), norm: Any = None, out: Any = None) -> Any:
+    def over_two(
+        a: Operand, s: Any = None, axes: Axis = (-2, -1), norm: str | None = None, out: Out = None
+    ) -> Any:
         return over(two, a, s, axes, norm, out)
 
     over_several.__name__, over_two.__name__ = several.__name__, two.__name__
@@ -175,12 +179,12 @@ def _rolled(x: Any, axes: Any, what: str, back: bool) -> Any:
 
 
 @implements(np.fft.fftshift)
-def fftshift(x: Any, axes: Any = None) -> Any:
+def fftshift(x: Operand, axes: Axis = None) -> TensorOrArray:
     """Halves of axes exchanged, so that frequency 0 comes to the middle."""
     return _rolled(x, axes, "fftshift", False)
 
 
 @implements(np.fft.ifftshift)
-def ifftshift(x: Any, axes: Any = None) -> Any:
+def ifftshift(x: Operand, axes: Axis = None) -> TensorOrArray:
     """Inverse of `fftshift`."""
     return _rolled(x, axes, "ifftshift", True)

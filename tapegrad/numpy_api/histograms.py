@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, requires_grad, value_of, wrap
+from tapegrad.core.base import Operand, TensorOrArray, is_tensor, requires_grad, value_of, wrap
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.numpy_api.tables import composed, plain, tensor_of
 from tapegrad.ops import indexing
@@ -15,7 +15,7 @@ put: Any = indexing.put
 
 
 @composed(np.bincount)
-def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
+def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> TensorOrArray:
     """Sums of the weights of equal numbers."""
     x = np.asarray(plain(x))
     if weights is None or x.dtype.kind not in "iub":
@@ -29,12 +29,12 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
 
 
 @composed(np.digitize)
-def digitize(x: Any, bins: Any, right: bool = False) -> Any:
+def digitize(x: Operand, bins: Operand, right: bool = False) -> TensorOrArray:
     """The number of the bin of each element; has no derivative."""
     return wrap(np.asarray(np.digitize(plain(x), plain(bins), right))[()])
 
 
-def _edges(a: Any, bins: Any, range: Any, values: Any) -> Any:
+def _edges(a: Operand, bins: Operand, range: Any, values: Any) -> Any:
     """Edges of bins whose values are known: those given, or equal steps from the smallest element up."""
     if np.ndim(plain(bins)) == 1:
         return bins if is_tensor(bins) else values
@@ -48,7 +48,7 @@ def _edges(a: Any, bins: Any, range: Any, values: Any) -> Any:
     return np.astype(np.linspace(low, high, values.size), dtype)
 
 
-def _bins(a: Any, edges: Any) -> tuple[Any, Any]:
+def _bins(a: Operand, edges: Any) -> tuple[Any, Any]:
     """The bin of each element, and which elements lie in one; the last bin has both its ends."""
     found = np.searchsorted(edges, a, "right") - 1
     found[a == edges[-1]] = edges.size - 2
@@ -63,7 +63,9 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 
 
 @composed(np.histogram)
-def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
+def histogram(
+    a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> tuple[TensorOrArray, TensorOrArray]:
     """Sums of weights, or counts, in bins; as a density they are divided by the bins' widths."""
     a = tensor_of(a)
     edges = histogram_bin_edges(a, bins, range, weights)
@@ -83,7 +85,7 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, we
     return counts, edges
 
 
-def _one(bins: Any) -> bool:
+def _one(bins: Operand) -> bool:
     """Whether bins are told by one number, for all dimensions."""
     return not isinstance(bins, (list, tuple)) and np.ndim(value_of(bins)) == 0
 
@@ -95,9 +97,9 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = N
     if is_tensor(sample) or isinstance(sample, np.ndarray):
         columns = [sample] if np.ndim(value_of(sample)) == 1 else list(np.transpose(sample))
     else:
-        columns = [tensor_of(x) for x in sample]
-        kind = np.result_type(*(value_of(x) for x in columns))
-        columns = [np.astype(x, kind, copy=False) for x in columns]
+        given = [tensor_of(x) for x in sample]
+        kind = np.result_type(*(value_of(x) for x in given))
+        columns = [np.astype(x, kind, copy=False) for x in given]
     count = len(columns)
     each = [bins] * count if _one(bins) else list(bins)
     if len(each) != count:
@@ -127,7 +129,7 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = N
 
 
 @composed(np.histogram2d)
-def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None,
+def histogram2d(x: Operand, y: Operand, bins: Any = 10, range: Any = None, density: Any = None,
                 weights: Any = None) -> Any:  # fmt: skip
     """Sums of weights, or counts, in rectangles."""
     x, y = tensor_of(x), tensor_of(y)

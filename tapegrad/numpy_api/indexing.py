@@ -9,7 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import add_saved_bytes, is_tensor, join, requires_grad, value_of, wrap
+from tapegrad.core.base import (
+    Operand,
+    Out,
+    TensorOrArray,
+    add_saved_bytes,
+    is_tensor,
+    join,
+    requires_grad,
+    value_of,
+    wrap,
+)
 from tapegrad.core.dispatch import apply, is_view_of, operand, record, sequence, wrap_without_history
 from tapegrad.core.indices import elements, parts_of, plain_index
 from tapegrad.numpy_api.shapes import ravel
@@ -63,7 +73,9 @@ def _snapshot(index: Any) -> Any:
 
 
 @implements(np.take)
-def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
+def take(
+    a: Operand, indices: Operand, axis: int | None = None, out: Out = None, mode: str = "raise"
+) -> TensorOrArray:
     """Elements by number along an axis."""
     if out is not None:
         return into(np.take, out, a, indices, axis=axis, mode=mode)
@@ -106,7 +118,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
 
 @implements(np.clip)
 def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None,
-         max: Any = None) -> Any:  # fmt: skip
+         max: Any = None) -> TensorOrArray:  # fmt: skip
     """Values limited to an interval; an end that is None does not limit."""
     if (a_min is not None or a_max is not None) and (min is not None or max is not None):
         raise ValueError("clip: give the ends as a_min and a_max or as min and max, not both")

@@ -11,7 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import add_saved_bytes, needs_derivative, value_of, wrap
+from tapegrad.core.base import (
+    DType,
+    Operand,
+    Out,
+    TensorOrArray,
+    add_saved_bytes,
+    needs_derivative,
+    value_of,
+    wrap,
+)
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply, wrap_without_history
 from tapegrad.errors import ShapeError, UnsupportedOpError
@@ -30,7 +39,7 @@ QRResult, SVDResult = type(np.linalg.qr(_ONE)), type(np.linalg.svd(_ONE))
 SlogdetResult = type(np.linalg.slogdet(_ONE))
 
 
-def recorded(x: Any) -> bool:
+def recorded(x: Operand) -> bool:
     """Whether what is computed from an argument has a derivative here and now."""
     return needs_derivative(x)
 
@@ -39,7 +48,7 @@ class _NoMatrices(ShapeError, np.linalg.LinAlgError):
     """Shapes that NumPy refuses with its own class of errors."""
 
 
-def matrices(x: Any, what: str, square: bool = False) -> Any:
+def matrices(x: Operand, what: str, square: bool = False) -> Any:
     """Return an argument as a Tensor or array of matrices."""
     x = tensor_of(x)
     shape = np.shape(value_of(x))
@@ -50,12 +59,12 @@ def matrices(x: Any, what: str, square: bool = False) -> Any:
     return x
 
 
-def adjoint(x: Any) -> Any:
+def adjoint(x: Operand) -> Any:
     """Conjugate transpose of matrices."""
     return np.conj(matrix_transpose(x))
 
 
-def _parts(name: str, a: Any, factors: Sequence[Any], parts: Sequence[int]) -> list[Any]:
+def _parts(name: str, a: Operand, factors: Sequence[TensorOrArray], parts: Sequence[int]) -> list[Any]:
     """Records of the factors of a matrix that share all of them."""
     found = [apply(REGISTRY[name], (a,), {"factors": factors, "part": k}) for k in parts]
     add_saved_bytes(found[-1], factors)
@@ -75,12 +84,12 @@ def _wrapped(kind: Any, parts: Any, a: Any) -> Any:
 
 
 @implements(np.linalg.cholesky)
-def cholesky(a: Any, /, *, upper: bool = False) -> Any:
+def cholesky(a: Operand, /, *, upper: bool = False) -> TensorOrArray:
     """Triangular factor of Hermitian positive definite matrices, of which one triangle is read."""
     return apply(REGISTRY["cholesky"], (_floating(matrices(a, "cholesky", True)),), {"upper": bool(upper)})
 
 
-def _floating(x: Any) -> Any:
+def _floating(x: Operand) -> Any:
     """Integers as NumPy's linear algebra takes them: as float64."""
     if value_of(x).dtype.kind in "fc":
         return x
@@ -88,7 +97,7 @@ def _floating(x: Any) -> Any:
 
 
 @implements(np.linalg.eigh)
-def eigh(a: Any, UPLO: str = "L") -> Any:
+def eigh(a: Operand, UPLO: str = "L") -> Any:
     """Eigenvalues and eigenvectors of Hermitian matrices, of which one triangle is read."""
     a = matrices(a, "eigh", True)
     factors = LAPACK.eigh(value_of(a), UPLO)
@@ -96,7 +105,7 @@ def eigh(a: Any, UPLO: str = "L") -> Any:
 
 
 @implements(np.linalg.eigvalsh)
-def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+def eigvalsh(a: Operand, UPLO: str = "L") -> TensorOrArray:
     """Eigenvalues of Hermitian matrices, of which one triangle is read."""
     a = matrices(a, "eigvalsh", True)
     if not recorded(a):
@@ -105,14 +114,14 @@ def eigvalsh(a: Any, UPLO: str = "L") -> Any:
 
 
 @implements(np.linalg.eig)
-def eig(a: Any) -> Any:
+def eig(a: Operand) -> Any:
     """Eigenvalues and eigenvectors of square matrices; complex where an eigenvalue is."""
     a = matrices(a, "eig", True)
     return EigResult(*_parts("eig", a, np.linalg.eig(value_of(a)), (0, 1)))
 
 
 @implements(np.linalg.eigvals)
-def eigvals(a: Any) -> Any:
+def eigvals(a: Operand) -> TensorOrArray:
     """Eigenvalues of square matrices; complex where one is."""
     a = matrices(a, "eigvals", True)
     if not recorded(a):
@@ -135,7 +144,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
     return SVDResult(*_parts("svd", a, factors, (0, 1, 2)))
 
 
-def _svd_of_hermitian(a: Any, compute_uv: bool) -> Any:
+def _svd_of_hermitian(a: Operand, compute_uv: bool) -> Any:
     """Singular values are absolute eigenvalues, largest first."""
     w, v = eigh(a)
     values = value_of(w)
@@ -151,7 +160,7 @@ def _svd_of_hermitian(a: Any, compute_uv: bool) -> Any:
 
 
 @implements(np.linalg.svdvals)
-def svdvals(x: Any, /) -> Any:
+def svdvals(x: Operand, /) -> TensorOrArray:
     """Singular values, largest first."""
     return svd(x, compute_uv=False)
 
@@ -184,7 +193,7 @@ def _pair(*parts: Any) -> tuple[Any, ...]:
 
 
 @implements(np.linalg.det)
-def det(a: Any) -> Any:
+def det(a: Operand) -> TensorOrArray:
     """Determinant."""
     return apply(REGISTRY["det"], (_floating(matrices(a, "det", True)),))
 
@@ -205,13 +214,13 @@ def slogdet(a: Any) -> Any:
 
 
 @implements(np.linalg.inv)
-def inv(a: Any) -> Any:
+def inv(a: Operand) -> TensorOrArray:
     """Inverse."""
     return apply(REGISTRY["inv"], (_floating(matrices(a, "inv", True)),))
 
 
 @implements(np.linalg.pinv)
-def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = np._NoValue) -> Any:
+def pinv(a: Operand, rcond: Any = None, hermitian: bool = False, *, rtol: Any = np._NoValue) -> TensorOrArray:
     """Pseudoinverse; singular values up to a fraction of the largest count as 0."""
     cut = {} if rcond is None else {"rcond": value_of(rcond)}
     if rtol is not np._NoValue:
@@ -244,7 +253,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     return solution, left, rank, values
 
 
-def _product(a: Any, b: Any) -> Any:
+def _product(a: Operand, b: Operand) -> Any:
     return matmul(a, b)
 
 
@@ -255,7 +264,7 @@ def _residuals(a: Any, b: Any, solution: Any) -> Any:
 
 
 @implements(np.linalg.matrix_power)
-def matrix_power(a: Any, n: Any) -> Any:
+def matrix_power(a: Operand, n: Any) -> Any:
     """Power of square matrices by an integer; a negative one inverts them."""
     a = matrices(a, "matrix_power", True)
     try:
@@ -278,7 +287,7 @@ def matrix_power(a: Any, n: Any) -> Any:
 
 
 @implements(np.linalg.multi_dot)
-def multi_dot(arrays: Any, *, out: Any = None) -> Any:
+def multi_dot(arrays: Any, *, out: Out = None) -> TensorOrArray:
     """Product of matrices in the order that takes the fewest multiplications; the ends may be vectors."""
     if out is not None:
         return into(np.linalg.multi_dot, out, arrays)
@@ -316,7 +325,7 @@ def _chain(members: list[Any], best: dict[tuple[int, int], tuple[int, int]], i: 
 
 
 @implements(np.linalg.tensorinv)
-def tensorinv(a: Any, ind: int = 2) -> Any:
+def tensorinv(a: Operand, ind: int = 2) -> TensorOrArray:
     """Inverse of an array as a map between its last and its first `ind` axes."""
     a = tensor_of(a)
     if ind <= 0:
@@ -330,7 +339,7 @@ def tensorinv(a: Any, ind: int = 2) -> Any:
 
 
 @implements(np.linalg.tensorsolve)
-def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
+def tensorsolve(a: Any, b: Operand, axes: Any = None) -> TensorOrArray:
     """Solution of equations whose unknowns and right side have several axes."""
     a, b = tensor_of(a), tensor_of(b)
     if axes is not None:
@@ -351,7 +360,7 @@ def _same_size(shape: tuple[int, ...], size: int, other: int, what: str) -> None
 
 
 @implements(np.linalg.matrix_rank)
-def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+def matrix_rank(A: Operand, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
     """Number of singular values that are not 0: a plain value."""
     return plainly(np.linalg.matrix_rank, (A, tol, hermitian), {"rtol": rtol})
 
@@ -360,18 +369,18 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
 
 
 @implements(np.linalg.diagonal)
-def diagonal(x: Any, /, *, offset: int = 0) -> Any:
+def diagonal(x: Operand, /, *, offset: int = 0) -> Any:
     """Diagonals of matrices; a view, as that of `numpy.diagonal`."""
     return np.diagonal(matrices(x, "diagonal"), offset, -2, -1)
 
 
 @implements(np.linalg.trace)
-def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
+def trace(x: Operand, /, *, offset: int = 0, dtype: DType = None) -> TensorOrArray:
     """Sums of diagonals of matrices."""
     return sum_(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
-def _linalg_matmul(x1: Any, x2: Any, /) -> Any:
+def _linalg_matmul(x1: Operand, x2: Operand, /) -> Any:
     return matmul(x1, x2)
 
 
@@ -379,7 +388,7 @@ implements(np.linalg.matmul)(_linalg_matmul)
 
 
 @implements(np.linalg.outer)
-def outer(x1: Any, x2: Any, /) -> Any:
+def outer(x1: Operand, x2: Operand, /) -> TensorOrArray:
     """All products of elements of two vectors."""
     x1, x2 = tensor_of(x1), tensor_of(x2)
     if np.ndim(value_of(x1)) != 1 or np.ndim(value_of(x2)) != 1:
@@ -389,7 +398,7 @@ def outer(x1: Any, x2: Any, /) -> Any:
 
 
 @implements(np.linalg.vecdot)
-def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+def vecdot(x1: Operand, x2: Operand, /, *, axis: int = -1) -> TensorOrArray:
     """Products along an axis of both, summed; the first is conjugated."""
     x1, x2 = tensor_of(x1), tensor_of(x2)
     n = [np.shape(value_of(x))[axis_of(x, axis, "vecdot")] for x in (x1, x2)]
@@ -399,7 +408,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 
 @implements(np.linalg.cross)
-def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> TensorOrArray:
     """Vector product in three dimensions."""
     x1, x2 = tensor_of(x1), tensor_of(x2)
     for x in (x1, x2):
@@ -412,7 +421,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 
 @implements(np.linalg.tensordot)
-def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Any:
+def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> TensorOrArray:
     """Sum of products over axes of both: the last and the first `axes`, or those named."""
     x1, x2 = tensor_of(x1), tensor_of(x2)
     shapes = np.shape(value_of(x1)), np.shape(value_of(x2))

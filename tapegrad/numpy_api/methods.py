@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegrad.core.base import Handle, value_of
+from tapegrad.core.base import DType, Handle, Operand, Out, value_of
 from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import note_escape
 from tapegrad.core.indices import plain_index
@@ -17,7 +17,7 @@ from tapegrad.numpy_api.indexing import clip, getitem, take
 from tapegrad.numpy_api.products import dot
 from tapegrad.numpy_api.reductions import cumsum, max_, mean, min_, prod, std, sum_, var
 from tapegrad.numpy_api.shapes import ravel, reshape, squeeze, swapaxes, transpose
-from tapegrad.numpy_api.tables import FUNCTIONS
+from tapegrad.numpy_api.tables import FUNCTIONS, Axis
 
 NOT_GIVEN = np._NoValue
 NOTHING: dict[str, Any] = {}
@@ -44,7 +44,7 @@ class ArrayMethods(Handle):
 
     # ------------------------------------------------------------ reductions
 
-    def sum(self: T, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+    def sum(self: T, axis: Axis = None, dtype: DType = None, out: Out = None, keepdims: bool = False,
             initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> T:  # fmt: skip
         """Sum over axes."""
         if initial is where is NOT_GIVEN:
@@ -56,58 +56,58 @@ class ArrayMethods(Handle):
         """Mean over axes."""
         return mean(self, axis, dtype, out, keepdims, **_given(NOT_GIVEN, where))
 
-    def prod(self: T, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+    def prod(self: T, axis: Axis = None, dtype: DType = None, out: Out = None, keepdims: bool = False,
              initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> T:  # fmt: skip
         """Product over axes."""
         return prod(self, axis, dtype, out, keepdims, **_given(initial, where))
 
-    def max(self: T, axis: Any = None, out: Any = None, keepdims: bool = False,
+    def max(self: T, axis: Axis = None, out: Out = None, keepdims: bool = False,
             initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> T:  # fmt: skip
         """Largest value over axes."""
         return max_(self, axis, out, keepdims, **_given(initial, where))
 
-    def min(self: T, axis: Any = None, out: Any = None, keepdims: bool = False,
+    def min(self: T, axis: Axis = None, out: Out = None, keepdims: bool = False,
             initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> T:  # fmt: skip
         """Smallest value over axes."""
         return min_(self, axis, out, keepdims, **_given(initial, where))
 
-    def var(self: T, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+    def var(self: T, axis: Axis = None, dtype: DType = None, out: Out = None, ddof: float = 0,
             keepdims: bool = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN) -> T:  # fmt: skip
         """Variance over axes."""
         return var(self, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
 
-    def std(self: T, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+    def std(self: T, axis: Axis = None, dtype: DType = None, out: Out = None, ddof: float = 0,
             keepdims: bool = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN) -> T:  # fmt: skip
         """Standard deviation over axes."""
         return std(self, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
 
-    def cumsum(self: T, axis: int | None = None, dtype: Any = None, out: Any = None) -> T:
+    def cumsum(self: T, axis: int | None = None, dtype: DType = None, out: Out = None) -> T:
         """Running sum."""
         return cumsum(self, axis, dtype, out)
 
-    def cumprod(self: T, axis: int | None = None, dtype: Any = None, out: Any = None) -> T:
+    def cumprod(self: T, axis: int | None = None, dtype: DType = None, out: Out = None) -> T:
         """Running product."""
         return _call(np.cumprod, self, axis, dtype, out=out)
 
-    def trace(self: T, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None,
-              out: Any = None) -> T:  # fmt: skip
+    def trace(self: T, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DType = None,
+              out: Out = None) -> T:  # fmt: skip
         """Sum of a diagonal."""
         return _call(np.trace, self, offset, axis1, axis2, dtype=dtype, out=out)
 
-    def argmax(self: T, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> T:
+    def argmax(self: T, axis: int | None = None, out: Out = None, *, keepdims: bool = False) -> T:
         """Place of the largest value; has no derivative."""
         return _call(np.argmax, self, axis, out=out, keepdims=keepdims)
 
-    def argmin(self: T, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> T:
+    def argmin(self: T, axis: int | None = None, out: Out = None, *, keepdims: bool = False) -> T:
         """Place of the smallest value; has no derivative."""
         return _call(np.argmin, self, axis, out=out, keepdims=keepdims)
 
-    def any(self: T, axis: Any = None, out: Any = None, keepdims: bool = False, *,
+    def any(self: T, axis: Axis = None, out: Out = None, keepdims: bool = False, *,
             where: Any = NOT_GIVEN) -> T:  # fmt: skip
         """Whether an element is true."""
         return _call(np.any, self, axis, out=out, keepdims=keepdims, where=where)
 
-    def all(self: T, axis: Any = None, out: Any = None, keepdims: bool = False, *,
+    def all(self: T, axis: Axis = None, out: Out = None, keepdims: bool = False, *,
             where: Any = NOT_GIVEN) -> T:  # fmt: skip
         """Whether all elements are true."""
         return _call(np.all, self, axis, out=out, keepdims=keepdims, where=where)
@@ -135,11 +135,11 @@ class ArrayMethods(Handle):
         """Two axes exchanged."""
         return swapaxes(self, axis1, axis2)
 
-    def squeeze(self: T, axis: Any = None) -> T:
+    def squeeze(self: T, axis: Axis = None) -> T:
         """Axes of one element removed."""
         return squeeze(self, axis)
 
-    def astype(self: T, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True,
+    def astype(self: T, dtype: DType, order: str = "K", casting: str = "unsafe", subok: bool = True,
                copy: bool = True) -> T:  # fmt: skip
         """Another dtype; a copy also where it has that dtype."""
         if not np.can_cast(self._v.dtype, dtype, casting):  # type: ignore[arg-type]
@@ -150,21 +150,21 @@ class ArrayMethods(Handle):
         """Diagonals of the matrices that two axes span; a view."""
         return _call(np.diagonal, self, offset, axis1, axis2)
 
-    def repeat(self: T, repeats: Any, axis: int | None = None) -> T:
+    def repeat(self: T, repeats: Operand, axis: int | None = None) -> T:
         """Each element several times."""
         return _call(np.repeat, self, repeats, axis)
 
     # ------------------------------------------------------------ elements
 
-    def take(self: T, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> T:
+    def take(self: T, indices: Operand, axis: int | None = None, out: Out = None, mode: str = "raise") -> T:
         """Elements by number along an axis."""
         return take(self, indices, axis, out, mode)
 
-    def choose(self: T, choices: Any, out: Any = None, mode: str = "raise") -> T:
+    def choose(self: T, choices: Operand, out: Out = None, mode: str = "raise") -> T:
         """Elements of the choices that these numbers name."""
         return _call(np.choose, self, choices, out=out, mode=mode)
 
-    def compress(self: T, condition: Any, axis: int | None = None, out: Any = None) -> T:
+    def compress(self: T, condition: Operand, axis: int | None = None, out: Out = None) -> T:
         """The parts along an axis where a condition holds."""
         return _call(np.compress, condition, self, axis, out=out)
 
@@ -172,23 +172,31 @@ class ArrayMethods(Handle):
         """Places of the elements that are not zero."""
         return _call(np.nonzero, self)
 
-    def searchsorted(self: T, v: Any, side: str = "left", sorter: Any = None) -> T:
+    def searchsorted(self: T, v: Operand, side: str = "left", sorter: Any = None) -> T:
         """Where values would be put in; has no derivative."""
         return _call(np.searchsorted, self, v, side, sorter)
 
-    def argsort(self: T, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> T:
+    def argsort(
+        self: T, axis: Axis = -1, kind: str | None = None, order: str | None = None, *, stable: Any = None
+    ) -> T:
         """The order that would sort; has no derivative."""
         return _call(np.argsort, self, axis, kind, order, stable=stable)
 
-    def argpartition(self: T, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> T:
+    def argpartition(
+        self: T, kth: Any, axis: Axis = -1, kind: str = "introselect", order: str | None = None
+    ) -> T:
         """The order that would partition; has no derivative."""
         return _call(np.argpartition, self, kth, axis, kind, order)
 
-    def sort(self, axis: int = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
+    def sort(
+        self, axis: int = -1, kind: str | None = None, order: str | None = None, *, stable: Any = None
+    ) -> None:
         """Put the elements in ascending order, in place."""
         self._take_over(_call(np.sort, self, axis, kind, order, stable=stable), "sort()")
 
-    def partition(self, kth: Any, axis: int = -1, kind: str = "introselect", order: Any = None) -> None:
+    def partition(
+        self, kth: Any, axis: int = -1, kind: str = "introselect", order: str | None = None
+    ) -> None:
         """Put the k-th element where it would be sorted and smaller ones before it, in place."""
         self._take_over(_call(np.partition, self, kth, axis, kind, order), "partition()")
 
@@ -203,7 +211,7 @@ class ArrayMethods(Handle):
         return Flat(self)
 
     @flat.setter
-    def flat(self, value: Any) -> None:
+    def flat(self, value: Operand) -> None:
         Flat(self)[:] = value
 
     # ------------------------------------------------------------ arithmetic
@@ -212,11 +220,11 @@ class ArrayMethods(Handle):
         """Values limited to an interval."""
         return clip(self, min, max, out)
 
-    def round(self: T, decimals: int = 0, out: Any = None) -> T:
+    def round(self: T, decimals: int = 0, out: Out = None) -> T:
         """Rounded values; derivative zero."""
         return _call(np.round, self, decimals, out=out)
 
-    def dot(self: T, b: Any, out: Any = None) -> T:
+    def dot(self: T, b: Operand, out: Out = None) -> T:
         """Product as by np.dot."""
         return dot(self, b, out)
 
@@ -240,7 +248,7 @@ class ArrayMethods(Handle):
             )
         return self
 
-    def view(self: T, dtype: Any = None) -> T:
+    def view(self: T, dtype: DType = None) -> T:
         """A view of the same elements; not as another dtype."""
         if isinstance(dtype, (int, tuple)):
             raise TypeError(f"view takes a dtype as in NumPy; for the shape {dtype} use reshape")
@@ -251,7 +259,7 @@ class ArrayMethods(Handle):
             )
         return getitem(self, Ellipsis) if self._v.ndim else copy(self)
 
-    def tobytes(self, order: Any = "C") -> bytes:
+    def tobytes(self, order: str | None = "C") -> bytes:
         """The bytes of the value."""
         note_escape(self)
         return self._v.tobytes(order)
@@ -286,11 +294,11 @@ class ArrayMethods(Handle):
             "them on .detach().numpy()"
         )
 
-    def getfield(self, dtype: Any, offset: int = 0) -> Any:
+    def getfield(self, dtype: DType, offset: int = 0) -> Any:
         """See `byteswap`."""
         return self.byteswap()
 
-    def setfield(self, val: Any, dtype: Any, offset: int = 0) -> None:
+    def setfield(self, val: Operand, dtype: DType, offset: int = 0) -> None:
         """See `byteswap`."""
         self.byteswap()
 

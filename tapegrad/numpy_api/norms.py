@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import Operand, TensorOrArray, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.linalg import inv, matrices, recorded, svdvals
 from tapegrad.numpy_api.reductions import max_, min_, over, sum_
 from tapegrad.numpy_api.shapes import reshape, stack
-from tapegrad.numpy_api.tables import axes_of, axis_of, implements, plainly, tensor_of
+from tapegrad.numpy_api.tables import Axis, axes_of, axis_of, implements, plainly, tensor_of
 from tapegrad.ops import REGISTRY
 
 
-def _euclidean(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _euclidean(x: Operand, axes: tuple[int, ...], keepdims: bool) -> Any:
     if np.iscomplexobj(value_of(x)):
         x, axes = stack([np.real(x), np.imag(x)], 0), (0, *(a + 1 for a in axes))
         found = _euclidean(x, axes, keepdims)
@@ -27,7 +27,7 @@ def _euclidean(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     return over(REGISTRY["norm"], x, axes, keepdims)
 
 
-def _of_vectors(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _of_vectors(x: Operand, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     if order is None or order == 2:
         return _euclidean(x, axes, keepdims)
     if isinstance(order, str):
@@ -82,7 +82,7 @@ def _of_matrices(x: Any, order: Any, row: int, column: int, keepdims: bool) -> A
 
 
 @implements(np.linalg.norm)
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> TensorOrArray:
     """Norm of a vector, of a matrix, or without an order of all elements.
 
     At the origin, where they have none, norms are given the derivative 0; an equal share goes to each of
@@ -110,7 +110,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 
 @implements(np.linalg.vector_norm)
-def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+def vector_norm(x: Operand, /, *, axis: Axis = None, keepdims: bool = False, ord: Any = 2) -> TensorOrArray:
     """Norm of the elements along axes, taken as one vector."""
     x = tensor_of(x)
     if value_of(x).dtype.kind in "iub":
@@ -119,7 +119,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
 
 
 @implements(np.linalg.matrix_norm)
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+def matrix_norm(x: Operand, /, *, keepdims: bool = False, ord: Any = "fro") -> TensorOrArray:
     """Norm of matrices in the last two axes."""
     return norm(matrices(x, "matrix_norm"), ord, (-2, -1), keepdims)
 

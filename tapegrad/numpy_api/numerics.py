@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, requires_grad, value_of
+from tapegrad.core.base import DType, Operand, TensorOrArray, is_tensor, requires_grad, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError, ShapeError, UnsupportedOpError
@@ -54,7 +54,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = NOT_GIVEN, append: A
 
 
 @composed(np.ediff1d)
-def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+def ediff1d(ary: Operand, to_end: Any = None, to_begin: Any = None) -> TensorOrArray:
     """Differences of neighbours, between other numbers."""
     flat = reshape(tensor_of(ary), (-1,))
     kind = value_of(flat).dtype
@@ -137,7 +137,7 @@ def _slope(f: Any, h: Any, at: int, order: int) -> Any:
 
 
 @composed(np.trapezoid)
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> TensorOrArray:
     """Integral by the trapezoidal rule along an axis."""
     y = tensor_of(y)
     at = axis_of(y, axis, "trapezoid")
@@ -155,7 +155,9 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 
 
 @composed(np.interp)
-def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+def interp(
+    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
+) -> TensorOrArray:
     """Linear interpolation; the derivative at a knot is the slope to its right, at the last to its left."""
     fp = tensor_of(fp)
     kind = np.dtype(complex if np.iscomplexobj(value_of(fp)) else float)
@@ -200,7 +202,7 @@ def _double(what: str, x: Any, kind: Any = DOUBLE) -> Any:
     return astype(x, kind) if is_tensor(x) else np.asarray(x, kind)
 
 
-def _within(x: Any, period: Any) -> Any:
+def _within(x: Operand, period: Any) -> Any:
     """The same point in the first period."""
     value, length = value_of(x), value_of(period)
     return x - np.round((value - np.remainder(value, length)) / length) * period
@@ -225,7 +227,7 @@ def _vectors(what: str, a: Any, v: Any) -> tuple[Any, Any]:
 
 
 @composed(np.convolve)
-def convolve(a: Any, v: Any, mode: Any = "full") -> Any:
+def convolve(a: Any, v: Any, mode: str = "full") -> TensorOrArray:
     """Convolution of two vectors."""
     a, v = _vectors("convolve", a, v)
     if a.shape[0] < v.shape[0]:
@@ -236,7 +238,7 @@ def convolve(a: Any, v: Any, mode: Any = "full") -> Any:
 
 
 @composed(np.correlate)
-def correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
+def correlate(a: Any, v: Any, mode: str = "valid") -> TensorOrArray:
     """Correlation of two vectors."""
     a, v = _vectors("correlate", a, v)
     mode, n, m = _modes(mode), a.shape[0], v.shape[0]
@@ -254,7 +256,7 @@ def correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
 
 @composed(np.linspace)
 def linspace(
-    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,
+    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False, dtype: DType = None,
     axis: int = 0, *, device: Any = None,
 ) -> Any:  # fmt: skip
     """Numbers in equal steps."""
@@ -280,8 +282,8 @@ def _count(what: str, num: Any) -> int:
 
 
 @composed(np.logspace)
-def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0,
-             dtype: Any = None, axis: int = 0) -> Any:  # fmt: skip
+def logspace(start: Operand, stop: Operand, num: int = 50, endpoint: bool = True, base: Any = 10.0,
+             dtype: DType = None, axis: int = 0) -> TensorOrArray:  # fmt: skip
     """Powers of a base, their exponents in equal steps."""
     kind = np.logspace(plain(start), plain(stop), 2, base=plain(base), dtype=dtype).dtype
     ends = [tensor_of(v) for v in (start, stop, base)]
@@ -298,7 +300,7 @@ def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: 
 
 @composed(np.geomspace)
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None,
-              axis: int = 0) -> Any:  # fmt: skip
+              axis: int = 0) -> TensorOrArray:  # fmt: skip
     """Numbers of which each is the one before times a factor."""
     ends = plain(start), plain(stop)
     num, (start, stop) = _count("geomspace", num), (tensor_of(v) for v in (start, stop))

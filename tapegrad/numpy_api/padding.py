@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, requires_grad, value_of
+from tapegrad.core.base import Operand, TensorOrArray, is_tensor, requires_grad, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import ShapeError, UnsupportedOpError
@@ -26,13 +26,13 @@ ARGUMENTS = {
 }  # fmt: skip
 
 
-def _copies(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> bool:
+def _copies(array: Operand, pad_width: Operand, mode: str | None = "constant", **kwargs: Any) -> bool:
     """Whether all that is added are copies or zeros."""
     return mode in COPYING and not kwargs
 
 
 @moves(np.pad, when=_copies)
-def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
+def pad(array: Operand, pad_width: Operand, mode: Any = "constant", **kwargs: Any) -> TensorOrArray:
     """An array with more elements before and after along each axis."""
     x = tensor_of(array)
     if callable(mode):
@@ -96,7 +96,7 @@ def _widths(given: Any, ndim: int) -> list[tuple[int, int]]:
     return [(a, b) for a, b in wide]
 
 
-def _pairs(given: Any, ndim: int, kind: Any) -> Any:
+def _pairs(given: Any, ndim: int, kind: str) -> Any:
     """A pair of values for each axis; Tensors may be among them."""
     if any_grad(given) and not is_tensor(given):
         given = _stacked(given)
@@ -118,7 +118,7 @@ def _along(numbers: Any, x: Any, axis: int) -> Any:
     return np.reshape(numbers, tuple(-1 if d == axis else 1 for d in range(x.ndim))).astype(x.dtype)
 
 
-def _ramps(x: Any, axis: int, before: int, after: int, ends: Any) -> Any:
+def _ramps(x: Operand, axis: int, before: int, after: int, ends: Any) -> Any:
     parts = [x]
     if before:
         way = _along(np.arange(before) / before, x, axis)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import TensorOrArray, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.products import solve
 from tapegrad.numpy_api.shapes import concatenate, reshape
@@ -26,7 +26,7 @@ def _coefficients(what: str, p: Any, number: bool = True) -> Any:
 
 
 @composed(np.polyval)
-def polyval(p: Any, x: Any) -> Any:
+def polyval(p: Any, x: Any) -> TensorOrArray:
     """Value of a polynomial."""
     p, x = _coefficients("polyval", p), tensor_of(x)
     total: Any = np.zeros_like(value_of(x))
@@ -40,7 +40,7 @@ def _longer(a: Any, n: int) -> Any:
 
 
 @composed(np.polyadd)
-def polyadd(a1: Any, a2: Any) -> Any:
+def polyadd(a1: Any, a2: Any) -> TensorOrArray:
     """Sum of polynomials."""
     a1, a2 = _coefficients("polyadd", a1), _coefficients("polyadd", a2)
     n = max(a1.shape[0], a2.shape[0])
@@ -48,7 +48,7 @@ def polyadd(a1: Any, a2: Any) -> Any:
 
 
 @composed(np.polysub)
-def polysub(a1: Any, a2: Any) -> Any:
+def polysub(a1: Any, a2: Any) -> TensorOrArray:
     """Difference of polynomials."""
     a1, a2 = _coefficients("polysub", a1), _coefficients("polysub", a2)
     n = max(a1.shape[0], a2.shape[0])
@@ -56,7 +56,7 @@ def polysub(a1: Any, a2: Any) -> Any:
 
 
 @composed(np.polymul)
-def polymul(a1: Any, a2: Any) -> Any:
+def polymul(a1: Any, a2: Any) -> TensorOrArray:
     """Product of polynomials."""
     return np.convolve(_coefficients("polymul", a1), _coefficients("polymul", a2))
 
@@ -111,7 +111,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
 
 
 @composed(np.poly)
-def poly(seq_of_zeros: Any) -> Any:
+def poly(seq_of_zeros: Any) -> TensorOrArray:
     """Coefficients of the polynomial with these zeros."""
     zeros = tensor_of(seq_of_zeros)
     if zeros.ndim == 2 and zeros.shape[0] == zeros.shape[1] and zeros.shape[0]:
@@ -125,7 +125,7 @@ def poly(seq_of_zeros: Any) -> Any:
 
 
 @composed(np.roots)
-def roots(p: Any) -> Any:
+def roots(p: Any) -> TensorOrArray:
     """Zeros of a polynomial: the eigenvalues of its companion matrix."""
     p = _coefficients("roots", p)
     kept = np.flatnonzero(value_of(p))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, value_of
+from tapegrad.core.base import DType, Operand, Out, TensorOrArray, is_tensor, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import ShapeError
@@ -21,7 +21,7 @@ from tapegrad.ops import REGISTRY
 TERMS = 1 << 14  # of an einsum of several operands, above which they are multiplied in pairs
 
 
-def matmul(a: Any, b: Any) -> Any:
+def matmul(a: Operand, b: Operand) -> Any:
     """Matrix product."""
     a, b = tensor_of(a), tensor_of(b)
     if np.ndim(value_of(a)) == 0 or np.ndim(value_of(b)) == 0:
@@ -36,7 +36,7 @@ UFUNCS[np.matmul] = matmul
 
 
 @implements(np.dot)
-def dot(a: Any, b: Any, out: Any = None) -> Any:
+def dot(a: Any, b: Any, out: Out = None) -> Any:
     """Product over the last axis of `a` and the last but one of `b`."""
     if out is not None:
         return into(np.dot, out, a, b)
@@ -51,7 +51,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     return einsum(f"{inputs[0]},{inputs[1]}", a, b)
 
 
-def contract(a: Any, b: Any, over: Any, along: Any = ((), ())) -> Any:
+def contract(a: Operand, b: Operand, over: Any, along: Any = ((), ())) -> Any:
     """Products summed over pairs of axes, as a product of matrices, or of stacks of them.
 
     `over` and `along` are axes of `a` and as many of `b`, of the same lengths. Those `along` come first in
@@ -71,7 +71,7 @@ def contract(a: Any, b: Any, over: Any, along: Any = ((), ())) -> Any:
     return laid(found, (*kept,))
 
 
-def _merged(x: Any, along: Any, rows: Any, columns: Any, vector: bool) -> Any:
+def _merged(x: Operand, along: Any, rows: Any, columns: Any, vector: bool) -> Any:
     """An array with its axes in this order, those of rows and those of columns as one."""
     shape, order = np.shape(value_of(x)), [*along, *rows, *columns]
     if order != list(range(len(shape))):
@@ -82,7 +82,7 @@ def _merged(x: Any, along: Any, rows: Any, columns: Any, vector: bool) -> Any:
 
 
 @implements(np.outer)
-def outer(a: Any, b: Any, out: Any = None) -> Any:
+def outer(a: Operand, b: Operand, out: Out = None) -> TensorOrArray:
     """All products of elements of two arrays."""
     if out is not None:
         return into(np.outer, out, a, b)
@@ -91,7 +91,7 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
 
 
 @implements(np.linalg.solve)
-def solve(a: Any, b: Any) -> Any:
+def solve(a: Operand, b: Operand) -> TensorOrArray:
     """Solution of linear equations."""
     a, b = tensor_of(a), tensor_of(b)
     if np.ndim(value_of(a)) < 2 or np.shape(value_of(a))[-1] != np.shape(value_of(a))[-2]:
@@ -100,8 +100,8 @@ def solve(a: Any, b: Any) -> Any:
 
 
 @implements(np.einsum)
-def einsum(*operands: Any, out: Any = None, optimize: Any = False, dtype: Any = None, order: str = "K",
-           casting: str = "safe") -> Any:  # fmt: skip
+def einsum(*operands: Any, out: Out = None, optimize: Any = False, dtype: DType = None, order: str = "K",
+           casting: str = "safe") -> TensorOrArray:  # fmt: skip
     """Einstein summation, with subscripts as text or as lists between the operands.
 
     Sums over axes of two operands are products of matrices, and large ones of several operands are computed

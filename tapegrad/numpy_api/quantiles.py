@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, requires_grad, value_of
+from tapegrad.core.base import DType, Operand, Out, is_tensor, requires_grad, value_of
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError
 from tapegrad.numpy_api.rearranging import rearranged
@@ -45,7 +45,7 @@ def _sorted(x: Any) -> Any:
     return along(x, np.argsort(value_of(x), axis=-1, kind="stable"), x.ndim - 1)
 
 
-def _ranks(x: Any, skip: bool) -> Any:
+def _ranks(x: Operand, skip: bool) -> Any:
     """Each element's place in its sorted lane; nan where it is nan."""
     order = np.argsort(value_of(x), axis=-1, kind="stable")
     found = np.empty(order.shape)
@@ -59,7 +59,7 @@ def _quantile(name: str, scale: float) -> Any:
     reference = getattr(np, name)
     skip = name.startswith("nan")
 
-    def function(a: Any, q: Any, axis: Axis = None, out: Any = None, overwrite_input: bool = False,
+    def function(a: Any, q: Operand, axis: Axis = None, out: Out = None, overwrite_input: bool = False,
                  method: Any = "linear", keepdims: Any = False, *, weights: Any = None) -> Any:  # fmt: skip
         a, given, q = tensor_of(a), plain(q), tensor_of(q)
         if np.iscomplexobj(value_of(a)):
@@ -111,7 +111,7 @@ def _quantile(name: str, scale: float) -> Any:
 
 @functools.lru_cache(maxsize=256, typed=True)
 def _neighbours(
-    reference: Any, q: float, scale: float, method: Any, n: int, dtype: Any
+    reference: Any, q: float, scale: float, method: Any, n: int, dtype: DType
 ) -> tuple[int, int, Any]:
     """The numbers in sorted order of a quantile's two neighbours among n, and the way between them."""
     place = np.quantile(np.arange(float(n)), q / scale, method=method)
@@ -163,8 +163,8 @@ percentile, nanpercentile = _quantile("percentile", 100.0), _quantile("nanpercen
 def _median(name: str) -> Any:
     skip = name.startswith("nan")
 
-    def function(a: Any, axis: Axis = None, out: Any = None, overwrite_input: bool = False,
-                 keepdims: Any = False) -> Any:  # fmt: skip
+    def function(a: Operand, axis: Axis = None, out: Out = None, overwrite_input: bool = False,
+                 keepdims: bool = False) -> Any:  # fmt: skip
         lanes, kept = _lanes(a, axis, name)
         values, n = value_of(lanes), np.shape(value_of(lanes))[-1]
         if n == 0:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import add_saved_bytes, is_tensor, value_of
+from tapegrad.core.base import Operand, TensorOrArray, add_saved_bytes, is_tensor, value_of
 from tapegrad.core.dispatch import apply
 from tapegrad.numpy_api.shapes import concatenate, reshape
 from tapegrad.numpy_api.tables import FUNCTIONS, composed, tensor_of
@@ -74,7 +74,7 @@ def _moves(function: Any, otherwise: Callable[..., Any], when: Callable[..., boo
     return call
 
 
-def rearranged(x: Any, places: Any, holes: bool = False) -> Any:
+def rearranged(x: Operand, places: Any, holes: bool = False) -> Any:
     """The elements at places, which nobody else writes to, and zeros at those below 0."""
     out = apply(REARRANGE, (x,), {"places": places, "holes": holes})
     if places.nbytes > LARGE:
@@ -82,13 +82,13 @@ def rearranged(x: Any, places: Any, holes: bool = False) -> Any:
     return out
 
 
-def numbers_of(x: Any) -> Any:
+def numbers_of(x: Operand) -> Any:
     """The number of each element in C order."""
     shape = np.shape(value_of(x))
     return np.arange(prod(shape)).reshape(shape)
 
 
-def gathered(arrays: Sequence[Any], function: Callable[..., Any]) -> Any:
+def gathered(arrays: Sequence[TensorOrArray], function: Callable[..., Any]) -> Any:
     """What a function that only moves elements makes of arrays; it is called on numbers of the elements."""
     arrays = [tensor_of(x) for x in arrays]
     numbers, start = [], 0

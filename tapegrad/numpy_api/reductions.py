@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, is_tensor, requires_grad, value_of
+from tapegrad.core.base import DType, Handle, Operand, Out, TensorOrArray, is_tensor, requires_grad, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError
@@ -36,7 +36,7 @@ WHOLE = [
 ]  # not to be changed
 
 
-def over(op: Any, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def over(op: Any, x: Operand, axes: tuple[int, ...], keepdims: bool) -> Any:
     """Reduce over axes, which are ascending."""
     if axes and axes[-1] >= MASK_BITS:
         return folded(lambda matrix, **attrs: apply(op, (matrix,), attrs), x, axes, keepdims)
@@ -47,7 +47,12 @@ def _reduction(op: Any) -> Callable[..., Any]:
     name = op.name
 
     def function(
-        a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **rest: Any
+        a: Operand,
+        axis: Axis = None,
+        dtype: DType = None,
+        out: Any = None,
+        keepdims: Any = False,
+        **rest: Any,
     ) -> Any:
         x = a
         if dtype is None and out is None and keepdims is False and not rest and isinstance(x, Handle):
@@ -113,7 +118,7 @@ prod = _reduction(REGISTRY["prod"])
 def _positional(function: Callable[..., Any]) -> Callable[..., Any]:
     """np.max and np.prod take `out` where np.sum takes `dtype`."""
 
-    def wrapped(a: Any, axis: Axis = None, out: Any = None, keepdims: Any = False, **rest: Any) -> Any:
+    def wrapped(a: Operand, axis: Axis = None, out: Out = None, keepdims: bool = False, **rest: Any) -> Any:
         return function(a, axis=axis, out=out, keepdims=keepdims, **rest)
 
     return wrapped
@@ -164,7 +169,7 @@ def degrees(what: str, ddof: float, correction: Any) -> float:
 
 
 def _spread(
-    function: Any, a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+    function: Any, a: Operand, axis: Axis = None, dtype: DType = None, out: Out = None, ddof: float = 0,
     keepdims: Any = False, *, where: Any = np._NoValue, mean: Any = np._NoValue,
     correction: Any = np._NoValue,
 ) -> Any:  # fmt: skip
@@ -215,26 +220,28 @@ def root(variance: Any) -> Any:
 
 
 @implements(np.var)
-def var(a: Any, *args: Any, **kwargs: Any) -> Any:
+def var(a: Operand, *args: Any, **kwargs: Any) -> TensorOrArray:
     """Variance over axes."""
     return _spread(np.var, a, *args, **kwargs)
 
 
 @implements(np.std)
-def std(a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, *args: Any, **kwargs: Any) -> Any:
+def std(
+    a: Operand, axis: Axis = None, dtype: DType = None, out: Out = None, *args: Any, **kwargs: Any
+) -> TensorOrArray:
     """Standard deviation: the root of `var`."""
     if out is not None:
         return _spread(np.std, a, axis, dtype, out, *args, **kwargs)
     return root(_spread(np.std, a, axis, dtype, None, *args, **kwargs))
 
 
-def accumulate(a: Any, axis: int = 0, dtype: Any = None) -> Any:
+def accumulate(a: Operand, axis: int = 0, dtype: DType = None) -> Any:
     """np.add.accumulate: as cumsum, but along the first axis by default."""
     return cumsum(a, axis_of(tensor_of(a), axis, "np.add.accumulate"), dtype)
 
 
 @implements(np.cumsum)
-def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
+def cumsum(a: Operand, axis: int | None = None, dtype: DType = None, out: Out = None) -> TensorOrArray:
     """Running sum along an axis, or over all elements."""
     if out is not None:
         return into(np.cumsum, out, a, axis=axis, dtype=dtype)

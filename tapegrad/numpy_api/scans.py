@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, requires_grad, value_of
+from tapegrad.core.base import DType, Operand, Out, TensorOrArray, is_tensor, requires_grad, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import ShapeError
@@ -19,7 +19,7 @@ from tapegrad.ops import REGISTRY
 
 
 @implements(np.cumprod)
-def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
+def cumprod(a: Operand, axis: int | None = None, dtype: DType = None, out: Out = None) -> TensorOrArray:
     """Running product along an axis, or over all elements."""
     if out is not None:
         return into(np.cumprod, out, a, axis=axis, dtype=dtype)
@@ -34,7 +34,7 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None)
     return apply(REGISTRY["cumprod"], (a,), {"axis": axis_of(a, axis, "cumprod")})
 
 
-def _cumulative(scan: Callable[..., Any], name: str, identity: int, x: Any, axis: Any, dtype: Any,
+def _cumulative(scan: Callable[..., Any], name: str, identity: int, x: Operand, axis: Any, dtype: DType,
                 include_initial: bool) -> Any:  # fmt: skip
     """As the array API has it: an axis is needed for more than one dimension; the identity may lead."""
     x = tensor_of(x)
@@ -53,8 +53,8 @@ def _cumulative(scan: Callable[..., Any], name: str, identity: int, x: Any, axis
 
 
 @implements(np.cumulative_sum)
-def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, out: Any = None,
-                   include_initial: bool = False) -> Any:  # fmt: skip
+def cumulative_sum(x: Operand, /, *, axis: int | None = None, dtype: DType = None, out: Out = None,
+                   include_initial: bool = False) -> TensorOrArray:  # fmt: skip
     """Running sum, of zero to begin with if wanted."""
     if out is not None:
         return into(np.cumulative_sum, out, x, axis=axis, dtype=dtype, include_initial=include_initial)
@@ -62,15 +62,15 @@ def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, out
 
 
 @implements(np.cumulative_prod)
-def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, out: Any = None,
-                    include_initial: bool = False) -> Any:  # fmt: skip
+def cumulative_prod(x: Operand, /, *, axis: int | None = None, dtype: DType = None, out: Out = None,
+                    include_initial: bool = False) -> TensorOrArray:  # fmt: skip
     """Running product, of one to begin with if wanted."""
     if out is not None:
         return into(np.cumulative_prod, out, x, axis=axis, dtype=dtype, include_initial=include_initial)
     return _cumulative(cumprod, "cumulative_prod", 1, x, axis, dtype, include_initial)
 
 
-def running_extreme(ufunc: np.ufunc, x: Any, axis: int) -> Any:
+def running_extreme(ufunc: np.ufunc, x: Operand, axis: int) -> Any:
     """Largest or smallest value so far; the derivative is that of the last element which equals it."""
     value = value_of(x)
     found = ufunc.accumulate(value, axis)

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, join, requires_grad, value_of, wrap
+from tapegrad.core.base import (
+    DType,
+    Operand,
+    Out,
+    TensorOrArray,
+    is_tensor,
+    join,
+    requires_grad,
+    value_of,
+    wrap,
+)
 from tapegrad.core.conversion import astype, copy
 from tapegrad.core.dispatch import apply, is_view_of, record, timed
 from tapegrad.errors import AxisError, ShapeError
-from tapegrad.numpy_api.tables import axis_of, implements, into, tensor_of
+from tapegrad.numpy_api.tables import Axis, axis_of, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 MANY = 4096  # operands of one record
 
@@ -55,7 +69,7 @@ def _reshaped(value: Any, shape: Any) -> tuple[int, ...]:
 
 
 @timed("reshape")
-def laid(x: Any, shape: tuple[int, ...]) -> Any:
+def laid(x: Operand, shape: tuple[int, ...]) -> Any:
     """As `reshape` to a shape that fits, where nobody else has x or where nobody else gets the result."""
     if np.shape(value_of(x)) == shape:
         return x
@@ -65,7 +79,7 @@ def laid(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 @implements(np.ravel)
-def ravel(a: Any, order: str = "C") -> Any:
+def ravel(a: Operand, order: str = "C") -> TensorOrArray:
     """All elements in one dimension."""
     if order == "K":  # as they lie in memory
         steps = [-abs(step) for step in np.asarray(value_of(a)).strides]
@@ -90,7 +104,7 @@ def transpose(a: Any, axes: Any = None) -> Any:
 
 
 @implements(np.swapaxes)
-def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
+def swapaxes(a: Operand, axis1: int, axis2: int) -> TensorOrArray:
     """Two axes exchanged."""
     x = a
     axes = list(range(np.ndim(value_of(x))))
@@ -100,7 +114,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
 
 
 @implements(np.linalg.matrix_transpose, np.matrix_transpose)
-def matrix_transpose(x: Any) -> Any:
+def matrix_transpose(x: Operand) -> TensorOrArray:
     """The last two axes exchanged."""
     if np.ndim(value_of(x)) < 2:
         raise ShapeError(f"matrix_transpose needs two dimensions, found shape {np.shape(value_of(x))}")
@@ -108,7 +122,7 @@ def matrix_transpose(x: Any) -> Any:
 
 
 @implements(np.moveaxis)
-def moveaxis(a: Any, source: Any, destination: Any) -> Any:
+def moveaxis(a: Operand, source: Any, destination: Any) -> TensorOrArray:
     """Axes moved to other places."""
     x = a
     if type(source) is type(destination) is int:
@@ -126,18 +140,18 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Any:
 
 
 @implements(np.expand_dims)
-def expand_dims(a: Any, axis: Any) -> Any:
+def expand_dims(a: Operand, axis: Axis) -> TensorOrArray:
     """New axes of one element."""
     return reshape(a, _plain_shape(a, np.expand_dims, axis))
 
 
 @implements(np.squeeze)
-def squeeze(a: Any, axis: Any = None) -> Any:
+def squeeze(a: Operand, axis: Axis = None) -> TensorOrArray:
     """Axes of one element removed."""
     return reshape(a, _plain_shape(a, np.squeeze, axis))
 
 
-def _plain_shape(x: Any, function: Any, axis: Any) -> tuple[int, ...]:
+def _plain_shape(x: Operand, function: Any, axis: Axis) -> tuple[int, ...]:
     shape = np.shape(value_of(x))
     try:
         return tuple(function(np.broadcast_to(np.empty((), np.int8), shape), axis).shape)
@@ -148,7 +162,7 @@ def _plain_shape(x: Any, function: Any, axis: Any) -> tuple[int, ...]:
 
 
 @implements(np.broadcast_to)
-def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
+def broadcast_to(array: Operand, shape: int | Sequence[int], subok: bool = False) -> Any:
     """A larger shape by repetition."""
     x = tensor_of(array)
     try:
@@ -181,8 +195,8 @@ def _join(name: str, members: list[Any], axis: int) -> Any:
 
 
 @implements(np.concatenate, np.concat)
-def concatenate(arrays: Any, axis: int | None = 0, out: Any = None, *, dtype: Any = None,
-                casting: str = "same_kind") -> Any:  # fmt: skip
+def concatenate(arrays: Any, axis: int | None = 0, out: Out = None, *, dtype: DType = None,
+                casting: str = "same_kind") -> TensorOrArray:  # fmt: skip
     """Arrays joined along an axis."""
     if out is not None:
         return into(np.concatenate, out, arrays, axis=axis, dtype=dtype, casting=casting)
@@ -194,8 +208,8 @@ def concatenate(arrays: Any, axis: int | None = 0, out: Any = None, *, dtype: An
 
 
 @implements(np.stack)
-def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None,
-          casting: str = "same_kind") -> Any:  # fmt: skip
+def stack(arrays: Any, axis: int = 0, out: Out = None, *, dtype: DType = None,
+          casting: str = "same_kind") -> TensorOrArray:  # fmt: skip
     """Arrays joined along a new axis."""
     if out is not None:
         return into(np.stack, out, arrays, axis=axis, dtype=dtype, casting=casting)
@@ -207,7 +221,7 @@ def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None,
     return result if dtype is None else astype(result, np.dtype(dtype))
 
 
-def _at_least(x: Any, ndim: int) -> Any:
+def _at_least(x: Operand, ndim: int) -> Any:
     shape = np.shape(value_of(x))
     if len(shape) >= ndim:
         return x
@@ -215,20 +229,20 @@ def _at_least(x: Any, ndim: int) -> Any:
 
 
 @implements(np.vstack)
-def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+def vstack(tup: Any, *, dtype: DType = None, casting: str = "same_kind") -> TensorOrArray:
     """Arrays joined as rows."""
     return concatenate([_at_least(x, 2) for x in _members(tup, "vstack")], 0, dtype=dtype)
 
 
 @implements(np.hstack)
-def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+def hstack(tup: Any, *, dtype: DType = None, casting: str = "same_kind") -> TensorOrArray:
     """Arrays joined as columns, vectors end to end."""
     members = [_at_least(x, 1) for x in _members(tup, "hstack")]
     return concatenate(members, 0 if np.ndim(value_of(members[0])) == 1 else 1, dtype=dtype)
 
 
 @implements(np.astype)
-def _astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+def _astype(x: Any, dtype: DTypeLike, /, *, copy: bool = True, device: Any = None) -> TensorOrArray:
     """Another dtype; a copy also where it has that dtype."""
     out = astype(x, dtype)
     return _copy(x) if copy and out is x else out

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, value_of, wrap
+from tapegrad.core.base import Operand, Out, TensorOrArray, is_tensor, value_of, wrap
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.rearranging import gathered, numbers_of, rearranged
@@ -40,7 +40,9 @@ def _order(value: Any, axis: int) -> Any:
 
 
 @composed(np.sort)
-def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+def sort(
+    a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None
+) -> TensorOrArray:
     """Elements in ascending order along an axis; equal ones keep their order."""
     if order is not None:
         raise ValueError(f"sort: order={reprlib.repr(order)} names fields, and a Tensor has none")
@@ -52,7 +54,9 @@ def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, 
 
 
 @composed(np.partition)
-def partition(a: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Any:
+def partition(
+    a: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: str | None = None
+) -> TensorOrArray:
     """Elements such that the k-th is where it would be sorted, smaller ones before it."""
     if order is not None:
         raise ValueError(f"partition: order={reprlib.repr(order)} names fields, and a Tensor has none")
@@ -63,7 +67,7 @@ def partition(a: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect"
 
 
 @composed(np.take_along_axis)
-def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Any:
+def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> TensorOrArray:
     """Elements by number along an axis, others in each lane."""
     indices = np.asarray(plain(indices))
     if indices.dtype.kind not in "iu":
@@ -95,7 +99,7 @@ def unique(
 
 
 def _named(function: Callable[..., Any], **wanted: bool) -> None:
-    def answer(x: Any) -> Any:
+    def answer(x: Operand) -> Any:
         kind = type(function(np.zeros(1)))
         found = unique(x, equal_nan=False, **wanted)
         return kind(*found) if wanted else found
@@ -109,7 +113,7 @@ _named(np.unique_inverse, return_inverse=True)
 _named(np.unique_values)
 
 
-def _first(x: Any, numbers: Any) -> Any:
+def _first(x: Operand, numbers: Any) -> Any:
     return reshape(tensor_of(x), (-1,))[numbers]
 
 
@@ -129,7 +133,7 @@ def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices:
 
 
 @composed(np.setdiff1d)
-def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> TensorOrArray:
     """The elements of the first array that the second has not."""
     x = np.ravel(value_of(ar1))
     numbers = np.arange(x.size) if assume_unique else np.unique(x, return_index=True)[1]
@@ -137,7 +141,7 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
 
 
 @composed(np.setxor1d)
-def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> TensorOrArray:
     """The elements that one of two arrays has."""
     if not assume_unique:
         ar1, ar2 = unique(ar1) if is_tensor(ar1) else np.unique(ar1), (
@@ -152,7 +156,7 @@ def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
 
 
 @composed(np.choose)
-def choose(a: Any, choices: Any, out: Any = None, mode: Any = "raise") -> Any:
+def choose(a: Operand, choices: Any, out: Out = None, mode: Any = "raise") -> TensorOrArray:
     """Each element out of the array that a number names."""
     numbers = np.asarray(plain(a))
     if numbers.dtype.kind not in "iub":
@@ -162,7 +166,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: Any = "raise") -> Any:
 
 
 @composed(np.select)
-def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> TensorOrArray:
     """Each element out of the choice whose condition is the first to hold."""
     conditions = [np.asarray(plain(c)) for c in condlist]
     if len(conditions) != len(choicelist):
@@ -210,7 +214,7 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
 
 
 @composed(np.compress)
-def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Any:
+def compress(condition: Operand, a: Operand, axis: int | None = None, out: Out = None) -> TensorOrArray:
     """The parts along an axis where a condition holds."""
     condition = np.asarray(plain(condition))
     if condition.ndim != 1:
@@ -219,7 +223,7 @@ def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -
 
 
 @composed(np.extract)
-def extract(condition: Any, arr: Any) -> Any:
+def extract(condition: Operand, arr: Operand) -> TensorOrArray:
     """The elements where a condition holds."""
     return reshape(arr, (-1,))[np.flatnonzero(plain(condition))]
 

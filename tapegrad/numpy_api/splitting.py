@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import extra, value_of
+from tapegrad.core.base import TensorOrArray, extra, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import axis_of, implements, plain
 
 
 @implements(np.array_split)
-def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[TensorOrArray]:
     """Parts along an axis, of sizes that differ by one at most, or between given places."""
     at = axis_of(ary, axis, "array_split")
     total, sections = ary.shape[at], plain(indices_or_sections)
@@ -37,7 +37,7 @@ def _part(x: Any, index: Any) -> Any:
 
 
 @implements(np.split)
-def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[TensorOrArray]:
     """Equal parts along an axis, or parts between given places."""
     sections = plain(indices_or_sections)
     if not np.ndim(sections):
@@ -48,7 +48,7 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
 
 
 @implements(np.hsplit)
-def hsplit(ary: Any, indices_or_sections: Any) -> Any:
+def hsplit(ary: Any, indices_or_sections: Any) -> list[TensorOrArray]:
     """Parts along the second axis; of a vector, along its only one."""
     if ary.ndim == 0:
         raise ShapeError("hsplit needs a dimension, found shape ()")
@@ -56,7 +56,7 @@ def hsplit(ary: Any, indices_or_sections: Any) -> Any:
 
 
 @implements(np.vsplit)
-def vsplit(ary: Any, indices_or_sections: Any) -> Any:
+def vsplit(ary: Any, indices_or_sections: Any) -> list[TensorOrArray]:
     """Parts along the first axis."""
     if ary.ndim < 2:
         raise ShapeError(f"vsplit needs two dimensions, found shape {ary.shape}")
@@ -64,7 +64,7 @@ def vsplit(ary: Any, indices_or_sections: Any) -> Any:
 
 
 @implements(np.dsplit)
-def dsplit(ary: Any, indices_or_sections: Any) -> Any:
+def dsplit(ary: Any, indices_or_sections: Any) -> list[TensorOrArray]:
     """Parts along the third axis."""
     if ary.ndim < 3:
         raise ShapeError(f"dsplit needs three dimensions, found shape {ary.shape}")
@@ -72,7 +72,7 @@ def dsplit(ary: Any, indices_or_sections: Any) -> Any:
 
 
 @implements(np.unstack)
-def unstack(x: Any, /, *, axis: int = 0) -> Any:
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[TensorOrArray, ...]:
     """The parts of one element along an axis, without that axis."""
     if x.ndim == 0:
         raise ShapeError("unstack needs a dimension, found shape ()")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, requires_grad, value_of
+from tapegrad.core.base import DType, Operand, Out, TensorOrArray, is_tensor, requires_grad, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.numpy_api.contractions import conjugate
@@ -21,7 +21,7 @@ NOT_GIVEN = np._NoValue
 
 
 @composed(np.ptp)
-def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: Any = NOT_GIVEN) -> Any:
+def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: Any = NOT_GIVEN) -> TensorOrArray:
     """Difference of the largest and the smallest element over axes."""
     keep = keepdims is not NOT_GIVEN and bool(keepdims)
     return np.max(a, axis=axis, keepdims=keep) - np.min(a, axis=axis, keepdims=keep)
@@ -49,7 +49,7 @@ def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = Fal
     return mean, np.copy(np.broadcast_to(total, np.shape(value_of(mean))))
 
 
-def _weights_of(a: Any, weights: Any, axis: Axis) -> Any:
+def _weights_of(a: Operand, weights: Operand, axis: Axis) -> Any:
     """Weights in the shape of what they weigh, or that broadcasts to it."""
     shape, given = np.shape(value_of(a)), np.shape(value_of(weights))
     if shape == given:
@@ -67,7 +67,7 @@ def _weights_of(a: Any, weights: Any, axis: Axis) -> Any:
 def cov(
     m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None,
     fweights: Any = None, aweights: Any = None, *, dtype: Any = None,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Covariances of variables, by default the rows."""
     x = _observations("cov", m, rowvar)
     if y is not None:
@@ -124,7 +124,7 @@ def _observations(what: str, m: Any, rowvar: bool, beside: Any = None) -> Any:
     return x if rowvar or ndim < 2 or (beside is None and x.shape[0] == 1) else np.transpose(x)
 
 
-def _frequencies(fweights: Any, count: int) -> Any:
+def _frequencies(fweights: Operand, count: int) -> Any:
     if fweights is None:
         return None
     found = np.asarray(plain(fweights), float)
@@ -138,7 +138,7 @@ def _frequencies(fweights: Any, count: int) -> Any:
 
 
 @composed(np.corrcoef)
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> TensorOrArray:
     """Correlations of variables, by default the rows."""
     c = cov(x, y, rowvar, dtype=dtype)
     if c.ndim == 0:
@@ -152,7 +152,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
 # ---------------------------------------------------------------- without nan
 
 
-def _filled(a: Any, fill: float) -> Any:
+def _filled(a: Operand, fill: float) -> Any:
     """An array with another number for nan, and where there was one."""
     a = tensor_of(a)
     missing = np.isnan(value_of(a))
@@ -176,13 +176,13 @@ composed(np.nanprod)(_without(np.prod, 1.0))
 
 
 @composed(np.nancumsum)
-def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
+def nancumsum(a: Operand, axis: int | None = None, dtype: DType = None, out: Out = None) -> TensorOrArray:
     """Running sum without nan."""
     return np.cumsum(_filled(a, 0.0)[0], axis=axis, dtype=dtype)
 
 
 @composed(np.nancumprod)
-def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
+def nancumprod(a: Operand, axis: int | None = None, dtype: DType = None, out: Out = None) -> TensorOrArray:
     """Running product without nan."""
     return np.cumprod(_filled(a, 1.0)[0], axis=axis, dtype=dtype)
 
@@ -195,7 +195,7 @@ def _present(axis: Axis, missing: Any, where: Any, keepdims: bool) -> Any:
 
 @composed(np.nanmean)
 def nanmean(a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: Any = NOT_GIVEN, *,
-            where: Any = NOT_GIVEN) -> Any:  # fmt: skip
+            where: Any = NOT_GIVEN) -> TensorOrArray:  # fmt: skip
     """Mean without nan."""
     keep = keepdims is not NOT_GIVEN and bool(keepdims)
     a, missing = _filled(a, 0.0)
@@ -210,9 +210,9 @@ def nanmean(a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepd
 
 @composed(np.nanvar)
 def nanvar(
-    a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+    a: Operand, axis: Axis = None, dtype: DType = None, out: Out = None, ddof: float = 0,
     keepdims: Any = NOT_GIVEN, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN, correction: Any = NOT_GIVEN,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Variance without nan."""
     ddof = degrees("nanvar", ddof, correction)
     keep = keepdims is not NOT_GIVEN and bool(keepdims)
@@ -234,9 +234,9 @@ def nanvar(
 
 @composed(np.nanstd)
 def nanstd(
-    a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, ddof: float = 0,
+    a: Operand, axis: Axis = None, dtype: DType = None, out: Out = None, ddof: float = 0,
     keepdims: Any = NOT_GIVEN, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN, correction: Any = NOT_GIVEN,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Standard deviation without nan."""
     return root(nanvar(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from tapegrad.core.base import is_tensor, needs_derivative, requires_grad, value_of
+from tapegrad.core.base import Operand, is_tensor, needs_derivative, requires_grad, value_of
 from tapegrad.core.dispatch import (
     NESTED,
     as_tape_value,
@@ -90,14 +90,14 @@ def _shapes(args: Any) -> str:
     return f"shape{'s' * (len(shapes) > 1)} {', '.join(shapes)}"
 
 
-def tensor_of(x: Any) -> Any:
+def tensor_of(x: Operand) -> Any:
     """Return an argument as a Tensor or a plain array."""
     if is_tensor(x):
         return x
     return as_tape_value(sequence(x))
 
 
-def axes_of(x: Any, axis: Axis, what: str) -> tuple[int, ...]:
+def axes_of(x: Operand, axis: Axis, what: str) -> tuple[int, ...]:
     """Return the axes meant, ascending."""
     ndim = np.ndim(value_of(x))
     if axis is None:
@@ -111,13 +111,13 @@ def axes_of(x: Any, axis: Axis, what: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def of_number(x: Any, axis: Axis) -> Axis:
+def of_number(x: Operand, axis: Axis) -> Axis:
     """Return the axis of a reduction or scan, None where NumPy takes a number for a vector of one."""
     number = np.ndim(value_of(x)) == 0 and isinstance(axis, (int, np.integer))
     return None if number and axis in (0, -1) else axis
 
 
-def axis_of(x: Any, axis: int, what: str, extra: int = 0) -> int:
+def axis_of(x: Operand, axis: int, what: str, extra: int = 0) -> int:
     """Return the axis meant, counted from the first."""
     ndim = np.ndim(value_of(x)) + extra
     try:
@@ -133,17 +133,17 @@ def plain(x: Any) -> Any:
     return value_of(x)
 
 
-def any_grad(x: Any) -> bool:
+def any_grad(x: Operand) -> bool:
     """Whether a Tensor in an argument requires grad."""
     return _any(requires_grad, x, 0)
 
 
-def any_follows(x: Any) -> bool:
+def any_follows(x: Operand) -> bool:
     """Whether a derivative by a Tensor in an argument is asked for here and now."""
     return _any(needs_derivative, x, 0)
 
 
-def _any(holds: Callable[[Any], bool], x: Any, depth: int) -> bool:
+def _any(holds: Callable[[Any], bool], x: Operand, depth: int) -> bool:
     if depth > NESTED:
         raise ShapeError(f"lists nested more than {NESTED} deep are no array")
     return any(_any(holds, i, depth + 1) for i in x) if isinstance(x, (list, tuple)) else holds(x)

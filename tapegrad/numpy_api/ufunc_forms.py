@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import add_saved_bytes, is_tensor, needs_derivative, value_of, wrap
+from tapegrad.core.base import DType, Operand, add_saved_bytes, is_tensor, needs_derivative, value_of, wrap
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply, note_escape, record, sequence, tensors_in, with_metadata
 from tapegrad.core.indices import plain_index
@@ -21,9 +21,12 @@ from tapegrad.numpy_api.indexing import getitem, where
 from tapegrad.numpy_api.reductions import accumulate, logsumexp, max_, min_, prod, sum_
 from tapegrad.numpy_api.scans import cumprod, running_extreme
 from tapegrad.numpy_api.shapes import broadcast_to, reshape, stack, transpose
-from tapegrad.numpy_api.tables import UFUNCS, axes_of, axis_of, of_number, plain, tensor_of
+from tapegrad.numpy_api.tables import UFUNCS, Axis, axes_of, axis_of, of_number, plain, tensor_of
 from tapegrad.numpy_api.ufuncs import FLAT, operand
 from tapegrad.ops import REGISTRY
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 NONE = np._NoValue
 EXTREMES: dict[Any, Any] = {np.maximum: (max_, -math.inf), np.minimum: (min_, math.inf),
@@ -38,8 +41,8 @@ def differentiable(ufunc: np.ufunc) -> bool:
 # ---------------------------------------------------------------- calls
 
 
-def typed(ufunc: np.ufunc, inputs: Any, dtype: Any = None, casting: Any = "same_kind", signature: Any = None,
-          order: str = "K", subok: bool = True) -> Any:  # fmt: skip
+def typed(ufunc: np.ufunc, inputs: Any, dtype: DType = None, casting: Any = "same_kind",
+          signature: Any = None, order: str = "K", subok: bool = True) -> Any:  # fmt: skip
     """Call a ufunc in the dtypes that NumPy settles on; converting an operand has a derivative."""
     if dtype is not None:
         signature = (*(None,) * ufunc.nin, *(np.dtype(dtype),) * ufunc.nout)
@@ -51,11 +54,11 @@ def typed(ufunc: np.ufunc, inputs: Any, dtype: Any = None, casting: Any = "same_
     return UFUNCS[ufunc](*inputs) if any(is_tensor(x) for x in inputs) else ufunc(*inputs)
 
 
-def _cast(x: Any, dtype: Any) -> Any:
+def _cast(x: Any, dtype: DTypeLike) -> Any:
     return astype(x, dtype) if is_tensor(x) else np.asarray(x).astype(dtype)[()]
 
 
-def selected(ufunc: np.ufunc, inputs: Any, out: Any, condition: Any, **rest: Any) -> Any:
+def selected(ufunc: np.ufunc, inputs: Any, out: Any, condition: Operand, **rest: Any) -> Any:
     """Write a ufunc's results into a Tensor where a condition holds; operands elsewhere are not looked at."""
     what = f"np.{ufunc.__name__} with where="
     condition = np.asarray(value_of(sequence(condition)), bool)
@@ -78,7 +81,7 @@ def selected(ufunc: np.ufunc, inputs: Any, out: Any, condition: Any, **rest: Any
 # ---------------------------------------------------------------- reduce
 
 
-def reduce(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, keepdims: Any = False,
+def reduce(ufunc: np.ufunc, x: Operand, axis: Axis = 0, dtype: DType = None, keepdims: bool = False,
            initial: Any = NONE, where: Any = True) -> Any:  # fmt: skip
     """Reduce over axes. Sums, products, extremes and sums of exponentials at once, others step by step."""
     x = tensor_of(x)
@@ -103,7 +106,7 @@ def reduce(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, keepdims: 
     return reshape(found, np.shape(wanted))
 
 
-def _by_numpy(ufunc: np.ufunc, method: str, x: Any, *args: Any, **kwargs: Any) -> Any:
+def _by_numpy(ufunc: np.ufunc, method: str, x: Operand, *args: Any, **kwargs: Any) -> Any:
     """What a method gives for plain values, without warnings: they come with the recorded calls."""
     what = f"np.{ufunc.__name__}.{method} of shape {np.shape(x)}"
     try:
@@ -115,24 +118,24 @@ def _by_numpy(ufunc: np.ufunc, method: str, x: Any, *args: Any, **kwargs: Any) -
         raise ShapeError(f"{what}: {error}") from error
 
 
-def _tensor(x: Any) -> Any:
+def _tensor(x: Operand) -> Any:
     """An operand that may be a Python number, as one that a ufunc's function takes first."""
     return x if is_tensor(x) else wrap(np.asarray(x)[()])
 
 
-def _filled(x: Any, condition: Any, number: float) -> Any:
+def _filled(x: Operand, condition: Operand, number: float) -> Any:
     return x if condition is True else where(condition, x, number)
 
 
-def _sum(ufunc: np.ufunc, x: Any, axes: Any, condition: Any) -> Any:
+def _sum(ufunc: np.ufunc, x: Operand, axes: Axis, condition: Operand) -> Any:
     return sum_(_filled(x, condition, 0), axes)
 
 
-def _product(ufunc: np.ufunc, x: Any, axes: Any, condition: Any) -> Any:
+def _product(ufunc: np.ufunc, x: Operand, axes: Axis, condition: Operand) -> Any:
     return prod(_filled(x, condition, 1), axes)
 
 
-def _extreme(ufunc: np.ufunc, x: Any, axes: Any, condition: Any) -> Any:
+def _extreme(ufunc: np.ufunc, x: Any, axes: Any, condition: Operand) -> Any:
     """Ties share the derivative evenly; where nan does not count, -inf or inf stands for it."""
     function, outside = EXTREMES[ufunc]
     x = _filled(x, condition, outside)
@@ -142,7 +145,7 @@ def _extreme(ufunc: np.ufunc, x: Any, axes: Any, condition: Any) -> Any:
     return function(x, axes)
 
 
-def _sum_of_exponentials(ufunc: np.ufunc, x: Any, axes: Any, condition: Any) -> Any:
+def _sum_of_exponentials(ufunc: np.ufunc, x: Any, axes: Any, condition: Operand) -> Any:
     x = _filled(x, condition, -math.inf)
     if ufunc is np.logaddexp:
         return logsumexp(x, axes)
@@ -155,7 +158,7 @@ REDUCED: dict[Any, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _step_by_step(ufunc: np.ufunc, x: Any, axes: Any, initial: Any, condition: Any) -> Any:
+def _step_by_step(ufunc: np.ufunc, x: Any, axes: Any, initial: Operand, condition: Any) -> Any:
     """From the first element to the last; a length by halves, of which it is the same."""
     others = tuple(d for d in range(np.ndim(value_of(x))) if d not in axes)
     order = (*axes, *others)
@@ -190,7 +193,7 @@ def _moved(condition: Any, order: Any, count: int, rest: Any) -> Any:
 # ---------------------------------------------------------------- accumulate, outer, reduceat
 
 
-def accumulate_(ufunc: np.ufunc, x: Any, axis: int = 0, dtype: Any = None) -> Any:
+def accumulate_(ufunc: np.ufunc, x: Any, axis: int = 0, dtype: DType = None) -> Any:
     """Results of reducing ever more elements of an axis."""
     x = tensor_of(x)
     if ufunc is np.add:
@@ -212,14 +215,14 @@ def accumulate_(ufunc: np.ufunc, x: Any, axis: int = 0, dtype: Any = None) -> An
     return stack(found, axis)
 
 
-def outer(ufunc: np.ufunc, a: Any, b: Any, **rest: Any) -> Any:
+def outer(ufunc: np.ufunc, a: Operand, b: Operand, **rest: Any) -> Any:
     """Results for all pairs of elements."""
     a, b = tensor_of(a), tensor_of(b)
     ndim = np.ndim(value_of(b))
     return typed(ufunc, (reshape(a, (*np.shape(value_of(a)), *(1,) * ndim)), b), **rest)
 
 
-def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: int = 0, dtype: Any = None) -> Any:
+def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: int = 0, dtype: DType = None) -> Any:
     """Reduce from each index to the next."""
     x = tensor_of(x)
     indices = np.asarray(value_of(sequence(indices)))
@@ -244,7 +247,7 @@ def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: int = 0, dtype: Any = 
 # ---------------------------------------------------------------- at
 
 
-def at(ufunc: np.ufunc, x: Any, indices: Any, *operands: Any) -> None:
+def at(ufunc: np.ufunc, x: Any, indices: Operand, *operands: Any) -> None:
     """Let elements of x be results for them, one index after the other, so that one may come twice."""
     what = f"np.{ufunc.__name__}.at"
     index, others = plain_index(indices), [operand(b) for b in operands]
@@ -304,5 +307,5 @@ def _at(ufunc: np.ufunc, x: Any, index: Any, others: Any, value: Any) -> Any:
     return reshape(flat, shape)
 
 
-def _flat(x: Any) -> Any:
+def _flat(x: Operand) -> Any:
     return reshape(x, (-1,)) if is_tensor(x) else np.ravel(x)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, value_of, wrap
+from tapegrad.core.base import Operand, is_tensor, value_of, wrap
 from tapegrad.core.conversion import astype, copy
 from tapegrad.core.dispatch import apply, as_tape_value, sequence
 from tapegrad.core.operators import FAST, combine
@@ -29,7 +29,7 @@ def declared(ufunc: np.ufunc) -> Callable[..., Any] | None:
     return function
 
 
-def operand(x: Any) -> Any:
+def operand(x: Operand) -> Any:
     """Return an operand as a Tensor, an array, or the Python number it is, whose dtype gives way."""
     x = sequence(x)
     return x if is_tensor(x) or type(x) in (int, float, bool) else as_tape_value(x)
@@ -40,7 +40,7 @@ def _ufunc_of(name: str) -> Callable[..., Any]:
     if op.arity == 1:
         return fast
 
-    def function(a: Any, b: Any) -> Any:
+    def function(a: Operand, b: Operand) -> Any:
         return fast(a, b) if is_tensor(a) else combine(op, sequence(a), sequence(b))
 
     return function
@@ -70,7 +70,7 @@ for _f in FLAT:
     UFUNCS[_f] = _flat
 
 
-def power(a: Any, b: Any) -> Any:
+def power(a: Operand, b: Operand) -> Any:
     """Power; a square has a cheaper derivative."""
     if (type(b) is int or type(b) is float) and b == 2 and is_tensor(a):
         return FAST["square"](a)
@@ -80,7 +80,7 @@ def power(a: Any, b: Any) -> Any:
 UFUNCS[np.power] = power
 
 
-def float_power(a: Any, b: Any) -> Any:
+def float_power(a: Operand, b: Operand) -> Any:
     """Power, in double precision."""
     x, y = tensor_of(a), tensor_of(b)
     kind = np.result_type(value_of(x), value_of(y), float)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, needs_derivative, value_of
+from tapegrad.core.base import Operand, is_tensor, needs_derivative, value_of
 from tapegrad.core.dispatch import note_escape, tensors_in
 from tapegrad.core.indices import plain_index
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError
@@ -94,7 +94,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
 
 
 @_writer(np.put)
-def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+def put(a: Any, ind: Any, v: Operand, mode: str = "raise") -> None:
     """Write to elements by their number in C order; values repeat."""
     what = "np.put"
     places = np.ravel(np.asarray(plain_index(ind)))
@@ -128,7 +128,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 
 
 @_writer(np.putmask)
-def putmask(a: Any, mask: Any, values: Any) -> None:
+def putmask(a: Any, mask: Any, values: Operand) -> None:
     """Write where a mask holds; each element takes the value of its own number, and they repeat."""
     places = _masked(a, mask, "np.putmask")
     if places.size == 0 or np.size(value_of(tensor_of(values))) == 0:
@@ -146,7 +146,7 @@ def _masked(x: Any, mask: Any, what: str) -> Any:
 
 
 @_writer(np.fill_diagonal)
-def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
+def fill_diagonal(a: Any, val: Operand, wrap: bool = False) -> None:
     """Write to the elements whose indices are all the same; values repeat."""
     if a.ndim < 2 or (a.ndim > 2 and len(set(a.shape)) > 1):
         raise ShapeError(f"np.fill_diagonal of shape {a.shape}: two axes are needed, or more of one length")

@@ -21,7 +21,7 @@ FROM_FUNCTIONS = 1  # place of PyUFunc_FromFuncAndData in NumPy's table of ufunc
 _kept: list[Any] = []  # what ufuncs know by address
 
 
-def announce(op: Elementwise, ufunc: Any) -> None:
+def announce(op: Elementwise, ufunc: np.ufunc) -> None:
     """Tell of a vector form for float64 just made; `core.compiled_methods` replaces this."""
 
 
@@ -105,13 +105,13 @@ def _function(op: Elementwise, char: str) -> Any:
     return vector_form(op, char) if char in "df" and has_vector_form(op, char) else op.forward
 
 
-def _recycles(function: Any, x: Any) -> bool:
+def _recycles(function: Callable[..., Any], x: np.ndarray) -> bool:
     """Whether to give a function a recycled buffer for its result."""
     large = x.nbytes >= pool.MIN_BYTES and x.flags.c_contiguous and x.dtype.char in "df"
     return large and isinstance(function, np.ufunc)
 
 
-def unary(op: Elementwise, x: Any) -> Any:
+def unary(op: Elementwise, x: np.ndarray) -> np.ndarray:
     """Value of an op on a large operand."""
     function = _function(op, x.dtype.char)
     if _recycles(function, x):
@@ -119,7 +119,7 @@ def unary(op: Elementwise, x: Any) -> Any:
     return function(x)
 
 
-def binary(op: Elementwise, x: Any, y: Any) -> Any:
+def binary(op: Elementwise, x: Any, y: Any) -> np.ndarray:
     """Value of an op on operands of which the first is large."""
     same = type(y) is ndarray and y.shape == x.shape and y.dtype is x.dtype
     if not same and type(y) is not float:

@@ -11,7 +11,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
@@ -21,6 +21,8 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops.kinks import multiple
 from tapegrad.ops.rules import Rule
 from tapegrad.tape.record import FIRST_OP, Template
+
+Attributes: TypeAlias = dict[str, Any]  # what an op is asked for beside its operands, by name
 
 REGISTRY: dict[str, Primitive] = {}
 BY_OPCODE: list = [None] * FIRST_OP

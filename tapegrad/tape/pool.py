@@ -11,11 +11,14 @@ import math
 import threading
 from collections.abc import Iterable
 from sys import getrefcount
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapegrad.kernels import abi
+
+if TYPE_CHECKING:
+    pass
 
 MIN_BYTES = 1 << 16
 MAX_BYTES = 1 << 24  # of one buffer
@@ -24,21 +27,21 @@ LATEST = 8  # buffers handed out last that are looked at
 ALIGNMENT = 64
 MAX_SHADOWS = 1024
 
-_shadows: dict[tuple[tuple[int, ...], str], Any] = {}
+_shadows: dict[tuple[tuple[int, ...], str], np.ndarray] = {}
 ndarray, BYTE = np.ndarray, np.dtype(np.uint8)
 
 
 class _Stock(threading.local):
     def __init__(self) -> None:
         self.latest: list[Any] = []  # at most LATEST, the newest last; open tapes refer to it
-        self.free: dict[int, list[Any]] = {}  # by size
+        self.free: dict[int, list[np.ndarray]] = {}  # by size
         self.held = 0  # bytes of those
 
 
 _stock = _Stock()
 
 
-def empty(shape: tuple[int, ...], dtype: Any) -> Any:
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """As `numpy.empty`, in memory of the stock where that pays."""
     nbytes = math.prod(shape) * dtype.itemsize
     if not MIN_BYTES <= nbytes <= MAX_BYTES:
@@ -59,7 +62,7 @@ def latest() -> list[Any]:
     return _stock.latest
 
 
-def empty_like(array: Any) -> Any:
+def empty_like(array: np.ndarray) -> np.ndarray:
     """As `empty`, of the shape and dtype of an array."""
     return empty(array.shape, array.dtype)
 
@@ -136,12 +139,12 @@ def recycle(values: list[Any], places: Iterable[int]) -> None:
             stock.free.setdefault(size, []).append(memory)
 
 
-def shadow(array: Any) -> Any:
+def shadow(array: np.ndarray) -> np.ndarray:
     """Return an array of the same shape and dtype, of one element in memory; the same one for the same."""
     return shadow_of(array.shape, array.dtype)
 
 
-def shadow_of(shape: tuple[int, ...], dtype: Any) -> Any:
+def shadow_of(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return an array of a shape and dtype, of one element in memory; the same one for the same."""
     key = shape, dtype.char
     found = _shadows.get(key)

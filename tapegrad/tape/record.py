@@ -11,10 +11,16 @@ its place.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
 
 if TYPE_CHECKING:
     from tapegrad.tape.tape import Tape
+
+Address: TypeAlias = int  # of memory
+Record: TypeAlias = int  # the number of a record on its tape, from 0
+Value: TypeAlias = np.ndarray | np.generic
 
 STRIDE = 4
 

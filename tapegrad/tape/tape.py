@@ -11,10 +11,10 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,8 +23,11 @@ from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give, take
 from tapegrad.tape import pool
-from tapegrad.tape.record import CONST, LEAF, LINK, STRIDE, Place, slot
+from tapegrad.tape.record import CONST, LEAF, LINK, STRIDE, Place, Value, slot
 from tapegrad.tape.show import show
+
+if TYPE_CHECKING:
+    from tapegrad.ops.primitive import Attributes, Primitive
 
 MAX_RECORDS = 4096
 MAX_BYTES = 1 << 22
@@ -69,13 +72,13 @@ next_serial = count(1).__next__
 class Cell:
     """What tapes know a leaf or a constant by: refers weakly to the handle, owns no gradient."""
 
-    __slots__ = ("__weakref__", "handle", "shared", "since", "watch")
+    __slots__ = ("__weakref__", "handle", "hooks", "shared", "since")
 
     def __init__(self, handle: Any) -> None:
         self.handle = weakref.ref(handle)
         self.since: int | None = None  # serial of the oldest tape that has imported it
         self.shared = False  # the handle's buffer belongs to somebody else: each use is an import
-        self.watch: Any = None  # what the user attached; see `tapegrad.engine.watched`
+        self.hooks: Any = None  # what the user attached; see `tapegrad.engine.watched`
 
 
 class TapeClosed(Exception):
@@ -115,7 +118,7 @@ class Columns:
 
     __slots__ = ("at", "kept", "n", "values", "words")
 
-    def __init__(self, words: Any, n: int, values: list[Any], kept: Any = None) -> None:
+    def __init__(self, words: np.ndarray, n: int, values: list[Any], kept: Any = None) -> None:
         self.words, self.n, self.values, self.kept = words, n, values, kept
         self.at = abi.address(words)
 
@@ -195,6 +198,7 @@ class Tape:
         "freed",
         "guards",
         "held",
+        "hooks",
         "imports",
         "latest",
         "leaves",
@@ -206,13 +210,12 @@ class Tape:
         "older",
         "owner",
         "packed",
+        "placeholder",
         "retained",
         "secured",
         "serial",
-        "shade",
         "shadows",
         "wait",
-        "watches",
         "weight",
     )
 
@@ -231,7 +234,7 @@ class Tape:
         self.older: list[Tape | None] = []  # tapes that records link to, which have their numbers, from 1
         self.secured: dict[Any, int] = {}  # positions of what others can write to, by what and where it is
         self.guards: dict[int, int] = {}  # record -> checksum of its value
-        self.attrs: dict[int, dict[str, Any]] = {}
+        self.attrs: dict[int, Attributes] = {}
         self.described: dict[int, Any] = {}
         self.retained: dict[int, weakref.ref[Any]] = {}
         self.calls: dict[int, Any] = {}  # what calls of users' functions keep until a sweep, by record
@@ -239,13 +242,13 @@ class Tape:
         self.anchored: dict[int, weakref.ref[Anchor]] = {}  # this tape's anchors, by position
         self.packed: dict[int, Any] = {}  # what stands for values that were not kept; see `core.saved_values`
         self.lines: list[Any] = []  # where the user's code made records, in anomaly mode; see `Lines`
-        self.watches: dict[int, Any] = {}  # what the user attached to records
+        self.hooks: dict[int, Any] = {}  # what the user attached to records
         self.shadows: dict[int, weakref.ref[Any]] = {}  # large values that are not kept, by position
-        self.shade: Any = None  # what stood last for such a value
+        self.placeholder: Any = None  # what stood last for such a value
         self.latest = pool.latest()
         self.columns: Columns | None = None
-        self.freed: Any = None
-        self.held: Any = None  # records whose handles lived at the last pruning
+        self.freed: np.ndarray | None = None
+        self.held: np.ndarray | None = None  # records whose handles lived at the last pruning
         self.claims: dict[weakref.ref[Claim], None] = {}  # of sweeps at work, in the order they came
 
     # ------------------------------------------------------------ recording
@@ -269,7 +272,9 @@ class Tape:
                 source.since = self.serial
         return at
 
-    def commit(self, op: Any, places: Any, operands: Any, second: int, value: Any) -> int:
+    def commit(
+        self, op: Primitive, places: Sequence[int], operands: Sequence[Any], second: int, value: Any
+    ) -> int:
         """As `append`, for any op: of large values only those that its derivative reads are kept.
 
         Another result is logged as its shadow until a later op reads it, and dies with its handle.
@@ -289,10 +294,10 @@ class Tape:
         if reads & 8 or value.nbytes <= LARGE:
             self.weigh(value.nbytes)
             return self.append(op.opcode, places[0], second, value)
-        shade, alive = self.shade, weakref.ref(value)
-        if shade is None or shade.shape != value.shape or shade.dtype is not value.dtype:
-            shade = self.shade = pool.shadow(value)
-        at = self.append(op.opcode, places[0], second, shade)
+        placeholder, alive = self.placeholder, weakref.ref(value)
+        if placeholder is None or placeholder.shape != value.shape or placeholder.dtype is not value.dtype:
+            placeholder = self.placeholder = pool.shadow(value)
+        at = self.append(op.opcode, places[0], second, placeholder)
         self.shadows[at] = alive
         return at
 
@@ -311,13 +316,13 @@ class Tape:
         if self.weight > MAX_BYTES and self.limit > 0:
             self.limit = 0
 
-    def leaf(self, cell: Cell, value: Any) -> int:
+    def leaf(self, cell: Cell, value: Value) -> int:
         at = self.leaves.get(cell)
         if at is None:
             at = self.leaves[cell] = self.append(LEAF, 0, 0, value, cell)
         return at
 
-    def link(self, tape: Tape, at: int, value: Any) -> int:
+    def link(self, tape: Tape, at: int, value: Value) -> int:
         """Import a record of an older tape, which keeps it: by its value, or else by an anchor."""
         key = tape.serial << 32 | at
         mine = self.links.get(key)
@@ -369,7 +374,7 @@ class Tape:
             self.anchored[at] = weakref.ref(found)
         return found
 
-    def constant(self, cell: Cell | None, value: Any) -> int:
+    def constant(self, cell: Cell | None, value: Value) -> int:
         at = self.constants.get(cell) if cell is not None else None
         if at is None:
             at = self.append(CONST, 0, 0, value)
@@ -379,7 +384,7 @@ class Tape:
                 self.weigh(value.nbytes)
         return at
 
-    def guard(self, cell: Cell | None, value: Any) -> int:
+    def guard(self, cell: Cell | None, value: np.ndarray) -> int:
         """Import memory that others can write to, a leaf's or a constant's; unchanged it is one record."""
         key = abi.address(value) if cell is None else (cell, abi.address(value))
         found = checksum(value)
@@ -577,7 +582,7 @@ class Tape:
             self.guards,
             self.calls,
             self.packed,
-            self.watches,
+            self.hooks,
         ):
             if table_:
                 for k in [k for k in table_ if not live[k]]:
@@ -632,12 +637,12 @@ class Tape:
                 give_back()
 
 
-def checksum(array: Any) -> int:
+def checksum(array: np.ndarray) -> int:
     """A number that tells whether an array without gaps has changed."""
     return machine.load()[0](layout.CHECKSUM, 0, abi.address(array), array.nbytes)
 
 
-def _same_layout(x: Any, y: Any) -> bool:
+def _same_layout(x: np.ndarray, y: np.ndarray) -> bool:
     return x.shape == y.shape and x.strides == y.strides and x.dtype is y.dtype
 
 

@@ -1,0 +1,37 @@
+"""What the package shows: to `dir`, to completion, and to ``import *``."""
+
+import types
+
+import pytest
+
+import tapegrad as tg
+
+NAMES = [
+    "Tensor", "arange", "array", "asarray", "autograd", "backward", "empty_like", "enable_grad",
+    "errors", "eye", "from_numpy", "full", "full_like", "func", "grad", "gradcheck",
+    "gradgradcheck", "guard", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled",
+    "linspace", "logsumexp", "njit", "no_grad", "ones", "ones_like", "set_grad_enabled",
+    "show_config", "tensor", "zeros", "zeros_like",
+]  # fmt: skip
+
+
+def shown(module):
+    return [name for name in dir(module) if not name.startswith("__")]
+
+
+def test_the_package_shows_what_users_need():
+    assert shown(tg) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("module", [tg, tg.autograd, tg.func], ids=lambda module: module.__name__)
+def test_a_module_shows_what_it_exports(module):
+    assert shown(module) == sorted(module.__all__)
+    space = {}
+    exec(f"from {module.__name__} import *", space)
+    assert {name: space[name] for name in module.__all__} == {n: getattr(module, n) for n in module.__all__}
+
+
+def test_what_is_not_shown_is_there_for_those_who_know():
+
+    assert isinstance(tg.kernels.cache, types.ModuleType) and tg.__version__
+    assert {"__doc__", "__version__"} <= set(dir(tg))
