@@ -13,9 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, alias_of, requires_grad, value_of, wrap
+from tapegrad.core.base import (
+    Handle,
+    add_saved_bytes,
+    alias_of,
+    requires_grad,
+    strip_tangents,
+    value_of,
+    wrap,
+)
 from tapegrad.core.dispatch import as_tape_value
+from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.kernels.replay import layout
+from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import OUT, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
@@ -111,6 +121,16 @@ class Packing:
             return out
 
         return again
+
+
+def save_arrays(out: Any, kept: Kept | None) -> None:
+    """Count what the rule of a result just recorded keeps; where hooks are at work it is what they pack."""
+    if kept is None or strip_tangents(out)._tape is None:
+        return
+    add_saved_bytes(out, kept.arrays)
+    mode = _enabled.get()
+    if type(mode) is Mode and mode.packing is not None:
+        kept.pack(mode.packing)
 
 
 class Packed:

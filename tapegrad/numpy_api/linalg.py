@@ -11,17 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import add_saved_bytes, needs_derivative, value_of, wrap
+from tapegrad.core.base import needs_derivative, value_of, wrap
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply, wrap_without_history
+from tapegrad.core.saved_values import save_arrays
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api import contractions
 from tapegrad.numpy_api.indexing import getitem, where
-from tapegrad.numpy_api.products import contract, dot, matmul, solve
+from tapegrad.numpy_api.products import apply_keeping_factors, contract, dot, matmul, solve
 from tapegrad.numpy_api.reductions import sum_
 from tapegrad.numpy_api.shapes import matrix_transpose, reshape, transpose
 from tapegrad.numpy_api.tables import axis_of, implements, into, plainly, tensor_of
 from tapegrad.ops import REGISTRY
+from tapegrad.ops.lapack import LU, Kept
 
 LAPACK: Any = np.linalg  # whose stubs know literal arguments only
 _ONE = np.eye(1)
@@ -57,8 +59,9 @@ def adjoint(x: Any) -> Any:
 
 def _parts(name: str, a: Any, factors: Sequence[Any], parts: Sequence[int]) -> list[Any]:
     """Records of the factors of a matrix that share all of them."""
-    found = [apply(REGISTRY[name], (a,), {"factors": factors, "part": k}) for k in parts]
-    add_saved_bytes(found[-1], factors)
+    kept = Kept(factors)
+    found = [apply(REGISTRY[name], (a,), {"factors": kept, "part": k}) for k in parts]
+    save_arrays(found[-1], kept)
     return found
 
 
@@ -186,19 +189,25 @@ def _pair(*parts: Any) -> tuple[Any, ...]:
 @implements(np.linalg.det)
 def det(a: Any) -> Any:
     """Determinant."""
-    return apply(REGISTRY["det"], (_floating(matrices(a, "det", True)),))
+    return apply_keeping_factors("det", _floating(matrices(a, "det", True)))
 
 
 @implements(np.linalg.slogdet)
 def slogdet(a: Any) -> Any:
     """Sign and natural logarithm of the absolute value of the determinant."""
     a = matrices(a, "slogdet", True)
-    factors = np.linalg.slogdet(value_of(a))
+    value = value_of(a)
     if not recorded(a):
-        return _wrapped(SlogdetResult, factors, a)
-    if value_of(a).dtype.kind == "c":
-        return SlogdetResult(*_parts("slogdet", a, factors, (0, 1)))
-    return SlogdetResult(wrap(factors[0]), _parts("slogdet", a, factors, (1,))[0])
+        return _wrapped(SlogdetResult, np.linalg.slogdet(value), a)
+    lu = LU.of(value)
+    sign, log = factors = np.linalg.slogdet(value) if lu is None else lu.slogdet(value)
+    known = {"factors": factors} if lu is None else {"factors": factors, "lu": lu}
+    log = apply(REGISTRY["slogdet"], (a,), {**known, "part": 1})
+    if lu is not None:
+        save_arrays(log, lu.kept)
+    if value.dtype.kind != "c":
+        return SlogdetResult(wrap(sign), log)
+    return SlogdetResult(apply(REGISTRY["slogdet"], (a,), {**known, "part": 0}), log)
 
 
 # ---------------------------------------------------------------- inverses and equations

@@ -1,6 +1,6 @@
 """Factorisations of matrices. Each factor is a record of its own that shares what was computed once.
 
-The attribute `factors` holds all factors as arrays, `part` says which of them a record stands for. On
+The attribute `factors` keeps all factors (`lapack.Kept`), `part` says which of them a record stands for. On
 arrays a rule reads the factors from there; on Tensors it has them recorded anew from the operand
 (`factors_of`), with the very same values: a second factorisation could choose other signs.
 
@@ -15,6 +15,7 @@ import functools
 import numpy as np
 
 from tapegrad.ops.buffers import add, matmul, multiply, subtract
+from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import conj, primitive
 from tapegrad.tape import pool
 
@@ -154,13 +155,15 @@ def matmuls(first, *rest):
 
 def factors_of(op, a, factors):
     """The factors of `a`: the arrays where it is one, else recorded as results from it."""
+    arrays = factors.arrays
     if not hasattr(a, "_apply"):
-        return factors
-    return [a._apply(op, (a,), {"factors": factors, "part": k}) for k in range(len(factors))]
+        return arrays
+    factors = Kept(arrays)
+    return [a._apply(op, (a,), {"factors": factors, "part": k}) for k in range(len(arrays))]
 
 
 def part_of(a, factors, part):
-    return factors[part]
+    return factors.arrays[part]
 
 
 @primitive(np.linalg.cholesky, forward=lambda a, upper: np.linalg.cholesky(a, upper=upper), arity=1,

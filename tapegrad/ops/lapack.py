@@ -1,0 +1,198 @@
+"""Functions of the LAPACK that NumPy calls, by address: NumPy does not give away what they leave behind.
+
+Called as NumPy calls them they give the same values, to the last bit; besides, the LU factors of a matrix
+stay for its rules. They have the threads of NumPy's products, which those of SciPy's would get in the way of.
+Where they are not to be found NumPy's own functions do all, and factorise a matrix again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.kernels import abi
+from tapegrad.tape import pool
+
+SMALL = 32  # rows of matrices of which NumPy's own functions are quicker than calls by address
+# Their names where NumPy has integers of 64 bits, and of 32: in its wheels, in Apple's library, in others.
+WIDE = "scipy_{}_64_", "{}_64_", "{}$NEWLAPACK$ILP64", "{}_"
+NARROW = "scipy_{}_", "{}$NEWLAPACK", "{}_"
+LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
+# How many arguments each has, all of them addresses, and letters among them: Fortran wants their lengths.
+ARGUMENTS = {"gesv": (8, 0), "getrf": (6, 0), "getrs": (9, 1), "getri": (7, 0)}
+
+
+class Lapack(NamedTuple):
+    """The functions for one dtype, and their type of integers."""
+
+    integer: Any
+    gesv: Any
+    getrf: Any
+    getrs: Any
+    getri: Any
+
+
+@functools.cache
+def functions(char: str) -> Lapack | None:
+    """Return the functions for a dtype, proved by a small system; None where they are not to be found."""
+    from numpy.linalg import _umath_linalg
+
+    wide = bool(getattr(_umath_linalg, "_ilp64", False))
+    beside = Path(np.__file__).parent.parent.glob("numpy.libs/*openblas*")
+    for place in (_umath_linalg.__file__, *map(str, beside)):
+        for name in WIDE if wide else NARROW:
+            try:
+                library = ctypes.CDLL(place)
+                found = {key: library[name.format(LETTERS[char] + key)] for key in ARGUMENTS}
+            except (AttributeError, OSError):
+                continue
+            for key, (count, letters) in ARGUMENTS.items():
+                found[key].restype = None
+                found[key].argtypes = [ctypes.c_void_p] * count + [ctypes.c_size_t] * letters
+            lapack = Lapack(ctypes.c_int64 if wide else ctypes.c_int32, **found)
+            return lapack if _proved(lapack, char) else None
+    return None
+
+
+def _proved(lapack: Lapack, char: str) -> bool:
+    a, b = np.array([[1, 2], [4, 4]], char), np.array([[1, 0], [2, 4]], char)
+    (_, pivots), x = _gesv(lapack, a, b, a.dtype)
+    return np.array_equal(x, np.linalg.solve(a, b)) and pivots.tolist() == [2, 2]
+
+
+def _columns(x: Any, dtype: Any) -> Any:
+    """Copy a matrix, or vector, into memory where the columns lie one after the other."""
+    found = pool.empty(x.shape[::-1], dtype).T
+    found[...] = x
+    return found
+
+
+def _gesv(lapack: Lapack, a: Any, b: Any, dtype: Any) -> Any:
+    """Return LU factors and pivots of a matrix, and a**-1 b."""
+    factors, x, number = _columns(a, dtype), _columns(b, dtype), lapack.integer
+    pivots, info, at = np.empty(len(a), number), number(0), abi.location
+    n, columns = ctypes.byref(number(len(a))), ctypes.byref(number(b.size // len(a)))
+    lapack.gesv(n, columns, at(factors), n, at(pivots), at(x), n, ctypes.byref(info))
+    _check(info)
+    return (factors, pivots), x
+
+
+def _getrf(lapack: Lapack, a: Any, dtype: Any) -> Any:
+    """Return LU factors and pivots of a matrix."""
+    factors, number = _columns(a, dtype), lapack.integer
+    pivots, info, at = np.empty(len(a), number), number(0), abi.location
+    n = ctypes.byref(number(len(a)))
+    lapack.getrf(n, n, at(factors), n, at(pivots), ctypes.byref(info))
+    _check(info)
+    return factors, pivots
+
+
+def _check(info: Any) -> None:
+    if info.value:
+        raise np.linalg.LinAlgError("Singular matrix")
+
+
+class Kept:
+    """Arrays that a value was computed by, for its rule: as they are, or as a user's hooks have packed them."""
+
+    def __init__(self, arrays: Any) -> None:
+        self._saved, self._packing = tuple(arrays), None
+
+    @property
+    def arrays(self) -> Any:
+        """The arrays."""
+        return self._saved if self._packing is None else tuple(map(self._packing.unpacked, self._saved))
+
+    def pack(self, packing: Any) -> None:
+        """Keep what hooks make of the arrays in their place."""
+        self._saved, self._packing = tuple(map(packing.packed, self._saved)), packing
+
+
+class LU:
+    """The factors of one matrix, kept with the first value that needs them, for the rules of that value.
+
+    Calls are given the matrix for that first one; if `turned`, it is the adjoint whose factors are kept. As
+    NumPy does, single precision is computed in double.
+    """
+
+    def __init__(self, dtype: Any) -> None:
+        self.own = np.dtype(dtype.char)
+        self.dtype = np.result_type(self.own, np.float64)
+        self.kept: Kept | None = None
+
+    @staticmethod
+    def of(a: Any) -> LU | None:
+        """Return what will hold the factors of an array; None where it is a stack, small, or no LAPACK is."""
+        if a.ndim != 2 or len(a) <= SMALL or a.dtype.char not in LETTERS or functions("d") is None:
+            return None
+        return LU(a.dtype)
+
+    @property
+    def lapack(self) -> Any:
+        return functions(self.dtype.char)
+
+    def _factors(self, a: Any, turned: bool = False) -> Any:
+        if self.kept is None:
+            self.kept = Kept(_getrf(self.lapack, np.conj(a.T) if turned else a, self.dtype))
+        return self.kept.arrays
+
+    def solve(self, a: Any, b: Any, turned: bool = False) -> Any:
+        """Return a**-1 b, of a vector or a stack of matrices."""
+        if not b.size or b.shape[-2:][:1] != a.shape[:1] or np.result_type(b, self.own) != self.own:
+            return np.linalg.solve(a, b)
+        if self.kept is None and b.ndim <= 2 and not turned:
+            factors, x = _gesv(self.lapack, a, b, self.dtype)
+            self.kept = Kept(factors)
+            return np.ascontiguousarray(x, self.own)
+        factors, pivots = self._factors(a, turned)
+        lapack, at, rows = self.lapack, abi.location, b if b.ndim == 1 else b.mT
+        x = pool.empty(rows.shape, self.dtype)
+        x[...] = rows
+        n, info = ctypes.byref(lapack.integer(len(a))), lapack.integer(0)
+        columns = ctypes.byref(lapack.integer(b.size // len(a)))
+        lapack.getrs(
+            b"C" if turned else b"N", n, columns, at(factors), n, at(pivots), at(x), n, ctypes.byref(info), 1
+        )
+        x = x.astype(self.own, copy=False)
+        return x if b.ndim == 1 else x.mT
+
+    def inverse(self, a: Any) -> Any:
+        """Return the inverse."""
+        factors, pivots = self._factors(a)
+        lapack, at = self.lapack, abi.location
+        found = _columns(factors, self.dtype)
+        work = np.empty(64 * len(a), self.dtype)  # LAPACK treats no more columns at once
+        n, info = ctypes.byref(lapack.integer(len(a))), lapack.integer(0)
+        size = ctypes.byref(lapack.integer(work.size))
+        lapack.getri(n, at(found), n, at(pivots), at(work), size, ctypes.byref(info))
+        _check(info)
+        return found.astype(self.own, copy=False)
+
+    def slogdet(self, a: Any) -> Any:
+        """Return sign and logarithm of the determinant, as `numpy.linalg.slogdet`."""
+        found = self._slogdet(a)
+        return np.linalg.slogdet(a) if found is None else tuple(map(self.own.type, found))
+
+    def det(self, a: Any) -> Any:
+        """Return the determinant, as `numpy.linalg.det`."""
+        found = self._slogdet(a)
+        if found is None or not abs(found[1]) < 700:  # NumPy warns of what is no finite number
+            return np.linalg.det(a)
+        return self.own.type(found[0] * math.exp(found[1]))
+
+    def _slogdet(self, a: Any) -> Any:
+        """Sign and logarithm in double precision, added up in NumPy's order; else None."""
+        if self.dtype.kind == "c":  # NumPy multiplies signs in a way of its own
+            return None
+        try:
+            factors, pivots = self._factors(a)
+        except np.linalg.LinAlgError:
+            return None
+        signs, logs = np.linalg.slogdet(np.diagonal(factors)[:, None, None])
+        exchanged = np.count_nonzero(pivots != np.arange(1, len(a) + 1))
+        return np.prod(signs) * (-1) ** exchanged, np.add.accumulate(logs)[-1]
