@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tapegrad.ops.buffers import multiply
+from tapegrad.ops.buffers import times
 from tapegrad.ops.decompositions import adjoint, matmuls, over, real
 from tapegrad.ops.linalg import inv
 from tapegrad.ops.primitive import conj, primitive
@@ -25,7 +25,7 @@ def cofactors(a, det=None, noise=0, lu=None):
     inverse = None if noise and np.abs(value).max() <= noise else _regular(value, n / _tolerance(a), lu)
     if inverse is not None:
         det = np.linalg.det(a) if det is None else det
-        return multiply(det[..., None, None], inverse if a is value else _transposed_inverse(a, lu))
+        return times(det, inverse if a is value else _transposed_inverse(a, lu))
     if np.ndim(value) == 2:
         return _singular(a, value, n, noise)
     flat = np.reshape(a, (-1, n, n))
@@ -58,18 +58,20 @@ def _transposed_inverse(a, lu=None):
 
 def _regular(value, limit, lu):
     """As above, of a matrix far from singular, or not finite, which has no cofactors; else None."""
-    size = _size(value.mT)
+    size = _size(value)
     if not np.all(np.isfinite(size)) and not np.all(np.isfinite(value)):
         return _transposed_inverse(value, lu)
     try:
         inverse = _transposed_inverse(value, lu)
     except np.linalg.LinAlgError:
         return None
-    return inverse if np.all(size * _size(inverse) <= limit) else None
+    return inverse if np.all(size * _size(inverse) <= limit * limit) else None
 
 
 def _size(x):
-    return np.maximum.reduce(np.add.reduce(np.abs(x), axis=-1), axis=-1)
+    """The square of the length of a matrix as a vector."""
+    flat = np.reshape(x, (*x.shape[:-2], -1))
+    return np.vecdot(flat, flat).real
 
 
 def _singular(a, value, n, noise):
@@ -115,7 +117,7 @@ class det:
     reads = (0b1001,)
 
     def vjp(ct, out, inputs, wanted, lu=None):
-        return {0: multiply(ct[..., None, None], conj(cofactors(inputs[0], out, lu=lu)))}
+        return {0: times(ct, conj(cofactors(inputs[0], out, lu=lu)))}
 
     def jvp(tangents, out, inputs, lu=None):
         return np.sum(cofactors(inputs[0], out, lu=lu) * tangents[0], axis=(-2, -1))
@@ -142,7 +144,7 @@ class slogdet:
     def vjp(ct, out, inputs, wanted, factors, part, lu=None):
         if part == 0:
             ct = np.imag(np.conj(ct) * out) * -1j
-        return {0: multiply(ct[..., None, None], conj(_inverse(inputs[0], lu)))}
+        return {0: times(ct, conj(_inverse(inputs[0], lu)))}
 
     def jvp(tangents, out, inputs, factors, part, lu=None):
         moved = np.sum(_inverse(inputs[0], lu) * tangents[0], axis=(-2, -1))

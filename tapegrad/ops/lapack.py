@@ -195,4 +195,4 @@ class LU:
             return None
         signs, logs = np.linalg.slogdet(np.diagonal(factors)[:, None, None])
         exchanged = np.count_nonzero(pivots != np.arange(1, len(a) + 1))
-        return np.prod(signs) * (-1) ** exchanged, np.add.accumulate(logs)[-1]
+        return np.multiply.reduce(signs) * (-1) ** exchanged, np.add.accumulate(logs)[-1]
