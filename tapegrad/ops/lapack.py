@@ -24,7 +24,7 @@ WIDE = "scipy_{}_64_", "{}_64_", "{}$NEWLAPACK$ILP64", "{}_"
 NARROW = "scipy_{}_", "{}$NEWLAPACK", "{}_"
 LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
 # How many arguments each has, all of them addresses, and letters among them: Fortran wants their lengths.
-ARGUMENTS = {"gesv": (8, 0), "getrf": (6, 0), "getrs": (9, 1), "getri": (7, 0)}
+ARGUMENTS = {"gesv": (8, 0), "getrf": (6, 0), "getrs": (9, 1), "getri": (7, 0), "trsm": (11, 4)}
 
 
 class Lapack(NamedTuple):
@@ -35,6 +35,7 @@ class Lapack(NamedTuple):
     getrf: Any
     getrs: Any
     getri: Any
+    trsm: Any
 
 
 @functools.cache
@@ -196,3 +197,24 @@ class LU:
         signs, logs = np.linalg.slogdet(np.diagonal(factors)[:, None, None])
         exchanged = np.count_nonzero(pivots != np.arange(1, len(a) + 1))
         return np.multiply.reduce(signs) * (-1) ** exchanged, np.add.accumulate(logs)[-1]
+
+
+def solve_triangle(r: Any, x: Any) -> Any:
+    """Return r**-1 x of an upper triangular matrix, with zeros below, and a matrix or a stack of them."""
+    lapack = functions(r.dtype.char)
+    if lapack is None or r.dtype != x.dtype or not x.size or x.shape[-2] != len(r):
+        return np.linalg.solve(r, x)
+    if not r.flags.forc:
+        r = np.ascontiguousarray(r)
+    upper = r.flags.f_contiguous  # in Fortran's order; else r lies there transposed
+    left = x.ndim == 2 and x.flags.f_contiguous  # else that is what x does, and r is on its right
+    found = _columns(x, x.dtype) if left else pool.empty(x.shape, x.dtype)
+    if not left:
+        found[...] = x
+    letters = b"L" if left else b"R", b"U" if upper else b"L", b"N" if left == upper else b"T", b"N"
+    rows, columns = (lapack.integer(n) for n in (x.shape[-2:] if left else x.shape[:-3:-1]))
+    m, n, size = ctypes.byref(rows), ctypes.byref(columns), ctypes.byref(lapack.integer(len(r)))
+    one, at = np.ones(1, r.dtype), abi.location
+    for part in found.reshape(-1, *x.shape[-2:]) if x.ndim > 2 else (found,):
+        lapack.trsm(*letters, m, n, at(one), at(r), size, at(part), m, 1, 1, 1, 1)
+    return found

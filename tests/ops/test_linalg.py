@@ -10,7 +10,8 @@ import tapegrad as tg
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.ops import BY_OPCODE
 from tapegrad.ops.buffers import LARGE
-from tapegrad.ops.decompositions import BLOCK, solver
+from tapegrad.ops.decompositions import solver
+from tapegrad.ops.lapack import SMALL
 
 from . import checks
 
@@ -713,7 +714,7 @@ def test_pinv_of_a_batch_leaves_out_different_numbers():
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("n", [0, 1, 5, BLOCK, BLOCK + 1, 3 * BLOCK - 1])
+@pytest.mark.parametrize("n", [0, 1, 5, SMALL, SMALL + 1, 3 * SMALL - 1])
 def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
     r, x = (random.normal(size=(2, *shape)) for shape in ((n, n), (n, 3)))
     r, x = ((v[0] + (1j * v[1] if dtype in "FD" else 0)).astype(dtype) for v in (r, x))
@@ -727,7 +728,7 @@ def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
 
 
 def test_a_triangular_solve_of_a_singular_matrix_says_so():
-    for n in (2, BLOCK + 2):
+    for n in (2, SMALL + 2):
         r = np.eye(n)
         r[-1, -1] = 0
         with pytest.raises(np.linalg.LinAlgError, match="Singular"):
