@@ -58,20 +58,19 @@ def _transposed_inverse(a, lu=None):
 
 def _regular(value, limit, lu):
     """As above, of a matrix far from singular, or not finite, which has no cofactors; else None."""
-    size = _size(value)
-    if not np.all(np.isfinite(size)) and not np.all(np.isfinite(value)):
-        return _transposed_inverse(value, lu)
     try:
         inverse = _transposed_inverse(value, lu)
     except np.linalg.LinAlgError:
         return None
-    return inverse if np.all(size * _size(inverse) <= limit * limit) else None
+    if np.all(_length(value) * _length(inverse) <= limit) or not np.all(np.isfinite(value)):
+        return inverse
+    return None
 
 
-def _size(x):
-    """The square of the length of a matrix as a vector."""
+def _length(x):
+    """Of matrices as vectors."""
     flat = np.reshape(x, (*x.shape[:-2], -1))
-    return np.vecdot(flat, flat).real
+    return np.sqrt(np.vecdot(flat, flat).real)
 
 
 def _singular(a, value, n, noise):

@@ -55,7 +55,7 @@ def functions(char: str) -> Lapack | None:
             for key, (count, letters) in ARGUMENTS.items():
                 found[key].restype = None
                 found[key].argtypes = [ctypes.c_void_p] * count + [ctypes.c_size_t] * letters
-            lapack = Lapack(ctypes.c_int64 if wide else ctypes.c_int32, **found)
+            lapack = Lapack(np.dtype(np.int64 if wide else np.int32), **found)
             return lapack if _proved(lapack, char) else None
     return None
 
@@ -75,26 +75,32 @@ def _columns(x: Any, dtype: Any) -> Any:
 
 def _gesv(lapack: Lapack, a: Any, b: Any, dtype: Any) -> Any:
     """Return LU factors and pivots of a matrix, and a**-1 b."""
-    factors, x, number = _columns(a, dtype), _columns(b, dtype), lapack.integer
-    pivots, info, at = np.empty(len(a), number), number(0), abi.location
-    n, columns = ctypes.byref(number(len(a))), ctypes.byref(number(b.size // len(a)))
-    lapack.gesv(n, columns, at(factors), n, at(pivots), at(x), n, ctypes.byref(info))
-    _check(info)
-    return (factors, pivots), x
+    factors, x, at = _columns(a, dtype), _columns(b, dtype), abi.location
+    words = _words(lapack, len(a), b.size // len(a), 0, room=len(a))
+    n, step = at(words), words.itemsize
+    lapack.gesv(n, n + step, at(factors), n, n + 3 * step, at(x), n, n + 2 * step)
+    _check(words[2])
+    return (factors, words[3:]), x
 
 
 def _getrf(lapack: Lapack, a: Any, dtype: Any) -> Any:
     """Return LU factors and pivots of a matrix."""
-    factors, number = _columns(a, dtype), lapack.integer
-    pivots, info, at = np.empty(len(a), number), number(0), abi.location
-    n = ctypes.byref(number(len(a)))
-    lapack.getrf(n, n, at(factors), n, at(pivots), ctypes.byref(info))
-    _check(info)
-    return factors, pivots
+    factors, words = _columns(a, dtype), _words(lapack, len(a), 0, room=len(a))
+    n, step = abi.location(words), words.itemsize
+    lapack.getrf(n, n, abi.location(factors), n, n + 2 * step, n + step)
+    _check(words[1])
+    return factors, words[2:]
+
+
+def _words(lapack: Lapack, *numbers: int, room: int = 0) -> Any:
+    """Return integers in memory, and room for more."""
+    words = np.empty(len(numbers) + room, lapack.integer)
+    words[: len(numbers)] = numbers
+    return words
 
 
 def _check(info: Any) -> None:
-    if info.value:
+    if info:
         raise np.linalg.LinAlgError("Singular matrix")
 
 
@@ -144,7 +150,8 @@ class LU:
 
     def solve(self, a: Any, b: Any, turned: bool = False) -> Any:
         """Return a**-1 b, of a vector or a stack of matrices."""
-        if not b.size or b.shape[-2:][:1] != a.shape[:1] or np.result_type(b, self.own) != self.own:
+        alike = b.dtype is self.own or np.result_type(b, self.own) == self.own
+        if not b.size or b.shape[-2:][:1] != a.shape[:1] or not alike:
             return np.linalg.solve(a, b)
         if self.kept is None and b.ndim <= 2 and not turned:
             factors, x = _gesv(self.lapack, a, b, self.dtype)
@@ -152,13 +159,11 @@ class LU:
             return np.ascontiguousarray(x, self.own)
         factors, pivots = self._factors(a, turned)
         lapack, at, rows = self.lapack, abi.location, b if b.ndim == 1 else b.mT
-        x = pool.empty(rows.shape, self.dtype)
+        x, words = pool.empty(rows.shape, self.dtype), _words(lapack, len(a), b.size // len(a), 0)
         x[...] = rows
-        n, info = ctypes.byref(lapack.integer(len(a))), lapack.integer(0)
-        columns = ctypes.byref(lapack.integer(b.size // len(a)))
-        lapack.getrs(
-            b"C" if turned else b"N", n, columns, at(factors), n, at(pivots), at(x), n, ctypes.byref(info), 1
-        )
+        n, step = at(words), words.itemsize
+        letter = b"C" if turned else b"N"
+        lapack.getrs(letter, n, n + step, at(factors), n, at(pivots), at(x), n, n + 2 * step, 1)
         x = x.astype(self.own, copy=False)
         return x if b.ndim == 1 else x.mT
 
@@ -168,10 +173,10 @@ class LU:
         lapack, at = self.lapack, abi.location
         found = _columns(factors, self.dtype)
         work = np.empty(64 * len(a), self.dtype)  # LAPACK treats no more columns at once
-        n, info = ctypes.byref(lapack.integer(len(a))), lapack.integer(0)
-        size = ctypes.byref(lapack.integer(work.size))
-        lapack.getri(n, at(found), n, at(pivots), at(work), size, ctypes.byref(info))
-        _check(info)
+        words = _words(lapack, len(a), work.size, 0)
+        n, step = at(words), words.itemsize
+        lapack.getri(n, at(found), n, at(pivots), at(work), n + step, n + 2 * step)
+        _check(words[2])
         return found.astype(self.own, copy=False)
 
     def slogdet(self, a: Any) -> Any:
@@ -194,9 +199,11 @@ class LU:
             factors, pivots = self._factors(a)
         except np.linalg.LinAlgError:
             return None
-        signs, logs = np.linalg.slogdet(np.diagonal(factors)[:, None, None])
-        exchanged = np.count_nonzero(pivots != np.arange(1, len(a) + 1))
-        return np.multiply.reduce(signs) * (-1) ** exchanged, np.add.accumulate(logs)[-1]
+        diagonal, total = factors.diagonal(), 0.0
+        for log in map(math.log, np.abs(diagonal).tolist()):
+            total += log
+        changes = np.count_nonzero((diagonal < 0) ^ (pivots != np.arange(1, len(a) + 1)))
+        return -1.0 if changes % 2 else 1.0, total
 
 
 def solve_triangle(r: Any, x: Any) -> Any:
@@ -212,9 +219,9 @@ def solve_triangle(r: Any, x: Any) -> Any:
     if not left:
         found[...] = x
     letters = b"L" if left else b"R", b"U" if upper else b"L", b"N" if left == upper else b"T", b"N"
-    rows, columns = (lapack.integer(n) for n in (x.shape[-2:] if left else x.shape[:-3:-1]))
-    m, n, size = ctypes.byref(rows), ctypes.byref(columns), ctypes.byref(lapack.integer(len(r)))
-    one, at = np.ones(1, r.dtype), abi.location
+    words = _words(lapack, *(x.shape[-2:] if left else x.shape[:-3:-1]), len(r))
+    one, at, step = np.ones(1, r.dtype), abi.location, words.itemsize
+    m = at(words)
     for part in found.reshape(-1, *x.shape[-2:]) if x.ndim > 2 else (found,):
-        lapack.trsm(*letters, m, n, at(one), at(r), size, at(part), m, 1, 1, 1, 1)
+        lapack.trsm(*letters, m, m + step, at(one), at(r), m + 2 * step, at(part), m, 1, 1, 1, 1)
     return found
