@@ -13,15 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import (
-    Handle,
-    add_saved_bytes,
-    alias_of,
-    requires_grad,
-    strip_tangents,
-    value_of,
-    wrap,
-)
+from tapegrad.core.base import Handle, alias_of, requires_grad, strip_tangents, value_of, wrap
 from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.kernels.replay import layout
@@ -123,11 +115,19 @@ class Packing:
         return again
 
 
-def save_arrays(out: Any, kept: Kept | None) -> None:
-    """Count what the rule of a result just recorded keeps; where hooks are at work it is what they pack."""
-    if kept is None or strip_tangents(out)._tape is None:
+def save_arrays(out: Any, kept: Kept, again: bool = False) -> None:
+    """Release with the record of a result just computed what that keeps for its rule.
+
+    It is counted, and packed where hooks are at work, if it is not a twin of what is so `again`.
+    """
+    record = strip_tangents(out)
+    tape = record._tape
+    if tape is None:
         return
-    add_saved_bytes(out, kept.arrays)
+    tape.calls[slot(record._at)] = kept
+    if again:
+        return
+    tape.weigh(sum(x.nbytes for x in kept.arrays))
     mode = _enabled.get()
     if type(mode) is Mode and mode.packing is not None:
         kept.pack(mode.packing)

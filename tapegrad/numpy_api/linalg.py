@@ -59,9 +59,11 @@ def adjoint(x: Any) -> Any:
 
 def _parts(name: str, a: Any, factors: Sequence[Any], parts: Sequence[int]) -> list[Any]:
     """Records of the factors of a matrix that share all of them."""
-    kept = Kept(factors)
-    found = [apply(REGISTRY[name], (a,), {"factors": kept, "part": k}) for k in parts]
-    save_arrays(found[-1], kept)
+    found, first = [], Kept(factors)
+    for k in parts:
+        kept = first.twin() if found else first
+        found.append(apply(REGISTRY[name], (a,), {"factors": kept, "part": k}))
+        save_arrays(found[-1], kept, again=kept is not first)
     return found
 
 
@@ -200,14 +202,14 @@ def slogdet(a: Any) -> Any:
     if not recorded(a):
         return _wrapped(SlogdetResult, np.linalg.slogdet(value), a)
     lu = LU.of(value)
-    sign, log = factors = np.linalg.slogdet(value) if lu is None else lu.slogdet(value)
-    known = {"factors": factors} if lu is None else {"factors": factors, "lu": lu}
-    log = apply(REGISTRY["slogdet"], (a,), {**known, "part": 1})
-    if lu is not None:
-        save_arrays(log, lu.kept)
-    if value.dtype.kind != "c":
-        return SlogdetResult(wrap(sign), log)
-    return SlogdetResult(apply(REGISTRY["slogdet"], (a,), {**known, "part": 0}), log)
+    factors = np.linalg.slogdet(value) if lu is None else lu.slogdet(value)
+    parts = []
+    for k in (0, 1) if value.dtype.kind == "c" else (1,):
+        known = {} if lu is None else {"lu": lu.twin() if parts else lu}
+        parts.append(apply(REGISTRY["slogdet"], (a,), {"factors": factors, "part": k, **known}))
+        if lu is not None:
+            save_arrays(parts[-1], known["lu"], again=len(parts) > 1)
+    return SlogdetResult(*parts) if len(parts) > 1 else SlogdetResult(wrap(factors[0]), *parts)
 
 
 # ---------------------------------------------------------------- inverses and equations

@@ -7,6 +7,7 @@ Where they are not to be found NumPy's own functions do all, and factorise a mat
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import functools
 import math
@@ -105,22 +106,36 @@ def _check(info: Any) -> None:
 
 
 class Kept:
-    """Arrays that a value was computed by, for its rule: as they are, or as a user's hooks have packed them."""
+    """Arrays that a value was computed by, for its rule: as they are, or as a user's hooks have packed them.
+
+    A sweep that releases the value's record releases them (`Tape.calls`).
+    """
+
+    released = False  # the record says so
 
     def __init__(self, arrays: Any) -> None:
-        self._saved, self._packing = tuple(arrays), None
+        self._saved: Any = [tuple(arrays), None]
 
     @property
     def arrays(self) -> Any:
         """The arrays."""
-        return self._saved if self._packing is None else tuple(map(self._packing.unpacked, self._saved))
+        arrays, packing = self._saved
+        return arrays if packing is None else tuple(map(packing.unpacked, arrays))
+
+    def twin(self) -> Kept:
+        """Return the same for another record, which releases it for itself."""
+        return copy.copy(self)
 
     def pack(self, packing: Any) -> None:
         """Keep what hooks make of the arrays in their place."""
-        self._saved, self._packing = tuple(map(packing.packed, self._saved)), packing
+        self._saved[:] = tuple(map(packing.packed, self._saved[0])), packing
+
+    def release(self) -> None:
+        """Let go of the arrays."""
+        self._saved = [(), None]
 
 
-class LU:
+class LU(Kept):
     """The factors of one matrix, kept with the first value that needs them, for the rules of that value.
 
     Calls are given the matrix for that first one; if `turned`, it is the adjoint whose factors are kept. As
@@ -128,9 +143,9 @@ class LU:
     """
 
     def __init__(self, dtype: Any) -> None:
+        super().__init__(())
         self.own = np.dtype(dtype.char)
         self.dtype = np.result_type(self.own, np.float64)
-        self.kept: Kept | None = None
 
     @staticmethod
     def of(a: Any) -> LU | None:
@@ -144,18 +159,22 @@ class LU:
         return functions(self.dtype.char)
 
     def _factors(self, a: Any, turned: bool = False) -> Any:
-        if self.kept is None:
-            self.kept = Kept(_getrf(self.lapack, np.conj(a.T) if turned else a, self.dtype))
-        return self.kept.arrays
+        if not self._saved[0]:
+            self._saved[:] = _getrf(self.lapack, np.conj(a.T) if turned else a, self.dtype), None
+        factors, pivots = self.arrays
+        if self._saved[1] is not None:  # hooks give what they like
+            factors = np.reshape(np.asarray(factors, self.dtype, order="F"), a.shape, order="A")
+            pivots = np.reshape(np.ascontiguousarray(pivots, self.lapack.integer), len(a))
+        return factors, pivots
 
     def solve(self, a: Any, b: Any, turned: bool = False) -> Any:
         """Return a**-1 b, of a vector or a stack of matrices."""
         alike = b.dtype is self.own or np.result_type(b, self.own) == self.own
         if not b.size or b.shape[-2:][:1] != a.shape[:1] or not alike:
             return np.linalg.solve(a, b)
-        if self.kept is None and b.ndim <= 2 and not turned:
+        if not self._saved[0] and b.ndim <= 2 and not turned:
             factors, x = _gesv(self.lapack, a, b, self.dtype)
-            self.kept = Kept(factors)
+            self._saved[:] = factors, None
             return np.ascontiguousarray(x, self.own)
         factors, pivots = self._factors(a, turned)
         lapack, at, rows = self.lapack, abi.location, b if b.ndim == 1 else b.mT
