@@ -59,7 +59,8 @@ def adjoint(x: Any) -> Any:
 
 def _parts(name: str, a: Any, factors: Sequence[Any], parts: Sequence[int]) -> list[Any]:
     """Records of the factors of a matrix that share all of them."""
-    found, first = [], Kept(factors)
+    found: list[Any] = []
+    first = Kept(factors)
     for k in parts:
         kept = first.twin() if found else first
         found.append(apply(REGISTRY[name], (a,), {"factors": kept, "part": k}))
@@ -203,7 +204,7 @@ def slogdet(a: Any) -> Any:
         return _wrapped(SlogdetResult, np.linalg.slogdet(value), a)
     lu = LU.of(value)
     factors = np.linalg.slogdet(value) if lu is None else lu.slogdet(value)
-    parts = []
+    parts: list[Any] = []
     for k in (0, 1) if value.dtype.kind == "c" else (1,):
         known = {} if lu is None else {"lu": lu.twin() if parts else lu}
         parts.append(apply(REGISTRY["slogdet"], (a,), {"factors": factors, "part": k, **known}))

@@ -36,7 +36,7 @@ def half(x):
 
 
 def solver(r):
-    """A function that gives r**-1 x, where r is upper triangular, with zeros below; a small one is inverted."""
+    """A function that gives r**-1 x, of an upper triangular r with zeros below; a small one is inverted."""
     if type(r) is not np.ndarray or r.ndim > 2:
         return lambda x: np.linalg.solve(r, x)
     if 0 < len(r) <= SMALL:

@@ -808,7 +808,8 @@ def test_derivatives_by_factors(name, dtype, random, lapack_or_none):
     x = leaf(a)
     (plain,) = tg.grad(f(x), x)
     (g,) = tg.grad(f(x), x, create_graph=True)
-    np.testing.assert_allclose(plain.numpy(), g.detach().numpy(), rtol=1e-12, atol=1e-13 * abs(plain.numpy()).max())
+    largest = abs(plain.numpy()).max()
+    np.testing.assert_allclose(plain.numpy(), g.detach().numpy(), rtol=1e-12, atol=1e-13 * largest)
     assert along(plain) == pytest.approx(first, rel=1e-6, abs=1e-8)
     _, moved = tg.autograd.functional.jvp(f, tg.tensor(a), tg.tensor(u))
     assert moved.item() == pytest.approx(first, rel=1e-6, abs=1e-8)
@@ -875,8 +876,8 @@ def test_derivatives_of_determinants_of_singular_large_matrices(random):
 FACTORISED = {
     "solve": lambda a: L.solve(a, np.ones(len(a))), "det": L.det, "slogdet": lambda a: L.slogdet(a)[1],
     "eigh": lambda a: (lambda w, v: w * v**2)(*L.eigh(a)), "eigvalsh": L.eigvalsh, "svdvals": L.svdvals,
-    "svd": lambda a: (lambda u, s, vh: u * s * vh.T)(*L.svd(a)), "qr": lambda a: (lambda q, r: q * r)(*L.qr(a)),
-    "eigvals": lambda a: np.abs(L.eigvals(a)),
+    "svd": lambda a: (lambda u, s, vh: u * s * vh.T)(*L.svd(a)), "eigvals": lambda a: np.abs(L.eigvals(a)),
+    "qr": lambda a: (lambda q, r: q * r)(*L.qr(a)),
 }  # fmt: skip
 
 
@@ -902,6 +903,8 @@ def test_factors_are_saved_values(name, random):
     (found,) = tg.grad(out, x, retain_graph=True)
     assert len(packed) == count and unpacked
     np.testing.assert_array_equal(found.numpy(), tg.grad(np.sum(FACTORISED[name](x)), x)[0].numpy())
+    if name not in BY_LU:  # which are recorded anew, and not by the factors
+        return
     (recorded,) = tg.grad(out, x, create_graph=True)
     (second,) = tg.grad(np.sum(recorded**2), x)
     (again,) = tg.grad(np.sum(FACTORISED[name](x)), x, create_graph=True)
@@ -911,7 +914,7 @@ def test_factors_are_saved_values(name, random):
 @pytest.mark.parametrize("name", FACTORISED)
 def test_factors_are_released_by_a_sweep(name, random):
     """A result that is kept does not keep them."""
-    n, size = 4 * LARGER, 8 * (4 * LARGER) ** 2
+    n, size = 2 * LARGER, 8 * (2 * LARGER) ** 2
     x = leaf(well_conditioned(random, "d", n))
     held = []
 
