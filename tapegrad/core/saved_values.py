@@ -115,22 +115,23 @@ class Packing:
         return again
 
 
-def save_arrays(out: Any, kept: Kept, again: bool = False) -> None:
-    """Release with the record of a result just computed what that keeps for its rule.
+def save_arrays(outs: Sequence[Any], kept: Sequence[Kept]) -> None:
+    """Count what results just recorded keep for their rules: one, and twins of it for the others.
 
-    It is counted, and packed where hooks are at work, if it is not a twin of what is so `again`.
+    Where hooks are at work it is packed. A sweep releases it with a record, if that is worth the time.
     """
-    record = strip_tangents(out)
-    tape = record._tape
+    tape = strip_tangents(outs[0])._tape
     if tape is None:
         return
-    tape.calls[slot(record._at)] = kept
-    if again:
-        return
-    tape.weigh(sum(x.nbytes for x in kept.arrays))
+    nbytes = sum(x.nbytes for x in kept[0].arrays)
+    tape.weigh(nbytes)
+    if nbytes >= pool.MIN_BYTES or nbytes == 0:  # 0: not known yet
+        for out, part in zip(outs, kept, strict=True):
+            record = strip_tangents(out)
+            record._tape.calls[slot(record._at)] = part
     mode = _enabled.get()
     if type(mode) is Mode and mode.packing is not None:
-        kept.pack(mode.packing)
+        kept[0].pack(mode.packing)
 
 
 class Packed:

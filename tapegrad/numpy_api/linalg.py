@@ -59,12 +59,12 @@ def adjoint(x: Any) -> Any:
 
 def _parts(name: str, a: Any, factors: Sequence[Any], parts: Sequence[int]) -> list[Any]:
     """Records of the factors of a matrix that share all of them."""
-    found: list[Any] = []
-    first = Kept(factors)
-    for k in parts:
-        kept = first.twin() if found else first
-        found.append(apply(REGISTRY[name], (a,), {"factors": kept, "part": k}))
-        save_arrays(found[-1], kept, again=kept is not first)
+    kept = [Kept(factors)]
+    kept += [kept[0].twin() for _ in parts[1:]]
+    found = [
+        apply(REGISTRY[name], (a,), {"factors": each, "part": k}) for each, k in zip(kept, parts, strict=True)
+    ]
+    save_arrays(found, kept)
     return found
 
 
@@ -204,13 +204,13 @@ def slogdet(a: Any) -> Any:
         return _wrapped(SlogdetResult, np.linalg.slogdet(value), a)
     lu = LU.of(value)
     factors = np.linalg.slogdet(value) if lu is None else lu.slogdet(value)
-    parts: list[Any] = []
-    for k in (0, 1) if value.dtype.kind == "c" else (1,):
-        known = {} if lu is None else {"lu": lu.twin() if parts else lu}
-        parts.append(apply(REGISTRY["slogdet"], (a,), {"factors": factors, "part": k, **known}))
-        if lu is not None:
-            save_arrays(parts[-1], known["lu"], again=len(parts) > 1)
-    return SlogdetResult(*parts) if len(parts) > 1 else SlogdetResult(wrap(factors[0]), *parts)
+    rows: list[dict[str, Any]] = [{"factors": factors, "part": k} for k in ((0, 1) if value.dtype.kind == "c" else (1,))]
+    if lu is not None:
+        rows: list[dict[str, Any]] = [{**row, "lu": lu if row is rows[0] else lu.twin()} for row in rows]
+    found = [apply(REGISTRY["slogdet"], (a,), row) for row in rows]
+    if lu is not None:
+        save_arrays(found, [row["lu"] for row in rows])
+    return SlogdetResult(*(found if len(found) == 2 else (wrap(factors[0]), *found)))
 
 
 # ---------------------------------------------------------------- inverses and equations

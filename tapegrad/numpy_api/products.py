@@ -106,7 +106,7 @@ def apply_keeping_factors(name: str, *operands: Any) -> Any:
     lu = LU.of(value_of(operands[0])) if any(map(needs_derivative, operands)) else None
     found = apply(REGISTRY[name], operands, None if lu is None else {"lu": lu})
     if lu is not None:
-        save_arrays(found, lu)
+        save_arrays([found], [lu])
     return found
 
 

@@ -914,7 +914,7 @@ def test_factors_are_saved_values(name, random):
 @pytest.mark.parametrize("name", FACTORISED)
 def test_factors_are_released_by_a_sweep(name, random):
     """A result that is kept does not keep them."""
-    n, size = 2 * LARGER, 8 * (2 * LARGER) ** 2
+    n, size = 3 * LARGER, 8 * (3 * LARGER) ** 2
     x = leaf(well_conditioned(random, "d", n))
     held = []
 
