@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, alias_of, requires_grad, value_of, wrap
+from tapegrad.core.base import Handle, alias_of, requires_grad, strip_tangents, value_of, wrap
 from tapegrad.core.dispatch import as_tape_value
+from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.kernels.replay import layout
+from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import OUT, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
@@ -114,6 +116,25 @@ class Packing:
             return out
 
         return again
+
+
+def save_arrays(outs: Sequence[Any], kept: Sequence[Kept]) -> None:
+    """Count what results just recorded keep for their rules: one, and twins of it for the others.
+
+    Where hooks are at work it is packed. A sweep releases it with a record, if that is worth the time.
+    """
+    tape = strip_tangents(outs[0])._tape
+    if tape is None:
+        return
+    nbytes = sum(x.nbytes for x in kept[0].arrays)
+    tape.weigh(nbytes)
+    if nbytes >= pool.MIN_BYTES or nbytes == 0:  # 0: not known yet
+        for out, part in zip(outs, kept, strict=True):
+            record = strip_tangents(out)
+            record._tape.calls[slot(record._at)] = part
+    mode = _enabled.get()
+    if type(mode) is Mode and mode.packing is not None:
+        kept[0].pack(mode.packing)
 
 
 class Packed:

@@ -11,26 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import (
-    DType,
-    Operand,
-    Out,
-    TensorOrArray,
-    add_saved_bytes,
-    needs_derivative,
-    value_of,
-    wrap,
-)
+from tapegrad.core.base import DType, Operand, Out, TensorOrArray, needs_derivative, value_of, wrap
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply, wrap_without_history
+from tapegrad.core.saved_values import save_arrays
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api import contractions
 from tapegrad.numpy_api.indexing import getitem, where
-from tapegrad.numpy_api.products import contract, dot, matmul, solve
+from tapegrad.numpy_api.products import apply_keeping_factors, contract, dot, matmul, solve
 from tapegrad.numpy_api.reductions import sum_
 from tapegrad.numpy_api.shapes import matrix_transpose, reshape, transpose
 from tapegrad.numpy_api.tables import axis_of, implements, into, plainly, tensor_of
 from tapegrad.ops import REGISTRY
+from tapegrad.ops.lapack import LU, Kept
 
 LAPACK: Any = np.linalg  # whose stubs know literal arguments only
 _ONE = np.eye(1)
@@ -66,8 +59,12 @@ def adjoint(x: Operand) -> Any:
 
 def _parts(name: str, a: Operand, factors: Sequence[TensorOrArray], parts: Sequence[int]) -> list[Any]:
     """Records of the factors of a matrix that share all of them."""
-    found = [apply(REGISTRY[name], (a,), {"factors": factors, "part": k}) for k in parts]
-    add_saved_bytes(found[-1], factors)
+    kept = [Kept(factors)]
+    kept += [kept[0].twin() for _ in parts[1:]]
+    found = [
+        apply(REGISTRY[name], (a,), {"factors": each, "part": k}) for each, k in zip(kept, parts, strict=True)
+    ]
+    save_arrays(found, kept)
     return found
 
 
@@ -195,19 +192,26 @@ def _pair(*parts: Any) -> tuple[Any, ...]:
 @implements(np.linalg.det)
 def det(a: Operand) -> TensorOrArray:
     """Determinant."""
-    return apply(REGISTRY["det"], (_floating(matrices(a, "det", True)),))
+    return apply_keeping_factors("det", _floating(matrices(a, "det", True)))
 
 
 @implements(np.linalg.slogdet)
 def slogdet(a: Any) -> Any:
     """Sign and natural logarithm of the absolute value of the determinant."""
     a = matrices(a, "slogdet", True)
-    factors = np.linalg.slogdet(value_of(a))
+    value = value_of(a)
     if not recorded(a):
-        return _wrapped(SlogdetResult, factors, a)
-    if value_of(a).dtype.kind == "c":
-        return SlogdetResult(*_parts("slogdet", a, factors, (0, 1)))
-    return SlogdetResult(wrap(factors[0]), _parts("slogdet", a, factors, (1,))[0])
+        return _wrapped(SlogdetResult, np.linalg.slogdet(value), a)
+    lu = LU.of(value)
+    factors = np.linalg.slogdet(value) if lu is None else lu.slogdet(value)
+    parts = (0, 1) if value.dtype.kind == "c" else (1,)
+    rows: list[dict[str, Any]] = [{"factors": factors, "part": k} for k in parts]
+    if lu is not None:
+        rows = [{**row, "lu": lu if row is rows[0] else lu.twin()} for row in rows]
+    found = [apply(REGISTRY["slogdet"], (a,), row) for row in rows]
+    if lu is not None:
+        save_arrays(found, [row["lu"] for row in rows])
+    return SlogdetResult(*(found if len(found) == 2 else (wrap(factors[0]), *found)))
 
 
 # ---------------------------------------------------------------- inverses and equations

@@ -68,7 +68,9 @@ def _of_matrices(x: Any, order: Any, row: int, column: int, keepdims: bool) -> A
         sums = sum_(np.abs(x), (summed,), None, None, True)
         found = (max_ if order > 0 else min_)(sums, (chosen,), None, True)
     elif order in (2, -2, "nuc"):
-        s = svdvals(np.moveaxis(x, (row, column), (-2, -1)))
+        ndim = np.ndim(value_of(x))
+        last = (row, column) == (ndim - 2, ndim - 1)
+        s = svdvals(x if last else np.moveaxis(x, (row, column), (-2, -1)))
         found = sum_(s, -1) if order == "nuc" else (max_ if order > 0 else min_)(s, -1)
     else:
         raise ValueError(f"norm: order {reprlib.repr(order)} is none of those of matrices")
@@ -78,7 +80,7 @@ def _of_matrices(x: Any, order: Any, row: int, column: int, keepdims: bool) -> A
             shape[axis] = 1
         else:
             del shape[axis]
-    return reshape(found, tuple(shape))
+    return found if np.shape(value_of(found)) == (*shape,) else reshape(found, (*shape,))
 
 
 @implements(np.linalg.norm)

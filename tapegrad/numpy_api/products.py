@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import DType, Operand, Out, TensorOrArray, is_tensor, value_of
+from tapegrad.core.base import DType, Operand, Out, TensorOrArray, is_tensor, needs_derivative, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
+from tapegrad.core.saved_values import save_arrays
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.shapes import laid
 from tapegrad.numpy_api.tables import UFUNCS, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
+from tapegrad.ops.lapack import LU
 
 TERMS = 1 << 14  # of an einsum of several operands, above which they are multiplied in pairs
 
@@ -96,7 +98,16 @@ def solve(a: Operand, b: Operand) -> TensorOrArray:
     a, b = tensor_of(a), tensor_of(b)
     if np.ndim(value_of(a)) < 2 or np.shape(value_of(a))[-1] != np.shape(value_of(a))[-2]:
         raise ShapeError(f"solve needs square matrices, found shape {np.shape(value_of(a))}")
-    return apply(REGISTRY["solve"], (a, b))
+    return apply_keeping_factors("solve", a, b)
+
+
+def apply_keeping_factors(name: str, *operands: Any) -> Any:
+    """Compute an op of one large matrix and perhaps others; what is recorded keeps the LU factors of that."""
+    lu = LU.of(value_of(operands[0])) if any(map(needs_derivative, operands)) else None
+    found = apply(REGISTRY[name], operands, None if lu is None else {"lu": lu})
+    if lu is not None:
+        save_arrays([found], [lu])
+    return found
 
 
 @implements(np.einsum)

@@ -26,11 +26,21 @@ def negative(x):
     return np.negative(x, out=pool.empty(x.shape, x.dtype))
 
 
+def times(number, x):
+    """Matrices that nothing else reads, each times a number, in their own memory."""
+    number = number[..., None, None]
+    if type(x) is not np.ndarray or hasattr(number, "_apply") or number.ndim > x.ndim:
+        return number * x
+    return np.multiply(x, number, out=x)
+
+
 def _into_memory(ufunc):
     """The ufunc of two operands."""
 
     def call(a, b):
-        if not type(a) is type(b) is np.ndarray or (a.nbytes < LARGE and b.nbytes < LARGE):
+        if not type(a) is type(b) is np.ndarray:
+            return ufunc(a, b)
+        if a.nbytes < LARGE and b.nbytes < LARGE and (a.shape == b.shape or a.nbytes * b.size < LARGE):
             return ufunc(a, b)
         return ufunc(a, b, out=pool.empty(np.broadcast_shapes(a.shape, b.shape), np.result_type(a, b)))
 

@@ -1,6 +1,6 @@
 """Factorisations of matrices. Each factor is a record of its own that shares what was computed once.
 
-The attribute `factors` holds all factors as arrays, `part` says which of them a record stands for. On
+The attribute `factors` keeps all factors (`lapack.Kept`), `part` says which of them a record stands for. On
 arrays a rule reads the factors from there; on Tensors it has them recorded anew from the operand
 (`factors_of`), with the very same values: a second factorisation could choose other signs.
 
@@ -15,10 +15,10 @@ import functools
 import numpy as np
 
 from tapegrad.ops.buffers import add, matmul, multiply, subtract
+from tapegrad.ops.lapack import SMALL, Kept, solve_triangle
 from tapegrad.ops.primitive import conj, primitive
-from tapegrad.tape import pool
 
-BLOCK = 32  # rows of triangles that are inverted, and of the largest constants that are kept
+BLOCK = 64  # rows of the largest constants that are kept
 
 
 def adjoint(x):
@@ -36,33 +36,15 @@ def half(x):
 
 
 def solver(r):
-    """A function that gives r**-1 x, where r is upper triangular, with zeros below.
-
-    Of one matrix that is an array by blocks of rows, from the last, whose triangles are inverted once: with a
-    third of the multiplications of an elimination. The products are NumPy's: SciPy has triangular solves, but
-    the threads of its BLAS get in the way of NumPy's; inverses of so few rows it computes without threads.
-    """
+    """A function that gives r**-1 x, of an upper triangular r with zeros below; a small one is inverted."""
     if type(r) is not np.ndarray or r.ndim > 2:
         return lambda x: np.linalg.solve(r, x)
-    n = len(r)
-    if 0 < n <= BLOCK:
+    if 0 < len(r) <= SMALL:
         inverse = _inverse_of_upper(r)
         return lambda x: matmul(inverse, x) if type(x) is np.ndarray else np.linalg.solve(r, x)
-    rows = [slice(max(end - BLOCK, 0), end) for end in range(n, 0, -BLOCK)]
-    inverses = [_inverse_of_upper(r[k, k]) for k in rows]
-
-    def solve(x):
-        if type(x) is not np.ndarray:
-            return np.linalg.solve(r, x)
-        found = pool.empty(x.shape, np.result_type(r, x))
-        for k, inverse in zip(rows, inverses, strict=True):
-            rest = x[..., k, :]
-            if k.stop < n:
-                rest = subtract(rest, matmul(r[k, k.stop :], found[..., k.stop :, :]))
-            np.matmul(inverse, rest, out=found[..., k, :])
-        return found
-
-    return solve
+    if not np.all(r.diagonal()):
+        raise np.linalg.LinAlgError("Singular matrix")
+    return lambda x: solve_triangle(r, x) if type(x) is np.ndarray else np.linalg.solve(r, x)
 
 
 def _inverse_of_upper(r):
@@ -154,13 +136,15 @@ def matmuls(first, *rest):
 
 def factors_of(op, a, factors):
     """The factors of `a`: the arrays where it is one, else recorded as results from it."""
+    arrays = factors.arrays
     if not hasattr(a, "_apply"):
-        return factors
-    return [a._apply(op, (a,), {"factors": factors, "part": k}) for k in range(len(factors))]
+        return arrays
+    factors = Kept(arrays)
+    return [a._apply(op, (a,), {"factors": factors, "part": k}) for k in range(len(arrays))]
 
 
 def part_of(a, factors, part):
-    return factors[part]
+    return factors.arrays[part]
 
 
 @primitive(np.linalg.cholesky, forward=lambda a, upper: np.linalg.cholesky(a, upper=upper), arity=1,

@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from tapegrad.ops.buffers import multiply
-from tapegrad.ops.decompositions import adjoint, matmuls, over, part_of, real
+from tapegrad.ops.buffers import times
+from tapegrad.ops.decompositions import adjoint, matmuls, over, real
+from tapegrad.ops.linalg import inv
 from tapegrad.ops.primitive import conj, primitive
 
 
-def cofactors(a, det=None, noise=0):
+def cofactors(a, det=None, noise=0, lu=None):
     """The matrix of cofactors, det(a) a**-T; its derivatives of all orders hold where `a` is singular too.
 
     Up to 3 by 3 they are polynomials written out. Else a matrix far from singular is inverted; of another one
@@ -21,11 +22,10 @@ def cofactors(a, det=None, noise=0):
         return a
     if n <= 3:
         return _written_out(a, n)
-    # transposed, as the inverse of the transpose lies in memory as its derivative has to
-    inverse = None if noise and np.abs(value).max() <= noise else _regular(value.mT, n / _tolerance(a))
+    inverse = None if noise and np.abs(value).max() <= noise else _regular(value, n / _tolerance(a), lu)
     if inverse is not None:
         det = np.linalg.det(a) if det is None else det
-        return multiply(det[..., None, None], inverse if a is value else np.linalg.inv(a.mT))
+        return times(det, inverse if a is value else _transposed_inverse(a, lu))
     if np.ndim(value) == 2:
         return _singular(a, value, n, noise)
     flat = np.reshape(a, (-1, n, n))
@@ -51,20 +51,26 @@ def _tolerance(a):
     return max(np.finfo(a.dtype).eps ** 0.25, 0.01 if hasattr(a, "_apply") else 0)
 
 
-def _regular(value, limit):
-    """The inverse of a matrix far from singular, or not finite, which has no cofactors; else None."""
-    size = _size(value)
-    if not np.all(np.isfinite(size)) and not np.all(np.isfinite(value)):
-        return np.linalg.inv(value)
+def _transposed_inverse(a, lu=None):
+    """The inverse of the transpose, in memory as a derivative has to lie."""
+    return np.linalg.inv(a.mT) if lu is None else inv(a, lu=lu).mT
+
+
+def _regular(value, limit, lu):
+    """As above, of a matrix far from singular, or not finite, which has no cofactors; else None."""
     try:
-        inverse = np.linalg.inv(value)
+        inverse = _transposed_inverse(value, lu)
     except np.linalg.LinAlgError:
         return None
-    return inverse if np.all(size * _size(inverse) <= limit) else None
+    if np.all(_length(value) * _length(inverse) <= limit) or not np.all(np.isfinite(value)):
+        return inverse
+    return None
 
 
-def _size(x):
-    return np.maximum.reduce(np.add.reduce(np.abs(x), axis=-1), axis=-1)
+def _length(x):
+    """Of matrices as vectors."""
+    flat = np.reshape(x, (*x.shape[:-2], -1))
+    return np.sqrt(np.vecdot(flat, flat).real)
 
 
 def _singular(a, value, n, noise):
@@ -102,28 +108,30 @@ def _polynomial(a, n):
     return power.mT * (-1) ** (n - 1)
 
 
-@primitive(np.linalg.det, forward=np.linalg.det, arity=1, broadcasts=True)
+@primitive(np.linalg.det, forward=lambda a, lu=None: np.linalg.det(a) if lu is None else lu.det(a), arity=1,
+           broadcasts=True)  # fmt: skip
 class det:
-    """Determinant; its derivative is the matrix of cofactors."""
+    """Determinant; its derivative is the matrix of cofactors. `lu` keeps the factors of one large matrix."""
 
     reads = (0b1001,)
 
-    def vjp(ct, out, inputs, wanted):
-        return {0: multiply(ct[..., None, None], conj(cofactors(inputs[0], out)))}
+    def vjp(ct, out, inputs, wanted, lu=None):
+        return {0: times(ct, conj(cofactors(inputs[0], out, lu=lu)))}
 
-    def jvp(tangents, out, inputs):
-        return np.sum(cofactors(inputs[0], out) * tangents[0], axis=(-2, -1))
+    def jvp(tangents, out, inputs, lu=None):
+        return np.sum(cofactors(inputs[0], out, lu=lu) * tangents[0], axis=(-2, -1))
 
 
-def _inverse(a):
-    """Inverse; of singular matrices what dividing the cofactors by a determinant of 0 gives."""
+def _inverse(a, lu):
+    """Transposed inverse; of singular matrices what dividing the cofactors by a determinant of 0 gives."""
     try:
-        return np.linalg.inv(a)
+        return _transposed_inverse(a, lu)
     except np.linalg.LinAlgError:
-        return cofactors(a).mT / np.linalg.det(a)[..., None, None]
+        return cofactors(a) / np.linalg.det(a)[..., None, None]
 
 
-@primitive(np.linalg.slogdet, forward=part_of, arity=1, broadcasts=True)
+@primitive(np.linalg.slogdet, forward=lambda a, factors, part, lu=None: factors[part], arity=1,
+           broadcasts=True)  # fmt: skip
 class slogdet:
     """Sign (part 0, complex only: that of a real matrix is constant) and logarithm (1) of a determinant.
 
@@ -132,12 +140,11 @@ class slogdet:
 
     reads = (0b1001,)
 
-    def vjp(ct, out, inputs, wanted, factors, part):
-        inverse = _inverse(adjoint(inputs[0]))
+    def vjp(ct, out, inputs, wanted, factors, part, lu=None):
         if part == 0:
             ct = np.imag(np.conj(ct) * out) * -1j
-        return {0: multiply(ct[..., None, None], inverse)}
+        return {0: times(ct, conj(_inverse(inputs[0], lu)))}
 
-    def jvp(tangents, out, inputs, factors, part):
-        moved = np.sum(_inverse(inputs[0]).mT * tangents[0], axis=(-2, -1))
+    def jvp(tangents, out, inputs, factors, part, lu=None):
+        moved = np.sum(_inverse(inputs[0], lu) * tangents[0], axis=(-2, -1))
         return real(moved) if part == 1 else 1j * out * np.imag(moved)

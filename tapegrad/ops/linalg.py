@@ -69,18 +69,29 @@ class matmul:
         return terms[0] if len(terms) == 1 else terms[0] + terms[1]
 
 
-@primitive(np.linalg.solve, forward=np.linalg.solve, arity=2, broadcasts=True)
+def _solve(a, b, lu=None, turned=False):
+    return np.linalg.solve(a, b) if lu is None else lu.solve(a, b, turned)
+
+
+def _solution(a, b, lu, turned):
+    return np.linalg.solve(a, b) if lu is None else solve(a, b, lu=lu, turned=turned)
+
+
+@primitive(np.linalg.solve, forward=_solve, arity=2, broadcasts=True)
 class solve:
-    """Solution x of a x = b; with a**-H applied to the cotangent, db = w and da = -w x**H."""
+    """Solution x of a x = b; with a**-H applied to the cotangent, db = w and da = -w x**H.
+
+    The attribute `lu` has the factors of a, or of its adjoint if it is `turned` (`lapack.LU`).
+    """
 
     reads = (0b1001, 0b0001)
 
-    def vjp(ct, out, inputs, wanted):
+    def vjp(ct, out, inputs, wanted, lu=None, turned=False):
         a, b = inputs
         vector = b.ndim == 1
         right = np.reshape(ct, (*ct.shape, 1)) if vector else ct
         lanes = ct.ndim - (a.ndim - 1 if vector else max(a.ndim, b.ndim))
-        w = np.linalg.solve(_adjoint(a), right)
+        w = _solution(_adjoint(a), right, lu, not turned)
         found = {}
         if 0 in wanted:
             x = np.reshape(out, (*out.shape, 1)) if vector else out
@@ -90,7 +101,7 @@ class solve:
             found[1] = sum_to(np.reshape(w, ct.shape) if vector else w, b.shape, lanes)
         return found
 
-    def jvp(tangents, out, inputs):
+    def jvp(tangents, out, inputs, lu=None, turned=False):
         a, b = inputs
         da, db = tangents
         right = 0 if db is None else db
@@ -99,21 +110,26 @@ class solve:
             moved = np.matmul(da, x)
             right = right - (np.reshape(moved, np.shape(out)) if np.ndim(b) == 1 else moved)
         if np.ndim(b) == 1:
-            return np.reshape(np.linalg.solve(a, np.reshape(right, (*np.shape(right), 1))), np.shape(out))
-        return np.linalg.solve(a, right)
+            right = np.reshape(right, (*np.shape(right), 1))
+            return np.reshape(_solution(a, right, lu, turned), np.shape(out))
+        return _solution(a, right, lu, turned)
 
 
-@primitive(np.linalg.inv, forward=np.linalg.inv, arity=1, broadcasts=True)
+def _inv(a, lu=None):
+    return np.linalg.inv(a) if lu is None else lu.inverse(a)
+
+
+@primitive(np.linalg.inv, forward=_inv, arity=1, broadcasts=True)
 class inv:
-    """Inverse x of a matrix, which moves by -x da x."""
+    """Inverse x of a matrix, which moves by -x da x; `lu` has factors of the matrix that are known."""
 
     reads = (0b1000,)
 
-    def vjp(ct, out, inputs, wanted):
+    def vjp(ct, out, inputs, wanted, lu=None):
         back = _adjoint(out)
         return {0: buffers.negative(buffers.matmul(buffers.matmul(back, ct), back))}
 
-    def jvp(tangents, out, inputs):
+    def jvp(tangents, out, inputs, lu=None):
         return -np.matmul(np.matmul(out, tangents[0]), out)
 
 

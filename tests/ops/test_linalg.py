@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.autograd.graph import saved_tensors_hooks
 from tapegrad.errors import ShapeError, UnsupportedOpError
-from tapegrad.ops import BY_OPCODE
+from tapegrad.ops import BY_OPCODE, lapack
 from tapegrad.ops.buffers import LARGE
-from tapegrad.ops.decompositions import BLOCK, solver
+from tapegrad.ops.decompositions import solver
+from tapegrad.ops.lapack import SMALL
+from tapegrad.tape.pool import give_back
 
 from . import checks
 
@@ -713,7 +716,7 @@ def test_pinv_of_a_batch_leaves_out_different_numbers():
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("n", [0, 1, 5, BLOCK, BLOCK + 1, 3 * BLOCK - 1])
+@pytest.mark.parametrize("n", [0, 1, 5, SMALL, SMALL + 1, 3 * SMALL - 1])
 def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
     r, x = (random.normal(size=(2, *shape)) for shape in ((n, n), (n, 3)))
     r, x = ((v[0] + (1j * v[1] if dtype in "FD" else 0)).astype(dtype) for v in (r, x))
@@ -727,11 +730,211 @@ def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
 
 
 def test_a_triangular_solve_of_a_singular_matrix_says_so():
-    for n in (2, BLOCK + 2):
+    for n in (2, SMALL + 2):
         r = np.eye(n)
         r[-1, -1] = 0
         with pytest.raises(np.linalg.LinAlgError, match="Singular"):
             solver(r)
+
+
+# ---------------------------------------------------------------- LU factors that values leave behind
+
+LARGER = SMALL + 9
+BY_LU = {
+    "solve": lambda a: L.solve(a, a[:, :3] + 1), "solve, vector": lambda a: L.solve(a, a[0]),
+    "solve, constant": lambda a: L.solve(a, np.cos(np.arange(float(len(a))))),
+    "solve, stack": lambda a: L.solve(a, np.stack([a, a + 1])[..., :2]),
+    "solve, none": lambda a: np.sum(L.solve(a, a[:, :0])) + a[0, 0],
+    "solve, other dtype": lambda a: L.solve(a, np.ones(len(a), complex)),
+    "det": L.det, "slogdet": lambda a: L.slogdet(a)[1], "sign": lambda a: L.slogdet(a)[0] * L.slogdet(a)[1],
+}  # fmt: skip
+
+
+def well_conditioned(random, dtype, n=LARGER):
+    a = random.normal(size=(n, n)) + (1j * random.normal(size=(n, n)) if dtype in "FD" else 0)
+    return (a / 12 + np.eye(n)).astype(dtype)
+
+
+@pytest.fixture(params=["kept", "not to be found"])
+def lapack_or_none(request, monkeypatch):
+    """LAPACK by address and, as where it is not to be found, NumPy's functions alone."""
+    if request.param == "not to be found":
+        monkeypatch.setattr(lapack, "functions", lambda char: None)
+
+
+def test_lapack_is_found_here():
+    """Else the tests below say nothing of it."""
+    assert all(lapack.functions(char) is not None for char in "fdFD")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("name", BY_LU)
+def test_values_that_leave_factors_behind_are_numpys(name, dtype, order, random):
+    """To the last bit, of every shape, dtype and order."""
+    a = np.array(well_conditioned(random, dtype), order=order)
+    found, wanted = BY_LU[name](leaf(a)), BY_LU[name](a)
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found.detach().numpy(), wanted)
+
+
+@pytest.mark.parametrize("n", [SMALL, SMALL + 1, 100])
+def test_determinants_are_numpys(n, random):
+    """Of both signs, singular, too large, too small, and of what is not finite."""
+    a = random.normal(size=(n, n))
+    rows = [a, a[::-1], a[1:] @ a[1:].T, a * 1e30, a * 1e-30, a * np.eye(n), a[:, [0] * n], a * 0]
+    rows += [np.where(np.eye(n), np.nan, a), np.full((n, n), np.inf)]
+    for x in rows:
+        with np.errstate(all="ignore"):
+            for function in (L.det, lambda x: L.slogdet(x)[0], lambda x: L.slogdet(x)[1]):
+                np.testing.assert_array_equal(function(leaf(x)).detach().numpy(), function(x))
+
+
+@pytest.mark.parametrize("dtype", ["d", "D"])
+@pytest.mark.parametrize("name", BY_LU)
+def test_derivatives_by_factors(name, dtype, random, lapack_or_none):
+    """First and second, reverse and forward, beside differences of what NumPy computes."""
+    a, u = well_conditioned(random, dtype), well_conditioned(random, dtype)
+    weights = np.asarray(np.cos(np.arange(np.size(BY_LU[name](a)))).reshape(np.shape(BY_LU[name](a))))
+
+    def f(x):
+        return np.sum(np.real(BY_LU[name](x) * weights * (1 + 0.5j)))
+
+    def along(g):
+        return np.sum(np.real(np.conj(np.asarray(g)) * u))
+
+    step = 1e-5
+    first = (f(a + step * u) - f(a - step * u)) / (2 * step)
+    x = leaf(a)
+    (plain,) = tg.grad(f(x), x)
+    (g,) = tg.grad(f(x), x, create_graph=True)
+    largest = abs(plain.numpy()).max()
+    np.testing.assert_allclose(plain.numpy(), g.detach().numpy(), rtol=1e-12, atol=1e-13 * largest)
+    assert along(plain) == pytest.approx(first, rel=1e-6, abs=1e-8)
+    _, moved = tg.autograd.functional.jvp(f, tg.tensor(a), tg.tensor(u))
+    assert moved.item() == pytest.approx(first, rel=1e-6, abs=1e-8)
+    (h,) = tg.grad(np.sum(np.real(np.conj(g) * u)), x)
+    both = [along(tg.grad(f(leaf_), leaf_)[0]) for leaf_ in (leaf(a + step * u), leaf(a - step * u))]
+    assert along(h) == pytest.approx((both[0] - both[1]) / (2 * step), rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", BY_LU)
+def test_many_cotangents_by_factors(name, random):
+    x = leaf(well_conditioned(random, "d"))
+    out = BY_LU[name](x)
+    seeds = random.normal(size=(3, *out.shape))
+    (found,) = tg.grad(out, x, tg.tensor(seeds), is_grads_batched=True, retain_graph=True)
+    for one, seed in zip(found, seeds, strict=True):
+        wanted = tg.grad(out, x, tg.tensor(np.asarray(seed)[()]), retain_graph=True)[0].numpy()
+        np.testing.assert_allclose(one.numpy(), wanted, rtol=1e-11, atol=1e-12 * abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", ["solve", "solve, vector", "solve, constant", "det", "slogdet"])
+def test_values_and_rules_share_one_factorisation(name, random, monkeypatch):
+    """Also the sweep that is recorded, and that of what it has recorded."""
+    x, calls = leaf(well_conditioned(random, "d")), []
+
+    def counted(function):
+        return lambda *args: calls.append(function.__name__) or function(*args)
+
+    for key in ("_gesv", "_getrf"):
+        monkeypatch.setattr(lapack, key, counted(getattr(lapack, key)))
+    for key in ("solve", "inv", "det", "slogdet"):
+        monkeypatch.setattr(L._linalg._umath_linalg, key, counted(getattr(L._linalg._umath_linalg, key)))
+    if hasattr(L._linalg._umath_linalg, "solve1"):
+        monkeypatch.setattr(L._linalg._umath_linalg, "solve1", counted(L._linalg._umath_linalg.solve1))
+    (g,) = tg.grad(np.sum(BY_LU[name](x)), x, create_graph=True)
+    tg.grad(np.sum(g * g), x)
+    assert len(calls) == 1, calls
+
+
+def test_solutions_with_a_singular_matrix_are_refused():
+    a = np.ones((LARGER, LARGER))
+    for function in (L.solve, lambda a, b: L.inv(a)):
+        with pytest.raises(L.LinAlgError, match="Singular"):
+            function(leaf(a), a[0])
+    with pytest.raises(ShapeError):
+        L.solve(leaf(np.eye(LARGER)), np.ones((LARGER - 1, 2)))
+    with pytest.raises(ShapeError):
+        L.solve(leaf(np.eye(LARGER)), np.ones(LARGER - 1))
+
+
+def test_derivatives_of_determinants_of_singular_large_matrices(random):
+    """Of rank n - 1, where the cofactors are those of differences; the logarithm's is infinite."""
+    a, u = random.normal(size=(2, LARGER, LARGER)) / np.sqrt(LARGER)
+    a[-1] = a[0] - a[1]
+    (g,) = tg.grad(L.det(x := leaf(a)), x)
+    step = 1e-4
+    wanted = (L.det(a + step * u) - L.det(a - step * u)) / (2 * step)
+    assert np.sum(g.numpy() * u) == pytest.approx(wanted, rel=1e-5)
+    a[:] = 1
+    with np.errstate(all="ignore"):
+        (g,) = tg.grad(L.slogdet(x := leaf(a))[1], x)
+    assert not np.isfinite(g.numpy()).any()
+
+
+FACTORISED = {
+    "solve": lambda a: L.solve(a, np.ones(len(a))), "det": L.det, "slogdet": lambda a: L.slogdet(a)[1],
+    "eigh": lambda a: (lambda w, v: w * v**2)(*L.eigh(a)), "eigvalsh": L.eigvalsh, "svdvals": L.svdvals,
+    "svd": lambda a: (lambda u, s, vh: u * s * vh.T)(*L.svd(a)), "eigvals": lambda a: np.abs(L.eigvals(a)),
+    "qr": lambda a: (lambda q, r: q * r)(*L.qr(a)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FACTORISED)
+def test_factors_are_saved_values(name, random):
+    """They pass through hooks, and go with the sweep."""
+    a = well_conditioned(random, "d")
+    packed, unpacked = [], []
+
+    def pack(x):
+        packed.append(x.numpy().copy())
+        return len(packed) - 1
+
+    def unpack(k):
+        unpacked.append(k)
+        return tg.tensor(packed[k])
+
+    x = leaf(a)
+    with saved_tensors_hooks(pack, unpack):
+        out = np.sum(FACTORISED[name](x))
+    count = len(packed)
+    assert sum(p.shape == a.shape for p in packed) >= 2  # the matrix, and at least one factor
+    (found,) = tg.grad(out, x, retain_graph=True)
+    assert len(packed) == count and unpacked
+    np.testing.assert_array_equal(found.numpy(), tg.grad(np.sum(FACTORISED[name](x)), x)[0].numpy())
+    if name not in BY_LU:  # which are recorded anew, and not by the factors
+        return
+    (recorded,) = tg.grad(out, x, create_graph=True)
+    (second,) = tg.grad(np.sum(recorded**2), x)
+    (again,) = tg.grad(np.sum(FACTORISED[name](x)), x, create_graph=True)
+    np.testing.assert_allclose(second.numpy(), tg.grad(np.sum(again**2), x)[0].numpy(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", FACTORISED)
+def test_factors_are_released_by_a_sweep(name, random):
+    """A result that is kept does not keep them."""
+    n, size = 3 * LARGER, 8 * (3 * LARGER) ** 2
+    x = leaf(well_conditioned(random, "d", n))
+    held = []
+
+    def step():
+        out = np.sum(FACTORISED[name](x))
+        tg.grad(out, x)
+        held.append(out)
+
+    step()
+    give_back()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(20):
+            step()
+        give_back()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 8 * size  # of 20 or more
 
 
 OF_LARGE = {
