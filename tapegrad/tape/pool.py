@@ -17,9 +17,6 @@ import numpy as np
 
 from tapegrad.kernels import abi
 
-if TYPE_CHECKING:
-    pass
-
 MIN_BYTES = 1 << 16
 MAX_BYTES = 1 << 24  # of one buffer
 STOCK_BYTES = 1 << 28
