@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Iterable
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
