@@ -464,7 +464,7 @@ class Tensor(ArrayMethods):
             return value.astype(dtype)
         return value.copy() if copy else value
 
-    def item(self, *args: int | tuple[int, ...]) -> complex:
+    def item(self, *args: int | tuple[int, ...]) -> Any:
         """The value of one element as a Python number."""
         note_escape(self)
         return self._v.item(*args)

@@ -23,7 +23,7 @@ from tapegrad.errors import AnomalyError
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import Primitive
-from tapegrad.tape.record import STRIDE, slot
+from tapegrad.tape.record import STRIDE, Position, Record, slot
 from tapegrad.tape.tape import Tape
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
@@ -68,7 +68,9 @@ class Lines:
         self.base = None
         self._words[layout.BASE] = 0
 
-    def note(self, tape: Tape, at: int, op: Primitive, value: TensorOrArray, operands: Sequence[Any]) -> None:
+    def note(
+        self, tape: Tape, at: Position, op: Primitive, value: TensorOrArray, operands: Sequence[Any]
+    ) -> None:
         """See a record that has just been made."""
         here = sys._getframe(2)
         while here.f_back is not None and here.f_code.co_filename.startswith(OURS):
@@ -97,20 +99,22 @@ class Lines:
             caller = len(notes) - 2
         self.look(tape, slot(at), op, value, operands)
 
-    def look(self, tape: Tape, k: int, op: Primitive, value: TensorOrArray, operands: Sequence[Any]) -> None:
+    def look(
+        self, tape: Tape, k: Record, op: Primitive, value: TensorOrArray, operands: Sequence[Any]
+    ) -> None:
         """See whether a record's value is the first that is not finite."""
         if self.first is None and not _finite(value) and all(_finite(x) for x in operands):
             place = _place(_stack_of_record(tape, k) or [])
             self.first = f"{op.name} at {place} made the first value that is not finite"
             self._words[layout.LOOKING] = 0
 
-    def failed(self, tape: Tape, k: int, op: Primitive) -> None:
+    def failed(self, tape: Tape, k: Record, op: Primitive) -> None:
         """See that a record's rule raised an exception."""
         warnings.warn(
             f"the derivative of {op.name} failed; {self._origin(tape, k)}", UserWarning, stacklevel=2
         )
 
-    def returned(self, tape: Tape, k: int, op: Primitive, parts: Mapping[int, TensorOrArray]) -> None:
+    def returned(self, tape: Tape, k: Record, op: Primitive, parts: Mapping[int, TensorOrArray]) -> None:
         """See what a record's rule returned."""
         if not self.check_nan:
             return
@@ -120,20 +124,20 @@ class Lines:
                     tape, k, op, f"the derivative of {op.name} is nan", f"returned nan as gradient {q}"
                 )
 
-    def added(self, tape: Tape, k: int, op: Primitive, q: int) -> None:
+    def added(self, tape: Tape, k: Record, op: Primitive, q: int) -> None:
         """See that a gradient became nan when what a record's rule gave was added to what was there."""
         self._fail(
             tape, k, op, f"a gradient is nan when that of {op.name} is added",
             f"returned gradient {q}, which with what others returned adds up to nan",
         )  # fmt: skip
 
-    def _fail(self, tape: Tape, k: int, op: Primitive, warning: str, error: str) -> NoReturn:
+    def _fail(self, tape: Tape, k: Record, op: Primitive, warning: str, error: str) -> NoReturn:
         where, first = self._origin(tape, k), "" if self.first is None else f"; {self.first}"
         warnings.warn(f"{warning}; {where}\n{_trace(_stack_of_record(tape, k))}", UserWarning, stacklevel=3)
         name = op.node_name(tape.attrs.get(k, {}))  # type: ignore[no-untyped-call]
         raise AnomalyError(f"{name} {error}; {where}{first}")
 
-    def _origin(self, tape: Tape, k: int) -> str:
+    def _origin(self, tape: Tape, k: Record) -> str:
         stack = _stack_of_record(tape, k)
         if stack is None:
             return "its forward was not run in anomaly mode, so its line is not known"
@@ -151,7 +155,7 @@ def stack_of(frame: FrameType | None) -> Stack:
     return found[::-1]
 
 
-def _stack_of_record(tape: Tape, k: int) -> Stack | None:
+def _stack_of_record(tape: Tape, k: Record) -> Stack | None:
     """Where the user's code made a record, the innermost frame last; None if that is not known."""
     notes, at = tape.lines, STRIDE * (k + 1)
     place = 3 * bisect_right(range(len(notes) // 3), at, key=lambda row: notes[3 * row]) - 2

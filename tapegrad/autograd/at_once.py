@@ -19,6 +19,7 @@ from tapegrad.errors import KernelError
 from tapegrad.kernels import machine
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import State
+from tapegrad.kernels.words import Address
 from tapegrad.ops.primitive import BY_OPCODE, Attributes
 from tapegrad.tape.record import STRIDE
 from tapegrad.tape.tape import Claim, Columns, Tape, leave
@@ -68,7 +69,7 @@ def _replace(enter: machine.Enter) -> None:
         backward = compiled_methods.builtin("backward", fast, enter(layout.BACKWARD, 0, 0, 0))
 
 
-def _workspace(at: int, n: int) -> int:
+def _workspace(at: Address, n: int) -> Address:
     """The address of a state, of a new one for 0, with room for n records and all that is compiled now."""
     state = _states.get(at)
     if state is None:
@@ -81,7 +82,7 @@ def _workspace(at: int, n: int) -> int:
     return state.at
 
 
-def _begin_profile(at: int) -> tuple[Any, int, Any]:
+def _begin_profile(at: Address) -> tuple[Any, int, Any]:
     """Let a sweep look and take times as the mode wants; what `_end_profile` needs."""
     mode: Any = _enabled.get()
     view, profile = _states[at].view, mode.profile
@@ -92,7 +93,7 @@ def _begin_profile(at: int) -> tuple[Any, int, Any]:
     return profile, profile.now(), profile.stamps(view[layout.RECORDS], view)
 
 
-def _end_profile(at: int, begun: tuple[Any, int, Any], root: Any, status: int) -> None:
+def _end_profile(at: Address, begun: tuple[Any, int, Any], root: Any, status: int) -> None:
     """Tell a profile of a sweep, if it is done."""
     (profile, begin, stamps), state = begun, _states[at]
     if status == layout.DONE and profile is not None:
@@ -103,7 +104,7 @@ def _end_profile(at: int, begun: tuple[Any, int, Any], root: Any, status: int) -
         profile.tell(begin, "backward", (root,), True)
 
 
-def _describe(tape: Tape, at: int) -> None:
+def _describe(tape: Tape, at: Address) -> None:
     """Note words for what is planned and lacks them."""
     state = _states[at]
     n, log = state.view[layout.RECORDS], tape.log
@@ -114,7 +115,7 @@ def _describe(tape: Tape, at: int) -> None:
         descriptor(tape, columns, k)
 
 
-def _claim(tape: Tape, at: int, frees: bool) -> Claim | None:
+def _claim(tape: Tape, at: Address, frees: bool) -> Claim | None:
     """Leave a tape and claim it for a sweep; None if another is at work, or calls want a sweep in parts."""
     state, log = _states[at], tape.log
     n = state.view[layout.RECORDS]
@@ -130,7 +131,7 @@ def _claim(tape: Tape, at: int, frees: bool) -> Claim | None:
     return claim
 
 
-def _unclaim(tape: Tape, at: int, claim: Claim, marks: Any, status: int) -> None:
+def _unclaim(tape: Tape, at: Address, claim: Claim, marks: Any, status: int) -> None:
     """End the claim of a sweep that came to its end, unless its status says other; mark what it frees."""
     tape.release(claim)
     state = _states[at]

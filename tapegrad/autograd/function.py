@@ -42,12 +42,12 @@ class FunctionCtx:
     _plain: Sequence[Tensor] = ()
     _call: weakref.ref[Call] | None = None  # weak: the call owns this
 
-    def save_for_backward(self, *tensors: Tensor | None) -> None:
+    def save_for_backward(self, *tensors: Any) -> None:
         """Keep Tensors (or None) for backward; a second call replaces the first."""
         _check_tensors("save_for_backward", tensors, True)
         self._saved = tensors
 
-    def save_for_forward(self, *tensors: Tensor | None) -> None:
+    def save_for_forward(self, *tensors: Any) -> None:
         """Keep Tensors (or None) for jvp."""
         _check_tensors("save_for_forward", tensors, True)
         self._saved_forward = tensors
@@ -76,12 +76,12 @@ class FunctionCtx:
         """What save_for_forward kept."""
         return tuple(getattr(self, "_saved_forward", ()))
 
-    def mark_dirty(self, *tensors: Tensor) -> None:
+    def mark_dirty(self, *tensors: Any) -> None:
         """Say which inputs forward has written to; it must return them."""
         _check_tensors("mark_dirty", tensors)
         self._dirty = tensors
 
-    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+    def mark_non_differentiable(self, *tensors: Any) -> None:
         """Say which results have no derivative."""
         _check_tensors("mark_non_differentiable", tensors)
         self._plain = tensors

@@ -20,7 +20,7 @@ from tapegrad.engine.sweep import at_work
 from tapegrad.errors import GradientError, GraphFreedError
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import BY_OPCODE, OUT, Attributes
-from tapegrad.tape.record import CONST, LINK, Place, slot
+from tapegrad.tape.record import CONST, LINK, Place, Record, slot
 from tapegrad.tape.tape import Cell, Tape
 from tapegrad.tensor import Tensor
 
@@ -123,7 +123,7 @@ class RecordNode(Node):
 
     __slots__ = ("_held",)
 
-    def __init__(self, tape: Tape, k: int) -> None:
+    def __init__(self, tape: Tape, k: Record) -> None:
         self._key = tape, k
         self._held = tape.value(k)  # a value that somebody holds keeps its record
 
@@ -145,7 +145,7 @@ class RecordNode(Node):
         """The name of the operation, with "Backward" behind it."""
         return self._op.node_name(self._attrs)  # type: ignore[no-any-return]
 
-    def _operands(self) -> list[int]:
+    def _operands(self) -> list[Record]:
         tape, k = self._key
         return tape.operands(k, self._op.recorded_form)  # type: ignore[no-any-return]
 
@@ -216,14 +216,14 @@ class RecordNode(Node):
         raise AttributeError(f"{self.name()} has no attribute {name!r}")
 
 
-def _handle(tape: Tape, j: int) -> Tensor:
+def _handle(tape: Tape, j: Record) -> Tensor:
     value = tape.value(j)
     if tape.operation(j)[0] == CONST:
         return recall(value, None)
     return recall(value, tape.source(j) or (tape, j))
 
 
-def edge_of(tape: Tape, j: int) -> tuple[Node | None, int]:
+def edge_of(tape: Tape, j: Record) -> tuple[Node | None, int]:
     """The node of record j, and which of the node's results the record's value is."""
     source = tape.source(j)
     if isinstance(source, Cell):

@@ -23,7 +23,7 @@ from tapegrad.engine.sweep import Key, value_or_shape
 from tapegrad.errors import GradientError
 from tapegrad.ops import REGISTRY, custom
 from tapegrad.tape import pool
-from tapegrad.tape.record import Place, slot
+from tapegrad.tape.record import Place, Record, slot
 from tapegrad.tape.tape import Tape, current, leave, local
 from tapegrad.tensor import Tensor
 
@@ -313,7 +313,7 @@ class Steps:
         return self._roots
 
 
-def _import_of(tape: Tape, k: int, source: Key) -> Tensor:
+def _import_of(tape: Tape, k: Record, source: Key) -> Tensor:
     """A Tensor of what a tape imported; its value may be gone where no derivative reads it."""
     value = tape.value(k)
     return recall(value_or_shape(tape.view(), k) if value is None else value, source)

@@ -25,6 +25,7 @@ from tapegrad.core.storage import DUAL, OPEN, STALE
 from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import KEEP_BYTES
+from tapegrad.kernels.words import Address
 from tapegrad.ops import MEANING, REGISTRY, forward
 from tapegrad.ops.primitive import Elementwise, Primitive
 from tapegrad.ops.scans import PRODUCT, RUNNING_PRODUCT
@@ -202,7 +203,7 @@ def share(objects: dict[int, Any]) -> None:
         words[place] = id(x)
 
 
-def _address(name: str) -> int:
+def _address(name: str) -> Address:
     """Address of a function of Python's C API; 0 if this Python has none of the name."""
     if not hasattr(ctypes.pythonapi, name):
         return 0
@@ -259,7 +260,7 @@ def _loops(op: Primitive, ufunc: Any) -> list[int]:
     return [*abi.inner_loop(ufunc, "d"), *abi.inner_loop(ufunc, "f")]
 
 
-def _sheet_of(op: Primitive) -> int:
+def _sheet_of(op: Primitive) -> Address:
     """Make the sheet by which compiled code records results of an op; its address."""
     sheet = np.array(_sheet(op, 0, (None, None)), np.int64)
     _kept.append(sheet)
@@ -276,7 +277,7 @@ def _use_vector_form(sheets: np.ndarray, op: Primitive, ufunc: np.ufunc) -> None
         sheets[mine, layout.VECTOR_LOOPS : layout.SHEET_WORDS] = abi.inner_loop(ufunc, "d")
 
 
-def builtin(name: str, flags: int, at: int) -> Any:
+def builtin(name: str, flags: int, at: Address) -> Any:
     """A builtin function whose code is at an address."""
     definition = _Definition(name.encode(), at, flags, b"")
     _kept.append(definition)
@@ -285,7 +286,7 @@ def builtin(name: str, flags: int, at: int) -> Any:
     return make(ctypes.addressof(definition), None, None)
 
 
-def _method(kind: type[Tensor], name: str, flags: int, at: int) -> Any:
+def _method(kind: type[Tensor], name: str, flags: int, at: Address) -> Any:
     """A method of Tensor whose code is at an address."""
     definition = _Definition(name.encode(), at, flags, (TWINS[name].__doc__ or "").encode())
     _kept.append(definition)

@@ -30,7 +30,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
 from tapegrad.ops.primitive import BY_OPCODE, Attributes, Elementwise, Primitive
 from tapegrad.tape import pool
-from tapegrad.tape.record import slot
+from tapegrad.tape.record import Position, slot
 from tapegrad.tape.tape import LARGE, Cell, Tape, TapeClosed, close, current, local
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def operand(x: Any, what: str) -> Any:
     return x
 
 
-def position_of_leaf(tape: Tape, x: Handle) -> int | None:
+def position_of_leaf(tape: Tape, x: Handle) -> Position | None:
     """Return the position of a leaf's first use on the current tape; None for anything else."""
     state = x._extra
     if x._tape is None and state is not None and state.requires_grad and not state.exposed:
@@ -87,7 +87,7 @@ def position_of_leaf(tape: Tape, x: Handle) -> int | None:
     return None
 
 
-def import_operand(tape: Tape, x: Any) -> int:
+def import_operand(tape: Tape, x: Any) -> Position:
     """Return the position of an operand on the current tape, importing it if need be."""
     if isinstance(x, Handle):
         source = x._tape
@@ -111,7 +111,7 @@ def import_operand(tape: Tape, x: Any) -> int:
     return tape.constant(None, x if type(x) is float64 else as_tape_value(x))
 
 
-def secure(tape: Tape, op: Primitive, operands: Sequence[Any], q: int) -> int:
+def secure(tape: Tape, op: Primitive, operands: Sequence[Any], q: int) -> Position:
     """As `import_operand`, for operand q in memory that others can write to, from which the tape is safe."""
     x, cell = operands[q], None
     if isinstance(x, Handle):

@@ -29,7 +29,7 @@ from tapegrad.core.storage import DUAL, OPEN
 from tapegrad.ops import kinks
 from tapegrad.ops.lanes import jvp
 from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
-from tapegrad.tape.record import slot
+from tapegrad.tape.record import Record, slot
 from tapegrad.tape.tape import Cell, Tape
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _alike(a: Dual, b: Dual | None) -> bool:
     return op is other and attrs == others and tangent is theirs
 
 
-def known(tape: Tape, k: int) -> tuple[Tensor | None, list[Tensor | None]] | None:
+def known(tape: Tape, k: Record) -> tuple[Tensor | None, list[Tensor | None]] | None:
     """Return the result and the operands of a record where they carried tangents: Tensors, or None each."""
     if not OPEN:
         return None

@@ -14,7 +14,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give
 from tapegrad.ops.lanes import vjp
 from tapegrad.ops.primitive import BY_OPCODE
-from tapegrad.tape.record import CONST, LEAF, LINK, Place
+from tapegrad.tape.record import CONST, LEAF, LINK, Place, Record
 from tapegrad.tape.tape import Tape
 
 Recall = Callable[..., Any]
@@ -134,7 +134,7 @@ class _Walk:
                 leaves.call(whole, results)
         return links
 
-    def _rule(self, k: int, ct: Any, operands: list[int], wanted: list[int]) -> dict[int, Any]:
+    def _rule(self, k: Record, ct: Any, operands: list[int], wanted: list[int]) -> dict[int, Any]:
         """Cotangents of a record's operands."""
         columns, tape = self.job.columns, self.job.tape
         op, value = BY_OPCODE[columns.opcode(k)], columns.values[k]
@@ -157,7 +157,7 @@ class _Walk:
 
         return self.plan.ruled(tape, k, op, rule)
 
-    def _operand(self, j: int, value: Any = None) -> Any:
+    def _operand(self, j: Record, value: Any = None) -> Any:
         """An operand again; its value if the tape does not keep it."""
         columns, tape = self.job.columns, self.job.tape
         if value is None:

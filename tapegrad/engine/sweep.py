@@ -22,9 +22,10 @@ from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.replay.reading import column
 from tapegrad.kernels.state import NOGIL_WORK, State, give, take
+from tapegrad.kernels.words import Address
 from tapegrad.ops.primitive import BY_OPCODE
 from tapegrad.tape import pool
-from tapegrad.tape.record import LINK, STRIDE, Place
+from tapegrad.tape.record import LINK, STRIDE, Place, Record
 from tapegrad.tape.tape import MANY, Cell, Claim, Columns, Tape, checksum, give_back
 
 _stack = threading.local()  # sweeps at work in this thread
@@ -198,7 +199,7 @@ class Sweep:
             else:
                 raise GraphFreedError(_freed(columns, view[layout.POSITION]))
 
-    def _compile(self, job: Job, k: int) -> None:
+    def _compile(self, job: Job, k: Record) -> None:
         """Compile all that record k can need."""
         columns = job.columns
         rows, _ = table.operations()
@@ -281,7 +282,7 @@ class Sweep:
         """What is attached to leaves that the sweep computes the gradients of."""
         return {key.hooks for key in self.reaches() if isinstance(key, Cell)}
 
-    def will_run(self, tape: Tape, k: int) -> bool:
+    def will_run(self, tape: Tape, k: Record) -> bool:
         """Whether the sweep computes the gradient of a record."""
         job = self.jobs.get(tape.serial)
         if job is None or k >= job.columns.n or not job.marks.any():
@@ -426,14 +427,14 @@ class Sweep:
                 first += 1
         view[layout.POSITION] = begin
 
-    def _add(self, how: int, columns: Columns, j: int, at: int) -> None:
+    def _add(self, how: int, columns: Columns, j: Record, at: int) -> None:
         dtype = abi.DTYPES[columns.code(j)]
         if dtype.char in "gG":
             self._add_extended(j, at, columns.shape(j), dtype)
         elif self.state.run(how, j, at) != layout.DONE:
             raise MemoryError(f"no memory for a cotangent of shape {columns.shape(j)}")
 
-    def _add_extended(self, j: int, at: int, shape: tuple[int, ...], dtype: Any) -> None:
+    def _add_extended(self, j: Record, at: int, shape: tuple[int, ...], dtype: Any) -> None:
         """As `_add`, in extended precision, in which compiled code does not compute."""
         flags, cotangents = self.state.flags, self.state.cotangents
         part = at_address(at, shape, dtype)
@@ -450,7 +451,7 @@ class Sweep:
             cotangents[j] = abi.address(total)
             flags[j] |= layout.FOREIGN
 
-    def _by_rule(self, job: Job, k: int) -> None:
+    def _by_rule(self, job: Job, k: Record) -> None:
         """Run a record's rule in Python, on arrays."""
         state, columns, tape = self.state, job.columns, job.tape
         op = BY_OPCODE[columns.opcode(k)]
@@ -476,7 +477,7 @@ class Sweep:
             part = np.ascontiguousarray(part.real if dtype.kind == "f" else part, dtype).reshape(shape)
             self._add(layout.DEPOSIT, columns, j, abi.address(part))
 
-    def _parts(self, job: Job, k: int, ct: Any, operands: list[int], wanted: list[int]) -> dict[int, Any]:
+    def _parts(self, job: Job, k: Record, ct: Any, operands: list[int], wanted: list[int]) -> dict[int, Any]:
         """What a record's rule makes of its cotangent."""
         columns, tape = job.columns, job.tape
         op, out = BY_OPCODE[columns.opcode(k)], columns.values[k]
@@ -486,7 +487,7 @@ class Sweep:
             values = [known.get(q, value) for q, value in enumerate(values)]
         return self.ruled(tape, k, op, lambda: op.vjp(ct, out, values, tape.attrs.get(k, {}), wanted))
 
-    def _spoiled(self, job: Job, k: int, q: int) -> None:
+    def _spoiled(self, job: Job, k: Record, q: int) -> None:
         """Find out what has become nan in compiled code: what record k gave operand q, or the sum with it."""
         columns = job.columns
         op = BY_OPCODE[columns.opcode(k)]
@@ -495,7 +496,7 @@ class Sweep:
         self._parts(job, k, ct, operands, [q])
         self.inspect.added(job.tape, k, op, q)
 
-    def ruled(self, tape: Tape, k: int, op: Any, rule: Callable[[], dict[int, Any]]) -> dict[int, Any]:
+    def ruled(self, tape: Tape, k: Record, op: Any, rule: Callable[[], dict[int, Any]]) -> dict[int, Any]:
         """Run a record's rule; tells who takes its time, and who inspects the sweep."""
         if self.profile is None:
             return self._inspected(tape, k, op, rule)
@@ -504,7 +505,9 @@ class Sweep:
         ):
             return self._inspected(tape, k, op, rule)
 
-    def _inspected(self, tape: Tape, k: int, op: Any, rule: Callable[[], dict[int, Any]]) -> dict[int, Any]:
+    def _inspected(
+        self, tape: Tape, k: Record, op: Any, rule: Callable[[], dict[int, Any]]
+    ) -> dict[int, Any]:
         if self.inspect is None:
             return rule()
         try:
@@ -579,7 +582,7 @@ def at_work() -> Sweep:
     return next(sweep for other in reversed(_sweeps()) if (sweep := other()) is not None)
 
 
-def descriptor(tape: Tape, columns: Columns, k: int) -> int:
+def descriptor(tape: Tape, columns: Columns, k: Record) -> Address:
     """The address of words that tell compiled code what record k does; -1 if only its rule can."""
     words: Any = tape.described.get(k)
     if words is None:
@@ -592,7 +595,7 @@ def descriptor(tape: Tape, columns: Columns, k: int) -> int:
     return -1 if words is False else abi.address(words)
 
 
-def at_address(address: int, shape: tuple[int, ...], dtype: Any) -> Array:
+def at_address(address: Address, shape: tuple[int, ...], dtype: Any) -> Array:
     """An array in memory of the sweep, to be read before the sweep goes on."""
     size = prod(shape) * dtype.itemsize
     if size == 0:
@@ -602,7 +605,7 @@ def at_address(address: int, shape: tuple[int, ...], dtype: Any) -> Array:
     return array
 
 
-def value_or_shape(columns: Columns, j: int) -> Any:
+def value_or_shape(columns: Columns, j: Record) -> Any:
     """A record's value, or where no rule reads it something of its shape."""
     value = columns.values[j]
     if value is None:
@@ -611,7 +614,7 @@ def value_or_shape(columns: Columns, j: int) -> Any:
     return value
 
 
-def _freed(columns: Columns, k: int) -> str:
+def _freed(columns: Columns, k: Record) -> str:
     op = BY_OPCODE[columns.opcode(k)]
     name = "an older tape" if op is None else op.name
     return (
@@ -620,7 +623,7 @@ def _freed(columns: Columns, k: int) -> str:
     )
 
 
-def _changed(columns: Columns, k: int) -> str:
+def _changed(columns: Columns, k: Record) -> str:
     forms = table.operations()[0][:, layout.FORM]
     reader = next(j for j in range(k, columns.n) if k in columns.operands(j, int(forms[columns.opcode(j)])))
     op, value = BY_OPCODE[columns.opcode(reader)], columns.values[k]

@@ -15,6 +15,7 @@ import numpy as np
 from tapegrad.config import abi
 from tapegrad.kernels import bounds
 from tapegrad.kernels.replay import layout
+from tapegrad.kernels.words import Address
 
 # Code of each dtype a value may have. Gradients have those of GRADIENT; 1 to 4 are swept in compiled code,
 # which reads all up to 13.
@@ -30,7 +31,7 @@ NAMES = {
 }  # fmt: skip
 
 
-def _word(address: int) -> int:
+def _word(address: Address) -> int:
     return int(ctypes.c_int64.from_address(address).value)
 
 
@@ -113,7 +114,7 @@ def layout_in_use() -> str:
 native = functools.cache(lambda: layout_in_use() == "native")
 
 
-def numpy_function(table: str, place: int) -> int:
+def numpy_function(table: str, place: int) -> Address:
     """Return the address of a function of NumPy's C API, from its place in one of the two tables."""
     from numpy._core import _multiarray_umath
 
@@ -122,7 +123,7 @@ def numpy_function(table: str, place: int) -> int:
     return _word(int(pointer) + 8 * place)
 
 
-def inner_loop(ufunc: np.ufunc, char: str) -> tuple[int, int]:
+def inner_loop(ufunc: np.ufunc, char: str) -> tuple[Address, Address]:
     """Return a ufunc's loop over operands of one dtype, and what it is called with; zeros without proof.
 
     The struct is public (``PyUFuncObject`` in ``numpy/ufuncobject.h``).
@@ -149,14 +150,14 @@ def inner_loop(ufunc: np.ufunc, char: str) -> tuple[int, int]:
     return (loop, data) if np.array_equal(given[-1], expected, equal_nan=True) else (0, 0)
 
 
-def location(array: np.ndarray) -> int:
+def location(array: np.ndarray) -> Address:
     """Return the address of an array's data."""
     if native():
         return int(ctypes.c_int64.from_address(id(array) + layout.DATA_AT).value)
     return int(array.__array_interface__["data"][0])
 
 
-def _noted(array: np.ndarray) -> int:
+def _noted(array: np.ndarray) -> Address:
     bounds.know(array)
     return location(array)
 

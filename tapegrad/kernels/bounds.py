@@ -25,8 +25,8 @@ from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.errors import KernelError
 from tapegrad.kernels.replay import layout
+from tapegrad.kernels.words import Address, Words
 
-Words = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 HEAD = 6  # words of the table before the regions; see `region` in replay/memory.py
 _known: dict[int, tuple[weakref.ref[Any], int, int]] = {}
 _looked: dict[int, tuple[Any, ...]] = {}
@@ -47,7 +47,7 @@ def _forget(key: int, note: weakref.ref[Any]) -> None:
         del _known[key]
 
 
-def look(state: int, objects: tuple[Any, ...]) -> None:
+def look(state: Address, objects: tuple[Any, ...]) -> None:
     """Let what runs on this state read these objects, of lists and tuples the items too; () ends that."""
     if objects:
         _looked[state] = objects
@@ -55,7 +55,7 @@ def look(state: int, objects: tuple[Any, ...]) -> None:
         _looked.pop(state, None)
 
 
-def _word(address: int) -> int:
+def _word(address: Address) -> int:
     return int(ctypes.c_int64.from_address(address).value)
 
 
@@ -74,13 +74,13 @@ def _regions(x: Any) -> Iterator[tuple[int, int]]:
             yield byte_bounds(x)
 
 
-def _lists(state: int) -> list[tuple[int, int]]:
+def _lists(state: Address) -> list[tuple[int, int]]:
     """Where the items of the lists looked at lie, and how many there are."""
     lists = [x for x in _looked.get(state, ()) if type(x) is list]
     return [(_word(id(x) + layout.LIST_ITEMS_AT), len(x)) for x in lists]
 
 
-def table(state: int) -> Words:
+def table(state: Address) -> Words:
     """Return the regions there are now, those that overlap as one."""
     rows = [(low, high) for _, low, high in list(_known.values())]
     seen: set[int] = set()

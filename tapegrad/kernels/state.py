@@ -11,14 +11,14 @@ import numpy as np
 
 from tapegrad.kernels import abi, bounds, machine, table
 from tapegrad.kernels.replay import layout
+from tapegrad.kernels.words import Address, Words
 
-Words = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 NOGIL_WORK = 100_000  # elements; a shorter sweep takes less time than giving up Python's lock
 FEW = 256  # records there is room for from the start
 KEEP_BYTES = 64 << 20  # more memory than this goes back when a sweep ends
 
 
-def function_address(function: object) -> int:
+def function_address(function: object) -> Address:
     return int(ctypes.cast(function, ctypes.c_void_p).value or 0)  # type: ignore[arg-type]
 
 

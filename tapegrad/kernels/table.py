@@ -12,6 +12,7 @@ import numpy as np
 from tapegrad.kernels import abi, cache, emit
 from tapegrad.kernels.locks import compiling, importing
 from tapegrad.kernels.replay import layout
+from tapegrad.kernels.words import Address
 
 Text = tuple[list[ast.Assign], ast.expr]
 _slots: dict[tuple[Any, ...], int] = {}  # what a kernel computes -> its number
@@ -50,7 +51,7 @@ def slot(statements: Sequence[ast.Assign], expression: ast.expr, arguments: Sequ
         return _slots[key]
 
 
-def kernel(number: int, column: int) -> int:
+def kernel(number: int, column: int) -> Address:
     """Return the address of a kernel for a dtype code, compiling it if need be.
 
     For real results of complex operands `column` is OF_COMPLEX more (`replay.reading.column`). It is
@@ -74,7 +75,7 @@ def kernel(number: int, column: int) -> int:
         return int(_kernels[number, column])
 
 
-def cast(source: int, target: int) -> int:
+def cast(source: int, target: int) -> Address:
     """Return the address of a conversion between dtype codes, compiling it if need be."""
     with compiling():
         if _casts[source, target] == 0:

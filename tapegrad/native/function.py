@@ -19,6 +19,7 @@ from tapegrad.core.dispatch import note_escape, record, tensors_in, timed, with_
 from tapegrad.core.grad_mode import in_force
 from tapegrad.core.inplace import write
 from tapegrad.errors import DTypeError, GradientError
+from tapegrad.kernels.words import Address
 from tapegrad.native import border, explain
 from tapegrad.native.annotations import Code, Compiled, Type
 from tapegrad.native.captured import hold, once, source_of
@@ -198,7 +199,7 @@ class CompiledFunction:
 class _Entrance:
     """Takes arguments in: as records what Tensors are, each once, the rest as it is."""
 
-    def __init__(self, operands: list[Tensor], inputs: list[Input], address: int) -> None:
+    def __init__(self, operands: list[Tensor], inputs: list[Input], address: Address) -> None:
         self.places = {id(x): place for x, place in zip(operands, inputs, strict=True)}
         self.address, self.mode = address, guard_setting()
         self.known: dict[int, tuple[Any, Any]] = {}

@@ -26,6 +26,7 @@ import numpy as np
 
 from tapegrad.core.base import TensorOrArray
 from tapegrad.errors import GraphFreedError, MutationError, UnsupportedOpError
+from tapegrad.kernels.words import Address
 from tapegrad.native import border, explain, runtime
 from tapegrad.native.algebra import MARKED, Spec, components
 from tapegrad.native.record import KIND_WORDS, LEAVES, SIZE
@@ -225,7 +226,7 @@ class Segment:
         return np.concatenate(rows), np.concatenate(numbers), recording
 
     def _again(
-        self, arg: Any, spec: Spec, values: np.ndarray, address: int, known: dict[int, np.ndarray]
+        self, arg: Any, spec: Spec, values: np.ndarray, address: Address, known: dict[int, np.ndarray]
     ) -> Any:
         if isinstance(arg, tuple):
             return rebuilt(arg, [self._again(part, spec, values, address, known) for part in arg])
@@ -268,7 +269,7 @@ def rebuilt(like: Any, parts: list[Any]) -> Any:
     return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
 
 
-def entering(values: np.ndarray, spec: Spec, address: int, first: int) -> np.ndarray:
+def entering(values: np.ndarray, spec: Spec, address: Address, first: int) -> np.ndarray:
     """Return numbers, their components along the last axis, as records that enter a twin."""
     shape = values.shape[:-1]
     out = np.empty(shape, border.record(spec))

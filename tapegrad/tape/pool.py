@@ -11,14 +11,11 @@ import math
 import threading
 from collections.abc import Iterable
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tapegrad.kernels import abi
-
-if TYPE_CHECKING:
-    pass
 
 MIN_BYTES = 1 << 16
 MAX_BYTES = 1 << 24  # of one buffer

@@ -18,8 +18,8 @@ import numpy as np
 if TYPE_CHECKING:
     from tapegrad.tape.tape import Tape
 
-Address: TypeAlias = int  # of memory
-Record: TypeAlias = int  # the number of a record on its tape, from 0
+Record: TypeAlias = int  # its number on its tape, from 0
+Position: TypeAlias = int  # how long an open tape's list was when the record was complete; 0 for none
 Value: TypeAlias = np.ndarray | np.generic
 
 STRIDE = 4
@@ -47,7 +47,7 @@ class Template(IntEnum):
     PYTHON = 13
 
 
-def slot(at: int) -> int:
+def slot(at: Position) -> Record:
     """Return the record number that a handle's position means."""
     return (at >> 2) - 1
 
@@ -56,4 +56,4 @@ class Place(NamedTuple):
     """A record of a tape. No plain tuple: CPython keeps dead ones for reuse, and with them their arenas."""
 
     tape: Tape
-    record: int
+    record: Record

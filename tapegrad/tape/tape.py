@@ -23,7 +23,7 @@ from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give, take
 from tapegrad.tape import pool
-from tapegrad.tape.record import CONST, LEAF, LINK, STRIDE, Place, Value, slot
+from tapegrad.tape.record import CONST, LEAF, LINK, STRIDE, Place, Position, Record, Value, slot
 from tapegrad.tape.show import show
 
 if TYPE_CHECKING:
@@ -122,18 +122,18 @@ class Columns:
         self.words, self.n, self.values, self.kept = words, n, values, kept
         self.at = abi.address(words)
 
-    def opcode(self, k: int) -> int:
+    def opcode(self, k: Record) -> int:
         return int(self.words[k]) & 0xFFFF
 
-    def code(self, k: int) -> int:
+    def code(self, k: Record) -> int:
         return int(self.words[self.n + k]) & 0xFF
 
-    def shape(self, k: int) -> tuple[int, ...]:
+    def shape(self, k: Record) -> tuple[int, ...]:
         meta = int(self.words[self.n + k])
         place = 3 * self.n + (meta >> 32)
         return tuple(self.words[place : place + ((meta >> 16) & 0xFF)].tolist())
 
-    def strides(self, k: int) -> tuple[int, ...]:
+    def strides(self, k: Record) -> tuple[int, ...]:
         """Strides in bytes of value k."""
         meta = int(self.words[self.n + k])
         ndim, place = (meta >> 16) & 0xFF, 3 * self.n + (meta >> 32)
@@ -145,12 +145,12 @@ class Columns:
             return tuple(steps[::-1])
         return tuple(self.words[place + ndim : place + 2 * ndim].tolist())
 
-    def operation(self, k: int) -> tuple[int, int, int]:
+    def operation(self, k: Record) -> tuple[int, int, int]:
         """The opcode of record k, and its two operands as record numbers from 1."""
         word = int(self.words[k])
         return word & 0xFFFF, (word >> 16) & 0xFFFF, word >> 32
 
-    def operands(self, k: int, form: int) -> list[int]:
+    def operands(self, k: Record, form: int) -> list[Record]:
         """Record numbers of k's operands."""
         return _operands(self.operation, k, form)
 
@@ -170,7 +170,7 @@ class Columns:
         view[layout.RECORDS] = self.n
 
 
-def _operands(operation: Callable[[int], tuple[int, int, int]], k: int, form: int) -> list[int]:
+def _operands(operation: Callable[[int], tuple[int, int, int]], k: Record, form: int) -> list[Record]:
     """Record numbers of k's operands, from what an operation is by its record's number."""
     _, first, second = operation(k)
     found = [first - 1] if first and form != layout.NONE else []
@@ -226,24 +226,25 @@ class Tape:
         self.limit = STRIDE * MAX_RECORDS
         self.weight = 0
         self.wait = 1  # seals from one pruning to the next
-        self.leaves: dict[Cell, int] = {}  # positions of what is imported, by what it is
-        self.constants: dict[Cell, int] = {}
-        self.numbers: dict[float, int] = {}
-        self.links: dict[int, int] = {}
-        self.imports: dict[int, Cell] = {}  # leaves, by record
+        self.leaves: dict[Cell, Position] = {}  # positions of what is imported, by what it is
+        self.constants: dict[Cell, Position] = {}
+        self.numbers: dict[float, Position] = {}
+        self.links: dict[int, Position] = {}
+        self.imports: dict[Record, Cell] = {}  # leaves, by record
         self.older: list[Tape | None] = []  # tapes that records link to, which have their numbers, from 1
         self.secured: dict[Any, int] = {}  # positions of what others can write to, by what and where it is
-        self.guards: dict[int, int] = {}  # record -> checksum of its value
-        self.attrs: dict[int, Attributes] = {}
-        self.described: dict[int, Any] = {}
-        self.retained: dict[int, weakref.ref[Any]] = {}
-        self.calls: dict[int, Any] = {}  # what calls of users' functions keep until a sweep, by record
+        self.guards: dict[Record, int] = {}  # record -> checksum of its value
+        self.attrs: dict[Record, Attributes] = {}
+        self.described: dict[Record, Any] = {}
+        self.retained: dict[Record, weakref.ref[Any]] = {}
+        self.calls: dict[Record, Any] = {}  # what calls of users' functions keep until a sweep, by record
         self.anchors: list[Anchor] = []  # of records of older tapes
-        self.anchored: dict[int, weakref.ref[Anchor]] = {}  # this tape's anchors, by position
-        self.packed: dict[int, Any] = {}  # what stands for values that were not kept; see `core.saved_values`
+        self.anchored: dict[Position, weakref.ref[Anchor]] = {}  # this tape's anchors, by position
+        # what stands for values that were not kept; see `core.saved_values`
+        self.packed: dict[Record, Any] = {}
         self.lines: list[Any] = []  # where the user's code made records, in anomaly mode; see `Lines`
-        self.hooks: dict[int, Any] = {}  # what the user attached to records
-        self.shadows: dict[int, weakref.ref[Any]] = {}  # large values that are not kept, by position
+        self.hooks: dict[Record, Any] = {}  # what the user attached to records
+        self.shadows: dict[Position, weakref.ref[Any]] = {}  # large values that are not kept, by position
         self.placeholder: Any = None  # what stood last for such a value
         self.latest = pool.latest()
         self.columns: Columns | None = None
@@ -253,7 +254,9 @@ class Tape:
 
     # ------------------------------------------------------------ recording
 
-    def append(self, op: int, first: int, second: int, value: Any, source: Cell | None = None) -> int:
+    def append(
+        self, op: int, first: Position, second: int, value: Any, source: Cell | None = None
+    ) -> Position:
         """Commit one record and return its position; `source` is the leaf that is imported.
 
         Raises `TapeClosed` where the tape takes no more. Where objects are made or functions called, garbage
@@ -274,7 +277,7 @@ class Tape:
 
     def commit(
         self, op: Primitive, places: Sequence[int], operands: Sequence[Any], second: int, value: Any
-    ) -> int:
+    ) -> Position:
         """As `append`, for any op: of large values only those that its derivative reads are kept.
 
         Another result is logged as its shadow until a later op reads it, and dies with its handle.
@@ -301,7 +304,7 @@ class Tape:
         self.shadows[at] = alive
         return at
 
-    def _keep(self, at: int, value: Any) -> None:
+    def _keep(self, at: Position, value: Any) -> None:
         """Log a value that a derivative reads where its shadow stands."""
         if self.limit == LEFT:
             raise TapeClosed  # its log was read
@@ -316,13 +319,13 @@ class Tape:
         if self.weight > MAX_BYTES and self.limit > 0:
             self.limit = 0
 
-    def leaf(self, cell: Cell, value: Value) -> int:
+    def leaf(self, cell: Cell, value: Value) -> Position:
         at = self.leaves.get(cell)
         if at is None:
             at = self.leaves[cell] = self.append(LEAF, 0, 0, value, cell)
         return at
 
-    def link(self, tape: Tape, at: int, value: Value) -> int:
+    def link(self, tape: Tape, at: Position, value: Value) -> Position:
         """Import a record of an older tape, which keeps it: by its value, or else by an anchor."""
         key = tape.serial << 32 | at
         mine = self.links.get(key)
@@ -341,7 +344,7 @@ class Tape:
         older.append(tape)
         return len(older)
 
-    def source(self, k: int) -> Cell | Place | None:
+    def source(self, k: Record) -> Cell | Place | None:
         """What record k imports; None where it imports nothing, or what it led to has been freed."""
         found = self.imports.get(k)
         if found is not None:
@@ -355,7 +358,7 @@ class Tape:
         older = self.older[number - 1] if opcode == LINK and number else None
         return None if older is None else Place(older, record - 1)
 
-    def sources(self) -> Iterator[tuple[int, Cell | Place]]:
+    def sources(self) -> Iterator[tuple[Record, Cell | Place]]:
         """All records that import leaves or results of older tapes, and what they import."""
         links, columns = self.links, self.columns  # in this order, as in `operation`
         records = map(slot, list(links.values())) if columns is None else columns.links()[0].tolist()
@@ -365,7 +368,7 @@ class Tape:
             if source is not None:
                 yield k, source
 
-    def anchor(self, at: int) -> Anchor:
+    def anchor(self, at: Position) -> Anchor:
         """Return what keeps a record while somebody holds it, though nobody holds the value."""
         known = self.anchored.get(at)
         found = None if known is None else known()
@@ -374,7 +377,7 @@ class Tape:
             self.anchored[at] = weakref.ref(found)
         return found
 
-    def constant(self, cell: Cell | None, value: Value) -> int:
+    def constant(self, cell: Cell | None, value: Value) -> Position:
         at = self.constants.get(cell) if cell is not None else None
         if at is None:
             at = self.append(CONST, 0, 0, value)
@@ -384,7 +387,7 @@ class Tape:
                 self.weigh(value.nbytes)
         return at
 
-    def guard(self, cell: Cell | None, value: np.ndarray) -> int:
+    def guard(self, cell: Cell | None, value: np.ndarray) -> Position:
         """Import memory that others can write to, a leaf's or a constant's; unchanged it is one record."""
         key = abi.address(value) if cell is None else (cell, abi.address(value))
         found = checksum(value)
@@ -396,7 +399,7 @@ class Tape:
             self.guards[slot(at)] = found
         return at
 
-    def number(self, value: float) -> int:
+    def number(self, value: float) -> Position:
         """A Python number; zeros are not shared, as 0.0 == -0.0."""
         at = self.numbers.get(value)
         if at is None:
@@ -405,7 +408,7 @@ class Tape:
                 self.numbers[value] = at
         return at
 
-    def value(self, k: int) -> Any:
+    def value(self, k: Record) -> Any:
         """Return the value of record k; None if it is gone."""
         shadow = self.shadows.get(STRIDE * (k + 1))
         if shadow is not None:
@@ -413,7 +416,7 @@ class Tape:
         log = self.log
         return self.columns.values[k] if self.columns is not None else log[STRIDE * k + 3]
 
-    def operation(self, k: int) -> tuple[int, int, int]:
+    def operation(self, k: Record) -> tuple[int, int, int]:
         """As `Columns.operation`, of a record that may be in an open tape's log."""
         log, columns = self.log, self.columns  # in this order: sealing sets the columns, then empties the log
         if columns is not None:
@@ -421,7 +424,7 @@ class Tape:
         opcode, first, second = log[STRIDE * k : STRIDE * k + 3]
         return opcode, first >> 2, second >> 2
 
-    def operands(self, k: int, form: int) -> list[int]:
+    def operands(self, k: Record, form: int) -> list[Record]:
         """As `Columns.operands`, of a record that may be in an open tape's log."""
         return _operands(self.operation, k, form)
 
@@ -752,7 +755,7 @@ def _values(log: list[Any], n: int, shadows: dict[int, weakref.ref[Any]]) -> lis
     return values
 
 
-def _malformed(log: list[Any], k: int) -> str:
+def _malformed(log: list[Any], k: Record) -> str:
     op, first, second, value = log[STRIDE * k : STRIDE * (k + 1)]
     found = f"{type(value).__name__} of dtype {getattr(value, 'dtype', None)}"
     return f"record {k} of a tape is malformed: op {op}, operands {first} and {second}, value {found}"
