@@ -206,7 +206,7 @@ def slogdet(a: Any) -> Any:
     factors = np.linalg.slogdet(value) if lu is None else lu.slogdet(value)
     rows: list[dict[str, Any]] = [{"factors": factors, "part": k} for k in ((0, 1) if value.dtype.kind == "c" else (1,))]
     if lu is not None:
-        rows: list[dict[str, Any]] = [{**row, "lu": lu if row is rows[0] else lu.twin()} for row in rows]
+        rows = [{**row, "lu": lu if row is rows[0] else lu.twin()} for row in rows]
     found = [apply(REGISTRY["slogdet"], (a,), row) for row in rows]
     if lu is not None:
         save_arrays(found, [row["lu"] for row in rows])
