@@ -204,7 +204,8 @@ def slogdet(a: Any) -> Any:
         return _wrapped(SlogdetResult, np.linalg.slogdet(value), a)
     lu = LU.of(value)
     factors = np.linalg.slogdet(value) if lu is None else lu.slogdet(value)
-    rows: list[dict[str, Any]] = [{"factors": factors, "part": k} for k in ((0, 1) if value.dtype.kind == "c" else (1,))]
+    parts = (0, 1) if value.dtype.kind == "c" else (1,)
+    rows: list[dict[str, Any]] = [{"factors": factors, "part": k} for k in parts]
     if lu is not None:
         rows = [{**row, "lu": lu if row is rows[0] else lu.twin()} for row in rows]
     found = [apply(REGISTRY["slogdet"], (a,), row) for row in rows]
