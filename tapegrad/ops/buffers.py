@@ -11,10 +11,8 @@ LARGE = pool.MIN_BYTES
 
 
 def matmul(a, b):
-    """Product of matrices, or of stacks of them."""
+    """Product of matrices, or of stacks of them; not of vectors."""
     if not type(a) is type(b) is np.ndarray or (a.nbytes < LARGE and b.nbytes < LARGE):
-        return np.matmul(a, b)
-    if a.ndim == 1 or b.ndim == 1:
         return np.matmul(a, b)
     stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return np.matmul(a, b, out=pool.empty((*stack, a.shape[-2], b.shape[-1]), np.result_type(a, b)))

@@ -690,6 +690,16 @@ def test_pinv_that_leaves_out_singular_values(rows, columns, s, kind):
     assert along(h) == pytest.approx(second, rel=1e-6)
 
 
+def test_pinv_that_leaves_out_values_not_much_smaller():
+    """The series has as many terms as rounding asks for: beside the rule of the decomposition."""
+    random = np.random.default_rng(6)
+    x, w = leaf(with_values(random, 3, 3, [1, 0.32, 0.2775], "real")), random.normal(size=(3, 3))
+    (found,) = tg.grad(np.sum(L.pinv(x, 0.3) * w), x)
+    u, s, vh = L.svd(x)
+    (wanted,) = tg.grad(np.sum((vh[:2].T / s[:2]) @ u[:, :2].T * w), x)
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=0, atol=1e-11 * abs(wanted.numpy()).max())
+
+
 def test_lstsq_that_leaves_out_singular_values():
     random = np.random.default_rng(4)
     a = with_values(random, 5, 3, [4, 3, 0.5], "real")
@@ -911,7 +921,7 @@ def test_factors_are_saved_values(name, random):
     np.testing.assert_allclose(second.numpy(), tg.grad(np.sum(again**2), x)[0].numpy(), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", FACTORISED)
+@pytest.mark.parametrize("name", ["solve", "det", "slogdet", "eigvalsh", "svdvals", "eigvals"])
 def test_factors_are_released_by_a_sweep(name, random):
     """A result that is kept does not keep them."""
     n, size = 3 * LARGER, 8 * (3 * LARGER) ** 2
@@ -928,13 +938,13 @@ def test_factors_are_released_by_a_sweep(name, random):
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        for _ in range(20):
+        for _ in range(6):
             step()
         give_back()
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert after - before < 8 * size  # of 20 or more
+    assert after - before < 3 * size  # of 6 or more
 
 
 OF_LARGE = {

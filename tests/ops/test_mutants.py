@@ -13,6 +13,9 @@ EQUIVALENT = {
     r"eig.vjp, .*: real dropped in real\(found\)": "of a real matrix; the sweep takes the real part",
     r"prod_factors, .*: negated in np.ones\(np.shape": "of no elements",
     r"decompositions.(mask|diagonal|identity), .*: (another number|sign dropped) in": "a square matrix",
+    r"decompositions._lower, .*: (another number in 1 \| of -1|sign dropped in -1)": "a square matrix",
+    r"decompositions._lower, .*: another comparison in n <= BLOCK": "another limit",
+    r"buffers.*: .* in .*nbytes( <| \*)": "other memory for the same numbers",
     r"determinants.cofactors, .*: another number in 1 \| of -1$": "a square matrix",
     r"determinants._written_out, .*: another operator: Div in .*\[\[1, -1\]": "division by a sign",
     r"decompositions.gaps, .*: another operator: Sub": "0 divided by -1",
@@ -34,8 +37,11 @@ EQUIVALENT = {
     r"_left_out, .*: another number in 2 \|": "another limit of what is rounding alone",
     r"_left_out, .*: (another number in (0.0|1.0|1e-08|3|1 \| of (int|1))|right operand dropped in int)":
         "more terms than it takes",
-    r"_left_out, .*: (another operator|right operand dropped|operands exchanged) in (1 - eps|out / least)":
+    r"_left_out, .*: (another operator: Add|right operand dropped|operands exchanged) in 1 - eps":
         "more terms than it takes",
+    r"_left_out, .*: (operands exchanged in out / least|(left|right) operand dropped in ratio \* ratio)":
+        "more terms than it takes",
+    r"_left_out, .*: negated in between": "a scale that cancels",
     r"_left_out, .*(least \* np.where|> 1e-08 \* least)": "a scale that cancels",
     r"_from_the_end, .*: another number in 0": "multiplies the 0 before the first",
 }
