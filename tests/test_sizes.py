@@ -432,6 +432,19 @@ def inputs(n):
     assert all(x.grad is not None for x in many)
 
 
+@crosses("kernels.replay.layout", "EXACT")
+def integers(n):
+    """Numbers of Python beside small arrays, in both dtypes, rounded as NumPy does."""
+    for dtype in ("d", "f"):
+        values = np.array([0.5, 1.0, 3.0], dtype)
+        x = tg.tensor(values, requires_grad=True)
+        gradient_is(lambda x: np.sum(x * n), x, np.full(3, n).astype(dtype), 0)
+        y = x * 1
+        pairs = (y + n, values + n), (n - y, n - values), (y * -n, values * -n), (n / y, n / values)
+        for found, wanted in pairs:
+            np.testing.assert_array_equal(found.detach().numpy(), wanted)
+
+
 @crosses("kernels.replay.layout", "MAXDIM")
 def dimensions(n):
     if n > 64:

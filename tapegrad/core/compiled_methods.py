@@ -134,11 +134,11 @@ def _offsets(kind: type[Tensor]) -> dict[int, int] | None:
     """By word: where Tensors, tapes, modes and cells keep their slots; None if that cannot be told."""
     found: dict[int, int] = {}
     for start, owner, names in (
-        (layout.V_AT, kind, HANDLE),
-        (layout.LOG_AT, tapes.Tape, TAPE),
-        (layout.PLAIN_AT, grad_mode.Mode, MODE),
-        (layout.CELL_HANDLE_AT, tapes.Cell, CELL),
-        (layout.COLUMNS_VALUES_AT, tapes.Columns, ("values",)),
+        (layout.V_SLOT, kind, HANDLE),
+        (layout.LOG_SLOT, tapes.Tape, TAPE),
+        (layout.PLAIN_SLOT, grad_mode.Mode, MODE),
+        (layout.CELL_HANDLE_SLOT, tapes.Cell, CELL),
+        (layout.COLUMNS_VALUES_SLOT, tapes.Columns, ("values",)),
     ):
         offsets = _slots(owner, names)
         if offsets is None:

@@ -49,7 +49,7 @@ def _proved() -> bool:
     table, several = {token: at}, {token, at, text}
     part = slice(token, at, text)
     items = [12345, token, np.float64(1.5)]
-    cells = _word(id(items) + layout.LIST_ITEMS_AT)
+    cells = _word(id(items) + layout.ITEMS_AT)
     count = sys.getrefcount(token) - 1
     scalars = (np.float64(-2.5), np.float32(-2.5), np.int16(-3), np.bool_(True), np.complex128(1 - 2j))
     return (
@@ -62,10 +62,10 @@ def _proved() -> bool:
         and ctypes.c_int32.from_address(at + layout.FLAGS_AT).value == array.flags.num
         and array.flags.num & layout.ALIGNED != 0
         and _word(id(pair) + layout.TUPLE_ITEMS_AT) == id(token)
-        and _word(id(pair) + layout.LIST_SIZE_AT) == 2
+        and _word(id(pair) + layout.SIZE_AT) == 2
         and ctypes.string_at(id(text) + layout.BYTES_AT, 5) == text
         and _word(id(part) + layout.SLICE_AT) == id(token)
-        and _word(id(table) + layout.LIST_SIZE_AT) == 1
+        and _word(id(table) + layout.SIZE_AT) == 1
         and _word(id(several) + layout.SET_SIZE_AT) == 3
         and _word(id(part) + layout.SLICE_AT + 16) == id(text)
         and [_word(cells + 8 * k) for k in range(3)] == [id(x) for x in items]

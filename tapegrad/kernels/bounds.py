@@ -64,7 +64,7 @@ def _regions(x: Any) -> Iterator[tuple[int, int]]:
     at = id(x)
     yield at, at + (28 if type(x) is int else type(x).__basicsize__)
     if type(x) is list:
-        items = _word(at + layout.LIST_ITEMS_AT)
+        items = _word(at + layout.ITEMS_AT)
         yield items, items + 8 * len(x)
     elif type(x) is np.ndarray:
         for place in (layout.DIMS_AT, layout.STRIDES_AT):
@@ -77,7 +77,7 @@ def _regions(x: Any) -> Iterator[tuple[int, int]]:
 def _lists(state: Address) -> list[tuple[int, int]]:
     """Where the items of the lists looked at lie, and how many there are."""
     lists = [x for x in _looked.get(state, ()) if type(x) is list]
-    return [(_word(id(x) + layout.LIST_ITEMS_AT), len(x)) for x in lists]
+    return [(_word(id(x) + layout.ITEMS_AT), len(x)) for x in lists]
 
 
 def table(state: Address) -> Words:

@@ -5,13 +5,53 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from tapegrad.kernels.replay import layout
+
+HALF_WORDS = {"ndim", "flags", "refcount", "digit"}  # fields of objects that have 32 bits
 _WORD = ctypes.c_int64
 _shared = (_WORD * 256)()
 _kept: list[Any] = []
 
 
+class _View:
+    """Numbers at an address, by place or, where a constant names the place, by that name."""
+
+    def __init__(self, kind: Any, address: int) -> None:
+        object.__setattr__(self, "_at", ctypes.cast(ctypes.c_void_p(address), ctypes.POINTER(kind)))
+
+    def __getitem__(self, place: int) -> Any:
+        return self._at[place]
+
+    def __setitem__(self, place: int, value: Any) -> None:
+        self._at[place] = value
+
+    def __getattr__(self, name: str) -> Any:
+        return self._at[getattr(layout, name.upper())]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._at[getattr(layout, name.upper())] = value
+
+
+class obj:
+    """The fields of a Python object at an address, by name."""
+
+    def __init__(self, address: int) -> None:
+        object.__setattr__(self, "_address", address)
+
+    def _field(self, name: str) -> Any:
+        slot = getattr(layout, f"{name.upper()}_SLOT", None)
+        at = getattr(layout, f"{name.upper()}_AT") if slot is None else _shared[slot]
+        return (i32 if name in HALF_WORDS else i64)(self._address + at)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._field(name)[0]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._field(name)[0] = value
+
+
 def _view(kind: Any, address: int) -> Any:
-    return ctypes.cast(ctypes.c_void_p(address), ctypes.POINTER(kind))
+    return _View(kind, address)
 
 
 def i64(address: int) -> Any:

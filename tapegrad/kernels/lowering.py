@@ -6,7 +6,9 @@ optimises, caches and calls the result. The subset (`tapegrad.kernels.dialect` r
 
 * functions of 64-bit integers that return one; locals are integers, doubles or views;
 * ``i64(address)``, ``i32``, ``u8``, ``f64``, ``f32`` are views: indexed, read and written, widened on
-  reading and narrowed on writing;
+  reading and narrowed on writing; ``view.name`` is ``view[NAME]``, NAME a constant;
+* ``obj(address).name`` is a field of a Python object: at ``NAME_AT`` bytes, or at as many as the shared word
+  ``NAME_SLOT`` says;
 * assignment, ``if``, ``while``, ``for ... in range``, ``break``, ``continue``, ``return``; arithmetic,
   comparison, short-circuit logic; ``min``, ``max``, ``float``; ``//`` of non-negative integers only;
 * ``call(address, ...)``, ``invoke(address, ...)`` (no result), ``copy``, ``zero``; names of constants;
@@ -24,6 +26,8 @@ import ast
 import functools
 
 from llvmlite import ir
+
+from tapegrad.kernels.dialect import HALF_WORDS
 
 I64, F64, BIT, BYTE = ir.IntType(64), ir.DoubleType(), ir.IntType(1), ir.IntType(8)
 VIEWS = {"i64": I64, "i32": ir.IntType(32), "u8": BYTE, "f64": F64, "f32": ir.FloatType()}
@@ -43,6 +47,29 @@ class Unsupported(SyntaxError):
     """A construct outside the subset."""
 
 
+class _Fields(ast.NodeTransformer):
+    """Writes fields by name as places in views."""
+
+    def __init__(self, constants):
+        self.constants = constants
+
+    def visit_Attribute(self, node):
+        self.generic_visit(node)
+        place, name = node.value, node.attr.upper()
+        if isinstance(place, ast.Call) and ast.unparse(place.func) == "obj":
+            slot = f"{name}_SLOT"
+            at = f"i64(shared())[{slot}]" if slot in self.constants else f"{name}_AT"
+            view = "i32" if node.attr in HALF_WORDS else "i64"
+            text = f"{view}({ast.unparse(place.args[0])} + {at})[0]"
+        else:
+            text = f"{ast.unparse(place)}[{name}]"
+        found = ast.parse(text, mode="eval").body
+        found.ctx = node.ctx
+        for part in ast.walk(found):
+            ast.copy_location(part, node)
+        return found
+
+
 class Program:
     """All functions of some source texts, as internal functions of one LLVM module.
 
@@ -54,7 +81,7 @@ class Program:
         self.definitions: dict[str, ast.FunctionDef] = {}
         self.checked: dict[str, int] = {}
         for place, text in enumerate(texts):
-            for node in ast.parse(text).body:
+            for node in _Fields(constants).visit(ast.parse(text)).body:
                 if isinstance(node, ast.FunctionDef):
                     if node.name in self.definitions:
                         raise Unsupported(f"line {node.lineno}: a second function {node.name!r}")

@@ -27,6 +27,8 @@ def entry(a, b, c):
     return program(a, b, c)
 """
 CONSTANTS = {"SEVEN": 7, "DOWN": -2, "OFFSET": 3}
+FIELDS = "WORD", "META", "SIZE_AT", "NDIM_AT", "V_SLOT", "SHARED_WORDS"
+CONSTANTS |= {name: getattr(layout, name) for name in FIELDS}
 KIND = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -56,6 +58,10 @@ PROGRAMS = {
     "quotients": "x = a * a + 1\ny = b * b + 1\nreturn x // y * 100 + x % y",
     "comparisons": "x = (a < b) + 2 * (a <= b) + 4 * (a == b)\nreturn x + 8 * (a != b) + 16 * (a > b)",
     "constants": "return a * SEVEN + DOWN + OFFSET",
+    "fields of words": "v = i64(stack(4))\nv.word, v.meta = a, b\nv.meta += c\nreturn v[WORD] * 10 + v.meta",
+    "fields of objects": "x = stack(8)\ni64(shared()).v_slot = 48\n"
+                         "obj(x).size, obj(x).ndim, obj(x).v = a, b, c\n"
+                         "return obj(x).size * 100 + obj(x).ndim * 10 + i64(x + 48)[0] + obj(x + 0).v",
     "negative literals": "x = -5\nreturn x * a + -1 * b - -c",
     "chosen values": "return a if a > b else b if b > c else c",
     "min and max": "return min(a, b) * 100 + max(b, c)",

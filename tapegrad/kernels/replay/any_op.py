@@ -3,7 +3,7 @@
 Where an operand or a mode is out of the ordinary the caller, `tapegrad.core.dispatch.record`, does it.
 """
 
-from tapegrad.kernels.dialect import call, i64, invoke, shared, stack
+from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.admitting import admit
 from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
@@ -25,18 +25,18 @@ def record_op(self: int, args: int, count: int) -> int:
     if count == 4:
         out = recorded(given[0], given[1], given[2], given[3])
     if out == UNHANDLED:
-        invoke(g[INCREF], g[NONE_AT_ALL])
-        return g[NONE_AT_ALL]
+        invoke(g.incref, g.none_at_all)
+        return g.none_at_all
     return out
 
 
 def recorded(op: int, value: int, operands: int, attrs: int) -> int:
     """A new reference to the result's Tensor; 0 with an error set; UNHANDLED."""
     g = i64(shared())
-    kind, items, n = i64(operands + TYPE_AT)[0], operands + TUPLE_ITEMS_AT, i64(operands + LIST_SIZE_AT)[0]
-    if kind == g[LIST_TYPE]:
-        items = i64(operands + LIST_ITEMS_AT)[0]
-    elif kind != g[TUPLE_TYPE]:
+    kind, items, n = obj(operands).type, operands + TUPLE_ITEMS_AT, obj(operands).size
+    if kind == g.list_type:
+        items = obj(operands).items
+    elif kind != g.tuple_type:
         return UNHANDLED
     if n == 0 or n > QUICK_OPERANDS:
         return UNHANDLED
@@ -44,17 +44,17 @@ def recorded(op: int, value: int, operands: int, attrs: int) -> int:
     if code == 0 or code > DIFFERENTIABLE:
         return UNHANDLED
     mode = in_force()
-    if mode != g[TRUE]:
+    if mode != g.true:
         return UNHANDLED * (mode != 0)
     sheet, begin = sheet_of(op), 0
     if sheet == 0:
         return 0
     for q in range(n):
         x = i64(items)[q]
-        if i64(x + TYPE_AT)[0] == g[TENSOR_TYPE]:
+        if obj(x).type == g.tensor_type:
             if begin == 0 or has_room(x):
                 begin = x
-            elif i64(begin + g[TAPE_AT])[0] == g[NONE_AT_ALL]:
+            elif obj(begin).tape == g.none_at_all:
                 begin = x  # a result, perhaps, rather than a leaf
     if begin == 0:
         return UNHANDLED
@@ -70,69 +70,69 @@ def recorded(op: int, value: int, operands: int, attrs: int) -> int:
             else:
                 largest = max(largest, size)
                 taken += 1
-                if i64(frame)[NEW_CONST + q] != 0 and i64(value + TYPE_AT)[0] == g[NDARRAY_TYPE]:
-                    if i64(value + BASE_AT)[0] != 0:
+                if i64(frame)[NEW_CONST + q] != 0 and obj(value).type == g.ndarray_type:
+                    if obj(value).base != 0:
                         largest = -1  # perhaps a view of memory that others can write to
     out = left()
     if largest >= 0:
         out = with_attributes(sheet, tape, frame, n, value, largest, attrs)
-    invoke(g[DECREF], tape)
+    invoke(g.decref, tape)
     return drop(frame, taken, out)
 
 
 def sheet_of(op: int) -> int:
     """The address of an op's sheet, made when first asked for; 0 with an error set."""
     g, args = i64(shared()), stack(1)
-    known = call(g[DICT_GET], g[SHEETS_BY_OP], op)
+    known = call(g.dict_get, g.sheets_by_op, op)
     if known != 0:
-        return call(g[LONG_AS], known)
-    invoke(g[ERROR_CLEAR])  # no key at all
+        return call(g.long_as, known)
+    invoke(g.error_clear)  # no key at all
     i64(args)[0] = op
-    made = call(g[VECTORCALL], g[MAKE_SHEET], args, 1, 0)
+    made = call(g.vectorcall, g.make_sheet, args, 1, 0)
     if made == 0:
         return 0
-    sheet = call(g[LONG_AS], made)
-    invoke(g[DECREF], made)
+    sheet = call(g.long_as, made)
+    invoke(g.decref, made)
     return sheet
 
 
 def with_attributes(sheet: int, tape: int, frame: int, n: int, value: int, largest: int, attrs: int) -> int:
     """As `commit`, with what follows from attributes: the number that a record holds, the window it views."""
     g, s, args = i64(shared()), i64(sheet), stack(1)
-    number, words = g[ZERO], 0
-    invoke(g[INCREF], number)
-    if attrs == g[NONE_AT_ALL]:
+    number, words = g.zero, 0
+    invoke(g.incref, number)
+    if attrs == g.none_at_all:
         attrs = 0
-    elif i64(attrs + LIST_SIZE_AT)[0] == 0:
+    elif obj(attrs).size == 0:
         attrs = 0
-    if s[RECORDED] == NUMBER:
-        invoke(g[DECREF], number)
+    if s.recorded == NUMBER:
+        invoke(g.decref, number)
         i64(args)[0] = attrs
-        number = call(g[VECTORCALL], s[KEY], args, 1, 0)
+        number = call(g.vectorcall, s.key, args, 1, 0)
         if number == 0:
             return 0
-    if s[WINDOW] != 0:
-        if s[WINDOW] < JOINED:
-            words = window_words(i64(frame)[VALUE], value, s[WINDOW] - PART)
-        elif s[WINDOW] < TAKEN:
-            words = joined_words(frame, n, value, attrs, s[WINDOW] - JOINED)
-        elif s[WINDOW] == TAKEN:
-            words = taken_words(tape, i64(frame)[VALUE], call(g[DICT_GET], attrs, g[INDEX_TEXT]))
-        elif s[WINDOW] == PLACED:
+    if s.window != 0:
+        if s.window < JOINED:
+            words = window_words(i64(frame)[VALUE], value, s.window - PART)
+        elif s.window < TAKEN:
+            words = joined_words(frame, n, value, attrs, s.window - JOINED)
+        elif s.window == TAKEN:
+            words = taken_words(tape, i64(frame)[VALUE], call(g.dict_get, attrs, g.index_text))
+        elif s.window == PLACED:
             words = placed_words(tape, attrs)
-        elif s[WINDOW] == WRITTEN:
-            words = written_words(call(g[DICT_GET], attrs, g[WINDOW_TEXT]))
-        elif s[WINDOW] == SCATTERED:
-            words = scattered_words(tape, value, call(g[DICT_GET], attrs, g[PLACES_TEXT]))
+        elif s.window == WRITTEN:
+            words = written_words(call(g.dict_get, attrs, g.window_text))
+        elif s.window == SCATTERED:
+            words = scattered_words(tape, value, call(g.dict_get, attrs, g.places_text))
         else:
-            words = along_words(i64(frame)[VALUE], call(g[DICT_GET], attrs, g[AXIS_TEXT]), s[WINDOW] - ALONG)
+            words = along_words(i64(frame)[VALUE], call(g.dict_get, attrs, g.axis_text), s.window - ALONG)
         if words == 0:
-            invoke(g[DECREF], number)
+            invoke(g.decref, number)
             return 0
     if words == UNHANDLED:
         words = 0
     out = commit(sheet, tape, frame, n, number, value, largest, attrs, words)
     if words != 0:
-        invoke(g[DECREF], words)
-    invoke(g[DECREF], number)
+        invoke(g.decref, words)
+    invoke(g.decref, number)
     return out

@@ -3,7 +3,7 @@
 A *sheet* (see `layout`) is what an op needs; a frame holds its operands (`admitting.admit`).
 """
 
-from tapegrad.kernels.dialect import call, i64, invoke, shared, stack
+from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.admitting import admit, shade_for
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import drop, drop_position, entry_of, left, room, size_of, weigh
@@ -23,42 +23,42 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
             return drop(frame, 1, left())
         largest = max(largest, size)
     x, y = i64(frame)[VALUE], i64(frame)[VALUE + 1]
-    function, ufunc, into, loops = s[OPERATE], s[UFUNC], 0, sheet + 8 * LOOPS
-    if s[VECTOR] != ufunc and size_of(x) > g[SMALLEST]:
-        function, ufunc, loops = 0, s[VECTOR], sheet + 8 * VECTOR_LOOPS
-        if ufunc == 0 or i64(x + DESCR_AT)[0] != g[DOUBLE]:
+    function, ufunc, into, loops = s.operate, s.ufunc, 0, sheet + 8 * LOOPS
+    if s.vector != ufunc and size_of(x) > g.smallest:
+        function, ufunc, loops = 0, s.vector, sheet + 8 * VECTOR_LOOPS
+        if ufunc == 0 or obj(x).descr != g.double:
             return drop(frame, n, UNHANDLED)
-    invoke(g[INCREF], tape)  # held: what is called may run anything
+    invoke(g.incref, tape)  # held: what is called may run anything
     value = 0
-    if largest < g[POOLED] and i64(loops)[0] != 0:
+    if largest < g.pooled and i64(loops)[0] != 0:
         value = looped(loops, function, x, y * (n - 1))
-    if value == 0 and largest >= g[POOLED] and s[POINTWISE]:
+    if value == 0 and largest >= g.pooled and s.pointwise:
         into = result_memory(tape, x, y * (n - 1))
         if into == 0:
-            invoke(g[DECREF], tape)
+            invoke(g.decref, tape)
             return drop(frame, n, 0)
     if value != 0:
         into = UNHANDLED
     elif into > UNHANDLED:  # memory that is used again
         i64(frame)[VALUE + n] = into
-        value = call(g[VECTORCALL], ufunc, frame + 8 * VALUE, n, g[OUT_NAMES])
-        invoke(g[DECREF], into)
+        value = call(g.vectorcall, ufunc, frame + 8 * VALUE, n, g.out_names)
+        invoke(g.decref, into)
     elif function != 0:
-        value = call(function, x, y, g[NONE_AT_ALL])  # a function of one or two operands ignores the rest
+        value = call(function, x, y, g.none_at_all)  # a function of one or two operands ignores the rest
     else:
-        value = call(g[VECTORCALL], ufunc, frame + 8 * VALUE, n, 0)
+        value = call(g.vectorcall, ufunc, frame + 8 * VALUE, n, 0)
     out = UNHANDLED
     if value == 0:
         out = 0
-        if call(g[ERROR_MATCHES], g[VALUE_ERROR]) & 0xFFFFFFFF != 0:
-            invoke(g[ERROR_CLEAR])  # of shapes: the twin says it better
+        if call(g.error_matches, g.value_error) & 0xFFFFFFFF != 0:
+            invoke(g.error_clear)  # of shapes: the twin says it better
             out = UNHANDLED
     else:
-        out = commit(sheet, tape, frame, n, g[ZERO], value, largest, 0, 0)
+        out = commit(sheet, tape, frame, n, g.zero, value, largest, 0, 0)
         if out == UNHANDLED:
             out = finish(sheet, value, a, b)
-        invoke(g[DECREF], value)
-    invoke(g[DECREF], tape)
+        invoke(g.decref, value)
+    invoke(g.decref, tape)
     return drop(frame, n, out)
 
 
@@ -66,8 +66,8 @@ def finish(sheet: int, value: int, a: int, b: int) -> int:
     """Let Python record a value just computed."""
     g = i64(shared())
     args = stack(4)
-    i64(args)[0], i64(args)[1], i64(args)[2], i64(args)[3] = i64(sheet)[OP], value, a, b
-    return call(g[VECTORCALL], g[RECORD], args, 3 + (b != 0), 0)
+    i64(args)[0], i64(args)[1], i64(args)[2], i64(args)[3] = i64(sheet).op, value, a, b
+    return call(g.vectorcall, g.record, args, 3 + (b != 0), 0)
 
 
 def commit(
@@ -83,13 +83,13 @@ def commit(
     size, logged, shade, reference = size_of(value), value, 0, 0
     if size < 0 or room(tape) == 0:
         return UNHANDLED
-    if max(largest, size) > g[SMALLEST]:
+    if max(largest, size) > g.smallest:
         reads = 0
         for q in range(n):
             if f[PLACE + q] != 0:
                 if is_const(tape, f[PLACE + q]) == 0:
                     reads = reads | s[USES + min(q, 2)]
-        if reads & 8 == 0 and size > g[SMALLEST]:
+        if reads & 8 == 0 and size > g.smallest:
             shade = shade_for(tape, value)
             if shade == 0:
                 return 0
@@ -98,7 +98,7 @@ def commit(
             logged = shade
         for q in range(n):
             if f[PLACE + q] == 0:
-                if size_of(f[VALUE + q]) > g[SMALLEST]:
+                if size_of(f[VALUE + q]) > g.smallest:
                     if weigh(tape, size_of(f[VALUE + q])) == 0:
                         return drop_position(shade, 0)
             elif reads >> min(q, 2) & 1 and f[NEW_CONST + q] == 0:
@@ -108,28 +108,28 @@ def commit(
             if weigh(tape, size) == 0:
                 return drop_position(shade, 0)
         else:
-            reference = call(g[REFER_WEAKLY], value, 0)  # may collect garbage, so before the record
+            reference = call(g.refer_weakly, value, 0)  # may collect garbage, so before the record
             if reference == 0:
                 return drop_position(shade, 0)
     out = append(sheet, tape, frame, n, number, logged, value)
     if out != 0 and out != UNHANDLED:
-        at, failed = i64(out + g[AT_AT])[0], 0
+        at, failed = obj(out).at, 0
         if reference != 0:
-            failed = call(g[DICT_SET], i64(tape + g[SHADOWS_AT])[0], at, reference) & 0xFFFFFFFF
+            failed = call(g.dict_set, obj(tape).shadows, at, reference) & 0xFFFFFFFF
         if (attrs != 0 or words != 0) and failed == 0:
-            slot = call(g[LONG_FROM], call(g[LONG_AS], at) // 4 - 1)
+            slot = call(g.long_from, call(g.long_as, at) // 4 - 1)
             failed = slot == 0
             if attrs != 0 and failed == 0:
-                failed = call(g[DICT_SET], i64(tape + g[ATTRS_AT])[0], slot, attrs) & 0xFFFFFFFF
+                failed = call(g.dict_set, obj(tape).attrs, slot, attrs) & 0xFFFFFFFF
             if words != 0 and failed == 0:
-                failed = call(g[DICT_SET], i64(tape + g[DESCRIBED_AT])[0], slot, words) & 0xFFFFFFFF
+                failed = call(g.dict_set, obj(tape).described, slot, words) & 0xFFFFFFFF
             if slot != 0:
-                invoke(g[DECREF], slot)
+                invoke(g.decref, slot)
         if failed:
-            invoke(g[DECREF], out)
+            invoke(g.decref, out)
             out = 0
     if reference != 0:
-        invoke(g[DECREF], reference)
+        invoke(g.decref, reference)
     return drop_position(shade, out)
 
 
@@ -139,60 +139,60 @@ def append(sheet: int, tape: int, frame: int, n: int, number: int, logged: int, 
     UNHANDLED if the tape takes no more: making an object may collect garbage, and finalizers do anything.
     """
     g, s, f = i64(shared()), i64(sheet), i64(frame)
-    out = call(g[ALLOCATE_OBJECT], g[TENSOR_TYPE], 0)  # may collect garbage: the log is read afterwards
+    out = call(g.allocate_object, g.tensor_type, 0)  # may collect garbage: the log is read afterwards
     if out == 0:
         return 0
     if room(tape) == 0:
-        invoke(g[DECREF], out)
+        invoke(g.decref, out)
         return UNHANDLED
-    log = i64(tape + g[LOG_AT])[0]
-    length, failed, form = i64(log + LIST_SIZE_AT)[0], 0, s[RECORDED]
+    log = obj(tape).log
+    length, failed, form = obj(log).size, 0, s.recorded
     for q in range(n):
         if f[PLACE + q] == 0 and failed == 0:
-            f[PLACE + q] = entry_of(log, g[ZERO], g[ZERO], g[ZERO], f[NEW_CONST + q])
+            f[PLACE + q] = entry_of(log, g.zero, g.zero, g.zero, f[NEW_CONST + q])
             failed = f[PLACE + q] == 0
     second = number
-    invoke(g[INCREF], second)
+    invoke(g.incref, second)
     if form == TWO and failed == 0:
-        invoke(g[DECREF], second)
+        invoke(g.decref, second)
         second = f[PLACE + 1]
-        invoke(g[INCREF], second)
+        invoke(g.incref, second)
     elif form == CHAIN:
         for q in range(n - 1, 0, -1):
             if failed == 0:
-                link = entry_of(log, g[CONS_OPCODE], f[PLACE + q], second, g[NONE_AT_ALL])
+                link = entry_of(log, g.cons_opcode, f[PLACE + q], second, g.none_at_all)
                 failed = link == 0
                 if failed == 0:
-                    invoke(g[DECREF], second)
+                    invoke(g.decref, second)
                     second = link
     at = 0
     if failed == 0:
-        at = entry_of(log, s[OPCODE], f[PLACE], second, logged)
-    invoke(g[DECREF], second)
+        at = entry_of(log, s.opcode, f[PLACE], second, logged)
+    invoke(g.decref, second)
     if at == 0:
-        invoke(g[CUT], log, length, i64(log + LIST_SIZE_AT)[0], 0)
-        invoke(g[DECREF], out)
+        invoke(g.cut, log, length, obj(log).size, 0)
+        invoke(g.decref, out)
         return 0
-    invoke(g[INCREF], value)
-    invoke(g[INCREF], tape)
-    invoke(g[INCREF], g[NONE_AT_ALL])
-    i64(out + g[V_AT])[0] = value
-    i64(out + g[TAPE_AT])[0] = tape
-    i64(out + g[AT_AT])[0] = at
-    i64(out + g[EXTRA_AT])[0] = g[NONE_AT_ALL]
+    invoke(g.incref, value)
+    invoke(g.incref, tape)
+    invoke(g.incref, g.none_at_all)
+    obj(out).v = value
+    obj(out).tape = tape
+    obj(out).at = at
+    obj(out).extra = g.none_at_all
     return out
 
 
 def keep(tape: int, at: int, value: int) -> int:
     """Log an operand that a derivative reads where its shadow stands; 0 with an error set on failure."""
     g = i64(shared())
-    log, place = i64(tape + g[LOG_AT])[0], call(g[LONG_AS], at) - 1
-    if i64(value + TYPE_AT)[0] != g[NDARRAY_TYPE] or i64(i64(log + LIST_ITEMS_AT)[0])[place] == value:
+    log, place = obj(tape).log, call(g.long_as, at) - 1
+    if obj(value).type != g.ndarray_type or i64(obj(log).items)[place] == value:
         return 1
-    invoke(g[INCREF], value)
-    if call(g[LIST_SET], log, place, value) & 0xFFFFFFFF:
+    invoke(g.incref, value)
+    if call(g.list_set, log, place, value) & 0xFFFFFFFF:
         return 0
-    if call(g[DICT_DELETE], i64(tape + g[SHADOWS_AT])[0], at) & 0xFFFFFFFF:
+    if call(g.dict_delete, obj(tape).shadows, at) & 0xFFFFFFFF:
         return 0
     return weigh(tape, size_of(value))
 
@@ -200,5 +200,5 @@ def keep(tape: int, at: int, value: int) -> int:
 def is_const(tape: int, at: int) -> int:
     """Whether the record at a position is a constant."""
     g = i64(shared())
-    items = i64(i64(i64(tape + g[LOG_AT])[0] + LIST_ITEMS_AT)[0])
-    return items[call(g[LONG_AS], at) - 4] == g[ZERO]
+    items = i64(obj(obj(tape).log).items)
+    return items[call(g.long_as, at) - 4] == g.zero

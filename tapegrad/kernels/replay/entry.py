@@ -27,5 +27,5 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
     if what == RESET:
         return reset(state)
     if BOUNDS:
-        i64(shared())[GUARD] = i64(state)[REGIONS]
+        i64(shared()).guard = i64(state).regions
     return serve(what, state, extra, more)

@@ -11,12 +11,12 @@ from tapegrad.kernels.replay.stream import add
 def rule_of(state: int, k: int) -> int:
     """The address of record k's rule, which its first operand tells; 0: to be compiled."""
     s = i64(state)
-    return i64(i64(s[ADDRESS])[((i64(s[WORD])[k] >> 16) & 0xFFFF) - 1])[0]
+    return i64(i64(s.address)[((i64(s.word)[k] >> 16) & 0xFFFF) - 1])[0]
 
 
 def known_layouts(state: int, k: int) -> int:
     """Whether record k's value and operands are dense, of float64, as its rule knows them."""
-    metas, word = i64(i64(state)[META]), i64(state)[WORD]
+    metas, word = i64(i64(state).meta), i64(state).word
     found, at = metas[k] & 0x1FF == 0x101, following(word, operands(i64(word)[k], CHAIN), CHAIN)
     while at != 0:
         found = found & (metas[(at & 0xFFFF) - 1] & 0x1FF == 0x101)
@@ -29,30 +29,30 @@ def function(state: int, k: int) -> int:
     each operand. PYTHON where it fails.
     """
     s = i64(state)
-    metas, addresses, flags, p = i64(s[META]), i64(s[ADDRESS]), u8(s[FLAGS]), i64(s[SCRATCH])
-    first = operands(i64(s[WORD])[k], CHAIN)
+    metas, addresses, flags, p = i64(s.meta), i64(s.address), u8(s.flags), i64(s.scratch)
+    first = operands(i64(s.word)[k], CHAIN)
     p[0], p[1], p[2], n, status = (
-        i64(s[COTANGENTS])[k],
+        i64(s.cotangents)[k],
         addresses[k],
-        s[SHAPES] + 8 * (metas[k] >> 32),
+        s.shapes + 8 * (metas[k] >> 32),
         3,
         DONE,
     )
-    at = following(s[WORD], first, CHAIN)
+    at = following(s.word, first, CHAIN)
     while at != 0:
         j = (at & 0xFFFF) - 1
         m = metas[j]
-        p[n], p[n + 1], p[n + 2] = addresses[j], 0, s[SHAPES] + 8 * (m >> 32)
+        p[n], p[n + 1], p[n + 2] = addresses[j], 0, s.shapes + 8 * (m >> 32)
         if flags[j] & NEED and status == DONE:
-            p[n + 1] = allocate(state, 8 * count_of(s[SHAPES], m))
+            p[n + 1] = allocate(state, 8 * count_of(s.shapes, m))
             if p[n + 1] == 0:
                 status = MEMORY
         n += 3
-        at = following(s[WORD], at, CHAIN)
+        at = following(s.word, at, CHAIN)
     if status == DONE:
-        if call(rule_of(state, k), s[SCRATCH]) != 1:
+        if call(rule_of(state, k), s.scratch) != 1:
             status = PYTHON
-    at, n = following(s[WORD], first, CHAIN), 3
+    at, n = following(s.word, first, CHAIN), 3
     while at != 0:
         j, block = (at & 0xFFFF) - 1, p[n + 1]
         if block != 0 and status == DONE:
@@ -60,9 +60,9 @@ def function(state: int, k: int) -> int:
             if out == 0:
                 status = MEMORY
             else:
-                add(1, out, block, count_of(s[SHAPES], metas[j]), s[STORE])
+                add(1, out, block, count_of(s.shapes, metas[j]), s.store)
         if block != 0:
             release(state, block)
         n += 3
-        at = following(s[WORD], at, CHAIN)
+        at = following(s.word, at, CHAIN)
     return status

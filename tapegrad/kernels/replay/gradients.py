@@ -6,7 +6,7 @@ record swept nothing runs that could change it; but where rules in Python run in
 released, the tape is claimed before (`suspended`).
 """
 
-from tapegrad.kernels.dialect import call, copy, i32, i64, invoke, shared, stack, u8
+from tapegrad.kernels.dialect import call, copy, i64, invoke, obj, shared, stack, u8
 from tapegrad.kernels.replay.admitting import memory_like
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.loops import checksum
@@ -34,51 +34,51 @@ def gradients_of(self: int, args: int, count: int) -> int:
     g, given, out = i64(shared()), i64(args), UNHANDLED
     if count == 4 or count == 5:
         inputs, held, n = given[2], stack(QUICK_INPUTS), 1
-        items, kind = args + 16, i64(inputs + TYPE_AT)[0]
-        if kind == g[TUPLE_TYPE]:
-            items, n = inputs + TUPLE_ITEMS_AT, i64(inputs + LIST_SIZE_AT)[0]
-        elif kind == g[LIST_TYPE]:
-            items, n = i64(inputs + LIST_ITEMS_AT)[0], i64(inputs + LIST_SIZE_AT)[0]
+        items, kind = args + 16, obj(inputs).type
+        if kind == g.tuple_type:
+            items, n = inputs + TUPLE_ITEMS_AT, obj(inputs).size
+        elif kind == g.list_type:
+            items, n = obj(inputs).items, obj(inputs).size
         if n > 0 and n <= QUICK_INPUTS:
             for q in range(n):
                 i64(held)[q] = i64(items)[q]
-                invoke(g[INCREF], i64(held)[q])
+                invoke(g.incref, i64(held)[q])
             out = results(n)
             if out != 0:
-                how = RETAIN * (given[3] == g[TRUE])
+                how = RETAIN * (given[3] == g.true)
                 if count == 5:
-                    how = how | ALONE * (given[4] == g[TRUE])
+                    how = how | ALONE * (given[4] == g.true)
                 out = swept(given[0], given[1], held, n, how, out)
             release_held(held, n)
     if out == UNHANDLED:
-        out = g[NONE_AT_ALL]
-        invoke(g[INCREF], out)
+        out = g.none_at_all
+        invoke(g.incref, out)
     return out
 
 
 def backward_from(self: int, args: int, count: int) -> int:
     """``(root, cotangent or None, whether to retain)``, to ``.grad`` of all leaves; None: left to Python."""
     g, given, out = i64(shared()), i64(args), UNHANDLED
-    if count == 3 and i64(given[0] + TYPE_AT)[0] == g[TENSOR_TYPE]:
-        tape, held = i64(given[0] + g[TAPE_AT])[0], stack(QUICK_INPUTS)
+    if count == 3 and obj(given[0]).type == g.tensor_type:
+        tape, held = obj(given[0]).tape, stack(QUICK_INPUTS)
         n = leaves_of(tape, held)
         if n > 0:
             out = results(n)
             if out != 0:
-                out = swept(given[0], given[1], held, n, RETAIN * (given[2] == g[TRUE]), out)
+                out = swept(given[0], given[1], held, n, RETAIN * (given[2] == g.true), out)
             if out != 0 and out != UNHANDLED:
                 out = deposit_grads(held, n, out)
             release_held(held, n)
     if out == UNHANDLED:
-        out = g[NONE_AT_ALL]
-        invoke(g[INCREF], out)
+        out = g.none_at_all
+        invoke(g.incref, out)
     return out
 
 
 def release_held(held: int, n: int) -> int:
     """Let go of Tensors held."""
     for q in range(n):
-        invoke(i64(shared())[DECREF], i64(held)[q])
+        invoke(i64(shared()).decref, i64(held)[q])
     return 0
 
 
@@ -88,12 +88,12 @@ def results(n: int) -> int:
     Made before anything is looked at: making objects may collect garbage, and finalizers do anything.
     """
     g = i64(shared())
-    out = call(g[NEW_TUPLE], n)
+    out = call(g.new_tuple, n)
     for q in range(n):
         if out != 0:
-            x = call(g[ALLOCATE_OBJECT], g[TENSOR_TYPE], 0)
+            x = call(g.allocate_object, g.tensor_type, 0)
             if x == 0:
-                invoke(g[DECREF], out)
+                invoke(g.decref, out)
                 out = 0
             else:
                 i64(out + TUPLE_ITEMS_AT)[q] = x
@@ -102,20 +102,20 @@ def results(n: int) -> int:
 
 def sweepable(root: int, alone: int) -> int:
     """Whether a result lies on this thread's open tape, and nothing there wants more than its records."""
-    g, first = i64(shared()), LINKS_AT
+    g, first = i64(shared()), LINKS_SLOT
     if alone:
-        first = LINKS_AT + 1
-    tape = i64(root + g[TAPE_AT])[0]
-    if tape == 0 or tape == g[NONE_AT_ALL]:
+        first = LINKS_SLOT + 1
+    tape = obj(root).tape
+    if tape == 0 or tape == g.none_at_all:
         return 0
-    if call(g[LONG_AS], i64(tape + g[LIMIT_AT])[0]) < 0:
+    if call(g.long_as, obj(tape).limit) < 0:
         return 0
-    if call(g[LONG_AS], i64(tape + g[OWNER_AT])[0]) != call(g[THREAD]):
+    if call(g.long_as, obj(tape).owner) != call(g.thread):
         return 0
-    if i64(tape + g[FREED_AT])[0] != g[NONE_AT_ALL] or i64(g[OPEN_LEVELS] + SET_SIZE_AT)[0] != 0:
+    if obj(tape).freed != g.none_at_all or obj(g.open_levels).set_size != 0:
         return 0
-    for place in range(first, CLAIMS_AT + 1):  # dicts that a tape of ordinary records has nothing in
-        if i64(i64(tape + g[place])[0] + LIST_SIZE_AT)[0] != 0:
+    for place in range(first, CLAIMS_SLOT + 1):  # dicts that a tape of ordinary records has nothing in
+        if obj(i64(tape + g[place])[0]).size != 0:
             return 0
     return 1
 
@@ -123,28 +123,28 @@ def sweepable(root: int, alone: int) -> int:
 def leaves_of(tape: int, held: int) -> int:
     """Hold the leaves of a tape, all that it imports; their number, 0 where Python is to look at them."""
     g, place, pair, n = i64(shared()), stack(1), stack(2), 0
-    if tape == 0 or tape == g[NONE_AT_ALL]:
+    if tape == 0 or tape == g.none_at_all:
         return 0
-    leaves = i64(tape + g[LEAVES_AT])[0]
-    size = i64(leaves + LIST_SIZE_AT)[0]
-    if size > QUICK_INPUTS or i64(i64(tape + g[IMPORTS_AT])[0] + LIST_SIZE_AT)[0] != size:
+    leaves = obj(tape).leaves
+    size = obj(leaves).size
+    if size > QUICK_INPUTS or obj(obj(tape).imports).size != size:
         return 0
-    if i64(i64(tape + g[RETAINED_AT])[0] + LIST_SIZE_AT)[0] != 0:
+    if obj(obj(tape).retained).size != 0:
         return 0
     i64(place)[0] = 0
     while n < size:
-        if call(g[DICT_NEXT], leaves, place, pair, pair + 8) & 0xFFFFFFFF == 0:
+        if call(g.dict_next, leaves, place, pair, pair + 8) & 0xFFFFFFFF == 0:
             return release_held(held, n)
         cell = i64(pair)[0]
-        x = call(g[VECTORCALL], i64(cell + g[CELL_HANDLE_AT])[0], pair, 0, 0)
+        x = call(g.vectorcall, obj(cell).cell_handle, pair, 0, 0)
         if x == 0:
-            invoke(g[ERROR_CLEAR])
+            invoke(g.error_clear)
             return release_held(held, n)
         i64(held)[n] = x
         n += 1
-        if x == g[NONE_AT_ALL]:
+        if x == g.none_at_all:
             return release_held(held, n)
-        if i64(x + g[TAPE_AT])[0] != g[NONE_AT_ALL] or i64(x + g[AT_AT])[0] != cell:
+        if obj(x).tape != g.none_at_all or obj(x).at != cell:
             return release_held(held, n)
     return n
 
@@ -152,26 +152,26 @@ def leaves_of(tape: int, held: int) -> int:
 def sink_of(tape: int, x: int) -> int:
     """The position of an input on the tape, borrowed; 0 where Python is to look at it."""
     g = i64(shared())
-    if i64(x + TYPE_AT)[0] != g[TENSOR_TYPE]:
+    if obj(x).type != g.tensor_type:
         return 0
-    at, value, state = i64(x + g[AT_AT])[0], i64(x + g[V_AT])[0], i64(x + g[EXTRA_AT])[0]
-    if state != g[NONE_AT_ALL]:
-        cells = call(g[GET_ATTRIBUTE], state, g[CELLS_TEXT])
+    at, value, state = obj(x).at, obj(x).v, obj(x).extra
+    if state != g.none_at_all:
+        cells = call(g.get_attribute, state, g.cells_text)
         if cells == 0:
-            invoke(g[ERROR_CLEAR])
+            invoke(g.error_clear)
             return 0
         known = knows_any(tape, cells)
-        invoke(g[DECREF], cells)
+        invoke(g.decref, cells)
         if known:
             return 0
-    if i64(x + g[TAPE_AT])[0] != tape:
-        if i64(x + g[TAPE_AT])[0] != g[NONE_AT_ALL] or at == g[NONE_AT_ALL] or at == 0:
+    if obj(x).tape != tape:
+        if obj(x).tape != g.none_at_all or at == g.none_at_all or at == 0:
             return 0
-        if i64(at + TYPE_AT)[0] != g[CELL_TYPE]:
+        if obj(at).type != g.cell_type:
             return 0
-        if i64(at + g[CELL_WATCH_AT])[0] != g[NONE_AT_ALL]:
+        if obj(at).cell_hooks != g.none_at_all:
             return 0
-        at = call(g[DICT_GET], i64(tape + g[LEAVES_AT])[0], at)
+        at = call(g.dict_get, obj(tape).leaves, at)
     if at == 0 or value == 0:
         return 0
     return at * (is_number(value) or dense(value))
@@ -180,13 +180,13 @@ def sink_of(tape: int, x: int) -> int:
 def knows_any(tape: int, cells: int) -> int:
     """Whether a tape has imported a leaf by one of these cells, given as weak references."""
     g, args = i64(shared()), stack(1)
-    for k in range(i64(cells + LIST_SIZE_AT)[0]):  # an empty tuple, or a list
-        cell = call(g[VECTORCALL], i64(i64(cells + LIST_ITEMS_AT)[0])[k], args, 0, 0)
+    for k in range(obj(cells).size):  # an empty tuple, or a list
+        cell = call(g.vectorcall, i64(obj(cells).items)[k], args, 0, 0)
         if cell == 0:
-            invoke(g[ERROR_CLEAR])
+            invoke(g.error_clear)
             return 1
-        known = call(g[DICT_GET], i64(tape + g[LEAVES_AT])[0], cell)
-        invoke(g[DECREF], cell)
+        known = call(g.dict_get, obj(tape).leaves, cell)
+        invoke(g.decref, cell)
         if known != 0:
             return 1
     return 0
@@ -195,37 +195,37 @@ def knows_any(tape: int, cells: int) -> int:
 def is_number(x: int) -> int:
     """Whether this is a NumPy scalar of a dtype that gradients have in compiled code."""
     code = code_of(x) & 0xFF
-    return i64(x + TYPE_AT)[0] != i64(shared())[NDARRAY_TYPE] and code > 0 and code <= DIFFERENTIABLE
+    return obj(x).type != i64(shared()).ndarray_type and code > 0 and code <= DIFFERENTIABLE
 
 
 def dense(x: int) -> int:
     """Whether this is an array in C order, not empty, of a dtype that gradients have in compiled code."""
     g, code = i64(shared()), code_of(x)
-    if i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE] or code & 0xFF > DIFFERENTIABLE or code == 0:
+    if obj(x).type != g.ndarray_type or code & 0xFF > DIFFERENTIABLE or code == 0:
         return 0
     if is_dense(x) == 0:
         return 0
-    return extent_of(x, 0, i32(x + NDIM_AT)[0]) > 0
+    return extent_of(x, 0, obj(x).ndim) > 0
 
 
 def seed_of(root: int, seed: int) -> int:
     """The address of a cotangent that is as the root's value; 0 if none is given, UNHANDLED for any other."""
-    g, value = i64(shared()), i64(root + i64(shared())[V_AT])[0]
-    if seed == g[NONE_AT_ALL]:
+    g, value = i64(shared()), obj(root).v
+    if seed == g.none_at_all:
         return 0
-    if i64(seed + TYPE_AT)[0] == g[TENSOR_TYPE]:
-        seed = i64(seed + g[V_AT])[0]
+    if obj(seed).type == g.tensor_type:
+        seed = obj(seed).v
     if seed == 0 or value == 0:
         return UNHANDLED
-    if i64(seed + TYPE_AT)[0] != i64(value + TYPE_AT)[0]:
+    if obj(seed).type != obj(value).type:
         return UNHANDLED
     if is_number(seed):
         return seed + SCALAR_AT
-    if dense(seed) == 0 or i64(seed + DESCR_AT)[0] != i64(value + DESCR_AT)[0]:
+    if dense(seed) == 0 or obj(seed).descr != obj(value).descr:
         return UNHANDLED
-    if same_words(seed, value, DIMS_AT) == 0 or i32(seed + FLAGS_AT)[0] & ALIGNED == 0:
+    if same_words(seed, value, DIMS_AT) == 0 or obj(seed).flags & ALIGNED == 0:
         return UNHANDLED
-    return i64(seed + DATA_AT)[0]
+    return obj(seed).data
 
 
 def swept(root: int, seed: int, held: int, n: int, how: int, out: int) -> int:
@@ -240,25 +240,25 @@ def swept(root: int, seed: int, held: int, n: int, how: int, out: int) -> int:
         status = UNHANDLED * (watch == UNHANDLED) + MEMORY * (watch == 0)
         for q in range(n):
             if status == DONE:
-                status = value_for(state, i64(root + g[TAPE_AT])[0], values, q, i64(held)[q])
+                status = value_for(state, obj(root).tape, values, q, i64(held)[q])
         if status == DONE:
-            status = attempt(state, root, seed, held, n, how | WATCHED * (watch != g[NONE_AT_ALL]))
+            status = attempt(state, root, seed, held, n, how | WATCHED * (watch != g.none_at_all))
         if status == DONE:
             give_values(state, values, n, out)
-        if i64(state)[BLOCKS] != 0 and (status != DONE or i64(state)[HELD_BYTES] > g[KEPT_BYTES]):
+        if i64(state).blocks != 0 and (status != DONE or i64(state).held_bytes > g.kept_bytes):
             reset(state)  # blocks of cotangents on their way, or more than is kept
         if watch > UNHANDLED:
-            if watch != g[NONE_AT_ALL]:
+            if watch != g.none_at_all:
                 status = end_watch(state, root, watch, status)
-            invoke(g[DECREF], watch)
-        i64(state)[CHECK], i64(state)[STAMPS] = 0, 0  # also where an interrupt came as they were set
-        i64(state)[NEXT_STATE] = g[IDLE_STATE]
-        g[IDLE_STATE] = state
+            invoke(g.decref, watch)
+        i64(state).check, i64(state).stamps = 0, 0  # also where an interrupt came as they were set
+        i64(state).next_state = g.idle_state
+        g.idle_state = state
     if status != DONE:
         for q in range(n):
             if i64(values)[q] != 0:
-                invoke(g[DECREF], i64(values)[q])
-        invoke(g[DECREF], out)
+                invoke(g.decref, i64(values)[q])
+        invoke(g.decref, out)
         out = UNHANDLED * (status != MEMORY)
     return out
 
@@ -269,27 +269,27 @@ def workspace(root: int) -> int:
     Looked for first: where Python makes one, anything may run.
     """
     g, args = i64(shared()), stack(2)
-    if i64(root + TYPE_AT)[0] != g[TENSOR_TYPE]:
+    if obj(root).type != g.tensor_type:
         return UNHANDLED
-    tape = i64(root + g[TAPE_AT])[0]
-    if tape == 0 or i64(tape + TYPE_AT)[0] != g[TAPE_TYPE]:
+    tape = obj(root).tape
+    if tape == 0 or obj(tape).type != g.tape_type:
         return UNHANDLED
-    records, state = i64(i64(tape + g[LOG_AT])[0] + LIST_SIZE_AT)[0] // 4, g[IDLE_STATE]
+    records, state = obj(obj(tape).log).size // 4, g.idle_state
     if state != 0:
-        g[IDLE_STATE] = i64(state)[NEXT_STATE]
-        i64(state)[RECORDS] = records
-        if i64(state)[ROOM] >= records:
-            if i64(state)[KNOWN_VERSION] == i64(i64(g[VERSION] + LIST_ITEMS_AT)[0])[0]:
+        g.idle_state = i64(state).next_state
+        i64(state).records = records
+        if i64(state).room >= records:
+            if i64(state).known_version == i64(obj(g.version).items)[0]:
                 return state
-    i64(args)[0], i64(args)[1] = call(g[LONG_FROM], state), call(g[LONG_FROM], records)
-    made = call(g[VECTORCALL], g[WORKSPACE], args, 2, 0)
-    invoke(g[DECREF], i64(args)[0])
-    invoke(g[DECREF], i64(args)[1])
+    i64(args)[0], i64(args)[1] = call(g.long_from, state), call(g.long_from, records)
+    made = call(g.vectorcall, g.workspace, args, 2, 0)
+    invoke(g.decref, i64(args)[0])
+    invoke(g.decref, i64(args)[1])
     if made == 0:
         return 0
-    state = call(g[LONG_AS], made)
-    i64(state)[RECORDS] = records
-    invoke(g[DECREF], made)
+    state = call(g.long_as, made)
+    i64(state).records = records
+    invoke(g.decref, made)
     return state
 
 
@@ -299,15 +299,15 @@ def watch_of(state: int) -> int:
     UNHANDLED in a mode that wants more; 0 with an error set.
     """
     g, mode, args = i64(shared()), in_force(), stack(1)
-    if mode == g[TRUE] or mode == g[FALSE]:
-        invoke(g[INCREF], g[NONE_AT_ALL])
-        return g[NONE_AT_ALL]
-    if mode == 0 or i64(mode + TYPE_AT)[0] != g[MODE_TYPE]:
+    if mode == g.true or mode == g.false:
+        invoke(g.incref, g.none_at_all)
+        return g.none_at_all
+    if mode == 0 or obj(mode).type != g.mode_type:
         return UNHANDLED * (mode != 0)
-    if i64(mode + g[PLAIN_AT])[0] != g[TRUE]:
+    if obj(mode).plain != g.true:
         return UNHANDLED
-    i64(args)[0] = call(g[LONG_FROM], state)
-    watch = call(g[VECTORCALL], g[WATCH], args, 1, 0)
+    i64(args)[0] = call(g.long_from, state)
+    watch = call(g.vectorcall, g.watch, args, 1, 0)
     return drop_position(i64(args)[0], watch)
 
 
@@ -315,16 +315,16 @@ def end_watch(state: int, root: int, watch: int, status: int) -> int:
     """Let Python tell of a sweep, if it is done; its status, or MEMORY with an error set."""
     g, args, error = i64(shared()), stack(4), stack(3)
     if status == MEMORY:
-        invoke(g[ERROR_TAKE], error, error + 8, error + 16)
-    i64(args)[0], i64(args)[1] = call(g[LONG_FROM], state), watch
-    i64(args)[2], i64(args)[3] = root, call(g[LONG_FROM], status)
-    done = call(g[VECTORCALL], g[END_WATCH], args, 4, 0)
-    invoke(g[DECREF], i64(args)[0])
-    invoke(g[DECREF], i64(args)[3])
+        invoke(g.error_take, error, error + 8, error + 16)
+    i64(args)[0], i64(args)[1] = call(g.long_from, state), watch
+    i64(args)[2], i64(args)[3] = root, call(g.long_from, status)
+    done = call(g.vectorcall, g.end_watch, args, 4, 0)
+    invoke(g.decref, i64(args)[0])
+    invoke(g.decref, i64(args)[3])
     if status == MEMORY:
         if done == 0:
-            invoke(g[ERROR_CLEAR])
-        invoke(g[ERROR_GIVE], i64(error)[0], i64(error)[1], i64(error)[2])
+            invoke(g.error_clear)
+        invoke(g.error_give, i64(error)[0], i64(error)[1], i64(error)[2])
     elif done == 0:
         status = MEMORY
     return drop_position(done, status)
@@ -333,23 +333,23 @@ def end_watch(state: int, root: int, watch: int, status: int) -> int:
 def value_for(state: int, tape: int, values: int, q: int, x: int) -> int:
     """Make the array or the number of result q, of input x; MEMORY with an error set."""
     g, s, value, like = i64(shared()), i64(state), 0, 0
-    i64(s[RESULT_ARRAYS])[q] = 0
-    if i64(x + TYPE_AT)[0] == g[TENSOR_TYPE]:
-        like = i64(x + g[V_AT])[0]
+    i64(s.result_arrays)[q] = 0
+    if obj(x).type == g.tensor_type:
+        like = obj(x).v
     if like == 0:
         return UNHANDLED
-    if i64(like + TYPE_AT)[0] == g[NDARRAY_TYPE]:
+    if obj(like).type == g.ndarray_type:
         size = size_of(like)
         own = 0
-        if size >= g[POOLED] and i64(tape + TYPE_AT)[0] == g[TAPE_TYPE]:
-            own = call(g[LONG_AS], i64(tape + g[OWNER_AT])[0]) == call(g[THREAD])
+        if size >= g.pooled and obj(tape).type == g.tape_type:
+            own = call(g.long_as, obj(tape).owner) == call(g.thread)
         if own:
             value = memory_like(tape, like, size)
         else:
-            value = call(g[NEW_LIKE], like, C_ORDER, 0, 0)
-        i64(s[RESULT_ARRAYS])[q] = value
+            value = call(g.new_like, like, C_ORDER, 0, 0)
+        i64(s.result_arrays)[q] = value
     elif is_number(like):
-        value = call(g[ALLOCATE_OBJECT], i64(like + TYPE_AT)[0], 0)
+        value = call(g.allocate_object, obj(like).type, 0)
     else:
         return UNHANDLED
     i64(values)[q] = value
@@ -368,15 +368,15 @@ def attempt(state: int, root: int, seed: int, held: int, n: int, how: int) -> in
         status = planned(state, root, seed, held, n, how)
     if status != DONE:
         return UNHANDLED
-    tape = i64(root + g[TAPE_AT])[0]
+    tape = obj(root).tape
     if how & RETAIN == 0:
-        i64(args)[0], i64(args)[1] = call(g[LONG_FROM], s[RECORDS]), g[BYTE_DTYPE]
-        marks = call(g[VECTORCALL], g[ZEROS], args, 2, 0)
-        invoke(g[DECREF], i64(args)[0])
+        i64(args)[0], i64(args)[1] = call(g.long_from, s.records), g.byte_dtype
+        marks = call(g.vectorcall, g.zeros, args, 2, 0)
+        invoke(g.decref, i64(args)[0])
         if marks == 0:
             return MEMORY
-    by_rule = s[RULES] + i64(i64(tape + g[CALLS_AT])[0] + LIST_SIZE_AT)[0]
-    if by_rule == 0 and s[WORK] <= s[WORK_LIMIT]:
+    by_rule = s.rules + obj(obj(tape).calls).size
+    if by_rule == 0 and s.work <= s.work_limit:
         status = run_open(state)
         if status != DONE:
             status = UNHANDLED  # also without memory, where Python says what there is none for
@@ -385,14 +385,14 @@ def attempt(state: int, root: int, seed: int, held: int, n: int, how: int) -> in
     elif how & WATCHED and by_rule:
         status = UNHANDLED  # rules in Python are seen by a sweep in parts
     else:
-        log = i64(tape + g[LOG_AT])[0]
-        invoke(g[INCREF], tape)
-        invoke(g[INCREF], log)
+        log = obj(tape).log
+        invoke(g.incref, tape)
+        invoke(g.incref, log)
         status = suspended(state, tape, log, marks)
-        invoke(g[DECREF], log)
-        invoke(g[DECREF], tape)
+        invoke(g.decref, log)
+        invoke(g.decref, tape)
     if marks != 0:
-        invoke(g[DECREF], marks)
+        invoke(g.decref, marks)
     return status
 
 
@@ -400,19 +400,19 @@ def leave_swept(state: int, tape: int, marks: int) -> int:
     """Note on a tape what a sweep has released, and end recording there; 0 with an error set."""
     g, args, spent = i64(shared()), stack(1), 0
     if marks != 0:
-        i64(state)[FREED] = i64(marks + DATA_AT)[0]
+        i64(state).freed = obj(marks).data
         spent = spend(state)
     if spent != 0:
-        invoke(g[INCREF], marks)
-        invoke(g[INCREF], g[NONE_AT_ALL])
-        before = i64(tape + g[HELD_AT])[0]
-        i64(tape + g[FREED_AT])[0], i64(tape + g[HELD_AT])[0] = marks, g[NONE_AT_ALL]
-        invoke(g[DECREF], g[NONE_AT_ALL])  # what stood in the place of the marks
-        invoke(g[DECREF], before)
+        invoke(g.incref, marks)
+        invoke(g.incref, g.none_at_all)
+        before = obj(tape).held
+        obj(tape).freed, obj(tape).held = marks, g.none_at_all
+        invoke(g.decref, g.none_at_all)  # what stood in the place of the marks
+        invoke(g.decref, before)
     i64(args)[0] = tape
-    left = call(g[VECTORCALL], g[LEAVE], args, 1, 0)
+    left = call(g.vectorcall, g.leave, args, 1, 0)
     if left != 0:
-        invoke(g[DECREF], left)
+        invoke(g.decref, left)
     return left
 
 
@@ -421,42 +421,42 @@ def planned(state: int, root: int, seed: int, held: int, n: int, how: int) -> in
     g, s, h = i64(shared()), i64(state), i64(held)
     if sweepable(root, how & ALONE) == 0:
         return UNHANDLED
-    tape = i64(root + g[TAPE_AT])[0]
-    log = i64(tape + g[LOG_AT])[0]
-    records = i64(log + LIST_SIZE_AT)[0] // 4
-    if records == 0 or records != s[RECORDS]:
+    tape = obj(root).tape
+    log = obj(tape).log
+    records = obj(log).size // 4
+    if records == 0 or records != s.records:
         return UNHANDLED
-    s[SEED] = seed_of(root, seed)
-    if s[SEED] == UNHANDLED:
+    s.seed = seed_of(root, seed)
+    if s.seed == UNHANDLED:
         return UNHANDLED
     for q in range(n):
         at = sink_of(tape, h[q])
         if at == 0:
             return UNHANDLED
-        i64(s[SINKS])[q] = call(g[LONG_AS], at) // 4 - 1
+        i64(s.sinks)[q] = call(g.long_as, at) // 4 - 1
         for p in range(q):
-            if i64(s[SINKS])[p] == i64(s[SINKS])[q]:
+            if i64(s.sinks)[p] == i64(s.sinks)[q]:
                 return UNHANDLED
-    s[SINK_COUNT] = n
-    i64(s[SEEDS])[0] = call(g[LONG_AS], i64(root + g[AT_AT])[0]) // 4 - 1
+    s.sink_count = n
+    i64(s.seeds)[0] = call(g.long_as, obj(root).at) // 4 - 1
     return plan_whole(state, tape, log)
 
 
 def plan_whole(state: int, tape: int, log: int) -> int:
     """As `plan_open`, where what others can write to is what it was."""
     g, s, at, pair = i64(shared()), i64(state), stack(1), stack(2)
-    guards = i64(tape + g[GUARDS_AT])[0]
-    s[FREED], s[GUARDED] = s[UNFREED], i64(guards + LIST_SIZE_AT)[0]
-    s[DESCRIBED] = i64(tape + g[DESCRIBED_AT])[0]
+    guards = obj(tape).guards
+    s.freed, s.guarded = s.unfreed, obj(guards).size
+    s.described = obj(tape).described
     status = plan_open(state, log)
     i64(at)[0] = 0
-    while status == DONE and call(g[DICT_NEXT], guards, at, pair, pair + 8) & 0xFFFFFFFF != 0:
-        k = call(g[LONG_AS], i64(pair)[0])
-        if k < s[RECORDS]:
-            if u8(s[FLAGS])[k] & READ:
-                m = i64(s[META])[k]
-                size = ((m >> 9) & 0x7F) * count_of(s[SHAPES], m)
-                if checksum(i64(s[ADDRESS])[k], size) != call(g[LONG_AS], i64(pair)[1]):
+    while status == DONE and call(g.dict_next, guards, at, pair, pair + 8) & 0xFFFFFFFF != 0:
+        k = call(g.long_as, i64(pair)[0])
+        if k < s.records:
+            if u8(s.flags)[k] & READ:
+                m = i64(s.meta)[k]
+                size = ((m >> 9) & 0x7F) * count_of(s.shapes, m)
+                if checksum(i64(s.address)[k], size) != call(g.long_as, i64(pair)[1]):
                     status = UNHANDLED  # Python says what was written to
     return status
 
@@ -464,23 +464,23 @@ def plan_whole(state: int, tape: int, log: int) -> int:
 def describe(state: int, root: int) -> int:
     """Let Python note words for the records that lack them; 0 with an error set."""
     g, args = i64(shared()), stack(2)
-    i64(args)[0], i64(args)[1] = i64(root + g[TAPE_AT])[0], call(g[LONG_FROM], state)
-    done = call(g[VECTORCALL], g[DESCRIBE], args, 2, 0)
-    invoke(g[DECREF], i64(args)[1])
+    i64(args)[0], i64(args)[1] = obj(root).tape, call(g.long_from, state)
+    done = call(g.vectorcall, g.describe, args, 2, 0)
+    invoke(g.decref, i64(args)[1])
     return drop_position(done, done)
 
 
 def suspended(state: int, tape: int, log: int, marks: int) -> int:
     """As `run_open`, where Python may run in between: the tape is left, claimed and planned again first."""
     g, s, args, error, status = i64(shared()), i64(state), stack(5), stack(3), UNHANDLED
-    i64(args)[0], i64(args)[1], i64(args)[2] = tape, call(g[LONG_FROM], state), g[TRUE]
+    i64(args)[0], i64(args)[1], i64(args)[2] = tape, call(g.long_from, state), g.true
     if marks == 0:
-        i64(args)[2] = g[FALSE]
-    claim = call(g[VECTORCALL], g[CLAIM], args, 3, 0)
+        i64(args)[2] = g.false
+    claim = call(g.vectorcall, g.claim, args, 3, 0)
     if claim == 0:
         status = MEMORY
-    elif claim != g[NONE_AT_ALL]:
-        if i64(tape + g[FREED_AT])[0] == g[NONE_AT_ALL]:
+    elif claim != g.none_at_all:
+        if obj(tape).freed == g.none_at_all:
             status = plan_whole(state, tape, log)
         failed, begun = 0, 1 * (status == DONE)
         if begun:
@@ -488,86 +488,86 @@ def suspended(state: int, tape: int, log: int, marks: int) -> int:
             status = run_freely(state)
         while begun and failed == 0 and (status == PYTHON or status == PAUSED):
             if status == PAUSED:
-                failed = call(g[CHECK_SIGNALS]) & 0xFFFFFFFF
+                failed = call(g.check_signals) & 0xFFFFFFFF
             else:
                 failed = run_rule(state, tape, log) == 0
-                s[FINISH] = 1
+                s.finish = 1
             if failed == 0:
                 status = run_freely(state)
         if status == ANOMALY:
             begun, status = 0, UNHANDLED  # a sweep in parts says what is nan
         if failed:
-            invoke(g[ERROR_TAKE], error, error + 8, error + 16)
-        i64(args)[2], i64(args)[3], i64(args)[4] = claim, marks, call(g[LONG_FROM], status * begun)
+            invoke(g.error_take, error, error + 8, error + 16)
+        i64(args)[2], i64(args)[3], i64(args)[4] = claim, marks, call(g.long_from, status * begun)
         if marks == 0 or begun == 0 or failed:
-            i64(args)[3] = g[NONE_AT_ALL]
-        done = call(g[VECTORCALL], g[UNCLAIM], args, 5, 0)
-        invoke(g[DECREF], i64(args)[4])
+            i64(args)[3] = g.none_at_all
+        done = call(g.vectorcall, g.unclaim, args, 5, 0)
+        invoke(g.decref, i64(args)[4])
         drop_position(done, 0)
         if failed:
             if done == 0:
-                invoke(g[ERROR_CLEAR])
-            invoke(g[ERROR_GIVE], i64(error)[0], i64(error)[1], i64(error)[2])
+                invoke(g.error_clear)
+            invoke(g.error_give, i64(error)[0], i64(error)[1], i64(error)[2])
         if failed or done == 0:
             status = MEMORY
     if claim != 0:
-        invoke(g[DECREF], claim)
-    invoke(g[DECREF], i64(args)[1])
+        invoke(g.decref, claim)
+    invoke(g.decref, i64(args)[1])
     return status
 
 
 def run_freely(state: int) -> int:
     """As `run`, without Python's lock where that takes longer than giving it up."""
     g, s = i64(shared()), i64(state)
-    if s[WORK] <= s[WORK_LIMIT]:
+    if s.work <= s.work_limit:
         return run(state)
-    thread = call(g[SAVE_THREAD])
+    thread = call(g.save_thread)
     status = run(state)
-    invoke(g[RESTORE_THREAD], thread)
+    invoke(g.restore_thread, thread)
     return status
 
 
 def run_rule(state: int, tape: int, log: int) -> int:
     """Run the rule in Python that a sweep has come to; 0 with an error set."""
     g, s, args, n = i64(shared()), i64(state), stack(6), 0
-    k, flags, items = s[POSITION], u8(s[FLAGS]), i64(i64(log + LIST_ITEMS_AT)[0])
-    word, form = i64(s[WORD])[k], i64(s[OPERATIONS])[ROW * (i64(s[WORD])[k] & 0xFFFF) + FORM]
-    slot, values, wanted = call(g[LONG_FROM], k), call(g[NEW_LIST], 0), call(g[NEW_LIST], 0)
-    i64(args)[0] = i64(i64(g[OPS] + LIST_ITEMS_AT)[0])[word & 0xFFFF]
+    k, flags, items = s.position, u8(s.flags), i64(obj(log).items)
+    word, form = i64(s.word)[k], i64(s.operations)[ROW * (i64(s.word)[k] & 0xFFFF) + FORM]
+    slot, values, wanted = call(g.long_from, k), call(g.new_list, 0), call(g.new_list, 0)
+    i64(args)[0] = i64(obj(g.ops).items)[word & 0xFFFF]
     i64(args)[1], i64(args)[2] = cotangent_of(state, k, items[4 * k + 3]), items[4 * k + 3]
-    i64(args)[3], i64(args)[4], i64(args)[5] = values, g[NONE_AT_ALL], wanted
+    i64(args)[3], i64(args)[4], i64(args)[5] = values, g.none_at_all, wanted
     failed, at, q = i64(args)[1] == 0 or slot == 0 or values == 0 or wanted == 0, operands(word, form), 0
     while at != 0 and failed == 0:
         j = (at & 0xFFFF) - 1
-        failed = call(g[APPEND], values, items[4 * j + 3]) & 0xFFFFFFFF
+        failed = call(g.append, values, items[4 * j + 3]) & 0xFFFFFFFF
         if flags[j] & NEED and failed == 0:
-            place = call(g[LONG_FROM], q)
+            place = call(g.long_from, q)
             failed = place == 0
             if failed == 0:
-                failed = call(g[APPEND], wanted, place) & 0xFFFFFFFF
-                invoke(g[DECREF], place)
+                failed = call(g.append, wanted, place) & 0xFFFFFFFF
+                invoke(g.decref, place)
         q += 1
-        at = following(s[WORD], at, form)
+        at = following(s.word, at, form)
     found = 0
     if failed == 0:
-        attrs = call(g[DICT_GET], i64(tape + g[ATTRS_AT])[0], slot)
+        attrs = call(g.dict_get, obj(tape).attrs, slot)
         if attrs != 0:
             i64(args)[4] = attrs
-        found = call(g[VECTORCALL], g[APPLY_RULE], args, 6, 0)
+        found = call(g.vectorcall, g.apply_rule, args, 6, 0)
     failed, at = found == 0, operands(word, form)
     while at != 0 and failed == 0:
         j = (at & 0xFFFF) - 1
         if flags[j] & NEED:
-            part = i64(i64(found + LIST_ITEMS_AT)[0])[n]
+            part = i64(obj(found).items)[n]
             n += 1
-            if part != g[NONE_AT_ALL]:
+            if part != g.none_at_all:
                 source = part + SCALAR_AT
-                if i64(part + TYPE_AT)[0] == g[NDARRAY_TYPE]:
-                    source = i64(part + DATA_AT)[0]
+                if obj(part).type == g.ndarray_type:
+                    source = obj(part).data
                 if deposit(state, j, source) != DONE:
                     failed = 1
-                    invoke(g[NO_MEMORY])
-        at = following(s[WORD], at, form)
+                    invoke(g.no_memory)
+        at = following(s.word, at, form)
     drop_position(i64(args)[1], 0)
     drop_position(slot, 0)
     drop_position(values, 0)
@@ -578,12 +578,12 @@ def run_rule(state: int, tape: int, log: int) -> int:
 
 def cotangent_of(state: int, k: int, value: int) -> int:
     """Record k's cotangent as an array or a number like its value, to be read before the sweep goes on."""
-    g, at = i64(shared()), i64(i64(state)[COTANGENTS])[k]
-    if i64(value + TYPE_AT)[0] == g[NDARRAY_TYPE]:
-        invoke(g[INCREF], i64(value + DESCR_AT)[0])
-        return call(g[NEW_ARRAY], g[NDARRAY_TYPE], i64(value + DESCR_AT)[0], i32(value + NDIM_AT)[0],
-                    i64(value + DIMS_AT)[0], 0, at, C_CONTIGUOUS | ALIGNED, 0)  # fmt: skip
-    out = call(g[ALLOCATE_OBJECT], i64(value + TYPE_AT)[0], 0)
+    g, at = i64(shared()), i64(i64(state).cotangents)[k]
+    if obj(value).type == g.ndarray_type:
+        invoke(g.incref, obj(value).descr)
+        return call(g.new_array, g.ndarray_type, obj(value).descr, obj(value).ndim,
+                    obj(value).dims, 0, at, C_CONTIGUOUS | ALIGNED, 0)  # fmt: skip
+    out = call(g.allocate_object, obj(value).type, 0)
     if out != 0:
         copy(out + SCALAR_AT, at, code_of(value) >> 8)
     return out
@@ -594,52 +594,52 @@ def give_values(state: int, values: int, n: int, out: int) -> int:
     g, s = i64(shared()), i64(state)
     for q in range(n):
         value, x = i64(values)[q], i64(out + TUPLE_ITEMS_AT)[q]
-        if i64(s[RESULT_ARRAYS])[q] == 0:
-            copy(value + SCALAR_AT, s[RESULTS] + 16 * q, code_of(value) >> 8)
+        if i64(s.result_arrays)[q] == 0:
+            copy(value + SCALAR_AT, s.results + 16 * q, code_of(value) >> 8)
         for _ in range(3):
-            invoke(g[INCREF], g[NONE_AT_ALL])
-        i64(x + g[V_AT])[0], i64(x + g[TAPE_AT])[0] = value, g[NONE_AT_ALL]
+            invoke(g.incref, g.none_at_all)
+        obj(x).v, obj(x).tape = value, g.none_at_all
         i64(values)[q] = 0
-        i64(x + g[AT_AT])[0], i64(x + g[EXTRA_AT])[0] = g[NONE_AT_ALL], g[NONE_AT_ALL]
-        if u8(s[FLAGS])[i64(s[SINKS])[q]] & FRESH:
-            invoke(g[INCREF], g[NONE_AT_ALL])
-            i64(out + TUPLE_ITEMS_AT)[q] = g[NONE_AT_ALL]
-            invoke(g[DECREF], x)
+        obj(x).at, obj(x).extra = g.none_at_all, g.none_at_all
+        if u8(s.flags)[i64(s.sinks)[q]] & FRESH:
+            invoke(g.incref, g.none_at_all)
+            i64(out + TUPLE_ITEMS_AT)[q] = g.none_at_all
+            invoke(g.decref, x)
     return 0
 
 
 def deposit_grads(held: int, n: int, found: int) -> int:
     """Let leaves that have no gradient have these, or Python add them: True; 0 with an error set."""
     g, h, items = i64(shared()), i64(held), i64(found + TUPLE_ITEMS_AT)
-    alone, out = i64(g[TURNS] + LIST_SIZE_AT)[0] == 0, g[TRUE]
+    alone, out = obj(g.turns).size == 0, g.true
     for q in range(n):
         if alone:
-            alone = has(i64(h[q] + g[EXTRA_AT])[0], g[GRAD_TEXT], g[NONE_AT_ALL])
+            alone = has(obj(h[q]).extra, g.grad_text, g.none_at_all)
     if alone:
         for q in range(n):
-            if out != 0 and items[q] != g[NONE_AT_ALL]:
-                if call(g[SET_ATTRIBUTE], i64(h[q] + g[EXTRA_AT])[0], g[GRAD_TEXT], items[q]) & 0xFFFFFFFF:
+            if out != 0 and items[q] != g.none_at_all:
+                if call(g.set_attribute, obj(h[q]).extra, g.grad_text, items[q]) & 0xFFFFFFFF:
                     out = 0
     else:
         out = add_grads(held, n, found)
-    invoke(g[DECREF], found)
+    invoke(g.decref, found)
     if out != 0:
-        invoke(g[INCREF], out)
+        invoke(g.incref, out)
     return out
 
 
 def add_grads(held: int, n: int, found: int) -> int:
     """Let Python add gradients to those there are: True, borrowed; 0 with an error set."""
-    g, h, args, leaves = i64(shared()), i64(held), stack(2), call(i64(shared())[NEW_TUPLE], n)
+    g, h, args, leaves = i64(shared()), i64(held), stack(2), call(i64(shared()).new_tuple, n)
     if leaves == 0:
         return 0
     for q in range(n):
-        invoke(g[INCREF], h[q])
+        invoke(g.incref, h[q])
         i64(leaves + TUPLE_ITEMS_AT)[q] = h[q]
     i64(args)[0], i64(args)[1] = leaves, found
-    done = call(g[VECTORCALL], g[ADD_GRADS], args, 2, 0)
-    invoke(g[DECREF], leaves)
+    done = call(g.vectorcall, g.add_grads, args, 2, 0)
+    invoke(g.decref, leaves)
     if done == 0:
         return 0
-    invoke(g[DECREF], done)
-    return g[TRUE]
+    invoke(g.decref, done)
+    return g.true

@@ -10,7 +10,7 @@ def region(at: int) -> int:
     The table (`tapegrad.kernels.bounds`): how many regions it has, the state, the first escape, a word
     unused, two zeros, and the regions in ascending order, each by its bounds.
     """
-    table = i64(shared())[GUARD]
+    table = i64(shared()).guard
     words = i64(table)
     low, high = 0, words[0]
     while low < high:
@@ -32,14 +32,14 @@ def region(at: int) -> int:
 def reset(state: int) -> int:
     """Give all memory of a sweep back."""
     s = i64(state)
-    block = s[BLOCKS]
+    block = s.blocks
     while block != 0:
         following = i64(block - 64)[0]
-        invoke(s[FREE], i64(block - 48)[0])
+        invoke(s.free, i64(block - 48)[0])
         block = following
-    s[BLOCKS] = 0
-    s[HELD_BYTES] = 0
-    zero(s[FREE_LISTS], 8 * 256)
+    s.blocks = 0
+    s.held_bytes = 0
+    zero(s.free_lists, 8 * 256)
     return 0
 
 
@@ -55,30 +55,30 @@ def allocate(state: int, size: int) -> int:
     base, quarter, steps = 1 << exponent, 1 << (exponent - 2), 0
     if size > base:
         steps = (size - base + quarter - 1) // quarter
-    place = i64(s[FREE_LISTS] + 8 * (4 * exponent + steps))
+    place = i64(s.free_lists + 8 * (4 * exponent + steps))
     block = place[0]
     if block != 0:
         place[0] = i64(block)[0]
         i64(block - 24)[0] = block + size
         return block
     capacity = base + steps * quarter
-    raw = call(s[ALLOCATE], capacity + 128)
+    raw = call(s.allocate, capacity + 128)
     if raw == 0:
         return 0
     block = (raw + 127) & ~63
-    i64(block - 64)[0] = s[BLOCKS]
+    i64(block - 64)[0] = s.blocks
     i64(block - 56)[0] = 4 * exponent + steps
     i64(block - 48)[0] = raw
     i64(block - 32)[0], i64(block - 24)[0] = block, block + size
-    s[BLOCKS] = block
-    s[HELD_BYTES] += capacity
+    s.blocks = block
+    s.held_bytes += capacity
     return block
 
 
 def release(state: int, block: int) -> int:
     """Put a buffer on the free list of its class."""
     i64(block - 24)[0] = block
-    place = i64(i64(state)[FREE_LISTS] + 8 * i64(block - 56)[0])
+    place = i64(i64(state).free_lists + 8 * i64(block - 56)[0])
     i64(block)[0] = place[0]
     place[0] = block
     return 0

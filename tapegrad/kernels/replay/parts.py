@@ -1,6 +1,6 @@
 """Compiled: parts of a Tensor by a basic index."""
 
-from tapegrad.kernels.dialect import call, i32, i64, invoke, shared, stack
+from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.admitting import admit
 from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
@@ -16,38 +16,38 @@ def tensor_getitem(self: int, key: int) -> int:
         return out
     args = stack(2)
     i64(args)[0], i64(args)[1] = self, key
-    return call(g[VECTORCALL], g[GETITEM], args, 2, 0)
+    return call(g.vectorcall, g.getitem, args, 2, 0)
 
 
 def part_of(self: int, key: int) -> int:
     """A new reference to the part's Tensor; 0 with an error set; UNHANDLED."""
     g, frame, items = i64(shared()), stack(OPERAND_WORDS), stack(1)
-    x, numbers = i64(self + g[V_AT])[0], basic(key)
-    if i64(self + TYPE_AT)[0] != g[TENSOR_TYPE] or x == 0 or numbers < 0:
+    x, numbers = obj(self).v, basic(key)
+    if obj(self).type != g.tensor_type or x == 0 or numbers < 0:
         return UNHANDLED
-    if i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE]:
+    if obj(x).type != g.ndarray_type:
         return UNHANDLED
     mode = in_force()
-    if mode != g[TRUE]:
+    if mode != g.true:
         return UNHANDLED * (mode != 0)
     tape = tape_of(self)
     if tape == 0 or tape == UNHANDLED:
         return tape
     i64(items)[0] = self
-    if admit(g[GETITEM_SHEET], tape, frame, 0, items, 1) < 0:
-        invoke(g[DECREF], tape)
+    if admit(g.getitem_sheet, tape, frame, 0, items, 1) < 0:
+        invoke(g.decref, tape)
         return left()
-    out, value = UNHANDLED, call(g[GET_ITEM], x, key)
+    out, value = UNHANDLED, call(g.get_item, x, key)
     if value == 0:
-        invoke(g[ERROR_CLEAR])  # Python says it better
+        invoke(g.error_clear)  # Python says it better
     else:
-        if i64(value + TYPE_AT)[0] != g[NDARRAY_TYPE]:
-            if numbers == i32(x + NDIM_AT)[0]:
+        if obj(value).type != g.ndarray_type:
+            if numbers == obj(x).ndim:
                 out = element_of(tape, frame, value, key)
-        elif i32(value + NDIM_AT)[0] != 0:
+        elif obj(value).ndim != 0:
             out = view_of(self, tape, frame, value, key)
-        invoke(g[DECREF], value)
-    invoke(g[DECREF], tape)
+        invoke(g.decref, value)
+    invoke(g.decref, tape)
     return drop(frame, 1, out)
 
 
@@ -55,19 +55,19 @@ def basic(key: int) -> int:
     """How many integers an index of integers, slices, None and Ellipsis has; -1 for any other."""
     g, count, items, n = i64(shared()), 0, stack(1), 1
     i64(items)[0] = key
-    if i64(key + TYPE_AT)[0] == g[TUPLE_TYPE]:
-        items, n = key + TUPLE_ITEMS_AT, i64(key + LIST_SIZE_AT)[0]
+    if obj(key).type == g.tuple_type:
+        items, n = key + TUPLE_ITEMS_AT, obj(key).size
     for q in range(n):
         part = i64(items)[q]
-        kind = i64(part + TYPE_AT)[0]
-        if kind == g[INT_TYPE]:
+        kind = obj(part).type
+        if kind == g.int_type:
             count += 1
-        elif kind == g[SLICE_TYPE]:
+        elif kind == g.slice_type:
             for d in range(3):
                 end = i64(part + SLICE_AT)[d]
-                if end != g[NONE_AT_ALL] and i64(end + TYPE_AT)[0] != g[INT_TYPE]:
+                if end != g.none_at_all and obj(end).type != g.int_type:
                     return -1
-        elif part != g[NONE_AT_ALL] and part != g[ELLIPSIS]:
+        elif part != g.none_at_all and part != g.ellipsis:
             return -1
     return count
 
@@ -76,26 +76,26 @@ def element_of(tape: int, frame: int, value: int, key: int) -> int:
     """Record one element, by its number in C order; UNHANDLED where the index says more than integers."""
     g, x, items, n, place = i64(shared()), i64(frame)[VALUE], stack(1), 1, 0
     i64(items)[0] = key
-    if i64(key + TYPE_AT)[0] == g[TUPLE_TYPE]:
-        items, n = key + TUPLE_ITEMS_AT, i64(key + LIST_SIZE_AT)[0]
-    if n != i32(x + NDIM_AT)[0]:
+    if obj(key).type == g.tuple_type:
+        items, n = key + TUPLE_ITEMS_AT, obj(key).size
+    if n != obj(x).ndim:
         return UNHANDLED
-    dims = i64(i64(x + DIMS_AT)[0])
+    dims = i64(obj(x).dims)
     for q in range(n):
-        at = call(g[LONG_AS], i64(items)[q])
+        at = call(g.long_as, i64(items)[q])
         if at < 0:
             at += dims[q]
         place = place * dims[q] + at
-    number = call(g[LONG_FROM], place)
+    number = call(g.long_from, place)
     if number == 0:
         return 0
     attrs = attributes(key, number)
     if attrs == 0:
-        invoke(g[DECREF], number)
+        invoke(g.decref, number)
         return 0
-    out = commit(g[ELEMENT_SHEET], tape, frame, 1, number, value, 0, attrs, 0)
-    invoke(g[DECREF], attrs)
-    invoke(g[DECREF], number)
+    out = commit(g.element_sheet, tape, frame, 1, number, value, 0, attrs, 0)
+    invoke(g.decref, attrs)
+    invoke(g.decref, number)
     return out
 
 
@@ -107,29 +107,27 @@ def view_of(self: int, tape: int, frame: int, value: int, key: int) -> int:
         return words
     attrs, out = attributes(key, 0), 0
     if attrs != 0:
-        out = commit(
-            g[GETITEM_SHEET], tape, frame, 1, g[ZERO], value, size_of(i64(frame)[VALUE]), attrs, words
-        )
-        invoke(g[DECREF], attrs)
-    invoke(g[DECREF], words)
+        out = commit(g.getitem_sheet, tape, frame, 1, g.zero, value, size_of(i64(frame)[VALUE]), attrs, words)
+        invoke(g.decref, attrs)
+    invoke(g.decref, words)
     if out == 0 or out == UNHANDLED:
         return out
     i64(pair)[0], i64(pair)[1] = self, out
-    joined = call(g[VECTORCALL], g[JOIN], pair, 2, 0)
-    invoke(g[DECREF], out)
+    joined = call(g.vectorcall, g.join, pair, 2, 0)
+    invoke(g.decref, out)
     return joined
 
 
 def attributes(key: int, place: int) -> int:
     """A new dict of an index and, if not 0, a place; 0 with an error set."""
     g = i64(shared())
-    attrs = call(g[NEW_DICT])
+    attrs = call(g.new_dict)
     if attrs == 0:
         return 0
-    failed = call(g[DICT_SET], attrs, g[INDEX_TEXT], key) & 0xFFFFFFFF
+    failed = call(g.dict_set, attrs, g.index_text, key) & 0xFFFFFFFF
     if place != 0 and failed == 0:
-        failed = call(g[DICT_SET], attrs, g[PLACE_TEXT], place) & 0xFFFFFFFF
+        failed = call(g.dict_set, attrs, g.place_text, place) & 0xFFFFFFFF
     if failed:
-        invoke(g[DECREF], attrs)
+        invoke(g.decref, attrs)
         return 0
     return attrs

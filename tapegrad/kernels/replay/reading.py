@@ -13,7 +13,7 @@ shapes
     extents, followed by strides in bytes where the value is not dense in C order.
 """
 
-from tapegrad.kernels.dialect import i32, i64, u8
+from tapegrad.kernels.dialect import i32, i64, obj, u8
 from tapegrad.kernels.replay.layout import *
 
 
@@ -24,15 +24,15 @@ def seal(state: int) -> int:
     address and its code, bytes per element << 8 added.
     """
     s = i64(state)
-    items, n, known, operations = i64(s[ITEMS]), s[RECORDS], i64(s[KNOWN]), i64(s[OPERATIONS])
-    word, meta, address, shapes = i64(s[WORD]), i64(s[META]), i64(s[ADDRESS]), i64(s[SHAPES])
+    items, n, known, operations = i64(s.items), s.records, i64(s.known), i64(s.operations)
+    word, meta, address, shapes = i64(s.word), i64(s.meta), i64(s.address), i64(s.shapes)
     used, last, last_ndim = 0, 0, -1
     for k in range(n):
         op = i32(items[4 * k] + DIGIT_AT)[0]
         first = i32(items[4 * k + 1] + DIGIT_AT)[0]
         second = i32(items[4 * k + 2] + DIGIT_AT)[0]
         value = items[4 * k + 3]
-        if op < 0 or op >= s[OPCODES]:
+        if op < 0 or op >= s.opcodes:
             return -1 - k
         form = operations[ROW * op + FORM]
         a, b = first >> 2, second >> 2
@@ -48,12 +48,12 @@ def seal(state: int) -> int:
             return -1 - k
         word[k] = op | a << 16 | b << 32
         meta[k], address[k] = 0, 0
-        if value == s[NONE_OBJECT]:
+        if value == s.none_object:
             continue
-        kind = i64(value + TYPE_AT)[0]
+        kind = obj(value).type
         low, high, wanted = 1, known[0] + 1, kind
-        if kind == s[ARRAY_TYPE]:
-            low, high, wanted = high, high + known[1], i64(value + DESCR_AT)[0]
+        if kind == s.array_type:
+            low, high, wanted = high, high + known[1], obj(value).descr
         code = 0
         for j in range(low, high):
             if known[2 * j] == wanted:
@@ -63,12 +63,12 @@ def seal(state: int) -> int:
             return -1 - k
         size = code >> 8
         code = (code & 0xFF) | size << 9
-        if kind != s[ARRAY_TYPE]:
+        if kind != s.array_type:
             meta[k], address[k] = code | 0x100, value + SCALAR_AT
             continue
-        address[k] = i64(value + DATA_AT)[0]
-        ndim = i32(value + NDIM_AT)[0]
-        dims, strides = i64(i64(value + DIMS_AT)[0]), i64(i64(value + STRIDES_AT)[0])
+        address[k] = obj(value).data
+        ndim = obj(value).ndim
+        dims, strides = i64(obj(value).dims), i64(obj(value).strides)
         dense, step = 1, size
         for d in range(ndim - 1, -1, -1):
             if dims[d] != 1 and strides[d] != step:
@@ -82,7 +82,7 @@ def seal(state: int) -> int:
                 if shapes[last + d] != dims[d]:
                     same = 0
         if same == 0:
-            if used + 2 * ndim > s[CAPACITY]:
+            if used + 2 * ndim > s.capacity:
                 return used + 2 * MAXDIM * (n - k)
             for d in range(ndim):
                 shapes[used + d] = dims[d]
@@ -130,19 +130,19 @@ def prune(state: int) -> int:
     keeps its value, by which the older tape knows that it is read.
     """
     s = i64(state)
-    items, n, word, operations = i64(s[ITEMS]), s[RECORDS], i64(s[WORD]), i64(s[OPERATIONS])
-    live, freed = u8(s[LIVE]), u8(s[FREED])
+    items, n, word, operations = i64(s.items), s.records, i64(s.word), i64(s.operations)
+    live, freed = u8(s.live), u8(s.freed)
     drop = 0
     for k in range(n - 1, -1, -1):
         w = word[k]
         row = ROW * (w & 0xFFFF)
         form = operations[row + FORM]
         value = items[k]
-        if value != s[NONE_OBJECT]:
+        if value != s.none_object:
             if operations[row + TEMPLATE] != IMPORT:
                 count = 0
-                if s[COUNTS] != 0:
-                    count = i64(s[COUNTS])[k]
+                if s.counts != 0:
+                    count = i64(s.counts)[k]
                 else:
                     count = i64(value + REFCOUNT_AT)[0] & 0xFFFFFFFF
                 if count > 1:
@@ -159,16 +159,16 @@ def prune(state: int) -> int:
                 if word[i] & 0xFFFF != CONST and w & 0xFFFF != CONS:
                     reads = reads | operations[row + READS + min(slot, 2)]
                 slot += 1
-                at = following(s[WORD], at, form)
+                at = following(s.word, at, form)
             slot, at = 0, operands(w, form)
             while at != 0 and reads != 0:
                 i = (at & 0xFFFF) - 1
                 if reads & 1 << min(slot, 2):
                     live[i] = live[i] | 2
                 slot += 1
-                at = following(s[WORD], at, form)
+                at = following(s.word, at, form)
             if reads & 8:
                 live[k] = live[k] | 2
-        if value != s[NONE_OBJECT] and live[k] & 2 == 0:
+        if value != s.none_object and live[k] & 2 == 0:
             drop += 1
     return drop

@@ -4,7 +4,7 @@ What is not the common case (modes, tangents, an error of shapes) is left to the
 in Python.
 """
 
-from tapegrad.kernels.dialect import address, call, f64, i64, invoke, shared, stack
+from tapegrad.kernels.dialect import address, call, f64, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.committing import compute
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import has_room, in_force, tape_of
@@ -29,32 +29,32 @@ def operate(sheet: int, a: int, b: int) -> int:
     """A new reference to the result; 0 with an error set; UNHANDLED. `b` is 0 for an op with one operand."""
     g, x, out = i64(shared()), a, UNHANDLED
     if b != 0:
-        if i64(a + TYPE_AT)[0] != g[TENSOR_TYPE] or has_room(b) > has_room(a):
+        if obj(a).type != g.tensor_type or has_room(b) > has_room(a):
             x = b
-    if i64(x + TYPE_AT)[0] != g[TENSOR_TYPE]:
+    if obj(x).type != g.tensor_type:
         return UNHANDLED
     mode = in_force()
     if mode == 0:
         return 0
-    if mode != g[TRUE]:
+    if mode != g.true:
         if has_room(x) == 0:
             return UNHANDLED
-        return watched(sheet, 0, 0, 0, i64(x + g[TAPE_AT])[0], a, b, mode)
+        return watched(sheet, 0, 0, 0, obj(x).tape, a, b, mode)
     tape = tape_of(x)
     if tape == UNHANDLED and b != 0 and x == a:
-        if i64(b + TYPE_AT)[0] == g[TENSOR_TYPE]:
+        if obj(b).type == g.tensor_type:
             tape = tape_of(b)
     if tape == 0 or tape == UNHANDLED:
         return tape
     out = compute(sheet, tape, a, b)
-    invoke(g[DECREF], tape)
+    invoke(g.decref, tape)
     return out
 
 
 def binary(q: int, a: int, b: int, reflected: int) -> int:
     """An operator's method; `reflected` says that self is `b`."""
     g = i64(shared())
-    sheet = g[SHEETS] + 8 * SHEET_WORDS * q
+    sheet = g.sheets + 8 * SHEET_WORDS * q
     out = operate(sheet, a, b)
     if out != UNHANDLED:
         return out
@@ -68,13 +68,13 @@ def binary(q: int, a: int, b: int, reflected: int) -> int:
 def unary(q: int, a: int) -> int:
     """An operator's method without another operand."""
     g = i64(shared())
-    sheet = g[SHEETS] + 8 * SHEET_WORDS * q
+    sheet = g.sheets + 8 * SHEET_WORDS * q
     out = operate(sheet, a, 0)
     if out != UNHANDLED:
         return out
     args = stack(1)
     i64(args)[0] = a
-    return delegate(sheet, i64(sheet)[TWIN], args, 1, a, 0)
+    return delegate(sheet, i64(sheet).twin, args, 1, a, 0)
 
 
 def tensor_add(self: int, other: int) -> int:
@@ -128,19 +128,19 @@ def tensor_absolute(self: int, nothing: int) -> int:
 def tensor_power(self: int, other: int) -> int:
     """A square has an op of its own."""
     g = i64(shared())
-    kind, two = i64(other + TYPE_AT)[0], 0
-    if kind == g[INT_TYPE]:
-        two = other == g[TWO_OBJECT]
-    elif kind == g[FLOAT_TYPE]:
+    kind, two = obj(other).type, 0
+    if kind == g.int_type:
+        two = other == g.two_object
+    elif kind == g.float_type:
         two = f64(other + SCALAR_AT)[0] == 2.0
     if two:
-        sheet = g[SHEETS] + 8 * SHEET_WORDS * 7
+        sheet = g.sheets + 8 * SHEET_WORDS * 7
         out = operate(sheet, self, 0)
         if out != UNHANDLED:
             return out
         args = stack(2)
         i64(args)[0], i64(args)[1] = self, other
-        return delegate(sheet, i64(sheet)[TWIN], args, 2, self, 0)
+        return delegate(sheet, i64(sheet).twin, args, 2, self, 0)
     return binary(6, self, other, 0)
 
 
@@ -148,15 +148,15 @@ def tensor_array_ufunc(self: int, args: int, count: int, names: int) -> int:
     """``__array_ufunc__(ufunc, method, *inputs)``."""
     g, given, sheet, second = i64(shared()), i64(args), 0, 0
     if names == 0 and (count == 3 or count == 4):
-        known = call(g[DICT_GET], g[UFUNCS], given[0])
+        known = call(g.dict_get, g.ufuncs, given[0])
         if known == 0:
-            invoke(g[ERROR_CLEAR])  # no key at all
-        elif i64(given[1] + TYPE_AT)[0] == g[STR_TYPE]:
-            if call(g[COMPARE_ASCII], given[1], g[CALL_NAME]) & 0xFFFFFFFF == 0:
-                sheet = call(g[LONG_AS], known)
+            invoke(g.error_clear)  # no key at all
+        elif obj(given[1]).type == g.str_type:
+            if call(g.compare_ascii, given[1], g.call_name) & 0xFFFFFFFF == 0:
+                sheet = call(g.long_as, known)
                 if count == 4:
                     second = given[3]
-                if count == 2 + i64(sheet)[ARITY]:
+                if count == 2 + i64(sheet).arity:
                     out = operate(sheet, given[2], second)
                     if out != UNHANDLED:
                         return out
@@ -164,7 +164,7 @@ def tensor_array_ufunc(self: int, args: int, count: int, names: int) -> int:
                     sheet = 0
     total = count
     if names != 0:
-        total += i64(names + LIST_SIZE_AT)[0]
+        total += obj(names).size
     if total > 126:
         total, count, names = 0, 0, 0  # more than NumPy passes: the twin will say what is missing
     everything = stack(128)
@@ -172,5 +172,5 @@ def tensor_array_ufunc(self: int, args: int, count: int, names: int) -> int:
     for q in range(total):
         i64(everything)[q + 1] = given[q]
     if sheet != 0:
-        return delegate(sheet, g[ARRAY_UFUNC], everything, count + 1, given[2], second)
-    return call(g[VECTORCALL], g[ARRAY_UFUNC], everything, count + 1, names)
+        return delegate(sheet, g.array_ufunc, everything, count + 1, given[2], second)
+    return call(g.vectorcall, g.array_ufunc, everything, count + 1, names)

@@ -48,16 +48,16 @@ def target(state: int, j: int, zeros: int) -> int:
     With `zeros` it then holds zeros, to be added to.
     """
     s = i64(state)
-    flags, cotangents = u8(s[FLAGS]), i64(s[COTANGENTS])
+    flags, cotangents = u8(s.flags), i64(s.cotangents)
     block = cotangents[j]
-    s[STORE] = 0
+    s.store = 0
     if block != 0 and flags[j] & (FRESH | FOREIGN) == 0:
         return block
-    m = i64(s[META])[j]
-    size = ((m >> 9) & 0x7F) * count_of(s[SHAPES], m)
+    m = i64(s.meta)[j]
+    size = ((m >> 9) & 0x7F) * count_of(s.shapes, m)
     if flags[j] & FRESH:
         flags[j] = flags[j] & ~FRESH
-        s[STORE] = 1
+        s.store = 1
     else:
         block = allocate(state, size)
         if block == 0:
@@ -66,9 +66,9 @@ def target(state: int, j: int, zeros: int) -> int:
             copy(block, cotangents[j], size)
             flags[j] = flags[j] & ~FOREIGN
         else:
-            s[STORE] = 1
+            s.store = 1
         cotangents[j] = block
-    if s[STORE] == 1 and zeros:
+    if s.store == 1 and zeros:
         zero(block, size)
-        s[STORE] = 0
+        s.store = 0
     return block

@@ -87,13 +87,13 @@ def sweep_row(code: int, kind: int, sums: int, a: int, before: int, n: int, shif
 def laid_out(state: int, q: int, count: int) -> int:
     """A dense copy of record q's value; 0 when memory is out."""
     s = i64(state)
-    m = i64(s[META])[q]
+    m = i64(s.meta)[q]
     block = allocate(state, ((m >> 9) & 0x7F) * count)
     if block != 0:
-        f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = 1.0
+        f64(s.walk + 8 * (HEAD + FACTOR))[0] = 1.0
         extents(state, m)
         lay(state, 0, block, m, 0)
-        lay(state, 1, i64(s[ADDRESS])[q], m, 1)
+        lay(state, 1, i64(s.address)[q], m, 1)
         prepare(state, 2, m & 0xFF, 0)
         stream(state, 1)
     return block
@@ -105,16 +105,16 @@ def recurrence(state: int, k: int, j: int, slot: int) -> int:
     Kind 0: a recurrence; 1: a running product; 2: a product.
     """
     s = i64(state)
-    metas, d = i64(s[META]), i64(i64(s[DESCRIPTORS])[k])
+    metas, d = i64(s.meta), i64(i64(s.descriptors)[k])
     kind, outer, length, inside = d[0], d[1], d[2], d[3]
-    factor, m = operand(s[WORD], k, kind == 0), metas[k]
+    factor, m = operand(s.word, k, kind == 0), metas[k]
     if (metas[j] ^ m) & 0xFF or (metas[factor] ^ m) & 0xFF:
         return PYTHON
     code, full = m & 0xFF, metas[factor]
     count, size = outer * length * inside, (m >> 9) & 0x7F
     row = inside * size
     out = target(state, j, 0)
-    store = s[STORE]
+    store = s.store
     if count == 0:
         return DONE
     a, sums, before = laid_out(state, factor, count), allocate(state, count * size), 0
@@ -126,9 +126,9 @@ def recurrence(state: int, k: int, j: int, slot: int) -> int:
         return MEMORY
     if kind == 2:
         for r in range(outer):
-            copy(sums + (r * length + length - 1) * row, i64(s[COTANGENTS])[k] + r * row, row)
+            copy(sums + (r * length + length - 1) * row, i64(s.cotangents)[k] + r * row, row)
     else:
-        copy(sums, i64(s[COTANGENTS])[k], count * size)
+        copy(sums, i64(s.cotangents)[k], count * size)
     for r in range(outer):
         first = r * length * row
         if inside == 1 and code < COMPLEX:
@@ -150,7 +150,7 @@ def recurrence(state: int, k: int, j: int, slot: int) -> int:
                 times(code, sums + at, before + at - row, sums + at, inside, 1, 1)
             if kind == 0:
                 zero(sums + first, row)
-    f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = 1.0
+    f64(s.walk + 8 * (HEAD + FACTOR))[0] = 1.0
     extents(state, full)
     lay(state, 0, out, metas[j], 0)
     lay(state, 1, sums, full, 0)

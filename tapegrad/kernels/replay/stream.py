@@ -175,7 +175,7 @@ def stage(casts: int, staged: int, source: int, stride: int, code: int, compute:
 
 def launch(state: int, kernel: int, count: int, size: int, n: int) -> int:
     """Run a kernel on n elements of so many ARGUMENTs; 1, or something else on failure."""
-    walk = i64(state)[WALK]
+    walk = i64(state).walk
     if BOUNDS:
         for q in range(count):
             within(i64(walk)[ARGUMENT + q], size * n)
@@ -235,9 +235,9 @@ def stream(state: int, store: int) -> int:
     the kernel in blocks, staged where their dtype or stride is not the kernel's.
     """
     s = i64(state)
-    walk = i64(s[WALK])
+    walk = i64(s.walk)
     operands, compute, kernel = walk[HEAD + COUNT], walk[HEAD + COMPUTE], walk[HEAD + FUNCTION]
-    last = arrange(s[WALK], operands)
+    last = arrange(s.walk, operands)
     if last < 0:
         return 1
     length, size, outer = walk[last], 1 << (WIDTHS >> 3 * compute & 7), 1
@@ -257,13 +257,13 @@ def stream(state: int, store: int) -> int:
                 if code == compute and (stride == size or length == 1):
                     walk[ARGUMENT + q] = source
                 else:
-                    walk[ARGUMENT + q] = s[SCRATCH] + 16 * BLOCK * q
+                    walk[ARGUMENT + q] = s.scratch + 16 * BLOCK * q
                     if low == 0 or stride != 0:
-                        if stage(s[CASTS], walk[ARGUMENT + q], source, stride, code, compute, n) != 1:
+                        if stage(s.casts, walk[ARGUMENT + q], source, stride, code, compute, n) != 1:
                             return 0
             out, made = walk[HEAD + POINTER] + low * out_stride, walk[ARGUMENT + 1]
             if kernel != 0:
-                made = s[SCRATCH]
+                made = s.scratch
                 if direct:
                     made = out
                 walk[ARGUMENT] = made
@@ -271,11 +271,11 @@ def stream(state: int, store: int) -> int:
                     return 0
             if direct == 0:
                 if summing:
-                    add_total(s[WALK], compute, out_code, out, made, n)
+                    add_total(s.walk, compute, out_code, out, made, n)
                 elif dense:
-                    add_scaled(s[WALK], compute, out, made, n, store)
+                    add_scaled(s.walk, compute, out, made, n, store)
                 else:
-                    spread(s[WALK], compute, out_code, out, out_stride, made, n, store)
+                    spread(s.walk, compute, out_code, out, out_stride, made, n, store)
         d = last - 1
         while d >= 0:
             walk[COUNTER + d] = walk[COUNTER + d] + 1
@@ -295,7 +295,7 @@ def stream(state: int, store: int) -> int:
 def extents(state: int, m: int) -> int:
     """Make the shape of meta word m the index space."""
     s = i64(state)
-    walk, shapes = i64(s[WALK]), i64(s[SHAPES])
+    walk, shapes = i64(s.walk), i64(s.shapes)
     ndim = (m >> 16) & 0xFF
     for d in range(ndim):
         walk[d] = shapes[(m >> 32) + d]
@@ -306,7 +306,7 @@ def extents(state: int, m: int) -> int:
 def lay(state: int, q: int, address: int, m: int, strided: int) -> int:
     """Make a value of meta word m operand q, broadcast to the index space; `strided`: in its own layout."""
     s = i64(state)
-    walk, shapes = i64(s[WALK]), i64(s[SHAPES])
+    walk, shapes = i64(s.walk), i64(s.shapes)
     ndim, own, place, step = walk[HEAD + NDIM], (m >> 16) & 0xFF, m >> 32, (m >> 9) & 0x7F
     walk[HEAD + POINTER + q], walk[HEAD + CODE + q] = address, m & 0xFF
     row = STRIDE + MAXDIM * q
@@ -326,7 +326,7 @@ def lay(state: int, q: int, address: int, m: int, strided: int) -> int:
 def lay_reduced(state: int, q: int, address: int, m: int, mask: int, strided: int) -> int:
     """Make what has the result's meta word m and lacks the axes of `mask` operand q, broadcast along them."""
     s = i64(state)
-    walk, shapes = i64(s[WALK]), i64(s[SHAPES])
+    walk, shapes = i64(s.walk), i64(s.shapes)
     ndim, own, place, step = walk[HEAD + NDIM], (m >> 16) & 0xFF, m >> 32, (m >> 9) & 0x7F
     walk[HEAD + POINTER + q], walk[HEAD + CODE + q] = address, m & 0xFF
     row, axis = STRIDE + MAXDIM * q, own - 1
@@ -346,6 +346,6 @@ def lay_reduced(state: int, q: int, address: int, m: int, mask: int, strided: in
 
 def prepare(state: int, count: int, compute: int, kernel: int) -> int:
     """Say how many operands the index space has and what to run over it."""
-    walk = i64(i64(state)[WALK])
+    walk = i64(i64(state).walk)
     walk[HEAD + COUNT], walk[HEAD + COMPUTE], walk[HEAD + FUNCTION] = count, compute, kernel
     return 0

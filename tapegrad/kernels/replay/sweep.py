@@ -1,6 +1,6 @@
 """Compiled: plan a sweep, walk the records."""
 
-from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, shared, u8, zero
+from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, obj, shared, u8, zero
 from tapegrad.kernels.replay.functions import function, known_layouts, rule_of
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import release
@@ -30,7 +30,7 @@ def serve(what: int, state: int, extra: int, more: int) -> int:
     if what == SEAL or what == PRUNE:
         # a list's items move when it grows: they are looked up in the call that reads them
         if extra != 0:
-            i64(state)[ITEMS] = i64(extra + LIST_ITEMS_AT)[0]
+            i64(state).items = obj(extra).items
         if what == SEAL:
             return seal(state)
         return prune(state)
@@ -51,115 +51,172 @@ def plan(state: int) -> int:
     PHASE 1 finds what depends on a sink, 2 what a seed depends on, 3 does both.
     """
     s = i64(state)
-    n, word, metas, flags = s[RECORDS], i64(s[WORD]), i64(s[META]), u8(s[FLAGS])
-    operations, freed = i64(s[OPERATIONS]), u8(s[FREED])
-    if s[PHASE] & 1:
-        zero(s[FLAGS], n)
-        sinks = i64(s[SINKS])
-        for q in range(s[SINK_COUNT]):
-            flags[sinks[q]] = NEED | SINK
-        for k in range(n):
-            w = word[k]
-            form = operations[ROW * (w & 0xFFFF) + FORM]
-            if form == NONE:
-                if w & 0xFFFF != CONST and s[EVERY] != 0:
-                    flags[k] = NEED | SINK
-            else:
-                need = flags[((w >> 16) & 0xFFFF) - 1]
-                if (form == TWO or form == CHAIN) and w >> 32 != 0:
-                    need = need | flags[(w >> 32) - 1]
-                flags[k] = flags[k] | need & NEED
-    if s[PHASE] & 2 == 0:
-        return DONE
-    zero(s[COTANGENTS], 8 * n)
-    zero(s[DESCRIPTORS], 8 * n)
-    seeds, reached, pending = i64(s[SEEDS]), i64(s[REACHED]), i64(s[PENDING])
-    kernels, casts = i64(s[KERNELS]), i64(s[CASTS])
+    if s.phase & 1:
+        find_needs(state)
+    if s.phase & 2:
+        return find_marks(state)
+    return DONE
+
+
+def find_needs(state: int) -> int:
+    """Flag all records that depend on a sink."""
+    s = i64(state)
+    n, word, flags, operations, sinks = s.records, i64(s.word), u8(s.flags), i64(s.operations), i64(s.sinks)
+    zero(s.flags, n)
+    for q in range(s.sink_count):
+        flags[sinks[q]] = NEED | SINK
+    for k in range(n):
+        w = word[k]
+        form = operations[ROW * (w & 0xFFFF) + FORM]
+        if form == NONE:
+            if w & 0xFFFF != CONST and s.every != 0:
+                flags[k] = NEED | SINK
+        else:
+            need = flags[((w >> 16) & 0xFFFF) - 1]
+            if (form == TWO or form == CHAIN) and w >> 32 != 0:
+                need = need | flags[(w >> 32) - 1]
+            flags[k] = flags[k] | need & NEED
+    return DONE
+
+
+def find_marks(state: int) -> int:
+    """Flag the records that seeds depend on, of those that depend on a sink, and say how each will run."""
+    s = i64(state)
+    n, word, flags, operations = s.records, i64(s.word), u8(s.flags), i64(s.operations)
+    seeds, reached, found = i64(s.seeds), i64(s.reached), 0
+    zero(s.cotangents, 8 * n)
+    zero(s.descriptors, 8 * n)
     for k in range(n):
         flags[k] = flags[k] & (NEED | SINK)
-    for q in range(s[SEED_COUNT]):
+    for q in range(s.seed_count):
         flags[seeds[q]] = flags[seeds[q]] | MARK
-    found, waiting, work, marked, rules = 0, 0, 0, 0, 0
+    s.pending_count, s.marked, s.rules, s.work = 0, 0, 0, 0
     for k in range(n - 1, -1, -1):
-        if flags[k] & (NEED | MARK) != NEED | MARK:
-            continue
-        if flags[k] & SINK:
-            reached[found] = k
-            found += 1
-        w = word[k]
-        row = ROW * (w & 0xFFFF)
-        form, template, m = operations[row + FORM], operations[row + TEMPLATE], metas[k]
-        if template == IMPORT:
-            continue
-        s[POSITION] = k
-        marked += 1
-        apart = template == BY_RULE or m & 0xFF > SWEPT
-        work += count_of(s[SHAPES], m)
-        lacking = 0
-        if template == MATMUL:
-            lacking = i64(s[GEMM])[1] == 0
-            if factors(state, k) == 0:
-                apart = 1
-        elif template == COMPILED:
-            lacking, apart = rule_of(state, k) == 0, rule_of(state, k) == BY_RULE_ONLY
-            if known_layouts(state, k) == 0:
-                apart = 1
-        elif template >= VIEW and template != BY_RULE:
-            pending[waiting] = k
-            waiting += 1
-        kernel = operations[row + TOTAL]
-        if kernel >= 0 and apart == 0:
-            address = kernels[COLUMNS * kernel + column(m, m)]
-            lacking, apart = address == 0, address == BY_RULE_ONLY
-        reads, slot, at = 0, 0, operands(w, form)
-        while at != 0:
-            j = (at & 0xFFFF) - 1
-            which, other = m & 0xFF, (metas[j] ^ m) & 0xFF
-            if other:
-                which = column(m, metas[j])
-            if flags[j] & NEED:
-                flags[k] = flags[k] | ACTIVE
-                flags[j] = flags[j] | MARK
-                kernel = operations[row + PARTIAL + min(slot, 2)]
-                if kernel >= 0 and apart == 0:
-                    address = kernels[COLUMNS * kernel + which]
-                    if address == 0:
-                        lacking = 1
-                    elif address == BY_RULE_ONLY:
-                        apart = 1
-                reads = reads | operations[row + READS + min(slot, 2)]
-            if other:
-                given, compute = metas[j] & 0xFF, m & 0xFF
-                if template == PUT and slot == 0:
-                    apart = 1
-                if which > OF_COMPLEX:
-                    compute += PAIRS
-                if given > SWEPT or (compute != m & 0xFF and form != ONE):
-                    apart = 1
-                elif template == ELEMENTWISE and apart == 0:
-                    if given != compute and given != 0 and casts[8 * given + compute] == 0:
-                        lacking = 1
-                    if compute != m & 0xFF and casts[8 * (m & 0xFF) + compute] == 0:
-                        lacking = 1
-            slot += 1
-            at = following(s[WORD], at, form)
-        if freed[k] and flags[k] & ACTIVE:
-            return FREED_RECORD
-        if s[GUARDED] != 0 and reads != 0:
-            slot, at = 0, operands(w, form)
-            while at != 0:
-                if reads & 1 << min(slot, 2):
-                    flags[(at & 0xFFFF) - 1] = flags[(at & 0xFFFF) - 1] | READ
-                slot += 1
-                at = following(s[WORD], at, form)
-        if apart:
-            flags[k] = flags[k] | RULE
-            rules += 1
-        elif lacking:
-            return KERNEL
-    s[REACHED_COUNT], s[PENDING_COUNT], s[MARKED], s[RULES] = found, waiting, marked, rules
-    s[WORK], s[POSITION], s[FINISH], s[TOUCHED] = work, n - 1, 0, 0
+        if flags[k] & (NEED | MARK) == NEED | MARK:
+            if flags[k] & SINK:
+                reached[found] = k
+                found += 1
+            if operations[ROW * (word[k] & 0xFFFF) + TEMPLATE] != IMPORT:
+                status = plan_record(state, k)
+                if status != DONE:
+                    s.position = k
+                    return status
+    s.reached_count, s.position, s.finish, s.touched = found, n - 1, 0, 0
     return DONE
+
+
+def plan_record(state: int, k: int) -> int:
+    """Mark a record's operands, and find out how its rule runs; KERNEL if one is missing, or FREED_RECORD."""
+    s = i64(state)
+    flags, w = u8(s.flags), i64(s.word)[k]
+    row = ROW * (w & 0xFFFF)
+    template, reads = i64(s.operations)[row + TEMPLATE], mark_operands(state, k)
+    if u8(s.freed)[k] and flags[k] & ACTIVE:
+        return FREED_RECORD
+    if s.guarded != 0 and reads != 0:
+        mark_read(state, k, reads)
+    s.marked += 1
+    s.work += count_of(s.shapes, i64(s.meta)[k])
+    if template >= VIEW and template != BY_RULE:
+        i64(s.pending)[s.pending_count] = k
+        s.pending_count += 1
+    way = way_of(state, k)
+    if way == PYTHON:
+        flags[k] = flags[k] | RULE
+        s.rules += 1
+        return DONE
+    return way
+
+
+def mark_operands(state: int, k: int) -> int:
+    """Mark the operands that record k gives cotangents to; which values its rule reads for that."""
+    s = i64(state)
+    operations, flags, w = i64(s.operations), u8(s.flags), i64(s.word)[k]
+    row, reads, slot = ROW * (w & 0xFFFF), 0, 0
+    form = operations[row + FORM]
+    at = operands(w, form)
+    while at != 0:
+        j = (at & 0xFFFF) - 1
+        if flags[j] & NEED:
+            flags[k] = flags[k] | ACTIVE
+            flags[j] = flags[j] | MARK
+            reads = reads | operations[row + READS + min(slot, 2)]
+        slot += 1
+        at = following(s.word, at, form)
+    return reads
+
+
+def mark_read(state: int, k: int, reads: int) -> int:
+    """Flag the operands whose values the rule of record k reads."""
+    s = i64(state)
+    flags, w, slot = u8(s.flags), i64(s.word)[k], 0
+    form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
+    at = operands(w, form)
+    while at != 0:
+        if reads & 1 << min(slot, 2):
+            flags[(at & 0xFFFF) - 1] = flags[(at & 0xFFFF) - 1] | READ
+        slot += 1
+        at = following(s.word, at, form)
+    return 0
+
+
+def way_of(state: int, k: int) -> int:
+    """How the rule of record k runs: DONE, compiled; KERNEL, once that is; PYTHON."""
+    s = i64(state)
+    operations, metas, w = i64(s.operations), i64(s.meta), i64(s.word)[k]
+    row, m, way, slot = ROW * (w & 0xFFFF), metas[k], DONE, 0
+    form, template = operations[row + FORM], operations[row + TEMPLATE]
+    if template == BY_RULE or m & 0xFF > SWEPT:
+        return PYTHON
+    if template == MATMUL:
+        if factors(state, k) == 0:
+            return PYTHON
+        if i64(s.gemm)[1] == 0:
+            way = KERNEL
+    elif template == COMPILED:
+        if rule_of(state, k) == BY_RULE_ONLY or known_layouts(state, k) == 0:
+            return PYTHON
+        if rule_of(state, k) == 0:
+            way = KERNEL
+    if operations[row + TOTAL] >= 0:
+        way = max(way, kernel_ready(state, operations[row + TOTAL], column(m, m)))
+    at = operands(w, form)
+    while at != 0 and way != PYTHON:
+        way = max(way, way_to(state, k, (at & 0xFFFF) - 1, min(slot, 2), form, template))
+        slot += 1
+        at = following(s.word, at, form)
+    return way
+
+
+def way_to(state: int, k: int, j: int, slot: int, form: int, template: int) -> int:
+    """As `way_of`, of the part of the rule for record j, the operand `slot` of record k."""
+    s = i64(state)
+    m, given, way, casts = i64(s.meta)[k], i64(s.meta)[j] & 0xFF, DONE, i64(s.casts)
+    own, which = m & 0xFF, m & 0xFF
+    compute = own
+    if given != own:
+        which = column(m, given)
+        if which > OF_COMPLEX:
+            compute += PAIRS
+        if given > SWEPT or (compute != own and form != ONE) or (template == PUT and slot == 0):
+            return PYTHON
+    kernel = i64(s.operations)[ROW * (i64(s.word)[k] & 0xFFFF) + PARTIAL + slot]
+    if u8(s.flags)[j] & NEED and kernel >= 0:
+        way = kernel_ready(state, kernel, which)
+    if given != own and template == ELEMENTWISE and way != PYTHON:
+        if given != compute and given != 0 and casts[8 * given + compute] == 0:
+            way = KERNEL
+        if compute != own and casts[8 * own + compute] == 0:
+            way = KERNEL
+    return way
+
+
+def kernel_ready(state: int, kernel: int, which: int) -> int:
+    """Whether a kernel is there (DONE), is to be compiled (KERNEL), or cannot be (PYTHON)."""
+    address = i64(i64(state).kernels)[COLUMNS * kernel + which]
+    if address == 0:
+        return KERNEL
+    return PYTHON * (address == BY_RULE_ONLY)
 
 
 def plan_open(state: int, log: int) -> int:
@@ -168,28 +225,28 @@ def plan_open(state: int, log: int) -> int:
     Of one root, named in SEEDS, with its cotangent at SEED, or of one element.
     """
     s = i64(state)
-    n = s[RECORDS]
-    s[ITEMS] = i64(log + LIST_ITEMS_AT)[0]
-    s[WORD] = s[SEALING]
-    s[META], s[ADDRESS], s[SHAPES] = s[WORD] + 8 * n, s[WORD] + 16 * n, s[WORD] + 24 * n
-    s[CAPACITY] = s[SEALING_WORDS] - 3 * n
+    n = s.records
+    s.items = obj(log).items
+    s.word = s.sealing
+    s.meta, s.address, s.shapes = s.word + 8 * n, s.word + 16 * n, s.word + 24 * n
+    s.capacity = s.sealing_words - 3 * n
     used = seal(state)
-    if used < 0 or used > s[CAPACITY]:
+    if used < 0 or used > s.capacity:
         return PYTHON
-    s[PHASE], s[EVERY], s[SEED_COUNT] = 3, 0, 1
+    s.phase, s.every, s.seed_count = 3, 0, 1
     if plan(state) != DONE:
         return PYTHON
-    root = i64(s[SEEDS])[0]
-    flags, metas = u8(s[FLAGS]), i64(s[META])
-    if s[REACHED_COUNT] != s[SINK_COUNT] or flags[root] & SINK:
+    root = i64(s.seeds)[0]
+    flags, metas = u8(s.flags), i64(s.meta)
+    if s.reached_count != s.sink_count or flags[root] & SINK:
         return PYTHON
-    if s[SEED] == 0 and (count_of(s[SHAPES], metas[root]) != 1 or metas[root] & 0xFF >= COMPLEX):
+    if s.seed == 0 and (count_of(s.shapes, metas[root]) != 1 or metas[root] & 0xFF >= COMPLEX):
         return PYTHON
-    if s[RULES] != 0:
+    if s.rules != 0:
         for k in range(n):
             if flags[k] & MARK and metas[k] & 0xFF > SWEPT:
                 return PYTHON  # extended precision, in which only the sweep in parts adds up
-    if s[PENDING_COUNT] != 0:
+    if s.pending_count != 0:
         if find_words(state) == 0:
             return UNDESCRIBED
     return DONE
@@ -198,23 +255,23 @@ def plan_open(state: int, log: int) -> int:
 def find_words(state: int) -> int:
     """Point DESCRIPTORS at what those pending have noted when they were recorded; whether all have."""
     s, g = i64(state), i64(shared())
-    pending, descriptors = i64(s[PENDING]), i64(s[DESCRIPTORS])
-    for q in range(s[PENDING_COUNT]):
-        slot = call(g[LONG_FROM], pending[q])
+    pending, descriptors = i64(s.pending), i64(s.descriptors)
+    for q in range(s.pending_count):
+        slot = call(g.long_from, pending[q])
         if slot == 0:
-            invoke(g[ERROR_CLEAR])
+            invoke(g.error_clear)
             return 0
-        words = call(g[DICT_GET], s[DESCRIBED], slot)
-        invoke(g[DECREF], slot)
+        words = call(g.dict_get, s.described, slot)
+        invoke(g.decref, slot)
         if words == 0:
             return 0
-        if i64(words + TYPE_AT)[0] == g[BYTES_TYPE]:
+        if obj(words).type == g.bytes_type:
             descriptors[pending[q]] = words + BYTES_AT
-        elif words == g[FALSE]:
+        elif words == g.false:
             descriptors[pending[q]] = -1
-            s[RULES] += 1
+            s.rules += 1
         else:
-            descriptors[pending[q]] = i64(words + DATA_AT)[0]
+            descriptors[pending[q]] = obj(words).data
     return 1
 
 
@@ -224,18 +281,18 @@ def start_open(state: int) -> int:
     Results go to RESULT_ARRAYS (addresses of ndarray objects), or for numbers to RESULTS.
     """
     s = i64(state)
-    root = i64(s[SEEDS])[0]
-    flags, cotangents, metas = u8(s[FLAGS]), i64(s[COTANGENTS]), i64(s[META])
-    sinks, arrays = i64(s[SINKS]), i64(s[RESULT_ARRAYS])
-    for q in range(s[SINK_COUNT]):
+    root = i64(s.seeds)[0]
+    flags, cotangents, metas = u8(s.flags), i64(s.cotangents), i64(s.meta)
+    sinks, arrays = i64(s.sinks), i64(s.result_arrays)
+    for q in range(s.sink_count):
         k = sinks[q]
         flags[k] = flags[k] | FRESH
-        cotangents[k] = s[RESULTS] + 16 * q
+        cotangents[k] = s.results + 16 * q
         if arrays[q] != 0:
-            cotangents[k] = i64(arrays[q] + DATA_AT)[0]
-    cotangents[root] = s[SEED]
-    if s[SEED] == 0:
-        one = s[RESULTS] + 16 * QUICK_INPUTS
+            cotangents[k] = obj(arrays[q]).data
+    cotangents[root] = s.seed
+    if s.seed == 0:
+        one = s.results + 16 * QUICK_INPUTS
         cotangents[root] = one
         if metas[root] & 1:
             f64(one)[0] = 1.0
@@ -250,8 +307,8 @@ def run_open(state: int) -> int:
     s = i64(state)
     start_open(state)
     status = run(state)
-    for q in range(s[SINK_COUNT]):
-        if u8(s[FLAGS])[i64(s[SINKS])[q]] & FRESH and status == DONE:
+    for q in range(s.sink_count):
+        if u8(s.flags)[i64(s.sinks)[q]] & FRESH and status == DONE:
             status = PYTHON
     return status
 
@@ -259,9 +316,9 @@ def run_open(state: int) -> int:
 def spend(state: int) -> int:
     """Mark in FREED the records of the plan whose rules read values; how many they are."""
     s = i64(state)
-    flags, word, operations, freed = u8(s[FLAGS]), i64(s[WORD]), i64(s[OPERATIONS]), u8(s[FREED])
+    flags, word, operations, freed = u8(s.flags), i64(s.word), i64(s.operations), u8(s.freed)
     count = 0
-    for k in range(s[RECORDS]):
+    for k in range(s.records):
         row = ROW * (word[k] & 0xFFFF) + READS
         if flags[k] & ACTIVE:
             if operations[row] | operations[row + 1] | operations[row + 2]:
@@ -273,20 +330,20 @@ def spend(state: int) -> int:
 def run(state: int) -> int:
     """Walk back from POSITION, running each marked record's rule; says what stopped it there."""
     s = i64(state)
-    word, operations, metas = i64(s[WORD]), i64(s[OPERATIONS]), i64(s[META])
-    flags, cotangents = u8(s[FLAGS]), i64(s[COTANGENTS])
-    k, check, stamps = s[POSITION], s[CHECK], s[STAMPS]
+    word, operations, metas = i64(s.word), i64(s.operations), i64(s.meta)
+    flags, cotangents = u8(s.flags), i64(s.cotangents)
+    k, check, stamps = s.position, s.check, s.stamps
     while k >= 0:
         w = word[k]
         row = ROW * (w & 0xFFFF)
         form, template = operations[row + FORM], operations[row + TEMPLATE]
         if flags[k] & (NEED | MARK | FRESH) != NEED | MARK or cotangents[k] == 0 or template == IMPORT:
-            s[FINISH] = 0
+            s.finish = 0
             k -= 1
             continue
-        s[POSITION] = k
-        if s[FINISH] == 0:
-            if flags[k] & RULE or i64(s[DESCRIPTORS])[k] == -1:
+        s.position = k
+        if s.finish == 0:
+            if flags[k] & RULE or i64(s.descriptors)[k] == -1:
                 return PYTHON
             slot, at = 0, operands(w, form)
             if template == COMPILED:
@@ -306,22 +363,22 @@ def run(state: int) -> int:
                         return status
                     if check != 0:
                         if spoiled(state, template, k, j, slot):
-                            s[SPOILED] = slot
+                            s.spoiled = slot
                             return ANOMALY
                 slot += 1
-                at = following(s[WORD], at, form)
-        s[FINISH] = 0
+                at = following(s.word, at, form)
+        s.finish = 0
         if stamps != 0:
-            invoke(s[CLOCK], s[CLOCK_KIND], stamps + 16 * k)
+            invoke(s.clock, s.clock_kind, stamps + 16 * k)
         block = cotangents[k]
         if block != 0 and flags[k] & (SINK | FOREIGN) == 0:
             release(state, block)
             cotangents[k] = 0
-        s[TOUCHED] += 8 * count_of(s[SHAPES], metas[k])
+        s.touched += 8 * count_of(s.shapes, metas[k])
         k -= 1
-        if s[TOUCHED] > s[PAUSE]:
-            s[TOUCHED] = 0
-            s[POSITION] = k
+        if s.touched > s.pause:
+            s.touched = 0
+            s.position = k
             return PAUSED
     return DONE
 
@@ -350,8 +407,8 @@ def step(state: int, template: int, k: int, j: int, slot: int, final: int) -> in
     out = target(state, j, 1)
     if out == 0:
         return MEMORY
-    m = i64(s[META])[k]
-    add(m & 0xFF, out + (i64(s[WORD])[k] >> 32) * ((m >> 9) & 0x7F), i64(s[COTANGENTS])[k], 1, 0)
+    m = i64(s.meta)[k]
+    add(m & 0xFF, out + (i64(s.word)[k] >> 32) * ((m >> 9) & 0x7F), i64(s.cotangents)[k], 1, 0)
     return DONE
 
 
@@ -361,21 +418,21 @@ def spoiled(state: int, template: int, k: int, j: int, slot: int) -> int:
     Looked at is what the step has touched: where a few elements move, those, and not all they move to.
     """
     s = i64(state)
-    metas, seen = i64(s[META]), j
-    n = count_of(s[SHAPES], metas[j])
+    metas, seen = i64(s.meta), j
+    n = count_of(s.shapes, metas[j])
     if template == VIEW or template == ELEMENT or template == SCATTER:
-        own = count_of(s[SHAPES], metas[k])
+        own = count_of(s.shapes, metas[k])
         if own < n:
             seen, n = k, own
     if (template == ASSIGN or template == PUT) and slot != 0:
         return 0  # the cotangent moves on as it was, with zeros in it
-    return missing(metas[seen] & 0xFF, i64(s[COTANGENTS])[seen], n)
+    return missing(metas[seen] & 0xFF, i64(s.cotangents)[seen], n)
 
 
 def contribute(state: int, j: int, source: int) -> int:
     """Add a dense cotangent that somebody else keeps while the sweep runs to record j's."""
     s = i64(state)
-    cotangents, flags = i64(s[COTANGENTS]), u8(s[FLAGS])
+    cotangents, flags = i64(s.cotangents), u8(s.flags)
     if cotangents[j] == 0:
         cotangents[j] = source
         flags[j] = flags[j] | FOREIGN
@@ -389,9 +446,9 @@ def take(state: int, rows: int, count: int) -> int:
     POSITION says at which row it stopped; PYTHON: at one of extended precision to be added to another.
     """
     s = i64(state)
-    cotangents, flags, metas, row = i64(s[COTANGENTS]), u8(s[FLAGS]), i64(s[META]), i64(rows)
+    cotangents, flags, metas, row = i64(s.cotangents), u8(s.flags), i64(s.meta), i64(rows)
     for q in range(count):
-        s[POSITION] = q
+        s.position = q
         j, source, foreign = row[3 * q], row[3 * q + 1], row[3 * q + 2]
         if cotangents[j] == 0:
             cotangents[j] = source
@@ -404,16 +461,16 @@ def take(state: int, rows: int, count: int) -> int:
                 return MEMORY
             if foreign == 0:
                 release(state, source)
-    s[POSITION] = count
+    s.position = count
     return DONE
 
 
 def deposit(state: int, j: int, source: int) -> int:
     """Add a dense cotangent to record j's; nothing refers to it afterwards."""
     s = i64(state)
-    m = i64(s[META])[j]
+    m = i64(s.meta)[j]
     out = target(state, j, 0)
     if out == 0:
         return MEMORY
-    add(m & 0xFF, out, source, count_of(s[SHAPES], m), s[STORE])
+    add(m & 0xFF, out, source, count_of(s.shapes, m), s.store)
     return DONE

@@ -20,8 +20,8 @@ from tapegrad.kernels.replay.stream import (
 def elementwise(state: int, k: int, j: int, slot: int, final: int) -> int:
     """An elementwise op by one operand; also a reshape, a cast, a broadcast."""
     s = i64(state)
-    word, metas, addresses, walk = i64(s[WORD]), i64(s[META]), i64(s[ADDRESS]), i64(s[WALK])
-    operations, cotangents, flags = i64(s[OPERATIONS]), i64(s[COTANGENTS]), u8(s[FLAGS])
+    word, metas, addresses, walk = i64(s.word), i64(s.meta), i64(s.address), i64(s.walk)
+    operations, cotangents, flags = i64(s.operations), i64(s.cotangents), u8(s.flags)
     m, to, row = metas[k], metas[j], ROW * (word[k] & 0xFFFF)
     own, kernel, factor = m & 0xFF, 0, 1.0
     compute = own
@@ -33,10 +33,10 @@ def elementwise(state: int, k: int, j: int, slot: int, final: int) -> int:
             which = column(m, to)
             if which > OF_COMPLEX:
                 compute += PAIRS
-        kernel = i64(s[KERNELS])[COLUMNS * partial + which]
+        kernel = i64(s.kernels)[COLUMNS * partial + which]
     elif flat == 0:
-        factor = f64(s[OPERATIONS])[row + SCALE + slot]
-    whole = flat or same_shape(s[SHAPES], m, to)
+        factor = f64(s.operations)[row + SCALE + slot]
+    whole = flat or same_shape(s.shapes, m, to)
     plain = whole and own == compute and compute == to & 0xFF
     if plain and kernel == 0 and factor == 1.0 and final and cotangents[j] == 0 and flags[k] & SINK == 0:
         cotangents[j] = cotangents[k]
@@ -46,30 +46,30 @@ def elementwise(state: int, k: int, j: int, slot: int, final: int) -> int:
     out = target(state, j, whole == 0)
     if out == 0:
         return MEMORY
-    f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = factor
-    n, store, count = count_of(s[SHAPES], m), s[STORE], 2
+    f64(s.walk + 8 * (HEAD + FACTOR))[0] = factor
+    n, store, count = count_of(s.shapes, m), s.store, 2
     if plain and kernel != 0:
         for bit in range(4):
             if (reads >> bit) & 1:
-                source = operand(s[WORD], k, bit)
+                source = operand(s.word, k, bit)
                 if metas[source] & 0x1FF != compute | 0x100:
                     plain = 0
-                elif same_shape(s[SHAPES], m, metas[source]) == 0:
+                elif same_shape(s.shapes, m, metas[source]) == 0:
                     plain = 0
                 walk[ARGUMENT + count] = addresses[source]
                 count += 1
     size = (m >> 9) & 0x7F
     if plain and kernel == 0:
-        add_scaled(s[WALK], compute, out, cotangents[k], n, store)
+        add_scaled(s.walk, compute, out, cotangents[k], n, store)
         return DONE
     if plain and (store or n <= BLOCK):
         walk[ARGUMENT], walk[ARGUMENT + 1] = out, cotangents[k]
         if store == 0:
-            walk[ARGUMENT] = s[SCRATCH]
+            walk[ARGUMENT] = s.scratch
         if launch(state, kernel, count, size, n) != 1:
             return FAILED
         if store == 0:
-            add(compute, out, s[SCRATCH], n, 0)
+            add(compute, out, s.scratch, n, 0)
         return DONE
     count = 2
     if flat:
@@ -83,7 +83,7 @@ def elementwise(state: int, k: int, j: int, slot: int, final: int) -> int:
         lay(state, 1, cotangents[k], m, 0)
         for bit in range(4):
             if (reads >> bit) & 1:
-                source = operand(s[WORD], k, bit)
+                source = operand(s.word, k, bit)
                 lay(state, count, addresses[source], metas[source], 1)
                 count += 1
     prepare(state, count, compute, kernel)
@@ -95,24 +95,24 @@ def elementwise(state: int, k: int, j: int, slot: int, final: int) -> int:
 def reduction(state: int, k: int, j: int) -> int:
     """Input j is walked whole; the result and its cotangent are broadcast over the reduced axes."""
     s = i64(state)
-    operations, metas, kernels = i64(s[OPERATIONS]), i64(s[META]), i64(s[KERNELS])
-    w, m = i64(s[WORD])[k], metas[j]
+    operations, metas, kernels = i64(s.operations), i64(s.meta), i64(s.kernels)
+    w, m = i64(s.word)[k], metas[j]
     row, mask, code, size = ROW * (w & 0xFFFF), w >> 32, metas[k] & 0xFF, (metas[k] >> 9) & 0x7F
-    value, result = i64(s[ADDRESS])[j], i64(s[ADDRESS])[k]
+    value, result = i64(s.address)[j], i64(s.address)[k]
     partial, reads, kernel, total, factor = operations[row + PARTIAL], operations[row + READS], 0, 0, 1.0
     if partial == CONSTANT:
-        factor = f64(s[OPERATIONS])[row + SCALE]
+        factor = f64(s.operations)[row + SCALE]
     elif partial == MEAN:
-        factor = float(count_of(s[SHAPES], metas[k])) / float(count_of(s[SHAPES], m))
+        factor = float(count_of(s.shapes, metas[k])) / float(count_of(s.shapes, m))
     else:
         kernel = kernels[COLUMNS * partial + code]
         if operations[row + TOTAL] >= 0:
-            bytes_ = size * count_of(s[SHAPES], metas[k])
+            bytes_ = size * count_of(s.shapes, metas[k])
             total = allocate(state, bytes_)
             if total == 0:
                 return MEMORY
             zero(total, bytes_)
-            f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = 1.0
+            f64(s.walk + 8 * (HEAD + FACTOR))[0] = 1.0
             extents(state, m)
             lay_reduced(state, 0, total, metas[k], mask, 0)
             lay(state, 1, value, m, 1)
@@ -123,10 +123,10 @@ def reduction(state: int, k: int, j: int) -> int:
     out = target(state, j, 0)
     if out == 0:
         return MEMORY
-    f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = factor
+    f64(s.walk + 8 * (HEAD + FACTOR))[0] = factor
     extents(state, m)
     lay(state, 0, out, m, 0)
-    lay_reduced(state, 1, i64(s[COTANGENTS])[k], metas[k], mask, 0)
+    lay_reduced(state, 1, i64(s.cotangents)[k], metas[k], mask, 0)
     count = 2
     if kernel != 0:
         if reads & 1:
@@ -139,7 +139,7 @@ def reduction(state: int, k: int, j: int) -> int:
             lay_reduced(state, count, total, metas[k], mask, 0)
             count += 1
     prepare(state, count, code, kernel)
-    ok = stream(state, s[STORE])
+    ok = stream(state, s.store)
     if total != 0:
         release(state, total)
     if ok != 1:
@@ -150,25 +150,25 @@ def reduction(state: int, k: int, j: int) -> int:
 def view(state: int, k: int, j: int, slot: int) -> int:
     """A described window of input j's cotangent takes a described window of k's."""
     s = i64(state)
-    metas, walk = i64(s[META]), i64(s[WALK])
-    described = i64(s[DESCRIPTORS])[k]
+    metas, walk = i64(s.meta), i64(s.walk)
+    described = i64(s.descriptors)[k]
     d = i64(described + 8 * i64(described)[slot])
     ndim = d[0]
     out = target(state, j, d[1] == 0)
     if out == 0:
         return MEMORY
     size, step = (metas[j] >> 9) & 0x7F, (metas[k] >> 9) & 0x7F
-    f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = 1.0
+    f64(s.walk + 8 * (HEAD + FACTOR))[0] = 1.0
     walk[HEAD + NDIM] = ndim
     walk[HEAD + CODE], walk[HEAD + CODE + 1] = metas[j] & 0xFF, metas[k] & 0xFF
     walk[HEAD + POINTER] = out + d[2] * size
-    walk[HEAD + POINTER + 1] = i64(s[COTANGENTS])[k] + d[3] * step
+    walk[HEAD + POINTER + 1] = i64(s.cotangents)[k] + d[3] * step
     for axis in range(ndim):
         walk[axis] = d[4 + axis]
         walk[STRIDE + axis] = d[4 + ndim + axis] * size
         walk[STRIDE + MAXDIM + axis] = d[4 + 2 * ndim + axis] * step
     prepare(state, 2, metas[k] & 0xFF, 0)
-    if stream(state, s[STORE]) != 1:
+    if stream(state, s.store) != 1:
         return FAILED
     return DONE
 
@@ -176,8 +176,8 @@ def view(state: int, k: int, j: int, slot: int) -> int:
 def clear(state: int, cotangent: int, m: int, d: int) -> int:
     """Zeros into the window of a dense cotangent that a descriptor tells of."""
     s, words = i64(state), i64(d)
-    walk, ndim, size = i64(s[WALK]), words[0], (m >> 9) & 0x7F
-    f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = 1.0
+    walk, ndim, size = i64(s.walk), words[0], (m >> 9) & 0x7F
+    f64(s.walk + 8 * (HEAD + FACTOR))[0] = 1.0
     walk[HEAD + NDIM] = ndim
     walk[HEAD + CODE], walk[HEAD + CODE + 1] = m & 0xFF, m & 0xFF
     walk[HEAD + POINTER], walk[HEAD + POINTER + 1] = cotangent + words[2] * size, state + 8 * NOTHING_AT
@@ -195,23 +195,23 @@ def assign(state: int, k: int, j: int, slot: int) -> int:
     """
     if slot == 0:
         return view(state, k, j, 0)
-    described = i64(i64(state)[DESCRIPTORS])[k]
+    described = i64(i64(state).descriptors)[k]
     return pass_on(state, k, j, described + 8 * i64(described)[1])
 
 
 def pass_on(state: int, k: int, j: int, d: int) -> int:
     """Record k's cotangent for what was written to: cleared where it was, as d tells."""
     s = i64(state)
-    cotangents, flags, metas = i64(s[COTANGENTS]), u8(s[FLAGS]), i64(s[META])
-    m, ct, operations = metas[k], cotangents[k], i64(s[OPERATIONS])
+    cotangents, flags, metas = i64(s.cotangents), u8(s.flags), i64(s.meta)
+    m, ct, operations = metas[k], cotangents[k], i64(s.operations)
     own = flags[k] & (SINK | FOREIGN) == 0
     if own == 0:
-        bytes_ = ((m >> 9) & 0x7F) * count_of(s[SHAPES], m)
+        bytes_ = ((m >> 9) & 0x7F) * count_of(s.shapes, m)
         ct = allocate(state, bytes_)
         if ct == 0:
             return MEMORY
         copy(ct, cotangents[k], bytes_)
-    if operations[ROW * (i64(s[WORD])[k] & 0xFFFF) + TEMPLATE] == PUT:
+    if operations[ROW * (i64(s.word)[k] & 0xFFFF) + TEMPLATE] == PUT:
         clear_places(ct, m, d)
     elif clear(state, ct, m, d) != 1:
         return FAILED
@@ -223,7 +223,7 @@ def pass_on(state: int, k: int, j: int, d: int) -> int:
     out = target(state, j, 0)
     if out == 0:
         return MEMORY
-    add(m & 0xFF, out, ct, count_of(s[SHAPES], m), s[STORE])
+    add(m & 0xFF, out, ct, count_of(s.shapes, m), s.store)
     if own == 0:
         release(state, ct)
     return DONE
@@ -235,7 +235,7 @@ def scatter(state: int, k: int, j: int) -> int:
     out = target(state, j, 1)
     if out == 0:
         return MEMORY
-    ct, indices, code = i64(s[COTANGENTS])[k], i64(i64(s[DESCRIPTORS])[k]), i64(s[META])[k] & 0xFF
+    ct, indices, code = i64(s.cotangents)[k], i64(i64(s.descriptors)[k]), i64(s.meta)[k] & 0xFF
     n, step = indices[0], 1 + (code >= COMPLEX)
     for part in range(step):
         if code & 1:
@@ -265,15 +265,15 @@ def clear_places(cotangent: int, m: int, d: int) -> int:
 def put(state: int, k: int, j: int, slot: int) -> int:
     """As `assign` with places, counted in C order, instead of a window; what a place below 0 got is lost."""
     s = i64(state)
-    described, m = i64(s[DESCRIPTORS])[k], i64(s[META])[k]
+    described, m = i64(s.descriptors)[k], i64(s.meta)[k]
     if slot == 1:
         return pass_on(state, k, j, described)
-    if (i64(s[META])[j] ^ m) & 0xFF:
+    if (i64(s.meta)[j] ^ m) & 0xFF:
         return PYTHON
     out = target(state, j, 1)
     if out == 0:
         return MEMORY
-    places, size, ct = i64(described), (m >> 9) & 0x7F, i64(s[COTANGENTS])[k]
+    places, size, ct = i64(described), (m >> 9) & 0x7F, i64(s.cotangents)[k]
     for i in range(places[0]):
         if places[i + 1] >= 0:
             add(m & 0xFF, out + i * size, ct + places[i + 1] * size, 1, 0)
@@ -297,18 +297,18 @@ def sum_back(code: int, at: int, n: int) -> int:
 def scan(state: int, k: int, j: int) -> int:
     """A running sum's transpose: the running sum from the far end."""
     s = i64(state)
-    m, to, shapes = i64(s[META])[k], i64(s[META])[j], i64(s[SHAPES])
-    axis = i64(s[WORD])[k] >> 32
+    m, to, shapes = i64(s.meta)[k], i64(s.meta)[j], i64(s.shapes)
+    axis = i64(s.word)[k] >> 32
     ndim, place, size = (m >> 16) & 0xFF, m >> 32, (m >> 9) & 0x7F
-    n, length, inside = count_of(s[SHAPES], m), shapes[place + axis], 1
+    n, length, inside = count_of(s.shapes, m), shapes[place + axis], 1
     for d in range(axis + 1, ndim):
         inside *= shapes[place + d]
     out = target(state, j, 0)
     sums = allocate(state, n * size)
     if out == 0 or sums == 0:
         return MEMORY
-    store = s[STORE]
-    copy(sums, i64(s[COTANGENTS])[k], n * size)
+    store = s.store
+    copy(sums, i64(s.cotangents)[k], n * size)
     if n != 0 and inside == 1:
         for outer in range(n // length):
             sum_back(m & 0xFF, sums + outer * length * size, length)
@@ -317,7 +317,7 @@ def scan(state: int, k: int, j: int) -> int:
             for a in range(length - 2, -1, -1):
                 at = sums + (outer * length + a) * inside * size
                 add(m & 0xFF, at, at + inside * size, inside, 0)
-    f64(s[WALK] + 8 * (HEAD + FACTOR))[0] = 1.0
+    f64(s.walk + 8 * (HEAD + FACTOR))[0] = 1.0
     extents(state, m)
     lay(state, 0, out, to, 0)
     lay(state, 1, sums, m, 0)
@@ -357,8 +357,8 @@ def gemm(state: int, code: int, rows: int, columns: int, depth: int, a: int, a_r
          b: int, b_row: int, b_column: int, out: int) -> int:  # fmt: skip
     """out += a @ b for a dense out: BLAS computes the transpose in its column order."""
     s = i64(state)
-    args = s[SCRATCH]
-    ints, size, function = i32(args), 1 << (WIDTHS >> 3 * code & 7), i64(s[GEMM])[code]
+    args = s.scratch
+    ints, size, function = i32(args), 1 << (WIDTHS >> 3 * code & 7), i64(s.gemm)[code]
     ints[0], ints[1], ints[2], ints[3] = columns, rows, depth, columns
     ints[4] = leading(b_row, b_column, depth, columns, size, args + 32)
     ints[5] = leading(a_row, a_column, rows, depth, size, args + 33)
@@ -382,7 +382,7 @@ def matrices(state: int, i: int, vector: int, batch: int, to: int) -> int:
     their strides, then the strides over the batch of its values, then those of its dense cotangent, in bytes.
     """
     s, d = i64(state), i64(to)
-    m, shapes = i64(s[META])[i], i64(s[SHAPES])
+    m, shapes = i64(s.meta)[i], i64(s.shapes)
     ndim, at, size = (m >> 16) & 0xFF, m >> 32, (m >> 9) & 0x7F
     dense = size
     d[0], d[1], d[2], d[3] = 1, 1, size, size
@@ -414,8 +414,8 @@ def matrices(state: int, i: int, vector: int, batch: int, to: int) -> int:
 def factors(state: int, k: int) -> int:
     """Describe both factors of a product to `matmul`; 0 where BLAS cannot read them, or would use threads."""
     s = i64(state)
-    words, metas, flags = s[SCRATCH] + 8 * GEMM_WORDS, i64(s[META]), u8(s[FLAGS])
-    first, second = operand(s[WORD], k, 0), operand(s[WORD], k, 1)
+    words, metas, flags = s.scratch + 8 * GEMM_WORDS, i64(s.meta), u8(s.flags)
+    first, second = operand(s.word, k, 0), operand(s.word, k, 1)
     if (metas[first] ^ metas[k]) & 0xFF or (metas[second] ^ metas[k]) & 0xFF:
         return 0
     batch = max((metas[first] >> 16) & 0xFF, (metas[second] >> 16) & 0xFF) - 2
@@ -430,9 +430,9 @@ def factors(state: int, k: int) -> int:
 def matmul(state: int, k: int, j: int, slot: int) -> int:
     """One factor of a (batched) matrix product."""
     s = i64(state)
-    words = s[SCRATCH] + 8 * GEMM_WORDS
-    first, second = operand(s[WORD], k, 0), operand(s[WORD], k, 1)
-    metas, shapes, walk = i64(s[META]), i64(s[SHAPES]), i64(s[WALK])
+    words = s.scratch + 8 * GEMM_WORDS
+    first, second = operand(s.word, k, 0), operand(s.word, k, 1)
+    metas, shapes, walk = i64(s.meta), i64(s.shapes), i64(s.walk)
     m, code, size = metas[k], metas[k] & 0xFF, (metas[k] >> 9) & 0x7F
     batch = max((metas[first] >> 16) & 0xFF, (metas[second] >> 16) & 0xFF) - 2
     if batch < 0:
@@ -449,7 +449,7 @@ def matmul(state: int, k: int, j: int, slot: int) -> int:
     for axis in range(batch):
         total *= shapes[(m >> 32) + axis]
         walk[COUNTER + axis] = 0
-    a, b, ct = i64(s[ADDRESS])[first], i64(s[ADDRESS])[second], i64(s[COTANGENTS])[k]
+    a, b, ct = i64(s.address)[first], i64(s.address)[second], i64(s.cotangents)[k]
     for _ in range(total):
         if slot == 0:
             other, row, step = b, q[3], q[2]

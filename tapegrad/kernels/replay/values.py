@@ -1,6 +1,6 @@
 """Compiled: the value of an elementwise op: by its ufunc's inner loop, or in memory that is used again."""
 
-from tapegrad.kernels.dialect import call, copy, f32, f64, i32, i64, invoke, shared, stack
+from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.admitting import memory_like, same_kind
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import code_of, extent_of, size_of
@@ -14,60 +14,60 @@ def looped(loops: int, function: int, x: int, y: int) -> int:
     """
     g, like, n = i64(shared()), x, 1 + (y != 0)
     args, steps, numbers, count = stack(3), stack(3), stack(2), stack(1)
-    if i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE] and y != 0:
-        if i64(y + TYPE_AT)[0] == g[NDARRAY_TYPE] or code_of(x) == 0:
+    if obj(x).type != g.ndarray_type and y != 0:
+        if obj(y).type == g.ndarray_type or code_of(x) == 0:
             like = y
-    code, whole = code_of(like), i64(like + TYPE_AT)[0] == g[NDARRAY_TYPE]
+    code, whole = code_of(like), obj(like).type == g.ndarray_type
     kind = code & 0xFF
     if kind == 0 or kind >= COMPLEX or (whole == 0 and function != 0):
         return 0
     if code & 1 == 0:
         loops += 8 * (SINGLE_LOOPS - LOOPS)
-    if i64(loops)[0] == 0 or (whole and i32(like + FLAGS_AT)[0] & C_CONTIGUOUS == 0):
+    if i64(loops)[0] == 0 or (whole and obj(like).flags & C_CONTIGUOUS == 0):
         return 0
     for q in range(n):
         z = x
         if q == 1:
             z = y
         i64(args)[q], i64(steps)[q] = numbers + 8 * q, 0
-        if i64(z + TYPE_AT)[0] == g[NDARRAY_TYPE]:
+        if obj(z).type == g.ndarray_type:
             if z != like:
-                if i32(z + FLAGS_AT)[0] & C_CONTIGUOUS == 0 or same_kind(z, like) == 0:
+                if obj(z).flags & C_CONTIGUOUS == 0 or same_kind(z, like) == 0:
                     return 0
-            i64(args)[q], i64(steps)[q] = i64(z + DATA_AT)[0], code >> 8
+            i64(args)[q], i64(steps)[q] = obj(z).data, code >> 8
         elif number_as(code, numbers + 8 * q, z) == 0:
             return 0
     i64(count)[0] = 1
     if whole:
-        i64(count)[0] = extent_of(like, 0, i32(like + NDIM_AT)[0])
-        out = call(g[NEW_LIKE], like, C_ORDER, 0, 0)
+        i64(count)[0] = extent_of(like, 0, obj(like).ndim)
+        out = call(g.new_like, like, C_ORDER, 0, 0)
     else:
-        out = call(g[ALLOCATE_OBJECT], i64(like + TYPE_AT)[0], 0)
+        out = call(g.allocate_object, obj(like).type, 0)
     if out == 0:
-        invoke(g[ERROR_CLEAR])  # no memory: NumPy will say so
+        invoke(g.error_clear)  # no memory: NumPy will say so
         return 0
     i64(args)[n], i64(steps)[n] = out + SCALAR_AT, 0
     if whole:
-        i64(args)[n], i64(steps)[n] = i64(out + DATA_AT)[0], code >> 8
+        i64(args)[n], i64(steps)[n] = obj(out).data, code >> 8
     invoke(i64(loops)[0], args, count, steps, i64(loops)[1])
-    if call(g[TEST_ERRORS], g[ERRORS]) & 0xFFFFFFFF:
-        invoke(g[DECREF], out)
+    if call(g.test_errors, g.errors) & 0xFFFFFFFF:
+        invoke(g.decref, out)
         return 0
     return out
 
 
 def number_as(code: int, at: int, x: int) -> int:
     """Write a number of Python's, or one of the dtype itself, as a number of a dtype; 0 for any other."""
-    g, kind = i64(shared()), i64(x + TYPE_AT)[0]
-    if kind == g[FLOAT_TYPE]:
+    g, kind = i64(shared()), obj(x).type
+    if kind == g.float_type:
         f64(at)[0] = f64(x + SCALAR_AT)[0]
-    elif kind == g[INT_TYPE]:
-        number = call(g[LONG_AS], x)
+    elif kind == g.int_type:
+        number = call(g.long_as, x)
         if number > EXACT or number < -EXACT:
             return 0
         if number == -1:
-            if call(g[ERROR_OCCURRED]) != 0:
-                invoke(g[ERROR_CLEAR])  # too large for a word
+            if call(g.error_occurred) != 0:
+                invoke(g.error_clear)  # too large for a word
                 return 0
         f64(at)[0] = float(number)
     elif code_of(x) == code:
@@ -77,7 +77,7 @@ def number_as(code: int, at: int, x: int) -> int:
         return 0
     if code & 1 == 0:
         f32(at)[0] = f64(at)[0]
-        return call(g[TEST_ERRORS], g[ERRORS]) & 0xFFFFFFFF == 0  # asked here, as some loops clear the flags
+        return call(g.test_errors, g.errors) & 0xFFFFFFFF == 0  # asked here, as some loops clear the flags
     return 1
 
 
@@ -87,15 +87,15 @@ def result_memory(tape: int, x: int, y: int) -> int:
     A new reference; UNHANDLED where the result may be of another shape or dtype; 0 with an error set.
     """
     g, like, other = i64(shared()), x, y
-    if i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE]:
+    if obj(x).type != g.ndarray_type:
         like, other = y, x
-    kind = i64(like + DESCR_AT)[0]
-    if (kind != g[DOUBLE] and kind != g[SINGLE]) or i32(like + FLAGS_AT)[0] & C_CONTIGUOUS == 0:
+    kind = obj(like).descr
+    if (kind != g.double and kind != g.single) or obj(like).flags & C_CONTIGUOUS == 0:
         return UNHANDLED
     if other != 0:
-        if i64(other + TYPE_AT)[0] == g[NDARRAY_TYPE]:
+        if obj(other).type == g.ndarray_type:
             if same_kind(other, like) == 0:
                 return UNHANDLED
-        elif i64(other + TYPE_AT)[0] != g[FLOAT_TYPE]:
+        elif obj(other).type != g.float_type:
             return UNHANDLED
     return memory_like(tape, like, size_of(like))

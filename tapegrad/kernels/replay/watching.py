@@ -5,7 +5,7 @@ A mode that notes lines or takes times, and else records as the mode True does, 
 True, and writes down what is asked.
 """
 
-from tapegrad.kernels.dialect import call, f64, i32, i64, invoke, shared, stack
+from tapegrad.kernels.dialect import call, f64, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.committing import compute
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.loops import suspect
@@ -15,54 +15,54 @@ from tapegrad.kernels.replay.operands import in_force
 def watched(sheet: int, twin: int, args: int, count: int, tape: int, a: int, b: int, mode: int) -> int:
     """As `compute`, or as a `twin` in Python, in a mode that notes lines or takes times and else is plain."""
     g = i64(shared())
-    if i64(mode + TYPE_AT)[0] != g[MODE_TYPE]:
+    if obj(mode).type != g.mode_type:
         return UNHANDLED
-    if i64(mode + g[PLAIN_AT])[0] != g[TRUE]:
+    if obj(mode).plain != g.true:
         return UNHANDLED
-    lines = call(g[LONG_AS], i64(mode + g[NOTING_AT])[0])
-    times = call(g[LONG_AS], i64(mode + g[TIMING_AT])[0])
-    if lines != 0 and g[FRAME_OFFSET] == 0:
+    lines = call(g.long_as, obj(mode).noting)
+    times = call(g.long_as, obj(mode).timing)
+    if lines != 0 and g.frame_offset == 0:
         return UNHANDLED
     begin = stack(2)
     if times != 0:
-        if i64(times)[EVENT] > i64(times)[EVENT_END]:
+        if i64(times).event > i64(times).event_end:
             return UNHANDLED  # Python makes room
-    invoke(g[INCREF], mode)
+    invoke(g.incref, mode)
     if times != 0:
-        invoke(i64(times)[EVENT_CLOCK], i64(times)[EVENT_CLOCK_KIND], begin)
+        invoke(i64(times).event_clock, i64(times).event_clock_kind, begin)
     if twin == 0:
         out = compute(sheet, tape, a, b)
     else:
         out = plainly(twin, args, count, mode)
     if out != 0 and out != UNHANDLED:
-        if i64(out + TYPE_AT)[0] == g[TENSOR_TYPE]:
+        if obj(out).type == g.tensor_type:
             if times != 0:
                 took(times, sheet, a, b, out, begin)
             if lines != 0:
                 if note(lines, sheet, a, b, out) == 0:
-                    invoke(g[DECREF], out)
+                    invoke(g.decref, out)
                     out = 0
-    invoke(g[DECREF], mode)
+    invoke(g.decref, mode)
     return out
 
 
 def plainly(twin: int, args: int, count: int, mode: int) -> int:
     """Call a function of Python in the mode True, instead of another; 0 with an error set on failure."""
     g, error = i64(shared()), stack(3)
-    token = call(g[CONTEXT_SET], g[MODE], g[TRUE])
+    token = call(g.context_set, g.mode, g.true)
     if token == 0:
         return 0
-    invoke(g[DECREF], token)
-    out = call(g[VECTORCALL], twin, args, count, 0)
+    invoke(g.decref, token)
+    out = call(g.vectorcall, twin, args, count, 0)
     if out == 0:
-        invoke(g[ERROR_TAKE], error, error + 8, error + 16)
-    token = call(g[CONTEXT_SET], g[MODE], mode)
+        invoke(g.error_take, error, error + 8, error + 16)
+    token = call(g.context_set, g.mode, mode)
     if token != 0:
-        invoke(g[DECREF], token)
+        invoke(g.decref, token)
     if out == 0:
-        invoke(g[ERROR_GIVE], i64(error)[0], i64(error)[1], i64(error)[2])
+        invoke(g.error_give, i64(error)[0], i64(error)[1], i64(error)[2])
     elif token == 0:
-        invoke(g[DECREF], out)
+        invoke(g.decref, out)
         out = 0
     return out
 
@@ -73,23 +73,23 @@ def delegate(sheet: int, twin: int, args: int, count: int, a: int, b: int) -> in
     mode = in_force()
     if mode == 0:
         return 0
-    if mode != g[TRUE]:
+    if mode != g.true:
         if plain(a) and (b == 0 or plain(b)):
             out = watched(sheet, twin, args, count, 0, a, b, mode)
             if out != UNHANDLED:
                 return out
-    return call(g[VECTORCALL], twin, args, count, 0)
+    return call(g.vectorcall, twin, args, count, 0)
 
 
 def plain(x: int) -> int:
     """Whether an operand is neither dual nor stale."""
     g = i64(shared())
-    if i64(x + TYPE_AT)[0] != g[TENSOR_TYPE]:
+    if obj(x).type != g.tensor_type:
         return 1
-    tape = i64(x + g[TAPE_AT])[0]
-    if tape == 0 or tape == g[NONE_AT_ALL]:
+    tape = obj(x).tape
+    if tape == 0 or tape == g.none_at_all:
         return tape
-    return i64(tape + TYPE_AT)[0] == g[TAPE_TYPE]
+    return obj(tape).type == g.tape_type
 
 
 def took(times: int, sheet: int, a: int, b: int, out: int, begin: int) -> int:
@@ -107,12 +107,12 @@ def took(times: int, sheet: int, a: int, b: int, out: int, begin: int) -> int:
             y = extents_of(b, following)
             if y != NO_SHAPE:
                 following += 8 * y
-    words[0] = i32(i64(sheet)[OPCODE] + DIGIT_AT)[0] | x << 16 | y << 24
-    words[3], words[4], words[5], words[6] = call(g[THREAD]), bytes_of(i64(out + g[V_AT])[0]), 0, 0
-    tape = i64(out + g[TAPE_AT])[0]
-    if i64(tape + TYPE_AT)[0] == g[TAPE_TYPE]:
-        words[5] = call(g[LONG_AS], i64(tape + g[SERIAL_AT])[0])
-        words[6] = call(g[LONG_AS], i64(out + g[AT_AT])[0])
+    words[0] = obj(i64(sheet).opcode).digit | x << 16 | y << 24
+    words[3], words[4], words[5], words[6] = call(g.thread), bytes_of(obj(out).v), 0, 0
+    tape = obj(out).tape
+    if obj(tape).type == g.tape_type:
+        words[5] = call(g.long_as, obj(tape).serial)
+        words[6] = call(g.long_as, obj(out).at)
     invoke(t[EVENT_CLOCK], t[EVENT_CLOCK_KIND], end)
     words[1] = i64(begin)[0] * 1000000000 + i64(begin)[1]
     words[2] = i64(end)[0] * 1000000000 + i64(end)[1]
@@ -123,15 +123,15 @@ def took(times: int, sheet: int, a: int, b: int, out: int, begin: int) -> int:
 def extents_of(x: int, place: int) -> int:
     """Write an operand's shape; returns how many axes it has, NO_SHAPE for a number of Python's."""
     g = i64(shared())
-    if i64(x + TYPE_AT)[0] == g[TENSOR_TYPE]:
-        x = i64(x + g[V_AT])[0]
-    kind = i64(x + TYPE_AT)[0]
-    if kind == g[FLOAT_TYPE] or kind == g[INT_TYPE]:
+    if obj(x).type == g.tensor_type:
+        x = obj(x).v
+    kind = obj(x).type
+    if kind == g.float_type or kind == g.int_type:
         return NO_SHAPE
-    if kind != g[NDARRAY_TYPE]:
+    if kind != g.ndarray_type:
         return 0
-    ndim = i32(x + NDIM_AT)[0]
-    dims = i64(i64(x + DIMS_AT)[0])
+    ndim = obj(x).ndim
+    dims = i64(obj(x).dims)
     for d in range(ndim):
         i64(place)[d] = dims[d]
     return ndim
@@ -140,14 +140,14 @@ def extents_of(x: int, place: int) -> int:
 def bytes_of(x: int) -> int:
     """The bytes of what an op has made: a float64 scalar or an array without gaps."""
     g = i64(shared())
-    kind, known = i64(x + TYPE_AT)[0], i64(g[SCALARS])
-    if kind != g[NDARRAY_TYPE]:
+    kind, known = obj(x).type, i64(g.scalars)
+    if kind != g.ndarray_type:
         for j in range(1, known[0] + 1):
             if known[2 * j] == kind:
                 return known[2 * j + 1] >> 8
         return 0
-    size, dims, strides = 0, i64(i64(x + DIMS_AT)[0]), i64(i64(x + STRIDES_AT)[0])
-    for d in range(i32(x + NDIM_AT)[0]):
+    size, dims, strides = 0, i64(obj(x).dims), i64(obj(x).strides)
+    for d in range(obj(x).ndim):
         if dims[d] == 0:
             return 0
         size = max(size, dims[d] * strides[d])
@@ -161,30 +161,30 @@ def note(lines: int, sheet: int, a: int, b: int, out: int) -> int:
     the offset of its instruction with the place + 1 of the note of the frame that called it, << 32. The
     frames that called are those of the last note as far as they are the same.
     """
-    g, tape, at = i64(shared()), i64(out + i64(shared())[TAPE_AT])[0], i64(out + i64(shared())[AT_AT])[0]
-    if tape == g[NONE_AT_ALL] or i64(tape + TYPE_AT)[0] != g[TAPE_TYPE]:
+    g, tape, at = i64(shared()), obj(out).tape, obj(out).at
+    if tape == g.none_at_all or obj(tape).type != g.tape_type:
         return 1
     frames, chain = stack(80), stack(40)
     f, c = i64(frames), i64(chain)
     count = walk_up(lines, frames)  # may collect garbage, so before the list is read
-    notes = i64(tape + g[LINES_AT])[0]
-    length, done = i64(notes + LIST_SIZE_AT)[0], 0
-    items = i64(i64(notes + LIST_ITEMS_AT)[0])
+    notes = obj(tape).lines
+    length, done = obj(notes).size, 0
+    items = i64(obj(notes).items)
     if length != 0:
-        if call(g[LONG_AS], items[length - 3]) == call(g[LONG_AS], at):
+        if call(g.long_as, items[length - 3]) == call(g.long_as, at):
             done = 1  # by Python, which has recorded it
     if done == 0:
         known, before = 0, length - 2
         while before > 0 and known < 40:
             c[known] = before
             known += 1
-            before = call(g[LONG_AS], items[before + 1]) >> 32
+            before = call(g.long_as, items[before + 1]) >> 32
         up, inner, last = 0, count - 1, known - 1
         while inner > 0 and last >= 0:
             before = c[last]
             if items[before] != f[2 * inner]:
                 break
-            if call(g[LONG_AS], items[before + 1]) & 0xFFFFFFFF != f[2 * inner + 1]:
+            if call(g.long_as, items[before + 1]) & 0xFFFFFFFF != f[2 * inner + 1]:
                 break
             up = before
             inner -= 1
@@ -192,59 +192,59 @@ def note(lines: int, sheet: int, a: int, b: int, out: int) -> int:
         for q in range(inner, -1, -1):
             up = note_frame(notes, at, f[2 * q], f[2 * q + 1] | up << 32)
             if up == 0:
-                invoke(g[CUT], notes, length, i64(notes + LIST_SIZE_AT)[0], 0)
+                invoke(g.cut, notes, length, obj(notes).size, 0)
                 return 0
-    if i64(lines)[LOOKING] == 0:
+    if i64(lines).looking == 0:
         return 1
     if sound(out) == 1 or sound(a) == 0:
         return 1
     args = stack(4)
-    i64(args)[0], i64(args)[1], i64(args)[2], i64(args)[3] = i64(sheet)[OP], out, a, b
+    i64(args)[0], i64(args)[1], i64(args)[2], i64(args)[3] = i64(sheet).op, out, a, b
     if b != 0:
         if sound(b) == 0:
             return 1
-    told = call(g[VECTORCALL], g[LOOK], args, 3 + (b != 0), 0)
+    told = call(g.vectorcall, g.look, args, 3 + (b != 0), 0)
     if told == 0:
         return 0
-    invoke(g[DECREF], told)
+    invoke(g.decref, told)
     return 1
 
 
 def walk_up(lines: int, frames: int) -> int:
     """Write the code and the offset of each frame from the innermost out; returns how many there are."""
     g, w, f, count = i64(shared()), i64(lines), i64(frames), 0
-    frame = call(g[FRAME])
+    frame = call(g.frame)
     if frame != 0:
-        invoke(g[INCREF], frame)
+        invoke(g.incref, frame)
     while frame != 0 and count < DEPTH:
-        code = call(g[FRAME_CODE], frame)
-        f[2 * count], f[2 * count + 1] = code, call(g[FRAME_OFFSET], frame) & 0xFFFFFFFF
-        invoke(g[DECREF], code)  # the frame, which is at work, keeps it
+        code = call(g.frame_code, frame)
+        f[2 * count], f[2 * count + 1] = code, call(g.frame_offset, frame) & 0xFFFFFFFF
+        invoke(g.decref, code)  # the frame, which is at work, keeps it
         count += 1
         if frame == w[BASE]:
             f[2 * count], f[2 * count + 1] = w[OUTSIDE], 0
-            invoke(g[DECREF], frame)
+            invoke(g.decref, frame)
             return count + 1
-        back = call(g[FRAME_BACK], frame)
-        invoke(g[DECREF], frame)
+        back = call(g.frame_back, frame)
+        invoke(g.decref, frame)
         frame = back
     if frame != 0:
-        invoke(g[DECREF], frame)
+        invoke(g.decref, frame)
     return count
 
 
 def note_frame(notes: int, at: int, code: int, word: int) -> int:
     """Append a note; returns its place + 1, or 0 with an error set."""
     g = i64(shared())
-    place, entry = i64(notes + LIST_SIZE_AT)[0], call(g[LONG_FROM], word)
+    place, entry = obj(notes).size, call(g.long_from, word)
     if entry == 0:
         return 0
-    failed = call(g[APPEND], notes, at) & 0xFFFFFFFF
+    failed = call(g.append, notes, at) & 0xFFFFFFFF
     if failed == 0:
-        failed = call(g[APPEND], notes, code) & 0xFFFFFFFF
+        failed = call(g.append, notes, code) & 0xFFFFFFFF
     if failed == 0:
-        failed = call(g[APPEND], notes, entry) & 0xFFFFFFFF
-    invoke(g[DECREF], entry)
+        failed = call(g.append, notes, entry) & 0xFFFFFFFF
+    invoke(g.decref, entry)
     if failed:
         return 0
     return place + 1
@@ -253,21 +253,21 @@ def note_frame(notes: int, at: int, code: int, word: int) -> int:
 def sound(x: int) -> int:
     """Whether an operand or a result is finite; 2 where that is left to Python."""
     g = i64(shared())
-    if i64(x + TYPE_AT)[0] == g[TENSOR_TYPE]:
-        x = i64(x + g[V_AT])[0]
-    kind, width, n = i64(x + TYPE_AT)[0], 8, 1
-    if kind == g[INT_TYPE]:
+    if obj(x).type == g.tensor_type:
+        x = obj(x).v
+    kind, width, n = obj(x).type, 8, 1
+    if kind == g.int_type:
         return 1
-    if kind == g[FLOAT_TYPE] or kind == g[FLOAT64_TYPE]:
+    if kind == g.float_type or kind == g.float64_type:
         return f64(x + SCALAR_AT)[0] - f64(x + SCALAR_AT)[0] == 0.0
-    if kind != g[NDARRAY_TYPE]:
+    if kind != g.ndarray_type:
         return 2
-    if i64(x + DESCR_AT)[0] == g[SINGLE]:
+    if obj(x).descr == g.single:
         width = 4
-    elif i64(x + DESCR_AT)[0] != g[DOUBLE]:
+    elif obj(x).descr != g.double:
         return 2
-    dims, strides, low, high = i64(i64(x + DIMS_AT)[0]), i64(i64(x + STRIDES_AT)[0]), 0, 0
-    for d in range(i32(x + NDIM_AT)[0]):
+    dims, strides, low, high = i64(obj(x).dims), i64(obj(x).strides), 0, 0
+    for d in range(obj(x).ndim):
         if dims[d] == 0:
             return 1
         reach = (dims[d] - 1) * strides[d]
@@ -277,7 +277,7 @@ def sound(x: int) -> int:
     span = (high - low) // width + 1  # looked at is all memory from the first element to the last
     if span > 2 * n + BLOCK:
         return 2
-    if suspect(width, i64(x + DATA_AT)[0] + low, span) == 0:
+    if suspect(width, obj(x).data + low, span) == 0:
         return 1
     if span == n:
         return 0

@@ -4,7 +4,7 @@ They speak of places in arrays counted in C order, so nothing that is written or
 wrong.
 """
 
-from tapegrad.kernels.dialect import call, copy, i32, i64, invoke, shared, stack, u8
+from tapegrad.kernels.dialect import call, copy, i64, invoke, obj, shared, stack, u8
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import code_of, extent_of, is_dense, same_words, weigh
 
@@ -15,12 +15,12 @@ def window_words(x: int, value: int, covers: int) -> int:
     UNHANDLED where x has an element in two places, or the value is no view of it; 0 with an error set.
     """
     g = i64(shared())
-    if i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE] or i64(value + TYPE_AT)[0] != g[NDARRAY_TYPE]:
+    if obj(x).type != g.ndarray_type or obj(value).type != g.ndarray_type:
         return UNHANDLED
-    if i64(x + DESCR_AT)[0] != i64(value + DESCR_AT)[0]:
+    if obj(x).descr != obj(value).descr:
         return UNHANDLED
-    ndim, step, buffer = i32(value + NDIM_AT)[0], 1, stack(WINDOW_WORDS)
-    words, extents = i64(buffer), i64(i64(value + DIMS_AT)[0])
+    ndim, step, buffer = obj(value).ndim, 1, stack(WINDOW_WORDS)
+    words, extents = i64(buffer), i64(obj(value).dims)
     words[0], words[1], words[2], words[4] = 1, ndim, covers, 0
     for d in range(ndim - 1, -1, -1):
         words[5 + d], words[5 + 2 * ndim + d] = extents[d], step
@@ -33,14 +33,14 @@ def window_words(x: int, value: int, covers: int) -> int:
         found = places_in_strided(x, value, buffer)
     if found == 0:
         return UNHANDLED
-    return call(g[BYTES_FROM], buffer, 8 * (5 + 3 * ndim))
+    return call(g.bytes_from, buffer, 8 * (5 + 3 * ndim))
 
 
 def places_in_dense(x: int, value: int, window: int) -> int:
     """Put the start and the steps of a view of a dense array into its window, as places in C order; or 0."""
-    words, strides, size = i64(window), i64(i64(value + STRIDES_AT)[0]), code_of(x) >> 8
-    ndim, offset = i32(value + NDIM_AT)[0], i64(value + DATA_AT)[0] - i64(x + DATA_AT)[0]
-    if offset < 0 or offset >= size * extent_of(x, 0, i32(x + NDIM_AT)[0]):
+    words, strides, size = i64(window), i64(obj(value).strides), code_of(x) >> 8
+    ndim, offset = obj(value).ndim, obj(value).data - obj(x).data
+    if offset < 0 or offset >= size * extent_of(x, 0, obj(x).ndim):
         return 0
     words[3] = offset // size
     for j in range(ndim):
@@ -58,10 +58,10 @@ def places_in_strided(x: int, value: int, window: int) -> int:
     does the stride of an axis of the view, if what it leads to stays within the array along each axis.
     """
     order, low, high = i64(stack(MAXDIM)), i64(stack(MAXDIM)), i64(stack(MAXDIM))
-    steps, dims, strides = i64(stack(MAXDIM)), i64(i64(x + DIMS_AT)[0]), i64(i64(x + STRIDES_AT)[0])
-    words, extents, windows = i64(window), i64(i64(value + DIMS_AT)[0]), i64(i64(value + STRIDES_AT)[0])
-    ndim, axes, step, offset = i32(value + NDIM_AT)[0], 0, 1, i64(value + DATA_AT)[0] - i64(x + DATA_AT)[0]
-    for d in range(i32(x + NDIM_AT)[0] - 1, -1, -1):
+    steps, dims, strides = i64(stack(MAXDIM)), i64(obj(x).dims), i64(obj(x).strides)
+    words, extents, windows = i64(window), i64(obj(value).dims), i64(obj(value).strides)
+    ndim, axes, step, offset = obj(value).ndim, 0, 1, obj(value).data - obj(x).data
+    for d in range(obj(x).ndim - 1, -1, -1):
         steps[d] = step
         step *= dims[d]
         if strides[d] < 0:
@@ -123,17 +123,17 @@ def joined_words(frame: int, n: int, value: int, attrs: int, new_axis: int) -> i
 
     UNHANDLED where the value is no dense array; 0 with an error set.
     """
-    g, shape, steps = i64(shared()), i64(i64(value + DIMS_AT)[0]), i64(stack(MAXDIM))
-    ndim, step, f = i32(value + NDIM_AT)[0], 1, i64(frame)
-    key = call(g[DICT_GET], attrs, g[AXIS_TEXT])
-    if key == 0 or i64(value + TYPE_AT)[0] != g[NDARRAY_TYPE]:
+    g, shape, steps = i64(shared()), i64(obj(value).dims), i64(stack(MAXDIM))
+    ndim, step, f = obj(value).ndim, 1, i64(frame)
+    key = call(g.dict_get, attrs, g.axis_text)
+    if key == 0 or obj(value).type != g.ndarray_type:
         return UNHANDLED
-    axis, own = call(g[LONG_AS], key), ndim - new_axis  # own: axes of an operand
+    axis, own = call(g.long_as, key), ndim - new_axis  # own: axes of an operand
     for d in range(ndim - 1, -1, -1):
         steps[d] = step
         step *= shape[d]
     size = 5 + 3 * own
-    words = call(g[BYTES_FROM], 0, 8 * n * size)
+    words = call(g.bytes_from, 0, 8 * n * size)
     if words == 0:
         return 0
     w, offset = i64(words + BYTES_AT), 0
@@ -157,18 +157,18 @@ def joined_words(frame: int, n: int, value: int, attrs: int, new_axis: int) -> i
 def placed_words(tape: int, attrs: int) -> int:
     """Words for `scatter` and `put` in `templates`: those among the attributes, or of the places there."""
     g = i64(shared())
-    words = call(g[DICT_GET], attrs, g[WORDS_TEXT])
+    words = call(g.dict_get, attrs, g.words_text)
     if words != 0:
-        if i64(words + TYPE_AT)[0] == g[BYTES_TYPE]:
-            invoke(g[INCREF], words)
+        if obj(words).type == g.bytes_type:
+            invoke(g.incref, words)
             return words
-    places = call(g[DICT_GET], attrs, g[PLACES_TEXT])
+    places = call(g.dict_get, attrs, g.places_text)
     count = integers(places)
     if count < 0:
         return UNHANDLED
     words = words_of_places(tape, count)
     if words != 0:
-        copy(words + BYTES_AT + 8, i64(places + DATA_AT)[0], 8 * count)
+        copy(words + BYTES_AT + 8, obj(places).data, 8 * count)
     return words
 
 
@@ -178,17 +178,17 @@ def scattered_words(tape: int, whole: int, places: int) -> int:
     For the others -1 stands. UNHANDLED for places of another kind; 0 with an error set.
     """
     g, count = i64(shared()), integers(places)
-    if count < 0 or i64(whole + TYPE_AT)[0] != g[NDARRAY_TYPE]:
+    if count < 0 or obj(whole).type != g.ndarray_type:
         return UNHANDLED
-    size = extent_of(whole, 0, i32(whole + NDIM_AT)[0])
-    written, words = call(g[BYTES_FROM], 0, size), words_of_places(tape, count)
+    size = extent_of(whole, 0, obj(whole).ndim)
+    written, words = call(g.bytes_from, 0, size), words_of_places(tape, count)
     if written == 0 or words == 0:
         if written != 0:
-            invoke(g[DECREF], written)
+            invoke(g.decref, written)
         if words != 0:
-            invoke(g[DECREF], words)
+            invoke(g.decref, words)
         return 0
-    marks, w, given = u8(written + BYTES_AT), i64(words + BYTES_AT + 8), i64(i64(places + DATA_AT)[0])
+    marks, w, given = u8(written + BYTES_AT), i64(words + BYTES_AT + 8), i64(obj(places).data)
     for i in range(size):
         marks[i] = 0
     for i in range(count - 1, -1, -1):
@@ -196,28 +196,28 @@ def scattered_words(tape: int, whole: int, places: int) -> int:
         if marks[given[i]]:
             w[i] = -1
         marks[given[i]] = 1
-    invoke(g[DECREF], written)
+    invoke(g.decref, written)
     return words
 
 
 def integers(x: int) -> int:
     """How many elements a dense array of integers has; -1 for anything else."""
-    if i64(x + TYPE_AT)[0] != i64(shared())[NDARRAY_TYPE]:
+    if obj(x).type != i64(shared()).ndarray_type:
         return -1
-    if i64(x + DESCR_AT)[0] != i64(shared())[INTEGER] or is_dense(x) == 0:
+    if obj(x).descr != i64(shared()).integer or is_dense(x) == 0:
         return -1
-    return extent_of(x, 0, i32(x + NDIM_AT)[0])
+    return extent_of(x, 0, obj(x).ndim)
 
 
 def words_of_places(tape: int, count: int) -> int:
     """A new object of bytes that begins with how many places it is to have; 0 with an error set."""
     g, size = i64(shared()), 8 * (1 + count)
-    if size > g[SMALLEST]:
+    if size > g.smallest:
         if weigh(tape, size) == 0:
             return 0
-    words = call(g[BYTES_FROM], 0, size)
+    words = call(g.bytes_from, 0, size)
     if words != 0:
-        i64(words + BYTES_AT)[0] = count
+        obj(words).bytes = count
     return words
 
 
@@ -229,11 +229,11 @@ def taken_words(tape: int, x: int, index: int) -> int:
     """
     g, items, n, lead = i64(shared()), stack(1), 1, 0
     i64(items)[0] = index
-    if i64(index + TYPE_AT)[0] == g[TUPLE_TYPE]:
-        items, n = index + TUPLE_ITEMS_AT, i64(index + LIST_SIZE_AT)[0]
+    if obj(index).type == g.tuple_type:
+        items, n = index + TUPLE_ITEMS_AT, obj(index).size
     while lead < n and is_whole(i64(items)[lead]):
         lead += 1
-    if lead == n or i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE]:
+    if lead == n or obj(x).type != g.ndarray_type:
         return UNHANDLED
     count = integers(i64(items)[lead])
     if count < 0:
@@ -241,8 +241,8 @@ def taken_words(tape: int, x: int, index: int) -> int:
     for q in range(lead, n):
         if integers(i64(items)[q]) != count or same_words(i64(items)[lead], i64(items)[q], DIMS_AT) == 0:
             return UNHANDLED
-    dims, outer, span = i64(i64(x + DIMS_AT)[0]), extent_of(x, 0, lead), extent_of(x, lead, n)
-    inner = extent_of(x, n, i32(x + NDIM_AT)[0])
+    dims, outer, span = i64(obj(x).dims), extent_of(x, 0, lead), extent_of(x, lead, n)
+    inner = extent_of(x, n, obj(x).ndim)
     words = words_of_places(tape, outer * count * inner)
     if words == 0:
         return 0
@@ -250,7 +250,7 @@ def taken_words(tape: int, x: int, index: int) -> int:
     for i in range(count):
         place = 0
         for q in range(lead, n):
-            at = i64(i64(i64(items)[q] + DATA_AT)[0])[i]
+            at = i64(obj(i64(items)[q]).data)[i]
             if at < 0:
                 at += dims[q]
             place = place * dims[q] + at
@@ -263,10 +263,10 @@ def taken_words(tape: int, x: int, index: int) -> int:
 def is_whole(part: int) -> int:
     """Whether a part of an index is ``:``."""
     g = i64(shared())
-    if i64(part + TYPE_AT)[0] != g[SLICE_TYPE]:
+    if obj(part).type != g.slice_type:
         return 0
     for d in range(3):
-        if i64(part + SLICE_AT)[d] != g[NONE_AT_ALL]:
+        if i64(part + SLICE_AT)[d] != g.none_at_all:
             return 0
     return 1
 
@@ -276,24 +276,24 @@ def along_words(x: int, axes: int, kind: int) -> int:
     after the axes of an operand. UNHANDLED where axes are not beside each other; 0 with an error set.
     """
     g, buffer, items, n = i64(shared()), stack(4), stack(1), 1
-    if axes == 0 or i64(x + TYPE_AT)[0] != g[NDARRAY_TYPE]:
+    if axes == 0 or obj(x).type != g.ndarray_type:
         return UNHANDLED
     i64(items)[0] = axes
-    if i64(axes + TYPE_AT)[0] == g[TUPLE_TYPE]:
-        items, n = axes + TUPLE_ITEMS_AT, i64(axes + LIST_SIZE_AT)[0]
+    if obj(axes).type == g.tuple_type:
+        items, n = axes + TUPLE_ITEMS_AT, obj(axes).size
     words, first, last = i64(buffer), MAXDIM, -1
     for q in range(n):
-        if i64(i64(items)[q] + TYPE_AT)[0] != g[INT_TYPE]:
+        if obj(i64(items)[q]).type != g.int_type:
             return UNHANDLED
-        axis = call(g[LONG_AS], i64(items)[q])
+        axis = call(g.long_as, i64(items)[q])
         first, last = min(first, axis), max(last, axis)
     if n == 0 or first < 0 or last - first + 1 != n:
         return UNHANDLED
     words[0], words[1], words[2], words[3] = kind, 1, 1, 1
-    for d in range(i32(x + NDIM_AT)[0]):
+    for d in range(obj(x).ndim):
         place = 1 + (d >= first) + (d > last)
-        words[place] = words[place] * i64(i64(x + DIMS_AT)[0])[d]
-    return call(g[BYTES_FROM], buffer, 32)
+        words[place] = words[place] * i64(obj(x).dims)[d]
+    return call(g.bytes_from, buffer, 32)
 
 
 def written_words(window: int) -> int:
@@ -302,13 +302,13 @@ def written_words(window: int) -> int:
     UNHANDLED for another form of a window than tuples of integers; 0 with an error set.
     """
     g, counts = i64(shared()), i64(stack(WINDOW_WORDS))
-    if i64(window + TYPE_AT)[0] != g[TUPLE_TYPE]:
+    if obj(window).type != g.tuple_type:
         return UNHANDLED
     parts = i64(window + TUPLE_ITEMS_AT)
-    if i64(parts[1] + TYPE_AT)[0] != g[TUPLE_TYPE] or i64(parts[2] + TYPE_AT)[0] != g[TUPLE_TYPE]:
+    if obj(parts[1]).type != g.tuple_type or obj(parts[2]).type != g.tuple_type:
         return UNHANDLED
-    ndim, step = i64(parts[1] + LIST_SIZE_AT)[0], 1
-    if i64(parts[2] + LIST_SIZE_AT)[0] != ndim:
+    ndim, step = obj(parts[1]).size, 1
+    if obj(parts[2]).size != ndim:
         return UNHANDLED
     for q in range(1 + 2 * ndim):
         number = parts[0]
@@ -316,11 +316,11 @@ def written_words(window: int) -> int:
             number = i64(parts[2] + TUPLE_ITEMS_AT)[q - ndim - 1]
         elif q > 0:
             number = i64(parts[1] + TUPLE_ITEMS_AT)[q - 1]
-        if i64(number + TYPE_AT)[0] != g[INT_TYPE]:
+        if obj(number).type != g.int_type:
             return UNHANDLED
-        counts[q] = call(g[LONG_AS], number)
+        counts[q] = call(g.long_as, number)
     size = 4 + 3 * ndim
-    words = call(g[BYTES_FROM], 0, 8 * (2 + 2 * size))
+    words = call(g.bytes_from, 0, 8 * (2 + 2 * size))
     if words == 0:
         return 0
     w = i64(words + BYTES_AT)
