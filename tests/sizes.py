@@ -54,6 +54,8 @@ OTHERS = (
     Limit("kernels.replay.layout", "THREADED", "products of a matrix product"),
     Limit("ops.scans", "FEW", "lanes of a scan"),
     Limit("ops.decompositions", "BLOCK", "rows of a triangular matrix"),
+    Limit("ops.lapack", "SMALL", "rows of a matrix whose factors are kept"),
+    Limit("ops.lapack", "LARGEST", "logarithm of a determinant"),
     Limit("ops.kinks", "TERMS", "products and sums between a square and its root"),
     Limit("ops.primitive", "MASK_BITS", "axes of a reduction"),
     Limit("numpy_api.products", "TERMS", "products that an einsum sums up"),

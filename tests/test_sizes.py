@@ -432,6 +432,29 @@ def inputs(n):
     assert all(x.grad is not None for x in many)
 
 
+@crosses("ops.lapack", "SMALL")
+def rows_of_factors(n):
+    a = np.eye(n) * 3 + np.random.default_rng(n).uniform(-1, 1, (n, n)) / n
+    b = np.linspace(0.5, 1.5, n)
+    for dtype in ("float64", "float32", "complex128"):
+        m = a.astype(dtype)
+        inverse, scale = np.linalg.inv(m), 1e-4 if dtype == "float32" else 1e-12
+        ones, right = np.ones(n, dtype), b.astype(dtype)
+        wanted = -np.outer(np.linalg.solve(m.T, ones), np.linalg.solve(m, right)).conj()
+        gradient_is(lambda m, r=right: np.real(np.sum(np.linalg.solve(m, r))), leaf(m), wanted, scale)
+        gradient_is(lambda m: np.real(np.linalg.slogdet(m)[1]), leaf(m), inverse.T.conj(), scale)
+        gradient_is(lambda m: np.real(np.log(np.linalg.det(m))), leaf(m), inverse.T.conj(), scale)
+
+
+@crosses("ops.lapack", "LARGEST")
+def logarithm(n):
+    """Determinants up to the largest numbers, and down to the least."""
+    for sign in (-1, 1):
+        d = np.full(40, np.exp(sign * n / 40))
+        wanted = np.linalg.det(np.diag(d))
+        gradient_is(lambda m: np.linalg.det(m) / wanted, leaf(np.diag(d)), np.diag(1 / d), 1e-11)
+
+
 @crosses("kernels.replay.layout", "EXACT")
 def integers(n):
     """Numbers of Python beside small arrays, in both dtypes, rounded as NumPy does."""

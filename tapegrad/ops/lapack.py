@@ -18,6 +18,7 @@ import numpy as np
 from tapegrad.kernels import abi
 from tapegrad.tape import pool
 
+LARGEST = 700  # logarithm of what is a finite number, and no subnormal one
 SMALL = 32  # rows of matrices of which NumPy's own functions are quicker than calls by address
 # Their names where NumPy has integers of 64 bits, and of 32: in its wheels, in Apple's library, in others.
 WIDE = "scipy_{}_64_", "{}_64_", "{}$NEWLAPACK$ILP64", "{}_"
@@ -207,7 +208,7 @@ class LU(Kept):
     def det(self, a: Any) -> Any:
         """Return the determinant, as `numpy.linalg.det`."""
         found = self._slogdet(a)
-        if found is None or not abs(found[1]) < 700:  # NumPy warns of what is no finite number
+        if found is None or not abs(found[1]) < LARGEST:  # NumPy warns of what is no finite number
             return np.linalg.det(a)
         return self.own.type(found[0] * math.exp(found[1]))
 

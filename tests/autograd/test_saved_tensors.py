@@ -43,6 +43,25 @@ def derivatives(f, x, w):
     return [np.array(g.tolist()) for g in (*first, *second)]
 
 
+@pytest.mark.parametrize("n", [22, 23])
+def test_what_is_unpacked_for_two_records_is_another_array_each(n):
+    """Of more than 4 KiB, where a tape keeps what derivatives read."""
+    value, found = np.random.default_rng(n).uniform(0.5, 1.5, (n, n)), []
+    for hooks in (saved_tensors_hooks(lambda x: x.detach().numpy().copy(), tg.tensor), identity()):
+        x = tg.tensor(value, requires_grad=True)
+        with hooks:
+            out = np.sum(np.stack([np.sin(x), x * x])[0]) + np.sum(np.roll(np.sin(x), 1) * x)
+        tg.grad(out, x, retain_graph=True)
+        (g,) = tg.grad(out, x, create_graph=True)
+        found.append(tg.grad(np.sum(g * g), x)[0].numpy())
+    x = tg.tensor(value, requires_grad=True)
+    out = np.sum(np.sin(x)) + np.sum(np.roll(np.sin(x), 1) * x)
+    (g,) = tg.grad(out, x, create_graph=True)
+    (expected,) = tg.grad(np.sum(g * g), x)
+    for second in found:
+        np.testing.assert_allclose(second, expected.numpy(), rtol=1e-13)
+
+
 @pytest.mark.parametrize("keep", [identity, save_on_disk])
 @pytest.mark.parametrize("f", list(programs()))
 def test_F13_derivatives_are_those_without(keep, f):
