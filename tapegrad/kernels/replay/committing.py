@@ -79,16 +79,11 @@ def commit(
     operand; `attrs` and `words`, if not 0, are noted beside the record. UNHANDLED where the tape takes no
     more; 0 with an error set.
     """
-    g, s, f = i64(shared()), i64(sheet), i64(frame)
-    size, logged, shade, reference = size_of(value), value, 0, 0
+    g, size, logged, shade, reference = i64(shared()), size_of(value), value, 0, 0
     if size < 0 or room(tape) == 0:
         return UNHANDLED
     if max(largest, size) > g.smallest:
-        reads = 0
-        for q in range(n):
-            if f[PLACE + q] != 0:
-                if is_const(tape, f[PLACE + q]) == 0:
-                    reads = reads | s[USES + min(q, 2)]
+        reads = reads_of(sheet, tape, frame, n)
         if reads & 8 == 0 and size > g.smallest:
             shade = shade_for(tape, value)
             if shade == 0:
@@ -96,14 +91,8 @@ def commit(
             if room(tape) == 0:
                 return drop_position(shade, UNHANDLED)  # making it may have run anything
             logged = shade
-        for q in range(n):
-            if f[PLACE + q] == 0:
-                if size_of(f[VALUE + q]) > g.smallest:
-                    if weigh(tape, size_of(f[VALUE + q])) == 0:
-                        return drop_position(shade, 0)
-            elif reads >> min(q, 2) & 1 and f[NEW_CONST + q] == 0:
-                if keep(tape, f[PLACE + q], f[VALUE + q]) == 0:
-                    return drop_position(shade, 0)
+        if keep_operands(tape, frame, n, reads) == 0:
+            return drop_position(shade, 0)
         if logged == value:
             if weigh(tape, size) == 0:
                 return drop_position(shade, 0)
@@ -113,24 +102,52 @@ def commit(
                 return drop_position(shade, 0)
     out = append(sheet, tape, frame, n, number, logged, value)
     if out != 0 and out != UNHANDLED:
-        at, failed = obj(out).at, 0
-        if reference != 0:
-            failed = call(g.dict_set, obj(tape).shadows, at, reference) & 0xFFFFFFFF
-        if (attrs != 0 or words != 0) and failed == 0:
-            slot = call(g.long_from, call(g.long_as, at) // 4 - 1)
-            failed = slot == 0
-            if attrs != 0 and failed == 0:
-                failed = call(g.dict_set, obj(tape).attrs, slot, attrs) & 0xFFFFFFFF
-            if words != 0 and failed == 0:
-                failed = call(g.dict_set, obj(tape).described, slot, words) & 0xFFFFFFFF
-            if slot != 0:
-                invoke(g.decref, slot)
-        if failed:
+        if note_beside(tape, obj(out).at, reference, attrs, words) == 0:
             invoke(g.decref, out)
             out = 0
     if reference != 0:
         invoke(g.decref, reference)
     return drop_position(shade, out)
+
+
+def reads_of(sheet: int, tape: int, frame: int, n: int) -> int:
+    """A mask of the operands, and 8 for the result, whose values the derivatives of an op read."""
+    reads, f = 0, i64(frame)
+    for q in range(n):
+        if f[PLACE + q] != 0:
+            if is_const(tape, f[PLACE + q]) == 0:
+                reads = reads | i64(sheet)[USES + min(q, 2)]
+    return reads
+
+
+def keep_operands(tape: int, frame: int, n: int, reads: int) -> int:
+    """Log the operands that a derivative reads, and weigh new constants; 0 with an error set on failure."""
+    g, f = i64(shared()), i64(frame)
+    for q in range(n):
+        if f[PLACE + q] == 0:
+            if size_of(f[VALUE + q]) > g.smallest:
+                if weigh(tape, size_of(f[VALUE + q])) == 0:
+                    return 0
+        elif reads >> min(q, 2) & 1 and f[NEW_CONST + q] == 0:
+            if keep(tape, f[PLACE + q], f[VALUE + q]) == 0:
+                return 0
+    return 1
+
+
+def note_beside(tape: int, at: int, reference: int, attrs: int, words: int) -> int:
+    """Note beside a record its shadow, attributes and words, where not 0; 0 with an error set on failure."""
+    g, failed = i64(shared()), 0
+    if reference != 0:
+        failed = call(g.dict_set, obj(tape).shadows, at, reference) & 0xFFFFFFFF
+    if (attrs != 0 or words != 0) and failed == 0:
+        slot = call(g.long_from, call(g.long_as, at) // 4 - 1)
+        failed = slot == 0
+        if attrs != 0 and failed == 0:
+            failed = call(g.dict_set, obj(tape).attrs, slot, attrs) & 0xFFFFFFFF
+        if words != 0 and failed == 0:
+            failed = call(g.dict_set, obj(tape).described, slot, words) & 0xFFFFFFFF
+        drop_position(slot, 0)
+    return failed == 0
 
 
 def append(sheet: int, tape: int, frame: int, n: int, number: int, logged: int, value: int) -> int:

@@ -18,13 +18,9 @@ from tapegrad.kernels.replay.layout import *
 
 
 def seal(state: int) -> int:
-    """Fill the columns; the words of shapes used, or -1 - k when record k is malformed.
-
-    KNOWN lists what a value may be: a count of scalar types and one of dtypes, then pairs of an object's
-    address and its code, bytes per element << 8 added.
-    """
+    """Fill the columns; the words of shapes used, or -1 - k when record k is malformed."""
     s = i64(state)
-    items, n, known, operations = i64(s.items), s.records, i64(s.known), i64(s.operations)
+    items, n, operations = i64(s.items), s.records, i64(s.operations)
     word, meta, address, shapes = i64(s.word), i64(s.meta), i64(s.address), i64(s.shapes)
     used, last, last_ndim = 0, 0, -1
     for k in range(n):
@@ -42,28 +38,18 @@ def seal(state: int) -> int:
             a, b = 0, 0
             if op == LINK:
                 a, b = first, second >> 2
-        if form != NONE and (a < 1 or a > k):
-            return -1 - k
-        if (form != NUMBER and form != NONE and b > k) or (form == TWO and b < 1):
+        if operands_exist(form, a, b, k) == 0:
             return -1 - k
         word[k] = op | a << 16 | b << 32
         meta[k], address[k] = 0, 0
         if value == s.none_object:
             continue
-        kind = obj(value).type
-        low, high, wanted = 1, known[0] + 1, kind
-        if kind == s.array_type:
-            low, high, wanted = high, high + known[1], obj(value).descr
-        code = 0
-        for j in range(low, high):
-            if known[2 * j] == wanted:
-                code = known[2 * j + 1]
-                break
+        code = dtype_of(state, value)
         if code == 0:
             return -1 - k
         size = code >> 8
         code = (code & 0xFF) | size << 9
-        if kind != s.array_type:
+        if obj(value).type != s.array_type:
             meta[k], address[k] = code | 0x100, value + SCALAR_AT
             continue
         address[k] = obj(value).data
@@ -95,6 +81,32 @@ def seal(state: int) -> int:
                 used += ndim
         meta[k] = code | dense << 8 | ndim << 16 | last << 32
     return used
+
+
+def operands_exist(form: int, a: int, b: int, k: int) -> int:
+    """Whether the operands of record k, as numbers from 1, are records before it."""
+    if form == NONE:
+        return 1
+    if a < 1 or a > k or (form == TWO and b < 1):
+        return 0
+    return form == NUMBER or b <= k
+
+
+def dtype_of(state: int, value: int) -> int:
+    """The dtype code of a value and its bytes per element << 8; 0 for what is no value.
+
+    KNOWN lists what a value may be: a count of scalar types and one of dtypes, then pairs of an object's
+    address and its code.
+    """
+    s, wanted = i64(state), obj(value).type
+    known = i64(s.known)
+    low, high = 1, known[0] + 1
+    if wanted == s.array_type:
+        low, high, wanted = high, high + known[1], obj(value).descr
+    for j in range(low, high):
+        if known[2 * j] == wanted:
+            return known[2 * j + 1]
+    return 0
 
 
 def column(m: int, other: int) -> int:

@@ -71,25 +71,32 @@ def elementwise(state: int, k: int, j: int, slot: int, final: int) -> int:
         if store == 0:
             add(compute, out, s.scratch, n, 0)
         return DONE
-    count = 2
-    if flat:
-        walk[0], walk[HEAD + NDIM] = n, 1
-        walk[STRIDE], walk[STRIDE + MAXDIM] = (to >> 9) & 0x7F, size
-        walk[HEAD + POINTER], walk[HEAD + CODE] = out, to & 0xFF
-        walk[HEAD + POINTER + 1], walk[HEAD + CODE + 1] = cotangents[k], own
-    else:
-        extents(state, m)
-        lay(state, 0, out, to, 0)
-        lay(state, 1, cotangents[k], m, 0)
-        for bit in range(4):
-            if (reads >> bit) & 1:
-                source = operand(s.word, k, bit)
-                lay(state, count, addresses[source], metas[source], 1)
-                count += 1
-    prepare(state, count, compute, kernel)
+    prepare(state, lay_operands(state, k, j, out, reads, flat), compute, kernel)
     if stream(state, store) != 1:
         return FAILED
     return DONE
+
+
+def lay_operands(state: int, k: int, j: int, out: int, reads: int, flat: int) -> int:
+    """Lay out a walk over record j's cotangent, record k's and the values read; how many operands it has."""
+    s, count = i64(state), 2
+    metas, addresses, walk = i64(s.meta), i64(s.address), i64(s.walk)
+    m, to, ct = metas[k], metas[j], i64(s.cotangents)[k]
+    if flat:
+        walk[0], walk[HEAD + NDIM] = count_of(s.shapes, m), 1
+        walk[STRIDE], walk[STRIDE + MAXDIM] = (to >> 9) & 0x7F, (m >> 9) & 0x7F
+        walk[HEAD + POINTER], walk[HEAD + CODE] = out, to & 0xFF
+        walk[HEAD + POINTER + 1], walk[HEAD + CODE + 1] = ct, m & 0xFF
+        return count
+    extents(state, m)
+    lay(state, 0, out, to, 0)
+    lay(state, 1, ct, m, 0)
+    for bit in range(4):
+        if (reads >> bit) & 1:
+            source = operand(s.word, k, bit)
+            lay(state, count, addresses[source], metas[source], 1)
+            count += 1
+    return count
 
 
 def reduction(state: int, k: int, j: int) -> int:
