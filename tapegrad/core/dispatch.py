@@ -114,20 +114,19 @@ def secure(tape: Tape, op: Primitive, operands: Sequence[Any], q: int) -> int:
             cell.shared = True
         x = x._v
     value = as_tape_value(x)
-    if value.nbytes > LARGE and not _read(op, operands, q):
-        value = pool.shadow(value)
-    elif value.nbytes <= COPIED:
+    weight = value.nbytes
+    if weight > LARGE and not _read(op, operands, q):
+        value, weight = pool.shadow(value), 0
+    elif weight <= COPIED:
         value = value.copy()
     elif guard_setting() == "off":
-        value = value.view()
+        value, weight = value.view(), weight // layout.LENT
     elif value.flags.forc and guard_setting() == "checksum":
         return tape.guard(cell, value)
     else:
         value = value.copy()
-    if cell is None:
-        return tape.constant(None, value)
-    tape.weigh(value.nbytes)
-    return tape.append(layout.LEAF, 0, 0, value, cell)
+    tape.weigh(weight)
+    return tape.append(layout.CONST if cell is None else layout.LEAF, 0, 0, value, cell)
 
 
 def _read(op: Primitive, operands: Sequence[Any], q: int) -> bool:

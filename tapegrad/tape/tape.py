@@ -341,7 +341,7 @@ class Tape:
         found = checksum(value)
         at = self.secured.get(key)
         if at is None or self.guards.get(slot(at)) != found or not _same_layout(self.log[at - 1], value):
-            self.weigh(value.nbytes)
+            self.weigh(value.nbytes // layout.LENT)
             at = self.append(CONST if cell is None else LEAF, 0, 0, value.view(), cell)
             self.secured[key] = at
             self.guards[slot(at)] = found
