@@ -189,7 +189,7 @@ def larger_and_distance(x, y):
 
 
 def log_of_one_and(p, t):
-    """k, f, h, tail with log(1 + 2**n (1 + p)) = k ln 2 + f - (h - tail), for t = n + ROUND where that is <= 2."""
+    """k, f, h, tail with log(1 + e) = k ln 2 + f - (h - tail) for e = 2**n (1 + p) <= 1, t = n + ROUND."""
     u = 1.0 + p
     e, low = times_power_of_two(u, t), times_power_of_two(p - (u - 1.0), t)
     far = e > LARGEST_F
