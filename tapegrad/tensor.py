@@ -644,8 +644,7 @@ class Tensor(ArrayMethods):
                 return function(*inputs)
         return fn.call_ufunc(ufunc, method, inputs, kwargs)
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return fn.call_function(function, args, kwargs)
+    __array_function__ = fn.call_function
 
     def _apply(self, op: Any, operands: Any, attrs: Any) -> Any:
         return apply(op, operands, attrs)

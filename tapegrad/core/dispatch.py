@@ -212,10 +212,13 @@ def _applied(op: Primitive, operands: Sequence[Any], attrs: dict[str, Any] | Non
         raise DTypeError(f"{op.name} of operands of dtypes {kinds}: {error}") from error
     if type(value) is ndarray and value.ndim == 0:
         value = value[()]
-    out = record(op, value, operands, attrs)
+    out = record_natively(op, value, operands, attrs)
+    if out is None:
+        out = _record(op, value, operands, attrs)
     if (
         len(values) == 1
         and type(value) is ndarray
+        and (value.base is not None or value is x)
         and is_view_of(out._v, x)
         and isinstance(operands[0], Handle)
     ):
@@ -230,8 +233,11 @@ def record_natively(op: Primitive, value: Any, operands: Sequence[Any], attrs: A
 def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any = None) -> Any:
     """Return the Tensor of a computed value, with its history."""
     out = record_natively(op, value, operands, attrs)
-    if out is not None:
-        return out
+    return _record(op, value, operands, attrs) if out is None else out
+
+
+def _record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any) -> Any:
+    """As `record`, in Python."""
     mode = enabled()
     newest = -1  # serial of the newest operand's tape; 0 for a leaf, -1 where nothing requires a gradient
     foreign = False  # whether there may be memory that others can write to

@@ -83,7 +83,10 @@ class Storage:
         self.limit = 16
         self.origin: Storage | None = None
         self.torn = False
-        memory.limit = _add(memory.storages, self, memory.limit)
+        if memory.storages:
+            memory.limit = _add(memory.storages, self, memory.limit)
+        else:
+            memory.storages.append(weakref.ref(self))
 
     def add(self, handle: Any) -> None:
         """Take in a handle."""

@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import add_saved_bytes, is_tensor, join, requires_grad, value_of, wrap
+from tapegrad.core.base import (
+    add_saved_bytes,
+    is_tensor,
+    join,
+    ndim_of,
+    requires_grad,
+    shape_of,
+    value_of,
+    wrap,
+)
 from tapegrad.core.conversion import astype, copy
 from tapegrad.core.dispatch import is_externally_writable, is_view_of, record, timed, wrap_without_history
 from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
@@ -186,7 +195,7 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
             "that they are a view of"
         )
     x, window, axes = tensor_of(x), plain(window_shape), plain(axis)
-    shape = np.shape(value_of(x))
+    shape = shape_of(x)
 
     def windows(a: Any) -> Any:
         return np.lib.stride_tricks.sliding_window_view(a, window, axes)
@@ -323,7 +332,7 @@ def _at_least_of(ndim: int) -> Callable[..., Any]:
 
 
 def _raised(x: Any, ndim: int) -> Any:
-    shape = np.shape(value_of(x))
+    shape = shape_of(x)
     if len(shape) >= ndim:
         return x
     if ndim == 3 and shape:
@@ -345,7 +354,7 @@ def dstack(tup: Any) -> Any:
 def column_stack(tup: Any) -> Any:
     """Arrays joined as columns, vectors as columns of their own."""
     members = _members(tup, "column_stack")
-    shapes = [np.shape(value_of(x)) for x in members]
+    shapes = [shape_of(x) for x in members]
     return concatenate(
         [
             x if len(s) > 1 else reshape(x, (*s, 1) if s else (1, 1))
@@ -375,14 +384,14 @@ def _look(arrays: Any, level: int, depths: set[int]) -> int:
             raise ShapeError("block: a list is empty")
         return max(_look(part, level + 1, depths) for part in arrays)
     depths.add(level)
-    return int(np.ndim(value_of(arrays)))
+    return int(ndim_of(arrays))
 
 
 def _joined(arrays: Any, depth: int, ndim: int) -> Any:
     if depth:
         return concatenate([_joined(part, depth - 1, ndim) for part in arrays], -depth)
     x = tensor_of(arrays)
-    shape = np.shape(value_of(x))
+    shape = shape_of(x)
     return reshape(x, (1,) * (ndim - len(shape)) + shape)
 
 
@@ -391,11 +400,11 @@ def broadcast_arrays(*args: Any, subok: bool = False) -> Any:
     """Arrays in the one shape that fits them all."""
     members = [tensor_of(x) for x in args]
     shape = _common_shape("broadcast_arrays", members)
-    return tuple(x if np.shape(value_of(x)) == shape else _broadcast_to(x, shape) for x in members)
+    return tuple(x if shape_of(x) == shape else _broadcast_to(x, shape) for x in members)
 
 
 def _common_shape(what: str, members: list[Any]) -> tuple[int, ...]:
-    shapes = [np.shape(value_of(x)) for x in members]
+    shapes = [shape_of(x) for x in members]
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.building import broadcast_arrays
 from tapegrad.numpy_api.products import contract, dot
@@ -92,7 +92,7 @@ def _last(x: Any, axis: int, what: str) -> Any:
 
 def _vectors(x: Any, y: Any, axis: int, what: str) -> Any:
     for v in (x, y):
-        if np.ndim(value_of(v)) == 0:
+        if ndim_of(v) == 0:
             raise ShapeError(f"{what} needs a dimension, found shape ()")
     x, y = (_last(v, axis, what) for v in (x, y))
     if x.shape[-1] != y.shape[-1]:
@@ -125,8 +125,8 @@ def vecmat(x1: Any, x2: Any) -> Any:
 
 def _matrix(x: Any, what: str) -> Any:
     x = tensor_of(x)
-    if np.ndim(value_of(x)) < 2:
-        raise ShapeError(f"{what} needs a matrix, found shape {np.shape(value_of(x))}")
+    if ndim_of(x) < 2:
+        raise ShapeError(f"{what} needs a matrix, found shape {shape_of(x)}")
     return x
 
 

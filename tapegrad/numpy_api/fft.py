@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import ndim_of, shape_of, value_of
 from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError, ShapeError
@@ -21,7 +21,7 @@ from tapegrad.ops.fft import OPPOSITE
 
 
 def _length(x: Any, n: Any, axis: int, what: str) -> int:
-    extent = np.shape(value_of(x))[axis] if n is None else operator.index(n)
+    extent = shape_of(x)[axis] if n is None else operator.index(n)
     if extent < 1:
         raise ShapeError(f"{what}: {extent} points; a transform takes at least one")
     return int(extent)
@@ -54,7 +54,7 @@ def _to_half(x: Any, n: Any, axis: int, norm: Any, what: str) -> Any:
 def _from_half(x: Any, n: Any, axis: int, norm: Any, what: str) -> Any:
     x = tensor_of(x)
     axis = axis_of(x, axis, what)
-    n = 2 * (np.shape(value_of(x))[axis] - 1) if n is None else n
+    n = 2 * (shape_of(x)[axis] - 1) if n is None else n
     attrs = {"n": _length(x, n, axis, what), "axis": axis, "norm": _norm(norm, what)}
     return apply(REGISTRY["irfft"], (x,), attrs)
 
@@ -93,7 +93,7 @@ ihfft = _along_axis(
 
 def _plan(a: Any, s: Any, axes: Any, what: str, half: bool = False) -> tuple[list[Any], list[int]]:
     """Numbers of points and axes; where the last axis is a half, its own number of points stays open."""
-    shape = np.shape(value_of(a))
+    shape = shape_of(a)
     if axes is None:
         axes = range(len(shape)) if s is None else range(len(shape) - len(s), len(shape))
     axes = [axis_of(a, k, what) for k in axes]
@@ -161,12 +161,12 @@ _register(np.fft.irfftn, np.fft.irfft2, _over_axes_to_reals, half=True)
 
 def _rolled(x: Any, axes: Any, what: str, back: bool) -> Any:
     x = copy(tensor_of(x))
-    ndim = np.ndim(value_of(x))
+    ndim = ndim_of(x)
     if ndim == 0:
         raise ShapeError(f"{what} of a 0-d array: there is no axis to shift along")
     for k in range(ndim) if axes is None else (axes if np.ndim(axes) else (axes,)):
         axis = axis_of(x, k, what)
-        extent = np.shape(value_of(x))[axis]
+        extent = shape_of(x)[axis]
         cut = extent // 2 if back else extent - extent // 2
         before = (slice(None),) * axis
         if extent > 1:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import add_saved_bytes, is_tensor, join, requires_grad, value_of, wrap
+from tapegrad.core.base import add_saved_bytes, is_tensor, join, ndim_of, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import apply, is_view_of, operand, record, sequence, wrap_without_history
 from tapegrad.core.indices import elements, parts_of, plain_index
 from tapegrad.numpy_api.shapes import ravel
@@ -72,7 +72,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     x = tensor_of(a)
     numbers = indices if type(indices) is np.ndarray else np.asarray(plain_index(indices))
     if axis is None:
-        x = x if np.ndim(value_of(x)) == 1 else ravel(x)
+        x = x if ndim_of(x) == 1 else ravel(x)
     if numbers.dtype.kind not in "iu":
         raise TypeError(f"take: indices are integers, found {indices!r}")
     at = 0 if axis is None else axis_of(x, axis, "take")

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegrad.core.base import Handle, value_of
+from tapegrad.core.base import Handle, ndim_of
 from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import note_escape
 from tapegrad.core.indices import plain_index
@@ -318,5 +318,5 @@ class Flat:
         shape = self.base.shape
         places = np.arange(self.base.size)[plain_index(index)]
         if np.ndim(places):  # values are repeated as often as it takes
-            value = FUNCTIONS[np.resize](value, places.shape) if np.ndim(value_of(value)) else value
+            value = FUNCTIONS[np.resize](value, places.shape) if ndim_of(value) else value
         self.base[np.unravel_index(places, shape) if shape else ...] = value

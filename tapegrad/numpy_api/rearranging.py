@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import add_saved_bytes, is_tensor, value_of
+from tapegrad.core.base import add_saved_bytes, is_tensor, shape_of
 from tapegrad.core.dispatch import apply
 from tapegrad.numpy_api.shapes import concatenate, reshape
 from tapegrad.numpy_api.tables import FUNCTIONS, composed, tensor_of
@@ -84,7 +84,7 @@ def rearranged(x: Any, places: Any, holes: bool = False) -> Any:
 
 def numbers_of(x: Any) -> Any:
     """The number of each element in C order."""
-    shape = np.shape(value_of(x))
+    shape = shape_of(x)
     return np.arange(prod(shape)).reshape(shape)
 
 

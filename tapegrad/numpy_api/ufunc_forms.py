@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import add_saved_bytes, is_tensor, needs_derivative, value_of, wrap
+from tapegrad.core.base import add_saved_bytes, is_tensor, ndim_of, needs_derivative, shape_of, value_of, wrap
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply, note_escape, record, sequence, tensors_in, with_metadata
 from tapegrad.core.indices import plain_index
@@ -66,7 +66,7 @@ def selected(ufunc: np.ufunc, inputs: Any, out: Any, condition: Any, **rest: Any
         parts = [getitem(broadcast_to(x, shape), holds) if is_tensor(x) and shape else
                  x if is_tensor(x) else np.broadcast_to(x, shape)[holds] for x in inputs]  # fmt: skip
     except ValueError as error:
-        shapes = ", ".join(str(np.shape(value_of(x))) for x in (*inputs, condition))
+        shapes = ", ".join(str(shape_of(x)) for x in (*inputs, condition))
         raise ShapeError(f"{what} of {shapes} into out= of shape {shape}: {error}") from error
     from tapegrad.core.inplace import write
 
@@ -92,7 +92,7 @@ def reduce(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, keepdims: 
     initial = None if initial is NONE or initial is None else _cast(_tensor(initial), np.result_type(wanted))
     axes = axes_of(x, of_number(x, axis), f"np.{ufunc.__name__}.reduce")
     if condition is not True:
-        condition = np.broadcast_to(np.asarray(condition, bool), np.shape(value_of(x)))
+        condition = np.broadcast_to(np.asarray(condition, bool), shape_of(x))
     whole = REDUCED.get(ufunc)
     if whole is not None and (np.size(value_of(x)) or ufunc not in EXTREMES):
         found = whole(ufunc, x, axes, condition)
@@ -157,10 +157,10 @@ REDUCED: dict[Any, Callable[..., Any]] = {
 
 def _step_by_step(ufunc: np.ufunc, x: Any, axes: Any, initial: Any, condition: Any) -> Any:
     """From the first element to the last; a length by halves, of which it is the same."""
-    others = tuple(d for d in range(np.ndim(value_of(x))) if d not in axes)
+    others = tuple(d for d in range(ndim_of(x)) if d not in axes)
     order = (*axes, *others)
-    rest = tuple(np.shape(value_of(x))[d] for d in others)
-    count = math.prod(np.shape(value_of(x))[d] for d in axes)
+    rest = tuple(shape_of(x)[d] for d in others)
+    count = math.prod(shape_of(x)[d] for d in axes)
     rows = reshape(transpose(x, order), (count, *rest))
     function = UFUNCS[ufunc]
     if ufunc is np.hypot:
@@ -215,8 +215,8 @@ def accumulate_(ufunc: np.ufunc, x: Any, axis: int = 0, dtype: Any = None) -> An
 def outer(ufunc: np.ufunc, a: Any, b: Any, **rest: Any) -> Any:
     """Results for all pairs of elements."""
     a, b = tensor_of(a), tensor_of(b)
-    ndim = np.ndim(value_of(b))
-    return typed(ufunc, (reshape(a, (*np.shape(value_of(a)), *(1,) * ndim)), b), **rest)
+    ndim = ndim_of(b)
+    return typed(ufunc, (reshape(a, (*shape_of(a), *(1,) * ndim)), b), **rest)
 
 
 def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: int = 0, dtype: Any = None) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, needs_derivative, value_of
+from tapegrad.core.base import is_tensor, ndim_of, needs_derivative, shape_of, value_of
 from tapegrad.core.dispatch import note_escape, tensors_in
 from tapegrad.core.indices import plain_index
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError
@@ -81,11 +81,11 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     shape = dst.shape
     try:
         holds = np.broadcast_to(condition, shape)
-        while np.ndim(value_of(src)) > len(shape) and src.shape[0] == 1:
+        while ndim_of(src) > len(shape) and src.shape[0] == 1:
             src = src[0]
         src = broadcast_to(src, shape) if is_tensor(src) else np.broadcast_to(src, shape)
     except ValueError as error:
-        shapes = f"{np.shape(value_of(src))} where {condition.shape}"
+        shapes = f"{shape_of(src)} where {condition.shape}"
         raise ShapeError(f"{what} of shape {shapes} into shape {shape}: {error}") from error
     if shape:
         _write(dst, holds, getitem(src, holds) if is_tensor(src) else src[holds], what)

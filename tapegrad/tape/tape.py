@@ -553,18 +553,25 @@ class Tape:
         _Drain: Any = _Drain,
         ref: Any = weakref.ref,
         exiting: Any = sys.is_finalizing,
+        Cell: Any = Cell,
     ) -> None:
         """Older tapes are released one after the other, not one inside the other.
 
         The defaults are there when the module is not any more, at interpreter exit.
         """
         try:
-            imports, columns, unlinking = self.imports, self.columns, local.unlinking
+            imports, columns = self.imports, self.columns
+            if columns is not None and self.weight > heavy and not exiting():
+                pool.recycle(columns.values, range(columns.n))
+            for source in imports.values():
+                if type(source) is not Cell:
+                    break
+            else:  # it has nothing of older tapes
+                return
+            unlinking = local.unlinking
         except AttributeError:  # interrupted while it was made, or its thread has ended
             return
         unlinking.append(imports)
-        if columns is not None and self.weight > heavy and not exiting():
-            pool.recycle(columns.values, range(columns.n))
         if local.draining is None or local.draining() is None:
             drain = _Drain()
             local.draining = ref(drain)
