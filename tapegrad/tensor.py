@@ -39,6 +39,7 @@ from tapegrad.core.dispatch import (
     with_metadata,
 )
 from tapegrad.core.grad_mode import is_inference_mode_enabled
+from tapegrad.core.inplace import forget, lend, write
 from tapegrad.core.storage import STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
@@ -92,16 +93,10 @@ def _in_place(operate: Any, name: str) -> Callable[[Any, Any], Tensor]:
         result = operate(self, other)
         if not isinstance(result, Tensor) or self.ndim == 0:  # a scalar is immutable: the name is rebound
             return result
-        _write(self, Ellipsis, result, name, True)
+        write(self, Ellipsis, result, name, True)
         return self
 
     return update
-
-
-def _write(x: Tensor, index: Any, new: Any, what: str, update: bool = False) -> None:
-    from tapegrad.core.inplace import write
-
-    write(x, index, new, what, update)
 
 
 def _asking() -> str:
@@ -329,8 +324,6 @@ class Tensor(ArrayMethods):
         """Become a leaf without history; returns the Tensor. Views that were made of it keep theirs."""
         if self.is_leaf:
             return self.requires_grad_(False)
-        from tapegrad.core.inplace import forget
-
         forget(self)
         return self
 
@@ -378,17 +371,17 @@ class Tensor(ArrayMethods):
 
     def copy_(self, src: Any) -> Tensor:
         """Take the values of another Tensor or array, broadcast."""
-        _write(self, Ellipsis, src, "copy_")
+        write(self, Ellipsis, src, "copy_")
         return self
 
     def fill_(self, value: Any) -> Tensor:
         """Let all elements be one value."""
-        _write(self, Ellipsis, value, "fill_")
+        write(self, Ellipsis, value, "fill_")
         return self
 
     def fill(self, value: Any) -> None:
         """Let all elements be one value."""
-        _write(self, Ellipsis, value, "fill")
+        write(self, Ellipsis, value, "fill")
 
     def put(self, indices: Any, values: Any, mode: str = "raise") -> None:
         """Write to elements by their number in C order; values repeat."""
@@ -400,22 +393,22 @@ class Tensor(ArrayMethods):
 
     def add_(self, other: Any) -> Tensor:
         """As ``+=``; so are `sub_`, `mul_` and `div_`."""
-        _write(self, Ellipsis, self + other, "add_", True)
+        write(self, Ellipsis, self + other, "add_", True)
         return self
 
     def sub_(self, other: Any) -> Tensor:
         """As ``-=``."""
-        _write(self, Ellipsis, self - other, "sub_", True)
+        write(self, Ellipsis, self - other, "sub_", True)
         return self
 
     def mul_(self, other: Any) -> Tensor:
         """As ``*=``."""
-        _write(self, Ellipsis, self * other, "mul_", True)
+        write(self, Ellipsis, self * other, "mul_", True)
         return self
 
     def div_(self, other: Any) -> Tensor:
         """As ``/=``."""
-        _write(self, Ellipsis, self / other, "div_", True)
+        write(self, Ellipsis, self / other, "div_", True)
         return self
 
     def clone(self) -> Tensor:
@@ -444,8 +437,6 @@ class Tensor(ArrayMethods):
 
     def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
         """The value as an ndarray that shares memory; read-only where it has a history."""
-        from tapegrad.core.inplace import lend
-
         self._border("numpy()")
         return lend(self)
 
@@ -633,7 +624,7 @@ class Tensor(ArrayMethods):
         return (_getitem if enabled() is True else _timed_getitem)(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        _write(self, index, value, "x[...] = value")
+        write(self, index, value, "x[...] = value")
 
     # ------------------------------------------------------------ protocols
 

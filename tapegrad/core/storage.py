@@ -49,6 +49,8 @@ class Memory:
 
     def others(self, storage: Storage) -> list[Storage]:
         """The storages that there are still, but one."""
+        if len(self.storages) == 1:
+            return []
         return [s for r in self.storages if (s := r()) is not None and s is not storage]
 
 
@@ -142,15 +144,20 @@ def window(value: Any, whole: Any) -> Window | None:
         return None
     size = whole.itemsize
     if value is whole:
-        return 0, value.shape, tuple(s // size for s in value.strides)
-    offset = (abi.location(value) - abi.location(whole)) // size if value.size else 0
-    strides = tuple(0 if n == 1 else s // size for n, s in zip(value.shape, value.strides, strict=True))
+        return 0, value.shape, tuple([s // size for s in value.strides])
+    shape, strides = value.shape, [s // size for s in value.strides]
+    if 1 in shape:
+        strides = [0 if n == 1 else s for n, s in zip(shape, strides, strict=True)]
+    offset = 0
     if value.size:
-        reach = [s * (n - 1) for n, s in zip(value.shape, strides, strict=True)]
-        low, high = (offset + sum(f(0, r) for r in reach) for f in (min, max))
+        offset = (abi.location(value) - abi.location(whole)) // size
+        low = high = offset
+        for n, s in zip(shape, strides, strict=True):
+            reach = s * (n - 1)
+            low, high = (low + reach, high) if reach < 0 else (low, high + reach)
         if low < 0 or high >= whole.size:
-            raise KernelError(f"a view of shape {value.shape} lies outside its memory, shape {whole.shape}")
-    return offset, value.shape, strides
+            raise KernelError(f"a view of shape {shape} lies outside its memory, shape {whole.shape}")
+    return offset, shape, tuple(strides)
 
 
 def places(value: Any, whole: Any) -> Any:
@@ -162,7 +169,15 @@ def places(value: Any, whole: Any) -> Any:
 
 def moved(value: Any, whole: Any, onto: Any) -> Any:
     """The same view of another whole, one that fills its memory."""
+    if value is whole and value.flags.writeable:
+        return onto
     size = onto.itemsize
+    if onto.strides == whole.strides and size == whole.itemsize and onto.flags.forc and value.size:
+        offset = abi.location(value) - abi.location(whole)
+        seen = ndarray(value.shape, onto.dtype, onto, offset, value.strides)
+        if not value.flags.writeable:
+            seen.flags.writeable = False
+        return seen
     offset, strides = place(value, whole, tuple(s // size for s in onto.strides))
     flat = onto.transpose(sorted(range(onto.ndim), key=lambda a: -onto.strides[a])).reshape(-1)  # a view
     seen = ndarray(value.shape, onto.dtype, flat, size * offset, tuple(size * s for s in strides))

@@ -12,6 +12,7 @@ from tapegrad.core.base import Handle, ndim_of
 from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import note_escape
 from tapegrad.core.indices import plain_index
+from tapegrad.core.inplace import write
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.numpy_api.indexing import clip, getitem, take
 from tapegrad.numpy_api.products import dot
@@ -193,8 +194,6 @@ class ArrayMethods(Handle):
         self._take_over(_call(np.partition, self, kth, axis, kind, order), "partition()")
 
     def _take_over(self, new: Any, what: str) -> None:
-        from tapegrad.core.inplace import write
-
         write(self, Ellipsis, new, what, True)
 
     @property

@@ -16,6 +16,7 @@ from tapegrad.core.base import add_saved_bytes, is_tensor, ndim_of, needs_deriva
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply, note_escape, record, sequence, tensors_in, with_metadata
 from tapegrad.core.indices import plain_index
+from tapegrad.core.inplace import write
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.indexing import getitem, where
 from tapegrad.numpy_api.reductions import accumulate, logsumexp, max_, min_, prod, sum_
@@ -24,6 +25,7 @@ from tapegrad.numpy_api.shapes import broadcast_to, reshape, stack, transpose
 from tapegrad.numpy_api.tables import UFUNCS, axes_of, axis_of, of_number, plain, tensor_of
 from tapegrad.numpy_api.ufuncs import FLAT, operand
 from tapegrad.ops import REGISTRY
+from tapegrad.tape.tape import LARGE
 
 NONE = np._NoValue
 EXTREMES: dict[Any, Any] = {np.maximum: (max_, -math.inf), np.minimum: (min_, math.inf),
@@ -68,8 +70,6 @@ def selected(ufunc: np.ufunc, inputs: Any, out: Any, condition: Any, **rest: Any
     except ValueError as error:
         shapes = ", ".join(str(shape_of(x)) for x in (*inputs, condition))
         raise ShapeError(f"{what} of {shapes} into out= of shape {shape}: {error}") from error
-    from tapegrad.core.inplace import write
-
     if shape or holds:
         write(out, holds if shape else Ellipsis, typed(ufunc, parts, **rest), what)
     return out
@@ -258,8 +258,6 @@ def at(ufunc: np.ufunc, x: Any, indices: Any, *operands: Any) -> None:
         note_escape(*tensors_in(others))
         ufunc.at(x, index, *values)
         return
-    from tapegrad.core.inplace import write
-
     value = np.array(x._v)
     ufunc.at(value, index, *values)
     new: Any = value
@@ -275,13 +273,14 @@ def at(ufunc: np.ufunc, x: Any, indices: Any, *operands: Any) -> None:
 
 def _at(ufunc: np.ufunc, x: Any, index: Any, others: Any, value: Any) -> Any:
     """What x becomes, recorded."""
-    shape, size = x.shape, x.size
-    places = np.arange(size).reshape(shape)[index]
-    operands = [_flat(broadcast_to(b if is_tensor(b) else np.asarray(b), places.shape)) for b in others]
+    shape = x._v.shape
+    places = np.arange(x._v.size).reshape(shape)[index]
+    operands = [_flat(_spread(b, places.shape)) for b in others]
     if ufunc in (np.add, np.subtract):
-        attrs = {"shape": shape, "places": np.ravel(places), "holes": False}
-        total = apply(REGISTRY["collect"], (_cast(operands[0], x.dtype),), attrs)
-        add_saved_bytes(total, attrs)
+        attrs = {"shape": shape, "places": places.ravel(), "holes": False}
+        total = apply(REGISTRY["collect"], (_cast(operands[0], x._v.dtype),), attrs)
+        if places.nbytes > LARGE:
+            add_saved_bytes(total, attrs)
         return record(REGISTRY[ufunc.__name__], value[()], (x, total))
     if ufunc not in UFUNCS or ufunc in FLAT or ufunc.nout != 1:
         raise UnsupportedOpError(
@@ -304,5 +303,9 @@ def _at(ufunc: np.ufunc, x: Any, index: Any, others: Any, value: Any) -> Any:
     return reshape(flat, shape)
 
 
+def _spread(x: Any, shape: tuple[int, ...]) -> Any:
+    return x if shape_of(x) == shape else broadcast_to(x if is_tensor(x) else np.asarray(x), shape)
+
+
 def _flat(x: Any) -> Any:
-    return reshape(x, (-1,)) if is_tensor(x) else np.ravel(x)
+    return x if ndim_of(x) == 1 else reshape(x, (-1,)) if is_tensor(x) else np.ravel(x)
