@@ -24,7 +24,7 @@ from tapegrad.core.conversion import astype, copy
 from tapegrad.core.dispatch import is_externally_writable, is_view_of, record, timed, wrap_without_history
 from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.indexing import flip
-from tapegrad.numpy_api.rearranging import REARRANGE, gathered, moves, numbers_of, rearranged
+from tapegrad.numpy_api.rearranging import REARRANGE, gathered, moves, numbers_of, places_of, rearranged
 from tapegrad.numpy_api.reductions import sum_
 from tapegrad.numpy_api.shapes import _at_least, _members, concatenate, reshape, swapaxes
 from tapegrad.numpy_api.shapes import broadcast_to as _broadcast_to
@@ -211,9 +211,15 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
     if not requires_grad(x):
         return join(x, wrap_without_history(seen, (x,)))
     apart = is_externally_writable(x)  # others may write to the memory
-    attrs = {"places": windows(numbers_of(x)).copy(), "holes": False}
+    try:
+        attrs = places_of(np.lib.stride_tricks.sliding_window_view, shape, window, axes)
+    except TypeError:  # a list, which has no hash
+        attrs = None
+    kept = attrs is not None
+    attrs = attrs or {"places": windows(numbers_of(x)).copy(), "holes": False}
     out = record(REARRANGE, seen.copy() if apart else seen, (x,), attrs)
-    add_saved_bytes(out, attrs)
+    if not kept:
+        add_saved_bytes(out, attrs)
     return out if apart else join(x, out)
 
 

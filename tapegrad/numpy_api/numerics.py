@@ -144,11 +144,10 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     if x is not None:
         x = tensor_of(x)
         widths = np.diff(x, axis=axis) if ndim_of(x) > 1 else np.diff(x)
-        shape = [1] * y.ndim
-        shape[at] = -1
-        dx = reshape(widths, tuple(shape)) if ndim_of(x) == 1 else widths
+        after = ndim_of(y) - at - 1
+        dx = widths if ndim_of(x) > 1 or after == 0 else widths[(..., *(None,) * after)]
     total = y[_cut(y.ndim, at, 1, None)] + y[_cut(y.ndim, at, None, -1)]
-    return np.sum(dx * total / 2.0, axis=at)
+    return np.sum(dx / 2.0 * total, axis=at)
 
 
 # ---------------------------------------------------------------- interpolation

@@ -82,6 +82,17 @@ def reduce(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, keepdims: 
            initial: Any = NONE, where: Any = True) -> Any:  # fmt: skip
     """Reduce over axes. Sums, products, extremes and sums of exponentials at once, others step by step."""
     x = tensor_of(x)
+    ndim = ndim_of(x)
+    if (
+        ufunc in REDUCED
+        and dtype is None
+        and initial is NONE
+        and where is True
+        and not keepdims
+        and (axis is None or (type(axis) is int and -ndim <= axis < ndim))
+        and np.size(value_of(x))
+    ):
+        return REDUCED[ufunc](ufunc, x, axes_of(x, axis, ""), True)
     given: dict[str, Any] = {} if initial is NONE else {"initial": plain(initial)}
     condition = value_of(sequence(where))
     wanted = _by_numpy(
