@@ -1,4 +1,4 @@
-"""numpy.fft on Tensors: each transform of several axes is one of each axis in turn, as in NumPy."""
+"""numpy.fft on Tensors: a transform of several axes is one record."""
 
 from __future__ import annotations
 
@@ -20,13 +20,6 @@ from tapegrad.ops import REGISTRY
 from tapegrad.ops.fft import OPPOSITE
 
 
-def _length(x: Any, n: Any, axis: int, what: str) -> int:
-    extent = shape_of(x)[axis] if n is None else operator.index(n)
-    if extent < 1:
-        raise ShapeError(f"{what}: {extent} points; a transform takes at least one")
-    return int(extent)
-
-
 def _norm(norm: Any, what: str) -> str:
     if norm is None:
         return "backward"
@@ -35,28 +28,51 @@ def _norm(norm: Any, what: str) -> str:
     return str(norm)
 
 
-def _transform(x: Any, n: Any, axis: int, norm: Any, what: str, inverse: bool) -> Any:
-    x = tensor_of(x)
-    axis = axis_of(x, axis, what)
-    attrs = {"n": _length(x, n, axis, what), "axis": axis, "norm": _norm(norm, what), "inverse": inverse}
-    return apply(REGISTRY["fft"], (x,), attrs)
+def _swapped(norm: Any, what: str) -> str:
+    return OPPOSITE[_norm(norm, what)]
 
 
-def _to_half(x: Any, n: Any, axis: int, norm: Any, what: str) -> Any:
-    x = tensor_of(x)
-    if value_of(x).dtype.kind == "c":
+@functools.lru_cache(maxsize=256, typed=True)
+def _attributes(kind: str, shape: Any, s: Any, axes: Any, norm: Any, what: str) -> dict[str, Any]:
+    """Attributes of the record of a transform of a kind, not to be changed.
+
+    Where `s`, the numbers of points, has None, there are as many as elements; of half a spectrum as many as
+    such a half has by default. `axes` is one axis where `s` is one number.
+    """
+    like = np.broadcast_to(np.int8(0), shape)
+    if isinstance(axes, tuple):
+        axes = tuple(axis_of(like, k, what) for k in axes)
+    else:
+        s, axes = (s,), (axis_of(like, axes, what),)
+    points = []
+    for n, k in zip(s, axes, strict=True):
+        if n is None:
+            half = kind == "irfft" and len(points) == len(axes) - 1
+            n = 2 * (shape[k] - 1) if half else shape[k]
+        points.append(operator.index(n))
+        if points[-1] < 1:
+            raise ShapeError(f"{what}: {points[-1]} points; a transform takes at least one")
+    attrs: dict[str, Any] = {"n": tuple(points), "axis": axes, "norm": _norm(norm, what)}
+    return attrs if kind in ("rfft", "irfft") else {**attrs, "inverse": kind == "ifft"}
+
+
+def _transform(kind: str, a: Any, s: Any, axes: Any, norm: Any, what: str) -> Any:
+    """A transform of one axis, or of several in one record."""
+    x = tensor_of(a)
+    if kind == "rfft" and value_of(x).dtype.kind == "c":
         raise DTypeError(f"{what} takes real numbers, found dtype {value_of(x).dtype}; take np.real, or fft")
-    axis = axis_of(x, axis, what)
-    attrs = {"n": _length(x, n, axis, what), "axis": axis, "norm": _norm(norm, what)}
-    return apply(REGISTRY["rfft"], (x,), attrs)
-
-
-def _from_half(x: Any, n: Any, axis: int, norm: Any, what: str) -> Any:
-    x = tensor_of(x)
-    axis = axis_of(x, axis, what)
-    n = 2 * (shape_of(x)[axis] - 1) if n is None else n
-    attrs = {"n": _length(x, n, axis, what), "axis": axis, "norm": _norm(norm, what)}
-    return apply(REGISTRY["irfft"], (x,), attrs)
+    attrs = _attributes(kind, shape_of(x), s, axes, norm, what)
+    name, axis = "fft" if kind == "ifft" else kind, attrs["axis"]
+    if len(set(axis)) == len(axis):
+        return apply(REGISTRY[name], (x,), attrs)
+    order = range(len(axis))
+    for q in order if kind == "irfft" else reversed(order):  # an axis comes twice: one by one
+        part = {**attrs, "n": attrs["n"][q : q + 1], "axis": axis[q : q + 1]}
+        real = name != "fft" and q == order[-1]
+        if not real:
+            part.setdefault("inverse", kind == "irfft")
+        x = apply(REGISTRY[name if real else "fft"], (x,), part)
+    return x
 
 
 def _along_axis(function: Any, transform: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,90 +89,62 @@ def _along_axis(function: Any, transform: Callable[..., Any]) -> Callable[..., A
     return call
 
 
-def _swapped(norm: Any, what: str) -> str:
-    return OPPOSITE[_norm(norm, what)]
-
-
-fft = _along_axis(np.fft.fft, functools.partial(_transform, inverse=False))
-ifft = _along_axis(np.fft.ifft, functools.partial(_transform, inverse=True))
-rfft = _along_axis(np.fft.rfft, _to_half)
-irfft = _along_axis(np.fft.irfft, _from_half)
+fft, ifft, rfft, irfft = (
+    _along_axis(getattr(np.fft, kind), functools.partial(_transform, kind))
+    for kind in ("fft", "ifft", "rfft", "irfft")
+)
 hfft = _along_axis(
     np.fft.hfft,
-    lambda a, n, axis, norm, what: _from_half(np.conj(tensor_of(a)), n, axis, _swapped(norm, what), what),
+    lambda a, n, axis, norm, what: _transform(
+        "irfft", np.conj(tensor_of(a)), n, axis, _swapped(norm, what), what
+    ),
 )
 ihfft = _along_axis(
     np.fft.ihfft,
-    lambda a, n, axis, norm, what: np.conj(_to_half(a, n, axis, _swapped(norm, what), what)),
+    lambda a, n, axis, norm, what: np.conj(_transform("rfft", a, n, axis, _swapped(norm, what), what)),
 )
 
 
-def _plan(a: Any, s: Any, axes: Any, what: str, half: bool = False) -> tuple[list[Any], list[int]]:
-    """Numbers of points and axes; where the last axis is a half, its own number of points stays open."""
+def _over_axes(kind: str, a: Any, s: Any, axes: Any, norm: Any, what: str) -> Any:
+    """The transform of several axes, by default of as many last ones as `s` has numbers, or of all."""
+    a = tensor_of(a)
     shape = shape_of(a)
     if axes is None:
         axes = range(len(shape)) if s is None else range(len(shape) - len(s), len(shape))
-    axes = [axis_of(a, k, what) for k in axes]
+    axes = tuple(axes)
     if s is None:
-        points: list[Any] = [shape[k] for k in axes]
-        if half and points:
-            points[-1] = None
-    else:
-        points = [shape[k] if n == -1 else n for n, k in zip(s, axes, strict=False)]
-        if len(s) != len(axes):
-            raise ShapeError(f"{what}: s of {len(s)} numbers for {len(axes)} axes")
-    return points, axes
-
-
-def _over_axes(a: Any, points: Any, axes: Any, norm: Any, what: str, inverse: bool = False) -> Any:
-    """The complex transform of each of these axes, the last first."""
-    for n, k in zip(reversed(points), reversed(axes), strict=True):
-        a = _transform(a, n, k, norm, what, inverse)
-    return a
-
-
-def _over_axes_of_reals(a: Any, points: Any, axes: Any, norm: Any, what: str) -> Any:
-    _some(axes, what)
-    a = _to_half(a, points[-1], axes[-1], norm, what)
-    return _over_axes(a, points[:-1], axes[:-1], norm, what)
-
-
-def _over_axes_to_reals(a: Any, points: Any, axes: Any, norm: Any, what: str) -> Any:
-    _some(axes, what)
-    for n, k in zip(points[:-1], axes[:-1], strict=True):
-        a = _transform(a, n, k, norm, what, True)
-    return _from_half(a, points[-1], axes[-1], norm, what)
-
-
-def _some(axes: list[int], what: str) -> None:
-    if not axes:
+        s = (None,) * len(axes)
+    elif len(s) != len(axes):
+        raise ShapeError(f"{what}: s of {len(s)} numbers for {len(axes)} axes")
+    elif -1 in s:
+        s = [shape[axis_of(a, k, what)] if n == -1 else n for n, k in zip(s, axes, strict=True)]
+    if not axes and kind in ("rfft", "irfft"):
         raise ShapeError(f"{what}: a real transform takes at least one axis")
+    return _transform(kind, a, tuple(s), axes, norm, what) if axes else a
 
 
-def _register(several: Any, two: Any, transform: Callable[..., Any], half: bool = False) -> None:
+def _register(several: Any, two: Any, kind: str) -> None:
     """The transforms of several axes under NumPy's names: of any, and of two."""
-
-    def over(function: Any, a: Any, s: Any, axes: Any, norm: Any, out: Any) -> Any:
-        if out is not None:
-            return into(function, out, a, s=s, axes=axes, norm=norm)
-        a, what = tensor_of(a), function.__name__
-        return transform(a, *_plan(a, s, axes, what, half), norm, what)
 
     @implements(several)
     def over_several(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any = None) -> Any:
-        return over(several, a, s, axes, norm, out)
+        if out is not None:
+            return into(several, out, a, s=s, axes=axes, norm=norm)
+        return _over_axes(kind, a, s, axes, norm, several.__name__)
 
     @implements(two)
     def over_two(a: Any, s: Any = None, axes: Any = (-2, -1), norm: Any = None, out: Any = None) -> Any:
-        return over(two, a, s, axes, norm, out)
+        if out is not None:
+            return into(two, out, a, s=s, axes=axes, norm=norm)
+        return _over_axes(kind, a, s, axes, norm, two.__name__)
 
     over_several.__name__, over_two.__name__ = several.__name__, two.__name__
 
 
-_register(np.fft.fftn, np.fft.fft2, _over_axes)
-_register(np.fft.ifftn, np.fft.ifft2, functools.partial(_over_axes, inverse=True))
-_register(np.fft.rfftn, np.fft.rfft2, _over_axes_of_reals)
-_register(np.fft.irfftn, np.fft.irfft2, _over_axes_to_reals, half=True)
+_register(np.fft.fftn, np.fft.fft2, "fft")
+_register(np.fft.ifftn, np.fft.ifft2, "ifft")
+_register(np.fft.rfftn, np.fft.rfft2, "rfft")
+_register(np.fft.irfftn, np.fft.irfft2, "irfft")
 
 
 def _rolled(x: Any, axes: Any, what: str, back: bool) -> Any:
