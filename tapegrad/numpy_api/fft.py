@@ -19,6 +19,8 @@ from tapegrad.numpy_api.tables import axis_of, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.fft import OPPOSITE
 
+OPS = {**{kind: REGISTRY[kind] for kind in ("fft", "rfft", "irfft")}, "ifft": REGISTRY["fft"]}
+
 
 def _norm(norm: Any, what: str) -> str:
     if norm is None:
@@ -33,17 +35,31 @@ def _swapped(norm: Any, what: str) -> str:
 
 
 @functools.lru_cache(maxsize=256, typed=True)
-def _attributes(kind: str, shape: Any, s: Any, axes: Any, norm: Any, what: str) -> dict[str, Any]:
-    """Attributes of the record of a transform of a kind, not to be changed.
+def _attributes(
+    kind: str, shape: tuple[int, ...], s: Any, axes: Any, norm: Any, what: str
+) -> dict[str, Any] | None:
+    """Attributes of the record of a transform of a kind, not to be changed; None for no axis at all.
 
-    Where `s`, the numbers of points, has None, there are as many as elements; of half a spectrum as many as
-    such a half has by default. `axes` is one axis where `s` is one number.
+    `s` is a number of points for each axis, or None for as many as elements, of half a spectrum for as many
+    as such a half has by default. `axes` is one axis where `s` is one number; else they are by default as
+    many last ones as `s` has numbers, or all.
     """
     like = np.broadcast_to(np.int8(0), shape)
-    if isinstance(axes, tuple):
-        axes = tuple(axis_of(like, k, what) for k in axes)
-    else:
+    if isinstance(axes, int | np.integer):
         s, axes = (s,), (axis_of(like, axes, what),)
+    else:
+        if axes is None:
+            axes = range(len(shape)) if s is None else range(len(shape) - len(s), len(shape))
+        axes = tuple(axis_of(like, k, what) for k in axes)
+        if s is None:
+            s = (None,) * len(axes)
+        if len(s) != len(axes):
+            raise ShapeError(f"{what}: s of {len(s)} numbers for {len(axes)} axes")
+        s = [shape[k] if n == -1 else n for n, k in zip(s, axes, strict=True)]
+    if not axes:
+        if kind in ("rfft", "irfft"):
+            raise ShapeError(f"{what}: a real transform takes at least one axis")
+        return None
     points = []
     for n, k in zip(s, axes, strict=True):
         if n is None:
@@ -62,16 +78,18 @@ def _transform(kind: str, a: Any, s: Any, axes: Any, norm: Any, what: str) -> An
     if kind == "rfft" and value_of(x).dtype.kind == "c":
         raise DTypeError(f"{what} takes real numbers, found dtype {value_of(x).dtype}; take np.real, or fft")
     attrs = _attributes(kind, shape_of(x), s, axes, norm, what)
-    name, axis = "fft" if kind == "ifft" else kind, attrs["axis"]
-    if len(set(axis)) == len(axis):
-        return apply(REGISTRY[name], (x,), attrs)
+    if attrs is None:
+        return x
+    axis = attrs["axis"]
+    if len(axis) == 1 or len(set(axis)) == len(axis):
+        return apply(OPS[kind], (x,), attrs)
     order = range(len(axis))
     for q in order if kind == "irfft" else reversed(order):  # an axis comes twice: one by one
         part = {**attrs, "n": attrs["n"][q : q + 1], "axis": axis[q : q + 1]}
-        real = name != "fft" and q == order[-1]
+        real = kind in ("rfft", "irfft") and q == order[-1]
         if not real:
             part.setdefault("inverse", kind == "irfft")
-        x = apply(REGISTRY[name if real else "fft"], (x,), part)
+        x = apply(OPS[kind if real else "fft"], (x,), part)
     return x
 
 
@@ -105,22 +123,8 @@ ihfft = _along_axis(
 )
 
 
-def _over_axes(kind: str, a: Any, s: Any, axes: Any, norm: Any, what: str) -> Any:
-    """The transform of several axes, by default of as many last ones as `s` has numbers, or of all."""
-    a = tensor_of(a)
-    shape = shape_of(a)
-    if axes is None:
-        axes = range(len(shape)) if s is None else range(len(shape) - len(s), len(shape))
-    axes = tuple(axes)
-    if s is None:
-        s = (None,) * len(axes)
-    elif len(s) != len(axes):
-        raise ShapeError(f"{what}: s of {len(s)} numbers for {len(axes)} axes")
-    elif -1 in s:
-        s = [shape[axis_of(a, k, what)] if n == -1 else n for n, k in zip(s, axes, strict=True)]
-    if not axes and kind in ("rfft", "irfft"):
-        raise ShapeError(f"{what}: a real transform takes at least one axis")
-    return _transform(kind, a, tuple(s), axes, norm, what) if axes else a
+def _hashable(numbers: Any) -> Any:
+    return numbers if numbers is None else tuple(numbers)
 
 
 def _register(several: Any, two: Any, kind: str) -> None:
@@ -130,13 +134,13 @@ def _register(several: Any, two: Any, kind: str) -> None:
     def over_several(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any = None) -> Any:
         if out is not None:
             return into(several, out, a, s=s, axes=axes, norm=norm)
-        return _over_axes(kind, a, s, axes, norm, several.__name__)
+        return _transform(kind, a, _hashable(s), _hashable(axes), norm, several.__name__)
 
     @implements(two)
     def over_two(a: Any, s: Any = None, axes: Any = (-2, -1), norm: Any = None, out: Any = None) -> Any:
         if out is not None:
             return into(two, out, a, s=s, axes=axes, norm=norm)
-        return _over_axes(kind, a, s, axes, norm, two.__name__)
+        return _transform(kind, a, _hashable(s), _hashable(axes), norm, two.__name__)
 
     over_several.__name__, over_two.__name__ = several.__name__, two.__name__
 

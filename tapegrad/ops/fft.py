@@ -64,11 +64,16 @@ def _irfft(x, n, axis, norm):
     return np.fft.irfft(_over(np.fft.ifft, x, n[:-1], axis[:-1], norm), n[-1], axis[-1], norm)
 
 
+def _adjoint(ct, shapes, n, axis, norm, inverse):
+    """The adjoint of `fft`."""
+    found = fft(ct, n=n, axis=axis, norm=OPPOSITE[norm], inverse=not inverse)
+    return _resized(found, shapes[0], axis)
+
+
 @linear(np.fft.fft, np.fft.ifft, forward=_fft, lift=_lift, template=Template.PYTHON)
 def fft(ct, shapes, wanted, n, axis, norm, inverse):
     """Fourier transform of n complex numbers, or its inverse."""
-    found = fft(ct, n=n, axis=axis, norm=OPPOSITE[norm], inverse=not inverse)
-    return {0: _resized(found, shapes[0], axis)}
+    return {0: _adjoint(ct, shapes, n, axis, norm, inverse)}
 
 
 @linear(np.fft.rfft, forward=_rfft, lift=_lift, template=Template.PYTHON)
@@ -76,8 +81,7 @@ def rfft(ct, shapes, wanted, n, axis, norm):
     """First half of the Fourier transform of n real numbers."""
     back = OPPOSITE[norm]
     if len(axis) > 1:
-        ct = fft(ct, n=n[:-1], axis=axis[:-1], norm=back, inverse=True)
-        ct = _resized(ct, shapes[0], axis[:-1])
+        ct = _adjoint(ct, shapes, n[:-1], axis[:-1], norm, False)
     found = irfft(ct / _halves(ct, n[-1], axis[-1]), n=n[-1:], axis=axis[-1:], norm=back)
     return {0: _resized(found, shapes[0], axis[-1:])}
 
@@ -89,6 +93,5 @@ def irfft(ct, shapes, wanted, n, axis, norm):
     found = rfft(ct, n=n[-1:], axis=axis[-1:], norm=back)
     found = _resized(found * _halves(found, n[-1], axis[-1]), shapes[0], axis[-1:])
     if len(axis) > 1:
-        found = fft(found, n=n[:-1], axis=axis[:-1], norm=back, inverse=False)
-        found = _resized(found, shapes[0], axis[:-1])
+        found = _adjoint(found, shapes, n[:-1], axis[:-1], norm, True)
     return {0: found}
