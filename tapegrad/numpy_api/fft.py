@@ -6,7 +6,7 @@ import functools
 import operator
 import reprlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,17 @@ from tapegrad.numpy_api.tables import axis_of, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.fft import OPPOSITE
 
-OPS = {**{kind: REGISTRY[kind] for kind in ("fft", "rfft", "irfft")}, "ifft": REGISTRY["fft"]}
+
+class Kind(NamedTuple):
+    """A transform: its op, its direction, whether it is one of real numbers, with a half of a spectrum."""
+
+    op: Any
+    inverse: bool
+    real: bool
+
+
+FORWARD, BACKWARD = Kind(REGISTRY["fft"], False, False), Kind(REGISTRY["fft"], True, False)
+TO_HALF, FROM_HALF = Kind(REGISTRY["rfft"], False, True), Kind(REGISTRY["irfft"], True, True)
 
 
 def _norm(norm: Any, what: str) -> str:
@@ -36,7 +46,7 @@ def _swapped(norm: Any, what: str) -> str:
 
 @functools.lru_cache(maxsize=256, typed=True)
 def _attributes(
-    kind: str, shape: tuple[int, ...], s: Any, axes: Any, norm: Any, what: str
+    kind: Kind, shape: tuple[int, ...], s: Any, axes: Any, norm: Any, what: str
 ) -> dict[str, Any] | None:
     """Attributes of the record of a transform of a kind, not to be changed; None for no axis at all.
 
@@ -57,39 +67,39 @@ def _attributes(
             raise ShapeError(f"{what}: s of {len(s)} numbers for {len(axes)} axes")
         s = [shape[k] if n == -1 else n for n, k in zip(s, axes, strict=True)]
     if not axes:
-        if kind in ("rfft", "irfft"):
+        if kind.real:
             raise ShapeError(f"{what}: a real transform takes at least one axis")
         return None
     points = []
     for n, k in zip(s, axes, strict=True):
         if n is None:
-            half = kind == "irfft" and len(points) == len(axes) - 1
+            half = kind is FROM_HALF and len(points) == len(axes) - 1
             n = 2 * (shape[k] - 1) if half else shape[k]
         points.append(operator.index(n))
         if points[-1] < 1:
             raise ShapeError(f"{what}: {points[-1]} points; a transform takes at least one")
     attrs: dict[str, Any] = {"n": tuple(points), "axis": axes, "norm": _norm(norm, what)}
-    return attrs if kind in ("rfft", "irfft") else {**attrs, "inverse": kind == "ifft"}
+    return attrs if kind.real else {**attrs, "inverse": kind.inverse}
 
 
-def _transform(kind: str, a: Any, s: Any, axes: Any, norm: Any, what: str) -> Any:
+def _transform(kind: Kind, a: Any, s: Any, axes: Any, norm: Any, what: str) -> Any:
     """A transform of one axis, or of several in one record."""
     x = tensor_of(a)
-    if kind == "rfft" and value_of(x).dtype.kind == "c":
+    if kind is TO_HALF and value_of(x).dtype.kind == "c":
         raise DTypeError(f"{what} takes real numbers, found dtype {value_of(x).dtype}; take np.real, or fft")
     attrs = _attributes(kind, shape_of(x), s, axes, norm, what)
     if attrs is None:
         return x
     axis = attrs["axis"]
     if len(axis) == 1 or len(set(axis)) == len(axis):
-        return apply(OPS[kind], (x,), attrs)
+        return apply(kind.op, (x,), attrs)
     order = range(len(axis))
-    for q in order if kind == "irfft" else reversed(order):  # an axis comes twice: one by one
+    for q in order if kind is FROM_HALF else reversed(order):  # an axis comes twice: one by one
         part = {**attrs, "n": attrs["n"][q : q + 1], "axis": axis[q : q + 1]}
-        real = kind in ("rfft", "irfft") and q == order[-1]
+        real = kind.real and q == order[-1]
         if not real:
-            part.setdefault("inverse", kind == "irfft")
-        x = apply(OPS[kind if real else "fft"], (x,), part)
+            part["inverse"] = kind.inverse
+        x = apply(kind.op if real else FORWARD.op, (x,), part)
     return x
 
 
@@ -107,19 +117,19 @@ def _along_axis(function: Any, transform: Callable[..., Any]) -> Callable[..., A
     return call
 
 
-fft, ifft, rfft, irfft = (
-    _along_axis(getattr(np.fft, kind), functools.partial(_transform, kind))
-    for kind in ("fft", "ifft", "rfft", "irfft")
-)
+fft = _along_axis(np.fft.fft, functools.partial(_transform, FORWARD))
+ifft = _along_axis(np.fft.ifft, functools.partial(_transform, BACKWARD))
+rfft = _along_axis(np.fft.rfft, functools.partial(_transform, TO_HALF))
+irfft = _along_axis(np.fft.irfft, functools.partial(_transform, FROM_HALF))
 hfft = _along_axis(
     np.fft.hfft,
     lambda a, n, axis, norm, what: _transform(
-        "irfft", np.conj(tensor_of(a)), n, axis, _swapped(norm, what), what
+        FROM_HALF, np.conj(tensor_of(a)), n, axis, _swapped(norm, what), what
     ),
 )
 ihfft = _along_axis(
     np.fft.ihfft,
-    lambda a, n, axis, norm, what: np.conj(_transform("rfft", a, n, axis, _swapped(norm, what), what)),
+    lambda a, n, axis, norm, what: np.conj(_transform(TO_HALF, a, n, axis, _swapped(norm, what), what)),
 )
 
 
@@ -127,7 +137,7 @@ def _hashable(numbers: Any) -> Any:
     return numbers if numbers is None else tuple(numbers)
 
 
-def _register(several: Any, two: Any, kind: str) -> None:
+def _register(several: Any, two: Any, kind: Kind) -> None:
     """The transforms of several axes under NumPy's names: of any, and of two."""
 
     @implements(several)
@@ -145,10 +155,10 @@ def _register(several: Any, two: Any, kind: str) -> None:
     over_several.__name__, over_two.__name__ = several.__name__, two.__name__
 
 
-_register(np.fft.fftn, np.fft.fft2, "fft")
-_register(np.fft.ifftn, np.fft.ifft2, "ifft")
-_register(np.fft.rfftn, np.fft.rfft2, "rfft")
-_register(np.fft.irfftn, np.fft.irfft2, "irfft")
+_register(np.fft.fftn, np.fft.fft2, FORWARD)
+_register(np.fft.ifftn, np.fft.ifft2, BACKWARD)
+_register(np.fft.rfftn, np.fft.rfft2, TO_HALF)
+_register(np.fft.irfftn, np.fft.irfft2, FROM_HALF)
 
 
 def _rolled(x: Any, axes: Any, what: str, back: bool) -> Any:
