@@ -42,9 +42,10 @@ VIEW = REGISTRY["view"]
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     """Each element several times."""
     repeats, axis = plain(repeats), of_number(a, axis)  # type: ignore[assignment]
-    if np.size(repeats) == 1 and a.ndim and int(np.ravel(repeats)[0]) > 0:
+    count = np.repeat(np.int8(0), repeats).size if np.size(repeats) == 1 else 0  # NumPy refuses fractions
+    if count and a.ndim:
         flat = reshape(a, (-1,)) if axis is None else a
-        at, count = axis_of(flat, 0 if axis is None else axis, "repeat"), int(np.ravel(repeats)[0])
+        at = axis_of(flat, 0 if axis is None else axis, "repeat")
         shape, n = flat.shape, flat.shape[at]
         wide = _broadcast_to(np.expand_dims(flat, at + 1), (*shape[: at + 1], count, *shape[at + 1 :]))
         return reshape(copy(wide), (*shape[:at], n * count, *shape[at + 1 :]))
@@ -57,7 +58,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
 @moves(np.tile)
 def tile(A: Any, reps: Any) -> Any:
     """An array laid side by side with itself."""
-    counts = tuple(int(n) for n in np.atleast_1d(plain(reps)))
+    counts = tuple(operator.index(n) for n in np.atleast_1d(plain(reps)))
     ndim = max(len(counts), A.ndim)
     shape = (1,) * (ndim - A.ndim) + A.shape
     counts = (1,) * (ndim - len(counts)) + counts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,10 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     """Products summed over pairs of axes."""
     a, b, axes = tensor_of(a), tensor_of(b), plain(axes)
     if not isinstance(axes, (list, tuple, np.ndarray)):
-        count = int(axes)
+        count = operator.index(axes)
         first, second = list(range(a.ndim - count, a.ndim)), list(range(count))
     else:
-        first, second = ([int(d) for d in np.atleast_1d(part)] for part in (axes[0], axes[1]))
+        first, second = ([operator.index(d) for d in np.atleast_1d(part)] for part in (axes[0], axes[1]))
     if len(first) != len(second):
         raise ShapeError(f"tensordot: {len(first)} axes of the first array for {len(second)} of the second")
     one = [axis_of(a, d, "tensordot") for d in first]

@@ -147,7 +147,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
         after = ndim_of(y) - at - 1
         dx = widths if ndim_of(x) > 1 or after == 0 else widths[(..., *(None,) * after)]
     total = y[_cut(y.ndim, at, 1, None)] + y[_cut(y.ndim, at, None, -1)]
-    return np.sum(dx / 2.0 * total, axis=at)
+    return np.sum(dx * total / 2.0, axis=at)
 
 
 # ---------------------------------------------------------------- interpolation

@@ -160,3 +160,17 @@ def test_views_stay_views():
         assert g[0, 0].item() == 0.0
         assert g[1, 1].item() == 1.0
     assert not np.diag(y).detach().numpy().flags.writeable
+
+
+@pytest.mark.parametrize("move", [
+    lambda x: np.repeat(x, np.array(2.5)), lambda x: np.repeat(x, np.array([2.5])),
+    lambda x: np.repeat(x, 1 + 0j), lambda x: np.repeat(x, tg.tensor([2.5])),
+    lambda x: np.repeat(x, np.array([2.0]), axis=0),
+    lambda x: np.tile(x, 2.5), lambda x: np.tile(x, [2.0]), lambda x: np.tile(x, np.array([2.5])),
+    lambda x: np.split(x, [1.5]), lambda x: np.array_split(x, np.array([1.0])),
+    lambda x: np.tensordot(x, x, 1.0), lambda x: np.tensordot(x, x, ([0.5], [0])),
+])  # fmt: skip
+def test_counts_that_are_no_integers_are_refused_as_by_numpy(move):
+    for x in (np.ones(3), tg.tensor(np.ones(3), requires_grad=True)):
+        with pytest.raises(TypeError):
+            move(x)
