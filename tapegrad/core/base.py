@@ -266,9 +266,9 @@ def value_of(x: Any) -> Any:
 
 def shape_of(x: Any) -> tuple[int, ...]:
     """Return the shape of a Tensor or of what NumPy takes for an array."""
-    return x._v.shape if isinstance(x, Handle) else np.shape(x)  # type: ignore[no-any-return]
+    return x._v.shape if isinstance(x, Handle) else np.shape(x)
 
 
 def ndim_of(x: Any) -> int:
     """Return the number of axes of a Tensor or of what NumPy takes for an array."""
-    return x._v.ndim if isinstance(x, Handle) else np.ndim(x)  # type: ignore[no-any-return]
+    return x._v.ndim if isinstance(x, Handle) else np.ndim(x)

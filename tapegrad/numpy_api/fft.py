@@ -46,16 +46,16 @@ def _swapped(norm: Any, what: str) -> str:
 
 @functools.lru_cache(maxsize=256, typed=True)
 def _attributes(
-    kind: Kind, shape: tuple[int, ...], s: Any, axes: Any, norm: Any, what: str
+    kind: Kind, shape: tuple[int, ...], s: Any, axes: Any, norm: Any, what: str, several: bool
 ) -> dict[str, Any] | None:
     """Attributes of the record of a transform of a kind, not to be changed; None for no axis at all.
 
     `s` is a number of points for each axis, or None for as many as elements, of half a spectrum for as many
-    as such a half has by default. `axes` is one axis where `s` is one number; else they are by default as
-    many last ones as `s` has numbers, or all.
+    as such a half has by default. Axes, if they may be `several`, are by default as many last ones as `s`
+    has numbers, or all.
     """
     like = np.broadcast_to(np.int8(0), shape)
-    if isinstance(axes, int | np.integer):
+    if not several:
         s, axes = (s,), (axis_of(like, axes, what),)
     else:
         if axes is None:
@@ -70,7 +70,7 @@ def _attributes(
         if kind.real:
             raise ShapeError(f"{what}: a real transform takes at least one axis")
         return None
-    points = []
+    points: list[int] = []
     for n, k in zip(s, axes, strict=True):
         if n is None:
             half = kind is FROM_HALF and len(points) == len(axes) - 1
@@ -82,12 +82,12 @@ def _attributes(
     return attrs if kind.real else {**attrs, "inverse": kind.inverse}
 
 
-def _transform(kind: Kind, a: Any, s: Any, axes: Any, norm: Any, what: str) -> Any:
+def _transform(kind: Kind, a: Any, s: Any, axes: Any, norm: Any, what: str, several: bool = False) -> Any:
     """A transform of one axis, or of several in one record."""
     x = tensor_of(a)
     if kind is TO_HALF and value_of(x).dtype.kind == "c":
         raise DTypeError(f"{what} takes real numbers, found dtype {value_of(x).dtype}; take np.real, or fft")
-    attrs = _attributes(kind, shape_of(x), s, axes, norm, what)
+    attrs = _attributes(kind, shape_of(x), s, axes, norm, what, several)
     if attrs is None:
         return x
     axis = attrs["axis"]
@@ -144,13 +144,13 @@ def _register(several: Any, two: Any, kind: Kind) -> None:
     def over_several(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any = None) -> Any:
         if out is not None:
             return into(several, out, a, s=s, axes=axes, norm=norm)
-        return _transform(kind, a, _hashable(s), _hashable(axes), norm, several.__name__)
+        return _transform(kind, a, _hashable(s), _hashable(axes), norm, several.__name__, True)
 
     @implements(two)
     def over_two(a: Any, s: Any = None, axes: Any = (-2, -1), norm: Any = None, out: Any = None) -> Any:
         if out is not None:
             return into(two, out, a, s=s, axes=axes, norm=norm)
-        return _transform(kind, a, _hashable(s), _hashable(axes), norm, two.__name__)
+        return _transform(kind, a, _hashable(s), _hashable(axes), norm, two.__name__, True)
 
     over_several.__name__, over_two.__name__ = several.__name__, two.__name__
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor, ndim_of, requires_grad, shape_of, value_of
+from tapegrad.core.base import is_tensor, ndim_of, requires_grad, value_of
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError
 from tapegrad.numpy_api.rearranging import rearranged
@@ -166,7 +166,8 @@ def _median(name: str) -> Any:
     def function(a: Any, axis: Axis = None, out: Any = None, overwrite_input: bool = False,
                  keepdims: Any = False) -> Any:  # fmt: skip
         lanes, kept = _lanes(a, axis, name)
-        values, n = value_of(lanes), shape_of(lanes)[-1]
+        values = value_of(lanes)
+        n = values.shape[-1]
         if n == 0:
             raise ValueError(f"{name} of no elements")
         missing, low, high = np.isnan(values), (n - 1) // 2, n // 2

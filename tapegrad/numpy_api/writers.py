@@ -162,7 +162,8 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
         raise ShapeError(f"np.fill_diagonal of shape {shape}: two axes are needed, or more of one length")
     end = size if len(shape) > 2 or wrap else min(size, shape[1] * shape[1])
-    places, val = np.arange(0, end, sum(steps(shape))), tensor_of(val)
+    step, val = sum(steps(shape)), tensor_of(val)  # type: ignore[no-untyped-call]
+    places = np.arange(0, end, step)
     if places.size:
         if value_of(val).size == 0:
             raise ValueError(f"np.fill_diagonal: no values for {places.size} elements")
