@@ -317,7 +317,8 @@ def _read_elsewhere(storage: Storage | None) -> dict[Storage, Any]:
 def _set(array: Any, index: Any, value: Any) -> None:
     """array[index] = value, as the value was before; NumPy sees to that for basic indices only."""
     if type(index) is Flat:
-        array.put(index.places, value)
+        shape = index.places.shape  # `put` would begin again after the last value
+        array.put(index.places, value if value.shape == shape else np.broadcast_to(value, shape))
         return
     if not parts_of(index)[1] and np.may_share_memory(array, value):
         value = value.copy()
