@@ -134,7 +134,10 @@ ihfft = _along_axis(
 
 
 def _hashable(numbers: Any) -> Any:
-    return numbers if numbers is None else tuple(numbers)
+    """Integers as a key, in which 2.0 would be 2."""
+    if numbers is None:
+        return None
+    return tuple([n if n is None else operator.index(n) for n in numbers])
 
 
 def _register(several: Any, two: Any, kind: Kind) -> None:

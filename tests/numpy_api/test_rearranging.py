@@ -173,3 +173,15 @@ def test_counts_that_are_no_integers_are_refused_as_by_numpy(move):
     for x in (np.ones(3), tg.tensor(np.ones(3), requires_grad=True)):
         with pytest.raises(TypeError):
             move(x)
+
+
+@pytest.mark.parametrize("move", [
+    lambda x, n: np.tile(x, (n, 2)), lambda x, n: np.fft.fft2(x, (n, 2)),
+    lambda x, n: np.fft.fftn(x, axes=(n,)),
+])  # fmt: skip
+def test_a_call_before_makes_no_integer_of_a_fraction(move):
+    """1.0 == 1, but only one of them is a count: what is kept for a call is not for the other."""
+    x = tg.tensor(np.ones((2, 2)), requires_grad=True)
+    move(x, 1)
+    with pytest.raises(TypeError):
+        move(x, 1.0)
