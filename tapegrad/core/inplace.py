@@ -202,7 +202,7 @@ def _fitted(new: Any, shape: tuple[int, ...], x: Any, what: str) -> Any:
     if not fits:
         raise ShapeError(f"{what}: values of shape {value.shape} for elements of shape {shape}")
     if not requires_grad(new):
-        return value
+        return value if value.dtype is x._v.dtype else value.astype(x._v.dtype)
     new = astype(new, x._v.dtype)
     if value.shape == shape:
         return new
