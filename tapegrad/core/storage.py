@@ -162,9 +162,12 @@ def window(value: Any, whole: Any) -> Window | None:
 
 def places(value: Any, whole: Any) -> Any:
     """The number in C order of each element that a view sees."""
-    numbers = np.empty_like(whole, np.int64, order="K")
+    kind = np.result_type(np.int32, np.min_scalar_type(whole.size))
+    if kind.itemsize != whole.itemsize:  # else strides are the same
+        kind = np.dtype(np.int64)
+    numbers = np.empty_like(whole, kind, order="K")
     numbers[...] = np.arange(whole.size).reshape(whole.shape)
-    return moved(value, whole, numbers)
+    return moved(value, whole, numbers).astype(np.int64, copy=False)
 
 
 def moved(value: Any, whole: Any, onto: Any) -> Any:
