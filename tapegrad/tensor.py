@@ -40,6 +40,7 @@ from tapegrad.core.dispatch import (
     with_metadata,
 )
 from tapegrad.core.grad_mode import is_inference_mode_enabled
+from tapegrad.core.inplace import forget, lend, write
 from tapegrad.core.storage import STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
@@ -96,16 +97,10 @@ def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any
         result = operate(self, other)
         if not isinstance(result, Tensor) or self.ndim == 0:  # a scalar is immutable: the name is rebound
             return result
-        _write(self, Ellipsis, result, name, True)
+        write(self, Ellipsis, result, name, True)
         return self
 
     return update
-
-
-def _write(x: Tensor, index: Any, new: Any, what: str, update: bool = False) -> None:
-    from tapegrad.core.inplace import write
-
-    write(x, index, new, what, update)
 
 
 def _asking() -> str:
@@ -333,8 +328,6 @@ class Tensor(ArrayMethods):
         """Become a leaf without history; returns the Tensor. Views that were made of it keep theirs."""
         if self.is_leaf:
             return self.requires_grad_(False)
-        from tapegrad.core.inplace import forget
-
         forget(self)
         return self
 
@@ -382,17 +375,17 @@ class Tensor(ArrayMethods):
 
     def copy_(self, src: Operand) -> Tensor:
         """Take the values of another Tensor or array, broadcast."""
-        _write(self, Ellipsis, src, "copy_")
+        write(self, Ellipsis, src, "copy_")
         return self
 
     def fill_(self, value: Operand) -> Tensor:
         """Let all elements be one value."""
-        _write(self, Ellipsis, value, "fill_")
+        write(self, Ellipsis, value, "fill_")
         return self
 
     def fill(self, value: Operand) -> None:
         """Let all elements be one value."""
-        _write(self, Ellipsis, value, "fill")
+        write(self, Ellipsis, value, "fill")
 
     def put(self, indices: Operand, values: Operand, mode: str = "raise") -> None:
         """Write to elements by their number in C order; values repeat."""
@@ -404,22 +397,22 @@ class Tensor(ArrayMethods):
 
     def add_(self, other: Operand) -> Tensor:
         """As ``+=``; so are `sub_`, `mul_` and `div_`."""
-        _write(self, Ellipsis, self + other, "add_", True)
+        write(self, Ellipsis, self + other, "add_", True)
         return self
 
     def sub_(self, other: Operand) -> Tensor:
         """As ``-=``."""
-        _write(self, Ellipsis, self - other, "sub_", True)
+        write(self, Ellipsis, self - other, "sub_", True)
         return self
 
     def mul_(self, other: Operand) -> Tensor:
         """As ``*=``."""
-        _write(self, Ellipsis, self * other, "mul_", True)
+        write(self, Ellipsis, self * other, "mul_", True)
         return self
 
     def div_(self, other: Operand) -> Tensor:
         """As ``/=``."""
-        _write(self, Ellipsis, self / other, "div_", True)
+        write(self, Ellipsis, self / other, "div_", True)
         return self
 
     def clone(self) -> Tensor:
@@ -448,8 +441,6 @@ class Tensor(ArrayMethods):
 
     def numpy(self) -> np.ndarray:
         """The value as an ndarray that shares memory; read-only where it has a history."""
-        from tapegrad.core.inplace import lend
-
         self._border("numpy()")
         return lend(self)
 
@@ -637,7 +628,7 @@ class Tensor(ArrayMethods):
         return (_getitem if enabled() is True else _timed_getitem)(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        _write(self, index, value, "x[...] = value")
+        write(self, index, value, "x[...] = value")
 
     # ------------------------------------------------------------ protocols
 
@@ -648,8 +639,7 @@ class Tensor(ArrayMethods):
                 return function(*inputs)
         return fn.call_ufunc(ufunc, method, inputs, kwargs)
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return fn.call_function(function, args, kwargs)
+    __array_function__ = fn.call_function
 
     def _apply(self, op: Primitive, operands: Sequence[Any], attrs: Attributes) -> Tensor:
         return apply(op, operands, attrs)

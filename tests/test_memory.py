@@ -489,6 +489,27 @@ def test_an_array_that_many_calls_keep_ends_one_tape_only():
     assert len({keeps.apply(x)._tape.serial for _ in range(50)}) <= 2
 
 
+@pytest.mark.parametrize("guard", ["checksum", "off", "copy"])
+def test_arrays_that_only_a_tape_keeps_are_released_in_time(guard):
+    x = leaf(np.linspace(0.5, 1.5, 50_000))
+    with tg.guard(guard):
+        assert peak(lambda: np.sum(x * np.ones(50_000)), 300) < 40.0
+
+
+@pytest.mark.parametrize("guard", ["checksum", "off"])
+def test_large_arrays_of_others_do_not_end_a_tape(guard):
+    A, x, big = np.ones((100_000, 10)), leaf(np.ones(10)), leaf(np.ones(100_000))
+    tapes.close(tapes.current())
+    with tg.guard(guard):
+        y = A @ x
+        z = np.mean(y * y)
+        assert z._tape is y._tape
+        y = np.sum(big + A[:, 0])
+        for _ in range(50):
+            z = np.sum(big + A[:, 0])
+        assert z._tape is y._tape
+
+
 @pytest.mark.full
 def test_what_is_packed_and_nobody_refers_to_is_released_in_time():
     saved = function_keeping(lambda ctx, x, y: ctx.save_for_backward(x))

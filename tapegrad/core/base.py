@@ -138,10 +138,15 @@ def storage_of(x: Handle) -> Storage:
 
 def join(x: Handle, view: H, detached: bool = False) -> H:
     """Let a Tensor that NumPy made a view of another's memory see its writes, and be seen; returns it."""
-    theirs = extra(view)
+    theirs = view._extra
+    if theirs is None:
+        theirs = view._extra = Extra()
     if theirs.storage is None:
-        storage = storage_of(x)
         mine = x._extra
+        storage = None if mine is None else mine.storage
+        if storage is None:
+            storage = storage_of(x)
+            mine = x._extra
         if mine.shown is not None or mine.several or mine.inference:
             theirs.shown, theirs.several, theirs.inference = mine.shown, mine.several, mine.inference
         if detached or (view._tape is None and requires_grad(x)):
@@ -268,3 +273,13 @@ def needs_derivative(x: Any) -> bool:
 def value_of(x: Any) -> Any:
     """Return a Tensor's value; anything else is itself."""
     return x._v if isinstance(x, Handle) else x
+
+
+def shape_of(x: Any) -> tuple[int, ...]:
+    """Return the shape of a Tensor or of what NumPy takes for an array."""
+    return x._v.shape if isinstance(x, Handle) else np.shape(x)
+
+
+def ndim_of(x: Any) -> int:
+    """Return the number of axes of a Tensor or of what NumPy takes for an array."""
+    return x._v.ndim if isinstance(x, Handle) else np.ndim(x)

@@ -120,20 +120,19 @@ def secure(tape: Tape, op: Primitive, operands: Sequence[Any], q: int) -> Positi
             cell.shared = True
         x = x._v
     value = as_tape_value(x)
-    if value.nbytes > LARGE and not _read(op, operands, q):
-        value = pool.shadow(value)
-    elif value.nbytes <= COPIED:
+    weight = value.nbytes
+    if weight > LARGE and not _read(op, operands, q):
+        value, weight = pool.shadow(value), 0
+    elif weight <= COPIED:
         value = value.copy()
     elif guard_setting() == "off":
-        value = value.view()
+        value, weight = value.view(), weight // layout.LENT
     elif value.flags.forc and guard_setting() == "checksum":
         return tape.guard(cell, value)
     else:
         value = value.copy()
-    if cell is None:
-        return tape.constant(None, value)
-    tape.weigh(value.nbytes)
-    return tape.append(layout.LEAF, 0, 0, value, cell)
+    tape.weigh(weight)
+    return tape.append(layout.CONST if cell is None else layout.LEAF, 0, 0, value, cell)
 
 
 def _read(op: Primitive, operands: Sequence[Any], q: int) -> bool:
@@ -220,10 +219,13 @@ def _applied(op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -
         raise DTypeError(f"{op.name} of operands of dtypes {kinds}: {error}") from error
     if type(value) is ndarray and value.ndim == 0:
         value = value[()]
-    out = record(op, value, operands, attrs)
+    out = record_natively(op, value, operands, attrs)
+    if out is None:
+        out = _record(op, value, operands, attrs)
     if (
         len(values) == 1
         and type(value) is ndarray
+        and (value.base is not None or value is x)
         and is_view_of(out._v, x)
         and isinstance(operands[0], Handle)
     ):
@@ -240,8 +242,11 @@ def record_natively(
 def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None = None) -> Tensor:
     """Return the Tensor of a computed value, with its history."""
     out = record_natively(op, value, operands, attrs)
-    if out is not None:
-        return out
+    return _record(op, value, operands, attrs) if out is None else out
+
+
+def _record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any) -> Any:
+    """As `record`, in Python."""
     mode = enabled()
     newest = -1  # serial of the newest operand's tape; 0 for a leaf, -1 where nothing requires a gradient
     foreign = False  # whether there may be memory that others can write to

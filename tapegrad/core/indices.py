@@ -10,6 +10,9 @@ from tapegrad.core.base import value_of
 from tapegrad.core.dispatch import contains_tensor
 from tapegrad.errors import BorderError
 
+BASIC = int, np.integer, slice, type(None), type(Ellipsis)
+PLAIN = {int, type(None), type(Ellipsis), np.ndarray}
+
 
 def elements(value: np.ndarray, index: Any, what: str = "") -> Any:
     """Return what NumPy takes of a Tensor's value by an index; `what` begins the message of an error."""
@@ -23,13 +26,22 @@ def elements(value: np.ndarray, index: Any, what: str = "") -> Any:
 def parts_of(index: Any) -> tuple[tuple[Any, ...], bool]:
     """Return the parts of an index, and whether it is a basic one: of integers, slices, None and Ellipsis."""
     parts = index if isinstance(index, tuple) else (index,)
-    basic = all(isinstance(i, (int, np.integer, slice, type(None), type(Ellipsis)))
-                and not isinstance(i, (bool, np.bool_)) for i in parts)  # fmt: skip
-    return parts, basic
+    for i in parts:
+        if not isinstance(i, BASIC) or type(i) is bool:
+            return parts, False
+    return parts, True
 
 
 def plain_index(index: Any) -> Any:
     """Return an index with Tensors in it replaced by their values."""
+    kind = type(index)
+    if kind in PLAIN or (
+        kind is slice
+        and type(index.start) in PLAIN
+        and type(index.stop) in PLAIN
+        and type(index.step) in PLAIN
+    ):
+        return index
     contains_tensor(index)  # refuses endless nesting
     if isinstance(index, tuple):
         return tuple(plain_index(i) for i in index)

@@ -18,6 +18,7 @@ from tapegrad.core.base import (
     alias_of,
     extra,
     has_tangent,
+    is_tensor,
     needs_derivative,
     requires_grad,
     retain,
@@ -46,7 +47,7 @@ from tapegrad.ops.indexing import numbers
 from tapegrad.ops.primitive import Attributes
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
-from tapegrad.tape.tape import Cell, Tape, close, current, local
+from tapegrad.tape.tape import LARGE, Cell, Tape, close, current, local
 
 if TYPE_CHECKING:
     from tapegrad.tensor import Tensor
@@ -54,6 +55,15 @@ if TYPE_CHECKING:
 ndarray = np.ndarray
 EVERYTHING = Ellipsis
 FEW = 32  # log entries that a write may take
+
+
+class Flat:
+    """An index of elements by their numbers in C order, an array that nobody else writes to."""
+
+    __slots__ = ("places",)
+
+    def __init__(self, places: Any) -> None:
+        self.places = np.asarray(places, np.int64)
 
 
 @timed("assign")
@@ -64,7 +74,7 @@ def write(x: Handle, index: Any, new: Any, what: str, update: bool = False) -> N
     ----------
     x : Tensor
     index
-        Any index NumPy knows; Ellipsis for all of it.
+        Any index NumPy knows, or `Flat`; Ellipsis for all of it.
     new : Tensor, array or number
         Broadcast to the elements written to; of a dtype that converts to x's by NumPy's rule "same_kind".
     what
@@ -75,16 +85,22 @@ def write(x: Handle, index: Any, new: Any, what: str, update: bool = False) -> N
     index = plain_index(index)
     new = given = new if isinstance(new, Handle) else as_tape_value(sequence(new), what)
     _refuse_torn(x)
-    _allow(x, _storage(x), new, what)
+    storage = _storage(x)
+    _allow(x, storage, new, what)
     if x._v.ndim == 0:
         recorded = needs_derivative(x) or needs_derivative(new)
         _rebind(x, index, new, what, recorded, update)
         with_metadata(x, (new,))
         _count(x)
         return
-    shape = np.shape(elements(x._v, index, f"{what}: "))  # the elements themselves would be one more view
+    if index is EVERYTHING:
+        shape = x._v.shape
+    elif type(index) is Flat:
+        shape = index.places.shape
+    else:  # the elements themselves would be one more view
+        shape = elements(x._v, index, f"{what}: ").shape
     new = _fitted(new, shape, x, what)
-    storage = _storage(x)  # only now: what was made of `new` may be the first view of x
+    storage = _storage(x)  # once more: what was made of `new` may be the first view of x
     if storage is not None:
         storage = _rejoined(storage)
     whole = x if storage is None else storage.whole
@@ -130,14 +146,17 @@ def _allow(x: Handle, storage: Storage | None, new: Any, what: str) -> None:
     if x._extra is not None and x._extra.inference and not is_inference_mode_enabled():
         raise GradientError(f"{what}: a result of inference_mode cannot be written to; use a copy by clone()")
     whole = x if storage is None else storage.whole
-    if is_grad_enabled() or has_tangent(new):
+    recording = is_grad_enabled()
+    if recording or has_tangent(new):
         if x._extra is not None and x._extra.several and (requires_grad(whole) or requires_grad(new)):
             raise GradientError(
                 f"{what}: the Tensor of shape {x._v.shape} is one of several views that a split made; write "
                 "to what was split, or to a copy made by clone()"
             )
         origin = None if storage is None or storage.origin is None else storage.origin.whole
-        if any(h is not None and h._tape is None and requires_grad(h) for h in (x, whole, origin)):
+        for handle in (x, whole, origin):
+            if handle is None or handle._tape is not None or not requires_grad(handle):
+                continue
             part = "a leaf" if x._tape is None and requires_grad(x) else "a view of a leaf"
             raise GradientError(
                 f"{what} would change {part} that requires grad (shape {x._v.shape}), and its gradient would "
@@ -153,11 +172,7 @@ def _allow(x: Handle, storage: Storage | None, new: Any, what: str) -> None:
                 f"{what}: a detached Tensor shares memory but no history, and values that require grad would "
                 "need one; write to a copy made by clone()"
             )
-    if (
-        not is_grad_enabled()
-        and (has_tangent(whole) or has_tangent(new))
-        and requires_grad(strip_tangents(whole))
-    ):
+    if not recording and (has_tangent(whole) or has_tangent(new)) and requires_grad(strip_tangents(whole)):
         raise GradientError(
             f"{what}: under tg.no_grad() the tangent of the Tensor of shape {x._v.shape} would know of the "
             "write and its gradient not; write with grad mode on, or to a copy made by clone()"
@@ -192,7 +207,7 @@ def _fitted(new: Any, shape: tuple[int, ...], x: Handle, what: str) -> Any:
     if not fits:
         raise ShapeError(f"{what}: values of shape {value.shape} for elements of shape {shape}")
     if not requires_grad(new):
-        return value
+        return value if value.dtype is x._v.dtype else value.astype(x._v.dtype)
     new = astype(new, x._v.dtype)
     if value.shape == shape:
         return new
@@ -231,17 +246,20 @@ def _recorded(
         new = record(REGISTRY["reshape"], new._v, (new,), {"shape": new._v.shape})
     if (
         update
-        and storage is None
-        and isinstance(new, Handle)
+        and is_tensor(new)
         and new._v.flags.writeable
         and new._v.strides == x._v.strides  # the layout stays what it was
         and not is_externally_writable(whole)
+        and _is_all(x, storage)
     ):
-        _become(x, new._v, new)
+        if storage is not None:
+            _tear(x, storage)
+            _move(x, storage, new._v)
+        _tell(x, storage, new, {})
         return
     others = _read_elsewhere(storage)
     # no reference to the memory, which would have to be copied, where no link needs it
-    old = wrap(pool.shadow(whole._v))
+    old = wrap(pool.shadow_of(whole._v.shape, whole._v.dtype))
     held = None
     if whole._tape is tape:
         held = tape.anchor(whole._at)  # if a finalizer closes the tape, what has no handle is pruned
@@ -267,6 +285,14 @@ def _recorded(
     del held
     _weigh(out, where)
     _tell(x, storage, out, others)
+
+
+def _is_all(x: Any, storage: Storage | None) -> bool:
+    """Whether a Tensor is all of its memory, and all that sees it has one history."""
+    if storage is None:
+        return True
+    memory = storage.memory
+    return x._v is storage.whole._v is memory.root and not memory.others(storage)
 
 
 def _room() -> Tape:
@@ -295,6 +321,10 @@ def _read_elsewhere(storage: Storage | None) -> dict[Storage, Any]:
 
 def _set(array: np.ndarray, index: Any, value: Any) -> None:
     """array[index] = value, as the value was before; NumPy sees to that for basic indices only."""
+    if type(index) is Flat:
+        shape = index.places.shape  # `put` would begin again after the last value
+        array.put(index.places, value if value.shape == shape else np.broadcast_to(value, shape))
+        return
     if not parts_of(index)[1] and np.may_share_memory(array, value):
         value = value.copy()
     array[index] = value
@@ -320,19 +350,24 @@ def _refuse_torn(x: Handle) -> None:
 
 def _where(value: np.ndarray, whole: np.ndarray, index: Any) -> Attributes:
     """How an op names the elements that an index takes of a view: as a window, or one by one."""
-    place, parts = window(value, whole), parts_of(index)
-    if place is not None and parts[1]:
-        marked = any(part is Ellipsis for part in parts[0])
+    place = window(value, whole)
+    if place is not None and index is EVERYTHING:
+        return {"window": place}
+    flat = type(index) is Flat
+    parts, basic = ((), False) if flat else parts_of(index)
+    if place is not None and basic:
+        marked = any(part is Ellipsis for part in parts)
         # of memory that is dense: a view, even of one element
-        return {"window": window(value[parts[0] if marked else (*parts[0], ...)], whole)}
+        return {"window": window(value[parts if marked else (*parts, ...)], whole)}
     if place is not None and value is whole:
-        return {"places": np.array(numbers(value.shape, index))}  # type: ignore[no-untyped-call]
-    return {"places": np.array(places(value, whole)[index])}
+        return {"places": index.places if flat else np.array(numbers(value.shape, index))}  # type: ignore[no-untyped-call]
+    found = places(value, whole)
+    return {"places": found.reshape(-1)[index.places] if flat else np.array(found[index])}
 
 
 def _weigh(out: Tensor, where: Attributes) -> None:
     """Tell a result's tape of the places that its record keeps."""
-    if "places" in where:
+    if "places" in where and where["places"].nbytes > LARGE:
         add_saved_bytes(out, where["places"])
 
 
@@ -451,14 +486,14 @@ def _sharers(x: Handle, storage: Storage | None) -> list[Any]:
     return [h for s in (storage, *storage.memory.others(storage)) for h in (s.whole, *s.alive())]
 
 
-def _move(x: Handle, storage: Storage | None) -> None:
-    """Move all handles of a memory to a copy of it."""
+def _move(x: Handle, storage: Storage | None, onto: np.ndarray | None = None) -> None:
+    """Move all handles of a memory to another one of its layout, by default a copy of it."""
     if storage is None:
         x._v = x._v.copy(order="K")
         return
     memory = storage.memory
     before = memory.root
-    memory.root = onto = before.copy(order="K")
+    memory.root = onto = before.copy(order="K") if onto is None else onto
     for handle in _sharers(x, storage):
         handle._v = moved(handle._v, before, onto)
 

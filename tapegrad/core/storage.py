@@ -54,6 +54,8 @@ class Memory:
 
     def others(self, storage: Storage) -> list[Storage]:
         """The storages that there are still, but one."""
+        if len(self.storages) == 1:
+            return []
         return [s for r in self.storages if (s := r()) is not None and s is not storage]
 
 
@@ -88,7 +90,10 @@ class Storage:
         self.limit = 16
         self.origin: Storage | None = None
         self.torn = False
-        memory.limit = _add(memory.storages, self, memory.limit)
+        if memory.storages:
+            memory.limit = _add(memory.storages, self, memory.limit)
+        else:
+            memory.storages.append(weakref.ref(self))
 
     def add(self, handle: Handle) -> None:
         """Take in a handle."""
@@ -144,27 +149,43 @@ def window(value: np.ndarray, whole: np.ndarray) -> Window | None:
         return None
     size = whole.itemsize
     if value is whole:
-        return 0, value.shape, tuple(s // size for s in value.strides)
-    offset = (abi.location(value) - abi.location(whole)) // size if value.size else 0
-    strides = tuple(0 if n == 1 else s // size for n, s in zip(value.shape, value.strides, strict=True))
+        return 0, value.shape, tuple([s // size for s in value.strides])
+    shape, strides = value.shape, [s // size for s in value.strides]
+    if 1 in shape:
+        strides = [0 if n == 1 else s for n, s in zip(shape, strides, strict=True)]
+    offset = 0
     if value.size:
-        reach = [s * (n - 1) for n, s in zip(value.shape, strides, strict=True)]
-        low, high = (offset + sum(f(0, r) for r in reach) for f in (min, max))
+        offset = (abi.location(value) - abi.location(whole)) // size
+        low = high = offset
+        for n, s in zip(shape, strides, strict=True):
+            reach = s * (n - 1)
+            low, high = (low + reach, high) if reach < 0 else (low, high + reach)
         if low < 0 or high >= whole.size:
-            raise KernelError(f"a view of shape {value.shape} lies outside its memory, shape {whole.shape}")
-    return offset, value.shape, strides
+            raise KernelError(f"a view of shape {shape} lies outside its memory, shape {whole.shape}")
+    return offset, shape, tuple(strides)
 
 
 def places(value: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """The number in C order of each element that a view sees."""
-    numbers = np.empty_like(whole, np.int64, order="K")
+    kind = np.result_type(np.int32, np.min_scalar_type(whole.size))
+    if kind.itemsize != whole.itemsize:  # else strides are the same
+        kind = np.dtype(np.int64)
+    numbers = np.empty_like(whole, kind, order="K")
     numbers[...] = np.arange(whole.size).reshape(whole.shape)
-    return moved(value, whole, numbers)
+    return moved(value, whole, numbers).astype(np.int64, copy=False)
 
 
 def moved(value: np.ndarray, whole: np.ndarray, onto: np.ndarray) -> np.ndarray:
     """The same view of another whole, one that fills its memory."""
+    if value is whole and value.flags.writeable:
+        return onto
     size = onto.itemsize
+    if onto.strides == whole.strides and size == whole.itemsize and onto.flags.forc and value.size:
+        offset = abi.location(value) - abi.location(whole)
+        seen = ndarray(value.shape, onto.dtype, onto, offset, value.strides)
+        if not value.flags.writeable:
+            seen.flags.writeable = False
+        return seen
     offset, strides = place(value, whole, tuple(s // size for s in onto.strides))
     flat = onto.transpose(sorted(range(onto.ndim), key=lambda a: -onto.strides[a])).reshape(-1)  # a view
     seen = ndarray(value.shape, onto.dtype, flat, size * offset, tuple(size * s for s in strides))

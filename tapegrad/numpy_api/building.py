@@ -17,7 +17,9 @@ from tapegrad.core.base import (
     add_saved_bytes,
     is_tensor,
     join,
+    ndim_of,
     requires_grad,
+    shape_of,
     value_of,
     wrap,
 )
@@ -25,7 +27,7 @@ from tapegrad.core.conversion import astype, copy
 from tapegrad.core.dispatch import is_externally_writable, is_view_of, record, timed, wrap_without_history
 from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.indexing import flip
-from tapegrad.numpy_api.rearranging import REARRANGE, gathered, moves, numbers_of, rearranged
+from tapegrad.numpy_api.rearranging import REARRANGE, gathered, moves, numbers_of, places_of, rearranged
 from tapegrad.numpy_api.reductions import sum_
 from tapegrad.numpy_api.shapes import _at_least, _members, concatenate, reshape, swapaxes
 from tapegrad.numpy_api.shapes import broadcast_to as _broadcast_to
@@ -52,9 +54,10 @@ VIEW = REGISTRY["view"]
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     """Each element several times."""
     repeats, axis = plain(repeats), of_number(a, axis)  # type: ignore[assignment]
-    if np.size(repeats) == 1 and a.ndim and int(np.ravel(repeats)[0]) > 0:
+    count = np.repeat(np.int8(0), repeats).size if np.size(repeats) == 1 else 0  # NumPy refuses fractions
+    if count and a.ndim:
         flat = reshape(a, (-1,)) if axis is None else a
-        at, count = axis_of(flat, 0 if axis is None else axis, "repeat"), int(np.ravel(repeats)[0])
+        at = axis_of(flat, 0 if axis is None else axis, "repeat")
         shape, n = flat.shape, flat.shape[at]
         wide = _broadcast_to(np.expand_dims(flat, at + 1), (*shape[: at + 1], count, *shape[at + 1 :]))
         return reshape(copy(wide), (*shape[:at], n * count, *shape[at + 1 :]))
@@ -67,7 +70,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
 @moves(np.tile)
 def tile(A: Any, reps: int | Sequence[int]) -> TensorOrArray:
     """An array laid side by side with itself."""
-    counts = tuple(int(n) for n in np.atleast_1d(plain(reps)))
+    counts = tuple(operator.index(n) for n in np.atleast_1d(plain(reps)))
     ndim = max(len(counts), A.ndim)
     shape = (1,) * (ndim - A.ndim) + A.shape
     counts = (1,) * (ndim - len(counts)) + counts
@@ -205,7 +208,7 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
             "that they are a view of"
         )
     x, window, axes = tensor_of(x), plain(window_shape), plain(axis)
-    shape = np.shape(value_of(x))
+    shape = shape_of(x)
 
     def windows(a: Operand) -> Any:
         return np.lib.stride_tricks.sliding_window_view(a, window, axes)
@@ -221,9 +224,15 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
     if not requires_grad(x):
         return join(x, wrap_without_history(seen, (x,)))
     apart = is_externally_writable(x)  # others may write to the memory
-    attrs = {"places": windows(numbers_of(x)).copy(), "holes": False}
+    try:
+        attrs = places_of(np.lib.stride_tricks.sliding_window_view, shape, window, axes)
+    except TypeError:  # a list, which has no hash
+        attrs = None
+    kept = attrs is not None
+    attrs = attrs or {"places": windows(numbers_of(x)).copy(), "holes": False}
     out = record(REARRANGE, seen.copy() if apart else seen, (x,), attrs)
-    add_saved_bytes(out, attrs)
+    if not kept:
+        add_saved_bytes(out, attrs)
     return out if apart else join(x, out)
 
 
@@ -342,7 +351,7 @@ def _at_least_of(ndim: int) -> Callable[..., Any]:
 
 
 def _raised(x: Operand, ndim: int) -> Any:
-    shape = np.shape(value_of(x))
+    shape = shape_of(x)
     if len(shape) >= ndim:
         return x
     if ndim == 3 and shape:
@@ -364,7 +373,7 @@ def dstack(tup: Any) -> TensorOrArray:
 def column_stack(tup: Any) -> TensorOrArray:
     """Arrays joined as columns, vectors as columns of their own."""
     members = _members(tup, "column_stack")
-    shapes = [np.shape(value_of(x)) for x in members]
+    shapes = [shape_of(x) for x in members]
     return concatenate(
         [
             x if len(s) > 1 else reshape(x, (*s, 1) if s else (1, 1))
@@ -394,14 +403,14 @@ def _look(arrays: Any, level: int, depths: set[int]) -> int:
             raise ShapeError("block: a list is empty")
         return max(_look(part, level + 1, depths) for part in arrays)
     depths.add(level)
-    return int(np.ndim(value_of(arrays)))
+    return int(ndim_of(arrays))
 
 
 def _joined(arrays: Any, depth: int, ndim: int) -> Any:
     if depth:
         return concatenate([_joined(part, depth - 1, ndim) for part in arrays], -depth)
     x = tensor_of(arrays)
-    shape = np.shape(value_of(x))
+    shape = shape_of(x)
     return reshape(x, (1,) * (ndim - len(shape)) + shape)
 
 
@@ -410,11 +419,11 @@ def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[TensorOrArray, ..
     """Arrays in the one shape that fits them all."""
     members = [tensor_of(x) for x in args]
     shape = _common_shape("broadcast_arrays", members)
-    return tuple(x if np.shape(value_of(x)) == shape else _broadcast_to(x, shape) for x in members)
+    return tuple(x if shape_of(x) == shape else _broadcast_to(x, shape) for x in members)
 
 
 def _common_shape(what: str, members: list[Any]) -> tuple[int, ...]:
-    shapes = [np.shape(value_of(x)) for x in members]
+    shapes = [shape_of(x) for x in members]
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError as error:

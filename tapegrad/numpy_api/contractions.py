@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, value_of
+from tapegrad.core.base import Operand, TensorOrArray, ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.building import broadcast_arrays
 from tapegrad.numpy_api.products import contract, dot
@@ -24,10 +25,10 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> TensorOrArray:
     """Products summed over pairs of axes."""
     a, b, axes = tensor_of(a), tensor_of(b), plain(axes)
     if not isinstance(axes, (list, tuple, np.ndarray)):
-        count = int(axes)
+        count = operator.index(axes)
         first, second = list(range(a.ndim - count, a.ndim)), list(range(count))
     else:
-        first, second = ([int(d) for d in np.atleast_1d(part)] for part in (axes[0], axes[1]))
+        first, second = ([operator.index(d) for d in np.atleast_1d(part)] for part in (axes[0], axes[1]))
     if len(first) != len(second):
         raise ShapeError(f"tensordot: {len(first)} axes of the first array for {len(second)} of the second")
     one = [axis_of(a, d, "tensordot") for d in first]
@@ -94,7 +95,7 @@ def _last(x: Any, axis: int, what: str) -> Any:
 
 def _vectors(x: Any, y: Any, axis: int, what: str) -> Any:
     for v in (x, y):
-        if np.ndim(value_of(v)) == 0:
+        if ndim_of(v) == 0:
             raise ShapeError(f"{what} needs a dimension, found shape ()")
     x, y = (_last(v, axis, what) for v in (x, y))
     if x.shape[-1] != y.shape[-1]:
@@ -127,8 +128,8 @@ def vecmat(x1: Operand, x2: Operand) -> Any:
 
 def _matrix(x: Operand, what: str) -> Any:
     x = tensor_of(x)
-    if np.ndim(value_of(x)) < 2:
-        raise ShapeError(f"{what} needs a matrix, found shape {np.shape(value_of(x))}")
+    if ndim_of(x) < 2:
+        raise ShapeError(f"{what} needs a matrix, found shape {shape_of(x)}")
     return x
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from tapegrad.core.base import Operand, Out, TensorOrArray, is_tensor, requires_grad, value_of, wrap
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply, as_tape_value, record, wrap_without_history
+from tapegrad.core.inplace import write
 from tapegrad.core.operators import FAST
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.tables import UFUNCS, implements, into, plainly, tensor_of
@@ -115,8 +116,6 @@ def nan_to_num(
                 out = astype(where(holds, number, out), value.dtype)
     if copy or not is_tensor(x):
         return out
-    from tapegrad.core.inplace import write
-
     write(x, Ellipsis, out, "np.nan_to_num", True)
     return x
 

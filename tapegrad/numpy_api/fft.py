@@ -1,4 +1,4 @@
-"""numpy.fft on Tensors: each transform of several axes is one of each axis in turn, as in NumPy."""
+"""numpy.fft on Tensors: a transform of several axes is one record."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import functools
 import operator
 import reprlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.core.base import Operand, Out, TensorOrArray, value_of
+from tapegrad.core.base import Operand, Out, TensorOrArray, ndim_of, shape_of, value_of
 from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError, ShapeError
@@ -18,13 +18,19 @@ from tapegrad.numpy_api.shapes import concatenate
 from tapegrad.numpy_api.tables import Axis, axis_of, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.fft import OPPOSITE
+from tapegrad.ops.primitive import Attributes, Primitive
 
 
-def _length(x: Operand, n: Any, axis: int, what: str) -> int:
-    extent = np.shape(value_of(x))[axis] if n is None else operator.index(n)
-    if extent < 1:
-        raise ShapeError(f"{what}: {extent} points; a transform takes at least one")
-    return int(extent)
+class Kind(NamedTuple):
+    """A transform: its op, its direction, whether it is one of real numbers, with a half of a spectrum."""
+
+    op: Primitive
+    inverse: bool
+    real: bool
+
+
+FORWARD, BACKWARD = Kind(REGISTRY["fft"], False, False), Kind(REGISTRY["fft"], True, False)
+TO_HALF, FROM_HALF = Kind(REGISTRY["rfft"], False, True), Kind(REGISTRY["irfft"], True, True)
 
 
 def _norm(norm: str | None, what: str) -> str:
@@ -35,28 +41,69 @@ def _norm(norm: str | None, what: str) -> str:
     return str(norm)
 
 
-def _transform(x: Operand, n: Any, axis: int, norm: str | None, what: str, inverse: bool) -> Any:
-    x = tensor_of(x)
-    axis = axis_of(x, axis, what)
-    attrs = {"n": _length(x, n, axis, what), "axis": axis, "norm": _norm(norm, what), "inverse": inverse}
-    return apply(REGISTRY["fft"], (x,), attrs)
+def _swapped(norm: str | None, what: str) -> str:
+    return OPPOSITE[_norm(norm, what)]
 
 
-def _to_half(x: Operand, n: Any, axis: int, norm: str | None, what: str) -> Any:
-    x = tensor_of(x)
-    if value_of(x).dtype.kind == "c":
+@functools.lru_cache(maxsize=256, typed=True)
+def _attributes(
+    kind: Kind, shape: tuple[int, ...], s: Any, axes: Any, norm: str | None, what: str, several: bool
+) -> Attributes | None:
+    """Attributes of the record of a transform of a kind, not to be changed; None for no axis at all.
+
+    `s` is a number of points for each axis, or None for as many as elements, of half a spectrum for as many
+    as such a half has by default. Axes, if they may be `several`, are by default as many last ones as `s`
+    has numbers, or all.
+    """
+    like = np.broadcast_to(np.int8(0), shape)
+    if not several:
+        s, axes = (s,), (axis_of(like, axes, what),)
+    else:
+        if axes is None:
+            axes = range(len(shape)) if s is None else range(len(shape) - len(s), len(shape))
+        axes = tuple(axis_of(like, k, what) for k in axes)
+        if s is None:
+            s = (None,) * len(axes)
+        if len(s) != len(axes):
+            raise ShapeError(f"{what}: s of {len(s)} numbers for {len(axes)} axes")
+        s = [shape[k] if n == -1 else n for n, k in zip(s, axes, strict=True)]
+    if not axes:
+        if kind.real:
+            raise ShapeError(f"{what}: a real transform takes at least one axis")
+        return None
+    points: list[int] = []
+    for n, k in zip(s, axes, strict=True):
+        if n is None:
+            half = kind is FROM_HALF and len(points) == len(axes) - 1
+            n = 2 * (shape[k] - 1) if half else shape[k]
+        points.append(operator.index(n))
+        if points[-1] < 1:
+            raise ShapeError(f"{what}: {points[-1]} points; a transform takes at least one")
+    attrs: Attributes = {"n": tuple(points), "axis": axes, "norm": _norm(norm, what)}
+    return attrs if kind.real else {**attrs, "inverse": kind.inverse}
+
+
+def _transform(
+    kind: Kind, a: Operand, s: Any, axes: Any, norm: str | None, what: str, several: bool = False
+) -> Any:
+    """A transform of one axis, or of several in one record."""
+    x = tensor_of(a)
+    if kind is TO_HALF and value_of(x).dtype.kind == "c":
         raise DTypeError(f"{what} takes real numbers, found dtype {value_of(x).dtype}; take np.real, or fft")
-    axis = axis_of(x, axis, what)
-    attrs = {"n": _length(x, n, axis, what), "axis": axis, "norm": _norm(norm, what)}
-    return apply(REGISTRY["rfft"], (x,), attrs)
-
-
-def _from_half(x: Operand, n: Any, axis: int, norm: str | None, what: str) -> Any:
-    x = tensor_of(x)
-    axis = axis_of(x, axis, what)
-    n = 2 * (np.shape(value_of(x))[axis] - 1) if n is None else n
-    attrs = {"n": _length(x, n, axis, what), "axis": axis, "norm": _norm(norm, what)}
-    return apply(REGISTRY["irfft"], (x,), attrs)
+    attrs = _attributes(kind, shape_of(x), s, axes, norm, what, several)
+    if attrs is None:
+        return x
+    axis = attrs["axis"]
+    if len(axis) == 1 or len(set(axis)) == len(axis):
+        return apply(kind.op, (x,), attrs)
+    order = range(len(axis))
+    for q in order if kind is FROM_HALF else reversed(order):  # an axis comes twice: one by one
+        part = {**attrs, "n": attrs["n"][q : q + 1], "axis": axis[q : q + 1]}
+        real = kind.real and q == order[-1]
+        if not real:
+            part["inverse"] = kind.inverse
+        x = apply(kind.op if real else FORWARD.op, (x,), part)
+    return x
 
 
 def _along_axis(function: Any, transform: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,104 +120,65 @@ def _along_axis(function: Any, transform: Callable[..., Any]) -> Callable[..., A
     return call
 
 
-def _swapped(norm: str | None, what: str) -> str:
-    return OPPOSITE[_norm(norm, what)]
-
-
-fft = _along_axis(np.fft.fft, functools.partial(_transform, inverse=False))
-ifft = _along_axis(np.fft.ifft, functools.partial(_transform, inverse=True))
-rfft = _along_axis(np.fft.rfft, _to_half)
-irfft = _along_axis(np.fft.irfft, _from_half)
+fft = _along_axis(np.fft.fft, functools.partial(_transform, FORWARD))
+ifft = _along_axis(np.fft.ifft, functools.partial(_transform, BACKWARD))
+rfft = _along_axis(np.fft.rfft, functools.partial(_transform, TO_HALF))
+irfft = _along_axis(np.fft.irfft, functools.partial(_transform, FROM_HALF))
 hfft = _along_axis(
     np.fft.hfft,
-    lambda a, n, axis, norm, what: _from_half(np.conj(tensor_of(a)), n, axis, _swapped(norm, what), what),
+    lambda a, n, axis, norm, what: _transform(
+        FROM_HALF, np.conj(tensor_of(a)), n, axis, _swapped(norm, what), what
+    ),
 )
 ihfft = _along_axis(
     np.fft.ihfft,
-    lambda a, n, axis, norm, what: np.conj(_to_half(a, n, axis, _swapped(norm, what), what)),
+    lambda a, n, axis, norm, what: np.conj(_transform(TO_HALF, a, n, axis, _swapped(norm, what), what)),
 )
 
 
-def _plan(a: Any, s: Any, axes: Any, what: str, half: bool = False) -> tuple[list[Any], list[int]]:
-    """Numbers of points and axes; where the last axis is a half, its own number of points stays open."""
-    shape = np.shape(value_of(a))
-    if axes is None:
-        axes = range(len(shape)) if s is None else range(len(shape) - len(s), len(shape))
-    axes = [axis_of(a, k, what) for k in axes]
-    if s is None:
-        points: list[Any] = [shape[k] for k in axes]
-        if half and points:
-            points[-1] = None
-    else:
-        points = [shape[k] if n == -1 else n for n, k in zip(s, axes, strict=False)]
-        if len(s) != len(axes):
-            raise ShapeError(f"{what}: s of {len(s)} numbers for {len(axes)} axes")
-    return points, axes
+def _hashable(numbers: Any) -> Any:
+    """Integers as a key, in which 2.0 would be 2."""
+    if numbers is None:
+        return None
+    return tuple([n if n is None else operator.index(n) for n in numbers])
 
 
-def _over_axes(a: Operand, points: Any, axes: Any, norm: str | None, what: str, inverse: bool = False) -> Any:
-    """The complex transform of each of these axes, the last first."""
-    for n, k in zip(reversed(points), reversed(axes), strict=True):
-        a = _transform(a, n, k, norm, what, inverse)
-    return a
-
-
-def _over_axes_of_reals(a: Any, points: Any, axes: Any, norm: str, what: str) -> Any:
-    _some(axes, what)
-    a = _to_half(a, points[-1], axes[-1], norm, what)
-    return _over_axes(a, points[:-1], axes[:-1], norm, what)
-
-
-def _over_axes_to_reals(a: Any, points: Any, axes: Any, norm: str, what: str) -> Any:
-    _some(axes, what)
-    for n, k in zip(points[:-1], axes[:-1], strict=True):
-        a = _transform(a, n, k, norm, what, True)
-    return _from_half(a, points[-1], axes[-1], norm, what)
-
-
-def _some(axes: list[int], what: str) -> None:
-    if not axes:
-        raise ShapeError(f"{what}: a real transform takes at least one axis")
-
-
-def _register(several: Any, two: Any, transform: Callable[..., Any], half: bool = False) -> None:
+def _register(several: Any, two: Any, kind: Kind) -> None:
     """The transforms of several axes under NumPy's names: of any, and of two."""
-
-    def over(function: Any, a: Operand, s: Any, axes: Axis, norm: str | None, out: Out) -> Any:
-        if out is not None:
-            return into(function, out, a, s=s, axes=axes, norm=norm)
-        a, what = tensor_of(a), function.__name__
-        return transform(a, *_plan(a, s, axes, what, half), norm, what)
 
     @implements(several)
     def over_several(
         a: Operand, s: Any = None, axes: Axis = None, norm: str | None = None, out: Out = None
     ) -> Any:
-        return over(several, a, s, axes, norm, out)
+        if out is not None:
+            return into(several, out, a, s=s, axes=axes, norm=norm)
+        return _transform(kind, a, _hashable(s), _hashable(axes), norm, several.__name__, True)
 
     @implements(two)
     def over_two(
         a: Operand, s: Any = None, axes: Axis = (-2, -1), norm: str | None = None, out: Out = None
     ) -> Any:
-        return over(two, a, s, axes, norm, out)
+        if out is not None:
+            return into(two, out, a, s=s, axes=axes, norm=norm)
+        return _transform(kind, a, _hashable(s), _hashable(axes), norm, two.__name__, True)
 
     over_several.__name__, over_two.__name__ = several.__name__, two.__name__
 
 
-_register(np.fft.fftn, np.fft.fft2, _over_axes)
-_register(np.fft.ifftn, np.fft.ifft2, functools.partial(_over_axes, inverse=True))
-_register(np.fft.rfftn, np.fft.rfft2, _over_axes_of_reals)
-_register(np.fft.irfftn, np.fft.irfft2, _over_axes_to_reals, half=True)
+_register(np.fft.fftn, np.fft.fft2, FORWARD)
+_register(np.fft.ifftn, np.fft.ifft2, BACKWARD)
+_register(np.fft.rfftn, np.fft.rfft2, TO_HALF)
+_register(np.fft.irfftn, np.fft.irfft2, FROM_HALF)
 
 
 def _rolled(x: Any, axes: Any, what: str, back: bool) -> Any:
     x = copy(tensor_of(x))
-    ndim = np.ndim(value_of(x))
+    ndim = ndim_of(x)
     if ndim == 0:
         raise ShapeError(f"{what} of a 0-d array: there is no axis to shift along")
     for k in range(ndim) if axes is None else (axes if np.ndim(axes) else (axes,)):
         axis = axis_of(x, k, what)
-        extent = np.shape(value_of(x))[axis]
+        extent = shape_of(x)[axis]
         cut = extent // 2 if back else extent - extent // 2
         before = (slice(None),) * axis
         if extent > 1:

@@ -6,7 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, is_tensor, requires_grad, value_of, wrap
+from tapegrad.core.base import (
+    Operand,
+    TensorOrArray,
+    is_tensor,
+    ndim_of,
+    requires_grad,
+    shape_of,
+    value_of,
+    wrap,
+)
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.numpy_api.tables import composed, plain, tensor_of
 from tapegrad.ops import indexing
@@ -70,8 +79,8 @@ def histogram(
     a = tensor_of(a)
     edges = histogram_bin_edges(a, bins, range, weights)
     if requires_grad(weights):
-        if np.shape(value_of(a)) != weights.shape:
-            raise ShapeError(f"histogram of shape {np.shape(value_of(a))}: weights of shape {weights.shape}")
+        if shape_of(a) != weights.shape:
+            raise ShapeError(f"histogram of shape {shape_of(a)}: weights of shape {weights.shape}")
         values = np.ravel(value_of(a))
         numbers, inside = _bins(values, value_of(edges))
         taken = np.ravel(weights)[np.flatnonzero(inside)]
@@ -87,7 +96,7 @@ def histogram(
 
 def _one(bins: Operand) -> bool:
     """Whether bins are told by one number, for all dimensions."""
-    return not isinstance(bins, (list, tuple)) and np.ndim(value_of(bins)) == 0
+    return not isinstance(bins, (list, tuple)) and ndim_of(bins) == 0
 
 
 @composed(np.histogramdd)
@@ -95,7 +104,7 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = N
                 weights: Any = None) -> Any:  # fmt: skip
     """Sums of weights, or counts, in boxes."""
     if is_tensor(sample) or isinstance(sample, np.ndarray):
-        columns = [sample] if np.ndim(value_of(sample)) == 1 else list(np.transpose(sample))
+        columns = [sample] if ndim_of(sample) == 1 else list(np.transpose(sample))
     else:
         given = [tensor_of(x) for x in sample]
         kind = np.result_type(*(value_of(x) for x in given))
@@ -133,8 +142,8 @@ def histogram2d(x: Operand, y: Operand, bins: Any = 10, range: Any = None, densi
                 weights: Any = None) -> Any:  # fmt: skip
     """Sums of weights, or counts, in rectangles."""
     x, y = tensor_of(x), tensor_of(y)
-    if np.shape(value_of(x)) != np.shape(value_of(y)):
-        raise ShapeError(f"histogram2d of shapes {np.shape(value_of(x))} and {np.shape(value_of(y))}")
+    if shape_of(x) != shape_of(y):
+        raise ShapeError(f"histogram2d of shapes {shape_of(x)} and {shape_of(y)}")
     both = not _one(bins) and len(bins) not in (1, 2)
     found, edges = histogramdd([x, y], [bins, bins] if both else bins, range, density, weights)
     return found, edges[0], edges[1]

@@ -16,6 +16,7 @@ from tapegrad.core.base import (
     add_saved_bytes,
     is_tensor,
     join,
+    ndim_of,
     requires_grad,
     value_of,
     wrap,
@@ -84,7 +85,7 @@ def take(
     x = tensor_of(a)
     numbers = indices if type(indices) is np.ndarray else np.asarray(plain_index(indices))
     if axis is None:
-        x = x if np.ndim(value_of(x)) == 1 else ravel(x)
+        x = x if ndim_of(x) == 1 else ravel(x)
     if numbers.dtype.kind not in "iu":
         raise TypeError(f"take: indices are integers, found {indices!r}")
     at = 0 if axis is None else axis_of(x, axis, "take")

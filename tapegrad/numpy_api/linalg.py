@@ -11,7 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import DType, Operand, Out, TensorOrArray, needs_derivative, value_of, wrap
+from tapegrad.core.base import (
+    DType,
+    Operand,
+    Out,
+    TensorOrArray,
+    ndim_of,
+    needs_derivative,
+    shape_of,
+    value_of,
+    wrap,
+)
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply, wrap_without_history
 from tapegrad.core.saved_values import save_arrays
@@ -44,7 +54,7 @@ class _NoMatrices(ShapeError, np.linalg.LinAlgError):
 def matrices(x: Operand, what: str, square: bool = False) -> Any:
     """Return an argument as a Tensor or array of matrices."""
     x = tensor_of(x)
-    shape = np.shape(value_of(x))
+    shape = shape_of(x)
     if len(shape) < 2:
         raise _NoMatrices(f"{what} needs matrices, found an array of shape {shape}")
     if square and shape[-1] != shape[-2]:
@@ -262,9 +272,9 @@ def _product(a: Operand, b: Operand) -> Any:
 
 
 def _residuals(a: Any, b: Any, solution: Any) -> Any:
-    rest = b - matmul(a, solution) if np.ndim(value_of(solution)) else b
+    rest = b - matmul(a, solution) if ndim_of(solution) else b
     rest = np.abs(rest) if np.iscomplexobj(value_of(rest)) else rest
-    return sum_(rest * rest, axis=0, keepdims=np.ndim(value_of(rest)) == 1)
+    return sum_(rest * rest, axis=0, keepdims=ndim_of(rest) == 1)
 
 
 @implements(np.linalg.matrix_power)
@@ -276,7 +286,7 @@ def matrix_power(a: Operand, n: Any) -> Any:
     except TypeError as error:
         raise TypeError(f"matrix_power: the exponent is an integer, found {reprlib.repr(n)}") from error
     if n == 0:  # constant, but with a history: its derivative is 0
-        one = np.broadcast_to(np.eye(np.shape(value_of(a))[-1], dtype=value_of(a).dtype), value_of(a).shape)
+        one = np.broadcast_to(np.eye(shape_of(a)[-1], dtype=value_of(a).dtype), value_of(a).shape)
         return where(False, a, one)
     if n < 0:
         a, n = inv(a), -n
@@ -298,13 +308,13 @@ def multi_dot(arrays: Any, *, out: Out = None) -> TensorOrArray:
     members = [tensor_of(x) for x in arrays]
     if len(members) < 2:
         raise ValueError(f"multi_dot takes at least two arrays, found {len(members)}")
-    shapes = [np.shape(value_of(x)) for x in members]
+    shapes = [shape_of(x) for x in members]
     ends = len(shapes[0]) == 1, len(shapes[-1]) == 1
     if ends[0]:
         members[0] = reshape(members[0], (1, -1))
     if ends[1]:
         members[-1] = reshape(members[-1], (-1, 1))
-    shapes = [np.shape(value_of(x)) for x in members]
+    shapes = [shape_of(x) for x in members]
     if any(len(s) != 2 for s in shapes) or any(a[1] != b[0] for a, b in itertools.pairwise(shapes)):
         raise ShapeError(f"multi_dot: shapes {', '.join(map(str, shapes))} do not form a product")
     sizes = [shapes[0][0], *(s[1] for s in shapes)]
@@ -318,7 +328,7 @@ def multi_dot(arrays: Any, *, out: Out = None) -> TensorOrArray:
             )
 
     found = _chain(members, best, 0, len(members) - 1)
-    kept = tuple(n for n, end in zip(np.shape(value_of(found)), ends, strict=True) if not end)
+    kept = tuple(n for n, end in zip(shape_of(found), ends, strict=True) if not end)
     return reshape(found, kept) if any(ends) else found
 
 
@@ -334,7 +344,7 @@ def tensorinv(a: Operand, ind: int = 2) -> TensorOrArray:
     a = tensor_of(a)
     if ind <= 0:
         raise ValueError(f"tensorinv: ind is a positive number of axes, found {ind}")
-    shape = np.shape(value_of(a))
+    shape = shape_of(a)
     if not shape:
         raise ShapeError("tensorinv takes an array of at least one axis, found a number")
     size = math.prod(shape[ind:])
@@ -348,13 +358,13 @@ def tensorsolve(a: Any, b: Operand, axes: Any = None) -> TensorOrArray:
     a, b = tensor_of(a), tensor_of(b)
     if axes is not None:
         moved = [axis_of(a, k, "tensorsolve") for k in axes]
-        a = transpose(a, [k for k in range(np.ndim(value_of(a))) if k not in moved] + moved)
-    shape = np.shape(value_of(a))
-    unknowns = shape[np.ndim(value_of(b)) :]
+        a = transpose(a, [k for k in range(ndim_of(a)) if k not in moved] + moved)
+    shape = shape_of(a)
+    unknowns = shape[ndim_of(b) :]
     size = math.prod(unknowns)
     _same_size(shape, size, int(np.size(value_of(b))), "tensorsolve")
     if size * size != np.size(value_of(a)):
-        raise ShapeError(f"tensorsolve: a of shape {shape} is no square map to {np.shape(value_of(b))}")
+        raise ShapeError(f"tensorsolve: a of shape {shape} is no square map to {shape_of(b)}")
     return reshape(solve(reshape(a, (size, size)), reshape(b, (size,))), unknowns)
 
 
@@ -395,8 +405,8 @@ implements(np.linalg.matmul)(_linalg_matmul)
 def outer(x1: Operand, x2: Operand, /) -> TensorOrArray:
     """All products of elements of two vectors."""
     x1, x2 = tensor_of(x1), tensor_of(x2)
-    if np.ndim(value_of(x1)) != 1 or np.ndim(value_of(x2)) != 1:
-        shapes = np.shape(value_of(x1)), np.shape(value_of(x2))
+    if ndim_of(x1) != 1 or ndim_of(x2) != 1:
+        shapes = shape_of(x1), shape_of(x2)
         raise ShapeError(f"linalg.outer takes two vectors, found shapes {shapes[0]} and {shapes[1]}")
     return reshape(x1, (-1, 1)) * reshape(x2, (1, -1))
 
@@ -405,7 +415,7 @@ def outer(x1: Operand, x2: Operand, /) -> TensorOrArray:
 def vecdot(x1: Operand, x2: Operand, /, *, axis: int = -1) -> TensorOrArray:
     """Products along an axis of both, summed; the first is conjugated."""
     x1, x2 = tensor_of(x1), tensor_of(x2)
-    n = [np.shape(value_of(x))[axis_of(x, axis, "vecdot")] for x in (x1, x2)]
+    n = [shape_of(x)[axis_of(x, axis, "vecdot")] for x in (x1, x2)]
     if n[0] != n[1]:
         raise ShapeError(f"vecdot along axis {axis}: {n[0]} and {n[1]} elements")
     return contractions.vecdot(x1, x2, axis)
@@ -416,10 +426,9 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> TensorOrArray:
     """Vector product in three dimensions."""
     x1, x2 = tensor_of(x1), tensor_of(x2)
     for x in (x1, x2):
-        if np.shape(value_of(x))[axis_of(x, axis, "cross")] != 3:
+        if shape_of(x)[axis_of(x, axis, "cross")] != 3:
             raise ShapeError(
-                f"linalg.cross: axis {axis} has 3 elements, found shapes {np.shape(value_of(x1))} and "
-                f"{np.shape(value_of(x2))}"
+                f"linalg.cross: axis {axis} has 3 elements, found shapes {shape_of(x1)} and {shape_of(x2)}"
             )
     return np.cross(x1, x2, axis=axis)
 
@@ -428,7 +437,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> TensorOrArray:
 def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> TensorOrArray:
     """Sum of products over axes of both: the last and the first `axes`, or those named."""
     x1, x2 = tensor_of(x1), tensor_of(x2)
-    shapes = np.shape(value_of(x1)), np.shape(value_of(x2))
+    shapes = shape_of(x1), shape_of(x2)
     if np.ndim(axes) == 0:
         axes = range(len(shapes[0]) - axes, len(shapes[0])), range(axes)
     first, second = (

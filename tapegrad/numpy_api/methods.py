@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegrad.core.base import DType, Handle, Operand, Out, value_of
+from tapegrad.core.base import DType, Handle, Operand, Out, ndim_of
 from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import note_escape
 from tapegrad.core.indices import plain_index
+from tapegrad.core.inplace import write
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.numpy_api.indexing import clip, getitem, take
 from tapegrad.numpy_api.products import dot
@@ -201,8 +202,6 @@ class ArrayMethods(Handle):
         self._take_over(_call(np.partition, self, kth, axis, kind, order), "partition()")
 
     def _take_over(self, new: Any, what: str) -> None:
-        from tapegrad.core.inplace import write
-
         write(self, Ellipsis, new, what, True)
 
     @property
@@ -326,5 +325,5 @@ class Flat:
         shape = self.base.shape
         places = np.arange(self.base.size)[plain_index(index)]
         if np.ndim(places):  # values are repeated as often as it takes
-            value = FUNCTIONS[np.resize](value, places.shape) if np.ndim(value_of(value)) else value
+            value = FUNCTIONS[np.resize](value, places.shape) if ndim_of(value) else value
         self.base[np.unravel_index(places, shape) if shape else ...] = value

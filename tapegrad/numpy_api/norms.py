@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, value_of
+from tapegrad.core.base import Operand, TensorOrArray, ndim_of, shape_of, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.indexing import where
@@ -23,7 +23,7 @@ def _euclidean(x: Operand, axes: tuple[int, ...], keepdims: bool) -> Any:
     if np.iscomplexobj(value_of(x)):
         x, axes = stack([np.real(x), np.imag(x)], 0), (0, *(a + 1 for a in axes))
         found = _euclidean(x, axes, keepdims)
-        return reshape(found, np.shape(value_of(found))[1:]) if keepdims else found
+        return reshape(found, shape_of(found)[1:]) if keepdims else found
     return over(REGISTRY["norm"], x, axes, keepdims)
 
 
@@ -74,7 +74,7 @@ def _of_matrices(x: Any, order: Any, row: int, column: int, keepdims: bool) -> A
         found = sum_(s, -1) if order == "nuc" else (max_ if order > 0 else min_)(s, -1)
     else:
         raise ValueError(f"norm: order {reprlib.repr(order)} is none of those of matrices")
-    shape = list(np.shape(value_of(x)))
+    shape = list(shape_of(x))
     for axis in sorted(both, reverse=True):
         if keepdims:
             shape[axis] = 1
@@ -93,12 +93,12 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
     x = tensor_of(x)
     if value_of(x).dtype.kind in "iub":
         x = astype(x, np.dtype(float))
-    ndim, keepdims = np.ndim(value_of(x)), bool(keepdims)
+    ndim, keepdims = ndim_of(x), bool(keepdims)
     if axis is None:
         if ord is None or (ord in ("fro", "f") and ndim == 2) or (ord == 2 and ndim == 1):
             return _euclidean(x, tuple(range(ndim)), keepdims)
         if ndim not in (1, 2):
-            shape = np.shape(value_of(x))
+            shape = shape_of(x)
             raise ShapeError(f"norm: order {reprlib.repr(ord)} of an array of shape {shape} needs axis=")
         axis = tuple(range(ndim))
     elif not isinstance(axis, tuple):

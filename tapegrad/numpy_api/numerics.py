@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import DType, Operand, TensorOrArray, is_tensor, requires_grad, value_of
+from tapegrad.core.base import (
+    DType,
+    Operand,
+    TensorOrArray,
+    is_tensor,
+    ndim_of,
+    requires_grad,
+    shape_of,
+    value_of,
+)
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError, ShapeError, UnsupportedOpError
@@ -42,7 +51,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = NOT_GIVEN, append: A
     for x in (prepend, append):
         if x is not NOT_GIVEN:
             x = tensor_of(x)
-            if np.ndim(value_of(x)) == 0:
+            if ndim_of(x) == 0:
                 x = np.broadcast_to(x, tuple(1 if d == at else size for d, size in enumerate(a.shape)))
             ends.append([x])
         else:
@@ -95,9 +104,9 @@ def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> A
                 f"gradient of shape {f.shape}: axis {at} has {n} elements, and edge_order={edge_order} "
                 f"needs {edge_order + 1}"
             )
-        if np.ndim(value_of(h)):
-            if np.shape(value_of(h)) != (n,):
-                raise ShapeError(f"gradient: coordinates of shape {np.shape(value_of(h))} for {n} elements")
+        if ndim_of(h):
+            if shape_of(h) != (n,):
+                raise ShapeError(f"gradient: coordinates of shape {shape_of(h)} for {n} elements")
             h = np.diff(h)
             h = h[0] if np.all(value_of(h) == value_of(h)[0]) and not is_tensor(h) else h
         found.append(_slope(f, h, at, edge_order))
@@ -109,7 +118,7 @@ def _slope(f: Any, h: Any, at: int, order: int) -> Any:
     lanes = f if at == f.ndim - 1 else np.moveaxis(f, at, -1)
     n = lanes.shape[-1]
     dtype = value_of(lanes).dtype
-    if not np.ndim(value_of(h)):
+    if not ndim_of(h):
         inner = (lanes[..., 2:] - lanes[..., :-2]) / (2.0 * h)
         h = np.broadcast_to(h, (n - 1,))
     else:
@@ -143,10 +152,9 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> TensorOrA
     at = axis_of(y, axis, "trapezoid")
     if x is not None:
         x = tensor_of(x)
-        widths = np.diff(x, axis=axis) if np.ndim(value_of(x)) > 1 else np.diff(x)
-        shape = [1] * y.ndim
-        shape[at] = -1
-        dx = reshape(widths, tuple(shape)) if np.ndim(value_of(x)) == 1 else widths
+        widths = np.diff(x, axis=axis) if ndim_of(x) > 1 else np.diff(x)
+        after = ndim_of(y) - at - 1
+        dx = widths if ndim_of(x) > 1 or after == 0 else widths[(..., *(None,) * after)]
     total = y[_cut(y.ndim, at, 1, None)] + y[_cut(y.ndim, at, None, -1)]
     return np.sum(dx * total / 2.0, axis=at)
 
@@ -219,7 +227,7 @@ def _modes(mode: Any) -> str:
 
 
 def _vectors(what: str, a: Any, v: Any) -> tuple[Any, Any]:
-    a, v = (reshape(x, (1,)) if np.ndim(value_of(x)) == 0 else x for x in (tensor_of(a), tensor_of(v)))
+    a, v = (reshape(x, (1,)) if ndim_of(x) == 0 else x for x in (tensor_of(a), tensor_of(v)))
     for x in (a, v):
         if x.ndim != 1 or x.shape[0] == 0:
             raise ShapeError(f"{what} of shapes {a.shape} and {v.shape}: two vectors that are not empty")
@@ -265,11 +273,11 @@ def linspace(
     delta = stop - start * 1.0
     parts = num - 1 if endpoint else num
     step = delta / parts if parts > 0 else delta * np.nan
-    number = np.arange(float(num)).reshape((-1,) + (1,) * np.ndim(value_of(delta)))
+    number = np.arange(float(num)).reshape((-1,) + (1,) * ndim_of(delta))
     number = number.astype(value_of(delta).dtype)
     found = number * step + start if parts > 0 else number * delta + start
     if endpoint and num > 1:
-        found = concatenate([found[:-1], np.broadcast_to(stop, (1, *np.shape(value_of(delta))))])
+        found = concatenate([found[:-1], np.broadcast_to(stop, (1, *shape_of(delta)))])
     found = astype(found if axis == 0 else np.moveaxis(found, 0, axis), kind)
     return (found, step) if retstep else found
 
@@ -288,9 +296,7 @@ def logspace(start: Operand, stop: Operand, num: int = 50, endpoint: bool = True
     kind = np.logspace(plain(start), plain(stop), 2, base=plain(base), dtype=dtype).dtype
     ends = [tensor_of(v) for v in (start, stop, base)]
     ndim = np.broadcast(*(value_of(v) for v in ends)).ndim
-    start, stop, base = (
-        np.reshape(v, (1,) * (ndim - np.ndim(value_of(v))) + np.shape(value_of(v))) for v in ends
-    )
+    start, stop, base = (np.reshape(v, (1,) * (ndim - ndim_of(v)) + shape_of(v)) for v in ends)
     exponents = np.linspace(start, stop, num=num, endpoint=endpoint, axis=axis)
     if ndim:
         base = np.expand_dims(base, axis)

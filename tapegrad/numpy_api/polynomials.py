@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import TensorOrArray, value_of
+from tapegrad.core.base import TensorOrArray, ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.products import solve
 from tapegrad.numpy_api.shapes import concatenate, reshape
@@ -19,7 +19,7 @@ def _coefficients(what: str, p: Any, number: bool = True) -> Any:
     if isinstance(p, np.poly1d):
         p = p.coeffs
     p = tensor_of(p)
-    p = reshape(p, (1,)) if number and np.ndim(value_of(p)) == 0 else p
+    p = reshape(p, (1,)) if number and ndim_of(p) == 0 else p
     if p.ndim != 1:
         raise ShapeError(f"{what}: coefficients are a vector, found shape {p.shape}")
     return p
@@ -146,7 +146,7 @@ def roots(p: Any) -> TensorOrArray:
 
 def _shortest(matrix: Any, right: Any, rcond: float, full: bool, cov: Any) -> Any:
     """The shortest of many vectors of coefficients that fit as well, differentiated at constant rank."""
-    points, order = np.shape(value_of(matrix))
+    points, order = shape_of(matrix)
     if cov and not full:
         raise np.linalg.LinAlgError(f"polyfit: {points} points do not determine {order} coefficients")
     if not full:
@@ -154,7 +154,7 @@ def _shortest(matrix: Any, right: Any, rcond: float, full: bool, cov: Any) -> An
         warnings.warn(text, np.exceptions.RankWarning, stacklevel=5)
     scale = np.sqrt(np.sum(matrix * matrix, axis=0))
     found, left, rank, singular = np.linalg.lstsq(matrix / scale, right, rcond)
-    found = found / (scale if np.ndim(value_of(found)) == 1 else scale[:, None])
+    found = found / (scale if ndim_of(found) == 1 else scale[:, None])
     return (found, left, rank, singular, rcond) if full else found
 
 
@@ -171,8 +171,8 @@ def polyfit(x: Any, y: Any, deg: Any, rcond: float | None = None, full: bool = F
     matrix, right = np.vander(x, order), y
     if w is not None:
         w = tensor_of(w)
-        if np.shape(value_of(w)) != (x.shape[0],):
-            raise ShapeError(f"polyfit: weights of shape {np.shape(value_of(w))} for {x.shape[0]} points")
+        if shape_of(w) != (x.shape[0],):
+            raise ShapeError(f"polyfit: weights of shape {shape_of(w)} for {x.shape[0]} points")
         matrix = np.astype(matrix * w[:, None], matrix.dtype, copy=False)  # in place, in NumPy
         right = np.astype(right * (w[:, None] if y.ndim == 2 else w), y.dtype, copy=False)
     values = value_of(matrix)

@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import DType, Operand, Out, TensorOrArray, is_tensor, needs_derivative, value_of
+from tapegrad.core.base import (
+    DType,
+    Operand,
+    Out,
+    TensorOrArray,
+    is_tensor,
+    ndim_of,
+    needs_derivative,
+    shape_of,
+    value_of,
+)
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
 from tapegrad.core.saved_values import save_arrays
@@ -26,10 +36,9 @@ TERMS = 1 << 14  # of an einsum of several operands, above which they are multip
 def matmul(a: Operand, b: Operand) -> Any:
     """Matrix product."""
     a, b = tensor_of(a), tensor_of(b)
-    if np.ndim(value_of(a)) == 0 or np.ndim(value_of(b)) == 0:
+    if ndim_of(a) == 0 or ndim_of(b) == 0:
         raise ShapeError(
-            f"matmul of shapes {np.shape(value_of(a))} and {np.shape(value_of(b))}: "
-            "scalars have no matrix product; use *"
+            f"matmul of shapes {shape_of(a)} and {shape_of(b)}: scalars have no matrix product; use *"
         )
     return apply(REGISTRY["matmul"], (a, b))
 
@@ -43,7 +52,7 @@ def dot(a: Any, b: Any, out: Out = None) -> Any:
     if out is not None:
         return into(np.dot, out, a, b)
     a, b = tensor_of(a), tensor_of(b)
-    left, right = np.ndim(value_of(a)), np.ndim(value_of(b))
+    left, right = ndim_of(a), ndim_of(b)
     if left == 0 or right == 0:
         return a * b
     if right <= 2:
@@ -59,7 +68,7 @@ def contract(a: Operand, b: Operand, over: Any, along: Any = ((), ())) -> Any:
     `over` and `along` are axes of `a` and as many of `b`, of the same lengths. Those `along` come first in
     the result, then the rest of `a`, then that of `b`.
     """
-    shapes = np.shape(value_of(a)), np.shape(value_of(b))
+    shapes = shape_of(a), shape_of(b)
     rows, columns = (
         [d for d in range(len(shape)) if d not in summed and d not in stacked]
         for shape, summed, stacked in zip(shapes, over, along, strict=True)
@@ -75,7 +84,7 @@ def contract(a: Operand, b: Operand, over: Any, along: Any = ((), ())) -> Any:
 
 def _merged(x: Operand, along: Any, rows: Any, columns: Any, vector: bool) -> Any:
     """An array with its axes in this order, those of rows and those of columns as one."""
-    shape, order = np.shape(value_of(x)), [*along, *rows, *columns]
+    shape, order = shape_of(x), [*along, *rows, *columns]
     if order != list(range(len(shape))):
         x = np.transpose(x, order)
     merged = [shape[d] for d in along]
@@ -96,8 +105,8 @@ def outer(a: Operand, b: Operand, out: Out = None) -> TensorOrArray:
 def solve(a: Operand, b: Operand) -> TensorOrArray:
     """Solution of linear equations."""
     a, b = tensor_of(a), tensor_of(b)
-    if np.ndim(value_of(a)) < 2 or np.shape(value_of(a))[-1] != np.shape(value_of(a))[-2]:
-        raise ShapeError(f"solve needs square matrices, found shape {np.shape(value_of(a))}")
+    if ndim_of(a) < 2 or shape_of(a)[-1] != shape_of(a)[-2]:
+        raise ShapeError(f"solve needs square matrices, found shape {shape_of(a)}")
     return apply_keeping_factors("solve", a, b)
 
 
@@ -141,8 +150,8 @@ def einsum(*operands: Any, out: Out = None, optimize: Any = False, dtype: DType 
         found = "".join(inputs)
         output = "".join(sorted(c for c in set(found) if found.count(c) == 1))
     for labels, x in zip(inputs, arrays, strict=True):
-        if len(labels) != np.ndim(value_of(x)):
-            raise ShapeError(f"einsum: subscripts {labels!r} for an operand of shape {np.shape(value_of(x))}")
+        if len(labels) != ndim_of(x):
+            raise ShapeError(f"einsum: subscripts {labels!r} for an operand of shape {shape_of(x)}")
     if len(set(output)) != len(output) or not set(output) <= set("".join(inputs)):
         raise ShapeError(
             f"einsum: output {output!r} names each of its axes once, out of {','.join(inputs)!r}"
@@ -159,7 +168,7 @@ def _terms(arrays: list[Any], inputs: list[str]) -> int:
     """How many products are summed up."""
     extents: dict[str, int] = {}
     for labels, x in zip(inputs, arrays, strict=True):
-        for c, n in zip(labels, np.shape(value_of(x)), strict=True):
+        for c, n in zip(labels, shape_of(x), strict=True):
             extents[c] = max(extents.get(c, 1), n)
     return math.prod(extents.values())
 
@@ -177,7 +186,7 @@ def _product(arrays: list[Any], inputs: list[str], output: str) -> Any:
     one, two = inputs
     over = [c for c in one if c in two and c not in output]
     along = [c for c in output if c in one and c in two]
-    shapes = [np.shape(value_of(x)) for x in arrays]
+    shapes = [shape_of(x) for x in arrays]
     if (
         not over
         or len({*one}) < len(one) or len({*two}) < len(two)  # diagonals
@@ -195,7 +204,7 @@ def _product(arrays: list[Any], inputs: list[str], output: str) -> Any:
 def _in_pairs(arrays: list[Any], inputs: list[str], output: str, optimize: Any) -> Any:
     """Contract a few operands at a time, in the order that NumPy finds cheapest."""
     text = f"{','.join(inputs)}->{output}"
-    shapes = tuple(np.shape(value_of(x)) for x in arrays)
+    shapes = tuple(shape_of(x) for x in arrays)
     find = _path if type(optimize) in (bool, str) else _path.__wrapped__  # else a path as a list, or a tuple
     for places in find(text, shapes, optimize):
         taken = sorted(places, reverse=True)
@@ -240,7 +249,7 @@ def _without_ellipsis(inputs: list[str], operands: Any, output: str, arrow: str)
     """Give the axes that ``...`` stands for labels of their own."""
     used = set("".join(inputs) + output)
     free = [c for c in LETTERS[::-1] if c not in used]
-    ranks = [np.ndim(value_of(x)) - len(s.replace("...", "")) if "..." in s else 0
+    ranks = [ndim_of(x) - len(s.replace("...", "")) if "..." in s else 0
              for s, x in zip(inputs, operands, strict=True)]  # fmt: skip
     if min(ranks) < 0:
         raise ShapeError("einsum: an operand has fewer dimensions than subscripts")

@@ -92,8 +92,10 @@ def _ufunc_into(ufunc: np.ufunc, method: str, out: Any, inputs: Any, kwargs: dic
     return into(compute, out[0], *inputs, **kwargs)
 
 
-def call_function(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """Apply one of NumPy's other functions to arguments among which there is a Tensor."""
+def call_function(
+    self: Any, function: Callable[..., Any], types: Any, args: Any, kwargs: dict[str, Any]
+) -> Any:
+    """Apply one of NumPy's other functions to arguments among which there is a Tensor, `self`."""
     implementation = FUNCTIONS.get(function)
     if implementation is not None:
         mode = enabled()

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import DType, Operand, Out, is_tensor, requires_grad, value_of
+from tapegrad.core.base import DType, Operand, Out, is_tensor, ndim_of, requires_grad, value_of
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError
 from tapegrad.numpy_api.rearranging import rearranged
@@ -33,7 +33,7 @@ METHODS = {
 def _lanes(a: Any, axis: Axis, what: str) -> tuple[Any, tuple[int, ...]]:
     """The array with the reduced axes as its last, and the shape of a result with them kept."""
     axes = axes_of(a, axis, what)
-    if len(axes) == np.ndim(value_of(a)) == 1:
+    if len(axes) == ndim_of(a) == 1:
         return a, (1,)
     rest = [d for d in range(a.ndim) if d not in axes]
     moved = np.transpose(a, (*rest, *axes))
@@ -142,7 +142,7 @@ def _between(low: Any, high: Any, way: Any) -> Any:
     if not is_tensor(way) and np.all(whole):
         return low
     step = high - low
-    if not np.ndim(value_of(way)) and not is_tensor(way):
+    if not ndim_of(way) and not is_tensor(way):
         return high - step * (1 - way) if way >= 0.5 else low + step * way
     found = np.where(value_of(way) >= 0.5, high - step * (1 - way), low + step * way)
     return found if is_tensor(way) else np.where(whole, low, found)
@@ -166,7 +166,8 @@ def _median(name: str) -> Any:
     def function(a: Operand, axis: Axis = None, out: Out = None, overwrite_input: bool = False,
                  keepdims: bool = False) -> Any:  # fmt: skip
         lanes, kept = _lanes(a, axis, name)
-        values, n = value_of(lanes), np.shape(value_of(lanes))[-1]
+        values = value_of(lanes)
+        n = values.shape[-1]
         if n == 0:
             raise ValueError(f"{name} of no elements")
         missing, low, high = np.isnan(values), (n - 1) // 2, n // 2

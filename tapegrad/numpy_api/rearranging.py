@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, add_saved_bytes, is_tensor, value_of
+from tapegrad.core.base import Operand, TensorOrArray, add_saved_bytes, is_tensor, shape_of
 from tapegrad.core.dispatch import apply
 from tapegrad.numpy_api.shapes import concatenate, reshape
 from tapegrad.numpy_api.tables import FUNCTIONS, composed, tensor_of
@@ -43,6 +43,11 @@ def _known(argument: Any) -> bool:
     return all(map(_known, argument)) if type(argument) is tuple else type(argument) in ARGUMENTS
 
 
+def _other(argument: Any) -> bool:
+    """Whether a tuple has other things than numbers: as a part of a key 2.0 would be 2."""
+    return type(argument) is tuple and not _known(argument)
+
+
 def moves(*functions: Any, when: Callable[..., bool] | None = None) -> Callable[[Any], Any]:
     """Register what a function does that only moves elements of its first argument: of few, by places.
 
@@ -65,7 +70,8 @@ def _moves(function: Any, otherwise: Callable[..., Any], when: Callable[..., boo
         attrs = None
         if args and is_tensor(args[0]):
             try:
-                if when is None or when(*args, **kwargs):
+                other = any(map(_other, args)) or any(map(_other, kwargs.values()))
+                if not other and (when is None or when(*args, **kwargs)):
                     attrs = places_of(function, args[0]._v.shape, *args[1:], **kwargs)
             except Exception:  # NumPy refuses it, or an argument has no hash
                 attrs = None
@@ -84,7 +90,7 @@ def rearranged(x: Operand, places: Any, holes: bool = False) -> Any:
 
 def numbers_of(x: Operand) -> Any:
     """The number of each element in C order."""
-    shape = np.shape(value_of(x))
+    shape = shape_of(x)
     return np.arange(prod(shape)).reshape(shape)
 
 

@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import DType, Handle, Operand, Out, TensorOrArray, is_tensor, requires_grad, value_of
+from tapegrad.core.base import (
+    DType,
+    Handle,
+    Operand,
+    Out,
+    TensorOrArray,
+    is_tensor,
+    requires_grad,
+    shape_of,
+    value_of,
+)
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError
@@ -180,7 +190,7 @@ def _spread(
         rest = {k: v for k, v in rest.items() if v is not np._NoValue}
         return into(function, out, a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims, **rest)
     ddof, x = degrees(name, ddof, correction), tensor_of(a)
-    axes, shape = axes_of(x, axis, name), np.shape(value_of(x))
+    axes, shape = axes_of(x, axis, name), shape_of(x)
     keepdims = keepdims is not np._NoValue and bool(keepdims)
     count: Any = math.prod([shape[d] for d in axes])
     plain_mean = where is np._NoValue and mean is np._NoValue and dtype is None
@@ -204,7 +214,7 @@ def _spread(
         total = sum_(square, axes, wide, None, keepdims)
         divisor = np.maximum(count - ddof, 0)
         if mask is not None:
-            divisor = np.reshape(divisor, np.shape(value_of(total)))
+            divisor = np.reshape(divisor, shape_of(total))
         return total / np.asarray(divisor, total.dtype)[()]
 
 

@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import DType, Operand, Out, TensorOrArray, is_tensor, requires_grad, value_of
+from tapegrad.core.base import (
+    DType,
+    Operand,
+    Out,
+    TensorOrArray,
+    is_tensor,
+    ndim_of,
+    requires_grad,
+    shape_of,
+    value_of,
+)
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import ShapeError
@@ -38,11 +48,11 @@ def _cumulative(scan: Callable[..., Any], name: str, identity: int, x: Operand, 
                 include_initial: bool) -> Any:  # fmt: skip
     """As the array API has it: an axis is needed for more than one dimension; the identity may lead."""
     x = tensor_of(x)
-    if np.ndim(value_of(x)) == 0:
+    if ndim_of(x) == 0:
         x = reshape(x, (1,))
     if axis is None:
-        if np.ndim(value_of(x)) > 1:
-            raise ShapeError(f"{name} of shape {np.shape(value_of(x))}: give the axis to run along")
+        if ndim_of(x) > 1:
+            raise ShapeError(f"{name} of shape {shape_of(x)}: give the axis to run along")
         axis = 0
     found = scan(x, axis, dtype)
     if not include_initial:

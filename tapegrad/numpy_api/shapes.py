@@ -16,7 +16,9 @@ from tapegrad.core.base import (
     TensorOrArray,
     is_tensor,
     join,
+    ndim_of,
     requires_grad,
+    shape_of,
     value_of,
     wrap,
 )
@@ -71,7 +73,7 @@ def _reshaped(value: Any, shape: Any) -> tuple[int, ...]:
 @timed("reshape")
 def laid(x: Operand, shape: tuple[int, ...]) -> Any:
     """As `reshape` to a shape that fits, where nobody else has x or where nobody else gets the result."""
-    if np.shape(value_of(x)) == shape:
+    if shape_of(x) == shape:
         return x
     if not is_tensor(x):
         return np.reshape(x, shape)
@@ -91,23 +93,21 @@ def ravel(a: Operand, order: str = "C") -> TensorOrArray:
 def transpose(a: Any, axes: Any = None) -> Any:
     """Axes in another order, by default reversed."""
     x = tensor_of(a)
-    ndim = np.ndim(value_of(x))
+    ndim = ndim_of(x)
     if axes is None:
         axes = tuple(range(ndim))[::-1]
     else:
         axes = tuple(axis_of(x, a, "transpose") for a in axes)
         if sorted(axes) != list(range(ndim)):
-            raise ShapeError(f"transpose of shape {np.shape(value_of(x))}: axes {axes} are no permutation")
-    return (
-        apply(REGISTRY["transpose"], (x,), {"axes": axes}) if ndim > 1 else reshape(x, np.shape(value_of(x)))
-    )
+            raise ShapeError(f"transpose of shape {shape_of(x)}: axes {axes} are no permutation")
+    return apply(REGISTRY["transpose"], (x,), {"axes": axes}) if ndim > 1 else reshape(x, shape_of(x))
 
 
 @implements(np.swapaxes)
 def swapaxes(a: Operand, axis1: int, axis2: int) -> TensorOrArray:
     """Two axes exchanged."""
     x = a
-    axes = list(range(np.ndim(value_of(x))))
+    axes = list(range(ndim_of(x)))
     p, q = axis_of(x, axis1, "swapaxes"), axis_of(x, axis2, "swapaxes")
     axes[p], axes[q] = axes[q], axes[p]
     return transpose(x, axes)
@@ -116,8 +116,8 @@ def swapaxes(a: Operand, axis1: int, axis2: int) -> TensorOrArray:
 @implements(np.linalg.matrix_transpose, np.matrix_transpose)
 def matrix_transpose(x: Operand) -> TensorOrArray:
     """The last two axes exchanged."""
-    if np.ndim(value_of(x)) < 2:
-        raise ShapeError(f"matrix_transpose needs two dimensions, found shape {np.shape(value_of(x))}")
+    if ndim_of(x) < 2:
+        raise ShapeError(f"matrix_transpose needs two dimensions, found shape {shape_of(x)}")
     return swapaxes(x, -1, -2)
 
 
@@ -127,15 +127,15 @@ def moveaxis(a: Operand, source: Any, destination: Any) -> TensorOrArray:
     x = a
     if type(source) is type(destination) is int:
         source, destination = (axis_of(x, k, "moveaxis") for k in (source, destination))
-        axes = [d for d in range(np.ndim(value_of(x))) if d != source]
+        axes = [d for d in range(ndim_of(x)) if d != source]
         axes.insert(destination, source)
         return transpose(x, axes)
-    numbers = np.arange(np.ndim(value_of(x)))
+    numbers = np.arange(ndim_of(x))
     label = np.broadcast_to(np.empty((), np.int8), tuple(numbers + 2))
     try:
         moved = np.moveaxis(label, source, destination).shape
     except ValueError as error:
-        raise AxisError(f"moveaxis of shape {np.shape(value_of(x))}: {error}") from error
+        raise AxisError(f"moveaxis of shape {shape_of(x)}: {error}") from error
     return transpose(x, [n - 2 for n in moved])
 
 
@@ -152,7 +152,7 @@ def squeeze(a: Operand, axis: Axis = None) -> TensorOrArray:
 
 
 def _plain_shape(x: Operand, function: Any, axis: Axis) -> tuple[int, ...]:
-    shape = np.shape(value_of(x))
+    shape = shape_of(x)
     try:
         return tuple(function(np.broadcast_to(np.empty((), np.int8), shape), axis).shape)
     except np.exceptions.AxisError as error:
@@ -168,9 +168,7 @@ def broadcast_to(array: Operand, shape: int | Sequence[int], subok: bool = False
     try:
         value = np.broadcast_to(value_of(x), shape)
     except ValueError as error:
-        raise ShapeError(
-            f"broadcast_to of shape {np.shape(value_of(x))} to {reprlib.repr(shape)}: {error}"
-        ) from error
+        raise ShapeError(f"broadcast_to of shape {shape_of(x)} to {reprlib.repr(shape)}: {error}") from error
     if value.ndim == 0:
         return x if is_tensor(x) else wrap(x)
     out = record(REGISTRY["broadcast_to"], value, (x,))
@@ -214,7 +212,7 @@ def stack(arrays: Any, axis: int = 0, out: Out = None, *, dtype: DType = None,
     if out is not None:
         return into(np.stack, out, arrays, axis=axis, dtype=dtype, casting=casting)
     members = _members(arrays, "stack")
-    shapes = {np.shape(value_of(x)) for x in members}
+    shapes = {shape_of(x) for x in members}
     if len(shapes) > 1:
         raise ShapeError(f"stack: arrays of different shapes {sorted(shapes)}")
     result = _join("stack", members, axis_of(members[0], axis, "stack", 1))
@@ -222,7 +220,7 @@ def stack(arrays: Any, axis: int = 0, out: Out = None, *, dtype: DType = None,
 
 
 def _at_least(x: Operand, ndim: int) -> Any:
-    shape = np.shape(value_of(x))
+    shape = shape_of(x)
     if len(shape) >= ndim:
         return x
     return reshape(x, (1, *shape) if shape else (1,) * ndim)
@@ -238,7 +236,7 @@ def vstack(tup: Any, *, dtype: DType = None, casting: str = "same_kind") -> Tens
 def hstack(tup: Any, *, dtype: DType = None, casting: str = "same_kind") -> TensorOrArray:
     """Arrays joined as columns, vectors end to end."""
     members = [_at_least(x, 1) for x in _members(tup, "hstack")]
-    return concatenate(members, 0 if np.ndim(value_of(members[0])) == 1 else 1, dtype=dtype)
+    return concatenate(members, 0 if ndim_of(members[0]) == 1 else 1, dtype=dtype)
 
 
 @implements(np.astype)

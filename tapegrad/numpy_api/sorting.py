@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, Out, TensorOrArray, is_tensor, value_of, wrap
+from tapegrad.core.base import Operand, Out, TensorOrArray, is_tensor, ndim_of, shape_of, value_of, wrap
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.rearranging import gathered, numbers_of, rearranged
@@ -180,7 +180,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> TensorOrArray:
     dtype = np.result_type(
         *(x if type(x) in (int, float, bool) else value_of(x) for x in (*choicelist, default))
     )
-    shape = np.broadcast_shapes(*(np.shape(value_of(x)) for x in (*conditions, *choices)))
+    shape = np.broadcast_shapes(*(shape_of(x) for x in (*conditions, *choices)))
     found = np.broadcast_to(choices[-1], shape)
     for condition, choice in zip(conditions[::-1], choices[-2::-1], strict=True):
         found = where(condition, choice, found)
@@ -190,7 +190,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> TensorOrArray:
 @composed(np.piecewise)
 def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
     """Functions each of the elements where a condition holds; the last of one too many, elsewhere."""
-    values = np.shape(value_of(x))
+    values = shape_of(x)
     given = plain(condlist)
     single = np.isscalar(given) or (np.ndim(given[0]) == 0 and len(values) != 0)
     conditions = np.asarray([given] if single else given, bool)
@@ -237,7 +237,7 @@ def apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any
     if 0 in outer:
         raise ShapeError(f"apply_along_axis: there is no vector along axis {axis} of shape {arr.shape}")
     found = [tensor_of(func1d(lanes[k], *args, **kwargs)) for k in np.ndindex(outer)]
-    inner = np.shape(value_of(found[0]))
+    inner = shape_of(found[0])
     joined = reshape(np.stack(found), (*outer, *inner))
     ends = range(joined.ndim - len(inner), joined.ndim)
     return np.moveaxis(joined, list(ends), list(range(at, at + len(inner))))
@@ -249,7 +249,7 @@ def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
     for axis in np.atleast_1d(plain(axes)):
         at = axis_of(a, int(axis), "apply_over_axes")
         found = func(a, at)
-        lost = a.ndim - np.ndim(value_of(found))
+        lost = a.ndim - ndim_of(found)
         if lost not in (0, 1):
             raise ShapeError(
                 f"apply_over_axes: shape {a.shape} became {found.shape}; one axis is to go, or none"

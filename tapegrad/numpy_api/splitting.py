@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tenso
     at = axis_of(ary, axis, "array_split")
     total, sections = ary.shape[at], plain(indices_or_sections)
     if np.ndim(sections):
-        ends = [0, *(int(n) for n in sections), total]
+        ends = [0, *(operator.index(n) for n in sections), total]
     else:
         count = int(sections)
         if count <= 0:

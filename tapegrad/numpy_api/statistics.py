@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import DType, Operand, Out, TensorOrArray, is_tensor, requires_grad, value_of
+from tapegrad.core.base import (
+    DType,
+    Operand,
+    Out,
+    TensorOrArray,
+    is_tensor,
+    ndim_of,
+    requires_grad,
+    shape_of,
+    value_of,
+)
 from tapegrad.core.conversion import astype
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.numpy_api.contractions import conjugate
@@ -46,12 +56,12 @@ def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = Fal
         mean = np.sum(np.multiply(a, weights, dtype=dtype), axis=axis, keepdims=keep) / total
     if not returned:
         return mean
-    return mean, np.copy(np.broadcast_to(total, np.shape(value_of(mean))))
+    return mean, np.copy(np.broadcast_to(total, shape_of(mean)))
 
 
 def _weights_of(a: Operand, weights: Operand, axis: Axis) -> Any:
     """Weights in the shape of what they weigh, or that broadcasts to it."""
-    shape, given = np.shape(value_of(a)), np.shape(value_of(weights))
+    shape, given = shape_of(a), shape_of(weights)
     if shape == given:
         return weights
     if axis is None:
@@ -85,10 +95,8 @@ def cov(
         if np.iscomplexobj(value_of(aweights)):
             raise DTypeError(f"cov: aweights are real, found dtype {value_of(aweights).dtype}")
         aweights = np.astype(aweights, np.dtype(float), copy=False)
-        if np.shape(value_of(aweights)) != (count,):
-            raise ShapeError(
-                f"cov: aweights of shape {np.shape(value_of(aweights))} for {count} observations"
-            )
+        if shape_of(aweights) != (count,):
+            raise ShapeError(f"cov: aweights of shape {shape_of(aweights)} for {count} observations")
         if np.any(value_of(aweights) < 0):
             raise ValueError("cov: aweights are not negative")
         weights = aweights if weights is None else weights * aweights
@@ -117,9 +125,9 @@ def cov(
 def _observations(what: str, m: Any, rowvar: bool, beside: Any = None) -> Any:
     """Variables as rows."""
     m = tensor_of(m)
-    ndim = np.ndim(value_of(m))
+    ndim = ndim_of(m)
     if ndim > 2:
-        raise ShapeError(f"{what} takes up to two dimensions, found shape {np.shape(value_of(m))}")
+        raise ShapeError(f"{what} takes up to two dimensions, found shape {shape_of(m)}")
     x = m if ndim == 2 else reshape(m, (1, -1))
     return x if rowvar or ndim < 2 or (beside is None and x.shape[0] == 1) else np.transpose(x)
 
@@ -226,7 +234,7 @@ def nanvar(
         off = np.where(mask, filled - mean, filled.dtype.type(0))
         squares = np.real(off * np.conj(off)) if np.iscomplexobj(value_of(off)) else off * off
         total = np.sum(squares, axis=axis, keepdims=keep)
-        freedom = np.reshape(count, np.shape(value_of(total))) - ddof
+        freedom = np.reshape(count, shape_of(total)) - ddof
         if np.any(freedom <= 0):
             warnings.warn("nanvar: no degrees of freedom in a slice", RuntimeWarning, stacklevel=4)
         return total / np.where(freedom <= 0, np.nan, freedom).astype(total.dtype)[()]

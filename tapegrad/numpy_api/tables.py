@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from tapegrad.core.base import Operand, is_tensor, needs_derivative, requires_grad, value_of
+from tapegrad.core.base import (
+    Handle,
+    Operand,
+    is_tensor,
+    ndim_of,
+    needs_derivative,
+    requires_grad,
+    shape_of,
+    value_of,
+)
 from tapegrad.core.dispatch import (
     NESTED,
     as_tape_value,
@@ -86,26 +95,26 @@ def _composed(function: Callable[..., Any], implementation: Callable[..., Any]) 
 def _shapes(args: Any) -> str:
     """The shapes of the arrays among arguments, as an error names them."""
     found = [x if isinstance(x, (list, tuple)) else [x] for x in args]
-    shapes = [str(np.shape(value_of(x))) for row in found for x in row if hasattr(x, "shape")]
+    shapes = [str(shape_of(x)) for row in found for x in row if hasattr(x, "shape")]
     return f"shape{'s' * (len(shapes) > 1)} {', '.join(shapes)}"
 
 
 def tensor_of(x: Operand) -> Any:
     """Return an argument as a Tensor or a plain array."""
-    if is_tensor(x):
-        return x
-    return as_tape_value(sequence(x))
+    return x if isinstance(x, Handle) else as_tape_value(sequence(x))
 
 
 def axes_of(x: Operand, axis: Axis, what: str) -> tuple[int, ...]:
     """Return the axes meant, ascending."""
-    ndim = np.ndim(value_of(x))
+    ndim = ndim_of(x)
     if axis is None:
         return tuple(range(ndim))
+    if type(axis) is int and -ndim <= axis < ndim:
+        return (axis % ndim,)
     try:
         found = normalize_axis_tuple(axis, ndim)
     except np.exceptions.AxisError as error:
-        raise AxisError(f"{what}: axis {axis} of an array of shape {np.shape(value_of(x))}") from error
+        raise AxisError(f"{what}: axis {axis} of an array of shape {shape_of(x)}") from error
     except (ValueError, TypeError) as error:
         raise type(error)(f"{what}: axis {reprlib.repr(axis)}: {error}") from error
     return tuple(sorted(found))
@@ -113,17 +122,19 @@ def axes_of(x: Operand, axis: Axis, what: str) -> tuple[int, ...]:
 
 def of_number(x: Operand, axis: Axis) -> Axis:
     """Return the axis of a reduction or scan, None where NumPy takes a number for a vector of one."""
-    number = np.ndim(value_of(x)) == 0 and isinstance(axis, (int, np.integer))
+    number = ndim_of(x) == 0 and isinstance(axis, (int, np.integer))
     return None if number and axis in (0, -1) else axis
 
 
 def axis_of(x: Operand, axis: int, what: str, extra: int = 0) -> int:
     """Return the axis meant, counted from the first."""
-    ndim = np.ndim(value_of(x)) + extra
+    ndim = ndim_of(x) + extra
+    if type(axis) is int and 0 <= axis < ndim:
+        return axis
     try:
         return int(normalize_axis_index(operator.index(axis), ndim))
     except np.exceptions.AxisError as error:
-        raise AxisError(f"{what}: axis {axis} of an array of shape {np.shape(value_of(x))}") from error
+        raise AxisError(f"{what}: axis {axis} of an array of shape {shape_of(x)}") from error
 
 
 def plain(x: Any) -> Any:

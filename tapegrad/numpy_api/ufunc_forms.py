@@ -12,10 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import DType, Operand, add_saved_bytes, is_tensor, needs_derivative, value_of, wrap
+from tapegrad.core.base import (
+    DType,
+    Operand,
+    add_saved_bytes,
+    is_tensor,
+    ndim_of,
+    needs_derivative,
+    shape_of,
+    value_of,
+    wrap,
+)
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply, note_escape, record, sequence, tensors_in, with_metadata
 from tapegrad.core.indices import plain_index
+from tapegrad.core.inplace import write
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.indexing import getitem, where
 from tapegrad.numpy_api.reductions import accumulate, logsumexp, max_, min_, prod, sum_
@@ -24,6 +35,7 @@ from tapegrad.numpy_api.shapes import broadcast_to, reshape, stack, transpose
 from tapegrad.numpy_api.tables import UFUNCS, Axis, axes_of, axis_of, of_number, plain, tensor_of
 from tapegrad.numpy_api.ufuncs import FLAT, operand
 from tapegrad.ops import REGISTRY
+from tapegrad.tape.tape import LARGE
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -69,10 +81,8 @@ def selected(ufunc: np.ufunc, inputs: Any, out: Any, condition: Operand, **rest:
         parts = [getitem(broadcast_to(x, shape), holds) if is_tensor(x) and shape else
                  x if is_tensor(x) else np.broadcast_to(x, shape)[holds] for x in inputs]  # fmt: skip
     except ValueError as error:
-        shapes = ", ".join(str(np.shape(value_of(x))) for x in (*inputs, condition))
+        shapes = ", ".join(str(shape_of(x)) for x in (*inputs, condition))
         raise ShapeError(f"{what} of {shapes} into out= of shape {shape}: {error}") from error
-    from tapegrad.core.inplace import write
-
     if shape or holds:
         write(out, holds if shape else Ellipsis, typed(ufunc, parts, **rest), what)
     return out
@@ -85,6 +95,17 @@ def reduce(ufunc: np.ufunc, x: Operand, axis: Axis = 0, dtype: DType = None, kee
            initial: Any = NONE, where: Any = True) -> Any:  # fmt: skip
     """Reduce over axes. Sums, products, extremes and sums of exponentials at once, others step by step."""
     x = tensor_of(x)
+    ndim = ndim_of(x)
+    if (
+        ufunc in REDUCED
+        and dtype is None
+        and initial is NONE
+        and where is True
+        and not keepdims
+        and (axis is None or (type(axis) is int and -ndim <= axis < ndim))
+        and np.size(value_of(x))
+    ):
+        return REDUCED[ufunc](ufunc, x, axes_of(x, axis, ""), True)
     given: dict[str, Any] = {} if initial is NONE else {"initial": plain(initial)}
     condition = value_of(sequence(where))
     wanted = _by_numpy(
@@ -95,7 +116,7 @@ def reduce(ufunc: np.ufunc, x: Operand, axis: Axis = 0, dtype: DType = None, kee
     initial = None if initial is NONE or initial is None else _cast(_tensor(initial), np.result_type(wanted))
     axes = axes_of(x, of_number(x, axis), f"np.{ufunc.__name__}.reduce")
     if condition is not True:
-        condition = np.broadcast_to(np.asarray(condition, bool), np.shape(value_of(x)))
+        condition = np.broadcast_to(np.asarray(condition, bool), shape_of(x))
     whole = REDUCED.get(ufunc)
     if whole is not None and (np.size(value_of(x)) or ufunc not in EXTREMES):
         found = whole(ufunc, x, axes, condition)
@@ -160,10 +181,10 @@ REDUCED: dict[Any, Callable[..., Any]] = {
 
 def _step_by_step(ufunc: np.ufunc, x: Any, axes: Any, initial: Operand, condition: Any) -> Any:
     """From the first element to the last; a length by halves, of which it is the same."""
-    others = tuple(d for d in range(np.ndim(value_of(x))) if d not in axes)
+    others = tuple(d for d in range(ndim_of(x)) if d not in axes)
     order = (*axes, *others)
-    rest = tuple(np.shape(value_of(x))[d] for d in others)
-    count = math.prod(np.shape(value_of(x))[d] for d in axes)
+    rest = tuple(shape_of(x)[d] for d in others)
+    count = math.prod(shape_of(x)[d] for d in axes)
     rows = reshape(transpose(x, order), (count, *rest))
     function = UFUNCS[ufunc]
     if ufunc is np.hypot:
@@ -218,8 +239,8 @@ def accumulate_(ufunc: np.ufunc, x: Any, axis: int = 0, dtype: DType = None) -> 
 def outer(ufunc: np.ufunc, a: Operand, b: Operand, **rest: Any) -> Any:
     """Results for all pairs of elements."""
     a, b = tensor_of(a), tensor_of(b)
-    ndim = np.ndim(value_of(b))
-    return typed(ufunc, (reshape(a, (*np.shape(value_of(a)), *(1,) * ndim)), b), **rest)
+    ndim = ndim_of(b)
+    return typed(ufunc, (reshape(a, (*shape_of(a), *(1,) * ndim)), b), **rest)
 
 
 def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: int = 0, dtype: DType = None) -> Any:
@@ -261,8 +282,6 @@ def at(ufunc: np.ufunc, x: Any, indices: Operand, *operands: Any) -> None:
         note_escape(*tensors_in(others))
         ufunc.at(x, index, *values)
         return
-    from tapegrad.core.inplace import write
-
     value = np.array(x._v)
     ufunc.at(value, index, *values)
     new: Any = value
@@ -278,13 +297,14 @@ def at(ufunc: np.ufunc, x: Any, indices: Operand, *operands: Any) -> None:
 
 def _at(ufunc: np.ufunc, x: Any, index: Any, others: Any, value: Any) -> Any:
     """What x becomes, recorded."""
-    shape, size = x.shape, x.size
-    places = np.arange(size).reshape(shape)[index]
-    operands = [_flat(broadcast_to(b if is_tensor(b) else np.asarray(b), places.shape)) for b in others]
+    shape = x._v.shape
+    places = np.arange(x._v.size).reshape(shape)[index]
+    operands = [_flat(_spread(b, places.shape)) for b in others]
     if ufunc in (np.add, np.subtract):
-        attrs = {"shape": shape, "places": np.ravel(places), "holes": False}
-        total = apply(REGISTRY["collect"], (_cast(operands[0], x.dtype),), attrs)
-        add_saved_bytes(total, attrs)
+        attrs = {"shape": shape, "places": places.ravel(), "holes": False}
+        total = apply(REGISTRY["collect"], (_cast(operands[0], x._v.dtype),), attrs)
+        if places.nbytes > LARGE:
+            add_saved_bytes(total, attrs)
         return record(REGISTRY[ufunc.__name__], value[()], (x, total))
     if ufunc not in UFUNCS or ufunc in FLAT or ufunc.nout != 1:
         raise UnsupportedOpError(
@@ -307,5 +327,9 @@ def _at(ufunc: np.ufunc, x: Any, index: Any, others: Any, value: Any) -> Any:
     return reshape(flat, shape)
 
 
+def _spread(x: Operand, shape: tuple[int, ...]) -> Any:
+    return x if shape_of(x) == shape else broadcast_to(x if is_tensor(x) else np.asarray(x), shape)
+
+
 def _flat(x: Operand) -> Any:
-    return reshape(x, (-1,)) if is_tensor(x) else np.ravel(x)
+    return x if ndim_of(x) == 1 else reshape(x, (-1,)) if is_tensor(x) else np.ravel(x)

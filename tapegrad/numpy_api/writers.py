@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, is_tensor, needs_derivative, value_of
+from tapegrad.core.base import Handle, Operand, is_tensor, ndim_of, needs_derivative, shape_of, value_of
 from tapegrad.core.dispatch import note_escape, tensors_in
-from tapegrad.core.indices import plain_index
+from tapegrad.core.indices import elements, plain_index
+from tapegrad.core.inplace import Flat, write
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError
 from tapegrad.numpy_api.indexing import getitem
 from tapegrad.numpy_api.shapes import broadcast_to, reshape
 from tapegrad.numpy_api.tables import implements, plain, tensor_of
+from tapegrad.ops.shapes import steps
 
 
 def _writer(function: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -24,7 +26,7 @@ def _writer(function: Callable[..., Any]) -> Callable[[Any], Any]:
     def register(implementation: Any) -> Any:
         @implements(function)
         def call(target: Any, *args: Any, **kwargs: Any) -> None:
-            if is_tensor(target):
+            if isinstance(target, Handle):
                 implementation(target, *args, **kwargs)
                 return
             if any(needs_derivative(x) for x in (*args, *kwargs.values())):
@@ -40,25 +42,31 @@ def _writer(function: Callable[..., Any]) -> Callable[[Any], Any]:
     return register
 
 
-def _write(x: Any, index: Any, new: Any, what: str) -> None:
-    from tapegrad.core.inplace import write
-
-    write(x, index, new, what)
-
-
 def _cycled(values: Any, places: Any) -> Any:
-    """Elements by their number in C order, from the start again after the last."""
-    values = tensor_of(values)
-    flat = reshape(values, (-1,)) if is_tensor(values) else np.ravel(values)
-    if np.size(value_of(values)) == 1 and places.size:  # one element, in each place
-        return broadcast_to(flat, places.shape) if is_tensor(flat) else np.broadcast_to(flat, places.shape)
-    index = places % np.size(value_of(values))
+    """Elements by their number in C order, from the start again after the last; one stands for all."""
+    size = value_of(values).size
+    if size == 1 and places.size:
+        return _shaped(values, ())
+    flat, index = _shaped(values, (size,)), places % size
     return getitem(flat, index) if is_tensor(flat) else flat[index]
+
+
+def _shaped(values: Any, shape: tuple[int, ...]) -> Any:
+    if shape_of(values) == shape:
+        return values
+    return reshape(values, shape) if is_tensor(values) else values.reshape(shape)
+
+
+def _following(values: Any, count: int) -> Any:
+    """As many elements, one after the other, from the start again after the last; one stands for all."""
+    if shape_of(values) == (count,):
+        return values
+    return _cycled(values, np.arange(count))
 
 
 def _put_flat(x: Any, places: Any, new: Any, what: str) -> None:
     """Write to elements by their number in C order."""
-    _write(x, np.unravel_index(places, x.shape) if x.ndim else Ellipsis, new, what)
+    write(x, Flat(places) if x._v.ndim else Ellipsis, new, what)
 
 
 @_writer(np.copyto)
@@ -76,43 +84,43 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     if condition.dtype != bool:
         raise TypeError(f"{what}: where= takes booleans, found dtype {condition.dtype}")
     if condition.ndim == 0 and condition:
-        _write(dst, Ellipsis, src, what)
+        write(dst, Ellipsis, src, what)
         return
     shape = dst.shape
     try:
         holds = np.broadcast_to(condition, shape)
-        while np.ndim(value_of(src)) > len(shape) and src.shape[0] == 1:
+        while ndim_of(src) > len(shape) and src.shape[0] == 1:
             src = src[0]
         src = broadcast_to(src, shape) if is_tensor(src) else np.broadcast_to(src, shape)
     except ValueError as error:
-        shapes = f"{np.shape(value_of(src))} where {condition.shape}"
+        shapes = f"{shape_of(src)} where {condition.shape}"
         raise ShapeError(f"{what} of shape {shapes} into shape {shape}: {error}") from error
     if shape:
-        _write(dst, holds, getitem(src, holds) if is_tensor(src) else src[holds], what)
+        write(dst, holds, getitem(src, holds) if is_tensor(src) else src[holds], what)
     elif holds:
-        _write(dst, Ellipsis, src, what)
+        write(dst, Ellipsis, src, what)
 
 
 @_writer(np.put)
 def put(a: Any, ind: Any, v: Operand, mode: str = "raise") -> None:
     """Write to elements by their number in C order; values repeat."""
     what = "np.put"
-    places = np.ravel(np.asarray(plain_index(ind)))
-    if places.size == 0 or np.size(value_of(tensor_of(v))) == 0:
+    places, size, v = np.asarray(plain_index(ind)).ravel(), a._v.size, tensor_of(v)
+    if places.size == 0 or value_of(v).size == 0:
         return
     if not np.can_cast(places.dtype, np.intp, "same_kind"):
         raise TypeError(f"{what}: indices are integers, found dtype {places.dtype}")
     if mode not in ("raise", "wrap", "clip"):
         raise ValueError(f"{what}: mode is 'raise', 'wrap' or 'clip', found {mode!r}")
     if mode == "raise":
-        wrong = (places < -a.size) | (places >= a.size)
+        wrong = (places < -size) | (places >= size)
         if wrong.any():
             raise IndexError(f"{what}: index {places[wrong][0]} of a Tensor of shape {a.shape}")
-    if a.size == 0:
+    if size == 0:
         raise IndexError(f"{what}: a Tensor of shape {a.shape} has no element to write to")
-    places = np.clip(places, 0, a.size - 1) if mode == "clip" else places % a.size
-    new = _cycled(v, np.arange(places.size))
-    _put_flat(a, places, new if a.ndim else new[-1], what)
+    places = np.clip(places, 0, size - 1) if mode == "clip" else places % size
+    new = _following(v, places.size)
+    _put_flat(a, places, new if a.ndim or not ndim_of(new) else new[-1], what)
 
 
 @_writer(np.place)
@@ -121,42 +129,45 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
     places = _masked(arr, mask, "np.place")
     if places.size == 0:
         return
-    if np.size(value_of(tensor_of(vals))) == 0:
+    vals = tensor_of(vals)
+    if value_of(vals).size == 0:
         raise ValueError(f"np.place: no values for {places.size} elements")
-    new = _cycled(vals, np.arange(places.size))
-    _put_flat(arr, places, new if arr.ndim else new[0], "np.place")
+    new = _following(vals, places.size)
+    _put_flat(arr, places, new if arr.ndim or not ndim_of(new) else new[0], "np.place")
 
 
 @_writer(np.putmask)
 def putmask(a: Any, mask: Any, values: Operand) -> None:
     """Write where a mask holds; each element takes the value of its own number, and they repeat."""
     places = _masked(a, mask, "np.putmask")
-    if places.size == 0 or np.size(value_of(tensor_of(values))) == 0:
+    values = tensor_of(values)
+    if places.size == 0 or value_of(values).size == 0:
         return
     new = _cycled(values, places)
-    _put_flat(a, places, new if a.ndim else new[0], "np.putmask")
+    _put_flat(a, places, new if a.ndim or not ndim_of(new) else new[0], "np.putmask")
 
 
 def _masked(x: Any, mask: Any, what: str) -> Any:
     """Numbers in C order of the elements for which a mask of as many holds."""
     mask = np.asarray(plain_index(mask), bool)
-    if mask.size != x.size:
+    if mask.size != x._v.size:
         raise ShapeError(f"{what}: a mask of shape {mask.shape} for a Tensor of shape {x.shape}")
-    return np.flatnonzero(mask)
+    return mask.ravel().nonzero()[0]
 
 
 @_writer(np.fill_diagonal)
 def fill_diagonal(a: Any, val: Operand, wrap: bool = False) -> None:
     """Write to the elements whose indices are all the same; values repeat."""
-    if a.ndim < 2 or (a.ndim > 2 and len(set(a.shape)) > 1):
-        raise ShapeError(f"np.fill_diagonal of shape {a.shape}: two axes are needed, or more of one length")
-    step = 1 + int(np.cumprod(a.shape[:0:-1]).sum())
-    end = a.size if a.ndim > 2 or wrap else min(a.size, a.shape[1] * a.shape[1])
+    shape, size = a._v.shape, a._v.size
+    if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
+        raise ShapeError(f"np.fill_diagonal of shape {shape}: two axes are needed, or more of one length")
+    end = size if len(shape) > 2 or wrap else min(size, shape[1] * shape[1])
+    step, val = sum(steps(shape)), tensor_of(val)  # type: ignore[no-untyped-call]
     places = np.arange(0, end, step)
     if places.size:
-        if np.size(value_of(tensor_of(val))) == 0:
+        if value_of(val).size == 0:
             raise ValueError(f"np.fill_diagonal: no values for {places.size} elements")
-        _put_flat(a, places, _cycled(val, np.arange(places.size)), "np.fill_diagonal")
+        _put_flat(a, places, _following(val, places.size), "np.fill_diagonal")
 
 
 @_writer(np.put_along_axis)
@@ -164,7 +175,7 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> Non
     """Write to elements by their number along an axis, or in C order."""
     what = "np.put_along_axis"
     indices = np.asarray(plain_index(indices))
-    if not np.issubdtype(indices.dtype, np.integer):
+    if indices.dtype.kind not in "iu":
         raise IndexError(f"{what}: indices are integers, found dtype {indices.dtype}")
     if axis is None:
         if indices.ndim != 1:
@@ -174,11 +185,13 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> Non
             raise IndexError(f"{what}: index {indices[wrong][0]} of a Tensor of shape {arr.shape}")
         _put_flat(arr, indices % max(arr.size, 1), values, what)
         return
-    if not -arr.ndim <= operator.index(axis) < arr.ndim:
-        raise AxisError(f"{what}: axis {axis} of an array of shape {arr.shape}")
-    if indices.ndim != arr.ndim:
-        raise ShapeError(f"{what}: indices of shape {indices.shape} for a Tensor of shape {arr.shape}")
-    index = [np.arange(n).reshape([-1 if d == k else 1 for d in range(arr.ndim)])
-             for k, n in enumerate(arr.shape)]  # fmt: skip
+    shape = arr._v.shape
+    if not -len(shape) <= operator.index(axis) < len(shape):
+        raise AxisError(f"{what}: axis {axis} of an array of shape {shape}")
+    if indices.ndim != len(shape):
+        raise ShapeError(f"{what}: indices of shape {indices.shape} for a Tensor of shape {shape}")
+    index = [np.arange(n).reshape([-1 if d == k else 1 for d in range(len(shape))])
+             for k, n in enumerate(shape)]  # fmt: skip
     index[operator.index(axis)] = indices
-    _write(arr, tuple(index), values, what)
+    numbers = np.arange(arr._v.size).reshape(shape)
+    _put_flat(arr, elements(numbers, tuple(index), f"{what}: "), values, what)

@@ -19,7 +19,7 @@ def numbers(shape, index):
         first, inner = index.astype(np.int64), shape[1:]
         first = np.where(first < 0, first + shape[0], first).reshape((*index.shape, *(1,) * len(inner)))
         return first * math.prod(inner) + np.arange(math.prod(inner)).reshape(inner)
-    return np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)[index]
+    return np.arange(math.prod(shape)).reshape(shape)[index]
 
 
 def _lower_slice(shapes, out_shape, attrs):
@@ -113,7 +113,7 @@ def _rearrange(x, places, holes, words=None):
 
 def _collect(x, shape, places, holes, words=None):
     out = np.zeros(shape, x.dtype)
-    places, x = np.ravel(places), np.ravel(x)
+    places, x = places.ravel(), np.asarray(x).ravel()
     if holes:
         kept = places >= 0
         places, x = places[kept], x[kept]

@@ -174,7 +174,7 @@ class Primitive:
     def __call__(self, *operands, **attrs):
         """The op on arrays, or recorded where an operand is a Tensor."""
         for operand in operands:
-            if hasattr(operand, "_apply"):
+            if type(operand) is not np.ndarray and hasattr(operand, "_apply"):
                 return operand._apply(self, operands, attrs)
         return self.forward(*operands, **attrs)
 
@@ -538,7 +538,8 @@ class Linear(Primitive):
         return 0
 
     def vjp(self, ct, out, inputs, attrs, wanted):
-        return self.rule(ct, [np.shape(x) for x in inputs], wanted, **attrs)
+        shapes = [x.shape if type(x) is np.ndarray else np.shape(x) for x in inputs]
+        return self.rule(ct, shapes, wanted, **attrs)
 
     def jvp(self, tangents, out, inputs, attrs):
         moved = [

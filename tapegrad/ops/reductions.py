@@ -55,11 +55,11 @@ def min(x, out, total):
 
 def _logsumexp(x, axis, keepdims):
     """Shifted by the maximum, so that exponentials stay in range."""
-    top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+    top = np.maximum.reduce(x, axis=axis, keepdims=True, initial=-np.inf)
     shift = np.where(np.isfinite(top), top, 0).astype(x.dtype)
     with np.errstate(divide="ignore"):
-        out = np.log(np.sum(np.exp(x - shift), axis=axis, keepdims=True)) + shift
-    return out if keepdims else np.squeeze(out, axis=axis)
+        out = np.log(np.add.reduce(np.exp(x - shift), axis=axis, keepdims=True)) + shift
+    return out if keepdims else out.squeeze(axis)
 
 
 @reduction(forward=_logsumexp)

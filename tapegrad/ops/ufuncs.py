@@ -90,14 +90,14 @@ def cbrt(x, out):
     return inverse * inverse / 3
 
 
-@elementwise(np.logaddexp)
+@elementwise(np.logaddexp, vector=Vector(avx512="df"))
 def logaddexp(a, b):
     """log(exp(a) + exp(b)); by an exponential that is at most 1, so that nothing overflows."""
     e = np.exp(np.where(a > b, b - a, a - b))
     return np.where(a > b, 1, e) / (1 + e), np.where(a > b, e, 1) / (1 + e)
 
 
-@elementwise(np.logaddexp2)
+@elementwise(np.logaddexp2, vector=Vector(avx512="df"))
 def logaddexp2(a, b):
     """log2(2**a + 2**b)."""
     e = 2.0 ** np.where(a > b, b - a, a - b)

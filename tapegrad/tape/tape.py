@@ -393,7 +393,7 @@ class Tape:
         found = checksum(value)
         at = self.secured.get(key)
         if at is None or self.guards.get(slot(at)) != found or not _same_layout(self.log[at - 1], value):
-            self.weigh(value.nbytes)
+            self.weigh(value.nbytes // layout.LENT)
             at = self.append(CONST if cell is None else LEAF, 0, 0, value.view(), cell)
             self.secured[key] = at
             self.guards[slot(at)] = found
@@ -614,18 +614,22 @@ class Tape:
         _Drain: Any = _Drain,
         ref: Any = weakref.ref,
         exiting: Any = sys.is_finalizing,
+        Cell: Any = Cell,
     ) -> None:
         """Older tapes are released one after the other, not one inside the other.
 
         The defaults are there when the module is not any more, at interpreter exit.
         """
         try:
-            older, columns, unlinking = self.older, self.columns, local.unlinking
+            older, columns = self.older, self.columns
+            if columns is not None and self.weight > heavy and not exiting():
+                pool.recycle(columns.values, range(columns.n))
+            if not older:
+                return
+            unlinking = local.unlinking
         except AttributeError:  # interrupted while it was made, or its thread has ended
             return
         unlinking.append(older)
-        if columns is not None and self.weight > heavy and not exiting():
-            pool.recycle(columns.values, range(columns.n))
         if local.draining is None or local.draining() is None:
             drain = _Drain()
             local.draining = ref(drain)

@@ -23,7 +23,7 @@ from tapegrad.ops import REGISTRY, forward
 LIBM = {
     "arcsin": math.asin, "arccos": math.acos, "arctan": math.atan, "arcsinh": math.asinh,
     "arccosh": math.acosh, "arctanh": math.atanh, "arctan2": math.atan2, "exp2": np.exp2,
-    "cbrt": np.cbrt, "power": math.pow,
+    "cbrt": np.cbrt, "power": math.pow, "logaddexp": np.logaddexp, "logaddexp2": np.logaddexp2,
 }  # fmt: skip
 SPANS = {  # where a function is timed; elsewhere [0.01, 0.99]
     **dict.fromkeys(("exp", "expm1", "exp2", "sinh", "cosh", "tanh", "arctan", "arcsinh"), (-10, 10)),

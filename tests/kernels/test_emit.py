@@ -121,7 +121,7 @@ def test_a_kernel_is_vectorised(name):
     """Elements are loaded, computed and stored side by side, without a call of libm."""
     if not llvmlite.binding.get_host_cpu_features().get("avx2"):
         pytest.skip("needs AVX2")
-    names = ["a", "b"] if name in ("power", "hypot", "arctan2") else ["a"]
+    names = ["a", "b"] if name in ("power", "hypot", "arctan2", "logaddexp", "logaddexp2") else ["a"]
     text = emit.source(*parsed(f"np.{name}({', '.join(names)})"), names, "float64", False)
     space = {"CACHE": False, "BOUNDS": False}
     exec(compile(text, "<kernel>", "exec"), space)

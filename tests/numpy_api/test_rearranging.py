@@ -160,3 +160,28 @@ def test_views_stay_views():
         assert g[0, 0].item() == 0.0
         assert g[1, 1].item() == 1.0
     assert not np.diag(y).detach().numpy().flags.writeable
+
+
+@pytest.mark.parametrize("move", [
+    lambda x: np.repeat(x, np.array(2.5)), lambda x: np.repeat(x, np.array([2.5])),
+    lambda x: np.repeat(x, 1 + 0j), lambda x: np.repeat(x, np.array([2.0]), axis=0),
+    lambda x: np.tile(x, 2.5), lambda x: np.tile(x, [2.0]), lambda x: np.tile(x, np.array([2.5])),
+    lambda x: np.split(x, [1.5]), lambda x: np.array_split(x, np.array([1.0])),
+    lambda x: np.tensordot(x, x, 1.0), lambda x: np.tensordot(x, x, ([0.5], [0])),
+])  # fmt: skip
+def test_counts_that_are_no_integers_are_refused_as_by_numpy(move):
+    for x in (np.ones(3), tg.tensor(np.ones(3), requires_grad=True)):
+        with pytest.raises(TypeError):
+            move(x)
+
+
+@pytest.mark.parametrize("move", [
+    lambda x, n: np.tile(x, (n, 2)), lambda x, n: np.fft.fft2(x, (n, 2)),
+    lambda x, n: np.fft.fftn(x, axes=(n,)),
+])  # fmt: skip
+def test_a_call_before_makes_no_integer_of_a_fraction(move):
+    """1.0 == 1, but only one of them is a count: what is kept for a call is not for the other."""
+    x = tg.tensor(np.ones((2, 2)), requires_grad=True)
+    move(x, 1)
+    with pytest.raises(TypeError):
+        move(x, 1.0)

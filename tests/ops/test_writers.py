@@ -55,6 +55,12 @@ WRITES = [
         lambda x, v: np.put_along_axis(x, np.array([[2, 0, 2], [1, 1, 0]]), v, 1),
     ),
     (
+        "put_along_axis, a value for each row",
+        (2, 3),
+        (2, 1),
+        lambda x, v: np.put_along_axis(x, np.array([[2, 0, 2], [1, 1, 0]]), v, 1),
+    ),
+    (
         "put_along_axis, first axis",
         (2, 3),
         (),
@@ -85,6 +91,7 @@ def test_write(row):
     write(wanted, v.detach().numpy())
     right(written(write), [x, v], wanted)
     plainly = lambda x: written(write)(x, v.detach().numpy())  # values that require no grad
+    np.testing.assert_array_equal(plainly(x).detach().numpy(), wanted)
     (g,) = tg.grad(np.sum(plainly(x)), x)
     (both, *_) = tg.grad(np.sum(written(write)(x, v)), [x, v], materialize_grads=True)
     np.testing.assert_array_equal(g.numpy(), both.numpy())
@@ -109,6 +116,30 @@ def test_write_without_derivatives(row):
         if shape:
             write(array, tg.tensor(v))
             np.testing.assert_array_equal(array, wanted)
+
+
+LAYOUTS = [
+    lambda y: y, lambda y: y.T, lambda y: y[::-1], lambda y: y[1:, ::2], lambda y: y.T[1:3],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("write", [
+    lambda x: np.put(x, np.arange(x.size), x[::-1]), lambda x: np.putmask(x, x > 1.0, x[::-1]),
+    lambda x: np.place(x, x > 1.0, x[:, ::-1]), lambda x: np.fill_diagonal(x, x[0]),
+])  # fmt: skip
+def test_values_that_are_elements_of_the_target(write, layout):
+    """Read before any is written, whatever the layout; the derivative is a selection of elements."""
+    base = drawn((4, 5))
+    wanted = layout(base * 1.0)
+    write(wanted)
+
+    def function(x):
+        y = layout(x * 1.0)
+        write(y)
+        return y
+
+    right(function, [leaf(base)], wanted)
 
 
 def test_put_along_axis_without_an_axis_writes_by_number():

@@ -59,7 +59,7 @@ def secured(sheet: int, tape: int, q: int, items: int, n: int, size: int) -> int
     if size > g.smallest and is_read(sheet, q, items, n) == 0:
         shade = shade_for(tape, x)
         if shade != 0:
-            at = constant(tape, 0, shade, 0, size)
+            at = constant(tape, 0, shade, 0, 0)
             invoke(g.decref, shade)
         return at
     kept, number = NEW_COPY, 0
@@ -79,6 +79,8 @@ def secured(sheet: int, tape: int, q: int, items: int, n: int, size: int) -> int
         if at == 0:
             made = call(g[kept], x, 0, 0)  # in C order; a view of the same type and dtype
             if made != 0:
+                if kept == NEW_VIEW:
+                    size //= LENT
                 at = constant(tape, key, made, number, size)
                 invoke(g.decref, made)
         invoke(g.decref, key)
@@ -136,7 +138,7 @@ def unchanged(tape: int, x: int, key: int, number: int, size: int) -> int:
 
 
 def constant(tape: int, key: int, value: int, number: int, size: int) -> int:
-    """Record a constant, with its checksum if it has one: a new reference to its position.
+    """Record a constant that weighs `size`, with its checksum if it has one: a new reference to its position.
 
     0 with an error set and nothing recorded where memory is out; 0 where the tape takes no more. It is found
     again by its key, if that is not 0.

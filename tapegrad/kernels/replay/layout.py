@@ -66,6 +66,7 @@ BY_RULE_ONLY = 1  # instead of a kernel's address: there is none
 MAXDIM, OPERANDS, BLOCK = 64, 8, 512
 SHORT_AXIS = 32  # elements, below which a walk's innermost axis changes places with a much longer one
 DIRECT, STAGED = 1024, 128  # elements in a block of a ufunc's loop: of operands as they lie, of copies
+LENT = 4  # an array that others can write to weighs this part of its size: most of them keep it anyway
 WINDOW_WORDS = 5 + 3 * MAXDIM  # that describe a view of an operand
 MATRIX_WORDS = 4 + 2 * MAXDIM  # that describe a factor of a product
 GEMM_WORDS = 8  # of BLAS's arguments; behind them in SCRATCH come the words of both factors

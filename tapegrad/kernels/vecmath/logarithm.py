@@ -8,12 +8,23 @@ arcsinh(x) = log1p(x + x**2/(1 + sqrt(1 + x**2))); arccosh(x) = log1p(t + sqrt(2
 arctanh(x) is half the logarithm of (1 + x)/(1 - x) = 2**k (1 + s)/(1 - s): artanh(s) + k ln(2)/2, where
 s is a quotient of the difference and the sum of 1 + x and 2**k (1 - x), which are within a factor of two, so
 that the difference is exact; one division serves it and its rounding error.
+logaddexp(x, y) = m + log(1 + e**-d) for the larger m and the distance d, both logarithm and distance with
+their rounding errors: where m and the logarithm cancel, the error is that of the larger of both.
 """
 
 import math
 
-from tapegrad.kernels.vecmath.coefficients import ARCTANH, LOG
-from tapegrad.kernels.vecmath.exponential import LN2_HI, LN2_LO, TINY
+from tapegrad.kernels.vecmath.coefficients import ARCTANH, EXP2, LOG
+from tapegrad.kernels.vecmath.exponential import (
+    LN2_HI,
+    LN2_LO,
+    ROUND,
+    TINY,
+    expm1_short,
+    reduced,
+    times_power_of_two,
+    within,
+)
 from tapegrad.kernels.vecmath.number import bits, copysign, double, fma, mad, polynomial, select, sqrt
 
 EXPONENT_BITS = 0x7FF0000000000000
@@ -27,6 +38,8 @@ LOG2_E_HI, LOG2_E_LO = 1.4426950216293335, 1.9259629911266175e-08
 LOG10_E_HI, LOG10_E_LO = 0.4342944771051407, 4.798111141615973e-09
 LOG10_2_HI, LOG10_2_LO = 0.30102999566395283, 2.8363394551044964e-14
 HUGE = 1e18
+LN2 = 0.6931471805599453
+LARGEST_F = 0.41421356237309503  # sqrt(2) - 1
 
 
 def normal(x):
@@ -158,3 +171,57 @@ def arctanh(x):
     value = total + mad(s * w, polynomial(w, ARCTANH), rest)
     value = select(y < 1.0, value, select(y == 1.0, math.inf, math.nan))
     return select(y < TINY, x, copysign(value, x))
+
+
+def sum_of(a, b):
+    """a + b and its rounding error, whichever is larger."""
+    total = a + b
+    rest = total - a
+    return total, (a - (total - rest)) + (b - rest)
+
+
+def larger_and_distance(x, y):
+    """The larger operand; the other less it, within what exponentials tell from 0, and the rounding error."""
+    more = x > y
+    m = select(more, x, y)
+    d, low = sum_of(select(more, y, x), -m)
+    return m, within(d, -1076.0, 0.0), select(d > -1076.0, low, 0.0)
+
+
+def log_of_one_and(p, t):
+    """k, f, h, tail with log(1 + e) = k ln 2 + f - (h - tail) for e = 2**n (1 + p) <= 1, t = n + ROUND."""
+    u = 1.0 + p
+    e, low = times_power_of_two(u, t), times_power_of_two(p - (u - 1.0), t)
+    far = e > LARGEST_F
+    half = 0.5 * e
+    f = select(far, half - 0.5, e)
+    low = select(far, mad(low, 0.5, half - (f + 0.5)), low)
+    h = 0.5 * f * f
+    return select(far, 1.0, 0.0), f, h, tail_of(f, h, mad(low, -f, low))
+
+
+def added(m, a, b, rest, x, y):
+    """m + a + b + rest, the last being the smallest; of infinite operands and NaN too."""
+    total, low = sum_of(m, a)
+    total, more = sum_of(total, b)
+    value = select(abs(m) == math.inf, m, total + ((low + more) + rest))
+    return select((x != x) | (y != y), x + y, value)
+
+
+def logaddexp(x, y):
+    m, d, d_low = larger_and_distance(x, y)
+    t, r = reduced(d)
+    p = expm1_short(r)
+    k, f, h, tail = log_of_one_and(mad(d_low, 1.0 + p, p), t)
+    return added(m, k * LN2_HI, f, mad(k, LN2_LO, tail - h), x, y)
+
+
+def logaddexp2(x, y):
+    m, d, d_low = larger_and_distance(x, y)
+    t = d + ROUND
+    r = d - (t - ROUND)
+    p = r * polynomial(r, EXP2)
+    k, f, h, tail = log_of_one_and(mad(d_low * LN2, 1.0 + p, p), t)
+    a = double(bits(f - h) & HIGH_BITS)
+    b = ((f - a) - h) + tail
+    return added(m, k, a * LOG2_E_HI, mad(a + b, LOG2_E_LO, b * LOG2_E_HI), x, y)

@@ -2,12 +2,13 @@
 
 The formulas are those of double precision without what corrects rounding errors. Every intermediate result
 is far from the limits of double precision, so that overflow, underflow and subnormal results come from the
-conversion at the end. Arguments and results here are doubles that hold single-precision numbers.
+conversion at the end. Arguments and results here are doubles that hold single-precision numbers. `logaddexp`
+and `logaddexp2` are those of double precision, as their sums may cancel.
 """
 
 import math
 
-from tapegrad.kernels.vecmath import trigonometric
+from tapegrad.kernels.vecmath import logarithm, trigonometric
 from tapegrad.kernels.vecmath.coefficients import (
     ARCSIN_SINGLE,
     ARCTAN_SINGLE,
@@ -21,12 +22,11 @@ from tapegrad.kernels.vecmath.coefficients import (
 )
 from tapegrad.kernels.vecmath.exponential import LN2_HI, LN2_LO, LOG2_E, ROUND, power_of_two, within
 from tapegrad.kernels.vecmath.inverse import HALF_PI, TAN_EIGHTH
-from tapegrad.kernels.vecmath.logarithm import ONE_BITS, split, with_limits
+from tapegrad.kernels.vecmath.logarithm import LN2, ONE_BITS, split, with_limits
 from tapegrad.kernels.vecmath.number import bits, copysign, double, mad, polynomial, select, sqrt
 from tapegrad.kernels.vecmath.power import cube_parts, is_one, signed_power, third_order
 from tapegrad.kernels.vecmath.trigonometric import HALF_PI_1, SIGN_BIT, TWO_OVER_PI
 
-LN2 = 0.6931471805599453
 LOG10_E = 0.4342944819032518
 HALF_PI_REST = 2.563344151594519e-12  # pi/2 - HALF_PI_1
 
@@ -229,3 +229,6 @@ def cbrt(x):
 def hypot(x, y):
     value = sqrt(mad(x, x, y * y))
     return select((abs(x) == math.inf) | (abs(y) == math.inf), math.inf, value)
+
+
+logaddexp, logaddexp2 = logarithm.logaddexp, logarithm.logaddexp2
