@@ -29,7 +29,7 @@ from tapegrad.core.dispatch import with_metadata
 from tapegrad.core.grad_mode import enable_grad
 from tapegrad.core.inplace import accumulate, write
 from tapegrad.core.storage import STALE
-from tapegrad.engine.sweep import Key
+from tapegrad.engine.sweep import Key, Result
 from tapegrad.errors import GradientError, ShapeError, UnusedInputError
 from tapegrad.kernels import machine
 from tapegrad.kernels.replay import layout
@@ -313,11 +313,12 @@ def backward(
                 x.retain_grad()
             for key in keys_of(x):
                 handles[key] = x
-    retained = _retained(pairs)
-    handles.update(retained)
-    sinks = list(handles)
-    border = Border(pairs, handles)
-    found = run(pairs, sinks, targets is None, retain, recording, border.finish, None)
+    sinks, retained = list(handles), _retained(pairs)
+    handles.update(retained.items())
+    border, every = Border(pairs, handles), targets is None
+    if every:
+        sinks = list(handles)
+    found = run(pairs, sinks, every, retain, recording, border.finish, None, captured=retained)
     _commit(found, handles, border, pairs, recording)
 
 
@@ -388,11 +389,11 @@ def _recording(create_graph: bool | None, gradients: Any) -> bool:
     return any(isinstance(x, Variable) and not x.volatile for x in several)
 
 
-def _retained(pairs: list[tuple[Tensor, TensorOrArray]]) -> dict[Key, Tensor]:
+def _retained(pairs: list[tuple[Tensor, TensorOrArray]]) -> dict[Result, Tensor]:
     """Results whose gradient is kept, on any tape the roots lead to."""
     todo = [root._tape for root, _ in pairs if root._tape is not None]
     seen: set[int] = set()
-    found: dict[Key, Tensor] = {}
+    found: dict[Result, Tensor] = {}
     while todo:
         tape = todo.pop()
         if tape.serial in seen:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeAlias
 
@@ -32,7 +32,7 @@ from tapegrad.core.grad_mode import (
 )
 from tapegrad.core.storage import STALE
 from tapegrad.engine.rerecord import rerecord
-from tapegrad.engine.sweep import Key, sweep
+from tapegrad.engine.sweep import Key, Result, sweep
 from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY
@@ -135,6 +135,7 @@ def run(
     check: Callable[[set[Key]], None] | None,
     lanes: int | None = None,
     floor: int = 0,
+    captured: Iterable[Result] = (),
 ) -> Mapping[Key, Any]:
     """Sweep; roots that are leaves contribute to themselves, and so do those of tapes below the floor."""
     seeds: dict[tuple[int, int], TensorOrArray] = {}
@@ -155,11 +156,24 @@ def run(
     event = nullcontext() if profile is None else profile.event("backward", [r for r, _ in pairs], True)
     with event:
         if not as_tensors and lanes is None:
-            return sweep(roots, sinks, every, retain, direct, check, lines, profile, floor)
+            return sweep(roots, sinks, every, retain, direct, check, lines, profile, floor, captured)
         with set_grad_enabled(create_graph):
             again = recall if as_tensors else _value
             return rerecord(
-                roots, sinks, every, retain, direct, again, finish, known, check, lanes, lines, profile, floor
+                roots,
+                sinks,
+                every,
+                retain,
+                direct,
+                again,
+                finish,
+                known,
+                check,
+                lanes,
+                lines,
+                profile,
+                floor,
+                captured,
             )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.engine.sweep import Job, Key, Sweep, value_or_shape
+from tapegrad.engine.sweep import Job, Key, Result, Sweep, value_or_shape
 from tapegrad.engine.watched import BOTH, Leaves
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
@@ -35,6 +35,7 @@ def rerecord(
     inspect: Any = None,
     profile: Any = None,
     floor: int = 0,
+    captured: Iterable[Result] = (),
 ) -> dict[Key, Any]:
     """As `sweep`, with results that can be differentiated again.
 
@@ -53,7 +54,7 @@ def rerecord(
     lanes
         How many cotangents of each root there are, along an axis in front of its own; so are the results.
     """
-    plan = Sweep(roots, sinks, every, retain, start, inspect, profile, floor)
+    plan = Sweep(roots, sinks, every, retain, start, inspect, profile, floor, captured)
     results: dict[Key, Any] = dict(start)
     with plan:
         if check is not None:

@@ -29,7 +29,8 @@ from tapegrad.tape.record import LINK, STRIDE, Place, Record
 from tapegrad.tape.tape import MANY, Cell, Claim, Columns, Tape, checksum, give_back
 
 _stack = threading.local()  # sweeps at work in this thread
-Key: TypeAlias = Cell | tuple[Tape, int]  # what a sweep finds the cotangent of
+Result: TypeAlias = tuple[Tape, Record]
+Key: TypeAlias = Cell | Result  # what a sweep finds the cotangent of
 Array = np.ndarray
 SMALL, SMALL_BYTES = 256, 1 << 16  # a smaller tape is left to its next pruning
 MOST = 1 << 16  # records of a tape
@@ -80,6 +81,8 @@ class Sweep:
         Takes the time of each record's rule.
     floor
         Serial of the oldest tape to go to: what is imported from older ones is as leaves are, without hooks.
+    captured
+        Results whose gradients are wanted where the way to a sink leads through them.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class Sweep:
         inspect: Any = None,
         profile: Any = None,
         floor: int = 0,
+        captured: Iterable[Result] = (),
     ) -> None:
         self.profile, self.floor, self.retain = profile, floor, retain
         self.every, self.start, self.inspect = every, start, inspect
@@ -107,6 +111,7 @@ class Sweep:
         wanted = [key for key in sinks if isinstance(key, tuple) and key not in self.leaves]
         if not every:
             self._follow(wanted)
+            self._capture(captured)
         else:
             for tape, k in wanted:
                 self.job(tape).sinks.append(k)
@@ -155,6 +160,17 @@ class Sweep:
             if linked:
                 self._plan(job, 1)
                 job.flags = bytes(self.state.flags[: job.columns.n])
+
+    def _capture(self, captured: Iterable[Result]) -> None:
+        """Let results that depend on a sink be sinks too."""
+        for tape, k in captured:
+            job = self.jobs.get(tape.serial)
+            if job is not None and k < job.columns.n:
+                if not job.flags:
+                    self._plan(job, 1)
+                    job.flags = bytes(self.state.flags[: job.columns.n])
+                if job.flags[k] & layout.NEED:
+                    job.sinks.append(k)
 
     def _follow_links(self, job: Job, below: dict[int, list[int]]) -> None:
         """Find the links of a tape that depend on a sink, where those of older ones are known."""
@@ -643,9 +659,10 @@ def sweep(
     inspect: Any = None,
     profile: Any = None,
     floor: int = 0,
+    captured: Iterable[Result] = (),
 ) -> dict[Key, Array]:
     """Return the gradients by key; `check` sees which keys the roots reach before anything runs."""
-    plan = Sweep(roots, sinks, every, retain, start, inspect, profile, floor)
+    plan = Sweep(roots, sinks, every, retain, start, inspect, profile, floor, captured)
     with plan:
         if check is not None:
             check(plan.reaches())

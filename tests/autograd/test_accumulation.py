@@ -338,6 +338,30 @@ def test_D9_result_off_the_path_and_dead_results():
     assert x.grad.tolist() == [2.0, 4.0]
 
 
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_D9_with_inputs_only_results_on_the_way_to_them(create_graph):
+    """Whatever the length of tapes, and whether what lies beyond the inputs was freed and forgotten."""
+    x = leaf()
+    below = x * x
+    below.retain_grad()
+    y = below * 3.0
+    side = x * 5.0
+    side.retain_grad()
+    z = y * side
+    seed = np.ones(z.shape)
+    for _ in range(2):
+        z.backward(seed, inputs=[y], retain_graph=True, create_graph=create_graph)
+        assert below.grad is None and side.grad is None
+    assert y.grad.tolist() == (10.0 * x).tolist()
+    y.grad = None
+    z.backward(seed, inputs=[x], retain_graph=True, create_graph=create_graph)
+    assert below.grad.tolist() == (15.0 * x).tolist() and side.grad.tolist() == (3.0 * x * x).tolist()
+    assert y.grad.tolist() == (5.0 * x).tolist()  # `inputs` let it retain its gradient
+    assert x.grad.tolist() == (45.0 * x * x).tolist()
+    (z * z).backward(seed, inputs=[z])
+    assert z.grad.tolist() == (2.0 * z).tolist()
+
+
 # ---------------------------------------------------------------- D-10, D-13
 
 

@@ -415,6 +415,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     for x in inputs or ():
         x.retain_grad()
     handles = {node: x for x in inputs or () for node in x.nodes or [x.current()]}
+    sinks = set(handles)
     todo, seen = [node for node, _ in pairs], set()
     while todo:
         node = todo.pop()
@@ -424,7 +425,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     for node in seen:
         if node.handle is not None and (node.leaf is None or inputs is None):
             handles[node] = node.handle
-    found = sweep(pairs, set(handles), retain, create_graph)
+    found = sweep(pairs, sinks or set(handles), retain, create_graph)
     parts = {}
     for node, x in handles.items():
         if node in found:
