@@ -16,7 +16,7 @@ from types import FunctionType
 import numpy as np
 
 from tapegrad.kernels import table
-from tapegrad.ops import REGISTRY, rules
+from tapegrad.ops import REGISTRY, decompositions, rules
 from tapegrad.ops.primitive import Elementwise, Irregular, Linear, Reduction
 from tapegrad.ops.rules import Rule
 
@@ -222,6 +222,7 @@ def installed(function, definition):
     texts = [(op, name, rule) for op in ops for name in ("rule", "total", "of_complex")
              if isinstance(rule := getattr(op, name, None), Rule) and rule.function is function]  # fmt: skip
     complete()
+    forget()
     known, code, read = len(table._recipes), function.__code__, rules._definition
     try:
         rules._definition = lambda rule: definition if rule is function else read(rule)
@@ -241,6 +242,12 @@ def installed(function, definition):
             del table._slots[key]
         del table._recipes[known:]
         table._kernels[known:] = 0
+        forget()
+
+
+def forget():
+    """Let go of constants that functions of the rules have made once."""
+    decompositions._kept.cache_clear()
 
 
 @functools.cache

@@ -89,6 +89,7 @@ FIRST = [
     ("x**2 at 0", lambda x: x**2, [0], [0]),
     ("x**-1 at 0", lambda x: x**-1, [0], [-INF]),
     ("0**e by e", lambda e: np.power(0.0, e), [[0, 1, 2]], [[0, 0, 0]]),
+    ("0**e by a negative e", lambda e: np.power(0.0, e), [[-1, -0.5]], [[-INF, -INF]]),
     ("(-2)**e by e", lambda e: np.power(-2.0, e), [[1, 2]], [[NAN, NAN]]),
     ("(-2)**3 by the base", lambda x: x**3, [-2], [12]),
     ("x**x at 0", lambda x: x**x, [0], [0]),

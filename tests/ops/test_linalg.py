@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.autograd import forward_ad as fw
 from tapegrad.autograd.graph import saved_tensors_hooks
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.ops import BY_OPCODE, lapack
@@ -685,6 +686,9 @@ def test_pinv_that_leaves_out_singular_values(rows, columns, s, kind):
     (g,) = tg.grad(f(t), t, create_graph=True)
     assert along(g.detach()) == pytest.approx(first, rel=1e-6)
     _, moved = tg.autograd.functional.jvp(f, tg.tensor(a), tg.tensor(u))
+    assert moved.item() == pytest.approx(first, rel=1e-6)
+    with fw.dual_level():
+        moved = fw.unpack_dual(f(fw.make_dual(tg.tensor(a), tg.tensor(u)))).tangent
     assert moved.item() == pytest.approx(first, rel=1e-6)
     (h,) = tg.grad(np.sum(np.real(np.conj(g) * u)), t)
     assert along(h) == pytest.approx(second, rel=1e-6)

@@ -21,12 +21,15 @@ EQUIVALENT = {
     r"decompositions.gaps, .*: another operator: Sub": "0 divided by -1",
     r"eigh.vjp, .*: half dropped in half\(np.matmul": "Hermitian already",
     r"determinants._tolerance": "another limit between two ways to one result",
-    r"determinants._regular, .*: another number in 0": "another limit",
+    r"determinants._regular, .*: (another number in 0|(left|right) operand dropped)": "another limit",
+    r"determinants._length, .*": "another limit between two ways to one result",
+    r"linalg._solution, .*: branches exchanged": "the same numbers, by factors of its own",
+    r"decompositions._constant, .*BLOCK": "kept or made anew",
     r"determinants.cofactors, .*noise": "a way for all matrices in the place of one for some",
     r"determinants.cofactors, .*: operands exchanged in n / _tol": "another limit",
     r"determinants._singular, .*: negated in np.linalg.det\(a\)": "only between two bounds of a condition",
     r"determinants._singular, .*: another number in 0 \| of s\[0\]": "the other way, sooner",
-    r"(prod_factors|matmul.vjp|scatter), .*: another number in 1 \| of -1$":
+    r"(prod_factors|matmul.vjp|scatter|_kept|_length), .*: another number in 1 \| of -1$":
         "any negative extent is unknown to NumPy",
     r"_slope_of_sinc, .*: another number in 1 \| of np.where\(near == 1, 1, x\)":
         "a divisor where the quotient is not taken",
