@@ -133,6 +133,8 @@ def test_frames_of_python(kind):
     ):  # fmt: skip
         call()
         assert frames(call) == []
+    for number in (0.37, 41, -0.0, 0):
+        assert frames(lambda number=number: y * number - number) == []  # not known to the tape
     assert len(frames(lambda: y[1:])) <= 12
     assert len(frames(lambda: y.sum())) <= 6
     y = None

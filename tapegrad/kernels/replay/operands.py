@@ -4,7 +4,7 @@ The shared words (see `layout`) hold addresses: of functions of Python's C API, 
 where the slots of a Tensor and a Tape lie in the object.
 """
 
-from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
+from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.layout import *
 
 
@@ -63,6 +63,10 @@ def position(tape: int, x: int) -> int:
                 return found
     elif kind == g.float_type or kind == g.int_type:
         found = call(g.dict_get, obj(tape).numbers, x)
+        if found == 0:
+            found = import_number(tape, x)
+            if found != 0:
+                return found
     else:
         return 0
     if found != 0:
@@ -192,6 +196,52 @@ def import_result(tape: int, own: int, at: int, value: int) -> int:
     if out == 0:
         invoke(g.error_clear)  # no memory: Python will say so
     return out
+
+
+def import_number(tape: int, x: int) -> int:
+    """As `Tape.number`, for one that the tape does not know: a new reference to its position, or 0."""
+    g, at = i64(shared()), 0
+    value = call(g.allocate_object, g.float64_type, 0)
+    if value != 0:
+        if number_as(1, value + SCALAR_AT, x) != 0 and room(tape) != 0:
+            log = obj(tape).log
+            length = obj(log).size
+            at = entry_of(log, g.zero, g.zero, g.zero, value)
+            if at != 0 and f64(value + SCALAR_AT)[0] != 0.0:
+                if call(g.dict_set, obj(tape).numbers, x, at) & 0xFFFFFFFF:
+                    at = drop_position(at, 0)
+            if at == 0:
+                invoke(g.cut, log, length, obj(log).size, 0)
+                invoke(g.error_clear)  # no memory: Python will say so
+        invoke(g.decref, value)
+    else:
+        invoke(g.error_clear)
+    return at
+
+
+def number_as(code: int, at: int, x: int) -> int:
+    """Write a number of Python's, or one of the dtype itself, as a number of a dtype; 0 for any other."""
+    g, kind = i64(shared()), obj(x).type
+    if kind == g.float_type:
+        f64(at)[0] = f64(x + SCALAR_AT)[0]
+    elif kind == g.int_type:
+        number = call(g.long_as, x)
+        if number > EXACT or number < -EXACT:
+            return 0
+        if number == -1:
+            if call(g.error_occurred) != 0:
+                invoke(g.error_clear)  # too large for a word
+                return 0
+        f64(at)[0] = float(number)
+    elif code_of(x) == code:
+        copy(at, x + SCALAR_AT, code >> 8)
+        return 1
+    else:
+        return 0
+    if code & 1 == 0:
+        f32(at)[0] = f64(at)[0]
+        return call(g.test_errors, g.errors) & 0xFFFFFFFF == 0  # asked here, as some loops clear the flags
+    return 1
 
 
 def value_at(tape: int, place: int) -> int:

@@ -1,9 +1,9 @@
 """Compiled: the value of an elementwise op: by its ufunc's inner loop, or in memory that is used again."""
 
-from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, shared, stack
+from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.admitting import memory_like, same_kind
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import code_of, extent_of, size_of
+from tapegrad.kernels.replay.operands import code_of, extent_of, number_as, size_of
 
 
 def looped(loops: int, function: int, x: int, y: int) -> int:
@@ -54,31 +54,6 @@ def looped(loops: int, function: int, x: int, y: int) -> int:
         invoke(g.decref, out)
         return 0
     return out
-
-
-def number_as(code: int, at: int, x: int) -> int:
-    """Write a number of Python's, or one of the dtype itself, as a number of a dtype; 0 for any other."""
-    g, kind = i64(shared()), obj(x).type
-    if kind == g.float_type:
-        f64(at)[0] = f64(x + SCALAR_AT)[0]
-    elif kind == g.int_type:
-        number = call(g.long_as, x)
-        if number > EXACT or number < -EXACT:
-            return 0
-        if number == -1:
-            if call(g.error_occurred) != 0:
-                invoke(g.error_clear)  # too large for a word
-                return 0
-        f64(at)[0] = float(number)
-    elif code_of(x) == code:
-        copy(at, x + SCALAR_AT, code >> 8)
-        return 1
-    else:
-        return 0
-    if code & 1 == 0:
-        f32(at)[0] = f64(at)[0]
-        return call(g.test_errors, g.errors) & 0xFFFFFFFF == 0  # asked here, as some loops clear the flags
-    return 1
 
 
 def result_memory(tape: int, x: int, y: int) -> int:
