@@ -17,10 +17,11 @@ import numpy as np
 
 from tapegrad.kernels import table
 from tapegrad.ops import REGISTRY, decompositions, rules
+from tapegrad.ops.lapack import SMALL
 from tapegrad.ops.primitive import Elementwise, Irregular, Linear, Reduction
 from tapegrad.ops.rules import Rule
 
-from . import checks, test_accuracy, test_complex, test_edges, test_lanes, test_linalg
+from . import checks, test_accuracy, test_complex, test_edges, test_fft, test_lanes, test_linalg
 from .layouts import COMPLEX, DTYPES, LAYOUTS, PLAIN, SIZE1, Absent
 from .samples import REAL_ONLY
 from .test_every_op import is_quick
@@ -354,6 +355,12 @@ OWN = [
     ("pinv", test_linalg.test_pinv_that_leaves_out_values_not_much_smaller),
     *((name, test_linalg.test_first_derivatives_of_large_matrices_are_those_recorded, name, "f",
        np.random.default_rng(1)) for name in ("cholesky", "inv", "matmul", "qr")),
+    ("matmul", test_linalg.test_products_of_large_stacks, np.random.default_rng(1)),
+    ("matmul", test_lanes.test_products_of_a_matrix_and_a_complex_vector),
+    *(("cholesky", test_linalg.test_a_triangular_solve_is_an_elimination, "d", order, 3 * SMALL - 1,
+       np.random.default_rng(1)) for order in "CF"),
+    *((name, test_fft.test_derivatives_over_three_axes, function)
+      for name, function in (("fft", np.fft.fftn), ("rfft", np.fft.rfftn), ("irfft", np.fft.irfftn))),
     *((name.split(",")[0], test_linalg.test_derivatives_by_factors, name, "D", np.random.default_rng(1), None)
       for name in ("solve", "solve, vector", "solve, stack", "det", "slogdet")),
 ]  # fmt: skip

@@ -57,6 +57,19 @@ def test_beside_torch(name, n, norm):
     np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-13, atol=1e-14)
 
 
+@pytest.mark.parametrize("function", [F.fftn, F.ifftn, F.rfftn, F.irfftn])
+def test_derivatives_over_three_axes(function):
+    """The gradient of what is linear gives its value along any direction."""
+    complex_ = function is not F.rfftn
+    x, w = leaf(drawn(3, 4, 5) if complex_ else drawn(3, 4, 5).real), np.random.default_rng(7)
+    form = {"s": (4, 3, 6), "axes": (2, 0, 1), "norm": "ortho"}
+    w = w.normal(size=np.shape(function(x.detach().numpy(), **form)))
+    (g,) = tg.grad(np.sum(np.real(function(x, **form) * (w + 0.5j * w[::-1]))), x)
+    t = drawn(3, 4, 5) * 1j if complex_ else drawn(3, 4, 5).imag
+    wanted = np.sum(np.real(function(t, **form) * (w + 0.5j * w[::-1])))
+    assert np.sum(np.real(np.conj(g.numpy()) * t)) == pytest.approx(wanted, rel=1e-12)
+
+
 def test_frequencies_of_a_spectrum():
     """A sum over frequencies: those of NumPy are plain arrays."""
     x = leaf(np.sin(np.arange(16.0)))

@@ -25,6 +25,18 @@ def assert_same(found, wanted):
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13 * scale)
 
 
+def test_products_of_a_matrix_and_a_complex_vector():
+    """A batch of cotangents is one product of matrices, in both places."""
+    random = np.random.default_rng(2)
+    a, x, cts = (random.normal(size=s) + 1j * random.normal(size=s) for s in ((2, 3), 3, (LANES, 2)))
+    for matrix, vector, product in ((a, x, lambda a, x: a @ x), (a.T, x, lambda a, x: x @ a)):
+        given = tg.tensor(matrix, requires_grad=True), tg.tensor(vector, requires_grad=True)
+        found = tg.grad(product(*given), given, cts, is_grads_batched=True)
+        for k, ct in enumerate(cts):
+            for one, batch in zip(tg.grad(product(*given), given, ct), found, strict=True):
+                np.testing.assert_allclose(batch.numpy()[k], one.numpy(), rtol=1e-13)
+
+
 @pytest.mark.parametrize("layout", [PLAIN, SCALAR, EMPTY, SIZE1, MIXED])
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_lanes_are_what_one_after_the_other_is(name, layout):

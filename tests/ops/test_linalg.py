@@ -736,9 +736,9 @@ def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
     r, x = ((v[0] + (1j * v[1] if dtype in "FD" else 0)).astype(dtype) for v in (r, x))
     r = np.array(np.triu(r) / (n + 1) + np.eye(n), dtype, order=order)
     solve, eps = solver(r), np.finfo(dtype).eps
-    for right in (np.array(x, order=order), np.stack([x, 2 * x]), x[:, ::-1]):
-        wanted = np.linalg.solve(r, right)
-        found = solve(right)
+    for right in (np.array(x, order=order), np.stack([x, 2 * x]), x[:, ::-1], tg.tensor(x)):
+        wanted = np.linalg.solve(r, np.asarray(right))
+        found = np.asarray(solve(right))
         assert found.dtype == wanted.dtype and found.shape == wanted.shape
         np.testing.assert_allclose(found, wanted, rtol=0, atol=50 * eps * np.max(np.abs(wanted), initial=1))
 
@@ -949,6 +949,16 @@ def test_factors_are_released_by_a_sweep(name, random):
     finally:
         tracemalloc.stop()
     assert after - before < 3 * size  # of 6 or more
+
+
+def test_products_of_large_stacks(random):
+    """Of matrices that are not square, in memory that is used again."""
+    a, b = leaf(random.normal(size=(3, 40, 30))), leaf(random.normal(size=(3, 30, 50)))
+    ct = random.normal(size=(3, 40, 50))
+    for found, wanted in zip(
+        tg.grad(a @ b, (a, b), ct), (ct @ b.detach().numpy().mT, a.detach().numpy().mT @ ct), strict=True
+    ):
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-12, atol=1e-12)
 
 
 OF_LARGE = {

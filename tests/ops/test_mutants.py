@@ -21,6 +21,7 @@ EQUIVALENT = {
     r"decompositions.gaps, .*: another operator: Sub": "0 divided by -1",
     r"eigh.vjp, .*: half dropped in half\(np.matmul": "Hermitian already",
     r"determinants._tolerance": "another limit between two ways to one result",
+    r"determinants._polynomial, .*: (another operator: Add|operands exchanged) in n - 1": "the same parity",
     r"determinants._regular, .*: (another number in 0|(left|right) operand dropped)": "another limit",
     r"determinants._length, .*": "another limit between two ways to one result",
     r"linalg._solution, .*: branches exchanged": "the same numbers, by factors of its own",
