@@ -9,6 +9,7 @@ from pathlib import Path
 import tapegrad as tg
 
 HERE = Path(tg.__file__).parent
+LINES = 60  # of a function's body
 FLOORS = (  # lowest first; a module imports from its own package and from lower floors
     "errors", "config", "kernels", "tape", "ops", "engine", "core", "numpy_api", "tensor", "creation",
     "autograd", "native", "func", "diagnostics", "__init__", "__main__",
@@ -96,6 +97,18 @@ def test_circles_are_found():
     graph = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"e"}, "e": {"f", "d"}, "f": set(), "g": {"a"}}
     assert circles(graph) == [["d", "e"], ["a", "b", "c"]]
     assert not circles({"a": {"b", "c"}, "b": {"c"}, "c": set()})
+
+
+def test_no_function_is_longer_than_a_screen():
+    """Without its docstring; how many branches one may have is set in pyproject.toml."""
+    long = []
+    for name, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = node.body[1 if ast.get_docstring(node) and len(node.body) > 1 else 0]
+                if node.end_lineno - first.lineno >= LINES:
+                    long.append(f"{name}.{node.name}")
+    assert not long
 
 
 def test_the_engine_names_no_op_and_no_tensor():

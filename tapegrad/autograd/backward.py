@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
 import weakref
@@ -186,15 +187,7 @@ def grad(
     pairs = roots_of(listed(outputs, "outputs"), grad_outputs, recording, lanes)
     keys = [keys_of(x) for x in targets]
     optional = bool(allow_unused) or materialize_grads
-
-    def check(reached: set[Key]) -> None:
-        for k, mine in enumerate(keys):
-            if reached.isdisjoint(mine):
-                raise UnusedInputError(
-                    f"input {k} (shape {targets[k].shape}) does not take part in computing the outputs; "
-                    "pass allow_unused=True to get None for it, or materialize_grads=True for zeros"
-                )
-
+    check = functools.partial(_refuse_unused, targets, keys)
     if not pairs and not optional:
         check(set())
     sinks = [key for mine in keys for key in mine]
@@ -218,6 +211,16 @@ def grad(
         rest = {key: value for key, value in swept.items() if key not in sinks}
         _commit(rest, {}, border, pairs, recording)
     return dict(zip(names, results, strict=True)) if names is not None else tuple(results)
+
+
+def _refuse_unused(targets: list[Tensor], keys: list[list[Key]], reached: set[Key]) -> None:
+    """Refuse inputs that outputs do not depend on."""
+    for k, mine in enumerate(keys):
+        if reached.isdisjoint(mine):
+            raise UnusedInputError(
+                f"input {k} (shape {targets[k].shape}) does not take part in computing the outputs; "
+                "pass allow_unused=True to get None for it, or materialize_grads=True for zeros"
+            )
 
 
 def _missing(k: int, inputs: Sequence[Tensor], optional: bool | None) -> None:

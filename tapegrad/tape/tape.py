@@ -679,10 +679,10 @@ def close(tape: Tape) -> Columns:
 
 def leave(tape: Tape) -> None:
     """End recording on this thread's current tape; unless it dies before, it is sealed and pruned later."""
-    if local.tape is tape:
-        local.tape = None
     if newest[0] is tape:
         newest[0] = None
+    if local.tape is tape:
+        local.tape = None
     tape.limit = LEFT
     age(tape)
 

@@ -60,14 +60,7 @@ def seal(state: int) -> int:
             if dims[d] != 1 and strides[d] != step:
                 dense = 0
             step *= dims[d]
-        same = dense
-        if ndim != last_ndim:
-            same = 0
-        else:
-            for d in range(ndim):
-                if shapes[last + d] != dims[d]:
-                    same = 0
-        if same == 0:
+        if dense == 0 or ndim != last_ndim or same_numbers(s.shapes + 8 * last, obj(value).dims, ndim) == 0:
             if used + 2 * ndim > s.capacity:
                 return used + 2 * MAXDIM * (n - k)
             for d in range(ndim):
@@ -81,6 +74,14 @@ def seal(state: int) -> int:
                 used += ndim
         meta[k] = code | dense << 8 | ndim << 16 | last << 32
     return used
+
+
+def same_numbers(a: int, b: int, n: int) -> int:
+    """Whether n words at two addresses are the same."""
+    for d in range(n):
+        if i64(a)[d] != i64(b)[d]:
+            return 0
+    return 1
 
 
 def operands_exist(form: int, a: int, b: int, k: int) -> int:
