@@ -259,7 +259,7 @@ def test_an_interrupt_at_every_line(kind, monkeypatch):
             except Exception as error:
                 wrong[at.place] = f"{type(error).__name__}: {error}"[:120]
                 if tapes.local.tape is not None:
-                    tapes.local.tape = None  # to tell one damage from the next
+                    tapes.leave(tapes.current())  # to tell one damage from the next
                 kept = chain(x, 20)
     finally:
         np.seterr(**handling)  # a line may be that at which np.errstate is left

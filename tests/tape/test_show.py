@@ -7,7 +7,7 @@ from tapegrad.tape import tape as tapes
 
 
 def test_show_lists_records_operands_and_what_is_kept():
-    tapes.local.tape = None
+    tapes.close(tapes.current())
     x = tg.tensor([1.0, 2.0], requires_grad=True)
     y = np.sin(x) * 3.0
     tape = y._tape
@@ -21,7 +21,7 @@ def test_show_lists_records_operands_and_what_is_kept():
 
 
 def test_show_names_the_older_tape_of_a_link():
-    tapes.local.tape = None
+    tapes.close(tapes.current())
     x = tg.tensor(1.0, requires_grad=True)
     y = x * x
     older = tapes.local.tape
