@@ -346,8 +346,16 @@ def jacobian(
     tensor([[2., 0.],
             [0., 4.]])
     """
-    _check_strategy(strategy, strict, vectorize)
+    if strategy not in MODES:
+        raise ValueError(
+            f"jacobian: strategy is 'reverse-mode' or 'forward-mode', found {reprlib.repr(strategy)}"
+        )
     several, given = _tensors(inputs, "jacobian, inputs")
+    if strict and (vectorize or strategy == "forward-mode"):
+        raise GradientError(
+            "jacobian: strict=True goes with strategy='reverse-mode' and vectorize=False, where it is known "
+            "what depends on what"
+        )
     with enable_grad():
         if strategy == "forward-mode":
             packed, rows = _by_columns(func, given, create_graph, vectorize)
@@ -355,18 +363,6 @@ def jacobian(
             packed, rows = _by_rows(func, given, create_graph, strict, vectorize)
         found = tuple(_given_back(row, several, create_graph) for row in rows)
         return found if packed else found[0]
-
-
-def _check_strategy(strategy: str, strict: bool, vectorize: bool) -> None:
-    if strategy not in MODES:
-        raise ValueError(
-            f"jacobian: strategy is 'reverse-mode' or 'forward-mode', found {reprlib.repr(strategy)}"
-        )
-    if strict and (vectorize or strategy == "forward-mode"):
-        raise GradientError(
-            "jacobian: strict=True goes with strategy='reverse-mode' and vectorize=False, where it is known "
-            "what depends on what"
-        )
 
 
 def _units(x: Tensor) -> np.ndarray:

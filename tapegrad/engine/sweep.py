@@ -175,7 +175,7 @@ class Sweep:
     def _follow_links(self, job: Job, below: dict[int, list[int]]) -> None:
         """Find the links of a tape that depend on a sink, where those of older ones are known."""
         records, numbers, places = job.columns.links()
-        for number in np.unique(numbers).tolist():
+        for number in _different(numbers):
             mine = numbers == number
             older = job.tape.older[number - 1] if number else None
             if older is not None:  # else freed: a way there must not be overlooked
@@ -263,7 +263,7 @@ class Sweep:
         found = words[reached]
         numbers = np.where(found & 0xFFFF == LINK, found >> 16 & 0xFFFF, -1)
         apart = numbers == -1
-        for number in np.unique(numbers[~apart]).tolist():
+        for number in _different(numbers[~apart]):
             here = reached[numbers == number]
             older = job.tape.older[number - 1] if number else None
             if older is None:  # freed since the plan, by another sweep
@@ -564,6 +564,12 @@ def spend(tape: Tape, state: State, n: int, marks: Any = None) -> bool:
         return spend(tape, state, n)
     if found:  # nothing was called since, so no other thread has come between
         tape.freed, tape.held = marks, None
+    return found
+
+
+def _different(numbers: Array) -> list[int]:
+    """The numbers there are. `np.unique`, in C++, aborts a process that ends while a thread is in it."""
+    found: list[int] = np.flatnonzero(np.bincount(numbers)).tolist()
     return found
 
 
