@@ -63,6 +63,7 @@ OTHERS = (
     Limit("core.dispatch", "NESTED", "lists in lists"),
     Limit("tape.tape", "MAX_RECORDS", "records of a tape"),
     Limit("tape.tape", "FEW", "handles of a tape"),
+    Limit("tape.tape", "SEVERAL", "tapes released at once, of which some memory goes back"),
     Limit("tape.tape", "MANY", "tapes released at once"),
     Limit("engine.sweep", "SMALL", "records of a tape"),
     Limit("kernels.state", "FEW", "records of a sweep"),

@@ -405,6 +405,7 @@ def handles(n):
             tapes.close(tapes.current())
 
 
+@crosses("tape.tape", "SEVERAL")
 @crosses("tape.tape", "MANY")
 def released(n):
     """A chain over so many tapes, which go at once."""

@@ -26,7 +26,7 @@ from tapegrad.kernels.words import Address
 from tapegrad.ops.primitive import BY_OPCODE
 from tapegrad.tape import pool
 from tapegrad.tape.record import LINK, STRIDE, Place, Record
-from tapegrad.tape.tape import MANY, Cell, Claim, Columns, Tape, checksum, give_back
+from tapegrad.tape.tape import Cell, Claim, Columns, Tape, checksum, give_back
 
 _stack = threading.local()  # sweeps at work in this thread
 Result: TypeAlias = tuple[Tape, Record]
@@ -335,10 +335,9 @@ class Sweep:
             job.tape.release(job)
             if job.tape.freed is not None and job.tape.held is None:
                 _shrink(job)  # somebody released values there while this sweep was at work
-        many = len(self.jobs) > MANY
+        count = len(self.jobs)
         self.jobs, self.order = {}, []
-        if many:
-            give_back()
+        give_back(count)
 
     def run(self) -> dict[Key, Array]:
         """Run all tapes; returns the gradients by key, arrays that nothing else holds."""

@@ -153,10 +153,15 @@ def shadow_of(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def give_back() -> None:
-    """Return free memory to the system, where the C library can be told to (glibc)."""
+    """Return free memory to the system, that of the stock too."""
     _stock.latest.clear()
     _stock.free.clear()
     _stock.held = 0
+    trim()
+
+
+def trim() -> None:
+    """Let the C library return what it has free to the system, where it can be told to (glibc)."""
     try:
         import ctypes
 

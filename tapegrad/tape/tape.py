@@ -36,7 +36,8 @@ LEFT = -1  # the limit of a tape that takes no more records
 FEW = 64
 SERIAL_BITS = 48
 SERIAL = (1 << SERIAL_BITS) - 1
-MANY = 100  # tapes released at once, after which the memory they leave is worth giving back
+SEVERAL = 50  # tapes released at once, after which the memory they leave is worth giving back
+MANY = 100  # and that of large buffers, too
 
 
 class Claim:
@@ -640,8 +641,8 @@ class Tape:
                     count += 1
             finally:
                 local.draining = None
-            if not exiting() and count > MANY:
-                give_back()
+            if not exiting():
+                give_back(count)
 
 
 def checksum(array: np.ndarray) -> int:
@@ -710,8 +711,12 @@ def age(tape: Tape) -> None:
         older.wait *= 2
 
 
-def give_back() -> None:
-    """After many tapes of this thread died: return their memory to the system."""
+def give_back(count: int) -> None:
+    """Return memory to the system after so many tapes of this thread have died."""
+    if count <= MANY:
+        if count > SEVERAL:
+            pool.trim()
+        return
     young, due = local.young, local.due
     for serial in [serial for serial, note in young.items() if note() is None]:
         del young[serial]
