@@ -10,7 +10,7 @@ import tapegrad as tg
 from tapegrad.autograd import forward_ad as fw
 from tapegrad.autograd.graph import saved_tensors_hooks
 from tapegrad.errors import ShapeError, UnsupportedOpError
-from tapegrad.ops import BY_OPCODE, lapack
+from tapegrad.ops import BY_OPCODE, buffers, lapack
 from tapegrad.ops.buffers import LARGE
 from tapegrad.ops.decompositions import solver
 from tapegrad.ops.lapack import SMALL
@@ -959,6 +959,8 @@ def test_products_of_large_stacks(random):
         tg.grad(a @ b, (a, b), ct), (ct @ b.detach().numpy().mT, a.detach().numpy().mT @ ct), strict=True
     ):
         np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-12, atol=1e-12)
+    left, right = random.normal(size=(5, 3, 1, 40, 30)), random.normal(size=(2, 30, 50))
+    np.testing.assert_array_equal(buffers.matmul(left, right), left @ right)
 
 
 OF_LARGE = {
