@@ -137,8 +137,7 @@ class Sweep:
         known = [tape.serial for tape, _ in wanted]
         for key in self.leaves:
             known.append(key[0].serial if isinstance(key, tuple) else key.since or self.floor)
-        lowest = min(known, default=0)
-        lowest = max(lowest, self.floor)
+        lowest = max(min(known, default=0), self.floor)
         while todo:
             for older in todo.pop().tape.older.copy():  # another thread may be recording there
                 if older is not None and older.serial >= lowest:
@@ -158,8 +157,12 @@ class Sweep:
             if job.tape.older:
                 self._follow_links(job, below)
             if linked:
-                self._plan(job, 1)
-                job.flags = bytes(self.state.flags[: job.columns.n])
+                self._find_needs(job)
+
+    def _find_needs(self, job: Job) -> None:
+        """Flag the records of a tape that depend on its sinks."""
+        self._plan(job, 1)
+        job.flags = bytes(self.state.flags[: job.columns.n])
 
     def _capture(self, captured: Iterable[Result]) -> None:
         """Let results that depend on a sink be sinks too."""
@@ -167,8 +170,7 @@ class Sweep:
             job = self.jobs.get(tape.serial)
             if job is not None and k < job.columns.n:
                 if not job.flags:
-                    self._plan(job, 1)
-                    job.flags = bytes(self.state.flags[: job.columns.n])
+                    self._find_needs(job)
                 if job.flags[k] & layout.NEED:
                     job.sinks.append(k)
 

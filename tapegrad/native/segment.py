@@ -20,7 +20,7 @@ import functools
 import operator
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -38,6 +38,8 @@ from tapegrad.tape.tape import checksum
 if TYPE_CHECKING:
     from tapegrad.native.function import CompiledFunction
 
+Values: TypeAlias = Sequence[TensorOrArray]  # of an op's operands
+Tangents: TypeAlias = Sequence["TensorOrArray | None"]
 READS_ALL = 0b0111
 PLAIN = (int, float, complex, bool, str, bytes, type(None), np.generic, tuple, list)
 COPIED = 1 << 14  # bytes up to which a passive array is copied
@@ -334,12 +336,7 @@ class Call(_Op):
     """A call of a compiled function, its operands the differentiated arguments."""
 
     def vjp(
-        self,
-        ct: TensorOrArray,
-        out: TensorOrArray,
-        inputs: Sequence[TensorOrArray],
-        attrs: Attributes,
-        wanted: Sequence[int],
+        self, ct: TensorOrArray, out: TensorOrArray, inputs: Values, attrs: Attributes, wanted: Sequence[int]
     ) -> dict[int, TensorOrArray]:
         segment = attrs["segment"]
         if hasattr(ct, "_apply"):
@@ -350,11 +347,7 @@ class Call(_Op):
         return {k: PART(found, segment=segment, k=k) for k in wanted}
 
     def jvp(
-        self,
-        tangents: Sequence[TensorOrArray | None],
-        out: TensorOrArray | None,
-        inputs: Sequence[TensorOrArray],
-        attrs: Attributes,
+        self, tangents: Tangents, out: TensorOrArray | None, inputs: Values, attrs: Attributes
     ) -> TensorOrArray:
         """The tangent of the results."""
         found = TANGENT(JOIN(*inputs, **attrs), JOIN.jvp(tangents, None, inputs, attrs), **attrs)
@@ -371,12 +364,7 @@ class Gradient(_Op):
         return segment.along(x, directions, ct)
 
     def vjp(
-        self,
-        ct: TensorOrArray,
-        out: TensorOrArray,
-        inputs: Sequence[TensorOrArray],
-        attrs: Attributes,
-        wanted: Sequence[int],
+        self, ct: TensorOrArray, out: TensorOrArray, inputs: Values, attrs: Attributes, wanted: Sequence[int]
     ) -> dict[int, TensorOrArray]:
         x, c, *u = inputs
         found = {}
@@ -399,12 +387,7 @@ class Tangent(_Op):
         return segment.along(x, directions)
 
     def vjp(
-        self,
-        ct: TensorOrArray,
-        out: TensorOrArray,
-        inputs: Sequence[TensorOrArray],
-        attrs: Attributes,
-        wanted: Sequence[int],
+        self, ct: TensorOrArray, out: TensorOrArray, inputs: Values, attrs: Attributes, wanted: Sequence[int]
     ) -> dict[int, TensorOrArray]:
         x, *u = inputs
         found = {}
@@ -427,21 +410,12 @@ class Join(_Linear):
         return np.concatenate([np.reshape(x, -1) for x in operands])
 
     def vjp(
-        self,
-        ct: TensorOrArray,
-        out: TensorOrArray,
-        inputs: Sequence[TensorOrArray],
-        attrs: Attributes,
-        wanted: Sequence[int],
+        self, ct: TensorOrArray, out: TensorOrArray, inputs: Values, attrs: Attributes, wanted: Sequence[int]
     ) -> dict[int, TensorOrArray]:
         return {k: PART(ct, **attrs, k=k) for k in wanted}
 
     def jvp(
-        self,
-        tangents: Sequence[TensorOrArray | None],
-        out: TensorOrArray | None,
-        inputs: Sequence[TensorOrArray],
-        attrs: Attributes,
+        self, tangents: Tangents, out: TensorOrArray | None, inputs: Values, attrs: Attributes
     ) -> TensorOrArray:
         """The direction of the inputs that move."""
         moved = [EMBED(t, **attrs, k=k) for k, t in enumerate(tangents) if t is not None]
@@ -456,12 +430,7 @@ class Part(_Linear):
         return np.reshape(x[place.start : place.stop], place.shape)
 
     def vjp(
-        self,
-        ct: TensorOrArray,
-        out: TensorOrArray,
-        inputs: Sequence[TensorOrArray],
-        attrs: Attributes,
-        wanted: Sequence[int],
+        self, ct: TensorOrArray, out: TensorOrArray, inputs: Values, attrs: Attributes, wanted: Sequence[int]
     ) -> dict[int, TensorOrArray]:
         return {0: EMBED(ct, **attrs)}
 
@@ -475,12 +444,7 @@ class Embed(_Linear):
         return found
 
     def vjp(
-        self,
-        ct: TensorOrArray,
-        out: TensorOrArray,
-        inputs: Sequence[TensorOrArray],
-        attrs: Attributes,
-        wanted: Sequence[int],
+        self, ct: TensorOrArray, out: TensorOrArray, inputs: Values, attrs: Attributes, wanted: Sequence[int]
     ) -> dict[int, TensorOrArray]:
         return {0: PART(ct, **attrs)}
 
@@ -499,21 +463,12 @@ class Pair(_Op):
         return 0
 
     def vjp(
-        self,
-        ct: TensorOrArray,
-        out: TensorOrArray,
-        inputs: Sequence[TensorOrArray],
-        attrs: Attributes,
-        wanted: Sequence[int],
+        self, ct: TensorOrArray, out: TensorOrArray, inputs: Values, attrs: Attributes, wanted: Sequence[int]
     ) -> dict[int, TensorOrArray]:
         return {k: (np.real, np.imag)[k](ct) for k in wanted}
 
     def jvp(
-        self,
-        tangents: Sequence[TensorOrArray | None],
-        out: TensorOrArray | None,
-        inputs: Sequence[TensorOrArray],
-        attrs: Attributes,
+        self, tangents: Tangents, out: TensorOrArray | None, inputs: Values, attrs: Attributes
     ) -> TensorOrArray:
         """The tangent of the results."""
         zero = np.zeros(np.shape(out))

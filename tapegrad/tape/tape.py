@@ -350,12 +350,7 @@ class Tape:
         found = self.imports.get(k)
         if found is not None:
             return found
-        log, columns = self.log, self.columns  # in this order, as in `operation`
-        if columns is not None:
-            opcode, number, record = columns.operation(k)
-        else:
-            opcode, number, at = log[STRIDE * k : STRIDE * k + 3]
-            record = at >> 2
+        opcode, number, record = self.operation(k)
         older = self.older[number - 1] if opcode == LINK and number else None
         return None if older is None else Place(older, record - 1)
 
@@ -423,7 +418,7 @@ class Tape:
         if columns is not None:
             return columns.operation(k)
         opcode, first, second = log[STRIDE * k : STRIDE * k + 3]
-        return opcode, first >> 2, second >> 2
+        return opcode, first if opcode == LINK else first >> 2, second >> 2
 
     def operands(self, k: Record, form: int) -> list[Record]:
         """As `Columns.operands`, of a record that may be in an open tape's log."""
@@ -615,7 +610,6 @@ class Tape:
         _Drain: Any = _Drain,
         ref: Any = weakref.ref,
         exiting: Any = sys.is_finalizing,
-        Cell: Any = Cell,
     ) -> None:
         """Older tapes are released one after the other, not one inside the other.
 

@@ -180,22 +180,28 @@ def import_result(tape: int, own: int, at: int, value: int) -> int:
         if out != 0:
             invoke(g.incref, out)
         elif room(tape) != 0 and value_at(own, place) == value:
-            log, number = obj(tape).log, number_of(tape, own)
-            length = obj(log).size
+            number = number_of(tape, own)
             if number != 0:
                 number = call(g.long_from, number)
             if number != 0:
-                out = entry_of(log, g.link_opcode, number, at, value)
+                out = entry_known_by(tape, g.link_opcode, number, at, value, known, key)
                 invoke(g.decref, number)
-            if out != 0:
-                if call(g.dict_set, known, key, out) & 0xFFFFFFFF:
-                    out = drop_position(out, 0)
-            if out == 0:
-                invoke(g.cut, log, length, obj(log).size, 0)
         invoke(g.decref, key)
     if out == 0:
         invoke(g.error_clear)  # no memory: Python will say so
     return out
+
+
+def entry_known_by(tape: int, opcode: int, first: int, second: int, value: int, known: int, key: int) -> int:
+    """As `entry_of`, found again in a dict by a key, if that is not 0; nothing is appended where it fails."""
+    g, log = i64(shared()), obj(tape).log
+    length, at = obj(log).size, entry_of(log, opcode, first, second, value)
+    if at != 0 and key != 0:
+        if call(g.dict_set, known, key, at) & 0xFFFFFFFF:
+            at = drop_position(at, 0)
+    if at == 0:
+        invoke(g.cut, log, length, obj(log).size, 0)
+    return at
 
 
 def import_number(tape: int, x: int) -> int:
@@ -204,14 +210,11 @@ def import_number(tape: int, x: int) -> int:
     value = call(g.allocate_object, g.float64_type, 0)
     if value != 0:
         if number_as(1, value + SCALAR_AT, x) != 0 and room(tape) != 0:
-            log = obj(tape).log
-            length = obj(log).size
-            at = entry_of(log, g.zero, g.zero, g.zero, value)
-            if at != 0 and f64(value + SCALAR_AT)[0] != 0.0:
-                if call(g.dict_set, obj(tape).numbers, x, at) & 0xFFFFFFFF:
-                    at = drop_position(at, 0)
+            key = x
+            if f64(value + SCALAR_AT)[0] == 0.0:
+                key = 0  # zeros are not shared, as 0.0 == -0.0
+            at = entry_known_by(tape, g.zero, g.zero, g.zero, value, obj(tape).numbers, key)
             if at == 0:
-                invoke(g.cut, log, length, obj(log).size, 0)
                 invoke(g.error_clear)  # no memory: Python will say so
         invoke(g.decref, value)
     else:
