@@ -96,17 +96,6 @@ def plain(x):
     return np.asarray(x.tolist() if isinstance(x, tg.Tensor) else x.value, x.dtype).reshape(x.shape)
 
 
-def held(handles):
-    """Handles, and what is held through their gradients."""
-    found, todo = set(), list(handles)
-    while todo:
-        x = todo.pop()
-        if x not in found:
-            found.add(x)
-            todo += [x.grad] if x.grad is not None else []
-    return found
-
-
 def writable(x):
     return not x.nodes and x.memory.whole.leaf is None
 
@@ -138,6 +127,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.worlds = World(tg), World(reference)
         self.blocks, self.left = [], 0
+        self.dropped = []
         self.numbers = itertools.count(1)
         self.eps = 0.0
         self.other = None
@@ -168,6 +158,7 @@ class Machine(RuleBasedStateMachine):
 
     def both(self, step):
         """Take a step; its results, or its exceptions, in the two worlds."""
+        self.release()
         ours, theirs = self.worlds
         if self.elsewhere:
             ours = self.other.submit(outcome, step, ours).result(100)
@@ -213,11 +204,14 @@ class Machine(RuleBasedStateMachine):
                     self.drop(k)
 
     def drop(self, k):
-        before = held(self.worlds[1].handles)
-        for world in self.worlds:
-            del world.handles[k]
-        for x in before - held(self.worlds[1].handles):
-            x.release()
+        ours, theirs = (world.handles.pop(k) for world in self.worlds)
+        self.dropped.append((weakref.ref(ours), theirs))
+
+    def release(self):
+        """Tell the reference which of the dropped handles nothing holds: no view of them, no gradient's owner."""
+        for _, theirs in (pair for pair in self.dropped if pair[0]() is None):
+            theirs.release()
+        self.dropped = [pair for pair in self.dropped if pair[0]() is not None]
 
     def like(self, k, suits=lambda x: True):
         """The place of a handle, counted from the last, mostly one that suits; and the reference's."""

@@ -45,6 +45,33 @@ def test_D1_scalar_leaf_keeps_the_object():
     assert first._version == 1
 
 
+@pytest.mark.parametrize("n", [2, 5000])
+def test_D1_onto_a_gradient_that_was_made_a_leaf(n):
+    x = leaf(np.ones(n))
+    (x * x).sum().backward()
+    first = x.grad.requires_grad_()
+    version = first._version
+    (x * x).sum().backward()
+    assert x.grad is first
+    assert first.is_leaf
+    assert first.requires_grad
+    assert first._version == version + 1
+    assert first.tolist() == [4.0] * n
+    (first * first).sum().backward()
+    assert first.grad.tolist() == [8.0] * n
+
+
+def test_a_leaf_that_nothing_holds_gets_no_gradient():
+    x = leaf()
+    y = (x * x).sum()
+    y.backward(retain_graph=True)
+    first = x.grad
+    del x
+    y.backward()
+    assert first.tolist() == [2.0, 4.0]
+    assert first._version == 0
+
+
 def test_D1_set_to_none_starts_anew():
     x = leaf()
     (x * x).sum().backward()

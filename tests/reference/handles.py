@@ -107,10 +107,10 @@ class Var(np.lib.mixins.NDArrayOperatorsMixin):
 
     def release(self):
         """Nobody holds the handle any more: it wants no gradient."""
-        if self.retains_grad:
-            self.retains_grad = False
-            if self.node is not None:
-                self.node.handle = None
+        self.retains_grad = False
+        for node in [*self.nodes, self.node]:
+            if node is not None and node.handle is self:
+                node.handle = None
 
     def detach(self):
         out = Var(Node(self.value), self.memory, self.places) if self.ndim else Var(Node(self.value))
@@ -440,5 +440,5 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
             with recording(True):
                 x.grad = x.grad + value
         else:
-            with recording(x.grad.requires_grad):
+            with recording(not x.grad.is_leaf):
                 x.grad.add_(value)
