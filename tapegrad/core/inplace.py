@@ -320,13 +320,16 @@ def _read_elsewhere(storage: Storage | None) -> dict[Storage, Any]:
 
 
 def _set(array: np.ndarray, index: Any, value: Any) -> None:
-    """array[index] = value, as the value was before; NumPy sees to that for basic indices only."""
+    """array[index] = value, as the value was before.
+
+    NumPy does not see to that for index arrays, nor along one axis with other strides (``a[::2] = a[:5]``).
+    """
+    if value.ndim and np.may_share_memory(array, value):
+        value = value.copy()
     if type(index) is Flat:
         shape = index.places.shape  # `put` would begin again after the last value
         array.put(index.places, value if value.shape == shape else np.broadcast_to(value, shape))
         return
-    if not parts_of(index)[1] and np.may_share_memory(array, value):
-        value = value.copy()
     array[index] = value
 
 

@@ -431,6 +431,39 @@ def test_random_programs_of_writes_and_views(monkeypatch, records, shape):
 # ---------------------------------------------------------------- memory
 
 
+OVERLAPS = {  # what is written to, and what is read, of n elements
+    "every second": lambda n: (np.s_[::2], np.s_[: (n + 1) // 2]),
+    "the first half": lambda n: (np.s_[: (n + 1) // 2], np.s_[::2]),
+    "behind": lambda n: (np.s_[1:], np.s_[:-1]),
+    "ahead": lambda n: (np.s_[:-1], np.s_[1:]),
+    "backwards": lambda n: (np.s_[:], np.s_[::-1]),
+}
+WRITES = {
+    "setitem": lambda y, to, of: y.__setitem__(to, y[of]),
+    "copyto": lambda y, to, of: np.copyto(y[to], y.reshape(-1)[of]),
+    "put": lambda y, to, of: np.put(y, np.arange(y.size)[to], y[of]),
+    "copy_": lambda y, to, of: y[to].copy_(y[of]),
+}
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+@pytest.mark.parametrize("n", [10, 999, 5000])
+@pytest.mark.parametrize("how", WRITES)
+@pytest.mark.parametrize("name", OVERLAPS)
+def test_what_is_written_is_what_was_there_before(name, how, n, requires_grad):
+    """NumPy itself writes a[::2] = a[:n] element by element: part of what it reads is gone by then."""
+    to, of = OVERLAPS[name](n)
+    source, weights = np.arange(n), np.arange(1.0, n + 1)
+    source[to] = np.arange(n)[of]
+    x = tg.tensor(np.linspace(0.1, 1.0, n), requires_grad=requires_grad)
+    y = x * 1.0
+    WRITES[how](y, to, of)
+    assert y.tolist() == x.detach().numpy()[source].tolist()
+    if requires_grad:
+        (g,) = tg.grad(y, x, weights)
+        assert g.tolist() == np.bincount(source, weights, n).tolist()
+
+
 def test_large_arrays_are_written_in_place_where_nothing_needs_them():
     x = leaf(np.ones(10_000))
     y = x * 2.0

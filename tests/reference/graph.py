@@ -157,7 +157,7 @@ PARTIALS = {
     np.sqrt: (lambda x, out: 0.5 / out,),
     np.square: (lambda x, out: x * 2.0,),
     np.reciprocal: (lambda x, out: -(out * out),),
-    np.absolute: (lambda x, out: x / out,),
+    np.absolute: (lambda x, out: x / elementwise(np.absolute, x),),  # no function of `out`, as in torch
 }
 
 

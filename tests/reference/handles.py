@@ -57,6 +57,7 @@ class Var(np.lib.mixins.NDArrayOperatorsMixin):
         self.memory, self.places, self.node = memory, places, node
         self.nodes = []  # of a leaf: one for each value it had
         self.detached = self.retains_grad = False
+        self.held = True
         self.grad = None
 
     @property
@@ -106,11 +107,12 @@ class Var(np.lib.mixins.NDArrayOperatorsMixin):
         self.current()
 
     def release(self):
-        """Nobody holds the handle any more: it wants no gradient."""
-        self.retains_grad = False
-        for node in [*self.nodes, self.node]:
-            if node is not None and node.handle is self:
-                node.handle = None
+        """Nobody holds the handle any more: it gets no gradient."""
+        self.held = False
+        if self.retains_grad:
+            self.retains_grad = False
+            if self.node is not None:
+                self.node.handle = None
 
     def detach(self):
         out = Var(Node(self.value), self.memory, self.places) if self.ndim else Var(Node(self.value))
@@ -428,7 +430,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     found = sweep(pairs, sinks or set(handles), retain, create_graph)
     parts = {}
     for node, x in handles.items():
-        if node in found:
+        if node in found and x.held:
             parts.setdefault(x, []).append(found[node])
     taken = {node for pair in pairs for node in pair}
     with recording(create_graph):
