@@ -67,29 +67,13 @@ _getitem = fn.getitem
 _timed_getitem = timed("getitem")(_getitem)
 
 
+def _operator(function: Callable[[Any, Any], Result]) -> Callable[[Any, Any], Result]:
+    """Return an operator's method, which leaves operands of other kinds to their own."""
+    return lambda self, other: function(self, other) if isinstance(other, fn.OPERANDS) else NotImplemented
+
+
 def _reflected(function: Callable[[Any, Any], Result]) -> Callable[[Any, Any], Result]:
-    return lambda self, other: function(other, self)
-
-
-def _ufunc(f: np.ufunc) -> Callable[[Any, Any], Tensor]:
-    call = fn.UFUNCS[f]
-    return lambda self, other: call(self, other)
-
-
-def _comparison(f: np.ufunc) -> Callable[[Any, Any], Tensor]:
-    call = fn.UFUNCS[f]
-
-    def compare(self: Tensor, other: Any) -> Tensor:
-        if isinstance(other, (Handle, np.ndarray, np.generic, int, float, list, tuple)):
-            return call(self, other)
-        return NotImplemented
-
-    return compare
-
-
-def _bitwise(f: np.ufunc) -> tuple[Callable[[Any, Any], Tensor], Callable[[Any, Any], Tensor]]:
-    """Operator and reflected operator of a ufunc of integers and booleans, which has no derivative."""
-    return lambda self, other: f(self, other), lambda self, other: f(other, self)
+    return lambda self, other: function(other, self) if isinstance(other, fn.OPERANDS) else NotImplemented
 
 
 def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any, Any], Tensor]:
@@ -583,23 +567,23 @@ class Tensor(ArrayMethods):
     __rtruediv__: ClassVar[Binary] = fn.REFLECTED["divide"]
     __mod__: ClassVar[Binary] = fn.FAST["remainder"]
     __rmod__: ClassVar[Binary] = fn.REFLECTED["remainder"]
-    __divmod__ = _ufunc(np.divmod)
+    __divmod__ = _operator(fn.UFUNCS[np.divmod])
     __rdivmod__ = _reflected(fn.UFUNCS[np.divmod])
-    __and__, __rand__ = _bitwise(np.bitwise_and)
-    __or__, __ror__ = _bitwise(np.bitwise_or)
-    __xor__, __rxor__ = _bitwise(np.bitwise_xor)
-    __lshift__, __rlshift__ = _bitwise(np.left_shift)
-    __rshift__, __rrshift__ = _bitwise(np.right_shift)
+    __and__, __rand__ = _operator(np.bitwise_and), _reflected(np.bitwise_and)
+    __or__, __ror__ = _operator(np.bitwise_or), _reflected(np.bitwise_or)
+    __xor__, __rxor__ = _operator(np.bitwise_xor), _reflected(np.bitwise_xor)
+    __lshift__, __rlshift__ = _operator(np.left_shift), _reflected(np.left_shift)
+    __rshift__, __rrshift__ = _operator(np.right_shift), _reflected(np.right_shift)
     __iand__ = _in_place(operator.and_, "&=")
     __ior__ = _in_place(operator.or_, "|=")
     __ixor__ = _in_place(operator.xor, "^=")
     __ilshift__ = _in_place(operator.lshift, "<<=")
     __irshift__ = _in_place(operator.rshift, ">>=")
-    __floordiv__ = _ufunc(np.floor_divide)
+    __floordiv__ = _operator(fn.UFUNCS[np.floor_divide])
     __rfloordiv__ = _reflected(fn.UFUNCS[np.floor_divide])
     __pow__: ClassVar[Binary] = fn.power
     __rpow__: ClassVar[Binary] = _reflected(fn.power)
-    __matmul__: ClassVar[Binary] = fn.matmul
+    __matmul__: ClassVar[Binary] = _operator(fn.matmul)
     __rmatmul__: ClassVar[Binary] = _reflected(fn.matmul)
     __neg__: ClassVar[Unary] = fn.FAST["negative"]
     __abs__: ClassVar[Unary] = fn.FAST["absolute"]
@@ -611,12 +595,12 @@ class Tensor(ArrayMethods):
     __imatmul__ = _in_place(operator.matmul, "@=")
     __ifloordiv__ = _in_place(operator.floordiv, "//=")
     __imod__ = _in_place(operator.mod, "%=")
-    __eq__: Any = _comparison(np.equal)  # of anything else than numbers it is a bool
-    __ne__: Any = _comparison(np.not_equal)
-    __lt__ = _comparison(np.less)
-    __le__ = _comparison(np.less_equal)
-    __gt__ = _comparison(np.greater)
-    __ge__ = _comparison(np.greater_equal)
+    __eq__: Any = _operator(fn.UFUNCS[np.equal])  # of anything else than numbers it is a bool
+    __ne__: Any = _operator(fn.UFUNCS[np.not_equal])
+    __lt__ = _operator(fn.UFUNCS[np.less])
+    __le__ = _operator(fn.UFUNCS[np.less_equal])
+    __gt__ = _operator(fn.UFUNCS[np.greater])
+    __ge__ = _operator(fn.UFUNCS[np.greater_equal])
 
     def __invert__(self) -> Tensor:
         return np.invert(self)  # type: ignore[return-value]

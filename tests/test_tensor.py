@@ -1,6 +1,7 @@
 """Constructors, attributes, operators, text and copies of Tensors: of section E what is not in place."""
 
 import copy
+import operator
 import pickle
 
 import numpy as np
@@ -394,3 +395,48 @@ def test_half_precision_is_refused_for_what_it_is():
         with pytest.raises(tg.errors.DTypeError, match="32 bits or more"):
             call()
     assert tg.grad(np.sum(x * half), x)[0].tolist() == [1.0, 1.0]
+
+
+# ---------------------------------------------------------------- operators
+
+
+class Other:
+    """An operand that NumPy leaves operators to."""
+
+    __array_ufunc__ = None
+
+    def __radd__(self, x):
+        return "its own"
+
+    __rsub__ = __rmul__ = __rtruediv__ = __rmod__ = __rfloordiv__ = __rdivmod__ = __rpow__ = __radd__
+    __rmatmul__ = __rand__ = __ror__ = __rxor__ = __rlshift__ = __rrshift__ = __radd__
+
+    def __add__(self, x):
+        return "its own, first"
+
+    __sub__ = __mul__ = __truediv__ = __mod__ = __floordiv__ = __divmod__ = __pow__ = __add__
+    __matmul__ = __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __add__
+
+
+REAL = ["add", "sub", "mul", "truediv", "mod", "floordiv", "pow", "matmul"]
+WHOLE = ["and_", "or_", "xor", "lshift", "rshift"]
+
+
+@pytest.mark.parametrize("name", [*REAL, *WHOLE, "divmod"])
+def test_operands_of_other_kinds_are_asked(name):
+    function = divmod if name == "divmod" else getattr(operator, name)
+    x = tg.tensor([1, 2]) if name in WHOLE else leaf() * 1.0
+    assert function(x, Other()) == function(np.ones(2, int), Other()) == "its own"
+    assert function(Other(), x) == "its own, first"
+
+
+@pytest.mark.parametrize("name", ["lt", "le", "gt", "ge"])
+def test_comparisons_with_other_kinds_are_refused(name):
+    with pytest.raises(TypeError, match="not supported between"):
+        getattr(operator, name)(leaf(), "text")
+
+
+def test_a_complex_number_is_compared_with_elements():
+    x = tg.tensor([1.0, 1j])
+    assert (x == 1j).tolist() == [False, True]
+    assert (x != 1j).tolist() == [True, False]

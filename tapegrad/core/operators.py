@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tapegrad.tensor import Tensor
 
 float64, ndarray = np.float64, np.ndarray
+OPERANDS = (Handle, ndarray, np.generic, int, float, complex, list, tuple)  # of operators; others know better
 
 
 def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -164,15 +165,9 @@ def combine(op: Primitive, a: Any, b: Any) -> Any:
         out = _beside(op, a, b)
         if out is not None:
             return out
-    operands = []
-    for x in (a, b):
-        if isinstance(x, (list, tuple)):
-            x = sequence(x)
-        if isinstance(x, (Handle, ndarray, np.generic, int, float, complex)):
-            operands.append(x)
-        else:
-            return NotImplemented
-    return apply(op, operands)
+    if not isinstance(a, OPERANDS) or not isinstance(b, OPERANDS):
+        return NotImplemented
+    return apply(op, [sequence(a), sequence(b)])
 
 
 def _beside(op: Primitive, a: Any, b: Any) -> Any:

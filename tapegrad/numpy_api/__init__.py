@@ -5,7 +5,7 @@
 
 from tapegrad.core.conversion import astype, copy
 from tapegrad.core.indices import plain_index
-from tapegrad.core.operators import FAST, REFLECTED
+from tapegrad.core.operators import FAST, OPERANDS, REFLECTED
 from tapegrad.numpy_api import (  # noqa: F401 - what they define is reached through the table
     building,
     contractions,
@@ -37,6 +37,7 @@ from tapegrad.numpy_api.writers import put
 __all__ = [
     "FAST",
     "FUNCTIONS",
+    "OPERANDS",
     "REFLECTED",
     "UFUNCS",
     "any_follows",
