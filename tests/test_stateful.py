@@ -208,7 +208,7 @@ class Machine(RuleBasedStateMachine):
         self.dropped.append((weakref.ref(ours), theirs))
 
     def release(self):
-        """Tell the reference which of the dropped handles nothing holds: no view of them, no gradient's owner."""
+        """Tell the reference which dropped handles nothing holds, no view of them and no gradient's owner."""
         for _, theirs in (pair for pair in self.dropped if pair[0]() is None):
             theirs.release()
         self.dropped = [pair for pair in self.dropped if pair[0]() is not None]

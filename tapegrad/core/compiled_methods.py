@@ -43,6 +43,19 @@ METHODS = {  # in the order of `kernels.replay.recording.methods`
     "__abs__": METH_NOARGS, "__pow__": METH_O, "__array_ufunc__": METH_FASTCALL_KEYWORDS,
     "__getitem__": METH_O, "__matmul__": METH_O, "__rmatmul__": METH_O,
 }  # fmt: skip
+# Slots of the type, through which operators call them, without looking for a method, in the order there:
+# the place in the type, that in the table which is there, and the slot's number in CPython's stable ABI.
+SLOTS = (
+    (layout.AS_NUMBER_AT, layout.NB_ADD, 7),
+    (layout.AS_NUMBER_AT, layout.NB_SUBTRACT, 36),
+    (layout.AS_NUMBER_AT, layout.NB_MULTIPLY, 29),
+    (layout.AS_NUMBER_AT, layout.NB_TRUE_DIVIDE, 37),
+    (layout.AS_NUMBER_AT, layout.NB_MATRIX_MULTIPLY, 75),
+    (layout.AS_NUMBER_AT, layout.NB_POWER, 33),
+    (layout.AS_NUMBER_AT, layout.NB_NEGATIVE, 30),
+    (layout.AS_NUMBER_AT, layout.NB_ABSOLUTE, 6),
+    (layout.AS_MAPPING_AT, layout.MP_SUBSCRIPT, 5),
+)
 TWINS: dict[str, Any] = {}  # of Tensor, in Python
 OPERATORS = (  # in the order of their sheets: what means the op, function of the C API, methods
     (operator.add, "PyNumber_Add", "__add__", "__radd__"),
@@ -82,7 +95,7 @@ TEXTS = {  # names of attributes and keys, and where compiled code finds them
     layout.INFERENCE_TEXT: "inference", layout.VOLATILE_TEXT: "volatile", layout.CELLS_TEXT: "cells",
     layout.GRAD_TEXT: "grad", layout.INDEX_TEXT: "index", layout.PLACE_TEXT: "place",
     layout.AXIS_TEXT: "axis", layout.PLACES_TEXT: "places", layout.WORDS_TEXT: "words",
-    layout.WINDOW_TEXT: "window",
+    layout.WINDOW_TEXT: "window", layout.CALL_TEXT: "__call__",
 }  # fmt: skip
 words: Any = ()  # shared with compiled code, once it is there
 _kept: list[Any] = []  # what compiled code knows by address
@@ -112,7 +125,7 @@ def _replace(kind: type[Tensor], enter: machine.Enter) -> None:
     offsets = _offsets(kind)
     if not abi.native() or offsets is None:
         return
-    addresses = np.zeros(len(METHODS), np.int64)
+    addresses = np.zeros(len(METHODS) + len(SLOTS), np.int64)
     words = (ctypes.c_int64 * layout.SHARED_WORDS).from_address(
         enter(layout.METHODS, 0, abi.address(addresses), 0)
     )
@@ -126,8 +139,11 @@ def _replace(kind: type[Tensor], enter: machine.Enter) -> None:
         words[place] = number
     forward.announce = functools.partial(_use_vector_form, sheets)
     dispatch.record_natively = builtin("record_op", METH_FASTCALL, enter(layout.RECORD_OP, 0, 0, 0))
-    for (method, flags), at in zip(METHODS.items(), addresses.tolist(), strict=True):
+    methods, slots = addresses[: len(METHODS)].tolist(), addresses[len(METHODS) :].tolist()
+    for (method, flags), at in zip(METHODS.items(), methods, strict=True):
         setattr(kind, method, _method(kind, method, flags, at))
+    for places, at in zip(SLOTS, slots, strict=True):
+        _fill_slot(kind, *places, at)
 
 
 def _offsets(kind: type[Tensor]) -> dict[int, int] | None:
@@ -149,17 +165,17 @@ def _offsets(kind: type[Tensor]) -> dict[int, int] | None:
 
 def _objects(kind: type[Tensor], sheets: np.ndarray) -> dict[int, Any]:
     """By word: the objects that compiled code knows by address."""
-    row = 8 * layout.SHEET_WORDS
-    first = abi.address(sheets) + row * len(OPERATORS)
+    rows = sheets[len(OPERATORS) :]
     return {
-        layout.NONE_AT_ALL: None, layout.TRUE: True, layout.ZERO: 0, layout.TWO_OBJECT: 2,
+        layout.NONE_AT_ALL: None, layout.NOT_IMPLEMENTED: NotImplemented,
+        layout.TRUE: True, layout.ZERO: 0, layout.TWO_OBJECT: 2,
         layout.VALUE_ERROR: ValueError, layout.MODE: grad_mode._enabled, layout.DOUBLE: np.dtype(float),
         layout.TENSOR_TYPE: kind, layout.FLOAT_TYPE: float, layout.INT_TYPE: int,
         layout.STR_TYPE: str, layout.MODE_TYPE: grad_mode.Mode, layout.TAPE_TYPE: tapes.Tape,
         layout.SINGLE: np.dtype(np.float32), layout.LOOK: _look,
         layout.FLOAT64_TYPE: np.float64, layout.NDARRAY_TYPE: np.ndarray, layout.RECORD: _record,
         layout.ARRAY_UFUNC: TWINS["__array_ufunc__"],
-        layout.UFUNCS: {op.functions[0]: first + row * k for k, op in enumerate(_ufunc_ops())},
+        layout.UFUNCS: {op.functions[0]: row for op, row in zip(_ufunc_ops(), rows, strict=True)},
         layout.TUPLE_TYPE: tuple, layout.LIST_TYPE: list, layout.BYTES_TYPE: bytes, layout.CONS_OPCODE: CONS,
         layout.SHEETS_BY_OP: _sheets_by_op, layout.MAKE_SHEET: _sheet_of,
         layout.SLICE_TYPE: slice, layout.ELLIPSIS: ..., layout.GETITEM: TWINS["__getitem__"],
@@ -293,6 +309,14 @@ def _method(kind: type[Tensor], name: str, flags: int, at: Address) -> Any:
     maker = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
     make: Callable[..., Any] = maker(("PyDescr_NewMethod", ctypes.pythonapi))
     return make(kind, ctypes.addressof(definition))
+
+
+def _fill_slot(kind: type[Tensor], table: int, place: int, number: int, function: Address) -> None:
+    """Put a function into a slot of Tensor, proved to lie there; Python refills it for a replaced method."""
+    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_int)
+    slot = ctypes.c_int64.from_address(ctypes.c_int64.from_address(id(kind) + table).value + 8 * place)
+    if slot.value == get(("PyType_GetSlot", ctypes.pythonapi))(kind, number):
+        slot.value = function
 
 
 def _record(op: Primitive, value: Any, *operands: Any) -> Tensor:

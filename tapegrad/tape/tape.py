@@ -222,7 +222,7 @@ class Tape:
 
     def __init__(self) -> None:
         self.serial = next_serial()
-        self.owner = threading.get_ident()
+        self.owner = float(threading.get_ident())  # as compiled code compares it
         self.log: list[Any] = []
         self.limit = STRIDE * MAX_RECORDS
         self.weight = 0

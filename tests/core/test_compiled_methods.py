@@ -86,6 +86,51 @@ def test_as_the_twins(monkeypatch, operation, values):
         np.testing.assert_allclose(left, right, rtol=4 * np.finfo(left.dtype).eps)
 
 
+def of_subclass(x, **methods):
+    """A Tensor as one of a subclass with these methods."""
+    x.__class__ = type("Sub", (Tensor,), {"__slots__": (), **methods})
+    return x
+
+
+def test_operators_of_subclasses():
+    x, s = leaf([0.5, 2.0]) * 1.0, of_subclass(leaf([0.5, 4.0]))
+    for found, expected in (
+        (s * 2.0, [1.0, 8.0]), (2.0 - s, [1.5, -2.0]), (s + x, [1.0, 6.0]), (x / s, [1.0, 0.5]),
+        (s**2, [0.25, 16.0]), (2.0**s, [2**0.5, 16.0]), (x**s, [0.5**0.5, 16.0]), (-s, [-0.5, -4.0]),
+        (abs(s), [0.5, 4.0]), (s[1:], [4.0]), (s @ x, 8.25), (x @ s, 8.25),
+    ):  # fmt: skip
+        assert found.tolist() == expected
+        assert found.requires_grad
+    other = of_subclass(leaf([0.5, 4.0]), __mul__=lambda s, x: "first", __rsub__=lambda s, x: "second",
+                        __getitem__=lambda s, k: "part", __neg__=lambda s: "negative")  # fmt: skip
+    assert (other * x, x - other, other[0], -other) == ("first", "second", "part", "negative")
+    assert (x * other).tolist() == [0.25, 8.0]
+    assert (other - x).tolist() == [0.0, 2.0]
+
+
+def test_a_replaced_method_is_called_and_put_back(monkeypatch):
+    x = leaf([0.5, 2.0])
+    for name, function in {"__mul__": lambda x: x * 2.0, "__rmul__": lambda x: 2.0 * x,
+                           "__neg__": lambda x: -x, "__pow__": lambda x: x**3}.items():  # fmt: skip
+        with monkeypatch.context() as patch:
+            patch.setattr(Tensor, name, lambda *_: "replaced")
+            assert function(x) == "replaced"
+        assert isinstance(function(x), Tensor)
+
+
+def test_what_cannot_be_an_operand_is_refused_as_by_python():
+    x = leaf([0.5, 2.0]) * 1.0
+    for wrong in ("text", None, {}):
+        for function in (lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a**b, lambda a, b: a / b):
+            with pytest.raises(TypeError):
+                function(x, wrong)
+            with pytest.raises(TypeError):
+                function(wrong, x)
+    with pytest.raises(TypeError):
+        pow(x, 2, 3)
+
+
+
 def test_all_of_it_is_recorded_by_compiled_code(monkeypatch):
     """Operands on the open tape never reach the twins."""
     x, a = leaf(np.linspace(0.5, 1, 700)), tg.tensor(np.full(700, 2.0))

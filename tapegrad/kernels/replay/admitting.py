@@ -1,6 +1,6 @@
 """Compiled: operands taken into a frame; arrays that others can write to, as by `dispatch.secure`."""
 
-from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
+from tapegrad.kernels.dialect import call, copy, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.loops import checksum, equal_bytes
 from tapegrad.kernels.replay.operands import (
@@ -62,29 +62,42 @@ def secured(sheet: int, tape: int, q: int, items: int, n: int, size: int) -> int
             at = constant(tape, 0, shade, 0, 0)
             invoke(g.decref, shade)
         return at
-    kept, number = NEW_COPY, 0
+    viewed, number = 0, 0
     if size > g.copied:
         if call(g.context_get, g.guard_setting, 0, setting) & 0xFFFFFFFF:
             return 0
         invoke(g.decref, i64(setting)[0])
         if i64(setting)[0] == g.off_text:
-            kept = NEW_VIEW
+            viewed = 1
         elif i64(setting)[0] == g.checksum_text and obj(x).flags & CONTIGUOUS:
-            kept, number = NEW_VIEW, call(g.long_from, checksum(obj(x).data, size))
+            viewed, number = 1, call(g.long_from, checksum(obj(x).data, size))
             if number == 0:
                 return 0
     key = call(g.long_from, obj(x).data)
     if key != 0:
         at = unchanged(tape, x, key, number, size)
         if at == 0:
-            made = call(g[kept], x, 0, 0)  # in C order; a view of the same type and dtype
+            if viewed:
+                made = call(g.new_view, x, 0, 0)  # of the same type and dtype
+                size //= LENT
+            else:
+                made = copy_of(x, size)
             if made != 0:
-                if kept == NEW_VIEW:
-                    size //= LENT
                 at = constant(tape, key, made, number, size)
                 invoke(g.decref, made)
         invoke(g.decref, key)
     return drop_position(number, at)
+
+
+def copy_of(x: int, size: int) -> int:
+    """A new array with the elements of another, in C order; 0 with an error set."""
+    g = i64(shared())
+    if obj(x).flags & C_CONTIGUOUS == 0:
+        return call(g.new_copy, x, C_ORDER)
+    made = call(g.new_like, x, C_ORDER, 0, 0)
+    if made != 0:
+        copy(obj(made).data, obj(x).data, size)
+    return made
 
 
 def is_read(sheet: int, q: int, items: int, n: int) -> int:

@@ -7,7 +7,7 @@ from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.admitting import admit
 from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import code_of, drop, has_room, in_force, left, tape_of
+from tapegrad.kernels.replay.operands import code_of, drop, in_force, left, open_tape, tape_of
 from tapegrad.kernels.replay.words import (
     along_words,
     joined_words,
@@ -52,7 +52,7 @@ def recorded(op: int, value: int, operands: int, attrs: int) -> int:
     for q in range(n):
         x = i64(items)[q]
         if obj(x).type == g.tensor_type:
-            if begin == 0 or has_room(x):
+            if begin == 0 or open_tape(x) != 0:
                 begin = x
             elif obj(begin).tape == g.none_at_all:
                 begin = x  # a result, perhaps, rather than a leaf

@@ -18,6 +18,7 @@ from tapegrad.kernels.replay.operands import (
     has,
     in_force,
     is_dense,
+    is_own,
     same_words,
     size_of,
 )
@@ -110,7 +111,7 @@ def sweepable(root: int, alone: int) -> int:
         return 0
     if call(g.long_as, obj(tape).limit) < 0:
         return 0
-    if call(g.long_as, obj(tape).owner) != call(g.thread):
+    if is_own(tape) == 0:
         return 0
     if obj(tape).freed != g.none_at_all or obj(g.open_levels).set_size != 0:
         return 0
@@ -342,7 +343,7 @@ def value_for(state: int, tape: int, values: int, q: int, x: int) -> int:
         size = size_of(like)
         own = 0
         if size >= g.pooled and obj(tape).type == g.tape_type:
-            own = call(g.long_as, obj(tape).owner) == call(g.thread)
+            own = is_own(tape)
         if own:
             value = memory_like(tape, like, size)
         else:

@@ -20,23 +20,26 @@ def in_force() -> int:
 
 
 def room(tape: int) -> int:
-    """Whether a tape of this thread takes another record."""
-    g = i64(shared())
-    log = obj(tape).log
-    if call(g.long_as, obj(tape).limit) <= obj(log).size:
-        return 0
-    return call(g.long_as, obj(tape).owner) == call(g.thread)
+    """Whether a tape takes another record."""
+    return call(i64(shared()).long_as, obj(tape).limit) > obj(obj(tape).log).size
 
 
-def has_room(x: int) -> int:
-    """Whether an operand is a Tensor on a tape that takes another record."""
+def is_own(tape: int) -> int:
+    """Whether a tape is this thread's: only then may it be recorded on."""
+    return f64(obj(tape).owner + SCALAR_AT)[0] == float(call(i64(shared()).thread))
+
+
+def open_tape(x: int) -> int:
+    """The tape that an operand is on, borrowed, if it is this thread's and takes another record; else 0."""
     g = i64(shared())
     if obj(x).type != g.tensor_type:
         return 0
     tape = obj(x).tape
     if tape == 0 or tape == g.none_at_all:
         return 0
-    return room(tape)
+    if room(tape) and is_own(tape):
+        return tape
+    return 0
 
 
 def position(tape: int, x: int) -> int:
@@ -343,7 +346,7 @@ def same_words(x: int, value: int, which: int) -> int:
 def tape_of(x: int) -> int:
     """A new reference to the open tape that a Tensor is on, or is imported to; UNHANDLED; 0 for an error."""
     g, args, own = i64(shared()), stack(1), obj(x).tape
-    if has_room(x):
+    if open_tape(x) != 0:
         invoke(g.incref, own)
         return own
     if own == 0 or own == g.stale_tape or own == g.dual_tape:
@@ -352,7 +355,7 @@ def tape_of(x: int) -> int:
         if is_leaf(x) == 0:
             return UNHANDLED
     tape = i64(obj(g.newest_tape).items)[0]
-    if tape != g.none_at_all and room(tape):
+    if tape != g.none_at_all and room(tape) and is_own(tape):
         invoke(g.incref, tape)
     else:
         tape = call(g.vectorcall, g.current_tape, args, 0, 0)

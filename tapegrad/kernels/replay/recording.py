@@ -7,13 +7,13 @@ in Python.
 from tapegrad.kernels.dialect import address, call, f64, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.committing import compute
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import has_room, in_force, tape_of
+from tapegrad.kernels.replay.operands import in_force, open_tape, tape_of
 from tapegrad.kernels.replay.parts import tensor_getitem
 from tapegrad.kernels.replay.watching import delegate, watched
 
 
 def methods(table: int) -> int:
-    """Write the addresses of the methods, in this order; returns that of the shared words."""
+    """Write the addresses of methods and slots, in this order; returns that of the shared words."""
     t = i64(table)
     t[0], t[1] = address(tensor_add), address(tensor_radd)
     t[2], t[3] = address(tensor_subtract), address(tensor_rsubtract)
@@ -22,14 +22,18 @@ def methods(table: int) -> int:
     t[8], t[9] = address(tensor_negative), address(tensor_absolute)
     t[10], t[11], t[12] = address(tensor_power), address(tensor_array_ufunc), address(tensor_getitem)
     t[13], t[14] = address(tensor_matmul), address(tensor_rmatmul)
+    t[15], t[16], t[17] = address(slot_add), address(slot_subtract), address(slot_multiply)
+    t[18], t[19], t[20] = address(slot_divide), address(slot_matmul), address(slot_power)
+    t[21], t[22], t[23] = address(slot_negative), address(slot_absolute), address(tensor_getitem)
     return shared()
 
 
 def operate(sheet: int, a: int, b: int) -> int:
     """A new reference to the result; 0 with an error set; UNHANDLED. `b` is 0 for an op with one operand."""
-    g, x, out = i64(shared()), a, UNHANDLED
-    if b != 0:
-        if obj(a).type != g.tensor_type or has_room(b) > has_room(a):
+    g, x, tape = i64(shared()), a, open_tape(a)
+    if tape == 0 and b != 0:
+        tape = open_tape(b)
+        if tape != 0 or obj(a).type != g.tensor_type:
             x = b
     if obj(x).type != g.tensor_type:
         return UNHANDLED
@@ -37,15 +41,18 @@ def operate(sheet: int, a: int, b: int) -> int:
     if mode == 0:
         return 0
     if mode != g.true:
-        if has_room(x) == 0:
+        if tape == 0:
             return UNHANDLED
-        return watched(sheet, 0, 0, 0, obj(x).tape, a, b, mode)
-    tape = tape_of(x)
-    if tape == UNHANDLED and b != 0 and x == a:
-        if obj(b).type == g.tensor_type:
-            tape = tape_of(b)
-    if tape == 0 or tape == UNHANDLED:
-        return tape
+        return watched(sheet, 0, 0, 0, tape, a, b, mode)
+    if tape != 0:
+        invoke(g.incref, tape)
+    else:
+        tape = tape_of(x)
+        if tape == UNHANDLED and b != 0 and x == a:
+            if obj(b).type == g.tensor_type:
+                tape = tape_of(b)
+        if tape == 0 or tape == UNHANDLED:
+            return tape
     out = compute(sheet, tape, a, b)
     invoke(g.decref, tape)
     return out
@@ -144,6 +151,64 @@ def tensor_power(self: int, other: int) -> int:
     return binary(6, self, other, 0)
 
 
+def is_reflected(slot: int, own: int, a: int) -> int:
+    """Whether Python calls this function, which is in a slot for an operator, for the type of `b` alone."""
+    if obj(a).type == i64(shared()).tensor_type:
+        return 0
+    numbers = obj(obj(a).type).as_number
+    if numbers == 0:
+        return 1
+    return i64(numbers)[slot] != own
+
+
+def slot_add(a: int, b: int) -> int:
+    return binary(0, a, b, is_reflected(NB_ADD, address(slot_add), a))
+
+
+def slot_subtract(a: int, b: int) -> int:
+    return binary(1, a, b, is_reflected(NB_SUBTRACT, address(slot_subtract), a))
+
+
+def slot_multiply(a: int, b: int) -> int:
+    return binary(2, a, b, is_reflected(NB_MULTIPLY, address(slot_multiply), a))
+
+
+def slot_divide(a: int, b: int) -> int:
+    return binary(3, a, b, is_reflected(NB_TRUE_DIVIDE, address(slot_divide), a))
+
+
+def slot_matmul(a: int, b: int) -> int:
+    return binary(8, a, b, is_reflected(NB_MATRIX_MULTIPLY, address(slot_matmul), a))
+
+
+def slot_power(a: int, b: int, modulus: int) -> int:
+    g = i64(shared())
+    if modulus != g.none_at_all:
+        invoke(g.incref, g.not_implemented)
+        return g.not_implemented
+    if is_reflected(NB_POWER, address(slot_power), a):
+        return binary(6, a, b, 1)
+    return tensor_power(a, b)
+
+
+def slot_negative(self: int) -> int:
+    return unary(4, self)
+
+
+def slot_absolute(self: int) -> int:
+    return unary(5, self)
+
+
+def is_call(method: int) -> int:
+    """Whether a ufunc's method is ``__call__``."""
+    g = i64(shared())
+    if method == g.call_text:
+        return 1
+    if obj(method).type != g.str_type:
+        return 0
+    return call(g.compare_ascii, method, g.call_name) & 0xFFFFFFFF == 0
+
+
 def tensor_array_ufunc(self: int, args: int, count: int, names: int) -> int:
     """``__array_ufunc__(ufunc, method, *inputs)``."""
     g, given, sheet, second = i64(shared()), i64(args), 0, 0
@@ -151,17 +216,16 @@ def tensor_array_ufunc(self: int, args: int, count: int, names: int) -> int:
         known = call(g.dict_get, g.ufuncs, given[0])
         if known == 0:
             invoke(g.error_clear)  # no key at all
-        elif obj(given[1]).type == g.str_type:
-            if call(g.compare_ascii, given[1], g.call_name) & 0xFFFFFFFF == 0:
-                sheet = call(g.long_as, known)
-                if count == 4:
-                    second = given[3]
-                if count == 2 + i64(sheet).arity:
-                    out = operate(sheet, given[2], second)
-                    if out != UNHANDLED:
-                        return out
-                else:
-                    sheet = 0
+        elif is_call(given[1]):
+            sheet = obj(known).data
+            if count == 4:
+                second = given[3]
+            if count == 2 + i64(sheet).arity:
+                out = operate(sheet, given[2], second)
+                if out != UNHANDLED:
+                    return out
+            else:
+                sheet = 0
     total = count
     if names != 0:
         total += obj(names).size
