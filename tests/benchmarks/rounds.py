@@ -16,7 +16,7 @@ def in_turns(calls, rounds, inner=1, arguments=tuple, parts=lambda result: (), c
     inner : int or dict
         How many calls a turn has, perhaps by name; a row has their mean.
     arguments : callable or dict
-        Gives the arguments of each call, perhaps by name, before the turn is timed.
+        Gives the arguments of each call, perhaps by name, before the turn is timed; they are freed after it.
     parts : callable
         Of what the last call of a turn gives: seconds that it measured itself.
     clock : callable
@@ -27,6 +27,7 @@ def in_turns(calls, rounds, inner=1, arguments=tuple, parts=lambda result: (), c
         for name, call in calls.items():
             count = inner[name] if isinstance(inner, dict) else inner
             make = arguments[name] if isinstance(arguments, dict) else arguments
+            each = None  # what the last call was given is freed here, not in this one's time
             given = [make() for _ in range(count)]
             begin = clock()
             for each in given:
