@@ -431,6 +431,8 @@ def inputs(n):
         np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-14)
     total.sum().backward()
     assert all(x.grad is not None for x in many)
+    for k, found in enumerate(tg.grad([x * (k + 2.0) for k, x in enumerate(many)], many, [np.ones(2)] * n)):
+        assert found.tolist() == [k + 2.0] * 2
 
 
 @crosses("ops.lapack", "SMALL")

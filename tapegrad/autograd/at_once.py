@@ -1,4 +1,4 @@
-"""Gradients of a result on the open tape in one compiled call, and what that asks of Python.
+"""Gradients of results on the open tape in one compiled call, and what that asks of Python.
 
 The call is `kernels.replay.gradients`. It comes with the first sweep, which compiles it; until then, with
 ``TAPEGRAD_ABI=portable`` and for all that is out of the ordinary `tapegrad.engine` finds gradients.
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core import compiled_methods
-from tapegrad.core.base import TensorOrArray
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.engine.sweep import descriptor, spend
 from tapegrad.errors import KernelError
@@ -30,20 +29,20 @@ _states: dict[int, State] = {}  # by address: those that compiled code sweeps in
 
 
 def gradients(
-    root: Tensor,
-    seed: TensorOrArray | None,
+    roots: Tensor | Sequence[Tensor],
+    seeds: Any,
     inputs: Tensor | Sequence[Tensor],
     retain: bool,
     alone: bool = False,
 ) -> tuple[Tensor | None, ...] | None:
-    """The gradients of a result on the open tape; of an input to which rules gave none there is None.
+    """The gradients of results on the open tape; of an input to which rules gave none there is None.
 
     `alone`: what the tape has from older ones are leaves. None: `tapegrad.engine` is to find them.
     """
     return None
 
 
-def backward(root: Tensor, seed: TensorOrArray | None, retain: bool) -> bool | None:
+def backward(roots: Any, seeds: Any, retain: bool) -> bool | None:
     """As `gradients`, to the ``.grad`` of all leaves; whether that is done."""
     return None
 

@@ -302,8 +302,7 @@ def backward(
         if type(inputs) is not dict:
             raise TypeError(f"inputs takes a dict itself, found {type(inputs).__name__}")
         inputs = list(inputs.values())
-    root, seed = (x[0] if type(x) is list and len(x) == 1 else x for x in (tensors, grad_tensors))
-    if inputs is None and not recording and type(root) is Tensor and at_once.backward(root, seed, retain):
+    if inputs is None and not recording and at_once.backward(tensors, grad_tensors, retain):
         return
     targets = None if inputs is None else inputs_of(inputs, "inputs")
     pairs = roots_of(listed(tensors, "tensors"), grad_tensors, recording)

@@ -167,6 +167,74 @@ def test_frames_of_python_with_results_of_older_tapes(shape):
     np.testing.assert_allclose(g.numpy(), 1 + 3 * (3 * v**2 + 4 * v + 2 * v + 2), rtol=1e-14)
 
 
+def ones(x):
+    return np.ones(x.shape, x.dtype)
+
+
+ROOTS = {  # of two leaves of n elements: roots, and cotangents or None for some of one element
+    "one list": lambda x, w: ([x * w], [2.0 * ones(x)]),
+    "two": lambda x, w: ((x * w, np.cos(x)), (ones(x), 3.0 * ones(x))),
+    "of each other": lambda x, w: (lambda y: ((y, y * y, y * 2.0), [k * ones(x) for k in (1, 2, 3)]))(x * w),
+    "the later first": lambda x, w: (lambda y: ([np.exp(y), y], [ones(x), 5.0 * ones(x)]))(x * w),
+    "numbers": lambda x, w: ((np.sum(np.real(x * w)), np.sum(np.real(w)) * 2.0), None),
+    "a number beside": lambda x, w: ((np.sum(np.real(x)), x * w), [None, ones(x)]),
+    "Tensors": lambda x, w: ((x * w, w * 2.0), [tg.tensor(ones(x)), tg.tensor(ones(x))]),
+    "one that leads nowhere": lambda x, w: ((x * w, w.detach() * leaf(ones(x))), (ones(x), ones(x))),
+    "the same twice": lambda x, w: (lambda y: ((y, y), (ones(x), 2.0 * ones(x))))(x * w),
+    "an input": lambda x, w: ((x * w, w), (ones(x), ones(x))),
+    "a view and its base": lambda x, w: (lambda y: ((y[1:], y), (ones(x)[1:], ones(x))))(x * w),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", "dfD")
+@pytest.mark.parametrize("n", [3, 4095])
+@pytest.mark.parametrize("roots", ROOTS)
+def test_several_roots_as_python_does(by_python, roots, n, dtype):
+    def outcome():
+        found = []
+        for retain in (False, True):
+            x, w = leaf(values((n,), dtype)), leaf(values((n,), dtype)[::-1])
+            given, cotangents = ROOTS[roots](x, w)
+            found += tg.grad(given, [w, x], cotangents, retain_graph=retain)
+            x, w = leaf(values((n,), dtype)), leaf(values((n,), dtype)[::-1])
+            given, cotangents = ROOTS[roots](x, w)
+            tg.backward(given, cotangents, retain_graph=retain)
+            found += [x.grad, w.grad]
+            for ct in cotangents or ():
+                assert ct is None or np.all(np.asarray(ct) == np.asarray(ct)[0])  # nothing is added there
+        return [t.detach().numpy() for t in found]
+
+    outcome()  # compiles
+    found = outcome()
+    by_python()
+    for left, right in zip(found, outcome(), strict=True):
+        assert left.dtype == right.dtype
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.skipif(bool(layout.BOUNDS), reason="a checked build goes through Python")
+@pytest.mark.parametrize("count", [layout.QUICK_INPUTS - 1, layout.QUICK_INPUTS, layout.QUICK_INPUTS + 1])
+def test_many_roots(count):
+    x = leaf(values((10,), "d"))
+    seed = np.ones(10)
+
+    def swept():
+        y = x * 1.0
+        roots, expected = [], np.zeros(10)
+        for k in range(count):
+            y = y * 0.5
+            roots.append(y)
+            expected += 0.5 ** (k + 1) * (k + 1)
+        entered = frames(lambda: found.append(tg.grad(roots, x, [seed * (k + 1) for k in range(count)])[0]))
+        return entered, expected
+
+    found = []
+    for _ in range(3):
+        entered, expected = swept()
+        np.testing.assert_allclose(found[-1].tolist(), expected, rtol=1e-15)
+    assert (len(entered) <= 5) == (count <= layout.QUICK_INPUTS)
+
+
 def test_what_is_left_to_python_is_an_error_of_python():
     x = leaf(np.ones((3, 4)))
     tg.grad(x.sum(), x)

@@ -1,6 +1,6 @@
 """Compiled: the gradients of a result on the open tape, from a Tensor to Tensors without a frame of Python.
 
-What is out of the ordinary (several roots, older tapes, hooks, modes, results that do not depend on an input)
+What is out of the ordinary (roots on several tapes, hooks, modes, results that do not depend on an input)
 is left to `tapegrad.engine`, and then nothing has been done. Between the first look at a tape and the last
 record swept nothing runs that could change it; but where rules in Python run in between, or Python's lock is
 released, the tape is claimed before (`suspended`).
@@ -28,29 +28,25 @@ from tapegrad.kernels.replay.sweep import deposit, plan_open, run, run_open, spe
 
 
 def gradients_of(self: int, args: int, count: int) -> int:
-    """``(root, cotangent or None, inputs, whether to retain, whether older tapes are none of its)``.
+    """``(roots, cotangents, inputs, whether to retain, whether older tapes are none of its)``.
 
-    A tuple of Tensors; None: left to Python.
+    A tuple of Tensors; None: left to Python. Roots, cotangents and inputs are one each, or tuples or lists;
+    None for the cotangents of roots of one element.
     """
-    g, given, out = i64(shared()), i64(args), UNHANDLED
+    g, given, held, out = i64(shared()), i64(args), stack(HELD_WORDS), UNHANDLED
     if count == 4 or count == 5:
-        inputs, held, n = given[2], stack(QUICK_INPUTS), 1
-        items, kind = args + 16, obj(inputs).type
-        if kind == g.tuple_type:
-            items, n = inputs + TUPLE_ITEMS_AT, obj(inputs).size
-        elif kind == g.list_type:
-            items, n = obj(inputs).items, obj(inputs).size
-        if n > 0 and n <= QUICK_INPUTS:
-            for q in range(n):
-                i64(held)[q] = i64(items)[q]
-                invoke(g.incref, i64(held)[q])
+        m = hold_roots(given[0], given[1], held)
+        n = 0
+        if m > 0:
+            n = hold(given[2], held)
+        if n > 0:
             out = results(n)
             if out != 0:
                 how = RETAIN * (given[3] == g.true)
                 if count == 5:
                     how = how | ALONE * (given[4] == g.true)
-                out = swept(given[0], given[1], held, n, how, out)
-            release_held(held, n)
+                out = swept(held, m, n, how, out)
+        release_held(held, m, n)
     if out == UNHANDLED:
         out = g.none_at_all
         invoke(g.incref, out)
@@ -58,28 +54,69 @@ def gradients_of(self: int, args: int, count: int) -> int:
 
 
 def backward_from(self: int, args: int, count: int) -> int:
-    """``(root, cotangent or None, whether to retain)``, to ``.grad`` of all leaves; None: left to Python."""
-    g, given, out = i64(shared()), i64(args), UNHANDLED
-    if count == 3 and obj(given[0]).type == g.tensor_type:
-        tape, held = obj(given[0]).tape, stack(QUICK_INPUTS)
-        n = leaves_of(tape, held)
+    """``(roots, cotangents, whether to retain)``, to ``.grad`` of all leaves; None: left to Python."""
+    g, given, held, out = i64(shared()), i64(args), stack(HELD_WORDS), UNHANDLED
+    if count == 3:
+        m, n = hold_roots(given[0], given[1], held), 0
+        if m > 0:
+            if obj(i64(held)[ROOT]).type == g.tensor_type:
+                n = leaves_of(obj(i64(held)[ROOT]).tape, held)
         if n > 0:
             out = results(n)
             if out != 0:
-                out = swept(given[0], given[1], held, n, RETAIN * (given[2] == g.true), out)
+                out = swept(held, m, n, RETAIN * (given[2] == g.true), out)
             if out != 0 and out != UNHANDLED:
                 out = deposit_grads(held, n, out)
-            release_held(held, n)
+        release_held(held, m, n)
     if out == UNHANDLED:
         out = g.none_at_all
         invoke(g.incref, out)
     return out
 
 
-def release_held(held: int, n: int) -> int:
-    """Let go of Tensors held."""
+def hold(x: int, held: int) -> int:
+    """Hold an object, or those in a tuple or a list; how many, 0 where they are too many."""
+    g, one, n = i64(shared()), stack(1), 1
+    i64(one)[0] = x
+    items = one
+    if obj(x).type == g.tuple_type:
+        items, n = x + TUPLE_ITEMS_AT, obj(x).size
+    elif obj(x).type == g.list_type:
+        items, n = obj(x).items, obj(x).size
+    if n > QUICK_INPUTS:
+        return 0
     for q in range(n):
-        invoke(i64(shared()).decref, i64(held)[q])
+        i64(held)[q] = i64(items)[q]
+        invoke(g.incref, i64(held)[q])
+    return n
+
+
+def hold_roots(roots: int, cotangents: int, held: int) -> int:
+    """Hold roots, and a cotangent or None for each; how many, 0 where Python is to look at them."""
+    g, m = i64(shared()), hold(roots, held + 8 * ROOT)
+    if cotangents == g.none_at_all:
+        for q in range(m):
+            i64(held)[COTANGENT + q] = cotangents
+            invoke(g.incref, cotangents)
+        return m
+    n = hold(cotangents, held + 8 * COTANGENT)
+    if n == m:
+        return m
+    for q in range(n):
+        invoke(g.decref, i64(held)[COTANGENT + q])
+    for q in range(m):
+        invoke(g.decref, i64(held)[ROOT + q])
+    return 0
+
+
+def release_held(held: int, m: int, n: int) -> int:
+    """Let go of m roots with their cotangents, and of n inputs."""
+    g, h = i64(shared()), i64(held)
+    for q in range(n):
+        invoke(g.decref, h[q])
+    for q in range(m):
+        invoke(g.decref, h[ROOT + q])
+        invoke(g.decref, h[COTANGENT + q])
     return 0
 
 
@@ -135,18 +172,18 @@ def leaves_of(tape: int, held: int) -> int:
     i64(place)[0] = 0
     while n < size:
         if call(g.dict_next, leaves, place, pair, pair + 8) & 0xFFFFFFFF == 0:
-            return release_held(held, n)
+            return release_held(held, 0, n)
         cell = i64(pair)[0]
         x = call(g.vectorcall, obj(cell).cell_handle, pair, 0, 0)
         if x == 0:
             invoke(g.error_clear)
-            return release_held(held, n)
+            return release_held(held, 0, n)
         i64(held)[n] = x
         n += 1
         if x == g.none_at_all:
-            return release_held(held, n)
+            return release_held(held, 0, n)
         if obj(x).tape != g.none_at_all or obj(x).at != cell:
-            return release_held(held, n)
+            return release_held(held, 0, n)
     return n
 
 
@@ -229,21 +266,25 @@ def seed_of(root: int, seed: int) -> int:
     return obj(seed).data
 
 
-def swept(root: int, seed: int, held: int, n: int, how: int, out: int) -> int:
+def swept(held: int, m: int, n: int, how: int, out: int) -> int:
     """Fill a tuple of results, or let go of it: UNHANDLED with nothing done, 0 with an error set."""
-    g, values, state, status = i64(shared()), stack(QUICK_INPUTS), workspace(root), UNHANDLED
+    g, values, root, status = i64(shared()), stack(QUICK_INPUTS), i64(held)[ROOT], UNHANDLED
+    state = workspace(root)
     if state == 0:
         status = MEMORY
     for q in range(n):
         i64(values)[q] = 0
     if state > UNHANDLED:
+        i64(state).seed_count = m
         watch = watch_of(state)
         status = UNHANDLED * (watch == UNHANDLED) + MEMORY * (watch == 0)
+        if m > 1 and status == DONE and watch != g.none_at_all:
+            status = UNHANDLED  # it is told of one root
         for q in range(n):
             if status == DONE:
                 status = value_for(state, obj(root).tape, values, q, i64(held)[q])
         if status == DONE:
-            status = attempt(state, root, seed, held, n, how | WATCHED * (watch != g.none_at_all))
+            status = attempt(state, held, n, how | WATCHED * (watch != g.none_at_all))
         if status == DONE:
             give_values(state, values, n, out)
         if i64(state).blocks != 0 and (status != DONE or i64(state).held_bytes > g.kept_bytes):
@@ -359,17 +400,17 @@ def value_for(state: int, tape: int, values: int, q: int, x: int) -> int:
     return DONE
 
 
-def attempt(state: int, root: int, seed: int, held: int, n: int, how: int) -> int:
-    """Sweep a result's tape, which is left then: DONE; MEMORY with an error set; any other: nothing done."""
+def attempt(state: int, held: int, n: int, how: int) -> int:
+    """Sweep the roots' tape, which is left then: DONE; MEMORY with an error set; any other: nothing done."""
     g, s, args, marks = i64(shared()), i64(state), stack(2), 0
-    status = planned(state, root, seed, held, n, how)
+    status = planned(state, held, n, how)
     if status == UNDESCRIBED:
-        if describe(state, root) == 0:
+        if describe(state, i64(held)[ROOT]) == 0:
             return MEMORY
-        status = planned(state, root, seed, held, n, how)
+        status = planned(state, held, n, how)
     if status != DONE:
         return UNHANDLED
-    tape = obj(root).tape
+    tape = obj(i64(held)[ROOT]).tape
     if how & RETAIN == 0:
         i64(args)[0], i64(args)[1] = call(g.long_from, s.records), g.byte_dtype
         marks = call(g.vectorcall, g.zeros, args, 2, 0)
@@ -417,30 +458,42 @@ def leave_swept(state: int, tape: int, marks: int) -> int:
     return left
 
 
-def planned(state: int, root: int, seed: int, held: int, n: int, how: int) -> int:
+def planned(state: int, held: int, n: int, how: int) -> int:
     """Plan the sweep of an open tape: DONE if it can run, UNDESCRIBED if it could."""
     g, s, h = i64(shared()), i64(state), i64(held)
+    root = h[ROOT]
     if sweepable(root, how & ALONE) == 0:
         return UNHANDLED
     tape = obj(root).tape
     log = obj(tape).log
     records = obj(log).size // 4
-    if records == 0 or records != s.records:
-        return UNHANDLED
-    s.seed = seed_of(root, seed)
-    if s.seed == UNHANDLED:
+    if records == 0 or records != s.records or s.seed_count > records:
         return UNHANDLED
     for q in range(n):
         at = sink_of(tape, h[q])
         if at == 0:
             return UNHANDLED
         i64(s.sinks)[q] = call(g.long_as, at) // 4 - 1
-        for p in range(q):
-            if i64(s.sinks)[p] == i64(s.sinks)[q]:
-                return UNHANDLED
+        if is_among(s.sinks, q):
+            return UNHANDLED
     s.sink_count = n
-    i64(s.seeds)[0] = call(g.long_as, obj(root).at) // 4 - 1
+    for q in range(s.seed_count):
+        x = h[ROOT + q]
+        if obj(x).type != g.tensor_type or obj(x).tape != tape:
+            return UNHANDLED
+        i64(s.seed_data)[q] = seed_of(x, h[COTANGENT + q])
+        i64(s.seeds)[q] = call(g.long_as, obj(x).at) // 4 - 1
+        if i64(s.seed_data)[q] == UNHANDLED or is_among(s.seeds, q):
+            return UNHANDLED
     return plan_whole(state, tape, log)
+
+
+def is_among(numbers: int, q: int) -> int:
+    """Whether number q is one of those before it."""
+    for p in range(q):
+        if i64(numbers)[p] == i64(numbers)[q]:
+            return 1
+    return 0
 
 
 def plan_whole(state: int, tape: int, log: int) -> int:

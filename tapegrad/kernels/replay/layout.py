@@ -19,7 +19,7 @@ STATE_WORDS = 68
 ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(38, 46)
 
 # What a sweep in one call needs besides.
-SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT, SEED, SPENT, GUARDED = range(46, 55)
+SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT, SEED_DATA, SPENT, GUARDED = range(46, 55)
 
 # The dict of a tape that has its records' words.
 DESCRIBED = 56
@@ -92,7 +92,8 @@ NB_ADD, NB_SUBTRACT, NB_MULTIPLY, NB_POWER, NB_NEGATIVE, NB_ABSOLUTE = 0, 1, 2, 
 NB_TRUE_DIVIDE, NB_MATRIX_MULTIPLY = 30, 34
 
 EXACT = 1 << 53  # integers up to here are doubles
-QUICK_INPUTS = 16  # limit of a sweep in one call
+QUICK_INPUTS = 16  # of a sweep in one call at most, and as many roots
+ROOT, COTANGENT, HELD_WORDS = QUICK_INPUTS, 2 * QUICK_INPUTS, 3 * QUICK_INPUTS  # held, after inputs
 # It releases nothing; what is imported from older tapes are leaves; a mode wants to know of it.
 RETAIN, ALONE, WATCHED = 1, 2, 4
 

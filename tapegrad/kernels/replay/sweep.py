@@ -222,7 +222,7 @@ def kernel_ready(state: int, kernel: int, which: int) -> int:
 def plan_open(state: int, log: int) -> int:
     """Read and plan an open tape for `run_open`: DONE, UNDESCRIBED, or PYTHON.
 
-    Of one root, named in SEEDS, with its cotangent at SEED, or of one element.
+    Of roots named in SEEDS, with the addresses of their cotangents in SEED_DATA; 0 for one of one element.
     """
     s = i64(state)
     n = s.records
@@ -233,15 +233,18 @@ def plan_open(state: int, log: int) -> int:
     used = seal(state)
     if used < 0 or used > s.capacity:
         return PYTHON
-    s.phase, s.every, s.seed_count = 3, 0, 1
+    s.phase, s.every = 3, 0
     if plan(state) != DONE:
         return PYTHON
-    root = i64(s.seeds)[0]
     flags, metas = u8(s.flags), i64(s.meta)
-    if s.reached_count != s.sink_count or flags[root] & SINK:
+    if s.reached_count != s.sink_count:
         return PYTHON
-    if s.seed == 0 and (count_of(s.shapes, metas[root]) != 1 or metas[root] & 0xFF >= COMPLEX):
-        return PYTHON
+    for q in range(s.seed_count):
+        m = metas[i64(s.seeds)[q]]
+        if flags[i64(s.seeds)[q]] & SINK:
+            return PYTHON
+        if i64(s.seed_data)[q] == 0 and (count_of(s.shapes, m) != 1 or m & 0xFF >= COMPLEX):
+            return PYTHON
     if s.rules != 0:
         for k in range(n):
             if flags[k] & MARK and metas[k] & 0xFF > SWEPT:
@@ -281,24 +284,22 @@ def start_open(state: int) -> int:
     Results go to RESULT_ARRAYS (addresses of ndarray objects), or for numbers to RESULTS.
     """
     s = i64(state)
-    root = i64(s.seeds)[0]
     flags, cotangents, metas = u8(s.flags), i64(s.cotangents), i64(s.meta)
-    sinks, arrays = i64(s.sinks), i64(s.result_arrays)
+    sinks, arrays, ones = i64(s.sinks), i64(s.result_arrays), s.results + 16 * QUICK_INPUTS
     for q in range(s.sink_count):
         k = sinks[q]
         flags[k] = flags[k] | FRESH
         cotangents[k] = s.results + 16 * q
         if arrays[q] != 0:
             cotangents[k] = obj(arrays[q]).data
-    cotangents[root] = s.seed
-    if s.seed == 0:
-        one = s.results + 16 * QUICK_INPUTS
-        cotangents[root] = one
-        if metas[root] & 1:
-            f64(one)[0] = 1.0
-        else:
-            f32(one)[0] = 1.0
-    flags[root] = flags[root] | FOREIGN
+    f64(ones)[0] = 1.0
+    f32(ones + 8)[0] = 1.0
+    for q in range(s.seed_count):
+        root = i64(s.seeds)[q]
+        cotangents[root] = i64(s.seed_data)[q]
+        if i64(s.seed_data)[q] == 0:
+            cotangents[root] = ones + 8 * (metas[root] & 1 == 0)
+        flags[root] = flags[root] | FOREIGN
     return 0
 
 
