@@ -201,12 +201,9 @@ class Sweep:
         marked = np.flatnonzero(job.marks)
         state.buffers[layout.SEEDS][: marked.size] = marked
         view[layout.SEED_COUNT] = marked.size
-        count = 0
-        for k in job.sinks:
-            if k < n:
-                state.sinks[count] = k
-                count += 1
-        view[layout.SINK_COUNT] = count
+        sinks = [k for k in job.sinks if k < n]
+        state.buffers[layout.SINKS][: len(sinks)] = sinks
+        view[layout.SINK_COUNT] = len(sinks)
         while True:
             status = state.run(layout.PLAN)
             if status == layout.DONE:

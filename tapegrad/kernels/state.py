@@ -68,7 +68,7 @@ class State:
             self.reached = self._buffer(layout.REACHED, n)
             self.pending = self._buffer(layout.PENDING, n)
             self.seeds = self._buffer(layout.SEEDS, n)
-            self.sinks = self._buffer(layout.SINKS, n)
+            self._buffer(layout.SINKS, n)
             self.view[layout.SEALING_WORDS] = 4 * n + 4096
             self._buffer(layout.SEALING, 4 * n + 4096)
             self.n = n
