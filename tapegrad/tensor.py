@@ -61,6 +61,7 @@ __all__ = ["Tensor", "asarray", "from_numpy", "tensor"]
 Result = TypeVar("Result")
 Binary = Callable[[Any, Any], "Tensor"]
 Unary = Callable[[Any], "Tensor"]
+SCALARS = {np.float64, np.float32, np.complex128, np.complex64}
 NUMPY_S_OWN = {id(np.dtype(char)) for char in "dfDF"}  # tapes refuse other objects that are equal to these
 UFUNCS = fn.UFUNCS
 _getitem = fn.getitem
@@ -705,8 +706,10 @@ def tensor(data: Any, dtype: DTypeLike | None = None, requires_grad: bool = Fals
     """
     if dtype is None and type(requires_grad) is bool and enabled() is True:
         kind = type(data)
-        if kind is np.float64 or kind is float:
+        if kind is float:
             return _of_copy(np.float64(data), requires_grad)
+        if kind in SCALARS:  # immutable
+            return _of_copy(data, requires_grad)
         if kind is np.ndarray and id(data.dtype) in NUMPY_S_OWN and data.nbytes < pool.MIN_BYTES:
             return _of_copy(data.copy("K") if data.ndim else data[()], requires_grad)
     if contains_tensor(data) and not isinstance(data, Handle):
