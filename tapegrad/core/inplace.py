@@ -322,8 +322,10 @@ def _read_elsewhere(storage: Storage | None) -> dict[Storage, Any]:
 def _set(array: np.ndarray, index: Any, value: Any) -> None:
     """array[index] = value, as the value was before; NumPy sees to that for basic indices only."""
     if type(index) is Flat:
-        shape = index.places.shape  # `put` would begin again after the last value
-        array.put(index.places, value if value.shape == shape else np.broadcast_to(value, shape))
+        shape = index.places.shape
+        if value.size != 1 and value.shape != shape:  # `put` would begin again after the last value
+            value = np.broadcast_to(value, shape)
+        array.put(index.places, value)
         return
     if not parts_of(index)[1] and np.may_share_memory(array, value):
         value = value.copy()
