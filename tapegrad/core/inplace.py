@@ -327,8 +327,10 @@ def _set(array: np.ndarray, index: Any, value: Any) -> None:
     if value.ndim and np.may_share_memory(array, value):
         value = value.copy()
     if type(index) is Flat:
-        shape = index.places.shape  # `put` would begin again after the last value
-        array.put(index.places, value if value.shape == shape else np.broadcast_to(value, shape))
+        shape = index.places.shape
+        if value.size != 1 and value.shape != shape:  # `put` would begin again after the last value
+            value = np.broadcast_to(value, shape)
+        array.put(index.places, value)
         return
     array[index] = value
 

@@ -167,9 +167,9 @@ def window(value: np.ndarray, whole: np.ndarray) -> Window | None:
 
 def places(value: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """The number in C order of each element that a view sees."""
-    kind = np.result_type(np.int32, np.min_scalar_type(whole.size))
-    if kind.itemsize != whole.itemsize:  # else strides are the same
-        kind = np.dtype(np.int64)
+    kind = np.dtype(np.int64)
+    if whole.itemsize == 4:  # then strides are the same, where the numbers fit
+        kind = np.result_type(np.int32, np.min_scalar_type(whole.size))
     numbers = np.empty_like(whole, kind, order="K")
     numbers[...] = np.arange(whole.size).reshape(whole.shape)
     return moved(value, whole, numbers).astype(np.int64, copy=False)

@@ -91,13 +91,13 @@ def resize(a: Any, new_shape: Any) -> TensorOrArray:
 def roll(a: Any, shift: Any, axis: Axis = None) -> Any:
     """Elements moved along axes; what leaves at one end comes in at the other."""
     if axis is None:
-        return reshape(_rolled(reshape(a, (-1,)), int(plain(shift)), 0), a.shape)
+        return reshape(roll(reshape(a, (-1,)), shift, 0), a.shape)
     moves = np.broadcast(plain(shift), axis)
     if moves.ndim > 1:
         raise ShapeError(f"roll: shift {shift} and axis {axis} are scalars or of one dimension")
     for places, where in moves:
-        a = _rolled(a, int(places), axis_of(a, int(where), "roll"))
-    return a
+        a = _rolled(a, int(places), axis_of(a, where, "roll"))
+    return a if moves.size else copy(a)
 
 
 def _rolled(a: Any, shift: int, axis: int) -> Any:

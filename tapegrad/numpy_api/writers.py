@@ -126,10 +126,9 @@ def put(a: Any, ind: Any, v: Operand, mode: str = "raise") -> None:
 @_writer(np.place)
 def place(arr: Any, mask: Any, vals: Any) -> None:
     """Write where a mask holds; the values follow each other and repeat."""
-    places = _masked(arr, mask, "np.place")
+    places, vals = _masked(arr, mask, "np.place"), _converting(vals, arr, "np.place")
     if places.size == 0:
         return
-    vals = tensor_of(vals)
     if value_of(vals).size == 0:
         raise ValueError(f"np.place: no values for {places.size} elements")
     new = _following(vals, places.size)
@@ -139,8 +138,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 @_writer(np.putmask)
 def putmask(a: Any, mask: Any, values: Operand) -> None:
     """Write where a mask holds; each element takes the value of its own number, and they repeat."""
-    places = _masked(a, mask, "np.putmask")
-    values = tensor_of(values)
+    places, values = _masked(a, mask, "np.putmask"), _converting(values, a, "np.putmask")
     if places.size == 0 or value_of(values).size == 0:
         return
     new = _cycled(values, places)
@@ -153,6 +151,20 @@ def _masked(x: Any, mask: Any, what: str) -> Any:
     if mask.size != x._v.size:
         raise ShapeError(f"{what}: a mask of shape {mask.shape} for a Tensor of shape {x.shape}")
     return mask.ravel().nonzero()[0]
+
+
+def _converting(values: Any, x: Any, what: str) -> Any:
+    """Values for a mask as a Tensor or an array; an array's dtype converts to x's by NumPy's rule "safe"."""
+    array = values._v.ndim if isinstance(values, Handle) else isinstance(values, np.ndarray)
+    values = tensor_of(values)
+    if array:
+        kind = value_of(values).dtype
+        if kind is not x._v.dtype and not np.can_cast(kind, x._v.dtype, "safe"):
+            raise DTypeError(
+                f"{what}: an array of dtype {kind} does not fit a Tensor of dtype {x._v.dtype} without loss; "
+                "convert it with astype"
+            )
+    return values
 
 
 @_writer(np.fill_diagonal)

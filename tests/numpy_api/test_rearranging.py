@@ -126,6 +126,28 @@ def test_arguments_that_are_equal_but_not_the_same(random):
     assert np.diag(x, True).shape == (6, 6)
 
 
+def test_shifts_as_numpy_reads_them():
+    """One or several, in sequences and arrays, cut off to integers; axes are integers."""
+    x = tg.tensor(np.arange(12.0).reshape(3, 4), requires_grad=True)
+    several = [1.5], (2,), np.array([1.5]), np.array([-2]), tg.tensor([3.7]), [1, 2], np.array([1, 2]), []
+    for shift in several:
+        for axis in (None, 1, (0, 1) if np.size(shift) else 0):
+            found = np.roll(x, shift, axis)
+            assert found.tolist() == np.roll(x.detach().numpy(), np.asarray(shift), axis).tolist()
+            if np.size(shift):
+                (g,) = tg.grad(found, x, np.arange(12.0).reshape(3, 4))
+                back = -np.trunc(np.asarray(shift))
+                assert g.tolist() == np.roll(np.arange(12.0).reshape(3, 4), back, axis).tolist()
+    for axis in (None, 0):
+        y = x * 1.0
+        np.roll(y, [], axis)[...] = 5.0
+        assert y.tolist() == x.tolist()
+    for shift, axis in ((np.ones((2, 2)), None), ([[1]], 0), (1, 0.0), (1, np.array([0.0]))):
+        for operand in (x, x.detach().numpy()):
+            with pytest.raises((ValueError, TypeError)):
+                np.roll(operand, shift, axis)
+
+
 def test_places_are_kept_for_few_elements_only():
     rearranging.places_of.cache_clear()
     most = rearranging.MEMOIZED

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.ops import REGISTRY
+from tapegrad.ops import REGISTRY, ufuncs
 from tapegrad.ops.primitive import Elementwise
 
 LINE, HALF = "the line", "the half line"
@@ -126,6 +126,29 @@ def i0_derivative(x, n):
         factor = mpmath.factorial(2 * k) / mpmath.factorial(2 * k - n)
         terms.append(factor * mpmath.mpf(x) ** (2 * k - n) / (4**k * mpmath.factorial(k) ** 2))
     return mpmath.fsum(terms)
+
+
+@pytest.mark.parametrize("proved", [True, False])
+@pytest.mark.parametrize("char", "dfegbQ?")
+def test_values_of_a_bessel_function(char, proved, monkeypatch):
+    """NumPy's to the bit: by SciPy's scaled function up to 8, if that is what is known, and beyond."""
+    special = pytest.importorskip("scipy.special")
+    if not proved:
+        monkeypatch.setattr(special, "i0e", special.i1e)
+    ufuncs._scaled_i0.cache_clear()
+    real = char in "dfeg"
+    x = np.linspace(-8 * real, 8, 1000).astype(char)
+    ends = [8, 9, 30, *([np.nextafter(x[-1], x[-1] + 1), -30, 1e3, np.inf, -np.inf, np.nan] if real else [])]
+    ends = [np.array([0, 1, end], char) for end in ends]
+    try:
+        for values in (x, x[:0], x[3:4], x[::-3], x.reshape(50, 20).T, x[9], *ends, np.append(x, ends)):
+            with np.errstate(all="ignore"):
+                found, wanted = np.i0(tg.tensor(values)).numpy(), np.i0(values)
+            assert found.dtype == wanted.dtype
+            assert found.shape == wanted.shape
+            np.testing.assert_array_equal(found, wanted)
+    finally:
+        ufuncs._scaled_i0.cache_clear()
 
 
 @pytest.mark.parametrize("x", [0.0, 1e-300, -1e-8, 1e-3, 0.1, 1.0, -10.0, 30.0])

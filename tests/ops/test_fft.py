@@ -1,10 +1,16 @@
-"""numpy.fft: complex operands, all forms of arguments, results beside torch, refusals."""
+"""numpy.fft: complex operands, all forms of arguments, NumPy's bits, results beside torch, refusals."""
+
+import sys
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.fft import _pocketfft_umath as gufuncs
 
 import tapegrad as tg
 from tapegrad.errors import DTypeError, ShapeError, UnsupportedOpError
+from tapegrad.ops import fft as ops
 
 from .calls_linalg import AXES, ONE_AXIS
 
@@ -40,6 +46,89 @@ def test_complex(row):
     x = leaf(drawn(*shape))
     assert tg.gradcheck(lambda x: function(x, **form), [x], atol=1e-8)
     assert tg.gradgradcheck(lambda x: function(x, **form) ** 2, [x], atol=1e-6)
+
+
+def compare_with_numpy(chars):
+    """Transforms of Tensors with NumPy's of their values: dtype, layout and bits."""
+    for char in chars:
+        z = drawn(2, 6, 5) if np.dtype(char).kind == "c" else 9 * drawn(2, 6, 5).real
+        for x in (tg.tensor(z.astype(char)), np.transpose(tg.tensor(z.astype(char)), (2, 0, 1))):
+            for function in (F.fft, F.ifft, F.rfft, F.irfft, F.fftn, F.ifftn, F.rfftn, F.irfftn):
+                if z.dtype.kind == "c" and function in (F.rfft, F.rfftn):
+                    continue
+                several = function.__name__[-1] == "n"
+                for norm in ("backward", "ortho", "forward"):
+                    for n in (4, 5, 7, 8):  # both less and more than elements, even and odd
+                        form = {"s": (n, n - 1), "axes": (2, 0)} if several else {"n": n, "axis": n % 3}
+                        found = function(x, norm=norm, **form).numpy()
+                        wanted = function(x.numpy(), norm=norm, **form)
+                        assert found.dtype == wanted.dtype
+                        assert found.strides == wanted.strides
+                        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("char", "fdgFDGebiQ")
+def test_bits(char):
+    """Where NumPy computes single precision in double (no scale), and where it does not."""
+    compare_with_numpy(char)
+
+
+def test_errors_of_arithmetic():
+    """Single precision overflows on the way back from double too."""
+    for x in (np.full(4, 3e38, "f"), np.full(4, 3e38, "F"), np.full(4, 1e308)):
+        for operand in (x, tg.tensor(x)):
+            with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+                F.fft(operand)
+
+
+GUFUNCS = {name: getattr(gufuncs, name) for name in ("fft", "ifft", "rfft_n_even", "rfft_n_odd", "irfft")}
+UNKNOWN = {
+    "of other results": SimpleNamespace(
+        fft=gufuncs.ifft, ifft=gufuncs.fft, rfft_n_even=gufuncs.rfft_n_odd, rfft_n_odd=gufuncs.rfft_n_even,
+        irfft=gufuncs.ifft,
+    ),
+    "of another signature": SimpleNamespace(**dict.fromkeys(GUFUNCS, np.add)),
+    "of other names": SimpleNamespace(**{f"{name}_2": f for name, f in GUFUNCS.items()}),
+    "that are no gufuncs": SimpleNamespace(**{name: f.__call__ for name, f in GUFUNCS.items()}),
+    "gone": None,
+}  # fmt: skip
+
+
+@contextmanager
+def unproved():
+    """Proofs are made anew inside, and again afterwards."""
+    caches = ops._proved, ops._transform
+    try:
+        yield [cache.cache_clear() for cache in caches]
+    finally:
+        for cache in caches:
+            cache.cache_clear()
+
+
+def test_direct_calls(monkeypatch):
+    """Nothing of np.fft's own Python runs, once what it computes by was proved."""
+    calls = []
+    with unproved():
+        for char in "fdgFDG":
+            x = leaf((drawn(3, 4) if char in "FDG" else drawn(3, 4).real).astype(char))
+            for function in (F.fft2, F.ifft2, F.irfft2, *(() if char in "FDG" else (F.rfft2,))):
+                calls.append(lambda n, function=function, x=x: np.sum(np.abs(function(x, (n, 5)))).backward())
+                calls[-1](6)
+        monkeypatch.delattr(F._pocketfft, "_raw_fft")
+        for call in calls:
+            call(7)
+
+
+@pytest.mark.parametrize("what", UNKNOWN)
+def test_a_numpy_with_gufuncs(what, monkeypatch):
+    """They are NumPy's own business: where they do not prove to be what is known, np.fft computes."""
+    if UNKNOWN[what] is None:
+        monkeypatch.delattr(np.fft, "_pocketfft_umath")
+        monkeypatch.setitem(sys.modules, "numpy.fft._pocketfft_umath", None)
+    else:
+        monkeypatch.setattr(np.fft, "_pocketfft_umath", UNKNOWN[what])
+    with unproved():
+        compare_with_numpy("fD")
 
 
 @pytest.mark.full

@@ -183,6 +183,33 @@ def test_conversions_of_copyto():
     assert tg.grad(np.sum(single), x)[0].dtype == np.float64
 
 
+@pytest.mark.parametrize("function", [np.putmask, np.place])
+def test_dtypes_of_values_for_a_mask(function):
+    """Of arrays NumPy takes those that convert without loss, wherever the mask holds; of numbers more."""
+    mask = np.array([True, False, True])
+    for dtype in "ilfdFDeB":
+        for kind in "?bBilefdFDQ":
+            values = np.ones(3, kind)
+            for holds in (mask, mask & False):
+                for given in (values, values[:1], values[:0], values[0, ...], tg.tensor(values)):
+                    if not np.size(given) and function is np.place:
+                        continue  # no values are refused where the mask holds
+                    results = []
+                    for target in (np.zeros(3, dtype), tg.zeros(3, dtype=dtype)):
+                        try:
+                            function(target, holds, given)
+                        except TypeError:
+                            results.append(None)
+                        else:
+                            results.append(target.tolist())
+                    assert results[0] == results[1], (dtype, kind, given)
+    for number in (2, 2.5, np.float64(2.5), np.int64(2), [2.5, 3], tg.tensor(2.5)):
+        y, wanted = tg.ones(3, dtype="f"), np.ones(3, "f")
+        function(y, mask, number)
+        function(wanted, mask, number.item() if isinstance(number, tg.Tensor) else number)
+        assert y.tolist() == wanted.tolist()
+
+
 X, Y = leaf(VALUES), tg.ones((2, 3))
 REFUSED = [
     ("a leaf", lambda: np.put(X, [0], 1.0), errors.GradientError, "leaf"),
