@@ -185,6 +185,10 @@ def grad(
     retain = recording if retain_graph is None else bool(retain_graph)
     lanes = _lanes(grad_outputs) if is_grads_batched else None
     pairs = roots_of(listed(outputs, "outputs"), grad_outputs, recording, lanes)
+    if recording and retain and lanes is None and only_inputs:
+        quick = recorded_at_once(pairs, targets, optional=bool(allow_unused) or materialize_grads)
+        if quick is not None:
+            return dict(zip(names, quick, strict=True)) if names is not None else quick
     keys = [keys_of(x) for x in targets]
     optional = bool(allow_unused) or materialize_grads
     check = functools.partial(_refuse_unused, targets, keys)
@@ -211,6 +215,17 @@ def grad(
         rest = {key: value for key, value in swept.items() if key not in sinks}
         _commit(rest, {}, border, pairs, recording)
     return dict(zip(names, results, strict=True)) if names is not None else tuple(results)
+
+
+def recorded_at_once(pairs: Any, targets: list[Tensor], optional: bool) -> Any:
+    with np.errstate(all="ignore"), enable_grad():
+        found = at_once.rerecord([x for x, _ in pairs], [ct for _, ct in pairs], targets)
+        if found is None or None in [x if x is None else 0 for x in found]:
+            return None
+        border = Border(pairs, {})
+        return tuple(
+            track_gradient(border.result(g, x), pairs, True) for g, x in zip(found, targets, strict=True)
+        )
 
 
 def _refuse_unused(targets: list[Tensor], keys: list[list[Key]], reached: set[Key]) -> None:

@@ -177,7 +177,7 @@ def _objects(kind: type[Tensor], sheets: np.ndarray) -> dict[int, Any]:
         layout.ARRAY_UFUNC: TWINS["__array_ufunc__"],
         layout.UFUNCS: {op.functions[0]: row for op, row in zip(_ufunc_ops(), rows, strict=True)},
         layout.TUPLE_TYPE: tuple, layout.LIST_TYPE: list, layout.BYTES_TYPE: bytes, layout.CONS_OPCODE: CONS,
-        layout.SHEETS_BY_OP: _sheets_by_op, layout.MAKE_SHEET: _sheet_of,
+        layout.SHEETS_BY_OP: _sheets_by_op, layout.MAKE_SHEET: sheet_of,
         layout.SLICE_TYPE: slice, layout.ELLIPSIS: ..., layout.GETITEM: TWINS["__getitem__"],
         layout.FALSE: False, layout.CELL_TYPE: tapes.Cell, layout.OPEN_LEVELS: OPEN,
         layout.VERSION: table.version, layout.LEAVE: tapes.leave,
@@ -198,8 +198,8 @@ def _numbers(sheets: np.ndarray, name: Any) -> dict[int, int]:
     return {
         layout.TEST_ERRORS: test,
         layout.ERRORS: errors,
-        layout.GETITEM_SHEET: _sheet_of(REGISTRY["getitem"]),
-        layout.ELEMENT_SHEET: _sheet_of(REGISTRY["element"]),
+        layout.GETITEM_SHEET: sheet_of(REGISTRY["getitem"]),
+        layout.ELEMENT_SHEET: sheet_of(REGISTRY["element"]),
         layout.SCALARS: abi.address(abi.known()),
         layout.SMALLEST: tapes.LARGE,
         layout.POOLED: pool.MIN_BYTES,
@@ -276,7 +276,7 @@ def _loops(op: Primitive, ufunc: Any) -> list[int]:
     return [*abi.inner_loop(ufunc, "d"), *abi.inner_loop(ufunc, "f")]
 
 
-def _sheet_of(op: Primitive) -> Address:
+def sheet_of(op: Primitive) -> Address:
     """Make the sheet by which compiled code records results of an op; its address."""
     sheet = np.array(_sheet(op, 0, (None, None)), np.int64)
     _kept.append(sheet)

@@ -54,7 +54,7 @@ def enter_nogil(address, what, state, extra, more):
 # Texts that are never checked, as what they work on is not the sweep's; those that are in a checked build.
 TRUSTED = (
     "recording", "operands", "admitting", "values", "committing", "words", "any_op", "parts", "gradients",
-    "watching", "loops", "memory", "entry",
+    "watching", "loops", "memory", "rerecording", "entry",
 )  # fmt: skip
 CHECKED = ("reading", "records", "sweep", "stream", "templates", "recurrences", "functions")
 Enter = Callable[[int, int, int, int], int]

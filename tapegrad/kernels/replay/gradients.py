@@ -462,9 +462,17 @@ def planned(state: int, held: int, n: int, how: int) -> int:
     """Plan the sweep of an open tape: DONE if it can run, UNDESCRIBED if it could."""
     g, s, h = i64(shared()), i64(state), i64(held)
     root = h[ROOT]
-    if sweepable(root, how & ALONE) == 0:
+    s.is_recorded = how & RECORDED != 0
+    if obj(root).type != g.tensor_type:
         return UNHANDLED
     tape = obj(root).tape
+    if tape == 0 or tape == g.none_at_all:
+        return UNHANDLED
+    alone = how & ALONE != 0
+    if alone == 0 and obj(obj(tape).links).size != 0:
+        alone = are_young(tape, held, n)
+    if sweepable(root, alone) == 0:
+        return UNHANDLED
     log = obj(tape).log
     records = obj(log).size // 4
     if records == 0 or records != s.records or s.seed_count > records:
@@ -481,11 +489,33 @@ def planned(state: int, held: int, n: int, how: int) -> int:
         x = h[ROOT + q]
         if obj(x).type != g.tensor_type or obj(x).tape != tape:
             return UNHANDLED
-        i64(s.seed_data)[q] = seed_of(x, h[COTANGENT + q])
+        i64(s.seed_data)[q] = x
+        if how & RECORDED == 0:
+            i64(s.seed_data)[q] = seed_of(x, h[COTANGENT + q])
         i64(s.seeds)[q] = call(g.long_as, obj(x).at) // 4 - 1
         if i64(s.seed_data)[q] == UNHANDLED or is_among(s.seeds, q):
             return UNHANDLED
     return plan_whole(state, tape, log)
+
+
+def are_young(tape: int, held: int, n: int) -> int:
+    """Whether no tape older than this one can depend on any of n inputs."""
+    g = i64(shared())
+    for q in range(n):
+        x = i64(held)[q]
+        if obj(x).type != g.tensor_type:
+            return 0
+        if obj(x).tape != tape:
+            at = obj(x).at
+            if obj(x).tape != g.none_at_all or at == 0 or at == g.none_at_all:
+                return 0
+            if obj(at).type != g.cell_type:
+                return 0
+            if obj(at).cell_since == g.none_at_all:
+                return 0
+            if call(g.long_as, obj(at).cell_since) != call(g.long_as, obj(tape).serial):
+                return 0
+    return 1
 
 
 def is_among(numbers: int, q: int) -> int:

@@ -13,7 +13,7 @@ BOUNDS = int(bounds())  # 1: checked build; see `tapegrad.kernels.bounds`
     PENDING, PENDING_COUNT, POSITION, FINISH, DESCRIPTORS, EVERY, PHASE, WORK, TOUCHED, PAUSE,
     ALLOCATE, FREE, BLOCKS, FREE_LISTS, HELD_BYTES, SCRATCH, WALK, STORE, GEMM, MARKED,
 ) = range(37)  # fmt: skip
-STATE_WORDS = 68
+STATE_WORDS = 72
 
 # What reading an open tape needs besides.
 ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(38, 46)
@@ -27,6 +27,9 @@ DESCRIBED = 56
 # Of a state for the sweeps of compiled code: the next idle one, for how many records there is room, what was
 # compiled when it was filled in (an object), and marks of a tape of which nothing was released.
 NEXT_STATE, ROOM, KNOWN_VERSION, UNFREED = 64, 65, 66, 67
+
+# Whether its rules are recorded: no kernels are needed.
+IS_RECORDED = 68
 
 # The table of a checked build, and two words that stay 0.
 REGIONS, NOTHING_AT = 55, 62
@@ -92,16 +95,17 @@ NB_ADD, NB_SUBTRACT, NB_MULTIPLY, NB_POWER, NB_NEGATIVE, NB_ABSOLUTE = 0, 1, 2, 
 NB_TRUE_DIVIDE, NB_MATRIX_MULTIPLY = 30, 34
 
 EXACT = 1 << 53  # integers up to here are doubles
+RECORDED_ON = 1024  # records, from which on a tape is left after a sweep that is recorded there
 QUICK_INPUTS = 16  # of a sweep in one call at most, and as many roots
 ROOT, COTANGENT, HELD_WORDS = QUICK_INPUTS, 2 * QUICK_INPUTS, 3 * QUICK_INPUTS  # held, after inputs
 # It releases nothing; what is imported from older tapes are leaves; a mode wants to know of it.
-RETAIN, ALONE, WATCHED = 1, 2, 4
+RETAIN, ALONE, WATCHED, RECORDED = 1, 2, 4, 8
 
 # What the entry point does.
 (
     SEAL, PRUNE, PLAN, RUN, RESET, CONTRIBUTE, DEPOSIT, RELEASE, SPEND, METHODS, LOOP, CHECKSUM, RECORD_OP,
-    GRADIENTS, BACKWARD, TAKE,
-) = range(16)  # fmt: skip
+    GRADIENTS, BACKWARD, TAKE, RERECORD,
+) = range(17)  # fmt: skip
 
 # Compiled recording: shared words, first those with the address of a function of the C API.
 API = (
@@ -141,8 +145,9 @@ API = (
     NEWEST_TAPE, CURRENT_TAPE, STALE_TAPE, DUAL_TAPE, LOAD, COPIED, PLACES_TEXT, WORDS_TEXT, WINDOW_TEXT,
     INTEGER, EXCEPTION, GUARD_SETTING, OFF_TEXT, CHECKSUM_TEXT, NEW_COPY, NEW_VIEW, SHADOW, EMPTY_LIKE,
     OUT_NAMES, NEW_ARRAY, SET_BASE, ALIGNMENT, KEPT_BYTES, TEST_ERRORS, ERRORS, CALL_TEXT, NOT_IMPLEMENTED,
-) = range(172)  # fmt: skip
-SHARED_WORDS = 176
+    PROGRAMS, FIT_PART, RECORD_RULE, APPLY_TO_CONSTANTS,
+) = range(176)  # fmt: skip
+SHARED_WORDS = 184
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
@@ -160,6 +165,9 @@ PART, WHOLE, JOINED, STACKED, TAKEN, PLACED, WRITTEN, SCATTERED, ALONG = range(1
 QUICK_OPERANDS = 64
 SECURED = 1  # instead of the address of a new constant's value: it has been imported
 PLACE, VALUE, NEW_CONST, OPERAND_WORDS = 0, QUICK_OPERANDS, 2 * QUICK_OPERANDS, 3 * QUICK_OPERANDS
+
+# What the program of a rule takes, see `rerecording`.
+CT, RESULT, FIRST, STEPS, PROGRAM_WORDS, NOTHING_THERE = 0, 1, 2, 8, 72, -1
 
 # What anomaly mode tells compiled recording: whether no value that is not finite has been seen yet, the frame
 # where the way from the user's code begins, and what stands for the frames outside of that. How many frames

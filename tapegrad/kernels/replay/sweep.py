@@ -120,6 +120,8 @@ def plan_record(state: int, k: int) -> int:
     if template >= VIEW and template != BY_RULE:
         i64(s.pending)[s.pending_count] = k
         s.pending_count += 1
+    if s.is_recorded:
+        return DONE
     way = way_of(state, k)
     if way == PYTHON:
         flags[k] = flags[k] | RULE

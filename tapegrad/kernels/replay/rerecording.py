@@ -1,0 +1,305 @@
+"""Compiled: a sweep that is recorded itself: cotangents are Tensors, and rules the ops they apply.
+
+An op's rule is a program (`tapegrad.ops.programs`), words of which are, for the operands wanted as a mask at
+MASKS: where it begins; there the number of steps, what each of two operands gets, and the steps: a sheet and
+two operands. An operand is NOTHING_THERE, CT, RESULT, FIRST plus a slot, STEPS plus the number of a step, or
+the address of a number.
+"""
+
+from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack, u8
+from tapegrad.kernels.replay.gradients import hold, hold_roots, planned, release_held, workspace
+from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.operands import drop_position, in_force, same_words
+from tapegrad.kernels.replay.reading import following, operands
+from tapegrad.kernels.replay.recording import operate
+
+
+def rerecord(self: int, args: int, count: int) -> int:
+    """``(roots, cotangents, inputs)``: a tuple of Tensors with a history, or None where Python is to do it."""
+    g, given, held, out = i64(shared()), i64(args), stack(HELD_WORDS), UNHANDLED
+    m, n = hold_roots(given[0], given[1], held), 0
+    if m > 0:
+        n = hold(given[2], held)
+    if n > 0:
+        mode = in_force()
+        if mode == 0:
+            out = 0
+        elif mode == g.true:
+            out = rerecorded(held, m, n)
+    release_held(held, m, n)
+    if out == UNHANDLED:
+        out = g.none_at_all
+        invoke(g.incref, out)
+    return out
+
+
+def rerecorded(held: int, m: int, n: int) -> int:
+    """The gradients of n inputs; UNHANDLED with nothing done; 0 with an error set."""
+    g, h, state = i64(shared()), i64(held), workspace(i64(held)[ROOT])
+    if state == 0 or state == UNHANDLED:
+        return state
+    s, out, args = i64(state), UNHANDLED, stack(1)
+    s.seed_count = m
+    if to_record(state, held, n):
+        tape = obj(h[ROOT]).tape
+        log = obj(tape).log
+        invoke(g.incref, tape)
+        invoke(g.incref, log)
+        failed = 0
+        for q in range(m):
+            if failed == 0:
+                invoke(g.incref, h[COTANGENT + q])
+                failed = give(state, log, i64(s.seeds)[q], h[COTANGENT + q]) == 0
+        for k in range(s.records - 1, -1, -1):
+            if failed == 0 and i64(s.cotangents)[k] != 0:
+                if u8(s.flags)[k] & (NEED | MARK | SINK | ACTIVE) == NEED | MARK | ACTIVE:
+                    ct = i64(s.cotangents)[k]
+                    i64(s.cotangents)[k] = 0
+                    failed = follow(state, tape, log, k, ct) == 0
+                    invoke(g.decref, ct)
+        out = 0
+        if failed == 0:
+            out = call(g.new_tuple, n)
+        for q in range(n):
+            x = i64(s.cotangents)[i64(s.sinks)[q]]
+            if out != 0:
+                if x == 0:
+                    x = g.none_at_all
+                invoke(g.incref, x)
+                i64(out + TUPLE_ITEMS_AT)[q] = x
+        for k in range(s.records):
+            if i64(s.cotangents)[k] != 0:
+                invoke(g.decref, i64(s.cotangents)[k])
+        if out != 0 and obj(tape).log == log and obj(log).size > 4 * RECORDED_ON:
+            i64(args)[0] = tape
+            left = call(g.vectorcall, g.leave, args, 1, 0)
+            if left == 0:
+                invoke(g.decref, out)
+                out = 0
+            else:
+                invoke(g.decref, left)
+        invoke(g.decref, log)
+        invoke(g.decref, tape)
+    s.next_state = g.idle_state
+    g.idle_state = state
+    return out
+
+
+def to_record(state: int, held: int, n: int) -> int:
+    """Plan a sweep to be recorded; whether it can be."""
+    s, status = i64(state), planned(state, held, n, RETAIN | RECORDED)
+    if status != DONE and status != UNDESCRIBED:
+        return 0
+    for q in range(n):
+        if u8(s.flags)[i64(s.sinks)[q]] & ACTIVE:
+            return 0
+    return 1
+
+
+def give(state: int, log: int, j: int, part: int) -> int:
+    """Add a Tensor, of which the reference is taken, to the cotangent of record j; 0 with an error set."""
+    g, s, args = i64(shared()), i64(state), stack(2)
+    value = i64(obj(log).items)[4 * j + 3]
+    if is_like(part, value) == 0:
+        i64(args)[0], i64(args)[1] = part, value
+        fitted = call(g.vectorcall, g.fit_part, args, 2, 0)
+        invoke(g.decref, part)
+        if fitted == 0:
+            return 0
+        part = fitted
+    before = i64(s.cotangents)[j]
+    if before != 0:
+        total = apply(g.sheets, before, part)
+        invoke(g.decref, before)
+        invoke(g.decref, part)
+        part = total
+    i64(s.cotangents)[j] = part
+    return part != 0
+
+
+def is_like(x: int, value: int) -> int:
+    """Whether a Tensor's value has the shape and dtype of another value."""
+    g, v = i64(shared()), obj(x).v
+    if obj(v).type != obj(value).type:
+        return 0
+    if obj(v).type != g.ndarray_type:
+        return 1
+    if obj(v).descr != obj(value).descr:
+        return 0
+    return same_words(v, value, DIMS_AT)
+
+
+def apply(sheet: int, a: int, b: int) -> int:
+    """A new reference to the Tensor that an op makes of its operands, `b` 0 for one; 0 with an error set."""
+    g, args = i64(shared()), stack(2)
+    out = operate(sheet, a, b)
+    if out == UNHANDLED:
+        i64(args)[0], i64(args)[1] = a, b
+        out = call(g.vectorcall, i64(sheet).op, args, 1 + (b != 0), 0)
+    return out
+
+
+def stepped(tape: int, log: int, sheet: int, a: int, b: int) -> int:
+    """As `apply`, not recorded where all operands are constants."""
+    g, args = i64(shared()), stack(3)
+    if is_passive(tape, log, a) == 0 or (b != 0 and is_passive(tape, log, b) == 0):
+        return apply(sheet, a, b)
+    i64(args)[0], i64(args)[1], i64(args)[2] = i64(sheet).op, a, b
+    return call(g.vectorcall, g.apply_to_constants, args, 2 + (b != 0), 0)
+
+
+def is_passive(tape: int, log: int, x: int) -> int:
+    """Whether what a step takes is a number, or a Tensor that is a constant on the tape or has no history."""
+    g = i64(shared())
+    if obj(x).type != g.tensor_type:
+        return 1
+    if obj(x).tape == g.none_at_all:
+        return obj(x).extra == g.none_at_all
+    if obj(x).tape != tape or obj(tape).log != log:
+        return 0
+    return i64(obj(log).items)[call(g.long_as, obj(x).at) - 4] == g.zero
+
+
+def follow(state: int, tape: int, log: int, k: int, ct: int) -> int:
+    """Give the operands of record k their parts of its cotangent; 0 with an error set."""
+    g, s = i64(shared()), i64(state)
+    w, flags, mask, q, real = i64(s.word)[k], u8(s.flags), 0, 0, i64(s.meta)[k] & 0xFF
+    form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
+    at = operands(w, form)
+    while at != 0:
+        j = (at & 0xFFFF) - 1
+        if flags[j] & NEED:
+            mask = mask | 1 << min(q, 2)
+        if i64(s.meta)[j] & 0xFF != i64(s.meta)[k] & 0xFF:
+            real = COMPLEX
+        q += 1
+        at = following(s.word, at, form)
+    program = i64(obj(g.programs).items)[w & 0xFFFF]
+    if program == g.none_at_all or real >= COMPLEX or real == 0 or q > 2:
+        return by_rule(state, tape, log, k, ct)
+    words = i64(obj(program).data)
+    if words[mask] == 0:
+        return by_rule(state, tape, log, k, ct)
+    return by_program(state, tape, log, k, ct, obj(program).data + 8 * words[mask])
+
+
+def by_program(state: int, tape: int, log: int, k: int, ct: int, program: int) -> int:
+    """As `follow`, by the steps of a program."""
+    g, s, p, refs, n = i64(shared()), i64(state), i64(program), stack(PROGRAM_WORDS), i64(program)[0]
+    r, failed, q = i64(refs), 0, 0
+    for i in range(STEPS + n):
+        r[i] = 0
+    r[CT] = ct
+    invoke(g.incref, ct)
+    for i in range(n):
+        step = 3 + 3 * i
+        if failed == 0:
+            a, b = find(state, tape, log, k, refs, p[step + 1]), 0
+            failed = a == 0
+            if p[step + 2] != NOTHING_THERE and failed == 0:
+                b = find(state, tape, log, k, refs, p[step + 2])
+                failed = b == 0
+            if failed == 0:
+                r[STEPS + i] = stepped(tape, log, p[step], a, b)
+                failed = r[STEPS + i] == 0
+    w = i64(s.word)[k]
+    at = operands(w, i64(s.operations)[ROW * (w & 0xFFFF) + FORM])
+    while at != 0 and failed == 0:
+        j = (at & 0xFFFF) - 1
+        if u8(s.flags)[j] & NEED and p[1 + q] != NOTHING_THERE:
+            part = find(state, tape, log, k, refs, p[1 + q])
+            failed = part == 0
+            if failed == 0:
+                invoke(g.incref, part)
+                failed = give(state, log, j, part) == 0
+        q += 1
+        at = at >> 32
+    for i in range(STEPS + n):
+        if r[i] != 0:
+            invoke(g.decref, r[i])
+    return failed == 0
+
+
+def find(state: int, tape: int, log: int, k: int, refs: int, what: int) -> int:
+    """What a step takes, borrowed; 0 with an error set."""
+    s, r = i64(state), i64(refs)
+    if what >= PROGRAM_WORDS:
+        return what
+    if r[what] == 0:
+        j = k
+        if what != RESULT:
+            w = i64(s.word)[k]
+            j = ((w >> 16) & 0xFFFF) - 1
+            if what > FIRST:
+                j = (w >> 32) - 1
+        r[what] = recalled(tape, log, j)
+    return r[what]
+
+
+def recalled(tape: int, log: int, j: int) -> int:
+    """A new Tensor that goes on from record j; 0 with an error set."""
+    g = i64(shared())
+    x = call(g.allocate_object, g.tensor_type, 0)
+    if x == 0:
+        return 0
+    at = call(g.long_from, 4 * (j + 1))
+    if at == 0:
+        invoke(g.decref, x)
+        return 0
+    value = i64(obj(log).items)[4 * j + 3]
+    invoke(g.incref, value)
+    invoke(g.incref, tape)
+    invoke(g.incref, g.none_at_all)
+    obj(x).v, obj(x).tape = value, tape
+    obj(x).at, obj(x).extra = at, g.none_at_all
+    return x
+
+
+def by_rule(state: int, tape: int, log: int, k: int, ct: int) -> int:
+    """As `follow`, by the rule in Python."""
+    g, s, args = i64(shared()), i64(state), stack(6)
+    w, flags, q, n = i64(s.word)[k], u8(s.flags), 0, 0
+    form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
+    slot, values, wanted = call(g.long_from, k), call(g.new_list, 0), call(g.new_list, 0)
+    i64(args)[0], i64(args)[1] = i64(obj(g.ops).items)[w & 0xFFFF], ct
+    i64(args)[2], i64(args)[3] = recalled(tape, log, k), values
+    i64(args)[4], i64(args)[5] = g.none_at_all, wanted
+    failed = slot == 0 or values == 0 or wanted == 0 or i64(args)[2] == 0
+    at = operands(w, form)
+    while at != 0 and failed == 0:
+        j = (at & 0xFFFF) - 1
+        x = recalled(tape, log, j)
+        failed = x == 0
+        if failed == 0:
+            failed = call(g.append, values, x) & 0xFFFFFFFF
+            invoke(g.decref, x)
+        if flags[j] & NEED and failed == 0:
+            place = call(g.long_from, q)
+            failed = place == 0
+            if failed == 0:
+                failed = call(g.append, wanted, place) & 0xFFFFFFFF
+                invoke(g.decref, place)
+        q += 1
+        at = following(s.word, at, form)
+    found = 0
+    if failed == 0:
+        attrs = call(g.dict_get, obj(tape).attrs, slot)
+        if attrs != 0:
+            i64(args)[4] = attrs
+        found = call(g.vectorcall, g.record_rule, args, 6, 0)
+    failed, at = found == 0, operands(w, form)
+    while at != 0 and failed == 0:
+        j = (at & 0xFFFF) - 1
+        if flags[j] & NEED:
+            part = i64(obj(found).items)[n]
+            n += 1
+            if part != g.none_at_all:
+                invoke(g.incref, part)
+                failed = give(state, log, j, part) == 0
+        at = following(s.word, at, form)
+    drop_position(i64(args)[2], 0)
+    drop_position(slot, 0)
+    drop_position(values, 0)
+    drop_position(wanted, 0)
+    drop_position(found, 0)
+    return failed == 0
