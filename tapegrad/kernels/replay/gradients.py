@@ -462,7 +462,7 @@ def planned(state: int, held: int, n: int, how: int) -> int:
     """Plan the sweep of an open tape: DONE if it can run, UNDESCRIBED if it could."""
     g, s, h = i64(shared()), i64(state), i64(held)
     root = h[ROOT]
-    s.is_recorded = how & RECORDED != 0
+    s.is_recorded = how & RERECORDED != 0
     if obj(root).type != g.tensor_type:
         return UNHANDLED
     tape = obj(root).tape
@@ -490,7 +490,7 @@ def planned(state: int, held: int, n: int, how: int) -> int:
         if obj(x).type != g.tensor_type or obj(x).tape != tape:
             return UNHANDLED
         i64(s.seed_data)[q] = x
-        if how & RECORDED == 0:
+        if how & RERECORDED == 0:
             i64(s.seed_data)[q] = seed_of(x, h[COTANGENT + q])
         i64(s.seeds)[q] = call(g.long_as, obj(x).at) // 4 - 1
         if i64(s.seed_data)[q] == UNHANDLED or is_among(s.seeds, q):

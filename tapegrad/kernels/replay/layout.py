@@ -99,7 +99,7 @@ RECORDED_ON = 1024  # records, from which on a tape is left after a sweep that i
 QUICK_INPUTS = 16  # of a sweep in one call at most, and as many roots
 ROOT, COTANGENT, HELD_WORDS = QUICK_INPUTS, 2 * QUICK_INPUTS, 3 * QUICK_INPUTS  # held, after inputs
 # It releases nothing; what is imported from older tapes are leaves; a mode wants to know of it.
-RETAIN, ALONE, WATCHED, RECORDED = 1, 2, 4, 8
+RETAIN, ALONE, WATCHED, RERECORDED = 1, 2, 4, 8
 
 # What the entry point does.
 (

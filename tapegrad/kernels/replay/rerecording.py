@@ -9,7 +9,7 @@ the address of a number.
 from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack, u8
 from tapegrad.kernels.replay.gradients import hold, hold_roots, planned, release_held, workspace
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import drop_position, in_force, same_words
+from tapegrad.kernels.replay.operands import drop_position, has, in_force, same_words
 from tapegrad.kernels.replay.reading import following, operands
 from tapegrad.kernels.replay.recording import operate
 
@@ -87,8 +87,10 @@ def rerecorded(held: int, m: int, n: int) -> int:
 
 def to_record(state: int, held: int, n: int) -> int:
     """Plan a sweep to be recorded; whether it can be."""
-    s, status = i64(state), planned(state, held, n, RETAIN | RECORDED)
+    s, status = i64(state), planned(state, held, n, RETAIN | RERECORDED)
     if status != DONE and status != UNDESCRIBED:
+        return 0
+    if obj(obj(obj(i64(held)[ROOT]).tape).calls).size != 0:
         return 0
     for q in range(n):
         if u8(s.flags)[i64(s.sinks)[q]] & ACTIVE:
@@ -154,7 +156,9 @@ def is_passive(tape: int, log: int, x: int) -> int:
     if obj(x).type != g.tensor_type:
         return 1
     if obj(x).tape == g.none_at_all:
-        return obj(x).extra == g.none_at_all
+        if obj(x).extra == g.none_at_all:
+            return 1
+        return has(obj(x).extra, g.requires_grad_text, g.false)
     if obj(x).tape != tape or obj(tape).log != log:
         return 0
     return i64(obj(log).items)[call(g.long_as, obj(x).at) - 4] == g.zero
