@@ -439,6 +439,6 @@ LINALG = {
         general, SQUARE, factor(np.linalg.slogdet, 1, everywhere(smooth_log_det)),
         of_complex=[factor(np.linalg.slogdet, k, everywhere(smooth_log_det)) for k in (0, 1)],
     ),
-    "pinv": pinv, "lstsq": lstsq, "norm": norm, "fft": transformed(np.fft.fft), "rfft": transformed(np.fft.rfft),
-    "irfft": transformed(np.fft.irfft, True),
+    "pinv": pinv, "lstsq": lstsq, "norm": norm, "fft": transformed(np.fft.fft),
+    "rfft": transformed(np.fft.rfft), "irfft": transformed(np.fft.irfft, True),
 }  # fmt: skip

@@ -812,6 +812,11 @@ def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
         assert found.dtype == wanted.dtype and found.shape == wanted.shape
         np.testing.assert_allclose(found, wanted, rtol=0, atol=50 * eps * np.max(np.abs(wanted), initial=1))
         if type(right) is np.ndarray:
+            mixed = lapack.multiply_triangle(r, right * (1 + 1j))  # of another dtype, if r is real
+            np.testing.assert_allclose(mixed, r @ right * (1 + 1j), rtol=0, atol=1e2 * eps * (n + 1))
+            if n:
+                with pytest.raises(ValueError):
+                    solve(right[..., 1:, :])
             product = lapack.multiply_triangle(r, right)
             assert product.dtype == wanted.dtype and product is not right
             np.testing.assert_allclose(product, r @ right, rtol=0, atol=50 * eps * (n + 1))
@@ -894,6 +899,7 @@ def lapack_or_none(request, monkeypatch):
 def test_lapack_is_found_here():
     """Else the tests below say nothing of it."""
     assert all(lapack.functions(char) is not None for char in "fdFD")
+    assert lapack._logarithms(lapack.functions("d").integer) is not None
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -982,6 +988,22 @@ def test_values_and_rules_share_one_factorisation(name, random, monkeypatch):
     (g,) = tg.grad(np.sum(BY_LU[name](x)), x, create_graph=True)
     tg.grad(np.sum(g * g), x)
     assert len(calls) == 1, calls
+
+
+@pytest.mark.parametrize("dtype", ["d", "D"])
+def test_released_factors_are_computed_again(dtype, random):
+    """By a record of a sweep that was recorded, whose operand is the adjoint of the matrix."""
+    n = 3 * LARGER  # of smaller ones they stay
+    x, y, w = leaf(well_conditioned(random, dtype, n)), *map(leaf, random.normal(size=(2, n)).astype(dtype))
+    out = L.solve(x, y)
+    (g,) = tg.grad(out, y, w, create_graph=True)
+    (h,) = tg.grad(np.sum(np.real(g * np.conj(g))), w, create_graph=True)
+    totals = [np.sum(np.real(v * np.conj(v))) for v in (g, h)]
+    wanted = [tg.grad(total, x, retain_graph=True)[0].numpy() for total in totals]
+    tg.grad(out, x, w.detach())
+    for total, one in zip(totals[::-1], wanted[::-1], strict=True):
+        (found,) = tg.grad(total, x, retain_graph=total is totals[1])
+        np.testing.assert_allclose(found.numpy(), one, rtol=1e-9, atol=1e-11 * abs(one).max())
 
 
 def test_solutions_with_a_singular_matrix_are_refused():

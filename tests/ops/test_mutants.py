@@ -1,5 +1,6 @@
 """Broken rules are noticed: a few always, ``pytest -m slow -s tests/ops/test_mutants.py`` takes 500."""
 
+import os
 import re
 
 import pytest
@@ -51,8 +52,24 @@ EQUIVALENT = {
 }
 
 
-def explained(text):
-    return next((reason for part, reason in EQUIVALENT.items() if re.search(part, text)), None)
+# The same of functions that call LAPACK by address.
+BY_ADDRESS = {
+    r"functions, .*: right operand dropped in .* \+ \[ctypes.c_size_t\]": "lengths that nothing reads",
+    r"call\(.*, 1, 1, 1, 1\)$|lapack.getrs\(.*, 1\)$": "lengths that nothing reads, or a place for info",
+    r"(_proved|_logarithms|_qr_ufuncs), .*: another number": "another proof",
+    r"_logarithms, .*: another comparison in total": "NumPy's way",
+    r"another number in 0 \| of _words|another number in 1 \| of np.(ones|empty)": "not read",
+    r"lapack.qr, .*: another number in [02]": "NumPy's way",
+    r"_by_triangle, .*: another number in 2 \| of (x.ndim|-2)": "another way",
+    r"_by_triangle, .*: another number in 1 \| of -1": "any negative extent is unknown to NumPy",
+    r"LU.solve, .*: another number in [12] \| of (:1|-2)": "NumPy's way",
+    r"LU.(solve|inverse), .*2 \* step": "a place for info that nothing reads",
+    r"LU.inverse, .*64 \* len|LU.inverse, .* in n \+ step": "less memory to work in, or NumPy's way",
+}  # fmt: skip
+
+
+def explained(text, reasons=EQUIVALENT):
+    return next((reason for part, reason in reasons.items() if re.search(part, text)), None)
 
 
 def test_a_few_mutants_are_noticed():
@@ -92,3 +109,23 @@ def test_mutants_are_noticed():
     assert len(found) <= 0.05 * len(chosen)
     assert quick >= 0.9 * len(chosen)
     assert not [text for text in found if explained(text) is None]
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="a wrong address ends the process")
+
+
+@needs_fork
+def test_a_few_mutants_of_calls_by_address_are_noticed():
+    chosen = [row for row in mutants.by_address() if explained(row[0], BY_ADDRESS) is None][::80]
+    assert len(chosen) >= 2
+    assert [text for text, *mutant in chosen if not mutants.noticed_apart(*mutant)] == []
+
+
+@needs_fork
+@pytest.mark.slow
+def test_mutants_of_calls_by_address_are_noticed():
+    chosen = mutants.by_address()
+    found = [text for text, *mutant in chosen if not mutants.noticed_apart(*mutant)]
+    print(f"\n{len(chosen)} mutants: {len(chosen) - len(found)} noticed")
+    assert [text for text in found if explained(text, BY_ADDRESS) is None] == []
+    assert len(found) <= 0.25 * len(chosen)
