@@ -216,12 +216,17 @@ def slogdet(a: Any) -> Any:
     lu = LU.of(value)
     factors = np.linalg.slogdet(value) if lu is None else lu.slogdet(value)
     parts = (0, 1) if value.dtype.kind == "c" else (1,)
-    rows: list[dict[str, Any]] = [{"factors": factors, "part": k} for k in parts]
+    op = REGISTRY["slogdet"]
+    kept: list[LU] = []
+    found = []
+    for k in parts:
+        attrs = {"factors": factors, "part": k}
+        if lu is not None:
+            kept.append(lu.twin() if kept else lu)
+            attrs["lu"] = kept[-1]
+        found.append(apply(op, (a,), attrs))
     if lu is not None:
-        rows = [{**row, "lu": lu if row is rows[0] else lu.twin()} for row in rows]
-    found = [apply(REGISTRY["slogdet"], (a,), row) for row in rows]
-    if lu is not None:
-        save_arrays(found, [row["lu"] for row in rows])
+        save_arrays(found, kept)
     return SlogdetResult(*(found if len(found) == 2 else (wrap(factors[0]), *found)))
 
 

@@ -98,9 +98,9 @@ def _logarithms(integer: Any) -> Any:
         cache.load("logarithms", text).kernel.address
     )
     diagonal = np.diag(np.geomspace(1e-3, 1e4, 64))
-    pivots, total, at = np.arange(1, 65, dtype=integer), np.empty(1), abi.location
-    kernel(at(diagonal), at(pivots), 64, at(total))
-    return kernel if total[0] == np.linalg.slogdet(diagonal)[1] else None
+    pivots, total = np.arange(1, 65, dtype=integer), ctypes.c_double()
+    kernel(abi.location(diagonal), abi.location(pivots), 64, ctypes.byref(total))
+    return kernel if total.value == np.linalg.slogdet(diagonal)[1] else None
 
 
 def _columns(x: Any, dtype: Any) -> Any:
@@ -297,11 +297,11 @@ class LU(Kept):
             factors, pivots = self._factors(a)
         except np.linalg.LinAlgError:
             return None
-        logarithms, total, at = _logarithms(self.lapack.integer), np.empty(1), abi.location
+        logarithms, total = _logarithms(self.lapack.integer), ctypes.c_double()
         if logarithms is None:
             return None
-        changes = logarithms(at(factors), at(pivots), len(a), at(total))
-        return -1.0 if changes & 1 else 1.0, total.item()
+        changes = logarithms(abi.location(factors), abi.location(pivots), len(a), ctypes.byref(total))
+        return -1.0 if changes & 1 else 1.0, total.value
 
 
 def solve_triangle(r: Any, x: Any) -> Any:

@@ -31,7 +31,7 @@ EQUIVALENT = {
     r"determinants.cofactors, .*: operands exchanged in n / _tol": "another limit",
     r"determinants._singular, .*: negated in np.linalg.det\(a\)": "only between two bounds of a condition",
     r"determinants._singular, .*: another number in 0 \| of s\[0\]": "the other way, sooner",
-    r"(prod_factors|matmul.vjp|scatter|_kept|_length), .*: another number in 1 \| of -1$":
+    r"(prod_factors|matmul.vjp|lstsq.vjp|scatter|_kept|_length), .*: another number in 1 \| of -1$":
         "any negative extent is unknown to NumPy",
     r"_slope_of_sinc, .*: another number in 1 \| of np.where\(near == 1, 1, x\)":
         "a divisor where the quotient is not taken",
@@ -39,6 +39,8 @@ EQUIVALENT = {
     r"arc(sin|cos|tanh), .*: another number in 0.25": "another limit between two ways to one result",
     r"copysign, .*: negated in 0": "-0 is 0",
     r"_left_out, [^|]* in eps \* max": "another limit of what is rounding alone",
+    r"_moving_spaces, .* in np.finfo": "another limit of what is rounding alone",
+    r"cholesky.vjp, .*(up.ndim|len\(up\))": "another way to the same",
     r"_left_out, .*: another number in 2 \|": "another limit of what is rounding alone",
     r"_left_out, .*: (another number in (0.0|1.0|1e-08|3|1 \| of (int|1))|right operand dropped in int)":
         "more terms than it takes",
@@ -57,7 +59,7 @@ BY_ADDRESS = {
     r"functions, .*: right operand dropped in .* \+ \[ctypes.c_size_t\]": "lengths that nothing reads",
     r"call\(.*, 1, 1, 1, 1\)$|lapack.getrs\(.*, 1\)$": "lengths that nothing reads, or a place for info",
     r"(_proved|_logarithms|_qr_ufuncs), .*: another number": "another proof",
-    r"_logarithms, .*: another comparison in total": "NumPy's way",
+    r"_logarithms, .*: another comparison in total.value": "NumPy's way",
     r"another number in 0 \| of _words|another number in 1 \| of np.(ones|empty)": "not read",
     r"lapack.qr, .*: another number in [02]": "NumPy's way",
     r"_by_triangle, .*: another number in 2 \| of (x.ndim|-2)": "another way",
