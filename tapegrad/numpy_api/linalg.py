@@ -108,7 +108,7 @@ def _floating(x: Operand) -> Any:
 def eigh(a: Operand, UPLO: str = "L") -> Any:
     """Eigenvalues and eigenvectors of Hermitian matrices, of which one triangle is read."""
     a = matrices(a, "eigh", True)
-    factors = LAPACK.eigh(value_of(a), UPLO)
+    factors = lapack.eigh(value_of(a), UPLO)
     return EighResult(*_parts("eigh", a, factors, (0, 1)))
 
 
@@ -118,7 +118,7 @@ def eigvalsh(a: Operand, UPLO: str = "L") -> TensorOrArray:
     a = matrices(a, "eigvalsh", True)
     if not recorded(a):
         return plainly(np.linalg.eigvalsh, (a, UPLO), {})
-    return _parts("eigh", a, LAPACK.eigh(value_of(a), UPLO), (0,))[0]
+    return _parts("eigh", a, lapack.eigh(value_of(a), UPLO), (0,))[0]
 
 
 @implements(np.linalg.eig)
@@ -217,7 +217,7 @@ def slogdet(a: Any) -> Any:
     factors = np.linalg.slogdet(value) if lu is None else lu.slogdet(value)
     parts = (0, 1) if value.dtype.kind == "c" else (1,)
     op = REGISTRY["slogdet"]
-    kept: list[LU] = []
+    kept: list[Kept] = []
     found = []
     for k in parts:
         attrs = {"factors": factors, "part": k}

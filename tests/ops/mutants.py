@@ -468,6 +468,8 @@ def call_by_address():
             test_linalg.test_derivatives_by_factors(name, dtype, np.random.default_rng(1), None)
         for mode, dtype in itertools.product(("reduced", "complete"), "fD"):
             test_linalg.test_qr_is_numpys("ufuncs", mode, dtype, np.random.default_rng(1), None)
+        for dtype in "fD":
+            test_linalg.test_eigh_is_numpys("ufuncs", dtype, np.random.default_rng(1), None)
         for name in ("solve", "solve, vector", "det"):
             with pytest.MonkeyPatch.context() as patch:
                 test = test_linalg.test_values_and_rules_share_one_factorisation

@@ -852,9 +852,7 @@ def test_large_triangular_factors_are_those_of_small_ones(upper, dtype, random, 
 def test_qr_is_numpys(way, mode, dtype, random, monkeypatch):
     """To the last bit, of matrices that take the short way, and of larger ones; they stay as they are."""
     if way != "ufuncs":
-        monkeypatch.setattr(lapack, "_qr_ufuncs", lambda: None)
-    else:
-        assert lapack._qr_ufuncs() is not None  # else this test says nothing of it
+        monkeypatch.setattr(lapack, "_ufuncs", lambda: None)
     for shape in ((3, 3), (5, 3), (3, 5), (1, 1), (SMALL, SMALL), (SMALL + 1, 4), (4, SMALL + 1), (2, 4, 3)):
         a, imag = random.normal(size=(2, *shape)) * 1e3
         a = (a + (1j * imag if dtype in "FD" else 0)).astype(dtype)
@@ -867,6 +865,28 @@ def test_qr_is_numpys(way, mode, dtype, random, monkeypatch):
                 assert one.detach().numpy().dtype == another.dtype
                 np.testing.assert_array_equal(one.detach().numpy(), another)
             np.testing.assert_array_equal(x, kept)
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("way", ["ufuncs", "NumPy's function"])
+def test_eigh_is_numpys(way, dtype, random, monkeypatch):
+    """To the last bit, of matrices that take the short way, and of larger ones; errors too."""
+    if way != "ufuncs":
+        monkeypatch.setattr(lapack, "_ufuncs", lambda: None)
+    for shape in ((1, 1), (4, 4), (SMALL, SMALL), (SMALL + 1, SMALL + 1), (2, 3, 3), (0, 0)):
+        a = random.normal(size=shape) + (1j * random.normal(size=shape) if dtype in "FD" else 0)
+        for x in (a.astype(dtype), np.array(a, dtype, order="F"), a.astype(dtype)[..., ::-1]):
+            for uplo in ("L", "U", "u"):
+                kept, wanted = x.copy(), L.eigh(x, uplo)
+                with np.errstate(all="raise"):
+                    found = L.eigh(tg.from_numpy(x).requires_grad_(), uplo)
+                for one, another in zip(found, wanted, strict=True):
+                    assert one.detach().numpy().dtype == another.dtype
+                    np.testing.assert_array_equal(one.detach().numpy(), another)
+                np.testing.assert_array_equal(x, kept)
+    for spoiled in (np.nan, np.inf):
+        with pytest.raises(L.LinAlgError, match="Eigenvalues did not converge"), np.errstate(all="raise"):
+            L.eigh(leaf(np.full((4, 4), spoiled, dtype)))
 
 
 def test_a_triangular_solve_of_a_singular_matrix_says_so():
@@ -905,7 +925,7 @@ def lapack_or_none(request, monkeypatch):
 def test_lapack_is_found_here():
     """Else the tests below say nothing of it."""
     assert all(lapack.functions(char) is not None for char in "fdFD")
-    assert lapack._logarithms(lapack.functions("d").integer) is not None
+    assert lapack._logarithms(lapack.functions("d").integer) is not None and lapack._ufuncs() is not None
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -58,10 +58,10 @@ EQUIVALENT = {
 BY_ADDRESS = {
     r"functions, .*: right operand dropped in .* \+ \[ctypes.c_size_t\]": "lengths that nothing reads",
     r"call\(.*, 1, 1, 1, 1\)$|lapack.getrs\(.*, 1\)$": "lengths that nothing reads, or a place for info",
-    r"(_proved|_logarithms|_qr_ufuncs), .*: another number": "another proof",
+    r"(_proved|_logarithms|_ufuncs), .*: another number": "another proof",
     r"_logarithms, .*: another comparison in total.value": "NumPy's way",
     r"another number in 0 \| of _words|another number in 1 \| of np.(ones|empty)": "not read",
-    r"lapack.qr, .*: another number in [02]": "NumPy's way",
+    r"_ufuncs_for, .*: another number in [02]": "NumPy's way",
     r"_by_triangle, .*: another number in 2 \| of (x.ndim|-2)": "another way",
     r"_by_triangle, .*: another number in 1 \| of -1": "any negative extent is unknown to NumPy",
     r"LU.solve, .*: another number in [12] \| of (:1|-2)": "NumPy's way",
