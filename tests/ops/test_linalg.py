@@ -925,7 +925,9 @@ def lapack_or_none(request, monkeypatch):
 def test_lapack_is_found_here():
     """Else the tests below say nothing of it."""
     assert all(lapack.functions(char) is not None for char in "fdFD")
-    assert lapack._logarithms(lapack.functions("d").integer) is not None and lapack._ufuncs() is not None
+    assert lapack._logarithms(lapack.functions("d").integer) is not None
+    if hasattr(L._linalg._umath_linalg, "qr_r_raw"):  # older versions of NumPy have two of them
+        assert lapack._ufuncs() is not None
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
