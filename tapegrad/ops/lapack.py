@@ -2,7 +2,8 @@
 
 Called as NumPy calls them they give the same values, to the last bit; besides, the LU factors of a matrix
 stay for its rules. They have the threads of NumPy's products, which those of SciPy's would get in the way of.
-Where they are not to be found NumPy's own functions do all, and factorise a matrix again.
+Where they are not to be found NumPy's own functions do all, and factorise a matrix again. Of small matrices
+those functions take longer than what they call, NumPy's ufuncs: these are called at once.
 """
 
 from __future__ import annotations
