@@ -32,7 +32,7 @@ from tapegrad.numpy_api.products import apply_keeping_factors, contract, dot, ma
 from tapegrad.numpy_api.reductions import sum_
 from tapegrad.numpy_api.shapes import matrix_transpose, reshape, transpose
 from tapegrad.numpy_api.tables import axis_of, implements, into, plainly, tensor_of
-from tapegrad.ops import REGISTRY
+from tapegrad.ops import REGISTRY, lapack
 from tapegrad.ops.lapack import LU, Kept
 
 LAPACK: Any = np.linalg  # whose stubs know literal arguments only
@@ -69,11 +69,12 @@ def adjoint(x: Operand) -> Any:
 
 def _parts(name: str, a: Operand, factors: Sequence[TensorOrArray], parts: Sequence[int]) -> list[Any]:
     """Records of the factors of a matrix that share all of them."""
-    kept = [Kept(factors)]
-    kept += [kept[0].twin() for _ in parts[1:]]
-    found = [
-        apply(REGISTRY[name], (a,), {"factors": each, "part": k}) for each, k in zip(kept, parts, strict=True)
-    ]
+    op, operands = REGISTRY[name], (a,)
+    kept: list[Kept] = []
+    found = []
+    for k in parts:
+        kept.append(kept[0].twin() if kept else Kept(factors))
+        found.append(apply(op, operands, {"factors": kept[-1], "part": k}))
     save_arrays(found, kept)
     return found
 
@@ -107,7 +108,7 @@ def _floating(x: Operand) -> Any:
 def eigh(a: Operand, UPLO: str = "L") -> Any:
     """Eigenvalues and eigenvectors of Hermitian matrices, of which one triangle is read."""
     a = matrices(a, "eigh", True)
-    factors = LAPACK.eigh(value_of(a), UPLO)
+    factors = lapack.eigh(value_of(a), UPLO)
     return EighResult(*_parts("eigh", a, factors, (0, 1)))
 
 
@@ -117,7 +118,7 @@ def eigvalsh(a: Operand, UPLO: str = "L") -> TensorOrArray:
     a = matrices(a, "eigvalsh", True)
     if not recorded(a):
         return plainly(np.linalg.eigvalsh, (a, UPLO), {})
-    return _parts("eigh", a, LAPACK.eigh(value_of(a), UPLO), (0,))[0]
+    return _parts("eigh", a, lapack.eigh(value_of(a), UPLO), (0,))[0]
 
 
 @implements(np.linalg.eig)
@@ -186,7 +187,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
                 "qr: mode 'raw' gives Householder vectors, which have no derivative here; use 'reduced'"
             )
         raise ValueError(f"qr: mode {reprlib.repr(mode)} is none of 'reduced', 'complete', 'r', 'raw'")
-    factors = np.linalg.qr(value_of(a), "complete" if mode == "complete" else "reduced")
+    factors = lapack.qr(value_of(a), "complete" if mode == "complete" else "reduced")
     if mode == "r":
         return _parts("qr", a, factors, (1,))[0]
     return QRResult(*_parts("qr", a, factors, (0, 1)))
@@ -215,12 +216,17 @@ def slogdet(a: Any) -> Any:
     lu = LU.of(value)
     factors = np.linalg.slogdet(value) if lu is None else lu.slogdet(value)
     parts = (0, 1) if value.dtype.kind == "c" else (1,)
-    rows: list[dict[str, Any]] = [{"factors": factors, "part": k} for k in parts]
+    op = REGISTRY["slogdet"]
+    kept: list[Kept] = []
+    found = []
+    for k in parts:
+        attrs = {"factors": factors, "part": k}
+        if lu is not None:
+            kept.append(lu.twin() if kept else lu)
+            attrs["lu"] = kept[-1]
+        found.append(apply(op, (a,), attrs))
     if lu is not None:
-        rows = [{**row, "lu": lu if row is rows[0] else lu.twin()} for row in rows]
-    found = [apply(REGISTRY["slogdet"], (a,), row) for row in rows]
-    if lu is not None:
-        save_arrays(found, [row["lu"] for row in rows])
+        save_arrays(found, kept)
     return SlogdetResult(*(found if len(found) == 2 else (wrap(factors[0]), *found)))
 
 
@@ -256,15 +262,21 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
         )
     kind = np.result_type(*(v if v.dtype.kind in "fc" else np.float64 for v in (x, y)))
     a, b = np.astype(a, kind, copy=False), np.astype(b, kind, copy=False)
-    _, empty, rank, s = np.linalg.lstsq(x, y, rcond=rcond)
-    values = svd(a, compute_uv=False) if recorded(a) else wrap_without_history(s, (a,))
+    solution, empty, rank, s = np.linalg.lstsq(x, y, rcond=rcond)
     if x.size == 0:  # nothing to solve
+        values = svd(a, compute_uv=False) if recorded(a) else wrap_without_history(s, (a,))
         return _product(pinv(a), b), _residuals(a, b, 0) if columns == 0 < rows else wrap(empty), rank, values
     eps = np.finfo(s.dtype).eps
     cut = eps * max(rows, columns) if rcond is None else eps if rcond < 0 else rcond
-    solution = _product(pinv(a, rcond=cut), b)
-    left = _residuals(a, b, solution) if rank == columns < rows else wrap(empty)
-    return solution, left, rank, values
+    kept = [Kept(LAPACK.svd(value_of(a), False) if recorded(a) or recorded(b) else ())]
+    attrs = {"solution": solution, "factors": kept[0], "cut": cut, "rank": int(rank)}
+    found = [apply(REGISTRY["lstsq"], (a, b), attrs)]
+    if recorded(a):
+        kept.append(kept[0].twin())
+        found.append(apply(REGISTRY["svd"], (a,), {"factors": kept[1], "part": 1}))
+    save_arrays(found, kept)
+    left = _residuals(a, b, found[0]) if rank == columns < rows else wrap(empty)
+    return found[0], left, rank, found[1] if recorded(a) else wrap_without_history(s, (a,))
 
 
 def _product(a: Operand, b: Operand) -> Any:

@@ -8,20 +8,32 @@ import numpy as np
 from tapegrad.tape import pool
 
 LARGE = pool.MIN_BYTES
+ndarray = np.ndarray
 
 
 def matmul(a, b):
     """Product of matrices, or of stacks of them; not of vectors."""
-    if not type(a) is type(b) is np.ndarray or (a.nbytes < LARGE and b.nbytes < LARGE):
+    if not type(a) is type(b) is np.ndarray:
         return np.matmul(a, b)
-    stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    return np.matmul(a, b, out=pool.empty((*stack, a.shape[-2], b.shape[-1]), np.result_type(a, b)))
+    single = a.ndim == b.ndim == 2
+    if a.nbytes < LARGE and b.nbytes < LARGE:
+        return a.dot(b) if single else np.matmul(a, b)  # the former is quicker
+    stack = () if single else np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    dtype = a.dtype if a.dtype is b.dtype else np.result_type(a, b)
+    return np.matmul(a, b, out=pool.empty((*stack, a.shape[-2], b.shape[-1]), dtype))
 
 
 def negative(x):
     if type(x) is not np.ndarray or x.nbytes < LARGE:
         return -x
     return np.negative(x, out=pool.empty(x.shape, x.dtype))
+
+
+def outer(a, b):
+    """All products of elements of two vectors."""
+    if not type(a) is type(b) is np.ndarray or a.dtype is not b.dtype or a.size * b.nbytes < LARGE:
+        return a[:, None] * b
+    return np.multiply(a[:, None], b, out=pool.empty((a.size, b.size), a.dtype))
 
 
 def times(number, x):
@@ -36,11 +48,13 @@ def _into_memory(ufunc):
     """The ufunc of two operands."""
 
     def call(a, b):
-        if not type(a) is type(b) is np.ndarray:
+        if not type(a) is type(b) is ndarray or a.nbytes * b.size < LARGE:
             return ufunc(a, b)
-        if a.nbytes < LARGE and b.nbytes < LARGE and (a.shape == b.shape or a.nbytes * b.size < LARGE):
+        alike = a.shape == b.shape
+        if alike and a.nbytes < LARGE and b.nbytes < LARGE:
             return ufunc(a, b)
-        return ufunc(a, b, out=pool.empty(np.broadcast_shapes(a.shape, b.shape), np.result_type(a, b)))
+        shape = a.shape if alike else np.broadcast_shapes(a.shape, b.shape)
+        return ufunc(a, b, out=pool.empty(shape, a.dtype if a.dtype is b.dtype else np.result_type(a, b)))
 
     return call
 

@@ -15,7 +15,7 @@ import functools
 import numpy as np
 
 from tapegrad.ops.buffers import add, matmul, multiply, subtract
-from tapegrad.ops.lapack import SMALL, Kept, solve_triangle
+from tapegrad.ops.lapack import SMALL, Kept, multiply_triangle, solve_triangle
 from tapegrad.ops.primitive import conj, primitive
 
 BLOCK = 64  # rows of the largest constants that are kept
@@ -42,7 +42,7 @@ def solver(r):
     if 0 < len(r) <= SMALL:
         inverse = _inverse_of_upper(r)
         return lambda x: matmul(inverse, x) if type(x) is np.ndarray else np.linalg.solve(r, x)
-    if not np.all(r.diagonal()):
+    if not r.diagonal().all():
         raise np.linalg.LinAlgError("Singular matrix")
     return lambda x: solve_triangle(r, x) if type(x) is np.ndarray else np.linalg.solve(r, x)
 
@@ -63,7 +63,7 @@ def _trtri(char):
 
 def scaled(x, row):
     """Columns of a matrix, each times a number."""
-    return multiply(x, row[..., None, :])
+    return multiply(x, row if row.ndim == 1 else row[..., None, :])
 
 
 def over(x, r):
@@ -114,7 +114,7 @@ def _halved(n, dtype):
 
 
 def real_dtype(x):
-    return np.finfo(x.dtype).dtype
+    return np.dtype(x.dtype.char.lower())
 
 
 def gaps(w):
@@ -156,8 +156,8 @@ class cholesky:
 
     def vjp(ct, out, inputs, wanted, upper):
         up, ct = (out, adjoint(ct)) if upper else (adjoint(out), ct)
-        solve = solver(up)
-        inner = _lower(matmul(up, ct))
+        solve, large = solver(up), type(ct) is np.ndarray and up.ndim == 2 and len(up) > SMALL
+        inner = _lower(multiply_triangle(up, ct) if large else matmul(up, ct))
         return {0: half(solve(adjoint(solve(inner))))}
 
     def jvp(tangents, out, inputs, upper):
@@ -336,17 +336,15 @@ def _by_qr(by_q, by_r, q, r):
     """Cotangent of q r by those of q and r, of which one may be None; r is square."""
     inner = None
     if by_r is not None:
-        over_r = matmul(by_r, adjoint(r))
-        inner = over_r * mask(r, np.triu, 1) + adjoint(over_r) * mask(r, np.tril, -1)
-        inner = inner + real(over_r) * identity(r)
+        upper = matmul(by_r, adjoint(r)) * adjoint(_constant(_halved, r))
+        inner = upper + adjoint(upper)
     if by_q is None:
-        return matmul(q, adjoint(solver(r)(adjoint(inner))))
-    own = matmul(adjoint(q), by_q)
-    own = _by_turned(own)
-    inner = own if inner is None else inner + own
-    total = matmul(q, inner)
-    if np.shape(q)[-2] > np.shape(q)[-1]:
-        total = total + outside(q, by_q)
+        total = matmul(q, inner)
+    else:
+        own = matmul(adjoint(q), by_q)
+        turned = _by_turned(own) if inner is None else _by_turned(own) + inner
+        square = np.shape(q)[-2] == np.shape(q)[-1]
+        total = matmul(q, turned) if square else by_q + matmul(q, turned - own)
     return adjoint(solver(r)(adjoint(total)))
 
 

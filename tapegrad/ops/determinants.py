@@ -62,13 +62,16 @@ def _regular(value, limit, lu):
         inverse = _transposed_inverse(value, lu)
     except np.linalg.LinAlgError:
         return None
-    if np.all(_length(value) * _length(inverse) <= limit) or not np.all(np.isfinite(value)):
+    if (_length(value) * _length(inverse) <= limit).all() or not np.isfinite(value).all():
         return inverse
     return None
 
 
 def _length(x):
     """Of matrices as vectors."""
+    if x.ndim == 2:
+        flat = x.ravel(order="K")
+        return np.sqrt(np.vdot(flat, flat).real)
     flat = np.reshape(x, (*x.shape[:-2], -1))
     return np.sqrt(np.vecdot(flat, flat).real)
 

@@ -2,7 +2,8 @@
 
 Called as NumPy calls them they give the same values, to the last bit; besides, the LU factors of a matrix
 stay for its rules. They have the threads of NumPy's products, which those of SciPy's would get in the way of.
-Where they are not to be found NumPy's own functions do all, and factorise a matrix again.
+Where they are not to be found NumPy's own functions do all, and factorise a matrix again. Of small matrices
+those functions take longer than what they call, NumPy's ufuncs: these are called at once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.kernels import abi
+from tapegrad.kernels import abi, cache
 from tapegrad.tape import pool
 
 LARGEST = 700  # logarithm of what is a finite number, and no subnormal one
@@ -25,7 +26,29 @@ WIDE = "scipy_{}_64_", "{}_64_", "{}$NEWLAPACK$ILP64", "{}_"
 NARROW = "scipy_{}_", "{}$NEWLAPACK", "{}_"
 LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
 # How many arguments each has, all of them addresses, and letters among them: Fortran wants their lengths.
-ARGUMENTS = {"gesv": (8, 0), "getrf": (6, 0), "getrs": (9, 1), "getri": (7, 0), "trsm": (11, 4)}
+ARGUMENTS = {
+    "gesv": (8, 0), "getrf": (6, 0), "getrs": (9, 1), "getri": (7, 0), "trsm": (11, 4), "trmm": (11, 4),
+}  # fmt: skip
+# Of a matrix, and in which its factors are computed.
+DTYPES = {char: (np.dtype(char), np.dtype("D" if char in "FD" else "d")) for char in LETTERS}
+LOGARITHMS = '''"""A determinant's changes of sign by LU factors, and its logarithm, added as NumPy does."""
+from math import log
+
+from numba import carray, cfunc, types
+
+
+@cfunc("int64(CPointer(float64), CPointer({integer}), int64, CPointer(float64))", cache=CACHE,
+       boundscheck=BOUNDS)
+def kernel(factors, pivots, n, out):
+    diagonal, rows, found = carray(factors, n * n), carray(pivots, n), carray(out, 1)
+    total, changes = 0.0, 0
+    for k in range(n):
+        x = diagonal[k * (n + 1)]
+        total += log(abs(x))
+        changes += (x < 0) != (rows[k] != k + 1)
+    found[0] = total
+    return changes
+'''
 
 
 class Lapack(NamedTuple):
@@ -37,6 +60,7 @@ class Lapack(NamedTuple):
     getrs: Any
     getri: Any
     trsm: Any
+    trmm: Any
 
 
 @functools.cache
@@ -67,6 +91,19 @@ def _proved(lapack: Lapack, char: str) -> bool:
     return np.array_equal(x, np.linalg.solve(a, b)) and pivots.tolist() == [2, 2]
 
 
+@functools.cache
+def _logarithms(integer: Any) -> Any:
+    """Return the compiled function for a type of pivots; None where its logarithms are not NumPy's."""
+    text = LOGARITHMS.format(integer=integer.name)
+    kernel: Any = ctypes.PYFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 2, ctypes.c_int64, ctypes.c_void_p)(
+        cache.load("logarithms", text).kernel.address
+    )
+    diagonal = np.diag(np.geomspace(1e-3, 1e4, 64))
+    pivots, total = np.arange(1, 65, dtype=integer), ctypes.c_double()
+    kernel(abi.location(diagonal), abi.location(pivots), 64, ctypes.byref(total))
+    return kernel if total.value == np.linalg.slogdet(diagonal)[1] else None
+
+
 def _columns(x: Any, dtype: Any) -> Any:
     """Copy a matrix, or vector, into memory where the columns lie one after the other."""
     found = pool.empty(x.shape[::-1], dtype).T
@@ -76,7 +113,8 @@ def _columns(x: Any, dtype: Any) -> Any:
 
 def _gesv(lapack: Lapack, a: Any, b: Any, dtype: Any) -> Any:
     """Return LU factors and pivots of a matrix, and a**-1 b."""
-    factors, x, at = _columns(a, dtype), _columns(b, dtype), abi.location
+    factors, at = _columns(a, dtype), abi.location
+    x = np.array(b, dtype) if b.ndim == 1 else _columns(b, dtype)
     words = _words(lapack, len(a), b.size // len(a), 0, room=len(a))
     n, step = at(words), words.itemsize
     lapack.gesv(n, n + step, at(factors), n, n + 3 * step, at(x), n, n + 2 * step)
@@ -103,6 +141,68 @@ def _words(lapack: Lapack, *numbers: int, room: int = 0) -> Any:
 def _check(info: Any) -> None:
     if info:
         raise np.linalg.LinAlgError("Singular matrix")
+
+
+@functools.cache
+def _ufuncs() -> Any:
+    """Return the module of ufuncs that NumPy's functions call, proved by small matrices; None for others."""
+    from numpy.linalg import _umath_linalg
+
+    a = np.array([[1.0, 2.0], [4.0, 4.0], [3.0, 5.0]])
+    pairs: list[Any] = []
+    try:
+        pairs += [(_qr(_umath_linalg, a, mode), np.linalg.qr(a, mode)) for mode in ("reduced", "complete")]
+        pairs += [(_eigh(_umath_linalg, a[1:], uplo), np.linalg.eigh(a[1:], uplo)) for uplo in ("L", "U")]
+    except (AttributeError, TypeError, ValueError):
+        return None
+    alike = all(np.array_equal(x, y) for pair in pairs for x, y in zip(*pair, strict=True))
+    return _umath_linalg if alike else None
+
+
+def _ufuncs_for(a: Any) -> Any:
+    """Return those ufuncs for one small matrix, of which they take half of the time of NumPy's functions."""
+    small = a.ndim == 2 and a.dtype.char in LETTERS and 0 < min(a.shape) <= max(a.shape) <= SMALL
+    return _ufuncs() if small else None
+
+
+def _qr(ufuncs: Any, a: Any, mode: str) -> tuple[Any, Any]:
+    (own, dtype), (rows, columns) = DTYPES[a.dtype.char], a.shape
+    reflectors = a.astype(dtype)
+    tau = ufuncs.qr_r_raw(reflectors)
+    whole = mode == "complete" and rows > columns
+    q = (ufuncs.qr_complete if whole else ufuncs.qr_reduced)(reflectors, tau)
+    r = np.where(_upper(q.shape[1], columns), reflectors[: q.shape[1]], 0.0)
+    return q.astype(own, copy=False), r.astype(own, copy=False)
+
+
+@functools.lru_cache(maxsize=64)
+def _upper(rows: int, columns: int) -> Any:
+    return np.tri(columns, rows, dtype=bool).T
+
+
+def _eigh(ufuncs: Any, a: Any, uplo: str) -> tuple[Any, Any]:
+    own, dtype = DTYPES[a.dtype.char]
+    ufunc = ufuncs.eigh_lo if uplo == "L" else ufuncs.eigh_up
+    w, v = ufunc(a if own is dtype else a.astype(dtype))
+    return (w, v) if own is dtype else (w.astype(own.char.lower()), v.astype(own))
+
+
+def qr(a: Any, mode: str) -> Any:
+    """Return what `numpy.linalg.qr` does, to the last bit."""
+    ufuncs = _ufuncs_for(a)
+    numpy: Any = np.linalg  # whose stubs know literal modes only
+    return numpy.qr(a, mode) if ufuncs is None else _qr(ufuncs, a, mode)
+
+
+def eigh(a: Any, uplo: Any) -> Any:
+    """Return what `numpy.linalg.eigh` does, to the last bit, or raise what it raises."""
+    ufuncs = _ufuncs_for(a) if uplo in ("L", "U") else None
+    if ufuncs is not None:
+        with np.errstate(all="ignore"):
+            found = _eigh(ufuncs, a, uplo)
+        if found[0][0] == found[0][0]:  # else it did not converge
+            return found
+    return np.linalg.eigh(a, uplo)
 
 
 class Kept:
@@ -144,21 +244,18 @@ class LU(Kept):
     NumPy does, single precision is computed in double.
     """
 
-    def __init__(self, dtype: Any) -> None:
+    def __init__(self, char: str, lapack: Lapack) -> None:
         super().__init__(())
-        self.own = np.dtype(dtype.char)
-        self.dtype = np.result_type(self.own, np.float64)
+        self.lapack = lapack
+        self.own, self.dtype = DTYPES[char]
 
     @staticmethod
     def of(a: Any) -> LU | None:
         """Return what will hold the factors of an array; None where it is a stack, small, or no LAPACK is."""
-        if a.ndim != 2 or len(a) <= SMALL or a.dtype.char not in LETTERS or functions("d") is None:
+        if a.ndim != 2 or len(a) <= SMALL or a.dtype.char not in LETTERS:
             return None
-        return LU(a.dtype)
-
-    @property
-    def lapack(self) -> Any:
-        return functions(self.dtype.char)
+        lapack = functions(DTYPES[a.dtype.char][1].char)
+        return None if lapack is None else LU(a.dtype.char, lapack)
 
     def _factors(self, a: Any, turned: bool = False) -> Any:
         if not self._saved[0]:
@@ -177,11 +274,15 @@ class LU(Kept):
         if not self._saved[0] and b.ndim <= 2 and not turned:
             factors, x = _gesv(self.lapack, a, b, self.dtype)
             self._saved[:] = factors, None
-            return np.ascontiguousarray(x, self.own)
+            return x.astype(self.own, order="C", copy=False)
         factors, pivots = self._factors(a, turned)
-        lapack, at, rows = self.lapack, abi.location, b if b.ndim == 1 else b.mT
-        x, words = pool.empty(rows.shape, self.dtype), _words(lapack, len(a), b.size // len(a), 0)
-        x[...] = rows
+        lapack, at = self.lapack, abi.location
+        if b.ndim == 1:
+            x = np.array(b, self.dtype)
+        else:
+            x = pool.empty(b.mT.shape, self.dtype)
+            x[...] = b.mT
+        words = _words(lapack, len(a), b.size // len(a), 0)
         n, step = at(words), words.itemsize
         letter = b"C" if turned else b"N"
         lapack.getrs(letter, n, n + step, at(factors), n, at(pivots), at(x), n, n + 2 * step, 1)
@@ -220,29 +321,49 @@ class LU(Kept):
             factors, pivots = self._factors(a)
         except np.linalg.LinAlgError:
             return None
-        diagonal, total = factors.diagonal(), 0.0
-        for log in map(math.log, np.abs(diagonal).tolist()):
-            total += log
-        changes = np.count_nonzero((diagonal < 0) ^ (pivots != np.arange(1, len(a) + 1)))
-        return -1.0 if changes % 2 else 1.0, total
+        logarithms, total = _logarithms(self.lapack.integer), ctypes.c_double()
+        if logarithms is None:
+            return None
+        changes = logarithms(abi.location(factors), abi.location(pivots), len(a), ctypes.byref(total))
+        return -1.0 if changes & 1 else 1.0, total.value
 
 
 def solve_triangle(r: Any, x: Any) -> Any:
     """Return r**-1 x of an upper triangular matrix, with zeros below, and a matrix or a stack of them."""
+    found = _by_triangle("trsm", r, x)
+    return np.linalg.solve(r, x) if found is None else found
+
+
+def multiply_triangle(r: Any, x: Any) -> Any:
+    """Return r x of an upper triangular matrix, with zeros below, and a matrix or a stack of them."""
+    found = _by_triangle("trmm", r, x)
+    return np.matmul(r, x) if found is None else found
+
+
+def _by_triangle(name: str, r: Any, x: Any) -> Any:
+    """Call a function for upper triangular matrices; None where there is none or it is not for the operands.
+
+    A matrix is copied into Fortran's order, as those on the left are solved quickest by; of a stack each lies
+    there transposed, so that r is on its right.
+    """
     lapack = functions(r.dtype.char)
     if lapack is None or r.dtype != x.dtype or not x.size or x.shape[-2] != len(r):
-        return np.linalg.solve(r, x)
+        return None
     if not r.flags.forc:
         r = np.ascontiguousarray(r)
-    upper = r.flags.f_contiguous  # in Fortran's order; else r lies there transposed
-    left = x.ndim == 2 and x.flags.f_contiguous  # else that is what x does, and r is on its right
+    upper, left = r.flags.f_contiguous, x.ndim == 2  # in Fortran's order; else r lies there transposed
     found = _columns(x, x.dtype) if left else pool.empty(x.shape, x.dtype)
     if not left:
         found[...] = x
     letters = b"L" if left else b"R", b"U" if upper else b"L", b"N" if left == upper else b"T", b"N"
     words = _words(lapack, *(x.shape[-2:] if left else x.shape[:-3:-1]), len(r))
-    one, at, step = np.ones(1, r.dtype), abi.location, words.itemsize
-    m = at(words)
-    for part in found.reshape(-1, *x.shape[-2:]) if x.ndim > 2 else (found,):
-        lapack.trsm(*letters, m, m + step, at(one), at(r), m + 2 * step, at(part), m, 1, 1, 1, 1)
+    at, step, call = abi.location, words.itemsize, getattr(lapack, name)
+    m, one, matrix = at(words), at(_one(r.dtype)), at(r)
+    for part in (found,) if left else found.reshape(-1, *x.shape[-2:]):
+        call(*letters, m, m + step, one, matrix, m + 2 * step, at(part), m, 1, 1, 1, 1)
     return found
+
+
+@functools.cache
+def _one(dtype: Any) -> Any:
+    return np.ones(1, dtype)

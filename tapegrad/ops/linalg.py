@@ -89,6 +89,9 @@ class solve:
     def vjp(ct, out, inputs, wanted, lu=None, turned=False):
         a, b = inputs
         vector = b.ndim == 1
+        if vector and ct.ndim == 1:  # one matrix, no lanes
+            w = _solution(_adjoint(a), ct, lu, not turned)
+            return {k: w if k else buffers.outer(-w, conj(out)) for k in wanted}
         right = np.reshape(ct, (*ct.shape, 1)) if vector else ct
         lanes = ct.ndim - (a.ndim - 1 if vector else max(a.ndim, b.ndim))
         w = _solution(_adjoint(a), right, lu, not turned)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tapegrad.ops.buffers import matmul
 from tapegrad.ops.decompositions import adjoint, half, mask, matmuls
 from tapegrad.ops.primitive import primitive
 
@@ -116,3 +117,62 @@ class pinv:
         left = matmuls(out, p, back)
         right = matmuls(back, p, out)
         return left - matmuls(left, a, out) + right - matmuls(out, a, right) - matmuls(out, moved, out)
+
+
+def _known_pinv(a, factors, cut, rank):
+    """The pseudoinverse: of an array by its singular vectors, of a Tensor recorded from it."""
+    if type(a) is not np.ndarray:
+        return np.linalg.pinv(a, rcond=cut)
+    u, s, vh = factors.arrays
+    return matmul(adjoint(vh[:rank]) / s[:rank], adjoint(u[:, :rank]))
+
+
+def _moving_spaces(a, cut):
+    """As `_left_out`, of one matrix."""
+    return _left_out(a, rcond=cut) if cut > np.finfo(a.dtype).eps * max(a.shape) else None
+
+
+@primitive(np.linalg.lstsq, forward=lambda a, b, solution, **known: solution, arity=2)
+class lstsq:
+    """Least squares solution of least length, differentiated at constant rank as the pseudoinverse p is.
+
+    The `solution` and its `rank` come with the record. `factors` are those of the singular value
+    decomposition of the matrix a (`lapack.Kept`), whose values up to `cut` times the largest count as 0.
+    With residuals r the solution moves by p (db - da x) + p p^H da^H r + (1 - p a) da^H p^H x.
+    """
+
+    reads = (0b1011, 0b0001)
+
+    def vjp(ct, out, inputs, wanted, solution, factors, cut, rank):
+        a, b = inputs
+        p, shape = _known_pinv(a, factors, cut, rank), b.shape
+        if b.ndim == 1:
+            ct, out, b = (np.reshape(v, (-1, 1)) for v in (ct, out, b))
+        w = matmul(adjoint(p), ct)
+        found = {1: np.reshape(w, shape)} if 1 in wanted else {}
+        if 0 not in wanted:
+            return found
+        left_out = _moving_spaces(a, cut)
+        if left_out is not None:
+            return {0: _Cut(a, p, *left_out).cotangent(matmul(ct, adjoint(b))), **found}
+        by_a = matmul(b - matmul(a, out), adjoint(matmul(p, w))) - matmul(w, adjoint(out))
+        if rank < a.shape[1]:
+            unseen = ct - matmul(p, matmul(a, ct))
+            by_a = by_a + matmul(matmul(adjoint(p), out), adjoint(unseen))
+        return {0: by_a, **found}
+
+    def jvp(tangents, out, inputs, solution, factors, cut, rank):
+        (a, b), (da, db) = inputs, tangents
+        p = _known_pinv(a, factors, cut, rank)
+        if da is None:
+            return p @ db
+        left_out = _moving_spaces(a, cut)
+        if left_out is not None:
+            moved = _Cut(a, p, *left_out).tangent(da) @ b
+            return moved if db is None else moved + p @ db
+        back = adjoint(da)
+        moved = p @ (adjoint(p) @ (back @ (b - a @ out))) - p @ (da @ out)
+        if rank < a.shape[1]:
+            turned = back @ (adjoint(p) @ out)
+            moved = moved + turned - p @ (a @ turned)
+        return moved if db is None else moved + p @ db

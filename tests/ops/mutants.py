@@ -8,15 +8,19 @@ other functions get other code in place, wherever they are known.
 import ast
 import contextlib
 import copy
+import faulthandler
 import functools
 import itertools
+import os
 import signal
+import warnings
 from types import FunctionType
 
 import numpy as np
+import pytest
 
 from tapegrad.kernels import table
-from tapegrad.ops import REGISTRY, decompositions, rules
+from tapegrad.ops import REGISTRY, decompositions, lapack, rules
 from tapegrad.ops.lapack import SMALL
 from tapegrad.ops.primitive import Elementwise, Irregular, Linear, Reduction
 from tapegrad.ops.rules import Rule
@@ -71,7 +75,7 @@ def called(function):
         code += [c for c in each.co_consts if isinstance(c, type(each))]
     found = [function.__globals__.get(name) for name in sorted(names)]
     ours = [f for f in found if isinstance(f, FunctionType) and f.__module__.startswith("tapegrad.ops.")]
-    return [f for f in ours if f.__module__ != "tapegrad.ops.lapack"]  # a wrong address ends the process
+    return [f for f in ours if f.__module__ != lapack.__name__]  # see `by_address`
 
 
 @functools.cache
@@ -361,6 +365,9 @@ OWN = [
        np.random.default_rng(1)) for order in "CF"),
     *((name, test_fft.test_derivatives_over_three_axes, function)
       for name, function in (("fft", np.fft.fftn), ("rfft", np.fft.rfftn), ("irfft", np.fft.irfftn))),
+    *(("lstsq", test_linalg.test_least_squares_are_a_product_with_the_pseudoinverse, name, columns, "complex",
+       np.random.default_rng(1)) for name in ("tall", "wide, dependent") for columns in (None, 2)),
+    ("lstsq", test_linalg.test_lstsq_that_leaves_out_singular_values),
     *((name.split(",")[0], test_linalg.test_derivatives_by_factors, name, "D", np.random.default_rng(1), None)
       for name in ("solve", "solve, vector", "solve, stack", "det", "slogdet")),
 ]  # fmt: skip
@@ -399,3 +406,71 @@ def survivors(mutants, report=None):
         elif not by[1]:
             late.append(text)
     return found, own, late
+
+
+# ---------------------------------------------------------------- functions that call LAPACK by address
+
+
+def by_address():
+    """All mutants of the functions of `ops.lapack`, as in `everything`; they may end the process."""
+    spaces = [vars(lapack), vars(lapack.LU), vars(lapack.Kept)]
+    found = [getattr(f, "__func__", f) for space in spaces for f in space.values()]
+    found = [getattr(getattr(f, "fget", f), "__wrapped__", getattr(f, "fget", f)) for f in found]
+    found = [f for f in found if isinstance(f, FunctionType) and f.__module__ == lapack.__name__]
+    return [(text, f, changed) for f in dict.fromkeys(found) for text, changed in mutants_of(f)]
+
+
+def noticed_apart(function, definition):
+    """Whether a change of such a function is noticed, or ends a process of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads: the process only calls, and ends
+        child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] != 0
+    try:
+        faulthandler.disable()
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        signal.alarm(SECONDS)
+        function.__code__ = _compiled(function, definition)
+        for known in vars(lapack).values():
+            if hasattr(known, "cache_clear"):
+                known.cache_clear()
+        call_by_address()
+    except BaseException:
+        os._exit(1)
+    os._exit(0)
+
+
+def call_by_address():
+    """Run tests of the quick tier that see what those functions do."""
+    sizes = 0, 5, SMALL, SMALL + 1
+    one = [(test_linalg.test_lapack_is_found_here,),
+           (test_linalg.test_a_triangular_solve_of_a_singular_matrix_says_so,),
+           (test_linalg.test_solutions_with_a_singular_matrix_are_refused,)]  # fmt: skip
+    seen = [(test_linalg.test_values_that_leave_factors_behind_are_numpys, name, dtype, order)
+            for name in test_linalg.BY_LU for dtype in "dF" for order in "CF"]  # fmt: skip
+    seen += [(test_linalg.test_determinants_are_numpys, n) for n in (SMALL, SMALL + 1, 100)]
+    seen += [(test_linalg.test_a_triangular_solve_is_an_elimination, dtype, order, n)
+             for dtype in "fD" for order in "CF" for n in sizes]  # fmt: skip
+    seen += [(test_linalg.test_many_cotangents_by_factors, name) for name in test_linalg.BY_LU]
+    seen += [(test_linalg.test_derivatives_of_determinants_of_singular_large_matrices,)]
+    seen += [(test_linalg.test_factors_are_saved_values, name) for name in test_linalg.FACTORISED]
+    seen += [(test_linalg.test_factors_are_released_by_a_sweep, name) for name in ("solve", "det")]
+    seen += [(test_linalg.test_released_factors_are_computed_again, dtype) for dtype in "dD"]
+    with np.errstate(all="ignore"):
+        for test, *args in one:
+            test(*args)
+        for test, *args in seen:
+            test(*args, np.random.default_rng(1))
+        for name, dtype in itertools.product(test_linalg.BY_LU, "dD"):
+            test_linalg.test_derivatives_by_factors(name, dtype, np.random.default_rng(1), None)
+        for mode, dtype in itertools.product(("reduced", "complete"), "fD"):
+            test_linalg.test_qr_is_numpys("ufuncs", mode, dtype, np.random.default_rng(1), None)
+        for dtype in "fD":
+            test_linalg.test_eigh_is_numpys("ufuncs", dtype, np.random.default_rng(1), None)
+        for name in ("solve", "solve, vector", "det"):
+            with pytest.MonkeyPatch.context() as patch:
+                test = test_linalg.test_values_and_rules_share_one_factorisation
+                test(name, np.random.default_rng(1), patch)

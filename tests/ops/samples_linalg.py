@@ -13,7 +13,7 @@ import tapegrad as tg
 
 from . import layouts
 from .layouts import EMPTY, INTEGER, MIXED, PLAIN, SCALAR, SIZE1, Absent, Case, leaf, one_operand
-from .samples_arrays import ANY, SOLID, lone, needs_dimensions, simple, single
+from .samples_arrays import ANY, SOLID, lone, needs_dimensions, operands, simple, single
 
 
 def numbers(x):
@@ -370,6 +370,32 @@ def transformed(function: Any, to_real: bool = False) -> Any:
     return build
 
 
+LSTSQ = {
+    PLAIN: [((4, 3), (4,)), ((4, 2), (4, 2)), ((3, 3), (3,)), ((2, 3), (2,)), ((2, 3), (2, 2))],
+    SIZE1: [((1, 1), (1,)), ((3, 1), (3, 1)), ((1, 2), (1,))], EMPTY: [((3, 2), (3, 0))],
+    INTEGER: [((3, 3), (3, 2))],
+}  # fmt: skip
+
+
+def lstsq(op, layout, dtype, random):
+    """Overdetermined, regular and underdetermined equations."""
+
+    def solution(a, b):
+        return np.linalg.lstsq(a, b)[0]
+
+    if layout == SCALAR:
+        return needs_dimensions(lambda: lone(lambda x: solution(x, x)), ValueError)
+    cases = []
+    for a_shape, b_shape in LSTSQ.get(layout, LSTSQ[PLAIN]):
+        a, b = drawn(general, random, a_shape, dtype), layouts.drawn(random, b_shape, ANY, dtype)
+        chosen = operands(layout, dtype, random, a, b)
+        if layout == INTEGER:
+            chosen[0] = (tg.tensor(np.array(WHOLE[general], layouts.integer(dtype))), chosen[0][1])
+        smooth = lambda a, b: smooth_pinv(a) @ b
+        cases += [Case(xs, solution, solution, smooth, floor=4) for xs in chosen]
+    return cases
+
+
 def pinv(op, layout, dtype, random):
     """General and Hermitian matrices."""
     found = GENERAL_PINV(op, layout, dtype, random)
@@ -413,6 +439,6 @@ LINALG = {
         general, SQUARE, factor(np.linalg.slogdet, 1, everywhere(smooth_log_det)),
         of_complex=[factor(np.linalg.slogdet, k, everywhere(smooth_log_det)) for k in (0, 1)],
     ),
-    "pinv": pinv, "norm": norm, "fft": transformed(np.fft.fft), "rfft": transformed(np.fft.rfft),
-    "irfft": transformed(np.fft.irfft, True),
+    "pinv": pinv, "lstsq": lstsq, "norm": norm, "fft": transformed(np.fft.fft),
+    "rfft": transformed(np.fft.rfft), "irfft": transformed(np.fft.irfft, True),
 }  # fmt: skip

@@ -75,7 +75,7 @@ def test_derivatives_at_edges(name, dtype):
             try:
                 quietly(case, operands)
             except np.linalg.LinAlgError:
-                assert name in ("solve", "inv", "cholesky")
+                assert name in ("solve", "inv", "cholesky", "lstsq")
 
 
 @pytest.mark.parametrize("size", [3, 5000])

@@ -572,6 +572,75 @@ def test_lstsq_returns_what_numpy_does(shapes, rcond):
         assert np.shape(found) == np.shape(wanted)
 
 
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("shapes", [((5, 3), (5,)), ((5, 3), (5, 2)), ((3, 5), (3,)), ((4, 4), (4, 2))])
+def test_solutions_of_least_squares_are_numpys(shapes, dtype, random):
+    """To the last bit, of matrices of full rank and of less, whichever operand moves."""
+    a, b = (random.normal(size=(2, *shape)) for shape in shapes)
+    a, b = ((x[0] + (1j * x[1] if dtype in "FD" else 0)).astype(dtype) for x in (a, b))
+    for x in (a, np.array(a, order="F"), a[:, [0, 1] * (a.shape[1] // 2) + [0] * (a.shape[1] % 2)]):
+        for rcond in (None, -1, 0.3):
+            wanted = L.lstsq(x, b, rcond)
+            for operands in ((leaf(x), leaf(b)), (x, leaf(b)), (leaf(x), b)):
+                found = L.lstsq(*operands, rcond)
+                assert found[0].requires_grad and found[0].detach().numpy().dtype == wanted[0].dtype
+                np.testing.assert_array_equal(found[0].detach().numpy(), wanted[0])
+                assert found[2] == wanted[2] and found[3].detach().numpy().dtype == wanted[3].dtype
+
+
+def tangent(function, primals, tangents):
+    """In forward mode."""
+    with fw.dual_level():
+        pairs = zip(map(tg.tensor, primals), map(tg.tensor, tangents), strict=True)
+        out = function(*(fw.make_dual(*pair) for pair in pairs))
+        return fw.unpack_dual(out).tangent.numpy()
+
+
+DEPENDENT = {
+    "tall": ((6, 3), 3), "wide": ((3, 5), 3), "square": ((4, 4), 4), "dependent": ((6, 4), 2),
+    "wide, dependent": ((4, 6), 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["real", "complex"])
+@pytest.mark.parametrize("columns", [None, 2])
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_least_squares_are_a_product_with_the_pseudoinverse(name, columns, kind, random):
+    """First and second derivatives, of both operands together and alone, and tangents, at constant rank."""
+    (rows, width), rank = DEPENDENT[name]
+    a = with_values(random, rows, width, 1.0 + np.arange(rank), kind)
+    b = random.normal(size=(rows, columns) if columns else rows) * (1 + 1j if kind == "complex" else 1)
+    u, v = (random.normal(size=x.shape).astype(x.dtype) for x in (a, b))
+    weights = random.normal(size=(width, *b.shape[1:]))
+    tolerance = {"rtol": 1e-9, "atol": 1e-9}
+
+    def gradients(function, *operands):
+        x, y = operands
+        moving = [t for t in operands if isinstance(t, tg.Tensor)]
+        out = function(x, y)
+        total = np.sum(np.real(out * np.conj(out) * weights + out * (1 - 0.5j)))
+        plain = tg.grad(total, moving, retain_graph=True)
+        recorded = tg.grad(total, moving, create_graph=True)
+        again = tg.grad(sum(np.sum(np.real(np.conj(g) * g)) for g in recorded), moving, allow_unused=True)
+        return [g.detach().numpy() for g in (*plain, *recorded, *again) if g is not None]
+
+    def by_pinv(x, y):
+        return L.pinv(x) @ y
+
+    def own(x, y):
+        return L.lstsq(x, y)[0]
+
+    for make in ((leaf, leaf), (leaf, np.array), (np.array, leaf)):
+        pairs = [gradients(f, *(one(x) for one, x in zip(make, (a, b), strict=True))) for f in (own, by_pinv)]
+        for found, wanted in zip(*pairs, strict=True):
+            np.testing.assert_allclose(found, wanted, **tolerance)
+    ways = ((lambda f: f, (a, b), (u, v)), (lambda f: lambda x: f(x, b), (a,), (u,)),
+            (lambda f: lambda y: f(a, y), (b,), (v,)))  # fmt: skip
+    for of, primals, tangents in ways:
+        found, wanted = (tangent(of(f), primals, tangents) for f in (own, by_pinv))
+        np.testing.assert_allclose(found, wanted, **tolerance)
+
+
 def test_lstsq_of_dependent_columns():
     a = np.outer([1.0, 2.0, 3.0], [1.0, 2.0])
     found, left, rank, _ = L.lstsq(leaf(a), leaf([1.0, 0.0, 2.0]))
@@ -715,6 +784,13 @@ def test_lstsq_that_leaves_out_singular_values():
     t = tg.tensor(a, requires_grad=True)
     expected = (f(a + 1e-5 * u) - f(a - 1e-5 * u)) / 2e-5
     assert np.sum(tg.grad(f(t), t)[0].numpy() * u) == pytest.approx(expected, rel=1e-6)
+    assert tangent(f, (a,), (u,)) == pytest.approx(expected, rel=1e-6)
+    b, v = leaf(b), random.normal(size=5)
+    expected = np.sum((L.lstsq(a, v, 0.3)[0]) * np.arange(1.0, 4.0))
+    assert np.sum(tg.grad(f(t), b)[0].numpy() * v) == pytest.approx(expected, rel=1e-12)
+    ways = (lambda x, y: L.lstsq(x, y, 0.3)[0]), (lambda x, y: L.pinv(x, 0.3) @ y)
+    found, wanted = (tangent(way, (a, b.detach().numpy()), (u, v)) for way in ways)
+    np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-10)
 
 
 def test_pinv_of_a_batch_leaves_out_different_numbers():
@@ -741,6 +817,76 @@ def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
         found = np.asarray(solve(right))
         assert found.dtype == wanted.dtype and found.shape == wanted.shape
         np.testing.assert_allclose(found, wanted, rtol=0, atol=50 * eps * np.max(np.abs(wanted), initial=1))
+        if type(right) is np.ndarray:
+            mixed = lapack.multiply_triangle(r, right * (1 + 1j))  # of another dtype, if r is real
+            np.testing.assert_allclose(mixed, r @ right * (1 + 1j), rtol=0, atol=1e2 * eps * (n + 1))
+            if n:
+                with pytest.raises(ValueError):
+                    solve(right[..., 1:, :])
+            product = lapack.multiply_triangle(r, right)
+            assert product.dtype == wanted.dtype and product is not right
+            np.testing.assert_allclose(product, r @ right, rtol=0, atol=50 * eps * (n + 1))
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("upper", [False, True])
+def test_large_triangular_factors_are_those_of_small_ones(upper, dtype, random, lapack_or_none):
+    """Cholesky's rule calls LAPACK where there is one, of matrices of more than some rows."""
+    for n in (SMALL, SMALL + 1):
+        a = well_conditioned(random, dtype, n)
+        a = a @ np.conj(a.T) + np.eye(n, dtype=dtype)
+        for x in (leaf(a), leaf(np.stack([a, 2 * a]))):
+            out = L.cholesky(x, upper=upper)
+            seed = random.normal(size=out.shape) * (1 - 0.5j if dtype in "FD" else 1)
+            seed = tg.tensor(seed.astype(dtype))
+            (found,) = tg.grad(out, x, seed, retain_graph=True)
+            (wanted,) = tg.grad(out, x, seed, create_graph=True)
+            tolerance = 100 * np.finfo(dtype).eps * abs(wanted.detach().numpy()).max()
+            np.testing.assert_allclose(found.numpy(), wanted.detach().numpy(), rtol=0, atol=tolerance)
+            np.testing.assert_array_equal(found.numpy(), np.conj(found.numpy().mT))
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
+@pytest.mark.parametrize("way", ["ufuncs", "NumPy's function"])
+def test_qr_is_numpys(way, mode, dtype, random, monkeypatch):
+    """To the last bit, of matrices that take the short way, and of larger ones; they stay as they are."""
+    if way != "ufuncs":
+        monkeypatch.setattr(lapack, "_ufuncs", lambda: None)
+    for shape in ((3, 3), (5, 3), (3, 5), (1, 1), (SMALL, SMALL), (SMALL + 1, 4), (4, SMALL + 1), (2, 4, 3)):
+        a, imag = random.normal(size=(2, *shape)) * 1e3
+        a = (a + (1j * imag if dtype in "FD" else 0)).astype(dtype)
+        spoiled = np.where(np.arange(a.size).reshape(shape) == a.size // 2, np.nan, a).astype(dtype)
+        for x in (a, np.array(a, order="F"), a[..., ::-1], a * 0, spoiled, np.full(shape, np.inf, dtype)):
+            kept, wanted = x.copy(), L.qr(x, mode)
+            with np.errstate(all="raise"):
+                found = L.qr(tg.from_numpy(x).requires_grad_(), mode)
+            for one, another in ((found, wanted),) if mode == "r" else zip(found, wanted, strict=True):
+                assert one.detach().numpy().dtype == another.dtype
+                np.testing.assert_array_equal(one.detach().numpy(), another)
+            np.testing.assert_array_equal(x, kept)
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("way", ["ufuncs", "NumPy's function"])
+def test_eigh_is_numpys(way, dtype, random, monkeypatch):
+    """To the last bit, of matrices that take the short way, and of larger ones; errors too."""
+    if way != "ufuncs":
+        monkeypatch.setattr(lapack, "_ufuncs", lambda: None)
+    for shape in ((1, 1), (4, 4), (SMALL, SMALL), (SMALL + 1, SMALL + 1), (2, 3, 3), (0, 0)):
+        a = random.normal(size=shape) + (1j * random.normal(size=shape) if dtype in "FD" else 0)
+        for x in (a.astype(dtype), np.array(a, dtype, order="F"), a.astype(dtype)[..., ::-1]):
+            for uplo in ("L", "U", "u"):
+                kept, wanted = x.copy(), L.eigh(x, uplo)
+                with np.errstate(all="raise"):
+                    found = L.eigh(tg.from_numpy(x).requires_grad_(), uplo)
+                for one, another in zip(found, wanted, strict=True):
+                    assert one.detach().numpy().dtype == another.dtype
+                    np.testing.assert_array_equal(one.detach().numpy(), another)
+                np.testing.assert_array_equal(x, kept)
+    for spoiled in (np.nan, np.inf):
+        with pytest.raises(L.LinAlgError, match="Eigenvalues did not converge"), np.errstate(all="raise"):
+            L.eigh(leaf(np.full((4, 4), spoiled, dtype)))
 
 
 def test_a_triangular_solve_of_a_singular_matrix_says_so():
@@ -779,6 +925,9 @@ def lapack_or_none(request, monkeypatch):
 def test_lapack_is_found_here():
     """Else the tests below say nothing of it."""
     assert all(lapack.functions(char) is not None for char in "fdFD")
+    assert lapack._logarithms(lapack.functions("d").integer) is not None
+    if hasattr(L._linalg._umath_linalg, "qr_r_raw"):  # older versions of NumPy have two of them
+        assert lapack._ufuncs() is not None
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -802,6 +951,13 @@ def test_determinants_are_numpys(n, random):
         with np.errstate(all="ignore"):
             for function in (L.det, lambda x: L.slogdet(x)[0], lambda x: L.slogdet(x)[1]):
                 np.testing.assert_array_equal(function(leaf(x)).detach().numpy(), function(x))
+
+
+def test_determinants_are_numpys_where_compiled_logarithms_are_not(random, monkeypatch):
+    monkeypatch.setattr(lapack, "_logarithms", lambda integer: None)
+    test_determinants_are_numpys(LARGER, random)
+    test_derivatives_by_factors("det", "d", random, None)
+    test_derivatives_by_factors("slogdet", "d", random, None)
 
 
 @pytest.mark.parametrize("dtype", ["d", "D"])
@@ -862,6 +1018,22 @@ def test_values_and_rules_share_one_factorisation(name, random, monkeypatch):
     assert len(calls) == 1, calls
 
 
+@pytest.mark.parametrize("dtype", ["d", "D"])
+def test_released_factors_are_computed_again(dtype, random):
+    """By a record of a sweep that was recorded, whose operand is the adjoint of the matrix."""
+    n = 3 * LARGER  # of smaller ones they stay
+    x, y, w = leaf(well_conditioned(random, dtype, n)), *map(leaf, random.normal(size=(2, n)).astype(dtype))
+    out = L.solve(x, y)
+    (g,) = tg.grad(out, y, w, create_graph=True)
+    (h,) = tg.grad(np.sum(np.real(g * np.conj(g))), w, create_graph=True)
+    totals = [np.sum(np.real(v * np.conj(v))) for v in (g, h)]
+    wanted = [tg.grad(total, x, retain_graph=True)[0].numpy() for total in totals]
+    tg.grad(out, x, w.detach())
+    for total, one in zip(totals[::-1], wanted[::-1], strict=True):
+        (found,) = tg.grad(total, x, retain_graph=total is totals[1])
+        np.testing.assert_allclose(found.numpy(), one, rtol=1e-9, atol=1e-11 * abs(one).max())
+
+
 def test_solutions_with_a_singular_matrix_are_refused():
     a = np.ones((LARGER, LARGER))
     for function in (L.solve, lambda a, b: L.inv(a)):
@@ -891,7 +1063,8 @@ FACTORISED = {
     "solve": lambda a: L.solve(a, np.ones(len(a))), "det": L.det, "slogdet": lambda a: L.slogdet(a)[1],
     "eigh": lambda a: (lambda w, v: w * v**2)(*L.eigh(a)), "eigvalsh": L.eigvalsh, "svdvals": L.svdvals,
     "svd": lambda a: (lambda u, s, vh: u * s * vh.T)(*L.svd(a)), "eigvals": lambda a: np.abs(L.eigvals(a)),
-    "qr": lambda a: (lambda q, r: q * r)(*L.qr(a)),
+    "qr": lambda a: (lambda q, r: q * r)(*L.qr(a)), "lstsq": lambda a: L.lstsq(a, a[0])[0],
+    "lstsq, values": lambda a: L.lstsq(a, a[0])[0] * L.lstsq(a, a[0])[3],
 }  # fmt: skip
 
 

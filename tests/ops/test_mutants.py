@@ -1,5 +1,6 @@
 """Broken rules are noticed: a few always, ``pytest -m slow -s tests/ops/test_mutants.py`` takes 500."""
 
+import os
 import re
 
 import pytest
@@ -30,7 +31,7 @@ EQUIVALENT = {
     r"determinants.cofactors, .*: operands exchanged in n / _tol": "another limit",
     r"determinants._singular, .*: negated in np.linalg.det\(a\)": "only between two bounds of a condition",
     r"determinants._singular, .*: another number in 0 \| of s\[0\]": "the other way, sooner",
-    r"(prod_factors|matmul.vjp|scatter|_kept|_length), .*: another number in 1 \| of -1$":
+    r"(prod_factors|matmul.vjp|lstsq.vjp|scatter|_kept|_length), .*: another number in 1 \| of -1$":
         "any negative extent is unknown to NumPy",
     r"_slope_of_sinc, .*: another number in 1 \| of np.where\(near == 1, 1, x\)":
         "a divisor where the quotient is not taken",
@@ -38,6 +39,8 @@ EQUIVALENT = {
     r"arc(sin|cos|tanh), .*: another number in 0.25": "another limit between two ways to one result",
     r"copysign, .*: negated in 0": "-0 is 0",
     r"_left_out, [^|]* in eps \* max": "another limit of what is rounding alone",
+    r"_moving_spaces, .* in np.finfo": "another limit of what is rounding alone",
+    r"cholesky.vjp, .*(up.ndim|len\(up\))": "another way to the same",
     r"_left_out, .*: another number in 2 \|": "another limit of what is rounding alone",
     r"_left_out, .*: (another number in (0.0|1.0|1e-08|3|1 \| of (int|1))|right operand dropped in int)":
         "more terms than it takes",
@@ -51,8 +54,25 @@ EQUIVALENT = {
 }
 
 
-def explained(text):
-    return next((reason for part, reason in EQUIVALENT.items() if re.search(part, text)), None)
+# The same of functions that call LAPACK by address.
+BY_ADDRESS = {
+    r"functions, .*: right operand dropped in .* \+ \[ctypes.c_size_t\]": "lengths that nothing reads",
+    r"call\(.*, 1, 1, 1, 1\)$|lapack.getrs\(.*, 1\)$": "lengths that nothing reads, or a place for info",
+    r"(_proved|_logarithms|_ufuncs), .*: another number": "another proof",
+    r"_logarithms, .*: right operand dropped in": "addresses are as long as other integers",
+    r"lapack.eigh, .*: branches exchanged": "NumPy's way",
+    r"another number in 0 \| of _words|another number in 1 \| of np.(ones|empty)": "not read",
+    r"_ufuncs_for, .*: another number in [02]": "NumPy's way",
+    r"_by_triangle, .*: another number in 2 \| of (x.ndim|-2)": "another way",
+    r"_by_triangle, .*: another number in 1 \| of -1": "any negative extent is unknown to NumPy",
+    r"LU.solve, .*: another number in [12] \| of (:1|-2)": "NumPy's way",
+    r"LU.(solve|inverse), .*2 \* step": "a place for info that nothing reads",
+    r"LU.inverse, .*64 \* len|LU.inverse, .* in n \+ step": "less memory to work in, or NumPy's way",
+}  # fmt: skip
+
+
+def explained(text, reasons=EQUIVALENT):
+    return next((reason for part, reason in reasons.items() if re.search(part, text)), None)
 
 
 def test_a_few_mutants_are_noticed():
@@ -92,3 +112,23 @@ def test_mutants_are_noticed():
     assert len(found) <= 0.05 * len(chosen)
     assert quick >= 0.9 * len(chosen)
     assert not [text for text in found if explained(text) is None]
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="a wrong address ends the process")
+
+
+@needs_fork
+def test_a_few_mutants_of_calls_by_address_are_noticed():
+    chosen = [row for row in mutants.by_address() if explained(row[0], BY_ADDRESS) is None][::80]
+    assert len(chosen) >= 2
+    assert [text for text, *mutant in chosen if not mutants.noticed_apart(*mutant)] == []
+
+
+@needs_fork
+@pytest.mark.slow
+def test_mutants_of_calls_by_address_are_noticed():
+    chosen = mutants.by_address()
+    found = [text for text, *mutant in chosen if not mutants.noticed_apart(*mutant)]
+    print(f"\n{len(chosen)} mutants: {len(chosen) - len(found)} noticed")
+    assert [text for text in found if explained(text, BY_ADDRESS) is None] == []
+    assert len(found) <= 0.25 * len(chosen)
