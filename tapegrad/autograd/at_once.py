@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.autograd import recorded_rules as rules
 from tapegrad.core import compiled_methods
-from tapegrad.core.base import wrap
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.engine.sweep import descriptor, spend
 from tapegrad.errors import KernelError
@@ -20,14 +20,12 @@ from tapegrad.kernels import machine
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import State
 from tapegrad.kernels.words import Address
-from tapegrad.ops.primitive import BY_OPCODE, Attributes, Elementwise, Primitive, sum_to
-from tapegrad.ops.programs import Ref, program_of
-from tapegrad.tape.record import CONST, STRIDE
+from tapegrad.ops.primitive import BY_OPCODE, PROGRAMS, Attributes
+from tapegrad.tape.record import STRIDE
 from tapegrad.tape.tape import Claim, Columns, Tape, leave
 from tapegrad.tensor import Tensor
 
 ndarray = np.ndarray
-_numbers: list[Any] = []  # literals of programs
 _states: dict[int, State] = {}  # by address: those that compiled code sweeps in
 
 
@@ -50,70 +48,11 @@ def backward(roots: Any, seeds: Any, retain: bool) -> bool | None:
     return None
 
 
-def rerecord(roots: Any, cotangents: Any, inputs: Any) -> tuple[Tensor | None, ...] | None:
-    """As `gradients`, recorded: cotangents are Tensors, and so are what is found, as the sweep leaves it."""
+def rerecord(
+    roots: Sequence[Tensor], cotangents: Sequence[Tensor], inputs: Sequence[Tensor]
+) -> tuple[Tensor | None, ...] | None:
+    """As `gradients`, recorded on the open tape, where older tapes have no part in it; it retains all."""
     return None
-
-
-def _programs() -> list[Any]:
-    """By opcode: words of the program of an op's rule, or None."""
-    found: list[Any] = []
-    for op in BY_OPCODE:
-        words: list[int] = []
-        if isinstance(op, Elementwise) and op.arity < 3:
-            for mask in range(1, 1 << op.arity):
-                words = _add_program(words, op, mask)
-        found.append(np.array(words, np.int64) if any(words[:4]) else None)
-    return found
-
-
-def _add_program(words: list[int], op: Elementwise, mask: int) -> list[int]:
-    program = program_of(op, tuple(k for k in range(op.arity) if mask >> k & 1))
-    words = words or [0, 0, 0, 0]
-    if program is None:
-        return words
-    words[mask] = len(words)
-    ends = [_word(program.results[k]) if k in program.results else layout.NOTHING_THERE for k in range(2)]
-    words += [len(program.steps), *ends]
-    for step in program.steps:
-        taken = [_word(ref) for ref in step.operands]
-        words += [compiled_methods.sheet_of(step.op), *taken, *[layout.NOTHING_THERE] * (2 - len(taken))]
-    return words
-
-
-def _word(ref: Ref) -> int:
-    if ref.kind == "number":
-        _numbers.append(ref.value)
-        return id(ref.value)
-    start = {"ct": layout.CT, "out": layout.RESULT, "input": layout.FIRST, "step": layout.STEPS}[ref.kind]
-    return start + int(ref.value)
-
-
-def _fit_part(part: Tensor, like: Any) -> Tensor:
-    """A cotangent with the dtype and the shape of its operand."""
-    if like.dtype.kind == "f":
-        part = np.real(part)
-    part = sum_to(part, like.shape)
-    return part if part.dtype == like.dtype else part.astype(like.dtype)
-
-
-def _apply_to_constants(op: Primitive, *operands: Any) -> Tensor:
-    """What an op makes of constants, itself one."""
-    return wrap(op.forward(*[x._v if isinstance(x, Tensor) else x for x in operands]))
-
-
-def _record_rule(
-    op: Any, ct: Tensor, out: Tensor, operands: Sequence[Tensor], attrs: Any, wanted: Sequence[int]
-) -> list[Tensor | None]:
-    found = op.vjp(ct, out, [_as_constant(x) for x in operands], attrs or {}, wanted)
-    return [found.get(q) for q in wanted]
-
-
-def _as_constant(x: Tensor) -> Tensor:
-    tape = x._tape
-    if tape is not None and tape.log and tape.log[x._at - 4] == CONST:
-        return wrap(x._v)
-    return x
 
 
 def install() -> None:
@@ -130,8 +69,9 @@ def _replace(enter: machine.Enter) -> None:
                 layout.WORKSPACE: _workspace, layout.DESCRIBE: _describe, layout.CLAIM: _claim,
                 layout.UNCLAIM: _unclaim, layout.APPLY_RULE: _apply_rule, layout.OPS: BY_OPCODE,
                 layout.WATCH: _begin_profile, layout.END_WATCH: _end_profile,
-                layout.PROGRAMS: _programs(), layout.FIT_PART: _fit_part, layout.RECORD_RULE: _record_rule,
-                layout.APPLY_TO_CONSTANTS: _apply_to_constants,
+                layout.PROGRAMS: PROGRAMS, layout.MAKE_PROGRAM: rules.make_program,
+                layout.FIT_COTANGENT: rules.fit_cotangent, layout.RECORD_RULE: rules.record_rule,
+                layout.APPLY_TO_CONSTANTS: rules.apply_to_constants,
             }
         )  # fmt: skip
         fast = compiled_methods.METH_FASTCALL

@@ -186,7 +186,7 @@ def grad(
     lanes = _lanes(grad_outputs) if is_grads_batched else None
     pairs = roots_of(listed(outputs, "outputs"), grad_outputs, recording, lanes)
     if recording and retain and lanes is None and only_inputs:
-        quick = recorded_at_once(pairs, targets, optional=bool(allow_unused) or materialize_grads)
+        quick = _recorded_at_once(pairs, targets)
         if quick is not None:
             return dict(zip(names, quick, strict=True)) if names is not None else quick
     keys = [keys_of(x) for x in targets]
@@ -217,14 +217,22 @@ def grad(
     return dict(zip(names, results, strict=True)) if names is not None else tuple(results)
 
 
-def recorded_at_once(pairs: Any, targets: list[Tensor], optional: bool) -> Any:
-    with np.errstate(all="ignore"), enable_grad():
-        found = at_once.rerecord([x for x, _ in pairs], [ct for _, ct in pairs], targets)
-        if found is None or None in [x if x is None else 0 for x in found]:
+@quietly
+def _recorded_at_once(
+    pairs: list[tuple[Tensor, Any]], targets: list[Tensor]
+) -> tuple[Tensor | None, ...] | None:
+    """Return the gradients that one compiled call records; None where it cannot, or some input has none."""
+    if not pairs:
+        return None
+    roots, cotangents = zip(*pairs, strict=True)
+    with enable_grad():
+        found = at_once.rerecord(roots, cotangents, targets)
+        if found is None or any(g is None for g in found):
             return None
         border = Border(pairs, {})
         return tuple(
-            track_gradient(border.result(g, x), pairs, True) for g, x in zip(found, targets, strict=True)
+            track_gradient(border.result(g, x), pairs, True)  # type: ignore[arg-type]
+            for g, x in zip(found, targets, strict=True)
         )
 
 

@@ -166,6 +166,7 @@ def _offsets(kind: type[Tensor]) -> dict[int, int] | None:
 def _objects(kind: type[Tensor], sheets: np.ndarray) -> dict[int, Any]:
     """By word: the objects that compiled code knows by address."""
     rows = sheets[len(OPERATORS) :]
+    _sheets_by_op.update((op, abi.address(row)) for op, row in zip(_ufunc_ops(), rows, strict=True))
     return {
         layout.NONE_AT_ALL: None, layout.NOT_IMPLEMENTED: NotImplemented,
         layout.TRUE: True, layout.ZERO: 0, layout.TWO_OBJECT: 2,
@@ -277,10 +278,12 @@ def _loops(op: Primitive, ufunc: Any) -> list[int]:
 
 
 def sheet_of(op: Primitive) -> Address:
-    """Make the sheet by which compiled code records results of an op; its address."""
-    sheet = np.array(_sheet(op, 0, (None, None)), np.int64)
-    _kept.append(sheet)
-    at = _sheets_by_op[op] = abi.address(sheet)
+    """Return the address of the sheet by which compiled code records results of an op."""
+    at = _sheets_by_op.get(op)
+    if at is None:
+        sheet = np.array(_sheet(op, 0, (None, None)), np.int64)
+        _kept.append(sheet)
+        at = _sheets_by_op[op] = abi.address(sheet)
     return at
 
 

@@ -26,6 +26,7 @@ Attributes: TypeAlias = dict[str, Any]  # what an op is asked for beside its ope
 
 REGISTRY: dict[str, Primitive] = {}
 BY_OPCODE: list = [None] * FIRST_OP
+PROGRAMS: list = [None] * FIRST_OP  # words by which compiled code records a rule, by opcode; None: to be made
 MEANING: dict[Any, Primitive] = {}  # the op that a function means: NumPy's, Python's, or one of `math`
 MASK_BITS = 30  # a record's number names the axes by a bit each
 OUT = 3  # the slot of the result among the values a rule may read: inputs are 0, 1, 2
@@ -129,6 +130,7 @@ class Primitive:
             REGISTRY[name] = self
         MEANING.update(dict.fromkeys(functions, self))
         BY_OPCODE.append(self)
+        PROGRAMS.append(None)
 
     def complete(self):
         """Fill in this op's row of the table that compiled sweeps read."""
@@ -256,7 +258,7 @@ class Elementwise(Primitive):
         return self.flops * math.prod(np.broadcast_shapes(*shapes)) if self.flops else 0
 
     def complete(self):
-        rows = []
+        PROGRAMS[self.opcode], rows = None, []
         for k in range(self.arity):
             partial = self.partial(k)
             if partial.zero:

@@ -64,7 +64,7 @@ def backward_from(self: int, args: int, count: int) -> int:
         if n > 0:
             out = results(n)
             if out != 0:
-                out = swept(held, m, n, RETAIN * (given[2] == g.true), out)
+                out = swept(held, m, n, RETAIN * (given[2] == g.true) | ALL_LEAVES, out)
             if out != 0 and out != UNHANDLED:
                 out = deposit_grads(held, n, out)
         release_held(held, m, n)
@@ -468,8 +468,8 @@ def planned(state: int, held: int, n: int, how: int) -> int:
     tape = obj(root).tape
     if tape == 0 or tape == g.none_at_all:
         return UNHANDLED
-    alone = how & ALONE != 0
-    if alone == 0 and obj(obj(tape).links).size != 0:
+    alone = 1 * (how & ALONE != 0)
+    if alone == 0 and how & ALL_LEAVES == 0 and obj(obj(tape).links).size != 0:
         alone = are_young(tape, held, n)
     if sweepable(root, alone) == 0:
         return UNHANDLED

@@ -99,7 +99,7 @@ RECORDED_ON = 1024  # records, from which on a tape is left after a sweep that i
 QUICK_INPUTS = 16  # of a sweep in one call at most, and as many roots
 ROOT, COTANGENT, HELD_WORDS = QUICK_INPUTS, 2 * QUICK_INPUTS, 3 * QUICK_INPUTS  # held, after inputs
 # It releases nothing; what is imported from older tapes are leaves; a mode wants to know of it.
-RETAIN, ALONE, WATCHED, RERECORDED = 1, 2, 4, 8
+RETAIN, ALONE, WATCHED, RERECORDED, ALL_LEAVES = 1, 2, 4, 8, 16
 
 # What the entry point does.
 (
@@ -145,8 +145,8 @@ API = (
     NEWEST_TAPE, CURRENT_TAPE, STALE_TAPE, DUAL_TAPE, LOAD, COPIED, PLACES_TEXT, WORDS_TEXT, WINDOW_TEXT,
     INTEGER, EXCEPTION, GUARD_SETTING, OFF_TEXT, CHECKSUM_TEXT, NEW_COPY, NEW_VIEW, SHADOW, EMPTY_LIKE,
     OUT_NAMES, NEW_ARRAY, SET_BASE, ALIGNMENT, KEPT_BYTES, TEST_ERRORS, ERRORS, CALL_TEXT, NOT_IMPLEMENTED,
-    PROGRAMS, FIT_PART, RECORD_RULE, APPLY_TO_CONSTANTS,
-) = range(176)  # fmt: skip
+    PROGRAMS, MAKE_PROGRAM, FIT_COTANGENT, RECORD_RULE, APPLY_TO_CONSTANTS,
+) = range(177)  # fmt: skip
 SHARED_WORDS = 184
 UNHANDLED = 1  # no address of an object
 

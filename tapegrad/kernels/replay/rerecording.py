@@ -15,7 +15,7 @@ from tapegrad.kernels.replay.recording import operate
 
 
 def rerecord(self: int, args: int, count: int) -> int:
-    """``(roots, cotangents, inputs)``: a tuple of Tensors with a history, or None where Python is to do it."""
+    """``(roots, cotangents, inputs)``: a tuple of Tensors with a history; None: left to Python."""
     g, given, held, out = i64(shared()), i64(args), stack(HELD_WORDS), UNHANDLED
     m, n = hold_roots(given[0], given[1], held), 0
     if m > 0:
@@ -104,7 +104,7 @@ def give(state: int, log: int, j: int, part: int) -> int:
     value = i64(obj(log).items)[4 * j + 3]
     if is_like(part, value) == 0:
         i64(args)[0], i64(args)[1] = part, value
-        fitted = call(g.vectorcall, g.fit_part, args, 2, 0)
+        fitted = call(g.vectorcall, g.fit_cotangent, args, 2, 0)
         invoke(g.decref, part)
         if fitted == 0:
             return 0
@@ -178,13 +178,29 @@ def follow(state: int, tape: int, log: int, k: int, ct: int) -> int:
             real = COMPLEX
         q += 1
         at = following(s.word, at, form)
-    program = i64(obj(g.programs).items)[w & 0xFFFF]
-    if program == g.none_at_all or real >= COMPLEX or real == 0 or q > 2:
-        return by_rule(state, tape, log, k, ct)
-    words = i64(obj(program).data)
-    if words[mask] == 0:
-        return by_rule(state, tape, log, k, ct)
-    return by_program(state, tape, log, k, ct, obj(program).data + 8 * words[mask])
+    program = program_for(w & 0xFFFF)
+    if program == 0:
+        return 0
+    if program != g.false and real < COMPLEX and real != 0:
+        words = obj(program).data
+        if i64(words)[mask] != 0:
+            return by_program(state, tape, log, k, ct, words + 8 * i64(words)[mask])
+    return by_rule(state, tape, log, k, ct)
+
+
+def program_for(opcode: int) -> int:
+    """The words of the program of an op's rule, or False, borrowed; 0 with an error set."""
+    g, args = i64(shared()), stack(1)
+    program = i64(obj(g.programs).items)[opcode]
+    if program != g.none_at_all:
+        return program
+    i64(args)[0] = call(g.long_from, opcode)
+    made = call(g.vectorcall, g.make_program, args, 1, 0)
+    invoke(g.decref, i64(args)[0])
+    if made == 0:
+        return 0
+    invoke(g.decref, made)
+    return i64(obj(g.programs).items)[opcode]
 
 
 def by_program(state: int, tape: int, log: int, k: int, ct: int, program: int) -> int:

@@ -1,0 +1,265 @@
+"""Sweeps that compiled code records give what Python records: first derivatives to the bit.
+
+Those of higher order go by one tape instead of one each, and add up what comes to a record in another order.
+"""
+
+import gc
+import sys
+import weakref
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.errors import GraphFreedError, UnusedInputError
+from tapegrad.kernels import abi, machine
+from tapegrad.kernels.replay import layout
+from tapegrad.ops import REGISTRY
+from tapegrad.ops.primitive import PROGRAMS, Elementwise
+from tapegrad.ops.programs import program_of
+from tapegrad.tape import tape as tapes
+
+pytestmark = pytest.mark.skipif(
+    not abi.native() or bool(layout.BOUNDS), reason="only the native layout has compiled methods"
+)
+at_once = sys.modules["tapegrad.autograd.at_once"]
+
+
+@pytest.fixture(autouse=True)
+def compiled():
+    machine.load()
+
+
+@pytest.fixture
+def by_python(monkeypatch):
+    def switch():
+        monkeypatch.setattr(at_once, "rerecord", lambda *_: None)
+
+    return switch
+
+
+def leaf(value):
+    return tg.tensor(value, requires_grad=True)
+
+
+def derivatives(function, arrays, order):
+    """Of the sum of what a function gives, by all of its arguments in turn, as often as asked."""
+    leaves = [leaf(a) for a in arrays]
+    y, found = function(*leaves), []
+    for k in range(order):
+        x = leaves[k % len(leaves)]
+        if not y.requires_grad:
+            break
+        (y,) = tg.grad(y, x, np.ones(y.shape, y.dtype), create_graph=True, materialize_grads=True)
+        found.append(y)
+        y = y * (1.0 + 0.5 * y)
+    return [(y.detach().numpy(), y.requires_grad) for y in found]
+
+
+def compare(found, wanted):
+    assert len(found) == len(wanted)
+    for order, ((mine, depends), (other, also)) in enumerate(zip(found, wanted, strict=True)):
+        assert depends == also
+        assert mine.dtype == other.dtype
+        if order == 0:
+            np.testing.assert_array_equal(mine, other)
+        else:
+            scale = np.max(np.abs(other), initial=np.finfo(mine.dtype).tiny)
+            np.testing.assert_allclose(mine, other, rtol=0, atol=scale * 200 * np.finfo(mine.dtype).eps)
+
+
+ROWS = [op for op in REGISTRY.values() if isinstance(op, Elementwise) and op.arity <= 2 and op.functions]
+UFUNCS = [op.name for op in ROWS if isinstance(op.functions[0], np.ufunc)]
+
+
+def test_rules_that_are_formulas_have_a_program():
+    texts = {name for name in UFUNCS if program_of(REGISTRY[name], (0,)) is not None}
+    assert texts >= {"add", "subtract", "multiply", "divide", "sin", "cos", "exp", "log", "sqrt", "square"}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", UFUNCS)
+def test_every_elementwise_op_as_python_does(by_python, name, dtype):
+    op = REGISTRY[name]
+    ufunc = op.functions[0]
+    random = np.random.default_rng(0)
+    arrays = []
+    for k in range(op.arity):
+        low, high = (max(min(end, 2.0), -2.0) for end in op.domain.of(k))
+        if low == high:  # from there on
+            high = low + 2.0
+        arrays.append((low + (high - low) * random.uniform(0.2, 0.8, 5)).astype(dtype))
+
+    def outcome():
+        return derivatives(ufunc, arrays, 4)
+
+    found = outcome()
+    by_python()
+    compare(found, outcome())
+
+
+PROGRAM = {
+    "a chain": lambda x: np.sin(np.exp(-x) * x) / (1.0 + x * x),
+    "constants": lambda x: (x * np.array([2.0, 3.0, 4.0]) + 1.5) * np.array([1.0, 0.5, 0.25]),
+    "linear": lambda x: 3.0 * x - x * 0.5,
+    "broadcast": lambda x: (x[:, None] * np.sin(x)).sum(axis=1) + x,
+    "numbers": lambda x: np.sum(np.exp(x) * x) * x[0],
+    "slices": lambda x: x[1:] * np.log(x[:-1]),
+    "products": lambda x: np.stack([x, x * x]) @ x,
+    "other rules": lambda x: np.tanh(x) * np.hypot(x, 1.0) + np.abs(x) ** x,
+    "single precision": lambda x: np.sin(x.astype(np.float32)) * x,
+    "complex": lambda x: np.real(np.exp(1j * x) * x),
+    "twice": lambda x: (lambda y: y * y * y)(x * x),
+    "written to": lambda x: (lambda y: (y.__setitem__(0, x[1] * x[2]), y * x)[1])(x * 2.0),
+    "a reduction": lambda x: np.mean(x * x) + np.max(x) * np.prod(x),
+}
+
+
+@pytest.mark.parametrize("shape", [(3,), ()])
+@pytest.mark.parametrize("name", PROGRAM)
+def test_programs_as_python_does(by_python, name, shape):
+    if shape == () and name in ("constants", "broadcast", "slices", "numbers", "products", "written to"):
+        shape = (3,)
+    x = np.linspace(0.4, 1.1, 3) if shape else np.float64(0.7)
+
+    def outcome():
+        return derivatives(PROGRAM[name], [x], 3)
+
+    found = outcome()
+    by_python()
+    compare(found, outcome())
+
+
+def test_several_roots_and_inputs(by_python):
+    a, b = np.linspace(0.4, 1.1, 3), np.linspace(1.5, 0.7, 3)
+
+    def outcome():
+        x, w = leaf(a), leaf(b)
+        y = x * w
+        z = np.sin(y) * w
+        cts = [leaf(b * 2.0), np.ones(3)]
+        gx, gw = tg.grad((y, z), (x, w), cts, create_graph=True)
+        found = [gx, gw, *tg.grad(gx * gw, (x, w, cts[0]), np.ones(3))]
+        return [t.detach().numpy() for t in found]
+
+    outcome()
+    found = outcome()
+    by_python()
+    for mine, other in zip(found, outcome(), strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_what_does_not_depend_on_the_leaves_has_no_history():
+    x = leaf([1.0, 2.0])
+    for _ in range(2):
+        (g,) = tg.grad(x * np.array([2.0, 3.0]) * 0.5, x, np.ones(2), create_graph=True)
+        assert g.tolist() == [1.0, 1.5]
+        assert not g.requires_grad and g.is_leaf
+
+
+def test_no_derivative_is_recorded_that_is_not_asked_for():
+    """A product with a constant and a sum: nothing of the other operand, nothing of a factor of 1."""
+    x = leaf([1.0, 2.0])
+    tg.grad(np.sin(x) * 3.0 + x, x, np.ones(2), create_graph=True)
+    tapes.close(tapes.current())
+    y = np.sin(x) * 3.0 + x
+    before = len(y._tape.log) // 4
+    (g,) = tg.grad(y, x, np.ones(2), create_graph=True)
+    assert g._tape is y._tape
+    lines = y._tape.show().splitlines()[1 + before :]
+    names = [line.split()[1].partition("(")[0] for line in lines]
+    assert names == ["cos", "constant", "multiply", "constant", "add"]
+
+
+def test_errors_are_those_of_python():
+    x, w = leaf([1.0, 2.0]), leaf([3.0])
+    y = np.sum(x * x)
+    tg.grad(y, x, create_graph=True)
+    with pytest.raises(UnusedInputError):
+        tg.grad(y, (x, w), create_graph=True)
+    assert tg.grad(y, (x, w), create_graph=True, allow_unused=True)[1] is None
+    y.backward()
+    with pytest.raises(GraphFreedError):
+        tg.grad(y, x, create_graph=True)
+
+
+def test_a_rule_that_raises_leaves_nothing_behind(monkeypatch):
+    x = leaf([1.0, 2.0])
+    y = np.hypot(x, 1.0) * x
+    tg.grad(y, x, np.ones(2), create_graph=True)
+    op = REGISTRY["hypot"]
+    with monkeypatch.context() as patch:
+        patch.setattr(op, "product", lambda *_: 1 / 0, raising=False)
+        z = np.hypot(x, 1.0) * x
+        kept = weakref.ref(z)
+        for _ in range(3):
+            with pytest.raises(ZeroDivisionError):
+                tg.grad(z, x, np.ones(2), create_graph=True)
+        del z
+        gc.collect()
+        assert kept() is None
+    (g,) = tg.grad(np.hypot(x, 1.0) * x, x, np.ones(2), create_graph=True)
+    assert g.requires_grad
+
+
+def test_references_balance():
+    x = leaf(np.linspace(0.4, 1.1, 5))
+    counted = [x, np.sin, REGISTRY["sin"], None]
+
+    def run():
+        y = np.sin(x) * x + np.tanh(x) * 2.0
+        (g,) = tg.grad(y, x, np.ones(5), create_graph=True)
+        tg.grad(g, x, np.ones(5))
+
+    for _ in range(5):
+        run()
+    gc.collect()
+    before = [sys.getrefcount(each) for each in counted[:3]]
+    objects = len(gc.get_objects())
+    for _ in range(200):
+        run()
+    gc.collect()
+    assert [sys.getrefcount(each) for each in counted[:3]] == before
+    assert abs(len(gc.get_objects()) - objects) < 50
+
+
+@pytest.mark.parametrize("records", [-1, 0, 1])
+def test_a_tape_is_left_when_it_has_grown(records):
+    x = leaf(np.linspace(0.4, 1.1, 3))
+    tg.grad(np.sin(x) * x, x, np.ones(3), create_graph=True)
+    tapes.close(tapes.current())
+    y = np.sin(x)
+    while len(y._tape.log) // 4 < layout.RECORDED_ON - 3 + records:
+        y = y * x
+    tape = y._tape
+    (g,) = tg.grad(y, x, np.ones(3), create_graph=True)
+    assert g._tape is tape
+    assert (tapes.local.tape is tape) == (len(tape.log) // 4 <= layout.RECORDED_ON and tape.columns is None)
+    (h,) = tg.grad(g, x, np.ones(3))
+    n = layout.RECORDED_ON
+    assert np.all(np.isfinite(h.tolist())) and n > 0
+
+
+def test_hooks_on_the_way_are_called(by_python):
+    x = leaf([1.0, 2.0])
+    seen = []
+    for _ in range(2):
+        y = np.sin(x)
+        y.register_hook(seen.append)
+        (g,) = tg.grad(y * x, x, np.ones(2), create_graph=True)
+        (h,) = tg.grad(g, x, np.ones(2))
+        v = x.detach().numpy()
+        np.testing.assert_allclose(h.tolist(), 2 * np.cos(v) - v * np.sin(v))
+    assert len(seen) == 4  # of the second derivative, too, which goes through y
+
+
+def test_a_changed_rule_changes_both_sweeps(monkeypatch):
+    """A program is read off the text of the rule that is in force."""
+    op = REGISTRY["sin"]
+    x = leaf([1.0, 2.0])
+    tg.grad(np.sin(x), x, np.ones(2), create_graph=True)
+    assert PROGRAMS[op.opcode] is not None
+    op.complete()
+    assert PROGRAMS[op.opcode] is None
+    (g,) = tg.grad(np.sin(x), x, np.ones(2), create_graph=True)
+    np.testing.assert_array_equal(g.tolist(), np.cos([1.0, 2.0]))
