@@ -68,6 +68,7 @@ OTHERS = (
     Limit("engine.sweep", "SMALL", "records of a tape"),
     Limit("kernels.state", "FEW", "records of a sweep"),
     Limit("kernels.replay.layout", "QUICK_INPUTS", "inputs of a gradient"),
+    Limit("kernels.replay.layout", "RECORDED_ON", "records of a tape with a recorded sweep"),
     Limit("kernels.replay.layout", "EXACT", "integers that are doubles"),
     Limit("kernels.replay.layout", "MAXDIM", "axes of an array"),
     Limit("kernels.replay.layout", "DEPTH", "frames of a note"),

@@ -436,6 +436,24 @@ def inputs(n):
         assert found.tolist() == [k + 2.0] * 2
 
 
+@crosses("kernels.replay.layout", "RECORDED_ON")
+def records_swept_and_recorded(n):
+    """A chain whose derivative, two records a step, ends about there."""
+    x = leaf(np.array([0.5, 0.25]))
+    tg.grad(np.sum(x * x), x, create_graph=True)
+    for length in (n // 4, n // 3, n):
+        tapes.close(tapes.current())
+        y = x * 1.0
+        for _ in range(length):
+            y = y * 1.001
+        z = y * y
+        (g,) = tg.grad(z, x, np.ones(2), create_graph=True)
+        (h,) = tg.grad(g, x, np.ones(2))
+        factor = 1.001 ** (2 * length)
+        np.testing.assert_allclose(g.tolist(), 2 * factor * x.detach().numpy(), rtol=1e-10)
+        np.testing.assert_allclose(h.tolist(), [2 * factor] * 2, rtol=1e-10)
+
+
 @crosses("ops.lapack", "SMALL")
 def rows_of_factors(n):
     a = np.eye(n) * 3 + np.random.default_rng(n).uniform(-1, 1, (n, n)) / n

@@ -613,35 +613,16 @@ def run_freely(state: int) -> int:
 
 def run_rule(state: int, tape: int, log: int) -> int:
     """Run the rule in Python that a sweep has come to; 0 with an error set."""
-    g, s, args, n = i64(shared()), i64(state), stack(6), 0
-    k, flags, items = s.position, u8(s.flags), i64(obj(log).items)
-    word, form = i64(s.word)[k], i64(s.operations)[ROW * (i64(s.word)[k] & 0xFFFF) + FORM]
-    slot, values, wanted = call(g.long_from, k), call(g.new_list, 0), call(g.new_list, 0)
-    i64(args)[0] = i64(obj(g.ops).items)[word & 0xFFFF]
-    i64(args)[1], i64(args)[2] = cotangent_of(state, k, items[4 * k + 3]), items[4 * k + 3]
-    i64(args)[3], i64(args)[4], i64(args)[5] = values, g.none_at_all, wanted
-    failed, at, q = i64(args)[1] == 0 or slot == 0 or values == 0 or wanted == 0, operands(word, form), 0
-    while at != 0 and failed == 0:
+    g, s, out = i64(shared()), i64(state), 1
+    k, n = s.position, 0
+    ct = cotangent_of(state, k, i64(obj(log).items)[4 * k + 3])
+    found = parts_by_rule(state, tape, log, k, ct, 0)
+    w = i64(s.word)[k]
+    form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
+    at = operands(w, form) * (found != 0)
+    while at != 0 and out != 0:
         j = (at & 0xFFFF) - 1
-        failed = call(g.append, values, items[4 * j + 3]) & 0xFFFFFFFF
-        if flags[j] & NEED and failed == 0:
-            place = call(g.long_from, q)
-            failed = place == 0
-            if failed == 0:
-                failed = call(g.append, wanted, place) & 0xFFFFFFFF
-                invoke(g.decref, place)
-        q += 1
-        at = following(s.word, at, form)
-    found = 0
-    if failed == 0:
-        attrs = call(g.dict_get, obj(tape).attrs, slot)
-        if attrs != 0:
-            i64(args)[4] = attrs
-        found = call(g.vectorcall, g.apply_rule, args, 6, 0)
-    failed, at = found == 0, operands(word, form)
-    while at != 0 and failed == 0:
-        j = (at & 0xFFFF) - 1
-        if flags[j] & NEED:
+        if u8(s.flags)[j] & NEED:
             part = i64(obj(found).items)[n]
             n += 1
             if part != g.none_at_all:
@@ -649,15 +630,71 @@ def run_rule(state: int, tape: int, log: int) -> int:
                 if obj(part).type == g.ndarray_type:
                     source = obj(part).data
                 if deposit(state, j, source) != DONE:
-                    failed = 1
+                    out = 0
                     invoke(g.no_memory)
         at = following(s.word, at, form)
-    drop_position(i64(args)[1], 0)
+    drop_position(ct, 0)
+    return drop_position(found, out * (found != 0))
+
+
+def parts_by_rule(state: int, tape: int, log: int, k: int, ct: int, recorded: int) -> int:
+    """A new list of what the rule of record k has for each operand wanted, or None; 0 with an error set.
+
+    `ct` is an array, and so are the operands; Tensors where the rule is `recorded`.
+    """
+    g, s, args, q = i64(shared()), i64(state), stack(6), 0
+    w, slot, values, wanted = i64(s.word)[k], call(g.long_from, k), call(g.new_list, 0), call(g.new_list, 0)
+    form, out = i64(s.operations)[ROW * (w & 0xFFFF) + FORM], value_of_record(tape, log, k, recorded)
+    failed = 1 * (ct == 0 or slot == 0 or values == 0 or wanted == 0 or out == 0)
+    at = operands(w, form)
+    while at != 0 and failed == 0:
+        j = (at & 0xFFFF) - 1
+        x = value_of_record(tape, log, j, recorded)
+        failed = 1 * (x == 0)
+        if failed == 0:
+            failed = call(g.append, values, x) & 0xFFFFFFFF
+            invoke(g.decref, x)
+        if u8(s.flags)[j] & NEED and failed == 0:
+            place = call(g.long_from, q)
+            failed = 1 * (place == 0)
+            if failed == 0:
+                failed = call(g.append, wanted, place) & 0xFFFFFFFF
+                invoke(g.decref, place)
+        q += 1
+        at = following(s.word, at, form)
+    found = 0
+    if failed == 0:
+        i64(args)[0], i64(args)[1], i64(args)[2] = i64(obj(g.ops).items)[w & 0xFFFF], ct, out
+        i64(args)[3], i64(args)[4], i64(args)[5] = values, g.none_at_all, wanted
+        attrs = call(g.dict_get, obj(tape).attrs, slot)
+        if attrs != 0:
+            i64(args)[4] = attrs
+        rule = g.apply_rule
+        if recorded:
+            rule = g.record_rule
+        found = call(g.vectorcall, rule, args, 6, 0)
+    drop_position(out, 0)
     drop_position(slot, 0)
     drop_position(values, 0)
-    drop_position(wanted, 0)
-    drop_position(found, 0)
-    return 1 - failed
+    return drop_position(wanted, found)
+
+
+def value_of_record(tape: int, log: int, j: int, recorded: int) -> int:
+    """A new reference to the value of record j, or a new Tensor that goes on from it; 0 with an error set."""
+    g, value = i64(shared()), i64(obj(log).items)[4 * j + 3]
+    invoke(g.incref, value)
+    if recorded == 0:
+        return value
+    x, at = call(g.allocate_object, g.tensor_type, 0), call(g.long_from, 4 * (j + 1))
+    if x == 0 or at == 0:
+        drop_position(x, 0)
+        drop_position(at, 0)
+        return drop_position(value, 0)
+    invoke(g.incref, tape)
+    invoke(g.incref, g.none_at_all)
+    obj(x).v, obj(x).tape = value, tape
+    obj(x).at, obj(x).extra = at, g.none_at_all
+    return x
 
 
 def cotangent_of(state: int, k: int, value: int) -> int:

@@ -1,13 +1,22 @@
 """Compiled: a sweep that is recorded itself: cotangents are Tensors, and rules the ops they apply.
 
-An op's rule is a program (`tapegrad.ops.programs`), words of which are, for the operands wanted as a mask at
-MASKS: where it begins; there the number of steps, what each of two operands gets, and the steps: a sheet and
-two operands. An operand is NOTHING_THERE, CT, RESULT, FIRST plus a slot, STEPS plus the number of a step, or
-the address of a number.
+Records come on the tape that is swept, so that what is differentiated again lies there alone. The rule of an
+elementwise op of real numbers is a program (`tapegrad.ops.programs`); all others run in Python, on Tensors.
+The words of a program: at the mask of the operands that want a part, where it begins; there the number of
+steps, what two operands get, and for each step a sheet and what it takes: CT, RESULT, FIRST and a slot, STEPS
+and the number of a step, the address of a number, or NOTHING_THERE.
 """
 
 from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack, u8
-from tapegrad.kernels.replay.gradients import hold, hold_roots, planned, release_held, workspace
+from tapegrad.kernels.replay.gradients import (
+    hold,
+    hold_roots,
+    parts_by_rule,
+    planned,
+    release_held,
+    value_of_record,
+    workspace,
+)
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import drop_position, has, in_force, same_words
 from tapegrad.kernels.replay.reading import following, operands
@@ -35,54 +44,75 @@ def rerecord(self: int, args: int, count: int) -> int:
 
 def rerecorded(held: int, m: int, n: int) -> int:
     """The gradients of n inputs; UNHANDLED with nothing done; 0 with an error set."""
-    g, h, state = i64(shared()), i64(held), workspace(i64(held)[ROOT])
+    g, state, out = i64(shared()), workspace(i64(held)[ROOT]), UNHANDLED
     if state == 0 or state == UNHANDLED:
         return state
-    s, out, args = i64(state), UNHANDLED, stack(1)
-    s.seed_count = m
+    i64(state).seed_count = m
     if to_record(state, held, n):
-        tape = obj(h[ROOT]).tape
+        tape = obj(i64(held)[ROOT]).tape
         log = obj(tape).log
         invoke(g.incref, tape)
         invoke(g.incref, log)
-        failed = 0
-        for q in range(m):
-            if failed == 0:
-                invoke(g.incref, h[COTANGENT + q])
-                failed = give(state, log, i64(s.seeds)[q], h[COTANGENT + q]) == 0
-        for k in range(s.records - 1, -1, -1):
-            if failed == 0 and i64(s.cotangents)[k] != 0:
-                if u8(s.flags)[k] & (NEED | MARK | SINK | ACTIVE) == NEED | MARK | ACTIVE:
-                    ct = i64(s.cotangents)[k]
-                    i64(s.cotangents)[k] = 0
-                    failed = follow(state, tape, log, k, ct) == 0
-                    invoke(g.decref, ct)
-        out = 0
-        if failed == 0:
-            out = call(g.new_tuple, n)
-        for q in range(n):
-            x = i64(s.cotangents)[i64(s.sinks)[q]]
-            if out != 0:
-                if x == 0:
-                    x = g.none_at_all
-                invoke(g.incref, x)
-                i64(out + TUPLE_ITEMS_AT)[q] = x
-        for k in range(s.records):
-            if i64(s.cotangents)[k] != 0:
-                invoke(g.decref, i64(s.cotangents)[k])
+        failed = walk_back(state, tape, log, held, m) == 0
+        out = take_cotangents(state, n, failed)
         if out != 0 and obj(tape).log == log and obj(log).size > 4 * RECORDED_ON:
-            i64(args)[0] = tape
-            left = call(g.vectorcall, g.leave, args, 1, 0)
-            if left == 0:
-                invoke(g.decref, out)
-                out = 0
-            else:
-                invoke(g.decref, left)
+            out = leave_tape(tape, out)
         invoke(g.decref, log)
         invoke(g.decref, tape)
-    s.next_state = g.idle_state
+    i64(state).next_state = g.idle_state
     g.idle_state = state
     return out
+
+
+def walk_back(state: int, tape: int, log: int, held: int, m: int) -> int:
+    """Give m roots their cotangents, and follow the rules of all records planned; 0 with an error set.
+
+    The log is held: what Python does in between may seal the tape.
+    """
+    g, s, out = i64(shared()), i64(state), 1
+    cotangents, flags, whole = i64(s.cotangents), u8(s.flags), NEED | MARK | ACTIVE
+    for q in range(m):
+        ct = i64(held)[COTANGENT + q]
+        if out != 0:
+            invoke(g.incref, ct)
+            out = add_cotangent(state, log, i64(s.seeds)[q], ct)
+    for k in range(s.records - 1, -1, -1):
+        if out != 0 and cotangents[k] != 0 and flags[k] & whole == whole:
+            ct = cotangents[k]
+            cotangents[k] = 0
+            out = record_parts(state, tape, log, k, ct)
+            invoke(g.decref, ct)
+    return out
+
+
+def take_cotangents(state: int, n: int, failed: int) -> int:
+    """A new tuple of what came to n inputs, None where nothing did, and let go of the rest; 0 if `failed`."""
+    g, s, out = i64(shared()), i64(state), 0
+    cotangents = i64(s.cotangents)
+    if failed == 0:
+        out = call(g.new_tuple, n)
+    for q in range(n):
+        x = cotangents[i64(s.sinks)[q]]
+        if x == 0:
+            x = g.none_at_all
+        if out != 0:
+            invoke(g.incref, x)
+            i64(out + TUPLE_ITEMS_AT)[q] = x
+    for k in range(s.records):
+        if cotangents[k] != 0:
+            invoke(g.decref, cotangents[k])
+    return out
+
+
+def leave_tape(tape: int, out: int) -> int:
+    """End recording on a tape that has grown; `out` is passed on, 0 with an error set."""
+    g, args = i64(shared()), stack(1)
+    i64(args)[0] = tape
+    left = call(g.vectorcall, g.leave, args, 1, 0)
+    if left == 0:
+        invoke(g.decref, out)
+        return 0
+    return drop_position(left, out)
 
 
 def to_record(state: int, held: int, n: int) -> int:
@@ -98,7 +128,7 @@ def to_record(state: int, held: int, n: int) -> int:
     return 1
 
 
-def give(state: int, log: int, j: int, part: int) -> int:
+def add_cotangent(state: int, log: int, j: int, part: int) -> int:
     """Add a Tensor, of which the reference is taken, to the cotangent of record j; 0 with an error set."""
     g, s, args = i64(shared()), i64(state), stack(2)
     value = i64(obj(log).items)[4 * j + 3]
@@ -111,7 +141,7 @@ def give(state: int, log: int, j: int, part: int) -> int:
         part = fitted
     before = i64(s.cotangents)[j]
     if before != 0:
-        total = apply(g.sheets, before, part)
+        total = apply_op(g.sheets, before, part)
         invoke(g.decref, before)
         invoke(g.decref, part)
         part = total
@@ -131,7 +161,7 @@ def is_like(x: int, value: int) -> int:
     return same_words(v, value, DIMS_AT)
 
 
-def apply(sheet: int, a: int, b: int) -> int:
+def apply_op(sheet: int, a: int, b: int) -> int:
     """A new reference to the Tensor that an op makes of its operands, `b` 0 for one; 0 with an error set."""
     g, args = i64(shared()), stack(2)
     out = operate(sheet, a, b)
@@ -141,16 +171,16 @@ def apply(sheet: int, a: int, b: int) -> int:
     return out
 
 
-def stepped(tape: int, log: int, sheet: int, a: int, b: int) -> int:
-    """As `apply`, not recorded where all operands are constants."""
+def apply_step(tape: int, log: int, sheet: int, a: int, b: int) -> int:
+    """As `apply_op`, not recorded where all operands are constants."""
     g, args = i64(shared()), stack(3)
-    if is_passive(tape, log, a) == 0 or (b != 0 and is_passive(tape, log, b) == 0):
-        return apply(sheet, a, b)
+    if is_passive_value(tape, log, a) == 0 or (b != 0 and is_passive_value(tape, log, b) == 0):
+        return apply_op(sheet, a, b)
     i64(args)[0], i64(args)[1], i64(args)[2] = i64(sheet).op, a, b
     return call(g.vectorcall, g.apply_to_constants, args, 2 + (b != 0), 0)
 
 
-def is_passive(tape: int, log: int, x: int) -> int:
+def is_passive_value(tape: int, log: int, x: int) -> int:
     """Whether what a step takes is a number, or a Tensor that is a constant on the tape or has no history."""
     g = i64(shared())
     if obj(x).type != g.tensor_type:
@@ -164,7 +194,7 @@ def is_passive(tape: int, log: int, x: int) -> int:
     return i64(obj(log).items)[call(g.long_as, obj(x).at) - 4] == g.zero
 
 
-def follow(state: int, tape: int, log: int, k: int, ct: int) -> int:
+def record_parts(state: int, tape: int, log: int, k: int, ct: int) -> int:
     """Give the operands of record k their parts of its cotangent; 0 with an error set."""
     g, s = i64(shared()), i64(state)
     w, flags, mask, q, real = i64(s.word)[k], u8(s.flags), 0, 0, i64(s.meta)[k] & 0xFF
@@ -184,7 +214,10 @@ def follow(state: int, tape: int, log: int, k: int, ct: int) -> int:
     if program != g.false and real < COMPLEX and real != 0:
         words = obj(program).data
         if i64(words)[mask] != 0:
-            return by_program(state, tape, log, k, ct, words + 8 * i64(words)[mask])
+            invoke(g.incref, program)  # a rule declared meanwhile would replace it
+            done = by_program(state, tape, log, k, ct, words + 8 * i64(words)[mask])
+            invoke(g.decref, program)
+            return done
     return by_rule(state, tape, log, k, ct)
 
 
@@ -204,7 +237,7 @@ def program_for(opcode: int) -> int:
 
 
 def by_program(state: int, tape: int, log: int, k: int, ct: int, program: int) -> int:
-    """As `follow`, by the steps of a program."""
+    """As `record_parts`, by the steps of a program."""
     g, s, p, refs, n = i64(shared()), i64(state), i64(program), stack(PROGRAM_WORDS), i64(program)[0]
     r, failed, q = i64(refs), 0, 0
     for i in range(STEPS + n):
@@ -214,24 +247,24 @@ def by_program(state: int, tape: int, log: int, k: int, ct: int, program: int) -
     for i in range(n):
         step = 3 + 3 * i
         if failed == 0:
-            a, b = find(state, tape, log, k, refs, p[step + 1]), 0
+            a, b = step_operand(state, tape, log, k, refs, p[step + 1]), 0
             failed = a == 0
             if p[step + 2] != NOTHING_THERE and failed == 0:
-                b = find(state, tape, log, k, refs, p[step + 2])
+                b = step_operand(state, tape, log, k, refs, p[step + 2])
                 failed = b == 0
             if failed == 0:
-                r[STEPS + i] = stepped(tape, log, p[step], a, b)
+                r[STEPS + i] = apply_step(tape, log, p[step], a, b)
                 failed = r[STEPS + i] == 0
     w = i64(s.word)[k]
     at = operands(w, i64(s.operations)[ROW * (w & 0xFFFF) + FORM])
     while at != 0 and failed == 0:
         j = (at & 0xFFFF) - 1
         if u8(s.flags)[j] & NEED and p[1 + q] != NOTHING_THERE:
-            part = find(state, tape, log, k, refs, p[1 + q])
+            part = step_operand(state, tape, log, k, refs, p[1 + q])
             failed = part == 0
             if failed == 0:
                 invoke(g.incref, part)
-                failed = give(state, log, j, part) == 0
+                failed = add_cotangent(state, log, j, part) == 0
         q += 1
         at = at >> 32
     for i in range(STEPS + n):
@@ -240,7 +273,7 @@ def by_program(state: int, tape: int, log: int, k: int, ct: int, program: int) -
     return failed == 0
 
 
-def find(state: int, tape: int, log: int, k: int, refs: int, what: int) -> int:
+def step_operand(state: int, tape: int, log: int, k: int, refs: int, what: int) -> int:
     """What a step takes, borrowed; 0 with an error set."""
     s, r = i64(state), i64(refs)
     if what >= PROGRAM_WORDS:
@@ -252,74 +285,26 @@ def find(state: int, tape: int, log: int, k: int, refs: int, what: int) -> int:
             j = ((w >> 16) & 0xFFFF) - 1
             if what > FIRST:
                 j = (w >> 32) - 1
-        r[what] = recalled(tape, log, j)
+        r[what] = value_of_record(tape, log, j, 1)
     return r[what]
 
 
-def recalled(tape: int, log: int, j: int) -> int:
-    """A new Tensor that goes on from record j; 0 with an error set."""
-    g = i64(shared())
-    x = call(g.allocate_object, g.tensor_type, 0)
-    if x == 0:
-        return 0
-    at = call(g.long_from, 4 * (j + 1))
-    if at == 0:
-        invoke(g.decref, x)
-        return 0
-    value = i64(obj(log).items)[4 * j + 3]
-    invoke(g.incref, value)
-    invoke(g.incref, tape)
-    invoke(g.incref, g.none_at_all)
-    obj(x).v, obj(x).tape = value, tape
-    obj(x).at, obj(x).extra = at, g.none_at_all
-    return x
-
-
 def by_rule(state: int, tape: int, log: int, k: int, ct: int) -> int:
-    """As `follow`, by the rule in Python."""
-    g, s, args = i64(shared()), i64(state), stack(6)
-    w, flags, q, n = i64(s.word)[k], u8(s.flags), 0, 0
+    """As `record_parts`, by the rule in Python."""
+    g, s, n, failed = i64(shared()), i64(state), 0, 0
+    w = i64(s.word)[k]
     form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
-    slot, values, wanted = call(g.long_from, k), call(g.new_list, 0), call(g.new_list, 0)
-    i64(args)[0], i64(args)[1] = i64(obj(g.ops).items)[w & 0xFFFF], ct
-    i64(args)[2], i64(args)[3] = recalled(tape, log, k), values
-    i64(args)[4], i64(args)[5] = g.none_at_all, wanted
-    failed = slot == 0 or values == 0 or wanted == 0 or i64(args)[2] == 0
+    found = parts_by_rule(state, tape, log, k, ct, 1)
+    if found == 0:
+        return 0
     at = operands(w, form)
     while at != 0 and failed == 0:
         j = (at & 0xFFFF) - 1
-        x = recalled(tape, log, j)
-        failed = x == 0
-        if failed == 0:
-            failed = call(g.append, values, x) & 0xFFFFFFFF
-            invoke(g.decref, x)
-        if flags[j] & NEED and failed == 0:
-            place = call(g.long_from, q)
-            failed = place == 0
-            if failed == 0:
-                failed = call(g.append, wanted, place) & 0xFFFFFFFF
-                invoke(g.decref, place)
-        q += 1
-        at = following(s.word, at, form)
-    found = 0
-    if failed == 0:
-        attrs = call(g.dict_get, obj(tape).attrs, slot)
-        if attrs != 0:
-            i64(args)[4] = attrs
-        found = call(g.vectorcall, g.record_rule, args, 6, 0)
-    failed, at = found == 0, operands(w, form)
-    while at != 0 and failed == 0:
-        j = (at & 0xFFFF) - 1
-        if flags[j] & NEED:
+        if u8(s.flags)[j] & NEED:
             part = i64(obj(found).items)[n]
             n += 1
             if part != g.none_at_all:
                 invoke(g.incref, part)
-                failed = give(state, log, j, part) == 0
+                failed = add_cotangent(state, log, j, part) == 0
         at = following(s.word, at, form)
-    drop_position(i64(args)[2], 0)
-    drop_position(slot, 0)
-    drop_position(values, 0)
-    drop_position(wanted, 0)
-    drop_position(found, 0)
-    return failed == 0
+    return drop_position(found, failed == 0)
