@@ -68,7 +68,7 @@ _getitem = fn.getitem
 _timed_getitem = timed("getitem")(_getitem)
 
 
-def _operator(function: Callable[[Any, Any], Result]) -> Callable[[Any, Any], Result]:
+def _operator(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Tensor]:
     """Return an operator's method, which leaves operands of other kinds to their own."""
     return lambda self, other: function(self, other) if isinstance(other, fn.OPERANDS) else NotImplemented
 
@@ -568,7 +568,7 @@ class Tensor(ArrayMethods):
     __rtruediv__: ClassVar[Binary] = fn.REFLECTED["divide"]
     __mod__: ClassVar[Binary] = fn.FAST["remainder"]
     __rmod__: ClassVar[Binary] = fn.REFLECTED["remainder"]
-    __divmod__ = _operator(fn.UFUNCS[np.divmod])
+    __divmod__: Any = _operator(fn.UFUNCS[np.divmod])  # a pair
     __rdivmod__ = _reflected(fn.UFUNCS[np.divmod])
     __and__, __rand__ = _operator(np.bitwise_and), _reflected(np.bitwise_and)
     __or__, __ror__ = _operator(np.bitwise_or), _reflected(np.bitwise_or)
