@@ -449,6 +449,21 @@ class Machine(RuleBasedStateMachine):
 
         self.both(step)
 
+    @rule(name=st.sampled_from(sorted(UNARY)), i=PLACE, j=PLACE, twice=st.booleans())
+    def fresh_gradient(self, name, i, j, twice):
+        """Of what is computed for it, recorded: in compiled code where all is on one tape."""
+        (i, x), (j, y) = self.like(i, lambda h: h.is_leaf and h.requires_grad), self.like(j)
+        if not small(x, y) or x.dtype.kind == "c":
+            return
+
+        def step(w):
+            x = w.handles[i]
+            z = UNARY[name](np, x * 0.5) * x + np.real(w.handles[j]) * x
+            roots = [np.sum(z * z), np.sum(z)] if twice else [np.sum(z * x)]
+            return w.m.grad(roots, [x], create_graph=True, allow_unused=True)
+
+        self.keep(step)
+
     @precondition(lambda self: self.records < 100 and not self.blocks)
     @rule(i=PLACE)
     def abandon(self, i):
