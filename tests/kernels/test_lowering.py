@@ -224,3 +224,15 @@ def test_each_place_has_a_name_of_its_own():
     names = [name.id for t in targets for name in ast.walk(t) if isinstance(name, ast.Name)]
     assert len(names) > 200
     assert not [name for name in names if names.count(name) > 1]
+
+
+def test_each_function_has_a_name_of_its_own():
+    """All texts are one program: of two functions with a name the later is called."""
+    names = [
+        statement.name
+        for path in Path(layout.__file__).parent.glob("*.py")
+        for statement in ast.parse(path.read_text("utf-8")).body
+        if isinstance(statement, ast.FunctionDef)
+    ]
+    assert len(names) > 200
+    assert sorted(names) == sorted(set(names))
