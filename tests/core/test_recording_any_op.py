@@ -167,6 +167,34 @@ def test_frames_of_python_with_results_of_older_tapes(shape):
     np.testing.assert_allclose(g.numpy(), 1 + 3 * (3 * v**2 + 4 * v + 2 * v + 2), rtol=1e-14)
 
 
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("retain", [False, True])
+def test_operands_older_than_all_that_is_asked_for(by_python, program, retain):
+    """A tape is read from the oldest input on; of what is before it, only what rules take."""
+    function = PROGRAMS[program]
+
+    def outcome():
+        tapes.close(tapes.current())
+        old = leaf(values((4, 4), "d"))
+        results = [old * 1.5]
+        for k in range(40):  # of many shapes
+            results.append((old[: 1 + k % 4, k % 3 :] * (k + 1.0)).T)
+        x = leaf(values((4, 4), "d"))
+        out = function(x, results[0]) * 2.0
+        joined = np.sum(np.concatenate([(out * results[3][0, 0]).ravel(), (results[7] * x[0, 0]).ravel()]))
+        assert joined._tape is old._tape or results[0]._tape is joined._tape
+        (g,) = tg.grad(joined, x, retain_graph=retain)
+        found = [g, *(tg.grad(joined, (old, x)) if retain else ())]
+        return [t.detach().numpy() for t in found]
+
+    outcome()
+    found = outcome()
+    by_python()
+    for left, right in zip(found, outcome(), strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-13)
+
+
+
 def ones(x):
     return np.ones(x.shape, x.dtype)
 

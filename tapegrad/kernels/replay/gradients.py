@@ -484,7 +484,11 @@ def planned(state: int, held: int, n: int, how: int) -> int:
         i64(s.sinks)[q] = call(g.long_as, at) // 4 - 1
         if is_among(s.sinks, q):
             return UNHANDLED
-    s.sink_count = n
+    s.sink_count, s.oldest = n, 0
+    if how & WATCHED == 0:
+        s.oldest = i64(s.sinks)[0]
+        for q in range(1, n):
+            s.oldest = min(s.oldest, i64(s.sinks)[q])
     for q in range(s.seed_count):
         x = h[ROOT + q]
         if obj(x).type != g.tensor_type or obj(x).tape != tape:

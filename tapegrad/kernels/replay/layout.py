@@ -13,7 +13,7 @@ BOUNDS = int(bounds())  # 1: checked build; see `tapegrad.kernels.bounds`
     PENDING, PENDING_COUNT, POSITION, FINISH, DESCRIPTORS, EVERY, PHASE, WORK, TOUCHED, PAUSE,
     ALLOCATE, FREE, BLOCKS, FREE_LISTS, HELD_BYTES, SCRATCH, WALK, STORE, GEMM, MARKED,
 ) = range(37)  # fmt: skip
-STATE_WORDS = 72
+STATE_WORDS = 76
 
 # What reading an open tape needs besides.
 ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(38, 46)
@@ -30,6 +30,10 @@ NEXT_STATE, ROOM, KNOWN_VERSION, UNFREED = 64, 65, 66, 67
 
 # Whether its rules are recorded: no kernels are needed.
 IS_RECORDED = 68
+
+# The record where reading begins: nothing before it depends on what is asked for; operands there are read as
+# a plan comes to them. How many words of shapes there are, where the last one begins, and its axes.
+OLDEST, SHAPE_WORDS, LAST_SHAPE, LAST_AXES = range(69, 73)
 
 # The table of a checked build, and two words that stay 0.
 REGIONS, NOTHING_AT = 55, 62

@@ -18,62 +18,81 @@ from tapegrad.kernels.replay.layout import *
 
 
 def seal(state: int) -> int:
-    """Fill the columns; the words of shapes used, or -1 - k when record k is malformed."""
+    """Fill the columns from OLDEST on; how many words shapes take, or -1 - k when record k is malformed."""
     s = i64(state)
-    items, n, operations = i64(s.items), s.records, i64(s.operations)
-    word, meta, address, shapes = i64(s.word), i64(s.meta), i64(s.address), i64(s.shapes)
-    used, last, last_ndim = 0, 0, -1
-    for k in range(n):
-        op = i32(items[4 * k] + DIGIT_AT)[0]
-        first = i32(items[4 * k + 1] + DIGIT_AT)[0]
-        second = i32(items[4 * k + 2] + DIGIT_AT)[0]
-        value = items[4 * k + 3]
-        if op < 0 or op >= s.opcodes:
+    s.shape_words, s.last_shape, s.last_axes = 0, 0, -1
+    for k in range(s.oldest, s.records):
+        if read_record(state, k) == 0:
             return -1 - k
-        form = operations[ROW * op + FORM]
-        a, b = first >> 2, second >> 2
-        if form == NUMBER:
-            b = second
-        elif form == NONE:
-            a, b = 0, 0
-            if op == LINK:
-                a, b = first, second >> 2
-        if operands_exist(form, a, b, k) == 0:
-            return -1 - k
-        word[k] = op | a << 16 | b << 32
-        meta[k], address[k] = 0, 0
-        if value == s.none_object:
-            continue
-        code = dtype_of(state, value)
-        if code == 0:
-            return -1 - k
-        size = code >> 8
-        code = (code & 0xFF) | size << 9
-        if obj(value).type != s.array_type:
-            meta[k], address[k] = code | 0x100, value + SCALAR_AT
-            continue
-        address[k] = obj(value).data
-        ndim = obj(value).ndim
-        dims, strides = i64(obj(value).dims), i64(obj(value).strides)
-        dense, step = 1, size
-        for d in range(ndim - 1, -1, -1):
-            if dims[d] != 1 and strides[d] != step:
-                dense = 0
-            step *= dims[d]
-        if dense == 0 or ndim != last_ndim or same_numbers(s.shapes + 8 * last, obj(value).dims, ndim) == 0:
-            if used + 2 * ndim > s.capacity:
-                return used + 2 * MAXDIM * (n - k)
-            for d in range(ndim):
-                shapes[used + d] = dims[d]
-            last, last_ndim = used, ndim
-            used += ndim
+        if s.shape_words > s.capacity:
+            return s.shape_words + 2 * MAXDIM * (s.records - k)
+    return s.shape_words
+
+
+def read_record(state: int, k: int) -> int:
+    """Fill the columns of record k; 0 if it is malformed. SHAPE_WORDS exceeds CAPACITY without room."""
+    s = i64(state)
+    items, meta = i64(s.items), i64(s.meta)
+    op = i32(items[4 * k] + DIGIT_AT)[0]
+    first = i32(items[4 * k + 1] + DIGIT_AT)[0]
+    second = i32(items[4 * k + 2] + DIGIT_AT)[0]
+    value = items[4 * k + 3]
+    if op < 0 or op >= s.opcodes:
+        return 0
+    form = i64(s.operations)[ROW * op + FORM]
+    a, b = first >> 2, second >> 2
+    if form == NUMBER:
+        b = second
+    elif form == NONE:
+        a, b = 0, 0
+        if op == LINK:
+            a, b = first, second >> 2
+    if operands_exist(form, a, b, k) == 0:
+        return 0
+    i64(s.word)[k] = op | a << 16 | b << 32
+    meta[k], i64(s.address)[k] = 0, 0
+    if value == s.none_object:
+        return 1
+    code = dtype_of(state, value)
+    if code == 0:
+        return 0
+    size = code >> 8
+    code = (code & 0xFF) | size << 9
+    if obj(value).type != s.array_type:
+        meta[k], i64(s.address)[k] = code | 0x100, value + SCALAR_AT
+        return 1
+    i64(s.address)[k] = obj(value).data
+    ndim, dense, last = obj(value).ndim, dense_in_order(value, size), s.shapes + 8 * s.last_shape
+    if dense == 0 or ndim != s.last_axes or same_numbers(last, obj(value).dims, ndim) == 0:
+        add_shape(state, value, ndim, dense)
+    meta[k] = code | dense << 8 | ndim << 16 | s.last_shape << 32
+    return 1
+
+
+def dense_in_order(value: int, size: int) -> int:
+    """Whether an array of elements of so many bytes lies in memory in C order, without gaps."""
+    dims, strides, step = i64(obj(value).dims), i64(obj(value).strides), size
+    for d in range(obj(value).ndim - 1, -1, -1):
+        if dims[d] != 1 and strides[d] != step:
+            return 0
+        step *= dims[d]
+    return 1
+
+
+def add_shape(state: int, value: int, ndim: int, dense: int) -> int:
+    """Note an array's extents, and its strides if it is not dense, at LAST, as far as there is room."""
+    s = i64(state)
+    shapes, used = i64(s.shapes), s.shape_words
+    s.shape_words = used + ndim * (2 - dense)
+    s.last_shape, s.last_axes = used, ndim
+    if dense == 0:
+        s.last_axes = -1
+    if s.shape_words <= s.capacity:
+        for d in range(ndim):
+            shapes[used + d] = i64(obj(value).dims)[d]
             if dense == 0:
-                last_ndim = -1
-                for d in range(ndim):
-                    shapes[used + d] = strides[d]
-                used += ndim
-        meta[k] = code | dense << 8 | ndim << 16 | last << 32
-    return used
+                shapes[used + ndim + d] = i64(obj(value).strides)[d]
+    return 0
 
 
 def same_numbers(a: int, b: int, n: int) -> int:

@@ -76,7 +76,7 @@ def walk_back(state: int, tape: int, log: int, held: int, m: int) -> int:
         if out != 0:
             invoke(g.incref, ct)
             out = add_cotangent(state, log, i64(s.seeds)[q], ct)
-    for k in range(s.records - 1, -1, -1):
+    for k in range(s.records - 1, s.oldest - 1, -1):
         if out != 0 and cotangents[k] != 0 and flags[k] & whole == whole:
             ct = cotangents[k]
             cotangents[k] = 0

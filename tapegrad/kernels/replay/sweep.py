@@ -4,7 +4,7 @@ from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, obj, shared, u
 from tapegrad.kernels.replay.functions import function, known_layouts, rule_of
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import release
-from tapegrad.kernels.replay.reading import column, following, operands, prune, seal
+from tapegrad.kernels.replay.reading import column, following, operands, prune, read_record, seal
 from tapegrad.kernels.replay.records import count_of, target
 from tapegrad.kernels.replay.recurrences import recurrence
 from tapegrad.kernels.replay.stream import add, missing
@@ -65,7 +65,7 @@ def find_needs(state: int) -> int:
     zero(s.flags, n)
     for q in range(s.sink_count):
         flags[sinks[q]] = NEED | SINK
-    for k in range(n):
+    for k in range(s.oldest, n):
         w = word[k]
         form = operations[ROW * (w & 0xFFFF) + FORM]
         if form == NONE:
@@ -86,17 +86,17 @@ def find_marks(state: int) -> int:
     seeds, reached, found = i64(s.seeds), i64(s.reached), 0
     zero(s.cotangents, 8 * n)
     zero(s.descriptors, 8 * n)
-    for k in range(n):
+    for k in range(s.oldest, n):
         flags[k] = flags[k] & (NEED | SINK)
     for q in range(s.seed_count):
         flags[seeds[q]] = flags[seeds[q]] | MARK
     s.pending_count, s.marked, s.rules, s.work = 0, 0, 0, 0
-    for k in range(n - 1, -1, -1):
+    for k in range(n - 1, s.oldest - 1, -1):
         if flags[k] & (NEED | MARK) == NEED | MARK:
             if flags[k] & SINK:
                 reached[found] = k
                 found += 1
-            if operations[ROW * (word[k] & 0xFFFF) + TEMPLATE] != IMPORT:
+            if k > s.oldest and operations[ROW * (word[k] & 0xFFFF) + TEMPLATE] != IMPORT:
                 status = plan_record(state, k)
                 if status != DONE:
                     s.position = k
@@ -139,6 +139,9 @@ def mark_operands(state: int, k: int) -> int:
     at = operands(w, form)
     while at != 0:
         j = (at & 0xFFFF) - 1
+        if j < s.oldest and i64(s.meta)[j] == 0:
+            if read_record(state, j) == 0:
+                s.shape_words = s.capacity + 1  # left to Python, which says what is wrong
         if flags[j] & NEED:
             flags[k] = flags[k] | ACTIVE
             flags[j] = flags[j] | MARK
@@ -232,11 +235,11 @@ def plan_open(state: int, log: int) -> int:
     s.word = s.sealing
     s.meta, s.address, s.shapes = s.word + 8 * n, s.word + 16 * n, s.word + 24 * n
     s.capacity = s.sealing_words - 3 * n
-    used = seal(state)
-    if used < 0 or used > s.capacity:
+    zero(s.meta, 8 * s.oldest)
+    if seal(state) < 0 or s.shape_words > s.capacity:
         return PYTHON
     s.phase, s.every = 3, 0
-    if plan(state) != DONE:
+    if plan(state) != DONE or s.shape_words > s.capacity:
         return PYTHON
     flags, metas = u8(s.flags), i64(s.meta)
     if s.reached_count != s.sink_count:
@@ -248,7 +251,7 @@ def plan_open(state: int, log: int) -> int:
         if i64(s.seed_data)[q] == 0 and (count_of(s.shapes, m) != 1 or m & 0xFF >= COMPLEX):
             return PYTHON
     if s.rules != 0:
-        for k in range(n):
+        for k in range(s.oldest, n):
             if flags[k] & MARK and metas[k] & 0xFF > SWEPT:
                 return PYTHON  # extended precision, in which only the sweep in parts adds up
     if s.pending_count != 0:
@@ -335,8 +338,8 @@ def run(state: int) -> int:
     s = i64(state)
     word, operations, metas = i64(s.word), i64(s.operations), i64(s.meta)
     flags, cotangents = u8(s.flags), i64(s.cotangents)
-    k, check, stamps = s.position, s.check, s.stamps
-    while k >= 0:
+    k, oldest, check, stamps = s.position, s.oldest, s.check, s.stamps
+    while k >= oldest:
         w = word[k]
         row = ROW * (w & 0xFFFF)
         form, template = operations[row + FORM], operations[row + TEMPLATE]
