@@ -224,6 +224,7 @@ def _recorded_at_once(
     """Return the gradients that one compiled call records; None where it cannot, or some input has none."""
     if not pairs:
         return None
+    machine.load()  # a first gradient has the bits of those that follow
     roots, cotangents = zip(*pairs, strict=True)
     with enable_grad():
         found = at_once.rerecord(roots, cotangents, targets)

@@ -11,9 +11,13 @@ import itertools
 import numpy as np
 import pytest
 
+from tapegrad.autograd import at_once, recorded_rules
 from tapegrad.core import dispatch
+from tapegrad.kernels import abi
+from tapegrad.kernels.replay.layout import BOUNDS
 from tapegrad.ops import REGISTRY
-from tapegrad.ops.primitive import Elementwise, elementwise
+from tapegrad.ops.primitive import PROGRAMS, Elementwise, elementwise
+from tapegrad.ops.programs import Program, Ref, Step, program_of
 from tapegrad.tape.record import Template
 from tests.tiers import every, thinned
 
@@ -206,6 +210,7 @@ def test_wrong_rules_are_noticed(name, factor, monkeypatch):
         assert not fails(name, order)
     with monkeypatch.context() as patch:
         patch.setattr(REGISTRY[name], "vjp", scaled(REGISTRY[name].vjp, factor))
+        patch.setattr(at_once, "rerecord", lambda *_: None)  # which follows programs, see below
         if REGISTRY[name].template == Template.PYTHON:  # the sweep runs the same rule, twice for a solve
             assert fails(name, "vjp")
         else:
@@ -218,6 +223,40 @@ def test_wrong_rules_are_noticed(name, factor, monkeypatch):
         patch.setattr(checks, "compiled", scaled(checks.compiled, factor))
         assert fails(name, "vjp")
         assert fails(name, "kernel = rule")
+
+
+def has_program(op):
+    """Whether compiled code records an op's rule; not where the operand is of another dtype."""
+    elementwise = isinstance(op, Elementwise) and op.arity <= 2 and op.name != "astype"
+    return elementwise and program_of(op, tuple(range(op.arity))) is not None
+
+
+@pytest.mark.skipif(not abi.native() or bool(BOUNDS), reason="programs are for compiled code")
+@pytest.mark.parametrize(
+    "name", every([n for n in sorted({*NAMES} - FLAT) if has_program(REGISTRY[n])], 5)
+)
+def test_wrong_programs_are_noticed(name, monkeypatch):
+    """Of the recorded sweep in compiled code: a part that is too large by a factor."""
+    op = REGISTRY[name]
+
+    def wrong(op, wanted):
+        program = program_of(op, wanted)
+        if program is None:
+            return None
+        steps, results = list(program.steps), {}
+        for k, ref in program.results.items():
+            results[k] = Ref("step", len(steps))
+            steps.append(Step(REGISTRY["multiply"], (ref, Ref("number", 1 + 1e-5))))
+        return Program(tuple(steps), results)
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(recorded_rules, "program_of", wrong)
+            PROGRAMS[op.opcode] = None
+            assert fails(name, "second order")
+    finally:
+        PROGRAMS[op.opcode] = None
+    assert not fails(name, "second order")
 
 
 @pytest.mark.parametrize("name", every(sorted({*NAMES} - FLAT), 5))
