@@ -240,6 +240,23 @@ def test_several_roots_as_python_does(by_python, roots, n, dtype):
         np.testing.assert_array_equal(left, right)
 
 
+def test_a_root_older_than_the_inputs_needs_a_cotangent():
+    """A tape is read from the oldest input or root on: that one does not depend on the input is no excuse."""
+    w = leaf(values((3,), "d"))
+    for _ in range(2):
+        older = w * 2.0
+        x = leaf(values((3,), "d"))
+        y = np.sum(x * x)
+        assert y._tape is older._tape
+        tg.grad(y, x, retain_graph=True)  # compiles
+        older = w * 2.0
+        x = leaf(values((3,), "d"))
+        y = np.sum(x * x)
+        with pytest.raises(ShapeError, match="root 1"):
+            tg.grad((y, older), x)
+        assert tg.grad((y, older), x, (None, np.ones(3)))[0].tolist() == (2 * x.detach().numpy()).tolist()
+
+
 @pytest.mark.skipif(bool(layout.BOUNDS), reason="a checked build goes through Python")
 @pytest.mark.parametrize("count", [layout.QUICK_INPUTS - 1, layout.QUICK_INPUTS, layout.QUICK_INPUTS + 1])
 def test_many_roots(count):

@@ -477,18 +477,15 @@ def planned(state: int, held: int, n: int, how: int) -> int:
     records = obj(log).size // 4
     if records == 0 or records != s.records or s.seed_count > records:
         return UNHANDLED
+    s.sink_count, s.oldest = n, records * (how & WATCHED == 0)
     for q in range(n):
         at = sink_of(tape, h[q])
         if at == 0:
             return UNHANDLED
         i64(s.sinks)[q] = call(g.long_as, at) // 4 - 1
+        s.oldest = min(s.oldest, i64(s.sinks)[q])
         if is_among(s.sinks, q):
             return UNHANDLED
-    s.sink_count, s.oldest = n, 0
-    if how & WATCHED == 0:
-        s.oldest = i64(s.sinks)[0]
-        for q in range(1, n):
-            s.oldest = min(s.oldest, i64(s.sinks)[q])
     for q in range(s.seed_count):
         x = h[ROOT + q]
         if obj(x).type != g.tensor_type or obj(x).tape != tape:
@@ -497,6 +494,7 @@ def planned(state: int, held: int, n: int, how: int) -> int:
         if how & RERECORDED == 0:
             i64(s.seed_data)[q] = seed_of(x, h[COTANGENT + q])
         i64(s.seeds)[q] = call(g.long_as, obj(x).at) // 4 - 1
+        s.oldest = min(s.oldest, i64(s.seeds)[q])
         if i64(s.seed_data)[q] == UNHANDLED or is_among(s.seeds, q):
             return UNHANDLED
     return plan_whole(state, tape, log)
