@@ -218,9 +218,7 @@ def grad(
 
 
 @quietly
-def _recorded_at_once(
-    pairs: list[tuple[Tensor, Any]], targets: list[Tensor]
-) -> tuple[Tensor | None, ...] | None:
+def _recorded_at_once(pairs: list[tuple[Tensor, Any]], targets: list[Tensor]) -> tuple[Tensor, ...] | None:
     """Return the gradients that one compiled call records; None where it cannot, or some input has none."""
     if not pairs:
         return None
@@ -228,13 +226,12 @@ def _recorded_at_once(
     roots, cotangents = zip(*pairs, strict=True)
     with enable_grad():
         found = at_once.rerecord(roots, cotangents, targets)
-        if found is None or any(g is None for g in found):
+        parts = [g for g in found or () if g is not None]
+        if len(parts) < len(targets):
             return None
         border = Border(pairs, {})
-        return tuple(
-            track_gradient(border.result(g, x), pairs, True)  # type: ignore[arg-type]
-            for g, x in zip(found, targets, strict=True)
-        )
+        results = [border.result(g, x) for g, x in zip(parts, targets, strict=True)]
+        return tuple(track_gradient(g, pairs, True) for g in results)
 
 
 def _refuse_unused(targets: list[Tensor], keys: list[list[Key]], reached: set[Key]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from tapegrad.core.base import wrap
 from tapegrad.core.compiled_methods import sheet_of
 from tapegrad.kernels.replay import layout
-from tapegrad.ops.primitive import BY_OPCODE, PROGRAMS, Attributes, Elementwise, Primitive, sum_to
+from tapegrad.ops.primitive import BY_OPCODE, PROGRAMS, Attributes, Elementwise, Primitive, in_dtype, sum_to
 from tapegrad.ops.programs import Program, Ref, program_of
 from tapegrad.tape.record import CONST, STRIDE
 from tapegrad.tensor import Tensor
@@ -55,10 +55,7 @@ def _word(ref: Ref) -> int:
 
 def fit_cotangent(part: Tensor, like: Any) -> Tensor:
     """Return a part of a cotangent with the shape and the dtype of its operand's value."""
-    if like.dtype.kind == "f":
-        part = np.real(part)
-    part = sum_to(part, like.shape)  # type: ignore[no-untyped-call]
-    return part if part.dtype == like.dtype else part.astype(like.dtype)
+    return in_dtype(sum_to(part, like.shape), like.dtype)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def apply_to_constants(op: Primitive, *operands: Any) -> Tensor:

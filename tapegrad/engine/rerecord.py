@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
-
 from tapegrad.engine.sweep import Job, Key, Result, Sweep, value_or_shape
 from tapegrad.engine.watched import BOTH, Leaves
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give
 from tapegrad.ops.lanes import vjp
-from tapegrad.ops.primitive import BY_OPCODE
+from tapegrad.ops.primitive import BY_OPCODE, in_dtype
 from tapegrad.tape.record import CONST, LEAF, LINK, Place, Record
 from tapegrad.tape.tape import Tape
 
@@ -174,9 +172,4 @@ class _Walk:
         columns = self.job.columns
         for slot, part in found.items():
             j = operands[slot]
-            dtype = abi.DTYPES[columns.code(j)]
-            if dtype.kind == "f":
-                part = np.real(part)
-            if part.dtype != dtype:
-                part = part.astype(dtype)
-            _gather(self.cotangents, j, part)
+            _gather(self.cotangents, j, in_dtype(part, abi.DTYPES[columns.code(j)]))  # type: ignore[no-untyped-call]

@@ -210,6 +210,13 @@ def sum_to(ct, shape, lanes=0):
     return np.reshape(ct, shape) if np.shape(ct) != shape else ct
 
 
+def in_dtype(ct, dtype):
+    """A cotangent in the dtype of its operand: of a real one the real part."""
+    if dtype.kind == "f":
+        ct = np.real(ct)
+    return ct if ct.dtype == dtype else ct.astype(dtype)
+
+
 def _promoted(x, dtype):
     """A value in the precision of the result, in which the forward has computed."""
     own = getattr(x, "dtype", dtype)

@@ -47,10 +47,7 @@ def gradients_of(self: int, args: int, count: int) -> int:
                     how = how | ALONE * (given[4] == g.true)
                 out = swept(held, m, n, how, out)
         release_held(held, m, n)
-    if out == UNHANDLED:
-        out = g.none_at_all
-        invoke(g.incref, out)
-    return out
+    return none_for(out)
 
 
 def backward_from(self: int, args: int, count: int) -> int:
@@ -68,6 +65,12 @@ def backward_from(self: int, args: int, count: int) -> int:
             if out != 0 and out != UNHANDLED:
                 out = deposit_grads(held, n, out)
         release_held(held, m, n)
+    return none_for(out)
+
+
+def none_for(out: int) -> int:
+    """What a function gives Python: a new reference to None where it is left to that, else what was found."""
+    g = i64(shared())
     if out == UNHANDLED:
         out = g.none_at_all
         invoke(g.incref, out)

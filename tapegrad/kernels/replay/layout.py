@@ -31,7 +31,7 @@ NEXT_STATE, ROOM, KNOWN_VERSION, UNFREED = 64, 65, 66, 67
 # Whether its rules are recorded: no kernels are needed.
 IS_RECORDED = 68
 
-# The record where reading begins: nothing before it depends on what is asked for; operands there are read as
+# The record where reading begins: before it are no roots and no inputs; operands there are read as
 # a plan comes to them. How many words of shapes there are, where the last one begins, and its axes.
 OLDEST, SHAPE_WORDS, LAST_SHAPE, LAST_AXES = range(69, 73)
 
@@ -102,7 +102,8 @@ EXACT = 1 << 53  # integers up to here are doubles
 RECORDED_ON = 1024  # records, from which on a tape is left after a sweep that is recorded there
 QUICK_INPUTS = 16  # of a sweep in one call at most, and as many roots
 ROOT, COTANGENT, HELD_WORDS = QUICK_INPUTS, 2 * QUICK_INPUTS, 3 * QUICK_INPUTS  # held, after inputs
-# It releases nothing; what is imported from older tapes are leaves; a mode wants to know of it.
+# It releases nothing; what is imported from older tapes are leaves; a mode wants to know of it; it is
+# recorded; it is for all leaves there are.
 RETAIN, ALONE, WATCHED, RERECORDED, ALL_LEAVES = 1, 2, 4, 8, 16
 
 # What the entry point does.

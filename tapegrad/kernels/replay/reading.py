@@ -80,7 +80,7 @@ def dense_in_order(value: int, size: int) -> int:
 
 
 def add_shape(state: int, value: int, ndim: int, dense: int) -> int:
-    """Note an array's extents, and its strides if it is not dense, at LAST, as far as there is room."""
+    """Note an array's extents, and its strides if it is not dense, at LAST_SHAPE, as far as there is room."""
     s = i64(state)
     shapes, used = i64(s.shapes), s.shape_words
     s.shape_words = used + ndim * (2 - dense)

@@ -11,6 +11,7 @@ from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack, u8
 from tapegrad.kernels.replay.gradients import (
     hold,
     hold_roots,
+    none_for,
     parts_by_rule,
     planned,
     release_held,
@@ -36,10 +37,7 @@ def rerecord(self: int, args: int, count: int) -> int:
         elif mode == g.true:
             out = rerecorded(held, m, n)
     release_held(held, m, n)
-    if out == UNHANDLED:
-        out = g.none_at_all
-        invoke(g.incref, out)
-    return out
+    return none_for(out)
 
 
 def rerecorded(held: int, m: int, n: int) -> int:
