@@ -48,10 +48,11 @@ def backward(roots: Any, seeds: Any, retain: bool) -> bool | None:
     return None
 
 
-def rerecord(
-    roots: Sequence[Tensor], cotangents: Sequence[Tensor], inputs: Sequence[Tensor]
-) -> tuple[Tensor | None, ...] | None:
-    """As `gradients`, recorded on the open tape, where older tapes have no part in it; it retains all."""
+def rerecord(roots: Any, cotangents: Any, inputs: Any) -> tuple[Tensor, ...] | list[Tensor] | None:
+    """As `gradients`, recorded on the open tape, where older tapes have no part in it; it retains all.
+
+    A list where gradients share memory with cotangents or with one another; None also where one is missing.
+    """
     return None
 
 
@@ -71,7 +72,7 @@ def _replace(enter: machine.Enter) -> None:
                 layout.WATCH: _begin_profile, layout.END_WATCH: _end_profile,
                 layout.PROGRAMS: PROGRAMS, layout.MAKE_PROGRAM: rules.make_program,
                 layout.FIT_COTANGENT: rules.fit_cotangent, layout.RECORD_RULE: rules.record_rule,
-                layout.APPLY_TO_CONSTANTS: rules.apply_to_constants,
+                layout.CONSTANT_LIKE: rules.constant_like,
             }
         )  # fmt: skip
         fast = compiled_methods.METH_FASTCALL

@@ -164,7 +164,11 @@ def grad(
     >>> tg.grad(g, x)
     (tensor(12.),)
     """
-    if not create_graph and not materialize_grads and only_inputs and not is_grads_batched:
+    if create_graph is True and retain_graph is not False and only_inputs and not is_grads_batched:
+        recorded = _recorded_at_once(outputs, grad_outputs, inputs)
+        if recorded is not None:
+            return recorded
+    elif not create_graph and not materialize_grads and only_inputs and not is_grads_batched:
         if type(outputs) is Tensor and outputs._tape is STALE:
             refresh_history(outputs)
         quick = at_once.gradients(outputs, grad_outputs, inputs, bool(retain_graph))
@@ -186,9 +190,13 @@ def grad(
     lanes = _lanes(grad_outputs) if is_grads_batched else None
     pairs = roots_of(listed(outputs, "outputs"), grad_outputs, recording, lanes)
     if recording and retain and lanes is None and only_inputs:
-        quick = _recorded_at_once(pairs, targets)
-        if quick is not None:
-            return dict(zip(names, quick, strict=True)) if names is not None else quick
+        machine.load()  # a first gradient has the bits of those that follow
+        roots, cotangents = zip(*pairs, strict=True) if pairs else ((), ())
+        with enable_grad():
+            recorded = _recorded_at_once(roots, cotangents, targets)
+        if recorded is not None:
+            recorded = tuple(track_gradient(g, pairs, True) for g in recorded)
+            return dict(zip(names, recorded, strict=True)) if names is not None else recorded
     keys = [keys_of(x) for x in targets]
     optional = bool(allow_unused) or materialize_grads
     check = functools.partial(_refuse_unused, targets, keys)
@@ -218,20 +226,16 @@ def grad(
 
 
 @quietly
-def _recorded_at_once(pairs: list[tuple[Tensor, Any]], targets: list[Tensor]) -> tuple[Tensor, ...] | None:
+def _recorded_at_once(roots: Any, cotangents: Any, inputs: Any) -> tuple[Tensor, ...] | None:
     """Return the gradients that one compiled call records; None where it cannot, or some input has none."""
-    if not pairs:
-        return None
-    machine.load()  # a first gradient has the bits of those that follow
-    roots, cotangents = zip(*pairs, strict=True)
-    with enable_grad():
-        found = at_once.rerecord(roots, cotangents, targets)
-        parts = [g for g in found or () if g is not None]
-        if len(parts) < len(targets):
-            return None
-        border = Border(pairs, {})
-        results = [border.result(g, x) for g, x in zip(parts, targets, strict=True)]
-        return tuple(track_gradient(g, pairs, True) for g in results)
+    found = at_once.rerecord(roots, cotangents, inputs)
+    if found is None or isinstance(found, tuple):
+        return found
+    roots, cotangents, inputs = (
+        x if isinstance(x, list | tuple) else (x,) for x in (roots, cotangents, inputs)
+    )
+    border = Border(list(zip(roots, cotangents, strict=True)), {})
+    return tuple(border.result(g, x) for g, x in zip(found, inputs, strict=True))
 
 
 def _refuse_unused(targets: list[Tensor], keys: list[list[Key]], reached: set[Key]) -> None:

@@ -6,7 +6,7 @@ takes, as `layout` describes them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,18 +15,18 @@ from tapegrad.core.base import wrap
 from tapegrad.core.compiled_methods import sheet_of
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import BY_OPCODE, PROGRAMS, Attributes, Elementwise, Primitive, in_dtype, sum_to
-from tapegrad.ops.programs import Program, Ref, program_of
+from tapegrad.ops.programs import MAX_OPERANDS, Program, Ref, program_of
 from tapegrad.tape.record import CONST, STRIDE
 from tapegrad.tensor import Tensor
 
 STARTS = {"ct": layout.CT, "out": layout.RESULT, "input": layout.FIRST, "step": layout.STEPS}
-_numbers: list[Any] = []  # that programs know by address
+_known: list[Any] = []  # numbers and functions that programs know by address
 
 
 def make_program(opcode: int) -> None:
     """Note the words of the program of an op's rule among PROGRAMS; False where there is none."""
-    op, words = BY_OPCODE[opcode], [0] * 4
-    if isinstance(op, Elementwise) and op.arity <= 2:
+    op, words = BY_OPCODE[opcode], [0] * (1 << MAX_OPERANDS)
+    if isinstance(op, Elementwise) and op.arity <= MAX_OPERANDS:
         for mask in range(1, 1 << op.arity):
             program = program_of(op, tuple(k for k in range(op.arity) if mask >> k & 1))
             if program is not None and len(program.steps) <= layout.PROGRAM_WORDS - layout.STEPS:
@@ -36,19 +36,25 @@ def make_program(opcode: int) -> None:
 
 
 def _words(program: Program) -> Sequence[int]:
-    """The words of a program: how many steps it has, what two operands get, and each step's."""
-    found = [len(program.steps)]
-    found += [_word(program.results[k]) if k in program.results else layout.NOTHING_THERE for k in range(2)]
-    for op, operands in program.steps:
-        taken = [_word(ref) for ref in operands]
-        found += [sheet_of(op), *taken, *[layout.NOTHING_THERE] * (2 - len(taken))]
+    """The words of a program, as `layout` describes them."""
+    found = [len(program.steps), sum(1 << k for k in program.constants)]
+    found += _padded(program.results.get(k) for k in range(MAX_OPERANDS))
+    for function, op, operands in program.steps:
+        _known.append(function)
+        found += [0 if op is None else sheet_of(op), id(function), *_padded(operands)]
     return found
+
+
+def _padded(refs: Iterable[Ref | None]) -> list[int]:
+    """Words for what a step takes, or a program gives."""
+    words = [layout.NOTHING_THERE if ref is None else _word(ref) for ref in refs]
+    return words + [layout.NOTHING_THERE] * (MAX_OPERANDS - len(words))
 
 
 def _word(ref: Ref) -> int:
     """The word for what a step takes."""
     if ref.kind == "number":
-        _numbers.append(ref.value)
+        _known.append(ref.value)
         return id(ref.value)
     return STARTS[ref.kind] + int(ref.value)
 
@@ -58,9 +64,11 @@ def fit_cotangent(part: Tensor, like: Any) -> Tensor:
     return in_dtype(sum_to(part, like.shape), like.dtype)  # type: ignore[no-untyped-call, no-any-return]
 
 
-def apply_to_constants(op: Primitive, *operands: Any) -> Tensor:
-    """Return what an op makes of constants and numbers: a constant, of which nothing is recorded."""
-    return wrap(op.forward(*[x._v if isinstance(x, Tensor) else x for x in operands]))
+def constant_like(value: Any, like: Any) -> Tensor:
+    """Return a number or an array as a constant, in the precision of another, unless it is boolean."""
+    if value.dtype.kind != "b" and value.dtype != like.dtype:
+        value = value.astype(like.dtype)
+    return wrap(value if value.ndim else value[()])
 
 
 def record_rule(

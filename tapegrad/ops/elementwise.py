@@ -152,7 +152,7 @@ def tan(x, out):
 @elementwise(np.tanh, math=math.tanh, vector=Vector(avx512="d", other="d"))
 def tanh(x):
     """Hyperbolic tangent; 1/cosh**2 by an exponential that is at most 1, as 1 - out**2 loses all digits."""
-    e = np.exp(2 * np.where(x > 0, -x, x))
+    e = np.exp(np.where(x > 0, -2.0, 2.0) * x)
     return 4 * e / ((1 + e) * (1 + e))
 
 

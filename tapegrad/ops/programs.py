@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.ops.primitive import MEANING, OUT, Elementwise
-from tapegrad.ops.rules import Partial
+from tapegrad.ops.rules import Partial, Rule
 
 OPERATORS = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.USub: operator.neg,
+    ast.USub: operator.neg, ast.Eq: np.equal, ast.NotEq: np.not_equal, ast.Lt: np.less,
+    ast.LtE: np.less_equal, ast.Gt: np.greater, ast.GtE: np.greater_equal,
 }  # fmt: skip
+MAX_OPERANDS = 3  # of a step, and of an op whose rule is a program
 
 
 class Ref(NamedTuple):
@@ -25,9 +27,10 @@ class Ref(NamedTuple):
 
 
 class Step(NamedTuple):
-    """An op, and what it takes."""
+    """A function, the op that it means (None for one without a derivative), and what it takes."""
 
-    op: Elementwise
+    function: Any
+    op: Elementwise | None
     operands: tuple[Ref, ...]
 
 
@@ -35,10 +38,18 @@ class Program(NamedTuple):
     """The steps of a rule for some of its operands, and where what each of them gets stands.
 
     Equal subexpressions are one step; a partial of 1 passes the cotangent on, one of 0 has no result.
+
+    Attributes
+    ----------
+    steps, results
+        The steps; by the slot of an operand what it gets.
+    constants
+        Slots of the operands that have to be constants.
     """
 
     steps: tuple[Step, ...]
     results: dict[int, Ref]
+    constants: tuple[int, ...]
 
 
 class NoProgram(Exception):
@@ -55,26 +66,33 @@ def program_of(op: Elementwise, wanted: tuple[int, ...]) -> Program | None:
     wanted
         Slots of the operands whose cotangents are asked for, ascending.
     """
-    builder = _Builder(op)
+    if op.kink or op.arity > MAX_OPERANDS:
+        return None
+    rule = op.rule
+    constants: tuple[int, ...] = ()
+    if op.mixed is not None:
+        if len(wanted) > 1:
+            rule = op.mixed
+        else:
+            constants = tuple(k for k in range(op.arity) if k not in wanted)
+    builder = _Builder(op, rule)
     try:
         results = {k: found for k in wanted if (found := builder.cotangent(k)) is not None}
     except NoProgram:
         return None
-    return Program(tuple(builder.steps), results)
+    return Program(tuple(builder.steps), results, constants)
 
 
 class _Builder:
-    def __init__(self, op: Elementwise) -> None:
-        self.op = op
+    def __init__(self, op: Elementwise, rule: Rule) -> None:
+        self.op, self.rule = op, rule
         self.steps: list[Step] = []
         self.known: dict[Any, Ref] = {}
 
     def cotangent(self, k: int) -> Ref | None:
         """What operand k gets: the partial times the cotangent."""
         op, ct = self.op, Ref("ct", 0)
-        partial = op.partial(k)
-        if op.kink or (op.mixed is not None):
-            raise NoProgram
+        partial = self.rule.partials[k]
         if partial.zero:
             return None
         if partial.constant is not None and not op.explicit:
@@ -104,15 +122,17 @@ class _Builder:
         if isinstance(node, ast.Name) and node.id in scope:
             found: Ref = scope[node.id]
             return found
+        if isinstance(node, ast.Attribute) and isinstance(number := _of_numpy(node), float):
+            return Ref("number", number)
         if isinstance(node, ast.UnaryOp) and type(node.op) in OPERATORS:
             return self.step(OPERATORS[type(node.op)], self.expression(node.operand, scope))
         if isinstance(node, ast.BinOp):
             return self.binary(node, scope)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.keywords:
-            module = node.func.value
-            if isinstance(module, ast.Name) and module.id == "np":
-                operands = [self.expression(argument, scope) for argument in node.args]
-                return self.step(getattr(np, node.func.attr), *operands)
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            both = [self.expression(side, scope) for side in (node.left, *node.comparators)]
+            return self.step(OPERATORS[type(node.ops[0])], *both)
+        if isinstance(node, ast.Call) and not node.keywords and callable(function := _of_numpy(node.func)):
+            return self.step(function, *(self.expression(argument, scope) for argument in node.args))
         raise NoProgram
 
     def binary(self, node: ast.BinOp, scope: dict[str, Any]) -> Ref:
@@ -128,12 +148,18 @@ class _Builder:
     def step(self, function: Any, *operands: Ref) -> Ref:
         """A step, or what it gives where that is known."""
         op = MEANING.get(function)
-        if not isinstance(op, Elementwise) or op.arity != len(operands) or op.arity > 2:
+        if len(operands) > MAX_OPERANDS or not (op is None or isinstance(op, Elementwise)):
             raise NoProgram
         if all(ref.kind == "number" for ref in operands):
             return Ref("number", function(*(ref.value for ref in operands)))
-        key = (op, *((ref.kind, type(ref.value), ref.value) for ref in operands))
+        key = (op or function, *((ref.kind, type(ref.value), ref.value) for ref in operands))
         if key not in self.known:
             self.known[key] = Ref("step", len(self.steps))
-            self.steps.append(Step(op, operands))
+            self.steps.append(Step(op.forward if op else function, op, operands))
         return self.known[key]
+
+
+def _of_numpy(node: ast.expr) -> Any:
+    """What ``np.name`` in a rule is; None for any other expression."""
+    named = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "np"
+    return getattr(np, node.attr) if named else None  # type: ignore[attr-defined]

@@ -102,7 +102,11 @@ def test_wrong_rule_is_found(factor, monkeypatch):
 
 @pytest.mark.parametrize("name", ["tanh", "hypot", "power"])
 def test_wrong_recorded_rule_is_found_by_gradgradcheck(name, monkeypatch):
-    """A recorded sweep that loses the history of what a rule read: right slopes, wrong curvature."""
+    """A recorded sweep that loses the history of what a rule read: right slopes, wrong curvature.
+
+    By the rules in Python: that wrong programs of compiled code are found is tested with every op.
+    """
+    monkeypatch.setattr(sys.modules["tapegrad.autograd.at_once"], "rerecord", lambda *_: None)
     functions = {"tanh": np.tanh, "hypot": lambda x: np.hypot(x, x * x), "power": lambda x: np.abs(x) ** 2.5}
     assert tg.gradgradcheck(functions[name], leaf())
     op = REGISTRY[name]

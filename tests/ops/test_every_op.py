@@ -246,8 +246,8 @@ def test_wrong_programs_are_noticed(name, monkeypatch):
         steps, results = list(program.steps), {}
         for k, ref in program.results.items():
             results[k] = Ref("step", len(steps))
-            steps.append(Step(REGISTRY["multiply"], (ref, Ref("number", 1 + 1e-5))))
-        return Program(tuple(steps), results)
+            steps.append(Step(np.multiply, REGISTRY["multiply"], (ref, Ref("number", 1 + 1e-5))))
+        return Program(tuple(steps), results, program.constants)
 
     try:
         with monkeypatch.context() as patch:

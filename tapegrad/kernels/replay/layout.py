@@ -63,7 +63,7 @@ CONSTANT, NOTHING, MEAN = -1, -2, -3  # a partial without a kernel
 # Dtype codes (`tapegrad.kernels.abi`): those of complex numbers are from COMPLEX on, higher by PAIRS than
 # their parts; values of those up to DIFFERENTIABLE have derivatives in compiled code, dtypes above SWEPT are
 # left to rules. WIDTHS: binary logarithms of bytes, three bits each.
-COMPLEX, PAIRS, DIFFERENTIABLE, SWEPT = 3, 2, 4, 13
+COMPLEX, PAIRS, DIFFERENTIABLE, SWEPT, BOOLEAN = 3, 2, 4, 13, 13
 WIDTHS = 0o123012334230
 # Kernels of a partial, by the code of the result; OF_COMPLEX more for a real result of a complex operand.
 COLUMNS, OF_COMPLEX = 8, 4
@@ -150,7 +150,7 @@ API = (
     NEWEST_TAPE, CURRENT_TAPE, STALE_TAPE, DUAL_TAPE, LOAD, COPIED, PLACES_TEXT, WORDS_TEXT, WINDOW_TEXT,
     INTEGER, EXCEPTION, GUARD_SETTING, OFF_TEXT, CHECKSUM_TEXT, NEW_COPY, NEW_VIEW, SHADOW, EMPTY_LIKE,
     OUT_NAMES, NEW_ARRAY, SET_BASE, ALIGNMENT, KEPT_BYTES, TEST_ERRORS, ERRORS, CALL_TEXT, NOT_IMPLEMENTED,
-    PROGRAMS, MAKE_PROGRAM, FIT_COTANGENT, RECORD_RULE, APPLY_TO_CONSTANTS,
+    PROGRAMS, MAKE_PROGRAM, FIT_COTANGENT, RECORD_RULE, CONSTANT_LIKE,
 ) = range(177)  # fmt: skip
 SHARED_WORDS = 184
 UNHANDLED = 1  # no address of an object
@@ -171,7 +171,11 @@ QUICK_OPERANDS = 64
 SECURED = 1  # instead of the address of a new constant's value: it has been imported
 PLACE, VALUE, NEW_CONST, OPERAND_WORDS = 0, QUICK_OPERANDS, 2 * QUICK_OPERANDS, 3 * QUICK_OPERANDS
 
-# What the program of a rule takes, see `rerecording`.
+# The program of a rule: how many steps it has, a mask of the operands that have to be constants, what each
+# operand gets; then for each step the sheet of the op to be recorded, or 0, its function, and what it takes.
+# What is taken or given is CT, RESULT, FIRST and a slot, STEPS and a step's number, or a number's address.
+STEP_COUNT, CONSTANTS, GIVEN, STEPS_AT, STEP_WORDS = 0, 1, 2, 5, 5
+STEP_SHEET, STEP_FUNCTION, TAKEN_BY_STEP, TAKEN_AT_MOST = 0, 1, 2, 3
 CT, RESULT, FIRST, STEPS, PROGRAM_WORDS, NOTHING_THERE = 0, 1, 2, 8, 72, -1
 
 # What anomaly mode tells compiled recording: whether no value that is not finite has been seen yet, the frame

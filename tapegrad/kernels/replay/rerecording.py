@@ -2,12 +2,10 @@
 
 Records come on the tape that is swept, so that what is differentiated again lies there alone. The rule of an
 elementwise op of real numbers is a program (`tapegrad.ops.programs`); all others run in Python, on Tensors.
-The words of a program: at the mask of the operands that want a part, where it begins; there the number of
-steps, what two operands get, and for each step a sheet and what it takes: CT, RESULT, FIRST and a slot, STEPS
-and the number of a step, the address of a number, or NOTHING_THERE.
+At the mask of the operands that want a part an op's programs say where one begins; `layout` has its words.
 """
 
-from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack, u8
+from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, obj, shared, stack, u8
 from tapegrad.kernels.replay.gradients import (
     hold,
     hold_roots,
@@ -19,15 +17,27 @@ from tapegrad.kernels.replay.gradients import (
     workspace,
 )
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import drop_position, has, in_force, same_words
+from tapegrad.kernels.replay.operands import (
+    code_of,
+    drop_position,
+    entry_of,
+    has,
+    in_force,
+    is_dense,
+    room,
+    same_words,
+)
 from tapegrad.kernels.replay.reading import following, operands
 from tapegrad.kernels.replay.recording import operate
 
 
 def rerecord(self: int, args: int, count: int) -> int:
-    """``(roots, cotangents, inputs)``: a tuple of Tensors with a history; None: left to Python."""
-    g, given, held, out = i64(shared()), i64(args), stack(HELD_WORDS), UNHANDLED
-    m, n = hold_roots(given[0], given[1], held), 0
+    """``(roots, cotangents, inputs)``, one each or tuples or lists; cotangents may be None, as may be all.
+
+    A tuple of Tensors with a history; a list where they share memory with others; None: left to Python.
+    """
+    g, given, held, out, n = i64(shared()), i64(args), stack(HELD_WORDS), UNHANDLED, 0
+    m = hold_roots(given[0], given[1], held)
     if m > 0:
         n = hold(given[2], held)
     if n > 0:
@@ -35,9 +45,74 @@ def rerecord(self: int, args: int, count: int) -> int:
         if mode == 0:
             out = 0
         elif mode == g.true:
-            out = rerecorded(held, m, n)
+            out = cotangents_as_tensors(held, m)
+            if out == 1 + UNHANDLED:
+                out = rerecorded(held, m, n)
     release_held(held, m, n)
     return none_for(out)
+
+
+def cotangents_as_tensors(held: int, m: int) -> int:
+    """Let the cotangents of m roots be Tensors, copies of arrays and 1 for None.
+
+    1 + UNHANDLED if they are, UNHANDLED if Python is to look at them, 0 with an error set.
+    """
+    g, h = i64(shared()), i64(held)
+    for q in range(m):
+        root, ct = h[ROOT + q], h[COTANGENT + q]
+        if obj(root).type != g.tensor_type:
+            return UNHANDLED
+        value = obj(root).v
+        if value == 0:
+            return UNHANDLED
+        if obj(ct).type == g.tensor_type:
+            if obj(ct).v == 0:
+                return UNHANDLED
+            if is_like(ct, value) == 0:
+                return UNHANDLED
+        else:
+            copied = copied_cotangent(ct, value)
+            if copied == 0 or copied == UNHANDLED:
+                return copied
+            invoke(g.decref, ct)
+            h[COTANGENT + q] = copied
+    return 1 + UNHANDLED
+
+
+def copied_cotangent(ct: int, value: int) -> int:
+    """A new constant: a copy of a cotangent, or 1 for None; UNHANDLED; 0 with an error set."""
+    g, new, code = i64(shared()), 0, code_of(value)
+    if obj(value).type != g.ndarray_type:
+        if ct != g.none_at_all or code & 0xFF == 0 or code & 0xFF >= COMPLEX:
+            return UNHANDLED
+        new = call(g.allocate_object, obj(value).type, 0)
+        if new != 0:
+            if code & 1:
+                f64(new + SCALAR_AT)[0] = 1.0
+            else:
+                f32(new + SCALAR_AT)[0] = 1.0
+    else:
+        if obj(ct).type != g.ndarray_type:
+            return UNHANDLED
+        if obj(ct).descr != obj(value).descr or same_words(ct, value, DIMS_AT) == 0:
+            return UNHANDLED
+        new = call(g.new_copy, ct, C_ORDER)
+    if new == 0:
+        return 0
+    return constant_tensor(new)
+
+
+def constant_tensor(value: int) -> int:
+    """A new Tensor without history of a value, of which the reference is taken; 0 with an error set."""
+    g = i64(shared())
+    x = call(g.allocate_object, g.tensor_type, 0)
+    if x == 0:
+        return drop_position(value, 0)
+    for _ in range(3):
+        invoke(g.incref, g.none_at_all)
+    obj(x).v, obj(x).tape = value, g.none_at_all
+    obj(x).at, obj(x).extra = g.none_at_all, g.none_at_all
+    return x
 
 
 def rerecorded(held: int, m: int, n: int) -> int:
@@ -52,8 +127,8 @@ def rerecorded(held: int, m: int, n: int) -> int:
         invoke(g.incref, tape)
         invoke(g.incref, log)
         failed = walk_back(state, tape, log, held, m) == 0
-        out = take_cotangents(state, n, failed)
-        if out != 0 and obj(tape).log == log and obj(log).size > 4 * RECORDED_ON:
+        out = take_cotangents(state, held, m, n, failed)
+        if out != 0 and out != UNHANDLED and obj(tape).log == log and obj(log).size > 4 * RECORDED_ON:
             out = leave_tape(tape, out)
         invoke(g.decref, log)
         invoke(g.decref, tape)
@@ -83,23 +158,57 @@ def walk_back(state: int, tape: int, log: int, held: int, m: int) -> int:
     return out
 
 
-def take_cotangents(state: int, n: int, failed: int) -> int:
-    """A new tuple of what came to n inputs, None where nothing did, and let go of the rest; 0 if `failed`."""
-    g, s, out = i64(shared()), i64(state), 0
+def take_cotangents(state: int, held: int, m: int, n: int, failed: int) -> int:
+    """A new tuple of what came to n inputs, and let go of the rest; a list where they share memory.
+
+    UNHANDLED where nothing came to an input; 0 if `failed` or with an error set.
+    """
+    g, s, out, own = i64(shared()), i64(state), 0, 1
     cotangents = i64(s.cotangents)
-    if failed == 0:
-        out = call(g.new_tuple, n)
     for q in range(n):
         x = cotangents[i64(s.sinks)[q]]
         if x == 0:
-            x = g.none_at_all
-        if out != 0:
-            invoke(g.incref, x)
-            i64(out + TUPLE_ITEMS_AT)[q] = x
+            out = UNHANDLED
+        elif own:
+            own = is_alone(state, held, m, q, x)
+    if failed == 0 and out == 0:
+        if own:
+            out = call(g.new_tuple, n)
+        else:
+            out = call(g.new_list, n)
+        for q in range(n):
+            x = cotangents[i64(s.sinks)[q]]
+            if out != 0:
+                items = out + TUPLE_ITEMS_AT
+                if own == 0:
+                    items = obj(out).items
+                invoke(g.incref, x)
+                i64(items)[q] = x
+    elif failed:
+        out = 0
     for k in range(s.records):
         if cotangents[k] != 0:
             invoke(g.decref, cotangents[k])
     return out
+
+
+def is_alone(state: int, held: int, m: int, q: int, x: int) -> int:
+    """Whether what came to input q lies in C order in memory that no cotangent or earlier one has."""
+    g, s, h, value = i64(shared()), i64(state), i64(held), obj(x).v
+    if obj(value).type == g.ndarray_type:
+        if obj(value).base != 0 or is_dense(value) == 0:
+            return 0
+        if is_dense(obj(h[q]).v) == 0:
+            return 0
+    for p in range(m):
+        if x == h[COTANGENT + p] or value == obj(h[COTANGENT + p]).v:
+            return 0
+    for p in range(q):
+        other = i64(s.cotangents)[i64(s.sinks)[p]]
+        if other != 0:
+            if x == other or value == obj(other).v:
+                return 0
+    return 1
 
 
 def leave_tape(tape: int, out: int) -> int:
@@ -169,13 +278,51 @@ def apply_op(sheet: int, a: int, b: int) -> int:
     return out
 
 
-def apply_step(tape: int, log: int, sheet: int, a: int, b: int) -> int:
-    """As `apply_op`, not recorded where all operands are constants."""
-    g, args = i64(shared()), stack(3)
-    if is_passive_value(tape, log, a) == 0 or (b != 0 and is_passive_value(tape, log, b) == 0):
-        return apply_op(sheet, a, b)
-    i64(args)[0], i64(args)[1], i64(args)[2] = i64(sheet).op, a, b
-    return call(g.vectorcall, g.apply_to_constants, args, 2 + (b != 0), 0)
+def apply_to_values(like: int, function: int, given: int) -> int:
+    """A new constant that a function makes of the values that a step takes; 0 with an error set.
+
+    In the precision of a value that is `like` it, unless it is boolean.
+    """
+    g, n, args = i64(shared()), 0, stack(TAKEN_AT_MOST)
+    for q in range(TAKEN_AT_MOST):
+        x = i64(given)[q]
+        if x != 0:
+            if obj(x).type == g.tensor_type:
+                x = obj(x).v
+            i64(args)[n] = x
+            n += 1
+    value = call(g.vectorcall, function, args, n, 0)
+    if value == 0:
+        return 0
+    code = code_of(value) & 0xFF
+    if code != 0 and (code == code_of(like) & 0xFF or code == BOOLEAN):
+        if obj(value).type != g.ndarray_type or obj(value).ndim != 0:
+            return constant_tensor(value)
+    return cast_constant(value, like)
+
+
+def cast_constant(value: int, like: int) -> int:
+    """As `constant_tensor`, in the precision of a value that is `like` it."""
+    g, args = i64(shared()), stack(2)
+    i64(args)[0], i64(args)[1] = value, like
+    x = call(g.vectorcall, g.constant_like, args, 2, 0)
+    return drop_position(value, x)
+
+
+def place_constant(tape: int, log: int, x: int) -> int:
+    """Let a constant that a step has made stand on the tape that is recorded on; 0 with an error set."""
+    g = i64(shared())
+    if obj(x).tape != g.none_at_all or obj(tape).log != log or room(tape) == 0:
+        return 1
+    at = entry_of(log, g.zero, g.zero, g.zero, obj(x).v)
+    if at == 0:
+        return 0
+    before, nowhere = obj(x).at, obj(x).tape
+    invoke(g.incref, tape)
+    obj(x).tape, obj(x).at = tape, at
+    invoke(g.decref, before)
+    invoke(g.decref, nowhere)
+    return 1
 
 
 def is_passive_value(tape: int, log: int, x: int) -> int:
@@ -195,33 +342,60 @@ def is_passive_value(tape: int, log: int, x: int) -> int:
 def record_parts(state: int, tape: int, log: int, k: int, ct: int) -> int:
     """Give the operands of record k their parts of its cotangent; 0 with an error set."""
     g, s = i64(shared()), i64(state)
-    w, flags, mask, q, real = i64(s.word)[k], u8(s.flags), 0, 0, i64(s.meta)[k] & 0xFF
+    program = program_for(s.word, k)
+    if program == 0:
+        return 0
+    if program != g.false:
+        begin = i64(obj(program).data)[mask_of(state, k, NEED)] * fits_program(state, log, k)
+        if begin != 0:
+            words = obj(program).data + 8 * begin
+            if i64(words)[CONSTANTS] & ~mask_of(state, k, 0) == 0:
+                invoke(g.incref, program)  # a rule declared meanwhile would replace it
+                done = by_program(state, tape, log, k, ct, words)
+                invoke(g.decref, program)
+                return done
+    return by_rule(state, tape, log, k, ct)
+
+
+def mask_of(state: int, k: int, flag: int) -> int:
+    """Which operands of record k, by a bit each, have a flag; without one, which are constants."""
+    s, w, mask, bit = i64(state), i64(i64(state).word)[k], 0, 1
     form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
     at = operands(w, form)
     while at != 0:
         j = (at & 0xFFFF) - 1
-        if flags[j] & NEED:
-            mask = mask | 1 << min(q, 2)
-        if i64(s.meta)[j] & 0xFF != i64(s.meta)[k] & 0xFF:
-            real = COMPLEX
-        q += 1
+        if u8(s.flags)[j] & flag or (flag == 0 and i64(s.word)[j] & 0xFFFF == CONST):
+            mask = mask | bit
+        bit = 2 * bit
         at = following(s.word, at, form)
-    program = program_for(w & 0xFFFF)
-    if program == 0:
+    return mask
+
+
+def fits_program(state: int, log: int, k: int) -> int:
+    """Whether record k is of real numbers of one dtype, but for numbers that are constants, and masks."""
+    s, w, code, fits = i64(state), i64(i64(state).word)[k], i64(i64(state).meta)[k] & 0xFF, 1
+    form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
+    at = operands(w, form)
+    while at != 0:
+        j = (at & 0xFFFF) - 1
+        given = i64(s.meta)[j] & 0xFF
+        if given != code and given != BOOLEAN:
+            fits = fits & is_constant_number(state, log, j)
+        at = following(s.word, at, form)
+    return fits & (code < COMPLEX) & (code != 0)
+
+
+def is_constant_number(state: int, log: int, j: int) -> int:
+    """Whether record j is a constant, a real number of another dtype."""
+    g, s = i64(shared()), i64(state)
+    if i64(s.word)[j] & 0xFFFF != CONST or i64(s.meta)[j] & 0xFF >= COMPLEX:
         return 0
-    if program != g.false and real < COMPLEX and real != 0:
-        words = obj(program).data
-        if i64(words)[mask] != 0:
-            invoke(g.incref, program)  # a rule declared meanwhile would replace it
-            done = by_program(state, tape, log, k, ct, words + 8 * i64(words)[mask])
-            invoke(g.decref, program)
-            return done
-    return by_rule(state, tape, log, k, ct)
+    return obj(i64(obj(log).items)[4 * j + 3]).type != g.ndarray_type
 
 
-def program_for(opcode: int) -> int:
-    """The words of the program of an op's rule, or False, borrowed; 0 with an error set."""
-    g, args = i64(shared()), stack(1)
+def program_for(word: int, k: int) -> int:
+    """The words of the programs of the rule of record k's op, or False, borrowed; 0 with an error set."""
+    g, args, opcode = i64(shared()), stack(1), i64(word)[k] & 0xFFFF
     program = i64(obj(g.programs).items)[opcode]
     if program != g.none_at_all:
         return program
@@ -236,55 +410,89 @@ def program_for(opcode: int) -> int:
 
 def by_program(state: int, tape: int, log: int, k: int, ct: int, program: int) -> int:
     """As `record_parts`, by the steps of a program."""
-    g, s, p, refs, n = i64(shared()), i64(state), i64(program), stack(PROGRAM_WORDS), i64(program)[0]
-    r, failed, q = i64(refs), 0, 0
+    g, s, p, refs = i64(shared()), i64(state), i64(program), stack(PROGRAM_WORDS)
+    r, failed, q, n, like = i64(refs), 0, 0, i64(program)[STEP_COUNT], i64(obj(log).items)[4 * k + 3]
     for i in range(STEPS + n):
         r[i] = 0
     r[CT] = ct
     invoke(g.incref, ct)
     for i in range(n):
-        step = 3 + 3 * i
         if failed == 0:
-            a, b = step_operand(state, tape, log, k, refs, p[step + 1]), 0
-            failed = a == 0
-            if p[step + 2] != NOTHING_THERE and failed == 0:
-                b = step_operand(state, tape, log, k, refs, p[step + 2])
-                failed = b == 0
-            if failed == 0:
-                r[STEPS + i] = apply_step(tape, log, p[step], a, b)
-                failed = r[STEPS + i] == 0
-    w = i64(s.word)[k]
-    at = operands(w, i64(s.operations)[ROW * (w & 0xFFFF) + FORM])
+            r[STEPS + i] = run_step(
+                state, tape, log, k, refs, program + 8 * (STEPS_AT + STEP_WORDS * i), like
+            )
+            failed = r[STEPS + i] == 0
+    form = i64(s.operations)[ROW * (i64(s.word)[k] & 0xFFFF) + FORM]
+    at = operands(i64(s.word)[k], form)
     while at != 0 and failed == 0:
         j = (at & 0xFFFF) - 1
-        if u8(s.flags)[j] & NEED and p[1 + q] != NOTHING_THERE:
-            part = step_operand(state, tape, log, k, refs, p[1 + q])
+        if u8(s.flags)[j] & NEED and p[GIVEN + q] != NOTHING_THERE:
+            part = step_operand(state, tape, log, k, refs, p[GIVEN + q])
             failed = part == 0
             if failed == 0:
                 invoke(g.incref, part)
                 failed = add_cotangent(state, log, j, part) == 0
         q += 1
-        at = at >> 32
+        at = following(s.word, at, form)
     for i in range(STEPS + n):
         if r[i] != 0:
             invoke(g.decref, r[i])
     return failed == 0
 
 
+def run_step(state: int, tape: int, log: int, k: int, refs: int, step: int, like: int) -> int:
+    """A new reference to what a step gives; 0 with an error set."""
+    g, p, given, failed, passive = i64(shared()), i64(step), stack(TAKEN_AT_MOST), 0, 1
+    for q in range(TAKEN_AT_MOST):
+        i64(given)[q] = 0
+        if p[TAKEN_BY_STEP + q] != NOTHING_THERE and failed == 0:
+            i64(given)[q] = step_operand(state, tape, log, k, refs, p[TAKEN_BY_STEP + q])
+            failed = i64(given)[q] == 0
+            if failed == 0:
+                passive = passive & is_passive_value(tape, log, i64(given)[q])
+    if failed:
+        return 0
+    if p[STEP_SHEET] == 0 or passive:
+        return apply_to_values(like, p[STEP_FUNCTION], given)
+    for q in range(TAKEN_AT_MOST):
+        what = p[TAKEN_BY_STEP + q]
+        if what >= STEPS and what < PROGRAM_WORDS:
+            if place_constant(tape, log, i64(given)[q]) == 0:
+                return 0
+    if i64(given)[2] == 0:
+        return apply_op(p[STEP_SHEET], i64(given)[0], i64(given)[1])
+    return call(g.vectorcall, i64(p[STEP_SHEET]).op, given, TAKEN_AT_MOST, 0)
+
+
 def step_operand(state: int, tape: int, log: int, k: int, refs: int, what: int) -> int:
     """What a step takes, borrowed; 0 with an error set."""
-    s, r = i64(state), i64(refs)
+    r = i64(refs)
     if what >= PROGRAM_WORDS:
         return what
     if r[what] == 0:
-        j = k
-        if what != RESULT:
-            w = i64(s.word)[k]
-            j = ((w >> 16) & 0xFFFF) - 1
-            if what > FIRST:
-                j = (w >> 32) - 1
-        r[what] = value_of_record(tape, log, j, 1)
+        if what == RESULT:
+            r[what] = value_of_record(tape, log, k, 1)
+        else:
+            r[what] = program_operand(state, tape, log, k, what - FIRST)
     return r[what]
+
+
+def program_operand(state: int, tape: int, log: int, k: int, slot: int) -> int:
+    """A new reference to an operand of record k; a number of another dtype in the precision of k."""
+    g, s, w = i64(shared()), i64(state), i64(i64(state).word)[k]
+    form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
+    at = operands(w, form)
+    for _ in range(slot):
+        at = following(s.word, at, form)
+    j = (at & 0xFFFF) - 1
+    x = value_of_record(tape, log, j, 1)
+    given = i64(s.meta)[j] & 0xFF
+    if x == 0 or given == i64(s.meta)[k] & 0xFF or given == BOOLEAN:
+        return x
+    value = i64(obj(log).items)[4 * j + 3]
+    invoke(g.decref, x)
+    invoke(g.incref, value)
+    return cast_constant(value, i64(obj(log).items)[4 * k + 3])
 
 
 def by_rule(state: int, tape: int, log: int, k: int, ct: int) -> int:
