@@ -28,6 +28,8 @@ NO_SIZE = {
     "native/blocks.py": {"NUMBERS"},  # 2**31 statements: some 20 GiB, refused as running out of numbers
     "native/explain.py": {"LONG"},
     "core/saved_values.py": {"OUT"},
+    "ops/programs.py": {"MAX_OPERANDS"},  # of a rule's op and of a step: elementwise ones have three at most
+    "autograd/recorded_rules.py": {"MAX_OPERANDS"},
     "tape/tape.py": {"SERIAL_BITS", "IN_A_LIST"},
 }
 STATE_WORDS = {  # places in the words of a sweep and of compiled recording, codes of dtypes, opcodes
@@ -42,7 +44,9 @@ NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes o
     ("kernels/replay/gradients.py", 255): "a mask",
     ("kernels/replay/memory.py", 128): "bytes of the first class of buffers, whose classes `counts` crosses",
     ("kernels/replay/memory.py", 24): "bytes of a buffer's head",
+    ("kernels/replay/operands.py", 0xFFFFFFFF): "a mask",
     ("kernels/replay/reading.py", 255): "a mask",
+    ("kernels/replay/rerecording.py", 255): "a mask",
     ("kernels/replay/recording.py", 126): "arguments of __array_ufunc__: NumPy passes at most 64 operands",
     ("kernels/replay/sweep.py", 255): "a mask",
     ("kernels/replay/watching.py", 40): "frames of a note, of which there are at most DEPTH",
@@ -436,12 +440,53 @@ def inputs(n):
         assert found.tolist() == [k + 2.0] * 2
 
 
-@crosses("kernels.replay.layout", "RECORDED_ON")
+@crosses("kernels.replay.layout", "RESTARTED")
+def records_left_behind(n):
+    """Records that nothing refers to, then a graph of another leaf."""
+    x, w = leaf(np.array([0.5, 0.25])), leaf(np.array([1.5, 2.0]))
+    tg.grad(np.sum(x * x), x, create_graph=True)
+    tapes.close(tapes.current())
+    y = x * 1.0
+    while len(y._tape.log) // 4 < n:
+        y = y * 1.001
+    del y
+    (g,) = tg.grad(np.sum(w * w * x), w, create_graph=True)
+    assert tg.grad(np.sum(g * g), x)[0].tolist() == (8 * w * w * x).tolist()
+
+
+@crosses("kernels.replay.layout", "RECORDED_FOR_EACH")
+def part_of_a_tape_that_is_swept(n):
+    """A short graph at the end of a tape, so many times as long, that is nearly full."""
+    for begin in (tapes.MAX_RECORDS - tapes.MAX_RECORDS // (n + 1), tapes.MAX_RECORDS - 100):
+        tapes.close(tapes.current())
+        x, y = leaf(np.array([0.5, 0.25])), leaf(np.array([0.5, 0.25])) * 1.0
+        while len(y._tape.log) // 4 < begin:
+            y = y * 1.001
+        z = x * x
+        while len(z._tape.log) // 4 < tapes.MAX_RECORDS - 10:
+            z = z * 1.001
+        (g,) = tg.grad(z * z, x, np.ones(2), create_graph=True)
+        (h,) = tg.grad(g, x, np.ones(2))
+        value = x.detach().numpy()
+        np.testing.assert_allclose(h.tolist(), g.tolist() / value * 3, rtol=1e-10)
+
+
+@crosses("autograd.traced_rules", "MOST")
+def shapes_of_rules(n):
+    """Sums of arrays of so many shapes, each with a program; then the first again."""
+    tapes.close(tapes.current())
+    for k in (*range(n), 0):
+        x = leaf(np.full((1 + k % 50, 1 + k // 50), 0.5))
+        (g,) = tg.grad(np.sum(x * x), x, create_graph=True)
+        assert g.shape == x.shape and np.all(g.detach().numpy() == 1.0)
+
+
+@crosses("kernels.replay.layout", "MOST_RECORDED")
 def records_swept_and_recorded(n):
     """A chain whose derivative, two records a step, ends about there."""
     x = leaf(np.array([0.5, 0.25]))
     tg.grad(np.sum(x * x), x, create_graph=True)
-    for length in (n // 4, n // 3, n):
+    for length in (tapes.MAX_RECORDS // 4, n // 4, n // 3):
         tapes.close(tapes.current())
         y = x * 1.0
         for _ in range(length):

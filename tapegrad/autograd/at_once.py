@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd import recorded_rules as rules
-from tapegrad.core import compiled_methods
+from tapegrad.autograd import traced_rules
+from tapegrad.core import compiled_methods, dispatch
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.engine.sweep import descriptor, spend
 from tapegrad.errors import KernelError
@@ -71,7 +72,8 @@ def _replace(enter: machine.Enter) -> None:
                 layout.UNCLAIM: _unclaim, layout.APPLY_RULE: _apply_rule, layout.OPS: BY_OPCODE,
                 layout.WATCH: _begin_profile, layout.END_WATCH: _end_profile,
                 layout.PROGRAMS: PROGRAMS, layout.MAKE_PROGRAM: rules.make_program,
-                layout.FIT_COTANGENT: rules.fit_cotangent, layout.RECORD_RULE: rules.record_rule,
+                layout.TRACE_RULE: traced_rules.trace_rule, layout.TRACE_FIT: traced_rules.trace_fit,
+                layout.RECORD_VALUE: dispatch.record, layout.EMPTY: (), layout.RECORD_RULE: rules.record_rule,
                 layout.CONSTANT_LIKE: rules.constant_like,
             }
         )  # fmt: skip

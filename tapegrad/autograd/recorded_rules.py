@@ -6,7 +6,7 @@ takes, as `layout` describes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,40 +20,46 @@ from tapegrad.tape.record import CONST, STRIDE
 from tapegrad.tensor import Tensor
 
 STARTS = {"ct": layout.CT, "out": layout.RESULT, "input": layout.FIRST, "step": layout.STEPS}
-_known: list[Any] = []  # numbers and functions that programs know by address
+_known: list[Any] = []  # what programs know by address
 
 
 def make_program(opcode: int) -> None:
-    """Note the words of the program of an op's rule among PROGRAMS; False where there is none."""
+    """Note the words of the programs of an op's rule among PROGRAMS; False where there are none.
+
+    True where there is one for each shape (`autograd.traced_rules`).
+    """
     op, words = BY_OPCODE[opcode], [0] * (1 << MAX_OPERANDS)
+    if op.value_free:
+        PROGRAMS[opcode] = True
+        return
     if isinstance(op, Elementwise) and op.arity <= MAX_OPERANDS:
         for mask in range(1, 1 << op.arity):
             program = program_of(op, tuple(k for k in range(op.arity) if mask >> k & 1))
             if program is not None and len(program.steps) <= layout.PROGRAM_WORDS - layout.STEPS:
                 words[mask] = len(words)
-                words += _words(program)
+                words += words_of(program)
     PROGRAMS[opcode] = np.array(words, np.int64) if any(words) else False
 
 
-def _words(program: Program) -> Sequence[int]:
-    """The words of a program, as `layout` describes them."""
-    found = [len(program.steps), sum(1 << k for k in program.constants)]
-    found += _padded(program.results.get(k) for k in range(MAX_OPERANDS))
-    for function, op, operands in program.steps:
-        _known.append(function)
-        found += [0 if op is None else sheet_of(op), id(function), *_padded(operands)]
+def words_of(program: Program) -> list[int]:
+    """Return the words of a program, as `layout` describes them."""
+    given = max(program.results, default=-1) + 1
+    found = [len(program.steps), sum(1 << k for k in program.constants), given]
+    found += [_word(program.results.get(k)) for k in range(given)]
+    for function, op, operands, attrs in program.steps:
+        _known.append((function, attrs))
+        quick = isinstance(op, Elementwise) and function is op.forward and len(operands) <= 2
+        found += [0 if op is None else sheet_of(op), id(function), 0 if quick else id(attrs)]
+        found += [_word(ref) for ref in operands]
+        found += [layout.NOTHING_THERE] * (layout.TAKEN_AT_MOST - len(operands))
     return found
 
 
-def _padded(refs: Iterable[Ref | None]) -> list[int]:
-    """Words for what a step takes, or a program gives."""
-    words = [layout.NOTHING_THERE if ref is None else _word(ref) for ref in refs]
-    return words + [layout.NOTHING_THERE] * (MAX_OPERANDS - len(words))
-
-
-def _word(ref: Ref) -> int:
-    """The word for what a step takes."""
-    if ref.kind == "number":
+def _word(ref: Ref | None) -> int:
+    """The word for what a step takes or a program gives."""
+    if ref is None:
+        return layout.NOTHING_THERE
+    if ref.kind == "object":
         _known.append(ref.value)
         return id(ref.value)
     return STARTS[ref.kind] + int(ref.value)

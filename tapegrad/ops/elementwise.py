@@ -153,7 +153,7 @@ def tan(x, out):
 def tanh(x):
     """Hyperbolic tangent; 1/cosh**2 by an exponential that is at most 1, as 1 - out**2 loses all digits."""
     e = np.exp(np.where(x > 0, -2.0, 2.0) * x)
-    return 4 * e / ((1 + e) * (1 + e))
+    return 4 * e / np.square(1 + e)
 
 
 @elementwise(np.cosh, math=math.cosh, vector=Vector(pairs=True, limited_pairs=True))
@@ -211,13 +211,13 @@ def clip(x, low, high):
     return inside, under, np.where(low > high, 1, np.where(x > high, 1, 0))
 
 
-@elementwise(forward=lambda x, dtype: x.astype(dtype))
+@elementwise(forward=lambda x, dtype: x.astype(dtype), takes="dtype")
 def astype(x):
     """Conversion to another floating-point dtype."""
     return 1
 
 
-@elementwise(np.broadcast_to, forward=np.broadcast_to)
+@elementwise(np.broadcast_to, forward=np.broadcast_to, takes="shape")
 def broadcast_to(x):
     """View of a larger shape; its transpose is a sum."""
     return 1

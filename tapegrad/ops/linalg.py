@@ -22,7 +22,7 @@ def _flops_of_product(a, b):
 
 @primitive(
     np.matmul, forward=np.matmul, arity=2, template=Template.MATMUL, broadcasts=True,
-    flops=_flops_of_product, operator=operator.matmul, squares=kinks.PRODUCT,
+    flops=_flops_of_product, operator=operator.matmul, squares=kinks.PRODUCT, value_free=True,
 )  # fmt: skip
 class matmul:
     """Matrix product, batched as NumPy does."""
@@ -35,6 +35,12 @@ class matmul:
         if rows and columns:  # no product of matrices: quicker, and `kinks` sees through it
             ct = np.reshape(ct, (*np.shape(ct), 1)) if np.ndim(ct) else ct
             return {k: ct * conj(inputs[1 - k]) for k in wanted}
+        if np.ndim(ct) == 1 and np.ndim(a) + np.ndim(b) == 3:  # a vector and a matrix, no lanes
+            parts = {
+                0: lambda: conj(b) @ ct if rows else buffers.outer(ct, conj(b)),
+                1: lambda: buffers.outer(conj(a), ct) if rows else ct @ conj(a),
+            }
+            return {k: parts[k]() for k in wanted}
         left = np.reshape(a, (1, -1)) if rows else a
         right = np.reshape(b, (-1, 1)) if columns else b
         shape = np.shape(ct)
@@ -137,7 +143,7 @@ class inv:
 
 
 @primitive(np.einsum, forward=lambda *x, inputs, output: np.einsum(_text(inputs, output), *x), arity=0,
-           broadcasts=True)  # fmt: skip
+           broadcasts=True, value_free=True)  # fmt: skip
 class einsum:
     """Einstein summation over explicit subscripts (`numpy_api.products` makes them explicit)."""
 

@@ -111,6 +111,7 @@ class Primitive:
     squares: int | None = None
     multiple: Any = None  # what its result is a multiple of, see `tapegrad.ops.kinks`
     passes_on = False  # whether its derivative computes nothing
+    value_free = False  # whether its rule applies the same ops whatever the values are
 
     def __init__(self, name, functions, forward, arity, doc):
         self.name = name
@@ -246,7 +247,7 @@ class Elementwise(Primitive):
         super().__init__(name, functions, forward, arity, doc)
         self.rule = Rule(rule)
         self.of_complex = self.mixed = self.joint = None
-        self.operator = self.math = self.llvm = self.scalar = None
+        self.operator = self.math = self.llvm = self.scalar = self.takes = None
         self.explicit = self.rule.parameters[0] == "ct"
         self.slots = {}
         names = self.rule.parameters[1:] if self.explicit else self.rule.parameters
@@ -345,7 +346,7 @@ def elementwise(
     *functions: Any, forward: Any = None, domain: Any = None, kink: bool = False, of_complex: Any = None,
     mixed: Any = None, joint: Any = None, node: str = "", flops: int = 0, operator: Any = None,
     aliases: tuple[Any, ...] = (), math: Any = None, llvm: str = "", scalar: Any = None,
-    vector: Vector | None = None, squares: int | None = None, multiple: Any = None,
+    vector: Vector | None = None, squares: int | None = None, multiple: Any = None, takes: str | None = None,
 ) -> Callable[[Any], Elementwise]:  # fmt: skip
     """Declare an elementwise op by its partial derivatives (a tuple for several inputs).
 
@@ -387,6 +388,8 @@ def elementwise(
         How it is a power of its first operand, see `tapegrad.ops.kinks`.
     multiple : function, optional
         What its result is a multiple of, see `tapegrad.ops.kinks`.
+    takes : {"shape", "dtype"}, optional
+        What of the result `forward` takes besides the operands; a record has it from its value.
     """
 
     def declare(rule: Any) -> Elementwise:
@@ -397,7 +400,7 @@ def elementwise(
         op.domain, op.kink, op.node, op.flops = domain or Real(), kink, node, flops
         op.of_complex, op.mixed, op.joint = (other and Rule(other) for other in (of_complex, mixed, joint))
         op.operator, op.math, op.llvm, op.scalar = operator, math, llvm, scalar
-        op.squares, op.multiple = squares, multiple
+        op.squares, op.multiple, op.takes = squares, multiple, takes
         MEANING.update({f: op for f in (operator, math, *aliases) if f is not None})
         if vector is not None:
             op.vector = vector
@@ -451,6 +454,10 @@ class Reduction(Primitive):
     @property
     def passes_on(self):
         return self.partial.constant == 1
+
+    @property
+    def value_free(self):
+        return not {"x", "out", "total"} & {*self.partial.arguments}
 
     def count_flops(self, shapes):
         """`flops` for each element of the operand."""
@@ -535,6 +542,8 @@ def reduction(
 class Linear(Primitive):
     """Linear in its operands: the tangent of the result is the op itself; only the transpose is told."""
 
+    value_free = True
+
     def __init__(self, name, functions, forward, arity, doc, rule, template, key):
         self.template = template
         if key is not None:
@@ -607,11 +616,12 @@ ALL = 0b1111
 
 def primitive(
     *functions, forward, arity, template=Template.PYTHON, lower=None, domain=None, broadcasts=False, node="",
-    flops=0, operator=None, join=None, neutral=None, squares=None, window=None,
+    flops=0, operator=None, join=None, neutral=None, squares=None, window=None, value_free=False,
 ):  # fmt: skip
     """Declare an irregular op by a class with static `vjp`, `jvp` and the masks `reads`.
 
     If it `broadcasts`, the rules are right also for cotangents and tangents with an axis of lanes in front.
+    If it is `value_free`, its `vjp` applies the same ops whatever the values are: it asks for shapes alone.
     By `window`, "product" or "running product", compiled code describes a record along its `axis`.
     `flops` is a function of the shapes of the operands. The rest is as in `elementwise` and `reduction`.
     """
@@ -620,7 +630,7 @@ def primitive(
         op = Irregular(cls.__name__, functions, forward, arity, cls.__doc__, cls, template)
         op.lower, op.broadcasts, op.node, op.flops = lower, broadcasts, node, flops
         op.join, op.neutral, op.squares = join, neutral, squares
-        op.window = window
+        op.window, op.value_free = window, value_free
         op.domain = domain or Real()
         if operator is not None:
             MEANING[operator] = op

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.ops.primitive import MEANING, OUT, Elementwise
+from tapegrad.ops.primitive import MEANING, OUT, Attributes, Elementwise, Primitive
 from tapegrad.ops.rules import Partial, Rule
 
 OPERATORS = {
@@ -20,18 +20,22 @@ MAX_OPERANDS = 3  # of a step, and of an op whose rule is a program
 
 
 class Ref(NamedTuple):
-    """What a step takes: ``("ct", 0)``, ``("input", k)``, ``("out", 0)``, ``("step", i)`` or a number."""
+    """What a step takes: ``("ct", 0)``, ``("input", k)``, ``("out", 0)``, ``("step", i)`` or an "object"."""
 
     kind: str
     value: Any
 
 
 class Step(NamedTuple):
-    """A function, the op that it means (None for one without a derivative), and what it takes."""
+    """A function, the op that it means (None for one without a derivative), and what it takes.
+
+    Where the op has attributes the function is called without.
+    """
 
     function: Any
-    op: Elementwise | None
+    op: Primitive | None
     operands: tuple[Ref, ...]
+    attrs: Attributes | None = None
 
 
 class Program(NamedTuple):
@@ -100,7 +104,7 @@ class _Builder:
                 return ct
             if partial.constant == -1:
                 return self.step(operator.neg, ct)
-            return self.step(operator.mul, ct, Ref("number", partial.constant))
+            return self.step(operator.mul, ct, Ref("object", partial.constant))
         factor = self.partial(partial)
         return factor if op.explicit else self.step(operator.mul, ct, factor)
 
@@ -118,12 +122,12 @@ class _Builder:
 
     def expression(self, node: ast.expr, scope: dict[str, Any]) -> Ref:
         if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-            return Ref("number", node.value)
+            return Ref("object", node.value)
         if isinstance(node, ast.Name) and node.id in scope:
             found: Ref = scope[node.id]
             return found
         if isinstance(node, ast.Attribute) and isinstance(number := _of_numpy(node), float):
-            return Ref("number", number)
+            return Ref("object", number)
         if isinstance(node, ast.UnaryOp) and type(node.op) in OPERATORS:
             return self.step(OPERATORS[type(node.op)], self.expression(node.operand, scope))
         if isinstance(node, ast.BinOp):
@@ -138,7 +142,7 @@ class _Builder:
     def binary(self, node: ast.BinOp, scope: dict[str, Any]) -> Ref:
         left, right = self.expression(node.left, scope), self.expression(node.right, scope)
         if isinstance(node.op, ast.Pow):
-            if right == Ref("number", 2):
+            if right == Ref("object", 2):
                 return self.step(np.square, left)
             return self.step(np.power, left, right)
         if type(node.op) not in OPERATORS:
@@ -150,8 +154,8 @@ class _Builder:
         op = MEANING.get(function)
         if len(operands) > MAX_OPERANDS or not (op is None or isinstance(op, Elementwise)):
             raise NoProgram
-        if all(ref.kind == "number" for ref in operands):
-            return Ref("number", function(*(ref.value for ref in operands)))
+        if all(ref.kind == "object" for ref in operands):
+            return Ref("object", function(*(ref.value for ref in operands)))
         key = (op or function, *((ref.kind, type(ref.value), ref.value) for ref in operands))
         if key not in self.known:
             self.known[key] = Ref("step", len(self.steps))

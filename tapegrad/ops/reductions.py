@@ -85,6 +85,7 @@ def _others(x):
 @primitive(
     np.prod, forward=_reduce(np.multiply.reduce), arity=1, template=Template.RECURRENCE,
     lower=along_axis(PRODUCT, 0), window="product", join=np.multiply, neutral=1.0,
+    value_free=True,
 )  # fmt: skip
 class prod:
     """Product over axes."""

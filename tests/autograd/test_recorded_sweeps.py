@@ -226,21 +226,47 @@ def test_references_balance():
     assert abs(len(gc.get_objects()) - objects) < 50
 
 
+@pytest.mark.parametrize("alive", [False, True])
 @pytest.mark.parametrize("records", [-1, 0, 1])
-def test_a_tape_is_left_when_it_has_grown(records):
-    x = leaf(np.linspace(0.4, 1.1, 3))
-    tg.grad(np.sin(x) * x, x, np.ones(3), create_graph=True)
+def test_a_long_tape_is_left_for_another_graph(records, alive):
+    """Where nothing is on it any more: what a graph needs lies on one tape then."""
     tapes.close(tapes.current())
+    x = leaf(np.linspace(0.4, 1.1, 3))
     y = np.sin(x)
-    while len(y._tape.log) // 4 < layout.RECORDED_ON - 3 + records:
-        y = y * x
+    serial = y._tape.serial
+    while len(y._tape.log) // 4 < layout.RESTARTED + records:
+        y = y * 0.999
+    if not alive:
+        del y
+    z = np.sin(leaf(np.linspace(0.4, 1.1, 3)))
+    assert (z._tape.serial == serial) == (alive or records <= 0)
+
+
+def test_a_tape_has_room_for_higher_orders():
+    """A graph of higher order than an ordinary tape would take stays on one."""
+    tapes.close(tapes.current())
+    x = leaf(np.linspace(0.4, 1.1, 3))
+    tg.grad(np.sin(x), x, np.ones(3), create_graph=True)
+    y = x * 1.0
+    for _ in range(8):
+        y = np.sin(y) * x + x
     tape = y._tape
-    (g,) = tg.grad(y, x, np.ones(3), create_graph=True)
-    assert g._tape is tape
-    assert (tapes.local.tape is tape) == (len(tape.log) // 4 <= layout.RECORDED_ON and tape.columns is None)
-    (h,) = tg.grad(g, x, np.ones(3))
-    n = layout.RECORDED_ON
-    assert np.all(np.isfinite(h.tolist())) and n > 0
+    for _ in range(5):
+        (y,) = tg.grad(y, x, np.ones(3), create_graph=True)
+        assert y._tape is tape
+    assert len(tape.log) // 4 > tapes.MAX_RECORDS
+    assert len(tape.log) // 4 <= layout.MOST_RECORDED
+
+
+def test_what_a_graph_needs_besides_is_not_kept_on_its_account():
+    """The limit of a tape that a sweep reads little of stays."""
+    tapes.close(tapes.current())
+    x = leaf(np.linspace(0.4, 1.1, 3))
+    y = np.sin(x)
+    for _ in range(200):
+        (g,) = tg.grad(np.sin(y) * y, y, np.ones(3), create_graph=True)
+        y = y - 0.01 * g
+    assert len(y._tape.log) // 4 <= tapes.MAX_RECORDS + 100
 
 
 def test_hooks_on_the_way_are_called(by_python):

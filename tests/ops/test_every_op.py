@@ -246,7 +246,7 @@ def test_wrong_programs_are_noticed(name, monkeypatch):
         steps, results = list(program.steps), {}
         for k, ref in program.results.items():
             results[k] = Ref("step", len(steps))
-            steps.append(Step(np.multiply, REGISTRY["multiply"], (ref, Ref("number", 1 + 1e-5))))
+            steps.append(Step(np.multiply, REGISTRY["multiply"], (ref, Ref("object", 1 + 1e-5))))
         return Program(tuple(steps), results, program.constants)
 
     try:

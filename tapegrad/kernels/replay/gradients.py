@@ -621,7 +621,7 @@ def run_rule(state: int, tape: int, log: int) -> int:
     g, s, out = i64(shared()), i64(state), 1
     k, n = s.position, 0
     ct = cotangent_of(state, k, i64(obj(log).items)[4 * k + 3])
-    found = parts_by_rule(state, tape, log, k, ct, 0)
+    found = parts_by_rule(state, tape, log, k, ct, 0, g.apply_rule)
     w = i64(s.word)[k]
     form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
     at = operands(w, form) * (found != 0)
@@ -642,19 +642,20 @@ def run_rule(state: int, tape: int, log: int) -> int:
     return drop_position(found, out * (found != 0))
 
 
-def parts_by_rule(state: int, tape: int, log: int, k: int, ct: int, recorded: int) -> int:
-    """A new list of what the rule of record k has for each operand wanted, or None; 0 with an error set.
+def parts_by_rule(state: int, tape: int, log: int, k: int, ct: int, tensors: int, function: int) -> int:
+    """A new reference to what a function in Python makes of record k's rule; 0 with an error set.
 
-    `ct` is an array, and so are the operands; Tensors where the rule is `recorded`.
+    It gets the op, the cotangent, the result, the operands (as `tensors`, if so said), attributes, and the
+    slots wanted.
     """
     g, s, args, q = i64(shared()), i64(state), stack(6), 0
     w, slot, values, wanted = i64(s.word)[k], call(g.long_from, k), call(g.new_list, 0), call(g.new_list, 0)
-    form, out = i64(s.operations)[ROW * (w & 0xFFFF) + FORM], value_of_record(tape, log, k, recorded)
+    form, out = i64(s.operations)[ROW * (w & 0xFFFF) + FORM], value_of_record(tape, log, k, tensors)
     failed = 1 * (ct == 0 or slot == 0 or values == 0 or wanted == 0 or out == 0)
     at = operands(w, form)
     while at != 0 and failed == 0:
         j = (at & 0xFFFF) - 1
-        x = value_of_record(tape, log, j, recorded)
+        x = value_of_record(tape, log, j, tensors)
         failed = 1 * (x == 0)
         if failed == 0:
             failed = call(g.append, values, x) & 0xFFFFFFFF
@@ -674,21 +675,18 @@ def parts_by_rule(state: int, tape: int, log: int, k: int, ct: int, recorded: in
         attrs = call(g.dict_get, obj(tape).attrs, slot)
         if attrs != 0:
             i64(args)[4] = attrs
-        rule = g.apply_rule
-        if recorded:
-            rule = g.record_rule
-        found = call(g.vectorcall, rule, args, 6, 0)
+        found = call(g.vectorcall, function, args, 6, 0)
     drop_position(out, 0)
     drop_position(slot, 0)
     drop_position(values, 0)
     return drop_position(wanted, found)
 
 
-def value_of_record(tape: int, log: int, j: int, recorded: int) -> int:
+def value_of_record(tape: int, log: int, j: int, as_tensor: int) -> int:
     """A new reference to the value of record j, or a new Tensor that goes on from it; 0 with an error set."""
     g, value = i64(shared()), i64(obj(log).items)[4 * j + 3]
     invoke(g.incref, value)
-    if recorded == 0:
+    if as_tensor == 0:
         return value
     x, at = call(g.allocate_object, g.tensor_type, 0), call(g.long_from, 4 * (j + 1))
     if x == 0 or at == 0:

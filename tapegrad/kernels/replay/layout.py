@@ -99,7 +99,10 @@ NB_ADD, NB_SUBTRACT, NB_MULTIPLY, NB_POWER, NB_NEGATIVE, NB_ABSOLUTE = 0, 1, 2, 
 NB_TRUE_DIVIDE, NB_MATRIX_MULTIPLY = 30, 34
 
 EXACT = 1 << 53  # integers up to here are doubles
-RECORDED_ON = 1024  # records, from which on a tape is left after a sweep that is recorded there
+RESTARTED = 1024  # records, from which on a leaf that begins a graph leaves a tape that no Tensor is on
+# A sweep that is recorded itself makes some records for each that it reads. The limit of a tape so many times
+# as long as what it reads is not raised for it, and none beyond so many records.
+RECORDED_FOR_EACH, MOST_RECORDED = 8, 16384
 QUICK_INPUTS = 16  # of a sweep in one call at most, and as many roots
 ROOT, COTANGENT, HELD_WORDS = QUICK_INPUTS, 2 * QUICK_INPUTS, 3 * QUICK_INPUTS  # held, after inputs
 # It releases nothing; what is imported from older tapes are leaves; a mode wants to know of it; it is
@@ -150,8 +153,9 @@ API = (
     NEWEST_TAPE, CURRENT_TAPE, STALE_TAPE, DUAL_TAPE, LOAD, COPIED, PLACES_TEXT, WORDS_TEXT, WINDOW_TEXT,
     INTEGER, EXCEPTION, GUARD_SETTING, OFF_TEXT, CHECKSUM_TEXT, NEW_COPY, NEW_VIEW, SHADOW, EMPTY_LIKE,
     OUT_NAMES, NEW_ARRAY, SET_BASE, ALIGNMENT, KEPT_BYTES, TEST_ERRORS, ERRORS, CALL_TEXT, NOT_IMPLEMENTED,
-    PROGRAMS, MAKE_PROGRAM, FIT_COTANGENT, RECORD_RULE, CONSTANT_LIKE,
-) = range(177)  # fmt: skip
+    PROGRAMS, MAKE_PROGRAM, RECORD_RULE, CONSTANT_LIKE,
+    TRACE_RULE, TRACE_FIT, RECORD_VALUE, EMPTY,
+) = range(180)  # fmt: skip
 SHARED_WORDS = 184
 UNHANDLED = 1  # no address of an object
 
@@ -171,11 +175,12 @@ QUICK_OPERANDS = 64
 SECURED = 1  # instead of the address of a new constant's value: it has been imported
 PLACE, VALUE, NEW_CONST, OPERAND_WORDS = 0, QUICK_OPERANDS, 2 * QUICK_OPERANDS, 3 * QUICK_OPERANDS
 
-# The program of a rule: how many steps it has, a mask of the operands that have to be constants, what each
-# operand gets; then for each step the sheet of the op to be recorded, or 0, its function, and what it takes.
-# What is taken or given is CT, RESULT, FIRST and a slot, STEPS and a step's number, or a number's address.
-STEP_COUNT, CONSTANTS, GIVEN, STEPS_AT, STEP_WORDS = 0, 1, 2, 5, 5
-STEP_SHEET, STEP_FUNCTION, TAKEN_BY_STEP, TAKEN_AT_MOST = 0, 1, 2, 3
+# The program of a rule: how many steps it has, a mask of the operands that have to be constants, how many
+# operands get something, and what; then for each step the sheet of the op to be recorded, or 0, its function,
+# attributes, or 0, and what it takes. Taken or given is CT, RESULT, FIRST and a slot, STEPS and the number of
+# a step, or an object's address.
+STEP_COUNT, CONSTANTS, GIVEN_COUNT, GIVEN, STEP_WORDS = 0, 1, 2, 3, 6
+STEP_SHEET, STEP_FUNCTION, STEP_ATTRS, TAKEN_BY_STEP, TAKEN_AT_MOST = 0, 1, 2, 3, 3
 CT, RESULT, FIRST, STEPS, PROGRAM_WORDS, NOTHING_THERE = 0, 1, 2, 8, 72, -1
 
 # What anomaly mode tells compiled recording: whether no value that is not finite has been seen yet, the frame

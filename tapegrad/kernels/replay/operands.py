@@ -357,6 +357,10 @@ def tape_of(x: int) -> int:
     tape = i64(obj(g.newest_tape).items)[0]
     if tape != g.none_at_all and room(tape) and is_own(tape):
         invoke(g.incref, tape)
+        if own == g.none_at_all and obj(obj(tape).log).size > 4 * RESTARTED:
+            tape = restarted(tape)
+            if tape == 0:
+                return 0
     else:
         tape = call(g.vectorcall, g.current_tape, args, 0, 0)
         if tape == 0:
@@ -368,6 +372,23 @@ def tape_of(x: int) -> int:
             return tape
     invoke(g.decref, tape)
     return UNHANDLED
+
+
+def restarted(tape: int) -> int:
+    """A new tape for one, of which the reference is taken, that nothing else refers to; 0 with an error set.
+
+    This thread and the list of the newest tape do; a Tensor would be another.
+    """
+    g, args = i64(shared()), stack(1)
+    if i64(tape + REFCOUNT_AT)[0] & 0xFFFFFFFF > 3:
+        return tape
+    i64(args)[0] = tape
+    left_behind = call(g.vectorcall, g.leave, args, 1, 0)
+    invoke(g.decref, tape)
+    if left_behind == 0:
+        return 0
+    invoke(g.decref, left_behind)
+    return call(g.vectorcall, g.current_tape, args, 0, 0)
 
 
 def drop_position(at: int, out: int) -> int:

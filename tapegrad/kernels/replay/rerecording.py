@@ -1,11 +1,13 @@
 """Compiled: a sweep that is recorded itself: cotangents are Tensors, and rules the ops they apply.
 
 Records come on the tape that is swept, so that what is differentiated again lies there alone. The rule of an
-elementwise op of real numbers is a program (`tapegrad.ops.programs`); all others run in Python, on Tensors.
+elementwise op of real numbers is a program (`tapegrad.ops.programs`), that of an op that looks at shapes
+alone has one for each (`tapegrad.autograd.traced_rules`); all others run in Python, on Tensors.
 At the mask of the operands that want a part an op's programs say where one begins; `layout` has its words.
 """
 
 from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, obj, shared, stack, u8
+from tapegrad.kernels.replay.any_op import recorded
 from tapegrad.kernels.replay.gradients import (
     hold,
     hold_roots,
@@ -26,6 +28,7 @@ from tapegrad.kernels.replay.operands import (
     is_dense,
     room,
     same_words,
+    size_of,
 )
 from tapegrad.kernels.replay.reading import following, operands
 from tapegrad.kernels.replay.recording import operate
@@ -124,12 +127,11 @@ def rerecorded(held: int, m: int, n: int) -> int:
     if to_record(state, held, n):
         tape = obj(i64(held)[ROOT]).tape
         log = obj(tape).log
+        make_room(state, tape, log)
         invoke(g.incref, tape)
         invoke(g.incref, log)
         failed = walk_back(state, tape, log, held, m) == 0
         out = take_cotangents(state, held, m, n, failed)
-        if out != 0 and out != UNHANDLED and obj(tape).log == log and obj(log).size > 4 * RECORDED_ON:
-            out = leave_tape(tape, out)
         invoke(g.decref, log)
         invoke(g.decref, tape)
     i64(state).next_state = g.idle_state
@@ -148,7 +150,7 @@ def walk_back(state: int, tape: int, log: int, held: int, m: int) -> int:
         ct = i64(held)[COTANGENT + q]
         if out != 0:
             invoke(g.incref, ct)
-            out = add_cotangent(state, log, i64(s.seeds)[q], ct)
+            out = add_cotangent(state, tape, log, i64(s.seeds)[q], ct)
     for k in range(s.records - 1, s.oldest - 1, -1):
         if out != 0 and cotangents[k] != 0 and flags[k] & whole == whole:
             ct = cotangents[k]
@@ -211,15 +213,20 @@ def is_alone(state: int, held: int, m: int, q: int, x: int) -> int:
     return 1
 
 
-def leave_tape(tape: int, out: int) -> int:
-    """End recording on a tape that has grown; `out` is passed on, 0 with an error set."""
-    g, args = i64(shared()), stack(1)
-    i64(args)[0] = tape
-    left = call(g.vectorcall, g.leave, args, 1, 0)
-    if left == 0:
-        invoke(g.decref, out)
-        return 0
-    return drop_position(left, out)
+def make_room(state: int, tape: int, log: int) -> int:
+    """Raise a tape's limit for a sweep of most of it that is recorded there; nothing where memory is out."""
+    g, s, size = i64(shared()), i64(state), obj(log).size
+    limit, more = call(g.long_as, obj(tape).limit), 4 * RECORDED_FOR_EACH * (s.records - s.oldest)
+    wanted = min(size + more, 4 * MOST_RECORDED)
+    if more > size and wanted > limit and limit > 0:
+        new = call(g.long_from, wanted)
+        if new != 0:
+            before = obj(tape).limit
+            obj(tape).limit = new
+            invoke(g.decref, before)
+        else:
+            invoke(g.error_clear)
+    return 0
 
 
 def to_record(state: int, held: int, n: int) -> int:
@@ -235,17 +242,14 @@ def to_record(state: int, held: int, n: int) -> int:
     return 1
 
 
-def add_cotangent(state: int, log: int, j: int, part: int) -> int:
+def add_cotangent(state: int, tape: int, log: int, j: int, part: int) -> int:
     """Add a Tensor, of which the reference is taken, to the cotangent of record j; 0 with an error set."""
-    g, s, args = i64(shared()), i64(state), stack(2)
+    g, s = i64(shared()), i64(state)
     value = i64(obj(log).items)[4 * j + 3]
     if is_like(part, value) == 0:
-        i64(args)[0], i64(args)[1] = part, value
-        fitted = call(g.vectorcall, g.fit_cotangent, args, 2, 0)
-        invoke(g.decref, part)
-        if fitted == 0:
+        part = fitted(state, tape, log, part, value)
+        if part == 0:
             return 0
-        part = fitted
     before = i64(s.cotangents)[j]
     if before != 0:
         total = apply_op(g.sheets, before, part)
@@ -254,6 +258,23 @@ def add_cotangent(state: int, log: int, j: int, part: int) -> int:
         part = total
     i64(s.cotangents)[j] = part
     return part != 0
+
+
+def fitted(state: int, tape: int, log: int, part: int, value: int) -> int:
+    """A part, of which the reference is taken, in the shape and dtype of a value; 0 with an error set."""
+    g, args, refs, out = i64(shared()), stack(2), stack(PROGRAM_WORDS), 0
+    i64(args)[0], i64(args)[1] = part, value
+    program = call(g.vectorcall, g.trace_fit, args, 2, 0)
+    if program == 0:
+        return drop_position(part, 0)
+    words = obj(program).data
+    n = begin_program(refs, words, part)
+    if run_steps(state, tape, log, 0, refs, words, 0):
+        out = step_operand(state, tape, log, 0, refs, i64(words)[GIVEN])
+        invoke(g.incref, out)
+    drop_position(part, 0)
+    drop_position(program, 0)
+    return end_program(refs, n, out)
 
 
 def is_like(x: int, value: int) -> int:
@@ -278,11 +299,8 @@ def apply_op(sheet: int, a: int, b: int) -> int:
     return out
 
 
-def apply_to_values(like: int, function: int, given: int) -> int:
-    """A new constant that a function makes of the values that a step takes; 0 with an error set.
-
-    In the precision of a value that is `like` it, unless it is boolean.
-    """
+def value_of_step(function: int, given: int) -> int:
+    """A new reference to what a function makes of the values that a step takes; 0 with an error set."""
     g, n, args = i64(shared()), 0, stack(TAKEN_AT_MOST)
     for q in range(TAKEN_AT_MOST):
         x = i64(given)[q]
@@ -292,13 +310,44 @@ def apply_to_values(like: int, function: int, given: int) -> int:
             i64(args)[n] = x
             n += 1
     value = call(g.vectorcall, function, args, n, 0)
+    if value != 0:
+        if obj(value).type == g.ndarray_type and obj(value).ndim == 0:
+            return drop_position(value, call(g.get_item, value, g.empty))
+    return value
+
+
+def apply_to_values(like: int, function: int, given: int) -> int:
+    """A new constant that a function makes of the values that a step takes; 0 with an error set.
+
+    In the precision of a value that is `like` it, unless it is boolean; as it is if that is 0.
+    """
+    value = value_of_step(function, given)
     if value == 0:
         return 0
     code = code_of(value) & 0xFF
-    if code != 0 and (code == code_of(like) & 0xFF or code == BOOLEAN):
-        if obj(value).type != g.ndarray_type or obj(value).ndim != 0:
-            return constant_tensor(value)
+    if like == 0 or code == BOOLEAN or (code != 0 and code == code_of(like) & 0xFF):
+        return constant_tensor(value)
     return cast_constant(value, like)
+
+
+def apply_with_attributes(sheet: int, function: int, attrs: int, given: int) -> int:
+    """A new reference to what an op makes of what a step takes, recorded; 0 with an error set."""
+    g, n, args = i64(shared()), 0, stack(4)
+    for q in range(TAKEN_AT_MOST):
+        n += i64(given)[q] != 0
+    value, x = value_of_step(function, given), call(g.new_tuple, n)
+    out = 0
+    if value != 0 and x != 0:
+        for q in range(n):
+            invoke(g.incref, i64(given)[q])
+            i64(x + TUPLE_ITEMS_AT)[q] = i64(given)[q]
+        out = recorded(i64(sheet).op, value, x, attrs)
+        if out == UNHANDLED:
+            i64(args)[0], i64(args)[1] = i64(sheet).op, value
+            i64(args)[2], i64(args)[3] = x, attrs
+            out = call(g.vectorcall, g.record_value, args, 4, 0)
+    drop_position(value, 0)
+    return drop_position(x, out)
 
 
 def cast_constant(value: int, like: int) -> int:
@@ -314,6 +363,8 @@ def place_constant(tape: int, log: int, x: int) -> int:
     g = i64(shared())
     if obj(x).tape != g.none_at_all or obj(tape).log != log or room(tape) == 0:
         return 1
+    if size_of(obj(x).v) > g.smallest:
+        return 1  # what is large is weighed
     at = entry_of(log, g.zero, g.zero, g.zero, obj(x).v)
     if at == 0:
         return 0
@@ -345,13 +396,16 @@ def record_parts(state: int, tape: int, log: int, k: int, ct: int) -> int:
     program = program_for(s.word, k)
     if program == 0:
         return 0
+    if program == g.true:
+        return by_traced_rule(state, tape, log, k, ct)
     if program != g.false:
         begin = i64(obj(program).data)[mask_of(state, k, NEED)] * fits_program(state, log, k)
         if begin != 0:
             words = obj(program).data + 8 * begin
             if i64(words)[CONSTANTS] & ~mask_of(state, k, 0) == 0:
                 invoke(g.incref, program)  # a rule declared meanwhile would replace it
-                done = by_program(state, tape, log, k, ct, words)
+                like = i64(obj(log).items)[4 * k + 3]
+                done = by_program(state, tape, log, k, ct, words, like)
                 invoke(g.decref, program)
                 return done
     return by_rule(state, tape, log, k, ct)
@@ -408,41 +462,71 @@ def program_for(word: int, k: int) -> int:
     return i64(obj(g.programs).items)[opcode]
 
 
-def by_program(state: int, tape: int, log: int, k: int, ct: int, program: int) -> int:
-    """As `record_parts`, by the steps of a program."""
+def by_traced_rule(state: int, tape: int, log: int, k: int, ct: int) -> int:
+    """As `record_parts`, by a program for operands of these shapes, or by the rule where there is none."""
+    g = i64(shared())
+    program = parts_by_rule(state, tape, log, k, ct, 0, g.trace_rule)
+    if program == 0:
+        return 0
+    if program == g.none_at_all:
+        invoke(g.decref, program)
+        return by_rule(state, tape, log, k, ct)
+    return drop_position(program, by_program(state, tape, log, k, ct, obj(program).data, 0))
+
+
+def by_program(state: int, tape: int, log: int, k: int, ct: int, program: int, like: int) -> int:
+    """As `record_parts`, by the steps of a program; constants have the precision of `like`, if not 0."""
     g, s, p, refs = i64(shared()), i64(state), i64(program), stack(PROGRAM_WORDS)
-    r, failed, q, n, like = i64(refs), 0, 0, i64(program)[STEP_COUNT], i64(obj(log).items)[4 * k + 3]
-    for i in range(STEPS + n):
-        r[i] = 0
-    r[CT] = ct
-    invoke(g.incref, ct)
-    for i in range(n):
-        if failed == 0:
-            r[STEPS + i] = run_step(
-                state, tape, log, k, refs, program + 8 * (STEPS_AT + STEP_WORDS * i), like
-            )
-            failed = r[STEPS + i] == 0
+    n, q = begin_program(refs, program, ct), 0
+    failed = run_steps(state, tape, log, k, refs, program, like) == 0
     form = i64(s.operations)[ROW * (i64(s.word)[k] & 0xFFFF) + FORM]
     at = operands(i64(s.word)[k], form)
     while at != 0 and failed == 0:
         j = (at & 0xFFFF) - 1
-        if u8(s.flags)[j] & NEED and p[GIVEN + q] != NOTHING_THERE:
-            part = step_operand(state, tape, log, k, refs, p[GIVEN + q])
-            failed = part == 0
-            if failed == 0:
-                invoke(g.incref, part)
-                failed = add_cotangent(state, log, j, part) == 0
+        if u8(s.flags)[j] & NEED and q < p[GIVEN_COUNT]:
+            if p[GIVEN + q] != NOTHING_THERE:
+                part = step_operand(state, tape, log, k, refs, p[GIVEN + q])
+                failed = part == 0
+                if failed == 0:
+                    invoke(g.incref, part)
+                    failed = add_cotangent(state, tape, log, j, part) == 0
         q += 1
         at = following(s.word, at, form)
-    for i in range(STEPS + n):
-        if r[i] != 0:
-            invoke(g.decref, r[i])
-    return failed == 0
+    return end_program(refs, n, failed == 0)
+
+
+def begin_program(refs: int, program: int, ct: int) -> int:
+    """Let nothing be known of what a program takes but a cotangent; how many words `refs` has."""
+    n = STEPS + i64(program)[STEP_COUNT]
+    for i in range(n):
+        i64(refs)[i] = 0
+    i64(refs)[CT] = ct
+    invoke(i64(shared()).incref, ct)
+    return n
+
+
+def end_program(refs: int, n: int, out: int) -> int:
+    """Let go of what a program took and made; `out` is passed on."""
+    for i in range(n):
+        drop_position(i64(refs)[i], 0)
+    return out
+
+
+def run_steps(state: int, tape: int, log: int, k: int, refs: int, program: int, like: int) -> int:
+    """Follow the steps of a program; 0 with an error set."""
+    at = program + 8 * (GIVEN + i64(program)[GIVEN_COUNT])
+    for i in range(i64(program)[STEP_COUNT]):
+        made = run_step(state, tape, log, k, refs, at, like)
+        if made == 0:
+            return 0
+        i64(refs)[STEPS + i] = made
+        at += 8 * STEP_WORDS
+    return 1
 
 
 def run_step(state: int, tape: int, log: int, k: int, refs: int, step: int, like: int) -> int:
     """A new reference to what a step gives; 0 with an error set."""
-    g, p, given, failed, passive = i64(shared()), i64(step), stack(TAKEN_AT_MOST), 0, 1
+    p, given, failed, passive = i64(step), stack(TAKEN_AT_MOST), 0, 1
     for q in range(TAKEN_AT_MOST):
         i64(given)[q] = 0
         if p[TAKEN_BY_STEP + q] != NOTHING_THERE and failed == 0:
@@ -459,9 +543,9 @@ def run_step(state: int, tape: int, log: int, k: int, refs: int, step: int, like
         if what >= STEPS and what < PROGRAM_WORDS:
             if place_constant(tape, log, i64(given)[q]) == 0:
                 return 0
-    if i64(given)[2] == 0:
+    if p[STEP_ATTRS] == 0:
         return apply_op(p[STEP_SHEET], i64(given)[0], i64(given)[1])
-    return call(g.vectorcall, i64(p[STEP_SHEET]).op, given, TAKEN_AT_MOST, 0)
+    return apply_with_attributes(p[STEP_SHEET], p[STEP_FUNCTION], p[STEP_ATTRS], given)
 
 
 def step_operand(state: int, tape: int, log: int, k: int, refs: int, what: int) -> int:
@@ -500,7 +584,7 @@ def by_rule(state: int, tape: int, log: int, k: int, ct: int) -> int:
     g, s, n, failed = i64(shared()), i64(state), 0, 0
     w = i64(s.word)[k]
     form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
-    found = parts_by_rule(state, tape, log, k, ct, 1)
+    found = parts_by_rule(state, tape, log, k, ct, 1, g.record_rule)
     if found == 0:
         return 0
     at = operands(w, form)
@@ -511,6 +595,6 @@ def by_rule(state: int, tape: int, log: int, k: int, ct: int) -> int:
             n += 1
             if part != g.none_at_all:
                 invoke(g.incref, part)
-                failed = add_cotangent(state, log, j, part) == 0
+                failed = add_cotangent(state, tape, log, j, part) == 0
         at = following(s.word, at, form)
     return drop_position(found, failed == 0)

@@ -1,0 +1,176 @@
+"""Rules that look at shapes alone, as programs: run once on Tensors that note which ops are applied.
+
+What a rule of a linear op, a sum or a product of matrices computes depends on shapes, dtypes and attributes,
+never on values. So it runs once for these, and compiled code follows the ops it has applied from then on
+(`kernels.replay.rerecording`). A rule that asks for a value nevertheless has no program.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.autograd.recorded_rules import fit_cotangent, words_of
+from tapegrad.core.base import Handle, value_of, wrap
+from tapegrad.core.grad_mode import within
+from tapegrad.core.storage import DUAL
+from tapegrad.errors import DTypeError
+from tapegrad.kernels.replay import layout
+from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
+from tapegrad.ops.programs import NoProgram, Program, Ref, Step
+from tapegrad.tensor import Tensor
+
+MOST = 1024  # programs that are kept
+_programs: dict[Any, np.ndarray | None] = {}
+
+
+class _Trace:
+    """A rule at work: what it has applied so far. It is what its Tensors carry instead of a tangent."""
+
+    lanes = None
+    serial = 0
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.notes: dict[int, Any] | None = {}  # as of an open level of forward mode
+
+    def tensor(self, value: Any, ref: Ref) -> Tensor:
+        """A Tensor that notes what is applied to it."""
+        return wrap(value, DUAL, _Traced(self, value, ref))
+
+    def apply(self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None) -> Tensor:
+        """Note that an op has been applied; its result."""
+        given = attrs or {}
+        if isinstance(op, Elementwise) and op.takes is not None:
+            given = {op.takes: getattr(value, op.takes)}
+        function = functools.partial(op.forward, **given) if given else op.forward
+        again = function(*map(value_of, operands))
+        if _kind(again) != _kind(value) or not np.array_equal(again, value, equal_nan=True):
+            raise NoProgram  # recorded by somebody who has computed it in another way
+        self.steps.append(Step(function, op, tuple(map(self.ref, operands)), attrs or None))
+        return self.tensor(value, Ref("step", len(self.steps) - 1))
+
+    def ref(self, x: Any) -> Ref:
+        """What an operand is to a program: one of its own, or what is the same for all values."""
+        if isinstance(x, Handle):
+            if x._tape is DUAL and isinstance(x._at, _Traced):
+                return x._at.ref
+            x = x._v
+        return Ref("object", x)
+
+    def take(self, x: Handle) -> None:
+        """A value leaves a Tensor: what follows may depend on it."""
+        raise NoProgram
+
+    def note(self, out: Handle, operands: Sequence[Any], apart: bool) -> None:
+        """A Tensor without a history, computed from others."""
+        raise NoProgram
+
+
+class _Traced:
+    """What a Tensor of a rule at work is to it; a `Dual` to those who ask."""
+
+    __slots__ = ("level", "primal", "ref", "tangent")
+
+    def __init__(self, trace: _Trace, value: Any, ref: Ref) -> None:
+        self.level, self.primal, self.ref = trace, wrap(value), ref
+        self.tangent = self.primal
+
+    def record(self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None) -> Tensor:
+        """As `Dual.record`."""
+        return self.level.apply(op, value, operands, attrs)
+
+
+def trace_rule(
+    op: Primitive, ct: Tensor, out: Any, operands: Sequence[Any], attrs: Attributes | None,
+    wanted: Sequence[int],
+) -> np.ndarray | None:  # fmt: skip
+    """Return the words of the program of a rule for operands of these shapes and dtypes; None without one."""
+    own, given = vars(op), attrs and _known(attrs)
+    text = own.get("vjp") or own.get("_vjp") or own["rule"]  # what is in force
+    key = (op, text, *wanted, given, ct._v.shape, *map(_kind, (out, *operands)))
+    try:
+        if key in _programs:
+            return _programs[key]
+    except TypeError:  # attributes that are arrays, or factors of this record
+        return None
+
+    def rule(ct: Tensor, out: Tensor, *inputs: Tensor) -> list[Any]:
+        found = op.vjp(ct, out, inputs, attrs or {}, wanted)  # type: ignore[no-untyped-call]
+        return [found.get(k) for k in wanted]
+
+    return _program(key, rule, (ct._v, out, *operands), wanted)
+
+
+def trace_fit(part: Tensor, like: Any) -> np.ndarray | None:
+    """Return the words of the program that gives a part of a cotangent the shape and dtype of a value."""
+
+    def fit(part: Tensor) -> list[Any]:
+        return [fit_cotangent(part, like)]
+
+    return _program((None, _kind(part._v), _kind(like)), fit, (part._v,), (0,))
+
+
+def _kind(x: Any) -> tuple[Any, ...]:
+    return x.shape, x.dtype
+
+
+def _known(attrs: Any) -> Any:
+    """Attributes as what can be compared; a TypeError later on where they cannot."""
+    if isinstance(attrs, dict):
+        return tuple((name, _known(value)) for name, value in attrs.items())
+    if isinstance(attrs, tuple):
+        return tuple(_known(value) for value in attrs)
+    if isinstance(attrs, slice):
+        return slice, attrs.start, attrs.stop, attrs.step
+    return type(attrs), attrs
+
+
+def _program(
+    key: Any, rule: Callable[..., list[Any]], values: Sequence[Any], wanted: Sequence[int]
+) -> np.ndarray | None:
+    """The program for a key, made if it is not known."""
+    if key not in _programs:
+        if len(_programs) >= MOST:
+            _programs.clear()
+        _programs[key] = _traced(rule, values, wanted)
+    return _programs[key]
+
+
+def _traced(rule: Callable[..., list[Any]], values: Sequence[Any], wanted: Sequence[int]) -> Any:
+    """The words of what a rule applies to Tensors of these values; None if it asks for them."""
+    trace = _Trace()
+    refs = [Ref("ct", 0), Ref("out", 0), *(Ref("input", k) for k in range(len(values) - 2))]
+    try:
+        with np.errstate(all="ignore"):
+            changes = {"recording": True, "forward": trace}
+            found = within(changes, rule, *map(trace.tensor, values, refs))
+    except (NoProgram, DTypeError):  # it asks for a value, or for a part of an operand of whole numbers
+        return None
+    finally:
+        trace.notes = None
+    results = {k: trace.ref(part) for k, part in zip(wanted, found, strict=True) if part is not None}
+    program = Program(*_needed(trace.steps, results), ())
+    if len(program.steps) > layout.PROGRAM_WORDS - layout.STEPS or len(values) > layout.STEPS:
+        return None
+    if any(len(step.operands) > layout.TAKEN_AT_MOST for step in program.steps):
+        return None
+    return np.array(words_of(program), np.int64)
+
+
+def _needed(steps: list[Step], results: dict[int, Ref]) -> tuple[tuple[Step, ...], dict[int, Ref]]:
+    """The steps that lead to results, and those."""
+    used = {ref.value for ref in results.values() if ref.kind == "step"}
+    for i in range(len(steps) - 1, -1, -1):
+        if i in used:
+            used |= {ref.value for ref in steps[i].operands if ref.kind == "step"}
+    number = {i: n for n, i in enumerate(sorted(used))}
+
+    def renumbered(ref: Ref) -> Ref:
+        return Ref("step", number[ref.value]) if ref.kind == "step" else ref
+
+    kept = tuple(steps[i]._replace(operands=tuple(map(renumbered, steps[i].operands))) for i in number)
+    return kept, {k: renumbered(ref) for k, ref in results.items()}
