@@ -1,0 +1,199 @@
+"""Derivatives of derivatives: recorded gradients, orders of a chain and of a network, Hessian products.
+
+    python -m tests.benchmarks.higher
+
+A call makes its leaves, records, sweeps and lets go. The chain is of 15 operations on a number; its
+derivative of order n is n sweeps, all but the last recorded. Of the network u, 1-32-32-1, the n sweeps are
+all recorded. A PINN's step is the gradient, by the weights, of the mean square of u_xx + u u_x - sin x at 256
+points. A Hessian product is the gradient of a gradient along a direction. Results are compared with torch's
+first, then each round calls both in turn. What is taken is the time of the one thread on the processor.
+Printed are best times and ours over torch's, as the median of the rounds' ratios and in brackets that of the
+best times.
+"""
+
+import os
+
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+from time import thread_time
+
+import numpy as np
+
+from .gradbench import gmm
+from .gradbench.tools import Eager, Torch
+from .rounds import difference, in_turns, ratios, verdict
+from .small import eleven
+
+TOLERANCE = 1e-9
+ROUNDS, TURN = 15, 2e-3  # seconds that a turn takes at least
+ORDERS = (1, 2, 3, 4, 6)
+RECORDED, CHAIN, GROWTH, NETWORK, PINN, PRODUCT, MIXTURE, OVER_GRADIENT = (
+    0.35, 0.4, 3.3, 0.7, 1.1, 1.25, 1.0, 2.5,
+)  # fmt: skip
+random = np.random.default_rng(0)
+
+
+def normal(*shape):
+    return random.normal(size=shape) / np.sqrt(shape[0])
+
+
+def chain(m, x):
+    for _ in range(5):
+        x = m.sin(x) * x + x
+    return x
+
+
+def recorded(tool, start):
+    """The gradient of 11 operations, with a history."""
+    m, ones = tool.namespace, tool.array(np.ones(start.shape))
+
+    def call():
+        x = tool.leaf(start)
+        return tool.grad(eleven(m, x), x, ones, create_graph=True)
+
+    return call
+
+
+def order(tool, n):
+    """The derivative of order n of a chain of 15 operations on a number."""
+
+    def call():
+        x = tool.leaf(0.5)
+        y = chain(tool.namespace, x)
+        for _ in range(n - 1):
+            (y,) = tool.grad(y, x, create_graph=True)
+        return tool.grad(y, x)
+
+    return call
+
+
+WEIGHTS = [normal(1, 32), normal(32, 32), normal(32, 1), 0.3 * normal(32), 0.3 * normal(32), normal(1)]
+
+
+def network(m, x, P):
+    h = m.tanh(x @ P[0] + P[3])
+    h = m.tanh(h @ P[1] + P[4])
+    return h @ P[2] + P[5]
+
+
+def order_of_network(tool, n):
+    """The derivative of order n of a network by its argument, recorded."""
+    P = [tool.array(w) for w in WEIGHTS]
+
+    def call():
+        x = tool.leaf(np.array([0.3]))
+        y = network(tool.namespace, x, P)[0]
+        for _ in range(n):
+            (g,) = tool.grad(y, x, create_graph=True)
+            y = g[0]
+        return (y.detach(),)
+
+    return call
+
+
+def residual(tool):
+    """The gradient of a PINN's residual by the weights."""
+    m, points = tool.namespace, np.linspace(-1, 1, 256)[:, None]
+
+    def call():
+        P, x = [tool.leaf(w) for w in WEIGHTS], tool.leaf(points)
+        u = network(m, x, P)
+        (slope,) = tool.grad(m.sum(u), x, create_graph=True)
+        (curvature,) = tool.grad(m.sum(slope), x, create_graph=True)
+        return tool.grad(m.mean((curvature + u * slope - m.sin(x)) ** 2), P)
+
+    return call
+
+
+def along(tool, loss, start, direction):
+    """The product of a Hessian and a direction; its second part is the gradient's time."""
+    v = [tool.array(d) for d in direction]
+
+    def call():
+        P = [tool.leaf(w) for w in start]
+        g = tool.grad(loss(tool.namespace, *P), P, create_graph=True)
+        return tool.grad(g, P, v)
+
+    def gradient():
+        P = [tool.leaf(w) for w in start]
+        return tool.grad(loss(tool.namespace, *P), P)
+
+    return call, gradient
+
+
+def perceptron(tool):
+    """The loss of a network 64-256-256-1 at 100 points, its weights, a direction."""
+    x, y = (tool.array(random.normal(size=(100, n))) for n in (64, 1))
+    weights = [normal(64, 256), normal(256, 256), normal(256, 1)]
+
+    def loss(m, a, b, c):
+        return m.mean((m.tanh(m.tanh(x @ a) @ b) @ c - y) ** 2)
+
+    return loss, weights, [random.normal(size=w.shape) for w in weights]
+
+
+def mixture(tool):
+    """GradBench's mixture of Gaussians of size M, its variables, a direction."""
+    variables, data = gmm.inputs(*gmm.PROBLEM.sizes["M"], seed=0)
+    given = [tool.given(d) for d in data]
+    return (
+        lambda m, *P: gmm.value(m, *P, *given),
+        variables,
+        [random.normal(size=v.shape) for v in variables],
+    )
+
+
+def compare(what, calls, bar):
+    """Time two calls in turn, the first over the second; their best times."""
+    ours, theirs = ([np.asarray(part.detach()) for part in call()] for call in calls)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.shape == other.shape, f"{what}: shape {mine.shape}, torch's {other.shape}"
+        assert difference(mine, other) <= TOLERANCE, f"{what}: {difference(mine, other):.1e} from torch's"
+    inner = {}
+    for k, call in enumerate(calls):
+        begin = thread_time()
+        call()
+        inner[k] = max(1, int(TURN / max(thread_time() - begin, 1e-6)))
+    ours, theirs = (
+        rows[:, 0] for rows in in_turns(dict(enumerate(calls)), ROUNDS, inner, clock=thread_time).values()
+    )
+    pair = ratios(ours, theirs)
+    told = "" if bar is None else verdict(pair, bar, most=True)
+    best = f"{1e6 * ours.min():10.1f}{1e6 * theirs.min():10.1f}"
+    print(f"{what:38s}{best}{pair[0]:7.2f} ({pair[1]:.2f})   {told}", flush=True)
+    return ours.min()
+
+
+def main():
+    tools = Eager(), Torch()
+    print(f"us per call, ours over torch's\n{'':38s}{'ours':>10s}{'torch':>10s}")
+    compare("11 operations, recorded", [recorded(tool, np.linspace(0.1, 1, 10)) for tool in tools], RECORDED)
+    times = {
+        n: compare(f"chain, order {n}", [order(tool, n) for tool in tools], CHAIN if n > 1 else None)
+        for n in ORDERS
+    }
+    growth = [times[2] / times[1], times[3] / times[2], times[4] / times[3], np.sqrt(times[6] / times[4])]
+    told = "met" if max(growth) <= GROWTH else "missed"
+    print(f"growth per order {' '.join(f'{g:.2f}' for g in growth)}   bar {GROWTH:g}x {told}")
+    for n in range(1, 7):
+        compare(f"network, order {n}", [order_of_network(tool, n) for tool in tools], NETWORK)
+    compare("PINN's step", [residual(tool) for tool in tools], PINN)
+    for what, make, bar in (
+        ("network 64-256-256-1", perceptron, PRODUCT),
+        ("mixture of Gaussians, M", mixture, MIXTURE),
+    ):
+        state = random.bit_generator.state
+        both = []
+        for tool in tools:
+            random.bit_generator.state = state
+            both.append(along(tool, *make(tool)))
+        product = compare(f"Hessian product, {what}", [call for call, _ in both], bar)
+        gradient = compare(f"gradient, {what}", [call for _, call in both], None)
+        told = "met" if product <= OVER_GRADIENT * gradient else "missed"
+        print(
+            f"    product over gradient {product / gradient:.2f}   bar {OVER_GRADIENT:g}x {told}", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()
