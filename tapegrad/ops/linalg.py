@@ -20,6 +20,17 @@ def _flops_of_product(a, b):
     return 2 * math.prod((*np.broadcast_shapes(a[:-2], b[:-2]), *rows, a[-1], *columns))
 
 
+def _part_of_product(k, ct, a, b):
+    """The cotangent of an operand of a product of matrices, or of a matrix and a vector."""
+    if k == 0:
+        if np.ndim(a) == 1:
+            return conj(b) @ ct
+        return buffers.outer(ct, conj(b)) if np.ndim(b) == 1 else buffers.matmul(ct, _adjoint(b))
+    if np.ndim(a) == 1:
+        return buffers.outer(conj(a), ct)
+    return ct @ conj(a) if np.ndim(b) == 1 else buffers.matmul(_adjoint(a), ct)
+
+
 @primitive(
     np.matmul, forward=np.matmul, arity=2, template=Template.MATMUL, broadcasts=True,
     flops=_flops_of_product, operator=operator.matmul, squares=kinks.PRODUCT, value_free=True,
@@ -31,16 +42,13 @@ class matmul:
 
     def vjp(ct, out, inputs, wanted):
         a, b = inputs
-        rows, columns = np.ndim(a) == 1, np.ndim(b) == 1
+        axes = np.ndim(a), np.ndim(b)
+        rows, columns = axes[0] == 1, axes[1] == 1
         if rows and columns:  # no product of matrices: quicker, and `kinks` sees through it
             ct = np.reshape(ct, (*np.shape(ct), 1)) if np.ndim(ct) else ct
             return {k: ct * conj(inputs[1 - k]) for k in wanted}
-        if np.ndim(ct) == 1 and np.ndim(a) + np.ndim(b) == 3:  # a vector and a matrix, no lanes
-            parts = {
-                0: lambda: conj(b) @ ct if rows else buffers.outer(ct, conj(b)),
-                1: lambda: buffers.outer(conj(a), ct) if rows else ct @ conj(a),
-            }
-            return {k: parts[k]() for k in wanted}
+        if max(axes) == 2 and np.ndim(ct) == sum(axes) - 2:  # no stacks, no lanes
+            return {k: _part_of_product(k, ct, a, b) for k in wanted}
         left = np.reshape(a, (1, -1)) if rows else a
         right = np.reshape(b, (-1, 1)) if columns else b
         shape = np.shape(ct)
