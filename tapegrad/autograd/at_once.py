@@ -57,6 +57,16 @@ def rerecord(roots: Any, cotangents: Any, inputs: Any) -> tuple[Tensor, ...] | l
     return None
 
 
+def rerecord_sealed(
+    state: Address, tape: Tape, values: list[Any], records: list[int], cotangents: list[Tensor]
+) -> list[Any] | None:
+    """Follow the rules of a sealed tape that is planned in a state, recorded on the open one.
+
+    What came to records whose ops are not swept, each after its number; None where compiled code cannot.
+    """
+    return None
+
+
 def install() -> None:
     """Let compiled code find gradients once it is there."""
     machine.when_loaded.append(_replace)
@@ -64,7 +74,7 @@ def install() -> None:
 
 def _replace(enter: machine.Enter) -> None:
     """Let compiled code find gradients, where objects are laid out as it knows them."""
-    global gradients, backward, rerecord
+    global gradients, backward, rerecord, rerecord_sealed
     if compiled_methods.words and not layout.BOUNDS:
         compiled_methods.share(
             {
@@ -74,13 +84,15 @@ def _replace(enter: machine.Enter) -> None:
                 layout.PROGRAMS: PROGRAMS, layout.MAKE_PROGRAM: rules.make_program,
                 layout.TRACE_RULE: traced_rules.trace_rule, layout.TRACE_FIT: traced_rules.trace_fit,
                 layout.RECORD_VALUE: dispatch.record, layout.EMPTY: (), layout.RECORD_RULE: rules.record_rule,
-                layout.CONSTANT_LIKE: rules.constant_like,
+                layout.CONSTANT_LIKE: rules.constant_like, layout.RECALL_IMPORT: rules.recall_import,
             }
         )  # fmt: skip
         fast = compiled_methods.METH_FASTCALL
         gradients = compiled_methods.builtin("gradients", fast, enter(layout.GRADIENTS, 0, 0, 0))
         backward = compiled_methods.builtin("backward", fast, enter(layout.BACKWARD, 0, 0, 0))
         rerecord = compiled_methods.builtin("rerecord", fast, enter(layout.RERECORD, 0, 0, 0))
+        sealed = enter(layout.RERECORD_SEALED, 0, 0, 0)
+        rerecord_sealed = compiled_methods.builtin("rerecord_sealed", fast, sealed)
 
 
 def _workspace(at: Address, n: int) -> Address:

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import wrap
+from tapegrad.core.base import recall, wrap
 from tapegrad.core.compiled_methods import sheet_of
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import BY_OPCODE, PROGRAMS, Attributes, Elementwise, Primitive, in_dtype, sum_to
 from tapegrad.ops.programs import MAX_OPERANDS, Program, Ref, program_of
-from tapegrad.tape.record import CONST, STRIDE
+from tapegrad.tape.record import CONST, STRIDE, Record
+from tapegrad.tape.tape import Tape
 from tapegrad.tensor import Tensor
 
 STARTS = {"ct": layout.CT, "out": layout.RESULT, "input": layout.FIRST, "step": layout.STEPS}
@@ -77,6 +78,11 @@ def constant_like(value: Any, like: Any) -> Tensor:
     return wrap(value if value.ndim else value[()])
 
 
+def recall_import(tape: Tape, k: Record, value: Any) -> Tensor:
+    """Return what a sealed tape has imported: a leaf, a result on an older tape, or a constant."""
+    return recall(value, tape.source(k))
+
+
 def record_rule(
     op: Primitive, ct: Tensor, out: Tensor, operands: Sequence[Tensor], attrs: Attributes | None,
     wanted: Sequence[int],
@@ -88,5 +94,7 @@ def record_rule(
 
 def _without_history(x: Tensor) -> Tensor:
     """A constant of the tape as one that has nothing to do with it: what follows from it is not recorded."""
-    log = x._tape.log if x._tape is not None else ()
+    if x._tape is None:  # of a sealed tape: it is known already
+        return x
+    log = x._tape.log
     return wrap(x._v) if len(log) >= x._at and log[x._at - STRIDE] == CONST else x

@@ -30,7 +30,7 @@ from tapegrad.core.grad_mode import (
     is_grad_enabled,
     set_grad_enabled,
 )
-from tapegrad.core.storage import STALE
+from tapegrad.core.storage import OPEN, STALE
 from tapegrad.engine.rerecord import rerecord
 from tapegrad.engine.sweep import Key, Result, sweep
 from tapegrad.errors import DTypeError, GradientError, ShapeError
@@ -159,6 +159,7 @@ def run(
             return sweep(roots, sinks, every, retain, direct, check, lines, profile, floor, captured)
         with set_grad_enabled(create_graph):
             again = recall if as_tensors else _value
+            alone = create_graph and lanes is None and _enabled.get() is True and not OPEN
             return rerecord(
                 roots,
                 sinks,
@@ -174,6 +175,7 @@ def run(
                 profile,
                 floor,
                 captured,
+                at_once.rerecord_sealed if alone else None,
             )
 
 

@@ -17,6 +17,7 @@ from tapegrad.tape.tape import Tape
 
 Recall = Callable[..., Any]
 Known = Callable[[Tape, int], "tuple[Any, list[Any]] | None"]
+Follow = Callable[[int, Tape, "list[Any]", "list[int]", "list[Any]"], "list[Any] | None"]
 
 
 def rerecord(
@@ -34,6 +35,7 @@ def rerecord(
     profile: Any = None,
     floor: int = 0,
     captured: Iterable[Result] = (),
+    follow: Follow | None = None,
 ) -> dict[Key, Any]:
     """As `sweep`, with results that can be differentiated again.
 
@@ -51,6 +53,9 @@ def rerecord(
         None if it is not, or None.
     lanes
         How many cotangents of each root there are, along an axis in front of its own; so are the results.
+    follow
+        ``follow(state, tape, values, records, cotangents)`` runs the rules of a tape that nobody watches, in
+        compiled code: what came to records that are not swept, each after its number, or None.
     """
     plan = Sweep(roots, sinks, every, retain, start, inspect, profile, floor, captured)
     results: dict[Key, Any] = dict(start)
@@ -61,7 +66,8 @@ def rerecord(
         for job in plan.order:
             plan._plan(job, 3)
             walk = _Walk(plan, job, bytes(plan.state.flags[: job.columns.n]), recall, known, lanes)
-            for older, ct in walk.run(settle, results, leaves):
+            links = None if follow is None else walk.follow(follow, settle, results, leaves)
+            for older, ct in walk.run(settle, results, leaves) if links is None else links:
                 plan.jobs[older.tape.serial].seeds.setdefault(older.record, []).append(ct)
             if not retain:
                 plan._free(job)
@@ -131,6 +137,36 @@ class _Walk:
         for watches in ripe.values():
             for whole in watches:
                 leaves.call(whole, results)
+        return links
+
+    def follow(
+        self, follow: Follow, settle: Callable[[Key, Any], Any], results: dict[Key, Any], leaves: Leaves
+    ) -> list[tuple[Place, Any]] | None:
+        """As `run`, in compiled code; None where somebody wants to see or change what comes on the way."""
+        job, flags = self.job, self.flags
+        tape, columns = job.tape, job.columns
+        if tape.hooks or tape.packed or tape.calls or tape.guards or (leaves.cells and leaves.of(job, flags)):
+            return None
+        if any(flags[k] & layout.SINK and flags[k] & layout.ACTIVE for k in job.sinks):
+            return None
+        values = columns.values
+        if any(value is None for value in values):
+            values = [value_or_shape(columns, k) for k in range(columns.n)]
+        seeds = self.cotangents
+        found = follow(self.plan.state.at, tape, values, list(seeds), list(seeds.values()))
+        if found is None:
+            return None
+        links: list[tuple[Place, Any]] = []
+        for k, ct in zip(found[::2], found[1::2], strict=True):
+            if BY_OPCODE[columns.opcode(k)] is not None:
+                if flags[k] & layout.SINK:
+                    results[tape, k] = settle((tape, k), ct)
+                continue
+            source = tape.source(k)
+            if self.plan.follows(source):
+                links.append((source, ct))
+            else:
+                _gather(results, source, ct)
         return links
 
     def _rule(self, k: Record, ct: Any, operands: list[int], wanted: list[int]) -> dict[int, Any]:

@@ -7,7 +7,7 @@ from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.loops import checksum, loop
 from tapegrad.kernels.replay.memory import reset
 from tapegrad.kernels.replay.recording import methods
-from tapegrad.kernels.replay.rerecording import rerecord
+from tapegrad.kernels.replay.rerecording import rerecord, rerecord_sealed
 from tapegrad.kernels.replay.sweep import serve
 
 
@@ -23,6 +23,8 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
         return address(backward_from)
     if what == RERECORD:
         return address(rerecord)
+    if what == RERECORD_SEALED:
+        return address(rerecord_sealed)
     if what == LOOP:
         return address(loop)
     if what == CHECKSUM:

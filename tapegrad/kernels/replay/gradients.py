@@ -465,7 +465,7 @@ def planned(state: int, held: int, n: int, how: int) -> int:
     """Plan the sweep of an open tape: DONE if it can run, UNDESCRIBED if it could."""
     g, s, h = i64(shared()), i64(state), i64(held)
     root = h[ROOT]
-    s.is_recorded = how & RERECORDED != 0
+    s.is_recorded, s.width = how & RERECORDED != 0, 4
     if obj(root).type != g.tensor_type:
         return UNHANDLED
     tape = obj(root).tape
@@ -650,12 +650,12 @@ def parts_by_rule(state: int, tape: int, log: int, k: int, ct: int, tensors: int
     """
     g, s, args, q = i64(shared()), i64(state), stack(6), 0
     w, slot, values, wanted = i64(s.word)[k], call(g.long_from, k), call(g.new_list, 0), call(g.new_list, 0)
-    form, out = i64(s.operations)[ROW * (w & 0xFFFF) + FORM], value_of_record(tape, log, k, tensors)
+    form, out = i64(s.operations)[ROW * (w & 0xFFFF) + FORM], value_of_record(state, tape, log, k, tensors)
     failed = 1 * (ct == 0 or slot == 0 or values == 0 or wanted == 0 or out == 0)
     at = operands(w, form)
     while at != 0 and failed == 0:
         j = (at & 0xFFFF) - 1
-        x = value_of_record(tape, log, j, tensors)
+        x = value_of_record(state, tape, log, j, tensors)
         failed = 1 * (x == 0)
         if failed == 0:
             failed = call(g.append, values, x) & 0xFFFFFFFF
@@ -682,9 +682,20 @@ def parts_by_rule(state: int, tape: int, log: int, k: int, ct: int, tensors: int
     return drop_position(wanted, found)
 
 
-def value_of_record(tape: int, log: int, j: int, as_tensor: int) -> int:
+def kept_value(state: int, log: int, j: int) -> int:
+    """The value of record j, borrowed: of an open tape's log, or in a sealed tape's list of values."""
+    width = i64(state).width
+    return i64(obj(log).items)[width * j + width - 1]
+
+
+def value_of_record(state: int, tape: int, log: int, j: int, as_tensor: int) -> int:
     """A new reference to the value of record j, or a new Tensor that goes on from it; 0 with an error set."""
-    g, value = i64(shared()), i64(obj(log).items)[4 * j + 3]
+    g, s, value, args = i64(shared()), i64(state), kept_value(state, log, j), stack(3)
+    opcode = i64(s.word)[j] & 0xFFFF
+    if as_tensor and s.width == 1 and opcode < CONS:
+        i64(args)[0], i64(args)[1], i64(args)[2] = tape, call(g.long_from, j), value
+        x = call(g.vectorcall, g.recall_import, args, 3, 0)
+        return drop_position(i64(args)[1], x)
     invoke(g.incref, value)
     if as_tensor == 0:
         return value

@@ -28,8 +28,9 @@ DESCRIBED = 56
 # compiled when it was filled in (an object), and marks of a tape of which nothing was released.
 NEXT_STATE, ROOM, KNOWN_VERSION, UNFREED = 64, 65, 66, 67
 
-# Whether its rules are recorded: no kernels are needed.
-IS_RECORDED = 68
+# Whether its rules are recorded: no kernels are needed. How many entries the list that has the values has for
+# each record: the last one is the value.
+IS_RECORDED, WIDTH = 68, 73
 
 # The record where reading begins: before it are no roots and no inputs; operands there are read as
 # a plan comes to them. How many words of shapes there are, where the last one begins, and its axes.
@@ -112,8 +113,8 @@ RETAIN, ALONE, WATCHED, RERECORDED, ALL_LEAVES = 1, 2, 4, 8, 16
 # What the entry point does.
 (
     SEAL, PRUNE, PLAN, RUN, RESET, CONTRIBUTE, DEPOSIT, RELEASE, SPEND, METHODS, LOOP, CHECKSUM, RECORD_OP,
-    GRADIENTS, BACKWARD, TAKE, RERECORD,
-) = range(17)  # fmt: skip
+    GRADIENTS, BACKWARD, TAKE, RERECORD, RERECORD_SEALED,
+) = range(18)  # fmt: skip
 
 # Compiled recording: shared words, first those with the address of a function of the C API.
 API = (
@@ -154,8 +155,8 @@ API = (
     INTEGER, EXCEPTION, GUARD_SETTING, OFF_TEXT, CHECKSUM_TEXT, NEW_COPY, NEW_VIEW, SHADOW, EMPTY_LIKE,
     OUT_NAMES, NEW_ARRAY, SET_BASE, ALIGNMENT, KEPT_BYTES, TEST_ERRORS, ERRORS, CALL_TEXT, NOT_IMPLEMENTED,
     PROGRAMS, MAKE_PROGRAM, RECORD_RULE, CONSTANT_LIKE,
-    TRACE_RULE, TRACE_FIT, RECORD_VALUE, EMPTY,
-) = range(180)  # fmt: skip
+    TRACE_RULE, TRACE_FIT, RECORD_VALUE, EMPTY, RECALL_IMPORT,
+) = range(181)  # fmt: skip
 SHARED_WORDS = 184
 UNHANDLED = 1  # no address of an object
 

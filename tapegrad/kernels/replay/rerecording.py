@@ -11,6 +11,7 @@ from tapegrad.kernels.replay.any_op import recorded
 from tapegrad.kernels.replay.gradients import (
     hold,
     hold_roots,
+    kept_value,
     none_for,
     parts_by_rule,
     planned,
@@ -145,17 +146,62 @@ def walk_back(state: int, tape: int, log: int, held: int, m: int) -> int:
     The log is held: what Python does in between may seal the tape.
     """
     g, s, out = i64(shared()), i64(state), 1
-    cotangents, flags, whole = i64(s.cotangents), u8(s.flags), NEED | MARK | ACTIVE
     for q in range(m):
         ct = i64(held)[COTANGENT + q]
         if out != 0:
             invoke(g.incref, ct)
             out = add_cotangent(state, tape, log, i64(s.seeds)[q], ct)
+    if out != 0:
+        out = follow_rules(state, tape, log)
+    return out
+
+
+def follow_rules(state: int, tape: int, log: int) -> int:
+    """Follow the rules of all records planned that have a cotangent; 0 with an error set."""
+    g, s, out = i64(shared()), i64(state), 1
+    cotangents, flags, whole = i64(s.cotangents), u8(s.flags), NEED | MARK | ACTIVE
     for k in range(s.records - 1, s.oldest - 1, -1):
         if out != 0 and cotangents[k] != 0 and flags[k] & whole == whole:
             ct = cotangents[k]
             cotangents[k] = 0
             out = record_parts(state, tape, log, k, ct)
+            invoke(g.decref, ct)
+    return out
+
+
+def rerecord_sealed(self: int, args: int, count: int) -> int:
+    """``(address of a state, tape, values, numbers, cotangents)``: of a sealed tape that is planned there.
+
+    A new list of numbers of records whose ops are not swept, each with what has come to it.
+    """
+    g, given, out = i64(shared()), i64(args), 1
+    state, tape, values = call(g.long_as, given[0]), given[1], given[2]
+    s = i64(state)
+    s.width, s.oldest = 1, 0
+    for k in range(s.records):
+        i64(s.cotangents)[k] = 0
+    for q in range(obj(given[3]).size):
+        if out != 0:
+            ct = i64(obj(given[4]).items)[q]
+            invoke(g.incref, ct)
+            out = add_cotangent(state, tape, values, call(g.long_as, i64(obj(given[3]).items)[q]), ct)
+    if out != 0:
+        out = follow_rules(state, tape, values)
+    if out != 0:
+        out = call(g.new_list, 0)
+    for k in range(s.records):
+        ct = i64(s.cotangents)[k]
+        if ct != 0:
+            if out != 0:
+                number = call(g.long_from, k)
+                failed = 1 * (number == 0)
+                if failed == 0:
+                    failed = call(g.append, out, number) & 0xFFFFFFFF
+                if failed == 0:
+                    failed = call(g.append, out, ct) & 0xFFFFFFFF
+                out = drop_position(number, out)
+                if failed:
+                    out = drop_position(out, 0)
             invoke(g.decref, ct)
     return out
 
@@ -245,7 +291,7 @@ def to_record(state: int, held: int, n: int) -> int:
 def add_cotangent(state: int, tape: int, log: int, j: int, part: int) -> int:
     """Add a Tensor, of which the reference is taken, to the cotangent of record j; 0 with an error set."""
     g, s = i64(shared()), i64(state)
-    value = i64(obj(log).items)[4 * j + 3]
+    value = kept_value(state, log, j)
     if is_like(part, value) == 0:
         part = fitted(state, tape, log, part, value)
         if part == 0:
@@ -404,7 +450,7 @@ def record_parts(state: int, tape: int, log: int, k: int, ct: int) -> int:
             words = obj(program).data + 8 * begin
             if i64(words)[CONSTANTS] & ~mask_of(state, k, 0) == 0:
                 invoke(g.incref, program)  # a rule declared meanwhile would replace it
-                like = i64(obj(log).items)[4 * k + 3]
+                like = kept_value(state, log, k)
                 done = by_program(state, tape, log, k, ct, words, like)
                 invoke(g.decref, program)
                 return done
@@ -444,7 +490,7 @@ def is_constant_number(state: int, log: int, j: int) -> int:
     g, s = i64(shared()), i64(state)
     if i64(s.word)[j] & 0xFFFF != CONST or i64(s.meta)[j] & 0xFF >= COMPLEX:
         return 0
-    return obj(i64(obj(log).items)[4 * j + 3]).type != g.ndarray_type
+    return obj(kept_value(state, log, j)).type != g.ndarray_type
 
 
 def program_for(word: int, k: int) -> int:
@@ -555,7 +601,7 @@ def step_operand(state: int, tape: int, log: int, k: int, refs: int, what: int) 
         return what
     if r[what] == 0:
         if what == RESULT:
-            r[what] = value_of_record(tape, log, k, 1)
+            r[what] = value_of_record(state, tape, log, k, 1)
         else:
             r[what] = program_operand(state, tape, log, k, what - FIRST)
     return r[what]
@@ -569,14 +615,14 @@ def program_operand(state: int, tape: int, log: int, k: int, slot: int) -> int:
     for _ in range(slot):
         at = following(s.word, at, form)
     j = (at & 0xFFFF) - 1
-    x = value_of_record(tape, log, j, 1)
+    x = value_of_record(state, tape, log, j, 1)
     given = i64(s.meta)[j] & 0xFF
     if x == 0 or given == i64(s.meta)[k] & 0xFF or given == BOOLEAN:
         return x
-    value = i64(obj(log).items)[4 * j + 3]
+    value = kept_value(state, log, j)
     invoke(g.decref, x)
     invoke(g.incref, value)
-    return cast_constant(value, i64(obj(log).items)[4 * k + 3])
+    return cast_constant(value, kept_value(state, log, k))
 
 
 def by_rule(state: int, tape: int, log: int, k: int, ct: int) -> int:
