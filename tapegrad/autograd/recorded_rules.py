@@ -21,7 +21,12 @@ from tapegrad.tape.tape import Tape
 from tapegrad.tensor import Tensor
 
 STARTS = {"ct": layout.CT, "out": layout.RESULT, "input": layout.FIRST, "step": layout.STEPS}
-_known: list[Any] = []  # what programs know by address
+
+
+class Words(np.ndarray):
+    """The words of a program, and what they refer to by address."""
+
+    kept: Sequence[Any] = ()
 
 
 def make_program(opcode: int) -> None:
@@ -29,7 +34,8 @@ def make_program(opcode: int) -> None:
 
     True where there is one for each shape (`autograd.traced_rules`).
     """
-    op, words = BY_OPCODE[opcode], [0] * (1 << MAX_OPERANDS)
+    op, begins = BY_OPCODE[opcode], [0] * (1 << MAX_OPERANDS)
+    programs: list[Words] = []
     if op.value_free:
         PROGRAMS[opcode] = True
         return
@@ -37,31 +43,40 @@ def make_program(opcode: int) -> None:
         for mask in range(1, 1 << op.arity):
             program = program_of(op, tuple(k for k in range(op.arity) if mask >> k & 1))
             if program is not None and len(program.steps) <= layout.PROGRAM_WORDS - layout.STEPS:
-                words[mask] = len(words)
-                words += words_of(program)
-    PROGRAMS[opcode] = np.array(words, np.int64) if any(words) else False
+                begins[mask] = len(begins) + sum(words.size for words in programs)
+                programs.append(words_of(program))
+    PROGRAMS[opcode] = _joined(begins, programs) if programs else False
 
 
-def words_of(program: Program) -> list[int]:
+def _joined(begins: Sequence[int], programs: Sequence[Words]) -> Words:
+    words: Words = np.concatenate([np.array(begins, np.int64), *programs]).view(Words)
+    words.kept = [program.kept for program in programs]
+    return words
+
+
+def words_of(program: Program) -> Words:
     """Return the words of a program, as `layout` describes them."""
+    kept: list[Any] = []
     given = max(program.results, default=-1) + 1
     found = [len(program.steps), sum(1 << k for k in program.constants), given]
-    found += [_word(program.results.get(k)) for k in range(given)]
+    found += [_word(program.results.get(k), kept) for k in range(given)]
     for function, op, operands, attrs in program.steps:
-        _known.append((function, attrs))
+        kept += [function, attrs]
         quick = isinstance(op, Elementwise) and function is op.forward and len(operands) <= 2
         found += [0 if op is None else sheet_of(op), id(function), 0 if quick else id(attrs)]
-        found += [_word(ref) for ref in operands]
+        found += [_word(ref, kept) for ref in operands]
         found += [layout.NOTHING_THERE] * (layout.TAKEN_AT_MOST - len(operands))
-    return found
+    words = np.array(found, np.int64).view(Words)
+    words.kept = kept
+    return words
 
 
-def _word(ref: Ref | None) -> int:
+def _word(ref: Ref | None, kept: list[Any]) -> int:
     """The word for what a step takes or a program gives."""
     if ref is None:
         return layout.NOTHING_THERE
     if ref.kind == "object":
-        _known.append(ref.value)
+        kept.append(ref.value)
         return id(ref.value)
     return STARTS[ref.kind] + int(ref.value)
 

@@ -1,8 +1,9 @@
 """Rules that look at shapes alone, as programs: run once on Tensors that note which ops are applied.
 
 What a rule of a linear op, a sum or a product of matrices computes depends on shapes, dtypes and attributes,
-never on values. So it runs once for these, and compiled code follows the ops it has applied from then on
-(`kernels.replay.rerecording`). A rule that asks for a value nevertheless has no program.
+never on values. So it runs once for these, when they come a second time, and compiled code follows the ops it
+has applied from then on (`kernels.replay.rerecording`). A rule that asks for a value nevertheless has no
+program. Attributes that it only hands on, such as an index, are put into the program for each record.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.autograd.recorded_rules import fit_cotangent, words_of
+from tapegrad.autograd.recorded_rules import Words, fit_cotangent, words_of
 from tapegrad.core.base import Handle, value_of, wrap
 from tapegrad.core.grad_mode import within
 from tapegrad.core.storage import DUAL
@@ -24,7 +25,8 @@ from tapegrad.ops.programs import NoProgram, Program, Ref, Step
 from tapegrad.tensor import Tensor
 
 MOST = 1024  # programs that are kept
-_programs: dict[Any, np.ndarray | None] = {}
+_programs: dict[Any, _Fixed | _Open | None] = {}  # None: met once, or without a program
+_met: set[Any] = set()  # what has come once
 
 
 class _Trace:
@@ -87,31 +89,53 @@ class _Traced:
 def trace_rule(
     op: Primitive, ct: Tensor, out: Any, operands: Sequence[Any], attrs: Attributes | None,
     wanted: Sequence[int],
-) -> np.ndarray | None:  # fmt: skip
+) -> Words | None:  # fmt: skip
     """Return the words of the program of a rule for operands of these shapes and dtypes; None without one."""
-    own, given = vars(op), attrs and _known(attrs)
+    own = vars(op)
     text = own.get("vjp") or own.get("_vjp") or own["rule"]  # what is in force
+    given = attrs and tuple((name, _known(value)) for name, value in attrs.items() if name not in op.opaque)
     key = (op, text, *wanted, given, ct._v.shape, *map(_kind, (out, *operands)))
     try:
-        if key in _programs:
-            return _programs[key]
+        found = _programs.get(key)
+        if found is None and not _is_due(key):
+            return None
     except TypeError:  # attributes that are arrays, or factors of this record
         return None
+    if found is not None:
+        return found.words(attrs)
 
     def rule(ct: Tensor, out: Tensor, *inputs: Tensor) -> list[Any]:
         found = op.vjp(ct, out, inputs, attrs or {}, wanted)  # type: ignore[no-untyped-call]
         return [found.get(k) for k in wanted]
 
-    return _program(key, rule, (ct._v, out, *operands), wanted)
+    handed = {name: attrs[name] for name in op.opaque if attrs and name in attrs}
+    found = _programs[key] = _traced(rule, (ct._v, out, *operands), wanted, handed)
+    return None if found is None else found.words(attrs)
 
 
-def trace_fit(part: Tensor, like: Any) -> np.ndarray | None:
+def _is_due(key: Any) -> bool:
+    """Whether a program is to be made: it is worth it for what comes again."""
+    if key in _programs:
+        return False
+    if key not in _met:
+        if len(_met) >= MOST:
+            _met.clear()
+            _programs.clear()
+        _met.add(key)
+        return False
+    return True
+
+
+def trace_fit(part: Tensor, like: Any) -> Words:
     """Return the words of the program that gives a part of a cotangent the shape and dtype of a value."""
-
-    def fit(part: Tensor) -> list[Any]:
-        return [fit_cotangent(part, like)]
-
-    return _program((None, _kind(part._v), _kind(like)), fit, (part._v,), (0,))
+    key = (None, _kind(part._v), _kind(like))
+    found = _programs.get(key)
+    if found is None:
+        if len(_programs) >= MOST:
+            _programs.clear()
+        found = _programs[key] = _traced(lambda x: [fit_cotangent(x, like)], (part._v,), (0,), {})
+        assert found is not None  # sums and casts ask for no values
+    return found.words(None)
 
 
 def _kind(x: Any) -> tuple[Any, ...]:
@@ -129,19 +153,46 @@ def _known(attrs: Any) -> Any:
     return type(attrs), attrs
 
 
-def _program(
-    key: Any, rule: Callable[..., list[Any]], values: Sequence[Any], wanted: Sequence[int]
-) -> np.ndarray | None:
-    """The program for a key, made if it is not known."""
-    if key not in _programs:
-        if len(_programs) >= MOST:
-            _programs.clear()
-        _programs[key] = _traced(rule, values, wanted)
-    return _programs[key]
+class _Fixed:
+    """A program that is the same for all records."""
+
+    def __init__(self, program: Program) -> None:
+        self._words = words_of(program)
+
+    def words(self, attrs: Attributes | None) -> Words:
+        """Its words for a record with these attributes."""
+        return self._words
 
 
-def _traced(rule: Callable[..., list[Any]], values: Sequence[Any], wanted: Sequence[int]) -> Any:
-    """The words of what a rule applies to Tensors of these values; None if it asks for them."""
+class _Open:
+    """A program into which attributes of the record are put."""
+
+    def __init__(self, program: Program, handed: Attributes) -> None:
+        self.steps: list[tuple[Step, list[str]]] = []
+        self.program = program._replace(steps=())
+        for step in program.steps:
+            attrs = step.attrs or {}
+            names = [name for name, value in attrs.items() if handed.get(name, handed) is value]
+            if names:
+                fixed = {name: value for name, value in attrs.items() if name not in names}
+                step = step._replace(function=None, attrs=fixed)
+            self.steps.append((step, names))
+
+    def words(self, attrs: Any) -> Words:
+        """As `_Fixed.words`."""
+        steps = []
+        for step, names in self.steps:
+            if names and step.op is not None:
+                given = (step.attrs or {}) | {name: attrs[name] for name in names}
+                step = step._replace(function=functools.partial(step.op.forward, **given), attrs=given)
+            steps.append(step)
+        return words_of(self.program._replace(steps=tuple(steps)))
+
+
+def _traced(
+    rule: Callable[..., list[Any]], values: Sequence[Any], wanted: Sequence[int], handed: Attributes
+) -> _Fixed | _Open | None:
+    """The program of what a rule applies to Tensors of these values; None if it asks for them."""
     trace = _Trace()
     refs = [Ref("ct", 0), Ref("out", 0), *(Ref("input", k) for k in range(len(values) - 2))]
     try:
@@ -158,7 +209,7 @@ def _traced(rule: Callable[..., list[Any]], values: Sequence[Any], wanted: Seque
         return None
     if any(len(step.operands) > layout.TAKEN_AT_MOST for step in program.steps):
         return None
-    return np.array(words_of(program), np.int64)
+    return _Open(program, handed) if handed else _Fixed(program)
 
 
 def _needed(steps: list[Step], results: dict[int, Ref]) -> tuple[tuple[Step, ...], dict[int, Ref]]:

@@ -39,7 +39,8 @@ def _lift(attrs, n, shapes):
     return {**attrs, "index": (slice(None), *parts)}
 
 
-@linear(forward=lambda x, index: x[index], lift=_lift, lower=_lower_slice, window="part")
+@linear(forward=lambda x, index: x[index], lift=_lift, lower=_lower_slice, window="part",
+        opaque=("index",))  # fmt: skip
 def getitem(ct, shapes, wanted, index):
     """A basic index: slices, integers, None, Ellipsis; a view."""
     return {0: put(ct, shapes[0], index)}
@@ -47,7 +48,7 @@ def getitem(ct, shapes, wanted, index):
 
 @linear(
     forward=lambda x, index, place: x[index], lift=_lift, template=Template.ELEMENT,
-    key=lambda attrs: attrs["place"], node="select",
+    key=lambda attrs: attrs["place"], node="select", opaque=("index", "place"),
 )  # fmt: skip
 def element(ct, shapes, wanted, index, place):
     """One element, a scalar."""
@@ -65,7 +66,7 @@ def _lower_take(shapes, out_shape, attrs):
 
 @linear(
     forward=lambda x, index: x[index], lift=_lift, template=Template.SCATTER, lower=_lower_take,
-    window="taken",
+    window="taken", opaque=("index",),
 )  # fmt: skip
 def take(ct, shapes, wanted, index):
     """An index with integer or boolean arrays; elements taken twice add their cotangents."""
@@ -134,7 +135,7 @@ def _lower_places(shapes, out_shape, attrs):
 
 @linear(
     forward=_rearrange, template=Template.SCATTER, lower=_lower_places, window="placed",
-    lift=lambda attrs, n, shapes: lift_places(attrs, n, shapes[0]),
+    lift=lambda attrs, n, shapes: lift_places(attrs, n, shapes[0]), opaque=("places", "words"),
 )  # fmt: skip
 def rearrange(ct, shapes, wanted, places, holes, words=None):
     """The elements at places, and zeros at those below 0, which `holes` says there are.
@@ -147,6 +148,7 @@ def rearrange(ct, shapes, wanted, places, holes, words=None):
 @linear(
     forward=_collect, template=Template.PUT, lower=_lower_places, window="placed",
     lift=lambda attrs, n, shapes: {**lift_places(attrs, n, attrs["shape"]), "shape": (n, *attrs["shape"])},
+    opaque=("places", "words"),
 )  # fmt: skip
 def collect(ct, shapes, wanted, shape, places, holes, words=None):
     """Zeros of a shape with the operand's elements added at places; what has one below 0 is lost."""

@@ -112,6 +112,7 @@ class Primitive:
     multiple: Any = None  # what its result is a multiple of, see `tapegrad.ops.kinks`
     passes_on = False  # whether its derivative computes nothing
     value_free = False  # whether its rule applies the same ops whatever the values are
+    opaque: tuple[str, ...] = ()  # attributes that its rule hands on without looking at them
 
     def __init__(self, name, functions, forward, arity, doc):
         self.name = name
@@ -568,8 +569,9 @@ class Linear(Primitive):
 
 
 def linear(
-    *functions, forward, lift, arity=1, template=Template.VIEW, lower=None, key=None, window=None, node=""
-):
+    *functions, forward, lift, arity=1, template=Template.VIEW, lower=None, key=None, window=None, node="",
+    opaque=(),
+):  # fmt: skip
     """Declare a linear op by its transpose: ``rule(ct, shapes, wanted, **attrs) -> {k: cotangent}``.
 
     ``lift(attrs, n, shapes)`` gives the attributes of the same op on operands with n lanes in front of
@@ -577,12 +579,13 @@ def linear(
     where the result is a view of some elements of the operand or of all, each once; "joined" or "stacked"
     where it is all operands one after the other along an axis, or along a new one; "taken" or "placed" where
     an `index` or `places` among the attributes take the elements; "written" where the first operand goes to a
-    `window` of the second. `lower` does what it leaves.
+    `window` of the second. `lower` does what it leaves. What is `opaque` among the attributes the rule only
+    hands on, under the same name.
     """
 
     def declare(rule):
         op = Linear(rule.__name__, functions, forward, arity, rule.__doc__, rule, template, key)
-        op.lift, op.window, op.node = lift, window, node
+        op.lift, op.window, op.node, op.opaque = lift, window, node, opaque
         if lower is not None:
             op.lower = lambda columns, k, operands, attrs: lower(
                 [columns.shape(j) for j in operands], columns.shape(k), attrs
