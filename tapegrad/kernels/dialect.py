@@ -99,6 +99,10 @@ def zero(target: int, count: int) -> None:
     ctypes.memset(target, 0, count)
 
 
+def prefetch(address: int) -> None:
+    """Say that bytes there, if there are any, will be read soon."""
+
+
 def within(target: int, count: int) -> None:
     """Say that bytes are about to be read or written by others; checked in a checked build."""
 

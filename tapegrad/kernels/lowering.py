@@ -39,6 +39,7 @@ SIZES = {I64: 8, F64: 8, BYTE: 1, VIEWS["i32"]: 4, VIEWS["f32"]: 4}
 DOUBLE = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
 VECTORISED = {
     "add", "add_scaled", "add_total", "spread", "stage", "suspect", "missing", "checksum", "equal_bytes",
+    "count_up",
 }  # fmt: skip
 COMPARE = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 
@@ -73,18 +74,22 @@ class _Fields(ast.NodeTransformer):
 class Program:
     """All functions of some source texts, as internal functions of one LLVM module.
 
-    Those of the first `trusted` texts are not checked where others are.
+    Those of the first `trusted` texts are not checked where others are. Those of the first `quick` are
+    compiled to be quick, the others to be small, as compiling takes a user's time too.
     """
 
-    def __init__(self, texts: list[str], constants: dict[str, int], trusted: int = 0):
+    def __init__(self, texts: list[str], constants: dict[str, int], trusted: int = 0, quick: int = 0):
         self.constants = constants
         self.definitions: dict[str, ast.FunctionDef] = {}
+        self.small: set[str] = set()
         self.checked: dict[str, int] = {}
         for place, text in enumerate(texts):
             for node in _Fields(constants).visit(ast.parse(text)).body:
                 if isinstance(node, ast.FunctionDef):
                     if node.name in self.definitions:
                         raise Unsupported(f"line {node.lineno}: a second function {node.name!r}")
+                    if place >= quick and node.name not in VECTORISED:
+                        self.small.add(node.name)
                     if constants.get("BOUNDS") and place >= trusted:
                         self.checked[node.name] = len(self.definitions)
                     self.definitions[node.name] = node
@@ -98,7 +103,11 @@ class Program:
             functions[name].linkage = "internal"
             if (node.end_lineno or 0) - node.lineno > 24:  # inlined everywhere they would double compile time
                 functions[name].attributes.add("noinline")
-            if name not in VECTORISED:
+            if name in VECTORISED:
+                functions[name].attributes.add("noinline")  # where it is inlined it would not be vectorised
+            else:  # most loops run over a few axes or operands: as vectors they would take longer
+                functions[name].attributes.add("noimplicitfloat")
+            if name in self.small:
                 functions[name].attributes.add("optsize")
         for name, node in self.definitions.items():
             number = self.checked.get(name)
@@ -364,6 +373,8 @@ class _Function:
             return self.b.ptrtoint(self.shared(), I64)
         if name == "float":
             return self.b.sitofp(args[0], F64)
+        if name == "prefetch":
+            return self.prefetch(args[0])
         if name in ("copy", "zero"):
             for moved in args[:-1]:
                 self.within(moved, args[-1], node.lineno)
@@ -404,6 +415,13 @@ class _Function:
         module = self.b.module
         function = module.globals.get(intrinsic) or ir.Function(module, kind, intrinsic)
         self.b.call(function, [target, *rest, BIT(0)])
+        return I64(0)
+
+    def prefetch(self, address):
+        kind = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), *3 * [VIEWS["i32"]]])
+        module = self.b.module
+        function = module.globals.get("llvm.prefetch.p0") or ir.Function(module, kind, "llvm.prefetch.p0")
+        self.b.call(function, [self.b.inttoptr(address, BYTE.as_pointer()), *map(VIEWS["i32"], (0, 3, 1))])
         return I64(0)
 
 

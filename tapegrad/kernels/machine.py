@@ -23,7 +23,8 @@ CONSTANTS = {constants!r}
 @intrinsic
 def program(typing, what, state, extra, more):
     def code(context, builder, signature, args):
-        return builder.call(Program(TEXTS, CONSTANTS, {trusted}).build(builder.module, "entry"), args)
+        found = Program(TEXTS, CONSTANTS, {trusted}, {quick}).build(builder.module, "entry")
+        return builder.call(found, args)
 
     return types.int64(types.int64, types.int64, types.int64, types.int64), code
 
@@ -51,10 +52,11 @@ def enter(address, what, state, extra, more):
 def enter_nogil(address, what, state, extra, more):
     return jump(address, what, state, extra, more)
 '''
-# Texts that are never checked, as what they work on is not the sweep's; those that are in a checked build.
+# Texts through which each operation goes; those that are never checked, as what they work on is not the
+# sweep's; those that are in a checked build.
+QUICK = ("recording", "operands", "admitting", "values", "committing")
 TRUSTED = (
-    "recording", "operands", "admitting", "values", "committing", "words", "any_op", "parts", "gradients",
-    "watching", "loops", "memory", "rerecording", "entry",
+    *QUICK, "words", "any_op", "parts", "gradients", "watching", "loops", "memory", "rerecording", "entry",
 )  # fmt: skip
 CHECKED = ("reading", "records", "sweep", "stream", "templates", "recurrences", "functions")
 Enter = Callable[[int, int, int, int], int]
@@ -71,7 +73,8 @@ def load() -> tuple[Enter, Enter]:
     """Return ``enter(what, state, extra, more)``, and the same with Python's lock released."""
     with compiling():
         constants = {k: v for k, v in vars(layout).items() if k.isupper() and isinstance(v, int)}
-        module = cache.load("sweep", SOURCE.format(texts=_texts(), constants=constants, trusted=len(TRUSTED)))
+        counts = {"trusted": len(TRUSTED), "quick": len(QUICK)}
+        module = cache.load("sweep", SOURCE.format(texts=_texts(), constants=constants, **counts))
         address = module.entry.address
         ways: list[Enter] = [functools.partial(f, address) for f in (module.enter, module.enter_nogil)]
         if layout.BOUNDS:  # Python's lock is kept: there is one table of what memory there is

@@ -88,6 +88,7 @@ PROGRAMS = {
     ),
     "return from a loop": "for i in range(10):\n    if i * i > b * b:\n        return i\nreturn -1",
     "doubles": "x = 0.5\ny = float(a) * x + 1.25\nreturn (y > 0.0) + 2 * (y < float(b)) + 4 * (y != y)",
+    "prefetch": "prefetch(stack(1))\nprefetch(-64)\nreturn a",
     "nan": "y = 0.0 * (1e308 * 10.0)\nreturn (y < 1.0) + 2 * (y > 1.0) + 4 * (y == y) + 8 * (y != y) + a",
 }
 

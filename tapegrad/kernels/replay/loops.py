@@ -1,6 +1,6 @@
 """Compiled: the inner loop of a NumPy ufunc whose elements a kernel computes; what tells arrays apart."""
 
-from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, stack, u8
+from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, prefetch, stack, u8
 from tapegrad.kernels.replay.layout import *
 
 
@@ -104,9 +104,15 @@ def checksum(data: int, n: int) -> int:
 
     Each word is keyed by its place, and its halves are multiplied: a sum that any loop order gives.
     """
-    words, total = i64(data), 0
-    for i in range(n >> 3):
-        keyed = words[i] ^ (i + 1) * 0x1E3779B97F4A7C15
+    words, total, blocks = i64(data), 0, n // 1024
+    for block in range(blocks):
+        for line in range(16):
+            prefetch(data + 1024 * block + 64 * line + AHEAD)
+        for i in range(128 * block, 128 * block + 128):
+            keyed = words[i] ^ (i + 1) * SPREAD
+            total += words[i] + (keyed & 0xFFFFFFFF) * (keyed >> 32)
+    for i in range(128 * blocks, n >> 3):
+        keyed = words[i] ^ (i + 1) * SPREAD
         total += words[i] + (keyed & 0xFFFFFFFF) * (keyed >> 32)
     for i in range(n & ~7, n):
         total = total * 0x100000001B3 + u8(data)[i]

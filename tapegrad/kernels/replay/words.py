@@ -255,9 +255,21 @@ def taken_words(tape: int, x: int, index: int) -> int:
                 at += dims[q]
             place = place * dims[q] + at
         for o in range(outer):
-            for k in range(inner):
-                w[(o * count + i) * inner + k] = (o * span + place) * inner + k
+            if inner == 1:
+                w[o * count + i] = o * span + place
+            else:
+                count_up(
+                    words + BYTES_AT + 8 + 8 * inner * (o * count + i), (o * span + place) * inner, inner
+                )
     return words
+
+
+def count_up(out: int, first: int, n: int) -> int:
+    """n words, from `first` on."""
+    w = i64(out)
+    for k in range(n):
+        w[k] = first + k
+    return 0
 
 
 def is_whole(part: int) -> int:
