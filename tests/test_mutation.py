@@ -255,6 +255,23 @@ def test_arrays_of_one_address_are_told_apart(first):
     np.testing.assert_allclose(tg.grad(y, x)[0].numpy(), wanted, rtol=1e-14)
 
 
+@pytest.mark.parametrize("n", [1, SMALL, 512, 513])
+def test_copies_that_tapes_have_are_left_alone(n):
+    """Memory of copies is used again when their tapes are gone: here of two in three."""
+    x, same, kept, every = leaf(n), np.empty(n), [], []
+    for k in range(900):
+        same[...] = k
+        each = np.full(n, k + 0.5)
+        y = (x * same * each).sum()
+        if k % 3:
+            assert tg.grad(y, x)[0].tolist() == n * [k * (k + 0.5)]
+        else:
+            kept.append((y, k * (k + 0.5)))
+        every.append(each if k % 2 else None)  # half of the addresses are new ones
+    for y, wanted in kept:
+        assert tg.grad(y, x)[0].tolist() == n * [wanted]
+
+
 @pytest.mark.parametrize("n", [SMALL, LARGE])
 def test_guard_copy(n):
     x, a = leaf(n), np.full(n, 2.0)

@@ -86,7 +86,7 @@ HANDLE = ("_v", "_tape", "_at", "_extra")
 TAPE = (
     "log", "limit", "weight", "owner", "leaves", "constants", "numbers", "placeholder", "shadows", "lines",
     "serial", "attrs", "described", "freed", "held", "imports", "retained",
-    "links", "hooks", "packed", "claims", "guards", "calls", "secured", "latest", "older", "columns",
+    "links", "hooks", "packed", "claims", "guards", "calls", "latest", "older", "columns",
 )  # fmt: skip
 MODE = ("plain", "noting", "timing")
 CELL = ("handle", "hooks", "since")
@@ -100,6 +100,7 @@ TEXTS = {  # names of attributes and keys, and where compiled code finds them
 words: Any = ()  # shared with compiled code, once it is there
 _kept: list[Any] = []  # what compiled code knows by address
 _sheets_by_op: dict[Primitive, int] = {}  # addresses
+_latest_imports = np.zeros(layout.WAY_SETS * layout.WAYS * layout.WAY_WORDS, np.int64)
 
 
 class _Definition(ctypes.Structure):
@@ -209,6 +210,7 @@ def _numbers(sheets: np.ndarray, name: Any) -> dict[int, int]:
         layout.COPIED: dispatch.COPIED,
         layout.HEAVIEST: tapes.MAX_BYTES,
         layout.SHEETS: abi.address(sheets),
+        layout.LATEST_IMPORTS: abi.address(_latest_imports),
         layout.CALL_NAME: ctypes.addressof(name),
     } | {word: abi.numpy_function("_ARRAY_API", place) for word, place in NUMPY.items()}
 

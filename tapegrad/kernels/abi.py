@@ -35,6 +35,11 @@ def _word(address: Address) -> int:
     return int(ctypes.c_int64.from_address(address).value)
 
 
+def _allocated(items: list[object]) -> int:
+    """For how many items a list has room."""
+    return (sys.getsizeof(items) - sys.getsizeof([])) // 8
+
+
 def _proved() -> bool:
     """Read what is known from where it should lie."""
     if sys.implementation.name != "cpython" or sys.maxsize < 2**63 - 1 or sys.byteorder != "little":
@@ -69,6 +74,7 @@ def _proved() -> bool:
         and _word(id(several) + layout.SET_SIZE_AT) == 3
         and _word(id(part) + layout.SLICE_AT + 16) == id(text)
         and [_word(cells + 8 * k) for k in range(3)] == [id(x) for x in items]
+        and all(_word(id(x) + layout.ALLOCATED_AT) == _allocated(x) for x in (items, [], items + items))
         and ctypes.c_int32.from_address(id(items[0]) + layout.DIGIT_AT).value == 12345
         and all(ctypes.c_int32.from_address(id(k) + layout.DIGIT_AT).value == k for k in (0, 1, 2**29))
         and ctypes.c_int32.from_address(id(token) + layout.REFCOUNT_AT).value == count

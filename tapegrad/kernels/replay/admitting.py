@@ -59,7 +59,7 @@ def secured(sheet: int, tape: int, q: int, items: int, n: int, size: int) -> int
     if size > g.smallest and is_read(sheet, q, items, n) == 0:
         shade = shade_for(tape, x)
         if shade != 0:
-            at = constant(tape, 0, shade, 0, 0)
+            at = constant(tape, shade, 0, 0)
             invoke(g.decref, shade)
         return at
     viewed, number = 0, 0
@@ -73,28 +73,70 @@ def secured(sheet: int, tape: int, q: int, items: int, n: int, size: int) -> int
             viewed, number = 1, call(g.long_from, checksum(obj(x).data, size))
             if number == 0:
                 return 0
-    key = call(g.long_from, obj(x).data)
-    if key != 0:
-        at = unchanged(tape, x, key, number, size)
-        if at == 0:
-            if viewed:
-                made = call(g.new_view, x, 0, 0)  # of the same type and dtype
-                size //= LENT
-            else:
-                made = copy_of(x, size)
-            if made != 0:
-                at = constant(tape, key, made, number, size)
-                invoke(g.decref, made)
-        invoke(g.decref, key)
+    way = latest_import(tape, x)
+    at = unchanged(tape, x, way, number, size)
+    if at == 0:
+        if viewed:
+            made = call(g.new_view, x, 0, 0)  # of the same type and dtype
+            size //= LENT
+        else:
+            made = copy_of(x, way, size)
+        if made != 0:
+            at = constant(tape, made, number, size)
+            if at != 0:
+                note_import(way, tape, x, at, made * (viewed == 0 and size <= g.smallest))
+            invoke(g.decref, made)
     return drop_position(number, at)
 
 
-def copy_of(x: int, size: int) -> int:
-    """A new array with the elements of another, in C order; 0 with an error set."""
-    g = i64(shared())
+def latest_import(tape: int, x: int) -> int:
+    """Where an array's latest import is noted, or is to be: found by the address of its elements.
+
+    Four ways are tried: that which has this address, else one that is of no use to this tape, else any.
+    """
+    g, data, out = i64(shared()), obj(x).data, 0
+    serial = call(g.long_as, obj(tape).serial)
+    ways = g.latest_imports + 8 * WAYS * WAY_WORDS * ((data >> 4) * SPREAD >> 57 & (WAY_SETS - 1))
+    for q in range(WAYS):
+        way = ways + 8 * WAY_WORDS * q
+        if i64(way).source == data:
+            return way
+        if out == 0 and i64(way).importer != serial:
+            out = way
+    if out == 0:
+        out = ways + 8 * WAY_WORDS * (obj(obj(tape).log).size >> 2 & (WAYS - 1))
+    return out
+
+
+def note_import(way: int, tape: int, x: int, at: int, copied: int) -> int:
+    """Note where an array stands on a tape, and the copy that stands there, if it is a small one."""
+    g, w = i64(shared()), i64(way)
+    before, known = w.imported_at, w.imported_copy
+    invoke(g.incref, at)
+    if copied != 0:
+        invoke(g.incref, copied)
+    w.source, w.importer = obj(x).data, call(g.long_as, obj(tape).serial)
+    w.imported_at, w.imported_copy = at, copied
+    drop_position(before, 0)
+    return drop_position(known, 0)
+
+
+def copy_of(x: int, way: int, size: int) -> int:
+    """A new array with the elements of another, in C order; 0 with an error set.
+
+    It is the copy noted there, where nobody else has that any more.
+    """
+    g, made = i64(shared()), i64(way).imported_copy
     if obj(x).flags & C_CONTIGUOUS == 0:
         return call(g.new_copy, x, C_ORDER)
-    made = call(g.new_like, x, C_ORDER, 0, 0)
+    fits = 0
+    if made != 0:
+        if obj(made).refcount == 1:
+            fits = same_kind(made, x)
+    if fits:
+        invoke(g.incref, made)
+    else:
+        made = call(g.new_like, x, C_ORDER, 0, 0)
     if made != 0:
         copy(obj(made).data, obj(x).data, size)
     return made
@@ -122,14 +164,15 @@ def follows(x: int) -> int:
     return has(state, g.requires_grad_text, g.true)
 
 
-def unchanged(tape: int, x: int, key: int, number: int, size: int) -> int:
+def unchanged(tape: int, x: int, way: int, number: int, size: int) -> int:
     """A new reference to the position of an array that stands on the tape as it is now; 0 if none does.
 
-    Told by its bytes, or by the checksum `number`; it is known by its address.
+    Told by its bytes, or by the checksum `number`.
     """
-    g, log = i64(shared()), obj(tape).log
-    at = call(g.dict_get, obj(tape).secured, key)
-    if at == 0 or room(tape) == 0:
+    g, log, at = i64(shared()), obj(tape).log, i64(way).imported_at
+    if i64(way).source != obj(x).data or room(tape) == 0:
+        return 0
+    if i64(way).importer != call(g.long_as, obj(tape).serial):
         return 0
     place, same = call(g.long_as, at), 0
     logged = i64(obj(log).items)[place - 1]
@@ -150,26 +193,23 @@ def unchanged(tape: int, x: int, key: int, number: int, size: int) -> int:
     return at
 
 
-def constant(tape: int, key: int, value: int, number: int, size: int) -> int:
+def constant(tape: int, value: int, number: int, size: int) -> int:
     """Record a constant that weighs `size`, with its checksum if it has one: a new reference to its position.
 
-    0 with an error set and nothing recorded where memory is out; 0 where the tape takes no more. It is found
-    again by its key, if that is not 0.
+    0 with an error set and nothing recorded where memory is out; 0 where the tape takes no more.
     """
     g, log = i64(shared()), obj(tape).log
     if room(tape) == 0:
         return 0
-    length = obj(log).size
-    slot, at, failed = call(g.long_from, length // 4), 0, 0
-    if slot == 0:
-        return 0
+    length, slot, at, failed = obj(log).size, 0, 0, 0
     if number != 0:
+        slot = call(g.long_from, length // 4)
+        if slot == 0:
+            return 0
         failed = call(g.dict_set, obj(tape).guards, slot, number) & 0xFFFFFFFF
     if failed == 0:
         at = entry_of(log, g.zero, g.zero, g.zero, value)
         failed = at == 0
-    if failed == 0 and key != 0:
-        failed = call(g.dict_set, obj(tape).secured, key, at) & 0xFFFFFFFF
     if failed == 0 and size > g.smallest:
         failed = weigh(tape, size) == 0
     if failed:

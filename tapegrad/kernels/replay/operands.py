@@ -412,7 +412,14 @@ def drop(frame: int, n: int, out: int) -> int:
 
 def entry_of(log: int, opcode: int, first: int, second: int, value: int) -> int:
     """Append four entries to a log; its new length as an object, 0 if memory is out."""
-    g = i64(shared())
+    g, n = i64(shared()), obj(log).size
+    if n + 4 <= obj(log).allocated:
+        to = i64(obj(log).items + 8 * n)
+        to[0], to[1], to[2], to[3] = opcode, first, second, value
+        for q in range(4):
+            invoke(g.incref, to[q])
+        obj(log).size = n + 4
+        return call(g.long_from, n + 4)
     failed = call(g.append, log, opcode) & 0xFFFFFFFF
     if failed == 0:
         failed = call(g.append, log, first) & 0xFFFFFFFF
@@ -422,7 +429,7 @@ def entry_of(log: int, opcode: int, first: int, second: int, value: int) -> int:
         failed = call(g.append, log, value) & 0xFFFFFFFF
     if failed:
         return 0
-    return call(g.long_from, obj(log).size)
+    return call(g.long_from, n + 4)
 
 
 def weigh(tape: int, size: int) -> int:
