@@ -82,6 +82,11 @@ WINDOWS = {
     "scattered": layout.SCATTERED,
     "running product": layout.ALONG + RUNNING_PRODUCT, "product": layout.ALONG + PRODUCT,
 }  # fmt: skip
+ARITHMETIC = {
+    MEANING[operator.add]: layout.SUM, MEANING[operator.sub]: layout.DIFFERENCE,
+    MEANING[operator.mul]: layout.PRODUCT, MEANING[operator.truediv]: layout.QUOTIENT,
+    MEANING[operator.neg]: layout.OPPOSITE,
+}  # fmt: skip
 HANDLE = ("_v", "_tape", "_at", "_extra")
 TAPE = (
     "log", "limit", "weight", "owner", "leaves", "constants", "numbers", "placeholder", "shadows", "lines",
@@ -267,7 +272,7 @@ def _sheet(op: Any, operate: int, twins: tuple[Any, Any]) -> list[int]:
     return [
         id(op.opcode), operate, id(ufunc), vector, *(*op.masks, 0, 0)[:3], id(op), op.arity, *map(id, twins),
         op.recorded_form, id(_kept[-1][-1]), WINDOWS[op.window], isinstance(op, Elementwise),
-        *_loops(op, ufunc), 0, 0,
+        ARITHMETIC.get(op, 0), *_loops(op, ufunc), 0, 0,
     ]  # fmt: skip
 
 

@@ -1,6 +1,8 @@
 """Compiled recording: what the twins in Python record, with their errors, and no reference lost or kept."""
 
 import gc
+import itertools
+import operator
 import os
 import subprocess
 import sys
@@ -242,6 +244,39 @@ def caught(ufunc, operands):
         except (TypeError, OverflowError) as error:
             out = error
     return out, [str(w.message) for w in seen]
+
+
+ARITHMETIC = operator.add, operator.sub, operator.mul, operator.truediv, lambda a, b: -a
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_arithmetic_of_scalars_is_numpys(dtype):
+    """Bits, dtypes, warnings and errors, also where a result is rounded, hardly normal, or none at all."""
+    known = np.finfo(dtype)
+    edges = [0.0, 1.0, 1 / 3, known.eps, known.tiny, known.smallest_subnormal, known.max, np.inf, np.nan]
+    edges += [np.nextafter(known.tiny, dtype(1)), np.sqrt(known.tiny), np.sqrt(known.max), 0.7, 1e5]
+    values = [dtype(sign * x) for x in edges for sign in (1, -1)]
+    others = [0.1, -3, True, 2**70, 1e300, np.float32(0.3), np.float64(0.3), np.int64(3), np.float16(0.3)]
+    pairs = list(itertools.product(values, values)) + [(x, y) for x in values[:4] for y in others]
+
+    def outcome(function, a, b):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            try:
+                out = function(a, b)
+            except (FloatingPointError, OverflowError) as error:
+                return type(error), str(error).replace("scalar ", "")
+        value = out.detach().numpy() if isinstance(out, Tensor) else out
+        return np.asarray(value).tobytes(), value.dtype, [str(w.message).replace("scalar ", "") for w in seen]
+
+    for a, b in pairs:
+        x = leaf(a)
+        for function in ARITHMETIC:
+            for state in "warn", "raise":
+                with np.errstate(all=state):
+                    assert outcome(function, x, b) == outcome(function, a, b), (a, b, state)
+                    if function is not ARITHMETIC[-1]:
+                        assert outcome(function, b, x) == outcome(function, b, a), (b, a, state)
 
 
 @pytest.mark.parametrize("n", [None, 3])

@@ -7,7 +7,7 @@ from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.admitting import admit, shade_for
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import drop, drop_position, entry_of, left, room, size_of, weigh
-from tapegrad.kernels.replay.values import looped, result_memory
+from tapegrad.kernels.replay.values import computed, looped, result_memory
 
 
 def compute(sheet: int, tape: int, a: int, b: int) -> int:
@@ -30,7 +30,9 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
             return drop(frame, n, UNHANDLED)
     invoke(g.incref, tape)  # held: what is called may run anything
     value = 0
-    if largest < g.pooled and i64(loops)[0] != 0:
+    if s.arithmetic != 0 and obj(x).type != g.ndarray_type:
+        value = computed(s.arithmetic, x, y * (n - 1))
+    if value == 0 and largest < g.pooled and i64(loops)[0] != 0:
         value = looped(loops, function, x, y * (n - 1))
     if value == 0 and largest >= g.pooled and s.pointwise:
         into = result_memory(tape, x, y * (n - 1))

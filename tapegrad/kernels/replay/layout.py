@@ -167,12 +167,15 @@ UNHANDLED = 1  # no address of an object
 # operator's; RECORDED is a form. WINDOW, where compiled code describes the record: whether the result is a
 # view of some of the operand's elements or of all, operands joined along an axis or along a new one, what an
 # index or places take, an operand written into a window of another or at places of it, or a recurrence along
-# axes, whose kind is added to ALONG. LOOPS are of an elementwise op: the ufunc's loop for float64 and what it
-# is called with, the same for float32, and for float64 that of the vector form.
+# axes, whose kind is added to ALONG. ARITHMETIC: which op of it, 0 for another. LOOPS are of an elementwise
+# op: the ufunc's loop for float64 and what it is called with, the same for float32, and for float64 that of
+# the vector form.
 OPCODE, OPERATE, UFUNC, VECTOR, USES, OP, ARITY, TWIN = 0, 1, 2, 3, 4, 7, 8, 9
-RECORDED, KEY, WINDOW, POINTWISE, LOOPS, SINGLE_LOOPS, VECTOR_LOOPS = 11, 12, 13, 14, 15, 17, 19
-SHEET_WORDS = 21
+RECORDED, KEY, WINDOW, POINTWISE, ARITHMETIC = range(11, 16)
+LOOPS, SINGLE_LOOPS, VECTOR_LOOPS = 16, 18, 20
+SHEET_WORDS = 22
 PART, WHOLE, JOINED, STACKED, TAKEN, PLACED, WRITTEN, SCATTERED, ALONG = range(1, 10)  # WINDOW
+SUM, DIFFERENCE, PRODUCT, QUOTIENT, OPPOSITE = range(1, 6)  # ARITHMETIC
 
 # The operands of an op being recorded: where they stand on the tape, else what becomes a constant there.
 QUICK_OPERANDS = 64

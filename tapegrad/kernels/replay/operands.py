@@ -4,7 +4,7 @@ The shared words (see `layout`) hold addresses: of functions of Python's C API, 
 where the slots of a Tensor and a Tape lie in the object.
 """
 
-from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, shared, stack
+from tapegrad.kernels.dialect import call, f32, f64, i32, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.layout import *
 
 
@@ -240,7 +240,9 @@ def number_as(code: int, at: int, x: int) -> int:
                 return 0
         f64(at)[0] = float(number)
     elif code_of(x) == code:
-        copy(at, x + SCALAR_AT, code >> 8)
+        i32(at)[0] = i32(x + SCALAR_AT)[0]
+        if code & 1:
+            i64(at)[0] = i64(x + SCALAR_AT)[0]
         return 1
     else:
         return 0

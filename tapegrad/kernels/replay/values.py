@@ -1,6 +1,6 @@
 """Compiled: the value of an elementwise op: by its ufunc's inner loop, or in memory that is used again."""
 
-from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
+from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.admitting import memory_like, same_kind
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import code_of, extent_of, number_as, size_of
@@ -53,6 +53,53 @@ def looped(loops: int, function: int, x: int, y: int) -> int:
     if call(g.test_errors, g.errors) & 0xFFFFFFFF:
         invoke(g.decref, out)
         return 0
+    return out
+
+
+def computed(how: int, x: int, y: int) -> int:
+    """The value of an op of arithmetic on NumPy's scalars, as NumPy computes it: a new reference.
+
+    0 where NumPy is to be asked: for other operands, and where there may be an error to tell of. `y` is 0
+    where there is one operand.
+    """
+    g, like, numbers, r, m = i64(shared()), x, stack(2), 0.0, 0.0
+    if y != 0 and code_of(x) == 0:
+        like = y
+    code = code_of(like)
+    kind = code & 0xFF
+    if kind == 0 or kind >= COMPLEX or obj(x).type == g.ndarray_type or number_as(code, numbers, x) == 0:
+        return 0
+    if y != 0:
+        if obj(y).type == g.ndarray_type or number_as(code, numbers + 8, y) == 0:
+            return 0
+    a, b, least = f64(numbers)[0], f64(numbers)[1], 2.2250738585072014e-308  # the smallest that is normal
+    if code & 1 == 0:
+        a, b, least = f32(numbers)[0], f32(numbers)[2], 1.1754943508222875e-38
+    if how == SUM:
+        r = a + b
+    elif how == DIFFERENCE:
+        r = a - b
+    elif how == PRODUCT:
+        r = a * b
+    elif how == QUOTIENT:
+        r = a / b
+    else:
+        r = -a
+    if code & 1 == 0:  # from doubles the rounded result is the one of single precision
+        f32(numbers)[0] = r
+        r = f32(numbers)[0]
+    m = r
+    if r < 0.0:
+        m = -r
+    if how != OPPOSITE and (m <= least or r - r != 0.0) and (r != 0.0 or (a != 0.0 and b != 0.0)):
+        return 0
+    out = call(g.allocate_object, obj(like).type, 0)
+    if out == 0:
+        invoke(g.error_clear)  # no memory: NumPy will say so
+    elif code & 1:
+        f64(out + SCALAR_AT)[0] = r
+    else:
+        f32(out + SCALAR_AT)[0] = r
     return out
 
 
