@@ -233,7 +233,7 @@ class Tape:
         self.links: dict[int, Position] = {}
         self.imports: dict[Record, Cell] = {}  # leaves, by record
         self.older: list[Tape | None] = []  # tapes that records link to, which have their numbers, from 1
-        self.secured: dict[Any, int] = {}  # where Python has imported what is guarded, by what and where it is
+        self.secured: dict[Any, int] = {}  # where Python imported what is guarded, by what and where it is
         self.guards: dict[Record, int] = {}  # record -> checksum of its value
         self.attrs: dict[Record, Attributes] = {}
         self.described: dict[Record, Any] = {}
