@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tapegrad.func.custom import custom_jvp, custom_vjp
 from tapegrad.native import checkpoint_loop, load
 
-__all__ = ["checkpoint_loop", "grad", "hessian", "hvp", "jacobian", "jvp", "taylor", "value_and_grad"]
+__all__ = [
+    "checkpoint_loop",
+    "custom_jvp",
+    "custom_vjp",
+    "grad",
+    "hessian",
+    "hvp",
+    "jacobian",
+    "jvp",
+    "taylor",
+    "value_and_grad",
+]
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,505 @@
+"""Functions with derivatives that the user gives: `custom_vjp` and `custom_jvp`.
+
+The function runs on plain values and is one record, whose derivative is the rule. Reverse mode wants what
+pulls cotangents back, forward mode what pushes tangents on. Each is the transpose of the other, as both are
+linear; so the one that is not given comes of a sweep through the one that is.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from types import MethodType
+from typing import Any
+
+import numpy as np
+
+from tapegrad.autograd import grad
+from tapegrad.autograd.apply import applied, as_tensor
+from tapegrad.autograd.function import Function
+from tapegrad.autograd.hooks import from_array
+from tapegrad.core.base import has_tangent, is_tensor, requires_grad, value_of, wrap
+from tapegrad.core.dispatch import as_tape_value, with_metadata
+from tapegrad.core.forward_mode import without_history
+from tapegrad.core.grad_mode import enable_grad, is_grad_enabled, within
+from tapegrad.errors import BorderError, GradientError
+from tapegrad.func.trees import Structure, flatten
+from tapegrad.tensor import Tensor
+
+__all__ = ["Call", "Rule", "call", "constant", "custom_jvp", "custom_vjp", "outside"]
+
+PLAIN = {"recording": True, "inference": False, "packing": None, "forward": None}  # a mode of its own
+
+
+class Rule:
+    """A function on plain values, and its derivative.
+
+    Attributes
+    ----------
+    name
+        For errors and nodes.
+    kind
+        The Function by which a call is recorded.
+    """
+
+    name: str
+    kind: type[Called]
+
+    def run(self, args: Sequence[Any], asked: bool) -> Any:
+        """Return the result; `asked` says whether derivatives are asked for."""
+        raise NotImplementedError
+
+    def pull(
+        self,
+        call: Call,
+        tensors: Sequence[Tensor],
+        outs: Sequence[Tensor],
+        cts: Sequence[Any],
+        needs: Sequence[bool],
+    ) -> Sequence[Any]:
+        """Return a cotangent for each Tensor, None where there is none or it is not needed."""
+        raise NotImplementedError
+
+    def push(
+        self, call: Call, tensors: Sequence[Tensor], outs: Sequence[Tensor], tangents: Sequence[Any]
+    ) -> Sequence[Any]:
+        """Return a tangent, or None, for each result."""
+        raise NotImplementedError
+
+
+class Call:
+    """One call of such a function: its trees of arguments and results, without the Tensors in them.
+
+    Attributes
+    ----------
+    leaves, structure
+        The arguments, with None for each Tensor.
+    spots
+        Where these are.
+    outs, shape
+        The results, with None for each that has a derivative; their structure.
+    moving
+        Where these are.
+    """
+
+    def __init__(
+        self, rule: Rule, leaves: list[Any], structure: Structure, outs: list[Any], shape: Structure
+    ) -> None:
+        self.rule, self.structure, self.shape = rule, structure, shape
+        self.spots = [k for k, x in enumerate(leaves) if is_tensor(x)]
+        self.leaves = [None if is_tensor(x) else x for x in leaves]
+        self.moving = [k for k, x in enumerate(outs) if np.asarray(x).dtype.kind in "fc"]
+        self.outs = list(outs)
+        for k in self.moving:
+            self.outs[k] = None
+
+    def args(self, tensors: Sequence[Any], constants: Sequence[Any] | None = None) -> Any:
+        """Return the arguments with these Tensors, and with other constants where these are given."""
+        return self.structure.build(
+            _with(self.leaves if constants is None else constants, self.spots, tensors)
+        )
+
+    def out(self, results: Sequence[Any], constants: Sequence[Any] | None = None) -> Any:
+        """Return the result with these Tensors."""
+        return self.shape.build(_with(self.outs if constants is None else constants, self.moving, results))
+
+
+def _with(leaves: Sequence[Any], spots: Sequence[int], values: Sequence[Any]) -> list[Any]:
+    found = list(leaves)
+    for k, value in zip(spots, values, strict=True):
+        found[k] = value
+    return found
+
+
+class Called(Function):
+    """What such a function has computed, as an operation on the Tensors among its arguments."""
+
+    @staticmethod
+    def backward(ctx: Any, *cts: Any) -> Any:
+        """Return the cotangents of the Tensors."""
+        call, saved = ctx.call, ctx.saved_tensors
+        n = len(call.spots)
+        return tuple(call.rule.pull(call, saved[:n], saved[n:], cts, ctx.needs_input_grad))
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        """Return the tangents of the results."""
+        call, saved = ctx.call, ctx.saved_tensors
+        n = len(call.spots)
+        return tuple(call.rule.push(call, saved[:n], saved[n:], tangents))
+
+
+def call(rule: Rule, args: Sequence[Any]) -> Any:
+    """Run a function on the values of its arguments; its result has the derivative that the rule gives."""
+    leaves, structure = flatten(tuple(args))
+    asked = is_grad_enabled()
+    plain = structure.build([_plain(x) for x in leaves])
+    try:
+        found = within(PLAIN, rule.run, plain, asked)
+    except BorderError as error:
+        raise BorderError(f"{error}. {_advice(rule.name)}") from error
+    outs, shape = flatten(found)
+    outside(outs, asked, rule.name)
+    tensors = [x for x in leaves if is_tensor(x)]
+    outs = [x.detach() if requires_grad(x) else x for x in outs]
+    if not tensors:
+        return shape.build(outs)
+    known = Call(rule, leaves, structure, outs, shape)
+    values = [as_tape_value(value_of(outs[k]), f"a result of {rule.name}") for k in known.moving]
+    return known.out(_recorded(known, tensors, values))
+
+
+def _recorded(known: Call, tensors: list[Tensor], values: list[Any]) -> Any:
+    """Return the values as results computed from the Tensors."""
+    kind, ctx = known.rule.kind, known.rule.kind._context()
+
+    def forward(*inputs: Tensor) -> tuple[Tensor, ...]:
+        outs = [with_metadata(from_array(value), inputs) for value in values]
+        ctx.call = known
+        ctx.save_for_backward(*inputs, *outs)
+        return tuple(outs)
+
+    return applied(kind, ctx, f"{known.rule.name}Backward", forward, kind.backward, tensors, list(tensors))
+
+
+def _plain(x: Any) -> Any:
+    """The value of an argument, an array that nobody else writes to or reads."""
+    if not is_tensor(x):
+        return x
+    return x._v.copy() if x._v.ndim else x._v
+
+
+def outside(leaves: Sequence[Any], asked: bool, name: str) -> None:
+    """Refuse what was computed from plain values and has a derivative by something else."""
+    for x in leaves:
+        if has_tangent(x) or (asked and requires_grad(x)):
+            kind = "carries a tangent" if has_tangent(x) else "requires grad"
+            raise GradientError(f"{name}: what it computed depends on a Tensor that {kind}. {_advice(name)}")
+
+
+def _advice(name: str) -> str:
+    return (
+        f"{name} is called with plain values and has derivatives by its arguments alone; pass Tensors that "
+        "it uses from outside as arguments"
+    )
+
+
+def constant(x: Tensor) -> Tensor:
+    """Return a Tensor without its history; tangents that it carries stay."""
+    return without_history(x)
+
+
+# ---------------------------------------------------------------- what is linear, transposed
+
+
+def transposed(
+    linear: Callable[[list[Tensor]], Sequence[Any]],
+    likes: Sequence[Tensor],
+    cts: Sequence[Any],
+    recorded: bool,
+    name: str,
+) -> list[Any]:
+    """Pull cotangents back through a function that is linear.
+
+    Parameters
+    ----------
+    linear
+        Takes a Tensor like each of `likes`, returns one, or None, for each of `cts`.
+    likes, cts
+        Tensors; None for a cotangent that there is none of.
+    recorded
+        Whether the result is to be differentiated.
+    name
+        Of whose rule it is.
+
+    Returns
+    -------
+    list of Tensor or None
+        One for each of `likes`.
+    """
+    with enable_grad():
+        probes = [_probe(x) for x in likes]
+        found = zip(linear(probes), cts, strict=True)
+        pairs = [(as_tensor(y), ct) for y, ct in found if y is not None and ct is not None]
+        known = [(y, ct) for y, ct in pairs if y.requires_grad]
+        pulled: Sequence[Any] = [None] * len(probes)
+        if known:
+            ys, vectors = zip(*known, strict=True)
+            pulled = grad(ys, probes, vectors, create_graph=recorded, allow_unused=True)
+    _check_linear(pairs, [(p, g) for p, g in zip(probes, pulled, strict=True) if g is not None], name)
+    return list(pulled)
+
+
+def _probe(x: Tensor) -> Tensor:
+    """A leaf like a Tensor, whose elements have nothing in common."""
+    angle = np.arange(1.0, 1.0 + x._v.size).reshape(x._v.shape)
+    value = np.exp(1j * angle) if x._v.dtype.kind == "c" else np.cos(angle)
+    return wrap(
+        value.astype(x._v.dtype)[()] if value.ndim == 0 else value.astype(x._v.dtype)
+    ).requires_grad_()
+
+
+Pairs = Sequence[tuple[Tensor, Tensor]]
+
+
+def _check_linear(pushed: Pairs, pulled: Pairs, name: str) -> None:
+    """See that <linear(probes), cts> is <probes, pulled>: else not all is recorded, or not all linear."""
+    with np.errstate(all="ignore"):
+        terms = [[(x._v.conj() * y._v).real for x, y in pairs] for pairs in (pushed, pulled)]
+        a, b = (sum(float(np.sum(t, dtype=np.float64)) for t in side) for side in terms)
+        scale = sum(float(np.sum(np.abs(t), dtype=np.float64)) for side in terms for t in side)
+        eps = max((float(np.finfo(t.dtype).eps) for side in terms for t in side), default=0.0)
+    if np.isfinite(scale) and abs(a - b) > eps**0.5 * scale:
+        raise GradientError(
+            f"{name}: for the other mode of differentiation its rule is transposed, but it is not linear in "
+            "what it is given last, or takes values out of that (detach, .item(), no_grad); let it compute "
+            "with NumPy's functions from what it is given"
+        )
+
+
+# ---------------------------------------------------------------- the decorators
+
+
+class _Custom(Rule):
+    """A function with a rule."""
+
+    _registration = ""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        if not callable(function):
+            raise TypeError(f"{type(self).__name__} decorates a function, found {type(function).__name__}")
+        self._function = function
+        self._rule: Callable[..., Any] | None = None
+        functools.update_wrapper(self, function)
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self.kind = type(self.name, (Called,), {})
+        try:
+            self._signature: inspect.Signature | None = inspect.signature(function)
+        except (TypeError, ValueError):  # of something in C
+            self._signature = None
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function: its result, with the derivative that the rule gives."""
+        if self._rule is None:
+            raise GradientError(
+                f"{self.name} has no rule: decorate one with @{self.name}.{self._registration}"
+            )
+        return call(self, self._bound(args, kwargs))
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """All arguments by position, with defaults."""
+        if self._signature is None:
+            if kwargs:
+                raise TypeError(f"{self.name} has no signature that is known: pass arguments by position")
+            return args
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise TypeError(
+                f"{self.name} takes {', '.join(bound.kwargs)} by keyword only, which its rule would not see; "
+                "let it be an argument by position"
+            )
+        return bound.args
+
+    def run(self, args: Sequence[Any], asked: bool) -> Any:
+        """Call the function as it is."""
+        return self._function(*args)
+
+    def _registered(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        if not callable(rule):
+            raise TypeError(
+                f"{self.name}.{self._registration} decorates a function, found {type(rule).__name__}"
+            )
+        self._rule = rule
+        return rule
+
+
+class custom_vjp(_Custom):
+    """Decorator: a function of plain values with a rule for reverse mode, given by `def_vjp`.
+
+    The function gets ndarrays and numbers, whatever it is called with, so that SciPy, compiled code or a loop
+    until convergence may be in it. Called with Tensors, among its arguments or in trees of them (dicts,
+    lists, tuples, dataclasses), it returns Tensors. In forward mode the rule is transposed: it is linear in
+    the cotangent. Derivatives of any order are those of the rule, if it is written in NumPy's functions.
+
+    Parameters
+    ----------
+    function : callable
+        Its result is an array, a number or a tree of them.
+
+    Examples
+    --------
+    >>> import math, numpy as np, tapegrad as tg
+    >>> @tg.func.custom_vjp
+    ... def erf(x):
+    ...     return math.erf(x)
+    >>> @erf.def_vjp
+    ... def rule(out, args, ct):
+    ...     (x,) = args
+    ...     return ct * 2 / np.sqrt(np.pi) * np.exp(-x * x)
+    >>> x = tg.tensor(0.5, requires_grad=True)
+    >>> (slope,) = tg.grad(erf(x), x, create_graph=True)
+    >>> slope.item(), tg.grad(slope, x)
+    (0.8787825789354448, (tensor(-0.8788),))
+    """
+
+    _registration = "def_vjp"
+
+    def def_vjp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Register the rule; a decorator.
+
+        Parameters
+        ----------
+        rule : callable
+            ``rule(out, args, ct)`` takes the result, the tuple of arguments, defaults among them, and the
+            cotangent, a tree like the result: Tensors for what were Tensors, and for floats and arrays in
+            the result. It returns a tuple with a cotangent for each argument, a tree like that, with None
+            for what has no derivative; of a function of one argument that alone will do, if it is no tuple.
+
+        Returns
+        -------
+        callable
+            The rule.
+        """
+        return self._registered(rule)
+
+    def pull(
+        self, call: Call, tensors: Sequence[Tensor], outs: Sequence[Tensor], cts: Sequence[Any],
+        needs: Sequence[bool],
+    ) -> list[Any]:  # fmt: skip
+        """Return the cotangents of the Tensors: what the rule says."""
+        assert self._rule is not None
+        ct = call.out(cts, [None] * len(call.outs))
+        found = self._rule(call.out(outs), call.args(tensors), ct)
+        found = found if isinstance(found, tuple) else (found,)
+        if len(found) != len(call.structure.children):
+            raise GradientError(
+                f"{self.name}: its rule returned {len(found)} cotangents for {len(call.structure.children)} "
+                "arguments; return a tuple with one for each, None where there is no derivative"
+            )
+        leaves = _leaves_like(found, call.structure, f"{self.name}: its rule returned for the arguments")
+        return [as_tensor(leaves[k]) for k in call.spots]
+
+    def push(
+        self, call: Call, tensors: Sequence[Tensor], outs: Sequence[Tensor], tangents: Sequence[Any]
+    ) -> list[Any]:
+        """Return the tangents of the results, by the rule transposed."""
+
+        def linear(cts: list[Tensor]) -> list[Any]:
+            return self.pull(call, tensors, outs, cts, ())
+
+        recorded = is_grad_enabled() and any(map(requires_grad, (*tensors, *tangents)))
+        return transposed(linear, outs, tangents, recorded, self.name)
+
+
+class custom_jvp(_Custom):
+    """Decorator: a function of plain values with a rule for forward mode, given by `def_jvp`.
+
+    As `custom_vjp`; it is reverse mode for which the rule is transposed: it is linear in the tangents.
+
+    Parameters
+    ----------
+    function : callable
+        Its result is an array, a number or a tree of them.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> @tg.func.custom_jvp
+    ... def cube_root(x):
+    ...     return np.cbrt(x)
+    >>> @cube_root.def_jvp
+    ... def rule(out, args, tangents):
+    ...     (dx,) = tangents
+    ...     return dx / (3 * out * out)
+    >>> x = tg.tensor([8.0, 27.0], requires_grad=True)
+    >>> tg.grad(np.sum(cube_root(x)), x)
+    (tensor([0.0833, 0.0370]),)
+    """
+
+    _registration = "def_jvp"
+
+    def def_jvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Register the rule; a decorator.
+
+        Parameters
+        ----------
+        rule : callable
+            ``rule(out, args, tangents)`` takes the result, the tuple of arguments, defaults among them, and
+            that of their tangents, trees like these: zeros for what does not move, None for what is no
+            float. It returns the tangent of the result, a tree like that, with None for what does not move.
+            What it needs of the result it takes from `out`, so that this is differentiated too.
+
+        Returns
+        -------
+        callable
+            The rule.
+        """
+        return self._registered(rule)
+
+    def push(
+        self, call: Call, tensors: Sequence[Tensor], outs: Sequence[Tensor], tangents: Sequence[Any]
+    ) -> list[Any]:
+        """Return the tangents of the results: what the rule says."""
+        assert self._rule is not None
+        moved = call.args(tangents, [_zeros_like(x) for x in call.leaves])
+        found = self._rule(call.out(outs), call.args(tensors), moved)
+        leaves = _leaves_like(found, call.shape, f"{self.name}: its rule returned for the result")
+        return [as_tensor(leaves[k]) for k in call.moving]
+
+    def pull(
+        self, call: Call, tensors: Sequence[Tensor], outs: Sequence[Tensor], cts: Sequence[Any],
+        needs: Sequence[bool],
+    ) -> list[Any]:  # fmt: skip
+        """Return the cotangents of the Tensors, by the rule transposed."""
+        recorded = is_grad_enabled()
+        if not recorded:
+            tensors, outs = [constant(x) for x in tensors], [constant(x) for x in outs]
+        spots = [k for k, need in enumerate(needs) if need]
+        zeros = [_zeros_like(x) for x in tensors]
+
+        def linear(moved: list[Tensor]) -> list[Any]:
+            return self.push(call, tensors, outs, _with(zeros, spots, moved))
+
+        pulled = transposed(linear, [tensors[k] for k in spots], cts, recorded, self.name)
+        return _with([None] * len(tensors), spots, pulled)
+
+
+def _zeros_like(x: Any) -> Any:
+    """The tangent of what does not move: None if nothing of its kind does."""
+    value = value_of(x)
+    if x is None or np.asarray(value).dtype.kind not in "fc":
+        return None
+    zeros = np.zeros(np.shape(value), np.asarray(value).dtype)
+    return wrap(zeros) if zeros.ndim else wrap(zeros[()])
+
+
+def _leaves_like(tree: Any, structure: Structure, what: str) -> list[Any]:
+    """The leaves of a tree of this structure, in which None may stand for a branch."""
+    found, theirs = flatten(tree)
+    if theirs == structure:
+        return found
+    return list(_matched(iter(found), theirs, structure, what))
+
+
+def _matched(found: Any, theirs: Structure, wanted: Structure, what: str) -> list[Any]:
+    if theirs.kind is type(None):
+        return [None] * wanted.count()
+    if theirs.kind is None and wanted.kind is None:
+        return [next(found)]
+    alike = theirs.kind is wanted.kind and theirs.keys == wanted.keys
+    if not alike or len(theirs.children) != len(wanted.children):
+        raise GradientError(f"{what} {_shown(theirs)}, and {_shown(wanted)} is wanted there")
+    parts = zip(theirs.children, wanted.children, strict=True)
+    return [leaf for a, b in parts for leaf in _matched(found, a, b, what)]
+
+
+def _shown(structure: Structure) -> str:
+    """A structure as a reader sees it."""
+    return (
+        "one leaf" if structure.kind is None else f"{structure.kind.__name__} of {structure.count()} leaves"
+    )
