@@ -6,20 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapegrad.func.custom import custom_jvp, custom_vjp
+from tapegrad.func.implicit import fixed_point, linear_solve, minimizer, root
 from tapegrad.native import checkpoint_loop, load
 
 __all__ = [
-    "checkpoint_loop",
-    "custom_jvp",
-    "custom_vjp",
-    "grad",
-    "hessian",
-    "hvp",
-    "jacobian",
-    "jvp",
-    "taylor",
-    "value_and_grad",
-]
+    "checkpoint_loop", "custom_jvp", "custom_vjp", "fixed_point", "grad", "hessian", "hvp", "jacobian",
+    "jvp", "linear_solve", "minimizer", "root", "taylor", "value_and_grad",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:

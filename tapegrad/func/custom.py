@@ -27,7 +27,19 @@ from tapegrad.errors import BorderError, GradientError
 from tapegrad.func.trees import Structure, flatten
 from tapegrad.tensor import Tensor
 
-__all__ = ["Call", "Rule", "call", "constant", "custom_jvp", "custom_vjp", "outside"]
+__all__ = [
+    "PLAIN",
+    "Called",
+    "Point",
+    "Rule",
+    "call",
+    "custom_jvp",
+    "custom_vjp",
+    "outside",
+    "replaced",
+    "transposed",
+]
+
 
 PLAIN = {"recording": True, "inference": False, "packing": None, "forward": None}  # a mode of its own
 
@@ -38,9 +50,9 @@ class Rule:
     Attributes
     ----------
     name
-        For errors and nodes.
+        For errors.
     kind
-        The Function by which a call is recorded.
+        The Function by which a call is recorded; nodes have its name.
     """
 
     name: str
@@ -50,20 +62,11 @@ class Rule:
         """Return the result; `asked` says whether derivatives are asked for."""
         raise NotImplementedError
 
-    def pull(
-        self,
-        call: Call,
-        tensors: Sequence[Tensor],
-        outs: Sequence[Tensor],
-        cts: Sequence[Any],
-        needs: Sequence[bool],
-    ) -> Sequence[Any]:
+    def pull(self, at: Point, cts: Sequence[Any], needs: Sequence[bool]) -> Sequence[Any]:
         """Return a cotangent for each Tensor, None where there is none or it is not needed."""
         raise NotImplementedError
 
-    def push(
-        self, call: Call, tensors: Sequence[Tensor], outs: Sequence[Tensor], tangents: Sequence[Any]
-    ) -> Sequence[Any]:
+    def push(self, at: Point, tangents: Sequence[Any]) -> Sequence[Any]:
         """Return a tangent, or None, for each result."""
         raise NotImplementedError
 
@@ -97,19 +100,43 @@ class Call:
     def args(self, tensors: Sequence[Any], constants: Sequence[Any] | None = None) -> Any:
         """Return the arguments with these Tensors, and with other constants where these are given."""
         return self.structure.build(
-            _with(self.leaves if constants is None else constants, self.spots, tensors)
+            replaced(self.leaves if constants is None else constants, self.spots, tensors)
         )
 
     def out(self, results: Sequence[Any], constants: Sequence[Any] | None = None) -> Any:
         """Return the result with these Tensors."""
-        return self.shape.build(_with(self.outs if constants is None else constants, self.moving, results))
+        return self.shape.build(replaced(self.outs if constants is None else constants, self.moving, results))
 
 
-def _with(leaves: Sequence[Any], spots: Sequence[int], values: Sequence[Any]) -> list[Any]:
+def replaced(leaves: Sequence[Any], spots: Sequence[int], values: Sequence[Any]) -> list[Any]:
+    """Return a list with other values at some places."""
     found = list(leaves)
     for k, value in zip(spots, values, strict=True):
         found[k] = value
     return found
+
+
+class Point:
+    """Where a derivative is asked for: a call, with the Tensors among its arguments and results."""
+
+    def __init__(self, call: Call, tensors: Sequence[Tensor], outs: Sequence[Tensor]) -> None:
+        self.call, self.tensors, self.outs = call, tensors, outs
+
+    @property
+    def args(self) -> Any:
+        """The arguments."""
+        return self.call.args(self.tensors)
+
+    @property
+    def out(self) -> Any:
+        """The result."""
+        return self.call.out(self.outs)
+
+    def kept(self, history: bool) -> Point:
+        """Return this, or the same without history; tangents stay."""
+        if history:
+            return self
+        return Point(self.call, *(list(map(without_history, xs)) for xs in (self.tensors, self.outs)))
 
 
 class Called(Function):
@@ -118,16 +145,17 @@ class Called(Function):
     @staticmethod
     def backward(ctx: Any, *cts: Any) -> Any:
         """Return the cotangents of the Tensors."""
-        call, saved = ctx.call, ctx.saved_tensors
-        n = len(call.spots)
-        return tuple(call.rule.pull(call, saved[:n], saved[n:], cts, ctx.needs_input_grad))
+        return tuple(ctx.call.rule.pull(_point(ctx), cts, ctx.needs_input_grad))
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         """Return the tangents of the results."""
-        call, saved = ctx.call, ctx.saved_tensors
-        n = len(call.spots)
-        return tuple(call.rule.push(call, saved[:n], saved[n:], tangents))
+        return tuple(ctx.call.rule.push(_point(ctx), tangents))
+
+
+def _point(ctx: Any) -> Point:
+    saved, n = ctx.saved_tensors, len(ctx.call.spots)
+    return Point(ctx.call, saved[:n], saved[n:])
 
 
 def call(rule: Rule, args: Sequence[Any]) -> Any:
@@ -160,7 +188,7 @@ def _recorded(known: Call, tensors: list[Tensor], values: list[Any]) -> Any:
         ctx.save_for_backward(*inputs, *outs)
         return tuple(outs)
 
-    return applied(kind, ctx, f"{known.rule.name}Backward", forward, kind.backward, tensors, list(tensors))
+    return applied(kind, ctx, f"{kind.__name__}Backward", forward, kind.backward, tensors, list(tensors))
 
 
 def _plain(x: Any) -> Any:
@@ -183,11 +211,6 @@ def _advice(name: str) -> str:
         f"{name} is called with plain values and has derivatives by its arguments alone; pass Tensors that "
         "it uses from outside as arguments"
     )
-
-
-def constant(x: Tensor) -> Tensor:
-    """Return a Tensor without its history; tangents that it carries stay."""
-    return without_history(x)
 
 
 # ---------------------------------------------------------------- what is linear, transposed
@@ -367,14 +390,11 @@ class custom_vjp(_Custom):
         """
         return self._registered(rule)
 
-    def pull(
-        self, call: Call, tensors: Sequence[Tensor], outs: Sequence[Tensor], cts: Sequence[Any],
-        needs: Sequence[bool],
-    ) -> list[Any]:  # fmt: skip
+    def pull(self, at: Point, cts: Sequence[Any], needs: Sequence[bool]) -> list[Any]:
         """Return the cotangents of the Tensors: what the rule says."""
         assert self._rule is not None
-        ct = call.out(cts, [None] * len(call.outs))
-        found = self._rule(call.out(outs), call.args(tensors), ct)
+        call = at.call
+        found = self._rule(at.out, at.args, call.out(cts, [None] * len(call.outs)))
         found = found if isinstance(found, tuple) else (found,)
         if len(found) != len(call.structure.children):
             raise GradientError(
@@ -384,16 +404,10 @@ class custom_vjp(_Custom):
         leaves = _leaves_like(found, call.structure, f"{self.name}: its rule returned for the arguments")
         return [as_tensor(leaves[k]) for k in call.spots]
 
-    def push(
-        self, call: Call, tensors: Sequence[Tensor], outs: Sequence[Tensor], tangents: Sequence[Any]
-    ) -> list[Any]:
+    def push(self, at: Point, tangents: Sequence[Any]) -> list[Any]:
         """Return the tangents of the results, by the rule transposed."""
-
-        def linear(cts: list[Tensor]) -> list[Any]:
-            return self.pull(call, tensors, outs, cts, ())
-
-        recorded = is_grad_enabled() and any(map(requires_grad, (*tensors, *tangents)))
-        return transposed(linear, outs, tangents, recorded, self.name)
+        recorded = is_grad_enabled() and any(map(requires_grad, (*at.tensors, *tangents)))
+        return transposed(lambda cts: self.pull(at, cts, ()), at.outs, tangents, recorded, self.name)
 
 
 class custom_jvp(_Custom):
@@ -441,32 +455,27 @@ class custom_jvp(_Custom):
         """
         return self._registered(rule)
 
-    def push(
-        self, call: Call, tensors: Sequence[Tensor], outs: Sequence[Tensor], tangents: Sequence[Any]
-    ) -> list[Any]:
+    def push(self, at: Point, tangents: Sequence[Any]) -> list[Any]:
         """Return the tangents of the results: what the rule says."""
         assert self._rule is not None
+        call = at.call
         moved = call.args(tangents, [_zeros_like(x) for x in call.leaves])
-        found = self._rule(call.out(outs), call.args(tensors), moved)
+        found = self._rule(at.out, at.args, moved)
         leaves = _leaves_like(found, call.shape, f"{self.name}: its rule returned for the result")
         return [as_tensor(leaves[k]) for k in call.moving]
 
-    def pull(
-        self, call: Call, tensors: Sequence[Tensor], outs: Sequence[Tensor], cts: Sequence[Any],
-        needs: Sequence[bool],
-    ) -> list[Any]:  # fmt: skip
+    def pull(self, at: Point, cts: Sequence[Any], needs: Sequence[bool]) -> list[Any]:
         """Return the cotangents of the Tensors, by the rule transposed."""
         recorded = is_grad_enabled()
-        if not recorded:
-            tensors, outs = [constant(x) for x in tensors], [constant(x) for x in outs]
+        at = at.kept(recorded)
         spots = [k for k, need in enumerate(needs) if need]
-        zeros = [_zeros_like(x) for x in tensors]
+        zeros = [_zeros_like(x) for x in at.tensors]
 
         def linear(moved: list[Tensor]) -> list[Any]:
-            return self.push(call, tensors, outs, _with(zeros, spots, moved))
+            return self.push(at, replaced(zeros, spots, moved))
 
-        pulled = transposed(linear, [tensors[k] for k in spots], cts, recorded, self.name)
-        return _with([None] * len(tensors), spots, pulled)
+        pulled = transposed(linear, [at.tensors[k] for k in spots], cts, recorded, self.name)
+        return replaced([None] * len(zeros), spots, pulled)
 
 
 def _zeros_like(x: Any) -> Any:
