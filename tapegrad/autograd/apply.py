@@ -309,7 +309,8 @@ def _recorded(
             entry = custom.singles[mask | (k in kept) << OUT], befores, {"call": call}
         else:
             entry = (custom.kept_result if k in kept else custom.result), (here,), {"call": call, "index": k}
-        new, places[k] = _result(call, entry, out, dirty.get(id(out)), [*outs, *given], args)
+        spare = k if k in kept and not single else -1
+        new, places[k] = _result(call, entry, out, dirty.get(id(out)), [*outs, *given], args, spare)
         if single:
             _placed(call, new)
         outs.append(new)
@@ -421,8 +422,9 @@ class _Saved:
             else:
                 one = outs[k] if k >= 0 else x
                 known = befores[q] if k < 0 <= q and x is args[call.slots[q]] else None
-                call.kept.append(Kept(one, place, known) if packing is None else packing.keep(one))
-        by_place = {key: Kept(outs[k], places[k]) for key, k in self.numbers.items()} if self.held else {}
+                call.kept.append(Kept(one, place, known, k) if packing is None else packing.keep(one))
+        numbers = self.numbers.items() if self.held else ()
+        by_place = {key: Kept(outs[k], places[k], None, k) for key, k in numbers}
         for name in self.held:
             call.attributes[name] = _placed_in(vars(call.ctx).pop(name), by_place)
 
@@ -498,15 +500,24 @@ def _apart(out: Any) -> Any:
 
 
 def _result(
-    call: Call, entry: tuple[Any, Any, Any], out: Any, target: Any, others: list[Any], args: Sequence[Any]
-) -> tuple[Any, Any]:
-    """Record a result: the object forward returned unless that has another life, and its place."""
+    call: Call, entry: tuple[Any, Any, Any], out: Any, target: Any, others: list[Any], args: Sequence[Any],
+    spare: int,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Record a result: the object forward returned unless that has another life, and its place.
+
+    With a number for `spare` its value is also the call's, by that number.
+    """
     op, operands, attrs = entry
     foreign = out._tape is not None or requires_grad(out)
     foreign = foreign or (out._extra is not None and out._extra.storage is not None)
     for x in others:
         foreign = foreign or out is x or (isinstance(x, Handle) and is_view_of(out._v, x._v))
     value = out._v.copy() if foreign and out._v.ndim else out._v
+    if spare >= 0:
+        call.spares[spare] = value
+        value = (
+            value.view() if value.ndim else value.copy()
+        )  # by the references to it a tape sees whether it is used
     new = record(op, value, operands, attrs)
     place = weakref.ref(new._tape), slot(new._at)
     if target is not None:

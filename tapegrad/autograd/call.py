@@ -11,10 +11,12 @@ import numpy as np
 from tapegrad.autograd.hooks import Hook, from_array, replaced
 from tapegrad.autograd.provenance import Provenance, escape_error, nobody, once_error, once_only
 from tapegrad.core.base import Handle, TensorOrArray, alias_of, has_tangent, recall, requires_grad, wrap
+from tapegrad.core.dispatch import record
 from tapegrad.core.forward_mode import Level
 from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.engine.sweep import at_work, value_or_shape
 from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
+from tapegrad.ops import custom
 from tapegrad.ops.primitive import sum_to
 from tapegrad.tape.tape import Tape
 from tapegrad.tensor import Tensor
@@ -32,11 +34,16 @@ NESTED = 4  # to which depth lists, tuples and dicts on ctx are looked into
 class Kept:
     """A saved Tensor: itself while it is what it was, else what it was."""
 
-    __slots__ = ("moving", "original", "place", "snapshot")
+    __slots__ = ("index", "moving", "original", "place", "snapshot")
 
     def __init__(
-        self, x: Tensor, place: tuple[weakref.ref[Tape], int] | None, known: Tensor | None = None
+        self,
+        x: Tensor,
+        place: tuple[weakref.ref[Tape], int] | None,
+        known: Tensor | None = None,
+        index: int = -1,
     ) -> None:
+        self.index = index  # of the call's results the number that it is
         self.moving: Tensor | None = None  # itself with its tangents
         self.place = place  # of what is on the call's own tape: a weak reference to it, and the record
         self.original: Any = weakref.ref(x)
@@ -96,6 +103,7 @@ class Call:
         "released",
         "results",
         "slots",
+        "spares",
     )  # fmt: skip
 
     def __init__(
@@ -112,6 +120,8 @@ class Call:
         # shape and dtype of each; None for what is no Tensor or gets no zeros
         self.results: list[Known | None] = []
         self.released = False
+        # values of saved results, by number, whose records nothing but this call may lead to
+        self.spares: dict[int, Any] = {}
         self.levels: list[Level] = []  # of the tangents that arguments carry
         self.pre: dict[int, Hook] = {}
         self.post: dict[int, Hook] = {}
@@ -146,10 +156,14 @@ class Call:
             reference, k = kept.place
             tape = reference()
             value = None if tape is None else tape.value(k)
-            if tape is None or value is None:
+            if tape is not None and value is not None:
+                unchanged = original is not None and original._tape is tape and original._at == 4 * (k + 1)
+                found = original if unchanged else recall(value, (tape, k))
+            elif kept.index in self.spares:  # its record was pruned
+                attrs = {"call": self, "index": kept.index}
+                found = record(custom.result, self.spares[kept.index], (self.handle(),), attrs)
+            else:
                 raise GraphFreedError(self.freed())
-            unchanged = original is not None and original._tape is tape and original._at == 4 * (k + 1)
-            found = original if unchanged else recall(value, (tape, k))
         return wrap(found._v) if self.raw else found
 
     def handle(self) -> Tensor:
@@ -167,6 +181,7 @@ class Call:
 
     def release(self) -> None:
         """Let go of what was saved."""
+        self.spares.clear()
         if self.kept:
             self.released, self.kept = True, []
 

@@ -13,6 +13,7 @@ import tapegrad as tg
 from tapegrad.autograd import Function, once_differentiable
 from tapegrad.autograd.function import InplaceFunction, NestedIOFunction
 from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
+from tapegrad.tape.tape import close, current
 
 pytestmark = pytest.mark.usefixtures("tape_length")
 
@@ -233,6 +234,51 @@ def test_G6_a_saved_result_on_the_way_modified_afterwards_is_what_it_was():
     (g,) = tg.grad(y, x, create_graph=True)
     assert g.tolist() == [3.0, 12.0]
     assert tg.grad(g.sum(), x)[0].tolist() == [6.0, 12.0]
+
+
+@pytest.mark.parametrize("data", [0.5, np.full(3, 0.5), np.full(1000, 0.5)], ids=np.shape)
+@pytest.mark.parametrize("attribute", [False, True])
+def test_G6_a_saved_result_that_nobody_uses_is_kept_for_backward(data, attribute):
+    """Whatever is pruned before the sweep, in which a second derivative goes through it, too."""
+
+    def forward(ctx, x):
+        a, b = np.sin(x), np.cos(x)
+        ctx.save_for_backward(a, b)
+        if attribute:
+            ctx.save_for_backward()
+            ctx.parts = a, b
+        return a, b
+
+    def backward(ctx, ga, gb):
+        a, b = ctx.parts if attribute else ctx.saved_tensors
+        return ga * b - gb * a
+
+    x = leaf(data)
+    y = of(forward, backward).apply(x)[0]
+    close(current())
+    (g,) = tg.grad(np.sum(y), x, create_graph=True)
+    np.testing.assert_allclose(g.detach(), np.cos(data))
+    np.testing.assert_allclose(tg.grad(np.sum(g), x)[0], -np.sin(data))
+
+
+def test_G6_a_saved_result_does_not_outlive_its_call():
+    """What a rule reads of a call that nothing leads to is pruned with it."""
+    kept = []
+
+    def forward(ctx, x):
+        a, b = np.sin(x), np.cos(x)
+        ctx.save_for_backward(a, b)
+        kept.extend(weakref.ref(y._v) for y in (a, b))
+        return a, b
+
+    x = leaf(np.ones(10))
+    a, b = of(forward, lambda ctx, ga, gb: ga + gb).apply(x)
+    other = x * 2.0
+    del a, b
+    close(current())
+    other._tape.prune()
+    assert all(r() is None for r in kept)
+    assert other.requires_grad
 
 
 @pytest.mark.parametrize("several", [False, True])
