@@ -259,8 +259,8 @@ class _System(Rule):
         if self.tol is not None and gap > self.tol * size:
             raise GradientError(
                 f"{self.name}: what the linear solver returned is no solution: the residual has norm "
-                f"{gap:.3g}, the right-hand side {size:.3g}, and tol is {self.tol:g} of that; let it solve the "
-                "system that it is given, to that accuracy at least"
+                f"{gap:.3g}, the right-hand side {size:.3g}, and tol is {self.tol:g} of that; let it solve "
+                "the system that it is given, to that accuracy at least"
             )
 
     def adjoint(self) -> _System:
