@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
 __all__ = ["applied", "as_tensor", "holds_numbers"]
 
-OF_ITSELF = {"_call", "_dirty", "_plain", "_saved", "needs_input_grad"}  # what ctx has in any case
+# what ctx has in any case; `_known` is what Functions of the library know of a call, which owns no tape
+OF_ITSELF = {"_call", "_dirty", "_known", "_plain", "_saved", "needs_input_grad"}
 PARTS = 16  # of what a ctx keeps that are looked at one by one
 NO_OWNER = (int, float, complex, str, bytes, np.generic, np.dtype, slice, type)
 

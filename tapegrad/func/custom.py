@@ -145,17 +145,17 @@ class Called(Function):
     @staticmethod
     def backward(ctx: Any, *cts: Any) -> Any:
         """Return the cotangents of the Tensors."""
-        return tuple(ctx.call.rule.pull(_point(ctx), cts, ctx.needs_input_grad))
+        return tuple(ctx._known.rule.pull(_point(ctx), cts, ctx.needs_input_grad))
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         """Return the tangents of the results."""
-        return tuple(ctx.call.rule.push(_point(ctx), tangents))
+        return tuple(ctx._known.rule.push(_point(ctx), tangents))
 
 
 def _point(ctx: Any) -> Point:
-    saved, n = ctx.saved_tensors, len(ctx.call.spots)
-    return Point(ctx.call, saved[:n], saved[n:])
+    saved, n = ctx.saved_tensors, len(ctx._known.spots)
+    return Point(ctx._known, saved[:n], saved[n:])
 
 
 def call(rule: Rule, args: Sequence[Any]) -> Any:
@@ -184,7 +184,8 @@ def _recorded(known: Call, tensors: list[Tensor], values: list[Any]) -> Any:
 
     def forward(*inputs: Tensor) -> tuple[Tensor, ...]:
         outs = [with_metadata(from_array(value), inputs) for value in values]
-        ctx.call = known
+        ctx._known = known
+        ctx.constants = [x for x in (*known.leaves, *known.outs) if x is not None]
         ctx.save_for_backward(*inputs, *outs)
         return tuple(outs)
 

@@ -36,7 +36,7 @@ LOOSE = 1e-3  # to which part of the right-hand side a linear solver must be rig
 def _pack(leaves: Sequence[Any], lanes: tuple[int, ...] = ()) -> Any:
     """One vector of all elements, real: imaginary parts come after the real ones of a leaf."""
     parts = [part for x in leaves for part in ((x.real, x.imag) if x.dtype.kind == "c" else (x,))]
-    parts = [x.reshape((*lanes, -1)) for x in parts]
+    parts = [x if x.ndim == len(lanes) + 1 else x.reshape((*lanes, -1)) for x in parts]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
 
@@ -113,8 +113,10 @@ def _jacobian(r: Tensor, xs: Sequence[Tensor], recorded: bool) -> Any:
 
 def _solved(matrix: Any, b: Any, what: str) -> Any:
     """Solve with a matrix, or refuse to."""
+    if len(matrix) == 1 and value_of(matrix)[0, 0] != 0:
+        return b / matrix[0]
     try:
-        x = b / matrix[0] if len(matrix) == 1 and value_of(matrix)[0, 0] else np.linalg.solve(matrix, b)
+        x = np.linalg.solve(matrix, b)
         regular = _is_regular(*map(value_of, (matrix, x, b)))
     except np.linalg.LinAlgError:
         regular = False
@@ -181,7 +183,7 @@ class _Adjoint(_Map):
         known: dict[Any, tuple[Tensor, Tensor]] = {}
 
         def product(u: Any) -> Any:
-            u = np.asarray(u)
+            u = _floats(u)
             if (u.shape, u.dtype) not in known:
                 v = _zeros(u.shape, u.dtype).requires_grad_()
                 known[u.shape, u.dtype] = v, as_tensor(self.of(v, *params))
@@ -407,9 +409,15 @@ class _Equations(Rule):
     def _pull(self, at: Point, cts: Sequence[Any], needs: Sequence[bool], recorded: bool) -> Sequence[Any]:
         xs = _followed(tuple(at.outs), recorded)
         spots, ps = _following(at.tensors, needs, recorded)
-        r = self.vector(at, xs, ps)
-        u = self._solved(at, r, xs, _pack(cts), True, recorded)
-        return replaced([None] * len(ps), spots, _pulled(r, [ps[k] for k in spots], -u, recorded))
+        wanted = [ps[k] for k in spots]
+        r, ct = self.vector(at, xs, ps), _pack(cts)
+        if r.size == 1:  # one sweep will do
+            parts = _pulled(r, [*xs, *wanted], np.ones(1, r.dtype), recorded)
+            scale = -_solved(_pack(parts[: len(xs)]).reshape((1, 1)), ct, self._matrix()).reshape(())
+            found = [g * scale for g in parts[len(xs) :]]
+        else:
+            found = _pulled(r, wanted, -self._solved(at, r, xs, ct, True, recorded), recorded)
+        return replaced([None] * len(ps), spots, found)
 
     def push(self, at: Point, tangents: Sequence[Any]) -> Sequence[Any]:
         """Solve with the derivative by x."""
@@ -425,6 +433,9 @@ class _Equations(Rule):
             return [None] * len(at.outs)
         return _unpack(self._solved(at, r, xs, -moved, False, recorded), at.outs)
 
+    def _matrix(self) -> str:
+        return f"{self.name}: the derivative of the equations by x"
+
     def _solved(
         self, at: Point, r: Tensor, xs: Sequence[Tensor], b: Any, transpose: bool, recorded: bool
     ) -> Any:
@@ -433,8 +444,7 @@ class _Equations(Rule):
             return b
         if self.linear_solver is None:
             matrix = _jacobian(r, xs, recorded)
-            what = f"{self.name}: the derivative of the equations by x"
-            return _solved(matrix.T if transpose else matrix, b, what)
+            return _solved(matrix.T if transpose else matrix, b, self._matrix())
         system = _System(_Pullback(self, at), self.linear_solver, self.linear_solver, LOOSE)
         if self.symmetric:
             system.transpose = system
@@ -457,7 +467,7 @@ class _Pullback(_Map):
     def at(self, *params: Any) -> Any:
         """Record the equations once, for all products."""
         r, xs = self._residual(*params)
-        return lambda u: _pack(_pulled(r, xs, np.asarray(u), False))._v
+        return lambda u: _pack(_pulled(r, xs, _floats(u), False))._v
 
     def _residual(self, outs: Sequence[Any], tensors: Sequence[Any]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The equations as a vector, and the Tensors of x that they were computed from."""
