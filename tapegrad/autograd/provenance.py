@@ -176,8 +176,9 @@ def escape_error(name: str) -> GradientError:
     """What a second derivative is where values left their Tensors."""
     return GradientError(
         f"{name} took values out of its Tensors (.numpy(), .item(), float(), requires_grad_() of a result) "
-        "and may compute gradients from them, without their history: there is no second derivative; if it "
-        "does not, say so in forward with ctx.mark_twice_differentiable()"
+        "and may compute gradients from them, without their history: there is no second derivative; compute "
+        "with NumPy's functions or, in a Function whose gradients do not depend on those values, say so in "
+        "forward with ctx.mark_twice_differentiable()"
     )
 
 
