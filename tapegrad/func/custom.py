@@ -35,6 +35,7 @@ __all__ = [
     "call",
     "custom_jvp",
     "custom_vjp",
+    "is_recorded",
     "outside",
     "replaced",
     "transposed",
@@ -106,6 +107,11 @@ class Call:
     def out(self, results: Sequence[Any], constants: Sequence[Any] | None = None) -> Any:
         """Return the result with these Tensors."""
         return self.shape.build(replaced(self.outs if constants is None else constants, self.moving, results))
+
+
+def is_recorded(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether what is computed from these has a history; tangents are none."""
+    return is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
 def replaced(leaves: Sequence[Any], spots: Sequence[int], values: Sequence[Any]) -> list[Any]:
@@ -407,7 +413,7 @@ class custom_vjp(_Custom):
 
     def push(self, at: Point, tangents: Sequence[Any]) -> list[Any]:
         """Return the tangents of the results, by the rule transposed."""
-        recorded = is_grad_enabled() and any(map(requires_grad, (*at.tensors, *tangents)))
+        recorded = is_recorded((*at.tensors, *tangents))
         return transposed(lambda cts: self.pull(at, cts, ()), at.outs, tangents, recorded, self.name)
 
 

@@ -20,7 +20,7 @@ from tapegrad.core.base import is_tensor, requires_grad, value_of, wrap
 from tapegrad.core.forward_mode import without_history
 from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.errors import GradientError, ShapeError
-from tapegrad.func.custom import PLAIN, Called, Point, Rule, call, outside, replaced, transposed
+from tapegrad.func.custom import PLAIN, Called, Point, Rule, call, is_recorded, outside, replaced, transposed
 from tapegrad.func.trees import Structure, flatten
 from tapegrad.kernels import abi
 from tapegrad.tensor import Tensor
@@ -130,7 +130,7 @@ def _solved(matrix: Any, b: Any, what: str) -> Any:
 
 
 def _is_regular(matrix: np.ndarray, x: np.ndarray, b: np.ndarray) -> bool:
-    """Whether a matrix seems to have an inverse to working precision, by what a vector grew to.
+    """Whether a matrix seems to have an inverse to a digit at least, by what a vector grew to.
 
     That is looked at in units in which rows and columns are of size 1.
     """
@@ -138,7 +138,7 @@ def _is_regular(matrix: np.ndarray, x: np.ndarray, b: np.ndarray) -> bool:
         rows = np.max(np.abs(matrix), axis=1)
         columns = np.max(np.abs(matrix) / rows[:, None], axis=0)
         grown, given = np.max(np.abs(x) * columns), np.max(np.abs(b) / rows)
-        return not grown * np.finfo(matrix.dtype).eps > given
+        return not 16 * grown * np.finfo(matrix.dtype).eps > given
 
 
 class _Map:
@@ -421,7 +421,7 @@ class _Equations(Rule):
 
     def push(self, at: Point, tangents: Sequence[Any]) -> Sequence[Any]:
         """Solve with the derivative by x."""
-        recorded = is_grad_enabled() and any(map(requires_grad, (*at.tensors, *tangents)))
+        recorded = is_recorded((*at.tensors, *tangents))
         if not recorded:
             tangents = [None if t is None else without_history(t) for t in tangents]
         return within(PLAIN, self._push, at.kept(recorded), tangents, recorded)
@@ -431,6 +431,7 @@ class _Equations(Rule):
         r, moved = _pushed(at.tensors, tangents, functools.partial(self.vector, at, xs))
         if moved is None:
             return [None] * len(at.outs)
+        moved = moved if recorded else without_history(moved)  # xs are leaves
         return _unpack(self._solved(at, r, xs, -moved, False, recorded), at.outs)
 
     def _matrix(self) -> str:
@@ -442,7 +443,7 @@ class _Equations(Rule):
         """Solve with the derivative of the equations by x, or with its transpose."""
         if not r.size:
             return b
-        if self.linear_solver is None:
+        if self.linear_solver is None or r.size == 1:
             matrix = _jacobian(r, xs, recorded)
             return _solved(matrix.T if transpose else matrix, b, self._matrix())
         system = _System(_Pullback(self, at), self.linear_solver, self.linear_solver, LOOSE)

@@ -119,7 +119,7 @@ def test_an_ordinary_differential_equation():
 
     @end.def_jvp
     def _(out, args, tangents):
-        (x, a), (dx, da) = args, tangents
+        (x, _), (dx, da) = args, tangents
         return out * (1 - out) * (dx / (x * (1 - x)) + T * da)
 
     def exact(x, a):
@@ -151,8 +151,7 @@ def test_trees_of_containers(custom):
         return [model.weights[0] * scale, (model.bias * 1.0, 2, "text")]
 
     def pulled(out, args, ct):
-        model, scale = args
-        return Model([ct[0] * scale, None], ct[1][0]), None
+        return Model([ct[0] * args[1], None], ct[1][0]), None
 
     def pushed(out, args, tangents):
         model, (moved, _) = args[0], tangents
@@ -201,8 +200,7 @@ def test_a_method():
 
         @apply.def_vjp
         def _(out, args, ct):
-            layer, x = args
-            return None, ct * layer.k
+            return None, ct * args[0].k
 
     x = tg.tensor(2.0, requires_grad=True)
     assert tg.grad(Layer(5.0).apply(x), x)[0].item() == 5.0
@@ -224,7 +222,8 @@ def test_the_function_may_write_to_what_it_gets():
     f.def_vjp(lambda out, args, ct: ct * args[0])
     x = tg.tensor([1.0, 2.0], requires_grad=True)
     y = f(x)
-    assert (x.tolist(), y.tolist(), tg.grad(np.sum(y), x)[0].tolist()) == ([1.0, 2.0], [3.0, 6.0], [1.0, 2.0])
+    assert (x.tolist(), y.tolist()) == ([1.0, 2.0], [3.0, 6.0])
+    assert tg.grad(np.sum(y), x)[0].tolist() == [1.0, 2.0]
 
 
 @CUSTOM
@@ -245,7 +244,7 @@ def test_complex_numbers(kind):
         return z * z * z.conj()
 
     if kind is custom_vjp:
-        f.def_vjp(lambda out, args, ct: ct * (2 * args[0] * args[0].conj()).conj() + ct.conj() * args[0] ** 2)
+        f.def_vjp(lambda out, args, ct: ct * 2 * args[0] * args[0].conj() + ct.conj() * args[0] ** 2)
     else:
 
         @f.def_jvp
@@ -284,12 +283,12 @@ def test_without_a_rule():
 
 def outer_leaf():
     y = tg.tensor(3.0, requires_grad=True)
-    return y, custom_vjp(lambda x: x * y), custom_vjp(lambda x: x * float(y))
+    return custom_vjp(lambda x: x * y), custom_vjp(lambda x: x * float(y))
 
 
 @pytest.mark.parametrize("arg", [2.0, tg.tensor(2.0), tg.tensor(2.0, requires_grad=True)], ids=str)
 def test_a_tensor_from_outside_is_refused(arg):
-    y, returned, taken = outer_leaf()
+    returned, taken = outer_leaf()
     for f, error in ((returned, GradientError), (taken, BorderError)):
         f.def_vjp(lambda out, args, ct: ct)
         with pytest.raises(error, match="pass Tensors that it uses from outside as arguments"):
@@ -300,8 +299,6 @@ def test_a_tensor_from_outside_is_refused(arg):
 
 
 def test_a_tensor_from_outside_with_a_tangent_is_refused():
-    _, f, _ = outer_leaf()
-    f.def_vjp(lambda out, args, ct: ct)
     with fw.dual_level():
         y = fw.make_dual(tg.tensor(1.0), tg.tensor(1.0))
         f = custom_vjp(lambda x: x * y)
@@ -311,7 +308,7 @@ def test_a_tensor_from_outside_with_a_tangent_is_refused():
 
 
 def test_derivatives_inside_are_its_own_business():
-    """Its Tensors are none from outside; grad mode is on there, whatever it is where the function is called."""
+    """Its Tensors are none from outside; grad mode is on there, whatever it is outside."""
 
     @custom_vjp
     def newton(a):
