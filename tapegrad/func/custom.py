@@ -19,12 +19,14 @@ from tapegrad.autograd import grad
 from tapegrad.autograd.apply import applied, as_tensor
 from tapegrad.autograd.function import Function
 from tapegrad.autograd.hooks import from_array
+from tapegrad.config import guard_setting
 from tapegrad.core.base import has_tangent, is_tensor, requires_grad, value_of, wrap
-from tapegrad.core.dispatch import as_tape_value, with_metadata
+from tapegrad.core.dispatch import COPIED, as_tape_value, with_metadata
 from tapegrad.core.forward_mode import without_history
 from tapegrad.core.grad_mode import enable_grad, is_grad_enabled, within
-from tapegrad.errors import BorderError, GradientError
-from tapegrad.func.trees import Structure, flatten
+from tapegrad.errors import BorderError, GradientError, MutationError
+from tapegrad.func.trees import LEAF, Structure, flatten
+from tapegrad.tape.tape import checksum
 from tapegrad.tensor import Tensor
 
 __all__ = [
@@ -81,20 +83,51 @@ class Call:
         The arguments, with None for each Tensor.
     spots
         Where these are.
+    guards
+        Checksums of large arrays among the arguments, by place.
     outs, shape
         The results, with None for each that has a derivative; their structure.
     moving
         Where these are.
     """
 
-    def __init__(
-        self, rule: Rule, leaves: list[Any], structure: Structure, outs: list[Any], shape: Structure
-    ) -> None:
-        self.rule, self.structure, self.shape = rule, structure, shape
+    def __init__(self, rule: Rule, leaves: list[Any], structure: Structure) -> None:
+        self.rule, self.structure = rule, structure
         self.spots = [k for k, x in enumerate(leaves) if is_tensor(x)]
-        self.leaves = [None if is_tensor(x) else x for x in leaves]
+        self.leaves: list[Any] = [None] * len(leaves)
+        self.guards: dict[int, int] = {}
+        for k, x in enumerate(leaves):
+            if isinstance(x, np.ndarray):
+                self._keep(k, x)
+            elif not is_tensor(x):
+                self.leaves[k] = x
+        self.shape: Structure = LEAF
+        self.outs: list[Any] = []
+        self.moving: list[int] = []
+
+    def _keep(self, k: int, x: np.ndarray) -> None:
+        """Keep an array that others can write to, as tapes do."""
+        if guard_setting() == "checksum" and x.nbytes > COPIED and x.flags.forc:
+            self.guards[k] = checksum(x)
+        elif guard_setting() != "off":
+            x = x.copy(order="K")
+        self.leaves[k] = x
+
+    def verify(self) -> None:
+        """See that arrays are what they were."""
+        for k, known in self.guards.items():
+            x = self.leaves[k]
+            if checksum(x) != known:
+                raise MutationError(
+                    f"{self.rule.name} was called with an array of shape {x.shape}, dtype {x.dtype} that was "
+                    "written to since, maybe by itself, and the derivative needs the values of then; pass a "
+                    'copy, or call it under tg.guard("copy")'
+                )
+
+    def returned(self, outs: list[Any], shape: Structure) -> None:
+        """Take the results."""
+        self.shape, self.outs = shape, [x.copy() if isinstance(x, np.ndarray) else x for x in outs]
         self.moving = [k for k, x in enumerate(outs) if np.asarray(x).dtype.kind in "fc"]
-        self.outs = list(outs)
         for k in self.moving:
             self.outs[k] = None
 
@@ -160,6 +193,7 @@ class Called(Function):
 
 
 def _point(ctx: Any) -> Point:
+    ctx._known.verify()
     saved, n = ctx.saved_tensors, len(ctx._known.spots)
     return Point(ctx._known, saved[:n], saved[n:])
 
@@ -168,6 +202,8 @@ def call(rule: Rule, args: Sequence[Any]) -> Any:
     """Run a function on the values of its arguments; its result has the derivative that the rule gives."""
     leaves, structure = flatten(tuple(args))
     asked = is_grad_enabled()
+    tensors = [x for x in leaves if is_tensor(x)]
+    known = Call(rule, leaves, structure) if tensors else None  # before anything is written to
     plain = structure.build([_plain(x) for x in leaves])
     try:
         found = within(PLAIN, rule.run, plain, asked)
@@ -175,11 +211,10 @@ def call(rule: Rule, args: Sequence[Any]) -> Any:
         raise BorderError(f"{error}. {_advice(rule.name)}") from error
     outs, shape = flatten(found)
     outside(outs, asked, rule.name)
-    tensors = [x for x in leaves if is_tensor(x)]
     outs = [x.detach() if requires_grad(x) else x for x in outs]
-    if not tensors:
+    if known is None:
         return shape.build(outs)
-    known = Call(rule, leaves, structure, outs, shape)
+    known.returned(outs, shape)
     values = [as_tape_value(value_of(outs[k]), f"a result of {rule.name}") for k in known.moving]
     return known.out(_recorded(known, tensors, values))
 

@@ -21,7 +21,7 @@ from tapegrad.core.forward_mode import without_history
 from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.func.custom import PLAIN, Called, Point, Rule, call, is_recorded, outside, replaced, transposed
-from tapegrad.func.trees import Structure, flatten
+from tapegrad.func.trees import Structure, flatten, map_tree
 from tapegrad.kernels import abi
 from tapegrad.tensor import Tensor
 
@@ -367,12 +367,13 @@ class _Equations(Rule):
 
     def run(self, args: Sequence[Any], asked: bool) -> Any:
         """Call the solver, and look at what it returned."""
-        leaves, structure = flatten(self.solve(*args))
+        given = args if self.tol is None else map_tree(_copied, args)
+        leaves, structure = flatten(self.solve(*given))
         outside(leaves, asked, self.name)
         x = structure.build([self._unknown(y) for y in leaves])
-        self.look(x, args, asked)
+        self.look(map_tree(_copied, x), args, asked)
         if self.tol is not None:
-            self._check(x, args, self.tol)
+            self._check(map_tree(_copied, x), args, self.tol)
         return x
 
     def _unknown(self, y: Any) -> Any:
@@ -452,6 +453,11 @@ class _Equations(Rule):
         elif not transpose:
             system = system.adjoint()
         return within({"recording": recorded}, call, system, (b, at.outs, at.tensors))
+
+
+def _copied(x: Any) -> Any:
+    """What may be written to in the place of an argument."""
+    return x.copy() if isinstance(x, np.ndarray) else x
 
 
 class _Pullback(_Map):

@@ -12,7 +12,7 @@ from scipy.integrate import solve_ivp
 import tapegrad as tg
 from tapegrad.autograd import forward_ad as fw
 from tapegrad.autograd.functional import hessian, jacobian
-from tapegrad.errors import BorderError, GradientError
+from tapegrad.errors import BorderError, GradientError, MutationError
 from tapegrad.func import custom_jvp, custom_vjp
 from tapegrad.tape.tape import close, current
 from tests.func.modes import every
@@ -454,3 +454,35 @@ def test_nothing_outlives_the_results(custom):
         assert kept() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("n", [3, 5000], ids=["copied", "guarded"])
+def test_an_array_that_is_written_to_later_gives_no_wrong_derivative(n):
+    @custom_vjp
+    def f(x, weights):
+        return x * np.sum(weights)
+
+    f.def_vjp(lambda out, args, ct: (ct * np.sum(args[1]), None))
+    x, weights = tg.tensor(2.0, requires_grad=True), np.ones(n)
+    for setting in ("checksum", "copy"):
+        with tg.guard(setting):
+            y = f(x, weights)
+            weights *= 3.0
+            if n > 3 and setting == "checksum":
+                with pytest.raises(MutationError, match=rf"f was called with an array of shape \({n},\)"):
+                    tg.grad(y, x)
+            else:
+                assert tg.grad(y, x)[0].item() == n * weights[0] / 3
+    with tg.guard("off"):
+        y = f(x, weights)
+        assert tg.grad(y, x)[0].item() == n * weights[0]
+
+
+def test_a_function_that_writes_to_an_array_it_is_given():
+    """A derivative is at what it was called with; a large array is refused."""
+    f = custom_vjp(lambda x, weights: [x * np.sum(weights), weights.fill(0.0)][0])
+    f.def_vjp(lambda out, args, ct: (ct * np.sum(args[1]), None))
+    x = tg.tensor(2.0, requires_grad=True)
+    assert tg.grad(f(x, np.ones(3)), x)[0].item() == 3.0
+    with pytest.raises(MutationError):
+        tg.grad(f(x, np.ones(5000)), x)

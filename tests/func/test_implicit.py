@@ -627,3 +627,27 @@ def test_nothing_outlives_the_results(linear_solver):
         assert kept() is None
     finally:
         gc.enable()
+
+
+def test_writing_to_what_is_given_changes_no_solution():
+    """Solvers may write to what they get, and equations too: these see what a solver was given."""
+
+    def residual(x, a, scale):
+        found = x * scale - a
+        if isinstance(x, np.ndarray):
+            x += 100.0
+        return found
+
+    def solve(a, scale):
+        x = a / scale
+        a += 1.0
+        scale += 1.0
+        return x
+
+    a = leaf([2.0, 3.0])
+    x = root(residual, solve, tol=1e-12)(a, np.full(2, 4.0))
+    assert (x.tolist(), a.tolist(), tg.grad(np.sum(x), a)[0].tolist()) == (
+        [0.5, 0.75],
+        [2.0, 3.0],
+        [0.25, 0.25],
+    )
