@@ -7,6 +7,7 @@ linear; so the one that is not given comes of a sweep through the one that is.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Sequence
@@ -251,7 +252,7 @@ def outside(leaves: Sequence[Any], asked: bool, name: str) -> None:
 def _advice(name: str) -> str:
     return (
         f"{name} is called with plain values and has derivatives by its arguments alone; pass Tensors that "
-        "it uses from outside as arguments"
+        "it uses from outside as arguments, and detach what it returns of those it makes"
     )
 
 
@@ -315,7 +316,7 @@ def _check_linear(pushed: Pairs, pulled: Pairs, name: str) -> None:
         a, b = (sum(float(np.sum(t, dtype=np.float64)) for t in side) for side in terms)
         scale = sum(float(np.sum(np.abs(t), dtype=np.float64)) for side in terms for t in side)
         eps = max((float(np.finfo(t.dtype).eps) for side in terms for t in side), default=0.0)
-    if np.isfinite(scale) and abs(a - b) > eps**0.5 * scale:
+    if np.isfinite(scale) and abs(a - b) > eps**0.25 * scale:
         raise GradientError(
             f"{name}: for the other mode of differentiation its rule is transposed, but it is not linear in "
             "what it is given last, or takes values out of that (detach, .item(), no_grad); let it compute "
@@ -339,10 +340,10 @@ class _Custom(Rule):
         functools.update_wrapper(self, function)
         self.name = getattr(function, "__name__", type(function).__name__)
         self.kind = type(self.name, (Called,), {})
-        try:
-            self._signature: inspect.Signature | None = inspect.signature(function)
-        except (TypeError, ValueError):  # of something in C
-            self._signature = None
+        self._signature: inspect.Signature | None = None
+        if not isinstance(function, np.ufunc):
+            with contextlib.suppress(TypeError, ValueError):  # of something in C
+                self._signature = inspect.signature(function)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -363,11 +364,12 @@ class _Custom(Rule):
             return args
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        if bound.kwargs:
-            raise TypeError(
-                f"{self.name} takes {', '.join(bound.kwargs)} by keyword only, which its rule would not see; "
-                "let it be an argument by position"
-            )
+        for name in kwargs:
+            if name in bound.kwargs or name not in bound.arguments:
+                raise TypeError(
+                    f"{self.name} takes {name} by keyword only, and its rule would not see it; let it be an "
+                    "argument by position"
+                )
         return bound.args
 
     def run(self, args: Sequence[Any], asked: bool) -> Any:

@@ -687,8 +687,8 @@ def linear_solve(
 
     Parameters
     ----------
-    matrix : array_like, Tensor, sparse matrix or callable
-        An array or a Tensor; what else has ``@`` and ``T``, as the matrices of SciPy, and is constant; or
+    matrix : array_like, Tensor, sparse matrix, operator or callable
+        An array or a Tensor; one of SciPy's sparse matrices and linear operators, which are constants; or
         ``matvec(v, *params)``, the product with a vector, written in NumPy's functions.
     b : array_like or Tensor
         The right-hand side.
@@ -734,7 +734,7 @@ def linear_solve(
     >>> tg.grad(np.sum(x), d)
     (tensor([-0.1975, -0.0123, -0.0494]),)
     """
-    if not callable(matrix):
+    if not callable(matrix) or hasattr(matrix, "shape"):  # as SciPy's operators have
         if params:
             raise TypeError(
                 f"linear_solve: a matrix has no params, found {len(params)}; pass them to a function"

@@ -408,10 +408,15 @@ def test_a_rule_that_returns_something_else(returned, message):
 
 
 def test_what_the_rule_would_not_see_is_refused():
-    f = custom_vjp(lambda x, *, scale=2.0: x * scale)
-    f.def_vjp(lambda out, args, ct: ct)
-    with pytest.raises(TypeError, match="keyword only"):
-        f(1.0)
+    for f in (custom_vjp(lambda x, *, scale=2.0: x * scale), custom_vjp(lambda x, **kw: x * kw["scale"])):
+        f.def_vjp(lambda out, args, ct: ct)
+        with pytest.raises(TypeError, match="takes scale by keyword only"):
+            f(1.0, scale=3.0)
+    f = custom_vjp(np.exp)
+    f.def_vjp(lambda out, args, ct: ct * out)
+    assert f(0.0) == 1.0 and tg.grad(f(x := tg.tensor(1.0, requires_grad=True)), x)[0].item() == np.e
+    with pytest.raises(TypeError, match="by position"):
+        f(0.0, where=True)
     with pytest.raises(TypeError, match="argument"):
         by_vjp(1.0)
 

@@ -480,11 +480,12 @@ def gmres_of(matvec, b, *params):
 
 
 def test_a_sparse_matrix_is_constant():
-    sparse = scipy.sparse.csc_array(M)
-    solver = lambda matrix, b: scipy.sparse.linalg.spsolve(scipy.sparse.csc_array(matrix), b)
-    check_linear(
-        lambda b: linear_solve(sparse, b, solver=solver), lambda b: np.linalg.solve(M, b), (leaf(V),)
-    )
+    sparse, operator = scipy.sparse.csc_array(M), scipy.sparse.linalg.aslinearoperator(M)
+    direct = lambda matrix, b: scipy.sparse.linalg.spsolve(scipy.sparse.csc_array(matrix), b)
+    iterative = lambda matrix, b: scipy.sparse.linalg.gmres(matrix, b, rtol=1e-14, atol=0.0)[0]
+    for matrix, solver in ((sparse, direct), (operator, iterative)):
+        solve = lambda b: linear_solve(matrix, b, solver=solver)
+        check_linear(solve, lambda b: np.linalg.solve(M, b), (leaf(V),))
 
 
 # ---------------------------------------------------------------- what is refused
