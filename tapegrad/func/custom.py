@@ -24,7 +24,7 @@ from tapegrad.config import guard_setting
 from tapegrad.core.base import has_tangent, is_tensor, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import COPIED, as_tape_value, with_metadata
 from tapegrad.core.forward_mode import without_history
-from tapegrad.core.grad_mode import enable_grad, is_grad_enabled, within
+from tapegrad.core.grad_mode import enable_grad, in_force, is_grad_enabled, within
 from tapegrad.errors import BorderError, GradientError, MutationError
 from tapegrad.func.trees import LEAF, Structure, flatten
 from tapegrad.tape.tape import checksum
@@ -202,7 +202,7 @@ def _point(ctx: Any) -> Point:
 def call(rule: Rule, args: Sequence[Any]) -> Any:
     """Run a function on the values of its arguments; its result has the derivative that the rule gives."""
     leaves, structure = flatten(tuple(args))
-    asked = is_grad_enabled()
+    asked = is_grad_enabled() or in_force("forward") is not None  # a Function looks after what it computes
     tensors = [x for x in leaves if is_tensor(x)]
     known = Call(rule, leaves, structure) if tensors else None  # before anything is written to
     plain = structure.build([_plain(x) for x in leaves])

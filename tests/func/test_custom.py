@@ -389,6 +389,25 @@ def test_within_a_function_its_result_is_known_to_depend():
         tg.grad(g, x)
 
 
+def test_within_a_function_tensors_from_outside_are_refused_too():
+    """Nothing is recorded there, but what is computed from the inputs is looked after."""
+
+    class Outer(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            f = custom_vjp(lambda a: a * x)
+            f.def_vjp(lambda out, args, ct: ct)
+            ctx.save_for_backward(f(2.0))
+            return x * 1.0
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct * ctx.saved_tensors[0]
+
+    with pytest.raises(GradientError, match="pass Tensors that it uses from outside"):
+        Outer.apply(tg.tensor(3.0, requires_grad=True))
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
