@@ -244,6 +244,57 @@ def test_a_solver_may_differentiate():
         assert found(a).item() == pytest.approx(-0.1875 * 2**-1.75), modes
 
 
+def checkpointed(a):
+    return tg.autograd.checkpoint(cube, a)
+
+
+def in_hooks(f):
+    def called(a):
+        with tg.autograd.graph.saved_tensors_hooks(lambda x: x.detach().numpy().copy(), tg.tensor):
+            return f(a)
+
+    return called
+
+
+class InFunction(tg.autograd.Function):
+    """The cube of a root, whose derivative is one of that root again."""
+
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return sqrt(a) ** 3
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct * 1.5 * sqrt(*ctx.saved_tensors)
+
+    @staticmethod
+    def jvp(ctx, t):
+        return t * 1.5 * sqrt(*ctx.saved_tensors)
+
+
+def cube(a):
+    return sqrt(a) ** 3
+
+
+@pytest.mark.parametrize(
+    "surrounded",
+    [
+        in_hooks(cube),
+        checkpointed,
+        lambda a: tg.autograd.checkpoint_loop(lambda x: cube(x) ** (2 / 3), a, 3, slots=1) ** 1.5,
+        InFunction.apply,
+    ],
+    ids=["hooks", "checkpoint", "checkpoint_loop", "Function"],
+)
+@pytest.mark.parametrize("order", [1, 2])
+def test_within_what_keeps_or_computes_again(surrounded, order):
+    exact = 1.5 * 2**0.5 if order == 1 else 0.75 * 2**-0.5
+    for modes, found in every(surrounded, order):
+        if not (surrounded is checkpointed and modes == "forward-reverse"):  # of any function it is refused
+            assert found(leaf(2.0)).item() == pytest.approx(exact, rel=1e-9), modes
+
+
 # ---------------------------------------------------------------- fixed points and minimizers
 
 RNG = np.random.default_rng(0)
