@@ -570,6 +570,15 @@ def test_units_do_not_make_a_derivative_singular():
         np.testing.assert_allclose(jacobian(solve, a, strategy=strategy), exact, rtol=1e-10)
 
 
+def test_growth_does_not_make_a_derivative_singular():
+    """Steps of an unstable recurrence as one system: its inverse has 2**79, to the last digit."""
+    n = 80
+    follow = np.eye(n) - 2 * np.eye(n, k=-1)
+    solve = root(lambda x, a: follow @ x - a * (np.arange(n) == 0), lambda a: a * 2.0 ** np.arange(n))
+    for derivative in (forward, reverse):
+        assert derivative(lambda a: solve(a)[-1])(leaf(3.0)).item() == 2.0**79
+
+
 def test_a_number_of_equations_that_does_not_fit():
     a = leaf([1.0, 2.0])
     with pytest.raises(ShapeError, match=r"as many equations .* \(2, 2\) float64 for x of \(2,\) float64"):
