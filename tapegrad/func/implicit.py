@@ -58,6 +58,11 @@ def _floats(x: Any) -> np.ndarray:
     return array if array.dtype.kind in "fc" else array.astype(np.float64)
 
 
+def _copied(tree: Any) -> Any:
+    """A tree with arrays of its own, which may be written to."""
+    return map_tree(lambda x: x.copy() if isinstance(x, np.ndarray) else x, tree)
+
+
 def _elements(leaves: Sequence[Any]) -> int:
     """How many real numbers there are."""
     return sum(np.size(x) * (1 + (np.asarray(value_of(x)).dtype.kind == "c")) for x in leaves)
@@ -242,7 +247,8 @@ class _System(Rule):
         """Call the solver, and look at what it returned."""
         b, *params = args
         apply = self.linear.at(*params)
-        x = self.solver(apply, b, *(params if self.linear.shown else ()))
+        given = _copied((apply, b, *(params if self.linear.shown else ())))
+        x = self.solver(*given)
         outside(flatten(x)[0], asked, self.name)
         x = value_of(x)
         if isinstance(x, tuple) or np.shape(x) != np.shape(b) or np.asarray(x).dtype.kind not in "fc":
@@ -251,10 +257,11 @@ class _System(Rule):
                 f"{self.name}: the linear solver returned {found} for a right-hand side of shape "
                 f"{np.shape(b)}; return the solution alone, floats of that shape"
             )
+        x = np.asarray(x)
         found = apply @ x if isinstance(self.linear, _Matrix) else apply(x)
         outside([found], asked, self.name)
         self._check(np.asarray(value_of(found)), np.asarray(b))
-        return x
+        return x[()]
 
     def _check(self, found: np.ndarray, b: np.ndarray) -> None:
         if found.shape != b.shape:
@@ -373,13 +380,13 @@ class _Equations(Rule):
 
     def run(self, args: Sequence[Any], asked: bool) -> Any:
         """Call the solver, and look at what it returned."""
-        given = args if self.tol is None else map_tree(_copied, args)
+        given = args if self.tol is None else _copied(args)
         leaves, structure = flatten(self.solve(*given))
         outside(leaves, asked, self.name)
         x = structure.build([self._unknown(y) for y in leaves])
-        self.look(map_tree(_copied, x), args, asked)
+        self.look(_copied(x), args, asked)
         if self.tol is not None:
-            self._check(map_tree(_copied, x), args, self.tol)
+            self._check(_copied(x), args, self.tol)
         return x
 
     def _unknown(self, y: Any) -> Any:
@@ -459,11 +466,6 @@ class _Equations(Rule):
         elif not transpose:
             system = system.adjoint()
         return within({"recording": recorded}, call, system, (b, at.outs, at.tensors))
-
-
-def _copied(x: Any) -> Any:
-    """What may be written to in the place of an argument."""
-    return x.copy() if isinstance(x, np.ndarray) else x
 
 
 class _Pullback(_Map):
@@ -564,8 +566,8 @@ def root(
         so a loop until convergence will do, or anything of SciPy's.
     linear_solver : callable, optional
         ``linear_solver(matvec, b)`` returns the vector that `matvec`, a function of plain vectors, makes `b`
-        of. By default the matrix of derivatives by x is computed and given to `numpy.linalg.solve`; for many
-        unknowns use an iterative solver, such as one of `scipy.sparse.linalg`.
+        of. By default, and for one unknown, the matrix of derivatives by x is computed and given to
+        `numpy.linalg.solve`; for many use an iterative solver, such as one of `scipy.sparse.linalg`.
     tol : float, optional
         What no element of the residual may exceed. By default the solver is trusted.
 

@@ -712,3 +712,29 @@ def test_writing_to_what_is_given_changes_no_solution():
         [2.0, 3.0],
         [0.25, 0.25],
     )
+
+
+def test_linear_solvers_may_write_to_what_they_get():
+    def solver(matrix, b):
+        x = np.linalg.solve(matrix, b).tolist()
+        matrix.fill(0.0)
+        b.fill(0.0)
+        return x
+
+    def by_params(matvec, b, matrix):
+        matrix += 1e-300  # it is this one that is written to
+        return solver(matrix, b)
+
+    matrix, b = leaf(M), leaf(V)
+    exact = tg.grad(np.sum(np.linalg.solve(matrix, b)), [matrix, b])
+    transpose = lambda vecmat, b, matrix: solver(matrix.T, b)
+    for x in (
+        linear_solve(matrix, b, solver=solver),
+        linear_solve(lambda v, A: A @ v, b, matrix, solver=by_params, transpose_solver=transpose),
+    ):
+        assert isinstance(x, tg.Tensor)
+        for g, wanted in zip(tg.grad(np.sum(x), [matrix, b]), exact, strict=True):
+            np.testing.assert_allclose(g, wanted, rtol=1e-12)
+    plain = M.copy()
+    assert type(linear_solve(plain, V, solver=solver)) is np.ndarray
+    np.testing.assert_array_equal(plain, M)
