@@ -7,11 +7,13 @@ from typing import Any
 
 from tapegrad.func.custom import custom_jvp, custom_vjp
 from tapegrad.func.implicit import fixed_point, linear_solve, minimizer, root
+from tapegrad.func.sparse import sparse_hessian, sparse_jacobian
 from tapegrad.native import checkpoint_loop, load
 
 __all__ = [
     "checkpoint_loop", "custom_jvp", "custom_vjp", "fixed_point", "grad", "hessian", "hvp", "jacobian",
-    "jvp", "linear_solve", "minimizer", "root", "taylor", "value_and_grad",
+    "jvp", "linear_solve", "minimizer", "root", "sparse_hessian", "sparse_jacobian", "taylor",
+    "value_and_grad",
 ]  # fmt: skip
 
 

@@ -27,11 +27,30 @@ class Jacobian:
         return f"<tg.func.{self.__name__}>"
 
     def __call__(self, x: Any, *args: Any) -> Any:
+        """Return an array of the result's shape followed by the argument's."""
+        x = np.asarray(x, float)
+        recording, statements, shape = self._recorded(x, args)
+        if statements is None:
+            return np.zeros((*shape, *x.shape))
+        return _rows(recording, statements, x.size).reshape((*shape, *x.shape))
+
+    def products(self, weights: np.ndarray, x: Any, *args: Any) -> np.ndarray:
+        """Return the derivatives of sums of the results, each with weights of the result's shape."""
+        x = np.asarray(x, float)
+        recording, statements, _ = self._recorded(x, args)
+        if statements is None:
+            return np.zeros((len(weights), x.size))
+        return _products(recording, statements, weights.reshape(len(weights), -1), x.size)
+
+    def _recorded(
+        self, x: np.ndarray, args: tuple[Any, ...]
+    ) -> tuple[Recording, np.ndarray | None, tuple[int, ...]]:
+        """Run the function; its recording, the statements of its results, if there are any, and their shape."""
         if any(isinstance(arg, Handle) for arg in (x, *args)):
             raise TypeError(
                 f"{self.__name__} takes numbers and arrays; Tensors are differentiated by tg.grad"
             )
-        of, x = self.__wrapped__, np.asarray(x, float)
+        of = self.__wrapped__
         recording = Recording(x.size)
         rows = entering(x[..., None], (), recording.address, 1)
         result = explain.call(twin_of(of.primal, (), True), of, [rows, *args])
@@ -39,19 +58,16 @@ class Jacobian:
         outputs_of(result, (), found)
         shape = np.shape(result)
         if not found:  # depends on nothing
-            return np.zeros((*shape, *x.shape))
+            return recording, None, shape
         if len(found) > 1 or isinstance(result, tuple):
             kind = "complex numbers" if isinstance(result, border.Parts) else "a tuple"
             raise TypeError(f"{self.__name__}: one real number or array is wanted as result, found {kind}")
-        statements = found[0][border.STATEMENT].ravel()
-        return _rows(recording, statements, x.size).reshape((*shape, *x.shape))
+        return recording, found[0][border.STATEMENT].ravel(), shape
 
 
 def _rows(recording: Recording, statements: np.ndarray, size: int) -> np.ndarray:
     """The derivatives of each statement by each input."""
-    together = 1 if recording.word(BLOCKS) else SEEDS  # a block has its function for one seed at a time
-    if not runtime.tapes().prepare(recording.address, together):
-        raise MemoryError(f"no memory for the cotangents of {recording.statements} statements")
+    together = _prepared(recording)
     pull = runtime.sweeps((), together).pull
     out, gradient = np.empty((statements.size, size)), np.empty((size, together))
     for start in range(0, statements.size, together):
@@ -59,3 +75,28 @@ def _rows(recording: Recording, statements: np.ndarray, size: int) -> np.ndarray
         pull(recording.address, part, np.eye(part.size, together), gradient)
         out[start : start + together] = gradient.T[: part.size]
     return out
+
+
+def _products(
+    recording: Recording, statements: np.ndarray, weights: np.ndarray, size: int
+) -> np.ndarray:
+    """The derivatives of sums of all statements by each input."""
+    together = _prepared(recording)
+    pull = runtime.sweeps((), together).pull
+    out, gradient = np.empty((len(weights), size)), np.empty((size, together))
+    statements = np.ascontiguousarray(statements)
+    for start in range(0, len(weights), together):
+        part = weights[start : start + together]
+        seeds = np.zeros((statements.size, together))
+        seeds[:, : len(part)] = part.T
+        pull(recording.address, statements, seeds, gradient)
+        out[start : start + together] = gradient.T[: len(part)]
+    return out
+
+
+def _prepared(recording: Recording) -> int:
+    """See that there is room for cotangents; from how many results a sweep goes back at a time."""
+    together = 1 if recording.word(BLOCKS) else SEEDS  # a block has its function for one seed at a time
+    if not runtime.tapes().prepare(recording.address, together):
+        raise MemoryError(f"no memory for the cotangents of {recording.statements} statements")
+    return together

@@ -1,0 +1,464 @@
+"""Sparse Jacobians and Hessians: columns that no row has both of are computed together."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from tapegrad.autograd.backward import grad
+from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
+from tapegrad.autograd.steps import leave_tape
+from tapegrad.core.base import Handle, needs_derivative, requires_grad
+from tapegrad.core.grad_mode import enable_grad
+from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
+from tapegrad.func import colouring
+from tapegrad.func.patterns import dependencies, interactions
+from tapegrad.func.programs import Program
+from tapegrad.native import load
+from tapegrad.tape.tape import current
+from tapegrad.tensor import Tensor, tensor
+
+__all__ = ["SparseHessian", "SparseJacobian", "sparse_hessian", "sparse_jacobian"]
+
+SLACK = 0.4  # the power of the dtype's precision up to which two ways to a product are the same
+BATCHED = 16  # lanes from which one sweep for all is quicker than one for each
+BATCHED_ELEMENTS = 1 << 14  # and up to how many elements of a value in all lanes
+
+OnChange = Literal["raise", "replan"]
+Pairs = tuple[np.ndarray, np.ndarray]
+
+
+class Call(NamedTuple):
+    """What a function returned, the Tensor it was called with, and the serial number of the first tape."""
+
+    value: Any
+    x: Tensor
+    since: int
+
+
+class Found(NamedTuple):
+    """What is known from the first call on.
+
+    Attributes
+    ----------
+    argument
+        Its shape.
+    shape, indptr, indices
+        Of the matrix in CSR form, with columns in order.
+    forward
+        Whether a lane is the matrix times a direction, or weights times the matrix.
+    seeds
+        Directions or weights, for each colour; where lanes are checked a random one comes last.
+    places
+        Where each element stands among the lanes.
+    program
+        What was recorded; None where the pattern was given or is that of a compiled function.
+    """
+
+    argument: tuple[int, ...]
+    shape: tuple[int, int]
+    indptr: np.ndarray
+    indices: np.ndarray
+    forward: bool
+    seeds: np.ndarray
+    places: np.ndarray
+    program: Program | None
+
+    def matrix(self, data: np.ndarray) -> Any:
+        """Return the matrix with these elements, its structure in arrays of its own."""
+        from scipy import sparse
+
+        return sparse.csr_array((data, self.indices.copy(), self.indptr.copy()), self.shape)
+
+
+class _Plan:
+    """What both kinds of matrices have in common."""
+
+    _what = ""
+
+    def __init__(self, f: Callable[..., Any], pattern: Any, on_change: OnChange, check: bool) -> None:
+        if not callable(f):
+            raise TypeError(f"{self._what} takes a function, found {type(f).__name__}")
+        if on_change not in ("raise", "replan"):
+            raise ValueError(f"{self._what}: on_change takes 'raise' or 'replan', found {on_change!r}")
+        self.__wrapped__ = f
+        self.__name__ = self.__qualname__ = f"{self._what}({getattr(f, '__name__', type(f).__name__)})"
+        self._given = None if pattern is None else _boolean(pattern, self._what)
+        self._on_change, self._check = on_change, check
+        self._found: Found | None = None
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"<tg.func.{self.__name__}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in vars(self).items() if key != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
+    @property
+    def pattern(self) -> Any:
+        """The pattern, a boolean `scipy.sparse.csr_array`; None if it is not known yet."""
+        found = self._found
+        if found is None:
+            return None if self._given is None else self._given.copy()
+        return found.matrix(np.ones(found.indices.size, bool))
+
+    @property
+    def lanes(self) -> int | None:
+        """How many products with the matrix a matrix takes: the number of colours; None before a call."""
+        found = self._found
+        return None if found is None else len(found.seeds) - self._is_checked(found)
+
+    def replan(self, x: Any, *args: Any) -> None:
+        """Find the pattern, if it was not given, and the colours anew, at an argument."""
+        x = self._argument(x, args)
+        call = self._recorded(x, args)
+        with self._lock:
+            self._found = self._planned(x, args, call)
+
+    def __call__(self, x: Any, *args: Any) -> Any:
+        """Return the matrix at an argument, a `scipy.sparse.csr_array`."""
+        x = self._argument(x, args)
+        call = self._recorded(x, args)
+        found = self._found
+        if found is None:
+            with self._lock:
+                found = self._found = self._found or self._planned(x, args, call)
+        change = self._change(found, x, call)
+        out = None if change else self._matrix(found, x, args, call)
+        if out is None and self._on_change == "replan":
+            with self._lock:
+                found = self._found = self._planned(x, args, call)
+            out, change = self._matrix(found, x, args, call), None
+        if out is None:
+            raise GradientError(
+                f"{self.__name__}: the pattern does not fit: "
+                f"{change or 'the matrix has elements outside of it'}; call replan at this argument, make "
+                "the plan with on_change='replan', or give it the pattern of all that the function may do"
+            )
+        return out
+
+    # ------------------------------------------------------------ what the kinds tell
+
+    def _size(self, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> tuple[int, ...]:
+        """The shape of what the rows of the matrix are of."""
+        raise NotImplementedError
+
+    def _pattern(self, call: Call) -> Pairs:
+        """The rows and columns of the elements that may be other than 0."""
+        raise NotImplementedError
+
+    def _coloured(self, pattern: Any) -> tuple[bool, np.ndarray, np.ndarray]:
+        """Whether lanes are of directions, the colour of each seed's element, and where elements stand."""
+        raise NotImplementedError
+
+    def _lanes(self, found: Found, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> np.ndarray:
+        """A row for each seed: the matrix times a direction, or weights times the matrix."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ calls
+
+    def _argument(self, x: Any, args: Sequence[Any]) -> np.ndarray:
+        for k, arg in enumerate((x, *args)):
+            if isinstance(arg, Handle) and needs_derivative(arg):
+                raise BorderError(
+                    f"{self.__name__}: argument {k} requires grad, and a sparse matrix is no Tensor: its "
+                    "derivative would be dropped; pass argument.detach()"
+                )
+        value = np.asarray(x)
+        if value.dtype.kind in "biu":
+            value = value.astype(float)
+        if value.dtype.char not in "fdg":
+            raise DTypeError(f"{self.__name__} takes an array of real numbers, found dtype {value.dtype}")
+        return value
+
+    @property
+    def _compiled(self) -> Any:
+        """The compiled function; None if it is plain Python."""
+        f, numba = self.__wrapped__, sys.modules.get("numba.core.dispatcher")
+        if hasattr(f, "_tapegrad_primal") or (numba is not None and isinstance(f, numba.Dispatcher)):
+            return load("derivative").compiled_function(f, self._what)
+        return None
+
+    def _recorded(self, x: np.ndarray, args: tuple[Any, ...]) -> Call | None:
+        """Call the function on a Tensor; a compiled one is not called."""
+        return None if self._compiled is not None else self._traced(self.__wrapped__, x, args)
+
+    def _traced(self, f: Callable[..., Any], x: np.ndarray, args: tuple[Any, ...]) -> Call:
+        """Call a function on a Tensor, on tapes of its own."""
+        leaf = tensor(x, requires_grad=True)
+        leave_tape()
+        with enable_grad():
+            since = current().serial
+            value = f(leaf, *args)
+        if not isinstance(value, (Tensor, np.ndarray, np.number, int, float)):
+            raise TypeError(
+                f"{self.__name__}: the function is to return one array, found {type(value).__name__}; "
+                "join parts with np.concatenate"
+            )
+        return Call(value, leaf, since)
+
+    def _change(self, found: Found, x: np.ndarray, call: Call | None) -> str | None:
+        """Say what does not fit the plan."""
+        if x.shape != found.argument:
+            return f"the argument has shape {x.shape}, and had {found.argument}"
+        if found.program is None or call is None:
+            return None
+        return found.program.difference(Program(*call))
+
+    def _planned(self, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> Found:
+        from scipy import sparse
+
+        compiled, pattern = self._compiled, self._given
+        if compiled is not None and pattern is None:
+            call = self._traced(compiled.py_func, x, args)
+        result = self._size(x, args, call)
+        shape = (int(np.prod(result, dtype=int)), x.size)
+        if pattern is None:
+            rows, columns = self._pattern(call)  # type: ignore[arg-type]
+            pattern = sparse.csr_array((np.ones(rows.size, bool), (rows, columns)), shape)
+        elif pattern.shape != shape:
+            raise ShapeError(
+                f"{self.__name__}: the pattern given has shape {pattern.shape}, and the matrix {shape}"
+            )
+        pattern.sort_indices()
+        forward, colours, places = self._coloured(pattern)
+        program = Program(*call) if compiled is None and self._given is None else None  # type: ignore[misc]
+        seeds = np.zeros((int(colours.max(initial=-1)) + 1, colours.size), x.dtype)
+        seeds[colours, np.arange(colours.size)] = 1
+        if program is None and self._check:
+            random = np.random.default_rng(colours.size).uniform(0.5, 1.5, (1, colours.size))
+            seeds = np.concatenate([seeds, random.astype(x.dtype)])
+        seeds = seeds.reshape(-1, *(x.shape if forward else result))
+        index = np.int32 if max(*shape, pattern.nnz) < 1 << 31 else np.int64
+        indptr, indices = pattern.indptr.astype(index), pattern.indices.astype(index)
+        return Found(x.shape, shape, indptr, indices, forward, seeds, places, program)
+
+    def _is_checked(self, found: Found) -> bool:
+        return self._check and found.program is None
+
+    def _matrix(self, found: Found, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> Any:
+        """The matrix; None where a product with it is another one than the function's derivative."""
+        if not len(found.seeds):
+            return found.matrix(np.zeros(0, x.dtype))
+        lanes = self._lanes(found, x, args, call).reshape(len(found.seeds), -1)
+        out = found.matrix(lanes.reshape(-1)[found.places])
+        if self._is_checked(found):
+            matrix = out if found.forward else out.T
+            seed, lane = found.seeds[-1].reshape(-1), lanes[-1]
+            slack = np.finfo(lanes.dtype).eps ** SLACK
+            if (np.abs(matrix @ seed - lane) > slack * (abs(matrix) @ np.abs(seed) + np.abs(lane))).any():
+                return None
+        return out
+
+
+def _boolean(pattern: Any, what: str) -> Any:
+    """A pattern that was given, as a boolean array in CSR form."""
+    from scipy import sparse
+
+    if isinstance(pattern, Handle):
+        raise TypeError(f"{what}: the pattern is to be an array or of scipy.sparse, found a Tensor")
+    found = sparse.coo_array(pattern if sparse.issparse(pattern) else np.asarray(pattern))
+    if found.ndim != 2:
+        raise ShapeError(f"{what}: the pattern is to have two axes, found shape {found.shape}")
+    return sparse.csr_array((np.ones(found.nnz, bool), found.coords), found.shape)
+
+
+def _pulled(y: Any, x: Tensor, seeds: np.ndarray) -> np.ndarray:
+    """Sweep from a result with each of some cotangents."""
+    if not requires_grad(y):
+        return np.zeros((len(seeds), *x.shape), x.dtype)
+    seeds = seeds.astype(y.dtype, copy=False)
+    if len(seeds) >= BATCHED and seeds.size <= BATCHED_ELEMENTS:
+        (found,) = grad(y, x, seeds, is_grads_batched=True, materialize_grads=True)
+        return found.numpy()  # type: ignore[union-attr, no-any-return]
+    out = np.empty((len(seeds), *x.shape), x.dtype)
+    for k, seed in enumerate(seeds):
+        (found,) = grad(y, x, seed, retain_graph=k + 1 < len(seeds), allow_unused=True)
+        out[k] = 0 if found is None else found._v
+    return out
+
+
+class SparseJacobian(_Plan):
+    """A function of the derivatives of all results, of which few are not 0; see `sparse_jacobian`."""
+
+    _what = "sparse_jacobian"
+
+    def _size(self, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> tuple[int, ...]:
+        return np.shape(self._compiled(x, *args) if call is None else call.value)
+
+    def _pattern(self, call: Call) -> Pairs:
+        return dependencies(*call) if isinstance(call.value, Tensor) else _nothing()
+
+    def _coloured(self, pattern: Any) -> tuple[bool, np.ndarray, np.ndarray]:
+        m, n = pattern.shape
+        rows, columns = np.repeat(np.arange(m), np.diff(pattern.indptr)), pattern.indices.astype(np.int64)
+        of_rows = colouring.columns_of(pattern.T.tocsr())
+        if self._compiled is None:
+            of_columns = colouring.columns_of(pattern)
+            if of_columns.max(initial=-1) < of_rows.max(initial=-1):
+                return True, of_columns, of_columns[columns] * m + rows
+        return False, of_rows, of_rows[rows] * n + columns
+
+    def _lanes(self, found: Found, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> np.ndarray:
+        if call is None:
+            derivative = load("jacobian").Jacobian(self._compiled)
+            return derivative.products(found.seeds, x, *args)  # type: ignore[no-any-return]
+        if not found.forward:
+            return _pulled(call.value, call.x, found.seeds)
+        with dual_level(lanes=len(found.seeds)):
+            y = self.__wrapped__(make_dual(call.x.detach(), tensor(found.seeds)), *args)
+            tangent = unpack_dual(y).tangent if isinstance(y, Tensor) else None
+            if tangent is None:
+                return np.zeros((len(found.seeds), found.shape[0]), x.dtype)
+            return tangent.numpy()
+
+
+class SparseHessian(_Plan):
+    """A function of the matrix of second derivatives, of which few are not 0; see `sparse_hessian`."""
+
+    _what = "sparse_hessian"
+
+    def _size(self, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> tuple[int, ...]:
+        if call is not None and np.size(call.value) != 1:
+            raise ShapeError(
+                f"{self.__name__}: the function is to return one number, found shape {np.shape(call.value)}"
+            )
+        return x.shape
+
+    def _pattern(self, call: Call) -> Pairs:
+        return interactions(*call) if isinstance(call.value, Tensor) else _nothing()
+
+    def _coloured(self, pattern: Any) -> tuple[bool, np.ndarray, np.ndarray]:
+        n = pattern.shape[0]
+        if (pattern != pattern.T).nnz:
+            raise ValueError(f"{self.__name__}: the pattern of a Hessian is symmetric, the one given is not")
+        rows, columns = np.repeat(np.arange(n), np.diff(pattern.indptr)), pattern.indices.astype(np.int64)
+        colours, across = colouring.symmetric(pattern)
+        here, there = np.where(across, columns, rows), np.where(across, rows, columns)
+        return True, colours, colours[there] * n + here
+
+    def _lanes(self, found: Found, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> np.ndarray:
+        if call is None:
+            product = load("derivative").hvp(self._compiled, 0)
+            return np.stack([product(x, *args, seed) for seed in found.seeds])
+        if not requires_grad(call.value):
+            return np.zeros((len(found.seeds), *x.shape), x.dtype)
+        y = call.value.reshape(()) if call.value.ndim else call.value
+        (gradient,) = grad(y, call.x, create_graph=True, materialize_grads=True)
+        return _pulled(gradient, call.x, found.seeds)
+
+
+def _nothing() -> Pairs:
+    return np.zeros(0, int), np.zeros(0, int)
+
+
+def sparse_jacobian(
+    f: Callable[..., Any], pattern: Any = None, *, on_change: OnChange = "raise", check: bool = True
+) -> SparseJacobian:
+    """Return a function of the Jacobian, by the first argument, as a sparse matrix.
+
+    Rows, or columns, that have nothing in common are computed together: of a banded matrix it takes as many
+    sweeps as there are bands, whatever its size.
+
+    Parameters
+    ----------
+    f : callable
+        Of an array, and any further arguments: returns an array, or is compiled by `tapegrad.njit`.
+    pattern : array or scipy.sparse array, optional
+        What is not 0 there may be not 0 in the matrix; its rows are elements of the result, its columns
+        those of the argument, in C order. By default it is found at the first call.
+    on_change : {"raise", "replan"}, optional
+        What to do where the function does not do what the pattern was found for: raise an error, or find it
+        anew.
+    check : bool, optional
+        Whether, where the pattern was given or is that of a compiled function, each matrix is checked by its
+        product with a random vector, which takes one sweep more.
+
+    Returns
+    -------
+    SparseJacobian
+        Called as `f`, it returns a `scipy.sparse.csr_array`. It has the `pattern`, the number of `lanes`
+        computed, and `replan`, by which it begins anew; it can be pickled if `f` can.
+
+    Raises
+    ------
+    GradientError
+        At a call: the pattern does not fit.
+    BorderError, DTypeError, ShapeError, TypeError, ValueError
+        An argument does not fit.
+
+    Notes
+    -----
+    The pattern is one of structure: what values are 0 by chance is nothing to it, ``x * 0`` and both branches
+    of `numpy.where` count. It is read off the records of one call. Each later call is compared with these, op
+    by op, with all indices: so another branch of the function is noticed before the colours are used.
+    Decompositions of matrices, convolutions, calls of a Function and of compiled functions within `f` count as
+    depending on all of their operands.
+
+    Of a compiled function its Python form is recorded once, to find the pattern; later calls are not recorded,
+    but checked by the product with a random vector. It finds elements outside of the pattern down to about a
+    millionth of those in their row.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> jacobian = tg.func.sparse_jacobian(lambda x: x[1:] ** 2 - x[:-1])
+    >>> matrix = jacobian(np.arange(5.0))
+    >>> matrix.toarray()
+    array([[-1.,  2.,  0.,  0.,  0.],
+           [ 0., -1.,  4.,  0.,  0.],
+           [ 0.,  0., -1.,  6.,  0.],
+           [ 0.,  0.,  0., -1.,  8.]])
+    >>> jacobian.lanes
+    2
+    """
+    return SparseJacobian(f, pattern, on_change, check)
+
+
+def sparse_hessian(
+    f: Callable[..., Any], pattern: Any = None, *, on_change: OnChange = "raise", check: bool = True
+) -> SparseHessian:
+    """Return a function of the matrix of second derivatives, by the first argument, as a sparse matrix.
+
+    As `sparse_jacobian`, and besides the matrix is symmetric: an element may be found across the diagonal,
+    so that it takes fewer lanes, by a star colouring.
+
+    Parameters
+    ----------
+    f : callable
+        Of an array, and any further arguments: returns a number, or is compiled by `tapegrad.njit`.
+    pattern : array or scipy.sparse array, optional
+        What is not 0 there may be not 0 in the matrix; it is symmetric. By default it is found at the first
+        call.
+    on_change, check
+        As in `sparse_jacobian`.
+
+    Returns
+    -------
+    SparseHessian
+        Called as `f`, it returns a `scipy.sparse.csr_array`, otherwise as a `SparseJacobian`.
+
+    Raises
+    ------
+    GradientError
+        At a call: the pattern does not fit.
+    BorderError, DTypeError, ShapeError, TypeError, ValueError
+        An argument does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> hessian = tg.func.sparse_hessian(lambda x: np.sum((x[1:] - x[:-1] ** 2) ** 2))
+    >>> matrix = hessian(np.ones(1000))
+    >>> matrix.nnz, hessian.lanes
+    (2998, 3)
+    """
+    return SparseHessian(f, pattern, on_change, check)
