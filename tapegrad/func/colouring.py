@@ -16,6 +16,9 @@ import numpy as np
 from tapegrad.func.elements import compiled
 
 
+FEW = 64  # columns up to which colours are looked for in any case
+
+
 def group(row_starts, columns, column_starts, rows, order):  # type: ignore[no-untyped-def]
     """Colours of the columns, taken in an order."""
     n = column_starts.size - 1
@@ -98,7 +101,7 @@ def columns_of(pattern: Any) -> np.ndarray:
     """Return colours of the columns of a matrix in CSR form, no two of one colour with a row in common."""
     n = pattern.shape[1]
     longest = int(np.diff(pattern.indptr).max(initial=0))
-    if 2 * longest >= n:  # as many colours as that are needed anyway
+    if n > FEW and 2 * longest >= n:  # half as many colours are needed anyway
         return np.arange(n)
     by_column = pattern.tocsc()
     given = [_words(x) for x in (pattern.indptr, pattern.indices, by_column.indptr, by_column.indices)]

@@ -117,6 +117,15 @@ def _kernels() -> Any:
     return compiled("elements", {reach: given, leading: given})
 
 
+def leading_to(last: int, sources: np.ndarray) -> np.ndarray:
+    """Marks of the rows, counted from 1, that the last one comes from; each has its sources, 0 for none."""
+    starts = np.arange(0, sources.size + 1, sources.shape[1])
+    wanted = np.full(1, last, np.int64)
+    mark = _kernels().leading(starts, np.ascontiguousarray(sources).reshape(-1), wanted, 0)
+    mark[0] = 0
+    return mark[1:].astype(bool)  # type: ignore[no-any-return]
+
+
 class Elements:
     """Nodes for elements of arrays, from those that are differentiated by; 0 is one that depends on nothing.
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.func.elements import leading_to
 from tapegrad.func.patterns import tapes_of
 from tapegrad.kernels import table
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import BY_OPCODE
-from tapegrad.tape.record import LEAF, LINK, slot
+from tapegrad.tape.record import LEAF, LINK, Record, slot
 from tapegrad.tape.tape import Tape
 from tapegrad.tensor import Tensor
 
@@ -26,11 +27,33 @@ def _opcodes() -> str:
     return hashlib.sha256(names.encode()).hexdigest()
 
 
+class Part(NamedTuple):
+    """One tape's records as they stand there.
+
+    Attributes
+    ----------
+    words, shapes
+        Of its columns: operations, dtypes and places of shapes; these.
+    leaves
+        Records that import the input.
+    links
+        By what number each older tape counts from the call's first one, from 1; 0 for any older than that.
+    named
+        Records with attributes that count, and their numbers in the program.
+    """
+
+    words: np.ndarray
+    shapes: np.ndarray
+    leaves: list[Record]
+    links: list[int]
+    named: list[tuple[Record, int]]
+
+
 class Program:
-    """The records that one call left on tapes: ops, operands, shapes, dtypes, attributes.
+    """The records that lead to a result: ops, operands, shapes, dtypes, attributes.
 
     Constants are left out, and so is what stands on tapes older than the call's: their values are nothing to
-    a pattern.
+    a pattern. Where all records stand in the same places they are compared as they stand, which is quick.
 
     Attributes
     ----------
@@ -39,80 +62,77 @@ class Program:
     extents
         All shapes, one after the other.
     attributes
-        Those of each record that has some, by its number.
-    result
-        The record of the result; 0 for a constant.
+        Those of each record that has some beside its operands, by its number.
+    parts
+        The same by tapes.
+    itself
+        Whether the result is the input.
     """
 
     def __init__(self, result: Any, x: Tensor, since: int) -> None:
         self.attributes: dict[int, Any] = {}
-        numbers: dict[int, np.ndarray] = {}
-        operations: list[np.ndarray] = [np.zeros((0, 4), np.int64)]
-        extents: list[np.ndarray] = [np.zeros(0, np.int64)]
-        count = 0
         tapes = tapes_of(result, since) if isinstance(result, Tensor) else []
-        for tape in tapes:
-            found = self._read(tape, x, numbers, count)
-            operations.append(found[0])
-            extents.append(found[1])
-            count += len(found[0])
-        self.operations = np.concatenate(operations)
-        self.extents = np.concatenate(extents)
-        self.result = int(numbers[result._tape.serial][slot(result._at) + 1]) if tapes else 0
+        read = _Reading(tapes, x, since)
+        self.parts = read.parts
+        self.itself = result is x
+        if not tapes:
+            self.operations, self.extents = np.zeros((0, 4), np.int64), np.zeros(0, np.int64)
+            return
+        operations, shapes = read.operations()
+        last = read.numbers[result._tape.serial][slot(result._at) + 1]
+        is_number = _forms()[operations[:, 0]] == layout.NUMBER
+        operands = np.where(np.stack([is_number & False, is_number], axis=1), 0, operations[:, 1:3])
+        mark = leading_to(int(last), operands)
+        number = np.concatenate([[0], np.cumsum(mark)])
+        self.operations = operations[mark]
+        self.operations[:, 1] = number[self.operations[:, 1]]
+        is_number = _forms()[self.operations[:, 0]] == layout.NUMBER
+        second = self.operations[:, 2]
+        self.operations[:, 2] = np.where(is_number, second, number[np.where(is_number, 0, second)])
+        self.extents = shapes[np.repeat(mark, operations[:, 3] >> 8)]
+        for tape, part in zip(tapes, self.parts, strict=True):
+            for k, attrs in tape.attrs.items():
+                at = read.numbers[tape.serial][k + 1] if k < len(part.words) // 2 else 0
+                form = _forms()[tape.operation(k)[0]] if at else layout.NUMBER
+                if form != layout.NUMBER and mark[at - 1]:
+                    self.attributes[int(number[at])] = _frozen(attrs)
+                    part.named.append((k, int(number[at])))
 
-    def _read(
-        self, tape: Tape, x: Tensor, numbers: dict[int, np.ndarray], count: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        columns = tape.view()
-        n = columns.n
-        words, meta = columns.words[:n], columns.words[n : 2 * n]
-        opcodes, first, second = words & 0xFFFF, words >> 16 & 0xFFFF, words >> 32
-        own = opcodes > LINK
-        for k, cell in tape.imports.items():
-            if k < n and cell is x._at:
-                own[k] = True
-        number = numbers[tape.serial] = np.zeros(n + 1, np.int64)
-        number[1:] = np.where(own, count + np.cumsum(own), 0)
-        for k in np.flatnonzero(opcodes == LINK).tolist():
-            older = tape.older[first[k] - 1] if first[k] else None
-            if older is not None and older.serial in numbers:
-                number[k + 1] = numbers[older.serial][second[k]]
-        for k, attrs in tape.attrs.items():
-            if k < n and attrs and number[k + 1]:
-                self.attributes[int(number[k + 1])] = _frozen(attrs)
-        kept = np.flatnonzero(own)
-        opcodes, first, second, meta = opcodes[kept], first[kept], second[kept], meta[kept]
-        is_number = table.operations()[0][opcodes, layout.FORM] == layout.NUMBER
-        first = np.where(opcodes == LEAF, 0, number[first])
-        second = np.where(is_number, second, number[np.where(is_number, 0, second)])
-        ndims = meta >> 16 & 0xFF
-        operations = np.stack([opcodes, first, second, meta & 0xFF | ndims << 8], axis=1)
-        ends = np.cumsum(ndims)
-        at = np.repeat(3 * n + (meta >> 32) - (ends - ndims), ndims)
-        return operations, columns.words[at + np.arange(at.size)]
+    def is_same(self, result: Any, x: Tensor, since: int) -> bool:
+        """Whether a call recorded the same in the same places."""
+        tapes = tapes_of(result, since) if isinstance(result, Tensor) else []
+        if len(tapes) != len(self.parts) or self.itself != (result is x):
+            return False
+        for tape, mine, found in zip(tapes, self.parts, _Reading(tapes, x, since).parts, strict=True):
+            if mine.leaves != found.leaves or mine.links != found.links:
+                return False
+            if not (np.array_equal(mine.words, found.words) and np.array_equal(mine.shapes, found.shapes)):
+                return False
+            for k, number in mine.named:
+                if not _alike(self.attributes[number], _frozen(tape.attrs.get(k))):
+                    return False
+        return True
 
-    def difference(self, other: Program) -> str | None:
-        """Say where another program differs from this one; None if it does not."""
-        mine, theirs = self.operations, other.operations
-        if (
-            self.result == other.result
-            and np.array_equal(mine, theirs)
-            and np.array_equal(self.extents, other.extents)
-            and _alike(self.attributes, other.attributes)
-        ):
+    def difference(self, result: Any, x: Tensor, since: int) -> str | None:
+        """Say where what a call recorded differs; None if it does not."""
+        if self.is_same(result, x, since):
             return None
+        other = Program(result, x, since)
+        if self.itself != other.itself:
+            return "the result is the argument itself" if other.itself else "it was the argument itself"
+        mine, theirs = self.operations, other.operations
         n = min(len(mine), len(theirs))
         unlike = np.flatnonzero((mine[:n] != theirs[:n]).any(axis=1))
-        if unlike.size == 0 and len(mine) != len(theirs):
-            return f"{len(theirs)} operations on the input were recorded, {len(mine)} when it was made"
         if unlike.size:
             k = int(unlike[0])
             return f"operation {k} is {_name(theirs[k])}, and was {_name(mine[k])}"
+        if len(mine) != len(theirs):
+            return f"{len(theirs)} operations lead to the result, and did {len(mine)}"
         for k, attrs in self.attributes.items():
             if not _alike(attrs, other.attributes.get(k)):
                 found, before = (_short(program.attributes.get(k)) for program in (other, self))
                 return f"operation {k - 1} is {_name(mine[k - 1])} with {found}, and was with {before}"
-        return "shapes of what was recorded are others"
+        return None if np.array_equal(self.extents, other.extents) else "arrays have other shapes"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "opcodes": _opcodes()}
@@ -121,7 +141,52 @@ class Program:
         known = state.pop("opcodes")
         self.__dict__.update(state)
         if known != _opcodes():  # written by another version, which counts its ops otherwise
-            self.result = -1
+            self.operations = self.operations - 1
+            self.parts = []
+
+
+class _Reading:
+    """The columns of tapes, and numbers of the records there that are not constants."""
+
+    def __init__(self, tapes: list[Tape], x: Tensor, since: int) -> None:
+        self.columns = [tape.view() for tape in tapes]
+        self.tapes, self.numbers, self.parts = tapes, {}, []
+        for tape, columns in zip(tapes, self.columns, strict=True):
+            n, leaf = columns.n, x._at
+            leaves = [k for k, cell in tape.imports.items() if cell is leaf and k < n]
+            links = [0 if t is None or t.serial < since else t.serial - since + 1 for t in tape.older]
+            self.parts.append(Part(columns.words[: 2 * n], columns.words[3 * n :], leaves, links, []))
+
+    def operations(self) -> tuple[np.ndarray, np.ndarray]:
+        """The operations of all tapes, and their shapes."""
+        found, shapes, count = [], [], 0
+        for tape, columns, part in zip(self.tapes, self.columns, self.parts, strict=True):
+            n = columns.n
+            words, meta = part.words[:n], part.words[n:]
+            opcodes, first, second = words & 0xFFFF, words >> 16 & 0xFFFF, words >> 32
+            own = opcodes > LINK
+            own[part.leaves] = True
+            number = self.numbers[tape.serial] = np.zeros(n + 1, np.int64)
+            number[1:] = np.where(own, count + np.cumsum(own), 0)
+            for k in np.flatnonzero(opcodes == LINK).tolist():
+                older = tape.older[first[k] - 1] if first[k] else None
+                if older is not None and older.serial in self.numbers:
+                    number[k + 1] = self.numbers[older.serial][second[k]]
+            count += int(own.sum())
+            opcodes, first, second, meta = opcodes[own], first[own], second[own], meta[own]
+            is_number = _forms()[opcodes] == layout.NUMBER
+            first = np.where(opcodes == LEAF, 0, number[first])
+            second = np.where(is_number, second, number[np.where(is_number, 0, second)])
+            ndims = meta >> 16 & 0xFF
+            found.append(np.stack([opcodes, first, second, meta & 0xFF | ndims << 8], axis=1))
+            at = np.repeat(3 * n + (meta >> 32) - (np.cumsum(ndims) - ndims), ndims)
+            shapes.append(columns.words[at + np.arange(at.size)])
+        return np.concatenate(found), np.concatenate(shapes)
+
+
+def _forms() -> np.ndarray:
+    """Which operands a record holds, by opcode."""
+    return table.operations()[0][:, layout.FORM]  # type: ignore[no-any-return]
 
 
 def _name(operation: np.ndarray) -> str:

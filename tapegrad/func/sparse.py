@@ -25,8 +25,8 @@ from tapegrad.tensor import Tensor, tensor
 __all__ = ["SparseHessian", "SparseJacobian", "sparse_hessian", "sparse_jacobian"]
 
 SLACK = 0.4  # the power of the dtype's precision up to which two ways to a product are the same
-BATCHED = 16  # lanes from which one sweep for all is quicker than one for each
-BATCHED_ELEMENTS = 1 << 14  # and up to how many elements of a value in all lanes
+BATCHED = 6  # lanes from which one sweep for all is quicker than one for each
+BATCHED_ELEMENTS = 1 << 15  # of the result in lanes that are swept together
 
 OnChange = Literal["raise", "replan"]
 Pairs = tuple[np.ndarray, np.ndarray]
@@ -177,7 +177,7 @@ class _Plan:
             value = value.astype(float)
         if value.dtype.char not in "fdg":
             raise DTypeError(f"{self.__name__} takes an array of real numbers, found dtype {value.dtype}")
-        return value
+        return value if self._compiled is None else value.astype(float, copy=False)
 
     @property
     def _compiled(self) -> Any:
@@ -211,7 +211,7 @@ class _Plan:
             return f"the argument has shape {x.shape}, and had {found.argument}"
         if found.program is None or call is None:
             return None
-        return found.program.difference(Program(*call))
+        return found.program.difference(*call)
 
     def _planned(self, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> Found:
         from scipy import sparse
@@ -249,7 +249,7 @@ class _Plan:
         if not len(found.seeds):
             return found.matrix(np.zeros(0, x.dtype))
         lanes = self._lanes(found, x, args, call).reshape(len(found.seeds), -1)
-        out = found.matrix(lanes.reshape(-1)[found.places])
+        out = found.matrix(lanes.reshape(-1).take(found.places))
         if self._is_checked(found):
             matrix = out if found.forward else out.T
             seed, lane = found.seeds[-1].reshape(-1), lanes[-1]
@@ -276,13 +276,18 @@ def _pulled(y: Any, x: Tensor, seeds: np.ndarray) -> np.ndarray:
     if not requires_grad(y):
         return np.zeros((len(seeds), *x.shape), x.dtype)
     seeds = seeds.astype(y.dtype, copy=False)
-    if len(seeds) >= BATCHED and seeds.size <= BATCHED_ELEMENTS:
-        (found,) = grad(y, x, seeds, is_grads_batched=True, materialize_grads=True)
-        return found.numpy()  # type: ignore[union-attr, no-any-return]
     out = np.empty((len(seeds), *x.shape), x.dtype)
-    for k, seed in enumerate(seeds):
-        (found,) = grad(y, x, seed, retain_graph=k + 1 < len(seeds), allow_unused=True)
-        out[k] = 0 if found is None else found._v
+    together = min(len(seeds), BATCHED_ELEMENTS // max(y.size, 1))
+    if together < BATCHED:
+        for k, seed in enumerate(seeds):
+            (found,) = grad(y, x, seed, retain_graph=k + 1 < len(seeds), allow_unused=True)
+            out[k] = 0 if found is None else found._v
+        return out
+    for k in range(0, len(seeds), together):
+        part = seeds[k : k + together]
+        rest = k + together < len(seeds)
+        (found,) = grad(y, x, part, retain_graph=rest, is_grads_batched=True, allow_unused=True)
+        out[k : k + together] = 0 if found is None else found._v
     return out
 
 

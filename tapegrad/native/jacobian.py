@@ -28,29 +28,27 @@ class Jacobian:
 
     def __call__(self, x: Any, *args: Any) -> Any:
         """Return an array of the result's shape followed by the argument's."""
-        x = np.asarray(x, float)
         recording, statements, shape = self._recorded(x, args)
         if statements is None:
-            return np.zeros((*shape, *x.shape))
-        return _rows(recording, statements, x.size).reshape((*shape, *x.shape))
+            return np.zeros((*shape, *np.shape(x)))
+        return _rows(recording, statements, np.size(x)).reshape((*shape, *np.shape(x)))
 
     def products(self, weights: np.ndarray, x: Any, *args: Any) -> np.ndarray:
         """Return the derivatives of sums of the results, each with weights of the result's shape."""
-        x = np.asarray(x, float)
         recording, statements, _ = self._recorded(x, args)
         if statements is None:
-            return np.zeros((len(weights), x.size))
-        return _products(recording, statements, weights.reshape(len(weights), -1), x.size)
+            return np.zeros((len(weights), np.size(x)))
+        return _products(recording, statements, weights.reshape(len(weights), -1), np.size(x))
 
     def _recorded(
-        self, x: np.ndarray, args: tuple[Any, ...]
+        self, x: Any, args: tuple[Any, ...]
     ) -> tuple[Recording, np.ndarray | None, tuple[int, ...]]:
         """Run the function; its recording, the statements of its results, if there are any, and their shape."""
         if any(isinstance(arg, Handle) for arg in (x, *args)):
             raise TypeError(
                 f"{self.__name__} takes numbers and arrays; Tensors are differentiated by tg.grad"
             )
-        of = self.__wrapped__
+        of, x = self.__wrapped__, np.asarray(x, float)
         recording = Recording(x.size)
         rows = entering(x[..., None], (), recording.address, 1)
         result = explain.call(twin_of(of.primal, (), True), of, [rows, *args])
