@@ -23,7 +23,8 @@ from tapegrad.core.grad_mode import enable_grad
 from tapegrad.func.elements import Elements
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
-from tapegrad.ops.primitive import BY_OPCODE, Attributes, Elementwise, Linear, Primitive, Reduction, kept
+from tapegrad.ops.custom import Custom
+from tapegrad.ops.primitive import BY_OPCODE, OUT, Attributes, Elementwise, Linear, Primitive, Reduction, kept
 from tapegrad.tape.record import CONST, LEAF, LINK, Record, Template, slot
 from tapegrad.tape.tape import Columns, Tape, current
 from tapegrad.tensor import Tensor, tensor
@@ -266,9 +267,42 @@ class _Rule:
             return self._summed(given, attrs["inputs"], attrs["output"])
         if len(given) == 1 and self.shape == self.shapes[0] and _pointwise(op, attrs):
             return self._bent(self._whole(given, 0), [(given[0], given[0])])
-        every = np.concatenate([x.reshape(-1) for x in given if x is not None])
-        hub = np.full(self.shape, self.elements.one(every.tolist()))
-        return hub if isinstance(op, Linear) else self._bent(hub, [(hub, hub)])
+        found = self._arithmetic(given)
+        return self._together(given) if found is None else found
+
+    def _together(self, given: list[np.ndarray | None]) -> np.ndarray:
+        """Each element of all elements; of which pairs of operands, the op says what its derivatives read."""
+        op = self.op
+        hubs = {q: self.elements.one(x.reshape(-1).tolist()) for q, x in enumerate(given) if x is not None}
+        out = np.full(self.shape, self.elements.one(list(hubs.values())))
+        masks, any_ = op.masks, isinstance(op, Custom)  # what users keep beside is not known
+        return self._bent(
+            out,
+            [
+                (hubs[a], hubs[b])
+                for a, b in itertools.product(hubs, hubs)
+                if any_ or masks[min(a, 2)] & (1 << min(b, 2) | 1 << OUT)
+            ],
+        )
+
+    def _arithmetic(self, given: list[np.ndarray | None]) -> np.ndarray | None:
+        """The op run on symbols; None where it does more than add and multiply."""
+        if isinstance(self.op, Custom) or math.prod(map(math.prod, self.shapes)) > MANY:
+            return None
+        one = _Symbol(self.elements, 0, self.twice)
+        operands = []
+        for nodes, shape in zip(given, self.shapes, strict=True):
+            x = np.full(shape, one, object)
+            if nodes is not None:
+                x.reshape(-1)[:] = [_Symbol(self.elements, k, self.twice) for k in nodes.reshape(-1).tolist()]
+            operands.append(x)
+        try:
+            out = np.asarray(self.op.forward(*operands, **self.attrs))
+        except Exception:  # whatever a decomposition makes of them
+            return None
+        if out.shape != self.shape or not all(isinstance(x, _Symbol) for x in out.reshape(-1)):
+            return None
+        return np.array([x.node for x in out.reshape(-1)], np.int64).reshape(self.shape)
 
     def _whole(self, given: Sequence[np.ndarray | None], q: int) -> np.ndarray:
         found = given[q]
@@ -390,6 +424,26 @@ class _Rule:
         for a, b in itertools.combinations(factors, 2):
             self.elements.bend_many(whole, a, b)
         return bent
+
+
+class _Symbol:
+    """A number of which only the node is known."""
+
+    __slots__ = ("_elements", "_twice", "node")
+
+    def __init__(self, elements: Elements, node: int, twice: bool) -> None:
+        self._elements, self.node, self._twice = elements, node, twice
+
+    def __add__(self, other: _Symbol) -> _Symbol:
+        return _Symbol(self._elements, self._elements.one((self.node, other.node)), self._twice)
+
+    def __mul__(self, other: _Symbol) -> _Symbol:
+        a, b = self.node, other.node
+        if not (self._twice and a and b):
+            return self + other
+        node = self._elements.new({a, b})
+        self._elements.bend(node, a, b)
+        return _Symbol(self._elements, node, self._twice)
 
 
 def _aligned(nodes: np.ndarray, labels: str, every: str) -> np.ndarray:
