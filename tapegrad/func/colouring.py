@@ -81,9 +81,7 @@ def star(starts, neighbours, order):  # type: ignore[no-untyped-def]
 @functools.cache
 def _kernels() -> Any:
     whole = "int64[::1]"
-    return compiled(
-        "colouring", {group: ", ".join([whole] * 5), star: ", ".join([whole] * 3)}
-    )
+    return compiled("colouring", {group: ", ".join([whole] * 5), star: ", ".join([whole] * 3)})
 
 
 def _orders(sizes: np.ndarray) -> list[np.ndarray]:

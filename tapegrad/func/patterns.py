@@ -177,7 +177,9 @@ class _Reading:
         parts = [nodes for q, nodes in enumerate(given) if nodes is not None and moves(op, q)]
         if not self.twice:
             return self.elements.one(parts)
-        pairs = [pair for pair in bends(op, op.arity, complex_) if None not in (given[pair[0]], given[pair[1]])]
+        pairs = [
+            pair for pair in bends(op, op.arity, complex_) if None not in (given[pair[0]], given[pair[1]])
+        ]
         if not pairs:
             return self.elements.one(parts)
         node = self.elements.new(set(parts))
@@ -339,7 +341,11 @@ class _Rule:
         if pairs and all(a != b for a, b in pairs):  # each comes together with what those before it made
             left = [d for d in range(nodes.ndim) if d not in axes]
             flat = nodes.transpose([*left, *axes]).reshape(math.prod(self.shape), -1)
-            return self._chained([flat], flat, 1)[:, -1].reshape(self.shape) if flat.size else flat.reshape(self.shape)
+            return (
+                self._chained([flat], flat, 1)[:, -1].reshape(self.shape)
+                if flat.size
+                else flat.reshape(self.shape)
+            )
         out = self._united(nodes, axes).reshape(self.shape)
         return self._bent(out, [(out, out)] if pairs else [])
 
@@ -413,7 +419,9 @@ class _Rule:
             part = np.einsum(f"{labels}->{once}", nodes)
             factors.append(_aligned(part, once, every))
             part = self._united(part, [d for d, c in enumerate(once) if c not in output])
-            out = self.elements.joined(out, _aligned(part, once, every)[(..., *(0,) * (len(every) - len(output)))])
+            out = self.elements.joined(
+                out, _aligned(part, once, every)[(..., *(0,) * (len(every) - len(output)))]
+            )
         out = np.broadcast_to(out, self.shape)
         if not self.twice or len(factors) < 2:
             return out

@@ -125,13 +125,13 @@ class Program:
         unlike = np.flatnonzero((mine[:n] != theirs[:n]).any(axis=1))
         if unlike.size:
             k = int(unlike[0])
-            return f"operation {k} is {_name(theirs[k])}, and was {_name(mine[k])}"
+            return f"operation {k} is {_name(theirs, k)}, and was {_name(mine, k)}"
         if len(mine) != len(theirs):
             return f"{len(theirs)} operations lead to the result, and did {len(mine)}"
         for k, attrs in self.attributes.items():
             if not _alike(attrs, other.attributes.get(k)):
                 found, before = (_short(program.attributes.get(k)) for program in (other, self))
-                return f"operation {k - 1} is {_name(mine[k - 1])} with {found}, and was with {before}"
+                return f"operation {k - 1} is {_name(mine, k - 1)} with {found}, and was with {before}"
         return None if np.array_equal(self.extents, other.extents) else "arrays have other shapes"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -189,12 +189,22 @@ def _forms() -> np.ndarray:
     return table.operations()[0][:, layout.FORM]  # type: ignore[no-any-return]
 
 
-def _name(operation: np.ndarray) -> str:
-    op = BY_OPCODE[int(operation[0])]
-    name = "an import" if op is None else op.name
-    first, second = operation[1:3].tolist()
-    operands = [f"record {k - 1}" if k else "a constant" for k in (first, second)[: getattr(op, "arity", 2) or 2]]
-    return f"{name} of {' and '.join(operands)}" if op is not None else name
+def _name(operations: np.ndarray, k: int) -> str:
+    """An operation in words."""
+    op = BY_OPCODE[int(operations[k, 0])]
+    if op is None:
+        return "an import"
+    form = op.recorded_form
+    operands = operations[k, 1 : 2 if form in (layout.ONE, layout.NUMBER) else 3].tolist()
+    if form == layout.CHAIN:
+        return f"{op.name} of several"
+    return f"{op.name} of {' and '.join(_operand(operations, at) for at in operands)}"
+
+
+def _operand(operations: np.ndarray, number: int) -> str:
+    if number == 0:
+        return "a constant"
+    return "the argument" if operations[number - 1, 0] == LEAF else f"operation {number - 1}"
 
 
 def _short(attrs: Any) -> str:

@@ -231,12 +231,12 @@ class _Plan:
         pattern.sort_indices()
         forward, colours, places = self._coloured(pattern)
         program = Program(*call) if compiled is None and self._given is None else None  # type: ignore[misc]
-        seeds = np.zeros((int(colours.max(initial=-1)) + 1, colours.size), x.dtype)
-        seeds[colours, np.arange(colours.size)] = 1
+        count = int(colours.max(initial=-1)) + 1 if pattern.nnz else 0
+        seeds = (np.arange(count)[:, None] == colours).astype(x.dtype)
         if program is None and self._check:
             random = np.random.default_rng(colours.size).uniform(0.5, 1.5, (1, colours.size))
             seeds = np.concatenate([seeds, random.astype(x.dtype)])
-        seeds = seeds.reshape(-1, *(x.shape if forward else result))
+        seeds = seeds.reshape(len(seeds), *(x.shape if forward else result))
         index = np.int32 if max(*shape, pattern.nnz) < 1 << 31 else np.int64
         indptr, indices = pattern.indptr.astype(index), pattern.indices.astype(index)
         return Found(x.shape, shape, indptr, indices, forward, seeds, places, program)
@@ -248,7 +248,7 @@ class _Plan:
         """The matrix; None where a product with it is another one than the function's derivative."""
         if not len(found.seeds):
             return found.matrix(np.zeros(0, x.dtype))
-        lanes = self._lanes(found, x, args, call).reshape(len(found.seeds), -1)
+        lanes = self._lanes(found, x, args, call)
         out = found.matrix(lanes.reshape(-1).take(found.places))
         if self._is_checked(found):
             matrix = out if found.forward else out.T

@@ -75,9 +75,7 @@ def _rows(recording: Recording, statements: np.ndarray, size: int) -> np.ndarray
     return out
 
 
-def _products(
-    recording: Recording, statements: np.ndarray, weights: np.ndarray, size: int
-) -> np.ndarray:
+def _products(recording: Recording, statements: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
     """The derivatives of sums of all statements by each input."""
     together = _prepared(recording)
     pull = runtime.sweeps((), together).pull
