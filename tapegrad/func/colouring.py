@@ -15,11 +15,10 @@ import numpy as np
 
 from tapegrad.func.elements import compiled
 
-
 FEW = 64  # columns up to which colours are looked for in any case
 
 
-def group(row_starts, columns, column_starts, rows, order):  # type: ignore[no-untyped-def]
+def group(row_starts: Any, columns: Any, column_starts: Any, rows: Any, order: Any) -> Any:
     """Colours of the columns, taken in an order."""
     n = column_starts.size - 1
     colours = np.full(n, -1, np.int64)
@@ -38,11 +37,12 @@ def group(row_starts, columns, column_starts, rows, order):  # type: ignore[no-u
     return colours
 
 
-def star(starts, neighbours, order):  # type: ignore[no-untyped-def]
+def star(starts: Any, neighbours: Any, order: Any) -> Any:
     """Colours of the vertices of a graph, taken in an order, and the neighbours of each by their colour.
 
     Of vertex v and colour c the table `near` has 1 + the neighbour of that colour, 0 where there is none, -1
-    where there are several. Two colours make a path over four vertices where an edge has several such at both ends.
+    where there are several. Two colours make a path over four vertices where an edge has at each end several
+    neighbours of the colour of the other.
     """
     n = starts.size - 1
     colours = np.full(n, -1, np.int64)
@@ -59,9 +59,8 @@ def star(starts, neighbours, order):  # type: ignore[no-untyped-def]
             several = near[v, mine] < 0
             for c in range(used):
                 other = near[w, c]
-                if other != 0 and forbidden[c] != v:
-                    if several or (other > 0 and near[other - 1, mine] < 0):
-                        forbidden[c] = v
+                if other != 0 and (several or (other > 0 and near[other - 1, mine] < 0)):
+                    forbidden[c] = v
         colour = 0
         while forbidden[colour] == v:
             colour += 1
@@ -104,7 +103,7 @@ def columns_of(pattern: Any) -> np.ndarray:
     by_column = pattern.tocsc()
     given = [_words(x) for x in (pattern.indptr, pattern.indices, by_column.indptr, by_column.indices)]
     found = [_kernels().group(*given, order) for order in _orders(np.diff(given[2]))]
-    return min(found, key=lambda colours: colours.max(initial=-1))  # type: ignore[no-any-return]
+    return min(found, key=lambda colours: colours.max(initial=-1))
 
 
 def symmetric(pattern: Any) -> tuple[np.ndarray, np.ndarray]:

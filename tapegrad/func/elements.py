@@ -12,94 +12,17 @@ import numpy as np
 
 from tapegrad.kernels import cache
 
-BITS = 64  # inputs that one pass follows at a time
-
 
 def compiled(name: str, functions: dict[Callable[..., Any], str]) -> Any:
     """Return a module with compiled forms of Python functions, each with the types of its arguments."""
-    parts = ["from numba import njit\nimport numpy as np\n"]
+    parts = ["from __future__ import annotations\nfrom numba import njit\nimport numpy as np\n"]
     for function, arguments in functions.items():
         text = textwrap.dedent(inspect.getsource(function))
         parts.append(f'@njit("({arguments})", cache=CACHE, boundscheck=BOUNDS, nogil=True)\n{text}')
     return cache.load(name, "\n\n".join(parts))
 
 
-def reach(starts, sources, wanted, inputs):  # type: ignore[no-untyped-def]
-    """The inputs that nodes come from, as pairs of a place among those wanted and an input.
-
-    Node 0 comes from nothing, nodes 1 to `inputs` are the inputs, each later one has sources of its own
-    before it. Of 64 inputs at a time the nodes computed from them are listed, sources first, and a word of
-    64 bits is handed on; nodes that nothing wanted is computed from are left out.
-    """
-    nodes = inputs + starts.size
-    needed = np.zeros(nodes, np.uint8)
-    row = np.full(nodes, -1, np.int64)
-    for k in range(wanted.size):
-        needed[wanted[k]] = 1
-        row[wanted[k]] = k
-    after = np.zeros(nodes + 1, np.int64)  # where the nodes computed from each begin
-    for node in range(nodes - 1, inputs, -1):
-        if needed[node]:
-            for e in range(starts[node - inputs - 1], starts[node - inputs]):
-                needed[sources[e]] = 1
-                after[sources[e] + 1] += 1
-    for node in range(nodes):
-        after[node + 1] += after[node]
-    targets = np.empty(after[nodes], np.int64)
-    cursor = after[:nodes].copy()
-    for node in range(inputs + 1, nodes):
-        if needed[node]:
-            for e in range(starts[node - inputs - 1], starts[node - inputs]):
-                targets[cursor[sources[e]]] = node
-                cursor[sources[e]] += 1
-    seen = np.zeros(nodes, np.int64)
-    bits = np.zeros(nodes, np.int64)
-    order, path = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
-    rows, columns = np.empty(1024, np.int64), np.empty(1024, np.int64)
-    found = 0
-    for first in range(1, inputs + 1, 64):
-        count = 0
-        for b in range(min(64, inputs + 1 - first)):
-            node = first + b
-            if not needed[node]:
-                continue
-            bits[node] = np.int64(1) << b
-            path[0], depth = node, 1
-            cursor[node] = after[node]
-            while depth:
-                node = path[depth - 1]
-                if cursor[node] == after[node + 1]:
-                    order[count] = node
-                    count += 1
-                    depth -= 1
-                    continue
-                other = targets[cursor[node]]
-                cursor[node] += 1
-                if seen[other] != first:
-                    seen[other] = first
-                    cursor[other] = after[other]
-                    path[depth] = other
-                    depth += 1
-        for q in range(count - 1, -1, -1):
-            node = order[q]
-            word = bits[node]
-            bits[node] = 0
-            for e in range(after[node], after[node + 1]):
-                bits[targets[e]] |= word
-            if row[node] < 0:
-                continue
-            if found + 64 > rows.size:
-                rows = np.concatenate((rows, rows))
-                columns = np.concatenate((columns, columns))
-            for b in range(64):
-                if word >> b & 1:
-                    rows[found] = row[node]
-                    columns[found] = first + b - 1
-                    found += 1
-    return rows[:found].copy(), columns[:found].copy()
-
-
-def leading(starts, sources, wanted, inputs):  # type: ignore[no-untyped-def]
+def leading(starts: Any, sources: Any, wanted: Any, inputs: Any) -> Any:
     """Marks of the nodes that any of those wanted is computed from, these among them."""
     needed = np.zeros(inputs + starts.size, np.uint8)
     for k in range(wanted.size):
@@ -111,10 +34,107 @@ def leading(starts, sources, wanted, inputs):  # type: ignore[no-untyped-def]
     return needed
 
 
+def following(starts: Any, sources: Any, needed: Any, inputs: Any) -> Any:
+    """The needed nodes that are computed from each: where its own begin, and all of them."""
+    nodes = needed.size
+    after = np.zeros(nodes + 1, np.int64)
+    for node in range(inputs + 1, nodes):
+        if needed[node]:
+            for e in range(starts[node - inputs - 1], starts[node - inputs]):
+                after[sources[e] + 1] += 1
+    for node in range(nodes):
+        after[node + 1] += after[node]
+    targets = np.empty(after[nodes], np.int64)
+    cursor = after[:nodes].copy()
+    for node in range(inputs + 1, nodes):
+        if needed[node]:
+            for e in range(starts[node - inputs - 1], starts[node - inputs]):
+                targets[cursor[sources[e]]] = node
+                cursor[sources[e]] += 1
+    return after, targets
+
+
+def listed(
+    first: Any, after: Any, targets: Any, seen: Any, cursor: Any, path: Any, order: Any, count: Any
+) -> Any:
+    """List the nodes computed from the one that `path` begins with, each after all that follow it.
+
+    Those that have been `seen` since the input `first` are listed already; returns how many there are.
+    """
+    depth = 1
+    seen[path[0]] = first
+    cursor[path[0]] = after[path[0]]
+    while depth:
+        node = path[depth - 1]
+        if cursor[node] == after[node + 1]:
+            order[count] = node
+            count += 1
+            depth -= 1
+            continue
+        other = targets[cursor[node]]
+        cursor[node] += 1
+        if seen[other] != first:
+            seen[other] = first
+            cursor[other] = after[other]
+            path[depth] = other
+            depth += 1
+    return count
+
+
+def reach(starts: Any, sources: Any, wanted: Any, inputs: Any) -> Any:
+    """The inputs that nodes come from, as pairs of a place among those wanted and an input.
+
+    Node 0 comes from nothing, nodes 1 to `inputs` are the inputs, each later one has sources of its own
+    before it. Of 64 inputs at a time the nodes computed from them are listed, and a word of 64 bits is handed
+    on in this order; nodes that nothing wanted is computed from are left out.
+    """
+    needed = leading(starts, sources, wanted, inputs)
+    after, targets = following(starts, sources, needed, inputs)
+    nodes = needed.size
+    row = np.full(nodes, -1, np.int64)
+    for k in range(wanted.size):
+        row[wanted[k]] = k
+    seen, bits = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
+    cursor, order, path = np.empty(nodes, np.int64), np.empty(nodes, np.int64), np.empty(nodes, np.int64)
+    rows, columns = np.empty(1024, np.int64), np.empty(1024, np.int64)
+    found = 0
+    for first in range(1, inputs + 1, 64):
+        count = 0
+        for b in range(min(64, inputs + 1 - first)):
+            if needed[first + b]:
+                bits[first + b] = np.int64(1) << b
+                path[0] = first + b
+                count = listed(first, after, targets, seen, cursor, path, order, count)
+        for q in range(count - 1, -1, -1):
+            node = order[q]
+            word = bits[node]
+            bits[node] = 0
+            for e in range(after[node], after[node + 1]):
+                bits[targets[e]] |= word
+            if row[node] < 0:
+                continue
+            if found + 64 > rows.size:
+                rows, columns = np.concatenate((rows, rows)), np.concatenate((columns, columns))
+            for b in range(64):
+                if word >> b & 1:
+                    rows[found] = row[node]
+                    columns[found] = first + b - 1
+                    found += 1
+    return rows[:found].copy(), columns[:found].copy()
+
+
 @functools.cache
 def _kernels() -> Any:
-    given = "int64[::1], int64[::1], int64[::1], int64"
-    return compiled("elements", {reach: given, leading: given})
+    whole, graph = "int64[::1]", "int64[::1], int64[::1], int64[::1], int64"
+    return compiled(
+        "elements",
+        {
+            leading: graph,
+            following: f"{whole}, {whole}, uint8[::1], int64",
+            listed: f"int64, {', '.join([whole] * 6)}, int64",
+            reach: graph,
+        },
+    )
 
 
 def leading_to(last: int, sources: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ from tapegrad.func.elements import Elements
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.custom import Custom
-from tapegrad.ops.primitive import BY_OPCODE, OUT, Attributes, Elementwise, Linear, Primitive, Reduction, kept
+from tapegrad.ops.primitive import BY_OPCODE, OUT, Attributes, Elementwise, Linear, Primitive, Reduction
 from tapegrad.tape.record import CONST, LEAF, LINK, Record, Template, slot
 from tapegrad.tape.tape import Columns, Tape, current
 from tapegrad.tensor import Tensor, tensor
@@ -38,12 +38,12 @@ MANY = 1 << 22  # products of two elements that are looked at one by one
 def tapes_of(result: Tensor, since: int) -> list[Tape]:
     """The tapes that lead to a result, the oldest first, but none older than a serial number."""
     found: dict[int, Tape] = {}
-    waiting = [] if result._tape is None else [result._tape]
+    waiting: list[Tape] = [] if result._tape is None else [result._tape]
     while waiting:
         tape = waiting.pop()
-        if tape is not None and tape.serial >= since and tape.serial not in found:
+        if tape.serial >= since and tape.serial not in found:
             found[tape.serial] = tape
-            waiting += tape.older
+            waiting += [older for older in tape.older if older is not None]
     return [found[serial] for serial in sorted(found)]
 
 
@@ -113,6 +113,7 @@ class _Reading:
     def _marked(self, result: Tensor) -> dict[int, bytearray]:
         """Marks of the records that lead to a result, by tape."""
         marks = {serial: bytearray(columns.n) for serial, (_, columns) in self.tapes.items()}
+        assert result._tape is not None
         marks[result._tape.serial][slot(result._at)] = 1
         for serial in reversed(marks):
             tape, columns = self.tapes[serial]
@@ -206,7 +207,7 @@ def _spread(nodes: Nodes, shape: Shape) -> np.ndarray | None:
 
 
 @functools.cache
-def moves(op: Elementwise, q: int) -> bool:
+def moves(op: Any, q: int) -> bool:
     """Whether a result moves with an operand at all."""
     return not op.partial(q).zero
 
@@ -233,7 +234,7 @@ def bends(op: Primitive, arity: int, complex_: bool) -> frozenset[tuple[int, int
     return frozenset((min(pair), max(pair)) for pair in found)
 
 
-def _is_constant(op: Elementwise, q: int) -> bool:
+def _is_constant(op: Any, q: int) -> bool:
     partial = op.partial(q)
     return partial.zero or (partial.constant is not None and not op.explicit)
 
@@ -325,14 +326,14 @@ class _Rule:
     def _elementwise(self, given: list[np.ndarray | None]) -> np.ndarray:
         op, out = self.op, np.zeros((), np.int64)
         for q, part in enumerate(given):
-            if part is not None and moves(op, q):  # type: ignore[arg-type]
+            if part is not None and moves(op, q):
                 out = self.elements.joined(out, part)
         pairs = bends(op, op.arity, self.complex_) if self.twice else ()
         return self._bent(np.broadcast_to(out, self.shape), [(given[a], given[b]) for a, b in pairs])
 
     def _united(self, nodes: np.ndarray, axes: Sequence[int]) -> np.ndarray:
         """What is computed of all elements along axes, which stay with one element."""
-        shape = kept(nodes.shape, axes)
+        shape = tuple(1 if d in axes else n for d, n in enumerate(nodes.shape))
         targets = np.broadcast_to(np.arange(math.prod(shape)).reshape(shape), nodes.shape)
         return self.elements.collected(nodes, targets, math.prod(shape)).reshape(shape)
 
@@ -382,19 +383,20 @@ class _Rule:
             np.arange(end, end + size).reshape(shape)
             for end, size, shape in zip(ends, sizes, self.shapes, strict=False)
         ]
-        op, attrs = self.op, self.attrs
+        attrs = self.attrs
+        op: Any = self.op
         taken = _places([op.forward(*map(f, numbers), **attrs)] for f in (_itself, np.square))
         if taken is not None:
             parts = [self._whole(given, q).reshape(-1) for q in range(len(given))]
-            return np.concatenate([np.zeros(1, np.int64), *parts])[taken[0]]
+            return np.concatenate([np.zeros(1, np.int64), *parts]).take(taken[0])
         out = np.arange(1, math.prod(self.shape) + 1).reshape(self.shape)
-        back = _places(
-            op.rule(f(out), self.shapes, range(len(given)), **attrs).values() for f in (_itself, np.square)
-        )
+        wanted = range(len(given))
+        parted = [op.rule(f(out), self.shapes, wanted, **attrs) for f in (_itself, np.square)]
+        back = _places([found[q] for q in wanted] for found in parted)
         if back is None:
             return None
         targets = np.concatenate([x.reshape(-1) for x in back])
-        sources = np.concatenate([self._whole(given, q).reshape(-1) for q in range(len(given))])
+        sources = np.concatenate([self._whole(given, q).reshape(-1) for q in wanted])
         there = targets > 0
         found = self.elements.collected(sources[there], targets[there] - 1, out.size)
         return found.reshape(self.shape)
@@ -411,7 +413,9 @@ class _Rule:
     def _summed(self, given: list[np.ndarray | None], inputs: Sequence[str], output: str) -> np.ndarray:
         """A sum of products over indices."""
         out, factors = np.zeros((), np.int64), []
-        every = output + "".join(c for c in dict.fromkeys("".join(inputs)) if c not in output)
+        summed = "".join(c for c in dict.fromkeys("".join(inputs)) if c not in output)
+        every = output + summed
+        first: Any = (..., *(0,) * len(summed))
         for nodes, labels in zip(given, inputs, strict=True):
             if nodes is None:
                 continue
@@ -419,16 +423,14 @@ class _Rule:
             part = np.einsum(f"{labels}->{once}", nodes)
             factors.append(_aligned(part, once, every))
             part = self._united(part, [d for d, c in enumerate(once) if c not in output])
-            out = self.elements.joined(
-                out, _aligned(part, once, every)[(..., *(0,) * (len(every) - len(output)))]
-            )
+            out = self.elements.joined(out, _aligned(part, once, every)[first])
         out = np.broadcast_to(out, self.shape)
         if not self.twice or len(factors) < 2:
             return out
         if math.prod(np.broadcast_shapes(*(x.shape for x in factors))) > MANY:
             return self._bent(out, [(out, out)])
         bent = self._bent(out, [(0, 0)])
-        whole = bent[(..., *(None,) * (len(every) - len(output)))]
+        whole = bent.reshape(*bent.shape, *(1,) * len(summed))
         for a, b in itertools.combinations(factors, 2):
             self.elements.bend_many(whole, a, b)
         return bent

@@ -58,7 +58,7 @@ class Program:
     Attributes
     ----------
     operations
-        Opcode, two operands as numbers of records from 1, 0 for a constant, and dtype and axes of each record.
+        Opcode, two operands as numbers of records from 1, 0 for a constant, and dtype and axes of each.
     extents
         All shapes, one after the other.
     attributes
@@ -150,7 +150,9 @@ class _Reading:
 
     def __init__(self, tapes: list[Tape], x: Tensor, since: int) -> None:
         self.columns = [tape.view() for tape in tapes]
-        self.tapes, self.numbers, self.parts = tapes, {}, []
+        self.tapes = tapes
+        self.numbers: dict[int, np.ndarray] = {}  # by tape, of each record from 1
+        self.parts: list[Part] = []
         for tape, columns in zip(tapes, self.columns, strict=True):
             n, leaf = columns.n, x._at
             leaves = [k for k, cell in tape.imports.items() if cell is leaf and k < n]

@@ -404,13 +404,13 @@ def sparse_jacobian(
     -----
     The pattern is one of structure: what values are 0 by chance is nothing to it, ``x * 0`` and both branches
     of `numpy.where` count. It is read off the records of one call. Each later call is compared with these, op
-    by op, with all indices: so another branch of the function is noticed before the colours are used.
-    Decompositions of matrices, convolutions, calls of a Function and of compiled functions within `f` count as
-    depending on all of their operands.
+    by op, with all indices: another branch of the function is noticed before the colours are used. Results of
+    decompositions and solves, of a Function and of compiled functions called by `f` count as depending on all
+    elements of their operands.
 
-    Of a compiled function its Python form is recorded once, to find the pattern; later calls are not recorded,
-    but checked by the product with a random vector. It finds elements outside of the pattern down to about a
-    millionth of those in their row.
+    Of a compiled function its Python form is recorded once, to find the pattern. Later calls are not
+    recorded, but checked by a product with a random vector: it finds elements outside of the pattern down to
+    about a millionth of those in their row. Results are in double precision.
 
     Examples
     --------

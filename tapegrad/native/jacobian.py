@@ -43,7 +43,7 @@ class Jacobian:
     def _recorded(
         self, x: Any, args: tuple[Any, ...]
     ) -> tuple[Recording, np.ndarray | None, tuple[int, ...]]:
-        """Run the function; its recording, the statements of its results, if there are any, and their shape."""
+        """Run the function; its recording, the statements of its results, if any, and their shape."""
         if any(isinstance(arg, Handle) for arg in (x, *args)):
             raise TypeError(
                 f"{self.__name__} takes numbers and arrays; Tensors are differentiated by tg.grad"
