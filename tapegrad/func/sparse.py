@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -252,9 +253,11 @@ class _Plan:
         out = found.matrix(lanes.reshape(-1).take(found.places))
         if self._is_checked(found):
             matrix = out if found.forward else out.T
+            sizes = copy.copy(matrix)
+            sizes.data = np.abs(sizes.data)
             seed, lane = found.seeds[-1].reshape(-1), lanes[-1]
             slack = np.finfo(lanes.dtype).eps ** SLACK
-            if (np.abs(matrix @ seed - lane) > slack * (abs(matrix) @ np.abs(seed) + np.abs(lane))).any():
+            if (np.abs(matrix @ seed - lane) > slack * (sizes @ seed + np.abs(lane))).any():
                 return None
         return out
 
@@ -317,13 +320,13 @@ class SparseJacobian(_Plan):
             derivative = load("jacobian").Jacobian(self._compiled)
             return derivative.products(found.seeds, x, *args)  # type: ignore[no-any-return]
         if not found.forward:
-            return _pulled(call.value, call.x, found.seeds)
+            return _pulled(call.value, call.x, found.seeds).reshape(len(found.seeds), -1)
         with dual_level(lanes=len(found.seeds)):
             y = self.__wrapped__(make_dual(call.x.detach(), tensor(found.seeds)), *args)
             tangent = unpack_dual(y).tangent if isinstance(y, Tensor) else None
             if tangent is None:
                 return np.zeros((len(found.seeds), found.shape[0]), x.dtype)
-            return tangent.numpy()
+            return tangent.numpy().reshape(len(found.seeds), -1)
 
 
 class SparseHessian(_Plan):
@@ -352,13 +355,17 @@ class SparseHessian(_Plan):
 
     def _lanes(self, found: Found, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> np.ndarray:
         if call is None:
-            product = load("derivative").hvp(self._compiled, 0)
-            return np.stack([product(x, *args, seed) for seed in found.seeds])
+            derivatives, seeds = load("derivative"), found.seeds
+            if not x.ndim:
+                product = derivatives.hvp(self._compiled, 0)
+                return np.array([product(float(x), *args, float(seed)) for seed in seeds])
+            products = derivatives.hessian_products(self._compiled)
+            return products(x, *args, seeds.reshape(len(seeds), -1))  # type: ignore[no-any-return]
         if not requires_grad(call.value):
-            return np.zeros((len(found.seeds), *x.shape), x.dtype)
+            return np.zeros((len(found.seeds), x.size), x.dtype)
         y = call.value.reshape(()) if call.value.ndim else call.value
         (gradient,) = grad(y, call.x, create_graph=True, materialize_grads=True)
-        return _pulled(gradient, call.x, found.seeds)
+        return _pulled(gradient, call.x, found.seeds).reshape(len(found.seeds), -1)
 
 
 def _nothing() -> Pairs:

@@ -474,12 +474,23 @@ def taylor(of: CompiledFunction, order: int, argnums: int | Sequence[int]) -> De
 LANES = 4  # columns of a Hessian that one run gives
 
 
-@kept
-def hessian(of: CompiledFunction) -> Derivative:
-    """Return the function of the matrix of second derivatives."""
+def _together(of: CompiledFunction) -> Compiled:
+    """Return ``multiply(args, lanes, found, start)``: rows of `found` as the Hessian times each of the lanes."""
     spec = (LANES,)
     run = recorded(twin_of(of.primal, spec), (0,), spec, tuple(range(1, LANES + 1)))
 
+    def multiply(args, lanes, found, start):
+        rows = run(args, ((lanes[0], lanes[1], lanes[2], lanes[3]),))[1]
+        for k in range(min(LANES, found.shape[0] - start)):
+            found[start + k] = rows[k].ravel()
+
+    return njit(multiply)
+
+
+@kept
+def hessian(of: CompiledFunction) -> Derivative:
+    """Return the function of the matrix of second derivatives."""
+    multiply = _together(of)
     once, spread = recorded(twin_of(of.primal, (1,)), (0,), (1,), (1,)), _directions((0,), 1)
 
     def by_number(args):
@@ -494,14 +505,7 @@ def hessian(of: CompiledFunction) -> Derivative:
             lanes[...] = 0.0
             for k in range(min(LANES, n - start)):
                 lanes[k, start + k] = 1.0
-            a, b, c, d = run(args, ((lanes[0], lanes[1], lanes[2], lanes[3]),))[1]
-            found[start] = a.ravel()
-            if start + 1 < n:
-                found[start + 1] = b.ravel()
-            if start + 2 < n:
-                found[start + 2] = c.ravel()
-            if start + 3 < n:
-                found[start + 3] = d.ravel()
+            multiply(args, lanes, found, start)
         return found
 
     def second(args):
@@ -515,3 +519,21 @@ def hessian(of: CompiledFunction) -> Derivative:
         return second(args)
 
     return Derivative("hessian", of, njit(hessian))
+
+
+@kept
+def hessian_products(of: CompiledFunction) -> Derivative:
+    """Return the function of the Hessian by an array times directions, rows of the last argument."""
+    multiply = _together(of)
+
+    def hessian_products(*args):
+        directions = args[-1]
+        count = directions.shape[0]
+        found, lanes = np.empty(directions.shape), np.zeros((LANES, directions.shape[1]))
+        for start in range(0, count, LANES):
+            for k in range(min(LANES, count - start)):
+                lanes[k] = directions[start + k]
+            multiply(args[:-1], lanes, found, start)
+        return found
+
+    return Derivative("hessian_products", of, njit(hessian_products))

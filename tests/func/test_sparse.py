@@ -44,6 +44,9 @@ def ones(*pairs, n=4, m=None):
 
 
 BAND = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) <= 1
+UPPER = np.eye(3, 4) + np.eye(3, 4, 1) > 0
+BLOCKS = np.kron(np.eye(2), np.ones((2, 2))) > 0
+NONE = np.zeros((4, 4)) > 0
 
 
 def written(x):
@@ -66,7 +69,7 @@ PATTERNS = {
     "arrow": (lambda x: np.concatenate([np.sum(x)[None], x[1:] * x[0]]),
               ones(*[(0, i) for i in range(4)], *[(i, 0) for i in range(4)], (1, 1), (2, 2), (3, 3))),
     "blocks": (lambda x: np.einsum("bij,bj->bi", np.ones((2, 2, 2)), np.exp(x.reshape(2, 2))),
-               np.kron(np.eye(2), np.ones((2, 2))) > 0),
+               BLOCKS),
     "where counts both": (lambda x: np.where(x > 100, x, x[::-1]), np.eye(4) + np.eye(4)[::-1] > 0),
     "maximum counts both": (lambda x: np.maximum(x[:2], x[2:]), ones((0, 0), (0, 2), (1, 1), (1, 3), m=2)),
     "max of all": (lambda x: np.max(x.reshape(2, 2), axis=1), ones((0, 0), (0, 1), (1, 2), (1, 3), m=2)),
@@ -77,10 +80,10 @@ PATTERNS = {
     "sign has no derivative": (lambda x: np.sign(x) * x[::-1], np.eye(4)[::-1] > 0),
     "written": (written, ones((0, 0), (1, 1), (2, 0), (2, 1), (3, 3), (3, 0))),
     "written through a view": (written_through_a_view, ones((0, 0), (1, 0), (1, 1), (2, 2), (3, 0), (3, 3))),
-    "by elements": (lambda x: np.stack([x[i] * x[i + 1] for i in range(3)]), BAND[:3] & ~np.tril(BAND, -1)[:3]),
+    "by elements": (lambda x: np.stack([x[i] * x[i + 1] for i in range(3)]), UPPER),
     "running sum": (np.cumsum, np.tri(4) > 0),
     "running product": (np.cumprod, np.tri(4) > 0),
-    "convolution": (lambda x: np.convolve(x, [1.0, 2.0], "valid"), BAND[:3] & ~np.tril(BAND, -1)[:3]),
+    "convolution": (lambda x: np.convolve(x, [1.0, 2.0], "valid"), UPPER),
     "product of matrices": (lambda x: np.diag([1.0, 2.0]) @ x.reshape(2, 2), np.tile(np.eye(2), (2, 2)) > 0),
     "transform": (lambda x: np.abs(np.fft.fft(x.reshape(2, 2)))[:, 0], np.kron(np.eye(2), np.ones(2)) > 0),
     "inverse": (lambda x: np.linalg.inv(x.reshape(2, 2)), np.ones((4, 4)) > 0),
@@ -106,23 +109,27 @@ def test_the_pattern_of_a_jacobian_is_its_structure(name):
 SECOND = {
     "banded": (rosenbrock, BAND),
     "by elements": (rosenbrock_by_elements, BAND),
-    "linear": (lambda x: np.sum(np.cumsum(x) * 3) + np.mean(np.fft.rfft(x).real), np.zeros((4, 4)) > 0),
-    "a product has no squares": (lambda x: x[0] * x[1] + np.prod(x[2:]), ones((0, 1), (1, 0), (2, 3), (3, 2))),
+    "linear": (lambda x: np.sum(np.cumsum(x) * 3) + np.mean(np.fft.rfft(x).real), NONE),
+    "a product has no squares":
+        (lambda x: x[0] * x[1] + np.prod(x[2:]), ones((0, 1), (1, 0), (2, 3), (3, 2))),
     "a quotient": (lambda x: x[0] / x[1], ones((0, 1), (1, 0), (1, 1))),
-    "max has none": (lambda x: np.max(x) + np.sum(np.abs(x)) + np.sum(np.maximum(x, 0)), np.zeros((4, 4)) > 0),
+    "max has none": (lambda x: np.max(x) + np.sum(np.abs(x)) + np.sum(np.maximum(x, 0)), NONE),
     "max squared": (lambda x: np.max(x) ** 2, np.ones((4, 4)) > 0),
     "where": (lambda x: np.where(x[0] > 9, x[1] ** 2, x[2] * x[3]), ones((1, 1), (2, 3), (3, 2))),
-    "arrow": (lambda x: np.sum(x[0] * x[1:]), ones(*[(0, i) for i in (1, 2, 3)], *[(i, 0) for i in (1, 2, 3)])),
-    "blocks": (lambda x: np.sum(np.sum(x.reshape(2, 2), axis=1) ** 3), np.kron(np.eye(2), np.ones((2, 2))) > 0),
+    "arrow": (lambda x: np.sum(x[0] * x[1:]),
+              ones(*[(0, i) for i in (1, 2, 3)], *[(i, 0) for i in (1, 2, 3)])),
+    "blocks": (lambda x: np.sum(np.sum(x.reshape(2, 2), axis=1) ** 3), BLOCKS),
     "what is left out": (lambda x: (x**2)[1] + 0 * np.sin(x[0]), ones((0, 0), (1, 1))),
-    "what leads nowhere": (lambda x: (x**2)[1] + (x**3)[:2][0] * 0 + (np.exp(x)[2:], 0)[1], ones((0, 0), (1, 1))),
+    "what leads nowhere":
+        (lambda x: (x**2)[1] + (x**3)[:2][0] * 0 + (np.exp(x)[2:], 0)[1],
+         ones((0, 0), (1, 1))),
     "a quadratic form": (lambda x: x @ np.ones((4, 4)) @ x, np.ones((4, 4)) > 0),
-    "a norm of parts": (lambda x: np.linalg.norm(x[:2]) + np.linalg.norm(x[2:]), np.kron(np.eye(2), np.ones((2, 2))) > 0),
-    "a solution": (lambda x: np.sum(np.linalg.solve(np.eye(4) * 2, x)), np.zeros((4, 4)) > 0),
+    "a norm of parts": (lambda x: np.linalg.norm(x[:2]) + np.linalg.norm(x[2:]), BLOCKS),
+    "a solution": (lambda x: np.sum(np.linalg.solve(np.eye(4) * 2, x)), NONE),
     "convolution of two": (lambda x: np.convolve(x[:2], x[2:])[0], ones((0, 2), (2, 0))),
     "an odd function": (lambda x: np.sum(np.i0(x)), np.eye(4) > 0),
     "by complex numbers": (lambda x: np.abs(x[0] + 1j * x[1]), ones((0, 0), (0, 1), (1, 0), (1, 1))),
-    "a number": (lambda x: 3.0, np.zeros((4, 4)) > 0),
+    "a number": (lambda x: 3.0, NONE),
 }  # fmt: skip
 
 
@@ -268,10 +275,10 @@ def test_another_branch_is_noticed_before_a_wrong_colour_is_used():
             plan(x, way)
         np.testing.assert_allclose(plan(x, "").toarray(), dense_hessian(lambda x: f(x, ""), x))
         plan.replan(x, way)
-        np.testing.assert_allclose(plan(x, way).toarray(), dense_hessian(lambda x: f(x, way), x))  # noqa: B023
+        np.testing.assert_allclose(plan(x, way).toarray(), dense_hessian(lambda x: f(x, way), x))
         willing = tg.func.sparse_hessian(f, on_change="replan")
         for other in ("", way, "", way):
-            reference = dense_hessian(lambda x: f(x, other), x)  # noqa: B023
+            reference = dense_hessian(lambda x: f(x, other), x)
             np.testing.assert_allclose(willing(x, other).toarray(), reference)
 
 
@@ -294,7 +301,7 @@ def test_values_that_change_are_no_change():
     for scale in (3.0, 2.0, 0.0, 2.0):  # one is a number that is there already
         x, table = rng.standard_normal(6), rng.standard_normal(2)
         found = plan(x, scale, table).toarray()
-        np.testing.assert_allclose(found, dense_hessian(lambda x: f(x, scale, table), x), rtol=1e-12)  # noqa: B023
+        np.testing.assert_allclose(found, dense_hessian(lambda x: f(x, scale, table), x), rtol=1e-12)
 
 
 def test_what_stands_on_the_tape_before_is_nothing_to_a_plan():
@@ -502,6 +509,26 @@ def test_compiled_functions_give_the_same():
         assert plan(np.ones(12, dtype)).dtype == float
 
 
+@pytest.mark.full
+def test_compiled_functions_of_other_arguments():
+    x = rng.standard_normal((3, 4))
+    f = tg.njit(lambda x, scale: np.sum(x[:, 1:] ** 2 * x[:, :-1]) * scale)
+    plan = tg.func.sparse_hessian(f)
+    np.testing.assert_allclose(
+        plan(x, 2.0).toarray(), dense_hessian(lambda x: f.py_func(x, 2.0), x), rtol=1e-11, atol=1e-12
+    )
+    np.testing.assert_allclose(plan(x, 3.0).toarray(), 1.5 * plan(x, 2.0).toarray(), rtol=1e-12)
+    assert tg.func.sparse_hessian(tg.njit(lambda x: x**3))(2.0).toarray().tolist() == [[12.0]]
+    many = tg.func.sparse_hessian(tg.njit(lambda x: np.sum(x) ** 2))
+    np.testing.assert_allclose(many(np.ones(9)).toarray(), np.full((9, 9), 2.0))
+    given = tg.func.sparse_jacobian(compiled_products, np.ones((4, 5)))
+    y = rng.standard_normal(5)
+    np.testing.assert_allclose(given(y).toarray(), tg.func.jacobian(compiled_products)(y))
+    with pytest.raises(tg.errors.GradientError, match="elements outside"):
+        tg.func.sparse_jacobian(compiled_products, np.eye(4, 5))(y)
+
+
+@pytest.mark.full
 def test_another_branch_of_a_compiled_function_is_noticed():
     x = np.array([1.0, 2.0, 3.0])
     plan = tg.func.sparse_hessian(compiled_branch)
@@ -511,5 +538,5 @@ def test_another_branch_of_a_compiled_function_is_noticed():
             plan(x, 1)
     willing = tg.func.sparse_hessian(compiled_branch, on_change="replan")
     for way in (0, 1, 0, 1):
-        reference = dense_hessian(lambda x: compiled_branch.py_func(x, way), x)  # noqa: B023
+        reference = dense_hessian(lambda x: compiled_branch.py_func(x, way), x)
         np.testing.assert_allclose(willing(x, way).toarray(), reference)
