@@ -90,6 +90,8 @@ OTHERS = (
     Limit("native.tape", "CHUNK", "bytes of a native tape"),
     Limit("native.jacobian", "SEEDS", "results of a Jacobian"),
     Limit("native.derivative", "LANES", "columns of a Hessian"),
+    Limit("func.colouring", "FEW", "columns of a matrix that is coloured"),
+    Limit("func.sparse", "BATCHED", "lanes of a sparse matrix"),
 )
 LIMITS = ARRAYS + OTHERS
 

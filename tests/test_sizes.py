@@ -743,6 +743,29 @@ def columns(n):
         np.testing.assert_allclose(tg.func.hessian(f)(x), wanted, rtol=1e-14)
 
 
+@crosses("func.colouring", "FEW")
+def coloured(n):
+    """A matrix of so many columns, half of which one row has."""
+    plan = tg.func.sparse_jacobian(lambda x: np.append(x[1:] * x[:-1], np.sum(x[: n // 2] ** 2)))
+    x = np.linspace(0.5, 1.5, n)
+    wanted = np.zeros((n, n))
+    wanted[:-1] = np.eye(n - 1, n, 1) * np.append(x[:1], x[:-1]) + np.eye(n - 1, n) * np.append(x[1:], 0)
+    wanted[-1, : n // 2] = 2 * x[: n // 2]
+    np.testing.assert_allclose(plan(x).toarray(), wanted, rtol=1e-14)
+
+
+@crosses("func.sparse", "BATCHED")
+def lanes(n):
+    """A Hessian of so many colours, of few rows and of so many that few lanes are swept together."""
+    for rows in (n, 6000):
+        x = np.linspace(0.5, 1.5, rows)
+        found = tg.func.sparse_hessian(lambda x: np.sum(x[:n]) ** 2 + np.sum(x**3))(x)
+        wanted = 6 * x
+        wanted[:n] += 2
+        np.testing.assert_allclose(found.diagonal(), wanted, rtol=1e-14)
+        assert found[0, n - 1] == 2 and found.nnz == rows + n * (n - 1)
+
+
 def cases(slow):
     found = []
     for limit in sizes.OTHERS:

@@ -97,13 +97,29 @@ def _words(x: np.ndarray) -> np.ndarray:
 def columns_of(pattern: Any) -> np.ndarray:
     """Return colours of the columns of a matrix in CSR form, no two of one colour with a row in common."""
     n = pattern.shape[1]
-    longest = int(np.diff(pattern.indptr).max(initial=0))
-    if n > FEW and 2 * longest >= n:  # half as many colours are needed anyway
+    if n > FEW and 2 * _least(pattern) >= n:  # half as many colours are needed anyway
         return np.arange(n)
     by_column = pattern.tocsc()
     given = [_words(x) for x in (pattern.indptr, pattern.indices, by_column.indptr, by_column.indices)]
     found = [_kernels().group(*given, order) for order in _orders(np.diff(given[2]))]
     return min(found, key=lambda colours: colours.max(initial=-1))
+
+
+def _least(pattern: Any) -> int:
+    """The colours that columns take at least: those of the row that has most."""
+    return int(np.diff(pattern.indptr).max(initial=0))
+
+
+def fewer(pattern: Any) -> tuple[bool, np.ndarray]:
+    """Return whether to colour the columns of a matrix in CSR form, or its rows, and the fewer colours."""
+    by_rows = pattern.T.tocsr()
+    first, second = (by_rows, pattern) if _least(by_rows) <= _least(pattern) else (pattern, by_rows)
+    colours = columns_of(first)
+    if colours.max(initial=-1) >= _least(second):
+        others = columns_of(second)
+        if others.max(initial=-1) < colours.max(initial=-1):
+            return second is pattern, others
+    return first is pattern, colours
 
 
 def symmetric(pattern: Any) -> tuple[np.ndarray, np.ndarray]:

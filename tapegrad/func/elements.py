@@ -113,10 +113,11 @@ def reach(starts: Any, sources: Any, wanted: Any, inputs: Any) -> Any:
                 bits[targets[e]] |= word
             if row[node] < 0:
                 continue
-            if found + 64 > rows.size:
-                rows, columns = np.concatenate((rows, rows)), np.concatenate((columns, columns))
             for b in range(64):
                 if word >> b & 1:
+                    if found == rows.size:
+                        rows = np.concatenate((rows, rows))
+                        columns = np.concatenate((columns, columns))
                     rows[found] = row[node]
                     columns[found] = first + b - 1
                     found += 1

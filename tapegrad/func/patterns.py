@@ -32,7 +32,6 @@ from tapegrad.tensor import Tensor, tensor
 Nodes: TypeAlias = "np.ndarray | int | None"  # of a value's elements; None for all 0
 Shape: TypeAlias = tuple[int, ...]
 COMPLEX = {abi.CODES[c] for c in "FDG"}
-MANY = 1 << 22  # products of two elements that are looked at one by one
 
 
 def tapes_of(result: Tensor, since: int) -> list[Tape]:
@@ -290,7 +289,7 @@ class _Rule:
 
     def _arithmetic(self, given: list[np.ndarray | None]) -> np.ndarray | None:
         """The op run on symbols; None where it does more than add and multiply."""
-        if isinstance(self.op, Custom) or math.prod(map(math.prod, self.shapes)) > MANY:
+        if isinstance(self.op, Custom):
             return None
         one = _Symbol(self.elements, 0, self.twice)
         operands = []
@@ -427,8 +426,6 @@ class _Rule:
         out = np.broadcast_to(out, self.shape)
         if not self.twice or len(factors) < 2:
             return out
-        if math.prod(np.broadcast_shapes(*(x.shape for x in factors))) > MANY:
-            return self._bent(out, [(out, out)])
         bent = self._bent(out, [(0, 0)])
         whole = bent.reshape(*bent.shape, *(1,) * len(summed))
         for a, b in itertools.combinations(factors, 2):

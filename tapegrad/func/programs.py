@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import textwrap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from tapegrad.func.patterns import tapes_of
 from tapegrad.kernels import table
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import BY_OPCODE
-from tapegrad.tape.record import LEAF, LINK, Record, slot
+from tapegrad.tape.record import CONST, LEAF, LINK, Record, slot
 from tapegrad.tape.tape import Tape
 from tapegrad.tensor import Tensor
 
@@ -166,7 +167,7 @@ class _Reading:
             n = columns.n
             words, meta = part.words[:n], part.words[n:]
             opcodes, first, second = words & 0xFFFF, words >> 16 & 0xFFFF, words >> 32
-            own = opcodes > LINK
+            own = (opcodes != CONST) & (opcodes != LEAF) & (opcodes != LINK)
             own[part.leaves] = True
             number = self.numbers[tape.serial] = np.zeros(n + 1, np.int64)
             number[1:] = np.where(own, count + np.cumsum(own), 0)
@@ -211,7 +212,7 @@ def _operand(operations: np.ndarray, number: int) -> str:
 
 def _short(attrs: Any) -> str:
     text = "nothing" if attrs is None else ", ".join(f"{key}={value!r}" for key, value in attrs.items())
-    return text if len(text) < 80 else text[:77] + "..."
+    return textwrap.shorten(text, 80, placeholder="...")
 
 
 def _frozen(value: Any) -> Any:

@@ -238,9 +238,7 @@ class _Plan:
             random = np.random.default_rng(colours.size).uniform(0.5, 1.5, (1, colours.size))
             seeds = np.concatenate([seeds, random.astype(x.dtype)])
         seeds = seeds.reshape(len(seeds), *(x.shape if forward else result))
-        index = np.int32 if max(*shape, pattern.nnz) < 1 << 31 else np.int64
-        indptr, indices = pattern.indptr.astype(index), pattern.indices.astype(index)
-        return Found(x.shape, shape, indptr, indices, forward, seeds, places, program)
+        return Found(x.shape, shape, pattern.indptr, pattern.indices, forward, seeds, places, program)
 
     def _is_checked(self, found: Found) -> bool:
         return self._check and found.program is None
@@ -308,12 +306,11 @@ class SparseJacobian(_Plan):
     def _coloured(self, pattern: Any) -> tuple[bool, np.ndarray, np.ndarray]:
         m, n = pattern.shape
         rows, columns = np.repeat(np.arange(m), np.diff(pattern.indptr)), pattern.indices.astype(np.int64)
-        of_rows = colouring.columns_of(pattern.T.tocsr())
-        if self._compiled is None:
-            of_columns = colouring.columns_of(pattern)
-            if of_columns.max(initial=-1) < of_rows.max(initial=-1):
-                return True, of_columns, of_columns[columns] * m + rows
-        return False, of_rows, of_rows[rows] * n + columns
+        if self._compiled is not None:  # whose results have no tangents
+            forward, colours = False, colouring.columns_of(pattern.T.tocsr())
+        else:
+            forward, colours = colouring.fewer(pattern)
+        return forward, colours, colours[columns] * m + rows if forward else colours[rows] * n + columns
 
     def _lanes(self, found: Found, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> np.ndarray:
         if call is None:
