@@ -755,7 +755,7 @@ def coloured(n):
 
 
 @crosses("func.sparse", "BATCHED")
-def lanes(n):
+def colours(n):
     """A Hessian of so many colours, of few rows and of so many that few lanes are swept together."""
     for rows in (n, 6000):
         x = np.linspace(0.5, 1.5, rows)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import textwrap
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
+from tapegrad.errors import GradientError
 from tapegrad.kernels import cache
 
 
@@ -81,12 +83,13 @@ def listed(
     return count
 
 
-def reach(starts: Any, sources: Any, wanted: Any, inputs: Any) -> Any:
+def reach(starts: Any, sources: Any, wanted: Any, inputs: Any, most: Any) -> Any:
     """The inputs that nodes come from, as pairs of a place among those wanted and an input.
 
     Node 0 comes from nothing, nodes 1 to `inputs` are the inputs, each later one has sources of its own
     before it. Of 64 inputs at a time the nodes computed from them are listed, and a word of 64 bits is handed
-    on in this order; nodes that nothing wanted is computed from are left out.
+    on in this order; nodes that nothing wanted is computed from are left out. It ends when there are more
+    pairs than the `most`.
     """
     needed = leading(starts, sources, wanted, inputs)
     after, targets = following(starts, sources, needed, inputs)
@@ -99,6 +102,8 @@ def reach(starts: Any, sources: Any, wanted: Any, inputs: Any) -> Any:
     rows, columns = np.empty(1024, np.int64), np.empty(1024, np.int64)
     found = 0
     for first in range(1, inputs + 1, 64):
+        if found > most:
+            break
         count = 0
         for b in range(min(64, inputs + 1 - first)):
             if needed[first + b]:
@@ -133,9 +138,23 @@ def _kernels() -> Any:
             leading: graph,
             following: f"{whole}, {whole}, uint8[::1], int64",
             listed: f"int64, {', '.join([whole] * 6)}, int64",
-            reach: graph,
+            reach: f"{graph}, int64",
         },
     )
+
+
+def room() -> int:
+    """How many elements of a matrix memory has room for, with all that it takes to find them."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 64
+
+
+def check_room(count: int, most: int) -> None:
+    """Raise an error if a matrix has more elements than there is room for."""
+    if count > most:
+        raise GradientError(
+            f"the matrix is not sparse: more than {most} of its elements depend on the argument, for which "
+            "there is no memory; use products with it: tg.autograd.functional.hvp, jvp or vjp"
+        )
 
 
 def leading_to(last: int, sources: np.ndarray) -> np.ndarray:
@@ -257,7 +276,9 @@ class Elements:
         mark[wanted] = True
         mark[0] = False
         different = np.flatnonzero(mark)
-        rows, columns = _kernels().reach(starts, sources, different, self.inputs)
+        most = room()
+        rows, columns = _kernels().reach(starts, sources, different, self.inputs, most)
+        check_room(rows.size, most)
         order = np.lexsort((columns, rows))
         rows, columns = rows[order], columns[order]
         begin = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=different.size)), [0]])

@@ -20,6 +20,7 @@ import numpy as np
 from tapegrad.autograd.backward import grad
 from tapegrad.autograd.steps import leave_tape
 from tapegrad.core.grad_mode import enable_grad
+from tapegrad.func import elements
 from tapegrad.func.elements import Elements
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
@@ -70,12 +71,13 @@ def interactions(result: Tensor, x: Tensor, since: int) -> tuple[np.ndarray, np.
 
     reading = _Reading(tapes_of(result, since), x, True)
     nodes = reading.nodes(result).reshape(-1)
-    elements = reading.elements
-    pairs = elements.pairs_of(nodes)
-    rows, columns = elements.inputs_of(pairs.reshape(-1))
-    shape = (2 * pairs.shape[1], elements.inputs)
+    pairs = reading.elements.pairs_of(nodes)
+    rows, columns = reading.elements.inputs_of(pairs.reshape(-1))
+    shape = (2 * pairs.shape[1], reading.elements.inputs)
     reached = sparse.csr_array((np.ones(rows.size), (rows, columns)), shape)
     first, second = reached[: pairs.shape[1]], reached[pairs.shape[1] :]
+    each = np.diff(first.indptr).astype(np.int64) * np.diff(second.indptr)
+    elements.check_room(int(each.max(initial=0)), elements.room())
     found = (first.T @ second).tocsr()
     found = (found + found.T).tocoo()
     return found.coords[0], found.coords[1]

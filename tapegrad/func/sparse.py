@@ -26,6 +26,7 @@ from tapegrad.tensor import Tensor, tensor
 __all__ = ["SparseHessian", "SparseJacobian", "sparse_hessian", "sparse_jacobian"]
 
 SLACK = 0.4  # the power of the dtype's precision up to which two ways to a product are the same
+ROUNDING = 64  # how often, of the largest element, what is 0 may be off by the precision
 BATCHED = 6  # lanes from which one sweep for all is quicker than one for each
 BATCHED_ELEMENTS = 1 << 15  # of the result in lanes that are swept together
 
@@ -254,8 +255,9 @@ class _Plan:
             sizes = copy.copy(matrix)
             sizes.data = np.abs(sizes.data)
             seed, lane = found.seeds[-1].reshape(-1), lanes[-1]
-            slack = np.finfo(lanes.dtype).eps ** SLACK
-            if (np.abs(matrix @ seed - lane) > slack * (sizes @ seed + np.abs(lane))).any():
+            eps, size = np.finfo(lanes.dtype).eps, np.abs(lane)
+            slack = eps**SLACK * (sizes @ seed + size) + ROUNDING * eps * size.max()
+            if (np.abs(matrix @ seed - lane) > slack).any():
                 return None
         return out
 

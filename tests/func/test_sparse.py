@@ -11,7 +11,7 @@ from scipy import sparse
 
 import tapegrad as tg
 from tapegrad.autograd import functional
-from tapegrad.func import colouring
+from tapegrad.func import colouring, elements
 
 rng = np.random.default_rng(0)
 
@@ -470,6 +470,31 @@ def test_a_large_arrow():
     )
 
 
+def test_what_is_not_sparse_is_refused_before_memory_is_full(monkeypatch):
+    monkeypatch.setattr(elements, "room", lambda: 500)
+    for n, fits in ((20, True), (30, False)):
+        for plan in (
+            tg.func.sparse_jacobian(lambda x: np.cumsum(x) * np.sum(x)),
+            tg.func.sparse_hessian(lambda x: np.sum(x) ** 2),
+        ):
+            if fits:
+                assert plan(np.ones(n)).nnz == n * n
+            else:
+                with pytest.raises(tg.errors.GradientError, match="not sparse"):
+                    plan(np.ones(n))
+
+
+def test_a_pattern_that_leaves_out_what_rounding_makes():
+    x = 1 + rng.random(6) / 3
+
+    def f(x):
+        return np.sum(x[2:] ** 4) + 0.1 * (3 * x[0] * x[1]) - 0.3 * x[0] * x[1]
+
+    assert dense_hessian(f, x)[0, 1] != 0
+    found = tg.func.sparse_hessian(f, np.eye(6))(x)
+    np.testing.assert_allclose(found.diagonal()[2:], 12 * x[2:] ** 2)
+
+
 # ---------------------------------------------------------------- compiled functions
 
 
@@ -493,6 +518,7 @@ def compiled_products(x):
     return x[1:] * x[:-1] ** 2
 
 
+@pytest.mark.full
 def test_compiled_functions_give_the_same():
     x = rng.standard_normal(12)
     plan = tg.func.sparse_hessian(compiled_rosenbrock)
