@@ -6,7 +6,7 @@ import functools
 import inspect
 import os
 import textwrap
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -183,13 +183,12 @@ class Elements:
         self._pairs: list[np.ndarray] = []
         self._few_pairs: list[tuple[int, int, int]] = []
 
-    def one(self, sources: Sequence[int]) -> int:
+    def one(self, sources: set[int]) -> int:
         """Return the node of what is computed from some nodes."""
-        different = set(sources)
-        different.discard(0)
-        if len(different) < 2:
-            return different.pop() if different else 0
-        return self.new(different)
+        sources.discard(0)
+        if len(sources) < 2:
+            return sources.pop() if sources else 0
+        return self.new(sources)
 
     def new(self, different: Collection[int]) -> int:
         """Return a new node of different nodes, none of them 0."""

@@ -142,8 +142,9 @@ class _Reading:
         found: list[Nodes] = [None] * columns.n
         self.found[serial] = found
         opcodes, first, second = _operations(columns)
-        scalar = ((columns.words[columns.n : 2 * columns.n] >> 16 & 0xFF) == 0).tolist()
-        codes = (columns.words[columns.n : 2 * columns.n] & 0xFF).tolist()
+        meta = columns.words[columns.n : 2 * columns.n]
+        scalar, codes = (meta >> 16 & 0xFF == 0).tolist(), (meta & 0xFF).tolist()
+        mixed = not COMPLEX.isdisjoint(codes)
         lists: dict[Record, list[int]] = {}
         for k in range(columns.n):
             if not mark[k]:
@@ -158,35 +159,37 @@ class _Reading:
             else:
                 operands = [first[k] - 1, second[k] - 1] if form == layout.TWO else [first[k] - 1]
             given = [found[j] for j in operands]
-            if all(nodes is None for nodes in given):
+            if given[0] is None and all(nodes is None for nodes in given):
                 continue
+            complex_ = mixed and any(codes[j] in COMPLEX for j in (k, *operands))
             if op.template is Template.ELEMENT:
                 (j,) = operands
                 if j not in lists:
                     lists[j] = np.asarray(given[0]).reshape(-1).tolist()
                 found[k] = lists[j][second[k]] or None
             elif scalar[k] and type(op) is Elementwise:
-                found[k] = self._number(op, given, any(codes[j] in COMPLEX for j in (k, *operands))) or None  # type: ignore[arg-type]
+                found[k] = self._number(op, given, complex_) or None
             else:
                 shapes = [columns.shape(j) for j in operands]
-                attrs, complex_ = tape.attrs.get(k, {}), any(codes[j] in COMPLEX for j in (k, *operands))
+                attrs = tape.attrs.get(k, {})
                 rule = _Rule(self.elements, op, shapes, columns.shape(k), attrs, self.twice, complex_)
                 nodes = rule.nodes([_spread(x, shape) for x, shape in zip(given, shapes, strict=True)])
                 found[k] = (int(nodes.reshape(-1)[0]) or None) if scalar[k] else nodes
 
-    def _number(self, op: Elementwise, given: list[int | None], complex_: bool) -> int:
+    def _number(self, op: Elementwise, given: list[Any], complex_: bool) -> int:
         """The node of a number computed from numbers."""
-        parts = [nodes for q, nodes in enumerate(given) if nodes is not None and moves(op, q)]
-        if not self.twice:
-            return self.elements.one(parts)
-        pairs = [
-            pair for pair in bends(op, op.arity, complex_) if None not in (given[pair[0]], given[pair[1]])
-        ]
+        parts = {given[q] for q in moving(op)}
+        parts.discard(None)
+        pairs = []
+        if self.twice:
+            for a, b in bends(op, op.arity, complex_):
+                if given[a] is not None and given[b] is not None:
+                    pairs.append((given[a], given[b]))
         if not pairs:
             return self.elements.one(parts)
-        node = self.elements.new(set(parts))
-        for a, b in pairs:
-            self.elements.bend(node, given[a], given[b])  # type: ignore[arg-type]
+        node = self.elements.new(parts)
+        for first, second in pairs:
+            self.elements.bend(node, first, second)
         return node
 
     def _imported(self, tape: Tape, k: Record, opcode: int, first: int, second: int) -> Nodes:
@@ -208,9 +211,9 @@ def _spread(nodes: Nodes, shape: Shape) -> np.ndarray | None:
 
 
 @functools.cache
-def moves(op: Any, q: int) -> bool:
-    """Whether a result moves with an operand at all."""
-    return not op.partial(q).zero
+def moving(op: Any) -> tuple[int, ...]:
+    """The operands with which a result moves at all."""
+    return tuple(q for q in range(op.arity) if not op.partial(q).zero)
 
 
 @functools.cache
@@ -277,8 +280,10 @@ class _Rule:
     def _together(self, given: list[np.ndarray | None]) -> np.ndarray:
         """Each element of all elements; of which pairs of operands, the op says what its derivatives read."""
         op = self.op
-        hubs = {q: self.elements.one(x.reshape(-1).tolist()) for q, x in enumerate(given) if x is not None}
-        out = np.full(self.shape, self.elements.one(list(hubs.values())))
+        hubs = {
+            q: self.elements.one(set(x.reshape(-1).tolist())) for q, x in enumerate(given) if x is not None
+        }
+        out = np.full(self.shape, self.elements.one(set(hubs.values())))
         masks, any_ = op.masks, isinstance(op, Custom)  # what users keep beside is not known
         return self._bent(
             out,
@@ -326,8 +331,9 @@ class _Rule:
 
     def _elementwise(self, given: list[np.ndarray | None]) -> np.ndarray:
         op, out = self.op, np.zeros((), np.int64)
-        for q, part in enumerate(given):
-            if part is not None and moves(op, q):
+        for q in moving(op):
+            part = given[q]
+            if part is not None:
                 out = self.elements.joined(out, part)
         pairs = bends(op, op.arity, self.complex_) if self.twice else ()
         return self._bent(np.broadcast_to(out, self.shape), [(given[a], given[b]) for a, b in pairs])
@@ -444,7 +450,7 @@ class _Symbol:
         self._elements, self.node, self._twice = elements, node, twice
 
     def __add__(self, other: _Symbol) -> _Symbol:
-        return _Symbol(self._elements, self._elements.one((self.node, other.node)), self._twice)
+        return _Symbol(self._elements, self._elements.one({self.node, other.node}), self._twice)
 
     def __mul__(self, other: _Symbol) -> _Symbol:
         a, b = self.node, other.node
