@@ -74,7 +74,8 @@ class Program:
         self.attributes: dict[int, Any] = {}
         tapes = tapes_of(result, since) if isinstance(result, Tensor) else []
         read = _Reading(tapes, x, since)
-        self.parts = read.parts
+        # tapes may be pruned, and what they have of links is written to then
+        self.parts = [part._replace(words=part.words.copy()) for part in read.parts]
         self.itself = result is x
         if not tapes:
             self.operations, self.extents = np.zeros((0, 4), np.int64), np.zeros(0, np.int64)

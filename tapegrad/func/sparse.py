@@ -13,8 +13,9 @@ import numpy as np
 from tapegrad.autograd.backward import grad
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.autograd.steps import leave_tape
-from tapegrad.core.base import Handle, needs_derivative, requires_grad
-from tapegrad.core.grad_mode import enable_grad
+from tapegrad.core.base import Handle, has_tangent, needs_derivative, refresh_history, requires_grad
+from tapegrad.core.grad_mode import inference_mode
+from tapegrad.core.storage import STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.func import colouring
 from tapegrad.func.patterns import dependencies, interactions
@@ -121,13 +122,16 @@ class _Plan:
     def replan(self, x: Any, *args: Any) -> None:
         """Find the pattern, if it was not given, and the colours anew, at an argument."""
         x = self._argument(x, args)
-        call = self._recorded(x, args)
-        with self._lock:
-            self._found = self._planned(x, args, call)
+        with inference_mode(False), self._lock:
+            self._found = self._planned(x, args, self._recorded(x, args))
 
     def __call__(self, x: Any, *args: Any) -> Any:
         """Return the matrix at an argument, a `scipy.sparse.csr_array`."""
         x = self._argument(x, args)
+        with inference_mode(False):  # whatever the mode is outside: nothing of it is seen there
+            return self._at(x, args)
+
+    def _at(self, x: np.ndarray, args: tuple[Any, ...]) -> Any:
         call = self._recorded(x, args)
         found = self._found
         if found is None:
@@ -197,10 +201,17 @@ class _Plan:
         """Call a function on a Tensor, on tapes of its own."""
         leaf = tensor(x, requires_grad=True)
         leave_tape()
-        with enable_grad():
-            since = current().serial
-            value = f(leaf, *args)
-        if not isinstance(value, (Tensor, np.ndarray, np.number, int, float)):
+        since = current().serial
+        value = f(leaf, *args)
+        if isinstance(value, Tensor):
+            if has_tangent(value):
+                raise BorderError(
+                    f"{self.__name__}: the function uses a Tensor that carries a tangent, and a sparse matrix "
+                    "is no Tensor: its derivative would be dropped; use unpack_dual(...).primal of it"
+                )
+            if value._tape is STALE:
+                refresh_history(value)
+        elif not isinstance(value, (np.ndarray, np.number, int, float)):
             raise TypeError(
                 f"{self.__name__}: the function is to return one array, found {type(value).__name__}; "
                 "join parts with np.concatenate"
