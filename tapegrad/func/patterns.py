@@ -19,6 +19,7 @@ import numpy as np
 
 from tapegrad.autograd.backward import grad
 from tapegrad.autograd.steps import leave_tape
+from tapegrad.core.base import shape_of
 from tapegrad.func import elements
 from tapegrad.func.elements import Elements
 from tapegrad.kernels import abi
@@ -57,7 +58,7 @@ def dependencies(result: Tensor, x: Tensor, since: int) -> tuple[np.ndarray, np.
         The serial number of a tape; what stands on older ones does not depend on the leaf.
     """
     reading = _Reading(tapes_of(result, since), x, False)
-    nodes = np.broadcast_to(reading.nodes(result), x_shape(result)).reshape(-1)
+    nodes = np.broadcast_to(reading.nodes(result), shape_of(result)).reshape(-1)
     return reading.elements.inputs_of(nodes)
 
 
@@ -82,17 +83,12 @@ def interactions(result: Tensor, x: Tensor, since: int) -> tuple[np.ndarray, np.
     return found.coords[0], found.coords[1]
 
 
-def x_shape(x: Tensor) -> Shape:
-    """The shape of a Tensor's value."""
-    return np.shape(x._v)
-
-
 class _Reading:
     """The nodes of all records that lead to a result."""
 
     def __init__(self, tapes: list[Tape], x: Tensor, twice: bool) -> None:
         self.twice = twice  # whether second derivatives are asked for
-        self.leaf, self.shape = x._at, x_shape(x)
+        self.leaf, self.shape = x._at, shape_of(x)
         self.elements = Elements(math.prod(self.shape))
         self.tapes = {tape.serial: (tape, tape.view()) for tape in tapes}
         self.found: dict[int, list[Nodes]] = {}

@@ -206,8 +206,8 @@ class _Plan:
         if isinstance(value, Tensor):
             if has_tangent(value):
                 raise BorderError(
-                    f"{self.__name__}: the function uses a Tensor that carries a tangent, and a sparse matrix "
-                    "is no Tensor: its derivative would be dropped; use unpack_dual(...).primal of it"
+                    f"{self.__name__}: the function uses a Tensor that carries a tangent, and a sparse "
+                    "matrix is no Tensor: its derivative would be dropped; use unpack_dual(...).primal of it"
                 )
             if value._tape is STALE:
                 refresh_history(value)
