@@ -11,7 +11,8 @@ from scipy import sparse
 
 import tapegrad as tg
 from tapegrad.autograd import forward_ad, functional
-from tapegrad.func import colouring, elements
+from tapegrad.func import colouring, elements, patterns
+from tapegrad.ops.primitive import REGISTRY, Elementwise
 
 rng = np.random.default_rng(0)
 
@@ -185,6 +186,31 @@ def test_random_programs_have_no_derivative_outside_of_their_pattern(steps):
     reference = dense_hessian(number, x)
     np.testing.assert_allclose(plan(x).toarray(), reference, rtol=1e-8, atol=1e-10)
     assert not reference[~plan.pattern.toarray()].any()
+
+
+def elementwise_ops():
+    """Ops on each element that take no attributes, and where they are differentiable."""
+    for op in REGISTRY.values():
+        if isinstance(op, Elementwise) and op.name not in ("astype", "broadcast_to"):
+            yield op
+
+
+def test_each_elementwise_op_bends_by_no_other_operands():
+    seen = 0
+    for op in elementwise_ops():
+        random = np.random.default_rng(7)
+        for _ in range(3):
+            x = np.empty(op.arity)
+            for q in range(op.arity):
+                low, high = op.domain.of(q)
+                x[q] = random.uniform(max(low, -3) + 0.1, min(high, 3) - 0.1)
+            reference = dense_hessian(lambda x: op(*x), x)
+            pattern = np.zeros((op.arity, op.arity), bool)
+            for a, b in patterns.bends(op, op.arity, False):
+                pattern[a, b] = pattern[b, a] = True
+            assert not reference[~pattern].any(), op
+            seen += bool(reference.any())
+    assert seen > 80
 
 
 # ---------------------------------------------------------------- colours
