@@ -30,6 +30,7 @@ from tapegrad.core.forward_mode import Level, at_level, dual
 from tapegrad.core.grad_mode import in_force, is_grad_enabled, within
 from tapegrad.core.inplace import sharers, write
 from tapegrad.core.saved_values import Packing
+from tapegrad.core.series import Expansion
 from tapegrad.core.storage import DUAL, STALE
 from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
@@ -79,6 +80,11 @@ def _applied(
     if moving:
         levels = [x._at.level for x in args if has_tangent(x)]
         level = max(levels, key=lambda level: level.serial)
+        if isinstance(level, Expansion):
+            raise GradientError(
+                f"{cls.__name__} has no power series (tg.func.taylor): its jvp is for tangents alone; "
+                "write it in NumPy's functions"
+            )
         if not bases:
             given = [(wrap(x._v) if cls._is_legacy else alias_of(strip_tangents(x))) if has_tangent(x) else y
                      for x, y in zip(args, given, strict=True)]  # fmt: skip

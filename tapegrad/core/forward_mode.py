@@ -9,7 +9,7 @@ right whichever way its parts are taken, and a tangent of one level is never tak
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -66,6 +66,42 @@ class Level:
         self.notes = None
         OPEN.discard(self._note)
 
+    def push(
+        self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None,
+        mine: Sequence[Dual | None],
+    ) -> Tensor:  # fmt: skip
+        """Return the Tensor of a computed value with its tangent; `mine` are the operands as duals here."""
+        primals = [x if d is None else d.primal for x, d in zip(operands, mine, strict=True)]
+        tangents = [None if d is None else d.tangent for d in mine]
+        out = record(op, value, primals, attrs)
+        with np.errstate(
+            all="ignore"
+        ):  # as in a sweep: what a tangent overflows to is no error of the caller's
+            tangent: Any = _of_power(op, mine, operands)
+            if tangent is not None:
+                pass
+            elif self.lanes is None:
+                tangent = op.jvp(tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
+            else:
+                tangent = jvp(op, self.lanes, tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
+        result: Dual | None = None
+        if tangent is not None:
+            if not isinstance(tangent, Handle):
+                tangent = wrap(as_tape_value(tangent))
+            if tangent._v.dtype != out._v.dtype:
+                tangent = tangent.astype(out._v.dtype)
+            d = mine[0] if op.kink and op.arity == 1 else None
+            result = Dual(self, out, tangent, None if d is None else (op, attrs, d.primal, d.tangent))
+        self.note(out, result, operands)
+        return out if result is None else wrap(out._v, DUAL, result)
+
+    def note(self, out: Tensor, result: Dual | None, operands: Sequence[Any]) -> None:
+        """Note what a primal was computed from, if it has a history."""
+        base = strip_tangents(out)
+        if base._tape is not None and self.notes is not None:
+            duals = [x._at if has_tangent(x) else None for x in operands]
+            self.notes.setdefault(base._tape.serial, {})[slot(base._at)] = result, duals
+
 
 # what a result with a kink at 0 comes from: the op, its attributes, its operand and that one's tangent
 Source: TypeAlias = "tuple[Primitive, Attributes | None, Tensor, Tensor]"
@@ -94,13 +130,21 @@ class Dual:
 
     def rooted(self, cell: Cell, requires_grad: bool) -> Dual:
         """Return the same of a primal that is a leaf, or a constant."""
+        return Dual(self.level, self.rooted_primal(cell, requires_grad), self.tangent)
+
+    def rooted_primal(self, cell: Cell, requires_grad: bool) -> Tensor:
+        """Return the primal as a leaf, or a constant."""
         primal = self.primal
         if primal._tape is DUAL:
             primal = wrap(primal._v, DUAL, primal._at.rooted(cell, requires_grad))
         else:
             primal = wrap(primal._v, None, cell)
             extra(primal).requires_grad = requires_grad
-        return Dual(self.level, primal, self.tangent)
+        return primal
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> Dual:
+        """Return the same with what a function makes of primal and tangent."""
+        return Dual(self.level, function(self.primal), function(self.tangent))
 
 
 def dual(level: Level, primal: Tensor, tangent: Tensor) -> Tensor:
@@ -115,7 +159,7 @@ def at_level(x: Any, level: Level) -> Dual | None:
 
 
 def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None) -> Tensor:
-    """Return the Tensor of a computed value, with its history, and with its tangent by the op's rule."""
+    """Return the Tensor of a computed value, with its history, and with what its innermost level adds."""
     duals: list[Dual | None] = [x._at if has_tangent(x) else None for x in operands]
     found = [d.level for d in duals if d is not None]
     if not found:  # of levels closed meanwhile
@@ -125,32 +169,10 @@ def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes |
             raise x._extra.call.error()
     level = max(found, key=lambda one: one.serial)
     mine = [d if d is not None and d.level is level else None for d in duals]
-    primals = [x if d is None else d.primal for x, d in zip(operands, mine, strict=True)]
-    tangents = [None if d is None else d.tangent for d in mine]
-    out = record(op, value, primals, attrs)
-    with np.errstate(all="ignore"):  # as in a sweep: what a tangent overflows to is no error of the caller's
-        tangent: Any = _of_power(op, mine, operands)
-        if tangent is not None:
-            pass
-        elif level.lanes is None:
-            tangent = op.jvp(tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
-        else:
-            tangent = jvp(op, level.lanes, tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
-    result: Dual | None = None
-    if tangent is not None:
-        if not isinstance(tangent, Handle):
-            tangent = wrap(as_tape_value(tangent))
-        if tangent._v.dtype != out._v.dtype:
-            tangent = tangent.astype(out._v.dtype)
-        d = mine[0] if op.kink and op.arity == 1 else None
-        result = Dual(level, out, tangent, None if d is None else (op, attrs, d.primal, d.tangent))
-    base = strip_tangents(out)
-    if base._tape is not None and level.notes is not None:
-        level.notes.setdefault(base._tape.serial, {})[slot(base._at)] = result, duals
-    return out if result is None else wrap(out._v, DUAL, result)
+    return level.push(op, value, operands, attrs, mine)
 
 
-def _of_power(op: Primitive, duals: list[Dual | None], operands: Sequence[Any]) -> Any:
+def _of_power(op: Primitive, duals: Sequence[Dual | None], operands: Sequence[Any]) -> Any:
     """The tangent of a power of what has a kink at 0, or of its inner product with itself, which are smooth.
 
     None for anything else.
@@ -238,8 +260,8 @@ def without_history(x: Handle) -> Tensor:
     """Return a Tensor's value with its tangents, none of them with a history."""
     if not has_tangent(x):
         return wrap(x._v)
-    d = x._at
-    return dual(d.level, without_history(d.primal), without_history(d.tangent))
+    d = x._at.mapped(without_history)
+    return wrap(d.primal._v, DUAL, d)
 
 
 def attach(x: Tensor, tangent: Tensor, level: Level) -> Tensor:

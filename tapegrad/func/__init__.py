@@ -7,12 +7,14 @@ from typing import Any
 
 from tapegrad.func.custom import custom_jvp, custom_vjp
 from tapegrad.func.implicit import fixed_point, linear_solve, minimizer, root
+from tapegrad.func.series import derivative, jet, taylor
 from tapegrad.func.sparse import sparse_hessian, sparse_jacobian
 from tapegrad.native import checkpoint_loop, load
 
 __all__ = [
-    "checkpoint_loop", "custom_jvp", "custom_vjp", "fixed_point", "grad", "hessian", "hvp", "jacobian",
-    "jvp", "linear_solve", "minimizer", "root", "sparse_hessian", "sparse_jacobian", "taylor",
+    "checkpoint_loop", "custom_jvp", "custom_vjp", "derivative", "fixed_point", "grad", "hessian", "hvp",
+    "jacobian", "jet", "jvp", "linear_solve", "minimizer", "root", "sparse_hessian", "sparse_jacobian",
+    "taylor",
     "value_and_grad",
 ]  # fmt: skip
 
@@ -140,35 +142,6 @@ def jvp(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[...
     (8.0, 12.0)
     """
     return load("derivative").jvp(f, argnums)
-
-
-def taylor(f: Callable[..., Any], order: int, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """Return a compiled function of the power series of ``t -> f(x + t v)`` at 0, without a tape.
-
-    Parameters
-    ----------
-    f : function compiled by `tapegrad.njit` or `numba.njit`
-        Its result is a number.
-    order : int
-        The highest power.
-    argnums : int or sequence of int, optional
-        The arguments that move.
-
-    Returns
-    -------
-    callable
-        Of the arguments of `f` and, last, a direction `v`: the coefficients from power 0 to `order`.
-
-    Examples
-    --------
-    >>> import tapegrad as tg
-    >>> @tg.njit
-    ... def cube(x):
-    ...     return x**3
-    >>> tg.func.taylor(cube, 4)(2.0, 1.0)
-    array([ 8., 12.,  6.,  1.,  0.])
-    """
-    return load("derivative").taylor(f, order, argnums)
 
 
 def hessian(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,10 @@ def _conj(x):
     return np.conj(x) if np.result_type(x).kind == "c" else x
 
 
-@primitive(forward=lambda a, v, mode: np.convolve(a, v, mode), arity=2, flops=lambda a, v: 2 * a[0] * v[0])
+@primitive(
+    forward=lambda a, v, mode: np.convolve(a, v, mode), arity=2, flops=lambda a, v: 2 * a[0] * v[0],
+    multilinear=True,
+)  # fmt: skip
 class convolve:
     """All places of one vector against another, or ("valid") those where the second lies within the first."""
 

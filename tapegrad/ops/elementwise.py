@@ -27,7 +27,7 @@ def subtract(a, b):
 
 @elementwise(
     np.multiply, node="mul", flops=1, operator=operator.mul, llvm="fmul", squares=kinks.PRODUCT,
-    multiple=kinks.of_product,
+    multiple=kinks.of_product, multilinear=True,
 )  # fmt: skip
 def multiply(a, b):
     """Product."""

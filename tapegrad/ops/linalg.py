@@ -33,7 +33,7 @@ def _part_of_product(k, ct, a, b):
 
 @primitive(
     np.matmul, forward=np.matmul, arity=2, template=Template.MATMUL, broadcasts=True,
-    flops=_flops_of_product, operator=operator.matmul, squares=kinks.PRODUCT, value_free=True,
+    flops=_flops_of_product, operator=operator.matmul, squares=kinks.PRODUCT, multilinear=True,
 )  # fmt: skip
 class matmul:
     """Matrix product, batched as NumPy does."""
@@ -151,7 +151,7 @@ class inv:
 
 
 @primitive(np.einsum, forward=lambda *x, inputs, output: np.einsum(_text(inputs, output), *x), arity=0,
-           broadcasts=True, value_free=True)  # fmt: skip
+           broadcasts=True, multilinear=True)  # fmt: skip
 class einsum:
     """Einstein summation over explicit subscripts (`numpy_api.products` makes them explicit)."""
 

@@ -100,6 +100,7 @@ class Primitive:
     listed = True  # whether it stands in the registry, as all that NumPy's functions mean
     kink = False
     lift: Any = None  # attributes of the op on operands with lanes in front (`ops.lanes`)
+    multilinear = False  # whether it is linear in each operand, as products are
     broadcasts = False  # whether its rules take cotangents and tangents with lanes in front
     form: int | None = None  # which operands a record's word holds, where the arity does not tell
     gathers = False  # whether its rule waits for cotangents of other records, in a sweep that is at work
@@ -348,6 +349,7 @@ def elementwise(
     mixed: Any = None, joint: Any = None, node: str = "", flops: int = 0, operator: Any = None,
     aliases: tuple[Any, ...] = (), math: Any = None, llvm: str = "", scalar: Any = None,
     vector: Vector | None = None, squares: int | None = None, multiple: Any = None, takes: str | None = None,
+    multilinear: bool = False,
 ) -> Callable[[Any], Elementwise]:  # fmt: skip
     """Declare an elementwise op by its partial derivatives (a tuple for several inputs).
 
@@ -391,6 +393,8 @@ def elementwise(
         What its result is a multiple of, see `tapegrad.ops.kinks`.
     takes : {"shape", "dtype"}, optional
         What of the result `forward` takes besides the operands; a record has it from its value.
+    multilinear : bool, optional
+        Whether it is linear in each operand: a product.
     """
 
     def declare(rule: Any) -> Elementwise:
@@ -402,6 +406,7 @@ def elementwise(
         op.of_complex, op.mixed, op.joint = (other and Rule(other) for other in (of_complex, mixed, joint))
         op.operator, op.math, op.llvm, op.scalar = operator, math, llvm, scalar
         op.squares, op.multiple, op.takes = squares, multiple, takes
+        op.multilinear = multilinear
         MEANING.update({f: op for f in (operator, math, *aliases) if f is not None})
         if vector is not None:
             op.vector = vector
@@ -619,21 +624,23 @@ ALL = 0b1111
 
 def primitive(
     *functions, forward, arity, template=Template.PYTHON, lower=None, domain=None, broadcasts=False, node="",
-    flops=0, operator=None, join=None, neutral=None, squares=None, window=None, value_free=False,
+    flops=0, operator=None, join=None, neutral=None, squares=None, window=None, multilinear=False,
+    value_free=False,
 ):  # fmt: skip
     """Declare an irregular op by a class with static `vjp`, `jvp` and the masks `reads`.
 
     If it `broadcasts`, the rules are right also for cotangents and tangents with an axis of lanes in front.
-    If it is `value_free`, its `vjp` applies the same ops whatever the values are: it asks for shapes alone.
+    If it is `value_free`, as products are, its `vjp` applies the same ops whatever the values are.
     By `window`, "product" or "running product", compiled code describes a record along its `axis`.
-    `flops` is a function of the shapes of the operands. The rest is as in `elementwise` and `reduction`.
+    `flops` is a function of the shapes of the operands; a product is `multilinear`. The rest is as in
+    `elementwise` and `reduction`.
     """
 
     def declare(cls):
         op = Irregular(cls.__name__, functions, forward, arity, cls.__doc__, cls, template)
         op.lower, op.broadcasts, op.node, op.flops = lower, broadcasts, node, flops
         op.join, op.neutral, op.squares = join, neutral, squares
-        op.window, op.value_free = window, value_free
+        op.window, op.multilinear, op.value_free = window, multilinear, multilinear or value_free
         op.domain = domain or Real()
         if operator is not None:
             MEANING[operator] = op

@@ -1,0 +1,280 @@
+"""Power series of functions of numbers and arrays: Taylor coefficients, derivatives of any order, jets."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import alias_of, has_tangent, is_tensor, requires_grad, wrap
+from tapegrad.core.dispatch import as_tape_value
+from tapegrad.core.series import Expansion, Series
+from tapegrad.errors import DTypeError, ShapeError
+from tapegrad.func.trees import flatten, map_tree
+from tapegrad.native import load
+from tapegrad.numpy_api.shapes import stack
+
+__all__ = ["derivative", "jet", "taylor"]
+
+
+def taylor(f: Callable[..., Any], order: int, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """Return a function of the power series of ``t -> f(x + t v)`` at 0.
+
+    Parameters
+    ----------
+    f : callable
+        In NumPy's functions, of numbers, arrays, Tensors and trees of those, with such a result; or a
+        function compiled by `tapegrad.njit` or `numba.njit`, whose result is a number.
+    order : int
+        The highest power; from 1 on.
+    argnums : int or sequence of int, optional
+        The arguments that move.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f` and, last, a direction `v` shaped as the argument, or a tuple of them for
+        several `argnums`: the coefficients from power 0 to `order`, along a new first axis of each result;
+        the derivative of order k is k! times that of power k. Of a compiled function it is compiled. Results
+        are arrays, or Tensors where an argument is one or the function reads others that have a history:
+        those can be differentiated further.
+
+    Raises
+    ------
+    GradientError
+        The function applies what has no rule for tangents.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> tg.func.taylor(lambda x: x**3, 4)(2.0, 1.0)
+    array([ 8., 12.,  6.,  1.,  0.])
+    >>> @tg.njit
+    ... def cube(x):
+    ...     return x**3
+    >>> tg.func.taylor(cube, 4)(2.0, 1.0)
+    array([ 8., 12.,  6.,  1.,  0.])
+    """
+    if is_compiled(f):
+        found: Callable[..., Any] = load("derivative").taylor(f, order, argnums)
+        return found
+    highest = _whole(order, "taylor: order", 1)
+    places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if not places or any(not isinstance(k, int) or k < 0 for k in places) or len({*places}) != len(places):
+        raise ValueError(f"argnums is a position, or several different ones, from 0; found {argnums!r}")
+
+    @functools.wraps(f)
+    def series(*args: Any, **kwargs: Any) -> Any:
+        if len(args) <= max(places) + 1:
+            raise TypeError(
+                f"taylor: {max(places) + 1} or more arguments and a direction are wanted, "
+                f"found {len(args)} arguments"
+            )
+        *given, v = args
+        directions = (v,) if isinstance(argnums, int) else v
+        if len(directions) != len(places):
+            raise ValueError(f"taylor: {len(places)} arguments move, found {len(directions)} directions")
+        terms = {k: [w] for k, w in zip(places, directions, strict=True)}
+        return map_tree(_joined, _expand(f, given, kwargs, terms, highest, "taylor"))
+
+    return series
+
+
+def derivative(f: Callable[..., Any], n: int = 1) -> Callable[..., Any]:
+    """Return the n-th derivative of a function of a number, by one power series.
+
+    Parameters
+    ----------
+    f : callable
+        Of a number and perhaps further arguments, which do not move.
+    n : int, optional
+        The order; 0 is the function.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f`: the derivative by the first. Of an array it is that of ``t -> f(x + t)``:
+        where f takes each element for itself, the derivative at each.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> tg.func.derivative(lambda x: x**4, 3)(2.0)
+    48.0
+    """
+    order = _whole(n, "derivative: n", 0)
+    if is_compiled(f):
+        if not order:
+            return f
+        series = load("derivative").taylor(f, order, 0)
+
+        def of_compiled(*args: Any) -> Any:
+            return float(series(*args, 1.0)[order]) * math.factorial(order)
+
+        return functools.wraps(f)(of_compiled)
+
+    @functools.wraps(f)
+    def function(x: Any, *args: Any, **kwargs: Any) -> Any:
+        ones = map_tree(lambda leaf: np.ones(np.shape(leaf)), x)
+        found = _expand(f, [x, *args], kwargs, {0: [ones]}, max(order, 1), "derivative")
+        return map_tree(lambda terms: _plain(terms.at(order), math.factorial(order)), found)
+
+    return function
+
+
+def jet(
+    f: Callable[..., Any], primals: Sequence[Any], series: Sequence[Sequence[Any]]
+) -> tuple[Any, list[Any]]:
+    """Push derivatives of a curve through a function, as ``jax.experimental.jet.jet`` does.
+
+    Parameters
+    ----------
+    f : callable
+        A function in NumPy's functions.
+    primals : sequence
+        Its arguments: where the curve ``x(t)`` is at 0.
+    series : sequence of sequences
+        For each argument the derivatives of the curve, of order 1, 2, ... (not divided by factorials);
+        as many for each.
+
+    Returns
+    -------
+    tuple
+        ``f(x(0))``, and the derivatives of ``f(x(t))`` at 0, of order 1, 2, ...
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> tg.func.jet(np.exp, (0.0,), ((1.0, 0.0, 0.0),))
+    (1.0, [1.0, 1.0, 1.0])
+    """
+    primals = list(primals)
+    orders = {len(terms) for terms in series}
+    if len(series) != len(primals) or len(orders) != 1 or 0 in orders:
+        raise ValueError(
+            f"jet: {len(primals)} arguments and derivatives of as many orders for each are wanted, "
+            f"found those of orders {[len(terms) for terms in series]}"
+        )
+    (order,) = orders
+    given = {
+        k: [map_tree(_over(math.factorial(j)), c) for j, c in enumerate(terms, 1)]
+        for k, terms in enumerate(series)
+    }
+    found = _expand(f, primals, {}, given, order, "jet")
+    value, *others = (
+        map_tree(lambda terms, k=k: _plain(terms.at(k), math.factorial(k)), found) for k in range(order + 1)
+    )
+    return value, others
+
+
+def is_compiled(f: Any) -> bool:
+    """Whether a function is one of Numba's, or of `tapegrad.njit`."""
+    return hasattr(type(f), "_numba_type_")
+
+
+def _whole(n: Any, what: str, least: int) -> int:
+    try:
+        found = operator.index(n)
+    except TypeError:
+        found = least - 1
+    if found < least or isinstance(n, bool):
+        raise ValueError(f"{what} is a whole number from {least}, found {n!r}")
+    return found
+
+
+def _over(number: int) -> Callable[[Any], Any]:
+    return lambda c: c / number if is_tensor(c) else np.asarray(c) / number
+
+
+class _Terms:
+    """The coefficients of a number or an array of a result.
+
+    Attributes
+    ----------
+    y
+        What the function gave.
+    level
+        The level of its series.
+    plain
+        Whether no argument was a Tensor.
+    """
+
+    def __init__(self, y: Any, level: Expansion, plain: bool) -> None:
+        moves = is_tensor(y) and has_tangent(y) and y._at.level is level
+        value = y._v if is_tensor(y) else np.asarray(y)
+        zeros = np.zeros(np.shape(value), np.result_type(value, np.float32))
+        if moves:
+            self.terms = [y._at.at(k) for k in range(level.order + 1)]
+        else:
+            self.terms = [y, *[None] * level.order]
+        self.terms = [zeros if c is None else c for c in self.terms]
+        if plain and not any(is_tensor(c) and requires_grad(c) for c in self.terms):
+            self.terms = [c._v if is_tensor(c) else c for c in self.terms]
+
+    def at(self, k: int) -> Any:
+        return self.terms[k]
+
+
+def _joined(terms: _Terms) -> Any:
+    """All coefficients along a new axis."""
+    if any(is_tensor(c) for c in terms.terms):
+        return stack(terms.terms)
+    return np.array(terms.terms)
+
+
+def _plain(term: Any, factor: int) -> Any:
+    """A coefficient times a number; a number of Python's if it has no axes."""
+    found = term * float(factor)
+    return found.item() if not is_tensor(found) and np.ndim(found) == 0 else found
+
+
+def _expand(
+    f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], series: dict[int, Any], order: int,
+    what: str,
+) -> Any:  # fmt: skip
+    """Return a tree of coefficients of what a function makes of arguments that are series.
+
+    `series` has the coefficients from power 1 on for each argument that moves, by place: trees as it is.
+    """
+    plain = not any(is_tensor(x) for x in flatten([args, kwargs, list(series.values())])[0])
+    level, given = Expansion(order), list(args)
+    try:
+        for k, terms in series.items():
+            given[k] = map_tree(functools.partial(_series, level, f"{what}: argument {k}"), args[k], *terms)
+        return map_tree(lambda y: _Terms(y, level, plain), f(*given, **kwargs))
+    finally:
+        level.close()
+
+
+def _series(level: Expansion, what: str, x: Any, *terms: Any) -> Any:
+    """A Tensor that carries a series, of a number or an array and its coefficients from power 1 on."""
+    primal = _operand(x, what)
+    dtype, known = primal.dtype, []
+    for term in terms:
+        c = _operand(term, what)
+        if c.shape != primal.shape:
+            raise ShapeError(
+                f"{what}: a direction of shape {c.shape} for an argument of shape {primal.shape}"
+            )
+        if c.dtype.kind == "c" and dtype.kind != "c":
+            raise DTypeError(f"{what} of dtype {dtype}: a direction of dtype {c.dtype}")
+        known.append(c if c.dtype == dtype else c.astype(dtype))
+    return Series(level, primal, known).handle()
+
+
+def _operand(x: Any, what: str) -> Any:
+    """A Tensor of its own memory, of floating-point or complex numbers."""
+    if is_tensor(x):
+        if x.dtype.kind not in "fc":
+            raise DTypeError(f"{what} has dtype {x.dtype}; use floating-point or complex numbers")
+        return alias_of(x)
+    value = np.array(x)
+    if value.dtype.kind in "iu":
+        value = value.astype(np.float64)
+    if value.dtype.kind not in "fc":
+        raise DTypeError(f"{what} is {type(x).__name__} of dtype {value.dtype}; numbers or arrays are wanted")
+    return wrap(as_tape_value(value))

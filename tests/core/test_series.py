@@ -1,0 +1,46 @@
+"""Power series of every op, against Cauchy's integrals of its extension to complex operands."""
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tests.ops import checks
+from tests.ops.layouts import PLAIN, Absent
+from tests.ops.test_every_op import NAMES
+
+ORDER, POINTS = 6, 32
+NOISE = 1e-12  # of coefficients times the powers of the radius, by the largest value
+
+
+def by_integrals(case, along):
+    """Coefficients times powers of a radius inside which the function is smooth, and the radius."""
+    values = checks.widened(case)
+
+    def at(t):
+        moved = [v + t * along[k] if k in along else v for k, v in enumerate(values)]
+        return np.ravel(np.asarray(case.smooth(*moved), complex))
+
+    for radius in (0.4, 0.2, 0.1, 0.05, 0.02):
+        with np.errstate(all="ignore"):
+            circle = [at(radius * np.exp(2j * np.pi * j / POINTS)) for j in range(POINTS)]
+        terms = np.fft.fft(circle, axis=0) / POINTS
+        size = max(1.0, np.max(np.abs(circle), initial=0.0))
+        if np.all(np.isfinite(circle)) and np.max(np.abs(terms[POINTS // 2 :]), initial=0.0) < NOISE * size:
+            return terms[: ORDER + 1], radius, size
+    raise AssertionError("no circle inside which it is smooth")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_series(name):
+    cases = checks.sample(name, PLAIN, "float64")
+    assert not isinstance(cases, Absent)
+    for case in cases:
+        along = checks.tangents(case)
+        found = tg.func.taylor(case.call, ORDER, case.moves)(*case.operands, [along[k] for k in case.moves])
+        terms, radius, size = by_integrals(case, along)
+        powers = radius ** np.arange(ORDER + 1)[:, None]
+        mine = found.detach().numpy().reshape(ORDER + 1, -1)
+        mine = (mine.astype(complex).view(float) if mine.dtype.kind == "c" else mine) * powers
+        np.testing.assert_array_equal(found[0].detach().numpy(), case.call(*case.operands).detach().numpy())
+        noise = max(10 * NOISE, 8 * np.finfo(found.dtype).eps) * size
+        np.testing.assert_allclose(mine[1:], terms[1:], atol=noise, rtol=0)
