@@ -14,6 +14,7 @@ from tapegrad.core.base import alias_of, has_tangent, is_tensor, requires_grad, 
 from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.series import Expansion, Series
 from tapegrad.errors import DTypeError, ShapeError
+from tapegrad.func import recorded_series
 from tapegrad.func.trees import flatten, map_tree
 from tapegrad.native import load
 from tapegrad.numpy_api.shapes import stack
@@ -78,6 +79,10 @@ def taylor(f: Callable[..., Any], order: int, argnums: int | Sequence[int] = 0) 
         directions = (v,) if isinstance(argnums, int) else v
         if len(directions) != len(places):
             raise ValueError(f"taylor: {len(places)} arguments move, found {len(directions)} directions")
+        if isinstance(argnums, int) and not kwargs and not any(map(is_tensor, args)):
+            found = recorded_series.expand(f, given, argnums, v, highest)
+            if found is not None:
+                return found
         terms = {k: [w] for k, w in zip(places, directions, strict=True)}
         return map_tree(_joined, _expand(f, given, kwargs, terms, highest, "taylor"))
 

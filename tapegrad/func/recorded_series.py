@@ -1,0 +1,133 @@
+"""Power series of functions that are recorded: one walk over the records in compiled code.
+
+It takes elementwise ops of real numbers in double precision, one number or arrays of one shape. All else is found
+by `core.series`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import extra, is_tensor, wrap
+from tapegrad.core.dispatch import enabled
+from tapegrad.core.storage import OPEN
+from tapegrad.kernels import abi, table
+from tapegrad.kernels import series as compiled
+from tapegrad.kernels.replay import layout
+from tapegrad.kernels.replay import series_layout as places
+from tapegrad.ops.primitive import BY_OPCODE, Elementwise
+from tapegrad.ops.series import words_of
+from tapegrad.tape.record import STRIDE
+from tapegrad.tape.tape import MAX_RECORDS, current, leave
+
+ROOM = 1 << 13  # numbers there is room for from the start
+KEPT = 1 << 20  # numbers, above which memory is let go of
+_programs = np.zeros(1024 << places.OPERAND_BITS, np.int64)  # addresses of programs; 0: to be made, -1: none
+_kept: list[Any] = []
+
+
+class _State(threading.local):
+    """The words of a walk, and its memory: one for each thread."""
+
+    def __init__(self) -> None:
+        self.words = np.zeros(places.SERIES_WORDS, np.int64)
+        self.view: Any = memoryview(self.words)  # type: ignore[arg-type]
+        self.number: Any = memoryview(self.words.view(np.float64))[places.DIRECTION_NUMBER :]  # type: ignore[arg-type]
+        self.at = abi.address(self.words)
+        self.busy = False
+        self.view[places.NUMBER_KIND], self.view[places.ARRAY_KIND] = id(np.float64), id(np.ndarray)
+        self.view[places.DTYPE_KIND] = id(np.dtype(np.float64))
+        self.view[places.OPS_AT] = abi.address(table.operations()[0])
+        self.view[places.PROGRAMS_AT] = abi.address(_programs)
+        self.make_room(ROOM)
+
+    def make_room(self, count: int) -> None:
+        self.space = np.empty(count)
+        self.view[places.SPACE], self.view[places.SPACE_BYTES] = abi.address(self.space), 8 * count
+
+
+_state = _State()
+_types = {float, int, np.float64}
+
+
+def expand(f: Callable[..., Any], args: Sequence[Any], k: int, v: Any, order: int) -> np.ndarray | None:
+    """Return the coefficients of ``f`` along a direction of argument k; None for another way to find them.
+
+    Arguments are plain. Where None is returned, `f` may have been called.
+    """
+    x, number = args[k], type(args[k]) in _types
+    if OPEN or enabled() is not True or layout.BOUNDS or not abi.native():
+        return None
+    if number and type(v) in _types:
+        value: Any = np.float64(x)
+    elif type(x) is np.ndarray and type(v) is np.ndarray and x.dtype == v.dtype == float and x.size:
+        if x.shape != v.shape or x.ndim == 0:
+            return None
+        value, v = np.array(x, order="C"), np.ascontiguousarray(v)
+    else:
+        return None
+    tape = current()
+    if len(tape.log) > STRIDE * MAX_RECORDS // 2:
+        leave(tape)
+        tape = current()
+    leaf = wrap(value)
+    extra(leaf).requires_grad = True
+    given = list(args)
+    given[k] = leaf
+    try:
+        try:
+            y = f(*given)
+        except Exception:
+            return None  # the other way raises it, if it belongs to the function
+        if not is_tensor(y) or y._tape is not tape or tape.columns is not None or leaf._tape is not None:
+            return None
+        at = tape.leaves.get(leaf._at)
+        return (
+            None if at is None else _walked(tape.log, at // STRIDE - 1, y._at // STRIDE - 1, value, v, order)
+        )
+    finally:
+        if tape.limit >= 0:
+            leave(tape)
+
+
+def _walked(log: list[Any], moved: int, wanted: int, value: Any, v: Any, order: int) -> np.ndarray | None:
+    """The series of a record from that of another one, if the walk takes all between them."""
+    state, number = _state, type(value) is np.float64
+    view, n = state.view, 1 if number else value.size
+    view[places.LOG_AT], view[places.MOVED], view[places.LOOKED_FOR] = id(log), moved, wanted
+    view[places.HIGHEST], view[places.ELEMENTS], view[places.IS_NUMBER] = order, n, number
+    if number:
+        state.number[0] = v
+        view[places.DIRECTION] = state.at + 8 * places.DIRECTION_NUMBER
+    else:
+        view[places.DIRECTION] = abi.location(v)
+    walk = compiled.load()
+    while (status := walk(state.at, 0, 0)) != places.EXPANDED:
+        if status == places.NO_PROGRAM:
+            _make_program(view[places.WANTED])
+        elif status == places.NO_ROOM:
+            state.make_room((wanted - moved + 3 + places.NODES) * (n * (order + 1) + 1))
+        else:
+            return None
+    found = state.space[: n * (order + 1)].copy()
+    if state.space.size > KEPT:
+        state.make_room(ROOM)
+    return found if number else found.reshape(order + 1, *value.shape)
+
+
+def _make_program(wanted: int) -> None:
+    """Note the program of an op, for operands of which some move."""
+    op = BY_OPCODE[wanted >> places.OPERAND_BITS]
+    words = None
+    if isinstance(op, Elementwise) and op.arity <= places.OPERAND_BITS:
+        words = words_of(op, tuple(bool(wanted >> q & 1) for q in range(op.arity)))
+    if words is None:
+        _programs[wanted] = -1
+        return
+    program = np.array(words, np.int64)
+    _kept.append(program)
+    _programs[wanted] = abi.address(program)

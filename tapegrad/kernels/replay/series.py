@@ -1,0 +1,324 @@
+"""Compiled: power series of the results of elementwise ops on an open tape, by the programs of `ops.series`.
+
+Coefficients of a value are one behind the other, each of as many numbers as the value has. Nothing is compiled for
+an op or an order: a program is a list of instructions, followed once for each power.
+"""
+
+from __future__ import annotations
+
+from tapegrad.kernels.dialect import copy, f64, i32, i64, invoke, stack, zero
+from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.series_layout import *
+
+
+def expand(what: int, state: int, extra: int, more: int) -> int:
+    """Find the series of a record from that of another one; it is copied to the beginning of the memory."""
+    s = i64(state)
+    size, records = 8 * s.elements * (s.highest + 1), s.looked_for - s.moved + 1
+    s.placed = s.space + size
+    s.nodes_at = s.placed + 8 * records + size * records
+    if s.nodes_at + NODES * size > s.space + s.space_bytes:
+        return NO_ROOM
+    places, items = i64(s.placed), i64(s.log_at + ITEMS_AT)[0]
+    first = s.placed + 8 * records
+    places[0] = first
+    zero(first, size)
+    if value_at(state, i64(items)[4 * s.moved + 3], first, 1) == 0:
+        return REFUSED
+    copy(first + 8 * s.elements, s.direction, 8 * s.elements)
+    for k in range(1, records):
+        places[k] = 0
+        status = expand_record(state, items + 32 * (s.moved + k), k)
+        if status != EXPANDED:
+            return status
+    if places[records - 1] <= 0:
+        return REFUSED
+    copy(s.space, places[records - 1], size)
+    return EXPANDED
+
+
+def value_at(state: int, value: int, target: int, whole: int) -> int:
+    """Copy a value; whether it is a number or, of the same shape as what moves, a dense array.
+
+    `whole`: a number does not do where that is an array.
+    """
+    s, kind, numbers = i64(state), i64(value + TYPE_AT)[0], f64(target)
+    if kind == s.number_kind:
+        if whole and s.is_number == 0:
+            return 0
+        number = f64(value + SCALAR_AT)[0]
+        for i in range(s.elements):
+            numbers[i] = number
+        return 1
+    if kind != s.array_kind or s.is_number:
+        return 0
+    if i64(value + DESCR_AT)[0] != s.dtype_kind or i32(value + FLAGS_AT)[0] & C_CONTIGUOUS == 0:
+        return 0
+    like = i64(i64(s.log_at + ITEMS_AT)[0])[4 * s.moved + 3]
+    ndim = i32(like + NDIM_AT)[0]
+    if i32(value + NDIM_AT)[0] != ndim:
+        return 0
+    for d in range(ndim):
+        if i64(i64(value + DIMS_AT)[0])[d] != i64(i64(like + DIMS_AT)[0])[d]:
+            return 0
+    copy(target, i64(value + DATA_AT)[0], 8 * s.elements)
+    return 1
+
+
+def expand_record(state: int, entry: int, k: int) -> int:
+    """Find the series of record k, counted from the one that moves, whose four entries are given."""
+    s, e, taken, nodes = i64(state), i64(entry), stack(3), stack(NODES)
+    places, size = i64(s.placed), 8 * s.elements * (s.highest + 1)
+    op = i32(e[0] + DIGIT_AT)[0]
+    form = i64(s.ops_at)[ROW * op + FORM]
+    if op <= CONS:
+        return EXPANDED
+    count = operands_of(state, entry, form, taken)
+    moving = 0
+    for q in range(min(count, OPERAND_BITS)):
+        j = i64(taken)[q] - s.moved
+        if j >= 0:
+            if places[j] > 0:
+                moving = moving | 1 << q
+    if moving == 0:
+        places[k] = APART * (count <= OPERAND_BITS)
+        return REFUSED * (count > OPERAND_BITS)
+    program = i64(s.programs_at)[(op << OPERAND_BITS) + moving]
+    if program <= 0 or count > OPERAND_BITS:
+        s.wanted = (op << OPERAND_BITS) + moving
+        return NO_PROGRAM + (REFUSED - NO_PROGRAM) * (program < 0 or count > OPERAND_BITS)
+    for q in range(i64(program)[0]):
+        i64(nodes)[q] = s.nodes_at + size * q
+    places[k] = s.placed + 8 * (s.looked_for - s.moved + 1) + size * k
+    i64(nodes)[count] = places[k]
+    for q in range(count):
+        j = i64(taken)[q]
+        if moving >> q & 1:
+            i64(nodes)[q] = places[j - s.moved]
+        else:
+            other = i64(i64(s.log_at + ITEMS_AT)[0] + 32 * j)
+            if i32(other[0] + DIGIT_AT)[0] != CONST:
+                return REFUSED
+            if value_at(state, other[3], i64(nodes)[q], 0) == 0:
+                return REFUSED
+    if value_at(state, e[3], places[k], 1) == 0:
+        return REFUSED
+    return follow_program(state, program, nodes)
+
+
+def operands_of(state: int, entry: int, form: int, taken: int) -> int:
+    """Note the records that a record takes, as far as there is room; how many there are."""
+    s, t = i64(state), i64(taken)
+    first, second = i64(entry)[1], i64(entry)[2]
+    t[0] = (i32(first + DIGIT_AT)[0] >> 2) - 1
+    if form != TWO and form != CHAIN:
+        return 1
+    at, count = i32(second + DIGIT_AT)[0] >> 2, 1
+    if form == TWO:
+        t[1] = at - 1
+        return 2
+    while at != 0:
+        cons = i64(i64(s.log_at + ITEMS_AT)[0] + 32 * (at - 1))
+        if count < OPERAND_BITS:
+            t[count] = (i32(cons[1] + DIGIT_AT)[0] >> 2) - 1
+        count += 1
+        at = i32(cons[2] + DIGIT_AT)[0] >> 2
+    return count
+
+
+def follow_program(state: int, program: int, nodes: int) -> int:
+    """Find all nodes of a program: first coefficients, then power by power the others."""
+    s, p = i64(state), i64(program)
+    n, at = s.elements, program + 8 * PROGRAM_HEAD
+    for q in range(p[1]):
+        if first_coefficient(at, nodes, n) == 0:
+            return REFUSED
+        at += 8 * INSTRUCTION
+    for k in range(1, s.highest + 1):
+        step = at
+        for q in range(p[2]):
+            if coefficient(step, nodes, n, k, s.highest) == 0:
+                return REFUSED
+            step += 8 * INSTRUCTION
+    return EXPANDED
+
+
+def first_coefficient(instruction: int, nodes: int, n: int) -> int:
+    """Follow an instruction for first coefficients; 0 where a length is 0."""
+    w, node = i64(instruction), i64(nodes)
+    code, a, b = w[CODE_AT], node[w[FROM_NODE]], node[w[WITH_NODE]]
+    target, c = node[w[TO_NODE]], node[w[AND_NODE]]
+    if code == BY_LOOP:
+        return call_loop(w[LOOP_AT], w[LOOP_DATA], w[HOW], target, a, b, n)
+    o, x, y, z = f64(target), f64(a), f64(b), f64(c)
+    for i in range(n):
+        if code == FILL:
+            o[i] = f64(instruction + 8 * FROM_NODE)[0]
+        elif code == ADD_UP:
+            o[i] = x[i] + y[i]
+        elif code == TAKE_OFF:
+            o[i] = x[i] - y[i]
+        elif code == TIMES:
+            o[i] = x[i] * y[i]
+        elif code == DIVIDED:
+            o[i] = x[i] / y[i]
+        elif code == MINUS:
+            o[i] = -x[i]
+        elif code == CHOICE:
+            o[i] = z[i]
+            if x[i] != 0.0:
+                o[i] = y[i]
+        elif code == LENGTH:
+            if o[i] == 0.0:
+                return 0
+        else:
+            o[i] = float(compared(code, a + 8 * i, b + 8 * i))
+    return 1
+
+
+def compared(code: int, a: int, b: int) -> int:
+    """Whether two numbers are as the code says."""
+    x, y = f64(a)[0], f64(b)[0]
+    if code == GREATER:
+        return x > y
+    if code == LESS:
+        return x < y
+    if code == AT_LEAST:
+        return x >= y
+    if code == AT_MOST:
+        return x <= y
+    if code == EQUAL:
+        return x == y
+    return x != y
+
+
+def call_loop(function: int, data: int, inputs: int, out: int, a: int, b: int, n: int) -> int:
+    """Compute values by a ufunc's inner loop."""
+    args, steps, count = stack(3), stack(3), stack(1)
+    i64(args)[0], i64(args)[1], i64(args)[2] = a, b, out
+    i64(args)[inputs] = out
+    for q in range(3):
+        i64(steps)[q] = 8
+    i64(count)[0] = n
+    invoke(function, args, count, steps, data)
+    return 1
+
+
+def coefficient(instruction: int, nodes: int, n: int, k: int, order: int) -> int:
+    """Follow an instruction for coefficient k; 0 where those of a power may lose digits."""
+    w, node = i64(instruction), i64(nodes)
+    code, how, step = w[CODE_AT], w[HOW], 8 * n * k
+    out, a, b = node[w[TO_NODE]], node[w[FROM_NODE]], node[w[WITH_NODE]]
+    target = out + step
+    if code == SLOPE:
+        if how & FIRST_TERM:
+            zero(target, 8 * n)
+        if how & BY_CONSTANT:
+            return multiply_add(target, a + step, b, n, 1, 1)
+        for j in range(1, k + 1):
+            multiply_add(target, a + 8 * n * j, b + 8 * n * (k - j), n, j, k)
+        return 1
+    if code == PRODUCT_OF:
+        zero(target, 8 * n)
+        for j in range(k + 1):
+            multiply_add(target, a + 8 * n * j, b + 8 * n * (k - j), n, 1, 1)
+        return 1
+    if code == SCALED:
+        zero(target, 8 * n)
+        return multiply_add(target, a + step, b, n, 1, 1)
+    if code == POWER_OF:
+        if k > 1:
+            return 1
+        return power_series(out, a, b, n, order)
+    o, x, y, z, c = f64(target), f64(a + step), f64(b + step), f64(node[w[AND_NODE]] + step), f64(b)
+    if code == QUOTIENT:
+        zero(target, 8 * n)
+        if how:
+            copy(target, a + step, 8 * n)
+        for j in range(1, k + 1):
+            multiply_add(target, b + 8 * n * j, out + 8 * n * (k - j), n, -1, 1)
+        for i in range(n):
+            o[i] = o[i] / c[i]
+        return 1
+    for i in range(n):
+        if code == SAME:
+            o[i] = x[i]
+        elif code == OPPOSITE:
+            o[i] = -x[i]
+        elif code == SUM_OF:
+            o[i] = x[i] + y[i]
+        elif code == DIFFERENCE:
+            o[i] = x[i] - y[i]
+        elif code == OVER:
+            o[i] = x[i] / c[i]
+        else:  # of a choice
+            o[i] = 0.0
+            if f64(a)[i] != 0.0:
+                if how & 1:
+                    o[i] = y[i]
+            elif how & 2:
+                o[i] = z[i]
+    return 1
+
+
+def power_series(out: int, x: int, y: int, n: int, order: int) -> int:
+    """All coefficients of x to a constant power; 0 where digits may be lost."""
+    for i in range(n):
+        exponent, whole = f64(y)[i], 0.0
+        while whole < exponent and whole < 64.0:
+            whole = whole + 1.0
+        if whole == exponent:
+            multiply_out(out + 8 * i, x + 8 * i, y + 8 * i, n, order)
+        elif follow_slope(out + 8 * i, x + 8 * i, y + 8 * i, n, order) == 0:
+            return 0
+    return 1
+
+
+def multiply_out(out: int, x: int, y: int, n: int, order: int) -> int:
+    """The series of a number to a whole power, as a product; its value is there."""
+    o, base, value, factors = f64(out), f64(x), f64(out)[0], 1.0
+    for k in range(order + 1):
+        o[n * k] = base[n * k]
+        if f64(y)[0] == 0.0:
+            o[n * k] = 0.0
+    while factors < f64(y)[0]:
+        for k in range(order, -1, -1):
+            total = 0.0
+            for j in range(k + 1):
+                total = total + o[n * j] * base[n * (k - j)]
+            o[n * k] = total
+        factors = factors + 1.0
+    o[0] = value
+    return 1
+
+
+def follow_slope(out: int, x: int, y: int, n: int, order: int) -> int:
+    """The series of a number to another power, whose value is there: ``x out' = y out x'``.
+
+    0 where the number or its power is so small or large that this may lose digits.
+    """
+    o, base, exponent, square = f64(out), f64(x), f64(y)[0], f64(x)[0] * f64(x)[0]
+    if square < 1e-12 or square * 1e-12 > 1.0 or o[0] - o[0] != 0.0:
+        return 0
+    if o[0] * o[0] < 1e-80 or o[0] * 1e-80 > 1.0:
+        return 0
+    for k in range(1, order + 1):
+        total = 0.0
+        for j in range(1, k + 1):
+            factor = exponent * float(j) - float(k - j)
+            total = total + factor * base[n * j] * o[n * (k - j)]
+        o[n * k] = total / (float(k) * base[0])
+    return 1
+
+
+def multiply_add(target: int, a: int, b: int, n: int, j: int, k: int) -> int:
+    """Add j/k times the products of n numbers."""
+    o, x, y = f64(target), f64(a), f64(b)
+    if j == k:
+        for i in range(n):
+            o[i] = o[i] + x[i] * y[i]
+    else:
+        factor = float(j) / float(k)
+        for i in range(n):
+            o[i] = o[i] + factor * x[i] * y[i]
+    return 1

@@ -1,0 +1,23 @@
+"""The compiled power series (`kernels.replay.series`): compiled when first wanted, beside the sweep."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+from tapegrad.kernels import cache, machine
+from tapegrad.kernels.locks import compiling
+from tapegrad.kernels.replay import layout, series_layout
+
+
+@functools.cache
+def load() -> Callable[[int], int]:
+    """Return ``expand(state)``, which gives how it ended."""
+    with compiling():
+        known = vars(layout) | vars(series_layout)
+        constants = {k: v for k, v in known.items() if k.isupper() and isinstance(v, int)}
+        text = (Path(layout.__file__).parent / "series.py").read_text("utf-8")
+        source = machine.SOURCE.format(texts=[text], constants=constants, trusted=1, quick=1, entry="expand")
+        module = cache.load("series", source)
+        return functools.partial(module.enter, module.entry.address, 0)

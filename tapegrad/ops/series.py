@@ -1,0 +1,225 @@
+"""Power series of elementwise ops as lists of instructions, found from the text of derivative rules.
+
+If ``y = f(x)``, the derivative by t is ``y' = p x'`` with the partial p that the rule tells: an expression of x, y
+and numbers. Sums, products, quotients and choices in it have coefficients by those of their operands. Any other
+function in it is one more series, whose derivative its own rule tells; equal ones are one, so that soon
+nothing is new: of the sine there are two, the sine and the cosine. `kernels.replay.series` follows the list
+power by power.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.kernels import abi
+from tapegrad.kernels.replay import series_layout as layout
+from tapegrad.ops.primitive import MEANING, OUT, Elementwise
+from tapegrad.ops.programs import OPERATORS
+from tapegrad.ops.rules import Partial
+
+ADD, SUBTRACT, MULTIPLY, DIVIDE, NEGATIVE, SQUARE, POWER, WHERE = (
+    MEANING[f]
+    for f in (np.add, np.subtract, np.multiply, np.divide, np.negative, np.square, np.power, np.where)
+)
+COMPARISONS = {
+    ast.Gt: layout.GREATER, ast.Lt: layout.LESS, ast.GtE: layout.AT_LEAST, ast.LtE: layout.AT_MOST,
+    ast.Eq: layout.EQUAL, ast.NotEq: layout.DIFFERENT,
+}  # fmt: skip
+VALUES = {
+    ADD: layout.ADD_UP, SUBTRACT: layout.TAKE_OFF, MULTIPLY: layout.TIMES, DIVIDE: layout.DIVIDED,
+    NEGATIVE: layout.MINUS, WHERE: layout.CHOICE,
+}  # fmt: skip
+FLAT = (np.sign, np.rint, np.floor, np.ceil, np.trunc)  # whose derivative is 0
+
+
+class Node(NamedTuple):
+    """A series among the nodes of a list: its number, and whether it has more than a first coefficient."""
+
+    number: int
+    moves: bool
+
+
+class NoSeries(Exception):
+    """A rule says what no instruction does."""
+
+
+def words_of(op: Elementwise, moving: tuple[bool, ...]) -> list[int] | None:
+    """Return the words of an op's series for operands of which some move, as `series_layout` has them.
+
+    Operands are the first nodes, then comes the result, whose first coefficient is known. None where there is no
+    such list.
+    """
+    builder = _Builder(op, moving)
+    try:
+        builder.find_result()
+    except NoSeries:
+        return None
+    lists = builder.values, builder.coefficients
+    words = [builder.count, *map(len, lists)]
+    for instruction in (*lists[0], *lists[1]):
+        words += [*instruction, *[0] * (layout.INSTRUCTION - len(instruction))]
+    return words
+
+
+class _Builder:
+    """Instructions for first coefficients and for the others, each after what it needs."""
+
+    def __init__(self, op: Elementwise, moving: tuple[bool, ...]) -> None:
+        self.op, self.count = op, len(moving) + 1
+        self.operands = [Node(q, moves) for q, moves in enumerate(moving)]
+        self.values: list[list[int]] = []
+        self.coefficients: list[list[int]] = []
+        self.known: dict[Any, Node] = {}
+
+    def find_result(self) -> None:
+        """Add the instructions for the later coefficients of the result."""
+        out = Node(len(self.operands), True)
+        if self.op is POWER:
+            if self.operands[1].moves:
+                raise NoSeries
+            self.coefficients.append([layout.POWER_OF, *self.numbers(out, self.operands)])
+        elif self.op in VALUES or self.op is SQUARE:
+            self.combine(self.op, self.operands, out)
+        else:
+            self.known[self.op, *self.operands] = out
+            if self.op.kink:  # an even power of 0 is smooth, which no product of derivatives tells
+                self.values.append([layout.LENGTH, out.number])
+            self.integrate(self.op, self.operands, out)
+
+    def numbers(self, out: Node, operands: list[Node]) -> list[int]:
+        """The words for the nodes of an instruction."""
+        return [out.number, *(x.number for x in operands), *[0] * (3 - len(operands))]
+
+    def new(self, moves: bool) -> Node:
+        if self.count == layout.NODES:
+            raise NoSeries
+        self.count += 1
+        return Node(self.count - 1, moves)
+
+    def literal(self, value: float) -> Node:
+        key = ("number", repr(float(value)))
+        if key not in self.known:
+            found = self.known[key] = self.new(False)
+            bits = int(np.float64(value).view(np.int64))
+            self.values.append([layout.FILL, found.number, bits])
+        return self.known[key]
+
+    def apply(self, function: Any, operands: list[Node]) -> Node:
+        """The node of what a function makes of others."""
+        op = function if function in FLAT else MEANING.get(function)
+        key = (op, *operands)
+        if key not in self.known:
+            moves = any(x.moves for x in operands) and op not in FLAT
+            if op in VALUES or op is SQUARE:
+                operands = operands * 2 if op is SQUARE else operands
+                op = MULTIPLY if op is SQUARE else op
+                out = self.new(moves)
+                self.values.append([VALUES[op], *self.numbers(out, operands)])
+                if moves:
+                    self.combine(op, operands, out)
+            else:
+                out = self.known[key] = self.new(moves)
+                self.call_loop(op, operands, out)
+                if moves:
+                    self.integrate(op, operands, out)
+            self.known[key] = out
+        return self.known[key]
+
+    def call_loop(self, op: Any, operands: list[Node], out: Node) -> None:
+        """Add the instruction for values of a ufunc."""
+        ufunc = (
+            op if op in FLAT else op.functions[0] if isinstance(op, Elementwise) and op.functions else None
+        )
+        if not isinstance(ufunc, np.ufunc) or len(operands) > 2 or ufunc.nin != len(operands):
+            raise NoSeries
+        loop, data = abi.inner_loop(ufunc, "d")
+        if not loop:
+            raise NoSeries
+        self.values.append([layout.BY_LOOP, *self.numbers(out, operands), len(operands), loop, data])
+
+    def combine(self, op: Elementwise, operands: list[Node], out: Node) -> None:
+        """Add the instruction for a sum, a product, a quotient or a choice."""
+        operands = operands * 2 if op is SQUARE else operands
+        a, b = (operands * 2)[:2]
+        how = 0
+        if op is WHERE:
+            if a.moves:
+                raise NoSeries
+            code, how = layout.CHOSEN, b.moves | operands[2].moves << 1
+        elif op is NEGATIVE:
+            code = layout.OPPOSITE
+        elif op in (ADD, SUBTRACT):
+            code = layout.SUM_OF if op is ADD else layout.DIFFERENCE
+            if not b.moves:
+                code = layout.SAME
+            elif not a.moves:
+                code, operands = layout.SAME if op is ADD else layout.OPPOSITE, [b]
+        elif op is DIVIDE:
+            code, how = layout.QUOTIENT if b.moves else layout.OVER, int(a.moves)
+        elif a.moves and b.moves:
+            code = layout.PRODUCT_OF
+        else:
+            code, operands = layout.SCALED, [a, b] if a.moves else [b, a]
+        self.coefficients.append([code, *self.numbers(out, operands), how])
+
+    def integrate(self, op: Any, operands: list[Node], out: Node) -> None:
+        """Add the instructions for what a rule tells the derivative of."""
+        if not isinstance(op, Elementwise) or op.explicit or op.arity != len(operands) or op is POWER:
+            raise NoSeries
+        slots = {name: out if slot == OUT else operands[slot] for name, slot in op.slots.items()}
+        places = []
+        for k, x in enumerate(operands):
+            if x.moves and not op.partial(k).zero:
+                places.append([layout.SLOPE, out.number, x.number, 0, 0, layout.FIRST_TERM * (not places)])
+                self.coefficients.append(places[-1])
+        if not places:
+            raise NoSeries
+        moving = [k for k, x in enumerate(operands) if x.moves and not op.partial(k).zero]
+        for k, instruction in zip(moving, places, strict=True):
+            partial = self.partial(op.partial(k), slots)
+            instruction[layout.WITH_NODE] = partial.number
+            instruction[layout.HOW] |= 0 if partial.moves else layout.BY_CONSTANT
+
+    def partial(self, partial: Partial, slots: dict[str, Node]) -> Node:
+        scope = dict(slots)
+        for statement in partial.statements:
+            (target,) = statement.targets
+            if not isinstance(target, ast.Name):
+                raise NoSeries
+            scope[target.id] = self.expression(statement.value, scope)
+        return self.expression(partial.expression, scope)
+
+    def expression(self, node: ast.expr, scope: dict[str, Node]) -> Node:
+        """The node of an expression of a rule."""
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            return self.literal(node.value)
+        if isinstance(node, ast.Name) and node.id in scope:
+            return scope[node.id]
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return self.apply(np.negative, [self.expression(node.operand, scope)])
+        if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+            operands = [self.expression(x, scope) for x in (node.left, node.right)]
+            return self.apply(OPERATORS[type(node.op)], operands)
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
+            return self.compare(node, scope)
+        named = node.func if isinstance(node, ast.Call) and not node.keywords else node
+        if isinstance(named, ast.Attribute) and ast.unparse(named.value) == "np":
+            found = getattr(np, named.attr)
+            if isinstance(node, ast.Call):
+                return self.apply(found, [self.expression(x, scope) for x in node.args])
+            if isinstance(found, float):
+                return self.literal(found)
+        raise NoSeries
+
+    def compare(self, node: ast.Compare, scope: dict[str, Node]) -> Node:
+        """The node of a comparison, which has a value alone."""
+        code = COMPARISONS[type(node.ops[0])]
+        operands = [self.expression(x, scope) for x in (node.left, node.comparators[0])]
+        key = (code, *operands)
+        if key not in self.known:
+            self.known[key] = self.new(False)
+            self.values.append([code, *self.numbers(self.known[key], operands)])
+        return self.known[key]
