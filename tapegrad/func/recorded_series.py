@@ -1,7 +1,7 @@
 """Power series of functions that are recorded: one walk over the records in compiled code.
 
-It takes elementwise ops of real numbers in double precision, one number or arrays of one shape. All else is found
-by `core.series`.
+It takes elementwise ops of real numbers in double precision, one number or arrays of one shape. All else is
+found by `core.series`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class _State(threading.local):
         self.view: Any = memoryview(self.words)  # type: ignore[arg-type]
         self.number: Any = memoryview(self.words.view(np.float64))[places.DIRECTION_NUMBER :]  # type: ignore[arg-type]
         self.at = abi.address(self.words)
-        self.busy = False
         self.view[places.NUMBER_KIND], self.view[places.ARRAY_KIND] = id(np.float64), id(np.ndarray)
         self.view[places.DTYPE_KIND] = id(np.dtype(np.float64))
+        self.view[places.TRUTH_KIND], self.view[places.TRUTHS_KIND] = id(np.bool_), id(np.dtype(bool))
         self.view[places.OPS_AT] = abi.address(table.operations()[0])
         self.view[places.PROGRAMS_AT] = abi.address(_programs)
         self.make_room(ROOM)
@@ -83,8 +83,8 @@ def expand(f: Callable[..., Any], args: Sequence[Any], k: int, v: Any, order: in
             y = f(*given)
         except Exception:
             return None  # the other way raises it, if it belongs to the function
-        if not is_tensor(y) or y._tape is not tape or tape.columns is not None or leaf._tape is not None:
-            return None
+        if not is_tensor(y) or y._tape is not tape or tape.limit < 0 or leaf._tape is not None:
+            return None  # after a sweep, too: what it gave may depend on the argument
         at = tape.leaves.get(leaf._at)
         return (
             None if at is None else _walked(tape.log, at // STRIDE - 1, y._at // STRIDE - 1, value, v, order)

@@ -12,8 +12,8 @@ from tapegrad.kernels.replay import layout, series_layout
 
 
 @functools.cache
-def load() -> Callable[[int], int]:
-    """Return ``expand(state)``, which gives how it ended."""
+def load() -> Callable[[int, int, int], int]:
+    """Return ``expand(state, 0, 0)``, which gives how it ended."""
     with compiling():
         known = vars(layout) | vars(series_layout)
         constants = {k: v for k, v in known.items() if k.isupper() and isinstance(v, int)}

@@ -1,10 +1,10 @@
 """Power series of elementwise ops as lists of instructions, found from the text of derivative rules.
 
-If ``y = f(x)``, the derivative by t is ``y' = p x'`` with the partial p that the rule tells: an expression of x, y
-and numbers. Sums, products, quotients and choices in it have coefficients by those of their operands. Any other
-function in it is one more series, whose derivative its own rule tells; equal ones are one, so that soon
-nothing is new: of the sine there are two, the sine and the cosine. `kernels.replay.series` follows the list
-power by power.
+If ``y = f(x)``, the derivative by t is ``y' = p x'`` with the partial p that the rule tells: an expression of
+x, y and numbers. Sums, products, quotients and choices in it have coefficients by those of their operands.
+Any other function in it is one more series, whose derivative its own rule tells; equal ones are one, so that
+soon nothing is new: of the sine there are two, the sine and the cosine. `kernels.replay.series` follows the
+list power by power.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class NoSeries(Exception):
 def words_of(op: Elementwise, moving: tuple[bool, ...]) -> list[int] | None:
     """Return the words of an op's series for operands of which some move, as `series_layout` has them.
 
-    Operands are the first nodes, then comes the result, whose first coefficient is known. None where there is no
-    such list.
+    Operands are the first nodes, then comes the result, whose first coefficient is known. None where there is
+    no such list.
     """
     builder = _Builder(op, moving)
     try:
@@ -84,7 +84,7 @@ class _Builder:
         elif self.op in VALUES or self.op is SQUARE:
             self.combine(self.op, self.operands, out)
         else:
-            self.known[self.op, *self.operands] = out
+            self.known[(self.op, *self.operands)] = out
             if self.op.kink:  # an even power of 0 is smooth, which no product of derivatives tells
                 self.values.append([layout.LENGTH, out.number])
             self.integrate(self.op, self.operands, out)
@@ -99,12 +99,12 @@ class _Builder:
         self.count += 1
         return Node(self.count - 1, moves)
 
-    def literal(self, value: float) -> Node:
+    def literal(self, value: Any) -> Node:
         key = ("number", repr(float(value)))
         if key not in self.known:
             found = self.known[key] = self.new(False)
             bits = int(np.float64(value).view(np.int64))
-            self.values.append([layout.FILL, found.number, bits])
+            self.values.append([layout.FILL, found.number, 0, 0, 0, 0, bits])
         return self.known[key]
 
     def apply(self, function: Any, operands: list[Node]) -> Node:
@@ -140,7 +140,7 @@ class _Builder:
             raise NoSeries
         self.values.append([layout.BY_LOOP, *self.numbers(out, operands), len(operands), loop, data])
 
-    def combine(self, op: Elementwise, operands: list[Node], out: Node) -> None:
+    def combine(self, op: Any, operands: list[Node], out: Node) -> None:
         """Add the instruction for a sum, a product, a quotient or a choice."""
         operands = operands * 2 if op is SQUARE else operands
         a, b = (operands * 2)[:2]
@@ -170,7 +170,7 @@ class _Builder:
         if not isinstance(op, Elementwise) or op.explicit or op.arity != len(operands) or op is POWER:
             raise NoSeries
         slots = {name: out if slot == OUT else operands[slot] for name, slot in op.slots.items()}
-        places = []
+        places: list[list[int]] = []
         for k, x in enumerate(operands):
             if x.moves and not op.partial(k).zero:
                 places.append([layout.SLOPE, out.number, x.number, 0, 0, layout.FIRST_TERM * (not places)])

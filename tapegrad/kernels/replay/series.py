@@ -1,12 +1,12 @@
 """Compiled: power series of the results of elementwise ops on an open tape, by the programs of `ops.series`.
 
-Coefficients of a value are one behind the other, each of as many numbers as the value has. Nothing is compiled for
-an op or an order: a program is a list of instructions, followed once for each power.
+Coefficients of a value are one behind the other, each of as many numbers as the value has. Nothing is
+compiled for an op or an order: a program is a list of instructions, followed once for each power.
 """
 
 from __future__ import annotations
 
-from tapegrad.kernels.dialect import copy, f64, i32, i64, invoke, stack, zero
+from tapegrad.kernels.dialect import copy, f64, i32, i64, invoke, stack, u8, zero
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.series_layout import *
 
@@ -50,9 +50,14 @@ def value_at(state: int, value: int, target: int, whole: int) -> int:
         for i in range(s.elements):
             numbers[i] = number
         return 1
+    if kind == s.truth_kind:
+        for i in range(s.elements):
+            numbers[i] = float(u8(value + SCALAR_AT)[0])
+        return 1
     if kind != s.array_kind or s.is_number:
         return 0
-    if i64(value + DESCR_AT)[0] != s.dtype_kind or i32(value + FLAGS_AT)[0] & C_CONTIGUOUS == 0:
+    dtype = i64(value + DESCR_AT)[0]
+    if (dtype != s.dtype_kind and dtype != s.truths_kind) or i32(value + FLAGS_AT)[0] & C_CONTIGUOUS == 0:
         return 0
     like = i64(i64(s.log_at + ITEMS_AT)[0])[4 * s.moved + 3]
     ndim = i32(like + NDIM_AT)[0]
@@ -61,7 +66,12 @@ def value_at(state: int, value: int, target: int, whole: int) -> int:
     for d in range(ndim):
         if i64(i64(value + DIMS_AT)[0])[d] != i64(i64(like + DIMS_AT)[0])[d]:
             return 0
-    copy(target, i64(value + DATA_AT)[0], 8 * s.elements)
+    data = i64(value + DATA_AT)[0]
+    if dtype == s.dtype_kind:
+        copy(target, data, 8 * s.elements)
+    else:
+        for i in range(s.elements):
+            numbers[i] = float(u8(data)[i])
     return 1
 
 
@@ -130,13 +140,13 @@ def follow_program(state: int, program: int, nodes: int) -> int:
     """Find all nodes of a program: first coefficients, then power by power the others."""
     s, p = i64(state), i64(program)
     n, at = s.elements, program + 8 * PROGRAM_HEAD
-    for q in range(p[1]):
+    for _ in range(p[1]):
         if first_coefficient(at, nodes, n) == 0:
             return REFUSED
         at += 8 * INSTRUCTION
     for k in range(1, s.highest + 1):
         step = at
-        for q in range(p[2]):
+        for _ in range(p[2]):
             if coefficient(step, nodes, n, k, s.highest) == 0:
                 return REFUSED
             step += 8 * INSTRUCTION
@@ -153,7 +163,7 @@ def first_coefficient(instruction: int, nodes: int, n: int) -> int:
     o, x, y, z = f64(target), f64(a), f64(b), f64(c)
     for i in range(n):
         if code == FILL:
-            o[i] = f64(instruction + 8 * FROM_NODE)[0]
+            o[i] = f64(instruction + 8 * LOOP_AT)[0]
         elif code == ADD_UP:
             o[i] = x[i] + y[i]
         elif code == TAKE_OFF:
@@ -230,16 +240,23 @@ def coefficient(instruction: int, nodes: int, n: int, k: int, order: int) -> int
         if k > 1:
             return 1
         return power_series(out, a, b, n, order)
-    o, x, y, z, c = f64(target), f64(a + step), f64(b + step), f64(node[w[AND_NODE]] + step), f64(b)
     if code == QUOTIENT:
         zero(target, 8 * n)
         if how:
             copy(target, a + step, 8 * n)
         for j in range(1, k + 1):
             multiply_add(target, b + 8 * n * j, out + 8 * n * (k - j), n, -1, 1)
-        for i in range(n):
-            o[i] = o[i] / c[i]
-        return 1
+        return divide_by(target, target, b, n)
+    if code == OVER:
+        return divide_by(target, a + step, b, n)
+    if code == CHOSEN:
+        return choose(target, a, (b + step) * (how & 1), (node[w[AND_NODE]] + step) * (how >> 1), n)
+    return combine(code, target, a + step, b + step, n)
+
+
+def combine(code: int, target: int, a: int, b: int, n: int) -> int:
+    """Add n numbers, or take them off; or one of those alone."""
+    o, x, y = f64(target), f64(a), f64(b)
     for i in range(n):
         if code == SAME:
             o[i] = x[i]
@@ -247,17 +264,29 @@ def coefficient(instruction: int, nodes: int, n: int, k: int, order: int) -> int
             o[i] = -x[i]
         elif code == SUM_OF:
             o[i] = x[i] + y[i]
-        elif code == DIFFERENCE:
+        else:
             o[i] = x[i] - y[i]
-        elif code == OVER:
-            o[i] = x[i] / c[i]
-        else:  # of a choice
-            o[i] = 0.0
-            if f64(a)[i] != 0.0:
-                if how & 1:
-                    o[i] = y[i]
-            elif how & 2:
-                o[i] = z[i]
+    return 1
+
+
+def divide_by(target: int, a: int, b: int, n: int) -> int:
+    """Divide n numbers."""
+    o, x, y = f64(target), f64(a), f64(b)
+    for i in range(n):
+        o[i] = x[i] / y[i]
+    return 1
+
+
+def choose(target: int, condition: int, a: int, b: int, n: int) -> int:
+    """Take n numbers from one place or the other; of no place 0."""
+    o, chosen = f64(target), f64(condition)
+    for i in range(n):
+        source = b
+        if chosen[i] != 0.0:
+            source = a
+        o[i] = 0.0
+        if source != 0:
+            o[i] = f64(source)[i]
     return 1
 
 

@@ -1,23 +1,25 @@
 """Places in the words that Python and the compiled power series share."""
 
-# A state: the list of an open tape's log, the record that moves and the one whose series is wanted; the highest
-# power; how many numbers a value has, and whether it is one without axes; the table of ops and that of
-# programs, by opcode and a bit for each operand that moves; the program that is missing; memory, with its
-# size in bytes; where the direction is; types of objects that a value may be.
+# A state: the list of an open tape's log, the record that moves and the one whose series is wanted; the
+# highest power; how many numbers a value has, and whether it is one without axes; the table of ops and that
+# of programs, by opcode and a bit for each operand that moves; the program that is missing; memory, with its
+# size in bytes; where the direction is; types of objects that a value may be; where in the memory are the
+# places of series, by record, and the nodes of programs; a direction that is a number.
 (
     LOG_AT, MOVED, LOOKED_FOR, HIGHEST, ELEMENTS, IS_NUMBER, OPS_AT, PROGRAMS_AT, WANTED, SPACE, SPACE_BYTES,
     DIRECTION, NUMBER_KIND, ARRAY_KIND, DTYPE_KIND, PLACED, NODES_AT, DIRECTION_NUMBER,
-) = range(18)  # fmt: skip
-SERIES_WORDS = 18
+    TRUTH_KIND, TRUTHS_KIND,
+) = range(20)  # fmt: skip
+SERIES_WORDS = 20
 OPERAND_BITS = 3
 
 # How the walk ends: done; a program is to be made; another way is to be found; more memory is wanted.
 EXPANDED, NO_PROGRAM, REFUSED, NO_ROOM = range(4)
 APART = -1  # in the place of a series: of what has a history of its own
 
-# A program: how many nodes, instructions for first coefficients, and instructions for later ones; then those. An
-# instruction: what it does, to which node, with which three; for slopes and choices a bit for each of those that
-# moves; a ufunc's loop and what that is called with.
+# A program: how many nodes, instructions for first coefficients, and instructions for later ones; then those.
+# An instruction: what it does, to which node, with which three; a number or bits that say more; a ufunc's
+# loop and what that is called with, or the number that a node is filled with.
 NODES, INSTRUCTION, PROGRAM_HEAD = 96, 8, 3
 CODE_AT, TO_NODE, FROM_NODE, WITH_NODE, AND_NODE, HOW, LOOP_AT, LOOP_DATA = range(8)
 (
