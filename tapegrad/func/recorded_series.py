@@ -6,9 +6,10 @@ found by `core.series`.
 
 from __future__ import annotations
 
-import threading
+import functools
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,14 +25,17 @@ from tapegrad.ops.series import words_of
 from tapegrad.tape.record import STRIDE
 from tapegrad.tape.tape import MAX_RECORDS, current, leave
 
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
+
 ROOM = 1 << 13  # numbers there is room for from the start
 KEPT = 1 << 20  # numbers, above which memory is let go of
 _programs = np.zeros(1024 << places.OPERAND_BITS, np.int64)  # addresses of programs; 0: to be made, -1: none
 _kept: list[Any] = []
 
 
-class _State(threading.local):
-    """The words of a walk, and its memory: one for each thread."""
+class _State:
+    """The words of a walk, and its memory."""
 
     def __init__(self) -> None:
         self.words = np.zeros(places.SERIES_WORDS, np.int64)
@@ -50,8 +54,9 @@ class _State(threading.local):
         self.view[places.SPACE], self.view[places.SPACE_BYTES] = abi.address(self.space), 8 * count
 
 
-_state = _State()
+_idle: deque[_State] = deque()
 _types = {float, int, np.float64}
+possible = functools.cache(lambda: abi.native() and not layout.BOUNDS)
 
 
 def expand(f: Callable[..., Any], args: Sequence[Any], k: int, v: Any, order: int) -> np.ndarray | None:
@@ -60,7 +65,7 @@ def expand(f: Callable[..., Any], args: Sequence[Any], k: int, v: Any, order: in
     Arguments are plain. Where None is returned, `f` may have been called.
     """
     x, number = args[k], type(args[k]) in _types
-    if OPEN or enabled() is not True or layout.BOUNDS or not abi.native():
+    if OPEN or enabled() is not True or not possible():
         return None
     if number and type(v) in _types:
         value: Any = np.float64(x)
@@ -86,17 +91,25 @@ def expand(f: Callable[..., Any], args: Sequence[Any], k: int, v: Any, order: in
         if not is_tensor(y) or y._tape is not tape or tape.limit < 0 or leaf._tape is not None:
             return None  # after a sweep, too: what it gave may depend on the argument
         at = tape.leaves.get(leaf._at)
-        return (
-            None if at is None else _walked(tape.log, at // STRIDE - 1, y._at // STRIDE - 1, value, v, order)
-        )
+        if at is None or y._at < at:
+            return None
+        try:
+            state = _idle.pop()  # its own until it is given back: anything may run where objects are made
+        except IndexError:
+            state = _State()
+        found = _walked(state, tape.log, at // STRIDE - 1, y, value, v, order)
+        _idle.append(state)
+        return found
     finally:
         if tape.limit >= 0:
             leave(tape)
 
 
-def _walked(log: list[Any], moved: int, wanted: int, value: Any, v: Any, order: int) -> np.ndarray | None:
-    """The series of a record from that of another one, if the walk takes all between them."""
-    state, number = _state, type(value) is np.float64
+def _walked(
+    state: _State, log: list[Any], moved: int, y: Tensor, value: Any, v: Any, order: int
+) -> np.ndarray | None:
+    """The series of a result from that of a record, if the walk takes all between them."""
+    number, wanted = type(value) is np.float64, y._at // STRIDE - 1
     view, n = state.view, 1 if number else value.size
     view[places.LOG_AT], view[places.MOVED], view[places.LOOKED_FOR] = id(log), moved, wanted
     view[places.HIGHEST], view[places.ELEMENTS], view[places.IS_NUMBER] = order, n, number
@@ -110,10 +123,14 @@ def _walked(log: list[Any], moved: int, wanted: int, value: Any, v: Any, order: 
         if status == places.NO_PROGRAM:
             _make_program(view[places.WANTED])
         elif status == places.NO_ROOM:
-            state.make_room((wanted - moved + 3 + places.NODES) * (n * (order + 1) + 1))
+            state.make_room((wanted - moved + 2 + places.NODES) * (n * (order + 1) + 1))
         else:
             return None
     found = state.space[: n * (order + 1)].copy()
+    if view[places.MISSING]:  # what is nan may come of a value that the tape has not kept
+        found[:n] = np.ravel(y._v)
+        if not np.isfinite(found).all():
+            return None
     if state.space.size > KEPT:
         state.make_room(ROOM)
     return found if number else found.reshape(order + 1, *value.shape)

@@ -68,21 +68,22 @@ def taylor(f: Callable[..., Any], order: int, argnums: int | Sequence[int] = 0) 
     if not places or any(not isinstance(k, int) or k < 0 for k in places) or len({*places}) != len(places):
         raise ValueError(f"argnums is a position, or several different ones, from 0; found {argnums!r}")
 
+    least = max(places) + 1
+
     @functools.wraps(f)
     def series(*args: Any, **kwargs: Any) -> Any:
-        if len(args) <= max(places) + 1:
+        if len(args) <= least:
             raise TypeError(
-                f"taylor: {max(places) + 1} or more arguments and a direction are wanted, "
-                f"found {len(args)} arguments"
+                f"taylor: {least} or more arguments and a direction are wanted, found {len(args)} arguments"
             )
         *given, v = args
-        directions = (v,) if isinstance(argnums, int) else v
-        if len(directions) != len(places):
-            raise ValueError(f"taylor: {len(places)} arguments move, found {len(directions)} directions")
         if isinstance(argnums, int) and not kwargs:
             found = recorded_series.expand(f, given, argnums, v, highest)
             if found is not None:
                 return found
+        directions = (v,) if isinstance(argnums, int) else v
+        if len(directions) != len(places):
+            raise ValueError(f"taylor: {len(places)} arguments move, found {len(directions)} directions")
         terms = {k: [w] for k, w in zip(places, directions, strict=True)}
         return map_tree(_joined, _expand(f, given, kwargs, terms, highest, "taylor"))
 

@@ -57,9 +57,9 @@ def words_of(op: Elementwise, moving: tuple[bool, ...]) -> list[int] | None:
         builder.find_result()
     except NoSeries:
         return None
-    lists = builder.values, builder.coefficients
-    words = [builder.count, *map(len, lists)]
-    for instruction in (*lists[0], *lists[1]):
+    own, lists = builder.own_value(), (builder.values, builder.coefficients)
+    words = [builder.count, *map(len, lists), len(own)]
+    for instruction in (*own, *lists[0], *lists[1]):
         words += [*instruction, *[0] * (layout.INSTRUCTION - len(instruction))]
     return words
 
@@ -88,6 +88,21 @@ class _Builder:
             if self.op.kink:  # an even power of 0 is smooth, which no product of derivatives tells
                 self.values.append([layout.LENGTH, out.number])
             self.integrate(self.op, self.operands, out)
+
+    def own_value(self) -> list[list[int]]:
+        """The instruction for the value of the result, if there is one."""
+        out = Node(len(self.operands), True)
+        op, operands = (MULTIPLY, self.operands * 2) if self.op is SQUARE else (self.op, self.operands)
+        if op in VALUES:
+            return [[VALUES[op], *self.numbers(out, operands)]]
+        before, self.values = self.values, []
+        try:
+            self.call_loop(op, operands, out)
+            return self.values
+        except NoSeries:
+            return []
+        finally:
+            self.values = before
 
     def numbers(self, out: Node, operands: list[Node]) -> list[int]:
         """The words for the nodes of an instruction."""

@@ -186,6 +186,13 @@ def test_a_tensor_on_the_tape_before():
     np.testing.assert_array_equal(found.detach(), [6.0, 12.0, 6.0])
 
 
+def test_a_result_from_before():
+    a = tg.tensor(2.0, requires_grad=True) * 3.0
+    found = tg.func.taylor(lambda x: (x * 2.0, a)[1], 2)(1.0, 1.0)
+    np.testing.assert_array_equal(found.detach(), [6.0, 0.0, 0.0])
+    np.testing.assert_array_equal(tg.func.taylor(lambda x: x * a.detach(), 1)(1.0, 1.0), [6.0, 6.0])
+
+
 def test_a_tensor_as_argument():
     x = tg.tensor(0.7, requires_grad=True)
     found = tg.func.taylor(np.sin, 3)(x, tg.tensor(1.0))

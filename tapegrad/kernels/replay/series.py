@@ -14,16 +14,17 @@ from tapegrad.kernels.replay.series_layout import *
 def expand(what: int, state: int, extra: int, more: int) -> int:
     """Find the series of a record from that of another one; it is copied to the beginning of the memory."""
     s = i64(state)
+    s.missing = 0
     size, records = 8 * s.elements * (s.highest + 1), s.looked_for - s.moved + 1
-    s.placed = s.space + size
-    s.nodes_at = s.placed + 8 * records + size * records
+    s.series_at = s.space + size
+    s.nodes_at = s.series_at + 8 * records + size * records
     if s.nodes_at + NODES * size > s.space + s.space_bytes:
         return NO_ROOM
-    places, items = i64(s.placed), i64(s.log_at + ITEMS_AT)[0]
-    first = s.placed + 8 * records
+    places, items = i64(s.series_at), i64(s.log_at + ITEMS_AT)[0]
+    first = s.series_at + 8 * records
     places[0] = first
     zero(first, size)
-    if value_at(state, i64(items)[4 * s.moved + 3], first, 1) == 0:
+    if read_value(state, i64(items)[4 * s.moved + 3], first, 1) == 0:
         return REFUSED
     copy(first + 8 * s.elements, s.direction, 8 * s.elements)
     for k in range(1, records):
@@ -37,10 +38,10 @@ def expand(what: int, state: int, extra: int, more: int) -> int:
     return EXPANDED
 
 
-def value_at(state: int, value: int, target: int, whole: int) -> int:
+def read_value(state: int, value: int, target: int, whole: int) -> int:
     """Copy a value; whether it is a number or, of the same shape as what moves, a dense array.
 
-    `whole`: a number does not do where that is an array.
+    NOT_KEPT if it is the shadow of one. `whole`: a number does not do where what moves is an array.
     """
     s, kind, numbers = i64(state), i64(value + TYPE_AT)[0], f64(target)
     if kind == s.number_kind:
@@ -56,17 +57,17 @@ def value_at(state: int, value: int, target: int, whole: int) -> int:
         return 1
     if kind != s.array_kind or s.is_number:
         return 0
-    dtype = i64(value + DESCR_AT)[0]
-    if (dtype != s.dtype_kind and dtype != s.truths_kind) or i32(value + FLAGS_AT)[0] & C_CONTIGUOUS == 0:
-        return 0
-    like = i64(i64(s.log_at + ITEMS_AT)[0])[4 * s.moved + 3]
-    ndim = i32(like + NDIM_AT)[0]
-    if i32(value + NDIM_AT)[0] != ndim:
+    dtype, like = i64(value + DESCR_AT)[0], i64(i64(s.log_at + ITEMS_AT)[0])[4 * s.moved + 3]
+    ndim, moves = i32(like + NDIM_AT)[0], 0
+    if (dtype != s.dtype_kind and dtype != s.truths_kind) or i32(value + NDIM_AT)[0] != ndim:
         return 0
     for d in range(ndim):
         if i64(i64(value + DIMS_AT)[0])[d] != i64(i64(like + DIMS_AT)[0])[d]:
             return 0
+        moves = moves | i64(i64(value + STRIDES_AT)[0])[d]
     data = i64(value + DATA_AT)[0]
+    if i32(value + FLAGS_AT)[0] & C_CONTIGUOUS == 0:
+        return NOT_KEPT * (moves == 0)
     if dtype == s.dtype_kind:
         copy(target, data, 8 * s.elements)
     else:
@@ -78,7 +79,7 @@ def value_at(state: int, value: int, target: int, whole: int) -> int:
 def expand_record(state: int, entry: int, k: int) -> int:
     """Find the series of record k, counted from the one that moves, whose four entries are given."""
     s, e, taken, nodes = i64(state), i64(entry), stack(3), stack(NODES)
-    places, size = i64(s.placed), 8 * s.elements * (s.highest + 1)
+    places, size = i64(s.series_at), 8 * s.elements * (s.highest + 1)
     op = i32(e[0] + DIGIT_AT)[0]
     form = i64(s.ops_at)[ROW * op + FORM]
     if op <= CONS:
@@ -99,7 +100,7 @@ def expand_record(state: int, entry: int, k: int) -> int:
         return NO_PROGRAM + (REFUSED - NO_PROGRAM) * (program < 0 or count > OPERAND_BITS)
     for q in range(i64(program)[0]):
         i64(nodes)[q] = s.nodes_at + size * q
-    places[k] = s.placed + 8 * (s.looked_for - s.moved + 1) + size * k
+    places[k] = s.series_at + 8 * (s.looked_for - s.moved + 1) + size * k
     i64(nodes)[count] = places[k]
     for q in range(count):
         j = i64(taken)[q]
@@ -109,11 +110,12 @@ def expand_record(state: int, entry: int, k: int) -> int:
             other = i64(i64(s.log_at + ITEMS_AT)[0] + 32 * j)
             if i32(other[0] + DIGIT_AT)[0] != CONST:
                 return REFUSED
-            if value_at(state, other[3], i64(nodes)[q], 0) == 0:
+            status = read_value(state, other[3], i64(nodes)[q], 0)
+            if status == 0:
                 return REFUSED
-    if value_at(state, e[3], places[k], 1) == 0:
-        return REFUSED
-    return follow_program(state, program, nodes)
+            if status == NOT_KEPT:
+                copy_missing(state, i64(nodes)[q])
+    return follow_program(state, program, nodes, read_value(state, e[3], places[k], 1))
 
 
 def operands_of(state: int, entry: int, form: int, taken: int) -> int:
@@ -136,10 +138,28 @@ def operands_of(state: int, entry: int, form: int, taken: int) -> int:
     return count
 
 
-def follow_program(state: int, program: int, nodes: int) -> int:
-    """Find all nodes of a program: first coefficients, then power by power the others."""
+def copy_missing(state: int, target: int) -> int:
+    """Fill a node whose value no derivative reads, so that it is not there: with what would be seen."""
+    missing, i64(state).missing = f64(target), 1
+    for i in range(i64(state).elements):
+        missing[i] = 0.0
+        missing[i] = missing[i] / missing[i]
+    return 1
+
+
+def follow_program(state: int, program: int, nodes: int, known: int) -> int:
+    """Find all nodes of a program: first coefficients, then power by power the others.
+
+    The first instruction, if there is one for that, finds the value of the result, where it is not `known`.
+    """
     s, p = i64(state), i64(program)
     n, at = s.elements, program + 8 * PROGRAM_HEAD
+    if known == 0 or (known == NOT_KEPT and p[3] == 0):
+        return REFUSED
+    if p[3]:
+        if known == NOT_KEPT:
+            first_coefficient(at, nodes, n)
+        at += 8 * INSTRUCTION
     for _ in range(p[1]):
         if first_coefficient(at, nodes, n) == 0:
             return REFUSED

@@ -4,23 +4,26 @@
 # highest power; how many numbers a value has, and whether it is one without axes; the table of ops and that
 # of programs, by opcode and a bit for each operand that moves; the program that is missing; memory, with its
 # size in bytes; where the direction is; types of objects that a value may be; where in the memory are the
-# places of series, by record, and the nodes of programs; a direction that is a number.
+# places of series, by record, and the nodes of programs; a direction that is a number; two types more;
+# whether a value was missing that no derivative should read.
 (
     LOG_AT, MOVED, LOOKED_FOR, HIGHEST, ELEMENTS, IS_NUMBER, OPS_AT, PROGRAMS_AT, WANTED, SPACE, SPACE_BYTES,
-    DIRECTION, NUMBER_KIND, ARRAY_KIND, DTYPE_KIND, PLACED, NODES_AT, DIRECTION_NUMBER,
-    TRUTH_KIND, TRUTHS_KIND,
-) = range(20)  # fmt: skip
-SERIES_WORDS = 20
+    DIRECTION, NUMBER_KIND, ARRAY_KIND, DTYPE_KIND, SERIES_AT, NODES_AT, DIRECTION_NUMBER,
+    TRUTH_KIND, TRUTHS_KIND, MISSING,
+) = range(21)  # fmt: skip
+SERIES_WORDS = 21
 OPERAND_BITS = 3
 
 # How the walk ends: done; a program is to be made; another way is to be found; more memory is wanted.
 EXPANDED, NO_PROGRAM, REFUSED, NO_ROOM = range(4)
 APART = -1  # in the place of a series: of what has a history of its own
+NOT_KEPT = 2  # of a value: no derivative reads it, and there is its shadow alone
 
-# A program: how many nodes, instructions for first coefficients, and instructions for later ones; then those.
-# An instruction: what it does, to which node, with which three; a number or bits that say more; a ufunc's
-# loop and what that is called with, or the number that a node is filled with.
-NODES, INSTRUCTION, PROGRAM_HEAD = 96, 8, 3
+# A program: how many nodes, instructions for first coefficients, instructions for later ones, and whether
+# there is one, before those, for the value of the result. An instruction: what it does, to which node, with
+# which three; a number or bits that say more; a ufunc's loop and what that is called with, or the number that
+# a node is filled with.
+NODES, INSTRUCTION, PROGRAM_HEAD = 96, 8, 4
 CODE_AT, TO_NODE, FROM_NODE, WITH_NODE, AND_NODE, HOW, LOOP_AT, LOOP_DATA = range(8)
 (
     FILL, ADD_UP, TAKE_OFF, TIMES, DIVIDED, MINUS, CHOICE, BY_LOOP, GREATER, LESS, AT_LEAST, AT_MOST, EQUAL,
