@@ -1,7 +1,7 @@
 """Power series of functions that are recorded: one walk over the records in compiled code.
 
-It takes elementwise ops of real numbers in double precision, one number or arrays of one shape. All else is
-found by `core.series`.
+It takes elementwise ops of real numbers in double precision, of one shape or numbers, sums and means of all
+of them, and single elements. All else is found by `core.series`.
 """
 
 from __future__ import annotations
@@ -118,22 +118,24 @@ def _walked(
         view[places.DIRECTION] = state.at + 8 * places.DIRECTION_NUMBER
     else:
         view[places.DIRECTION] = abi.location(v)
+    table.finish()
     walk = compiled.load()
     while (status := walk(state.at, 0, 0)) != places.EXPANDED:
         if status == places.NO_PROGRAM:
             _make_program(view[places.WANTED])
         elif status == places.NO_ROOM:
-            state.make_room((wanted - moved + 2 + places.NODES) * (n * (order + 1) + 1))
+            state.make_room((wanted - moved + 2 + places.NODES) * (n * (order + 1) + 2))
         else:
             return None
-    found = state.space[: n * (order + 1)].copy()
+    count = view[places.FOUND_COUNT]
+    found = state.space[: count * (order + 1)].copy()
     if view[places.MISSING]:  # what is nan may come of a value that the tape has not kept
-        found[:n] = np.ravel(y._v)
+        found[:count] = np.ravel(y._v)
         if not np.isfinite(found).all():
             return None
     if state.space.size > KEPT:
         state.make_room(ROOM)
-    return found if number else found.reshape(order + 1, *value.shape)
+    return found if number else found.reshape(order + 1, *y._v.shape)
 
 
 def _make_program(wanted: int) -> None:

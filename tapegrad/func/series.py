@@ -47,7 +47,12 @@ def taylor(f: Callable[..., Any], order: int, argnums: int | Sequence[int] = 0) 
     Raises
     ------
     GradientError
-        The function applies what has no rule for tangents.
+        The function applies one with rules of its own (`tapegrad.autograd.Function`).
+
+    Notes
+    -----
+    `f` may be called twice: it is recorded, and where its records cannot be followed in compiled code, run on
+    power series. Where it steps or branches, the series is that of the piece at t = 0.
 
     Examples
     --------

@@ -127,13 +127,18 @@ def complete(opcode: int, total: int, partials: Sequence[tuple[int, int, float]]
         row.view(np.float64)[layout.SCALE + k] = scale
 
 
-def place(view: memoryview) -> None:
-    """Point a state's words at the tables."""
+def finish() -> None:
+    """Fill in the rows of all ops declared since."""
     while unfinished:
         with compiling():
-            for finish in unfinished:
-                finish()
+            for complete_row in unfinished:
+                complete_row()
             unfinished.clear()
+
+
+def place(view: memoryview) -> None:
+    """Point a state's words at the tables."""
+    finish()
     view[layout.OPCODES] = count[0]
     for place, at in _at.items():
         view[place] = at

@@ -78,6 +78,10 @@ def test_matrices():
 
 @pytest.mark.parametrize(("f", "x"), [
     (lambda x: x @ x, np.ones(3)),  # no elementwise op
+    (lambda x: np.max(x), np.ones(3)),
+    (lambda x: np.sum(x, keepdims=True), np.ones(3)),
+    (lambda x: np.sum(x * 1.0, axis=0), np.ones((3, 2))),
+    (lambda x: x[:2], np.ones(3)),
     (lambda x: x * np.ones((2, 3)), np.ones(3)),  # broadcast
     (lambda x: x * np.float32(0.5), np.float32(1.0)),  # another dtype
     (lambda x: x * 1j, 1.0),
@@ -90,6 +94,21 @@ def test_matrices():
 ])  # fmt: skip
 def test_what_is_left_to_the_rules(f, x):
     assert recorded_series.expand(f, (x,), 0, np.ones_like(x)[()], 3) is None
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (40, 20)])
+def test_sums_and_elements(shape):
+    def f(x):
+        y = np.exp(x) / np.sum(np.exp(x))
+        last = x[(-1,) * x.ndim]
+        return np.mean(np.log(y) * last) * x[(0,) * x.ndim] - np.sum(last)
+
+    random = np.random.default_rng(3)
+    x, v = random.normal(size=shape), random.normal(size=shape)
+    for g in (f, lambda x: x * f(x)):
+        mine, wanted = both(g, x, v)
+        assert mine.shape == wanted.shape
+        np.testing.assert_allclose(mine, wanted, rtol=1e-11, atol=1e-12)
 
 
 def test_whole_powers_keep_their_digits():

@@ -1,4 +1,4 @@
-"""Compiled: power series of the results of elementwise ops on an open tape, by the programs of `ops.series`.
+"""Compiled: power series of results on an open tape, of elementwise ops by the programs of `ops.series`.
 
 Coefficients of a value are one behind the other, each of as many numbers as the value has. Nothing is
 compiled for an op or an order: a program is a list of instructions, followed once for each power.
@@ -14,48 +14,48 @@ from tapegrad.kernels.replay.series_layout import *
 def expand(what: int, state: int, extra: int, more: int) -> int:
     """Find the series of a record from that of another one; it is copied to the beginning of the memory."""
     s = i64(state)
-    s.missing = 0
     size, records = 8 * s.elements * (s.highest + 1), s.looked_for - s.moved + 1
+    s.missing = 0
     s.series_at = s.space + size
-    s.nodes_at = s.series_at + 8 * records + size * records
+    s.nodes_at = s.series_at + 16 * records + size * records
     if s.nodes_at + NODES * size > s.space + s.space_bytes:
         return NO_ROOM
     places, items = i64(s.series_at), i64(s.log_at + ITEMS_AT)[0]
-    first = s.series_at + 8 * records
-    places[0] = first
+    first = s.series_at + 16 * records
+    places[0], places[1] = first, s.elements
     zero(first, size)
-    if read_value(state, i64(items)[4 * s.moved + 3], first, 1) == 0:
+    if read_value(state, i64(items)[4 * s.moved + 3], first, s.elements) == 0:
         return REFUSED
     copy(first + 8 * s.elements, s.direction, 8 * s.elements)
     for k in range(1, records):
-        places[k] = 0
+        places[2 * k], places[2 * k + 1] = 0, 0
         status = expand_record(state, items + 32 * (s.moved + k), k)
         if status != EXPANDED:
             return status
-    if places[records - 1] <= 0:
+    found = 2 * (records - 1)
+    if places[found] <= 0:
         return REFUSED
-    copy(s.space, places[records - 1], size)
+    s.found_count = places[found + 1]
+    copy(s.space, places[found], 8 * s.found_count * (s.highest + 1))
     return EXPANDED
 
 
-def read_value(state: int, value: int, target: int, whole: int) -> int:
-    """Copy a value; whether it is a number or, of the same shape as what moves, a dense array.
+def read_value(state: int, value: int, target: int, n: int) -> int:
+    """Copy n numbers: a number for each, or a dense array shaped as the argument; 0 for any other value.
 
-    NOT_KEPT if it is the shadow of one. `whole`: a number does not do where what moves is an array.
+    NOT_KEPT if it is the shadow of such an array.
     """
     s, kind, numbers = i64(state), i64(value + TYPE_AT)[0], f64(target)
     if kind == s.number_kind:
-        if whole and s.is_number == 0:
-            return 0
         number = f64(value + SCALAR_AT)[0]
-        for i in range(s.elements):
+        for i in range(n):
             numbers[i] = number
         return 1
     if kind == s.truth_kind:
-        for i in range(s.elements):
+        for i in range(n):
             numbers[i] = float(u8(value + SCALAR_AT)[0])
         return 1
-    if kind != s.array_kind or s.is_number:
+    if kind != s.array_kind or s.is_number or n != s.elements:
         return 0
     dtype, like = i64(value + DESCR_AT)[0], i64(i64(s.log_at + ITEMS_AT)[0])[4 * s.moved + 3]
     ndim, moves = i32(like + NDIM_AT)[0], 0
@@ -69,9 +69,9 @@ def read_value(state: int, value: int, target: int, whole: int) -> int:
     if i32(value + FLAGS_AT)[0] & C_CONTIGUOUS == 0:
         return NOT_KEPT * (moves == 0)
     if dtype == s.dtype_kind:
-        copy(target, data, 8 * s.elements)
+        copy(target, data, 8 * n)
     else:
-        for i in range(s.elements):
+        for i in range(n):
             numbers[i] = float(u8(data)[i])
     return 1
 
@@ -79,43 +79,96 @@ def read_value(state: int, value: int, target: int, whole: int) -> int:
 def expand_record(state: int, entry: int, k: int) -> int:
     """Find the series of record k, counted from the one that moves, whose four entries are given."""
     s, e, taken, nodes = i64(state), i64(entry), stack(3), stack(NODES)
-    places, size = i64(s.series_at), 8 * s.elements * (s.highest + 1)
+    places, size, n = i64(s.series_at), 8 * s.elements * (s.highest + 1), s.elements
     op = i32(e[0] + DIGIT_AT)[0]
-    form = i64(s.ops_at)[ROW * op + FORM]
+    row = s.ops_at + 8 * ROW * op
     if op <= CONS:
         return EXPANDED
-    count = operands_of(state, entry, form, taken)
-    moving = 0
+    count, moving = operands_of(state, entry, i64(row)[FORM], taken), 0
     for q in range(min(count, OPERAND_BITS)):
-        j = i64(taken)[q] - s.moved
+        j = 2 * (i64(taken)[q] - s.moved)
         if j >= 0:
             if places[j] > 0:
                 moving = moving | 1 << q
+    if count > OPERAND_BITS:
+        return REFUSED
+    places[2 * k] = APART
     if moving == 0:
-        places[k] = APART * (count <= OPERAND_BITS)
-        return REFUSED * (count > OPERAND_BITS)
+        return EXPANDED
+    if i64(e[3] + TYPE_AT)[0] == s.number_kind:
+        n = 1
+    places[2 * k], places[2 * k + 1] = s.series_at + 16 * (s.looked_for - s.moved + 1) + size * k, n
+    known = read_value(state, e[3], places[2 * k], n)
+    if known == 0:
+        return REFUSED
+    if i64(row)[TEMPLATE] != ELEMENTWISE:
+        return fold(state, entry, row, i64(taken)[0] - s.moved, places[2 * k])
     program = i64(s.programs_at)[(op << OPERAND_BITS) + moving]
-    if program <= 0 or count > OPERAND_BITS:
+    if program == 0:
         s.wanted = (op << OPERAND_BITS) + moving
-        return NO_PROGRAM + (REFUSED - NO_PROGRAM) * (program < 0 or count > OPERAND_BITS)
+        return NO_PROGRAM
+    if program < 0:
+        return REFUSED
     for q in range(i64(program)[0]):
         i64(nodes)[q] = s.nodes_at + size * q
-    places[k] = s.series_at + 8 * (s.looked_for - s.moved + 1) + size * k
-    i64(nodes)[count] = places[k]
+    i64(nodes)[count] = places[2 * k]
     for q in range(count):
-        j = i64(taken)[q]
-        if moving >> q & 1:
-            i64(nodes)[q] = places[j - s.moved]
+        if find_operand(state, i64(taken)[q], moving >> q & 1, nodes + 8 * q, n) == 0:
+            return REFUSED
+    return follow_program(state, program, nodes, known, n)
+
+
+def find_operand(state: int, record: int, moves: int, node: int, n: int) -> int:
+    """Let a node be the series of an operand of n numbers, or a constant; 0 for any other."""
+    s, at = i64(state), i64(node)[0]
+    places = i64(s.series_at)
+    if moves:
+        found = 2 * (record - s.moved)
+        source = f64(places[found])
+        if places[found + 1] == n:
+            i64(node)[0] = places[found]
+            return 1
+        if places[found + 1] != 1:
+            return 0
+        for k in range(s.highest + 1):
+            for i in range(n):
+                f64(at)[n * k + i] = source[k]
+        return 1
+    entry = i64(i64(s.log_at + ITEMS_AT)[0] + 32 * record)
+    if i32(entry[0] + DIGIT_AT)[0] != CONST:
+        return 0
+    known = read_value(state, entry[3], at, n)
+    if known == NOT_KEPT:
+        copy_missing(state, at, n)
+    return known != 0
+
+
+def fold(state: int, entry: int, row: int, record: int, out: int) -> int:
+    """Find the series of a sum or a mean of all numbers, or of one of them; its value is there."""
+    s, o, template, factor = i64(state), f64(out), i64(row)[TEMPLATE], 1.0
+    places = i64(s.series_at)
+    source, m = f64(places[2 * record]), places[2 * record + 1]
+    if i64(i64(entry)[3] + TYPE_AT)[0] != s.number_kind or (template != REDUCE and template != ELEMENT):
+        return REFUSED
+    place = i32(i64(entry)[2] + DIGIT_AT)[0]
+    if template == REDUCE:
+        if i64(row)[PARTIAL] == MEAN:
+            factor = 1.0 / float(m)
+        elif i64(row)[PARTIAL] == CONSTANT:
+            factor = f64(row)[SCALE]
         else:
-            other = i64(i64(s.log_at + ITEMS_AT)[0] + 32 * j)
-            if i32(other[0] + DIGIT_AT)[0] != CONST:
-                return REFUSED
-            status = read_value(state, other[3], i64(nodes)[q], 0)
-            if status == 0:
-                return REFUSED
-            if status == NOT_KEPT:
-                copy_missing(state, i64(nodes)[q])
-    return follow_program(state, program, nodes, read_value(state, e[3], places[k], 1))
+            return REFUSED
+    elif place >= m:
+        return REFUSED
+    for k in range(1, s.highest + 1):
+        total = 0.0
+        if template == ELEMENT:
+            total = source[m * k + place]
+        else:
+            for i in range(m):
+                total = total + source[m * k + i]
+        o[k] = factor * total
+    return EXPANDED
 
 
 def operands_of(state: int, entry: int, form: int, taken: int) -> int:
@@ -138,23 +191,23 @@ def operands_of(state: int, entry: int, form: int, taken: int) -> int:
     return count
 
 
-def copy_missing(state: int, target: int) -> int:
+def copy_missing(state: int, target: int, n: int) -> int:
     """Fill a node whose value no derivative reads, so that it is not there: with what would be seen."""
     missing, i64(state).missing = f64(target), 1
-    for i in range(i64(state).elements):
+    for i in range(n):
         missing[i] = 0.0
         missing[i] = missing[i] / missing[i]
     return 1
 
 
-def follow_program(state: int, program: int, nodes: int, known: int) -> int:
+def follow_program(state: int, program: int, nodes: int, known: int, n: int) -> int:
     """Find all nodes of a program: first coefficients, then power by power the others.
 
     The first instruction, if there is one for that, finds the value of the result, where it is not `known`.
     """
     s, p = i64(state), i64(program)
-    n, at = s.elements, program + 8 * PROGRAM_HEAD
-    if known == 0 or (known == NOT_KEPT and p[3] == 0):
+    at = program + 8 * PROGRAM_HEAD
+    if known == NOT_KEPT and p[3] == 0:
         return REFUSED
     if p[3]:
         if known == NOT_KEPT:
