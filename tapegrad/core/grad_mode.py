@@ -69,6 +69,7 @@ class Mode:
 
 _enabled: ContextVar[bool | Mode] = ContextVar("tapegrad_grad_enabled", default=True)
 _record = partial(_enabled.set, True)
+switches = [0]  # how often a mode was set: who finds it as before knows that all was recorded
 
 
 def in_force(name: str) -> Any:
@@ -79,6 +80,7 @@ def in_force(name: str) -> Any:
 
 def change_mode(**changes: Any) -> None:
     """Change some of the mode's attributes."""
+    switches[0] += 1
     before = _enabled.get()
     mode = Mode(bool(before))
     if type(before) is Mode:
@@ -128,6 +130,7 @@ class _Mode(Block):
 
     def __enter__(self) -> None:
         before = _enabled.get()
+        switches[0] += 1
         undo = _record if before is True else partial(_enabled.set, before)
         if self._exit is not None:  # `at_end`, written out as it costs a tenth of an empty block
             self._exit.__del__, self._exit = undo, None

@@ -234,10 +234,7 @@ class Result(Series):
     def _by_rule(self, k: int) -> Coefficient:
         if self.slope is None:
             with self._as_rule():
-                tangents = [None if d is None else d.derivative().handle() for d in self.mine]
-                slope = self.op.jvp(  # type: ignore[no-untyped-call]
-                    tangents, self.handle(), self.operands, self.attrs
-                )
+                slope = self._run_rule()
             self.slope = wrap(np.zeros_like(self.primal._v)[()]) if slope is None else _tensor(slope)
         slope = self.slope
         if slope._tape is DUAL and slope._at.level is self.level:
@@ -245,6 +242,17 @@ class Result(Series):
         else:
             found = slope if k == 1 else None
         return None if found is None else found * (1.0 / k)
+
+    def _run_rule(self) -> Any:
+        """The tangent along the derivatives of the operands by t."""
+        tangents = [None if d is None else d.derivative().handle() for d in self.mine]
+        try:
+            return self.op.jvp(tangents, self.handle(), self.operands, self.attrs)  # type: ignore[no-untyped-call]
+        except NotImplementedError as error:
+            raise GradientError(
+                f"{self.op.name} has no power series (tg.func.taylor), as it has no rule for tangents; "
+                "write it in NumPy's functions"
+            ) from error
 
     @contextmanager
     def _as_rule(self) -> Iterator[None]:

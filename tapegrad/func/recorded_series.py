@@ -15,6 +15,7 @@ import numpy as np
 
 from tapegrad.core.base import extra, is_tensor, wrap
 from tapegrad.core.dispatch import enabled
+from tapegrad.core.grad_mode import switches
 from tapegrad.core.storage import OPEN
 from tapegrad.kernels import abi, table
 from tapegrad.kernels import series as compiled
@@ -82,7 +83,7 @@ def expand(f: Callable[..., Any], args: Sequence[Any], k: int, v: Any, order: in
     leaf = wrap(value)
     extra(leaf).requires_grad = True
     given = list(args)
-    given[k] = leaf
+    given[k], before = leaf, switches[0]
     try:
         try:
             y = f(*given)
@@ -90,6 +91,8 @@ def expand(f: Callable[..., Any], args: Sequence[Any], k: int, v: Any, order: in
             return None  # the other way raises it, if it belongs to the function
         if not is_tensor(y) or y._tape is not tape or tape.limit < 0 or leaf._tape is not None:
             return None  # after a sweep, too: what it gave may depend on the argument
+        if switches[0] != before:
+            return None  # and so may what was not recorded
         at = tape.leaves.get(leaf._at)
         if at is None or y._at < at:
             return None
@@ -129,7 +132,7 @@ def _walked(
             return None
     count = view[places.FOUND_COUNT]
     found = state.space[: count * (order + 1)].copy()
-    if view[places.MISSING]:  # what is nan may come of a value that the tape has not kept
+    if view[places.SUSPECT]:  # what is nan may come of a value that the tape has not kept, or of 0 times inf
         found[:count] = np.ravel(y._v)
         if not np.isfinite(found).all():
             return None

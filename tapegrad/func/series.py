@@ -52,7 +52,8 @@ def taylor(f: Callable[..., Any], order: int, argnums: int | Sequence[int] = 0) 
     Notes
     -----
     `f` may be called twice: it is recorded, and where its records cannot be followed in compiled code, run on
-    power series. Where it steps or branches, the series is that of the piece at t = 0.
+    power series. Where it steps or branches, the series is that of the piece at t = 0. What it computes under
+    `tapegrad.no_grad` moves, as tangents do; what it detaches is constant.
 
     Examples
     --------

@@ -15,6 +15,7 @@ from tapegrad.kernels.replay import layout, series_layout
 def load() -> Callable[[int, int, int], int]:
     """Return ``expand(state, 0, 0)``, which gives how it ended."""
     with compiling():
+        machine.load()  # by which functions are recorded in compiled code
         known = vars(layout) | vars(series_layout)
         constants = {k: v for k, v in known.items() if k.isupper() and isinstance(v, int)}
         text = (Path(layout.__file__).parent / "series.py").read_text("utf-8")

@@ -245,6 +245,50 @@ def test_a_gradient_that_is_not_recorded_is_refused():
         tg.func.taylor(f, 2)(2.0, 1.0)
 
 
+def within_no_grad(x):
+    with tg.no_grad():
+        y = x * x
+    return y * x
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, lambda f: lambda x: [f(x)]])
+def test_what_is_not_recorded_moves_and_what_is_detached_does_not(wrap):
+    def found(f):
+        return np.ravel(tg.func.taylor(wrap(f), 2)(1.5, 1.0))
+
+    np.testing.assert_allclose(found(within_no_grad), [3.375, 6.75, 4.5])
+    np.testing.assert_allclose(found(lambda x: x.detach() ** 2 * x), [3.375, 2.25, 0.0])
+    with tg.no_grad():
+        np.testing.assert_allclose(found(np.square), [2.25, 3.0, 1.0])
+
+
+def test_functions_of_the_library_inside():
+    functional = tg.autograd.functional
+    found = tg.func.taylor(lambda x: functional.jvp(lambda z: z**3, x, tg.tensor(1.0))[1], 2)(2.0, 1.0)
+    np.testing.assert_allclose(found, [12.0, 12.0, 3.0])
+    x = np.array([1.0, 2.0])
+    found = tg.func.taylor(lambda x: functional.hessian(lambda z: (z**3).sum(), x).sum(), 2)(x, np.ones(2))
+    np.testing.assert_allclose(found, [18.0, 12.0, 0.0])
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered")
+@pytest.mark.parametrize("f", [np.log, np.sqrt, lambda x: 1 / x, lambda x: x**0.5, lambda x: np.log(x - 1)])
+def test_at_singularities_both_ways_agree(f):
+    found = tg.func.taylor(f, 3)(0.0, 1.0)
+    assert not np.isfinite(found).all()
+    np.testing.assert_array_equal(found, tg.func.taylor(lambda x: [f(x)], 3)(0.0, 1.0)[0])
+
+
+@pytest.mark.full
+def test_a_compiled_function_within_is_named():
+    @tg.njit
+    def cube(x):
+        return x**3
+
+    with pytest.raises(RuntimeError, match="has no power series"):
+        tg.func.taylor(lambda x: cube(x) * 2, 2)(2.0, 1.0)
+
+
 def test_a_function_with_rules_of_its_own_is_named():
     class Twice(tg.autograd.Function):
         @staticmethod

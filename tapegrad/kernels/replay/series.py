@@ -15,7 +15,7 @@ def expand(what: int, state: int, extra: int, more: int) -> int:
     """Find the series of a record from that of another one; it is copied to the beginning of the memory."""
     s = i64(state)
     size, records = 8 * s.elements * (s.highest + 1), s.looked_for - s.moved + 1
-    s.missing = 0
+    s.suspect = 0
     s.series_at = s.space + size
     s.nodes_at = s.series_at + 16 * records + size * records
     if s.nodes_at + NODES * size > s.space + s.space_bytes:
@@ -37,7 +37,17 @@ def expand(what: int, state: int, extra: int, more: int) -> int:
         return REFUSED
     s.found_count = places[found + 1]
     copy(s.space, places[found], 8 * s.found_count * (s.highest + 1))
+    if suspect_series(s.space, s.found_count * (s.highest + 1)):
+        s.suspect = 1
     return EXPANDED
+
+
+def suspect_series(numbers: int, n: int) -> int:
+    """Whether one of n numbers is infinite or no number."""
+    found, x = 0, f64(numbers)
+    for i in range(n):
+        found = found | (x[i] - x[i] != 0.0)
+    return found
 
 
 def read_value(state: int, value: int, target: int, n: int) -> int:
@@ -193,7 +203,7 @@ def operands_of(state: int, entry: int, form: int, taken: int) -> int:
 
 def copy_missing(state: int, target: int, n: int) -> int:
     """Fill a node whose value no derivative reads, so that it is not there: with what would be seen."""
-    missing, i64(state).missing = f64(target), 1
+    missing = f64(target)
     for i in range(n):
         missing[i] = 0.0
         missing[i] = missing[i] / missing[i]

@@ -5,11 +5,11 @@
 # of programs, by opcode and a bit for each operand that moves; the program that is missing; memory, with its
 # size in bytes; where the direction is; types of objects that a value may be; where in the memory are the
 # places of series and their numbers, by record, and the nodes of programs; a direction that is a number; two
-# types more; whether a value was missing that no derivative should read; how many numbers the result has.
+# types more; whether the result has infinities or what is no number; how many numbers it has.
 (
     LOG_AT, MOVED, LOOKED_FOR, HIGHEST, ELEMENTS, IS_NUMBER, OPS_AT, PROGRAMS_AT, WANTED, SPACE, SPACE_BYTES,
     DIRECTION, NUMBER_KIND, ARRAY_KIND, DTYPE_KIND, SERIES_AT, NODES_AT, DIRECTION_NUMBER,
-    TRUTH_KIND, TRUTHS_KIND, MISSING, FOUND_COUNT,
+    TRUTH_KIND, TRUTHS_KIND, SUSPECT, FOUND_COUNT,
 ) = range(22)  # fmt: skip
 SERIES_WORDS = 22
 OPERAND_BITS = 3
