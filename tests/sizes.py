@@ -75,6 +75,7 @@ OTHERS = (
     Limit("kernels.replay.layout", "MAXDIM", "axes of an array"),
     Limit("kernels.replay.layout", "DEPTH", "frames of a note"),
     Limit("kernels.state", "KEEP_BYTES", "bytes of cotangents"),
+    Limit("func.recorded_series", "KEPT", "numbers of power series"),
     Limit("tape.pool", "STOCK_BYTES", "bytes of free buffers"),
     Limit("tape.pool", "LATEST", "buffers handed out last"),
     Limit("tape.pool", "MAX_SHADOWS", "shapes of values that are not kept"),

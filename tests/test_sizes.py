@@ -31,6 +31,8 @@ NO_SIZE = {
     "ops/programs.py": {"MAX_OPERANDS"},  # of a rule's op and of a step: elementwise ones have three at most
     "autograd/recorded_rules.py": {"MAX_OPERANDS"},
     "tape/tape.py": {"SERIAL_BITS", "IN_A_LIST"},
+    "kernels/replay/series.py": {"NODES", "OPERAND_BITS"},  # of programs
+    "func/recorded_series.py": {"STRIDE", "OPERAND_BITS"},
 }
 STATE_WORDS = {  # places in the words of a sweep and of compiled recording, codes of dtypes, opcodes
     name
@@ -48,6 +50,7 @@ NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes o
     ("kernels/replay/reading.py", 255): "a mask",
     ("kernels/replay/rerecording.py", 255): "a mask",
     ("kernels/replay/recording.py", 126): "arguments of __array_ufunc__: NumPy passes at most 64 operands",
+    ("kernels/replay/series.py", 64.0): "factors of a power",
     ("kernels/replay/sweep.py", 255): "a mask",
     ("kernels/replay/watching.py", 40): "frames of a note, of which there are at most DEPTH",
     ("native/gammas.py", 15.0): "a range of numbers",
@@ -764,6 +767,15 @@ def colours(n):
         wanted[:n] += 2
         np.testing.assert_allclose(found.diagonal(), wanted, rtol=1e-14)
         assert found[0, n - 1] == 2 and found.nnz == rows + n * (n - 1)
+
+
+@crosses("func.recorded_series", "KEPT")
+def coefficients(n):
+    """The memory of a walk: the series of three records and of the nodes of programs."""
+    count = n // (101 * 6)
+    x = np.linspace(0.5, 1.5, count)
+    found = tg.func.taylor(lambda x: np.exp(x) * 2.0, 5)(x, np.ones(count))
+    np.testing.assert_allclose(found[5], np.exp(x) / 60, rtol=1e-14)
 
 
 def cases(slow):

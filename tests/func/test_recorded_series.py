@@ -145,3 +145,35 @@ def test_nothing_is_compiled_for_an_order():
     for order in (3, 9, 20):
         tg.func.taylor(chain(0.5), order)(0.3, 1.0)
     assert cache.statistics == before
+
+
+UNARY = (
+    np.sin, np.cos, np.tanh, np.exp, np.arctan, np.expm1, np.square, np.arcsinh, np.sinh, np.cosh, np.tan,
+    np.sinc, abs, np.negative, lambda x: np.sqrt(x * x + 0.5), lambda x: np.log1p(x * x),
+    lambda x: 1 / np.cbrt(x * x + 0.5), lambda x: x**3, lambda x: (x * x + 1) ** -0.5,
+    lambda x: np.where(x > 0.3, x, 0.3 * x), lambda x: np.sum(x) / 9,
+)  # fmt: skip
+BINARY = (
+    np.add, np.subtract, np.multiply, np.hypot, np.arctan2, np.maximum, np.minimum, np.logaddexp, np.copysign,
+    lambda x, y: x / (y * y + 1),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_program(seed):
+    """Programs of some of these functions, of earlier results and constants."""
+    random = np.random.default_rng(seed)
+    shape = ((), (5,), (600,))[seed % 3]
+    x, v, constant = (draw(size=shape)[()] for draw in (random.random, random.normal, random.random))
+    steps = [(random.integers(len(UNARY)), random.integers(len(BINARY)), *random.random(2)) for _ in range(8)]
+
+    def f(x):
+        known = [x, constant, 0.7]
+        for unary, binary, *places in steps:
+            a, b = (known[int(place * len(known))] for place in places)
+            known.append(0.5 * BINARY[binary](UNARY[unary](a), b))
+        return known[-1] * x
+
+    mine, wanted = both(f, x, v)
+    assert mine.shape == wanted.shape
+    np.testing.assert_allclose(mine, wanted, rtol=1e-9, atol=1e-10 * max(1.0, np.max(np.abs(wanted))))
