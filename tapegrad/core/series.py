@@ -75,6 +75,7 @@ class Expansion(Level):
             self.results[key] = found
         else:
             found.at(self.order)
+            found.let_go()
         self.note(out, found, operands)
         return found.handle()
 
@@ -265,6 +266,18 @@ class Result(Series):
             yield
         finally:
             level.results = before
+
+    def let_go(self) -> None:
+        """Forget, all coefficients being known, what they came from: series that refer to one another."""
+        of_rules, self.results = self.results or {}, None
+        for series in (self, *self.mine, *of_rules.values()):
+            while series is not None:
+                if isinstance(series, Result) and series is not self:
+                    series.results = None
+                if isinstance(series, Result):
+                    series.slope = None
+                series._derivative, series = None, series._derivative
+        of_rules.clear()
 
     def _even_power(self) -> Tensor | None:
         """What an even power of a length is, which is smooth where that is 0: a power of its square."""

@@ -1,5 +1,7 @@
 """Power series of every op, against Cauchy's integrals of its extension to complex operands."""
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -44,3 +46,16 @@ def test_series(name):
         np.testing.assert_array_equal(found[0].detach().numpy(), case.call(*case.operands).detach().numpy())
         noise = max(10 * NOISE, 8 * np.finfo(found.dtype).eps) * size
         np.testing.assert_allclose(mine[1:], terms[1:], atol=noise, rtol=0)
+
+
+def test_nothing_waits_for_the_collector():
+    function = tg.func.taylor(lambda x: np.sum(np.linalg.solve(x, np.exp(x)) ** 1.5), 4)
+    x, v = np.eye(3) * 2, np.ones((3, 3))
+    function(x, v)  # what is made once
+    gc.collect()
+    gc.disable()
+    try:
+        function(x, v)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

@@ -16,6 +16,8 @@ def expand(what: int, state: int, extra: int, more: int) -> int:
     s = i64(state)
     size, records = 8 * s.elements * (s.highest + 1), s.looked_for - s.moved + 1
     s.suspect = 0
+    if i64(s.log_at + SIZE_AT)[0] <= 4 * s.looked_for:
+        return REFUSED  # the tape was sealed meanwhile
     s.series_at = s.space + size
     s.nodes_at = s.series_at + 16 * records + size * records
     if s.nodes_at + NODES * size > s.space + s.space_bytes:
