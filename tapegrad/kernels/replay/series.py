@@ -310,6 +310,8 @@ def coefficient(instruction: int, nodes: int, n: int, k: int, order: int) -> int
             zero(target, 8 * n)
         if how & BY_CONSTANT:
             return multiply_add(target, a + step, b, n, 1, 1)
+        if n == 1:
+            return add_slope(target, a, b, k)
         for j in range(1, k + 1):
             multiply_add(target, a + 8 * n * j, b + 8 * n * (k - j), n, j, k)
         return 1
@@ -422,6 +424,15 @@ def follow_slope(out: int, x: int, y: int, n: int, order: int) -> int:
             factor = exponent * float(j) - float(k - j)
             total = total + factor * base[n * j] * o[n * (k - j)]
         o[n * k] = total / (float(k) * base[0])
+    return 1
+
+
+def add_slope(target: int, x: int, p: int, k: int) -> int:
+    """Add, for a number, coefficient k of what has the derivative p x'."""
+    a, b, total = f64(x), f64(p), 0.0
+    for j in range(1, k + 1):
+        total = total + float(j) * a[j] * b[k - j]
+    f64(target)[0] = f64(target)[0] + total / float(k)
     return 1
 
 
