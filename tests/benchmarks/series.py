@@ -3,8 +3,8 @@
     python -m tests.benchmarks.series
 
 Printed are microseconds, the best of many rounds: of the gradient (leaf, record, sweep), of the series (leaf,
-record, walk) to some orders and of the walk alone, with its error by mpmath. Bars: to order 6 the walk at most
-10 us, and the whole call at most 1.5 times the gradient, by the median of the rounds and by the best.
+record, walk) to some orders and of the walk alone, with its error by mpmath. Bars: to order 6 the walk at
+most 10 us, and the whole call at most 1.5 times the gradient, by the median of the rounds and by the best.
 """
 
 import functools
@@ -55,10 +55,10 @@ def main():
         (pair,) = ratios(times[f"order {order}"], times["gradient"]).T
         alone = in_turns({"walk": walk(order)}, ROUNDS, inner=CALLS, clock=thread_time)["walk"].min() * 1e6
         bar = f"; {verdict(pair, 1.5, most=True)}, walk {verdict([alone], 10, most=True)}" * (order == 6)
-        print(
-            f"order {order:2d} {times[f'order {order}'].min() * 1e6:6.2f}, {pair[0]:.2f} and {pair[1]:.2f} times "
-            f"the gradient; walk {alone:5.2f}; error {error:.1e}{bar}"
+        whole = (
+            f"{times[f'order {order}'].min() * 1e6:6.2f}, {pair[0]:.2f} and {pair[1]:.2f} times the gradient"
         )
+        print(f"order {order:2d} {whole}; walk {alone:5.2f}; error {error:.1e}{bar}")
 
 
 if __name__ == "__main__":
