@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextvars import ContextVar
 
-__all__ = ["abi", "bounds", "cache_setting", "guard_setting"]
+__all__ = ["abi", "bounds", "cache_setting", "chunk_bytes", "guard_setting"]
 
 GUARDS = ("checksum", "copy", "off")
 
@@ -23,6 +23,11 @@ def bounds() -> bool:
 def cache_setting() -> str:
     """Return ``TAPEGRAD_CACHE``: a directory, ``"off"``, or empty for the user's cache directory."""
     return os.environ.get("TAPEGRAD_CACHE", "")
+
+
+def chunk_bytes() -> int:
+    """Return how much memory directions computed together may take: ``TAPEGRAD_CHUNK_BYTES``, or 256 MiB."""
+    return int(os.environ.get("TAPEGRAD_CHUNK_BYTES", "") or 1 << 28)
 
 
 def valid_guard(mode: str, what: str) -> str:

@@ -88,9 +88,9 @@ def _single(func: Function, xs: Tensors, name: str, strict: bool) -> Tensor:
     return outputs[0]
 
 
-def _grad(
+def grad_of_active(
     outputs: Sequence[Tensor],
-    inputs: Tensors,
+    inputs: Sequence[Tensor],
     v: Sequence[TensorOrArray] | None = None,
     create_graph: bool = False,
     **rest: Any,
@@ -172,7 +172,7 @@ def vjp(
         xs = _followed(given, create_graph)
         packed, outputs = _outputs(func, xs, "vjp", strict)
         vector = _vector(v, outputs, create_graph, "vjp", "output")
-        found = _grad(outputs, xs, vector, create_graph)
+        found = grad_of_active(outputs, xs, vector, create_graph)
         found = _whole(found, xs, "vjp", "outputs do not depend on input", strict, create_graph)
         return _given_back(outputs, packed, create_graph), _given_back(found, several, create_graph)
 
@@ -212,10 +212,10 @@ def jvp(
         xs = _followed(given, create_graph)
         packed, outputs = _outputs(func, xs, "jvp", strict)
         dual = tuple(_filled(0, y.shape, y.dtype).requires_grad_() for y in outputs)
-        pulled = _grad(outputs, xs, dual, True)
+        pulled = grad_of_active(outputs, xs, dual, True)
         _whole(pulled, xs, "jvp", "outputs do not depend on input", strict, False)
         known = [k for k, g in enumerate(pulled) if g is not None]
-        found = _grad([pulled[k] for k in known], dual, [vector[k] for k in known], create_graph)  # type: ignore[misc]
+        found = grad_of_active([pulled[k] for k in known], dual, [vector[k] for k in known], create_graph)  # type: ignore[misc]
         found = _whole(found, outputs, "jvp", "inputs do not move output", strict, create_graph)
         return _given_back(outputs, packed, create_graph), _given_back(found, packed, create_graph)
 
@@ -288,9 +288,9 @@ def _second(
         vector = _vector(v, given, create_graph, name, "input")
         xs = _followed(given, create_graph)
         output = _single(func, xs, name, strict)
-        first = _grad([output], xs, None if output.ndim == 0 else [np.ones(output.shape)], True)
+        first = grad_of_active([output], xs, None if output.ndim == 0 else [np.ones(output.shape)], True)
         first = _whole(first, xs, name, "output does not depend on input", strict, strict)
-        second = _grad(first, xs, vector, create_graph)
+        second = grad_of_active(first, xs, vector, create_graph)
         what = "derivatives do not depend on input"
         second = _whole(second, xs, name, what, strict, create_graph)
         return _given_back((output,), False, create_graph), _given_back(second, several, create_graph)
@@ -384,9 +384,9 @@ def _by_rows(
         wholes = tuple(wrap(np.broadcast_to(np.zeros((), x.dtype), y.shape + x.shape)) for x in xs)
         if vectorize or y.size == 0:
             batch = {"is_grads_batched": True, "retain_graph": True}
-            parts = _grad([y], xs, [_units(y)], create_graph, **batch)
+            parts = grad_of_active([y], xs, [_units(y)], create_graph, **batch)
         else:
-            single = [_grad([y], xs, [unit], create_graph, retain_graph=True) for unit in _units(y)]
+            single = [grad_of_active([y], xs, [unit], create_graph, retain_graph=True) for unit in _units(y)]
             for row in single:
                 _whole(row, xs, "jacobian", f"output {k} does not depend on input", strict, create_graph)
             parts = tuple(
@@ -491,7 +491,7 @@ def hessian(
     def gradient(*xs: Tensor) -> Tensors:
         mine = _followed(xs, True)
         output = _single(func, mine, "hessian", strict)
-        found = _grad([output], mine, None if output.ndim == 0 else [np.ones(output.shape)], True)
+        found = grad_of_active([output], mine, None if output.ndim == 0 else [np.ones(output.shape)], True)
         return _whole(found, mine, "hessian", "output does not depend on input", strict, strict)
 
     rows = jacobian(gradient, given, create_graph, strict, vectorize, outer_jacobian_strategy)

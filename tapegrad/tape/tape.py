@@ -682,6 +682,37 @@ def leave(tape: Tape) -> None:
     age(tape)
 
 
+def set_aside() -> Tape | None:
+    """Let what is recorded next stand on another tape; returns the open one, to `resume` it."""
+    tape = local.tape
+    if newest[0] is tape:
+        newest[0] = None
+    local.tape = None
+    return tape
+
+
+def resume(tape: Tape | None) -> None:
+    """Leave the open tape, and go on with one that was set aside, unless it was closed meanwhile."""
+    if local.tape is not None:
+        leave(local.tape)
+    if tape is not None and tape.limit != LEFT:
+        local.tape = tape
+
+
+def recorded_bytes(tape: Tape | None) -> int:
+    """How many bytes all values take that are recorded on a tape, and on those that it reads."""
+    todo, seen, found = [tape], set(), 0
+    while todo:
+        one = todo.pop()
+        if one is not None and one.serial not in seen:
+            seen.add(one.serial)
+            todo += one.older.copy()
+            log, columns = one.log, one.columns  # in this order, as in `sealed`
+            values = log[3::STRIDE] if columns is None else columns.values
+            found += sum(value.nbytes for value in values if value is not None)
+    return found
+
+
 def age(tape: Tape) -> None:
     """Note a tape just closed, and prune older ones whose time has come: handles die later than tapes."""
     local.seals = seals = local.seals + 1

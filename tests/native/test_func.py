@@ -98,8 +98,8 @@ def test_a_result_that_depends_on_nothing():
 
 @pytest.mark.quick
 def test_misuse():
-    with pytest.raises(TypeError, match=r"compiled by tg\.njit"):
-        tg.func.grad(lambda x: x)
+    with pytest.raises(TypeError, match="takes a function, found float"):
+        tg.func.grad(3.0)
     with pytest.raises(ValueError, match="argnums"):
         tg.func.grad(rosenbrock, -1)
     with pytest.raises(TypeError, match=r"tg\.grad"):

@@ -1,0 +1,377 @@
+"""Calls of functions that are differentiated: arguments made into Tensors, results into what was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tapegrad.autograd.functional import grad_of_active
+from tapegrad.autograd.steps import bare
+from tapegrad.core.base import (
+    Handle,
+    alias_of,
+    has_tangent,
+    refresh_history,
+    requires_grad,
+    strip_tangents,
+    wrap,
+)
+from tapegrad.core.dispatch import record
+from tapegrad.core.forward_mode import without_history
+from tapegrad.core.grad_mode import _enabled, within
+from tapegrad.core.storage import STALE
+from tapegrad.errors import DTypeError, ShapeError
+from tapegrad.func.trees import LEAF, Structure, flatten
+from tapegrad.kernels import abi
+from tapegrad.native import load
+from tapegrad.ops import REGISTRY
+from tapegrad.tape.tape import Tape, resume, set_aside
+from tapegrad.tensor import Tensor, tensor
+
+__all__ = [
+    "Call",
+    "compiled",
+    "has_history",
+    "named",
+    "on_tensors",
+    "plain",
+    "positions",
+    "tensors_of",
+    "vector",
+    "zeros",
+]
+
+R = TypeVar("R")
+RECORDED = {"recording": True, "inference": False}
+RESHAPE = REGISTRY["reshape"]
+
+
+def positions(what: str, argnums: int | Sequence[int]) -> tuple[tuple[int, ...], bool]:
+    """Return the positions that are differentiated by, checked, and whether several may be meant."""
+    several = isinstance(argnums, (tuple, list))
+    found = tuple(argnums) if isinstance(argnums, (tuple, list)) else (argnums,)
+    if not found or any(type(k) is not int or k < 0 for k in found) or len(set(found)) != len(found):
+        shown = repr(argnums) if several or type(argnums) is int else type(argnums).__name__
+        raise ValueError(
+            f"{what}: argnums is a position, or several different ones, from 0; found {shown}. "
+            f"Arguments of the function go to what {what} returns: tg.func.{what}(f)(x)"
+        )
+    return found, several
+
+
+def compiled(f: Any, what: str) -> bool:
+    """Whether a function is one that Numba compiled, which has derivatives that are compiled."""
+    if not callable(f):
+        raise TypeError(f"{what} takes a function, found {_kind(f)}: tg.func.{what}(f)(x)")
+    return type(f).__module__.startswith(("numba.", "tapegrad.native.function"))
+
+
+def on_tensors(f: Any, what: str) -> Callable[..., Any]:
+    """Return a function that takes Tensors: what Numba compiled does as one of `tapegrad.njit`."""
+    found: Callable[..., Any] = load("derivative").compiled_function(f, what) if compiled(f, what) else f
+    return found
+
+
+def named(what: str, f: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a derivative its name."""
+    derivative.__name__ = derivative.__qualname__ = f"{what}({getattr(f, '__name__', type(f).__name__)})"
+    derivative.__doc__ = f"As `tapegrad.func.{what}` says."
+    return derivative
+
+
+class Call:
+    """A call of a function, of whose arguments some are differentiated by.
+
+    Attributes
+    ----------
+    given
+        The leaves of these, as the caller gave them.
+    xs
+        Tensors of the same values, by which what the function returned is differentiated.
+    outside
+        Whether derivatives of what is computed here may be asked for outside: arguments require grad, or
+        other Tensors do that the function has used.
+    v
+        If it is `directed`, its last argument, which is none of the function's.
+    """
+
+    __slots__ = (
+        "_args", "_f", "_kwargs", "_places", "_several", "_structures", "_tensors", "_visible", "given",
+        "outside", "v", "what", "xs",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        what: str,
+        f: Callable[..., Any],
+        where: tuple[tuple[int, ...], bool],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        directed: bool = False,
+    ) -> None:
+        if directed:
+            if not args:
+                raise TypeError(f"{what}: the last argument is a direction; none is given")
+            self.v, args = args[-1], args[:-1]
+        self.what, self._f, self._args, self._kwargs = what, f, args, kwargs
+        self._places, self._several = where
+        self._structures: list[Structure] = []
+        self.given: list[Any] = []
+        self.xs: list[Tensor] = []
+        self.outside = self._tensors = False
+        for k in self._places:
+            if k >= len(args):
+                raise TypeError(
+                    f"{what}: argument {k} is differentiated by; {len(args)} are given by position"
+                )
+            leaves, structure = flatten(args[k])
+            self._structures.append(structure)
+            for x in leaves:
+                self._tensors = self._tensors or isinstance(x, Handle)
+                self.given.append(_differentiable(x, what, k))
+
+    # ------------------------------------------------------------ arguments and results
+
+    def apply(self, leaves: Sequence[Any], has_aux: bool) -> tuple[Any, Any]:
+        """Call the function with these leaves in the arguments that are differentiated by: value and aux."""
+        args = list(self._args)
+        for k, part in zip(self._places, self._trees(leaves), strict=True):
+            args[k] = part
+        found = self._f(*args, **self._kwargs)
+        if not has_aux:
+            return found, None
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise TypeError(
+                f"{self.what}: has_aux=True takes a function of (value, aux), found {_kind(found)}"
+            )
+        return found
+
+    def _trees(self, leaves: Sequence[Any]) -> list[Any]:
+        found, start = [], 0
+        for structure in self._structures:
+            if structure is LEAF:
+                found.append(leaves[start])
+                start += 1
+            else:
+                count = structure.count()
+                found.append(structure.build(leaves[start : start + count]))
+                start += count
+        return found
+
+    def tree(self, leaves: Sequence[Any]) -> Any:
+        """Leaves as the arguments are that are differentiated by; in a tuple where `argnums` is one."""
+        trees = self._trees(leaves)
+        return tuple(trees) if self._several else trees[0]
+
+    def direction(self, v: Any) -> list[Tensor]:
+        """Leaves of a direction, as Tensors of the shape and dtype of what is differentiated by."""
+        trees = tuple(v) if self._several and isinstance(v, (tuple, list)) else (v,)
+        if len(trees) != len(self._places):
+            raise TypeError(
+                f"{self.what}: a tuple of {len(self._places)} directions is wanted, one for each of argnums; "
+                f"found {_kind(v)}"
+            )
+        leaves: list[Any] = []
+        for k, tree, structure in zip(self._places, trees, self._structures, strict=True):
+            found, theirs = flatten(tree)
+            if theirs != structure:
+                raise TypeError(
+                    f"{self.what}: a direction is built as its argument: argument {k} is "
+                    f"{_kind(self._args[k])}, the direction {_kind(tree)} with other leaves"
+                )
+            leaves += found
+        return [vector(f"{self.what}: direction", v, x) for v, x in zip(leaves, self.xs, strict=True)]
+
+    def given_back(self, tree: Any, keep: bool) -> Any:
+        """What was computed as the caller is to have it; `keep`: the history is theirs."""
+        if isinstance(tree, Handle):
+            return self._leaf_given_back(tree, keep)
+        leaves, structure = flatten(tree)
+        return structure.build([self._leaf_given_back(x, keep) for x in leaves])
+
+    def _leaf_given_back(self, x: Any, keep: bool) -> Any:
+        if not isinstance(x, Handle):
+            return x
+        if x._tape is STALE:
+            refresh_history(x)
+        if keep and requires_grad(x):
+            return x
+        if has_tangent(x):
+            return without_history(x)
+        value = x._v.copy() if type(x._v) is np.ndarray else x._v
+        return wrap(value) if self._tensors else plain(value)
+
+    def gradients(self, found: Iterable[Tensor | None]) -> list[Any]:
+        """Derivatives by each leaf as the caller is to have them; zeros where there is none."""
+        return [
+            self.gradient(wrap(np.zeros(x.shape, x.dtype)[()]) if g is None else g)
+            for g, x in zip(found, self.xs, strict=True)
+        ]
+
+    def gradient(self, g: Tensor) -> Any:
+        """A derivative, which shares no memory, as the caller is to have it."""
+        return g if self._tensors or requires_grad(g) else plain(g._v)
+
+    # ------------------------------------------------------------ recording
+
+    def recorded(self, function: Callable[..., R], *more: Any) -> R:
+        """Return ``function(call, *more)``, run where operations are recorded, on a tape of its own.
+
+        Where an argument requires grad it is the open tape, so that the whole of a graph is on one.
+        """
+        mode = _enabled.get()
+        self._visible = bool(mode)
+        self.outside = self._visible and any(has_history(x) for x in (*self.given, *self._args))
+        if self.outside:
+            return function(self, *more) if mode is True else within(RECORDED, function, self, *more)
+        before = set_aside()
+        try:
+            return function(self, *more) if mode is True else within(RECORDED, function, self, *more)
+        finally:
+            resume(before)
+
+    def outputs(self, has_aux: bool) -> tuple[Any, Any]:
+        """Call the function on Tensors that `xs` are the sources of; returns its value, and aux."""
+        handles: list[Tensor] = []
+        self.xs = []
+        for x in self.given:
+            source, handle = _followed(x, self.outside)
+            self.xs.append(source)
+            handles.append(handle)
+        found, aux = self.apply(handles, has_aux)
+        if not self.outside and self._visible and handles:
+            own = {strip_tangents(x)._at for x in self.xs}
+            begin: Any = strip_tangents(handles[0])._tape
+            leaves = [found] if isinstance(found, Handle) and not has_aux else flatten((found, aux))[0]
+            self.outside = _uses_others([x for x in leaves if isinstance(x, Handle)], own, begin.serial)
+        return found, aux
+
+    def primals(self) -> list[Tensor]:
+        """Return what is differentiated by as Tensors, and let it be that which directions go with."""
+        self.xs = [x if isinstance(x, Tensor) else tensor(x) for x in self.given]
+        return self.xs
+
+    def pulled(
+        self, ys: list[Tensor], cts: list[Tensor], by: list[Tensor] | None = None
+    ) -> tuple[Tensor | None, ...]:
+        """Products of cotangents with derivatives, by default by the arguments; the graph remains."""
+        seen = self.outside or any(has_history(ct) for ct in cts)
+        recording = seen and bool(_enabled.get())
+        return grad_of_active(ys, self.xs if by is None else by, cts, recording, retain_graph=True)
+
+
+def vector(what: str, v: Any, like: Tensor) -> Tensor:
+    """Return a direction or a cotangent as a Tensor of the shape and dtype of what it goes with."""
+    if not isinstance(v, (Handle, np.ndarray, np.generic, int, float, complex)):
+        raise TypeError(f"{what}: an array or number of shape {like.shape} is wanted, found {_kind(v)}")
+    x = v if isinstance(v, Tensor) else tensor(v)
+    if x.shape != like.shape:
+        raise ShapeError(f"{what}: shape {like.shape} is wanted, found {x.shape}")
+    if x.dtype.kind == "c" and like.dtype.kind != "c":
+        raise DTypeError(f"{what}: a real one of dtype {like.dtype} is wanted, found {x.dtype}")
+    return x if x.dtype == like.dtype else x.astype(like.dtype)
+
+
+def tensors_of(what: str, tree: Any) -> tuple[list[Tensor], Structure]:
+    """Return the leaves of what a function returned as Tensors, and its structure."""
+    leaves, structure = flatten(tree)
+    for x in leaves:
+        if not isinstance(x, (Handle, np.ndarray, np.generic, int, float, complex)):
+            raise TypeError(
+                f"{what}: the function is to return numbers and arrays, found {_kind(x)} among them; "
+                "has_aux=True takes (value, aux)"
+            )
+    return [x if isinstance(x, Tensor) else tensor(x) for x in leaves], structure
+
+
+def zeros(y: Tensor) -> Tensor:
+    """A derivative of something that depends on nothing."""
+    return wrap(
+        np.zeros(y.shape, np.result_type(y.dtype, np.float32) if y.dtype.kind in "iub" else y.dtype)[()]
+    )
+
+
+def plain(value: Any) -> Any:
+    """A value of NumPy's; a number of double precision is Python's own."""
+    kind = type(value)
+    return float(value) if kind is np.float64 else complex(value) if kind is np.complex128 else value
+
+
+def _kind(x: Any) -> str:
+    return f"{type(x).__name__} of {len(x)}" if isinstance(x, (tuple, list, dict)) else type(x).__name__
+
+
+def _differentiable(x: Any, what: str, k: int) -> Any:
+    """Return a leaf of argument k, seen to be one that can be differentiated by."""
+    kind = type(x)
+    if kind is int:
+        return float(x)
+    if kind is float or kind is complex:
+        return x
+    if not isinstance(x, (Tensor, np.ndarray, np.generic)):
+        raise TypeError(
+            f"{what}: argument {k} is differentiated by and holds {kind.__name__}; leaves are numbers, "
+            "arrays and Tensors, floating-point or complex. Name other arguments by argnums"
+        )
+    if x.dtype.char not in abi.GRADIENT:
+        raise DTypeError(
+            f"{what}: argument {k} is differentiated by and has dtype {x.dtype}; pass it as floats, "
+            "x.astype(float), or name other arguments by argnums"
+        )
+    return x
+
+
+def _followed(x: Any, outside: bool) -> tuple[Tensor, Tensor]:
+    """Return a Tensor of this value to differentiate by, and one computed from it for the function.
+
+    The function may write to its own. The history of a Tensor goes on in both where that can be seen
+    `outside`, its tangents always; but a derivative by these is none by the Tensor itself.
+    """
+    if not isinstance(x, Tensor):
+        source = tensor(x, requires_grad=True)
+    elif outside and x.requires_grad:
+        handle = record(RESHAPE, x._v, (x,), {"shape": x._v.shape})
+        return alias_of(handle), handle
+    elif has_tangent(x):
+        source = (alias_of(x) if outside else without_history(x)).requires_grad_()
+    else:
+        source = bare(x).requires_grad_()
+    return source, record(RESHAPE, source._v, (source,), {"shape": source._v.shape})
+
+
+def has_history(x: Any) -> bool:
+    """Whether a Tensor, or what it carries as a tangent, has a derivative backward."""
+    if not isinstance(x, Handle):
+        return False
+    if has_tangent(x):
+        return has_history(x._at.primal) or has_history(x._at.tangent)
+    return requires_grad(x)
+
+
+def _uses_others(tensors: list[Any], own: set[Any], begin: int) -> bool:
+    """Whether what these come from, as far as tapes from this serial on know, is more than leaves of ours.
+
+    By leaves of which there are no handles any more, as those of calls within, nobody can differentiate.
+    """
+    todo: list[Tape] = []
+    for x in tensors:
+        x = strip_tangents(x)
+        if x._tape is STALE:
+            refresh_history(x)
+        if x._tape is not None:
+            todo.append(x._tape)
+        elif requires_grad(x) and x._at not in own:
+            return True
+    seen: set[int] = set()
+    while todo:
+        tape = todo.pop()
+        if tape.serial < begin:
+            return True
+        if tape.serial not in seen:
+            seen.add(tape.serial)
+            if any(cell not in own and cell.handle() is not None for cell in tape.imports.copy().values()):
+                return True
+            todo += [older for older in tape.older.copy() if older is not None]
+    return False

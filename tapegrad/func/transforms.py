@@ -1,0 +1,420 @@
+"""Gradients, and products of derivatives with vectors, of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
+from tapegrad.autograd.functional import grad_of_active
+from tapegrad.errors import GradientError
+from tapegrad.func.calls import Call, compiled, named, on_tensors, positions, tensors_of, vector, zeros
+from tapegrad.func.trees import flatten
+from tapegrad.native import load
+from tapegrad.tensor import Tensor
+
+__all__ = ["ggnvp", "grad", "hvp", "jvp", "linearize", "pull_number", "value_and_grad", "vhp", "vjp"]
+
+Function = Callable[..., Any]
+
+
+def value_and_grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
+    """Return a function of the value and the gradient of a function.
+
+    Parameters
+    ----------
+    f : callable
+        Of arrays, numbers, Tensors, or nested dicts, lists, tuples, named tuples and dataclasses of them; its
+        result has one element. Or a function compiled by `tapegrad.njit` or `numba.njit`: what is returned
+        is compiled then, and a Newton or Monte-Carlo loop around it can be compiled whole.
+    argnums : int or sequence of int, optional
+        The arguments, given by position, that it is differentiated by. Integers of Python's count as floats;
+        arrays of integers are refused.
+    has_aux : bool, optional
+        The function returns ``(value, aux)``, where aux is not differentiated.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f`: ``(value, gradient)``, with aux ``((value, aux), gradient)``. The gradient is
+        built as the argument is, with arrays for arrays and floats for numbers; a tuple of gradients for a
+        sequence of `argnums`. That by a complex argument z is dL/d(re z) + i dL/d(im z), as of
+        `tapegrad.grad`. Where an argument is a Tensor, or the function uses other Tensors that require grad,
+        results are Tensors, and can be differentiated on.
+
+    Raises
+    ------
+    GradientError, ShapeError
+        At a call: the result is no single real number.
+    TypeError, DTypeError
+        An argument cannot be differentiated by.
+    UnsupportedOpError
+        A line of the function has no derivative here.
+
+    Notes
+    -----
+    The function is called with Tensors of its own, which it may write to; nothing that it has recorded
+    remains. Calls nest to any depth, also those of different transformations.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> def loss(p, x):
+    ...     return np.sum((p["a"] * x + p["b"]) ** 2)
+    >>> tg.func.value_and_grad(loss)({"a": np.array([1.0, 2.0]), "b": 3.0}, np.array([1.0, 0.5]))
+    (32.0, {'a': array([8., 4.]), 'b': 16.0})
+
+    Compiled, with the same result:
+
+    >>> @tg.njit
+    ... def norm(x):
+    ...     s = 0.0
+    ...     for v in x:
+    ...         s += v * v
+    ...     return s
+    >>> tg.func.value_and_grad(norm)(np.array([1.0, 2.0]))
+    (5.0, array([2., 4.]))
+    """
+    if compiled(f, "value_and_grad") and not has_aux:
+        return load("derivative").value_and_grad(f, argnums)  # type: ignore[no-any-return]
+    where = positions("value_and_grad", argnums)
+
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        return Call("value_and_grad", f, where, args, kwargs).recorded(_value_and_gradient, has_aux)
+
+    return named("value_and_grad", f, derivative)
+
+
+def grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
+    """Return a function of the gradient of a function.
+
+    Parameters
+    ----------
+    f, argnums, has_aux
+        As for `value_and_grad`.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f`: the gradient, with aux ``(gradient, aux)``; see `value_and_grad`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> def f(x):
+    ...     return np.sum(x**3)
+    >>> tg.func.grad(f)(np.array([1.0, 2.0]))
+    array([ 3., 12.])
+    >>> tg.func.grad(tg.func.grad(f))(2.0)
+    12.0
+    >>> @tg.njit
+    ... def cube(x):
+    ...     return x**3
+    >>> tg.func.grad(cube)(2.0)
+    12.0
+    """
+    if compiled(f, "grad") and not has_aux:
+        return load("derivative").grad(f, argnums)  # type: ignore[no-any-return]
+    where = positions("grad", argnums)
+
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        return Call("grad", f, where, args, kwargs).recorded(_gradient, has_aux)
+
+    return named("grad", f, derivative)
+
+
+def _value_and_gradient(call: Call, has_aux: bool) -> Any:
+    y, aux = call.outputs(has_aux)
+    gradient = call.tree(call.gradients(pull_number(call, y)))
+    value = call.given_back(y, call.outside)
+    return ((value, call.given_back(aux, call.outside)) if has_aux else value), gradient
+
+
+def _gradient(call: Call, has_aux: bool) -> Any:
+    y, aux = call.outputs(has_aux)
+    gradient = call.tree(call.gradients(pull_number(call, y)))
+    return (gradient, call.given_back(aux, call.outside)) if has_aux else gradient
+
+
+def pull_number(call: Call, y: Any, create_graph: bool = False) -> tuple[Tensor | None, ...]:
+    """The derivatives of what has one element by each leaf of the arguments."""
+    if isinstance(y, Tensor) and y.size == 1:
+        return grad_of_active([y], call.xs, None, call.outside or create_graph)
+    if isinstance(y, (np.ndarray, np.generic, int, float, complex)) and np.size(y) == 1:
+        return (None,) * len(call.xs)
+    found = f"shape {np.shape(y)}" if hasattr(y, "shape") else type(y).__name__
+    raise GradientError(
+        f"{call.what}: the function is to return one number, found {found}; reduce it (np.sum), take "
+        "jacobian or vjp, or, where it returns (value, aux), pass has_aux=True"
+    )
+
+
+# ---------------------------------------------------------------- products with vectors
+
+
+def vjp(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
+    """Return a function of the value of a function, and of the products of vectors with its Jacobian there.
+
+    Parameters
+    ----------
+    f, argnums, has_aux
+        As for `value_and_grad`; `f` may return any array, or a nested container of arrays.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f`: ``(value, pullback)``, with aux ``(value, pullback, aux)``. The pullback
+        takes a cotangent built as the value, and gives the product as gradients are given; it may be called
+        again and again without another call of `f`. What it needs lives as long as it does.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> value, pullback = tg.func.vjp(lambda x: x**2)(np.array([1.0, 2.0]))
+    >>> value, pullback(np.array([1.0, 10.0])), pullback(np.array([0.0, 1.0]))
+    (array([1., 4.]), array([ 2., 40.]), array([0., 4.]))
+    """
+    of, where = on_tensors(f, "vjp"), positions("vjp", argnums)
+
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        return Call("vjp", of, where, args, kwargs).recorded(_vjp, has_aux)
+
+    return named("vjp", f, derivative)
+
+
+def _vjp(call: Call, has_aux: bool) -> Any:
+    found, aux = call.outputs(has_aux)
+    ys, structure = tensors_of(call.what, found)
+
+    def pullback(cotangent: Any) -> Any:
+        leaves, theirs = flatten(cotangent)
+        if theirs != structure:
+            raise TypeError("vjp: a cotangent is built as the function's value, with other leaves")
+        cts = [vector("vjp: cotangent", ct, y) for ct, y in zip(leaves, ys, strict=True)]
+        return call.tree(call.gradients(call.pulled(ys, cts)))
+
+    value = call.given_back(found, call.outside)
+    return (value, pullback, call.given_back(aux, call.outside)) if has_aux else (value, pullback)
+
+
+def jvp(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
+    """Return a function of the value of a function, and of its derivative along a direction, without a tape.
+
+    Parameters
+    ----------
+    f, argnums, has_aux
+        As for `value_and_grad`; `f` may return any array, or a nested container of arrays. The result of a
+        compiled function is a number.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f` and, last, a direction built as the argument, or a tuple of them:
+        ``(value, tangent)``, with aux ``(value, tangent, aux)``.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> tg.func.jvp(lambda x: x**2)(np.array([1.0, 2.0]), np.array([1.0, 10.0]))
+    (array([1., 4.]), array([ 2., 40.]))
+    >>> @tg.njit
+    ... def cube(x):
+    ...     return x**3
+    >>> tg.func.jvp(cube)(2.0, 1.0)
+    (8.0, 12.0)
+    """
+    if compiled(f, "jvp") and not has_aux:
+        return load("derivative").jvp(f, argnums)  # type: ignore[no-any-return]
+    where = positions("jvp", argnums)
+
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        return _jvp(Call("jvp", f, where, args, kwargs, directed=True), has_aux)
+
+    return named("jvp", f, derivative)
+
+
+def _jvp(call: Call, has_aux: bool) -> Any:
+    xs = call.primals()
+    with dual_level():
+        duals = [make_dual(x, t) for x, t in zip(xs, call.direction(call.v), strict=True)]
+        found, aux = call.apply(duals, has_aux)
+        ys, structure = tensors_of(call.what, found)
+        tangents = [zeros(y) if t is None else t for y, t in map(unpack_dual, ys)]
+    tangent = structure.build([call.given_back(t, True) for t in tangents])
+    value = call.given_back(found, True)
+    return (value, tangent, call.given_back(aux, True)) if has_aux else (value, tangent)
+
+
+def linearize(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
+    """Return a function of the value of a function, and of its derivative there as a linear function.
+
+    Parameters
+    ----------
+    f, argnums, has_aux
+        As for `vjp`.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f`: ``(value, pushforward)``, with aux ``(value, pushforward, aux)``. The
+        pushforward takes a direction built as the argument, or a tuple of them, and gives the derivative of
+        the value along it, without another call of `f`. What it needs lives as long as it does.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> value, pushforward = tg.func.linearize(lambda x: x**2)(np.array([1.0, 2.0]))
+    >>> value, pushforward(np.array([1.0, 10.0])), pushforward(np.array([0.0, 1.0]))
+    (array([1., 4.]), array([ 2., 40.]), array([0., 4.]))
+    """
+    of, where = on_tensors(f, "linearize"), positions("linearize", argnums)
+
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        return Call("linearize", of, where, args, kwargs).recorded(_linearize, has_aux)
+
+    return named("linearize", f, derivative)
+
+
+def _linearize(call: Call, has_aux: bool) -> Any:
+    found, aux = call.outputs(has_aux)
+    ys, structure = tensors_of(call.what, found)
+    push = _pushing(call, ys)
+
+    def pushforward(v: Any) -> Any:
+        return structure.build([call.given_back(t, True) for t in push(call.direction(v))])
+
+    value = call.given_back(found, call.outside)
+    return (value, pushforward, call.given_back(aux, call.outside)) if has_aux else (value, pushforward)
+
+
+def _pushing(call: Call, ys: list[Tensor]) -> Callable[[list[Tensor]], list[Tensor]]:
+    """Return the function of directions that gives the tangents of results.
+
+    The product of a cotangent with the Jacobian is linear in the cotangent; its derivative by that, taken
+    backward, is the product of the Jacobian with a vector.
+    """
+    cts = [zeros(y).requires_grad_() for y in ys]
+    rows = grad_of_active(ys, call.xs, cts, True)
+
+    def push(vs: list[Tensor]) -> list[Tensor]:
+        pairs = [(g, v) for g, v in zip(rows, vs, strict=True) if g is not None]
+        found = call.pulled([g for g, _ in pairs], [v for _, v in pairs], cts)
+        return [zeros(y) if t is None else t for y, t in zip(ys, found, strict=True)]
+
+    return push
+
+
+# ---------------------------------------------------------------- second derivatives
+
+
+def hvp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
+    """Return a function of the Hessian of a function times a direction.
+
+    Parameters
+    ----------
+    f, argnums
+        As for `value_and_grad`.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f` and, last, a direction built as the argument, or a tuple of them: the product,
+        built alike. It is the derivative of the gradient, recorded, so the Hessian is nowhere.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> def f(x):
+    ...     return x[0] ** 2 * x[1]
+    >>> tg.func.hvp(f)(np.array([1.0, 3.0]), np.array([1.0, 0.0]))
+    array([6., 2.])
+    >>> tg.func.hvp(tg.njit(f))(np.array([1.0, 3.0]), np.array([1.0, 0.0]))
+    array([6., 2.])
+    """
+    return _second("hvp", f, argnums)
+
+
+def vhp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
+    """Return a function of a direction times the Hessian of a function, which is symmetric: as `hvp`.
+
+    Parameters
+    ----------
+    f, argnums
+        As for `value_and_grad`.
+
+    Returns
+    -------
+    callable
+        As of `hvp`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> tg.func.vhp(lambda x: np.sum(x**3))(np.array([1.0, 2.0]), np.array([1.0, 10.0]))
+    array([  6., 120.])
+    """
+    return _second("vhp", f, argnums)
+
+
+def _second(what: str, f: Function, argnums: int | Sequence[int]) -> Function:
+    if compiled(f, what):
+        return load("derivative").hvp(f, argnums)  # type: ignore[no-any-return]
+    where = positions(what, argnums)
+
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        return Call(what, f, where, args, kwargs, directed=True).recorded(_hvp)
+
+    return named(what, f, derivative)
+
+
+def _hvp(call: Call) -> Any:
+    y, _ = call.outputs(False)
+    vs = call.direction(call.v)
+    pairs = [(g, v) for g, v in zip(pull_number(call, y, True), vs, strict=True) if g is not None]
+    return call.tree(call.gradients(call.pulled([g for g, _ in pairs], [v for _, v in pairs])))
+
+
+def ggnvp(f: Function, loss: Function, argnums: int | Sequence[int] = 0) -> Function:
+    """Return a function of the Gauss-Newton matrix of ``loss(f(x))`` times a direction.
+
+    That is J' H J v with the Jacobian J of `f` and the Hessian H of `loss`: what is left of the Hessian of
+    the whole without the second derivatives of `f`, positive semidefinite where `loss` is convex.
+
+    Parameters
+    ----------
+    f, argnums
+        As for `vjp`.
+    loss : callable
+        Of the value of `f`, gives one number.
+
+    Returns
+    -------
+    callable
+        Of the arguments of `f` and, last, a direction built as the argument, or a tuple of them: the product,
+        built alike. It calls `f` once.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> product = tg.func.ggnvp(np.sin, lambda y: np.sum(y**2))
+    >>> product(np.array([0.0, 1.0]), np.array([1.0, 1.0]))
+    array([2.        , 0.58385316])
+    """
+    of, where = on_tensors(f, "ggnvp"), positions("ggnvp", argnums)
+    curvature = hvp(loss)
+
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        return Call("ggnvp", of, where, args, kwargs, directed=True).recorded(_ggnvp, curvature)
+
+    return named("ggnvp", f, derivative)
+
+
+def _ggnvp(call: Call, curvature: Function) -> Any:
+    found, _ = call.outputs(False)
+    ys, structure = tensors_of(call.what, found)
+    value = call.given_back(found, call.outside)
+    pushed = structure.build([call.given_back(t, True) for t in _pushing(call, ys)(call.direction(call.v))])
+    cts = [vector("ggnvp", ct, y) for ct, y in zip(flatten(curvature(value, pushed))[0], ys, strict=True)]
+    return call.tree(call.gradients(call.pulled(ys, cts)))

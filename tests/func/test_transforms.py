@@ -1,0 +1,552 @@
+"""tg.func of plain functions: gradients, products with vectors, nested in any order; what remains of them."""
+
+import dataclasses
+import gc
+import itertools
+import threading
+import weakref
+from collections import namedtuple
+
+import numpy as np
+import pytest
+import sympy
+
+import tapegrad as tg
+from tapegrad.errors import DTypeError, GradientError, ShapeError
+from tapegrad.tape.tape import leave, local
+
+F = tg.func
+Point = namedtuple("Point", "x y")
+
+
+@dataclasses.dataclass
+class Model:
+    weights: np.ndarray
+    bias: float
+
+
+def wave(x):
+    return np.sin(x) * x + np.exp(-x * x)
+
+
+T = sympy.Symbol("t")
+
+
+def exact(order, at, expression=sympy.sin(T) * T + sympy.exp(-T * T)):
+    return float(sympy.diff(expression, T, order).subs(T, at))
+
+
+# ---------------------------------------------------------------- kinds of arguments and results
+
+
+def test_number_in_number_out():
+    for x in (0.7, np.float64(0.7), np.array(0.7)):
+        found = F.grad(wave)(x)
+        assert type(found) is float
+        assert found == pytest.approx(exact(1, 0.7), rel=1e-14)
+    value, slope = F.value_and_grad(wave)(0.7)
+    assert (type(value), type(slope)) == (float, float)
+    assert value == pytest.approx(float(wave(0.7)), rel=1e-15)
+
+
+def test_an_integer_of_python_counts_as_a_float_and_arrays_of_integers_are_refused():
+    assert F.grad(lambda x: x**2)(3) == 6.0
+    with pytest.raises(DTypeError, match=r"argument 1 .* dtype int64; pass it as floats"):
+        F.grad(lambda a, x: (a * x).sum(), 1)(2.0, np.arange(3))
+    with pytest.raises(DTypeError, match="dtype int64"):
+        F.grad(lambda x: x)(np.int64(3))
+    with pytest.raises(TypeError, match="holds bool"):
+        F.grad(lambda x: x)(True)
+    with pytest.raises(TypeError, match=r"argument 0 .* holds str"):
+        F.grad(lambda x: x["a"])({"a": 1.0, "kind": "relu"})
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "g", "c8", "c16"])
+def test_dtypes_stay(dtype):
+    x = np.array([1.0, 2.0], dtype)
+    assert F.grad(lambda x: np.sum(np.abs(x) ** 2))(x).dtype == dtype
+    assert F.hvp(lambda x: np.sum(np.abs(x) ** 2))(x, x).dtype == dtype
+    assert F.jvp(lambda x: x * x)(x, x)[1].dtype == dtype
+    number = F.grad(lambda x: np.abs(x) ** 2)(x[0])
+    assert type(number) is {"f8": float, "c16": complex}.get(dtype, np.dtype(dtype).type)
+
+
+def test_a_complex_argument_has_the_convention_of_tg_grad():
+    z = 1.0 + 2.0j
+    leaf = tg.tensor(z, requires_grad=True)
+    found = F.grad(lambda z: np.real(z**3))(z)
+    assert type(found) is complex
+    assert found == tg.grad(np.real(leaf**3), leaf)[0].item() == pytest.approx(3 * z.conjugate() ** 2)
+    with pytest.raises(GradientError, match="complex"):
+        F.grad(lambda z: z**3)(z)
+    assert F.jvp(lambda z: z**3)(z, 1j)[1] == pytest.approx(3 * z**2 * 1j)
+    assert F.linearize(lambda z: z**3)(z)[1](1j) == pytest.approx(3 * z**2 * 1j)
+
+
+def test_arrays_are_copies():
+    x = np.ones(3)
+    for found in (F.vjp(lambda x: x)(x)[0], F.jvp(lambda x: x)(x, x)[0], F.grad(np.sum)(x)):
+        found += 1.0
+    constant = tg.tensor([1.0, 2.0])
+    value, _, aux = F.vjp(lambda x: (constant, constant), has_aux=True)(x)
+    value += 1.0
+    assert aux.tolist() == constant.tolist() == [1.0, 2.0]
+    assert x.tolist() == [1.0, 1.0, 1.0]
+
+
+TREES = {
+    "dict": ({"a": np.array([1.0, 2.0]), "b": 3.0}, lambda p: np.sum(p["a"] ** 2) * p["b"]),
+    "list": ([np.array([1.0, 2.0]), 3.0], lambda p: np.sum(p[0] ** 2) * p[1]),
+    "namedtuple": (Point(np.array([1.0, 2.0]), 3.0), lambda p: np.sum(p.x**2) * p.y),
+    "dataclass": (Model(np.array([1.0, 2.0]), 3.0), lambda p: np.sum(p.weights**2) * p.bias),
+    "nested": ({"a": [(np.array([1.0, 2.0]), None)], "b": Point(3.0, {})},
+               lambda p: np.sum(p["a"][0][0] ** 2) * p["b"].x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_trees(name):
+    tree, f = TREES[name]
+    found = F.grad(f)(tree)
+    assert type(found) is type(tree)
+    leaves, structure = F.trees.flatten(found)
+    assert structure == F.trees.flatten(tree)[1]
+    assert leaves[0].tolist() == [6.0, 12.0]
+    assert leaves[1] == 5.0
+    assert type(leaves[1]) is float
+    value, tangent = F.jvp(f)(tree, tree)
+    assert (value, tangent) == (15.0, 45.0)  # homogeneous of degree 3
+    for product in (F.hvp(f)(tree, tree), F.vhp(f)(tree, tree)):
+        assert F.trees.flatten(product)[0][0].tolist() == [12.0, 24.0]
+    value, pullback = F.vjp(lambda p: {"y": f(p), "z": (p,)})(tree)
+    back = pullback({"y": 1.0, "z": (tree,)})
+    assert F.trees.flatten(back)[0][0].tolist() == [7.0, 14.0]
+
+
+def test_argnums_keywords_and_aux():
+    def f(a, b, *, scale, c):
+        return scale * a * b * c, {"product": a * b, "scale": scale, "name": "f"}
+
+    assert F.grad(f, 1, has_aux=True)(2.0, 3.0, scale=1.0, c=5.0)[0] == 10.0
+    (value, aux), gradient = F.value_and_grad(f, (1, 0), has_aux=True)(2.0, 3.0, scale=1.0, c=5.0)
+    assert (value, gradient) == (30.0, (10.0, 15.0))
+    assert aux == {"product": 6.0, "scale": 1.0, "name": "f"}
+    assert type(aux["product"]) is float
+    assert F.grad(lambda x: x * x, (0,))(3.0) == (6.0,)
+    value, tangent, aux = F.jvp(f, (0, 1), has_aux=True)(2.0, 3.0, (1.0, 0.0), scale=1.0, c=5.0)
+    assert (value, tangent, aux["product"]) == (30.0, 15.0, 6.0)
+    with pytest.raises(TypeError, match="argument 1 is differentiated by; 1 are given by position"):
+        F.grad(f, 1)(2.0, b=3.0, scale=1.0, c=1.0)
+
+
+def test_what_depends_on_nothing_is_zero():
+    assert F.grad(lambda x: 3.0)(1.0) == 0.0
+    assert F.grad(lambda x, y: y * y, 0)(np.ones(2), 3.0).tolist() == [0.0, 0.0]
+    assert F.grad(lambda x: np.floor(x))(1.5) == 0.0
+    assert F.hvp(lambda x: np.sum(x))(np.ones(2), np.ones(2)).tolist() == [0.0, 0.0]
+    assert F.jvp(lambda x: np.ones(2))(1.0, 1.0)[1].tolist() == [0.0, 0.0]
+    assert F.jvp(lambda x: (x.shape, x))(np.ones(2), np.ones(2))[1][0] == (0.0,)
+    assert F.linearize(lambda x: (1.0, x))(2.0)[1](5.0) == (0.0, 5.0)
+    assert F.vjp(lambda x: (1.0, x))(2.0)[1]((7.0, 5.0)) == 5.0
+
+
+def test_an_identity():
+    assert F.grad(lambda x: x)(2.0) == 1.0
+    assert F.value_and_grad(lambda x: x)(2.0) == (2.0, 1.0)
+    assert F.jvp(lambda x: x)(2.0, 3.0) == (2.0, 3.0)
+    _value, push = F.linearize(lambda x: x)(np.ones(2))
+    assert push(np.array([1.0, 2.0])).tolist() == [1.0, 2.0]
+    assert F.hvp(lambda x: x)(2.0, 1.0) == 0.0
+
+
+def test_misuse():
+    with pytest.raises(TypeError, match=r"grad takes a function, found ndarray: tg\.func\.grad\(f\)\(x\)"):
+        F.grad(np.ones(2))
+    with pytest.raises(ValueError, match=r"argnums .* found ndarray.*tg\.func\.grad\(f\)\(x\)"):
+        F.grad(wave, np.ones(2))
+    for wrong in (-1, (), (0, 0), 1.5, True):
+        with pytest.raises(ValueError, match="argnums"):
+            F.vjp(wave, wrong)
+    with pytest.raises(GradientError, match=r"found shape \(2,\)"):
+        F.grad(wave)(np.ones(2))
+    with pytest.raises(GradientError, match=r"found tuple.*has_aux"):
+        F.grad(lambda x: (x, x))(1.0)
+    with pytest.raises(TypeError, match="has_aux=True takes a function of"):
+        F.grad(wave, has_aux=True)(1.0)
+    with pytest.raises(TypeError, match="last argument is a direction"):
+        F.jvp(wave)()
+    with pytest.raises(ShapeError, match=r"shape \(2,\) is wanted, found \(3,\)"):
+        F.jvp(wave)(np.ones(2), np.ones(3))
+    with pytest.raises(ShapeError, match="cotangent"):
+        F.vjp(wave)(np.ones(2))[1](1.0)
+    with pytest.raises(TypeError, match="built as its argument"):
+        F.jvp(lambda p: p["a"])({"a": 1.0}, 1.0)
+    with pytest.raises(TypeError, match="a tuple of 2 directions"):
+        F.jvp(lambda a, b: a * b, (0, 1))(1.0, 2.0, 1.0)
+    with pytest.raises(DTypeError, match="a real one"):
+        F.jvp(wave)(1.0, 1j)
+    with pytest.raises(TypeError, match="numbers and arrays, found str"):
+        F.vjp(lambda x: (x, "a"))(1.0)
+
+
+# ---------------------------------------------------------------- perturbations are not confused
+
+
+def test_classics_of_perturbation_confusion():
+    """Siskind and Pearlmutter: d/dx (x * d/dy (x + y)) is 1, not 2; and kin of it."""
+    d = {"reverse": F.grad, "forward": lambda f: lambda x: F.jvp(f)(x, 1.0)[1]}
+    for outer, inner in itertools.product(d.values(), repeat=2):
+        assert outer(lambda x: x * inner(lambda y: x + y)(1.0))(1.0) == 1.0
+        assert outer(lambda x: x * inner(lambda y: x * y)(1.0))(3.0) == 6.0
+        assert outer(lambda x: x * inner(lambda y: x * y)(x))(3.0) == 6.0
+        assert outer(lambda x: inner(lambda y: x * y * y)(x))(3.0) == 12.0
+        assert outer(lambda x: x * inner(lambda y: 1.0 * y)(x))(3.0) == 1.0
+        assert type(outer(lambda x: x * inner(lambda y: x * y)(1.0))(3.0)) is float
+    # Manzyuk and others: a derivative that escapes into a closure
+    s = lambda u: lambda f: lambda x: f(x + u)
+    for outer in d.values():
+        twice = outer(lambda u: s(u)(s(u)(np.exp))(1.0))(0.0)
+        assert twice == pytest.approx(2 * np.e)
+
+
+MODES = {
+    "g": lambda f: F.grad(f),
+    "j": lambda f: lambda x: F.jvp(f)(x, 1.0)[1],
+    "v": lambda f: lambda x: F.vjp(f)(x)[1](1.0),
+    "l": lambda f: lambda x: F.linearize(f)(x)[1](1.0),
+}
+
+
+@pytest.mark.parametrize(
+    "modes",
+    [
+        "gj",
+        "jg",
+        "vl",
+        "lv",
+        "gjg",
+        "jgj",
+        "jlg",
+        "gvj",
+        "gjgj",
+        "jjgg",
+        "lgjv",
+        "gjgjgj",
+        "jgjgjg",
+        "jvlgjj",
+    ],
+)
+def test_nested_to_depth_six(modes):
+    f = lambda x: np.sin(x) * x + np.exp(-x * x)
+    for mode in modes:
+        f = MODES[mode](f)
+    found = f(0.7)
+    assert type(found) is float
+    assert found == pytest.approx(exact(len(modes), 0.7), rel=1e-10)
+
+
+def test_hvp_is_third_derivative_inside():
+    third = F.grad(lambda x: F.hvp(lambda y: y**4)(x, 1.0))(2.0)
+    assert third == 48.0
+    assert F.jvp(lambda x: F.hvp(lambda y: y**4)(x, x))(2.0, 1.0)[1] == 12 * 3 * 4.0
+    assert F.grad(lambda v: F.hvp(lambda y: y**4)(2.0, v))(1.0) == 48.0
+    assert F.grad(lambda w: F.hvp(lambda y: w * y**4)(2.0, 1.0))(5.0) == 48.0
+
+
+@pytest.mark.parametrize("inner", ["v", "l"])
+def test_a_pullback_is_differentiated_by_what_it_is_applied_to_and_by_where_it_stands(inner):
+    apply = {"v": lambda f, x, c: F.vjp(f)(x)[1](c), "l": lambda f, x, c: F.linearize(f)(x)[1](c)}[inner]
+    assert F.grad(lambda x: apply(lambda y: y**3, x, x))(2.0) == 36.0
+    assert F.grad(lambda c: apply(lambda y: y**3, 2.0, c))(7.0) == 12.0
+    assert F.jvp(lambda x: apply(lambda y: y**3, x, x))(2.0, 1.0)[1] == 36.0
+    assert F.jvp(lambda c: apply(lambda y: y**3, 2.0, c))(7.0, 1.0)[1] == 12.0
+
+
+def test_a_tangent_with_a_history_closed_over():
+    """The gradient inside sees no Tensor that requires grad but through the tangent of one that does not."""
+
+    def pushed(t):
+        return F.jvp(lambda x: F.grad(lambda y: x * y * y)(3.0))(1.0, t)[1]
+
+    assert pushed(2.0) == 12.0
+    assert F.grad(pushed)(2.0) == 6.0
+    assert F.grad(lambda t: F.jvp(F.grad(lambda y: y**3))(2.0, t)[1])(1.0) == 12.0
+
+
+# ---------------------------------------------------------------- Tensors, closures and modes
+
+
+def test_tensors_in_tensors_out():
+    x = tg.tensor([1.0, 2.0])
+    found = F.grad(lambda x: np.sum(x**3))(x)
+    assert isinstance(found, tg.Tensor)
+    assert not found.requires_grad
+    x.requires_grad_()
+    found = F.grad(lambda x: np.sum(x**3))(x)
+    assert tg.grad(found.sum(), x)[0].tolist() == [6.0, 12.0]
+    assert x.grad is None
+    _value, tangent = F.jvp(lambda x: x**3)(x, np.ones(2))
+    assert tg.grad(tangent.sum(), x)[0].tolist() == [6.0, 12.0]
+    with tg.no_grad():
+        assert not F.grad(lambda x: np.sum(x**3))(x).requires_grad
+
+
+@pytest.mark.parametrize("kind", ["leaf", "result", "view", "computed inside"])
+def test_closure_over_an_active_tensor(kind):
+    w = tg.tensor([2.0, 5.0], requires_grad=True)
+    used = {
+        "leaf": lambda: w,
+        "result": lambda: once,
+        "view": lambda: w[:],
+        "computed inside": lambda: w * 1.0,
+    }
+    once = w * 1.0
+    found = F.grad(lambda x: np.sum(used[kind]() * x**2))(np.array([3.0, 1.0]))
+    assert found.tolist() == [12.0, 10.0]
+    assert tg.grad(found.sum(), w, retain_graph=True)[0].tolist() == [6.0, 2.0]
+    value, _gradient = F.value_and_grad(lambda x: np.sum(used[kind]() * x**2))(np.array([3.0, 1.0]))
+    assert tg.grad(value, w)[0].tolist() == [9.0, 1.0]
+    assert w.grad is None
+    with tg.no_grad():
+        assert type(F.grad(lambda x: np.sum(used[kind]() * x**2))(np.array([3.0, 1.0]))) is np.ndarray
+
+
+def test_an_open_graph_goes_on_after_a_call():
+    w = tg.tensor(2.0, requires_grad=True)
+    y = w * w
+    for _ in range(3):
+        y = y * F.grad(lambda x: x * x)(0.5)
+        tape = local.tape
+    y = y * F.grad(lambda x: w * x)(0.5)
+    assert y._tape.serial > tape.serial
+    assert tg.grad(y * w, w)[0].item() == 4 * 2.0**3
+
+
+def test_no_grad_inside_stops_and_outside_does_not():
+    def f(x):
+        with tg.no_grad():
+            y = x * x
+        return x * y
+
+    assert F.grad(f)(3.0) == 9.0
+    with tg.no_grad():
+        assert F.grad(lambda x: x * x)(3.0) == 6.0
+        assert F.grad(F.grad(lambda x: x**3))(3.0) == 18.0
+        assert F.jvp(F.grad(lambda x: x**3))(3.0, 1.0)[1] == 18.0
+    with tg.inference_mode():
+        assert F.grad(lambda x: x * x)(3.0) == 6.0
+        assert F.hvp(lambda x: x**3)(3.0, 1.0) == 18.0
+        assert F.vjp(lambda x: x**3)(3.0)[1](1.0) == 27.0
+
+
+def test_inside_a_function_forward():
+    class Root(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, a):
+            x = np.sqrt(a.item())
+            ctx.slope = F.grad(lambda x: x * x)(x)
+            return tg.tensor(x)
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct / ctx.slope
+
+    a = tg.tensor(4.0, requires_grad=True)
+    assert tg.grad(Root.apply(a), a)[0].item() == 0.25
+
+
+def test_writes_in_place():
+    def f(x):
+        x[0] = x[0] * x[1]
+        x *= 2.0
+        return np.sum(x**2)
+
+    x = np.array([3.0, 5.0])
+    expected = [8 * 3.0 * 25.0, 8 * 5.0 * 9.0 + 8 * 5.0]
+    for derive in (F.grad, lambda f: lambda x: F.vjp(f)(x)[1](1.0)):
+        np.testing.assert_allclose(derive(f)(x), expected)
+        np.testing.assert_allclose(derive(f)(tg.tensor(x)), expected)
+    active = tg.tensor(x, requires_grad=True)
+    np.testing.assert_allclose(F.grad(f)(active).detach(), expected)
+    assert F.jvp(f)(x, np.array([1.0, 0.0]))[1] == pytest.approx(expected[0])
+    np.testing.assert_allclose(F.hvp(f)(x, np.array([1.0, 0.0])), [8 * 25.0, 16 * 15.0])
+    assert x.tolist() == active.tolist() == [3.0, 5.0]
+
+
+def test_writes_to_an_argument_after_the_call_do_not_matter():
+    x = np.array([1.0, 2.0])
+    _, pullback = F.vjp(lambda x: x * x)(x)
+    _, push = F.linearize(lambda x: x * x)(x)
+    x[:] = 100.0
+    assert pullback(np.ones(2)).tolist() == push(np.ones(2)).tolist() == [2.0, 4.0]
+
+
+# ---------------------------------------------------------------- what remains
+
+
+@pytest.fixture
+def fresh():
+    """No tape is open."""
+    if local.tape is not None:
+        leave(local.tape)
+
+
+CALLS = {
+    "grad": lambda x: F.grad(lambda x: np.sum(np.exp(x) * x))(x),
+    "nested": lambda x: F.grad(lambda x: np.sum(F.grad(lambda y: np.sum(x * y * y))(x)))(x),
+    "jvp": lambda x: F.jvp(F.grad(lambda x: np.sum(np.exp(x))))(x, x),
+    "hvp": lambda x: F.hvp(lambda x: np.sum(np.exp(x)))(x, x),
+    "vjp": lambda x: F.vjp(np.exp)(x)[1](x),
+    "linearize": lambda x: F.linearize(np.exp)(x)[1](x),
+    "ggnvp": lambda x: F.ggnvp(np.exp, np.sum)(x, x),
+    "hessian": lambda x: F.hessian(lambda x: np.sum(np.exp(x)))(x),
+    "jacrev": lambda x: F.jacrev(np.exp)(x),
+    "jacfwd": lambda x: F.jacfwd(np.exp)(x),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_graph_is_alive_after_return(name, fresh):
+    seen = []
+
+    def noted(x):
+        y = np.exp(x)
+        seen.append(weakref.ref(y._v))
+        return np.sum(y * y)
+
+    before = local.tape
+    CALLS[name](np.ones(3))
+    assert local.tape is before or not local.tape.log
+    F.grad(noted)(np.ones(2000))
+    gc.collect()
+    assert [r() for r in seen] == [None]
+
+
+def test_what_a_pullback_needs_lives_as_long_as_it_does(fresh):
+    seen = []
+
+    def f(x):
+        y = np.exp(x)
+        seen.append(weakref.ref(y._v))
+        return y * y
+
+    _, pullback = F.vjp(f)(np.zeros(2000))
+    assert pullback(np.ones(2000))[0] == pullback(np.ones(2000))[0] == 2.0
+    assert seen[0]() is not None
+    del pullback
+    gc.collect()
+    assert seen[0]() is None
+
+
+def test_an_exception_leaves_everything_as_it_was(fresh):
+    w = tg.tensor(2.0, requires_grad=True)
+    y = w * w
+    before, seen = local.tape, []
+
+    def f(x):
+        z = np.exp(x)
+        seen.append(weakref.ref(z._v))
+        raise KeyError("mine")
+
+    for derive in (F.grad(f), F.vjp(f), lambda x: F.jvp(f)(x, x), F.jacfwd(f), F.hessian(f)):
+        with pytest.raises(KeyError, match="mine"):
+            derive(np.ones(2000))
+        assert local.tape is before
+    with pytest.raises(KeyError):
+        F.grad(lambda x: F.grad(f)(x))(np.ones(2000))
+    gc.collect()
+    assert all(r() is None for r in seen)
+    assert tg.is_grad_enabled()
+    assert tg.autograd.forward_ad._levels.get() == ()
+    assert tg.grad(y * w, w)[0].item() == 12.0
+
+
+def test_threads():
+    w = tg.tensor(2.0, requires_grad=True)
+    found = {}
+
+    def work(k):
+        x = np.linspace(0.0, 1.0, 5) + k
+        f = lambda x: np.sum(np.sin(x) * x)
+        good = [np.allclose(F.grad(f)(x), np.cos(x) * x + np.sin(x)) for _ in range(50)]
+        good += [np.allclose(F.hvp(f)(x, np.ones(5)), 2 * np.cos(x) - np.sin(x) * x) for _ in range(20)]
+        good.append(tg.grad(F.grad(lambda x: w * x * x)(float(k)), w)[0].item() == 2.0 * k)
+        found[k] = all(good)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == dict.fromkeys(range(4), True)
+
+
+# ---------------------------------------------------------------- products
+
+
+def test_products_agree_with_each_other(random):
+    weights = random.normal(size=(4, 3))
+
+    def f(p):
+        return {"y": np.tanh(weights @ p[0]) * p[1], "n": np.sum(p[0] ** 2)}
+
+    p = (random.normal(size=3), 1.5)
+    v, ct = (random.normal(size=3), 0.3), {"y": random.normal(size=4), "n": -0.7}
+    value, tangent = F.jvp(f)(p, v)
+    again, push = F.linearize(f)(p)
+    third, pull = F.vjp(f)(p)
+    for key in value:
+        np.testing.assert_allclose(value[key], again[key])
+        np.testing.assert_allclose(value[key], third[key])
+        np.testing.assert_allclose(tangent[key], push(v)[key], rtol=1e-12)
+    back = pull(ct)
+    left = np.sum(ct["y"] * tangent["y"]) + ct["n"] * tangent["n"]
+    assert left == pytest.approx(np.sum(back[0] * v[0]) + back[1] * v[1], rel=1e-12)
+    step = 1e-6
+    moved = [f((p[0] + s * v[0], p[1] + s * v[1]))["y"] for s in (step, -step)]
+    np.testing.assert_allclose(tangent["y"], (moved[0] - moved[1]) / (2 * step), rtol=1e-7, atol=1e-8)
+
+
+def test_linearize_and_vjp_call_once():
+    calls = []
+
+    def f(x):
+        calls.append(1)
+        return x * x
+
+    _, push = F.linearize(f)(3.0)
+    _, pull = F.vjp(f)(3.0)
+    assert [push(1.0), push(2.0), pull(1.0), pull(2.0)] == [6.0, 12.0, 6.0, 12.0]
+    assert len(calls) == 2
+    F.ggnvp(f, lambda y: y * y)(3.0, 1.0)
+    F.hvp(f)(3.0, 1.0)
+    assert len(calls) == 4
+
+
+def test_ggnvp(random):
+    weights, target, x, v = (random.normal(size=s) for s in ((5, 3), 5, 3, 3))
+
+    def f(x):
+        return np.tanh(weights @ x)
+
+    def loss(y):
+        return np.sum((y - target) ** 4)
+
+    jacobian = F.jacrev(f)(x)
+    expected = jacobian.T @ (12 * (f(x) - target) ** 2 * (jacobian @ v))
+    np.testing.assert_allclose(F.ggnvp(f, loss)(x, v), expected, rtol=1e-12)
+    np.testing.assert_allclose(F.grad(lambda v: v @ F.ggnvp(f, loss)(x, v) / 2)(v), expected, rtol=1e-12)
+
+
+@tg.njit
+def cube(x):
+    return x * x * x
+
+
+def test_compiled_functions_keep_their_ways_and_have_the_other_names():
+    assert isinstance(F.grad(cube), type(F.hvp(cube)))
+    assert F.linearize(cube)(2.0)[1](1.0) == F.vjp(cube)(2.0)[1](1.0) == 12.0
+    assert F.vhp(cube)(2.0, 1.0) == 12.0
+    assert F.ggnvp(cube, lambda y: y * y / 2)(2.0, 1.0) == 144.0
+    assert F.grad(lambda x: cube(x) * x)(2.0) == 32.0
+    assert F.grad(cube, has_aux=False)(2.0) == 12.0
