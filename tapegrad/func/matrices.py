@@ -355,7 +355,7 @@ def hessian(
     -------
     callable
         Of the arguments of `f`: arrays of shape ``value.shape + argument.shape + argument.shape``, a number
-        where the argument is one; of an argument that is a tree, such a tree for each of its leaves. The
+        where both are one; of a value or an argument that is a tree, such a tree for each of its leaves. The
         function is called once, and its gradient, recorded once, swept for each chunk.
 
     Examples
@@ -382,12 +382,26 @@ def _hessian(call: Call, has_aux: bool, chunks: _Chunks) -> Any:
 
 
 def _hessian_of_call(call: Call, has_aux: bool, chunks: _Chunks) -> Any:
-    y, aux = call.outputs(has_aux)
-    blocks = []
-    for g, x in zip(pull_number(call, y, True), call.xs, strict=True):
-        blocks.append(call.tree(_rows(call, zeros(x) if g is None else g, chunks)))
-    found = call.tree(blocks)
-    return (found, call.given_back(aux, call.outside)) if has_aux else found
+    found, aux = call.outputs(has_aux)
+    ys, structure = tensors_of(call.what, found)
+    matrices = []
+    for y in ys:
+        blocks = [call.tree(_rows(call, g, chunks)) for g in _first(call, y)]
+        matrices.append(call.tree(blocks))
+    hessians = structure.build(matrices)
+    return (hessians, call.given_back(aux, call.outside)) if has_aux else hessians
+
+
+def _first(call: Call, y: Tensor) -> list[Tensor]:
+    """The derivatives of a result by each leaf of the arguments, recorded: the result's axes come first."""
+    if y.ndim == 0:
+        found = pull_number(call, y, True)
+    else:
+        found = grad_of_active([y], call.xs, [_units(y, 0, y.size)], True, is_grads_batched=True)
+    return [
+        _nothing(y.shape + x.shape, x) if g is None else g.reshape(y.shape + x.shape)
+        for g, x in zip(found, call.xs, strict=True)
+    ]
 
 
 def laplacian(
@@ -478,7 +492,7 @@ def _divergence(call: Call, chunks: _Chunks) -> Any:
         shapes = [t.shape[1:] for t in tangents]
         if shapes != [x.shape for x in xs]:
             raise ShapeError(
-                f"divergence: the value is shaped {shapes}, the argument {[x.shape for x in xs]}: alike is wanted"
+                f"divergence: the value is shaped {shapes}, and not as the argument, {[x.shape for x in xs]}"
             )
         first = 0
         for t, x in zip(tangents, xs, strict=True):
