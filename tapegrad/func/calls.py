@@ -18,9 +18,9 @@ from tapegrad.core.base import (
     strip_tangents,
     wrap,
 )
-from tapegrad.core.dispatch import record
+from tapegrad.core.dispatch import as_tape_value, record
 from tapegrad.core.forward_mode import without_history
-from tapegrad.core.grad_mode import _enabled, within
+from tapegrad.core.grad_mode import _enabled, in_force, within
 from tapegrad.core.storage import STALE
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.func.trees import LEAF, Structure, flatten
@@ -45,6 +45,7 @@ __all__ = [
 
 R = TypeVar("R")
 RECORDED = {"recording": True, "inference": False}
+DOUBLE = np.dtype(float)
 RESHAPE = REGISTRY["reshape"]
 
 
@@ -126,7 +127,12 @@ class Call:
                 raise TypeError(
                     f"{what}: argument {k} is differentiated by; {len(args)} are given by position"
                 )
-            leaves, structure = flatten(args[k])
+            x = args[k]
+            if type(x) is float or (type(x) is np.ndarray and x.dtype is DOUBLE):  # mostly
+                self._structures.append(LEAF)
+                self.given.append(x)
+                continue
+            leaves, structure = flatten(x)
             self._structures.append(structure)
             for x in leaves:
                 self._tensors = self._tensors or isinstance(x, Handle)
@@ -148,7 +154,9 @@ class Call:
             )
         return found
 
-    def _trees(self, leaves: Sequence[Any]) -> list[Any]:
+    def _trees(self, leaves: Sequence[Any]) -> Sequence[Any]:
+        if self._structures == [LEAF]:
+            return leaves
         found, start = [], 0
         for structure in self._structures:
             if structure is LEAF:
@@ -223,29 +231,30 @@ class Call:
         """
         mode = _enabled.get()
         self._visible = bool(mode)
-        self.outside = self._visible and any(has_history(x) for x in (*self.given, *self._args))
+        self.outside = self._visible and any(
+            has_history(x) for x in (*self.given, *self._args) if isinstance(x, Handle)
+        )
         if self.outside:
             return function(self, *more) if mode is True else within(RECORDED, function, self, *more)
-        before = set_aside()
+        before, packing = set_aside(), in_force("packing")
+        if packing is not None:
+            packing.close()
         try:
             return function(self, *more) if mode is True else within(RECORDED, function, self, *more)
         finally:
             resume(before)
+            if packing is not None:
+                packing.close()
 
     def outputs(self, has_aux: bool) -> tuple[Any, Any]:
         """Call the function on Tensors that `xs` are the sources of; returns its value, and aux."""
-        handles: list[Tensor] = []
-        self.xs = []
-        for x in self.given:
-            source, handle = _followed(x, self.outside)
-            self.xs.append(source)
-            handles.append(handle)
+        handles = [_followed(x, self.outside) for x in self.given]
+        self.xs = [alias_of(x) for x in handles]
         found, aux = self.apply(handles, has_aux)
         if not self.outside and self._visible and handles:
-            own = {strip_tangents(x)._at for x in self.xs}
-            begin: Any = strip_tangents(handles[0])._tape
+            begin: Any = strip_tangents(self.xs[0])._tape
             leaves = [found] if isinstance(found, Handle) and not has_aux else flatten((found, aux))[0]
-            self.outside = _uses_others([x for x in leaves if isinstance(x, Handle)], own, begin.serial)
+            self.outside = _uses_others([x for x in leaves if isinstance(x, Handle)], begin.serial)
         return found, aux
 
     def primals(self) -> list[Tensor]:
@@ -254,12 +263,12 @@ class Call:
         return self.xs
 
     def pulled(
-        self, ys: list[Tensor], cts: list[Tensor], by: list[Tensor] | None = None
+        self, ys: list[Tensor], cts: list[Tensor], by: list[Tensor] | None = None, retain: bool | None = True
     ) -> tuple[Tensor | None, ...]:
-        """Products of cotangents with derivatives, by default by the arguments; the graph remains."""
+        """Products of cotangents with derivatives, by default by the arguments; mostly the graph remains."""
         seen = self.outside or any(has_history(ct) for ct in cts)
         recording = seen and bool(_enabled.get())
-        return grad_of_active(ys, self.xs if by is None else by, cts, recording, retain_graph=True)
+        return grad_of_active(ys, self.xs if by is None else by, cts, recording, retain_graph=retain)
 
 
 def vector(what: str, v: Any, like: Tensor) -> Tensor:
@@ -315,6 +324,8 @@ def _differentiable(x: Any, what: str, k: int) -> Any:
             f"{what}: argument {k} is differentiated by and holds {kind.__name__}; leaves are numbers, "
             "arrays and Tensors, floating-point or complex. Name other arguments by argnums"
         )
+    if isinstance(x, np.ndarray):
+        as_tape_value(x[:0] if x.ndim else x, f"{what}: argument {k}")  # refuses what is no plain array
     if x.dtype.char not in abi.GRADIENT:
         raise DTypeError(
             f"{what}: argument {k} is differentiated by and has dtype {x.dtype}; pass it as floats, "
@@ -323,22 +334,21 @@ def _differentiable(x: Any, what: str, k: int) -> Any:
     return x
 
 
-def _followed(x: Any, outside: bool) -> tuple[Tensor, Tensor]:
-    """Return a Tensor of this value to differentiate by, and one computed from it for the function.
+def _followed(x: Any, outside: bool) -> Tensor:
+    """Return a Tensor of this value that is a result, so that it can be written to and differentiated by.
 
-    The function may write to its own. The history of a Tensor goes on in both where that can be seen
-    `outside`, its tangents always; but a derivative by these is none by the Tensor itself.
+    It is another one than a Tensor given, whose history goes on in it where that can be seen `outside`, and
+    whose tangents do. The leaf that it else comes from is gone: nobody else can differentiate by that.
     """
     if not isinstance(x, Tensor):
         source = tensor(x, requires_grad=True)
     elif outside and x.requires_grad:
-        handle = record(RESHAPE, x._v, (x,), {"shape": x._v.shape})
-        return alias_of(handle), handle
+        source = x
     elif has_tangent(x):
         source = (alias_of(x) if outside else without_history(x)).requires_grad_()
     else:
         source = bare(x).requires_grad_()
-    return source, record(RESHAPE, source._v, (source,), {"shape": source._v.shape})
+    return record(RESHAPE, source._v, (source,), {"shape": source._v.shape})
 
 
 def has_history(x: Any) -> bool:
@@ -350,10 +360,10 @@ def has_history(x: Any) -> bool:
     return requires_grad(x)
 
 
-def _uses_others(tensors: list[Any], own: set[Any], begin: int) -> bool:
-    """Whether what these come from, as far as tapes from this serial on know, is more than leaves of ours.
+def _uses_others(tensors: list[Any], begin: int) -> bool:
+    """Whether there is more, of what tapes from this serial on have, by which these can be differentiated.
 
-    By leaves of which there are no handles any more, as those of calls within, nobody can differentiate.
+    That is what older tapes hold, and leaves that there still are.
     """
     todo: list[Tape] = []
     for x in tensors:
@@ -362,7 +372,7 @@ def _uses_others(tensors: list[Any], own: set[Any], begin: int) -> bool:
             refresh_history(x)
         if x._tape is not None:
             todo.append(x._tape)
-        elif requires_grad(x) and x._at not in own:
+        elif requires_grad(x):
             return True
     seen: set[int] = set()
     while todo:
@@ -371,7 +381,7 @@ def _uses_others(tensors: list[Any], own: set[Any], begin: int) -> bool:
             return True
         if tape.serial not in seen:
             seen.add(tape.serial)
-            if any(cell not in own and cell.handle() is not None for cell in tape.imports.copy().values()):
+            if any(cell.handle() is not None for cell in tape.imports.copy().values()):
                 return True
             todo += [older for older in tape.older.copy() if older is not None]
     return False

@@ -142,7 +142,8 @@ def pull_number(call: Call, y: Any, create_graph: bool = False) -> tuple[Tensor 
     """The derivatives of what has one element by each leaf of the arguments."""
     if isinstance(y, Tensor) and y.size == 1:
         return grad_of_active([y], call.xs, None, call.outside or create_graph)
-    if isinstance(y, (np.ndarray, np.generic, int, float, complex)) and np.size(y) == 1:
+    if not isinstance(y, (tuple, list, dict)) and np.size(y) == 1:
+        tensors_of(call.what, y)  # refuses what may hide a Tensor
         return (None,) * len(call.xs)
     found = f"shape {np.shape(y)}" if hasattr(y, "shape") else type(y).__name__
     raise GradientError(
@@ -373,7 +374,8 @@ def _hvp(call: Call) -> Any:
     y, _ = call.outputs(False)
     vs = call.direction(call.v)
     pairs = [(g, v) for g, v in zip(pull_number(call, y, True), vs, strict=True) if g is not None]
-    return call.tree(call.gradients(call.pulled([g for g, _ in pairs], [v for _, v in pairs])))
+    found = call.pulled([g for g, _ in pairs], [v for _, v in pairs], retain=None)
+    return call.tree(call.gradients(found))
 
 
 def ggnvp(f: Function, loss: Function, argnums: int | Sequence[int] = 0) -> Function:
@@ -417,4 +419,4 @@ def _ggnvp(call: Call, curvature: Function) -> Any:
     value = call.given_back(found, call.outside)
     pushed = structure.build([call.given_back(t, True) for t in _pushing(call, ys)(call.direction(call.v))])
     cts = [vector("ggnvp", ct, y) for ct, y in zip(flatten(curvature(value, pushed))[0], ys, strict=True)]
-    return call.tree(call.gradients(call.pulled(ys, cts)))
+    return call.tree(call.gradients(call.pulled(ys, cts, retain=None)))

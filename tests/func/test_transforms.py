@@ -159,6 +159,12 @@ def test_an_identity():
     assert F.hvp(lambda x: x)(2.0, 1.0) == 0.0
 
 
+def hidden(x):
+    found = np.empty(1, object)
+    found[0] = x
+    return found
+
+
 def test_misuse():
     with pytest.raises(TypeError, match=r"grad takes a function, found ndarray: tg\.func\.grad\(f\)\(x\)"):
         F.grad(np.ones(2))
@@ -185,6 +191,10 @@ def test_misuse():
         F.jvp(lambda a, b: a * b, (0, 1))(1.0, 2.0, 1.0)
     with pytest.raises(DTypeError, match="a real one"):
         F.jvp(wave)(1.0, 1j)
+    with pytest.raises(DTypeError, match="object"):  # a Tensor in it would be overlooked
+        F.grad(hidden)(1.0)
+    with pytest.raises(DTypeError, match="MaskedArray has rules of its own"):
+        F.grad(np.sum)(np.ma.array([1.0, 2.0], mask=[0, 1]))
     with pytest.raises(TypeError, match="numbers and arrays, found str"):
         F.vjp(lambda x: (x, "a"))(1.0)
 
@@ -243,6 +253,62 @@ def test_nested_to_depth_six(modes):
     found = f(0.7)
     assert type(found) is float
     assert found == pytest.approx(exact(len(modes), 0.7), rel=1e-10)
+
+
+def program(random, scope, depth):
+    """A random expression of the variables in scope, with derivatives of such expressions within."""
+    kinds = ["sin", "mul", "add", *["derivative"] * 3]
+    kind = random.choice(kinds) if depth else random.choice(["variable"] * 9 + ["constant"])
+    if kind == "variable":
+        return "variable", scope[random.integers(len(scope))]
+    if kind == "constant":
+        return "constant", round(float(random.uniform(0.5, 1.5)), 2)
+    if kind == "derivative":
+        name = f"v{len(scope)}"
+        mode = str(random.choice([*MODES, "h"]))
+        return kind, mode, name, program(random, [*scope, name], depth - 1), program(random, scope, depth - 1)
+    return kind, program(random, scope, depth - 1), program(random, scope, depth - 1)
+
+
+def run(code, values):
+    kind, *parts = code
+    if kind == "variable":
+        return values[parts[0]]
+    if kind == "constant":
+        return parts[0]
+    if kind == "derivative":
+        mode, name, body, at = parts
+        f = lambda v: run(body, {**values, name: v})
+        derive = (lambda f: lambda x: F.hvp(f)(x, 1.0)) if mode == "h" else MODES[mode]
+        return derive(f)(run(at, values))
+    a, b = (run(part, values) for part in parts)
+    return np.sin(a) + b if kind == "sin" else a * b if kind == "mul" else a + b
+
+
+def symbolically(code):
+    kind, *parts = code
+    if kind == "variable":
+        return sympy.Symbol(parts[0])
+    if kind == "constant":
+        return sympy.Float(parts[0], 30)
+    if kind == "derivative":
+        mode, name, body, at = parts
+        slope = sympy.diff(symbolically(body), sympy.Symbol(name), 2 if mode == "h" else 1)
+        return slope.subs(sympy.Symbol(name), symbolically(at))
+    a, b = map(symbolically, parts)
+    return sympy.sin(a) + b if kind == "sin" else a * b if kind == "mul" else a + b
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_nests_with_closures(seed):
+    code = program(np.random.default_rng(seed), ["v0"], 4)
+    expected = sympy.diff(symbolically(code), sympy.Symbol("v0")).subs(
+        sympy.Symbol("v0"), sympy.Float(0.7, 30)
+    )
+    for mode in ("g", "j"):
+        found = MODES[mode](lambda v: run(code, {"v0": v}))(0.7)
+        assert type(found) is float
+        assert found == pytest.approx(float(expected), rel=1e-9, abs=1e-12)
 
 
 def test_hvp_is_third_derivative_inside():
@@ -353,6 +419,42 @@ def test_inside_a_function_forward():
 
     a = tg.tensor(4.0, requires_grad=True)
     assert tg.grad(Root.apply(a), a)[0].item() == 0.25
+
+
+def test_under_hooks_on_saved_values():
+    w = tg.tensor(2.0, requires_grad=True)
+    with tg.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x):
+        y = w * w
+        for _ in range(2):
+            found = F.grad(lambda x: x**3)(2.0)
+            assert type(found) is float
+            assert found == 12.0
+            y = y * w
+        assert F.grad(F.grad(lambda x: x**4))(2.0) == F.hvp(lambda x: x**4)(2.0, 1.0) == 48.0
+    assert tg.grad(y, w)[0].item() == 32.0
+
+
+def test_inside_checkpoints():
+    x = np.array([1.0, 2.0])
+
+    def step(state):
+        q, p = state
+        p = p - 0.1 * F.grad(lambda q: np.sum(q**4) / 4)(q)
+        return q + 0.1 * p, p
+
+    def plainly(x):
+        state = x, x * 0.0
+        for _ in range(5):
+            state = step(state)
+        return np.sum(state[0])
+
+    def loop(x):
+        return np.sum(tg.autograd.checkpoint_loop(step, (x, x * 0.0), 5, slots=2)[0])
+
+    once = lambda x: tg.autograd.checkpoint(plainly, x)
+    for again in (loop, once):
+        np.testing.assert_allclose(F.grad(again)(x), F.grad(plainly)(x), rtol=1e-12)
+        np.testing.assert_allclose(F.hvp(again)(x, x), F.hvp(plainly)(x, x), rtol=1e-12)
 
 
 def test_writes_in_place():
