@@ -240,6 +240,15 @@ def _handle(d: Dual | None) -> Tensor | None:
     return found if has_tangent(found) else None  # of a level closed meanwhile: what the tape has is as good
 
 
+def tangents_on(tape: Tape) -> list[Tensor]:
+    """The tangents, at levels that are open, of what the records of a tape were computed from, and gave."""
+    found = []
+    for _, notes in _noted() if OPEN else ():
+        for result, operands in list(notes.get(tape.serial, {}).values()):
+            found += [d.tangent for d in (result, *operands) if d is not None]
+    return found
+
+
 def noting(roots: Sequence[Any]) -> bool:
     """Whether a sweep from these Tensors may meet records whose operands carried tangents."""
     levels = _noted() if OPEN else []

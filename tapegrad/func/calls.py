@@ -19,7 +19,7 @@ from tapegrad.core.base import (
     wrap,
 )
 from tapegrad.core.dispatch import as_tape_value, record
-from tapegrad.core.forward_mode import without_history
+from tapegrad.core.forward_mode import tangents_on, without_history
 from tapegrad.core.grad_mode import _enabled, in_force, within
 from tapegrad.core.storage import STALE
 from tapegrad.errors import DTypeError, ShapeError
@@ -363,25 +363,30 @@ def has_history(x: Any) -> bool:
 def _uses_others(tensors: list[Any], begin: int) -> bool:
     """Whether there is more, of what tapes from this serial on have, by which these can be differentiated.
 
-    That is what older tapes hold, and leaves that there still are.
+    That is what older tapes hold, and leaves that there still are; also what tangents come from.
     """
-    todo: list[Tape] = []
-    for x in tensors:
-        x = strip_tangents(x)
-        if x._tape is STALE:
-            refresh_history(x)
-        if x._tape is not None:
-            todo.append(x._tape)
-        elif requires_grad(x):
-            return True
+    tapes: list[Tape] = []
     seen: set[int] = set()
-    while todo:
-        tape = todo.pop()
-        if tape.serial < begin:
-            return True
-        if tape.serial not in seen:
-            seen.add(tape.serial)
-            if any(cell.handle() is not None for cell in tape.imports.copy().values()):
+    while tensors or tapes:
+        while tensors:
+            x = tensors.pop()
+            if has_tangent(x):
+                tensors += (x._at.primal, x._at.tangent)
+                continue
+            if x._tape is STALE:
+                refresh_history(x)
+            if x._tape is not None:
+                tapes.append(x._tape)
+            elif requires_grad(x) and x._at.handle() is not None:
                 return True
-            todo += [older for older in tape.older.copy() if older is not None]
+        if tapes:
+            tape = tapes.pop()
+            if tape.serial < begin:
+                return True
+            if tape.serial not in seen:
+                seen.add(tape.serial)
+                if any(cell.handle() is not None for cell in tape.imports.copy().values()):
+                    return True
+                tapes += [older for older in tape.older.copy() if older is not None]
+                tensors += tangents_on(tape)
     return False

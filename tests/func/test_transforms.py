@@ -13,6 +13,7 @@ import sympy
 
 import tapegrad as tg
 from tapegrad.errors import DTypeError, GradientError, ShapeError
+from tapegrad.tape import tape as tape_module
 from tapegrad.tape.tape import leave, local
 
 F = tg.func
@@ -23,6 +24,13 @@ Point = namedtuple("Point", "x y")
 class Model:
     weights: np.ndarray
     bias: float
+
+
+@pytest.fixture
+def fresh():
+    """No tape is open."""
+    if local.tape is not None:
+        leave(local.tape)
 
 
 def wave(x):
@@ -328,8 +336,10 @@ def test_a_pullback_is_differentiated_by_what_it_is_applied_to_and_by_where_it_s
     assert F.jvp(lambda c: apply(lambda y: y**3, 2.0, c))(7.0, 1.0)[1] == 12.0
 
 
-def test_a_tangent_with_a_history_closed_over():
+@pytest.mark.parametrize("length", [1, tape_module.MAX_RECORDS])
+def test_a_tangent_with_a_history_closed_over(length, fresh, monkeypatch):
     """The gradient inside sees no Tensor that requires grad but through the tangent of one that does not."""
+    monkeypatch.setattr(tape_module, "MAX_RECORDS", length)
 
     def pushed(t):
         return F.jvp(lambda x: F.grad(lambda y: x * y * y)(3.0))(1.0, t)[1]
@@ -337,6 +347,21 @@ def test_a_tangent_with_a_history_closed_over():
     assert pushed(2.0) == 12.0
     assert F.grad(pushed)(2.0) == 6.0
     assert F.grad(lambda t: F.jvp(F.grad(lambda y: y**3))(2.0, t)[1])(1.0) == 12.0
+
+    def value(t):
+        return F.jvp(lambda x: F.value_and_grad(lambda y: x + y)(3.0)[0])(1.0, t)[1]
+
+    assert F.grad(value)(2.0) == 1.0
+
+    def aux(t):
+        return F.jvp(lambda x: F.grad(lambda y: (y * y, x * x), has_aux=True)(3.0)[1])(1.0, t)[1]
+
+    assert F.grad(aux)(2.0) == 2.0
+    t = tg.tensor(2.0, requires_grad=True)
+    with tg.autograd.forward_ad.dual_level():
+        x = tg.autograd.forward_ad.make_dual(tg.tensor(1.0), t)
+        slope = tg.autograd.forward_ad.unpack_dual(F.grad(lambda y: x * y * y)(3.0)).tangent
+        assert tg.grad(slope, t)[0].item() == 6.0
 
 
 # ---------------------------------------------------------------- Tensors, closures and modes
@@ -484,13 +509,6 @@ def test_writes_to_an_argument_after_the_call_do_not_matter():
 
 
 # ---------------------------------------------------------------- what remains
-
-
-@pytest.fixture
-def fresh():
-    """No tape is open."""
-    if local.tape is not None:
-        leave(local.tape)
 
 
 CALLS = {
