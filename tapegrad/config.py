@@ -27,7 +27,10 @@ def cache_setting() -> str:
 
 def chunk_bytes() -> int:
     """Return how much memory directions computed together may take: ``TAPEGRAD_CHUNK_BYTES``, or 256 MiB."""
-    return int(os.environ.get("TAPEGRAD_CHUNK_BYTES", "") or 1 << 28)
+    given = os.environ.get("TAPEGRAD_CHUNK_BYTES", "")
+    if not given.isdecimal() and given:
+        raise ValueError(f"TAPEGRAD_CHUNK_BYTES is a whole number of bytes, found {given!r}")
+    return int(given or 1 << 28)
 
 
 def valid_guard(mode: str, what: str) -> str:

@@ -52,6 +52,8 @@ def listed(x: Any, what: str) -> list[Any]:
         return [resolved(x)]
     if isinstance(x, (list, tuple)):
         return [resolved(item) for item in x]
+    if callable(x):
+        raise TypeError(f"{what} takes Tensors, found a function; tg.func.grad(f)(x) is its gradient")
     raise TypeError(f"{what} takes a Tensor or a list or tuple of Tensors, found {type(x).__name__}")
 
 

@@ -66,7 +66,13 @@ def compiled(f: Any, what: str) -> bool:
     """Whether a function is one that Numba compiled, which has derivatives that are compiled."""
     if not callable(f):
         raise TypeError(f"{what} takes a function, found {_kind(f)}: tg.func.{what}(f)(x)")
-    return type(f).__module__.startswith(("numba.", "tapegrad.native.function"))
+    where = type(f).__module__
+    if where in ("tapegrad.native.derivative", "tapegrad.native.jacobian"):
+        raise TypeError(
+            f"{what}: {f.__name__} is a derivative that is compiled and takes no Tensors; take that of a plain "
+            f"function: of lambda *args: {f.__wrapped__.__name__}(*args)"
+        )
+    return where.startswith(("numba.", "tapegrad.native.function"))
 
 
 def on_tensors(f: Any, what: str) -> Callable[..., Any]:

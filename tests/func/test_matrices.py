@@ -115,6 +115,9 @@ def test_chunks_from_a_budget(monkeypatch):
     assert sum(lanes) == 100
     np.testing.assert_allclose(F.jacrev(np.sin)(x), whole)
     np.testing.assert_allclose(F.hessian(lambda x: np.sum(x**3))(x), np.diag(6 * x))
+    monkeypatch.setenv("TAPEGRAD_CHUNK_BYTES", "1 GiB")
+    with pytest.raises(ValueError, match="TAPEGRAD_CHUNK_BYTES is a whole number of bytes, found '1 GiB'"):
+        F.jacrev(np.sin)(x)
     for wrong in (0, -1, 2.0, True):
         with pytest.raises(ValueError, match="chunk_size"):
             F.jacrev(np.sin, chunk_size=wrong)

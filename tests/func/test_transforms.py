@@ -176,6 +176,11 @@ def hidden(x):
 def test_misuse():
     with pytest.raises(TypeError, match=r"grad takes a function, found ndarray: tg\.func\.grad\(f\)\(x\)"):
         F.grad(np.ones(2))
+    for ask in (tg.grad, tg.backward):
+        with pytest.raises(TypeError, match=r"found a function; tg\.func\.grad\(f\)\(x\) is its gradient"):
+            ask(wave, tg.tensor(1.0, requires_grad=True))
+    with pytest.raises(TypeError, match=r"grad\(cube\) is a derivative .*lambda \*args: cube\(\*args\)"):
+        F.jacrev(F.grad(cube))
     with pytest.raises(ValueError, match=r"argnums .* found ndarray.*tg\.func\.grad\(f\)\(x\)"):
         F.grad(wave, np.ones(2))
     for wrong in (-1, (), (0, 0), 1.5, True):
