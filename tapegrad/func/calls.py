@@ -69,7 +69,7 @@ def compiled(f: Any, what: str) -> bool:
     where = type(f).__module__
     if where in ("tapegrad.native.derivative", "tapegrad.native.jacobian"):
         raise TypeError(
-            f"{what}: {f.__name__} is a derivative that is compiled and takes no Tensors; take that of a plain "
+            f"{what}: {f.__name__} is a derivative that is compiled and takes no Tensors; take it of a plain "
             f"function: of lambda *args: {f.__wrapped__.__name__}(*args)"
         )
     return where.startswith(("numba.", "tapegrad.native.function"))
