@@ -298,6 +298,8 @@ def tensors_of(what: str, tree: Any) -> tuple[list[Tensor], Structure]:
                 f"{what}: the function is to return numbers and arrays, found {_kind(x)} among them; "
                 "has_aux=True takes (value, aux)"
             )
+        if isinstance(x, Handle) and x._tape is STALE:
+            refresh_history(x)
     return [x if isinstance(x, Tensor) else tensor(x) for x in leaves], structure
 
 
@@ -330,6 +332,8 @@ def _differentiable(x: Any, what: str, k: int) -> Any:
             f"{what}: argument {k} is differentiated by and holds {kind.__name__}; leaves are numbers, "
             "arrays and Tensors, floating-point or complex. Name other arguments by argnums"
         )
+    if isinstance(x, Tensor) and x._tape is STALE:
+        refresh_history(x)
     if isinstance(x, np.ndarray):
         as_tape_value(x[:0] if x.ndim else x, f"{what}: argument {k}")  # refuses what is no plain array
     if x.dtype.char not in abi.GRADIENT:

@@ -11,7 +11,7 @@ import numpy as np
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.autograd.functional import grad_of_active
 from tapegrad.config import chunk_bytes
-from tapegrad.core.base import wrap
+from tapegrad.core.base import strip_tangents, wrap
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.func.calls import Call, compiled, named, on_tensors, plain, positions, tensors_of, zeros
 from tapegrad.func.transforms import pull_number
@@ -220,7 +220,7 @@ def _rows(call: Call, y: Tensor, chunks: _Chunks) -> list[Any]:
 
 def _pulled(call: Call, y: Tensor, by: list[Tensor], chunks: _Chunks) -> Iterator[tuple[int, int, list[Any]]]:
     """Yield first, last plus one, and derivatives by each of these, of a chunk of a result's elements."""
-    weight = 2 * recorded_bytes(y._tape) if chunks.wants_weight(y.size) and y.requires_grad else 0
+    weight = _weight_of([y]) if chunks.wants_weight(y.size) else 0
     for a, b in chunks.spans(y.size, weight):
         batch = {"is_grads_batched": True, "retain_graph": True}
         found = grad_of_active([y], by, [_units(y, a, b)], call.outside, **batch)
@@ -265,8 +265,12 @@ def _by_columns(call: Call, has_aux: bool, chunks: _Chunks) -> Any:
 
 
 def _weight(call: Call, has_aux: bool) -> int:
-    ys, _ = tensors_of(call.what, call.outputs(has_aux)[0])
-    return max((2 * recorded_bytes(y._tape) for y in ys if y.requires_grad), default=0)
+    return _weight_of(tensors_of(call.what, call.outputs(has_aux)[0])[0])
+
+
+def _weight_of(ys: list[Tensor]) -> int:
+    """How many bytes one direction takes, of cotangents or tangents: twice what the values take."""
+    return max((2 * recorded_bytes(strip_tangents(y)._tape) for y in ys if y.requires_grad), default=0)
 
 
 def _columns(call: Call, has_aux: bool, chunks: _Chunks, weight: int) -> Any:
@@ -328,7 +332,7 @@ def _rows_or_weight(call: Call, has_aux: bool, chunks: _Chunks) -> tuple[Any, in
     ys, structure = tensors_of(call.what, found)
     wide = sum(y.size for y in ys) > sum(x.size for x in call.xs)
     if wide or any(y.dtype.kind == "c" for y in ys):
-        return None, max((2 * recorded_bytes(y._tape) for y in ys if y.requires_grad), default=0)
+        return None, _weight_of(ys)
     rows = structure.build([call.tree(_rows(call, y, chunks)) for y in ys])
     return ((rows, call.given_back(aux, call.outside)) if has_aux else rows), None
 

@@ -79,10 +79,10 @@ def value_and_grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool 
     """
     if compiled(f, "value_and_grad") and not has_aux:
         return load("derivative").value_and_grad(f, argnums)  # type: ignore[no-any-return]
-    where = positions("value_and_grad", argnums)
+    of, where = on_tensors(f, "value_and_grad"), positions("value_and_grad", argnums)
 
     def derivative(*args: Any, **kwargs: Any) -> Any:
-        return Call("value_and_grad", f, where, args, kwargs).recorded(_value_and_gradient, has_aux)
+        return Call("value_and_grad", of, where, args, kwargs).recorded(_value_and_gradient, has_aux)
 
     return named("value_and_grad", f, derivative)
 
@@ -117,10 +117,10 @@ def grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -
     """
     if compiled(f, "grad") and not has_aux:
         return load("derivative").grad(f, argnums)  # type: ignore[no-any-return]
-    where = positions("grad", argnums)
+    of, where = on_tensors(f, "grad"), positions("grad", argnums)
 
     def derivative(*args: Any, **kwargs: Any) -> Any:
-        return Call("grad", f, where, args, kwargs).recorded(_gradient, has_aux)
+        return Call("grad", of, where, args, kwargs).recorded(_gradient, has_aux)
 
     return named("grad", f, derivative)
 
@@ -228,10 +228,10 @@ def jvp(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) ->
     """
     if compiled(f, "jvp") and not has_aux:
         return load("derivative").jvp(f, argnums)  # type: ignore[no-any-return]
-    where = positions("jvp", argnums)
+    of, where = on_tensors(f, "jvp"), positions("jvp", argnums)
 
     def derivative(*args: Any, **kwargs: Any) -> Any:
-        return _jvp(Call("jvp", f, where, args, kwargs, directed=True), has_aux)
+        return _jvp(Call("jvp", of, where, args, kwargs, directed=True), has_aux)
 
     return named("jvp", f, derivative)
 

@@ -255,3 +255,10 @@ def test_compiled_functions():
     for name in ("jacrev", "jacfwd"):
         np.testing.assert_allclose(getattr(F, name)(f)(x), [[4.0, 0.0], [3.0, 2.0]])
     assert F.divergence(f)(x) == 6.0
+
+    @tg.njit
+    def product(a, x):
+        return a * x
+
+    np.testing.assert_allclose(F.jacobian(product, 1)(3.0, x), 3.0 * np.eye(2))
+    assert F.hessian(product, (0, 1))(3.0, 2.0) == ((0.0, 1.0), (1.0, 0.0))

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections import namedtuple
 
+import numba
 import numpy as np
 import pytest
 import sympy
@@ -674,4 +675,7 @@ def test_compiled_functions_keep_their_ways_and_have_the_other_names():
     assert F.vhp(cube)(2.0, 1.0) == 12.0
     assert F.ggnvp(cube, lambda y: y * y / 2)(2.0, 1.0) == 144.0
     assert F.grad(lambda x: cube(x) * x)(2.0) == 32.0
-    assert F.grad(cube, has_aux=False)(2.0) == 12.0
+    both = numba.njit(lambda x: (x * x, x + 1.0))
+    assert F.grad(both, has_aux=True)(2.0) == (4.0, 3.0)
+    assert F.value_and_grad(both, has_aux=True)(2.0) == ((4.0, 3.0), 4.0)
+    assert F.jvp(both, has_aux=True)(2.0, 1.0) == (4.0, 4.0, 3.0)
