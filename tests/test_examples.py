@@ -66,3 +66,13 @@ def test_nile(tmp_path):
     assert figure(r"log-likelihood (\S+),", text)[0] == pytest.approx(-632.546, abs=1e-3)
     assert figure(r"variance of the noise +(\S+),", text)[0] == pytest.approx(15098.5, abs=0.1)
     assert figure(r"variance of the drift +(\S+),", text)[0] == pytest.approx(1469.2, abs=0.1)
+
+
+@pytest.mark.full
+def test_bratu(tmp_path):
+    for module in ("matplotlib", "tqdm"):
+        pytest.importorskip(module)
+    text = run("bratu.py", tmp_path / "bratu.png")
+    assert figure(r"Jacobian beside a central difference: off by (\S+)", text)[0] < 1e-8
+    assert figure(r"derivatives: (\S+) products", text)[0] <= 9
+    assert figure(r"at the fold lam = (\S+),", text)[0] == pytest.approx(6.808, abs=2e-3)

@@ -14,7 +14,8 @@ from tapegrad.native import checkpoint_loop
 __all__ = [
     "checkpoint_loop", "custom_jvp", "custom_vjp", "derivative", "divergence", "fixed_point", "ggnvp", "grad",
     "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jet", "jvp", "laplacian", "linear_solve", "linearize",
-    "minimizer", "root", "sparse_hessian", "sparse_jacobian", "taylor", "value_and_grad", "vhp", "vjp", "vmap",
+    "minimizer", "root", "sparse_hessian", "sparse_jacobian", "taylor", "value_and_grad", "vhp", "vjp",
+    "vmap",
 ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tapegrad.autograd.apply import as_tensor
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
-from tapegrad.autograd.functional import _followed, _grad
+from tapegrad.autograd.functional import _followed, grad_of_active
 from tapegrad.core.base import is_tensor, requires_grad, value_of, wrap
 from tapegrad.core.forward_mode import without_history
 from tapegrad.core.grad_mode import is_grad_enabled, within
@@ -82,7 +82,7 @@ def _zeros(shape: tuple[int, ...], dtype: Any) -> Tensor:
 
 def _pulled(r: Tensor, xs: Sequence[Tensor], ct: Any, recorded: bool, lanes: bool = False) -> list[Tensor]:
     """Cotangents of what a Tensor was computed from, zeros where it does not depend on it."""
-    found = _grad([r], tuple(xs), [ct], recorded, retain_graph=True, is_grads_batched=lanes)
+    found = grad_of_active([r], tuple(xs), [ct], recorded, retain_graph=True, is_grads_batched=lanes)
     front = (len(ct),) if lanes else ()
     return [_zeros(front + x.shape, x.dtype) if g is None else g for x, g in zip(xs, found, strict=True)]
 

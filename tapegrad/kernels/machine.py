@@ -74,7 +74,9 @@ def load() -> tuple[Enter, Enter]:
     with compiling():
         constants = {k: v for k, v in vars(layout).items() if k.isupper() and isinstance(v, int)}
         counts = {"trusted": len(TRUSTED), "quick": len(QUICK)}
-        module = cache.load("sweep", SOURCE.format(texts=_texts(), constants=constants, entry="entry", **counts))
+        module = cache.load(
+            "sweep", SOURCE.format(texts=_texts(), constants=constants, entry="entry", **counts)
+        )
         address = module.entry.address
         ways: list[Enter] = [functools.partial(f, address) for f in (module.enter, module.enter_nogil)]
         if layout.BOUNDS:  # Python's lock is kept: there is one table of what memory there is
