@@ -423,7 +423,7 @@ def sparse_jacobian(
     of `numpy.where` count. It is read off the records of one call. Each later call is compared with these, op
     by op, with all indices: another branch of the function is noticed before the colours are used. Results of
     decompositions and solves, of a Function and of compiled functions called by `f` count as depending on all
-    elements of their operands.
+    elements of their operands. Other Tensors that `f` uses are constants.
 
     Of a compiled function its Python form is recorded once, to find the pattern. Later calls are not
     recorded, but checked by a product with a random vector: it finds elements outside of the pattern down to

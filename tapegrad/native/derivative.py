@@ -475,7 +475,7 @@ LANES = 4  # columns of a Hessian that one run gives
 
 
 def _together(of: CompiledFunction) -> Compiled:
-    """Return ``multiply(args, lanes, found, start)``: rows of `found` as the Hessian times each lane."""
+    """Return ``multiply(args, lanes, found, start)``: rows of `found` become the Hessian times the lanes."""
     spec = (LANES,)
     run = recorded(twin_of(of.primal, spec), (0,), spec, tuple(range(1, LANES + 1)))
 
