@@ -111,7 +111,7 @@ class Program:
             if not (np.array_equal(mine.words, found.words) and np.array_equal(mine.shapes, found.shapes)):
                 return False
             for k, number in mine.named:
-                if not _alike(self.attributes[number], _frozen(tape.attrs.get(k))):
+                if not _alike(self.attributes[number], tape.attrs.get(k)):
                     return False
         return True
 
@@ -224,16 +224,27 @@ def _frozen(value: Any) -> Any:
         return {key: _frozen(found) for key, found in value.items() if key != "words"}
     if isinstance(value, (tuple, list)):
         return tuple(map(_frozen, value))
-    return type(value).__qualname__
+    return _Kind(type(value).__qualname__)
 
 
-def _alike(a: Any, b: Any) -> bool:
-    if type(a) is not type(b):
+class _Kind(str):
+    """The name of a type."""
+
+
+def _alike(frozen: Any, value: Any) -> bool:
+    """Whether attributes, frozen or not, are those that were frozen."""
+    if isinstance(frozen, dict):
+        if not isinstance(value, dict) or len(frozen) != len(value) - ("words" in value):
+            return False
+        return all(key in value and _alike(found, value[key]) for key, found in frozen.items())
+    if isinstance(frozen, tuple):
+        if not isinstance(value, (tuple, list)) or len(frozen) != len(value):
+            return False
+        return all(map(_alike, frozen, value))
+    if isinstance(frozen, _Kind):
+        return frozen == (value if isinstance(value, _Kind) else type(value).__qualname__)
+    if type(frozen) is not type(value):
         return False
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_alike(value, b[key]) for key, value in a.items())
-    if isinstance(a, tuple):
-        return len(a) == len(b) and all(map(_alike, a, b))
-    if isinstance(a, np.ndarray):
-        return a.shape == b.shape and np.array_equal(a, b)
-    return bool(a == b)
+    if isinstance(frozen, np.ndarray):
+        return frozen.shape == value.shape and np.array_equal(frozen, value)
+    return bool(frozen == value)

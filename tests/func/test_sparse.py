@@ -356,7 +356,7 @@ def test_a_long_program_over_several_tapes():
     assert call.value._tape.serial > call.since
     assert found.program.difference(*plan._recorded(x + 1, ())) is None
     array(x)
-    np.testing.assert_array_equal(found.indices, array.pattern.indices)
+    np.testing.assert_array_equal(found.pattern.indices, array.pattern.indices)
 
 
 def test_a_shape_that_changes():
