@@ -1,13 +1,16 @@
 """Power series of every op, against Cauchy's integrals of its extension to complex operands."""
 
 import gc
+import math
 
 import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.autograd import forward_ad as fw
 from tests.ops import checks
 from tests.ops.layouts import PLAIN, Absent
+from tests.ops.samples import REAL_ONLY
 from tests.ops.test_every_op import NAMES
 
 ORDER, POINTS = 6, 32
@@ -46,6 +49,29 @@ def test_series(name):
         np.testing.assert_array_equal(found[0].detach().numpy(), case.call(*case.operands).detach().numpy())
         noise = max(10 * NOISE, 8 * np.finfo(found.dtype).eps) * size
         np.testing.assert_allclose(mine[1:], terms[1:], atol=noise, rtol=0)
+
+
+def nested(case, along, operands, n):
+    """The derivative of order n along a direction: a tangent of a tangent."""
+    if n == 0:
+        return case.call(*operands)
+    with fw.dual_level():
+        duals = [fw.make_dual(x, tg.tensor(along[k])) if k in along else x for k, x in enumerate(operands)]
+        out = nested(case, along, duals, n - 1)
+        tangent = fw.unpack_dual(out).tangent
+        return tg.tensor(np.zeros(out.shape, out.dtype)) if tangent is None else tangent
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - REAL_ONLY))
+def test_series_of_complex_numbers(name):
+    cases = checks.sample(name, PLAIN, "complex128")
+    for case in [] if isinstance(cases, Absent) else cases:
+        along = checks.tangents(case)
+        found = tg.func.taylor(case.call, 4, case.moves)(*case.operands, [along[k] for k in case.moves])
+        for n in range(1, 5):
+            wanted = nested(case, along, case.operands, n).detach().numpy()
+            noise = max(1e-12, 64 * np.finfo(found.dtype).eps) * max(1.0, np.max(np.abs(wanted), initial=0.0))
+            np.testing.assert_allclose(found[n].detach().numpy() * math.factorial(n), wanted, atol=noise)
 
 
 def test_nothing_waits_for_the_collector():
