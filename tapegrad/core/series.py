@@ -74,7 +74,15 @@ class Expansion(Level):
         if self.results is not None:
             self.results[key] = found
         else:
-            found.at(self.order)
+            try:
+                found.at(self.order)
+            except (
+                RecursionError
+            ) as error:  # a rule that goes on to other series is as deep in calls as they are
+                raise RecursionError(
+                    f"{op.name}: its power series to order {self.order} takes more nested calls than Python "
+                    "allows; ask for a lower order, or see sys.setrecursionlimit"
+                ) from error
             found.let_go()
         self.note(out, found, operands)
         return found.handle()

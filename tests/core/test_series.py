@@ -74,6 +74,15 @@ def test_series_of_complex_numbers(name):
             np.testing.assert_allclose(found[n].detach().numpy() * math.factorial(n), wanted, atol=noise)
 
 
+def test_an_order_too_deep_for_python():
+    def f(x):
+        return [np.i0(x)]
+
+    assert np.isfinite(tg.func.taylor(f, 20)(0.5, 1.0)[0]).all()
+    with pytest.raises(RecursionError, match="i0: its power series to order 400 takes more nested calls"):
+        tg.func.taylor(f, 400)(0.5, 1.0)
+
+
 def test_nothing_waits_for_the_collector():
     function = tg.func.taylor(lambda x: np.sum(np.linalg.solve(x, np.exp(x)) ** 1.5), 4)
     x, v = np.eye(3) * 2, np.ones((3, 3))
