@@ -1,7 +1,7 @@
 """Power series of functions that are recorded: one walk over the records in compiled code.
 
 It takes elementwise ops of real numbers in double precision, of one shape or numbers, sums and means of all
-of them, and single elements. All else is found by `core.series`.
+of them, inner products and single elements. All else is found by `core.series`.
 """
 
 from __future__ import annotations

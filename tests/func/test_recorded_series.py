@@ -77,7 +77,8 @@ def test_matrices():
 
 
 @pytest.mark.parametrize(("f", "x"), [
-    (lambda x: x @ x, np.ones(3)),  # no elementwise op
+    (lambda x: x @ x, np.ones((3, 3))),  # no elementwise op
+    (lambda x: np.arange(6.0).reshape(2, 3) @ x, np.ones(3)),
     (lambda x: np.max(x), np.ones(3)),
     (lambda x: np.sum(x, keepdims=True), np.ones(3)),
     (lambda x: np.sum(x * 1.0, axis=0), np.ones((3, 2))),
@@ -109,6 +110,18 @@ def test_sums_and_elements(shape):
         mine, wanted = both(g, x, v)
         assert mine.shape == wanted.shape
         np.testing.assert_allclose(mine, wanted, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 3, 700])
+def test_inner_products(n):
+    random = np.random.default_rng(4)
+    x, v, c = random.normal(size=(3, n))
+
+    def f(x):
+        return np.sin(x) @ x + np.dot(c, x * x) * (x @ c) + np.exp(-0.1 * x @ x)
+
+    mine, wanted = both(f, x, v)
+    np.testing.assert_allclose(mine, wanted, rtol=1e-11, atol=1e-12)
 
 
 def test_whole_powers_keep_their_digits():

@@ -113,6 +113,8 @@ def expand_record(state: int, entry: int, k: int) -> int:
     known = read_value(state, e[3], places[2 * k], n)
     if known == 0:
         return REFUSED
+    if i64(row)[TEMPLATE] == MATMUL and n == 1:
+        return multiply_vectors(state, taken, moving, places[2 * k])
     if i64(row)[TEMPLATE] != ELEMENTWISE:
         return fold(state, entry, row, i64(taken)[0] - s.moved, places[2 * k])
     program = i64(s.programs_at)[(op << OPERAND_BITS) + moving]
@@ -201,6 +203,28 @@ def operands_of(state: int, entry: int, form: int, taken: int) -> int:
         count += 1
         at = i32(cons[2] + DIGIT_AT)[0] >> 2
     return count
+
+
+def multiply_vectors(state: int, taken: int, moving: int, out: int) -> int:
+    """Find the series of the inner product of two vectors; its value is there."""
+    s, o, nodes = i64(state), f64(out), stack(2)
+    m = s.elements
+    for q in range(2):
+        i64(nodes)[q] = s.nodes_at + 8 * m * (s.highest + 1) * q
+        if find_operand(state, i64(taken)[q], moving >> q & 1, nodes + 8 * q, m) == 0:
+            return REFUSED
+    a, b = f64(i64(nodes)[0]), f64(i64(nodes)[1])
+    for k in range(1, s.highest + 1):
+        total, first, last = 0.0, 0, k
+        if moving == 1:
+            first = k
+        if moving == 2:
+            last = 0
+        for j in range(first, last + 1):
+            for i in range(m):
+                total = total + a[m * j + i] * b[m * (k - j) + i]
+        o[k] = total
+    return EXPANDED
 
 
 def copy_missing(state: int, target: int, n: int) -> int:
