@@ -49,12 +49,15 @@ DOUBLE = np.dtype(float)
 RESHAPE = REGISTRY["reshape"]
 
 
-def positions(what: str, argnums: int | Sequence[int]) -> tuple[tuple[int, ...], bool]:
-    """Return the positions that are differentiated by, checked, and whether several may be meant."""
-    several = isinstance(argnums, (tuple, list))
+def positions(what: str, argnums: int | Sequence[int], alone: bool = False) -> tuple[tuple[int, ...], bool]:
+    """Return the positions that are differentiated by, checked, and whether several may be meant.
+
+    `alone`: a sequence of one is as that one, which it is to compiled derivatives.
+    """
+    several = isinstance(argnums, (tuple, list)) and not (alone and len(argnums) == 1)
     found = tuple(argnums) if isinstance(argnums, (tuple, list)) else (argnums,)
     if not found or any(type(k) is not int or k < 0 for k in found) or len(set(found)) != len(found):
-        shown = repr(argnums) if several or type(argnums) is int else type(argnums).__name__
+        shown = repr(argnums) if isinstance(argnums, (tuple, list, int)) else type(argnums).__name__
         raise ValueError(
             f"{what}: argnums is a position, or several different ones, from 0; found {shown}. "
             f"Arguments of the function go to what {what} returns: tg.func.{what}(f)(x)"
@@ -66,13 +69,7 @@ def compiled(f: Any, what: str) -> bool:
     """Whether a function is one that Numba compiled, which has derivatives that are compiled."""
     if not callable(f):
         raise TypeError(f"{what} takes a function, found {_kind(f)}: tg.func.{what}(f)(x)")
-    where = type(f).__module__
-    if where in ("tapegrad.native.derivative", "tapegrad.native.jacobian"):
-        raise TypeError(
-            f"{what}: {f.__name__} is a derivative that is compiled and takes no Tensors; take it of a plain "
-            f"function: of lambda *args: {f.__wrapped__.__name__}(*args)"
-        )
-    return where.startswith(("numba.", "tapegrad.native.function"))
+    return type(f).__module__.startswith(("numba.", "tapegrad.native.function"))
 
 
 def on_tensors(f: Any, what: str) -> Callable[..., Any]:

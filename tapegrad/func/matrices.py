@@ -376,9 +376,10 @@ def hessian(
     array([[6., 2.],
            [2., 0.]])
     """
+    derivative = _matrix("hessian", f, argnums, has_aux, chunk_size, progress, _hessian)
     if compiled(f, "hessian") and argnums == 0 and not has_aux:
-        return load("derivative").hessian(f)  # type: ignore[no-any-return]
-    return _matrix("hessian", f, argnums, has_aux, chunk_size, progress, _hessian)
+        return load("derivative").hessian(f).beside(derivative)  # type: ignore[no-any-return]
+    return derivative
 
 
 def _hessian(call: Call, has_aux: bool, chunks: _Chunks) -> Any:

@@ -77,14 +77,16 @@ def value_and_grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool 
     >>> tg.func.value_and_grad(norm)(np.array([1.0, 2.0]))
     (5.0, array([2., 4.]))
     """
-    if compiled(f, "value_and_grad") and not has_aux:
-        return load("derivative").value_and_grad(f, argnums)  # type: ignore[no-any-return]
-    of, where = on_tensors(f, "value_and_grad"), positions("value_and_grad", argnums)
+    native = compiled(f, "value_and_grad") and not has_aux
+    of, where = on_tensors(f, "value_and_grad"), positions("value_and_grad", argnums, native)
 
     def derivative(*args: Any, **kwargs: Any) -> Any:
         return Call("value_and_grad", of, where, args, kwargs).recorded(_value_and_gradient, has_aux)
 
-    return named("value_and_grad", f, derivative)
+    named("value_and_grad", f, derivative)
+    if native:
+        return load("derivative").value_and_grad(f, argnums).beside(derivative)  # type: ignore[no-any-return]
+    return derivative
 
 
 def grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
@@ -115,14 +117,16 @@ def grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -
     >>> tg.func.grad(cube)(2.0)
     12.0
     """
-    if compiled(f, "grad") and not has_aux:
-        return load("derivative").grad(f, argnums)  # type: ignore[no-any-return]
-    of, where = on_tensors(f, "grad"), positions("grad", argnums)
+    native = compiled(f, "grad") and not has_aux
+    of, where = on_tensors(f, "grad"), positions("grad", argnums, native)
 
     def derivative(*args: Any, **kwargs: Any) -> Any:
         return Call("grad", of, where, args, kwargs).recorded(_gradient, has_aux)
 
-    return named("grad", f, derivative)
+    named("grad", f, derivative)
+    if native:
+        return load("derivative").grad(f, argnums).beside(derivative)  # type: ignore[no-any-return]
+    return derivative
 
 
 def _value_and_gradient(call: Call, has_aux: bool) -> Any:
@@ -226,14 +230,16 @@ def jvp(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) ->
     >>> tg.func.jvp(cube)(2.0, 1.0)
     (8.0, 12.0)
     """
-    if compiled(f, "jvp") and not has_aux:
-        return load("derivative").jvp(f, argnums)  # type: ignore[no-any-return]
-    of, where = on_tensors(f, "jvp"), positions("jvp", argnums)
+    native = compiled(f, "jvp") and not has_aux
+    of, where = on_tensors(f, "jvp"), positions("jvp", argnums, native)
 
     def derivative(*args: Any, **kwargs: Any) -> Any:
         return _jvp(Call("jvp", of, where, args, kwargs, directed=True), has_aux)
 
-    return named("jvp", f, derivative)
+    named("jvp", f, derivative)
+    if native:
+        return load("derivative").jvp(f, argnums).beside(derivative)  # type: ignore[no-any-return]
+    return derivative
 
 
 def _jvp(call: Call, has_aux: bool) -> Any:
@@ -360,14 +366,16 @@ def vhp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
 
 
 def _second(what: str, f: Function, argnums: int | Sequence[int]) -> Function:
-    if compiled(f, what):
-        return load("derivative").hvp(f, argnums)  # type: ignore[no-any-return]
-    where = positions(what, argnums)
+    native = compiled(f, what)
+    of, where = on_tensors(f, what), positions(what, argnums, native)
 
     def derivative(*args: Any, **kwargs: Any) -> Any:
-        return Call(what, f, where, args, kwargs, directed=True).recorded(_hvp)
+        return Call(what, of, where, args, kwargs, directed=True).recorded(_hvp)
 
-    return named(what, f, derivative)
+    named(what, f, derivative)
+    if native:
+        return load("derivative").hvp(f, argnums).beside(derivative)  # type: ignore[no-any-return]
+    return derivative
 
 
 def _hvp(call: Call) -> Any:

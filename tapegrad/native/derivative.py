@@ -338,6 +338,11 @@ def _directions(moving: tuple[int, ...], lanes: int) -> Compiled:
     return njit(space["spread"])
 
 
+def holds_tensors(v: Any) -> bool:
+    """Whether directions are Tensors."""
+    return type(v) is tuple and any(isinstance(x, Handle) for x in v)
+
+
 class Derivative:
     """A derivative of a compiled function, itself compiled."""
 
@@ -346,6 +351,7 @@ class Derivative:
     ) -> None:
         self.__name__ = self.__qualname__ = f"{name}({of.__name__})"
         self.__wrapped__, self._compiled = of, compiled
+        self._of_tensors: Callable[..., Any] | None = None
         self._tapegrad_made_of = (name, how, of.primal)
         if of.cached:
             compiled._cache = Stored(of.primal, *self._tapegrad_made_of[:2])
@@ -354,18 +360,25 @@ class Derivative:
     def _numba_type_(self) -> Type:
         return types.Dispatcher(self._compiled)
 
+    def beside(self, of_tensors: Callable[..., Any]) -> Derivative:
+        """Let Tensors go to a function that is not compiled; returns the derivative."""
+        self._of_tensors = of_tensors
+        return self
+
     def __repr__(self) -> str:
         return f"<tg.func.{self.__name__}>"
 
     def __call__(self, *args: Any) -> Any:
-        try:
-            return self._compiled(*args)
-        except NumbaError as error:
-            if any(isinstance(x, Handle) for x in args):
+        if any(isinstance(x, Handle) for x in args) or (args and holds_tensors(args[-1])):
+            if self._of_tensors is None:
                 raise TypeError(
                     f"{self.__name__} takes numbers and arrays; Tensors are differentiated by tg.grad "
                     "and backward"
-                ) from None
+                )
+            return self._of_tensors(*args)
+        try:
+            return self._compiled(*args)
+        except NumbaError as error:
             raise explain.explained(error, self.__wrapped__) from error
 
 

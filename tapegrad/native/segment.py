@@ -378,6 +378,12 @@ class Gradient(_Op):
                 found[k] = self(x, c, *others, **attrs)
         return found
 
+    def jvp(
+        self, tangents: Tangents, out: TensorOrArray | None, inputs: Values, attrs: Attributes
+    ) -> TensorOrArray:
+        """The tangent: it is linear in all but X."""
+        return _moved(self, tangents, inputs, attrs)
+
 
 class Tangent(_Op):
     """tangent(X, u1 ... um)."""
@@ -395,6 +401,22 @@ class Tangent(_Op):
             others = u if k == 0 else u[: k - 1] + u[k:]
             found[k] = GRADIENT(x, ct, *others, **attrs)
         return found
+
+    def jvp(
+        self, tangents: Tangents, out: TensorOrArray | None, inputs: Values, attrs: Attributes
+    ) -> TensorOrArray:
+        """The tangent: it is linear in all but X."""
+        return _moved(self, tangents, inputs, attrs)
+
+
+def _moved(op: _Op, tangents: Tangents, inputs: Values, attrs: Attributes) -> TensorOrArray:
+    """The tangent of a derivative of a call: one direction more where X moves, its own where another does."""
+    parts = []
+    for k, t in enumerate(tangents):
+        if t is not None:
+            operands = [*inputs, t] if k == 0 else [t if q == k else x for q, x in enumerate(inputs)]
+            parts.append(op(*operands, **attrs))
+    return functools.reduce(operator.add, parts)
 
 
 class _Linear(_Op):
@@ -434,6 +456,12 @@ class Part(_Linear):
     ) -> dict[int, TensorOrArray]:
         return {0: EMBED(ct, **attrs)}
 
+    def jvp(
+        self, tangents: Tangents, out: TensorOrArray | None, inputs: Values, attrs: Attributes
+    ) -> TensorOrArray:
+        """The part of the direction."""
+        return self(*tangents, **attrs)
+
 
 class Embed(_Linear):
     """A direction that has a part by one input only."""
@@ -447,6 +475,12 @@ class Embed(_Linear):
         self, ct: TensorOrArray, out: TensorOrArray, inputs: Values, attrs: Attributes, wanted: Sequence[int]
     ) -> dict[int, TensorOrArray]:
         return {0: PART(ct, **attrs)}
+
+    def jvp(
+        self, tangents: Tangents, out: TensorOrArray | None, inputs: Values, attrs: Attributes
+    ) -> TensorOrArray:
+        """The direction by the part's."""
+        return self(*tangents, **attrs)
 
 
 class Pair(_Op):

@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import itertools
+import math
 import threading
 import weakref
 from collections import namedtuple
@@ -180,8 +181,6 @@ def test_misuse():
     for ask in (tg.grad, tg.backward):
         with pytest.raises(TypeError, match=r"found a function; tg\.func\.grad\(f\)\(x\) is its gradient"):
             ask(wave, tg.tensor(1.0, requires_grad=True))
-    with pytest.raises(TypeError, match=r"grad\(cube\) is a derivative .*lambda \*args: cube\(\*args\)"):
-        F.jacrev(F.grad(cube))
     with pytest.raises(ValueError, match=r"argnums .* found ndarray.*tg\.func\.grad\(f\)\(x\)"):
         F.grad(wave, np.ones(2))
     for wrong in (-1, (), (0, 0), 1.5, True):
@@ -687,3 +686,51 @@ def test_compiled_functions_keep_their_ways_and_have_the_other_names():
     assert F.grad(both, has_aux=True)(2.0) == (4.0, 3.0)
     assert F.value_and_grad(both, has_aux=True)(2.0) == ((4.0, 3.0), 4.0)
     assert F.jvp(both, has_aux=True)(2.0, 1.0) == (4.0, 4.0, 3.0)
+
+
+def test_compiled_derivatives_take_tensors():
+    assert F.grad(F.grad(cube))(2.0) == 12.0
+    x = tg.tensor(2.0, requires_grad=True)
+    assert tg.grad(F.grad(cube)(x), x)[0].item() == 12.0
+    assert F.grad(lambda x: F.grad(cube)(x) * x)(2.0) == 36.0
+
+
+@pytest.mark.full
+def test_compiled_derivatives_nest():
+    assert F.grad(F.grad(F.grad(cube)))(2.0) == 6.0
+    assert F.grad(lambda x: F.hvp(cube)(x, 1.0))(2.0) == 6.0
+    assert F.grad(lambda v: F.hvp(cube)(2.0, v))(1.0) == 12.0
+    assert F.jvp(lambda x: F.jvp(cube)(x, x)[1])(2.0, 1.0)[1] == 36.0
+    assert F.grad(lambda x: F.value_and_grad(cube)(x)[0])(2.0) == 12.0
+    assert F.grad(F.hessian(cube))(2.0) == 6.0
+    power = tg.njit(lambda a, b: a * a * b)
+    assert F.grad(lambda v: F.hvp(power, (0, 1))(2.0, 3.0, (v, v))[0])(1.0) == 10.0
+    assert F.grad(power, (0,))(2.0, 3.0) == 12.0
+    assert F.grad(lambda x: F.grad(power, (0,))(x, 3.0))(2.0) == 6.0
+
+
+compiled_wave = tg.njit(lambda x: math.sin(x) * x + math.exp(-x * x))
+
+
+@pytest.mark.parametrize(
+    "modes",
+    ["jj", "jg", "gj", *(pytest.param(m, marks=pytest.mark.full) for m in ("jgj", "gjj", "vjl", "jvjg"))],
+)
+def test_compiled_functions_nest_in_all_modes(modes):
+    f = compiled_wave
+    for mode in modes:
+        f = MODES[mode](lambda x, f=f: f(x))
+    assert f(0.7) == pytest.approx(exact(len(modes), 0.7), rel=1e-10)
+
+
+@pytest.mark.full
+def test_compiled_functions_of_arrays_nest_forward():
+    f = tg.njit(lambda x: np.sum(x**3) * x[0])
+    g = lambda x: np.sum(x**3) * x[0]
+    x = np.array([0.5, -1.0, 2.0])
+    for derive in (
+        lambda f: F.jacfwd(F.jacrev(f)),
+        lambda f: F.jacfwd(F.jacfwd(f)),
+        lambda f: F.jacfwd(F.grad(f)),
+    ):
+        np.testing.assert_allclose(derive(lambda x: f(x))(x), derive(g)(x), rtol=1e-12)
