@@ -13,7 +13,7 @@ from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.core.base import TensorOrArray, has_tangent, wrap
 from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.forward_mode import without_history
-from tapegrad.core.grad_mode import enable_grad
+from tapegrad.core.grad_mode import enable_grad, inference_mode
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.numpy_api.shapes import moveaxis, stack
 from tapegrad.tensor import Tensor
@@ -167,7 +167,7 @@ def vjp(
     >>> tg.autograd.functional.vjp(lambda x: x**2, x, tg.tensor([1.0, 10.0]))
     (tensor([1., 4.]), tensor([ 2., 40.]))
     """
-    with enable_grad():
+    with inference_mode(False), enable_grad():
         several, given = _tensors(inputs, "vjp, inputs")
         xs = _followed(given, create_graph)
         packed, outputs = _outputs(func, xs, "vjp", strict)
@@ -206,7 +206,7 @@ def jvp(
     >>> tg.autograd.functional.jvp(lambda x: (x**3).sum(), x, tg.tensor([1.0, 0.0]))
     (tensor(9.), tensor(3.))
     """
-    with enable_grad():
+    with inference_mode(False), enable_grad():
         _, given = _tensors(inputs, "jvp, inputs")
         vector = _vector(v, given, create_graph, "jvp", "input")
         xs = _followed(given, create_graph)
@@ -283,7 +283,7 @@ def hvp(
 def _second(
     name: str, func: Function, inputs: Inputs, v: Inputs | None, create_graph: bool, strict: bool
 ) -> tuple[Any, Any]:
-    with enable_grad():
+    with inference_mode(False), enable_grad():
         several, given = _tensors(inputs, f"{name}, inputs")
         vector = _vector(v, given, create_graph, name, "input")
         xs = _followed(given, create_graph)
@@ -356,7 +356,7 @@ def jacobian(
             "jacobian: strict=True goes with strategy='reverse-mode' and vectorize=False, where it is known "
             "what depends on what"
         )
-    with enable_grad():
+    with inference_mode(False), enable_grad():
         if strategy == "forward-mode":
             packed, rows = _by_columns(func, given, create_graph, vectorize)
         else:

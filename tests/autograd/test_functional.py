@@ -433,3 +433,21 @@ def test_I_as_torch(name, program):
     else:
         assert not isinstance(ours, Exception), f"{ours!r} where torch gives {theirs}"
         same(ours, theirs, name)
+
+
+@pytest.mark.parametrize("name", ["vjp", "jvp", "vhp", "hvp", "jacobian", "hessian"])
+def test_inference_mode_outside_takes_no_derivative_away(name):
+    function = getattr(tg.autograd.functional, name)
+
+    x = tg.tensor([1.0, 2.0])
+    args = (tg.tensor([1.0, 0.5]),) if name in ("jvp", "vhp", "hvp") else ()
+
+    def outcome(x):
+        found = function(lambda x: np.sum(x**3), x, *args)
+        return [y.tolist() for y in (found if isinstance(found, tuple) else (found,))]
+
+    wanted = outcome(x)
+    with tg.inference_mode():
+        assert outcome(x) == wanted
+        with pytest.raises(GradientError, match="inference_mode"):
+            outcome(tg.tensor([1.0, 2.0]))
