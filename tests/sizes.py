@@ -91,6 +91,7 @@ OTHERS = (
     Limit("native.tape", "CHUNK", "bytes of a native tape"),
     Limit("native.jacobian", "SEEDS", "results of a Jacobian"),
     Limit("native.derivative", "LANES", "columns of a Hessian"),
+    Limit("func.matrices", "FEW", "directions of a matrix of derivatives"),
     Limit("func.colouring", "FEW", "columns of a matrix that is coloured"),
     Limit("func.sparse", "BATCHED", "lanes of a sparse matrix"),
 )

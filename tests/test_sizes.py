@@ -41,6 +41,7 @@ STATE_WORDS = {  # places in the words of a sweep and of compiled recording, cod
 } - {limit.name for limit in LIMITS if limit.module == "kernels.replay.layout"}
 NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes of a user's arrays
     ("numpy_api/indexing.py", 29): "an offset that fits a digit of Python's integers",
+    ("func/implicit.py", 16): "a factor of rounding",
     ("kernels/abi.py", 63): "bits of a machine word",
     ("kernels/lowering.py", 24): "lines of a function of the library's own",
     ("kernels/replay/gradients.py", 255): "a mask",
@@ -744,6 +745,19 @@ def columns(n):
         wanted[0, -1] += 1
         wanted[-1, 0] += 1
         np.testing.assert_allclose(tg.func.hessian(f)(x), wanted, rtol=1e-14)
+
+
+@crosses("func.matrices", "FEW")
+def directions(n):
+    """Matrices of so many columns, in memory for all of them and for few."""
+    x = np.linspace(0.5, 1.5, n)
+    wanted = np.diag(6 * x) + 2
+    for size in (None, 7):
+        hessian = tg.func.hessian(lambda x: np.sum(x) ** 2 + np.sum(x**3), chunk_size=size)
+        np.testing.assert_allclose(hessian(x), wanted, rtol=1e-13)
+        for jacobian in (tg.func.jacfwd, tg.func.jacrev):
+            found = jacobian(lambda x: 2 * np.sum(x) + 3 * x * x, chunk_size=size)(x)
+            np.testing.assert_allclose(found, wanted, rtol=1e-13)
 
 
 @crosses("func.colouring", "FEW")

@@ -105,7 +105,7 @@ def grad(
 
 def grad(
     outputs: Any,
-    inputs: Any,
+    inputs: Any = None,
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool | None = None,
@@ -177,6 +177,8 @@ def grad(
                 if found is None:
                     _missing(k, (inputs,) if type(inputs) is Tensor else inputs, allow_unused)
             return quick
+    if callable(outputs):
+        raise TypeError("outputs takes Tensors, found a function; tg.func.grad(f)(x) is its gradient")
     if isinstance(inputs, dict) and type(inputs) is not dict:
         raise TypeError(f"inputs takes a dict itself, found {type(inputs).__name__}")
     if materialize_grads and allow_unused is False:

@@ -62,13 +62,18 @@ def words_of(program: Program) -> Words:
     found += [_word(program.results.get(k), kept) for k in range(given)]
     for function, op, operands, attrs in program.steps:
         kept += [function, attrs]
-        quick = isinstance(op, Elementwise) and function is op.forward and len(operands) <= 2
+        quick = _is_ufunc(op) and attrs is None and len(operands) <= 2
         found += [0 if op is None else sheet_of(op), id(function), 0 if quick else id(attrs)]
         found += [_word(ref, kept) for ref in operands]
         found += [layout.NOTHING_THERE] * (layout.TAKEN_AT_MOST - len(operands))
     words = np.array(found, np.int64).view(Words)
     words.kept = kept
     return words
+
+
+def _is_ufunc(op: Primitive | None) -> bool:
+    """Whether an op is elementwise and has a ufunc, by which compiled code computes it."""
+    return isinstance(op, Elementwise) and any(isinstance(f, np.ufunc) for f in op.functions[:1])
 
 
 def _word(ref: Ref | None, kept: list[Any]) -> int:

@@ -93,7 +93,7 @@ def trace_rule(
     """Return the words of the program of a rule for operands of these shapes and dtypes; None without one."""
     own = vars(op)
     text = own.get("vjp") or own.get("_vjp") or own["rule"]  # what is in force
-    given = attrs and tuple((name, _known(value)) for name, value in attrs.items() if name not in op.opaque)
+    given = attrs and tuple((name, name in op.opaque or _known(x)) for name, x in attrs.items())
     key = (op, text, *wanted, given, ct._v.shape, *map(_kind, (out, *operands)))
     try:
         found = _programs.get(key)

@@ -286,3 +286,9 @@ def test_gradients_of_one_call_depend_on_each_other():
         (y.sum() ** 2).backward(create_graph=True)
         (found,) = tg.grad(x.grad.sum(), y.grad)
         assert np.array_equal(found, np.full(y.shape, 3.0))
+
+
+def test_a_function_is_told_where_it_belongs():
+    for arguments in ((np.sin,), (lambda x: x, np.ones(2)), (lambda x: x, tg.tensor(1.0, requires_grad=True))):
+        with pytest.raises(TypeError, match=r"tg\.func\.grad"):
+            tg.grad(*arguments)

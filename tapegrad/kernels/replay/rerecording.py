@@ -316,7 +316,7 @@ def fitted(state: int, tape: int, log: int, part: int, value: int) -> int:
     words = obj(program).data
     n = begin_program(refs, words, part)
     if run_steps(state, tape, log, 0, refs, words, 0):
-        out = step_operand(state, tape, log, 0, refs, i64(words)[GIVEN])
+        out = step_operand(state, tape, log, 0, refs, i64(words)[GIVEN], 0)
         invoke(g.incref, out)
     drop_position(part, 0)
     drop_position(program, 0)
@@ -531,7 +531,7 @@ def by_program(state: int, tape: int, log: int, k: int, ct: int, program: int, l
         j = (at & 0xFFFF) - 1
         if u8(s.flags)[j] & NEED and q < p[GIVEN_COUNT]:
             if p[GIVEN + q] != NOTHING_THERE:
-                part = step_operand(state, tape, log, k, refs, p[GIVEN + q])
+                part = step_operand(state, tape, log, k, refs, p[GIVEN + q], like)
                 failed = part == 0
                 if failed == 0:
                     invoke(g.incref, part)
@@ -576,7 +576,7 @@ def run_step(state: int, tape: int, log: int, k: int, refs: int, step: int, like
     for q in range(TAKEN_AT_MOST):
         i64(given)[q] = 0
         if p[TAKEN_BY_STEP + q] != NOTHING_THERE and failed == 0:
-            i64(given)[q] = step_operand(state, tape, log, k, refs, p[TAKEN_BY_STEP + q])
+            i64(given)[q] = step_operand(state, tape, log, k, refs, p[TAKEN_BY_STEP + q], like)
             failed = i64(given)[q] == 0
             if failed == 0:
                 passive = passive & is_passive_value(tape, log, i64(given)[q])
@@ -594,7 +594,7 @@ def run_step(state: int, tape: int, log: int, k: int, refs: int, step: int, like
     return apply_with_attributes(p[STEP_SHEET], p[STEP_FUNCTION], p[STEP_ATTRS], given)
 
 
-def step_operand(state: int, tape: int, log: int, k: int, refs: int, what: int) -> int:
+def step_operand(state: int, tape: int, log: int, k: int, refs: int, what: int, like: int) -> int:
     """What a step takes, borrowed; 0 with an error set."""
     r = i64(refs)
     if what >= PROGRAM_WORDS:
@@ -603,12 +603,12 @@ def step_operand(state: int, tape: int, log: int, k: int, refs: int, what: int) 
         if what == RESULT:
             r[what] = value_of_record(state, tape, log, k, 1)
         else:
-            r[what] = program_operand(state, tape, log, k, what - FIRST)
+            r[what] = program_operand(state, tape, log, k, what - FIRST, like)
     return r[what]
 
 
-def program_operand(state: int, tape: int, log: int, k: int, slot: int) -> int:
-    """A new reference to an operand of record k; a number of another dtype in the precision of k."""
+def program_operand(state: int, tape: int, log: int, k: int, slot: int, like: int) -> int:
+    """A new reference to an operand of record k, a number of another dtype as is `like`, if not 0."""
     g, s, w = i64(shared()), i64(state), i64(i64(state).word)[k]
     form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
     at = operands(w, form)
@@ -617,7 +617,7 @@ def program_operand(state: int, tape: int, log: int, k: int, slot: int) -> int:
     j = (at & 0xFFFF) - 1
     x = value_of_record(state, tape, log, j, 1)
     given = i64(s.meta)[j] & 0xFF
-    if x == 0 or given == i64(s.meta)[k] & 0xFF or given == BOOLEAN:
+    if x == 0 or like == 0 or given == i64(s.meta)[k] & 0xFF or given == BOOLEAN:
         return x
     value = kept_value(state, log, j)
     invoke(g.decref, x)
