@@ -177,14 +177,7 @@ def grad(
                 if found is None:
                     _missing(k, (inputs,) if type(inputs) is Tensor else inputs, allow_unused)
             return quick
-    if callable(outputs):
-        raise TypeError("outputs takes Tensors, found a function; tg.func.grad(f)(x) is its gradient")
-    if isinstance(inputs, dict) and type(inputs) is not dict:
-        raise TypeError(f"inputs takes a dict itself, found {type(inputs).__name__}")
-    if materialize_grads and allow_unused is False:
-        raise ValueError(
-            "materialize_grads=True gives zeros for unused inputs; allow_unused=False forbids it"
-        )
+    _refuse_misuse(outputs, inputs, materialize_grads and allow_unused is False)
     names = list(inputs) if type(inputs) is dict else None
     targets = inputs_of(list(inputs.values()) if names is not None else inputs, "inputs")
     recording = _recording(create_graph, grad_outputs)
@@ -225,6 +218,18 @@ def grad(
         rest = {key: value for key, value in swept.items() if key not in sinks}
         _commit(rest, {}, border, pairs, recording)
     return dict(zip(names, results, strict=True)) if names is not None else tuple(results)
+
+
+def _refuse_misuse(outputs: Any, inputs: Any, contradiction: bool) -> None:
+    """Refuse arguments of `grad` of a kind that it does not take."""
+    if callable(outputs):
+        raise TypeError("outputs takes Tensors, found a function; tg.func.grad(f)(x) is its gradient")
+    if isinstance(inputs, dict) and type(inputs) is not dict:
+        raise TypeError(f"inputs takes a dict itself, found {type(inputs).__name__}")
+    if contradiction:
+        raise ValueError(
+            "materialize_grads=True gives zeros for unused inputs; allow_unused=False forbids it"
+        )
 
 
 @quietly

@@ -442,11 +442,15 @@ def attempt(state: int, held: int, n: int, how: int) -> int:
 
 
 def leave_swept(state: int, tape: int, marks: int) -> int:
-    """Note on a tape what a sweep has released, and end recording there; 0 with an error set."""
-    g, args, spent = i64(shared()), stack(1), 0
-    if marks != 0:
-        i64(state).freed = obj(marks).data
-        spent = spend(state)
+    """Note on a tape what a sweep has released, and end recording there; 0 with an error set.
+
+    Of one that releases nothing there is nothing to note, and another sweep is likely.
+    """
+    g, args = i64(shared()), stack(1)
+    if marks == 0:
+        return 1
+    i64(state).freed = obj(marks).data
+    spent = spend(state)
     if spent != 0:
         invoke(g.incref, marks)
         invoke(g.incref, g.none_at_all)
