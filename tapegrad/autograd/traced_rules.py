@@ -168,25 +168,31 @@ class _Open:
     """A program into which attributes of the record are put."""
 
     def __init__(self, program: Program, handed: Attributes) -> None:
-        self.steps: list[tuple[Step, list[str]]] = []
-        self.program = program._replace(steps=())
+        self.places: list[tuple[int, Primitive, Attributes, list[str]]] = []
+        steps: list[Step] = []
+        at = layout.GIVEN + max(program.results, default=-1) + 1
         for step in program.steps:
             attrs = step.attrs or {}
             names = [name for name, value in attrs.items() if handed.get(name, handed) is value]
-            if names:
+            if names and step.op is not None:
                 fixed = {name: value for name, value in attrs.items() if name not in names}
-                step = step._replace(function=None, attrs=fixed)
-            self.steps.append((step, names))
+                self.places.append((at, step.op, fixed, names))
+                step = step._replace(function=None, attrs=fixed)  # nothing of this record is kept
+            steps.append(step)
+            at += layout.STEP_WORDS
+        self._words = words_of(program._replace(steps=tuple(steps)))
 
     def words(self, attrs: Any) -> Words:
         """As `_Fixed.words`."""
-        steps = []
-        for step, names in self.steps:
-            if names and step.op is not None:
-                given = (step.attrs or {}) | {name: attrs[name] for name in names}
-                step = step._replace(function=functools.partial(step.op.forward, **given), attrs=given)
-            steps.append(step)
-        return words_of(self.program._replace(steps=tuple(steps)))
+        words = self._words.copy()
+        kept: list[Any] = [self._words]
+        words.kept = kept
+        for at, op, fixed, names in self.places:
+            given = {**fixed, **{name: attrs[name] for name in names}}
+            function = functools.partial(op.forward, **given)
+            words[at + layout.STEP_FUNCTION], words[at + layout.STEP_ATTRS] = id(function), id(given)
+            kept += function, given
+        return words
 
 
 def _traced(
