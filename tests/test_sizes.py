@@ -41,7 +41,7 @@ STATE_WORDS = {  # places in the words of a sweep and of compiled recording, cod
 } - {limit.name for limit in LIMITS if limit.module == "kernels.replay.layout"}
 NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes of a user's arrays
     ("numpy_api/indexing.py", 29): "an offset that fits a digit of Python's integers",
-    ("func/implicit.py", 16): "a factor of rounding",
+    ("func/linear_systems.py", 16): "a factor of rounding",
     ("kernels/abi.py", 63): "bits of a machine word",
     ("kernels/lowering.py", 24): "lines of a function of the library's own",
     ("kernels/replay/gradients.py", 255): "a mask",

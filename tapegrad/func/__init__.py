@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tapegrad.func.custom import custom_jvp, custom_vjp
-from tapegrad.func.implicit import fixed_point, linear_solve, minimizer, root
+from tapegrad.func.implicit import fixed_point, minimizer, root
+from tapegrad.func.linear_systems import linear_solve
 from tapegrad.func.mapping import vmap
 from tapegrad.func.matrices import divergence, hessian, jacfwd, jacobian, jacrev, laplacian
 from tapegrad.func.series import derivative, jet, taylor
