@@ -121,10 +121,14 @@ def unary(op: Elementwise, x: np.ndarray) -> np.ndarray:
 
 def binary(op: Elementwise, x: Any, y: Any) -> np.ndarray:
     """Value of an op on operands of which the first is large."""
-    same = type(y) is ndarray and y.shape == x.shape and y.dtype is x.dtype
-    if not same and type(y) is not float:
+    alike = type(y) is ndarray and y.dtype is x.dtype
+    if not alike and type(y) is not float:
         return op.forward(x, y)
     function = _function(op, x.dtype.char)
+    if alike and y.shape != x.shape:
+        if y.nbytes > x.nbytes or not _recycles(function, x):
+            return op.forward(x, y)
+        return function(x, y, out=pool.empty(np.broadcast_shapes(x.shape, y.shape), x.dtype))
     if _recycles(function, x):
         return function(x, y, out=pool.empty(x.shape, x.dtype))
     return function(x, y)

@@ -32,7 +32,7 @@ def _part_of_product(k, ct, a, b):
 
 
 @primitive(
-    np.matmul, forward=np.matmul, arity=2, template=Template.MATMUL, broadcasts=True,
+    np.matmul, forward=buffers.product, arity=2, template=Template.MATMUL, broadcasts=True,
     flops=_flops_of_product, operator=operator.matmul, squares=kinks.PRODUCT, multilinear=True,
 )  # fmt: skip
 class matmul:

@@ -6,13 +6,25 @@ A *sheet* (see `layout`) is what an op needs; a frame holds its operands (`admit
 from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.admitting import admit, shade_for
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import drop, drop_position, entry_of, left, room, size_of, weigh
+from tapegrad.kernels.replay.operands import (
+    drop,
+    drop_position,
+    entry_of,
+    left,
+    room,
+    same_words,
+    size_of,
+    weigh,
+)
 from tapegrad.kernels.replay.values import computed, looped, result_memory
 
 
 def compute(sheet: int, tape: int, a: int, b: int) -> int:
     """As `operate`, on the tape that is open, where all is recorded."""
     g, s, frame, n, items = i64(shared()), i64(sheet), stack(OPERAND_WORDS), 1 + (b != 0), stack(2)
+    if b != 0:
+        if is_large_pair(sheet, a, b):
+            return UNHANDLED
     i64(items)[0], i64(items)[1] = a, b
     largest = admit(sheet, tape, frame, 0, items, n)
     if largest < 0:
@@ -62,6 +74,22 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
         invoke(g.decref, value)
     invoke(g.decref, tape)
     return drop(frame, n, out)
+
+
+def is_large_pair(sheet: int, a: int, b: int) -> int:
+    """Whether two arrays, one of them large, have a result of another shape: Python has memory for it."""
+    g, x, y = i64(shared()), a, b
+    if obj(x).type == g.tensor_type:
+        x = obj(x).v
+    if obj(y).type == g.tensor_type:
+        y = obj(y).v
+    if x == 0 or y == 0:
+        return 0
+    if obj(x).type != g.ndarray_type or obj(y).type != g.ndarray_type:
+        return 0
+    if max(size_of(x), size_of(y)) < g.pooled:
+        return 0
+    return i64(sheet).pointwise == 0 or same_words(x, y, DIMS_AT) == 0
 
 
 def finish(sheet: int, value: int, a: int, b: int) -> int:
