@@ -58,11 +58,17 @@ def rerecord(roots: Any, cotangents: Any, inputs: Any) -> tuple[Tensor, ...] | l
 
 
 def rerecord_sealed(
-    state: Address, tape: Tape, values: list[Any], records: list[int], cotangents: list[Tensor]
+    state: Address,
+    tape: Tape,
+    values: list[Any],
+    records: list[int],
+    cotangents: list[Tensor],
+    lanes: bool,
 ) -> list[Any] | None:
     """Follow the rules of a sealed tape that is planned in a state, recorded on the open one.
 
     What came to records whose ops are not swept, each after its number; None where compiled code cannot.
+    Where cotangents have an axis of lanes nothing is recorded.
     """
     return None
 
@@ -85,6 +91,7 @@ def _replace(enter: machine.Enter) -> None:
                 layout.TRACE_RULE: traced_rules.trace_rule, layout.TRACE_FIT: traced_rules.trace_fit,
                 layout.RECORD_VALUE: dispatch.record, layout.EMPTY: (), layout.RECORD_RULE: rules.record_rule,
                 layout.CONSTANT_LIKE: rules.constant_like, layout.RECALL_IMPORT: rules.recall_import,
+                layout.BATCHED_RULE: rules.batched_rule,
             }
         )  # fmt: skip
         fast = compiled_methods.METH_FASTCALL

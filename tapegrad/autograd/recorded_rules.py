@@ -14,6 +14,7 @@ import numpy as np
 from tapegrad.core.base import recall, wrap
 from tapegrad.core.compiled_methods import sheet_of
 from tapegrad.kernels.replay import layout
+from tapegrad.ops.lanes import vjp
 from tapegrad.ops.primitive import BY_OPCODE, PROGRAMS, Attributes, Elementwise, Primitive, in_dtype, sum_to
 from tapegrad.ops.programs import MAX_OPERANDS, Program, Ref, program_of
 from tapegrad.tape.record import CONST, STRIDE, Record
@@ -86,9 +87,9 @@ def _word(ref: Ref | None, kept: list[Any]) -> int:
     return STARTS[ref.kind] + int(ref.value)
 
 
-def fit_cotangent(part: Tensor, like: Any) -> Tensor:
-    """Return a part of a cotangent with the shape and the dtype of its operand's value."""
-    return in_dtype(sum_to(part, like.shape), like.dtype)  # type: ignore[no-untyped-call, no-any-return]
+def fit_cotangent(part: Tensor, like: Any, lanes: int) -> Tensor:
+    """Return a part of a cotangent with the dtype, and after axes of lanes the shape, of a value."""
+    return in_dtype(sum_to(part, like.shape, lanes), like.dtype)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def constant_like(value: Any, like: Any) -> Tensor:
@@ -110,6 +111,15 @@ def record_rule(
     """Run a rule on Tensors; what it has for each operand wanted."""
     found = op.vjp(ct, out, [_without_history(x) for x in operands], attrs or {}, wanted)  # type: ignore[no-untyped-call]
     return [found.get(k) for k in wanted]
+
+
+def batched_rule(
+    op: Primitive, ct: Tensor, out: Any, operands: Sequence[Any], attrs: Attributes | None,
+    wanted: Sequence[int],
+) -> list[Tensor | None]:  # fmt: skip
+    """As `record_rule`, of a cotangent with an axis of lanes, on values alone."""
+    found = vjp(op, len(ct._v), ct._v, out, operands, attrs or {}, wanted)  # type: ignore[no-untyped-call]
+    return [None if (part := found.get(k)) is None else wrap(part) for k in wanted]
 
 
 def _without_history(x: Tensor) -> Tensor:

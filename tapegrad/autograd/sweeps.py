@@ -161,7 +161,7 @@ def run(
             return sweep(roots, sinks, every, retain, direct, check, lines, profile, floor, captured)
         with set_grad_enabled(create_graph):
             again = recall if as_tensors else _value
-            alone = create_graph and lanes is None and _enabled.get() is True and not OPEN
+            alone = type(_enabled.get()) is bool and not OPEN and create_graph == (lanes is None)
             return rerecord(
                 roots,
                 sinks,
@@ -177,8 +177,18 @@ def run(
                 profile,
                 floor,
                 captured,
-                at_once.rerecord_sealed if alone else None,
+                _follow if alone and as_tensors == create_graph else None,
             )
+
+
+def _follow(state: int, tape: Tape, values: list[Any], records: list[int], cts: list[Any]) -> Any:
+    """Run a sealed tape's rules on Tensors, recorded, or on arrays with an axis of lanes, which are not."""
+    lanes = not is_grad_enabled()
+    tensors = [wrap(ct) for ct in cts] if lanes else cts
+    found = at_once.rerecord_sealed(state, tape, values, records, tensors, lanes)
+    if found is not None and lanes:
+        found[1::2] = [ct._v for ct in found[1::2]]
+    return found
 
 
 def partials(

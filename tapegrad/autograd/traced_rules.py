@@ -20,6 +20,7 @@ from tapegrad.core.grad_mode import within
 from tapegrad.core.storage import DUAL
 from tapegrad.errors import DTypeError
 from tapegrad.kernels.replay import layout
+from tapegrad.ops.lanes import vjp
 from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
 from tapegrad.ops.programs import NoProgram, Program, Ref, Step
 from tapegrad.tensor import Tensor
@@ -93,7 +94,9 @@ def trace_rule(
     """Return the words of the program of a rule for operands of these shapes and dtypes; None without one."""
     own = vars(op)
     text = own.get("vjp") or own.get("_vjp") or own["rule"]  # what is in force
-    given = attrs and tuple((name, name in op.opaque or _known(x)) for name, x in attrs.items())
+    lanes = ct._v.ndim - out.ndim  # an axis of them, or none
+    opaque = () if lanes else op.opaque  # with lanes they are others
+    given = attrs and tuple((name, name in opaque or _known(x)) for name, x in attrs.items())
     key = (op, text, *wanted, given, ct._v.shape, *map(_kind, (out, *operands)))
     try:
         found = _programs.get(key)
@@ -105,10 +108,13 @@ def trace_rule(
         return found.words(attrs)
 
     def rule(ct: Tensor, out: Tensor, *inputs: Tensor) -> list[Any]:
-        found = op.vjp(ct, out, inputs, attrs or {}, wanted)  # type: ignore[no-untyped-call]
+        if lanes:
+            found = vjp(op, len(ct), ct, out, inputs, attrs or {}, wanted)  # type: ignore[no-untyped-call]
+        else:
+            found = op.vjp(ct, out, inputs, attrs or {}, wanted)  # type: ignore[no-untyped-call]
         return [found.get(k) for k in wanted]
 
-    handed = {name: attrs[name] for name in op.opaque if attrs and name in attrs}
+    handed = {name: attrs[name] for name in opaque if attrs and name in attrs}
     found = _programs[key] = _traced(rule, (ct._v, out, *operands), wanted, handed)
     return None if found is None else found.words(attrs)
 
@@ -126,14 +132,14 @@ def _is_due(key: Any) -> bool:
     return True
 
 
-def trace_fit(part: Tensor, like: Any) -> Words:
+def trace_fit(part: Tensor, like: Any, lanes: bool) -> Words:
     """Return the words of the program that gives a part of a cotangent the shape and dtype of a value."""
-    key = (None, _kind(part._v), _kind(like))
+    key = (None, _kind(part._v), _kind(like), lanes)
     found = _programs.get(key)
     if found is None:
         if len(_programs) >= MOST:
             _programs.clear()
-        found = _programs[key] = _traced(lambda x: [fit_cotangent(x, like)], (part._v,), (0,), {})
+        found = _programs[key] = _traced(lambda x: [fit_cotangent(x, like, int(lanes))], (part._v,), (0,), {})
         assert found is not None  # sums and casts ask for no values
     return found.words(None)
 

@@ -345,3 +345,29 @@ def test_a_changed_rule_changes_both_sweeps(monkeypatch):
     assert PROGRAMS[op.opcode] is None
     (g,) = tg.grad(np.sin(x), x, np.ones(2), create_graph=True)
     np.testing.assert_array_equal(g.tolist(), np.cos([1.0, 2.0]))
+
+
+@pytest.mark.parametrize("shape", [(3,), ()])
+@pytest.mark.parametrize("name", PROGRAM)
+def test_lanes_as_python_does(by_python, name, shape):
+    """Many cotangents at once, by programs of which nothing is recorded."""
+    if shape == () and name not in ("a chain", "linear", "other rules", "twice", "powers", "several tapes"):
+        shape = (3,)
+
+    def outcome():
+        x = leaf(np.linspace(0.4, 1.1, 3) if shape else np.float64(0.7))
+        y = PROGRAM[name](x)
+        cts = np.linspace(-1.0, 2.0, 4 * y.size).reshape((4, *y.shape))
+        found = []
+        for _ in range(3):  # what depends on shapes is a program when they come again
+            (g,) = tg.grad(y, x, cts.astype(y.dtype), retain_graph=True, is_grads_batched=True)
+            assert not g.requires_grad
+            found.append(g.detach().numpy())
+        return found
+
+    found = outcome()
+    by_python()
+    for mine, other in zip(found, outcome(), strict=True):
+        assert mine.dtype == other.dtype
+        assert mine.shape == other.shape
+        np.testing.assert_allclose(mine, other, rtol=1e-13, atol=1e-14 * np.max(np.abs(other)))

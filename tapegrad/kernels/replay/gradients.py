@@ -469,7 +469,7 @@ def planned(state: int, held: int, n: int, how: int) -> int:
     """Plan the sweep of an open tape: DONE if it can run, UNDESCRIBED if it could."""
     g, s, h = i64(shared()), i64(state), i64(held)
     root = h[ROOT]
-    s.is_recorded, s.width = how & RERECORDED != 0, 4
+    s.is_recorded, s.width, s.batched = how & RERECORDED != 0, 4, 0
     if obj(root).type != g.tensor_type:
         return UNHANDLED
     tape = obj(root).tape
@@ -692,10 +692,26 @@ def kept_value(state: int, log: int, j: int) -> int:
     return i64(obj(log).items)[width * j + width - 1]
 
 
+def constant_tensor(value: int) -> int:
+    """A new Tensor without history of a value, of which the reference is taken; 0 with an error set."""
+    g = i64(shared())
+    x = call(g.allocate_object, g.tensor_type, 0)
+    if x == 0:
+        return drop_position(value, 0)
+    for _ in range(3):
+        invoke(g.incref, g.none_at_all)
+    obj(x).v, obj(x).tape = value, g.none_at_all
+    obj(x).at, obj(x).extra = g.none_at_all, g.none_at_all
+    return x
+
+
 def value_of_record(state: int, tape: int, log: int, j: int, as_tensor: int) -> int:
     """A new reference to the value of record j, or a new Tensor that goes on from it; 0 with an error set."""
     g, s, value, args = i64(shared()), i64(state), kept_value(state, log, j), stack(3)
     opcode = i64(s.word)[j] & 0xFFFF
+    if as_tensor and s.batched:
+        invoke(g.incref, value)
+        return constant_tensor(value)
     if as_tensor and s.width == 1 and opcode < CONS:
         i64(args)[0], i64(args)[1], i64(args)[2] = tape, call(g.long_from, j), value
         x = call(g.vectorcall, g.recall_import, args, 3, 0)

@@ -29,8 +29,8 @@ DESCRIBED = 56
 NEXT_STATE, ROOM, KNOWN_VERSION, UNFREED = 64, 65, 66, 67
 
 # Whether its rules are recorded: no kernels are needed. How many entries the list that has the values has for
-# each record: the last one is the value.
-IS_RECORDED, WIDTH = 68, 73
+# each record: the last one is the value. Whether cotangents have an axis of lanes, and nothing is recorded.
+IS_RECORDED, WIDTH, BATCHED = 68, 73, 74
 
 # The record where reading begins: before it are no roots and no inputs; operands there are read as
 # a plan comes to them. How many words of shapes there are, where the last one begins, and its axes.
@@ -158,8 +158,8 @@ API = (
     OUT_NAMES, NEW_ARRAY, SET_BASE, ALIGNMENT, KEPT_BYTES, TEST_ERRORS, ERRORS, CALL_TEXT, NOT_IMPLEMENTED,
     PROGRAMS, MAKE_PROGRAM, RECORD_RULE, CONSTANT_LIKE,
     TRACE_RULE, TRACE_FIT, RECORD_VALUE, EMPTY, RECALL_IMPORT,
-    LATEST_IMPORTS,
-) = range(181)  # fmt: skip
+    LATEST_IMPORTS, BATCHED_RULE,
+) = range(182)  # fmt: skip
 SHARED_WORDS = 184
 UNHANDLED = 1  # no address of an object
 

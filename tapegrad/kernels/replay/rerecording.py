@@ -9,6 +9,7 @@ At the mask of the operands that want a part an op's programs say where one begi
 from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, obj, shared, stack, u8
 from tapegrad.kernels.replay.any_op import recorded
 from tapegrad.kernels.replay.gradients import (
+    constant_tensor,
     hold,
     hold_roots,
     kept_value,
@@ -72,7 +73,7 @@ def cotangents_as_tensors(held: int, m: int) -> int:
         if obj(ct).type == g.tensor_type:
             if obj(ct).v == 0:
                 return UNHANDLED
-            if is_like(ct, value) == 0:
+            if is_like(ct, value, 0) == 0:
                 return UNHANDLED
         else:
             copied = copied_cotangent(ct, value)
@@ -104,19 +105,6 @@ def copied_cotangent(ct: int, value: int) -> int:
     if new == 0:
         return 0
     return constant_tensor(new)
-
-
-def constant_tensor(value: int) -> int:
-    """A new Tensor without history of a value, of which the reference is taken; 0 with an error set."""
-    g = i64(shared())
-    x = call(g.allocate_object, g.tensor_type, 0)
-    if x == 0:
-        return drop_position(value, 0)
-    for _ in range(3):
-        invoke(g.incref, g.none_at_all)
-    obj(x).v, obj(x).tape = value, g.none_at_all
-    obj(x).at, obj(x).extra = g.none_at_all, g.none_at_all
-    return x
 
 
 def rerecorded(held: int, m: int, n: int) -> int:
@@ -170,14 +158,15 @@ def follow_rules(state: int, tape: int, log: int) -> int:
 
 
 def rerecord_sealed(self: int, args: int, count: int) -> int:
-    """``(address of a state, tape, values, numbers, cotangents)``: of a sealed tape that is planned there.
+    """``(address of a state, tape, values, numbers, cotangents, whether these have an axis of lanes)``.
 
-    A new list of numbers of records whose ops are not swept, each with what has come to it.
+    Of a sealed tape that is planned there: a new list of numbers of records whose ops are not swept, each
+    with what has come to it. With lanes nothing is recorded.
     """
     g, given, out = i64(shared()), i64(args), 1
     state, tape, values = call(g.long_as, given[0]), given[1], given[2]
     s = i64(state)
-    s.width, s.oldest = 1, 0
+    s.width, s.oldest, s.batched = 1, 0, given[5] == g.true
     for k in range(s.records):
         i64(s.cotangents)[k] = 0
     for q in range(obj(given[3]).size):
@@ -292,13 +281,16 @@ def add_cotangent(state: int, tape: int, log: int, j: int, part: int) -> int:
     """Add a Tensor, of which the reference is taken, to the cotangent of record j; 0 with an error set."""
     g, s = i64(shared()), i64(state)
     value = kept_value(state, log, j)
-    if is_like(part, value) == 0:
+    if is_like(part, value, s.batched) == 0:
         part = fitted(state, tape, log, part, value)
         if part == 0:
             return 0
     before = i64(s.cotangents)[j]
     if before != 0:
-        total = apply_op(g.sheets, before, part)
+        if s.batched:
+            total = sum_of_values(before, part)
+        else:
+            total = apply_op(g.sheets, before, part)
         invoke(g.decref, before)
         invoke(g.decref, part)
         part = total
@@ -308,9 +300,11 @@ def add_cotangent(state: int, tape: int, log: int, j: int, part: int) -> int:
 
 def fitted(state: int, tape: int, log: int, part: int, value: int) -> int:
     """A part, of which the reference is taken, in the shape and dtype of a value; 0 with an error set."""
-    g, args, refs, out = i64(shared()), stack(2), stack(PROGRAM_WORDS), 0
-    i64(args)[0], i64(args)[1] = part, value
-    program = call(g.vectorcall, g.trace_fit, args, 2, 0)
+    g, args, refs, out = i64(shared()), stack(3), stack(PROGRAM_WORDS), 0
+    i64(args)[0], i64(args)[1], i64(args)[2] = part, value, g.false
+    if i64(state).batched:
+        i64(args)[2] = g.true
+    program = call(g.vectorcall, g.trace_fit, args, 3, 0)
     if program == 0:
         return drop_position(part, 0)
     words = obj(program).data
@@ -323,16 +317,36 @@ def fitted(state: int, tape: int, log: int, part: int, value: int) -> int:
     return end_program(refs, n, out)
 
 
-def is_like(x: int, value: int) -> int:
-    """Whether a Tensor's value has the shape and dtype of another value."""
+def is_like(x: int, value: int, lanes: int) -> int:
+    """Whether a Tensor has the dtype of a value, and its shape, after an axis of lanes if so said."""
     g, v = i64(shared()), obj(x).v
-    if obj(v).type != obj(value).type:
+    if lanes == 0:
+        if obj(v).type != obj(value).type:
+            return 0
+        if obj(v).type != g.ndarray_type:
+            return 1
+        if obj(v).descr != obj(value).descr:
+            return 0
+        return same_words(v, value, DIMS_AT)
+    ndim = 0
+    if obj(value).type == g.ndarray_type:
+        ndim = obj(value).ndim
+    if code_of(v) != code_of(value) or obj(v).ndim != ndim + 1:
         return 0
-    if obj(v).type != g.ndarray_type:
-        return 1
-    if obj(v).descr != obj(value).descr:
+    for d in range(ndim):
+        if i64(obj(v).dims)[d + 1] != i64(obj(value).dims)[d]:
+            return 0
+    return 1
+
+
+def sum_of_values(a: int, b: int) -> int:
+    """A new constant, the sum of two Tensors' values; 0 with an error set."""
+    g, args = i64(shared()), stack(2)
+    i64(args)[0], i64(args)[1] = obj(a).v, obj(b).v
+    value = call(g.vectorcall, i64(g.sheets).ufunc, args, 2, 0)
+    if value == 0:
         return 0
-    return same_words(v, value, DIMS_AT)
+    return constant_tensor(value)
 
 
 def apply_op(sheet: int, a: int, b: int) -> int:
@@ -582,7 +596,7 @@ def run_step(state: int, tape: int, log: int, k: int, refs: int, step: int, like
                 passive = passive & is_passive_value(tape, log, i64(given)[q])
     if failed:
         return 0
-    if p[STEP_SHEET] == 0 or passive:
+    if p[STEP_SHEET] == 0 or passive or i64(state).batched:
         return apply_to_values(like, p[STEP_FUNCTION], given)
     for q in range(TAKEN_AT_MOST):
         what = p[TAKEN_BY_STEP + q]
@@ -630,7 +644,10 @@ def by_rule(state: int, tape: int, log: int, k: int, ct: int) -> int:
     g, s, n, failed = i64(shared()), i64(state), 0, 0
     w = i64(s.word)[k]
     form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
-    found = parts_by_rule(state, tape, log, k, ct, 1, g.record_rule)
+    if s.batched:
+        found = parts_by_rule(state, tape, log, k, ct, 0, g.batched_rule)
+    else:
+        found = parts_by_rule(state, tape, log, k, ct, 1, g.record_rule)
     if found == 0:
         return 0
     at = operands(w, form)
