@@ -134,8 +134,7 @@ class _Matrix(LinearMap):
         (matrix,) = params
         if not self.transpose:
             return matrix
-        found = getattr(matrix, "H", None)
-        return matrix.conj().T if found is None else found
+        return matrix.conj().T if hasattr(matrix, "conj") else matrix.H  # SciPy's operators have that alone
 
     def adjoint(self) -> LinearMap:
         """Return the transpose; of complex numbers, its conjugate."""
