@@ -309,6 +309,23 @@ def test_a_tape_has_room_for_higher_orders():
         assert y._tape is tape
     assert len(tape.log) // 4 > tapes.MAX_RECORDS
     assert len(tape.log) // 4 <= layout.MOST_RECORDED
+    assert (y * 1.0)._tape is not tape  # the room was for sweeps
+
+
+def test_room_for_a_sweep_does_not_keep_what_is_dead():
+    """A value that only a tape holds is gone when as many records as usual have come."""
+    tapes.close(tapes.current())
+    x = leaf(np.linspace(0.4, 1.1, 3))
+    y = x * 1.0
+    for _ in range(tapes.MAX_RECORDS // 4):
+        y = y * 0.999
+    (g,) = tg.grad(y, x, np.ones(3), create_graph=True)
+    kept = x + 1.0
+    lost = weakref.ref((np.sin(x) * x)._v)
+    for _ in range(3 * tapes.MAX_RECORDS):
+        x + 1.0
+    assert lost() is None
+    assert kept.requires_grad and g.shape == (3,)
 
 
 def test_what_a_graph_needs_besides_is_not_kept_on_its_account():

@@ -115,12 +115,18 @@ def rerecorded(held: int, m: int, n: int) -> int:
     i64(state).seed_count = m
     if to_record(state, held, n):
         tape = obj(i64(held)[ROOT]).tape
-        log = obj(tape).log
-        make_room(state, tape, log)
+        log, limit = obj(tape).log, obj(tape).limit
         invoke(g.incref, tape)
         invoke(g.incref, log)
+        invoke(g.incref, limit)
+        make_room(state, tape, log)
+        raised = obj(tape).limit
         failed = walk_back(state, tape, log, held, m) == 0
         out = take_cotangents(state, held, m, n, failed)
+        if obj(tape).limit == raised:  # and not left, or closed for its weight
+            obj(tape).limit = limit
+            limit = raised
+        invoke(g.decref, limit)
         invoke(g.decref, log)
         invoke(g.decref, tape)
     i64(state).next_state = g.idle_state
@@ -249,7 +255,7 @@ def is_alone(state: int, held: int, m: int, q: int, x: int) -> int:
 
 
 def make_room(state: int, tape: int, log: int) -> int:
-    """Raise a tape's limit for a sweep of most of it that is recorded there; nothing where memory is out."""
+    """Raise a tape's limit while most of it is swept and recorded there; nothing where memory is out."""
     g, s, size = i64(shared()), i64(state), obj(log).size
     limit, more = call(g.long_as, obj(tape).limit), 4 * RECORDED_FOR_EACH * (s.records - s.oldest)
     wanted = min(size + more, 4 * MOST_RECORDED)
