@@ -317,7 +317,7 @@ def test_room_for_a_sweep_does_not_keep_what_is_dead():
     tapes.close(tapes.current())
     x = leaf(np.linspace(0.4, 1.1, 3))
     y = x * 1.0
-    for _ in range(tapes.MAX_RECORDS // 4):
+    for _ in range(3 * tapes.MAX_RECORDS // 8):
         y = y * 0.999
     (g,) = tg.grad(y, x, np.ones(3), create_graph=True)
     kept = x + 1.0
