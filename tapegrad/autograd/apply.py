@@ -522,9 +522,7 @@ def _result(
     value = out._v.copy() if foreign and out._v.ndim else out._v
     if spare >= 0:
         call.spares[spare] = value
-        value = (
-            value.view() if value.ndim else value.copy()
-        )  # by the references to it a tape sees whether it is used
+        value = value.view() if value.ndim else value.copy()  # a tape counts the references to its own
     new = record(op, value, operands, attrs)
     place = weakref.ref(new._tape), slot(new._at)
     if target is not None:

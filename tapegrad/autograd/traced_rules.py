@@ -22,7 +22,8 @@ from tapegrad.errors import DTypeError
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.lanes import vjp
 from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
-from tapegrad.ops.programs import NoProgram, Program, Ref, Step
+from tapegrad.ops.programs import Program, Ref, Step
+from tapegrad.ops.rules import Unreadable
 from tapegrad.tensor import Tensor
 
 MOST = 1024  # programs that are kept
@@ -52,7 +53,7 @@ class _Trace:
         function = functools.partial(op.forward, **given) if given else op.forward
         again = function(*map(value_of, operands))
         if _kind(again) != _kind(value) or not np.array_equal(again, value, equal_nan=True):
-            raise NoProgram  # recorded by somebody who has computed it in another way
+            raise Unreadable  # recorded by somebody who has computed it in another way
         self.steps.append(Step(function, op, tuple(map(self.ref, operands)), attrs or None))
         return self.tensor(value, Ref("step", len(self.steps) - 1))
 
@@ -66,11 +67,11 @@ class _Trace:
 
     def take(self, x: Handle) -> None:
         """A value leaves a Tensor: what follows may depend on it."""
-        raise NoProgram
+        raise Unreadable
 
     def note(self, out: Handle, operands: Sequence[Any], apart: bool) -> None:
         """A Tensor without a history, computed from others."""
-        raise NoProgram
+        raise Unreadable
 
 
 class _Traced:
@@ -211,7 +212,7 @@ def _traced(
         with np.errstate(all="ignore"):
             changes = {"recording": True, "forward": trace}
             found = within(changes, rule, *map(trace.tensor, values, refs))
-    except (NoProgram, DTypeError):  # it asks for a value, or for a part of an operand of whole numbers
+    except (Unreadable, DTypeError):  # it asks for a value, or for a part of an operand of whole numbers
         return None
     finally:
         trace.notes = None

@@ -109,11 +109,7 @@ class _Walk:
                 continue
             opcode = columns.opcode(k)
             if BY_OPCODE[opcode] is None:
-                source = tape.source(k)
-                if self.plan.follows(source):
-                    links.append((source, ct))
-                else:
-                    _gather(results, source, ct)
+                self._leave(k, ct, links, results)
                 continue
             watch = tape.hooks.get(k)
             if watch is not None:
@@ -158,16 +154,19 @@ class _Walk:
             return None
         links: list[tuple[Place, Any]] = []
         for k, ct in zip(found[::2], found[1::2], strict=True):
-            if BY_OPCODE[columns.opcode(k)] is not None:
-                if flags[k] & layout.SINK:
-                    results[tape, k] = settle((tape, k), ct)
-                continue
-            source = tape.source(k)
-            if self.plan.follows(source):
-                links.append((source, ct))
-            else:
-                _gather(results, source, ct)
+            if BY_OPCODE[columns.opcode(k)] is None:
+                self._leave(k, ct, links, results)
+            elif flags[k] & layout.SINK:
+                results[tape, k] = settle((tape, k), ct)
         return links
+
+    def _leave(self, k: Record, ct: Any, links: list[tuple[Place, Any]], results: dict[Key, Any]) -> None:
+        """Give the cotangent of an import to what it comes from: an older tape of the sweep, or a result."""
+        source = self.job.tape.source(k)
+        if self.plan.follows(source):
+            links.append((source, ct))
+        else:
+            _gather(results, source, ct)
 
     def _rule(self, k: Record, ct: Any, operands: list[int], wanted: list[int]) -> dict[int, Any]:
         """Cotangents of a record's operands."""

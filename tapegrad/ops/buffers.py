@@ -25,13 +25,9 @@ def matmul(a, b):
 
 def product(a, b):
     """As `np.matmul`, of any operands."""
-    large = type(a) is type(b) is np.ndarray and a.nbytes + b.nbytes >= LARGE
-    if not large or a.ndim < 2 or b.ndim < 2 or a.dtype is not b.dtype or a.dtype.char not in "fdFD":
-        return np.matmul(a, b)
-    if a.shape[-1] != b.shape[-2]:
-        return np.matmul(a, b)  # which says so
-    stack = a.shape[:-2] if a.shape[:-2] == b.shape[:-2] else np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    return np.matmul(a, b, out=pool.empty((*stack, a.shape[-2], b.shape[-1]), a.dtype))
+    large = type(a) is type(b) is np.ndarray and max(a.nbytes, b.nbytes) >= LARGE
+    matrices = large and a.ndim > 1 and b.ndim > 1 and a.dtype is b.dtype and a.dtype.char in "fdFD"
+    return matmul(a, b) if matrices and a.shape[-1] == b.shape[-2] else np.matmul(a, b)
 
 
 def negative(x):

@@ -3,6 +3,15 @@
 import ast
 import functools
 import inspect
+import operator
+
+import numpy as np
+
+OPERATORS = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.Pow: operator.pow, ast.USub: operator.neg, ast.Eq: np.equal, ast.NotEq: np.not_equal,
+    ast.Lt: np.less, ast.LtE: np.less_equal, ast.Gt: np.greater, ast.GtE: np.greater_equal,
+}  # fmt: skip
 
 
 @functools.cache
@@ -102,3 +111,59 @@ class Rule:
         value = last.value
         parts = value.elts if isinstance(value, ast.Tuple) else [value]
         return [Partial(self.function, definition, self.parameters, part) for part in parts]
+
+
+class Unreadable(Exception):
+    """A rule does more than apply functions to what it reads."""
+
+
+class Reader:
+    """Goes through the text of a rule; what its expressions become is for subclasses to say."""
+
+    def number(self, value):
+        """What a number in the text becomes."""
+        raise NotImplementedError
+
+    def apply(self, function, operands):
+        """What a function of NumPy's, or an operator of Python's, of such becomes."""
+        raise NotImplementedError
+
+    def read(self, partial, scope):
+        """What a partial becomes, where these are the rule's parameters."""
+        scope = dict(scope)
+        for statement in partial.statements:
+            (target,) = statement.targets
+            if not isinstance(target, ast.Name):
+                raise Unreadable
+            scope[target.id] = self.expression(statement.value, scope)
+        return self.expression(partial.expression, scope)
+
+    def expression(self, node, scope):
+        """What an expression becomes."""
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            return self.number(node.value)
+        if isinstance(node, ast.Name) and node.id in scope:
+            return scope[node.id]
+        if isinstance(node, ast.Attribute) and isinstance(number := _of_numpy(node), float):
+            return self.number(number)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and _signed_literal(node.right) == 2:
+            return self.apply(np.square, [self.expression(node.left, scope)])
+        if isinstance(node, ast.Call) and not node.keywords and callable(function := _of_numpy(node.func)):
+            parts = node.args
+        elif isinstance(node, ast.UnaryOp):
+            function, parts = OPERATORS.get(type(node.op)), [node.operand]
+        elif isinstance(node, ast.BinOp):
+            function, parts = OPERATORS.get(type(node.op)), [node.left, node.right]
+        elif isinstance(node, ast.Compare) and len(node.ops) == 1:
+            function, parts = OPERATORS.get(type(node.ops[0])), [node.left, *node.comparators]
+        else:
+            raise Unreadable
+        if function is None:
+            raise Unreadable
+        return self.apply(function, [self.expression(part, scope) for part in parts])
+
+
+def _of_numpy(node):
+    """What ``np.name`` in a rule is; None for any other expression."""
+    named = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "np"
+    return getattr(np, node.attr) if named else None

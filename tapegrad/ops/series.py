@@ -9,7 +9,6 @@ list power by power.
 
 from __future__ import annotations
 
-import ast
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,16 +16,15 @@ import numpy as np
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import series_layout as layout
 from tapegrad.ops.primitive import MEANING, OUT, Elementwise
-from tapegrad.ops.programs import OPERATORS
-from tapegrad.ops.rules import Partial
+from tapegrad.ops.rules import Reader, Unreadable
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE, NEGATIVE, SQUARE, POWER, WHERE = (
     MEANING[f]
     for f in (np.add, np.subtract, np.multiply, np.divide, np.negative, np.square, np.power, np.where)
 )
 COMPARISONS = {
-    ast.Gt: layout.GREATER, ast.Lt: layout.LESS, ast.GtE: layout.AT_LEAST, ast.LtE: layout.AT_MOST,
-    ast.Eq: layout.EQUAL, ast.NotEq: layout.DIFFERENT,
+    np.greater: layout.GREATER, np.less: layout.LESS, np.greater_equal: layout.AT_LEAST,
+    np.less_equal: layout.AT_MOST, np.equal: layout.EQUAL, np.not_equal: layout.DIFFERENT,
 }  # fmt: skip
 VALUES = {
     ADD: layout.ADD_UP, SUBTRACT: layout.TAKE_OFF, MULTIPLY: layout.TIMES, DIVIDE: layout.DIVIDED,
@@ -42,10 +40,6 @@ class Node(NamedTuple):
     moves: bool
 
 
-class NoSeries(Exception):
-    """A rule says what no instruction does."""
-
-
 def words_of(op: Elementwise, moving: tuple[bool, ...]) -> list[int] | None:
     """Return the words of an op's series for operands of which some move, as `series_layout` has them.
 
@@ -55,7 +49,7 @@ def words_of(op: Elementwise, moving: tuple[bool, ...]) -> list[int] | None:
     builder = _Builder(op, moving)
     try:
         builder.find_result()
-    except NoSeries:
+    except Unreadable:
         return None
     own, lists = builder.own_value(), (builder.values, builder.coefficients)
     words = [builder.count, *map(len, lists), len(own)]
@@ -64,7 +58,7 @@ def words_of(op: Elementwise, moving: tuple[bool, ...]) -> list[int] | None:
     return words
 
 
-class _Builder:
+class _Builder(Reader):
     """Instructions for first coefficients and for the others, each after what it needs."""
 
     def __init__(self, op: Elementwise, moving: tuple[bool, ...]) -> None:
@@ -79,7 +73,7 @@ class _Builder:
         out = Node(len(self.operands), True)
         if self.op is POWER:
             if self.operands[1].moves:
-                raise NoSeries
+                raise Unreadable
             self.coefficients.append([layout.POWER_OF, *self.numbers(out, self.operands)])
         elif self.op in VALUES or self.op is SQUARE:
             self.combine(self.op, self.operands, out)
@@ -99,7 +93,7 @@ class _Builder:
         try:
             self.call_loop(op, operands, out)
             return self.values
-        except NoSeries:
+        except Unreadable:
             return []
         finally:
             self.values = before
@@ -110,11 +104,12 @@ class _Builder:
 
     def new(self, moves: bool) -> Node:
         if self.count == layout.NODES:
-            raise NoSeries
+            raise Unreadable
         self.count += 1
         return Node(self.count - 1, moves)
 
-    def literal(self, value: Any) -> Node:
+    def number(self, value: Any) -> Node:
+        """The node of a number."""
         key = ("number", repr(float(value)))
         if key not in self.known:
             found = self.known[key] = self.new(False)
@@ -123,7 +118,9 @@ class _Builder:
         return self.known[key]
 
     def apply(self, function: Any, operands: list[Node]) -> Node:
-        """The node of what a function makes of others."""
+        """The node of what a function makes of others; a comparison has a value alone."""
+        if function in COMPARISONS:
+            return self.compare(COMPARISONS[function], operands)
         op = function if function in FLAT else MEANING.get(function)
         key = (op, *operands)
         if key not in self.known:
@@ -143,16 +140,23 @@ class _Builder:
             self.known[key] = out
         return self.known[key]
 
+    def compare(self, code: int, operands: list[Node]) -> Node:
+        key = (code, *operands)
+        if key not in self.known:
+            self.known[key] = self.new(False)
+            self.values.append([code, *self.numbers(self.known[key], operands)])
+        return self.known[key]
+
     def call_loop(self, op: Any, operands: list[Node], out: Node) -> None:
         """Add the instruction for values of a ufunc."""
         ufunc = (
             op if op in FLAT else op.functions[0] if isinstance(op, Elementwise) and op.functions else None
         )
         if not isinstance(ufunc, np.ufunc) or len(operands) > 2 or ufunc.nin != len(operands):
-            raise NoSeries
+            raise Unreadable
         loop, data = abi.inner_loop(ufunc, "d")
         if not loop:
-            raise NoSeries
+            raise Unreadable
         self.values.append([layout.BY_LOOP, *self.numbers(out, operands), len(operands), loop, data])
 
     def combine(self, op: Any, operands: list[Node], out: Node) -> None:
@@ -162,7 +166,7 @@ class _Builder:
         how = 0
         if op is WHERE:
             if a.moves:
-                raise NoSeries
+                raise Unreadable
             code, how = layout.CHOSEN, b.moves | operands[2].moves << 1
         elif op is NEGATIVE:
             code = layout.OPPOSITE
@@ -183,7 +187,7 @@ class _Builder:
     def integrate(self, op: Any, operands: list[Node], out: Node) -> None:
         """Add the instructions for what a rule tells the derivative of."""
         if not isinstance(op, Elementwise) or op.explicit or op.arity != len(operands) or op is POWER:
-            raise NoSeries
+            raise Unreadable
         slots = {name: out if slot == OUT else operands[slot] for name, slot in op.slots.items()}
         places: list[list[int]] = []
         for k, x in enumerate(operands):
@@ -191,50 +195,9 @@ class _Builder:
                 places.append([layout.SLOPE, out.number, x.number, 0, 0, layout.FIRST_TERM * (not places)])
                 self.coefficients.append(places[-1])
         if not places:
-            raise NoSeries
+            raise Unreadable
         moving = [k for k, x in enumerate(operands) if x.moves and not op.partial(k).zero]
         for k, instruction in zip(moving, places, strict=True):
-            partial = self.partial(op.partial(k), slots)
+            partial: Node = self.read(op.partial(k), slots)
             instruction[layout.WITH_NODE] = partial.number
             instruction[layout.HOW] |= 0 if partial.moves else layout.BY_CONSTANT
-
-    def partial(self, partial: Partial, slots: dict[str, Node]) -> Node:
-        scope = dict(slots)
-        for statement in partial.statements:
-            (target,) = statement.targets
-            if not isinstance(target, ast.Name):
-                raise NoSeries
-            scope[target.id] = self.expression(statement.value, scope)
-        return self.expression(partial.expression, scope)
-
-    def expression(self, node: ast.expr, scope: dict[str, Node]) -> Node:
-        """The node of an expression of a rule."""
-        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-            return self.literal(node.value)
-        if isinstance(node, ast.Name) and node.id in scope:
-            return scope[node.id]
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return self.apply(np.negative, [self.expression(node.operand, scope)])
-        if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-            operands = [self.expression(x, scope) for x in (node.left, node.right)]
-            return self.apply(OPERATORS[type(node.op)], operands)
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
-            return self.compare(node, scope)
-        named = node.func if isinstance(node, ast.Call) and not node.keywords else node
-        if isinstance(named, ast.Attribute) and ast.unparse(named.value) == "np":
-            found = getattr(np, named.attr)
-            if isinstance(node, ast.Call):
-                return self.apply(found, [self.expression(x, scope) for x in node.args])
-            if isinstance(found, float):
-                return self.literal(found)
-        raise NoSeries
-
-    def compare(self, node: ast.Compare, scope: dict[str, Node]) -> Node:
-        """The node of a comparison, which has a value alone."""
-        code = COMPARISONS[type(node.ops[0])]
-        operands = [self.expression(x, scope) for x in (node.left, node.comparators[0])]
-        key = (code, *operands)
-        if key not in self.known:
-            self.known[key] = self.new(False)
-            self.values.append([code, *self.numbers(self.known[key], operands)])
-        return self.known[key]
