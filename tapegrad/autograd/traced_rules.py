@@ -27,8 +27,7 @@ from tapegrad.ops.rules import Unreadable
 from tapegrad.tensor import Tensor
 
 MOST = 1024  # programs that are kept
-_programs: dict[Any, _Fixed | _Open | None] = {}  # None: met once, or without a program
-_met: set[Any] = set()  # what has come once
+_programs: dict[Any, _Fixed | _Open] = {}
 
 
 class _Trace:
@@ -101,11 +100,12 @@ def trace_rule(
     key = (op, text, *wanted, given, ct._v.shape, *map(_kind, (out, *operands)))
     try:
         found = _programs.get(key)
-        if found is None and not _is_due(key):
-            return None
     except TypeError:  # attributes that are arrays, or factors of this record
         return None
-    if found is not None:
+    if found is None:
+        _keep(key, MET)
+        return None
+    if found is not MET:
         return found.words(attrs)
 
     def rule(ct: Tensor, out: Tensor, *inputs: Tensor) -> list[Any]:
@@ -116,32 +116,26 @@ def trace_rule(
         return [found.get(k) for k in wanted]
 
     handed = {name: attrs[name] for name in opaque if attrs and name in attrs}
-    found = _programs[key] = _traced(rule, (ct._v, out, *operands), wanted, handed)
-    return None if found is None else found.words(attrs)
+    return _keep(key, _traced(rule, (ct._v, out, *operands), wanted, handed)).words(attrs)
 
 
-def _is_due(key: Any) -> bool:
-    """Whether a program is to be made: it is worth it for what comes again."""
-    if key in _programs:
-        return False
-    if key not in _met:
-        if len(_met) >= MOST:
-            _met.clear()
-            _programs.clear()
-        _met.add(key)
-        return False
-    return True
+def _keep(key: Any, program: _Fixed | _Open) -> _Fixed | _Open:
+    """Keep a program for what comes again; returns it."""
+    if len(_programs) >= MOST:
+        _programs.clear()
+    _programs[key] = program
+    return program
 
 
-def trace_fit(part: Tensor, like: Any, lanes: bool) -> Words:
-    """Return the words of the program that gives a part of a cotangent the shape and dtype of a value."""
+def trace_fit(part: Tensor, like: Any, lanes: bool) -> Words | None:
+    """Return the words of the program that gives a part of a cotangent the shape and dtype of a value.
+
+    Sums and casts ask for no values, so there is one.
+    """
     key = (None, _kind(part._v), _kind(like), lanes)
     found = _programs.get(key)
     if found is None:
-        if len(_programs) >= MOST:
-            _programs.clear()
-        found = _programs[key] = _traced(lambda x: [fit_cotangent(x, like, int(lanes))], (part._v,), (0,), {})
-        assert found is not None  # sums and casts ask for no values
+        found = _keep(key, _traced(lambda x: [fit_cotangent(x, like, int(lanes))], (part._v,), (0,), {}))
     return found.words(None)
 
 
@@ -161,14 +155,17 @@ def _known(attrs: Any) -> Any:
 
 
 class _Fixed:
-    """A program that is the same for all records."""
+    """A program that is the same for all records, or none."""
 
-    def __init__(self, program: Program) -> None:
-        self._words = words_of(program)
+    def __init__(self, program: Program | None) -> None:
+        self._words = None if program is None else words_of(program)
 
-    def words(self, attrs: Attributes | None) -> Words:
+    def words(self, attrs: Attributes | None) -> Words | None:
         """Its words for a record with these attributes."""
         return self._words
+
+
+MET, NONE = _Fixed(None), _Fixed(None)  # what has come once; what has no program
 
 
 class _Open:
@@ -204,8 +201,8 @@ class _Open:
 
 def _traced(
     rule: Callable[..., list[Any]], values: Sequence[Any], wanted: Sequence[int], handed: Attributes
-) -> _Fixed | _Open | None:
-    """The program of what a rule applies to Tensors of these values; None if it asks for them."""
+) -> _Fixed | _Open:
+    """The program of what a rule applies to Tensors of these values; NONE if it asks for them."""
     trace = _Trace()
     refs = [Ref("ct", 0), Ref("out", 0), *(Ref("input", k) for k in range(len(values) - 2))]
     try:
@@ -213,15 +210,15 @@ def _traced(
             changes = {"recording": True, "forward": trace}
             found = within(changes, rule, *map(trace.tensor, values, refs))
     except (Unreadable, DTypeError):  # it asks for a value, or for a part of an operand of whole numbers
-        return None
+        return NONE
     finally:
         trace.notes = None
     results = {k: trace.ref(part) for k, part in zip(wanted, found, strict=True) if part is not None}
     program = Program(*_needed(trace.steps, results), ())
     if len(program.steps) > layout.PROGRAM_WORDS - layout.STEPS or len(values) > layout.STEPS:
-        return None
+        return NONE
     if any(len(step.operands) > layout.TAKEN_AT_MOST for step in program.steps):
-        return None
+        return NONE
     return _Open(program, handed) if handed else _Fixed(program)
 
 
