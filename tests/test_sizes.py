@@ -475,14 +475,29 @@ def part_of_a_tape_that_is_swept(n):
         np.testing.assert_allclose(h.tolist(), g.tolist() / value * 3, rtol=1e-10)
 
 
-@crosses("autograd.traced_rules", "MOST")
+@crosses("kernels.replay.layout", "MOST_PROGRAMS")
 def shapes_of_rules(n):
     """Sums of arrays of so many shapes, each with a program; then the first again."""
     tapes.close(tapes.current())
     for k in (*range(n), 0):
-        x = leaf(np.full((1 + k % 50, 1 + k // 50), 0.5))
-        (g,) = tg.grad(np.sum(x * x), x, create_graph=True)
-        assert g.shape == x.shape and np.all(g.detach().numpy() == 1.0)
+        for _ in range(2):  # the second time it becomes a program
+            x = leaf(np.full((1 + k % 50, 1 + k // 50), 0.5))
+            (g,) = tg.grad(np.sum(x * x), x, create_graph=True)
+            assert g.shape == x.shape and np.all(g.detach().numpy() == 1.0)
+
+
+@crosses("kernels.replay.layout", "KEY_WORDS")
+def operands_of_rules(n):
+    """Joined arrays that take so many words, beside one for who wants a part and three for the axis."""
+    arrays = [np.arange(1.0, 3.0)] * ((n - 6) // 2) + [np.float64(3.0)] * (n % 2)
+    for _ in range(4):  # the rule is met, becomes a program, is followed twice
+        leaves = [tg.tensor(a, requires_grad=True) for a in arrays]
+        joined = np.concatenate([np.atleast_1d(x) for x in leaves])
+        first = tg.grad(np.sum(joined**3), leaves, create_graph=True)
+        second = tg.grad(first, leaves, [np.ones(a.shape) for a in arrays])
+        for a, g, h in zip(arrays, first, second, strict=True):
+            np.testing.assert_allclose(g.numpy(force=True), 3 * a**2)
+            np.testing.assert_allclose(h, 6 * a)
 
 
 @crosses("kernels.replay.layout", "MOST_RECORDED")

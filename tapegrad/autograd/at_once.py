@@ -91,7 +91,7 @@ def _replace(enter: machine.Enter) -> None:
                 layout.TRACE_RULE: traced_rules.trace_rule, layout.TRACE_FIT: traced_rules.trace_fit,
                 layout.RECORD_VALUE: dispatch.record, layout.EMPTY: (), layout.RECORD_RULE: rules.record_rule,
                 layout.CONSTANT_LIKE: rules.constant_like, layout.RECALL_IMPORT: rules.recall_import,
-                layout.BATCHED_RULE: rules.batched_rule,
+                layout.BATCHED_RULE: rules.batched_rule, layout.FITS: [{}],
             }
         )  # fmt: skip
         fast = compiled_methods.METH_FASTCALL

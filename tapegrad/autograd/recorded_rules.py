@@ -33,12 +33,12 @@ class Words(np.ndarray):
 def make_program(opcode: int) -> None:
     """Note the words of the programs of an op's rule among PROGRAMS; False where there are none.
 
-    True where there is one for each shape (`autograd.traced_rules`).
+    Where there is one for each shape (`autograd.traced_rules`) a dict, for compiled code to keep them in.
     """
     op, begins = BY_OPCODE[opcode], [0] * (1 << MAX_OPERANDS)
     programs: list[Words] = []
     if op.value_free:
-        PROGRAMS[opcode] = True
+        PROGRAMS[opcode] = {}
         return
     if isinstance(op, Elementwise) and op.arity <= MAX_OPERANDS:
         for mask in range(1, 1 << op.arity):
@@ -61,10 +61,11 @@ def words_of(program: Program) -> Words:
     given = max(program.results, default=-1) + 1
     found = [len(program.steps), sum(1 << k for k in program.constants), given]
     found += [_word(program.results.get(k), kept) for k in range(given)]
-    for function, op, operands, attrs in program.steps:
-        kept += [function, attrs]
+    for function, op, operands, attrs, handed in program.steps:
+        kept += [function, attrs, handed]
         quick = _is_ufunc(op) and attrs is None and len(operands) <= 2
         found += [0 if op is None else sheet_of(op), id(function), 0 if quick else id(attrs)]
+        found.append(id(handed) if handed else 0)
         found += [_word(ref, kept) for ref in operands]
         found += [layout.NOTHING_THERE] * (layout.TAKEN_AT_MOST - len(operands))
     words = np.array(found, np.int64).view(Words)

@@ -26,8 +26,8 @@ from tapegrad.ops.programs import Program, Ref, Step
 from tapegrad.ops.rules import Unreadable
 from tapegrad.tensor import Tensor
 
-MOST = 1024  # programs that are kept
-_programs: dict[Any, _Fixed | _Open] = {}
+MET = object()  # what has come once
+_programs: dict[Any, Any] = {}  # words, None where there is no program, MET
 
 
 class _Trace:
@@ -46,11 +46,10 @@ class _Trace:
 
     def apply(self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None) -> Tensor:
         """Note that an op has been applied; its result."""
-        given = attrs or {}
+        function = op.forward
         if isinstance(op, Elementwise) and op.takes is not None:
-            given = {op.takes: getattr(value, op.takes)}
-        function = functools.partial(op.forward, **given) if given else op.forward
-        again = function(*map(value_of, operands))
+            function = functools.partial(function, **{op.takes: getattr(value, op.takes)})
+        again = function(*map(value_of, operands), **(attrs or {}))
         if _kind(again) != _kind(value) or not np.array_equal(again, value, equal_nan=True):
             raise Unreadable  # recorded by somebody who has computed it in another way
         self.steps.append(Step(function, op, tuple(map(self.ref, operands)), attrs or None))
@@ -102,11 +101,10 @@ def trace_rule(
         found = _programs.get(key)
     except TypeError:  # attributes that are arrays, or factors of this record
         return None
-    if found is None:
+    if found is None and key not in _programs:
         _keep(key, MET)
-        return None
     if found is not MET:
-        return found.words(attrs)
+        return found
 
     def rule(ct: Tensor, out: Tensor, *inputs: Tensor) -> list[Any]:
         if lanes:
@@ -116,27 +114,27 @@ def trace_rule(
         return [found.get(k) for k in wanted]
 
     handed = {name: attrs[name] for name in opaque if attrs and name in attrs}
-    return _keep(key, _traced(rule, (ct._v, out, *operands), wanted, handed)).words(attrs)
+    program = _traced(rule, (ct._v, out, *operands), wanted, handed)
+    words: Words | None = _keep(key, program and words_of(program))
+    return words
 
 
-def _keep(key: Any, program: _Fixed | _Open) -> _Fixed | _Open:
-    """Keep a program for what comes again; returns it."""
-    if len(_programs) >= MOST:
+def _keep(key: Any, words: Words | object | None) -> Any:
+    """Keep the words of a program for what comes again; returns them."""
+    if len(_programs) >= layout.MOST_PROGRAMS:
         _programs.clear()
-    _programs[key] = program
-    return program
+    _programs[key] = words
+    return words
 
 
-def trace_fit(part: Tensor, like: Any, lanes: bool) -> Words | None:
+def trace_fit(part: Tensor, like: Any, lanes: bool) -> Words:
     """Return the words of the program that gives a part of a cotangent the shape and dtype of a value.
 
     Sums and casts ask for no values, so there is one.
     """
-    key = (None, _kind(part._v), _kind(like), lanes)
-    found = _programs.get(key)
-    if found is None:
-        found = _keep(key, _traced(lambda x: [fit_cotangent(x, like, int(lanes))], (part._v,), (0,), {}))
-    return found.words(None)
+    program = _traced(lambda x: [fit_cotangent(x, like, int(lanes))], (part._v,), (0,), {})
+    assert program is not None
+    return words_of(program)
 
 
 def _kind(x: Any) -> tuple[Any, ...]:
@@ -154,55 +152,13 @@ def _known(attrs: Any) -> Any:
     return type(attrs), attrs
 
 
-class _Fixed:
-    """A program that is the same for all records, or none."""
-
-    def __init__(self, program: Program | None) -> None:
-        self._words = None if program is None else words_of(program)
-
-    def words(self, attrs: Attributes | None) -> Words | None:
-        """Its words for a record with these attributes."""
-        return self._words
-
-
-MET, NONE = _Fixed(None), _Fixed(None)  # what has come once; what has no program
-
-
-class _Open:
-    """A program into which attributes of the record are put."""
-
-    def __init__(self, program: Program, handed: Attributes) -> None:
-        self.places: list[tuple[int, Primitive, Attributes, list[str]]] = []
-        steps: list[Step] = []
-        at = layout.GIVEN + max(program.results, default=-1) + 1
-        for step in program.steps:
-            attrs = step.attrs or {}
-            names = [name for name, value in attrs.items() if handed.get(name, handed) is value]
-            if names and step.op is not None:
-                fixed = {name: value for name, value in attrs.items() if name not in names}
-                self.places.append((at, step.op, fixed, names))
-                step = step._replace(function=None, attrs=fixed)  # nothing of this record is kept
-            steps.append(step)
-            at += layout.STEP_WORDS
-        self._words = words_of(program._replace(steps=tuple(steps)))
-
-    def words(self, attrs: Any) -> Words:
-        """As `_Fixed.words`."""
-        words = self._words.copy()
-        kept: list[Any] = [self._words]
-        words.kept = kept
-        for at, op, fixed, names in self.places:
-            given = {**fixed, **{name: attrs[name] for name in names}}
-            function = functools.partial(op.forward, **given)
-            words[at + layout.STEP_FUNCTION], words[at + layout.STEP_ATTRS] = id(function), id(given)
-            kept += function, given
-        return words
-
-
 def _traced(
     rule: Callable[..., list[Any]], values: Sequence[Any], wanted: Sequence[int], handed: Attributes
-) -> _Fixed | _Open:
-    """The program of what a rule applies to Tensors of these values; NONE if it asks for them."""
+) -> Program | None:
+    """The program of what a rule applies to Tensors of these values; None if it asks for them.
+
+    Attributes that are `handed` on are left to the record.
+    """
     trace = _Trace()
     refs = [Ref("ct", 0), Ref("out", 0), *(Ref("input", k) for k in range(len(values) - 2))]
     try:
@@ -210,16 +166,30 @@ def _traced(
             changes = {"recording": True, "forward": trace}
             found = within(changes, rule, *map(trace.tensor, values, refs))
     except (Unreadable, DTypeError):  # it asks for a value, or for a part of an operand of whole numbers
-        return NONE
+        return None
     finally:
         trace.notes = None
     results = {k: trace.ref(part) for k, part in zip(wanted, found, strict=True) if part is not None}
-    program = Program(*_needed(trace.steps, results), ())
-    if len(program.steps) > layout.PROGRAM_WORDS - layout.STEPS or len(values) > layout.STEPS:
-        return NONE
-    if any(len(step.operands) > layout.TAKEN_AT_MOST for step in program.steps):
-        return NONE
-    return _Open(program, handed) if handed else _Fixed(program)
+    steps, results = _needed(trace.steps, results)
+    if len(steps) > layout.PROGRAM_WORDS - layout.STEPS or len(values) > layout.STEPS:
+        return None
+    if any(len(step.operands) > layout.TAKEN_AT_MOST for step in steps):
+        return None
+    try:
+        return Program(tuple(_open(step, handed) for step in steps), results, ())
+    except Unreadable:
+        return None
+
+
+def _open(step: Step, handed: Attributes) -> Step:
+    """A step that takes what is handed on from the record, and keeps nothing of this one."""
+    attrs = step.attrs or {}
+    names = tuple(name for name in attrs if name in handed)
+    if not names:
+        return step
+    if any(attrs[name] is not handed[name] for name in names):
+        raise Unreadable  # what the rule has made of it
+    return step._replace(attrs={k: x for k, x in attrs.items() if k not in names}, handed=names)
 
 
 def _needed(steps: list[Step], results: dict[int, Ref]) -> tuple[tuple[Step, ...], dict[int, Ref]]:

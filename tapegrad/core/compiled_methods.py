@@ -79,7 +79,7 @@ NUMPY = {
 WINDOWS = {
     None: 0, "part": layout.PART, "whole": layout.WHOLE, "joined": layout.JOINED, "stacked": layout.STACKED,
     "taken": layout.TAKEN, "placed": layout.PLACED, "written": layout.WRITTEN,
-    "scattered": layout.SCATTERED,
+    "scattered": layout.SCATTERED, "embedded": layout.EMBEDDED, "added": layout.ADDED,
     "running product": layout.ALONG + RUNNING_PRODUCT, "product": layout.ALONG + PRODUCT,
 }  # fmt: skip
 ARITHMETIC = {
@@ -100,7 +100,7 @@ TEXTS = {  # names of attributes and keys, and where compiled code finds them
     layout.INFERENCE_TEXT: "inference", layout.VOLATILE_TEXT: "volatile", layout.CELLS_TEXT: "cells",
     layout.GRAD_TEXT: "grad", layout.INDEX_TEXT: "index", layout.PLACE_TEXT: "place",
     layout.AXIS_TEXT: "axis", layout.PLACES_TEXT: "places", layout.WORDS_TEXT: "words",
-    layout.WINDOW_TEXT: "window", layout.CALL_TEXT: "__call__",
+    layout.WINDOW_TEXT: "window", layout.CALL_TEXT: "__call__", layout.OPAQUE_TEXT: "opaque",
 }  # fmt: skip
 words: Any = ()  # shared with compiled code, once it is there
 _kept: list[Any] = []  # what compiled code knows by address
@@ -183,8 +183,8 @@ def _objects(kind: type[Tensor], sheets: np.ndarray) -> dict[int, Any]:
         layout.FLOAT64_TYPE: np.float64, layout.NDARRAY_TYPE: np.ndarray, layout.RECORD: _record,
         layout.ARRAY_UFUNC: TWINS["__array_ufunc__"],
         layout.UFUNCS: {op.functions[0]: row for op, row in zip(_ufunc_ops(), rows, strict=True)},
-        layout.TUPLE_TYPE: tuple, layout.LIST_TYPE: list, layout.BYTES_TYPE: bytes, layout.CONS_OPCODE: CONS,
-        layout.SHEETS_BY_OP: _sheets_by_op, layout.MAKE_SHEET: sheet_of,
+        layout.TUPLE_TYPE: tuple, layout.LIST_TYPE: list, layout.BYTES_TYPE: bytes, layout.DICT_TYPE: dict,
+        layout.CONS_OPCODE: CONS, layout.SHEETS_BY_OP: _sheets_by_op, layout.MAKE_SHEET: sheet_of,
         layout.SLICE_TYPE: slice, layout.ELLIPSIS: ..., layout.GETITEM: TWINS["__getitem__"],
         layout.FALSE: False, layout.CELL_TYPE: tapes.Cell, layout.OPEN_LEVELS: OPEN,
         layout.VERSION: table.version, layout.LEAVE: tapes.leave,

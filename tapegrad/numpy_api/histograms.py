@@ -20,7 +20,7 @@ from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.numpy_api.tables import composed, plain, tensor_of
 from tapegrad.ops import indexing
 
-put: Any = indexing.put
+add_at: Any = indexing.add_at
 
 
 @composed(np.bincount)
@@ -34,7 +34,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> TensorOrArra
     if x.shape != weights.shape or x.ndim != 1:
         raise ShapeError(f"bincount of shape {x.shape}: weights of shape {weights.shape}, both one dimension")
     size = np.bincount(x, minlength=plain(minlength)).size
-    return put(np.astype(weights, np.dtype(float)), (size,), x)
+    return add_at(np.astype(weights, np.dtype(float)), shape=(size,), index=x)
 
 
 @composed(np.digitize)
@@ -85,7 +85,7 @@ def histogram(
         numbers, inside = _bins(values, value_of(edges))
         taken = np.ravel(weights)[np.flatnonzero(inside)]
         wide = np.astype(taken, np.result_type(taken.dtype, float), copy=False)  # as np.bincount adds
-        counts = put(wide, (value_of(edges).size - 1,), numbers[inside])
+        counts = add_at(wide, shape=(value_of(edges).size - 1,), index=numbers[inside])
         counts = np.astype(counts, weights.dtype, copy=False)
     else:
         counts = np.histogram(value_of(a), plain(bins), plain(range), weights=plain(weights))[0]
@@ -125,7 +125,7 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = N
     if requires_grad(weights):
         if weights.shape != inside.shape:
             raise ShapeError(f"histogramdd of {inside.size} points: weights of shape {weights.shape}")
-        counts = put(np.astype(weights, np.dtype(float))[np.flatnonzero(inside)], shape, index)
+        counts = add_at(np.astype(weights, np.dtype(float))[np.flatnonzero(inside)], shape=shape, index=index)
     else:
         counts = np.zeros(shape)
         np.add.at(counts, index, 1.0 if weights is None else np.asarray(plain(weights))[inside])

@@ -258,7 +258,7 @@ def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: int = 0, dtype: DType 
         parts = np.repeat(np.arange(indices.size), ends - indices)
         taken = getitem(x, (*before, places))
         attrs = {"shape": wanted.shape, "index": (*before, parts)}
-        out = record(REGISTRY["embed"], wanted, (taken,), attrs)
+        out = record(REGISTRY["add_at"], wanted, (taken,), attrs)
         add_saved_bytes(out, parts)
         return out
     pieces = [getitem(x, (*before, slice(int(a), int(b)))) for a, b in zip(indices, ends, strict=True)]

@@ -1,7 +1,7 @@
 """Taking elements out of an array, and the transpose: putting them into zeros.
 
-`take` and `embed` do so by an index as NumPy reads it, `rearrange` and `collect` by places: numbers of
-elements in C order, those below 0 of none.
+`getitem` and `embed` do so by a basic index, `take` and `add_at` by one with arrays, as NumPy reads them,
+`rearrange` and `collect` by places: numbers of elements in C order, those below 0 of none.
 """
 
 import math
@@ -22,16 +22,24 @@ def numbers(shape, index):
     return np.arange(math.prod(shape)).reshape(shape)[index]
 
 
+def _parts(index):
+    return index if isinstance(index, tuple) else (index,)
+
+
+def _window_at(shape, index):
+    """Where a basic index of a dense array leads, also if to one element."""
+    base, parts = dense(shape), _parts(index)
+    return window(base, base[parts if any(p is Ellipsis for p in parts) else (*parts, ...)])
+
+
 def _lower_slice(shapes, out_shape, attrs):
-    base = dense(shapes[0])
-    part = base[attrs["index"]]
-    return describe([(out_shape, False, window(base, part), (0, steps(out_shape)))])
+    found = _window_at(shapes[0], attrs["index"])
+    return describe([(out_shape, False, found, (0, steps(out_shape)))])
 
 
 def _lift(attrs, n, shapes):
     """An index that leaves the lanes; None where NumPy would put axes in front of them."""
-    index = attrs["index"]
-    parts = index if isinstance(index, tuple) else (index,)
+    parts = _parts(attrs["index"])
     arrays = any(isinstance(i, (np.ndarray, list, bool, np.bool_)) for i in parts)
     chosen = [d for d, i in enumerate(parts) if not isinstance(i, (slice, type(None), type(Ellipsis)))]
     if arrays and (chosen[-1] - chosen[0] >= len(chosen) or any(np.ndim(parts[d]) == 0 for d in chosen)):
@@ -43,7 +51,7 @@ def _lift(attrs, n, shapes):
         opaque=("index",))  # fmt: skip
 def getitem(ct, shapes, wanted, index):
     """A basic index: slices, integers, None, Ellipsis; a view."""
-    return {0: put(ct, shapes[0], index)}
+    return {0: embed(ct, shape=shapes[0], index=index)}
 
 
 @linear(
@@ -52,7 +60,7 @@ def getitem(ct, shapes, wanted, index):
 )  # fmt: skip
 def element(ct, shapes, wanted, index, place):
     """One element, a scalar."""
-    return {0: put(ct, shapes[0], index)}
+    return {0: embed(ct, shape=shapes[0], index=index, place=place)}
 
 
 def words(places):
@@ -70,36 +78,47 @@ def _lower_take(shapes, out_shape, attrs):
 )  # fmt: skip
 def take(ct, shapes, wanted, index):
     """An index with integer or boolean arrays; elements taken twice add their cotangents."""
-    return {0: put(ct, shapes[0], index)}
+    return {0: add_at(ct, shape=shapes[0], index=index)}
 
 
-def _lift_embed(attrs, n, shapes):
+def _lift_whole(attrs, n, shapes):
     lifted = _lift(attrs, n, shapes)
-    return None if lifted is None else {**lifted, "shape": (n, *attrs["shape"])}
+    return None if lifted is None else {"index": lifted["index"], "shape": (n, *attrs["shape"])}
 
 
-def _embed(x, shape, index):
-    parts = index if isinstance(index, tuple) else (index,)
-    if any(isinstance(i, (np.ndarray, list, bool, np.bool_)) for i in parts):
-        return _collect(x, shape, numbers(shape, index), False)  # np.add.at crashes in 64 dimensions
+def _embed(x, shape, index, place=None):
     out = np.zeros(shape, x.dtype)
     out[index] = x
     return out
 
 
 def _lower_embed(shapes, out_shape, attrs):
-    return _lower_take([attrs["shape"]], shapes[0], attrs)
+    found = _window_at(out_shape, attrs["index"])
+    return describe([(shapes[0], True, (0, steps(shapes[0])), found)])
 
 
-@linear(forward=_embed, lift=_lift_embed, template=Template.PUT, lower=_lower_embed)
-def embed(ct, shapes, wanted, shape, index):
-    """Zeros with the operand's elements added at an index."""
-    return {0: ct[index]}
+@linear(forward=_embed, lift=_lift_whole, lower=_lower_embed, window="embedded",
+        opaque=("index", "place"))  # fmt: skip
+def embed(ct, shapes, wanted, shape, index, place=None):
+    """Zeros with the operand at a basic index; a scalar may be at the place of an element."""
+    return {0: getitem(ct, index=index) if place is None else element(ct, index=index, place=place)}
 
 
-def put(x, shape, index):
-    """`embed` on arrays or Tensors."""
-    return embed(x, shape=shape, index=index)
+def _add_at(x, shape, index):
+    return _collect(x, shape, numbers(shape, index), False)  # np.add.at crashes in 64 dimensions
+
+
+def _lower_add_at(shapes, out_shape, attrs):
+    return words(numbers(out_shape, attrs["index"]))
+
+
+@linear(
+    forward=_add_at, lift=_lift_whole, template=Template.PUT, lower=_lower_add_at, window="added",
+    opaque=("index",),
+)  # fmt: skip
+def add_at(ct, shapes, wanted, shape, index):
+    """Zeros with the operand's elements added at an index with arrays."""
+    return {0: take(ct, index=index)}
 
 
 # ---------------------------------------------------------------- by places

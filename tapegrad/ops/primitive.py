@@ -509,7 +509,8 @@ class Reduction(Primitive):
         again, only = multiple(ct, out) if self.kink else (None, False)
         if only:
             return {0: np.reshape(np.broadcast_to(again, np.shape(out)), kept(np.shape(x), axes)) * x}
-        ct = np.reshape(ct, (*lanes, *kept(np.shape(x), axes)))
+        if np.shape(ct):
+            ct = np.reshape(ct, (*lanes, *kept(np.shape(x), axes)))
         factor = self._factor(x, out, axes)
         if x.dtype.kind == "c" and not isinstance(factor, float):
             factor = np.conj(factor)
@@ -583,9 +584,10 @@ def linear(
     these shapes; None where none say that. By `window` compiled code describes a record: "part" or "whole"
     where the result is a view of some elements of the operand or of all, each once; "joined" or "stacked"
     where it is all operands one after the other along an axis, or along a new one; "taken" or "placed" where
-    an `index` or `places` among the attributes take the elements; "written" where the first operand goes to a
-    `window` of the second. `lower` does what it leaves. What is `opaque` among the attributes the rule only
-    hands on, under the same name.
+    an `index` or `places` among the attributes take the elements; "embedded" or "added" where a basic `index`
+    or one with arrays says where in the result they go; "written" where the first operand goes to a `window`
+    of the second. `lower` does what it leaves. What is `opaque` among the attributes the rule only
+    hands on to other ops, as the same object and under the same name.
     """
 
     def declare(rule):

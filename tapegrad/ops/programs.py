@@ -20,15 +20,16 @@ class Ref(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A function, the op that it means (None for one without a derivative), and what it takes.
+    """A function, the op that it means (None for one without a derivative), what it takes and attributes.
 
-    Where the op has attributes the function is called without.
+    `handed` are names of attributes that it has from the record whose rule this is.
     """
 
     function: Any
     op: Primitive | None
     operands: tuple[Ref, ...]
     attrs: Attributes | None = None
+    handed: tuple[str, ...] = ()
 
 
 class Program(NamedTuple):

@@ -35,7 +35,7 @@ def _lower_read(shapes, out_shape, attrs):
     return describe([(out_shape, False, (offset, strides), (0, steps(out_shape)))])
 
 
-@linear(forward=_read, lift=_lift_window, lower=_lower_read, window="part")
+@linear(forward=_read, lift=_lift_window, lower=_lower_read, window="part", opaque=("window",))
 def view(ct, shapes, wanted, window):
     """The elements in a window."""
     return {0: assign(ct, np.zeros(shapes[0], ct.dtype), window=window)}
@@ -59,7 +59,7 @@ def _lower_assign(shapes, out_shape, attrs):
 
 @linear(
     forward=_assigned, lift=_lift_window, arity=2, template=Template.ASSIGN, lower=_lower_assign,
-    window="written", node="copy_slices",
+    window="written", node="copy_slices", opaque=("window",),
 )  # fmt: skip
 def assign(ct, shapes, wanted, window):
     """The second operand, with the first in a window of it."""

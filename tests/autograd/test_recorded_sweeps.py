@@ -108,6 +108,13 @@ def cut(y):
     return y
 
 
+def written_twice(y, x):
+    """Two writes into parts of one shape, and two views of what is there."""
+    y[:2] = np.sin(x[:2]) * x[1:]
+    y[1:] *= x[:2]
+    return y[:2] * y[1:]
+
+
 PROGRAM = {
     "a chain": lambda x: np.sin(np.exp(-x) * x) / (1.0 + x * x),
     "constants": lambda x: (x * np.array([2.0, 3.0, 4.0]) + 1.5) * np.array([1.0, 0.5, 0.25]),
@@ -130,6 +137,8 @@ PROGRAM = {
     "two dtypes": lambda x: np.real(np.outer(x, x) @ np.exp(1j * x)) + x.astype(np.float32) @ np.outer(x, x),
     "several tapes": lambda x: cut(cut(np.sin(x) * 2.0) * x) * np.exp(x) + cut(x * x).sum(),
     "a constant before": lambda x: cut(np.outer(x, np.array([1.0, 2.0, 3.0]))) @ x + cut(np.tanh(x)) ** 2,
+    "indices of one shape": lambda x: x[[0, 2]] * x[[1, 1]] * x[0] * x[2] * x[None, 1:, ...][0] * x[2:0:-1],
+    "windows of one shape": lambda x: written_twice(x * x, x),
     "other rules before": lambda x: cut(np.abs(x) * np.hypot(x, 2.0)) * cut(x[::-1]),
 }
 

@@ -314,7 +314,7 @@ FFT = [
 OTHERS = [*SHAPES, *INDEXING, *REDUCTIONS, *PRODUCTS, *LINALG, *FFT]
 
 TORCH_HAS_NONE = {
-    "recorded by sweeps only": "embed",
+    "recorded by sweeps only": "add_at embed",
     "no such function": """
         apply_along_axis apply_over_axes average block cbrt choose compress delete divmod ediff1d
         histogram_bin_edges insert interp nancumprod nancumsum nanmax nanmin nanpercentile nanprod nanstd

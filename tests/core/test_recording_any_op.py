@@ -147,6 +147,20 @@ def test_frames_of_python(kind):
 
 
 @pytest.mark.skipif(bool(layout.BOUNDS), reason="a checked build goes through Python")
+def test_frames_of_python_in_recorded_sweeps():
+    """What computes values by NumPy, for slices, elements, sums and products; none to sweep those again."""
+    start, v = values((10,), "d"), values((10,), "d")
+    for _ in range(4):  # the last one follows programs
+        x = leaf(start)
+        y = np.sum(x[1:] * x[:-1], axis=0) + x[3] * x[-1] + x @ x
+        found = []
+        entered = frames(lambda y=y, x=x, found=found: found.extend(tg.grad(y, x, create_graph=True)))
+        again = frames(lambda x=x, found=found: tg.grad(found, x, v))
+    assert {*entered} <= {"grad", "inner", "_recorded_at_once", "_embed", "_broadcast"}
+    assert len(again) <= 5
+
+
+@pytest.mark.skipif(bool(layout.BOUNDS), reason="a checked build goes through Python")
 @pytest.mark.parametrize("shape", [(), (10,)])
 def test_frames_of_python_with_results_of_older_tapes(shape):
     """None: a link is recorded in compiled code, once for each result."""

@@ -254,16 +254,27 @@ TAKE = {
 }  # fmt: skip
 
 
-def embed(op, layout, dtype, random):
-    """Into zeros, elements that meet add."""
-    places = {
-        PLAIN: [((4, 3), slice(1, 3)), ((5, 3), [0, 2]), ((3, 3), [1, 1]), ((2, 2, 3), (slice(None), 0))],
-        SCALAR: [((3,), 1), ((2, 2), (0, 1)), ((), ())],
+INTO = {  # shapes, and where in zeros of them an operand goes
+    "embed": {
+        PLAIN: [
+            ((4, 3), slice(1, 3)), ((2, 6), (slice(None), slice(None, None, -2))),
+            ((2, 2, 3), (..., 0, slice(None))),
+        ],
+        SCALAR: [((3,), (..., 1)), ((2, 2), (0, -1, ...)), ((), ()), ((1,), (..., 0))],
         EMPTY: [((2, 3), slice(0, 0)), ((0, 3), Ellipsis)],
-    }
-    places = places.get(layout, places[PLAIN])
-    if layout == INTEGER:
-        places = [((np.int64(4), 3), (np.array([1, 1], np.int8),))]
+    },
+    "add_at": {
+        PLAIN: [((5, 3), [0, 2]), ((3, 3), [1, 1]), ((2, 2, 3), (slice(None), np.array(0)))],
+        SCALAR: [((3,), (np.array(1),))],
+        EMPTY: [((2, 3), [])],
+        INTEGER: [((np.int64(4), 3), (np.array([1, 1], np.int8),))],
+    },
+}
+
+
+def into(op, layout, dtype, random):
+    """Into zeros, elements that meet add."""
+    places = INTO[op.name].get(layout, INTO[op.name][PLAIN])
 
     def calls(_):
         found = []
@@ -271,7 +282,7 @@ def embed(op, layout, dtype, random):
 
             def call(x, shape=shape, index=index):
                 if isinstance(x, tg.Tensor):
-                    return REGISTRY["embed"](x, shape=shape, index=index)
+                    return op(x, shape=shape, index=index)
                 out = np.zeros(shape, np.result_type(x))
                 np.add.at(out, index, x)
                 return out
@@ -523,5 +534,5 @@ ARRAYS = {
             lambda: refuses(lambda: tg.tensor(1.0, requires_grad=True)[[0]], IndexError),
         ),
     }),
-    "embed": embed, "matmul": matmul, "convolve": convolve, "solve": solve, "einsum": einsum,
+    "add_at": into, "embed": into, "matmul": matmul, "convolve": convolve, "solve": solve, "einsum": einsum,
 }  # fmt: skip

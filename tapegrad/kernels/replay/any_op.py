@@ -10,6 +10,7 @@ from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import code_of, drop, in_force, left, open_tape, tape_of
 from tapegrad.kernels.replay.words import (
     along_words,
+    embedded_words,
     joined_words,
     placed_words,
     scattered_words,
@@ -122,6 +123,10 @@ def with_attributes(sheet: int, tape: int, frame: int, n: int, value: int, large
             words = placed_words(tape, attrs)
         elif s.window == WRITTEN:
             words = written_words(call(g.dict_get, attrs, g.window_text))
+        elif s.window == EMBEDDED:
+            words = embedded_words(value, call(g.dict_get, attrs, g.index_text))
+        elif s.window == ADDED:
+            words = taken_words(tape, value, call(g.dict_get, attrs, g.index_text))
         elif s.window == SCATTERED:
             words = scattered_words(tape, value, call(g.dict_get, attrs, g.places_text))
         else:

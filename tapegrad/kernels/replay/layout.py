@@ -128,7 +128,7 @@ API = (
     "PyContextVar_Set", "PyErr_Fetch", "PyErr_Restore", "PyBytes_FromStringAndSize",
     "PyObject_GetItem", "PyDict_New", "PyDict_Next", "PyTuple_New", "PyObject_GetAttr", "PyObject_SetAttr",
     "PyErr_Occurred", "PyErr_CheckSignals", "PyErr_NoMemory", "PyEval_SaveThread", "PyEval_RestoreThread",
-    "PyList_New",
+    "PyList_New", "PyObject_VectorcallDict", "PyDict_Copy",
 )  # fmt: skip
 (
     VECTORCALL, DICT_GET, LONG_AS, LONG_FROM, APPEND, CUT, CONTEXT_GET, THREAD, INCREF, DECREF,
@@ -137,6 +137,7 @@ API = (
     CONTEXT_SET, ERROR_TAKE, ERROR_GIVE, BYTES_FROM,
     GET_ITEM, NEW_DICT, DICT_NEXT, NEW_TUPLE, GET_ATTRIBUTE, SET_ATTRIBUTE, ERROR_OCCURRED,
     CHECK_SIGNALS, NO_MEMORY, SAVE_THREAD, RESTORE_THREAD, NEW_LIST,
+    CALL_WITH, COPY_DICT,
     NONE_AT_ALL, TRUE, ZERO, TWO_OBJECT, VALUE_ERROR, MODE, CALL_NAME,
     DOUBLE, TENSOR_TYPE, FLOAT_TYPE, INT_TYPE, STR_TYPE, FLOAT64_TYPE, NDARRAY_TYPE,
     V_SLOT, TAPE_SLOT, AT_SLOT, EXTRA_SLOT,
@@ -158,23 +159,23 @@ API = (
     OUT_NAMES, NEW_ARRAY, SET_BASE, ALIGNMENT, KEPT_BYTES, TEST_ERRORS, ERRORS, CALL_TEXT, NOT_IMPLEMENTED,
     PROGRAMS, MAKE_PROGRAM, RECORD_RULE, CONSTANT_LIKE,
     TRACE_RULE, TRACE_FIT, RECORD_VALUE, EMPTY, RECALL_IMPORT,
-    LATEST_IMPORTS, BATCHED_RULE,
-) = range(182)  # fmt: skip
-SHARED_WORDS = 184
+    LATEST_IMPORTS, BATCHED_RULE, FITS, DICT_TYPE, OPAQUE_TEXT,
+) = range(187)  # fmt: skip
+SHARED_WORDS = 188
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
 # operator's; RECORDED is a form. WINDOW, where compiled code describes the record: whether the result is a
 # view of some of the operand's elements or of all, operands joined along an axis or along a new one, what an
-# index or places take, an operand written into a window of another or at places of it, or a recurrence along
-# axes, whose kind is added to ALONG. ARITHMETIC: which op of it, 0 for another. LOOPS are of an elementwise
-# op: the ufunc's loop for float64 and what it is called with, the same for float32, and for float64 that of
-# the vector form.
+# index or places take, an operand written into a window of another or at places of it, or put into zeros at
+# a basic index or at one with arrays, or a recurrence along axes, whose kind is added to ALONG. ARITHMETIC:
+# which op of it, 0 for another. LOOPS are of an elementwise op: the ufunc's loop for float64 and what it is
+# called with, the same for float32, and for float64 that of the vector form.
 OPCODE, OPERATE, UFUNC, VECTOR, USES, OP, ARITY, TWIN = 0, 1, 2, 3, 4, 7, 8, 9
 RECORDED, KEY, WINDOW, POINTWISE, ARITHMETIC = range(11, 16)
 LOOPS, SINGLE_LOOPS, VECTOR_LOOPS = 16, 18, 20
 SHEET_WORDS = 22
-PART, WHOLE, JOINED, STACKED, TAKEN, PLACED, WRITTEN, SCATTERED, ALONG = range(1, 10)  # WINDOW
+PART, WHOLE, JOINED, STACKED, TAKEN, PLACED, WRITTEN, SCATTERED, EMBEDDED, ADDED, ALONG = range(1, 12)
 SUM, DIFFERENCE, PRODUCT, QUOTIENT, OPPOSITE = range(1, 6)  # ARITHMETIC
 
 # The operands of an op being recorded: where they stand on the tape, else what becomes a constant there.
@@ -189,11 +190,16 @@ WAYS, WAY_SETS = 4, 128
 
 # The program of a rule: how many steps it has, a mask of the operands that have to be constants, how many
 # operands get something, and what; then for each step the sheet of the op to be recorded, or 0, its function,
-# attributes, or 0, and what it takes. Taken or given is CT, RESULT, FIRST and a slot, STEPS and the number of
-# a step, or an object's address.
-STEP_COUNT, CONSTANTS, GIVEN_COUNT, GIVEN, STEP_WORDS = 0, 1, 2, 3, 6
-STEP_SHEET, STEP_FUNCTION, STEP_ATTRS, TAKEN_BY_STEP, TAKEN_AT_MOST = 0, 1, 2, 3, 3
+# attributes, or 0, names of those that are the record's, or 0, and what it takes. Taken or given is CT,
+# RESULT, FIRST and a slot, STEPS and the number of a step, or an object's address.
+STEP_COUNT, CONSTANTS, GIVEN_COUNT, GIVEN, STEP_WORDS = 0, 1, 2, 3, 7
+STEP_SHEET, STEP_FUNCTION, STEP_ATTRS, STEP_HANDED, TAKEN_BY_STEP, TAKEN_AT_MOST = 0, 1, 2, 3, 4, 3
+# What programs of rules that look at shapes alone are kept by: words, among them attributes, each with what
+# it is; how many programs are kept at most.
+KEY_WORDS, MOST_PROGRAMS = 64, 1024
+AN_OBJECT, AN_INTEGER, A_TUPLE = 0, 1, 2
 CT, RESULT, FIRST, STEPS, PROGRAM_WORDS, NOTHING_THERE = 0, 1, 2, 8, 72, -1
+REF_WORDS = 2 * PROGRAM_WORDS  # what a program at work knows; then the same as constants on the tape
 
 # What anomaly mode tells compiled recording: whether no value that is not finite has been seen yet, the frame
 # where the way from the user's code begins, and what stands for the frames outside of that. How many frames

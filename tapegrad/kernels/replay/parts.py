@@ -5,7 +5,7 @@ from tapegrad.kernels.replay.admitting import admit
 from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import drop, in_force, left, size_of, tape_of
-from tapegrad.kernels.replay.words import window_words
+from tapegrad.kernels.replay.words import place_of, window_words
 
 
 def tensor_getitem(self: int, key: int) -> int:
@@ -74,18 +74,9 @@ def basic(key: int) -> int:
 
 def element_of(tape: int, frame: int, value: int, key: int) -> int:
     """Record one element, by its number in C order; UNHANDLED where the index says more than integers."""
-    g, x, items, n, place = i64(shared()), i64(frame)[VALUE], stack(1), 1, 0
-    i64(items)[0] = key
-    if obj(key).type == g.tuple_type:
-        items, n = key + TUPLE_ITEMS_AT, obj(key).size
-    if n != obj(x).ndim:
+    g, place = i64(shared()), place_of(key, i64(frame)[VALUE])
+    if place < 0:
         return UNHANDLED
-    dims = i64(obj(x).dims)
-    for q in range(n):
-        at = call(g.long_as, i64(items)[q])
-        if at < 0:
-            at += dims[q]
-        place = place * dims[q] + at
     number = call(g.long_from, place)
     if number == 0:
         return 0

@@ -58,7 +58,7 @@ def rerecord(self: int, args: int, count: int) -> int:
 
 
 def cotangents_as_tensors(held: int, m: int) -> int:
-    """Let the cotangents of m roots be Tensors, copies of arrays and 1 for None.
+    """Let the cotangents of m roots be Tensors: with a history as they are, copies of others, 1 for None.
 
     1 + UNHANDLED if they are, UNHANDLED if Python is to look at them, 0 with an error set.
     """
@@ -70,16 +70,19 @@ def cotangents_as_tensors(held: int, m: int) -> int:
         value = obj(root).v
         if value == 0:
             return UNHANDLED
+        copied = 0
         if obj(ct).type == g.tensor_type:
             if obj(ct).v == 0:
                 return UNHANDLED
             if is_like(ct, value, 0) == 0:
                 return UNHANDLED
-        else:
+            if obj(ct).tape == g.none_at_all and obj(ct).extra == g.none_at_all:
+                ct = obj(ct).v
+        if obj(ct).type != g.tensor_type:
             copied = copied_cotangent(ct, value)
             if copied == 0 or copied == UNHANDLED:
                 return copied
-            invoke(g.decref, ct)
+            invoke(g.decref, h[COTANGENT + q])
             h[COTANGENT + q] = copied
     return 1 + UNHANDLED
 
@@ -88,6 +91,9 @@ def copied_cotangent(ct: int, value: int) -> int:
     """A new constant: a copy of a cotangent, or 1 for None; UNHANDLED; 0 with an error set."""
     g, new, code = i64(shared()), 0, code_of(value)
     if obj(value).type != g.ndarray_type:
+        if obj(ct).type == obj(value).type:
+            invoke(g.incref, ct)
+            return constant_tensor(ct)
         if ct != g.none_at_all or code & 0xFF == 0 or code & 0xFF >= COMPLEX:
             return UNHANDLED
         new = call(g.allocate_object, obj(value).type, 0)
@@ -306,11 +312,8 @@ def add_cotangent(state: int, tape: int, log: int, j: int, part: int) -> int:
 
 def fitted(state: int, tape: int, log: int, part: int, value: int) -> int:
     """A part, of which the reference is taken, in the shape and dtype of a value; 0 with an error set."""
-    g, args, refs, out = i64(shared()), stack(3), stack(PROGRAM_WORDS), 0
-    i64(args)[0], i64(args)[1], i64(args)[2] = part, value, g.false
-    if i64(state).batched:
-        i64(args)[2] = g.true
-    program = call(g.vectorcall, g.trace_fit, args, 3, 0)
+    g, refs, out = i64(shared()), stack(REF_WORDS), 0
+    program = program_to_fit(part, value, i64(state).batched)
     if program == 0:
         return drop_position(part, 0)
     words = obj(program).data
@@ -321,6 +324,72 @@ def fitted(state: int, tape: int, log: int, part: int, value: int) -> int:
     drop_position(part, 0)
     drop_position(program, 0)
     return end_program(refs, n, out)
+
+
+def program_to_fit(part: int, value: int, lanes: int) -> int:
+    """A new reference to the words of the program for `fitted`; 0 with an error set."""
+    g, args, buffer, program = i64(shared()), stack(3), stack(KEY_WORDS), 0
+    i64(buffer)[0] = lanes
+    n = note_layout(buffer, note_layout(buffer, 1, obj(part).v), value)
+    if n != 0:
+        program = kept_program(i64(obj(g.fits).items)[0], buffer, n)
+    if program == 0:
+        i64(args)[0], i64(args)[1], i64(args)[2] = part, value, g.false
+        if lanes:
+            i64(args)[2] = g.true
+        program = call(g.vectorcall, g.trace_fit, args, 3, 0)
+        if program != 0 and n != 0:
+            program = keep_program(g.fits, 0, buffer, n, program)
+    return program
+
+
+def note_layout(buffer: int, n: int, value: int) -> int:
+    """Note the dtype and the shape of a value behind n words; how many there are then, 0: no room, or n = 0.
+
+    0 as well for a dtype that tapes do not know.
+    """
+    words, code, ndim = i64(buffer), code_of(value) & 0xFF, 0
+    if obj(value).type == i64(shared()).ndarray_type:
+        ndim = obj(value).ndim
+    if n == 0 or code == 0 or n + 1 + ndim > KEY_WORDS:
+        return 0
+    words[n] = code | ndim << 8
+    for d in range(ndim):
+        words[n + 1 + d] = i64(obj(value).dims)[d]
+    return n + 1 + ndim
+
+
+def kept_program(programs: int, buffer: int, n: int) -> int:
+    """A new reference to a program that a dict has for n words; 0 for none."""
+    g = i64(shared())
+    key = call(g.bytes_from, buffer, 8 * n)
+    if key == 0:
+        invoke(g.error_clear)
+        return 0
+    program = call(g.dict_get, programs, key)
+    if program != 0:
+        invoke(g.incref, program)
+    return drop_position(key, program)
+
+
+def keep_program(dicts: int, number: int, buffer: int, n: int, program: int) -> int:
+    """Keep a program for n words in a dict of a list, a new one where it is full; 0 with an error set.
+
+    The reference to the program is passed on.
+    """
+    g, key = i64(shared()), call(i64(shared()).bytes_from, buffer, 8 * n)
+    failed = 1 * (key == 0)
+    if failed == 0 and obj(i64(obj(dicts).items)[number]).size >= MOST_PROGRAMS:
+        new = call(g.new_dict)
+        failed = 1 * (new == 0)
+        if failed == 0:
+            failed = call(g.list_set, dicts, number, new) & 0xFFFFFFFF
+    if failed == 0:
+        failed = call(g.dict_set, i64(obj(dicts).items)[number], key, program) & 0xFFFFFFFF
+    drop_position(key, 0)
+    if failed:
+        return drop_position(program, 0)
+    return program
 
 
 def is_like(x: int, value: int, lanes: int) -> int:
@@ -365,8 +434,11 @@ def apply_op(sheet: int, a: int, b: int) -> int:
     return out
 
 
-def value_of_step(function: int, given: int) -> int:
-    """A new reference to what a function makes of the values that a step takes; 0 with an error set."""
+def value_of_step(function: int, attrs: int, given: int) -> int:
+    """A new reference to what a function makes of the values that a step takes, and of attributes, or 0.
+
+    0 with an error set.
+    """
     g, n, args = i64(shared()), 0, stack(TAKEN_AT_MOST)
     for q in range(TAKEN_AT_MOST):
         x = i64(given)[q]
@@ -375,19 +447,19 @@ def value_of_step(function: int, given: int) -> int:
                 x = obj(x).v
             i64(args)[n] = x
             n += 1
-    value = call(g.vectorcall, function, args, n, 0)
+    value = call(g.call_with, function, args, n, attrs)
     if value != 0:
         if obj(value).type == g.ndarray_type and obj(value).ndim == 0:
             return drop_position(value, call(g.get_item, value, g.empty))
     return value
 
 
-def apply_to_values(like: int, function: int, given: int) -> int:
+def apply_to_values(like: int, function: int, attrs: int, given: int) -> int:
     """A new constant that a function makes of the values that a step takes; 0 with an error set.
 
     In the precision of a value that is `like` it, unless it is boolean; as it is if that is 0.
     """
-    value = value_of_step(function, given)
+    value = value_of_step(function, attrs, given)
     if value == 0:
         return 0
     code = code_of(value) & 0xFF
@@ -397,12 +469,17 @@ def apply_to_values(like: int, function: int, given: int) -> int:
 
 
 def apply_with_attributes(sheet: int, function: int, attrs: int, given: int) -> int:
-    """A new reference to what an op makes of what a step takes, recorded; 0 with an error set."""
+    """A new reference to what an op makes of what a step takes, recorded; 0 with an error set.
+
+    Attributes are a dict or 0.
+    """
     g, n, args = i64(shared()), 0, stack(4)
     for q in range(TAKEN_AT_MOST):
         n += i64(given)[q] != 0
-    value, x = value_of_step(function, given), call(g.new_tuple, n)
+    value, x = value_of_step(function, attrs, given), call(g.new_tuple, n)
     out = 0
+    if attrs == 0:
+        attrs = g.none_at_all
     if value != 0 and x != 0:
         for q in range(n):
             invoke(g.incref, i64(given)[q])
@@ -424,22 +501,32 @@ def cast_constant(value: int, like: int) -> int:
     return drop_position(value, x)
 
 
-def place_constant(tape: int, log: int, x: int) -> int:
-    """Let a constant that a step has made stand on the tape that is recorded on; 0 with an error set."""
-    g = i64(shared())
-    if obj(x).tape != g.none_at_all or obj(tape).log != log or room(tape) == 0:
-        return 1
-    if size_of(obj(x).v) > g.smallest:
-        return 1  # what is large is weighed
-    at = entry_of(log, g.zero, g.zero, g.zero, obj(x).v)
+def placed(tape: int, log: int, refs: int, what: int) -> int:
+    """What a step takes, borrowed: a constant that the sweep has made as one on the tape that is recorded on.
+
+    It is another Tensor, as it may be a result, which has no history. 0 with an error set.
+    """
+    g, r, x = i64(shared()), i64(refs), i64(refs)[what]
+    if r[PROGRAM_WORDS + what] != 0:
+        return r[PROGRAM_WORDS + what]
+    if obj(x).tape != g.none_at_all or obj(x).at != g.none_at_all or obj(x).extra != g.none_at_all:
+        return x
+    if obj(tape).log != log or room(tape) == 0 or size_of(obj(x).v) > g.smallest:
+        return x  # what is large is weighed
+    value = obj(x).v
+    invoke(g.incref, value)
+    alias = constant_tensor(value)
+    if alias == 0:
+        return 0
+    r[PROGRAM_WORDS + what] = alias
+    at = entry_of(log, g.zero, g.zero, g.zero, value)
     if at == 0:
         return 0
-    before, nowhere = obj(x).at, obj(x).tape
     invoke(g.incref, tape)
-    obj(x).tape, obj(x).at = tape, at
-    invoke(g.decref, before)
-    invoke(g.decref, nowhere)
-    return 1
+    invoke(g.decref, g.none_at_all)
+    invoke(g.decref, g.none_at_all)
+    obj(alias).tape, obj(alias).at = tape, at
+    return alias
 
 
 def is_passive_value(tape: int, log: int, x: int) -> int:
@@ -462,7 +549,7 @@ def record_parts(state: int, tape: int, log: int, k: int, ct: int) -> int:
     program = program_for(s.word, k)
     if program == 0:
         return 0
-    if program == g.true:
+    if obj(program).type == g.dict_type:
         return by_traced_rule(state, tape, log, k, ct)
     if program != g.false:
         begin = i64(obj(program).data)[mask_of(state, k, NEED)] * fits_program(state, log, k)
@@ -514,7 +601,7 @@ def is_constant_number(state: int, log: int, j: int) -> int:
 
 
 def program_for(word: int, k: int) -> int:
-    """The words of the programs of the rule of record k's op, or False, borrowed; 0 with an error set."""
+    """The programs of the rule of record k's op: words, a dict or False, borrowed; 0 with an error set."""
     g, args, opcode = i64(shared()), stack(1), i64(word)[k] & 0xFFFF
     program = i64(obj(g.programs).items)[opcode]
     if program != g.none_at_all:
@@ -530,8 +617,16 @@ def program_for(word: int, k: int) -> int:
 
 def by_traced_rule(state: int, tape: int, log: int, k: int, ct: int) -> int:
     """As `record_parts`, by a program for operands of these shapes, or by the rule where there is none."""
-    g = i64(shared())
-    program = parts_by_rule(state, tape, log, k, ct, 0, g.trace_rule)
+    g, buffer, program = i64(shared()), stack(KEY_WORDS), 0
+    opcode, n = i64(i64(state).word)[k] & 0xFFFF, note_record(state, tape, log, k, ct, buffer)
+    if n != 0:
+        program = kept_program(i64(obj(g.programs).items)[opcode], buffer, n)
+    if program == 0:
+        program = parts_by_rule(state, tape, log, k, ct, 0, g.trace_rule)
+        if program == 0:
+            return 0
+        if program != g.none_at_all and n != 0:
+            program = keep_program(g.programs, opcode, buffer, n, program)
     if program == 0:
         return 0
     if program == g.none_at_all:
@@ -540,9 +635,89 @@ def by_traced_rule(state: int, tape: int, log: int, k: int, ct: int) -> int:
     return drop_position(program, by_program(state, tape, log, k, ct, obj(program).data, 0))
 
 
+def note_record(state: int, tape: int, log: int, k: int, ct: int, buffer: int) -> int:
+    """Note what a program for record k is kept by: how many words; 0 where those cannot say it.
+
+    These are the operands that want a part, dtypes and shapes, and attributes that its rule looks at.
+    """
+    g, s, words = i64(shared()), i64(state), i64(buffer)
+    w, slot, bit, opaque = i64(s.word)[k], call(g.long_from, k), 1, 0
+    words[0] = 0
+    form, n = i64(s.operations)[ROW * (w & 0xFFFF) + FORM], note_layout(buffer, 1, kept_value(state, log, k))
+    if s.batched:
+        n = note_layout(buffer, n, obj(ct).v)
+    at = operands(w, form)
+    while at != 0 and n != 0:
+        j = (at & 0xFFFF) - 1
+        words[0] = words[0] | bit * (u8(s.flags)[j] & NEED)
+        n = note_layout(buffer, n, kept_value(state, log, j))
+        bit = 2 * bit
+        at = following(s.word, at, form)
+    if n != 0 and slot != 0:
+        attrs = call(g.dict_get, obj(tape).attrs, slot)
+        if attrs != 0 and s.batched == 0:
+            opaque = call(g.get_attribute, i64(obj(g.ops).items)[w & 0xFFFF], g.opaque_text)
+        if attrs != 0:
+            n = note_attributes(buffer, n, attrs, opaque)
+    drop_position(opaque, 0)
+    if slot == 0:
+        invoke(g.error_clear)
+        return 0
+    return drop_position(slot, n)
+
+
+def note_attributes(buffer: int, n: int, attrs: int, opaque: int) -> int:
+    """Note attributes behind n words; of those whose names are in a tuple, if that is not 0, the name alone.
+
+    How many words there are then; 0: no room, or an attribute of another kind than those in `note_object`.
+    """
+    g, place, pair = i64(shared()), stack(1), stack(2)
+    i64(place)[0] = 0
+    while n != 0 and call(g.dict_next, attrs, place, pair, pair + 8) & 0xFFFFFFFF != 0:
+        name, passed_on = i64(pair)[0], 0
+        if opaque != 0:
+            for q in range(obj(opaque).size):
+                passed_on = passed_on | (i64(opaque + TUPLE_ITEMS_AT)[q] == name)
+        if n + 1 >= KEY_WORDS:
+            return 0
+        i64(buffer)[n] = name
+        n += 1
+        if passed_on == 0:
+            n = note_object(buffer, n, i64(pair)[1])
+    return n
+
+
+def note_object(buffer: int, n: int, value: int) -> int:
+    """As `note_attributes`, one of: an integer, a truth value, None, a tuple of such."""
+    g, items, count, kind = i64(shared()), stack(1), 1, obj(value).type
+    i64(items)[0] = value
+    if kind == g.tuple_type:
+        items, count = value + TUPLE_ITEMS_AT, obj(value).size
+        if n + 2 + 2 * count > KEY_WORDS:
+            return 0
+        i64(buffer)[n], i64(buffer)[n + 1] = A_TUPLE, count
+        n += 2
+    if n + 2 * count > KEY_WORDS:
+        return 0
+    for q in range(count):
+        x = i64(items)[q]
+        if obj(x).type == g.int_type:
+            i64(buffer)[n], i64(buffer)[n + 1] = AN_INTEGER, call(g.long_as, x)
+            if i64(buffer)[n + 1] == -1:
+                if call(g.error_occurred) != 0:
+                    invoke(g.error_clear)
+                    return 0
+        elif x == g.none_at_all or x == g.true or x == g.false:
+            i64(buffer)[n], i64(buffer)[n + 1] = AN_OBJECT, x
+        else:
+            return 0
+        n += 2
+    return n
+
+
 def by_program(state: int, tape: int, log: int, k: int, ct: int, program: int, like: int) -> int:
     """As `record_parts`, by the steps of a program; constants have the precision of `like`, if not 0."""
-    g, s, p, refs = i64(shared()), i64(state), i64(program), stack(PROGRAM_WORDS)
+    g, s, p, refs = i64(shared()), i64(state), i64(program), stack(REF_WORDS)
     n, q = begin_program(refs, program, ct), 0
     failed = run_steps(state, tape, log, k, refs, program, like) == 0
     form = i64(s.operations)[ROW * (i64(s.word)[k] & 0xFFFF) + FORM]
@@ -562,10 +737,10 @@ def by_program(state: int, tape: int, log: int, k: int, ct: int, program: int, l
 
 
 def begin_program(refs: int, program: int, ct: int) -> int:
-    """Let nothing be known of what a program takes but a cotangent; how many words `refs` has."""
+    """Let nothing be known of what a program takes but a cotangent; how many of the words `refs` it has."""
     n = STEPS + i64(program)[STEP_COUNT]
     for i in range(n):
-        i64(refs)[i] = 0
+        i64(refs)[i], i64(refs)[PROGRAM_WORDS + i] = 0, 0
     i64(refs)[CT] = ct
     invoke(i64(shared()).incref, ct)
     return n
@@ -575,6 +750,7 @@ def end_program(refs: int, n: int, out: int) -> int:
     """Let go of what a program took and made; `out` is passed on."""
     for i in range(n):
         drop_position(i64(refs)[i], 0)
+        drop_position(i64(refs)[PROGRAM_WORDS + i], 0)
     return out
 
 
@@ -592,7 +768,7 @@ def run_steps(state: int, tape: int, log: int, k: int, refs: int, program: int, 
 
 def run_step(state: int, tape: int, log: int, k: int, refs: int, step: int, like: int) -> int:
     """A new reference to what a step gives; 0 with an error set."""
-    p, given, failed, passive = i64(step), stack(TAKEN_AT_MOST), 0, 1
+    g, p, given, failed, passive = i64(shared()), i64(step), stack(TAKEN_AT_MOST), 0, 1
     for q in range(TAKEN_AT_MOST):
         i64(given)[q] = 0
         if p[TAKEN_BY_STEP + q] != NOTHING_THERE and failed == 0:
@@ -602,16 +778,46 @@ def run_step(state: int, tape: int, log: int, k: int, refs: int, step: int, like
                 passive = passive & is_passive_value(tape, log, i64(given)[q])
     if failed:
         return 0
+    attrs = p[STEP_ATTRS] * (p[STEP_ATTRS] != g.none_at_all)
+    if p[STEP_HANDED] != 0:
+        attrs = handed_on(tape, k, attrs, p[STEP_HANDED])
+        if attrs == 0:
+            return 0
     if p[STEP_SHEET] == 0 or passive or i64(state).batched:
-        return apply_to_values(like, p[STEP_FUNCTION], given)
+        made = apply_to_values(like, p[STEP_FUNCTION], attrs, given)
+    else:
+        made = recorded_step(tape, log, refs, step, attrs, given)
+    if p[STEP_HANDED] != 0:
+        invoke(g.decref, attrs)
+    return made
+
+
+def handed_on(tape: int, k: int, attrs: int, names: int) -> int:
+    """A new dict of attributes and of those of record k that have these names; 0 with an error set."""
+    g, slot, new = i64(shared()), call(i64(shared()).long_from, k), call(i64(shared()).copy_dict, attrs)
+    failed = 1 * (slot == 0 or new == 0)
+    if failed == 0:
+        given = call(g.dict_get, obj(tape).attrs, slot)
+        for q in range(obj(names).size):
+            name = i64(names + TUPLE_ITEMS_AT)[q]
+            if failed == 0:
+                failed = call(g.dict_set, new, name, call(g.dict_get, given, name)) & 0xFFFFFFFF
+    drop_position(slot, 0)
+    return drop_position(new * failed, new * (failed == 0))
+
+
+def recorded_step(tape: int, log: int, refs: int, step: int, attrs: int, given: int) -> int:
+    """A new reference to what a step's op makes of what it takes, recorded; 0 with an error set."""
+    p = i64(step)
     for q in range(TAKEN_AT_MOST):
         what = p[TAKEN_BY_STEP + q]
-        if what >= STEPS and what < PROGRAM_WORDS:
-            if place_constant(tape, log, i64(given)[q]) == 0:
+        if what == CT or (what >= STEPS and what < PROGRAM_WORDS):
+            i64(given)[q] = placed(tape, log, refs, what)
+            if i64(given)[q] == 0:
                 return 0
     if p[STEP_ATTRS] == 0:
         return apply_op(p[STEP_SHEET], i64(given)[0], i64(given)[1])
-    return apply_with_attributes(p[STEP_SHEET], p[STEP_FUNCTION], p[STEP_ATTRS], given)
+    return apply_with_attributes(p[STEP_SHEET], p[STEP_FUNCTION], attrs, given)
 
 
 def step_operand(state: int, tape: int, log: int, k: int, refs: int, what: int, like: int) -> int:

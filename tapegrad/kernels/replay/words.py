@@ -118,6 +118,50 @@ def length(stride: int) -> int:
     return stride
 
 
+def embedded_words(whole: int, index: int) -> int:
+    """Words for `view` of what lies at a basic index of a whole, as an object of bytes.
+
+    UNHANDLED where that is nothing; 0 with an error set.
+    """
+    g, buffer = i64(shared()), stack(WINDOW_WORDS)
+    if obj(whole).type != g.ndarray_type:
+        return UNHANDLED
+    words, place = i64(buffer), place_of(index, whole)
+    if place >= 0:
+        words[0], words[1], words[2], words[3], words[4] = 1, 0, 1, 0, place
+        return call(g.bytes_from, buffer, 40)
+    part = call(g.get_item, whole, index)
+    if part == 0:
+        return 0
+    found = window_words(whole, part, 1)
+    invoke(g.decref, part)
+    if found != 0 and found != UNHANDLED:
+        words = i64(found + BYTES_AT)
+        words[4], words[3] = words[3], 0
+        ndim = words[1]
+        for d in range(ndim):
+            words[5 + ndim + d], words[5 + 2 * ndim + d] = words[5 + 2 * ndim + d], words[5 + ndim + d]
+    return found
+
+
+def place_of(index: int, x: int) -> int:
+    """The number in C order of the element at an index of integers, one for each axis; -1 for any other."""
+    g, items, n, place = i64(shared()), stack(1), 1, 0
+    i64(items)[0] = index
+    if obj(index).type == g.tuple_type:
+        items, n = index + TUPLE_ITEMS_AT, obj(index).size
+    if n != obj(x).ndim:
+        return -1
+    for q in range(n):
+        if obj(i64(items)[q]).type != g.int_type:
+            return -1
+        at = call(g.long_as, i64(items)[q])
+        if at < 0:
+            at += i64(obj(x).dims)[q]
+        place = place * i64(obj(x).dims)[q] + at
+    return place
+
+
 def joined_words(frame: int, n: int, value: int, attrs: int, new_axis: int) -> int:
     """Words for `view` of the parts of arrays joined along an axis, as an object of bytes.
 
