@@ -53,9 +53,11 @@ def finish(process):
 
 
 def timed(directory):
-    begin = time.perf_counter()
+    """Seconds on the processor, which other programs do not lengthen as they do those by the clock."""
+    begin = os.times()
     compiled = int(finish(start(directory)))
-    return time.perf_counter() - begin, compiled
+    end = os.times()
+    return sum(end[2:4]) - sum(begin[2:4]), compiled
 
 
 @pytest.mark.full

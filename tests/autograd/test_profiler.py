@@ -4,6 +4,7 @@ import itertools
 import json
 import threading
 import time
+from statistics import median
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def test_compiled_sweeps_are_not_split():
         y.backward()
     found = [event for event in prof.function_events if event.name == "MulBackward"]
     assert len(found) == 3000
-    assert sum(event.cpu_time_total for event in found) < 3000 * 5  # in Python it is more
+    assert median(event.cpu_time_total for event in found) < 5  # in Python it is more
 
 
 def test_H10_averages_and_their_table(events):
