@@ -6,6 +6,7 @@ goes on in double precision.
 """
 
 import gc
+import math
 import sys
 import weakref
 
@@ -20,6 +21,9 @@ from tapegrad.ops import REGISTRY
 from tapegrad.ops.primitive import PROGRAMS, Elementwise
 from tapegrad.ops.programs import program_of
 from tapegrad.tape import tape as tapes
+from tests.ops import checks
+from tests.ops.layouts import PLAIN
+from tests.ops.test_every_op import NAMES
 
 pytestmark = pytest.mark.skipif(
     not abi.native() or bool(layout.BOUNDS), reason="only the native layout has compiled methods"
@@ -113,6 +117,52 @@ def written_twice(y, x):
     y[:2] = np.sin(x[:2]) * x[1:]
     y[1:] *= x[:2]
     return y[:2] * y[1:]
+
+
+def along_a_line(case, directions, order):
+    """Derivatives of the sum of a result along a line, each that of the one before by a recorded sweep."""
+    xs = [case.operands[k] for k in case.moves]
+    y = np.sum(np.real(case.call(*case.operands)) * weights_of(case))
+    found = []
+    for _ in range(order):
+        if not y.requires_grad:
+            return [*found, *[0.0] * (order - len(found))]
+        parts = tg.grad(y, xs, create_graph=True, materialize_grads=True)
+        y = sum(np.sum(np.real(np.conj(directions[k]) * g)) for k, g in zip(case.moves, parts, strict=True))
+        found.append(y.item())
+    return found
+
+
+def weights_of(case):
+    """Numbers for the elements of a result, so that the sum of those is not the sum of equal parts."""
+    return np.cos(np.arange(float(case.call(*case.operands).size))).reshape(case.call(*case.operands).shape)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", NAMES)
+def test_every_op_to_order_4(name):
+    """As the rules in Python, and as the power series say, which tests/core/test_series.py checks."""
+    cases = checks.sample(name, PLAIN, "float64")
+    for case in cases:
+        directions = checks.tangents(case)
+
+        def outcome(case=case, directions=directions):
+            return along_a_line(case, directions, 4)
+
+        series = tg.func.taylor(case.call, 4, case.moves)(*case.operands, [directions[k] for k in case.moves])
+        eps = 8 * np.finfo(series.dtype).eps
+        series = np.real(series.detach().numpy()) * weights_of(case)
+        wanted = [math.factorial(n) * np.sum(series[n]) for n in range(1, 5)]
+        first, *others = [outcome() for _ in range(3)]  # what depends on shapes alone becomes a program
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(at_once, "rerecord", lambda *_: None)
+            patch.setattr(at_once, "rerecord_sealed", lambda *_: None)
+            python = outcome()
+        size = np.maximum.accumulate(np.abs(wanted)) + 1.0
+        for found in (first, *others, python):
+            assert np.all(np.abs(np.subtract(found, wanted)) <= max(1e-9, eps) * size), (found, wanted)
+        for found in (first, *others):
+            assert np.all(np.abs(np.subtract(found, python)) <= max(1e-12, eps) * size), (found, python)
 
 
 PROGRAM = {
