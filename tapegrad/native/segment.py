@@ -176,11 +176,12 @@ class Segment:
         """Return the derivative of the results along directions; with `ct`, that of ``ct . results`` by X.
 
         A tangent of 0 times an infinite partial is nan. Where that may come of an input which a direction
-        has no part by, it runs once more on numbers that know it.
+        has no part by, or of directions, which do not move along one another, it runs once more on numbers
+        that know it.
         """
         found = self._along(x, directions, ct, 1)
         wrong = np.isnan(found)
-        if wrong.any() and any(not parts_by(u).all() for u in directions):
+        if wrong.any() and (len(directions) > 1 or not parts_by(*directions).all()):
             found[wrong] = self._along(x, directions, ct, MARKED)[wrong]
         return found
 

@@ -18,6 +18,7 @@ from numba.extending import overload
 from tapegrad.native.annotations import Block, Key, RightSide, Statement, Variable
 from tapegrad.native.arrays import is_active_array, is_complex_array
 from tapegrad.native.blocks import inner_njit
+from tapegrad.native.complex_arrays import imag_view, real_view
 from tapegrad.native.complexes import ActiveComplex, squared
 from tapegrad.native.functions import INSTEAD
 
@@ -188,7 +189,9 @@ def _product_with(root, product, smooth):
 def _square_of_absolute(x):
     if isinstance(x, ActiveComplex):
         return lambda x: squared(x)
-    return (lambda x: np.absolute(x) * np.absolute(x)) if is_complex_array(x) else (lambda x: x * x)
+    if is_complex_array(x):
+        return lambda x: real_view(x) * real_view(x) + imag_view(x) * imag_view(x)
+    return lambda x: x * x
 
 
 @overload(square_of_hypot)

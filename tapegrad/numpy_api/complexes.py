@@ -49,8 +49,9 @@ def angle(z: Operand, deg: bool = False) -> TensorOrArray:
 
 @implements(np.sign)
 def sign(x: Operand) -> TensorOrArray:
-    """Sign; of a complex number the direction, z/|z|, and 0 at 0."""
+    """Sign; of a complex number the direction, z/|z|, and 0 at 0, as is its derivative there."""
     if not (is_tensor(x) and is_complex(x) and requires_grad(x)):
         return plainly(np.sign, (x,), {})
     size = FAST["absolute"](x)
-    return x / where(value_of(size) == 0, 1.0, size)
+    zero = value_of(size) == 0
+    return where(zero, 0.0, x) / where(zero, 1.0, size)
