@@ -234,6 +234,53 @@ class Real(Number):
         return Real(self.emit, self.emit.builder.select(condition, a, b))
 
 
+class Complex(Number):
+    """A complex128, of two float64: what stands in place of each float64 in numbers with complex values."""
+
+    def __init__(self, emit: Emitter, re: Real, im: Real) -> None:
+        self.emit, self.re, self.im = emit, re, im
+
+    def lift(self, other: Number | complex) -> Number:
+        if isinstance(other, Real):
+            return Complex(self.emit, other, Real(self.emit, 0.0))
+        if isinstance(other, Number):
+            return other
+        return Complex(self.emit, Real(self.emit, other.real), Real(self.emit, other.imag))
+
+    def real(self) -> Any:
+        return self
+
+    def flat(self) -> list[Value]:
+        return [self.re.value, self.im.value]
+
+    def choose(self, condition: Value, other: Any) -> Number:
+        parts: list[Any] = [a.choose(condition, b) for a, b in self.beside(other)]
+        return Complex(self.emit, *parts)
+
+    def beside(self, other: Complex) -> list[tuple[Real, Real]]:
+        """The parts of two numbers, in pairs."""
+        return [(self.re, other.re), (self.im, other.im)]
+
+
+def paired(re: Any, im: Any) -> Number:
+    """Return the number with complex values whose parts these numbers of one kind are."""
+    if isinstance(re, Real):
+        return Complex(re.emit, re, im)
+    if isinstance(re, Series):
+        return Series([paired(a, b) for a, b in zip(re.terms, im.terms, strict=True)])
+    tangents = [paired(a, b) for a, b in zip(re.tangents, im.tangents, strict=True)]
+    return re.made(paired(re.primal, im.primal), tangents)
+
+
+def part_of(z: Any, name: str) -> Number:
+    """Return a part, "re" or "im", of a number with complex values."""
+    if isinstance(z, Complex):
+        return getattr(z, name)
+    if isinstance(z, Series):
+        return Series([part_of(term, name) for term in z.terms])
+    return z.made(part_of(z.primal, name), [part_of(t, name) for t in z.tangents])
+
+
 class Dual(Number):
     """A number and its derivatives in one or more directions, each itself a number."""
 
@@ -342,12 +389,30 @@ _PYTHON = {
 def compare(how: str, a: Number | float, b: Number | float) -> Truth:
     """Compare by values, as IEEE has it."""
     emit = next(v.emit for v in (a, b) if isinstance(v, Number))
-    x, y = (v.real() if isinstance(v, Number) else Real(emit, v) for v in (a, b))
+    x, y = _alike(emit, [v.real() if isinstance(v, Number) else v for v in (a, b)])
+    if isinstance(x, Complex):
+        return _compare_pairs(how, x, y)
     if x.literal is not None and y.literal is not None:
         return Truth(emit, _PYTHON[how](x.literal, y.literal))
     builder = emit.builder
     form = builder.fcmp_unordered if how == "!=" else builder.fcmp_ordered
     return Truth(emit, form(how, *emit.alike(x.value, y.value)))
+
+
+def _compare_pairs(how: str, x: Complex, y: Complex) -> Truth:
+    """Compare complex numbers as NumPy does: by their real parts, equal ones by the other."""
+    bit, builder = ir.IntType(1), x.emit.builder
+
+    def held(how: str, a: Real, b: Real) -> Value:
+        found = compare(how, a, b).value
+        return ir.Constant(bit, int(found)) if isinstance(found, bool) else found
+
+    if how == "!=":
+        return Truth(x.emit, builder.or_(*(held(how, a, b) for a, b in x.beside(y))))
+    if how == "==":
+        return Truth(x.emit, builder.and_(*(held(how, a, b) for a, b in x.beside(y))))
+    first = held(how[0], x.re, y.re)
+    return Truth(x.emit, builder.or_(first, builder.and_(held("==", x.re, y.re), held(how, x.im, y.im))))
 
 
 def _where(condition: Truth | bool, a: Number | float, b: Number | float) -> Any:
@@ -361,9 +426,9 @@ def _where(condition: Truth | bool, a: Number | float, b: Number | float) -> Any
 
 def _alike(emit: Emitter, args: Sequence[Number | float]) -> list[Number]:
     """Return operands as numbers of one kind."""
-    like = Real(emit, 0.0)
+    like: Any = Real(emit, 0.0)
     for x in args:
-        if isinstance(x, (Dual, Series)):
+        if isinstance(x, (Dual, Series)) or (isinstance(x, Complex) and isinstance(like, Real)):
             like = x
     return [like.lift(x) for x in args]
 
@@ -512,7 +577,9 @@ def partial(name: str | Elementwise, k: int, args: Sequence[Number], out: Number
         own = known.partials[k]
         return 0.0 if own is None else own(*args, out)
     rule = known.joint or known.rule
-    if known.mixed is not None and not isinstance(args[0], Real):
+    if known.of_complex is not None and isinstance(args[0].real(), Complex):
+        rule = known.of_complex
+    if known.mixed is not None and not isinstance(args[0], (Real, Complex)):
         rule = known.mixed
     part = rule.partials[k]
     if part.zero:
@@ -523,8 +590,10 @@ def partial(name: str | Elementwise, k: int, args: Sequence[Number], out: Number
     return part.function(*(values[p] for p in rule.parameters))
 
 
-def _primal(name: str | Elementwise, args: Sequence[Real]) -> Number:
+def _primal(name: str | Elementwise, args: Sequence[Any]) -> Number:
     emit, known = args[0].emit, row(name)
+    if isinstance(args[0], Complex):
+        return _of_complex(known, args)
     if known.llvm:
         instruction = INSTRUCTIONS.get(known.llvm)
         return instruction(*args) if instruction else Real(emit, emit.intrinsic(known.llvm, args[0].value))
@@ -534,6 +603,46 @@ def _primal(name: str | Elementwise, args: Sequence[Real]) -> Number:
     if known.math:
         return Real(emit, emit.call(known.math, values))
     return Real(emit, emit.compiled(_called(known.forward, len(args)), values))
+
+
+def _of_complex(known: Elementwise, args: Sequence[Complex]) -> Number:
+    """Return a function of complex numbers: sums and products of parts, others as Numba has NumPy's."""
+    emit, (z, w) = args[0].emit, (args[0], args[-1])
+    if known.llvm in ("fadd", "fsub"):
+        return Complex(emit, *(INSTRUCTIONS[known.llvm](a, b) for a, b in z.beside(w)))
+    if known.llvm == "fneg":
+        return Complex(emit, _negative(z.re), _negative(z.im))
+    if known.llvm == "fmul":
+        real = _difference(_product(z.re, w.re), _product(z.im, w.im))
+        return Complex(emit, real, _sum(_product(z.re, w.im), _product(z.im, w.re)))
+    values = [emit.context.make_complex(emit.builder, types.complex128) for _ in args]
+    for value, x in zip(values, args, strict=True):
+        value.real, value.imag = x.re.value, x.im.value
+    function = power_of_complex if known.llvm == "pow" else _called(known.forward, len(args))
+    form = signature(types.complex128, *[types.complex128] * len(args))
+    given = [value._getvalue() for value in values]
+    found = emit.context.compile_internal(emit.builder, function, form, given)
+    out = emit.context.make_complex(emit.builder, types.complex128, value=found)
+    return Complex(emit, Real(emit, out.real), Real(emit, out.imag))
+
+
+def power_of_complex(z: complex, w: complex) -> complex:
+    """A power as NumPy has it: of a small whole exponent a product."""
+    n = int(w.real) if abs(w.real) < 100.0 else 0
+    if w == 0.0:
+        return 1.0 + 0.0j
+    if z == 0.0:
+        return 0.0j if w.real > 0.0 and w.imag == 0.0 else complex(np.nan, np.nan)
+    if w.imag != 0.0 or n != w.real:
+        return z**w
+    found, base, left = 1.0 + 0.0j, z, abs(n)
+    while True:
+        if left & 1:
+            found = found * base
+        left >>= 1
+        if left == 0:
+            return found if n > 0 else np.divide(1.0 + 0.0j, found)
+        base = base * base
 
 
 @functools.cache

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import cmath
+import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.core import types
 from numba.core.imputils import lower_builtin, lower_cast
 from numba.core.typeconv import Conversion
+from numba.core.typing.templates import signature as typed
 from numba.extending import intrinsic, models, overload, overload_attribute, overload_method, register_model
+from numba.np import ufunc_db
 
-from tapegrad.native.algebra import Spec
+from tapegrad.native.algebra import (
+    Emitter,
+    Number,
+    Real,
+    Spec,
+    compare,
+    components,
+    evaluate,
+    known_to_numba,
+    paired,
+    part_of,
+    partial,
+    row,
+)
 from tapegrad.native.annotations import (
     Builder,
     Code,
@@ -27,7 +44,20 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
-from tapegrad.native.scalar import PASSIVE, Active, Expression, is_active
+from tapegrad.native.operators import CHECKED, KEYS, template
+from tapegrad.native.record import leave
+from tapegrad.native.scalar import (
+    PASSIVE,
+    ZERO,
+    Active,
+    Expression,
+    Operand,
+    is_active,
+    join,
+    pack,
+    unpack,
+)
+from tapegrad.ops.primitive import Elementwise
 
 REAL = (*PASSIVE, Active, Expression)
 
@@ -154,7 +184,7 @@ def _is_ours(*kinds: Type) -> bool:
     )
 
 
-OF_COMPLEX: set[Key] = {operator.pow, np.power}  # what complex numbers have
+OF_COMPLEX: set[Key] = set()  # what complex numbers have
 
 
 def of_one(*keys: Key) -> Callable[[Code], Code]:
@@ -241,70 +271,10 @@ def imag(z):
 # ---------------------------------------------------------------- operators
 
 
-@of_one(operator.neg, np.negative)
-def negative(z):
-    """Negative."""
-    return pair(-re(z), -im(z))
-
-
 @of_one(operator.pos, np.positive)
 def positive(z):
     """The number itself."""
     return z
-
-
-@of_two(operator.add, operator.iadd, np.add)
-def add(z, w):
-    """Sum."""
-    return pair(re(z) + re(w), im(z) + im(w))
-
-
-@of_two(operator.sub, operator.isub, np.subtract)
-def subtract(z, w):
-    """Difference."""
-    return pair(re(z) - re(w), im(z) - im(w))
-
-
-@of_two(operator.mul, operator.imul, np.multiply)
-def multiply(z, w):
-    """Product."""
-    return pair(re(z) * re(w) - im(z) * im(w), re(z) * im(w) + im(z) * re(w))
-
-
-@of_two(operator.truediv, operator.itruediv, np.divide)
-def divide(z, w):
-    """Quotient, as Smith has it: without overflow on the way."""
-    a, b, c, d = re(z), im(z), re(w), im(w)
-    if abs(c) >= abs(d):
-        ratio = d / c
-        size = c + d * ratio
-        return pair((a + b * ratio) / size, (b - a * ratio) / size)
-    ratio = c / d
-    size = d + c * ratio
-    return pair((a * ratio + b) / size, (b * ratio - a) / size)
-
-
-@overload(operator.pow)
-@overload(operator.ipow)
-@overload(np.power)
-@overload(pow)
-def _power(z, w):
-    if not _is_ours(z, w):
-        return None
-    if isinstance(w, types.Integer):
-
-        def whole(z, w):
-            found, base, n = pair(1.0 + 0.0 * re(z), 0.0), z, abs(w)
-            while n > 0:
-                if n & 1:
-                    found = found * base
-                n >>= 1
-                if n > 0:
-                    base = base * base
-            return 1.0 / found if w < 0 else found
-
-        return whole
-    return lambda z, w: np.exp(w * _log(z))
 
 
 @of_two(operator.eq)
@@ -354,93 +324,83 @@ def is_zero(z):
     return re(z) == 0.0 and im(z) == 0.0
 
 
-# ---------------------------------------------------------------- functions
+# ---------------------------------------------------------------- functions that have a derivative
 
 
-def _log(z):
-    """The logarithm of any number, as a complex one."""
+def _is_holomorphic(known: Any) -> bool:
+    """Whether an op is a function of complex numbers, with complex values, in NumPy and in Numba."""
+    if not isinstance(known, Elementwise) or known.explicit or not known_to_numba(known.forward):
+        return False
+    form = "D" * known.arity + "->D"
+    return form in getattr(known.forward, "types", ()) and form in ufunc_db.get_ufunc_info(known.forward)
 
 
-@overload(_log)
-def _logarithm(z):
-    if isinstance(z, ActiveComplex):
-        return lambda z: pair(math.log(math.hypot(re(z), im(z))), math.atan2(im(z), re(z)))
-    if is_active(z):
-        return lambda z: pair(math.log(abs(z)), 0.0 if z > 0 else math.pi)
-    return lambda z: np.log(complex(z))
+def _register(key: Key, name: str) -> None:
+    """Let Numba compile a function of complex numbers by its rule, run on numbers with complex values."""
+    known = row(name)
+    count, raises = known.arity, key in CHECKED
+
+    def generic(args: Sequence[Type]) -> Signature | None:
+        if len(args) != count or not _is_ours(*args):
+            return None
+        return typed(ActiveComplex(next(x.spec for x in args if hasattr(x, "spec"))), *args)
+
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+        emit, spec = Emitter(context, builder), sig.return_type.spec
+        found = [_operand(emit, kind, value, spec) for kind, value in zip(sig.args, args, strict=True)]
+        numbers = [x.number for x in found]
+        if raises:
+            with builder.if_then(compare("==", numbers[1], 0.0).value, likely=False):
+                leave(builder)
+                context.error_model.fp_zero_division(builder, ("division by zero",))
+        out = evaluate(name, *numbers)
+        rows: tuple[list[Any], list[Any]] = ([], [])
+        for k, x in enumerate(found):
+            d = out.lift(partial(name, k, numbers, out)) if x.leaves else None
+            for statement, weight, imaginary in x.leaves:
+                re, im = part_of(d, "re"), part_of(d, "im")
+                for leaves, slope in zip(rows, (-im, re) if imaginary else (re, im), strict=True):
+                    leaves.append((statement, weight * slope))
+        tape = join(emit, [x.tape for x in found])
+        return _paired(context, builder, sig.return_type, [
+            pack(emit, Active(spec), Operand(part_of(out, part), tape, leaves))
+            for part, leaves in zip(("re", "im"), rows, strict=True)
+        ])  # fmt: skip
+
+    template(key, generic, known.llvm == "pow")
+    kinds = (ActiveComplex, types.Complex, *REAL)
+    for form in itertools.product(kinds, repeat=count):
+        if ActiveComplex in form or (types.Complex in form and {Active, Expression} & set(form)):
+            lower_builtin(key, *form)(code)
+    OF_COMPLEX.add(key)
 
 
-@of_one(cmath.log, np.log)
-def log(z):
-    """Natural logarithm."""
-    return _log(z)
+class _Parts(NamedTuple):
+    """An operand while code is emitted: as `Operand`, of each leaf also whether it is an imaginary part."""
+
+    number: Number
+    tape: Value
+    leaves: list[tuple[Value, Number, bool]]
 
 
-@of_one(cmath.exp, np.exp)
-def exp(z):
-    """Exponential."""
-    size = math.exp(re(z))
-    return pair(size * math.cos(im(z)), size * math.sin(im(z)))
+def _operand(emit: Emitter, kind: Type, value: Value, spec: Spec) -> _Parts:
+    if isinstance(kind, ActiveComplex):
+        pair = emit.context.make_helper(emit.builder, kind, value=value)
+        re, im = (unpack(emit, Active(spec), part, spec) for part in (pair.real, pair.imag))
+        leaves = [(*leaf, imaginary) for x, imaginary in ((re, False), (im, True)) for leaf in x.leaves]
+        return _Parts(paired(re.number, im.number), join(emit, [re.tape, im.tape]), leaves)
+    zero = emit.number(spec, [0.0] * components(spec))
+    if isinstance(kind, types.Complex):
+        pair = emit.context.make_complex(emit.builder, kind, value=value)
+        parts = [emit.context.cast(emit.builder, v, kind.underlying_float, types.float64)
+                 for v in (pair.real, pair.imag)]  # fmt: skip
+        return _Parts(paired(*(zero.lift(Real(emit, v)) for v in parts)), ZERO, [])
+    x = unpack(emit, kind, value, spec)
+    return _Parts(paired(x.number, zero), x.tape, [(*leaf, False) for leaf in x.leaves])
 
 
-@of_one(cmath.sqrt, np.sqrt)
-def sqrt(z):
-    """The root in the right half plane."""
-    x, y = re(z), im(z)
-    size = math.hypot(x, y)
-    if x >= 0.0:
-        root = math.sqrt(0.5 * (size + x))
-        return pair(root, 0.5 * y / root)
-    root = math.sqrt(0.5 * (size - x))
-    return pair(0.5 * abs(y) / root, math.copysign(root, y))
-
-
-@of_one(np.square)
-def square(z):
-    """Square."""
-    return z * z
-
-
-@of_one(cmath.sinh, np.sinh)
-def sinh(z):
-    """Hyperbolic sine."""
-    x, y = re(z), im(z)
-    return pair(math.sinh(x) * math.cos(y), math.cosh(x) * math.sin(y))
-
-
-@of_one(cmath.cosh, np.cosh)
-def cosh(z):
-    """Hyperbolic cosine."""
-    x, y = re(z), im(z)
-    return pair(math.cosh(x) * math.cos(y), math.sinh(x) * math.sin(y))
-
-
-@of_one(cmath.sin, np.sin)
-def sin(z):
-    """Sine."""
-    x, y = re(z), im(z)
-    return pair(math.sin(x) * math.cosh(y), math.cos(x) * math.sinh(y))
-
-
-@of_one(cmath.cos, np.cos)
-def cos(z):
-    """Cosine."""
-    x, y = re(z), im(z)
-    return pair(math.cos(x) * math.cosh(y), -(math.sin(x) * math.sinh(y)))
-
-
-@of_one(cmath.tanh, np.tanh)
-def tanh(z):
-    """Hyperbolic tangent, of size 1 far from 0."""
-    x, y = re(z), im(z)
-    t, c = math.tanh(x), math.cos(y)
-    rest = 1.0 - t * t
-    size = c * c * rest + t * t
-    return pair(t / size, math.sin(y) * c * rest / size)
-
-
-@of_one(cmath.tan, np.tan)
-def tan(z):
-    """Tangent: -i tanh(iz)."""
-    turned = np.tanh(pair(-im(z), re(z)))
-    return pair(im(turned), -re(turned))
+for _key, _name in KEYS.items():
+    if _is_holomorphic(row(_name)):
+        _key = getattr(cmath, _key.__name__, None) if _key.__module__ == "math" else _key
+        if _key is not None:
+            _register(_key, _name)
