@@ -76,6 +76,10 @@ def njit(
     first compiled, in all its derivatives. ``cache=True`` keeps it and its derivatives in the library's
     cache; it is compiled again if a function that it calls, or a value that it reads, is another one.
 
+    An in-place operation whose operand shares memory with its target (``w[1:] *= w[:-1]``, the `out` of a
+    ufunc) is NumPy's, here and in what is called, with arrays and with Tensors: the operand is read before
+    anything is written. `numba.njit` alone goes element by element, so it reads what it has just written.
+
     Raises
     ------
     UnsupportedOpError

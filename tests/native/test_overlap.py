@@ -58,9 +58,10 @@ def test_values_are_those_of_numpy():
     assert abs(numba.njit(several_writes)(X) - 136.2385) < 1e-4  # else nothing is seen here
 
 
-@pytest.mark.slow
-def test_values_and_gradients_agree():
+def test_arrays_and_tensors_agree_compiled_and_not():
     agree(several_writes)
+    lines = ["w[1:] *= w[:-1]", "m += m[:, ::-1]", "w[:-1] -= w[1:]", "w[1:] = w[:-1]"]
+    agree(program(lines))
 
 
 @pytest.mark.slow
