@@ -509,15 +509,36 @@ def parts(rows, size):
     ]
 
 
-@pytest.mark.parametrize("rows", [*parts(TABLE, 24), *parts(COMPLEX, 24)])
+def first_of_each(rows):
+    """The expressions of single operations, and of any other function the first; they compile at once."""
+    first = {}
+    for function, text, _, _ in rows:
+        first.setdefault(function, text)
+    return [r for r in rows if r[0] in OPS or first[r[0]] == r[1]]
+
+
+SHORT = first_of_each(TABLE) + [r for r in COMPLEX if Z in r[1] or r[1] == f"np.abs({ZS}) ** 2"]
+
+
+@pytest.mark.parametrize("rows", parts(SHORT, 32))
 def test_tensors_and_compiled_code_are_equal(rows):
     check(rows)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", parts(LONG, 4))
-def test_tensors_and_compiled_code_are_equal_in_long_code(rows):
+@pytest.mark.parametrize(
+    "rows", [*parts([r for r in TABLE + COMPLEX if r not in SHORT], 16), *parts(LONG, 4)]
+)
+def test_tensors_and_compiled_code_are_equal_in_more_expressions(rows):
     check(rows)
+
+
+@pytest.mark.quick
+def test_how_much_is_compared():
+    """Of all functions some expression is compared to order 3, where there are such derivatives."""
+    deep = [r for r in SHORT if r[3] == ORDER]
+    assert len({function for function, *_ in deep}) >= 150
+    assert sum(len(points) for *_, points, _ in deep) >= 1000
 
 
 def check(rows):
