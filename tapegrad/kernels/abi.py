@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -132,28 +133,37 @@ def numpy_function(table: str, place: int) -> Address:
 def inner_loop(ufunc: np.ufunc, char: str) -> tuple[Address, Address]:
     """Return a ufunc's loop over operands of one dtype, and what it is called with; zeros without proof.
 
-    The struct is public (``PyUFuncObject`` in ``numpy/ufuncobject.h``).
+    Or of several dtypes, where `char` is such as "ld->d". The struct is public (``PyUFuncObject`` in
+    ``numpy/ufuncobject.h``).
     """
-    types = char * ufunc.nin + "->" + char * ufunc.nout
+    types = char if "->" in char else char * ufunc.nin + "->" + char * ufunc.nout
     if types not in ufunc.types:
         return 0, 0
-    at, k, number = id(ufunc), ufunc.types.index(types), np.dtype(char).num
+    at, k, chars = id(ufunc), ufunc.types.index(types), types.replace("->", "")
     counts, types_at = at + layout.UFUNC_COUNTS_AT, at + layout.UFUNC_TYPES_AT
     known = np.array([ufunc.nin, ufunc.nout, ufunc.nargs, ufunc.ntypes], np.int32).tobytes()
     if ctypes.string_at(counts, 12) + ctypes.string_at(types_at, 4) != known:
         return 0, 0
     row = ctypes.string_at(_word(at + layout.UFUNC_CODES_AT) + k * ufunc.nargs, ufunc.nargs)
     loop, data = (_word(_word(at + place) + 8 * k) for place in (layout.UFUNC_LOOPS_AT, layout.UFUNC_DATA_AT))
-    if row != bytes([number] * ufunc.nargs) or loop == 0:
+    if row != bytes(np.dtype(c).num for c in chars) or loop == 0:
         return 0, 0
-    given = [np.array([0.75, 0.5, 0.25], char) for _ in range(ufunc.nargs)]
-    with np.errstate(all="ignore"):
-        expected = ufunc(*given[: ufunc.nin])
-    words, size = np.array([location(x) for x in given], np.int64), np.dtype(char).itemsize
-    count, steps = np.array([3], np.int64), np.array([size] * ufunc.nargs, np.int64)
+    values = [[2, 1, 3]] * (ufunc.nin - 1) + [[0.75, 0.5, 0.25]] * (1 + ufunc.nout)
+    given = [np.array(x, c) for x, c in zip(values, chars, strict=True)]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some of SciPy's deprecate numbers that are no integers
+        return (loop, data) if _is_loop_of(ufunc, given, loop, data) else (0, 0)
+
+
+def _is_loop_of(ufunc: np.ufunc, given: list[np.ndarray], loop: Address, data: Address) -> bool:
+    """Whether a loop gives what the ufunc does."""
+    expected = ufunc(*given[: ufunc.nin])
+    words, count = np.array([location(x) for x in given], np.int64), np.array([3], np.int64)
+    steps = np.array([x.itemsize for x in given], np.int64)
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(loop)
     call(location(words), location(count), location(steps), data)
-    return (loop, data) if np.array_equal(given[-1], expected, equal_nan=True) else (0, 0)
+    last = expected if ufunc.nout == 1 else expected[-1]
+    return np.array_equal(given[-1], last, equal_nan=True)
 
 
 def location(array: np.ndarray) -> Address:

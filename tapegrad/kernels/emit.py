@@ -13,6 +13,8 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tapegrad.kernels.symbols import can_link
+
 # Functions that have a vector form, as the ops that they mean are declared.
 VECTOR: set[str] = set()
 LIBM: set[str] = set()  # vector forms with a limited domain, NAME_ok(x)
@@ -38,6 +40,10 @@ def know(name: str, vector: Any) -> None:
 
 class RuleError(SyntaxError):
     """A rule uses what has no scalar form."""
+
+
+class UnlinkedError(RuleError):
+    """A rule calls a function of SciPy's that is not there for compiled code."""
 
 
 class _Scalar(ast.NodeTransformer):
@@ -101,11 +107,14 @@ class _Scalar(ast.NodeTransformer):
 
     def visit_Call(self, node):
         function = node.func
-        if not (isinstance(function, ast.Attribute) and ast.unparse(function.value) == "np"):
+        owner = ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
+        if owner not in ("np", "special"):
             raise RuleError(f"no scalar form for {ast.unparse(function)}")
         if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
             raise RuleError(f"a rule calls functions with plain arguments, found {ast.unparse(node)}")
         name, args = function.attr, [self.visit(a) for a in node.args]
+        if owner == "special":
+            return self.linked(name, args)
         own = getattr(self, f"call_{name}", None)
         if own is not None:
             return own(*args)
@@ -120,6 +129,14 @@ class _Scalar(ast.NodeTransformer):
         if name in STEPS:
             return _expression(f"np.{name}({ast.unparse(args[0])})")
         raise RuleError(f"no scalar form for np.{name}")
+
+    def linked(self, name, args):
+        """A call of a function of SciPy's, of which there are those for real numbers alone."""
+        if self.pairs or not can_link(name):
+            raise UnlinkedError(f"no form of special.{name} for compiled code")
+        self.used.add(f"special_{name}")
+        given = ", ".join(f"REAL({ast.unparse(a)})" for a in args)
+        return _expression(f"special_{name}({given})")
 
     def call_where(self, condition, a, b):
         return _expression(f"(({ast.unparse(a)}) if {ast.unparse(condition)} else ({ast.unparse(b)}))")
@@ -209,6 +226,7 @@ def kernel(p, n):
 IMPORTS = """from numba.extending import intrinsic
 from tapegrad.kernels.vecmath import form
 """
+LINKED = "from tapegrad.kernels import linked\n"
 WIDE = '''
 
 @intrinsic
@@ -275,13 +293,16 @@ def source(
     def indented(lines: Iterable[str], depth: int) -> str:
         return "\n".join(" " * depth + line for line in [*loads, *lines])
 
-    forms = sorted(used | more if checks else used)
-    imports = IMPORTS if used else ""
+    called = used | more if checks else used
+    linked = sorted(name for name in called if name.startswith("special_"))
+    forms = sorted(called.difference(linked))
+    imports = (IMPORTS if used else "") + (LINKED if linked else "")
     if any("np." in line for line in exact):
         imports += "import numpy as np"
     head = HEAD.format(
         dtype=dtype, arrays=arrays, imports=imports,
-        forms="\n".join(f'{name} = form("{name}", REAL)' for name in forms),
+        forms="\n".join([f'{name} = form("{name}", REAL)' for name in forms]
+                        + [f'{name} = linked.function("{name[8:]}", REAL)' for name in linked]),
         wide=WIDE if used else "", call="    wide()\n" if used else "",
     )  # fmt: skip
     if not checks:

@@ -55,7 +55,7 @@ def kernel(number: int, column: int) -> Address:
     """Return the address of a kernel for a dtype code, compiling it if need be.
 
     For real results of complex operands `column` is OF_COMPLEX more (`replay.reading.column`). It is
-    BY_RULE_ONLY where the text has no form for complex numbers.
+    BY_RULE_ONLY where the text has no form for complex numbers, or none of what it calls is there.
     """
     with compiling():
         if _kernels[number, column] == 0:
@@ -66,8 +66,8 @@ def kernel(number: int, column: int) -> Address:
             statements, expression = texts[code >= layout.COMPLEX]
             try:
                 text = emit.source(statements, expression, arguments, dtype, cotangent, own)
-            except emit.RuleError:
-                if code < layout.COMPLEX:
+            except emit.RuleError as error:
+                if code < layout.COMPLEX and not isinstance(error, emit.UnlinkedError):
                     raise
                 _kernels[number, column] = layout.BY_RULE_ONLY
             else:
