@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -97,7 +98,10 @@ class Primitive:
     """
 
     template = Template.PYTHON
-    listed = True  # whether it stands in the registry, as all that NumPy's functions mean
+    registry = REGISTRY  # where it stands by its name: all that NumPy's functions mean, or others
+    listed = True  # whether it stands there
+    linked = ""  # its name for compiled code, if it is a function of SciPy's (`kernels.symbols`)
+    late = False  # whether its row is completed when its opcode is first asked for
     kink = False
     lift: Any = None  # attributes of the op on operands with lanes in front (`ops.lanes`)
     multilinear = False  # whether it is linear in each operand, as products are
@@ -124,13 +128,14 @@ class Primitive:
         self.domain = Real()
         self.samples = None
         self._masks = None
-        if name in REGISTRY:
+        if name in self.registry:
             raise ValueError(f"op {name!r} is declared twice")
         self.recorded_form = self.form if self.form is not None else min(arity, 3) or layout.CHAIN
         self.opcode = table.declare(name, self.template, self.recorded_form)
-        table.unfinished.append(self.complete)
+        if not self.late:
+            table.unfinished.append(self.complete)
         if self.listed:
-            REGISTRY[name] = self
+            self.registry[name] = self
         MEANING.update(dict.fromkeys(functions, self))
         BY_OPCODE.append(self)
         PROGRAMS.append(None)
@@ -150,6 +155,11 @@ class Primitive:
 
     def __repr__(self):
         return f"<op {self.name}>"
+
+    @property
+    def title(self):
+        """What messages call it."""
+        return self.name
 
     def reads(self, k):
         """Bit mask of the values that the derivative by input `k` reads (bits 0-2 inputs, 3 result)."""
@@ -244,6 +254,8 @@ class Elementwise(Primitive):
     """Value i of the result depends on value i of each (broadcast) input only."""
 
     template = Template.ELEMENTWISE
+    unknown: Any = types.MappingProxyType({})  # names of operands by which no derivative is known, by slot
+    of_integers = False  # whether the first operand has to be an integer
 
     def __init__(self, name, functions, forward, arity, doc, rule):
         super().__init__(name, functions, forward, arity, doc)
@@ -301,7 +313,9 @@ class Elementwise(Primitive):
     def product(self, k, ct, out, inputs):
         """The partial by input `k` times `ct`: a cotangent or, the map being diagonal, a tangent."""
         partial = self.partial(k)
-        if self.of_complex is not None and any(x.dtype.kind == "c" for x in (ct, *inputs)):
+        if self.of_complex is not None and any(
+            getattr(x, "dtype", ct.dtype).kind == "c" for x in (ct, *inputs)
+        ):
             partial = self.of_complex.partials[k]
         if self.mixed is not None and not all(_constant(x) for j, x in enumerate(inputs) if j != k):
             partial = self.mixed.partials[k]
@@ -309,7 +323,8 @@ class Elementwise(Primitive):
             return ct if partial.constant == 1 else -ct if partial.constant == -1 else ct * partial.constant
         values = {"out": out, "ct": ct}
         for name, x in zip(self.rule.parameters[self.explicit :], inputs, strict=False):
-            values[name] = _promoted(x, ct.dtype) if name in partial.arguments else x
+            as_given = name not in partial.arguments or self.slots[name] in self.unknown
+            values[name] = x if as_given else _promoted(x, ct.dtype)
         factor = partial.function(*(values[p] for p in self.rule.parameters))
         return factor if self.explicit else ct * _promoted(factor, ct.dtype)
 

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tapegrad.ops.primitive import MEANING, OUT, Attributes, Elementwise, Primitive
 from tapegrad.ops.rules import Reader, Rule, Unreadable
 
@@ -60,7 +62,7 @@ def program_of(op: Elementwise, wanted: tuple[int, ...]) -> Program | None:
     wanted
         Slots of the operands whose cotangents are asked for, ascending.
     """
-    if op.kink or op.arity > MAX_OPERANDS:
+    if op.kink or op.unknown or op.arity > MAX_OPERANDS:
         return None
     rule = op.rule
     constants: tuple[int, ...] = ()
@@ -109,8 +111,13 @@ class _Builder(Reader):
     def apply(self, function: Any, operands: Sequence[Ref]) -> Ref:
         """A step, or what it gives where that is known."""
         op = MEANING.get(function)
+        if op is None and getattr(np, function.__name__, None) is not function:
+            raise Unreadable  # of SciPy's, which may well have a derivative
         if len(operands) > MAX_OPERANDS or not (op is None or isinstance(op, Elementwise)):
             raise Unreadable
+        moving = [] if op is None else [operands[slot].kind for slot in op.unknown]
+        if op is not None and (op.of_integers or any(kind != "object" for kind in moving)):
+            raise Unreadable  # numbers here are floats; in Python a derivative that is unknown is refused
         if all(ref.kind == "object" for ref in operands):
             return self.number(function(*(ref.value for ref in operands)))
         key = (op or function, *((ref.kind, type(ref.value), ref.value) for ref in operands))

@@ -13,6 +13,8 @@ OPERATORS = {
     ast.Lt: np.less, ast.LtE: np.less_equal, ast.Gt: np.greater, ast.GtE: np.greater_equal,
 }  # fmt: skip
 
+MODULES: dict = {"np": np}  # whose functions rules call, by their names there; `ops.special` adds its own
+
 
 @functools.cache
 def _functions_of(path):
@@ -42,15 +44,14 @@ class Partial:
     Tensors.
     """
 
-    def __init__(self, rule, definition, parameters, expression):
+    def __init__(self, rule, statements, parameters, expression):
         needed = _names(expression)
         body = []
-        for statement in reversed(definition.body):
-            if isinstance(statement, ast.Assign):
-                targets = {t.id for t in statement.targets}
-                if targets & needed:
-                    needed |= _names(statement.value)
-                    body.append(statement)
+        for statement in reversed(statements):
+            targets = {t.id for t in statement.targets}
+            if targets & needed:
+                needed |= _names(statement.value)
+                body.append(statement)
         self.statements = body[::-1]
         self.expression = expression
         self.arguments = tuple(p for p in parameters if p in needed)
@@ -85,6 +86,63 @@ def _signed_literal(expression):
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
+FORMULAS: set = set()  # functions that rules call by name, see `formula`
+
+
+def formula(function):
+    """Declare a formula that rules name, by an assignment: its text stands in the place of the call."""
+    FORMULAS.add(function)
+    return function
+
+
+class _Local(ast.NodeTransformer):
+    """Renames the variables of a formula: parameters to what is given, others by a prefix."""
+
+    def __init__(self, names):
+        self.names = names
+
+    def visit_Name(self, node):
+        return self.names.get(node.id, node)
+
+
+def _assignments(body):
+    """Statements that assign one name each."""
+    for line in body:
+        if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Tuple):
+            for target, value in zip(line.targets[0].elts, line.value.elts, strict=True):
+                yield ast.Assign([target], value)
+        elif not isinstance(line, ast.Expr):
+            yield line
+
+
+def _expanded(statements, space):
+    """Statements in which no formula is called."""
+    found = []
+    for statement in statements:
+        value = statement.value
+        name = value.func.id if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) else None
+        if name is None or space.get(name) not in FORMULAS:
+            found.append(statement)
+            continue
+        (target,) = statement.targets
+        definition = _definition(space[name])
+        names = {}
+        for parameter, given in zip(definition.args.args, value.args, strict=True):
+            own = f"{target.id}_{parameter.arg}"
+            found.append(ast.Assign([ast.Name(own, ast.Store())], given))
+            names[parameter.arg] = ast.Name(own, ast.Load())
+        part = []
+        for line in _assignments(definition.body):
+            expression = _Local(names).visit(ast.parse(ast.unparse(line.value), mode="eval").body)
+            own = target.id
+            if isinstance(line, ast.Assign):
+                own = f"{target.id}_{line.targets[0].id}"
+                names[line.targets[0].id] = ast.Name(own, ast.Load())
+            part.append(ast.Assign([ast.Name(own, ast.Store())], expression))
+        found += _expanded(part, space[name].__globals__)
+    return found
+
+
 class Rule:
     """A derivative rule, split into one `Partial` per input, read from its source on first use."""
 
@@ -110,7 +168,8 @@ class Rule:
             raise SyntaxError(f"rule {self.function.__name__!r} must end in a return")
         value = last.value
         parts = value.elts if isinstance(value, ast.Tuple) else [value]
-        return [Partial(self.function, definition, self.parameters, part) for part in parts]
+        body = _expanded([*_assignments(definition.body[:-1])], self.function.__globals__)
+        return [Partial(self.function, body, self.parameters, part) for part in parts]
 
 
 class Unreadable(Exception):
@@ -144,11 +203,11 @@ class Reader:
             return self.number(node.value)
         if isinstance(node, ast.Name) and node.id in scope:
             return scope[node.id]
-        if isinstance(node, ast.Attribute) and isinstance(number := _of_numpy(node), float):
+        if isinstance(node, ast.Attribute) and isinstance(number := _named(node), float):
             return self.number(number)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and _signed_literal(node.right) == 2:
             return self.apply(np.square, [self.expression(node.left, scope)])
-        if isinstance(node, ast.Call) and not node.keywords and callable(function := _of_numpy(node.func)):
+        if isinstance(node, ast.Call) and not node.keywords and callable(function := _named(node.func)):
             parts = node.args
         elif isinstance(node, ast.UnaryOp):
             function, parts = OPERATORS.get(type(node.op)), [node.operand]
@@ -163,7 +222,7 @@ class Reader:
         return self.apply(function, [self.expression(part, scope) for part in parts])
 
 
-def _of_numpy(node):
-    """What ``np.name`` in a rule is; None for any other expression."""
-    named = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "np"
-    return getattr(np, node.attr) if named else None
+def _named(node):
+    """What ``np.name`` or ``special.name`` in a rule is; None for any other expression."""
+    named = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in MODULES
+    return getattr(MODULES[node.value.id], node.attr) if named else None

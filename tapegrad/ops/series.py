@@ -188,6 +188,8 @@ class _Builder(Reader):
         """Add the instructions for what a rule tells the derivative of."""
         if not isinstance(op, Elementwise) or op.explicit or op.arity != len(operands) or op is POWER:
             raise Unreadable
+        if op.arity > OUT or any(operands[slot].moves for slot in op.unknown):
+            raise Unreadable
         slots = {name: out if slot == OUT else operands[slot] for name, slot in op.slots.items()}
         places: list[list[int]] = []
         for k, x in enumerate(operands):
