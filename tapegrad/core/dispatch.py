@@ -216,7 +216,7 @@ def _applied(op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -
         raise ShapeError(describe_mismatch(op, values, error)) from error
     except TypeError as error:
         kinds = ", ".join(str(np.result_type(v)) for v in values)
-        raise DTypeError(f"{op.name} of operands of dtypes {kinds}: {error}") from error
+        raise DTypeError(f"{op.title} of operands of dtypes {kinds}: {error}") from error
     if type(value) is ndarray and value.ndim == 0:
         value = value[()]
     out = record_natively(op, value, operands, attrs)

@@ -2,31 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, is_tensor, value_of, wrap
+from tapegrad.core.base import Operand, is_tensor, needs_derivative, value_of, wrap
 from tapegrad.core.conversion import astype, copy
-from tapegrad.core.dispatch import apply, as_tape_value, sequence
+from tapegrad.core.dispatch import apply, as_tape_value, record, sequence
 from tapegrad.core.operators import FAST, combine
-from tapegrad.errors import ShapeError
+from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.tables import UFUNCS, tensor_of
-from tapegrad.ops import MEANING, REGISTRY
+from tapegrad.ops import REGISTRY
+from tapegrad.ops.meaning import op_of, results_of
 
 
 def declared(ufunc: np.ufunc) -> Callable[..., Any] | None:
-    """Return the function of an op that was declared later, and means a ufunc; None if there is none."""
-    op = MEANING.get(ufunc)
-    if op is None or op.functions[:1] != (ufunc,):
+    """Return the function of an op that was declared later, and means a ufunc; None if there is none.
+
+    Of a ufunc with several results each is an op.
+    """
+    op: Any = op_of(ufunc)
+    if op is not None and op.functions[:1] == (ufunc,):
+
+        def function(*operands: Any) -> Any:
+            operands = tuple(operand(x) for x in operands)
+            if op.linked:
+                refuse_unknown(op, operands)
+                if op.of_integers and type(operands[0]) is int:  # one of Python's would become a float
+                    operands = (np.int64(operands[0]), *operands[1:])
+            return apply(op, operands)
+
+    elif ops := results_of(ufunc):
+
+        def function(*operands: Any) -> Any:
+            operands = tuple(operand(x) for x in operands)
+            values = ufunc(*(value_of(x) for x in operands))
+            for result in ops:
+                refuse_unknown(result, operands)
+            return tuple(record(of, value, operands) for of, value in zip(ops, values, strict=True))
+
+    else:
         return None
-
-    def function(*operands: Any) -> Any:
-        return apply(op, [operand(x) for x in operands])
-
     UFUNCS[ufunc] = function
     return function
+
+
+def refuse_unknown(op: Any, operands: Sequence[Any]) -> None:
+    """Refuse a derivative by an operand by which none is known, or of complex numbers where that is none."""
+    for slot, name in op.unknown.items():
+        x = operands[slot]
+        if is_tensor(x) and needs_derivative(x):
+            raise UnsupportedOpError(
+                f"{op.title}: no derivative by its argument {name} is known, and for it a Tensor of shape "
+                f"{x.shape} that requires grad or carries a tangent was given; detach() it where constant"
+            )
+    if not op.holomorphic:
+        for k, x in enumerate(operands):
+            if is_tensor(x) and x.dtype.kind == "c" and needs_derivative(x):
+                raise UnsupportedOpError(
+                    f"{op.title} of complex numbers has no derivative here, and argument {k} is a Tensor of "
+                    f"dtype {x.dtype} that requires grad or carries a tangent; detach() it where constant"
+                )
 
 
 def operand(x: Operand) -> Any:

@@ -1,0 +1,36 @@
+"""Which op a function means; those of `scipy.special` are declared when the first of them is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ops.primitive import MEANING, Primitive
+
+SPECIAL = "tapegrad.ops.special"
+
+
+def op_of(function: Any) -> Primitive | None:
+    """Return the op that a function means; None if there is none."""
+    op = MEANING.get(function)
+    if op is None and may_be_special(function):
+        importlib.import_module(SPECIAL)
+        op = MEANING.get(function)
+    return op
+
+
+def results_of(ufunc: np.ufunc) -> list[Any]:
+    """Return the ops of the results of a ufunc that has several, if `op_of` has found none."""
+    module = sys.modules.get(SPECIAL)
+    found: list[Any] = module.RESULTS.get(ufunc, []) if module is not None else []
+    return found
+
+
+def may_be_special(function: Any) -> bool:
+    """Whether the ops of special functions are not declared yet, and a function may be one."""
+    if "scipy.special" not in sys.modules or SPECIAL in sys.modules:
+        return False
+    return isinstance(function, np.ufunc) or "scipy" in getattr(function, "__module__", "")

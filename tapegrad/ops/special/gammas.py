@@ -1,0 +1,405 @@
+"""The gamma and beta functions, their logarithms and incomplete forms, and the distributions made of them."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ops.primitive import Real
+from tapegrad.ops.rules import formula
+from tapegrad.ops.special.declare import declare, plain, special
+
+BERNOULLI = (
+    1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330
+)  # fmt: skip
+POSITIVE, UNIT = (0.0, np.inf), (0.0, 1.0)
+
+
+@declare(domain=Real(POSITIVE))
+def gamma(x, out):
+    """Gamma function."""
+    return out * special.psi(x)
+
+
+@declare(domain=Real(POSITIVE))
+def gammaln(x):
+    """Logarithm of the absolute value of the gamma function."""
+    return special.psi(x)
+
+
+@declare(domain=Real(POSITIVE))
+def loggamma(x):
+    """Principal branch of the logarithm of the gamma function."""
+    return special.psi(x)
+
+
+@formula
+def slope_of_rgamma(x):
+    """The derivative of 1/gamma(x); left of 1/2 by reflection, so that it is there at the poles too."""
+    low = np.where(x < 0.5, 1, 0)
+    y, z = np.where(low == 1, x, 0.25), np.where(low == 1, 1, x)
+    left = special.cospi(y) - special.psi(1 - y) * special.sinpi(y) * 0.3183098861837907
+    return np.where(low == 1, special.gamma(1 - y) * left, -special.psi(z) * special.rgamma(z))
+
+
+def _slope_of_rgamma(x):
+    return -special.psi(x) * special.rgamma(x)
+
+
+@declare(of_complex=_slope_of_rgamma)
+def rgamma(x):
+    """1/gamma(x)."""
+    slope = slope_of_rgamma(x)
+    return slope
+
+
+def _sum_of_powers(s: Any, z: Any) -> Any:
+    """Hurwitz' zeta function of a whole s and complex z: steps upwards, then the asymptotic series."""
+    s, z = float(s), np.asarray(z, complex)
+    steps = 15 + np.ceil(np.max(-z.real, initial=0))
+    if not steps < 1e5:
+        return np.full(z.shape, np.nan, complex)
+    found = np.zeros(z.shape, complex)
+    for _ in range(int(steps)):
+        found, z = found + z**-s, z + 1
+    term = z**-s
+    found = found + term * (z / (s - 1) + 0.5)
+    for k, number in enumerate(BERNOULLI, 1):
+        term = term * ((s + 2 * k - 2) * (s + 2 * k - 3) if k > 1 else s) / z ** (2 if k > 1 else 1)
+        found = found + term * number / math.factorial(2 * k)
+    return found
+
+
+@plain(_sum_of_powers, unknown=("s",))
+def hurwitz(s, z):
+    """The same for complex z, which SciPy does not have."""
+    return None, -s * special.hurwitz(s + 1, z)
+
+
+def _slope_of_psi(x):
+    return special.hurwitz(2, x)
+
+
+@declare(domain=Real(POSITIVE), of_complex=_slope_of_psi)
+def psi(x):
+    """Digamma function, the derivative of the logarithm of the gamma function."""
+    return special.zeta(2, x)
+
+
+@declare("_zeta", unknown=("x",), domain=Real((1.0, np.inf), POSITIVE))
+def zeta(x, q):
+    """Hurwitz' zeta function."""
+    return None, -x * special.zeta(x + 1, q)
+
+
+@declare("_riemann_zeta", unknown=("x",))
+def riemann_zeta(x):
+    """Riemann's zeta function."""
+    return None
+
+
+@formula
+def psi_step(x, step):
+    """psi(x + step) - psi(x): of large arguments by differences of the asymptotic series, as that cancels."""
+    y = x + step
+    far = np.where(x > 20, np.where(y > 20, 1, 0), 0)
+    low = np.where(x < 0, np.where(y < 0.5, 1, 0), 0)
+    u, v = 1 / np.where(far == 1, x, 20), 1 / np.where(far == 1, y, 20)
+    a, b, d = u * u, v * v, np.where(far == 1, step, 0) * u * v
+    fourth, tenth = (
+        a * a + a * b + b * b,
+        a * a * a * a + a * a * a * b + a * a * b * b + a * b * b * b + b * b * b * b,
+    )
+    sums = 1 / 12 - (a + b) / 120 + fourth / 252 - (a + b) * (a * a + b * b) / 240 + tenth / 132
+    sums = sums - 691 / 32760 * (a + b) * fourth * (a * a - a * b + b * b)
+    large = np.log1p(np.where(far == 1, step, 0) * u) + d * (0.5 + (u + v) * sums)
+    p, q = np.where(low == 1, 1 - x, 1), np.where(low == 1, 1 - y, 1)
+    turn = special.sinpi(np.where(low == 1, step, 0))
+    poles = np.where(turn == 0, 1, special.sinpi(x) * special.sinpi(y))
+    reflected = special.psi(q) - special.psi(p) + np.pi * turn / poles
+    r, s = np.where(far + low > 0, 1, x), np.where(far + low > 0, 1, y)
+    return np.where(far == 1, large, np.where(low == 1, reflected, special.psi(s) - special.psi(r)))
+
+
+@declare(domain=Real(POSITIVE))
+def beta(a, b, out):
+    """Beta function."""
+    by_a = psi_step(a, b)
+    by_b = psi_step(b, a)
+    return -out * by_a, -out * by_b
+
+
+@declare(domain=Real(POSITIVE))
+def betaln(a, b):
+    """Logarithm of its absolute value."""
+    by_a = psi_step(a, b)
+    by_b = psi_step(b, a)
+    return -by_a, -by_b
+
+
+@declare(domain=Real((3.0, np.inf), (0.0, 3.0)))
+def binom(n, k, out):
+    """Binomial coefficient; at its zeros by the derivative of 1/gamma."""
+    none = np.where(out == 0, 1, 0)
+    by_n = psi_step(np.where(none == 1, 1, n - k + 1), np.where(none == 1, 0, k))
+    by_k = psi_step(np.where(none == 1, 1, k + 1), np.where(none == 1, 0, n - 2 * k))
+    above = slope_of_rgamma(np.where(none == 1, n - k + 1, 1))
+    below = slope_of_rgamma(np.where(none == 1, k + 1, 1))
+    scale = special.gamma(np.where(none == 1, n + 1, 1))
+    first, other = (
+        special.rgamma(np.where(none == 1, k + 1, 1)),
+        special.rgamma(np.where(none == 1, n - k + 1, 1)),
+    )
+    at_zero = scale * (below * other - first * above)
+    return np.where(none == 1, scale * first * above, out * by_n), np.where(none == 1, at_zero, out * by_k)
+
+
+@declare(domain=Real(POSITIVE))
+def poch(z, m, out):
+    """Rising factorial, gamma(z + m)/gamma(z); at its zeros by the derivative of 1/gamma."""
+    none = np.where(out == 0, 1, 0)
+    by_z = psi_step(np.where(none == 1, 1, z), np.where(none == 1, 0, m))
+    slope = slope_of_rgamma(np.where(none == 1, z, 1))
+    scale = special.gamma(np.where(none == 1, z + m, 1))
+    return np.where(none == 1, scale * slope, out * by_z), np.where(none == 1, 0, out * special.psi(z + m))
+
+
+# ---------------------------------------------------------------- incomplete gamma functions
+
+
+@declare("_igam_fac", domain=Real(POSITIVE))
+def igam_fac(a, x, out):
+    """x**a exp(-x)/gamma(a)."""
+    return out * (np.log(x) - special.psi(a)), out * (a / x - 1)
+
+
+@formula
+def density_of_gamma(a, x):
+    """x**(a - 1) exp(-x)/gamma(a)."""
+    end = np.where(x == 0, 1, 0)
+    at_end = np.where(a > 1, 0, np.where(a < 1, np.inf, 1))
+    return np.where(
+        end == 1, at_end, special.igam_fac(a, np.where(end == 1, 1, x)) / np.where(end == 1, 1, x)
+    )
+
+
+@declare(unknown=("a",), domain=Real(POSITIVE))
+def gammainc(a, x):
+    """Lower incomplete gamma function, by the whole one."""
+    slope = density_of_gamma(a, x)
+    return None, slope
+
+
+@declare(unknown=("a",), domain=Real(POSITIVE))
+def gammaincc(a, x):
+    """Upper incomplete gamma function, by the whole one."""
+    slope = density_of_gamma(a, x)
+    return None, -slope
+
+
+@declare(unknown=("a",), domain=Real(POSITIVE, UNIT))
+def gammaincinv(a, y, out):
+    """Inverse of the lower one."""
+    slope = density_of_gamma(a, out)
+    return None, 1 / slope
+
+
+@declare(unknown=("a",), domain=Real(POSITIVE, UNIT))
+def gammainccinv(a, y, out):
+    """Inverse of the upper one."""
+    slope = density_of_gamma(a, out)
+    return None, -1 / slope
+
+
+@declare(unknown=("v",), domain=Real(POSITIVE))
+def chdtr(v, x):
+    """Distribution function of chi squared."""
+    slope = density_of_gamma(0.5 * v, 0.5 * x)
+    return None, 0.5 * slope
+
+
+@declare(unknown=("v",), domain=Real(POSITIVE))
+def chdtrc(v, x):
+    """Its complement."""
+    slope = density_of_gamma(0.5 * v, 0.5 * x)
+    return None, -0.5 * slope
+
+
+@declare(unknown=("v",), domain=Real(POSITIVE, UNIT))
+def chdtri(v, p, out):
+    """Inverse of the complement."""
+    slope = density_of_gamma(0.5 * v, 0.5 * out)
+    return None, -2 / slope
+
+
+@declare(unknown=("b",), domain=Real(POSITIVE))
+def gdtr(a, b, x):
+    """Distribution function of the gamma distribution."""
+    slope = density_of_gamma(b, a * x)
+    return x * slope, None, a * slope
+
+
+@declare(unknown=("b",), domain=Real(POSITIVE))
+def gdtrc(a, b, x):
+    """Its complement."""
+    slope = density_of_gamma(b, a * x)
+    return -x * slope, None, -a * slope
+
+
+@declare(unknown=("b",), domain=Real(POSITIVE, POSITIVE, UNIT))
+def gdtrix(a, b, p, out):
+    """Inverse of the distribution function."""
+    slope = density_of_gamma(b, a * out)
+    return -out / a, None, 1 / (a * slope)
+
+
+@declare(unknown=("k",), domain=Real(POSITIVE))
+def pdtr(k, m):
+    """Distribution function of Poisson's distribution."""
+    slope = density_of_gamma(np.floor(k) + 1, m)
+    return None, -slope
+
+
+@declare(unknown=("k",), domain=Real(POSITIVE))
+def pdtrc(k, m):
+    """Its complement."""
+    slope = density_of_gamma(np.floor(k) + 1, m)
+    return None, slope
+
+
+@declare(unknown=("k",), domain=Real(POSITIVE, UNIT))
+def pdtri(k, y, out):
+    """Inverse by the mean of the distribution."""
+    slope = density_of_gamma(np.floor(k) + 1, out)
+    return None, -1 / slope
+
+
+# ---------------------------------------------------------------- incomplete beta functions
+
+
+@declare("_beta_pdf", domain=Real(UNIT, POSITIVE, POSITIVE))
+def beta_pdf(x, a, b, out):
+    """x**(a - 1) (1 - x)**(b - 1)/beta(a, b)."""
+    by_a = psi_step(a, b)
+    by_b = psi_step(b, a)
+    by_x = (a - 1) / x - (b - 1) / (1 - x)
+    return out * by_x, out * (np.log(x) + by_a), out * (np.log1p(-x) + by_b)
+
+
+@declare(unknown=("a", "b"), domain=Real(POSITIVE, POSITIVE, UNIT))
+def betainc(a, b, x):
+    """Incomplete beta function, by the whole one."""
+    return None, None, special.beta_pdf(x, a, b)
+
+
+@declare(unknown=("a", "b"), domain=Real(POSITIVE, POSITIVE, UNIT))
+def betaincc(a, b, x):
+    """Its complement."""
+    return None, None, -special.beta_pdf(x, a, b)
+
+
+@declare(unknown=("a", "b"), domain=Real(POSITIVE, POSITIVE, UNIT))
+def betaincinv(a, b, y, out):
+    """Inverse of the incomplete beta function."""
+    return None, None, 1 / special.beta_pdf(out, a, b)
+
+
+@declare(unknown=("a", "b"), domain=Real(POSITIVE, POSITIVE, UNIT))
+def betainccinv(a, b, y, out):
+    """Inverse of the complement."""
+    return None, None, -1 / special.beta_pdf(out, a, b)
+
+
+@formula
+def density_of_bdtr(k, n, p):
+    """The derivative of the complement of the binomial distribution; 0 where all of it is below k."""
+    all_ = np.where(k >= n, 1, 0)
+    return np.where(
+        all_ == 1, 0, special.beta_pdf(p, np.floor(k) + 1, np.where(all_ == 1, 1, n - np.floor(k)))
+    )
+
+
+@declare(unknown=("k", "n"), domain=Real(POSITIVE, POSITIVE, UNIT))
+def bdtr(k, n, p):
+    """Distribution function of the binomial distribution."""
+    slope = density_of_bdtr(k, n, p)
+    return None, None, -slope
+
+
+@declare(unknown=("k", "n"), domain=Real(POSITIVE, POSITIVE, UNIT))
+def bdtrc(k, n, p):
+    """Its complement."""
+    slope = density_of_bdtr(k, n, p)
+    return None, None, slope
+
+
+@declare(unknown=("k", "n"), domain=Real(POSITIVE, POSITIVE, UNIT))
+def bdtri(k, n, y, out):
+    """Inverse by the probability."""
+    slope = density_of_bdtr(k, n, out)
+    return None, None, -1 / slope
+
+
+@declare(unknown=("k", "n"), domain=Real(POSITIVE, POSITIVE, UNIT))
+def nbdtr(k, n, p):
+    """Distribution function of the negative binomial distribution."""
+    return None, None, special.beta_pdf(p, n, np.floor(k) + 1)
+
+
+@declare(unknown=("k", "n"), domain=Real(POSITIVE, POSITIVE, UNIT))
+def nbdtrc(k, n, p):
+    """Its complement."""
+    return None, None, -special.beta_pdf(p, n, np.floor(k) + 1)
+
+
+@formula
+def density_of_f(n, d, x):
+    """The density of the F distribution."""
+    whole = d + n * x
+    return special.beta_pdf(n * x / whole, 0.5 * n, 0.5 * d) * (n / whole) * (d / whole)
+
+
+@declare(unknown=("dfn", "dfd"), domain=Real(POSITIVE))
+def fdtr(dfn, dfd, x):
+    """Distribution function of the F distribution."""
+    slope = density_of_f(dfn, dfd, x)
+    return None, None, slope
+
+
+@declare(unknown=("dfn", "dfd"), domain=Real(POSITIVE))
+def fdtrc(dfn, dfd, x):
+    """Its complement."""
+    slope = density_of_f(dfn, dfd, x)
+    return None, None, -slope
+
+
+@declare(unknown=("dfn", "dfd"), domain=Real(POSITIVE, POSITIVE, UNIT))
+def fdtri(dfn, dfd, p, out):
+    """Inverse of the distribution function."""
+    slope = density_of_f(dfn, dfd, out)
+    return None, None, 1 / slope
+
+
+@formula
+def density_of_t(v, t):
+    """The density of Student's distribution, by that of t*t, or beyond its middle of the other part."""
+    size = np.where(np.abs(t) < 1e-100, 1e-100, np.abs(t))
+    square = size * size
+    near, whole = np.where(square < v, 1, 0), v + square
+    part = np.where(near == 1, square, v) / whole
+    first, other = np.where(near == 1, 0.5, 0.5 * v), np.where(near == 1, 0.5 * v, 0.5)
+    return special.beta_pdf(part, first, other) * (v / whole) * (size / whole)
+
+
+@declare(unknown=("df",), domain=Real(POSITIVE, (-np.inf, np.inf)))
+def stdtr(df, t):
+    """Distribution function of Student's distribution."""
+    slope = density_of_t(df, t)
+    return None, slope
+
+
+@declare(unknown=("df",), domain=Real(POSITIVE, UNIT))
+def stdtrit(df, p, out):
+    """Its inverse."""
+    slope = density_of_t(df, out)
+    return None, 1 / slope
