@@ -17,9 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba.core import types
+from numba.core.errors import TypingError
 from numba.core.typing.templates import signature
 from numba.np import ufunc_db
 
+from tapegrad.kernels import linked
+from tapegrad.kernels.symbols import can_link
 from tapegrad.native.annotations import Builder, Context, Key, Value
 from tapegrad.native.gammas import polygamma
 from tapegrad.ops import MEANING, REGISTRY
@@ -148,6 +151,10 @@ class Number:
         self, function: Key, kinds: Sequence[type], args: Any, kwargs: dict[str, Any]
     ) -> Any:
         return _where(*args) if function is np.where else NotImplemented
+
+    def _apply(self, op: Elementwise, args: Sequence[Number | float], attrs: Any) -> Number:
+        """An op that a rule calls by itself."""
+        return evaluate(op, *args)
 
     def __add__(self, other: Number | float) -> Number:
         return evaluate("add", self, other)
@@ -449,6 +456,7 @@ class Function(NamedTuple):
     llvm: str | None = None
     scalar: Callable[..., Any] | None = None
     forward: Callable[..., float] | None = None
+    linked: str = ""
 
     @property
     def arity(self) -> int:
@@ -484,7 +492,7 @@ def row(name: str | Elementwise) -> Any:
 
 def _of_numbers(op: Primitive) -> bool:
     """Whether an op is a function of real numbers, which rules of compiled code can be run on."""
-    if not isinstance(op, Elementwise) or op.explicit:
+    if not isinstance(op, Elementwise) or op.explicit or op.linked:
         return False
     return any((op.math, op.llvm, op.scalar)) or isinstance(op.forward, np.ufunc)
 
@@ -581,6 +589,11 @@ def partial(name: str | Elementwise, k: int, args: Sequence[Number], out: Number
         rule = known.of_complex
     if known.mixed is not None and not isinstance(args[0], (Real, Complex)):
         rule = known.mixed
+    if k in known.unknown:
+        raise TypingError(
+            f"tapegrad: {known.title}: no derivative by its argument {known.unknown[k]} is known; "
+            "in compiled code that is a constant"
+        )
     part = rule.partials[k]
     if part.zero:
         return 0.0
@@ -600,6 +613,8 @@ def _primal(name: str | Elementwise, args: Sequence[Any]) -> Number:
     if known.scalar:
         return args[0].lift(known.scalar(*args))
     values = [x.value for x in args]
+    if known.linked and can_link(known.linked):
+        return Real(emit, linked.emit_call(emit.builder, known.linked, values))
     if known.math:
         return Real(emit, emit.call(known.math, values))
     return Real(emit, emit.compiled(_called(known.forward, len(args)), values))

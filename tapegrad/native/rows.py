@@ -26,6 +26,8 @@ from tapegrad.core.base import Handle, TensorOrArray, value_of, wrap
 from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.forward_mode import Level, at_level, dual
 from tapegrad.errors import DTypeError
+from tapegrad.kernels import linked
+from tapegrad.kernels.symbols import can_link
 from tapegrad.native.algebra import MARKED, Emitter, Spec, components, known_to_numba
 from tapegrad.native.annotations import (
     Builder,
@@ -48,7 +50,8 @@ from tapegrad.native.memory import get, read, taking, write
 from tapegrad.native.operators import on_tape, operands, outcome, statement, statement_of
 from tapegrad.native.scalar import PASSIVE, Active, is_active, result_of, unpack
 from tapegrad.native.tape import BEFORE, COTANGENTS, KNOWN
-from tapegrad.ops import MEANING, REGISTRY
+from tapegrad.ops import REGISTRY
+from tapegrad.ops.meaning import op_of, results_of
 from tapegrad.ops.primitive import Attributes, Elementwise, Irregular, Linear, Primitive, Reduction
 
 OPTIONS = {"no_cpython_wrapper": True, "nopython": True}  # those of Numba's `overload`
@@ -443,6 +446,9 @@ def _elementwise(op: Primitive, names: list[str], form: str, kinds: Sequence[Typ
     given = ", ".join(names)
     if not any(is_active(getattr(kind, "dtype", kind)) for kind in kinds):
         value = op.scalar or op.forward
+        if op.linked and can_link(op.linked) and not any(isinstance(kind, types.Array) for kind in kinds):
+            value, floats = linked.function(op.linked, types.float64), ", ".join(f"float({x})" for x in names)
+            return _code(f"def impl{form}:\n    return value({floats})", value=value)
         if inspect.isfunction(value):
             value = njit(value)
         elif not isinstance(value, np.ufunc) or not known_to_numba(value):
@@ -481,14 +487,28 @@ def _type_of(op: Primitive) -> Type:
             raise TypingError(f"tapegrad: {op.name} has no power series in compiled code")
         return _block(op, attrs, names, form, given, spec)
 
-    row = ", ".join([*names, *attributes])
+    return _overloaded(op.name, form, ", ".join([*names, *attributes]), chosen)
+
+
+def _overloaded(name: str, form: str, row: str, chosen: Callable[..., Code]) -> Type:
+    """The type of a function of this form whose code is chosen by the types of its arguments."""
     space: Namespace = {"chosen": chosen}
     exec(f"def choose{form}:\n    return chosen({row})\ndef stub{form}:\n    pass", space)
-    space["stub"].__name__ = op.name
+    space["stub"].__name__ = name
     template = make_overload_template(
         space["stub"], space["choose"], OPTIONS, True, "never", prefer_literal=True
     )
     return types.Function(template)
+
+
+@functools.cache
+def _type_of_several(function: np.ufunc) -> Type:
+    """The type of a ufunc with several results, of which each is an op."""
+    row = ", ".join(f"x{k}" for k in range(function.nin))
+    space: Namespace = {f"op{k}": op for k, op in enumerate(results_of(function))}
+    calls = ", ".join(f"{name}({row})" for name in space)
+    exec(f"def impl({row}):\n    return {calls}", space)
+    return _overloaded(function.__name__, f"({row})", row, lambda *kinds: space["impl"])
 
 
 @typeof_impl.register(Primitive)
@@ -498,4 +518,7 @@ def _typeof(op: Primitive, context: Any) -> Type:
 
 @typeof_impl.register(np.ufunc)
 def _typeof_ufunc(function: np.ufunc, context: Any) -> Type | None:
-    return _type_of(MEANING[function]) if function in MEANING and not known_to_numba(function) else None
+    op = None if known_to_numba(function) else op_of(function)
+    if op is None:
+        return _type_of_several(function) if results_of(function) else None
+    return _type_of(op)

@@ -25,6 +25,7 @@ from numba.extending import register_jitable
 from numba.np.ufunc.dufunc import DUFunc
 
 from tapegrad.kernels import cache
+from tapegrad.kernels.symbols import PREFIX
 from tapegrad.native.algebra import known_to_numba
 from tapegrad.native.annotations import Code, Compiled, Context, Signature, Type
 from tapegrad.native.captured import NUMBERS, frozen, names_of, of_library, overloads_of
@@ -43,8 +44,10 @@ class Unknown(Exception):
 
 
 def _is_declared(value: Any) -> bool:
-    """Whether a value is a ufunc that Numba does not know, and an op means."""
-    return isinstance(value, np.ufunc) and value in MEANING and not known_to_numba(value)
+    """Whether a value is a ufunc that Numba does not know, and an op means that is not this library's."""
+    if not isinstance(value, np.ufunc) or value not in MEANING or known_to_numba(value):
+        return False
+    return not getattr(MEANING[value], "linked", "")
 
 
 class Description:
@@ -279,6 +282,8 @@ class Stored(_Cache):
         """Keep what was compiled; not what has addresses of this process in it."""
         if data.library.has_dynamic_globals or any(not one.can_cache for one in data.lifted):
             return
+        if any(f.name.startswith(PREFIX) for f in data.library._final_module.functions):
+            return  # code of functions of SciPy's, whose symbols another process does not have yet
         try:
             result = data.signature.return_type
             Description().kind(getattr(result, "outside", result))
