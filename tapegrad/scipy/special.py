@@ -1,0 +1,378 @@
+"""Functions of `scipy.special` that are no ufuncs, on Tensors and arrays; all its other names are its own.
+
+SciPy's ufuncs take Tensors themselves. Its functions in Python convert their arguments to arrays, which would
+drop derivatives, so those that have one are here, with SciPy's arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.special as _scipy
+from scipy.special import _ufuncs
+
+from tapegrad import numpy_api as _api
+from tapegrad.core.base import value_of
+from tapegrad.errors import UnsupportedOpError
+from tapegrad.numpy_api.tables import any_follows, tensor_of
+
+__all__ = [
+    "comb", "diric", "factorial", "log_softmax", "logsumexp", "multigammaln", "perm", "polygamma", "softmax",
+    "spherical_in", "spherical_jn", "spherical_kn", "spherical_yn",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_scipy, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_scipy.__all__})
+
+
+def _floating(x: Any) -> Any:
+    """An argument as a Tensor or array of numbers that are no integers."""
+    x = tensor_of(x)
+    return x if value_of(x).dtype.kind in "fc" else x * 1.0
+
+
+def _constant(x: Any, what: str) -> Any:
+    """A plain argument, by which there is no derivative."""
+    if any_follows((x,)):
+        raise UnsupportedOpError(f"scipy.special.{what} has no derivative; detach() it if it is a constant")
+    return value_of(tensor_of(x))
+
+
+# ---------------------------------------------------------------- sums of exponentials
+
+
+def _shift(a: Any, axis: Any) -> Any:
+    """The largest value along axes, 0 where it is not finite: a constant that sums do not depend on."""
+    largest = np.max(np.real(value_of(a)), axis=axis, keepdims=True)
+    return np.where(np.isfinite(largest), largest, 0.0).astype(largest.dtype)
+
+
+def logsumexp(
+    a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
+) -> Any:
+    """Logarithm of the sum of exponentials.
+
+    Parameters
+    ----------
+    a : Tensor or array_like
+    axis : int or tuple of int, optional
+        Axes to sum over; all by default.
+    b : Tensor or array_like, optional
+        Factors of the exponentials.
+    keepdims : bool, optional
+    return_sign : bool, optional
+        Whether the sign of the sum is returned too, and the logarithm is that of its size.
+
+    Returns
+    -------
+    Tensor, or a tuple of two
+        As `scipy.special.logsumexp`.
+    """
+    a = _floating(a)
+    if b is None and not return_sign and value_of(a).dtype.kind == "f":
+        return _api.logsumexp(a, axis, keepdims)
+    if b is not None:
+        a, b = np.broadcast_arrays(a, _floating(b))
+        none = value_of(b) == 0
+        a, b = np.where(none, -np.inf, a), np.where(none, 0.0, b)
+    shift = _shift(a, axis)
+    sign: Any = None
+    terms = np.exp(a - shift) if b is None else b * np.exp(a - shift)
+    total = np.sum(terms, axis=axis, keepdims=True)
+    if return_sign:
+        size = np.abs(total)
+        sign = total / np.where(value_of(size) == 0, 1.0, size) if total.dtype.kind == "c" else np.sign(total)
+        total = size
+    elif total.dtype.kind == "f":
+        total = np.where(value_of(total) < 0, np.nan, total)
+    out = np.log(total) + shift
+    if not keepdims:
+        out = np.squeeze(out, axis=axis)
+        sign = np.squeeze(sign, axis=axis) if return_sign else None
+    return (out, sign) if return_sign else out
+
+
+def softmax(x: Any, axis: Any = None) -> Any:
+    """Exponentials by their sum.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+    axis : int or tuple of int, optional
+        Axes to sum over; all by default.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.special.softmax`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> ts.special.softmax(tg.array([1.0, 1.0]))
+    tensor([0.5000, 0.5000])
+    """
+    x = _floating(x)
+    terms = np.exp(x - np.max(value_of(x), axis=axis, keepdims=True))
+    return terms / np.sum(terms, axis=axis, keepdims=True)
+
+
+def log_softmax(x: Any, axis: Any = None) -> Any:
+    """Logarithm of `softmax`.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+    axis : int or tuple of int, optional
+        Axes to sum over; all by default.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.special.log_softmax`.
+    """
+    x = _floating(x)
+    moved = x - _shift(x, axis)
+    return moved - np.log(np.sum(np.exp(moved), axis=axis, keepdims=True))
+
+
+# ---------------------------------------------------------------- gammas
+
+
+def polygamma(n: Any, x: Any) -> Any:
+    """Derivative of the digamma function.
+
+    Parameters
+    ----------
+    n : int or array_like of int
+        Its order, a constant.
+    x : Tensor or array_like
+
+    Returns
+    -------
+    Tensor
+        As `scipy.special.polygamma`.
+    """
+    n, x = _constant(n, "polygamma by its order n"), tensor_of(x)
+    if np.all(n == 0):
+        return _scipy.psi(x) + np.zeros(np.shape(n))
+    order = np.where(n == 0, 1, n)
+    found = (-1.0) ** (order + 1) * _scipy.gamma(order + 1.0) * _ufuncs._zeta(order + 1, x)
+    return np.where(n == 0, _scipy.psi(x), found) if np.any(n == 0) else found
+
+
+def multigammaln(a: Any, d: int) -> Any:
+    """Logarithm of the multivariate gamma function.
+
+    Parameters
+    ----------
+    a : Tensor or array_like
+        Numbers above (d - 1)/2.
+    d : int
+        The dimension.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.special.multigammaln`.
+    """
+    a = tensor_of(a)
+    if not np.isscalar(d) or np.floor(d) != d:
+        raise ValueError("d should be a positive integer (dimension)")
+    if np.any(value_of(a) <= 0.5 * (d - 1)):
+        raise ValueError(f"condition a > 0.5 * (d-1) not met: a = {value_of(a)}, d = {d}")
+    found = _scipy.gammaln(a) + d * (d - 1) * 0.25 * np.log(np.pi)
+    for j in range(2, int(d) + 1):
+        found = found + _scipy.gammaln(a - (j - 1.0) / 2)
+    return found
+
+
+def factorial(n: Any, exact: bool = False, extend: str = "zero") -> Any:
+    """gamma(n + 1), 0 below 0.
+
+    Parameters
+    ----------
+    n : Tensor or array_like
+    exact, extend : optional
+        As SciPy has them; a derivative is there for the defaults.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.special.factorial`.
+    """
+    if exact or extend != "zero" or not any_follows((n,)):
+        return _scipy.factorial(_constant(n, "factorial with exact= or extend="), exact=exact, extend=extend)
+    low = value_of(n) < 0
+    return np.where(low, 0.0, _scipy.gamma(np.where(low, 0.0, n) + 1))
+
+
+def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> Any:
+    """Number of combinations, 0 outside of 0 <= k <= N.
+
+    Parameters
+    ----------
+    N, k : Tensor or array_like
+    exact : bool, optional
+        Whether to compute with integers, which have no derivative.
+    repetition : bool, optional
+        Whether elements may come again.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.special.comb`.
+    """
+    if exact or not any_follows((N, k)):
+        N, k = (_constant(x, "comb with exact=True") for x in (N, k))
+        return _scipy.comb(N, k, exact=exact, repetition=repetition)
+    N, k = tensor_of(N), tensor_of(k)
+    if repetition:
+        return comb(N + k - 1, k)
+    inside = (value_of(k) <= value_of(N)) & (value_of(N) >= 0) & (value_of(k) >= 0)
+    return np.where(inside, _scipy.binom(N, k), 0.0)
+
+
+def perm(N: Any, k: Any, exact: bool = False) -> Any:
+    """Number of arrangements, 0 outside of 0 <= k <= N.
+
+    Parameters
+    ----------
+    N, k : Tensor or array_like
+    exact : bool, optional
+        Whether to compute with integers, which have no derivative.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.special.perm`.
+    """
+    if exact or not any_follows((N, k)):
+        N, k = (_constant(x, "perm with exact=True") for x in (N, k))
+        return _scipy.perm(N, k, exact=exact)
+    N, k = tensor_of(N), tensor_of(k)
+    inside = (value_of(k) <= value_of(N)) & (value_of(N) >= 0) & (value_of(k) >= 0)
+    return np.where(inside, _scipy.poch(N - k + 1, k), 0.0)
+
+
+def diric(x: Any, n: Any) -> Any:
+    """Periodic sinc function; at whole turns its limit, where the derivative is 0.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+    n : int or array_like of int
+        A constant.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.special.diric`.
+    """
+    n, x = _constant(n, "diric by its count n"), _floating(x)
+    if not any_follows((x,)):
+        return _scipy.diric(value_of(x), n)
+    value = value_of(x)
+    turns = np.abs(np.sin(value / 2)) < (1e-7 if value.dtype.itemsize >= 8 else 1e-3)
+    safe = np.where(turns, 1.0, x)
+    limit = np.where(n % 2 == 0, (-1.0) ** np.round(value / (2 * np.pi)), 1.0)
+    return np.where(turns, limit, np.sin(n * safe / 2) / (n * np.sin(safe / 2)))
+
+
+# ---------------------------------------------------------------- spherical Bessel functions
+
+
+def _spherical(name: str, n: Any, z: Any, derivative: bool, even: int) -> Any:
+    """One of them, of real numbers below 0 by its parity (of order 0: `even`), if it has one."""
+    n = np.asarray(_constant(n, f"{name} by its order n"), np.dtype("long"))
+    z = _floating(z)
+    ufunc = getattr(_ufuncs, f"_{name}_d" if derivative else f"_{name}")
+    low = np.real(value_of(z)) < 0
+    if value_of(z).dtype.kind == "c" or not np.any(low):
+        return ufunc(n, z)
+    if not even:
+        return getattr(_scipy, name)(n, _constant(z, f"{name} of numbers below 0"), derivative)
+    sign = np.where(n % 2 == 0, even, -even) * (-1 if derivative else 1)
+    return np.where(low, sign, 1) * ufunc(n, np.where(low, -z, z))
+
+
+def spherical_jn(n: Any, z: Any, derivative: bool = False) -> Any:
+    """Spherical Bessel function of the first kind.
+
+    Parameters
+    ----------
+    n : int or array_like of int
+        Its order, a constant.
+    z : Tensor or array_like
+    derivative : bool, optional
+        Whether to return its derivative instead.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.special.spherical_jn`.
+    """
+    return _spherical("spherical_jn", n, z, derivative, 1)
+
+
+def spherical_yn(n: Any, z: Any, derivative: bool = False) -> Any:
+    """Spherical Bessel function of the second kind.
+
+    Parameters
+    ----------
+    n : int or array_like of int
+        Its order, a constant.
+    z : Tensor or array_like
+    derivative : bool, optional
+        Whether to return its derivative instead.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.special.spherical_yn`.
+    """
+    return _spherical("spherical_yn", n, z, derivative, -1)
+
+
+def spherical_in(n: Any, z: Any, derivative: bool = False) -> Any:
+    """Modified spherical Bessel function of the first kind.
+
+    Parameters
+    ----------
+    n : int or array_like of int
+        Its order, a constant.
+    z : Tensor or array_like
+    derivative : bool, optional
+        Whether to return its derivative instead.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.special.spherical_in`.
+    """
+    return _spherical("spherical_in", n, z, derivative, 1)
+
+
+def spherical_kn(n: Any, z: Any, derivative: bool = False) -> Any:
+    """Modified spherical Bessel function of the second kind; without a derivative of numbers below 0.
+
+    Parameters
+    ----------
+    n : int or array_like of int
+        Its order, a constant.
+    z : Tensor or array_like
+    derivative : bool, optional
+        Whether to return its derivative instead.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.special.spherical_kn`.
+    """
+    return _spherical("spherical_kn", n, z, derivative, 0)
