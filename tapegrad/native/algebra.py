@@ -617,6 +617,8 @@ def _primal(name: str | Elementwise, args: Sequence[Any]) -> Number:
         return Real(emit, linked.emit_call(emit.builder, known.linked, values))
     if known.math:
         return Real(emit, emit.call(known.math, values))
+    if not isinstance(known, Function) and known.registry is not REGISTRY:
+        raise TypingError(f"tapegrad: {known.title} has no form in compiled code")
     return Real(emit, emit.compiled(_called(known.forward, len(args)), values))
 
 

@@ -50,13 +50,10 @@ def declared(ufunc: np.ufunc) -> Callable[..., Any] | None:
 
 def refuse_unknown(op: Any, operands: Sequence[Any]) -> None:
     """Refuse a derivative by an operand by which none is known, or of complex numbers where that is none."""
-    for slot, name in op.unknown.items():
+    for slot in op.unknown:
         x = operands[slot]
         if is_tensor(x) and needs_derivative(x):
-            raise UnsupportedOpError(
-                f"{op.title}: no derivative by its argument {name} is known, and for it a Tensor of shape "
-                f"{x.shape} that requires grad or carries a tangent was given; detach() it where constant"
-            )
+            op.refuse(slot, x)
     if not op.holomorphic:
         for k, x in enumerate(operands):
             if is_tensor(x) and x.dtype.kind == "c" and needs_derivative(x):

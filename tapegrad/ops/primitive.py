@@ -237,7 +237,7 @@ def _promoted(x, dtype):
     return x if keep else x.astype(dtype)
 
 
-def _constant(x):
+def is_constant(x):
     """Whether an operand is a plain value, or a Tensor without a history or a tangent."""
     return getattr(x, "_tape", None) is None and not getattr(x, "requires_grad", False)
 
@@ -317,7 +317,7 @@ class Elementwise(Primitive):
             getattr(x, "dtype", ct.dtype).kind == "c" for x in (ct, *inputs)
         ):
             partial = self.of_complex.partials[k]
-        if self.mixed is not None and not all(_constant(x) for j, x in enumerate(inputs) if j != k):
+        if self.mixed is not None and not all(is_constant(x) for j, x in enumerate(inputs) if j != k):
             partial = self.mixed.partials[k]
         if partial.constant is not None and not self.explicit:
             return ct if partial.constant == 1 else -ct if partial.constant == -1 else ct * partial.constant

@@ -102,7 +102,9 @@ STATED = {"beta": 1e-9, "poch": 1e-10, "ber": 5e-9, "bei": 5e-9, "ker": 5e-9, "k
 
 def row(name, args, exact, places, result=None):
     args = args if isinstance(args, tuple) else (args,)
-    again = not (name.startswith("ellipr") or (name in ("ellipkinc", "ellipeinc") and args[1] is X))
+    by_a = name.startswith(("gammainc", "chdtr", "gdtr")) and args[name.startswith("gdtr")] is X
+    by_m = name in ("ellipkinc", "ellipeinc") and args[1] is X
+    again = not (by_a or by_m or name.startswith("ellipr"))
     ROWS.append(Row(name, args, exact, places, result, SCALES.get(name), DIGITS.get(name, 40), again))
 
 
@@ -255,6 +257,24 @@ row(
 row("pdtr", (3, X), lambda m: mp.gammainc(4, m, regularized=True), right(-4, 2))
 row("pdtrc", (3, X), lambda m: mp.gammainc(4, 0, m, regularized=True), right(-4, 2))
 row("pdtri", (3, X), inverse("pdtri", lambda m: mp.gammainc(4, m, regularized=True), (3, X)), unit())
+
+
+def lower(a, x):
+    return mp.gammainc(a, 0, x, regularized=True)
+
+
+def upper(a, x):
+    return mp.gammainc(a, x, regularized=True)
+
+
+for _x in (0.01, 0.7, 5.0, 40.0):
+    row("gammainc", (X, _x), lambda a, x=_x: lower(a, mp.mpf(x)), right(-3, 2))
+    row("gammaincc", (X, _x), lambda a, x=_x: upper(a, mp.mpf(x)), right(-3, 2))
+row("gammainc", (X, 1e4), lambda a: lower(a, mp.mpf(10) ** 4), [(1e4, 1, (0, 3)), (1e4, -1, (0, 3))])
+row("chdtr", (X, 5.0), lambda v: lower(v / 2, mp.mpf(2.5)), right(-2, 2))
+row("chdtrc", (X, 5.0), lambda v: upper(v / 2, mp.mpf(2.5)), right(-2, 2))
+row("gdtr", (1.5, X, 2.0), lambda b: lower(b, mp.mpf(3)), right(-2, 2))
+row("gdtrc", (1.5, X, 2.0), lambda b: upper(b, mp.mpf(3)), right(-2, 2))
 
 
 def ibeta(a, b):

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from scipy.special import _ufuncs
 
+from tapegrad.errors import UnsupportedOpError
 from tapegrad.kernels import symbols, table
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import rules
-from tapegrad.ops.primitive import ALL, MEANING, OUT, Elementwise, Primitive, Real
+from tapegrad.ops.primitive import ALL, MEANING, OUT, Elementwise, Primitive, Real, is_constant
 from tapegrad.tape.record import Template
 
 SPECIAL: dict[str, Primitive] = {}  # the ops, by name
@@ -51,6 +52,20 @@ class Special(Elementwise):
     @opcode.setter
     def opcode(self, number: int) -> None:
         self._opcode = number
+
+    def __call__(self, *operands: Any, **attrs: Any) -> Any:
+        """The op on arrays, or recorded where an operand is a Tensor."""
+        for slot in self.unknown:
+            if not is_constant(operands[slot]):
+                self.refuse(slot, operands[slot])
+        return super().__call__(*operands, **attrs)
+
+    def refuse(self, slot: int, x: Any) -> None:
+        """Raise, as a derivative is asked for by an operand by which none is known."""
+        raise UnsupportedOpError(
+            f"{self.title}: no derivative by its argument {self.unknown[slot]} is known, and for it a Tensor "
+            f"of shape {x.shape} that requires grad or has a tangent was given; detach() it where constant"
+        )
 
 
 class OfMany(Special):
@@ -117,13 +132,13 @@ def declare(
     return declared
 
 
-def plain(forward: Callable[..., Any], unknown: tuple[str, ...]) -> Callable[[Any], Special]:
+def plain(forward: Callable[..., Any], title: str, unknown: tuple[str, ...]) -> Callable[[Any], Special]:
     """Declare an op that no function of SciPy's means, for rules; Python computes its value."""
 
     def declared(rule: Any) -> Special:
         count = len(inspect.signature(rule).parameters)
         op = Special(rule.__name__, (), forward, count, rule.__doc__, rule)
-        op.title, op.unknown = rule.__name__, {op.slots[parameter]: parameter for parameter in unknown}
+        op.title, op.unknown = title, {op.slots[parameter]: parameter for parameter in unknown}
         MEANING[op] = op
         vars(special)[rule.__name__] = op
         return op

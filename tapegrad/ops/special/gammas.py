@@ -12,6 +12,7 @@ from tapegrad.ops.special.declare import declare, plain, special
 BERNOULLI = (
     1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330
 )  # fmt: skip
+STEPS = 100_000  # of series and fractions, as for a of some 1e8
 POSITIVE, UNIT = (0.0, np.inf), (0.0, 1.0)
 
 
@@ -70,7 +71,7 @@ def _sum_of_powers(s: Any, z: Any) -> Any:
     return found
 
 
-@plain(_sum_of_powers, unknown=("s",))
+@plain(_sum_of_powers, "scipy.special.zeta of complex numbers", unknown=("s",))
 def hurwitz(s, z):
     """The same for complex z, which SciPy does not have."""
     return None, -s * special.hurwitz(s + 1, z)
@@ -183,74 +184,125 @@ def density_of_gamma(a, x):
     )
 
 
-@declare(unknown=("a",), domain=Real(POSITIVE))
+def _of_series(a: Any, x: Any) -> Any:
+    """The derivative of `gammainc` by a, of its power series: for x below a + 1 no digits cancel."""
+    term, total, weighted, weight = np.ones_like(x), np.ones_like(x), np.zeros_like(x), np.zeros_like(x)
+    for n in range(1, STEPS):
+        term = term * (x / (a + n))
+        weight = weight + 1 / (a + n)
+        total, weighted = total + term, weighted + term * weight
+        if np.all(term * (1 + weight) < 1e-17 * total):
+            return special.igam_fac(a, x) / a * (total * (np.log(x) - special.psi(a + 1)) - weighted)
+    return np.full_like(x, np.nan)
+
+
+def _of_fraction(a: Any, x: Any) -> Any:
+    """The same of the continued fraction of `gammaincc`, by Lentz, for a larger x."""
+    b = x + 1 - a
+    d, found, inverse, slope_of_inverse = 1 / b, 1 / b, np.zeros_like(x), np.zeros_like(x)
+    slope_of_d, slope = d * d, d
+    for n in range(1, STEPS):
+        numerator, b = -n * (n - a), b + 2
+        slope_of_d = -(n * d + numerator * slope_of_d - 1)
+        d = 1 / (numerator * d + b)
+        slope_of_d = slope_of_d * d * d
+        slope_of_c = n * inverse + numerator * slope_of_inverse - 1
+        inverse = 1 / (b + numerator * inverse)
+        slope_of_inverse = -slope_of_c * inverse * inverse
+        factor, change = d / inverse, slope_of_d / d + slope_of_c * inverse
+        found, slope = found * factor, slope + change
+        if np.all(np.abs(factor - 1) + np.abs(change) < 1e-16 * (1 + np.abs(slope))):
+            return -special.igam_fac(a, x) * found * (np.log(x) - special.psi(a) + slope)
+    return np.full_like(x, np.nan)
+
+
+def _gammainc_by_a(a: Any, x: Any) -> Any:
+    """The derivative of `gammainc` by a; nan where a or x are below 0."""
+    a, x = np.broadcast_arrays(np.asarray(a, float), np.asarray(x, float))
+    found = np.where((a >= 0) & (x >= 0), 0.0, np.nan)
+    inside = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
+    for place, way in ((inside & (x < a + 1), _of_series), (inside & (x >= a + 1), _of_fraction)):
+        if np.any(place):
+            found[place] = way(a[place], x[place])
+    none = (a == 0) & (x > 0)
+    return np.where(none, -special.exp1(np.where(none, x, 1.0)), found)[()]
+
+
+@plain(_gammainc_by_a, "the derivative of scipy.special.gammainc by a", unknown=("a",))
+def gammainc_by_a(a, x):
+    """The derivative of `gammainc` by a."""
+    slope = density_of_gamma(a, x)
+    return None, slope * (np.log(x) - special.psi(a))
+
+
+@declare(domain=Real(POSITIVE))
 def gammainc(a, x):
     """Lower incomplete gamma function, by the whole one."""
     slope = density_of_gamma(a, x)
-    return None, slope
+    return special.gammainc_by_a(a, x), slope
 
 
-@declare(unknown=("a",), domain=Real(POSITIVE))
+@declare(domain=Real(POSITIVE))
 def gammaincc(a, x):
     """Upper incomplete gamma function, by the whole one."""
     slope = density_of_gamma(a, x)
-    return None, -slope
+    return -special.gammainc_by_a(a, x), -slope
 
 
-@declare(unknown=("a",), domain=Real(POSITIVE, UNIT))
+@declare(domain=Real(POSITIVE, UNIT))
 def gammaincinv(a, y, out):
     """Inverse of the lower one."""
     slope = density_of_gamma(a, out)
-    return None, 1 / slope
+    return -special.gammainc_by_a(a, out) / slope, 1 / slope
 
 
-@declare(unknown=("a",), domain=Real(POSITIVE, UNIT))
+@declare(domain=Real(POSITIVE, UNIT))
 def gammainccinv(a, y, out):
     """Inverse of the upper one."""
     slope = density_of_gamma(a, out)
-    return None, -1 / slope
+    return -special.gammainc_by_a(a, out) / slope, -1 / slope
 
 
-@declare(unknown=("v",), domain=Real(POSITIVE))
+@declare(domain=Real(POSITIVE))
 def chdtr(v, x):
     """Distribution function of chi squared."""
     slope = density_of_gamma(0.5 * v, 0.5 * x)
-    return None, 0.5 * slope
+    return 0.5 * special.gammainc_by_a(0.5 * v, 0.5 * x), 0.5 * slope
 
 
-@declare(unknown=("v",), domain=Real(POSITIVE))
+@declare(domain=Real(POSITIVE))
 def chdtrc(v, x):
     """Its complement."""
     slope = density_of_gamma(0.5 * v, 0.5 * x)
-    return None, -0.5 * slope
+    return -0.5 * special.gammainc_by_a(0.5 * v, 0.5 * x), -0.5 * slope
 
 
-@declare(unknown=("v",), domain=Real(POSITIVE, UNIT))
+@declare(domain=Real(POSITIVE, UNIT))
 def chdtri(v, p, out):
     """Inverse of the complement."""
     slope = density_of_gamma(0.5 * v, 0.5 * out)
-    return None, -2 / slope
+    return -special.gammainc_by_a(0.5 * v, 0.5 * out) / slope, -2 / slope
 
 
-@declare(unknown=("b",), domain=Real(POSITIVE))
+@declare(domain=Real(POSITIVE))
 def gdtr(a, b, x):
     """Distribution function of the gamma distribution."""
     slope = density_of_gamma(b, a * x)
-    return x * slope, None, a * slope
+    return x * slope, special.gammainc_by_a(b, a * x), a * slope
 
 
-@declare(unknown=("b",), domain=Real(POSITIVE))
+@declare(domain=Real(POSITIVE))
 def gdtrc(a, b, x):
     """Its complement."""
     slope = density_of_gamma(b, a * x)
-    return -x * slope, None, -a * slope
+    return -x * slope, -special.gammainc_by_a(b, a * x), -a * slope
 
 
-@declare(unknown=("b",), domain=Real(POSITIVE, POSITIVE, UNIT))
+@declare(domain=Real(POSITIVE, POSITIVE, UNIT))
 def gdtrix(a, b, p, out):
     """Inverse of the distribution function."""
     slope = density_of_gamma(b, a * out)
-    return -out / a, None, 1 / (a * slope)
+    return -out / a, -special.gammainc_by_a(b, a * out) / (a * slope), 1 / (a * slope)
 
 
 @declare(unknown=("k",), domain=Real(POSITIVE))
