@@ -16,8 +16,8 @@ SPECIAL = "tapegrad.ops.special"
 def op_of(function: Any) -> Primitive | None:
     """Return the op that a function means; None if there is none."""
     op = MEANING.get(function)
-    if op is None and may_be_special(function):
-        importlib.import_module(SPECIAL)
+    if op is None and isinstance(function, np.ufunc) and "scipy.special" in sys.modules:
+        importlib.import_module(SPECIAL)  # waits for a thread that does it already
         op = MEANING.get(function)
     return op
 
@@ -27,10 +27,3 @@ def results_of(ufunc: np.ufunc) -> list[Any]:
     module = sys.modules.get(SPECIAL)
     found: list[Any] = module.RESULTS.get(ufunc, []) if module is not None else []
     return found
-
-
-def may_be_special(function: Any) -> bool:
-    """Whether the ops of special functions are not declared yet, and a function may be one."""
-    if "scipy.special" not in sys.modules or SPECIAL in sys.modules:
-        return False
-    return isinstance(function, np.ufunc) or "scipy" in getattr(function, "__module__", "")

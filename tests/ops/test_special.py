@@ -2,6 +2,8 @@
 
 import ast
 import itertools
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -52,6 +54,33 @@ UNMEASURED = {
     "wofz", "hankel1", "hankel2", "hankel1e", "hankel2e", "radian", "elliprd", "_riemann_zeta", "_igam_fac",
     "_beta_pdf", "_sinpi", "_cospi",
 }  # fmt: skip
+
+
+FIRST = """
+import threading
+import tapegrad as tg
+import sys
+assert "scipy" not in sys.modules
+import scipy.special as sp
+functions, failed = [sp.erf, sp.psi, sp.airy, sp.sici, sp.gamma], []
+def first(f):
+    try:
+        f(tg.tensor([0.5], requires_grad=True))
+    except Exception as error:
+        failed.append(error)
+threads = [threading.Thread(target=first, args=(f,)) for f in functions * 4]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert not failed, failed
+assert "tapegrad.ops.special" in sys.modules
+"""
+
+
+@pytest.mark.full
+def test_the_first_calls_of_several_threads():
+    """The ops are declared once, and nobody finds them half declared."""
+    done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_rules_call_functions_that_are_declared():
