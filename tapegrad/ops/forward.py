@@ -108,7 +108,13 @@ def _function(op: Elementwise, char: str) -> Any:
 def _recycles(function: Callable[..., Any], x: np.ndarray) -> bool:
     """Whether to give a function a recycled buffer for its result."""
     large = x.nbytes >= pool.MIN_BYTES and x.flags.c_contiguous and x.dtype.char in "df"
-    return large and isinstance(function, np.ufunc)
+    return large and isinstance(function, np.ufunc) and _keeps_dtype(function, x.dtype.char)
+
+
+@functools.cache
+def _keeps_dtype(ufunc: np.ufunc, char: str) -> bool:
+    """Whether a ufunc's result has the dtype of its operands; of some of SciPy's it is complex."""
+    return char * ufunc.nin + "->" + char in ufunc.types
 
 
 def unary(op: Elementwise, x: np.ndarray) -> np.ndarray:

@@ -245,6 +245,21 @@ def test_series_are_nested_derivatives(name):
         np.testing.assert_allclose(np.asarray(found)[1:], wanted, rtol=1e-9, atol=1e-12)
 
 
+def test_complex_results_of_many_real_numbers():
+    """Which have no room in a recycled buffer of the operands' dtype."""
+    v = np.linspace(0.5, 2.0, 200_000)
+    x = tg.tensor(v, requires_grad=True)
+    order = np.full(v.shape, 1.5)
+    for y, wanted in (
+        (scipy.special.wofz(x), scipy.special.wofz(v)),
+        (scipy.special.hankel1(order, x), scipy.special.hankel1(order, v)),
+    ):
+        np.testing.assert_array_equal(y.detach().numpy(), wanted)
+        ends = np.real(wanted)[[0, 2]]
+        (g,) = tg.grad(np.real(y), x, np.ones(v.shape))
+        assert g.numpy()[1] == pytest.approx((ends[1] - ends[0]) / (v[2] - v[0]), rel=1e-5)
+
+
 # ---------------------------------------------------------------- what is refused
 
 
