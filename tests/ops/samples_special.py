@@ -22,7 +22,7 @@ FIXED_OF = {
 }  # fmt: skip
 WITHOUT = {"elliprd", "riemann_zeta"}  # that have no derivative, for others' sake
 OF_COMPLEX_ONLY = {"hurwitz", "wofz"}
-FOR_RULES = {"gammainc_by_a"}
+FOR_RULES = {"gammainc_by_a", "betainc_by_a", "betainc_by_b"}
 INTERVALS = {
     "huber": ((1.3, 1.9), (-1.1, 1.1)), "ellipkinc": ((-1.4, 1.4), (-1.5, 0.8)), "tandg": ((-40.0, 40.0),),
     "ellipeinc": ((-1.4, 1.4), (-1.5, 0.8)), "binom": ((3.2, 4.4), (0.3, 1.8)), "cotdg": ((20.0, 40.0),),

@@ -103,6 +103,7 @@ STATED = {"beta": 1e-9, "poch": 1e-10, "ber": 5e-9, "bei": 5e-9, "ker": 5e-9, "k
 def row(name, args, exact, places, result=None):
     args = args if isinstance(args, tuple) else (args,)
     by_a = name.startswith(("gammainc", "chdtr", "gdtr")) and args[name.startswith("gdtr")] is X
+    by_a = by_a or (name.startswith("betainc") and args[2] is not X)
     by_m = name in ("ellipkinc", "ellipeinc") and args[1] is X
     again = not (by_a or by_m or name.startswith("ellipr"))
     ROWS.append(Row(name, args, exact, places, result, SCALES.get(name), DIGITS.get(name, 40), again))
@@ -304,6 +305,23 @@ row(
     inverse("fdtri", lambda x: ibeta(1.5, 2.5)(3 * x / (5 + 3 * x)), (3.0, 5.0, X)),
     unit(-6),
 )
+
+
+def of_beta(a, b, x):
+    return mp.betainc(a, b, 0, x, regularized=True)
+
+
+for _b, _x in ((1.5, 0.3), (0.4, 0.9), (30.0, 0.05), (2.0, 1e-5)):
+    row("betainc", (X, _b, _x), lambda a, b=_b, x=_x: of_beta(a, mp.mpf(b), mp.mpf(x)), right(-2, 2))
+    row("betainc", (_b, X, _x), lambda b, a=_b, x=_x: of_beta(mp.mpf(a), b, mp.mpf(x)), right(-2, 2))
+row("betainc", (0.5, X, 1e-3), lambda b: of_beta(mp.mpf(0.5), b, mp.mpf(1e-3)), right(1, 4))
+row(
+    "betainc",
+    (X, 2e3, 0.3),
+    lambda a: of_beta(a, mp.mpf(2000), mp.mpf(0.3)),
+    [(850.0, 1, (0, 2)), (850.0, -1, (0, 2))],
+)
+row("betaincc", (X, 1.5, 0.3), lambda a: of_beta(mp.mpf(1.5), a, mp.mpf(0.7)), right(-2, 1))
 
 
 def student(v):

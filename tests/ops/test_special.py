@@ -167,7 +167,8 @@ OF_COMPLEX = {"lambertw", "hankel1", "hankel2", "hankel1e", "hankel2e"}  # whose
 # Whose second derivative, by all operands, is not known.
 ONCE = {
     "ellipkinc", "ellipeinc", "elliprc", "elliprf", "elliprg", "gammainc", "gammaincc", "gammaincinv",
-    "gammainccinv", "chdtr", "chdtrc", "chdtri", "gdtr", "gdtrc", "gdtrix",
+    "gammainccinv", "betainc", "betaincc", "betaincinv", "betainccinv", "chdtr", "chdtrc", "chdtri", "gdtr",
+    "gdtrc", "gdtrix",
 }  # fmt: skip
 
 
@@ -291,7 +292,7 @@ def test_second_derivatives_that_are_not_known_are_refused(name):
     (case,) = samples(name, PLAIN, "float64")
     y = case.call(*case.operands)
     with pytest.raises(
-        UnsupportedOpError, match=r"scipy\.special\.\w+( by a)?: no derivative by its argument"
+        UnsupportedOpError, match=r"scipy\.special\.\w+( by [ab])?: no derivative by its argument"
     ):
         tg.grad(y, [case.operands[k] for k in case.moves], np.ones(y.shape), create_graph=True)
     with pytest.raises(UnsupportedOpError, match=r"no derivative by its argument"):

@@ -338,28 +338,102 @@ def beta_pdf(x, a, b, out):
     return out * by_x, out * (np.log(x) + by_a), out * (np.log1p(-x) + by_b)
 
 
-@declare(unknown=("a", "b"), domain=Real(POSITIVE, POSITIVE, UNIT))
+def _slopes_of_fraction(a: Any, b: Any, x: Any, y: Any) -> Any:
+    """Derivatives of `betainc` by a and b, of its continued fraction, by Lentz; y is 1 - x.
+
+    For x below (a + 1)/(a + b + 2), where the fraction converges.
+    """
+    fraction = 1 - (a + b) * x / (a + 1)
+    d, inverse, found = 1 / fraction, np.ones_like(x), 1 / fraction
+    parts = (a + b) / (a + 1) ** 2 - 1 / (a + 1), -1 / (a + 1)  # of the first term by a and b, by x
+    slopes_of_d = [-part * x * d * d for part in parts]
+    slopes_of_inverse = [np.zeros_like(x), np.zeros_like(x)]
+    slopes = [slope / d for slope in slopes_of_d]
+    for n in range(1, STEPS):
+        change = 0.0
+        for term, by_a, by_b in _terms(n, a, b, x):
+            moved = zip((by_a, by_b), slopes_of_d, slopes_of_inverse, strict=True)
+            pairs = [(s * d + term * e, s * inverse + term * f) for s, e, f in moved]
+            d, inverse = 1 / (1 + term * d), 1 / (1 + term * inverse)
+            slopes_of_d = [-p * d * d for p, _ in pairs]
+            slopes_of_inverse = [-q * inverse * inverse for _, q in pairs]
+            factor = d / inverse
+            steps = [-p * d + q * inverse for p, q in pairs]
+            found, slopes = found * factor, [s + t for s, t in zip(slopes, steps, strict=True)]
+            change = change + np.abs(factor - 1) + sum(np.abs(t) for t in steps)
+        if np.all(change < 1e-16 * (1 + np.abs(slopes[0]) + np.abs(slopes[1]))):
+            value = special.beta_pdf(x, a, b) * x * y * found / a
+            log_x = np.where(x < 0.5, np.log(x), np.log1p(-y))
+            log_y = np.where(y < 0.5, np.log(y), np.log1p(-x))
+            by_a = value * (log_x + psi_step(a, b) - 1 / a + slopes[0])
+            return by_a, value * (log_y + psi_step(b, a) + slopes[1])
+    return np.full_like(x, np.nan), np.full_like(x, np.nan)
+
+
+def _terms(n: int, a: Any, b: Any, x: Any) -> Any:
+    """Two numerators of the fraction, with their derivatives by a and b."""
+    p, q = a + (2 * n - 1), a + 2 * n
+    term = n * (b - n) * x / (p * q)
+    yield term, -term * (1 / p + 1 / q), n * x / (p * q)
+    r, s, t = a + n, a + b + n, a + (2 * n + 1)
+    rest = -x / (q * t)
+    yield rest * r * s, rest * (r + s) - rest * r * s * (1 / q + 1 / t), rest * r
+
+
+def _betainc_by(a: Any, b: Any, x: Any) -> Any:
+    """The derivatives of `betainc` by a and b; nan outside of its domain."""
+    a, b, x = np.broadcast_arrays(*(np.asarray(v, float) for v in (a, b, x)))
+    inside = (a > 0) & (b > 0) & (x > 0) & (x < 1) & np.isfinite(a + b)
+    none = np.where((a > 0) & (b > 0) & ((x == 0) | (x == 1)), 0.0, np.nan)
+    found = none.copy(), none.copy()
+    low = inside & (x * (a + b + 2) < a + 1)
+    for place, swapped in ((low, False), (inside & ~low, True)):
+        if np.any(place):
+            p, q, v, w = a[place], b[place], x[place], 1 - x[place]
+            if swapped:
+                slopes = _slopes_of_fraction(q, p, w, v)
+                found[0][place], found[1][place] = -slopes[1], -slopes[0]
+            else:
+                found[0][place], found[1][place] = _slopes_of_fraction(p, q, v, w)
+    return found[0][()], found[1][()]
+
+
+@plain(lambda *xs: _betainc_by(*xs)[0], "the derivative of scipy.special.betainc by a", unknown=("a", "b"))
+def betainc_by_a(a, b, x):
+    """The derivative of `betainc` by a."""
+    return None, None, special.beta_pdf(x, a, b) * (np.log(x) + (special.psi(a + b) - special.psi(a)))
+
+
+@plain(lambda *xs: _betainc_by(*xs)[1], "the derivative of scipy.special.betainc by b", unknown=("a", "b"))
+def betainc_by_b(a, b, x):
+    """The derivative of `betainc` by b."""
+    return None, None, special.beta_pdf(x, a, b) * (np.log1p(-x) + (special.psi(a + b) - special.psi(b)))
+
+
+@declare(domain=Real(POSITIVE, POSITIVE, UNIT))
 def betainc(a, b, x):
     """Incomplete beta function, by the whole one."""
-    return None, None, special.beta_pdf(x, a, b)
+    return special.betainc_by_a(a, b, x), special.betainc_by_b(a, b, x), special.beta_pdf(x, a, b)
 
 
-@declare(unknown=("a", "b"), domain=Real(POSITIVE, POSITIVE, UNIT))
+@declare(domain=Real(POSITIVE, POSITIVE, UNIT))
 def betaincc(a, b, x):
     """Its complement."""
-    return None, None, -special.beta_pdf(x, a, b)
+    return -special.betainc_by_a(a, b, x), -special.betainc_by_b(a, b, x), -special.beta_pdf(x, a, b)
 
 
-@declare(unknown=("a", "b"), domain=Real(POSITIVE, POSITIVE, UNIT))
+@declare(domain=Real(POSITIVE, POSITIVE, UNIT))
 def betaincinv(a, b, y, out):
     """Inverse of the incomplete beta function."""
-    return None, None, 1 / special.beta_pdf(out, a, b)
+    slope = special.beta_pdf(out, a, b)
+    return -special.betainc_by_a(a, b, out) / slope, -special.betainc_by_b(a, b, out) / slope, 1 / slope
 
 
-@declare(unknown=("a", "b"), domain=Real(POSITIVE, POSITIVE, UNIT))
+@declare(domain=Real(POSITIVE, POSITIVE, UNIT))
 def betainccinv(a, b, y, out):
     """Inverse of the complement."""
-    return None, None, -1 / special.beta_pdf(out, a, b)
+    slope = special.beta_pdf(out, a, b)
+    return -special.betainc_by_a(a, b, out) / slope, -special.betainc_by_b(a, b, out) / slope, -1 / slope
 
 
 @formula
