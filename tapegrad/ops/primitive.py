@@ -255,7 +255,7 @@ class Elementwise(Primitive):
 
     template = Template.ELEMENTWISE
     unknown: Any = types.MappingProxyType({})  # names of operands by which no derivative is known, by slot
-    of_integers = False  # whether the first operand has to be an integer
+    of_integers = False  # whether the value has a way of its own for a first operand that is an integer
 
     def __init__(self, name, functions, forward, arity, doc, rule):
         super().__init__(name, functions, forward, arity, doc)

@@ -118,7 +118,7 @@ def declare(
         public = (of or name).removeprefix("_").removeprefix("riemann_")
         op.domain, op.linked, op.title = domain or Real(), name, f"scipy.special.{public}"
         op.of_complex, op.holomorphic = of_complex and rules.Rule(of_complex), holomorphic
-        op.of_integers = all(form.startswith("l") for form in ufunc.types)
+        op.of_integers = any(form.startswith("l") for form in ufunc.types)
         op.unknown = {op.slots[parameter]: parameter for parameter in unknown}
         symbols.FUNCTIONS[name] = symbols.Linked(ufunc, result or 0, whole)
         if result is not None:
