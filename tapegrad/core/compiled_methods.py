@@ -305,20 +305,23 @@ def _use_vector_form(sheets: np.ndarray, op: Primitive, ufunc: np.ufunc) -> None
 
 def builtin(name: str, flags: int, at: Address) -> Any:
     """A builtin function whose code is at an address."""
-    definition = _Definition(name.encode(), at, flags, b"")
-    _kept.append(definition)
     kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     make: Callable[..., Any] = kind(("PyCFunction_NewEx", ctypes.pythonapi))
-    return make(ctypes.addressof(definition), None, None)
+    return make(_define(name, flags, at, ""), None, None)
 
 
 def _method(kind: type[Tensor], name: str, flags: int, at: Address) -> Any:
     """A method of Tensor whose code is at an address."""
-    definition = _Definition(name.encode(), at, flags, (TWINS[name].__doc__ or "").encode())
-    _kept.append(definition)
     maker = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
     make: Callable[..., Any] = maker(("PyDescr_NewMethod", ctypes.pythonapi))
-    return make(kind, ctypes.addressof(definition))
+    return make(kind, _define(name, flags, at, TWINS[name].__doc__ or ""))
+
+
+def _define(name: str, flags: int, at: Address, doc: str) -> Address:
+    """The address of a definition that is never freed: when Python ends the collector still reads it."""
+    definition = _Definition(name.encode(), at, flags, doc.encode())
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))
+    return ctypes.addressof(definition)
 
 
 def _fill_slot(kind: type[Tensor], table: int, place: int, number: int, function: Address) -> None:
