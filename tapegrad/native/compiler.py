@@ -22,6 +22,7 @@ from tapegrad.native.algebra import Spec
 from tapegrad.native.annotations import Compiled
 from tapegrad.native.arrays import Token
 from tapegrad.native.captured import frozen
+from tapegrad.native.libraries import waiting
 from tapegrad.native.lowering import TwinLowering
 from tapegrad.native.runtime import digest, sweeps, tapes
 from tapegrad.native.scalar import Active
@@ -99,4 +100,16 @@ def _compiler(spec: Spec, entry: bool) -> type[CompilerBase]:
         passes.finalize()
         return [passes]
 
-    return type("TwinCompiler", (CompilerBase,), {"define_pipelines": define_pipelines})
+    return type("TwinCompiler", (OnceCompiler,), {"define_pipelines": define_pipelines})
+
+
+class OnceCompiler(CompilerBase):
+    """Numba's compiler, but all that is compiled for a function is optimised with it, once."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        """Return Numba's own."""
+        return [DefaultPassBuilder.define_nopython_pipeline(self.state)]
+
+    def _compile_core(self) -> Any:
+        with waiting():
+            return super()._compile_core()

@@ -12,16 +12,13 @@ from numba import njit
 from numba.core import cgutils, types
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError, TypingError
-from numba.core.typing.templates import signature
 from numba.extending import intrinsic, overload
-from numba.np import arrayobj
 
 from tapegrad.core.base import Handle
-from tapegrad.native import explain, forms, runtime
-from tapegrad.native.algebra import F64, I64, Spec, components
+from tapegrad.native import explain, runtime
+from tapegrad.native.algebra import F64, Spec, components
 from tapegrad.native.annotations import (
     Builder,
-    Code,
     Compiled,
     Context,
     Emission,
@@ -33,21 +30,18 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
-from tapegrad.native.arrays import Token
+from tapegrad.native.arguments import REAL, entering, leaving, new_matrix, put_row, sizing
+from tapegrad.native.compiler import OnceCompiler
 from tapegrad.native.function import CompiledFunction, compile_function
-from tapegrad.native.memory import get, read, taking, write
-from tapegrad.native.operators import on_tape, statement_of
+from tapegrad.native.memory import get, taking, write
+from tapegrad.native.operators import statement_of
 from tapegrad.native.scalar import Active, is_active
 from tapegrad.native.stored import Stored
 from tapegrad.native.tape import COTANGENTS
-from tapegrad.native.twin import token, twin_of
+from tapegrad.native.twin import twin_of
 
-REAL = (types.Float, types.Integer)
-
-
-def _moving(kind: Type) -> bool:
-    """Whether an argument of this type can be differentiated by."""
-    return isinstance(kind, REAL) or (isinstance(kind, types.Array) and isinstance(kind.dtype, types.Float))
+whole = njit(pipeline_class=OnceCompiler)
+piece = njit(pipeline_class=OnceCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 @functools.cache
@@ -131,169 +125,21 @@ def _emit_call(context: Context, builder: Builder, function: Compiled, args: lis
     return context.call_internal(builder, overload.fndesc, overload.signature, args)
 
 
-@functools.cache
-def entering(moving: tuple[int, ...], spec: Spec) -> Intrinsic:
-    """Return ``enter(args, tangents, tape)``: the arguments, those that move as active numbers on a tape.
-
-    `tangents` has a tuple for each that moves, of what is alike in shape for each lane.
-    """
-    dtype = token(spec)
-
-    @intrinsic
-    def enter(typingctx: TypingContext, args: TupleType, tangents: TupleType, tape: Type) -> Emission:
-        active = Active(spec)
-        kinds = [forms.recorded(kind, spec, floats=False) for kind in args]
-        for k in moving:
-            if k >= len(kinds) or not _moving(kinds[k]):
-                found = kinds[k] if k < len(kinds) else "nothing"
-                raise TypingError(
-                    f"tapegrad: derivative by argument {k}: a float or an array of floats "
-                    f"is wanted, found {found}"
-                )
-            array = isinstance(kinds[k], types.Array)
-            kinds[k] = types.Array(active, kinds[k].ndim, "C") if array else active
-        out = types.Tuple(kinds)
-
-        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
-            parts = cgutils.unpack_tuple(builder, values[0])
-            lanes = cgutils.unpack_tuple(builder, values[1])
-            number = ir.Constant(I64, 1)
-            done = []
-            for k, (kind, value) in enumerate(zip(args, parts, strict=True)):
-                if k not in moving:
-                    context.nrt.incref(builder, kind, value)
-                    done.append(value)
-                    continue
-                q = moving.index(k)
-                form = signature(kinds[k], kind, tangents[q], types.int64, types.int64)
-                make = (
-                    _array_maker(spec, dtype) if isinstance(kind, types.Array) else _number_maker(spec, dtype)
-                )
-                done.append(
-                    context.compile_internal(builder, make, form, [value, lanes[q], number, values[2]])
-                )
-                number = builder.add(number, _count(context, builder, kind, value))
-            return context.make_tuple(builder, out, done)
-
-        return out(args, tangents, types.int64), code
-
-    return enter
-
-
-@functools.cache
-def _number_maker(spec: Spec, dtype: Token) -> Code:
-    lanes = ", ".join(["float(x)", *(f"float(tangents[{k}])" for k in range(components(spec) - 1))])
-    space: Namespace = {"on_tape": on_tape, "dtype": dtype}
-    exec(f"def make(x, tangents, first, tape):\n    return on_tape(dtype, ({lanes},), first, tape)", space)
-    return space["make"]
-
-
-@functools.cache
-def _array_maker(spec: Spec, dtype: Token) -> Code:
-    lanes = ", ".join(["float(v)", *(f"float(tangents[{k}].flat[i])" for k in range(components(spec) - 1))])
-    space: Namespace = {"on_tape": on_tape, "dtype": dtype, "np": np}
-    exec(
-        "def make(x, tangents, first, tape):\n    out = np.empty(x.shape, dtype)\n"
-        "    flat = out.reshape(-1)\n    i = 0\n"
-        f"    for v in x.flat:\n        flat[i] = on_tape(dtype, ({lanes},), first + i, tape)\n"
-        "        i += 1\n    return out",
-        space,
-    )
-    return space["make"]
-
-
-@functools.cache
-def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Intrinsic:
-    """Return ``leave(args, cotangents)``: of those lanes the cotangents of the arguments that move."""
-    count = components(spec)
-
-    @intrinsic
-    def leave(typingctx: TypingContext, args: TupleType, cotangents: TupleType) -> Emission:
-        kinds = [
-            types.Array(types.float64, args[k].ndim, "C")
-            if isinstance(args[k], types.Array)
-            else types.float64
-            for k in moving
-        ]
-        each = kinds[0] if len(kinds) == 1 else types.Tuple(kinds)
-        out = types.Tuple([each] * len(lanes))
-
-        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
-            parts = cgutils.unpack_tuple(builder, values[0])
-            rows = []
-            for lane in lanes:
-                array, plain = _reader(count, lane)
-                number, found = ir.Constant(I64, 1), []
-                for kind, k in zip(kinds, moving, strict=True):
-                    if isinstance(kind, types.Array):
-                        form = signature(kind, args[k], types.int64, types.int64)
-                        given = [parts[k], values[1], number]
-                        found.append(context.compile_internal(builder, array, form, given))
-                    else:
-                        form = signature(kind, types.int64, types.int64)
-                        found.append(context.compile_internal(builder, plain, form, [values[1], number]))
-                    number = builder.add(number, _count(context, builder, args[k], parts[k]))
-                rows.append(found[0] if len(kinds) == 1 else context.make_tuple(builder, each, found))
-            return context.make_tuple(builder, out, rows)
-
-        return out(args, types.int64), code
-
-    return leave
-
-
-def _count(context: Context, builder: Builder, kind: Type, value: Value) -> Value:
-    """How many numbers an argument has."""
-    if isinstance(kind, types.Array):
-        return arrayobj.make_array(kind)(context, builder, value).nitems
-    return ir.Constant(I64, 1)
-
-
-@functools.cache
-def sizing(moving: tuple[int, ...]) -> Intrinsic:
-    """Return ``size(args)``: how many numbers move."""
-
-    @intrinsic
-    def size(typingctx: TypingContext, args: TupleType) -> Emission:
-        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
-            parts, total = cgutils.unpack_tuple(builder, values[0]), ir.Constant(I64, 0)
-            for k in moving:
-                if k < len(parts):
-                    total = builder.add(total, _count(context, builder, args[k], parts[k]))
-            return total
-
-        return types.int64(args), code
-
-    return size
-
-
-@functools.cache
-def _reader(count: int, lane: int) -> tuple[Code, Code]:
-    def array(x, cotangents, first):
-        out = np.empty(x.shape)
-        flat = out.reshape(-1)
-        for i in range(flat.size):
-            flat[i] = read(cotangents + 8 * ((first + i) * count + lane))
-        return out
-
-    def number(cotangents, first):
-        return read(cotangents + 8 * (first * count + lane))
-
-    return array, number
-
-
-def recorded(twin: Compiled, moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Compiled:
+def recorded(
+    twin: Compiled, moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...], flat: bool = False
+) -> Compiled:
     """Return ``run(args, tangents)``: the result, and those lanes of the cotangents; compiled."""
-    module, sweep, size = runtime.tapes(), runtime.sweeps(spec).sweep, sizing(moving)
+    module, sweep, size = runtime.tapes(), runtime.sweeps(spec).sweep, sizing(moving, flat)
     acquire, reset, release, prepare = module.acquire, module.reset, module.release, module.prepare
     count, take = components(spec), taking(spec)
     leave, swept = leaving(moving, spec, lanes), _releasing(sweep)
     enter, attempted = entering(moving, spec), attempt(twin, moving, spec)
 
     def run(args, tangents):
+        inputs = size(args, tangents)
         tape = acquire()
         if tape == 0:
             raise MemoryError("no memory for another native tape")
-        inputs = size(args)
         reset(tape, inputs)
         out = attempted(enter(args, tangents, tape), tape)
         if not prepare(tape, count):
@@ -310,22 +156,23 @@ def recorded(twin: Compiled, moving: tuple[int, ...], spec: Spec, lanes: tuple[i
         release(tape)
         return out, found
 
-    return njit(run)
+    return piece(run)
 
 
 def forward(twin: Compiled, moving: tuple[int, ...], spec: Spec) -> Compiled:
     """Return ``run(args, tangents)``: the result with its tangents; nothing is recorded; compiled."""
-    module = runtime.tapes()
+    module, size = runtime.tapes(), sizing(moving)
     acquire, release = module.acquire, module.release
     enter, attempted = entering(moving, spec), attempt(twin, moving, spec)
 
     def run(args, tangents):
+        size(args, tangents)
         tape = acquire()
         out = attempted(enter(args, tangents, 0), tape)
         release(tape)
         return out
 
-    return njit(run)
+    return piece(run)
 
 
 def _directions(moving: tuple[int, ...], lanes: int) -> Compiled:
@@ -333,9 +180,9 @@ def _directions(moving: tuple[int, ...], lanes: int) -> Compiled:
     rest = ", still({0})" * (lanes - 1)
     names = [f"v[{q}]" if len(moving) > 1 else "v" for q in range(len(moving))]
     parts = [f"({name}{rest.format(name)},)" for name in names]
-    space = {"still": njit(lambda v: v * 0.0)}
+    space = {"still": piece(lambda v: v * 0.0)}
     exec(f"def spread(v):\n    return ({', '.join(parts)},)", space)
-    return njit(space["spread"])
+    return piece(space["spread"])
 
 
 def holds_tensors(v: Any) -> bool:
@@ -424,7 +271,7 @@ def value_and_grad(of: CompiledFunction, argnums: int | Sequence[int]) -> Deriva
         out, found = run(args, none)
         return value(out), found[0]
 
-    return Derivative("value_and_grad", of, njit(value_and_grad), moving)
+    return Derivative("value_and_grad", of, whole(value_and_grad), moving)
 
 
 @kept
@@ -436,7 +283,7 @@ def grad(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     def grad(*args):
         return run(args, none)[1][0]
 
-    return Derivative("grad", of, njit(grad), moving)
+    return Derivative("grad", of, whole(grad), moving)
 
 
 @kept
@@ -448,7 +295,7 @@ def hvp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     def hvp(*args):
         return run(args[:-1], spread(args[-1]))[1][0]
 
-    return Derivative("hvp", of, njit(hvp), moving)
+    return Derivative("hvp", of, whole(hvp), moving)
 
 
 @kept
@@ -462,7 +309,7 @@ def jvp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
         out = run(args[:-1], spread(args[-1]))
         return value(out), tangent(out)
 
-    return Derivative("jvp", of, njit(jvp), moving)
+    return Derivative("jvp", of, whole(jvp), moving)
 
 
 @kept
@@ -476,12 +323,12 @@ def taylor(of: CompiledFunction, order: int, argnums: int | Sequence[int]) -> De
     terms = ", ".join(f"c{k}(out)" for k in range(order + 1))
     space["np"] = np
     exec(f"def terms(out):\n    return np.array([{terms}])", space)
-    read = njit(space["terms"])
+    read = piece(space["terms"])
 
     def taylor(*args):
         return read(run(args[:-1], spread(args[-1])))
 
-    return Derivative("taylor", of, njit(taylor), (order, *moving))
+    return Derivative("taylor", of, whole(taylor), (order, *moving))
 
 
 LANES = 4  # columns of a Hessian that one run gives
@@ -490,14 +337,15 @@ LANES = 4  # columns of a Hessian that one run gives
 def _together(of: CompiledFunction) -> Compiled:
     """Return ``multiply(args, lanes, found, start)``: rows of `found` become the Hessian times the lanes."""
     spec = (LANES,)
-    run = recorded(twin_of(of.primal, spec), (0,), spec, tuple(range(1, LANES + 1)))
+    run = recorded(twin_of(of.primal, spec), (0,), spec, tuple(range(1, LANES + 1)), True)
 
     def multiply(args, lanes, found, start):
         rows = run(args, ((lanes[0], lanes[1], lanes[2], lanes[3]),))[1]
-        for k in range(min(LANES, found.shape[0] - start)):
-            found[start + k] = rows[k].ravel()
+        rest = found.shape[0] - start
+        for k in range(LANES if rest > LANES else rest):
+            put_row(found, start + k, rows[k])
 
-    return njit(multiply)
+    return piece(multiply)
 
 
 @kept
@@ -512,12 +360,11 @@ def hessian(of: CompiledFunction) -> Derivative:
     def by_array(args):
         x = args[0]
         n = x.size
-        found = np.empty((n, n))
-        lanes = np.zeros((LANES, n))
+        found, lanes = new_matrix(n, n), new_matrix(LANES, n)
         for start in range(0, n, LANES):
-            lanes[...] = 0.0
-            for k in range(min(LANES, n - start)):
-                lanes[k, start + k] = 1.0
+            for k in range(LANES):
+                for i in range(n):
+                    lanes[k, i] = 1.0 if i == start + k else 0.0
             multiply(args, lanes, found, start)
         return found
 
@@ -531,7 +378,7 @@ def hessian(of: CompiledFunction) -> Derivative:
     def hessian(*args):
         return second(args)
 
-    return Derivative("hessian", of, njit(hessian))
+    return Derivative("hessian", of, whole(hessian))
 
 
 @kept
@@ -541,12 +388,13 @@ def hessian_products(of: CompiledFunction) -> Derivative:
 
     def hessian_products(*args):
         directions = args[-1]
-        count = directions.shape[0]
-        found, lanes = np.empty(directions.shape), np.zeros((LANES, directions.shape[1]))
+        count, n = directions.shape
+        found, lanes = new_matrix(count, n), new_matrix(LANES, n)
         for start in range(0, count, LANES):
-            for k in range(min(LANES, count - start)):
-                lanes[k] = directions[start + k]
+            for k in range(LANES):
+                for i in range(n):
+                    lanes[k, i] = directions[start + k, i] if start + k < count else 0.0
             multiply(args[:-1], lanes, found, start)
         return found
 
-    return Derivative("hessian_products", of, njit(hessian_products))
+    return Derivative("hessian_products", of, whole(hessian_products))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import logging
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -110,7 +111,7 @@ def explained(error: Exception, function: CompiledFunction) -> UnsupportedOpErro
     place = None
     for pattern in _PLACES:
         for found in pattern.finditer(text):
-            path = str(Path(found[1]).absolute())
+            path = os.path.abspath(found[1])
             if place is None and "numba" not in Path(path).parts and not path.startswith((mine, "<")):
                 place = path, int(found[2])
     if place is None:

@@ -1,0 +1,287 @@
+"""Arguments of compiled derivatives: into recording code as active numbers, and their cotangents out of it.
+
+Emitted as LLVM's code: as functions that Numba compiles for each type they took half the time of a gradient.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
+from numba.np import arrayobj
+
+from tapegrad.native import forms
+from tapegrad.native.algebra import F64, I64, Emitter, Spec, components
+from tapegrad.native.annotations import (
+    Builder,
+    Context,
+    Emission,
+    Intrinsic,
+    Signature,
+    TupleType,
+    Type,
+    TypingContext,
+    Value,
+)
+from tapegrad.native.scalar import Active, struct
+
+REAL = (types.Float, types.Integer)
+PASSIVE = (*REAL, types.Boolean)
+
+
+def _moving(kind: Type) -> bool:
+    """Whether an argument of this type can be differentiated by."""
+    return isinstance(kind, REAL) or (isinstance(kind, types.Array) and isinstance(kind.dtype, types.Float))
+
+
+def _fits(kind: Type, tangent: Type, flat: bool) -> bool:
+    """Whether values of a type are tangents of an argument."""
+    if isinstance(kind, types.Array):
+        found = isinstance(tangent, types.Array) and isinstance(tangent.dtype, PASSIVE)
+        return found and tangent.ndim == (1 if flat else kind.ndim)
+    return isinstance(tangent, PASSIVE)
+
+
+@contextlib.contextmanager
+def _elements(
+    context: Context, builder: Builder, kinds: Sequence[types.Array], arrays: Sequence[Any]
+) -> Iterator[tuple[Value, list[Value]]]:
+    """Emit a loop over the elements of arrays: how many were before, and pointers to those of each.
+
+    They are alike in shape to the first, or flat.
+    """
+    first, kind = arrays[0], kinds[0]
+    if all(one.layout == "C" for one in kinds):
+        with cgutils.for_range(builder, first.nitems) as loop:
+            yield loop.index, [builder.gep(array.data, [loop.index]) for array in arrays]
+        return
+    shape = cgutils.unpack_tuple(builder, first.shape, kind.ndim)
+    with cgutils.loop_nest(builder, shape, I64) as indices:
+        place = ir.Constant(I64, 0)
+        for n, i in zip(shape, indices, strict=True):
+            place = builder.add(builder.mul(place, n), i)
+        pointers = []
+        for one, array in zip(kinds, arrays, strict=True):
+            at = indices if one.ndim == kind.ndim else (place,)
+            pointers.append(cgutils.get_item_pointer(context, builder, one, array, at))
+        yield place, pointers
+
+
+def _count(context: Context, builder: Builder, kind: Type, value: Value) -> Value:
+    """How many numbers an argument has."""
+    if isinstance(kind, types.Array):
+        return arrayobj.make_array(kind)(context, builder, value).nitems
+    return ir.Constant(I64, 1)
+
+
+@functools.cache
+def sizing(moving: tuple[int, ...], flat: bool = False) -> Intrinsic:
+    """Return ``size(args, tangents)``: how many numbers move; raises where tangents are of another shape.
+
+    They may be flat where that is said, arrays of one dimension.
+    """
+
+    @intrinsic
+    def size(typingctx: TypingContext, args: TupleType, tangents: TupleType) -> Emission:
+        for q, k in enumerate(moving):
+            if k >= len(args) or not _moving(args[k]):
+                found = args[k] if k < len(args) else "nothing"
+                raise TypingError(
+                    f"tapegrad: derivative by argument {k}: a float or an array of floats "
+                    f"is wanted, found {found}"
+                )
+            for tangent in tangents[q]:
+                if not _fits(args[k], tangent, flat):
+                    raise TypingError(
+                        f"tapegrad: a direction of argument {k} is of its shape, {args[k]}; found {tangent}"
+                    )
+
+        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
+            parts, total = cgutils.unpack_tuple(builder, values[0]), ir.Constant(I64, 0)
+            lanes = cgutils.unpack_tuple(builder, values[1])
+            for q, k in enumerate(moving):
+                total = builder.add(total, _count(context, builder, args[k], parts[k]))
+                rows = cgutils.unpack_tuple(builder, lanes[q]) if len(tangents[q]) else ()
+                for kind, row in zip(tangents[q], rows, strict=True):
+                    _see_that_it_fits(context, builder, (args[k], kind), (parts[k], row))
+            return total
+
+        return types.int64(args, tangents), code
+
+    return size
+
+
+def _see_that_it_fits(
+    context: Context, builder: Builder, kinds: Sequence[Type], values: Sequence[Value]
+) -> None:
+    """Emit the comparison of the shapes of an argument and a tangent, which may be flat."""
+    if not isinstance(kinds[0], types.Array):
+        return
+    pair = [arrayobj.make_array(k)(context, builder, v) for k, v in zip(kinds, values, strict=True)]
+    sizes = [
+        cgutils.unpack_tuple(builder, array.shape, kinds[0].ndim)
+        if kinds[0].ndim == kinds[1].ndim
+        else [array.nitems]
+        for array in pair
+    ]
+    for one, other in zip(*sizes, strict=True):
+        with cgutils.if_unlikely(builder, builder.icmp_signed("!=", one, other)):
+            words = "tapegrad: a direction has the shape of the argument that it is a direction of"
+            context.call_conv.return_user_exc(builder, ValueError, (words,))
+
+
+@functools.cache
+def entering(moving: tuple[int, ...], spec: Spec) -> Intrinsic:
+    """Return ``enter(args, tangents, tape)``: the arguments, those that move as active numbers on a tape.
+
+    `tangents` has a tuple for each that moves, of what is alike in shape, or flat, for each lane.
+    """
+
+    @intrinsic
+    def enter(typingctx: TypingContext, args: TupleType, tangents: TupleType, tape: Type) -> Emission:
+        active = Active(spec)
+        kinds = [forms.recorded(kind, spec, floats=False) for kind in args]
+        for k in moving:
+            array = isinstance(kinds[k], types.Array)
+            kinds[k] = types.Array(active, kinds[k].ndim, "C") if array else active
+        out = types.Tuple(kinds)
+
+        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
+            parts = cgutils.unpack_tuple(builder, values[0])
+            lanes = cgutils.unpack_tuple(builder, values[1])
+            number = ir.Constant(I64, 1)
+            done = []
+            for k, (kind, value) in enumerate(zip(args, parts, strict=True)):
+                if k not in moving:
+                    context.nrt.incref(builder, kind, value)
+                    done.append(value)
+                    continue
+                of = tangents[moving.index(k)]
+                rows = cgutils.unpack_tuple(builder, lanes[moving.index(k)]) if len(of) else []
+                sources, given = [kind, *of], [value, *rows]
+                if isinstance(kind, types.Array):
+                    done.append(_array(context, builder, kinds[k], sources, given, number, values[2]))
+                else:
+                    done.append(_number(context, builder, active, sources, given, number, values[2]))
+                number = builder.add(number, _count(context, builder, kind, value))
+            return context.make_tuple(builder, out, done)
+
+        return out(args, tangents, types.int64), code
+
+    return enter
+
+
+def _number(
+    context: Context,
+    builder: Builder,
+    active: Active,
+    kinds: Sequence[Type],
+    values: Sequence[Value],
+    statement: Value,
+    tape: Value,
+) -> Value:
+    """Emit an active number of its value and tangents; those left out are 0."""
+    parts = [context.cast(builder, v, k, types.float64) for k, v in zip(kinds, values, strict=True)]
+    parts += [ir.Constant(F64, 0.0)] * (components(active.spec) - len(parts))
+    return struct(Emitter(context, builder), active, [*parts, statement, tape])
+
+
+def _array(
+    context: Context,
+    builder: Builder,
+    kind: types.Array,
+    kinds: Sequence[types.Array],
+    values: Sequence[Value],
+    first: Value,
+    tape: Value,
+) -> Value:
+    """Emit a new array of active numbers, in the order of C."""
+    sources = [arrayobj.make_array(k)(context, builder, v) for k, v in zip(kinds, values, strict=True)]
+    shape = cgutils.unpack_tuple(builder, sources[0].shape, kind.ndim)
+    out = arrayobj._empty_nd_impl(context, builder, kind, shape)
+    with _elements(context, builder, kinds, sources) as (place, pointers):
+        loaded = [arrayobj.load_item(context, builder, k, p) for k, p in zip(kinds, pointers, strict=True)]
+        dtypes = [k.dtype for k in kinds]
+        number = _number(context, builder, kind.dtype, dtypes, loaded, builder.add(first, place), tape)
+        arrayobj.store_item(context, builder, kind, number, builder.gep(out.data, [place]))
+    return out._getvalue()
+
+
+@functools.cache
+def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Intrinsic:
+    """Return ``leave(args, cotangents)``: of those lanes the cotangents of the arguments that move."""
+    count = components(spec)
+
+    @intrinsic
+    def leave(typingctx: TypingContext, args: TupleType, cotangents: Type) -> Emission:
+        kinds = [
+            types.Array(types.float64, args[k].ndim, "C")
+            if isinstance(args[k], types.Array)
+            else types.float64
+            for k in moving
+        ]
+        each = kinds[0] if len(kinds) == 1 else types.Tuple(kinds)
+        out = types.Tuple([each] * len(lanes))
+
+        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
+            parts = cgutils.unpack_tuple(builder, values[0])
+            memory = builder.inttoptr(values[1], F64.as_pointer())
+            rows = []
+            for lane in lanes:
+                number, found = ir.Constant(I64, 1), []
+                for kind, k in zip(kinds, moving, strict=True):
+                    start = builder.add(builder.mul(number, ir.Constant(I64, count)), ir.Constant(I64, lane))
+                    source = builder.gep(memory, [start])
+                    if isinstance(kind, types.Array):
+                        array = arrayobj.make_array(args[k])(context, builder, parts[k])
+                        shape = cgutils.unpack_tuple(builder, array.shape, kind.ndim)
+                        made = arrayobj._empty_nd_impl(context, builder, kind, shape)
+                        _copy(builder, source, count, made.data, made.nitems)
+                        found.append(made._getvalue())
+                    else:
+                        found.append(builder.load(source))
+                    number = builder.add(number, _count(context, builder, args[k], parts[k]))
+                rows.append(found[0] if len(kinds) == 1 else context.make_tuple(builder, each, found))
+            return context.make_tuple(builder, out, rows)
+
+        return out(args, types.int64), code
+
+    return leave
+
+
+def _copy(builder: Builder, source: Value, step: int, target: Value, n: Value) -> None:
+    """Emit the copying of n numbers, each so many after the one before, to memory in a row."""
+    with cgutils.for_range(builder, n) as loop:
+        at = builder.gep(source, [builder.mul(loop.index, ir.Constant(I64, step))])
+        builder.store(builder.load(at, align=8), builder.gep(target, [loop.index]), align=8)
+
+
+@intrinsic
+def put_row(typingctx: TypingContext, matrix: Type, k: Type, row: Type) -> Emission:
+    """Write an array or a number as row k of a matrix, both in the order of C."""
+
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+        out = arrayobj.make_array(matrix)(context, builder, args[0])
+        source = arrayobj.make_array(row)(context, builder, args[2])
+        start = builder.gep(out.data, [builder.mul(args[1], source.nitems)])
+        _copy(builder, source.data, 1, start, source.nitems)
+        return context.get_dummy_value()
+
+    return types.void(matrix, k, row), code
+
+
+@intrinsic
+def new_matrix(typingctx: TypingContext, rows: Type, columns: Type) -> Emission:
+    """Return a matrix that nothing was written to."""
+    kind = types.Array(types.float64, 2, "C")
+
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+        return arrayobj._empty_nd_impl(context, builder, kind, args)._getvalue()
+
+    return kind(types.int64, types.int64), code

@@ -1,0 +1,120 @@
+"""Code that is only compiled into other code: it has no machine code of its own, and is optimised there.
+
+Numba makes a library of each function, optimises it with all that it calls, and makes machine code of it: so
+what stands below n functions goes n times through LLVM. What we compile calls many small functions that
+nobody but compiled code can call. Their libraries wait here until somebody asks for an address; what they
+are linked into is optimised as a whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from numba.core.codegen import JITCodeLibrary, RuntimeLinker
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.environment import lookup_environment
+from numba.core.registry import cpu_target
+
+ENVIRONMENT = "_ZN08NumbaEnv"  # names of variables that hold the objects which a function uses
+
+
+class Library(JITCodeLibrary):
+    """A library that is optimised and made machine code of when an address in it is asked for."""
+
+    _waiting = True
+
+    @classmethod
+    def _unserialize(cls, codegen: Any, state: Any) -> Library:
+        with _making(codegen, JITCodeLibrary):
+            return JITCodeLibrary._unserialize(codegen, state)
+
+    @property
+    def codegen(self) -> Any:
+        """What sets the environment of a function that was compiled: this, as long as there is no code."""
+        return self if self._waiting else self._codegen
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """Do nothing: it is set when there is code."""
+
+    def _optimize_functions(self, module: Any) -> None:
+        """What Numba does for each function, but not for those that are only declared: they are the most."""
+        module.data_layout = self._codegen._data_layout
+        passes, builder = self._codegen._function_pass_manager()
+        for function in module.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
+
+    def _optimize_final_module(self) -> None:
+        if not self._waiting:
+            super()._optimize_final_module()
+
+    def _finalize_final_module(self) -> None:
+        if not self._waiting:
+            super()._finalize_final_module()
+            return
+        self._finalize_dynamic_globals()
+        self._finalized = True
+        # what calls a function that is still being compiled has to be there when that is
+        if any(one.name.startswith(RuntimeLinker.PREFIX) for one in self._final_module.global_variables):
+            self._build()
+
+    def _build(self) -> None:
+        with global_compiler_lock:
+            if self._waiting:
+                self._waiting, self._shared_module = False, None
+                self._dynamic_globals.clear()
+                self._optimize_final_module()
+                self._finalize_final_module()
+                for one in list(self._final_module.global_variables):
+                    found = lookup_environment(one.name) if one.name.startswith(ENVIRONMENT) else None
+                    if found is not None:
+                        self._codegen.set_env(one.name, found)
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Return the address of a function, 0 if there is none of this name."""
+        self._ensure_finalized()
+        if self._waiting:
+            try:
+                if self._final_module.get_function(name).is_declaration:
+                    return 0
+            except NameError:
+                return 0
+            self._build()
+        return super().get_pointer_to_function(name)
+
+    def _get_module_for_linking(self) -> Any:
+        self._ensure_finalized()
+        if self._codegen._library_class is JITCodeLibrary:  # what Numba compiles is to be as it ever was
+            self._build()
+        return super()._get_module_for_linking()
+
+    def serialize_using_bitcode(self) -> Any:
+        """Return the library for a cache."""
+        self._ensure_finalized()
+        self._build()
+        return super().serialize_using_bitcode()
+
+    def serialize_using_object_code(self) -> Any:
+        """Return the library for a cache."""
+        self._ensure_finalized()
+        self._build()
+        return super().serialize_using_object_code()
+
+
+@contextlib.contextmanager
+def _making(codegen: Any, kind: type) -> Iterator[None]:
+    before = codegen._library_class
+    codegen._library_class = kind
+    try:
+        yield
+    finally:
+        codegen._library_class = before
+
+
+@contextlib.contextmanager
+def waiting() -> Iterator[None]:
+    """Let what is compiled inside wait until it is asked for."""
+    with global_compiler_lock, _making(cpu_target.target_context.codegen(), Library):
+        yield
