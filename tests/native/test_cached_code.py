@@ -254,7 +254,7 @@ def forms():
     (g,) = tg.grad(f(x), x, create_graph=True)
     (h,) = tg.grad(g, x)
     print(f(3.0), *derivatives[0](3.0), derivatives[1](3.0, 1.0)[1], g.item(), h.item())
-    found = [f.primal, twin_of(f.primal, (), True), twin_of(f.primal, (1,), True)]
+    found = [f.values, twin_of(f.primal, (), True), twin_of(f.primal, (1,), True)]
     found += [of._compiled for of in derivatives]
     print(*(sum(one.stats.cache_hits.values()) for one in found))
 """
