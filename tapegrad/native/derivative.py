@@ -19,6 +19,7 @@ from tapegrad.native import explain, runtime
 from tapegrad.native.algebra import F64, Spec, components
 from tapegrad.native.annotations import (
     Builder,
+    Code,
     Compiled,
     Context,
     Emission,
@@ -36,12 +37,30 @@ from tapegrad.native.function import CompiledFunction, compile_function
 from tapegrad.native.memory import get, taking, write
 from tapegrad.native.operators import statement_of
 from tapegrad.native.scalar import Active, is_active
-from tapegrad.native.stored import Stored
+from tapegrad.native.stored import Sources, Stored
 from tapegrad.native.tape import COTANGENTS
 from tapegrad.native.twin import twin_of
 
-whole = njit(pipeline_class=OnceCompiler)
 piece = njit(pipeline_class=OnceCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def whole(function: Code) -> Compiled:
+    """Return a function of any arguments, compiled for each types of them once.
+
+    To Numba they are a tuple of another type when compiled code calls it.
+    """
+    compiled = njit(pipeline_class=OnceCompiler)(function)
+    compile_form = compiled.compile
+
+    def compile(form: Any) -> Any:
+        plain = [types.Tuple(list(kind)) if isinstance(kind, STARRED) else kind for kind in form]
+        return compile_form(tuple(plain))
+
+    compiled.compile = compile
+    return compiled
+
+
+STARRED = (types.StarArgTuple, types.StarArgUniTuple)
 
 
 @functools.cache
@@ -67,7 +86,7 @@ def attempt(twin: Compiled, moving: tuple[int, ...], spec: Spec) -> Intrinsic:
 
     What the function raises is raised once its tape is returned.
     """
-    release = runtime.tapes().release
+    release, sources = runtime.tapes().release, Sources(twin._tapegrad_of)
 
     @intrinsic
     def run(typingctx: TypingContext, args: TupleType, tape: Type) -> Emission:
@@ -83,8 +102,10 @@ def attempt(twin: Compiled, moving: tuple[int, ...], spec: Spec) -> Intrinsic:
         def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
             parts = cgutils.unpack_tuple(builder, values[0])
             overload = twin.get_compile_result(form)
-            parts = [context.cast(builder, v, a, b) for v, a, b in zip(parts, args, form.args, strict=True)]
+            parts = [context.cast(builder, v, a, b) for v, a, b in zip(parts, args, form.args)]  # noqa: B905
+            parts += [context.get_constant_undef(kind) for kind in form.args[len(parts) :]]  # by default
             context.add_linking_libs([overload.library])
+            context.active_code_library._reload_init.add(sources)
             status, found = context.call_internal_no_propagate(builder, overload.fndesc, form, parts)
             with cgutils.if_unlikely(builder, status.is_error):
                 _emit_call(context, builder, release, [values[1]])

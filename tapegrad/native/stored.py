@@ -232,6 +232,51 @@ def _name(value: Any) -> str:
     return name
 
 
+_known: dict[tuple[str, str], weakref.WeakSet[Compiled]] = {}  # functions of derivatives, by their names
+
+
+class Sources:
+    """Says in what is cached of which sources and values a derivative is that was compiled in.
+
+    Numba keeps a user's function until its own file changes. Where what is differentiated is another one when
+    the function is loaded, this fails as a file does that cannot be read, so that Numba compiles it again.
+    """
+
+    def __init__(self, primal: Compiled) -> None:
+        self._primal = weakref.ref(primal)
+        _known.setdefault(_names(primal), weakref.WeakSet()).add(primal)
+
+    def __call__(self) -> None:
+        """Do nothing: Numba calls it when code was loaded."""
+
+    def __reduce__(self) -> Any:
+        primal: Any = self._primal()
+        return _unchanged, (*_names(primal), _digest_of(primal))
+
+
+def _names(primal: Compiled) -> tuple[str, str]:
+    return primal.py_func.__module__, primal.py_func.__qualname__
+
+
+def _digest_of(primal: Compiled) -> bytes | None:
+    """The hash of all that is compiled into derivatives of a function; None if that cannot be told."""
+    found = Description()
+    try:
+        found.function(primal)
+    except Unknown:
+        return None
+    found.put(digest())
+    return found.all.digest()
+
+
+def _unchanged(module: str, name: str, sources: bytes | None) -> Sources:
+    """Return what is to be called when code is loaded; functions that share a name are to be alike."""
+    functions = list(_known.get((module, name), ()))
+    if sources is None or not functions or any(_digest_of(one) != sources for one in functions):
+        raise OSError(f"{module}.{name} is another function than the one that was compiled in")
+    return Sources(functions[0])
+
+
 class Stored(_Cache):
     """What Numba asks for a form of a function before it compiles, and gives what it has compiled."""
 
@@ -274,9 +319,11 @@ class Stored(_Cache):
             return None
         target_context.refresh()
         try:
-            return CompileResult._rebuild(target_context, *pickle.loads(data))
-        except (ImportError, AttributeError):  # of a module that is no more where it was
+            found = CompileResult._rebuild(target_context, *pickle.loads(data))
+        except (ImportError, AttributeError, OSError):  # of a module that is no more there; see `Sources`
             return None
+        found.library._reload_init.update(found.reload_init)  # for what Numba compiles it into
+        return found
 
     def save_overload(self, sig: Signature, data: CompileResult) -> None:
         """Keep what was compiled; not what has addresses of this process in it."""

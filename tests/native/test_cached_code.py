@@ -167,6 +167,67 @@ def test_derivatives_in_cached_functions_are_the_same_in_each_process(tmp_path):
         assert shown(place, "others(); show(names)", REVERSED="1") == expected
 
 
+MODEL = """
+import numpy as np, numba, tapegrad as tg
+
+@numba.njit
+def scaled(x):
+    return 2.0 * x
+
+@tg.njit(cache=True)
+def cost(x):
+    return scaled(x[0]) * x[0] + np.sum(x)
+"""
+
+USES = """
+import numba, numpy as np, tapegrad as tg
+from numba.core import event
+from model import cost
+
+gradient, hessian = tg.func.grad(cost), tg.func.hessian(cost)
+x = np.array([3.0, 1.0])
+compiled = []
+
+class Listener(event.Listener):
+    def on_start(self, one):
+        if "tapegrad_" not in str(one.data["dispatcher"].py_func.__module__):
+            compiled.append(one.data["dispatcher"].__name__)
+    def on_end(self, one):
+        pass
+
+@numba.njit(cache=True)
+def step(x):
+    return gradient(x) / hessian(x)[0, 0]
+
+def show(*functions):
+    event.register("numba:compile", Listener())
+    found = [f(x).ravel().tolist() for f in functions]
+    print(*(v for row in found for v in row), len(compiled))
+"""
+
+
+def test_derivatives_in_a_cached_function_are_of_the_sources_there_are(tmp_path):
+    """Numba looks at one file alone: what stands in others it takes as it was."""
+    (tmp_path / "model.py").write_text(MODEL, "utf-8")
+    (tmp_path / "uses.py").write_text(USES, "utf-8")
+
+    def shown(functions="gradient, hessian, step"):
+        place = str(tmp_path / "cache")
+        code = f"from uses import *; show({functions})"
+        *values, compiled = run(tmp_path, code, TAPEGRAD_CACHE=place, NUMBA_CACHE_DIR=place)
+        return [float(v) for v in values], int(compiled)
+
+    def expected(scale):
+        gradient = [6.0 * scale + 1.0, 1.0]
+        return [*gradient, 2.0 * scale, 0.0, 0.0, 0.0, *(v / (2.0 * scale) for v in gradient)]
+
+    assert shown("gradient, hessian")[0] == pytest.approx(expected(2.0)[:6])
+    assert shown()[0] == pytest.approx(expected(2.0))  # compiles `step` with what it loads
+    assert shown() == (pytest.approx(expected(2.0)), 0)
+    (tmp_path / "model.py").write_text(MODEL.replace("2.0", "4.0"), "utf-8")
+    assert shown("step, gradient, hessian")[0] == pytest.approx([*expected(4.0)[6:], *expected(4.0)[:6]])
+
+
 # ---------------------------------------------------------------- what one process leaves to the next
 
 

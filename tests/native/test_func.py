@@ -258,3 +258,25 @@ def test_hessian_by_a_number_is_a_number():
 
     assert tg.func.hessian(f)(2.0, 5.0) == 60.0
     assert tg.func.hessian(f)(2, 5.0) == 60.0
+
+
+def test_an_argument_left_out_has_its_default():
+    cubed = tg.njit(lambda x, scale=2.0, n=3: scale * x**n)
+    assert tg.func.grad(cubed)(2.0) == 24.0
+    assert tg.func.grad(cubed)(2.0, 1.0) == 12.0
+    assert tg.func.jvp(cubed)(2.0, 0.5) == (16.0, 12.0)
+    assert tg.func.hvp(cubed)(2.0, 1.0) == 24.0
+
+
+@pytest.mark.parametrize("name", ["hvp", "jvp", "taylor"])
+def test_a_direction_has_the_shape_of_its_argument(name):
+    """What is shorter would be read beyond its end."""
+    cubes = tg.njit(lambda x: np.sum(x * x * x))
+    along = tg.func.taylor(cubes, 2) if name == "taylor" else getattr(tg.func, name)(cubes)
+    along(np.ones(4), np.ones(4))
+    for n in (3, 5, 0):
+        with pytest.raises(ValueError, match="has the shape of the argument"):
+            along(np.ones(4), np.ones(n))
+    for direction in (np.ones((2, 2)), 1.0):
+        with pytest.raises(tg.errors.UnsupportedOpError, match="a direction of argument 0"):
+            along(np.ones(4), direction)

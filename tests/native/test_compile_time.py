@@ -1,0 +1,133 @@
+"""What is compiled for a derivative: how many functions, and how often they go through LLVM."""
+
+import contextlib
+
+import numba
+import numpy as np
+import pytest
+from numba.core import event
+from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary
+from numba.core.registry import cpu_target
+
+import tapegrad as tg
+
+
+@contextlib.contextmanager
+def counted(monkeypatch):
+    """Names of libraries that get functions, that are optimised, and that machine code is made of."""
+    found = {"functions": [], "optimised": [], "machine code": []}
+
+    def counting(name, what):
+        method = getattr(CPUCodeLibrary, name)
+
+        def counted(self, *args):
+            found[what].append(self.name)
+            return method(self, *args)
+
+        patch.setattr(CPUCodeLibrary, name, counted)
+
+    with monkeypatch.context() as patch:
+        counting("add_ir_module", "functions")
+        counting("_optimize_final_module", "optimised")
+        counting("_finalize_final_module", "machine code")
+        yield found
+
+
+def fused(x, a):
+    return np.sum(np.sin(x) * a + np.exp(-x * x) / (1.0 + a))
+
+
+X, A = np.linspace(0.1, 0.9, 5), np.linspace(1.0, 2.0, 5)
+
+
+@pytest.mark.quick
+def test_a_derivative_goes_through_llvm_once(monkeypatch):
+    tg.func.grad(tg.njit(lambda x: x * x))(1.0)  # what the library keeps
+    compiled = tg.njit(fused)
+    with counted(monkeypatch) as found:
+        gradient = tg.func.grad(compiled)(X, A)
+    assert found["optimised"] == found["machine code"] == ["grad.<locals>.grad"]
+    assert 1 < len(found["functions"]) <= 20
+    slope = np.cos(X) * A - 2 * X * np.exp(-X * X) / (1 + A)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-14)
+
+
+def test_a_hessian_compiles_no_more_than_it_needs(monkeypatch):
+    tg.func.hessian(tg.njit(lambda x: x[0] * x[0]))(np.ones(1))
+    compiled = tg.njit(fused)
+    with counted(monkeypatch) as found:
+        hessian = tg.func.hessian(compiled)(X, A)
+    assert found["optimised"] == found["machine code"] == ["hessian.<locals>.hessian"]
+    assert 1 < len(found["functions"]) <= 25
+    bend = -np.sin(X) * A + (4 * X * X - 2) * np.exp(-X * X) / (1 + A)
+    np.testing.assert_allclose(hessian, np.diag(bend), rtol=1e-13, atol=1e-15)
+
+
+def test_no_order_is_compiled_that_was_not_asked_for():
+    compiled, kinds = tg.njit(fused), []
+
+    class Listener(event.Listener):
+        def on_start(self, one):
+            kinds.append(one.data["dispatcher"].__qualname__.partition("__tape")[2].rpartition("_")[0])
+
+        def on_end(self, one):
+            pass
+
+    with event.install_listener("numba:compile", Listener()):
+        tg.func.grad(compiled)(X, A)
+        x = tg.tensor(X, requires_grad=True)
+        tg.grad(compiled(x, A), x)
+    assert {kind for kind in kinds if kind} <= {"_entry"}  # of first derivatives; "" has no numbers
+    assert not compiled.primal.overloads  # nor the values
+
+
+def test_what_numba_compiles_is_optimised_as_ever(monkeypatch):
+    """Pieces of derivatives that wait are completed before a function of Numba's takes them in."""
+
+    @tg.njit
+    def cost(x):
+        return np.sum(x * x) * np.hamming(3)[1]
+
+    gradient = tg.func.grad(cost)
+    with counted(monkeypatch) as pieces:
+        assert gradient(np.ones((2, 2))).tolist() == [[2.0, 2.0], [2.0, 2.0]]
+    assert cpu_target.target_context.codegen()._library_class is JITCodeLibrary
+
+    @numba.njit
+    def user(x):
+        return gradient(x) * np.hamming(3)[1]
+
+    with counted(monkeypatch) as found:
+        assert user(np.ones((2, 2))).tolist() == [[2.0, 2.0], [2.0, 2.0]]
+    late = set(pieces["functions"]) - set(pieces["optimised"])
+    assert late & set(found["optimised"])
+    assert set(found["functions"]) <= set(found["optimised"])  # the gradient is not compiled again
+
+
+def test_pieces_raise_recur_and_print(capfd):
+    """What compiled code needs besides itself: its environment, functions that are not complete yet."""
+
+    @numba.njit
+    def even(x, n):
+        return x if n == 0 else odd(x * x, n - 1)
+
+    @numba.njit
+    def odd(x, n):
+        return x if n == 0 else even(x + 1.0, n - 1)
+
+    @tg.njit
+    def cost(x, n):
+        if n > 3:
+            raise ValueError("too many")
+        print("n is", n)
+        u = np.zeros(3)
+        u[: n + 1] = np.array([x, x])
+        return even(x, n) + u.sum()
+
+    gradient = tg.func.grad(cost)
+    assert gradient(2.0, 1) == 6.0
+    assert capfd.readouterr().out == "n is 1\n"
+    with pytest.raises(ValueError, match="too many"):
+        gradient(2.0, 4)
+    with pytest.raises(ValueError, match=r"cannot assign slice of shape \(3,\) from input of shape \(2,\)"):
+        gradient(2.0, 2)
