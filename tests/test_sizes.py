@@ -26,7 +26,7 @@ NO_SIZE = {
     "kernels/cache.py": {"LIMIT_BYTES"},  # of files
     "kernels/vecmath": {...},  # ranges of numbers, which tests/kernels/test_vecmath.py crosses
     "native/blocks.py": {"NUMBERS"},  # 2**31 statements: some 20 GiB, refused as running out of numbers
-    "native/explain.py": {"LONG"},
+    "native/notes.py": {"LONG"},
     "core/saved_values.py": {"OUT"},
     "ops/programs.py": {"MAX_OPERANDS"},  # of a rule's op and of a step: elementwise ones have three at most
     "autograd/recorded_rules.py": {"MAX_OPERANDS"},

@@ -24,6 +24,7 @@ from tapegrad.native.arrays import Token
 from tapegrad.native.captured import frozen
 from tapegrad.native.libraries import waiting
 from tapegrad.native.lowering import TwinLowering
+from tapegrad.native.notes import announce
 from tapegrad.native.runtime import digest, sweeps, tapes
 from tapegrad.native.scalar import Active
 from tapegrad.native.stored import Stored
@@ -64,9 +65,12 @@ def twin_of(primal: Compiled, spec: Spec, entry: bool = False) -> Compiled:
         function.__qualname__ = f"{source.__qualname__}__tape{lanes}{'_entry' * entry}_{digest()}"
         found = njit(pipeline_class=_compiler(spec, entry), **options)(function)
         found._tapegrad_twin, found._tapegrad_of = True, primal
-        if entry and getattr(primal, "_tapegrad_cached", False):
-            tapes(), sweeps(spec)  # what is stored may call them, and names their modules
-            found._cache = Stored(primal, "twin", spec)
+        if entry:
+            kept = getattr(primal, "_tapegrad_cached", False)
+            announce(found, f"the recording form of {source.__name__}", kept)
+            if kept:
+                tapes(), sweeps(spec)  # what is stored may call them, and names their modules
+                found._cache = Stored(primal, "twin", spec)
         found = known.setdefault((spec, entry), found)
     return found
 

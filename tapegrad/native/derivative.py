@@ -19,7 +19,6 @@ from tapegrad.native import explain, runtime
 from tapegrad.native.algebra import F64, Spec, components
 from tapegrad.native.annotations import (
     Builder,
-    Code,
     Compiled,
     Context,
     Emission,
@@ -35,6 +34,7 @@ from tapegrad.native.arguments import REAL, entering, leaving, new_matrix, put_r
 from tapegrad.native.compiler import OnceCompiler
 from tapegrad.native.function import CompiledFunction, compile_function
 from tapegrad.native.memory import get, taking, write
+from tapegrad.native.notes import announce
 from tapegrad.native.operators import statement_of
 from tapegrad.native.scalar import Active, is_active
 from tapegrad.native.stored import Sources, Stored
@@ -42,14 +42,15 @@ from tapegrad.native.tape import COTANGENTS
 from tapegrad.native.twin import twin_of
 
 piece = njit(pipeline_class=OnceCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+whole = njit(pipeline_class=OnceCompiler)
+STARRED = (types.StarArgTuple, types.StarArgUniTuple)
 
 
-def whole(function: Code) -> Compiled:
-    """Return a function of any arguments, compiled for each types of them once.
+def _compile_once(compiled: Compiled) -> None:
+    """Let a function of any arguments be compiled once for them.
 
-    To Numba they are a tuple of another type when compiled code calls it.
+    When compiled code calls it they are a tuple of another type to Numba than when Python does.
     """
-    compiled = njit(pipeline_class=OnceCompiler)(function)
     compile_form = compiled.compile
 
     def compile(form: Any) -> Any:
@@ -57,10 +58,6 @@ def whole(function: Code) -> Compiled:
         return compile_form(tuple(plain))
 
     compiled.compile = compile
-    return compiled
-
-
-STARRED = (types.StarArgTuple, types.StarArgUniTuple)
 
 
 @functools.cache
@@ -221,6 +218,8 @@ class Derivative:
         self.__wrapped__, self._compiled = of, compiled
         self._of_tensors: Callable[..., Any] | None = None
         self._tapegrad_made_of = (name, how, of.primal)
+        announce(compiled, self.__name__, of.cached)
+        _compile_once(compiled)
         if of.cached:
             compiled._cache = Stored(of.primal, *self._tapegrad_made_of[:2])
 

@@ -1,12 +1,10 @@
-"""Errors of compilation in the words of differentiation, naming the user's line; notes on long ones."""
+"""Errors of compilation in the words of differentiation, naming the user's line."""
 
 from __future__ import annotations
 
 import linecache
-import logging
 import os
 import re
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +20,6 @@ from tapegrad.native.border import REAL, crosses
 if TYPE_CHECKING:
     from tapegrad.native.function import CompiledFunction
 
-log = logging.getLogger("tapegrad")
-LONG = 1.0  # seconds of compilation that are worth a note
 _PLACES = (re.compile(r"at (/[^\s()]+) \((\d+)\)"), re.compile(r'File "([^"]+)", line (\d+)'))
 _OURS = re.compile(r"active_(?:float64|complex128|expression)\S*")
 _ADVICE = (
@@ -56,7 +52,6 @@ def call(
     twin: Compiled, function: CompiledFunction, args: list[Any], kwargs: dict[str, Any] | None = None
 ) -> Any:
     """Call a twin, compiling it if need be."""
-    before, start = len(twin.overloads), time.perf_counter()
     try:
         return twin(*args, **(kwargs or {}))
     except SystemError as error:  # the function has caught what stopped the recording, and gone on
@@ -69,13 +64,6 @@ def call(
             raise
         _see_that_plain_numbers_compile(function, args)
         raise explained(error, function) from error
-    finally:
-        seconds = time.perf_counter() - start
-        if seconds > LONG and len(twin.overloads) > before and not function.cached:
-            log.warning(
-                "tg.njit: compiling the recording form of %s took %.1f s; with tg.njit(cache=True) other "
-                "processes need not", function.__name__, seconds,
-            )  # fmt: skip
 
 
 def _see_that_plain_numbers_compile(function: CompiledFunction, args: Sequence[Any]) -> None:
