@@ -75,7 +75,7 @@ def njit(
     Globals and captured variables, with the contents of arrays, are what they were when the function was
     first compiled, in all its derivatives. ``cache=True`` keeps it and its derivatives in the library's
     cache; it is compiled again if a function that it calls, or a value that it reads, is another one.
-    What takes longer than a second to compile is named meanwhile, by the logger ``"tapegrad"``;
+    What takes longer than two seconds to compile is named meanwhile, by the logger ``"tapegrad"``;
     ``logging.getLogger("tapegrad").setLevel("ERROR")`` silences that.
 
     An in-place operation whose operand shares memory with its target (``w[1:] *= w[:-1]``, the `out` of a

@@ -10,7 +10,7 @@ from typing import Any
 from tapegrad.native.annotations import Compiled
 
 log = logging.getLogger("tapegrad")
-LONG = 1.0  # seconds of compilation that are worth a note
+LONG = 2.0  # seconds of compilation that are worth a note
 
 
 def announce(compiled: Compiled, what: str, cached: bool) -> None:
