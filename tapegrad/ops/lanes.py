@@ -49,7 +49,7 @@ def jvp(op, n, tangents, out, inputs, attrs):
                 np.zeros((n, *np.shape(x)), np.result_type(x)) if t is None else t
                 for t, x in zip(tangents, inputs, strict=True)
             ]
-            return moved[0][lifted["index"]] if "place" in attrs else op(*moved, **lifted)
+            return moved[0][lifted["index"]] if "place" in lifted else op(*moved, **lifted)
     ndims = {np.ndim(x) for x in inputs}
     if op.broadcasts and len(ndims) == 1 and min(ndims) > 1:  # else lanes would meet another axis
         return op.jvp(tangents, out, inputs, attrs)

@@ -116,7 +116,7 @@ def softmax(x: Any, axis: Any = None) -> Any:
     --------
     >>> import tapegrad as tg, tapegrad.scipy as ts
     >>> ts.special.softmax(tg.array([1.0, 1.0]))
-    tensor([0.5000, 0.5000])
+    tensor([0.5, 0.5])
     """
     x = _floating(x)
     terms = np.exp(x - np.max(value_of(x), axis=axis, keepdims=True))

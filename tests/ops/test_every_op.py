@@ -16,7 +16,7 @@ from tapegrad.core import dispatch
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import BOUNDS
 from tapegrad.ops import REGISTRY
-from tapegrad.ops.primitive import PROGRAMS, Elementwise, elementwise
+from tapegrad.ops.primitive import PROGRAMS, Elementwise, Primitive, elementwise
 from tapegrad.ops.programs import Program, Ref, Step, program_of
 from tapegrad.tape.record import Template
 from tests.tiers import every, thinned
@@ -286,7 +286,7 @@ def test_kernels_that_differ_by_a_few_ulp_are_noticed(name, monkeypatch):
 
 
 def test_a_rule_declared_with_the_wrong_sign_is_noticed(monkeypatch):
-    monkeypatch.setattr("tapegrad.ops.primitive.REGISTRY", registry := dict(REGISTRY))
+    monkeypatch.setattr(Primitive, "registry", registry := dict(REGISTRY))
     monkeypatch.setattr(checks, "REGISTRY", registry)
 
     @elementwise(forward=np.sin)
