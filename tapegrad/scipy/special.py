@@ -73,6 +73,13 @@ def logsumexp(
     -------
     Tensor, or a tuple of two
         As `scipy.special.logsumexp`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([0.5, 1.5], requires_grad=True)
+    >>> tg.grad(ts.special.logsumexp(x), x)
+    (tensor([0.2689, 0.7311]),)
     """
     a = _floating(a)
     if b is None and not return_sign and value_of(a).dtype.kind == "f":
@@ -136,6 +143,12 @@ def log_softmax(x: Any, axis: Any = None) -> Any:
     -------
     Tensor
         As `scipy.special.log_softmax`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> ts.special.log_softmax(tg.array([1.0, 1.0]))
+    tensor([-0.6931, -0.6931])
     """
     x = _floating(x)
     moved = x - _shift(x, axis)
@@ -158,6 +171,13 @@ def polygamma(n: Any, x: Any) -> Any:
     -------
     Tensor
         As `scipy.special.polygamma`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor(0.5, requires_grad=True)
+    >>> tg.grad(ts.special.polygamma(1, x), x)
+    (tensor(-16.8288),)
     """
     n, x = _constant(n, "polygamma by its order n"), tensor_of(x)
     if np.all(n == 0):
@@ -181,6 +201,13 @@ def multigammaln(a: Any, d: int) -> Any:
     -------
     Tensor
         As `scipy.special.multigammaln`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> a = tg.tensor(3.5, requires_grad=True)
+    >>> tg.grad(ts.special.multigammaln(a, 2), a)
+    (tensor(2.0259),)
     """
     a = tensor_of(a)
     if not np.isscalar(d) or np.floor(d) != d:
@@ -206,6 +233,13 @@ def factorial(n: Any, exact: bool = False, extend: str = "zero") -> Any:
     -------
     Tensor
         As `scipy.special.factorial`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> n = tg.tensor(0.5, requires_grad=True)
+    >>> tg.grad(ts.special.factorial(n), n)
+    (tensor(0.0323),)
     """
     if exact or extend != "zero" or not any_follows((n,)):
         return _scipy.factorial(_constant(n, "factorial with exact= or extend="), exact=exact, extend=extend)
@@ -228,6 +262,13 @@ def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> An
     -------
     Tensor
         As `scipy.special.comb`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> n = tg.tensor(4.5, requires_grad=True)
+    >>> tg.grad(ts.special.comb(n, 2), n)
+    (tensor(4.),)
     """
     if exact or not any_follows((N, k)):
         N, k = (_constant(x, "comb with exact=True") for x in (N, k))
@@ -252,6 +293,13 @@ def perm(N: Any, k: Any, exact: bool = False) -> Any:
     -------
     Tensor
         As `scipy.special.perm`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> n = tg.tensor(4.5, requires_grad=True)
+    >>> tg.grad(ts.special.perm(n, 2), n)
+    (tensor(8.),)
     """
     if exact or not any_follows((N, k)):
         N, k = (_constant(x, "perm with exact=True") for x in (N, k))
@@ -274,6 +322,13 @@ def diric(x: Any, n: Any) -> Any:
     -------
     Tensor
         As `scipy.special.diric`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor(0.5, requires_grad=True)
+    >>> tg.grad(ts.special.diric(x, 3), x)
+    (tensor(-0.3196),)
     """
     n, x = _constant(n, "diric by its count n"), _floating(x)
     if not any_follows((x,)):
@@ -317,6 +372,13 @@ def spherical_jn(n: Any, z: Any, derivative: bool = False) -> Any:
     -------
     Tensor
         As `scipy.special.spherical_jn`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> z = tg.tensor(0.5, requires_grad=True)
+    >>> tg.grad(ts.special.spherical_jn(2, z), z)
+    (tensor(0.0643),)
     """
     return _spherical("spherical_jn", n, z, derivative, 1)
 
@@ -336,6 +398,13 @@ def spherical_yn(n: Any, z: Any, derivative: bool = False) -> Any:
     -------
     Tensor
         As `scipy.special.spherical_yn`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> z = tg.tensor(0.5, requires_grad=True)
+    >>> tg.grad(ts.special.spherical_yn(0, z), z)
+    (tensor(4.4692),)
     """
     return _spherical("spherical_yn", n, z, derivative, -1)
 
@@ -355,6 +424,13 @@ def spherical_in(n: Any, z: Any, derivative: bool = False) -> Any:
     -------
     Tensor
         As `scipy.special.spherical_in`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> z = tg.tensor(0.5, requires_grad=True)
+    >>> tg.grad(ts.special.spherical_in(1, z), z)
+    (tensor(0.3587),)
     """
     return _spherical("spherical_in", n, z, derivative, 1)
 
@@ -374,5 +450,12 @@ def spherical_kn(n: Any, z: Any, derivative: bool = False) -> Any:
     -------
     Tensor
         As `scipy.special.spherical_kn`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> z = tg.tensor(0.5, requires_grad=True)
+    >>> tg.grad(ts.special.spherical_kn(0, z), z)
+    (tensor(-5.7164),)
     """
     return _spherical("spherical_kn", n, z, derivative, 0)
