@@ -88,6 +88,12 @@ def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any
     return update
 
 
+WAYS_OUT = {  # what else there is, by the package that asks for a value
+    "pandas": ", .to_numpy() of what is pandas' to compute with both",
+    "scipy": ", tapegrad.scipy.special for functions of scipy.special that are no ufuncs",
+}
+
+
 def _asking() -> str:
     """The installed package, other than NumPy, whose code asks for a value; empty if it is the user's."""
     frame = sys._getframe(1)
@@ -420,8 +426,7 @@ class Tensor(ArrayMethods):
             raise BorderError(
                 f"{what} of a Tensor that {kind}{asking and f', asked for by {asking},'} would drop its "
                 f"derivative (shape {self.shape}, dtype {self.dtype}); use .item(), .detach().numpy(){mode} "
-                "for the value, tg.array([...]) or np.stack to join Tensors"
-                + (", .to_numpy() of what is pandas' to compute with both" if asking == "pandas" else "")
+                "for the value, tg.array([...]) or np.stack to join Tensors" + WAYS_OUT.get(asking, "")
             )
 
     def numpy(self) -> np.ndarray:

@@ -537,6 +537,12 @@ def test_what_scipy_is_given_is_said_by_the_border_itself():
         optimize.minimize(lambda x: (a * x).sum(), [1.0, 2.0])
 
 
+def test_a_function_of_scipy_that_is_no_ufunc_is_named():
+    special = pytest.importorskip("scipy.special")
+    with pytest.raises(BorderError, match=r"asked for by scipy.*tapegrad\.scipy\.special"):
+        special.logsumexp(tg.tensor([1.0, 2.0], requires_grad=True))
+
+
 def test_the_border_names_who_asks():
     pandas = pytest.importorskip("pandas")
     a = tg.tensor([1.0, 2.0], requires_grad=True)
