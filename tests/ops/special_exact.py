@@ -95,6 +95,11 @@ SCALES: dict[str, Any] = {
         ("j0", "j1", "y0", "y1", "jv", "jn", "yv", "yn", "jve", "yve"), lambda x: min(1.0, abs(x) ** -0.5)
     ),
 }
+# Derivatives of what is all but constant far from 0, where differences cancel hundreds of digits.
+SLOPES: dict[str, Any] = {
+    "expit": lambda x: mp.exp(-abs(x)) / (1 + mp.exp(-abs(x))) ** 2,
+    "log_expit": lambda x: mp.exp(-x) / (1 + mp.exp(-x)),
+}
 # Where SciPy's own value is no better: of large arguments, or by series cut short.
 STATED = {"beta": 1e-9, "poch": 1e-10, "ber": 5e-9, "bei": 5e-9, "ker": 5e-9, "kei": 5e-9, "berp": 5e-9,
           "beip": 5e-9, "kerp": 5e-9, "keip": 5e-9, "fresnel": 5e-12}  # fmt: skip
