@@ -17,7 +17,7 @@ from tapegrad.kernels.words import Address
 Text = tuple[list[ast.Assign], ast.expr]
 _slots: dict[tuple[Any, ...], int] = {}  # what a kernel computes -> its number
 _recipes: list[tuple[Any, ...]] = []
-_kernels = np.zeros((512, layout.COLUMNS), np.int64)
+_kernels = np.zeros((2048, layout.COLUMNS), np.int64)
 _casts = np.zeros((32, 8), np.int64)
 _blas = np.zeros(5, np.int64)  # of each dtype code the address of its matrix product
 _operations = np.zeros((1024, layout.ROW), np.int64)
@@ -46,6 +46,8 @@ def slot(statements: Sequence[ast.Assign], expression: ast.expr, arguments: Sequ
     key = (*plain, len(arguments), cotangent)
     with compiling():
         if key not in _slots:
+            if len(_recipes) == len(_kernels):  # compiled code would read beyond the table
+                raise MemoryError(f"there is room for {len(_kernels)} different derivatives of ops")
             _slots[key] = len(_recipes)
             _recipes.append((texts, tuple(arguments), cotangent))
         return _slots[key]

@@ -204,3 +204,10 @@ def test_conversions_stage_any_stride(source, target):
             == 1
         )
         np.testing.assert_array_equal(out, view.astype(target))
+
+
+def test_more_derivatives_than_the_table_has_room_for_are_refused(monkeypatch):
+    """Compiled code would read an address behind it."""
+    monkeypatch.setattr(table, "_recipes", [None] * len(table._kernels))
+    with pytest.raises(MemoryError, match="room for 2048 different derivatives"):
+        table.slot([], ast.parse("x * 0.1234", mode="eval").body, ["x"], True)
