@@ -93,6 +93,8 @@ OTHERS = (
     Limit("native.jacobian", "SEEDS", "results of a Jacobian"),
     Limit("native.derivative", "LANES", "columns of a Hessian"),
     Limit("func.matrices", "FEW", "directions of a matrix of derivatives"),
+    Limit("func.tangents", "LARGE_ARGUMENTS", "elements that have tangents"),
+    Limit("func.tangents", "LARGE_TAPE", "bytes of results that have tangents"),
     Limit("func.colouring", "FEW", "columns of a matrix that is coloured"),
     Limit("func.sparse", "BATCHED", "lanes of a sparse matrix"),
 )

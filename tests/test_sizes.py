@@ -779,6 +779,26 @@ def directions(n):
             np.testing.assert_allclose(found, wanted, rtol=1e-13)
 
 
+@crosses("func.tangents", "LARGE_ARGUMENTS")
+def tangents_of_arguments(n):
+    """Tangents of an argument of so many elements, by sweeps and in forward mode."""
+    for dtype in (np.float32, np.float64):
+        x = np.linspace(0.0, 1.0, n, dtype=dtype)
+        value, tangent = tg.func.jvp(lambda x: np.sin(x) * x)(x, x)
+        assert value.dtype == tangent.dtype == dtype
+        np.testing.assert_allclose(tangent, np.cos(x) * x * x + np.sin(x) * x, rtol=1e-6, atol=1e-7)
+
+
+@crosses("func.tangents", "LARGE_TAPE")
+def tangents_of_results(n):
+    """Tangents of a number, of results that take so many bytes together."""
+    y = np.ones(n // 32)
+    for total in (n // 4, n // 2, n, 2 * n):  # the argument is recorded, too
+        count = total // y.nbytes
+        value, tangent = tg.func.jvp(lambda x: np.sum(sum(x * y for _ in range(count))))(3.0, 1.0)
+        assert tangent * 3 == value
+
+
 @crosses("func.colouring", "FEW")
 def coloured(n):
     """A matrix of so many columns, half of which one row has."""

@@ -27,7 +27,7 @@ from tapegrad.func.trees import LEAF, Structure, flatten
 from tapegrad.kernels import abi
 from tapegrad.native import load
 from tapegrad.ops import REGISTRY
-from tapegrad.tape.tape import Tape, resume, set_aside
+from tapegrad.tape.tape import Tape, local, resume, set_aside
 from tapegrad.tensor import Tensor, tensor
 
 __all__ = [
@@ -249,11 +249,21 @@ class Call:
             if packing is not None:
                 packing.close()
 
-    def outputs(self, has_aux: bool) -> tuple[Any, Any]:
-        """Call the function on Tensors that `xs` are the sources of; returns its value, and aux."""
+    def outputs(self, has_aux: bool, alone: bool = False) -> tuple[Any, Any]:
+        """Call the function on Tensors that `xs` are the sources of; returns its value, and aux.
+
+        `alone`: what is recorded stands on the tape of the arguments, else `Outgrown` is raised.
+        """
         handles = [_followed(x, self.outside) for x in self.given]
         self.xs = [alias_of(x) for x in handles]
-        found, aux = self.apply(handles, has_aux)
+        if alone:
+            before, local.only = local.only, strip_tangents(self.xs[0])._tape
+            try:
+                found, aux = self.apply(handles, has_aux)
+            finally:
+                local.only = before
+        else:
+            found, aux = self.apply(handles, has_aux)
         if not self.outside and self._visible and handles:
             begin: Any = strip_tangents(self.xs[0])._tape
             leaves = [found] if isinstance(found, Handle) and not has_aux else flatten((found, aux))[0]
@@ -261,17 +271,22 @@ class Call:
         return found, aux
 
     def primals(self) -> list[Tensor]:
-        """Return what is differentiated by as Tensors, and let it be that which directions go with."""
-        self.xs = [x if isinstance(x, Tensor) else tensor(x) for x in self.given]
+        """Return what is differentiated by as Tensors, for forward mode: their history goes on."""
+        self.xs, self.outside = [x if isinstance(x, Tensor) else tensor(x) for x in self.given], True
         return self.xs
 
     def pulled(
-        self, ys: list[Tensor], cts: list[Tensor], by: list[Tensor] | None = None, retain: bool | None = True
+        self,
+        ys: list[Tensor],
+        cts: list[Tensor],
+        by: list[Tensor] | None = None,
+        retain: bool | None = True,
+        batched: bool = False,
     ) -> tuple[Tensor | None, ...]:
         """Products of cotangents with derivatives, by default by the arguments; mostly the graph remains."""
         seen = self.outside or any(has_history(ct) for ct in cts)
-        recording = seen and bool(_enabled.get())
-        return grad_of_active(ys, self.xs if by is None else by, cts, recording, retain_graph=retain)
+        recording, by = seen and bool(_enabled.get()), self.xs if by is None else by
+        return grad_of_active(ys, by, cts, recording, retain_graph=retain, is_grads_batched=batched)
 
 
 def vector(what: str, v: Any, like: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -12,8 +13,10 @@ from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.autograd.functional import grad_of_active
 from tapegrad.config import chunk_bytes
 from tapegrad.core.base import strip_tangents, wrap
+from tapegrad.core.grad_mode import switches
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.func.calls import Call, compiled, named, on_tensors, plain, positions, tensors_of, zeros
+from tapegrad.func.tangents import is_sweepable, pushforward, swept
 from tapegrad.func.transforms import pull_number
 from tapegrad.native import load
 from tapegrad.tape.tape import recorded_bytes
@@ -108,13 +111,13 @@ def jacfwd(
     chunk_size: int | None = None,
     progress: bool = False,
 ) -> Function:
-    """Return a function of the Jacobian of a function, by columns: a call for many arguments' elements.
+    """Return a function of the Jacobian of a function, by columns: one call, then sweeps for many elements.
 
     Parameters
     ----------
     f, argnums, has_aux, chunk_size, progress
-        As for `jacrev`. The function is called for each chunk; where arguments have more than 32 elements and
-        no chunk_size is given, once before to see what it takes.
+        As for `jacrev`. In forward mode, where `jvp` takes that, the function is called for each chunk; where
+        arguments have more than 32 elements and no chunk_size is given, once before to see what it takes.
 
     Returns
     -------
@@ -258,10 +261,25 @@ def _joined(parts: Sequence[Any], shape: tuple[int, ...], like: Tensor) -> Any:
 
 
 def _by_columns(call: Call, has_aux: bool, chunks: _Chunks) -> Any:
-    weight = 0
-    if chunks.wants_weight(sum(np.size(x) for x in call.given)):
-        weight = call.recorded(_weight, has_aux)
-    return _columns(call, has_aux, chunks, weight)
+    _refuse_complex(call)
+    columns = swept(call, has_aux, partial(_columns_of_records, has_aux, chunks))
+    return _columns_forward(call, has_aux, chunks) if columns is None else columns
+
+
+def _refuse_complex(call: Call) -> None:
+    for x in call.given:
+        if np.iscomplexobj(x):
+            found = f"an argument is complex ({np.result_type(x)})"
+            raise GradientError(f"{call.what}: {found}; take its real and imaginary parts for two")
+
+
+def _columns_of_records(has_aux: bool, chunks: _Chunks, call: Call, found: Any, aux: Any) -> Any:
+    return _columns(call, has_aux, _swept_chunks(call, found, aux, chunks))
+
+
+def _columns_forward(call: Call, has_aux: bool, chunks: _Chunks, weight: int | None = None) -> Any:
+    call.primals()
+    return _columns(call, has_aux, _pushed(call, has_aux, chunks, weight))
 
 
 def _weight(call: Call, has_aux: bool) -> int:
@@ -273,24 +291,18 @@ def _weight_of(ys: list[Tensor]) -> int:
     return max((2 * recorded_bytes(strip_tangents(y)._tape) for y in ys if y.requires_grad), default=0)
 
 
-def _columns(call: Call, has_aux: bool, chunks: _Chunks, weight: int) -> Any:
-    xs = call.primals()
-    for x in xs:
-        if x.dtype.kind == "c":
-            raise GradientError(
-                f"{call.what}: an argument is complex ({x.dtype}); take its real and imaginary parts for two"
-            )
+def _columns(call: Call, has_aux: bool, pushed: Iterable[Any]) -> Any:
     parts: list[list[Any]] = []
     tree: tuple[Any, Any] = None, None
-    for _, _, tangents, structure, aux in _pushed(call, has_aux, chunks, weight):
+    for _, _, tangents, structure, aux in pushed:
         parts.append([call.given_back(t, True) for t in tangents])
         tree = structure, aux
     columns = []
     for k, y in enumerate(parts[0]):
         whole = np.concatenate([part[k] for part in parts]) if len(parts) > 1 else y
-        columns.append(call.tree(_split(np.moveaxis(whole, 0, -1), xs)))
+        columns.append(call.tree(_split(np.moveaxis(whole, 0, -1), call.xs)))
     found = tree[0].build(columns)
-    return (found, call.given_back(tree[1], True)) if has_aux else found
+    return (found, call.given_back(tree[1], call.outside)) if has_aux else found
 
 
 def _split(whole: Any, xs: list[Tensor]) -> list[Any]:
@@ -302,15 +314,18 @@ def _split(whole: Any, xs: list[Tensor]) -> list[Any]:
     return found
 
 
-def _pushed(call: Call, has_aux: bool, chunks: _Chunks, weight: int) -> Iterator[Any]:
-    """Yield first, last plus one, and tangents of results along a chunk of unit vectors; structure, aux."""
+def _pushed(call: Call, has_aux: bool, chunks: _Chunks, weight: int | None = None) -> Iterator[Any]:
+    """Yield first, last plus one, and tangents of results along a chunk of unit vectors; structure, aux.
+
+    `weight`: how many bytes one direction takes, where that is known.
+    """
     starts = np.cumsum([0, *(x.size for x in call.xs)]).tolist()
+    if weight is None:
+        weight = call.recorded(_weight, has_aux) if chunks.wants_weight(starts[-1]) else 0
+        call.primals()
     for a, b in chunks.spans(starts[-1], weight) if starts[-1] else [(0, 0)]:
         with dual_level(b - a):
-            duals = [
-                make_dual(x, wrap(_units(x, a, b, first)))
-                for x, first in zip(call.xs, starts[:-1], strict=True)
-            ]
+            duals = [make_dual(x, t) for x, t in zip(call.xs, _directions(call, starts, a, b), strict=True)]
             found, aux = call.apply(duals, has_aux)
             ys, structure = tensors_of(call.what, found)
             tangents = [unpack_dual(y).tangent for y in ys]
@@ -321,17 +336,35 @@ def _pushed(call: Call, has_aux: bool, chunks: _Chunks, weight: int) -> Iterator
         yield a, b, whole, structure, aux
 
 
+def _swept_chunks(call: Call, found: Any, aux: Any, chunks: _Chunks) -> Iterator[Any]:
+    """As `_pushed`, of what a call has recorded."""
+    ys, structure = tensors_of(call.what, found)
+    push, starts = pushforward(call, ys, batched=True), np.cumsum([0, *(x.size for x in call.xs)]).tolist()
+    weight = _weight_of(ys) if chunks.wants_weight(starts[-1]) else 0
+    for a, b in chunks.spans(starts[-1], weight) if starts[-1] else [(0, 0)]:
+        yield a, b, push(_directions(call, starts, a, b)), structure, aux
+
+
+def _directions(call: Call, starts: list[int], a: int, b: int) -> list[Tensor]:
+    """Those from a to b of all unit vectors, for each argument."""
+    return [wrap(_units(x, a, b, first)) for x, first in zip(call.xs, starts[:-1], strict=True)]
+
+
 def _by_shape(call: Call, has_aux: bool, chunks: _Chunks) -> Any:
-    rows, weight = call.recorded(_rows_or_weight, has_aux, chunks)
-    return _columns(call, has_aux, chunks, weight) if weight is not None else rows
+    found, weight = call.recorded(_rows_or_columns, has_aux, chunks)
+    return found if weight is None else _columns_forward(call, has_aux, chunks, weight)
 
 
-def _rows_or_weight(call: Call, has_aux: bool, chunks: _Chunks) -> tuple[Any, int | None]:
-    """The Jacobian by rows, or what a column takes where there are fewer of these."""
+def _rows_or_columns(call: Call, has_aux: bool, chunks: _Chunks) -> tuple[Any, int | None]:
+    """The Jacobian by rows, or by columns where these are fewer; or what a column takes in forward mode."""
+    before = switches[0]
     found, aux = call.outputs(has_aux)
     ys, structure = tensors_of(call.what, found)
     wide = sum(y.size for y in ys) > sum(x.size for x in call.xs)
     if wide or any(y.dtype.kind == "c" for y in ys):
+        _refuse_complex(call)
+        if is_sweepable(call, before):
+            return _columns_of_records(has_aux, chunks, call, found, aux), None
         return None, _weight_of(ys)
     rows = structure.build([call.tree(_rows(call, y, chunks)) for y in ys])
     return ((rows, call.given_back(aux, call.outside)) if has_aux else rows), None
@@ -489,11 +522,20 @@ def divergence(
 
 
 def _divergence(call: Call, chunks: _Chunks) -> Any:
-    weight = 0
-    if chunks.wants_weight(sum(np.size(x) for x in call.given)):
-        weight = call.recorded(_weight, False)
-    xs, total = call.primals(), 0.0
-    for a, b, tangents, _, _ in _pushed(call, False, chunks, weight):
+    found = swept(call, False, partial(_divergence_of_records, chunks))
+    if found is None:
+        call.primals()
+        found = _trace(call, _pushed(call, False, chunks))
+    return found
+
+
+def _divergence_of_records(chunks: _Chunks, call: Call, found: Any, aux: Any) -> Any:
+    return _trace(call, _swept_chunks(call, found, aux, chunks))
+
+
+def _trace(call: Call, pushed: Iterable[Any]) -> Any:
+    xs, total = call.xs, 0.0
+    for a, b, tangents, _, _ in pushed:
         shapes = [t.shape[1:] for t in tangents]
         if shapes != [x.shape for x in xs]:
             raise ShapeError(

@@ -94,24 +94,40 @@ def expand(f: Callable[..., Any], args: Sequence[Any], k: int, v: Any, order: in
         if switches[0] != before:
             return None  # and so may what was not recorded
         at = tape.leaves.get(leaf._at)
-        if at is None or y._at < at:
-            return None
-        try:
-            state = _idle.pop()  # its own until it is given back: anything may run where objects are made
-        except IndexError:
-            state = _State()
-        found = _walked(state, tape.log, at // STRIDE - 1, y, value, v, order)
-        _idle.append(state)
-        return found
+        return None if at is None else _from_record(tape.log, at, y, value, v, order)
     finally:
         if tape.limit >= 0:
             leave(tape)
 
 
+def along(x: Tensor, y: Tensor, v: Tensor, order: int) -> np.ndarray | None:
+    """As `expand`, of what was recorded from one Tensor to another, which are on the open tape."""
+    tape, value, direction = x._tape, x._v, v._v
+    if not possible() or tape is None or y._tape is not tape or v.requires_grad or value.dtype != float:
+        return None
+    if type(value) is np.ndarray:
+        if not (value.size and value.ndim and value.flags.c_contiguous):
+            return None
+        direction = np.ascontiguousarray(direction)
+    return _from_record(tape.log, x._at, y, value, direction, order)
+
+
+def _from_record(log: list[Any], at: int, y: Tensor, value: Any, v: Any, order: int) -> np.ndarray | None:
+    """The series of a result from that of a record, if the walk takes all between them."""
+    if y._at < at:
+        return None
+    try:
+        state = _idle.pop()  # its own until it is given back: anything may run where objects are made
+    except IndexError:
+        state = _State()
+    found = _walked(state, log, at // STRIDE - 1, y, value, v, order)
+    _idle.append(state)
+    return found
+
+
 def _walked(
     state: _State, log: list[Any], moved: int, y: Tensor, value: Any, v: Any, order: int
 ) -> np.ndarray | None:
-    """The series of a result from that of a record, if the walk takes all between them."""
     number, wanted = type(value) is np.float64, y._at // STRIDE - 1
     view, n = state.view, 1 if number else value.size
     view[places.LOG_AT], view[places.MOVED], view[places.LOOKED_FOR] = id(log), moved, wanted

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.autograd.functional import grad_of_active
 from tapegrad.errors import GradientError
-from tapegrad.func.calls import Call, compiled, named, on_tensors, positions, tensors_of, vector, zeros
+from tapegrad.func import tangents
+from tapegrad.func.calls import Call, compiled, named, on_tensors, positions, tensors_of, vector
 from tapegrad.func.trees import flatten
 from tapegrad.native import load
 from tapegrad.tensor import Tensor
@@ -205,7 +205,7 @@ def _vjp(call: Call, has_aux: bool) -> Any:
 
 
 def jvp(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
-    """Return a function of the value of a function, and of its derivative along a direction, without a tape.
+    """Return a function of the value of a function, and of its derivative along a direction.
 
     Parameters
     ----------
@@ -218,6 +218,13 @@ def jvp(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) ->
     callable
         Of the arguments of `f` and, last, a direction built as the argument, or a tuple of them:
         ``(value, tangent)``, with aux ``(value, tangent, aux)``.
+
+    Notes
+    -----
+    A plain function is recorded, and its records are swept. Where that is not the way (arguments of more than
+    32,768 elements, more than 4,096 operations or 16 MiB of results, rules of users, gradients without a
+    graph, modes that it switches) it is called again, in forward mode (`tapegrad.autograd.forward_ad`), which
+    keeps no record.
 
     Examples
     --------
@@ -243,15 +250,10 @@ def jvp(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) ->
 
 
 def _jvp(call: Call, has_aux: bool) -> Any:
-    xs = call.primals()
-    with dual_level():
-        duals = [make_dual(x, t) for x, t in zip(xs, call.direction(call.v), strict=True)]
-        found, aux = call.apply(duals, has_aux)
-        ys, structure = tensors_of(call.what, found)
-        tangents = [zeros(y) if t is None else t for y, t in map(unpack_dual, ys)]
-    tangent = structure.build([call.given_back(t, True) for t in tangents])
-    value = call.given_back(found, True)
-    return (value, tangent, call.given_back(aux, True)) if has_aux else (value, tangent)
+    pushed = tangents.along(call, has_aux)
+    tangent = pushed.structure.build([call.given_back(t, True) for t in pushed.tangents])
+    value = call.given_back(pushed.found, call.outside)
+    return (value, tangent, call.given_back(pushed.aux, call.outside)) if has_aux else (value, tangent)
 
 
 def linearize(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
@@ -287,30 +289,13 @@ def linearize(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = Fal
 def _linearize(call: Call, has_aux: bool) -> Any:
     found, aux = call.outputs(has_aux)
     ys, structure = tensors_of(call.what, found)
-    push = _pushing(call, ys)
+    push = tangents.pushforward(call, ys)
 
     def pushforward(v: Any) -> Any:
         return structure.build([call.given_back(t, True) for t in push(call.direction(v))])
 
     value = call.given_back(found, call.outside)
     return (value, pushforward, call.given_back(aux, call.outside)) if has_aux else (value, pushforward)
-
-
-def _pushing(call: Call, ys: list[Tensor]) -> Callable[[list[Tensor]], list[Tensor]]:
-    """Return the function of directions that gives the tangents of results.
-
-    The product of a cotangent with the Jacobian is linear in the cotangent; its derivative by that, taken
-    backward, is the product of the Jacobian with a vector.
-    """
-    cts = [zeros(y).requires_grad_() for y in ys]
-    rows = grad_of_active(ys, call.xs, cts, True)
-
-    def push(vs: list[Tensor]) -> list[Tensor]:
-        pairs = [(g, v) for g, v in zip(rows, vs, strict=True) if g is not None]
-        found = call.pulled([g for g, _ in pairs], [v for _, v in pairs], cts)
-        return [zeros(y) if t is None else t for y, t in zip(ys, found, strict=True)]
-
-    return push
 
 
 # ---------------------------------------------------------------- second derivatives
@@ -425,6 +410,7 @@ def _ggnvp(call: Call, curvature: Function) -> Any:
     found, _ = call.outputs(False)
     ys, structure = tensors_of(call.what, found)
     value = call.given_back(found, call.outside)
-    pushed = structure.build([call.given_back(t, True) for t in _pushing(call, ys)(call.direction(call.v))])
+    moved = tangents.pushforward(call, ys)(call.direction(call.v))
+    pushed = structure.build([call.given_back(t, True) for t in moved])
     cts = [vector("ggnvp", ct, y) for ct, y in zip(flatten(curvature(value, pushed))[0], ys, strict=True)]
     return call.tree(call.gradients(call.pulled(ys, cts, retain=None)))

@@ -86,6 +86,10 @@ class TapeClosed(Exception):
     """A finalizer or a handler closed the tape while a record was on its way to it: record anew."""
 
 
+class Outgrown(BaseException):
+    """What is recorded does not fit on one tape, as was asked for. Handlers of exceptions let it through."""
+
+
 class Anchor:
     """Keeps a record that is needed, though its value is not."""
 
@@ -106,6 +110,7 @@ class _Local(threading.local):
         self.young: dict[int, weakref.ref[Tape]] = {}  # those tapes by serial
         self.unlinking: list[Any] = []
         self.draining: weakref.ref[Any] | None = None  # to the call that unlinks; dies with it
+        self.only: Tape | None = None  # to which another tape must not follow
 
 
 local = _Local()
@@ -653,9 +658,16 @@ def _dead(reference: weakref.ref[Any] | None) -> bool:
 
 
 def current() -> Tape:
-    """Return this thread's open tape with room for a few records more."""
+    """Return this thread's open tape with room for a few records more.
+
+    Raises `Outgrown` once where there is none on what is to be the `only` tape.
+    """
     tape = local.tape
     if tape is None or len(tape.log) >= tape.limit:
+        only = local.only
+        if only is not None and (tape is only or only.limit == LEFT):
+            local.only = None
+            raise Outgrown
         if tape is not None:
             close(tape)
         tape = local.tape = Tape()
