@@ -129,7 +129,8 @@ def rerecorded(held: int, m: int, n: int) -> int:
         raised = obj(tape).limit
         failed = walk_back(state, tape, log, held, m) == 0
         out = take_cotangents(state, held, m, n, failed)
-        if obj(tape).limit == raised:  # and not left, or closed for its weight
+        fits = obj(log).size < call(g.long_as, limit)
+        if obj(tape).limit == raised and fits:  # and not left, or closed for its weight
             obj(tape).limit = limit
             limit = raised
         invoke(g.decref, limit)
@@ -261,7 +262,10 @@ def is_alone(state: int, held: int, m: int, q: int, x: int) -> int:
 
 
 def make_room(state: int, tape: int, log: int) -> int:
-    """Raise a tape's limit while most of it is swept and recorded there; nothing where memory is out."""
+    """Raise a tape's limit while most of it is swept and recorded there; nothing where memory is out.
+
+    It stays raised where the tape has outgrown it: to seal what is asked for next takes as long as a sweep.
+    """
     g, s, size = i64(shared()), i64(state), obj(log).size
     limit, more = call(g.long_as, obj(tape).limit), 4 * RECORDED_FOR_EACH * (s.records - s.oldest)
     wanted = min(size + more, 4 * MOST_RECORDED)
