@@ -52,6 +52,7 @@ ARRAYS = (
 )
 OTHERS = (
     Limit("kernels.replay.layout", "THREADED", "products of a matrix product"),
+    Limit("kernels.replay.layout", "TILE", "rows of a transposed matrix"),
     Limit("ops.scans", "FEW", "lanes of a scan"),
     Limit("ops.decompositions", "BLOCK", "rows of a triangular matrix"),
     Limit("ops.lapack", "SMALL", "rows of a matrix whose factors are kept"),

@@ -779,6 +779,22 @@ def directions(n):
             np.testing.assert_allclose(found, wanted, rtol=1e-13)
 
 
+@crosses("kernels.replay.layout", "TILE")
+def rows_of_transposed(n):
+    """Cotangents of transposed matrices and stacks, stored and added, in steps that caches are small for."""
+    for dtype in (np.float32, np.float64, np.complex128):
+        for m in (2 * n, 500, 512):
+            transposed = {(n, m): (1, 0), (m, n): (1, 0), (2, n, m): (0, 2, 1), (n, 2, m): (2, 0, 1)}
+            for shape, axes in transposed.items():
+                x = leaf(np.ones(shape, dtype))
+                y = x.transpose(axes)
+                seed = np.random.default_rng(n).normal(size=y.shape).astype(dtype)
+                wanted = seed.transpose(np.argsort(axes))
+                for root, times in ((y, 1), (y + y, 2)):
+                    (found,) = tg.grad(root, x, seed, retain_graph=True)
+                    np.testing.assert_array_equal(found.numpy(), times * wanted)
+
+
 @crosses("func.tangents", "LARGE_ARGUMENTS")
 def tangents_of_arguments(n):
     """Tangents of an argument of so many elements, by sweeps and in forward mode."""

@@ -155,6 +155,53 @@ def spread(
     return 0
 
 
+def add_tiles(walk_address: int, code: int, last: int, store: int) -> int:
+    """out (+)= FACTOR * source along the last two axes, in squares that stay in the nearest cache."""
+    walk = i64(walk_address)
+    rows, columns, factor = walk[last - 1], walk[last], f64(walk_address + 8 * (HEAD + FACTOR))[0]
+    down, right = walk[STRIDE + last - 1], walk[STRIDE + last]
+    source_down, source_right = walk[STRIDE + MAXDIM + last - 1], walk[STRIDE + MAXDIM + last]
+    for top in range(0, rows, TILE):
+        for left in range(0, columns, TILE):
+            n = min(TILE, columns - left)
+            for row in range(top, min(top + TILE, rows)):
+                out = walk[HEAD + POINTER] + row * down + left * right
+                source = walk[HEAD + POINTER + 1] + row * source_down + left * source_right
+                if code & 1:
+                    for i in range(n):
+                        value = f64(source + i * source_right)[0] * factor
+                        if store == 0:
+                            value += f64(out + i * right)[0]
+                        f64(out + i * right)[0] = value
+                else:
+                    for i in range(n):
+                        single = f32(source + i * source_right)[0] * factor
+                        if store == 0:
+                            single += f32(out + i * right)[0]
+                        f32(out + i * right)[0] = single
+    return 0
+
+
+def is_transposed(walk_address: int, compute: int, last: int, size: int) -> int:
+    """Whether real numbers are copied with the last two axes exchanged, by steps for which caches are small.
+
+    A cache has the same few places for addresses that differ by a multiple of a power of two.
+    """
+    walk = i64(walk_address)
+    if last < 1 or compute >= COMPLEX:
+        return 0
+    if walk[HEAD + CODE] != compute or walk[HEAD + CODE + 1] != compute:
+        return 0
+    row = STRIDE + MAXDIM  # of the one that is strided along the last axis
+    if walk[row + last] == size:
+        row = STRIDE
+    other, stride = 2 * STRIDE + MAXDIM - row, walk[row + last]
+    if walk[other + last] != size or walk[row + last - 1] != size:
+        return 0
+    shared_by = stride & -stride
+    return shared_by > LINE and walk[last] * shared_by > NEAREST
+
+
 def stage(casts: int, staged: int, source: int, stride: int, code: int, compute: int, n: int) -> int:
     """Make n elements of any stride and dtype a dense block; 1, or 0 when a conversion fails."""
     if code != compute:
@@ -241,14 +288,18 @@ def stream(state: int, store: int) -> int:
     if last < 0:
         return 1
     length, size, outer = walk[last], 1 << (WIDTHS >> 3 * compute & 7), 1
-    for d in range(last):
-        walk[COUNTER + d] = 0
-        outer *= walk[d]
     out_code, out_stride = walk[HEAD + CODE], walk[STRIDE + last]
     dense = out_code == compute and (out_stride == size or length == 1)
     direct = kernel != 0 and dense and store == 1
     summing = out_stride == 0 and store == 0
+    if kernel == 0 and is_transposed(s.walk, compute, last, size):
+        last, length = last - 1, 0
+    for d in range(last):
+        walk[COUNTER + d] = 0
+        outer *= walk[d]
     for _ in range(outer):
+        if length == 0:
+            add_tiles(s.walk, compute, last + 1, store)
         for low in range(0, length, BLOCK):
             n = min(BLOCK, length - low)
             for q in range(1, operands):
