@@ -315,11 +315,10 @@ def tensors_of(what: str, tree: Any) -> tuple[list[Tensor], Structure]:
     return [x if isinstance(x, Tensor) else tensor(x) for x in leaves], structure
 
 
-def zeros(y: Tensor) -> Tensor:
-    """A derivative of something that depends on nothing."""
-    return wrap(
-        np.zeros(y.shape, np.result_type(y.dtype, np.float32) if y.dtype.kind in "iub" else y.dtype)[()]
-    )
+def zeros(y: Tensor, lanes: tuple[int, ...] = ()) -> Tensor:
+    """A derivative of something that depends on nothing, or one for each lane."""
+    dtype = np.result_type(y.dtype, np.float32) if y.dtype.kind in "iub" else y.dtype
+    return wrap(np.zeros(lanes + y.shape, dtype)[()])
 
 
 def plain(value: Any) -> Any:

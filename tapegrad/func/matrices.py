@@ -16,7 +16,7 @@ from tapegrad.core.base import strip_tangents, wrap
 from tapegrad.core.grad_mode import switches
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.func.calls import Call, compiled, named, on_tensors, plain, positions, tensors_of, zeros
-from tapegrad.func.tangents import is_sweepable, pushforward, swept
+from tapegrad.func.tangents import pushforward, swept, used
 from tapegrad.func.transforms import pull_number
 from tapegrad.native import load
 from tapegrad.tape.tape import recorded_bytes
@@ -329,10 +329,7 @@ def _pushed(call: Call, has_aux: bool, chunks: _Chunks, weight: int | None = Non
             found, aux = call.apply(duals, has_aux)
             ys, structure = tensors_of(call.what, found)
             tangents = [unpack_dual(y).tangent for y in ys]
-            whole = [
-                _nothing((b - a, *y.shape), zeros(y)) if t is None else t
-                for y, t in zip(ys, tangents, strict=True)
-            ]
+            whole = [zeros(y, (b - a,)) if t is None else t for y, t in zip(ys, tangents, strict=True)]
         yield a, b, whole, structure, aux
 
 
@@ -363,9 +360,8 @@ def _rows_or_columns(call: Call, has_aux: bool, chunks: _Chunks) -> tuple[Any, i
     wide = sum(y.size for y in ys) > sum(x.size for x in call.xs)
     if wide or any(y.dtype.kind == "c" for y in ys):
         _refuse_complex(call)
-        if is_sweepable(call, before):
-            return _columns_of_records(has_aux, chunks, call, found, aux), None
-        return None, _weight_of(ys)
+        columns = used(call, found, aux, partial(_columns_of_records, has_aux, chunks), before)
+        return (columns, None) if columns is not None else (None, _weight_of(ys))
     rows = structure.build([call.tree(_rows(call, y, chunks)) for y in ys])
     return ((rows, call.given_back(aux, call.outside)) if has_aux else rows), None
 

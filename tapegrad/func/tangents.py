@@ -63,10 +63,7 @@ def pushforward(call: Call, ys: Sequence[Tensor], batched: bool = False) -> Push
         pairs = [(g, v) for g, v in zip(rows, vs, strict=True) if g is not None]
         found = call.pulled([g for g, _ in pairs], [v for _, v in pairs], cts, batched=batched)
         lanes = vs[0].shape[:1] if batched else ()
-        return [
-            (wrap(np.zeros(lanes + y.shape, zeros(y).dtype)) if batched else zeros(y)) if t is None else t
-            for y, t in zip(ys, found, strict=True)
-        ]
+        return [zeros(y, lanes) if t is None else t for y, t in zip(ys, found, strict=True)]
 
     return push
 
@@ -112,7 +109,12 @@ def _swept(call: Call, has_aux: bool, use: Callable[[Call, Any, Any], Any]) -> A
         found, aux = call.outputs(has_aux, alone=True)
     except Outgrown:
         return None
-    if not is_sweepable(call, before):
+    return used(call, found, aux, use, before)
+
+
+def used(call: Call, found: Any, aux: Any, use: Callable[[Call, Any, Any], Any], mode: int) -> Any:
+    """As `swept`, where the function has been called; `mode` is how often modes had been switched before."""
+    if not _sweepable(call, mode):
         return None
     try:
         return use(call, found, aux)
@@ -120,11 +122,8 @@ def _swept(call: Call, has_aux: bool, use: Callable[[Call, Any, Any], Any]) -> A
         return None
 
 
-def is_sweepable(call: Call, mode: int) -> bool:
-    """Whether sweeps give the tangents of all that a function has recorded from its arguments on.
-
-    `mode` is how often modes had been switched before.
-    """
+def _sweepable(call: Call, mode: int) -> bool:
+    """Whether sweeps give the tangents of all that a function has recorded from its arguments on."""
     tape, first = call.xs[0]._tape, call.xs[0]._at
     if OPEN or switches[0] != mode or tape is None or tape.calls or tape.hooks or tape.packed:
         return False

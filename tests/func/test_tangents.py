@@ -103,12 +103,12 @@ def hooked(x):
     return y * x
 
 
-def changed(x, scratch=np.ones(4)):
+def changed(x, scratch=np.ones((1000, 4))):
     """Plain memory that is used anew: no sweep can read what it was."""
     y = x
     for k in range(3):
         scratch[:] = k
-        y = y * scratch + x
+        y = np.mean(y * scratch, axis=0) + x
     return y
 
 

@@ -275,6 +275,24 @@ def arrange(walk_address: int, operands: int) -> int:
     return last
 
 
+def advance(walk_address: int, operands: int, last: int) -> int:
+    """Move operands to the next place along the axes before the last one."""
+    walk, d = i64(walk_address), last - 1
+    while d >= 0:
+        walk[COUNTER + d] = walk[COUNTER + d] + 1
+        back = 0
+        if walk[COUNTER + d] == walk[d]:
+            back = walk[d]
+        for q in range(operands):
+            stride = walk[STRIDE + MAXDIM * q + d]
+            walk[HEAD + POINTER + q] = walk[HEAD + POINTER + q] + stride - stride * back
+        if back == 0:
+            break
+        walk[COUNTER + d] = 0
+        d -= 1
+    return 0
+
+
 def stream(state: int, store: int) -> int:
     """Operand 0 of WALK takes (`store`) or adds what the kernel makes of the others; 1, or 0 on failure.
 
@@ -327,19 +345,7 @@ def stream(state: int, store: int) -> int:
                     add_scaled(s.walk, compute, out, made, n, store)
                 else:
                     spread(s.walk, compute, out_code, out, out_stride, made, n, store)
-        d = last - 1
-        while d >= 0:
-            walk[COUNTER + d] = walk[COUNTER + d] + 1
-            back = 0
-            if walk[COUNTER + d] == walk[d]:
-                back = walk[d]
-            for q in range(operands):
-                stride = walk[STRIDE + MAXDIM * q + d]
-                walk[HEAD + POINTER + q] = walk[HEAD + POINTER + q] + stride - stride * back
-            if back == 0:
-                break
-            walk[COUNTER + d] = 0
-            d -= 1
+        advance(s.walk, operands, last)
     return 1
 
 
