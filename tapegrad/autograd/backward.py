@@ -238,9 +238,11 @@ def _recorded_at_once(roots: Any, cotangents: Any, inputs: Any) -> tuple[Tensor,
     found = at_once.rerecord(roots, cotangents, inputs)
     if found is None or isinstance(found, tuple):
         return found
-    roots, cotangents, inputs = (
-        x if isinstance(x, list | tuple) else (x,) for x in (roots, cotangents, inputs)
-    )
+    roots, inputs = (x if isinstance(x, list | tuple) else (x,) for x in (roots, inputs))
+    if cotangents is None:
+        cotangents = (None,) * len(roots)
+    elif not isinstance(cotangents, list | tuple):
+        cotangents = (cotangents,)
     border = Border(list(zip(roots, cotangents, strict=True)), {})
     return tuple(border.result(g, x) for g, x in zip(found, inputs, strict=True))
 

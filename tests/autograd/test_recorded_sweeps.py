@@ -286,6 +286,16 @@ def test_no_derivative_is_recorded_that_is_not_asked_for():
     assert names == ["cos", "constant", "multiply", "constant", "add"]
 
 
+def test_several_roots_without_cotangents():
+    """Also where a gradient is a view and becomes an array of its own, in a sweep like one before."""
+    x = leaf(np.arange(6.0).reshape(2, 3))
+    for _ in range(3):
+        rows = np.sum(x, axis=1)
+        (g,) = tg.grad([np.sum(rows * rows), np.sum(rows * rows)], [x], create_graph=True)
+        np.testing.assert_array_equal(g.tolist(), np.repeat([[12.0], [48.0]], 3, axis=1))
+        np.testing.assert_array_equal(tg.grad(np.sum(g), [x])[0].numpy(), np.full((2, 3), 12.0))
+
+
 def test_errors_are_those_of_python():
     x, w = leaf([1.0, 2.0]), leaf([3.0])
     y = np.sum(x * x)
@@ -368,7 +378,11 @@ def test_a_tape_has_room_for_higher_orders():
         assert y._tape is tape
     assert len(tape.log) // 4 > tapes.MAX_RECORDS
     assert len(tape.log) // 4 <= layout.MOST_RECORDED
-    assert (y * 1.0)._tape is not tape  # the room was for sweeps
+    for _ in range(layout.MOST_RECORDED):  # to seal it at once would take as long as the sweep
+        y = y * 1.0
+        if y._tape is not tape:
+            break
+    assert y._tape is not tape
 
 
 def test_room_for_a_sweep_does_not_keep_what_is_dead():
