@@ -838,6 +838,18 @@ def colours(n):
         assert found[0, n - 1] == 2 and found.nnz == rows + n * (n - 1)
 
 
+@crosses("scipy.linalg", "DIRECT")
+def discrete_lyapunov_equations(n):
+    linalg = pytest.importorskip("tapegrad.scipy.linalg")
+    a = np.random.default_rng(n).normal(size=(n, n)) / n
+    q, one = tg.tensor(a @ a.T + np.eye(n), requires_grad=True), np.eye(n)
+    x = linalg.solve_discrete_lyapunov(a, q)
+    known = np.linalg.solve(np.eye(n * n) - np.kron(a, a), q.detach().numpy().ravel())
+    np.testing.assert_allclose(x.detach().numpy().ravel(), known, rtol=1e-12, atol=1e-13)
+    adjoint = np.linalg.solve(np.eye(n * n) - np.kron(a, a).T, one.ravel())
+    np.testing.assert_allclose(tg.grad(x, q, one)[0].numpy().ravel(), adjoint, rtol=1e-12, atol=1e-13)
+
+
 @crosses("func.recorded_series", "KEPT")
 def coefficients(n):
     """The memory of a walk: the series of three records and of the nodes of programs."""

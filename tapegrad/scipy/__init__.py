@@ -6,6 +6,6 @@
 (tensor([0.2689, 0.7311]),)
 """
 
-from tapegrad.scipy import special
+from tapegrad.scipy import linalg, special
 
-__all__ = ["special"]
+__all__ = ["linalg", "special"]
