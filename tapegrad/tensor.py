@@ -68,13 +68,28 @@ _getitem = fn.getitem
 _timed_getitem = timed("getitem")(_getitem)
 
 
-def _operator(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Tensor]:
+def _not_known(self: Any, other: Any) -> Any:
+    return NotImplemented
+
+
+def _operator(
+    function: Callable[[Any, Any], Any], otherwise: Any = _not_known
+) -> Callable[[Any, Any], Tensor]:
     """Return an operator's method, which leaves operands of other kinds to their own."""
-    return lambda self, other: function(self, other) if isinstance(other, fn.OPERANDS) else NotImplemented
+
+    def call(self: Any, other: Any) -> Any:
+        return (function if isinstance(other, fn.OPERANDS) else otherwise)(self, other)
+
+    return call
 
 
-def _reflected(function: Callable[[Any, Any], Result]) -> Callable[[Any, Any], Result]:
-    return lambda self, other: function(other, self) if isinstance(other, fn.OPERANDS) else NotImplemented
+def _reflected(
+    function: Callable[[Any, Any], Result], otherwise: Any = _not_known
+) -> Callable[[Any, Any], Result]:
+    def call(self: Any, other: Any) -> Any:
+        return (function if isinstance(other, fn.OPERANDS) else otherwise)(other, self)
+
+    return call
 
 
 def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any, Any], Tensor]:
@@ -90,7 +105,8 @@ def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any
 
 WAYS_OUT = {  # what else there is, by the package that asks for a value
     "pandas": ", .to_numpy() of what is pandas' to compute with both",
-    "scipy": ", tapegrad.scipy.special for functions of scipy.special that are no ufuncs",
+    "scipy": ", tapegrad.scipy (as tapegrad.scipy.special) for functions of SciPy's by their names, and "
+    "S @ x for products with sparse matrices",
 }
 
 
@@ -103,6 +119,20 @@ def _asking() -> str:
             return name if "-packages" in frame.f_code.co_filename else ""
         frame = frame.f_back  # type: ignore[assignment]
     return ""
+
+
+def _left_to_tensors() -> bool:
+    """Whether a sparse matrix of SciPy's asks for an array as the other side of @.
+
+    Of a number that is an object it tells Python to ask that operand, which computes the product.
+    """
+    frame = sys._getframe(1).f_back
+    if frame is None or frame.f_code.co_name != "_matmul_dispatch":
+        return False
+    above = frame.f_back
+    if above is None or above.f_code.co_name != "__matmul__":
+        return False
+    return fn.is_sparse(frame.f_locals.get("self"))
 
 
 class Tensor(ArrayMethods):
@@ -436,6 +466,8 @@ class Tensor(ArrayMethods):
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         """The value as an ndarray, read-only where it shares memory."""
+        if _left_to_tensors():
+            return np.array(None, object)
         self._border("np.asarray")
         value = np.asarray(self._v).view()
         value.flags.writeable = False
@@ -589,8 +621,8 @@ class Tensor(ArrayMethods):
     __rfloordiv__ = _reflected(fn.UFUNCS[np.floor_divide])
     __pow__: ClassVar[Binary] = fn.power
     __rpow__: ClassVar[Binary] = _reflected(fn.power)
-    __matmul__: ClassVar[Binary] = _operator(fn.matmul)
-    __rmatmul__: ClassVar[Binary] = _reflected(fn.matmul)
+    __matmul__: ClassVar[Binary] = _operator(fn.matmul, fn.times_sparse)
+    __rmatmul__: ClassVar[Binary] = _reflected(fn.matmul, fn.sparse_times)
     __neg__: ClassVar[Unary] = fn.FAST["negative"]
     __abs__: ClassVar[Unary] = fn.FAST["absolute"]
     __iadd__ = _in_place(operator.add, "+=")

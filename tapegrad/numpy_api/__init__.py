@@ -30,6 +30,7 @@ from tapegrad.numpy_api.protocol import call_function, call_ufunc
 from tapegrad.numpy_api.reductions import cumsum, logsumexp, max_, mean, min_, prod, std, sum_, var
 from tapegrad.numpy_api.scans import cumprod
 from tapegrad.numpy_api.shapes import matrix_transpose, ravel, reshape, squeeze, stack, swapaxes, transpose
+from tapegrad.numpy_api.sparse import is_sparse, sparse_times, times_sparse
 from tapegrad.numpy_api.tables import FUNCTIONS, UFUNCS, any_follows, tensor_of
 from tapegrad.numpy_api.ufuncs import power
 from tapegrad.numpy_api.writers import put
@@ -54,6 +55,7 @@ __all__ = [
     "full_like",
     "getitem",
     "imag",
+    "is_sparse",
     "logsumexp",
     "matmul",
     "matrix_transpose",
@@ -67,6 +69,7 @@ __all__ = [
     "ravel",
     "real",
     "reshape",
+    "sparse_times",
     "squeeze",
     "stack",
     "std",
@@ -74,6 +77,7 @@ __all__ = [
     "swapaxes",
     "take",
     "tensor_of",
+    "times_sparse",
     "transpose",
     "var",
 ]

@@ -6,6 +6,6 @@
 (tensor([0.2689, 0.7311]),)
 """
 
-from tapegrad.scipy import linalg, special
+from tapegrad.scipy import linalg, sparse, special
 
-__all__ = ["linalg", "special"]
+__all__ = ["linalg", "sparse", "special"]

@@ -1,0 +1,260 @@
+"""Solutions of sparse equations, by the names of `scipy.sparse.linalg`; all its other names are its own.
+
+Derivatives are by the values of a matrix (`tapegrad.scipy.sparse.SparseTensor`) and by the right side. They
+are solutions with the adjoint matrix: by the same factors where there are some, else by the same iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as _sparse
+import scipy.sparse.linalg as _scipy
+
+from tapegrad.core.base import alias_of, ndim_of, shape_of, value_of
+from tapegrad.errors import ShapeError, UnsupportedOpError
+from tapegrad.numpy_api.tables import any_follows, tensor_of
+from tapegrad.ops import sparse as sparse_ops
+from tapegrad.scipy.sparse.matrix import SparseTensor, has_tensor, of_places, sparse_of
+from tapegrad.tensor import Tensor
+
+ops: Any = sparse_ops
+
+__all__ = ["SparseFactors", "bicg", "bicgstab", "cg", "factorized", "gmres", "spsolve", "splu"]
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_scipy, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_scipy.__all__})
+
+
+def _matrix(A: Any, title: str) -> SparseTensor:
+    """A square matrix of an argument."""
+    if not isinstance(A, SparseTensor) and not _sparse.issparse(A):
+        raise UnsupportedOpError(
+            f"{title}: a sparse matrix is needed, found {type(A).__name__}; use scipy.linalg.solve"
+        )
+    if A.shape[0] != A.shape[1]:
+        raise ShapeError(f"{title}: matrix must be square, found shape {A.shape}")
+    return sparse_of(A)
+
+
+def _right(b: Any, n: int, title: str) -> Any:
+    if _sparse.issparse(b) or isinstance(b, SparseTensor):
+        raise UnsupportedOpError(f"{title}: a sparse right side has no derivative here; use b.toarray()")
+    b = tensor_of(b)
+    if ndim_of(b) not in (1, 2) or shape_of(b)[0] != n:
+        raise ShapeError(f"{title}: a matrix of {n} rows and a right side of shape {shape_of(b)}")
+    return b if value_of(b).dtype.kind in "fc" else b * 1.0
+
+
+def spsolve(A: Any, b: Any, permc_spec: str | None = None, use_umfpack: bool = True) -> Any:
+    """Solution of sparse equations, as `scipy.sparse.linalg.spsolve`; of Tensors by `splu`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> d = tg.tensor([2.0, 4.0], requires_grad=True)
+    >>> tg.grad(np.sum(ts.sparse.linalg.spsolve(ts.sparse.diags_array(d), np.array([2.0, 4.0]))), d)
+    (tensor([-0.50, -0.25]),)
+    """
+    title = "scipy.sparse.linalg.spsolve"
+    if not has_tensor((A, b)):
+        return _scipy.spsolve(A, b, permc_spec, use_umfpack)
+    matrix = _matrix(A, title)
+    b = _right(b, matrix.shape[0], title)
+    if ndim_of(b) == 2 and shape_of(b)[1] == 1:
+        b = np.reshape(b, (-1,))
+    return SparseFactors(matrix, title, permc_spec=permc_spec).solve(b)
+
+
+class SparseFactors:
+    """What `splu` returns: solves with one matrix, whose factors are kept; the rest is SciPy's `SuperLU`."""
+
+    def __init__(self, matrix: SparseTensor, title: str, **options: Any) -> None:
+        if isinstance(matrix.data, Tensor):  # with its value of now, whatever is written to it later
+            matrix = SparseTensor(alias_of(matrix.data), matrix._pattern)
+        self._matrix, self._title = matrix, title
+        self._factors = ops.Factors(**options)
+        try:
+            self._superlu = self._factors.factor(matrix.value())
+        except np.linalg.LinAlgError as error:
+            raise np.linalg.LinAlgError(f"{title}: {error}") from error
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("L", "U") and any_follows(self._matrix.data):
+            raise UnsupportedOpError(
+                f"{self._title}: its factors have no derivatives here, only what solve() returns; use "
+                "scipy.linalg.lu of toarray()"
+            )
+        return getattr(self._superlu, name)
+
+    def solve(self, rhs: Any, trans: str = "N") -> Any:
+        """Return the solution of equations with the matrix, its transpose ("T") or its adjoint ("H")."""
+        matrix, data = self._matrix, self._matrix.data
+        rhs = _right(rhs, matrix.shape[0], self._title)
+        if trans not in ("N", "T", "H"):
+            raise ValueError("trans must be N, T, or H")
+        turned = trans != "N"
+        if trans == "T":  # the conjugate of the solution of the conjugated equation with the adjoint
+            rhs = np.conj(rhs)
+        if turned:
+            data = np.conj(data)
+        pattern = matrix._pattern.T if turned else matrix._pattern
+        found = ops.spsolve(data, rhs, pattern=pattern, solver=self._factors, turned=turned)
+        return np.conj(found) if trans == "T" else found
+
+
+def splu(
+    A: Any, permc_spec: str | None = None, diag_pivot_thresh: float | None = None, relax: int | None = None,
+    panel_size: int | None = None, options: Any = None,
+) -> SparseFactors:  # fmt: skip
+    """Factors of a sparse matrix, as `scipy.sparse.linalg.splu`; `solve` takes Tensors.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> b = tg.tensor([2.0, 4.0], requires_grad=True)
+    >>> lu = ts.sparse.linalg.splu(ts.sparse.diags_array([2.0, 4.0], format="csc"))
+    >>> tg.grad(np.sum(lu.solve(b)), b)
+    (tensor([0.50, 0.25]),)
+    """
+    title = "scipy.sparse.linalg.splu"
+    return SparseFactors(
+        _matrix(A, title), title, permc_spec=permc_spec, diag_pivot_thresh=diag_pivot_thresh, relax=relax,
+        panel_size=panel_size, options=options,
+    )  # fmt: skip
+
+
+def factorized(A: Any) -> Callable[[Any], Any]:
+    """Return a function that solves with a sparse matrix, as `scipy.sparse.linalg.factorized`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> b = tg.tensor([2.0, 4.0], requires_grad=True)
+    >>> solve = ts.sparse.linalg.factorized(ts.sparse.diags_array([2.0, 4.0], format="csc"))
+    >>> tg.grad(np.sum(solve(b)), b)
+    (tensor([0.50, 0.25]),)
+    """
+    title = "scipy.sparse.linalg.factorized"
+    return SparseFactors(_matrix(A, title), title).solve
+
+
+# ---------------------------------------------------------------- iterations
+
+
+def _iterated(
+    function: Callable[..., Any], A: Any, b: Any, x0: Any, M: Any, callback: Any, options: Any
+) -> Any:
+    """Solution by one of SciPy's iterations, whose derivative is that of the exact one."""
+    title = f"scipy.sparse.linalg.{function.__name__}"
+    options = {key: value for key, value in options.items() if value is not None}
+    if not has_tensor((A, b, x0, M)):
+        return function(A, b, x0=x0, M=M, callback=callback, **options)
+    if isinstance(M, SparseTensor):
+        M = M.value()
+    M, x0 = (value_of(x) if has_tensor(x) else x for x in (M, x0))
+    data, pattern, operator = np.zeros(0), None, None
+    if isinstance(A, SparseTensor) or _sparse.issparse(A):
+        matrix = _matrix(A, title)
+        data, pattern = matrix.data, matrix._pattern
+        operator = matrix.value()
+    elif has_tensor(A):
+        A = tensor_of(A)
+        shape: Any = shape_of(A)
+        if len(shape) != 2:
+            raise ShapeError(f"{title}: a square matrix is needed, found shape {shape}")
+        rows, columns = (part.ravel() for part in np.indices(shape))
+        matrix = _matrix(of_places(np.reshape(A, -1), rows, columns, shape), title)
+        data, pattern, operator = matrix.data, matrix._pattern, value_of(A)
+    else:
+        operator = _scipy.aslinearoperator(A.copy() if isinstance(A, np.ndarray) else A)
+    b = _right(b, operator.shape[0], title)
+    if ndim_of(b) == 2 and shape_of(b)[1] != 1:
+        raise ShapeError(f"{title}: one right side, found shape {shape_of(b)}")
+    b = np.reshape(b, (-1,))
+    found, info = function(operator, value_of(b), x0=x0, M=M, callback=callback, **options)
+    solver = ops.Iteration(title, function, None if pattern is not None else operator, M, options)
+    solver.first = found
+    return ops.spsolve(data, b, pattern=pattern, solver=solver), info
+
+
+def cg(
+    A: Any, b: Any, x0: Any = None, *, rtol: float = 1e-05, atol: float = 0.0, maxiter: int | None = None,
+    M: Any = None, callback: Any = None,
+) -> Any:  # fmt: skip
+    """Conjugate gradients, as `scipy.sparse.linalg.cg`; derivatives are found to the same tolerance.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> b = tg.tensor([2.0, 4.0], requires_grad=True)
+    >>> x, info = ts.sparse.linalg.cg(ts.sparse.diags_array([2.0, 4.0]), b, rtol=1e-12)
+    >>> tg.grad(np.sum(x), b)
+    (tensor([0.50, 0.25]),)
+    """
+    return _iterated(_scipy.cg, A, b, x0, M, callback, {"rtol": rtol, "atol": atol, "maxiter": maxiter})
+
+
+def bicg(
+    A: Any, b: Any, x0: Any = None, *, rtol: float = 1e-05, atol: float = 0.0, maxiter: int | None = None,
+    M: Any = None, callback: Any = None,
+) -> Any:  # fmt: skip
+    """Biconjugate gradients, as `scipy.sparse.linalg.bicg`; derivatives are found to the same tolerance.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> b = tg.tensor([2.0, 4.0], requires_grad=True)
+    >>> x, info = ts.sparse.linalg.bicg(ts.sparse.diags_array([2.0, 4.0]), b, rtol=1e-12)
+    >>> tg.grad(np.sum(x), b)
+    (tensor([0.50, 0.25]),)
+    """
+    return _iterated(_scipy.bicg, A, b, x0, M, callback, {"rtol": rtol, "atol": atol, "maxiter": maxiter})
+
+
+def bicgstab(
+    A: Any, b: Any, x0: Any = None, *, rtol: float = 1e-05, atol: float = 0.0, maxiter: int | None = None,
+    M: Any = None, callback: Any = None,
+) -> Any:  # fmt: skip
+    """Stabilised biconjugate gradients, as `scipy.sparse.linalg.bicgstab`, to the same tolerance.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> b = tg.tensor([2.0, 4.0], requires_grad=True)
+    >>> x, info = ts.sparse.linalg.bicgstab(ts.sparse.diags_array([2.0, 4.0]), b, rtol=1e-12)
+    >>> tg.grad(np.sum(x), b)
+    (tensor([0.50, 0.25]),)
+    """
+    return _iterated(_scipy.bicgstab, A, b, x0, M, callback, {"rtol": rtol, "atol": atol, "maxiter": maxiter})
+
+
+def gmres(
+    A: Any, b: Any, x0: Any = None, *, rtol: float = 1e-05, atol: float = 0.0, restart: int | None = None,
+    maxiter: int | None = None, M: Any = None, callback: Any = None, callback_type: str | None = None,
+) -> Any:  # fmt: skip
+    """Minimal residuals, as `scipy.sparse.linalg.gmres`; derivatives are found to the same tolerance.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> b = tg.tensor([2.0, 4.0], requires_grad=True)
+    >>> x, info = ts.sparse.linalg.gmres(ts.sparse.diags_array([2.0, 4.0]), b, rtol=1e-12)
+    >>> tg.grad(np.sum(x), b)
+    (tensor([0.50, 0.25]),)
+    """
+    options = {
+        "rtol": rtol,
+        "atol": atol,
+        "restart": restart,
+        "maxiter": maxiter,
+        "callback_type": callback_type,
+    }
+    return _iterated(_scipy.gmres, A, b, x0, M, callback, options)
