@@ -6,6 +6,6 @@
 (tensor([0.2689, 0.7311]),)
 """
 
-from tapegrad.scipy import linalg, sparse, special
+from tapegrad.scipy import fft, linalg, sparse, special
 
-__all__ = ["linalg", "sparse", "special"]
+__all__ = ["fft", "linalg", "sparse", "special"]

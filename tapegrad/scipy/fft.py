@@ -1,0 +1,614 @@
+"""Functions of `scipy.fft` on Tensors and arrays; all its other names are its own.
+
+Of arrays, and where no derivative is asked for, results are SciPy's own. Fourier transforms of Tensors are
+those of `numpy.fft`, which take ``workers`` and ``overwrite_x`` for hints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.fft as _scipy
+
+from tapegrad.core.base import ndim_of, shape_of, value_of
+from tapegrad.errors import AxisError, ShapeError
+from tapegrad.numpy_api.tables import axis_of, tensor_of
+from tapegrad.ops import cosines as cosine_ops
+from tapegrad.ops.fft import OPPOSITE
+from tapegrad.scipy.mirror import mirrors
+
+numpy: Any = np.fft  # whose stubs know literal arguments only
+cosines: Any = cosine_ops
+F = TypeVar("F", bound=Callable[..., Any])
+
+__all__ = [
+    "dct", "dctn", "dst", "dstn", "fft", "fft2", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "idct",
+    "idctn", "idst", "idstn", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "ihfft2", "ihfftn", "irfft",
+    "irfft2", "irfftn", "rfft", "rfft2", "rfftn",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_scipy, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_scipy.__all__})
+
+
+def _mirrors(function: F) -> F:
+    name = function.__name__
+    return mirrors(getattr(_scipy, name), f"scipy.fft.{name}")(function)
+
+
+def _axes(x: Any, s: Any, axes: Any) -> tuple[Any, Any]:
+    """Numbers of points and axes as NumPy takes them; SciPy's by default are all, or the last ones."""
+    if isinstance(s, int):
+        s = (s,)
+    if axes is None:
+        ndim = ndim_of(x)
+        axes = range(ndim) if s is None else range(ndim - len(s), ndim)
+        if s is not None and len(s) > ndim:
+            raise ShapeError(f"shape requires more axes than are present: {len(s)} of {ndim}")
+    axes = [axes] if np.ndim(axes) == 0 else list(axes)
+    shape = shape_of(x)
+    if s is not None:
+        s = [shape[axis_of(x, k, "s")] if n == -1 else int(n) for n, k in zip(s, axes, strict=False)]
+        if len(s) != len(axes):
+            raise ShapeError("when given, axes and shape arguments have to be of the same length")
+    if len({k % max(len(shape), 1) for k in axes}) != len(axes):
+        raise AxisError("all axes must be unique")
+    return s, axes
+
+
+# ---------------------------------------------------------------- Fourier transforms
+
+
+@_mirrors
+def fft(
+    x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """Fourier transform along an axis, as `scipy.fft.fft`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 0.5, 2.0], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.fft(x)) ** 2), x)
+    (tensor([ 6.,  3., 12.]),)
+    """
+    return numpy.fft(tensor_of(x), n, axis, norm)
+
+
+@_mirrors
+def ifft(
+    x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """Inverse Fourier transform along an axis, as `scipy.fft.ifft`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 0.5, 2.0], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.ifft(x)) ** 2), x)
+    (tensor([0.6667, 0.3333, 1.3333]),)
+    """
+    return numpy.ifft(tensor_of(x), n, axis, norm)
+
+
+@_mirrors
+def rfft(
+    x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """First half of the Fourier transform of real numbers along an axis, as `scipy.fft.rfft`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 0.5, 2.0], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.rfft(x)) ** 2), x)
+    (tensor([6.5, 5.0, 9.5]),)
+    """
+    return numpy.rfft(tensor_of(x), n, axis, norm)
+
+
+@_mirrors
+def irfft(
+    x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """Inverse of `rfft` along an axis, as `scipy.fft.irfft`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 0.5, 2.0], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.irfft(x)) ** 2), x)
+    (tensor([0.5, 0.5, 1.0]),)
+    """
+    return numpy.irfft(tensor_of(x), n, axis, norm)
+
+
+@_mirrors
+def hfft(
+    x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """Fourier transform of half of a Hermitian signal along an axis, as `scipy.fft.hfft`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 0.5, 2.0], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.hfft(x)) ** 2), x)
+    (tensor([ 8.,  8., 16.]),)
+    """
+    return numpy.hfft(tensor_of(x), n, axis, norm)
+
+
+@_mirrors
+def ihfft(
+    x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """Inverse of `hfft` along an axis, as `scipy.fft.ihfft`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 0.5, 2.0], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.ihfft(x)) ** 2), x)
+    (tensor([0.7222, 0.5556, 1.0556]),)
+    """
+    return numpy.ihfft(tensor_of(x), n, axis, norm)
+
+
+@_mirrors
+def fft2(
+    x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """Fourier transform along two axes, as `scipy.fft.fft2`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 0.5], [2.0, 3.0]], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.fft2(x)) ** 2), x)
+    (tensor([[ 8.,  4.],
+            [16., 24.]]),)
+    """
+    x = tensor_of(x)
+    return numpy.fftn(x, *_axes(x, s, axes), norm)
+
+
+@_mirrors
+def ifft2(
+    x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """Inverse Fourier transform along two axes, as `scipy.fft.ifft2`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 0.5], [2.0, 3.0]], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.ifft2(x)) ** 2), x)
+    (tensor([[0.50, 0.25],
+            [1.00, 1.50]]),)
+    """
+    x = tensor_of(x)
+    return numpy.ifftn(x, *_axes(x, s, axes), norm)
+
+
+@_mirrors
+def rfft2(
+    x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """Fourier transform of real numbers along two axes, as `scipy.fft.rfft2`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 0.5], [2.0, 3.0]], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.rfft2(x)) ** 2), x)
+    (tensor([[ 8.,  4.],
+            [16., 24.]]),)
+    """
+    x = tensor_of(x)
+    return numpy.rfftn(x, *_axes(x, s, axes), norm)
+
+
+@_mirrors
+def irfft2(
+    x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """Inverse of `rfft2` along two axes, as `scipy.fft.irfft2`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 0.5], [2.0, 3.0]], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.irfft2(x)) ** 2), x)
+    (tensor([[0.50, 0.25],
+            [1.00, 1.50]]),)
+    """
+    x = tensor_of(x)
+    return numpy.irfftn(x, *_axes(x, s, axes), norm)
+
+
+@_mirrors
+def hfft2(
+    x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """Fourier transform of half of a Hermitian signal along two axes, as `scipy.fft.hfft2`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 0.5], [2.0, 3.0]], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.hfft2(x)) ** 2), x)
+    (tensor([[ 8.,  4.],
+            [16., 24.]]),)
+    """
+    return _hermitian(x, s, axes, norm, False)
+
+
+@_mirrors
+def ihfft2(
+    x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """Inverse of `hfft2` along two axes, as `scipy.fft.ihfft2`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 0.5], [2.0, 3.0]], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.ihfft2(x)) ** 2), x)
+    (tensor([[0.50, 0.25],
+            [1.00, 1.50]]),)
+    """
+    return _hermitian(x, s, axes, norm, True)
+
+
+@_mirrors
+def fftn(
+    x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """Fourier transform along axes, as `scipy.fft.fftn`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 0.5], [2.0, 3.0]], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.fftn(x)) ** 2), x)
+    (tensor([[ 8.,  4.],
+            [16., 24.]]),)
+    """
+    x = tensor_of(x)
+    return numpy.fftn(x, *_axes(x, s, axes), norm)
+
+
+@_mirrors
+def ifftn(
+    x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """Inverse Fourier transform along axes, as `scipy.fft.ifftn`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 0.5], [2.0, 3.0]], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.ifftn(x)) ** 2), x)
+    (tensor([[0.50, 0.25],
+            [1.00, 1.50]]),)
+    """
+    x = tensor_of(x)
+    return numpy.ifftn(x, *_axes(x, s, axes), norm)
+
+
+@_mirrors
+def rfftn(
+    x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """Fourier transform of real numbers along axes, as `scipy.fft.rfftn`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 0.5], [2.0, 3.0]], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.rfftn(x)) ** 2), x)
+    (tensor([[ 8.,  4.],
+            [16., 24.]]),)
+    """
+    x = tensor_of(x)
+    return numpy.rfftn(x, *_axes(x, s, axes), norm)
+
+
+@_mirrors
+def irfftn(
+    x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """Inverse of `rfftn` along axes, as `scipy.fft.irfftn`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 0.5], [2.0, 3.0]], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.irfftn(x)) ** 2), x)
+    (tensor([[0.50, 0.25],
+            [1.00, 1.50]]),)
+    """
+    x = tensor_of(x)
+    return numpy.irfftn(x, *_axes(x, s, axes), norm)
+
+
+@_mirrors
+def hfftn(
+    x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """Fourier transform of half of a Hermitian signal along axes, as `scipy.fft.hfftn`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 0.5], [2.0, 3.0]], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.hfftn(x)) ** 2), x)
+    (tensor([[ 8.,  4.],
+            [16., 24.]]),)
+    """
+    return _hermitian(x, s, axes, norm, False)
+
+
+@_mirrors
+def ihfftn(
+    x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: Any = None,
+) -> Any:  # fmt: skip
+    """Inverse of `hfftn` along axes, as `scipy.fft.ihfftn`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 0.5], [2.0, 3.0]], requires_grad=True)
+    >>> tg.grad(np.sum(abs(ts.fft.ihfftn(x)) ** 2), x)
+    (tensor([[0.50, 0.25],
+            [1.00, 1.50]]),)
+    """
+    return _hermitian(x, s, axes, norm, True)
+
+
+def _hermitian(x: Any, s: Any, axes: Any, norm: str | None, inverse: bool) -> Any:
+    """Transforms of several axes between real numbers and half of what is Hermitian."""
+    x = tensor_of(x)
+    s, axes = _axes(x, s, axes)
+    norm = OPPOSITE[norm or "backward"] if norm in (None, *OPPOSITE) else norm
+    if inverse:
+        return np.conj(numpy.rfftn(x, s, axes, norm))
+    return numpy.irfftn(np.conj(x), s, axes, norm)
+
+
+# ---------------------------------------------------------------- order of frequencies
+
+
+@_mirrors
+def fftshift(x: Any, axes: Any = None) -> Any:
+    """Halves of axes exchanged, so that frequency 0 comes to the middle, as `scipy.fft.fftshift`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    >>> tg.grad(ts.fft.fftshift(x)[0], x)
+    (tensor([0., 0., 1.]),)
+    """
+    return numpy.fftshift(tensor_of(x), axes)
+
+
+@_mirrors
+def ifftshift(x: Any, axes: Any = None) -> Any:
+    """Inverse of `fftshift`, as `scipy.fft.ifftshift`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    >>> tg.grad(ts.fft.ifftshift(x)[0], x)
+    (tensor([0., 1., 0.]),)
+    """
+    return numpy.ifftshift(tensor_of(x), axes)
+
+
+# ---------------------------------------------------------------- cosines and sines
+
+
+def _resized(x: Any, n: int, axis: int) -> Any:
+    """An axis cut off, or filled up with zeros at its end."""
+    shape = shape_of(x)
+    if n < 1:
+        raise ValueError(f"invalid number of data points ({n}) specified")
+    if shape[axis] >= n:
+        return x[(*(slice(None),) * axis, slice(n))] if shape[axis] > n else x
+    missing = (*shape[:axis], n - shape[axis], *shape[axis + 1 :])
+    return np.concatenate([x, np.zeros(missing, value_of(x).dtype)], axis=axis)
+
+
+def _cosines(
+    x: Any, sine: bool, inverse: bool, kind: int, s: Any, axes: Any, norm: str | None, orthogonalize: Any,
+) -> Any:  # fmt: skip
+    """Transforms along axes, of which an inverse is one of the other kind in the other scale."""
+    x = tensor_of(x)
+    if value_of(x).dtype.kind not in "fc":
+        x = x * 1.0
+    if kind not in cosines.OTHER:
+        raise ValueError(f"type {kind} of a transform is none of 1, 2, 3, 4")
+    if norm not in (None, *OPPOSITE):
+        raise ValueError(f"Invalid norm value {norm!r}; should be 'backward', 'ortho' or 'forward'")
+    norm = norm or "backward"
+    if orthogonalize is None or value_of(x).dtype.kind == "c":  # of which SciPy does not look at it
+        orthogonalize = norm == "ortho"
+    if inverse:
+        kind, norm = cosines.OTHER[kind], OPPOSITE[norm]
+    s, axes = _axes(x, s, axes)
+    axes = [axis_of(x, k, "a transform") for k in axes]
+    for n, axis in zip(s or [None] * len(axes), axes, strict=True):
+        if n is not None:
+            x = _resized(x, n, axis)
+        if shape_of(x)[axis] < (2 if kind == 1 and not sine else 1):
+            raise ValueError(f"invalid number of data points ({shape_of(x)[axis]}) specified")
+        x = cosines.dct(x, sine=sine, kind=kind, axis=axis, norm=norm, orthogonalize=bool(orthogonalize))
+    return x
+
+
+@_mirrors
+def dct(
+    x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None,
+    overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
+) -> Any:  # fmt: skip
+    """Discrete cosine transform along an axis, as `scipy.fft.dct`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> tg.grad(np.sum(ts.fft.dct(x, norm="ortho") ** 2), x)
+    (tensor([2., 4.]),)
+    """
+    return _cosines(x, False, False, type, None if n is None else (n,), (axis,), norm, orthogonalize)
+
+
+@_mirrors
+def dctn(
+    x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None,
+    overwrite_x: bool = False, workers: int | None = None, *, orthogonalize: bool | None = None,
+) -> Any:  # fmt: skip
+    """Discrete cosine transform along axes, as `scipy.fft.dctn`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    >>> tg.grad(np.sum(ts.fft.dctn(x, norm="ortho") ** 2), x)
+    (tensor([[2., 4.],
+            [6., 8.]]),)
+    """
+    return _cosines(x, False, False, type, s, axes, norm, orthogonalize)
+
+
+@_mirrors
+def idct(
+    x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None,
+    overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
+) -> Any:  # fmt: skip
+    """Inverse of `dct` along an axis, as `scipy.fft.idct`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> tg.grad(np.sum(ts.fft.idct(x, norm="ortho") ** 2), x)
+    (tensor([2., 4.]),)
+    """
+    return _cosines(x, False, True, type, None if n is None else (n,), (axis,), norm, orthogonalize)
+
+
+@_mirrors
+def idctn(
+    x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None,
+    overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
+) -> Any:  # fmt: skip
+    """Inverse of `dctn` along axes, as `scipy.fft.idctn`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    >>> tg.grad(np.sum(ts.fft.idctn(x, norm="ortho") ** 2), x)
+    (tensor([[2., 4.],
+            [6., 8.]]),)
+    """
+    return _cosines(x, False, True, type, s, axes, norm, orthogonalize)
+
+
+@_mirrors
+def dst(
+    x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None,
+    overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
+) -> Any:  # fmt: skip
+    """Discrete sine transform along an axis, as `scipy.fft.dst`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> tg.grad(np.sum(ts.fft.dst(x, norm="ortho") ** 2), x)
+    (tensor([2., 4.]),)
+    """
+    return _cosines(x, True, False, type, None if n is None else (n,), (axis,), norm, orthogonalize)
+
+
+@_mirrors
+def dstn(
+    x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None,
+    overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
+) -> Any:  # fmt: skip
+    """Discrete sine transform along axes, as `scipy.fft.dstn`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    >>> tg.grad(np.sum(ts.fft.dstn(x, norm="ortho") ** 2), x)
+    (tensor([[2., 4.],
+            [6., 8.]]),)
+    """
+    return _cosines(x, True, False, type, s, axes, norm, orthogonalize)
+
+
+@_mirrors
+def idst(
+    x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None,
+    overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
+) -> Any:  # fmt: skip
+    """Inverse of `dst` along an axis, as `scipy.fft.idst`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> tg.grad(np.sum(ts.fft.idst(x, norm="ortho") ** 2), x)
+    (tensor([2., 4.]),)
+    """
+    return _cosines(x, True, True, type, None if n is None else (n,), (axis,), norm, orthogonalize)
+
+
+@_mirrors
+def idstn(
+    x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None,
+    overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
+) -> Any:  # fmt: skip
+    """Inverse of `dstn` along axes, as `scipy.fft.idstn`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    >>> tg.grad(np.sum(ts.fft.idstn(x, norm="ortho") ** 2), x)
+    (tensor([[2., 4.],
+            [6., 8.]]),)
+    """
+    return _cosines(x, True, True, type, s, axes, norm, orthogonalize)
