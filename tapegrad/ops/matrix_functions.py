@@ -280,6 +280,8 @@ class polar:
 def _triangles(packed):
     """Both factors, as far as they are square, of the two in one array."""
     k = min(packed.shape)
+    if not np.all(np.diagonal(getattr(packed, "_v", packed))):
+        raise np.linalg.LinAlgError("scipy.linalg.lu: the factors of a singular matrix have no derivative")
     square = packed[:k, :k]
     eye = np.eye(k, dtype=packed.dtype)
     return square * mask(square, np.tril, -1) + eye, square * mask(square, np.triu)

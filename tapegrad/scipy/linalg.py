@@ -578,7 +578,7 @@ def eigh(
     kept = slice(None)
     if subset_by_index is not None:
         kept = slice(int(subset_by_index[0]), int(subset_by_index[1]) + 1)
-    whole = {"ev": "ev", "evd": "evd", "gv": "gv", "gvd": "gvd"}.get(driver or "")
+    whole = None if driver in ("evr", "evx", "gvx") else driver  # those that find a part of them
     values, vectors = _scipy.eigh(
         value_of(a), None if b is None else value_of(b), lower=lower, type=type, driver=whole,
     )  # fmt: skip

@@ -362,6 +362,15 @@ def test_errors_name_the_function():
         ts.linalg.solve(-y @ y.T, [1.0, 2.0], assume_a="pos")
 
 
+def test_factors_of_a_singular_matrix_have_no_derivative():
+    x = tg.tensor(np.ones((2, 2)), requires_grad=True)
+    found = ts.linalg.lu(x)[2]
+    with pytest.raises(np.linalg.LinAlgError, match=r"^scipy\.linalg\.lu: the factors of a singular matrix"):
+        tg.grad(np.sum(found), x)
+    with pytest.raises(ValueError, match=r"scipy\.linalg\.eigh.*foo"):
+        ts.linalg.eigh(x, driver="foo")
+
+
 def test_what_scipy_has_besides_is_its_own():
     assert ts.linalg.hilbert is scipy.linalg.hilbert
     assert {"hilbert", "expm", "schur"} <= set(dir(ts.linalg))
