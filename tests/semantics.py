@@ -1,4 +1,4 @@
-"""What tapegrad does in each case, beside torch: ``python -m tests.semantics`` prints SEMANTICS.md.
+"""What tapegrad does in each case, beside torch: ``python -m tests.semantics`` prints docs/SEMANTICS.md.
 
 A case is a line of `CASES`; its tests are those named after its number (A-3: ``test_A3_...``), and the
 programs of the same name that run in tapegrad and in torch.
@@ -312,7 +312,7 @@ def rows() -> list[list[str]]:
 
 
 def page() -> str:
-    """The text of SEMANTICS.md."""
+    """The text of docs/SEMANTICS.md."""
     by_case: dict[str, list[str]] = {}
     for name in sorted(tests(), key=lambda name: (tests()[name], name)):
         by_case.setdefault(case_of(name) or "", []).append(name)

@@ -1,4 +1,4 @@
-"""MAP.md: its examples run, and its names, arguments and defaults are those of the libraries."""
+"""docs/MAP.md: its examples run, and its names, arguments and defaults are those of the libraries."""
 
 import ast
 import doctest
@@ -11,7 +11,7 @@ import pytest
 
 import tapegrad as tg
 
-TEXT = (Path(__file__).parents[1] / "MAP.md").read_text()
+TEXT = (Path(__file__).parents[1] / "docs/MAP.md").read_text()
 ENTRIES = dict(re.findall(r"^### (.+?)\n(.+?)(?=^##|\Z)", TEXT, re.M | re.S))
 SPAN = re.compile(r"`(tg|torch)\.([\w.]+)(\(.*?\))?`")
 LINES = [
