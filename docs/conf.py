@@ -1,0 +1,28 @@
+"""How the documentation is built: ``python -m sphinx -W -b html docs docs/_build/html``."""
+
+import tapegrad
+
+project = "tapegrad"
+author = "the authors of tapegrad"
+version = release = tapegrad.__version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+exclude_patterns = ["_build"]
+root_doc = "index"
+html_theme = "furo"
+html_title = f"tapegrad {release}"
+
+# A page is run whenever it is built, so that what it shows is what the library does; a cell that raises without
+# the tag `raises-exception` ends the build.
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 60
+nb_execution_show_tb = True
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+
+autodoc_typehints = "none"  # the docstrings have them in words
+autodoc_member_order = "groupwise"
+autosummary_generate = False
+napoleon_google_docstring = False
+napoleon_use_rtype = False
