@@ -18,6 +18,7 @@ nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 60
 nb_execution_show_tb = True
+nb_output_stderr = "remove"  # what compiles for long is named there
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
@@ -26,3 +27,4 @@ autodoc_member_order = "groupwise"
 autosummary_generate = False
 napoleon_google_docstring = False
 napoleon_use_rtype = False
+napoleon_use_ivar = True  # attributes are members, described once
