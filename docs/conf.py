@@ -6,14 +6,15 @@ project = "tapegrad"
 author = "the authors of tapegrad"
 version = release = tapegrad.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+extensions = [f"sphinx.ext.{name}" for name in ("autodoc", "autosummary", "napoleon", "mathjax")]
+extensions.append("myst_nb")
 exclude_patterns = ["_build"]
 root_doc = "index"
 html_theme = "furo"
 html_title = f"tapegrad {release}"
 
-# A page is run whenever it is built, so that what it shows is what the library does; a cell that raises without
-# the tag `raises-exception` ends the build.
+# A page is run whenever it is built, so that what it shows is what the library does; a cell that raises ends
+# the build.
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 60

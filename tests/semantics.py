@@ -179,7 +179,8 @@ I-2 | `jacobian` | shape of the result, then of the input; zeros, or RuntimeErro
     lists
 I-3 | `hessian`, `hvp`, `vhp` | RuntimeError for more than one element or result; zeros, or RuntimeError
     if strict
-I-4 | transforms of functions | of compiled functions only, in `tg.func` | of any function
+I-4 | transforms of functions | of any function, in `tg.func`; `vmap` is a loop over slices | in
+    `torch.func`; `vmap` batches operations
 I-5 | roots of several elements, integers, unused inputs | as in A-1, E-1, C-4; JAX and HIPS autograd
     raise TypeError and give zeros
 I-6 | `forward_ad` | nests to any depth, mixes with reverse mode; RuntimeError outside a level or for

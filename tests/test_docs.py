@@ -1,0 +1,65 @@
+"""The reference of `docs/` has every public name."""
+
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import tapegrad.scipy
+
+REFERENCE = Path(__file__).parents[1] / "docs/reference"
+SOURCES = "\n".join(path.read_text() for path in sorted(REFERENCE.glob("*.rst")))
+MODULES = (
+    "tapegrad", "tapegrad.func", "tapegrad.errors", "tapegrad.autograd",
+    *(f"tapegrad.autograd.{name}" for name in ("forward_ad", "function", "functional", "graph", "profiler")),
+    *(f"tapegrad.scipy.{info.name}" for info in pkgutil.iter_modules(tapegrad.scipy.__path__)
+      if not info.name.startswith("_")),
+)  # fmt: skip
+
+
+def public(name):
+    """The names of a module, but those of modules."""
+    module = importlib.import_module(name)
+    found = {key: getattr(module, key) for key in module.__all__}
+    return {key: value for key, value in found.items() if not isinstance(value, ModuleType)}
+
+
+def described():
+    """Of each module that has a section: the names that are described there."""
+    sections = re.findall(r"^\.\. automodule:: (\S+)\n((?: .*\n?)*)", SOURCES, re.M)
+    found = {}
+    for name, options in sections:
+        assert ":members:" in options, name
+        left_out = re.search(r":exclude-members: ((?:.*\n?)*)", options)
+        found[name] = set(public(name)) - set(re.findall(r"\w+", left_out[1] if left_out else ""))
+    return found
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_name_is_described(name):
+    sections = described()
+    assert name in sections, f"docs/reference wants: .. automodule:: {name}, with :members:"
+    elsewhere = {id(public(other)[key]) for other in sections for key in sections[other]}
+    assert [key for key, found in public(name).items() if id(found) not in elsewhere] == []
+
+
+@pytest.mark.parametrize("name", ["tapegrad", "tapegrad.func", "tapegrad.autograd"])
+def test_every_public_name_is_in_a_group(name):
+    page = next(text for text in SOURCES.split(".. currentmodule:: ")[1:] if text.startswith(f"{name}\n"))
+    groups = re.findall(r"^\.\. autosummary::\n\n((?:   .+\n)+)", page, re.M)
+    assert sorted(" ".join(groups).split()) == sorted(public(name))
+
+
+def test_every_page_is_in_a_table_of_contents():
+    docs = REFERENCE.parent
+    named = set()
+    for path in docs.rglob("*.md"):
+        for entries in re.findall(r"^```\{toctree\}\n(.*?)^```", path.read_text(), re.M | re.S):
+            lines = [line for line in entries.split() if not line.startswith(":") and line not in "12"]
+            named |= {(path.parent / line).resolve() for line in lines}
+    files = [*docs.rglob("*.md"), *docs.rglob("*.rst")]
+    pages = {path.with_suffix("") for path in files if "_build" not in path.parts}
+    assert pages - named == {docs / "index"}
