@@ -1,5 +1,6 @@
-"""The reference of `docs/` has every public name."""
+"""The reference of `docs/` has every public name; examples with prompts run, the others when the site is built."""
 
+import doctest
 import importlib
 import pkgutil
 import re
@@ -11,6 +12,8 @@ import pytest
 import tapegrad.scipy
 
 REFERENCE = Path(__file__).parents[1] / "docs/reference"
+TEXTS = {path.stem: path.read_text() for path in sorted(REFERENCE.parent.rglob("*.md"))}
+OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 SOURCES = "\n".join(path.read_text() for path in sorted(REFERENCE.glob("*.rst")))
 MODULES = (
     "tapegrad", "tapegrad.func", "tapegrad.errors", "tapegrad.autograd",
@@ -63,3 +66,11 @@ def test_every_page_is_in_a_table_of_contents():
     files = [*docs.rglob("*.md"), *docs.rglob("*.rst")]
     pages = {path.with_suffix("") for path in files if "_build" not in path.parts}
     assert pages - named == {docs / "index"}
+
+
+@pytest.mark.parametrize("page", [page for page in TEXTS if ">>> " in TEXTS[page] and page != "MAP"])
+def test_examples_of_a_page(page):
+    test = doctest.DocTestParser().get_doctest(TEXTS[page], {}, page, None, 0)
+    report = []
+    doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=report.append)
+    assert not report, "".join(report)
