@@ -22,7 +22,7 @@ from tapegrad.native import load
 from tapegrad.tape.tape import recorded_bytes
 from tapegrad.tensor import Tensor
 
-__all__ = ["divergence", "hessian", "jacfwd", "jacobian", "jacrev", "laplacian"]
+__all__ = ["divergence", "hessian", "jacfwd", "jacobian", "jacrev", "laplacian", "rows_of"]
 
 Function = Callable[..., Any]
 FEW = 32  # directions that need no look at how much memory one takes
@@ -206,6 +206,11 @@ def _rows_of_call(call: Call, has_aux: bool, chunks: _Chunks) -> Any:
     ys, structure = tensors_of(call.what, found)
     rows = structure.build([call.tree(_rows(call, y, chunks)) for y in ys])
     return (rows, call.given_back(aux, call.outside)) if has_aux else rows
+
+
+def rows_of(call: Call, y: Tensor) -> list[Any]:
+    """The derivatives of all elements of a result by each leaf of the arguments, in chunks that fit."""
+    return _rows(call, y, _Chunks(call.what, None, False))
 
 
 def _rows(call: Call, y: Tensor, chunks: _Chunks) -> list[Any]:

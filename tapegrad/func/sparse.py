@@ -13,7 +13,14 @@ import numpy as np
 from tapegrad.autograd.backward import grad
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.autograd.steps import leave_tape
-from tapegrad.core.base import Handle, has_tangent, needs_derivative, refresh_history, requires_grad
+from tapegrad.core.base import (
+    Handle,
+    has_tangent,
+    needs_derivative,
+    refresh_history,
+    requires_grad,
+    value_of,
+)
 from tapegrad.core.grad_mode import _enabled, inference_mode
 from tapegrad.core.storage import STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
@@ -131,15 +138,30 @@ class _Plan:
         with inference_mode(False):  # whatever the mode is outside: nothing of it is seen there
             return self._at(x, args)
 
+    def value_and_matrix(self, x: Any, *args: Any) -> tuple[Any, Callable[[], Any]]:
+        """Return the function's value at an argument, and a function that gives the matrix there."""
+        x = self._argument(x, args)
+        with inference_mode(False):
+            call = self._recorded(x, args)
+        value = self._compiled(x, *args) if call is None else value_of(call.value)
+
+        def matrix() -> Any:
+            with inference_mode(False):
+                return self._from(x, args, call)
+
+        return value, matrix
+
     def _at(self, x: np.ndarray, args: tuple[Any, ...]) -> Any:
-        call = self._recorded(x, args)
+        return self._from(x, args, self._recorded(x, args))
+
+    def _from(self, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> Any:
         found = self._found
         if found is None:
             with self._lock:
                 found = self._found = self._found or self._planned(x, args, call)
         change = self._change(found, x, call)
         out = None if change else self._matrix(found, x, args, call)
-        if out is None and self._on_change == "replan":
+        if out is None and self._on_change == "replan" and (change or self._given is None):
             with self._lock:
                 found = self._found = self._planned(x, args, call)
             out, change = self._matrix(found, x, args, call), None

@@ -390,6 +390,9 @@ def test_a_pattern_that_is_given():
     np.testing.assert_allclose(plan(x).toarray(), dense_jacobian(lambda x: x[1:] * x[:-1], x))
     with pytest.raises(tg.errors.GradientError, match="elements outside"):
         tg.func.sparse_jacobian(lambda x: x[1:] * x[:-1], np.eye(5, 6))(x)
+    willing = tg.func.sparse_jacobian(lambda x: x[1:] * x[:-1], np.eye(5, 6), on_change="replan")
+    with pytest.raises(tg.errors.GradientError, match="elements outside"):
+        willing(x)
 
 
 def test_results_share_nothing():
