@@ -99,6 +99,7 @@ OTHERS = (
     Limit("func.tangents", "LARGE_TAPE", "bytes of results that have tangents"),
     Limit("func.colouring", "FEW", "columns of a matrix that is coloured"),
     Limit("func.sparse", "BATCHED", "lanes of a sparse matrix"),
+    Limit("scipy.evaluations", "MANY", "unknowns of least squares"),
 )
 LIMITS = ARRAYS + OTHERS
 

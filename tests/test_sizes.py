@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import tapegrad as tg
 from tapegrad.errors import AnomalyError, GraphFreedError, ShapeError
 from tapegrad.ops import kinks
+from tapegrad.scipy import evaluations, optimize
 from tapegrad.tape import tape as tapes
 
 from . import sizes
@@ -35,6 +37,7 @@ NO_SIZE = {
     "tape/tape.py": {"SERIAL_BITS", "IN_A_LIST"},
     "kernels/replay/series.py": {"NODES", "OPERAND_BITS"},  # of programs
     "func/recorded_series.py": {"STRIDE", "OPERAND_BITS"},
+    "scipy/evaluations.py": {"SPARSE"},  # a part, on both sides of which tests/scipy/test_optimize.py looks
 }
 STATE_WORDS = {  # places in the words of a sweep and of compiled recording, codes of dtypes, opcodes
     name
@@ -857,6 +860,14 @@ def coefficients(n):
     x = np.linspace(0.5, 1.5, count)
     found = tg.func.taylor(lambda x: np.exp(x) * 2.0, 5)(x, np.ones(count))
     np.testing.assert_allclose(found[5], np.exp(x) / 60, rtol=1e-14)
+
+
+@crosses("scipy.evaluations", "MANY")
+def unknowns(n):
+    """A Jacobian that is sparse from there on."""
+    found = optimize.least_squares(lambda x: 3 * x - np.roll(x, 1) - 2.0, np.zeros(n))
+    np.testing.assert_allclose(found.x, 1, rtol=1e-6)
+    assert sparse.issparse(found.jac) == (n >= evaluations.MANY)
 
 
 def cases(slow):

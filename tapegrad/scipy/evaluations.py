@@ -1,0 +1,288 @@
+"""A user's functions as SciPy's solvers ask for them: value and derivatives from one call at each point."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator
+
+from tapegrad.autograd.functional import grad_of_active
+from tapegrad.core.base import has_tangent, is_tensor, needs_derivative, requires_grad, value_of
+from tapegrad.creation import array
+from tapegrad.errors import GradientError
+from tapegrad.func import hessian, hvp, jacfwd, jacobian, value_and_grad
+from tapegrad.func.calls import Call, compiled, on_tensors, tensors_of
+from tapegrad.func.matrices import rows_of
+from tapegrad.func.sparse import SparseJacobian
+from tapegrad.tensor import Tensor
+
+__all__ = ["MANY", "SPARSE", "Function", "Residual", "Values", "as_array"]
+
+KEPT = 2  # points: a solver proposes one, and goes back to the last if it is no better
+MANY = 100  # unknowns from which a Jacobian may be sparse unasked
+SPARSE = 0.1  # the part of its elements that may be other than 0 then
+
+
+def as_array(found: Any) -> Any:
+    """What a function returned as one array or Tensor; lists and tuples are joined."""
+    return array(found) if isinstance(found, (list, tuple)) else found
+
+
+def _outside(what: str) -> GradientError:
+    return GradientError(
+        f"{what}: the function uses a Tensor that requires grad, or carries a tangent, and is none of its "
+        "arguments; pass it by args=, or detach() it if it is a constant"
+    )
+
+
+class Values:
+    """A function that is not differentiated: its values, if no derivative is lost."""
+
+    def __init__(self, what: str, f: Callable[..., Any]) -> None:
+        self.what, self.f = what, f
+        functools.update_wrapper(self, f, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the function returned, without a Tensor around it."""
+        found = self.f(*args, **kwargs)
+        if not is_tensor(found):
+            return found
+        if needs_derivative(found):
+            raise _outside(self.what)
+        return value_of(found)
+
+
+class _Recorded:
+    """A call of a function, on a tape of its own, and what is swept from it."""
+
+    def __init__(
+        self, what: str, f: Callable[..., Any], x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._call = Call(what, f, ((0,), False), (x, *args), kwargs)
+        self._y = self._call.recorded(_result)
+        if self._call.outside or has_tangent(self._y):
+            raise _outside(what)
+        self.value = self._call.given_back(self._y, False)
+        self._gradient: Any = None
+        self._slope: Tensor | None = None
+
+    def gradient(self, second: bool) -> Any:
+        """The gradient of the sum of the results; `second`: recorded, as products are wanted."""
+        if self._gradient is None:
+            g = self._recorded_slope() if second else self._swept(None, False)
+            self._gradient = self._numbers(g)
+        return self._gradient
+
+    def product(self, p: Any) -> Any:
+        """The derivative of the gradient along a direction."""
+        return self._moved(self._recorded_slope(), p)
+
+    def hessian(self) -> Any:
+        """The matrix of second derivatives."""
+        slope = self._recorded_slope()
+        if slope is None or not requires_grad(slope):
+            return np.zeros((self._call.xs[0].size,) * 2, self._call.xs[0].dtype)
+        return rows_of(self._call, slope)[0]
+
+    def jacobian(self) -> Any:
+        """The matrix of derivatives, by rows."""
+        return rows_of(self._call, self._y)[0].reshape(self._y.size, -1)
+
+    def products(self, v: Any) -> Callable[[Any], Any]:
+        """Return the Hessian of the results' sum with these weights, as a function of directions."""
+        slope = self._call.recorded(lambda _: self._swept(v, True))
+        return lambda p: self._moved(slope, p)
+
+    def _recorded_slope(self) -> Tensor | None:
+        if self._slope is None:
+            self._slope = self._call.recorded(lambda _: self._swept(None, True))
+        return self._slope
+
+    def _swept(self, weights: Any, recorded: bool) -> Tensor | None:
+        y = self._y
+        v = np.ones(y.shape, y.dtype) if weights is None else np.reshape(weights, y.shape).astype(y.dtype)
+        return grad_of_active([y], self._call.xs, [v], recorded)[0]
+
+    def _moved(self, slope: Tensor | None, p: Any) -> Any:
+        if slope is None or not requires_grad(slope):
+            return self._numbers(None)
+        v = np.reshape(p, slope.shape).astype(slope.dtype)
+        return self._numbers(grad_of_active([slope], self._call.xs, [v], False, retain_graph=True)[0])
+
+    def _numbers(self, g: Tensor | None) -> Any:
+        x = self._call.xs[0]
+        return np.zeros(x.shape, x.dtype) if g is None else np.array(value_of(g))
+
+
+def _result(call: Call) -> Tensor:
+    ys, _ = tensors_of(call.what, as_array(call.outputs(False)[0]))
+    if len(ys) != 1:
+        raise TypeError(f"{call.what}: the function is to return one array, found {len(ys)} in a tree")
+    if ys[0].dtype.kind == "c":
+        raise TypeError(f"{call.what}: the function is to return real numbers, found dtype {ys[0].dtype}")
+    return ys[0]
+
+
+class _Compiled:
+    """A point of a function that Numba compiled."""
+
+    def __init__(self, f: Callable[..., Any], x: Any, args: tuple[Any, ...]) -> None:
+        self._f, self._x, self._args = f, x, args
+        self.value, self._gradient = value_and_grad(f)(x, *args)
+
+    def gradient(self, second: bool) -> Any:
+        """The gradient; products begin anew."""
+        return self._gradient
+
+    def product(self, p: Any) -> Any:
+        """The derivative of the gradient along a direction."""
+        return hvp(self._f)(self._x, *self._args, p)
+
+    def hessian(self) -> Any:
+        """The matrix of second derivatives."""
+        return hessian(self._f)(self._x, *self._args)
+
+
+class _Jacobian:
+    """A point with a value, and what gives the Jacobian there."""
+
+    def __init__(self, value: Any, jacobian: Callable[[], Any]) -> None:
+        self.value, self.jacobian = value, jacobian
+
+
+class Function:
+    """A function of x, and of more that is constant, called once at each point.
+
+    Parameters
+    ----------
+    what
+        For errors.
+    f
+        The user's.
+    second
+        Whether derivatives of the gradient will be asked for.
+    """
+
+    def __init__(self, what: str, f: Callable[..., Any], second: bool = False) -> None:
+        self._what, self._second = what, second
+        self._native = compiled(f, what)
+        self._f = on_tensors(f, what)
+        self._points: list[tuple[Any, Any]] = []
+
+    def value(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """What the function returned."""
+        return self._at(x, args, kwargs).value
+
+    def gradient(self, x: Any, *args: Any) -> Any:
+        """The gradient; of a function of each element of its own, its derivatives."""
+        return np.array(self._at(x, args, {}).gradient(self._second))[()]
+
+    def product(self, x: Any, p: Any, *args: Any) -> Any:
+        """The Hessian times a direction."""
+        return self._at(x, args, {}).product(p)
+
+    def hessian(self, x: Any, *args: Any) -> Any:
+        """The Hessian."""
+        return self._at(x, args, {}).hessian()
+
+    def curvature(self, x: Any, *args: Any) -> Any:
+        """The second derivatives of a function of each element of its own."""
+        return self._at(x, args, {}).product(np.ones(np.shape(x)))[()]
+
+    def _at(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The point x, where the function was called or is called now."""
+        x = np.asarray(x)
+        key = x.shape, x.dtype, x.tobytes()
+        for k, (known, point) in enumerate(self._points):
+            if known == key:
+                if k:
+                    self._points.insert(0, self._points.pop(k))
+                return point
+        del self._points[KEPT - 1 if self._second else 0 :]  # before another one takes memory
+        point = self._called(x[()], args, kwargs)
+        self._points.insert(0, (key, point))
+        return point
+
+    def _called(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._native:
+            return _Compiled(self._f, x, tuple(map(value_of, args)))
+        return _Recorded(self._what, self._f, x, args, kwargs)
+
+
+class Residual(Function):
+    """A function with several results, and its Jacobian: by rows, by columns, or sparse.
+
+    Parameters
+    ----------
+    what, f, second
+        As of a `Function`.
+    pattern
+        Of a sparse Jacobian; True where it is to be found; "look" where it is to be found and used if few
+        elements are other than 0; None for a dense one.
+    """
+
+    def __init__(self, what: str, f: Callable[..., Any], pattern: Any = None, second: bool = False) -> None:
+        super().__init__(what, f, second)
+        self._pattern = pattern
+        self._plan: SparseJacobian | None = None
+        self._form: Callable[..., Any] | None = None
+
+    def jacobian(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """The Jacobian, an array or a sparse one."""
+        return self._at(x, args, kwargs).jacobian()
+
+    def lagrangian(self, x: Any, v: Any, *args: Any) -> LinearOperator:
+        """The Hessian of the results' sum with weights v."""
+        n = np.size(x)
+        return LinearOperator((n, n), self._at(x, args, {}).products(v), dtype=np.dtype(float))
+
+    def _called(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._form is not None:
+            return self._form(x, args, kwargs)
+        point = _Recorded(self._what, self._f, x, args, kwargs)  # refuses Tensors from outside
+        m, n = np.size(point.value), np.size(x)
+        self._form = self._chosen(x, args, kwargs, m, n)
+        return point if self._form == self._recorded else self._form(x, args, kwargs)
+
+    def _chosen(
+        self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any], m: int, n: int
+    ) -> Callable[..., Any]:
+        """How the Jacobian is computed from now on."""
+        look = isinstance(self._pattern, str)
+        if self._pattern is not None and (not look or n >= MANY):
+            given = None if look or self._pattern is True else self._pattern
+            self._plan = plan = SparseJacobian(self._joined(kwargs), given, "replan", True)
+            if not look:
+                return self._sparse
+            plan.replan(x, *args)
+            if plan.pattern.nnz <= SPARSE * m * n:
+                return self._sparse
+        if self._native and not self._second:
+            return self._compiled
+        return self._by_columns if m > n and not self._second else self._recorded
+
+    def _joined(self, kwargs: dict[str, Any]) -> Callable[..., Any]:
+        """The function with these keywords, its result one array."""
+        if self._native:
+            return self._f
+        return lambda x, *args: as_array(self._f(x, *args, **kwargs))
+
+    def _recorded(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return _Recorded(self._what, self._f, x, args, kwargs)
+
+    def _sparse(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        assert self._plan is not None
+        return _Jacobian(*self._plan.value_and_matrix(x, *args))
+
+    def _by_columns(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        f = self._joined(kwargs)
+        value = Values(self._what, f)(x.copy(), *args)
+        return _Jacobian(value, lambda: jacfwd(f)(x, *args).reshape(np.size(value), -1))
+
+    def _compiled(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        plain = tuple(map(value_of, args))
+        value = as_array(self._f(x.copy(), *plain))
+        return _Jacobian(value, lambda: jacobian(self._f)(x, *plain).reshape(np.size(value), -1))
