@@ -21,6 +21,7 @@ from tapegrad.autograd import (
 )
 from tapegrad.autograd.backward import install as _install
 from tapegrad.core import base as _base
+from tapegrad.core import callers as _callers
 from tapegrad.core import compiled_methods as _compiled_methods
 from tapegrad.core.guard import guard
 from tapegrad.core.inplace import take_history as _take_history
@@ -37,6 +38,7 @@ from tapegrad.creation import (
     zeros,
     zeros_like,
 )
+from tapegrad.diagnostics import instead_of as _instead_of
 from tapegrad.diagnostics import show_config
 from tapegrad.native import njit
 from tapegrad.numpy_api import logsumexp
@@ -81,6 +83,7 @@ __version__ = "0.1.0"
 # What lower floors call of higher ones, which they cannot import, they are given here and nowhere else.
 _base.use(Tensor, _take_history)
 _compiled_methods.install(Tensor)
+_callers.offer(_instead_of)
 _install()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from tapegrad.kernels import abi, cache
 from tapegrad.numpy_api.tables import FUNCTIONS, PLAIN, UFUNCS
 from tapegrad.ops import REGISTRY
 
-__all__ = ["Row", "catalog", "show_config", "table"]
+__all__ = ["Row", "catalog", "instead_of", "show_config", "table"]
 
 OP, COMPOSED, NATURE, MISSING = "op", "composed", "no derivative by nature", "not supported"
 REASONS = {
@@ -66,6 +67,26 @@ def _functions() -> dict[str, Any]:
                 seen.add(id(function))
                 found[prefix + name] = function
     return found
+
+
+def instead_of(name: str) -> str:
+    """Return the function of this library that stands in for one of SciPy's, empty if there is none.
+
+    Examples
+    --------
+    >>> from tapegrad.diagnostics import instead_of
+    >>> instead_of("scipy.special.logsumexp"), instead_of("scipy.special.errprint")
+    ('tapegrad.scipy.special.logsumexp', '')
+    """
+    package, _, rest = name.partition(".")
+    module, _, function = rest.partition(".")
+    if package != "scipy" or not function:
+        return ""
+    try:
+        names = import_module(f"tapegrad.scipy.{module}").__all__
+    except ImportError:
+        return ""
+    return f"tapegrad.{name}" if function.partition(".")[0] in names else ""
 
 
 def catalog() -> list[Row]:

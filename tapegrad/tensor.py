@@ -29,6 +29,7 @@ from tapegrad.core.base import (
     value_of,
     wrap,
 )
+from tapegrad.core.callers import asking, way_out
 from tapegrad.core.dispatch import (
     apply,
     as_tape_value,
@@ -101,24 +102,6 @@ def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any
         return self
 
     return update
-
-
-WAYS_OUT = {  # what else there is, by the package that asks for a value
-    "pandas": ", .to_numpy() of what is pandas' to compute with both",
-    "scipy": ", tapegrad.scipy (as tapegrad.scipy.special) for functions of SciPy's by their names, and "
-    "S @ x for products with sparse matrices",
-}
-
-
-def _asking() -> str:
-    """The installed package, other than NumPy, whose code asks for a value; empty if it is the user's."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_globals.get("__name__", "").partition(".")[0]
-        if name not in ("tapegrad", "numpy", "copy"):
-            return name if "-packages" in frame.f_code.co_filename else ""
-        frame = frame.f_back  # type: ignore[assignment]
-    return ""
 
 
 def _left_to_tensors() -> bool:
@@ -452,11 +435,11 @@ class Tensor(ArrayMethods):
             kind, mode = (
                 ("carries a tangent", "") if has_tangent(self) else ("requires grad", " or tg.no_grad()")
             )
-            asking = _asking()
+            package, called = asking()
             raise BorderError(
-                f"{what} of a Tensor that {kind}{asking and f', asked for by {asking},'} would drop its "
-                f"derivative (shape {self.shape}, dtype {self.dtype}); use .item(), .detach().numpy(){mode} "
-                "for the value, tg.array([...]) or np.stack to join Tensors" + WAYS_OUT.get(asking, "")
+                f"{what} of a Tensor that {kind}{called and f', asked for by {called},'} would drop its "
+                f"derivative (shape {self.shape}, dtype {self.dtype}); {way_out(package, called)}use "
+                f".item(), .detach().numpy(){mode} for the value, tg.array([...]) or np.stack to join Tensors"
             )
 
     def numpy(self) -> np.ndarray:
@@ -705,10 +688,10 @@ class _GradientDType(GradientError, DTypeError):
 
 
 def _not_leaf(what: str) -> str:
-    asking = _asking()
-    if asking:
+    _, called = asking()
+    if called:
         return (
-            f"{what} of a Tensor with history, asked for by {asking}, would lose it; "
+            f"{what} of a Tensor with history, asked for by {called}, would lose it; "
             "give .detach().numpy(), its value"
         )
     return (

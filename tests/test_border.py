@@ -1,6 +1,8 @@
 """Where Tensors meet NumPy and Python: case E-12, operands of other kinds, and arrays written to later."""
 
 import cmath
+import functools
+import importlib
 import math
 import operator
 
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.errors import BorderError, DTypeError, ShapeError, UnsupportedOpError
+from tapegrad.errors import BorderError, DTypeError, ShapeError, TapeError, UnsupportedOpError
 
 
 def leaf(data=(1.0, 2.0), dtype=float):
@@ -537,10 +539,59 @@ def test_what_scipy_is_given_is_said_by_the_border_itself():
         optimize.minimize(lambda x: (a * x).sum(), [1.0, 2.0])
 
 
-def test_a_function_of_scipy_that_is_no_ufunc_is_named():
-    special = pytest.importorskip("scipy.special")
-    with pytest.raises(BorderError, match=r"asked for by scipy.*tapegrad\.scipy\.special"):
-        special.logsumexp(tg.tensor([1.0, 2.0], requires_grad=True))
+ASKING = {  # functions, classes and instances, plain, wrapped and in C, of public modules at two depths
+    "special.logsumexp": lambda f, a: f(a),
+    "linalg.solve": lambda f, a: f(np.eye(2), a),
+    "linalg.cholesky": lambda f, a: f(np.diag(a)),
+    "linalg.bandwidth": lambda f, a: f(np.diag(a)),
+    "fft.fft": lambda f, a: f(a),
+    "stats.norm.logpdf": lambda f, a: f(a),
+    "stats.kurtosis": lambda f, a: f(a),
+    "integrate.quad": lambda f, a: f(np.cos, 0.0, a[0]),
+    "interpolate.CubicSpline": lambda f, a: f([0.0, 1.0], a),
+    "signal.hilbert": lambda f, a: f(a),
+    "ndimage.gaussian_filter": lambda f, a: f(a, 1.0),
+    "spatial.distance.cdist": lambda f, a: f(a[:, None], np.ones((2, 1))),
+    "optimize.minimize": lambda f, a: f(lambda x: np.sum(a * x), [1.0, 2.0]),
+    "optimize.brentq": lambda f, a: f(lambda x: x - a[0], 0.0, 5.0),
+    "sparse.linalg.cg": lambda f, a: f(np.eye(2), a),
+}
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_the_function_of_scipy_that_was_called_is_named(name):
+    """With what stands in for it here, where that is."""
+    parts = name.split(".")
+    module = importlib.import_module(
+        ".".join(["scipy", *parts[: 2 if parts[1] in ("distance", "linalg") else 1]])
+    )
+    function = functools.reduce(getattr, parts[len(module.__name__.split(".")) - 1 :], module)
+    with pytest.raises(TapeError) as found:
+        ASKING[name](function, tg.tensor([1.0, 2.0], requires_grad=True))
+    assert f"asked for by scipy.{name}, would" in str(found.value)
+    try:
+        there = parts[1] in importlib.import_module(f"tapegrad.scipy.{parts[0]}").__all__
+    except ImportError:
+        there = False
+    assert (f"call tapegrad.scipy.{name}, which keeps it" in str(found.value)) == there
+
+
+def test_what_a_function_of_scipy_calls_inside_is_not_named():
+    optimize = pytest.importorskip("scipy.optimize")
+    linalg = pytest.importorskip("scipy.linalg")
+    a = tg.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(BorderError, match=r"asked for by scipy\.linalg\.norm,"):
+        optimize.minimize(lambda x: linalg.norm(a * x), [1.0, 2.0])
+    with pytest.raises(BorderError) as found:
+        optimize.minimize(lambda x: float(np.sum(a * x)), [1.0, 2.0])
+    assert "asked for" not in str(found.value)
+
+
+def test_what_scipy_raises_instead_has_the_cause():
+    sparse = pytest.importorskip("scipy.sparse")
+    with pytest.raises(ValueError, match="unrecognized") as found:
+        sparse.csr_array(tg.tensor([[1.0, 2.0]], requires_grad=True))
+    assert "asked for by scipy.sparse.csr_array, would" in str(found.value.__cause__)
 
 
 def test_the_border_names_who_asks():

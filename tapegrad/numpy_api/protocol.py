@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import is_tensor
+from tapegrad.core.callers import asking, way_out
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.numpy_api.tables import FUNCTIONS, PLAIN, UFUNCS, answer, any_follows, any_grad, into, plainly
@@ -104,8 +105,10 @@ def call_function(
         with mode.profile.event(f"{function.__module__}.{function.__name__}", args):
             return implementation(*args, **kwargs)
     if any_grad(args) or any_grad(tuple(kwargs.values())):
+        package, called = asking()
+        by, instead = called and f", called by {called},", way_out(package, called)
         raise UnsupportedOpError(
-            f"{function.__module__}.{function.__name__} has no derivative here; "
+            f"{function.__module__}.{function.__name__}{by} has no derivative here; {instead}"
             "write it with supported functions, or detach() the operands"
         )
     return plainly(function, args, kwargs)

@@ -1,0 +1,99 @@
+"""Who asks for a value, as errors name it: the function of a package that the user's program has called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType, ModuleType
+from typing import Any
+
+BETWEEN = ("tapegrad", "numpy", "copy", "functools", "contextlib")  # of whose frames the caller is meant
+PLAIN_METHODS = ("__init__", "__new__", "__call__")
+
+replacement: Callable[[str], str] = lambda name: ""  # `tapegrad` gives it: what there is for a function
+
+
+def offer(find: Callable[[str], str]) -> None:
+    """Let errors name what there is instead of a function, by the name of this; empty for nothing."""
+    global replacement
+    replacement = find
+
+
+def asking() -> tuple[str, str]:
+    """The installed package, other than NumPy, whose code asks for a value, and its function that was called.
+
+    Both are empty if it is the user's code; the function is the package if it has no public name.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _package(frame) in BETWEEN:
+        frame = frame.f_back
+    if frame is None or "-packages" not in frame.f_code.co_filename:
+        return "", ""
+    package = called = _package(frame)
+    while frame is not None and _package(frame) in (package, *BETWEEN):
+        called = _public_name(frame) or called
+        frame = frame.f_back
+    return package, called
+
+
+def way_out(package: str, called: str) -> str:
+    """What to do with a Tensor where this function asked for its value; empty if there is nothing special."""
+    if package == "pandas":
+        return "use .to_numpy() of what is pandas' to compute with both, or "
+    other = replacement(called)
+    return f"call {other}, which keeps it, or " if other else ""
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def _public_name(frame: FrameType) -> str:
+    """The name by which a program has called the function of a frame, if it is public."""
+    code, values, module = frame.f_code, frame.f_locals, str(frame.f_globals.get("__name__", ""))
+    if code.co_argcount and code.co_varnames[0] == "self":
+        found = ((names, _method(values.get("self"), code, vars(names))) for names in _shown(module))
+    else:
+        wrapped = [f for f in map(values.get, code.co_freevars) if callable(f)]
+        functions = [(str(f.__module__), getattr(f, "__name__", "")) for f in wrapped]
+        found = (
+            (names, name if _is_of(getattr(names, name, None), code) else "")
+            for place, name in ((module, code.co_name), *functions)
+            for names in _shown(place)
+        )
+    return next((f"{names.__name__}.{name}" for names, name in found if name), "")
+
+
+def _shown(module: str) -> Iterator[ModuleType]:
+    """The modules that the parts of a name begin, below the package, which show what is in it."""
+    parts = module.split(".")
+    for k in range(2, len(parts) + 1):
+        shown = sys.modules.get(".".join(parts[:k]))
+        if parts[k - 1].startswith("_") or shown is None:
+            break
+        yield shown
+
+
+def _method(instance: Any, code: CodeType, names: dict[str, Any]) -> str:
+    """A method's name, of an instance that a module names or of a class of its own."""
+    owner = _owner(instance, names)
+    if code.co_name in PLAIN_METHODS or not owner:
+        return owner
+    return "" if code.co_name.startswith("_") else f"{owner}.{code.co_name}"
+
+
+def _owner(instance: Any, names: dict[str, Any]) -> str:
+    """The name of an instance in its module, else of its class there."""
+    for name, value in names.items():
+        if value is instance and not name.startswith("_"):
+            return name
+    return next((c.__name__ for c in type(instance).__mro__ if names.get(c.__name__) is c), "")
+
+
+def _is_of(function: Any, code: CodeType) -> bool:
+    """Whether a function, perhaps a wrapper of it, is what runs this code; or one in C, which calls it."""
+    while callable(function):
+        if getattr(function, "__code__", code) is code:
+            return True
+        function = getattr(function, "__wrapped__", None)
+    return False
