@@ -56,33 +56,53 @@ class Values:
 
 
 class _Recorded:
-    """A call of a function, on a tape of its own, and what is swept from it."""
+    """A call of a function, on a tape of its own, and what is swept from it.
+
+    Parameters
+    ----------
+    order
+        Of derivatives of the sum of the results: 1 for the gradient, which is quickest at once; 2 for that
+        recorded, so that products with the Hessian can be asked for; 0 for none.
+    """
 
     def __init__(
-        self, what: str, f: Callable[..., Any], x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        what: str,
+        f: Callable[..., Any],
+        x: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        order: int,
     ) -> None:
         self._call = Call(what, f, ((0,), False), (x, *args), kwargs)
-        self._y = self._call.recorded(_result)
+        self._y, self._slope = self._call.recorded(self._run, order)
         if self._call.outside or has_tangent(self._y):
             raise _outside(what)
         self.value = self._call.given_back(self._y, False)
-        self._gradient: Any = None
-        self._slope: Tensor | None = None
 
-    def gradient(self, second: bool) -> Any:
-        """The gradient of the sum of the results; `second`: recorded, as products are wanted."""
-        if self._gradient is None:
-            g = self._recorded_slope() if second else self._swept(None, False)
-            self._gradient = self._numbers(g)
-        return self._gradient
+    def _run(self, call: Call, order: int) -> tuple[Tensor, Tensor | None]:
+        ys, _ = tensors_of(call.what, as_array(call.outputs(False)[0]))
+        if len(ys) != 1:
+            raise TypeError(f"{call.what}: the function is to return one array, found {len(ys)} in a tree")
+        (y,) = ys
+        if y.dtype.kind == "c":
+            raise TypeError(f"{call.what}: the function is to return real numbers, found dtype {y.dtype}")
+        if not order:
+            return y, None
+        v = None if y.size == 1 else [np.ones(y.shape, y.dtype)]  # without, one compiled call does it
+        return y, grad_of_active([y], call.xs, v, order == 2)[0]
+
+    def gradient(self) -> Any:
+        """The gradient of the sum of the results."""
+        return self._numbers(self._slope)
 
     def product(self, p: Any) -> Any:
         """The derivative of the gradient along a direction."""
-        return self._moved(self._recorded_slope(), p)
+        return self._moved(self._slope, p)
 
     def hessian(self) -> Any:
         """The matrix of second derivatives."""
-        slope = self._recorded_slope()
+        slope = self._slope
         if slope is None or not requires_grad(slope):
             return np.zeros((self._call.xs[0].size,) * 2, self._call.xs[0].dtype)
         return rows_of(self._call, slope)[0]
@@ -93,18 +113,10 @@ class _Recorded:
 
     def products(self, v: Any) -> Callable[[Any], Any]:
         """Return the Hessian of the results' sum with these weights, as a function of directions."""
-        slope = self._call.recorded(lambda _: self._swept(v, True))
-        return lambda p: self._moved(slope, p)
-
-    def _recorded_slope(self) -> Tensor | None:
-        if self._slope is None:
-            self._slope = self._call.recorded(lambda _: self._swept(None, True))
-        return self._slope
-
-    def _swept(self, weights: Any, recorded: bool) -> Tensor | None:
         y = self._y
-        v = np.ones(y.shape, y.dtype) if weights is None else np.reshape(weights, y.shape).astype(y.dtype)
-        return grad_of_active([y], self._call.xs, [v], recorded)[0]
+        weights = np.reshape(v, y.shape).astype(y.dtype)
+        slope = self._call.recorded(lambda call: grad_of_active([y], call.xs, [weights], True)[0])
+        return lambda p: self._moved(slope, p)
 
     def _moved(self, slope: Tensor | None, p: Any) -> Any:
         if slope is None or not requires_grad(slope):
@@ -117,15 +129,6 @@ class _Recorded:
         return np.zeros(x.shape, x.dtype) if g is None else np.array(value_of(g))
 
 
-def _result(call: Call) -> Tensor:
-    ys, _ = tensors_of(call.what, as_array(call.outputs(False)[0]))
-    if len(ys) != 1:
-        raise TypeError(f"{call.what}: the function is to return one array, found {len(ys)} in a tree")
-    if ys[0].dtype.kind == "c":
-        raise TypeError(f"{call.what}: the function is to return real numbers, found dtype {ys[0].dtype}")
-    return ys[0]
-
-
 class _Compiled:
     """A point of a function that Numba compiled."""
 
@@ -133,9 +136,9 @@ class _Compiled:
         self._f, self._x, self._args = f, x, args
         self.value, self._gradient = value_and_grad(f)(x, *args)
 
-    def gradient(self, second: bool) -> Any:
-        """The gradient; products begin anew."""
-        return self._gradient
+    def gradient(self) -> Any:
+        """The gradient."""
+        return np.array(self._gradient)
 
     def product(self, p: Any) -> Any:
         """The derivative of the gradient along a direction."""
@@ -178,7 +181,7 @@ class Function:
 
     def gradient(self, x: Any, *args: Any) -> Any:
         """The gradient; of a function of each element of its own, its derivatives."""
-        return np.array(self._at(x, args, {}).gradient(self._second))[()]
+        return self._at(x, args, {}).gradient()[()]
 
     def product(self, x: Any, p: Any, *args: Any) -> Any:
         """The Hessian times a direction."""
@@ -209,7 +212,7 @@ class Function:
     def _called(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._native:
             return _Compiled(self._f, x, tuple(map(value_of, args)))
-        return _Recorded(self._what, self._f, x, args, kwargs)
+        return _Recorded(self._what, self._f, x, args, kwargs, 1 + self._second)
 
 
 class Residual(Function):
@@ -242,7 +245,7 @@ class Residual(Function):
     def _called(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._form is not None:
             return self._form(x, args, kwargs)
-        point = _Recorded(self._what, self._f, x, args, kwargs)  # refuses Tensors from outside
+        point = _Recorded(self._what, self._f, x, args, kwargs, 0)  # refuses Tensors from outside
         m, n = np.size(point.value), np.size(x)
         self._form = self._chosen(x, args, kwargs, m, n)
         return point if self._form == self._recorded else self._form(x, args, kwargs)
@@ -271,7 +274,7 @@ class Residual(Function):
         return lambda x, *args: as_array(self._f(x, *args, **kwargs))
 
     def _recorded(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return _Recorded(self._what, self._f, x, args, kwargs)
+        return _Recorded(self._what, self._f, x, args, kwargs, 0)
 
     def _sparse(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         assert self._plan is not None
