@@ -553,7 +553,6 @@ ASKING = {  # functions, classes and instances, plain, wrapped and in C, of publ
     "ndimage.gaussian_filter": lambda f, a: f(a, 1.0),
     "spatial.distance.cdist": lambda f, a: f(a[:, None], np.ones((2, 1))),
     "optimize.minimize": lambda f, a: f(lambda x: np.sum(a * x), [1.0, 2.0]),
-    "optimize.brentq": lambda f, a: f(lambda x: x - a[0], 0.0, 5.0),
     "sparse.linalg.cg": lambda f, a: f(np.eye(2), a),
 }
 
@@ -574,6 +573,38 @@ def test_the_function_of_scipy_that_was_called_is_named(name):
     except ImportError:
         there = False
     assert (f"call tapegrad.scipy.{name}, which keeps it" in str(found.value)) == there
+
+
+PACKAGE = """
+import functools
+import numpy as np
+
+def deferring(method):
+    @functools.wraps(method)
+    def new_method(self, other):
+        return method(self, other)
+    return new_method
+
+class Series:
+    @deferring
+    def __mul__(self, other):
+        return self._operate(other)
+
+    def _operate(self, other):
+        return np.asarray(other)
+"""
+
+
+def test_an_operator_of_an_installed_class_is_named(tmp_path, monkeypatch):
+    """Made as pandas makes those of its Series."""
+    folder = tmp_path / "site-packages" / "frames_for_a_test"
+    folder.mkdir(parents=True)
+    (folder / "core.py").write_text(PACKAGE)
+    (folder / "__init__.py").write_text("from .core import Series")
+    monkeypatch.syspath_prepend(folder.parent)
+    series = importlib.import_module("frames_for_a_test").Series()
+    with pytest.raises(BorderError, match=r"asked for by frames_for_a_test\.Series\.__mul__, would"):
+        series * tg.tensor([1.0, 2.0], requires_grad=True)
 
 
 def test_what_a_function_of_scipy_calls_inside_is_not_named():

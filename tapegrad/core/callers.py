@@ -57,7 +57,7 @@ def _public_name(frame: FrameType) -> str:
         wrapped = [f for f in map(values.get, code.co_freevars) if callable(f)]
         functions = [(str(f.__module__), getattr(f, "__name__", "")) for f in wrapped]
         found = (
-            (names, name if _is_of(getattr(names, name, None), code) else "")
+            (names, name if _is_of(vars(names).get(name), code) else "")
             for place, name in ((module, code.co_name), *functions)
             for names in _shown(place)
         )
@@ -65,9 +65,9 @@ def _public_name(frame: FrameType) -> str:
 
 
 def _shown(module: str) -> Iterator[ModuleType]:
-    """The modules that the parts of a name begin, below the package, which show what is in it."""
+    """The modules that the parts of a name begin, which show what is in it."""
     parts = module.split(".")
-    for k in range(2, len(parts) + 1):
+    for k in range(1, len(parts) + 1):
         shown = sys.modules.get(".".join(parts[:k]))
         if parts[k - 1].startswith("_") or shown is None:
             break
@@ -76,10 +76,11 @@ def _shown(module: str) -> Iterator[ModuleType]:
 
 def _method(instance: Any, code: CodeType, names: dict[str, Any]) -> str:
     """A method's name, of an instance that a module names or of a class of its own."""
-    owner = _owner(instance, names)
-    if code.co_name in PLAIN_METHODS or not owner:
+    owner, name = _owner(instance, names), code.co_name
+    if name in PLAIN_METHODS or not owner:
         return owner
-    return "" if code.co_name.startswith("_") else f"{owner}.{code.co_name}"
+    hidden = name.startswith("_") and not name.endswith("__")
+    return "" if hidden or not _is_of(getattr(type(instance), name, None), code) else f"{owner}.{name}"
 
 
 def _owner(instance: Any, names: dict[str, Any]) -> str:

@@ -4,10 +4,11 @@
 
 The folder has NIST's 27 files, ``Misra1a.dat`` and so on, as https://www.itl.nist.gov/div898/strd/nls/data/
 gives them; they are no part of this repository. Each problem is solved from both starts by `curve_fit` with
-derivatives found, the functions below being plain NumPy. Printed are the fewest digits of a parameter and of
-a standard error that agree, -log10 |found - certified| / |certified|, at most 11, as many as NIST certifies;
-beside them those of SciPy's `curve_fit` with differences. The program fails where a problem has less than 6
-digits from both starts.
+derivatives found, the functions below being plain NumPy; MINPACK's first step is bounded by the start's size
+(factor=1): from a hundred times that BoxBOD's first start leads nowhere. Printed are the fewest digits of a
+parameter and of a standard error that agree, -log10 |found - certified| / |certified|, at most 11, as many as
+NIST certifies; beside them those of SciPy's `curve_fit` with differences. The program fails where there are
+less than 6, but for the standard errors of Lanczos1, whose residuals of 1e-13 are what rounding leaves.
 """
 
 import re
@@ -21,6 +22,7 @@ import scipy.optimize as theirs
 import tapegrad.scipy.optimize as ours
 
 ENOUGH, CERTIFIED = 6, 11
+ROUNDED = {"Lanczos1"}  # whose standard errors are rounding's
 
 
 def cosines(x, period):
@@ -106,7 +108,9 @@ def fit(solver, model, x, y, start):
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            found, covariance = solver(model, x, y, start, xtol=1e-15, ftol=1e-15, gtol=0.0, maxfev=100_000)
+            found, covariance = solver(
+                model, x, y, start, xtol=1e-15, ftol=1e-15, gtol=0.0, maxfev=100_000, factor=1.0
+            )
     except RuntimeError as error:
         return np.full((2, len(start)), np.nan), str(error)
     return np.stack([found, np.sqrt(np.diag(covariance))]), ""
@@ -127,10 +131,12 @@ def main(folder):
                         for f, c in zip(found, certified, strict=True)
                     ]
                 )
-        if max(min(pair) for pair in told[:2]) < ENOUGH:
+        if min(pair[k] for pair in told[:2] for k in range(1 if name in ROUNDED else 2)) < ENOUGH:
             failed.append(name)
         print(f"{name:10s}" + "".join(f"{a:10.1f}, {b:6.1f}" for a, b in told), flush=True)
-    print(f"{len(MODELS) - len(failed)} of {len(MODELS)} with {ENOUGH} digits {failed or ''}")
+    print(
+        f"{len(MODELS) - len(failed)} of {len(MODELS)} with {ENOUGH} digits from both starts {failed or ''}"
+    )
     return bool(failed)
 
 

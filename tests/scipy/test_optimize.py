@@ -177,6 +177,7 @@ def test_a_result_may_be_of_one_element_and_independent_of_x():
         ours.minimize(lambda x: x, [1.0, 2.0])
 
 
+@pytest.mark.full
 def test_a_compiled_function():
     @tg.njit
     def f(x, a):
@@ -441,6 +442,7 @@ def test_a_rule_without_second_derivatives_will_do():
         np.testing.assert_allclose(ours.least_squares(f, [1.0, 1.5]).x, 2, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_compiled_residuals():
     @tg.njit
     def f(p, y):
@@ -493,6 +495,7 @@ def test_curve_fit_is_scipys_with_derivatives_by_hand():
     assert len(ours.curve_fit(f, T, Y, full_output=True)) == 5
 
 
+@pytest.mark.full
 def test_curve_fit_of_a_compiled_function():
     @tg.njit
     def f(t, a, b):
