@@ -632,6 +632,8 @@ def test_the_border_names_who_asks():
     for call in (lambda: a * series, lambda: series * a, lambda: np.add(series, a), lambda: pandas.Series(a)):
         with pytest.raises(BorderError, match=r"asked for by pandas.*\.to_numpy\(\)"):
             call()
+    with pytest.raises(BorderError, match=r"asked for by pandas\.Series\.__mul__,"):
+        series * a
     tg.grad((a * series.to_numpy()).sum(), a)
     with pytest.raises(BorderError) as found:
         np.asarray(a)

@@ -88,7 +88,8 @@ def _owner(instance: Any, names: dict[str, Any]) -> str:
     for name, value in names.items():
         if value is instance and not name.startswith("_"):
             return name
-    return next((c.__name__ for c in type(instance).__mro__ if names.get(c.__name__) is c), "")
+    classes = (c for c in type(instance).__mro__ if names.get(c.__name__) is c)
+    return next((c.__name__ for c in classes if not c.__name__.startswith("_")), "")
 
 
 def _is_of(function: Any, code: CodeType) -> bool:
