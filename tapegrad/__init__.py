@@ -6,6 +6,7 @@
 (tensor([1.0000, 5.4366]),)
 """
 
+from tapegrad import array_api as _array_api
 from tapegrad import autograd, errors, func
 from tapegrad.autograd import (
     backward,
@@ -85,6 +86,7 @@ _base.use(Tensor, _take_history)
 _compiled_methods.install(Tensor)
 _callers.offer(_instead_of)
 _install()
+_array_api.install()
 
 
 def __dir__() -> list[str]:

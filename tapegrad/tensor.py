@@ -460,6 +460,17 @@ class Tensor(ArrayMethods):
             return value.astype(dtype)
         return value.copy() if copy else value
 
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        """The memory for another library, by the DLPack protocol; as `numpy` it has no derivative."""
+        value = np.asarray(self.numpy())
+        return value.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The device of the memory, by the DLPack protocol: that of NumPy's."""
+        return np.zeros(0).__dlpack_device__()
+
     def item(self, *args: int | tuple[int, ...]) -> Any:
         """The value of one element as a Python number."""
         note_escape(self)

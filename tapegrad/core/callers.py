@@ -41,7 +41,11 @@ def way_out(package: str, called: str) -> str:
     if package == "pandas":
         return "use .to_numpy() of what is pandas' to compute with both, or "
     other = replacement(called)
-    return f"call {other}, which keeps it, or " if other else ""
+    if other:
+        return f"call {other}, which keeps it, or "
+    if package == "scipy" and called != package:
+        return f"give {called} a derivative by tapegrad.func.custom_vjp, or "
+    return ""
 
 
 def _package(frame: FrameType) -> str:
