@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,14 @@ from scipy.sparse.linalg import LinearOperator
 from tapegrad.autograd.functional import grad_of_active
 from tapegrad.core.base import has_tangent, is_tensor, needs_derivative, requires_grad, value_of
 from tapegrad.creation import array
-from tapegrad.errors import GradientError
+from tapegrad.errors import BorderError, GradientError, UnsupportedOpError
 from tapegrad.func import hessian, hvp, jacfwd, jacobian, value_and_grad
 from tapegrad.func.calls import Call, compiled, on_tensors, tensors_of
 from tapegrad.func.matrices import rows_of
 from tapegrad.func.sparse import SparseJacobian
 from tapegrad.tensor import Tensor
 
-__all__ = ["MANY", "SPARSE", "Function", "Residual", "Values", "as_array"]
+__all__ = ["MANY", "SPARSE", "Function", "Residual", "Values", "as_array", "differentiating"]
 
 KEPT = 2  # points: a solver proposes one, and goes back to the last if it is no better
 MANY = 100  # unknowns from which a Jacobian may be sparse unasked
@@ -36,6 +37,18 @@ def _outside(what: str) -> GradientError:
         f"{what}: the function uses a Tensor that requires grad, or carries a tangent, and is none of its "
         "arguments; pass it by args=, or detach() it if it is a constant"
     )
+
+
+@contextmanager
+def differentiating(what: str) -> Iterator[None]:
+    """Let errors of a function that is called with Tensors say why it is."""
+    try:
+        yield
+    except (BorderError, UnsupportedOpError) as error:
+        raise type(error)(
+            f"{error}. {what} calls the function with Tensors, to find its derivatives; write it in NumPy's "
+            "functions, or pass its derivatives, which may be jac='2-point' for differences"
+        ) from error
 
 
 class Values:
@@ -75,7 +88,8 @@ class _Recorded:
         order: int,
     ) -> None:
         self._call = Call(what, f, ((0,), False), (x, *args), kwargs)
-        self._y, self._slope = self._call.recorded(self._run, order)
+        with differentiating(what):
+            self._y, self._slope = self._call.recorded(self._run, order)
         if self._call.outside or has_tangent(self._y):
             raise _outside(what)
         self.value = self._call.given_back(self._y, False)

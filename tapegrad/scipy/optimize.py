@@ -22,7 +22,7 @@ from tapegrad.core.base import needs_derivative
 from tapegrad.errors import GradientError
 from tapegrad.func.calls import compiled, on_tensors
 from tapegrad.func.trees import flatten
-from tapegrad.scipy.evaluations import Function, Residual, Values, as_array
+from tapegrad.scipy.evaluations import Function, Residual, Values, as_array, differentiating
 
 __all__ = [
     "bisect", "brenth", "brentq", "curve_fit", "fixed_point", "fsolve", "least_squares", "minimize",
@@ -447,7 +447,8 @@ def curve_fit(bound: Bound) -> Any:
         of, matrix = on_tensors(f, name), func.jacrev if compiled(f, name) else func.jacfwd
 
         def jac(xdata: Any, *params: Any) -> Any:
-            found = matrix(lambda p: as_array(of(xdata, *p)))(np.array(params))
+            with differentiating(name):
+                found = matrix(lambda p: as_array(of(xdata, *p)))(np.array(params))
             return found.reshape(-1, len(params))
 
         others["jac"] = jac

@@ -1,15 +1,16 @@
 """Solvers of `tapegrad.scipy.optimize` beside SciPy's own, given derivatives written by hand."""
 
 import inspect
+import math
 
 import numpy as np
 import pytest
 import scipy.optimize as theirs
-from scipy import sparse
+from scipy import sparse, special
 
 import tapegrad as tg
 import tapegrad.scipy.optimize as ours
-from tapegrad.errors import GradientError
+from tapegrad.errors import GradientError, TapeError
 from tapegrad.scipy import evaluations
 
 START = np.array([-1.2, 1.0, 0.7])
@@ -355,6 +356,22 @@ def test_what_has_no_derivative_is_refused_by_name():
         ours.curve_fit(lambda t, p: p * t, np.ones(2), a, [1.0])
     with pytest.raises(GradientError, match=r"newton.*no solution"):
         ours.newton(lambda x, a: x**2 + a[0], 0.3, args=(a,), maxiter=3, disp=False)
+
+
+def test_a_function_that_takes_no_tensors_is_told_why():
+    """And solved for with differences."""
+    for f in (
+        lambda x: math.cosh(x[0] - 1),
+        lambda x: np.asarray(x)[0] ** 2,
+        lambda x: special.agm(x[0], 2.0),
+    ):
+        with pytest.raises(
+            TapeError, match=r"optimize\.minimize calls the function with Tensors.*jac='2-point'"
+        ):
+            ours.minimize(f, [0.5])
+    assert ours.minimize(lambda x: math.cosh(x[0] - 1), [0.5], jac="2-point").x == pytest.approx(1, abs=1e-4)
+    with pytest.raises(TapeError, match=r"curve_fit calls the function with Tensors"):
+        ours.curve_fit(lambda t, a: math.exp(a) * t, T, Y, [1.0])
 
 
 # ---------------------------------------------------------------- least squares
