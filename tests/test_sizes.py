@@ -37,6 +37,7 @@ NO_SIZE = {
     "tape/tape.py": {"SERIAL_BITS", "IN_A_LIST"},
     "kernels/replay/series.py": {"NODES", "OPERAND_BITS"},  # of programs
     "func/recorded_series.py": {"STRIDE", "OPERAND_BITS"},
+    "scipy/optimize.py": {"GRADIENT", "PRODUCTS", "MATRICES", "GRADIENTS", "CUSTOM"},
     "scipy/evaluations.py": {"SPARSE"},  # a part, on both sides of which tests/scipy/test_optimize.py looks
 }
 STATE_WORDS = {  # places in the words of a sweep and of compiled recording, codes of dtypes, opcodes

@@ -33,6 +33,7 @@ PRODUCTS = ("newton-cg", "trust-ncg", "trust-krylov", "trust-constr")  # methods
 MATRICES = ("dogleg", "trust-exact")
 GRADIENTS = ("cg", "bfgs", "l-bfgs-b", "tnc", "slsqp", *PRODUCTS, *MATRICES)
 CUSTOM = "a function"
+GRADIENT = 1e-5  # SciPy's `gtol`, where none is passed
 Bound = inspect.BoundArguments
 
 
@@ -155,7 +156,7 @@ def minimize(bound: Bound) -> Any:
     ------
     GradientError
         `fun` uses a Tensor that requires grad and is none of the arguments. Where one of these requires grad:
-        there are bounds or constraints; the solver did not converge.
+        there are bounds or constraints; the solver did not converge, and the gradient is above 1e-5.
 
     Notes
     -----
@@ -196,11 +197,19 @@ def minimize(bound: Bound) -> Any:
 
     def solve(x0: Any, args: tuple[Any, ...]) -> tuple[Any, Any, Any]:
         result = _minimize(_changed(bound, x0=x0, args=args))
-        return result, result.x, None if result.get("success", True) else result.message
+        return result, result.x, None if _is_minimum(result) else result.message
 
     result, x = _solved(func.minimizer, objective, solve, (given["x0"], args), name)
     result.x, result.fun = x, objective(x, None, args)
     return result
+
+
+def _is_minimum(result: Any) -> bool:
+    """Whether a solver has converged, or rounding stops it where the gradient is small by SciPy's default."""
+    if result.get("success", True):
+        return True
+    gradient = result.get("grad", result.get("jac"))  # trust-constr calls Jacobians of constraints so
+    return gradient is not None and bool(np.max(np.abs(gradient), initial=0.0) <= GRADIENT)
 
 
 def _method(given: dict[str, Any]) -> str:

@@ -282,6 +282,20 @@ def test_further_derivatives_and_forward_mode_of_a_minimum():
     np.testing.assert_allclose(moved, 3 * a**2 * [1.0, 10.0], rtol=1e-6)
 
 
+def test_a_tolerance_below_rounding_is_no_reason_to_refuse():
+    a = tg.tensor([1.0, 2.0], requires_grad=True)
+
+    def f(x, a):
+        return np.sum((x - a**2) ** 2) + np.sum(np.cosh(x))
+
+    for method in ("trust-exact", "BFGS"):
+        found = ours.minimize(f, np.zeros(2), args=(a,), method=method, tol=1e-15)
+        assert not found.success
+        (g,) = tg.grad(np.sum(found.x), a)
+        x = found.x.detach().numpy()
+        np.testing.assert_allclose(g.numpy(), 4 * np.array([1.0, 2.0]) / (2 + np.cosh(x)), rtol=1e-7)
+
+
 def test_where_a_solver_begins_has_no_influence():
     start = tg.tensor([1.0, 2.0, 0.5], requires_grad=True)
     found = ours.minimize(quadratic, start, args=(np.ones(3), 1.0))
