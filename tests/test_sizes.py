@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.sparse.linalg import spsolve
 
 import tapegrad as tg
 from tapegrad.errors import AnomalyError, GraphFreedError, ShapeError
@@ -41,9 +42,7 @@ NO_SIZE = {
     "scipy/evaluations.py": {"SPARSE"},  # a part, on both sides of which tests/scipy/test_optimize.py looks
 }
 STATE_WORDS = {  # places in the words of a sweep and of compiled recording, codes of dtypes, opcodes
-    name
-    for name in vars(__import__("tapegrad.kernels.replay.layout", fromlist=["layout"]))
-    if name.isupper()
+    name for name in vars(__import__("tapegrad.kernels.replay.layout", fromlist=["layout"])) if name.isupper()
 } - {limit.name for limit in LIMITS if limit.module == "kernels.replay.layout"}
 NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes of a user's arrays
     ("numpy_api/indexing.py", 29): "an offset that fits a digit of Python's integers",
@@ -869,6 +868,23 @@ def unknowns(n):
     found = optimize.least_squares(lambda x: 3 * x - np.roll(x, 1) - 2.0, np.zeros(n))
     np.testing.assert_allclose(found.x, 1, rtol=1e-6)
     assert sparse.issparse(found.jac) == (n >= evaluations.MANY)
+
+
+@crosses("scipy.optimize", "LARGE")
+def minimum(n):
+    """Without the matrix of second derivatives from there on."""
+    a = tg.tensor(np.linspace(1, 2, n), requires_grad=True)
+    found = optimize.minimize(coupled, np.ones(n), args=(a,), method="Newton-CG", options={"xtol": 1e-10})
+    (g,) = tg.grad(np.sum(found.x), a)
+    x = found.x.detach().numpy()
+    beside = -np.ones(n - 1)
+    diagonal = 12 * x**2 + 1 + np.r_[0, np.ones(n - 2), 0]
+    matrix = sparse.diags_array([diagonal, beside, beside], offsets=[0, 1, -1], format="csc")
+    np.testing.assert_allclose(g, spsolve(matrix, np.ones(n)), rtol=1e-8)
+
+
+def coupled(x, a):
+    return np.sum(x**4 - a * x) + np.sum((x[1:] - x[:-1]) ** 2) / 2
 
 
 def cases(slow):

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import scipy.optimize as _scipy
+from scipy.sparse.linalg import LinearOperator, cg
 
 from tapegrad import func
 from tapegrad.core.base import needs_derivative
@@ -33,6 +34,8 @@ PRODUCTS = ("newton-cg", "trust-ncg", "trust-krylov", "trust-constr")  # methods
 MATRICES = ("dogleg", "trust-exact")
 GRADIENTS = ("cg", "bfgs", "l-bfgs-b", "tnc", "slsqp", *PRODUCTS, *MATRICES)
 CUSTOM = "a function"
+LARGE = 1000  # unknowns from which a derivative of a solution does without the matrix
+RESIDUAL = 1e-10  # of the right-hand side, up to which it is solved for then
 GRADIENT = 1e-5  # SciPy's `gtol`, where none is passed
 Bound = inspect.BoundArguments
 
@@ -114,6 +117,24 @@ def _solved(
     return results[-1], x
 
 
+def _minimizer(x0: Any) -> Callable[..., Any]:
+    """What differentiates minima of so many numbers: by the Hessian, or by products with it."""
+    large = sum(map(np.size, flatten(x0)[0])) >= LARGE
+    return functools.partial(func.minimizer, linear_solver=_conjugate_gradients if large else None)
+
+
+def _conjugate_gradients(matvec: Callable[..., Any], b: np.ndarray) -> np.ndarray:
+    operator = LinearOperator((b.size, b.size), matvec, dtype=b.dtype)
+    x, failed = cg(operator, b, rtol=RESIDUAL)
+    if failed:
+        raise GradientError(
+            f"tapegrad.scipy.optimize: conjugate gradients do not solve with the Hessian of {b.size} "
+            "unknowns at the solution, which may be singular or no minimum; tapegrad.func.minimizer takes another "
+            "linear_solver"
+        )
+    return x  # type: ignore[no-any-return]
+
+
 def _refused(name: str, why: str) -> GradientError:
     return GradientError(
         f"{name}: x0 or args hold a Tensor that requires grad, and {why}; detach() it for the value, or "
@@ -162,7 +183,8 @@ def minimize(bound: Bound) -> Any:
     -----
     The function is called once at each point, on a tape of its own: gradient and Hessian products are swept
     from that. Two points are kept where second derivatives are wanted, else one. The derivative of a solution
-    solves with the whole Hessian; for thousands of unknowns give `tapegrad.func.minimizer` a linear solver.
+    solves with the Hessian as a matrix, from 1,000 unknowns on by conjugate gradients with its products; with
+    `tapegrad.func.minimizer` by any other solver.
 
     Examples
     --------
@@ -199,7 +221,7 @@ def minimize(bound: Bound) -> Any:
         result = _minimize(_changed(bound, x0=x0, args=args))
         return result, result.x, None if _is_minimum(result) else result.message
 
-    result, x = _solved(func.minimizer, objective, solve, (given["x0"], args), name)
+    result, x = _solved(_minimizer(given["x0"]), objective, solve, (given["x0"], args), name)
     result.x, result.fun = x, objective(x, None, args)
     return result
 
@@ -393,7 +415,7 @@ max_nfev, verbose, args, kwargs, callback, workers : optional
         result = _least_squares(_changed(bound, x0=x0, args=args, kwargs=kwargs))
         return result, result.x, None if result.success else result.message
 
-    result, x = _solved(func.minimizer, objective, solve, (given["x0"], args, kwargs), name)
+    result, x = _solved(_minimizer(given["x0"]), objective, solve, (given["x0"], args, kwargs), name)
     result.x, result.fun = x, as_array(f(x, *args, **kwargs))
     result.cost = np.sum(result.fun**2) / 2
     return result

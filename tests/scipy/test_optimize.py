@@ -296,6 +296,18 @@ def test_a_tolerance_below_rounding_is_no_reason_to_refuse():
         np.testing.assert_allclose(g.numpy(), 4 * np.array([1.0, 2.0]) / (2 + np.cosh(x)), rtol=1e-7)
 
 
+def test_a_minimum_of_many_numbers_that_is_none_in_some_directions():
+    n = ours.LARGE
+    a = tg.tensor(np.ones(n), requires_grad=True)
+    found = ours.minimize(
+        lambda x, a: np.sum((x[:9] - a[:9]) ** 2), np.zeros(n), args=(a,), method="L-BFGS-B"
+    )
+    (g,) = tg.grad(found.x[2], a, retain_graph=True)
+    assert g.numpy()[2] == pytest.approx(1) and np.count_nonzero(g.numpy()) == 1
+    with pytest.raises(GradientError, match="conjugate gradients do not solve"):
+        tg.grad(found.x[9], a)
+
+
 def test_where_a_solver_begins_has_no_influence():
     start = tg.tensor([1.0, 2.0, 0.5], requires_grad=True)
     found = ours.minimize(quadratic, start, args=(np.ones(3), 1.0))
