@@ -129,8 +129,8 @@ def _conjugate_gradients(matvec: Callable[..., Any], b: np.ndarray) -> np.ndarra
     if failed:
         raise GradientError(
             f"tapegrad.scipy.optimize: conjugate gradients do not solve with the Hessian of {b.size} "
-            "unknowns at the solution, which may be singular or no minimum; tapegrad.func.minimizer takes another "
-            "linear_solver"
+            "unknowns at the solution, which may be singular or no minimum; tapegrad.func.minimizer takes "
+            "another linear_solver"
         )
     return x  # type: ignore[no-any-return]
 
