@@ -207,7 +207,7 @@ class Function:
 
     def curvature(self, x: Any, *args: Any) -> Any:
         """The second derivatives of a function of each element of its own."""
-        return self._at(x, args, {}).product(np.ones(np.shape(x)))[()]
+        return np.asarray(self._at(x, args, {}).product(np.ones(np.shape(x))[()]))[()]
 
     def _at(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The point x, where the function was called or is called now."""

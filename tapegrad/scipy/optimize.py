@@ -345,8 +345,9 @@ def minimize_scalar(bound: Bound) -> Any:
         result = _called("minimize_scalar", bound, fun=Values(name, fun), args=args)
         return result, result.x, None if result.success else result.get("message", "it did not converge")
 
-    result, x = _solved(func.minimizer, lambda x, args: fun(x, *args), solve, (args,), name)
-    result.x, result.fun = x, fun(x, *args)
+    f = on_tensors(fun, name)
+    result, x = _solved(func.minimizer, lambda x, args: f(x, *args), solve, (args,), name)
+    result.x, result.fun = x, f(x, *args)
     return result
 
 
@@ -647,10 +648,10 @@ def root_scalar(bound: Bound) -> Any:
     places = {key: given.get(key) for key in ("bracket", "x0", "x1")}
     if not _active(args, places):
         return _root_scalar(bound)
-    pair = given.get("fprime") is True
+    pair, of = given.get("fprime") is True, on_tensors(f, name)
 
     def residual(x: Any, args: tuple[Any, ...], places: dict[str, Any]) -> Any:
-        found = f(x, *args)
+        found = of(x, *args)
         return found[0] if pair else found
 
     def solve(args: tuple[Any, ...], places: dict[str, Any]) -> tuple[Any, Any, Any]:
@@ -724,7 +725,8 @@ def newton(bound: Bound) -> Any:
         done = np.all(result[1] if np.ndim(result[0]) else result[1].converged)
         return result, result[0], None if done else "it did not converge"
 
-    result, x = _solved(func.root, lambda x, args, places: f(x, *args), solve, (args, places), name)
+    of = on_tensors(f, name)
+    result, x = _solved(func.root, lambda x, args, places: of(x, *args), solve, (args, places), name)
     return _with_root(result, x) if given.get("full_output") else x
 
 
@@ -758,7 +760,8 @@ def _bracketing(solver: str) -> Callable[..., Any]:
             return result, result[0], None if result[1].converged else result[1].flag
 
         params = given["a"], given["b"], args
-        result, x = _solved(func.root, lambda x, a, b, args: f(x, *args), solve, params, name)
+        of = on_tensors(f, name)
+        result, x = _solved(func.root, lambda x, a, b, args: of(x, *args), solve, params, name)
         return _with_root(result, x) if given.get("full_output") else x
 
     between.__name__ = between.__qualname__ = solver
@@ -836,4 +839,5 @@ def fixed_point(bound: Bound) -> Any:
         x = _called("fixed_point", bound, func=Values(name, f), x0=x0, args=args)
         return None, x, None
 
-    return _solved(func.fixed_point, lambda x, x0, args: f(x, *args), solve, (given["x0"], args), name)[1]
+    of = on_tensors(f, name)
+    return _solved(func.fixed_point, lambda x, x0, args: of(x, *args), solve, (given["x0"], args), name)[1]

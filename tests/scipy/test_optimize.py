@@ -3,6 +3,7 @@
 import inspect
 import math
 
+import numba
 import numpy as np
 import pytest
 import scipy.optimize as theirs
@@ -644,6 +645,19 @@ def test_newton_of_arrays():
     np.testing.assert_allclose(tg.grad(np.sum(x), a)[0].numpy(), 0.5 / np.sqrt([2, 4]), rtol=1e-9)
     found = ours.newton(square, np.ones(2), args=(a,), full_output=True)
     assert found.converged.all() and tg.grad(found.root[0], a)[0].numpy()[1] == 0
+
+
+@pytest.mark.full
+def test_roots_of_compiled_functions():
+    f, bowl = numba.njit(lambda x, a: x * x - a), numba.njit(lambda x, a: (x * x - a) ** 2)
+    for solve in (
+        lambda a: ours.newton(f, 1.0, args=(a,)),
+        lambda a: ours.root_scalar(f, (a,), "halley", x0=1.0).root,
+        lambda a: ours.brentq(f, 0.0, 3.0, args=(a,)),
+        lambda a: ours.minimize_scalar(bowl, (0.5, 1.0), args=(a,)).x,
+    ):
+        a = tg.tensor(4.0, requires_grad=True)
+        assert solve(4.0) == pytest.approx(2) and tg.grad(solve(a), a)[0].item() == pytest.approx(0.25)
 
 
 # ---------------------------------------------------------------- the call itself
