@@ -12,8 +12,8 @@ import importlib
 from typing import Any
 
 __all__ = [
-    "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse", "spatial", "special",
-    "stats",
+    "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse", "spatial",
+    "special", "stats",
 ]  # fmt: skip
 
 
