@@ -1,0 +1,102 @@
+"""How a function of SciPy's is called where no derivative is asked for, and refused where there is none."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.base import value_of
+from tapegrad.core.dispatch import tensors_in
+from tapegrad.errors import UnsupportedOpError
+from tapegrad.numpy_api.tables import any_follows, plainly, tensor_of
+
+__all__ = ["Guarded", "derived", "doubles", "fall_through", "follows", "plain_only", "refuse", "theirs"]
+
+FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
+
+
+def follows(*parts: Any) -> bool:
+    """Whether a derivative by a Tensor in arguments, or dicts of them, is asked for."""
+    return any(any_follows(tuple(x.values()) if isinstance(x, dict) else x) for x in parts)
+
+
+def theirs(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call SciPy's function on values: its own result, with Tensors where Tensors are given."""
+    if tensors_in((args, kwargs)):
+        return plainly(function, args, kwargs)
+    return function(*args, **kwargs)
+
+
+def derived(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Register what a function of SciPy's does where a derivative is asked for; it answers itself elsewhere."""
+
+    def register(implementation: Any) -> Any:
+        @functools.wraps(implementation)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if follows(args, kwargs):
+                return implementation(*args, **kwargs)
+            return theirs(function, args, kwargs)
+
+        return call
+
+    return register
+
+
+def refuse(name: str, why: str = "has no derivative here") -> UnsupportedOpError:
+    """Return the error for a function that is asked for a derivative that it has not."""
+    return UnsupportedOpError(
+        f"{name} {why}, and a Tensor that requires grad or has a tangent was given; detach() it where it is "
+        "a constant"
+    )
+
+
+def plain_only(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return a function of SciPy's that refuses Tensors by which a derivative is asked for."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if follows(args, kwargs):
+            raise refuse(name)
+        return theirs(function, args, kwargs)
+
+    return call
+
+
+def fall_through(module: types.ModuleType, name: str) -> Any:
+    """Return another name of SciPy's module; a function refuses Tensors by which a derivative is asked for."""
+    found = getattr(module, name)
+    return plain_only(found, f"{module.__name__}.{name}") if isinstance(found, FUNCTIONS) else found
+
+
+class Guarded:
+    """An object of SciPy's, whose methods refuse Tensors by which a derivative is asked for."""
+
+    def __init__(self, it: Any, title: str) -> None:
+        self._it, self.title = it, title
+        self.__doc__ = it.__doc__
+
+    def __repr__(self) -> str:
+        return f"<{self.title}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Freeze parameters, as SciPy does."""
+        return Guarded(plain_only(self._it, self.title)(*args, **kwargs), self.title)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = getattr(self._it, name)
+        return plain_only(found, f"{self.title}.{name}") if isinstance(found, FUNCTIONS) else found
+
+
+def doubles(x: Any) -> Any:
+    """An argument as a Tensor or array in double precision, as SciPy computes."""
+    x = tensor_of(x)
+    dtype = value_of(x).dtype
+    if dtype.kind == "c" or dtype == np.float64:
+        return x
+    return x.astype(np.float64)

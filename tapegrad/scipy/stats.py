@@ -1,0 +1,346 @@
+"""Distributions of `scipy.stats` on Tensors and arrays; all its other names are its own.
+
+Densities, distribution functions, their logarithms and inverses have derivatives by all arguments, in both modes
+and to any order that the functions of `scipy.special` in them have. Outside of the support the derivative is
+0, where parameters are none it is nan, and at an end of the support it is that of the inner side.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import scipy.special as sc
+import scipy.stats as _scipy
+from scipy.stats import rv_continuous, rv_discrete
+from scipy.stats._multivariate import multi_rv_generic
+
+from tapegrad.core.base import value_of
+from tapegrad.scipy.calls import Guarded, doubles, fall_through, follows, plain_only, refuse, theirs
+from tapegrad.scipy.distributions import OF, Discrete, Formulas
+
+__all__ = [*OF, "dirichlet", "multivariate_normal", "multivariate_t"]
+
+CONTINUOUS = ("logpdf", "pdf", "logcdf", "cdf", "logsf", "sf", "ppf", "isf")
+DISCRETE = ("logpmf", "pmf", "logcdf", "cdf", "logsf", "sf")
+ABOVE = {"cdf": 1.0, "sf": 0.0, "logcdf": 0.0, "logsf": -np.inf, "pdf": 0.0, "logpdf": -np.inf}
+BELOW = {**ABOVE, "cdf": 0.0, "sf": 1.0, "logcdf": -np.inf, "logsf": 0.0}
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_scipy.__all__})
+
+
+class Distribution(Guarded):
+    """A distribution of SciPy's, of Tensors too.
+
+    ``logpdf``, ``pdf``, ``logcdf``, ``cdf``, ``logsf``, ``sf``, ``ppf`` and ``isf`` of a continuous one and
+    ``logpmf``, ``pmf`` and those of a discrete one, as far as it has them, take and return Tensors and are
+    differentiated by all arguments; of discrete ones by the parameters that are no whole numbers. Called with
+    parameters it is a frozen distribution, as SciPy's. All else is SciPy's and refuses Tensors that require grad.
+
+    Parameters
+    ----------
+    it : SciPy's distribution
+    formulas : Formulas
+        What is known of it.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> loc = tg.tensor(0.5, requires_grad=True)
+    >>> tg.grad(ts.stats.norm.logpdf(2.0, loc, scale=0.5), loc)
+    (tensor(6.),)
+    >>> tg.grad(ts.stats.norm(loc, 0.5).cdf(0.5), loc)
+    (tensor(-0.7979),)
+    """
+
+    def __init__(self, it: Any, formulas: Formulas) -> None:
+        super().__init__(it, f"scipy.stats.{it.name}")
+        self._formulas = formulas
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Freeze the parameters."""
+        return Frozen(self, args, kwargs)
+
+    freeze = __call__
+
+    def __dir__(self) -> list[str]:
+        return dir(self._it)
+
+    def _found(self, method: str, x: Any, args: Any, kwargs: Any) -> Any:
+        """A method at numbers: SciPy's own result where no derivative is asked for."""
+        if not follows((x, args), kwargs):
+            return theirs(getattr(self._it, method), (x, *args), kwargs)
+        formula = getattr(self._formulas, method.replace("pmf", "pdf"), None)
+        if formula is None:
+            raise refuse(f"{self.title}.{method}")
+        shapes, loc, scale = self._it._parse_args(*args, **kwargs)
+        shapes, loc, scale = tuple(map(doubles, shapes)), doubles(loc), doubles(scale)
+        with np.errstate(all="ignore"):
+            if isinstance(self._formulas, Discrete):
+                return self._of_whole_numbers(method, formula, x, shapes, loc)
+            if method in ("ppf", "isf"):
+                return self._inverse(formula, doubles(x), shapes, loc, scale)
+            return self._at(method, formula, (doubles(x) - loc) / scale, shapes, scale)
+
+    def _at(self, method: str, formula: Any, y: Any, shapes: Any, scale: Any) -> Any:
+        """A density or distribution function at standardised numbers."""
+        at, values = value_of(y), tuple(map(value_of, shapes))
+        good = self._it._argcheck(*values) & (value_of(scale) > 0) & ~np.isnan(at)
+        low, high = self._it._get_support(*values)
+        inside = good & np.isfinite(at) & (at <= high) & ((at > low) if self._formulas.opened else (at >= low))
+        found = formula(*_kept(inside, (y, *shapes), self._formulas.at))
+        if method == "logpdf":
+            found = found - np.log(np.where(inside, scale, 1.0))
+        elif method == "pdf":
+            found = found / np.where(inside, scale, 1.0)
+        outside = np.where(at > low, ABOVE[method], BELOW[method])
+        return _joined(inside, found, outside, good, (y, *shapes, scale))
+
+    def _inverse(self, formula: Any, q: Any, shapes: Any, loc: Any, scale: Any) -> Any:
+        at, values = value_of(q), tuple(map(value_of, shapes))
+        good = self._it._argcheck(*values) & (value_of(scale) > 0) & (at >= 0) & (at <= 1)
+        found = formula(*_kept(good, (q, *shapes), (0.5, *self._formulas.at[1:]))) * scale + loc
+        return _joined(good, found, np.nan, good, (q, *shapes, loc, scale))
+
+    def _of_whole_numbers(self, method: str, formula: Any, k: Any, shapes: Any, loc: Any) -> Any:
+        names = self._it.shapes.split(",")
+        constants = {name.strip(): x for name, x in zip(names, shapes, strict=True)}
+        whole = {"k": k, "loc": loc, **{name: constants[name] for name in self._formulas.whole}}  # type: ignore[attr-defined]
+        for name, x in whole.items():
+            if follows((x,)):
+                raise refuse(f"{self.title}.{method}", f"has no derivative by {name}, which is a whole number")
+        at, values = value_of(doubles(k)) - value_of(loc), tuple(map(value_of, shapes))
+        good = self._it._argcheck(*values) & ~np.isnan(at)
+        low, high = self._it._get_support(*values)
+        if method in ("pmf", "logpmf"):
+            method = method.replace("pmf", "pdf")
+            inside = good & (at >= low) & (at <= high) & (at == np.floor(at))
+        else:
+            at = np.floor(at)
+            inside = good & (at >= low) & (at < high) & np.isfinite(at)
+        found = formula(*_kept(inside, (at, *shapes), self._formulas.at))
+        return _joined(inside, found, np.where(at >= low, ABOVE[method], BELOW[method]), good, shapes)
+
+
+def _kept(inside: Any, operands: Any, others: Any) -> Any:
+    """Operands, with others where they do not count."""
+    if np.all(inside):
+        return operands
+    return [np.where(inside, x, other) for x, other in zip(operands, others, strict=True)]
+
+
+def _joined(inside: Any, found: Any, outside: Any, good: Any, operands: Any) -> Any:
+    """What is found inside; outside a constant; nan by all operands where these are not good."""
+    if not np.all(inside):
+        found = np.where(inside, found, outside)
+    elif np.shape(found) != np.shape(inside):
+        found = np.broadcast_to(found, np.broadcast_shapes(np.shape(inside), np.shape(found)))
+    if not np.all(good):
+        for x in operands:
+            found = found + np.where(good, 0.0, np.where(good, 1.0, np.nan) * np.where(good, 0.0, x))
+    return found
+
+
+class Frozen:
+    """A distribution with its parameters.
+
+    Parameters
+    ----------
+    it : Distribution
+    args, kwargs
+        The parameters.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> a = tg.tensor(2.0, requires_grad=True)
+    >>> tg.grad(ts.stats.gamma(a).logpdf(1.0), a)
+    (tensor(-0.4228),)
+    """
+
+    def __init__(self, it: Any, args: Any, kwargs: Any) -> None:
+        self.dist, self.args, self.kwds = it, args, kwargs
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in self.dist.methods:
+            return functools.partial(self._called, getattr(self.dist, name))
+        found = getattr(self._scipy(name), name)
+        return plain_only(found, f"{self.dist.title}.{name}") if callable(found) else found
+
+    def _called(self, method: Any, *args: Any, **kwargs: Any) -> Any:
+        (x,) = (*args, *kwargs.values())
+        return method(x, *self.args, **{k: v for k, v in self.kwds.items() if k != "seed"})
+
+    def _scipy(self, name: str) -> Any:
+        """SciPy's frozen distribution of these parameters."""
+        return plain_only(self.dist._it, f"{self.dist.title}.{name}")(*self.args, **self.kwds)
+
+
+def _method(name: str) -> Any:
+    def method(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._found(name, x, args, kwargs)
+
+    method.__name__, method.__doc__ = name, f"As SciPy's ``{name}``, differentiable."
+    return method
+
+
+class Continuous(Distribution):
+    """Of real numbers."""
+
+    methods = CONTINUOUS
+
+
+class Whole(Distribution):
+    """Of whole numbers."""
+
+    methods = DISCRETE
+
+
+for _name in CONTINUOUS:
+    setattr(Continuous, _name, _method(_name))
+for _name in DISCRETE:
+    setattr(Whole, _name, _method(_name))
+for _name, _formulas in OF.items():
+    _kind = Whole if isinstance(_formulas, Discrete) else Continuous
+    globals()[_name] = _kind(getattr(_scipy, _name), _formulas)
+
+
+# ---------------------------------------------------------------- of vectors
+
+
+class _Vectors(Guarded):
+    """A distribution of vectors; called with parameters it is a frozen one."""
+
+    methods = ("logpdf", "pdf")
+
+    def __init__(self, it: Any, name: str) -> None:
+        super().__init__(it, f"scipy.stats.{name}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Freeze the parameters."""
+        return Frozen(self, args, kwargs)
+
+    def pdf(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Density."""
+        if not follows((x, args), kwargs):
+            return theirs(self._it.pdf, (x, *args), kwargs)
+        return np.exp(self.logpdf(x, *args, **kwargs))  # type: ignore[attr-defined]
+
+
+def _form(x: Any, mean: Any, matrix: Any) -> tuple[Any, Any, int]:
+    """(x - mean) matrix**-1 (x - mean), the logarithm of the determinant, and the dimension."""
+    size = np.shape(matrix)[-1]
+    low = np.linalg.cholesky(matrix)
+    off = x - mean
+    rows = np.reshape(off, (-1, size))
+    solved = np.linalg.solve(low, rows.T)
+    form = np.reshape(np.sum(solved * solved, axis=0), np.shape(off)[:-1])
+    return form, 2 * np.sum(np.log(np.diagonal(low))), size
+
+
+def _matrix(cov: Any, size: int) -> Any:
+    """What stands for a matrix, a number or a diagonal perhaps, as one."""
+    return cov * np.eye(size) if np.ndim(cov) < 2 else cov
+
+
+class MultivariateNormal(_Vectors):
+    """Multivariate normal; as SciPy's, with derivatives by all arguments of ``logpdf`` and ``pdf``.
+
+    The derivative by `cov` is the symmetric one; one that is singular has none.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> mean = tg.tensor([0.5, 1.0], requires_grad=True)
+    >>> tg.grad(ts.stats.multivariate_normal.logpdf([0.0, 0.0], mean, [[2.0, 0.0], [0.0, 1.0]]), mean)
+    (tensor([-0.2500, -1.0000]),)
+    """
+
+    def logpdf(self, x: Any, mean: Any = None, cov: Any = 1, allow_singular: bool = False) -> Any:
+        """As SciPy's, differentiable."""
+        if not follows((x, mean, cov)):
+            return theirs(self._it.logpdf, (x, mean, cov, allow_singular), {})
+        if isinstance(cov, _scipy.Covariance):
+            cov = cov.covariance
+        plain = (None if mean is None else value_of(mean), value_of(cov))
+        size, place, _ = self._it._process_parameters(*plain, False)
+        x, matrix = _points(x, size), _matrix(doubles(cov), size)
+        form, log, _ = _form(x, place if mean is None else np.reshape(doubles(mean), (size,)), matrix)
+        return -0.5 * (size * np.log(2 * np.pi) + log + form)
+
+
+class MultivariateT(_Vectors):
+    """Multivariate t; as SciPy's, with derivatives by all arguments of ``logpdf`` and ``pdf``.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> df = tg.tensor(3.0, requires_grad=True)
+    >>> tg.grad(ts.stats.multivariate_t.logpdf([0.5, 1.0], shape=[[2.0, 0.0], [0.0, 1.0]], df=df), df)
+    (tensor(0.0277),)
+    """
+
+    def logpdf(self, x: Any, loc: Any = None, shape: Any = 1, df: Any = 1) -> Any:
+        """As SciPy's, differentiable."""
+        if not follows((x, loc, shape, df)):
+            return theirs(self._it.logpdf, (x, loc, shape, df), {})
+        plain = (None if loc is None else value_of(loc), value_of(shape), value_of(df))
+        size, place, _, _ = self._it._process_parameters(*plain)
+        if value_of(df) == np.inf:
+            return multivariate_normal.logpdf(x, loc, shape)
+        x, matrix, v = _points(x, size), _matrix(doubles(shape), size), doubles(df)
+        form, log, _ = _form(x, place if loc is None else np.reshape(doubles(loc), (size,)), matrix)
+        half = 0.5 * (v + size)
+        scale = sc.gammaln(half) - sc.gammaln(0.5 * v) - 0.5 * size * np.log(np.pi * v)
+        return scale - 0.5 * log - half * np.log1p(form / v)
+
+
+def _points(x: Any, size: int) -> Any:
+    """Points of so many numbers in the last axis, read as SciPy does."""
+    x = doubles(x)
+    if np.ndim(x) == 0:
+        return np.reshape(x, (1,))
+    if np.ndim(x) == 1:
+        return np.reshape(x, (-1, 1)) if size == 1 else x
+    return x
+
+
+class Dirichlet(_Vectors):
+    """Dirichlet's; as SciPy's, with derivatives by both arguments of ``logpdf`` and ``pdf``.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> alpha = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> tg.grad(ts.stats.dirichlet.logpdf([0.25, 0.75], alpha), alpha)
+    (tensor([0.1137, 0.2123]),)
+    """
+
+    def logpdf(self, x: Any, alpha: Any) -> Any:
+        """As SciPy's, differentiable."""
+        if not follows((x, alpha)):
+            return theirs(self._it.logpdf, (x, alpha), {})
+        self._it.logpdf(value_of(x), value_of(alpha))  # refuses what is no point of the simplex
+        x, alpha = doubles(x), doubles(alpha)
+        if np.shape(x)[0] + 1 == np.shape(alpha)[0]:
+            x = np.concatenate([x, np.reshape(1 - np.sum(x, axis=0), (1, *np.shape(x)[1:]))])
+        scale = sc.gammaln(np.sum(alpha)) - np.sum(sc.gammaln(alpha))
+        return scale + np.sum(sc.xlogy(alpha - 1, x.T).T, axis=0)
+
+
+dirichlet = Dirichlet(_scipy.dirichlet, "dirichlet")
+multivariate_normal = MultivariateNormal(_scipy.multivariate_normal, "multivariate_normal")
+multivariate_t = MultivariateT(_scipy.multivariate_t, "multivariate_t")
+
+
+@functools.cache
+def __getattr__(name: str) -> Any:
+    found = getattr(_scipy, name)
+    if isinstance(found, (rv_continuous, rv_discrete, multi_rv_generic)):
+        return Guarded(found, f"scipy.stats.{name}")
+    return fall_through(_scipy, name)

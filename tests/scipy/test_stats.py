@@ -1,0 +1,375 @@
+"""Distributions of `scipy.stats`: values as SciPy's, derivatives by differences of SciPy's and closed forms."""
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.special as sc
+import scipy.stats
+
+import tapegrad as tg
+import tapegrad.scipy as ts
+from tapegrad.autograd import forward_ad as fw
+from tapegrad.errors import TapeError, UnsupportedOpError
+from tests.tiers import thinned
+
+CONTINUOUS = {
+    "norm": (), "t": (3.5,), "cauchy": (), "laplace": (), "logistic": (), "gumbel_r": (), "gumbel_l": (),
+    "skewnorm": (1.7,), "vonmises": (2.3,), "truncnorm": (-0.7, 1.9), "expon": (), "gamma": (2.3,),
+    "chi2": (3.7,), "invgamma": (2.5,), "beta": (2.2, 1.4), "f": (3.3, 5.1), "lognorm": (0.8,),
+    "weibull_min": (1.7,), "weibull_max": (1.7,), "pareto": (2.2,), "rayleigh": (), "maxwell": (),
+    "halfnorm": (), "halfcauchy": (), "uniform": (), "triang": (0.3,), "invgauss": (1.3,),
+}  # fmt: skip
+DISCRETE = {
+    "bernoulli": (0.3,), "binom": (5, 0.3), "nbinom": (2.5, 0.4), "poisson": (2.3,), "geom": (0.3,),
+    "betabinom": (5, 1.3, 2.2),
+}  # fmt: skip
+METHODS = ("logpdf", "pdf", "logcdf", "cdf", "logsf", "sf", "ppf", "isf")
+# Methods that a distribution has not, and parameters by which one has no derivative.
+WITHOUT = {("skewnorm", m) for m in ("ppf", "isf")} | {("invgauss", m) for m in ("ppf", "isf")}
+WITHOUT |= {("vonmises", m) for m in ("ppf", "isf", "logcdf", "logsf")} | {("betabinom", "cdf")}
+UNKNOWN = {("t", "ppf"), ("t", "isf"), ("vonmises", "cdf"), ("vonmises", "sf")}
+LOC, SCALE = 0.3, 1.7
+
+
+def leaf(x):
+    return tg.tensor(np.asarray(x, float), requires_grad=True)
+
+
+def differences(f, values, k, step=1e-4):
+    """The sum's derivative by argument k, or each one's by the first."""
+
+    def at(shift):
+        return f(*(v + shift if j == k else v for j, v in enumerate(values)))
+
+    rows = [at(s * step) for s in (1, -1, 2, -2, 3, -3)]
+    pairs = [rows[0] - rows[1], rows[2] - rows[3], rows[4] - rows[5]]
+    found = (45 * pairs[0] - 9 * pairs[1] + pairs[2]) / (60 * step)
+    return found if k == 0 else np.sum(found)
+
+
+def compare(name, method, x, shapes, rest):
+    """Value and derivatives by all arguments of a method; returns how many were compared."""
+    mine, theirs = getattr(getattr(ts.stats, name), method), getattr(getattr(scipy.stats, name), method)
+    values = [np.asarray(x, float), *map(float, shapes), *rest]
+    wanted = theirs(*values)
+    moving = [k for k in range(len(values)) if not (0 < k <= len(shapes) and (name, method) in UNKNOWN)]
+    if name in DISCRETE:
+        moving = [k for k in range(1, 1 + len(shapes)) if not isinstance(shapes[k - 1], int)]
+    for k in moving:
+        args = [leaf(v) if j == k else v for j, v in enumerate(values)]
+        found = mine(*args)
+        np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-11, atol=1e-300)
+        (g,) = tg.grad(found.sum(), args[k])
+        slopes = differences(theirs, values, k)
+        np.testing.assert_allclose(g.numpy(), slopes, rtol=1e-7, atol=1e-8, err_msg=f"{name}.{method} {k}")
+        with fw.dual_level():
+            duals = [fw.make_dual(tg.tensor(a), tg.tensor(np.ones(np.shape(a)))) if j == k else a for j, a in enumerate(values)]
+            dual = mine(*duals)
+            moved = np.sum(fw.unpack_dual(dual).tangent.detach().numpy())
+        np.testing.assert_allclose(moved, np.sum(g.numpy()), rtol=1e-9)
+    return len(moving)
+
+
+@pytest.mark.parametrize("name", thinned(CONTINUOUS, lambda name: name in ("laplace", "pareto")))
+def test_continuous(name):
+    d, shapes = getattr(scipy.stats, name), CONTINUOUS[name]
+    inner = d.ppf([0.02, 0.2, 0.47, 0.77, 0.98], *shapes, LOC, SCALE)
+    for method in METHODS:
+        if (name, method) not in WITHOUT:
+            x = [0.02, 0.2, 0.47, 0.9, 0.97] if method in ("ppf", "isf") else inner
+            assert compare(name, method, x, shapes, (LOC, SCALE))
+
+
+@pytest.mark.parametrize("name", thinned(DISCRETE, lambda name: name in ("geom",)))
+def test_discrete(name):
+    k = [1.0, 2.0, 3.0, 4.0] if name != "bernoulli" else [0.0, 1.0]
+    for method in ("logpmf", "pmf", "logcdf", "cdf", "logsf", "sf"):
+        if name == "bernoulli":
+            k = [0.0, 1.0] if "pmf" in method else [0.0]
+        if name == "betabinom" and "pmf" not in method:
+            continue
+        assert compare(name, method, np.array(k), DISCRETE[name], (0,))
+
+
+def test_every_distribution_is_compared():
+    from tapegrad.scipy.distributions import OF
+
+    assert set(OF) == {*CONTINUOUS, *DISCRETE}
+    assert len(OF) >= 30
+
+
+# ---------------------------------------------------------------- tails
+
+
+def ncdf(x):
+    return mpmath.erfc(-x / mpmath.sqrt(2)) / 2
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "x", "shapes", "exact"),
+    [
+        ("norm", "logcdf", -40.0, (), lambda x: mpmath.log(ncdf(x))),
+        ("norm", "logsf", 300.0, (), lambda x: mpmath.log(ncdf(-x))),
+        ("gumbel_r", "logcdf", -5.0, (), lambda x: -mpmath.exp(-x)),
+        ("gumbel_l", "sf", -40.0, (), lambda x: mpmath.exp(-mpmath.exp(x))),
+        ("logistic", "logcdf", -800.0, (), lambda x: -mpmath.log1p(mpmath.exp(-x))),
+        ("cauchy", "cdf", -1e12, (), lambda x: mpmath.acot(-x) / mpmath.pi),
+        ("cauchy", "logpdf", 1e200, (), lambda x: -mpmath.log(mpmath.pi * (1 + x * x))),
+        ("halfnorm", "logsf", 50.0, (), lambda x: mpmath.log(2 * ncdf(-x))),
+        ("t", "logpdf", 1.5, (1e9,), lambda x: -x * x / 2 - mpmath.log(2 * mpmath.pi) / 2
+            - (x**4 / 4 - x * x / 2 - 0.25) / mpmath.mpf(-1e9)),
+        ("truncnorm", "logpdf", 41.0, (40.0, 42.0),
+            lambda x: mpmath.log(mpmath.npdf(x) / (ncdf(-mpmath.mpf(40)) - ncdf(-mpmath.mpf(42))))),
+        ("truncnorm", "cdf", 40.01, (40.0, 42.0),
+            lambda x: (ncdf(-mpmath.mpf(40)) - ncdf(-x)) / (ncdf(-mpmath.mpf(40)) - ncdf(-mpmath.mpf(42)))),
+        ("skewnorm", "cdf", -3.0, (4.0,), lambda x: mpmath.quad(
+            lambda y: 2 * mpmath.npdf(y) * ncdf(4 * y), [-20, -8, -5, -4, x])),
+        ("geom", "logsf", 3.0, (1e-10,), None),
+    ],
+)  # fmt: skip
+@pytest.mark.full
+def test_tails(name, method, x, shapes, exact):
+    if exact is None:  # by its probability
+        p = leaf(shapes[0])
+        found = getattr(getattr(ts.stats, name), method)(x, p)
+        np.testing.assert_allclose(tg.grad(found, p)[0].item(), -x / (1 - shapes[0]), rtol=1e-13)
+        return
+    at = leaf(x)
+    found = getattr(getattr(ts.stats, name), method)(at, *shapes)
+    with mpmath.workdps(60):
+        value = exact(mpmath.mpf(x))
+        step = mpmath.mpf(10) ** -20 * max(1, abs(x))
+        slope = (exact(mpmath.mpf(x) + step) - exact(mpmath.mpf(x) - step)) / (2 * step)
+    np.testing.assert_allclose(found.item(), float(value), rtol=2e-12)
+    np.testing.assert_allclose(tg.grad(found, at)[0].item(), float(slope), rtol=1e-10)
+
+
+# ---------------------------------------------------------------- ends, support, parameters
+
+ENDS = [
+    ("expon", (), 0.0, "pdf", -1.0), ("expon", (), 0.0, "cdf", 1.0), ("expon", (), 0.0, "logpdf", -1.0),
+    ("gamma", (2.0,), 0.0, "pdf", 1.0), ("gamma", (1.0,), 0.0, "pdf", -1.0), ("gamma", (3.0,), 0.0, "pdf", 0.0),
+    ("gamma", (1.0,), 0.0, "logpdf", -1.0), ("beta", (2.0, 3.0), 0.0, "pdf", 12.0),
+    ("beta", (3.0, 2.0), 1.0, "pdf", -12.0), ("rayleigh", (), 0.0, "pdf", 1.0),
+    ("maxwell", (), 0.0, "pdf", 0.0), ("uniform", (), 0.0, "cdf", 1.0), ("uniform", (), 1.0, "sf", -1.0),
+    ("lognorm", (1.0,), 0.0, "pdf", 0.0), ("invgamma", (2.0,), 0.0, "pdf", 0.0),
+    ("weibull_max", (2.0,), 0.0, "pdf", -2.0), ("triang", (0.5,), 0.0, "pdf", 4.0),
+    ("truncnorm", (0.0, 1.0), 0.0, "cdf", 0.3989422804014327 / 0.3413447460685429),
+    ("laplace", (), 0.0, "cdf", 0.5), ("t", (3.0,), 0.0, "cdf", 0.36755259694786135),
+    ("uniform", (), 0.0, "ppf", 1.0), ("truncnorm", (0.0, 1.0), 0.0, "ppf", 0.3413447460685429 / 0.3989422804014327),
+    ("norm", (), 0.0, "ppf", np.inf), ("f", (4.0, 3.0), 0.0, "pdf", 160 / 9 * 0.75),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "x", "method", "slope"), thinned(ENDS, lambda name, *_: name in ("expon", "rayleigh"))
+)
+def test_an_end_of_the_support_has_the_derivative_of_the_inner_side(name, shapes, x, method, slope):
+    at = leaf(x)
+    found = getattr(getattr(ts.stats, name), method)(at, *shapes)
+    np.testing.assert_allclose(found.item(), getattr(getattr(scipy.stats, name), method)(x, *shapes), rtol=1e-14, atol=1e-15)
+    if name == "f":
+        slope = (scipy.stats.f.pdf(1e-9, *shapes) - scipy.stats.f.pdf(0, *shapes)) / 1e-9
+        np.testing.assert_allclose(tg.grad(found, at)[0].item(), slope, rtol=1e-6)
+        return
+    np.testing.assert_allclose(tg.grad(found, at)[0].item(), slope, rtol=1e-12)
+
+
+def test_by_the_degrees_of_freedom_at_the_middle():
+    df = leaf(3.0)
+    found = ts.stats.t.cdf(np.array([0.0, 0.5]), df)
+    np.testing.assert_allclose(found.detach().numpy(), scipy.stats.t.cdf([0.0, 0.5], 3.0), rtol=1e-15)
+    assert abs(tg.grad(found[0], df, retain_graph=True)[0].item()) < 1e-100
+
+
+def test_outside_of_the_support():
+    x, scale = leaf([-1.0, 0.5, 2.0]), leaf(1.0)
+    for method, outside in (("logpdf", -np.inf), ("pdf", 0.0)):
+        y = getattr(ts.stats.uniform, method)(x, 0.0, scale)
+        np.testing.assert_array_equal(y.detach().numpy()[[0, 2]], outside)
+        gx, gs = tg.grad(y, [x, scale], np.ones(3))
+        np.testing.assert_array_equal(gx.numpy(), 0.0)
+        assert gs.item() == -1.0
+
+
+def test_parameters_that_are_none():
+    """As SciPy: nan, of which all derivatives are nan; the other elements are not touched."""
+    x, loc, scale = leaf([0.5, 0.5]), leaf(0.0), leaf([1.0, -1.0])
+    y = ts.stats.expon.logpdf(x, loc, scale)
+    np.testing.assert_array_equal(y.detach().numpy(), scipy.stats.expon.logpdf([0.5, 0.5], 0.0, [1.0, -1.0]))
+    gx, gl, gs = tg.grad(y, [x, loc, scale], np.ones(2))
+    np.testing.assert_array_equal(gx.numpy(), [-1.0, np.nan])
+    assert np.isnan(gl.item())
+    np.testing.assert_array_equal(gs.numpy(), [-0.5, np.nan])
+
+
+def test_probabilities_at_the_ends():
+    """The pmf is a polynomial of p, whose derivative is finite where its logarithm's is not."""
+    p = leaf([0.0, 1.0])
+    for k, slopes in ((0.0, [-2.0, 0.0]), (1.0, [2.0, -2.0]), (2.0, [0.0, 2.0])):
+        y = ts.stats.binom.pmf(k, 2, p)
+        np.testing.assert_array_equal(y.detach().numpy(), scipy.stats.binom.pmf(k, 2, [0.0, 1.0]))
+        np.testing.assert_allclose(tg.grad(y, p, np.ones(2))[0].numpy(), slopes, atol=1e-15)
+    mu = leaf(0.0)
+    assert tg.grad(ts.stats.poisson.pmf(1.0, mu), mu)[0].item() == 1.0
+    assert tg.grad(ts.stats.poisson.logpmf(0.0, mu), mu)[0].item() == -1.0
+
+
+def test_densities_that_underflow():
+    """What is 0 in the numbers that there are has the derivative 0, also where its logarithm is -inf."""
+    x = leaf([-800.0, 0.5])
+    for method in ("pdf", "cdf"):
+        (g,) = tg.grad(getattr(ts.stats.gumbel_r, method)(x).sum(), x)
+        assert g[0].item() == 0 and g[1].item() != 0
+
+
+# ---------------------------------------------------------------- how they are called
+
+
+def test_plain_arguments_are_scipys():
+    x = np.linspace(-1.0, 3.0, 5)
+    assert type(ts.stats.norm.logpdf(x)) is np.ndarray
+    np.testing.assert_array_equal(ts.stats.norm.logpdf(x), scipy.stats.norm.logpdf(x))
+    assert isinstance(ts.stats.norm.logpdf(tg.tensor(x)), tg.Tensor)
+    assert ts.stats.norm.stats(1.0, 2.0) == scipy.stats.norm.stats(1.0, 2.0)
+    assert ts.stats.norm(1.0, 2.0).mean() == 1.0
+    assert ts.stats.norm(1.0, 2.0).rvs(3, random_state=0).shape == (3,)
+    assert ts.stats.sem([1.0, 2.0]) == scipy.stats.sem([1.0, 2.0])
+    assert ts.stats.burr.cdf(0.5, 1.0, 2.0) == scipy.stats.burr.cdf(0.5, 1.0, 2.0)
+    assert "norm" in dir(ts.stats) and "ttest_ind" in dir(ts.stats)
+
+
+def test_a_frozen_distribution():
+    loc, x = leaf(0.5), leaf([1.0, 2.0])
+    frozen = ts.stats.norm(loc=loc, scale=2.0)
+    np.testing.assert_array_equal(frozen.logpdf(x).detach(), scipy.stats.norm(0.5, 2.0).logpdf([1.0, 2.0]))
+    (g,) = tg.grad(frozen.logpdf(x).sum(), loc)
+    np.testing.assert_allclose(g.item(), (0.5 + 1.5) / 4)
+    (g,) = tg.grad(ts.stats.expon(scale=2.0).sf(x).sum(), x)
+    np.testing.assert_allclose(g.numpy(), -0.5 * np.exp(-x.detach().numpy() / 2))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda x: ts.stats.norm.fit(x), "scipy.stats.norm.fit"),
+        (lambda x: ts.stats.norm.rvs(x), "scipy.stats.norm.rvs"),
+        (lambda x: ts.stats.norm(x).rvs(), "scipy.stats.norm.rvs"),
+        (lambda x: ts.stats.norm(x).mean(), "scipy.stats.norm.mean"),
+        (lambda x: ts.stats.burr.cdf(x, 1.0, 2.0), "scipy.stats.burr.cdf"),
+        (lambda x: ts.stats.skewnorm.ppf(x, 1.0), "scipy.stats.skewnorm.ppf"),
+        (lambda x: ts.stats.poisson.pmf(x, 1.0), "scipy.stats.poisson.pmf has no derivative by k"),
+        (lambda x: ts.stats.binom.pmf(1.0, x, 0.5), "scipy.stats.binom.pmf has no derivative by n"),
+        (lambda x: ts.stats.betabinom.cdf(1, 2, x, 1.0), "scipy.stats.betabinom.cdf"),
+        (lambda x: ts.stats.vonmises.cdf(0.5, x), "scipy.stats.vonmises.cdf has no derivative by kappa"),
+        (lambda x: ts.stats.ttest_1samp(x, 0.0), "scipy.stats.ttest_1samp"),
+        (lambda x: ts.stats.wishart.logpdf(x, 3, 1.0), "scipy.stats.wishart.logpdf"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_refused(call, words):
+    x = tg.tensor(0.5, requires_grad=True)
+    with pytest.raises(UnsupportedOpError, match=words):
+        call(x)
+
+
+def test_second_derivatives():
+    """Of the normal distribution by loc and scale, in closed form; the mixed one from both sides."""
+    x, loc, scale = 1.3, leaf(0.4), leaf(0.8)
+    z = (x - 0.4) / 0.8
+    by_loc, by_scale = tg.grad(ts.stats.norm.logpdf(x, loc, scale), [loc, scale], create_graph=True)
+    np.testing.assert_allclose(tg.grad(by_loc, loc, retain_graph=True)[0].item(), -1 / 0.64, rtol=1e-14)
+    (mixed, twice) = tg.grad(by_scale, [loc, scale])
+    np.testing.assert_allclose(mixed.item(), -2 * z / 0.64, rtol=1e-13)
+    np.testing.assert_allclose(twice.item(), (1 - 3 * z * z) / 0.64, rtol=1e-13)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_second_derivatives_of_logarithms_of_densities(name):
+    """By differences of the first."""
+    shapes = CONTINUOUS[name]
+    values = [float(getattr(scipy.stats, name).ppf(0.37, *shapes, LOC, SCALE)), *shapes, LOC, SCALE]
+
+    def slopes(*args):
+        return tg.grad(getattr(ts.stats, name).logpdf(*args), args, create_graph=True)
+
+    args = [leaf(v) for v in values]
+    total = sum((k + 1) * g for k, g in enumerate(slopes(*args)))
+    found = tg.grad(total, args)
+    for k, g in enumerate(found):
+
+        def of(shift, k=k):
+            moved = [leaf(v + shift * (j == k)) for j, v in enumerate(values)]
+            return sum((j + 1) * s.item() for j, s in enumerate(slopes(*moved)))
+
+        wanted = (8 * (of(1e-4) - of(-1e-4)) - (of(2e-4) - of(-2e-4))) / 12e-4
+        np.testing.assert_allclose(g.item(), wanted, rtol=1e-7, atol=1e-7)
+
+
+# ---------------------------------------------------------------- of vectors
+
+X = np.array([[0.3, -0.5], [1.2, 0.4], [-0.2, 0.9]])
+COV = np.array([[2.0, 0.3], [0.3, 1.1]])
+
+
+def test_multivariate_normal():
+    x, mean, cov = leaf(X), leaf([0.1, 0.2]), leaf(COV)
+    found = ts.stats.multivariate_normal.logpdf(x, mean, cov)
+    np.testing.assert_allclose(
+        found.detach().numpy(), scipy.stats.multivariate_normal.logpdf(X, [0.1, 0.2], COV), rtol=1e-13
+    )
+    gx, gm, gc = tg.grad(found.sum(), [x, mean, cov])
+    inverse = np.linalg.inv(COV)
+    off = X - [0.1, 0.2]
+    np.testing.assert_allclose(gx.numpy(), -off @ inverse, rtol=1e-12)
+    np.testing.assert_allclose(gm.numpy(), (off @ inverse).sum(0), rtol=1e-12)
+    outer = inverse @ off.T @ off @ inverse
+    np.testing.assert_allclose(gc.numpy(), 0.5 * (outer - len(X) * inverse), rtol=1e-12)
+    frozen = ts.stats.multivariate_normal(mean, cov)
+    np.testing.assert_allclose(frozen.pdf(X[0]).item(), np.exp(found.detach().numpy()[0]), rtol=1e-13)
+
+
+@pytest.mark.full
+def test_multivariate_normal_of_a_number_or_a_diagonal():
+    for given in (1.7, [2.0, 0.5]):
+        cov = leaf(given)
+        found = ts.stats.multivariate_normal.logpdf(X, np.zeros(2), cov)
+        wanted = scipy.stats.multivariate_normal.logpdf(X, np.zeros(2), given)
+        np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-13)
+        variance = np.broadcast_to(given, 2)
+        slopes = 0.5 * (X**2 / variance**2 - 1 / variance).sum(0)
+        (g,) = tg.grad(found.sum(), cov)
+        np.testing.assert_allclose(g.numpy(), slopes if np.ndim(given) else slopes.sum(), rtol=1e-12)
+    with pytest.raises(np.linalg.LinAlgError):
+        ts.stats.multivariate_normal.logpdf(X, np.zeros(2), leaf([[1.0, 1.0], [1.0, 1.0]]))
+
+
+@pytest.mark.full
+def test_multivariate_t_and_dirichlet():
+    x, loc, shape, df = leaf(X), leaf([0.1, 0.2]), leaf(COV), leaf(3.5)
+    found = ts.stats.multivariate_t.logpdf(x, loc, shape, df)
+    theirs = scipy.stats.multivariate_t.logpdf
+    np.testing.assert_allclose(found.detach().numpy(), theirs(X, [0.1, 0.2], COV, 3.5), rtol=1e-13)
+    gx, gl, gs, gd = tg.grad(found.sum(), [x, loc, shape, df])
+    wanted = (theirs(X, [0.1, 0.2], COV, 3.5 + 1e-5) - theirs(X, [0.1, 0.2], COV, 3.5 - 1e-5)).sum() / 2e-5
+    np.testing.assert_allclose(gd.item(), wanted, rtol=1e-7)
+    np.testing.assert_allclose(gl.numpy(), -gx.numpy().sum(0), rtol=1e-12)
+    for i, j in ((0, 0), (1, 0)):
+        step = np.zeros((2, 2))
+        step[i, j] = step[j, i] = 1e-5
+        wanted = (theirs(X, [0.1, 0.2], COV + step, 3.5) - theirs(X, [0.1, 0.2], COV - step, 3.5)).sum() / 2e-5
+        np.testing.assert_allclose(np.sum(gs.numpy() * step) / 1e-5, wanted, rtol=1e-7)
+    alpha, p = leaf([1.3, 2.0, 0.7]), leaf([0.2, 0.5, 0.3])
+    found = ts.stats.dirichlet.logpdf(p, alpha)
+    np.testing.assert_allclose(found.item(), scipy.stats.dirichlet.logpdf(p.detach().numpy(), alpha.detach().numpy()))
+    ga, gp = tg.grad(found, [alpha, p], retain_graph=True)
+    a, q = alpha.detach().numpy(), p.detach().numpy()
+    np.testing.assert_allclose(ga.numpy(), np.log(q) + sc.psi(a.sum()) - sc.psi(a), rtol=1e-12)
+    np.testing.assert_allclose(gp.numpy(), (a - 1) / q, rtol=1e-12)
+    with pytest.raises(ValueError, match="simplex"):
+        ts.stats.dirichlet.logpdf(leaf([0.5, 0.6, 0.3]), alpha)
+
+
+def test_errors_are_the_librarys():
+    with pytest.raises((TypeError, TapeError)):
+        ts.stats.norm.logpdf(leaf(1.0), 0.0, 1.0, 2.0)
