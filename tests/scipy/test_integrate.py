@@ -1,0 +1,264 @@
+"""Integrals and differential equations of `scipy.integrate`: values as SciPy's, derivatives in closed form."""
+
+import numpy as np
+import pytest
+import scipy.integrate
+
+import tapegrad as tg
+import tapegrad.scipy as ts
+from tapegrad.autograd import forward_ad as fw
+from tapegrad.autograd import gradcheck, gradgradcheck
+from tapegrad.errors import UnsupportedOpError
+from tests.tiers import thinned
+
+
+def leaf(x):
+    return tg.tensor(np.asarray(x, float), requires_grad=True)
+
+
+# ---------------------------------------------------------------- of samples
+
+Y = np.random.default_rng(3).normal(size=(3, 9))
+X = np.cumsum(np.random.default_rng(4).uniform(0.5, 1.5, size=9))
+SAMPLES = [
+    (name, count, kind)
+    for name in ("trapezoid", "cumulative_trapezoid", "simpson", "cumulative_simpson", "romb")
+    for count in ((9, 8, 2, 3) if name != "romb" else (9, 3, 2))
+    for kind in (("dx", "x", "X") if name != "romb" else ("dx",))
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "kind"), thinned(SAMPLES, lambda *row: row == ("cumulative_simpson", 8, "x"))
+)
+def test_samples(name, count, kind):
+    y = Y[:, :count]
+    more = {"dx": {"dx": 0.7}, "x": {"x": X[:count]}, "X": {"x": np.broadcast_to(X[:count], y.shape) + 0.1 * y}}
+    for axis in (1, 0):
+        values = {"y": y if axis else y.T, **more[kind]}
+        if kind == "X" and not axis:
+            values["x"] = values["x"].T
+        if kind == "X" and name.startswith("cum") and np.any(np.diff(values["x"], axis=axis) <= 0):
+            values["x"] = np.sort(values["x"], axis=axis)
+        wanted = getattr(scipy.integrate, name)(**values, axis=axis)
+        function = getattr(ts.integrate, name)
+        np.testing.assert_array_equal(function(**values, axis=axis), wanted)
+        inputs = {key: leaf(v) for key, v in values.items()}
+        np.testing.assert_allclose(function(**inputs, axis=axis).detach().numpy(), wanted, rtol=1e-13)
+        keys = list(inputs)
+        assert gradcheck(
+            lambda *xs, axis=axis, keys=keys, f=function: f(**dict(zip(keys, xs, strict=True)), axis=axis),
+            list(inputs.values()), check_forward_ad=axis == 1,
+        )  # fmt: skip
+
+
+@pytest.mark.full
+def test_what_comes_first():
+    y, first = leaf(Y), leaf(0.5)
+    for name, initial in (("cumulative_trapezoid", 0), ("cumulative_simpson", 0.5)):
+        found = getattr(ts.integrate, name)(y, initial=initial)
+        wanted = getattr(scipy.integrate, name)(Y, initial=initial)
+        np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-13)
+    assert tg.grad(ts.integrate.cumulative_simpson(y, initial=first).sum(), first)[0].item() == 27.0
+
+
+# ---------------------------------------------------------------- quad
+
+
+def gaussian(x, a):
+    return np.exp(-a * x * x)
+
+
+def test_by_limits_args_and_closures():
+    a, b, k = leaf(0.3), leaf(1.7), leaf(0.8)
+    for f, args in ((lambda x: gaussian(x, k), ()), (gaussian, (k,))):
+        found, error = ts.integrate.quad(f, a, b, args=args)
+        wanted = scipy.integrate.quad(gaussian, 0.3, 1.7, args=(0.8,))
+        assert (found.item(), error) == wanted
+        ga, gb, gk = tg.grad(found, [a, b, k])
+        exact, _ = scipy.integrate.quad(lambda x: -x * x * np.exp(-0.8 * x * x), 0.3, 1.7)
+        slopes = (-np.exp(-0.8 * 0.09), np.exp(-0.8 * 1.7**2), exact)
+        np.testing.assert_allclose([ga.item(), gb.item(), gk.item()], slopes, rtol=1e-12)
+
+
+@pytest.mark.full
+def test_second_derivatives_from_both_sides():
+    """By a limit and an argument: the integrand's derivative there, whichever comes first."""
+    values = [0.3, 1.7, 0.8]
+    a, b, k = map(leaf, values)
+    found = ts.integrate.quad(gaussian, a, b, args=(k,))[0]
+    first = tg.grad(found, [a, b, k], create_graph=True)
+    hessian = [[g.item() for g in tg.grad(f, [a, b, k], retain_graph=True, materialize_grads=True)] for f in first]
+    edge = [np.exp(-0.8 * t * t) for t in (0.3, 1.7)]
+    fourth, _ = scipy.integrate.quad(lambda x: x**4 * np.exp(-0.8 * x * x), 0.3, 1.7)
+    wanted = [
+        [2 * 0.8 * 0.3 * edge[0], 0.0, 0.09 * edge[0]],
+        [0.0, -2 * 0.8 * 1.7 * edge[1], -(1.7**2) * edge[1]],
+        [0.09 * edge[0], -(1.7**2) * edge[1], fourth],
+    ]
+    np.testing.assert_allclose(hessian, wanted, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.full
+def test_high_orders_by_a_limit():
+    b = leaf(0.7)
+    y = ts.integrate.quad(np.exp, 0.0, b)[0]
+    for _ in range(8):
+        (y,) = tg.grad(y, b, create_graph=True)
+        np.testing.assert_allclose(y.item(), np.exp(0.7), rtol=1e-12)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("f", "limits", "exact"),
+    [
+        (lambda x, k: np.exp(-k * x), (0.0, np.inf), lambda k: -1 / k**2),
+        (lambda x, k: np.exp(k * x), (-np.inf, 0.0), lambda k: -1 / k**2),
+        (lambda x, k: np.exp(-k * x * x), (-np.inf, np.inf), lambda k: -0.5 * np.sqrt(np.pi) * k**-1.5),
+        (lambda x, k: np.log(x) * k, (0.0, 1.0), lambda k: -1.0),
+        (lambda x, k: k / np.sqrt(x), (0.0, 1.0), lambda k: 2.0),
+        (lambda x, k: np.cos(k * x), (0.0, 30.0), lambda k: (30 * k * np.cos(30 * k) - np.sin(30 * k)) / k**2),
+        (lambda x, k: np.abs(x - 0.3) ** k, (1.0, 0.0), lambda k: sum(
+            c ** (k + 1) * (1 / (k + 1) ** 2 - np.log(c) / (k + 1)) for c in (0.3, 0.7))),
+    ],
+)  # fmt: skip
+def test_functions(f, limits, exact):
+    k = leaf(1.3)
+    found, _ = ts.integrate.quad(f, *limits, args=(k,))
+    assert found.item() == scipy.integrate.quad(f, *limits, args=(1.3,))[0]
+    np.testing.assert_allclose(tg.grad(found, k)[0].item(), exact(1.3), rtol=1e-7)
+
+
+def test_a_step_in_the_middle_does_not_matter_to_the_limits():
+    b = leaf(1.0)
+    found, _ = ts.integrate.quad(lambda x: np.where(x < 0.5, 0.0, 2.0), 0.0, b, points=[0.5])
+    np.testing.assert_allclose(tg.grad(found, b)[0].item(), 2.0, rtol=1e-14)
+
+
+@pytest.mark.full
+def test_forward_mode_of_quad():
+    with fw.dual_level():
+        k = fw.make_dual(tg.tensor(0.8), tg.tensor(1.0))
+        b = fw.make_dual(tg.tensor(1.7), tg.tensor(2.0))
+        moved = fw.unpack_dual(ts.integrate.quad(gaussian, 0.3, b, args=(k,))[0]).tangent.item()
+    by_k, _ = scipy.integrate.quad(lambda x: -x * x * np.exp(-0.8 * x * x), 0.3, 1.7)
+    np.testing.assert_allclose(moved, by_k + 2 * np.exp(-0.8 * 1.7**2), rtol=1e-12)
+
+
+def test_quad_of_plain_numbers_is_scipys():
+    assert ts.integrate.quad(gaussian, 0, 1, args=(2.0,)) == scipy.integrate.quad(gaussian, 0, 1, args=(2.0,))
+    full = ts.integrate.quad(gaussian, 0, 1, args=2.0, full_output=1)
+    assert len(full) == 3
+
+
+@pytest.mark.full
+def test_what_quad_refuses():
+    k = leaf(1.0)
+    with pytest.raises(UnsupportedOpError, match="quad with weight="):
+        ts.integrate.quad(lambda x: k * x, 0, 1, weight="cos", wvar=2.0)
+    with pytest.raises(UnsupportedOpError, match="infinite"):
+        ts.integrate.quad(lambda x: np.exp(-x), 0, leaf(np.inf))
+    with pytest.raises(UnsupportedOpError, match="singular"):
+        ts.integrate.quad(lambda x: k * x**-0.97, 0, 1)
+
+
+def test_fixed_quad():
+    a, b, k = leaf(0.2), leaf(1.4), leaf(0.7)
+    found, none = ts.integrate.fixed_quad(gaussian, a, b, args=(k,), n=12)
+    wanted, _ = scipy.integrate.fixed_quad(gaussian, 0.2, 1.4, args=(0.7,), n=12)
+    assert none is None
+    np.testing.assert_allclose(found.item(), wanted, rtol=1e-15)
+    ga, gb, _ = tg.grad(found, [a, b, k])
+    np.testing.assert_allclose([ga.item(), gb.item()], [-gaussian(0.2, 0.7), gaussian(1.4, 0.7)], rtol=1e-11)
+
+
+# ---------------------------------------------------------------- differential equations
+
+
+def volterra(t, y, a, b):
+    return np.stack([a * y[0] - y[0] * y[1], b * y[0] * y[1] - y[1]])
+
+
+def plain_volterra(t, y, a, b):
+    return np.array([a * y[0] - y[0] * y[1], b * y[0] * y[1] - y[1]])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("method", ["RK45", "RK23", "DOP853"])
+@pytest.mark.parametrize("t_eval", [None, (0.0, 0.4, 1.9, 2.0), (2.0,)])
+def test_steps_are_scipys(method, t_eval):
+    options = {"method": method, "rtol": 1e-6, "atol": 1e-8, "t_eval": t_eval}
+    y0, a, b = leaf([1.0, 0.5]), leaf(0.9), leaf(0.6)
+    found = ts.integrate.solve_ivp(volterra, (0.0, 2.0), y0, args=(a, b), **options)
+    wanted = scipy.integrate.solve_ivp(plain_volterra, (0.0, 2.0), [1.0, 0.5], args=(0.9, 0.6), **options)
+    np.testing.assert_array_equal(found.t, wanted.t)
+    np.testing.assert_allclose(found.y.detach().numpy(), wanted.y, rtol=1e-13)
+    assert (found.status, found.success, found.message) == (wanted.status, wanted.success, wanted.message)
+    grads = tg.grad(found.y[:, -1].sum(), [y0, a, b])
+    exact = {"method": "DOP853", "rtol": 1e-12, "atol": 1e-13}
+
+    def end(y0, a, b):
+        return scipy.integrate.solve_ivp(plain_volterra, (0.0, 2.0), y0, args=(a, b), **exact).y[:, -1].sum()
+
+    h = 1e-4
+    wanted = [
+        (end([1 + h, 0.5], 0.9, 0.6) - end([1 - h, 0.5], 0.9, 0.6)) / (2 * h),
+        (end([1.0, 0.5], 0.9 + h, 0.6) - end([1.0, 0.5], 0.9 - h, 0.6)) / (2 * h),
+        (end([1.0, 0.5], 0.9, 0.6 + h) - end([1.0, 0.5], 0.9, 0.6 - h)) / (2 * h),
+    ]
+    np.testing.assert_allclose([grads[0].numpy()[0], grads[1].item(), grads[2].item()], wanted, rtol=2e-4)
+
+
+def test_decay():
+    """y' = -k y from a list, k from outside; backwards in time too."""
+    k = leaf(0.5)
+    for end in (2.0, -1.0):
+        found = ts.integrate.solve_ivp(lambda t, y: [-k * y[0]], (0.0, end), [1.0], t_eval=[end], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(tg.grad(found.y[0, 0], k)[0].item(), -end * np.exp(-0.5 * end), rtol=1e-7)
+
+
+@pytest.mark.full
+def test_second_derivatives_and_forward_mode_of_a_solution():
+    def f(k, y0, t_eval=(0.5, 2.0)):
+        found = ts.integrate.solve_ivp(
+            lambda t, y: -k * y, (0.0, 2.0), np.reshape(y0, (1,)), t_eval=t_eval, rtol=1e-9, atol=1e-12
+        )
+        return found.y[0]
+
+    inputs = [leaf(0.5), leaf(1.5)]
+    assert gradcheck(f, inputs, check_forward_ad=True, rtol=1e-4)
+    assert gradgradcheck(f, inputs, rtol=1e-3)
+    (g,) = tg.grad(f(*inputs)[1], inputs[0], create_graph=True)
+    (h,) = tg.grad(g, inputs[0])
+    np.testing.assert_allclose(h.item(), 1.5 * 4 * np.exp(-1.0), rtol=1e-6)
+
+
+@pytest.mark.full
+def test_plain_problems_are_scipys():
+    def event(t, y, k):
+        return y[0] - 0.5
+
+    event.terminal = True
+    arguments = (lambda t, y, k: -k * y, (0.0, 5.0), [1.0])
+    mine = ts.integrate.solve_ivp(*arguments, args=(0.5,), events=event, dense_output=True, method="LSODA")
+    theirs = scipy.integrate.solve_ivp(*arguments, args=(0.5,), events=event, dense_output=True, method="LSODA")
+    assert mine.status == theirs.status == 1
+    np.testing.assert_array_equal(mine.t_events[0], theirs.t_events[0])
+    np.testing.assert_array_equal(mine.sol(0.3), theirs.sol(0.3))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "options", [{"method": "Radau"}, {"events": lambda t, y: y[0]}, {"dense_output": True}], ids=str
+)
+def test_what_solve_ivp_refuses(options):
+    k = leaf(0.5)
+    with pytest.raises(UnsupportedOpError, match="scipy.integrate.solve_ivp with"):
+        ts.integrate.solve_ivp(lambda t, y: -k * y, (0.0, 1.0), [1.0], **options)
+
+
+@pytest.mark.full
+def test_others_of_integrate():
+    with pytest.raises(UnsupportedOpError, match="scipy.integrate.odeint"):
+        ts.integrate.odeint(lambda y, t: -y, leaf([1.0]), [0.0, 1.0])
+    assert ts.integrate.newton_cotes(2)[0].tolist() == scipy.integrate.newton_cotes(2)[0].tolist()
