@@ -32,7 +32,7 @@ def theirs(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 
 
 def derived(function: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Register what a function of SciPy's does where a derivative is asked for; it answers itself elsewhere."""
+    """Register what a function of SciPy's does where a derivative is asked for; else it answers itself."""
 
     def register(implementation: Any) -> Any:
         @functools.wraps(implementation)
@@ -67,7 +67,7 @@ def plain_only(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def fall_through(module: types.ModuleType, name: str) -> Any:
-    """Return another name of SciPy's module; a function refuses Tensors by which a derivative is asked for."""
+    """Return another name of SciPy's; a function refuses Tensors by which a derivative is asked for."""
     found = getattr(module, name)
     return plain_only(found, f"{module.__name__}.{name}") if isinstance(found, FUNCTIONS) else found
 

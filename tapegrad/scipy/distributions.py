@@ -1,7 +1,8 @@
-"""Distributions by their densities, distribution functions and inverses, of standardised numbers in the support.
+"""Distributions by their densities, distribution functions and inverses, of standardised numbers.
 
-Each is stated in functions that Tensors differentiate. What is left out follows from the rest: a density is
-the exponential of its logarithm, and a logarithm that of the smaller tail.
+
+Numbers lie in the support. Each is stated in functions that Tensors differentiate. What is left out follows
+from the rest: a density is the exponential of its logarithm, and a logarithm that of the smaller tail.
 """
 
 from __future__ import annotations
@@ -101,9 +102,9 @@ class Powers(Formulas):
         if not np.any(end):
             return exponential(self.logpdf, operands, self.at)
         inner = exponential(self.logpdf, without(end, operands, self.at), self.at)
-        operands = without(~end, operands, self.at)
-        found = np.exp(self.rest(*operands))  # type: ignore[attr-defined]
-        for exponent, y, other in self.powers(*operands):  # type: ignore[attr-defined]
+        here = without(~end, operands, self.at)
+        found = np.exp(self.rest(*here))  # type: ignore[attr-defined]
+        for exponent, y, other in self.powers(*here):  # type: ignore[attr-defined]
             found = found * np.power(1 - y if other else y, exponent)
         return np.where(end, found, inner)
 
@@ -190,8 +191,9 @@ class Cauchy(Formulas):
 
     def logpdf(self, x: Any) -> Any:
         """Logarithm of the density."""
-        far = np.abs(value_of(x)) > 1e8
-        return choose(far, lambda y: -2 * np.log(np.abs(y)), lambda y: -np.log1p(y * y), x, 1e9) - LOG_PI
+        large = 1e9  # whose square adds nothing to 1
+        far = np.abs(value_of(x)) > large
+        return choose(far, lambda y: -2 * np.log(np.abs(y)), lambda y: -np.log1p(y * y), x, large) - LOG_PI
 
     def cdf(self, x: Any) -> Any:
         """Distribution function."""

@@ -1,14 +1,15 @@
 """Functions of `scipy.integrate` on Tensors and arrays; all its other names are its own.
 
-Integrals of samples are differentiated by the samples and by where they were taken. `quad` and `solve_ivp` look
-after the error on plain values, as SciPy does, and record the function on the panels and steps that this led
-to: so derivatives, to any order and in both modes, go by all that the function is computed from.
+Integrals of samples are differentiated by the samples and by where they were taken. `quad` and `solve_ivp`
+look after the error on plain values, as SciPy does, and record the function on the panels and steps that this
+led to: so derivatives, to any order and in both modes, go by all that the function is computed from.
 """
 
 from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -337,16 +338,17 @@ class _Range:
         spread = float(np.abs(terms - WEIGHTS / 2 * total).sum())
         if spread and error:
             error = spread * min(1.0, (200 * error / spread) ** 1.5)
-        return total, 0.0 if error <= 50 * np.finfo(float).eps * float(np.abs(terms).sum()) else error
+        rounding = 50 * np.finfo(float).eps * float(np.abs(terms).sum())
+        return total, 0.0 if error <= rounding else error
 
     def panels(self, f: Callable[[float], float], cuts: list[float], epsabs: float, epsrel: float) -> Any:
         """Divide it until the error is a tenth of what is allowed; returns pairs of t."""
         ends = sorted({*self.ends, *cuts})
         parts: list[Any] = []
-        for low, high in zip(ends[:-1], ends[1:], strict=True):
+        for low, high in itertools.pairwise(ends):
             total, error = self.measured(f, low, high)
             heapq.heappush(parts, (-error, low, high, total))
-        while len(parts) < PANELS:
+        for _ in range(PANELS - len(parts)):
             wanted = max(epsabs, epsrel * abs(sum(p[3] for p in parts)))
             if -sum(p[0] for p in parts) <= 0.1 * wanted or parts[0][0] == 0:
                 break
@@ -364,11 +366,10 @@ def quad(
 ) -> Any:  # fmt: skip
     """Integral of a function between two limits, finite or not.
 
-    Its value and the estimate of its error are SciPy's. Derivatives are there by the limits, where they are those
-    of the integral whether or not the function is smooth elsewhere; by args; and by Tensors that the function uses
-    from outside. By the last two they are the integrals of the derivatives, over the panels
-    that the function itself needs: where it jumps at a place that depends on them, that place is no part of it. By
-    the limits they are right up to order 16.
+    Its value and the estimate of its error are SciPy's. Derivatives are there by the limits, up to order 16,
+    whether or not the function is smooth elsewhere; by args; and by Tensors that the function uses from
+    outside. By the last two they are the integrals of the derivatives, over the panels that the function
+    itself needs: where it jumps at a place that depends on them, the place is no part of it.
 
     Parameters
     ----------
@@ -446,11 +447,12 @@ def _over_panels(f: Any, on_values: Any, low: float, high: float, points: Any, e
 
 
 def _compare(total: float, found: Any, allowed: float) -> None:
-    if not abs(total - found[0]) <= 10 * max(allowed, found[1]):
+    allowed = 10 * max(allowed, found[1])
+    if not abs(total - found[0]) <= allowed:
         raise UnsupportedOpError(
-            f"scipy.integrate.quad: for derivatives the integral is divided into at most {PANELS} panels, which "
-            f"come to {total:.10g}, while its value is {found[0]:.10g}: the function is singular; integrate "
-            "after a substitution that makes it smooth"
+            f"scipy.integrate.quad: for derivatives the integral is divided into {PANELS} panels at most, "
+            f"which come to {total:.10g}, while its value is {found[0]:.10g}: the function is singular; "
+            "integrate after a substitution that makes it smooth"
         )
 
 
@@ -575,8 +577,8 @@ def solve_ivp(
     """Solve an initial value problem of ordinary differential equations.
 
     The derivative is that of the steps taken, whose lengths are constants: by the first value, by args and by
-    Tensors that the function uses from outside. Between times at which results are asked for, steps are kept as
-    `tapegrad.autograd.checkpoint_loop` keeps them.
+    Tensors that the function uses from outside. Between times at which results are asked for, steps are kept
+    as `tapegrad.autograd.checkpoint_loop` keeps them.
 
     Parameters
     ----------
@@ -649,7 +651,7 @@ def _with_args(events: Any, args: Any) -> Any:
         def of_two(t: Any, y: Any, event: Any = event) -> Any:
             return event(t, y, *args)
 
-        vars(of_two).update({k: v for k, v in getattr(event, "__dict__", {}).items()})
+        vars(of_two).update(getattr(event, "__dict__", {}))
         found.append(of_two)
     return found if several else found[0]
 

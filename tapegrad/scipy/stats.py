@@ -1,8 +1,8 @@
 """Distributions of `scipy.stats` on Tensors and arrays; all its other names are its own.
 
-Densities, distribution functions, their logarithms and inverses have derivatives by all arguments, in both modes
-and to any order that the functions of `scipy.special` in them have. Outside of the support the derivative is
-0, where parameters are none it is nan, and at an end of the support it is that of the inner side.
+Densities, distribution functions, their logarithms and inverses have derivatives by all arguments, in both
+modes and to any order that the functions of `scipy.special` in them have. Outside of the support the
+derivative is 0, where parameters are none it is nan, and at an end of the support it is that of the inner side.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Distribution(Guarded):
     ``logpdf``, ``pdf``, ``logcdf``, ``cdf``, ``logsf``, ``sf``, ``ppf`` and ``isf`` of a continuous one and
     ``logpmf``, ``pmf`` and those of a discrete one, as far as it has them, take and return Tensors and are
     differentiated by all arguments; of discrete ones by the parameters that are no whole numbers. Called with
-    parameters it is a frozen distribution, as SciPy's. All else is SciPy's and refuses Tensors that require grad.
+    parameters it is a frozen distribution, as SciPy's. All else is SciPy's and refuses Tensors that require
+    grad.
 
     Parameters
     ----------
@@ -90,7 +91,9 @@ class Distribution(Guarded):
         at, values = value_of(y), tuple(map(value_of, shapes))
         good = self._it._argcheck(*values) & (value_of(scale) > 0) & ~np.isnan(at)
         low, high = self._it._get_support(*values)
-        inside = good & np.isfinite(at) & (at <= high) & ((at > low) if self._formulas.opened else (at >= low))
+        inside = (
+            good & np.isfinite(at) & (at <= high) & ((at > low) if self._formulas.opened else (at >= low))
+        )
         found = formula(*_kept(inside, (y, *shapes), self._formulas.at))
         if method == "logpdf":
             found = found - np.log(np.where(inside, scale, 1.0))
@@ -111,7 +114,9 @@ class Distribution(Guarded):
         whole = {"k": k, "loc": loc, **{name: constants[name] for name in self._formulas.whole}}  # type: ignore[attr-defined]
         for name, x in whole.items():
             if follows((x,)):
-                raise refuse(f"{self.title}.{method}", f"has no derivative by {name}, which is a whole number")
+                raise refuse(
+                    f"{self.title}.{method}", f"has no derivative by {name}, which is a whole number"
+                )
         at, values = value_of(doubles(k)) - value_of(loc), tuple(map(value_of, shapes))
         good = self._it._argcheck(*values) & ~np.isnan(at)
         low, high = self._it._get_support(*values)
@@ -229,7 +234,7 @@ class _Vectors(Guarded):
         """Density."""
         if not follows((x, args), kwargs):
             return theirs(self._it.pdf, (x, *args), kwargs)
-        return np.exp(self.logpdf(x, *args, **kwargs))  # type: ignore[attr-defined]
+        return np.exp(self.logpdf(x, *args, **kwargs))
 
 
 def _form(x: Any, mean: Any, matrix: Any) -> tuple[Any, Any, int]:

@@ -1,0 +1,510 @@
+"""Interpolants of `scipy.interpolate` on Tensors and arrays; all its other names are its own.
+
+They are differentiated by the data, of which all but `PchipInterpolator` are linear functions, and by the
+places where they are evaluated; not by the places of the data. At a place where two pieces meet the piece to
+the right is meant, at the last one that to the left.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import scipy.interpolate as _scipy
+
+from tapegrad.core.base import value_of
+from tapegrad.numpy_api.tables import plain
+from tapegrad.scipy.calls import Guarded, doubles, fall_through, follows, refuse, theirs
+
+__all__ = [
+    "BSpline", "CubicSpline", "PchipInterpolator", "RegularGridInterpolator", "interp1d",
+    "make_interp_spline",
+]  # fmt: skip
+
+
+@functools.cache
+def __getattr__(name: str) -> Any:
+    return fall_through(_scipy, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_scipy.__all__})
+
+
+def _constant(x: Any, name: str, what: str) -> Any:
+    """An argument by which there is no derivative, as an array."""
+    if follows(x):
+        raise refuse(f"scipy.interpolate.{name}", f"has no derivative by {what}")
+    return value_of(x)
+
+
+# ---------------------------------------------------------------- piece by piece
+
+
+class _Pieces(Guarded):
+    """A polynomial in each interval.
+
+    Parameters
+    ----------
+    it : object
+        SciPy's interpolant of the same values.
+    name : str
+        What it is called.
+    c : Tensor or ndarray, shape (k, m, ...)
+        Coefficients of powers of the distance from the start of an interval, the highest first.
+    ends : ndarray, shape (m + 1,)
+    axis : int
+        Where in a result the places are.
+    extrapolate : bool or "periodic"
+    """
+
+    def __init__(self, it: Any, name: str, c: Any, ends: np.ndarray, axis: int, extrapolate: Any) -> None:
+        super().__init__(it, name)
+        self._pieces, self._ends, self.axis, self.extrapolate = c, ends, axis, extrapolate
+
+    def __call__(self, x: Any, nu: int = 0, extrapolate: Any = None) -> Any:
+        """Evaluate it, or its derivative of order `nu`; as SciPy's."""
+        if not follows(x, self._pieces):
+            return theirs(self._it, (x, nu, extrapolate), {})
+        extrapolate = self.extrapolate if extrapolate is None else extrapolate
+        x = doubles(x)
+        at, ends = value_of(x), self._ends
+        if extrapolate == "periodic":
+            turned = ends[0] + (at - ends[0]) % (ends[-1] - ends[0])
+            x, at = x + (turned - at), turned
+        bad = np.isnan(at) if extrapolate else np.isnan(at) | (at < ends[0]) | (at > ends[-1])
+        if np.any(bad):
+            x = np.where(bad, ends[0], x)
+        i = np.clip(np.searchsorted(ends, at, side="right") - 1, 0, len(ends) - 2)
+        c, rest = self._pieces, np.ndim(self._pieces) - 2
+        off = np.reshape(x - ends[i], (*np.shape(at), *(1,) * rest))
+        found: Any = np.zeros((*np.shape(at), *np.shape(c)[2:]))
+        count = np.shape(c)[0]
+        for k in range(count - nu):
+            power = count - 1 - k
+            factor = float(np.prod(np.arange(power - nu + 1, power + 1)))
+            found = found * off + factor * c[k][i]
+        if np.any(bad):
+            found = np.where(np.reshape(bad, (*np.shape(at), *(1,) * rest)), np.nan, found)
+        return _placed(found, np.ndim(at), self.axis)
+
+    def derivative(self, nu: int = 1) -> Any:
+        """Return the derivative, an interpolant."""
+        if nu < 0:
+            return self.antiderivative(-nu)
+        count = np.shape(self._pieces)[0]
+        if count <= nu:
+            c: Any = self._pieces[-1:] * 0.0
+        else:
+            powers = np.arange(count - 1, nu - 1, -1)
+            factors = np.prod([powers - k for k in range(nu)], axis=0) if nu else np.ones(len(powers))
+            c = self._pieces[: count - nu] * _column(factors, np.ndim(self._pieces))
+        return self._like(self._it.derivative(nu), c)
+
+    def antiderivative(self, nu: int = 1) -> Any:
+        """Return the antiderivative that is 0 at the start, an interpolant."""
+        found = self
+        for _ in range(nu):
+            count, rank = np.shape(found._pieces)[0], np.ndim(found._pieces)
+            c = found._pieces / _column(np.arange(count, 0, -1), rank)
+            lengths = np.reshape(np.diff(found._ends), (-1, *(1,) * (rank - 2)))
+            whole = 0.0
+            for k in range(count):
+                whole = (whole + c[k]) * lengths
+            starts = np.concatenate([np.zeros((1, *np.shape(c)[2:])), np.cumsum(whole, axis=0)[:-1]])
+            it = found._it.antiderivative(1)
+            found = found._like(it, np.concatenate([c, starts[None]], axis=0))
+        return found
+
+    def integrate(self, a: Any, b: Any, extrapolate: Any = None) -> Any:
+        """Return the integral between two limits."""
+        if not follows(a, b, self._pieces):
+            return theirs(self._it.integrate, (a, b, extrapolate), {})
+        extrapolate = self.extrapolate if extrapolate is None else extrapolate
+        if extrapolate == "periodic":
+            raise refuse(f"{self.title}.integrate of a periodic one")
+        whole = self.antiderivative()
+        return whole(b, 0, extrapolate) - whole(a, 0, extrapolate)
+
+    def _like(self, it: Any, c: Any) -> _Pieces:
+        return _Pieces(it, self.title, c, self._ends, self.axis, self.extrapolate)
+
+
+def _column(numbers: Any, rank: int) -> Any:
+    return np.reshape(numbers, (-1, *(1,) * (rank - 1)))
+
+
+def _placed(found: Any, count: int, axis: int) -> Any:
+    """Move the first axes, of places, to where the axis of the data was."""
+    if axis == 0:
+        return found
+    return np.moveaxis(found, tuple(range(count)), tuple(range(axis, axis + count)))
+
+
+def _first(y: Any, axis: int) -> tuple[Any, int]:
+    """Data with their axis first, and that axis."""
+    y = doubles(y)
+    return np.moveaxis(y, axis, 0), axis % np.ndim(y)
+
+
+def _applied(matrix: np.ndarray, y: Any) -> Any:
+    """A constant array times data along their first axis."""
+    return np.tensordot(matrix, y, axes=(-1, 0))
+
+
+def _homogeneous(bc_type: Any, n: int) -> Any:
+    """Conditions at the ends for n right sides at a time, with 0 for values."""
+    if bc_type is None or isinstance(bc_type, str):
+        return bc_type
+    return tuple(_without_value(side, n) for side in bc_type)
+
+
+def _without_value(side: Any, n: int) -> Any:
+    if side is None or isinstance(side, str):
+        return side
+    if isinstance(side, tuple) and len(side) == 2 and np.ndim(side[0]) == 0:
+        return (side[0], np.zeros(n))
+    return [(order, np.zeros(n)) for order, _ in side]
+
+
+def _values_of(bc_type: Any, name: str) -> Any:
+    if follows(bc_type if isinstance(bc_type, (tuple, list)) else ()):
+        raise refuse(f"scipy.interpolate.{name}", "has no derivative by bc_type")
+    return plain(bc_type)
+
+
+class CubicSpline(_Pieces):
+    """Cubic spline through data.
+
+    Parameters
+    ----------
+    x : array_like
+        Places, constants.
+    y : Tensor or array_like
+        Data.
+    axis, bc_type, extrapolate : optional
+        As SciPy has them; of a periodic one the last of the data is the first.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> y = tg.tensor([0.0, 1.0, 0.0, 2.0], requires_grad=True)
+    >>> spline = ts.interpolate.CubicSpline([0.0, 1.0, 2.0, 3.0], y)
+    >>> tg.grad(spline(0.5), y)
+    (tensor([ 0.3125,  0.9375, -0.3125,  0.0625]),)
+    """
+
+    def __init__(self, x: Any, y: Any, axis: int = 0, bc_type: Any = "not-a-knot", extrapolate: Any = None):
+        x, bc_type = _constant(x, "CubicSpline", "x"), _values_of(bc_type, "CubicSpline")
+        it = _scipy.CubicSpline(x, value_of(y), axis, bc_type, extrapolate)
+        c: Any = it.c
+        if follows(y):
+            y, _ = _first(y, axis)
+            n = np.shape(y)[0]
+            if bc_type == "periodic":
+                basis = np.vstack([np.eye(n - 1), np.eye(1, n - 1)])
+                c = _applied(_scipy.CubicSpline(x, basis, bc_type=bc_type).c, y[:-1])
+            else:
+                still = _scipy.CubicSpline(x, np.zeros(np.shape(y)), bc_type=bc_type).c
+                c = still + _applied(_scipy.CubicSpline(x, np.eye(n), bc_type=_homogeneous(bc_type, n)).c, y)
+        super().__init__(it, "scipy.interpolate.CubicSpline", c, it.x, it.axis, it.extrapolate)
+
+
+class PchipInterpolator(_Pieces):
+    """Cubic through data that has no more maxima than they have.
+
+    Parameters
+    ----------
+    x : array_like
+        Places, constants.
+    y : Tensor or array_like
+        Data.
+    axis, extrapolate : optional
+        As SciPy has them.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> y = tg.tensor([0.0, 1.0, 3.0], requires_grad=True)
+    >>> tg.grad(ts.interpolate.PchipInterpolator([0.0, 1.0, 2.0], y)(1.5), y)
+    (tensor([-0.0556, 0.4306, 0.6250]),)
+    """
+
+    def __init__(self, x: Any, y: Any, axis: int = 0, extrapolate: Any = None) -> None:
+        x = _constant(x, "PchipInterpolator", "x")
+        it = _scipy.PchipInterpolator(x, value_of(y), axis, extrapolate)
+        c: Any = it.c
+        if follows(y):
+            y, _ = _first(y, axis)
+            h = np.reshape(np.diff(np.asarray(x, float)), (-1, *(1,) * (np.ndim(y) - 1)))
+            m = (y[1:] - y[:-1]) / h
+            d = _slopes(h, m)
+            both = (d[:-1] + d[1:] - 2 * m) / h
+            c = np.stack([both / h, (m - d[:-1]) / h - both, d[:-1], y[:-1]])
+        super().__init__(it, "scipy.interpolate.PchipInterpolator", c, it.x, it.axis, it.extrapolate)
+
+
+def _slopes(h: Any, m: Any) -> Any:
+    """Slopes at the places, from distances and slopes between them."""
+    if len(h) == 1:
+        return np.concatenate([m, m])
+    at = value_of(m)
+    flat = (np.sign(at[1:]) != np.sign(at[:-1])) | (at[1:] == 0)
+    one, two = 2 * h[1:] + h[:-1], h[1:] + 2 * h[:-1]
+    left, right = np.where(flat, 1.0, m[:-1]), np.where(flat, 1.0, m[1:])
+    inner = np.where(flat, 0.0, (one + two) / (one / left + two / right))
+    first, last = _slope_at_end(h[:2], m[:2]), _slope_at_end(h[:-3:-1], m[:-3:-1])
+    return np.concatenate([first[None], inner, last[None]])
+
+
+def _slope_at_end(h: Any, m: Any) -> Any:
+    d = ((2 * h[0] + h[1]) * m[0] - h[0] * m[1]) / (h[0] + h[1])
+    at, first, second = value_of(d), value_of(m[0]), value_of(m[1])
+    turned = np.sign(at) != np.sign(first)
+    steep = (np.sign(first) != np.sign(second)) & (np.abs(at) > 3.0 * np.abs(first))
+    return np.where(turned, 0.0, np.where(steep, 3.0 * m[0], d))
+
+
+class BSpline(_Pieces):
+    """Spline by the coefficients of B-splines.
+
+    Parameters
+    ----------
+    t : array_like
+        Knots, constants.
+    c : Tensor or array_like
+        Coefficients.
+    k : int
+        Degree.
+    extrapolate, axis : optional
+        As SciPy has them.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> c = tg.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    >>> tg.grad(ts.interpolate.BSpline([0.0, 0.0, 0.0, 1.0, 1.0, 1.0], c, 2)(0.5), c)
+    (tensor([0.2500, 0.5000, 0.2500]),)
+    """
+
+    def __init__(self, t: Any, c: Any, k: int, extrapolate: Any = True, axis: int = 0) -> None:
+        t = _constant(t, "BSpline", "t")
+        it = _scipy.BSpline(t, value_of(c), k, extrapolate, axis)
+        count = len(it.t) - k - 1
+        spline, starts = _scipy.BSpline(it.t, np.eye(count), k), it.t[k:count]
+        basis = np.stack([spline(starts, p) / math.factorial(p) for p in range(k, -1, -1)])
+        self.t, self.k = it.t, k
+        self.c = _first(c, axis)[0] if follows(c) else it.c
+        pieces = _applied(basis, self.c[:count])
+        super().__init__(it, "scipy.interpolate.BSpline", pieces, it.t[k : count + 1], it.axis, extrapolate)
+
+
+def make_interp_spline(
+    x: Any, y: Any, k: int = 3, t: Any = None, bc_type: Any = None, axis: int = 0, check_finite: bool = True
+) -> BSpline:
+    """Spline of a degree through data.
+
+    Parameters
+    ----------
+    x : array_like
+        Places, constants.
+    y : Tensor or array_like
+        Data.
+    k, t, bc_type, axis, check_finite : optional
+        As SciPy has them; a periodic one has no derivative by the data.
+
+    Returns
+    -------
+    BSpline
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> y = tg.tensor([0.0, 1.0, 0.0, 2.0], requires_grad=True)
+    >>> tg.grad(ts.interpolate.make_interp_spline([0.0, 1.0, 2.0, 3.0], y, k=1)(0.25), y)
+    (tensor([0.7500, 0.2500, 0.0000, 0.0000]),)
+    """
+    name = "make_interp_spline"
+    x, t, bc_type = _constant(x, name, "x"), _constant(t, name, "t"), _values_of(bc_type, name)
+    it = _scipy.make_interp_spline(x, value_of(y), k, t, bc_type, axis, check_finite)
+    if not follows(y):
+        return BSpline(it.t, np.moveaxis(it.c, 0, it.axis), k, it.extrapolate, it.axis)
+    if bc_type == "periodic":
+        raise refuse("scipy.interpolate.make_interp_spline with bc_type='periodic'", "has no derivative by y")
+    y, axis = _first(y, axis)
+    n = np.shape(y)[0]
+    still = _scipy.make_interp_spline(x, np.zeros(np.shape(y)), k, t, bc_type).c
+    matrix = _scipy.make_interp_spline(x, np.eye(n), k, t, _homogeneous(bc_type, n)).c
+    return BSpline(it.t, np.moveaxis(still + _applied(matrix, y), 0, axis), k, it.extrapolate, axis)
+
+
+class interp1d(Guarded):
+    """Interpolant of some kind through data.
+
+    Parameters
+    ----------
+    x : array_like
+        Places, constants.
+    y : Tensor or array_like
+        Data.
+    kind, axis, copy, bounds_error, fill_value, assume_sorted : optional
+        As SciPy has them. Kinds that take one of the data (nearest, nearest-up, previous, next, zero) have no
+        derivative by the places of evaluation, and `fill_value` is a constant.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> y = tg.tensor([0.0, 1.0, 4.0], requires_grad=True)
+    >>> x = tg.tensor(1.5, requires_grad=True)
+    >>> tg.grad(ts.interpolate.interp1d([0.0, 1.0, 2.0], y)(x), [y, x])
+    (tensor([0.0000, 0.5000, 0.5000]), tensor(3.))
+    """
+
+    STEPS = ("nearest", "nearest-up", "previous", "next", "zero", 0)
+
+    def __init__(
+        self, x: Any, y: Any, kind: Any = "linear", axis: int = -1, copy: Any = True,
+        bounds_error: Any = None, fill_value: Any = np.nan, assume_sorted: bool = False,
+    ) -> None:  # fmt: skip
+        x = _constant(x, "interp1d", "x")
+        fill_value = plain(_constant(fill_value, "interp1d", "fill_value"))
+        options = (kind, axis, copy, bounds_error, fill_value, assume_sorted)
+        super().__init__(_scipy.interp1d(x, value_of(y), *options), "scipy.interpolate.interp1d")
+        self._kind, self._options = kind, options
+        order = np.arange(np.size(x)) if assume_sorted else np.argsort(x, kind="mergesort")
+        self._y, self.axis = _first(y, axis)
+        self._x, self._y = np.asarray(x, float)[order], self._y[order]
+        degrees = {"linear": 1, "slinear": 1, "quadratic": 2, "cubic": 3}
+        self._degree = None if kind in self.STEPS else degrees.get(kind, kind)
+        if self._degree is not None:
+            self._spline = make_interp_spline(self._x, self._y, self._degree)
+
+    def __call__(self, x: Any) -> Any:
+        """Evaluate it, as SciPy's."""
+        if not follows(x, self._y):
+            return theirs(self._it, (x,), {})
+        outer = self._it(value_of(x))  # refuses what is out of bounds
+        x = doubles(x)
+        at = value_of(x)
+        fill = self._options[4] if isinstance(self._options[4], str) else -1.0  # "extrapolate"
+        if self._degree is None:
+            if follows(x):
+                raise refuse(f"{self.title} of kind {self._kind!r}", "has no derivative by x")
+            numbers = np.arange(len(self._x), dtype=float)
+            i = _scipy.interp1d(self._x, numbers, self._kind, bounds_error=False, fill_value=fill)(at)
+            inside = i >= 0
+            found = _placed(self._y[np.where(inside, i, 0).astype(int)], np.ndim(at), self.axis)
+        else:
+            inside = ~np.isnan(at) if isinstance(fill, str) else (at >= self._x[0]) & (at <= self._x[-1])
+            found = _placed(self._spline(x), np.ndim(at), self.axis)
+        if np.all(inside):
+            return found
+        rest = np.ndim(found) - np.ndim(at) - self.axis
+        inside = np.reshape(inside, (*(1,) * self.axis, *np.shape(at), *(1,) * rest))
+        return np.where(inside, found, outer)
+
+
+class RegularGridInterpolator(Guarded):
+    """Interpolant of data on a regular grid.
+
+    Parameters
+    ----------
+    points : tuple of array_like
+        Places along each axis, constants.
+    values : Tensor or array_like
+        Data.
+    method : str, optional
+        Derivatives are there for "linear", and by the data for "nearest".
+    bounds_error, fill_value, solver, solver_args : optional
+        As SciPy has them.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> values = tg.tensor([[0.0, 1.0], [2.0, 5.0]], requires_grad=True)
+    >>> x = tg.tensor([0.5, 0.5], requires_grad=True)
+    >>> grid = ts.interpolate.RegularGridInterpolator(([0.0, 1.0], [0.0, 1.0]), values)
+    >>> tg.grad(grid(x)[0], [values, x])
+    (tensor([[0.2500, 0.2500],
+            [0.2500, 0.2500]]), tensor([3., 2.]))
+    """
+
+    def __init__(
+        self, points: Any, values: Any, method: str = "linear", bounds_error: bool = True,
+        fill_value: Any = np.nan, *, solver: Any = None, solver_args: Any = None,
+    ) -> None:  # fmt: skip
+        name = "RegularGridInterpolator"
+        points = tuple(_constant(p, name, "points") for p in points)
+        fill_value = _constant(fill_value, name, "fill_value")
+        options = {"solver": solver, "solver_args": solver_args}
+        it = _scipy.RegularGridInterpolator(
+            points, value_of(values), method, bounds_error, fill_value, **options
+        )
+        super().__init__(it, f"scipy.interpolate.{name}")
+        self._values = doubles(values)
+        for axis, p in enumerate(points):
+            if len(p) > 1 and p[0] > p[-1]:
+                self._values = np.flip(self._values, axis)
+
+    def __call__(self, xi: Any, method: Any = None, *, nu: Any = None) -> Any:
+        """Evaluate it, as SciPy's."""
+        if not follows(xi, self._values):
+            return theirs(self._it, (xi, method), {"nu": nu})
+        kind = self._it.method if method is None else method
+        if kind not in ("linear", "nearest") or nu is not None:
+            raise refuse(f"{self.title} with method={kind!r}", "has no derivative but for 'linear'")
+        if kind == "nearest" and follows(xi):
+            raise refuse(f"{self.title} with method='nearest'", "has no derivative by xi")
+        outer = self._it(plain(xi), method)  # refuses what is out of bounds
+        if isinstance(xi, tuple):
+            xi = np.stack(np.broadcast_arrays(*map(doubles, xi)), axis=-1)
+        xi = doubles(xi)
+        grid = self._it.grid
+        if np.ndim(xi) == 1:
+            xi = np.reshape(xi, (1, -1)) if len(grid) > 1 or np.shape(xi)[0] == 1 else xi[:, None]
+        at = value_of(xi)
+        if np.any(np.isnan(at)):
+            xi = np.where(np.isnan(at), 0.0, xi)
+        pairs = [self._pair(p, at[..., d]) for d, p in enumerate(grid)]
+        rest = np.ndim(self._values) - len(grid)
+        parts = [
+            np.reshape((xi[..., d] - p[i]) / width, (*np.shape(at)[:-1], *(1,) * rest))
+            for d, (p, (i, width)) in enumerate(zip(grid, pairs, strict=True))
+        ]
+        if kind == "nearest":
+            places = [
+                i + (value_of(t).reshape(i.shape) > 0.5) for t, (i, _) in zip(parts, pairs, strict=True)
+            ]
+            found = self._values[tuple(places)]
+        else:
+            found = self._corners(parts, [i for i, _ in pairs])
+        bad = np.isnan(at).any(axis=-1)
+        if self._it.fill_value is not None:
+            bad = bad | np.any(
+                [(at[..., d] < p[0]) | (at[..., d] > p[-1]) for d, p in enumerate(grid)], axis=0
+            )
+        if np.any(bad):
+            found = np.where(np.reshape(bad, (*np.shape(bad), *(1,) * rest)), outer, found)
+        return found
+
+    @staticmethod
+    def _pair(p: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The interval that a number lies in, and its length."""
+        if len(p) == 1:
+            return np.zeros(at.shape, int), np.ones(at.shape)
+        i = np.clip(np.searchsorted(p, at, side="right") - 1, 0, len(p) - 2)
+        return i, p[i + 1] - p[i]
+
+    def _corners(self, parts: list[Any], places: list[np.ndarray]) -> Any:
+        """The sum over the corners of cells."""
+        found: Any = 0.0
+        for corner in np.ndindex(*(2,) * len(parts)):
+            if any(c and np.shape(self._values)[d] == 1 for d, c in enumerate(corner)):
+                continue
+            weight: Any = 1.0
+            for c, t in zip(corner, parts, strict=True):
+                weight = weight * (t if c else 1 - t)
+            found = found + weight * self._values[tuple(i + c for i, c in zip(places, corner, strict=True))]
+        return found
