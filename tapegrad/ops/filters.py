@@ -1,0 +1,87 @@
+"""Convolutions of arrays and recursive filters, of SciPy; declared when a module of `tapegrad.scipy` asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ops.primitive import Irregular, Primitive, conj
+from tapegrad.tape.record import Template
+
+FILTERS: dict[str, Primitive] = {}  # the ops, by name
+
+
+class Filter(Irregular):
+    """An op that no function of NumPy's means."""
+
+    registry = FILTERS
+
+
+def _declare(forward: Any) -> Callable[[Any], Any]:
+    return lambda cls: Filter(cls.__name__, (), forward, 2, cls.__doc__, cls, Template.PYTHON)
+
+
+def _convolve(a, v, mode, method):
+    from scipy import signal
+
+    return signal.convolve(a, v, mode, method)
+
+
+@_declare(_convolve)
+class convolve_arrays:
+    """All places of one array against another, or ("valid") those where the second lies within the first."""
+
+    reads = (0b10, 0b1)
+
+    def vjp(ct, out, inputs, wanted, mode, method):
+        a, v = inputs
+        found = {}
+        if 0 in wanted:
+            other = "valid" if mode == "full" else "full"
+            found[0] = convolve_arrays(ct, conj(np.flip(v)), mode=other, method=method)
+        if 1 in wanted and mode == "full":
+            found[1] = convolve_arrays(ct, conj(np.flip(a)), mode="valid", method=method)
+        elif 1 in wanted:
+            found[1] = np.flip(convolve_arrays(conj(a), np.flip(ct), mode="valid", method=method))
+        return found
+
+    def jvp(tangents, out, inputs, mode, method):
+        pairs = zip(tangents, ((tangents[0], inputs[1]), (inputs[0], tangents[1])), strict=True)
+        terms = [convolve_arrays(*pair, mode=mode, method=method) for t, pair in pairs if t is not None]
+        return terms[0] if len(terms) == 1 else terms[0] + terms[1]
+
+
+def _recursive(v, a):
+    from scipy import signal
+
+    return signal.lfilter(np.ones(1, a.dtype), np.concatenate([np.ones(1, a.dtype), a]), v)
+
+
+@_declare(_recursive)
+class recursive_filter:
+    """y[n] = v[n] - a[0] y[n-1] - a[1] y[n-2] - ... along the last axis; in reverse the same from the end."""
+
+    reads = (0b10, 0b1010)
+
+    def vjp(ct, out, inputs, wanted):
+        a = inputs[1]
+        moved = np.flip(recursive_filter(np.flip(ct, -1), conj(a)), -1)
+        found = {0: moved} if 0 in wanted else {}
+        if 1 in wanted:
+            n = out.shape[-1]
+            lags = [np.sum(moved[..., k:] * conj(out[..., : n - k])) for k in range(1, min(n, len(a) + 1))]
+            lags += [np.zeros((), out.dtype)] * (len(a) - len(lags))
+            found[1] = -np.stack(lags)
+        return found
+
+    def jvp(tangents, out, inputs):
+        dv, da = tangents
+        total = dv
+        if da is not None:
+            n = out.shape[-1]
+            kernel = np.reshape(np.concatenate([np.zeros(1, da.dtype), da]), (1,) * (out.ndim - 1) + (-1,))
+            part = convolve_arrays(out, kernel, mode="full", method="direct")[..., :n]
+            total = -part if dv is None else dv - part
+        return recursive_filter(total, inputs[1])

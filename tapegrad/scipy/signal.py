@@ -1,0 +1,516 @@
+"""Convolutions and filters of `scipy.signal` on Tensors and arrays; all its other names are its own.
+
+They are differentiated by the signal, by the other signal or the coefficients of the filter, and by the
+state that it begins with.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import scipy.signal as _scipy
+from scipy.fft import next_fast_len
+
+from tapegrad.core.base import value_of
+from tapegrad.core.dispatch import apply
+from tapegrad.errors import ShapeError
+from tapegrad.numpy_api.tables import tensor_of
+from tapegrad.ops.filters import FILTERS
+from tapegrad.scipy.calls import derived, fall_through, follows, refuse
+
+__all__ = [
+    "convolve", "convolve2d", "correlate", "correlate2d", "detrend", "fftconvolve", "lfilter", "oaconvolve",
+    "savgol_filter", "sosfilt",
+]  # fmt: skip
+
+
+@functools.cache
+def __getattr__(name: str) -> Any:
+    return fall_through(_scipy, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_scipy.__all__})
+
+
+CONVOLVE = FILTERS["convolve_arrays"]
+PADS: dict[str, Any] = {
+    "fill": "constant", "pad": "constant", "wrap": "wrap", "circular": "wrap", "symm": "symmetric",
+    "symmetric": "symmetric",
+}  # fmt: skip
+
+
+def floats(x: Any) -> Any:
+    """An argument as a Tensor or array of numbers that are no integers."""
+    x = tensor_of(x)
+    return x if value_of(x).dtype.kind in "fc" else x * 1.0
+
+
+# ---------------------------------------------------------------- convolutions
+
+
+def _both(name: str, in1: Any, in2: Any) -> list[Any]:
+    a, v = floats(in1), floats(in2)
+    if np.ndim(a) != np.ndim(v) or not all((*np.shape(a), *np.shape(v))):
+        raise ShapeError(
+            f"scipy.signal.{name}: two arrays of as many axes that are not empty are needed, found shapes "
+            f"{np.shape(a)} and {np.shape(v)}"
+        )
+    dtype = np.result_type(value_of(a), value_of(v))
+    return [x if value_of(x).dtype == dtype else x.astype(dtype) for x in (a, v)]
+
+
+def _centre(x: Any, shape: Any) -> Any:
+    """The part of such a shape in the middle."""
+    starts = [(n - m) // 2 for n, m in zip(np.shape(x), shape, strict=True)]
+    return x[tuple(slice(s, s + m) for s, m in zip(starts, shape, strict=True))]
+
+
+def _convolved(a: Any, v: Any, mode: str, method: str) -> Any:
+    if mode not in ("full", "valid", "same"):
+        raise ValueError("acceptable mode flags are 'valid', 'same', or 'full'")
+    if np.ndim(a) == 0:
+        return a * v
+    shape = np.shape(a)
+    pairs = list(zip(shape, np.shape(v), strict=True))
+    if mode == "valid" and not all(n >= m for n, m in pairs):
+        if not all(n <= m for n, m in pairs):
+            raise ValueError(
+                "For 'valid' mode, one must be at least as large as the other in every dimension"
+            )
+        a, v = v, a
+    if method == "auto":
+        method = _scipy.choose_conv_method(value_of(a), value_of(v), mode)
+    if method not in ("direct", "fft"):
+        raise ValueError("Acceptable method flags are 'auto', 'direct', or 'fft'.")
+    attrs = {"mode": "valid" if mode == "valid" else "full", "method": method}
+    found = apply(CONVOLVE, (a, v), attrs)
+    return _centre(found, shape) if mode == "same" else found
+
+
+@derived(_scipy.convolve)
+def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
+    """Convolution of two arrays.
+
+    Parameters
+    ----------
+    in1, in2 : Tensor or array_like
+    mode, method : str, optional
+        As SciPy has them.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.signal.convolve`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> a = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    >>> tg.grad(ts.signal.convolve(a, [1.0, 2.0], mode="valid").sum(), a)
+    (tensor([2., 3., 1.]),)
+    """
+    a, v = _both("convolve", in1, in2)
+    return _convolved(a, v, mode, method)
+
+
+def _reversed(v: Any) -> Any:
+    return np.conj(np.flip(v)) if value_of(v).dtype.kind == "c" else np.flip(v)
+
+
+@derived(_scipy.correlate)
+def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
+    """Correlation of two arrays.
+
+    Parameters
+    ----------
+    in1, in2 : Tensor or array_like
+    mode, method : str, optional
+        As SciPy has them.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.signal.correlate`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> a = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    >>> tg.grad(ts.signal.correlate(a, [1.0, 2.0], mode="valid").sum(), a)
+    (tensor([1., 3., 2.]),)
+    """
+    a, v = _both("correlate", in1, in2)
+    return _convolved(a, _reversed(v), mode, method)
+
+
+@derived(_scipy.fftconvolve)
+def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any:
+    """Convolution of two arrays by Fourier transforms.
+
+    Parameters
+    ----------
+    in1, in2 : Tensor or array_like
+    mode : str, optional
+    axes : int or tuple of int, optional
+        Along which; others are broadcast.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.signal.fftconvolve`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> a = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    >>> tg.grad(ts.signal.fftconvolve(a, [1.0, 2.0], mode="valid").sum(), a)
+    (tensor([2., 3., 1.]),)
+    """
+    a, v = _both("fftconvolve", in1, in2)
+    if axes is None or np.ndim(a) == 0:
+        return _convolved(a, v, mode, "fft")
+    axes = tuple(np.lib.array_utils.normalize_axis_tuple(axes, np.ndim(a)))
+    one, two = np.shape(a), np.shape(v)
+    whole = [one[d] + two[d] - 1 if d in axes else max(one[d], two[d]) for d in range(np.ndim(a))]
+    fast = [next_fast_len(whole[d], True) for d in axes]
+    real = value_of(a).dtype.kind == "f"
+    forth, back = (np.fft.rfftn, np.fft.irfftn) if real else (np.fft.fftn, np.fft.ifftn)
+    found = back(forth(a, fast, axes) * forth(v, fast, axes), fast, axes)
+    found = found[tuple(slice(n) for n in whole)]
+    if mode == "full":
+        return found
+    if mode == "same":
+        return _centre(found, one)
+    if mode != "valid":
+        raise ValueError("acceptable mode flags are 'valid', 'same', or 'full'")
+    return _centre(found, [abs(one[d] - two[d]) + 1 if d in axes else whole[d] for d in range(np.ndim(a))])
+
+
+@derived(_scipy.oaconvolve)
+def oaconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any:
+    """Convolution of two arrays, for one that is much longer; by one transform where differentiated.
+
+    Parameters
+    ----------
+    in1, in2 : Tensor or array_like
+    mode, axes : optional
+        As for `fftconvolve`.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.signal.oaconvolve`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> a = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    >>> tg.grad(ts.signal.oaconvolve(a, [1.0, 2.0], mode="valid").sum(), a)
+    (tensor([2., 3., 1.]),)
+    """
+    return fftconvolve(in1, in2, mode, axes)
+
+
+def _plane(name: str, in1: Any, in2: Any, mode: str, boundary: str, fillvalue: Any, turned: bool) -> Any:
+    a, v = _both(name, in1, in2)
+    if np.ndim(a) != 2:
+        raise ValueError(f"{name} inputs must both be 2-D arrays")
+    if follows(fillvalue):
+        raise refuse(f"scipy.signal.{name}", "has no derivative by fillvalue")
+    v = _reversed(v) if turned else v
+    if boundary not in PADS:
+        raise ValueError("Acceptable boundary flags are 'fill', 'circular' (or 'wrap'), and 'symmetric'.")
+    if mode == "valid":
+        return _convolved(a, v, mode, "direct")
+    if mode not in ("full", "same"):
+        raise ValueError("acceptable mode flags are 'valid', 'same', or 'full'")
+    width = [(m - 1, m - 1) for m in np.shape(v)]
+    values: dict[str, Any] = {"constant_values": value_of(fillvalue)} if PADS[boundary] == "constant" else {}
+    found = _convolved(np.pad(a, width, mode=PADS[boundary], **values), v, "valid", "direct")
+    if mode == "full":
+        return found
+    starts = [m // 2 if turned else (m - 1) // 2 for m in np.shape(v)]  # correlate2d rounds up
+    return found[tuple(slice(s, s + n) for s, n in zip(starts, np.shape(a), strict=True))]
+
+
+@derived(_scipy.convolve2d)
+def convolve2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
+    """Convolution of two matrices.
+
+    Parameters
+    ----------
+    in1, in2 : Tensor or array_like
+    mode, boundary, fillvalue : optional
+        As SciPy has them.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.signal.convolve2d`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> a = tg.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    >>> tg.grad(ts.signal.convolve2d(a, [[1.0, 2.0]], mode="valid").sum(), a)
+    (tensor([[2., 1.],
+            [2., 1.]]),)
+    """
+    return _plane("convolve2d", in1, in2, mode, boundary, fillvalue, False)
+
+
+@derived(_scipy.correlate2d)
+def correlate2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
+    """Correlation of two matrices.
+
+    Parameters
+    ----------
+    in1, in2 : Tensor or array_like
+    mode, boundary, fillvalue : optional
+        As SciPy has them.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.signal.correlate2d`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> a = tg.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    >>> tg.grad(ts.signal.correlate2d(a, [[1.0, 2.0]], mode="valid").sum(), a)
+    (tensor([[1., 2.],
+            [1., 2.]]),)
+    """
+    return _plane("correlate2d", in1, in2, mode, boundary, fillvalue, True)
+
+
+# ---------------------------------------------------------------- filters
+
+
+def _kernel(b: Any, rank: int) -> Any:
+    return np.reshape(b, (*(1,) * (rank - 1), -1))
+
+
+def _to_length(x: Any, n: int) -> Any:
+    """Along the last axis so long, cut off or with zeros."""
+    missing = n - np.shape(x)[-1]
+    if missing <= 0:
+        return x[..., :n]
+    return np.concatenate([x, np.zeros((*np.shape(x)[:-1], missing), value_of(x).dtype)], axis=-1)
+
+
+def _filtered(b: Any, a: Any, x: Any, zi: Any) -> tuple[Any, Any]:
+    """A signal along the last axis, filtered, and the state after it."""
+    first = a[0]
+    if not value_of(first):
+        raise ValueError("scipy.signal.lfilter: the first coefficient of a is 0")
+    b, a = b / first, a / first
+    n, states = np.shape(x)[-1], max(np.shape(a)[0], np.shape(b)[0]) - 1
+    moved = _to_length(apply(CONVOLVE, (x, _kernel(b, np.ndim(x))), FULL), n + states)
+    if zi is not None:
+        moved = moved + _to_length(zi, n + states)
+    y = moved[..., :n]
+    if np.shape(a)[0] == 1:
+        return y, moved[..., n:]
+    y = apply(FILTERS["recursive_filter"], (y, a[1:]), {})
+    if zi is None:
+        return y, None
+    again = apply(CONVOLVE, (y, _kernel(a, np.ndim(y))), FULL)
+    return y, moved[..., n:] - _to_length(again, n + states)[..., n:]
+
+
+FULL = {"mode": "full", "method": "direct"}
+
+
+def _alike(*xs: Any) -> list[Any]:
+    """Arguments in the precision of all."""
+    found = [None if x is None else floats(x) for x in xs]
+    dtype = np.result_type(*(value_of(x) for x in found if x is not None))
+    return [x if x is None or value_of(x).dtype == dtype else x.astype(dtype) for x in found]
+
+
+@derived(_scipy.lfilter)
+def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
+    """Filter a signal by a rational transfer function.
+
+    Parameters
+    ----------
+    b, a : Tensor or array_like
+        Coefficients of the numerator and the denominator.
+    x : Tensor or array_like
+        The signal.
+    axis : int, optional
+    zi : Tensor or array_like, optional
+        The state that it begins with.
+
+    Returns
+    -------
+    Tensor, or a tuple of two
+        As `scipy.signal.lfilter`: the filtered signal, and with `zi` the state after it.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> a = tg.tensor([1.0, -0.5], requires_grad=True)
+    >>> y = ts.signal.lfilter([1.0], a, [1.0, 0.0, 0.0])
+    >>> tg.grad(y[2], a)
+    (tensor([-0.7500, -1.0000]),)
+    """
+    b, a, x, zi = _alike(np.reshape(b, (-1,)), np.reshape(a, (-1,)), x, zi)
+    if np.ndim(x) == 0 or not np.size(value_of(x)):
+        raise ShapeError(
+            f"scipy.signal.lfilter: x has shape {np.shape(x)}; let it be a signal that is not empty"
+        )
+    states = max(np.shape(a)[0], np.shape(b)[0]) - 1
+    x = np.moveaxis(x, axis, -1)
+    if zi is not None:
+        zi = np.moveaxis(zi, axis, -1)
+        if np.shape(zi)[-1] != states:
+            raise ShapeError(
+                f"scipy.signal.lfilter: zi has {np.shape(zi)[-1]} states along axis {axis}, not {states}"
+            )
+        zi = np.broadcast_to(zi, (*np.shape(x)[:-1], states))
+    y, rest = _filtered(b, a, x, zi)
+    y = np.moveaxis(y, -1, axis)
+    return y if zi is None else (y, np.moveaxis(rest, -1, axis))
+
+
+@derived(_scipy.sosfilt)
+def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
+    """Filter a signal by sections of second order, one after the other.
+
+    Parameters
+    ----------
+    sos : Tensor or array_like
+        Six coefficients of each.
+    x : Tensor or array_like
+        The signal.
+    axis : int, optional
+    zi : Tensor or array_like, optional
+        The states that they begin with.
+
+    Returns
+    -------
+    Tensor, or a tuple of two
+        As `scipy.signal.sosfilt`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> sos = tg.tensor([[1.0, 0.0, 0.0, 1.0, -0.5, 0.0]], requires_grad=True)
+    >>> tg.grad(ts.signal.sosfilt(sos, [1.0, 0.0])[1], sos)
+    (tensor([[ 0.5000, 1.0000, 0.0000, 0.0000, -1.0000, 0.0000]]),)
+    """
+    _scipy._signaltools._validate_sos(value_of(sos))
+    sos, x, zi = _alike(sos, x, zi)
+    states = []
+    for k in range(np.shape(sos)[0]):
+        own = None if zi is None else zi[k]
+        found = lfilter(sos[k, :3], sos[k, 3:], x, axis, own)
+        x = found if zi is None else found[0]
+        if zi is not None:
+            states.append(found[1])
+    return x if zi is None else (x, np.stack(states))
+
+
+@derived(_scipy.savgol_filter)
+def savgol_filter(
+    x: Any, window_length: int, polyorder: int, deriv: int = 0, delta: float = 1.0, axis: int = -1,
+    mode: str = "interp", cval: float = 0.0,
+) -> Any:  # fmt: skip
+    """Filter a signal by polynomials fitted to windows of it.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        The signal.
+    window_length, polyorder, deriv, delta, axis, mode, cval : optional
+        As SciPy has them, constants.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.signal.savgol_filter`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    >>> tg.grad(ts.signal.savgol_filter(x, 3, 1)[1], x)
+    (tensor([0.3333, 0.3333, 0.3333]),)
+    """
+    if follows(delta, cval):
+        raise refuse("scipy.signal.savgol_filter", "has no derivative by delta and cval")
+    weights = _scipy.savgol_coeffs(window_length, polyorder, deriv, delta)
+    x = np.moveaxis(floats(x), axis, -1)
+    weights = _kernel(weights.astype(value_of(x).dtype), np.ndim(x))
+    half = window_length // 2
+    if mode == "interp":
+        if window_length > np.shape(x)[-1]:
+            raise ValueError(
+                "If mode is 'interp', window_length must be less than or equal to the size of x."
+            )
+        if window_length % 2 == 0:
+            raise refuse("scipy.signal.savgol_filter with mode='interp' and an even window_length")
+        ends = _scipy.savgol_filter(np.eye(window_length), window_length, polyorder, deriv, delta, axis=0)
+        ends = ends.astype(value_of(x).dtype)
+        inner = apply(CONVOLVE, (x, weights), {"mode": "valid", "method": "direct"})
+        first, last = x[..., :window_length] @ ends[:half].T, x[..., -window_length:] @ ends[-half:].T
+        whole: Any = np.concatenate([first, inner, last] if half else [inner], axis=-1)
+        return np.moveaxis(whole, -1, axis)
+    pads: dict[str, Any] = {"mirror": "reflect", "nearest": "edge", "wrap": "wrap", "constant": "constant"}
+    if mode not in pads:
+        raise ValueError("mode must be 'mirror', 'constant', 'nearest' 'wrap' or 'interp'.")
+    width = [(0, 0)] * (np.ndim(x) - 1) + [(half, window_length - 1 - half)]
+    values: dict[str, Any] = {"constant_values": cval} if mode == "constant" else {}
+    wide: Any = np.pad(x, width, mode=pads[mode], **values)
+    found: Any = apply(CONVOLVE, (wide, weights), {"mode": "valid", "method": "direct"})
+    return np.moveaxis(found, -1, axis)
+
+
+@derived(_scipy.detrend)
+def detrend(
+    data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwrite_data: bool = False
+) -> Any:
+    """Take a constant or linear trend out of a signal.
+
+    Parameters
+    ----------
+    data : Tensor or array_like
+    axis, type, bp : optional
+        As SciPy has them.
+    overwrite_data : bool, optional
+        Nothing is overwritten where a derivative is asked for.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.signal.detrend`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    >>> tg.grad(ts.signal.detrend(x, type="constant")[0], x)
+    (tensor([ 0.6667, -0.3333, -0.3333]),)
+    """
+    if type not in ("linear", "l", "constant", "c"):
+        raise ValueError("Trend type must be 'linear' or 'constant'.")
+    x = np.moveaxis(floats(data), axis, -1)
+    if type in ("constant", "c"):
+        return np.moveaxis(x - np.mean(x, axis=-1, keepdims=True), -1, axis)
+    count = np.shape(x)[-1]
+    ends = np.unique(np.concatenate([[0], np.atleast_1d(value_of(bp)), [count]])).astype(int)
+    if np.any(ends > count):
+        raise ValueError("Breakpoints must be less than length of data along given axis.")
+    parts = []
+    for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        line = np.ones((end - start, 2), value_of(x).dtype)
+        line[:, 0] = np.arange(1, end - start + 1) / (end - start)
+        part = x[..., start:end]
+        parts.append(part - (part @ np.linalg.pinv(line).T) @ line.T)
+    return np.moveaxis(np.concatenate(parts, axis=-1), -1, axis)

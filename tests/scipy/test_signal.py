@@ -1,0 +1,196 @@
+"""Convolutions and filters of `scipy.signal`: values as SciPy's, derivatives by differences."""
+
+import numpy as np
+import pytest
+import scipy.signal
+
+import tapegrad as tg
+import tapegrad.scipy as ts
+from tapegrad.autograd import gradcheck, gradgradcheck
+from tapegrad.errors import UnsupportedOpError
+from tests.tiers import thinned
+
+RANDOM = np.random.default_rng(3)
+LONG, SHORT = RANDOM.normal(size=7), RANDOM.normal(size=4)
+IMAGE, KERNEL = RANDOM.normal(size=(5, 4)), RANDOM.normal(size=(2, 3))
+MODES = {"check_forward_ad": True, "check_batched_grad": True}
+
+
+def leaf(x):
+    return tg.tensor(np.asarray(x), requires_grad=True)
+
+
+def check(function, theirs, inputs, rtol=1e-11, again=True):
+    """Values as SciPy's, and first and second derivatives, of functions of arrays alone."""
+    plain = [x.detach().numpy() for x in inputs]
+    np.testing.assert_allclose(function(*inputs).detach().numpy(), theirs(*plain), rtol=rtol, atol=1e-12)
+    np.testing.assert_array_equal(function(*plain), theirs(*plain))
+    assert gradcheck(function, inputs, **MODES)
+    if again:
+        assert gradgradcheck(function, inputs)
+
+
+CONVOLUTIONS = [
+    (name, mode, method, dims)
+    for name in ("convolve", "correlate")
+    for mode in ("full", "same", "valid")
+    for method in ("direct", "fft", "auto")
+    for dims in (1, -1, 2)
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "method", "dims"),
+    thinned(CONVOLUTIONS, lambda *row: row in (("correlate", "same", "direct", 2), ("convolve", "valid", "fft", -1))),
+)
+def test_convolutions(name, mode, method, dims):
+    a, v = (IMAGE, KERNEL) if dims == 2 else (LONG, SHORT)[::dims]
+    mine, theirs = getattr(ts.signal, name), getattr(scipy.signal, name)
+    check(lambda a, v: mine(a, v, mode, method), lambda a, v: theirs(a, v, mode, method), [leaf(a), leaf(v)])
+
+
+@pytest.mark.full
+def test_complex_convolutions():
+    a, v = LONG + 1j * LONG[::-1], SHORT * (1 - 0.5j)
+    for name in ("convolve", "correlate"):
+        for first, second in ((a, v), (LONG, v), (a, SHORT)):
+            mine, theirs = getattr(ts.signal, name), getattr(scipy.signal, name)
+            found = mine(leaf(first), leaf(second), "same", "direct")
+            np.testing.assert_allclose(found.detach().numpy(), theirs(first, second, "same", "direct"), rtol=1e-12)
+            assert gradcheck(lambda a, v, f=mine: f(a, v, "same", "direct"), [leaf(first), leaf(second)])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize("name", ["fftconvolve", "oaconvolve"])
+def test_convolutions_along_axes(name, mode):
+    mine, theirs = getattr(ts.signal, name), getattr(scipy.signal, name)
+    a, v = RANDOM.normal(size=(2, 7)), RANDOM.normal(size=(1, 3))
+    for axes in (1, (-1,), None):
+        other = v if axes is not None else np.vstack([v, v])[: 1 + (mode != "valid")]
+        check(
+            lambda a, v, axes=axes: mine(a, v, mode, axes), lambda a, v, axes=axes: theirs(a, v, mode, axes),
+            [leaf(a), leaf(other)], again=False)  # fmt: skip
+
+
+PLANES = [
+    (name, mode, boundary)
+    for name in ("convolve2d", "correlate2d")
+    for mode in ("full", "same", "valid")
+    for boundary in ("fill", "wrap", "symm")
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("name", "mode", "boundary"), PLANES)
+def test_planes(name, mode, boundary):
+    mine, theirs = getattr(ts.signal, name), getattr(scipy.signal, name)
+    for value in (0, 1.5) if boundary == "fill" else (0,):
+        check(
+            lambda a, v, value=value: mine(a, v, mode, boundary, value),
+            lambda a, v, value=value: theirs(a, v, mode, boundary, value), [leaf(IMAGE), leaf(KERNEL)],
+            again=False)  # fmt: skip
+
+
+FILTERS = [
+    ([0.3, -0.2, 0.5], [1.0, -0.4, 0.2]), ([0.3], [2.0, -0.4, 0.2, 0.1]), ([0.3, -0.2, 0.5, 0.1], [0.5]),
+    ([0.7], [1.5]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", thinned(range(len(FILTERS)), lambda row: row == 1))
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_lfilter(row, axis):
+    b, a = map(np.array, FILTERS[row])
+    x = RANDOM.normal(size=(2, 6)) if axis else RANDOM.normal(size=(6, 2))
+    inputs = [leaf(b), leaf(a), leaf(x)]
+    check(lambda b, a, x: ts.signal.lfilter(b, a, x, axis), lambda b, a, x: scipy.signal.lfilter(b, a, x, axis), inputs)
+    states = max(len(a), len(b)) - 1
+    if not states:
+        return
+    zi = RANDOM.normal(size=(2, states) if axis else (states, 2))
+    for k in (0, 1):
+        check(
+            lambda b, a, x, zi, k=k: ts.signal.lfilter(b, a, x, axis, zi)[k],
+            lambda b, a, x, zi, k=k: scipy.signal.lfilter(b, a, x, axis, zi)[k], [*inputs, leaf(zi)],
+            again=False)  # fmt: skip
+
+
+@pytest.mark.full
+def test_a_signal_that_is_shorter_than_the_filter():
+    b, a = np.array([0.3, -0.2, 0.5, 0.1]), np.array([1.0, -0.4, 0.2, 0.3, 0.1])
+    zi = RANDOM.normal(size=4)
+    for k in (0, 1):
+        check(
+            lambda b, a, x, zi, k=k: ts.signal.lfilter(b, a, x, zi=zi)[k],
+            lambda b, a, x, zi, k=k: scipy.signal.lfilter(b, a, x, zi=zi)[k],
+            [leaf(b), leaf(a), leaf(RANDOM.normal(size=2)), leaf(zi)])  # fmt: skip
+
+
+@pytest.mark.full
+def test_sosfilt():
+    sos = scipy.signal.butter(3, 0.3, output="sos")
+    x, zi = RANDOM.normal(size=(2, 8)), RANDOM.normal(size=(2, 2, 2))
+    parts = [leaf(sos[:, :3]), leaf(sos[:, 4:])]
+
+    def whole(b, a):
+        return np.concatenate([b, np.ones((2, 1)), a], axis=1)
+
+    check(
+        lambda b, a, x: ts.signal.sosfilt(whole(b, a), x), lambda b, a, x: scipy.signal.sosfilt(whole(b, a), x),
+        [*parts, leaf(x)])  # fmt: skip
+    for k in (0, 1):
+        check(
+            lambda b, a, x, zi, k=k: ts.signal.sosfilt(whole(b, a), x, zi=zi)[k],
+            lambda b, a, x, zi, k=k: scipy.signal.sosfilt(whole(b, a), x, zi=zi)[k],
+            [*parts, leaf(x), leaf(zi)],
+            again=False)  # fmt: skip
+
+
+@pytest.mark.full
+def test_a_long_recursive_filter_is_stable_in_reverse():
+    """The adjoint of a filter is itself from the end: <A x, y> = <x, A* y>."""
+    b, a = scipy.signal.butter(4, 0.05)
+    x, y = RANDOM.normal(size=(2, 20000))
+    at = leaf(x)
+    (g,) = tg.grad(ts.signal.lfilter(b, a, at), at, y)
+    np.testing.assert_allclose(g.numpy(), scipy.signal.lfilter(b, a, y[::-1])[::-1], rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["interp", "mirror", "constant", "nearest", "wrap"])
+def test_savgol(mode):
+    x = RANDOM.normal(size=(2, 9))
+    for deriv, axis in ((0, -1), (1, 0)):
+        given = x if axis else x.T
+        arguments = (5, 2, deriv, 0.5, axis, mode, 0.7)
+        check(
+            lambda x, args=arguments: ts.signal.savgol_filter(x, *args),
+            lambda x, args=arguments: scipy.signal.savgol_filter(x, *args), [leaf(given)], again=False)  # fmt: skip
+
+
+@pytest.mark.full
+def test_detrend():
+    x = RANDOM.normal(size=(2, 9))
+    for more in ({}, {"type": "constant"}, {"bp": [3, 5]}, {"axis": 0}):
+        check(
+            lambda x, more=more: ts.signal.detrend(x, **more),
+            lambda x, more=more: scipy.signal.detrend(x, **more), [leaf(x)], again=False)  # fmt: skip
+
+
+def test_single_precision_stays():
+    x = tg.tensor(LONG.astype(np.float32), requires_grad=True)
+    found = ts.signal.lfilter(np.float32([0.5, 0.5]), np.float32([1.0, -0.2]), x)
+    assert found.dtype == np.float32
+    assert tg.grad(found.sum(), x)[0].dtype == np.float32
+
+
+@pytest.mark.full
+def test_what_is_not_there_is_refused():
+    x = leaf(LONG)
+    with pytest.raises(UnsupportedOpError, match=r"scipy.signal.filtfilt"):
+        ts.signal.filtfilt([0.5, 0.5], [1.0], x)
+    with pytest.raises(UnsupportedOpError, match="fillvalue"):
+        ts.signal.convolve2d(IMAGE, KERNEL, fillvalue=x[0])
+    assert ts.signal.butter is not None and ts.signal.ShortTimeFFT is scipy.signal.ShortTimeFFT
+    np.testing.assert_array_equal(ts.signal.butter(2, 0.3)[0], scipy.signal.butter(2, 0.3)[0])
