@@ -1,0 +1,508 @@
+"""Filters and interpolation of `scipy.ndimage` on Tensors and arrays; all its other names are its own.
+
+Filters are differentiated by the image and, where they take any, by the weights; `map_coordinates` by the
+image and by the coordinates, at places where two pieces of the spline meet by the one to the right.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import scipy.ndimage as _scipy
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
+from scipy.interpolate import BSpline
+from scipy.ndimage._filters import _gaussian_kernel1d
+
+from tapegrad.core.base import value_of
+from tapegrad.core.dispatch import apply
+from tapegrad.numpy_api.tables import tensor_of
+from tapegrad.ops.filters import FILTERS
+from tapegrad.scipy.calls import derived, doubles, fall_through, follows, refuse
+
+__all__ = [
+    "convolve", "convolve1d", "correlate", "correlate1d", "gaussian_filter", "gaussian_filter1d",
+    "map_coordinates", "uniform_filter", "uniform_filter1d",
+]  # fmt: skip
+
+PADS: dict[str, Any] = {
+    "reflect": "symmetric", "grid-mirror": "symmetric", "mirror": "reflect", "nearest": "edge",
+    "wrap": "wrap", "grid-wrap": "wrap", "constant": "constant", "grid-constant": "constant",
+}  # fmt: skip
+
+
+@functools.cache
+def __getattr__(name: str) -> Any:
+    return fall_through(_scipy, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_scipy.__all__})
+
+
+# ---------------------------------------------------------------- filters
+
+
+def _image(name: str, x: Any, output: Any, cval: Any) -> Any:
+    if output is not None:
+        raise refuse(f"scipy.ndimage.{name} with output=")
+    if follows(cval):
+        raise refuse(f"scipy.ndimage.{name}", "has no derivative by cval")
+    x = tensor_of(x)
+    return x if value_of(x).dtype.kind in "fc" else x * 1.0
+
+
+def _correlated(name: str, x: Any, weights: Any, axes: Any, mode: Any, cval: Any, origin: Any) -> Any:
+    """An image with its weighted neighbours summed up, along axes that the weights have all of."""
+    if not np.size(value_of(weights)) or np.ndim(weights) != len(axes):
+        raise RuntimeError(f"scipy.ndimage.{name}: no filter weights given, or not of as many axes")
+    width, shape = [(0, 0)] * np.ndim(x), [1] * np.ndim(x)
+    origins = [origin] * len(axes) if np.ndim(origin) == 0 else list(origin)
+    for axis, count, shift in zip(axes, np.shape(weights), origins, strict=True):
+        before = count // 2 + shift
+        if not 0 <= before < count:
+            raise ValueError(
+                "Invalid origin; origin must satisfy -(len(weights) // 2) <= origin <= (len(weights)-1) // 2"
+            )
+        width[axis], shape[axis] = (before, count - 1 - before), count
+    if not isinstance(mode, str) or mode not in PADS:
+        raise RuntimeError(f"boundary mode not supported: {mode!r}")
+    order = np.argsort(axes)
+    kernel = np.reshape(np.transpose(np.flip(weights), order), shape)
+    values: dict[str, Any] = {"constant_values": value_of(cval)} if PADS[mode] == "constant" else {}
+    wide = np.pad(x, width, mode=PADS[mode], **values)
+    dtype = np.result_type(value_of(x), value_of(kernel)) if value_of(kernel).dtype.kind == "c" else x.dtype
+    kernel, wide = (y if value_of(y).dtype == dtype else y.astype(dtype) for y in (kernel, wide))
+    return apply(FILTERS["convolve_arrays"], (wide, kernel), {"mode": "valid", "method": "direct"})
+
+
+def _turned(weights: Any, origin: Any) -> tuple[Any, list[int]]:
+    """Weights and origins of the correlation that a convolution is."""
+    shape = np.shape(weights)
+    origins = [origin] * len(shape) if np.ndim(origin) == 0 else list(origin)
+    return np.flip(weights), [-o - (n % 2 == 0) for o, n in zip(origins, shape, strict=True)]
+
+
+def _real(weights: Any, name: str) -> Any:
+    weights = tensor_of(weights)
+    if value_of(weights).dtype.kind == "c":
+        raise refuse(f"scipy.ndimage.{name} with complex weights")
+    return doubles(weights)
+
+
+@derived(_scipy.correlate1d)
+def correlate1d(
+    input: Any, weights: Any, axis: int = -1, output: Any = None, mode: str = "reflect", cval: Any = 0.0,
+    origin: int = 0,
+) -> Any:  # fmt: skip
+    """Correlation along an axis.
+
+    Parameters
+    ----------
+    input : Tensor or array_like
+    weights : Tensor or array_like
+    axis, output, mode, cval, origin : optional
+        As SciPy has them, without `output`.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.ndimage.correlate1d`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    >>> tg.grad(ts.ndimage.correlate1d(x, [1.0, 2.0, 3.0])[0], x)
+    (tensor([3., 3., 0.]),)
+    """
+    x = _image("correlate1d", input, output, cval)
+    axes = (normalize_axis_index(axis, np.ndim(x)),)
+    return _correlated("correlate1d", x, _real(weights, "correlate1d"), axes, mode, cval, origin)
+
+
+@derived(_scipy.convolve1d)
+def convolve1d(
+    input: Any, weights: Any, axis: int = -1, output: Any = None, mode: str = "reflect", cval: Any = 0.0,
+    origin: int = 0,
+) -> Any:  # fmt: skip
+    """Convolution along an axis.
+
+    Parameters
+    ----------
+    input : Tensor or array_like
+    weights : Tensor or array_like
+    axis, output, mode, cval, origin : optional
+        As SciPy has them, without `output`.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.ndimage.convolve1d`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    >>> tg.grad(ts.ndimage.convolve1d(x, [1.0, 2.0, 3.0])[0], x)
+    (tensor([5., 1., 0.]),)
+    """
+    x = _image("convolve1d", input, output, cval)
+    weights, origins = _turned(_real(weights, "convolve1d"), origin)
+    axes = (normalize_axis_index(axis, np.ndim(x)),)
+    return _correlated("convolve1d", x, weights, axes, mode, cval, origins)
+
+
+@derived(_scipy.correlate)
+def correlate(
+    input: Any, weights: Any, output: Any = None, mode: str = "reflect", cval: Any = 0.0, origin: Any = 0, *,
+    axes: Any = None,
+) -> Any:  # fmt: skip
+    """Correlation along several axes.
+
+    Parameters
+    ----------
+    input : Tensor or array_like
+    weights : Tensor or array_like
+    output, mode, cval, origin, axes : optional
+        As SciPy has them, without `output`.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.ndimage.correlate`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 2.0, 4.0]], requires_grad=True)
+    >>> tg.grad(ts.ndimage.correlate(x, [[1.0, 2.0, 3.0]])[0, 0], x)
+    (tensor([[3., 3., 0.]]),)
+    """
+    x = _image("correlate", input, output, cval)
+    which = tuple(range(np.ndim(x))) if axes is None else normalize_axis_tuple(axes, np.ndim(x))
+    return _correlated("correlate", x, _real(weights, "correlate"), which, mode, cval, origin)
+
+
+@derived(_scipy.convolve)
+def convolve(
+    input: Any, weights: Any, output: Any = None, mode: str = "reflect", cval: Any = 0.0, origin: Any = 0, *,
+    axes: Any = None,
+) -> Any:  # fmt: skip
+    """Convolution along several axes.
+
+    Parameters
+    ----------
+    input : Tensor or array_like
+    weights : Tensor or array_like
+    output, mode, cval, origin, axes : optional
+        As SciPy has them, without `output`.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.ndimage.convolve`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([[1.0, 2.0, 4.0]], requires_grad=True)
+    >>> tg.grad(ts.ndimage.convolve(x, [[1.0, 2.0, 3.0]])[0, 0], x)
+    (tensor([[5., 1., 0.]]),)
+    """
+    x = _image("convolve", input, output, cval)
+    which = tuple(range(np.ndim(x))) if axes is None else normalize_axis_tuple(axes, np.ndim(x))
+    weights, origins = _turned(_real(weights, "convolve"), origin)
+    return _correlated("convolve", x, weights, which, mode, cval, origins)
+
+
+@derived(_scipy.gaussian_filter1d)
+def gaussian_filter1d(
+    input: Any, sigma: Any, axis: int = -1, order: int = 0, output: Any = None, mode: str = "reflect",
+    cval: Any = 0.0, truncate: float = 4.0, *, radius: Any = None,
+) -> Any:  # fmt: skip
+    """Smooth an image along an axis.
+
+    Parameters
+    ----------
+    input : Tensor or array_like
+    sigma : float
+        A constant.
+    axis, order, output, mode, cval, truncate, radius : optional
+        As SciPy has them, without `output`.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.ndimage.gaussian_filter1d`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    >>> tg.grad(ts.ndimage.gaussian_filter1d(x, 1.0, radius=1)[1], x)
+    (tensor([0.2741, 0.4519, 0.2741]),)
+    """
+    if follows(sigma, truncate):
+        raise refuse("scipy.ndimage.gaussian_filter1d", "has no derivative by sigma")
+    deviation = float(value_of(sigma))
+    around = int(truncate * deviation + 0.5) if radius is None else radius
+    if not isinstance(around, (int, np.integer)) or around < 0:
+        raise ValueError("Radius must be a nonnegative integer.")
+    weights = _gaussian_kernel1d(deviation, order, around)[::-1]
+    return correlate1d(input, weights, axis, output, mode, cval, 0)
+
+
+def _sequence(x: Any, count: int) -> list[Any]:
+    found = [x] * count if isinstance(x, str) or np.ndim(value_of(x)) == 0 else list(x)
+    if len(found) != count:
+        raise RuntimeError("sequence argument must have length equal to input rank")
+    return found
+
+
+@derived(_scipy.gaussian_filter)
+def gaussian_filter(
+    input: Any, sigma: Any, order: Any = 0, output: Any = None, mode: Any = "reflect", cval: Any = 0.0,
+    truncate: float = 4.0, *, radius: Any = None, axes: Any = None,
+) -> Any:  # fmt: skip
+    """Smooth an image along axes.
+
+    Parameters
+    ----------
+    input : Tensor or array_like
+    sigma : float or sequence of float
+        A constant.
+    order, output, mode, cval, truncate, radius, axes : optional
+        As SciPy has them, without `output`.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.ndimage.gaussian_filter`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    >>> tg.grad(ts.ndimage.gaussian_filter(x, 1.0, radius=1)[1], x)
+    (tensor([0.2741, 0.4519, 0.2741]),)
+    """
+    if follows(sigma, truncate):
+        raise refuse("scipy.ndimage.gaussian_filter", "has no derivative by sigma")
+    x = _image("gaussian_filter", input, output, cval)
+    which = tuple(range(np.ndim(x))) if axes is None else normalize_axis_tuple(axes, np.ndim(x))
+    rows = [_sequence(y, len(which)) for y in (sigma, order, mode, radius)]
+    for axis, s, o, m, r in zip(which, *rows, strict=True):
+        if s > 1e-15:
+            x = gaussian_filter1d(x, s, axis, o, None, m, cval, truncate, radius=r)
+    return x
+
+
+@derived(_scipy.uniform_filter1d)
+def uniform_filter1d(
+    input: Any, size: int, axis: int = -1, output: Any = None, mode: str = "reflect", cval: Any = 0.0,
+    origin: int = 0,
+) -> Any:  # fmt: skip
+    """Means of neighbours along an axis.
+
+    Parameters
+    ----------
+    input : Tensor or array_like
+    size : int
+    axis, output, mode, cval, origin : optional
+        As SciPy has them, without `output`.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.ndimage.uniform_filter1d`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    >>> tg.grad(ts.ndimage.uniform_filter1d(x, 3)[0], x)
+    (tensor([0.6667, 0.3333, 0.0000]),)
+    """
+    if size < 1:
+        raise RuntimeError("incorrect filter size")
+    return correlate1d(input, np.full(size, 1 / size), axis, output, mode, cval, origin)
+
+
+@derived(_scipy.uniform_filter)
+def uniform_filter(
+    input: Any, size: Any = 3, output: Any = None, mode: Any = "reflect", cval: Any = 0.0, origin: Any = 0, *,
+    axes: Any = None,
+) -> Any:  # fmt: skip
+    """Means of neighbours along axes.
+
+    Parameters
+    ----------
+    input : Tensor or array_like
+    size, output, mode, cval, origin, axes : optional
+        As SciPy has them, without `output`.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.ndimage.uniform_filter`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    >>> tg.grad(ts.ndimage.uniform_filter(x, 3)[0], x)
+    (tensor([0.6667, 0.3333, 0.0000]),)
+    """
+    x = _image("uniform_filter", input, output, cval)
+    which = tuple(range(np.ndim(x))) if axes is None else normalize_axis_tuple(axes, np.ndim(x))
+    for axis, s, m, o in zip(which, *(_sequence(y, len(which)) for y in (size, mode, origin)), strict=True):
+        if s > 1:
+            x = uniform_filter1d(x, int(s), axis, None, m, cval, o)
+    return x
+
+
+# ---------------------------------------------------------------- at coordinates
+
+PREPAD = 12  # elements that SciPy adds at each end before it fits a spline to what goes on as its ends are
+
+
+def _mapped(at: np.ndarray, n: int, mode: str) -> tuple[np.ndarray, Any]:
+    """Coordinates within an axis of n elements, and the slope of that; below -1 where it is none."""
+    at = at.copy()
+    slope = np.ones(at.shape)
+    low, high = at < 0, at > n - 1
+    out = low | high
+    if mode == "constant":
+        at[out], slope[out] = -2.0, 0.0
+    elif mode == "nearest":
+        at, slope = np.clip(at, 0, n - 1), np.where(out, 0.0, 1.0)
+    elif mode in ("mirror", "reflect", "grid-mirror"):
+        if mode == "mirror" and n == 1:
+            return np.zeros(at.shape), np.zeros(at.shape)
+        shift, period = (0.0, 2 * n - 2) if mode == "mirror" else (0.5, 2 * n)
+        turned = np.mod(at + shift, period)
+        back = turned > period / 2
+        folded = np.where(back, period - turned, turned) - shift
+        at, slope = np.where(out, folded, at), np.where(out & back, -1.0, 1.0)
+    elif mode == "wrap":
+        at = np.where(out, np.mod(at, n - 1) if n > 1 else 0.0, at)
+    elif mode == "grid-wrap":
+        at = np.where(out, np.mod(at, n), at)
+    return at, slope
+
+
+def _places(index: np.ndarray, n: int, mode: str) -> Any:
+    """Elements that a spline takes for those beyond the ends."""
+    if mode in ("reflect", "grid-mirror"):
+        turned = np.mod(index, 2 * n)
+        return np.where(turned >= n, 2 * n - 1 - turned, turned)
+    if mode == "grid-wrap":
+        return np.mod(index, n)
+    if mode in ("nearest", "grid-constant"):
+        return np.clip(index, 0, n - 1)
+    if n == 1:
+        return np.zeros(index.shape, int)
+    turned = np.mod(index, 2 * n - 2)
+    return np.where(turned >= n, 2 * n - 2 - turned, turned)
+
+
+@functools.cache
+def _basis(order: int) -> np.ndarray:
+    """Coefficients of the B-spline's pieces, by powers of the distance from the start of a piece."""
+    if order == 0:
+        return np.ones((1, 1))
+    spline = BSpline(np.arange(-order, 2 * order + 2.0), np.eye(2 * order + 1)[order], order)
+    starts = np.arange(order + 1.0)
+    return np.stack([spline(starts, p) / math.factorial(p) for p in range(order, -1, -1)])
+
+
+def _splined(x: Any, order: int, mode: str, cval: Any) -> tuple[Any, int]:
+    """Coefficients of the spline through an image, and how many were added at each end."""
+    pad = 0
+    if mode in ("nearest", "grid-constant"):
+        pad = PREPAD
+        values: dict[str, Any] = {} if mode == "nearest" else {"constant_values": value_of(cval)}
+        x = np.pad(x, pad, mode=PADS[mode], **values)
+    for axis in range(np.ndim(x)):
+        n = np.shape(x)[axis]
+        matrix = _scipy.spline_filter1d(np.eye(n), order, axis=0, mode=mode)
+        x = np.moveaxis(np.tensordot(matrix, x, axes=(1, axis)), 0, axis)
+    return x, pad
+
+
+@derived(_scipy.map_coordinates)
+def map_coordinates(
+    input: Any, coordinates: Any, output: Any = None, order: int = 3, mode: str = "constant", cval: Any = 0.0,
+    prefilter: bool = True,
+) -> Any:  # fmt: skip
+    """Values of an image between its elements, by splines.
+
+    Parameters
+    ----------
+    input : Tensor or array_like
+        The image.
+    coordinates : Tensor or array_like
+        One for each axis of the image, along the first axis.
+    output, order, mode, cval, prefilter : optional
+        As SciPy has them, without `output`. Of order 0 there is no derivative by the coordinates, and of
+        the modes "grid-constant" has none.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.ndimage.map_coordinates`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    >>> at = tg.tensor([[0.25, 1.5]], requires_grad=True)
+    >>> tg.grad(ts.ndimage.map_coordinates(x, at, order=1).sum(), [x, at])
+    (tensor([0.7500, 0.7500, 0.5000]), tensor([[1., 2.]]))
+    """
+    x, at = doubles(_image("map_coordinates", input, output, cval)), doubles(coordinates)
+    if order < 0 or order > 5:
+        raise RuntimeError("spline order not supported")
+    if np.ndim(x) < 1 or np.ndim(at) < 2 or np.shape(at)[0] != np.ndim(x):
+        raise RuntimeError("invalid shape for coordinate array")
+    if mode not in PADS or mode == "grid-constant":
+        raise refuse(f"scipy.ndimage.map_coordinates with mode={mode!r}")
+    if order == 0 and follows(at):
+        raise refuse("scipy.ndimage.map_coordinates of order 0", "has no derivative by the coordinates")
+    c, pad = _splined(x, order, mode, cval) if prefilter and order > 1 else (x, 0)
+    outside: Any = False
+    rows = []
+    for axis in range(np.ndim(x)):
+        n = np.shape(c)[axis]
+        value = value_of(at)[axis] + pad
+        found, slope = _mapped(value, n, mode)
+        outside = outside | (found <= -1)
+        rows.append(
+            _weights(found, slope * (at[axis] + (pad - value)) if follows(at) else 0.0, n, order, mode)
+        )
+    total: Any = 0.0
+    for corner in itertools.product(range(order + 1), repeat=len(rows)):
+        weight: Any = 1.0
+        for k, (_, weights) in zip(corner, rows, strict=True):
+            weight = weight * weights[k]
+        total = total + weight * c[tuple(places[k] for k, (places, _) in zip(corner, rows, strict=True))]
+    return np.where(outside, value_of(cval), total) if np.any(outside) else total
+
+
+def _weights(found: np.ndarray, moved: Any, n: int, order: int, mode: str) -> tuple[list[Any], list[Any]]:
+    """Elements that a coordinate is between, and their weights; `moved` is 0, with the derivative."""
+    start = np.floor(found if order % 2 else found + 0.5)
+    off = found - start + (0.0 if order % 2 else 0.5) + moved
+    pieces = _basis(order)
+    places, weights = [], []
+    for k in range(order + 1):
+        places.append(_places((start - order // 2 + k).astype(int), n, mode))
+        weight: Any = 0.0
+        for factor in pieces[:, order - k].tolist():
+            weight = weight * off + factor
+        weights.append(weight if order else 1.0)
+    return places, weights

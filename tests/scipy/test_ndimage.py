@@ -1,0 +1,106 @@
+"""Filters and interpolation of `scipy.ndimage`: values as SciPy's, derivatives by differences."""
+
+import numpy as np
+import pytest
+import scipy.ndimage
+
+import tapegrad as tg
+import tapegrad.scipy as ts
+from tapegrad.autograd import gradcheck, gradgradcheck
+from tapegrad.errors import UnsupportedOpError
+from tests.tiers import thinned
+
+IMAGE = np.random.default_rng(3).normal(size=(5, 4))
+MODES = ["reflect", "mirror", "nearest", "wrap", "constant", "grid-mirror", "grid-wrap", "grid-constant"]
+
+
+def leaf(x):
+    return tg.tensor(np.asarray(x), requires_grad=True)
+
+
+def check(name, args, more, again=False):
+    """Values as SciPy's, and derivatives by arguments that are arrays of floats."""
+    mine, theirs = getattr(ts.ndimage, name), getattr(scipy.ndimage, name)
+    np.testing.assert_array_equal(mine(*args, **more), theirs(*args, **more))
+    moving = [k for k, x in enumerate(args) if isinstance(x, np.ndarray)]
+
+    def f(*xs):
+        given = list(args)
+        for k, x in zip(moving, xs, strict=True):
+            given[k] = x
+        return mine(*given, **more)
+
+    inputs = [leaf(args[k]) for k in moving]
+    np.testing.assert_allclose(f(*inputs).detach().numpy(), theirs(*args, **more), rtol=1e-10, atol=1e-12)
+    assert gradcheck(f, inputs, check_forward_ad=True)
+    if again:
+        assert gradgradcheck(f, inputs)
+
+
+@pytest.mark.parametrize("mode", thinned(MODES, lambda mode: mode == "mirror"))
+def test_filters(mode):
+    three, four = np.array([0.2, -0.5, 1.0]), np.array([0.2, -0.5, 1.0, 0.3])
+    for name in ("correlate1d", "convolve1d"):
+        for weights, axis, origin in ((three, 0, 0), (four, 1, 0), (four, -1, 1), (three, 0, -1)):
+            check(name, (IMAGE, weights), {"mode": mode, "axis": axis, "origin": origin, "cval": 0.7})
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", MODES)
+def test_filters_of_several_axes(mode):
+    weights = np.random.default_rng(4).normal(size=(2, 3))
+    for name in ("correlate", "convolve"):
+        check(name, (IMAGE, weights), {"mode": mode, "cval": 0.7})
+        check(name, (IMAGE, weights), {"mode": mode, "origin": (-1, 1)})
+    check("gaussian_filter", (IMAGE, 0.8), {"mode": mode, "cval": 0.7})
+    check("gaussian_filter", (IMAGE, (0.8, 0.3)), {"mode": mode, "order": (1, 2), "truncate": 3.0})
+    check("gaussian_filter1d", (IMAGE, 1.5), {"mode": mode, "axis": 0})
+    check("uniform_filter1d", (IMAGE, 4), {"mode": mode, "origin": 1})
+    check("uniform_filter", (IMAGE, (3, 2)), {"mode": mode})
+
+
+@pytest.mark.full
+def test_second_derivatives_of_filters():
+    check("correlate1d", (IMAGE, np.array([0.2, -0.5, 1.0])), {}, again=True)
+
+
+AT = np.array([[0.3, 1.9, 3.6, 2.2, 1.0], [0.4, 2.7, 1.1, 2.9, 0.5]])
+BEYOND = np.array([[-0.6, 4.3, 5.8, -7.3, 9.7, -1.2], [0.4, 3.3, -2.2, 7.9, 1.3, -0.3]])
+CELLS = [(order, mode) for order in range(6) for mode in MODES[:-1]]
+
+
+@pytest.mark.parametrize(("order", "mode"), thinned(CELLS, lambda *row: row == (3, "constant")))
+def test_map_coordinates(order, mode):
+    more = {"order": order, "mode": mode, "cval": 0.7}
+    for at in (AT, BEYOND):
+        mine = ts.ndimage.map_coordinates(leaf(IMAGE), at, **more)
+        theirs = scipy.ndimage.map_coordinates(IMAGE, at, **more)
+        np.testing.assert_allclose(mine.detach().numpy(), theirs, rtol=1e-9, atol=1e-11)
+    plain = ts.ndimage.map_coordinates(leaf(IMAGE), AT, prefilter=False, **more).detach().numpy()
+    np.testing.assert_allclose(
+        plain, scipy.ndimage.map_coordinates(IMAGE, AT, prefilter=False, **more), rtol=1e-10)  # fmt: skip
+    if order == 0:
+        assert gradcheck(lambda x: ts.ndimage.map_coordinates(x, AT, **more), [leaf(IMAGE)])
+        with pytest.raises(UnsupportedOpError, match="order 0"):
+            ts.ndimage.map_coordinates(IMAGE, leaf(AT), **more)
+        return
+    for at in (AT[:, :4], BEYOND):
+        assert gradcheck(
+            lambda x, at: ts.ndimage.map_coordinates(x, at, **more), [leaf(IMAGE), leaf(at)],
+            check_forward_ad=at is BEYOND)  # fmt: skip
+    if order == 3:
+        assert gradgradcheck(lambda x, at: ts.ndimage.map_coordinates(x, at, **more), [leaf(IMAGE), leaf(AT[:, :2])])
+
+
+@pytest.mark.full
+def test_what_is_not_there_is_refused():
+    x = leaf(IMAGE)
+    for call, words in (
+        (lambda: ts.ndimage.gaussian_filter(IMAGE, x[0, 0]), "gaussian_filter has no derivative by sigma"),
+        (lambda: ts.ndimage.correlate1d(x, [1.0], output=np.zeros((5, 4))), "correlate1d with output="),
+        (lambda: ts.ndimage.median_filter(x, 3), "scipy.ndimage.median_filter"),
+        (lambda: ts.ndimage.map_coordinates(x, AT, mode="grid-constant"), "grid-constant"),
+    ):
+        with pytest.raises(UnsupportedOpError, match=words):
+            call()
+    np.testing.assert_array_equal(ts.ndimage.median_filter(IMAGE, 3), scipy.ndimage.median_filter(IMAGE, 3))
