@@ -89,7 +89,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     >>> import tapegrad as tg, tapegrad.scipy as ts
     >>> y = tg.tensor([1.0, 2.0, 4.0], requires_grad=True)
     >>> tg.grad(ts.integrate.trapezoid(y, dx=0.5), y)
-    (tensor([0.2500, 0.5000, 0.2500]),)
+    (tensor([0.25, 0.50, 0.25]),)
     """
     y = doubles(y)
     if x is not None and np.ndim(x) != 1:
@@ -120,7 +120,7 @@ def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, i
     >>> import tapegrad as tg, tapegrad.scipy as ts
     >>> y = tg.tensor([1.0, 2.0, 4.0], requires_grad=True)
     >>> tg.grad(ts.integrate.cumulative_trapezoid(y)[0], y)
-    (tensor([0.5000, 0.5000, 0.0000]),)
+    (tensor([0.5, 0.5, 0.0]),)
     """
     y = doubles(y)
     if initial is not None and (not np.isscalar(initial) or initial != 0):

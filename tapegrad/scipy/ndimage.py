@@ -462,7 +462,7 @@ def map_coordinates(
     >>> x = tg.tensor([1.0, 2.0, 4.0], requires_grad=True)
     >>> at = tg.tensor([[0.25, 1.5]], requires_grad=True)
     >>> tg.grad(ts.ndimage.map_coordinates(x, at, order=1).sum(), [x, at])
-    (tensor([0.7500, 0.7500, 0.5000]), tensor([[1., 2.]]))
+    (tensor([0.75, 0.75, 0.50]), tensor([[1., 2.]]))
     """
     x, at = doubles(_image("map_coordinates", input, output, cval)), doubles(coordinates)
     if order < 0 or order > 5:

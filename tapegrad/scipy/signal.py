@@ -358,7 +358,7 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     >>> a = tg.tensor([1.0, -0.5], requires_grad=True)
     >>> y = ts.signal.lfilter([1.0], a, [1.0, 0.0, 0.0])
     >>> tg.grad(y[2], a)
-    (tensor([-0.7500, -1.0000]),)
+    (tensor([-0.75, -1.00]),)
     """
     b, a, x, zi = _alike(np.reshape(b, (-1,)), np.reshape(a, (-1,)), x, zi)
     if np.ndim(x) == 0 or not np.size(value_of(x)):
@@ -403,7 +403,7 @@ def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     >>> import tapegrad as tg, tapegrad.scipy as ts
     >>> sos = tg.tensor([[1.0, 0.0, 0.0, 1.0, -0.5, 0.0]], requires_grad=True)
     >>> tg.grad(ts.signal.sosfilt(sos, [1.0, 0.0])[1], sos)
-    (tensor([[ 0.5000, 1.0000, 0.0000, 0.0000, -1.0000, 0.0000]]),)
+    (tensor([[ 0.5,  1.0,  0.0, -1.0, -1.0,  0.0]]),)
     """
     _scipy._signaltools._validate_sos(value_of(sos))
     sos, x, zi = _alike(sos, x, zi)

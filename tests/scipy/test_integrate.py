@@ -1,4 +1,4 @@
-"""Integrals and differential equations of `scipy.integrate`: values as SciPy's, derivatives in closed form."""
+"""Integrals and differential equations of `scipy.integrate`: SciPy's values, derivatives in closed form."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,11 @@ SAMPLES = [
 )
 def test_samples(name, count, kind):
     y = Y[:, :count]
-    more = {"dx": {"dx": 0.7}, "x": {"x": X[:count]}, "X": {"x": np.broadcast_to(X[:count], y.shape) + 0.1 * y}}
+    more = {
+        "dx": {"dx": 0.7},
+        "x": {"x": X[:count]},
+        "X": {"x": np.broadcast_to(X[:count], y.shape) + 0.1 * y},
+    }
     for axis in (1, 0):
         values = {"y": y if axis else y.T, **more[kind]}
         if kind == "X" and not axis:
@@ -88,7 +92,9 @@ def test_second_derivatives_from_both_sides():
     a, b, k = map(leaf, values)
     found = ts.integrate.quad(gaussian, a, b, args=(k,))[0]
     first = tg.grad(found, [a, b, k], create_graph=True)
-    hessian = [[g.item() for g in tg.grad(f, [a, b, k], retain_graph=True, materialize_grads=True)] for f in first]
+    hessian = [
+        [g.item() for g in tg.grad(f, [a, b, k], retain_graph=True, materialize_grads=True)] for f in first
+    ]
     edge = [np.exp(-0.8 * t * t) for t in (0.3, 1.7)]
     fourth, _ = scipy.integrate.quad(lambda x: x**4 * np.exp(-0.8 * x * x), 0.3, 1.7)
     wanted = [
@@ -117,7 +123,8 @@ def test_high_orders_by_a_limit():
         (lambda x, k: np.exp(-k * x * x), (-np.inf, np.inf), lambda k: -0.5 * np.sqrt(np.pi) * k**-1.5),
         (lambda x, k: np.log(x) * k, (0.0, 1.0), lambda k: -1.0),
         (lambda x, k: k / np.sqrt(x), (0.0, 1.0), lambda k: 2.0),
-        (lambda x, k: np.cos(k * x), (0.0, 30.0), lambda k: (30 * k * np.cos(30 * k) - np.sin(30 * k)) / k**2),
+        (lambda x, k: np.cos(k * x), (0.0, 30.0),
+            lambda k: (30 * k * np.cos(30 * k) - np.sin(30 * k)) / k**2),
         (lambda x, k: np.abs(x - 0.3) ** k, (1.0, 0.0), lambda k: sum(
             c ** (k + 1) * (1 / (k + 1) ** 2 - np.log(c) / (k + 1)) for c in (0.3, 0.7))),
     ],
@@ -213,7 +220,9 @@ def test_decay():
     """y' = -k y from a list, k from outside; backwards in time too."""
     k = leaf(0.5)
     for end in (2.0, -1.0):
-        found = ts.integrate.solve_ivp(lambda t, y: [-k * y[0]], (0.0, end), [1.0], t_eval=[end], rtol=1e-9, atol=1e-12)
+        found = ts.integrate.solve_ivp(
+            lambda t, y: [-k * y[0]], (0.0, end), [1.0], t_eval=[end], rtol=1e-9, atol=1e-12
+        )
         np.testing.assert_allclose(tg.grad(found.y[0, 0], k)[0].item(), -end * np.exp(-0.5 * end), rtol=1e-7)
 
 
@@ -241,7 +250,9 @@ def test_plain_problems_are_scipys():
     event.terminal = True
     arguments = (lambda t, y, k: -k * y, (0.0, 5.0), [1.0])
     mine = ts.integrate.solve_ivp(*arguments, args=(0.5,), events=event, dense_output=True, method="LSODA")
-    theirs = scipy.integrate.solve_ivp(*arguments, args=(0.5,), events=event, dense_output=True, method="LSODA")
+    theirs = scipy.integrate.solve_ivp(
+        *arguments, args=(0.5,), events=event, dense_output=True, method="LSODA"
+    )
     assert mine.status == theirs.status == 1
     np.testing.assert_array_equal(mine.t_events[0], theirs.t_events[0])
     np.testing.assert_array_equal(mine.sol(0.3), theirs.sol(0.3))
@@ -253,12 +264,12 @@ def test_plain_problems_are_scipys():
 )
 def test_what_solve_ivp_refuses(options):
     k = leaf(0.5)
-    with pytest.raises(UnsupportedOpError, match="scipy.integrate.solve_ivp with"):
+    with pytest.raises(UnsupportedOpError, match="solve_ivp with"):
         ts.integrate.solve_ivp(lambda t, y: -k * y, (0.0, 1.0), [1.0], **options)
 
 
 @pytest.mark.full
 def test_others_of_integrate():
-    with pytest.raises(UnsupportedOpError, match="scipy.integrate.odeint"):
+    with pytest.raises(UnsupportedOpError, match="odeint"):
         ts.integrate.odeint(lambda y, t: -y, leaf([1.0]), [0.0, 1.0])
     assert ts.integrate.newton_cotes(2)[0].tolist() == scipy.integrate.newton_cotes(2)[0].tolist()

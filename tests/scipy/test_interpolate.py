@@ -13,18 +13,22 @@ from tests.tiers import thinned
 X = np.array([0.0, 0.7, 1.5, 2.0, 3.1, 3.9])
 Y = np.random.default_rng(3).normal(size=(2, 6, 3))
 AT = np.array([[0.3, 0.7, 1.9], [2.6, 3.9, 3.0]])
-I, S = ts.interpolate, scipy.interpolate
+OURS, SCIPY = ts.interpolate, scipy.interpolate
 PIECES = {
-    "not-a-knot": (I.CubicSpline, S.CubicSpline, {}),
-    "natural": (I.CubicSpline, S.CubicSpline, {"bc_type": "natural"}),
-    "clamped": (I.CubicSpline, S.CubicSpline, {"bc_type": "clamped"}),
-    "values": (I.CubicSpline, S.CubicSpline, {"bc_type": ((1, np.ones((2, 3))), (2, np.zeros((2, 3))))}),
-    "pchip": (I.PchipInterpolator, S.PchipInterpolator, {}),
-    "linear": (I.make_interp_spline, S.make_interp_spline, {"k": 1}),
-    "quadratic": (I.make_interp_spline, S.make_interp_spline, {"k": 2}),
-    "cubic": (I.make_interp_spline, S.make_interp_spline, {}),
-    "quintic": (I.make_interp_spline, S.make_interp_spline, {"k": 5}),
-    "natural spline": (I.make_interp_spline, S.make_interp_spline, {"bc_type": "natural"}),
+    "not-a-knot": (OURS.CubicSpline, SCIPY.CubicSpline, {}),
+    "natural": (OURS.CubicSpline, SCIPY.CubicSpline, {"bc_type": "natural"}),
+    "clamped": (OURS.CubicSpline, SCIPY.CubicSpline, {"bc_type": "clamped"}),
+    "values": (
+        OURS.CubicSpline,
+        SCIPY.CubicSpline,
+        {"bc_type": ((1, np.ones((2, 3))), (2, np.zeros((2, 3))))},
+    ),
+    "pchip": (OURS.PchipInterpolator, SCIPY.PchipInterpolator, {}),
+    "linear": (OURS.make_interp_spline, SCIPY.make_interp_spline, {"k": 1}),
+    "quadratic": (OURS.make_interp_spline, SCIPY.make_interp_spline, {"k": 2}),
+    "cubic": (OURS.make_interp_spline, SCIPY.make_interp_spline, {}),
+    "quintic": (OURS.make_interp_spline, SCIPY.make_interp_spline, {"k": 5}),
+    "natural spline": (OURS.make_interp_spline, SCIPY.make_interp_spline, {"bc_type": "natural"}),
 }
 
 
@@ -48,27 +52,34 @@ def test_pieces(kind):
         tg.grad(found(inner).sum(), inner)[0].numpy(),
         theirs(inner.detach().numpy(), 1).sum(axis=(0, 3)), rtol=1e-10, atol=1e-11)  # fmt: skip
     derivative = found.derivative()
-    np.testing.assert_allclose(derivative(AT).detach().numpy(), theirs.derivative()(AT), rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(
+        derivative(AT).detach().numpy(), theirs.derivative()(AT), rtol=1e-10, atol=1e-11
+    )
     whole = found.integrate(0.2, leaf(3.0))
     np.testing.assert_allclose(whole.detach().numpy(), theirs.integrate(0.2, 3.0), rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.full
 def test_second_derivatives_of_a_spline():
-    assert gradgradcheck(lambda y, x: I.CubicSpline(X, y)(x), [leaf(Y[0, :, 0]), leaf([0.3, 2.5])])
-    assert gradgradcheck(lambda y, x: I.PchipInterpolator(X, y)(x), [leaf(np.cumsum(X + 0.5)), leaf([0.3, 2.5])])
+    assert gradgradcheck(lambda y, x: OURS.CubicSpline(X, y)(x), [leaf(Y[0, :, 0]), leaf([0.3, 2.5])])
+    assert gradgradcheck(
+        lambda y, x: OURS.PchipInterpolator(X, y)(x), [leaf(np.cumsum(X + 0.5)), leaf([0.3, 2.5])]
+    )
 
 
 def test_a_knot_has_the_slope_of_the_piece_to_the_right():
     x = leaf([1.0, 2.0])
-    y = I.make_interp_spline([0.0, 1.0, 2.0], [0.0, 1.0, 4.0], k=1)
+    y = OURS.make_interp_spline([0.0, 1.0, 2.0], [0.0, 1.0, 4.0], k=1)
     np.testing.assert_allclose(tg.grad(y(x).sum(), x)[0].numpy(), [3.0, 3.0], rtol=1e-14)
 
 
 def test_beyond_the_ends():
     x, y = leaf([-1.0, 0.5, 5.0]), leaf(X**3)
     for extrapolate in (True, False):
-        mine, theirs = I.CubicSpline(X, y, extrapolate=extrapolate), S.CubicSpline(X, X**3, extrapolate=extrapolate)
+        mine, theirs = (
+            OURS.CubicSpline(X, y, extrapolate=extrapolate),
+            SCIPY.CubicSpline(X, X**3, extrapolate=extrapolate),
+        )
         np.testing.assert_allclose(mine(x).detach().numpy(), theirs(x.detach().numpy()), rtol=1e-10)
         (g,) = tg.grad(mine(x), x, np.ones(3))
         wanted = theirs(x.detach().numpy(), 1)
@@ -78,8 +89,8 @@ def test_beyond_the_ends():
 @pytest.mark.full
 def test_periodic():
     data = np.array([0.0, 1.0, -0.5, 2.0, 0.3, 0.0])
-    theirs = S.CubicSpline(X, data, bc_type="periodic")
-    mine = I.CubicSpline(X, leaf(data), bc_type="periodic")
+    theirs = SCIPY.CubicSpline(X, data, bc_type="periodic")
+    mine = OURS.CubicSpline(X, leaf(data), bc_type="periodic")
     at = leaf([-1.2, 0.5, 7.0])
     np.testing.assert_allclose(mine(at).detach().numpy(), theirs(at.detach().numpy()), rtol=1e-11)
     np.testing.assert_allclose(
@@ -89,10 +100,10 @@ def test_periodic():
 @pytest.mark.full
 def test_bspline():
     t, c = np.array([0, 0, 0, 0, 1.0, 1.5, 1.5, 2, 2, 2, 2]), np.random.default_rng(5).normal(size=(7, 2))
-    mine, theirs = I.BSpline(t, leaf(c), 3), S.BSpline(t, c, 3)
+    mine, theirs = OURS.BSpline(t, leaf(c), 3), SCIPY.BSpline(t, c, 3)
     at = np.array([0.0, 0.7, 1.5, 1.7, 2.0, 2.5])
     np.testing.assert_allclose(mine(leaf(at)).detach().numpy(), theirs(at), rtol=1e-11)
-    assert gradcheck(lambda c: I.BSpline(t, c, 3)(at), [leaf(c)])
+    assert gradcheck(lambda c: OURS.BSpline(t, c, 3)(at), [leaf(c)])
 
 
 KINDS = ["linear", "slinear", "quadratic", "cubic", "nearest", "nearest-up", "previous", "next", "zero", 3]
@@ -105,14 +116,14 @@ def test_interp1d(kind, fill):
     more = {} if fill is None else {"fill_value": fill, "bounds_error": False}
     order = np.array([2, 0, 1, 5, 3, 4])
     at = AT if fill is None else np.concatenate([AT, [[-0.5, 4.2, np.nan]]])
-    theirs = S.interp1d(X[order], Y[:, order], kind, axis=1, **more)
-    mine = I.interp1d(X[order], leaf(Y[:, order]), kind, axis=1, **more)
+    theirs = SCIPY.interp1d(X[order], Y[:, order], kind, axis=1, **more)
+    mine = OURS.interp1d(X[order], leaf(Y[:, order]), kind, axis=1, **more)
     np.testing.assert_allclose(mine(at).detach().numpy(), theirs(at), rtol=1e-11, atol=1e-12)
     assert gradcheck(
-        lambda y: np.where(np.isnan(theirs(at)), 0.0, I.interp1d(X[order], y, kind, axis=1, **more)(at)),
+        lambda y: np.where(np.isnan(theirs(at)), 0.0, OURS.interp1d(X[order], y, kind, axis=1, **more)(at)),
         [leaf(Y[:, order])])  # fmt: skip
     x = leaf([0.3, 2.5])
-    if kind in I.interp1d.STEPS:
+    if kind in OURS.interp1d.STEPS:
         with pytest.raises(UnsupportedOpError, match="interp1d of kind"):
             mine(x)
     else:
@@ -125,7 +136,7 @@ def test_interp1d(kind, fill):
 @pytest.mark.full
 def test_interp1d_out_of_bounds():
     with pytest.raises(ValueError, match="interpolation range"):
-        I.interp1d(X, leaf(X))(9.0)
+        OURS.interp1d(X, leaf(X))(9.0)
 
 
 GRID = (np.array([0.0, 1.0, 2.5]), np.array([3.0, 2.0, 0.5, 0.0]))
@@ -136,13 +147,15 @@ VALUES = np.random.default_rng(6).normal(size=(3, 4, 2))
 def test_regular_grid(several):
     values = VALUES if several else VALUES[..., 0]
     at = np.array([[0.4, 1.2], [2.5, 3.0], [1.9, 0.1]])
-    theirs = S.RegularGridInterpolator(GRID, values)
-    mine = I.RegularGridInterpolator(GRID, leaf(values))
+    theirs = SCIPY.RegularGridInterpolator(GRID, values)
+    mine = OURS.RegularGridInterpolator(GRID, leaf(values))
     np.testing.assert_allclose(mine(leaf(at)).detach().numpy(), theirs(at), rtol=1e-12)
     np.testing.assert_allclose(mine((at[:, 0], at[:, 1])).detach().numpy(), theirs(at), rtol=1e-12)
     inner = leaf([[0.4, 1.2], [1.9, 0.1]])
-    assert gradcheck(lambda v, x: I.RegularGridInterpolator(GRID, v)(x), [leaf(values), inner], check_forward_ad=True)
-    assert gradgradcheck(lambda v, x: I.RegularGridInterpolator(GRID, v)(x), [leaf(values), inner])
+    assert gradcheck(
+        lambda v, x: OURS.RegularGridInterpolator(GRID, v)(x), [leaf(values), inner], check_forward_ad=True
+    )
+    assert gradgradcheck(lambda v, x: OURS.RegularGridInterpolator(GRID, v)(x), [leaf(values), inner])
 
 
 @pytest.mark.full
@@ -150,15 +163,15 @@ def test_regular_grid_beyond_the_ends_and_nearest():
     at = np.array([[-0.4, 1.2], [0.4, 3.4], [1.9, 0.1], [np.nan, 1.0]])
     for fill in (None, np.nan, 7.0):
         more = {"bounds_error": False, "fill_value": fill}
-        theirs = S.RegularGridInterpolator(GRID, VALUES, **more)
-        mine = I.RegularGridInterpolator(GRID, leaf(VALUES), **more)
+        theirs = SCIPY.RegularGridInterpolator(GRID, VALUES, **more)
+        mine = OURS.RegularGridInterpolator(GRID, leaf(VALUES), **more)
         v = leaf(VALUES)
-        mine = I.RegularGridInterpolator(GRID, v, **more)
+        mine = OURS.RegularGridInterpolator(GRID, v, **more)
         np.testing.assert_allclose(mine(leaf(at)).detach().numpy(), theirs(at), rtol=1e-12)
         np.testing.assert_allclose(tg.grad(mine(at)[:3].sum(), v)[0].numpy().sum(), 6 if fill is None else 2)
         np.testing.assert_array_equal(mine(at[1:3], "nearest").detach().numpy(), theirs(at[1:3], "nearest"))
     with pytest.raises(ValueError, match="out of bounds"):
-        I.RegularGridInterpolator(GRID, leaf(VALUES))(at[:1])
+        OURS.RegularGridInterpolator(GRID, leaf(VALUES))(at[:1])
     with pytest.raises(UnsupportedOpError, match="nearest"):
         mine(leaf(at), "nearest")
     with pytest.raises(UnsupportedOpError, match="slinear"):
@@ -166,18 +179,18 @@ def test_regular_grid_beyond_the_ends_and_nearest():
 
 
 def test_plain_data_is_scipys():
-    np.testing.assert_array_equal(I.CubicSpline(X, X**2)(AT), S.CubicSpline(X, X**2)(AT))
-    assert I.CubicSpline(X, X**2).roots().shape == S.CubicSpline(X, X**2).roots().shape
-    assert I.splrep(X, X**2)[2] == 3 and I.Akima1DInterpolator is S.Akima1DInterpolator
+    np.testing.assert_array_equal(OURS.CubicSpline(X, X**2)(AT), SCIPY.CubicSpline(X, X**2)(AT))
+    assert OURS.CubicSpline(X, X**2).roots().shape == SCIPY.CubicSpline(X, X**2).roots().shape
+    assert OURS.splrep(X, X**2)[2] == 3 and OURS.Akima1DInterpolator is SCIPY.Akima1DInterpolator
 
 
 @pytest.mark.full
 def test_what_is_not_there_is_refused():
     for call, words in (
-        (lambda: I.CubicSpline(leaf(X), X), "CubicSpline has no derivative by x"),
-        (lambda: I.make_interp_spline(X, leaf(np.ones(6)), bc_type="periodic"), "periodic"),
-        (lambda: I.splrep(X, leaf(X)), "scipy.interpolate.splrep"),
-        (lambda: I.interp1d(X, X, fill_value=leaf(1.0), bounds_error=False), "fill_value"),
+        (lambda: OURS.CubicSpline(leaf(X), X), "CubicSpline has no derivative by x"),
+        (lambda: OURS.make_interp_spline(X, leaf(np.ones(6)), bc_type="periodic"), "periodic"),
+        (lambda: OURS.splrep(X, leaf(X)), "scipy.interpolate.splrep"),
+        (lambda: OURS.interp1d(X, X, fill_value=leaf(1.0), bounds_error=False), "fill_value"),
     ):
         with pytest.raises(UnsupportedOpError, match=words):
             call()

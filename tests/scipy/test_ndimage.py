@@ -89,7 +89,9 @@ def test_map_coordinates(order, mode):
             lambda x, at: ts.ndimage.map_coordinates(x, at, **more), [leaf(IMAGE), leaf(at)],
             check_forward_ad=at is BEYOND)  # fmt: skip
     if order == 3:
-        assert gradgradcheck(lambda x, at: ts.ndimage.map_coordinates(x, at, **more), [leaf(IMAGE), leaf(AT[:, :2])])
+        assert gradgradcheck(
+            lambda x, at: ts.ndimage.map_coordinates(x, at, **more), [leaf(IMAGE), leaf(AT[:, :2])]
+        )
 
 
 @pytest.mark.full

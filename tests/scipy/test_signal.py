@@ -41,7 +41,10 @@ CONVOLUTIONS = [
 
 @pytest.mark.parametrize(
     ("name", "mode", "method", "dims"),
-    thinned(CONVOLUTIONS, lambda *row: row in (("correlate", "same", "direct", 2), ("convolve", "valid", "fft", -1))),
+    thinned(
+        CONVOLUTIONS,
+        lambda *row: row in (("correlate", "same", "direct", 2), ("convolve", "valid", "fft", -1)),
+    ),
 )
 def test_convolutions(name, mode, method, dims):
     a, v = (IMAGE, KERNEL) if dims == 2 else (LONG, SHORT)[::dims]
@@ -56,7 +59,9 @@ def test_complex_convolutions():
         for first, second in ((a, v), (LONG, v), (a, SHORT)):
             mine, theirs = getattr(ts.signal, name), getattr(scipy.signal, name)
             found = mine(leaf(first), leaf(second), "same", "direct")
-            np.testing.assert_allclose(found.detach().numpy(), theirs(first, second, "same", "direct"), rtol=1e-12)
+            np.testing.assert_allclose(
+                found.detach().numpy(), theirs(first, second, "same", "direct"), rtol=1e-12
+            )
             assert gradcheck(lambda a, v, f=mine: f(a, v, "same", "direct"), [leaf(first), leaf(second)])
 
 
@@ -104,7 +109,11 @@ def test_lfilter(row, axis):
     b, a = map(np.array, FILTERS[row])
     x = RANDOM.normal(size=(2, 6)) if axis else RANDOM.normal(size=(6, 2))
     inputs = [leaf(b), leaf(a), leaf(x)]
-    check(lambda b, a, x: ts.signal.lfilter(b, a, x, axis), lambda b, a, x: scipy.signal.lfilter(b, a, x, axis), inputs)
+    check(
+        lambda b, a, x: ts.signal.lfilter(b, a, x, axis),
+        lambda b, a, x: scipy.signal.lfilter(b, a, x, axis),
+        inputs,
+    )
     states = max(len(a), len(b)) - 1
     if not states:
         return
@@ -137,7 +146,8 @@ def test_sosfilt():
         return np.concatenate([b, np.ones((2, 1)), a], axis=1)
 
     check(
-        lambda b, a, x: ts.signal.sosfilt(whole(b, a), x), lambda b, a, x: scipy.signal.sosfilt(whole(b, a), x),
+        lambda b, a, x: ts.signal.sosfilt(whole(b, a), x),
+        lambda b, a, x: scipy.signal.sosfilt(whole(b, a), x),
         [*parts, leaf(x)])  # fmt: skip
     for k in (0, 1):
         check(
@@ -166,7 +176,8 @@ def test_savgol(mode):
         arguments = (5, 2, deriv, 0.5, axis, mode, 0.7)
         check(
             lambda x, args=arguments: ts.signal.savgol_filter(x, *args),
-            lambda x, args=arguments: scipy.signal.savgol_filter(x, *args), [leaf(given)], again=False)  # fmt: skip
+            lambda x, args=arguments: scipy.signal.savgol_filter(x, *args),
+            [leaf(given)], again=False)  # fmt: skip
 
 
 @pytest.mark.full

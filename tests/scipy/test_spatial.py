@@ -37,14 +37,20 @@ def test_many_points(metric, more):
         a, b = A, B
     distance, theirs = ts.spatial.distance, scipy.spatial.distance
     found = distance.cdist(leaf(a), leaf(b), metric, **more)
-    np.testing.assert_allclose(found.detach().numpy(), theirs.cdist(a, b, metric, **more), rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(
+        found.detach().numpy(), theirs.cdist(a, b, metric, **more), rtol=1e-10, atol=1e-14
+    )
     assert gradcheck(lambda x, y: distance.cdist(x, y, metric, **more), [leaf(a), leaf(b)])
     found = distance.pdist(leaf(b), metric, **more)
-    np.testing.assert_allclose(found.detach().numpy(), theirs.pdist(b, metric, **more), rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(
+        found.detach().numpy(), theirs.pdist(b, metric, **more), rtol=1e-10, atol=1e-14
+    )
     assert gradcheck(lambda x: distance.pdist(x, metric, **more), [leaf(b)], check_forward_ad=True)
 
 
-@pytest.mark.parametrize(("metric", "more"), thinned(ROWS, lambda metric, more: metric == "canberra" and not more))
+@pytest.mark.parametrize(
+    ("metric", "more"), thinned(ROWS, lambda metric, more: metric == "canberra" and not more)
+)
 def test_two_points(metric, more):
     if metric in ("seuclidean", "mahalanobis") and not more:
         pytest.skip("two points have no variance")
