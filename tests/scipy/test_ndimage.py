@@ -37,7 +37,7 @@ def check(name, args, more, again=False):
         assert gradgradcheck(f, inputs)
 
 
-@pytest.mark.parametrize("mode", thinned(MODES, lambda mode: mode == "mirror"))
+@pytest.mark.parametrize("mode", thinned(MODES, lambda mode: False))
 def test_filters(mode):
     three, four = np.array([0.2, -0.5, 1.0]), np.array([0.2, -0.5, 1.0, 0.3])
     for name in ("correlate1d", "convolve1d"):
@@ -69,7 +69,7 @@ BEYOND = np.array([[-0.6, 4.3, 5.8, -7.3, 9.7, -1.2], [0.4, 3.3, -2.2, 7.9, 1.3,
 CELLS = [(order, mode) for order in range(6) for mode in MODES[:-1]]
 
 
-@pytest.mark.parametrize(("order", "mode"), thinned(CELLS, lambda *row: row == (3, "constant")))
+@pytest.mark.parametrize(("order", "mode"), thinned(CELLS, lambda *row: row == (1, "mirror")))
 def test_map_coordinates(order, mode):
     more = {"order": order, "mode": mode, "cval": 0.7}
     for at in (AT, BEYOND):

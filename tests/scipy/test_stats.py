@@ -73,7 +73,7 @@ def compare(name, method, x, shapes, rest):
     return len(moving)
 
 
-@pytest.mark.parametrize("name", thinned(CONTINUOUS, lambda name: name in ("laplace", "pareto")))
+@pytest.mark.parametrize("name", thinned(CONTINUOUS, lambda name: name == "pareto"))
 def test_continuous(name):
     d, shapes = getattr(scipy.stats, name), CONTINUOUS[name]
     inner = d.ppf([0.02, 0.2, 0.47, 0.77, 0.98], *shapes, LOC, SCALE)
@@ -83,7 +83,7 @@ def test_continuous(name):
             assert compare(name, method, x, shapes, (LOC, SCALE))
 
 
-@pytest.mark.parametrize("name", thinned(DISCRETE, lambda name: name in ("geom",)))
+@pytest.mark.parametrize("name", thinned(DISCRETE, lambda name: False))
 def test_discrete(name):
     k = [1.0, 2.0, 3.0, 4.0] if name != "bernoulli" else [0.0, 1.0]
     for method in ("logpmf", "pmf", "logcdf", "cdf", "logsf", "sf"):
@@ -182,6 +182,7 @@ def test_an_end_of_the_support_has_the_derivative_of_the_inner_side(name, shapes
     np.testing.assert_allclose(tg.grad(found, at)[0].item(), slope, rtol=1e-12)
 
 
+@pytest.mark.full
 def test_by_the_degrees_of_freedom_at_the_middle():
     df = leaf(3.0)
     found = ts.stats.t.cdf(np.array([0.0, 0.5]), df)
