@@ -73,11 +73,21 @@ def fall_through(module: types.ModuleType, name: str) -> Any:
 
 
 class Guarded:
-    """An object of SciPy's, whose methods refuse Tensors by which a derivative is asked for."""
+    """An object of SciPy's, whose methods refuse Tensors by which a derivative is asked for.
 
-    def __init__(self, it: Any, title: str) -> None:
-        self._it, self.title = it, title
-        self.__doc__ = it.__doc__
+    Parameters
+    ----------
+    it : object
+    title : str
+        What it is called.
+    made_of : tuple, optional
+        What it was made of: if a derivative by that is asked for, only `constants` are there.
+    """
+
+    constants: tuple[str, ...] = ()
+
+    def __init__(self, it: Any, title: str, made_of: tuple[Any, ...] = ()) -> None:
+        self._it, self.title, self._made_of = it, title, made_of
 
     def __repr__(self) -> str:
         return f"<{self.title}>"
@@ -87,9 +97,11 @@ class Guarded:
         return Guarded(plain_only(self._it, self.title)(*args, **kwargs), self.title)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") or name == "_it":
             raise AttributeError(name)
         found = getattr(self._it, name)
+        if name not in self.constants and follows(self._made_of):
+            raise refuse(f"{self.title}.{name}")
         return plain_only(found, f"{self.title}.{name}") if isinstance(found, FUNCTIONS) else found
 
 

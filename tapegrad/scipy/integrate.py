@@ -609,26 +609,14 @@ def solve_ivp(
     ((tensor(-0.7358),), np.float64(-0.7357588823428847))
     """
     given = () if args is None else tuple(args)
+    asked = (fun, t_span, y0, method, t_eval, dense_output, events, vectorized, args)
     first, constants = _vector(y0), plain(given)
-    active = follows(first, given)
-
-    def on_values(t: Any, y: Any) -> Any:
-        nonlocal active
-        found = fun(t, y, *constants)
-        if not active and isinstance(found, (list, tuple)):
-            active = any(needs_derivative(x) for x in found)
-        active = active or needs_derivative(found)
-        return plain(found)
-
-    on_values(float(value_of(t_span[0])), np.array(value_of(first)))
+    slope = _of_columns(fun) if vectorized else fun
+    start = slope(float(value_of(t_span[0])), np.array(value_of(first)), *constants)
     if follows(tuple(t_span), t_eval):
         raise refuse("scipy.integrate.solve_ivp", "has no derivative by t_span and t_eval")
-    if not active:
-        plainly = (on_values, plain(tuple(t_span)), value_of(first), method, value_of(t_eval), dense_output)
-        found = _scipy.solve_ivp(*plainly, _with_args(events, constants), vectorized, None, **options)
-        if active:
-            raise refuse("scipy.integrate.solve_ivp", "met a Tensor that it had not used at first")
-        return found
+    if not follows(first, given, start):
+        return theirs(_scipy.solve_ivp, asked, options)
     explicit = {"RK23": _scipy.RK23, "RK45": _scipy.RK45, "DOP853": _scipy.DOP853}
     kind = explicit.get(method, method)
     if kind not in explicit.values() or dense_output or events is not None:
@@ -637,34 +625,24 @@ def solve_ivp(
             f"scipy.integrate.solve_ivp {what}",
             "has no derivative (use RK45, RK23 or DOP853, and t_eval= for times between steps)",
         )
-    return _solved(kind, fun, on_values, given, first, tuple(map(float, t_span)), t_eval, options)
+    return _solved(kind, slope, given, first, tuple(map(float, t_span)), t_eval, options)
 
 
-def _with_args(events: Any, args: Any) -> Any:
-    """Events that take args, as functions of a time and a value."""
-    if events is None or not args:
-        return events
-    several = not callable(events)
-    found = []
-    for event in events if several else (events,):
-
-        def of_two(t: Any, y: Any, event: Any = event) -> Any:
-            return event(t, y, *args)
-
-        vars(of_two).update(getattr(event, "__dict__", {}))
-        found.append(of_two)
-    return found if several else found[0]
+def _of_columns(fun: Any) -> Any:
+    """A function that takes several values at a time, in columns, as one of vectors."""
+    return lambda t, y, *args: _vector(fun(t, y[:, None], *args))
 
 
-def _solved(
-    kind: Any, fun: Any, on_values: Any, given: Any, first: Any, span: Any, t_eval: Any, options: Any
-) -> Any:
+def _solved(kind: Any, fun: Any, given: Any, first: Any, span: Any, t_eval: Any, options: Any) -> Any:
     """Let SciPy choose the steps, then record them."""
     wanted = None if t_eval is None else np.asarray(value_of(t_eval), float)
     if wanted is not None:
         _check_times(wanted, *span)
     first = first if value_of(first).dtype.kind in "fc" else first * 1.0
-    solver = kind(on_values, span[0], np.array(value_of(first)), span[1], **options)
+    constants = plain(given)
+    solver = kind(
+        lambda t, y: plain(fun(t, y, *constants)), span[0], np.array(value_of(first)), span[1], **options
+    )
     times, message = [float(solver.t)], None
     while solver.status == "running":
         message = solver.step()

@@ -60,8 +60,10 @@ class _Pieces(Guarded):
     extrapolate : bool or "periodic"
     """
 
+    constants = ("x", "t", "k")
+
     def __init__(self, it: Any, name: str, c: Any, ends: np.ndarray, axis: int, extrapolate: Any) -> None:
-        super().__init__(it, name)
+        super().__init__(it, name, (c,))
         self._pieces, self._ends, self.axis, self.extrapolate = c, ends, axis, extrapolate
 
     def __call__(self, x: Any, nu: int = 0, extrapolate: Any = None) -> Any:
@@ -89,6 +91,11 @@ class _Pieces(Guarded):
         if np.any(bad):
             found = np.where(np.reshape(bad, (*np.shape(at), *(1,) * rest)), np.nan, found)
         return _placed(found, np.ndim(at), self.axis)
+
+    @property
+    def c(self) -> Any:
+        """The coefficients."""
+        return self._pieces
 
     def derivative(self, nu: int = 1) -> Any:
         """Return the derivative, an interpolant."""
@@ -295,10 +302,14 @@ class BSpline(_Pieces):
         count = len(it.t) - k - 1
         spline, starts = _scipy.BSpline(it.t, np.eye(count), k), it.t[k:count]
         basis = np.stack([spline(starts, p) / math.factorial(p) for p in range(k, -1, -1)])
-        self.t, self.k = it.t, k
-        self.c = _first(c, axis)[0] if follows(c) else it.c
-        pieces = _applied(basis, self.c[:count])
+        self._coefficients = _first(c, axis)[0] if follows(c) else it.c
+        pieces = _applied(basis, self._coefficients[:count])
         super().__init__(it, "scipy.interpolate.BSpline", pieces, it.t[k : count + 1], it.axis, extrapolate)
+
+    @property
+    def c(self) -> Any:
+        """The coefficients of B-splines."""
+        return self._coefficients
 
 
 def make_interp_spline(
@@ -362,6 +373,7 @@ class interp1d(Guarded):
     (tensor([0.0, 0.5, 0.5]), tensor(3.))
     """
 
+    constants = ("x", "fill_value", "bounds_error")
     STEPS = ("nearest", "nearest-up", "previous", "next", "zero", 0)
 
     def __init__(
@@ -371,7 +383,7 @@ class interp1d(Guarded):
         x = _constant(x, "interp1d", "x")
         fill_value = plain(_constant(fill_value, "interp1d", "fill_value"))
         options = (kind, axis, copy, bounds_error, fill_value, assume_sorted)
-        super().__init__(_scipy.interp1d(x, value_of(y), *options), "scipy.interpolate.interp1d")
+        super().__init__(_scipy.interp1d(x, value_of(y), *options), "scipy.interpolate.interp1d", (y,))
         self._kind, self._options = kind, options
         order = np.arange(np.size(x)) if assume_sorted else np.argsort(x, kind="mergesort")
         self._y, self.axis = _first(y, axis)
@@ -431,6 +443,8 @@ class RegularGridInterpolator(Guarded):
             [0.25, 0.25]]), tensor([3., 2.]))
     """
 
+    constants = ("grid", "method", "bounds_error", "fill_value")
+
     def __init__(
         self, points: Any, values: Any, method: str = "linear", bounds_error: bool = True,
         fill_value: Any = np.nan, *, solver: Any = None, solver_args: Any = None,
@@ -442,7 +456,7 @@ class RegularGridInterpolator(Guarded):
         it = _scipy.RegularGridInterpolator(
             points, value_of(values), method, bounds_error, fill_value, **options
         )
-        super().__init__(it, f"scipy.interpolate.{name}")
+        super().__init__(it, f"scipy.interpolate.{name}", (values,))
         self._values = doubles(values)
         for axis, p in enumerate(points):
             if len(p) > 1 and p[0] > p[-1]:

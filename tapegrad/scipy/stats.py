@@ -186,9 +186,10 @@ class Frozen:
         return plain_only(self.dist._it, f"{self.dist.title}.{name}")(*self.args, **self.kwds)
 
 
-def _method(name: str) -> Any:
-    def method(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._found(name, x, args, kwargs)
+def _method(name: str, argument: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        x, *rest = args if args else (kwargs.pop(argument),)
+        return self._found(name, x, tuple(rest), kwargs)
 
     method.__name__, method.__doc__ = name, f"As SciPy's ``{name}``, differentiable."
     return method
@@ -207,9 +208,9 @@ class Whole(Distribution):
 
 
 for _name in CONTINUOUS:
-    setattr(Continuous, _name, _method(_name))
+    setattr(Continuous, _name, _method(_name, "q" if _name in ("ppf", "isf") else "x"))
 for _name in DISCRETE:
-    setattr(Whole, _name, _method(_name))
+    setattr(Whole, _name, _method(_name, "k"))
 for _name, _formulas in OF.items():
     _kind = Whole if isinstance(_formulas, Discrete) else Continuous
     globals()[_name] = _kind(getattr(_scipy, _name), _formulas)

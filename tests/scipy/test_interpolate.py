@@ -178,6 +178,16 @@ def test_regular_grid_beyond_the_ends_and_nearest():
         mine(leaf(at), "slinear")
 
 
+def test_coefficients_have_derivatives():
+    y = leaf(X**2)
+    for spline, theirs in (
+        (OURS.CubicSpline(X, y), SCIPY.CubicSpline(X, X**2)),
+        (OURS.make_interp_spline(X, y), SCIPY.make_interp_spline(X, X**2)),
+    ):
+        np.testing.assert_allclose(spline.c.detach().numpy(), theirs.c, atol=1e-12)
+        assert tg.grad(spline.c.sum(), y)[0].shape == y.shape
+
+
 def test_plain_data_is_scipys():
     np.testing.assert_array_equal(OURS.CubicSpline(X, X**2)(AT), SCIPY.CubicSpline(X, X**2)(AT))
     assert OURS.CubicSpline(X, X**2).roots().shape == SCIPY.CubicSpline(X, X**2).roots().shape
@@ -190,6 +200,9 @@ def test_what_is_not_there_is_refused():
         (lambda: OURS.CubicSpline(leaf(X), X), "CubicSpline has no derivative by x"),
         (lambda: OURS.make_interp_spline(X, leaf(np.ones(6)), bc_type="periodic"), "periodic"),
         (lambda: OURS.splrep(X, leaf(X)), "scipy.interpolate.splrep"),
+        (lambda: OURS.CubicSpline(X, leaf(X)).roots(), "CubicSpline.roots"),
+        (lambda: OURS.interp1d(X, leaf(X)).y, "interp1d.y"),
+        (lambda: OURS.RegularGridInterpolator(GRID, leaf(VALUES)).values, "RegularGridInterpolator.values"),
         (lambda: OURS.interp1d(X, X, fill_value=leaf(1.0), bounds_error=False), "fill_value"),
     ):
         with pytest.raises(UnsupportedOpError, match=words):

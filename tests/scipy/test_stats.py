@@ -249,6 +249,7 @@ def test_plain_arguments_are_scipys():
 
 def test_a_frozen_distribution():
     loc, x = leaf(0.5), leaf([1.0, 2.0])
+    assert ts.stats.norm.ppf(q=0.5, loc=loc).item() == 0.5
     frozen = ts.stats.norm(loc=loc, scale=2.0)
     np.testing.assert_array_equal(frozen.logpdf(x).detach(), scipy.stats.norm(0.5, 2.0).logpdf([1.0, 2.0]))
     (g,) = tg.grad(frozen.logpdf(x).sum(), loc)
