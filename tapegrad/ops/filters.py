@@ -26,7 +26,24 @@ def _declare(forward: Any) -> Callable[[Any], Any]:
 def _convolve(a, v, mode, method):
     from scipy import signal
 
+    axes = [axis for axis, n in enumerate(v.shape) if n != 1]
+    real = a.dtype == v.dtype and a.dtype.char in "fd"
+    if method == "direct" and real and a.ndim > 1 and len(axes) == 1:
+        return _along(a, v.ravel(), axes[0], mode)
     return signal.convolve(a, v, mode, method)
+
+
+def _along(a, v, axis, mode):
+    """A convolution with a kernel of one axis, for which SciPy has a quicker function."""
+    from scipy import ndimage
+
+    if mode == "full":
+        width = [(v.size - 1,) * 2 if k == axis else (0, 0) for k in range(a.ndim)]
+        a = np.pad(a, width)
+    start = v.size // 2
+    found = ndimage.correlate1d(a, v[::-1], axis, mode="constant")
+    inner = slice(start, start + a.shape[axis] - v.size + 1)
+    return np.ascontiguousarray(found[(slice(None),) * axis + (inner,)])
 
 
 @_declare(_convolve)

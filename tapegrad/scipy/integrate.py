@@ -610,7 +610,7 @@ def solve_ivp(
     """
     given = () if args is None else tuple(args)
     asked = (fun, t_span, y0, method, t_eval, dense_output, events, vectorized, args)
-    first, constants = _vector(y0), plain(given)
+    first, constants = doubles(_vector(y0)), plain(given)
     slope = _of_columns(fun) if vectorized else fun
     start = slope(float(value_of(t_span[0])), np.array(value_of(first)), *constants)
     if follows(tuple(t_span), t_eval):
@@ -638,7 +638,6 @@ def _solved(kind: Any, fun: Any, given: Any, first: Any, span: Any, t_eval: Any,
     wanted = None if t_eval is None else np.asarray(value_of(t_eval), float)
     if wanted is not None:
         _check_times(wanted, *span)
-    first = first if value_of(first).dtype.kind in "fc" else first * 1.0
     constants = plain(given)
     solver = kind(
         lambda t, y: plain(fun(t, y, *constants)), span[0], np.array(value_of(first)), span[1], **options

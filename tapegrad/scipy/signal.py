@@ -83,8 +83,6 @@ def _convolved(a: Any, v: Any, mode: str, method: str) -> Any:
         a, v = v, a
     if method == "auto":
         method = _scipy.choose_conv_method(value_of(a), value_of(v), mode)
-    if method not in ("direct", "fft"):
-        raise ValueError("Acceptable method flags are 'auto', 'direct', or 'fft'.")
     attrs = {"mode": "valid" if mode == "valid" else "full", "method": method}
     found = apply(CONVOLVE, (a, v), attrs)
     return _centre(found, shape) if mode == "same" else found

@@ -274,6 +274,8 @@ class MultivariateNormal(_Vectors):
         if isinstance(cov, _scipy.Covariance):
             cov = cov.covariance
         plain = (None if mean is None else value_of(mean), value_of(cov))
+        if allow_singular and self._it._process_parameters(*plain, True)[2].rank < np.shape(plain[1])[-1]:
+            raise refuse(f"{self.title}.logpdf", "has no derivative where cov is singular")
         size, place, _ = self._it._process_parameters(*plain, False)
         x, matrix = _points(x, size), _matrix(doubles(cov), size)
         form, log, _ = _form(x, place if mean is None else np.reshape(doubles(mean), (size,)), matrix)
