@@ -37,13 +37,14 @@ def without(places: Any, operands: Any, others: Any) -> list[Any]:
     return [np.where(places, other, x) for x, other in zip(operands, others, strict=True)]
 
 
-def exponential(log: Any, operands: Any, at: Any) -> Any:
-    """The exponential of a function, of which the derivative is 0 where that is 0."""
+def exponential(log: Any, operands: Any, at: Any, complement: bool = False) -> Any:
+    """The exponential of a function, or 1 less that; its derivative is 0 where that is 0."""
     found = log(*operands)
     none = value_of(found) == -np.inf
-    if not np.any(none):
-        return np.exp(found)
-    return np.where(none, 0.0, np.exp(log(*without(none, operands, at))))
+    if np.any(none):
+        found = log(*without(none, operands, at))
+    found = -np.expm1(found) if complement else np.exp(found)
+    return np.where(none, float(complement), found) if np.any(none) else found
 
 
 def log_of_tail(part: Any, rest: Any) -> Any:
@@ -179,11 +180,11 @@ class T(Formulas):
 
     def ppf(self, q: Any, df: Any) -> Any:
         """Inverse; with no derivative by the degrees of freedom."""
-        return sc.stdtrit(df, q)
+        return np.where(value_of(q) == 0, -1.0, 1.0) * sc.stdtrit(df, q)  # which gives inf for 0
 
     def isf(self, q: Any, df: Any) -> Any:
         """Inverse of the complement."""
-        return -sc.stdtrit(df, q)
+        return -self.ppf(q, df)
 
 
 class Cauchy(Formulas):
@@ -205,9 +206,12 @@ class Cauchy(Formulas):
 
     def ppf(self, q: Any) -> Any:
         """Inverse."""
-        return choose(
-            value_of(q) < 0.25, lambda p: -1 / np.tan(np.pi * p), lambda p: np.tan(np.pi * (p - 0.5)), q, 0.25
-        )
+        middle = np.abs(value_of(q) - 0.5) < 0.25
+        return choose(middle, lambda p: np.tan(np.pi * (p - 0.5)), self._far, q, 0.25)
+
+    def _far(self, q: Any) -> Any:
+        low = value_of(q) < 0.5
+        return np.where(low, -1.0, 1.0) / np.tan(np.pi * np.where(low, q, 1 - q))
 
     def isf(self, q: Any) -> Any:
         """Inverse of the complement."""
@@ -293,7 +297,7 @@ class GumbelR(Formulas):
 
     def sf(self, x: Any) -> Any:
         """Complement."""
-        return -np.expm1(self.logcdf(x))
+        return exponential(self.logcdf, (x,), self.at, complement=True)
 
     def logcdf(self, x: Any) -> Any:
         """Logarithm of the distribution function."""
@@ -885,11 +889,14 @@ class HalfCauchy(Formulas):
 
     def ppf(self, q: Any) -> Any:
         """Inverse."""
-        return np.tan(0.5 * np.pi * q)
+        return choose(value_of(q) < 0.5, self._low, lambda p: 1 / self._low(1 - p), q, 0.5)
 
     def isf(self, q: Any) -> Any:
         """Inverse of the complement."""
-        return 1 / np.tan(0.5 * np.pi * q)
+        return choose(value_of(q) < 0.5, lambda p: 1 / self._low(p), lambda p: self._low(1 - p), q, 0.5)
+
+    def _low(self, q: Any) -> Any:
+        return np.tan(0.5 * np.pi * q)
 
 
 class Uniform(Formulas):

@@ -223,10 +223,22 @@ def test_probabilities_at_the_ends():
     assert tg.grad(ts.stats.poisson.logpmf(0.0, mu), mu)[0].item() == -1.0
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_inverses_at_the_ends(name):
+    shapes = CONTINUOUS[name]
+    for method in ("ppf", "isf"):
+        if (name, method) not in WITHOUT:
+            q = np.array([0.0, 1.0, -0.1, 1.1, np.nan])
+            found = getattr(getattr(ts.stats, name), method)(leaf(q), *shapes, LOC, SCALE)
+            wanted = getattr(getattr(scipy.stats, name), method)(q, *shapes, LOC, SCALE)
+            np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-14, atol=1e-15)
+
+
 def test_densities_that_underflow():
     """What is 0 in the numbers that there are has the derivative 0, also where its logarithm is -inf."""
     x = leaf([-800.0, 0.5])
-    for method in ("pdf", "cdf"):
+    for method in ("pdf", "cdf", "sf"):
         (g,) = tg.grad(getattr(ts.stats.gumbel_r, method)(x).sum(), x)
         assert g[0].item() == 0 and g[1].item() != 0
 
