@@ -60,6 +60,7 @@ class Distribution(Guarded):
     def __init__(self, it: Any, formulas: Formulas) -> None:
         super().__init__(it, f"scipy.stats.{it.name}")
         self._formulas = formulas
+        self.__doc__ = f"`{self.title}` on Tensors (see `Distribution`): {formulas.__doc__}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Freeze the parameters."""
@@ -170,7 +171,7 @@ class Frozen:
         self.dist, self.args, self.kwds = it, args, kwargs
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") or name == "dist":
             raise AttributeError(name)
         if name in self.dist.methods:
             return functools.partial(self._called, getattr(self.dist, name))
