@@ -1140,6 +1140,23 @@ class BetaBinom(Discrete):
         """Probability."""
         return np.exp(self.rest(k, n, a, b))
 
+    def cdf(self, k: Any, n: Any, a: Any, b: Any) -> Any:
+        """Distribution function."""
+        return self._sum(k, n, a, b, False)
+
+    def sf(self, k: Any, n: Any, a: Any, b: Any) -> Any:
+        """Complement."""
+        return self._sum(k, n, a, b, True)
+
+    def _sum(self, k: Any, n: Any, a: Any, b: Any, above: bool) -> Any:
+        """The sum of the probabilities up to a number, or of those above."""
+        total: Any = 0.0
+        for j in range(int(np.max(n)) + 1):
+            counts = (j <= n) & ((j > k) == above)
+            if np.any(counts):
+                total = total + np.where(counts, self.pdf(np.minimum(j, n), n, a, b), 0.0)
+        return total
+
 
 OF: dict[str, Formulas] = {
     "bernoulli": Bernoulli(), "beta": Beta(), "betabinom": BetaBinom(), "binom": Binom(), "cauchy": Cauchy(),
