@@ -29,3 +29,4 @@ autosummary_generate = False
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True  # attributes are members, described once
+suppress_warnings = ["ref.python"]  # names that several classes have, such as dtype

@@ -2,7 +2,6 @@
 
 import doctest
 import importlib
-import pkgutil
 import re
 from pathlib import Path
 from types import ModuleType
@@ -18,8 +17,8 @@ SOURCES = "\n".join(path.read_text() for path in sorted(DOCS.glob("reference/*.r
 MODULES = (
     "tapegrad", "tapegrad.func", "tapegrad.errors", "tapegrad.autograd",
     *(f"tapegrad.autograd.{name}" for name in ("forward_ad", "function", "functional", "graph", "profiler")),
-    *(f"tapegrad.scipy.{info.name}" for info in pkgutil.iter_modules(tapegrad.scipy.__path__)
-      if not info.name.startswith("_")),
+    *(f"tapegrad.scipy.{name}" for name in tapegrad.scipy.__all__),
+    "tapegrad.scipy.sparse.linalg", "tapegrad.scipy.spatial.distance",
 )  # fmt: skip
 
 

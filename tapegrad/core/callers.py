@@ -40,6 +40,8 @@ def way_out(package: str, called: str) -> str:
     """What to do with a Tensor where this function asked for its value; empty if there is nothing special."""
     if package == "pandas":
         return "use .to_numpy() of what is pandas' to compute with both, or "
+    if called.startswith("scipy.sparse") and called.endswith("__"):
+        return "write S @ x for the product with a sparse matrix, or "
     other = replacement(called)
     if other:
         return f"call {other}, which keeps it, or "

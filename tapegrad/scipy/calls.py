@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tapegrad.core.base import value_of
-from tapegrad.core.dispatch import tensors_in
-from tapegrad.errors import UnsupportedOpError
+from tapegrad.core.dispatch import tensors_in, wrap_without_history
+from tapegrad.errors import BorderError, TapeError, UnsupportedOpError
 from tapegrad.numpy_api.tables import any_follows, plainly, tensor_of
 
-__all__ = ["Guarded", "derived", "doubles", "fall_through", "follows", "plain_only", "refuse", "theirs"]
+__all__ = [
+    "Guarded", "constants", "derived", "doubles", "fall_through", "follows", "plain_only", "refuse", "theirs",
+]  # fmt: skip
 
+F = TypeVar("F", bound=Callable[..., Any])
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 
 
@@ -24,26 +28,55 @@ def follows(*parts: Any) -> bool:
     return any(any_follows(tuple(x.values()) if isinstance(x, dict) else x) for x in parts)
 
 
-def theirs(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call SciPy's function on values: its own result, with Tensors where Tensors are given."""
-    if tensors_in((args, kwargs)):
-        return plainly(function, args, kwargs)
-    return function(*args, **kwargs)
+def theirs(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    """Call SciPy's function on values: its own result, with Tensors where Tensors are given.
+
+    It does not overwrite memory of Tensors, whatever it is asked to.
+    """
+    if not tensors_in((args, kwargs)):
+        return function(*args, **kwargs)
+    if isinstance(function, types.FunctionType):
+        bound = inspect.signature(function).bind(*args, **kwargs)
+        bound.arguments.update({name: False for name in bound.arguments if name.startswith("overwrite_")})
+        args, kwargs = bound.args, bound.kwargs
+    return plainly(function, args, kwargs)
 
 
-def derived(function: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Register what a function of SciPy's does where a derivative is asked for; else it answers itself."""
+def derived(function: Callable[..., Any], title: str = "") -> Callable[[F], F]:
+    """Register what a function of SciPy's does where a derivative is asked for; else it answers itself.
 
-    def register(implementation: Any) -> Any:
+    With a title errors name the function by that; without for one that calls the user's functions, whose
+    errors are theirs.
+    """
+
+    def register(implementation: F) -> F:
         @functools.wraps(implementation)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if follows(args, kwargs):
+            if not follows(args, kwargs):
+                return theirs(function, args, kwargs)
+            if not title:
                 return implementation(*args, **kwargs)
-            return theirs(function, args, kwargs)
+            try:
+                return implementation(*args, **kwargs)
+            except (BorderError, UnsupportedOpError):
+                raise
+            except TapeError as error:
+                if str(error).startswith(title):
+                    raise
+                raise type(error)(f"{title}: {error}") from error
+            except (np.linalg.LinAlgError, ValueError) as error:
+                kind = np.linalg.LinAlgError if isinstance(error, np.linalg.LinAlgError) else ValueError
+                raise kind(f"{title}: {error}") from error
 
-        return call
+        return call  # type: ignore[return-value]
 
     return register
+
+
+def constants(*arrays: Any, like: Any) -> Any:
+    """Return arrays that have no derivative as SciPy's function of a Tensor gives them."""
+    found = tuple(wrap_without_history(x, (like,)) for x in arrays)
+    return found if len(found) > 1 else found[0]
 
 
 def refuse(name: str, why: str = "has no derivative here") -> UnsupportedOpError:
@@ -54,13 +87,15 @@ def refuse(name: str, why: str = "has no derivative here") -> UnsupportedOpError
     )
 
 
-def plain_only(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return a function of SciPy's that refuses Tensors by which a derivative is asked for."""
+def plain_only(
+    function: Callable[..., Any], name: str, why: str = "has no derivative here"
+) -> Callable[..., Any]:
+    """Return a function of SciPy's that refuses Tensors by which a derivative is asked for, and says why."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if follows(args, kwargs):
-            raise refuse(name)
+            raise refuse(name, why)
         return theirs(function, args, kwargs)
 
     return call

@@ -17,7 +17,7 @@ from tapegrad.errors import AxisError, ShapeError
 from tapegrad.numpy_api.tables import axis_of, tensor_of
 from tapegrad.ops import cosines as cosine_ops
 from tapegrad.ops.fft import OPPOSITE
-from tapegrad.scipy.mirror import mirrors
+from tapegrad.scipy.calls import derived
 
 numpy: Any = np.fft  # whose stubs know literal arguments only
 cosines: Any = cosine_ops
@@ -38,9 +38,9 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_scipy.__all__})
 
 
-def _mirrors(function: F) -> F:
+def _derived(function: F) -> F:
     name = function.__name__
-    return mirrors(getattr(_scipy, name), f"scipy.fft.{name}")(function)
+    return derived(getattr(_scipy, name), f"scipy.fft.{name}")(function)
 
 
 def _axes(x: Any, s: Any, axes: Any) -> tuple[Any, Any]:
@@ -66,7 +66,7 @@ def _axes(x: Any, s: Any, axes: Any) -> tuple[Any, Any]:
 # ---------------------------------------------------------------- Fourier transforms
 
 
-@_mirrors
+@_derived
 def fft(
     x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -83,7 +83,7 @@ def fft(
     return numpy.fft(tensor_of(x), n, axis, norm)
 
 
-@_mirrors
+@_derived
 def ifft(
     x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -100,7 +100,7 @@ def ifft(
     return numpy.ifft(tensor_of(x), n, axis, norm)
 
 
-@_mirrors
+@_derived
 def rfft(
     x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -117,7 +117,7 @@ def rfft(
     return numpy.rfft(tensor_of(x), n, axis, norm)
 
 
-@_mirrors
+@_derived
 def irfft(
     x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -134,7 +134,7 @@ def irfft(
     return numpy.irfft(tensor_of(x), n, axis, norm)
 
 
-@_mirrors
+@_derived
 def hfft(
     x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -151,7 +151,7 @@ def hfft(
     return numpy.hfft(tensor_of(x), n, axis, norm)
 
 
-@_mirrors
+@_derived
 def ihfft(
     x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -168,7 +168,7 @@ def ihfft(
     return numpy.ihfft(tensor_of(x), n, axis, norm)
 
 
-@_mirrors
+@_derived
 def fft2(
     x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -187,7 +187,7 @@ def fft2(
     return numpy.fftn(x, *_axes(x, s, axes), norm)
 
 
-@_mirrors
+@_derived
 def ifft2(
     x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -206,7 +206,7 @@ def ifft2(
     return numpy.ifftn(x, *_axes(x, s, axes), norm)
 
 
-@_mirrors
+@_derived
 def rfft2(
     x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -225,7 +225,7 @@ def rfft2(
     return numpy.rfftn(x, *_axes(x, s, axes), norm)
 
 
-@_mirrors
+@_derived
 def irfft2(
     x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -244,7 +244,7 @@ def irfft2(
     return numpy.irfftn(x, *_axes(x, s, axes), norm)
 
 
-@_mirrors
+@_derived
 def hfft2(
     x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -262,7 +262,7 @@ def hfft2(
     return _hermitian(x, s, axes, norm, False)
 
 
-@_mirrors
+@_derived
 def ihfft2(
     x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -280,7 +280,7 @@ def ihfft2(
     return _hermitian(x, s, axes, norm, True)
 
 
-@_mirrors
+@_derived
 def fftn(
     x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -299,7 +299,7 @@ def fftn(
     return numpy.fftn(x, *_axes(x, s, axes), norm)
 
 
-@_mirrors
+@_derived
 def ifftn(
     x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -318,7 +318,7 @@ def ifftn(
     return numpy.ifftn(x, *_axes(x, s, axes), norm)
 
 
-@_mirrors
+@_derived
 def rfftn(
     x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -337,7 +337,7 @@ def rfftn(
     return numpy.rfftn(x, *_axes(x, s, axes), norm)
 
 
-@_mirrors
+@_derived
 def irfftn(
     x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -356,7 +356,7 @@ def irfftn(
     return numpy.irfftn(x, *_axes(x, s, axes), norm)
 
 
-@_mirrors
+@_derived
 def hfftn(
     x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -374,7 +374,7 @@ def hfftn(
     return _hermitian(x, s, axes, norm, False)
 
 
-@_mirrors
+@_derived
 def ihfftn(
     x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
     workers: int | None = None, *, plan: Any = None,
@@ -405,7 +405,7 @@ def _hermitian(x: Any, s: Any, axes: Any, norm: str | None, inverse: bool) -> An
 # ---------------------------------------------------------------- order of frequencies
 
 
-@_mirrors
+@_derived
 def fftshift(x: Any, axes: Any = None) -> Any:
     """Halves of axes exchanged, so that frequency 0 comes to the middle, as `scipy.fft.fftshift`.
 
@@ -419,7 +419,7 @@ def fftshift(x: Any, axes: Any = None) -> Any:
     return numpy.fftshift(tensor_of(x), axes)
 
 
-@_mirrors
+@_derived
 def ifftshift(x: Any, axes: Any = None) -> Any:
     """Inverse of `fftshift`, as `scipy.fft.ifftshift`.
 
@@ -474,7 +474,7 @@ def _cosines(
     return x
 
 
-@_mirrors
+@_derived
 def dct(
     x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None,
     overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
@@ -491,7 +491,7 @@ def dct(
     return _cosines(x, False, False, type, None if n is None else (n,), (axis,), norm, orthogonalize)
 
 
-@_mirrors
+@_derived
 def dctn(
     x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None,
     overwrite_x: bool = False, workers: int | None = None, *, orthogonalize: bool | None = None,
@@ -509,7 +509,7 @@ def dctn(
     return _cosines(x, False, False, type, s, axes, norm, orthogonalize)
 
 
-@_mirrors
+@_derived
 def idct(
     x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None,
     overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
@@ -526,7 +526,7 @@ def idct(
     return _cosines(x, False, True, type, None if n is None else (n,), (axis,), norm, orthogonalize)
 
 
-@_mirrors
+@_derived
 def idctn(
     x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None,
     overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
@@ -544,7 +544,7 @@ def idctn(
     return _cosines(x, False, True, type, s, axes, norm, orthogonalize)
 
 
-@_mirrors
+@_derived
 def dst(
     x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None,
     overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
@@ -561,7 +561,7 @@ def dst(
     return _cosines(x, True, False, type, None if n is None else (n,), (axis,), norm, orthogonalize)
 
 
-@_mirrors
+@_derived
 def dstn(
     x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None,
     overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
@@ -579,7 +579,7 @@ def dstn(
     return _cosines(x, True, False, type, s, axes, norm, orthogonalize)
 
 
-@_mirrors
+@_derived
 def idst(
     x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None,
     overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
@@ -596,7 +596,7 @@ def idst(
     return _cosines(x, True, True, type, None if n is None else (n,), (axis,), norm, orthogonalize)
 
 
-@_mirrors
+@_derived
 def idstn(
     x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None,
     overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,

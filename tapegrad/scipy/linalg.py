@@ -21,7 +21,8 @@ from tapegrad.numpy_api.linalg import _parts as factors_recorded
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.ops import REGISTRY, bands, matrix_functions
 from tapegrad.ops.lapack import Kept
-from tapegrad.scipy.mirror import constants, in_batches, mirrors, refuses
+from tapegrad.scipy.batches import in_batches
+from tapegrad.scipy.calls import constants, derived, plain_only
 
 ops: Any = matrix_functions
 of_bands: Any = bands
@@ -50,7 +51,7 @@ REFUSED = {
     "subspace_angles": "use svdvals of the product of orthonormal bases by qr",
 }  # fmt: skip
 _refused = {
-    name: refuses(getattr(_scipy, name), f"scipy.linalg.{name}", why)
+    name: plain_only(getattr(_scipy, name), f"scipy.linalg.{name}", f"has no derivative here: {why}")
     for name, why in REFUSED.items()
     if hasattr(_scipy, name)
 }
@@ -64,9 +65,9 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_scipy.__all__})
 
 
-def _mirrors(function: F) -> F:
+def _derived(function: F) -> F:
     name = function.__name__
-    return mirrors(getattr(_scipy, name, function), f"scipy.linalg.{name}")(function)
+    return derived(getattr(_scipy, name, function), f"scipy.linalg.{name}")(function)
 
 
 def _given(x: Any, check_finite: bool = True, axes: int = 0) -> Any:
@@ -153,7 +154,7 @@ def _solved(a: Any, b: Any, structure: int) -> Any:
     return np.linalg.solve(a, b)
 
 
-@_mirrors
+@_derived
 def solve(
     a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, assume_a: str | None = None, transposed: bool = False,
@@ -179,7 +180,7 @@ def solve(
     return _solved(a, b, structure)
 
 
-@_mirrors
+@_derived
 def solve_triangular(
     a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False,
     overwrite_b: bool = False, check_finite: bool = True,
@@ -213,7 +214,7 @@ def _by_triangle(a: Any, b: Any, lower: bool, unit: bool, trans: Any) -> Any:
     return _solved(a, b, LOWER if lower else UPPER)
 
 
-@_mirrors
+@_derived
 def inv(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *, assume_a: str | None = None,
     lower: bool = False,
@@ -231,7 +232,7 @@ def inv(
     return np.linalg.inv(_structured(_square(a, check_finite), structure, lower))
 
 
-@_mirrors
+@_derived
 def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """Determinant, in double precision, as `scipy.linalg.det`.
 
@@ -247,7 +248,7 @@ def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     return np.linalg.det(_in_double(a))
 
 
-@_mirrors
+@_derived
 @in_batches(a=2)
 def pinv(
     a: Any, *, atol: float | None = None, rtol: float | None = None, return_rank: bool = False,
@@ -275,7 +276,7 @@ def pinv(
     return (found, np.sum(s > limit)) if return_rank else found
 
 
-@_mirrors
+@_derived
 @in_batches(a=2, b="1|2")
 def lstsq(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
@@ -303,7 +304,7 @@ def lstsq(
     return found, left, rank, None if lapack_driver == "gelsy" else s
 
 
-@_mirrors
+@_derived
 def norm(a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, check_finite: bool = True) -> Any:
     """Norm of vectors or matrices, as `scipy.linalg.norm`.
 
@@ -320,7 +321,7 @@ def norm(a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, chec
 # ---------------------------------------------------------------- factors
 
 
-@_mirrors
+@_derived
 def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """Triangular factor of a positive definite matrix, as `scipy.linalg.cholesky`.
 
@@ -334,7 +335,7 @@ def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finit
     return np.linalg.cholesky(_square(a, check_finite), upper=not lower)
 
 
-@_mirrors
+@_derived
 def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """Cholesky factor for `cho_solve`, as `scipy.linalg.cho_factor`, with zeros in the other triangle.
 
@@ -348,7 +349,7 @@ def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_fin
     return np.linalg.cholesky(_square(a, check_finite), upper=not lower), bool(lower)
 
 
-@_mirrors
+@_derived
 def cho_solve(c_and_lower: Any, b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Any:
     """Solution by a Cholesky factor, as `scipy.linalg.cho_solve`; nothing is factored again.
 
@@ -370,7 +371,7 @@ def _packed(a: Any, packed: Any, order: Any) -> Any:
     return ops.lu_factor(a[order], factors=Kept((packed,)))
 
 
-@_mirrors
+@_derived
 @in_batches(a=2)
 def lu(
     a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
@@ -404,7 +405,7 @@ def lu(
     return constants(np.eye(m, dtype=packed.real.dtype)[rows], like=a), left, right
 
 
-@_mirrors
+@_derived
 @in_batches(a=2)
 def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """Factors for `lu_solve` in one array, and pivots, as `scipy.linalg.lu_factor`.
@@ -430,7 +431,7 @@ def _order(pivots: Any, n: int) -> Any:
     return order
 
 
-@_mirrors
+@_derived
 def lu_solve(
     lu_and_piv: Any, b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
 ) -> Any:
@@ -456,7 +457,7 @@ def _by_lu(factors: Any, pivots: Any, b: Any, trans: int) -> Any:
     return found[np.argsort(order)]
 
 
-@_mirrors
+@_derived
 @in_batches(a=2)
 def qr(
     a: Any, overwrite_a: bool = False, lwork: Any = None, mode: str = "full", pivoting: bool = False,
@@ -486,7 +487,7 @@ def qr(
     return (*found, *(constants(p, like=a) for p in order))
 
 
-@_mirrors
+@_derived
 @in_batches(a=2)
 def svd(
     a: Any, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False,
@@ -513,7 +514,7 @@ def _one(name: str, a: Any, factors: Sequence[Any], part: int) -> Any:
     return factors_recorded(name, a, factors, (part,))[0]
 
 
-@_mirrors
+@_derived
 def svdvals(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """Singular values, largest first, as `scipy.linalg.svdvals`.
 
@@ -528,7 +529,7 @@ def svdvals(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any
     return svd(a, compute_uv=False, check_finite=check_finite)
 
 
-@_mirrors
+@_derived
 @in_batches(a=2)
 def polar(a: Any, side: str = "right") -> Any:
     """Unitary and positive semidefinite factor, as `scipy.linalg.polar`.
@@ -552,7 +553,7 @@ def polar(a: Any, side: str = "right") -> Any:
 # ---------------------------------------------------------------- eigenvalues
 
 
-@_mirrors
+@_derived
 @in_batches(a=2, b=2)
 def eigh(
     a: Any, b: Any = None, *, lower: bool = True, eigvals_only: bool = False, overwrite_a: bool = False,
@@ -613,7 +614,7 @@ def _of_two(a: Any, b: Any, factors: Any, lower: bool, kind: int, values_only: b
     return w, low @ v if kind == 3 else ops.by_triangle(_adjoint(low), v, False)
 
 
-@_mirrors
+@_derived
 def eigvalsh(
     a: Any, b: Any = None, *, lower: bool = True, overwrite_a: bool = False, overwrite_b: bool = False,
     type: int = 1, check_finite: bool = True, subset_by_index: Any = None, subset_by_value: Any = None,
@@ -635,7 +636,7 @@ def eigvalsh(
     )  # fmt: skip
 
 
-@_mirrors
+@_derived
 @in_batches(a=2, b=2)
 def eig(
     a: Any, b: Any = None, left: bool = False, right: bool = True, overwrite_a: bool = False,
@@ -672,7 +673,7 @@ def eig(
     return (*found, *parts[1:]) if left or right else found[0]
 
 
-@_mirrors
+@_derived
 def eigvals(
     a: Any, b: Any = None, overwrite_a: bool = False, check_finite: bool = True,
     homogeneous_eigvals: bool = False,
@@ -697,7 +698,7 @@ def _function(x: Any) -> Any:
     return _square(x, False)
 
 
-@_mirrors
+@_derived
 @in_batches(A=2)
 def expm(A: Any) -> Any:
     """Exponential of a matrix, as `scipy.linalg.expm`.
@@ -713,7 +714,7 @@ def expm(A: Any) -> Any:
     return ops.expm(_function(A))
 
 
-@_mirrors
+@_derived
 @in_batches(A=2, E=2)
 def expm_frechet(
     A: Any, E: Any, method: str | None = None, compute_expm: bool = True, check_finite: bool = True
@@ -746,7 +747,7 @@ def _without_disp(disp: Any, what: str) -> None:
         )
 
 
-@_mirrors
+@_derived
 @in_batches(A=2)
 def logm(A: Any, disp: Any = None) -> Any:
     """Principal logarithm of a matrix, as `scipy.linalg.logm`.
@@ -762,7 +763,7 @@ def logm(A: Any, disp: Any = None) -> Any:
     return ops.logm(_function(A))
 
 
-@_mirrors
+@_derived
 @in_batches(A=2)
 def sqrtm(A: Any, disp: Any = None, blocksize: Any = None) -> Any:
     """Principal square root of a matrix, as `scipy.linalg.sqrtm`.
@@ -778,7 +779,7 @@ def sqrtm(A: Any, disp: Any = None, blocksize: Any = None) -> Any:
     return ops.sqrtm(_function(A))
 
 
-@_mirrors
+@_derived
 @in_batches(A=2)
 def fractional_matrix_power(A: Any, t: Any) -> Any:
     """Principal power of a matrix by a number, as `scipy.linalg.fractional_matrix_power`.
@@ -807,7 +808,7 @@ def _trigonometric(A: Any) -> tuple[Any, Any]:
     return 0.5 * (ahead + back), -0.5j * (ahead - back)
 
 
-@_mirrors
+@_derived
 @in_batches(A=2)
 def cosm(A: Any) -> Any:
     """Cosine of a matrix, as `scipy.linalg.cosm`.
@@ -822,7 +823,7 @@ def cosm(A: Any) -> Any:
     return _trigonometric(A)[0]
 
 
-@_mirrors
+@_derived
 @in_batches(A=2)
 def sinm(A: Any) -> Any:
     """Sine of a matrix, as `scipy.linalg.sinm`.
@@ -837,7 +838,7 @@ def sinm(A: Any) -> Any:
     return _trigonometric(A)[1]
 
 
-@_mirrors
+@_derived
 @in_batches(A=2)
 def tanm(A: Any) -> Any:
     """Tangent of a matrix, as `scipy.linalg.tanm`.
@@ -859,7 +860,7 @@ def _hyperbolic(A: Any) -> tuple[Any, Any]:
     return 0.5 * (ahead + back), 0.5 * (ahead - back)
 
 
-@_mirrors
+@_derived
 @in_batches(A=2)
 def coshm(A: Any) -> Any:
     """Hyperbolic cosine of a matrix, as `scipy.linalg.coshm`.
@@ -874,7 +875,7 @@ def coshm(A: Any) -> Any:
     return _hyperbolic(A)[0]
 
 
-@_mirrors
+@_derived
 @in_batches(A=2)
 def sinhm(A: Any) -> Any:
     """Hyperbolic sine of a matrix, as `scipy.linalg.sinhm`.
@@ -889,7 +890,7 @@ def sinhm(A: Any) -> Any:
     return _hyperbolic(A)[1]
 
 
-@_mirrors
+@_derived
 @in_batches(A=2)
 def tanhm(A: Any) -> Any:
     """Hyperbolic tangent of a matrix, as `scipy.linalg.tanhm`.
@@ -907,7 +908,7 @@ def tanhm(A: Any) -> Any:
 # ---------------------------------------------------------------- equations of matrices
 
 
-@_mirrors
+@_derived
 @in_batches(a=2, b=2, q=2)
 def solve_sylvester(a: Any, b: Any, q: Any) -> Any:
     """Solution x of ``a @ x + x @ b = q``, as `scipy.linalg.solve_sylvester`.
@@ -925,7 +926,7 @@ def solve_sylvester(a: Any, b: Any, q: Any) -> Any:
     return ops.solve_sylvester(a, b, q)
 
 
-@_mirrors
+@_derived
 @in_batches(a=2, q=2)
 def solve_continuous_lyapunov(a: Any, q: Any) -> Any:
     """Solution x of ``a @ x + x @ a**H = q``, as `scipy.linalg.solve_continuous_lyapunov`.
@@ -943,7 +944,7 @@ def solve_continuous_lyapunov(a: Any, q: Any) -> Any:
     return ops.solve_sylvester(a, _adjoint(a), q)
 
 
-@_mirrors
+@_derived
 def solve_lyapunov(a: Any, q: Any) -> Any:
     """The same as `solve_continuous_lyapunov`.
 
@@ -960,7 +961,7 @@ def solve_lyapunov(a: Any, q: Any) -> Any:
 DIRECT = 10  # rows below which SciPy solves a discrete Lyapunov equation as one of all elements
 
 
-@_mirrors
+@_derived
 @in_batches(a=2, q=2)
 def solve_discrete_lyapunov(a: Any, q: Any, method: str | None = None) -> Any:
     """Solution x of ``a @ x @ a**H - x + q = 0``, as `scipy.linalg.solve_discrete_lyapunov`.
@@ -990,7 +991,7 @@ def solve_discrete_lyapunov(a: Any, q: Any, method: str | None = None) -> Any:
 # ---------------------------------------------------------------- bands and constant diagonals
 
 
-@_mirrors
+@_derived
 def solve_banded(
     l_and_u: Any, ab: Any, b: Any, overwrite_ab: bool = False, overwrite_b: bool = False,
     check_finite: bool = True,
@@ -1021,7 +1022,7 @@ def _by_band(ab: Any, b: Any, lower: int, upper: int, positive: bool) -> Any:
     return of_bands.solve_banded(ab, b, lower=lower, upper=upper, positive=positive)
 
 
-@_mirrors
+@_derived
 @in_batches(ab=2, b="1|2")
 def solveh_banded(
     ab: Any, b: Any, overwrite_ab: bool = False, overwrite_b: bool = False, lower: bool = False,
@@ -1055,7 +1056,7 @@ def _diagonals(c_or_cr: Any, check_finite: bool) -> tuple[Any, Any]:
     return c, np.conj(c) if r is None else _given(r, check_finite)
 
 
-@_mirrors
+@_derived
 def solve_toeplitz(c_or_cr: Any, b: Any, check_finite: bool = True) -> Any:
     """Solution of equations with constant diagonals, as `scipy.linalg.solve_toeplitz`.
 
@@ -1080,7 +1081,7 @@ def _by_diagonals(c: Any, r: Any, b: Any) -> Any:
     return of_bands.solve_toeplitz(np.concatenate([r[:0:-1], c]), b)
 
 
-@_mirrors
+@_derived
 def matmul_toeplitz(c_or_cr: Any, x: Any, check_finite: bool = False, workers: int | None = None) -> Any:
     """Product with a matrix of constant diagonals by Fourier transforms, as `scipy.linalg.matmul_toeplitz`.
 
@@ -1114,7 +1115,7 @@ def _times_diagonals(c: Any, r: Any, x: Any) -> Any:
 # ---------------------------------------------------------------- matrices of vectors
 
 
-@_mirrors
+@_derived
 def toeplitz(c: Any, r: Any = None) -> Any:
     """Matrix of constant diagonals, as `scipy.linalg.toeplitz`.
 
@@ -1135,7 +1136,7 @@ def _toeplitz(c: Any, r: Any) -> Any:
     return np.concatenate([r[:0:-1], c])[places]
 
 
-@_mirrors
+@_derived
 def hankel(c: Any, r: Any = None) -> Any:
     """Matrix of constant diagonals from below to above, as `scipy.linalg.hankel`.
 
@@ -1154,7 +1155,7 @@ def hankel(c: Any, r: Any = None) -> Any:
     return np.concatenate([c, r[1:]])[places]
 
 
-@_mirrors
+@_derived
 def circulant(c: Any) -> Any:
     """Matrix of columns that are each rolled by one more, as `scipy.linalg.circulant`.
 
@@ -1170,7 +1171,7 @@ def circulant(c: Any) -> Any:
     return c[..., (np.arange(n)[:, None] - np.arange(n)) % max(n, 1)]
 
 
-@_mirrors
+@_derived
 def companion(a: Any) -> Any:
     """Matrix whose eigenvalues are the roots of a polynomial, as `scipy.linalg.companion`.
 
@@ -1196,7 +1197,7 @@ def companion(a: Any) -> Any:
     return np.concatenate([first[..., None, :], below], axis=-2)
 
 
-@_mirrors
+@_derived
 def block_diag(*arrs: Any) -> Any:
     """Matrix of blocks along the diagonal, as `scipy.linalg.block_diag`.
 
@@ -1222,7 +1223,7 @@ def block_diag(*arrs: Any) -> Any:
     return np.concatenate(rows, axis=-2)
 
 
-@_mirrors
+@_derived
 @in_batches(a=2, b=2)
 def khatri_rao(a: Any, b: Any) -> Any:
     """Kronecker products of columns, as `scipy.linalg.khatri_rao`.
