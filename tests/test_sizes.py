@@ -885,6 +885,27 @@ def minimum(n):
 
 def coupled(x, a):
     return np.sum(x**4 - a * x) + np.sum((x[1:] - x[:-1]) ** 2) / 2
+def inverse(a):
+    return np.linalg.inv(a)[0, 1]
+
+
+def product(a, b):
+    return (a @ b)[0, 0]
+
+
+@crosses("native.linear", "ELIMINATED")
+def inverses_in_compiled_code(n):
+    a = np.random.default_rng(n).normal(size=(n, n)) + n * np.eye(n)
+    x = np.linalg.inv(a)
+    np.testing.assert_allclose(tg.func.grad(tg.njit(inverse))(a), -np.outer(x[0], x[:, 1]), atol=1e-13)
+
+
+@crosses("native.linear", "LOOPED")
+def products_in_compiled_code(n):
+    a, b = np.random.default_rng(n).normal(size=(2, n))
+    of_a, of_b = tg.func.grad(tg.njit(product), (0, 1))(a[None], b[:, None])
+    np.testing.assert_array_equal(of_a[0], b)
+    np.testing.assert_array_equal(of_b[:, 0], a)
 
 
 def cases(slow):

@@ -7,7 +7,8 @@ import numpy as np
 from tapegrad.native.arrays import is_active_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, overload_recorded
-from tapegrad.native.linear import determinant, triangular
+from tapegrad.native.linear import ELIMINATED, determinant, triangular
+from tapegrad.native.matrices import function, spec_of_matrices
 from tapegrad.native.operators import value_of, with_value
 from tapegrad.native.scalar import order_of
 
@@ -43,7 +44,12 @@ def cholesky(a):
     if not is_active_array(a):
         return None
 
+    spec = spec_of_matrices(a)
+    block = function("cholesky", spec, 1) if spec is not None else None
+
     def impl(a):
+        if block is not None and a.shape[0] == a.shape[1] > ELIMINATED:
+            return block(a.shape, a)
         s = symmetric(a)
         out = np.zeros(a.shape, dtype_of(a))
         for j in range(a.shape[0]):

@@ -6,10 +6,11 @@ import operator
 
 import numpy as np
 
-from tapegrad.native.annotations import Code
+from tapegrad.native.annotations import Code, Type
 from tapegrad.native.arrays import is_complex, is_recorded_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, overload_recorded
+from tapegrad.native.matrices import function, spec_of_matrices
 from tapegrad.native.scalar import order_of
 
 
@@ -63,9 +64,31 @@ def _of_matrices(a, b):
     return out
 
 
+ELIMINATED = 10  # rows of the largest matrix whose elimination is recorded statement by statement
+LOOPED = 300  # products of numbers in a product of matrices that is recorded statement by statement
 PRODUCTS: dict[tuple[int, int], Code] = {  # by how many axes the operands have
     (1, 1): _inner, (2, 1): _of_vector, (1, 2): _to_vector, (2, 2): _of_matrices,
 }  # fmt: skip
+SHAPES: dict[tuple[int, int], Code] = {
+    (2, 1): lambda a, b: (a.shape[0],),
+    (1, 2): lambda a, b: (b.shape[1],),
+    (2, 2): lambda a, b: (a.shape[0], b.shape[1]),
+}
+
+
+def _product(a: Type, b: Type) -> Code | None:
+    """Code for a product: a block of the tape where it is large."""
+    axes, spec = (a.ndim, b.ndim), spec_of_matrices(a, b)
+    if spec is None or axes not in SHAPES:
+        return PRODUCTS.get(axes)
+    loops, shape, block = inner_njit(PRODUCTS[axes]), inner_njit(SHAPES[axes]), function("product", spec, 2)
+
+    def impl(a, b):
+        if a.shape[-1] != b.shape[0] or a.size * b.size <= LOOPED * b.shape[0]:
+            return loops(a, b)
+        return block(shape(a, b), a, b)
+
+    return impl
 
 
 @overload_recorded(np.dot, method="dot")
@@ -74,12 +97,12 @@ def dot(a, b):
         return None
     if not hasattr(a, "ndim") or not hasattr(b, "ndim"):
         return lambda a, b: a * b
-    return PRODUCTS.get((a.ndim, b.ndim))
+    return _product(a, b)
 
 
 @overload_recorded(operator.matmul)
 def matmul(a, b):
-    return PRODUCTS.get((a.ndim, b.ndim)) if _any_active(a, b) else None
+    return _product(a, b) if _any_active(a, b) else None
 
 
 @overload_recorded(np.vdot)
@@ -167,9 +190,14 @@ def solve(a, b):
     if not _any_active(a, b):
         return None
 
+    spec = spec_of_matrices(a, b)
+    block = function("solve", spec, 2) if spec is not None else None
+
     def impl(a, b):
         if a.shape[0] != a.shape[1] or a.shape[0] != b.shape[0]:
             raise ValueError("solve takes a square matrix and as many rows")
+        if block is not None and a.shape[0] > ELIMINATED:
+            return block(b.shape, a, b)
         lu = np.empty(a.shape, dtype_of(a, b))
         lu[...] = a
         rhs = np.empty((b.shape[0], b.size // b.shape[0]), dtype_of(a, b))
@@ -187,7 +215,12 @@ def inv(a):
     if not is_recorded_array(a):
         return None
 
+    spec = spec_of_matrices(a)
+    block = function("inv", spec, 1) if spec is not None else None
+
     def impl(a):
+        if block is not None and a.shape[0] == a.shape[1] > ELIMINATED:
+            return block(a.shape, a)
         lu = a.copy()
         out = np.zeros(a.shape, dtype_of(a))
         for i in range(a.shape[0]):
