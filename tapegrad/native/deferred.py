@@ -30,12 +30,10 @@ from tapegrad.native.annotations import (
 
 
 def address(text: str) -> int:
-    """Return the address of a function that a module beside this has compiled, or a number that it has."""
+    """Return the address of a function that a module beside this has compiled."""
     module, args, name = ast.literal_eval(text)
-    found = getattr(importlib.import_module(f"{__package__}.{module}").compiled(*args), name)
-    if isinstance(found, int):
-        return found
-    overload = next(iter(found.overloads.values()))
+    function = getattr(importlib.import_module(f"{__package__}.{module}").compiled(*args), name)
+    overload = next(iter(function.overloads.values()))
     return int(overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name))
 
 
@@ -47,40 +45,29 @@ class Deferred(NamedTuple):
     name: str
 
 
-def emit_address(context: Context, builder: Builder, what: Deferred) -> Value:
-    """Emit what finds an address."""
-    found = builder.call(_finder(context, builder.module, repr(tuple(what))), [])
-    with builder.if_then(builder.icmp_signed("==", found, ir.Constant(I64, 0)), likely=False):
-        context.call_conv.return_exc(builder)
-    return found
-
-
-def emit_call(
-    context: Context, builder: Builder, what: Deferred, sig: Signature, values: Sequence[Value]
-) -> Value:
-    """Emit a call of a function."""
-    convention = context.call_conv
-    kind = convention.get_function_type(sig.return_type, sig.args)
-    found = emit_address(context, builder, what)
-    called = builder.inttoptr(found, kind.as_pointer())
-    status, result = convention.call_function(builder, called, sig.return_type, sig.args, values)
-    with builder.if_then(status.is_error, likely=False):
-        convention.return_status_propagate(builder, status)
-    return result
-
-
 def caller(what: Deferred, sig: Signature) -> Intrinsic:
-    """Return a function for code that Numba compiles."""
+    """Return a function for code that Numba compiles, whose arguments are a tuple."""
 
     @intrinsic
     def call(typingctx: TypingContext, *kinds: Type) -> Emission:
         def code(context: Context, builder: Builder, form: Signature, values: Sequence[Value]) -> Value:
-            parts = cgutils.unpack_tuple(builder, values[0])
-            return emit_call(context, builder, what, sig, parts)
+            convention, args = context.call_conv, cgutils.unpack_tuple(builder, values[0])
+            found = builder.call(_finder(context, builder.module, repr(tuple(what))), [])
+            with builder.if_then(builder.icmp_signed("==", found, _NONE), likely=False):
+                convention.return_exc(builder)
+            kind = convention.get_function_type(sig.return_type, sig.args)
+            called = builder.inttoptr(found, kind.as_pointer())
+            status, result = convention.call_function(builder, called, sig.return_type, sig.args, args)
+            with builder.if_then(status.is_error, likely=False):
+                convention.return_status_propagate(builder, status)
+            return result
 
         return sig.return_type(types.StarArgTuple(sig.args)), code
 
     return call
+
+
+_NONE = ir.Constant(I64, 0)
 
 
 def _finder(context: Context, module: Module, text: str) -> ir.Function:
@@ -90,26 +77,32 @@ def _finder(context: Context, module: Module, text: str) -> ir.Function:
     if function is not None:
         return function
     known = ir.GlobalVariable(module, I64, f"{name} address")
-    known.linkage, known.initializer = "internal", ir.Constant(I64, 0)
+    known.linkage, known.initializer = "internal", _NONE
     function = ir.Function(module, ir.FunctionType(I64, []), name)
     function.linkage = "internal"
     b = ir.IRBuilder(function.append_basic_block("look"))
     found = b.load(known)
-    with b.if_then(b.icmp_signed("!=", found, ir.Constant(I64, 0)), likely=True):
+    with b.if_then(b.icmp_signed("!=", found, _NONE), likely=True):
         b.ret(found)
     python = context.get_python_api(b)
-    lock = python.gil_ensure()
-    here = python.import_module(context.insert_const_string(module, __name__))
-    look = python.object_getattr_string(here, "address")
-    given = python.string_from_string(context.insert_const_string(module, text))
-    result = python.call_function_objargs(look, (given,))
-    with b.if_then(b.icmp_unsigned("==", result, result.type(None)), likely=False):
+    lock, things = python.gil_ensure(), []
+
+    def have(thing: Value) -> Value:
+        with b.if_then(b.icmp_unsigned("==", thing, thing.type(None)), likely=False):
+            leave(_NONE)
+        things.append(thing)
+        return thing
+
+    def leave(value: Value) -> None:
+        for thing in things:
+            python.decref(thing)
         python.gil_release(lock)
-        b.ret(ir.Constant(I64, 0))
-    value = python.long_as_longlong(result)
-    for thing in (result, given, look, here):
-        python.decref(thing)
-    python.gil_release(lock)
-    b.store(value, known)
-    b.ret(value)
+        b.ret(value)
+
+    here = have(python.import_module(context.insert_const_string(module, __name__)))
+    look = have(python.object_getattr_string(here, "address"))
+    given = have(python.string_from_string(context.insert_const_string(module, text)))
+    found = python.long_as_longlong(have(python.call_function_objargs(look, (given,))))
+    b.store(found, known)
+    leave(found)
     return function

@@ -8,7 +8,7 @@ from tapegrad.native.arrays import is_active_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, overload_recorded
 from tapegrad.native.linear import ELIMINATED, determinant, triangular
-from tapegrad.native.matrices import function, spec_of_matrices
+from tapegrad.native.matrices import block_of
 from tapegrad.native.operators import value_of, with_value
 from tapegrad.native.scalar import order_of
 
@@ -43,9 +43,7 @@ def symmetric(a):
 def cholesky(a):
     if not is_active_array(a):
         return None
-
-    spec = spec_of_matrices(a)
-    block = function("cholesky", spec, 1) if spec is not None else None
+    block = block_of("cholesky", a)
 
     def impl(a):
         if block is not None and a.shape[0] == a.shape[1] > ELIMINATED:
@@ -74,9 +72,13 @@ def slogdet(a):
     if not is_active_array(a):
         return None
 
-    order = order_of(a.dtype.spec)
+    order, block = order_of(a.dtype.spec), block_of("slogdet", a)
 
     def impl(a):
+        if block is not None and a.shape[0] == a.shape[1] > ELIMINATED:
+            parts = block(3, a)
+            if parts[1] != 0.0:
+                return value_of(parts[1]), parts[0]
         lu, found = a.copy(), 0.0
         rank, sign = triangular(lu)
         if rank < a.shape[0]:  # the derivative is infinite, or none
@@ -94,10 +96,19 @@ def slogdet(a):
 def qr(a):
     if not is_active_array(a):
         return None
+    block, dot = block_of("qr", a), INSTEAD[np.dot]
 
     def impl(a):
         m, n = a.shape
         count = min(m, n)
+        if block is not None and count > ELIMINATED:
+            both = block((m + count, count), a[:, :count])
+            if n == count:
+                return both[:m], both[m:]
+            wide = np.empty((m, n), dtype_of(a))
+            wide[:, :m] = both[m:]
+            wide[:, m:] = dot(both[:m].T, a[:, m:])
+            return both[:m], wide
         signs = np.sign(np.diag(np.linalg.qr(values(a))[1]))
         q, r = np.empty((m, count), dtype_of(a)), np.zeros((count, n), dtype_of(a))
         v = np.empty(m, dtype_of(a))

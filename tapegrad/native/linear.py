@@ -10,7 +10,8 @@ from tapegrad.native.annotations import Code, Type
 from tapegrad.native.arrays import is_complex, is_recorded_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, overload_recorded
-from tapegrad.native.matrices import function, spec_of_matrices
+from tapegrad.native.matrices import block_of
+from tapegrad.native.operators import value_of
 from tapegrad.native.scalar import order_of
 
 
@@ -69,24 +70,20 @@ LOOPED = 300  # products of numbers in a product of matrices that is recorded st
 PRODUCTS: dict[tuple[int, int], Code] = {  # by how many axes the operands have
     (1, 1): _inner, (2, 1): _of_vector, (1, 2): _to_vector, (2, 2): _of_matrices,
 }  # fmt: skip
-SHAPES: dict[tuple[int, int], Code] = {
-    (2, 1): lambda a, b: (a.shape[0],),
-    (1, 2): lambda a, b: (b.shape[1],),
-    (2, 2): lambda a, b: (a.shape[0], b.shape[1]),
-}
 
 
 def _product(a: Type, b: Type) -> Code | None:
     """Code for a product: a block of the tape where it is large."""
-    axes, spec = (a.ndim, b.ndim), spec_of_matrices(a, b)
-    if spec is None or axes not in SHAPES:
+    axes = a.ndim, b.ndim
+    block = block_of("product", a, b) if axes in PRODUCTS and axes != (1, 1) else None
+    if block is None:
         return PRODUCTS.get(axes)
-    loops, shape, block = inner_njit(PRODUCTS[axes]), inner_njit(SHAPES[axes]), function("product", spec, 2)
+    loops = inner_njit(PRODUCTS[axes])
 
     def impl(a, b):
         if a.shape[-1] != b.shape[0] or a.size * b.size <= LOOPED * b.shape[0]:
             return loops(a, b)
-        return block(shape(a, b), a, b)
+        return block(a.shape[:-1] + b.shape[1:], a, b)
 
     return impl
 
@@ -189,9 +186,7 @@ ELIMINATE = _eliminate()
 def solve(a, b):
     if not _any_active(a, b):
         return None
-
-    spec = spec_of_matrices(a, b)
-    block = function("solve", spec, 2) if spec is not None else None
+    block = block_of("solve", a, b)
 
     def impl(a, b):
         if a.shape[0] != a.shape[1] or a.shape[0] != b.shape[0]:
@@ -214,9 +209,7 @@ def solve(a, b):
 def inv(a):
     if not is_recorded_array(a):
         return None
-
-    spec = spec_of_matrices(a)
-    block = function("inv", spec, 1) if spec is not None else None
+    block = block_of("inv", a)
 
     def impl(a):
         if block is not None and a.shape[0] == a.shape[1] > ELIMINATED:
@@ -311,5 +304,13 @@ def _without_division(a):
 def det(a):
     if not is_recorded_array(a):
         return None
-    order = order_of(a.dtype.spec)
-    return lambda a: determinant(a, order)
+    order, block = order_of(a.dtype.spec), block_of("slogdet", a)
+
+    def impl(a):
+        if block is not None and a.shape[0] == a.shape[1] > ELIMINATED:
+            parts = block(3, a)
+            if parts[2] > 1e-4:  # beside a small pivot second derivatives by the inverse lose digits
+                return value_of(parts[1]) * np.exp(parts[0])
+        return determinant(a, order)
+
+    return impl

@@ -12,15 +12,17 @@ import functools
 from collections.abc import Sequence
 from types import ModuleType
 
+import llvmlite.binding as binding
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.extending import get_cython_function_address, intrinsic
 from numba.np import arrayobj
 
 from tapegrad.kernels import cache
+from tapegrad.kernels.locks import importing
 from tapegrad.native import matrix_sources
-from tapegrad.native.algebra import I64, MARKED, Spec, components
+from tapegrad.native.algebra import I64, MARKED, Emitter, Spec, components
 from tapegrad.native.annotations import (
     Builder,
     Compiled,
@@ -36,22 +38,24 @@ from tapegrad.native.annotations import (
 from tapegrad.native.arrays import Token, is_active_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.deferred import Deferred, caller
+from tapegrad.native.libraries import waiting
 from tapegrad.native.runtime import digest
 from tapegrad.native.scalar import Active
+from tapegrad.native.tape import LIMIT, TOP, grow, word
 
+OPERANDS = {
+    "product": "ab",
+    "solve": "ab",
+    "inv": "a",
+    "cholesky": "a",
+    "slogdet": "a",
+    "qr": "a",
+    "eigh": "a",
+}
+BY_COLUMNS = {"solve", "inv", "slogdet"}  # as LAPACK has matrices, and NumPy gives them to it
+VALUES_ONLY = {"eigh"}  # not of numbers with tangents
+BLAS = {"dgemm", "dtrsm"}
 DESCRIBED = types.UniTuple(types.int64, 6)  # address, whether it is active, rows, columns, and both strides
-
-
-def spec_of_matrices(*kinds: Type) -> Spec | None:
-    """Return the kind of numbers of matrices and vectors that the functions here take; None of others.
-
-    They take floats and dual numbers, neither series nor such as know whether they move.
-    """
-    spec = next((kind.dtype.spec for kind in kinds if is_active_array(kind)), None)
-    fits = all(is_active_array(kind) or kind.dtype == types.float64 for kind in kinds)
-    if spec is None or not fits or MARKED in spec or min(spec, default=0) < 0:
-        return None
-    return spec
 
 
 def _products(spec: Spec) -> list[tuple[int, int, int]]:
@@ -67,12 +71,73 @@ def _products(spec: Spec) -> list[tuple[int, int, int]]:
 
 
 @functools.cache
+def fortran(name: str) -> Intrinsic:
+    """Return a function of SciPy's BLAS or LAPACK, which returns what its last argument then is: what failed.
+
+    It is given addresses: of numbers, of the codes of letters, of what is in arrays. Integers have 64 bits,
+    which is right where it reads 32, as the lower half comes first.
+    """
+    module = "scipy.linalg.cython_blas" if name in BLAS else "scipy.linalg.cython_lapack"
+    symbol, byte = f"tapegrad_{name}", ir.IntType(8).as_pointer()
+    with importing():
+        binding.add_symbol(symbol, get_cython_function_address(module, name))
+
+    @intrinsic
+    def call(typingctx: TypingContext, *kinds: Type) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+            places = []
+            for kind, value in zip(kinds, cgutils.unpack_tuple(builder, args[0]), strict=True):
+                if isinstance(kind, types.Array):
+                    places.append(arrayobj.make_array(kind)(context, builder, value).data)
+                else:
+                    wide = types.float64 if isinstance(kind, types.Float) else types.int64
+                    value = context.cast(builder, value, kind, wide)
+                    places.append(cgutils.alloca_once_value(builder, value))
+            form = ir.FunctionType(ir.VoidType(), [byte] * len(places))
+            function = cgutils.get_or_insert_function(builder.module, form, symbol)
+            builder.call(function, [builder.bitcast(place, byte) for place in places])
+            return builder.load(places[-1])
+
+        return types.int64(types.StarArgTuple(kinds)), code
+
+    return call
+
+
+@intrinsic
+def look(typingctx: TypingContext, tape: Type, size: Type) -> Emission:
+    """See to interrupts as often as if so many bytes had been recorded."""
+
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+        limit, top = (word(builder, args[0], k) for k in (LIMIT, TOP))
+        left = builder.sub(builder.load(limit), args[1])
+        builder.store(left, limit)
+        with builder.if_then(builder.icmp_signed("<", left, builder.load(top)), likely=False):
+            found = builder.call(grow(Emitter(context, builder)), [args[0], ir.Constant(I64, 8)])
+            with builder.if_then(builder.icmp_signed("==", found, ir.Constant(I64, 0)), likely=False):
+                context.call_conv.return_exc(builder)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), code
+
+
+@functools.cache
 def compiled(name: str, *spec: int) -> ModuleType:
     """Return the module of a function of matrices of such numbers."""
-    known = {"name": name, "spec": spec, "components": components(spec), "products": _products(spec)}
-    levels = sum(lanes > 0 for lanes in spec)
-    text = getattr(matrix_sources, name.upper()).format(**known, levels=levels, digest=digest())
-    return cache.load(f"matrix_{name}", text)
+    operands = OPERANDS[name]
+    text = "".join(getattr(matrix_sources, part) for part in ("PLANES", name.upper(), "BLOCK")).format(
+        name=name,
+        spec=spec,
+        components=components(spec),
+        levels=sum(lanes > 0 for lanes in spec),
+        products=_products(spec),
+        rows_first=name not in BY_COLUMNS,
+        operands=", ".join(operands),
+        signature=", ".join(["UniTuple(int64, 6)"] * len(operands)),
+        digest=digest(),
+        **{what: ", ".join(f"{what}({x})" for x in operands) for what in ("laid", "numbers")},
+    )
+    with waiting():
+        return cache.load(f"matrix_{name}", text)
 
 
 PLANES = types.Array(types.float64, 3, "C")
@@ -121,22 +186,32 @@ def address_of(typingctx: TypingContext, x: Type) -> Emission:
     return types.int64(x), code
 
 
+def block_of(name: str, *kinds: Type) -> Compiled | None:
+    """Return ``run(shape, *operands)`` for matrices and vectors of these types; None where there is none.
+
+    It takes floats and dual numbers, neither series nor such as know whether they move.
+    """
+    fits = all(kind.ndim <= 2 and (is_active_array(kind) or kind.dtype == types.float64) for kind in kinds)
+    spec = next((kind.dtype.spec for kind in kinds if is_active_array(kind)), None)
+    if not fits or spec is None or MARKED in spec or min(spec, default=0) < 0:
+        return None
+    return None if spec and name in VALUES_ONLY else _run(name, spec)
+
+
 @functools.cache
-def function(name: str, spec: Spec, operands: int) -> Compiled:
-    """Return ``run(shape, *operands)`` for arrays of such numbers, and plain ones."""
-    args, describe = (name, *spec), [as_row, as_column][:operands]
+def _run(name: str, spec: Spec) -> Compiled:
+    names, args = OPERANDS[name], (name, *spec)
     space: Namespace = {
         "np": np,
         "dtype": Token(Active(spec)),
-        "compute": caller(Deferred("matrices", args, name), RESULT(*[DESCRIBED] * operands)),
+        "compute": caller(Deferred("matrices", args, name), RESULT(*[DESCRIBED] * len(names))),
         "assemble": caller(Deferred("matrices", args, "assemble"), ASSEMBLE),
         "address_of": address_of,
-        **{f"describe{k}": one for k, one in enumerate(describe)},
+        **{f"describe_{x}": one for x, one in zip(names, (as_row, as_column), strict=False)},
     }
-    names = [f"x{k}" for k in range(operands)]
     exec(
         f"def run(shape, {', '.join(names)}):\n"
-        f"    found, first, tape = compute({', '.join(f'describe{k}(x{k})' for k in range(operands))})\n"
+        f"    found, first, tape = compute({', '.join(f'describe_{x}({x})' for x in names)})\n"
         "    out = np.empty(shape, dtype)\n"
         "    assemble(found, first, tape, address_of(out))\n"
         "    return out\n",

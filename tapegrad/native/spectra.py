@@ -19,7 +19,7 @@ from tapegrad.native.complexes import squared
 from tapegrad.native.factors import symmetric, values
 from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, overload_recorded
 from tapegrad.native.linear import ELIMINATE, ELIMINATED, triangular
-from tapegrad.native.matrices import function
+from tapegrad.native.matrices import block_of
 from tapegrad.native.operators import value_of, with_value
 from tapegrad.native.scalar import order_of
 
@@ -126,9 +126,7 @@ def _eigenvectors(a, d, x0, y0, order):
 def eigh(a):
     if not is_active_array(a):
         return None
-    order = order_of(a.dtype.spec)
-
-    block = None if a.dtype.spec else function("eigh", (), 1)
+    order, block = order_of(a.dtype.spec), block_of("eigh", a)
 
     def impl(a):
         if block is not None and a.shape[0] == a.shape[1] > ELIMINATED:
@@ -144,9 +142,7 @@ def eigh(a):
 def eigvalsh(a):
     if not is_active_array(a):
         return None
-    order = order_of(a.dtype.spec)
-
-    block = None if a.dtype.spec else function("eigh", (), 1)
+    order, block = order_of(a.dtype.spec), block_of("eigh", a)
 
     def impl(a):
         if block is not None and a.shape[0] == a.shape[1] > ELIMINATED:

@@ -1,9 +1,15 @@
 """Products, systems and factors of matrices that are large enough to be blocks: beside Tensors."""
 
+import contextlib
+import gc
+import signal
+import threading
+
 import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.native.linear import ELIMINATED
 
 RANDOM = np.random.default_rng(5)
 N = 13
@@ -53,16 +59,39 @@ def eigh(a, w):
     return np.sum(values * w[0, :N]) + np.sum(vectors**2 * w[:, :N]) + np.linalg.eigvalsh(a)[3] ** 2
 
 
-CASES = [(products, SQUARE), (written_to_later, SQUARE), (recursive, SQUARE), (solve, SQUARE), (inv, SQUARE)]
-CASES += [(cholesky, SPD), (eigh, SPD)]
+def slogdet(a, w):
+    sign, log = np.linalg.slogdet(a)
+    return sign * log * w[0, 0] + np.linalg.slogdet(a[::-1])[0]
 
 
-@pytest.mark.parametrize(("function", "a"), CASES, ids=lambda v: getattr(v, "__name__", ""))
-@pytest.mark.parametrize("order", [1, pytest.param(3, marks=pytest.mark.slow)])
+def det(a, w):
+    """Of a matrix, one that is nearly singular, and one that is."""
+    near, singular = a / 5.0, a / 5.0
+    near[0] = near[1] + 1e-9 * w[0, :N]
+    singular[0] = 0.0 * a[1]
+    return np.linalg.det(a / 5.0) + np.linalg.det(near) + np.linalg.det(singular)
+
+
+def qr(a, w):
+    q, r = np.linalg.qr(a)
+    return np.sum(q * w.T[: q.shape[0], : q.shape[1]]) + np.sum(r * r * w[: r.shape[0], : r.shape[1]])
+
+
+CASES = [(products, SQUARE), (solve, SQUARE), (det, SQUARE), (cholesky, SPD), (eigh, SPD), (qr, W.T[:17])]
+SLOW = [(written_to_later, SQUARE), (recursive, SQUARE), (inv, SQUARE), (slogdet, SQUARE), (slogdet, -SQUARE)]
+SLOW += [(qr, SQUARE), (qr, W[:, :17])]
+ROWS = [pytest.param(*case, 1) for case in CASES] + [
+    pytest.param(*case, order, marks=pytest.mark.slow)
+    for cases, order in ((SLOW, 1), (CASES, 3), (SLOW, 3))
+    for case in cases
+]
+
+
+@pytest.mark.parametrize(("function", "a", "order"), ROWS, ids=lambda v: getattr(v, "__name__", ""))
 def test_derivatives_are_those_of_tensors(function, a, order):
     """Tangents of tangents are corrected once for each level."""
     u, results = RANDOM.normal(size=a.shape), []
-    u = u + u.T
+    u = u + u.T if a is SPD else u
     for run in (tg.njit(function), function):
         t = tg.tensor(a, requires_grad=True)
         y, found = run(t, W), []
@@ -112,11 +141,150 @@ def test_what_raises_leaves_the_tape_as_it_was():
     def singular(a):
         return np.sum(np.linalg.inv(a @ a))
 
-    run = tg.func.grad(tg.njit(singular))
+    run, unfit = tg.func.grad(tg.njit(singular)), tg.func.grad(tg.njit(lambda a: np.sum(a @ a[1:])))
     for _ in range(20):
         with pytest.raises(np.linalg.LinAlgError):
             run(np.zeros((N, N)))
         with pytest.raises(ValueError, match="sizes do not fit"):
-            tg.func.grad(tg.njit(lambda a: np.sum(a @ a[1:])))(SQUARE)
+            unfit(SQUARE)
     t = tg.tensor(SQUARE, requires_grad=True)
     np.testing.assert_allclose(run(SQUARE), tg.grad(singular(t), t)[0], rtol=1e-10)
+
+
+def of_itself(a, v):
+    """A matrix twice, turned, in parts, in either order, and with a plain array that is written to."""
+    f, plain = a.T.copy().T, v.copy()
+    s = np.sum((a @ a) * (a.T @ f)) + np.sum(np.linalg.solve(f[::-1], a[:, ::-1]))
+    c = a @ plain
+    plain[...] = 0.0
+    d = np.linalg.solve(a, v) + np.linalg.inv(a[::-1, ::-1])
+    return s + np.sum(c * d) + np.sum((v[:1] @ a) @ (a @ v[:, :1]))
+
+
+@pytest.mark.parametrize("active", [(0, 1), *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 1))])
+def test_either_operand_may_be_active(active):
+    v = W[:, :N].copy()
+    found = tg.func.value_and_grad(tg.njit(of_itself), active)(SQUARE, v)
+    expected = tg.func.value_and_grad(of_itself, active)(SQUARE, v)
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.stack([x]), np.stack([y]), rtol=1e-10, atol=1e-12)
+
+
+def second(a, v):
+    x = np.linalg.solve(a, v @ v)
+    return np.sum(x * (a @ a @ v))
+
+
+@pytest.mark.parametrize("active", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_second_derivatives_by_one_operand(active):
+    pair, u = [SQUARE, W[:, :N].copy()], RANDOM.normal(size=(N, N))
+    results = []
+    for run in (tg.njit(second), second):
+        args = [tg.tensor(x, requires_grad=k == active) for k, x in enumerate(pair)]
+        (g,) = tg.grad(run(*args), args[active], create_graph=True)
+        results.append(tg.grad((g * u).sum(), args[active])[0].numpy())
+    np.testing.assert_allclose(*results, rtol=1e-9, atol=1e-11 * abs(results[1]).max())
+
+
+def triangle_of(a):
+    return np.linalg.cholesky(a)[-1, 0] + np.linalg.eigvalsh(a)[0] + np.linalg.slogdet(a)[1]
+
+
+@pytest.mark.parametrize("n", [ELIMINATED, ELIMINATED + 1])
+def test_sizes_at_which_factors_change_ways(n):
+    a = RANDOM.normal(size=(n, n))
+    a = a @ a.T + np.eye(n)
+    found = tg.func.value_and_grad(tg.njit(triangle_of))(a)
+    expected = tg.func.value_and_grad(triangle_of)(a)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-12)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-10, atol=1e-13)
+
+
+@tg.njit(nogil=True)
+def several(a, w):
+    b = np.linalg.solve(a, a @ w)
+    return np.sum(b * w) + np.sum(np.linalg.cholesky(a @ a.T))
+
+
+def fails(a, w):
+    """By a statement, or in a block."""
+    b = a * 2.0
+    if w[0] == 0.0:
+        raise ValueError("as asked")
+    if w[0] == 1.0:
+        return np.sum(np.linalg.solve(b, w))
+    return np.sum(np.linalg.cholesky(b))
+
+
+def alive(run, times, error=()):
+    """How many pieces of memory of Numba's there are afterwards that were not there before, for each call."""
+    from numba.core.runtime import rtsys
+
+    counts = []
+    for n in (1, times):
+        for _ in range(n):
+            with pytest.raises(error) if error else contextlib.nullcontext():
+                run()
+        gc.collect()
+        found = rtsys.get_allocation_stats()
+        counts.append(found.alloc - found.free)
+    return (counts[1] - counts[0]) / times
+
+
+@pytest.mark.parametrize("what", ["value", "grad", pytest.param("hvp", marks=pytest.mark.slow)])
+def test_memory_is_given_back(what):
+    pytest.importorskip("numba.core.runtime._nrt_python").memsys_enable_stats()
+    w, rest = W[:, :3].copy(), [SQUARE] if what == "hvp" else []
+    run = several if what == "value" else getattr(tg.func, what)(several)
+    assert alive(lambda: run(SPD, w, *rest), 1000) == 0
+
+
+def test_a_block_that_raises_keeps_no_memory():
+    """Numba keeps what the calling functions hold, whoever raises."""
+    pytest.importorskip("numba.core.runtime._nrt_python").memsys_enable_stats()
+    run, w = tg.func.grad(tg.njit(fails)), np.zeros(N)
+    least = alive(lambda: run(SQUARE, w), 100, ValueError)
+    for w[0], a in ((1.0, 0.0 * SQUARE), (2.0, -SPD)):
+        assert alive(lambda a=a: run(a, w), 100, np.linalg.LinAlgError) <= least + 1
+
+
+def test_threads_have_tapes_of_their_own():
+    run, w = tg.func.grad(several), W[:, :3].copy()
+    matrices = [SPD + k * np.eye(N) for k in range(2)]
+    expected, found = [run(a, w) for a in matrices], [[], []]
+
+    def repeat(k):
+        found[k] += [run(matrices[k], w) for _ in range(200)]
+
+    threads = [threading.Thread(target=repeat, args=(k,)) for k in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for k in range(2):
+        np.testing.assert_array_equal(found[k], [expected[k]] * 200)
+
+
+def powers(a, n):
+    b = a
+    for _ in range(n):
+        b = a @ b
+    return np.sum(b)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
+def test_an_interrupt_stops_a_loop_of_blocks():
+    def ring(*_):
+        raise KeyboardInterrupt
+
+    run = tg.func.grad(tg.njit(powers))
+    run(SQUARE, 1)
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(SQUARE, 1_000_000)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    np.testing.assert_allclose(run(np.eye(N), 1), 2 * np.ones((N, N)))
