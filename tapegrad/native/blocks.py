@@ -29,7 +29,24 @@ from tapegrad.native.annotations import (
     Value,
 )
 from tapegrad.native.memory import BYTES, calloc, free, get, put
-from tapegrad.native.tape import BASE, BEFORE, BLOCKS, COUNT, DROP, KNOWN, NEXT, NUMBERS, PLACE, REVERSE, TOP
+from tapegrad.native.tape import (
+    BASE,
+    BEFORE,
+    BLOCKS,
+    CHUNKS,
+    COUNT,
+    DROP,
+    EXTENT,
+    KNOWN,
+    NEXT,
+    NUMBERS,
+    OLDER,
+    PLACE,
+    REVERSE,
+    STEP,
+    TAKEN,
+    TOP,
+)
 
 inner_njit = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # active numbers do not go to Python
 
@@ -111,6 +128,23 @@ def drop_of(kind: Type) -> Code:
         return 0
 
     return dropped
+
+
+@inner_njit
+def roomy(tape, size):
+    """Return the address of memory that is a tape's until it begins anew; fresh pages would cost more."""
+    chunk, size = get(tape, CHUNKS), (size + 64) // 64 * 64
+    taken, extent = (get(chunk, TAKEN), get(chunk, EXTENT)) if chunk else (0, 0)
+    if taken + size > extent:
+        older, taken, extent = chunk, 0, max(size, 2 * extent, STEP)
+        chunk = calloc(extent + 64, 1)
+        if chunk == 0:
+            raise MemoryError("no memory for what a native tape's block knows")
+        put(chunk, OLDER, older)
+        put(chunk, EXTENT, extent)
+        put(tape, CHUNKS, chunk)
+    put(chunk, TAKEN, taken + size)
+    return chunk + 64 + taken
 
 
 @inner_njit

@@ -31,6 +31,7 @@ from tapegrad.native.annotations import (
     Intrinsic,
     Namespace,
     Signature,
+    TupleType,
     Type,
     TypingContext,
     Value,
@@ -104,6 +105,24 @@ def fortran(name: str) -> Intrinsic:
 
 
 @intrinsic
+def array_at(typingctx: TypingContext, address: Type, shape: TupleType, dtype: Type) -> Emission:
+    """Return an array in C order of what lies at an address, which belongs to somebody else."""
+    kind = types.Array(dtype.dtype, len(shape), "C")
+
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+        size = context.get_abi_sizeof(context.get_data_type(kind.dtype))
+        extents, strides = cgutils.unpack_tuple(builder, args[1]), [ir.Constant(I64, size)]
+        for extent in extents[:0:-1]:
+            strides.insert(0, builder.mul(strides[0], extent))
+        array = arrayobj.make_array(kind)(context, builder)
+        data = builder.inttoptr(args[0], context.get_data_type(kind.dtype).as_pointer())
+        arrayobj.populate_array(array, data, extents, strides, ir.Constant(I64, size), None)
+        return array._getvalue()
+
+    return kind(types.int64, shape, dtype), code
+
+
+@intrinsic
 def look(typingctx: TypingContext, tape: Type, size: Type) -> Emission:
     """See to interrupts as often as if so many bytes had been recorded."""
 
@@ -134,7 +153,11 @@ def compiled(name: str, *spec: int) -> ModuleType:
         operands=", ".join(operands),
         signature=", ".join(["UniTuple(int64, 6)"] * len(operands)),
         digest=digest(),
-        **{what: ", ".join(f"{what}({x})" for x in operands) for what in ("laid", "numbers")},
+        laid=", ".join(f"laid({x})" for x in operands),
+        homes=" or ".join(f"home({x})" for x in operands),
+        parts=", ".join(f"apart({x}, where)" for x in operands),
+        planes=", ".join(f"given[{k}][0]" for k in range(len(operands))),
+        statements=", ".join(f"given[{k}][1]" for k in range(len(operands))),
     )
     with waiting():
         return cache.load(f"matrix_{name}", text)

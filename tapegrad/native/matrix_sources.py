@@ -12,8 +12,8 @@ has tangents of any order besides, of which those rules have none: so each stand
 PLANES = '''"""{name} of matrices of numbers with tangents {spec}. {digest}"""
 import numpy as np
 from numba import njit
-from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed
-from tapegrad.native.matrices import fortran, look
+from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed, roomy
+from tapegrad.native.matrices import array_at, fortran, look
 from tapegrad.native.memory import get, put, read, write
 from tapegrad.native.tape import BEFORE, COTANGENTS, KNOWN
 
@@ -36,30 +36,42 @@ def laid(x):
 
 
 @inner_njit
-def values(x):
-    """The components of a matrix; one that is not active has one."""
-    address, active, m, n, row, column = x
-    out = np.empty((COMPONENTS if active else 1, m, n))
-    for i in range(m):
-        for j in range(n):
-            for q in range(out.shape[0]):
-                out[q, i, j] = read(address + 8 * q + i * row + j * column)
-    return out
+def planes(k, m, n, where):
+    """An array for so many components of a matrix, in the memory of a tape if one is given."""
+    if where:
+        return array_at(roomy(where, 8 * k * m * n), (k, m, n), np.float64)
+    return np.empty((k, m, n))
 
 
 @inner_njit
-def numbers(x):
-    """The statements of a matrix's elements, none if it is on no tape; and the tape."""
+def home(x):
+    """The tape of the first element of a matrix, 0 if that is on none: where there is memory for copies."""
     address, active, m, n, row, column = x
-    tape = 0
-    out = np.empty(m * n if active else 0, np.uint32)
-    if active:
+    return get(address + 8 * (COMPONENTS + 1), 0) if active and m * n else 0
+
+
+@inner_njit
+def apart(x, where):
+    """Components of a matrix, one if it is not active; statements, none if it is on no tape; and the tape."""
+    address, active, m, n, row, column = x
+    out, tape = planes(COMPONENTS if active else 1, m, n, where), 0
+    if not active:
         for i in range(m):
             for j in range(n):
-                place = address + 8 * COMPONENTS + i * row + j * column
-                out[i * n + j] = get(place, 0)
-                tape |= get(place, 1)
-    return out if tape else out[:0], tape
+                out[0, i, j] = read(address + i * row + j * column)
+        return out, array_at(0, (0,), np.uint32), 0
+    if where:
+        statements = array_at(roomy(where, 4 * m * n), (m * n,), np.uint32)
+    else:
+        statements = np.empty(m * n, np.uint32)
+    for i in range(m):
+        for j in range(n):
+            place = address + i * row + j * column
+            for q in range(COMPONENTS):
+                out[q, i, j] = read(place + 8 * q)
+            statements[i * n + j] = get(place, COMPONENTS)
+            tape |= get(place, COMPONENTS + 1)
+    return out, statements if tape else statements[:0], tape
 
 
 @inner_njit
@@ -217,9 +229,8 @@ def turned(x):
 
 
 @inner_njit
-def symmetric(a):
+def symmetric(x):
     """A symmetric matrix, both of whose halves have a part in derivatives."""
-    x = values(a)
     scale, apart = 0.0, 0.0
     for i in range(x.shape[1]):
         for j in range(i + 1):
@@ -252,14 +263,16 @@ REVERSE, DROP = addressed(reversing), addressed(drop_of)
 def {name}({operands}):
     """The result, the number of its first statement, and the tape."""
     {operands} = {laid}
-    known, given = result({operands}), ({numbers},)
+    where = {homes}
+    given = ({parts},)
+    known = result({planes}, where)
     out, first, tape, size = known[0], 0, 0, known[0].size
-    for statements, on in given:
+    for _, statements, on in given:
         tape |= on
         size += statements.size
     if tape and out.size:
         look(tape, 16 * size)
-        kept = known, given
+        kept = known, ({statements},)
         first = pushed(tape, out.size // COMPONENTS, keep(kept), REVERSE(kept), DROP(kept)) + 1
     return out, first, tape
 '''
@@ -267,14 +280,16 @@ def {name}({operands}):
 PRODUCT = """
 
 @inner_njit
-def result(a, b):
-    x, y = values(a), values(b)
-    return times(x, False, y, False, 1.0), x, y
+def result(x, y, where):
+    out = planes(COMPONENTS, x.shape[1], y.shape[2], where)
+    out.fill(0.0)
+    product(out, x, False, y, False, 1.0, 0)
+    return out, x, y
 
 
 @inner_njit
 def give(tape, ct, known, given):
-    (_, x, y), ((of_x, _), (of_y, _)) = known, given
+    (_, x, y), (of_x, of_y) = known, given
     if of_x.size:
         added(tape, of_x, times(ct, False, y, True, 1.0))
     if of_y.size:
@@ -284,17 +299,16 @@ def give(tape, ct, known, given):
 SOLVE = """
 
 @inner_njit
-def result(a, b):
-    x = values(a)
+def result(x, y, where):
     factors, pivots, singular = factored(x)
     if singular:
         raise np.linalg.LinAlgError("Matrix is singular to machine precision.")
-    return over(widened(values(b)), x, False, factors, pivots), x, factors, pivots
+    return over(widened(y), x, False, factors, pivots), x, factors, pivots
 
 
 @inner_njit
 def give(tape, ct, known, given):
-    (out, x, factors, pivots), ((of_a, _), (of_b, _)) = known, given
+    (out, x, factors, pivots), (of_a, of_b) = known, given
     back = over(ct, x, True, factors, pivots)
     if of_b.size:
         added(tape, of_b, back)
@@ -305,8 +319,7 @@ def give(tape, ct, known, given):
 INV = """
 
 @inner_njit
-def result(a):
-    x = values(a)
+def result(x, where):
     factors, pivots, singular = factored(x)
     if singular:
         raise np.linalg.LinAlgError("Matrix is singular to machine precision.")
@@ -318,7 +331,7 @@ def result(a):
 @inner_njit
 def give(tape, ct, known, given):
     out = known[0]
-    added(tape, given[0][0], times(times(out, True, ct, False, -1.0), False, out, True, 1.0))
+    added(tape, given[0], times(times(out, True, ct, False, -1.0), False, out, True, 1.0))
 """
 
 CHOLESKY = '''
@@ -344,9 +357,9 @@ def between(x, low, turn):
 
 
 @inner_njit
-def result(a):
+def result(x, where):
     """The factor of a symmetric matrix: that of the values, corrected by the tangents."""
-    s = symmetric(a)
+    s = symmetric(x)
     n = s.shape[1]
     first = np.zeros((1, n, n))
     for i in range(n):
@@ -366,15 +379,14 @@ def result(a):
 def give(tape, ct, known, given):
     low = known[0]
     inner = lower(times(low, True, ct, False, 1.0))
-    added(tape, given[0][0], halves(between(inner, low, False)))
+    added(tape, given[0], halves(between(inner, low, False)))
 '''
 
 SLOGDET = '''
 
 @inner_njit
-def result(a):
+def result(x, where):
     """Logarithm of the absolute value; sign, 0 if it is singular; least pivot over greatest."""
-    x = values(a)
     factors, pivots, singular = factored(x)
     out = np.zeros((COMPONENTS, 3, 1))
     if singular:
@@ -404,15 +416,15 @@ def result(a):
 def give(tape, ct, known, given):
     _, x, factors, pivots = known
     part = over(multiple_of_identity(ct[:, 0, 0], x.shape[1]), x, True, factors, pivots)
-    added(tape, given[0][0], part)
+    added(tape, given[0], part)
 '''
 
 EIGH = '''
 
 @inner_njit
-def result(a):
+def result(x, where):
     """Eigenvalues in the first row, and below them the vectors; of matrices without tangents."""
-    w, v = np.linalg.eigh(symmetric(a)[0])
+    w, v = np.linalg.eigh(symmetric(x)[0])
     out = np.empty((1, w.size + 1, w.size))
     for j in range(w.size):
         out[0, 0, j] = w[j]
@@ -435,7 +447,7 @@ def give(tape, ct, known, given):
                 inner[0, i, j] = ct[0, 0, j]
             elif turns:
                 inner[0, i, j] = np.divide(inner[0, i, j], w[j] - w[i])
-    added(tape, given[0][0], halves(times(times(v, False, inner, False, 1.0), False, v, True, 1.0)))
+    added(tape, given[0], halves(times(times(v, False, inner, False, 1.0), False, v, True, 1.0)))
 '''
 
 QR = '''
@@ -469,9 +481,8 @@ def found(x):
 
 
 @inner_njit
-def result(a):
+def result(x, where):
     """First q, then r below it: those of the values, corrected by the tangents."""
-    x = values(a)
     first, low_first = found(x)
     q, low, n = widened(first), widened(low_first), x.shape[2]
     for _ in range(LEVELS):
@@ -522,5 +533,5 @@ def give(tape, ct, known, given):
                 inner[k, j, i] = both - own[k, i, j]
                 inner[k, i, j] = both - own[k, i, j]
     product(total, q, False, inner, False, 1.0, 0)
-    added(tape, given[0][0], over(total, low, False, low[0], NO_PIVOTS))
+    added(tape, given[0], over(total, low, False, low[0], NO_PIVOTS))
 '''

@@ -12,8 +12,8 @@ from tapegrad.native.algebra import Spec, components
 TAPES = '''"""Taking and returning native tapes. {digest}"""
 from numba import njit
 from tapegrad.native.memory import call_block, calloc, claim, free, get, pool, put
-from tapegrad.native.tape import (BASE, BLOCKS, CHUNK, COTANGENTS, COUNT, DROP, END, KEPT, LEAST, LIMIT, NEXT,
-                                  OWNED, ROOM, SLOTS, TOP, WORDS)
+from tapegrad.native.tape import (BASE, BLOCKS, CHUNK, CHUNKS, COTANGENTS, COUNT, DROP, END, EXTENT, KEPT,
+                                  LEAST, LIMIT, NEXT, OLDER, OWNED, ROOM, SLOTS, TAKEN, TOP, WORDS)
 
 
 @njit("int64()", cache=CACHE)
@@ -30,20 +30,32 @@ def acquire():
 
 
 @njit
-def clear(tape):
-    """Let go of the blocks."""
+def clear(tape, kept):
+    """Let go of the blocks, and of their memory but the last chunk, if it has so few bytes."""
     while get(tape, BLOCKS):
         block = get(tape, BLOCKS)
         put(tape, BLOCKS, get(block, NEXT))
         call_block(get(block, DROP), tape, block)
         free(block)
+    last = get(tape, CHUNKS)
+    if last:
+        chunk = get(last, OLDER)
+        while chunk:
+            older = get(chunk, OLDER)
+            free(chunk)
+            chunk = older
+        put(last, OLDER, 0)
+        put(last, TAKEN, 0)
+        if get(last, EXTENT) > kept:
+            free(last)
+            put(tape, CHUNKS, 0)
 
 
 @njit("void(int64, int64)", cache=CACHE)
 def reset(tape, inputs):
     """Begin anew, with so many inputs."""
-    if get(tape, BLOCKS):
-        clear(tape)
+    if get(tape, BLOCKS) or get(tape, CHUNKS):
+        clear(tape, KEPT)
     base, end = get(tape, BASE), get(tape, END)
     put(tape, TOP, base)
     put(tape, LIMIT, min(end, base + CHUNK))
@@ -53,11 +65,11 @@ def reset(tape, inputs):
 @njit("void(int64)", cache=CACHE)
 def release(tape):
     """Return a tape; large buffers are kept by the first slots only."""
-    if get(tape, BLOCKS):
-        clear(tape)
     owned = get(tape, OWNED)
     place = (tape - pool()) // (8 * WORDS)
     kept = 0 if owned == 2 or place >= 16 else max(KEPT >> place, LEAST)
+    if get(tape, BLOCKS) or get(tape, CHUNKS):
+        clear(tape, kept)
     if get(tape, END) - get(tape, BASE) > kept:
         free(get(tape, BASE))
         put(tape, BASE, 0)

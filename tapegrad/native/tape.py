@@ -13,10 +13,12 @@ from tapegrad.native.algebra import I8, I32, I64, Emitter
 from tapegrad.native.annotations import Builder, Module, Value
 
 # Words of a tape's state.
-TOP, LIMIT, COUNT, BASE, END, COTANGENTS, ROOM, OWNED, BLOCKS = range(9)
+TOP, LIMIT, COUNT, BASE, END, COTANGENTS, ROOM, OWNED, BLOCKS, CHUNKS = range(10)
 # Words of a block, statements whose derivative is a function's: the block before it, how many bytes and
 # statements there are below it, addresses of functions ``(tape, block)``, and what these know.
 NEXT, PLACE, BEFORE, REVERSE, DROP, KNOWN = range(6)
+# Words of a chunk of memory for blocks: the one before it, how many bytes it has, how many are taken.
+OLDER, EXTENT, TAKEN = range(3)
 WORDS = 16  # two cache lines each
 STATE_WORDS = ctypes.c_int64 * WORDS
 SLOTS = 64
