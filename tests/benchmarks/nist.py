@@ -5,8 +5,8 @@
 Each problem (`tests/scipy/nist.py`) is solved from both starts by `curve_fit` with derivatives found, then by
 Newton's steps with the exact Hessian, and by SciPy's `curve_fit` with differences. MINPACK's first step is
 bounded by the start's size (factor=1): from a hundred times that BoxBOD's first start leads nowhere. Printed
-are the fewest digits of a parameter and of a standard error, -log10 |found - certified| / |certified|, at most
-11, as many as NIST certifies.
+are the fewest digits of a parameter and of a standard error, -log10 |found - certified| / |certified|, at
+most 11, as many as NIST certifies.
 """
 
 import numpy as np

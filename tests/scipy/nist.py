@@ -110,7 +110,7 @@ class Problem:
             q = q - np.linalg.solve(curvature.astype(float), slope.astype(float))
         jacobian = tg.func.jacfwd(lambda q: self.model(self.x, *(q * scale)))(q).astype(float)
         variance = 2 * half(q) / (len(self.y) - len(q))
-        spread = np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)))
+        spread = np.linalg.norm(np.linalg.inv(np.linalg.qr(jacobian, mode="r")), axis=1)
         return q * scale, np.sqrt(variance) * spread * scale
 
 
