@@ -258,7 +258,7 @@ def test_plain_problems_are_scipys():
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "options", [{"method": "Radau"}, {"events": lambda t, y: y[0]}, {"dense_output": True}], ids=str
+    "options", [{"method": "Radau"}, {"events": lambda t, y: y[0]}, {"dense_output": True}], ids=" ".join
 )
 def test_what_solve_ivp_refuses(options):
     k = leaf(0.5)
