@@ -893,14 +893,14 @@ def product(a, b):
     return (a @ b)[0, 0]
 
 
-@crosses("native.linear", "ELIMINATED")
+@crosses("native.linear", "ELIMINATED", full=True)
 def inverses_in_compiled_code(n):
     a = np.random.default_rng(n).normal(size=(n, n)) + n * np.eye(n)
     x = np.linalg.inv(a)
     np.testing.assert_allclose(tg.func.grad(tg.njit(inverse))(a), -np.outer(x[0], x[:, 1]), atol=1e-13)
 
 
-@crosses("native.linear", "LOOPED")
+@crosses("native.linear", "LOOPED", full=True)
 def products_in_compiled_code(n):
     a, b = np.random.default_rng(n).normal(size=(2, n))
     of_a, of_b = tg.func.grad(tg.njit(product), (0, 1))(a[None], b[:, None])
@@ -913,7 +913,8 @@ def cases(slow):
     for limit in sizes.OTHERS:
         function, more = CROSSED[limit.module, limit.name]
         if more.get("slow", False) == slow:
-            found += [pytest.param(function, n, id=f"{limit.of}-{n}") for n in crossings(limit)]
+            marks = [pytest.mark.full] if more.get("full", False) else []
+            found += [pytest.param(function, n, id=f"{limit.of}-{n}", marks=marks) for n in crossings(limit)]
     return found
 
 

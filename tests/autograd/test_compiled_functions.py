@@ -8,6 +8,7 @@ import tapegrad as tg
 from tapegrad.autograd import forward_ad
 from tapegrad.errors import AnomalyError, GradientError, ShapeError
 from tapegrad.ops import custom
+from tests.tiers import every
 
 
 class Scaled(tg.autograd.Function):
@@ -65,7 +66,7 @@ def no_python(monkeypatch):
     return forbid
 
 
-@pytest.mark.parametrize("shape", [(), (3,), pytest.param((2, 3), marks=pytest.mark.full), (0, 2)])
+@pytest.mark.parametrize("shape", every([(shape,) for shape in ((3,), (), (2, 3), (0, 2))], 4))
 def test_sweeps_run_it_without_python(shape, no_python):
     x, y = leaves(shape)
     wanted = tg.grad(np.sum(x * np.sin(x * np.sin(y))) * 2.0, (x, y))
@@ -92,7 +93,9 @@ def test_gradcheck_and_constants(no_python):
     np.testing.assert_allclose(tg.grad(Scaled.apply(2.0, s), s)[0], 2 * np.cos(s.item()))
 
 
-@pytest.mark.parametrize("how", ["transposed", "float32", "a hook", "retained", "batched", "recorded"])
+@pytest.mark.parametrize(
+    "how", every(["float32", "transposed", "a hook", "retained", "batched", "recorded"], 3)
+)
 def test_what_python_runs(how):
     x, y = leaves((3, 3), np.float32 if how == "float32" else float)
     a, b = (x.T, y.T) if how == "transposed" else (x, y)
@@ -124,7 +127,7 @@ def test_other_arguments_and_none():
     assert h is None
 
 
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("whole", every([False, True], 2))
 def test_errors_of_the_users_are_raised(whole):
     x, _ = leaves((3,))
     total = -np.sum(Power.apply(np.abs(x) + 0.5, 2.0))

@@ -136,7 +136,6 @@ def shapes(a, b):
     return np.sum(a @ b)
 
 
-@pytest.mark.quick
 def test_sizes_at_which_products_change_ways():
     run = tg.func.value_and_grad(tg.njit(shapes), (0, 1))
     for m, k, n in ((6, 7, 7), (6, 7, 8), (1, 400, 1), (300, 1, 2), (0, 50, 50), (50, 0, 50)):
