@@ -1,31 +1,13 @@
 """Convolutions of arrays and recursive filters, of SciPy; declared when a module of `tapegrad.scipy` asks."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
+from scipy import ndimage, signal
 
-from tapegrad.ops.primitive import Irregular, Primitive, conj
-from tapegrad.tape.record import Template
-
-FILTERS: dict[str, Primitive] = {}  # the ops, by name
-
-
-class Filter(Irregular):
-    """An op that no function of NumPy's means."""
-
-    registry = FILTERS
-
-
-def _declare(forward: Any) -> Callable[[Any], Any]:
-    return lambda cls: Filter(cls.__name__, (), forward, 2, cls.__doc__, cls, Template.PYTHON)
+from tapegrad.ops.matrix_functions import declare
+from tapegrad.ops.primitive import conj
 
 
 def _convolve(a, v, mode, method):
-    from scipy import signal
-
     axes = [axis for axis, n in enumerate(v.shape) if n != 1]
     real = a.dtype == v.dtype and a.dtype.char in "fd"
     if method == "direct" and real and a.ndim > 1 and len(axes) == 1:
@@ -35,8 +17,6 @@ def _convolve(a, v, mode, method):
 
 def _along(a, v, axis, mode):
     """A convolution with a kernel of one axis, for which SciPy has a quicker function."""
-    from scipy import ndimage
-
     if mode == "full":
         width = [(v.size - 1,) * 2 if k == axis else (0, 0) for k in range(a.ndim)]
         a = np.pad(a, width)
@@ -46,7 +26,7 @@ def _along(a, v, axis, mode):
     return np.ascontiguousarray(found[(slice(None),) * axis + (inner,)])
 
 
-@_declare(_convolve)
+@declare(_convolve, 2, "signal")
 class convolve_arrays:
     """All places of one array against another, or ("valid") those where the second lies within the first."""
 
@@ -71,12 +51,10 @@ class convolve_arrays:
 
 
 def _recursive(v, a):
-    from scipy import signal
-
     return signal.lfilter(np.ones(1, a.dtype), np.concatenate([np.ones(1, a.dtype), a]), v)
 
 
-@_declare(_recursive)
+@declare(_recursive, 2, "signal")
 class recursive_filter:
     """y[n] = v[n] - a[0] y[n-1] - a[1] y[n-2] - ... along the last axis; in reverse the same from the end."""
 

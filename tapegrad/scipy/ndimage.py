@@ -20,7 +20,7 @@ from scipy.ndimage._filters import _gaussian_kernel1d
 from tapegrad.core.base import value_of
 from tapegrad.core.dispatch import apply
 from tapegrad.numpy_api.tables import tensor_of
-from tapegrad.ops.filters import FILTERS
+from tapegrad.ops import filters
 from tapegrad.scipy.calls import derived, doubles, fall_through, follows, refuse
 
 __all__ = [
@@ -76,7 +76,8 @@ def _correlated(name: str, x: Any, weights: Any, axes: Any, mode: Any, cval: Any
     wide = np.pad(x, width, mode=PADS[mode], **values)
     dtype = np.result_type(value_of(x), value_of(kernel)) if value_of(kernel).dtype.kind == "c" else x.dtype
     kernel, wide = (y if value_of(y).dtype == dtype else y.astype(dtype) for y in (kernel, wide))
-    return apply(FILTERS["convolve_arrays"], (wide, kernel), {"mode": "valid", "method": "direct"})
+    op: Any = filters.convolve_arrays
+    return apply(op, (wide, kernel), {"mode": "valid", "method": "direct"})
 
 
 def _turned(weights: Any, origin: Any) -> tuple[Any, list[int]]:

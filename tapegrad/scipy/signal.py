@@ -17,7 +17,7 @@ from tapegrad.core.base import value_of
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import tensor_of
-from tapegrad.ops.filters import FILTERS
+from tapegrad.ops import filters
 from tapegrad.scipy.calls import derived, fall_through, follows, refuse
 
 __all__ = [
@@ -35,7 +35,8 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_scipy.__all__})
 
 
-CONVOLVE = FILTERS["convolve_arrays"]
+CONVOLVE: Any = filters.convolve_arrays
+RECURSE: Any = filters.recursive_filter
 PADS: dict[str, Any] = {
     "fill": "constant", "pad": "constant", "wrap": "wrap", "circular": "wrap", "symm": "symmetric",
     "symmetric": "symmetric",
@@ -314,7 +315,7 @@ def _filtered(b: Any, a: Any, x: Any, zi: Any) -> tuple[Any, Any]:
     y = moved[..., :n]
     if np.shape(a)[0] == 1:
         return y, moved[..., n:]
-    y = apply(FILTERS["recursive_filter"], (y, a[1:]), {})
+    y = apply(RECURSE, (y, a[1:]), {})
     if zi is None:
         return y, None
     again = apply(CONVOLVE, (y, _kernel(a, np.ndim(y))), FULL)

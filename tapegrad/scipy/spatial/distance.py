@@ -142,7 +142,6 @@ def euclidean(u: Any, v: Any, w: Any = None) -> Any:
     w : Tensor or array_like, optional
         Weights.
 
-
     Returns
     -------
     Tensor
@@ -167,7 +166,6 @@ def sqeuclidean(u: Any, v: Any, w: Any = None) -> Any:
     u, v : Tensor or array_like
     w : Tensor or array_like, optional
         Weights.
-
 
     Returns
     -------
@@ -194,7 +192,6 @@ def cityblock(u: Any, v: Any, w: Any = None) -> Any:
     w : Tensor or array_like, optional
         Weights.
 
-
     Returns
     -------
     Tensor
@@ -219,7 +216,6 @@ def chebyshev(u: Any, v: Any, w: Any = None) -> Any:
     u, v : Tensor or array_like
     w : Tensor or array_like, optional
         Weights.
-
 
     Returns
     -------
@@ -246,7 +242,6 @@ def cosine(u: Any, v: Any, w: Any = None) -> Any:
     w : Tensor or array_like, optional
         Weights.
 
-
     Returns
     -------
     Tensor
@@ -272,7 +267,6 @@ def braycurtis(u: Any, v: Any, w: Any = None) -> Any:
     w : Tensor or array_like, optional
         Weights.
 
-
     Returns
     -------
     Tensor
@@ -297,7 +291,6 @@ def canberra(u: Any, v: Any, w: Any = None) -> Any:
     u, v : Tensor or array_like
     w : Tensor or array_like, optional
         Weights.
-
 
     Returns
     -------
@@ -326,7 +319,6 @@ def minkowski(u: Any, v: Any, p: Any = 2, w: Any = None) -> Any:
     w : Tensor or array_like, optional
         Weights.
 
-
     Returns
     -------
     Tensor
@@ -354,7 +346,6 @@ def correlation(u: Any, v: Any, w: Any = None, centered: bool = True) -> Any:
         Weights.
     centered : bool, optional
 
-
     Returns
     -------
     Tensor
@@ -381,7 +372,6 @@ def seuclidean(u: Any, v: Any, V: Any) -> Any:
     V : Tensor or array_like
         Variances.
 
-
     Returns
     -------
     Tensor
@@ -406,7 +396,6 @@ def mahalanobis(u: Any, v: Any, VI: Any) -> Any:
     u, v : Tensor or array_like
     VI : Tensor or array_like
         Inverse of the covariance.
-
 
     Returns
     -------
