@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -155,7 +155,10 @@ def entering(moving: tuple[int, ...], spec: Spec) -> Intrinsic:
         def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
             parts = cgutils.unpack_tuple(builder, values[0])
             lanes = cgutils.unpack_tuple(builder, values[1])
-            number = ir.Constant(I64, 1)
+            numbers, number = {}, ir.Constant(I64, 1)  # in the order in which cotangents leave
+            for k in moving:
+                numbers[k] = number
+                number = builder.add(number, _count(context, builder, args[k], parts[k]))
             done = []
             for k, (kind, value) in enumerate(zip(args, parts, strict=True)):
                 if k not in moving:
@@ -166,10 +169,9 @@ def entering(moving: tuple[int, ...], spec: Spec) -> Intrinsic:
                 rows = cgutils.unpack_tuple(builder, lanes[moving.index(k)]) if len(of) else []
                 sources, given = [kind, *of], [value, *rows]
                 if isinstance(kind, types.Array):
-                    done.append(_array(context, builder, kinds[k], sources, given, number, values[2]))
+                    done.append(_array(context, builder, kinds[k], sources, given, numbers[k], values[2]))
                 else:
-                    done.append(_number(context, builder, active, sources, given, number, values[2]))
-                number = builder.add(number, _count(context, builder, kind, value))
+                    done.append(_number(context, builder, active, sources, given, numbers[k], values[2]))
             return context.make_tuple(builder, out, done)
 
         return out(args, tangents, types.int64), code
@@ -260,6 +262,26 @@ def _copy(builder: Builder, source: Value, step: int, target: Value, n: Value) -
     with cgutils.for_range(builder, n) as loop:
         at = builder.gep(source, [builder.mul(loop.index, ir.Constant(I64, step))])
         builder.store(builder.load(at, align=8), builder.gep(target, [loop.index]), align=8)
+
+
+def mapped(
+    context: Context,
+    builder: Builder,
+    kind: types.Array,
+    value: Value,
+    take: Callable[[Type, Value], Value],
+) -> Value:
+    """Emit a new array of floats, in the order of C: what is taken of each element of an array."""
+    source, out_kind = (
+        arrayobj.make_array(kind)(context, builder, value),
+        types.Array(types.float64, kind.ndim, "C"),
+    )
+    shape = cgutils.unpack_tuple(builder, source.shape, kind.ndim)
+    out = arrayobj._empty_nd_impl(context, builder, out_kind, shape)
+    with _elements(context, builder, [kind], [source]) as (place, pointers):
+        found = take(kind.dtype, arrayobj.load_item(context, builder, kind, pointers[0]))
+        builder.store(found, builder.gep(out.data, [place]))
+    return out._getvalue()
 
 
 @intrinsic

@@ -72,6 +72,22 @@ def once(primal: Compiled, seen: set[int] | None = None) -> str:
     return "draws random numbers" if uses_numpy and "random" in names else ""
 
 
+def recursive(function: python_types.FunctionType) -> bool:
+    """Whether what the held form of a function calls may call it again."""
+    seen: set[int] = set()
+    left = [function]
+    while left:
+        for value in _read(left.pop()).values():
+            for other in called(value):
+                found = frozen(other)
+                if found is function:
+                    return True
+                if id(found) not in seen:
+                    seen.add(id(found))
+                    left.append(found)
+    return False
+
+
 def hold(primal: Compiled, form: Compiled | None = None) -> None:
     """See that the first compilation of a function notes what it reads, and that all are of the same.
 
@@ -86,6 +102,7 @@ def hold(primal: Compiled, form: Compiled | None = None) -> None:
             raise UnsupportedOpError(
                 f"{found.__name__}: {changed}; Numba would take that for this form alone: make it an argument"
             )
+        compiled.py_func = found  # by which Numba knows a function that calls itself
         return found
 
     compiled: Any = form or primal

@@ -30,10 +30,11 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
-from tapegrad.native.arguments import REAL, entering, leaving, new_matrix, put_row, sizing
+from tapegrad.native.arguments import REAL, entering, leaving, mapped, new_matrix, put_row, sizing
 from tapegrad.native.compiler import OnceCompiler
 from tapegrad.native.function import CompiledFunction, compile_function
 from tapegrad.native.memory import get, taking, write
+from tapegrad.native.nested import Nested
 from tapegrad.native.notes import announce
 from tapegrad.native.operators import statement_of
 from tapegrad.native.scalar import Active, is_active
@@ -60,25 +61,59 @@ def _compile_once(compiled: Compiled) -> None:
     compiled.compile = compile
 
 
+def _results(kind: Type) -> Type | None:
+    """The type of what a function returns, nothing unrecorded in it; None if other than real numbers is."""
+    if is_active(kind):
+        return Active(kind.spec)
+    if isinstance(kind, types.BaseTuple):
+        parts = [_results(part) for part in kind]
+        whole = any(part is None for part in parts) or isinstance(kind, types.BaseNamedTuple)
+        return None if whole else types.Tuple(parts)
+    real = isinstance(kind, types.Array) and isinstance(kind.dtype, (Active, *REAL))
+    return kind if real or isinstance(kind, REAL) else None
+
+
 @functools.cache
 def component(place: int) -> Intrinsic:
-    """Return the function that takes one component of a number; of a plain one the tangents are 0."""
+    """Return the function that takes one component of numbers, also in arrays and tuples; plain ones rest."""
+
+    def kind_of(kind: Type) -> Type:
+        if isinstance(kind, types.BaseTuple):
+            return types.Tuple([kind_of(part) for part in kind])
+        array = isinstance(kind, types.Array)
+        return types.Array(types.float64, kind.ndim, "C") if array else types.float64
+
+    def number(context: Context, builder: Builder, kind: Type, value: Value) -> Value:
+        if isinstance(kind, Active):
+            return builder.extract_value(value, place)
+        if place:
+            return ir.Constant(F64, 0.0)
+        return context.cast(builder, value, kind, types.float64)
+
+    def part(context: Context, builder: Builder, kind: Type, value: Value) -> Value:
+        if isinstance(kind, types.BaseTuple):
+            pairs = zip(kind, cgutils.unpack_tuple(builder, value), strict=True)
+            return context.make_tuple(
+                builder, kind_of(kind), [part(context, builder, k, v) for k, v in pairs]
+            )
+        take = functools.partial(number, context, builder)
+        return (
+            mapped(context, builder, kind, value, take)
+            if isinstance(kind, types.Array)
+            else take(kind, value)
+        )
 
     @intrinsic
     def take(typingctx: TypingContext, x: Type) -> Emission:
         def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
-            if isinstance(x, Active):
-                return builder.extract_value(args[0], place)
-            if place:
-                return ir.Constant(F64, 0.0)
-            return context.cast(builder, args[0], x, types.float64)
+            return part(context, builder, x, args[0])
 
-        return types.float64(x), code
+        return kind_of(x)(x), code
 
     return take
 
 
-def attempt(twin: Compiled, moving: tuple[int, ...], spec: Spec) -> Intrinsic:
+def attempt(twin: Compiled, moving: tuple[int, ...], spec: Spec, any_shape: bool = False) -> Intrinsic:
     """Return ``attempt(args, tape)``, which runs a twin, its moving arguments active, and ends the recording.
 
     What the function raises is raised once its tape is returned.
@@ -89,11 +124,11 @@ def attempt(twin: Compiled, moving: tuple[int, ...], spec: Spec) -> Intrinsic:
     def run(typingctx: TypingContext, args: TupleType, tape: Type) -> Emission:
         kind = types.Dispatcher(twin)
         form: Signature = kind.get_call_type(typingctx, tuple(args), {})
-        result = Active(form.return_type.spec) if is_active(form.return_type) else form.return_type
-        if not isinstance(result, (Active, types.Float, types.Integer)):
+        result = _results(form.return_type)
+        if result is None or not (any_shape or isinstance(result, (Active, *REAL))):
+            wanted = "real numbers and arrays are" if any_shape else "one number is"
             raise TypingError(
-                f"tapegrad: the function differentiated returns {form.return_type}, "
-                "where one number is wanted"
+                f"tapegrad: the function differentiated returns {form.return_type}, where {wanted} wanted"
             )
 
         def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
@@ -177,11 +212,11 @@ def recorded(
     return piece(run)
 
 
-def forward(twin: Compiled, moving: tuple[int, ...], spec: Spec) -> Compiled:
+def forward(twin: Compiled, moving: tuple[int, ...], spec: Spec, any_shape: bool = False) -> Compiled:
     """Return ``run(args, tangents)``: the result with its tangents; nothing is recorded; compiled."""
     module, size = runtime.tapes(), sizing(moving)
     acquire, release = module.acquire, module.release
-    enter, attempted = entering(moving, spec), attempt(twin, moving, spec)
+    enter, attempted = entering(moving, spec), attempt(twin, moving, spec, any_shape)
 
     def run(args, tangents):
         size(args, tangents)
@@ -218,6 +253,8 @@ class Derivative:
         self.__wrapped__, self._compiled = of, compiled
         self._of_tensors: Callable[..., Any] | None = None
         self._tapegrad_made_of = (name, how, of.primal)
+        nested = Nested(name, how, of.primal, compiled, recorded, component)
+        self._tapegrad_recorded = nested.stub()  # what recording code calls
         announce(compiled, self.__name__, of.cached)
         _compile_once(compiled)
         if of.cached:
@@ -322,7 +359,7 @@ def hvp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
 def jvp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of value and derivative along a direction."""
     moving = moving_of(argnums)
-    run, spread = forward(twin_of(of.primal, (1, 0)), moving, (1, 0)), _directions(moving, 1)
+    run, spread = forward(twin_of(of.primal, (1, 0)), moving, (1, 0), True), _directions(moving, 1)
     value, tangent = component(0), component(1)
 
     def jvp(*args):

@@ -163,6 +163,24 @@ def evened(typingctx: TypingContext, x: Type) -> Emission:
     return out(x), code
 
 
+@intrinsic
+def promoted(typingctx: TypingContext, dtype: Type, x: Type) -> Emission:
+    """Return numbers, those in tuples too, as active ones of the kind that is given."""
+    spec = dtype.dtype.spec
+
+    def leaf(kind: Type) -> Type:
+        return Active(spec) if isinstance(kind, Expression) else recorded(kind, spec)
+
+    out = _mapped(x, leaf) if _are_numbers(x) else x
+    return out(dtype, x), lambda cx, b, sig, args: cx.cast(b, args[1], x, out)
+
+
+def _are_numbers(kind: Type) -> bool:
+    if isinstance(kind, types.BaseTuple):
+        return all(map(_are_numbers, kind))
+    return isinstance(kind, (types.Number, types.Boolean, *KINDS, ActiveComplex))
+
+
 # ---------------------------------------------------------------- classes
 
 NONE, NUMBERS, ALL = range(3)  # which members of a class hold active numbers: not arrays, for the second

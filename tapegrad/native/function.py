@@ -40,6 +40,7 @@ from tapegrad.native.segment import (
 from tapegrad.native.stored import Stored
 from tapegrad.native.twin import twin_of, twins_of
 from tapegrad.tape.record import slot
+from tapegrad.tape.tape import outgrow
 from tapegrad.tensor import Tensor, from_numpy
 
 
@@ -147,6 +148,7 @@ class CompiledFunction:
     def _recorded(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], active: list[Tensor], tensors: list[Tensor]
     ) -> Any:
+        outgrow()  # before another form is compiled
         if not self._looked:
             self.once = "" if self.rerun else once(self.primal)
             self._looked = True

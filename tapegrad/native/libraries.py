@@ -9,15 +9,18 @@ are linked into is optimised as a whole.
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from llvmlite.binding import Linkage
 from numba.core.codegen import JITCodeLibrary, RuntimeLinker
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
 from numba.core.registry import cpu_target
 
 ENVIRONMENT = "_ZN08NumbaEnv"  # names of variables that hold the objects which a function uses
+_WAITING: weakref.WeakSet[Library] = weakref.WeakSet()
 
 
 class Library(JITCodeLibrary):
@@ -56,14 +59,34 @@ class Library(JITCodeLibrary):
             return
         self._finalize_dynamic_globals()
         self._finalized = True
-        # what calls a function that is still being compiled has to be there when that is
-        if any(one.name.startswith(RuntimeLinker.PREFIX) for one in self._final_module.global_variables):
+        _WAITING.add(self)
+        # functions that call one another do so by address: each has machine code as soon as it is compiled
+        called = list(self._codegen._rtlinker._unresolved)
+        if self._called_by_address() or any(map(self._is_home_of, called)):
             self._build()
+
+    def _called_by_address(self) -> list[str]:
+        """Functions whose addresses are looked for when this gets machine code, by their names."""
+        prefix, engine = RuntimeLinker.PREFIX, self._codegen._engine
+        names = [one.name for one in self._final_module.global_variables if one.name.startswith(prefix)]
+        return [name.removeprefix(prefix) for name in names if not engine.is_symbol_defined(name)]
+
+    def _is_home_of(self, name: str) -> bool:
+        """Whether a function was compiled here; those linked in are copies, which may be optimised away."""
+        try:
+            function = self._final_module.get_function(name)
+        except NameError:
+            return False
+        return not function.is_declaration and function.linkage == Linkage.external
 
     def _build(self) -> None:
         with global_compiler_lock:
             if self._waiting:
                 self._waiting, self._shared_module = False, None
+                _WAITING.discard(self)
+                for name in self._called_by_address():
+                    for home in [one for one in _WAITING if one._is_home_of(name)]:
+                        home._build()
                 self._dynamic_globals.clear()
                 self._optimize_final_module()
                 self._finalize_final_module()

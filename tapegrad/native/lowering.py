@@ -13,11 +13,13 @@ from typing import Any
 from llvmlite.ir import instructions
 from numba.core import ir, types
 from numba.core.compiler_machinery import register_pass
+from numba.core.errors import TypingError
+from numba.core.funcdesc import default_mangler
 from numba.core.lowering import Lower
 from numba.core.typed_passes import NativeLowering
 
 from tapegrad.native import record
-from tapegrad.native.annotations import Block, Key, RightSide, Statement, Type, Value, Variable
+from tapegrad.native.annotations import Block, Key, RightSide, Signature, Statement, Type, Value, Variable
 from tapegrad.native.operators import INLINE
 from tapegrad.native.scalar import PASSIVE, is_active
 
@@ -38,6 +40,9 @@ PARTS = ("build_tuple", "cast", "pair_first", "pair_second")
 ELEMENT = ("getitem", "static_getitem")
 FIELDS = ("shape", "strides", "size", "ndim", "itemsize", "nbytes", "real", "imag")  # of arrays and numbers
 NAMES = (types.Module, types.Function, types.Dispatcher, types.NumberClass, types.DType)
+
+
+_EXPECTED: dict[str, Type] = {}  # results of functions that are still compiled, where others call them
 
 
 def _number(kind: Type) -> bool:
@@ -128,6 +133,26 @@ class TwinLower(Lower):
                 if all(isinstance(kind, types.Integer) for kind in kinds):
                     return value.fn, self._name(value.lhs), self._name(value.rhs)
         return object()
+
+    def _lower_call_RecursiveCall(self, kind: Type, call: RightSide, form: Signature) -> Value:
+        found = kind.get_overloads(form.args)
+        mangler = self.context.mangler or default_mangler
+        name = mangler(found.qualname, form.args, abi_tags=self.fndesc.abi_tags, uid=found.uid)
+        if not self.builder.function.name.startswith(name):
+            _EXPECTED[name] = form.return_type
+        return super()._lower_call_RecursiveCall(kind, call, form)
+
+    def lower(self) -> None:
+        """Emit the function; Numba does not look whether its result is what was expected elsewhere."""
+        result, name = self.fndesc.restype, self.fndesc.mangled_name
+        expected = _EXPECTED.pop(name, result)
+        if expected != result:
+            raise TypingError(
+                f"tapegrad: a function that calls itself by way of another one returns {expected} there, "
+                f"and {result} in the end; let all that it returns be of one type, floats not integers",
+                self.func_ir.loc,
+            )
+        super().lower()
 
     def lower_function_body(self) -> Value:
         """Emit a function, and tell LLVM that the program's memory is not that of tapes."""

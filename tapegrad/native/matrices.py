@@ -21,7 +21,7 @@ from numba.np import arrayobj
 
 from tapegrad.kernels import cache
 from tapegrad.kernels.locks import importing
-from tapegrad.native import matrix_sources
+from tapegrad.native import matrix_planes, matrix_sources
 from tapegrad.native.algebra import I64, MARKED, Emitter, Spec, components
 from tapegrad.native.annotations import (
     Builder,
@@ -40,21 +40,11 @@ from tapegrad.native.arrays import Token, is_active_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.deferred import Deferred, caller
 from tapegrad.native.libraries import waiting
+from tapegrad.native.matrix_sources import Source
 from tapegrad.native.runtime import digest
 from tapegrad.native.scalar import Active
 from tapegrad.native.tape import LIMIT, TOP, grow, word
 
-OPERANDS = {
-    "product": "ab",
-    "solve": "ab",
-    "inv": "a",
-    "cholesky": "a",
-    "slogdet": "a",
-    "qr": "a",
-    "eigh": "a",
-}
-BY_COLUMNS = {"solve", "inv", "slogdet"}  # as LAPACK has matrices, and NumPy gives them to it
-VALUES_ONLY = {"eigh"}  # not of numbers with tangents
 BLAS = {"dgemm", "dtrsm"}
 DESCRIBED = types.UniTuple(types.int64, 6)  # address, whether it is active, rows, columns, and both strides
 
@@ -139,17 +129,24 @@ def look(typingctx: TypingContext, tape: Type, size: Type) -> Emission:
     return types.void(types.int64, types.int64), code
 
 
+def source_of(name: str) -> Source:
+    """Return what is known of a function of matrices."""
+    found: Source = getattr(matrix_sources, name.upper())
+    return found
+
+
 @functools.cache
 def compiled(name: str, *spec: int) -> ModuleType:
     """Return the module of a function of matrices of such numbers."""
-    operands = OPERANDS[name]
-    text = "".join(getattr(matrix_sources, part) for part in ("PLANES", name.upper(), "BLOCK")).format(
+    source = source_of(name)
+    operands = source.operands
+    text = f"{matrix_planes.PLANES}{source.text}{matrix_planes.BLOCK}".format(
         name=name,
         spec=spec,
         components=components(spec),
         levels=sum(lanes > 0 for lanes in spec),
         products=_products(spec),
-        rows_first=name not in BY_COLUMNS,
+        rows_first=not source.by_columns,
         operands=", ".join(operands),
         signature=", ".join(["UniTuple(int64, 6)"] * len(operands)),
         digest=digest(),
@@ -218,12 +215,12 @@ def block_of(name: str, *kinds: Type) -> Compiled | None:
     spec = next((kind.dtype.spec for kind in kinds if is_active_array(kind)), None)
     if not fits or spec is None or MARKED in spec or min(spec, default=0) < 0:
         return None
-    return None if spec and name in VALUES_ONLY else _run(name, spec)
+    return None if spec and source_of(name).values_only else _run(name, spec)
 
 
 @functools.cache
 def _run(name: str, spec: Spec) -> Compiled:
-    names, args = OPERANDS[name], (name, *spec)
+    names, args = source_of(name).operands, (name, *spec)
     space: Namespace = {
         "np": np,
         "dtype": Token(Active(spec)),

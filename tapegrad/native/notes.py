@@ -1,31 +1,23 @@
-"""Notes on what takes long to compile, while it does."""
+"""Notes on what takes long to compile, before it does."""
 
 from __future__ import annotations
 
 import functools
-import logging
-import threading
 from typing import Any
 
 from tapegrad.native.annotations import Compiled
-
-log = logging.getLogger("tapegrad")
-LONG = 2.0  # seconds of compilation that are worth a note
+from tapegrad.progress import announced
 
 
 def announce(compiled: Compiled, what: str, cached: bool) -> None:
-    """Let a function say what it is, once compiling it has taken long and goes on."""
-    words = "" if cached else "; with tg.njit(cache=True) other processes need not"
-    compile_form = compiled.compile
+    """Let a function say what it is whenever a form of it is compiled, and not found in the cache."""
+    hint = "" if cached else "; with tg.njit(cache=True) other processes need not"
+    compiler = compiled._compiler
+    compile_form = compiler.compile  # which Numba calls when it has looked into the cache
 
     @functools.wraps(compile_form)
-    def compile(form: Any) -> Any:
-        timer = threading.Timer(LONG, log.warning, (f"tg.njit: compiling %s{words}", what))
-        timer.daemon = True
-        timer.start()
-        try:
-            return compile_form(form)
-        finally:
-            timer.cancel()
+    def compile(args: Any, return_type: Any) -> Any:
+        with announced(what, hint):
+            return compile_form(args, return_type)
 
-    compiled.compile = compile
+    compiler.compile = compile

@@ -243,5 +243,5 @@ def twins_of(value: Any, spec: Spec) -> Any:
     """Return the twin of a compiled function; anything else is itself."""
     primal = primal_of(value)
     if primal is None:
-        return value
+        return getattr(value, "_tapegrad_recorded", value)
     return preaccumulated(primal, spec) if asked_for(primal, spec) else twin_of(primal, spec)

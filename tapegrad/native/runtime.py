@@ -12,8 +12,9 @@ from tapegrad.native.algebra import Spec, components
 TAPES = '''"""Taking and returning native tapes. {digest}"""
 from numba import njit
 from tapegrad.native.memory import call_block, calloc, claim, free, get, pool, put
-from tapegrad.native.tape import (BASE, BLOCKS, CHUNK, CHUNKS, COTANGENTS, COUNT, DROP, END, EXTENT, KEPT,
-                                  LEAST, LIMIT, NEXT, OLDER, OWNED, ROOM, SLOTS, TAKEN, TOP, WORDS)
+from tapegrad.native.tape import (BASE, BLOCKS, CHUNK, CHUNKS, COTANGENTS, COUNT, DROP, END, EXTENT,
+                                  IMPORTS, KEPT, LEAST, LIMIT, NEXT, OLDER, OWNED, ROOM, SLOTS, TAKEN,
+                                  TOP, WORDS)
 
 
 @njit("int64()", cache=CACHE)
@@ -38,6 +39,7 @@ def clear(tape, kept):
         call_block(get(block, DROP), tape, block)
         free(block)
     last = get(tape, CHUNKS)
+    put(tape, IMPORTS, 0)
     if last:
         chunk = get(last, OLDER)
         while chunk:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numba.core import serialize, sigutils, types
 from numba.core.caching import NullCache, _Cache
+from numba.core.codegen import RuntimeLinker
 from numba.core.compiler import Compiler, CompileResult
 from numba.core.dispatcher import Dispatcher
 from numba.experimental.jitclass.base import JitClassType
@@ -329,8 +330,11 @@ class Stored(_Cache):
         """Keep what was compiled; not what has addresses of this process in it."""
         if data.library.has_dynamic_globals or any(not one.can_cache for one in data.lifted):
             return
-        if any(f.name.startswith(PREFIX) for f in data.library._final_module.functions):
+        code = data.library._final_module
+        if any(f.name.startswith(PREFIX) for f in code.functions):
             return  # code of functions of SciPy's, whose symbols another process does not have yet
+        if any(one.name.startswith(RuntimeLinker.PREFIX) for one in code.global_variables):
+            return  # functions that call one another, by addresses looked for where they are compiled
         try:
             result = data.signature.return_type
             Description().kind(getattr(result, "outside", result))

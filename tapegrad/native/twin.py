@@ -41,7 +41,7 @@ from tapegrad.native.annotations import (
     Type,
     Variable,
 )
-from tapegrad.native.captured import conflict
+from tapegrad.native.captured import conflict, recursive
 from tapegrad.native.compiler import PASSES
 from tapegrad.native.compiler import primal_of as primal_of  # from here they come with their passes
 from tapegrad.native.compiler import token as token
@@ -83,9 +83,12 @@ class _Untyped(FunctionPass):
     def run_pass(self, state: CompilerState) -> bool:
         """Rewrite a function."""
         self.ir, self.args = state.func_ir, state.args
-        found = conflict(state.func_id.func._tapegrad_held)
+        held = state.func_id.func._tapegrad_held
+        found = conflict(held)
         if found:
             raise TypingError(f"tapegrad: {found}", self.ir.loc)
+        # the first result that Numba comes to, maybe a constant, is the type of those it calls in between
+        self.again = any(map(forms.holds_active, state.args)) and recursive(held)
         squares = squares_in(self.ir.blocks, self._definition, self._resolve) if self.spec else {}
         kinks = {id(square.call) for square in squares.values()}
         self.squares: dict[int, Variable] = {}  # of what has a kink, by its call
@@ -119,9 +122,13 @@ class _Untyped(FunctionPass):
                     continue
                 if isinstance(line, ir.Print):
                     line.args = [self._shown(x, line.loc) for x in line.args]
-                elif isinstance(line, ir.Return) and self.entry:
+                elif isinstance(line, ir.Return) and (self.entry or self.again):
                     whole = self._call(statement, [line.value], line.loc)
-                    line = ir.Return(self._call(border.leave, [whole], line.loc), line.loc)
+                    if self.again:
+                        whole = self._call(forms.promoted, [self._token(line.loc), whole], line.loc)
+                    if self.entry:
+                        whole = self._call(border.leave, [whole], line.loc)
+                    line = ir.Return(whole, line.loc)
                 elif isinstance(line, (ir.SetItem, ir.StaticSetItem)):
                     found = self._definition(line.value)
                     if isinstance(found, ir.Expr) and found.op in ENDS:

@@ -133,12 +133,21 @@ def test_a_function_defined_after_the_first_compilation_failed_is_found(monkeypa
     assert orders(f) == [2.0, 4.0, 4.0, 0.0]
 
 
-@pytest.mark.slow
-def test_recursion_and_local_jacobians_and_loops_are_of_the_same_values(monkeypatch):
+def test_recursion_is_of_the_same_values(monkeypatch):
     @tg.njit
     def power(x, n):
         return rate if n == 0 else x * power(x, n - 1)
 
+    x = tg.tensor(0.5, requires_grad=True)
+    (g,) = tg.grad(power(x, 2), x, create_graph=True)
+    monkeypatch.setitem(globals(), "rate", 3.0)
+    (h,) = tg.grad(g, x)
+    assert (g.item(), h.item(), power(0.5, 2)) == (2.0, 4.0, 0.5)
+    assert tg.func.grad(power)(0.5, 2) == 2.0
+
+
+@pytest.mark.slow
+def test_local_jacobians_and_loops_are_of_the_same_values(monkeypatch):
     @tg.njit(preaccumulate=True)
     def helper(x):
         return rate * np.sin(x) * table[0]
@@ -149,7 +158,7 @@ def test_recursion_and_local_jacobians_and_loops_are_of_the_same_values(monkeypa
 
     @tg.njit
     def f(x, start):
-        return power(x, 2) * (1.0 + helper(x)) + tg.func.checkpoint_loop(step, start * x, 2, 1, (x,))[0]
+        return rate * x * x * (1.0 + helper(x)) + tg.func.checkpoint_loop(step, start * x, 2, 1, (x,))[0]
 
     start = np.array([1.0])
     x = tg.tensor(0.5, requires_grad=True)

@@ -141,19 +141,3 @@ def test_memory_that_was_never_written_to_is_no_active_number():
     x = tg.tensor([1.0], requires_grad=True)
     for _ in range(20):
         assert np.isfinite(tg.grad(careless(x), x)[0].item())
-
-
-def test_derivatives_of_derivatives_inside_compiled_code_are_refused():
-    @tg.njit
-    def cube(x):
-        return x**3
-
-    slope = tg.func.grad(cube)
-
-    @tg.njit
-    def newton(x):
-        return x - cube(x) / slope(x)
-
-    assert newton(2.0) == pytest.approx(2.0 - 8 / 12)
-    with pytest.raises(UnsupportedOpError, match="slope"):
-        newton(tg.tensor(2.0, requires_grad=True))

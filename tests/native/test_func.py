@@ -71,6 +71,16 @@ def test_several_arguments_and_kinds():
     assert tg.func.grad(scaled, 2)(2.0, np.ones(2), 5.0) == 4.0
 
 
+def test_arguments_in_another_order():
+    x = np.array([1.0, 2.0])
+    b, a, gx = tg.func.grad(scaled, (2, 0, 1))(2.0, x, 3.0)
+    assert (a, b) == (15.0, 10.0)
+    np.testing.assert_array_equal(gx, 12.0 * x)
+    _, a, gx = tg.func.hvp(scaled, (2, 0, 1))(2.0, x, 3.0, (1.0, 0.0, 0.0 * x))
+    assert a == 5.0
+    np.testing.assert_array_equal(gx, 4.0 * x)
+
+
 def test_errors_give_the_tape_back():
     from tapegrad.native import runtime
 
@@ -94,6 +104,32 @@ def test_a_result_that_depends_on_nothing():
 
     assert tg.func.value_and_grad(constant)(np.ones(2))[0] == 3.0
     np.testing.assert_array_equal(tg.func.grad(constant)(np.ones(2)), [0.0, 0.0])
+
+
+@tg.njit
+def several(x, k):
+    out = np.zeros((2, 2))
+    out[0, 0], out[0, 1], out[1, 0] = x[0] * x[1], np.sin(x[0]), k * x[1] ** 2
+    return out.T, (x * k)[::-1], x[0] + x[1], k, np.ones(2)
+
+
+def test_tangents_of_arrays():
+    x, v, k = np.array([0.5, 0.6]), np.array([1.0, -2.0]), 3
+    along = tg.func.jvp(several)
+    values, tangents = along(x, k, v)
+    for found, expected in zip(values, several(x, k), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    by_hand = [[-0.4, -7.2], [np.cos(0.5), 0.0]], [-6.0, 3.0], -1.0, 0.0, [0.0, 0.0]
+    for found, expected in zip(tangents, by_hand, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+    @numba.njit
+    def use(x, v):
+        return along(x, 3, v)[1][1]
+
+    np.testing.assert_array_equal(use(x, v), [-6.0, 3.0])
+    with pytest.raises(UnsupportedOpError, match="arrays are wanted"):
+        tg.func.jvp(tg.njit(lambda x: ("a", x)))(1.0, 1.0)
 
 
 @pytest.mark.quick

@@ -291,6 +291,33 @@ def powers(a, n):
     return np.sum(b)
 
 
+def test_plain_matrices_that_are_written_to_between_products():
+    """A copy is used again for the same bytes alone; of matrices in turns, views, negative zeros."""
+
+    def chain(x, a, b):
+        y = a @ x
+        for k in range(6):
+            y = a[::-1] @ (b @ y) + a[1:].T @ y[1:]
+            a[k, 0] = 2.0 - a[k, 0] if k % 2 else -a[k, 1]
+            y = np.sin(a @ y) + b @ y
+            if k == 3:
+                b[:] = a
+        a[:] = np.nan
+        return np.sum(y * y)
+
+    compiled, x = tg.njit(chain), np.linspace(0.1, 1.0, 20)
+    a, b = 0.2 * np.cos(np.arange(800.0)).reshape(2, 20, 20)
+    a[0, :] = 0.0
+    found = [tg.func.grad(compiled)(x, a.copy(), b.copy()) for _ in range(2)]
+    t = tg.tensor(x, requires_grad=True)
+    y, m, n = t * 1.0, a.copy(), b.copy()
+    with tg.guard("copy"):
+        (expected,) = tg.grad(chain(y, m, n), t)
+    for one in found:
+        np.testing.assert_allclose(one, expected.numpy(), rtol=1e-12)
+
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
 def test_an_interrupt_stops_a_loop_of_blocks():
     def ring(*_):

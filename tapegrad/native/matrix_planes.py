@@ -1,0 +1,320 @@
+"""What functions of matrices share (`matrix_sources`): planes, products, factors, and the block itself."""
+
+PLANES = '''"""{name} of matrices of numbers with tangents {spec}. {digest}"""
+import numpy as np
+from numba import njit
+from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed, roomy
+from tapegrad.native.matrices import array_at, fortran, look
+from tapegrad.native.memory import get, put, read, write
+from tapegrad.native.tape import BEFORE, COTANGENTS, IMPORTS, KNOWN
+
+# Of numbers: how many components there are, how many levels of tangents, and which components of two factors
+# have their product in which component.
+COMPONENTS, LEVELS, PRODUCTS = {components}, {levels}, np.array({products})
+REMEMBERED = 4  # plain matrices whose latest copies are looked at
+STEP = 8 * (COMPONENTS + 2)  # bytes of a number: its components, its statement and its tape
+ROWS_FIRST = {rows_first}  # whether the planes of the result are it, or its transpose
+
+# To Fortran a plane is its transpose
+dgemm, dgetrf, dtrsm = fortran("dgemm"), fortran("dgetrf"), fortran("dtrsm")
+PLAIN, TURNED, LEFT, LOWER, UPPER, UNIT = ord("N"), ord("T"), ord("L"), ord("L"), ord("U"), ord("U")
+
+
+@inner_njit
+def laid(x):
+    """A matrix as its planes are to be: as it is, or its transpose, in the same place."""
+    address, active, m, n, row, column = x
+    return x if ROWS_FIRST else (address, active, n, m, column, row)
+
+
+@inner_njit
+def planes(k, m, n, where):
+    """An array for so many components of a matrix, in the memory of a tape if one is given."""
+    if where:
+        return array_at(roomy(where, 8 * k * m * n), (k, m, n), np.float64)
+    return np.empty((k, m, n))
+
+
+@inner_njit
+def home(x):
+    """The tape of the first element of a matrix, 0 if that is on none: where there is memory for copies."""
+    address, active, m, n, row, column = x
+    return get(address + 8 * (COMPONENTS + 1), 0) if active and m * n else 0
+
+
+@inner_njit
+def copied(out, x):
+    """Copy a plain matrix to a plane."""
+    address, active, m, n, row, column = x
+    for i in range(m):
+        to, source = out[0, i], array_at(address + i * row, (n,), np.float64)
+        if column == 8:
+            for j in range(n):
+                to[j] = source[j]
+        else:
+            for j in range(n):
+                to[j] = read(address + i * row + j * column)
+    return out
+
+
+@inner_njit
+def equal(words, address):
+    """Whether memory at an address is the same, bit by bit."""
+    other, differ = array_at(address, (words.size,), np.int64), 0
+    for j in range(words.size):
+        differ |= words[j] ^ other[j]
+    return differ == 0
+
+
+@inner_njit
+def imported(x, where):
+    """A copy of a plain matrix, that which an earlier block has made as long as it is the same."""
+    address, active, m, n, row, column = x
+    known = get(where, IMPORTS)
+    for _ in range(REMEMBERED):
+        if known == 0 or column != 8:
+            break
+        if get(known, 0) == address and get(known, 1) == m and get(known, 2) == n and get(known, 3) == row:
+            same = True
+            for i in range(m):
+                words = array_at(known + 64 + 8 * n * i, (n,), np.int64)
+                if not equal(words, address + i * row):
+                    same = False
+                    break
+            if same:
+                return array_at(known + 64, (1, m, n), np.float64)
+        known = get(known, 4)
+    place = roomy(where, 64 + 8 * m * n)
+    put(place, 0, address)
+    put(place, 1, m)
+    put(place, 2, n)
+    put(place, 3, row)
+    put(place, 4, get(where, IMPORTS))
+    if column == 8:
+        put(where, IMPORTS, place)
+    return copied(array_at(place + 64, (1, m, n), np.float64), x)
+
+
+@inner_njit
+def apart(x, where):
+    """Components of a matrix, one if it is not active; statements, none if it is on no tape; and the tape."""
+    address, active, m, n, row, column = x
+    if not active:
+        out = imported(x, where) if where and m > 1 and n > 1 else copied(planes(1, m, n, where), x)
+        return out, array_at(0, (0,), np.uint32), 0
+    out, tape = planes(COMPONENTS, m, n, where), 0
+    if where:
+        statements = array_at(roomy(where, 4 * m * n), (m * n,), np.uint32)
+    else:
+        statements = np.empty(m * n, np.uint32)
+    for i in range(m):
+        for j in range(n):
+            place = address + i * row + j * column
+            for q in range(COMPONENTS):
+                out[q, i, j] = read(place + 8 * q)
+            statements[i * n + j] = get(place, COMPONENTS)
+            tape |= get(place, COMPONENTS + 1)
+    return out, statements if tape else statements[:0], tape
+
+
+@inner_njit
+def taken(tape, block, shape):
+    """The cotangents of a block's results, which are then zero; and whether there is any."""
+    out, moves = np.empty(shape), False
+    place = get(tape, COTANGENTS) + 8 * COMPONENTS * (get(block, BEFORE) + 1)
+    for i in range(shape[1]):
+        for j in range(shape[2]):
+            for q in range(COMPONENTS):
+                out[q, i, j] = read(place)
+                moves |= out[q, i, j] != 0.0
+                write(place, 0.0)
+                place += 8
+    return out, moves
+
+
+@inner_njit
+def added(tape, statements, part):
+    """Add to the cotangents of a matrix's elements."""
+    cotangents, flat = get(tape, COTANGENTS), part.reshape((COMPONENTS, -1))
+    for k in range(statements.size):
+        if statements[k]:
+            for q in range(COMPONENTS):
+                place = cotangents + 8 * (COMPONENTS * statements[k] + q)
+                write(place, read(place) + flat[q, k])
+
+
+@njit("void(float64[:, :, ::1], int64, int64, int64)", cache=CACHE)
+def assemble(x, first, tape, address):
+    """Write a result, of statements from `first` on, to the memory of an array in C order."""
+    m, n = x.shape[1], x.shape[2]
+    for i in range(m):
+        for j in range(n):
+            place = address + STEP * (i * n + j if ROWS_FIRST else j * m + i)
+            for q in range(COMPONENTS):
+                write(place + 8 * q, x[q, i, j])
+            put(place, COMPONENTS, first + i * n + j if tape else 0)
+            put(place, COMPONENTS + 1, tape)
+
+
+@inner_njit
+def product(out, x, x_turned, y, y_turned, factor, first):
+    """Add a multiple of x y, of either its transpose if it is turned; of y components from `first` on."""
+    m, n, inner = out.shape[1], out.shape[2], x.shape[1 if x_turned else 2]
+    if m * n * inner == 0:
+        return
+    for t in range(PRODUCTS.shape[0]):
+        i, j, k = PRODUCTS[t, 0], PRODUCTS[t, 1], PRODUCTS[t, 2]
+        if i < x.shape[0] and first <= j < y.shape[0]:
+            dgemm(TURNED if y_turned else PLAIN, TURNED if x_turned else PLAIN, n, m, inner, factor,
+                  y[j], y.shape[2], x[i], x.shape[2], 1.0, out[k], n)
+
+
+@inner_njit
+def times(x, x_turned, y, y_turned, factor):
+    """A multiple of x y, of either its transpose if it is turned."""
+    out = np.zeros((COMPONENTS, x.shape[2 if x_turned else 1], y.shape[1 if y_turned else 2]))
+    product(out, x, x_turned, y, y_turned, factor, 0)
+    return out
+
+
+@inner_njit
+def exchanged(x, pivots, back):
+    """Exchange columns in the memory of a matrix."""
+    n = pivots.size
+    for q in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            for step in range(n):
+                k = n - 1 - step if back else step
+                x[q, i, k], x[q, i, pivots[k]] = x[q, i, pivots[k]], x[q, i, k]
+
+
+@inner_njit
+def over(y, x, x_turned, factors, pivots):
+    """y x**-1, of x the transpose if it is turned: with the values of x, then corrected by its tangents.
+
+    Of the values there are LU factors; or, without pivots, x is a lower triangle. LAPACK's solution by LU
+    factors waits for threads at any size, which takes 20 ms where other programs have the cores.
+    """
+    out, n, rows = y, x.shape[1], COMPONENTS * y.shape[1]
+    how = TURNED if x_turned else PLAIN
+    for level in range(LEVELS + 1 if x.shape[0] > 1 else 1):
+        rest = y.copy()
+        if level:
+            product(rest, out, False, x, x_turned, -1.0, 1)
+        if not x_turned:
+            exchanged(rest, pivots, False)
+        if pivots.size and not x_turned:
+            dtrsm(LEFT, LOWER, how, UNIT, n, rows, 1.0, factors, n, rest, n)
+        dtrsm(LEFT, UPPER, how, PLAIN, n, rows, 1.0, factors, n, rest, n)
+        if pivots.size and x_turned:
+            dtrsm(LEFT, LOWER, how, UNIT, n, rows, 1.0, factors, n, rest, n)
+        if x_turned:
+            exchanged(rest, pivots, True)
+        out = rest
+    return out
+
+
+@inner_njit
+def factored(x):
+    """LU factors of the values of a matrix, the exchanges of rows, and what is not 0 if it is singular."""
+    n = x.shape[1]
+    factors, pivots, found = x[0].copy(), np.empty(n, np.int64), np.zeros(n, np.int64)
+    singular = dgetrf(n, n, factors, n, found, 0)
+    for k in range(n):  # of 32 bits, if the last one, which is n, is not where it is of 64
+        pivots[k] = (found[k] if found[n - 1] else found[k // 2] >> 32 * (k % 2) & 0xFFFFFFFF) - 1
+    return factors, pivots, singular
+
+
+@inner_njit
+def widened(x):
+    """A matrix with all components, as a copy."""
+    out = np.zeros((COMPONENTS, x.shape[1], x.shape[2]))
+    flat, given = out.reshape(-1), x.reshape(-1)
+    for k in range(given.size):
+        flat[k] = given[k]
+    return out
+
+
+@inner_njit
+def multiple_of_identity(x, n):
+    """A number times the identity of n rows."""
+    out = np.zeros((COMPONENTS, n, n))
+    for q in range(COMPONENTS):
+        for i in range(n):
+            out[q, i, i] = x[q]
+    return out
+
+
+NO_PIVOTS = np.empty(0, np.int64)
+
+
+@inner_njit
+def halves(x):
+    """Half of the sum of a matrix and its transpose."""
+    out = np.empty(x.shape)
+    for q in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            for j in range(i + 1):
+                out[q, i, j] = 0.5 * x[q, i, j] + 0.5 * x[q, j, i]
+                out[q, j, i] = out[q, i, j]
+    return out
+
+
+@inner_njit
+def turned(x):
+    """The transpose of a square matrix."""
+    out = np.empty(x.shape)
+    for q in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            for j in range(x.shape[2]):
+                out[q, i, j] = x[q, j, i]
+    return out
+
+
+@inner_njit
+def symmetric(x):
+    """A symmetric matrix, both of whose halves have a part in derivatives."""
+    scale, apart = 0.0, 0.0
+    for i in range(x.shape[1]):
+        for j in range(i + 1):
+            scale, apart = max(scale, abs(x[0, i, j])), max(apart, abs(x[0, i, j] - x[0, j, i]))
+    if apart > 1e-8 * scale:
+        raise np.linalg.LinAlgError("of symmetric matrices only is this recorded; found another")
+    return halves(x)
+'''
+
+BLOCK = '''
+
+def reversing(kind):
+    load = loading(kind)
+
+    def reverse(tape, block):
+        known, given = load(get(block, KNOWN))
+        ct, moves = taken(tape, block, known[0].shape)
+        if moves:
+            give(tape, ct, known, given)
+        return 0
+
+    return reverse
+
+
+REVERSE, DROP = addressed(reversing), addressed(drop_of)
+
+
+@njit("Tuple((float64[:, :, ::1], int64, int64))({signature})", cache=CACHE)
+def {name}({operands}):
+    """The result, the number of its first statement, and the tape."""
+    {operands} = {laid}
+    where = {homes}
+    given = ({parts},)
+    known = result({planes}, where)
+    out, first, tape, size = known[0], 0, 0, known[0].size
+    for _, statements, on in given:
+        tape |= on
+        size += statements.size
+    if tape and out.size:
+        look(tape, 16 * size)
+        kept = known, ({statements},)
+        first = pushed(tape, out.size // COMPONENTS, keep(kept), REVERSE(kept), DROP(kept)) + 1
+    return out, first, tape
+'''

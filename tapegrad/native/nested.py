@@ -1,0 +1,373 @@
+"""Derivatives of compiled functions inside of code that records: a block of the tape each.
+
+What is recorded of a gradient is where it was taken. Its own derivative along a cotangent is the gradient of
+the same function on numbers with one level of tangents more, for which the cotangent is the direction. So is
+that of a Hessian's product, two levels up; and since numbers of any kind may stand at the bottom, all higher
+derivatives are right.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numba.core import types
+from numba.core.errors import TypingError
+from numba.extending import overload
+
+from tapegrad.native.algebra import Spec, components
+from tapegrad.native.annotations import Code, Compiled, Intrinsic, Namespace, Type
+from tapegrad.native.arrays import is_active_array
+from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed
+from tapegrad.native.compiler import token, twin_of
+from tapegrad.native.forms import holds_active
+from tapegrad.native.loop import gathered, tape_of
+from tapegrad.native.memory import get, read, write
+from tapegrad.native.operators import on_tape, statement, statement_of
+from tapegrad.native.scalar import PASSIVE, is_active, taped
+from tapegrad.native.tape import BEFORE, COTANGENTS, KNOWN
+
+# ``recorded(twin, moving, spec, lanes)`` returns the function of arguments and tangents that gives the value
+# and, of those components, the cotangents of the arguments that move.
+Recorded = Callable[[Compiled, tuple[int, ...], Spec, tuple[int, ...]], Compiled]
+
+
+def _code(text: str, space: Namespace) -> Code:
+    exec(text, space)
+    return space["impl"]
+
+
+def _is_active(kind: Type) -> bool:
+    return is_active(kind) or is_active_array(kind)
+
+
+def _spec_of(kinds: Sequence[Type]) -> Spec:
+    return next(k.spec if is_active(k) else k.dtype.spec for k in kinds if _is_active(k))
+
+
+@functools.cache
+def _plane(size: int) -> Code:
+    """Return ``planes(x, *parts)``: the components of an array's numbers, one array for each."""
+    lines = "".join(f"        out[{q}].flat[k] = part{q}(v)\n" for q in range(size))
+    names = ", ".join(f"part{q}" for q in range(size))
+    text = f"def impl(x, {names}):\n    out = np.empty(({size},) + x.shape)\n"
+    return inner_njit(_code(f"{text}    for k, v in enumerate(x.flat):\n{lines}    return out\n", {"np": np}))
+
+
+@inner_njit
+def cotangent(tape, number, size, shape):
+    """The cotangents of an array's elements, statements from `number` on, which are then zero."""
+    out, place = np.empty((size, *shape)), get(tape, COTANGENTS) + 8 * size * number
+    flat = out.reshape((size, -1))
+    for k in range(flat.shape[1]):
+        for q in range(size):
+            flat[q, k] = read(place)
+            write(place, 0.0)
+            place += 8
+    return out
+
+
+@inner_njit
+def added(tape, numbers, first, size, q, part):
+    """Add to one component of the cotangents of an array's elements."""
+    cotangents = get(tape, COTANGENTS)
+    for k, v in enumerate(part.flat):
+        number = numbers[first + k]
+        if number:
+            place = cotangents + 8 * (size * number + q)
+            write(place, read(place) + v)
+
+
+class Block:
+    """A derivative of a function, as a block for arguments of some types.
+
+    Attributes
+    ----------
+    primal, recorded
+        The function; what makes a compiled gradient of it.
+    moving
+        Which arguments are differentiated by.
+    count
+        How many directions there are, each a value for each of those.
+    kinds
+        The types of the arguments, and behind them of the directions.
+    """
+
+    def __init__(
+        self, primal: Compiled, recorded: Recorded, moving: tuple[int, ...], count: int, kinds: list[Type]
+    ) -> None:
+        self.primal, self.recorded, self.moving, self.count, self.kinds = (
+            primal, recorded, moving, count, kinds
+        )  # fmt: skip
+        self.spec = _spec_of(kinds)
+        self.inner = self.spec if taped(self.spec) else self.spec[:-1]
+        self.size = components(self.inner)
+        self.given = len(kinds) - count * len(moving)
+        self.active = [k for k, kind in enumerate(kinds) if _is_active(kind)]
+        # what the reverse sweep differentiates by, and has tangents of
+        self.by = tuple(sorted({*moving, *(k for k in self.active if k < self.given)}))
+
+    def _tangents(self, k: int, rows: list[str]) -> str:
+        """Components beyond the value of an argument, and those of its directions."""
+        own = [f"a{k}[{q}]" for q in range(1, self.size)] if _is_active(self.kinds[k]) or rows else []
+        parts = [*own, *(f"{row}[{q}]" for row in rows for q in range(self.size))]
+        return f"({''.join(f'{part}, ' for part in parts)})"
+
+    def _direction(self, k: int) -> list[str]:
+        """Names of the directions of an argument."""
+        if k not in self.moving:
+            return []
+        place = self.given + self.moving.index(k)
+        return [f"a{place + len(self.moving) * j}" for j in range(self.count)]
+
+    def _value(self, k: int) -> str:
+        return f"a{k}[0]" if _is_active(self.kinds[k]) or k in self.by or k >= self.given else f"a{k}"
+
+    def _call(self, name: str, by: Sequence[int], more: Callable[[int], list[str]]) -> str:
+        args = "".join(f"{self._value(k)}, " for k in range(self.given))
+        rows = "".join(f"{self._tangents(k, more(k))}, " for k in by)
+        return f"{name}(({args}), ({rows}))[1]"
+
+    def _parts(self) -> list[str]:
+        """Lines that take the arguments apart: arrays of components, or tuples of numbers."""
+        lines = []
+        names = "".join(f", part{q}" for q in range(self.size))
+        for k, kind in enumerate(self.kinds):
+            if isinstance(kind, types.Array):
+                whole = self._value(k) != f"a{k}"
+                lines.append(f"a{k} = planes(x{k}{names})" if whole else f"a{k} = x{k}.copy()")
+            elif self._value(k) == f"a{k}":
+                lines.append(f"a{k} = x{k}")
+            else:
+                lines.append(f"s{k} = statement(x{k})")
+                lines.append(f"a{k} = ({''.join(f'part{q}(s{k}), ' for q in range(self.size))})")
+        return lines
+
+    def _space(self, part: Callable[[int], Intrinsic]) -> Namespace:
+        space: Namespace = {f"part{q}": part(q) for q in range(self.size)}
+        return {
+            **space, "np": np, "planes": _plane(self.size), "gathered": gathered, "tape_of": tape_of,
+            "statement": statement, "statement_of": statement_of, "on_tape": on_tape, "keep": keep,
+            "pushed": pushed, "dtype": token(self.spec), "get": get, "KNOWN": KNOWN, "BEFORE": BEFORE,
+            "cotangent": cotangent, "added": added, "read": read, "write": write,
+        }  # fmt: skip
+
+    def _lanes(self, count: int) -> tuple[int, ...]:
+        """The components that have all directions, one after the other."""
+        size = self.size << count
+        return tuple(range(size - self.size, size))
+
+    def value(self, part: Callable[[int], Intrinsic]) -> Code:
+        """Return the code of the derivative: what is given is ``x0, x1, ...``."""
+        spec, space = (*(1,) * self.count, *self.inner), self._space(part)
+        by = self.by if self.inner else self.moving  # the others have no tangents that must not be left out
+        space["run"] = self.recorded(twin_of(self.primal, spec), by, spec, self._lanes(self.count))
+        lines, outs, several = self._parts(), [], len(by) > 1
+        lines.append(f"found = {self._call('run', by, self._direction)}")
+        lines += ["tape, first, count = 0, 0, 0"]
+        sizes = [f"x{k}.size" if isinstance(kind, types.Array) else "1" for k, kind in enumerate(self.kinds)]
+        if taped(self.spec):
+            lines.append(f"numbers = np.zeros({' + '.join(sizes[k] for k in self.active)}, np.int64)")
+            for k in self.active:
+                if isinstance(self.kinds[k], types.Array):
+                    lines.append(f"tape |= gathered(x{k}, numbers, count)")
+                else:
+                    lines += [f"numbers[count] = statement_of(s{k})", f"tape |= tape_of(s{k})"]
+                lines.append(f"count += {sizes[k]}")
+            known = "".join(f"a{k}, " for k in range(len(self.kinds)))
+            space["reverse"] = addressed(lambda kind: self._reverse(kind, part))
+            space["drop"] = addressed(drop_of)
+            total = " + ".join(sizes[k] for k in self.moving)
+            lines += ["if tape:", f"    known = (numbers, {known})"]
+            lines.append(f"    first = pushed(tape, {total}, keep(known), reverse(known), drop(known)) + 1")
+        for place, k in enumerate(self.moving):
+            rows = [f"found[{q}]{f'[{by.index(k)}]' if several else ''}" for q in range(self.size)]
+            if isinstance(self.kinds[k], types.Array):
+                values = ", ".join(f"{row}.flat[k]" for row in rows)
+                lines += [
+                    f"out{place} = np.empty(x{k}.shape, dtype)",
+                    f"flat{place} = out{place}.reshape(-1)",
+                    f"for k in range(flat{place}.size):",
+                    f"    flat{place}[k] = on_tape(dtype, ({values},), first + k if tape else 0, tape)",
+                ]
+            else:
+                lines.append(f"out{place} = on_tape(dtype, ({', '.join(rows)},), first, tape)")
+            lines.append(f"first += {sizes[k]} if tape else 0")
+            outs.append(f"out{place}")
+        lines.append(f"return {', '.join(outs)}")
+        names = ", ".join(f"x{k}" for k in range(len(self.kinds)))
+        return _code(f"def impl({names}):\n    " + "\n    ".join(lines) + "\n", space)
+
+    def _reverse(self, kind: Type, part: Callable[[int], Intrinsic]) -> Code:
+        """Return ``(tape, block)``, which hands on the cotangents of the results."""
+        count = self.count + 1
+        spec, space = (*(1,) * count, *self.inner), self._space(part)
+        space["load"] = loading(kind)
+        # of the arguments those with all directions; of a direction those with the others and the cotangent
+        size = self.size
+        lanes = list(self._lanes(count))
+        for j in range(self.count):
+            start = ((1 << count) - 1 - (1 << j)) * size
+            lanes += range(start, start + size)
+        space["run"] = self.recorded(twin_of(self.primal, spec), self.by, spec, tuple(lanes))
+        lines = ["known = load(get(block, KNOWN))", "numbers, number = known[0], get(block, BEFORE) + 1"]
+        lines += [f"a{k} = known[{k + 1}]" for k in range(len(self.kinds))]
+        moves = []
+        for place, k in enumerate(self.moving):
+            array = isinstance(self.kinds[k], types.Array)
+            shape = f"a{k}.shape[1:]" if array else "(1,)"
+            lines.append(f"c{place} = cotangent(tape, number, {size}, {shape})")
+            lines.append(f"number += c{place}[0].size")
+            moves.append(f"np.any(c{place} != 0.0)")
+            whole = f"({''.join(f'c{place}[{q}, 0], ' for q in range(size))})"
+            lines.append(f"w{place} = {f'c{place}' if array else whole}")
+        lines.append(f"if {' or '.join(moves)}:")
+
+        def more(k: int) -> list[str]:
+            return [*self._direction(k), *([f"w{self.moving.index(k)}"] if k in self.moving else [])]
+
+        inner, several = [f"found = {self._call('run', self.by, more)}", "at = 0"], len(self.by) > 1
+        for k in self.active:
+            if k < self.given:
+                lane, place = 0, self.by.index(k)
+            else:
+                j, q = divmod(k - self.given, len(self.moving))
+                lane, place = size * (1 + j), self.by.index(self.moving[q])
+            rows = [f"found[{lane + q}]{f'[{place}]' if several else ''}" for q in range(size)]
+            if isinstance(self.kinds[k], types.Array):
+                inner += [f"added(tape, numbers, at, {size}, {q}, {row})" for q, row in enumerate(rows)]
+                inner.append(f"at += {rows[0]}.size")
+            else:
+                inner += [f"added(tape, numbers, at, {size}, {q}, np.array([{row}]))"
+                          for q, row in enumerate(rows)]  # fmt: skip
+                inner.append("at += 1")
+        lines += [f"    {line}" for line in inner]
+        return _code("def impl(tape, block):\n    " + "\n    ".join([*lines, "return 0"]) + "\n", space)
+
+
+def _inner(g, v):
+    """The sum of the products of two numbers, or of two arrays' elements."""
+    raise NotImplementedError
+
+
+@overload(_inner)
+def _inner_of(g, v):
+    if not isinstance(g, types.Array):
+        return lambda g, v: g * v
+
+    def impl(g, v):
+        if g.shape != v.shape:
+            raise ValueError("a direction has the shape of the argument that it is a direction of")
+        total = 0.0
+        for k in np.ndindex(g.shape):
+            total = total + g[k] * v[k]
+        return total
+
+    return impl
+
+
+# What is called in place of a derivative: `block` is the gradient's or that of the Hessian's product
+FORMS = {
+    "grad": "return block({given})",
+    "value_and_grad": "return statement(twin({args})), block({given})",
+    "hvp": "return block({given}, {directions})",
+    "jvp": "g = ({several}block({given}),)\n    return statement(twin({args})), statement({products})",
+    "hessian": "return block({given}, 1.0)",
+    "hessian of an array": """x = args[0]
+    out, unit = np.empty((x.size, x.size), dtype), np.zeros(x.shape)
+    for i in range(x.size):
+        unit.flat[i] = 1.0
+        for j, v in enumerate(block({given}, unit).flat):
+            out[i, j] = v
+        unit.flat[i] = 0.0
+    return out""",
+}
+TAKING = ("hvp", "jvp")  # whose last argument is a direction
+
+
+class Nested:
+    """A derivative of a function as recording code calls it.
+
+    Attributes
+    ----------
+    name, moving
+        Which derivative it is, and by which arguments.
+    primal, plain
+        The function, and the derivative compiled for plain numbers.
+    recorded, part
+        Make a compiled gradient, and the function that takes a component of a number.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        moving: tuple[int, ...],
+        primal: Compiled,
+        plain: Compiled,
+        recorded: Recorded,
+        part: Callable[[int], Intrinsic],
+    ) -> None:
+        self.name, self.moving, self.primal, self.plain = name, moving or (0,), primal, plain
+        self.recorded, self.part = recorded, part
+
+    def stub(self) -> Code:
+        """Return what stands for it in recording code."""
+
+        def stub(*args):
+            raise NotImplementedError
+
+        @overload(stub)
+        def _stub(*args):
+            return self.chosen(args)
+
+        stub.__name__ = self.name
+        return stub
+
+    def chosen(self, kinds: Sequence[Type]) -> Code:
+        """Return the code for arguments of these types."""
+        if not any(map(holds_active, kinds)):
+            return _code("def impl(*args):\n    return plain(*args)\n", {"plain": self.plain})
+        array = self.name == "hessian" and isinstance(kinds[0], types.Array)
+        form = FORMS.get("hessian of an array" if array else self.name)
+        if form is None:
+            raise TypingError(f"tapegrad: {self.name} is not recorded; {', '.join(FORMS)} of a function are")
+        several, count = len(self.moving) > 1, len(kinds) - (self.name in TAKING)
+        self._check(kinds[:count])
+        last = f"args[{count}]"
+        directions = [f"{last}[{q}]" if several else last for q in range(len(self.moving))]
+        text = form.format(
+            given=", ".join(f"args[{k}]" for k in range(count)),
+            args="".join(f"args[{k}], " for k in range(count)),
+            directions=", ".join(directions),
+            several="*" * several,
+            products=" + ".join(f"inner(g[{q}], {v})" for q, v in enumerate(directions)),
+        )
+        space: Namespace = {
+            "np": np, "statement": statement, "inner": _inner, "dtype": token(_spec_of(kinds)),
+            "block": self._block(kinds[:count], kinds[count:]), "twin": twin_of(self.primal, _spec_of(kinds)),
+        }  # fmt: skip
+        return _code(f"def impl(*args):\n    {text}\n", space)
+
+    def _check(self, kinds: Sequence[Type]) -> None:
+        for kind in kinds:
+            number = is_active(kind) or isinstance(kind, PASSIVE)
+            array = isinstance(kind, types.Array) and is_active_array(kind) >= holds_active(kind)
+            if not number and not (array and kind.ndim):
+                raise TypingError(
+                    f"tapegrad: {self.name}, where it is recorded, takes real numbers and arrays of such; "
+                    f"found {kind}"
+                )
+
+    def _block(self, given: Sequence[Type], direction: Sequence[Type]) -> Compiled:
+        if any(k >= len(given) for k in self.moving):
+            raise TypingError(f"tapegrad: {self.name} by arguments {self.moving}, found {len(given)}")
+        rest = list(direction) if self.name == "hvp" else []
+        if self.name == "hessian":
+            x = given[0]
+            rest = [types.Array(types.float64, x.ndim, "C") if isinstance(x, types.Array) else types.float64]
+        elif rest and len(self.moving) > 1:
+            rest = list(rest[0])
+        self._check(rest)
+        block = Block(self.primal, self.recorded, self.moving, 1 if rest else 0, [*given, *rest])
+        return inner_njit(block.value(self.part))
