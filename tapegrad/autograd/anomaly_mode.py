@@ -104,7 +104,7 @@ class Lines:
     ) -> None:
         """See whether a record's value is the first that is not finite."""
         if self.first is None and not _finite(value) and all(_finite(x) for x in operands):
-            place = _place(_stack_of_record(tape, k) or [])
+            place = _place(stack_of_record(tape, k) or [])
             self.first = f"{op.name} at {place} made the first value that is not finite"
             self._words[layout.LOOKING] = 0
 
@@ -133,12 +133,12 @@ class Lines:
 
     def _fail(self, tape: Tape, k: Record, op: Primitive, warning: str, error: str) -> NoReturn:
         where, first = self._origin(tape, k), "" if self.first is None else f"; {self.first}"
-        warnings.warn(f"{warning}; {where}\n{_trace(_stack_of_record(tape, k))}", UserWarning, stacklevel=3)
+        warnings.warn(f"{warning}; {where}\n{_trace(stack_of_record(tape, k))}", UserWarning, stacklevel=3)
         name = op.node_name(tape.attrs.get(k, {}))  # type: ignore[no-untyped-call]
         raise AnomalyError(f"{name} {error}; {where}{first}")
 
     def _origin(self, tape: Tape, k: Record) -> str:
-        stack = _stack_of_record(tape, k)
+        stack = stack_of_record(tape, k)
         if stack is None:
             return "its forward was not run in anomaly mode, so its line is not known"
         return f"its forward is at {_place(stack)}"
@@ -155,7 +155,7 @@ def stack_of(frame: FrameType | None) -> Stack:
     return found[::-1]
 
 
-def _stack_of_record(tape: Tape, k: Record) -> Stack | None:
+def stack_of_record(tape: Tape, k: Record) -> Stack | None:
     """Where the user's code made a record, the innermost frame last; None if that is not known."""
     notes, at = tape.lines, STRIDE * (k + 1)
     place = 3 * bisect_right(range(len(notes) // 3), at, key=lambda row: notes[3 * row]) - 2

@@ -21,7 +21,7 @@ from tapegrad.kernels import machine
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import State
 from tapegrad.kernels.words import Address
-from tapegrad.ops.primitive import BY_OPCODE, PROGRAMS, Attributes
+from tapegrad.ops.primitive import BY_OPCODE, PROGRAMS, TRACED, Attributes
 from tapegrad.tape.record import STRIDE
 from tapegrad.tape.tape import Claim, Columns, Tape, leave
 from tapegrad.tensor import Tensor
@@ -53,6 +53,7 @@ def rerecord(roots: Any, cotangents: Any, inputs: Any) -> tuple[Tensor, ...] | l
     """As `gradients`, recorded on the open tape, where older tapes have no part in it; it retains all.
 
     A list where gradients share memory with cotangents or with one another; None also where one is missing.
+    With inputs of None those of all leaves, or None for one, and behind them the leaves.
     """
     return None
 
@@ -92,6 +93,7 @@ def _replace(enter: machine.Enter) -> None:
                 layout.RECORD_VALUE: dispatch.record, layout.EMPTY: (), layout.RECORD_RULE: rules.record_rule,
                 layout.CONSTANT_LIKE: rules.constant_like, layout.RECALL_IMPORT: rules.recall_import,
                 layout.BATCHED_RULE: rules.batched_rule, layout.FITS: [{}],
+                layout.TRACED: TRACED, layout.TWINS: traced_rules.twins,
             }
         )  # fmt: skip
         fast = compiled_methods.METH_FASTCALL

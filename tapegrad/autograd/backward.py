@@ -234,17 +234,24 @@ def _refuse_misuse(outputs: Any, inputs: Any, contradiction: bool) -> None:
 
 @quietly
 def _recorded_at_once(roots: Any, cotangents: Any, inputs: Any) -> tuple[Tensor, ...] | None:
-    """Return the gradients that one compiled call records; None where it cannot, or some input has none."""
+    """Return the gradients that one compiled call records; None where it cannot, or some input has none.
+
+    With inputs of None those of all leaves, or None for one, and behind them the leaves.
+    """
     found = at_once.rerecord(roots, cotangents, inputs)
     if found is None or isinstance(found, tuple):
         return found
-    roots, inputs = (x if isinstance(x, list | tuple) else (x,) for x in (roots, inputs))
+    roots = roots if isinstance(roots, list | tuple) else (roots,)
+    inputs = (inputs,) if isinstance(inputs, Tensor) else inputs
     if cotangents is None:
         cotangents = (None,) * len(roots)
     elif not isinstance(cotangents, list | tuple):
         cotangents = (cotangents,)
-    border = Border(list(zip(roots, cotangents, strict=True)), {})
-    return tuple(border.result(g, x) for g, x in zip(found, inputs, strict=True))
+    border, leaves = Border(list(zip(roots, cotangents, strict=True)), {}), inputs
+    if inputs is None:
+        leaves, found = found[len(found) // 2 :], found[: len(found) // 2]
+    gradients = [None if g is None else border.result(g, x) for g, x in zip(found, leaves, strict=True)]
+    return tuple(gradients if inputs is not None else gradients + leaves)
 
 
 def _refuse_unused(targets: list[Tensor], keys: list[list[Key]], reached: set[Key]) -> None:
@@ -254,6 +261,7 @@ def _refuse_unused(targets: list[Tensor], keys: list[list[Key]], reached: set[Ke
             raise UnusedInputError(
                 f"input {k} (shape {targets[k].shape}) does not take part in computing the outputs; "
                 "pass allow_unused=True to get None for it, or materialize_grads=True for zeros"
+                + ("" if targets[k].is_leaf else "; in grad(outputs, inputs) what was computed comes first")
             )
 
 
@@ -340,7 +348,7 @@ def backward(
         return
     targets = None if inputs is None else inputs_of(inputs, "inputs")
     pairs = roots_of(listed(tensors, "tensors"), grad_tensors, recording)
-    if not pairs:
+    if not pairs or (recording and retain and _recorded_backward(pairs, targets)):
         return
     handles: dict[Key, Tensor] = {}
     if targets is not None:
@@ -356,6 +364,21 @@ def backward(
         sinks = list(handles)
     found = run(pairs, sinks, every, retain, recording, border.finish, None, captured=retained)
     _commit(found, handles, border, pairs, recording)
+
+
+def _recorded_backward(pairs: list[tuple[Tensor, TensorOrArray]], targets: list[Tensor] | None) -> bool:
+    """Add gradients that one compiled call records to the ``.grad`` of leaves; whether that is done."""
+    if targets is not None and not all(x.is_leaf for x in targets):
+        return False
+    machine.load()  # a first gradient has the bits of those that follow
+    with enable_grad():
+        found = _recorded_at_once([x for x, _ in pairs], [ct for _, ct in pairs], targets)
+        if found is None:
+            return False
+        leaves = found[len(found) // 2 :] if targets is None else targets
+        ready = [(x, g) for x, g in zip(leaves, found, strict=False) if g is not None and x.requires_grad]
+    _add(ready, True)
+    return True
 
 
 def _commit(
@@ -465,7 +488,7 @@ def _sum_up(state: Any, handle: Tensor, before: Tensor, value: Tensor, recorded:
         accumulate(before, value._v)
 
 
-def _backward_method(
+def _backward(
     self: Tensor,
     gradient: Any = None,
     retain_graph: bool | None = None,
@@ -500,5 +523,6 @@ def install() -> None:
     hooks.install()
     at_once.install()
     machine.when_loaded.append(_share)
-    Tensor.backward = _backward_method  # type: ignore[method-assign]
+    Tensor.backward = _backward  # type: ignore[method-assign]
     Tensor.retain_grad = _retain_grad  # type: ignore[method-assign]
+    _backward.__qualname__, _retain_grad.__qualname__ = "Tensor.backward", "Tensor.retain_grad"

@@ -60,6 +60,7 @@ class Provenance:
         Whether a value left a Tensor that depends on any of them.
     """
 
+    of_any_dtype = False  # whether whole numbers are noted, too
     __slots__ = ("_begin", "_known", "bases", "call", "name", "others", "tangents", "took")
 
     def __init__(self, name: str, inputs: Iterable[Handle], others: Sequence[Handle] = ()) -> None:
@@ -125,6 +126,9 @@ class Provenance:
         for x in operands:
             if isinstance(x, Handle) and self._hides(x):
                 extra(out).call = self.of(x)
+
+    def flat(self, out: Handle, function: Callable[..., object], operands: Sequence[Any]) -> None:
+        """See what a function without a derivative gives: nothing that a derivative goes through."""
 
     def take(self, x: Handle) -> None:
         """See a value leave a Tensor."""

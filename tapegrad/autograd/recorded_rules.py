@@ -15,7 +15,16 @@ from tapegrad.core.base import recall, wrap
 from tapegrad.core.compiled_methods import sheet_of
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.lanes import vjp
-from tapegrad.ops.primitive import BY_OPCODE, PROGRAMS, Attributes, Elementwise, Primitive, in_dtype, sum_to
+from tapegrad.ops.primitive import (
+    BY_OPCODE,
+    PROGRAMS,
+    TRACED,
+    Attributes,
+    Elementwise,
+    Primitive,
+    in_dtype,
+    sum_to,
+)
 from tapegrad.ops.programs import MAX_OPERANDS, Program, Ref, program_of
 from tapegrad.tape.record import CONST, STRIDE, Record
 from tapegrad.tape.tape import Tape
@@ -33,13 +42,11 @@ class Words(np.ndarray):
 def make_program(opcode: int) -> None:
     """Note the words of the programs of an op's rule among PROGRAMS; False where there are none.
 
-    Where there is one for each shape (`autograd.traced_rules`) a dict, for compiled code to keep them in.
+    Among TRACED a dict, for compiled code to keep those for shapes in (`autograd.traced_rules`), or False.
     """
     op, begins = BY_OPCODE[opcode], [0] * (1 << MAX_OPERANDS)
     programs: list[Words] = []
-    if op.value_free:
-        PROGRAMS[opcode] = {}
-        return
+    TRACED[opcode] = {} if op.traceable else False
     if isinstance(op, Elementwise) and op.arity <= MAX_OPERANDS:
         for mask in range(1, 1 << op.arity):
             program = program_of(op, tuple(k for k in range(op.arity) if mask >> k & 1))
@@ -59,13 +66,14 @@ def words_of(program: Program) -> Words:
     """Return the words of a program, as `layout` describes them."""
     kept: list[Any] = []
     given = max(program.results, default=-1) + 1
-    found = [len(program.steps), sum(1 << k for k in program.constants), given]
+    conditions = layout.NONZERO * program.nonzero | layout.BRANCHED * program.branched
+    found = [len(program.steps), conditions | sum(1 << k for k in program.constants), given]
     found += [_word(program.results.get(k), kept) for k in range(given)]
-    for function, op, operands, attrs, handed in program.steps:
+    for function, op, operands, attrs, handed, twins in program.steps:
         kept += [function, attrs, handed]
         quick = _is_ufunc(op) and attrs is None and len(operands) <= 2
         found += [0 if op is None else sheet_of(op), id(function), 0 if quick else id(attrs)]
-        found.append(id(handed) if handed else 0)
+        found += [id(handed) if handed else 0, twins]
         found += [_word(ref, kept) for ref in operands]
         found += [layout.NOTHING_THERE] * (layout.TAKEN_AT_MOST - len(operands))
     words = np.array(found, np.int64).view(Words)

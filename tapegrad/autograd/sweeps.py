@@ -82,7 +82,8 @@ def roots_of(
             raise GradientError(
                 f"root {k} (shape {root.shape}) does not require grad: no leaf it depends on has "
                 "requires_grad=True, or it was computed under no_grad, detached, or by functions whose "
-                "derivative is zero wherever there is one (np.floor, np.sign, comparisons)"
+                "derivative is zero wherever there is one (np.floor, np.sign, comparisons); for a derivative "
+                "of a gradient, take that with create_graph=True"
             )
         if root._tape is STALE:
             refresh_history(root)
@@ -99,9 +100,10 @@ def _cotangent(k: int, root: Tensor, given: Any, as_tensor: bool, lanes: int | N
         if lanes is not None:
             raise ShapeError(f"gradient {k}: is_grads_batched=True takes one of shape {shape}, found None")
         if root.size != 1:
+            hint = "; it is a leaf: in grad(outputs, inputs) what was computed comes first"
             raise ShapeError(
                 f"root {k} has shape {root.shape}: only a root of one element has an implicit gradient; "
-                "pass one of the root's shape, or reduce it to a scalar"
+                "pass one of the root's shape, or reduce it to a scalar" + (hint if root.is_leaf else "")
             )
         if root.dtype.kind == "c":
             raise GradientError(

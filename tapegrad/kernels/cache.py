@@ -16,6 +16,7 @@ import hashlib
 import json
 import linecache
 import os
+import re
 import shutil
 import stat
 import sys
@@ -30,10 +31,13 @@ from typing import Any
 from tapegrad.config import bounds, cache_setting
 from tapegrad.kernels.folders import Folder, read
 from tapegrad.kernels.locks import compiling
+from tapegrad.progress import announced
 
 _loaded: dict[tuple[str, str], ModuleType] = {}
+LONG_SOURCE = 50_000  # characters, which compile in a second or two
 KEPT = "__pycache__"  # where Numba keeps what it compiled
 LIMIT_BYTES = 256 << 20
+_VERSION = re.compile(r"[0-9a-f]{16}")  # the name of a version's folder, by `_stamp`
 _SEAL = hashlib.sha256().digest_size
 COMPILE_WAIT = 60.0  # seconds for what another process compiles: it may have been stopped
 statistics = {"compiled": 0, "cached": 0}
@@ -138,6 +142,33 @@ def _size(folder: Path) -> int:
     return total
 
 
+def processor() -> str:
+    """Return the processor that code is compiled for, by LLVM's name, and how many there are."""
+    import llvmlite.binding as llvm
+
+    return f"{llvm.get_host_cpu_name()}, {os.cpu_count()}"
+
+
+def versions() -> list[tuple[Path, bool, int, float]]:
+    """Return the folder of each version, whether it is in use here, its bytes, and when it was last used."""
+    mine, root, found = directory(), _root(), []
+    if root is not None and root.is_dir():
+        for entry in root.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                status = entry.lstat()
+                if stat.S_ISDIR(status.st_mode) and _VERSION.fullmatch(entry.name):
+                    found.append((entry, entry == mine, _size(entry), status.st_mtime))
+    return sorted(found, key=lambda row: -row[3])
+
+
+def clear() -> int:
+    """Remove all versions' kernels and return their bytes; what is at work goes on in memory."""
+    found = versions()
+    for entry, _, _, _ in found:
+        shutil.rmtree(entry, ignore_errors=True)
+    return sum(size for _, _, size, _ in found)
+
+
 observers: list[Callable[[str, int, int], None]] = []  # told of what is compiled or read: name, begin, end
 
 
@@ -173,7 +204,16 @@ def _build(name: str, text: str) -> ModuleType:
         except Exception:  # no space left, the folder removed, or whatever Numba makes of it
             with contextlib.suppress(OSError):
                 _evict(folder.place, unique)
-    return _run(unique, text, None)
+    with _announced(unique, text):
+        return _run(unique, text, None)
+
+
+def _announced(unique: str, text: str) -> contextlib.AbstractContextManager[None]:
+    """Say of a source that takes more than a second what it is."""
+    if len(text) < LONG_SOURCE:
+        return contextlib.nullcontext()
+    kept = "" if directory() is None else f", kept in {directory()}"
+    return announced(f"tapegrad's {unique.split('_')[1]}, once{kept}")
 
 
 def _cached(place: Path, unique: str, text: str) -> ModuleType:
@@ -182,7 +222,8 @@ def _cached(place: Path, unique: str, text: str) -> ModuleType:
             if not _sealed(place, unique, text):
                 _evict(place, unique)
                 _write(place, f"{unique}.py", text)
-                module = _run(unique, text, place)
+                with _announced(unique, text):
+                    module = _run(unique, text, place)
                 _seal(place, unique)
                 return module
     return _run(unique, text, place)

@@ -53,6 +53,12 @@ def slot(statements: Sequence[ast.Assign], expression: ast.expr, arguments: Sequ
         return _slots[key]
 
 
+def recipes() -> int:
+    """Return how many different kernels there are, of the ops declared so far."""
+    finish()
+    return len(_recipes)
+
+
 def kernel(number: int, column: int) -> Address:
     """Return the address of a kernel for a dtype code, compiling it if need be.
 

@@ -19,8 +19,7 @@ def matmul(a, b):
     if a.nbytes < LARGE and b.nbytes < LARGE:
         return a.dot(b) if single else np.matmul(a, b)  # the former is quicker
     stack = () if single else np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    dtype = a.dtype if a.dtype is b.dtype else np.result_type(a, b)
-    return np.matmul(a, b, out=pool.empty((*stack, a.shape[-2], b.shape[-1]), dtype))
+    return np.matmul(a, b, out=pool.empty((*stack, a.shape[-2], b.shape[-1]), np.result_type(a, b)))
 
 
 def product(a, b):

@@ -15,7 +15,7 @@ import functools
 import numpy as np
 
 from tapegrad.ops.buffers import add, matmul, multiply, subtract
-from tapegrad.ops.lapack import SMALL, Kept, multiply_triangle, solve_triangle
+from tapegrad.ops.lapack import SMALL, multiply_triangle, solve_triangle
 from tapegrad.ops.primitive import conj, primitive
 
 BLOCK = 64  # rows of the largest constants that are kept
@@ -41,10 +41,10 @@ def solver(r):
         return lambda x: np.linalg.solve(r, x)
     if 0 < len(r) <= SMALL:
         inverse = _inverse_of_upper(r)
-        return lambda x: matmul(inverse, x) if type(x) is np.ndarray else np.linalg.solve(r, x)
+        return lambda x: matmul(inverse, x)
     if not r.diagonal().all():
         raise np.linalg.LinAlgError("Singular matrix")
-    return lambda x: solve_triangle(r, x) if type(x) is np.ndarray else np.linalg.solve(r, x)
+    return lambda x: solve_triangle(r, x)
 
 
 def _inverse_of_upper(r):
@@ -139,8 +139,7 @@ def factors_of(op, a, factors):
     arrays = factors.arrays
     if not hasattr(a, "_apply"):
         return arrays
-    factors = Kept(arrays)
-    return [a._apply(op, (a,), {"factors": factors, "part": k}) for k in range(len(arrays))]
+    return [a._apply(op, (a,), {"factors": factors.twin(), "part": k}) for k in range(len(arrays))]
 
 
 def part_of(a, factors, part):
@@ -179,7 +178,7 @@ def _lower(x):
     return x
 
 
-@primitive(np.linalg.eigh, forward=part_of, arity=1, broadcasts=True)
+@primitive(np.linalg.eigh, forward=part_of, arity=1, broadcasts=True, opaque=("factors",))
 class eigh:
     """Eigenvalues (part 0) and eigenvectors (part 1) of a Hermitian matrix.
 
@@ -192,7 +191,7 @@ class eigh:
     def vjp(ct, out, inputs, wanted, factors, part):
         w, v = factors_of(eigh, inputs[0], factors)
         if part == 0:
-            return {0: half(matmul(scaled(v, ct), adjoint(v)))}
+            return {0: matmul(scaled(v, ct), adjoint(v))}
         inner = gaps(w) * matmul(adjoint(v), ct)
         return {0: half(matmuls(v, inner, adjoint(v)))}
 
@@ -202,7 +201,7 @@ class eigh:
         return real(diagonal(moved)) if part == 0 else matmul(v, gaps(w) * moved)
 
 
-@primitive(np.linalg.svd, forward=part_of, arity=1, broadcasts=True)
+@primitive(np.linalg.svd, forward=part_of, arity=1, broadcasts=True, opaque=("factors",))
 class svd:
     """Left singular vectors (part 0), singular values (1) and adjoint right singular vectors (2).
 
@@ -267,7 +266,7 @@ def _left(tangent, u, s, vh, phases):
     return np.concatenate([moved, -matmul(u, matmul(adjoint(moved), rest))], axis=-1)
 
 
-@primitive(np.linalg.qr, forward=part_of, arity=1)
+@primitive(np.linalg.qr, forward=part_of, arity=1, opaque=("factors",))
 class qr:
     """Orthonormal factor (part 0) and triangular factor with real diagonal (1).
 
@@ -354,7 +353,7 @@ def _by_turned(ct):
     return found + 1j * np.imag(ct) * identity(ct) if ct.dtype.kind == "c" else found
 
 
-@primitive(np.linalg.eig, forward=part_of, arity=1, broadcasts=True)
+@primitive(np.linalg.eig, forward=part_of, arity=1, broadcasts=True, opaque=("factors",))
 class eig:
     """Eigenvalues (part 0) and eigenvectors of length 1 (part 1) of a square matrix."""
 

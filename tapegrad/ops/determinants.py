@@ -5,7 +5,7 @@ import numpy as np
 from tapegrad.ops.buffers import times
 from tapegrad.ops.decompositions import adjoint, matmuls, over, real
 from tapegrad.ops.linalg import inv
-from tapegrad.ops.primitive import conj, primitive
+from tapegrad.ops.primitive import conj, looked_at, primitive
 
 
 def cofactors(a, det=None, noise=0, lu=None):
@@ -16,13 +16,14 @@ def cofactors(a, det=None, noise=0, lu=None):
     singular, and what is left of the determinant is that of its Schur complement, which is smaller and is
     treated in the same way, but for one no larger than rounding errors, `noise`, which has polynomials too.
     """
-    value = getattr(a, "_v", a)
-    n = np.shape(value)[-1]
-    if value.size == 0:
+    n = np.shape(a)[-1]
+    if 0 in np.shape(a):
         return a
     if n <= 3:
         return _written_out(a, n)
-    inverse = None if noise and np.abs(value).max() <= noise else _regular(value, n / _tolerance(a), lu)
+    value = looked_at(a)
+    limit = n / _tolerance(a, hasattr(a, "_apply"))
+    inverse = None if noise and np.abs(value).max() <= noise else _regular(value, limit, lu)
     if inverse is not None:
         det = np.linalg.det(a) if det is None else det
         return times(det, inverse if a is value else _transposed_inverse(a, lu))
@@ -42,13 +43,13 @@ def _written_out(a, n):
     return lower[..., after] * upper[..., before] - lower[..., before] * upper[..., after]
 
 
-def _tolerance(a):
+def _tolerance(a, recorded):
     """Of singular values by the largest, to count as large.
 
     Three quarters of the digits stay right. Each further order of derivatives loses as many again as the
     first, so what is to be differentiated counts as singular earlier.
     """
-    return max(np.finfo(a.dtype).eps ** 0.25, 0.01 if hasattr(a, "_apply") else 0)
+    return max(np.finfo(a.dtype).eps ** 0.25, 0.01 if recorded else 0)
 
 
 def _transposed_inverse(a, lu=None):
@@ -80,7 +81,7 @@ def _singular(a, value, n, noise):
     u, s, vh = np.linalg.svd(value)
     if s[0] <= noise:
         return _polynomial(a, n)
-    large = int(np.sum(s > _tolerance(a) * s[0]))
+    large = int(np.sum(s > _tolerance(a, hasattr(a, "_apply")) * s[0]))
     if large == n:
         return np.linalg.det(a) * np.linalg.inv(a).mT
     turned = matmuls(adjoint(u), a, adjoint(vh))
@@ -111,8 +112,15 @@ def _polynomial(a, n):
     return power.mT * (-1) ** (n - 1)
 
 
+def _is_regular(out, inputs, attrs):
+    """Whether a matrix is small or far from singular, so that its cofactors are one formula."""
+    (a,) = inputs
+    n = np.shape(a)[-1]
+    return True if n <= 3 or _regular(a, n / _tolerance(a, True), attrs.get("lu")) is not None else None
+
+
 @primitive(np.linalg.det, forward=lambda a, lu=None: np.linalg.det(a) if lu is None else lu.det(a), arity=1,
-           broadcasts=True)  # fmt: skip
+           broadcasts=True, opaque=("lu",), branch=_is_regular)  # fmt: skip
 class det:
     """Determinant; its derivative is the matrix of cofactors. `lu` keeps the factors of one large matrix."""
 
@@ -133,8 +141,12 @@ def _inverse(a, lu):
         return cofactors(a) / np.linalg.det(a)[..., None, None]
 
 
+def _has_inverse(out, inputs, attrs):
+    return True if np.all(attrs["factors"][0]) else None
+
+
 @primitive(np.linalg.slogdet, forward=lambda a, factors, part, lu=None: factors[part], arity=1,
-           broadcasts=True)  # fmt: skip
+           broadcasts=True, opaque=("factors", "lu"), branch=_has_inverse)  # fmt: skip
 class slogdet:
     """Sign (part 0, complex only: that of a real matrix is constant) and logarithm (1) of a determinant.
 

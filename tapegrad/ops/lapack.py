@@ -351,7 +351,7 @@ def _by_triangle(name: str, r: Any, x: Any) -> Any:
     A matrix is copied into Fortran's order, as those on the left are solved quickest by; of a stack each lies
     there transposed, so that r is on its right.
     """
-    lapack = functions(r.dtype.char)
+    lapack = functions(r.dtype.char) if type(x) is np.ndarray else None
     if lapack is None or r.dtype != x.dtype or not x.size or x.shape[-2] != len(r):
         return None
     if not r.flags.forc:

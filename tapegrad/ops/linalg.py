@@ -91,7 +91,7 @@ def _solution(a, b, lu, turned):
     return np.linalg.solve(a, b) if lu is None else solve(a, b, lu=lu, turned=turned)
 
 
-@primitive(np.linalg.solve, forward=_solve, arity=2, broadcasts=True)
+@primitive(np.linalg.solve, forward=_solve, arity=2, broadcasts=True, opaque=("lu",))
 class solve:
     """Solution x of a x = b; with a**-H applied to the cotangent, db = w and da = -w x**H.
 
@@ -136,7 +136,7 @@ def _inv(a, lu=None):
     return np.linalg.inv(a) if lu is None else lu.inverse(a)
 
 
-@primitive(np.linalg.inv, forward=_inv, arity=1, broadcasts=True)
+@primitive(np.linalg.inv, forward=_inv, arity=1, broadcasts=True, opaque=("lu",))
 class inv:
     """Inverse x of a matrix, which moves by -x da x; `lu` has factors of the matrix that are known."""
 

@@ -15,7 +15,7 @@ from tapegrad.errors import UnsupportedOpError
 from tapegrad.ops.decompositions import adjoint, half, mask, outside, real
 from tapegrad.ops.lapack import Kept
 from tapegrad.ops.linalg import solve
-from tapegrad.ops.primitive import Irregular, conj
+from tapegrad.ops.primitive import Irregular, conj, looked_at
 
 
 class OfSciPy(Irregular):
@@ -143,7 +143,7 @@ def derivative(op, a, moved, **attrs):
     if op is expm and type(a) is type(moved) is np.ndarray and n:  # in half of the time, and more exact
         found = linalg.expm_frechet(a, moved, compute_expm=False, check_finite=False)
         return found.astype(np.result_type(a, moved), copy=False)
-    largest = np.max(np.abs(getattr(moved, "_v", moved)), initial=0.0)
+    largest = np.max(np.abs(looked_at(moved)), initial=0.0)
     size = 2.0 ** np.round(np.log2(largest)) if 0 < largest < np.inf else 1.0
     zero = np.zeros((n, n), a.dtype)
     both = np.block([[a, moved * (1 / size)], [zero, a]])
@@ -160,7 +160,7 @@ def _off_the_cut(op, a, t=None):
     """Refuse a matrix with an eigenvalue where a logarithm jumps, as real powers t do but whole ones."""
     if op is expm or (t is not None and t == int(t)):
         return
-    w = np.linalg.eigvals(getattr(a, "_v", a))
+    w = np.linalg.eigvals(looked_at(a))
     size = np.abs(w)
     near = np.sqrt(np.finfo(w.dtype).eps) * np.max(size, initial=0.0)
     if np.any((w.real < 0) & (np.abs(w.imag) <= near)):
@@ -280,7 +280,7 @@ class polar:
 def _triangles(packed):
     """Both factors, as far as they are square, of the two in one array."""
     k = min(packed.shape)
-    if not np.all(np.diagonal(getattr(packed, "_v", packed))):
+    if not np.all(np.diagonal(looked_at(packed))):
         raise np.linalg.LinAlgError("scipy.linalg.lu: the factors of a singular matrix have no derivative")
     square = packed[:k, :k]
     eye = np.eye(k, dtype=packed.dtype)

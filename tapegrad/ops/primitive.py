@@ -28,6 +28,7 @@ Attributes: TypeAlias = dict[str, Any]  # what an op is asked for beside its ope
 REGISTRY: dict[str, Primitive] = {}
 BY_OPCODE: list = [None] * FIRST_OP
 PROGRAMS: list = [None] * FIRST_OP  # words by which compiled code records a rule, by opcode; None: to be made
+TRACED: list = [None] * FIRST_OP  # such words for shapes and dtypes of operands, a dict each; None: no others
 MEANING: dict[Any, Primitive] = {}  # the op that a function means: NumPy's, Python's, or one of `math`
 MASK_BITS = 30  # a record's number names the axes by a bit each
 OUT = 3  # the slot of the result among the values a rule may read: inputs are 0, 1, 2
@@ -116,7 +117,8 @@ class Primitive:
     squares: int | None = None
     multiple: Any = None  # what its result is a multiple of, see `tapegrad.ops.kinks`
     passes_on = False  # whether its derivative computes nothing
-    value_free = False  # whether its rule applies the same ops whatever the values are
+    traceable = False  # whether its rule may be run on Tensors that only note what is applied to them
+    branch: Any = None  # what of the values decides which ops its rule applies, see `primitive`
     opaque: tuple[str, ...] = ()  # attributes that its rule hands on without looking at them
 
     def __init__(self, name, functions, forward, arity, doc):
@@ -139,6 +141,7 @@ class Primitive:
         MEANING.update(dict.fromkeys(functions, self))
         BY_OPCODE.append(self)
         PROGRAMS.append(None)
+        TRACED.append(None)
 
     def complete(self):
         """Fill in this op's row of the table that compiled sweeps read."""
@@ -239,7 +242,16 @@ def _promoted(x, dtype):
 
 def is_constant(x):
     """Whether an operand is a plain value, or a Tensor without a history or a tangent."""
-    return getattr(x, "_tape", None) is None and not getattr(x, "requires_grad", False)
+    if getattr(x, "_tape", None) is None:
+        return not getattr(x, "requires_grad", False)
+    return getattr(x._at, "constant", False)
+
+
+def looked_at(x):
+    """The value of an operand, for a rule that applies other ops by what it is (`Primitive.branch`)."""
+    if hasattr(getattr(x, "_at", None), "look"):
+        x._at.look()
+    return getattr(x, "_v", x)
 
 
 def conj(x):
@@ -254,6 +266,7 @@ class Elementwise(Primitive):
     """Value i of the result depends on value i of each (broadcast) input only."""
 
     template = Template.ELEMENTWISE
+    traceable = True
     unknown: Any = types.MappingProxyType({})  # names of operands by which no derivative is known, by slot
     of_integers = False  # whether the value has a way of its own for a first operand that is an integer
 
@@ -451,6 +464,7 @@ class Reduction(Primitive):
 
     template = Template.REDUCE
     form = layout.NUMBER
+    traceable = True
 
     def __init__(self, name, functions, forward, doc, rule):
         super().__init__(name, functions, forward, 1, doc)
@@ -475,10 +489,6 @@ class Reduction(Primitive):
     @property
     def passes_on(self):
         return self.partial.constant == 1
-
-    @property
-    def value_free(self):
-        return not {"x", "out", "total"} & {*self.partial.arguments}
 
     def count_flops(self, shapes):
         """`flops` for each element of the operand."""
@@ -564,7 +574,7 @@ def reduction(
 class Linear(Primitive):
     """Linear in its operands: the tangent of the result is the op itself; only the transpose is told."""
 
-    value_free = True
+    traceable = True
 
     def __init__(self, name, functions, forward, arity, doc, rule, template, key):
         self.template = template
@@ -620,6 +630,8 @@ def linear(
 class Irregular(Primitive):
     """An op that spells out both directions."""
 
+    traceable = True
+
     def __init__(self, name, functions, forward, arity, doc, cls, template):
         self.template = template
         super().__init__(name, functions, forward, arity, doc)
@@ -642,12 +654,14 @@ ALL = 0b1111
 def primitive(
     *functions, forward, arity, template=Template.PYTHON, lower=None, domain=None, broadcasts=False, node="",
     flops=0, operator=None, join=None, neutral=None, squares=None, window=None, multilinear=False,
-    value_free=False,
+    opaque=(), branch=None,
 ):  # fmt: skip
     """Declare an irregular op by a class with static `vjp`, `jvp` and the masks `reads`.
 
     If it `broadcasts`, the rules are right also for cotangents and tangents with an axis of lanes in front.
-    If it is `value_free`, as products are, its `vjp` applies the same ops whatever the values are.
+    A `vjp` that applies some ops or others by what the values are has them from `looked_at`, and says in
+    ``branch(out, inputs, attrs)`` which it would be, as a number or a tuple; None where only itself can tell.
+    What is `opaque` among the attributes it only hands on, as in `linear`.
     By `window`, "product" or "running product", compiled code describes a record along its `axis`.
     `flops` is a function of the shapes of the operands; a product is `multilinear`. The rest is as in
     `elementwise` and `reduction`.
@@ -657,7 +671,7 @@ def primitive(
         op = Irregular(cls.__name__, functions, forward, arity, cls.__doc__, cls, template)
         op.lower, op.broadcasts, op.node, op.flops = lower, broadcasts, node, flops
         op.join, op.neutral, op.squares = join, neutral, squares
-        op.window, op.multilinear, op.value_free = window, multilinear, multilinear or value_free
+        op.window, op.multilinear, op.opaque, op.branch = window, multilinear, opaque, branch
         op.domain = domain or Real()
         if operator is not None:
             MEANING[operator] = op

@@ -24,7 +24,8 @@ class Ref(NamedTuple):
 class Step(NamedTuple):
     """A function, the op that it means (None for one without a derivative), what it takes and attributes.
 
-    `handed` are names of attributes that it has from the record whose rule this is.
+    `handed` are names of attributes that it has from the record whose rule this is; if `twins`, factors among
+    them are twins of those.
     """
 
     function: Any
@@ -32,6 +33,7 @@ class Step(NamedTuple):
     operands: tuple[Ref, ...]
     attrs: Attributes | None = None
     handed: tuple[str, ...] = ()
+    twins: bool = False
 
 
 class Program(NamedTuple):
@@ -45,11 +47,17 @@ class Program(NamedTuple):
         The steps; by the slot of an operand what it gets.
     constants
         Slots of the operands that have to be constants.
+    nonzero
+        Whether no element of the result may be 0.
+    branched
+        Whether it is for some values only, as `Primitive.branch` tells.
     """
 
     steps: tuple[Step, ...]
     results: dict[int, Ref]
     constants: tuple[int, ...]
+    nonzero: bool = False
+    branched: bool = False
 
 
 def program_of(op: Elementwise, wanted: tuple[int, ...]) -> Program | None:
@@ -62,7 +70,7 @@ def program_of(op: Elementwise, wanted: tuple[int, ...]) -> Program | None:
     wanted
         Slots of the operands whose cotangents are asked for, ascending.
     """
-    if op.kink or op.unknown or op.arity > MAX_OPERANDS:
+    if op.unknown or op.arity > MAX_OPERANDS:
         return None
     rule = op.rule
     constants: tuple[int, ...] = ()
@@ -76,7 +84,7 @@ def program_of(op: Elementwise, wanted: tuple[int, ...]) -> Program | None:
         results = {k: found for k in wanted if (found := builder.cotangent(k)) is not None}
     except Unreadable:
         return None
-    return Program(tuple(builder.steps), results, constants)
+    return Program(tuple(builder.steps), results, constants, op.kink)
 
 
 class _Builder(Reader):

@@ -4,12 +4,12 @@ import numpy as np
 
 from tapegrad.ops.buffers import matmul
 from tapegrad.ops.decompositions import adjoint, half, mask, matmuls
-from tapegrad.ops.primitive import primitive
+from tapegrad.ops.primitive import looked_at, primitive
 
 
 def _filled(a):
     """The Hermitian matrix whose lower triangle is given, as one that moves by the Hermitian part of `a`."""
-    value = getattr(a, "_v", a)
+    value = looked_at(a)
     whole = value * mask(a, np.tril) + adjoint(value) * mask(a, np.triu, 1)
     return half(a) + (whole - half(value))
 
@@ -19,7 +19,7 @@ def _left_out(a, rcond=None, rtol=None):
 
     That is a square between theirs and the others', and how many doublings make its terms vanish. Else None.
     """
-    limit, value = rtol if rcond is None else rcond, getattr(a, "_v", a)
+    limit, value = rtol if rcond is None else rcond, looked_at(a)
     eps = np.finfo(value.dtype).eps
     if limit is None or np.all(np.asarray(limit) <= eps * max(value.shape[-2:])):
         return None
@@ -86,8 +86,13 @@ class _Cut:
         return found + matmuls(adjoint(y), p, a) + matmuls(q, y, a) - matmuls(q, ct, q)
 
 
+def _leaves_nothing_out(out, inputs, attrs):
+    cut = {name: x for name, x in attrs.items() if name != "hermitian"}
+    return True if not attrs["hermitian"] and _left_out(inputs[0], **cut) is None else None
+
+
 @primitive(np.linalg.pinv, forward=lambda a, hermitian, **cut: np.linalg.pinv(a, hermitian=hermitian, **cut),
-           arity=1)  # fmt: skip
+           arity=1, branch=_leaves_nothing_out)  # fmt: skip
 class pinv:
     """Pseudoinverse, differentiated at constant rank (Golub and Pereyra, 1973).
 
@@ -132,7 +137,12 @@ def _moving_spaces(a, cut):
     return _left_out(a, rcond=cut) if cut > np.finfo(a.dtype).eps * max(a.shape) else None
 
 
-@primitive(np.linalg.lstsq, forward=lambda a, b, solution, **known: solution, arity=2)
+def _moves_no_spaces(out, inputs, attrs):
+    return True if _moving_spaces(inputs[0], attrs["cut"]) is None else None
+
+
+@primitive(np.linalg.lstsq, forward=lambda a, b, solution, **known: solution, arity=2,
+           opaque=("solution", "factors"), branch=_moves_no_spaces)  # fmt: skip
 class lstsq:
     """Least squares solution of least length, differentiated at constant rank as the pseudoinverse p is.
 

@@ -72,7 +72,7 @@ def _others(x):
     """Products of all other elements along the last axis, by a tree: no division, so zeros do no harm."""
     n = np.shape(x)[-1]
     if n == 1:
-        return np.broadcast_to(np.ones((), np.result_type(x)), np.shape(x))
+        return np.broadcast_to(np.ones((), x.dtype), np.shape(x))
     half = (n + 1) // 2
     left, right = x[..., :half], x[..., half:]
     pairs = np.concatenate([left[..., : n - half] * right, left[..., n - half :]], axis=-1)
@@ -85,7 +85,6 @@ def _others(x):
 @primitive(
     np.prod, forward=_reduce(np.multiply.reduce), arity=1, template=Template.RECURRENCE,
     lower=along_axis(PRODUCT, 0), window="product", join=np.multiply, neutral=1.0,
-    value_free=True,
 )  # fmt: skip
 class prod:
     """Product over axes."""
@@ -107,7 +106,7 @@ def prod_factors(x, axis):
     kept = tuple(d for d in range(np.ndim(x)) if d not in axis)
     order = (*kept, *axis)
     if 0 in np.shape(x):
-        return np.ones(np.shape(x), np.result_type(x))
+        return np.ones(np.shape(x), x.dtype)
     moved = np.transpose(x, order)
     flat = np.reshape(moved, (*np.shape(moved)[: len(kept)], -1))
     return np.transpose(np.reshape(_others(flat), np.shape(moved)), tuple(np.argsort(order)))

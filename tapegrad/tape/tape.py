@@ -675,6 +675,13 @@ def current() -> Tape:
     return tape
 
 
+def outgrow() -> None:
+    """Raise `Outgrown` where one tape is to have all that is recorded, before what its sweeps do not do."""
+    if local.only is not None and local.tape is local.only:
+        local.only = None
+        raise Outgrown
+
+
 def close(tape: Tape) -> Columns:
     """End recording on a tape of this thread and seal it."""
     leave(tape)  # first: a tape left and not yet sealed is sealed when it is asked for

@@ -19,6 +19,7 @@ from types import FunctionType
 import numpy as np
 import pytest
 
+from tapegrad.autograd import traced_rules
 from tapegrad.kernels import table
 from tapegrad.ops import REGISTRY, decompositions, lapack, rules
 from tapegrad.ops.lapack import SMALL
@@ -251,8 +252,9 @@ def installed(function, definition):
 
 
 def forget():
-    """Let go of constants that functions of the rules have made once."""
+    """Let go of constants and programs that functions of the rules have made once."""
     decompositions._kept.cache_clear()
+    traced_rules.forget()
 
 
 @functools.cache

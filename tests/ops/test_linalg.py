@@ -63,6 +63,7 @@ SINGULAR = {
     "rank 1 of 5": np.outer(np.arange(5.0), np.ones(5)),
     "nearly singular": np.diag([1.0, 1e-6, 1e-12]) + 1e-14,
     "a stack of ranks": np.stack([np.eye(3), np.zeros((3, 3)), np.diag([1.0, 0.0, 2.0]), G[:3, :3]]),
+    "one of two of 4": np.stack([G, G[:, :3] @ G[:3]]),
     "permutation": np.eye(3)[[1, 0, 2]] * [1.0, 0.0, 2.0],
 }
 

@@ -22,10 +22,6 @@ ALLOWED = {  # names that mean something else: the module's, the name, what it i
     ("padding", "maximum"): "a mode of np.pad",
     ("padding", "minimum"): "a mode of np.pad",
     ("padding", "mean"): "a mode of np.pad",
-    **dict.fromkeys(
-        [("matrices", name) for name in ("solve", "inv", "cholesky", "slogdet", "qr", "eigh")],
-        "a kind of block in compiled code, whose source native/matrix_sources.py has",
-    ),
 }
 
 

@@ -57,7 +57,7 @@ def backward_from(self: int, args: int, count: int) -> int:
         m, n = hold_roots(given[0], given[1], held), 0
         if m > 0:
             if obj(i64(held)[ROOT]).type == g.tensor_type:
-                n = leaves_of(obj(i64(held)[ROOT]).tape, held)
+                n = leaves_of(obj(i64(held)[ROOT]).tape, held, 0)
         if n > 0:
             out = results(n)
             if out != 0:
@@ -161,19 +161,22 @@ def sweepable(root: int, alone: int) -> int:
     return 1
 
 
-def leaves_of(tape: int, held: int) -> int:
-    """Hold the leaves of a tape, all that it imports; their number, 0 where Python is to look at them."""
+def leaves_of(tape: int, held: int, living: int) -> int:
+    """Hold the leaves of a tape, all that it imports; their number, 0 where Python is to look at them.
+
+    Only those that there are still, if it is for the `living` alone.
+    """
     g, place, pair, n = i64(shared()), stack(1), stack(2), 0
     if tape == 0 or tape == g.none_at_all:
         return 0
     leaves = obj(tape).leaves
     size = obj(leaves).size
-    if size > QUICK_INPUTS or obj(obj(tape).imports).size != size:
+    if (size > QUICK_INPUTS and living == 0) or obj(obj(tape).imports).size != size:
         return 0
     if obj(obj(tape).retained).size != 0:
         return 0
     i64(place)[0] = 0
-    while n < size:
+    for _ in range(size):
         if call(g.dict_next, leaves, place, pair, pair + 8) & 0xFFFFFFFF == 0:
             return release_held(held, 0, n)
         cell = i64(pair)[0]
@@ -181,12 +184,18 @@ def leaves_of(tape: int, held: int) -> int:
         if x == 0:
             invoke(g.error_clear)
             return release_held(held, 0, n)
-        i64(held)[n] = x
-        n += 1
-        if x == g.none_at_all:
+        if x == g.none_at_all and living:
+            invoke(g.decref, x)
+        elif n == QUICK_INPUTS:
+            invoke(g.decref, x)
             return release_held(held, 0, n)
-        if obj(x).tape != g.none_at_all or obj(x).at != cell:
-            return release_held(held, 0, n)
+        else:
+            i64(held)[n] = x
+            n += 1
+            if x == g.none_at_all:
+                return release_held(held, 0, n)
+            if obj(x).tape != g.none_at_all or obj(x).at != cell:
+                return release_held(held, 0, n)
     return n
 
 
@@ -470,6 +479,7 @@ def planned(state: int, held: int, n: int, how: int) -> int:
     g, s, h = i64(shared()), i64(state), i64(held)
     root = h[ROOT]
     s.is_recorded, s.width, s.batched = how & RERECORDED != 0, 4, 0
+    s.in_part = s.is_recorded and how & ALL_LEAVES != 0
     if obj(root).type != g.tensor_type:
         return UNHANDLED
     tape = obj(root).tape
@@ -649,17 +659,19 @@ def run_rule(state: int, tape: int, log: int) -> int:
 def parts_by_rule(state: int, tape: int, log: int, k: int, ct: int, tensors: int, function: int) -> int:
     """A new reference to what a function in Python makes of record k's rule; 0 with an error set.
 
-    It gets the op, the cotangent, the result, the operands (as `tensors`, if so said), attributes, and the
-    slots wanted.
+    It gets the op, the cotangent, the result, the operands, attributes, and the slots wanted; result and
+    operands as `tensors` if that is 1, operands that are constants if it is 2.
     """
     g, s, args, q = i64(shared()), i64(state), stack(6), 0
     w, slot, values, wanted = i64(s.word)[k], call(g.long_from, k), call(g.new_list, 0), call(g.new_list, 0)
-    form, out = i64(s.operations)[ROW * (w & 0xFFFF) + FORM], value_of_record(state, tape, log, k, tensors)
+    form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
+    out = value_of_record(state, tape, log, k, tensors == 1)
     failed = 1 * (ct == 0 or slot == 0 or values == 0 or wanted == 0 or out == 0)
     at = operands(w, form)
     while at != 0 and failed == 0:
         j = (at & 0xFFFF) - 1
-        x = value_of_record(state, tape, log, j, tensors)
+        as_tensor = tensors == 1 or (tensors == 2 and i64(s.word)[j] & 0xFFFF == CONST)
+        x = value_of_record(state, tape, log, j, as_tensor)
         failed = 1 * (x == 0)
         if failed == 0:
             failed = call(g.append, values, x) & 0xFFFFFFFF

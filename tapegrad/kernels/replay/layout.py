@@ -30,7 +30,8 @@ NEXT_STATE, ROOM, KNOWN_VERSION, UNFREED = 64, 65, 66, 67
 
 # Whether its rules are recorded: no kernels are needed. How many entries the list that has the values has for
 # each record: the last one is the value. Whether cotangents have an axis of lanes, and nothing is recorded.
-IS_RECORDED, WIDTH, BATCHED = 68, 73, 74
+# Whether there may be inputs that no way leads to.
+IS_RECORDED, WIDTH, BATCHED, IN_PART = 68, 73, 74, 75
 
 # The record where reading begins: before it are no roots and no inputs; operands there are read as
 # a plan comes to them. How many words of shapes there are, where the last one begins, and its axes.
@@ -161,9 +162,9 @@ API = (
     OUT_NAMES, NEW_ARRAY, SET_BASE, ALIGNMENT, KEPT_BYTES, TEST_ERRORS, ERRORS, CALL_TEXT, NOT_IMPLEMENTED,
     PROGRAMS, MAKE_PROGRAM, RECORD_RULE, CONSTANT_LIKE,
     TRACE_RULE, TRACE_FIT, RECORD_VALUE, EMPTY, RECALL_IMPORT,
-    LATEST_IMPORTS, BATCHED_RULE, FITS, DICT_TYPE, OPAQUE_TEXT,
-) = range(187)  # fmt: skip
-SHARED_WORDS = 188
+    LATEST_IMPORTS, BATCHED_RULE, FITS, OPAQUE_TEXT, TRACED, TWINS,
+) = range(188)  # fmt: skip
+SHARED_WORDS = 189
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
@@ -192,12 +193,14 @@ WAYS, WAY_SETS = 4, 128
 
 # The program of a rule: how many steps it has, a mask of the operands that have to be constants, how many
 # operands get something, and what; then for each step the sheet of the op to be recorded, or 0, its function,
-# attributes, or 0, names of those that are the record's, or 0, and what it takes. Taken or given is CT,
-# RESULT, FIRST and a slot, STEPS and the number of a step, or an object's address.
-STEP_COUNT, CONSTANTS, GIVEN_COUNT, GIVEN, STEP_WORDS = 0, 1, 2, 3, 7
-STEP_SHEET, STEP_FUNCTION, STEP_ATTRS, STEP_HANDED, TAKEN_BY_STEP, TAKEN_AT_MOST = 0, 1, 2, 3, 4, 3
-# What programs of rules that look at shapes alone are kept by: words, among them attributes, each with what
-# it is; how many programs are kept at most.
+# attributes, or 0, names of those that are the record's, or 0, whether factors among these are to be twins,
+# and what it takes. Taken or given is CT, RESULT, FIRST and a slot, STEPS and the number of a step, or an
+# object's address. The mask says too whether the result may have no 0, and whether it is for some values.
+STEP_COUNT, CONSTANTS, GIVEN_COUNT, GIVEN, STEP_WORDS = 0, 1, 2, 3, 8
+STEP_SHEET, STEP_FUNCTION, STEP_ATTRS, STEP_HANDED, STEP_TWINS, TAKEN_BY_STEP = 0, 1, 2, 3, 4, 5
+TAKEN_AT_MOST, NONZERO, BRANCHED = 3, 1 << 8, 1 << 9
+# What programs of rules for some shapes are kept by: words, among them attributes, each with what it is; how
+# many programs are kept at most.
 KEY_WORDS, MOST_PROGRAMS = 64, 1024
 AN_OBJECT, AN_INTEGER, A_TUPLE = 0, 1, 2
 CT, RESULT, FIRST, STEPS, PROGRAM_WORDS, NOTHING_THERE = 0, 1, 2, 8, 72, -1

@@ -1,8 +1,8 @@
 """Compiled: a sweep that is recorded itself: cotangents are Tensors, and rules the ops they apply.
 
 Records come on the tape that is swept, so that what is differentiated again lies there alone. The rule of an
-elementwise op of real numbers is a program (`tapegrad.ops.programs`), that of an op that looks at shapes
-alone has one for each (`tapegrad.autograd.traced_rules`); all others run in Python, on Tensors.
+elementwise op of real numbers is a program (`tapegrad.ops.programs`), any other has one for each shape and
+dtype of operands (`tapegrad.autograd.traced_rules`); where values decide it runs in Python, on Tensors.
 At the mask of the operands that want a part an op's programs say where one begins; `layout` has its words.
 """
 
@@ -13,6 +13,7 @@ from tapegrad.kernels.replay.gradients import (
     hold,
     hold_roots,
     kept_value,
+    leaves_of,
     none_for,
     parts_by_rule,
     planned,
@@ -39,12 +40,16 @@ from tapegrad.kernels.replay.recording import operate
 def rerecord(self: int, args: int, count: int) -> int:
     """``(roots, cotangents, inputs)``, one each or tuples or lists; cotangents may be None, as may be all.
 
-    A tuple of Tensors with a history; a list where they share memory with others; None: left to Python.
+    A tuple of Tensors with a history; a list where they share memory with others; None: left to Python. Where
+    inputs are None it is for all leaves, which come after what they get: Tensors or None.
     """
     g, given, held, out, n = i64(shared()), i64(args), stack(HELD_WORDS), UNHANDLED, 0
-    m = hold_roots(given[0], given[1], held)
-    if m > 0:
+    m, every = hold_roots(given[0], given[1], held), 1 * (given[2] == g.none_at_all)
+    if m > 0 and every == 0:
         n = hold(given[2], held)
+    elif m > 0:
+        if obj(i64(held)[ROOT]).type == g.tensor_type:
+            n = leaves_of(obj(i64(held)[ROOT]).tape, held, 1)
     if n > 0:
         mode = in_force()
         if mode == 0:
@@ -52,7 +57,7 @@ def rerecord(self: int, args: int, count: int) -> int:
         elif mode == g.true:
             out = cotangents_as_tensors(held, m)
             if out == 1 + UNHANDLED:
-                out = rerecorded(held, m, n)
+                out = rerecorded(held, m, n, every)
     release_held(held, m, n)
     return none_for(out)
 
@@ -113,13 +118,13 @@ def copied_cotangent(ct: int, value: int) -> int:
     return constant_tensor(new)
 
 
-def rerecorded(held: int, m: int, n: int) -> int:
-    """The gradients of n inputs; UNHANDLED with nothing done; 0 with an error set."""
+def rerecorded(held: int, m: int, n: int, every: int) -> int:
+    """The gradients of n inputs, or of every leaf; UNHANDLED with nothing done; 0 with an error set."""
     g, state, out = i64(shared()), workspace(i64(held)[ROOT]), UNHANDLED
     if state == 0 or state == UNHANDLED:
         return state
     i64(state).seed_count = m
-    if to_record(state, held, n):
+    if to_record(state, held, n, every):
         tape = obj(i64(held)[ROOT]).tape
         log, limit = obj(tape).log, obj(tape).limit
         invoke(g.incref, tape)
@@ -128,7 +133,7 @@ def rerecorded(held: int, m: int, n: int) -> int:
         make_room(state, tape, log)
         raised = obj(tape).limit
         failed = walk_back(state, tape, log, held, m) == 0
-        out = take_cotangents(state, held, m, n, failed)
+        out = take_cotangents(state, held, m, n, failed, every)
         fits = obj(log).size < call(g.long_as, limit)
         if obj(tape).limit == raised and fits:  # and not left, or closed for its weight
             obj(tape).limit = limit
@@ -208,26 +213,32 @@ def rerecord_sealed(self: int, args: int, count: int) -> int:
     return out
 
 
-def take_cotangents(state: int, held: int, m: int, n: int, failed: int) -> int:
+def take_cotangents(state: int, held: int, m: int, n: int, failed: int, every: int) -> int:
     """A new tuple of what came to n inputs, and let go of the rest; a list where they share memory.
 
-    UNHANDLED where nothing came to an input; 0 if `failed` or with an error set.
+    Of every leaf, with the leaves behind. UNHANDLED where nothing came to an input; 0 if `failed` or with an
+    error set.
     """
     g, s, out, own = i64(shared()), i64(state), 0, 1
     cotangents = i64(s.cotangents)
     for q in range(n):
         x = cotangents[i64(s.sinks)[q]]
         if x == 0:
-            out = UNHANDLED
+            out = UNHANDLED * (every == 0)
         elif own:
             own = is_alone(state, held, m, q, x)
     if failed == 0 and out == 0:
         if own:
-            out = call(g.new_tuple, n)
+            out = call(g.new_tuple, n << every)
         else:
-            out = call(g.new_list, n)
-        for q in range(n):
-            x = cotangents[i64(s.sinks)[q]]
+            out = call(g.new_list, n << every)
+        for q in range(n << every):
+            if q >= n:
+                x = i64(held)[q - n]
+            else:
+                x = cotangents[i64(s.sinks)[q]]
+            if x == 0:
+                x = g.none_at_all
             if out != 0:
                 items = out + TUPLE_ITEMS_AT
                 if own == 0:
@@ -280,9 +291,9 @@ def make_room(state: int, tape: int, log: int) -> int:
     return 0
 
 
-def to_record(state: int, held: int, n: int) -> int:
+def to_record(state: int, held: int, n: int, every: int) -> int:
     """Plan a sweep to be recorded; whether it can be."""
-    s, status = i64(state), planned(state, held, n, RETAIN | RERECORDED)
+    s, status = i64(state), planned(state, held, n, RETAIN | RERECORDED | ALL_LEAVES * every)
     if status != DONE and status != UNDESCRIBED:
         return 0
     if obj(obj(obj(i64(held)[ROOT]).tape).calls).size != 0:
@@ -553,19 +564,46 @@ def record_parts(state: int, tape: int, log: int, k: int, ct: int) -> int:
     program = program_for(s.word, k)
     if program == 0:
         return 0
-    if obj(program).type == g.dict_type:
-        return by_traced_rule(state, tape, log, k, ct)
     if program != g.false:
         begin = i64(obj(program).data)[mask_of(state, k, NEED)] * fits_program(state, log, k)
         if begin != 0:
             words = obj(program).data + 8 * begin
-            if i64(words)[CONSTANTS] & ~mask_of(state, k, 0) == 0:
+            if i64(words)[CONSTANTS] & 0xFF & ~mask_of(state, k, 0) == 0 and is_for(state, log, k, words):
                 invoke(g.incref, program)  # a rule declared meanwhile would replace it
                 like = kept_value(state, log, k)
                 done = by_program(state, tape, log, k, ct, words, like)
                 invoke(g.decref, program)
                 return done
-    return by_rule(state, tape, log, k, ct)
+    return by_traced_rule(state, tape, log, k, ct)
+
+
+def is_for(state: int, log: int, k: int, program: int) -> int:
+    """Whether a program is for the result of record k: not where a 0 there is a kink."""
+    if i64(program)[CONSTANTS] & NONZERO == 0:
+        return 1
+    return has_no_zero(kept_value(state, log, k))
+
+
+def has_no_zero(value: int) -> int:
+    """Whether a value is of dense real numbers of which none is 0."""
+    g, code, n, at = i64(shared()), code_of(value) & 0xFF, 1, value + SCALAR_AT
+    if code == 0 or code >= COMPLEX:
+        return 0
+    if obj(value).type == g.ndarray_type:
+        if is_dense(value) == 0:
+            return 0
+        n, at = size_of(value) >> 2 + (code & 1), obj(value).data
+    if code & 1:
+        a = f64(at)
+        for i in range(n):
+            if a[i] == 0.0:
+                return 0
+    else:
+        b = f32(at)
+        for i in range(n):
+            if b[i] == 0.0:
+                return 0
+    return 1
 
 
 def mask_of(state: int, k: int, flag: int) -> int:
@@ -622,15 +660,23 @@ def program_for(word: int, k: int) -> int:
 def by_traced_rule(state: int, tape: int, log: int, k: int, ct: int) -> int:
     """As `record_parts`, by a program for operands of these shapes, or by the rule where there is none."""
     g, buffer, program = i64(shared()), stack(KEY_WORDS), 0
-    opcode, n = i64(i64(state).word)[k] & 0xFFFF, note_record(state, tape, log, k, ct, buffer)
+    opcode = i64(i64(state).word)[k] & 0xFFFF
+    if i64(obj(g.traced).items)[opcode] == g.false:
+        return by_rule(state, tape, log, k, ct)
+    n = note_record(state, tape, log, k, ct, buffer)
     if n != 0:
-        program = kept_program(i64(obj(g.programs).items)[opcode], buffer, n)
+        program = kept_program(i64(obj(g.traced).items)[opcode], buffer, n)
+        if program != 0:
+            if is_for(state, log, k, obj(program).data) == 0:
+                invoke(g.decref, program)
+                return by_rule(state, tape, log, k, ct)
     if program == 0:
-        program = parts_by_rule(state, tape, log, k, ct, 0, g.trace_rule)
+        program = parts_by_rule(state, tape, log, k, ct, 2, g.trace_rule)
         if program == 0:
             return 0
         if program != g.none_at_all and n != 0:
-            program = keep_program(g.programs, opcode, buffer, n, program)
+            if i64(obj(program).data)[CONSTANTS] & BRANCHED == 0:
+                program = keep_program(g.traced, opcode, buffer, n, program)
     if program == 0:
         return 0
     if program == g.none_at_all:
@@ -642,12 +688,13 @@ def by_traced_rule(state: int, tape: int, log: int, k: int, ct: int) -> int:
 def note_record(state: int, tape: int, log: int, k: int, ct: int, buffer: int) -> int:
     """Note what a program for record k is kept by: how many words; 0 where those cannot say it.
 
-    These are the operands that want a part, dtypes and shapes, and attributes that its rule looks at.
+    These are the operands that want a part, those that are constants, dtypes and shapes, and attributes that
+    its rule looks at.
     """
     g, s, words = i64(shared()), i64(state), i64(buffer)
     w, slot, bit, opaque = i64(s.word)[k], call(g.long_from, k), 1, 0
-    words[0] = 0
-    form, n = i64(s.operations)[ROW * (w & 0xFFFF) + FORM], note_layout(buffer, 1, kept_value(state, log, k))
+    words[0], words[1] = 0, mask_of(state, k, 0)
+    form, n = i64(s.operations)[ROW * (w & 0xFFFF) + FORM], note_layout(buffer, 2, kept_value(state, log, k))
     if s.batched:
         n = note_layout(buffer, n, obj(ct).v)
     at = operands(w, form)
@@ -671,7 +718,7 @@ def note_record(state: int, tape: int, log: int, k: int, ct: int, buffer: int) -
 
 
 def note_attributes(buffer: int, n: int, attrs: int, opaque: int) -> int:
-    """Note attributes behind n words; of those whose names are in a tuple, if that is not 0, the name alone.
+    """Note attributes behind n words; of those whose names are in a tuple, if not 0, whether they are None.
 
     How many words there are then; 0: no room, or an attribute of another kind than those in `note_object`.
     """
@@ -682,41 +729,53 @@ def note_attributes(buffer: int, n: int, attrs: int, opaque: int) -> int:
         if opaque != 0:
             for q in range(obj(opaque).size):
                 passed_on = passed_on | (i64(opaque + TUPLE_ITEMS_AT)[q] == name)
-        if n + 1 >= KEY_WORDS:
+        if n + 2 >= KEY_WORDS:
             return 0
         i64(buffer)[n] = name
-        n += 1
-        if passed_on == 0:
-            n = note_object(buffer, n, i64(pair)[1])
+        if passed_on:
+            i64(buffer)[n + 1] = i64(pair)[1] == g.none_at_all
+            n += 2
+        else:
+            n = note_object(buffer, n + 1, i64(pair)[1])
     return n
 
 
 def note_object(buffer: int, n: int, value: int) -> int:
-    """As `note_attributes`, one of: an integer, a truth value, None, a tuple of such."""
-    g, items, count, kind = i64(shared()), stack(1), 1, obj(value).type
-    i64(items)[0] = value
-    if kind == g.tuple_type:
-        items, count = value + TUPLE_ITEMS_AT, obj(value).size
-        if n + 2 + 2 * count > KEY_WORDS:
-            return 0
-        i64(buffer)[n], i64(buffer)[n + 1] = A_TUPLE, count
-        n += 2
-    if n + 2 * count > KEY_WORDS:
+    """As `note_attributes`, what `note_word` does, or a tuple or a list of such."""
+    g, kind, items = i64(shared()), obj(value).type, value + TUPLE_ITEMS_AT
+    if kind == g.list_type:
+        items = obj(value).items
+    elif kind != g.tuple_type:
+        return note_word(buffer, n, value)
+    if n + 2 > KEY_WORDS:
         return 0
-    for q in range(count):
-        x = i64(items)[q]
-        if obj(x).type == g.int_type:
-            i64(buffer)[n], i64(buffer)[n + 1] = AN_INTEGER, call(g.long_as, x)
-            if i64(buffer)[n + 1] == -1:
-                if call(g.error_occurred) != 0:
-                    invoke(g.error_clear)
-                    return 0
-        elif x == g.none_at_all or x == g.true or x == g.false:
-            i64(buffer)[n], i64(buffer)[n + 1] = AN_OBJECT, x
-        else:
-            return 0
-        n += 2
+    i64(buffer)[n], i64(buffer)[n + 1] = A_TUPLE, obj(value).size
+    n += 2
+    for q in range(obj(value).size):
+        if n != 0:
+            n = note_word(buffer, n, i64(items)[q])
     return n
+
+
+def note_word(buffer: int, n: int, value: int) -> int:
+    """As `note_attributes`, one of: an integer, a text, a truth value, None; 0 for anything else.
+
+    Texts by address: the program that is kept for them keeps them.
+    """
+    g, kind = i64(shared()), obj(value).type
+    if n + 2 > KEY_WORDS:
+        return 0
+    if kind == g.int_type:
+        i64(buffer)[n], i64(buffer)[n + 1] = AN_INTEGER, call(g.long_as, value)
+        if i64(buffer)[n + 1] == -1:
+            if call(g.error_occurred) != 0:
+                invoke(g.error_clear)
+                return 0
+    elif kind == g.str_type or value == g.none_at_all or value == g.true or value == g.false:
+        i64(buffer)[n], i64(buffer)[n + 1] = AN_OBJECT, value
+    else:
+        return 0
+    return n + 2
 
 
 def by_program(state: int, tape: int, log: int, k: int, ct: int, program: int, like: int) -> int:
@@ -785,6 +844,8 @@ def run_step(state: int, tape: int, log: int, k: int, refs: int, step: int, like
     attrs = p[STEP_ATTRS] * (p[STEP_ATTRS] != g.none_at_all)
     if p[STEP_HANDED] != 0:
         attrs = handed_on(tape, k, attrs, p[STEP_HANDED])
+        if p[STEP_TWINS] and attrs != 0:
+            attrs = twins_of(attrs)
         if attrs == 0:
             return 0
     if p[STEP_SHEET] == 0 or passive or i64(state).batched:
@@ -808,6 +869,16 @@ def handed_on(tape: int, k: int, attrs: int, names: int) -> int:
                 failed = call(g.dict_set, new, name, call(g.dict_get, given, name)) & 0xFFFFFFFF
     drop_position(slot, 0)
     return drop_position(new * failed, new * (failed == 0))
+
+
+def twins_of(attrs: int) -> int:
+    """A new reference to attributes, of which the reference is taken, with twins of factors among them.
+
+    0 with an error set.
+    """
+    g, args = i64(shared()), stack(1)
+    i64(args)[0] = attrs
+    return drop_position(attrs, call(g.vectorcall, g.twins, args, 1, 0))
 
 
 def recorded_step(tape: int, log: int, refs: int, step: int, attrs: int, given: int) -> int:

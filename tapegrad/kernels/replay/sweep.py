@@ -242,7 +242,7 @@ def plan_open(state: int, log: int) -> int:
     if plan(state) != DONE or s.shape_words > s.capacity:
         return PYTHON
     flags, metas = u8(s.flags), i64(s.meta)
-    if s.reached_count != s.sink_count:
+    if s.reached_count != s.sink_count and s.in_part == 0:
         return PYTHON
     for q in range(s.seed_count):
         m = metas[i64(s.seeds)[q]]
