@@ -19,20 +19,22 @@ from tapegrad.core.saved_values import save_arrays
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.linalg import _parts as factors_recorded
 from tapegrad.numpy_api.tables import tensor_of
-from tapegrad.ops import REGISTRY, bands, matrix_functions
+from tapegrad.ops import REGISTRY, bands, matrix_functions, riccati
 from tapegrad.ops.lapack import Kept
 from tapegrad.scipy.batches import in_batches
 from tapegrad.scipy.calls import constants, derived, plain_only
 
 ops: Any = matrix_functions
 of_bands: Any = bands
+equations: Any = riccati
 F = TypeVar("F", bound=Callable[..., Any])
 
 __all__ = [
     "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion", "coshm", "cosm", "det",
     "eig", "eigh", "eigvals", "eigvalsh", "expm", "expm_frechet", "fractional_matrix_power", "hankel", "inv",
     "khatri_rao", "logm", "lstsq", "lu", "lu_factor", "lu_solve", "matmul_toeplitz", "norm", "pinv", "polar",
-    "qr", "sinhm", "sinm", "solve", "solve_banded", "solve_continuous_lyapunov", "solve_discrete_lyapunov",
+    "qr", "sinhm", "sinm", "solve", "solve_banded", "solve_continuous_are", "solve_continuous_lyapunov",
+    "solve_discrete_are", "solve_discrete_lyapunov",
     "solve_lyapunov", "solve_sylvester", "solve_toeplitz", "solve_triangular", "solveh_banded", "sqrtm",
     "svd", "svdvals", "tanhm", "tanm", "toeplitz",
 ]  # fmt: skip
@@ -986,6 +988,90 @@ def solve_discrete_lyapunov(a: Any, q: Any, method: str | None = None) -> Any:
     b = (back - one) @ inverse
     c = 2 * (np.linalg.inv(a + one) @ q @ inverse)
     return ops.solve_sylvester(_adjoint(b), b, -c)
+
+
+def _riccati(op: Any, a: Any, b: Any, q: Any, r: Any, e: Any, s: Any) -> Any:
+    """Solution of a Riccati equation, brought to the form without `e` and `s`."""
+    a, b, q, r = _square(a), _given(b, axes=2), _square(q), _square(r)
+    n, m = shape_of(a)[0], shape_of(r)[0]
+    if shape_of(b) != (n, m) or shape_of(q) != (n, n):
+        raise ShapeError(f"shapes {shape_of(a)}, {shape_of(b)}, {shape_of(q)} and {shape_of(r)} do not fit")
+    for name, x in (("q", value_of(q)), ("r", value_of(r))):
+        if not np.allclose(x, x.conj().T, rtol=0.0, atol=100 * np.spacing(np.linalg.norm(x, 1))):
+            raise ValueError(f"Matrix {name} should be symmetric/hermitian.")
+    if s is not None:
+        s = _given(s, axes=2)
+    if e is not None:
+        turned = np.linalg.inv(_square(e))
+        a, q = a @ turned, _adjoint(turned) @ q @ turned
+        s = None if s is None else _adjoint(turned) @ s
+    if s is not None:
+        back = np.linalg.solve(r, _adjoint(s))
+        a, q = a - b @ back, q - s @ back
+    a, b, q, r = (_in_double(x) for x in (a, b, (q + _adjoint(q)) / 2, (r + _adjoint(r)) / 2))
+    return op(a, b, q, r)
+
+
+@_derived
+@in_batches(a=2, b=2, q=2, r=2, e=2, s=2)
+def solve_continuous_are(
+    a: Any, b: Any, q: Any, r: Any, e: Any = None, s: Any = None, balanced: bool = True
+) -> Any:
+    """Stabilising solution x of ``a**H x + x a - x b inv(r) b**H x + q = 0``.
+
+    Parameters
+    ----------
+    a, b, q, r : Tensor or array_like
+        The system, its inputs, and the Hermitian weights of states and inputs.
+    e, s : Tensor or array_like, optional
+        Of the general equation.
+    balanced : bool, optional
+        As SciPy has it; a balanced pencil is used where there is a derivative.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.linalg.solve_continuous_are`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> q = tg.tensor([[3.0]], requires_grad=True)
+    >>> tg.grad(ts.linalg.solve_continuous_are([[1.0]], [[1.0]], q, [[1.0]])[0, 0], q)
+    (tensor([[0.25]]),)
+    """
+    return _riccati(equations.solve_continuous_are, a, b, q, r, e, s)
+
+
+@_derived
+@in_batches(a=2, b=2, q=2, r=2, e=2, s=2)
+def solve_discrete_are(
+    a: Any, b: Any, q: Any, r: Any, e: Any = None, s: Any = None, balanced: bool = True
+) -> Any:
+    """Stabilising solution x of ``x = a**H x a - a**H x b inv(r + b**H x b) b**H x a + q``.
+
+    Parameters
+    ----------
+    a, b, q, r : Tensor or array_like
+        The system, its inputs, and the Hermitian weights of states and inputs.
+    e, s : Tensor or array_like, optional
+        Of the general equation.
+    balanced : bool, optional
+        As SciPy has it; a balanced pencil is used where there is a derivative.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.linalg.solve_discrete_are`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> q = tg.tensor([[1.5]], requires_grad=True)
+    >>> tg.grad(ts.linalg.solve_discrete_are([[1.0]], [[1.0]], q, [[1.0]])[0, 0], q)
+    (tensor([[1.1093]]),)
+    """
+    return _riccati(equations.solve_discrete_are, a, b, q, r, e, s)
 
 
 # ---------------------------------------------------------------- bands and constant diagonals

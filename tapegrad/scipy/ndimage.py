@@ -7,7 +7,6 @@ image and by the coordinates, at places where two pieces of the spline meet by t
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from typing import Any
 
@@ -24,8 +23,8 @@ from tapegrad.ops import filters
 from tapegrad.scipy.calls import derived, doubles, fall_through, follows, refuse
 
 __all__ = [
-    "convolve", "convolve1d", "correlate", "correlate1d", "gaussian_filter", "gaussian_filter1d",
-    "map_coordinates", "uniform_filter", "uniform_filter1d",
+    "affine_transform", "convolve", "convolve1d", "correlate", "correlate1d", "gaussian_filter",
+    "gaussian_filter1d", "map_coordinates", "shift", "uniform_filter", "uniform_filter1d", "zoom",
 ]  # fmt: skip
 
 PADS: dict[str, Any] = {
@@ -476,25 +475,26 @@ def map_coordinates(
         raise refuse("scipy.ndimage.map_coordinates of order 0", "has no derivative by the coordinates")
     c, pad = _splined(x, order, mode, cval) if prefilter and order > 1 else (x, 0)
     outside: Any = False
-    rows = []
+    flat: Any = 0  # of the coefficients around each place, of which the corners' axes come first
+    weights = []
     for axis in range(np.ndim(x)):
         n = np.shape(c)[axis]
         value = value_of(at)[axis] + pad
         found, slope = _mapped(value, n, mode)
         outside = outside | (found <= -1)
-        rows.append(
-            _weights(found, slope * (at[axis] + (pad - value)) if follows(at) else 0.0, n, order, mode)
+        moved = slope * (at[axis] + (pad - value)) if follows(at) else 0.0
+        places, weight = _weights(found, moved, n, order, mode)
+        flat = np.expand_dims(np.asarray(flat) * n, axis) + np.reshape(
+            places, (*(1,) * axis, order + 1, *np.shape(value))
         )
-    total: Any = 0.0
-    for corner in itertools.product(range(order + 1), repeat=len(rows)):
-        weight: Any = 1.0
-        for k, (_, weights) in zip(corner, rows, strict=True):
-            weight = weight * weights[k]
-        total = total + weight * c[tuple(places[k] for k, (places, _) in zip(corner, rows, strict=True))]
+        weights.append(weight)
+    total = np.take(np.reshape(c, -1), flat)
+    for weight in reversed(weights):
+        total = np.sum(total * weight, axis=np.ndim(total) - np.ndim(weight))
     return np.where(outside, value_of(cval), total) if np.any(outside) else total
 
 
-def _weights(found: np.ndarray, moved: Any, n: int, order: int, mode: str) -> tuple[list[Any], list[Any]]:
+def _weights(found: np.ndarray, moved: Any, n: int, order: int, mode: str) -> tuple[np.ndarray, Any]:
     """Elements that a coordinate is between, and their weights; `moved` is 0, with the derivative."""
     start = np.floor(found if order % 2 else found + 0.5)
     off = found - start + (0.0 if order % 2 else 0.5) + moved
@@ -505,5 +505,132 @@ def _weights(found: np.ndarray, moved: Any, n: int, order: int, mode: str) -> tu
         weight: Any = 0.0
         for factor in pieces[:, order - k].tolist():
             weight = weight * off + factor
-        weights.append(weight if order else 1.0)
-    return places, weights
+        weights.append(weight if order else np.ones(np.shape(found)))
+    return np.stack(places), np.stack(weights)
+
+
+# ---------------------------------------------------------------- images moved
+
+
+@derived(_scipy.affine_transform)
+def affine_transform(
+    input: Any, matrix: Any, offset: Any = 0.0, output_shape: Any = None, output: Any = None, order: int = 3,
+    mode: str = "constant", cval: Any = 0.0, prefilter: bool = True,
+) -> Any:  # fmt: skip
+    """An image at the places ``matrix @ index + offset``.
+
+    Parameters
+    ----------
+    input : Tensor or array_like
+        The image.
+    matrix : Tensor or array_like
+        Of the map from places in the result to places in the image: a square one, its diagonal, or one of
+        homogeneous coordinates.
+    offset : Tensor or array_like, optional
+    output_shape, output, order, mode, cval, prefilter : optional
+        As SciPy has them, without `output`.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.ndimage.affine_transform`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> offset = tg.tensor([0.25], requires_grad=True)
+    >>> tg.grad(ts.ndimage.affine_transform([1.0, 2.0, 4.0], [1.0], offset, order=1)[1], offset)
+    (tensor([2.]),)
+    """
+    x = _image("affine_transform", input, output, cval)
+    ndim, matrix, offset = np.ndim(x), doubles(matrix), doubles(offset)
+    if np.ndim(matrix) == 2 and np.shape(matrix)[1] == ndim + 1:
+        below = value_of(matrix)[ndim:]
+        if below.size and not np.array_equal(below, [[0.0] * ndim + [1.0]]):
+            raise ValueError(f"expected homogeneous coordinates, found {below.tolist()} as the last row")
+        matrix, offset = matrix[:ndim, :ndim], matrix[:ndim, ndim]
+    if np.shape(matrix) not in ((ndim,), (ndim, ndim)):
+        raise RuntimeError(f"a matrix for an image of {ndim} axes is needed, found shape {np.shape(matrix)}")
+    if np.shape(offset) not in ((), (1,), (ndim,)):
+        raise RuntimeError(f"an offset for {ndim} axes is needed, found shape {np.shape(offset)}")
+    shape = np.shape(x) if output_shape is None else tuple(output_shape)
+    index = np.indices(shape, float)
+    places = (
+        matrix @ index.reshape(ndim, -1)
+        if np.ndim(matrix) == 2
+        else matrix[:, None] * index.reshape(ndim, -1)
+    )
+    at = np.reshape(places + np.reshape(offset, (-1, 1)), (ndim, *shape))
+    return map_coordinates(x, at, None, order, mode, cval, prefilter)
+
+
+@derived(_scipy.shift)
+def shift(
+    input: Any, shift: Any, output: Any = None, order: int = 3, mode: str = "constant", cval: Any = 0.0,
+    prefilter: bool = True,
+) -> Any:  # fmt: skip
+    """An image moved along its axes.
+
+    Parameters
+    ----------
+    input : Tensor or array_like
+        The image.
+    shift : Tensor or array_like
+        A number, or one for each axis.
+    output, order, mode, cval, prefilter : optional
+        As SciPy has them, without `output`.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.ndimage.shift`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> by = tg.tensor(-0.25, requires_grad=True)
+    >>> tg.grad(ts.ndimage.shift([1.0, 2.0, 4.0], by, order=1)[1], by)
+    (tensor(-2.),)
+    """
+    x = _image("shift", input, output, cval)
+    return affine_transform(x, np.ones(np.ndim(x)), -doubles(shift), None, None, order, mode, cval, prefilter)
+
+
+@derived(_scipy.zoom)
+def zoom(
+    input: Any, zoom: Any, output: Any = None, order: int = 3, mode: str = "constant", cval: Any = 0.0,
+    prefilter: bool = True, *, grid_mode: bool = False,
+) -> Any:  # fmt: skip
+    """An image of another size; it has a derivative by the image, none by the factors.
+
+    Parameters
+    ----------
+    input : Tensor or array_like
+        The image.
+    zoom : array_like
+        A number, or one for each axis.
+    output, order, mode, cval, prefilter, grid_mode : optional
+        As SciPy has them, without `output`.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.ndimage.zoom`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    >>> tg.grad(ts.ndimage.zoom(x, 5 / 3, order=1)[1], x)
+    (tensor([0.5, 0.5, 0.0]),)
+    """
+    if follows(zoom):
+        raise refuse("scipy.ndimage.zoom", "has no derivative by the factors, which are sizes")
+    x = _image("zoom", input, output, cval)
+    old = np.array(np.shape(x))
+    new = np.round(old * np.broadcast_to(np.asarray(zoom, float), old.shape)).astype(int)
+    if grid_mode:
+        scale = old / new
+        return affine_transform(x, scale, 0.5 * (scale - 1), new, None, order, mode, cval, prefilter)
+    scale = np.where(new > 1, (old - 1) / np.where(new > 1, new - 1, 1), 1.0)
+    return affine_transform(x, scale, 0.0, new, None, order, mode, cval, prefilter)

@@ -7,6 +7,7 @@ state that it begins with.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,8 @@ from tapegrad.ops import filters
 from tapegrad.scipy.calls import derived, fall_through, follows, refuse
 
 __all__ = [
-    "convolve", "convolve2d", "correlate", "correlate2d", "detrend", "fftconvolve", "lfilter", "oaconvolve",
-    "savgol_filter", "sosfilt",
+    "convolve", "convolve2d", "correlate", "correlate2d", "detrend", "fftconvolve", "filtfilt", "lfilter",
+    "lfilter_zi", "oaconvolve", "savgol_filter", "sosfilt", "sosfilt_zi", "sosfiltfilt",
 ]  # fmt: skip
 
 
@@ -414,6 +415,169 @@ def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
         if zi is not None:
             states.append(found[1])
     return x if zi is None else (x, np.stack(states))
+
+
+# ---------------------------------------------------------------- filters in both directions
+
+
+@derived(_scipy.lfilter_zi, "scipy.signal.lfilter_zi")
+def lfilter_zi(b: Any, a: Any) -> Any:
+    """State of `lfilter` that a constant signal of ones leaves as it is.
+
+    Parameters
+    ----------
+    b, a : Tensor or array_like
+        Coefficients of the numerator and the denominator.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.signal.lfilter_zi`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> a = tg.tensor([1.0, -0.5], requires_grad=True)
+    >>> tg.grad(ts.signal.lfilter_zi([1.0], a).sum(), a)
+    (tensor([-3., -4.]),)
+    """
+    b, a = _alike(np.reshape(b, (-1,)), np.reshape(a, (-1,)))
+    if not value_of(a)[0]:
+        raise ValueError("the first coefficient of a is 0")
+    n = max(np.shape(a)[0], np.shape(b)[0])
+    b, a = _to_length(b / a[0], n), _to_length(a / a[0], n)
+    rest = b[1:] - a[1:] * b[0]
+    gain = np.sum(rest) / np.sum(a)  # by which the state's first equation is solved; the others follow
+    return np.cumsum(a)[:-1] * gain - np.cumsum(np.concatenate([0.0 * b[:1], rest]))[:-1]
+
+
+@derived(_scipy.sosfilt_zi, "scipy.signal.sosfilt_zi")
+def sosfilt_zi(sos: Any) -> Any:
+    """States of `sosfilt` that a constant signal of ones leaves as they are.
+
+    Parameters
+    ----------
+    sos : Tensor or array_like
+        Six coefficients of each section.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.signal.sosfilt_zi`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> sos = tg.tensor([[1.0, 0.0, 0.0, 1.0, -0.5, 0.0]], requires_grad=True)
+    >>> tg.grad(ts.signal.sosfilt_zi(sos)[0, 0], sos)
+    (tensor([[ 1.,  2.,  2., -3., -4., -4.]]),)
+    """
+    _scipy._signaltools._validate_sos(value_of(sos))
+    sos = floats(sos)
+    gain: Any = 1.0
+    states = []
+    for k in range(np.shape(sos)[0]):
+        b, a = sos[k, :3], sos[k, 3:]
+        states.append(gain * lfilter_zi(b, a))
+        gain = gain * np.sum(b) / np.sum(a)
+    return np.stack(states)
+
+
+def _beyond(name: str, x: Any, axis: int, padtype: Any, padlen: Any, ntaps: int) -> tuple[Any, int]:
+    """A signal along its last axis, continued at both ends, and by how much."""
+    if padtype not in ("even", "odd", "constant", None):
+        raise ValueError(f"unknown value {padtype!r} of padtype: 'even', 'odd', 'constant' or None")
+    x = np.moveaxis(floats(x), axis, -1)
+    edge = 0 if padtype is None else 3 * ntaps if padlen is None else int(padlen)
+    if np.shape(x)[-1] <= edge:
+        raise ValueError(f"the signal has {np.shape(x)[-1]} elements, padlen is {edge}, which must be less")
+    if not edge:
+        return x, 0
+    before, after = x[..., edge:0:-1], x[..., -2 : -edge - 2 : -1]
+    if padtype == "odd":
+        before, after = 2 * x[..., :1] - before, 2 * x[..., -1:] - after
+    elif padtype == "constant":
+        before, after = (0.0 * y + end for y, end in ((before, x[..., :1]), (after, x[..., -1:])))
+    return np.concatenate([before, x, after], axis=-1), edge
+
+
+def _there_and_back(run: Callable[[Any, Any], tuple[Any, Any]], x: Any, edge: int, axis: int) -> Any:
+    """A signal filtered forward and then backward, each time from the state of its first value."""
+    for _ in range(2):
+        x = np.flip(run(x, x[..., :1])[0], -1)
+    return np.moveaxis(x[..., edge : np.shape(x)[-1] - edge], -1, axis)
+
+
+@derived(_scipy.filtfilt, "scipy.signal.filtfilt")
+def filtfilt(
+    b: Any, a: Any, x: Any, axis: int = -1, padtype: str | None = "odd", padlen: int | None = None,
+    method: str = "pad", irlen: int | None = None,
+) -> Any:  # fmt: skip
+    """Filter a signal forward and backward, so that its phase stays.
+
+    Parameters
+    ----------
+    b, a : Tensor or array_like
+        Coefficients of the numerator and the denominator.
+    x : Tensor or array_like
+        The signal.
+    axis, padtype, padlen, method, irlen : optional
+        As SciPy has them; `method` is ``"pad"``.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.signal.filtfilt`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    >>> tg.grad(ts.signal.filtfilt([0.5, 0.5], [1.0], x, padlen=1)[1], x)
+    (tensor([0.25, 0.50, 0.25]),)
+    """
+    if method != "pad":
+        raise refuse(f"scipy.signal.filtfilt with method={method!r}")
+    b, a, x = _alike(np.reshape(b, (-1,)), np.reshape(a, (-1,)), x)
+    x, edge = _beyond("filtfilt", x, axis, padtype, padlen, max(np.shape(a)[0], np.shape(b)[0]))
+    zi = lfilter_zi(b, a)
+    return _there_and_back(lambda x, first: lfilter(b, a, x, zi=zi * first), x, edge, axis)
+
+
+@derived(_scipy.sosfiltfilt, "scipy.signal.sosfiltfilt")
+def sosfiltfilt(
+    sos: Any, x: Any, axis: int = -1, padtype: str | None = "odd", padlen: int | None = None
+) -> Any:
+    """Filter a signal by sections of second order, forward and backward.
+
+    Parameters
+    ----------
+    sos : Tensor or array_like
+        Six coefficients of each section.
+    x : Tensor or array_like
+        The signal.
+    axis, padtype, padlen : optional
+        As SciPy has them.
+
+    Returns
+    -------
+    Tensor
+        As `scipy.signal.sosfiltfilt`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    >>> tg.grad(ts.signal.sosfiltfilt([[0.5, 0.5, 0.0, 1.0, 0.0, 0.0]], x, padlen=1)[1], x)
+    (tensor([0.25, 0.50, 0.25]),)
+    """
+    sos, x = _alike(sos, x)
+    values = value_of(sos)
+    ntaps = 2 * len(values) + 1 - min(int(np.sum(values[:, 2] == 0)), int(np.sum(values[:, 5] == 0)))
+    x, edge = _beyond("sosfiltfilt", x, axis, padtype, padlen, ntaps)
+    zi = sosfilt_zi(sos)
+    zi = np.reshape(zi, (np.shape(zi)[0], *(1,) * (np.ndim(x) - 1), 2))
+    return _there_and_back(lambda x, first: sosfilt(sos, x, zi=zi * first), x, edge, axis)
 
 
 @derived(_scipy.savgol_filter)

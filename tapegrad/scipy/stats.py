@@ -1,4 +1,4 @@
-"""Distributions of `scipy.stats` on Tensors and arrays; all its other names are its own.
+"""Distributions and moments of `scipy.stats` on Tensors and arrays; all its other names are its own.
 
 Densities, distribution functions, their logarithms and inverses have derivatives by all arguments, in both
 modes and to any order that the functions of `scipy.special` in them have. Outside of the support the
@@ -19,8 +19,23 @@ from scipy.stats._multivariate import multi_rv_generic
 from tapegrad.core.base import value_of
 from tapegrad.scipy.calls import Guarded, doubles, fall_through, follows, plain_only, refuse, theirs
 from tapegrad.scipy.distributions import OF, Discrete, Formulas
+from tapegrad.scipy.summaries import (
+    gmean,
+    hmean,
+    kurtosis,
+    moment,
+    pmean,
+    sem,
+    skew,
+    variation,
+    zmap,
+    zscore,
+)
 
-__all__ = [*OF, "dirichlet", "multivariate_normal", "multivariate_t"]
+__all__ = [
+    *OF, "dirichlet", "gmean", "hmean", "kurtosis", "moment", "multivariate_normal", "multivariate_t",
+    "pmean", "sem", "skew", "variation", "zmap", "zscore",
+]  # fmt: skip
 
 CONTINUOUS = ("logpdf", "pdf", "logcdf", "cdf", "logsf", "sf", "ppf", "isf")
 DISCRETE = ("logpmf", "pmf", "logcdf", "cdf", "logsf", "sf")

@@ -36,7 +36,8 @@ def hermitian(a):
 
 
 def positive(a):
-    return 0.3 * a @ adjoint(a) + np.diag(np.arange(1.0, 1.0 + a.shape[-1]))
+    square = a @ adjoint(a)  # symmetric but for rounding
+    return 0.15 * (square + adjoint(square)) + np.diag(np.arange(1.0, 1.0 + a.shape[-1]))
 
 
 def absolute(*xs):
@@ -131,6 +132,16 @@ CASES = {
     "sylvester": (lambda s, a, b, q: s.solve_sylvester(regular(a), regular(b), q), A, (2, 2), B),
     "lyapunov": (lambda s, a, q: s.solve_continuous_lyapunov(regular(a), q), A, A),
     "discrete lyapunov": (lambda s, a, q: s.solve_discrete_lyapunov(0.3 * a, q), A, A),
+    "continuous riccati": (
+        lambda s, a, b, q, r: s.solve_continuous_are(0.6 * a, b, positive(q), positive(r)), A, B, A, (2, 2)),
+    "continuous riccati e s": (
+        lambda s, a, b, e, t: s.solve_continuous_are(
+            0.6 * a, b, 4 * np.eye(N), np.eye(2), np.eye(N) + 0.2 * e, 0.2 * t), A, B, A, B),
+    "discrete riccati": (
+        lambda s, a, b, q, r: s.solve_discrete_are(0.6 * a, b, positive(q), positive(r)), A, B, A, (2, 2)),
+    "discrete riccati e s": (
+        lambda s, a, b, e, t: s.solve_discrete_are(
+            0.6 * a, b, 4 * np.eye(N), np.eye(2), np.eye(N) + 0.2 * e, 0.2 * t), A, B, A, B),
     "bilinear lyapunov": (lambda s, a, q: s.solve_discrete_lyapunov(0.3 * a, q, "bilinear"), A, A),
     "banded": (lambda s, a, b: s.solve_banded((1, 2), a + np.array([[0], [0], [6], [0]]), b), (4, 5), (5, 2)),
     "banded vector": (lambda s, a, b: s.solve_banded((1, 0), a + np.array([[5], [0]]), b), (2, 4), (4,)),

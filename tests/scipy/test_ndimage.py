@@ -106,3 +106,50 @@ def test_what_is_not_there_is_refused():
         with pytest.raises(UnsupportedOpError, match=words):
             call()
     np.testing.assert_array_equal(ts.ndimage.median_filter(IMAGE, 3), scipy.ndimage.median_filter(IMAGE, 3))
+
+
+MATRIX, OFFSET = np.array([[0.8, 0.2], [-0.1, 1.1]]), np.array([0.3, -0.4])
+MOVED = [
+    ("affine_transform", (IMAGE, MATRIX, OFFSET), {}),
+    ("affine_transform", (IMAGE, np.column_stack([MATRIX, OFFSET])), {}),
+    ("affine_transform", (IMAGE, np.vstack([np.column_stack([MATRIX, OFFSET]), [0.0, 0.0, 1.0]])), {}),
+    ("affine_transform", (IMAGE, np.array([0.7, 0.6]), 0.2), {"output_shape": (3, 6)}),
+    ("shift", (IMAGE, OFFSET), {}),
+    ("shift", (IMAGE, np.array(0.3)), {"prefilter": False}),
+    ("zoom", (IMAGE, (1.7, 0.6)), {}),
+    ("zoom", (IMAGE, 1.5), {"grid_mode": True, "mode": "grid-wrap"}),
+    ("zoom", (IMAGE, (0.2, 2.0)), {"mode": "nearest"}),
+]
+
+
+@pytest.mark.filterwarnings("ignore:The behavior of affine_transform:UserWarning")  # older SciPy's
+@pytest.mark.parametrize("row", range(len(MOVED)))
+@pytest.mark.parametrize("order", thinned([0, 1, 2, 3, 5], lambda order: order == 3))
+def test_images_moved(order, row):
+    name, args, more = MOVED[row]
+    mine, theirs = getattr(ts.ndimage, name), getattr(scipy.ndimage, name)
+    more = {"mode": "mirror", **more, "order": order}
+    moving = [k for k, x in enumerate(args) if isinstance(x, np.ndarray) and np.shape(x) != (3, 3)]
+    moving = moving[:1] if order < 2 else moving  # of order 1 the slope by a place jumps at elements
+    inputs = [leaf(args[k]) for k in moving]
+
+    def f(*xs):
+        return mine(*(xs[moving.index(k)] if k in moving else x for k, x in enumerate(args)), **more)
+
+    np.testing.assert_allclose(f(*inputs).detach().numpy(), theirs(*args, **more), rtol=1e-9, atol=1e-11)
+    np.testing.assert_array_equal(mine(*args, **more), theirs(*args, **more))
+    assert gradcheck(f, inputs, check_forward_ad=True)
+
+
+def test_second_derivatives_of_an_image_moved():
+    inputs = [leaf(IMAGE[:3, :3]), leaf(OFFSET)]
+    assert gradgradcheck(lambda x, by: ts.ndimage.shift(x, by, mode="reflect"), inputs, fast_mode=True)
+
+
+def test_what_images_moved_refuse():
+    with pytest.raises(UnsupportedOpError, match="factors"):
+        ts.ndimage.zoom(IMAGE, leaf(2.0))
+    with pytest.raises(RuntimeError, match="offset"):
+        ts.ndimage.affine_transform(leaf(IMAGE), MATRIX, [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="homogeneous"):
+        ts.ndimage.affine_transform(leaf(IMAGE), np.ones((3, 3)))

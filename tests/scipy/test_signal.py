@@ -207,9 +207,46 @@ def test_single_precision_stays():
 @pytest.mark.full
 def test_what_is_not_there_is_refused():
     x = leaf(LONG)
-    with pytest.raises(UnsupportedOpError, match=r"scipy.signal.filtfilt"):
-        ts.signal.filtfilt([0.5, 0.5], [1.0], x)
+    with pytest.raises(UnsupportedOpError, match=r"scipy.signal.hilbert"):
+        ts.signal.hilbert(x)
     with pytest.raises(UnsupportedOpError, match="fillvalue"):
         ts.signal.convolve2d(IMAGE, KERNEL, fillvalue=x[0])
     assert ts.signal.butter is not None and ts.signal.ShortTimeFFT is scipy.signal.ShortTimeFFT
     np.testing.assert_array_equal(ts.signal.butter(2, 0.3)[0], scipy.signal.butter(2, 0.3)[0])
+
+
+B2, A2 = scipy.signal.butter(2, 0.3)
+SOS = scipy.signal.butter(4, 0.3, output="sos")
+FREE = np.array([[k == c for k in range(6)] for c in (0, 1, 2, 4, 5)], float)  # all but the ones of a section
+ONES = 1.0 - FREE.sum(axis=0)
+
+
+ENDS = [{}, {"padtype": "even", "padlen": 4}, {"padtype": "constant"}, {"padtype": None}]
+
+
+@pytest.mark.parametrize("given", thinned(ENDS, lambda given: not given), ids=str)
+def test_filters_in_both_directions(given):
+    x, module = RANDOM.normal(size=(17, 1)), (ts.signal, scipy.signal)
+    of_ba = [lambda b, a, x, s=s: s.filtfilt(b, a, x, **given) for s in module]
+    inputs = [leaf(B2), leaf(A2), leaf(x[:10, 0])]
+    check(*of_ba, inputs, again=False)
+    assert gradgradcheck(of_ba[0], inputs, fast_mode=True)
+    of_sections = [lambda f, x, s=s: s.sosfiltfilt(f @ FREE + ONES, x, axis=0, **given) for s in module]
+    check(*of_sections, [leaf(SOS @ FREE.T), leaf(x)], again=False)
+
+
+def test_states_of_a_constant_signal():
+    for b, a in ((B2, 2 * A2), (B2[:2], A2), (B2, A2[:2])):
+        check(ts.signal.lfilter_zi, scipy.signal.lfilter_zi, [leaf(b), leaf(a)])
+    states = [lambda f, s=s: s.sosfilt_zi(f @ FREE + ONES) for s in (ts.signal, scipy.signal)]
+    check(*states, [leaf(SOS @ FREE.T)], again=False)
+
+
+def test_what_filters_in_both_directions_refuse():
+    x = leaf(LONG)
+    with pytest.raises(ValueError, match="filtfilt: the signal has 7 elements, padlen is 9"):
+        ts.signal.filtfilt(B2, A2, x)
+    with pytest.raises(ValueError, match="padtype"):
+        ts.signal.filtfilt(B2, A2, x, padtype="none", padlen=2)
+    with pytest.raises(UnsupportedOpError, match="method='gust'"):
+        ts.signal.filtfilt(B2, A2, x, method="gust")

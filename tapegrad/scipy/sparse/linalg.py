@@ -17,12 +17,13 @@ from tapegrad.core.base import alias_of, ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.tables import any_follows, tensor_of
 from tapegrad.ops import sparse as sparse_ops
+from tapegrad.scipy.calls import refuse
 from tapegrad.scipy.sparse.matrix import SparseTensor, has_tensor, of_places, sparse_of
 from tapegrad.tensor import Tensor
 
 ops: Any = sparse_ops
 
-__all__ = ["SparseFactors", "bicg", "bicgstab", "cg", "factorized", "gmres", "spsolve", "splu"]
+__all__ = ["SparseFactors", "bicg", "bicgstab", "cg", "factorized", "gmres", "minres", "spsolve", "splu"]
 
 
 def __getattr__(name: str) -> Any:
@@ -258,3 +259,23 @@ def gmres(
         "callback_type": callback_type,
     }
     return _iterated(_scipy.gmres, A, b, x0, M, callback, options)
+
+
+def minres(
+    A: Any, b: Any, x0: Any = None, *, rtol: float = 1e-05, shift: float = 0.0, maxiter: int | None = None,
+    M: Any = None, callback: Any = None, show: bool = False, check: bool = False,
+) -> Any:  # fmt: skip
+    """Minimal residuals with a symmetric matrix, as `scipy.sparse.linalg.minres`, to the same tolerance.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> b = tg.tensor([2.0, 4.0], requires_grad=True)
+    >>> x, info = ts.sparse.linalg.minres(ts.sparse.diags_array([2.0, -4.0]), b, rtol=1e-12)
+    >>> tg.grad(np.sum(x), b)
+    (tensor([ 0.50, -0.25]),)
+    """
+    if any_follows((shift,)):
+        raise refuse("scipy.sparse.linalg.minres", "has no derivative by the shift")
+    options = {"rtol": rtol, "shift": shift, "maxiter": maxiter, "show": show, "check": check}
+    return _iterated(_scipy.minres, A, b, x0, M, callback, options)
