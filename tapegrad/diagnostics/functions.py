@@ -1,6 +1,6 @@
 """What there is: the settings in use, and a row for each public function of NumPy.
 
-``python -m tapegrad`` prints the settings, ``python -m tapegrad ops`` the table.
+``python -m tapegrad info`` prints the settings, ``python -m tapegrad ops`` the table.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def instead_of(name: str) -> str:
 
     Examples
     --------
-    >>> from tapegrad.diagnostics import instead_of
+    >>> from tapegrad.diagnostics.functions import instead_of
     >>> instead_of("scipy.special.logsumexp"), instead_of("scipy.special.errprint")
     ('tapegrad.scipy.special.logsumexp', '')
     """
@@ -98,7 +98,7 @@ def catalog() -> list[Row]:
 
     Examples
     --------
-    >>> from tapegrad.diagnostics import catalog
+    >>> from tapegrad.diagnostics.functions import catalog
     >>> [row for row in catalog() if row.name == "sin"]
     [Row(name='sin', status='op', reason='')]
     """
@@ -155,7 +155,9 @@ def show_config() -> str:
     rows = {name: _version(name) for name in ("tapegrad", "numpy", "numba", "llvmlite", "scipy")}
     rows["python"] = platform.python_version()
     rows["machine"] = f"{platform.system()} {platform.machine()}"
+    rows["processor"] = cache.processor()
     rows["kernel cache"] = cache.describe()
+    rows["of size"] = f"{sum(size for _, _, size, _ in cache.versions()) / 2**20:.1f} MiB, all versions"
     rows["guard"] = guard_setting()
     rows["object layout"] = abi.layout_in_use()
     rows["bounds"] = "checked (TAPEGRAD_BOUNDS)" if bounds() else "not checked"

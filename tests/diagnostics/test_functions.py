@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad import diagnostics
+from tapegrad.diagnostics import functions as diagnostics
 from tapegrad.numpy_api import FUNCTIONS, UFUNCS
 from tests.tiers import with_newest_numpy
 
@@ -62,7 +62,7 @@ def test_the_command_prints_the_table():
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="there are no pipes that break")
-@pytest.mark.parametrize("what", ["ops", "config"])
+@pytest.mark.parametrize("what", ["ops", "info"])
 def test_a_reader_that_has_enough_ends_it_quietly(what):
     """As `head` closes the pipe: no traceback, and the status of any tool that a broken pipe ended."""
     read, written = os.pipe()
