@@ -142,6 +142,11 @@ elif kind == "daemon threads compute":
 elif kind == "threads compute":
     threading.Thread(target=work, args=(choose.randrange(1, 20),)).start()
     time.sleep(choose.uniform(0, 1.0))
+elif kind == "a thread imports":  # after the main thread has ended
+    def late():
+        time.sleep(choose.uniform(0.05, 0.3))
+        work(1)
+    threading.Thread(target=late).start()
 elif kind == "exit in the middle":
     x, kept = work(choose.randrange(1, 20))
     ring = [x, kept]
@@ -156,15 +161,15 @@ elif kind == "kept by another module":
     os.kept = work(choose.randrange(1, 5), choose.choice([3, 300_000]))
 """
 ENDINGS = (
-    "daemon threads compile", "daemon threads compute", "threads compute", "exit in the middle",
-    "work at exit", "kept by another module",
+    "daemon threads compile", "daemon threads compute", "threads compute", "a thread imports",
+    "exit in the middle", "work at exit", "kept by another module",
 )  # fmt: skip
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("times", [1, pytest.param(34, marks=SLOW)])
 def test_exit_at_any_moment(tmp_path, times):
-    """It says nothing, and no signal ends it; 34 times each are 204 processes."""
+    """It says nothing, and no signal ends it; 34 times each are 238 processes."""
 
     def end(case):
         try:

@@ -1,0 +1,269 @@
+"""Ensembles and shards on executors: the same bits whoever computes them, and after workers died."""
+
+import math
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad import batch
+
+P = {"a": 1.3, "k": np.array([0.7, 0.1])}
+
+
+def misfit(p, k):
+    t = np.linspace(0.0, 1.0 + k, 40)
+    return np.sum((p["a"] * np.exp(-p["k"][0] * t) - np.cos(t + p["k"][1])) ** 2)
+
+
+@tg.njit
+def growth(p, k):
+    x = p[0] + 0.001 * k
+    for _ in range(50):
+        x = x + 0.01 * x * (p[1] - x)
+    return x
+
+
+def misfit_of_the_dying(p, job):
+    k, flag = job
+    if k == 7 and not os.path.exists(flag):
+        open(flag, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return misfit(p, k)
+
+
+def inverse(k):
+    return 1 / k
+
+
+def product(p, k):
+    a = np.random.default_rng(k).normal(size=(200, 200))
+    return np.sum((a @ a.T @ p) ** 2)
+
+
+def same(a, b):
+    return a[0] == b[0] and all(np.array_equal(a[1][name], b[1][name]) for name in P)
+
+
+def spawned(workers=2):
+    return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+
+
+def expected(members):
+    """By one call of `value_and_grad` each, summed up exactly."""
+    parts = [tg.func.value_and_grad(misfit)(P, k) for k in members]
+    value = math.fsum(v for v, _ in parts)
+    k = [math.fsum(g["k"][j] for _, g in parts) for j in (0, 1)]
+    return value, {"a": math.fsum(g["a"] for _, g in parts), "k": k}
+
+
+def test_sums_are_those_of_all_members():
+    value, slope = batch.value_and_grad(misfit)(P, range(30))
+    exact = expected(range(30))
+    np.testing.assert_allclose(value, exact[0], rtol=1e-14)
+    np.testing.assert_allclose(slope["a"], exact[1]["a"], rtol=1e-13)
+    np.testing.assert_allclose(slope["k"], exact[1]["k"], rtol=1e-13)
+    assert isinstance(value, float) and isinstance(slope["a"], float)
+
+
+def test_the_same_bits_for_any_number_of_threads():
+    found = []
+    for workers in (1, 2, 5):
+        with ThreadPoolExecutor(workers) as pool:
+            found.append(batch.value_and_grad(misfit, executor=pool)(P, range(300)))
+    assert same(found[0], found[1]) and same(found[0], found[2])
+    assert same(found[0], batch.value_and_grad(misfit)(P, iter(range(300))))
+
+
+def test_chunks_depend_on_members_alone():
+    assert [members for _, members in batch._chunks("map", range(5), 2)] == [[0, 1], [2, 3], [4]]
+    for n in (0, 1, batch.CHUNKS, batch.CHUNKS + 1, 1000):
+        chunks = batch._chunks("map", range(n), None)
+        assert [k for _, members in chunks for k in members] == list(range(n))
+        assert [start for start, _ in chunks] == [members[0] for _, members in chunks]
+        assert len(chunks) <= batch.CHUNKS
+
+
+def test_results_are_in_the_order_of_members():
+    def late(k):
+        time.sleep(0.02 * (3 - k))
+        return k
+
+    assert batch.map(late, range(4), chunk_size=1) == [0, 1, 2, 3]
+    assert batch.map(late, []) == []
+
+
+def test_compiled_functions():
+    p = np.array([0.3, 1.2])
+    value, slope = batch.value_and_grad(growth)(p, [0.0, 1.0])
+    parts = [tg.func.value_and_grad(growth)(p, k) for k in (0.0, 1.0)]
+    assert value == parts[0][0] + parts[1][0]
+    assert np.array_equal(slope, parts[0][1] + parts[1][1])
+
+
+def test_minimize_takes_the_lowest_of_all_starts():
+    def wells(x, tilt):
+        return np.sum((x**2 - 1) ** 2 + tilt * x)
+
+    best = batch.minimize(wells, [[1.5], [-0.5], [0.9]], (0.3,), method="BFGS")
+    assert best.start == 1 and best.success and len(best.results) == 3
+    assert best.fun == best.results[1].fun < best.results[0].fun
+    alone = tg.scipy.optimize.minimize(wells, [-0.5], args=(0.3,), method="BFGS")
+    assert np.array_equal(best.x, alone.x)
+
+
+def test_minimize_prefers_what_converged():
+    def falling(x):
+        return np.sum(np.where(x < 0, x, x**2))  # without bound on one side
+
+    best = batch.minimize(falling, [[-1.0], [2.0]], method="BFGS", options={"maxiter": 20})
+    assert best.start == 1 and not best.results[0].success
+
+
+def test_an_error_is_that_of_the_function_and_names_the_member():
+    began = []
+
+    def part(k):
+        began.append(k)
+        time.sleep(1e-3)
+        return 1 / (k - 3)
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ZeroDivisionError) as caught:
+        batch.map(part, range(500), executor=pool, chunk_size=2)
+    if sys.version_info >= (3, 11):
+        assert caught.value.__notes__ == ["tapegrad.batch: member 3"]
+    assert len(began) < 500  # what had not begun is cancelled
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: batch.map(1, [1]), TypeError, "a function is wanted first, found int"),
+        (lambda: batch.map(abs, [1], chunk_size=0), ValueError, "chunk_size is a whole number from 1"),
+        (lambda: batch.map(abs, [1], executor=2), TypeError, "one of concurrent.futures, found int"),
+        (lambda: batch.value_and_grad(misfit)(P, []), ValueError, "no members"),
+        (lambda: batch.minimize(abs, []), ValueError, "no starts"),
+    ],
+    ids=["function", "chunk_size", "executor", "members", "starts"],
+)  # fmt: skip
+def test_mistakes(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+class Failing(Executor):
+    """Runs at once what it is given, but breaks at some of the calls, as a pool whose worker died does."""
+
+    def __init__(self, at):
+        self.at, self.calls, self.broken = set(at), 0, False
+
+    def submit(self, fn, /, *args):
+        if self.broken:
+            raise BrokenExecutor("broken")
+        self.calls += 1
+        future = Future()
+        if self.calls in self.at:
+            self.broken = True
+            future.set_exception(BrokenExecutor("died"))
+        else:
+            future.set_result(fn(*args))
+        return future
+
+
+def test_what_a_broken_pool_had_is_sent_again():
+    pools = iter([Failing([3]), Failing([1]), Failing([])])
+    pool = batch.RenewingExecutor(lambda: next(pools))
+    assert batch.map(abs, range(-5, 0), executor=pool, retries=2, chunk_size=1) == [5, 4, 3, 2, 1]
+
+
+def test_workers_may_die_so_often_and_no_more():
+    pool = batch.RenewingExecutor(lambda: Failing([1]))
+    with pytest.raises(BrokenExecutor, match="more often than retries"):
+        batch.map(abs, [1], executor=pool, retries=4)
+    with pytest.raises(BrokenExecutor, match="RenewingExecutor"):
+        batch.map(abs, [1, 2], executor=Failing([2]), chunk_size=1)
+
+
+def test_derivatives_by_what_is_outside_are_not_lost():
+    """In threads they are right; a process would have to pickle a history, which is refused."""
+    p = tg.tensor([1.0, 2.0], requires_grad=True)
+    _, slope = batch.value_and_grad(lambda q, k: np.sum(q**3) * k)(p, [1.0, 2.0])
+    assert tg.grad(np.sum(slope), p)[0].numpy().tolist() == [18.0, 36.0]
+    with pytest.raises(tg.errors.GradientError, match="pickle"):
+        slope.__reduce_ex__(2)
+
+
+def test_blas_has_one_thread_meanwhile():
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+
+    def threads(k=0):
+        found = threadpoolctl.threadpool_info()
+        return [library["num_threads"] for library in found if library["user_api"] == "blas"]
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        before = threads()
+        assert batch.map(threads, range(4)) == [[1] * len(before)] * 4
+        assert threads() == before and 2 in before
+
+
+def test_progress(capsys):
+    pytest.importorskip("tqdm")
+    assert batch.map(abs, range(300), progress=True) == [*range(300)]
+    assert "100/100" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- processes
+
+
+@pytest.mark.full
+def test_processes():
+    """The same bits, of compiled functions and with BLAS too."""
+    with spawned() as pool:
+        there = batch.value_and_grad(misfit, executor=pool)(P, range(40))
+        assert same(there, batch.value_and_grad(misfit)(P, range(40)))
+        p, members = np.array([0.3, 1.2]), [0.0, 1.0, 2.0]
+        here, there = (batch.value_and_grad(growth, executor=e)(p, members) for e in (None, pool))
+        assert here[0] == there[0] and np.array_equal(here[1], there[1])
+        p = np.linspace(-1.0, 1.0, 200)
+        pytest.importorskip("threadpoolctl")
+        here, there = (batch.value_and_grad(product, executor=e)(p, range(4)) for e in (None, pool))
+        assert here[0] == there[0] and np.array_equal(here[1], there[1])
+        with pytest.raises(ZeroDivisionError):
+            batch.map(inverse, [1, 0], executor=pool)
+        best = batch.minimize(quartic, [[1.5, 0.1], [-0.5, 0.3]], executor=pool)
+        assert best.success and len(best.results) == 2
+
+
+def quartic(x):
+    return np.sum((x**2 - 1) ** 2 + 0.3 * x)
+
+
+@pytest.mark.full
+def test_a_process_that_is_killed(tmp_path):
+    """Its members are computed by others, to the same bits."""
+    jobs = [(k, str(tmp_path / "died")) for k in range(40)]
+    with batch.RenewingExecutor(spawned) as pool:
+        found = batch.value_and_grad(misfit_of_the_dying, executor=pool)(P, jobs)
+    assert os.path.exists(jobs[0][1])
+    assert same(found, batch.value_and_grad(misfit)(P, range(40)))
+
+
+@pytest.mark.full
+def test_dask_with_a_worker_that_is_killed(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    jobs = [(k, str(tmp_path / "died")) for k in range(40)]
+    local = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    with distributed.LocalCluster(**local) as cluster, distributed.Client(cluster) as client:
+        pool = client.get_executor()
+        found = batch.value_and_grad(misfit_of_the_dying, executor=pool)(P, jobs)
+        assert os.path.exists(jobs[0][1])
+        assert same(found, batch.value_and_grad(misfit)(P, range(40)))
+        assert batch.map(inverse, client.scatter([1.0, 2.0]), executor=pool) == [1.0, 0.5]  # Dask's futures
+        with pytest.raises(ZeroDivisionError):
+            batch.map(inverse, [1, 0], executor=pool)

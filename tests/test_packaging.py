@@ -1,0 +1,36 @@
+"""What is said of the package in several places is the same in all."""
+
+import configparser
+import re
+from pathlib import Path
+
+import tapegrad as tg
+
+ROOT = Path(__file__).parents[1]
+
+
+def settings():
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    return parser
+
+
+def test_the_recipe_for_conda_wants_what_setup_cfg_does():
+    recipe, options = (ROOT / ".ci/recipe/meta.yaml").read_text(), settings()["options"]
+    run = re.search(r"  run:\n((?:    - .*\n)+)", recipe)[1]
+    wanted = {line.strip("- ").replace(" ", "") for line in run.splitlines()}
+    assert wanted == {*options["install_requires"].split(), f"python{options['python_requires']}"}
+    assert f'version = "{tg.__version__}"' in recipe
+    assert settings()["metadata"]["description"] in recipe
+
+
+def test_the_version_cited_is_this_one():
+    assert f"\nversion: {tg.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_versions_named_are_those_tested():
+    """README names Python's minor version that CI runs with; so do the classifiers."""
+    tested = re.search(r"## Tested on\n\n.*?Python (3\.\d+)", (ROOT / "README.md").read_text(), re.S)[1]
+    classifiers = settings()["metadata"]["classifiers"].splitlines()
+    named = [line.rsplit(" ", 1)[1] for line in classifiers if re.search(r"Python :: 3\.\d+$", line)]
+    assert named == [tested]
