@@ -6,8 +6,10 @@
 (tensor([1.0000, 5.4366]),)
 """
 
+from typing import NoReturn as _NoReturn
+
 from tapegrad import array_api as _array_api
-from tapegrad import autograd, errors, func
+from tapegrad import autograd, batch, diagnostics, errors, func, interop
 from tapegrad.autograd import (
     backward,
     enable_grad,
@@ -24,6 +26,7 @@ from tapegrad.autograd.backward import install as _install
 from tapegrad.core import base as _base
 from tapegrad.core import callers as _callers
 from tapegrad.core import compiled_methods as _compiled_methods
+from tapegrad.core import other_names as _other_names
 from tapegrad.core.guard import guard
 from tapegrad.core.inplace import take_history as _take_history
 from tapegrad.creation import (
@@ -39,8 +42,8 @@ from tapegrad.creation import (
     zeros,
     zeros_like,
 )
-from tapegrad.diagnostics import instead_of as _instead_of
-from tapegrad.diagnostics import show_config
+from tapegrad.diagnostics import report, show_config
+from tapegrad.diagnostics.functions import instead_of as _instead_of
 from tapegrad.native import njit
 from tapegrad.numpy_api import logsumexp
 from tapegrad.tensor import Tensor, asarray, from_numpy, tensor
@@ -52,6 +55,8 @@ __all__ = [
     "asarray",
     "autograd",
     "backward",
+    "batch",
+    "diagnostics",
     "empty_like",
     "enable_grad",
     "errors",
@@ -65,6 +70,7 @@ __all__ = [
     "gradgradcheck",
     "guard",
     "inference_mode",
+    "interop",
     "is_grad_enabled",
     "is_inference_mode_enabled",
     "linspace",
@@ -73,6 +79,7 @@ __all__ = [
     "no_grad",
     "ones",
     "ones_like",
+    "report",
     "set_grad_enabled",
     "show_config",
     "tensor",
@@ -85,10 +92,17 @@ __version__ = "0.1.0"
 _base.use(Tensor, _take_history)
 _compiled_methods.install(Tensor)
 _callers.offer(_instead_of)
+_other_names.explain_methods(Tensor)
 _install()
 _array_api.install()
+diagnostics.install()
 
 
 def __dir__() -> list[str]:
     """Show what is exported, not the modules that it comes from."""
     return [*__all__, *(name for name in globals() if name.startswith("__"))]
+
+
+def __getattr__(name: str) -> _NoReturn:
+    """Say what to write for a name of another library's."""
+    raise AttributeError(_other_names.missing(name, __all__, (func, autograd)), name=name)

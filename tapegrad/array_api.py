@@ -14,11 +14,11 @@ Functions are NumPy's own, which dispatch on Tensors; those that make arrays mak
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
-from numpy import fft, linalg
+from numpy import linalg
 
 from tapegrad import creation
 from tapegrad.core.base import is_tensor, value_of
@@ -50,6 +50,14 @@ MADE = """
 __all__ = [*NUMPYS.split(), *MADE.split(), "fft", "linalg"]
 
 globals().update({name: getattr(np, name) for name in NUMPYS.split()})
+
+
+def __getattr__(name: str) -> Any:
+    """A function of NumPy's beside the standard's, if it dispatches: xarray asks for ``xp.einsum``."""
+    found = None if name.startswith("_") else getattr(np, name, None)
+    if isinstance(found, np.ufunc) or hasattr(found, "_implementation") or found is np.lib:
+        return found
+    raise AttributeError(f"module 'tapegrad.array_api' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
@@ -140,41 +148,88 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     return _as_tensor(np.from_dlpack(x, device=device, copy=copy))
 
 
+def _made(what: str, device: Any, *args: Any, **kwargs: Any) -> Tensor:
+    """What a constructor of this library makes, on the one device."""
+    _on_cpu(what, device)
+    made: Tensor = getattr(creation, what)(*args, **kwargs)
+    return made
+
+
+def arange(
+    start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None
+) -> Tensor:
+    """Return numbers at equal distances, the last one below the end."""
+    start, stop = (0, start) if stop is None else (start, stop)
+    return _made("arange", device, start, stop, step, dtype=dtype)
+
+
 def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Return a Tensor of a shape, of whatever values."""
     _on_cpu("empty", device)
     return _as_tensor(np.empty(shape, dtype))
 
 
-def _maker(name: str) -> Any:
-    """One of the constructors, which takes a device."""
-    function = getattr(creation, name)
+def empty_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Return a Tensor of another one's shape and dtype, of whatever values."""
+    return _made("empty_like", device, x, dtype=dtype)
 
-    def make(*args: Any, device: Any = None, **kwargs: Any) -> Tensor:
-        _on_cpu(name, device)
-        made: Tensor = function(*args, **kwargs)
-        return made
 
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"As `tapegrad.{name}`, on a device, which is 'cpu'."
+def eye(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None
+) -> Tensor:
+    """Return a matrix with ones on a diagonal."""
+    return _made("eye", device, n_rows, n_cols, k=k, dtype=dtype)
+
+
+def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Return a Tensor of one value, with the value's history."""
+    return _made("full", device, shape, fill_value, dtype=dtype)
+
+
+def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Return a Tensor of another one's shape and dtype, of one value."""
+    return _made("full_like", device, x, fill_value, dtype=dtype)
+
+
+def linspace(
+    start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
+) -> Tensor:
+    """Return numbers at equal distances from a start to an end."""
+    return _made("linspace", device, start, stop, num, dtype=dtype, endpoint=endpoint)
+
+
+def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Return a Tensor of ones."""
+    return _made("ones", device, shape, dtype=dtype)
+
+
+def ones_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Return ones in another one's shape and dtype."""
+    return _made("ones_like", device, x, dtype=dtype)
+
+
+def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Return a Tensor of zeros."""
+    return _made("zeros", device, shape, dtype=dtype)
+
+
+def zeros_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Return zeros in another one's shape and dtype."""
+    return _made("zeros_like", device, x, dtype=dtype)
+
+
+def _frequencies(function: Any) -> Any:
+    def make(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
+        _on_cpu(function.__name__, device)
+        return _as_tensor(function(n, d), dtype)
+
+    make.__name__ = make.__qualname__ = function.__name__
+    make.__doc__ = f"As `numpy.fft.{function.__name__}`, a Tensor."
     return make
 
 
-arange, empty_like, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like = map(
-    _maker,
-    (
-        "arange",
-        "empty_like",
-        "eye",
-        "full",
-        "full_like",
-        "linspace",
-        "ones",
-        "ones_like",
-        "zeros",
-        "zeros_like",
-    ),
-)
+fft = SimpleNamespace(**{name: getattr(np.fft, name) for name in np.fft.__all__})
+fft.fftfreq, fft.rfftfreq = map(_frequencies, (np.fft.fftfreq, np.fft.rfftfreq))
 
 
 # ---------------------------------------------------------------- where NumPy has other arguments

@@ -9,6 +9,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -104,6 +105,17 @@ def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any
     return update
 
 
+class _PandasPriority:
+    """Above that of a frame, 4000, by which the operators of pandas' objects are left to Tensors.
+
+    In place (``series += x``) they are not: pandas does not ask the other operand then.
+    """
+
+    def __get__(self, x: Any, owner: Any) -> int:
+        frame = sys._getframe(1).f_back
+        return 0 if frame is not None and frame.f_code.co_name == "_inplace_method" else 10_000
+
+
 def _left_to_tensors() -> bool:
     """Whether a sparse matrix of SciPy's asks for an array as the other side of @.
 
@@ -135,6 +147,7 @@ class Tensor(ArrayMethods):
 
     __slots__ = ()
     __array_priority__ = 1000.0
+    __pandas_priority__ = _PandasPriority()
 
     # ------------------------------------------------------------ what it is
 
@@ -275,7 +288,9 @@ class Tensor(ArrayMethods):
                 self._extra.grad = None
             return
         if not isinstance(value, Tensor):
-            raise TypeError(f"grad takes a Tensor or None, found {type(value).__name__}")
+            raise TypeError(
+                f"grad takes a Tensor or None, found {type(value).__name__}; tg.tensor(value) makes one"
+            )
         if value is self:
             raise GradientError("a Tensor cannot be its own grad")
         if value.shape != self.shape:
@@ -436,10 +451,12 @@ class Tensor(ArrayMethods):
                 ("carries a tangent", "") if has_tangent(self) else ("requires grad", " or tg.no_grad()")
             )
             package, called = asking()
+            joined = "tg.array([...]) or np.stack to join Tensors"
             raise BorderError(
                 f"{what} of a Tensor that {kind}{called and f', asked for by {called},'} would drop its "
                 f"derivative (shape {self.shape}, dtype {self.dtype}); {way_out(package, called)}use "
-                f".item(), .detach().numpy(){mode} for the value, tg.array([...]) or np.stack to join Tensors"
+                f".item(), .detach().numpy(){mode} for the value, "
+                f"{'np.sin for math.sin, ' if what == 'float()' else ''}{joined}"
             )
 
     def numpy(self) -> np.ndarray:
@@ -696,6 +713,16 @@ def _no_gradient(dtype: np.dtype) -> GradientError:
 
 class _GradientDType(GradientError, DTypeError):
     """A gradient asked of a dtype that has none."""
+
+
+_GradientDType.__name__ = _GradientDType.__qualname__ = DTypeError.__name__  # as tracebacks show it
+_GradientDType.__module__ = DTypeError.__module__
+
+
+for _methods in (ArrayMethods, Tensor):  # a call with a wrong argument names the method as it is called
+    for _name, _method in vars(_methods).items():
+        if isinstance(_method, FunctionType):
+            _method.__qualname__ = f"Tensor.{_name}"
 
 
 def _not_leaf(what: str) -> str:

@@ -85,6 +85,7 @@ OTHERS = (
     Limit("tape.pool", "MAX_SHADOWS", "shapes of values that are not kept"),
     Limit("core.inplace", "FEW", "entries of a log that a write takes"),
     Limit("kernels.replay.layout", "MOST_PROGRAMS", "shapes that rules have met"),
+    Limit("autograd.traced_rules", "MOST_TRACED", "elements of an operand of a rule that is traced"),
     Limit("kernels.replay.layout", "KEY_WORDS", "words for the operands of a rule that looks at shapes"),
     Limit("autograd.steps", "RECORDS", "entries of a log of steps"),
     Limit("autograd.apply", "PARTS", "parts of what a call keeps"),

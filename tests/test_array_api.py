@@ -117,6 +117,27 @@ def test_a_function_for_any_array():
     assert np.sum(gradient * step) == pytest.approx(slope, rel=1e-7)
 
 
+@pytest.mark.parametrize("name", ["fftfreq", "rfftfreq"])
+def test_frequencies_are_tensors(name):
+    found = getattr(xp.fft, name)(6, d=0.5, dtype=xp.float32, device="cpu")
+    assert type(found) is tg.Tensor and found.dtype == np.float32
+    np.testing.assert_allclose(found.numpy(), getattr(np.fft, name)(6, 0.5), rtol=1e-6)
+    with pytest.raises(ValueError, match=f"{name}.*'gpu'"):
+        getattr(xp.fft, name)(6, device="gpu")
+    assert xp.fft.rfft is np.fft.rfft and type(xp.fft.fftfreq(3)) is tg.Tensor
+
+
+def test_constructors_have_the_standards_parameters():
+    of = {name: list(inspect.signature(getattr(xp, name)).parameters) for name in MAKING}
+    assert of["arange"] == ["start", "stop", "step", "dtype", "device"]
+    assert of["eye"] == ["n_rows", "n_cols", "k", "dtype", "device"]
+    assert of["linspace"] == ["start", "stop", "num", "dtype", "device", "endpoint"]
+    assert of["full_like"] == ["x", "fill_value", "dtype", "device"]
+    x = tg.tensor(2.0, requires_grad=True)
+    for made in (xp.full((3,), x), xp.full_like(X, x), xp.linspace(0.0, x, 3), xp.arange(0.0, x, x / 3)):
+        assert made.requires_grad
+
+
 OF_ONE = """
     abs acos acosh asin asinh atan atanh ceil conj cos cosh exp expm1 floor imag isfinite isinf isnan log
     log10 log1p log2 logical_not negative positive real reciprocal round sign signbit sin sinh sqrt square tan
@@ -140,7 +161,7 @@ def test_functions_of_one_array_take_tensors(name):
 
 def test_names_of_the_standard_are_numpys():
     """Those that are not made here are the functions that dispatch on Tensors."""
-    for name in set(xp.__all__) - set(MAKING) - {"sort", "argsort", "finfo", "iinfo"}:
+    for name in set(xp.__all__) - set(MAKING) - {"sort", "argsort", "finfo", "iinfo", "fft"}:
         assert getattr(xp, name) is getattr(np, name)
     assert "descending" in inspect.signature(xp.sort).parameters
 

@@ -15,7 +15,8 @@ EXAMPLES = [path for path in sorted(DOCS.rglob("*.md")) if ">>> " in path.read_t
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 SOURCES = "\n".join(path.read_text() for path in sorted(DOCS.glob("reference/*.rst")))
 MODULES = (
-    "tapegrad", "tapegrad.func", "tapegrad.errors", "tapegrad.autograd",
+    "tapegrad", "tapegrad.func", "tapegrad.batch", "tapegrad.interop", "tapegrad.errors",
+    "tapegrad.autograd", "tapegrad.diagnostics",
     *(f"tapegrad.autograd.{name}" for name in ("forward_ad", "function", "functional", "graph", "profiler")),
     *(f"tapegrad.scipy.{name}" for name in tapegrad.scipy.__all__),
     "tapegrad.scipy.sparse.linalg", "tapegrad.scipy.spatial.distance",
@@ -48,7 +49,7 @@ def test_every_public_name_is_described(name):
     assert [key for key, found in public(name).items() if id(found) not in elsewhere] == []
 
 
-@pytest.mark.parametrize("name", ["tapegrad", "tapegrad.func", "tapegrad.autograd"])
+@pytest.mark.parametrize("name", ["tapegrad", "tapegrad.func", "tapegrad.autograd", "tapegrad.diagnostics"])
 def test_every_public_name_is_in_a_group(name):
     page = next(text for text in SOURCES.split(".. currentmodule:: ")[1:] if text.startswith(f"{name}\n"))
     groups = re.findall(r"^\.\. autosummary::\n\n((?:   .+\n)+)", page, re.M)

@@ -6,7 +6,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from tapegrad.diagnostics import catalog
+from tapegrad.diagnostics.functions import catalog
 from tapegrad.ops import REGISTRY
 
 from .benchmarks.gradbench.tools import Eager

@@ -7,10 +7,10 @@ import pytest
 import tapegrad as tg
 
 NAMES = [
-    "Tensor", "arange", "array", "asarray", "autograd", "backward", "empty_like", "enable_grad",
-    "errors", "eye", "from_numpy", "full", "full_like", "func", "grad", "gradcheck",
-    "gradgradcheck", "guard", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled",
-    "linspace", "logsumexp", "njit", "no_grad", "ones", "ones_like", "set_grad_enabled",
+    "Tensor", "arange", "array", "asarray", "autograd", "backward", "batch", "diagnostics", "empty_like",
+    "enable_grad", "errors", "eye", "from_numpy", "full", "full_like", "func", "grad", "gradcheck",
+    "gradgradcheck", "guard", "inference_mode", "interop", "is_grad_enabled", "is_inference_mode_enabled",
+    "linspace", "logsumexp", "njit", "no_grad", "ones", "ones_like", "report", "set_grad_enabled",
     "show_config", "tensor", "zeros", "zeros_like",
 ]  # fmt: skip
 
@@ -23,7 +23,10 @@ def test_the_package_shows_what_users_need():
     assert shown(tg) == sorted(NAMES)
 
 
-@pytest.mark.parametrize("module", [tg, tg.autograd, tg.func], ids=lambda module: module.__name__)
+MODULES = [tg, tg.autograd, tg.diagnostics, tg.func]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_a_module_shows_what_it_exports(module):
     assert shown(module) == sorted(module.__all__)
     space = {}

@@ -25,11 +25,13 @@ PACKAGE = Path(tg.__file__).parent
 # Constants in comparisons that no size is compared with, by module.
 NO_SIZE = {
     "autograd/anomaly_mode.py": {"OFFSET"},
+    "bench.py": {"SECONDS"},
     "numpy_api/protocol.py": {"NONE", "KEYWORDS"},
-    "kernels/cache.py": {"LIMIT_BYTES"},  # of files
+    "kernels/cache.py": {"LIMIT_BYTES", "LONG_SOURCE"},  # of files
+    "diagnostics": {...},  # how much a picture shows
     "kernels/vecmath": {...},  # ranges of numbers, which tests/kernels/test_vecmath.py crosses
     "native/blocks.py": {"NUMBERS"},  # 2**31 statements: some 20 GiB, refused as running out of numbers
-    "native/notes.py": {"LONG"},
+    "progress.py": {"INTERVAL", "LONG"},  # seconds
     "core/saved_values.py": {"OUT"},
     "ops/special": {...},  # ranges of numbers, on both sides of which tests/ops/test_special.py looks
     "ops/series.py": {"OUT"},
@@ -493,10 +495,23 @@ def shapes_of_rules(n):
             assert g.shape == x.shape and np.all(g.detach().numpy() == 1.0)
 
 
+@crosses("autograd.traced_rules", "MOST_TRACED")
+def elements_of_a_traced_rule(n):
+    """A length of so many numbers, three times: its derivative and that of it."""
+    x = np.linspace(0.5, 1.5, n)
+    for _ in range(3):
+        leaf_ = leaf(x)
+        (g,) = tg.grad(np.linalg.norm(leaf_), leaf_, create_graph=True)
+        size = np.sqrt(np.sum(x * x))
+        np.testing.assert_allclose(g.detach().numpy(), x / size)
+        (h,) = tg.grad(np.sum(g), leaf_)
+        np.testing.assert_allclose(h.numpy(), 1 / size - x * np.sum(x) / size**3)
+
+
 @crosses("kernels.replay.layout", "KEY_WORDS")
 def operands_of_rules(n):
-    """Joined arrays that take so many words, beside one for who wants a part and three for the axis."""
-    arrays = [np.arange(1.0, 3.0)] * ((n - 6) // 2) + [np.float64(3.0)] * (n % 2)
+    """Joined arrays that take so many words, beside two for who wants a part and three for the axis."""
+    arrays = [np.arange(1.0, 3.0)] * ((n - 7) // 2) + [np.float64(3.0)] * ((n - 7) % 2)
     for _ in range(4):  # the rule is met, becomes a program, is followed twice
         leaves = [tg.tensor(a, requires_grad=True) for a in arrays]
         joined = np.concatenate([np.atleast_1d(x) for x in leaves])

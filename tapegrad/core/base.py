@@ -270,6 +270,11 @@ def needs_derivative(x: Any) -> bool:
     return requires_grad(x) and (bool(_enabled.get()) or has_tangent(x))
 
 
+def is_noted(x: Any) -> bool:
+    """Whether this is a Tensor of truth values or integers that a rule has computed whose steps are noted."""
+    return isinstance(x, Handle) and x._tape is DUAL and x._v.dtype.kind not in "fc"
+
+
 def value_of(x: Any) -> Any:
     """Return a Tensor's value; anything else is itself."""
     return x._v if isinstance(x, Handle) else x

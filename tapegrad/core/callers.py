@@ -60,10 +60,10 @@ def _public_name(frame: FrameType) -> str:
     if code.co_argcount and code.co_varnames[0] == "self":
         found = ((names, _method(values.get("self"), code, vars(names))) for names in _shown(module))
     else:
-        wrapped = [f for f in map(values.get, code.co_freevars) if callable(f)]
+        wrapped = [f for f in map(values.get, code.co_freevars) if callable(f) and not isinstance(f, type)]
         functions = [(str(f.__module__), getattr(f, "__name__", "")) for f in wrapped]
         found = (
-            (names, name if _is_of(vars(names).get(name), code) else "")
+            (names, name if not name.startswith("_") and _is_of(vars(names).get(name), code) else "")
             for place, name in ((module, code.co_name), *functions)
             for names in _shown(place)
         )
@@ -85,8 +85,11 @@ def _method(instance: Any, code: CodeType, names: dict[str, Any]) -> str:
     owner, name = _owner(instance, names), code.co_name
     if name in PLAIN_METHODS or not owner:
         return owner
+    found = getattr(type(instance), name, None)
+    if isinstance(found, property):
+        found = found.fget
     hidden = name.startswith("_") and not name.endswith("__")
-    return "" if hidden or not _is_of(getattr(type(instance), name, None), code) else f"{owner}.{name}"
+    return "" if hidden or not _is_of(found, code) else f"{owner}.{name}"
 
 
 def _owner(instance: Any, names: dict[str, Any]) -> str:

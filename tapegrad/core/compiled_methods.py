@@ -183,7 +183,7 @@ def _objects(kind: type[Tensor], sheets: np.ndarray) -> dict[int, Any]:
         layout.FLOAT64_TYPE: np.float64, layout.NDARRAY_TYPE: np.ndarray, layout.RECORD: _record,
         layout.ARRAY_UFUNC: TWINS["__array_ufunc__"],
         layout.UFUNCS: {op.functions[0]: row for op, row in zip(_ufunc_ops(), rows, strict=True)},
-        layout.TUPLE_TYPE: tuple, layout.LIST_TYPE: list, layout.BYTES_TYPE: bytes, layout.DICT_TYPE: dict,
+        layout.TUPLE_TYPE: tuple, layout.LIST_TYPE: list, layout.BYTES_TYPE: bytes,
         layout.CONS_OPCODE: CONS, layout.SHEETS_BY_OP: _sheets_by_op, layout.MAKE_SHEET: sheet_of,
         layout.SLICE_TYPE: slice, layout.ELLIPSIS: ..., layout.GETITEM: TWINS["__getitem__"],
         layout.FALSE: False, layout.CELL_TYPE: tapes.Cell, layout.OPEN_LEVELS: OPEN,

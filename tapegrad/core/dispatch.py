@@ -276,7 +276,7 @@ def _record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any) -> A
                 foreign = True
     if newest < 0:
         return wrap_without_history(as_tape_value(value) if hasattr(value, "dtype") else value, operands)
-    if value.dtype.char not in abi.GRADIENT:
+    if value.dtype.char not in abi.GRADIENT and not _is_traced(mode):
         raise DTypeError(
             f"{op.name} gave dtype {value.dtype}, which has no derivative; "
             "use operands of a complex dtype or of a floating-point one of 32 bits or more"
@@ -299,6 +299,11 @@ def _record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any) -> A
         mode.lines.note(tape, at, op, value, operands)
     out = wrap(value, tape, at)
     return out if type(mode) is bool else with_metadata(out, operands)
+
+
+def _is_traced(mode: Mode | bool) -> bool:
+    """Whether a rule is at work whose steps are noted, those that give whole numbers too."""
+    return type(mode) is Mode and mode.forward is not None and bool(mode.forward.of_any_dtype)
 
 
 def _recorded_by_dual(op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None) -> Tensor:
@@ -365,6 +370,14 @@ def with_metadata(out: H, operands: Sequence[Any], apart: bool = False) -> H:
             extra(out).inference = True
         if mode.forward is not None:
             mode.forward.note(out, operands, apart or not mode.recording)
+    return out
+
+
+def note_flat(out: H, function: Callable[..., Any], operands: Sequence[Any]) -> H:
+    """Note what a function without a derivative has made of operands; returns it."""
+    mode = enabled()
+    if type(mode) is Mode and mode.forward is not None:
+        mode.forward.flat(out, function, operands)
     return out
 
 
@@ -462,15 +475,26 @@ def describe_mismatch(op: Primitive, values: Sequence[Any], error: Exception) ->
     return f"{op.name} of operands of shapes {shapes}: {error}"
 
 
+class _OfPandas(type):
+    def __instancecheck__(cls, x: object) -> bool:
+        return hasattr(type(x), "__pandas_priority__")
+
+
+class Labelled(metaclass=_OfPandas):
+    """Series, frames and indices of pandas: operands by their values in order, whatever their labels."""
+
+
 def sequence(x: Any) -> Any:
-    """Return an operand given as nested lists as an array; Tensors in it would lose their history."""
+    """Return an operand that is nested lists, or pandas', as an array; Tensors in it lose their history."""
+    if isinstance(x, (Handle, ndarray)):
+        return x
     if isinstance(x, (list, tuple)):
         if contains_tensor(x):
             raise BorderError(
                 "a list of Tensors is no operand: join them with tg.array([...]) or np.stack([...])"
             )
         return np.asarray(x)
-    return x
+    return np.asarray(x) if isinstance(x, Labelled) else x
 
 
 def contains_tensor(x: Any, depth: int = 0) -> bool:

@@ -146,6 +146,12 @@ class _Mode(Block):
         return made
 
     def __call__(self, function: F) -> F:
+        if not callable(function):
+            name = type(self).__name__
+            raise TypeError(
+                f"{name} takes a function, found {type(function).__name__}; with {name}(): before the "
+                "computation is the other use"
+            )
         if inspect.isgeneratorfunction(function):
 
             @wraps(function)

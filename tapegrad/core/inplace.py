@@ -220,9 +220,10 @@ def _reshaped(x: Handle, shape: tuple[int, ...]) -> Any:
 
 def _rebind(x: Handle, index: Any, new: Any, what: str, recorded: bool, update: bool) -> None:
     """A 0-d Tensor holds an immutable scalar: it gets another one."""
-    if index is not EVERYTHING and not (isinstance(index, tuple) and index == ()):
-        raise IndexError(f"{what}: index {index!r} of a 0-d Tensor")
     value = value_of(new)
+    chosen = 1 if index is EVERYTHING else np.size(elements(np.empty(()), index, f"{what}: "))
+    if chosen == 0 and value.size < 2:  # by a mask that is False
+        return
     if value.size != 1:
         raise ShapeError(f"{what}: values of shape {value.shape} for a 0-d Tensor")
     scalar = x._v.dtype.type(value.reshape(())[()])

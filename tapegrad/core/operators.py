@@ -16,6 +16,7 @@ from tapegrad.core.base import Handle, value_of, wrap
 from tapegrad.core.dispatch import (
     DOUBLE,
     POOLED,
+    Labelled,
     apply,
     describe_mismatch,
     enabled,
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from tapegrad.tensor import Tensor
 
 float64, ndarray = np.float64, np.ndarray
-OPERANDS = (Handle, ndarray, np.generic, int, float, complex, list, tuple)  # of operators; others know better
+# of operators; others know better
+OPERANDS = (Handle, ndarray, np.generic, int, float, complex, list, tuple, Labelled)
 
 
 def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -10,13 +10,14 @@ from tapegrad.func.matrices import divergence, hessian, jacfwd, jacobian, jacrev
 from tapegrad.func.series import derivative, jet, taylor
 from tapegrad.func.sparse import sparse_hessian, sparse_jacobian
 from tapegrad.func.transforms import ggnvp, grad, hvp, jvp, linearize, value_and_grad, vhp, vjp
+from tapegrad.func.vectors import ravel_tree
 from tapegrad.native import checkpoint_loop
 
 __all__ = [
     "checkpoint_loop", "custom_jvp", "custom_vjp", "derivative", "divergence", "fixed_point", "ggnvp", "grad",
     "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jet", "jvp", "laplacian", "linear_solve", "linearize",
-    "minimizer", "root", "sparse_hessian", "sparse_jacobian", "taylor", "value_and_grad", "vhp", "vjp",
-    "vmap",
+    "minimizer", "ravel_tree", "root", "sparse_hessian", "sparse_jacobian", "taylor", "value_and_grad", "vhp",
+    "vjp", "vmap",
 ]  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from tapegrad.core.dispatch import as_tape_value, record
 from tapegrad.core.forward_mode import tangents_on, without_history
 from tapegrad.core.grad_mode import _enabled, in_force, within
 from tapegrad.core.storage import STALE
-from tapegrad.errors import DTypeError, ShapeError
+from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.func.trees import LEAF, Structure, flatten
 from tapegrad.kernels import abi
 from tapegrad.native import load
@@ -128,7 +128,8 @@ class Call:
         for k in self._places:
             if k >= len(args):
                 raise TypeError(
-                    f"{what}: argument {k} is differentiated by; {len(args)} are given by position"
+                    f"{what}: argument {k} is to be differentiated by, and {len(args)} are given by "
+                    "position; argnums counts from 0"
                 )
             x = args[k]
             if type(x) is float or (type(x) is np.ndarray and x.dtype is DOUBLE):  # mostly
@@ -149,6 +150,11 @@ class Call:
         for k, part in zip(self._places, self._trees(leaves), strict=True):
             args[k] = part
         found = self._f(*args, **self._kwargs)
+        if found is None:
+            raise GradientError(
+                f"{self.what}: the function is to return what is differentiated, found None; does it lack "
+                "its return?"
+            )
         if not has_aux:
             return found, None
         if not isinstance(found, tuple) or len(found) != 2:

@@ -10,13 +10,16 @@ import numpy as np
 from tapegrad.errors import AxisError, ShapeError
 from tapegrad.func.calls import named
 from tapegrad.func.trees import flatten
+from tapegrad.progress import progress as shown
 
 __all__ = ["vmap"]
 
 Axes = Any  # an int, None, or a tree of these
 
 
-def vmap(f: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) -> Callable[..., Any]:
+def vmap(
+    f: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0, *, progress: bool = False
+) -> Callable[..., Any]:
     """Return a function that calls a function for each slice of its arguments, and stacks the results.
 
     The function is called once for each slice, one call after the other: no time is gained, whatever it does.
@@ -32,6 +35,8 @@ def vmap(f: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) -> Callab
         sliced along their first axis.
     out_axes : int, None or nested container of these, optional
         Where in the results the new axis is; None for what the last call returned.
+    progress : bool, optional
+        Show how many calls are done, as in `jacrev`.
 
     Returns
     -------
@@ -68,7 +73,7 @@ def vmap(f: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) -> Callab
         axes += _spread(0, kwargs, "in_axes")
         n = _count(leaves, axes)
         results = []
-        for k in range(n):
+        for k in shown(range(n), "vmap", progress):
             parts, names = structure.build(
                 [x if axis is None else _slice(x, axis, k) for x, axis in zip(leaves, axes, strict=True)]
             )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from importlib import import_module
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -16,15 +15,16 @@ from tapegrad.core.base import strip_tangents, wrap
 from tapegrad.core.grad_mode import switches
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.func.calls import Call, compiled, named, on_tensors, plain, positions, tensors_of, zeros
+from tapegrad.func.signatures import Function, Hessian
 from tapegrad.func.tangents import pushforward, swept, used
 from tapegrad.func.transforms import pull_number
 from tapegrad.native import load
+from tapegrad.progress import progress
 from tapegrad.tape.tape import recorded_bytes
 from tapegrad.tensor import Tensor
 
 __all__ = ["divergence", "hessian", "jacfwd", "jacobian", "jacrev", "laplacian", "rows_of"]
 
-Function = Callable[..., Any]
 FEW = 32  # directions that need no look at how much memory one takes
 
 
@@ -36,7 +36,7 @@ class _Chunks:
     size
         So many; None for what fits into `config.chunk_bytes`.
     progress
-        Whether a bar of tqdm's shows how many are done.
+        Whether it is shown how many are done.
     """
 
     def __init__(self, what: str, size: int | None, progress: bool) -> None:
@@ -54,14 +54,7 @@ class _Chunks:
         if size is None:
             size = max(1, chunk_bytes() // max(weight, 1)) if n > FEW else n
         found = [(a, min(a + size, n)) for a in range(0, n, max(size, 1))]
-        if not self.progress:
-            return found
-        try:
-            tqdm = import_module("tqdm.auto").tqdm
-        except ImportError as error:
-            raise ImportError(f"{self.what}: progress=True shows a bar of tqdm; install tqdm") from error
-        bar: Iterable[tuple[int, int]] = tqdm(found, desc=self.what)
-        return bar
+        return progress(found, self.what, self.progress)
 
 
 def jacrev(
@@ -81,7 +74,8 @@ def jacrev(
         How many directions are computed together; by default as many as fit into a quarter of a GiB, or into
         the bytes that the environment variable ``TAPEGRAD_CHUNK_BYTES`` says.
     progress : bool, optional
-        Show how many chunks are done, by tqdm.
+        Show how many chunks are done, on a terminal or in a notebook: by tqdm if it is installed (the extra
+        ``progress``), else by a line.
 
     Returns
     -------
@@ -374,6 +368,22 @@ def _rows_or_columns(call: Call, has_aux: bool, chunks: _Chunks) -> tuple[Any, i
 # ---------------------------------------------------------------- second derivatives, traces
 
 
+@overload
+def hessian(
+    f: Function,
+    argnums: Literal[0] = 0,
+    has_aux: Literal[False] = False,
+    chunk_size: int | None = None,
+    progress: bool = False,
+) -> Hessian: ...
+@overload
+def hessian(
+    f: Function,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    chunk_size: int | None = None,
+    progress: bool = False,
+) -> Function: ...
 def hessian(
     f: Function,
     argnums: int | Sequence[int] = 0,

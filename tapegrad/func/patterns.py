@@ -12,7 +12,7 @@ import functools
 import itertools
 import math
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,6 +32,7 @@ from tapegrad.tensor import Tensor, tensor
 
 Nodes: TypeAlias = "np.ndarray | int | None"  # of a value's elements; None for all 0
 Shape: TypeAlias = tuple[int, ...]
+Shown: TypeAlias = "Callable[[Iterable[Any]], Iterable[Any]]"
 COMPLEX = {abi.CODES[c] for c in "FDG"}
 
 
@@ -47,7 +48,7 @@ def tapes_of(result: Tensor, since: int) -> list[Tape]:
     return [found[serial] for serial in sorted(found)]
 
 
-def dependencies(result: Tensor, x: Tensor, since: int) -> tuple[np.ndarray, np.ndarray]:
+def dependencies(result: Tensor, x: Tensor, since: int, shown: Shown = iter) -> tuple[np.ndarray, np.ndarray]:
     """Return pairs of an element of a result and an element of the leaf it depends on, in C order.
 
     Parameters
@@ -56,13 +57,15 @@ def dependencies(result: Tensor, x: Tensor, since: int) -> tuple[np.ndarray, np.
         What was computed, and the leaf.
     since
         The serial number of a tape; what stands on older ones does not depend on the leaf.
+    shown
+        Given the tapes as they are read, so that it can show how many are.
     """
     reading = _Reading(tapes_of(result, since), x, False)
-    nodes = np.broadcast_to(reading.nodes(result), shape_of(result)).reshape(-1)
+    nodes = np.broadcast_to(reading.nodes(result, shown), shape_of(result)).reshape(-1)
     return reading.elements.inputs_of(nodes)
 
 
-def interactions(result: Tensor, x: Tensor, since: int) -> tuple[np.ndarray, np.ndarray]:
+def interactions(result: Tensor, x: Tensor, since: int, shown: Shown = iter) -> tuple[np.ndarray, np.ndarray]:
     """Return pairs of elements of the leaf by which a second derivative of a number is not 0.
 
     The parameters are those of `dependencies`. Each pair is there in both orders, once.
@@ -70,7 +73,7 @@ def interactions(result: Tensor, x: Tensor, since: int) -> tuple[np.ndarray, np.
     from scipy import sparse
 
     reading = _Reading(tapes_of(result, since), x, True)
-    nodes = reading.nodes(result).reshape(-1)
+    nodes = reading.nodes(result, shown).reshape(-1)
     pairs = reading.elements.pairs_of(nodes)
     rows, columns = reading.elements.inputs_of(pairs.reshape(-1))
     shape = (2 * pairs.shape[1], reading.elements.inputs)
@@ -93,7 +96,7 @@ class _Reading:
         self.tapes = {tape.serial: (tape, tape.view()) for tape in tapes}
         self.found: dict[int, list[Nodes]] = {}
 
-    def nodes(self, result: Tensor) -> np.ndarray:
+    def nodes(self, result: Tensor, shown: Shown) -> np.ndarray:
         """The nodes of a result's elements."""
         if result._tape is None:
             own = result._at is self.leaf
@@ -101,7 +104,7 @@ class _Reading:
         if result._tape.serial not in self.tapes:
             return np.zeros(1, int)
         marks = self._marked(result)
-        for serial, mark in marks.items():
+        for serial, mark in shown(marks.items()):
             self._read(serial, mark)
         found = self.found[result._tape.serial][slot(result._at)]
         return np.zeros(1, int) if found is None else np.asarray(found)

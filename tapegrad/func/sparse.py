@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ from tapegrad.func import colouring
 from tapegrad.func.patterns import dependencies, interactions
 from tapegrad.func.programs import Program
 from tapegrad.native import load
+from tapegrad.progress import progress as shown
 from tapegrad.tape.tape import current
 from tapegrad.tensor import Tensor, tensor
 
@@ -88,7 +89,14 @@ class _Plan:
 
     _what = ""
 
-    def __init__(self, f: Callable[..., Any], pattern: Any, on_change: OnChange, check: bool) -> None:
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        pattern: Any,
+        on_change: OnChange,
+        check: bool,
+        progress: bool = False,
+    ) -> None:
         if not callable(f):
             raise TypeError(f"{self._what} takes a function, found {type(f).__name__}")
         if on_change not in ("raise", "replan"):
@@ -96,7 +104,7 @@ class _Plan:
         self.__wrapped__ = f
         self.__name__ = self.__qualname__ = f"{self._what}({getattr(f, '__name__', type(f).__name__)})"
         self._given = None if pattern is None else _boolean(pattern, self._what)
-        self._on_change, self._check = on_change, check
+        self._on_change, self._check, self._progress = on_change, check, progress
         self._found: Found | None = None
         self._lock = threading.RLock()
 
@@ -274,6 +282,10 @@ class _Plan:
         seeds = seeds.reshape(len(seeds), *(x.shape if forward else result))
         return Found(x.shape, pattern, forward, seeds, places, program)
 
+    def _shown(self, tapes: Iterable[Any]) -> Iterable[Any]:
+        """Show how many tapes are read, if that was asked for."""
+        return shown(tapes, f"{self.__name__}: tapes", self._progress)
+
     def _is_checked(self, found: Found) -> bool:
         return self._check and found.program is None
 
@@ -336,7 +348,7 @@ class SparseJacobian(_Plan):
         return np.shape(self._compiled(x, *args) if call is None else call.value)
 
     def _pattern(self, call: Call) -> Pairs:
-        return dependencies(*call) if isinstance(call.value, Tensor) else _nothing()
+        return dependencies(*call, self._shown) if isinstance(call.value, Tensor) else _nothing()
 
     def _coloured(self, pattern: Any) -> tuple[bool, np.ndarray, np.ndarray]:
         m, n = pattern.shape
@@ -374,7 +386,7 @@ class SparseHessian(_Plan):
         return x.shape
 
     def _pattern(self, call: Call) -> Pairs:
-        return interactions(*call) if isinstance(call.value, Tensor) else _nothing()
+        return interactions(*call, self._shown) if isinstance(call.value, Tensor) else _nothing()
 
     def _coloured(self, pattern: Any) -> tuple[bool, np.ndarray, np.ndarray]:
         n = pattern.shape[0]
@@ -405,7 +417,12 @@ def _nothing() -> Pairs:
 
 
 def sparse_jacobian(
-    f: Callable[..., Any], pattern: Any = None, *, on_change: OnChange = "raise", check: bool = True
+    f: Callable[..., Any],
+    pattern: Any = None,
+    *,
+    on_change: OnChange = "raise",
+    check: bool = True,
+    progress: bool = False,
 ) -> SparseJacobian:
     """Return a function of the Jacobian, by the first argument, as a sparse matrix.
 
@@ -425,6 +442,8 @@ def sparse_jacobian(
     check : bool, optional
         Whether, where the pattern was given or is that of a compiled function, each matrix is checked by its
         product with a random vector, which takes one sweep more.
+    progress : bool, optional
+        Show how many tapes are read to find the pattern, as in `jacrev`.
 
     Returns
     -------
@@ -464,11 +483,16 @@ def sparse_jacobian(
     >>> jacobian.lanes
     2
     """
-    return SparseJacobian(f, pattern, on_change, check)
+    return SparseJacobian(f, pattern, on_change, check, progress)
 
 
 def sparse_hessian(
-    f: Callable[..., Any], pattern: Any = None, *, on_change: OnChange = "raise", check: bool = True
+    f: Callable[..., Any],
+    pattern: Any = None,
+    *,
+    on_change: OnChange = "raise",
+    check: bool = True,
+    progress: bool = False,
 ) -> SparseHessian:
     """Return a function of the matrix of second derivatives, by the first argument, as a sparse matrix.
 
@@ -482,7 +506,7 @@ def sparse_hessian(
     pattern : array or scipy.sparse array, optional
         What is not 0 there may be not 0 in the matrix; it is symmetric. By default it is found at the first
         call.
-    on_change, check
+    on_change, check, progress
         As in `sparse_jacobian`.
 
     Returns
@@ -505,4 +529,4 @@ def sparse_hessian(
     >>> matrix.nnz, hessian.lanes
     (2998, 3)
     """
-    return SparseHessian(f, pattern, on_change, check)
+    return SparseHessian(f, pattern, on_change, check, progress)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -11,15 +11,20 @@ from tapegrad.autograd.functional import grad_of_active
 from tapegrad.errors import GradientError
 from tapegrad.func import tangents
 from tapegrad.func.calls import Call, compiled, named, on_tensors, positions, tensors_of, vector
+from tapegrad.func.signatures import Function, Gradient, ValueAndGradient
 from tapegrad.func.trees import flatten
 from tapegrad.native import load
 from tapegrad.tensor import Tensor
 
 __all__ = ["ggnvp", "grad", "hvp", "jvp", "linearize", "pull_number", "value_and_grad", "vhp", "vjp"]
 
-Function = Callable[..., Any]
 
-
+@overload
+def value_and_grad(
+    f: Function, argnums: Literal[0] = 0, has_aux: Literal[False] = False
+) -> ValueAndGradient: ...
+@overload
+def value_and_grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function: ...
 def value_and_grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
     """Return a function of the value and the gradient of a function.
 
@@ -89,6 +94,10 @@ def value_and_grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool 
     return derivative
 
 
+@overload
+def grad(f: Function, argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Gradient: ...
+@overload
+def grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function: ...
 def grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
     """Return a function of the gradient of a function.
 
@@ -210,8 +219,8 @@ def jvp(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) ->
     Parameters
     ----------
     f, argnums, has_aux
-        As for `value_and_grad`; `f` may return any array, or a nested container of arrays. The result of a
-        compiled function is a number.
+        As for `value_and_grad`; `f` may return any array, or a nested container of arrays. A compiled
+        function returns numbers, arrays, or tuples of such.
 
     Returns
     -------
@@ -301,6 +310,10 @@ def _linearize(call: Call, has_aux: bool) -> Any:
 # ---------------------------------------------------------------- second derivatives
 
 
+@overload
+def hvp(f: Function, argnums: Literal[0] = 0) -> Gradient: ...
+@overload
+def hvp(f: Function, argnums: int | Sequence[int] = 0) -> Function: ...
 def hvp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
     """Return a function of the Hessian of a function times a direction.
 
@@ -328,6 +341,10 @@ def hvp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
     return _second("hvp", f, argnums)
 
 
+@overload
+def vhp(f: Function, argnums: Literal[0] = 0) -> Gradient: ...
+@overload
+def vhp(f: Function, argnums: int | Sequence[int] = 0) -> Function: ...
 def vhp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
     """Return a function of a direction times the Hessian of a function, which is symmetric: as `hvp`.
 

@@ -10,9 +10,10 @@ import numpy as np
 from tapegrad.autograd.apply import as_tensor
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.autograd.functional import _followed, grad_of_active
-from tapegrad.core.base import value_of, wrap
+from tapegrad.core.base import is_tensor, value_of, wrap
+from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.func.custom import replaced
-from tapegrad.func.trees import map_tree
+from tapegrad.func.trees import flatten, map_tree
 from tapegrad.kernels import abi
 from tapegrad.tensor import Tensor
 
@@ -34,6 +35,60 @@ def unpack(vector: Any, likes: Sequence[Any]) -> list[Any]:
             at += x.size
         found.append((parts[0] if len(parts) == 1 else parts[0] + 1j * parts[1]).astype(x.dtype))
     return found
+
+
+def ravel_tree(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """Return the numbers of a tree as one vector, and the function that builds such trees of vectors.
+
+    Parameters
+    ----------
+    tree : nested dict, list, tuple, named tuple or dataclass
+        Of numbers, arrays and Tensors; of a complex leaf the imaginary parts follow the real ones.
+
+    Returns
+    -------
+    vector : ndarray or Tensor
+        Of shape (n,) and the leaves' common dtype; with a history where a leaf has one.
+    unravel : callable
+        Of a vector of shape (n,), ndarray or Tensor: a tree with leaves of the same shapes and dtypes, floats
+        for numbers. It is differentiated as any function.
+
+    Raises
+    ------
+    DTypeError
+        A leaf is no number, array or Tensor.
+    ShapeError
+        `unravel` is called with another shape.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> vector, unravel = tg.func.ravel_tree({"w": np.ones((2, 2)), "b": 3.0})
+    >>> vector
+    array([1., 1., 1., 1., 3.])
+    >>> def f(v):
+    ...     p = unravel(v)
+    ...     return np.sum(p["w"] ** 2) * p["b"]
+    >>> tg.func.grad(f)(vector)
+    array([6., 6., 6., 6., 4.])
+    """
+    leaves, structure = flatten(tree)
+    for x in leaves:
+        if (dtype := np.asarray(value_of(x)).dtype).kind not in "biufc":
+            raise DTypeError(f"ravel_tree: a leaf has dtype {dtype}; leaves are numbers, arrays and Tensors")
+    arrays = [x if is_tensor(x) and x.dtype.kind in "fc" else floats(value_of(x)) for x in leaves]
+    likes = [np.broadcast_to(np.zeros((), x.dtype), x.shape) for x in arrays]
+    numbers = [not isinstance(x, (Tensor, np.ndarray)) for x in leaves]
+    n = count_elements(likes)
+
+    def unravel(vector: Any) -> Any:
+        if np.shape(vector) != (n,):
+            raise ShapeError(f"unravel takes a vector of shape ({n},), found shape {np.shape(vector)}")
+        parts = unpack(vector if isinstance(vector, Tensor) else np.asarray(vector), likes)
+        plain = [number and not isinstance(x, Tensor) for number, x in zip(numbers, parts, strict=True)]
+        return structure.build([x.item() if p else x for p, x in zip(plain, parts, strict=True)])
+
+    return (pack(arrays) if arrays else np.zeros(0)), unravel
 
 
 def floats(x: Any) -> np.ndarray:

@@ -14,6 +14,7 @@ from tapegrad.core.base import (
     Out,
     TensorOrArray,
     add_saved_bytes,
+    is_noted,
     is_tensor,
     join,
     ndim_of,
@@ -109,12 +110,14 @@ def flip(m: Any, axis: Any = None) -> Any:
 @implements(np.where)
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     """Choice by a condition; with one argument, where it holds."""
-    condition = value_of(sequence(condition))
+    condition = sequence(condition)
+    if not is_noted(condition):
+        condition = np.asarray(value_of(condition))
     if x is None and y is None:
-        return tuple(wrap(found) for found in np.where(condition))
+        return tuple(wrap(found) for found in np.where(value_of(condition)))
     if x is None or y is None:
         raise ValueError("where: either both or neither of x and y are needed")
-    return apply(REGISTRY["where"], (np.asarray(condition), sequence(x), sequence(y)))
+    return apply(REGISTRY["where"], (condition, sequence(x), sequence(y)))
 
 
 @implements(np.clip)

@@ -247,10 +247,11 @@ class ArrayMethods(Handle):
             )
         return self
 
-    def view(self: T, dtype: DType = None) -> T:
+    def view(self: T, dtype: DType = None, *lengths: int) -> T:
         """A view of the same elements; not as another dtype."""
         if isinstance(dtype, (int, tuple)):
-            raise TypeError(f"view takes a dtype as in NumPy; for the shape {dtype} use reshape")
+            shape = (dtype, *lengths) if lengths else dtype
+            raise TypeError(f"view takes a dtype as in NumPy; for the shape {shape} use reshape")
         if dtype is not None and np.dtype(dtype) != self._v.dtype:
             raise UnsupportedOpError(
                 f"view of dtype {self._v.dtype} as {np.dtype(dtype)} reads bits, which has no derivative; "

@@ -12,7 +12,17 @@ from tapegrad.core.base import is_tensor
 from tapegrad.core.callers import asking, way_out
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.numpy_api.tables import FUNCTIONS, PLAIN, UFUNCS, answer, any_follows, any_grad, into, plainly
+from tapegrad.numpy_api.tables import (
+    FUNCTIONS,
+    PLAIN,
+    UFUNCS,
+    answer,
+    any_follows,
+    any_grad,
+    into,
+    plain,
+    plainly,
+)
 from tapegrad.numpy_api.ufunc_forms import (
     accumulate_,
     at,
@@ -116,14 +126,21 @@ def call_function(
 
 answer(
     np.argmax, np.argmin, np.argsort, np.any, np.all, np.zeros_like, np.ones_like, np.empty_like,
-    np.allclose, np.array_equal, np.isclose, np.result_type, np.can_cast, np.nonzero, np.count_nonzero,
-    np.searchsorted, np.round, np.around, np.iscomplexobj, np.isrealobj, np.shares_memory,
+    np.allclose, np.array_equal, np.isclose, np.nonzero, np.count_nonzero,
+    np.searchsorted, np.round, np.around, np.shares_memory,
     np.may_share_memory, np.array_repr, np.array_str, np.array2string, np.save, np.savetxt, np.savez,
     np.savez_compressed, np.argpartition, np.lexsort, np.argwhere, np.flatnonzero, np.nanargmax,
     np.nanargmin, np.isin, np.array_equiv, np.unravel_index, np.ravel_multi_index, np.diag_indices_from,
     np.tril_indices_from, np.triu_indices_from, np.ix_, np.min_scalar_type, np.common_type, np.packbits,
     np.unpackbits, np.iscomplex, np.isreal, np.isposinf, np.isneginf, np.einsum_path,
 )  # fmt: skip
+for _f in (np.result_type, np.can_cast, np.iscomplexobj, np.isrealobj):  # which look at no value
+
+    def _of_dtypes(*args: Any, _f: Any = _f, **kwargs: Any) -> Any:
+        return _f(*plain(args), **kwargs)
+
+    FUNCTIONS[_f] = _of_dtypes
+    PLAIN.add(_f)
 FUNCTIONS[np.shape] = lambda a: a.shape
 FUNCTIONS[np.ndim] = lambda a: a.ndim
 FUNCTIONS[np.size] = lambda a, axis=None: np.size(a._v, axis)

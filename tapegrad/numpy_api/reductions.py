@@ -78,13 +78,14 @@ def _reduction(op: Any) -> Callable[..., Any]:
         x = tensor_of(x)
         axis = axis if op is MEAN else of_number(x, axis)
         keepdims = keepdims is not np._NoValue and bool(keepdims)
+        if dtype is not None:
+            x = astype(x, np.dtype(dtype))
+            if x.dtype.kind not in "fc":  # without it NumPy adds small integers in larger ones
+                rest["dtype"] = x.dtype
         if rest:
             if not any(requires_grad(v) for v in (x, *rest.values())):
                 return plainly(op.functions[0], (x,), {"axis": axis, "keepdims": keepdims, **rest})
-            x = x if dtype is None else astype(x, np.dtype(dtype))
             return _of_some(function, op, x, axis, keepdims, **rest)
-        if dtype is not None:
-            x = astype(x, np.dtype(dtype))
         if not requires_grad(x):
             return plainly(op.forward, (x,), {"axis": axes_of(x, axis, name), "keepdims": keepdims})
         return over(op, x, axes_of(x, axis, name), keepdims)

@@ -26,6 +26,7 @@ from tapegrad.core.dispatch import (
     as_tape_value,
     contains_tensor,
     note_escape,
+    note_flat,
     sequence,
     tensors_in,
     with_metadata,
@@ -166,7 +167,8 @@ def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> A
     if any_follows(out) or any_follows(args):
         raise UnsupportedOpError(
             f"{name}: out= has no derivative, and {'out' if any_grad(out) else 'an operand'} requires grad; "
-            "use the result it returns, or write under tg.no_grad()"
+            + ("write a = a + x for a += x" if args and out is args[0] else "use the result it returns")
+            + ", or write under tg.no_grad()"
         )
     if not is_tensor(out) and not isinstance(out, np.ndarray):
         raise TypeError(f"{name}: out= takes an array or a Tensor, found {type(out).__name__}")
@@ -201,6 +203,9 @@ def plainly(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
         note_escape(*sources)
     elif function is np.sign or getattr(function, "__self__", function) in PLAIN:  # its method, perhaps
         sources = [x for x in sources if x.dtype.kind == "c"]
+    if isinstance(result, (np.ndarray, np.generic)) and not any(x.dtype.kind in "fc" for x in sources):
+        options = functools.partial(function, **kwargs) if kwargs else function
+        return note_flat(_tensors(result, args, ()), options, args)
     return _tensors(result, args, sources)
 
 

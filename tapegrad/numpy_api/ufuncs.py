@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.core.base import Operand, is_tensor, needs_derivative, value_of, wrap
 from tapegrad.core.conversion import astype, copy
-from tapegrad.core.dispatch import apply, as_tape_value, record, sequence
+from tapegrad.core.dispatch import apply, as_tape_value, note_flat, record, sequence
 from tapegrad.core.operators import FAST, combine
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.tables import UFUNCS, tensor_of
@@ -96,7 +96,7 @@ for _f in FLAT:
     def _flat(*args: Any, _f: Any = _f) -> Any:
         values = [value_of(operand(a)) for a in args]
         try:
-            return wrap(as_tape_value(_f(*values), _f.__name__))
+            return note_flat(wrap(as_tape_value(_f(*values), _f.__name__)), _f, args)
         except ValueError as error:
             shapes = ", ".join(str(np.shape(v)) for v in values)
             raise ShapeError(f"{_f.__name__} of operands of shapes {shapes}: {error}") from error

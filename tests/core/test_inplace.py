@@ -714,3 +714,17 @@ def test_a_tape_that_is_closed_in_the_middle_of_a_write(monkeypatch):
     expected[1:3] = 0.0
     expected[:2] += 2.0 * np.sin(a[:2]) * np.cos(a[:2])
     np.testing.assert_allclose(g.numpy(), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("mask", [True, np.True_, np.array(True), (..., True), None, False, np.array(False)])
+def test_a_mask_chooses_the_element_of_a_scalar_or_none(mask):
+    expected = np.array(2.0)
+    expected[mask] = 5.0
+    x, v = tg.tensor(2.0), tg.tensor(5.0, requires_grad=True)
+    x[mask] = 5.0
+    assert x.item() == expected
+    y = v * 0.4
+    y[mask] = v
+    assert y.item() == expected and tg.grad(y, v)[0].item() == (1.0 if expected == 5 else 0.4)
+    with pytest.raises(ValueError, match="shape"):
+        x[mask] = [1.0, 2.0]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad import diagnostics
 from tapegrad.autograd import forward_ad as fw
+from tapegrad.diagnostics import functions as diagnostics
 from tapegrad.errors import GradientError
 from tapegrad.tape import tape as tapes
 

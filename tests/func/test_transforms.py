@@ -145,7 +145,7 @@ def test_argnums_keywords_and_aux():
     assert F.grad(lambda x: x * x, (0,))(3.0) == (6.0,)
     value, tangent, aux = F.jvp(f, (0, 1), has_aux=True)(2.0, 3.0, (1.0, 0.0), scale=1.0, c=5.0)
     assert (value, tangent, aux["product"]) == (30.0, 15.0, 6.0)
-    with pytest.raises(TypeError, match="argument 1 is differentiated by; 1 are given by position"):
+    with pytest.raises(TypeError, match=r"argument 1 .*, and 1 are given by position"):
         F.grad(f, 1)(2.0, b=3.0, scale=1.0, c=1.0)
 
 

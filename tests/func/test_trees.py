@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tapegrad as tg
+from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.func.trees import flatten, map_tree
 
 Point = namedtuple("Point", "x y")
@@ -72,3 +74,47 @@ def test_map():
     assert map_tree(lambda a, b: a + b, {"a": 1, "b": [2]}, {"a": 10, "b": [20]}) == {"a": 11, "b": [22]}
     with pytest.raises(ValueError, match="different structure"):
         map_tree(lambda a, b: a + b, [1], (1,))
+
+
+# ---------------------------------------------------------------- as one vector
+
+
+def test_a_tree_goes_to_a_vector_and_back():
+    tree = {"z": np.array([1 + 2j, 3 - 1j]), "p": Point(2.0, [np.ones((2, 1), np.float32), None]), "n": 3}
+    vector, unravel = tg.func.ravel_tree(tree)
+    np.testing.assert_array_equal(vector, [1, 3, 2, -1, 2, 1, 1, 3])
+    assert vector.dtype == np.float64
+    again = unravel(vector)
+    assert flatten(again)[1] == flatten(tree)[1]
+    assert (again["p"].x, type(again["p"].x), again["n"]) == (2.0, float, 3.0)
+    assert (again["z"].dtype, again["p"].y[0].dtype) == (np.complex128, np.float32)
+    np.testing.assert_array_equal(again["z"], tree["z"])
+    assert tg.func.ravel_tree([])[0].shape == (0,)
+    assert tg.func.ravel_tree([np.ones(2, np.float32)])[0].dtype == np.float32
+
+
+def test_vectors_of_trees_are_differentiated():
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    vector, unravel = tg.func.ravel_tree([x * 3.0, 5.0])
+    parts = unravel(vector * vector)
+    (g,) = tg.grad(parts[0].sum() * parts[1], x)
+    np.testing.assert_allclose(g, 25.0 * 18.0 * np.array([1.0, 2.0]))
+    w = {"a": np.array([0.5, -1.0]), "b": 2.0, "c": np.array([1.0 + 1.0j])}
+    vector, unravel = tg.func.ravel_tree(w)
+
+    def loss(p):
+        return np.sum(np.sin(p["a"])) * p["b"] ** 2 + np.sum(np.abs(p["c"]) ** 2) * p["b"]
+
+    by_tree, _ = tg.func.ravel_tree(tg.func.grad(loss)(w))
+    np.testing.assert_allclose(tg.func.grad(lambda v: loss(unravel(v)))(vector), by_tree, rtol=1e-15)
+    H = tg.func.hessian(lambda v: loss(unravel(v)))(vector)
+    np.testing.assert_allclose(H, H.T)
+    assert H[2, 2] == 2 * np.sum(np.sin(w["a"]))
+
+
+def test_what_is_no_tree_of_numbers():
+    with pytest.raises(DTypeError, match="dtype <U1"):
+        tg.func.ravel_tree({"a": "b"})
+    _, unravel = tg.func.ravel_tree([1.0, 2.0])
+    with pytest.raises(ShapeError, match=r"\(2,\), found shape \(3,\)"):
+        unravel(np.ones(3))

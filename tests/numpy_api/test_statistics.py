@@ -176,3 +176,13 @@ REFUSED = [
 def test_refusals(row):
     with pytest.raises(row[2], match=row[3]):
         row[1](tg.tensor([[0.5, 2.0, 3.0], [-1.5, 1.0, 0.2]], requires_grad=True))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "bool", "float32"])
+@pytest.mark.parametrize("function", [np.sum, np.prod, np.mean], ids=lambda f: f.__name__)
+def test_a_dtype_asked_for_is_that_of_the_result(function, dtype):
+    a = np.array([[200, 100, 7], [1, 2, 3]], np.uint8)
+    for given in ({}, {"axis": 0}, {"where": np.array([True, False, True])}):
+        found, expected = (function(x, dtype=dtype, **given) for x in (tg.tensor(a), a))
+        assert found.dtype == expected.dtype == dtype
+        np.testing.assert_array_equal(found, expected)

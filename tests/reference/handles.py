@@ -180,8 +180,6 @@ class Var(np.lib.mixins.NDArrayOperatorsMixin):
         value = np.asarray(new.value if isinstance(new, Var) else new)
         if not np.can_cast(value.dtype, self.dtype, "same_kind"):
             raise DTypeError("dtype")
-        if self.ndim == 0 and not (index is Ellipsis or (isinstance(index, tuple) and index == ())):
-            raise IndexError("0-d")
         part = self.places[index]
         while value.ndim > part.ndim and value.shape[0] == 1:
             value = value[0]

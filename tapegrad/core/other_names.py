@@ -1,0 +1,132 @@
+"""Names that other libraries have and this one has not: what does the same here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+__all__ = ["explain_methods", "missing"]
+
+
+def _read(text: str) -> dict[str, str]:
+    """Names by line, each with what stands behind the colon."""
+    lines = (line.strip().partition(": ") for line in text.strip().splitlines())
+    return {name: advice for names, _, advice in lines for name in names.split()}
+
+
+METHODS = _read("""
+    cpu cuda pin_memory: arrays are NumPy's, in main memory; leave the call out
+    to type: x.astype(dtype) converts
+    float double: x.astype(np.float32) or x.astype(float) converts
+    half bfloat16: derivatives take float32, float64 and their complex kin; use x.astype(np.float32)
+    pow: write x**n
+    mm mv bmm matmul: write A @ B
+    add sub mul div neg: write the operator, as x + y
+    eq ne lt le gt ge: write the comparison, as x > y
+    t: write A.T
+    permute: write x.transpose(axes)
+    unsqueeze: write np.expand_dims(x, axis)
+    expand expand_as: write np.broadcast_to(x, shape)
+    view_as reshape_as: write x.reshape(y.shape)
+    norm: write np.linalg.norm(x)
+    inverse: write np.linalg.inv(A)
+    det logdet: write np.linalg.det(A) or np.linalg.slogdet(A)
+    numel nelement: write x.size
+    dim: write x.ndim
+    sigmoid: write scipy.special.expit(x)
+    softmax log_softmax: tapegrad.scipy.special has it
+    erf lgamma digamma: scipy.special has it
+    relu: write np.maximum(x, 0.0)
+    rsqrt: write 1 / np.sqrt(x)
+    masked_fill: write np.where(mask, value, x)
+    index_select: write np.take(x, indices, axis)
+    gather: write np.take_along_axis(x, indices, axis)
+    scatter scatter_add index_add: write y = x.clone(); np.add.at(y, indices, values)
+    chunk: write np.split(x, n)
+    new_zeros new_ones new_tensor: tg.zeros, tg.ones and tg.tensor make Tensors
+    zero_grad: write x.grad = None
+    at: write y = x.clone(); y[i] = value, which is differentiated
+    block_until_ready: results are there when a call returns; leave the call out
+    append extend: collect values in a list and np.stack it; np.append(x, value) copies the whole array
+""")
+MODULE = _read("""
+    jit compile: tg.njit compiles a function by Numba
+    Parameter: tg.tensor(data, requires_grad=True) makes a leaf
+    nn optim: tapegrad has no layers or optimizers; tapegrad.scipy.optimize.minimize takes plain functions
+    numpy: import NumPy itself, its functions take Tensors
+    elementwise_grad egrad: tg.func.grad of the sum of f is the gradient by each element
+    multigrad_dict make_vjp make_jvp: tapegrad.func has value_and_grad, vjp and jvp
+    stop_gradient: x.detach() has the value and no history
+    device cuda device_put: arrays are NumPy's, in main memory
+    manual_seed rand randn: NumPy's random generators make arrays, np.random.default_rng(seed)
+    cat: np.concatenate takes Tensors
+    mm bmm: A @ B multiplies Tensors
+    pow: x**n, or np.power, takes Tensors
+    relu: np.maximum(x, 0.0) takes Tensors
+    sigmoid: scipy.special.expit takes Tensors
+    save load: np.save keeps values, x.detach().numpy()
+    Tape GradientTape: Tensors are recorded as they are computed; tg.grad(y, x) is the derivative
+""")
+
+
+class OtherName:
+    """What raises AttributeError, and says what to write, where an attribute would be."""
+
+    def __init__(self, name: str, advice: str) -> None:
+        self.name, self.advice = name, advice
+
+    def __get__(self, instance: object, owner: type | None = None) -> NoReturn:
+        raise AttributeError(f"a Tensor has no {self.name!r}; {self.advice}", name=self.name, obj=instance)
+
+
+def explain_methods(cls: type) -> None:
+    """Have a class answer for the methods of other libraries' arrays.
+
+    Names of its own, not `__getattr__`: that would cost each access to any attribute.
+    """
+    for name, advice in METHODS.items():
+        setattr(cls, name, OtherName(name, advice))
+
+    def __dir__(self: object) -> Iterator[str]:
+        """Name what there is."""
+        return (name for name in object.__dir__(self) if name not in METHODS)
+
+    cls.__dir__ = __dir__  # type: ignore[assignment]
+
+
+def missing(name: str, own: Iterable[str], modules: Iterable[Any]) -> str:
+    """Return the message for an attribute that the package has not.
+
+    Parameters
+    ----------
+    name : str
+        What was asked.
+    own : iterable of str
+        The package's names.
+    modules : iterable of modules
+        Of the package: where else to look.
+
+    Examples
+    --------
+    >>> missing("cat", [], [])
+    "tapegrad has no 'cat'; np.concatenate takes Tensors"
+    >>> missing("exp", [], [])
+    "tapegrad has no 'exp'; np.exp takes Tensors"
+    >>> missing("tensr", ["tensor"], [])
+    "tapegrad has no 'tensr'; there is tg.tensor"
+    """
+    said = f"tapegrad has no {name!r}"
+    if name in MODULE:
+        return f"{said}; {MODULE[name]}"
+    for module in modules:
+        if name in module.__all__:
+            return f"{said}; there is {module.__name__}.{name}"
+    if hasattr(np, name):
+        meant = getattr(np, name)
+        called = callable(meant) and not isinstance(meant, type)
+        return f"{said}; np.{name} {'takes Tensors' if called else 'is what to use'}"
+    close = difflib.get_close_matches(name, own, 1)
+    return f"{said}; there is tg.{close[0]}" if close else said

@@ -1,0 +1,127 @@
+"""What is said to common mistakes: each names what was asked, what was found and what to write instead."""
+
+import pytest
+
+import tapegrad as tg
+
+# A program; the exception; words of its message, what to do among them
+MISTAKES = """
+tg.grad(f) | TypeError | function; tg.func.grad(f)(x)
+tg.grad(f, x) | TypeError | function; tg.func.grad(f)(x)
+tg.func.grad(f(x)) | TypeError | found Tensor; tg.func.grad(f)(x)
+tg.grad(x, f(x)) | ShapeError | (3,); in grad(outputs, inputs) what was computed comes first
+tg.grad(s, s * s) | UnusedInputError | input 0; in grad(outputs, inputs) what was computed comes first
+tg.grad(3.0, x) | TypeError | outputs; found float
+tg.grad(np.ones(3), x) | TypeError | outputs; found ndarray
+tg.grad(f(x), np.ones(3)) | TypeError | inputs; found ndarray
+tg.grad(f(x), "x") | TypeError | inputs; found str
+tg.grad(f(x), A) | UnusedInputError | (3, 3); allow_unused=True
+tg.grad(x * 2, x) | ShapeError | (3,); reduce it to a scalar
+tg.grad(x * 2, x, np.ones(4)) | ShapeError | (4,); (3,)
+tg.grad(tg.grad(f(x), x)[0].sum(), x) | GradientError | create_graph=True
+(x * 2).backward() | ShapeError | (3,); reduce it to a scalar
+y = f(x); y.backward(); y.backward() | GraphFreedError | square; retain_graph=True
+tg.tensor(1.0).backward() | GradientError | requires_grad=True
+np.argmax(x).backward() | GradientError | derivative is zero
+(s * 1j).backward() | GradientError | complex; .real
+f(x).backward(create_graf=True) | TypeError | Tensor.backward(); create_graf
+tg.exp(x) | AttributeError | 'exp'; np.exp takes Tensors
+tg.matmul(A, x) | AttributeError | np.matmul takes Tensors
+tg.linalg.inv(A) | AttributeError | np.linalg is what to use
+tg.float32 | AttributeError | np.float32 is what to use
+tg.nn.Linear(3, 3) | AttributeError | no layers; tapegrad.scipy.optimize.minimize
+tg.optim.Adam([x]) | AttributeError | no layers or optimizers
+tg.jit(f) | AttributeError | tg.njit
+tg.numpy.sin(x) | AttributeError | import NumPy itself
+tg.vmap(f) | AttributeError | tapegrad.func.vmap
+tg.value_and_grad(f) | AttributeError | tapegrad.func.value_and_grad
+tg.Function | AttributeError | tapegrad.autograd.Function
+tg.elementwise_grad(f) | AttributeError | tg.func.grad of the sum
+tg.Parameter(x) | AttributeError | requires_grad=True
+tg.tensr(3.0) | AttributeError | tg.tensor
+x.cpu() | AttributeError | 'cpu'; leave the call out
+x.cuda() | AttributeError | leave the call out
+x.to("float32") | AttributeError | astype
+x.double() | AttributeError | x.astype(float)
+x.half() | AttributeError | x.astype(np.float32)
+x.pow(2) | AttributeError | x**n
+A.mm(A) | AttributeError | A @ B
+A.t() | AttributeError | A.T
+A.permute(1, 0) | AttributeError | transpose
+x.unsqueeze(0) | AttributeError | np.expand_dims
+x.norm() | AttributeError | np.linalg.norm
+x.numel() | AttributeError | x.size
+x.sigmoid() | AttributeError | scipy.special.expit
+x.zero_grad() | AttributeError | x.grad = None
+x.at[0].set(1.0) | AttributeError | y[i] = value
+x.append(1.0) | AttributeError | np.append
+x.gard | AttributeError | gard
+x.require_grad = True | AttributeError | require_grad
+x.view(3, 1) | TypeError | (3, 1); reshape
+A.sum(dim=0) | TypeError | Tensor.sum(); dim
+tg.tensor([1.0], require_grad=True) | TypeError | tensor(); require_grad
+tg.tensor([1, 2], requires_grad=True) | DTypeError | int64; astype(float)
+tg.tensor(["a"]) | DTypeError | <U1; float64
+tg.tensor([s * 2, s]) | BorderError | tg.array([...])
+np.array([s * 2, s]) | BorderError | np.asarray; tg.array([...])
+np.asarray(x * 2) | BorderError | (3,); .detach().numpy()
+(x * 2).numpy() | BorderError | numpy(); .detach().numpy()
+float(s * 2) | BorderError | float(); .item()
+math.sin(s) | BorderError | np.sin for math.sin
+np.vectorize(math.sin)(x) | BorderError | (3,); .detach().numpy()
+scipy.linalg.solve(A, x) | BorderError | scipy.linalg.solve; tapegrad.scipy.linalg.solve
+scipy.optimize.minimize(f, x) | BorderError | tapegrad.scipy.optimize.minimize
+1 if x > 0 else 2 | ShapeError | (3,); any() or all()
+x[0] = 3.0 | GradientError | leaf; tg.no_grad(); clone()
+x += 1.0 | GradientError | +=; clone()
+a = np.zeros(3); a += x | UnsupportedOpError | np.add; a = a + x
+np.exp(x, out=np.zeros(3)) | UnsupportedOpError | np.exp; out=; use the result
+x.grad = np.ones(3) | TypeError | found ndarray; tg.tensor
+x.grad = tg.ones(4) | ShapeError | (4,); (3,)
+x + np.ones(4) | ShapeError | add; (3,), (4,)
+A @ np.ones(4) | ShapeError | matmul; (3, 3), (4,)
+x.reshape(2, 2) | ShapeError | (3,); (2, 2)
+A.sum(axis=5) | AxisError | sum; axis 5; (3, 3)
+x[5] | IndexError | index 5; (3,)
+tg.func.grad(lambda x: x * 2)(a) | GradientError | (3,); np.sum; jacobian
+tg.func.grad(lambda x: None)(a) | GradientError | found None; its return
+tg.func.jacobian(lambda x: None)(a) | GradientError | found None; its return
+tg.func.grad(f)(np.arange(3)) | DTypeError | int64; astype(float)
+tg.func.grad(f, argnums=2)(a) | TypeError | argument 2; 1 are given
+tg.func.grad(lambda x: float(x[0]))(a) | BorderError | float()
+tg.no_grad(x * 2) | TypeError | found Tensor; with no_grad():
+x.register_hook(3) | TypeError | hook; found int
+tg.njit("f") | TypeError | found str
+pickle.dumps(x * 2) | GradientError | .detach()
+copy.deepcopy(x * 2) | GradientError | .detach(); .clone()
+f"{x:.3f}" | TypeError | 0-d; (3,)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("line", MISTAKES, ids=[line.partition(" | ")[0] for line in MISTAKES])
+def test_what_is_said(line):
+    program, kind, words = line.split(" | ")
+    setting = "import copy, math, pickle, numpy as np, scipy, scipy.linalg, scipy.optimize, tapegrad as tg"
+    names = {}
+    exec(setting, names)
+    names |= {
+        "x": tg.tensor([1.0, 2.0, 3.0], requires_grad=True), "s": tg.tensor(0.5, requires_grad=True),
+        "A": tg.tensor([[2.0, 0, 0], [0, 2, 0], [0, 0, 2]], requires_grad=True),
+        "a": names["np"].ones(3), "f": lambda x: (x**2).sum(),
+    }  # fmt: skip
+    with pytest.raises(Exception) as caught:
+        exec(program, names)
+    assert type(caught.value).__name__ == kind, repr(caught.value)
+    said = str(caught.value)
+    assert all(word in said for word in words.split("; ")), said
+
+
+def test_other_names_are_none_of_ours():
+    from tapegrad.core.other_names import METHODS, MODULE
+
+    x = tg.tensor(1.0)
+    assert not any(hasattr(x, name) for name in METHODS)
+    assert not set(METHODS) & set(dir(x))
+    assert not any(hasattr(tg, name) for name in MODULE)
+    assert not set(MODULE) & {*dir(tg), *dir(tg.func), *dir(tg.autograd)}
+    assert not set(METHODS) & set(dir(__import__("numpy").ndarray))
