@@ -1,6 +1,13 @@
 """How the documentation is built: ``python -m sphinx -W -b html docs docs/_build/html``."""
 
+import os
+from contextlib import suppress
+from pathlib import Path
+
 import tapegrad
+
+with suppress(FileExistsError):  # Sphinx reads pages below its own folder only
+    (Path(__file__).parent / "notebooks").symlink_to("../notebooks", target_is_directory=True)
 
 project = "tapegrad"
 author = "the authors of tapegrad"
@@ -17,7 +24,8 @@ html_title = f"tapegrad {release}"
 # the build.
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 60
+nb_execution_timeout = 120
+os.environ["NOTEBOOK_SMALL"] = "1"  # shorter runs in the notebooks that take long
 nb_execution_show_tb = True
 nb_output_stderr = "remove"  # what compiles for long is named there
 myst_enable_extensions = ["dollarmath"]

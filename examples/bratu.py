@@ -9,9 +9,9 @@ a few products with it, whatever the size of the grid.
 
 import argparse
 import time
+from importlib.util import find_spec
 
 import numpy as np
-from matplotlib.figure import Figure
 from scipy.sparse import csc_array
 from scipy.sparse.linalg import spsolve
 from tqdm import tqdm
@@ -51,6 +51,8 @@ def check(z, middle, n):
 
 def draw(branch, z, n, path):
     """The two solutions for each lam, and the one at the fold."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     lam, middle = np.array(branch).T
@@ -70,6 +72,7 @@ def main():
     options = parser.parse_args()
     coarse, fine = (15, 41) if options.small else (41, 317)
     z, branch = np.zeros(coarse**2 + 1), []
+    print(f"the branch of solutions on {coarse} x {coarse} points, the fold on {fine} x {fine}", flush=True)
     check(z + 0.5, 0.0, coarse)
     for middle in tqdm(np.linspace(0.1, 5.0, 50), disable=None, desc="branch"):
         z, _ = solve(z, middle, coarse)
@@ -89,8 +92,9 @@ def main():
         total += steps
     took = time.perf_counter() - begin
     print(f"at the fold lam = {z[-1]:.4f}, {total} steps of Newton's method in {took:.1f} s")
-    draw(branch, z, fine, options.output)
-    print(f"wrote {options.output}")
+    if find_spec("matplotlib"):
+        draw(branch, z, fine, options.output)
+        print(f"wrote {options.output}")
 
 
 if __name__ == "__main__":

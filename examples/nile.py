@@ -1,30 +1,29 @@
 """The annual flow of the Nile, 1871 to 1970: a level that drifts, filtered and fitted in compiled code.
 
 The observed flow is y(t) = level(t) + e(t), and level(t + 1) = level(t) + n(t), with e and n normal of
-unknown variances. The likelihood is a Kalman filter, a loop over the years as one writes it for Numba.
-tapegrad gives its gradient and its Hessian as compiled functions; Newton's method around them is compiled
-too. The Hessian at the optimum gives standard errors.
+unknown variances. The likelihood is a Kalman filter, a loop over the years. tapegrad gives its gradient and
+its Hessian as compiled functions; Newton's method around them is compiled too.
 """
 
 import argparse
 import math
 import time
+from importlib.util import find_spec
+from pathlib import Path
 
 import numba
 import numpy as np
-import statsmodels.api as sm
-from matplotlib.figure import Figure
 
 import tapegrad as tg
+
+DATA = Path(__file__).parent / "data" / "nile.csv"
 
 
 @tg.njit
 def negative_log_likelihood(w, y):
     """Of the logarithms of both variances; the first observation starts the filter."""
-    noise = math.exp(w[0])
-    drift = math.exp(w[1])
-    level = y[0]
-    variance = noise + drift
+    noise, drift = math.exp(w[0]), math.exp(w[1])
+    level, variance = y[0], noise + drift
     total = 0.0
     for t in range(1, y.size):
         surprise = y[t] - level
@@ -59,8 +58,7 @@ def fit(w, y, steps):
 def filtered(w, y):
     """Levels and their variances, year by year."""
     noise, drift = math.exp(w[0]), math.exp(w[1])
-    levels, variances = np.empty(y.size), np.empty(y.size)
-    level, variance = y[0], noise
+    levels, variances, level, variance = np.empty(y.size), np.empty(y.size), y[0], noise
     for t in range(y.size):
         if t:
             variance += drift
@@ -81,9 +79,10 @@ def check(w, y):
 
 def draw(years, y, w, path):
     """The flow, and the level with two standard errors."""
+    from matplotlib.figure import Figure
+
     levels, variances = filtered(w, y)
-    figure = Figure(figsize=(9, 4.5), layout="constrained")
-    axes = figure.add_subplot()
+    axes = (figure := Figure(figsize=(9, 4.5), layout="constrained")).add_subplot()
     axes.plot(years, y, ".", color="0.4", label="flow")
     axes.plot(years, levels, label="level")
     width = 2 * np.sqrt(variances)
@@ -98,8 +97,8 @@ def main():
     parser.add_argument("--small", action="store_true", help="fewer repetitions")
     parser.add_argument("--output", default="nile.png")
     options = parser.parse_args()
-    data = sm.datasets.nile.load_pandas().data
-    years, y = data["year"].to_numpy(), data["volume"].to_numpy(dtype=float)
+    years, y = np.loadtxt(DATA, delimiter=",").T
+    print(f"{y.size} years; the gradient is compiled first, then the Hessian, then the fit", flush=True)
     start = np.log([y.var() / 2, y.var() / 20])
     check(start, y)
     w, value = fit(start, y, 50)
@@ -112,8 +111,9 @@ def main():
     for _ in range(repeat):
         fit(start, y, 50)
     print(f"a whole fit takes {1e6 * (time.perf_counter() - begin) / repeat:.0f} us")
-    draw(years, y, w, options.output)
-    print(f"wrote {options.output}")
+    if find_spec("matplotlib"):
+        draw(years, y, w, options.output)
+        print(f"wrote {options.output}")
 
 
 if __name__ == "__main__":
