@@ -501,7 +501,8 @@ SHORT = first_of_each(TABLE, OPS) + first_of_each([r for r in COMPLEX if r[0]])
 
 @pytest.mark.parametrize("rows", parts(SHORT, 32))
 def test_tensors_and_compiled_code_are_equal(rows):
-    check(rows, 2)
+    """Every other row; the slow tier has all."""
+    check(rows, 1)
 
 
 @pytest.mark.slow
