@@ -501,7 +501,7 @@ SHORT = first_of_each(TABLE, OPS) + first_of_each([r for r in COMPLEX if r[0]])
 
 @pytest.mark.parametrize("rows", parts(SHORT, 32))
 def test_tensors_and_compiled_code_are_equal(rows):
-    """Every other row; the slow tier has all."""
+    """To order 1; the slow tier goes to 3."""
     check(rows, 1)
 
 
