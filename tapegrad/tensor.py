@@ -41,8 +41,8 @@ from tapegrad.core.dispatch import (
     timed,
     with_metadata,
 )
-from tapegrad.core.grad_mode import is_inference_mode_enabled
-from tapegrad.core.inplace import forget, lend, write
+from tapegrad.core.grad_mode import is_grad_enabled, is_inference_mode_enabled
+from tapegrad.core.inplace import forget, lend, replace, write
 from tapegrad.core.storage import STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
@@ -94,12 +94,18 @@ def _reflected(
     return call
 
 
+def _is_parameter(x: Tensor) -> bool:
+    """Whether this is a leaf that requires grad while nothing is recorded: what updates it means itself."""
+    return x.is_leaf and x.requires_grad and not is_grad_enabled()
+
+
 def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any, Any], Tensor]:
     def update(self: Tensor, other: Any) -> Tensor:
         result = operate(self, other)
-        if not isinstance(result, Tensor) or self.ndim == 0:  # a scalar is immutable: the name is rebound
-            return result
-        write(self, Ellipsis, result, name, True)
+        if not isinstance(result, Tensor) or (self.ndim == 0 and not _is_parameter(self)):
+            return result  # a scalar is immutable: the name is bound to another
+        if type(enabled()) is not bool or not replace(self, result):
+            write(self, Ellipsis, result, name, True)
         return self
 
     return update

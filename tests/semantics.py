@@ -88,9 +88,9 @@ E-1 | integers or booleans that require grad | RuntimeError, which offers a dtyp
     booleans only
 E-2 | `requires_grad` of a result | cannot be turned off: RuntimeError; turning it on does nothing
 E-3 | what is a leaf | whatever has no history
-E-4 | writing to a leaf | RuntimeError, through views too; allowed under `no_grad`; scalars are rebound;
-    writes through `.data` count as versions | the same; scalars share memory, and writes through `.data` do
-    not count
+E-4 | writing to a leaf | RuntimeError, through views too; allowed under `no_grad`; operators bind the name
+    of a scalar anew, but for a leaf under `no_grad`; writes through `.data` count as versions | the same;
+    scalars share memory, and writes through `.data` do not count
 E-5 | writing to what a derivative needs | the derivative is that at the old value, or RuntimeError where
     others wrote | RuntimeError, or wrong where `.data` or NumPy wrote
 E-6 | writing to what no derivative needs | allowed

@@ -32,7 +32,6 @@ ARRAY, ELEMENTS = "bytes of an array", "elements of an array"
 ARRAYS = (
     Limit("tape.tape", "LARGE", ARRAY),
     Limit("core.dispatch", "COPIED", ARRAY),
-    Limit("core.dispatch", "POOLED", ARRAY),
     Limit("ops.buffers", "LARGE", ARRAY),
     Limit("native.segment", "COPIED", ARRAY),
     Limit("native.stored", "IN_PLACE", ARRAY),

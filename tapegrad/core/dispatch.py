@@ -41,7 +41,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 enabled = _enabled.get
 float64, ndarray, DOUBLE = np.float64, np.ndarray, np.dtype(float)
 TWO, CHAIN, NUMBER = layout.TWO, layout.CHAIN, layout.NUMBER
-POOLED = pool.MIN_BYTES
 COPIED = 1 << 14  # bytes up to which an array that others can write to is copied
 NESTED = 64  # lists in lists in what may be an array
 UNUSABLE = (np.matrix, np.ma.MaskedArray)
@@ -204,10 +203,8 @@ def _applied(op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -
         x = values[0]
         if attrs:
             value = op.forward(*values, **attrs)
-        elif op.arity == 1 and type(x) is ndarray and x.nbytes > LARGE and isinstance(op, Elementwise):
-            value = forward.unary(op, x)
-        elif op.arity == 2 and type(x) is ndarray and x.nbytes >= POOLED and isinstance(op, Elementwise):
-            value = forward.binary(op, *values)
+        elif type(x) is ndarray and x.nbytes > LARGE and isinstance(op, Elementwise) and op.arity < 3:
+            value = (forward.unary if op.arity == 1 else forward.binary)(op, *values)
         else:
             value = op.forward(*values)
     except np.linalg.LinAlgError:

@@ -39,7 +39,7 @@ from tapegrad.core.dispatch import (
 )
 from tapegrad.core.grad_mode import enable_grad, in_force, is_grad_enabled, is_inference_mode_enabled
 from tapegrad.core.indices import elements, parts_of, plain_index
-from tapegrad.core.storage import STALE, Storage, moved, places, window
+from tapegrad.core.storage import OPEN, STALE, Storage, moved, places, window
 from tapegrad.errors import DTypeError, GradientError, ReadOnlyError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY
@@ -112,6 +112,34 @@ def write(x: Handle, index: Any, new: Any, what: str, update: bool = False) -> N
         for handle in sharers(x):
             with_metadata(handle, (given,))
     _count(x)
+
+
+def replace(x: Tensor, new: Handle) -> bool:
+    """Let x be what an operator has just computed from it, without a record; False if `write` is to do it.
+
+    That is the common update, of a parameter or a constant whose memory nobody else sees: it takes the
+    result's, and what tapes keep of its values stays what it was. The mode in force is True or False.
+    """
+    state, before, value, cell = x._extra, x._v, new._v, x._at
+    if x._tape is not None or new._extra is not None or new._tape is not None or OPEN:
+        return False
+    if state is not None and (
+        state.storage is not None or state.shown is not None or state.inference or state.volatile
+    ):
+        return False
+    if value.dtype is not before.dtype or value.shape != before.shape or value.strides != before.strides:
+        return False
+    if (value.ndim and not before.flags.writeable) or (cell is not None and cell.handle() is not x):
+        return False
+    if state is None or not state.requires_grad:
+        x._at = None
+    elif is_grad_enabled():
+        return False
+    else:
+        x._renew()
+    x._v = value
+    extra(x).version += 1
+    return True
 
 
 def _storage(x: Handle) -> Storage | None:

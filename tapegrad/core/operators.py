@@ -15,7 +15,6 @@ from tapegrad.core import base
 from tapegrad.core.base import Handle, value_of, wrap
 from tapegrad.core.dispatch import (
     DOUBLE,
-    POOLED,
     Labelled,
     apply,
     describe_mismatch,
@@ -69,7 +68,7 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
             if first is not None and second is not None and len(tape.log) < tape.limit:
                 x = a._v
                 try:
-                    if type(x) is not float64 and x.nbytes >= POOLED:
+                    if type(x) is not float64 and x.nbytes > LARGE:
                         value = forward.binary(op, x, y)
                     else:
                         value = operate(x, y)
@@ -150,7 +149,7 @@ def _unrecorded(op: Elementwise, operate: Callable[..., Any], mode: Any, operand
         values.append(x)
     x = values[0]
     try:
-        if type(x) is float64 or x.nbytes < POOLED:
+        if type(x) is float64 or x.nbytes <= LARGE:
             value = operate(*values)
         else:
             value = forward.binary(op, *values) if len(values) == 2 else forward.unary(op, x)

@@ -57,10 +57,11 @@ def _slopes_of_power(x, y, out):
     return dx, np.where(flat == 1, 0, out * np.log(np.where(flat == 1, 1, x)))
 
 
+# NumPy's own for AVX-512 takes 1.9 ns of a positive base, to 4.1, but 49 ns of a negative one.
 @elementwise(
     np.power, domain=Real(POSITIVE, (-np.inf, np.inf)), mixed=_slopes_of_power, node="pow",
     aliases=(operator.pow, pow, math.pow), llvm="pow", squares=kinks.POWER, multiple=kinks.of_power,
-    vector=Vector("pow", pairs=True, limited_pairs=True, other="d", pole_at_zero=True),
+    vector=Vector("pow", pairs=True, limited_pairs=True, avx512="d", other="d", pole_at_zero=True),
 )  # fmt: skip
 def power(x, y, out):
     """Power; the derivative by the exponent is 0 at 0**y for y >= 0.

@@ -127,6 +127,8 @@ def unary(op: Elementwise, x: np.ndarray) -> np.ndarray:
 
 def binary(op: Elementwise, x: Any, y: Any) -> np.ndarray:
     """Value of an op on operands of which the first is large."""
+    if type(y) is int and x.dtype.char in "df" and abs(y) <= layout.EXACT:
+        y = float(y)
     alike = type(y) is ndarray and y.dtype is x.dtype
     if not alike and type(y) is not float:
         return op.forward(x, y)

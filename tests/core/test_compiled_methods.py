@@ -88,6 +88,48 @@ def test_as_the_twins(monkeypatch, operation, values):
         np.testing.assert_allclose(left, right, rtol=4 * np.finfo(left.dtype).eps)
 
 
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("values", VALUES)
+def test_without_history(operation, values):
+    """Under no_grad, and of constants: values and dtypes of recorded results, nothing else of theirs."""
+    function, (a, b) = OPERATIONS[operation], VALUES[values]
+    wanted = function(leaf(a) * 1.0, leaf(b) * 1.0)
+    with tg.no_grad():
+        found = [function(leaf(a), leaf(b)), function(leaf(a), tg.tensor(b))]
+    for out in (*found, function(tg.tensor(a), tg.tensor(b))):
+        assert type(out) is Tensor
+        assert out._tape is out._at is out._extra is None
+        assert out.dtype == wanted.dtype
+        np.testing.assert_allclose(
+            out.numpy(), wanted.detach().numpy(), rtol=4 * np.finfo(out.dtype).eps
+        )  # a vector form may stand for NumPy's own
+
+
+def test_what_is_noted_beside_values_goes_on_without_history():
+    """By Python, which knows of volatile Variables, of inference_mode and of levels of forward mode."""
+    x = tg.tensor([0.5, 2.0])
+    volatile = tg.autograd.Variable([0.5, 2.0], volatile=True)
+    assert (volatile * x).volatile
+    with tg.inference_mode():
+        made = x * 2.0
+    assert made.is_inference()
+    with tg.no_grad():
+        assert (volatile * 2.0).volatile
+        assert (made * x).tolist() == [0.5, 8.0]
+    with tg.autograd.forward_ad.dual_level():
+        dual = tg.autograd.forward_ad.make_dual(x, tg.tensor([1.0, 1.0]))
+        with tg.no_grad():
+            y = dual * x
+        assert tg.autograd.forward_ad.unpack_dual(y).tangent.tolist() == [0.5, 2.0]
+    for bad in (np.zeros(3), leaf([1.0, 2.0, 3.0])):
+        with tg.no_grad(), pytest.raises(tg.errors.ShapeError, match=r"multiply.*\(2,\).*\(3,\)"):
+            x * bad
+    with tg.no_grad(), np.errstate(divide="raise"), pytest.raises(FloatingPointError):
+        x / 0.0
+    with tg.no_grad(), pytest.raises(TypeError):
+        x * "text"
+
+
 def of_subclass(x, **methods):
     """A Tensor as one of a subclass with these methods."""
     x.__class__ = type("Sub", (Tensor,), {"__slots__": (), **methods})

@@ -56,6 +56,64 @@ def test_E4_under_no_grad_a_leaf_can():
     assert grad(v * v, x) == [[0.0, 12.0, 16.0]]
 
 
+def test_E4_under_no_grad_operators_update_a_leaf_of_no_axes():
+    """As a loop over parameters means it; elsewhere a scalar is immutable, as NumPy's are."""
+    parameters = [leaf(3.0), leaf([1.0, 2.0])]
+    (parameters[0] * np.sum(parameters[1])).backward()
+    with tg.no_grad():
+        for w in parameters:
+            w -= 0.5 * w.grad
+            w *= 2
+    assert [w.tolist() for w in parameters] == [3.0, [-1.0, 1.0]]
+    assert all(w.is_leaf and w.requires_grad for w in parameters)
+    assert grad(parameters[0] ** 2, parameters[0]) == [6.0]
+    x = leaf(3.0)
+    before = x * 2
+    with tg.no_grad():
+        after, other = before, x.detach()
+        after += 1.0
+        other += 1.0
+        with pytest.raises(DTypeError):
+            x += 1j
+    x += 1.0
+    assert before.item() == 6.0
+    assert x.grad_fn is not None
+
+
+@pytest.mark.parametrize("n", [3, 300, 3000, 30_000])
+def test_updates_of_what_has_no_history(n):
+    """Of parameters under no_grad and of constants: tapes, views, arrays given out see what they should."""
+    x, m = leaf(np.ones(n)), tg.tensor(np.full(n, 2.0))
+    before, view, given = x * m, m[1:], m.numpy()
+    called = []
+    x.register_hook(called.append)
+    m *= 3.0
+    m -= x.detach()
+    with tg.no_grad():
+        x += m
+        x /= 2
+    assert x.is_leaf
+    assert x.requires_grad
+    assert x._version == m._version == 2
+    assert [x[-1].item(), m[-1].item(), view[-1].item(), given[-1]] == [3.0, 5.0, 5.0, 5.0]
+    assert grad(np.sum(before), x)[0][-1] == 2.0
+    assert grad(np.sum(x * m), x)[0][-1] == 5.0
+    assert len(called) == 2
+    with pytest.raises(GradientError, match="leaf that requires grad"):
+        x += m
+    whole = tg.tensor(np.zeros((2, n)))
+    row = whole[0]
+    row += 1.0  # a view writes to what it is a view of
+    part = np.broadcast_to(tg.tensor([1.0, 2.0]), (3, 2))
+    assert whole.numpy().sum() == n
+    with pytest.raises(tg.errors.ReadOnlyError):
+        part += 1.0
+    with pytest.raises(DTypeError):
+        m += 1j
+    m += np.ones(n, np.float32)
+    assert m.dtype == float
+
+
 def test_E4_versions():
     x = leaf() * 1.0
     view, detached, data, clone = x[:2], x.detach(), x.data, x.clone()

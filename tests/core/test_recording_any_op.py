@@ -133,6 +133,12 @@ def test_frames_of_python(kind):
     ):  # fmt: skip
         call()
         assert frames(call) == []
+    constant = tg.tensor(a)
+    for call in (lambda: constant * 2.0, lambda: a - constant, lambda: -constant, lambda: m @ constant):
+        assert frames(call) == []
+    with tg.no_grad():
+        for call in (lambda: y * a, lambda: 2.0 * x - y, lambda: np.exp(y), lambda: x / y, lambda: m @ y):
+            assert frames(call) == []
     for number in (0.37, 41, -0.0, 0):
         assert frames(lambda number=number: y * number - number) == []  # not known to the tape
     assert len(frames(lambda: y[1:])) <= 12

@@ -242,6 +242,10 @@ class Var(np.lib.mixins.NDArrayOperatorsMixin):
     def zero_(self):
         return self.fill_(self.dtype.type(0))
 
+    def is_parameter(self):
+        """A leaf that requires grad while nothing is recorded."""
+        return self.memory.whole.leaf is not None and not self.detached and not mode[-1]
+
     def add_(self, other):
         return self.copy_(self + other)
 
@@ -259,8 +263,8 @@ class Var(np.lib.mixins.NDArrayOperatorsMixin):
             found = conjugate(operands[0])
         else:
             found = product(*operands) if ufunc is np.matmul else elementwise(ufunc, *operands)
-        if out is None or out[0].ndim == 0:  # a scalar is immutable: the name is bound to another
-            return Var(found)
+        if out is None or (out[0].ndim == 0 and not out[0].is_parameter()):
+            return Var(found)  # a scalar is immutable: the name is bound to another
         out[0]._write(..., Var(found))
         return out[0]
 

@@ -34,46 +34,73 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
         if size < 0:
             return drop(frame, 1, left())
         largest = max(largest, size)
-    x, y = i64(frame)[VALUE], i64(frame)[VALUE + 1]
-    function, ufunc, into, loops = s.operate, s.ufunc, 0, sheet + 8 * LOOPS
-    if s.vector != ufunc and size_of(x) > g.smallest:
-        function, ufunc, loops = 0, s.vector, sheet + 8 * VECTOR_LOOPS
-        if ufunc == 0 or obj(x).descr != g.double:
-            return drop(frame, n, UNHANDLED)
+    x, y, ufunc, into = i64(frame)[VALUE], i64(frame)[VALUE + 1], 0, UNHANDLED
+    ufunc = ufunc_for(sheet, x)
+    if ufunc == 0:
+        return drop(frame, n, UNHANDLED)
     invoke(g.incref, tape)  # held: what is called may run anything
-    value = 0
-    if s.arithmetic != 0 and obj(x).type != g.ndarray_type:
-        value = computed(s.arithmetic, x, y * (n - 1))
-    if value == 0 and largest < g.pooled and i64(loops)[0] != 0:
-        value = looped(loops, function, x, y * (n - 1))
-    if value == 0 and largest >= g.pooled and s.pointwise:
+    if largest >= g.pooled and s.pointwise:
         into = result_memory(tape, x, y * (n - 1))
         if into == 0:
             invoke(g.decref, tape)
             return drop(frame, n, 0)
-    if value != 0:
-        into = UNHANDLED
-    elif into > UNHANDLED:  # memory that is used again
+    if into != UNHANDLED:  # memory that is used again
         i64(frame)[VALUE + n] = into
-        value = call(g.vectorcall, ufunc, frame + 8 * VALUE, n, g.out_names)
+        value = asked(call(g.vectorcall, ufunc, frame + 8 * VALUE, n, g.out_names))
         invoke(g.decref, into)
-    elif function != 0:
-        value = call(function, x, y, g.none_at_all)  # a function of one or two operands ignores the rest
     else:
-        value = call(g.vectorcall, ufunc, frame + 8 * VALUE, n, 0)
-    out = UNHANDLED
-    if value == 0:
-        out = 0
-        if call(g.error_matches, g.value_error) & 0xFFFFFFFF != 0:
-            invoke(g.error_clear)  # of shapes: the twin says it better
-            out = UNHANDLED
-    else:
+        value = evaluated(sheet, ufunc, frame + 8 * VALUE, n, largest)
+    out = value
+    if value != 0 and value != UNHANDLED:
         out = commit(sheet, tape, frame, n, g.zero, value, largest, 0, 0)
         if out == UNHANDLED:
             out = finish(sheet, value, a, b)
         invoke(g.decref, value)
     invoke(g.decref, tape)
     return drop(frame, n, out)
+
+
+def ufunc_for(sheet: int, x: int) -> int:
+    """The ufunc of an op for an operand of this size: a vector form of its own for large ones.
+
+    0 where that is not there yet, or not for the dtype.
+    """
+    g, s = i64(shared()), i64(sheet)
+    if s.vector == s.ufunc or size_of(x) <= g.smallest:
+        return s.ufunc
+    if s.vector == 0 or obj(x).descr != g.double:
+        return 0
+    return s.vector
+
+
+def evaluated(sheet: int, ufunc: int, args: int, n: int, largest: int) -> int:
+    """The value of an op: a new reference; 0 with an error set; UNHANDLED where shapes do not fit.
+
+    `ufunc` is that of `ufunc_for`, `args` the values of n operands, `largest` the bytes of the largest.
+    """
+    g, s, x, y, value = i64(shared()), i64(sheet), i64(args)[0], i64(args)[1] * (n - 1), 0
+    function, loops = s.operate, sheet + 8 * LOOPS
+    if ufunc != s.ufunc:
+        function, loops = 0, sheet + 8 * VECTOR_LOOPS
+    if s.arithmetic != 0 and obj(x).type != g.ndarray_type:
+        value = computed(s.arithmetic, x, y)
+    if value == 0 and largest < g.pooled and i64(loops)[0] != 0:
+        value = looped(loops, function, x, y)
+    if value != 0:
+        return value
+    if function != 0:
+        return asked(call(function, x, y, g.none_at_all))  # one of one or two operands ignores the rest
+    return asked(call(g.vectorcall, ufunc, args, n, 0))
+
+
+def asked(value: int) -> int:
+    """What NumPy gave, UNHANDLED where it raised an error of shapes: the twin says it better."""
+    g = i64(shared())
+    if value == 0:
+        if call(g.error_matches, g.value_error) & 0xFFFFFFFF != 0:
+            invoke(g.error_clear)
+            return UNHANDLED
+    return value
 
 
 def is_large_pair(sheet: int, a: int, b: int) -> int:

@@ -9,6 +9,7 @@ from tapegrad.kernels.replay.committing import compute
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import in_force, open_tape, tape_of
 from tapegrad.kernels.replay.parts import tensor_getitem
+from tapegrad.kernels.replay.unrecorded import unrecorded
 from tapegrad.kernels.replay.watching import delegate, watched
 
 
@@ -40,6 +41,8 @@ def operate(sheet: int, a: int, b: int) -> int:
     mode = in_force()
     if mode == 0:
         return 0
+    if mode == g.false:
+        return unrecorded(sheet, a, b, mode)
     if mode != g.true:
         if tape == 0:
             return UNHANDLED
@@ -51,8 +54,10 @@ def operate(sheet: int, a: int, b: int) -> int:
         if tape == UNHANDLED and b != 0 and x == a:
             if obj(b).type == g.tensor_type:
                 tape = tape_of(b)
-        if tape == 0 or tape == UNHANDLED:
-            return tape
+        if tape == UNHANDLED:
+            return unrecorded(sheet, a, b, mode)
+        if tape == 0:
+            return 0
     out = compute(sheet, tape, a, b)
     invoke(g.decref, tape)
     return out
