@@ -43,6 +43,7 @@ def test_cache_is_listed_and_cleared(tmp_path):
     assert "limit" in run("cache", TAPEGRAD_CACHE="off")
 
 
+@pytest.mark.full
 def test_warm_up():
     assert run("warmup").startswith("compiled ")
     assert batch.warm_up() >= 0
