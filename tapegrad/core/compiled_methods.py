@@ -93,7 +93,7 @@ TAPE = (
     "serial", "attrs", "described", "freed", "held", "imports", "retained",
     "links", "hooks", "packed", "claims", "guards", "calls", "latest", "older", "columns",
 )  # fmt: skip
-MODE = ("plain", "noting", "timing")
+MODE = ("plain", "noting", "timing", "note")
 CELL = ("handle", "hooks", "since")
 TEXTS = {  # names of attributes and keys, and where compiled code finds them
     layout.REQUIRES_GRAD_TEXT: "requires_grad", layout.SHOWN_TEXT: "shown",

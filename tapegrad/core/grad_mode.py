@@ -47,10 +47,14 @@ class Mode:
         Whether all is recorded as in the mode True, so that compiled code may do it.
     noting, timing
         For compiled code: addresses of the words of `lines` and `profile`, or 0.
+    note
+        For compiled code: what is called with each result and its operands where nothing is recorded and
+        nothing but `forward` asks for more; else None.
     """
 
     __slots__ = (
-        "forward", "inference", "lines", "noting", "packing", "plain", "profile", "recording", "timing",
+        "forward", "inference", "lines", "note", "noting", "packing", "plain", "profile", "recording",
+        "timing",
     )  # fmt: skip
 
     def __init__(self, recording: bool) -> None:
@@ -61,6 +65,7 @@ class Mode:
         self.forward: Any = None
         self.packing: Packing | None = None
         self.plain = False
+        self.note: Callable[..., None] | None = None
         self.noting = self.timing = 0
 
     def __bool__(self) -> bool:
@@ -70,6 +75,10 @@ class Mode:
 _enabled: ContextVar[bool | Mode] = ContextVar("tapegrad_grad_enabled", default=True)
 _record = partial(_enabled.set, True)
 switches = [0]  # how often a mode was set: who finds it as before knows that all was recorded
+
+
+def _note_hidden(note: Callable[..., None], out: Any, *operands: Any) -> None:
+    note(out, operands, True)
 
 
 def in_force(name: str) -> Any:
@@ -93,6 +102,8 @@ def change_mode(**changes: Any) -> None:
     mode.recording = mode.recording and not mode.inference
     ordinary = not mode.inference and mode.forward is None and mode.packing is None
     mode.plain = ordinary and mode.recording
+    alone = mode.forward is not None and mode.profile is None and not (mode.recording or mode.inference)
+    mode.note = partial(_note_hidden, mode.forward.note) if alone else None
     mode.noting = 0 if mode.lines is None else mode.lines.address
     mode.timing = 0 if mode.profile is None else mode.profile.address
     _enabled.set(mode.recording if ordinary and mode.lines is None and mode.profile is None else mode)

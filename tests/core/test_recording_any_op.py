@@ -153,6 +153,30 @@ def test_frames_of_python(kind):
 
 
 @pytest.mark.skipif(bool(layout.BOUNDS), reason="a checked build goes through Python")
+def test_frames_of_python_in_a_function():
+    """What sees where results are from, not what computes them."""
+    found = []
+
+    class Twice(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            found.extend(frames(lambda: 2.0 * x))
+            return 2.0 * x
+
+        @staticmethod
+        def backward(ctx, ct):
+            found.extend(frames(lambda: ct * 2.0))
+            return ct * 2.0
+
+    x = leaf(values((10,), "d"))
+    for _ in range(3):
+        found.clear()
+        tg.grad(np.sum(Twice.apply(x)), x)
+    assert 0 < len(found) <= 14
+    assert not {"apply", "function"} & {*found}
+
+
+@pytest.mark.skipif(bool(layout.BOUNDS), reason="a checked build goes through Python")
 def test_frames_of_python_in_recorded_sweeps():
     """What computes values by NumPy, for slices, elements, sums and products; none to sweep those again."""
     start, v = values((10,), "d"), values((10,), "d")

@@ -9,7 +9,7 @@ from tapegrad.kernels.replay.committing import compute
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import in_force, open_tape, tape_of
 from tapegrad.kernels.replay.parts import tensor_getitem
-from tapegrad.kernels.replay.unrecorded import unrecorded
+from tapegrad.kernels.replay.unrecorded import noted, unrecorded
 from tapegrad.kernels.replay.watching import delegate, watched
 
 
@@ -44,6 +44,9 @@ def operate(sheet: int, a: int, b: int) -> int:
     if mode == g.false:
         return unrecorded(sheet, a, b, mode)
     if mode != g.true:
+        if obj(mode).type == g.mode_type:
+            if obj(mode).note != g.none_at_all:
+                return noted(sheet, a, b, mode)
         if tape == 0:
             return UNHANDLED
         return watched(sheet, 0, 0, 0, tape, a, b, mode)

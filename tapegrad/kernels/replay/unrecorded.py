@@ -47,6 +47,23 @@ def unrecorded(sheet: int, a: int, b: int, mode: int) -> int:
     return out
 
 
+def noted(sheet: int, a: int, b: int, mode: int) -> int:
+    """As `unrecorded`, in a mode that is told of results and their operands."""
+    g, args = i64(shared()), stack(3)
+    out = unrecorded(sheet, a, b, g.false)
+    if out == 0 or out == UNHANDLED:
+        return out
+    i64(args)[0], i64(args)[1], i64(args)[2] = out, a, b
+    invoke(g.incref, mode)
+    told = call(g.vectorcall, obj(mode).note, args, 2 + (b != 0), 0)
+    invoke(g.decref, mode)
+    if told == 0:
+        invoke(g.decref, out)
+        return 0
+    invoke(g.decref, told)
+    return out
+
+
 def value_alone(x: int, mode: int) -> int:
     """The value of an operand, borrowed; 0 where its history, or what is noted beside it, matters."""
     g, kind = i64(shared()), obj(x).type
