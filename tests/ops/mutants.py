@@ -26,7 +26,7 @@ from tapegrad.ops.lapack import SMALL
 from tapegrad.ops.primitive import Elementwise, Irregular, Linear, Reduction
 from tapegrad.ops.rules import Rule
 
-from . import checks, test_accuracy, test_complex, test_edges, test_fft, test_lanes, test_linalg
+from . import checks, test_accuracy, test_complex, test_edges, test_fft, test_lanes, test_linalg, test_writers
 from .layouts import COMPLEX, DTYPES, LAYOUTS, PLAIN, SIZE1, Absent
 from .samples import REAL_ONLY
 from .test_every_op import is_quick
@@ -369,6 +369,8 @@ OWN = [
       for name, function in (("fft", np.fft.fftn), ("rfft", np.fft.rfftn), ("irfft", np.fft.irfftn))),
     *(("lstsq", test_linalg.test_least_squares_are_a_product_with_the_pseudoinverse, name, columns, "complex",
        np.random.default_rng(1)) for name in ("tall", "wide, dependent") for columns in (None, 2)),
+    *((name, test_writers.test_derivatives_of_what_is_written_to_a_constant, name, index)
+      for name, index in (("assign", slice(1, 3)), ("scatter", [3, 0]))),
     ("lstsq", test_linalg.test_lstsq_that_leaves_out_singular_values),
     *((name.split(",")[0], test_linalg.test_derivatives_by_factors, name, "D", np.random.default_rng(1), None)
       for name in ("solve", "solve, vector", "solve, stack", "det", "slogdet")),

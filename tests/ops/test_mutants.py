@@ -67,6 +67,8 @@ BY_ADDRESS = {
     r"another number in 0 \| of _words|another number in 1 \| of np.(ones|empty)": "not read",
     r"_ufuncs_for, .*: another number in [02]": "NumPy's way",
     r"_by_triangle, .*: another number in 2 \| of (x.ndim|-2)": "another way",
+    r"_by_triangle, .*: branches exchanged in functions": "NumPy's way",
+    r"Kept.name, .*: branches exchanged": "kept or made anew",
     r"_by_triangle, .*: another number in 1 \| of -1": "any negative extent is unknown to NumPy",
     r"LU.solve, .*: another number in [12] \| of (:1|-2)": "NumPy's way",
     r"LU.(solve|inverse), .*2 \* step": "a place for info that nothing reads",

@@ -271,3 +271,14 @@ def test_refusals(row):
         call()
     np.testing.assert_array_equal(X.detach().numpy(), before[0])
     np.testing.assert_array_equal(Y.numpy(), before[1])
+
+
+@pytest.mark.parametrize(("name", "index"), [("assign", slice(1, 3)), ("scatter", [3, 0])])
+def test_derivatives_of_what_is_written_to_a_constant(name, index):
+    v, y = tg.tensor([1.5, -0.5], requires_grad=True), tg.tensor(np.ones(4))
+    y[index] = v
+    assert y.grad_fn.name().lower().startswith("copyslices" if name == "assign" else "indexput")
+    (g,) = tg.grad(np.sum(y**3), v, create_graph=True)
+    (h,) = tg.grad(np.sum(g * g), v)
+    assert g.tolist() == [6.75, 0.75]
+    assert h.tolist() == [121.5, -4.5]
