@@ -1,8 +1,8 @@
 """Functions of `scipy.integrate` on Tensors and arrays; all its other names are its own.
 
-Integrals of samples are differentiated by the samples and by where they were taken. `quad` and `solve_ivp`
-look after the error on plain values, as SciPy does, and record the function on the panels and steps that this
-led to: so derivatives, to any order and in both modes, go by all that the function is computed from.
+Integrals of samples are differentiated by the samples and by where they were taken. `quad` looks after the
+error on plain values, as SciPy does, and records the function on the panels that this led to: so derivatives,
+to any order and in both modes, go by all that the function is computed from. `solve_ivp` does the like.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import scipy.integrate as _scipy
 from scipy import LowLevelCallable
 from scipy.special import roots_legendre
 
-from tapegrad.autograd import checkpoint_loop
 from tapegrad.core.base import needs_derivative, value_of
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.numpy_api.tables import plain, tensor_of
+from tapegrad.numpy_api.tables import plain
 from tapegrad.scipy.calls import derived, doubles, fall_through, follows, refuse, theirs
+from tapegrad.scipy.initial_values import solve_ivp
 
 __all__ = [
     "cumulative_simpson", "cumulative_trapezoid", "fixed_quad", "quad", "romb", "simpson", "solve_ivp",
@@ -496,203 +496,3 @@ def fixed_quad(func: Any, a: Any, b: Any, args: Any = (), n: int = 5) -> Any:
     x, w = roots_legendre(n)
     y = (b - a) * (np.real(x) + 1) / 2.0 + a
     return (b - a) / 2.0 * np.sum(w * func(y, *args), axis=-1), None
-
-
-# ---------------------------------------------------------------- differential equations
-
-
-class _Steps:
-    """Steps of an explicit Runge-Kutta method of SciPy's, between times that are known.
-
-    Parameters
-    ----------
-    fun : callable
-        ``fun(t, y)`` returns a vector.
-    method : class
-        SciPy's solver.
-    times : list of float
-    """
-
-    def __init__(self, fun: Callable[[Any, Any], Any], method: Any, times: list[float]) -> None:
-        self.fun, self.method, self.times = fun, method, times
-        self.extended = method is _scipy.DOP853
-
-    def stages(self, i: int, y: Any, f: Any) -> tuple[Any, Any, list[Any]]:
-        """Take step i; returns the next value, its slope, and the slopes on the way."""
-        t, h, slopes = self.times[i], self.times[i + 1] - self.times[i], [f]
-        for a, c in zip(self.method.A[1:], self.method.C[1:], strict=True):
-            slopes.append(self.fun(t + c * h, y + h * _weighed(a, slopes)))
-        after = y + h * _weighed(self.method.B, slopes)
-        slopes.append(self.fun(t + h, after))
-        return after, slopes[-1], slopes
-
-    def step(self, state: Any) -> Any:
-        """Take one step from (number, value, slope)."""
-        i, y, f = state
-        after, slope, _ = self.stages(i, y, f)
-        return i + 1, after, slope
-
-    def between(self, i: int, y: Any, after: Any, slopes: list[Any], ts: np.ndarray) -> list[Any]:
-        """Values at times within step i, by SciPy's interpolant."""
-        t, h = self.times[i], self.times[i + 1] - self.times[i]
-        xs = (ts - t) / h
-        if not self.extended:
-            powers = xs[:, None] ** np.arange(1, self.method.P.shape[1] + 1)
-            return [y + h * _weighed(row, slopes) for row in powers @ self.method.P.T]
-        slopes = list(slopes)
-        for a, c in zip(self.method.A_EXTRA, self.method.C_EXTRA, strict=True):
-            slopes.append(self.fun(t + c * h, y + h * _weighed(a, slopes)))
-        change, first, last = after - y, slopes[0], slopes[self.method.n_stages]
-        parts = [change, h * first - change, 2 * change - h * (last + first)]
-        parts += [h * _weighed(row, slopes) for row in self.method.D]
-        found = []
-        for x in xs.tolist():
-            total: Any = 0.0
-            for k, part in enumerate(reversed(parts)):
-                total = (total + part) * (1 - x if k % 2 else x)
-            found.append(y + total)
-        return found
-
-
-def _weighed(row: np.ndarray, slopes: list[Any]) -> Any:
-    """A sum of slopes, those with weights of 0 left out."""
-    kept = [(w, k) for w, k in zip(row.tolist(), slopes, strict=False) if w]
-    found = kept[0][0] * kept[0][1] if kept else 0.0
-    for w, k in kept[1:]:
-        found = found + w * k
-    return found
-
-
-def _vector(y: Any) -> Any:
-    """What a function returned, or a first value, as a vector."""
-    if isinstance(y, (list, tuple)):
-        return np.stack([np.reshape(tensor_of(x), ()) for x in y])
-    return np.reshape(tensor_of(y), (-1,)) if np.ndim(y) != 1 else tensor_of(y)
-
-
-def solve_ivp(
-    fun: Any, t_span: Any, y0: Any, method: Any = "RK45", t_eval: Any = None, dense_output: bool = False,
-    events: Any = None, vectorized: bool = False, args: Any = None, **options: Any,
-) -> Any:  # fmt: skip
-    """Solve an initial value problem of ordinary differential equations.
-
-    The derivative is that of the steps taken, whose lengths are constants: by the first value, by args and by
-    Tensors that the function uses from outside. Between times at which results are asked for, steps are kept
-    as `tapegrad.autograd.checkpoint_loop` keeps them.
-
-    Parameters
-    ----------
-    fun : callable
-        ``fun(t, y, *args)`` returns the slope, an array, a Tensor or a list of numbers.
-    t_span : tuple of float
-    y0 : Tensor or array_like
-    method : str or OdeSolver, optional
-        Derivatives are there for RK23, RK45 and DOP853.
-    t_eval, vectorized, args : optional
-        As SciPy has them.
-    dense_output, events : optional
-        As SciPy has them, where no derivative is asked for.
-    **options
-        Those of the solver, as rtol and atol.
-
-    Returns
-    -------
-    OdeResult
-        As `scipy.integrate.solve_ivp`; `y` is a Tensor where a derivative is asked for.
-
-    Examples
-    --------
-    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
-    >>> k = tg.tensor(0.5, requires_grad=True)
-    >>> found = ts.integrate.solve_ivp(lambda t, y: -k * y, (0.0, 2.0), [1.0], t_eval=[2.0], rtol=1e-8)
-    >>> tg.grad(found.y[0, 0], k), -2 * np.exp(-1.0)
-    ((tensor(-0.7358),), np.float64(-0.7357588823428847))
-    """
-    given = () if args is None else tuple(args)
-    asked = (fun, t_span, y0, method, t_eval, dense_output, events, vectorized, args)
-    first, constants = doubles(_vector(y0)), plain(given)
-    slope = _of_columns(fun) if vectorized else fun
-    start = slope(float(value_of(t_span[0])), np.array(value_of(first)), *constants)
-    if follows(tuple(t_span), t_eval):
-        raise refuse("scipy.integrate.solve_ivp", "has no derivative by t_span and t_eval")
-    if not follows(first, given, start):
-        return theirs(_scipy.solve_ivp, asked, options)
-    explicit = {"RK23": _scipy.RK23, "RK45": _scipy.RK45, "DOP853": _scipy.DOP853}
-    kind = explicit.get(method, method)
-    if kind not in explicit.values() or dense_output or events is not None:
-        what = f"with method={method!r}" if kind not in explicit.values() else "with events= or dense_output="
-        raise refuse(
-            f"scipy.integrate.solve_ivp {what}",
-            "has no derivative (use RK45, RK23 or DOP853, and t_eval= for times between steps)",
-        )
-    return _solved(kind, slope, given, first, tuple(map(float, t_span)), t_eval, options)
-
-
-def _of_columns(fun: Any) -> Any:
-    """A function that takes several values at a time, in columns, as one of vectors."""
-    return lambda t, y, *args: _vector(fun(t, y[:, None], *args))
-
-
-def _solved(kind: Any, fun: Any, given: Any, first: Any, span: Any, t_eval: Any, options: Any) -> Any:
-    """Let SciPy choose the steps, then record them."""
-    wanted = None if t_eval is None else np.asarray(value_of(t_eval), float)
-    if wanted is not None:
-        _check_times(wanted, *span)
-    constants = plain(given)
-    solver = kind(
-        lambda t, y: plain(fun(t, y, *constants)), span[0], np.array(value_of(first)), span[1], **options
-    )
-    times, message = [float(solver.t)], None
-    while solver.status == "running":
-        message = solver.step()
-        if solver.status != "failed":
-            times.append(float(solver.t))
-    steps = _Steps(lambda t, y: _vector(fun(t, y, *given)), kind, times)
-    ts, columns = _results(steps, first, wanted, solver.direction)
-    failed = solver.status == "failed"
-    return _scipy._ivp.ivp.OdeResult(
-        t=ts, y=np.stack(columns, axis=1) if columns else np.zeros((len(value_of(first)), 0)), sol=None,
-        t_events=None, y_events=None, nfev=solver.nfev, njev=solver.njev, nlu=solver.nlu,
-        status=-1 if failed else 0, success=not failed,
-        message=message if failed else "The solver successfully reached the end of the integration interval.",
-    )  # fmt: skip
-
-
-def _check_times(wanted: np.ndarray, start: float, end: float) -> None:
-    if wanted.ndim != 1:
-        raise ValueError("`t_eval` must be 1-dimensional.")
-    if np.any(wanted < min(start, end)) or np.any(wanted > max(start, end)):
-        raise ValueError("Values in `t_eval` are not within `t_span`.")
-    if np.any(np.diff(wanted) * np.sign(end - start) <= 0):
-        raise ValueError("Values in `t_eval` are not properly sorted.")
-
-
-def _results(steps: _Steps, first: Any, wanted: np.ndarray | None, direction: float) -> tuple[Any, list[Any]]:
-    """Times and values that are asked for: by default those of all steps."""
-    times, columns, found = steps.times, [] if wanted is not None else [first], []
-    state: Any = (0, first, steps.fun(times[0], first))
-    counts = [1] * (len(times) - 1)
-    if wanted is not None:  # how many of them each step comes to, those at its end among them
-        ends = np.searchsorted(direction * wanted, direction * np.array(times[1:]), side="right")
-        counts = np.diff(ends, prepend=0).tolist()
-    i = at = 0
-    while i < len(counts):
-        if not counts[i]:
-            n = next((k for k, count in enumerate(counts[i:]) if count), 0)
-            if not n:
-                break
-            state = checkpoint_loop(steps.step, state, n, slots=n.bit_length())
-            i += n
-            continue
-        _, y, f = state
-        after, slope, slopes = steps.stages(i, y, f)
-        if wanted is None:
-            columns.append(after)
-        else:
-            inner = wanted[at : at + counts[i]]
-            columns += steps.between(i, y, after, slopes, inner)
-            found.append(inner)
-            at += counts[i]
-        i, state = i + 1, (i + 1, after, slope)
-    ts = np.array(times) if wanted is None else np.hstack(found) if found else np.zeros(0)
-    return ts, columns

@@ -7,7 +7,7 @@ import scipy.integrate
 import tapegrad as tg
 import tapegrad.scipy as ts
 from tapegrad.autograd import forward_ad as fw
-from tapegrad.autograd import gradcheck, gradgradcheck
+from tapegrad.autograd import gradcheck
 from tapegrad.errors import UnsupportedOpError
 from tests.tiers import thinned
 
@@ -175,95 +175,6 @@ def test_fixed_quad():
     np.testing.assert_allclose(found.item(), wanted, rtol=1e-15)
     ga, gb, _ = tg.grad(found, [a, b, k])
     np.testing.assert_allclose([ga.item(), gb.item()], [-gaussian(0.2, 0.7), gaussian(1.4, 0.7)], rtol=1e-11)
-
-
-# ---------------------------------------------------------------- differential equations
-
-
-def volterra(t, y, a, b):
-    return np.stack([a * y[0] - y[0] * y[1], b * y[0] * y[1] - y[1]])
-
-
-def plain_volterra(t, y, a, b):
-    return np.array([a * y[0] - y[0] * y[1], b * y[0] * y[1] - y[1]])
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("method", ["RK45", "RK23", "DOP853"])
-@pytest.mark.parametrize("t_eval", [None, (0.0, 0.4, 1.9, 2.0), (2.0,)])
-def test_steps_are_scipys(method, t_eval):
-    options = {"method": method, "rtol": 1e-6, "atol": 1e-8, "t_eval": t_eval}
-    y0, a, b = leaf([1.0, 0.5]), leaf(0.9), leaf(0.6)
-    found = ts.integrate.solve_ivp(volterra, (0.0, 2.0), y0, args=(a, b), **options)
-    wanted = scipy.integrate.solve_ivp(plain_volterra, (0.0, 2.0), [1.0, 0.5], args=(0.9, 0.6), **options)
-    np.testing.assert_array_equal(found.t, wanted.t)
-    np.testing.assert_allclose(found.y.detach().numpy(), wanted.y, rtol=1e-13)
-    assert (found.status, found.success, found.message) == (wanted.status, wanted.success, wanted.message)
-    grads = tg.grad(found.y[:, -1].sum(), [y0, a, b])
-    exact = {"method": "DOP853", "rtol": 1e-12, "atol": 1e-13}
-
-    def end(y0, a, b):
-        return scipy.integrate.solve_ivp(plain_volterra, (0.0, 2.0), y0, args=(a, b), **exact).y[:, -1].sum()
-
-    h = 1e-4
-    wanted = [
-        (end([1 + h, 0.5], 0.9, 0.6) - end([1 - h, 0.5], 0.9, 0.6)) / (2 * h),
-        (end([1.0, 0.5], 0.9 + h, 0.6) - end([1.0, 0.5], 0.9 - h, 0.6)) / (2 * h),
-        (end([1.0, 0.5], 0.9, 0.6 + h) - end([1.0, 0.5], 0.9, 0.6 - h)) / (2 * h),
-    ]
-    np.testing.assert_allclose([grads[0].numpy()[0], grads[1].item(), grads[2].item()], wanted, rtol=2e-4)
-
-
-def test_decay():
-    """y' = -k y from a list, k from outside; backwards in time too."""
-    k = leaf(0.5)
-    for end in (2.0, -1.0):
-        found = ts.integrate.solve_ivp(
-            lambda t, y: [-k * y[0]], (0.0, end), [1.0], t_eval=[end], rtol=1e-9, atol=1e-12
-        )
-        np.testing.assert_allclose(tg.grad(found.y[0, 0], k)[0].item(), -end * np.exp(-0.5 * end), rtol=1e-7)
-
-
-@pytest.mark.full
-def test_second_derivatives_and_forward_mode_of_a_solution():
-    def f(k, y0, t_eval=(0.5, 2.0)):
-        found = ts.integrate.solve_ivp(
-            lambda t, y: -k * y, (0.0, 2.0), np.reshape(y0, (1,)), t_eval=t_eval, rtol=1e-9, atol=1e-12
-        )
-        return found.y[0]
-
-    inputs = [leaf(0.5), leaf(1.5)]
-    assert gradcheck(f, inputs, check_forward_ad=True, rtol=1e-4)
-    assert gradgradcheck(f, inputs, rtol=1e-3)
-    (g,) = tg.grad(f(*inputs)[1], inputs[0], create_graph=True)
-    (h,) = tg.grad(g, inputs[0])
-    np.testing.assert_allclose(h.item(), 1.5 * 4 * np.exp(-1.0), rtol=1e-6)
-
-
-@pytest.mark.full
-def test_plain_problems_are_scipys():
-    def event(t, y, k):
-        return y[0] - 0.5
-
-    event.terminal = True
-    arguments = (lambda t, y, k: -k * y, (0.0, 5.0), [1.0])
-    mine = ts.integrate.solve_ivp(*arguments, args=(0.5,), events=event, dense_output=True, method="LSODA")
-    theirs = scipy.integrate.solve_ivp(
-        *arguments, args=(0.5,), events=event, dense_output=True, method="LSODA"
-    )
-    assert mine.status == theirs.status == 1
-    np.testing.assert_array_equal(mine.t_events[0], theirs.t_events[0])
-    np.testing.assert_array_equal(mine.sol(0.3), theirs.sol(0.3))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "options", [{"method": "Radau"}, {"events": lambda t, y: y[0]}, {"dense_output": True}], ids=" ".join
-)
-def test_what_solve_ivp_refuses(options):
-    k = leaf(0.5)
-    with pytest.raises(UnsupportedOpError, match="solve_ivp with"):
-        ts.integrate.solve_ivp(lambda t, y: -k * y, (0.0, 1.0), [1.0], **options)
 
 
 @pytest.mark.full

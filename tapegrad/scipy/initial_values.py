@@ -1,0 +1,395 @@
+"""`scipy.integrate.solve_ivp` on Tensors: SciPy chooses the steps on plain values, and these are recorded.
+
+Values between steps are those of SciPy's interpolants, polynomials that are recorded too. The time of an
+event is a root of the event's function along such a polynomial, the stages of an implicit method are a root
+of its equations: both are differentiated as `tapegrad.func.root` does it, at SciPy's values.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.integrate as _scipy
+
+from tapegrad import func
+from tapegrad.autograd import checkpoint_loop
+from tapegrad.core.base import value_of
+from tapegrad.core.dispatch import tensors_in
+from tapegrad.numpy_api.tables import plain, tensor_of
+from tapegrad.scipy.calls import doubles, follows, refuse, theirs
+
+__all__ = ["solve_ivp"]
+
+METHODS: dict[Any, Any] = {
+    "RK23": _scipy.RK23, "RK45": _scipy.RK45, "DOP853": _scipy.DOP853, "Radau": _scipy.Radau,
+}  # fmt: skip
+NAME = "scipy.integrate.solve_ivp"
+# Radau IIA of order 5 (Hairer and Wanner, Solving Ordinary Differential Equations II, IV.8): stages at zeros
+# of a Jacobi polynomial; weights and interpolant follow, as polynomials of degree 3 pass through the stages.
+ENDS = np.array([(4 - 6**0.5) / 10, (4 + 6**0.5) / 10, 1.0])
+DEGREES = np.arange(1, 4)
+WITHIN = np.linalg.inv((ENDS[:, None] ** DEGREES).T)
+RADAU = (ENDS[:, None] ** DEGREES / DEGREES) @ np.linalg.inv(ENDS[:, None] ** (DEGREES - 1))
+
+
+class Interpolant:
+    """Values within a step, by a polynomial in its part x that is over.
+
+    It is y + x (p[0] + x (p[1] + ..)), or y + x (p[0] + (1 - x) (p[1] + x (..))) where these alternate.
+    """
+
+    def __init__(self, t: float, h: float, y: Any, parts: Sequence[Any], alternate: bool) -> None:
+        self.t, self.h, self.y, self.parts, self.alternate = t, h, y, parts, alternate
+
+    def __call__(self, t: Any) -> Any:
+        x = (t - self.t) / (self.h or 1.0)
+        y, parts = self.y, list(self.parts)
+        if np.ndim(x):
+            y, parts = y[:, None], [part[:, None] for part in parts]
+        total: Any = 0.0
+        for k in reversed(range(len(parts))):
+            total = (total + parts[k]) * (1 - x if self.alternate and k % 2 else x)
+        return y + total
+
+    def root_of(self, event: Callable[..., Any], at: float, given: Any) -> Any:
+        """The time of an event, which is known, differentiable by what it is computed from."""
+
+        @functools.wraps(event)
+        def equation(t: Any, y: Any, parts: Any, given: Any) -> Any:
+            return event(t, Interpolant(self.t, self.h, y, parts, self.alternate)(t), *given)
+
+        return func.root(equation, lambda *_: at)(self.y, list(self.parts), given)
+
+
+class Solution(_scipy.OdeSolution):  # type: ignore[misc]
+    """Values at any time, as SciPy's: ``sol(t)`` is recorded, t may be a Tensor."""
+
+    def __call__(self, t: Any) -> Any:
+        t = doubles(t)
+        times = value_of(t)
+        if times.ndim == 0:
+            return self.interpolants[int(self._segments(times))](t)
+        segments = self._segments(times)
+        groups = [np.flatnonzero(segments == k) for k in np.unique(segments)]
+        found = [self.interpolants[segments[places[0]]](t[places]) for places in groups]
+        return np.concatenate(found, axis=1)[:, np.argsort(np.concatenate(groups))]
+
+    def _segments(self, times: np.ndarray) -> np.ndarray:
+        last = self.n_segments - 1
+        found = np.clip(np.searchsorted(self.ts_sorted, times, side=self.side) - 1, 0, last)
+        return found if self.ascending else last - found
+
+
+class Explicit:
+    """Steps of an explicit Runge-Kutta method of SciPy's, between times that are known.
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(t, y, *given)`` returns a vector.
+    given : tuple
+    method : class
+        SciPy's solver.
+    times : list of float
+    notes : list
+        What else SciPy found in each step.
+    """
+
+    def __init__(self, fun: Any, given: Any, method: Any, times: list[float], notes: list[Any]) -> None:
+        self.fun, self.given, self.method, self.times, self.notes = fun, given, method, times, notes
+
+    def slope(self, t: float, y: Any) -> Any:
+        """What y changes by."""
+        return self.fun(t, y, *self.given)
+
+    def first(self, y: Any) -> Any:
+        """The state to begin with: number, value, slope."""
+        return 0, y, self.slope(self.times[0], y)
+
+    def span(self, i: int) -> tuple[float, float]:
+        """Start and length of step i."""
+        return self.times[i], self.times[i + 1] - self.times[i]
+
+    def take(self, i: int, y: Any, f: Any) -> tuple[Any, Any, Any]:
+        """Take step i; returns the next value, its slope, and what is found on the way, slopes."""
+        (t, h), slopes = self.span(i), [f]
+        for a, c in zip(self.method.A[1:], self.method.C[1:], strict=True):
+            slopes.append(self.slope(t + c * h, y + h * _weighed(a, slopes)))
+        after = y + h * _weighed(self.method.B, slopes)
+        slopes.append(self.slope(t + h, after))
+        return after, slopes[-1], slopes
+
+    def step(self, state: Any) -> Any:
+        """Take one step from (number, value, slope)."""
+        i, y, f = state
+        after, slope, _ = self.take(i, y, f)
+        return i + 1, after, slope
+
+    def interpolant(self, i: int, y: Any, after: Any, slopes: list[Any]) -> Interpolant:
+        """Return SciPy's interpolant of step i."""
+        t, h = self.span(i)
+        if self.method is not _scipy.DOP853:
+            return Interpolant(t, h, y, [h * _weighed(row, slopes) for row in self.method.P.T], False)
+        slopes = list(slopes)
+        for a, c in zip(self.method.A_EXTRA, self.method.C_EXTRA, strict=True):
+            slopes.append(self.slope(t + c * h, y + h * _weighed(a, slopes)))
+        change, first, last = after - y, slopes[0], slopes[self.method.n_stages]
+        parts = [change, h * first - change, 2 * change - h * (last + first)]
+        return Interpolant(t, h, y, [*parts, *(h * _weighed(row, slopes) for row in self.method.D)], True)
+
+
+class Radau(Explicit):
+    """Steps of Radau IIA, whose stages solve equations: as SciPy found them, less y, they are noted."""
+
+    def first(self, y: Any) -> Any:
+        """The state to begin with: number, value, and no slope."""
+        return 0, y, None
+
+    def take(self, i: int, y: Any, f: Any) -> tuple[Any, Any, Any]:
+        """Take step i; returns the next value, no slope, and the stages less y."""
+        (t, h), known = self.span(i), self.notes[i]
+
+        def stages(z: Any, y: Any, given: Any) -> Any:
+            slopes = [self.fun(t + c * h, y + z[k], *given) for k, c in enumerate(ENDS.tolist())]
+            return z - h * (RADAU @ np.stack(slopes))
+
+        z = func.root(stages, lambda *_: known)(y, self.given)
+        return y + z[-1], None, z
+
+    def interpolant(self, i: int, y: Any, after: Any, z: Any) -> Interpolant:
+        """Return SciPy's interpolant of step i."""
+        return Interpolant(*self.span(i), y, list(WITHIN.T @ z), False)
+
+
+def _weighed(row: np.ndarray, slopes: list[Any]) -> Any:
+    """A sum of slopes, those with weights of 0 left out."""
+    kept = [(w, k) for w, k in zip(row.tolist(), slopes, strict=False) if w]
+    found = kept[0][0] * kept[0][1] if kept else 0.0 * slopes[0]
+    for w, k in kept[1:]:
+        found = found + w * k
+    return found
+
+
+def _vector(y: Any) -> Any:
+    """What a function returned, or a first value, as a vector."""
+    if isinstance(y, (list, tuple)):
+        return np.stack([np.reshape(tensor_of(x), ()) for x in y])
+    return np.reshape(tensor_of(y), (-1,)) if np.ndim(y) != 1 else tensor_of(y)
+
+
+def solve_ivp(
+    fun: Any, t_span: Any, y0: Any, method: Any = "RK45", t_eval: Any = None, dense_output: bool = False,
+    events: Any = None, vectorized: bool = False, args: Any = None, **options: Any,
+) -> Any:  # fmt: skip
+    """Solve an initial value problem of ordinary differential equations.
+
+    The derivative is that of the steps taken, whose lengths are constants: by the first value, by args and by
+    Tensors that the function uses from outside. Between times at which results are asked for, steps are kept
+    as `tapegrad.autograd.checkpoint_loop` keeps them; with `dense_output` all of them are.
+
+    The time of an event moves with the solution, by -(dg/dp) / (dg/dt) along it (the implicit function
+    theorem), and so does the value there.
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(t, y, *args)`` returns the slope, an array, a Tensor or a list of numbers.
+    t_span : tuple of float
+    y0 : Tensor or array_like
+    method : str or OdeSolver, optional
+        Derivatives are there for RK23, RK45 and DOP853, and for stiff problems for Radau: there by y0 and
+        args alone, of real numbers. The Jacobian that Radau needs is found, unless `jac` is passed.
+    t_eval : Tensor or array_like, optional
+    events : callable or list of callables, optional
+        ``event(t, y, *args)`` is 0 at the event; derivatives of its time are there by y0, args, and what
+        `fun` uses. `terminal` and `direction` are SciPy's.
+    dense_output, vectorized, args : optional
+        As SciPy has them; ``sol(t)`` is differentiable by t too.
+    **options
+        Those of the solver, as rtol and atol.
+
+    Returns
+    -------
+    OdeResult
+        As `scipy.integrate.solve_ivp`. Where a derivative is asked for `y` is a Tensor, and so are values of
+        `sol`, times and values of events, and `t` where it ends with an event.
+
+    Raises
+    ------
+    UnsupportedOpError
+        A derivative is asked for by t_span, or with BDF or LSODA.
+    GradientError
+        In a derivative: the event's function only touches 0. An event uses a Tensor that requires grad and is
+        none of the args.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> k = tg.tensor(0.5, requires_grad=True)
+    >>> found = ts.integrate.solve_ivp(lambda t, y: -k * y, (0.0, 2.0), [1.0], t_eval=[2.0], rtol=1e-8)
+    >>> tg.grad(found.y[0, 0], k), -2 * np.exp(-1.0)
+    ((tensor(-0.7358),), np.float64(-0.7357588823428847))
+
+    The time when half is left, log(2)/k:
+
+    >>> half = lambda t, y: y[0] - 0.5
+    >>> found = ts.integrate.solve_ivp(lambda t, y: -k * y, (0.0, 2.0), [1.0], events=half, rtol=1e-8)
+    >>> tg.grad(found.t_events[0][0], k), -np.log(2) / 0.25
+    ((tensor(-2.7726),), np.float64(-2.772588722239781))
+    """
+    given = () if args is None else tuple(args)
+    asked = (fun, t_span, y0, method, t_eval, dense_output, events, vectorized, args)
+    first, constants = doubles(_vector(y0)), plain(given)
+    slope = _of_columns(fun) if vectorized else fun
+    start = float(value_of(t_span[0])), np.array(value_of(first))
+    marks = () if events is None else (events,) if callable(events) else tuple(events)
+    if follows(tuple(t_span)):
+        raise refuse(NAME, "has no derivative by t_span (use t_eval=, or sol(t) of dense_output=True)")
+    inside, outside = (first, given, t_eval), _at_start(slope, start, constants)
+    if not follows(*inside, outside, *(_at_start(event, start, constants) for event in marks)):
+        return theirs(_scipy.solve_ivp, asked, options)
+    kind = METHODS.get(method, method)
+    if kind not in METHODS.values():
+        raise refuse(f"{NAME} with method={method!r}", "has no derivative (use RK45, RK23, DOP853 or Radau)")
+    implicit = kind is _scipy.Radau
+    if implicit and follows(outside):
+        raise refuse(
+            f"{NAME} with method='Radau'",
+            "has derivatives by y0 and args alone (pass what the function uses as one of args)",
+        )
+    if implicit and value_of(first).dtype.kind == "c":
+        raise refuse(f"{NAME} with method='Radau'", "has no derivative of complex numbers")
+    times: list[float] = [start[0]]
+    notes: list[Any] = []
+    options = _with_jacobian(slope, constants, options) if implicit else options
+    found = _scipy.solve_ivp(
+        lambda t, y: plain(slope(t, y, *constants)), tuple(map(float, t_span)), start[1],
+        _noting(kind, times, notes), value_of(t_eval), dense_output,
+        None if events is None else [_of_values(event, constants) for event in marks], **options,
+    )  # fmt: skip
+    form = Radau if implicit else Explicit
+    steps = form(lambda t, y, *p: _vector(slope(t, y, *p)), given, kind, times, notes)
+    return _recorded(found, steps, first, t_eval, marks)
+
+
+def _at_start(function: Any, start: tuple[float, np.ndarray], constants: Any) -> Any:
+    """What a function returns at the start, of plain values: Tensors by which it has a derivative."""
+    return function(start[0], start[1].copy(), *constants)
+
+
+def _of_columns(fun: Any) -> Any:
+    """A function that takes several values at a time, in columns, as one of vectors."""
+    return lambda t, y, *args: _vector(fun(t, y[:, None], *args))
+
+
+def _of_values(event: Any, constants: Any) -> Any:
+    """An event of plain values, with SciPy's attributes."""
+
+    def call(t: float, y: np.ndarray) -> Any:
+        return plain(event(t, y, *constants))
+
+    call.terminal = getattr(event, "terminal", None)  # type: ignore[attr-defined]
+    call.direction = getattr(event, "direction", 0)  # type: ignore[attr-defined]
+    return call
+
+
+def _with_jacobian(slope: Any, constants: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of Radau with the Jacobian: what is passed is used."""
+    jac = options.get("jac")
+    if callable(jac):
+        return {**options, "jac": lambda t, y: plain(jac(t, y, *constants))}
+    if jac is not None or options.get("jac_sparsity") is not None:
+        return options
+    return {**options, "jac": lambda t, y: func.jacrev(lambda y: _vector(slope(t, y, *constants)))(y)}
+
+
+def _noting(kind: Any, times: list[float], notes: list[Any]) -> Any:
+    """SciPy's solver, which notes when steps end, and what Radau's stages are."""
+
+    class Noting(kind):  # type: ignore[misc]
+        def step(self) -> Any:
+            message = super().step()
+            if self.status != "failed":
+                times.append(float(self.t))
+                z = getattr(self, "Z", None)
+                notes.append(np.zeros((3, self.n)) if z is None else z)
+            return message
+
+    return Noting
+
+
+# ---------------------------------------------------------------- what SciPy found, recorded
+
+
+def _recorded(found: Any, steps: Explicit, first: Any, t_eval: Any, marks: Sequence[Any]) -> Any:
+    """Put Tensors in place of SciPy's values."""
+    dense, every = found.sol is not None, t_eval is None
+    times = t_eval if tensors_in((t_eval,)) else np.asarray(found.t)
+    within, events = _by_step(found, steps)
+    columns, pieces, at = [first[:, None]] if every else [], [], 0
+    roots: dict[tuple[int, int], tuple[Any, Any]] = {}
+    needed = [every or dense or bool(n or k) for n, k in zip(within, events, strict=True)]
+    for i, after, interpolant in _walk(steps, first, needed):
+        count = 0 if every else within[i]
+        inside: Any = interpolant() if dense or count or events[i] else None
+        pieces.append(inside)
+        for e, k, t in events[i]:
+            time = inside.root_of(marks[e], t, steps.given)
+            roots[e, k] = time, inside(time)
+        if every:
+            columns.append(after[:, None])
+        elif count:
+            columns.append(inside(times[at : at + count]))
+            at += count
+    if every and found.status == 1:
+        time, y = roots[_last_event(found, marks)]
+        columns = [*columns[: len(found.t) - 1], y[:, None]]
+        found.t = np.concatenate([found.t[:-1], np.reshape(time, (1,))])
+    elif at:
+        found.t = times[:at]
+    found.y = np.concatenate(columns, axis=1) if columns else found.y
+    found.sol = Solution(found.sol.ts, pieces[: found.sol.n_segments]) if dense else None
+    for e, ts in enumerate(found.t_events or ()):
+        if len(ts):
+            found.t_events[e] = np.stack([roots[e, k][0] for k in range(len(ts))])
+            found.y_events[e] = np.stack([roots[e, k][1] for k in range(len(ts))])
+    return found
+
+
+def _by_step(found: Any, steps: Explicit) -> tuple[list[int], list[list[tuple[int, int, float]]]]:
+    """How many times that are asked for each step comes to, and which events: those at its end among them."""
+    direction = 1.0 if steps.times[-1] >= steps.times[0] else -1.0
+    ends = direction * np.array(steps.times[1:])
+    last = np.searchsorted(direction * np.asarray(found.t), ends, side="right")
+    events: list[list[tuple[int, int, float]]] = [[] for _ in ends]
+    for e, times in enumerate(found.t_events or ()):
+        for k, t in enumerate(times.tolist()):
+            events[int(np.searchsorted(ends, direction * t))].append((e, k, t))
+    return np.diff(last, prepend=0).tolist(), events
+
+
+def _last_event(found: Any, marks: Sequence[Any]) -> tuple[int, int]:
+    """The event that ended it: its number, and how often it had been before."""
+    for e, times in enumerate(found.t_events):
+        if getattr(marks[e], "terminal", None) and len(times) and times[-1] == found.t[-1]:
+            return e, len(times) - 1
+    raise AssertionError("a terminal event is one of the events")
+
+
+def _walk(
+    steps: Explicit, first: Any, needed: list[bool]
+) -> Iterator[tuple[int, Any, Callable[[], Interpolant]]]:
+    """Steps that are needed, with the value at the end of each and what gives the interpolant."""
+    state, i = steps.first(first), 0
+    while any(needed[i:]):
+        skipped = needed[i:].index(True)
+        if skipped:
+            state = checkpoint_loop(steps.step, state, skipped, slots=skipped.bit_length())
+            i += skipped
+        _, y, f = state
+        after, slope, inner = steps.take(i, y, f)
+        yield i, after, functools.partial(steps.interpolant, i, y, after, inner)
+        i, state = i + 1, (i + 1, after, slope)
