@@ -332,3 +332,37 @@ class lu_factor:
             rest = by_triangle(low, moved[:, k:] - np.matmul(dlow, out[:, k:]), True)
             return np.concatenate([found, rest], axis=1)
         return found
+
+
+@declare(lambda a, factors, blocks, lower, conjugate: factors.arrays[0], 1)
+class ldl:
+    """Factors l d l**H, or l d l**T, of a matrix whose rows need not be exchanged; `factors` has l + d - 1.
+
+    Where `blocks` is true that is d. With x = l**-1 da l**-H, dd is x in these blocks, and dl = l x d**-1 of
+    x outside of them, in the triangle of l: as l**-1 dl is there and zero in the blocks.
+    """
+
+    reads = (0b10,)
+
+    def vjp(ct, out, inputs, wanted, factors, blocks, lower, conjugate):
+        low, beside, inside, inverse = _ldl(out, blocks, lower)
+        x = ct * inside + np.matmul(adjoint(low), ct * beside) @ adjoint(inverse) * beside
+        other = low if conjugate else conj(low)  # whose inverse is on the right of x
+        x = by_triangle(adjoint(low), x, not lower)
+        return {0: like(adjoint(by_triangle(adjoint(other), adjoint(x), not lower)), inputs[0])}
+
+    def jvp(tangents, out, inputs, factors, blocks, lower, conjugate):
+        low, beside, inside, inverse = _ldl(out, blocks, lower)
+        x = by_triangle(low, tangents[0], lower)
+        x = x.mT if not conjugate else adjoint(x)
+        x = by_triangle(low, x, lower)
+        x = x.mT if not conjugate else adjoint(x)
+        return x * inside + np.matmul(low, np.matmul(x * beside, inverse) * beside)
+
+
+def _ldl(packed, blocks, lower):
+    """The factor l; where it, and where d, is not 0 or 1 for all matrices; the inverse of d."""
+    eye = np.eye(len(blocks), dtype=packed.dtype)
+    beside = (np.tril if lower else np.triu)(~blocks).astype(packed.real.dtype)
+    inside = blocks.astype(packed.real.dtype)
+    return packed * beside + eye, beside, inside, np.linalg.inv(packed * inside)

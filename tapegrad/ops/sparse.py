@@ -190,3 +190,16 @@ class spsolve:
         if ddata is not None:
             right = right - product(ddata, out, pattern=pattern)
         return spsolve(inputs[0], right, pattern=pattern, solver=solver, turned=turned)
+
+
+@declare(lambda x, operator: operator @ x, 1, "sparse.linalg")
+class operate:
+    """Product of a constant operator of SciPy's with a vector."""
+
+    reads = (0,)
+
+    def vjp(ct, out, inputs, wanted, operator):
+        return {0: operate(ct, operator=operator.H)}
+
+    def jvp(tangents, out, inputs, operator):
+        return operate(tangents[0], operator=operator)

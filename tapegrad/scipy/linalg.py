@@ -31,8 +31,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 __all__ = [
     "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion", "coshm", "cosm", "det",
-    "eig", "eigh", "eigvals", "eigvalsh", "expm", "expm_frechet", "fractional_matrix_power", "hankel", "inv",
-    "khatri_rao", "logm", "lstsq", "lu", "lu_factor", "lu_solve", "matmul_toeplitz", "norm", "pinv", "polar",
+    "eig", "eig_banded", "eigh", "eigvals", "eigvals_banded", "eigvalsh", "expm", "expm_frechet",
+    "fractional_matrix_power", "hankel", "inv", "khatri_rao", "ldl", "logm",
+    "lstsq", "lu", "lu_factor", "lu_solve", "matmul_toeplitz", "norm", "pinv", "polar",
     "qr", "sinhm", "sinm", "solve", "solve_banded", "solve_continuous_are", "solve_continuous_lyapunov",
     "solve_discrete_are", "solve_discrete_lyapunov",
     "solve_lyapunov", "solve_sylvester", "solve_toeplitz", "solve_triangular", "solveh_banded", "sqrtm",
@@ -49,7 +50,6 @@ REFUSED = {
     "hessenberg": "its basis is one of many; detach() the matrix",
     "signm": "use A @ inv(sqrtm(A @ A))",
     "pinvh": "use pinv",
-    "ldl": "use cholesky, lu or eigh",
     "subspace_angles": "use svdvals of the product of orthonormal bases by qr",
 }  # fmt: skip
 _refused = {
@@ -460,6 +460,43 @@ def _by_lu(factors: Any, pivots: Any, b: Any, trans: int) -> Any:
 
 
 @_derived
+@in_batches(A=2)
+def ldl(
+    A: Any, lower: bool = True, hermitian: bool = True, overwrite_a: bool = False, check_finite: bool = True
+) -> Any:
+    """Factors l d l**H of a Hermitian matrix, and the order of rows, as `scipy.linalg.ldl`.
+
+    Where d has a block of two rows, derivatives are those of the block: which rows are taken together, and in
+    which order, is a constant. Of a singular matrix there are none.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> a = tg.tensor([[2.0, 1.0], [1.0, -3.0]], requires_grad=True)
+    >>> l, d, order = ts.linalg.ldl(a)
+    >>> tg.grad(d[1, 1], a)
+    (tensor([[ 0.25, -0.50],
+            [-0.50,  1.00]]),)
+    """
+    a = _square(A, check_finite)
+    conjugate = bool(hermitian) and _is_complex(a)
+    low, d, order = _scipy.ldl(value_of(a), lower=lower, hermitian=hermitian)
+    ordered = ops.completed(a, lower=bool(lower), conjugate=conjugate)[order[:, None], order]
+    blocks, eye = _blocks(d), np.eye(len(d), dtype=d.dtype)
+    found = ops.ldl(
+        ordered, factors=Kept((low[order] + d - eye,)), blocks=blocks, lower=bool(lower), conjugate=conjugate
+    )
+    rest = (np.tril if lower else np.triu)(~blocks)
+    return (found * rest + eye)[np.argsort(order)], found * blocks, constants(order, like=a)
+
+
+def _blocks(d: np.ndarray) -> np.ndarray:
+    """Where elements of a diagonal matrix of blocks of one and two rows may be other than 0."""
+    beside = np.diagonal(d, -1) != 0
+    return np.eye(len(d), dtype=bool) | np.diag(beside, -1) | np.diag(beside, 1)
+
+
+@_derived
 @in_batches(a=2)
 def qr(
     a: Any, overwrite_a: bool = False, lwork: Any = None, mode: str = "full", pivoting: bool = False,
@@ -636,6 +673,71 @@ def eigvalsh(
         a, b, lower=lower, eigvals_only=True, type=type, check_finite=check_finite,
         subset_by_index=subset_by_index, subset_by_value=subset_by_value, driver=driver,
     )  # fmt: skip
+
+
+@_derived
+@in_batches(a_band=2)
+def eig_banded(
+    a_band: Any, lower: bool = False, eigvals_only: bool = False, overwrite_a_band: bool = False,
+    select: Any = "a", select_range: Any = None, max_ev: int = 0, check_finite: bool = True,
+) -> Any:  # fmt: skip
+    """Eigenvalues and eigenvectors of a Hermitian matrix that is a band, as `scipy.linalg.eig_banded`.
+
+    Derivatives take all eigenvectors, and a matrix of all elements.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> band = tg.tensor([[2.0, 2.0], [1.0, 0.0]], requires_grad=True)
+    >>> w, v = ts.linalg.eig_banded(band, lower=True)
+    >>> tg.grad(w[1], band)
+    (tensor([[0.5, 0.5],
+            [1.0, 0.0]]),)
+    """
+    a = _given(a_band, check_finite, 2)
+    values, vectors = _scipy.eig_banded(value_of(a), lower=lower)
+    kept = slice(None)
+    if select not in ("a", "all", 0):
+        part, its = _scipy.eig_banded(
+            value_of(a), lower=lower, select=select, select_range=select_range, max_ev=max_ev
+        )
+        by_value = select in ("v", "value", 1)
+        first = int(np.sum(values <= select_range[0]) if by_value else select_range[0])
+        kept = slice(first, first + len(part))
+        values[kept], vectors[:, kept] = part, its
+    whole = _of_band(a, bool(lower))
+    found = factors_recorded("eigh", whole, (values, vectors), (0,) if eigvals_only else (0, 1))
+    return found[0][kept] if eigvals_only else (found[0][kept], found[1][:, kept])
+
+
+def _of_band(band: Any, lower: bool) -> Any:
+    """The Hermitian matrix of one half of its band, whose diagonal is taken as real."""
+    width, n = shape_of(band)
+    i, j = np.indices((n, n))
+    row = i - j if lower else width - 1 + i - j
+    half = band[np.clip(row, 0, width - 1), j]
+    strict = half * ((row > 0) & (row < width) if lower else (row >= 0) & (row < width - 1))
+    return strict + _adjoint(strict) + np.real(half) * np.eye(n)
+
+
+@_derived
+def eigvals_banded(
+    a_band: Any, lower: bool = False, overwrite_a_band: bool = False, select: Any = "a",
+    select_range: Any = None, check_finite: bool = True,
+) -> Any:  # fmt: skip
+    """Eigenvalues of a Hermitian matrix that is a band, as `scipy.linalg.eigvals_banded`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> band = tg.tensor([[2.0, 2.0], [1.0, 0.0]], requires_grad=True)
+    >>> tg.grad(ts.linalg.eigvals_banded(band, lower=True)[0], band)
+    (tensor([[ 0.5,  0.5],
+            [-1.0,  0.0]]),)
+    """
+    return eig_banded(
+        a_band, lower, True, select=select, select_range=select_range, check_finite=check_finite
+    )
 
 
 @_derived

@@ -40,6 +40,12 @@ def positive(a):
     return 0.15 * (square + adjoint(square)) + np.diag(np.arange(1.0, 1.0 + a.shape[-1]))
 
 
+def paired(a):
+    """A Hermitian matrix whose factors have blocks of two rows."""
+    return 0.1 * (a + adjoint(a)) + np.array([
+        [0, 3, 0, 0, 0], [3, 0, 0, 0, 0], [0, 0, 2, 0, 0], [0, 0, 0, 0, 5], [0, 0, 0, 5, 0]])  # fmt: skip
+
+
 def absolute(*xs):
     """What does not depend on phases."""
     return tuple(np.real(x) ** 2 + np.imag(x) ** 2 for x in xs)
@@ -50,6 +56,7 @@ def first(x):
 
 
 A, B, V = (N, N), (N, 2), (N,)
+SPREAD = np.arange(0.0, 10.0, 2.0)
 # A name, a function of the module and the operands, the shapes of these.
 CASES = {
     "solve": (lambda s, a, b: s.solve(regular(a), b), A, B),
@@ -87,6 +94,11 @@ CASES = {
     "lu_solve": (lambda s, a, b: s.lu_solve(s.lu_factor(a), b), A, B),
     "lu_solve T": (lambda s, a, b: s.lu_solve(s.lu_factor(a), b, 1), A, V),
     "lu_solve C": (lambda s, a, b: s.lu_solve(s.lu_factor(a), b, 2), A, B),
+    "ldl": (lambda s, a: s.ldl(positive(a) - 2 * np.eye(N))[:2], A),
+    "ldl upper": (lambda s, a: s.ldl(positive(a) - 2 * np.eye(N), lower=False)[:2], A),
+    "ldl blocks": (lambda s, a: s.ldl(paired(a))[:2], (5, 5)),
+    "ldl blocks upper": (lambda s, a: s.ldl(paired(a), lower=False)[:2], (5, 5)),
+    "ldl symmetric": (lambda s, a: s.ldl(0.1 * (a + a.T) + paired(0 * a), hermitian=False)[:2], (5, 5)),
     "qr": (lambda s, a: absolute(*s.qr(a)), A),
     "qr economic": (lambda s, a: absolute(*s.qr(a, mode="economic")), (4, 2)),
     "qr r": (lambda s, a: absolute(*s.qr(a, mode="r")), (2, 3)),
@@ -117,6 +129,17 @@ CASES = {
     "power whole": (lambda s, a: s.fractional_matrix_power(regular(a), -2), A),
     "eig two": (lambda s, a, b: s.eig(regular(a), positive(b))[0], A, A),
     "eigvals": (lambda s, a: s.eigvals(regular(a)), A),
+    "eig_banded": (
+        lambda s, a: (lambda w, v: (w, *absolute(v)))(*s.eig_banded(a + [[0], [0], [1]] * SPREAD)), (3, 5)),
+    "eig_banded lower": (
+        lambda s, a: (lambda w, v: (w, *absolute(v)))(
+            *s.eig_banded(a + [[1], [0]] * SPREAD, lower=True, select="i", select_range=(1, 3))), (2, 5)),
+    "eig_banded part": (
+        lambda s, a: s.eig_banded(
+            a + [[1], [0]] * SPREAD, True, True, select="v", select_range=(1.5, 7.0)), (2, 5)),
+    "eig_banded diagonal": (lambda s, a: s.eig_banded(a + SPREAD, eigvals_only=True), (1, 5)),
+    "eigvals_banded": (
+        lambda s, a: s.eigvals_banded(a + [[0], [1]] * SPREAD, select="v", select_range=(1.5, 9)), (2, 5)),
     "expm": (lambda s, a: s.expm(a), A),
     "expm batch": (lambda s, a: s.expm(a), (2, 2, 2)),
     "expm_frechet": (lambda s, a, b: s.expm_frechet(a, b), A, A),
@@ -162,7 +185,7 @@ CASES = {
 QUICK = {("solve_triangular C", complex), ("lu wide", float), ("sqrtm", float), ("banded", float)}
 TWICE = [  # whose second derivatives CI looks at
     "solve pos", "lu_solve", "lu tall", "banded", "solve_toeplitz", "sqrtm", "expm", "polar",
-    "sylvester", "eigh two", "qr pivoting", "lstsq", "eig left",
+    "sylvester", "eigh two", "qr pivoting", "lstsq", "eig left", "ldl", "ldl blocks", "eig_banded lower",
 ]  # fmt: skip
 # Of complex numbers: what takes Hermitian ones, and a matrix of eigenvalues below 0.
 NOT_COMPLEX = {"solve_toeplitz c", "solve sym", "eig turning", "sqrtm negative"}
@@ -357,6 +380,19 @@ def test_what_has_no_derivative_says_what_to_do():
         assert ts.linalg.orth(x).shape == (N, N)
 
 
+@pytest.mark.full
+def test_blocks_of_two_rows():
+    """Which has no triangular factors; derivatives to the third order."""
+    a = tg.tensor([[0.0, 2.0], [2.0, 0.0]], requires_grad=True)
+    low, d, order = ts.linalg.ldl(a)
+    assert order.tolist() == [0, 1] and low.tolist() == [[1, 0], [0, 1]]
+    (g,) = tg.grad(np.linalg.det(d), a, create_graph=True)
+    np.testing.assert_allclose(g.detach().numpy(), [[0, -2], [-2, 0]], atol=1e-15)
+    zero = tg.tensor(np.zeros((2, 2)), requires_grad=True)
+    with pytest.raises(np.linalg.LinAlgError):
+        tg.grad(ts.linalg.ldl(zero)[1].sum(), zero)
+
+
 def test_errors_name_the_function():
     x, y = (tg.tensor(array(*shape), requires_grad=True) for shape in ((2, 3), (2, 2)))
     for call, words in (
@@ -399,6 +435,8 @@ BATCHES = {
     "cho_solve": (lambda s, a, b: s.cho_solve(s.cho_factor(positive(a)), b), (2, *A), B),
     "lu_solve": (lambda s, a, b: s.lu_solve(s.lu_factor(a), b), (2, *A), (2, *B)),
     "lu": (lambda s, a: s.lu(a)[1:], (2, 4, 2)),
+    "ldl": (lambda s, a: s.ldl(hermitian(a))[:2], (2, *A)),
+    "eig_banded": (lambda s, a: s.eigvals_banded(a + np.array([[0], [1]]) * SPREAD), (2, 2, 5)),
     "qr": (lambda s, a: absolute(*s.qr(a)), (2, 4, 2)),
     "svd": (lambda s, a: absolute(*s.svd(a)), (2, *A)),
     "eigh": (lambda s, a, b: s.eigh(hermitian(a), positive(b))[0], (2, *A), A),
@@ -413,7 +451,7 @@ BATCHES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", every(sorted(BATCHES), 17))
+@pytest.mark.parametrize("name", every(sorted(BATCHES), 19))
 def test_batches_are_what_one_after_the_other_is(name):
     function, *shapes = BATCHES[name]
     values = [array(*shape, seed=k) for k, shape in enumerate(shapes)]

@@ -7,12 +7,13 @@ are solutions with the adjoint matrix: by the same factors where there are some,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as _sparse
 import scipy.sparse.linalg as _scipy
 
+from tapegrad import func
 from tapegrad.core.base import alias_of, ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.tables import any_follows, tensor_of
@@ -23,7 +24,10 @@ from tapegrad.tensor import Tensor
 
 ops: Any = sparse_ops
 
-__all__ = ["SparseFactors", "bicg", "bicgstab", "cg", "factorized", "gmres", "minres", "spsolve", "splu"]
+__all__ = [
+    "SparseFactors", "bicg", "bicgstab", "cg", "factorized", "gmres", "lsmr", "lsqr", "minres", "spsolve",
+    "splu",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -279,3 +283,133 @@ def minres(
         raise refuse("scipy.sparse.linalg.minres", "has no derivative by the shift")
     options = {"rtol": rtol, "shift": shift, "maxiter": maxiter, "show": show, "check": check}
     return _iterated(_scipy.minres, A, b, x0, M, callback, options)
+
+
+# ---------------------------------------------------------------- least squares
+
+
+class _Operator(NamedTuple):
+    """A constant operator of SciPy's as a matrix."""
+
+    of: Any
+
+    @property
+    def T(self) -> _Operator:
+        """The transpose, as it is real."""
+        return _Operator(self.of.H)
+
+    def __matmul__(self, x: Any) -> Any:
+        return ops.operate(x, operator=self.of)
+
+
+def _rectangular(A: Any, title: str) -> tuple[Any, Callable[[Any], Any], Any]:
+    """The values of a matrix, what makes a matrix of them again, and SciPy's matrix."""
+    if isinstance(A, SparseTensor) or _sparse.issparse(A):
+        matrix = sparse_of(A)
+        return matrix.data, lambda data: SparseTensor(data, matrix._pattern), matrix.value()
+    if has_tensor(A) or isinstance(A, (np.ndarray, list, tuple)):
+        data = tensor_of(A) * 1.0
+        if ndim_of(data) != 2:
+            raise ShapeError(f"{title}: a matrix is needed, found shape {shape_of(data)}")
+        return data, lambda data: data, value_of(data)
+    operator = _scipy.aslinearoperator(A)
+    return np.zeros(0), lambda data: _Operator(operator), operator
+
+
+def _least_squares(function: Callable[..., Any], A: Any, b: Any, damp: Any, x0: Any, options: Any) -> Any:
+    """Solution of least squares, with the derivative of the exact one: of equations that it solves.
+
+    They are A.T (b - A x) + damp**2 (x0 - x) = 0; of fewer rows than columns without damping
+    A A.T v = b - A x0 with x = x0 + A.T v. The solver is called twice to solve with A.T A or A A.T.
+    """
+    title = f"scipy.sparse.linalg.{function.__name__}"
+    if not has_tensor((A, b, damp, x0)):
+        return function(A, b, damp, x0=x0, **options)
+    data, again, plain = _rectangular(A, title)
+    m, n = plain.shape
+    b, damp = _right(b, m, title), tensor_of(damp) * 1.0
+    x0 = np.zeros(n) if x0 is None else tensor_of(x0) * 1.0
+    b, x0 = np.reshape(b, (-1,)), np.reshape(x0, (-1,))
+    if plain.dtype.kind == "c" or any(value_of(x).dtype.kind == "c" for x in (b, x0)):
+        raise UnsupportedOpError(f"{title} has no derivative of complex numbers here; use scipy.linalg.lstsq")
+    found, *others = function(plain, value_of(b), float(value_of(damp)), x0=value_of(x0), **options)
+    wide = m < n and value_of(damp) == 0 and not any_follows((damp,))
+    operator = _scipy.aslinearoperator(plain)
+    solver = _Squares(function, operator.H if wide else operator, float(value_of(damp)), options)
+
+    def equations(x: Any, data: Any, b: Any, damp: Any, x0: Any) -> Any:
+        a = again(data)
+        if wide:
+            return a @ (a.T @ x) + a @ x0 - b
+        return a.T @ (a @ x - b) + damp**2 * (x - x0)
+
+    equations.__name__ = title
+    known = solver.solve(found - value_of(x0)) if wide else found
+    x = func.root(equations, lambda *_: known, linear_solver=solver)(data, b, damp, x0)
+    if wide:
+        x = x0 + again(data).T @ x
+    return x + (found - value_of(x)), *others
+
+
+class _Squares:
+    """Solves with c.T c + damp**2 by a function that finds least squares."""
+
+    def __init__(self, function: Callable[..., Any], c: Any, damp: float, options: dict[str, Any]) -> None:
+        self.function, self.options = function, options
+        rows, columns = c.shape
+        self.c = c if not damp else _scipy.LinearOperator(
+            (rows + columns, columns), lambda x: np.concatenate([c.matvec(x), damp * x.ravel()]),
+            lambda y: c.rmatvec(y[:rows]) + damp * y[rows:], dtype=c.dtype,
+        )  # fmt: skip
+
+    def __call__(self, matvec: Any, b: np.ndarray) -> np.ndarray:
+        found: np.ndarray = self.solve(self.function(self.c.H, b, **self.options)[0])
+        return found
+
+    def solve(self, b: np.ndarray) -> Any:
+        """Return the vector that c makes this of, or nearly."""
+        return self.function(self.c, b, **self.options)[0]
+
+
+def lsqr(
+    A: Any, b: Any, damp: Any = 0.0, atol: float = 1e-06, btol: float = 1e-06, conlim: float = 1e8,
+    iter_lim: int | None = None, show: bool = False, calc_var: bool = False, x0: Any = None,
+) -> Any:  # fmt: skip
+    """Least squares by bidiagonalisation, as `scipy.sparse.linalg.lsqr`; by values of A, b, damp and x0.
+
+    Derivatives are those of the exact solution, of a real matrix of full rank, found to the same tolerances
+    by the same solver. All results but the first are numbers of the solver's.
+
+    Raises
+    ------
+    GradientError
+        In a derivative: the solver does not solve the equation for it, as the matrix is not of full rank.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> b = tg.tensor([2.0, 4.0, 3.0], requires_grad=True)
+    >>> x, *_ = ts.sparse.linalg.lsqr(np.array([[2.0], [0.0], [1.0]]), b)
+    >>> tg.grad(x[0], b)
+    (tensor([0.4, 0.0, 0.2]),)
+    """
+    options = {"atol": atol, "btol": btol, "conlim": conlim, "iter_lim": iter_lim, "show": show}
+    return _least_squares(_scipy.lsqr, A, b, damp, x0, options | {"calc_var": calc_var})
+
+
+def lsmr(
+    A: Any, b: Any, damp: Any = 0.0, atol: float = 1e-06, btol: float = 1e-06, conlim: float = 1e8,
+    maxiter: int | None = None, show: bool = False, x0: Any = None,
+) -> Any:  # fmt: skip
+    """Least squares by bidiagonalisation, as `scipy.sparse.linalg.lsmr`; derivatives as of `lsqr`.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> b = tg.tensor([2.0, 4.0, 3.0], requires_grad=True)
+    >>> x, *_ = ts.sparse.linalg.lsmr(np.array([[2.0], [0.0], [1.0]]), b)
+    >>> tg.grad(x[0], b)
+    (tensor([0.4, 0.0, 0.2]),)
+    """
+    options = {"atol": atol, "btol": btol, "conlim": conlim, "maxiter": maxiter, "show": show}
+    return _least_squares(_scipy.lsmr, A, b, damp, x0, options)
