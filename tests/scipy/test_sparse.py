@@ -16,6 +16,7 @@ from .test_linalg import array
 FORMATS = [
     "csr_array", "csc_array", "coo_array", "bsr_array", "dia_array", "lil_array", "dok_array", "csr_matrix",
 ]  # fmt: skip
+EYE = 4 * scipy.sparse.eye_array(4)
 ROWS, COLUMNS = np.array([0, 0, 1, 2, 3, 2, 1]), np.array([0, 2, 1, 2, 3, 0, 1])  # one place comes twice
 
 
@@ -213,6 +214,80 @@ def test_an_adjoint_equation_that_is_not_solved_is_no_derivative():
     assert info == 0
     with pytest.raises(GradientError, match=r"scipy\.sparse\.linalg\.bicgstab: the equation for a"):
         tg.grad(np.sum(x), b)
+
+
+# ---------------------------------------------------------------- least squares
+
+EXACT = {"atol": 1e-14, "btol": 1e-14}
+SHAPES = {"tall": (5, 3), "wide": (3, 5), "square": (4, 4)}
+
+
+def normal_equations(a, b, damp, x0):
+    """The solution by dense algebra, also where there are fewer rows than columns."""
+    step = b - a @ x0
+    if a.shape[0] < a.shape[1] and not value(damp):
+        return x0 + a.T @ np.linalg.solve(a @ a.T, step)
+    return x0 + np.linalg.solve(a.T @ a + damp**2 * np.eye(a.shape[1]), a.T @ step)
+
+
+def value(x):
+    return x.item() if isinstance(x, tg.Tensor) else x
+
+
+@pytest.mark.parametrize("name", every(["lsqr", "lsmr"], 2))
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("damp", [0.0, 0.7])
+def test_least_squares(name, shape, damp):
+    """By all arguments; of a matrix, of its values at places, and of an operator."""
+    m, n = SHAPES[shape]
+    dense, b, x0, ct = array(m, n), array(m), array(n, seed=2), array(n, seed=3)
+    solver, own = getattr(ts.sparse.linalg, name), getattr(linalg, name)
+    wanted = own(dense, b, damp, x0=x0, **EXACT)
+    given = [tg.tensor(v, requires_grad=True) for v in (dense, b, damp, x0)]
+    active = given if damp else [given[0], given[1], given[3]]
+    exact = normal_equations(*given[:2], given[2] if damp else 0.0, given[3])
+    slopes = tg.grad(exact, active, ct, create_graph=True)
+    np.testing.assert_allclose(wanted[0], exact.detach().numpy(), rtol=1e-9, atol=1e-9)
+    curved = tg.grad(sum(np.sum(g**2) for g in slopes), active, retain_graph=True)
+    rows, columns = (part.ravel() for part in np.indices((m, n)))
+    places = ts.sparse.coo_array((np.reshape(given[0], -1), (rows, columns)), shape=(m, n))
+    for a in (given[0], places):
+        x, *others = solver(a, given[1], given[2] if damp else 0.0, x0=given[3], **EXACT)
+        np.testing.assert_allclose(x.detach().numpy(), wanted[0], rtol=1e-12)
+        assert len(others) == len(wanted) - 1 and others[0] in (1, 2, 3, 4, 5, 6, 7)
+        found = tg.grad(x, active, ct, create_graph=True)
+        for g, w in zip(found, slopes, strict=True):
+            np.testing.assert_allclose(g.detach().numpy(), w.detach().numpy(), rtol=1e-7, atol=1e-8)
+        again = tg.grad(sum(np.sum(g**2) for g in found), active)
+        for g, w in zip(again, curved, strict=True):
+            np.testing.assert_allclose(g.numpy(), w.numpy(), rtol=1e-6, atol=1e-7)
+    x, *_ = solver(linalg.aslinearoperator(dense), *given[1:3], x0=given[3], **EXACT) if damp else solver(
+        linalg.aslinearoperator(dense), given[1], x0=given[3], **EXACT)  # fmt: skip
+    for g, w in zip(tg.grad(x, active[1:], ct), slopes[1:], strict=True):
+        np.testing.assert_allclose(g.numpy(), w.detach().numpy(), rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.full
+def test_least_squares_in_forward_mode():
+    data, b = tg.tensor(0.3 * array(7), requires_grad=True), tg.tensor(array(4), requires_grad=True)
+    matrix = lambda data: ts.sparse.coo_array((data, (ROWS, COLUMNS)), shape=(4, 4)) + EYE
+    f = lambda data, b: ts.sparse.linalg.lsqr(matrix(data), b, **EXACT)[0]
+    assert gradcheck(f, [data, b], check_forward_ad=True)
+
+
+@pytest.mark.full
+def test_least_squares_that_have_no_derivative():
+    b = tg.tensor(array(3), requires_grad=True)
+    deficient = np.outer(array(3), array(2)) + 0.0
+    for function in (ts.sparse.linalg.lsqr, ts.sparse.linalg.lsmr):
+        a = tg.tensor(deficient, requires_grad=True)
+        x, *_ = function(a, b, **EXACT)
+        with pytest.raises(GradientError, match=r"scipy\.sparse\.linalg\.ls.*no solution"):
+            tg.grad(x, a, np.array([1.0, -1.0]))
+        with pytest.raises(UnsupportedOpError, match="complex numbers"):
+            function(np.eye(3) * 1j, b)
+    plain = ts.sparse.linalg.lsqr(deficient, array(3))
+    np.testing.assert_array_equal(plain[0], linalg.lsqr(deficient, array(3))[0])
 
 
 def test_how_matrices_are_made():
