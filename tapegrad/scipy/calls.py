@@ -117,27 +117,32 @@ class Guarded:
         What it is called.
     made_of : tuple, optional
         What it was made of: if a derivative by that is asked for, only `constants` are there.
+    why : str, optional
+        Why there is none.
     """
 
     constants: tuple[str, ...] = ()
 
-    def __init__(self, it: Any, title: str, made_of: tuple[Any, ...] = ()) -> None:
-        self._it, self.title, self._made_of = it, title, made_of
+    def __init__(
+        self, it: Any, title: str, made_of: tuple[Any, ...] = (), why: str = "has no derivative here"
+    ) -> None:
+        self._it, self.title, self._made_of, self._why = it, title, made_of, why
 
     def __repr__(self) -> str:
         return f"<{self.title}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Freeze parameters, as SciPy does."""
-        return Guarded(plain_only(self._it, self.title)(*args, **kwargs), self.title)
+        frozen = plain_only(self._it, self.title, self._why)(*args, **kwargs)
+        return Guarded(frozen, self.title, why=self._why)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "_it":
             raise AttributeError(name)
         found = getattr(self._it, name)
         if name not in self.constants and follows(self._made_of):
-            raise refuse(f"{self.title}.{name}")
-        return plain_only(found, f"{self.title}.{name}") if isinstance(found, FUNCTIONS) else found
+            raise refuse(f"{self.title}.{name}", self._why)
+        return plain_only(found, f"{self.title}.{name}", self._why) if isinstance(found, FUNCTIONS) else found
 
 
 def doubles(x: Any) -> Any:

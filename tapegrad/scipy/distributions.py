@@ -15,7 +15,7 @@ import scipy.special as sc
 import scipy.stats as _scipy
 
 from tapegrad.core.base import value_of
-from tapegrad.func import custom_jvp
+from tapegrad.func import custom_jvp, jvp
 from tapegrad.numpy_api.tables import any_follows
 from tapegrad.scipy.calls import refuse
 
@@ -110,6 +110,37 @@ class Powers(Formulas):
         return np.where(end, found, inner)
 
 
+def inverted(formulas: Any, inverse: Any, upper: bool = False) -> Any:
+    """SciPy's inverse of a distribution function, or of its complement, with the derivative that this has.
+
+    With F(x, a) = q it is dx = (dq - F_a da) / f (the implicit function theorem). Both are taken of the
+    logarithm of the smaller tail, so that small ones have digits; ends of the support are constants.
+    """
+    function = custom_jvp(inverse)
+
+    @function.def_jvp
+    def rule(out: Any, args: Any, tangents: Any) -> Any:
+        (q, *shapes), (dq, *moved) = args, tangents
+        at, sign = value_of(q), -1.0 if upper else 1.0
+        end = (at <= 0) | (at >= 1)
+        x = np.where(end, formulas.at[0], out)
+        low = (at < 0.5) != upper
+
+        def tail(*shapes: Any) -> Any:
+            return np.where(low, formulas.logcdf(x, *shapes), formulas.logsf(x, *shapes))
+
+        found: Any = 0.0
+        if np.any(value_of(dq)):
+            found = sign * dq * np.where(end, np.inf, np.exp(-formulas.logpdf(x, *shapes)))
+        if any(np.any(value_of(d)) for d in moved):
+            log, by_shapes = jvp(tail, tuple(range(len(shapes))))(*shapes, tuple(moved))
+            ratio = np.where(low, -1.0, 1.0) * np.exp(log - formulas.logpdf(x, *shapes))
+            found = found + np.where(end, 0.0, ratio * by_shapes)
+        return found
+
+    return function
+
+
 # ---------------------------------------------------------------- on the line
 
 
@@ -179,12 +210,17 @@ class T(Formulas):
         return self.cdf(-x, df)
 
     def ppf(self, q: Any, df: Any) -> Any:
-        """Inverse; with no derivative by the degrees of freedom."""
+        """Inverse."""
+        if any_follows((df,)):
+            return _t_ppf(q, df)
         return np.where(value_of(q) == 0, -1.0, 1.0) * sc.stdtrit(df, q)  # which gives inf for 0
 
     def isf(self, q: Any, df: Any) -> Any:
         """Inverse of the complement."""
         return -self.ppf(q, df)
+
+
+_t_ppf = inverted(T(), _scipy.t.ppf)
 
 
 class Cauchy(Formulas):
@@ -371,6 +407,18 @@ class SkewNorm(Formulas):
     def sf(self, x: Any, a: Any) -> Any:
         """Complement."""
         return skewed(-x, -a)
+
+    def ppf(self, q: Any, a: Any) -> Any:
+        """Inverse."""
+        return _skewnorm_ppf(q, a)
+
+    def isf(self, q: Any, a: Any) -> Any:
+        """Inverse of the complement."""
+        return _skewnorm_isf(q, a)
+
+
+_skewnorm_ppf = inverted(SkewNorm(), _scipy.skewnorm.ppf)
+_skewnorm_isf = inverted(SkewNorm(), _scipy.skewnorm.isf, upper=True)
 
 
 def _vonmises_cdf(x: Any, kappa: Any) -> Any:
@@ -996,6 +1044,18 @@ class InvGauss(Formulas):
     def sf(self, x: Any, mu: Any) -> Any:
         """Complement."""
         return exponential(self.logsf, (x, mu), self.at)
+
+    def ppf(self, q: Any, mu: Any) -> Any:
+        """Inverse."""
+        return _invgauss_ppf(q, mu)
+
+    def isf(self, q: Any, mu: Any) -> Any:
+        """Inverse of the complement."""
+        return _invgauss_isf(q, mu)
+
+
+_invgauss_ppf = inverted(InvGauss(), _scipy.invgauss.ppf)
+_invgauss_isf = inverted(InvGauss(), _scipy.invgauss.isf, upper=True)
 
 
 # ---------------------------------------------------------------- whole numbers

@@ -19,6 +19,7 @@ from scipy.stats._multivariate import multi_rv_generic
 from tapegrad.core.base import value_of
 from tapegrad.scipy.calls import Guarded, doubles, fall_through, follows, plain_only, refuse, theirs
 from tapegrad.scipy.distributions import OF, Discrete, Formulas
+from tapegrad.scipy.special import multigammaln
 from tapegrad.scipy.summaries import (
     gmean,
     hmean,
@@ -34,11 +35,12 @@ from tapegrad.scipy.summaries import (
 
 __all__ = [
     *OF, "dirichlet", "gmean", "hmean", "kurtosis", "moment", "multivariate_normal", "multivariate_t",
-    "pmean", "sem", "skew", "variation", "zmap", "zscore",
+    "pmean", "sem", "skew", "variation", "wishart", "zmap", "zscore",
 ]  # fmt: skip
 
 CONTINUOUS = ("logpdf", "pdf", "logcdf", "cdf", "logsf", "sf", "ppf", "isf")
 DISCRETE = ("logpmf", "pmf", "logcdf", "cdf", "logsf", "sf")
+WHOLE = ("hypergeom", "multivariate_hypergeom", "nhypergeom", "randint")  # of nothing else
 ABOVE = {"cdf": 1.0, "sf": 0.0, "logcdf": 0.0, "logsf": -np.inf, "pdf": 0.0, "logpdf": -np.inf}
 BELOW = {**ABOVE, "cdf": 0.0, "sf": 1.0, "logcdf": -np.inf, "logsf": 0.0}
 
@@ -357,14 +359,57 @@ class Dirichlet(_Vectors):
         return scale + np.sum(sc.xlogy(alpha - 1, x.T).T, axis=0)
 
 
+class Wishart(_Vectors):
+    """Wishart's; as SciPy's, with derivatives by all arguments of ``logpdf`` and ``pdf``.
+
+    Those by `x` and `scale` are the symmetric ones.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> df = tg.tensor(3.0, requires_grad=True)
+    >>> tg.grad(ts.stats.wishart.logpdf(np.diag([2.0, 1.0]), df, np.eye(2)), df)
+    (tensor(-0.0762),)
+    """
+
+    def logpdf(self, x: Any, df: Any, scale: Any) -> Any:
+        """As SciPy's, differentiable."""
+        if not follows((x, df, scale)):
+            return theirs(self._it.logpdf, (x, df, scale), {})
+        plain = (
+            None if df is None else np.asarray(value_of(df))[()],
+            None if scale is None else value_of(scale),
+        )
+        size, known, matrix = self._it._process_parameters(*plain)
+        self._it._process_quantiles(value_of(x), size)  # refuses what is no stack of matrices
+        x, v = self._matrices(doubles(x), size), known if df is None else doubles(df)
+        matrix = matrix if scale is None else self._matrices(doubles(scale), size)
+        low = np.linalg.cholesky(matrix)
+        logs = [2 * np.sum(np.log(np.diagonal(f, axis1=-2, axis2=-1)), axis=-1) for f in (
+            np.linalg.cholesky(x), low)]  # fmt: skip
+        trace = np.trace(np.linalg.solve(matrix, x), axis1=-2, axis2=-1)
+        rest = 0.5 * v * (size * np.log(2.0) + logs[1]) + multigammaln(0.5 * v, size)
+        return 0.5 * (v - size - 1) * logs[0] - 0.5 * trace - rest
+
+    def _matrices(self, x: Any, size: int) -> Any:
+        """Matrices of an argument, read as SciPy does: several along its last axis, a diagonal, a number."""
+        if np.ndim(x) == 3:
+            return np.moveaxis(x, -1, 0) if np.shape(x)[-1] > 1 else x[..., 0]
+        if np.ndim(x) == 1 and size == 1:
+            return np.reshape(x, (-1, 1, 1)) if np.size(x) > 1 else np.reshape(x, (1, 1))
+        return _matrix(x, size)
+
+
 dirichlet = Dirichlet(_scipy.dirichlet, "dirichlet")
 multivariate_normal = MultivariateNormal(_scipy.multivariate_normal, "multivariate_normal")
 multivariate_t = MultivariateT(_scipy.multivariate_t, "multivariate_t")
+wishart = Wishart(_scipy.wishart, "wishart")
 
 
 @functools.cache
 def __getattr__(name: str) -> Any:
     found = getattr(_scipy, name)
     if isinstance(found, (rv_continuous, rv_discrete, multi_rv_generic)):
-        return Guarded(found, f"scipy.stats.{name}")
+        why = ": all its arguments are whole numbers" if name in WHOLE else " here"
+        return Guarded(found, f"scipy.stats.{name}", why="has no derivative" + why)
     return fall_through(_scipy, name)

@@ -10,6 +10,7 @@ import tapegrad as tg
 import tapegrad.scipy as ts
 from tapegrad.autograd import forward_ad as fw
 from tapegrad.errors import TapeError, UnsupportedOpError
+from tapegrad.scipy.stats import ABOVE
 from tests.tiers import thinned
 
 CONTINUOUS = {
@@ -25,9 +26,8 @@ DISCRETE = {
 }  # fmt: skip
 METHODS = ("logpdf", "pdf", "logcdf", "cdf", "logsf", "sf", "ppf", "isf")
 # Methods that a distribution has not, and parameters by which one has no derivative.
-WITHOUT = {("skewnorm", m) for m in ("ppf", "isf")} | {("invgauss", m) for m in ("ppf", "isf")}
-WITHOUT |= {("vonmises", m) for m in ("ppf", "isf", "logcdf", "logsf")}
-UNKNOWN = {("t", "ppf"), ("t", "isf"), ("vonmises", "cdf"), ("vonmises", "sf")}
+WITHOUT = {("vonmises", m) for m in ("ppf", "isf", "logcdf", "logsf")}
+UNKNOWN = {("vonmises", "cdf"), ("vonmises", "sf")}
 LOC, SCALE = 0.3, 1.7
 
 
@@ -145,6 +145,113 @@ def test_tails(name, method, x, shapes, exact):
     np.testing.assert_allclose(tg.grad(found, at)[0].item(), float(slope), rtol=1e-10)
 
 
+# Quantiles in the tails: what lies below, or above.
+FAR = (1e-8, 1e-4)  # below that SciPy's own have few digits
+
+
+def tails(name):
+    d, shapes = getattr(scipy.stats, name), CONTINUOUS[name]
+    return np.array([*d.ppf(FAR, *shapes), *d.isf(FAR, *shapes)])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_both_tails(name):
+    """By a number, loc and scale: what follows from the density and its own derivative."""
+    mine, d, shapes = getattr(ts.stats, name), getattr(scipy.stats, name), CONTINUOUS[name]
+    z = tails(name)
+    density, below, above = d.pdf(z, *shapes), d.cdf(z, *shapes), d.sf(z, *shapes)
+    at = leaf(z)
+    (by_z,) = tg.grad(mine.logpdf(at, *shapes).sum(), at)
+    slopes = {
+        "logpdf": by_z.numpy(), "pdf": by_z.numpy() * density, "cdf": density, "sf": -density,
+        "logcdf": density / below, "logsf": -density / above,
+    }  # fmt: skip
+    for method, slope in slopes.items():
+        if (name, method) in WITHOUT:
+            continue
+        args = [leaf(2 * z), leaf(0.0), leaf(2.0)]  # so z is found again to the last bit
+        found = getattr(mine, method)(args[0], *shapes, *args[1:])
+        wanted = getattr(d, method)(2 * z, *shapes, 0.0, 2.0)
+        np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-7, err_msg=method)
+        ct = 1 / np.where(slope == 0, 1.0, np.abs(slope) * (1 + np.abs(z)))  # each counts alike
+        gx, gl, gs = tg.grad(found, args, ct)
+        by_scale = -slope * z
+        if "pdf" in method:
+            slope = slope / (2.0 if method == "pdf" else 1.0)
+            by_scale = -slope * z - (1.0 if method == "logpdf" else density / 2)
+        near = {"rtol": 2e-6, "atol": 1e-9, "err_msg": method}
+        np.testing.assert_allclose(gx.numpy(), ct * slope / 2, **near)
+        np.testing.assert_allclose(gl.item(), -np.sum(ct * slope) / 2, **near)
+        np.testing.assert_allclose(gs.item(), np.sum(ct * by_scale) / 2, **near)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", [name for name in CONTINUOUS if CONTINUOUS[name]])
+def test_both_tails_by_shapes(name):
+    """Each quantile by itself, by differences of the logarithms."""
+    mine, d, shapes = getattr(ts.stats, name), getattr(scipy.stats, name), CONTINUOUS[name]
+    for z in tails(name)[[1, 3]]:
+        for method in ("logpdf", "logcdf", "logsf"):
+            if (name, method) in WITHOUT:
+                continue
+            args = [leaf(s) for s in shapes]
+            found = getattr(mine, method)(z, *args)
+            for k, g in enumerate(tg.grad(found, args)):
+
+                def moved(s, k=k, method=method, z=z):
+                    values = (v * (1 + s * 1e-5 * (j == k)) for j, v in enumerate(shapes))
+                    return getattr(d, method)(z, *values)
+
+                wanted = (8 * (moved(1) - moved(-1)) - (moved(2) - moved(-2))) / (12e-5 * shapes[k])
+                np.testing.assert_allclose(g.item(), wanted, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_inverses_in_both_tails(name):
+    """By a probability 1/pdf; by shapes what keeps it, -(dF/da)/pdf."""
+    mine, d, shapes = getattr(ts.stats, name), getattr(scipy.stats, name), CONTINUOUS[name]
+    for method, tail, sign in (("ppf", "logcdf", 1.0), ("isf", "logsf", -1.0)):
+        if (name, method) in WITHOUT:
+            continue
+        for p in (*FAR, 0.3, 0.9):
+            q, args = leaf(p), [leaf(s) for s in shapes]
+            x = getattr(mine, method)(q, *args)
+            found = tg.grad(x, [q, *args])
+            density = d.pdf(x.item(), *shapes)
+            np.testing.assert_allclose(found[0].item(), sign / density, rtol=1e-6)
+            for g, a in zip(found[1:], args, strict=True):
+                (slope,) = tg.grad(getattr(mine, tail)(x.item(), *args), a)
+                np.testing.assert_allclose(
+                    g.item(), -sign * slope.item() * p / density, rtol=1e-5, atol=1e-9 * abs(x.item())
+                )
+
+
+@pytest.mark.full
+def test_second_derivatives_of_inverses():
+    """By the shape and the probability, by differences of the first; where those of cdf are known."""
+    df = leaf(3.5)
+    with pytest.raises(UnsupportedOpError, match="betainc by b"):
+        tg.grad(ts.stats.t.ppf(0.2, df), df, create_graph=True)
+    for name, values in (("skewnorm", (0.2, 1.7)), ("invgauss", (0.9, 1.3))):
+        for method in ("ppf", "isf"):
+
+            def slopes(*args, f=getattr(getattr(ts.stats, name), method)):
+                return tg.grad(f(*args), args, create_graph=True)
+
+            args = [leaf(v) for v in values]
+            first = slopes(*args)
+            total = first[0] + 2 * first[1]
+            for k, g in enumerate(tg.grad(total, args)):
+
+                def at(s, k=k, values=values):
+                    found = slopes(*(leaf(v + s * (j == k)) for j, v in enumerate(values)))
+                    return found[0].item() + 2 * found[1].item()
+
+                np.testing.assert_allclose(g.item(), (at(1e-5) - at(-1e-5)) / 2e-5, rtol=1e-5)
+
+
 # ---------------------------------------------------------------- ends, support, parameters
 
 ENDS = [
@@ -178,6 +285,50 @@ def test_an_end_of_the_support_has_the_derivative_of_the_inner_side(name, shapes
         np.testing.assert_allclose(tg.grad(found, at)[0].item(), slope, rtol=1e-6)
         return
     np.testing.assert_allclose(tg.grad(found, at)[0].item(), slope, rtol=1e-12)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_the_support(name):
+    """At its ends and outside of it: values are SciPy's, outside all derivatives are 0."""
+    mine, d, shapes = getattr(ts.stats, name), getattr(scipy.stats, name), CONTINUOUS[name]
+    low, high = d.support(*shapes)
+    ends = [x for x in (low, high) if np.isfinite(x)]
+    outside = [x for x in (low - 1.0, high + 1.0) if np.isfinite(x)]
+    if name == "vonmises":
+        return  # which has none: it goes on around the circle
+    for method in METHODS[:6]:
+        for x in ends + outside:
+            args = [leaf(x), *map(leaf, shapes), leaf(0.0), leaf(1.0)]
+            found = getattr(mine, method)(*args)
+            np.testing.assert_allclose(found.item(), getattr(d, method)(x, *shapes), rtol=1e-13, atol=1e-300)
+            if x in outside:
+                assert not any(g.item() for g in tg.grad(found, args))
+        for x in (-np.inf, np.inf):
+            found = getattr(mine, method)(leaf(x), *map(leaf, shapes))
+            with np.errstate(all="ignore"):
+                wanted = getattr(d, method)(x, *shapes)
+            if np.isnan(wanted):  # SciPy has inf - inf there
+                wanted = ABOVE[method]
+            assert found.item() == wanted
+    for end, inner in ((low, 1e-9), (high, -1e-9)):
+        if np.isfinite(end):
+            at = leaf(end)
+            (g,) = tg.grad(mine.cdf(at, *shapes), at)
+            np.testing.assert_allclose(g.item(), d.pdf(end + inner, *shapes), rtol=1e-5, atol=2e-3)
+
+
+@pytest.mark.full
+def test_inverses_at_the_ends_do_not_move():
+    """The ends of the support are constants, as far as shapes go."""
+    for name, method in (("t", "ppf"), ("skewnorm", "isf"), ("invgauss", "ppf")):
+        q, shape = leaf([0.0, 0.5, 1.0]), leaf(CONTINUOUS[name][0])
+        found = getattr(getattr(ts.stats, name), method)(q, shape)
+        wanted = getattr(getattr(scipy.stats, name), method)([0.0, 0.5, 1.0], CONTINUOUS[name][0])
+        np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-14)
+        (whole,) = tg.grad(found, shape, np.ones(3), retain_graph=True)
+        (middle,) = tg.grad(found[1], shape)
+        assert whole.item() == middle.item()
 
 
 @pytest.mark.full
@@ -276,13 +427,16 @@ def test_a_frozen_distribution():
         (lambda x: ts.stats.norm(x).rvs(), "scipy.stats.norm.rvs"),
         (lambda x: ts.stats.norm(x).mean(), "scipy.stats.norm.mean"),
         (lambda x: ts.stats.burr.cdf(x, 1.0, 2.0), "scipy.stats.burr.cdf"),
-        (lambda x: ts.stats.skewnorm.ppf(x, 1.0), "scipy.stats.skewnorm.ppf"),
+        (lambda x: ts.stats.vonmises.ppf(x, 1.0), "scipy.stats.vonmises.ppf"),
         (lambda x: ts.stats.poisson.pmf(x, 1.0), "scipy.stats.poisson.pmf has no derivative by k"),
         (lambda x: ts.stats.binom.pmf(1.0, x, 0.5), "scipy.stats.binom.pmf has no derivative by n"),
         (lambda x: ts.stats.betabinom.cdf(1, x, 2.0, 1.0), "betabinom.cdf has no derivative by n"),
         (lambda x: ts.stats.vonmises.cdf(0.5, x), "scipy.stats.vonmises.cdf has no derivative by kappa"),
         (lambda x: ts.stats.ttest_1samp(x, 0.0), "scipy.stats.ttest_1samp"),
-        (lambda x: ts.stats.wishart.logpdf(x, 3, 1.0), "scipy.stats.wishart.logpdf"),
+        (lambda x: ts.stats.wishart.entropy(x, 1.0), "scipy.stats.wishart.entropy"),
+        (lambda x: ts.stats.hypergeom.logpmf(x, 20, 7, 12), "hypergeom.logpmf has no derivative: all its"),
+        (lambda x: ts.stats.hypergeom(20, 7, 12).pmf(x), "hypergeom.pmf has no derivative: all its arg"),
+        (lambda x: ts.stats.multivariate_hypergeom.logpmf([x, 1], [3, 2], 2), "are whole numbers"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_refused(call, words):
@@ -391,6 +545,46 @@ def test_multivariate_t_and_dirichlet():
     np.testing.assert_allclose(gp.numpy(), (a - 1) / q, rtol=1e-12)
     with pytest.raises(ValueError, match="simplex"):
         ts.stats.dirichlet.logpdf(leaf([0.5, 0.6, 0.3]), alpha)
+
+
+@pytest.mark.full
+def test_wishart():
+    random = np.random.default_rng(5)
+    stack = np.stack([a @ a.T + np.eye(3) for a in random.normal(size=(2, 3, 3))], axis=-1)
+    scale = stack[..., 0] + np.diag([0.3, 0.2, 0.1])
+    theirs = scipy.stats.wishart.logpdf
+    for x in (stack, stack[..., 0], stack[..., :1]):
+        args = [leaf(x), leaf(4.5), leaf(scale)]
+        found = ts.stats.wishart.logpdf(*args)
+        np.testing.assert_allclose(found.detach().numpy(), theirs(x, 4.5, scale), rtol=1e-12)
+        gx, gv, gs = tg.grad(found.sum(), args)
+        wanted = (theirs(x, 4.5 + 1e-5, scale) - theirs(x, 4.5 - 1e-5, scale)).sum() / 2e-5
+        np.testing.assert_allclose(gv.item(), wanted, rtol=1e-8)
+        for i, j in ((0, 0), (2, 1)):
+            step = np.zeros((3, 3))
+            step[i, j] = step[j, i] = 1e-5
+            wanted = (theirs(x, 4.5, scale + step) - theirs(x, 4.5, scale - step)).sum() / 2e-5
+            np.testing.assert_allclose(np.sum(gs.numpy() * step) / 1e-5, wanted, rtol=1e-7)
+            step = step if x.ndim == 2 else step[..., None]
+            wanted = (theirs(x + step, 4.5, scale) - theirs(x - step, 4.5, scale)).sum() / 2e-5
+            np.testing.assert_allclose(np.sum(gx.numpy() * step) / 1e-5, wanted, rtol=1e-7)
+    for x, scale in ((0.7, 1.3), ([0.7, 0.4], 1.3), ([0.7, 0.4], [1.3, 0.5]), (0.7, [1.3, 0.5])):
+        args = [leaf(x), leaf(4.5), leaf(scale)]
+        found = ts.stats.wishart(args[1], args[2]).logpdf(args[0])
+        np.testing.assert_allclose(found.detach().numpy(), theirs(x, 4.5, scale), rtol=1e-12)
+        for k, g in enumerate(tg.grad(found.sum(), args)):
+            values = [np.asarray(a.detach().numpy()) for a in args]
+            moved = [[v + s * 1e-5 * (j == k) for j, v in enumerate(values)] for s in (1, -1)]
+            up, down = (np.sum(theirs(m[0], float(m[1]), m[2])) for m in moved)
+            np.testing.assert_allclose(np.sum(g.numpy()), (up - down) / 2e-5, rtol=1e-7)
+    # of one number it is a gamma distribution
+    pdf = ts.stats.wishart.pdf(leaf(0.7), leaf(4.5), 1.3).item()
+    np.testing.assert_allclose(pdf, scipy.stats.gamma.pdf(0.7, 2.25, scale=2.6), rtol=1e-12)
+    with pytest.raises(np.linalg.LinAlgError):
+        ts.stats.wishart.logpdf(leaf(-np.eye(2)), 3.0, np.eye(2))
+    for df, words in ((0.5, "greater than the dimension"), ([3.0], "scalar")):
+        with pytest.raises(ValueError, match=words):
+            ts.stats.wishart.logpdf(leaf(np.eye(2)), df, np.eye(2))
 
 
 def test_errors_are_the_librarys():
