@@ -19,11 +19,13 @@ import scipy.optimize as _scipy
 from scipy.sparse.linalg import LinearOperator, cg
 
 from tapegrad import func
-from tapegrad.core.base import needs_derivative
+from tapegrad.core.base import needs_derivative, value_of
 from tapegrad.errors import GradientError
 from tapegrad.func.calls import compiled, on_tensors
 from tapegrad.func.trees import flatten
+from tapegrad.scipy.constrained import GRADIENT, Limits, constraints_of, limits_of, plain_tree, solution
 from tapegrad.scipy.evaluations import Function, Residual, Values, as_array, differentiating
+from tapegrad.scipy.linalg import cholesky, solve_triangular
 
 __all__ = [
     "bisect", "brenth", "brentq", "curve_fit", "fixed_point", "fsolve", "least_squares", "minimize",
@@ -36,7 +38,6 @@ GRADIENTS = ("cg", "bfgs", "l-bfgs-b", "tnc", "slsqp", *PRODUCTS, *MATRICES)
 CUSTOM = "a function"
 LARGE = 1000  # unknowns from which a derivative of a solution does without the matrix
 RESIDUAL = 1e-10  # of the right-hand side, up to which it is solved for then
-GRADIENT = 1e-5  # SciPy's `gtol`, where none is passed
 Bound = inspect.BoundArguments
 
 
@@ -169,18 +170,23 @@ def minimize(bound: Bound) -> Any:
     Returns
     -------
     OptimizeResult
-        As SciPy's. If a Tensor in `x0` or `args` requires grad its ``x`` and ``fun`` are Tensors, with
-        derivatives by the implicit function theorem (`tapegrad.func.minimizer`), of any order; that by `x0`
-        is 0. All else is numbers of the solver's.
+        As SciPy's. If a Tensor in `x0`, `args`, pairs of `bounds` or args of constraints requires grad its
+        ``x`` and ``fun`` are Tensors, with derivatives by the implicit function theorem
+        (`tapegrad.func.minimizer`), of any order; that by `x0` is 0. All else is numbers of the solver's.
 
     Raises
     ------
     GradientError
         `fun` uses a Tensor that requires grad and is none of the arguments. Where one of these requires grad:
-        there are bounds or constraints; the solver did not converge, and the gradient is above 1e-5.
+        the solver did not converge, and the gradient is above 1e-5; the solution is at a bound or constraint
+        that does not hold it there, with a multiplier below 1e-5 (no strict complementarity), or that depends
+        on others.
 
     Notes
     -----
+    Bounds and constraints that the solution is at are equations for its derivative; the others do not count.
+    It is at those that are up to 1e-3 from their limits, in parts of these or of 1, and have a multiplier.
+
     The function is called once at each point, on a tape of its own: gradient and Hessian products are swept
     from that. Two points are kept where second derivatives are wanted, else one. The derivative of a solution
     solves with the Hessian as a matrix, from 1,000 unknowns on by conjugate gradients with its products; with
@@ -203,19 +209,34 @@ def minimize(bound: Bound) -> Any:
     >>> x = ts.optimize.minimize(distance, np.zeros(2), args=(a,)).x
     >>> tg.grad(np.sum(x), a)
     (tensor([2., 4.]),)
+
+    At an upper bound of 3 of the second number:
+
+    >>> x = ts.optimize.minimize(distance, np.zeros(2), args=(a,), bounds=[(0, 3), (0, 3)]).x
+    >>> tg.grad(np.sum(x), a)
+    (tensor([2., 0.]),)
     """
     given, name = bound.arguments, _named("minimize")
-    args = _tuple(given.get("args", ()))
-    if not _active(given["x0"], args):
+    args, bounds = _tuple(given.get("args", ())), given.get("bounds")
+    constraints = constraints_of(given.get("constraints", ()), name)
+    if not _active(given["x0"], args, bounds, [c.args for c in constraints]):
         return _minimize(bound)
-    if given.get("bounds") is not None or len(np.atleast_1d(given.get("constraints", ()))):
-        raise _refused(name, "no derivative of a solution under bounds or constraints is known here")
     pair = given.get("jac") is True
     f = on_tensors(given["fun"], name)
 
     def objective(x: Any, x0: Any, args: tuple[Any, ...]) -> Any:
         found = f(x, *args)
         return found[0] if pair else found
+
+    if constraints or bounds is not None:
+        result = _minimize(_plain(bound))
+        x, limits = np.ravel(result.x), limits_of(bounds, np.size(result.x), True)
+        params = given["x0"], args
+        result.x = solution(
+            name, objective, x, params, limits, constraints, _minimizer(x), bool(result.get("success", True))
+        )
+        result.fun = objective(result.x, None, args)
+        return result
 
     def solve(x0: Any, args: tuple[Any, ...]) -> tuple[Any, Any, Any]:
         result = _minimize(_changed(bound, x0=x0, args=args))
@@ -224,6 +245,23 @@ def minimize(bound: Bound) -> Any:
     result, x = _solved(_minimizer(given["x0"]), objective, solve, (given["x0"], args), name)
     result.x, result.fun = x, objective(x, None, args)
     return result
+
+
+def _plain(bound: Bound) -> Bound:
+    """The arguments of `minimize` without Tensors."""
+    given = bound.arguments
+    others: dict[str, Any] = {key: plain_tree(given[key]) for key in ("x0", "args") if key in given}
+    if not isinstance(given.get("bounds"), (type(None), _scipy.Bounds)):
+        others["bounds"] = plain_tree(given["bounds"])
+    if isinstance(given.get("constraints"), (list, tuple, dict)):
+        several = (
+            given["constraints"] if not isinstance(given["constraints"], dict) else [given["constraints"]]
+        )
+        others["constraints"] = [
+            {**c, "args": plain_tree(_tuple(c["args"]))} if isinstance(c, dict) and "args" in c else c
+            for c in several
+        ]
+    return _changed(bound, **others)
 
 
 def _is_minimum(result: Any) -> bool:
@@ -281,8 +319,6 @@ def _constraint(constraint: Any, method: str) -> Any:
         if constraint.get("jac") is not None:
             return constraint
         args = _tuple(constraint.get("args", ()))
-        if _active(args):
-            raise _refused(name, "no derivative of a solution under constraints is known here")
         f = Residual(name, constraint["fun"], second=second)
         if not second or constraint.get("type", "").lower() not in ("eq", "ineq"):
             return {**constraint, "fun": f.value, "jac": f.jacobian}
@@ -319,12 +355,13 @@ def minimize_scalar(bound: Bound) -> Any:
     Returns
     -------
     OptimizeResult
-        As SciPy's. If a Tensor in `args` requires grad its ``x`` and ``fun`` are Tensors, as of `minimize`.
+        As SciPy's. If a Tensor in `args` or `bounds` requires grad its ``x`` and ``fun`` are Tensors, as of
+        `minimize`.
 
     Raises
     ------
     GradientError
-        Where a Tensor requires grad: there are bounds, or the solver did not converge.
+        Where a Tensor requires grad: the solver did not converge, or as of `minimize`.
 
     Examples
     --------
@@ -336,10 +373,11 @@ def minimize_scalar(bound: Bound) -> Any:
     """
     given, name = bound.arguments, _named("minimize_scalar")
     fun, args = given["fun"], _tuple(given.get("args", ()))
-    if not _active(args):
+    bounds = given.get("bounds")
+    if not _active(args, bounds):
         return _called("minimize_scalar", bound, fun=Values(name, fun))
-    if given.get("bounds") is not None:
-        raise _refused(name, "no derivative of a solution under bounds is known here")
+    if bounds is not None:
+        return _between(bound, fun, args, bounds)
 
     def solve(args: tuple[Any, ...]) -> tuple[Any, Any, Any]:
         result = _called("minimize_scalar", bound, fun=Values(name, fun), args=args)
@@ -348,6 +386,20 @@ def minimize_scalar(bound: Bound) -> Any:
     f = on_tensors(fun, name)
     result, x = _solved(func.minimizer, lambda x, args: f(x, *args), solve, (args,), name)
     result.x, result.fun = x, f(x, *args)
+    return result
+
+
+def _between(bound: Bound, fun: Any, args: Any, bounds: Any) -> Any:
+    """The minimum of a function of one number between two."""
+    name, f = _named("minimize_scalar"), on_tensors(fun, _named("minimize_scalar"))
+    others = {"args": plain_tree(args), "bounds": tuple(map(value_of, bounds))}
+    result = _called("minimize_scalar", bound, fun=Values(name, fun), **others)
+    x = solution(
+        name, lambda x, args: f(x[0], *args), [result.x], (args,), Limits([bounds[0]], [bounds[1]]), (),
+        func.minimizer, bool(result.success),
+    )  # fmt: skip
+    result.x = x[0]
+    result.fun = f(result.x, *args)
     return result
 
 
@@ -380,8 +432,8 @@ max_nfev, verbose, args, kwargs, callback, workers : optional
     ------
     GradientError
         `fun` uses a Tensor that requires grad and is none of the arguments; `jac_sparsity` leaves an element
-        out. Where one of the arguments requires grad: there are bounds, or a `loss` that is not linear; the
-        solver did not converge.
+        out. Where one of the arguments requires grad: there is a `loss` that is not linear; the solver did
+        not converge; the solution is at a bound that does not hold it there, as of `minimize`.
 
     Notes
     -----
@@ -405,19 +457,19 @@ max_nfev, verbose, args, kwargs, callback, workers : optional
     args, kwargs = _tuple(given.get("args", ())), given.get("kwargs") or {}
     if not _active(given["x0"], args, kwargs):
         return _least_squares(bound)
-    if "bounds" in given or given.get("loss", "linear") != "linear":
-        raise _refused(name, "no derivative of a solution under bounds, or with a loss, is known here")
+    if given.get("loss", "linear") != "linear":
+        raise _refused(name, "no derivative of a solution with a loss is known here")
     f = on_tensors(given["fun"], name)
 
     def objective(x: Any, x0: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return np.sum(as_array(f(x, *args, **kwargs)) ** 2) / 2
 
-    def solve(x0: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
-        result = _least_squares(_changed(bound, x0=x0, args=args, kwargs=kwargs))
-        return result, result.x, None if result.success else result.message
-
-    result, x = _solved(_minimizer(given["x0"]), objective, solve, (given["x0"], args, kwargs), name)
-    result.x, result.fun = x, as_array(f(x, *args, **kwargs))
+    params = given["x0"], args, kwargs
+    plain = dict(zip(("x0", "args", "kwargs"), plain_tree(params), strict=True))
+    result = _least_squares(_changed(bound, **plain))
+    limits = limits_of(given.get("bounds"), result.x.size, False)
+    found = solution(name, objective, result.x, params, limits, (), _minimizer(result.x), result.success)
+    result.x, result.fun = found, as_array(f(found, *args, **kwargs))
     result.cost = np.sum(result.fun**2) / 2
     return result
 
@@ -449,13 +501,15 @@ def curve_fit(bound: Bound) -> Any:
     Returns
     -------
     popt, pcov
-        As SciPy's, with `full_output` more.
+        As SciPy's, with `full_output` more. If a Tensor in `xdata`, `ydata`, `sigma`, `p0` or `bounds`
+        requires grad they are Tensors, with derivatives by the implicit function theorem as of `minimize`;
+        that by `p0` is 0. All else is numbers of the solver's.
 
     Raises
     ------
     GradientError
-        A Tensor among the data requires grad: results are arrays; `least_squares` has derivatives of its
-        solution by what is in the residuals. Or `f` uses a Tensor that requires grad.
+        `f` uses a Tensor that requires grad. Where one of the data does: the fit did not converge, or as of
+        `minimize`; data are left out by ``nan_policy="omit"``.
 
     Examples
     --------
@@ -466,13 +520,24 @@ def curve_fit(bound: Bound) -> Any:
     >>> popt, pcov = ts.optimize.curve_fit(decay, t, decay(t, 3.0, 2.0), p0=[1.0, 1.0])
     >>> popt
     array([3., 2.])
+
+    What a measurement counts for a parameter:
+
+    >>> y = tg.tensor([1.0, 3.0, 4.0], requires_grad=True)
+    >>> popt, pcov = ts.optimize.curve_fit(lambda t, a, b: a + b * t, np.arange(3.0), y)
+    >>> tg.grad(popt[0], y)
+    (tensor([ 0.8333,  0.3333, -0.1667]),)
     """
+    given = bound.arguments
+    names = ("xdata", "ydata", "p0", "sigma", "bounds")
+    data = {key: given[key] for key in names if given.get(key) is not None}
+    if not _active(data):
+        return _fit(bound)
+    return _fit_of_tensors(bound, data)
+
+
+def _fit(bound: Bound) -> Any:
     given, name = bound.arguments, _named("curve_fit")
-    if _active(*(given.get(key) for key in ("xdata", "ydata", "p0", "sigma"))):
-        raise GradientError(
-            f"{name}: a Tensor among the data requires grad, and popt and pcov are arrays; detach() it for "
-            "the values, or fit by tapegrad.scipy.optimize.least_squares, whose x has derivatives"
-        )
     f = given["f"]
     others: dict[str, Any] = {"f": Values(name, f)}
     if given.get("jac") is None:
@@ -484,7 +549,47 @@ def curve_fit(bound: Bound) -> Any:
             return found.reshape(-1, len(params))
 
         others["jac"] = jac
+        if given.get("sigma") is not None and np.size(given["sigma"]) == 1:  # SciPy's takes no number then
+            others["sigma"] = np.full(np.shape(given["ydata"]), given["sigma"])
     return _called("curve_fit", bound, **others)
+
+
+def _fit_of_tensors(bound: Bound, data: dict[str, Any]) -> Any:
+    """A fit as a function of the data."""
+    given, name = bound.arguments, _named("curve_fit")
+    f = on_tensors(given["f"], name)
+    plain = {key: x if isinstance(x, _scipy.Bounds) else plain_tree(x) for key, x in data.items()}
+    if given.get("nan_policy") == "omit" and any(np.isnan(np.sum(plain[k])) for k in ("xdata", "ydata")):
+        raise _refused(name, "nan_policy='omit' leaves data out, which is not known here")
+    popt, pcov, *others = _fit(_changed(bound, **plain))
+
+    def residuals(p: Any, data: dict[str, Any]) -> Any:
+        off, sigma = (
+            np.reshape(as_array(f(data["xdata"], *p)) - as_array(data["ydata"]), (-1,)),
+            data.get("sigma"),
+        )
+        if sigma is None:
+            return off
+        sigma = as_array(sigma)
+        return (
+            off / sigma
+            if np.ndim(sigma) < 2
+            else solve_triangular(cholesky(sigma, lower=True), off, lower=True)
+        )
+
+    def objective(p: Any, data: dict[str, Any]) -> Any:
+        return np.sum(residuals(p, data) ** 2) / 2
+
+    params = {key: x for key, x in data.items() if key != "bounds"}
+    limits = limits_of(data.get("bounds"), popt.size, False)
+    found = solution(name, objective, popt, (params,), limits, (), func.minimizer, True)
+    if not np.isfinite(pcov).all():
+        return found, pcov, *others
+    matrix = func.jacfwd(lambda p: residuals(p, params))(found)
+    cov = np.linalg.inv(matrix.T @ matrix)
+    if not given.get("absolute_sigma", False):
+        cov = cov * (2 * objective(found, params) / (np.shape(matrix)[0] - popt.size))
+    return found, cov + (pcov - value_of(cov)), *others
 
 
 # ---------------------------------------------------------------- roots
