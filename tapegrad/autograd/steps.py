@@ -40,6 +40,7 @@ __all__ = [
     "key_of",
     "leave_tape",
     "random_state",
+    "sources_of",
     "together",
 ]
 
@@ -203,22 +204,27 @@ class Ran:
 
     def sources(self) -> Iterator[tuple[Key, Any, int]]:
         """What they came from besides the state: its key, and a Tensor, or a tape and its record there."""
-        mine, todo, seen = self.keys(), [], set()
-        for x in self.outs:
-            if x._tape is not None and x._tape.serial >= self.begin:
-                todo.append(x._tape)
-            elif requires_grad(x):
-                yield key_of(x), x, -1
-        while todo:
-            tape = todo.pop()
-            if tape.serial in seen:
-                continue
-            seen.add(tape.serial)
-            for k, source in tape.sources():
-                if isinstance(source, Place) and source.tape.serial >= self.begin:
-                    todo.append(source.tape)
-                elif source not in mine:
-                    yield source, tape, k
+        return sources_of(self.outs, self.begin, self.keys())
+
+
+def sources_of(outs: Sequence[Tensor], begin: int, known: Sequence[Key]) -> Iterator[tuple[Key, Any, int]]:
+    """What Tensors on tapes from a serial on came from: its key, a Tensor, or a tape and its record there."""
+    todo, seen = [], set()
+    for x in outs:
+        if x._tape is not None and x._tape.serial >= begin:
+            todo.append(x._tape)
+        elif requires_grad(x):
+            yield key_of(x), x, -1
+    while todo:
+        tape = todo.pop()
+        if tape.serial in seen:
+            continue
+        seen.add(tape.serial)
+        for k, source in tape.sources():
+            if isinstance(source, Place) and source.tape.serial >= begin:
+                todo.append(source.tape)
+            elif source not in known:
+                yield source, tape, k
 
 
 class Steps:

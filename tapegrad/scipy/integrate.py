@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import heapq
 import itertools
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,15 @@ import scipy.integrate as _scipy
 from scipy import LowLevelCallable
 from scipy.special import roots_legendre
 
-from tapegrad.core.base import needs_derivative, value_of
+from tapegrad.autograd.forward_ad import unpack_dual
+from tapegrad.autograd.steps import leave_tape, sources_of
+from tapegrad.autograd.sweeps import run
+from tapegrad.core.base import has_tangent, is_tensor, needs_derivative, requires_grad, value_of
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.numpy_api.tables import plain
+from tapegrad.numpy_api.tables import plain, tensor_of
 from tapegrad.scipy.calls import derived, doubles, fall_through, follows, refuse, theirs
 from tapegrad.scipy.initial_values import solve_ivp
+from tapegrad.tape.tape import current
 
 __all__ = [
     "cumulative_simpson", "cumulative_trapezoid", "fixed_quad", "quad", "romb", "simpson", "solve_ivp",
@@ -329,34 +334,116 @@ class _Range:
             for sign in signs
         ]
 
-    def measured(self, f: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
-        """The integral between two t, and an estimate of its error, as QUADPACK has it."""
-        nodes = self.nodes(low, high)
-        terms = np.array([f(x) * w for x, w in nodes]).reshape(len(POINTS), -1).sum(axis=1)
-        total = float(terms.sum())
-        error = abs(float((terms * (OF_GAUSS / WEIGHTS)).sum()) - total)
-        spread = float(np.abs(terms - WEIGHTS / 2 * total).sum())
-        if spread and error:
-            error = spread * min(1.0, (200 * error / spread) ** 1.5)
-        rounding = 50 * np.finfo(float).eps * float(np.abs(terms).sum())
-        return total, 0.0 if error <= rounding else error
+    def measured(self, f: Callable[[float], Any], low: float, high: float) -> dict[Any, np.ndarray]:
+        """Terms of the integral between two t, and of its derivatives, by key: a row a node."""
+        xs, weights = zip(*self.nodes(low, high), strict=True)
+        return {
+            key: (rows * np.reshape(weights, (-1, 1))).reshape(len(POINTS), -1, rows.shape[1]).sum(axis=1)
+            for key, rows in _with_slopes(f, xs).items()
+        }
 
-    def panels(self, f: Callable[[float], float], cuts: list[float], epsabs: float, epsrel: float) -> Any:
-        """Divide it until the error is a tenth of what is allowed; returns pairs of t."""
-        ends = sorted({*self.ends, *cuts})
-        parts: list[Any] = []
-        for low, high in itertools.pairwise(ends):
-            total, error = self.measured(f, low, high)
-            heapq.heappush(parts, (-error, low, high, total))
-        for _ in range(PANELS - len(parts)):
-            wanted = max(epsabs, epsrel * abs(sum(p[3] for p in parts)))
-            if -sum(p[0] for p in parts) <= 0.1 * wanted or parts[0][0] == 0:
+    def panels(self, f: Callable[[float], Any], cuts: list[float], epsabs: float, epsrel: float) -> Any:
+        """Divide it until errors are a tenth of what is allowed; returns pairs of t."""
+        totals: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}
+        heap: list[Any] = []
+        least: list[_Panel] = []
+        todo = list(itertools.pairwise(sorted({*self.ends, *cuts})))
+        while True:
+            new = [_Panel(*ends, self.measured(f, *ends)) for ends in todo]
+            for panel in new:
+                panel.add_to(totals, 1.0)
+            allowed = {key: np.maximum(epsabs, epsrel * np.abs(x)) for key, x in totals[0].items()}
+            for panel in new:
+                if panel.least:
+                    least.append(panel)
+                else:
+                    heapq.heappush(heap, (-panel.excess(allowed), panel.low, panel))
+            enough = all(np.all(totals[1][key] <= 0.1 * x) for key, x in allowed.items())
+            if not heap or (enough and not heap[0][2].odd) or len(heap) + len(least) >= PANELS:
                 break
-            _, low, high, _ = heapq.heappop(parts)
-            for a, b in ((low, 0.5 * (low + high)), (0.5 * (low + high), high)):
-                total, error = self.measured(f, a, b)
-                heapq.heappush(parts, (-error, a, b, total))
-        return [(low, high) for _, low, high, _ in sorted(parts, key=lambda p: p[1])]
+            worst = heapq.heappop(heap)[2]
+            worst.add_to(totals, -1.0)
+            middle = 0.5 * (worst.low + worst.high)
+            todo = [(worst.low, middle), (middle, worst.high)]
+        parts = [*least, *(panel for _, _, panel in heap)]
+        _look_at(parts, allowed)
+        return sorted((panel.low, panel.high) for panel in parts)
+
+
+def _look_at(parts: list[_Panel], allowed: dict[Any, Any]) -> None:
+    """Warn where a derivative is not found, but the integral is."""
+    wrong = {
+        key
+        for key, x in allowed.items()
+        if np.any(sum(panel.sums[key][1] for panel in parts if key in panel.sums) > 10 * x)
+    }
+    if wrong - {None} and None not in wrong:
+        warnings.warn(
+            "scipy.integrate.quad: a derivative of the integral is not found to the tolerances by "
+            f"{len(parts)} panels; integrate after a substitution that makes the function smooth",
+            _scipy.IntegrationWarning,
+            stacklevel=5,
+        )
+
+
+class _Panel:
+    """A part of what is integrated over.
+
+    Attributes
+    ----------
+    sums
+        Integrals, and estimates of their errors as QUADPACK has them, by key: of the function by None, of its
+        derivatives by what tapes know Tensors by.
+    """
+
+    def __init__(self, low: float, high: float, terms: dict[Any, np.ndarray]) -> None:
+        self.low, self.high = low, high
+        with np.errstate(invalid="ignore", over="ignore"):
+            self.sums = {key: _estimated(rows) for key, rows in terms.items()}
+        self.odd = not all(
+            np.isfinite(x).all() for x in self.sums.values()
+        )  # at a node, which others are not
+        nearest = np.finfo(float).eps * max(abs(low), abs(high))
+        self.least = high - low <= (50 if self.odd else 1000) * nearest
+
+    def add_to(self, totals: tuple[dict[Any, Any], dict[Any, Any]], sign: float) -> None:
+        """Add integrals to those of others, or take them away, and errors that smaller panels make less."""
+        for key, (total, error) in self.sums.items():
+            for known, x, counts in ((totals[0], total, True), (totals[1], error, not self.least)):
+                known[key] = known.get(key, 0.0) + (sign * x if counts and not self.odd else 0.0 * sign)
+
+    def excess(self, allowed: dict[Any, Any]) -> float:
+        """The largest error in parts of what is allowed."""
+        if self.odd:
+            return np.inf
+        return max(float(np.max(x[1] / allowed[key], initial=0.0)) for key, x in self.sums.items())
+
+
+def _estimated(terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of columns of terms at Kronrod's nodes, and estimates of their errors."""
+    total = terms.sum(axis=0)
+    error = np.abs((OF_GAUSS / WEIGHTS) @ terms - total)
+    spread = np.abs(terms - WEIGHTS[:, None] / 2 * total).sum(axis=0)
+    ratio = 200 * error / np.where(spread == 0, 1.0, spread)
+    error = np.where((spread == 0) | (error == 0), error, spread * np.minimum(1.0, ratio) ** 1.5)
+    rounding = 50 * np.finfo(float).eps * np.abs(terms).sum(axis=0)
+    return total, np.where(error <= rounding, 0.0, error)
+
+
+def _with_slopes(f: Callable[[float], Any], xs: Sequence[float]) -> dict[Any, np.ndarray]:
+    """By key rows of values at places, and of derivatives by all that they are computed from."""
+    leave_tape()
+    begin, n = current().serial, len(xs)
+    ys: Any = np.stack([np.reshape(tensor_of(f(x)), ()) for x in xs])
+    found: dict[Any, np.ndarray] = {None: np.asarray(value_of(ys), float).reshape(n, 1)}
+    if has_tangent(ys):
+        found["tangent"] = np.asarray(value_of(unpack_dual(ys).tangent), float).reshape(n, 1)
+    elif is_tensor(ys) and requires_grad(ys):
+        keys = [key for key, _, _ in sources_of([ys], begin, [])]
+        swept = run([(ys, np.eye(n))], keys, False, False, False, None, None, n, begin)
+        found |= {key: np.real(value_of(rows)).reshape(n, -1) for key, rows in swept.items()}
+    leave_tape()
+    return found
 
 
 def quad(
@@ -368,8 +455,9 @@ def quad(
 
     Its value and the estimate of its error are SciPy's. Derivatives are there by the limits, up to order 16,
     whether or not the function is smooth elsewhere; by args; and by Tensors that the function uses from
-    outside. By the last two they are the integrals of the derivatives, over the panels that the function
-    itself needs: where it jumps at a place that depends on them, the place is no part of it.
+    outside. By the last two they are the integrals of the derivatives, over panels that those of first order
+    need as the function does, to be found to the same tolerances; higher orders are not looked at. Where the
+    function jumps at a place that depends on them, the place is no part of it.
 
     Parameters
     ----------
@@ -390,6 +478,11 @@ def quad(
     ------
     UnsupportedOpError
         A derivative is asked for, and panels do not come to SciPy's value: the function is too singular.
+
+    Warns
+    -----
+    scipy.integrate.IntegrationWarning
+        Panels do not come to a derivative by what the function is computed from: that is too singular.
 
     Examples
     --------
@@ -426,7 +519,7 @@ def quad(
     low, high = (float(value_of(x)) for x in (a, b))
     total = 0.0
     if low != high:
-        total = _over_panels(number, on_values, min(low, high), max(low, high), points, (epsabs, epsrel))
+        total = _over_panels(number, min(low, high), max(low, high), points, (epsabs, epsrel))
         total = total if low < high else -total
         _compare(float(value_of(total)), found, max(epsabs, epsrel * abs(found[0])))
     for limit_, sign in ((a, -1.0), (b, 1.0)):
@@ -435,13 +528,13 @@ def quad(
     return (total + (found[0] - value_of(total)), *found[1:])
 
 
-def _over_panels(f: Any, on_values: Any, low: float, high: float, points: Any, eps: Any) -> Any:
+def _over_panels(f: Any, low: float, high: float, points: Any, eps: Any) -> Any:
     """The integral as a sum that is recorded."""
     part = _Range(low, high)
     cuts = [] if points is None else [x for x in np.ravel(value_of(points)).tolist() if low < x < high]
     found: Any = 0.0
-    for start, end in part.panels(lambda x: float(on_values(x)), cuts, *eps):
-        for x, w in part.nodes(start, end):
+    for ends in part.panels(f, cuts, *eps):
+        for x, w in part.nodes(*ends):
             found = found + w * f(x)
     return found
 

@@ -140,6 +140,49 @@ def test_a_step_in_the_middle_does_not_matter_to_the_limits():
     np.testing.assert_allclose(tg.grad(found, b)[0].item(), 2.0, rtol=1e-14)
 
 
+# Functions of a place a that are smoother than their derivatives by it, and these; a is 0.3, and 0.5 at a node.
+ROUGH = [
+    (lambda x, a: np.maximum(x - a, 0.0), lambda a: a - 1),
+    (lambda x, a: np.abs(x - a) ** 1.5, lambda a: a**1.5 - (1 - a) ** 1.5),
+    (lambda x, a: np.where(x < a, 0.0, (x - a) ** 2) + np.exp(x), lambda a: -((1 - a) ** 2)),
+    (lambda x, a: x**a * (1 + 0 * a), lambda a: -((1 + a) ** -2)),
+    (lambda x, a: 1e3 + np.arctan((x - a) * 1e3), lambda a: np.arctan(-a * 1e3) - np.arctan((1 - a) * 1e3)),
+]
+
+
+@pytest.mark.parametrize("a", [0.3, 0.5])
+def test_a_derivative_is_found_to_the_tolerances(a):
+    """Also where the function itself needs fewer panels."""
+    for f, slope in ROUGH:
+        place = leaf(a)
+        found, _ = ts.integrate.quad(f, 0.0, 1.0, args=(place,))
+        np.testing.assert_allclose(tg.grad(found, place)[0].item(), slope(a), rtol=1.5e-8, atol=1.5e-8)
+        found, _ = ts.integrate.quad(f, 0.0, 1.0, (place,), epsabs=1e-4, epsrel=1e-4)
+        np.testing.assert_allclose(tg.grad(found, place)[0].item(), slope(a), rtol=1e-4, atol=1e-4)
+        with fw.dual_level():
+            dual = ts.integrate.quad(f, 0.0, 1.0, args=(fw.make_dual(tg.tensor(a), tg.tensor(1.0)),))[0]
+            moved = fw.unpack_dual(dual).tangent.item()
+        np.testing.assert_allclose(moved, slope(a), rtol=1.5e-8, atol=1.5e-8)
+
+
+@pytest.mark.full
+def test_each_element_of_what_the_function_uses_counts():
+    """A vector of exponents, of which one makes the derivative large at an end."""
+    p, unused = leaf([2.0, 0.1, 1.0]), leaf(1.0)
+    found, _ = ts.integrate.quad(lambda x: np.sum(x**p) + (unused if x < 0 else 0.0), 0.0, 1.0)
+    g, none = tg.grad(found, [p, unused], allow_unused=True)
+    np.testing.assert_allclose(g.numpy(), -((1 + p.detach().numpy()) ** -2.0), rtol=1.5e-8)
+    assert none is None
+
+
+@pytest.mark.full
+def test_a_derivative_that_is_not_found_is_told():
+    a = leaf(0.3)
+    with pytest.warns(scipy.integrate.IntegrationWarning, match="derivative of the integral"):
+        found, _ = ts.integrate.quad(lambda x: np.sign(x - a) * np.abs(x - a) ** 0.1, 0.0, 1.0)
+    assert np.isfinite(found.item())
+
+
 @pytest.mark.full
 def test_forward_mode_of_quad():
     with fw.dual_level():
