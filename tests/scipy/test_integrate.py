@@ -140,7 +140,7 @@ def test_a_step_in_the_middle_does_not_matter_to_the_limits():
     np.testing.assert_allclose(tg.grad(found, b)[0].item(), 2.0, rtol=1e-14)
 
 
-# Functions of a place a that are smoother than their derivatives by it, and these; a is 0.3, and 0.5 at a node.
+# Functions of a place a that are smoother than their derivatives by it, and these; 0.5 is at a node.
 ROUGH = [
     (lambda x, a: np.maximum(x - a, 0.0), lambda a: a - 1),
     (lambda x, a: np.abs(x - a) ** 1.5, lambda a: a**1.5 - (1 - a) ** 1.5),
