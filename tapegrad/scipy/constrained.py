@@ -17,7 +17,6 @@ import scipy.optimize as _scipy
 
 from tapegrad import func
 from tapegrad.core.base import value_of
-from tapegrad.creation import array
 from tapegrad.errors import GradientError
 from tapegrad.func.calls import on_tensors
 from tapegrad.func.trees import flatten
@@ -56,13 +55,16 @@ def plain_tree(x: Any) -> Any:
 def limits_of(bounds: Any, n: int, pairs: bool) -> Limits:
     """Limits of each of n unknowns, of pairs as `minimize` takes for bounds, or of two sides."""
     if bounds is None:
-        return Limits([-np.inf] * n, [np.inf] * n)
+        return Limits(np.full(n, -np.inf), np.full(n, np.inf))
     if isinstance(bounds, _scipy.Bounds):
         bounds = bounds.lb, bounds.ub
     elif pairs:
-        both = [(-np.inf if a is None else a, np.inf if b is None else b) for a, b in bounds]
-        return Limits(*map(list, zip(*both, strict=True)))
-    return Limits(*(list(as_array(side) + np.zeros(n)) for side in bounds))
+        sides = zip(*bounds, strict=True)
+        bounds = [
+            [end if x is None else x for x in side]
+            for side, end in zip(sides, (-np.inf, np.inf), strict=True)
+        ]
+    return Limits(*(as_array(side) + np.zeros(n) for side in bounds))
 
 
 def constraints_of(constraints: Any, name: str) -> list[Constraint]:
@@ -85,51 +87,41 @@ def constraints_of(constraints: Any, name: str) -> list[Constraint]:
     return found
 
 
-class _Candidates:
-    """Elements near a limit: of x, and of constraints.
+class _Near:
+    """Elements of x, or of a constraint, that are near a limit.
 
     Attributes
     ----------
-    owners, places
-        Number of the constraint, -1 for x, and of the element in it.
-    ends
-        The limits.
+    places, ends
+        Which elements, and the limits.
     signs
         1 at the lower one, -1 at the upper one, 0 where they are the same.
     slack
-        How far off it is.
-    rows
-        Derivatives by x.
+        How far off they are.
     """
 
-    def __init__(self, x: np.ndarray, limits: Limits, constraints: Sequence[Constraint]) -> None:
-        parts = [self._near(-1, x, limits.low, limits.high, lambda: np.eye(x.size))]
-        for k, c in enumerate(constraints):
-            of = functools.partial(_of_constraint, c)
-            parts.append(self._near(k, value_of(of(x)), c.low, c.high, functools.partial(func.jacrev(of), x)))
-        self.owners, self.places, self.ends, self.signs, self.slack = (
-            np.concatenate([part[i] for part in parts]) for i in range(5)
-        )
-        self.rows = np.concatenate([part[5].reshape(-1, x.size) for part in parts])
-
-    @staticmethod
-    def _near(owner: int, at: Any, low: Any, high: Any, matrix: Callable[[], Any]) -> tuple[Any, ...]:
-        at = np.asarray(at, float)
+    def __init__(self, at: np.ndarray, low: Any, high: Any) -> None:
         ends = [np.broadcast_to(np.asarray(side, float), at.shape) for side in (low, high)]
         with np.errstate(invalid="ignore"):
             off = [np.abs(at - end) / np.maximum(1.0, np.abs(end)) for end in ends]
         off = [np.where(np.isfinite(end), gap, np.inf) for end, gap in zip(ends, off, strict=True)]
         lower = off[0] <= off[1]
         slack = np.where(lower, *off)
-        kept = np.flatnonzero(slack <= NEAR)
-        signs = np.where(ends[0] == ends[1], 0, np.where(lower, 1, -1))
-        rows = matrix()[kept] if kept.size else np.zeros(0)
-        return np.full(kept.size, owner), kept, np.where(lower, *ends)[kept], signs[kept], slack[kept], rows
+        self.places = np.flatnonzero(slack <= NEAR)
+        self.ends, self.slack = np.where(lower, *ends)[self.places], slack[self.places]
+        self.signs = np.where(ends[0] == ends[1], 0, np.where(lower, 1, -1))[self.places]
 
-    def without(self, dropped: np.ndarray) -> None:
-        """Leave some out."""
-        for name in ("owners", "places", "ends", "signs", "slack", "rows"):
-            setattr(self, name, getattr(self, name)[~dropped])
+    def weak(self, multipliers: np.ndarray, least: float) -> np.ndarray:
+        """Which inequalities are not pulled to their limits."""
+        pulled: np.ndarray = (self.signs != 0) & ~(multipliers * self.signs > least)
+        return pulled
+
+    def without(self, weak: np.ndarray) -> np.ndarray:
+        """Leave out what is weak and not at its limit; returns what is kept."""
+        kept: np.ndarray = ~(weak & (self.slack > SLACK))
+        for name in ("places", "ends", "signs", "slack"):
+            setattr(self, name, getattr(self, name)[kept])
+        return kept
 
 
 class _Conditions:
@@ -152,35 +144,44 @@ class _Conditions:
         self.name = name
         slope = np.asarray(func.grad(objective)(x), float)
         size = max(1.0, float(np.max(np.abs(slope), initial=0.0)))
-        held = _Candidates(x, limits, constraints)
+        of_x = _Near(x, *limits)
+        near, matrices = [of_x], [np.zeros((0, x.size))]
+        for c in constraints:
+            near.append(_Near(np.asarray(value_of(_of_constraint(c, None, x)), float), c.low, c.high))
+            some = functools.partial(_of_constraint, c, near[-1].places)
+            matrices.append(func.jacrev(some)(x) if near[-1].places.size else matrices[0])
         while True:
-            multipliers = np.linalg.lstsq(held.rows.T, slope, rcond=None)[0]
-            weak = (held.signs != 0) & ~(multipliers * held.signs > GRADIENT * size)
-            dropped = weak & (held.slack > SLACK)
-            if not dropped.any():
+            free = np.ones(x.size, bool)
+            free[of_x.places] = False
+            matrix = np.concatenate(matrices)
+            self.multipliers = np.linalg.lstsq(matrix[:, free].T, slope[free], rcond=None)[0]
+            rest = slope - self.multipliers @ matrix
+            parts = np.split(self.multipliers, np.cumsum([len(m) for m in matrices])[:-1])
+            parts[0] = rest[of_x.places]
+            weak = [g.weak(v, GRADIENT * size) for g, v in zip(near, parts, strict=True)]
+            kept = [g.without(w) for g, w in zip(near, weak, strict=True)]
+            if all(map(np.all, kept)):
                 break
-            held.without(dropped)
+            matrices[1:] = [m[k] for m, k in zip(matrices[1:], kept[1:], strict=True)]
         if constraints or np.isfinite(np.concatenate(limits)).any() or not trusted:
-            off = float(np.max(np.abs(slope - held.rows.T @ multipliers), initial=0.0))
-            self._check(off, size, trusted, held.owners[weak], (multipliers * held.signs)[weak])
-        of_x = held.owners < 0
-        self.fixed, self.upper = np.zeros(x.size, bool), np.zeros(x.size, bool)
-        self.fixed[held.places[of_x]], self.upper[held.places[of_x]] = True, held.signs[of_x] < 0
-        mine = [held.owners == k for k in range(len(constraints))]
-        self.rows = [(held.places[k], held.ends[k]) for k in mine]
-        self.multipliers = multipliers[~of_x]
+            self._check_gradient(float(np.max(np.abs(rest[free]), initial=0.0)), size, trusted)
+            for g, v, w in zip(near, parts, weak, strict=True):
+                self._check_signs("bound" if g is of_x else "constraint", (v * g.signs)[w])
+        self.fixed, self.upper = ~free, np.zeros(x.size, bool)
+        self.upper[of_x.places] = of_x.signs < 0
+        self.rows = [(g.places, g.ends) for g in near[1:]]
 
-    def _check(self, off: float, size: float, trusted: bool, weak: np.ndarray, pulled: np.ndarray) -> None:
-        """See that the gradient is accounted for, and that what is at its limit is pulled there."""
+    def _check_gradient(self, off: float, size: float, trusted: bool) -> None:
         if not off <= (OFF if trusted else GRADIENT) * size:
             self._refuse(
                 f"of the gradient {off:.3g} is left, for which no bound or constraint that it is at "
                 "accounts, so it is no solution; let the solver go on, by a smaller tol"
             )
+
+    def _check_signs(self, what: str, weak: np.ndarray) -> None:
         if weak.size:
-            what = "bound" if weak[0] < 0 else "constraint"
             self._refuse(
-                f"it is at a {what} with the multiplier {pulled[0] + 0.0:.3g}, which does not hold it there, "
+                f"it is at a {what} with the multiplier {weak[0] + 0.0:.3g}, which does not hold it there, "
                 "so its derivatives on both sides differ (no strict complementarity); move the "
                 f"{what}, leave it out"
             )
@@ -193,29 +194,27 @@ class _Conditions:
 
     def whole(self, free: Any, limits: Limits) -> Any:
         """All of x, of the elements that are free."""
-        places = np.flatnonzero(self.fixed).tolist()
-        if not places:
+        places = np.flatnonzero(self.fixed)
+        if not places.size:
             return free
-        ends = array([(limits.high if self.upper[k] else limits.low)[k] for k in places])
+        ends = np.where(self.upper[places], limits.high[places], limits.low[places])
         order = np.argsort(np.concatenate([np.flatnonzero(~self.fixed), places]))
         return np.concatenate([free, ends])[order]
 
     def equations(self, x: Any, constraints: Sequence[Constraint], args: Sequence[Any]) -> Any:
         """The constraints that hold as equations: what is 0."""
         found = [
-            _vector(c.fun(x, *given))[rows] - ends
+            _of_constraint(c._replace(args=given), rows, x) - ends
             for c, given, (rows, ends) in zip(constraints, args, self.rows, strict=True)
             if rows.size
         ]
         return np.concatenate(found)
 
 
-def _of_constraint(c: Constraint, x: Any) -> Any:
-    return _vector(c.fun(x, *c.args))
-
-
-def _vector(found: Any) -> Any:
-    return np.reshape(as_array(found), (-1,))
+def _of_constraint(c: Constraint, rows: Any, x: Any) -> Any:
+    """Elements of a constraint, or all."""
+    found = np.reshape(as_array(c.fun(x, *c.args)), (-1,))
+    return found if rows is None else found[rows]
 
 
 def solution(

@@ -23,7 +23,7 @@ from tapegrad.core.base import needs_derivative, value_of
 from tapegrad.errors import GradientError
 from tapegrad.func.calls import compiled, on_tensors
 from tapegrad.func.trees import flatten
-from tapegrad.scipy.constrained import GRADIENT, Limits, constraints_of, limits_of, plain_tree, solution
+from tapegrad.scipy.constrained import GRADIENT, constraints_of, limits_of, plain_tree, solution
 from tapegrad.scipy.evaluations import Function, Residual, Values, as_array, differentiating
 from tapegrad.scipy.linalg import cholesky, solve_triangular
 
@@ -189,8 +189,8 @@ def minimize(bound: Bound) -> Any:
 
     The function is called once at each point, on a tape of its own: gradient and Hessian products are swept
     from that. Two points are kept where second derivatives are wanted, else one. The derivative of a solution
-    solves with the Hessian as a matrix, from 1,000 unknowns on by conjugate gradients with its products; with
-    `tapegrad.func.minimizer` by any other solver.
+    solves with the Hessian as a matrix; from 1,000 unknowns on, without constraints, by conjugate gradients
+    with its products, with `tapegrad.func.minimizer` by any other solver.
 
     Examples
     --------
@@ -395,7 +395,7 @@ def _between(bound: Bound, fun: Any, args: Any, bounds: Any) -> Any:
     others = {"args": plain_tree(args), "bounds": tuple(map(value_of, bounds))}
     result = _called("minimize_scalar", bound, fun=Values(name, fun), **others)
     x = solution(
-        name, lambda x, args: f(x[0], *args), [result.x], (args,), Limits([bounds[0]], [bounds[1]]), (),
+        name, lambda x, args: f(x[0], *args), [result.x], (args,), limits_of([bounds], 1, True), (),
         func.minimizer, bool(result.success),
     )  # fmt: skip
     result.x = x[0]
