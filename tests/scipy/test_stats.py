@@ -24,6 +24,7 @@ DISCRETE = {
     "bernoulli": (0.3,), "binom": (5, 0.3), "nbinom": (2.5, 0.4), "poisson": (2.3,), "geom": (0.3,),
     "betabinom": (5, 1.3, 2.2),
 }  # fmt: skip
+DISCRETE_METHODS = ("logpmf", "pmf", "logcdf", "cdf", "logsf", "sf")
 METHODS = ("logpdf", "pdf", "logcdf", "cdf", "logsf", "sf", "ppf", "isf")
 # Methods that a distribution has not, and parameters by which one has no derivative.
 WITHOUT = {("vonmises", m) for m in ("ppf", "isf", "logcdf", "logsf")}
@@ -86,7 +87,7 @@ def test_continuous(name):
 @pytest.mark.parametrize("name", thinned(DISCRETE, lambda name: False))
 def test_discrete(name):
     k = [1.0, 2.0, 3.0, 4.0] if name != "bernoulli" else [0.0, 1.0]
-    for method in ("logpmf", "pmf", "logcdf", "cdf", "logsf", "sf"):
+    for method in DISCRETE_METHODS:
         if name == "bernoulli":
             k = [0.0, 1.0] if "pmf" in method else [0.0]
         assert compare(name, method, np.array(k), DISCRETE[name], (0,))
@@ -205,6 +206,37 @@ def test_both_tails_by_shapes(name):
 
                 wanted = (8 * (moved(1) - moved(-1)) - (moved(2) - moved(-2))) / (12e-5 * shapes[k])
                 np.testing.assert_allclose(g.item(), wanted, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", DISCRETE)
+def test_ends_and_tails_of_whole_numbers(name):
+    """Below and at the first number, far above, at the last, between two: by parameters."""
+    mine, d, shapes = getattr(ts.stats, name), getattr(scipy.stats, name), DISCRETE[name]
+    low, high = d.support(*shapes)
+    far = [high - 1, high, high + 1]
+    if np.isinf(high):
+        far = [float(d.isf(q, *shapes)) for q in (1e-4, 1e-9)]
+    moving = [k for k, v in enumerate(shapes) if isinstance(v, float)]
+    for method in DISCRETE_METHODS:
+        for at in (low - 1, low, low + 0.5, *far):
+            args = [leaf(v) if k in moving else v for k, v in enumerate(shapes)]
+            found = getattr(mine, method)(at, *args)
+            wanted = getattr(d, method)(at, *shapes)
+            np.testing.assert_allclose(found.item(), wanted, rtol=1e-8, atol=1e-15)
+            grads = tg.grad(found, [args[k] for k in moving])
+            for k, g in zip(moving, grads, strict=True):
+
+                def moved(s, k=k, method=method, at=at):
+                    values = (v + s * 1e-4 * (j == k) for j, v in enumerate(shapes))
+                    return getattr(d, method)(at, *values)
+
+                if np.isinf(wanted):
+                    assert g.item() == 0
+                    continue
+                slope = (8 * (moved(1) - moved(-1)) - (moved(2) - moved(-2))) / 12e-4
+                size = max(1e-9, abs(found.item()))
+                np.testing.assert_allclose(g.item(), slope, rtol=1e-5, atol=1e-7 * size + 1e-12)
 
 
 @pytest.mark.full
