@@ -260,9 +260,7 @@ def solution(
     if multipliers.size:
         conditions.__name__ = name
         free, _ = func.root(conditions, lambda *_: (known, multipliers))(params, limits, given)
-    elif known.size:
+    else:  # also of no unknowns, which depend on the params as any do
         free = minimizer(least, lambda *_: known)(params, limits, given)
-    else:
-        free = known
     found = held.whole(free, limits)
     return found + (x - value_of(found))

@@ -159,6 +159,29 @@ def test_where_there_is_no_derivative():
         ours.minimize(f, [1.0, 1.0], args=(a,), constraints={"type": "ineq", "fun": lambda x: x[0] - b})
 
 
+@pytest.mark.parametrize("off", [2e-3, 5e-4, 2e-6, 5e-7, 0.0])
+def test_near_a_bound(off):
+    """What does not hold it counts where it is at the bound, and nowhere else; what does holds it."""
+    a = leaf(off)
+
+    def f(x, a):
+        return (x[0] - a) ** 2
+
+    given = {"args": (a,), "bounds": [(0.0, 1.0)], "options": {"gtol": 1e-14}}
+    if off < 1e-6:
+        with pytest.raises(GradientError, match="strict complementarity"):
+            ours.minimize(f, [0.5], **given)
+    else:
+        assert tg.grad(ours.minimize(f, [0.5], **given).x[0], a)[0].item() == 1.0
+    for slope, moves in ((1e-6, None), (1e-3, 0.0)):  # a multiplier
+        held = {**given, "args": (leaf(-slope / 2),)}
+        if moves is None:
+            with pytest.raises(GradientError, match="strict complementarity"):
+                ours.minimize(f, [0.5], **held)
+        else:
+            assert tg.grad(ours.minimize(f, [0.5], **held).x[0], held["args"][0])[0].item() == moves
+
+
 @pytest.mark.full
 def test_many_unknowns_between_bounds():
     """No matrix of them is made; where a bound holds, nothing moves."""
@@ -181,7 +204,7 @@ def test_a_minimum_between_two_numbers():
     inner = ours.minimize_scalar(lambda x, a: np.cosh(x - a), bounds=(0.0, 5.0), **given)
     np.testing.assert_allclose(tg.grad(inner.x, a)[0].item(), 1.0, rtol=1e-9)
     at_end = ours.minimize_scalar(lambda x, a: np.cosh(x - a), bounds=(0.0, top), **given)
-    assert [g.item() for g in tg.grad(at_end.x, [a, top], materialize_grads=True)] == [0.0, 1.0]
+    assert [g.item() for g in tg.grad(at_end.x, [a, top], retain_graph=True)] == [0.0, 1.0]
     np.testing.assert_allclose(tg.grad(at_end.fun, a)[0].item(), np.sinh(0.5), rtol=1e-6)
 
 
