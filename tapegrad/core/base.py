@@ -15,6 +15,7 @@ from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape
 
 if TYPE_CHECKING:
+    from numpy._globals import _NoValueType
     from numpy.typing import ArrayLike, DTypeLike
 
     from tapegrad.tensor import Tensor
@@ -23,6 +24,10 @@ TensorOrArray: TypeAlias = "Tensor | np.ndarray"  # what rules compute with; Num
 Operand: TypeAlias = "Tensor | ArrayLike"  # what NumPy's functions take
 Out: TypeAlias = "TensorOrArray | None"  # where they put a result, if it is said
 DType: TypeAlias = "DTypeLike | None"
+Shape: TypeAlias = int | Sequence[int]
+NotGiven: TypeAlias = (
+    "_NoValueType"  # what `np._NoValue` is, the default of arguments of which None says something
+)
 
 
 class Handle:
@@ -58,7 +63,7 @@ def use(kind: type[Tensor], take_history: Callable[[Handle], None]) -> None:
     _make, _take_history = kind, take_history
 
 
-def wrap(value: Any, tape: Tape | None = None, at: Any = None) -> Tensor:
+def wrap(value: Operand, tape: Tape | None = None, at: Any = None) -> Tensor:
     """Return a Tensor of a value as the library makes them."""
     out = _make()
     out._v, out._tape, out._at, out._extra = value, tape, at, None
@@ -213,7 +218,7 @@ def add_saved_bytes(out: Handle, kept: Any) -> None:
         tape.weigh(nbytes_of(kept, set()))
 
 
-def nbytes_of(x: Any, seen: set[int]) -> int:
+def nbytes_of(x: Operand, seen: set[int]) -> int:
     """Bytes of the arrays in Tensors, lists, tuples and dicts, but of those whose ids have been `seen`.
 
     A large one that many records keep counts for the first of them only.
@@ -235,7 +240,7 @@ def nbytes_of(x: Any, seen: set[int]) -> int:
     return 0
 
 
-def is_tensor(x: Any) -> TypeGuard[Tensor]:
+def is_tensor(x: Operand) -> TypeGuard[Tensor]:
     """Whether this is a Tensor."""
     return isinstance(x, Handle)
 
@@ -270,7 +275,7 @@ def needs_derivative(x: Any) -> bool:
     return requires_grad(x) and (bool(_enabled.get()) or has_tangent(x))
 
 
-def is_noted(x: Any) -> bool:
+def is_noted(x: Operand) -> bool:
     """Whether this is a Tensor of truth values or integers that a rule has computed whose steps are noted."""
     return isinstance(x, Handle) and x._tape is DUAL and x._v.dtype.kind not in "fc"
 
@@ -280,11 +285,11 @@ def value_of(x: Any) -> Any:
     return x._v if isinstance(x, Handle) else x
 
 
-def shape_of(x: Any) -> tuple[int, ...]:
+def shape_of(x: Operand) -> tuple[int, ...]:
     """Return the shape of a Tensor or of what NumPy takes for an array."""
     return x._v.shape if isinstance(x, Handle) else np.shape(x)
 
 
-def ndim_of(x: Any) -> int:
+def ndim_of(x: Operand) -> int:
     """Return the number of axes of a Tensor or of what NumPy takes for an array."""
     return x._v.ndim if isinstance(x, Handle) else np.ndim(x)

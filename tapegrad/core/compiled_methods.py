@@ -11,14 +11,13 @@ import ctypes
 import functools
 import operator
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapegrad import config
 from tapegrad.core import dispatch, grad_mode
-from tapegrad.core.base import join
+from tapegrad.core.base import Operand, join
 from tapegrad.core.dispatch import record
 from tapegrad.core.operators import FAST
 from tapegrad.core.storage import DUAL, OPEN, STALE
@@ -306,14 +305,14 @@ def _use_vector_form(sheets: np.ndarray, op: Primitive, ufunc: np.ufunc) -> None
 def builtin(name: str, flags: int, at: Address) -> Any:
     """A builtin function whose code is at an address."""
     kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-    make: Callable[..., Any] = kind(("PyCFunction_NewEx", ctypes.pythonapi))
+    make = kind(("PyCFunction_NewEx", ctypes.pythonapi))
     return make(_define(name, flags, at, ""), None, None)
 
 
 def _method(kind: type[Tensor], name: str, flags: int, at: Address) -> Any:
     """A method of Tensor whose code is at an address."""
     maker = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
-    make: Callable[..., Any] = maker(("PyDescr_NewMethod", ctypes.pythonapi))
+    make = maker(("PyDescr_NewMethod", ctypes.pythonapi))
     return make(kind, _define(name, flags, at, TWINS[name].__doc__ or ""))
 
 
@@ -332,12 +331,12 @@ def _fill_slot(kind: type[Tensor], table: int, place: int, number: int, function
         slot.value = function
 
 
-def _record(op: Primitive, value: Any, *operands: Any) -> Tensor:
+def _record(op: Primitive, value: np.ndarray, *operands: Any) -> Tensor:
     """Record what compiled code computed and found to be out of the ordinary."""
     return record(op, value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value, operands)
 
 
-def _look(op: Primitive, out: Tensor, *operands: Any) -> None:
+def _look(op: Primitive, out: Tensor, *operands: Operand) -> None:
     """See a result that is not finite, or cannot be looked at by compiled code."""
     lines = grad_mode.in_force("lines")
     if lines is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import requires_grad, value_of
+from tapegrad.core.base import Operand, requires_grad, value_of
 from tapegrad.core.dispatch import apply, record, timed, wrap_without_history
 from tapegrad.errors import DTypeError
 from tapegrad.kernels import abi
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 
-def astype(x: Any, dtype: DTypeLike) -> Any:
+def astype(x: Operand, dtype: DTypeLike) -> Any:
     """Another dtype; a conversion to an integer or boolean has no derivative."""
     dtype = np.dtype(dtype)
     value = value_of(x)

@@ -46,7 +46,7 @@ NESTED = 64  # lists in lists in what may be an array
 UNUSABLE = (np.matrix, np.ma.MaskedArray)
 
 
-def as_tape_value(x: Operand, what: str = "operand") -> Any:
+def as_tape_value(x: Operand, what: str = "operand") -> np.ndarray:
     """Return an ndarray or NumPy scalar as tapes can read it: native, aligned, plain."""
     if type(x) is ndarray and x.dtype is DOUBLE and x.ndim and x.flags.aligned:
         return x
@@ -68,7 +68,7 @@ def as_tape_value(x: Operand, what: str = "operand") -> Any:
     return array if type(array) is ndarray else array.view(ndarray)
 
 
-def operand(x: Any, what: str) -> Any:
+def operand(x: Operand, what: str) -> Any:
     """Return an operand as it is, unless it is an array that NumPy's result would take its kind from."""
     if isinstance(x, ndarray):
         if type(x) is not ndarray or x.dtype.char not in abi.CODES or not x.dtype.isnative:
@@ -110,7 +110,7 @@ def import_operand(tape: Tape, x: Any) -> Position:
     return tape.constant(None, x if type(x) is float64 else as_tape_value(x))
 
 
-def secure(tape: Tape, op: Primitive, operands: Sequence[Any], q: int) -> Position:
+def secure(tape: Tape, op: Primitive, operands: Sequence[Operand], q: int) -> Position:
     """As `import_operand`, for operand q in memory that others can write to, from which the tape is safe."""
     x, cell = operands[q], None
     if isinstance(x, Handle):
@@ -134,7 +134,7 @@ def secure(tape: Tape, op: Primitive, operands: Sequence[Any], q: int) -> Positi
     return tape.append(layout.CONST if cell is None else layout.LEAF, 0, 0, value, cell)
 
 
-def _read(op: Primitive, operands: Sequence[Any], q: int) -> bool:
+def _read(op: Primitive, operands: Sequence[Operand], q: int) -> bool:
     """Whether a derivative reads the value of operand q."""
     return any(requires_grad(x) and op.masks[min(k, 2)] >> min(q, 2) & 1 for k, x in enumerate(operands))
 
@@ -148,7 +148,7 @@ def apply(op: Primitive, operands: Sequence[Any], attrs: Attributes | None = Non
     return _applied(op, operands, attrs)
 
 
-def watch(op: Primitive, operands: Sequence[Any], function: Callable[..., Any], *args: Any) -> Any:
+def watch(op: Primitive, operands: Sequence[Operand], function: Callable[..., Any], *args: Any) -> Any:
     """Call what applies an op, and tell who notes lines or times; if no more is asked, in the mode True."""
     mode, out = enabled(), None
     lines, profile = mode.lines, mode.profile  # type: ignore[union-attr]
@@ -193,7 +193,7 @@ def timed(name: str | None = None) -> Callable[[F], F]:
     return decorate
 
 
-def _applied(op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -> Tensor:
+def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | None) -> Tensor:
     if len(operands) == 1 and isinstance(operands[0], Handle):
         values = [operands[0]._v]
     else:
@@ -231,18 +231,18 @@ def _applied(op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -
 
 
 def record_natively(
-    op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None
+    op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None
 ) -> Tensor | None:
     """As `record`, in compiled code; None where Python is to do it. Replaced by `core.compiled_methods`."""
 
 
-def record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None = None) -> Tensor:
+def record(op: Primitive, value: Operand, operands: Sequence[Any], attrs: Attributes | None = None) -> Tensor:
     """Return the Tensor of a computed value, with its history."""
     out = record_natively(op, value, operands, attrs)
     return _record(op, value, operands, attrs) if out is None else out
 
 
-def _record(op: Primitive, value: Any, operands: Sequence[Any], attrs: Any) -> Any:
+def _record(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None) -> Tensor:
     """As `record`, in Python."""
     mode = enabled()
     newest = -1  # serial of the newest operand's tape; 0 for a leaf, -1 where nothing requires a gradient
@@ -303,7 +303,9 @@ def _is_traced(mode: Mode | bool) -> bool:
     return type(mode) is Mode and mode.forward is not None and bool(mode.forward.of_any_dtype)
 
 
-def _recorded_by_dual(op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None) -> Tensor:
+def _recorded_by_dual(
+    op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None
+) -> Tensor:
     """As `record`, for operands of which one carries a tangent: its `Dual` knows what becomes of tangents."""
     for x in operands:
         if isinstance(x, Handle) and x._tape is DUAL:
@@ -313,8 +315,8 @@ def _recorded_by_dual(op: Primitive, value: Any, operands: Sequence[Any], attrs:
 
 
 def _commit(
-    op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None, newest: int, foreign: bool,
-    packing: Packing | None, packed: Packed | None,
+    op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None, newest: int,
+    foreign: bool, packing: Packing | None, packed: Packed | None,
 ) -> tuple[Tape, int]:  # fmt: skip
     """Commit a record of these operands, imported where need be, to a tape newer than theirs."""
     new_tape: Callable[[], Tape] = current if packing is None else packing.current
@@ -353,7 +355,7 @@ def _commit(
     return tape, at
 
 
-def with_metadata(out: H, operands: Sequence[Any], apart: bool = False) -> H:
+def with_metadata(out: H, operands: Sequence[Operand], apart: bool = False) -> H:
     """Note on a Tensor what it has from its operands and what the mode wants to be known; returns it.
 
     `apart`: the history of the operands is not the result's, though operations are recorded.
@@ -370,7 +372,7 @@ def with_metadata(out: H, operands: Sequence[Any], apart: bool = False) -> H:
     return out
 
 
-def note_flat(out: H, function: Callable[..., Any], operands: Sequence[Any]) -> H:
+def note_flat(out: H, function: Callable[..., Any], operands: Sequence[Operand]) -> H:
     """Note what a function without a derivative has made of operands; returns it."""
     mode = enabled()
     if type(mode) is Mode and mode.forward is not None:
@@ -394,7 +396,7 @@ def tensors_in(x: Any) -> list[Any]:
     return [found for part in parts for found in tensors_in(part)]
 
 
-def _refuse_inference(op: Primitive, operands: Sequence[Any]) -> None:
+def _refuse_inference(op: Primitive, operands: Sequence[Operand]) -> None:
     for q, x in enumerate(operands):
         if isinstance(x, Handle) and x._extra is not None and x._extra.inference and _read(op, operands, q):
             raise GradientError(
@@ -441,7 +443,7 @@ def is_externally_writable(x: Any) -> bool:
     return isinstance(x, ndarray)
 
 
-def is_view_of(value: Any, x: Any) -> bool:
+def is_view_of(value: Operand, x: Operand) -> bool:
     """Whether NumPy made an array as a view of another one's memory, or gave that back."""
     if type(value) is not ndarray or not isinstance(x, ndarray):
         return False
@@ -450,7 +452,7 @@ def is_view_of(value: Any, x: Any) -> bool:
 
 
 def wrap_without_history(
-    value: Any, operands: Sequence[Any], sources: Sequence[Tensor] | None = None
+    value: Operand, operands: Sequence[Operand], sources: Sequence[Tensor] | None = None
 ) -> Tensor:
     """Return a Tensor without history; where it views an exposed operand's memory it is exposed too.
 
@@ -466,7 +468,7 @@ def wrap_without_history(
     return with_metadata(out, operands if sources is None else sources)
 
 
-def describe_mismatch(op: Primitive, values: Sequence[Any], error: Exception) -> str:
+def describe_mismatch(op: Primitive, values: Sequence[Operand], error: Exception) -> str:
     """What an error of NumPy's about shapes is told as."""
     shapes = ", ".join(str(np.shape(v)) for v in values)
     return f"{op.name} of operands of shapes {shapes}: {error}"
@@ -494,7 +496,7 @@ def sequence(x: Any) -> Any:
     return np.asarray(x) if isinstance(x, Labelled) else x
 
 
-def contains_tensor(x: Any, depth: int = 0) -> bool:
+def contains_tensor(x: Operand, depth: int = 0) -> bool:
     """Whether nested lists hold a Tensor."""
     if isinstance(x, (list, tuple)):
         if depth >= NESTED:

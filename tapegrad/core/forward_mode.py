@@ -17,6 +17,7 @@ import numpy as np
 
 from tapegrad.core.base import (
     Handle,
+    Operand,
     alias_of,
     extra,
     has_tangent,
@@ -67,7 +68,7 @@ class Level:
         OPEN.discard(self._note)
 
     def push(
-        self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None,
+        self, op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None,
         mine: Sequence[Dual | None],
     ) -> Tensor:  # fmt: skip
         """Return the Tensor of a computed value with its tangent; `mine` are the operands as duals here."""
@@ -77,7 +78,7 @@ class Level:
         with np.errstate(
             all="ignore"
         ):  # as in a sweep: what a tangent overflows to is no error of the caller's
-            tangent: Any = _of_power(op, mine, operands)
+            tangent = _of_power(op, mine, operands)
             if tangent is not None:
                 pass
             elif self.lanes is None:
@@ -120,7 +121,9 @@ class Dual:
     def __init__(self, level: Level, primal: Tensor, tangent: Tensor, source: Source | None = None) -> None:
         self.level, self.primal, self.tangent, self.source = level, primal, tangent, source
 
-    def record(self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None) -> Tensor:
+    def record(
+        self, op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None
+    ) -> Tensor:
         """Return the Tensor of a value computed from this and others; `dispatch.record` calls this."""
         return push(op, value, operands, attrs)
 
@@ -152,13 +155,13 @@ def dual(level: Level, primal: Tensor, tangent: Tensor) -> Tensor:
     return wrap(primal._v, DUAL, Dual(level, primal, tangent))
 
 
-def at_level(x: Any, level: Level) -> Dual | None:
+def at_level(x: Operand, level: Level) -> Dual | None:
     """Return the dual that a Tensor is at just this level, which no open one is further in than."""
     found: Dual | None = x._at if isinstance(x, Handle) and has_tangent(x) else None
     return found if found is not None and found.level is level else None
 
 
-def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None) -> Tensor:
+def push(op: Primitive, value: Operand, operands: Sequence[Any], attrs: Attributes | None) -> Tensor:
     """Return the Tensor of a computed value, with its history, and with what its innermost level adds."""
     duals: list[Dual | None] = [x._at if has_tangent(x) else None for x in operands]
     found = [d.level for d in duals if d is not None]
@@ -172,7 +175,7 @@ def push(op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes |
     return level.push(op, value, operands, attrs, mine)
 
 
-def _of_power(op: Primitive, duals: Sequence[Dual | None], operands: Sequence[Any]) -> Any:
+def _of_power(op: Primitive, duals: Sequence[Dual | None], operands: Sequence[Operand]) -> Any:
     """The tangent of a power of what has a kink at 0, or of its inner product with itself, which are smooth.
 
     None for anything else.
@@ -180,7 +183,7 @@ def _of_power(op: Primitive, duals: Sequence[Dual | None], operands: Sequence[An
     d = duals[0]
     if d is None or d.source is None or op.squares is None:
         return None
-    exponent: Any = 2.0
+    exponent = 2.0
     if op.squares == kinks.POWER:
         exponent = value_of(operands[1])
         if duals[1] is not None or np.ndim(exponent) or not exponent >= 2:
@@ -249,7 +252,7 @@ def tangents_on(tape: Tape) -> list[Tensor]:
     return found
 
 
-def noting(roots: Sequence[Any]) -> bool:
+def noting(roots: Sequence[Tensor]) -> bool:
     """Whether a sweep from these Tensors may meet records whose operands carried tangents."""
     levels = _noted() if OPEN else []
     todo = [strip_tangents(x)._tape for x in roots if levels and (has_tangent(x) or isinstance(x, Handle))]

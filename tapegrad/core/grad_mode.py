@@ -181,7 +181,7 @@ class _Mode(Block):
 
 def _stepwise(generator: Generator[Any, Any, Any], mode: _Mode) -> Generator[Any, Any, Any]:
     """Run a generator with the mode set while it runs, and not while its caller does."""
-    advance: Callable[[], Any] = partial(next, generator)
+    advance = partial(next, generator)
     try:
         while True:
             with mode.clone():
@@ -219,7 +219,7 @@ class no_grad(_Mode):
 
     def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
         """Return the mode, or a function given directly decorated with it."""
-        mode: Any = object.__new__(cls)
+        mode = object.__new__(cls)
         mode._entered = []
         return mode if function is None else mode(function)
 

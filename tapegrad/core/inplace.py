@@ -14,6 +14,7 @@ import numpy as np
 
 from tapegrad.core.base import (
     Handle,
+    Operand,
     add_saved_bytes,
     alias_of,
     extra,
@@ -62,12 +63,12 @@ class Flat:
 
     __slots__ = ("places",)
 
-    def __init__(self, places: Any) -> None:
+    def __init__(self, places: Operand) -> None:
         self.places = np.asarray(places, np.int64)
 
 
 @timed("assign")
-def write(x: Handle, index: Any, new: Any, what: str, update: bool = False) -> None:
+def write(x: Handle, index: Any, new: Operand, what: str, update: bool = False) -> None:
     """Let x[index] be `new`, for x and all that shares its memory.
 
     Parameters
@@ -170,7 +171,7 @@ def _count(x: Handle) -> None:
         state.storage.memory.writes += 1
 
 
-def _allow(x: Handle, storage: Storage | None, new: Any, what: str) -> None:
+def _allow(x: Handle, storage: Storage | None, new: Operand, what: str) -> None:
     if x._extra is not None and x._extra.inference and not is_inference_mode_enabled():
         raise GradientError(f"{what}: a result of inference_mode cannot be written to; use a copy by clone()")
     whole = x if storage is None else storage.whole
@@ -334,7 +335,7 @@ def _room() -> Tape:
     return tape
 
 
-def _read_elsewhere(storage: Storage | None) -> dict[Storage, Any]:
+def _read_elsewhere(storage: Storage | None) -> dict[Storage, Tensor]:
     """Wholes of the other storages of a memory, before it changes, where they link to another tape.
 
     By a link's value the older tape knows that it is read: it must be the old one.
@@ -348,7 +349,7 @@ def _read_elsewhere(storage: Storage | None) -> dict[Storage, Any]:
     return found
 
 
-def _set(array: np.ndarray, index: Any, value: Any) -> None:
+def _set(array: np.ndarray, index: Any, value: np.ndarray) -> None:
     """array[index] = value, as the value was before.
 
     NumPy does not see to that for index arrays, nor along one axis with other strides (``a[::2] = a[:5]``).
@@ -405,7 +406,7 @@ def _weigh(out: Tensor, where: Attributes) -> None:
         add_saved_bytes(out, where["places"])
 
 
-def accumulate(x: Handle, value: Any) -> None:
+def accumulate(x: Handle, value: Operand) -> None:
     """Add an array to a Tensor without history, in memory where nothing else sees it."""
     if x._v.ndim == 0:
         _become(x, x._v + value, _unrecorded(alias_of(x), x._v))
@@ -432,7 +433,7 @@ class Loan:
 
     __slots__ = ("__array_interface__", "array", "life")
 
-    def __init__(self, array: np.ndarray, life: Any) -> None:
+    def __init__(self, array: np.ndarray, life: Life) -> None:
         self.array, self.life = array, life
         self.__array_interface__ = array.__array_interface__
 
@@ -468,7 +469,7 @@ def lend(x: Handle) -> np.ndarray:
     return np.asarray(Loan(x._v, life))
 
 
-def _unrecorded(old: Tensor, value: Any) -> Tensor:
+def _unrecorded(old: Tensor, value: Operand) -> Tensor:
     """What a memory is after a write that is not recorded: its gradient stays what it was."""
     if old._tape is not None:
         with enable_grad():
@@ -508,7 +509,7 @@ def _part_with_others(x: Handle, storage: Storage | None) -> None:
         _move(x, storage)
 
 
-def sharers(x: Handle) -> list[Any]:
+def sharers(x: Handle) -> list[Tensor]:
     """All handles of a Tensor's memory."""
     return _sharers(x, _storage(x))
 
@@ -532,7 +533,7 @@ def _move(x: Handle, storage: Storage | None, onto: np.ndarray | None = None) ->
         handle._v = moved(handle._v, before, onto)
 
 
-def _tell(x: Handle, storage: Storage | None, out: Tensor, olds: dict[Storage, Any]) -> None:
+def _tell(x: Handle, storage: Storage | None, out: Tensor, olds: dict[Storage, Tensor]) -> None:
     """Give the whole its new history, and the handles theirs."""
     if storage is None:
         _become(x, out._v, out)
@@ -558,7 +559,7 @@ def _inform(storage: Storage, out: Tensor) -> None:
         handle._tape, handle._at = STALE if known else None, None
 
 
-def _become(x: Handle, value: Any, out: Any) -> None:
+def _become(x: Handle, value: np.ndarray, out: Tensor) -> None:
     """Give a handle another's value and history."""
     _leave(x)
     x._v, x._tape, x._at = value, out._tape, out._at

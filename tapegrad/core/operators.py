@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.core import base
-from tapegrad.core.base import Handle, value_of, wrap
+from tapegrad.core.base import Handle, Operand, TensorOrArray, value_of, wrap
 from tapegrad.core.dispatch import (
     DOUBLE,
     Labelled,
@@ -42,7 +42,7 @@ OPERANDS = (Handle, ndarray, np.generic, int, float, complex, list, tuple, Label
 def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Return the function of an op with two operands, the first of them a Tensor."""
 
-    def function(a: Any, b: Any) -> Any:
+    def function(a: Tensor, b: Operand) -> Any:
         mode = enabled()
         if not mode:
             out = _unrecorded(op, operate, mode, (a, b))
@@ -84,7 +84,7 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
 def unary(op: Elementwise, operate: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return the function of an op with one operand, a Tensor."""
 
-    def function(a: Any) -> Any:
+    def function(a: Any) -> TensorOrArray:
         mode = enabled()
         if not mode:
             out = _unrecorded(op, operate, mode, (a,))
@@ -109,7 +109,7 @@ def unary(op: Elementwise, operate: Callable[[Any], Any]) -> Callable[[Any], Any
 def reflected(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Return the function of an op whose first operand, given last, is no Tensor."""
 
-    def function(b: Any, a: Any) -> Any:
+    def function(b: Any, a: Operand) -> Any:
         tape = local.tape
         if tape is not None and type(a) is float and enabled() is True:
             first = tape.numbers.get(a)
@@ -124,7 +124,12 @@ def reflected(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[
 
 
 def _committed(
-    op: Elementwise, tape: Tape, places: Sequence[int], values: Any, value: Any, operands: Any
+    op: Elementwise,
+    tape: Tape,
+    places: Sequence[int],
+    values: Sequence[Operand],
+    value: Operand,
+    operands: Sequence[Operand],
 ) -> Tensor:
     """The Tensor of a value just computed from these places of a tape, which a handler may have closed."""
     try:
@@ -134,7 +139,9 @@ def _committed(
     return wrap(value, tape, at)
 
 
-def _unrecorded(op: Elementwise, operate: Callable[..., Any], mode: Any, operands: Any) -> Any:
+def _unrecorded(
+    op: Elementwise, operate: Callable[..., Any], mode: Any, operands: Sequence[Operand]
+) -> Tensor | None:
     """The common case where nothing is recorded: of Tensors of doubles and numbers; None for any other."""
     if OPEN or (mode is not False and mode.profile is not None):
         return None
@@ -160,7 +167,7 @@ def _unrecorded(op: Elementwise, operate: Callable[..., Any], mode: Any, operand
     return with_metadata(wrap(value), operands)
 
 
-def combine(op: Primitive, a: Any, b: Any) -> Any:
+def combine(op: Primitive, a: Operand, b: Operand) -> Any:
     """Apply an op with two operands, numbers and arrays among them."""
     if (type(a) is ndarray and type(b) is base._make) or (type(b) is ndarray and type(a) is base._make):
         out = _beside(op, a, b)

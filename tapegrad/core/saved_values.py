@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, alias_of, requires_grad, strip_tangents, value_of, wrap
+from tapegrad.core.base import Handle, Operand, alias_of, requires_grad, strip_tangents, value_of, wrap
 from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.kernels.replay import layout
@@ -74,7 +74,7 @@ class Packing:
             return tape.append(layout.CONST, 0, 0, pool.shadow(as_tape_value(value)))
         return None if x._tape is None else tape.link(x._tape, x._at, pool.shadow(value))
 
-    def save(self, op: Primitive, operands: Sequence[Any], value: Any) -> Packed | None:
+    def save(self, op: Primitive, operands: Sequence[Operand], value: Operand) -> Packed | None:
         """Pack what the derivative of a record will read, if it reads anything."""
         reads = 0
         for q, x in enumerate(operands):
@@ -92,7 +92,13 @@ class Packing:
         return Packed(self, {q: self.packed(x) for q, x in read.items()}, nbytes)
 
     def commit(
-        self, tape: Tape, op: Primitive, places: Sequence[int], second: int, value: Any, packed: Packed | None
+        self,
+        tape: Tape,
+        op: Primitive,
+        places: Sequence[int],
+        second: int,
+        value: Operand,
+        packed: Packed | None,
     ) -> int:
         """As `Tape.commit`, of what `save` has packed."""
         kept = value if not isinstance(value, np.ndarray) else pool.shadow(value)

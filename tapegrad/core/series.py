@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tapegrad.core.base import Handle, has_tangent, value_of, wrap
+from tapegrad.core.base import Handle, Operand, has_tangent, value_of, wrap
 from tapegrad.core.dispatch import as_tape_value, record
 from tapegrad.core.forward_mode import Dual, Level
 from tapegrad.core.storage import DUAL
@@ -55,7 +55,7 @@ class Expansion(Level):
         self.results: dict[Any, Result] | None = None
 
     def push(
-        self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None,
+        self, op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None,
         mine: Sequence[Any],
     ) -> Tensor:  # fmt: skip
         """Return the Tensor of a computed value with its series; what a rule computes has it when asked."""
@@ -88,7 +88,7 @@ class Expansion(Level):
         return found.handle()
 
 
-def _name_of(op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -> Any:
+def _name_of(op: Primitive, operands: Sequence[Operand], attrs: Attributes | None) -> Any:
     """What the result of an op on operands is known by."""
     return op, *map(_name, operands), *((name, _name(x)) for name, x in (attrs or {}).items())
 
@@ -176,7 +176,7 @@ class Result(Series):
 
     def __init__(
         self, level: Expansion, primal: Tensor, op: Primitive, operands: Sequence[Any],
-        mine: Sequence[Any], attrs: Attributes | None, results: dict[Any, Result] | None,
+        mine: Sequence[Series | None], attrs: Attributes | None, results: dict[Any, Result] | None,
     ) -> None:  # fmt: skip
         super().__init__(level, primal)
         self.op, self.operands, self.attrs = op, list(operands), attrs or {}
@@ -292,7 +292,7 @@ class Result(Series):
         length = self.mine[0]
         if not isinstance(length, Result) or not length.op.kink or length.op.arity != 1:
             return None
-        exponent: Any = 2.0
+        exponent = 2.0
         if self.op.squares == kinks.POWER:
             exponent = value_of(self.operands[1])
             if self.mine[1] is not None or np.ndim(exponent) or not (exponent >= 2 and exponent % 2 == 0):
@@ -303,7 +303,7 @@ class Result(Series):
             return None
         with self._as_rule():
             x = length.operands[0]
-            square: Any = np.real(np.conj(x) * x) if x.dtype.kind == "c" else x * x
+            square = np.real(np.conj(x) * x) if x.dtype.kind == "c" else x * x
             if length.attrs:
                 square = np.sum(square, **length.attrs)
             if not isinstance(self.op, Elementwise):
@@ -319,11 +319,11 @@ class Result(Series):
         )  # fmt: skip
 
 
-def _times(a: Coefficient, b: Coefficient) -> Any:
+def _times(a: Coefficient, b: Coefficient) -> Coefficient:
     return None if a is None or b is None else a * b
 
 
-def total(terms: Iterator[Any]) -> Any:
+def total(terms: Iterator[Coefficient]) -> Coefficient:
     """Return the sum of what is not None; None if nothing is left."""
     found = None
     for term in terms:
@@ -332,5 +332,5 @@ def total(terms: Iterator[Any]) -> Any:
     return found
 
 
-def _tensor(x: Any) -> Tensor:
-    return x if isinstance(x, Handle) else wrap(as_tape_value(x))  # type: ignore[return-value]
+def _tensor(x: Operand) -> Tensor:
+    return x if isinstance(x, Handle) else wrap(as_tape_value(x))

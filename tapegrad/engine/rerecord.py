@@ -58,7 +58,7 @@ def rerecord(
         compiled code: what came to records that are not swept, each after its number, or None.
     """
     plan = Sweep(roots, sinks, every, retain, start, inspect, profile, floor, captured)
-    results: dict[Key, Any] = dict(start)
+    results = dict(start)
     with plan:
         if check is not None:
             check(plan.reaches())
@@ -173,7 +173,7 @@ class _Walk:
         columns, tape = self.job.columns, self.job.tape
         op, value = BY_OPCODE[columns.opcode(k)], columns.values[k]
         out, inputs = self.known(tape, k) or (None, [None] * len(operands))
-        packed: dict[int, Any] = {}
+        packed = {}
         if k in tape.packed:
             packed, value = tape.packed[k].values(len(operands))
         if out is None and value is not None:

@@ -448,7 +448,7 @@ class Sweep:
         elif self.state.run(how, j, at) != layout.DONE:
             raise MemoryError(f"no memory for a cotangent of shape {columns.shape(j)}")
 
-    def _add_extended(self, j: Record, at: int, shape: tuple[int, ...], dtype: Any) -> None:
+    def _add_extended(self, j: Record, at: int, shape: tuple[int, ...], dtype: np.dtype) -> None:
         """As `_add`, in extended precision, in which compiled code does not compute."""
         flags, cotangents = self.state.flags, self.state.cotangents
         part = at_address(at, shape, dtype)
@@ -491,7 +491,9 @@ class Sweep:
             part = np.ascontiguousarray(part.real if dtype.kind == "f" else part, dtype).reshape(shape)
             self._add(layout.DEPOSIT, columns, j, abi.address(part))
 
-    def _parts(self, job: Job, k: Record, ct: Any, operands: list[int], wanted: list[int]) -> dict[int, Any]:
+    def _parts(
+        self, job: Job, k: Record, ct: np.ndarray, operands: list[int], wanted: list[int]
+    ) -> dict[int, Any]:
         """What a record's rule makes of its cotangent."""
         columns, tape = job.columns, job.tape
         op, out = BY_OPCODE[columns.opcode(k)], columns.values[k]
@@ -625,9 +627,9 @@ def at_address(address: Address, shape: tuple[int, ...], dtype: Any) -> Array:
     return array
 
 
-def value_or_shape(columns: Columns, j: Record) -> Any:
+def value_or_shape(columns: Columns, j: Record) -> np.ndarray:
     """A record's value, or where no rule reads it something of its shape."""
-    value = columns.values[j]
+    value: np.ndarray | None = columns.values[j]
     if value is None:
         code = columns.code(j)
         return np.broadcast_to(np.empty((), abi.DTYPES.get(code, np.float64)), columns.shape(j))

@@ -6,13 +6,15 @@ import functools
 import operator
 import reprlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapegrad.core.base import (
     DType,
     Operand,
+    Out,
+    Shape,
     TensorOrArray,
     add_saved_bytes,
     is_tensor,
@@ -44,6 +46,9 @@ from tapegrad.numpy_api.tables import (
 )
 from tapegrad.ops import REGISTRY, shapes
 
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
+
 VIEW = REGISTRY["view"]
 
 
@@ -51,7 +56,7 @@ VIEW = REGISTRY["view"]
 
 
 @moves(np.repeat)
-def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
+def repeat(a: Tensor, repeats: Any, axis: int | None = None) -> TensorOrArray:
     """Each element several times."""
     repeats, axis = plain(repeats), of_number(a, axis)  # type: ignore[assignment]
     count = np.repeat(np.int8(0), repeats).size if np.size(repeats) == 1 else 0  # NumPy refuses fractions
@@ -68,7 +73,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
 
 
 @moves(np.tile)
-def tile(A: Any, reps: int | Sequence[int]) -> TensorOrArray:
+def tile(A: TensorOrArray, reps: int | Sequence[int]) -> TensorOrArray:
     """An array laid side by side with itself."""
     counts = tuple(operator.index(n) for n in np.atleast_1d(plain(reps)))
     ndim = max(len(counts), A.ndim)
@@ -82,13 +87,13 @@ def tile(A: Any, reps: int | Sequence[int]) -> TensorOrArray:
 
 
 @moves(np.resize)
-def resize(a: Any, new_shape: Any) -> TensorOrArray:
+def resize(a: TensorOrArray, new_shape: Shape) -> TensorOrArray:
     """Elements repeated as often as a shape needs."""
     return gathered([a], lambda n: np.resize(n, new_shape))
 
 
 @moves(np.roll)
-def roll(a: Any, shift: Any, axis: Axis = None) -> Any:
+def roll(a: TensorOrArray, shift: Operand | None, axis: Axis = None) -> TensorOrArray:
     """Elements moved along axes; what leaves at one end comes in at the other."""
     if axis is None:
         return reshape(roll(reshape(a, (-1,)), shift, 0), a.shape)
@@ -100,7 +105,7 @@ def roll(a: Any, shift: Any, axis: Axis = None) -> Any:
     return a if moves.size else copy(a)
 
 
-def _rolled(a: Any, shift: int, axis: int) -> Any:
+def _rolled(a: TensorOrArray, shift: int, axis: int) -> TensorOrArray:
     before, cut = (slice(None),) * axis, shift % max(a.shape[axis], 1)
     if not cut:
         return copy(a)
@@ -108,7 +113,7 @@ def _rolled(a: Any, shift: int, axis: int) -> Any:
 
 
 @implements(np.rot90)
-def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
+def rot90(m: TensorOrArray, k: int = 1, axes: tuple[int, int] = (0, 1)) -> TensorOrArray:
     """Turned by right angles in the plane of two axes."""
     first, second = (axis_of(m, axis, "rot90") for axis in axes)
     if first == second:
@@ -122,7 +127,7 @@ def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
 
 
 @implements(np.fliplr)
-def fliplr(m: Any) -> TensorOrArray:
+def fliplr(m: TensorOrArray) -> TensorOrArray:
     """Columns in reverse order."""
     if m.ndim < 2:
         raise ShapeError(f"fliplr needs two dimensions, found shape {m.shape}")
@@ -130,7 +135,7 @@ def fliplr(m: Any) -> TensorOrArray:
 
 
 @implements(np.flipud)
-def flipud(m: Any) -> TensorOrArray:
+def flipud(m: TensorOrArray) -> TensorOrArray:
     """Rows in reverse order."""
     if m.ndim < 1:
         raise ShapeError(f"flipud needs a dimension, found shape {m.shape}")
@@ -138,7 +143,7 @@ def flipud(m: Any) -> TensorOrArray:
 
 
 @implements(np.rollaxis)
-def rollaxis(a: Any, axis: int, start: int = 0) -> TensorOrArray:
+def rollaxis(a: TensorOrArray, axis: int, start: int = 0) -> TensorOrArray:
     """An axis moved to stand before another."""
     at, place = axis_of(a, axis, "rollaxis"), start + a.ndim if start < 0 else start
     if not 0 <= place <= a.ndim:
@@ -152,7 +157,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> TensorOrArray:
 
 
 @composed(np.insert)
-def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> TensorOrArray:
+def insert(arr: TensorOrArray, obj: Any, values: Operand, axis: int | None = None) -> TensorOrArray:
     """Values put in before places along an axis."""
     kind = value_of(tensor_of(arr)).dtype
     if kind.kind not in "fc":  # NumPy converts the values to integers
@@ -164,7 +169,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> TensorOr
 
 
 @moves(np.delete)
-def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
+def delete(arr: Tensor, obj: Any, axis: int | None = None) -> Tensor:
     """An array without some of its parts along an axis."""
     obj = plain(obj)
     if axis is None:
@@ -183,7 +188,7 @@ def append(arr: Operand, values: Operand, axis: int | None = None) -> TensorOrAr
 
 
 @composed(np.trim_zeros)
-def trim_zeros(filt: Any, trim: Any = "fb", axis: Axis = None) -> Any:
+def trim_zeros(filt: TensorOrArray, trim: Any = "fb", axis: Axis = None) -> TensorOrArray:
     """An array without the zeros at its ends."""
     form = {} if axis is None else {"axis": axis}
     filt = tensor_of(filt)
@@ -199,7 +204,7 @@ def trim_zeros(filt: Any, trim: Any = "fb", axis: Axis = None) -> Any:
 
 
 @implements(np.lib.stride_tricks.sliding_window_view)
-def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False,
+def sliding_window_view(x: Operand, window_shape: Shape, axis: Axis = None, *, subok: bool = False,
                         writeable: bool = False) -> TensorOrArray:  # fmt: skip
     """Windows that slide along axes: a read-only view, as an element is in several of them."""
     if writeable:
@@ -210,7 +215,7 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
     x, window, axes = tensor_of(x), plain(window_shape), plain(axis)
     shape = shape_of(x)
 
-    def windows(a: Operand) -> Any:
+    def windows(a: Operand) -> np.ndarray:
         return np.lib.stride_tricks.sliding_window_view(a, window, axes)
 
     try:
@@ -262,7 +267,7 @@ def _diagonal_of(shape: tuple[int, ...], offset: int, axis1: int, axis2: int) ->
 
 
 @timed("diagonal")
-def _diagonal(a: Any, offset: int, axis1: int, axis2: int, writeable: bool = False) -> Any:
+def _diagonal(a: Any, offset: int, axis1: int, axis2: int, writeable: bool = False) -> Tensor:
     """The view that `diagonal` is, of which nothing sees yet that it is one."""
     part, labels, attrs = _diagonal_of(a._v.shape, operator.index(offset), axis1, axis2)
     value = np.einsum(a._v[part], *labels) if writeable else a._v.diagonal(offset, axis1, axis2)
@@ -270,21 +275,23 @@ def _diagonal(a: Any, offset: int, axis1: int, axis2: int, writeable: bool = Fal
 
 
 @implements(np.diagonal)
-def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+def diagonal(a: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Diagonals of the matrices that two axes span; a view."""
     out = _diagonal(a, offset, axis1, axis2, True)
     return join(a, out) if is_view_of(out._v, a._v) else out
 
 
 @composed(np.trace)
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+def trace(
+    a: Operand, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DType = None, out: Out = None
+) -> Tensor:
     """Sum of a diagonal."""
     found = _diagonal(a, offset, axis1, axis2)
     return sum_(found, None if found._v.ndim == 1 else -1, dtype)
 
 
 @moves(np.diag, when=lambda v, *k: v.ndim == 1)
-def diag(v: Any, k: int = 0) -> Any:
+def diag(v: Tensor, k: int = 0) -> Tensor:
     """The diagonal of a matrix, a read-only view, or a matrix of a diagonal."""
     if v.ndim == 2:
         found = _diagonal(v, k, 0, 1)
@@ -296,27 +303,27 @@ def diag(v: Any, k: int = 0) -> Any:
 
 
 @moves(np.diagflat)
-def diagflat(v: Operand, k: int = 0) -> Any:
+def diagflat(v: Operand, k: int = 0) -> TensorOrArray:
     """A matrix with the elements of an array on a diagonal."""
     v = tensor_of(v)
     return rearranged(v, np.diagflat(numbers_of(v) + 1, k) - 1, True)
 
 
 @moves(np.tril)
-def tril(m: Any, k: int = 0) -> TensorOrArray:
+def tril(m: Operand, k: int = 0) -> TensorOrArray:
     """A matrix with zeros above a diagonal."""
     m = _square(m)
     return np.where(np.tri(m.shape[-2], m.shape[-1], k, bool), m, m.dtype.type(0))
 
 
 @moves(np.triu)
-def triu(m: Any, k: int = 0) -> TensorOrArray:
+def triu(m: Operand, k: int = 0) -> TensorOrArray:
     """A matrix with zeros below a diagonal."""
     m = _square(m)
     return np.where(np.tri(m.shape[-2], m.shape[-1], k - 1, bool), m.dtype.type(0), m)
 
 
-def _square(m: Any) -> Any:
+def _square(m: Operand) -> TensorOrArray:
     """A vector as the equal rows of a matrix, as NumPy reads it here."""
     m = tensor_of(m)
     if m.ndim == 0:
@@ -325,7 +332,7 @@ def _square(m: Any) -> Any:
 
 
 @composed(np.vander)
-def vander(x: Any, N: int | None = None, increasing: bool = False) -> TensorOrArray:
+def vander(x: TensorOrArray, N: int | None = None, increasing: bool = False) -> TensorOrArray:
     """Powers of a vector, as columns."""
     if x.ndim != 1:
         raise ShapeError(f"vander takes one dimension, found shape {x.shape}")
@@ -343,7 +350,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> TensorOrAr
 
 
 def _at_least_of(ndim: int) -> Callable[..., Any]:
-    def function(*arys: Any) -> Any:
+    def function(*arys: Operand) -> Any:
         found = tuple(_raised(tensor_of(x), ndim) for x in arys)
         return found[0] if len(found) == 1 else found
 
@@ -364,13 +371,13 @@ for _n, _f in ((1, np.atleast_1d), (2, np.atleast_2d), (3, np.atleast_3d)):
 
 
 @implements(np.dstack)
-def dstack(tup: Any) -> TensorOrArray:
+def dstack(tup: Sequence[Operand]) -> TensorOrArray:
     """Arrays joined along a third axis."""
     return concatenate([_raised(x, 3) for x in _members(tup, "dstack")], 2)
 
 
 @implements(np.column_stack)
-def column_stack(tup: Any) -> TensorOrArray:
+def column_stack(tup: Sequence[TensorOrArray]) -> TensorOrArray:
     """Arrays joined as columns, vectors as columns of their own."""
     members = _members(tup, "column_stack")
     shapes = [shape_of(x) for x in members]
@@ -384,7 +391,7 @@ def column_stack(tup: Any) -> TensorOrArray:
 
 
 @composed(np.block)
-def block(arrays: Any) -> TensorOrArray:
+def block(arrays: Operand) -> TensorOrArray:
     """Arrays joined as nested lists say: the innermost along the last axis."""
     depths: set[int] = set()
     ndim = _look(arrays, 0, depths)
@@ -394,7 +401,7 @@ def block(arrays: Any) -> TensorOrArray:
     return _joined(arrays, depth, max(ndim, depth))
 
 
-def _look(arrays: Any, level: int, depths: set[int]) -> int:
+def _look(arrays: Operand, level: int, depths: set[int]) -> int:
     """The largest number of dimensions in nested lists; notes their depths."""
     if isinstance(arrays, tuple):
         raise TypeError("block: nested lists, found a tuple")
@@ -406,7 +413,7 @@ def _look(arrays: Any, level: int, depths: set[int]) -> int:
     return int(ndim_of(arrays))
 
 
-def _joined(arrays: Any, depth: int, ndim: int) -> Any:
+def _joined(arrays: Any, depth: int, ndim: int) -> TensorOrArray:
     if depth:
         return concatenate([_joined(part, depth - 1, ndim) for part in arrays], -depth)
     x = tensor_of(arrays)
@@ -415,14 +422,14 @@ def _joined(arrays: Any, depth: int, ndim: int) -> Any:
 
 
 @implements(np.broadcast_arrays)
-def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[TensorOrArray, ...]:
+def broadcast_arrays(*args: Operand, subok: bool = False) -> tuple[TensorOrArray, ...]:
     """Arrays in the one shape that fits them all."""
     members = [tensor_of(x) for x in args]
     shape = _common_shape("broadcast_arrays", members)
     return tuple(x if shape_of(x) == shape else _broadcast_to(x, shape) for x in members)
 
 
-def _common_shape(what: str, members: list[Any]) -> tuple[int, ...]:
+def _common_shape(what: str, members: list[TensorOrArray]) -> tuple[int, ...]:
     shapes = [shape_of(x) for x in members]
     try:
         return np.broadcast_shapes(*shapes)
@@ -432,7 +439,7 @@ def _common_shape(what: str, members: list[Any]) -> tuple[int, ...]:
 
 @implements(np.meshgrid)
 def meshgrid(
-    *xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
+    *xi: Operand, copy: bool = True, sparse: bool = False, indexing: str = "xy"
 ) -> tuple[TensorOrArray, ...]:
     """Coordinates of the points of a grid."""
     if indexing not in ("xy", "ij"):
@@ -448,7 +455,7 @@ def meshgrid(
     return tuple(np.copy(x) for x in grid) if copy else tuple(grid)
 
 
-def full(shape: int | Sequence[int], fill_value: Operand, dtype: DType = None, order: str = "C") -> Any:
+def full(shape: int | Sequence[int], fill_value: Operand, dtype: DType = None, order: str = "C") -> Tensor:
     """An array of one value, or of values broadcast."""
     filled = copy(np.broadcast_to(fill_value, shape))
     return filled if dtype is None else astype(filled, dtype)
@@ -456,7 +463,7 @@ def full(shape: int | Sequence[int], fill_value: Operand, dtype: DType = None, o
 
 @implements(np.full_like)
 def full_like(a: Operand, fill_value: Operand, dtype: DType = None, order: str = "K", subok: bool = True,
-              shape: Any = None, device: Any = None) -> TensorOrArray:  # fmt: skip
+              shape: Shape | None = None, device: str | None = None) -> TensorOrArray:  # fmt: skip
     """An array of the shape and dtype of another, of one value."""
     like = np.asarray(value_of(a))
     return full(like.shape if shape is None else shape, fill_value, like.dtype if dtype is None else dtype)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from tapegrad.numpy_api.products import contract, dot
 from tapegrad.numpy_api.shapes import laid, reshape, stack
 from tapegrad.numpy_api.tables import UFUNCS, axis_of, composed, plain, tensor_of
 
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
+
 
 def conjugate(x: Operand) -> Any:
     """Complex conjugates; a real array is its own."""
@@ -21,7 +25,9 @@ def conjugate(x: Operand) -> Any:
 
 
 @composed(np.tensordot)
-def tensordot(a: Any, b: Any, axes: Any = 2) -> TensorOrArray:
+def tensordot(
+    a: Operand, b: Operand, axes: int | tuple[int | Sequence[int], int | Sequence[int]] = 2
+) -> TensorOrArray:
     """Products summed over pairs of axes."""
     a, b, axes = tensor_of(a), tensor_of(b), plain(axes)
     if not isinstance(axes, (list, tuple, np.ndarray)):
@@ -39,7 +45,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> TensorOrArray:
 
 
 @composed(np.inner)
-def inner(a: Any, b: Any, /) -> Any:
+def inner(a: Operand, b: Operand, /) -> TensorOrArray:
     """Products summed over the last axes."""
     a, b = tensor_of(a), tensor_of(b)
     if a.ndim == 0 or b.ndim == 0:
@@ -57,7 +63,7 @@ def vdot(a: Operand, b: Operand, /) -> TensorOrArray:
 
 
 @composed(np.kron)
-def kron(a: Any, b: Any) -> TensorOrArray:
+def kron(a: Operand, b: Operand) -> TensorOrArray:
     """Copies of the second array, each times an element of the first."""
     a, b = tensor_of(a), tensor_of(b)
     ndim = max(a.ndim, b.ndim)
@@ -69,7 +75,12 @@ def kron(a: Any, b: Any) -> TensorOrArray:
 
 @composed(np.cross)
 def cross(
-    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+    a: TensorOrArray,
+    b: TensorOrArray,
+    axisa: int = -1,
+    axisb: int = -1,
+    axisc: int = -1,
+    axis: int | None = None,
 ) -> TensorOrArray:
     """Vector product of vectors of three components along an axis."""
     if axis is not None:
@@ -87,13 +98,13 @@ def cross(
     return np.moveaxis(found, -1, axis_of(found, axisc, "cross"))
 
 
-def _last(x: Any, axis: int, what: str) -> Any:
+def _last(x: Any, axis: int, what: str) -> TensorOrArray:
     """An array with an axis moved behind all others."""
     axis = axis_of(x, axis, what)
     return x if axis == x.ndim - 1 else np.moveaxis(x, axis, -1)
 
 
-def _vectors(x: Any, y: Any, axis: int, what: str) -> Any:
+def _vectors(x: TensorOrArray, y: TensorOrArray, axis: int, what: str) -> tuple[TensorOrArray, TensorOrArray]:
     for v in (x, y):
         if ndim_of(v) == 0:
             raise ShapeError(f"{what} needs a dimension, found shape ()")
@@ -103,7 +114,7 @@ def _vectors(x: Any, y: Any, axis: int, what: str) -> Any:
     return x, y
 
 
-def vecdot(x1: Operand, x2: Operand, axis: int = -1, keepdims: bool = False) -> Any:
+def vecdot(x1: Operand, x2: Operand, axis: int = -1, keepdims: bool = False) -> TensorOrArray:
     """Products of vectors, summed; the first are conjugated."""
     x, y = _vectors(tensor_of(x1), tensor_of(x2), axis, "vecdot")
     if x.ndim == y.ndim == 1:
@@ -114,19 +125,19 @@ def vecdot(x1: Operand, x2: Operand, axis: int = -1, keepdims: bool = False) -> 
     return np.expand_dims(found, axis) if keepdims else found
 
 
-def matvec(x1: Any, x2: Any) -> Any:
+def matvec(x1: Operand, x2: Operand) -> Tensor:
     """Matrices times vectors."""
     x1, x2 = _matrix(x1, "matvec"), tensor_of(x2)
     return np.matmul(x1, x2[..., None])[..., 0]
 
 
-def vecmat(x1: Operand, x2: Operand) -> Any:
+def vecmat(x1: Operand, x2: Operand) -> Tensor:
     """Vectors, conjugated, times matrices."""
     x1, x2 = tensor_of(x1), _matrix(x2, "vecmat")
     return np.matmul(conjugate(x1)[..., None, :], x2)[..., 0, :]
 
 
-def _matrix(x: Operand, what: str) -> Any:
+def _matrix(x: Operand, what: str) -> TensorOrArray:
     x = tensor_of(x)
     if ndim_of(x) < 2:
         raise ShapeError(f"{what} needs a matrix, found shape {shape_of(x)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,8 +16,11 @@ from tapegrad.numpy_api.tables import UFUNCS, implements, into, plainly, tensor_
 from tapegrad.numpy_api.ufuncs import operand
 from tapegrad.ops import REGISTRY
 
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
-def _scaled(value: Operand, x: Operand, factor: Operand) -> Any:
+
+def _scaled(value: Operand, x: Operand, factor: Operand) -> Tensor:
     """Return a value that NumPy has computed as x times a constant."""
     return (
         record(REGISTRY["multiply"], value, (x, factor))
@@ -30,7 +33,7 @@ def _scaled(value: Operand, x: Operand, factor: Operand) -> Any:
 
 
 @implements(np.fabs)
-def fabs(x: Any) -> TensorOrArray:
+def fabs(x: TensorOrArray) -> TensorOrArray:
     """Absolute value, as a floating-point number."""
     return FAST["absolute"](x) if x.dtype.kind == "f" else plainly(np.fabs, (x,), {})
 
@@ -50,14 +53,14 @@ def divmod_(a: Operand, b: Operand) -> tuple[TensorOrArray, TensorOrArray]:
 
 
 @implements(np.modf)
-def modf(x: Any) -> tuple[TensorOrArray, TensorOrArray]:
+def modf(x: Tensor) -> tuple[TensorOrArray, TensorOrArray]:
     """Fraction, which moves with the operand, and whole number, which does not."""
     fraction, whole = np.modf(x._v)
     return _scaled(fraction, x, fraction.dtype.type(1)), wrap(whole)
 
 
 @implements(np.frexp)
-def frexp(x: Any) -> tuple[TensorOrArray, TensorOrArray]:
+def frexp(x: Tensor) -> tuple[TensorOrArray, TensorOrArray]:
     """Fraction in [1/2, 1), and power of two, which has no derivative."""
     fraction, power = np.frexp(x._v)
     return _scaled(fraction, x, np.ldexp(fraction.dtype.type(1), -power)), wrap(power)
@@ -96,7 +99,7 @@ def i0(x: Operand) -> TensorOrArray:
 
 @implements(np.nan_to_num)
 def nan_to_num(
-    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+    x: Operand, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> TensorOrArray:
     """Numbers in the place of nan and infinities."""
     x = tensor_of(x)
@@ -121,13 +124,15 @@ def nan_to_num(
 
 
 @implements(np.real_if_close)
-def real_if_close(a: Any, tol: float = 100) -> Any:
+def real_if_close(a: Tensor, tol: float = 100) -> Tensor:
     """Real part where the imaginary one is small: real numbers as they are."""
     return np.real(a) if np.real_if_close(a._v, tol).dtype.kind != "c" else a
 
 
 @implements(np.unwrap)
-def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.pi) -> TensorOrArray:
+def unwrap(
+    p: Operand, discont: float | None = None, axis: int = -1, *, period: float = 2 * np.pi
+) -> TensorOrArray:
     """Remove jumps by whole periods; their number has no derivative."""
     p = tensor_of(p)
     value, length = value_of(p), value_of(period)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import operator
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.core.base import Operand, Out, TensorOrArray, ndim_of, shape_of, value_of
+from tapegrad.core.base import Operand, Out, Shape, TensorOrArray, ndim_of, shape_of, value_of
 from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError, ShapeError
@@ -84,8 +84,14 @@ def _attributes(
 
 
 def _transform(
-    kind: Kind, a: Operand, s: Any, axes: Any, norm: str | None, what: str, several: bool = False
-) -> Any:
+    kind: Kind,
+    a: Operand,
+    s: Shape | None,
+    axes: Shape | None,
+    norm: str | None,
+    what: str,
+    several: bool = False,
+) -> TensorOrArray:
     """A transform of one axis, or of several in one record."""
     x = tensor_of(a)
     if kind is TO_HALF and value_of(x).dtype.kind == "c":
@@ -111,7 +117,9 @@ def _along_axis(function: Any, transform: Callable[..., Any]) -> Callable[..., A
     what = function.__name__
 
     @implements(function)
-    def call(a: Operand, n: Any = None, axis: int = -1, norm: str | None = None, out: Out = None) -> Any:
+    def call(
+        a: Operand, n: Operand | None = None, axis: int = -1, norm: str | None = None, out: Out = None
+    ) -> TensorOrArray:
         if out is not None:
             return into(function, out, a, n=n, axis=axis, norm=norm)
         return transform(a, n, axis, norm, what)
@@ -148,16 +156,24 @@ def _register(several: Any, two: Any, kind: Kind) -> None:
 
     @implements(several)
     def over_several(
-        a: Operand, s: Any = None, axes: Axis = None, norm: str | None = None, out: Out = None
-    ) -> Any:
+        a: Operand,
+        s: Sequence[int] | None = None,
+        axes: Axis = None,
+        norm: str | None = None,
+        out: Out = None,
+    ) -> TensorOrArray:
         if out is not None:
             return into(several, out, a, s=s, axes=axes, norm=norm)
         return _transform(kind, a, _hashable(s), _hashable(axes), norm, several.__name__, True)
 
     @implements(two)
     def over_two(
-        a: Operand, s: Any = None, axes: Axis = (-2, -1), norm: str | None = None, out: Out = None
-    ) -> Any:
+        a: Operand,
+        s: tuple[float, int] | None = None,
+        axes: Axis = (-2, -1),
+        norm: str | None = None,
+        out: Out = None,
+    ) -> TensorOrArray:
         if out is not None:
             return into(two, out, a, s=s, axes=axes, norm=norm)
         return _transform(kind, a, _hashable(s), _hashable(axes), norm, two.__name__, True)
@@ -171,7 +187,7 @@ _register(np.fft.rfftn, np.fft.rfft2, TO_HALF)
 _register(np.fft.irfftn, np.fft.irfft2, FROM_HALF)
 
 
-def _rolled(x: Any, axes: Any, what: str, back: bool) -> Any:
+def _rolled(x: Any, axes: Any, what: str, back: bool) -> TensorOrArray:
     x = copy(tensor_of(x))
     ndim = ndim_of(x)
     if ndim == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ add_at: Any = indexing.add_at
 
 
 @composed(np.bincount)
-def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> TensorOrArray:
+def bincount(x: Operand, /, weights: Any = None, minlength: int = 0) -> TensorOrArray:
     """Sums of the weights of equal numbers."""
     x = np.asarray(plain(x))
     if weights is None or x.dtype.kind not in "iub":
@@ -43,7 +44,7 @@ def digitize(x: Operand, bins: Operand, right: bool = False) -> TensorOrArray:
     return wrap(np.asarray(np.digitize(plain(x), plain(bins), right))[()])
 
 
-def _edges(a: Operand, bins: Operand, range: Any, values: Any) -> Any:
+def _edges(a: Operand, bins: Operand, range: Any, values: np.ndarray) -> TensorOrArray:
     """Edges of bins whose values are known: those given, or equal steps from the smallest element up."""
     if np.ndim(plain(bins)) == 1:
         return bins if is_tensor(bins) else values
@@ -57,7 +58,7 @@ def _edges(a: Operand, bins: Operand, range: Any, values: Any) -> Any:
     return np.astype(np.linspace(low, high, values.size), dtype)
 
 
-def _bins(a: Operand, edges: Any) -> tuple[Any, Any]:
+def _bins(a: Operand, edges: np.ndarray) -> tuple[TensorOrArray, TensorOrArray]:
     """The bin of each element, and which elements lie in one; the last bin has both its ends."""
     found = np.searchsorted(edges, a, "right") - 1
     found[a == edges[-1]] = edges.size - 2
@@ -65,7 +66,12 @@ def _bins(a: Operand, edges: Any) -> tuple[Any, Any]:
 
 
 @composed(np.histogram_bin_edges)
-def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
+def histogram_bin_edges(
+    a: Operand,
+    bins: Operand = 10,
+    range: tuple[Operand, Operand] | None = None,
+    weights: Operand | None = None,
+) -> TensorOrArray:
     """Edges of the bins of a histogram."""
     values = np.histogram_bin_edges(plain(a), plain(bins), plain(range), plain(weights))
     return _edges(tensor_of(a), bins, range, values)
@@ -73,7 +79,11 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 
 @composed(np.histogram)
 def histogram(
-    a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+    a: Operand,
+    bins: Operand = 10,
+    range: tuple[Operand, Operand] | None = None,
+    density: bool | None = None,
+    weights: Any = None,
 ) -> tuple[TensorOrArray, TensorOrArray]:
     """Sums of weights, or counts, in bins; as a density they are divided by the bins' widths."""
     a = tensor_of(a)
@@ -100,15 +110,17 @@ def _one(bins: Operand) -> bool:
 
 
 @composed(np.histogramdd)
-def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = None,
-                weights: Any = None) -> Any:  # fmt: skip
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Sequence[tuple[int, int]] | None = None, density: bool | None = None,
+    weights: Any = None,
+) -> tuple[TensorOrArray, tuple[TensorOrArray, ...]]:  # fmt: skip
     """Sums of weights, or counts, in boxes."""
     if is_tensor(sample) or isinstance(sample, np.ndarray):
         columns = [sample] if ndim_of(sample) == 1 else list(np.transpose(sample))
     else:
         given = [tensor_of(x) for x in sample]
         kind = np.result_type(*(value_of(x) for x in given))
-        columns = [np.astype(x, kind, copy=False) for x in given]
+        columns = [x.astype(kind, copy=False) for x in given]
     count = len(columns)
     each = [bins] * count if _one(bins) else list(bins)
     if len(each) != count:
@@ -138,8 +150,10 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = N
 
 
 @composed(np.histogram2d)
-def histogram2d(x: Operand, y: Operand, bins: Any = 10, range: Any = None, density: Any = None,
-                weights: Any = None) -> Any:  # fmt: skip
+def histogram2d(
+    x: Operand, y: Operand, bins: Any = 10, range: Operand | None = None, density: bool | None = None,
+    weights: Operand | None = None,
+) -> tuple[TensorOrArray, TensorOrArray, TensorOrArray]:  # fmt: skip
     """Sums of weights, or counts, in rectangles."""
     x, y = tensor_of(x), tensor_of(y)
     if shape_of(x) != shape_of(y):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import reprlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,9 +25,12 @@ from tapegrad.core.base import (
 from tapegrad.core.dispatch import apply, is_view_of, operand, record, sequence, wrap_without_history
 from tapegrad.core.indices import elements, parts_of, plain_index
 from tapegrad.numpy_api.shapes import ravel
-from tapegrad.numpy_api.tables import axes_of, axis_of, implements, into, plainly, tensor_of
+from tapegrad.numpy_api.tables import Axis, axes_of, axis_of, implements, into, plainly, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.tape import LARGE
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 TAKE = REGISTRY["take"]
 INTEGER = np.dtype(np.int64)
@@ -102,13 +105,13 @@ def _reversed(ndim: int, axes: tuple[int, ...]) -> tuple[slice, ...]:
 
 
 @implements(np.flip)
-def flip(m: Any, axis: Any = None) -> Any:
+def flip(m: Tensor, axis: Axis = None) -> Tensor:
     """Elements in reverse order along axes."""
     return m[_reversed(m._v.ndim, axes_of(m, axis, "flip"))]
 
 
 @implements(np.where)
-def where(condition: Any, x: Any = None, y: Any = None) -> Any:
+def where(condition: Operand, x: Operand | None = None, y: Operand | None = None) -> Any:
     """Choice by a condition; with one argument, where it holds."""
     condition = sequence(condition)
     if not is_noted(condition):
@@ -121,8 +124,10 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
 
 
 @implements(np.clip)
-def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None,
-         max: Any = None) -> TensorOrArray:  # fmt: skip
+def clip(
+    a: Operand, a_min: Operand | None = None, a_max: Operand | None = None, out: Out = None, *,
+    min: Any = None, max: Operand | None = None,
+) -> TensorOrArray:  # fmt: skip
     """Values limited to an interval; an end that is None does not limit."""
     if (a_min is not None or a_max is not None) and (min is not None or max is not None):
         raise ValueError("clip: give the ends as a_min and a_max or as min and max, not both")

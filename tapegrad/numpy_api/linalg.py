@@ -51,7 +51,7 @@ class _NoMatrices(ShapeError, np.linalg.LinAlgError):
     """Shapes that NumPy refuses with its own class of errors."""
 
 
-def matrices(x: Operand, what: str, square: bool = False) -> Any:
+def matrices(x: Operand, what: str, square: bool = False) -> TensorOrArray:
     """Return an argument as a Tensor or array of matrices."""
     x = tensor_of(x)
     shape = shape_of(x)
@@ -79,7 +79,7 @@ def _parts(name: str, a: Operand, factors: Sequence[TensorOrArray], parts: Seque
     return found
 
 
-def _wrapped(kind: Any, parts: Any, a: Any) -> Any:
+def _wrapped(kind: Any, parts: Any, a: Operand) -> Any:
     return kind(
         *(
             wrap_without_history(x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x, (a,))
@@ -138,7 +138,9 @@ def eigvals(a: Operand) -> TensorOrArray:
 
 
 @implements(np.linalg.svd)
-def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+def svd(
+    a: TensorOrArray, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
+) -> Any:
     """Singular value decomposition."""
     a = matrices(a, "svd", hermitian)
     if not recorded(a):
@@ -174,7 +176,7 @@ def svdvals(x: Operand, /) -> TensorOrArray:
 
 
 @implements(np.linalg.qr)
-def qr(a: Any, mode: str = "reduced") -> Any:
+def qr(a: TensorOrArray, mode: str = "reduced") -> Any:
     """Orthonormal times upper triangular factor."""
     a = matrices(a, "qr")
     if not recorded(a):
@@ -207,7 +209,7 @@ def det(a: Operand) -> TensorOrArray:
 
 
 @implements(np.linalg.slogdet)
-def slogdet(a: Any) -> Any:
+def slogdet(a: Operand) -> Any:
     """Sign and natural logarithm of the absolute value of the determinant."""
     a = matrices(a, "slogdet", True)
     value = value_of(a)
@@ -240,7 +242,9 @@ def inv(a: Operand) -> TensorOrArray:
 
 
 @implements(np.linalg.pinv)
-def pinv(a: Operand, rcond: Any = None, hermitian: bool = False, *, rtol: Any = np._NoValue) -> TensorOrArray:
+def pinv(
+    a: Operand, rcond: Operand | None = None, hermitian: bool = False, *, rtol: Any = np._NoValue
+) -> TensorOrArray:
     """Pseudoinverse; singular values up to a fraction of the largest count as 0."""
     cut = {} if rcond is None else {"rcond": value_of(rcond)}
     if rtol is not np._NoValue:
@@ -250,7 +254,7 @@ def pinv(a: Operand, rcond: Any = None, hermitian: bool = False, *, rtol: Any = 
 
 
 @implements(np.linalg.lstsq)
-def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
+def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
     """Least squares solution of least length, sums of squared residuals, rank, singular values."""
     a, b = matrices(a, "lstsq"), tensor_of(b)
     x, y = value_of(a), value_of(b)
@@ -279,18 +283,18 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     return found[0], left, rank, found[1] if recorded(a) else wrap_without_history(s, (a,))
 
 
-def _product(a: Operand, b: Operand) -> Any:
+def _product(a: Operand, b: Operand) -> TensorOrArray:
     return matmul(a, b)
 
 
-def _residuals(a: Any, b: Any, solution: Any) -> Any:
+def _residuals(a: TensorOrArray, b: TensorOrArray, solution: Any) -> TensorOrArray:
     rest = b - matmul(a, solution) if ndim_of(solution) else b
     rest = np.abs(rest) if np.iscomplexobj(value_of(rest)) else rest
     return sum_(rest * rest, axis=0, keepdims=ndim_of(rest) == 1)
 
 
 @implements(np.linalg.matrix_power)
-def matrix_power(a: Operand, n: Any) -> Any:
+def matrix_power(a: Operand, n: int) -> Any:
     """Power of square matrices by an integer; a negative one inverts them."""
     a = matrices(a, "matrix_power", True)
     try:
@@ -313,7 +317,7 @@ def matrix_power(a: Operand, n: Any) -> Any:
 
 
 @implements(np.linalg.multi_dot)
-def multi_dot(arrays: Any, *, out: Out = None) -> TensorOrArray:
+def multi_dot(arrays: Sequence[TensorOrArray], *, out: Out = None) -> TensorOrArray:
     """Product of matrices in the order that takes the fewest multiplications; the ends may be vectors."""
     if out is not None:
         return into(np.linalg.multi_dot, out, arrays)
@@ -344,7 +348,9 @@ def multi_dot(arrays: Any, *, out: Out = None) -> TensorOrArray:
     return reshape(found, kept) if any(ends) else found
 
 
-def _chain(members: list[Any], best: dict[tuple[int, int], tuple[int, int]], i: int, j: int) -> Any:
+def _chain(
+    members: list[TensorOrArray], best: dict[tuple[int, int], tuple[int, int]], i: int, j: int
+) -> TensorOrArray:
     """The product of members i to j, split where that is best; a function of its own would be a cycle."""
     k = best[i, j][1]
     return members[i] if i == j else dot(_chain(members, best, i, k), _chain(members, best, k + 1, j))
@@ -365,7 +371,7 @@ def tensorinv(a: Operand, ind: int = 2) -> TensorOrArray:
 
 
 @implements(np.linalg.tensorsolve)
-def tensorsolve(a: Any, b: Operand, axes: Any = None) -> TensorOrArray:
+def tensorsolve(a: TensorOrArray | float, b: Operand, axes: Any = None) -> TensorOrArray:
     """Solution of equations whose unknowns and right side have several axes."""
     a, b = tensor_of(a), tensor_of(b)
     if axes is not None:
@@ -386,7 +392,9 @@ def _same_size(shape: tuple[int, ...], size: int, other: int, what: str) -> None
 
 
 @implements(np.linalg.matrix_rank)
-def matrix_rank(A: Operand, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+def matrix_rank(
+    A: Operand, tol: Operand | None = None, hermitian: bool = False, *, rtol: Operand | None = None
+) -> TensorOrArray:
     """Number of singular values that are not 0: a plain value."""
     return plainly(np.linalg.matrix_rank, (A, tol, hermitian), {"rtol": rtol})
 
@@ -395,7 +403,7 @@ def matrix_rank(A: Operand, tol: Any = None, hermitian: bool = False, *, rtol: A
 
 
 @implements(np.linalg.diagonal)
-def diagonal(x: Operand, /, *, offset: int = 0) -> Any:
+def diagonal(x: Operand, /, *, offset: int = 0) -> TensorOrArray:
     """Diagonals of matrices; a view, as that of `numpy.diagonal`."""
     return np.diagonal(matrices(x, "diagonal"), offset, -2, -1)
 
@@ -406,7 +414,7 @@ def trace(x: Operand, /, *, offset: int = 0, dtype: DType = None) -> TensorOrArr
     return sum_(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
-def _linalg_matmul(x1: Operand, x2: Operand, /) -> Any:
+def _linalg_matmul(x1: Operand, x2: Operand, /) -> TensorOrArray:
     return matmul(x1, x2)
 
 
@@ -434,7 +442,7 @@ def vecdot(x1: Operand, x2: Operand, /, *, axis: int = -1) -> TensorOrArray:
 
 
 @implements(np.linalg.cross)
-def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> TensorOrArray:
+def cross(x1: Operand, x2: Operand, /, *, axis: int = -1) -> TensorOrArray:
     """Vector product in three dimensions."""
     x1, x2 = tensor_of(x1), tensor_of(x2)
     for x in (x1, x2):
@@ -446,7 +454,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> TensorOrArray:
 
 
 @implements(np.linalg.tensordot)
-def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> TensorOrArray:
+def tensordot(x1: Operand, x2: Operand, /, *, axes: Any = 2) -> TensorOrArray:
     """Sum of products over axes of both: the last and the first `axes`, or those named."""
     x1, x2 = tensor_of(x1), tensor_of(x2)
     shapes = shape_of(x1), shape_of(x2)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tapegrad.core.base import DType, Handle, Operand, Out, ndim_of
+from tapegrad.core.base import DType, Handle, NotGiven, Operand, Out, TensorOrArray, ndim_of
 from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import note_escape
 from tapegrad.core.indices import plain_index
@@ -20,11 +20,14 @@ from tapegrad.numpy_api.reductions import cumsum, max_, mean, min_, prod, std, s
 from tapegrad.numpy_api.shapes import ravel, reshape, squeeze, swapaxes, transpose
 from tapegrad.numpy_api.tables import FUNCTIONS, Axis
 
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
+
 NOT_GIVEN = np._NoValue
 NOTHING: dict[str, Any] = {}
 
 
-def _given(initial: Any, where: Any) -> dict[str, Any]:
+def _given(initial: Operand | NotGiven, where: Operand | NotGiven) -> dict[str, Any]:
     if initial is where is NOT_GIVEN:
         return NOTHING
     return {k: v for k, v in (("initial", initial), ("where", where)) if v is not NOT_GIVEN}
@@ -46,39 +49,47 @@ class ArrayMethods(Handle):
     # ------------------------------------------------------------ reductions
 
     def sum(self: T, axis: Axis = None, dtype: DType = None, out: Out = None, keepdims: bool = False,
-            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> T:  # fmt: skip
+            initial: Operand | NotGiven = NOT_GIVEN, where: Operand | NotGiven = NOT_GIVEN) -> T:  # fmt: skip
         """Sum over axes."""
         if initial is where is NOT_GIVEN:
             return sum_(self, axis, dtype, out, keepdims)
         return sum_(self, axis, dtype, out, keepdims, **_given(initial, where))
 
-    def mean(self: T, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *,
-             where: Any = NOT_GIVEN) -> T:  # fmt: skip
+    def mean(self: T, axis: Axis = None, dtype: DType = None, out: Out = None, keepdims: bool = False, *,
+             where: Operand | NotGiven = NOT_GIVEN) -> T:  # fmt: skip
         """Mean over axes."""
         return mean(self, axis, dtype, out, keepdims, **_given(NOT_GIVEN, where))
 
-    def prod(self: T, axis: Axis = None, dtype: DType = None, out: Out = None, keepdims: bool = False,
-             initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> T:  # fmt: skip
+    def prod(
+        self: T, axis: Axis = None, dtype: DType = None, out: Out = None, keepdims: bool = False,
+        initial: Operand | NotGiven = NOT_GIVEN, where: Operand | NotGiven = NOT_GIVEN,
+    ) -> T:  # fmt: skip
         """Product over axes."""
         return prod(self, axis, dtype, out, keepdims, **_given(initial, where))
 
     def max(self: T, axis: Axis = None, out: Out = None, keepdims: bool = False,
-            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> T:  # fmt: skip
+            initial: Operand | NotGiven = NOT_GIVEN, where: Operand | NotGiven = NOT_GIVEN) -> T:  # fmt: skip
         """Largest value over axes."""
         return max_(self, axis, out, keepdims, **_given(initial, where))
 
     def min(self: T, axis: Axis = None, out: Out = None, keepdims: bool = False,
-            initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> T:  # fmt: skip
+            initial: Operand | NotGiven = NOT_GIVEN, where: Operand | NotGiven = NOT_GIVEN) -> T:  # fmt: skip
         """Smallest value over axes."""
         return min_(self, axis, out, keepdims, **_given(initial, where))
 
-    def var(self: T, axis: Axis = None, dtype: DType = None, out: Out = None, ddof: float = 0,
-            keepdims: bool = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN) -> T:  # fmt: skip
+    def var(
+        self: T, axis: Axis = None, dtype: DType = None, out: Out = None, ddof: float = 0,
+        keepdims: bool = False, *, where: Operand | NotGiven = NOT_GIVEN,
+        mean: Operand | NotGiven = NOT_GIVEN,
+    ) -> T:  # fmt: skip
         """Variance over axes."""
         return var(self, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
 
-    def std(self: T, axis: Axis = None, dtype: DType = None, out: Out = None, ddof: float = 0,
-            keepdims: bool = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN) -> T:  # fmt: skip
+    def std(
+        self: T, axis: Axis = None, dtype: DType = None, out: Out = None, ddof: float = 0,
+        keepdims: bool = False, *, where: Operand | NotGiven = NOT_GIVEN,
+        mean: Operand | NotGiven = NOT_GIVEN,
+    ) -> T:  # fmt: skip
         """Standard deviation over axes."""
         return std(self, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
 
@@ -109,13 +120,13 @@ class ArrayMethods(Handle):
         return _call(np.any, self, axis, out=out, keepdims=keepdims, where=where)
 
     def all(self: T, axis: Axis = None, out: Out = None, keepdims: bool = False, *,
-            where: Any = NOT_GIVEN) -> T:  # fmt: skip
+            where: Operand | NotGiven = NOT_GIVEN) -> T:  # fmt: skip
         """Whether all elements are true."""
         return _call(np.all, self, axis, out=out, keepdims=keepdims, where=where)
 
     # ------------------------------------------------------------ shapes and copies
 
-    def reshape(self: T, *shape: Any, order: str = "C", copy: bool | None = None) -> T:
+    def reshape(self: T, *shape: int | Sequence[int], order: str = "C", copy: bool | None = None) -> T:
         """The same elements in another shape."""
         return reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy)
 
@@ -127,7 +138,7 @@ class ArrayMethods(Handle):
         """A copy of all elements in one dimension."""
         return copy(ravel(self, order))
 
-    def transpose(self: T, *axes: Any) -> T:
+    def transpose(self: T, *axes: int | Sequence[int] | None) -> T:
         """Axes in another order."""
         whole = len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list)))
         return transpose(self, (axes[0] if whole else axes) or None)
@@ -173,35 +184,44 @@ class ArrayMethods(Handle):
         """Places of the elements that are not zero."""
         return _call(np.nonzero, self)
 
-    def searchsorted(self: T, v: Operand, side: str = "left", sorter: Any = None) -> T:
+    def searchsorted(self: T, v: Operand, side: str = "left", sorter: Operand | None = None) -> T:
         """Where values would be put in; has no derivative."""
         return _call(np.searchsorted, self, v, side, sorter)
 
     def argsort(
-        self: T, axis: Axis = -1, kind: str | None = None, order: str | None = None, *, stable: Any = None
+        self: T,
+        axis: Axis = -1,
+        kind: str | None = None,
+        order: str | None = None,
+        *,
+        stable: bool | None = None,
     ) -> T:
         """The order that would sort; has no derivative."""
         return _call(np.argsort, self, axis, kind, order, stable=stable)
 
     def argpartition(
-        self: T, kth: Any, axis: Axis = -1, kind: str = "introselect", order: str | None = None
+        self: T,
+        kth: int | Sequence[int],
+        axis: Axis = -1,
+        kind: str = "introselect",
+        order: str | None = None,
     ) -> T:
         """The order that would partition; has no derivative."""
         return _call(np.argpartition, self, kth, axis, kind, order)
 
     def sort(
-        self, axis: int = -1, kind: str | None = None, order: str | None = None, *, stable: Any = None
+        self, axis: int = -1, kind: str | None = None, order: str | None = None, *, stable: bool | None = None
     ) -> None:
         """Put the elements in ascending order, in place."""
         self._take_over(_call(np.sort, self, axis, kind, order, stable=stable), "sort()")
 
     def partition(
-        self, kth: Any, axis: int = -1, kind: str = "introselect", order: str | None = None
+        self, kth: int | Sequence[int], axis: int = -1, kind: str = "introselect", order: str | None = None
     ) -> None:
         """Put the k-th element where it would be sorted and smaller ones before it, in place."""
         self._take_over(_call(np.partition, self, kth, axis, kind, order), "partition()")
 
-    def _take_over(self, new: Any, what: str) -> None:
+    def _take_over(self, new: Operand, what: str) -> None:
         write(self, Ellipsis, new, what, True)
 
     @property
@@ -215,7 +235,7 @@ class ArrayMethods(Handle):
 
     # ------------------------------------------------------------ arithmetic
 
-    def clip(self: T, min: Any = None, max: Any = None, out: Any = None) -> T:
+    def clip(self: T, min: Operand | None = None, max: Operand | None = None, out: Out = None) -> T:
         """Values limited to an interval."""
         return clip(self, min, max, out)
 
@@ -230,7 +250,7 @@ class ArrayMethods(Handle):
     # ------------------------------------------------------------ memory
 
     @property
-    def flags(self) -> Any:
+    def flags(self) -> np._core.multiarray.flagsobj:
         """How the memory is laid out."""
         return self._v[...].flags if isinstance(self._v, np.ndarray) else self._v.flags
 
@@ -239,7 +259,7 @@ class ArrayMethods(Handle):
         """Where the memory is: "cpu"."""
         return "cpu"
 
-    def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
+    def to_device(self, device: str, /, *, stream: Any = None) -> Any:
         """Itself, for the one device there is."""
         if device != "cpu" or stream is not None:
             raise ValueError(
@@ -281,7 +301,7 @@ class ArrayMethods(Handle):
         note_escape(self)
         return np.asarray(self._v).dumps()
 
-    def resize(self, *new_shape: Any, refcheck: bool = True) -> None:
+    def resize(self, *new_shape: int | Sequence[int], refcheck: bool = True) -> None:
         """Refused: what a derivative reads keeps its size."""
         raise UnsupportedOpError(
             f"resize in place of a Tensor of shape {self._v.shape}; use the result of np.resize, or reshape"
@@ -302,7 +322,7 @@ class ArrayMethods(Handle):
         """See `byteswap`."""
         self.byteswap()
 
-    def setflags(self, write: Any = None, align: Any = None, uic: Any = None) -> None:
+    def setflags(self, write: bool | None = None, align: Any = None, uic: Any = None) -> None:
         """See `byteswap`."""
         self.byteswap()
 
@@ -316,13 +336,13 @@ class Flat:
     def __len__(self) -> int:
         return self.base.size
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Tensor]:
         return iter(reshape(self.base, (-1,)))
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> TensorOrArray:
         return copy(getitem(reshape(self.base, (-1,)), index))
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: Any, value: Operand) -> None:
         shape = self.base.shape
         places = np.arange(self.base.size)[plain_index(index)]
         if np.ndim(places):  # values are repeated as often as it takes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +18,11 @@ from tapegrad.numpy_api.shapes import reshape, stack
 from tapegrad.numpy_api.tables import Axis, axes_of, axis_of, implements, plainly, tensor_of
 from tapegrad.ops import REGISTRY
 
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
-def _euclidean(x: Operand, axes: tuple[int, ...], keepdims: bool) -> Any:
+
+def _euclidean(x: Operand, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     if np.iscomplexobj(value_of(x)):
         x, axes = stack([np.real(x), np.imag(x)], 0), (0, *(a + 1 for a in axes))
         found = _euclidean(x, axes, keepdims)
@@ -27,7 +30,7 @@ def _euclidean(x: Operand, axes: tuple[int, ...], keepdims: bool) -> Any:
     return over(REGISTRY["norm"], x, axes, keepdims)
 
 
-def _of_vectors(x: Operand, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _of_vectors(x: Operand, order: float | str | None, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     if order is None or order == 2:
         return _euclidean(x, axes, keepdims)
     if isinstance(order, str):
@@ -57,7 +60,7 @@ def _of_vectors(x: Operand, order: Any, axes: tuple[int, ...], keepdims: bool) -
     return where(flat, limit, where(flat, 1.0, total) ** (1 / order))
 
 
-def _of_matrices(x: Any, order: Any, row: int, column: int, keepdims: bool) -> Any:
+def _of_matrices(x: Any, order: Any, row: int, column: int, keepdims: bool) -> TensorOrArray:
     if row == column:
         raise ValueError(f"norm: axes of a matrix differ, found {row} twice")
     both = tuple(sorted((row, column)))
@@ -84,7 +87,7 @@ def _of_matrices(x: Any, order: Any, row: int, column: int, keepdims: bool) -> A
 
 
 @implements(np.linalg.norm)
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> TensorOrArray:
+def norm(x: Any, ord: float | str | None = None, axis: Any = None, keepdims: bool = False) -> TensorOrArray:
     """Norm of a vector, of a matrix, or without an order of all elements.
 
     At the origin, where they have none, norms are given the derivative 0; an equal share goes to each of
@@ -112,7 +115,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
 
 
 @implements(np.linalg.vector_norm)
-def vector_norm(x: Operand, /, *, axis: Axis = None, keepdims: bool = False, ord: Any = 2) -> TensorOrArray:
+def vector_norm(x: Operand, /, *, axis: Axis = None, keepdims: bool = False, ord: int = 2) -> TensorOrArray:
     """Norm of the elements along axes, taken as one vector."""
     x = tensor_of(x)
     if value_of(x).dtype.kind in "iub":
@@ -121,13 +124,13 @@ def vector_norm(x: Operand, /, *, axis: Axis = None, keepdims: bool = False, ord
 
 
 @implements(np.linalg.matrix_norm)
-def matrix_norm(x: Operand, /, *, keepdims: bool = False, ord: Any = "fro") -> TensorOrArray:
+def matrix_norm(x: Operand, /, *, keepdims: bool = False, ord: float | str = "fro") -> TensorOrArray:
     """Norm of matrices in the last two axes."""
     return norm(matrices(x, "matrix_norm"), ord, (-2, -1), keepdims)
 
 
 @implements(np.linalg.cond)
-def cond(x: Any, p: Any = None) -> Any:
+def cond(x: Operand, p: Operand | None = None) -> TensorOrArray:
     """Condition number: the norm of matrices times that of their inverses, infinite where they have none."""
     x = matrices(x, "cond", p not in (None, 2, -2))
     value = value_of(x)
@@ -151,7 +154,7 @@ def cond(x: Any, p: Any = None) -> Any:
     return where(missing, found.dtype.type(np.inf), found) if np.any(missing) else found
 
 
-def _singular(value: Any) -> Any:
+def _singular(value: np.ndarray) -> TensorOrArray:
     """Which matrices have no inverse."""
     found = np.zeros(value.shape[:-2], bool)
     for at in np.ndindex(found.shape):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import reprlib
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,11 +26,16 @@ from tapegrad.numpy_api.shapes import concatenate, reshape
 from tapegrad.numpy_api.tables import Axis, axis_of, composed, plain, tensor_of
 from tapegrad.ops import REGISTRY
 
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
+
 NOT_GIVEN = np._NoValue
 DOUBLE = np.dtype(float)
 
 
-def _cut(ndim: int, axis: int, start: int | None, stop: int | None, step: int | None = None) -> Any:
+def _cut(
+    ndim: int, axis: int, start: int | None, stop: int | None, step: int | None = None
+) -> tuple[slice, ...]:
     """An index that takes a slice along one axis."""
     return tuple(slice(start, stop, step) if d == axis else slice(None) for d in range(ndim))
 
@@ -38,7 +44,9 @@ def _cut(ndim: int, axis: int, start: int | None, stop: int | None, step: int | 
 
 
 @composed(np.diff)
-def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = NOT_GIVEN, append: Any = NOT_GIVEN) -> Any:
+def diff(
+    a: TensorOrArray, n: int = 1, axis: int = -1, prepend: Any = NOT_GIVEN, append: Any = NOT_GIVEN
+) -> TensorOrArray:
     """Differences of neighbours along an axis, n times."""
     n = operator.index(n)
     if n < 0:
@@ -63,7 +71,9 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = NOT_GIVEN, append: A
 
 
 @composed(np.ediff1d)
-def ediff1d(ary: Operand, to_end: Any = None, to_begin: Any = None) -> TensorOrArray:
+def ediff1d(
+    ary: Operand, to_end: Operand | None = None, to_begin: Sequence[float] | None = None
+) -> TensorOrArray:
     """Differences of neighbours, between other numbers."""
     flat = reshape(tensor_of(ary), (-1,))
     kind = value_of(flat).dtype
@@ -79,7 +89,7 @@ def ediff1d(ary: Operand, to_end: Any = None, to_begin: Any = None) -> TensorOrA
 
 
 @composed(np.gradient)
-def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> Any:
+def gradient(f: Operand, *varargs: Operand, axis: Axis = None, edge_order: int = 1) -> Any:
     """Central differences inside, differences of first or second order at the edges."""
     f = tensor_of(f)
     if value_of(f).dtype.kind not in "fc":
@@ -94,8 +104,8 @@ def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> A
         raise TypeError(f"gradient: {len(varargs)} spacings for {len(axes)} axes")
     if len(varargs) == 1 and len(axes) > 1 and np.ndim(plain(varargs[0])):
         raise TypeError(f"gradient: one array of coordinates for {len(axes)} axes; give one for each")
-    spacings = [tensor_of(v) for v in varargs] or [1.0]
-    spacings = spacings * len(axes) if len(spacings) == 1 else spacings
+    spacings: Sequence[Operand] = [tensor_of(v) for v in varargs] or [1.0]
+    spacings = [spacings[0]] * len(axes) if len(spacings) == 1 else spacings
     found = []
     for at, h in zip(axes, spacings, strict=True):
         n = f.shape[at]
@@ -113,7 +123,7 @@ def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> A
     return found[0] if len(axes) == 1 else tuple(found)
 
 
-def _slope(f: Any, h: Any, at: int, order: int) -> Any:
+def _slope(f: Any, h: Any, at: int, order: int) -> TensorOrArray:
     """The derivative along one axis, for one spacing or those between neighbours."""
     lanes = f if at == f.ndim - 1 else np.moveaxis(f, at, -1)
     n = lanes.shape[-1]
@@ -146,7 +156,9 @@ def _slope(f: Any, h: Any, at: int, order: int) -> Any:
 
 
 @composed(np.trapezoid)
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> TensorOrArray:
+def trapezoid(
+    y: Operand, x: Operand | None = None, dx: TensorOrArray | float = 1.0, axis: int = -1
+) -> TensorOrArray:
     """Integral by the trapezoidal rule along an axis."""
     y = tensor_of(y)
     at = axis_of(y, axis, "trapezoid")
@@ -164,7 +176,12 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> TensorOrA
 
 @composed(np.interp)
 def interp(
-    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
+    x: TensorOrArray,
+    xp: Any,
+    fp: TensorOrArray,
+    left: Operand | None = None,
+    right: Operand | None = None,
+    period: Operand | None = None,
 ) -> TensorOrArray:
     """Linear interpolation; the derivative at a knot is the slope to its right, at the last to its left."""
     fp = tensor_of(fp)
@@ -203,14 +220,14 @@ def interp(
     return np.where(places < knots[0], left, np.where(places > knots[-1], right, found))
 
 
-def _double(what: str, x: Any, kind: Any = DOUBLE) -> Any:
+def _double(what: str, x: Operand, kind: np.dtype = DOUBLE) -> TensorOrArray:
     x = tensor_of(x)
     if np.iscomplexobj(value_of(x)) and kind.kind != "c":
         raise DTypeError(f"interp: {what} is real, found dtype {value_of(x).dtype}; only fp may be complex")
     return astype(x, kind) if is_tensor(x) else np.asarray(x, kind)
 
 
-def _within(x: Operand, period: Any) -> Any:
+def _within(x: Operand, period: Operand) -> TensorOrArray:
     """The same point in the first period."""
     value, length = value_of(x), value_of(period)
     return x - np.round((value - np.remainder(value, length)) / length) * period
@@ -219,14 +236,14 @@ def _within(x: Operand, period: Any) -> Any:
 # ---------------------------------------------------------------- convolution
 
 
-def _modes(mode: Any) -> str:
+def _modes(mode: str | int) -> str:
     name = ("valid", "same", "full")[mode] if mode in (0, 1, 2) else mode
     if name not in ("valid", "same", "full"):
         raise ValueError(f"mode is 'full', 'same' or 'valid', found {reprlib.repr(mode)}")
     return name
 
 
-def _vectors(what: str, a: Any, v: Any) -> tuple[Any, Any]:
+def _vectors(what: str, a: Operand, v: Operand) -> tuple[TensorOrArray, TensorOrArray]:
     a, v = (reshape(x, (1,)) if ndim_of(x) == 0 else x for x in (tensor_of(a), tensor_of(v)))
     for x in (a, v):
         if x.ndim != 1 or x.shape[0] == 0:
@@ -235,7 +252,7 @@ def _vectors(what: str, a: Any, v: Any) -> tuple[Any, Any]:
 
 
 @composed(np.convolve)
-def convolve(a: Any, v: Any, mode: str = "full") -> TensorOrArray:
+def convolve(a: Operand, v: Operand, mode: str = "full") -> TensorOrArray:
     """Convolution of two vectors."""
     a, v = _vectors("convolve", a, v)
     if a.shape[0] < v.shape[0]:
@@ -246,7 +263,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> TensorOrArray:
 
 
 @composed(np.correlate)
-def correlate(a: Any, v: Any, mode: str = "valid") -> TensorOrArray:
+def correlate(a: Operand, v: Operand, mode: str = "valid") -> TensorOrArray:
     """Correlation of two vectors."""
     a, v = _vectors("correlate", a, v)
     mode, n, m = _modes(mode), a.shape[0], v.shape[0]
@@ -264,8 +281,8 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> TensorOrArray:
 
 @composed(np.linspace)
 def linspace(
-    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False, dtype: DType = None,
-    axis: int = 0, *, device: Any = None,
+    start: Any, stop: Tensor, num: int = 50, endpoint: bool = True, retstep: bool = False,
+    dtype: DType = None, axis: int = 0, *, device: str | None = None,
 ) -> Any:  # fmt: skip
     """Numbers in equal steps."""
     kind = np.linspace(plain(start), plain(stop), 2, dtype=dtype).dtype
@@ -282,7 +299,7 @@ def linspace(
     return (found, step) if retstep else found
 
 
-def _count(what: str, num: Any) -> int:
+def _count(what: str, num: int) -> int:
     count = int(num.__index__())
     if count < 0:
         raise ValueError(f"{what}: a number of samples that is not negative, found {count}")
@@ -290,7 +307,7 @@ def _count(what: str, num: Any) -> int:
 
 
 @composed(np.logspace)
-def logspace(start: Operand, stop: Operand, num: int = 50, endpoint: bool = True, base: Any = 10.0,
+def logspace(start: Operand, stop: Operand, num: int = 50, endpoint: bool = True, base: Operand = 10.0,
              dtype: DType = None, axis: int = 0) -> TensorOrArray:  # fmt: skip
     """Powers of a base, their exponents in equal steps."""
     kind = np.logspace(plain(start), plain(stop), 2, base=plain(base), dtype=dtype).dtype
@@ -305,7 +322,7 @@ def logspace(start: Operand, stop: Operand, num: int = 50, endpoint: bool = True
 
 
 @composed(np.geomspace)
-def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None,
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: DType = None,
               axis: int = 0) -> TensorOrArray:  # fmt: skip
     """Numbers of which each is the one before times a factor."""
     ends = plain(start), plain(stop)

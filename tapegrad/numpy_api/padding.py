@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from tapegrad.numpy_api.rearranging import gathered, moves
 from tapegrad.numpy_api.shapes import concatenate, stack
 from tapegrad.numpy_api.tables import any_grad, plain, plainly, tensor_of
 from tapegrad.ops import REGISTRY, shapes
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 steps: Any = shapes.steps
 
@@ -96,7 +99,7 @@ def _widths(given: Any, ndim: int) -> list[tuple[int, int]]:
     return [(a, b) for a, b in wide]
 
 
-def _pairs(given: Any, ndim: int, kind: str) -> Any:
+def _pairs(given: Operand, ndim: int, kind: str) -> TensorOrArray:
     """A pair of values for each axis; Tensors may be among them."""
     if any_grad(given) and not is_tensor(given):
         given = _stacked(given)
@@ -105,20 +108,20 @@ def _pairs(given: Any, ndim: int, kind: str) -> Any:
     return np.broadcast_to(given, (ndim, 2))
 
 
-def _stacked(given: Any) -> Any:
+def _stacked(given: Operand) -> TensorOrArray:
     return stack([_stacked(g) for g in given]) if isinstance(given, (list, tuple)) else tensor_of(given)
 
 
-def _piece(x: Any, axis: int, start: int | None, stop: int | None, step: int | None = None) -> Any:
+def _piece(x: Any, axis: int, start: int | None, stop: int | None, step: int | None = None) -> TensorOrArray:
     return x[(*(slice(None),) * axis, slice(start, stop, step))]
 
 
-def _along(numbers: Any, x: Any, axis: int) -> Any:
+def _along(numbers: np.ndarray, x: Any, axis: int) -> TensorOrArray:
     """Numbers along one axis, in the dtype of x."""
     return np.reshape(numbers, tuple(-1 if d == axis else 1 for d in range(x.ndim))).astype(x.dtype)
 
 
-def _ramps(x: Operand, axis: int, before: int, after: int, ends: Any) -> Any:
+def _ramps(x: Operand, axis: int, before: int, after: int, ends: TensorOrArray) -> Tensor:
     parts = [x]
     if before:
         way = _along(np.arange(before) / before, x, axis)
@@ -129,7 +132,7 @@ def _ramps(x: Operand, axis: int, before: int, after: int, ends: Any) -> Any:
     return concatenate(parts, axis)
 
 
-def _statistics(x: Any, axis: int, before: int, after: int, function: Any, lengths: Any) -> Any:
+def _statistics(x: TensorOrArray, axis: int, before: int, after: int, function: Any, lengths: Any) -> Tensor:
     n, parts = x.shape[axis], [x]
     for k, count in enumerate((before, after)):
         if not count:
@@ -144,7 +147,7 @@ def _statistics(x: Any, axis: int, before: int, after: int, function: Any, lengt
     return concatenate(parts, axis)
 
 
-def _reflected(x: Any, axis: int, before: int, after: int, skip: int) -> Any:
+def _reflected(x: TensorOrArray, axis: int, before: int, after: int, skip: int) -> TensorOrArray:
     """Reflected in the value at each end, as often as it takes."""
     if before + after and x.shape[axis] == 0:
         raise ShapeError(f"pad: axis {axis} of shape {x.shape} has no element to reflect")

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import TensorOrArray, ndim_of, shape_of, value_of
+from tapegrad.core.base import Operand, TensorOrArray, ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.products import solve
 from tapegrad.numpy_api.shapes import concatenate, reshape
 from tapegrad.numpy_api.tables import composed, tensor_of
 
 
-def _coefficients(what: str, p: Any, number: bool = True) -> Any:
+def _coefficients(what: str, p: Operand, number: bool = True) -> TensorOrArray:
     """A vector; one number counts as one, if allowed."""
     if isinstance(p, np.poly1d):
         p = p.coeffs
@@ -26,21 +26,21 @@ def _coefficients(what: str, p: Any, number: bool = True) -> Any:
 
 
 @composed(np.polyval)
-def polyval(p: Any, x: Any) -> TensorOrArray:
+def polyval(p: Operand, x: Operand) -> TensorOrArray:
     """Value of a polynomial."""
     p, x = _coefficients("polyval", p), tensor_of(x)
-    total: Any = np.zeros_like(value_of(x))
+    total = np.zeros_like(value_of(x))
     for k in range(p.shape[0]):
         total = total * x + p[k]
     return total
 
 
-def _longer(a: Any, n: int) -> Any:
+def _longer(a: TensorOrArray, n: int) -> TensorOrArray:
     return concatenate([np.zeros(n - a.shape[0], a.dtype), a]) if a.shape[0] < n else a
 
 
 @composed(np.polyadd)
-def polyadd(a1: Any, a2: Any) -> TensorOrArray:
+def polyadd(a1: Operand, a2: Operand) -> TensorOrArray:
     """Sum of polynomials."""
     a1, a2 = _coefficients("polyadd", a1), _coefficients("polyadd", a2)
     n = max(a1.shape[0], a2.shape[0])
@@ -48,7 +48,7 @@ def polyadd(a1: Any, a2: Any) -> TensorOrArray:
 
 
 @composed(np.polysub)
-def polysub(a1: Any, a2: Any) -> TensorOrArray:
+def polysub(a1: Operand, a2: Operand) -> TensorOrArray:
     """Difference of polynomials."""
     a1, a2 = _coefficients("polysub", a1), _coefficients("polysub", a2)
     n = max(a1.shape[0], a2.shape[0])
@@ -56,13 +56,13 @@ def polysub(a1: Any, a2: Any) -> TensorOrArray:
 
 
 @composed(np.polymul)
-def polymul(a1: Any, a2: Any) -> TensorOrArray:
+def polymul(a1: Operand, a2: Operand) -> TensorOrArray:
     """Product of polynomials."""
     return np.convolve(_coefficients("polymul", a1), _coefficients("polymul", a2))
 
 
 @composed(np.polydiv)
-def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
+def polydiv(u: Any, v: Operand) -> tuple[TensorOrArray, TensorOrArray]:
     """Quotient and remainder of polynomials."""
     u, v = _coefficients("polydiv", u) + 0.0, _coefficients("polydiv", v) + 0.0
     m, n = u.shape[0], v.shape[0]
@@ -81,7 +81,7 @@ def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
 
 
 @composed(np.polyder)
-def polyder(p: Any, m: int = 1) -> Any:
+def polyder(p: Operand, m: int = 1) -> TensorOrArray:
     """Derivative of a polynomial."""
     if int(m) < 0:
         raise ValueError(f"polyder: the order of a derivative is not negative, found {m}")
@@ -93,7 +93,7 @@ def polyder(p: Any, m: int = 1) -> Any:
 
 
 @composed(np.polyint)
-def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
+def polyint(p: TensorOrArray, m: int = 1, k: Operand | None = None) -> TensorOrArray:
     """Integral of a polynomial."""
     m = int(m)
     if m < 0:
@@ -111,21 +111,21 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
 
 
 @composed(np.poly)
-def poly(seq_of_zeros: Any) -> TensorOrArray:
+def poly(seq_of_zeros: Operand) -> TensorOrArray:
     """Coefficients of the polynomial with these zeros."""
     zeros = tensor_of(seq_of_zeros)
     if zeros.ndim == 2 and zeros.shape[0] == zeros.shape[1] and zeros.shape[0]:
         zeros = np.linalg.eigvals(zeros)
     if zeros.ndim != 1:
         raise ShapeError(f"poly takes a vector of zeros or a square matrix, found shape {zeros.shape}")
-    found: Any = np.ones(1, zeros.dtype)
+    found = np.ones(1, zeros.dtype)
     for k in range(zeros.shape[0]):
         found = np.convolve(found, concatenate([np.ones(1, zeros.dtype), -zeros[k : k + 1]]))
     return found
 
 
 @composed(np.roots)
-def roots(p: Any) -> TensorOrArray:
+def roots(p: Operand) -> TensorOrArray:
     """Zeros of a polynomial: the eigenvalues of its companion matrix."""
     p = _coefficients("roots", p)
     kept = np.flatnonzero(value_of(p))
@@ -133,7 +133,7 @@ def roots(p: Any) -> TensorOrArray:
         return np.zeros(0, p.dtype)
     first, last = int(kept[0]), int(kept[-1]) + 1
     count, at_zero = last - first - 1, p.shape[0] - last
-    found: Any = np.zeros(0, np.result_type(p.dtype, 1j))
+    found = np.zeros(0, np.result_type(p.dtype, 1j))
     if count:
         row = -p[first + 1 : last] / p[first]
         rest = np.eye(count - 1, count, dtype=value_of(row).dtype)
@@ -144,7 +144,7 @@ def roots(p: Any) -> TensorOrArray:
 # ---------------------------------------------------------------- least squares
 
 
-def _shortest(matrix: Any, right: Any, rcond: float, full: bool, cov: Any) -> Any:
+def _shortest(matrix: TensorOrArray, right: TensorOrArray, rcond: float, full: bool, cov: bool | str) -> Any:
     """The shortest of many vectors of coefficients that fit as well, differentiated at constant rank."""
     points, order = shape_of(matrix)
     if cov and not full:
@@ -159,8 +159,8 @@ def _shortest(matrix: Any, right: Any, rcond: float, full: bool, cov: Any) -> An
 
 
 @composed(np.polyfit)
-def polyfit(x: Any, y: Any, deg: Any, rcond: float | None = None, full: bool = False, w: Any = None,
-            cov: Any = False) -> Any:  # fmt: skip
+def polyfit(x: Operand, y: Operand, deg: int, rcond: float | None = None, full: bool = False, w: Any = None,
+            cov: bool | str = False) -> Any:  # fmt: skip
     """Polynomial that fits points best in the sense of least squares."""
     x, y = tensor_of(x) + 0.0, tensor_of(y) + 0.0
     order = int(deg) + 1

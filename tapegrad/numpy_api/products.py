@@ -6,7 +6,8 @@ import functools
 import math
 import operator
 import string
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,10 +31,13 @@ from tapegrad.numpy_api.tables import UFUNCS, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.lapack import LU
 
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
+
 TERMS = 1 << 14  # of an einsum of several operands, above which they are multiplied in pairs
 
 
-def matmul(a: Operand, b: Operand) -> Any:
+def matmul(a: Operand, b: Operand) -> Tensor:
     """Matrix product."""
     a, b = tensor_of(a), tensor_of(b)
     if ndim_of(a) == 0 or ndim_of(b) == 0:
@@ -47,7 +51,7 @@ UFUNCS[np.matmul] = matmul
 
 
 @implements(np.dot)
-def dot(a: Any, b: Any, out: Out = None) -> Any:
+def dot(a: Operand, b: Operand, out: Out = None) -> TensorOrArray:
     """Product over the last axis of `a` and the last but one of `b`."""
     if out is not None:
         return into(np.dot, out, a, b)
@@ -62,7 +66,9 @@ def dot(a: Any, b: Any, out: Out = None) -> Any:
     return einsum(f"{inputs[0]},{inputs[1]}", a, b)
 
 
-def contract(a: Operand, b: Operand, over: Any, along: Any = ((), ())) -> Any:
+def contract(
+    a: Operand, b: Operand, over: Sequence[Sequence[int]], along: Sequence[Sequence[int]] = ((), ())
+) -> TensorOrArray:
     """Products summed over pairs of axes, as a product of matrices, or of stacks of them.
 
     `over` and `along` are axes of `a` and as many of `b`, of the same lengths. Those `along` come first in
@@ -82,7 +88,9 @@ def contract(a: Operand, b: Operand, over: Any, along: Any = ((), ())) -> Any:
     return laid(found, (*kept,))
 
 
-def _merged(x: Operand, along: Any, rows: Any, columns: Any, vector: bool) -> Any:
+def _merged(
+    x: Operand, along: Sequence[int], rows: Sequence[int], columns: Sequence[int], vector: bool
+) -> TensorOrArray:
     """An array with its axes in this order, those of rows and those of columns as one."""
     shape, order = shape_of(x), [*along, *rows, *columns]
     if order != list(range(len(shape))):
@@ -110,7 +118,7 @@ def solve(a: Operand, b: Operand) -> TensorOrArray:
     return apply_keeping_factors("solve", a, b)
 
 
-def apply_keeping_factors(name: str, *operands: Any) -> Any:
+def apply_keeping_factors(name: str, *operands: Operand) -> Tensor:
     """Compute an op of one large matrix and perhaps others; what is recorded keeps the LU factors of that."""
     lu = LU.of(value_of(operands[0])) if any(map(needs_derivative, operands)) else None
     found = apply(REGISTRY[name], operands, None if lu is None else {"lu": lu})
@@ -120,8 +128,10 @@ def apply_keeping_factors(name: str, *operands: Any) -> Any:
 
 
 @implements(np.einsum)
-def einsum(*operands: Any, out: Out = None, optimize: Any = False, dtype: DType = None, order: str = "K",
-           casting: str = "safe") -> TensorOrArray:  # fmt: skip
+def einsum(
+    *operands: Any, out: Out = None, optimize: bool | str | Sequence[str | tuple[int, ...]] = False,
+    dtype: DType = None, order: str = "K", casting: str = "safe",
+) -> TensorOrArray:  # fmt: skip
     """Einstein summation, with subscripts as text or as lists between the operands.
 
     Sums over axes of two operands are products of matrices, and large ones of several operands are computed
@@ -164,7 +174,7 @@ def einsum(*operands: Any, out: Out = None, optimize: Any = False, dtype: DType 
     return _summed(arrays, inputs, output)
 
 
-def _terms(arrays: list[Any], inputs: list[str]) -> int:
+def _terms(arrays: list[Tensor], inputs: list[str]) -> int:
     """How many products are summed up."""
     extents: dict[str, int] = {}
     for labels, x in zip(inputs, arrays, strict=True):
@@ -173,13 +183,13 @@ def _terms(arrays: list[Any], inputs: list[str]) -> int:
     return math.prod(extents.values())
 
 
-def _summed(arrays: list[Any], inputs: list[str], output: str) -> Any:
+def _summed(arrays: list[TensorOrArray], inputs: list[str], output: str) -> TensorOrArray:
     """One sum of products, of matrices where it is one."""
     found = _product(arrays, inputs, output) if len(arrays) == 2 else None
     return apply(REGISTRY["einsum"], arrays, {"inputs": inputs, "output": output}) if found is None else found
 
 
-def _product(arrays: list[Any], inputs: list[str], output: str) -> Any:
+def _product(arrays: list[TensorOrArray], inputs: list[str], output: str) -> Any:
     """An einsum of two operands as a product of matrices; None if it is none, or none that BLAS knows."""
     if next((c in inputs[1] for c in output if (c in inputs[0]) != (c in inputs[1])), False):
         arrays, inputs = arrays[::-1], inputs[::-1]  # as its columns come first
@@ -201,7 +211,7 @@ def _product(arrays: list[Any], inputs: list[str], output: str) -> Any:
     return found if order == [*output] else np.transpose(found, [order.index(c) for c in output])
 
 
-def _in_pairs(arrays: list[Any], inputs: list[str], output: str, optimize: Any) -> Any:
+def _in_pairs(arrays: list[TensorOrArray], inputs: list[str], output: str, optimize: Any) -> TensorOrArray:
     """Contract a few operands at a time, in the order that NumPy finds cheapest."""
     text = f"{','.join(inputs)}->{output}"
     shapes = tuple(shape_of(x) for x in arrays)
@@ -219,7 +229,9 @@ def _in_pairs(arrays: list[Any], inputs: list[str], output: str, optimize: Any) 
 
 
 @functools.lru_cache(maxsize=256)
-def _path(text: str, shapes: tuple[tuple[int, ...], ...], optimize: Any) -> Any:
+def _path(
+    text: str, shapes: tuple[tuple[int, ...], ...], optimize: bool | str | Sequence[str | tuple[int, int]]
+) -> list[tuple[int, int]]:
     """Places of the operands that are multiplied next, in the order that NumPy finds."""
     return np.einsum_path(text, *(np.broadcast_to(0.0, s) for s in shapes), optimize=optimize)[0][1:]
 
@@ -227,7 +239,7 @@ def _path(text: str, shapes: tuple[tuple[int, ...], ...], optimize: Any) -> Any:
 LETTERS = string.ascii_lowercase + string.ascii_uppercase
 
 
-def _as_text(operands: Any) -> list[Any]:
+def _as_text(operands: Sequence[Operand]) -> list[Any]:
     """Operands that lists of numbers follow, as text and operands."""
     pairs, rest = list(zip(operands[::2], operands[1::2], strict=False)), len(operands) % 2
     try:
@@ -245,7 +257,9 @@ def _labels(numbers: Any) -> str:
     return "".join("..." if n is Ellipsis else LETTERS[operator.index(n)] for n in numbers)
 
 
-def _without_ellipsis(inputs: list[str], operands: Any, output: str, arrow: str) -> Any:
+def _without_ellipsis(
+    inputs: list[str], operands: list[TensorOrArray], output: str, arrow: str
+) -> tuple[list[str], str, str]:
     """Give the axes that ``...`` stands for labels of their own."""
     used = set("".join(inputs) + output)
     free = [c for c in LETTERS[::-1] if c not in used]

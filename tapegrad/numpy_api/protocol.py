@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import is_tensor
+from tapegrad.core.base import Operand, is_tensor
 from tapegrad.core.callers import asking, way_out
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.errors import UnsupportedOpError
@@ -96,7 +96,7 @@ def _ufunc_into(ufunc: np.ufunc, method: str, out: Any, inputs: Any, kwargs: dic
     if masked and moving and is_tensor(out[0]) and ufunc in UFUNCS:
         return selected(ufunc, inputs, out[0], kwargs.pop("where"), **kwargs)
 
-    def compute(*args: Any, **rest: Any) -> Any:
+    def compute(*args: Operand, **rest: Any) -> np.ndarray:
         return getattr(ufunc, method)(*args, **rest)
 
     compute.__name__ = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
@@ -104,7 +104,7 @@ def _ufunc_into(ufunc: np.ufunc, method: str, out: Any, inputs: Any, kwargs: dic
 
 
 def call_function(
-    self: Any, function: Callable[..., Any], types: Any, args: Any, kwargs: dict[str, Any]
+    self: Operand, function: Callable[..., Any], types: Any, args: Any, kwargs: dict[str, Any]
 ) -> Any:
     """Apply one of NumPy's other functions to arguments among which there is a Tensor, `self`."""
     implementation = FUNCTIONS.get(function)
@@ -136,7 +136,7 @@ answer(
 )  # fmt: skip
 for _f in (np.result_type, np.can_cast, np.iscomplexobj, np.isrealobj):  # which look at no value
 
-    def _of_dtypes(*args: Any, _f: Any = _f, **kwargs: Any) -> Any:
+    def _of_dtypes(*args: Any, _f: Any = _f, **kwargs: Any) -> np.dtype | bool:
         return _f(*plain(args), **kwargs)
 
     FUNCTIONS[_f] = _of_dtypes

@@ -7,12 +7,13 @@ neighbours in sorted order and the way between them, for each of its methods and
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import DType, Operand, Out, is_tensor, ndim_of, requires_grad, value_of
+from tapegrad.core.base import DType, Operand, Out, TensorOrArray, is_tensor, ndim_of, requires_grad, value_of
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError
 from tapegrad.numpy_api.rearranging import rearranged
@@ -30,7 +31,7 @@ METHODS = {
 }  # fmt: skip
 
 
-def _lanes(a: Any, axis: Axis, what: str) -> tuple[Any, tuple[int, ...]]:
+def _lanes(a: Any, axis: Axis, what: str) -> tuple[TensorOrArray, tuple[int, ...]]:
     """The array with the reduced axes as its last, and the shape of a result with them kept."""
     axes = axes_of(a, axis, what)
     if len(axes) == ndim_of(a) == 1:
@@ -41,11 +42,11 @@ def _lanes(a: Any, axis: Axis, what: str) -> tuple[Any, tuple[int, ...]]:
     return np.reshape(moved, (*(a.shape[d] for d in rest), -1)), kept
 
 
-def _sorted(x: Any) -> Any:
+def _sorted(x: TensorOrArray) -> TensorOrArray:
     return along(x, np.argsort(value_of(x), axis=-1, kind="stable"), x.ndim - 1)
 
 
-def _ranks(x: Operand, skip: bool) -> Any:
+def _ranks(x: Operand, skip: bool) -> np.ndarray:
     """Each element's place in its sorted lane; nan where it is nan."""
     order = np.argsort(value_of(x), axis=-1, kind="stable")
     found = np.empty(order.shape)
@@ -59,8 +60,10 @@ def _quantile(name: str, scale: float) -> Any:
     reference = getattr(np, name)
     skip = name.startswith("nan")
 
-    def function(a: Any, q: Operand, axis: Axis = None, out: Out = None, overwrite_input: bool = False,
-                 method: Any = "linear", keepdims: Any = False, *, weights: Any = None) -> Any:  # fmt: skip
+    def function(
+        a: Any, q: Operand, axis: Axis = None, out: Out = None, overwrite_input: bool = False,
+        method: Any = "linear", keepdims: bool = False, *, weights: Operand | None = None,
+    ) -> TensorOrArray:  # fmt: skip
         a, given, q = tensor_of(a), plain(q), tensor_of(q)
         if np.iscomplexobj(value_of(a)):
             raise DTypeError(f"{name} orders real numbers, found dtype {value_of(a).dtype}")
@@ -91,7 +94,7 @@ def _quantile(name: str, scale: float) -> Any:
         where_ = np.where(bad, n - 1, where_)  # nan is sorted last
         below = np.floor(where_).astype(np.intp)
         above = np.minimum(below + 1, n - 1)
-        way: Any = where_ - below
+        way = where_ - below
         if requires_grad(q) and method in METHODS and weights is None:
             less, first = METHODS[method]
             speed = (count if skip else n) - less
@@ -111,8 +114,8 @@ def _quantile(name: str, scale: float) -> Any:
 
 @functools.lru_cache(maxsize=256, typed=True)
 def _neighbours(
-    reference: Any, q: float, scale: float, method: Any, n: int, dtype: DType
-) -> tuple[int, int, Any]:
+    reference: Callable[..., np.ndarray], q: float, scale: float, method: Any, n: int, dtype: DType
+) -> tuple[int, int, np.ndarray]:
     """The numbers in sorted order of a quantile's two neighbours among n, and the way between them."""
     place = np.quantile(np.arange(float(n)), q / scale, method=method)
     below = int(place)
@@ -120,7 +123,7 @@ def _neighbours(
     return below, min(below + 1, n - 1), way
 
 
-def _one(lanes: Any, below: int, above: int, way: Any) -> Any:
+def _one(lanes: Any, below: int, above: int, way: Any) -> TensorOrArray:
     """The point on the way from one element in sorted order to another, of each lane."""
     order = value_of(lanes).argsort(-1, "stable")
     low = np.astype(rearranged(lanes, _nth(order, below)), way.dtype, copy=False)
@@ -130,13 +133,13 @@ def _one(lanes: Any, below: int, above: int, way: Any) -> Any:
     return _between(low, high, way)
 
 
-def _picked(rows: Any, numbers: Any, shape: tuple[int, ...]) -> Any:
+def _picked(rows: TensorOrArray, numbers: np.ndarray, shape: tuple[int, ...]) -> TensorOrArray:
     """Elements of each lane by number, for the numbers along the first axis."""
     return np.reshape(along(rows, np.moveaxis(numbers, 0, -1), rows.ndim - 1).transpose(
         (rows.ndim - 1, *range(rows.ndim - 1))), shape)  # fmt: skip
 
 
-def _between(low: Any, high: Any, way: Any) -> Any:
+def _between(low: TensorOrArray, high: TensorOrArray, way: TensorOrArray) -> Any:
     """A point on the way from one number to another, at either end exactly that."""
     whole = value_of(way) == 0
     if not is_tensor(way) and np.all(whole):
@@ -148,7 +151,7 @@ def _between(low: Any, high: Any, way: Any) -> Any:
     return found if is_tensor(way) else np.where(whole, low, found)
 
 
-def _weights(name: str, a: Any, weights: Any, axis: Axis) -> Any:
+def _weights(name: str, a: TensorOrArray, weights: Operand, axis: Axis) -> TensorOrArray:
     """Weights along the last axis, as the lanes are laid."""
     weights = np.asarray(weights)
     if weights.shape != a.shape:
@@ -164,7 +167,7 @@ def _median(name: str) -> Any:
     skip = name.startswith("nan")
 
     def function(a: Operand, axis: Axis = None, out: Out = None, overwrite_input: bool = False,
-                 keepdims: bool = False) -> Any:  # fmt: skip
+                 keepdims: bool = False) -> TensorOrArray:  # fmt: skip
         lanes, kept = _lanes(a, axis, name)
         values = value_of(lanes)
         n = values.shape[-1]
@@ -194,14 +197,14 @@ def _median(name: str) -> Any:
     return composed(getattr(np, name))(function)
 
 
-def _nth(order: Any, k: Any) -> Any:
+def _nth(order: np.ndarray, k: Any) -> Any:
     """The place of the k-th element of each lane, lanes being rows."""
     lanes = order.shape[:-1]
     found = order[..., k] if type(k) is int else np.take_along_axis(order, k[..., None], -1)[..., 0]
     return found + order.shape[-1] * np.arange(prod(lanes)).reshape(lanes) if lanes else np.array(found)
 
 
-def _shared(x: Any, found: Any) -> Any:
+def _shared(x: TensorOrArray, found: Operand) -> Any:
     """An element of x whose derivative all elements equal to it share evenly."""
     value = value_of(found)
     ties = value_of(x) == value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,13 +16,18 @@ from tapegrad.numpy_api.tables import FUNCTIONS, composed, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.tape import LARGE
 
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
+
 MEMOIZED = 1 << 14  # elements up to which places are kept for the next such call
 REARRANGE = REGISTRY["rearrange"]
 ARGUMENTS = (int, bool, str, type(None))
 
 
 @functools.lru_cache(maxsize=64, typed=True)
-def places_of(function: Any, shape: tuple[int, ...], *args: Any, **kwargs: Any) -> dict[str, Any] | None:
+def places_of(
+    function: Any, shape: tuple[int, ...], *args: Operand | None, **kwargs: Any
+) -> dict[str, Any] | None:
     """Attributes of the record of a call, not to be changed; None where they would be too large to be kept.
 
     The function makes 0 of what comes from no element. Places are a view of the words that sweeps read.
@@ -39,7 +44,7 @@ def places_of(function: Any, shape: tuple[int, ...], *args: Any, **kwargs: Any) 
     return {"places": places, "holes": bool(np.any(places < 0)), "words": words}
 
 
-def _known(argument: Any) -> bool:
+def _known(argument: int | str | Sequence[int]) -> bool:
     return all(map(_known, argument)) if type(argument) is tuple else type(argument) in ARGUMENTS
 
 
@@ -66,7 +71,7 @@ def moves(*functions: Any, when: Callable[..., bool] | None = None) -> Callable[
 
 def _moves(function: Any, otherwise: Callable[..., Any], when: Callable[..., bool] | None) -> Any:
     @functools.wraps(otherwise)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Tensor:
         attrs = None
         if args and is_tensor(args[0]):
             try:
@@ -88,13 +93,13 @@ def rearranged(x: Operand, places: Any, holes: bool = False) -> Any:
     return out
 
 
-def numbers_of(x: Operand) -> Any:
+def numbers_of(x: Operand) -> np.ndarray:
     """The number of each element in C order."""
     shape = shape_of(x)
     return np.arange(prod(shape)).reshape(shape)
 
 
-def gathered(arrays: Sequence[TensorOrArray], function: Callable[..., Any]) -> Any:
+def gathered(arrays: Sequence[TensorOrArray], function: Callable[..., Any]) -> TensorOrArray:
     """What a function that only moves elements makes of arrays; it is called on numbers of the elements."""
     arrays = [tensor_of(x) for x in arrays]
     numbers, start = [], 0

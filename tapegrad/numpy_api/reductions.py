@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapegrad.core.base import (
     DType,
     Handle,
+    NotGiven,
     Operand,
     Out,
     TensorOrArray,
@@ -37,7 +38,10 @@ from tapegrad.numpy_api.tables import (
     tensor_of,
 )
 from tapegrad.ops import REGISTRY
-from tapegrad.ops.primitive import MASK_BITS, folded
+from tapegrad.ops.primitive import MASK_BITS, Primitive, folded
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 MEAN = REGISTRY["mean"]
 SUM = REGISTRY["sum"]
@@ -46,14 +50,14 @@ WHOLE = [
 ]  # not to be changed
 
 
-def over(op: Any, x: Operand, axes: tuple[int, ...], keepdims: bool) -> Any:
+def over(op: Primitive, x: Operand, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """Reduce over axes, which are ascending."""
     if axes and axes[-1] >= MASK_BITS:
         return folded(lambda matrix, **attrs: apply(op, (matrix,), attrs), x, axes, keepdims)
     return apply(op, (x,), {"axis": axes, "keepdims": keepdims})
 
 
-def _reduction(op: Any) -> Callable[..., Any]:
+def _reduction(op: Primitive) -> Callable[..., Any]:
     name = op.name
 
     def function(
@@ -63,7 +67,7 @@ def _reduction(op: Any) -> Callable[..., Any]:
         out: Any = None,
         keepdims: Any = False,
         **rest: Any,
-    ) -> Any:
+    ) -> TensorOrArray:
         x = a
         if dtype is None and out is None and keepdims is False and not rest and isinstance(x, Handle):
             ndim = x._v.ndim
@@ -97,8 +101,14 @@ def _reduction(op: Any) -> Callable[..., Any]:
 
 
 def _of_some(
-    function: Any, op: Any, x: Any, axis: Axis, keepdims: bool, initial: Any = None, where: Any = True
-) -> Any:
+    function: Any,
+    op: Any,
+    x: TensorOrArray,
+    axis: Axis,
+    keepdims: bool,
+    initial: Any = None,
+    where: Operand = True,
+) -> TensorOrArray:
     """A reduction of the elements where a condition holds, and of an initial value."""
     mask = np.asarray(plain(where), bool)
     kind = value_of(x).dtype.type
@@ -129,7 +139,9 @@ prod = _reduction(REGISTRY["prod"])
 def _positional(function: Callable[..., Any]) -> Callable[..., Any]:
     """np.max and np.prod take `out` where np.sum takes `dtype`."""
 
-    def wrapped(a: Operand, axis: Axis = None, out: Out = None, keepdims: bool = False, **rest: Any) -> Any:
+    def wrapped(
+        a: Operand, axis: Axis = None, out: Out = None, keepdims: bool = False, **rest: Any
+    ) -> Tensor:
         return function(a, axis=axis, out=out, keepdims=keepdims, **rest)
 
     return wrapped
@@ -142,7 +154,7 @@ for _f in (np.min, np.amin):
     FUNCTIONS[_f] = min_
 
 
-def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
+def logsumexp(x: Operand, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Logarithm of the sum of exponentials over axes, without overflow.
 
     Parameters
@@ -181,9 +193,9 @@ def degrees(what: str, ddof: float, correction: Any) -> float:
 
 def _spread(
     function: Any, a: Operand, axis: Axis = None, dtype: DType = None, out: Out = None, ddof: float = 0,
-    keepdims: Any = False, *, where: Any = np._NoValue, mean: Any = np._NoValue,
-    correction: Any = np._NoValue,
-) -> Any:  # fmt: skip
+    keepdims: Any = False, *, where: Operand | NotGiven = np._NoValue, mean: Operand | NotGiven = np._NoValue,
+    correction: float | NotGiven = np._NoValue,
+) -> TensorOrArray:  # fmt: skip
     """Variance: mean squared deviation from the mean, over n - ddof."""
     name = function.__name__
     if out is not None:
@@ -193,7 +205,7 @@ def _spread(
     ddof, x = degrees(name, ddof, correction), tensor_of(a)
     axes, shape = axes_of(x, axis, name), shape_of(x)
     keepdims = keepdims is not np._NoValue and bool(keepdims)
-    count: Any = math.prod([shape[d] for d in axes])
+    count = math.prod([shape[d] for d in axes])
     plain_mean = where is np._NoValue and mean is np._NoValue and dtype is None
     if plain_mean and value_of(x).dtype.kind == "f" and count > ddof:
         deviation = x - over(MEAN, x, axes, True)
@@ -222,7 +234,7 @@ def _spread(
 _mean = mean
 
 
-def root(variance: Any) -> Any:
+def root(variance: Operand) -> TensorOrArray:
     """Square root; where the variance is 0 its derivative is taken as 0, as torch does."""
     flat = value_of(variance) == 0
     if not np.count_nonzero(flat):
@@ -238,7 +250,7 @@ def var(a: Operand, *args: Any, **kwargs: Any) -> TensorOrArray:
 
 @implements(np.std)
 def std(
-    a: Operand, axis: Axis = None, dtype: DType = None, out: Out = None, *args: Any, **kwargs: Any
+    a: Operand, axis: Axis = None, dtype: DType = None, out: Out = None, *args: int, **kwargs: Any
 ) -> TensorOrArray:
     """Standard deviation: the root of `var`."""
     if out is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from tapegrad.numpy_api.shapes import concatenate, reshape
 from tapegrad.numpy_api.tables import axis_of, implements, into, of_number, plainly, tensor_of
 from tapegrad.ops import REGISTRY
 
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
+
 
 @implements(np.cumprod)
 def cumprod(a: Operand, axis: int | None = None, dtype: DType = None, out: Out = None) -> TensorOrArray:
@@ -45,7 +48,7 @@ def cumprod(a: Operand, axis: int | None = None, dtype: DType = None, out: Out =
 
 
 def _cumulative(scan: Callable[..., Any], name: str, identity: int, x: Operand, axis: Any, dtype: DType,
-                include_initial: bool) -> Any:  # fmt: skip
+                include_initial: bool) -> Tensor:  # fmt: skip
     """As the array API has it: an axis is needed for more than one dimension; the identity may lead."""
     x = tensor_of(x)
     if ndim_of(x) == 0:

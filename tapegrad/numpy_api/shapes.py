@@ -13,6 +13,7 @@ from tapegrad.core.base import (
     DType,
     Operand,
     Out,
+    Shape,
     TensorOrArray,
     is_tensor,
     join,
@@ -31,11 +32,21 @@ from tapegrad.ops import REGISTRY
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
+    from tapegrad.tensor import Tensor
+
 MANY = 4096  # operands of one record
 
 
 @implements(np.reshape)
-def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Any:
+def reshape(
+    a: Operand,
+    /,
+    shape: Shape | None = None,
+    order: str = "C",
+    *,
+    newshape: Shape | None = None,
+    copy: bool | None = None,
+) -> Tensor:
     """The same elements in another shape, read and placed in the order of C or Fortran."""
     x = tensor_of(a)
     if order != "C":
@@ -52,7 +63,7 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = N
     return _copy(out) if copy else out
 
 
-def _reshaped(value: Any, shape: Any) -> tuple[int, ...]:
+def _reshaped(value: np.ndarray, shape: Any) -> tuple[int, ...]:
     if type(shape) is int and shape in (-1, value.size):
         return (value.size,)
     if type(shape) is tuple and shape and all(type(n) is int for n in shape):
@@ -90,7 +101,7 @@ def ravel(a: Operand, order: str = "C") -> TensorOrArray:
 
 
 @implements(np.transpose, np.permute_dims)
-def transpose(a: Any, axes: Any = None) -> Any:
+def transpose(a: TensorOrArray, axes: Any = None) -> Tensor:
     """Axes in another order, by default reversed."""
     x = tensor_of(a)
     ndim = ndim_of(x)
@@ -122,7 +133,7 @@ def matrix_transpose(x: Operand) -> TensorOrArray:
 
 
 @implements(np.moveaxis)
-def moveaxis(a: Operand, source: Any, destination: Any) -> TensorOrArray:
+def moveaxis(a: Operand, source: int | Sequence[int], destination: int | Sequence[int]) -> TensorOrArray:
     """Axes moved to other places."""
     x = a
     if type(source) is type(destination) is int:
@@ -162,7 +173,7 @@ def _plain_shape(x: Operand, function: Any, axis: Axis) -> tuple[int, ...]:
 
 
 @implements(np.broadcast_to)
-def broadcast_to(array: Operand, shape: int | Sequence[int], subok: bool = False) -> Any:
+def broadcast_to(array: Operand, shape: int | Sequence[int], subok: bool = False) -> TensorOrArray:
     """A larger shape by repetition."""
     x = tensor_of(array)
     try:
@@ -175,7 +186,7 @@ def broadcast_to(array: Operand, shape: int | Sequence[int], subok: bool = False
     return join(x, out) if is_tensor(x) and is_view_of(out._v, x._v) else out
 
 
-def _members(arrays: Any, what: str) -> list[Any]:
+def _members(arrays: Any, what: str) -> list[TensorOrArray]:
     if not isinstance(arrays, (list, tuple)):
         arrays = list(arrays)
     if not arrays:
@@ -183,7 +194,7 @@ def _members(arrays: Any, what: str) -> list[Any]:
     return [tensor_of(x) for x in arrays]
 
 
-def _join(name: str, members: list[Any], axis: int) -> Any:
+def _join(name: str, members: list[Any], axis: int) -> Tensor:
     dtype = np.result_type(*(value_of(x) for x in members))
     if len(members) > MANY:
         parts = [_join(name, members[k : k + MANY], axis) for k in range(0, len(members), MANY)]
@@ -193,8 +204,10 @@ def _join(name: str, members: list[Any], axis: int) -> Any:
 
 
 @implements(np.concatenate, np.concat)
-def concatenate(arrays: Any, axis: int | None = 0, out: Out = None, *, dtype: DType = None,
-                casting: str = "same_kind") -> TensorOrArray:  # fmt: skip
+def concatenate(
+    arrays: Sequence[TensorOrArray], axis: int | None = 0, out: Out = None, *, dtype: DType = None,
+    casting: str = "same_kind",
+) -> TensorOrArray:  # fmt: skip
     """Arrays joined along an axis."""
     if out is not None:
         return into(np.concatenate, out, arrays, axis=axis, dtype=dtype, casting=casting)
@@ -206,7 +219,7 @@ def concatenate(arrays: Any, axis: int | None = 0, out: Out = None, *, dtype: DT
 
 
 @implements(np.stack)
-def stack(arrays: Any, axis: int = 0, out: Out = None, *, dtype: DType = None,
+def stack(arrays: Sequence[Operand], axis: int = 0, out: Out = None, *, dtype: DType = None,
           casting: str = "same_kind") -> TensorOrArray:  # fmt: skip
     """Arrays joined along a new axis."""
     if out is not None:
@@ -227,20 +240,22 @@ def _at_least(x: Operand, ndim: int) -> Any:
 
 
 @implements(np.vstack)
-def vstack(tup: Any, *, dtype: DType = None, casting: str = "same_kind") -> TensorOrArray:
+def vstack(tup: Sequence[Operand], *, dtype: DType = None, casting: str = "same_kind") -> TensorOrArray:
     """Arrays joined as rows."""
     return concatenate([_at_least(x, 2) for x in _members(tup, "vstack")], 0, dtype=dtype)
 
 
 @implements(np.hstack)
-def hstack(tup: Any, *, dtype: DType = None, casting: str = "same_kind") -> TensorOrArray:
+def hstack(tup: Sequence[TensorOrArray], *, dtype: DType = None, casting: str = "same_kind") -> TensorOrArray:
     """Arrays joined as columns, vectors end to end."""
     members = [_at_least(x, 1) for x in _members(tup, "hstack")]
     return concatenate(members, 0 if ndim_of(members[0]) == 1 else 1, dtype=dtype)
 
 
 @implements(np.astype)
-def _astype(x: Any, dtype: DTypeLike, /, *, copy: bool = True, device: Any = None) -> TensorOrArray:
+def _astype(
+    x: Operand, dtype: DTypeLike, /, *, copy: bool = True, device: str | None = None
+) -> TensorOrArray:
     """Another dtype; a copy also where it has that dtype."""
     out = astype(x, dtype)
     return _copy(x) if copy and out is x else out

@@ -6,8 +6,8 @@ The order is of the values and has no derivative; each result is an element, equ
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,17 +16,20 @@ from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.rearranging import gathered, numbers_of, rearranged
 from tapegrad.numpy_api.shapes import concatenate, reshape
-from tapegrad.numpy_api.tables import axis_of, composed, plain, tensor_of
+from tapegrad.numpy_api.tables import Axis, axis_of, composed, plain, tensor_of
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 SMALL = 1000  # elements: below, stable sorting is as fast
 
 
-def along(x: Any, places: Any, axis: int) -> Any:
+def along(x: TensorOrArray, places: np.ndarray, axis: int) -> TensorOrArray:
     """Elements by number along an axis, others in each lane."""
     return rearranged(x, np.take_along_axis(numbers_of(x), places, axis))
 
 
-def _order(value: Any, axis: int) -> Any:
+def _order(value: np.ndarray, axis: int) -> TensorOrArray:
     """Places in ascending order along an axis, equal elements by position.
 
     NumPy's order that leaves those open takes half the time, and is the same where there are none.
@@ -41,7 +44,12 @@ def _order(value: Any, axis: int) -> Any:
 
 @composed(np.sort)
 def sort(
-    a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None
+    a: Tensor,
+    axis: int | None = -1,
+    kind: str | None = None,
+    order: Any = None,
+    *,
+    stable: bool | None = None,
 ) -> TensorOrArray:
     """Elements in ascending order along an axis; equal ones keep their order."""
     if order is not None:
@@ -55,7 +63,11 @@ def sort(
 
 @composed(np.partition)
 def partition(
-    a: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: str | None = None
+    a: Tensor,
+    kth: int | Sequence[int],
+    axis: int | None = -1,
+    kind: Any = "introselect",
+    order: str | None = None,
 ) -> TensorOrArray:
     """Elements such that the k-th is where it would be sorted, smaller ones before it."""
     if order is not None:
@@ -67,7 +79,7 @@ def partition(
 
 
 @composed(np.take_along_axis)
-def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> TensorOrArray:
+def take_along_axis(arr: TensorOrArray, indices: TensorOrArray, axis: int | None = -1) -> TensorOrArray:
     """Elements by number along an axis, others in each lane."""
     indices = np.asarray(plain(indices))
     if indices.dtype.kind not in "iu":
@@ -85,7 +97,7 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> TensorOrAr
 
 @composed(np.unique)
 def unique(
-    ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False,
+    ar: Tensor, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False,
     axis: int | None = None, *, equal_nan: bool = True, sorted: bool = True,
 ) -> Any:  # fmt: skip
     """The different elements in ascending order, each where it comes first."""
@@ -113,19 +125,21 @@ _named(np.unique_inverse, return_inverse=True)
 _named(np.unique_values)
 
 
-def _first(x: Operand, numbers: Any) -> Any:
+def _first(x: Operand, numbers: Operand) -> Tensor:
     return reshape(tensor_of(x), (-1,))[numbers]
 
 
 @composed(np.union1d)
-def union1d(ar1: Any, ar2: Any) -> Any:
+def union1d(ar1: Operand, ar2: Operand) -> Tensor:
     """The different elements of two arrays."""
     both = concatenate([tensor_of(ar1), tensor_of(ar2)], None)
     return _first(both, np.unique(both._v, return_index=True)[1])
 
 
 @composed(np.intersect1d)
-def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
+def intersect1d(
+    ar1: Operand, ar2: Operand, assume_unique: bool = False, return_indices: bool = False
+) -> TensorOrArray | tuple[Tensor, Tensor, Tensor]:
     """The elements of the first array that the second has too."""
     _, one, two = np.intersect1d(value_of(ar1), value_of(ar2), assume_unique, return_indices=True)
     values = _first(ar1, one)
@@ -133,7 +147,7 @@ def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices:
 
 
 @composed(np.setdiff1d)
-def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> TensorOrArray:
+def setdiff1d(ar1: Operand, ar2: Operand, assume_unique: bool = False) -> TensorOrArray:
     """The elements of the first array that the second has not."""
     x = np.ravel(value_of(ar1))
     numbers = np.arange(x.size) if assume_unique else np.unique(x, return_index=True)[1]
@@ -141,7 +155,7 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> TensorOrArray:
 
 
 @composed(np.setxor1d)
-def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> TensorOrArray:
+def setxor1d(ar1: Operand, ar2: Operand, assume_unique: bool = False) -> TensorOrArray:
     """The elements that one of two arrays has."""
     if not assume_unique:
         ar1, ar2 = unique(ar1) if is_tensor(ar1) else np.unique(ar1), (
@@ -166,7 +180,9 @@ def choose(a: Operand, choices: Any, out: Out = None, mode: Any = "raise") -> Te
 
 
 @composed(np.select)
-def select(condlist: Any, choicelist: Any, default: Any = 0) -> TensorOrArray:
+def select(
+    condlist: Sequence[Operand], choicelist: Sequence[TensorOrArray], default: Operand = 0
+) -> TensorOrArray:
     """Each element out of the choice whose condition is the first to hold."""
     conditions = [np.asarray(plain(c)) for c in condlist]
     if len(conditions) != len(choicelist):
@@ -188,7 +204,9 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> TensorOrArray:
 
 
 @composed(np.piecewise)
-def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
+def piecewise(
+    x: TensorOrArray, condlist: Sequence[Tensor], funclist: Any, *args: float, **kw: Any
+) -> TensorOrArray:
     """Functions each of the elements where a condition holds; the last of one too many, elsewhere."""
     values = shape_of(x)
     given = plain(condlist)
@@ -229,7 +247,7 @@ def extract(condition: Operand, arr: Operand) -> TensorOrArray:
 
 
 @composed(np.apply_along_axis)
-def apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
+def apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any) -> TensorOrArray:
     """A function of vectors, for each along an axis."""
     at = axis_of(arr, axis, "apply_along_axis")
     lanes = np.moveaxis(arr, at, -1)
@@ -244,7 +262,7 @@ def apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any
 
 
 @composed(np.apply_over_axes)
-def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
+def apply_over_axes(func: Callable[..., TensorOrArray], a: TensorOrArray, axes: Axis) -> TensorOrArray:
     """A function that takes an axis, for one axis after the other."""
     for axis in np.atleast_1d(plain(axes)):
         at = axis_of(a, int(axis), "apply_over_axes")

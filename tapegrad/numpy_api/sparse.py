@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import ndim_of, shape_of
+from tapegrad.core.base import Operand, ndim_of, shape_of
 from tapegrad.errors import ShapeError
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 
 def is_sparse(x: Any) -> bool:
@@ -17,7 +20,7 @@ def is_sparse(x: Any) -> bool:
     return module is not None and module.issparse(x)
 
 
-def sparse_times(matrix: Any, x: Any) -> Any:
+def sparse_times(matrix: Any, x: Operand) -> Tensor:
     """Return ``matrix @ x``; NotImplemented where that is no sparse matrix."""
     if not is_sparse(matrix):
         return NotImplemented
@@ -33,7 +36,7 @@ def sparse_times(matrix: Any, x: Any) -> Any:
     return ops.product(data, x, pattern=pattern)
 
 
-def times_sparse(x: Any, matrix: Any) -> Any:
+def times_sparse(x: Operand, matrix: Any) -> Any:
     """Return ``x @ matrix``; NotImplemented where that is no sparse matrix."""
     if not is_sparse(matrix):
         return NotImplemented

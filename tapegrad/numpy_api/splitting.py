@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from tapegrad.numpy_api.tables import axis_of, implements, plain
 
 
 @implements(np.array_split)
-def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[TensorOrArray]:
+def array_split(
+    ary: TensorOrArray, indices_or_sections: int | Sequence[int], axis: int = 0
+) -> list[TensorOrArray]:
     """Parts along an axis, of sizes that differ by one at most, or between given places."""
     at = axis_of(ary, axis, "array_split")
     total, sections = ary.shape[at], plain(indices_or_sections)
@@ -30,7 +33,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tenso
     return [_part(ary, (*before, slice(a, b))) for a, b in itertools.pairwise(ends)]
 
 
-def _part(x: Any, index: Any) -> Any:
+def _part(x: TensorOrArray, index: Any) -> TensorOrArray:
     out = x[index]
     if isinstance(value_of(out), np.ndarray):
         extra(out).several = True
@@ -38,7 +41,9 @@ def _part(x: Any, index: Any) -> Any:
 
 
 @implements(np.split)
-def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[TensorOrArray]:
+def split(
+    ary: TensorOrArray, indices_or_sections: int | Sequence[float], axis: int = 0
+) -> list[TensorOrArray]:
     """Equal parts along an axis, or parts between given places."""
     sections = plain(indices_or_sections)
     if not np.ndim(sections):
@@ -49,7 +54,7 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[TensorOrArr
 
 
 @implements(np.hsplit)
-def hsplit(ary: Any, indices_or_sections: Any) -> list[TensorOrArray]:
+def hsplit(ary: TensorOrArray, indices_or_sections: int | Sequence[int]) -> list[TensorOrArray]:
     """Parts along the second axis; of a vector, along its only one."""
     if ary.ndim == 0:
         raise ShapeError("hsplit needs a dimension, found shape ()")
@@ -57,7 +62,7 @@ def hsplit(ary: Any, indices_or_sections: Any) -> list[TensorOrArray]:
 
 
 @implements(np.vsplit)
-def vsplit(ary: Any, indices_or_sections: Any) -> list[TensorOrArray]:
+def vsplit(ary: TensorOrArray, indices_or_sections: int | Sequence[int]) -> list[TensorOrArray]:
     """Parts along the first axis."""
     if ary.ndim < 2:
         raise ShapeError(f"vsplit needs two dimensions, found shape {ary.shape}")
@@ -65,7 +70,7 @@ def vsplit(ary: Any, indices_or_sections: Any) -> list[TensorOrArray]:
 
 
 @implements(np.dsplit)
-def dsplit(ary: Any, indices_or_sections: Any) -> list[TensorOrArray]:
+def dsplit(ary: TensorOrArray, indices_or_sections: int) -> list[TensorOrArray]:
     """Parts along the third axis."""
     if ary.ndim < 3:
         raise ShapeError(f"dsplit needs three dimensions, found shape {ary.shape}")
@@ -73,7 +78,7 @@ def dsplit(ary: Any, indices_or_sections: Any) -> list[TensorOrArray]:
 
 
 @implements(np.unstack)
-def unstack(x: Any, /, *, axis: int = 0) -> tuple[TensorOrArray, ...]:
+def unstack(x: TensorOrArray, /, *, axis: int = 0) -> tuple[TensorOrArray, ...]:
     """The parts of one element along an axis, without that axis."""
     if x.ndim == 0:
         raise ShapeError("unstack needs a dimension, found shape ()")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapegrad.core.base import (
     DType,
+    NotGiven,
     Operand,
     Out,
     TensorOrArray,
@@ -27,25 +28,32 @@ from tapegrad.numpy_api.reductions import degrees, root
 from tapegrad.numpy_api.shapes import reshape
 from tapegrad.numpy_api.tables import Axis, composed, plain, tensor_of
 
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
+
 NOT_GIVEN = np._NoValue
 
 
 @composed(np.ptp)
-def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: Any = NOT_GIVEN) -> TensorOrArray:
+def ptp(
+    a: Operand, axis: Axis = None, out: Out = None, keepdims: bool | NotGiven = NOT_GIVEN
+) -> TensorOrArray:
     """Difference of the largest and the smallest element over axes."""
     keep = keepdims is not NOT_GIVEN and bool(keepdims)
     return np.max(a, axis=axis, keepdims=keep) - np.min(a, axis=axis, keepdims=keep)
 
 
 @composed(np.average)
-def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = False, *,
-            keepdims: Any = NOT_GIVEN) -> Any:  # fmt: skip
+def average(
+    a: Operand, axis: Axis = None, weights: Operand | None = None, returned: bool = False, *,
+    keepdims: bool | NotGiven = NOT_GIVEN,
+) -> TensorOrArray | tuple[Tensor, TensorOrArray]:  # fmt: skip
     """Weighted mean over axes."""
     a = tensor_of(a)
     keep = keepdims is not NOT_GIVEN and bool(keepdims)
     if weights is None:
         mean = np.mean(a, axis=axis, keepdims=keep)
-        total: Any = np.asarray(np.size(value_of(a)) / max(np.size(value_of(mean)), 1), mean.dtype)
+        total = np.asarray(np.size(value_of(a)) / max(np.size(value_of(mean)), 1), mean.dtype)
     else:
         weights = _weights_of(a, tensor_of(weights), axis)
         dtype = np.result_type(value_of(a), value_of(weights))
@@ -75,8 +83,8 @@ def _weights_of(a: Operand, weights: Operand, axis: Axis) -> Any:
 
 @composed(np.cov)
 def cov(
-    m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None,
-    fweights: Any = None, aweights: Any = None, *, dtype: Any = None,
+    m: Operand, y: Operand | None = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None,
+    fweights: Any = None, aweights: Any = None, *, dtype: DType = None,
 ) -> TensorOrArray:  # fmt: skip
     """Covariances of variables, by default the rows."""
     x = _observations("cov", m, rowvar)
@@ -101,7 +109,7 @@ def cov(
             raise ValueError("cov: aweights are not negative")
         weights = aweights if weights is None else weights * aweights
     if weights is None:
-        total: Any = count
+        total = count
         mean = np.mean(x, axis=1, keepdims=True)
     else:
         total = np.sum(weights)
@@ -122,7 +130,7 @@ def cov(
         return np.squeeze(np.astype(found * np.divide(1.0, divisor), found.dtype, copy=False))
 
 
-def _observations(what: str, m: Any, rowvar: bool, beside: Any = None) -> Any:
+def _observations(what: str, m: Operand, rowvar: bool, beside: Operand | None = None) -> TensorOrArray:
     """Variables as rows."""
     m = tensor_of(m)
     ndim = ndim_of(m)
@@ -132,7 +140,7 @@ def _observations(what: str, m: Any, rowvar: bool, beside: Any = None) -> Any:
     return x if rowvar or ndim < 2 or (beside is None and x.shape[0] == 1) else np.transpose(x)
 
 
-def _frequencies(fweights: Operand, count: int) -> Any:
+def _frequencies(fweights: Operand, count: int) -> np.ndarray:
     if fweights is None:
         return None
     found = np.asarray(plain(fweights), float)
@@ -146,7 +154,9 @@ def _frequencies(fweights: Operand, count: int) -> Any:
 
 
 @composed(np.corrcoef)
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> TensorOrArray:
+def corrcoef(
+    x: Operand, y: Operand | None = None, rowvar: bool = True, *, dtype: DType = None
+) -> TensorOrArray:
     """Correlations of variables, by default the rows."""
     c = cov(x, y, rowvar, dtype=dtype)
     if c.ndim == 0:
@@ -160,7 +170,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
 # ---------------------------------------------------------------- without nan
 
 
-def _filled(a: Operand, fill: float) -> Any:
+def _filled(a: Operand, fill: float) -> tuple[Tensor, np.ndarray]:
     """An array with another number for nan, and where there was one."""
     a = tensor_of(a)
     missing = np.isnan(value_of(a))
@@ -168,8 +178,11 @@ def _filled(a: Operand, fill: float) -> Any:
 
 
 def _without(function: Callable[..., Any], fill: float) -> Callable[..., Any]:
-    def reduced(a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: Any = NOT_GIVEN,
-                initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Any:  # fmt: skip
+    def reduced(
+        a: Operand, axis: Axis = None, dtype: DType = None, out: Out = None,
+        keepdims: bool | NotGiven = NOT_GIVEN, initial: Operand | NotGiven = NOT_GIVEN,
+        where: Operand | NotGiven = NOT_GIVEN,
+    ) -> Tensor:  # fmt: skip
         rest = {} if initial is NOT_GIVEN else {"initial": initial}
         if where is not NOT_GIVEN:
             rest["where"] = where
@@ -195,15 +208,17 @@ def nancumprod(a: Operand, axis: int | None = None, dtype: DType = None, out: Ou
     return np.cumprod(_filled(a, 1.0)[0], axis=axis, dtype=dtype)
 
 
-def _present(axis: Axis, missing: Any, where: Any, keepdims: bool) -> Any:
+def _present(axis: Axis, missing: np.ndarray, where: Operand | NotGiven, keepdims: bool) -> np.ndarray:
     """The number of elements that count."""
     mask = ~missing if where is NOT_GIVEN else ~missing & plain(where)
     return np.sum(mask, axis=axis, keepdims=keepdims)
 
 
 @composed(np.nanmean)
-def nanmean(a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: Any = NOT_GIVEN, *,
-            where: Any = NOT_GIVEN) -> TensorOrArray:  # fmt: skip
+def nanmean(
+    a: Operand, axis: Axis = None, dtype: DType = None, out: Out = None,
+    keepdims: bool | NotGiven = NOT_GIVEN, *, where: Any = NOT_GIVEN,
+) -> TensorOrArray:  # fmt: skip
     """Mean without nan."""
     keep = keepdims is not NOT_GIVEN and bool(keepdims)
     a, missing = _filled(a, 0.0)
@@ -219,7 +234,8 @@ def nanmean(a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepd
 @composed(np.nanvar)
 def nanvar(
     a: Operand, axis: Axis = None, dtype: DType = None, out: Out = None, ddof: float = 0,
-    keepdims: Any = NOT_GIVEN, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN, correction: Any = NOT_GIVEN,
+    keepdims: bool | NotGiven = NOT_GIVEN, *, where: Operand | NotGiven = NOT_GIVEN,
+    mean: Operand | NotGiven = NOT_GIVEN, correction: float | NotGiven = NOT_GIVEN,
 ) -> TensorOrArray:  # fmt: skip
     """Variance without nan."""
     ddof = degrees("nanvar", ddof, correction)
@@ -243,15 +259,18 @@ def nanvar(
 @composed(np.nanstd)
 def nanstd(
     a: Operand, axis: Axis = None, dtype: DType = None, out: Out = None, ddof: float = 0,
-    keepdims: Any = NOT_GIVEN, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN, correction: Any = NOT_GIVEN,
+    keepdims: bool | NotGiven = NOT_GIVEN, *, where: Operand | NotGiven = NOT_GIVEN,
+    mean: Operand | NotGiven = NOT_GIVEN, correction: float | NotGiven = NOT_GIVEN,
 ) -> TensorOrArray:  # fmt: skip
     """Standard deviation without nan."""
     return root(nanvar(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
 
 
 def _extreme(function: Callable[..., Any], fill: float, name: str) -> Callable[..., Any]:
-    def reduced(a: Any, axis: Any = None, out: Any = None, keepdims: Any = NOT_GIVEN,
-                initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN) -> Any:  # fmt: skip
+    def reduced(
+        a: Operand, axis: int | None = None, out: Out = None, keepdims: bool | NotGiven = NOT_GIVEN,
+        initial: Operand | NotGiven = NOT_GIVEN, where: Operand | NotGiven = NOT_GIVEN,
+    ) -> Tensor:  # fmt: skip
         keep = keepdims is not NOT_GIVEN and bool(keepdims)
         rest = {} if initial is NOT_GIVEN else {"initial": initial}
         if where is not NOT_GIVEN:

@@ -6,7 +6,7 @@ import functools
 import operator
 import reprlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
@@ -14,6 +14,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from tapegrad.core.base import (
     Handle,
     Operand,
+    TensorOrArray,
     is_tensor,
     ndim_of,
     needs_derivative,
@@ -35,6 +36,9 @@ from tapegrad.core.dispatch import (
 from tapegrad.core.grad_mode import in_force
 from tapegrad.core.inplace import write
 from tapegrad.errors import AxisError, ShapeError, TapeError, UnsupportedOpError
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
@@ -93,14 +97,18 @@ def _composed(function: Callable[..., Any], implementation: Callable[..., Any]) 
     return call
 
 
-def _shapes(args: Any) -> str:
+def _shapes(args: Sequence[Operand]) -> str:
     """The shapes of the arrays among arguments, as an error names them."""
     found = [x if isinstance(x, (list, tuple)) else [x] for x in args]
     shapes = [str(shape_of(x)) for row in found for x in row if hasattr(x, "shape")]
     return f"shape{'s' * (len(shapes) > 1)} {', '.join(shapes)}"
 
 
-def tensor_of(x: Operand) -> Any:
+@overload
+def tensor_of(x: Tensor) -> Tensor: ...
+@overload
+def tensor_of(x: Operand) -> TensorOrArray: ...
+def tensor_of(x: Operand) -> TensorOrArray:
     """Return an argument as a Tensor or a plain array."""
     return x if isinstance(x, Handle) else as_tape_value(sequence(x))
 
@@ -161,7 +169,7 @@ def _any(holds: Callable[[Any], bool], x: Operand, depth: int) -> bool:
     return any(_any(holds, i, depth + 1) for i in x) if isinstance(x, (list, tuple)) else holds(x)
 
 
-def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> Any:
+def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> TensorOrArray:
     """Let NumPy compute into `out`, an array or a Tensor; returns it. Derivatives there are none."""
     name = f"np.{function.__name__}"
     if any_follows(out) or any_follows(args):
@@ -209,7 +217,7 @@ def plainly(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
     return _tensors(result, args, sources)
 
 
-def _tensors(result: Any, args: Any, sources: Any = None) -> Any:
+def _tensors(result: Any, args: Any, sources: Sequence[Tensor] | None = None) -> Any:
     """Return a result of NumPy's with Tensors for the arrays in it."""
     if isinstance(result, (np.ndarray, np.generic)):
         result = result[()] if isinstance(result, np.ndarray) and result.ndim == 0 else result

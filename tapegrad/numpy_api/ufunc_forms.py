@@ -7,7 +7,7 @@ it is the one to say what is allowed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from tapegrad.core.base import (
     DType,
     Operand,
+    TensorOrArray,
     add_saved_bytes,
     is_tensor,
     ndim_of,
@@ -40,6 +41,8 @@ from tapegrad.tape.tape import LARGE
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
+    from tapegrad.tensor import Tensor
+
 NONE = np._NoValue
 EXTREMES: dict[Any, Any] = {np.maximum: (max_, -math.inf), np.minimum: (min_, math.inf),
             np.fmax: (max_, -math.inf), np.fmin: (min_, math.inf)}  # fmt: skip
@@ -53,8 +56,8 @@ def differentiable(ufunc: np.ufunc) -> bool:
 # ---------------------------------------------------------------- calls
 
 
-def typed(ufunc: np.ufunc, inputs: Any, dtype: DType = None, casting: Any = "same_kind",
-          signature: Any = None, order: str = "K", subok: bool = True) -> Any:  # fmt: skip
+def typed(ufunc: np.ufunc, inputs: Sequence[Operand], dtype: DType = None, casting: Any = "same_kind",
+          signature: Any = None, order: str = "K", subok: bool = True) -> Tensor:  # fmt: skip
     """Call a ufunc in the dtypes that NumPy settles on; converting an operand has a derivative."""
     if dtype is not None:
         signature = (*(None,) * ufunc.nin, *(np.dtype(dtype),) * ufunc.nout)
@@ -66,11 +69,13 @@ def typed(ufunc: np.ufunc, inputs: Any, dtype: DType = None, casting: Any = "sam
     return UFUNCS[ufunc](*inputs) if any(is_tensor(x) for x in inputs) else ufunc(*inputs)
 
 
-def _cast(x: Any, dtype: DTypeLike) -> Any:
+def _cast(x: Operand, dtype: DTypeLike) -> TensorOrArray:
     return astype(x, dtype) if is_tensor(x) else np.asarray(x).astype(dtype)[()]
 
 
-def selected(ufunc: np.ufunc, inputs: Any, out: Any, condition: Operand, **rest: Any) -> Any:
+def selected(
+    ufunc: np.ufunc, inputs: Sequence[Operand], out: Tensor, condition: Operand, **rest: Any
+) -> Tensor:
     """Write a ufunc's results into a Tensor where a condition holds; operands elsewhere are not looked at."""
     what = f"np.{ufunc.__name__} with where="
     condition = np.asarray(value_of(sequence(condition)), bool)
@@ -92,7 +97,7 @@ def selected(ufunc: np.ufunc, inputs: Any, out: Any, condition: Operand, **rest:
 
 
 def reduce(ufunc: np.ufunc, x: Operand, axis: Axis = 0, dtype: DType = None, keepdims: bool = False,
-           initial: Any = NONE, where: Any = True) -> Any:  # fmt: skip
+           initial: Any = NONE, where: bool = True) -> Tensor:  # fmt: skip
     """Reduce over axes. Sums, products, extremes and sums of exponentials at once, others step by step."""
     x = tensor_of(x)
     ndim = ndim_of(x)
@@ -106,7 +111,7 @@ def reduce(ufunc: np.ufunc, x: Operand, axis: Axis = 0, dtype: DType = None, kee
         and np.size(value_of(x))
     ):
         return REDUCED[ufunc](ufunc, x, axes_of(x, axis, ""), True)
-    given: dict[str, Any] = {} if initial is NONE else {"initial": plain(initial)}
+    given = {} if initial is NONE else {"initial": plain(initial)}
     condition = value_of(sequence(where))
     wanted = _by_numpy(
         ufunc, "reduce", value_of(x), axis, dtype, None, bool(keepdims), where=condition, **given
@@ -127,7 +132,7 @@ def reduce(ufunc: np.ufunc, x: Operand, axis: Axis = 0, dtype: DType = None, kee
     return reshape(found, np.shape(wanted))
 
 
-def _by_numpy(ufunc: np.ufunc, method: str, x: Operand, *args: Any, **kwargs: Any) -> Any:
+def _by_numpy(ufunc: np.ufunc, method: str, x: Operand, *args: Any, **kwargs: Any) -> np.ndarray:
     """What a method gives for plain values, without warnings: they come with the recorded calls."""
     what = f"np.{ufunc.__name__}.{method} of shape {np.shape(x)}"
     try:
@@ -139,24 +144,24 @@ def _by_numpy(ufunc: np.ufunc, method: str, x: Operand, *args: Any, **kwargs: An
         raise ShapeError(f"{what}: {error}") from error
 
 
-def _tensor(x: Operand) -> Any:
+def _tensor(x: Operand) -> TensorOrArray:
     """An operand that may be a Python number, as one that a ufunc's function takes first."""
     return x if is_tensor(x) else wrap(np.asarray(x)[()])
 
 
-def _filled(x: Operand, condition: Operand, number: float) -> Any:
+def _filled(x: Operand, condition: Operand, number: float) -> Tensor:
     return x if condition is True else where(condition, x, number)
 
 
-def _sum(ufunc: np.ufunc, x: Operand, axes: Axis, condition: Operand) -> Any:
+def _sum(ufunc: np.ufunc, x: Operand, axes: Axis, condition: Operand) -> Tensor:
     return sum_(_filled(x, condition, 0), axes)
 
 
-def _product(ufunc: np.ufunc, x: Operand, axes: Axis, condition: Operand) -> Any:
+def _product(ufunc: np.ufunc, x: Operand, axes: Axis, condition: Operand) -> Tensor:
     return prod(_filled(x, condition, 1), axes)
 
 
-def _extreme(ufunc: np.ufunc, x: Any, axes: Any, condition: Operand) -> Any:
+def _extreme(ufunc: np.ufunc, x: TensorOrArray, axes: tuple[int, ...], condition: Operand) -> Tensor:
     """Ties share the derivative evenly; where nan does not count, -inf or inf stands for it."""
     function, outside = EXTREMES[ufunc]
     x = _filled(x, condition, outside)
@@ -166,7 +171,7 @@ def _extreme(ufunc: np.ufunc, x: Any, axes: Any, condition: Operand) -> Any:
     return function(x, axes)
 
 
-def _sum_of_exponentials(ufunc: np.ufunc, x: Any, axes: Any, condition: Operand) -> Any:
+def _sum_of_exponentials(ufunc: np.ufunc, x: Operand, axes: Axis, condition: Operand) -> Tensor:
     x = _filled(x, condition, -math.inf)
     if ufunc is np.logaddexp:
         return logsumexp(x, axes)
@@ -179,7 +184,9 @@ REDUCED: dict[Any, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _step_by_step(ufunc: np.ufunc, x: Any, axes: Any, initial: Operand, condition: Any) -> Any:
+def _step_by_step(
+    ufunc: np.ufunc, x: Any, axes: tuple[int, ...], initial: Operand, condition: Operand
+) -> Tensor:
     """From the first element to the last; a length by halves, of which it is the same."""
     others = tuple(d for d in range(ndim_of(x)) if d not in axes)
     order = (*axes, *others)
@@ -214,7 +221,7 @@ def _moved(condition: Any, order: Any, count: int, rest: Any) -> Any:
 # ---------------------------------------------------------------- accumulate, outer, reduceat
 
 
-def accumulate_(ufunc: np.ufunc, x: Any, axis: int = 0, dtype: DType = None) -> Any:
+def accumulate_(ufunc: np.ufunc, x: TensorOrArray, axis: int = 0, dtype: DType = None) -> Any:
     """Results of reducing ever more elements of an axis."""
     x = tensor_of(x)
     if ufunc is np.add:
@@ -236,14 +243,16 @@ def accumulate_(ufunc: np.ufunc, x: Any, axis: int = 0, dtype: DType = None) -> 
     return stack(found, axis)
 
 
-def outer(ufunc: np.ufunc, a: Operand, b: Operand, **rest: Any) -> Any:
+def outer(ufunc: np.ufunc, a: Operand, b: Operand, **rest: Any) -> Tensor:
     """Results for all pairs of elements."""
     a, b = tensor_of(a), tensor_of(b)
     ndim = ndim_of(b)
     return typed(ufunc, (reshape(a, (*shape_of(a), *(1,) * ndim)), b), **rest)
 
 
-def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: int = 0, dtype: DType = None) -> Any:
+def reduceat(
+    ufunc: np.ufunc, x: TensorOrArray, indices: Operand, axis: int = 0, dtype: DType = None
+) -> Tensor:
     """Reduce from each index to the next."""
     x = tensor_of(x)
     indices = np.asarray(value_of(sequence(indices)))
@@ -268,7 +277,7 @@ def reduceat(ufunc: np.ufunc, x: Any, indices: Any, axis: int = 0, dtype: DType 
 # ---------------------------------------------------------------- at
 
 
-def at(ufunc: np.ufunc, x: Any, indices: Operand, *operands: Any) -> None:
+def at(ufunc: np.ufunc, x: Any, indices: Operand, *operands: Operand) -> None:
     """Let elements of x be results for them, one index after the other, so that one may come twice."""
     what = f"np.{ufunc.__name__}.at"
     index, others = plain_index(indices), [operand(b) for b in operands]
@@ -295,7 +304,9 @@ def at(ufunc: np.ufunc, x: Any, indices: Operand, *operands: Any) -> None:
     with_metadata(x, others)
 
 
-def _at(ufunc: np.ufunc, x: Any, index: Any, others: Any, value: Any) -> Any:
+def _at(
+    ufunc: np.ufunc, x: Tensor, index: np.ndarray, others: Sequence[Operand], value: np.ndarray
+) -> TensorOrArray:
     """What x becomes, recorded."""
     shape = x._v.shape
     places = np.arange(x._v.size).reshape(shape)[index]

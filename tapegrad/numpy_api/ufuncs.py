@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from tapegrad.numpy_api.tables import UFUNCS, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.meaning import op_of, results_of
 
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
+
 
 def declared(ufunc: np.ufunc) -> Callable[..., Any] | None:
     """Return the function of an op that was declared later, and means a ufunc; None if there is none.
@@ -25,7 +28,7 @@ def declared(ufunc: np.ufunc) -> Callable[..., Any] | None:
     op: Any = op_of(ufunc)
     if op is not None and op.functions[:1] == (ufunc,):
 
-        def function(*operands: Any) -> Any:
+        def function(*operands: Operand) -> Any:
             operands = tuple(operand(x) for x in operands)
             if op.linked:
                 refuse_unknown(op, operands)
@@ -35,7 +38,7 @@ def declared(ufunc: np.ufunc) -> Callable[..., Any] | None:
 
     elif ops := results_of(ufunc):
 
-        def function(*operands: Any) -> Any:
+        def function(*operands: Operand) -> Any:
             operands = tuple(operand(x) for x in operands)
             values = ufunc(*(value_of(x) for x in operands))
             for result in ops:
@@ -48,7 +51,7 @@ def declared(ufunc: np.ufunc) -> Callable[..., Any] | None:
     return function
 
 
-def refuse_unknown(op: Any, operands: Sequence[Any]) -> None:
+def refuse_unknown(op: Any, operands: Sequence[Operand]) -> None:
     """Refuse a derivative by an operand by which none is known, or of complex numbers where that is none."""
     for slot in op.unknown:
         x = operands[slot]
@@ -63,7 +66,7 @@ def refuse_unknown(op: Any, operands: Sequence[Any]) -> None:
                 )
 
 
-def operand(x: Operand) -> Any:
+def operand(x: Operand) -> Operand:
     """Return an operand as a Tensor, an array, or the Python number it is, whose dtype gives way."""
     x = sequence(x)
     return x if is_tensor(x) or type(x) in (int, float, bool) else as_tape_value(x)
@@ -74,7 +77,7 @@ def _ufunc_of(name: str) -> Callable[..., Any]:
     if op.arity == 1:
         return fast
 
-    def function(a: Operand, b: Operand) -> Any:
+    def function(a: Operand, b: Operand) -> Tensor:
         return fast(a, b) if is_tensor(a) else combine(op, sequence(a), sequence(b))
 
     return function
@@ -93,7 +96,7 @@ FLAT = (
 )  # fmt: skip
 for _f in FLAT:
 
-    def _flat(*args: Any, _f: Any = _f) -> Any:
+    def _flat(*args: Operand, _f: Any = _f) -> Tensor:
         values = [value_of(operand(a)) for a in args]
         try:
             return note_flat(wrap(as_tape_value(_f(*values), _f.__name__)), _f, args)
@@ -114,7 +117,7 @@ def power(a: Operand, b: Operand) -> Any:
 UFUNCS[np.power] = power
 
 
-def float_power(a: Operand, b: Operand) -> Any:
+def float_power(a: Operand, b: Operand) -> Tensor:
     """Power, in double precision."""
     x, y = tensor_of(a), tensor_of(b)
     kind = np.result_type(value_of(x), value_of(y), float)

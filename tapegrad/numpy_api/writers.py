@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, Operand, is_tensor, ndim_of, needs_derivative, shape_of, value_of
+from tapegrad.core.base import (
+    Handle,
+    Operand,
+    TensorOrArray,
+    is_tensor,
+    ndim_of,
+    needs_derivative,
+    shape_of,
+    value_of,
+)
 from tapegrad.core.dispatch import note_escape, tensors_in
 from tapegrad.core.indices import elements, plain_index
 from tapegrad.core.inplace import Flat, write
@@ -18,6 +27,9 @@ from tapegrad.numpy_api.shapes import broadcast_to, reshape
 from tapegrad.numpy_api.tables import implements, plain, tensor_of
 from tapegrad.ops.shapes import steps
 
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
+
 
 def _writer(function: Callable[..., Any]) -> Callable[[Any], Any]:
     """Register what a function does to a Tensor; an array is left to NumPy, if no derivative is lost."""
@@ -25,7 +37,7 @@ def _writer(function: Callable[..., Any]) -> Callable[[Any], Any]:
 
     def register(implementation: Any) -> Any:
         @implements(function)
-        def call(target: Any, *args: Any, **kwargs: Any) -> None:
+        def call(target: Operand, *args: Operand, **kwargs: Any) -> None:
             if isinstance(target, Handle):
                 implementation(target, *args, **kwargs)
                 return
@@ -42,7 +54,7 @@ def _writer(function: Callable[..., Any]) -> Callable[[Any], Any]:
     return register
 
 
-def _cycled(values: Any, places: Any) -> Any:
+def _cycled(values: Operand, places: np.ndarray) -> TensorOrArray:
     """Elements by their number in C order, from the start again after the last; one stands for all."""
     size = value_of(values).size
     if size == 1 and places.size:
@@ -51,26 +63,26 @@ def _cycled(values: Any, places: Any) -> Any:
     return getitem(flat, index) if is_tensor(flat) else flat[index]
 
 
-def _shaped(values: Any, shape: tuple[int, ...]) -> Any:
+def _shaped(values: Any, shape: tuple[int, ...]) -> TensorOrArray:
     if shape_of(values) == shape:
         return values
     return reshape(values, shape) if is_tensor(values) else values.reshape(shape)
 
 
-def _following(values: Any, count: int) -> Any:
+def _following(values: Operand, count: int) -> Any:
     """As many elements, one after the other, from the start again after the last; one stands for all."""
     if shape_of(values) == (count,):
         return values
     return _cycled(values, np.arange(count))
 
 
-def _put_flat(x: Any, places: Any, new: Any, what: str) -> None:
+def _put_flat(x: Any, places: np.ndarray, new: Operand, what: str) -> None:
     """Write to elements by their number in C order."""
     write(x, Flat(places) if x._v.ndim else Ellipsis, new, what)
 
 
 @_writer(np.copyto)
-def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+def copyto(dst: Tensor, src: Operand, casting: str = "same_kind", where: Operand = True) -> None:
     """Write values where a condition holds."""
     what = "np.copyto"
     if not is_tensor(src):
@@ -102,7 +114,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
 
 
 @_writer(np.put)
-def put(a: Any, ind: Any, v: Operand, mode: str = "raise") -> None:
+def put(a: Tensor, ind: Operand, v: Operand, mode: str = "raise") -> None:
     """Write to elements by their number in C order; values repeat."""
     what = "np.put"
     places, size, v = np.asarray(plain_index(ind)).ravel(), a._v.size, tensor_of(v)
@@ -124,7 +136,7 @@ def put(a: Any, ind: Any, v: Operand, mode: str = "raise") -> None:
 
 
 @_writer(np.place)
-def place(arr: Any, mask: Any, vals: Any) -> None:
+def place(arr: TensorOrArray, mask: Operand, vals: Operand) -> None:
     """Write where a mask holds; the values follow each other and repeat."""
     places, vals = _masked(arr, mask, "np.place"), _converting(vals, arr, "np.place")
     if places.size == 0:
@@ -136,7 +148,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 
 
 @_writer(np.putmask)
-def putmask(a: Any, mask: Any, values: Operand) -> None:
+def putmask(a: TensorOrArray, mask: Operand, values: Operand) -> None:
     """Write where a mask holds; each element takes the value of its own number, and they repeat."""
     places, values = _masked(a, mask, "np.putmask"), _converting(values, a, "np.putmask")
     if places.size == 0 or value_of(values).size == 0:
@@ -145,7 +157,7 @@ def putmask(a: Any, mask: Any, values: Operand) -> None:
     _put_flat(a, places, new if a.ndim or not ndim_of(new) else new[0], "np.putmask")
 
 
-def _masked(x: Any, mask: Any, what: str) -> Any:
+def _masked(x: Any, mask: Any, what: str) -> np.ndarray:
     """Numbers in C order of the elements for which a mask of as many holds."""
     mask = np.asarray(plain_index(mask), bool)
     if mask.size != x._v.size:
@@ -153,7 +165,7 @@ def _masked(x: Any, mask: Any, what: str) -> Any:
     return mask.ravel().nonzero()[0]
 
 
-def _converting(values: Any, x: Any, what: str) -> Any:
+def _converting(values: Operand, x: Any, what: str) -> TensorOrArray:
     """Values for a mask as a Tensor or an array; an array's dtype converts to x's by NumPy's rule "safe"."""
     array = values._v.ndim if isinstance(values, Handle) else isinstance(values, np.ndarray)
     values = tensor_of(values)
@@ -168,7 +180,7 @@ def _converting(values: Any, x: Any, what: str) -> Any:
 
 
 @_writer(np.fill_diagonal)
-def fill_diagonal(a: Any, val: Operand, wrap: bool = False) -> None:
+def fill_diagonal(a: Tensor, val: Operand, wrap: bool = False) -> None:
     """Write to the elements whose indices are all the same; values repeat."""
     shape, size = a._v.shape, a._v.size
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
@@ -183,7 +195,7 @@ def fill_diagonal(a: Any, val: Operand, wrap: bool = False) -> None:
 
 
 @_writer(np.put_along_axis)
-def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
+def put_along_axis(arr: Tensor, indices: Operand, values: TensorOrArray, axis: int | None) -> None:
     """Write to elements by their number along an axis, or in C order."""
     what = "np.put_along_axis"
     indices = np.asarray(plain_index(indices))

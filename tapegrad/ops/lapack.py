@@ -12,6 +12,7 @@ import ctypes
 import functools
 import math
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,14 +105,14 @@ def _logarithms(integer: Any) -> Any:
     return kernel if total.value == np.linalg.slogdet(diagonal)[1] else None
 
 
-def _columns(x: Any, dtype: Any) -> Any:
+def _columns(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Copy a matrix, or vector, into memory where the columns lie one after the other."""
     found = pool.empty(x.shape[::-1], dtype).T
     found[...] = x
     return found
 
 
-def _gesv(lapack: Lapack, a: Any, b: Any, dtype: Any) -> Any:
+def _gesv(lapack: Lapack, a: np.ndarray, b: np.ndarray, dtype: np.dtype) -> Any:
     """Return LU factors and pivots of a matrix, and a**-1 b."""
     factors, at = _columns(a, dtype), abi.location
     x = np.array(b, dtype) if b.ndim == 1 else _columns(b, dtype)
@@ -122,7 +123,7 @@ def _gesv(lapack: Lapack, a: Any, b: Any, dtype: Any) -> Any:
     return (factors, words[3:]), x
 
 
-def _getrf(lapack: Lapack, a: Any, dtype: Any) -> Any:
+def _getrf(lapack: Lapack, a: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
     """Return LU factors and pivots of a matrix."""
     factors, words = _columns(a, dtype), _words(lapack, len(a), 0, room=len(a))
     n, step = abi.location(words), words.itemsize
@@ -138,13 +139,13 @@ def _words(lapack: Lapack, *numbers: int, room: int = 0) -> Any:
     return words
 
 
-def _check(info: Any) -> None:
+def _check(info: int | np.integer) -> None:
     if info:
         raise np.linalg.LinAlgError("Singular matrix")
 
 
 @functools.cache
-def _ufuncs() -> Any:
+def _ufuncs() -> ModuleType | None:
     """Return the module of ufuncs that NumPy's functions call, proved by small matrices; None for others."""
     from numpy.linalg import _umath_linalg
 
@@ -159,13 +160,13 @@ def _ufuncs() -> Any:
     return _umath_linalg if alike else None
 
 
-def _ufuncs_for(a: Any) -> Any:
+def _ufuncs_for(a: np.ndarray) -> ModuleType | None:
     """Return those ufuncs for one small matrix, of which they take half of the time of NumPy's functions."""
     small = a.ndim == 2 and a.dtype.char in LETTERS and 0 < min(a.shape) <= max(a.shape) <= SMALL
     return _ufuncs() if small else None
 
 
-def _qr(ufuncs: Any, a: Any, mode: str) -> tuple[Any, Any]:
+def _qr(ufuncs: ModuleType, a: np.ndarray, mode: str) -> tuple[np.ndarray, np.ndarray]:
     (own, dtype), (rows, columns) = DTYPES[a.dtype.char], a.shape
     reflectors = a.astype(dtype)
     tau = ufuncs.qr_r_raw(reflectors)
@@ -176,25 +177,25 @@ def _qr(ufuncs: Any, a: Any, mode: str) -> tuple[Any, Any]:
 
 
 @functools.lru_cache(maxsize=64)
-def _upper(rows: int, columns: int) -> Any:
+def _upper(rows: int, columns: int) -> np.ndarray:
     return np.tri(columns, rows, dtype=bool).T
 
 
-def _eigh(ufuncs: Any, a: Any, uplo: str) -> tuple[Any, Any]:
+def _eigh(ufuncs: ModuleType, a: np.ndarray, uplo: str) -> tuple[np.ndarray, np.ndarray]:
     own, dtype = DTYPES[a.dtype.char]
     ufunc = ufuncs.eigh_lo if uplo == "L" else ufuncs.eigh_up
     w, v = ufunc(a if own is dtype else a.astype(dtype))
     return (w, v) if own is dtype else (w.astype(own.char.lower()), v.astype(own))
 
 
-def qr(a: Any, mode: str) -> Any:
+def qr(a: np.ndarray, mode: str) -> tuple[np.ndarray, np.ndarray]:
     """Return what `numpy.linalg.qr` does, to the last bit."""
     ufuncs = _ufuncs_for(a)
     numpy: Any = np.linalg  # whose stubs know literal modes only
     return numpy.qr(a, mode) if ufuncs is None else _qr(ufuncs, a, mode)
 
 
-def eigh(a: Any, uplo: Any) -> Any:
+def eigh(a: np.ndarray, uplo: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return what `numpy.linalg.eigh` does, to the last bit, or raise what it raises."""
     ufuncs = _ufuncs_for(a) if uplo in ("L", "U") else None
     if ufuncs is not None:
@@ -217,7 +218,7 @@ class Kept:
         self._saved: Any = [tuple(arrays), None]
 
     @property
-    def arrays(self) -> Any:
+    def arrays(self) -> tuple[np.ndarray, ...]:
         """The arrays."""
         arrays, packing = self._saved
         return arrays if packing is None else tuple(map(packing.unpacked, arrays))
@@ -255,14 +256,14 @@ class LU(Kept):
         self.own, self.dtype = DTYPES[char]
 
     @staticmethod
-    def of(a: Any) -> LU | None:
+    def of(a: np.ndarray) -> LU | None:
         """Return what will hold the factors of an array; None where it is a stack, small, or no LAPACK is."""
         if a.ndim != 2 or len(a) <= SMALL or a.dtype.char not in LETTERS:
             return None
         lapack = functions(DTYPES[a.dtype.char][1].char)
         return None if lapack is None else LU(a.dtype.char, lapack)
 
-    def _factors(self, a: Any, turned: bool = False) -> Any:
+    def _factors(self, a: np.ndarray, turned: bool = False) -> Any:
         if not self._saved[0]:
             self._saved[:] = _getrf(self.lapack, np.conj(a.T) if turned else a, self.dtype), None
         factors, pivots = self.arrays
@@ -271,7 +272,7 @@ class LU(Kept):
             pivots = np.reshape(np.ascontiguousarray(pivots, self.lapack.integer), len(a))
         return factors, pivots
 
-    def solve(self, a: Any, b: Any, turned: bool = False) -> Any:
+    def solve(self, a: Any, b: np.ndarray, turned: bool = False) -> np.ndarray:
         """Return a**-1 b, of a vector or a stack of matrices."""
         alike = b.dtype is self.own or np.result_type(b, self.own) == self.own
         if not b.size or b.shape[-2:][:1] != a.shape[:1] or not alike:
@@ -294,7 +295,7 @@ class LU(Kept):
         x = x.astype(self.own, copy=False)
         return x if b.ndim == 1 else x.mT
 
-    def inverse(self, a: Any) -> Any:
+    def inverse(self, a: np.ndarray) -> np.ndarray:
         """Return the inverse."""
         factors, pivots = self._factors(a)
         lapack, at = self.lapack, abi.location
@@ -306,12 +307,12 @@ class LU(Kept):
         _check(words[2])
         return found.astype(self.own, copy=False)
 
-    def slogdet(self, a: Any) -> Any:
+    def slogdet(self, a: np.ndarray) -> Any:
         """Return sign and logarithm of the determinant, as `numpy.linalg.slogdet`."""
         found = self._slogdet(a)
         return np.linalg.slogdet(a) if found is None else tuple(map(self.own.type, found))
 
-    def det(self, a: Any) -> Any:
+    def det(self, a: np.ndarray) -> np.ndarray:
         """Return the determinant, as `numpy.linalg.det`."""
         found = self._slogdet(a)
         if found is None or not abs(found[1]) < LARGEST:  # NumPy warns of what is no finite number
@@ -333,19 +334,19 @@ class LU(Kept):
         return -1.0 if changes & 1 else 1.0, total.value
 
 
-def solve_triangle(r: Any, x: Any) -> Any:
+def solve_triangle(r: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Return r**-1 x of an upper triangular matrix, with zeros below, and a matrix or a stack of them."""
     found = _by_triangle("trsm", r, x)
     return np.linalg.solve(r, x) if found is None else found
 
 
-def multiply_triangle(r: Any, x: Any) -> Any:
+def multiply_triangle(r: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Return r x of an upper triangular matrix, with zeros below, and a matrix or a stack of them."""
     found = _by_triangle("trmm", r, x)
     return np.matmul(r, x) if found is None else found
 
 
-def _by_triangle(name: str, r: Any, x: Any) -> Any:
+def _by_triangle(name: str, r: np.ndarray, x: np.ndarray) -> Any:
     """Call a function for upper triangular matrices; None where there is none or it is not for the operands.
 
     A matrix is copied into Fortran's order, as those on the left are solved quickest by; of a stack each lies
@@ -370,5 +371,5 @@ def _by_triangle(name: str, r: Any, x: Any) -> Any:
 
 
 @functools.cache
-def _one(dtype: Any) -> Any:
+def _one(dtype: Any) -> np.ndarray:
     return np.ones(1, dtype)

@@ -54,7 +54,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return ndarray(shape, dtype, memory, -abi.location(memory) % ALIGNMENT)
 
 
-def latest() -> list[Any]:
+def latest() -> list[np.ndarray]:
     """The buffers handed out last in this thread, in which compiled code looks for one that is free."""
     return _stock.latest
 
@@ -114,7 +114,7 @@ def alone(values: list[Any], holders: list[int]) -> bool:
     return True
 
 
-def recycle(values: list[Any], places: Iterable[int]) -> None:
+def recycle(values: list[np.ndarray | None], places: Iterable[int]) -> None:
     """Empty these places of a list; buffers from here that nothing else holds, views included, are free."""
     stock = _stock
     for k in places:

@@ -160,7 +160,7 @@ class Columns:
         """Record numbers of k's operands."""
         return _operands(self.operation, k, form)
 
-    def links(self) -> tuple[Any, Any, Any]:
+    def links(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Records that link to older tapes, those tapes' numbers (0: freed), the records there."""
         words = self.words[: self.n]
         records = np.flatnonzero(words & 0xFFFF == LINK)
@@ -515,7 +515,7 @@ class Tape:
         if lost and self.weight > pool.MIN_BYTES:
             pool.recycle(values, np.flatnonzero(live & 2 == 0).tolist())
         elif lost:
-            rest: list[Any] = [None] * columns.n
+            rest = [None] * columns.n
             for k in np.flatnonzero(live & 2).tolist():
                 rest[k] = values[k]
             values[:] = rest
@@ -531,7 +531,7 @@ class Tape:
                 return True
         return False
 
-    def _reached(self, columns: Columns) -> tuple[Any, int]:
+    def _reached(self, columns: Columns) -> tuple[np.ndarray, int]:
         """Return flags of the records, as compiled `prune` sets them, and how many values are to go."""
         values, n = columns.values, columns.n
         state = take()
@@ -558,7 +558,7 @@ class Tape:
         return live, lost
 
     @staticmethod
-    def _mark(live: Any, references: dict[int, weakref.ref[Any]]) -> None:
+    def _mark(live: np.ndarray, references: dict[int, weakref.ref[Any]]) -> None:
         """Mark the records, by place in the log, whose weakly referenced object lives; forget the others."""
         for at, reference in references.copy().items():
             if reference() is None:

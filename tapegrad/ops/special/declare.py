@@ -53,7 +53,7 @@ class Special(Elementwise):
     def opcode(self, number: int) -> None:
         self._opcode = number
 
-    def __call__(self, *operands: Any, **attrs: Any) -> Any:
+    def __call__(self, *operands: np.ndarray, **attrs: Any) -> np.ndarray:
         """The op on arrays, or recorded where an operand is a Tensor."""
         for slot in self.unknown:
             if not is_constant(operands[slot]):
