@@ -21,7 +21,7 @@ import numpy as np
 from numpy import linalg
 
 from tapegrad import creation
-from tapegrad.core.base import is_tensor, value_of
+from tapegrad.core.base import DType, Operand, Shape, is_tensor, value_of
 from tapegrad.core.dispatch import contains_tensor
 from tapegrad.tensor import Tensor
 from tapegrad.tensor import asarray as _as_tensor
@@ -91,7 +91,7 @@ def install() -> None:
     Tensor.__array_namespace__ = array_namespace  # type: ignore[attr-defined]
 
 
-def _on_cpu(what: str, device: Any) -> None:
+def _on_cpu(what: str, device: str | None) -> None:
     if device not in (None, "cpu"):
         raise ValueError(f"{what}: the one device is 'cpu', found {device!r}")
 
@@ -99,7 +99,9 @@ def _on_cpu(what: str, device: Any) -> None:
 # ---------------------------------------------------------------- what makes arrays
 
 
-def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
+def asarray(
+    obj: Operand, /, *, dtype: DType = None, device: str | None = None, copy: bool | None = None
+) -> Tensor:
     """Return the data as a Tensor; of Tensors, also in nested lists, with their history.
 
     Parameters
@@ -148,7 +150,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     return _as_tensor(np.from_dlpack(x, device=device, copy=copy))
 
 
-def _made(what: str, device: Any, *args: Any, **kwargs: Any) -> Tensor:
+def _made(what: str, device: str | None, *args: Any, **kwargs: Any) -> Tensor:
     """What a constructor of this library makes, on the one device."""
     _on_cpu(what, device)
     made: Tensor = getattr(creation, what)(*args, **kwargs)
@@ -156,70 +158,85 @@ def _made(what: str, device: Any, *args: Any, **kwargs: Any) -> Tensor:
 
 
 def arange(
-    start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None
+    start: Operand,
+    /,
+    stop: Operand | None = None,
+    step: Operand = 1,
+    *,
+    dtype: DType = None,
+    device: str | None = None,
 ) -> Tensor:
     """Return numbers at equal distances, the last one below the end."""
     start, stop = (0, start) if stop is None else (start, stop)
     return _made("arange", device, start, stop, step, dtype=dtype)
 
 
-def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def empty(shape: Shape, *, dtype: DType = None, device: str | None = None) -> Tensor:
     """Return a Tensor of a shape, of whatever values."""
     _on_cpu("empty", device)
     return _as_tensor(np.empty(shape, dtype))
 
 
-def empty_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def empty_like(x: Operand, /, *, dtype: DType = None, device: str | None = None) -> Tensor:
     """Return a Tensor of another one's shape and dtype, of whatever values."""
     return _made("empty_like", device, x, dtype=dtype)
 
 
 def eye(
-    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DType = None, device: str | None = None
 ) -> Tensor:
     """Return a matrix with ones on a diagonal."""
     return _made("eye", device, n_rows, n_cols, k=k, dtype=dtype)
 
 
-def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def full(shape: Shape, fill_value: Operand, *, dtype: DType = None, device: str | None = None) -> Tensor:
     """Return a Tensor of one value, with the value's history."""
     return _made("full", device, shape, fill_value, dtype=dtype)
 
 
-def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def full_like(
+    x: Operand, /, fill_value: Operand, *, dtype: DType = None, device: str | None = None
+) -> Tensor:
     """Return a Tensor of another one's shape and dtype, of one value."""
     return _made("full_like", device, x, fill_value, dtype=dtype)
 
 
 def linspace(
-    start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
+    start: Operand,
+    stop: Operand,
+    /,
+    num: int,
+    *,
+    dtype: DType = None,
+    device: str | None = None,
+    endpoint: bool = True,
 ) -> Tensor:
     """Return numbers at equal distances from a start to an end."""
     return _made("linspace", device, start, stop, num, dtype=dtype, endpoint=endpoint)
 
 
-def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def ones(shape: Shape, *, dtype: DType = None, device: str | None = None) -> Tensor:
     """Return a Tensor of ones."""
     return _made("ones", device, shape, dtype=dtype)
 
 
-def ones_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def ones_like(x: Operand, /, *, dtype: DType = None, device: str | None = None) -> Tensor:
     """Return ones in another one's shape and dtype."""
     return _made("ones_like", device, x, dtype=dtype)
 
 
-def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def zeros(shape: Shape, *, dtype: DType = None, device: str | None = None) -> Tensor:
     """Return a Tensor of zeros."""
     return _made("zeros", device, shape, dtype=dtype)
 
 
-def zeros_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def zeros_like(x: Operand, /, *, dtype: DType = None, device: str | None = None) -> Tensor:
     """Return zeros in another one's shape and dtype."""
     return _made("zeros_like", device, x, dtype=dtype)
 
 
 def _frequencies(function: Any) -> Any:
-    def make(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
+    def make(n: int, /, *, d: float = 1.0, dtype: DType = None, device: str | None = None) -> Tensor:
         _on_cpu(function.__name__, device)
         return _as_tensor(function(n, d), dtype)
 
@@ -244,7 +261,7 @@ def finfo(type: Any, /) -> np.finfo:
     return np.finfo(_dtype_of(type))
 
 
-def iinfo(type: Any, /) -> np.iinfo:
+def iinfo(type: DType | Tensor, /) -> np.iinfo:
     """Return the limits of an integer dtype, or of an array's."""
     return np.iinfo(_dtype_of(type))
 
@@ -256,7 +273,7 @@ def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = 
     return np.take_along_axis(x, argsort(x, axis=axis, descending=True, stable=stable), axis)
 
 
-def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+def argsort(x: Operand, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
     """Return where the elements along an axis are in order; of equal ones the first comes first."""
     if not descending:
         return np.argsort(x, axis=axis, stable=stable)

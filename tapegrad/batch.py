@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from tapegrad import func
+from tapegrad.core.base import Operand
 from tapegrad.func.calls import named
-from tapegrad.func.trees import map_tree
+from tapegrad.func.trees import Tree, map_tree
 from tapegrad.warmup import shown, warm_up
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def value_and_grad(
 
 def minimize(
     f: Callable[..., Any],
-    starts: Iterable[Any],
+    starts: Iterable[Operand],
     args: tuple[Any, ...] = (),
     *,
     executor: Executor | None = None,
@@ -352,7 +353,7 @@ def _mapped(sent: _Sent, shared: None, start: int, *members: Any) -> list[Any]:
     return found
 
 
-def _summed(sent: _Sent, p: Any, start: int, *members: Any) -> Any:
+def _summed(sent: _Sent, p: Operand, start: int, *members: Any) -> Any:
     total = None
     for k, member in enumerate(members, start):
         with _naming(k):
@@ -370,8 +371,9 @@ def _minimized(sent: _Sent, shared: tuple[Any, Any], start: int, *members: Any) 
     return found
 
 
-def _added(total: Any, part: Any) -> Any:
-    return map_tree(operator.add, total, part)
+def _added(total: Tree, part: Tree) -> Tree:
+    both: Tree = map_tree(operator.add, total, part)
+    return both
 
 
 # ---------------------------------------------------------------- who does it

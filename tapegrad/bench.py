@@ -81,7 +81,7 @@ def _times(program: Program, n: int, torch: Any, rounds: int) -> list[float]:
         leaf = tensor(x, requires_grad=True)
         return grad(program(np, leaf, a), leaf)[0].numpy()
 
-    calls: list[Callable[[], Any]] = [lambda: program(np, x, a), ours]
+    calls = [lambda: program(np, x, a), ours]
     if torch is not None:
         b = torch.from_numpy(a)
 

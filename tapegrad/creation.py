@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad import numpy_api as fn
-from tapegrad.core.base import is_tensor, value_of
+from tapegrad.core.base import Operand, is_tensor, value_of
 from tapegrad.core.dispatch import contains_tensor, tensors_in, with_metadata
 from tapegrad.errors import BorderError, ShapeError
 from tapegrad.tensor import Tensor, tensor
@@ -52,7 +52,7 @@ def _constructor(function: Callable[..., Any], example: str, result: str) -> Cal
     return make
 
 
-def _arange(start: Any, stop: Any = None, step: Any = 1, dtype: DTypeLike | None = None) -> Any:
+def _arange(start: Any, stop: Operand | None = None, step: Any = 1, dtype: DTypeLike | None = None) -> Any:
     if stop is None:
         start, stop = 0, start
     whole = np.arange(*(value_of(v) for v in (start, stop, step)), dtype=dtype)
@@ -115,7 +115,7 @@ def array(data: Any, dtype: DTypeLike | None = None) -> Tensor:
     return result if dtype is None else fn.astype(result, dtype)  # type: ignore[no-any-return]
 
 
-def _nested(data: Any) -> Any:
+def _nested(data: Operand) -> Any:
     if isinstance(data, (list, tuple)) and contains_tensor(data):
         parts = [_nested(item) for item in data]
         if len({np.shape(value_of(p)) for p in parts}) > 1:

@@ -79,7 +79,7 @@ def _operator(
 ) -> Callable[[Any, Any], Tensor]:
     """Return an operator's method, which leaves operands of other kinds to their own."""
 
-    def call(self: Any, other: Any) -> Any:
+    def call(self: Any, other: Any) -> Tensor:
         return (function if isinstance(other, fn.OPERANDS) else otherwise)(self, other)
 
     return call
@@ -100,7 +100,7 @@ def _is_parameter(x: Tensor) -> bool:
 
 
 def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any, Any], Tensor]:
-    def update(self: Tensor, other: Any) -> Tensor:
+    def update(self: Tensor, other: Operand) -> Tensor:
         result = operate(self, other)
         if not isinstance(result, Tensor) or (self.ndim == 0 and not _is_parameter(self)):
             return result  # a scalar is immutable: the name is bound to another
@@ -117,7 +117,7 @@ class _PandasPriority:
     In place (``series += x``) they are not: pandas does not ask the other operand then.
     """
 
-    def __get__(self, x: Any, owner: Any) -> int:
+    def __get__(self, x: Tensor | None, owner: type[Tensor]) -> int:
         frame = sys._getframe(1).f_back
         return 0 if frame is not None and frame.f_code.co_name == "_inplace_method" else 10_000
 
@@ -484,7 +484,12 @@ class Tensor(ArrayMethods):
         return value.copy() if copy else value
 
     def __dlpack__(
-        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: Any = None,
+        copy: bool | None = None,
     ) -> Any:
         """The memory for another library, by the DLPack protocol; as `numpy` it has no derivative."""
         value = np.asarray(self.numpy())
@@ -521,7 +526,7 @@ class Tensor(ArrayMethods):
             return int(self._v)
         raise TypeError(f"only an integer scalar is an index, found shape {self.shape}, dtype {self.dtype}")
 
-    def _one(self, what: str) -> Any:
+    def _one(self, what: str) -> float:
         if self.size != 1:
             raise ValueError(f"{what} needs one element, found shape {self.shape}")
         return self._v.item()
@@ -666,12 +671,12 @@ class Tensor(ArrayMethods):
     def __getitem__(self, index: Any) -> Tensor:
         return (_getitem if enabled() is True else _timed_getitem)(self, index)
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: Any, value: Operand) -> None:
         write(self, index, value, "x[...] = value")
 
     # ------------------------------------------------------------ protocols
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Operand, **kwargs: Any) -> Any:
         if not kwargs and method == "__call__":
             function = UFUNCS.get(ufunc)
             if function is not None:
@@ -680,7 +685,7 @@ class Tensor(ArrayMethods):
 
     __array_function__ = fn.call_function
 
-    def _apply(self, op: Primitive, operands: Sequence[Any], attrs: Attributes) -> Tensor:
+    def _apply(self, op: Primitive, operands: Sequence[Operand], attrs: Attributes) -> Tensor:
         return apply(op, operands, attrs)
 
     def _origin(self) -> tuple[Primitive | None, list[Tensor], Attributes | None]:
@@ -787,7 +792,7 @@ def tensor(data: Any, dtype: DTypeLike | None = None, requires_grad: bool = Fals
     return out.requires_grad_(requires_grad) if requires_grad is not False else out
 
 
-def _of_copy(value: Any, leaf: bool) -> Tensor:
+def _of_copy(value: Operand, leaf: bool) -> Tensor:
     """The common case of `tensor`: of a number or a new array, where no mode wants to know."""
     out: Tensor = wrap(value)
     if leaf:
@@ -827,7 +832,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
     return out
 
 
-def asarray(data: Any, dtype: DTypeLike | None = None) -> Tensor:
+def asarray(data: Operand, dtype: DTypeLike | None = None) -> Tensor:
     """Return the data as a Tensor, without a copy where NumPy's `asarray` makes none.
 
     Parameters

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegrad.core.base import TensorOrArray
+from tapegrad.core.base import Operand, TensorOrArray
 from tapegrad.core.context_manager import Block
 from tapegrad.core.grad_mode import Mode, _enabled, change_mode, in_force
 from tapegrad.errors import AnomalyError
@@ -56,7 +56,7 @@ class Lines:
         Of what compiled code is told: the words of `layout`.
     """
 
-    def __init__(self, check_nan: bool, base: Any = None) -> None:
+    def __init__(self, check_nan: bool, base: FrameType | None = None) -> None:
         self.check_nan, self.base = check_nan, base
         self.outside = [] if base is None else stack_of(base.f_back)
         self.first: str | None = None
@@ -69,7 +69,7 @@ class Lines:
         self._words[layout.BASE] = 0
 
     def note(
-        self, tape: Tape, at: Position, op: Primitive, value: TensorOrArray, operands: Sequence[Any]
+        self, tape: Tape, at: Position, op: Primitive, value: TensorOrArray, operands: Sequence[Operand]
     ) -> None:
         """See a record that has just been made."""
         here = sys._getframe(2)

@@ -15,6 +15,7 @@ from tapegrad.autograd.hooks import from_array
 from tapegrad.autograd.provenance import Provenance, escape_error
 from tapegrad.core.base import (
     Handle,
+    TensorOrArray,
     alias_of,
     extra,
     has_tangent,
@@ -38,7 +39,7 @@ from tapegrad.numpy_api.shapes import stack
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import OUT
 from tapegrad.tape.record import Place, slot
-from tapegrad.tape.tape import close, current, local
+from tapegrad.tape.tape import Tape, close, current, local
 from tapegrad.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -233,7 +234,7 @@ def _exchange(ctx: FunctionCtx, call: Call | None, olds: Sequence[Any], news: Se
         call.attributes = {name: _exchanged(value, pairs) for name, value in call.attributes.items()}
 
 
-def _exchanged(x: Any, pairs: list[tuple[Handle, Any]], depth: int = 0) -> Any:
+def _exchanged(x: Any, pairs: list[tuple[Handle, Handle]], depth: int = 0) -> Any:
     if isinstance(x, Handle):
         return next((b for a, b in pairs if a is x), x)
     if isinstance(x, Kept):
@@ -302,7 +303,7 @@ def _recorded(
     if not single:
         here = _placed(call, record(custom.calls[mask], np.float64(0.0), befores, {"call": call}))
     kept = saved.kept_results() if packing is None else set()
-    outs: list[Any] = []
+    outs = []
     places: dict[int, Place | None] = {}
     for k, out in enumerate(results):
         known = (out._v.shape, out._v.dtype) if isinstance(out, Handle) else None
@@ -471,7 +472,7 @@ def _placed(call: Call, here: Any) -> Any:
     return here
 
 
-def _binds(ctx: FunctionCtx, call: Call, saved: list[Any], results: list[Any]) -> bool:
+def _binds(ctx: FunctionCtx, call: Call, saved: list[Tensor | None], results: list[TensorOrArray]) -> bool:
     """Whether what is kept for backward may own the open tape, which is to own the call."""
     tape = local.tape
     if tape is None or not tape.log:
@@ -484,7 +485,7 @@ def _own(ctx: FunctionCtx) -> list[Any]:
     return [x for name, x in vars(ctx).items() if name not in OF_ITSELF]
 
 
-def _owns_nothing(parts: Any, tape: Any, results: list[Any], depth: int = 0) -> bool:
+def _owns_nothing(parts: Any, tape: Tape, results: list[TensorOrArray], depth: int = 0) -> bool:
     """Whether none of these things owns a tape; a result will be kept by its place."""
     for x in parts:
         if isinstance(x, Handle):
@@ -507,8 +508,8 @@ def _apart(out: Any) -> Any:
 
 
 def _result(
-    call: Call, entry: tuple[Any, Any, Any], out: Any, target: Any, others: list[Any], args: Sequence[Any],
-    spare: int,
+    call: Call, entry: tuple[Any, Any, Any], out: Tensor, target: Tensor | None, others: list[Any],
+    args: Sequence[Any], spare: int,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Record a result: the object forward returned unless that has another life, and its place.
 
@@ -537,9 +538,11 @@ def _result(
     return with_metadata(new, args), place
 
 
-def _dirty(call: Call, args: Sequence[Any], given: list[Any], results: list[Any]) -> dict[int, Any]:
+def _dirty(
+    call: Call, args: Sequence[Tensor], given: list[TensorOrArray], results: list[TensorOrArray]
+) -> dict[int, Tensor]:
     """The inputs that forward has written to, by what it knew them as."""
-    found: dict[int, Any] = {}
+    found = {}
     name = call.provenance.name
     for x in call.ctx._dirty:
         k = next((q for q, a in enumerate(given) if a is x), -1)

@@ -14,6 +14,7 @@ import numpy as np
 from tapegrad.autograd import recorded_rules as rules
 from tapegrad.autograd import traced_rules
 from tapegrad.core import compiled_methods, dispatch
+from tapegrad.core.base import Operand
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.engine.sweep import descriptor, spend
 from tapegrad.errors import KernelError
@@ -166,7 +167,7 @@ def _claim(tape: Tape, at: Address, frees: bool) -> Claim | None:
     return claim
 
 
-def _unclaim(tape: Tape, at: Address, claim: Claim, marks: Any, status: int) -> None:
+def _unclaim(tape: Tape, at: Address, claim: Claim, marks: Operand, status: int) -> None:
     """End the claim of a sweep that came to its end, unless its status says other; mark what it frees."""
     tape.release(claim)
     state = _states[at]

@@ -25,7 +25,7 @@ from tapegrad.autograd.sweeps import (
 )
 from tapegrad.autograd.variables import Variable
 from tapegrad.core import compiled_methods as compiled
-from tapegrad.core.base import TensorOrArray, extra, refresh_history, retain, wrap
+from tapegrad.core.base import Operand, TensorOrArray, extra, refresh_history, retain, wrap
 from tapegrad.core.dispatch import with_metadata
 from tapegrad.core.grad_mode import enable_grad
 from tapegrad.core.inplace import accumulate, write
@@ -220,7 +220,7 @@ def grad(
     return dict(zip(names, results, strict=True)) if names is not None else tuple(results)
 
 
-def _refuse_misuse(outputs: Any, inputs: Any, contradiction: bool) -> None:
+def _refuse_misuse(outputs: Operand, inputs: Operand, contradiction: bool) -> None:
     """Refuse arguments of `grad` of a kind that it does not take."""
     if callable(outputs):
         raise TypeError("outputs takes Tensors, found a function; tg.func.grad(f)(x) is its gradient")
@@ -274,7 +274,7 @@ def _missing(k: int, inputs: Sequence[Tensor], optional: bool | None) -> None:
         )
 
 
-def _lanes(gradients: Any) -> int:
+def _lanes(gradients: Operand | None) -> int:
     """How many cotangents a batch has in each of the gradients."""
     several = gradients if isinstance(gradients, (list, tuple)) else [gradients]
     first = next((np.shape(x) for x in several if x is not None), ())
@@ -430,7 +430,7 @@ def _add_found(leaves: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> None:
     _add([(x, g) for x, g in zip(leaves, found, strict=True) if g is not None], False)
 
 
-def _renamed(old: str, given: Any, new: str, value: Any, error: type[Exception]) -> Any:
+def _renamed(old: str, given: Operand | None, new: str, value: Operand | None, error: type[Exception]) -> Any:
     """The value of an argument that may be given by its name in torch 0.2."""
     if given is None:
         return value
@@ -440,7 +440,7 @@ def _renamed(old: str, given: Any, new: str, value: Any, error: type[Exception])
     return given
 
 
-def _recording(create_graph: bool | None, gradients: Any) -> bool:
+def _recording(create_graph: bool | None, gradients: Operand | None) -> bool:
     """Whether a sweep is recorded; where that is not said, a Variable among the gradients says so."""
     if create_graph is not None:
         return bool(create_graph)
@@ -490,7 +490,7 @@ def _sum_up(state: Any, handle: Tensor, before: Tensor, value: Tensor, recorded:
 
 def _backward(
     self: Tensor,
-    gradient: Any = None,
+    gradient: Operand | None = None,
     retain_graph: bool | None = None,
     create_graph: bool | None = None,
     inputs: Any = None,

@@ -52,7 +52,7 @@ class Kept:
             self.snapshot, self.original = x, lambda: x
 
 
-def mapped(function: Callable[[Any, int], Any], x: Any, depth: int) -> Any:
+def mapped(function: Callable[[Tensor, int], Any], x: Any, depth: int) -> Any:
     """A list, tuple or dict with ``function(part, depth + 1)`` for each part; anything else itself."""
     if type(x) in (list, tuple) and depth < NESTED:
         return type(x)([function(part, depth + 1) for part in x])
@@ -142,12 +142,12 @@ class Call:
     def _restored(self, x: Any, depth: int = 0) -> Any:
         return self._unpacked(x) if isinstance(x, Kept) else mapped(self._restored, x, depth)
 
-    def _unpacked(self, kept: Kept | Callable[[], Tensor]) -> Any:
+    def _unpacked(self, kept: Kept | Callable[[], Tensor]) -> Tensor:
         if not isinstance(kept, Kept):
             return kept()  # packed
         if kept.moving is not None and has_tangent(kept.moving):
             return wrap(kept.moving._v) if self.raw else kept.moving
-        original: Any = kept.original()
+        original = kept.original()
         if kept.place is None:
             snapshot = kept.snapshot
             unchanged = original is not None and original._v is snapshot._v and original._at == snapshot._at
@@ -296,7 +296,7 @@ class Call:
                 checked[k] = seen.refusing(g, origins[k])
         return checked
 
-    def _checked(self, given: list[Any]) -> list[Tensor | None]:
+    def _checked(self, given: list[Tensor | None]) -> list[Tensor | None]:
         """What backward returned, one for each argument of forward."""
         count = len(self.known)
         if len(given) < count or any(g is not None for g in given[count:]):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, TensorOrArray, value_of, wrap
+from tapegrad.core.base import Handle, Operand, TensorOrArray, value_of, wrap
 from tapegrad.core.dispatch import as_tape_value, record
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.kernels.replay import layout
@@ -133,7 +133,7 @@ PLACE = object()  # stands for an operand among the arguments
 NUMBERS = (np.ndarray, np.floating, np.complexfloating, float)  # what is one
 
 
-def applied(cls: type[Function], args: tuple[Any, ...]) -> Tensor:
+def applied(cls: type[Function], args: tuple[Operand, ...]) -> Tensor:
     """Call a Function of compiled functions: its result, with its derivative."""
     values = [value_of(x) for x in args]
     out = cls.forward(*values)
@@ -164,7 +164,7 @@ def _kernel(backward: Any, ndims: tuple[int, ...]) -> Any:
     kinds = [types.Array(types.float64, n, "C") if n else types.float64 for n in (ndims[0], *ndims)]
     try:
         backward.compile(tuple(kinds))
-        result: Any = backward.overloads[tuple(kinds)].signature.return_type
+        result = backward.overloads[tuple(kinds)].signature.return_type
         several = isinstance(result, types.BaseTuple)
         parts = list(result) if several else [result]
         if len(parts) != len(ndims) - 1:

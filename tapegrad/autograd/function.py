@@ -13,7 +13,7 @@ from tapegrad.autograd import compiled
 from tapegrad.autograd.apply import applied, as_tensor
 from tapegrad.autograd.compiled import is_compiled
 from tapegrad.autograd.graph import Node, edge_of
-from tapegrad.core.base import Handle, requires_grad, wrap
+from tapegrad.core.base import Handle, Operand, Shape, TensorOrArray, requires_grad, wrap
 from tapegrad.core.dispatch import timed
 from tapegrad.core.grad_mode import within
 from tapegrad.errors import GradientError
@@ -42,12 +42,12 @@ class FunctionCtx:
     _plain: Sequence[Tensor] = ()
     _call: weakref.ref[Call] | None = None  # weak: the call owns this
 
-    def save_for_backward(self, *tensors: Any) -> None:
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep Tensors (or None) for backward; a second call replaces the first."""
         _check_tensors("save_for_backward", tensors, True)
         self._saved = tensors
 
-    def save_for_forward(self, *tensors: Any) -> None:
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
         """Keep Tensors (or None) for jvp."""
         _check_tensors("save_for_forward", tensors, True)
         self._saved_forward = tensors
@@ -76,12 +76,12 @@ class FunctionCtx:
         """What save_for_forward kept."""
         return tuple(getattr(self, "_saved_forward", ()))
 
-    def mark_dirty(self, *tensors: Any) -> None:
+    def mark_dirty(self, *tensors: Tensor) -> None:
         """Say which inputs forward has written to; it must return them."""
         _check_tensors("mark_dirty", tensors)
         self._dirty = tensors
 
-    def mark_non_differentiable(self, *tensors: Any) -> None:
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
         """Say which results have no derivative."""
         _check_tensors("mark_non_differentiable", tensors)
         self._plain = tensors
@@ -103,7 +103,7 @@ class FunctionCtx:
         self._promised = True
 
 
-def _check_tensors(what: str, given: Sequence[Any], or_none: bool = False) -> None:
+def _check_tensors(what: str, given: Sequence[Operand | None], or_none: bool = False) -> None:
     for k, x in enumerate(given):
         if not isinstance(x, Tensor) and not (or_none and x is None):
             raise TypeError(
@@ -201,7 +201,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
         raise NotImplementedError(f"{type(ctx).__name__} defines no jvp, which forward mode needs")
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
         """Compute over a batch, for transforms that map over one."""
         raise GradientError("the Function defines no vmap")
 
@@ -265,7 +265,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
         node, _ = edge_of(tape, call.place[1])
         return () if node is None else node.next_functions
 
-    def __call__(self, *tensors: Any) -> Any:
+    def __call__(self, *tensors: Operand) -> Any:
         """Call an instance of the older kind, once."""
         if not self._is_legacy:
             raise GradientError(f"{type(self).__name__} has a static forward: call its apply")
@@ -400,13 +400,13 @@ class NestedIOFunction(Function):
         flat = super().__call__(*_flat(args))
         return _nested(self._results, iter(flat))
 
-    def forward(self, *flat: Tensor) -> Any:  # type: ignore[override]
+    def forward(self, *flat: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         """Give `forward_extended` its arguments nested."""
         found = self.forward_extended(*_nested(self._arguments, iter(flat)))
         self._results = _shape(found)
         return tuple(_flat(found))
 
-    def backward(self, *flat: Tensor | None) -> Any:  # type: ignore[override]
+    def backward(self, *flat: Tensor | None) -> tuple[TensorOrArray | None, ...]:  # type: ignore[override]
         """Give `backward_extended` its gradients nested."""
         grads = _nested(self._results, iter(flat))
         found = self.backward_extended(*(grads if isinstance(self._results, tuple) else (grads,)))
@@ -442,21 +442,21 @@ def _shape(nested: Any) -> Any:
     )
 
 
-def _flat(nested: Any) -> list[Any]:
+def _flat(nested: Any) -> list[Tensor]:
     """The Tensors in it, in order."""
     if isinstance(nested, (list, tuple)):
         return [x for part in nested for x in _flat(part)]
     return [nested] if _shape(nested) else []
 
 
-def _nested(shape: Any, flat: Iterator[Any]) -> Any:
+def _nested(shape: Shape, flat: Iterator[Any]) -> Any:
     """The next Tensors, nested."""
     if isinstance(shape, (list, tuple)):
         return type(shape)([_nested(part, flat) for part in shape])
     return next(flat) if shape else None
 
 
-def _matched(shape: Any, grads: Any) -> list[Any]:
+def _matched(shape: Any, grads: Operand | None) -> list[Any]:
     """A gradient, or None, for each Tensor; None stands for a whole list, too."""
     if not isinstance(shape, (list, tuple)):
         if not (_shape(grads) or grads is None) or isinstance(grads, (list, tuple)):

@@ -120,7 +120,7 @@ def _whole(
     return tuple(_filled(0, x.shape, x.dtype) if g is None else g for g, x in zip(found, like, strict=True))
 
 
-def _given_back(x: Any, several: bool, create_graph: bool) -> Any:
+def _given_back(x: Sequence[Tensor], several: bool, create_graph: bool) -> Any:
     found = x if create_graph else tuple(_constant(y) for y in x)
     return found if several else found[0]
 
@@ -130,7 +130,7 @@ def _given_back(x: Any, several: bool, create_graph: bool) -> Any:
 
 def vjp(
     func: Function, inputs: Inputs, v: Inputs | None = None, create_graph: bool = False, strict: bool = False
-) -> tuple[Any, Any]:
+) -> tuple[Tensor, Tensor]:
     """Return the value of a function, and the product of a vector with its Jacobian.
 
     Parameters

@@ -13,7 +13,7 @@ import numpy as np
 from tapegrad.autograd.apply import as_tensor, holds_numbers
 from tapegrad.autograd.backward import grad
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
-from tapegrad.core.base import TensorOrArray, has_tangent, wrap
+from tapegrad.core.base import Operand, TensorOrArray, has_tangent, wrap
 from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.forward_mode import without_history
 from tapegrad.core.grad_mode import enable_grad, no_grad
@@ -199,7 +199,7 @@ class _Check:
     def targets(self) -> list[Tensor]:
         return [self.given[k] for k in self.varied]
 
-    def outputs(self, args: Sequence[Any] | None = None) -> tuple[Tensor, ...]:
+    def outputs(self, args: Sequence[Operand] | None = None) -> tuple[Tensor, ...]:
         return _outputs(self.func(*(self.given if args is None else args)))
 
     # ------------------------------------------------------------ each element
@@ -386,7 +386,7 @@ class _Check:
 
     # ------------------------------------------------------------ derivatives
 
-    def gradients(self, outputs: Sequence[Tensor], seeds: Sequence[TensorOrArray], **rest: Any) -> Any:
+    def gradients(self, outputs: Sequence[Tensor], seeds: Sequence[TensorOrArray], **rest: bool) -> Any:
         return grad(list(outputs), self.targets, list(seeds), retain_graph=True, allow_unused=True, **rest)
 
     def pulled(self, output: Tensor, seed: TensorOrArray) -> list[np.ndarray]:
@@ -464,8 +464,8 @@ def _direction(random: np.random.Generator, output: Tensor) -> np.ndarray:
 
 def gradgradcheck(
     func: Callable[..., Any],
-    inputs: Any,
-    grad_outputs: Any = None,
+    inputs: Operand,
+    grad_outputs: Operand | None = None,
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,
@@ -521,11 +521,11 @@ check_batched_grad, fast_mode, masked
 
 
 def _derivative(
-    func: Callable[..., Any], given: list[Any], varied: list[int], grad_outputs: Any, gaps: bool
-) -> tuple[Callable[..., Any], list[Any]]:
+    func: Callable[..., Any], given: list[Operand], varied: list[int], grad_outputs: Any, gaps: bool
+) -> tuple[Callable[..., Any], list[Operand]]:
     """The function of inputs and cotangents that gives a function's gradients, and where to check it."""
 
-    def differentiable(args: list[Any]) -> list[Tensor]:
+    def differentiable(args: list[Operand]) -> list[Tensor]:
         return [x for x in _outputs(func(*args)) if x.requires_grad]
 
     outputs = differentiable(given)
@@ -541,7 +541,7 @@ def _derivative(
                 raise TypeError(f"gradgradcheck: grad_outputs takes Tensors, found {type(c).__name__}")
         cotangents = [c if c.requires_grad else c.detach().requires_grad_() for c in cotangents]
 
-    def first(*args: Any) -> tuple[Tensor, ...]:
+    def first(*args: Operand) -> tuple[Tensor, ...]:
         with enable_grad():
             mine = list(args[: len(given)])
             targets = [mine[k] for k in varied]

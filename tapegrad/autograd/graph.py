@@ -404,7 +404,7 @@ class _Several(RemovableHandle):
             handle.remove()
 
 
-def resolved(x: Any) -> Any:
+def resolved(x: Any) -> Tensor:
     """A Tensor for a gradient edge; anything else as it is."""
     return x.handle() if isinstance(x, GradientEdge) else x
 

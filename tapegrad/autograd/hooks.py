@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import TensorOrArray, refresh_history, strip_tangents, wrap
+from tapegrad.core.base import Operand, TensorOrArray, refresh_history, strip_tangents, wrap
 from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.core.storage import STALE
 from tapegrad.errors import DTypeError, GradientError, ShapeError
@@ -125,7 +125,7 @@ def _of_node(hook: Hook, g: Tensor) -> Tensor:
     return g * 0 if new is None else new
 
 
-def _checked(new: Any, old: Tensor) -> Tensor:
+def _checked(new: Operand, old: Tensor) -> Tensor:
     """What a Tensor's hook made of a gradient."""
     if new is None:
         return old
@@ -138,7 +138,7 @@ def _checked(new: Any, old: Tensor) -> Tensor:
     return new
 
 
-def replaced(new: Any, old: list[Tensor | None], what: str) -> list[Tensor | None]:
+def replaced(new: Sequence[Tensor], old: list[Tensor | None], what: str) -> list[Tensor | None]:
     """What a node's hook made of several gradients."""
     if new is None:
         return old

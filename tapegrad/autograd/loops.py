@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tapegrad.autograd.call import Known
-from tapegrad.autograd.function import Function
+from tapegrad.autograd.function import Function, FunctionCtx
 from tapegrad.autograd.steps import (
     Moved,
     Ran,
@@ -28,7 +28,7 @@ from tapegrad.autograd.steps import (
     together,
 )  # fmt: skip
 from tapegrad.autograd.sweeps import partials
-from tapegrad.core.base import Handle, TensorOrArray, alias_of, has_tangent, requires_grad, wrap
+from tapegrad.core.base import Handle, Operand, TensorOrArray, alias_of, has_tangent, requires_grad, wrap
 from tapegrad.core.grad_mode import in_force, is_grad_enabled, within
 from tapegrad.engine.sweep import Key
 from tapegrad.errors import GradientError
@@ -256,7 +256,7 @@ class _Loop:
         return [*earlier[:wide], *(b if a is None else a if b is None else a + b for a, b in both)]
 
 
-def _by_input(inputs: Sequence[Any], pairs: list[Any], begin: int, recorded: bool) -> list[Any]:
+def _by_input(inputs: Sequence[Tensor], pairs: list[Any], begin: int, recorded: bool) -> list[Any]:
     """As `partials`, a list; an input that is there twice gets the whole of its cotangent once."""
     found = dict(partials(pairs, [key_of(x) for x in inputs], begin, recorded)) if pairs else {}
     return [found.pop(key_of(x), None) for x in inputs]
@@ -274,7 +274,7 @@ class CheckpointLoop(Function):
     """A loop that has been run, as an operation on its first state and on what its steps use besides."""
 
     @staticmethod
-    def forward(ctx: Any, loop: _Loop, last: list[Any], *operands: Tensor) -> Any:
+    def forward(ctx: Any, loop: _Loop, last: list[Tensor], *operands: Tensor) -> tuple[TensorOrArray, ...]:
         """Return the Tensors of the last state that require grad."""
         ctx.loop = loop
         ctx.set_materialize_grads(False)
@@ -283,7 +283,7 @@ class CheckpointLoop(Function):
         return tuple(wrap(x._v.view() if x._v.ndim else x._v.copy()) for x in last)
 
     @staticmethod
-    def backward(ctx: Any, *cts: Tensor) -> Any:
+    def backward(ctx: FunctionCtx, *cts: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the operands."""
         loop, parts = ctx.loop, ctx.saved_tensors
         if is_grad_enabled():
@@ -298,7 +298,7 @@ class LoopGradient(Function):
     """The gradients of a loop, as an operation on what it was of, and on the cotangents of the last state."""
 
     @staticmethod
-    def forward(ctx: Any, loop: _Loop, *operands: Tensor) -> Any:
+    def forward(ctx: Any, loop: _Loop, *operands: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the first state's Tensors that require grad, and of what the steps use."""
         ctx.loop = loop
         ctx.set_materialize_grads(False)
@@ -307,7 +307,7 @@ class LoopGradient(Function):
         return tuple(_gradients(loop, parts, cts))
 
     @staticmethod
-    def backward(ctx: Any, *cts: Tensor) -> Any:
+    def backward(ctx: FunctionCtx, *cts: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the operands."""
         random = ctx.loop.steps.rng()
         try:
@@ -319,7 +319,7 @@ class LoopGradient(Function):
                 np.random.set_state(random)  # noqa: NPY002
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
+    def jvp(ctx: FunctionCtx, *tangents: Tensor | None) -> Any:
         """Return the gradients' tangents: they are linear in the cotangents, which alone have some."""
         loop, operands = ctx.loop, ctx.saved_tensors
         first = len(operands) - len(loop.last)
@@ -334,20 +334,22 @@ def _parted(loop: _Loop, operands: Sequence[Tensor]) -> tuple[list[Tensor], list
     return list(operands[: len(loop.start.needs)]), list(operands[len(operands) - len(loop.last) :])
 
 
-def _gradients(loop: _Loop, parts: Sequence[Tensor], cts: Sequence[Tensor]) -> list[Any]:
+def _gradients(loop: _Loop, parts: Sequence[Tensor], cts: Sequence[Tensor]) -> list[Tensor | None]:
     """A loop's gradients, not recorded: of the first state, then of what the steps use."""
     values = [ct if ct is None or has_tangent(ct) else ct._v for ct in cts]
     first, totals = loop.reverse(list(parts), values)
     return _tensors([*first, *map(totals.get, loop.steps.operands)])
 
 
-def _spread(found: Sequence[Any], loop: _Loop) -> list[Any]:
+def _spread(found: Sequence[Operand | None], loop: _Loop) -> list[Any]:
     """Gradients with None for those Tensors of the first state that require none."""
     rest = iter(found)
     return [*(next(rest) if need else None for need in loop.start.needs), *rest]
 
 
-def _second(loop: _Loop, operands: Sequence[Tensor], cts: Sequence[Tensor], recorded: bool) -> list[Any]:
+def _second(
+    loop: _Loop, operands: Sequence[Tensor], cts: Sequence[Tensor], recorded: bool
+) -> list[Tensor | None]:
     """The derivative of a loop's gradients."""
     leave_tape()
     begin = current().serial
@@ -362,7 +364,7 @@ def _second(loop: _Loop, operands: Sequence[Tensor], cts: Sequence[Tensor], reco
     return _tensors(next(found) if requires_grad(x) else None for x in operands)
 
 
-def _tensors(found: Iterable[Any]) -> list[Any]:
+def _tensors(found: Iterable[TensorOrArray | None]) -> list[Tensor | None]:
     return [g if g is None or isinstance(g, Handle) else wrap(g[()] if g.ndim == 0 else g) for g in found]
 
 

@@ -7,7 +7,7 @@ import ctypes
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -22,7 +22,7 @@ from tapegrad.autograd.profiler_util import (
     flops_of_rule,
     nested,
 )
-from tapegrad.core.base import Handle
+from tapegrad.core.base import Handle, Operand, TensorOrArray
 from tapegrad.core.context_manager import Block, nothing
 from tapegrad.core.grad_mode import Mode, _enabled, change_mode, in_force
 from tapegrad.errors import TapeError
@@ -158,7 +158,11 @@ class profile(Block):
     # ------------------------------------------------------------ events
 
     def event(
-        self, name: str, operands: Iterable[Any] = (), backward: bool = False, sequence: Any = None
+        self,
+        name: str,
+        operands: Iterable[Operand] = (),
+        backward: bool = False,
+        sequence: tuple[int, int] | None = None,
     ) -> _Open:
         """Return a context manager that takes the time of what is in it."""
         return _Open(self, name, operands, backward, sequence)
@@ -167,15 +171,15 @@ class profile(Block):
         self,
         begin: int,
         name: str,
-        operands: Iterable[Any] = (),
+        operands: Iterable[Operand] = (),
         backward: bool = False,
-        sequence: Any = None,
+        sequence: tuple[int, int] | None = None,
     ) -> None:
         """Take in an event that ends now."""
         end, described = now(), self._described(operands)
         self._ended_events.append((end, begin, name, get_ident(), backward, *described, 0, 0, sequence))
 
-    def took(self, op: Primitive, operands: Iterable[Any], out: Tensor, begin: int) -> None:
+    def took(self, op: Primitive, operands: Iterable[Operand], out: Tensor, begin: int) -> None:
         """Take in an operation that ends now."""
         end = now()
         shapes, stack = self._described(operands)
@@ -193,7 +197,7 @@ class profile(Block):
             self._note_used()
             self._make_room()
 
-    def _described(self, operands: Iterable[Any]) -> tuple[Any, Any]:
+    def _described(self, operands: Iterable[Operand]) -> tuple[list[tuple[int, ...]], Sequence[str]]:
         shapes: Any = ()
         stack: Any = ()
         if self.with_shapes:
@@ -202,7 +206,7 @@ class profile(Block):
             stack = [f"{name}({line}): {function}" for name, line, function in stack_of(sys._getframe(2))]
         return shapes, stack
 
-    def stamps(self, records: int, view: memoryview) -> tuple[Any, int]:
+    def stamps(self, records: int, view: memoryview) -> tuple[np.ndarray, int]:
         """Let a compiled sweep note times: where they go, and when it begins."""
         stamps = np.zeros((records, 2), np.int64)
         address, kind = _clock()
@@ -211,7 +215,9 @@ class profile(Block):
             view[layout.CLOCK], view[layout.CLOCK_KIND] = address, kind
         return stamps, now()
 
-    def swept(self, serial: int, n: int, words: np.ndarray, flags: bytes, stamps: tuple[Any, int]) -> None:
+    def swept(
+        self, serial: int, n: int, words: np.ndarray, flags: bytes, stamps: tuple[TensorOrArray, int]
+    ) -> None:
         """Take in the times of a sweep's records; `words` are the columns of the tape."""
         self._sweeps.append((serial, n, words, flags, *stamps, get_ident()))
 
@@ -258,7 +264,7 @@ class profile(Block):
 
     def _of_sweeps(self) -> Iterable[tuple[Any, ...]]:
         """The records of sweeps: those that compiled code ran, and the events of rules run in Python."""
-        rules: dict[Any, tuple[Any, int]] = {}
+        rules = {}
         for serial, n, words, flags, stamps, before, thread in self._sweeps:
             times = (stamps[:, 0] * 10**9 + stamps[:, 1]).tolist()
             columns = Columns(words, n, [])

@@ -252,7 +252,7 @@ class EventList(list[Any]):
         """
         process = os.getpid()
         threads = {thread: k for k, thread in enumerate(dict.fromkeys(event.thread for event in self), 1)}
-        entries: list[dict[str, Any]] = [
+        entries = [
             {"name": "process_name", "ph": "M", "pid": process, "tid": 0, "args": {"name": "tapegrad"}}
         ]
         for thread, tid in threads.items():
@@ -260,7 +260,7 @@ class EventList(list[Any]):
             entries.append({"name": "thread_name", "ph": "M", "pid": process, "tid": tid, "args": name})
         origins = {event.sequence: event for event in self if event.sequence and not event.is_backward}
         for k, event in enumerate(self):
-            args: dict[str, Any] = {
+            args = {
                 "input shapes": [list(s) for s in event.input_shapes],
                 "stack": event.stack,
             }

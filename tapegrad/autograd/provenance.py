@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, alias_of, extra, has_tangent, refresh_history, requires_grad
+from tapegrad.core.base import Handle, Operand, alias_of, extra, has_tangent, refresh_history, requires_grad
 from tapegrad.core.dispatch import record
 from tapegrad.core.storage import STALE
 from tapegrad.errors import GradientError
@@ -27,7 +27,7 @@ from tapegrad.tensor import Tensor
 if TYPE_CHECKING:
     from tapegrad.autograd.call import Call
 
-__all__ = ["Provenance", "nobody", "once_error", "once_only", "escape_error"]
+__all__ = ["Provenance", "escape_error", "nobody", "once_error", "once_only"]
 
 
 def nobody() -> None:
@@ -109,7 +109,7 @@ class Provenance:
             return True
         return bool(self.bases) and any(x is base for base in self.bases)
 
-    def note(self, out: Handle, operands: Sequence[Any], hidden: bool) -> None:
+    def note(self, out: Handle, operands: Sequence[Operand], hidden: bool) -> None:
         """See a Tensor computed; `hidden` where that is not recorded."""
         if out._v.dtype.char not in abi.GRADIENT:
             return
@@ -127,7 +127,7 @@ class Provenance:
             if isinstance(x, Handle) and self._hides(x):
                 extra(out).call = self.of(x)
 
-    def flat(self, out: Handle, function: Callable[..., object], operands: Sequence[Any]) -> None:
+    def flat(self, out: Handle, function: Callable[..., object], operands: Sequence[Operand | None]) -> None:
         """See what a function without a derivative gives: nothing that a derivative goes through."""
 
     def take(self, x: Handle) -> None:

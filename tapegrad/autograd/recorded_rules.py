@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import recall, wrap
+from tapegrad.core.base import Operand, Out, recall, wrap
 from tapegrad.core.compiled_methods import sheet_of
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.lanes import vjp
@@ -101,14 +101,14 @@ def fit_cotangent(part: Tensor, like: Any, lanes: int) -> Tensor:
     return in_dtype(sum_to(part, like.shape, lanes), like.dtype)  # type: ignore[no-untyped-call, no-any-return]
 
 
-def constant_like(value: Any, like: Any) -> Tensor:
+def constant_like(value: np.ndarray, like: np.ndarray) -> Tensor:
     """Return a number or an array as a constant, in the precision of another, unless it is boolean."""
     if value.dtype.kind != "b" and value.dtype != like.dtype:
         value = value.astype(like.dtype)
     return wrap(value if value.ndim else value[()])
 
 
-def recall_import(tape: Tape, k: Record, value: Any) -> Tensor:
+def recall_import(tape: Tape, k: Record, value: Operand) -> Tensor:
     """Return what a sealed tape has imported: a leaf, a result on an older tape, or a constant."""
     return recall(value, tape.source(k))
 
@@ -123,7 +123,7 @@ def record_rule(
 
 
 def batched_rule(
-    op: Primitive, ct: Tensor, out: Any, operands: Sequence[Any], attrs: Attributes | None,
+    op: Primitive, ct: Tensor, out: Out, operands: Sequence[Operand], attrs: Attributes | None,
     wanted: Sequence[int],
 ) -> list[Tensor | None]:  # fmt: skip
     """As `record_rule`, of a cotangent with an axis of lanes, on values alone."""

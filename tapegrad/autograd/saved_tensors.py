@@ -63,7 +63,7 @@ class saved_tensors_hooks(Block):
     (tensor([2.7183, 7.3891]),)
     """
 
-    def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
+    def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Any]) -> None:
         self._packing = Packing(pack_hook, unpack_hook)
 
     def __enter__(self) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tapegrad.core.base import (
     Handle,
+    Operand,
     alias_of,
     extra,
     has_tangent,
@@ -123,7 +124,12 @@ class State:
     __slots__ = ("needs", "parts", "random", "shared", "tree")
 
     def __init__(
-        self, tree: Any, parts: list[Tensor], needs: list[bool], random: Any, shared: bool = False
+        self,
+        tree: _Part | Sequence[_Part | Operand],
+        parts: list[Tensor],
+        needs: list[bool],
+        random: Any,
+        shared: bool = False,
     ) -> None:
         self.tree, self.parts, self.needs, self.random = tree, parts, needs, random
         self.shared = shared  # whether some share memory, which they will not when a step runs on them

@@ -12,6 +12,7 @@ from tapegrad.autograd import at_once
 from tapegrad.autograd.graph import GradientEdge, resolved
 from tapegrad.core.base import (
     Handle,
+    Operand,
     TensorOrArray,
     has_tangent,
     previous_cells,
@@ -36,7 +37,7 @@ from tapegrad.engine.sweep import Key, Result, sweep
 from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY
-from tapegrad.tape.record import STRIDE
+from tapegrad.tape.record import STRIDE, Value
 from tapegrad.tape.tape import Tape, local
 from tapegrad.tensor import Tensor
 
@@ -46,7 +47,7 @@ Cotangents: TypeAlias = Cotangent | Sequence[Cotangent]
 RESHAPE = REGISTRY["reshape"]
 
 
-def listed(x: Any, what: str) -> list[Any]:
+def listed(x: Differentiated, what: str) -> list[Tensor]:
     """Return a Tensor, or several, as a list; edges of the graph as what they are edges to."""
     if isinstance(x, (Tensor, GradientEdge)):
         return [resolved(x)]
@@ -58,7 +59,7 @@ def listed(x: Any, what: str) -> list[Any]:
 
 
 def roots_of(
-    tensors: list[Any], gradients: Any, create_graph: bool, lanes: int | None = None
+    tensors: list[Tensor], gradients: Any, create_graph: bool, lanes: int | None = None
 ) -> list[tuple[Tensor, TensorOrArray]]:
     """Pair each root with its cotangent: an array, or a Tensor where the rules are to run on Tensors."""
     if gradients is None:
@@ -109,7 +110,7 @@ def _cotangent(k: int, root: Tensor, given: Any, as_tensor: bool, lanes: int | N
             raise GradientError(
                 f"root {k} is complex: only a real one has an implicit gradient; pass one, or take its .real"
             )
-        value: Any = np.ones(root.shape, root.dtype)
+        value = np.ones(root.shape, root.dtype)
         return wrap(value[()] if root.ndim == 0 else value) if as_tensor else value
     value = given._v if isinstance(given, Handle) else np.asarray(as_tape_value(given, f"gradient {k}"))
     if value.shape != shape:
@@ -183,7 +184,7 @@ def run(
             )
 
 
-def _follow(state: int, tape: Tape, values: list[Any], records: list[int], cts: list[Any]) -> Any:
+def _follow(state: int, tape: Tape, values: list[Value], records: list[int], cts: list[Any]) -> Any:
     """Run a sealed tape's rules on Tensors, recorded, or on arrays with an axis of lanes, which are not."""
     lanes = not is_grad_enabled()
     tensors = [wrap(ct) for ct in cts] if lanes else cts
@@ -243,12 +244,12 @@ def _partials_at_once(pairs: list[tuple[Tensor, Any]], floor: int) -> dict[Key, 
     return found
 
 
-def _sum(a: TensorOrArray, b: TensorOrArray, recorded: bool) -> Any:
+def _sum(a: TensorOrArray, b: TensorOrArray, recorded: bool) -> TensorOrArray:
     with set_grad_enabled(recorded):
         return a + b
 
 
-def _value(value: Any, *source: Any) -> Any:
+def _value(value: Operand, *source: Any) -> Any:
     return value
 
 
@@ -260,7 +261,7 @@ def keys_of(x: Tensor) -> list[Key]:
     return [at._at, *previous_cells(x)]
 
 
-def inputs_of(inputs: Any, what: str) -> list[Tensor]:
+def inputs_of(inputs: Differentiated, what: str) -> list[Tensor]:
     """Return what is differentiated by, as a list, each seen to be a Tensor that requires grad."""
     found = listed(inputs, what)
     if not found:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.recorded_rules import Words, fit_cotangent, words_of
-from tapegrad.core.base import Handle, value_of, wrap
+from tapegrad.core.base import Handle, Operand, Out, value_of, wrap
 from tapegrad.core.dispatch import tensors_in
 from tapegrad.core.grad_mode import within
 from tapegrad.core.storage import DUAL
@@ -48,11 +48,13 @@ class _Trace:
         self.notes: dict[int, Any] | None = {}  # as of an open level of forward mode
         self.branched = branched  # whether it is known what is done for values such as these
 
-    def tensor(self, value: Any, ref: Ref, constant: bool = False) -> Tensor:
+    def tensor(self, value: Operand, ref: Ref, constant: bool = False) -> Tensor:
         """A Tensor that notes what is applied to it."""
         return wrap(value, DUAL, _Traced(self, value, ref, constant))
 
-    def apply(self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None) -> Tensor:
+    def apply(
+        self, op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None
+    ) -> Tensor:
         """Note that an op has been applied; its result."""
         function = op.forward
         if isinstance(op, Elementwise) and op.takes is not None:
@@ -67,7 +69,7 @@ class _Trace:
         self.steps.append(step)
         return Ref("step", len(self.steps) - 1)
 
-    def ref(self, x: Any) -> Ref:
+    def ref(self, x: Operand) -> Ref:
         """What an operand is to a program: one of its own, or what is the same for all values."""
         if isinstance(x, Handle):
             if x._tape is DUAL and isinstance(x._at, _Traced):
@@ -79,12 +81,12 @@ class _Trace:
         """A value leaves a Tensor: what follows may depend on it."""
         raise Unreadable
 
-    def note(self, out: Handle, operands: Sequence[Any], apart: bool) -> None:
+    def note(self, out: Handle, operands: Sequence[Operand], apart: bool) -> None:
         """A Tensor without a history, computed from others."""
         if any(isinstance(x, Handle) for x in operands):
             raise Unreadable
 
-    def flat(self, out: Handle, function: Callable[..., Any], operands: Sequence[Any]) -> None:
+    def flat(self, out: Handle, function: Callable[..., Any], operands: Sequence[Operand]) -> None:
         """Note that a function without a derivative has given a Tensor."""
         if tensors_in([x for x in operands if not isinstance(x, Handle)]):
             raise Unreadable
@@ -99,7 +101,7 @@ class _Traced:
 
     __slots__ = ("constant", "level", "primal", "ref", "tangent")
 
-    def __init__(self, trace: _Trace, value: Any, ref: Ref, constant: bool = False) -> None:
+    def __init__(self, trace: _Trace, value: Operand, ref: Ref, constant: bool = False) -> None:
         self.level, self.primal, self.ref = trace, wrap(value), ref
         self.tangent, self.constant = self.primal, constant
 
@@ -108,13 +110,15 @@ class _Traced:
         if not self.level.branched:
             raise Unreadable
 
-    def record(self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None) -> Tensor:
+    def record(
+        self, op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None
+    ) -> Tensor:
         """As `Dual.record`."""
         return self.level.apply(op, value, operands, attrs)
 
 
 def trace_rule(
-    op: Primitive, ct: Tensor, out: Any, operands: Sequence[Any], attrs: Attributes | None,
+    op: Primitive, ct: Tensor, out: np.ndarray, operands: Sequence[Operand], attrs: Attributes | None,
     wanted: Sequence[int],
 ) -> Words | None:  # fmt: skip
     """Return the words of the program of a rule for operands of these shapes and dtypes; None without one.
@@ -140,7 +144,7 @@ def trace_rule(
         _keep(key, MET)
     elif found is MET:
 
-        def rule(ct: Tensor, out: Tensor, *inputs: Tensor) -> list[Any]:
+        def rule(ct: Tensor, out: Tensor, *inputs: Tensor) -> list[Tensor]:
             if lanes:
                 found = vjp(op, len(ct), ct, out, inputs, attrs or {}, wanted)  # type: ignore[no-untyped-call]
             else:
@@ -158,7 +162,7 @@ def trace_rule(
     return words
 
 
-def _branch(op: Primitive, out: Any, operands: Sequence[Any], attrs: Attributes) -> Any:
+def _branch(op: Primitive, out: Out, operands: Sequence[Operand], attrs: Attributes) -> bool | None:
     """What is known of the values that decide which ops a rule applies; None if only it can tell."""
     if op.kink:
         return True if np.all(out != 0) else None
@@ -181,7 +185,7 @@ def _keep(key: Any, words: Words | object | None) -> Any:
     return words
 
 
-def trace_fit(part: Tensor, like: Any, lanes: bool) -> Words:
+def trace_fit(part: Tensor, like: Operand, lanes: bool) -> Words:
     """Return the words of the program that gives a part of a cotangent the shape and dtype of a value.
 
     Sums and casts ask for no values, so there is one.
@@ -191,7 +195,7 @@ def trace_fit(part: Tensor, like: Any, lanes: bool) -> Words:
     return words_of(program)
 
 
-def _kind(x: Any) -> tuple[Any, ...]:
+def _kind(x: Any) -> tuple[tuple[int, ...], np.dtype]:
     return x.shape, x.dtype
 
 
@@ -212,7 +216,7 @@ def _known(x: Any) -> Any:
 
 
 def _traced(
-    rule: Callable[..., list[Any]], values: Sequence[Any], wanted: Sequence[int], handed: Attributes,
+    rule: Callable[..., list[Any]], values: Sequence[Operand], wanted: Sequence[int], handed: Attributes,
     constants: Sequence[bool], op: Primitive | None = None,
 ) -> Program | None:  # fmt: skip
     """The program of what a rule of an op applies to Tensors of these values; None if it asks for them.
@@ -238,8 +242,8 @@ def _traced(
 
 
 def _steps_of(
-    rule: Callable[..., list[Any]], values: Sequence[Any], wanted: Sequence[int], constants: Sequence[bool],
-    branched: bool,
+    rule: Callable[..., list[Tensor | None]], values: Sequence[Operand], wanted: Sequence[int],
+    constants: Sequence[bool], branched: bool,
 ) -> tuple[list[Step], dict[int, Ref]] | None:  # fmt: skip
     """What a rule applies to Tensors of these values, and where what each operand gets stands.
 

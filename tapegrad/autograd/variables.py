@@ -55,7 +55,7 @@ class Variable(Tensor):
             out.requires_grad_(requires_grad)
         return out
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: Any) -> tuple[type[Variable], tuple[np.ndarray, bool, bool]]:
         """Pickle value, requires_grad and volatile."""
         super().__reduce_ex__(protocol)  # refuses what has a history
         return Variable, (np.array(self._v), self.requires_grad, self.volatile)

@@ -55,7 +55,7 @@ class Row(NamedTuple):
 
 def _functions() -> dict[str, Any]:
     """Public functions by name, of several names of one the first."""
-    found: dict[str, Any] = {}
+    found = {}
     seen: set[int] = set()
     for module, prefix in (
         (np, ""), (np.linalg, "linalg."), (np.fft, "fft."), (np.lib.stride_tricks, "lib.stride_tricks."),

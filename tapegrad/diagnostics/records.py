@@ -148,7 +148,7 @@ class Walk:
         self._readers: dict[int, _Reader] = {}
         self._operations: dict[Key, tuple[Primitive, tuple[Key, ...]]] = {}
 
-    def root(self, x: Any) -> Key:
+    def root(self, x: Tensor) -> Key:
         """Where a Tensor's history begins."""
         x = strip_tangents(x)
         if x._tape is STALE:
@@ -161,7 +161,7 @@ class Walk:
         self._constants[key] = _constant(x._v)
         return key
 
-    def _leaf(self, cell: Any, value: Any) -> Key:
+    def _leaf(self, cell: Cell, value: np.ndarray) -> Key:
         key = -1, id(cell)
         if key not in self._leaves:
             name = self._names.get(id(cell), "")
@@ -279,11 +279,11 @@ def _named(op: Primitive, attrs: Mapping[str, Any]) -> tuple[str, str]:
     return op.name, "operation"
 
 
-def _dtype(value: Any) -> str:
+def _dtype(value: np.ndarray) -> str:
     return abi.NAMES.get(abi.CODES.get(value.dtype.char, 0)) or str(value.dtype)
 
 
-def _constant(value: Any) -> Entry:
+def _constant(value: np.ndarray) -> Entry:
     shape = np.shape(value)
     name = "" if shape else f"{np.asarray(value)[()]:.{SHOWN}g}"
     return Entry("constant", name, (), _dtype(value), shape, int(value.nbytes), "kept")

@@ -18,7 +18,7 @@ import numpy as np
 
 from tapegrad.autograd.profiler import profile
 from tapegrad.autograd.profiler_util import EventList, FunctionEventAvg
-from tapegrad.core.base import Handle
+from tapegrad.core.base import Handle, Operand
 from tapegrad.diagnostics.flame import events_of, flame_chart
 from tapegrad.diagnostics.functions import show_config
 from tapegrad.diagnostics.graph import Graph
@@ -80,7 +80,7 @@ class _Watched(profile):
         name: str,
         operands: Iterable[Any] = (),
         backward: bool = False,
-        sequence: Any = None,
+        sequence: tuple[int, int] | None = None,
     ) -> None:
         """Take in an event that ends now."""
         super().tell(begin, name, operands, backward, sequence)
@@ -213,7 +213,7 @@ class Run:
         return f"<div class=charts>{chart}</div>{listed}"
 
 
-def _size(name: str, x: Any) -> tuple[float, bool]:
+def _size(name: str, x: Operand) -> tuple[float, bool]:
     """A number, or a norm."""
     if x is None:
         return float("nan"), False

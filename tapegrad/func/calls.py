@@ -11,6 +11,7 @@ from tapegrad.autograd.functional import grad_of_active
 from tapegrad.autograd.steps import bare
 from tapegrad.core.base import (
     Handle,
+    Operand,
     alias_of,
     has_tangent,
     refresh_history,
@@ -23,7 +24,8 @@ from tapegrad.core.forward_mode import tangents_on, without_history
 from tapegrad.core.grad_mode import _enabled, in_force, within
 from tapegrad.core.storage import STALE
 from tapegrad.errors import DTypeError, GradientError, ShapeError
-from tapegrad.func.trees import LEAF, Structure, flatten
+from tapegrad.func.signatures import Function
+from tapegrad.func.trees import LEAF, Structure, Tree, flatten
 from tapegrad.kernels import abi
 from tapegrad.native import load
 from tapegrad.ops import REGISTRY
@@ -65,20 +67,20 @@ def positions(what: str, argnums: int | Sequence[int], alone: bool = False) -> t
     return found, several
 
 
-def compiled(f: Any, what: str) -> bool:
+def compiled(f: Function, what: str) -> bool:
     """Whether a function is one that Numba compiled, which has derivatives that are compiled."""
     if not callable(f):
         raise TypeError(f"{what} takes a function, found {_kind(f)}: tg.func.{what}(f)(x)")
     return type(f).__module__.startswith(("numba.", "tapegrad.native.function"))
 
 
-def on_tensors(f: Any, what: str) -> Callable[..., Any]:
+def on_tensors(f: Function, what: str) -> Function:
     """Return a function that takes Tensors: what Numba compiled does as one of `tapegrad.njit`."""
-    found: Callable[..., Any] = load("derivative").compiled_function(f, what) if compiled(f, what) else f
+    found = load("derivative").compiled_function(f, what) if compiled(f, what) else f
     return found
 
 
-def named(what: str, f: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
+def named(what: str, f: Function, derivative: Function) -> Function:
     """Give a derivative its name."""
     derivative.__name__ = derivative.__qualname__ = f"{what}({getattr(f, '__name__', type(f).__name__)})"
     derivative.__doc__ = f"As `tapegrad.func.{what}` says."
@@ -109,7 +111,7 @@ class Call:
     def __init__(
         self,
         what: str,
-        f: Callable[..., Any],
+        f: Function,
         where: tuple[tuple[int, ...], bool],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -144,7 +146,7 @@ class Call:
 
     # ------------------------------------------------------------ arguments and results
 
-    def apply(self, leaves: Sequence[Any], has_aux: bool) -> tuple[Any, Any]:
+    def apply(self, leaves: Sequence[Operand], has_aux: bool) -> tuple[Any, Any]:
         """Call the function with these leaves in the arguments that are differentiated by: value and aux."""
         args = list(self._args)
         for k, part in zip(self._places, self._trees(leaves), strict=True):
@@ -163,7 +165,7 @@ class Call:
             )
         return found
 
-    def _trees(self, leaves: Sequence[Any]) -> Sequence[Any]:
+    def _trees(self, leaves: Sequence[Operand]) -> Sequence[Tree]:
         if self._structures == [LEAF]:
             return leaves
         found, start = [], 0
@@ -182,7 +184,7 @@ class Call:
         trees = self._trees(leaves)
         return tuple(trees) if self._several else trees[0]
 
-    def direction(self, v: Any) -> list[Tensor]:
+    def direction(self, v: Tree) -> list[Tensor]:
         """Leaves of a direction, as Tensors of the shape and dtype of what is differentiated by."""
         trees = tuple(v) if self._several and isinstance(v, (tuple, list)) else (v,)
         if len(trees) != len(self._places):
@@ -190,7 +192,7 @@ class Call:
                 f"{self.what}: a tuple of {len(self._places)} directions is wanted, one for each of argnums; "
                 f"found {_kind(v)}"
             )
-        leaves: list[Any] = []
+        leaves = []
         for k, tree, structure in zip(self._places, trees, self._structures, strict=True):
             found, theirs = flatten(tree)
             if theirs != structure:
@@ -201,14 +203,14 @@ class Call:
             leaves += found
         return [vector(f"{self.what}: direction", v, x) for v, x in zip(leaves, self.xs, strict=True)]
 
-    def given_back(self, tree: Any, keep: bool) -> Any:
+    def given_back(self, tree: Tree, keep: bool) -> Any:
         """What was computed as the caller is to have it; `keep`: the history is theirs."""
         if isinstance(tree, Handle):
             return self._leaf_given_back(tree, keep)
         leaves, structure = flatten(tree)
         return structure.build([self._leaf_given_back(x, keep) for x in leaves])
 
-    def _leaf_given_back(self, x: Any, keep: bool) -> Any:
+    def _leaf_given_back(self, x: Operand, keep: bool) -> Any:
         if not isinstance(x, Handle):
             return x
         if x._tape is STALE:
@@ -227,7 +229,7 @@ class Call:
             for g, x in zip(found, self.xs, strict=True)
         ]
 
-    def gradient(self, g: Tensor) -> Any:
+    def gradient(self, g: Tensor) -> Operand:
         """A derivative, which shares no memory, as the caller is to have it."""
         return g if self._tensors or requires_grad(g) else plain(g._v)
 
@@ -295,7 +297,7 @@ class Call:
         return grad_of_active(ys, by, cts, recording, retain_graph=retain, is_grads_batched=batched)
 
 
-def vector(what: str, v: Any, like: Tensor) -> Tensor:
+def vector(what: str, v: Operand, like: Tensor) -> Tensor:
     """Return a direction or a cotangent as a Tensor of the shape and dtype of what it goes with."""
     if not isinstance(v, (Handle, np.ndarray, np.generic, int, float, complex)):
         raise TypeError(f"{what}: an array or number of shape {like.shape} is wanted, found {_kind(v)}")
@@ -307,7 +309,7 @@ def vector(what: str, v: Any, like: Tensor) -> Tensor:
     return x if x.dtype == like.dtype else x.astype(like.dtype)
 
 
-def tensors_of(what: str, tree: Any) -> tuple[list[Tensor], Structure]:
+def tensors_of(what: str, tree: Tree) -> tuple[list[Tensor], Structure]:
     """Return the leaves of what a function returned as Tensors, and its structure."""
     leaves, structure = flatten(tree)
     for x in leaves:
@@ -327,17 +329,17 @@ def zeros(y: Tensor, lanes: tuple[int, ...] = ()) -> Tensor:
     return wrap(np.zeros(lanes + y.shape, dtype)[()])
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any) -> Operand:
     """A value of NumPy's; a number of double precision is Python's own."""
     kind = type(value)
     return float(value) if kind is np.float64 else complex(value) if kind is np.complex128 else value
 
 
-def _kind(x: Any) -> str:
+def _kind(x: Tree) -> str:
     return f"{type(x).__name__} of {len(x)}" if isinstance(x, (tuple, list, dict)) else type(x).__name__
 
 
-def _differentiable(x: Any, what: str, k: int) -> Any:
+def _differentiable(x: Any, what: str, k: int) -> Operand:
     """Return a leaf of argument k, seen to be one that can be differentiated by."""
     kind = type(x)
     if kind is int:
@@ -361,7 +363,7 @@ def _differentiable(x: Any, what: str, k: int) -> Any:
     return x
 
 
-def _followed(x: Any, outside: bool) -> Tensor:
+def _followed(x: Operand, outside: bool) -> Tensor:
     """Return a Tensor of this value that is a result, so that it can be written to and differentiated by.
 
     It is another one than a Tensor given, whose history goes on in it where that can be seen `outside`, and

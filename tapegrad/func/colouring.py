@@ -9,16 +9,26 @@ the graph has two colours.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapegrad.func.elements import compiled
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 FEW = 64  # columns up to which colours are looked for in any case
 
 
-def group(row_starts: Any, columns: Any, column_starts: Any, rows: Any, order: Any) -> Any:
+def group(
+    row_starts: np.ndarray,
+    columns: np.ndarray,
+    column_starts: np.ndarray,
+    rows: np.ndarray,
+    order: np.ndarray,
+) -> np.ndarray:
     """Colours of the columns, taken in an order."""
     n = column_starts.size - 1
     colours = np.full(n, -1, np.int64)
@@ -37,7 +47,7 @@ def group(row_starts: Any, columns: Any, column_starts: Any, rows: Any, order: A
     return colours
 
 
-def star(starts: Any, neighbours: Any, order: Any) -> Any:
+def star(starts: np.ndarray, neighbours: np.ndarray, order: np.ndarray) -> Any:
     """Colours of the vertices of a graph, taken in an order, and the neighbours of each by their colour.
 
     Of vertex v and colour c the table `near` has 1 + the neighbour of that colour, 0 where there is none, -1
@@ -78,7 +88,7 @@ def star(starts: Any, neighbours: Any, order: Any) -> Any:
 
 
 @functools.cache
-def _kernels() -> Any:
+def _kernels() -> ModuleType:
     whole = "int64[::1]"
     return compiled("colouring", {group: ", ".join([whole] * 5), star: ", ".join([whole] * 3)})
 
@@ -94,7 +104,7 @@ def _words(x: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(x, np.int64)
 
 
-def columns_of(pattern: Any) -> np.ndarray:
+def columns_of(pattern: csr_array) -> np.ndarray:
     """Return colours of the columns of a matrix in CSR form, no two of one colour with a row in common."""
     n = pattern.shape[1]
     if n > FEW and 2 * _least(pattern) >= n:  # half as many colours are needed anyway
@@ -105,12 +115,12 @@ def columns_of(pattern: Any) -> np.ndarray:
     return min(found, key=lambda colours: colours.max(initial=-1))
 
 
-def _least(pattern: Any) -> int:
+def _least(pattern: csr_array) -> int:
     """The colours that columns take at least: those of the row that has most."""
     return int(np.diff(pattern.indptr).max(initial=0))
 
 
-def fewer(pattern: Any) -> tuple[bool, np.ndarray]:
+def fewer(pattern: csr_array) -> tuple[bool, np.ndarray]:
     """Return whether to colour the columns of a matrix in CSR form, or its rows, and the fewer colours."""
     by_rows = pattern.T.tocsr()
     first, second = (by_rows, pattern) if _least(by_rows) <= _least(pattern) else (pattern, by_rows)
@@ -122,7 +132,7 @@ def fewer(pattern: Any) -> tuple[bool, np.ndarray]:
     return first is pattern, colours
 
 
-def symmetric(pattern: Any) -> tuple[np.ndarray, np.ndarray]:
+def symmetric(pattern: csr_array) -> tuple[np.ndarray, np.ndarray]:
     """Return colours of the columns of a symmetric matrix in CSR form, and where its elements are found.
 
     For each element, in the order of the form: 1 where it is across the diagonal.

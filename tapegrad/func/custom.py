@@ -18,15 +18,15 @@ import numpy as np
 
 from tapegrad.autograd import grad
 from tapegrad.autograd.apply import applied, as_tensor
-from tapegrad.autograd.function import Function
+from tapegrad.autograd.function import Function, FunctionCtx
 from tapegrad.autograd.hooks import from_array
 from tapegrad.config import guard_setting
-from tapegrad.core.base import has_tangent, is_tensor, requires_grad, value_of, wrap
+from tapegrad.core.base import Operand, TensorOrArray, has_tangent, is_tensor, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import COPIED, as_tape_value, with_metadata
 from tapegrad.core.forward_mode import without_history
 from tapegrad.core.grad_mode import enable_grad, in_force, is_grad_enabled, within
 from tapegrad.errors import BorderError, GradientError, MutationError
-from tapegrad.func.trees import LEAF, Structure, flatten
+from tapegrad.func.trees import LEAF, Structure, Tree, flatten
 from tapegrad.tape.tape import checksum
 from tapegrad.tensor import Tensor
 
@@ -125,20 +125,20 @@ class Call:
                     'copy, or call it under tg.guard("copy")'
                 )
 
-    def returned(self, outs: list[Any], shape: Structure) -> None:
+    def returned(self, outs: list[Operand], shape: Structure) -> None:
         """Take the results."""
         self.shape, self.outs = shape, [x.copy() if isinstance(x, np.ndarray) else x for x in outs]
         self.moving = [k for k, x in enumerate(outs) if np.asarray(x).dtype.kind in "fc"]
         for k in self.moving:
             self.outs[k] = None
 
-    def args(self, tensors: Sequence[Any], constants: Sequence[Any] | None = None) -> Any:
+    def args(self, tensors: Sequence[Operand], constants: Sequence[Any] | None = None) -> Any:
         """Return the arguments with these Tensors, and with other constants where these are given."""
         return self.structure.build(
             replaced(self.leaves if constants is None else constants, self.spots, tensors)
         )
 
-    def out(self, results: Sequence[Any], constants: Sequence[Any] | None = None) -> Any:
+    def out(self, results: Sequence[Operand], constants: Sequence[Any] | None = None) -> Tree:
         """Return the result with these Tensors."""
         return self.shape.build(replaced(self.outs if constants is None else constants, self.moving, results))
 
@@ -148,7 +148,9 @@ def is_recorded(tensors: Sequence[Tensor | None]) -> bool:
     return is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
-def replaced(leaves: Sequence[Any], spots: Sequence[int], values: Sequence[Any]) -> list[Any]:
+def replaced(
+    leaves: Sequence[Operand | None], spots: Sequence[int], values: Sequence[Operand]
+) -> list[Operand | None]:
     """Return a list with other values at some places."""
     found = list(leaves)
     for k, value in zip(spots, values, strict=True):
@@ -168,7 +170,7 @@ class Point:
         return self.call.args(self.tensors)
 
     @property
-    def out(self) -> Any:
+    def out(self) -> Tree:
         """The result."""
         return self.call.out(self.outs)
 
@@ -193,13 +195,13 @@ class Called(Function):
         return tuple(ctx._known.rule.push(_point(ctx), tangents))
 
 
-def _point(ctx: Any) -> Point:
+def _point(ctx: FunctionCtx) -> Point:
     ctx._known.verify()
     saved, n = ctx.saved_tensors, len(ctx._known.spots)
     return Point(ctx._known, saved[:n], saved[n:])
 
 
-def call(rule: Rule, args: Sequence[Any]) -> Any:
+def call(rule: Rule, args: Sequence[Tree]) -> Any:
     """Run a function on the values of its arguments; its result has the derivative that the rule gives."""
     leaves, structure = flatten(tuple(args))
     asked = is_grad_enabled() or in_force("forward") is not None  # a Function looks after what it computes
@@ -220,7 +222,7 @@ def call(rule: Rule, args: Sequence[Any]) -> Any:
     return known.out(_recorded(known, tensors, values))
 
 
-def _recorded(known: Call, tensors: list[Tensor], values: list[Any]) -> Any:
+def _recorded(known: Call, tensors: list[Tensor], values: list[np.ndarray]) -> tuple[Tensor, ...]:
     """Return the values as results computed from the Tensors."""
     kind, ctx = known.rule.kind, known.rule.kind._context()
 
@@ -234,7 +236,7 @@ def _recorded(known: Call, tensors: list[Tensor], values: list[Any]) -> Any:
     return applied(kind, ctx, f"{kind.__name__}Backward", forward, kind.backward, tensors, list(tensors))
 
 
-def _plain(x: Any) -> Any:
+def _plain(x: Operand) -> Operand:
     """The value of an argument, an array that nobody else writes to or reads."""
     if not is_tensor(x):
         return x
@@ -265,7 +267,7 @@ def transposed(
     cts: Sequence[Any],
     recorded: bool,
     name: str,
-) -> list[Any]:
+) -> list[Tensor]:
     """Pull cotangents back through a function that is linear.
 
     Parameters
@@ -434,7 +436,7 @@ class custom_vjp(_Custom):
         """
         return self._registered(rule)
 
-    def pull(self, at: Point, cts: Sequence[Any], needs: Sequence[bool]) -> list[Any]:
+    def pull(self, at: Point, cts: Sequence[TensorOrArray], needs: Sequence[bool]) -> list[Any]:
         """Return the cotangents of the Tensors: what the rule says."""
         assert self._rule is not None
         call = at.call
@@ -448,7 +450,7 @@ class custom_vjp(_Custom):
         leaves = _leaves_like(found, call.structure, f"{self.name}: its rule returned for the arguments")
         return [as_tensor(leaves[k]) for k in call.spots]
 
-    def push(self, at: Point, tangents: Sequence[Any]) -> list[Any]:
+    def push(self, at: Point, tangents: Sequence[Any]) -> list[Tensor]:
         """Return the tangents of the results, by the rule transposed."""
         recorded = is_recorded((*at.tensors, *tangents))
         return transposed(lambda cts: self.pull(at, cts, ()), at.outs, tangents, recorded, self.name)
@@ -499,7 +501,7 @@ class custom_jvp(_Custom):
         """
         return self._registered(rule)
 
-    def push(self, at: Point, tangents: Sequence[Any]) -> list[Any]:
+    def push(self, at: Point, tangents: Sequence[Any]) -> list[Tensor]:
         """Return the tangents of the results: what the rule says."""
         assert self._rule is not None
         call = at.call
@@ -508,21 +510,21 @@ class custom_jvp(_Custom):
         leaves = _leaves_like(found, call.shape, f"{self.name}: its rule returned for the result")
         return [as_tensor(leaves[k]) for k in call.moving]
 
-    def pull(self, at: Point, cts: Sequence[Any], needs: Sequence[bool]) -> list[Any]:
+    def pull(self, at: Point, cts: Sequence[TensorOrArray], needs: Sequence[bool]) -> list[Any]:
         """Return the cotangents of the Tensors, by the rule transposed."""
         recorded = is_grad_enabled()
         at = at.kept(recorded)
         spots = [k for k, need in enumerate(needs) if need]
         zeros = [_zeros_like(x) for x in at.tensors]
 
-        def linear(moved: list[Tensor]) -> list[Any]:
+        def linear(moved: list[Tensor]) -> list[Tensor]:
             return self.push(at, replaced(zeros, spots, moved))
 
         pulled = transposed(linear, [at.tensors[k] for k in spots], cts, recorded, self.name)
         return replaced([None] * len(zeros), spots, pulled)
 
 
-def _zeros_like(x: Any) -> Any:
+def _zeros_like(x: Operand | str) -> Any:
     """The tangent of what does not move: None if nothing of its kind does."""
     value = value_of(x)
     if x is None or np.asarray(value).dtype.kind not in "fc":
@@ -531,7 +533,7 @@ def _zeros_like(x: Any) -> Any:
     return wrap(zeros) if zeros.ndim else wrap(zeros[()])
 
 
-def _leaves_like(tree: Any, structure: Structure, what: str) -> list[Any]:
+def _leaves_like(tree: Tree, structure: Structure, what: str) -> list[TensorOrArray | None]:
     """The leaves of a tree of this structure, in which None may stand for a branch."""
     found, theirs = flatten(tree)
     if theirs == structure:
@@ -539,7 +541,7 @@ def _leaves_like(tree: Any, structure: Structure, what: str) -> list[Any]:
     return list(_matched(iter(found), theirs, structure, what))
 
 
-def _matched(found: Any, theirs: Structure, wanted: Structure, what: str) -> list[Any]:
+def _matched(found: Any, theirs: Structure, wanted: Structure, what: str) -> list[Tensor | None]:
     if theirs.kind is type(None):
         return [None] * wanted.count()
     if theirs.kind is None and wanted.kind is None:

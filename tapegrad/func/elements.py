@@ -7,6 +7,7 @@ import inspect
 import os
 import textwrap
 from collections.abc import Callable, Collection
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tapegrad.errors import GradientError
 from tapegrad.kernels import cache
 
 
-def compiled(name: str, functions: dict[Callable[..., Any], str]) -> Any:
+def compiled(name: str, functions: dict[Callable[..., Any], str]) -> ModuleType:
     """Return a module with compiled forms of Python functions, each with the types of its arguments."""
     parts = ["from __future__ import annotations\nfrom numba import njit\nimport numpy as np\n"]
     for function, arguments in functions.items():
@@ -24,7 +25,7 @@ def compiled(name: str, functions: dict[Callable[..., Any], str]) -> Any:
     return cache.load(name, "\n\n".join(parts))
 
 
-def leading(starts: Any, sources: Any, wanted: Any, inputs: Any) -> Any:
+def leading(starts: np.ndarray, sources: np.ndarray, wanted: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     """Marks of the nodes that any of those wanted is computed from, these among them."""
     needed = np.zeros(inputs + starts.size, np.uint8)
     for k in range(wanted.size):
@@ -36,7 +37,7 @@ def leading(starts: Any, sources: Any, wanted: Any, inputs: Any) -> Any:
     return needed
 
 
-def following(starts: Any, sources: Any, needed: Any, inputs: Any) -> Any:
+def following(starts: np.ndarray, sources: np.ndarray, needed: np.ndarray, inputs: np.ndarray) -> Any:
     """The needed nodes that are computed from each: where its own begin, and all of them."""
     nodes = needed.size
     after = np.zeros(nodes + 1, np.int64)
@@ -83,7 +84,7 @@ def listed(
     return count
 
 
-def reach(starts: Any, sources: Any, wanted: Any, inputs: Any, most: Any) -> Any:
+def reach(starts: np.ndarray, sources: np.ndarray, wanted: np.ndarray, inputs: Any, most: np.ndarray) -> Any:
     """The inputs that nodes come from, as pairs of a place among those wanted and an input.
 
     Node 0 comes from nothing, nodes 1 to `inputs` are the inputs, each later one has sources of its own
@@ -130,7 +131,7 @@ def reach(starts: Any, sources: Any, wanted: Any, inputs: Any, most: Any) -> Any
 
 
 @functools.cache
-def _kernels() -> Any:
+def _kernels() -> ModuleType:
     whole, graph = "int64[::1]", "int64[::1], int64[::1], int64[::1], int64"
     return compiled(
         "elements",
@@ -163,7 +164,7 @@ def leading_to(last: int, sources: np.ndarray) -> np.ndarray:
     wanted = np.full(1, last, np.int64)
     mark = _kernels().leading(starts, np.ascontiguousarray(sources).reshape(-1), wanted, 0)
     mark[0] = 0
-    return mark[1:].astype(bool)  # type: ignore[no-any-return]
+    return mark[1:].astype(bool)
 
 
 class Elements:

@@ -8,20 +8,21 @@ the derivative is differentiated like anything else.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegrad.autograd.apply import as_tensor
 from tapegrad.autograd.functional import _followed
-from tapegrad.core.base import is_tensor, value_of
+from tapegrad.core.base import Operand, TensorOrArray, is_tensor, value_of
 from tapegrad.core.forward_mode import without_history
 from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.func.custom import PLAIN, Called, Point, Rule, call, is_recorded, outside, replaced
 from tapegrad.func.linear_systems import LOOSE, LinearMap, System, jacobian_of, solve_dense
-from tapegrad.func.trees import Structure, flatten
+from tapegrad.func.signatures import Function
+from tapegrad.func.trees import Structure, Tree, flatten
 from tapegrad.func.vectors import copied, count_elements, floats, follow, pack, pull, push, shapes_of, unpack
 from tapegrad.tensor import Tensor
 
@@ -49,9 +50,9 @@ class _Equations(Rule):
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        solve: Callable[..., Any],
-        linear_solver: Callable[..., Any] | None,
+        function: Function,
+        solve: Function,
+        linear_solver: Function | None,
         tol: float | None,
     ) -> None:
         for f, place in ((function, "first"), (solve, "second")):
@@ -60,11 +61,11 @@ class _Equations(Rule):
         self.function, self.solve, self.linear_solver, self.tol = function, solve, linear_solver, tol
         self.name = f"{self.what} of {getattr(function, '__name__', type(function).__name__)}"
 
-    def residual(self, x: Any, params: Sequence[Any]) -> list[Any]:
+    def residual(self, x: Tree, params: Sequence[Tree]) -> list[TensorOrArray]:
         """Return what is 0 at the solution."""
         return flatten(self.function(x, *params))[0]
 
-    def look(self, x: Any, params: Sequence[Any], asked: bool) -> None:
+    def look(self, x: Tree, params: Sequence[Tree], asked: bool) -> None:
         """See that there are as many equations as unknowns, and nothing in them but x and the params."""
         found, leaves = self.residual(x, params), flatten(x)[0]
         outside(found, asked, self.name)
@@ -85,7 +86,7 @@ class _Equations(Rule):
             self._check(copied(x), args, self.tol)
         return x
 
-    def _unknown(self, y: Any) -> Any:
+    def _unknown(self, y: Operand) -> Operand:
         """An element of what the solver returned, as floats."""
         value = value_of(y)
         kind = np.asarray(value).dtype.kind
@@ -96,7 +97,7 @@ class _Equations(Rule):
             )
         return value if kind in "fc" else floats(value)[()]
 
-    def _check(self, x: Any, args: Sequence[Any], tol: float) -> None:
+    def _check(self, x: Tree, args: Sequence[Tree], tol: float) -> None:
         sizes = [np.max(np.abs(value_of(y)), initial=0.0) for y in self.residual(x, args)]
         norm = float(max(sizes, default=0.0))
         if not norm <= tol:
@@ -105,7 +106,7 @@ class _Equations(Rule):
                 f"and tol is {tol:g}; let the solver go on, or pass another tol"
             )
 
-    def vector(self, at: Point, xs: Sequence[Any], tensors: Sequence[Any]) -> Tensor:
+    def vector(self, at: Point, xs: Sequence[TensorOrArray], tensors: Sequence[TensorOrArray]) -> Tensor:
         """Return the residual as one vector, of these Tensors."""
         leaves = self.residual(at.call.out(xs), at.call.args(tensors))
         vector: Tensor = as_tensor(pack([y if is_tensor(y) else floats(y) for y in leaves]))
@@ -116,7 +117,9 @@ class _Equations(Rule):
         recorded = is_grad_enabled()
         return within(PLAIN, self._pull, at.kept(recorded), cts, needs, recorded)
 
-    def _pull(self, at: Point, cts: Sequence[Any], needs: Sequence[bool], recorded: bool) -> Sequence[Any]:
+    def _pull(
+        self, at: Point, cts: Sequence[Operand], needs: Sequence[bool], recorded: bool
+    ) -> Sequence[Operand | None]:
         xs = _followed(tuple(at.outs), recorded)
         spots, ps = follow(at.tensors, needs, recorded)
         wanted = [ps[k] for k in spots]
@@ -129,14 +132,14 @@ class _Equations(Rule):
             found = pull(r, wanted, -self._solved(at, r, xs, ct, True, recorded), recorded)
         return replaced([None] * len(ps), spots, found)
 
-    def push(self, at: Point, tangents: Sequence[Any]) -> Sequence[Any]:
+    def push(self, at: Point, tangents: Sequence[Any]) -> Sequence[Operand]:
         """Solve with the derivative by x."""
         recorded = is_recorded((*at.tensors, *tangents))
         if not recorded:
             tangents = [None if t is None else without_history(t) for t in tangents]
         return within(PLAIN, self._push, at.kept(recorded), tangents, recorded)
 
-    def _push(self, at: Point, tangents: Sequence[Any], recorded: bool) -> Sequence[Any]:
+    def _push(self, at: Point, tangents: Sequence[Operand], recorded: bool) -> Sequence[Any]:
         xs = _followed(tuple(at.outs), recorded)
         r, moved = push(at.tensors, tangents, functools.partial(self.vector, at, xs))
         if moved is None:
@@ -148,7 +151,7 @@ class _Equations(Rule):
         return f"{self.name}: the derivative of the equations by x"
 
     def _solved(
-        self, at: Point, r: Tensor, xs: Sequence[Tensor], b: Any, transpose: bool, recorded: bool
+        self, at: Point, r: Tensor, xs: Sequence[Tensor], b: Operand, transpose: bool, recorded: bool
     ) -> Any:
         """Solve with the derivative of the equations by x, or with its transpose."""
         if not r.size:
@@ -171,7 +174,7 @@ class _Pullback(LinearMap):
         super().__init__(self._product, equations.name, False)
         self.equations, self.point = equations, Point(at.call, (), ())
 
-    def _product(self, u: Any, *params: Any) -> Any:
+    def _product(self, u: Operand, *params: Sequence[TensorOrArray]) -> TensorOrArray:
         r, xs = self._residual(*params)
         return pack(pull(r, xs, u, True))
 
@@ -180,7 +183,9 @@ class _Pullback(LinearMap):
         r, xs = self._residual(*params)
         return lambda u: pack(pull(r, xs, floats(u), False))._v
 
-    def _residual(self, outs: Sequence[Any], tensors: Sequence[Any]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _residual(
+        self, outs: Sequence[TensorOrArray], tensors: Sequence[Operand]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The equations as a vector, and the Tensors of x that they were computed from."""
         xs = _followed(tuple(map(as_tensor, outs)), True)
         return within(PLAIN, self.equations.vector, self.point, xs, tensors), xs
@@ -192,7 +197,7 @@ class _FixedPoint(_Equations):
     what = "fixed_point"
     kind = type("FixedPoint", (Called,), {})
 
-    def residual(self, x: Any, params: Sequence[Any]) -> list[Any]:
+    def residual(self, x: Tree, params: Sequence[Tree]) -> list[TensorOrArray]:
         """Return the difference of both sides."""
         leaves, structure = flatten(x)
         found, theirs = flatten(self.function(x, *params))
@@ -211,39 +216,41 @@ class _Minimizer(_Equations):
     symmetric = True
     kind = type("Minimizer", (Called,), {})
 
-    def residual(self, x: Any, params: Sequence[Any]) -> list[Any]:
+    def residual(self, x: Tree, params: Sequence[Any]) -> list[Any]:
         """Return the gradient of the objective."""
         leaves, structure = flatten(x)
         xs = _followed(tuple(map(as_tensor, leaves)), True)
         return list(pull(as_tensor(self._objective(structure, xs, params)), xs, np.ones(()), True))
 
-    def _objective(self, structure: Structure, xs: Sequence[Any], params: Sequence[Any]) -> Any:
+    def _objective(
+        self, structure: Structure, xs: Sequence[Operand], params: Sequence[Tree]
+    ) -> TensorOrArray:
         value = self.function(structure.build(xs), *params)
         if np.size(value) != 1 or np.asarray(value_of(value)).dtype.kind != "f":
             raise ShapeError(f"{self.name}: the objective is one real number, found {shapes_of([value])}")
         return np.reshape(value, ())
 
-    def look(self, x: Any, params: Sequence[Any], asked: bool) -> None:
+    def look(self, x: Tree, params: Sequence[Tree], asked: bool) -> None:
         """See that the objective is a number, and nothing in it but x and the params."""
         leaves, structure = flatten(x)
         outside([self._objective(structure, leaves, params)], asked, self.name)
 
 
-def _solution(system: _Equations) -> Callable[..., Any]:
+def _solution(system: _Equations) -> Function:
     @functools.wraps(system.solve)
-    def solved(*params: Any) -> Any:
+    def solved(*params: Any) -> Tree:
         return call(system, params)
 
     return solved
 
 
 def root(
-    residual: Callable[..., Any],
-    solve: Callable[..., Any],
+    residual: Function,
+    solve: Function,
     *,
-    linear_solver: Callable[..., Any] | None = None,
+    linear_solver: Function | None = None,
     tol: float | None = None,
-) -> Callable[..., Any]:
+) -> Function:
     """Return a function that solves equations, differentiable by what is in them.
 
     The derivative is that of the solution, by the implicit function theorem, whatever the solver did to find
@@ -297,12 +304,12 @@ def root(
 
 
 def fixed_point(
-    function: Callable[..., Any],
-    solve: Callable[..., Any],
+    function: Function,
+    solve: Function,
     *,
-    linear_solver: Callable[..., Any] | None = None,
+    linear_solver: Function | None = None,
     tol: float | None = None,
-) -> Callable[..., Any]:
+) -> Function:
     """Return a function that finds fixed points, differentiable by what they depend on.
 
     Parameters
@@ -336,12 +343,12 @@ def fixed_point(
 
 
 def minimizer(
-    objective: Callable[..., Any],
-    solve: Callable[..., Any],
+    objective: Function,
+    solve: Function,
     *,
-    linear_solver: Callable[..., Any] | None = None,
+    linear_solver: Function | None = None,
     tol: float | None = None,
-) -> Callable[..., Any]:
+) -> Function:
     """Return a function that minimizes, differentiable by what the objective depends on.
 
     At the solution the gradient of the objective is 0; so it may be a maximum or a saddle, too.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.apply import as_tensor
-from tapegrad.core.base import is_tensor, requires_grad, value_of
+from tapegrad.core.base import Operand, TensorOrArray, is_tensor, requires_grad, value_of
 from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.func.custom import PLAIN, Called, Point, Rule, call, outside, replaced, transposed
@@ -22,7 +22,7 @@ __all__ = ["linear_solve"]
 LOOSE = 1e-3  # to which part of the right-hand side a linear solver must be right
 
 
-def jacobian_of(r: Tensor, xs: Sequence[Tensor], recorded: bool) -> Any:
+def jacobian_of(r: Tensor, xs: Sequence[Tensor], recorded: bool) -> TensorOrArray:
     """The matrix of derivatives of a vector by others, all real."""
     units = np.eye(r.size, dtype=r.dtype)
     if r.size == 1:
@@ -78,7 +78,7 @@ class LinearMap:
     def __init__(self, function: Callable[..., Any], name: str, shown: bool = True) -> None:
         self.function, self.name, self.shown = function, name, shown
 
-    def __call__(self, v: Any, *params: Any) -> Any:
+    def __call__(self, v: Operand, *params: Any) -> Tensor:
         """Return the product, differentiable by everything."""
         return self.function(v, *params)
 
@@ -105,9 +105,9 @@ class _Adjoint(LinearMap):
 
     def at(self, *params: Any) -> Any:
         """Record the function once, for all products."""
-        known: dict[Any, tuple[Tensor, Tensor]] = {}
+        known = {}
 
-        def product(u: Any) -> Any:
+        def product(u: Operand) -> np.ndarray:
             u = floats(u)
             if (u.shape, u.dtype) not in known:
                 v = zeros(u.shape, u.dtype).requires_grad_()
@@ -156,7 +156,7 @@ class System(Rule):
         self.linear, self.solver, self.transpose, self.tol = linear, solver, transpose, tol
         self.name = linear.name
 
-    def run(self, args: Sequence[Any], asked: bool) -> Any:
+    def run(self, args: Sequence[Operand], asked: bool) -> TensorOrArray:
         """Call the solver, and look at what it returned."""
         b, *params = args
         apply = self.linear.at(*params)
@@ -208,7 +208,9 @@ class System(Rule):
         recorded = is_grad_enabled()
         return within({**PLAIN, "recording": recorded}, self._pull, at.kept(recorded), cts, needs, recorded)
 
-    def _pull(self, at: Point, cts: Sequence[Any], needs: Sequence[bool], recorded: bool) -> Sequence[Any]:
+    def _pull(
+        self, at: Point, cts: Sequence[Operand], needs: Sequence[bool], recorded: bool
+    ) -> Sequence[Operand | None]:
         u = call(self.adjoint(), (cts[0], *at.args[1:]))
         found = [u] if at.call.spots[0] == 0 else []  # the right-hand side's
         first = len(found)
@@ -225,7 +227,7 @@ class System(Rule):
         product: Tensor = as_tensor(self.linear(at.outs[0], *at.call.args(tensors)[1:]))
         return product
 
-    def push(self, at: Point, tangents: Sequence[Any]) -> Sequence[Any]:
+    def push(self, at: Point, tangents: Sequence[Any]) -> Sequence[Operand]:
         """Solve again, with what moves on the right-hand side."""
         return within({**PLAIN, "recording": is_grad_enabled()}, self._push, at, tangents)
 
@@ -242,13 +244,13 @@ class System(Rule):
 
 def linear_solve(
     matrix: Any,
-    b: Any,
-    *params: Any,
+    b: TensorOrArray | float,
+    *params: Operand,
     solver: Callable[..., Any] | None = None,
     transpose_solver: Callable[..., Any] | None = None,
     symmetric: bool = False,
     tol: float | None = LOOSE,
-) -> Any:
+) -> TensorOrArray:
     """Solve a linear system with a solver of the user's, differentiable by both sides.
 
     Parameters
@@ -319,7 +321,7 @@ def linear_solve(
     return call(system, (b, *params))
 
 
-def _by_units(matvec: Callable[..., Any], b: Any, params: Sequence[Any]) -> Any:
+def _by_units(matvec: Callable[..., Any], b: Operand, params: Sequence[Operand]) -> Any:
     """Solve with the matrix of a linear function."""
     like = floats(value_of(b))
     v = zeros(like.shape, like.dtype).requires_grad_()

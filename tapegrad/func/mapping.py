@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.base import Operand, TensorOrArray
 from tapegrad.errors import AxisError, ShapeError
 from tapegrad.func.calls import named
-from tapegrad.func.trees import flatten
+from tapegrad.func.trees import Tree, flatten
 from tapegrad.progress import progress as shown
 
 __all__ = ["vmap"]
@@ -65,7 +66,7 @@ def vmap(
     if not callable(f):
         raise TypeError(f"vmap takes a function, found {type(f).__name__}: tg.func.vmap(f)(x)")
 
-    def mapped(*args: Any, **kwargs: Any) -> Any:
+    def mapped(*args: Any, **kwargs: Any) -> Tree:
         leaves, structure = flatten((list(args), kwargs))
         axes = _spread(
             list(in_axes) if isinstance(in_axes, (tuple, list)) else in_axes, list(args), "in_axes"
@@ -103,7 +104,7 @@ def _children(tree: Any) -> tuple[list[Any], Any]:
     return [], None
 
 
-def _count(leaves: list[Any], axes: list[int | None]) -> int:
+def _count(leaves: list[Operand], axes: list[int | None]) -> int:
     """How many slices there are."""
     found: dict[int, tuple[int, ...]] = {}
     for x, axis in zip(leaves, axes, strict=True):
@@ -120,11 +121,11 @@ def _count(leaves: list[Any], axes: list[int | None]) -> int:
     return next(iter(found))
 
 
-def _slice(x: Any, axis: int, k: int) -> Any:
+def _slice(x: TensorOrArray, axis: int, k: int) -> TensorOrArray:
     return x[(slice(None),) * (axis % np.ndim(x)) + (k,)]
 
 
-def _stacked(results: list[Any], out_axes: Axes) -> Any:
+def _stacked(results: list[Any], out_axes: Axes) -> Tree:
     if not results:
         raise ShapeError("vmap: there are no slices, so nothing tells what the function would return")
     columns = [flatten(result) for result in results]

@@ -11,13 +11,14 @@ import numpy as np
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.autograd.functional import grad_of_active
 from tapegrad.config import chunk_bytes
-from tapegrad.core.base import strip_tangents, wrap
+from tapegrad.core.base import Operand, TensorOrArray, strip_tangents, wrap
 from tapegrad.core.grad_mode import switches
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.func.calls import Call, compiled, named, on_tensors, plain, positions, tensors_of, zeros
 from tapegrad.func.signatures import Function, Hessian
 from tapegrad.func.tangents import pushforward, swept, used
 from tapegrad.func.transforms import pull_number
+from tapegrad.func.trees import Tree
 from tapegrad.native import load
 from tapegrad.progress import progress
 from tapegrad.tape.tape import recorded_bytes
@@ -167,7 +168,7 @@ def jacobian(
     """
     if compiled(f, "jacobian") and argnums == 0 and not has_aux:
         found = load("jacobian").Jacobian(load("derivative").compiled_function(f, "jacobian"))
-        return found  # type: ignore[no-any-return]
+        return found
     return _matrix("jacobian", f, argnums, has_aux, chunk_size, progress, _by_shape)
 
 
@@ -207,7 +208,7 @@ def rows_of(call: Call, y: Tensor) -> list[Any]:
     return _rows(call, y, _Chunks(call.what, None, False))
 
 
-def _rows(call: Call, y: Tensor, chunks: _Chunks) -> list[Any]:
+def _rows(call: Call, y: Tensor, chunks: _Chunks) -> list[Operand]:
     """The derivatives of all elements of a result by each leaf of the arguments."""
     if y.dtype.kind == "c":
         raise GradientError(
@@ -236,7 +237,7 @@ def _pulled(call: Call, y: Tensor, by: list[Tensor], chunks: _Chunks) -> Iterato
         )
 
 
-def _units(x: Any, a: int, b: int, first: int = 0) -> np.ndarray:
+def _units(x: TensorOrArray, a: int, b: int, first: int = 0) -> np.ndarray:
     """Those from a to b of all unit vectors, as directions of this Tensor, whose own begin at `first`."""
     found = np.zeros((b - a, x.size), x.dtype)
     mine = np.arange(max(a, first), min(b, first + x.size))
@@ -248,7 +249,7 @@ def _nothing(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return wrap(np.zeros(shape, like.dtype))
 
 
-def _joined(parts: Sequence[Any], shape: tuple[int, ...], like: Tensor) -> Any:
+def _joined(parts: Sequence[TensorOrArray], shape: tuple[int, ...], like: Tensor) -> Operand:
     """Parts along their first axis as one array of a shape."""
     if not parts:
         return np.zeros(shape, like.dtype)
@@ -272,11 +273,11 @@ def _refuse_complex(call: Call) -> None:
             raise GradientError(f"{call.what}: {found}; take its real and imaginary parts for two")
 
 
-def _columns_of_records(has_aux: bool, chunks: _Chunks, call: Call, found: Any, aux: Any) -> Any:
+def _columns_of_records(has_aux: bool, chunks: _Chunks, call: Call, found: Tree, aux: Any) -> Any:
     return _columns(call, has_aux, _swept_chunks(call, found, aux, chunks))
 
 
-def _columns_forward(call: Call, has_aux: bool, chunks: _Chunks, weight: int | None = None) -> Any:
+def _columns_forward(call: Call, has_aux: bool, chunks: _Chunks, weight: int | None = None) -> TensorOrArray:
     call.primals()
     return _columns(call, has_aux, _pushed(call, has_aux, chunks, weight))
 
@@ -304,7 +305,7 @@ def _columns(call: Call, has_aux: bool, pushed: Iterable[Any]) -> Any:
     return (found, call.given_back(tree[1], call.outside)) if has_aux else found
 
 
-def _split(whole: Any, xs: list[Tensor]) -> list[Any]:
+def _split(whole: TensorOrArray, xs: list[Tensor]) -> list[Operand]:
     """Columns as derivatives by each leaf of the arguments."""
     found, start = [], 0
     for x in xs:
@@ -332,7 +333,7 @@ def _pushed(call: Call, has_aux: bool, chunks: _Chunks, weight: int | None = Non
         yield a, b, whole, structure, aux
 
 
-def _swept_chunks(call: Call, found: Any, aux: Any, chunks: _Chunks) -> Iterator[Any]:
+def _swept_chunks(call: Call, found: Tree, aux: Any, chunks: _Chunks) -> Iterator[Any]:
     """As `_pushed`, of what a call has recorded."""
     ys, structure = tensors_of(call.what, found)
     push, starts = pushforward(call, ys, batched=True), np.cumsum([0, *(x.size for x in call.xs)]).tolist()
@@ -422,7 +423,7 @@ def hessian(
     """
     derivative = _matrix("hessian", f, argnums, has_aux, chunk_size, progress, _hessian)
     if compiled(f, "hessian") and argnums == 0 and not has_aux:
-        return load("derivative").hessian(f).beside(derivative)  # type: ignore[no-any-return]
+        return load("derivative").hessian(f).beside(derivative)
     return derivative
 
 
@@ -482,15 +483,15 @@ def laplacian(
         _Chunks("laplacian", chunk_size, progress),
     )
 
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: Any, **kwargs: Any) -> Operand:
         return Call("laplacian", of, where, args, kwargs).recorded(_laplacian, chunks)
 
     return named("laplacian", f, derivative)
 
 
-def _laplacian(call: Call, chunks: _Chunks) -> Any:
+def _laplacian(call: Call, chunks: _Chunks) -> Operand:
     y, _ = call.outputs(False)
-    total: Any = 0.0
+    total = 0.0
     for g, x in zip(pull_number(call, y, True), call.xs, strict=True):
         if g is not None and g.requires_grad:
             total = total + sum(_diagonal(rows, a, b) for a, b, (rows,) in _pulled(call, g, [x], chunks))
@@ -526,13 +527,13 @@ def divergence(
         _Chunks("divergence", chunk_size, progress),
     )
 
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: Any, **kwargs: Any) -> Operand:
         return _divergence(Call("divergence", of, where, args, kwargs), chunks)
 
     return named("divergence", f, derivative)
 
 
-def _divergence(call: Call, chunks: _Chunks) -> Any:
+def _divergence(call: Call, chunks: _Chunks) -> Operand:
     found = swept(call, False, partial(_divergence_of_records, chunks))
     if found is None:
         call.primals()
@@ -540,11 +541,11 @@ def _divergence(call: Call, chunks: _Chunks) -> Any:
     return found
 
 
-def _divergence_of_records(chunks: _Chunks, call: Call, found: Any, aux: Any) -> Any:
+def _divergence_of_records(chunks: _Chunks, call: Call, found: Tree, aux: Any) -> Operand:
     return _trace(call, _swept_chunks(call, found, aux, chunks))
 
 
-def _trace(call: Call, pushed: Iterable[Any]) -> Any:
+def _trace(call: Call, pushed: Iterable[Any]) -> Operand:
     xs, total = call.xs, 0.0
     for a, b, tangents, _, _ in pushed:
         shapes = [t.shape[1:] for t in tangents]
@@ -562,10 +563,10 @@ def _trace(call: Call, pushed: Iterable[Any]) -> Any:
     return _number(total)
 
 
-def _diagonal(rows: Any, a: int, b: int) -> Any:
+def _diagonal(rows: TensorOrArray, a: int, b: int) -> Any:
     """The sum of the elements a, ..., b of the rows a, ..., b."""
     return np.sum(rows.reshape(b - a, -1)[np.arange(b - a), np.arange(a, b)])
 
 
-def _number(x: Any) -> Any:
+def _number(x: TensorOrArray | float) -> Operand:
     return x if isinstance(x, Tensor) else plain(x)

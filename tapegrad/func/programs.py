@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.core.base import Operand
 from tapegrad.func.elements import leading_to
 from tapegrad.func.patterns import tapes_of
 from tapegrad.kernels import table
@@ -100,7 +101,7 @@ class Program:
                     self.attributes[int(number[at])] = _frozen(attrs)
                     part.named.append((k, int(number[at])))
 
-    def is_same(self, result: Any, x: Tensor, since: int) -> bool:
+    def is_same(self, result: Operand, x: Tensor, since: int) -> bool:
         """Whether a call recorded the same in the same places."""
         tapes = tapes_of(result, since) if isinstance(result, Tensor) else []
         if len(tapes) != len(self.parts) or self.itself != (result is x):
@@ -115,7 +116,7 @@ class Program:
                     return False
         return True
 
-    def difference(self, result: Any, x: Tensor, since: int) -> str | None:
+    def difference(self, result: Operand, x: Tensor, since: int) -> str | None:
         """Say where what a call recorded differs; None if it does not."""
         if self.is_same(result, x, since):
             return None
@@ -190,7 +191,7 @@ class _Reading:
 
 def _forms() -> np.ndarray:
     """Which operands a record holds, by opcode."""
-    return table.operations()[0][:, layout.FORM]  # type: ignore[no-any-return]
+    return table.operations()[0][:, layout.FORM]
 
 
 def _name(operations: np.ndarray, k: int) -> str:

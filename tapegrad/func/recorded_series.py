@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import extra, is_tensor, wrap
+from tapegrad.core.base import Operand, TensorOrArray, extra, is_tensor, wrap
 from tapegrad.core.dispatch import enabled
 from tapegrad.core.grad_mode import switches
 from tapegrad.core.storage import OPEN
@@ -60,7 +60,9 @@ _types = {float, int, np.float64}
 possible = functools.cache(lambda: abi.native() and not layout.BOUNDS)
 
 
-def expand(f: Callable[..., Any], args: Sequence[Any], k: int, v: Any, order: int) -> np.ndarray | None:
+def expand(
+    f: Callable[..., Any], args: Sequence[Any], k: int, v: TensorOrArray | float, order: int
+) -> np.ndarray | None:
     """Return the coefficients of ``f`` along a direction of argument k; None for another way to find them.
 
     Arguments are plain. Where None is returned, `f` may have been called.
@@ -112,7 +114,9 @@ def along(x: Tensor, y: Tensor, v: Tensor, order: int) -> np.ndarray | None:
     return _from_record(tape.log, x._at, y, value, direction, order)
 
 
-def _from_record(log: list[Any], at: int, y: Tensor, value: Any, v: Any, order: int) -> np.ndarray | None:
+def _from_record(
+    log: list[Operand], at: int, y: Tensor, value: Operand, v: Operand, order: int
+) -> np.ndarray | None:
     """The series of a result from that of a record, if the walk takes all between them."""
     if y._at < at:
         return None

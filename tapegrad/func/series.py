@@ -6,18 +6,22 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import alias_of, has_tangent, is_tensor, requires_grad, wrap
+from tapegrad.core.base import Operand, TensorOrArray, alias_of, has_tangent, is_tensor, requires_grad, wrap
 from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.series import Expansion, Series
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.func import recorded_series
-from tapegrad.func.trees import flatten, map_tree
+from tapegrad.func.signatures import Function
+from tapegrad.func.trees import Tree, flatten, map_tree
 from tapegrad.native import load
 from tapegrad.numpy_api.shapes import stack
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 __all__ = ["derivative", "jet", "taylor"]
 
@@ -67,7 +71,7 @@ def taylor(f: Callable[..., Any], order: int, argnums: int | Sequence[int] = 0) 
     array([ 8., 12.,  6.,  1.,  0.])
     """
     if is_compiled(f):
-        found: Callable[..., Any] = load("derivative").taylor(f, order, argnums)
+        found = load("derivative").taylor(f, order, argnums)
         return found
     highest = _whole(order, "taylor: order", 1)
     places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
@@ -124,13 +128,13 @@ def derivative(f: Callable[..., Any], n: int = 1) -> Callable[..., Any]:
             return f
         series = load("derivative").taylor(f, order, 0)
 
-        def of_compiled(*args: Any) -> Any:
+        def of_compiled(*args: Any) -> float:
             return float(series(*args, 1.0)[order]) * math.factorial(order)
 
         return functools.wraps(f)(of_compiled)
 
     @functools.wraps(f)
-    def function(x: Any, *args: Any, **kwargs: Any) -> Any:
+    def function(x: Operand, *args: Any, **kwargs: Any) -> Operand:
         if order and not kwargs:
             one = np.ones(x.shape) if type(x) is np.ndarray else 1.0
             quick = recorded_series.expand(f, [x, *args], 0, one, order)
@@ -144,8 +148,8 @@ def derivative(f: Callable[..., Any], n: int = 1) -> Callable[..., Any]:
 
 
 def jet(
-    f: Callable[..., Any], primals: Sequence[Any], series: Sequence[Sequence[Any]]
-) -> tuple[Any, list[Any]]:
+    f: Callable[..., Any], primals: Sequence[Operand], series: Sequence[Sequence[Any]]
+) -> tuple[Tree, list[Tree]]:
     """Push derivatives of a curve through a function, as ``jax.experimental.jet.jet`` does.
 
     Parameters
@@ -193,7 +197,7 @@ def is_compiled(f: Any) -> bool:
     return hasattr(type(f), "_numba_type_")
 
 
-def _whole(n: Any, what: str, least: int) -> int:
+def _whole(n: int, what: str, least: int) -> int:
     try:
         found = operator.index(n)
     except TypeError:
@@ -232,27 +236,27 @@ class _Terms:
         if plain and not any(is_tensor(c) and requires_grad(c) for c in self.terms):
             self.terms = [c._v if is_tensor(c) else c for c in self.terms]
 
-    def at(self, k: int) -> Any:
+    def at(self, k: int) -> TensorOrArray:
         return self.terms[k]
 
 
-def _joined(terms: _Terms) -> Any:
+def _joined(terms: _Terms) -> TensorOrArray:
     """All coefficients along a new axis."""
     if any(is_tensor(c) for c in terms.terms):
         return stack(terms.terms)
     return np.array(terms.terms)
 
 
-def _plain(term: Any, factor: int) -> Any:
+def _plain(term: TensorOrArray, factor: int) -> TensorOrArray | complex:
     """A coefficient times a number; a number of Python's if it has no axes."""
     found = term * float(factor)
     return found.item() if not is_tensor(found) and np.ndim(found) == 0 else found
 
 
 def _expand(
-    f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], series: dict[int, Any], order: int,
+    f: Function, args: Sequence[Tree], kwargs: dict[str, Any], series: dict[int, Any], order: int,
     what: str,
-) -> Any:  # fmt: skip
+) -> Tree:  # fmt: skip
     """Return a tree of coefficients of what a function makes of arguments that are series.
 
     `series` has the coefficients from power 1 on for each argument that moves, by place: trees as it is.
@@ -267,7 +271,7 @@ def _expand(
         level.close()
 
 
-def _series(level: Expansion, what: str, x: Any, *terms: Any) -> Any:
+def _series(level: Expansion, what: str, x: Operand, *terms: Operand) -> Tensor:
     """A Tensor that carries a series, of a number or an array and its coefficients from power 1 on."""
     primal = _operand(x, what)
     dtype, known = primal.dtype, []
@@ -283,7 +287,7 @@ def _series(level: Expansion, what: str, x: Any, *terms: Any) -> Any:
     return Series(level, primal, known).handle()
 
 
-def _operand(x: Any, what: str) -> Any:
+def _operand(x: Operand, what: str) -> Tensor:
     """A Tensor of its own memory, of floating-point or complex numbers."""
     if is_tensor(x):
         if x.dtype.kind not in "fc":

@@ -6,7 +6,7 @@ import copy
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.autograd.steps import leave_tape
 from tapegrad.core.base import (
     Handle,
+    Operand,
+    TensorOrArray,
     has_tangent,
     needs_derivative,
     refresh_history,
@@ -27,10 +29,14 @@ from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.func import colouring
 from tapegrad.func.patterns import dependencies, interactions
 from tapegrad.func.programs import Program
+from tapegrad.func.signatures import Function
 from tapegrad.native import load
 from tapegrad.progress import progress as shown
 from tapegrad.tape.tape import current
 from tapegrad.tensor import Tensor, tensor
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 __all__ = ["SparseHessian", "SparseJacobian", "sparse_hessian", "sparse_jacobian"]
 
@@ -77,7 +83,7 @@ class Found(NamedTuple):
     places: np.ndarray
     program: Program | None
 
-    def matrix(self, data: np.ndarray) -> Any:
+    def matrix(self, data: np.ndarray) -> csr_array:
         """Return the matrix with these elements, its structure in arrays of its own."""
         out = copy.copy(self.pattern)  # in less time than it takes SciPy to look at what it is made of
         out.data, out.indices, out.indptr = data, out.indices.copy(), out.indptr.copy()
@@ -91,7 +97,7 @@ class _Plan:
 
     def __init__(
         self,
-        f: Callable[..., Any],
+        f: Function,
         pattern: Any,
         on_change: OnChange,
         check: bool,
@@ -119,7 +125,7 @@ class _Plan:
         self._lock = threading.RLock()
 
     @property
-    def pattern(self) -> Any:
+    def pattern(self) -> csr_array:
         """The pattern, a boolean `scipy.sparse.csr_array`; None if it is not known yet."""
         found = self._found
         if found is None:
@@ -138,7 +144,7 @@ class _Plan:
         with inference_mode(False), self._lock:
             self._found = self._planned(x, args, self._recorded(x, args))
 
-    def __call__(self, x: Any, *args: Any) -> Any:
+    def __call__(self, x: Operand, *args: Any) -> csr_array:
         """Return the matrix at an argument, a `scipy.sparse.csr_array`."""
         x = self._argument(x, args)
         if _enabled.get() is True:
@@ -146,14 +152,14 @@ class _Plan:
         with inference_mode(False):  # whatever the mode is outside: nothing of it is seen there
             return self._at(x, args)
 
-    def value_and_matrix(self, x: Any, *args: Any) -> tuple[Any, Callable[[], Any]]:
+    def value_and_matrix(self, x: Operand, *args: Any) -> tuple[TensorOrArray, Callable[[], csr_array]]:
         """Return the function's value at an argument, and a function that gives the matrix there."""
         x = self._argument(x, args)
         with inference_mode(False):
             call = self._recorded(x, args)
         value = self._compiled(x, *args) if call is None else value_of(call.value)
 
-        def matrix() -> Any:
+        def matrix() -> csr_array:
             with inference_mode(False):
                 return self._from(x, args, call)
 
@@ -162,7 +168,7 @@ class _Plan:
     def _at(self, x: np.ndarray, args: tuple[Any, ...]) -> Any:
         return self._from(x, args, self._recorded(x, args))
 
-    def _from(self, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> Any:
+    def _from(self, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> csr_array:
         found = self._found
         if found is None:
             with self._lock:
@@ -191,7 +197,7 @@ class _Plan:
         """The rows and columns of the elements that may be other than 0."""
         raise NotImplementedError
 
-    def _coloured(self, pattern: Any) -> tuple[bool, np.ndarray, np.ndarray]:
+    def _coloured(self, pattern: csr_array) -> tuple[bool, np.ndarray, np.ndarray]:
         """Whether lanes are of directions, the colour of each seed's element, and where elements stand."""
         raise NotImplementedError
 
@@ -201,7 +207,7 @@ class _Plan:
 
     # ------------------------------------------------------------ calls
 
-    def _argument(self, x: Any, args: Sequence[Any]) -> np.ndarray:
+    def _argument(self, x: Operand, args: Sequence[Any]) -> np.ndarray:
         for k, arg in enumerate((x, *args)):
             if isinstance(arg, Handle) and needs_derivative(arg):
                 raise BorderError(
@@ -227,7 +233,7 @@ class _Plan:
         """Call the function on a Tensor; a compiled one is not called."""
         return None if self._compiled is not None else self._traced(self.__wrapped__, x, args)
 
-    def _traced(self, f: Callable[..., Any], x: np.ndarray, args: tuple[Any, ...]) -> Call:
+    def _traced(self, f: Function, x: np.ndarray, args: tuple[Any, ...]) -> Call:
         """Call a function on a Tensor, on tapes of its own."""
         leaf = tensor(x, requires_grad=True)
         leave_tape()
@@ -289,7 +295,7 @@ class _Plan:
     def _is_checked(self, found: Found) -> bool:
         return self._check and found.program is None
 
-    def _matrix(self, found: Found, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> Any:
+    def _matrix(self, found: Found, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> csr_array:
         """The matrix; None where a product with it is another one than the function's derivative."""
         if not len(found.seeds):
             return found.matrix(np.zeros(0, x.dtype))
@@ -307,7 +313,7 @@ class _Plan:
         return out
 
 
-def _boolean(pattern: Any, what: str) -> Any:
+def _boolean(pattern: Any, what: str) -> csr_array:
     """A pattern that was given, as a boolean array in CSR form."""
     from scipy import sparse
 
@@ -319,7 +325,7 @@ def _boolean(pattern: Any, what: str) -> Any:
     return sparse.csr_array((np.ones(found.nnz, bool), found.coords), found.shape)
 
 
-def _pulled(y: Any, x: Tensor, seeds: np.ndarray) -> np.ndarray:
+def _pulled(y: TensorOrArray, x: Tensor, seeds: np.ndarray) -> np.ndarray:
     """Sweep from a result with each of some cotangents."""
     if not requires_grad(y):
         return np.zeros((len(seeds), *x.shape), x.dtype)
@@ -350,7 +356,7 @@ class SparseJacobian(_Plan):
     def _pattern(self, call: Call) -> Pairs:
         return dependencies(*call, self._shown) if isinstance(call.value, Tensor) else _nothing()
 
-    def _coloured(self, pattern: Any) -> tuple[bool, np.ndarray, np.ndarray]:
+    def _coloured(self, pattern: csr_array) -> tuple[bool, np.ndarray, np.ndarray]:
         m, n = pattern.shape
         rows, columns = np.repeat(np.arange(m), np.diff(pattern.indptr)), pattern.indices.astype(np.int64)
         if self._compiled is not None:  # whose results have no tangents
@@ -362,7 +368,7 @@ class SparseJacobian(_Plan):
     def _lanes(self, found: Found, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> np.ndarray:
         if call is None:
             derivative = load("jacobian").Jacobian(self._compiled)
-            return derivative.products(found.seeds, x, *args)  # type: ignore[no-any-return]
+            return derivative.products(found.seeds, x, *args)
         if not found.forward:
             return _pulled(call.value, call.x, found.seeds).reshape(len(found.seeds), -1)
         with dual_level(lanes=len(found.seeds)):
@@ -388,7 +394,7 @@ class SparseHessian(_Plan):
     def _pattern(self, call: Call) -> Pairs:
         return interactions(*call, self._shown) if isinstance(call.value, Tensor) else _nothing()
 
-    def _coloured(self, pattern: Any) -> tuple[bool, np.ndarray, np.ndarray]:
+    def _coloured(self, pattern: csr_array) -> tuple[bool, np.ndarray, np.ndarray]:
         n = pattern.shape[0]
         if (pattern != pattern.T).nnz:
             raise ValueError(f"{self.__name__}: the pattern of a Hessian is symmetric, the one given is not")
@@ -404,7 +410,7 @@ class SparseHessian(_Plan):
                 product = derivatives.hvp(self._compiled, 0)
                 return np.array([product(float(x), *args, float(seed)) for seed in seeds])
             products = derivatives.hessian_products(self._compiled)
-            return products(x, *args, seeds.reshape(len(seeds), -1))  # type: ignore[no-any-return]
+            return products(x, *args, seeds.reshape(len(seeds), -1))
         if not requires_grad(call.value):
             return np.zeros((len(found.seeds), x.size), x.dtype)
         y = call.value.reshape(()) if call.value.ndim else call.value
@@ -417,7 +423,7 @@ def _nothing() -> Pairs:
 
 
 def sparse_jacobian(
-    f: Callable[..., Any],
+    f: Function,
     pattern: Any = None,
     *,
     on_change: OnChange = "raise",
@@ -487,7 +493,7 @@ def sparse_jacobian(
 
 
 def sparse_hessian(
-    f: Callable[..., Any],
+    f: Function,
     pattern: Any = None,
     *,
     on_change: OnChange = "raise",

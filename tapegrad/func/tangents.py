@@ -9,7 +9,7 @@ rules that users give, gradients without a graph, what is computed under another
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from tapegrad.core.grad_mode import switches
 from tapegrad.core.storage import OPEN
 from tapegrad.func import recorded_series
 from tapegrad.func.calls import Call, tensors_of, zeros
-from tapegrad.func.trees import Structure
+from tapegrad.func.trees import Structure, Tree
 from tapegrad.ops import BY_OPCODE
 from tapegrad.ops.custom import Custom
 from tapegrad.tape.record import STRIDE
@@ -28,6 +28,7 @@ from tapegrad.tape.tape import Outgrown, recorded_bytes
 from tapegrad.tensor import Tensor
 
 Push: TypeAlias = "Callable[[list[Tensor]], list[Tensor]]"  # tangents of arguments to those of results
+R = TypeVar("R")
 LARGE_ARGUMENTS = 1 << 15  # elements, above which values take longer than Python
 LARGE_TAPE = 1 << 24  # bytes of all values, above which they are not kept
 
@@ -74,7 +75,7 @@ def along(call: Call, has_aux: bool) -> Pushed:
     return _forward(call, has_aux) if pushed is None else pushed
 
 
-def _along(call: Call, found: Any, aux: Any) -> Pushed:
+def _along(call: Call, found: Tree, aux: Any) -> Pushed:
     (ys, structure), vs = tensors_of(call.what, found), call.direction(call.v)
     if len(ys) == len(vs) == 1 and not call.outside:
         quick = recorded_series.along(call.xs[0], ys[0], vs[0], 1)
@@ -93,7 +94,7 @@ def _forward(call: Call, has_aux: bool) -> Pushed:
     return Pushed(found, aux, structure, tangents)
 
 
-def swept(call: Call, has_aux: bool, use: Callable[[Call, Any, Any], Any]) -> Any:
+def swept(call: Call, has_aux: bool, use: Callable[[Call, Tree, Any], R]) -> R | None:
     """Return ``use(call, found, aux)`` of what a function returned and has recorded.
 
     None where forward mode is to be taken; the function may have been called then.
@@ -103,7 +104,7 @@ def swept(call: Call, has_aux: bool, use: Callable[[Call, Any, Any], Any]) -> An
     return None if OPEN else call.recorded(_swept, has_aux, use)
 
 
-def _swept(call: Call, has_aux: bool, use: Callable[[Call, Any, Any], Any]) -> Any:
+def _swept(call: Call, has_aux: bool, use: Callable[[Call, Tree, Any], R]) -> R | None:
     before = switches[0]
     try:
         found, aux = call.outputs(has_aux, alone=True)
@@ -112,7 +113,7 @@ def _swept(call: Call, has_aux: bool, use: Callable[[Call, Any, Any], Any]) -> A
     return used(call, found, aux, use, before)
 
 
-def used(call: Call, found: Any, aux: Any, use: Callable[[Call, Any, Any], Any], mode: int) -> Any:
+def used(call: Call, found: Tree, aux: Any, use: Callable[[Call, Tree, Any], R], mode: int) -> R | None:
     """As `swept`, where the function has been called; `mode` is how often modes had been switched before."""
     if not _sweepable(call, mode):
         return None

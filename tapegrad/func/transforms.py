@@ -8,11 +8,12 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from tapegrad.autograd.functional import grad_of_active
+from tapegrad.core.base import Operand
 from tapegrad.errors import GradientError
 from tapegrad.func import tangents
 from tapegrad.func.calls import Call, compiled, named, on_tensors, positions, tensors_of, vector
 from tapegrad.func.signatures import Function, Gradient, ValueAndGradient
-from tapegrad.func.trees import flatten
+from tapegrad.func.trees import Tree, flatten
 from tapegrad.native import load
 from tapegrad.tensor import Tensor
 
@@ -90,7 +91,7 @@ def value_and_grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool 
 
     named("value_and_grad", f, derivative)
     if native:
-        return load("derivative").value_and_grad(f, argnums).beside(derivative)  # type: ignore[no-any-return]
+        return load("derivative").value_and_grad(f, argnums).beside(derivative)
     return derivative
 
 
@@ -134,7 +135,7 @@ def grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -
 
     named("grad", f, derivative)
     if native:
-        return load("derivative").grad(f, argnums).beside(derivative)  # type: ignore[no-any-return]
+        return load("derivative").grad(f, argnums).beside(derivative)
     return derivative
 
 
@@ -145,13 +146,13 @@ def _value_and_gradient(call: Call, has_aux: bool) -> Any:
     return ((value, call.given_back(aux, call.outside)) if has_aux else value), gradient
 
 
-def _gradient(call: Call, has_aux: bool) -> Any:
+def _gradient(call: Call, has_aux: bool) -> Tree:
     y, aux = call.outputs(has_aux)
     gradient = call.tree(call.gradients(pull_number(call, y)))
     return (gradient, call.given_back(aux, call.outside)) if has_aux else gradient
 
 
-def pull_number(call: Call, y: Any, create_graph: bool = False) -> tuple[Tensor | None, ...]:
+def pull_number(call: Call, y: Operand, create_graph: bool = False) -> tuple[Tensor | None, ...]:
     """The derivatives of what has one element by each leaf of the arguments."""
     if isinstance(y, Tensor) and y.size == 1:
         return grad_of_active([y], call.xs, None, call.outside or create_graph)
@@ -202,7 +203,7 @@ def _vjp(call: Call, has_aux: bool) -> Any:
     found, aux = call.outputs(has_aux)
     ys, structure = tensors_of(call.what, found)
 
-    def pullback(cotangent: Any) -> Any:
+    def pullback(cotangent: Tree) -> Tree:
         leaves, theirs = flatten(cotangent)
         if theirs != structure:
             raise TypeError("vjp: a cotangent is built as the function's value, with other leaves")
@@ -254,7 +255,7 @@ def jvp(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) ->
 
     named("jvp", f, derivative)
     if native:
-        return load("derivative").jvp(f, argnums).beside(derivative)  # type: ignore[no-any-return]
+        return load("derivative").jvp(f, argnums).beside(derivative)
     return derivative
 
 
@@ -300,7 +301,7 @@ def _linearize(call: Call, has_aux: bool) -> Any:
     ys, structure = tensors_of(call.what, found)
     push = tangents.pushforward(call, ys)
 
-    def pushforward(v: Any) -> Any:
+    def pushforward(v: Operand) -> Tree:
         return structure.build([call.given_back(t, True) for t in push(call.direction(v))])
 
     value = call.given_back(found, call.outside)
@@ -376,7 +377,7 @@ def _second(what: str, f: Function, argnums: int | Sequence[int]) -> Function:
 
     named(what, f, derivative)
     if native:
-        return load("derivative").hvp(f, argnums).beside(derivative)  # type: ignore[no-any-return]
+        return load("derivative").hvp(f, argnums).beside(derivative)
     return derivative
 
 
@@ -417,13 +418,13 @@ def ggnvp(f: Function, loss: Function, argnums: int | Sequence[int] = 0) -> Func
     of, where = on_tensors(f, "ggnvp"), positions("ggnvp", argnums)
     curvature = hvp(loss)
 
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: Any, **kwargs: Any) -> Operand:
         return Call("ggnvp", of, where, args, kwargs, directed=True).recorded(_ggnvp, curvature)
 
     return named("ggnvp", f, derivative)
 
 
-def _ggnvp(call: Call, curvature: Function) -> Any:
+def _ggnvp(call: Call, curvature: Function) -> Operand:
     found, _ = call.outputs(False)
     ys, structure = tensors_of(call.what, found)
     value = call.given_back(found, call.outside)

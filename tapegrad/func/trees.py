@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-__all__ = ["Structure", "flatten", "map_tree"]
+from tapegrad.core.base import Operand
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+__all__ = ["Structure", "Tree", "flatten", "map_tree"]
+
+Tree: TypeAlias = "Operand | Sequence[Tree] | Mapping[Hashable, Tree] | DataclassInstance | None"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,10 +10,10 @@ import numpy as np
 from tapegrad.autograd.apply import as_tensor
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.autograd.functional import _followed, grad_of_active
-from tapegrad.core.base import is_tensor, value_of, wrap
+from tapegrad.core.base import DType, Operand, TensorOrArray, is_tensor, value_of, wrap
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.func.custom import replaced
-from tapegrad.func.trees import flatten, map_tree
+from tapegrad.func.trees import Tree, flatten, map_tree
 from tapegrad.kernels import abi
 from tapegrad.tensor import Tensor
 
@@ -25,7 +25,7 @@ def pack(leaves: Sequence[Any], lanes: tuple[int, ...] = ()) -> Any:
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
 
-def unpack(vector: Any, likes: Sequence[Any]) -> list[Any]:
+def unpack(vector: TensorOrArray, likes: Sequence[TensorOrArray]) -> list[Any]:
     """Undo `pack`."""
     found, at = [], 0
     for x in likes:
@@ -37,7 +37,7 @@ def unpack(vector: Any, likes: Sequence[Any]) -> list[Any]:
     return found
 
 
-def ravel_tree(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
+def ravel_tree(tree: Tree) -> tuple[TensorOrArray, Callable[[Operand], Tree]]:
     """Return the numbers of a tree as one vector, and the function that builds such trees of vectors.
 
     Parameters
@@ -81,7 +81,7 @@ def ravel_tree(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
     numbers = [not isinstance(x, (Tensor, np.ndarray)) for x in leaves]
     n = count_elements(likes)
 
-    def unravel(vector: Any) -> Any:
+    def unravel(vector: Operand) -> Tree:
         if np.shape(vector) != (n,):
             raise ShapeError(f"unravel takes a vector of shape ({n},), found shape {np.shape(vector)}")
         parts = unpack(vector if isinstance(vector, Tensor) else np.asarray(vector), likes)
@@ -91,28 +91,28 @@ def ravel_tree(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
     return (pack(arrays) if arrays else np.zeros(0)), unravel
 
 
-def floats(x: Any) -> np.ndarray:
+def floats(x: Operand) -> np.ndarray:
     """Numbers as floats."""
     array = np.asarray(x)
     return array if array.dtype.kind in "fc" else array.astype(np.float64)
 
 
-def copied(tree: Any) -> Any:
+def copied(tree: Tree) -> Any:
     """A tree with arrays of its own, which may be written to."""
     return map_tree(lambda x: x.copy() if isinstance(x, np.ndarray) else x, tree)
 
 
-def count_elements(leaves: Sequence[Any]) -> int:
+def count_elements(leaves: Sequence[Operand]) -> int:
     """How many real numbers there are."""
     return sum(np.size(x) * (1 + (np.asarray(value_of(x)).dtype.kind == "c")) for x in leaves)
 
 
-def shapes_of(leaves: Sequence[Any]) -> str:
+def shapes_of(leaves: Sequence[Operand]) -> str:
     """Shapes and dtypes, for an error."""
     return ", ".join(f"{np.shape(x)} {np.asarray(value_of(x)).dtype}" for x in leaves) or "nothing"
 
 
-def zeros(shape: tuple[int, ...], dtype: Any) -> Tensor:
+def zeros(shape: tuple[int, ...], dtype: DType) -> Tensor:
     """A constant of zeros."""
     return wrap(np.zeros(shape, dtype) if shape else np.zeros(shape, dtype)[()])
 

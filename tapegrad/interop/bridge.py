@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad import func
-from tapegrad.core.base import is_tensor
+from tapegrad.core.base import Operand, Out, is_tensor
 from tapegrad.errors import BorderError
 from tapegrad.func.trees import Structure
 
@@ -49,7 +49,7 @@ def named(title: str, found: Function) -> Function:
     return found
 
 
-def plain(title: str, x: Any) -> np.ndarray:
+def plain(title: str, x: Operand) -> np.ndarray:
     """A leaf of a result as an array of its own; a Tensor whose derivative would be dropped is refused."""
     if is_tensor(x) and x.requires_grad:
         raise BorderError(
@@ -66,7 +66,7 @@ def with_rule(
     found = func.custom_vjp(named(title, values))
 
     @found.def_vjp
-    def rule(out: Any, args: Any, ct: Any) -> Any:
+    def rule(out: Out, args: Any, ct: Any) -> Any:
         return bridge(named(f"pullback of {title}", pull))(args, ct)
 
     return found

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad import func
+from tapegrad.core.base import Operand
 from tapegrad.errors import ShapeError
 from tapegrad.interop.bridge import Function, plain, title_of
 
@@ -49,7 +50,7 @@ class IpoptProblem:
     >>> cyipopt.Problem(problem.n, problem.m, problem, cl=[1, 1], cu=[1, 1])  # doctest: +SKIP
     """
 
-    def __init__(self, f: Function, constraints: Function | None = None, *, x0: Any) -> None:
+    def __init__(self, f: Function, constraints: Function | None = None, *, x0: Operand) -> None:
         title_of("IpoptProblem", f)
         x = np.array(x0, float)
         if x.ndim != 1:
@@ -70,30 +71,30 @@ class IpoptProblem:
         rows, columns = self._hessian.pattern.tocoo().coords
         self._lower = rows >= columns
 
-    def objective(self, x: Any) -> float:
+    def objective(self, x: Operand) -> float:
         """Return f(x)."""
         return float(self._objective(np.asarray(x))[0])
 
-    def gradient(self, x: Any) -> Any:
+    def gradient(self, x: Operand) -> np.ndarray:
         """Return the gradient of f."""
         return self._objective(np.asarray(x))[1]
 
-    def constraints(self, x: Any) -> Any:
+    def constraints(self, x: Operand) -> np.ndarray:
         """Return g(x)."""
         return plain("IpoptProblem: the constraints", self._constraints(np.asarray(x)))
 
-    def jacobianstructure(self) -> tuple[Any, Any]:
+    def jacobianstructure(self) -> tuple[np.ndarray, np.ndarray]:
         """Return rows and columns of the elements of the Jacobian of g."""
         if self._jacobian is None:
             return np.zeros(0, np.int32), np.zeros(0, np.int32)
         rows, columns = self._jacobian.pattern.tocoo().coords
         return rows, columns
 
-    def jacobian(self, x: Any) -> Any:
+    def jacobian(self, x: Operand) -> np.ndarray:
         """Return these elements."""
         return np.zeros(0) if self._jacobian is None else self._jacobian(np.asarray(x)).data
 
-    def hessianstructure(self) -> tuple[Any, Any]:
+    def hessianstructure(self) -> tuple[np.ndarray, np.ndarray]:
         """Return rows and columns of the elements of the lower triangle of the Lagrangian's Hessian."""
         rows, columns = self._hessian.pattern.tocoo().coords
         return rows[self._lower], columns[self._lower]

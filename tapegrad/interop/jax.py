@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad import func
+from tapegrad.core.base import Operand
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.func.trees import flatten, map_tree
 from tapegrad.interop.bridge import Function, Spread, named, plain, title_of, with_rule
@@ -49,7 +50,7 @@ def to_jax(f: Function, result: Any = None) -> Function:
     >>> jax.jit(jax.grad(energy))(jnp.array([1.0, 2.0]))  # doctest: +SKIP
     Array([ 3., 12.], dtype=float32)
     """
-    jax: Any = import_module("jax")
+    jax = import_module("jax")
     title = title_of("to_jax", f)
 
     def run(*args: Any) -> Any:
@@ -100,8 +101,8 @@ def to_jax(f: Function, result: Any = None) -> Function:
     return named(title, lambda *args: function(*args))
 
 
-def _inexact(x: Any) -> bool:
-    jnp: Any = import_module("jax.numpy")
+def _inexact(x: Operand) -> bool:
+    jnp = import_module("jax.numpy")
     return bool(jnp.issubdtype(jnp.result_type(x), jnp.inexact))
 
 
@@ -116,9 +117,9 @@ def _spread(f: Function, args: Any) -> tuple[Function, tuple[int, ...]]:
     return Spread(f, leaves, structure, range(len(leaves))), _spots(leaves)
 
 
-def _like(x: Any) -> Any:
+def _like(x: Operand) -> Any:
     """Shape and dtype of an array, a number or what has them."""
-    jax: Any = import_module("jax")
+    jax = import_module("jax")
     dtype = x.dtype if hasattr(x, "dtype") else jax.numpy.result_type(x)
     return jax.ShapeDtypeStruct(np.shape(x), jax.dtypes.canonicalize_dtype(dtype))
 
@@ -130,7 +131,7 @@ def _likes(args: Any) -> tuple[Any, ...]:
 
 def _result_of(args: Any, result: Any) -> Any:
     """What a function returns, as JAX is to be told."""
-    jax: Any = import_module("jax")
+    jax = import_module("jax")
     if result is not None:
         return jax.tree.map(_like, result)
     numbers = _likes(args)
@@ -195,8 +196,8 @@ def from_jax(f: Function, jit: bool = True) -> Function:
     >>> tg.grad(f(x), x)  # doctest: +SKIP
     (tensor([0.5000, 0.5000], dtype=float32),)
     """
-    jax: Any = import_module("jax")
-    jnp: Any = import_module("jax.numpy")
+    jax = import_module("jax")
+    jnp = import_module("jax.numpy")
 
     title = title_of("from_jax", f)
     compiled = jax.jit(f) if jit else f
@@ -220,7 +221,7 @@ def from_jax(f: Function, jit: bool = True) -> Function:
             jnp.conj(c).astype(y.dtype) if _inexact(y) else np.zeros(y.shape, jax.dtypes.float0)
             for c, y in zip(flatten(ct)[0], of, strict=True)
         ]
-        out: list[Any] = [None] * len(leaves)
+        out = [None] * len(leaves)
         for k, g in zip(spots, pullback(shape.build(cts)), strict=True):
             out[k] = jnp.conj(g)
         return structure.build(out)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad import func
+from tapegrad.core.base import Operand
 from tapegrad.errors import BorderError, DTypeError
 from tapegrad.func.trees import flatten, map_tree
 from tapegrad.interop.bridge import Function, Spread, named, plain, title_of, with_rule
@@ -123,7 +124,7 @@ class _TorchCall:
 
     def pulled(self, xs: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         """Return a cotangent, or None, for each tensor."""
-        torch: Any = import_module("torch")
+        torch = import_module("torch")
 
         if (
             self.pullback is None or torch.is_grad_enabled()
@@ -136,7 +137,7 @@ class _TorchCall:
         else:
             arrays = self.pullback(self.result.build([_from_tensor(self.title, ct) for ct in cts]))
             found = [_to_tensor(np.asarray(g)) for g in arrays]
-        out: list[Any] = [None] * len(xs)
+        out = [None] * len(xs)
         for k, g in zip(self.active, found, strict=True):
             out[k] = g
         return out
@@ -155,7 +156,7 @@ def _from_tensor(title: str, x: Any) -> Any:
 
 
 def _to_tensor(x: np.ndarray) -> Any:
-    torch: Any = import_module("torch")
+    torch = import_module("torch")
 
     return torch.from_numpy(np.array(x))
 
@@ -193,7 +194,7 @@ def from_torch(f: Function) -> Function:
     >>> tg.grad(f(x), x)  # doctest: +SKIP
     (tensor([0.5000, 0.5000]),)
     """
-    torch: Any = import_module("torch")
+    torch = import_module("torch")
 
     title = title_of("from_torch", f)
 
@@ -222,7 +223,7 @@ def from_torch(f: Function) -> Function:
             found = f(*Spread(f, leaves, structure, spots).build(xs))
         ys = [y for y in flatten(found)[0] if isinstance(y, torch.Tensor) and _is_inexact(y)]
         pairs = [(y, ct) for y, ct in zip(ys, cts, strict=True) if y.requires_grad]
-        out: list[Any] = [None] * len(leaves)
+        out = [None] * len(leaves)
         if pairs:
             grads = torch.autograd.grad(
                 [y for y, _ in pairs], xs, [ct for _, ct in pairs], create_graph=again, materialize_grads=True
@@ -234,5 +235,5 @@ def from_torch(f: Function) -> Function:
     return with_rule(title, values, pull, from_torch)
 
 
-def _tensor_if_number(x: Any) -> Any:
+def _tensor_if_number(x: Operand) -> Any:
     return _to_tensor(np.asarray(x)) if isinstance(x, (np.ndarray, np.number, float, complex)) else x
