@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import tapegrad as tg
+import tapegrad.scipy as ts
 from tapegrad.autograd.graph import Node
 from tapegrad.autograd.hooks import RemovableHandle
 
@@ -89,3 +90,18 @@ assert_type(tg.func.hvp(lambda v: v**3)(2.0, 1.0), float)
 assert_type(tg.func.hessian(np.prod)(np.ones(2)), Array)
 assert_type(tg.func.hessian(np.prod)(x), tg.Tensor)
 assert_type(tg.func.hessian(lambda v: v**3)(2.0), float)
+
+A = tg.tensor([[2.0, 0.5], [0.5, 1.0]], requires_grad=True)
+assert_type(ts.linalg.solve(A, [1.0, 2.0]), tg.Tensor)
+assert_type(ts.linalg.det(A), tg.Tensor)
+assert_type(ts.linalg.expm(A), tg.Tensor)
+assert_type(ts.linalg.cholesky(A, lower=True), tg.Tensor)
+assert_type(ts.fft.fft(x), tg.Tensor)
+assert_type(ts.fft.dctn(A, axes=[0]), tg.Tensor)
+assert_type(ts.signal.fftconvolve(x, [1.0, 2.0]), tg.Tensor)
+assert_type(ts.spatial.distance.euclidean(x, [0.0, 0.0]), tg.Tensor)
+solution: Array = ts.linalg.solve(np.eye(2), np.ones(2))
+solution = ts.linalg.solve(a=np.eye(2), b=np.ones(2))
+lower, upper = ts.linalg.lu(A, permute_l=True)
+filtered, state = ts.signal.lfilter([1.0], [1.0, -0.5], x, zi=[0.0])
+spectrum: Array = ts.fft.rfft([1.0, 2.0, 3.0], 4)

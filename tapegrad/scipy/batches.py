@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegrad.core.base import shape_of, value_of
+from tapegrad.core.base import Operand, TensorOrArray, shape_of, value_of
 from tapegrad.core.dispatch import tensors_in
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import tensor_of
@@ -29,7 +29,7 @@ def in_batches(**cores: int | str) -> Callable[[F], F]:
         signature = inspect.signature(function)
 
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: Operand | None, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs)
             arrays = {k: tensor_of(bound.arguments[k]) for k in cores if bound.arguments.get(k) is not None}
             kept, fronts = {}, []
@@ -58,7 +58,7 @@ def in_batches(**cores: int | str) -> Callable[[F], F]:
     return decorate
 
 
-def _stacked(results: list[Any], front: tuple[int, ...]) -> Any:
+def _stacked(results: list[TensorOrArray], front: tuple[int, ...]) -> TensorOrArray:
     if results[0] is None:
         return None
     found = np.stack(results) if tensors_in(results) else np.array([value_of(x) for x in results])

@@ -5,21 +5,24 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 import numpy as np
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import Operand, TensorOrArray, value_of
 from tapegrad.core.dispatch import tensors_in, wrap_without_history
 from tapegrad.errors import BorderError, TapeError, UnsupportedOpError
 from tapegrad.numpy_api.tables import any_follows, plainly, tensor_of
+from tapegrad.tensor import Tensor
 
 __all__ = [
-    "Guarded", "constants", "derived", "doubles", "fall_through", "follows", "plain_only", "refuse", "theirs",
+    "Guarded", "constants", "derived", "derived_in", "doubles", "fall_through", "follows", "plain_only",
+    "refuse", "theirs",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 
 
@@ -28,7 +31,7 @@ def follows(*parts: Any) -> bool:
     return any(any_follows(tuple(x.values()) if isinstance(x, dict) else x) for x in parts)
 
 
-def theirs(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+def theirs(function: Callable[..., Any], args: Sequence[Operand | None], kwargs: dict[str, Any]) -> Any:
     """Call SciPy's function on values: its own result, with Tensors where Tensors are given.
 
     It does not overwrite memory of Tensors, whatever it is asked to.
@@ -42,16 +45,38 @@ def theirs(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> A
     return plainly(function, args, kwargs)
 
 
-def derived(function: Callable[..., Any], title: str = "") -> Callable[[F], F]:
+class ArrayFunction(Protocol[P]):
+    """A function with an array for its result: of a Tensor first a Tensor, else what SciPy makes of it."""
+
+    @overload
+    def __call__(self, x: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor: ...
+    @overload
+    def __call__(self, x: Operand, /, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+    @overload
+    def __call__(self, **kwargs: Any) -> Any: ...
+
+
+class Register(Protocol):
+    """What type checkers see of a registered function; of several results, arguments tell how many."""
+
+    @overload
+    def __call__(
+        self, implementation: Callable[Concatenate[Operand, P], TensorOrArray], /
+    ) -> ArrayFunction[P]: ...
+    @overload
+    def __call__(self, implementation: Callable[..., Any], /) -> Callable[..., Any]: ...
+
+
+def derived(function: Callable[..., Any], title: str = "") -> Register:
     """Register what a function of SciPy's does where a derivative is asked for; else it answers itself.
 
     With a title errors name the function by that; without for one that calls the user's functions, whose
     errors are theirs.
     """
 
-    def register(implementation: F) -> F:
+    def register(implementation: Callable[..., Any]) -> Any:
         @functools.wraps(implementation)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: Operand, **kwargs: Any) -> TensorOrArray:
             if not follows(args, kwargs):
                 return theirs(function, args, kwargs)
             if not title:
@@ -68,12 +93,22 @@ def derived(function: Callable[..., Any], title: str = "") -> Callable[[F], F]:
                 kind = np.linalg.LinAlgError if isinstance(error, np.linalg.LinAlgError) else ValueError
                 raise kind(f"{title}: {error}") from error
 
-        return call  # type: ignore[return-value]
+        return call
 
     return register
 
 
-def constants(*arrays: Any, like: Any) -> Any:
+def derived_in(module: types.ModuleType) -> Register:
+    """Register what the function of a module of SciPy's that has the same name does, as `derived`."""
+
+    def register(implementation: Callable[..., Any]) -> Any:
+        name = implementation.__name__
+        return derived(getattr(module, name, implementation), f"{module.__name__}.{name}")(implementation)
+
+    return register
+
+
+def constants(*arrays: Operand, like: Operand) -> Any:
     """Return arrays that have no derivative as SciPy's function of a Tensor gives them."""
     found = tuple(wrap_without_history(x, (like,)) for x in arrays)
     return found if len(found) > 1 else found[0]
@@ -145,7 +180,11 @@ class Guarded:
         return plain_only(found, f"{self.title}.{name}", self._why) if isinstance(found, FUNCTIONS) else found
 
 
-def doubles(x: Any) -> Any:
+@overload
+def doubles(x: Tensor) -> Tensor: ...
+@overload
+def doubles(x: Operand) -> TensorOrArray: ...
+def doubles(x: Operand) -> TensorOrArray:
     """An argument as a Tensor or array in double precision, as SciPy computes."""
     x = tensor_of(x)
     dtype = value_of(x).dtype

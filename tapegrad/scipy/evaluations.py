@@ -11,7 +11,15 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from tapegrad.autograd.functional import grad_of_active
-from tapegrad.core.base import has_tangent, is_tensor, needs_derivative, requires_grad, value_of
+from tapegrad.core.base import (
+    Operand,
+    TensorOrArray,
+    has_tangent,
+    is_tensor,
+    needs_derivative,
+    requires_grad,
+    value_of,
+)
 from tapegrad.creation import array
 from tapegrad.errors import BorderError, GradientError, UnsupportedOpError
 from tapegrad.func import hessian, hvp, jacfwd, jacobian, value_and_grad
@@ -27,7 +35,7 @@ MANY = 100  # unknowns from which a Jacobian may be sparse unasked
 SPARSE = 0.1  # the part of its elements that may be other than 0 then
 
 
-def as_array(found: Any) -> Any:
+def as_array(found: Operand) -> Any:
     """What a function returned as one array or Tensor; lists and tuples are joined."""
     return array(found) if isinstance(found, (list, tuple)) else found
 
@@ -58,7 +66,7 @@ class Values:
         self.what, self.f = what, f
         functools.update_wrapper(self, f, updated=())
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Operand, **kwargs: Any) -> np.ndarray:
         """What the function returned, without a Tensor around it."""
         found = self.f(*args, **kwargs)
         if not is_tensor(found):
@@ -82,8 +90,8 @@ class _Recorded:
         self,
         what: str,
         f: Callable[..., Any],
-        x: Any,
-        args: tuple[Any, ...],
+        x: Operand,
+        args: tuple[float, ...],
         kwargs: dict[str, Any],
         order: int,
     ) -> None:
@@ -106,39 +114,39 @@ class _Recorded:
         v = None if y.size == 1 else [np.ones(y.shape, y.dtype)]  # without, one compiled call does it
         return y, grad_of_active([y], call.xs, v, order == 2)[0]
 
-    def gradient(self) -> Any:
+    def gradient(self) -> np.ndarray:
         """The gradient of the sum of the results."""
         return self._numbers(self._slope)
 
-    def product(self, p: Any) -> Any:
+    def product(self, p: Operand) -> np.ndarray:
         """The derivative of the gradient along a direction."""
         return self._moved(self._slope, p)
 
-    def hessian(self) -> Any:
+    def hessian(self) -> np.ndarray:
         """The matrix of second derivatives."""
         slope = self._slope
         if slope is None or not requires_grad(slope):
             return np.zeros((self._call.xs[0].size,) * 2, self._call.xs[0].dtype)
         return rows_of(self._call, slope)[0]
 
-    def jacobian(self) -> Any:
+    def jacobian(self) -> np.ndarray:
         """The matrix of derivatives, by rows."""
         return rows_of(self._call, self._y)[0].reshape(self._y.size, -1)
 
-    def products(self, v: Any) -> Callable[[Any], Any]:
+    def products(self, v: Operand) -> Callable[[np.ndarray], np.ndarray]:
         """Return the Hessian of the results' sum with these weights, as a function of directions."""
         y = self._y
         weights = np.reshape(v, y.shape).astype(y.dtype)
         slope = self._call.recorded(lambda call: grad_of_active([y], call.xs, [weights], True)[0])
         return lambda p: self._moved(slope, p)
 
-    def _moved(self, slope: Tensor | None, p: Any) -> Any:
+    def _moved(self, slope: Tensor | None, p: Operand) -> np.ndarray:
         if slope is None or not requires_grad(slope):
             return self._numbers(None)
         v = np.reshape(p, slope.shape).astype(slope.dtype)
         return self._numbers(grad_of_active([slope], self._call.xs, [v], False, retain_graph=True)[0])
 
-    def _numbers(self, g: Tensor | None) -> Any:
+    def _numbers(self, g: Tensor | None) -> np.ndarray:
         x = self._call.xs[0]
         return np.zeros(x.shape, x.dtype) if g is None else np.array(value_of(g))
 
@@ -146,19 +154,19 @@ class _Recorded:
 class _Compiled:
     """A point of a function that Numba compiled."""
 
-    def __init__(self, f: Callable[..., Any], x: Any, args: tuple[Any, ...]) -> None:
+    def __init__(self, f: Callable[..., Any], x: Operand, args: tuple[Operand, ...]) -> None:
         self._f, self._x, self._args = f, x, args
         self.value, self._gradient = value_and_grad(f)(x, *args)
 
-    def gradient(self) -> Any:
+    def gradient(self) -> TensorOrArray:
         """The gradient."""
         return np.array(self._gradient)
 
-    def product(self, p: Any) -> Any:
+    def product(self, p: Operand) -> Any:
         """The derivative of the gradient along a direction."""
         return hvp(self._f)(self._x, *self._args, p)
 
-    def hessian(self) -> Any:
+    def hessian(self) -> TensorOrArray:
         """The matrix of second derivatives."""
         return hessian(self._f)(self._x, *self._args)
 
@@ -166,7 +174,7 @@ class _Compiled:
 class _Jacobian:
     """A point with a value, and what gives the Jacobian there."""
 
-    def __init__(self, value: Any, jacobian: Callable[[], Any]) -> None:
+    def __init__(self, value: Operand, jacobian: Callable[[], Any]) -> None:
         self.value, self.jacobian = value, jacobian
 
 
@@ -189,27 +197,27 @@ class Function:
         self._f = on_tensors(f, what)
         self._points: list[tuple[Any, Any]] = []
 
-    def value(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def value(self, x: Operand, *args: float, **kwargs: Any) -> float:
         """What the function returned."""
         return self._at(x, args, kwargs).value
 
-    def gradient(self, x: Any, *args: Any) -> Any:
+    def gradient(self, x: Operand, *args: float) -> np.ndarray:
         """The gradient; of a function of each element of its own, its derivatives."""
         return self._at(x, args, {}).gradient()[()]
 
-    def product(self, x: Any, p: Any, *args: Any) -> Any:
+    def product(self, x: Operand, p: Operand, *args: Operand) -> np.ndarray:
         """The Hessian times a direction."""
         return self._at(x, args, {}).product(p)
 
-    def hessian(self, x: Any, *args: Any) -> Any:
+    def hessian(self, x: Operand, *args: Operand) -> np.ndarray:
         """The Hessian."""
         return self._at(x, args, {}).hessian()
 
-    def curvature(self, x: Any, *args: Any) -> Any:
+    def curvature(self, x: Operand, *args: Operand) -> np.ndarray:
         """The second derivatives of a function of each element of its own."""
         return np.asarray(self._at(x, args, {}).product(np.ones(np.shape(x))[()]))[()]
 
-    def _at(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _at(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Recorded:
         """The point x, where the function was called or is called now."""
         x = np.asarray(x)
         key = x.shape, x.dtype, x.tobytes()
@@ -223,7 +231,7 @@ class Function:
         self._points.insert(0, (key, point))
         return point
 
-    def _called(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _called(self, x: Operand, args: tuple[float, ...], kwargs: dict[str, Any]) -> Any:
         if self._native:
             return _Compiled(self._f, x, tuple(map(value_of, args)))
         return _Recorded(self._what, self._f, x, args, kwargs, 1 + self._second)
@@ -247,11 +255,11 @@ class Residual(Function):
         self._plan: SparseJacobian | None = None
         self._form: Callable[..., Any] | None = None
 
-    def jacobian(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def jacobian(self, x: Operand, *args: Operand, **kwargs: Any) -> Any:
         """The Jacobian, an array or a sparse one."""
         return self._at(x, args, kwargs).jacobian()
 
-    def lagrangian(self, x: Any, v: Any, *args: Any) -> LinearOperator:
+    def lagrangian(self, x: Operand, v: Operand, *args: float) -> LinearOperator:
         """The Hessian of the results' sum with weights v."""
         n = np.size(x)
         return LinearOperator((n, n), self._at(x, args, {}).products(v), dtype=np.dtype(float))
@@ -265,8 +273,8 @@ class Residual(Function):
         return point if self._form == self._recorded else self._form(x, args, kwargs)
 
     def _chosen(
-        self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any], m: int, n: int
-    ) -> Callable[..., Any]:
+        self, x: Operand, args: tuple[Operand, ...], kwargs: dict[str, Any], m: int, n: int
+    ) -> Callable[..., _Jacobian | _Recorded]:
         """How the Jacobian is computed from now on."""
         look = isinstance(self._pattern, str)
         if self._pattern is not None and (not look or n >= MANY):
@@ -287,19 +295,19 @@ class Residual(Function):
             return self._f
         return lambda x, *args: as_array(self._f(x, *args, **kwargs))
 
-    def _recorded(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _recorded(self, x: np.ndarray, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Recorded:
         return _Recorded(self._what, self._f, x, args, kwargs, 0)
 
-    def _sparse(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _sparse(self, x: Operand, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Jacobian:
         assert self._plan is not None
         return _Jacobian(*self._plan.value_and_matrix(x, *args))
 
-    def _by_columns(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _by_columns(self, x: np.ndarray, args: tuple[np.ndarray, ...], kwargs: dict[str, Any]) -> _Jacobian:
         f = self._joined(kwargs)
         value = Values(self._what, f)(x.copy(), *args)
         return _Jacobian(value, lambda: jacfwd(f)(x, *args).reshape(np.size(value), -1))
 
-    def _compiled(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _compiled(self, x: TensorOrArray, args: tuple[Operand, ...], kwargs: dict[str, Any]) -> _Jacobian:
         plain = tuple(map(value_of, args))
         value = as_array(self._f(x.copy(), *plain))
         return _Jacobian(value, lambda: jacobian(self._f)(x, *plain).reshape(np.size(value), -1))

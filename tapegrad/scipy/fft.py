@@ -6,22 +6,24 @@ those of `numpy.fft`, which take ``workers`` and ``overwrite_x`` for hints.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.fft as _scipy
 
-from tapegrad.core.base import ndim_of, shape_of, value_of
+from tapegrad.core.base import Operand, Shape, TensorOrArray, ndim_of, shape_of, value_of
 from tapegrad.errors import AxisError, ShapeError
-from tapegrad.numpy_api.tables import axis_of, tensor_of
+from tapegrad.numpy_api.tables import Axis, axis_of, tensor_of
 from tapegrad.ops import cosines as cosine_ops
 from tapegrad.ops.fft import OPPOSITE
-from tapegrad.scipy.calls import derived
+from tapegrad.scipy.calls import derived_in
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 numpy: Any = np.fft  # whose stubs know literal arguments only
 cosines: Any = cosine_ops
-F = TypeVar("F", bound=Callable[..., Any])
 
 __all__ = [
     "dct", "dctn", "dst", "dstn", "fft", "fft2", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "idct",
@@ -38,12 +40,10 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_scipy.__all__})
 
 
-def _derived(function: F) -> F:
-    name = function.__name__
-    return derived(getattr(_scipy, name), f"scipy.fft.{name}")(function)
+_derived = derived_in(_scipy)
 
 
-def _axes(x: Any, s: Any, axes: Any) -> tuple[Any, Any]:
+def _axes(x: TensorOrArray, s: Shape | None, axes: Axis) -> tuple[list[int] | None, list[int]]:
     """Numbers of points and axes as NumPy takes them; SciPy's by default are all, or the last ones."""
     if isinstance(s, int):
         s = (s,)
@@ -52,15 +52,15 @@ def _axes(x: Any, s: Any, axes: Any) -> tuple[Any, Any]:
         axes = range(ndim) if s is None else range(ndim - len(s), ndim)
         if s is not None and len(s) > ndim:
             raise ShapeError(f"shape requires more axes than are present: {len(s)} of {ndim}")
-    axes = [axes] if np.ndim(axes) == 0 else list(axes)
-    shape = shape_of(x)
+    places = list(axes) if isinstance(axes, Sequence | np.ndarray) else [axes]
+    shape, counts = shape_of(x), None
     if s is not None:
-        s = [shape[axis_of(x, k, "s")] if n == -1 else int(n) for n, k in zip(s, axes, strict=False)]
-        if len(s) != len(axes):
+        counts = [shape[axis_of(x, k, "s")] if n == -1 else int(n) for n, k in zip(s, places, strict=False)]
+        if len(counts) != len(places):
             raise ShapeError("when given, axes and shape arguments have to be of the same length")
-    if len({k % max(len(shape), 1) for k in axes}) != len(axes):
+    if len({k % max(len(shape), 1) for k in places}) != len(places):
         raise AxisError("all axes must be unique")
-    return s, axes
+    return counts, places
 
 
 # ---------------------------------------------------------------- Fourier transforms
@@ -68,9 +68,9 @@ def _axes(x: Any, s: Any, axes: Any) -> tuple[Any, Any]:
 
 @_derived
 def fft(
-    x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """Fourier transform along an axis, as `scipy.fft.fft`.
 
     Examples
@@ -85,9 +85,9 @@ def fft(
 
 @_derived
 def ifft(
-    x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """Inverse Fourier transform along an axis, as `scipy.fft.ifft`.
 
     Examples
@@ -102,9 +102,9 @@ def ifft(
 
 @_derived
 def rfft(
-    x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """First half of the Fourier transform of real numbers along an axis, as `scipy.fft.rfft`.
 
     Examples
@@ -119,9 +119,9 @@ def rfft(
 
 @_derived
 def irfft(
-    x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """Inverse of `rfft` along an axis, as `scipy.fft.irfft`.
 
     Examples
@@ -136,9 +136,9 @@ def irfft(
 
 @_derived
 def hfft(
-    x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """Fourier transform of half of a Hermitian signal along an axis, as `scipy.fft.hfft`.
 
     Examples
@@ -153,9 +153,9 @@ def hfft(
 
 @_derived
 def ihfft(
-    x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, n: int | None = None, axis: int = -1, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """Inverse of `hfft` along an axis, as `scipy.fft.ihfft`.
 
     Examples
@@ -170,9 +170,9 @@ def ihfft(
 
 @_derived
 def fft2(
-    x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, s: Shape | None = None, axes: Axis = (-2, -1), norm: str | None = None,
+    overwrite_x: bool = False, workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """Fourier transform along two axes, as `scipy.fft.fft2`.
 
     Examples
@@ -189,9 +189,9 @@ def fft2(
 
 @_derived
 def ifft2(
-    x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, s: Shape | None = None, axes: Axis = (-2, -1), norm: str | None = None,
+    overwrite_x: bool = False, workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """Inverse Fourier transform along two axes, as `scipy.fft.ifft2`.
 
     Examples
@@ -208,9 +208,9 @@ def ifft2(
 
 @_derived
 def rfft2(
-    x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, s: Shape | None = None, axes: Axis = (-2, -1), norm: str | None = None,
+    overwrite_x: bool = False, workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """Fourier transform of real numbers along two axes, as `scipy.fft.rfft2`.
 
     Examples
@@ -227,9 +227,9 @@ def rfft2(
 
 @_derived
 def irfft2(
-    x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, s: Shape | None = None, axes: Axis = (-2, -1), norm: str | None = None,
+    overwrite_x: bool = False, workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """Inverse of `rfft2` along two axes, as `scipy.fft.irfft2`.
 
     Examples
@@ -246,9 +246,9 @@ def irfft2(
 
 @_derived
 def hfft2(
-    x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, s: Shape | None = None, axes: Axis = (-2, -1), norm: str | None = None,
+    overwrite_x: bool = False, workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """Fourier transform of half of a Hermitian signal along two axes, as `scipy.fft.hfft2`.
 
     Examples
@@ -264,9 +264,9 @@ def hfft2(
 
 @_derived
 def ihfft2(
-    x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, s: Shape | None = None, axes: Axis = (-2, -1), norm: str | None = None,
+    overwrite_x: bool = False, workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """Inverse of `hfft2` along two axes, as `scipy.fft.ihfft2`.
 
     Examples
@@ -282,9 +282,9 @@ def ihfft2(
 
 @_derived
 def fftn(
-    x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, s: Shape | None = None, axes: Axis = None, norm: str | None = None,
+    overwrite_x: bool = False, workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """Fourier transform along axes, as `scipy.fft.fftn`.
 
     Examples
@@ -301,9 +301,9 @@ def fftn(
 
 @_derived
 def ifftn(
-    x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, s: Shape | None = None, axes: Axis = None, norm: str | None = None,
+    overwrite_x: bool = False, workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """Inverse Fourier transform along axes, as `scipy.fft.ifftn`.
 
     Examples
@@ -320,9 +320,9 @@ def ifftn(
 
 @_derived
 def rfftn(
-    x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, s: Shape | None = None, axes: Axis = None, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """Fourier transform of real numbers along axes, as `scipy.fft.rfftn`.
 
     Examples
@@ -339,9 +339,9 @@ def rfftn(
 
 @_derived
 def irfftn(
-    x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, s: Shape | None = None, axes: Axis = None, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """Inverse of `rfftn` along axes, as `scipy.fft.irfftn`.
 
     Examples
@@ -358,9 +358,9 @@ def irfftn(
 
 @_derived
 def hfftn(
-    x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, s: Shape | None = None, axes: Axis = None, norm: str | None = None,
+    overwrite_x: bool = False, workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """Fourier transform of half of a Hermitian signal along axes, as `scipy.fft.hfftn`.
 
     Examples
@@ -376,9 +376,9 @@ def hfftn(
 
 @_derived
 def ihfftn(
-    x: Any, s: Any = None, axes: Any = None, norm: str | None = None, overwrite_x: bool = False,
-    workers: int | None = None, *, plan: Any = None,
-) -> Any:  # fmt: skip
+    x: Operand, s: Shape | None = None, axes: Axis = None, norm: str | None = None, overwrite_x: bool = False,
+    workers: int | None = None, *, plan: None = None,
+) -> TensorOrArray:  # fmt: skip
     """Inverse of `hfftn` along axes, as `scipy.fft.ihfftn`.
 
     Examples
@@ -392,7 +392,7 @@ def ihfftn(
     return _hermitian(x, s, axes, norm, True)
 
 
-def _hermitian(x: Any, s: Any, axes: Any, norm: str | None, inverse: bool) -> Any:
+def _hermitian(x: Operand, s: Shape | None, axes: Axis, norm: str | None, inverse: bool) -> Tensor:
     """Transforms of several axes between real numbers and half of what is Hermitian."""
     x = tensor_of(x)
     s, axes = _axes(x, s, axes)
@@ -406,7 +406,7 @@ def _hermitian(x: Any, s: Any, axes: Any, norm: str | None, inverse: bool) -> An
 
 
 @_derived
-def fftshift(x: Any, axes: Any = None) -> Any:
+def fftshift(x: Operand, axes: Axis = None) -> TensorOrArray:
     """Halves of axes exchanged, so that frequency 0 comes to the middle, as `scipy.fft.fftshift`.
 
     Examples
@@ -420,7 +420,7 @@ def fftshift(x: Any, axes: Any = None) -> Any:
 
 
 @_derived
-def ifftshift(x: Any, axes: Any = None) -> Any:
+def ifftshift(x: Operand, axes: Axis = None) -> TensorOrArray:
     """Inverse of `fftshift`, as `scipy.fft.ifftshift`.
 
     Examples
@@ -436,7 +436,7 @@ def ifftshift(x: Any, axes: Any = None) -> Any:
 # ---------------------------------------------------------------- cosines and sines
 
 
-def _resized(x: Any, n: int, axis: int) -> Any:
+def _resized(x: TensorOrArray, n: int, axis: int) -> TensorOrArray:
     """An axis cut off, or filled up with zeros at its end."""
     shape = shape_of(x)
     if n < 1:
@@ -448,10 +448,11 @@ def _resized(x: Any, n: int, axis: int) -> Any:
 
 
 def _cosines(
-    x: Any, sine: bool, inverse: bool, kind: int, s: Any, axes: Any, norm: str | None, orthogonalize: Any,
-) -> Any:  # fmt: skip
+    data: Operand, sine: bool, inverse: bool, kind: int, s: Shape | None, axes: Axis, norm: str | None,
+    orthogonalize: bool | None,
+) -> TensorOrArray:  # fmt: skip
     """Transforms along axes, of which an inverse is one of the other kind in the other scale."""
-    x = tensor_of(x)
+    x = tensor_of(data)
     if value_of(x).dtype.kind not in "fc":
         x = x * 1.0
     if kind not in cosines.OTHER:
@@ -463,9 +464,10 @@ def _cosines(
         orthogonalize = norm == "ortho"
     if inverse:
         kind, norm = cosines.OTHER[kind], OPPOSITE[norm]
-    s, axes = _axes(x, s, axes)
-    axes = [axis_of(x, k, "a transform") for k in axes]
-    for n, axis in zip(s or [None] * len(axes), axes, strict=True):
+    counts, places = _axes(x, s, axes)
+    places = [axis_of(x, k, "a transform") for k in places]
+    wanted: Sequence[int | None] = counts or [None] * len(places)
+    for n, axis in zip(wanted, places, strict=True):
         if n is not None:
             x = _resized(x, n, axis)
         if shape_of(x)[axis] < (2 if kind == 1 and not sine else 1):
@@ -476,9 +478,9 @@ def _cosines(
 
 @_derived
 def dct(
-    x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None,
+    x: Operand, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None,
     overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Discrete cosine transform along an axis, as `scipy.fft.dct`.
 
     Examples
@@ -493,9 +495,9 @@ def dct(
 
 @_derived
 def dctn(
-    x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None,
+    x: Operand, type: int = 2, s: Shape | None = None, axes: Axis = None, norm: str | None = None,
     overwrite_x: bool = False, workers: int | None = None, *, orthogonalize: bool | None = None,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Discrete cosine transform along axes, as `scipy.fft.dctn`.
 
     Examples
@@ -511,9 +513,9 @@ def dctn(
 
 @_derived
 def idct(
-    x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None,
+    x: Operand, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None,
     overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Inverse of `dct` along an axis, as `scipy.fft.idct`.
 
     Examples
@@ -528,9 +530,9 @@ def idct(
 
 @_derived
 def idctn(
-    x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None,
+    x: Operand, type: int = 2, s: Shape | None = None, axes: Axis = None, norm: str | None = None,
     overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Inverse of `dctn` along axes, as `scipy.fft.idctn`.
 
     Examples
@@ -546,9 +548,9 @@ def idctn(
 
 @_derived
 def dst(
-    x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None,
+    x: Operand, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None,
     overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Discrete sine transform along an axis, as `scipy.fft.dst`.
 
     Examples
@@ -563,9 +565,9 @@ def dst(
 
 @_derived
 def dstn(
-    x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None,
+    x: Operand, type: int = 2, s: Shape | None = None, axes: Axis = None, norm: str | None = None,
     overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Discrete sine transform along axes, as `scipy.fft.dstn`.
 
     Examples
@@ -581,9 +583,9 @@ def dstn(
 
 @_derived
 def idst(
-    x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None,
+    x: Operand, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None,
     overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Inverse of `dst` along an axis, as `scipy.fft.idst`.
 
     Examples
@@ -598,9 +600,9 @@ def idst(
 
 @_derived
 def idstn(
-    x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None,
+    x: Operand, type: int = 2, s: Shape | None = None, axes: Axis = None, norm: str | None = None,
     overwrite_x: bool = False, workers: int | None = None, orthogonalize: bool | None = None,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Inverse of `dstn` along axes, as `scipy.fft.idstn`.
 
     Examples

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.interpolate as _scipy
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import Operand, TensorOrArray, value_of
 from tapegrad.numpy_api.tables import plain
 from tapegrad.scipy.calls import Guarded, doubles, fall_through, follows, refuse, theirs
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 __all__ = [
     "BSpline", "CubicSpline", "PchipInterpolator", "RegularGridInterpolator", "interp1d",
@@ -33,7 +36,7 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_scipy.__all__})
 
 
-def _constant(x: Any, name: str, what: str) -> Any:
+def _constant(x: Operand | None, name: str, what: str) -> Any:
     """An argument by which there is no derivative, as an array."""
     if follows(x):
         raise refuse(f"scipy.interpolate.{name}", f"has no derivative by {what}")
@@ -62,11 +65,13 @@ class _Pieces(Guarded):
 
     constants = ("x", "t", "k")
 
-    def __init__(self, it: Any, name: str, c: Any, ends: np.ndarray, axis: int, extrapolate: Any) -> None:
+    def __init__(
+        self, it: Any, name: str, c: TensorOrArray, ends: np.ndarray, axis: int, extrapolate: bool
+    ) -> None:
         super().__init__(it, name, (c,))
         self._pieces, self._ends, self.axis, self.extrapolate = c, ends, axis, extrapolate
 
-    def __call__(self, x: Any, nu: int = 0, extrapolate: Any = None) -> Any:
+    def __call__(self, x: Operand, nu: int = 0, extrapolate: Any = None) -> Any:
         """Evaluate it, or its derivative of order `nu`; as SciPy's."""
         if not follows(x, self._pieces):
             return theirs(self._it, (x, nu, extrapolate), {})
@@ -82,7 +87,7 @@ class _Pieces(Guarded):
         i = np.clip(np.searchsorted(ends, at, side="right") - 1, 0, len(ends) - 2)
         c, rest = self._pieces, np.ndim(self._pieces) - 2
         off = np.reshape(x - ends[i], (*np.shape(at), *(1,) * rest))
-        found: Any = np.zeros((*np.shape(at), *np.shape(c)[2:]))
+        found = np.zeros((*np.shape(at), *np.shape(c)[2:]))
         count = np.shape(c)[0]
         for k in range(count - nu):
             power = count - 1 - k
@@ -97,13 +102,13 @@ class _Pieces(Guarded):
         """The coefficients."""
         return self._pieces
 
-    def derivative(self, nu: int = 1) -> Any:
+    def derivative(self, nu: int = 1) -> _Pieces:
         """Return the derivative, an interpolant."""
         if nu < 0:
             return self.antiderivative(-nu)
         count = np.shape(self._pieces)[0]
         if count <= nu:
-            c: Any = self._pieces[-1:] * 0.0
+            c = self._pieces[-1:] * 0.0
         else:
             powers = np.arange(count - 1, nu - 1, -1)
             factors = np.prod([powers - k for k in range(nu)], axis=0) if nu else np.ones(len(powers))
@@ -125,7 +130,7 @@ class _Pieces(Guarded):
             found = found._like(it, np.concatenate([c, starts[None]], axis=0))
         return found
 
-    def integrate(self, a: Any, b: Any, extrapolate: Any = None) -> Any:
+    def integrate(self, a: float, b: Operand, extrapolate: bool | str | None = None) -> Any:
         """Return the integral between two limits."""
         if not follows(a, b, self._pieces):
             return theirs(self._it.integrate, (a, b, extrapolate), {})
@@ -135,11 +140,11 @@ class _Pieces(Guarded):
         whole = self.antiderivative()
         return whole(b, 0, extrapolate) - whole(a, 0, extrapolate)
 
-    def _like(self, it: Any, c: Any) -> _Pieces:
+    def _like(self, it: Any, c: TensorOrArray) -> _Pieces:
         return _Pieces(it, self.title, c, self._ends, self.axis, self.extrapolate)
 
 
-def _column(numbers: Any, rank: int) -> Any:
+def _column(numbers: np.ndarray, rank: int) -> Any:
     return np.reshape(numbers, (-1, *(1,) * (rank - 1)))
 
 
@@ -156,12 +161,12 @@ def _first(y: Any, axis: int) -> tuple[Any, int]:
     return np.moveaxis(y, axis, 0), axis % np.ndim(y)
 
 
-def _applied(matrix: np.ndarray, y: Any) -> Any:
+def _applied(matrix: np.ndarray, y: Any) -> TensorOrArray:
     """A constant array times data along their first axis."""
     return np.tensordot(matrix, y, axes=(-1, 0))
 
 
-def _homogeneous(bc_type: Any, n: int) -> Any:
+def _homogeneous(bc_type: str | tuple[tuple[int, np.ndarray], tuple[int, np.ndarray]], n: int) -> Any:
     """Conditions at the ends for n right sides at a time, with 0 for values."""
     if bc_type is None or isinstance(bc_type, str):
         return bc_type
@@ -176,7 +181,9 @@ def _without_value(side: Any, n: int) -> Any:
     return [(order, np.zeros(n)) for order, _ in side]
 
 
-def _values_of(bc_type: Any, name: str) -> Any:
+def _values_of(
+    bc_type: str | tuple[tuple[int, np.ndarray], tuple[int, np.ndarray]], name: str
+) -> str | tuple[tuple[int, np.ndarray], tuple[int, np.ndarray]]:
     if follows(bc_type if isinstance(bc_type, (tuple, list)) else ()):
         raise refuse(f"scipy.interpolate.{name}", "has no derivative by bc_type")
     return plain(bc_type)
@@ -203,10 +210,17 @@ class CubicSpline(_Pieces):
     (tensor([ 0.3125,  0.9375, -0.3125,  0.0625]),)
     """
 
-    def __init__(self, x: Any, y: Any, axis: int = 0, bc_type: Any = "not-a-knot", extrapolate: Any = None):
+    def __init__(
+        self,
+        x: Any,
+        y: Any,
+        axis: int = 0,
+        bc_type: Any = "not-a-knot",
+        extrapolate: bool | None = None,
+    ):
         x, bc_type = _constant(x, "CubicSpline", "x"), _values_of(bc_type, "CubicSpline")
         it = _scipy.CubicSpline(x, value_of(y), axis, bc_type, extrapolate)
-        c: Any = it.c
+        c = it.c
         if follows(y):
             y, _ = _first(y, axis)
             n = np.shape(y)[0]
@@ -239,10 +253,10 @@ class PchipInterpolator(_Pieces):
     (tensor([-0.1736,  0.8333,  0.3403]),)
     """
 
-    def __init__(self, x: Any, y: Any, axis: int = 0, extrapolate: Any = None) -> None:
+    def __init__(self, x: Operand, y: Any, axis: int = 0, extrapolate: bool | str | None = None) -> None:
         x = _constant(x, "PchipInterpolator", "x")
         it = _scipy.PchipInterpolator(x, value_of(y), axis, extrapolate)
-        c: Any = it.c
+        c = it.c
         if follows(y):
             y, _ = _first(y, axis)
             h = np.reshape(np.diff(np.asarray(x, float)), (-1, *(1,) * (np.ndim(y) - 1)))
@@ -253,7 +267,7 @@ class PchipInterpolator(_Pieces):
         super().__init__(it, "scipy.interpolate.PchipInterpolator", c, it.x, it.axis, it.extrapolate)
 
 
-def _slopes(h: Any, m: Any) -> Any:
+def _slopes(h: np.ndarray, m: TensorOrArray) -> TensorOrArray:
     """Slopes at the places, from distances and slopes between them."""
     if len(h) == 1:
         return np.concatenate([m, m])
@@ -266,7 +280,7 @@ def _slopes(h: Any, m: Any) -> Any:
     return np.concatenate([first[None], inner, last[None]])
 
 
-def _slope_at_end(h: Any, m: Any) -> Any:
+def _slope_at_end(h: np.ndarray, m: TensorOrArray) -> TensorOrArray:
     d = ((2 * h[0] + h[1]) * m[0] - h[0] * m[1]) / (h[0] + h[1])
     at, first, second = value_of(d), value_of(m[0]), value_of(m[1])
     turned = np.sign(at) != np.sign(first)
@@ -296,7 +310,7 @@ class BSpline(_Pieces):
     (tensor([0.25, 0.50, 0.25]),)
     """
 
-    def __init__(self, t: Any, c: Any, k: int, extrapolate: Any = True, axis: int = 0) -> None:
+    def __init__(self, t: Operand, c: Operand, k: int, extrapolate: bool = True, axis: int = 0) -> None:
         t = _constant(t, "BSpline", "t")
         it = _scipy.BSpline(t, value_of(c), k, extrapolate, axis)
         count = len(it.t) - k - 1
@@ -313,8 +327,14 @@ class BSpline(_Pieces):
 
 
 def make_interp_spline(
-    x: Any, y: Any, k: int = 3, t: Any = None, bc_type: Any = None, axis: int = 0, check_finite: bool = True
-) -> BSpline:
+    x: Operand,
+    y: Operand,
+    k: int = 3,
+    t: Operand | None = None,
+    bc_type: Any = None,
+    axis: int = 0,
+    check_finite: bool = True,
+) -> Any:
     """Spline of a degree through data.
 
     Parameters
@@ -377,8 +397,8 @@ class interp1d(Guarded):
     STEPS = ("nearest", "nearest-up", "previous", "next", "zero", 0)
 
     def __init__(
-        self, x: Any, y: Any, kind: Any = "linear", axis: int = -1, copy: Any = True,
-        bounds_error: Any = None, fill_value: Any = np.nan, assume_sorted: bool = False,
+        self, x: Operand, y: Operand, kind: Any = "linear", axis: int = -1, copy: bool = True,
+        bounds_error: Any = None, fill_value: Operand = np.nan, assume_sorted: bool = False,
     ) -> None:  # fmt: skip
         x = _constant(x, "interp1d", "x")
         fill_value = plain(_constant(fill_value, "interp1d", "fill_value"))
@@ -393,7 +413,7 @@ class interp1d(Guarded):
         if self._degree is not None:
             self._spline = make_interp_spline(self._x, self._y, self._degree)
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Operand) -> Any:
         """Evaluate it, as SciPy's."""
         if not follows(x, self._y):
             return theirs(self._it, (x,), {})
@@ -446,8 +466,9 @@ class RegularGridInterpolator(Guarded):
     constants = ("grid", "method", "bounds_error", "fill_value")
 
     def __init__(
-        self, points: Any, values: Any, method: str = "linear", bounds_error: bool = True,
-        fill_value: Any = np.nan, *, solver: Any = None, solver_args: Any = None,
+        self, points: Any, values: Operand, method: str = "linear",
+        bounds_error: bool = True, fill_value: float | None = np.nan, *, solver: Any = None,
+        solver_args: Any = None,
     ) -> None:  # fmt: skip
         name = "RegularGridInterpolator"
         points = tuple(_constant(p, name, "points") for p in points)
@@ -462,7 +483,7 @@ class RegularGridInterpolator(Guarded):
             if len(p) > 1 and p[0] > p[-1]:
                 self._values = np.flip(self._values, axis)
 
-    def __call__(self, xi: Any, method: Any = None, *, nu: Any = None) -> Any:
+    def __call__(self, xi: Operand, method: str | None = None, *, nu: Any = None) -> Any:
         """Evaluate it, as SciPy's."""
         if not follows(xi, self._values):
             return theirs(self._it, (xi, method), {"nu": nu})
@@ -511,7 +532,7 @@ class RegularGridInterpolator(Guarded):
         i = np.clip(np.searchsorted(p, at, side="right") - 1, 0, len(p) - 2)
         return i, p[i + 1] - p[i]
 
-    def _corners(self, parts: list[Any], places: list[np.ndarray]) -> Any:
+    def _corners(self, parts: list[Any], places: list[np.ndarray]) -> Tensor:
         """The sum over the corners of cells."""
         found: Any = 0.0
         for corner in np.ndindex(*(2,) * len(parts)):

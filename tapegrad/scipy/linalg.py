@@ -7,13 +7,13 @@ derivative in each. ``overwrite_*`` changes nothing in Tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import scipy.linalg as _scipy
 
-from tapegrad.core.base import ndim_of, shape_of, value_of
+from tapegrad.core.base import Operand, TensorOrArray, ndim_of, shape_of, value_of
 from tapegrad.core.dispatch import apply
 from tapegrad.core.saved_values import save_arrays
 from tapegrad.errors import ShapeError, UnsupportedOpError
@@ -22,12 +22,14 @@ from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.ops import REGISTRY, bands, matrix_functions, riccati
 from tapegrad.ops.lapack import Kept
 from tapegrad.scipy.batches import in_batches
-from tapegrad.scipy.calls import constants, derived, plain_only
+from tapegrad.scipy.calls import constants, derived_in, plain_only
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 ops: Any = matrix_functions
 of_bands: Any = bands
 equations: Any = riccati
-F = TypeVar("F", bound=Callable[..., Any])
 
 __all__ = [
     "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion", "coshm", "cosm", "det",
@@ -67,12 +69,10 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_scipy.__all__})
 
 
-def _derived(function: F) -> F:
-    name = function.__name__
-    return derived(getattr(_scipy, name, function), f"scipy.linalg.{name}")(function)
+_derived = derived_in(_scipy)
 
 
-def _given(x: Any, check_finite: bool = True, axes: int = 0) -> Any:
+def _given(x: Operand, check_finite: bool = True, axes: int = 0) -> TensorOrArray:
     """An argument as a Tensor or array of floating-point numbers of at least so many axes."""
     x = tensor_of(x)
     value = value_of(x)
@@ -85,7 +85,7 @@ def _given(x: Any, check_finite: bool = True, axes: int = 0) -> Any:
     return x
 
 
-def _square(x: Any, check_finite: bool = True) -> Any:
+def _square(x: Operand, check_finite: bool = True) -> TensorOrArray:
     x = _given(x, check_finite, 2)
     shape = shape_of(x)
     if shape[-1] != shape[-2]:
@@ -93,16 +93,16 @@ def _square(x: Any, check_finite: bool = True) -> Any:
     return x
 
 
-def _adjoint(x: Any) -> Any:
+def _adjoint(x: TensorOrArray) -> TensorOrArray:
     x = np.swapaxes(x, -1, -2)
     return np.conj(x) if value_of(x).dtype.kind == "c" else x
 
 
-def _in_double(x: Any) -> Any:
-    return np.astype(x, np.complex128 if _is_complex(x) else np.float64, copy=False)
+def _in_double(x: TensorOrArray) -> TensorOrArray:
+    return x.astype(np.complex128 if _is_complex(x) else np.float64, copy=False)
 
 
-def _is_complex(*xs: Any) -> bool:
+def _is_complex(*xs: Operand) -> bool:
     return any(value_of(x).dtype.kind == "c" for x in xs)
 
 
@@ -117,7 +117,7 @@ STRUCTURES = {
 }  # fmt: skip
 
 
-def _structured(a: Any, structure: int, lower: bool) -> Any:
+def _structured(a: TensorOrArray, structure: int, lower: bool) -> TensorOrArray:
     """The matrix that SciPy means of one whose structure is told: of what it reads of it."""
     if structure == DIAGONAL:
         return np.triu(np.tril(a))
@@ -131,17 +131,17 @@ def _structured(a: Any, structure: int, lower: bool) -> Any:
 
 
 @in_batches(a=2)
-def _completed(a: Any, lower: bool, conjugate: bool) -> Any:
+def _completed(a: Operand, lower: bool, conjugate: bool) -> Tensor:
     return ops.completed(a, lower=bool(lower), conjugate=conjugate)
 
 
-def _structure(assume_a: Any) -> int:
+def _structure(assume_a: str | None) -> int:
     if assume_a not in STRUCTURES:
         raise ValueError(f"{assume_a} is not a recognized matrix structure")
     return STRUCTURES[assume_a]
 
 
-def _solved(a: Any, b: Any, structure: int) -> Any:
+def _solved(a: Any, b: Any, structure: int) -> TensorOrArray:
     """Solution by what a matrix is known to be."""
     rows, right = shape_of(a)[-1], shape_of(b)
     if not right or right[-min(len(right), 2)] != rows:
@@ -158,9 +158,9 @@ def _solved(a: Any, b: Any, structure: int) -> Any:
 
 @_derived
 def solve(
-    a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
+    a: Operand, b: Operand, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, assume_a: str | None = None, transposed: bool = False,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Solution of equations, as `scipy.linalg.solve`; without its warnings of ill-conditioned matrices.
 
     Symmetric and tridiagonal ones are solved as general ones are, with what SciPy reads of them.
@@ -184,9 +184,9 @@ def solve(
 
 @_derived
 def solve_triangular(
-    a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False,
+    a: Operand, b: Operand, trans: int | str = 0, lower: bool = False, unit_diagonal: bool = False,
     overwrite_b: bool = False, check_finite: bool = True,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Solution of equations with a triangular matrix, as `scipy.linalg.solve_triangular`.
 
     Its derivatives are solutions with the same matrix, found in the same way.
@@ -202,7 +202,7 @@ def solve_triangular(
     return _by_triangle(a, b, bool(lower), bool(unit_diagonal), trans)
 
 
-def _by_triangle(a: Any, b: Any, lower: bool, unit: bool, trans: Any) -> Any:
+def _by_triangle(a: Operand, b: Operand, lower: bool, unit: bool, trans: Any) -> TensorOrArray:
     """Solution with one triangle of a matrix, or with its transpose."""
     trans = {"N": 0, "T": 1, "C": 2}.get(trans, trans)
     if trans not in (0, 1, 2):
@@ -218,9 +218,9 @@ def _by_triangle(a: Any, b: Any, lower: bool, unit: bool, trans: Any) -> Any:
 
 @_derived
 def inv(
-    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, assume_a: str | None = None,
+    a: Operand, overwrite_a: bool = False, check_finite: bool = True, *, assume_a: str | None = None,
     lower: bool = False,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Inverse, as `scipy.linalg.inv`.
 
     Examples
@@ -235,7 +235,7 @@ def inv(
 
 
 @_derived
-def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+def det(a: Operand, overwrite_a: bool = False, check_finite: bool = True) -> TensorOrArray:
     """Determinant, in double precision, as `scipy.linalg.det`.
 
     Examples
@@ -253,9 +253,9 @@ def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
 @_derived
 @in_batches(a=2)
 def pinv(
-    a: Any, *, atol: float | None = None, rtol: float | None = None, return_rank: bool = False,
+    a: Operand, *, atol: float | None = None, rtol: float | None = None, return_rank: bool = False,
     check_finite: bool = True,
-) -> Any:  # fmt: skip
+) -> TensorOrArray | tuple[TensorOrArray, ...]:  # fmt: skip
     """Pseudoinverse, as `scipy.linalg.pinv`, differentiated at constant rank.
 
     Examples
@@ -283,7 +283,7 @@ def pinv(
 def lstsq(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, lapack_driver: str | None = None,
-) -> Any:  # fmt: skip
+) -> tuple[TensorOrArray, TensorOrArray, int, TensorOrArray | None]:  # fmt: skip
     """Least squares solution, squared residuals, rank and singular values, as `scipy.linalg.lstsq`.
 
     Examples
@@ -307,7 +307,13 @@ def lstsq(
 
 
 @_derived
-def norm(a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, check_finite: bool = True) -> Any:
+def norm(
+    a: Operand,
+    ord: float | Literal["fro", "nuc"] | None = None,
+    axis: int | tuple[int, ...] | None = None,
+    keepdims: bool = False,
+    check_finite: bool = True,
+) -> TensorOrArray:
     """Norm of vectors or matrices, as `scipy.linalg.norm`.
 
     Examples
@@ -324,7 +330,9 @@ def norm(a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, chec
 
 
 @_derived
-def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+def cholesky(
+    a: Operand, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> TensorOrArray:
     """Triangular factor of a positive definite matrix, as `scipy.linalg.cholesky`.
 
     Examples
@@ -338,7 +346,9 @@ def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finit
 
 
 @_derived
-def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+def cho_factor(
+    a: Operand, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[TensorOrArray, bool]:
     """Cholesky factor for `cho_solve`, as `scipy.linalg.cho_factor`, with zeros in the other triangle.
 
     Examples
@@ -352,7 +362,9 @@ def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_fin
 
 
 @_derived
-def cho_solve(c_and_lower: Any, b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Any:
+def cho_solve(
+    c_and_lower: tuple[Operand, bool], b: Operand, overwrite_b: bool = False, check_finite: bool = True
+) -> TensorOrArray:
     """Solution by a Cholesky factor, as `scipy.linalg.cho_solve`; nothing is factored again.
 
     Examples
@@ -368,7 +380,7 @@ def cho_solve(c_and_lower: Any, b: Any, overwrite_b: bool = False, check_finite:
     return _by_triangle(c, found, bool(lower), False, 2 if lower else 0)
 
 
-def _packed(a: Any, packed: Any, order: Any) -> Any:
+def _packed(a: TensorOrArray, packed: np.ndarray, order: np.ndarray) -> TensorOrArray:
     """The record of triangular factors in one array, of a matrix with its rows in an order."""
     return ops.lu_factor(a[order], factors=Kept((packed,)))
 
@@ -376,9 +388,9 @@ def _packed(a: Any, packed: Any, order: Any) -> Any:
 @_derived
 @in_batches(a=2)
 def lu(
-    a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
+    a: Operand, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
     p_indices: bool = False,
-) -> Any:  # fmt: skip
+) -> tuple[TensorOrArray, ...]:  # fmt: skip
     """Permutation, lower and upper triangular factor, as `scipy.linalg.lu`.
 
     Examples
@@ -409,7 +421,9 @@ def lu(
 
 @_derived
 @in_batches(a=2)
-def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+def lu_factor(
+    a: Operand, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[TensorOrArray, TensorOrArray]:
     """Factors for `lu_solve` in one array, and pivots, as `scipy.linalg.lu_factor`.
 
     Examples
@@ -425,7 +439,7 @@ def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> A
     return _packed(a, packed, _order(pivots, shape_of(a)[0])), constants(pivots, like=a)
 
 
-def _order(pivots: Any, n: int) -> Any:
+def _order(pivots: np.ndarray, n: int) -> np.ndarray:
     """The order of rows that their exchanges come to."""
     order = np.arange(n)
     for k, other in enumerate(pivots.tolist()):
@@ -435,8 +449,12 @@ def _order(pivots: Any, n: int) -> Any:
 
 @_derived
 def lu_solve(
-    lu_and_piv: Any, b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
-) -> Any:
+    lu_and_piv: tuple[Operand, Operand],
+    b: Operand,
+    trans: int = 0,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> TensorOrArray:
     """Solution by the factors of `lu_factor`, as `scipy.linalg.lu_solve`; nothing is factored again.
 
     Examples
@@ -451,7 +469,7 @@ def lu_solve(
 
 
 @in_batches(factors=2, pivots=1, b="1|2")
-def _by_lu(factors: Any, pivots: Any, b: Any, trans: int) -> Any:
+def _by_lu(factors: TensorOrArray, pivots: np.ndarray, b: TensorOrArray, trans: int) -> TensorOrArray:
     order = _order(pivots, len(pivots))
     if trans == 0:
         return _by_triangle(factors, _by_triangle(factors, b[order], True, True, 0), False, False, 0)
@@ -499,9 +517,9 @@ def _blocks(d: np.ndarray) -> np.ndarray:
 @_derived
 @in_batches(a=2)
 def qr(
-    a: Any, overwrite_a: bool = False, lwork: Any = None, mode: str = "full", pivoting: bool = False,
-    check_finite: bool = True,
-) -> Any:  # fmt: skip
+    a: Operand, overwrite_a: bool = False, lwork: int | None = None, mode: str = "full",
+    pivoting: bool = False, check_finite: bool = True,
+) -> tuple[TensorOrArray, ...]:  # fmt: skip
     """Orthonormal and upper triangular factor, as `scipy.linalg.qr`; the order of pivots is a constant.
 
     Examples
@@ -529,9 +547,9 @@ def qr(
 @_derived
 @in_batches(a=2)
 def svd(
-    a: Any, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False,
+    a: Operand, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False,
     check_finite: bool = True, lapack_driver: str = "gesdd",
-) -> Any:  # fmt: skip
+) -> TensorOrArray | tuple[TensorOrArray, ...]:  # fmt: skip
     """Singular value decomposition, as `scipy.linalg.svd`.
 
     Examples
@@ -549,12 +567,12 @@ def svd(
     return tuple(factors_recorded("svd", a, factors, (0, 1, 2))) if compute_uv else _one("svd", a, factors, 1)
 
 
-def _one(name: str, a: Any, factors: Sequence[Any], part: int) -> Any:
+def _one(name: str, a: TensorOrArray, factors: Sequence[TensorOrArray], part: int) -> Tensor:
     return factors_recorded(name, a, factors, (part,))[0]
 
 
 @_derived
-def svdvals(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+def svdvals(a: Operand, overwrite_a: bool = False, check_finite: bool = True) -> TensorOrArray:
     """Singular values, largest first, as `scipy.linalg.svdvals`.
 
     Examples
@@ -570,7 +588,7 @@ def svdvals(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any
 
 @_derived
 @in_batches(a=2)
-def polar(a: Any, side: str = "right") -> Any:
+def polar(a: Operand, side: str = "right") -> tuple[TensorOrArray, TensorOrArray]:
     """Unitary and positive semidefinite factor, as `scipy.linalg.polar`.
 
     Examples
@@ -595,10 +613,11 @@ def polar(a: Any, side: str = "right") -> Any:
 @_derived
 @in_batches(a=2, b=2)
 def eigh(
-    a: Any, b: Any = None, *, lower: bool = True, eigvals_only: bool = False, overwrite_a: bool = False,
-    overwrite_b: bool = False, type: int = 1, check_finite: bool = True, subset_by_index: Any = None,
-    subset_by_value: Any = None, driver: str | None = None,
-) -> Any:  # fmt: skip
+    a: Operand, b: Operand | None = None, *, lower: bool = True, eigvals_only: bool = False,
+    overwrite_a: bool = False, overwrite_b: bool = False, type: int = 1, check_finite: bool = True,
+    subset_by_index: Sequence[int] | None = None, subset_by_value: tuple[float, float] | None = None,
+    driver: str | None = None,
+) -> TensorOrArray | tuple[TensorOrArray, ...]:  # fmt: skip
     """Eigenvalues and eigenvectors of a Hermitian matrix, or of two, as `scipy.linalg.eigh`.
 
     Examples
@@ -633,12 +652,19 @@ def eigh(
     return w if eigvals_only else (w, found[1][:, kept])
 
 
-def _of_two(a: Any, b: Any, factors: Any, lower: bool, kind: int, values_only: bool) -> Any:
+def _of_two(
+    a: Operand,
+    b: TensorOrArray,
+    factors: tuple[np.ndarray, np.ndarray],
+    lower: bool,
+    kind: int,
+    values_only: bool,
+) -> Any:
     """Eigenvalues and eigenvectors of a Hermitian matrix and a positive definite one, l l**H.
 
     They are those of l**-1 a l**-H (`kind` 1) or l**H a l (Golub and Van Loan 2013, section 8.7.2).
     """
-    low = np.linalg.cholesky(b, upper=not lower)
+    low: TensorOrArray = np.linalg.cholesky(b, upper=not lower)
     low, a = low if lower else _adjoint(low), ops.completed(a, lower=bool(lower), conjugate=True)
     turned = _scipy.solve_triangular(value_of(low), factors[1], lower=True) if kind == 3 else (
         np.conj(value_of(low).T) @ factors[1]
@@ -655,10 +681,11 @@ def _of_two(a: Any, b: Any, factors: Any, lower: bool, kind: int, values_only: b
 
 @_derived
 def eigvalsh(
-    a: Any, b: Any = None, *, lower: bool = True, overwrite_a: bool = False, overwrite_b: bool = False,
-    type: int = 1, check_finite: bool = True, subset_by_index: Any = None, subset_by_value: Any = None,
+    a: Operand, b: Operand | None = None, *, lower: bool = True, overwrite_a: bool = False,
+    overwrite_b: bool = False, type: int = 1, check_finite: bool = True,
+    subset_by_index: Sequence[int] | None = None, subset_by_value: tuple[float, float] | None = None,
     driver: str | None = None,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Eigenvalues of a Hermitian matrix, or of two, as `scipy.linalg.eigvalsh`.
 
     Examples
@@ -745,7 +772,7 @@ def eigvals_banded(
 def eig(
     a: Any, b: Any = None, left: bool = False, right: bool = True, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, homogeneous_eigvals: bool = False,
-) -> Any:  # fmt: skip
+) -> TensorOrArray | tuple[TensorOrArray, ...]:  # fmt: skip
     """Eigenvalues and eigenvectors of a matrix, or of two of which the second has an inverse.
 
     As `scipy.linalg.eig`; of two matrices there are no derivatives of left eigenvectors.
@@ -779,9 +806,9 @@ def eig(
 
 @_derived
 def eigvals(
-    a: Any, b: Any = None, overwrite_a: bool = False, check_finite: bool = True,
+    a: Operand, b: Operand | None = None, overwrite_a: bool = False, check_finite: bool = True,
     homogeneous_eigvals: bool = False,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Eigenvalues of a matrix, or of two, as `scipy.linalg.eigvals`.
 
     Examples
@@ -798,13 +825,13 @@ def eigvals(
 # ---------------------------------------------------------------- functions of a matrix
 
 
-def _function(x: Any) -> Any:
+def _function(x: Operand) -> TensorOrArray:
     return _square(x, False)
 
 
 @_derived
 @in_batches(A=2)
-def expm(A: Any) -> Any:
+def expm(A: Operand) -> TensorOrArray:
     """Exponential of a matrix, as `scipy.linalg.expm`.
 
     Examples
@@ -821,8 +848,8 @@ def expm(A: Any) -> Any:
 @_derived
 @in_batches(A=2, E=2)
 def expm_frechet(
-    A: Any, E: Any, method: str | None = None, compute_expm: bool = True, check_finite: bool = True
-) -> Any:
+    A: Operand, E: Operand, method: str | None = None, compute_expm: bool = True, check_finite: bool = True
+) -> tuple[TensorOrArray, TensorOrArray]:
     """Derivative of the exponential at A in direction E, as `scipy.linalg.expm_frechet`.
 
     Examples
@@ -844,7 +871,7 @@ def expm_frechet(
     return (value, found[:n, n:]) if compute_expm else found[:n, n:]
 
 
-def _without_disp(disp: Any, what: str) -> None:
+def _without_disp(disp: bool | None, what: str) -> None:
     if disp is not None and disp is not True:
         raise UnsupportedOpError(
             f"scipy.linalg.{what}: the error that disp=False estimates has no derivative here; leave disp out"
@@ -853,7 +880,7 @@ def _without_disp(disp: Any, what: str) -> None:
 
 @_derived
 @in_batches(A=2)
-def logm(A: Any, disp: Any = None) -> Any:
+def logm(A: Operand, disp: bool | None = None) -> TensorOrArray:
     """Principal logarithm of a matrix, as `scipy.linalg.logm`.
 
     Examples
@@ -869,7 +896,7 @@ def logm(A: Any, disp: Any = None) -> Any:
 
 @_derived
 @in_batches(A=2)
-def sqrtm(A: Any, disp: Any = None, blocksize: Any = None) -> Any:
+def sqrtm(A: Operand, disp: bool | None = None, blocksize: int | None = None) -> TensorOrArray:
     """Principal square root of a matrix, as `scipy.linalg.sqrtm`.
 
     Examples
@@ -885,7 +912,7 @@ def sqrtm(A: Any, disp: Any = None, blocksize: Any = None) -> Any:
 
 @_derived
 @in_batches(A=2)
-def fractional_matrix_power(A: Any, t: Any) -> Any:
+def fractional_matrix_power(A: Operand, t: float) -> TensorOrArray:
     """Principal power of a matrix by a number, as `scipy.linalg.fractional_matrix_power`.
 
     By the exponent too: then it is ``expm(t * logm(A))``.
@@ -902,7 +929,7 @@ def fractional_matrix_power(A: Any, t: Any) -> Any:
     return ops.fractional_matrix_power(_function(A), t=t)
 
 
-def _trigonometric(A: Any) -> tuple[Any, Any]:
+def _trigonometric(A: Operand) -> tuple[Tensor, Tensor]:
     """Cosine and sine of a matrix."""
     A = _function(A)
     if not _is_complex(A):
@@ -914,7 +941,7 @@ def _trigonometric(A: Any) -> tuple[Any, Any]:
 
 @_derived
 @in_batches(A=2)
-def cosm(A: Any) -> Any:
+def cosm(A: Operand) -> TensorOrArray:
     """Cosine of a matrix, as `scipy.linalg.cosm`.
 
     Examples
@@ -929,7 +956,7 @@ def cosm(A: Any) -> Any:
 
 @_derived
 @in_batches(A=2)
-def sinm(A: Any) -> Any:
+def sinm(A: Operand) -> TensorOrArray:
     """Sine of a matrix, as `scipy.linalg.sinm`.
 
     Examples
@@ -944,7 +971,7 @@ def sinm(A: Any) -> Any:
 
 @_derived
 @in_batches(A=2)
-def tanm(A: Any) -> Any:
+def tanm(A: Operand) -> TensorOrArray:
     """Tangent of a matrix, as `scipy.linalg.tanm`.
 
     Examples
@@ -957,7 +984,7 @@ def tanm(A: Any) -> Any:
     return np.linalg.solve(*_trigonometric(A))
 
 
-def _hyperbolic(A: Any) -> tuple[Any, Any]:
+def _hyperbolic(A: Operand) -> tuple[Tensor, Tensor]:
     """Hyperbolic cosine and sine of a matrix."""
     A = _function(A)
     ahead, back = ops.expm(A), ops.expm(-A)
@@ -966,7 +993,7 @@ def _hyperbolic(A: Any) -> tuple[Any, Any]:
 
 @_derived
 @in_batches(A=2)
-def coshm(A: Any) -> Any:
+def coshm(A: Operand) -> TensorOrArray:
     """Hyperbolic cosine of a matrix, as `scipy.linalg.coshm`.
 
     Examples
@@ -981,7 +1008,7 @@ def coshm(A: Any) -> Any:
 
 @_derived
 @in_batches(A=2)
-def sinhm(A: Any) -> Any:
+def sinhm(A: Operand) -> TensorOrArray:
     """Hyperbolic sine of a matrix, as `scipy.linalg.sinhm`.
 
     Examples
@@ -996,7 +1023,7 @@ def sinhm(A: Any) -> Any:
 
 @_derived
 @in_batches(A=2)
-def tanhm(A: Any) -> Any:
+def tanhm(A: Operand) -> TensorOrArray:
     """Hyperbolic tangent of a matrix, as `scipy.linalg.tanhm`.
 
     Examples
@@ -1014,7 +1041,7 @@ def tanhm(A: Any) -> Any:
 
 @_derived
 @in_batches(a=2, b=2, q=2)
-def solve_sylvester(a: Any, b: Any, q: Any) -> Any:
+def solve_sylvester(a: Operand, b: Operand, q: Operand) -> TensorOrArray:
     """Solution x of ``a @ x + x @ b = q``, as `scipy.linalg.solve_sylvester`.
 
     Examples
@@ -1032,7 +1059,7 @@ def solve_sylvester(a: Any, b: Any, q: Any) -> Any:
 
 @_derived
 @in_batches(a=2, q=2)
-def solve_continuous_lyapunov(a: Any, q: Any) -> Any:
+def solve_continuous_lyapunov(a: Operand, q: Operand) -> TensorOrArray:
     """Solution x of ``a @ x + x @ a**H = q``, as `scipy.linalg.solve_continuous_lyapunov`.
 
     Examples
@@ -1049,7 +1076,7 @@ def solve_continuous_lyapunov(a: Any, q: Any) -> Any:
 
 
 @_derived
-def solve_lyapunov(a: Any, q: Any) -> Any:
+def solve_lyapunov(a: Operand, q: Operand) -> TensorOrArray:
     """The same as `solve_continuous_lyapunov`.
 
     Examples
@@ -1067,7 +1094,7 @@ DIRECT = 10  # rows below which SciPy solves a discrete Lyapunov equation as one
 
 @_derived
 @in_batches(a=2, q=2)
-def solve_discrete_lyapunov(a: Any, q: Any, method: str | None = None) -> Any:
+def solve_discrete_lyapunov(a: Operand, q: Operand, method: str | None = None) -> TensorOrArray:
     """Solution x of ``a @ x @ a**H - x + q = 0``, as `scipy.linalg.solve_discrete_lyapunov`.
 
     Examples
@@ -1092,7 +1119,7 @@ def solve_discrete_lyapunov(a: Any, q: Any, method: str | None = None) -> Any:
     return ops.solve_sylvester(_adjoint(b), b, -c)
 
 
-def _riccati(op: Any, a: Any, b: Any, q: Any, r: Any, e: Any, s: Any) -> Any:
+def _riccati(op: Any, a: Any, b: Any, q: Any, r: Any, e: Operand | None, s: Operand | None) -> Tensor:
     """Solution of a Riccati equation, brought to the form without `e` and `s`."""
     a, b, q, r = _square(a), _given(b, axes=2), _square(q), _square(r)
     n, m = shape_of(a)[0], shape_of(r)[0]
@@ -1117,8 +1144,14 @@ def _riccati(op: Any, a: Any, b: Any, q: Any, r: Any, e: Any, s: Any) -> Any:
 @_derived
 @in_batches(a=2, b=2, q=2, r=2, e=2, s=2)
 def solve_continuous_are(
-    a: Any, b: Any, q: Any, r: Any, e: Any = None, s: Any = None, balanced: bool = True
-) -> Any:
+    a: Operand,
+    b: Operand,
+    q: Operand,
+    r: Operand,
+    e: Operand | None = None,
+    s: Operand | None = None,
+    balanced: bool = True,
+) -> TensorOrArray:
     """Stabilising solution x of ``a**H x + x a - x b inv(r) b**H x + q = 0``.
 
     Parameters
@@ -1148,8 +1181,14 @@ def solve_continuous_are(
 @_derived
 @in_batches(a=2, b=2, q=2, r=2, e=2, s=2)
 def solve_discrete_are(
-    a: Any, b: Any, q: Any, r: Any, e: Any = None, s: Any = None, balanced: bool = True
-) -> Any:
+    a: Operand,
+    b: Operand,
+    q: Operand,
+    r: Operand,
+    e: Operand | None = None,
+    s: Operand | None = None,
+    balanced: bool = True,
+) -> TensorOrArray:
     """Stabilising solution x of ``x = a**H x a - a**H x b inv(r + b**H x b) b**H x a + q``.
 
     Parameters
@@ -1181,9 +1220,9 @@ def solve_discrete_are(
 
 @_derived
 def solve_banded(
-    l_and_u: Any, ab: Any, b: Any, overwrite_ab: bool = False, overwrite_b: bool = False,
+    l_and_u: tuple[int, int], ab: Operand, b: Operand, overwrite_ab: bool = False, overwrite_b: bool = False,
     check_finite: bool = True,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Solution of equations with a matrix that is a band, as `scipy.linalg.solve_banded`.
 
     Examples
@@ -1204,7 +1243,7 @@ def solve_banded(
 
 
 @in_batches(ab=2, b="1|2")
-def _by_band(ab: Any, b: Any, lower: int, upper: int, positive: bool) -> Any:
+def _by_band(ab: Operand, b: Operand, lower: int, upper: int, positive: bool) -> Tensor:
     if shape_of(ab)[1] != shape_of(b)[0]:
         raise ShapeError(f"shapes of ab and b are not compatible: {shape_of(ab)} and {shape_of(b)}")
     return of_bands.solve_banded(ab, b, lower=lower, upper=upper, positive=positive)
@@ -1213,9 +1252,9 @@ def _by_band(ab: Any, b: Any, lower: int, upper: int, positive: bool) -> Any:
 @_derived
 @in_batches(ab=2, b="1|2")
 def solveh_banded(
-    ab: Any, b: Any, overwrite_ab: bool = False, overwrite_b: bool = False, lower: bool = False,
+    ab: Operand, b: Operand, overwrite_ab: bool = False, overwrite_b: bool = False, lower: bool = False,
     check_finite: bool = True,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Solution of equations with a positive definite band, as `scipy.linalg.solveh_banded`.
 
     Examples
@@ -1229,7 +1268,7 @@ def solveh_banded(
     k = shape_of(ab)[0] - 1
     main, rest = (ab[:1], ab[1:]) if lower else (ab[k:], ab[:k])
     if _is_complex(main):  # LAPACK takes the diagonal as real
-        main = np.real(main) + 0j
+        main = main.real + 0j
     other = of_bands.adjoint_of_band(np.concatenate([main, rest] if lower else [rest, main]), *(
         (k, 0) if lower else (0, k)
     ))  # fmt: skip
@@ -1237,7 +1276,7 @@ def solveh_banded(
     return _by_band(np.concatenate(halves), b, k, k, True)
 
 
-def _diagonals(c_or_cr: Any, check_finite: bool) -> tuple[Any, Any]:
+def _diagonals(c_or_cr: Any, check_finite: bool) -> tuple[TensorOrArray, TensorOrArray]:
     """First column and row of a matrix with constant diagonals."""
     c, r = c_or_cr if isinstance(c_or_cr, tuple) else (c_or_cr, None)
     c = _given(c, check_finite)
@@ -1245,7 +1284,7 @@ def _diagonals(c_or_cr: Any, check_finite: bool) -> tuple[Any, Any]:
 
 
 @_derived
-def solve_toeplitz(c_or_cr: Any, b: Any, check_finite: bool = True) -> Any:
+def solve_toeplitz(c_or_cr: Operand, b: Operand, check_finite: bool = True) -> TensorOrArray:
     """Solution of equations with constant diagonals, as `scipy.linalg.solve_toeplitz`.
 
     Examples
@@ -1259,7 +1298,7 @@ def solve_toeplitz(c_or_cr: Any, b: Any, check_finite: bool = True) -> Any:
 
 
 @in_batches(c=1, r=1, b="1|2")
-def _by_diagonals(c: Any, r: Any, b: Any) -> Any:
+def _by_diagonals(c: TensorOrArray, r: TensorOrArray, b: TensorOrArray) -> TensorOrArray:
     n = shape_of(c)[0]
     if shape_of(r) != (n,) or shape_of(b)[0] != n or n == 0:
         raise ShapeError(
@@ -1270,7 +1309,9 @@ def _by_diagonals(c: Any, r: Any, b: Any) -> Any:
 
 
 @_derived
-def matmul_toeplitz(c_or_cr: Any, x: Any, check_finite: bool = False, workers: int | None = None) -> Any:
+def matmul_toeplitz(
+    c_or_cr: tuple[Operand, Operand], x: Operand, check_finite: bool = False, workers: int | None = None
+) -> TensorOrArray:
     """Product with a matrix of constant diagonals by Fourier transforms, as `scipy.linalg.matmul_toeplitz`.
 
     Examples
@@ -1284,7 +1325,7 @@ def matmul_toeplitz(c_or_cr: Any, x: Any, check_finite: bool = False, workers: i
 
 
 @in_batches(c=1, r=1, x="1|2")
-def _times_diagonals(c: Any, r: Any, x: Any) -> Any:
+def _times_diagonals(c: TensorOrArray, r: TensorOrArray, x: Operand) -> Tensor:
     rows, columns = shape_of(c)[0], shape_of(r)[0]
     if shape_of(x)[0] != columns:
         raise ShapeError(f"a matrix of {rows} by {columns} elements, and x of shape {shape_of(x)}")
@@ -1304,7 +1345,7 @@ def _times_diagonals(c: Any, r: Any, x: Any) -> Any:
 
 
 @_derived
-def toeplitz(c: Any, r: Any = None) -> Any:
+def toeplitz(c: Operand, r: Operand | None = None) -> TensorOrArray:
     """Matrix of constant diagonals, as `scipy.linalg.toeplitz`.
 
     Examples
@@ -1318,14 +1359,14 @@ def toeplitz(c: Any, r: Any = None) -> Any:
 
 
 @in_batches(c=1, r=1)
-def _toeplitz(c: Any, r: Any) -> Any:
+def _toeplitz(c: TensorOrArray, r: TensorOrArray) -> TensorOrArray:
     rows, columns = shape_of(c)[0], shape_of(r)[0]
     places = np.arange(rows)[:, None] - np.arange(columns) + max(columns - 1, 0)
     return np.concatenate([r[:0:-1], c])[places]
 
 
 @_derived
-def hankel(c: Any, r: Any = None) -> Any:
+def hankel(c: Operand, r: Operand | None = None) -> TensorOrArray:
     """Matrix of constant diagonals from below to above, as `scipy.linalg.hankel`.
 
     Examples
@@ -1344,7 +1385,7 @@ def hankel(c: Any, r: Any = None) -> Any:
 
 
 @_derived
-def circulant(c: Any) -> Any:
+def circulant(c: Operand) -> TensorOrArray:
     """Matrix of columns that are each rolled by one more, as `scipy.linalg.circulant`.
 
     Examples
@@ -1360,7 +1401,7 @@ def circulant(c: Any) -> Any:
 
 
 @_derived
-def companion(a: Any) -> Any:
+def companion(a: Operand) -> TensorOrArray:
     """Matrix whose eigenvalues are the roots of a polynomial, as `scipy.linalg.companion`.
 
     Examples
@@ -1386,7 +1427,7 @@ def companion(a: Any) -> Any:
 
 
 @_derived
-def block_diag(*arrs: Any) -> Any:
+def block_diag(*arrs: Operand) -> TensorOrArray:
     """Matrix of blocks along the diagonal, as `scipy.linalg.block_diag`.
 
     Examples
@@ -1413,7 +1454,7 @@ def block_diag(*arrs: Any) -> Any:
 
 @_derived
 @in_batches(a=2, b=2)
-def khatri_rao(a: Any, b: Any) -> Any:
+def khatri_rao(a: Operand, b: Operand) -> TensorOrArray:
     """Kronecker products of columns, as `scipy.linalg.khatri_rao`.
 
     Examples

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.ndimage as _scipy
@@ -16,11 +17,15 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from scipy.interpolate import BSpline
 from scipy.ndimage._filters import _gaussian_kernel1d
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import DType, Operand, TensorOrArray, value_of
 from tapegrad.core.dispatch import apply
-from tapegrad.numpy_api.tables import tensor_of
+from tapegrad.numpy_api.tables import Axis, tensor_of
 from tapegrad.ops import filters
 from tapegrad.scipy.calls import derived, doubles, fall_through, follows, refuse
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
+
 
 __all__ = [
     "affine_transform", "convolve", "convolve1d", "correlate", "correlate1d", "gaussian_filter",
@@ -45,7 +50,7 @@ def __dir__() -> list[str]:
 # ---------------------------------------------------------------- filters
 
 
-def _image(name: str, x: Any, output: Any, cval: Any) -> Any:
+def _image(name: str, x: Operand, output: np.ndarray | DType, cval: Operand) -> TensorOrArray:
     if output is not None:
         raise refuse(f"scipy.ndimage.{name} with output=")
     if follows(cval):
@@ -54,7 +59,7 @@ def _image(name: str, x: Any, output: Any, cval: Any) -> Any:
     return x if value_of(x).dtype.kind in "fc" else x * 1.0
 
 
-def _correlated(name: str, x: Any, weights: Any, axes: Any, mode: Any, cval: Any, origin: Any) -> Any:
+def _correlated(name: str, x: Any, weights: Any, axes: Any, mode: str, cval: Operand, origin: Any) -> Tensor:
     """An image with its weighted neighbours summed up, along axes that the weights have all of."""
     if not np.size(value_of(weights)) or np.ndim(weights) != len(axes):
         raise RuntimeError(f"scipy.ndimage.{name}: no filter weights given, or not of as many axes")
@@ -79,14 +84,14 @@ def _correlated(name: str, x: Any, weights: Any, axes: Any, mode: Any, cval: Any
     return apply(op, (wide, kernel), {"mode": "valid", "method": "direct"})
 
 
-def _turned(weights: Any, origin: Any) -> tuple[Any, list[int]]:
+def _turned(weights: Operand, origin: Any) -> tuple[Any, list[int]]:
     """Weights and origins of the correlation that a convolution is."""
     shape = np.shape(weights)
     origins = [origin] * len(shape) if np.ndim(origin) == 0 else list(origin)
     return np.flip(weights), [-o - (n % 2 == 0) for o, n in zip(origins, shape, strict=True)]
 
 
-def _real(weights: Any, name: str) -> Any:
+def _real(weights: Operand, name: str) -> TensorOrArray:
     weights = tensor_of(weights)
     if value_of(weights).dtype.kind == "c":
         raise refuse(f"scipy.ndimage.{name} with complex weights")
@@ -95,9 +100,9 @@ def _real(weights: Any, name: str) -> Any:
 
 @derived(_scipy.correlate1d)
 def correlate1d(
-    input: Any, weights: Any, axis: int = -1, output: Any = None, mode: str = "reflect", cval: Any = 0.0,
-    origin: int = 0,
-) -> Any:  # fmt: skip
+    input: Operand, weights: Operand, axis: int = -1, output: np.ndarray | DType | None = None,
+    mode: str = "reflect", cval: Operand = 0.0, origin: int = 0,
+) -> TensorOrArray:  # fmt: skip
     """Correlation along an axis.
 
     Parameters
@@ -126,9 +131,9 @@ def correlate1d(
 
 @derived(_scipy.convolve1d)
 def convolve1d(
-    input: Any, weights: Any, axis: int = -1, output: Any = None, mode: str = "reflect", cval: Any = 0.0,
-    origin: int = 0,
-) -> Any:  # fmt: skip
+    input: Operand, weights: Operand, axis: int = -1, output: np.ndarray | DType | None = None,
+    mode: str = "reflect", cval: Operand = 0.0, origin: int = 0,
+) -> TensorOrArray:  # fmt: skip
     """Convolution along an axis.
 
     Parameters
@@ -158,9 +163,9 @@ def convolve1d(
 
 @derived(_scipy.correlate)
 def correlate(
-    input: Any, weights: Any, output: Any = None, mode: str = "reflect", cval: Any = 0.0, origin: Any = 0, *,
-    axes: Any = None,
-) -> Any:  # fmt: skip
+    input: Operand, weights: Operand, output: np.ndarray | DType | None = None, mode: str = "reflect",
+    cval: Operand = 0.0, origin: int | Sequence[int] = 0, *, axes: Axis = None,
+) -> TensorOrArray:  # fmt: skip
     """Correlation along several axes.
 
     Parameters
@@ -189,9 +194,9 @@ def correlate(
 
 @derived(_scipy.convolve)
 def convolve(
-    input: Any, weights: Any, output: Any = None, mode: str = "reflect", cval: Any = 0.0, origin: Any = 0, *,
-    axes: Any = None,
-) -> Any:  # fmt: skip
+    input: Operand, weights: Operand, output: np.ndarray | DType | None = None, mode: str = "reflect",
+    cval: Operand = 0.0, origin: int | Sequence[int] = 0, *, axes: Axis = None,
+) -> TensorOrArray:  # fmt: skip
     """Convolution along several axes.
 
     Parameters
@@ -221,9 +226,10 @@ def convolve(
 
 @derived(_scipy.gaussian_filter1d)
 def gaussian_filter1d(
-    input: Any, sigma: Any, axis: int = -1, order: int = 0, output: Any = None, mode: str = "reflect",
-    cval: Any = 0.0, truncate: float = 4.0, *, radius: Any = None,
-) -> Any:  # fmt: skip
+    input: Operand, sigma: float, axis: int = -1, order: int = 0, output: np.ndarray | DType | None = None,
+    mode: str = "reflect", cval: Operand = 0.0, truncate: float = 4.0, *,
+    radius: int | Sequence[int] | None = None,
+) -> TensorOrArray:  # fmt: skip
     """Smooth an image along an axis.
 
     Parameters
@@ -256,7 +262,7 @@ def gaussian_filter1d(
     return correlate1d(input, weights, axis, output, mode, cval, 0)
 
 
-def _sequence(x: Any, count: int) -> list[Any]:
+def _sequence(x: TensorOrArray, count: int) -> list[TensorOrArray]:
     found = [x] * count if isinstance(x, str) or np.ndim(value_of(x)) == 0 else list(x)
     if len(found) != count:
         raise RuntimeError("sequence argument must have length equal to input rank")
@@ -265,9 +271,10 @@ def _sequence(x: Any, count: int) -> list[Any]:
 
 @derived(_scipy.gaussian_filter)
 def gaussian_filter(
-    input: Any, sigma: Any, order: Any = 0, output: Any = None, mode: Any = "reflect", cval: Any = 0.0,
-    truncate: float = 4.0, *, radius: Any = None, axes: Any = None,
-) -> Any:  # fmt: skip
+    input: Operand, sigma: Any, order: Any = 0, output: np.ndarray | DType | None = None,
+    mode: Any = "reflect", cval: Operand = 0.0, truncate: float = 4.0, *, radius: Any = None,
+    axes: Axis = None,
+) -> TensorOrArray:  # fmt: skip
     """Smooth an image along axes.
 
     Parameters
@@ -303,9 +310,9 @@ def gaussian_filter(
 
 @derived(_scipy.uniform_filter1d)
 def uniform_filter1d(
-    input: Any, size: int, axis: int = -1, output: Any = None, mode: str = "reflect", cval: Any = 0.0,
-    origin: int = 0,
-) -> Any:  # fmt: skip
+    input: Operand, size: int, axis: int = -1, output: np.ndarray | DType | None = None,
+    mode: str = "reflect", cval: Operand = 0.0, origin: int = 0,
+) -> TensorOrArray:  # fmt: skip
     """Means of neighbours along an axis.
 
     Parameters
@@ -334,9 +341,9 @@ def uniform_filter1d(
 
 @derived(_scipy.uniform_filter)
 def uniform_filter(
-    input: Any, size: Any = 3, output: Any = None, mode: Any = "reflect", cval: Any = 0.0, origin: Any = 0, *,
-    axes: Any = None,
-) -> Any:  # fmt: skip
+    input: Operand, size: Any = 3, output: np.ndarray | DType | None = None, mode: Any = "reflect",
+    cval: Operand = 0.0, origin: Any = 0, *, axes: Axis = None,
+) -> TensorOrArray:  # fmt: skip
     """Means of neighbours along axes.
 
     Parameters
@@ -370,7 +377,7 @@ def uniform_filter(
 PREPAD = 12  # elements that SciPy adds at each end before it fits a spline to what goes on as its ends are
 
 
-def _mapped(at: np.ndarray, n: int, mode: str) -> tuple[np.ndarray, Any]:
+def _mapped(at: np.ndarray, n: int, mode: str) -> tuple[np.ndarray, np.ndarray]:
     """Coordinates within an axis of n elements, and the slope of that; below -1 where it is none."""
     at = at.copy()
     slope = np.ones(at.shape)
@@ -395,7 +402,7 @@ def _mapped(at: np.ndarray, n: int, mode: str) -> tuple[np.ndarray, Any]:
     return at, slope
 
 
-def _places(index: np.ndarray, n: int, mode: str) -> Any:
+def _places(index: np.ndarray, n: int, mode: str) -> np.ndarray:
     """Elements that a spline takes for those beyond the ends."""
     if mode in ("reflect", "grid-mirror"):
         turned = np.mod(index, 2 * n)
@@ -420,12 +427,12 @@ def _basis(order: int) -> np.ndarray:
     return np.stack([spline(starts, p) / math.factorial(p) for p in range(order, -1, -1)])
 
 
-def _splined(x: Any, order: int, mode: str, cval: Any) -> tuple[Any, int]:
+def _splined(x: TensorOrArray, order: int, mode: str, cval: float) -> tuple[TensorOrArray, int]:
     """Coefficients of the spline through an image, and how many were added at each end."""
     pad = 0
     if mode in ("nearest", "grid-constant"):
         pad = PREPAD
-        values: dict[str, Any] = {} if mode == "nearest" else {"constant_values": value_of(cval)}
+        values = {} if mode == "nearest" else {"constant_values": value_of(cval)}
         x = np.pad(x, pad, mode=PADS[mode], **values)
     for axis in range(np.ndim(x)):
         n = np.shape(x)[axis]
@@ -436,9 +443,9 @@ def _splined(x: Any, order: int, mode: str, cval: Any) -> tuple[Any, int]:
 
 @derived(_scipy.map_coordinates)
 def map_coordinates(
-    input: Any, coordinates: Any, output: Any = None, order: int = 3, mode: str = "constant", cval: Any = 0.0,
-    prefilter: bool = True,
-) -> Any:  # fmt: skip
+    input: Operand, coordinates: Operand, output: np.ndarray | DType | None = None, order: int = 3,
+    mode: str = "constant", cval: float = 0.0, prefilter: bool = True,
+) -> TensorOrArray:  # fmt: skip
     """Values of an image between its elements, by splines.
 
     Parameters
@@ -494,7 +501,9 @@ def map_coordinates(
     return np.where(outside, value_of(cval), total) if np.any(outside) else total
 
 
-def _weights(found: np.ndarray, moved: Any, n: int, order: int, mode: str) -> tuple[np.ndarray, Any]:
+def _weights(
+    found: np.ndarray, moved: TensorOrArray | float, n: int, order: int, mode: str
+) -> tuple[np.ndarray, TensorOrArray]:
     """Elements that a coordinate is between, and their weights; `moved` is 0, with the derivative."""
     start = np.floor(found if order % 2 else found + 0.5)
     off = found - start + (0.0 if order % 2 else 0.5) + moved
@@ -502,7 +511,7 @@ def _weights(found: np.ndarray, moved: Any, n: int, order: int, mode: str) -> tu
     places, weights = [], []
     for k in range(order + 1):
         places.append(_places((start - order // 2 + k).astype(int), n, mode))
-        weight: Any = 0.0
+        weight = 0.0
         for factor in pieces[:, order - k].tolist():
             weight = weight * off + factor
         weights.append(weight if order else np.ones(np.shape(found)))
@@ -514,9 +523,10 @@ def _weights(found: np.ndarray, moved: Any, n: int, order: int, mode: str) -> tu
 
 @derived(_scipy.affine_transform)
 def affine_transform(
-    input: Any, matrix: Any, offset: Any = 0.0, output_shape: Any = None, output: Any = None, order: int = 3,
-    mode: str = "constant", cval: Any = 0.0, prefilter: bool = True,
-) -> Any:  # fmt: skip
+    input: Operand, matrix: Operand, offset: Operand = 0.0, output_shape: Sequence[int] | None = None,
+    output: np.ndarray | DType | None = None, order: int = 3, mode: str = "constant", cval: float = 0.0,
+    prefilter: bool = True,
+) -> TensorOrArray:  # fmt: skip
     """An image at the places ``matrix @ index + offset``.
 
     Parameters
@@ -566,9 +576,9 @@ def affine_transform(
 
 @derived(_scipy.shift)
 def shift(
-    input: Any, shift: Any, output: Any = None, order: int = 3, mode: str = "constant", cval: Any = 0.0,
-    prefilter: bool = True,
-) -> Any:  # fmt: skip
+    input: Operand, shift: Operand, output: np.ndarray | DType | None = None, order: int = 3,
+    mode: str = "constant", cval: float = 0.0, prefilter: bool = True,
+) -> TensorOrArray:  # fmt: skip
     """An image moved along its axes.
 
     Parameters
@@ -598,9 +608,9 @@ def shift(
 
 @derived(_scipy.zoom)
 def zoom(
-    input: Any, zoom: Any, output: Any = None, order: int = 3, mode: str = "constant", cval: Any = 0.0,
-    prefilter: bool = True, *, grid_mode: bool = False,
-) -> Any:  # fmt: skip
+    input: Operand, zoom: Operand, output: np.ndarray | DType | None = None, order: int = 3,
+    mode: str = "constant", cval: float = 0.0, prefilter: bool = True, *, grid_mode: bool = False,
+) -> TensorOrArray:  # fmt: skip
     """An image of another size; it has a derivative by the image, none by the factors.
 
     Parameters

@@ -19,7 +19,7 @@ import scipy.optimize as _scipy
 from scipy.sparse.linalg import LinearOperator, cg
 
 from tapegrad import func
-from tapegrad.core.base import needs_derivative, value_of
+from tapegrad.core.base import Operand, TensorOrArray, needs_derivative, value_of
 from tapegrad.errors import GradientError
 from tapegrad.func.calls import compiled, on_tensors
 from tapegrad.func.trees import flatten
@@ -65,7 +65,7 @@ def _named(what: str) -> str:
     return f"tapegrad.scipy.optimize.{what}"
 
 
-def _tuple(args: Any) -> tuple[Any, ...]:
+def _tuple(args: Operand) -> tuple[Any, ...]:
     return args if isinstance(args, tuple) else (args,)
 
 
@@ -102,9 +102,9 @@ def _solved(
     solve
         Of the params: the result, the solution, and what is wrong with it.
     """
-    results: list[Any] = []
+    results = []
 
-    def solution(*plain: Any) -> Any:
+    def solution(*plain: Any) -> TensorOrArray | float:
         result, x, wrong = solve(*plain)
         if wrong:
             raise GradientError(
@@ -118,7 +118,7 @@ def _solved(
     return results[-1], x
 
 
-def _minimizer(x0: Any) -> Callable[..., Any]:
+def _minimizer(x0: Operand) -> Callable[..., Any]:
     """What differentiates minima of so many numbers: by the Hessian, or by products with it."""
     large = sum(map(np.size, flatten(x0)[0])) >= LARGE
     return functools.partial(func.minimizer, linear_solver=_conjugate_gradients if large else None)
@@ -133,7 +133,7 @@ def _conjugate_gradients(matvec: Callable[..., Any], b: np.ndarray) -> np.ndarra
             "unknowns at the solution, which may be singular or no minimum; tapegrad.func.minimizer takes "
             "another linear_solver"
         )
-    return x  # type: ignore[no-any-return]
+    return x
 
 
 def _refused(name: str, why: str) -> GradientError:
@@ -224,7 +224,9 @@ def minimize(bound: Bound) -> Any:
     pair = given.get("jac") is True
     f = on_tensors(given["fun"], name)
 
-    def objective(x: Any, x0: Any, args: tuple[Any, ...]) -> Any:
+    def objective(
+        x: TensorOrArray, x0: Operand | None, args: tuple[dict[str, TensorOrArray | str] | Operand, ...]
+    ) -> TensorOrArray:
         found = f(x, *args)
         return found[0] if pair else found
 
@@ -461,7 +463,9 @@ max_nfev, verbose, args, kwargs, callback, workers : optional
         raise _refused(name, "no derivative of a solution with a loss is known here")
     f = on_tensors(given["fun"], name)
 
-    def objective(x: Any, x0: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def objective(
+        x: TensorOrArray, x0: Sequence[float], args: tuple[TensorOrArray, ...], kwargs: dict[str, Any]
+    ) -> TensorOrArray:
         return np.sum(as_array(f(x, *args, **kwargs)) ** 2) / 2
 
     params = given["x0"], args, kwargs
@@ -543,7 +547,7 @@ def _fit(bound: Bound) -> Any:
     if given.get("jac") is None:
         of, matrix = on_tensors(f, name), func.jacrev if compiled(f, name) else func.jacfwd
 
-        def jac(xdata: Any, *params: Any) -> Any:
+        def jac(xdata: Operand, *params: Operand) -> np.ndarray:
             with differentiating(name):
                 found = matrix(lambda p: as_array(of(xdata, *p)))(np.array(params))
             return found.reshape(-1, len(params))
@@ -637,7 +641,7 @@ def root(bound: Bound) -> Any:
         return _root(bound)
     f = on_tensors(given["fun"], name)
 
-    def residual(x: Any, x0: Any, args: tuple[Any, ...]) -> Any:
+    def residual(x: TensorOrArray, x0: Sequence[float], args: tuple[TensorOrArray, ...]) -> TensorOrArray:
         found = f(x, *args)
         return as_array(found[0] if pair else found)
 
@@ -755,7 +759,9 @@ def root_scalar(bound: Bound) -> Any:
         return _root_scalar(bound)
     pair, of = given.get("fprime") is True, on_tensors(f, name)
 
-    def residual(x: Any, args: tuple[Any, ...], places: dict[str, Any]) -> Any:
+    def residual(
+        x: TensorOrArray | float, args: tuple[TensorOrArray, ...], places: dict[str, Any]
+    ) -> TensorOrArray:
         found = of(x, *args)
         return found[0] if pair else found
 
@@ -835,7 +841,7 @@ def newton(bound: Bound) -> Any:
     return _with_root(result, x) if given.get("full_output") else x
 
 
-def _with_root(result: Any, x: Any) -> Any:
+def _with_root(result: Any, x: Operand) -> Any:
     """What SciPy returned with full_output, with another root."""
     if hasattr(result, "_fields"):
         return result._replace(root=x)
@@ -906,7 +912,7 @@ bisect, brenth, brentq, ridder, toms748 = map(
 
 
 @_adapter
-def fixed_point(bound: Bound) -> Any:
+def fixed_point(bound: Bound) -> TensorOrArray:
     """Find where a function gives its argument, as SciPy does.
 
     Parameters

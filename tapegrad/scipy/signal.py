@@ -7,19 +7,22 @@ state that it begins with.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.signal as _scipy
 from scipy.fft import next_fast_len
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import Operand, TensorOrArray, value_of
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import ShapeError
-from tapegrad.numpy_api.tables import tensor_of
+from tapegrad.numpy_api.tables import Axis, tensor_of
 from tapegrad.ops import filters
 from tapegrad.scipy.calls import derived, fall_through, follows, refuse
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 __all__ = [
     "convolve", "convolve2d", "correlate", "correlate2d", "detrend", "fftconvolve", "filtfilt", "lfilter",
@@ -44,7 +47,7 @@ PADS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def floats(x: Any) -> Any:
+def floats(x: Operand) -> Any:
     """An argument as a Tensor or array of numbers that are no integers."""
     x = tensor_of(x)
     return x if value_of(x).dtype.kind in "fc" else x * 1.0
@@ -53,7 +56,7 @@ def floats(x: Any) -> Any:
 # ---------------------------------------------------------------- convolutions
 
 
-def _both(name: str, in1: Any, in2: Any) -> list[Any]:
+def _both(name: str, in1: Operand, in2: Operand) -> list[TensorOrArray]:
     a, v = floats(in1), floats(in2)
     if np.ndim(a) != np.ndim(v) or not all((*np.shape(a), *np.shape(v))):
         raise ShapeError(
@@ -64,13 +67,13 @@ def _both(name: str, in1: Any, in2: Any) -> list[Any]:
     return [x if value_of(x).dtype == dtype else x.astype(dtype) for x in (a, v)]
 
 
-def _centre(x: Any, shape: Any) -> Any:
+def _centre(x: TensorOrArray, shape: Sequence[int]) -> TensorOrArray:
     """The part of such a shape in the middle."""
     starts = [(n - m) // 2 for n, m in zip(np.shape(x), shape, strict=True)]
     return x[tuple(slice(s, s + m) for s, m in zip(starts, shape, strict=True))]
 
 
-def _convolved(a: Any, v: Any, mode: str, method: str) -> Any:
+def _convolved(a: TensorOrArray, v: TensorOrArray, mode: str, method: str) -> TensorOrArray:
     if mode not in ("full", "valid", "same"):
         raise ValueError("acceptable mode flags are 'valid', 'same', or 'full'")
     if np.ndim(a) == 0:
@@ -91,7 +94,7 @@ def _convolved(a: Any, v: Any, mode: str, method: str) -> Any:
 
 
 @derived(_scipy.convolve)
-def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
+def convolve(in1: Operand, in2: Operand, mode: str = "full", method: str = "auto") -> TensorOrArray:
     """Convolution of two arrays.
 
     Parameters
@@ -116,12 +119,12 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> An
     return _convolved(a, v, mode, method)
 
 
-def _reversed(v: Any) -> Any:
+def _reversed(v: Operand) -> TensorOrArray:
     return np.conj(np.flip(v)) if value_of(v).dtype.kind == "c" else np.flip(v)
 
 
 @derived(_scipy.correlate)
-def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
+def correlate(in1: Operand, in2: Operand, mode: str = "full", method: str = "auto") -> TensorOrArray:
     """Correlation of two arrays.
 
     Parameters
@@ -147,7 +150,7 @@ def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> A
 
 
 @derived(_scipy.fftconvolve)
-def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any:
+def fftconvolve(in1: Operand, in2: Operand, mode: str = "full", axes: Axis = None) -> TensorOrArray:
     """Convolution of two arrays by Fourier transforms.
 
     Parameters
@@ -190,7 +193,7 @@ def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any
 
 
 @derived(_scipy.oaconvolve)
-def oaconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any:
+def oaconvolve(in1: Operand, in2: Operand, mode: str = "full", axes: Axis = None) -> TensorOrArray:
     """Convolution of two arrays, for one that is much longer; by one transform where differentiated.
 
     Parameters
@@ -214,7 +217,9 @@ def oaconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any:
     return fftconvolve(in1, in2, mode, axes)
 
 
-def _plane(name: str, in1: Any, in2: Any, mode: str, boundary: str, fillvalue: Any, turned: bool) -> Any:
+def _plane(
+    name: str, in1: Operand, in2: Operand, mode: str, boundary: str, fillvalue: Operand, turned: bool
+) -> TensorOrArray:
     a, v = _both(name, in1, in2)
     if np.ndim(a) != 2:
         raise ValueError(f"{name} inputs must both be 2-D arrays")
@@ -228,7 +233,7 @@ def _plane(name: str, in1: Any, in2: Any, mode: str, boundary: str, fillvalue: A
     if mode not in ("full", "same"):
         raise ValueError("acceptable mode flags are 'valid', 'same', or 'full'")
     width = [(m - 1, m - 1) for m in np.shape(v)]
-    values: dict[str, Any] = {"constant_values": value_of(fillvalue)} if PADS[boundary] == "constant" else {}
+    values = {"constant_values": value_of(fillvalue)} if PADS[boundary] == "constant" else {}
     found = _convolved(np.pad(a, width, mode=PADS[boundary], **values), v, "valid", "direct")
     if mode == "full":
         return found
@@ -237,7 +242,9 @@ def _plane(name: str, in1: Any, in2: Any, mode: str, boundary: str, fillvalue: A
 
 
 @derived(_scipy.convolve2d)
-def convolve2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
+def convolve2d(
+    in1: Operand, in2: Operand, mode: str = "full", boundary: str = "fill", fillvalue: Operand = 0
+) -> TensorOrArray:
     """Convolution of two matrices.
 
     Parameters
@@ -263,7 +270,9 @@ def convolve2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", f
 
 
 @derived(_scipy.correlate2d)
-def correlate2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
+def correlate2d(
+    in1: Operand, in2: Operand, mode: str = "full", boundary: str = "fill", fillvalue: float = 0
+) -> TensorOrArray:
     """Correlation of two matrices.
 
     Parameters
@@ -291,11 +300,11 @@ def correlate2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", 
 # ---------------------------------------------------------------- filters
 
 
-def _kernel(b: Any, rank: int) -> Any:
+def _kernel(b: Operand, rank: int) -> TensorOrArray:
     return np.reshape(b, (*(1,) * (rank - 1), -1))
 
 
-def _to_length(x: Any, n: int) -> Any:
+def _to_length(x: Any, n: int) -> TensorOrArray:
     """Along the last axis so long, cut off or with zeros."""
     missing = n - np.shape(x)[-1]
     if missing <= 0:
@@ -303,7 +312,7 @@ def _to_length(x: Any, n: int) -> Any:
     return np.concatenate([x, np.zeros((*np.shape(x)[:-1], missing), value_of(x).dtype)], axis=-1)
 
 
-def _filtered(b: Any, a: Any, x: Any, zi: Any) -> tuple[Any, Any]:
+def _filtered(b: TensorOrArray, a: TensorOrArray, x: TensorOrArray, zi: Operand | None) -> tuple[Any, Any]:
     """A signal along the last axis, filtered, and the state after it."""
     first = a[0]
     if not value_of(first):
@@ -326,7 +335,7 @@ def _filtered(b: Any, a: Any, x: Any, zi: Any) -> tuple[Any, Any]:
 FULL = {"mode": "full", "method": "direct"}
 
 
-def _alike(*xs: Any) -> list[Any]:
+def _alike(*xs: Operand | None) -> list[Any]:
     """Arguments in the precision of all."""
     found = [None if x is None else floats(x) for x in xs]
     dtype = np.result_type(*(value_of(x) for x in found if x is not None))
@@ -334,7 +343,9 @@ def _alike(*xs: Any) -> list[Any]:
 
 
 @derived(_scipy.lfilter)
-def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
+def lfilter(
+    b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None
+) -> TensorOrArray | tuple[TensorOrArray, ...]:
     """Filter a signal by a rational transfer function.
 
     Parameters
@@ -380,7 +391,7 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
 
 
 @derived(_scipy.sosfilt)
-def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
+def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> TensorOrArray | tuple[TensorOrArray, ...]:
     """Filter a signal by sections of second order, one after the other.
 
     Parameters
@@ -421,7 +432,7 @@ def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
 
 
 @derived(_scipy.lfilter_zi, "scipy.signal.lfilter_zi")
-def lfilter_zi(b: Any, a: Any) -> Any:
+def lfilter_zi(b: Any, a: Any) -> TensorOrArray:
     """State of `lfilter` that a constant signal of ones leaves as it is.
 
     Parameters
@@ -452,7 +463,7 @@ def lfilter_zi(b: Any, a: Any) -> Any:
 
 
 @derived(_scipy.sosfilt_zi, "scipy.signal.sosfilt_zi")
-def sosfilt_zi(sos: Any) -> Any:
+def sosfilt_zi(sos: Any) -> TensorOrArray:
     """States of `sosfilt` that a constant signal of ones leaves as they are.
 
     Parameters
@@ -474,7 +485,7 @@ def sosfilt_zi(sos: Any) -> Any:
     """
     _scipy._signaltools._validate_sos(value_of(sos))
     sos = floats(sos)
-    gain: Any = 1.0
+    gain = 1.0
     states = []
     for k in range(np.shape(sos)[0]):
         b, a = sos[k, :3], sos[k, 3:]
@@ -483,7 +494,9 @@ def sosfilt_zi(sos: Any) -> Any:
     return np.stack(states)
 
 
-def _beyond(name: str, x: Any, axis: int, padtype: Any, padlen: Any, ntaps: int) -> tuple[Any, int]:
+def _beyond(
+    name: str, x: Tensor, axis: int, padtype: Any, padlen: int | None, ntaps: int
+) -> tuple[TensorOrArray, int]:
     """A signal along its last axis, continued at both ends, and by how much."""
     if padtype not in ("even", "odd", "constant", None):
         raise ValueError(f"unknown value {padtype!r} of padtype: 'even', 'odd', 'constant' or None")
@@ -501,7 +514,12 @@ def _beyond(name: str, x: Any, axis: int, padtype: Any, padlen: Any, ntaps: int)
     return np.concatenate([before, x, after], axis=-1), edge
 
 
-def _there_and_back(run: Callable[[Any, Any], tuple[Any, Any]], x: Any, edge: int, axis: int) -> Any:
+def _there_and_back(
+    run: Callable[[TensorOrArray, TensorOrArray], tuple[TensorOrArray, TensorOrArray]],
+    x: Any,
+    edge: int,
+    axis: int,
+) -> Any:
     """A signal filtered forward and then backward, each time from the state of its first value."""
     for _ in range(2):
         x = np.flip(run(x, x[..., :1])[0], -1)
@@ -510,9 +528,9 @@ def _there_and_back(run: Callable[[Any, Any], tuple[Any, Any]], x: Any, edge: in
 
 @derived(_scipy.filtfilt, "scipy.signal.filtfilt")
 def filtfilt(
-    b: Any, a: Any, x: Any, axis: int = -1, padtype: str | None = "odd", padlen: int | None = None,
+    b: Operand, a: Any, x: Any, axis: int = -1, padtype: str | None = "odd", padlen: int | None = None,
     method: str = "pad", irlen: int | None = None,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Filter a signal forward and backward, so that its phase stays.
 
     Parameters
@@ -546,8 +564,8 @@ def filtfilt(
 
 @derived(_scipy.sosfiltfilt, "scipy.signal.sosfiltfilt")
 def sosfiltfilt(
-    sos: Any, x: Any, axis: int = -1, padtype: str | None = "odd", padlen: int | None = None
-) -> Any:
+    sos: Operand, x: Any, axis: int = -1, padtype: str | None = "odd", padlen: int | None = None
+) -> TensorOrArray:
     """Filter a signal by sections of second order, forward and backward.
 
     Parameters
@@ -584,7 +602,7 @@ def sosfiltfilt(
 def savgol_filter(
     x: Any, window_length: int, polyorder: int, deriv: int = 0, delta: float = 1.0, axis: int = -1,
     mode: str = "interp", cval: float = 0.0,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Filter a signal by polynomials fitted to windows of it.
 
     Parameters
@@ -637,8 +655,12 @@ def savgol_filter(
 
 @derived(_scipy.detrend)
 def detrend(
-    data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwrite_data: bool = False
-) -> Any:
+    data: Operand,
+    axis: int = -1,
+    type: str = "linear",
+    bp: int | Sequence[int] = 0,
+    overwrite_data: bool = False,
+) -> TensorOrArray:
     """Take a constant or linear trend out of a signal.
 
     Parameters

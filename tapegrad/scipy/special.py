@@ -6,16 +6,19 @@ drop derivatives, so those that have one are here, with SciPy's arguments.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.special as _scipy
 from scipy.special import _ufuncs
 
 from tapegrad import numpy_api as _api
-from tapegrad.core.base import value_of
+from tapegrad.core.base import Operand, TensorOrArray, value_of
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.numpy_api.tables import any_follows, tensor_of
+from tapegrad.numpy_api.tables import Axis, any_follows, tensor_of
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 __all__ = [
     "comb", "diric", "factorial", "log_softmax", "logsumexp", "multigammaln", "perm", "polygamma", "softmax",
@@ -31,13 +34,13 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_scipy.__all__})
 
 
-def _floating(x: Any) -> Any:
+def _floating(x: Operand) -> TensorOrArray:
     """An argument as a Tensor or array of numbers that are no integers."""
     x = tensor_of(x)
     return x if value_of(x).dtype.kind in "fc" else x * 1.0
 
 
-def _constant(x: Any, what: str) -> Any:
+def _constant(x: Any, what: str) -> np.ndarray:
     """A plain argument, by which there is no derivative."""
     if any_follows((x,)):
         raise UnsupportedOpError(f"scipy.special.{what} has no derivative; detach() it if it is a constant")
@@ -47,14 +50,14 @@ def _constant(x: Any, what: str) -> Any:
 # ---------------------------------------------------------------- sums of exponentials
 
 
-def _shift(a: Any, axis: Any) -> Any:
+def _shift(a: Operand, axis: Axis) -> TensorOrArray:
     """The largest value along axes, 0 where it is not finite: a constant that sums do not depend on."""
     largest = np.max(np.real(value_of(a)), axis=axis, keepdims=True)
     return np.where(np.isfinite(largest), largest, 0.0).astype(largest.dtype)
 
 
 def logsumexp(
-    a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
+    a: Operand, axis: Axis = None, b: Operand | None = None, keepdims: bool = False, return_sign: bool = False
 ) -> Any:
     """Logarithm of the sum of exponentials.
 
@@ -105,7 +108,7 @@ def logsumexp(
     return (out, sign) if return_sign else out
 
 
-def softmax(x: Any, axis: Any = None) -> Any:
+def softmax(x: Operand, axis: Axis = None) -> Any:
     """Exponentials by their sum.
 
     Parameters
@@ -130,7 +133,7 @@ def softmax(x: Any, axis: Any = None) -> Any:
     return terms / np.sum(terms, axis=axis, keepdims=True)
 
 
-def log_softmax(x: Any, axis: Any = None) -> Any:
+def log_softmax(x: Operand, axis: Axis = None) -> Any:
     """Logarithm of `softmax`.
 
     Parameters
@@ -158,7 +161,7 @@ def log_softmax(x: Any, axis: Any = None) -> Any:
 # ---------------------------------------------------------------- gammas
 
 
-def polygamma(n: Any, x: Any) -> Any:
+def polygamma(n: Operand, x: Operand) -> Tensor:
     """Derivative of the digamma function.
 
     Parameters
@@ -187,7 +190,7 @@ def polygamma(n: Any, x: Any) -> Any:
     return np.where(n == 0, _scipy.psi(x), found) if np.any(n == 0) else found
 
 
-def multigammaln(a: Any, d: int) -> Any:
+def multigammaln(a: Operand, d: int) -> Any:
     """Logarithm of the multivariate gamma function.
 
     Parameters
@@ -309,7 +312,7 @@ def perm(N: Any, k: Any, exact: bool = False) -> Any:
     return np.where(inside, _scipy.poch(N - k + 1, k), 0.0)
 
 
-def diric(x: Any, n: Any) -> Any:
+def diric(x: Operand, n: Operand) -> Any:
     """Periodic sinc function; at whole turns its limit, where the derivative is 0.
 
     Parameters
@@ -343,7 +346,7 @@ def diric(x: Any, n: Any) -> Any:
 # ---------------------------------------------------------------- spherical Bessel functions
 
 
-def _spherical(name: str, n: Any, z: Any, derivative: bool, even: int) -> Any:
+def _spherical(name: str, n: Operand, z: Operand, derivative: bool, even: int) -> TensorOrArray:
     """One of them, of real numbers below 0 by its parity (of order 0: `even`), if it has one."""
     n = np.asarray(_constant(n, f"{name} by its order n"), np.dtype("long"))
     z = _floating(z)
@@ -357,7 +360,7 @@ def _spherical(name: str, n: Any, z: Any, derivative: bool, even: int) -> Any:
     return np.where(low, sign, 1) * ufunc(n, np.where(low, -z, z))
 
 
-def spherical_jn(n: Any, z: Any, derivative: bool = False) -> Any:
+def spherical_jn(n: Operand, z: Operand, derivative: bool = False) -> Any:
     """Spherical Bessel function of the first kind.
 
     Parameters
@@ -383,7 +386,7 @@ def spherical_jn(n: Any, z: Any, derivative: bool = False) -> Any:
     return _spherical("spherical_jn", n, z, derivative, 1)
 
 
-def spherical_yn(n: Any, z: Any, derivative: bool = False) -> Any:
+def spherical_yn(n: Operand, z: Operand, derivative: bool = False) -> Any:
     """Spherical Bessel function of the second kind.
 
     Parameters
@@ -409,7 +412,7 @@ def spherical_yn(n: Any, z: Any, derivative: bool = False) -> Any:
     return _spherical("spherical_yn", n, z, derivative, -1)
 
 
-def spherical_in(n: Any, z: Any, derivative: bool = False) -> Any:
+def spherical_in(n: Operand, z: Operand, derivative: bool = False) -> Any:
     """Modified spherical Bessel function of the first kind.
 
     Parameters
@@ -435,7 +438,7 @@ def spherical_in(n: Any, z: Any, derivative: bool = False) -> Any:
     return _spherical("spherical_in", n, z, derivative, 1)
 
 
-def spherical_kn(n: Any, z: Any, derivative: bool = False) -> Any:
+def spherical_kn(n: Operand, z: Operand, derivative: bool = False) -> Any:
     """Modified spherical Bessel function of the second kind; without a derivative of numbers below 0.
 
     Parameters

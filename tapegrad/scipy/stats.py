@@ -8,7 +8,8 @@ derivative is 0, where parameters are none nan, and at an end of the support it 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.special as sc
@@ -16,7 +17,7 @@ import scipy.stats as _scipy
 from scipy.stats import rv_continuous, rv_discrete
 from scipy.stats._multivariate import multi_rv_generic
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import Operand, Shape, TensorOrArray, value_of
 from tapegrad.scipy.calls import Guarded, doubles, fall_through, follows, plain_only, refuse, theirs
 from tapegrad.scipy.distributions import OF, Discrete, Formulas
 from tapegrad.scipy.special import multigammaln
@@ -32,6 +33,9 @@ from tapegrad.scipy.summaries import (
     zmap,
     zscore,
 )
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 __all__ = [
     *OF, "dirichlet", "gmean", "hmean", "kurtosis", "moment", "multivariate_normal", "multivariate_t",
@@ -79,7 +83,7 @@ class Distribution(Guarded):
         self._formulas = formulas
         self.__doc__ = f"`{self.title}` on Tensors (see `Distribution`): {formulas.__doc__}"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Frozen:
         """Freeze the parameters."""
         return Frozen(self, args, kwargs)
 
@@ -88,7 +92,9 @@ class Distribution(Guarded):
     def __dir__(self) -> list[str]:
         return dir(self._it)
 
-    def _found(self, method: str, x: Any, args: Any, kwargs: Any) -> Any:
+    def _found(
+        self, method: str, x: Operand, args: Sequence[Operand], kwargs: dict[str, Operand]
+    ) -> TensorOrArray:
         """A method at numbers: SciPy's own result where no derivative is asked for."""
         if not follows((x, args), kwargs):
             return theirs(getattr(self._it, method), (x, *args), kwargs)
@@ -104,7 +110,14 @@ class Distribution(Guarded):
                 return self._inverse(formula, doubles(x), shapes, loc, scale)
             return self._at(method, formula, (doubles(x) - loc) / scale, shapes, scale)
 
-    def _at(self, method: str, formula: Any, y: Any, shapes: Any, scale: Any) -> Any:
+    def _at(
+        self,
+        method: str,
+        formula: Callable[..., TensorOrArray],
+        y: TensorOrArray,
+        shapes: Sequence[TensorOrArray],
+        scale: TensorOrArray,
+    ) -> TensorOrArray:
         """A density or distribution function at standardised numbers."""
         at, values = value_of(y), tuple(map(value_of, shapes))
         good = self._it._argcheck(*values) & (value_of(scale) > 0) & ~np.isnan(at)
@@ -120,13 +133,27 @@ class Distribution(Guarded):
         outside = np.where(at > low, ABOVE[method], BELOW[method])
         return _joined(inside, found, outside, good, (y, *shapes, scale))
 
-    def _inverse(self, formula: Any, q: Any, shapes: Any, loc: Any, scale: Any) -> Any:
+    def _inverse(
+        self,
+        formula: Callable[..., TensorOrArray],
+        q: TensorOrArray,
+        shapes: Sequence[TensorOrArray],
+        loc: TensorOrArray,
+        scale: TensorOrArray,
+    ) -> TensorOrArray:
         at, values = value_of(q), tuple(map(value_of, shapes))
         good = self._it._argcheck(*values) & (value_of(scale) > 0) & (at >= 0) & (at <= 1)
         found = formula(*_kept(good, (q, *shapes), (0.5, *self._formulas.at[1:]))) * scale + loc
         return _joined(good, found, np.nan, good, (q, *shapes, loc, scale))
 
-    def _of_whole_numbers(self, method: str, formula: Any, k: Any, shapes: Any, loc: Any) -> Any:
+    def _of_whole_numbers(
+        self,
+        method: str,
+        formula: Callable[..., TensorOrArray],
+        k: Operand,
+        shapes: Sequence[TensorOrArray],
+        loc: Operand,
+    ) -> TensorOrArray:
         names = self._it.shapes.split(",")
         constants = {name.strip(): x for name, x in zip(names, shapes, strict=True)}
         whole = {"k": k, "loc": loc, **{name: constants[name] for name in self._formulas.whole}}  # type: ignore[attr-defined]
@@ -148,14 +175,18 @@ class Distribution(Guarded):
         return _joined(inside, found, np.where(at >= low, ABOVE[method], BELOW[method]), good, shapes)
 
 
-def _kept(inside: Any, operands: Any, others: Any) -> Any:
+def _kept(
+    inside: Operand, operands: Sequence[TensorOrArray], others: Sequence[float]
+) -> Sequence[TensorOrArray]:
     """Operands, with others where they do not count."""
     if np.all(inside):
         return operands
     return [np.where(inside, x, other) for x, other in zip(operands, others, strict=True)]
 
 
-def _joined(inside: Any, found: Any, outside: Any, good: Any, operands: Any) -> Any:
+def _joined(
+    inside: Operand, found: Operand, outside: Operand, good: Operand, operands: Sequence[TensorOrArray]
+) -> Any:
     """What is found inside; outside a constant; nan by all operands where these are not good."""
     if not np.all(inside):
         found = np.where(inside, found, outside)
@@ -184,7 +215,7 @@ class Frozen:
     (tensor(-0.4228),)
     """
 
-    def __init__(self, it: Any, args: Any, kwargs: Any) -> None:
+    def __init__(self, it: Any, args: tuple[Operand, ...], kwargs: dict[str, Operand]) -> None:
         self.dist, self.args, self.kwds = it, args, kwargs
 
     def __getattr__(self, name: str) -> Any:
@@ -195,7 +226,7 @@ class Frozen:
         found = getattr(self._scipy(name), name)
         return plain_only(found, f"{self.dist.title}.{name}") if callable(found) else found
 
-    def _called(self, method: Any, *args: Any, **kwargs: Any) -> Any:
+    def _called(self, method: Any, *args: Any, **kwargs: Any) -> Tensor:
         (x,) = (*args, *kwargs.values())
         return method(x, *self.args, **{k: v for k, v in self.kwds.items() if k != "seed"})
 
@@ -204,8 +235,8 @@ class Frozen:
         return plain_only(self.dist._it, f"{self.dist.title}.{name}")(*self.args, **self.kwds)
 
 
-def _method(name: str, argument: str) -> Any:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _method(name: str, argument: str) -> Callable[..., TensorOrArray]:
+    def method(self: Continuous | Whole, *args: Operand, **kwargs: Any) -> TensorOrArray:
         x, *rest = args if args else (kwargs.pop(argument),)
         return self._found(name, x, tuple(rest), kwargs)
 
@@ -245,18 +276,20 @@ class _Vectors(Guarded):
     def __init__(self, it: Any, name: str) -> None:
         super().__init__(it, f"scipy.stats.{name}")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Frozen:
         """Freeze the parameters."""
         return Frozen(self, args, kwargs)
 
-    def pdf(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def pdf(self, x: np.ndarray, *args: Tensor, **kwargs: Any) -> Any:
         """Density."""
         if not follows((x, args), kwargs):
             return theirs(self._it.pdf, (x, *args), kwargs)
         return np.exp(self.logpdf(x, *args, **kwargs))
 
 
-def _form(x: Any, mean: Any, matrix: Any) -> tuple[Any, Any, int]:
+def _form(
+    x: TensorOrArray, mean: TensorOrArray, matrix: TensorOrArray
+) -> tuple[TensorOrArray, TensorOrArray, int]:
     """(x - mean) matrix**-1 (x - mean), the logarithm of the determinant, and the dimension."""
     size = np.shape(matrix)[-1]
     low = np.linalg.cholesky(matrix)
@@ -267,7 +300,7 @@ def _form(x: Any, mean: Any, matrix: Any) -> tuple[Any, Any, int]:
     return form, 2 * np.sum(np.log(np.diagonal(low))), size
 
 
-def _matrix(cov: Any, size: int) -> Any:
+def _matrix(cov: TensorOrArray, size: int) -> TensorOrArray:
     """What stands for a matrix, a number or a diagonal perhaps, as one."""
     return cov * np.eye(size) if np.ndim(cov) < 2 else cov
 
@@ -285,7 +318,9 @@ class MultivariateNormal(_Vectors):
     (tensor([-0.25, -1.00]),)
     """
 
-    def logpdf(self, x: Any, mean: Any = None, cov: Any = 1, allow_singular: bool = False) -> Any:
+    def logpdf(
+        self, x: Operand, mean: Operand | None = None, cov: Operand = 1, allow_singular: bool = False
+    ) -> Any:
         """As SciPy's, differentiable."""
         if not follows((x, mean, cov)):
             return theirs(self._it.logpdf, (x, mean, cov, allow_singular), {})
@@ -311,7 +346,7 @@ class MultivariateT(_Vectors):
     (tensor(0.068),)
     """
 
-    def logpdf(self, x: Any, loc: Any = None, shape: Any = 1, df: Any = 1) -> Any:
+    def logpdf(self, x: Operand, loc: Operand | None = None, shape: Shape = 1, df: Operand = 1) -> Any:
         """As SciPy's, differentiable."""
         if not follows((x, loc, shape, df)):
             return theirs(self._it.logpdf, (x, loc, shape, df), {})
@@ -326,7 +361,7 @@ class MultivariateT(_Vectors):
         return scale - 0.5 * log - half * np.log1p(form / v)
 
 
-def _points(x: Any, size: int) -> Any:
+def _points(x: Operand, size: int) -> TensorOrArray:
     """Points of so many numbers in the last axis, read as SciPy does."""
     x = doubles(x)
     if np.ndim(x) == 0:
@@ -347,7 +382,7 @@ class Dirichlet(_Vectors):
     (tensor([0.1137, 0.2123]),)
     """
 
-    def logpdf(self, x: Any, alpha: Any) -> Any:
+    def logpdf(self, x: Operand, alpha: Operand) -> Any:
         """As SciPy's, differentiable."""
         if not follows((x, alpha)):
             return theirs(self._it.logpdf, (x, alpha), {})

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.stats as _scipy
 
-from tapegrad.core.base import value_of
-from tapegrad.numpy_api.tables import tensor_of
-from tapegrad.scipy.calls import derived, refuse
+from tapegrad.core.base import DType, Operand, TensorOrArray, value_of
+from tapegrad.numpy_api.tables import Axis, tensor_of
+from tapegrad.scipy.calls import derived_in, refuse
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 __all__ = [
     "gmean", "hmean", "kurtosis", "moment", "pmean", "sem", "skew", "variation", "zmap", "zscore",
 ]  # fmt: skip
 
-F = TypeVar("F", bound=Callable[..., Any])
+
+_derived = derived_in(_scipy)
 
 
-def _derived(function: F) -> F:
-    name = f"scipy.stats.{function.__name__}"
-    return derived(getattr(_scipy, function.__name__), name)(function)
-
-
-def _given(name: str, a: Any, nan_policy: str, dtype: Any = None) -> Any:
+def _given(name: str, a: Operand, nan_policy: str, dtype: DType = None) -> TensorOrArray:
     """Data as floating-point numbers; nan in them is in the result."""
     if nan_policy not in ("propagate", "raise"):
         raise refuse(f"scipy.stats.{name} with nan_policy={nan_policy!r}")
@@ -36,7 +35,7 @@ def _given(name: str, a: Any, nan_policy: str, dtype: Any = None) -> Any:
     return a
 
 
-def _mean(a: Any, axis: Any, weights: Any, keepdims: bool) -> Any:
+def _mean(a: TensorOrArray, axis: Axis, weights: Operand | None, keepdims: bool) -> Tensor:
     if weights is None:
         return np.mean(a, axis=axis, keepdims=keepdims)
     weights = np.broadcast_to(weights, np.shape(a))
@@ -45,9 +44,9 @@ def _mean(a: Any, axis: Any, weights: Any, keepdims: bool) -> Any:
 
 @_derived
 def gmean(
-    a: Any, axis: Any = 0, dtype: Any = None, weights: Any = None, *, nan_policy: str = "propagate",
-    keepdims: bool = False,
-) -> Any:  # fmt: skip
+    a: Operand, axis: Axis = 0, dtype: DType = None, weights: Operand | None = None, *,
+    nan_policy: str = "propagate", keepdims: bool = False,
+) -> TensorOrArray:  # fmt: skip
     """Geometric mean along an axis, as `scipy.stats.gmean`; differentiable by the data and the weights.
 
     Examples
@@ -64,9 +63,9 @@ def gmean(
 
 @_derived
 def hmean(
-    a: Any, axis: Any = 0, dtype: Any = None, *, weights: Any = None, nan_policy: str = "propagate",
-    keepdims: bool = False,
-) -> Any:  # fmt: skip
+    a: Operand, axis: Axis = 0, dtype: DType = None, *, weights: Operand | None = None,
+    nan_policy: str = "propagate", keepdims: bool = False,
+) -> TensorOrArray:  # fmt: skip
     """Harmonic mean along an axis, as `scipy.stats.hmean`; differentiable by the data and the weights.
 
     Examples
@@ -82,9 +81,9 @@ def hmean(
 
 @_derived
 def pmean(
-    a: Any, p: Any, *, axis: Any = 0, dtype: Any = None, weights: Any = None, nan_policy: str = "propagate",
-    keepdims: bool = False,
-) -> Any:  # fmt: skip
+    a: Operand, p: Operand, *, axis: Axis = 0, dtype: DType = None, weights: Operand | None = None,
+    nan_policy: str = "propagate", keepdims: bool = False,
+) -> TensorOrArray:  # fmt: skip
     """Power mean along an axis, as `scipy.stats.pmean`; differentiable by data, weights and exponent.
 
     By the exponent it is where that is not 0.
@@ -104,7 +103,9 @@ def pmean(
     return _power_mean("pmean", a, p, axis, weights, keepdims)
 
 
-def _power_mean(name: str, a: Any, p: Any, axis: Any, weights: Any, keepdims: bool) -> Any:
+def _power_mean(
+    name: str, a: TensorOrArray, p: Any, axis: Axis, weights: Operand | None, keepdims: bool
+) -> TensorOrArray:
     if np.any(value_of(a) < 0):
         raise refuse(f"scipy.stats.{name} of negative numbers, which is nan,")
     with np.errstate(divide="ignore"):
@@ -113,8 +114,8 @@ def _power_mean(name: str, a: Any, p: Any, axis: Any, weights: Any, keepdims: bo
 
 @_derived
 def sem(
-    a: Any, axis: Any = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False
-) -> Any:
+    a: Operand, axis: int = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False
+) -> TensorOrArray:
     """Standard error of the mean, as `scipy.stats.sem`.
 
     Examples
@@ -131,8 +132,8 @@ def sem(
 
 @_derived
 def variation(
-    a: Any, axis: Any = 0, nan_policy: str = "propagate", ddof: int = 0, *, keepdims: bool = False
-) -> Any:
+    a: Operand, axis: Axis = 0, nan_policy: str = "propagate", ddof: int = 0, *, keepdims: bool = False
+) -> TensorOrArray:
     """Standard deviation over the mean, as `scipy.stats.variation`.
 
     Examples
@@ -148,7 +149,9 @@ def variation(
 
 
 @_derived
-def zmap(scores: Any, compare: Any, axis: Any = 0, ddof: int = 0, nan_policy: str = "propagate") -> Any:
+def zmap(
+    scores: Operand, compare: Operand, axis: Axis = 0, ddof: int = 0, nan_policy: str = "propagate"
+) -> TensorOrArray:
     """Scores less the mean of others, in their standard deviations, as `scipy.stats.zmap`.
 
     Examples
@@ -166,7 +169,7 @@ def zmap(scores: Any, compare: Any, axis: Any = 0, ddof: int = 0, nan_policy: st
 
 
 @_derived
-def zscore(a: Any, axis: Any = 0, ddof: int = 0, nan_policy: str = "propagate") -> Any:
+def zscore(a: Operand, axis: Axis = 0, ddof: int = 0, nan_policy: str = "propagate") -> TensorOrArray:
     """Data less their mean, in their standard deviations, as `scipy.stats.zscore`.
 
     Examples
@@ -179,20 +182,20 @@ def zscore(a: Any, axis: Any = 0, ddof: int = 0, nan_policy: str = "propagate") 
     return zmap(a, a, axis, ddof, nan_policy)
 
 
-def _moments(a: Any, axis: Any, *orders: int) -> Any:
+def _moments(a: TensorOrArray, axis: int, *orders: int) -> Iterator[TensorOrArray]:
     off = a - np.mean(a, axis=axis, keepdims=True)
     return (np.mean(off**order, axis=axis, keepdims=True) for order in orders)
 
 
-def _let(found: Any, axis: Any, keepdims: bool) -> Any:
+def _let(found: TensorOrArray, axis: Axis, keepdims: bool) -> TensorOrArray:
     return found if keepdims else np.squeeze(found, axis)
 
 
 @_derived
 def moment(
-    a: Any, order: Any = 1, axis: Any = 0, nan_policy: str = "propagate", *, center: Any = None,
+    a: Operand, order: Any = 1, axis: Axis = 0, nan_policy: str = "propagate", *, center: float | None = None,
     keepdims: bool = False,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Mean of powers of what data are off their mean or `center`, as `scipy.stats.moment`.
 
     Examples
@@ -214,8 +217,13 @@ def moment(
 
 @_derived
 def skew(
-    a: Any, axis: Any = 0, bias: bool = True, nan_policy: str = "propagate", *, keepdims: bool = False
-) -> Any:
+    a: Operand,
+    axis: int = 0,
+    bias: bool = True,
+    nan_policy: str = "propagate",
+    *,
+    keepdims: bool = False,
+) -> TensorOrArray:
     """Skewness, as `scipy.stats.skew`.
 
     Examples
@@ -235,9 +243,9 @@ def skew(
 
 @_derived
 def kurtosis(
-    a: Any, axis: Any = 0, fisher: bool = True, bias: bool = True, nan_policy: str = "propagate", *,
+    a: Operand, axis: int = 0, fisher: bool = True, bias: bool = True, nan_policy: str = "propagate", *,
     keepdims: bool = False,
-) -> Any:  # fmt: skip
+) -> TensorOrArray:  # fmt: skip
     """Kurtosis, as `scipy.stats.kurtosis`.
 
     Examples

@@ -44,7 +44,7 @@ def _made(name: str, arg1: Any, shape: Any, dtype: Any, copy: bool) -> Any:
         )
     data, *places = tensor_of(arg1[0]), *arg1[1:]
     if dtype is not None:
-        data = np.astype(data, dtype)
+        data = data.astype(dtype)
     if has_tensor(places) and any(value_of(tensor_of(p)).dtype.kind not in "iu" for p in places):
         raise ShapeError(f"{title}: places are integers")
     if len(places) == 1:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import numpy as np
 import scipy.sparse as _scipy
 
-from tapegrad.core.base import ndim_of, shape_of, value_of
+from tapegrad.core.base import Operand, TensorOrArray, ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.ops import sparse as sparse_ops
@@ -81,7 +81,7 @@ class SparseTensor:
         """The complex conjugate."""
         return SparseTensor(np.conj(self.data), self._pattern)
 
-    def toarray(self) -> Any:
+    def toarray(self) -> Tensor:
         """All elements, a Tensor; values of the same place are added."""
         return ops.toarray(self.data, pattern=self._pattern)
 
@@ -98,7 +98,7 @@ class SparseTensor:
         matrix = self.T if axis in (0, -2) else self
         return matrix @ np.ones(matrix.shape[1], self.dtype)
 
-    def diagonal(self) -> Any:
+    def diagonal(self) -> TensorOrArray:
         """The elements whose row is their column."""
         rows, columns = self._pattern.places
         kept = np.flatnonzero(rows == columns)
@@ -108,7 +108,7 @@ class SparseTensor:
 
     # ------------------------------------------------------------ operators
 
-    def __matmul__(self, x: Any) -> Any:
+    def __matmul__(self, x: Any) -> Tensor:
         if isinstance(x, SparseTensor) or _scipy.issparse(x):
             _refuse("the product of two sparse matrices", "take toarray() of one of them")
         x = tensor_of(x)
@@ -118,7 +118,7 @@ class SparseTensor:
             )
         return ops.product(self.data, x, pattern=self._pattern)
 
-    def __rmatmul__(self, x: Any) -> Any:
+    def __rmatmul__(self, x: Any) -> TensorOrArray:
         if _scipy.issparse(x):
             return self @ x  # refuses
         x = tensor_of(x)
@@ -132,14 +132,14 @@ class SparseTensor:
         """Product with a vector, a matrix or a number."""
         return self * other if np.ndim(value_of(other)) == 0 else self @ other
 
-    def __mul__(self, number: Any) -> SparseTensor:
+    def __mul__(self, number: Operand) -> SparseTensor:
         if _is_matrix(number) or np.ndim(value_of(number)) != 0:
             _refuse("* with anything but a number", "use @ for products of matrices, or scale the values")
         return SparseTensor(self.data * number, self._pattern)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, number: Any) -> SparseTensor:
+    def __truediv__(self, number: Operand) -> SparseTensor:
         if _is_matrix(number) or np.ndim(value_of(number)) != 0:
             _refuse("/ with anything but a number", "scale the values before the matrix is made")
         return SparseTensor(self.data / number, self._pattern)
@@ -147,7 +147,7 @@ class SparseTensor:
     def __neg__(self) -> SparseTensor:
         return SparseTensor(-self.data, self._pattern)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Any) -> SparseTensor:
         if not _is_matrix(other):
             if np.ndim(value_of(other)) == 0:
                 _refuse("+ with a number", "use toarray()")
@@ -161,7 +161,7 @@ class SparseTensor:
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: SparseTensor) -> SparseTensor:
         return self + (-other)
 
     def __rsub__(self, other: Any) -> Any:
@@ -181,7 +181,9 @@ def sparse_of(matrix: Any) -> SparseTensor:
     return matrix if isinstance(matrix, SparseTensor) else SparseTensor(*ops.known(matrix))
 
 
-def of_places(data: Any, rows: Any, columns: Any, shape: tuple[int, int]) -> SparseTensor:
+def of_places(
+    data: TensorOrArray, rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]
+) -> SparseTensor:
     """Return the matrix of values at places; those of the same place are added."""
     pattern, order = ops.Pattern.of_places(rows, columns, shape)
     return SparseTensor(data[order], pattern)

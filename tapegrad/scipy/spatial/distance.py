@@ -6,14 +6,18 @@ Where two points coincide a distance that is a norm has the derivative 0, as a n
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.spatial.distance as _scipy
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import Operand, TensorOrArray, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.scipy.calls import derived, doubles, fall_through, follows, refuse
+
+if TYPE_CHECKING:
+    from tapegrad.tensor import Tensor
 
 __all__ = [
     "braycurtis", "canberra", "cdist", "chebyshev", "cityblock", "correlation", "cosine", "euclidean",
@@ -22,7 +26,7 @@ __all__ = [
 
 
 @functools.cache
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> TensorOrArray:
     return fall_through(_scipy, name)
 
 
@@ -33,32 +37,34 @@ def __dir__() -> list[str]:
 # ---------------------------------------------------------------- along the last axis
 
 
-def _root(square: Any) -> Any:
+def _root(square: Operand) -> TensorOrArray:
     """A square root whose derivative is 0 at 0."""
     none = value_of(square) == 0
     return np.where(none, 0.0, np.sqrt(np.where(none, 1.0, square))) if np.any(none) else np.sqrt(square)
 
 
-def _euclidean(u: Any, v: Any, w: Any = None) -> Any:
+def _euclidean(u: TensorOrArray, v: TensorOrArray, w: TensorOrArray | float | None = None) -> TensorOrArray:
     return np.linalg.norm(u - v if w is None else np.sqrt(w) * (u - v), axis=-1)
 
 
-def _sqeuclidean(u: Any, v: Any, w: Any = None) -> Any:
+def _sqeuclidean(u: TensorOrArray, v: TensorOrArray, w: TensorOrArray | float | None = None) -> TensorOrArray:
     off = u - v
     return np.sum(off * off if w is None else w * (off * off), axis=-1)
 
 
-def _cityblock(u: Any, v: Any, w: Any = None) -> Any:
+def _cityblock(u: TensorOrArray, v: TensorOrArray, w: TensorOrArray | float | None = None) -> Tensor:
     off = np.abs(u - v)
     return np.sum(off if w is None else w * off, axis=-1)
 
 
-def _chebyshev(u: Any, v: Any, w: Any = None) -> Any:
+def _chebyshev(u: TensorOrArray, v: TensorOrArray, w: TensorOrArray | float | None = None) -> Tensor:
     off = np.abs(u - v)
     return np.max(off if w is None else np.where(value_of(w) > 0, off, 0.0), axis=-1)
 
 
-def _minkowski(u: Any, v: Any, p: Any = 2, w: Any = None) -> Any:
+def _minkowski(
+    u: TensorOrArray, v: TensorOrArray, p: float = 2, w: TensorOrArray | None = None
+) -> TensorOrArray:
     if follows(p):
         raise refuse("scipy.spatial.distance.minkowski", "has no derivative by p")
     p = value_of(p)
@@ -72,7 +78,12 @@ def _minkowski(u: Any, v: Any, p: Any = 2, w: Any = None) -> Any:
     return np.where(none, 0.0, np.power(np.where(none, 1.0, total), 1 / p))
 
 
-def _correlation(u: Any, v: Any, w: Any = None, centered: bool = True) -> Any:
+def _correlation(
+    u: TensorOrArray | float,
+    v: TensorOrArray | float,
+    w: TensorOrArray | float | None = None,
+    centered: bool = True,
+) -> Tensor:
     w = 1.0 / np.shape(u)[-1] if w is None else w / np.sum(w)
     if centered:
         u = u - np.sum(u * w, axis=-1, keepdims=True)
@@ -83,27 +94,27 @@ def _correlation(u: Any, v: Any, w: Any = None, centered: bool = True) -> Any:
     return found + (np.clip(at, 0.0, 2.0) - at)  # of rounding, which has no derivative
 
 
-def _cosine(u: Any, v: Any, w: Any = None) -> Any:
+def _cosine(u: TensorOrArray, v: TensorOrArray, w: TensorOrArray | float | None = None) -> Tensor:
     return _correlation(u, v, w, False)
 
 
-def _seuclidean(u: Any, v: Any, V: Any) -> Any:
+def _seuclidean(u: TensorOrArray, v: TensorOrArray, V: TensorOrArray) -> TensorOrArray:
     return _euclidean(u, v, 1 / V)
 
 
-def _mahalanobis(u: Any, v: Any, VI: Any) -> Any:
+def _mahalanobis(u: TensorOrArray, v: TensorOrArray, VI: TensorOrArray) -> TensorOrArray:
     off = u - v
     return _root(np.sum((off @ VI) * off, axis=-1))
 
 
-def _braycurtis(u: Any, v: Any, w: Any = None) -> Any:
+def _braycurtis(u: TensorOrArray, v: TensorOrArray, w: TensorOrArray | float | None = None) -> Tensor:
     off, whole = np.abs(u - v), np.abs(u + v)
     if w is not None:
         off, whole = w * off, w * whole
     return np.sum(off, axis=-1) / np.sum(whole, axis=-1)
 
 
-def _canberra(u: Any, v: Any, w: Any = None) -> Any:
+def _canberra(u: TensorOrArray, v: TensorOrArray, w: TensorOrArray | float | None = None) -> Tensor:
     off, whole = np.abs(u - v), np.abs(u) + np.abs(v)
     none = value_of(whole) == 0
     terms = np.where(none, 0.0, off / np.where(none, 1.0, whole))
@@ -120,7 +131,7 @@ ROWS = {
 # ---------------------------------------------------------------- of two vectors
 
 
-def _vectors(name: str, u: Any, v: Any, *rest: Any) -> list[Any]:
+def _vectors(name: str, u: Operand, v: Operand, *rest: Operand | None) -> Any:
     """Two vectors of as many numbers, and other arguments, in double precision."""
     u, v = doubles(u), doubles(v)
     if np.ndim(u) != 1 or np.shape(u) != np.shape(v):
@@ -133,7 +144,7 @@ def _vectors(name: str, u: Any, v: Any, *rest: Any) -> list[Any]:
 
 
 @derived(_scipy.euclidean)
-def euclidean(u: Any, v: Any, w: Any = None) -> Any:
+def euclidean(u: Operand, v: Operand, w: Operand | None = None) -> TensorOrArray:
     """Length of the difference of two vectors.
 
     Parameters
@@ -158,7 +169,7 @@ def euclidean(u: Any, v: Any, w: Any = None) -> Any:
 
 
 @derived(_scipy.sqeuclidean)
-def sqeuclidean(u: Any, v: Any, w: Any = None) -> Any:
+def sqeuclidean(u: Operand, v: Operand, w: Operand | None = None) -> TensorOrArray:
     """Its square.
 
     Parameters
@@ -183,7 +194,7 @@ def sqeuclidean(u: Any, v: Any, w: Any = None) -> Any:
 
 
 @derived(_scipy.cityblock)
-def cityblock(u: Any, v: Any, w: Any = None) -> Any:
+def cityblock(u: Operand, v: Operand, w: Operand | None = None) -> TensorOrArray:
     """Sum of distances along the axes.
 
     Parameters
@@ -208,7 +219,7 @@ def cityblock(u: Any, v: Any, w: Any = None) -> Any:
 
 
 @derived(_scipy.chebyshev)
-def chebyshev(u: Any, v: Any, w: Any = None) -> Any:
+def chebyshev(u: Operand, v: Operand, w: Operand | None = None) -> TensorOrArray:
     """Largest distance along an axis.
 
     Parameters
@@ -233,7 +244,7 @@ def chebyshev(u: Any, v: Any, w: Any = None) -> Any:
 
 
 @derived(_scipy.cosine)
-def cosine(u: Any, v: Any, w: Any = None) -> Any:
+def cosine(u: Operand, v: Operand, w: Operand | None = None) -> TensorOrArray:
     """1 less the cosine of the angle between two vectors.
 
     Parameters
@@ -258,7 +269,7 @@ def cosine(u: Any, v: Any, w: Any = None) -> Any:
 
 
 @derived(_scipy.braycurtis)
-def braycurtis(u: Any, v: Any, w: Any = None) -> Any:
+def braycurtis(u: Operand, v: Operand, w: Operand | None = None) -> TensorOrArray:
     """Sum of distances along the axes, by that of sums.
 
     Parameters
@@ -283,7 +294,7 @@ def braycurtis(u: Any, v: Any, w: Any = None) -> Any:
 
 
 @derived(_scipy.canberra)
-def canberra(u: Any, v: Any, w: Any = None) -> Any:
+def canberra(u: Operand, v: Operand, w: Operand | None = None) -> TensorOrArray:
     """Sum of distances along the axes, each by the sum of sizes.
 
     Parameters
@@ -308,7 +319,7 @@ def canberra(u: Any, v: Any, w: Any = None) -> Any:
 
 
 @derived(_scipy.minkowski)
-def minkowski(u: Any, v: Any, p: Any = 2, w: Any = None) -> Any:
+def minkowski(u: Operand, v: Operand, p: float = 2, w: Operand | None = None) -> TensorOrArray:
     """Norm of some order of the difference of two vectors.
 
     Parameters
@@ -331,12 +342,12 @@ def minkowski(u: Any, v: Any, p: Any = 2, w: Any = None) -> Any:
     >>> tg.grad(ts.spatial.distance.minkowski(u, [4.0, 6.0], p=3), u)
     (tensor([-0.4449, -0.7908]),)
     """
-    u, v, w = _vectors("minkowski", u, v, w)
-    return _minkowski(u, v, p, w)
+    first, second, weights = _vectors("minkowski", u, v, w)
+    return _minkowski(first, second, p, weights)
 
 
 @derived(_scipy.correlation)
-def correlation(u: Any, v: Any, w: Any = None, centered: bool = True) -> Any:
+def correlation(u: Operand, v: Operand, w: Operand | None = None, centered: bool = True) -> TensorOrArray:
     """1 less the correlation of two vectors.
 
     Parameters
@@ -358,12 +369,12 @@ def correlation(u: Any, v: Any, w: Any = None, centered: bool = True) -> Any:
     >>> tg.grad(ts.spatial.distance.correlation(u, [4.0, 2.0], centered=False), u)
     (tensor([-0.24,  0.12]),)
     """
-    u, v, w = _vectors("correlation", u, v, w)
-    return _correlation(u, v, w, centered)
+    first, second, weights = _vectors("correlation", u, v, w)
+    return _correlation(first, second, weights, centered)
 
 
 @derived(_scipy.seuclidean)
-def seuclidean(u: Any, v: Any, V: Any) -> Any:
+def seuclidean(u: Operand, v: Operand, V: Operand) -> TensorOrArray:
     """Length of the difference, each element by its deviation.
 
     Parameters
@@ -388,7 +399,7 @@ def seuclidean(u: Any, v: Any, V: Any) -> Any:
 
 
 @derived(_scipy.mahalanobis)
-def mahalanobis(u: Any, v: Any, VI: Any) -> Any:
+def mahalanobis(u: Operand, v: Operand, VI: Operand) -> TensorOrArray:
     """Length of the difference by a covariance.
 
     Parameters
@@ -415,7 +426,9 @@ def mahalanobis(u: Any, v: Any, VI: Any) -> Any:
 # ---------------------------------------------------------------- of many
 
 
-def _metric(metric: Any, function: str, points: Any, kwargs: dict[str, Any]) -> Any:
+def _metric(
+    metric: str, function: str, points: Callable[..., TensorOrArray], kwargs: dict[str, Operand]
+) -> Callable[..., TensorOrArray]:
     """A distance along the last axis, as SciPy names it, of all points."""
     names = _scipy._METRIC_ALIAS
     known = names.get(metric.lower() if isinstance(metric, str) else getattr(metric, "__name__", ""))
@@ -432,7 +445,7 @@ def _metric(metric: Any, function: str, points: Any, kwargs: dict[str, Any]) -> 
     return lambda u, v: row(u, v, **others)
 
 
-def _matrix(x: Any, name: str) -> Any:
+def _matrix(x: Operand, name: str) -> TensorOrArray:
     x = doubles(x)
     if np.ndim(x) != 2:
         raise ValueError(f"{name} must be a 2-dimensional array.")
@@ -440,7 +453,7 @@ def _matrix(x: Any, name: str) -> Any:
 
 
 @derived(_scipy.cdist)
-def cdist(XA: Any, XB: Any, metric: Any = "euclidean", **kwargs: Any) -> Any:
+def cdist(XA: Operand, XB: Operand, metric: str = "euclidean", **kwargs: Operand) -> TensorOrArray:
     """Distances of each point of one set from each of another.
 
     Parameters
@@ -472,7 +485,7 @@ def cdist(XA: Any, XB: Any, metric: Any = "euclidean", **kwargs: Any) -> Any:
 
 
 @derived(_scipy.pdist)
-def pdist(X: Any, metric: Any = "euclidean", **kwargs: Any) -> Any:
+def pdist(X: Operand, metric: str = "euclidean", **kwargs: Operand) -> TensorOrArray:
     """Distances of each two points of a set.
 
     Parameters
@@ -503,7 +516,7 @@ def pdist(X: Any, metric: Any = "euclidean", **kwargs: Any) -> Any:
 
 
 @derived(_scipy.squareform)
-def squareform(X: Any, force: str = "no", checks: bool = True) -> Any:
+def squareform(X: Any, force: str = "no", checks: bool = True) -> TensorOrArray:
     """A vector of distances as a matrix, or back.
 
     Parameters
