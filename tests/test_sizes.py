@@ -395,7 +395,7 @@ def lists(n):
 
 
 @crosses("tape.tape", "MAX_RECORDS")
-@crosses("engine.sweep", "SMALL")
+@crosses("engine.plan", "SMALL")
 @crosses("kernels.state", "FEW")
 def records(n):
     """A chain, then a tree of as many, swept from one root and from two; and what was freed says so."""

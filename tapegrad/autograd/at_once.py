@@ -16,7 +16,8 @@ from tapegrad.autograd import traced_rules
 from tapegrad.core import compiled_methods, dispatch
 from tapegrad.core.base import Operand
 from tapegrad.core.grad_mode import _enabled
-from tapegrad.engine.sweep import descriptor, spend
+from tapegrad.engine.plan import spend
+from tapegrad.engine.sweep import descriptor
 from tapegrad.errors import KernelError
 from tapegrad.kernels import machine
 from tapegrad.kernels.replay import layout
@@ -177,7 +178,7 @@ def _unclaim(tape: Tape, at: Address, claim: Claim, marks: Operand, status: int)
             raise MemoryError(f"no memory for the cotangents of {op}")
         raise KernelError(f"the kernel of {op} failed")
     if marks is not None:
-        spend(tape, state, state.view[layout.RECORDS], marks)
+        spend(tape, state, state.flags, state.view[layout.RECORDS], marks)
 
 
 @np.errstate(all="ignore")

@@ -30,7 +30,7 @@ from tapegrad.core.dispatch import with_metadata
 from tapegrad.core.grad_mode import enable_grad
 from tapegrad.core.inplace import accumulate, write
 from tapegrad.core.storage import STALE
-from tapegrad.engine.sweep import Key, Result
+from tapegrad.engine.plan import Key, Result
 from tapegrad.errors import GradientError, ShapeError, UnusedInputError
 from tapegrad.kernels import machine
 from tapegrad.kernels.replay import layout

@@ -14,7 +14,8 @@ from tapegrad.core.base import Handle, TensorOrArray, alias_of, has_tangent, rec
 from tapegrad.core.dispatch import record
 from tapegrad.core.forward_mode import Level
 from tapegrad.core.grad_mode import is_grad_enabled, within
-from tapegrad.engine.sweep import at_work, value_or_shape
+from tapegrad.engine.plan import at_work
+from tapegrad.engine.sweep import value_or_shape
 from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import sum_to

@@ -16,7 +16,7 @@ from tapegrad.autograd.saved_tensors import (
 )
 from tapegrad.core.base import recall, refresh_history, strip_tangents
 from tapegrad.core.storage import STALE
-from tapegrad.engine.sweep import at_work
+from tapegrad.engine.plan import at_work
 from tapegrad.errors import GradientError, GraphFreedError
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import BY_OPCODE, OUT, Attributes

@@ -30,7 +30,7 @@ from tapegrad.autograd.steps import (
 from tapegrad.autograd.sweeps import partials
 from tapegrad.core.base import Handle, Operand, TensorOrArray, alias_of, has_tangent, requires_grad, wrap
 from tapegrad.core.grad_mode import in_force, is_grad_enabled, within
-from tapegrad.engine.sweep import Key
+from tapegrad.engine.plan import Key
 from tapegrad.errors import GradientError
 from tapegrad.tape.tape import current
 from tapegrad.tensor import Tensor

@@ -20,7 +20,8 @@ from tapegrad.core.base import (
 )
 from tapegrad.core.dispatch import is_externally_writable, record
 from tapegrad.core.storage import OPEN, STALE
-from tapegrad.engine.sweep import Key, value_or_shape
+from tapegrad.engine.plan import Key
+from tapegrad.engine.sweep import value_or_shape
 from tapegrad.errors import GradientError
 from tapegrad.ops import REGISTRY, custom
 from tapegrad.tape import pool

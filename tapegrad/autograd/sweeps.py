@@ -32,8 +32,9 @@ from tapegrad.core.grad_mode import (
     set_grad_enabled,
 )
 from tapegrad.core.storage import OPEN, STALE
+from tapegrad.engine.plan import Key, Result
 from tapegrad.engine.rerecord import rerecord
-from tapegrad.engine.sweep import Key, Result, sweep
+from tapegrad.engine.sweep import sweep
 from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tapegrad.engine.sweep import Job, Key, Result, Sweep, value_or_shape
+from tapegrad.engine.plan import Job, Key, Plan, Result
+from tapegrad.engine.sweep import value_or_shape
 from tapegrad.engine.watched import BOTH, Leaves
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
@@ -57,20 +58,20 @@ def rerecord(
         ``follow(state, tape, values, records, cotangents)`` runs the rules of a tape that nobody watches, in
         compiled code: what came to records that are not swept, each after its number, or None.
     """
-    plan = Sweep(roots, sinks, every, retain, start, inspect, profile, floor, captured)
+    plan = Plan(roots, sinks, every, retain, start, inspect, profile, floor, captured)
     results = dict(start)
     with plan:
         if check is not None:
             check(plan.reaches())
         leaves = Leaves([], []) if floor else Leaves(plan.order, results)
         for job in plan.order:
-            plan._plan(job, 3)
-            walk = _Walk(plan, job, bytes(plan.state.flags[: job.columns.n]), recall, known, lanes)
+            plan.enter(job)
+            walk = _Walk(plan, job, recall, known, lanes)
             links = None if follow is None else walk.follow(follow, settle, results, leaves)
             for older, ct in walk.run(settle, results, leaves) if links is None else links:
                 plan.jobs[older.tape.serial].seeds.setdefault(older.record, []).append(ct)
             if not retain:
-                plan._free(job)
+                plan.free(job)
         leaves.rest(results)
         give(plan.state)
     return results
@@ -84,11 +85,9 @@ def _gather(found: dict[Any, Any], key: Any, ct: Any) -> None:
 class _Walk:
     """One tape's part in a recorded sweep."""
 
-    def __init__(
-        self, plan: Sweep, job: Job, flags: bytes, recall: Recall, known: Known, lanes: int | None
-    ) -> None:
-        self.plan = plan
-        self.job, self.flags, self.recall, self.known, self.lanes = job, flags, recall, known, lanes
+    def __init__(self, plan: Plan, job: Job, recall: Recall, known: Known, lanes: int | None) -> None:
+        self.plan, self.job, self.flags = plan, job, bytes(job.flags)
+        self.recall, self.known, self.lanes = recall, known, lanes
         self.cotangents: dict[int, Any] = {}
         for k, seeds in job.seeds.items():
             for seed in seeds:

@@ -19,7 +19,7 @@ from tapegrad.ops.primitive import BY_OPCODE
 from tapegrad.tape.tape import Cell
 
 if TYPE_CHECKING:
-    from tapegrad.engine.sweep import Job
+    from tapegrad.engine.plan import Job
 
 BOTH = layout.NEED | layout.MARK
 

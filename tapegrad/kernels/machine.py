@@ -58,7 +58,7 @@ QUICK = ("recording", "operands", "admitting", "values", "committing", "unrecord
 TRUSTED = (
     *QUICK, "words", "any_op", "parts", "gradients", "watching", "loops", "memory", "rerecording", "entry",
 )  # fmt: skip
-CHECKED = ("reading", "records", "sweep", "stream", "templates", "recurrences", "functions")
+CHECKED = ("reading", "records", "links", "sweep", "tapes", "stream", "templates", "recurrences", "functions")
 Enter = Callable[[int, int, int, int], int]
 when_loaded: list[Callable[[Enter], None]] = []
 

@@ -65,7 +65,6 @@ class State:
             self.flags = self._buffer(layout.FLAGS, (n + 7) // 8).cast("B")
             self.cotangents = self._buffer(layout.COTANGENTS, n)
             self.descriptors = self._buffer(layout.DESCRIPTORS, n)
-            self.reached = self._buffer(layout.REACHED, n)
             self.pending = self._buffer(layout.PENDING, n)
             self.seeds = self._buffer(layout.SEEDS, n)
             self._buffer(layout.SINKS, n)

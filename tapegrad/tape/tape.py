@@ -53,8 +53,9 @@ class Claim:
 
     __slots__ = ("__weakref__", "_forks", "_thread", "flags", "frees")
 
-    def __init__(self, flags: bytes, frees: bool) -> None:
-        self.flags, self.frees = flags, frees
+    def __init__(self, flags: bytes | memoryview, frees: bool) -> None:
+        self.flags: Any = flags
+        self.frees = frees
         self._thread, self._forks = threading.get_ident(), len(_forking)
 
     def at_work(self) -> bool:

@@ -233,10 +233,10 @@ def test_results_passed_back_and_forth_between_threads(tape_length):
 @pytest.mark.parametrize("fresh", [False, True])
 def test_a_sweep_looks_at_no_tape_older_than_what_is_wanted(fresh, monkeypatch):
     """Of a growing history, whose results are as if all of it had been looked at."""
-    from tapegrad.engine import sweep
+    from tapegrad.engine import plan
 
     jobs = []
-    monkeypatch.setattr(sweep, "Job", lambda *args, make=sweep.Job: jobs.append(args) or make(*args))
+    monkeypatch.setattr(plan, "Job", lambda *args, make=plan.Job: jobs.append(args) or make(*args))
     a = np.array([[0.3, -0.2], [0.1, 0.4]])
 
     def run(steps):
@@ -258,7 +258,7 @@ def test_a_sweep_looks_at_no_tape_older_than_what_is_wanted(fresh, monkeypatch):
 
     def value(moved):
         with monkeypatch.context() as patch:
-            patch.setattr(sweep, "Job", sweep.Job)
+            patch.setattr(plan, "Job", plan.Job)
             w = tg.tensor(np.array([0.1, 0.2]) + moved)
             for _ in range(40):
                 v = leaf() if fresh else leaf(w.detach().numpy())

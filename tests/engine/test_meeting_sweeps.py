@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.engine import sweep as engine
+from tapegrad.engine import plan as engine
 from tapegrad.errors import GraphFreedError, TapeBusyError
 from tapegrad.tape import tape as tapes
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.engine import sweep as engine
+from tapegrad.engine import plan as engine
 from tapegrad.errors import GraphFreedError, TapeBusyError
+from tapegrad.kernels.state import State
 from tapegrad.tape import tape as tapes
 
 
@@ -43,21 +44,25 @@ AT = np.linspace(0.1, 1.0, 2000)
 
 @pytest.mark.parametrize("create", [False, True])
 @pytest.mark.parametrize("retain", [False, True])
-@pytest.mark.parametrize("operation", ["_plan", "_free"])
-def test_owners_that_prune_during_the_sweep(short, monkeypatch, create, retain, operation):
+@pytest.mark.parametrize("owner, operation", [(engine.Plan, "_read"), (engine.Plan, "free"), (State, "run")])
+def test_owners_that_prune_during_the_sweep(short, monkeypatch, create, retain, owner, operation):
     x = tg.tensor(AT, requires_grad=True)
     loss, seen = graph(x)
-    original = getattr(engine.Sweep, operation)
+    original, pruning = getattr(owner, operation), []
 
     def and_prune(self, *arguments):
         found = original(self, *arguments)
+        if pruning:  # which runs compiled code as well
+            return found
+        pruning.append(True)
         for reference in seen:
             tape = reference()
             if tape is not None and tape is not tapes.local.tape:
                 tape.prune()
+        pruning.clear()
         return found
 
-    monkeypatch.setattr(engine.Sweep, operation, and_prune)
+    monkeypatch.setattr(owner, operation, and_prune)
     (g,) = tg.grad([loss], [x], [1.0], retain_graph=retain, create_graph=create)
     np.testing.assert_allclose(g.detach().numpy(), expected(AT), rtol=1e-11)
 
@@ -81,7 +86,7 @@ def test_a_sweep_that_comes_between_plan_and_run(monkeypatch, records, first, se
     monkeypatch.setattr(tapes, "MAX_RECORDS", records)
     x = tg.tensor(AT, requires_grad=True)
     loss, _ = graph(x)
-    enter, came = engine.Sweep.__enter__, []
+    enter, came = engine.Plan.__enter__, []
 
     def intrude(self):
         if not came:
@@ -91,7 +96,7 @@ def test_a_sweep_that_comes_between_plan_and_run(monkeypatch, records, first, se
                 came.append([np.full(2000, np.nan) for _ in range(500)])  # over what was released
         return enter(self)
 
-    monkeypatch.setattr(engine.Sweep, "__enter__", intrude)
+    monkeypatch.setattr(engine.Plan, "__enter__", intrude)
     try:
         if second == "backward":
             loss.backward()
@@ -114,16 +119,16 @@ def test_a_sweep_that_comes_while_another_is_planned(short, monkeypatch, n, seco
     for _ in range(12):
         y = np.sin(y) * y + 0.5  # of all tapes only the first knows x
     loss = np.sum(y)
-    plan, calls = engine.Sweep._plan, []
+    read, calls = engine.Plan._read, []
 
-    def intrude(self, job, phase):
-        status = plan(self, job, phase)
-        calls.append(phase)
+    def intrude(self, serial):
+        job = read(self, serial)
+        calls.append(serial)
         if len(calls) == n:
             tg.grad([loss], [x], [1.0])
-        return status
+        return job
 
-    monkeypatch.setattr(engine.Sweep, "_plan", intrude)
+    monkeypatch.setattr(engine.Plan, "_read", intrude)
     try:
         (g,) = tg.grad([loss], [x], [1.0], **second)
     except (GraphFreedError, TapeBusyError):

@@ -8,7 +8,7 @@ from tapegrad.kernels.replay.loops import checksum, loop
 from tapegrad.kernels.replay.memory import reset
 from tapegrad.kernels.replay.recording import methods
 from tapegrad.kernels.replay.rerecording import rerecord, rerecord_sealed
-from tapegrad.kernels.replay.sweep import serve
+from tapegrad.kernels.replay.tapes import serve
 
 
 def entry(what: int, state: int, extra: int, more: int) -> int:

@@ -9,6 +9,7 @@ released, the tape is claimed before (`suspended`).
 from tapegrad.kernels.dialect import call, copy, i64, invoke, obj, shared, stack, u8
 from tapegrad.kernels.replay.admitting import memory_like
 from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.links import deposit
 from tapegrad.kernels.replay.loops import checksum
 from tapegrad.kernels.replay.memory import reset
 from tapegrad.kernels.replay.operands import (
@@ -24,7 +25,7 @@ from tapegrad.kernels.replay.operands import (
 )
 from tapegrad.kernels.replay.reading import following, operands
 from tapegrad.kernels.replay.records import count_of
-from tapegrad.kernels.replay.sweep import deposit, plan_open, run, run_open, spend, start_open
+from tapegrad.kernels.replay.sweep import plan_open, run, run_open, spend, start_open
 
 
 def gradients_of(self: int, args: int, count: int) -> int:

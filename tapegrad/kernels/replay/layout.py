@@ -6,49 +6,64 @@ from tapegrad.config import bounds
 
 BOUNDS = int(bounds())  # 1: checked build; see `tapegrad.kernels.bounds`
 
-# The state of a sweep is one array of words.
+# The state of a sweep is one array of words, the first of them of the tape at hand: its columns, flags and
+# cotangents of the sweep, marks of what was released; whether values are to be checked; what the plan found.
+# Then what links lead to (`linked`), where leaves' gradients go on that began on newer tapes: rows of a
+# record, the row of such a tape and the record there; and where the sweep stops for Python.
 (
-    WORD, META, ADDRESS, SHAPES, RECORDS, OPERATIONS, KERNELS, CASTS,
-    FLAGS, COTANGENTS, SEEDS, SEED_COUNT, SINKS, SINK_COUNT, FREED, REACHED, REACHED_COUNT,
-    PENDING, PENDING_COUNT, POSITION, FINISH, DESCRIPTORS, EVERY, PHASE, WORK, TOUCHED, PAUSE,
-    ALLOCATE, FREE, BLOCKS, FREE_LISTS, HELD_BYTES, SCRATCH, WALK, STORE, GEMM, MARKED,
-) = range(37)  # fmt: skip
-STATE_WORDS = 76
+    WORD, META, ADDRESS, SHAPES, RECORDS, FLAGS, COTANGENTS, FREED, GUARDED,
+    PENDING_COUNT, WORK, MARKED, OLDER, OLDER_COUNT, JOINS, JOIN_COUNT, STOPS, TAPE_WORDS,
+) = range(18)  # fmt: skip
+BEFORE, AFTER = 1, 2  # STOPS: Python has a turn before a tape is swept, after it
+LOST = 1  # instead of the address of a row: the older tape was freed
+
+# The table of tapes of a sweep has such words of each, in a row; rows ascend as tapes do. TAPE is the address
+# of the row at hand, AT_WORK whether its tape is planned or swept, UNREAD that of a row without records yet.
+(
+    TAPES, TAPE, AT_WORK, UNREAD,
+    OPERATIONS, KERNELS, CASTS, SEEDS, SEED_COUNT, SINKS, SINK_COUNT, REACHED_COUNT,
+    PENDING, POSITION, FINISH, DESCRIPTORS, EVERY, TOUCHED, PAUSE,
+    ALLOCATE, FREE, BLOCKS, FREE_LISTS, HELD_BYTES, SCRATCH, WALK, STORE, GEMM,
+) = range(17, 45)  # fmt: skip
+STATE_WORDS = 81
 
 # What reading an open tape needs besides.
-ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(38, 46)
+ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(45, 53)
 
 # What a sweep in one call needs besides.
-SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT, SEED_DATA, SPENT, GUARDED = range(46, 55)
+SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT, SEED_DATA = range(53, 60)
 
 # The dict of a tape that has its records' words.
-DESCRIBED = 56
+DESCRIBED = 60
 
 # Of a state for the sweeps of compiled code: the next idle one, for how many records there is room, what was
 # compiled when it was filled in (an object), and marks of a tape of which nothing was released.
-NEXT_STATE, ROOM, KNOWN_VERSION, UNFREED = 64, 65, 66, 67
+NEXT_STATE, ROOM, KNOWN_VERSION, UNFREED = range(61, 65)
 
 # Whether its rules are recorded: no kernels are needed. How many entries the list that has the values has for
 # each record: the last one is the value. Whether cotangents have an axis of lanes, and nothing is recorded.
 # Whether there may be inputs that no way leads to.
-IS_RECORDED, WIDTH, BATCHED, IN_PART = 68, 73, 74, 75
+IS_RECORDED, WIDTH, BATCHED, IN_PART = range(65, 69)
 
 # The record where reading begins: before it are no roots and no inputs; operands there are read as
 # a plan comes to them. How many words of shapes there are, where the last one begins, and its axes.
 OLDEST, SHAPE_WORDS, LAST_SHAPE, LAST_AXES = range(69, 73)
 
-# The table of a checked build, and two words that stay 0.
-REGIONS, NOTHING_AT = 55, 62
-
 # Where records' times go, if not 0: a timespec each; and the function that tells the time, with its clock.
-STAMPS, CLOCK, CLOCK_KIND = 57, 58, 59
+STAMPS, CLOCK, CLOCK_KIND = 73, 74, 75
 
 # Whether what rules give is searched for nan; then, of which operand it was found.
-CHECK, SPOILED = 60, 61
+CHECK, SPOILED = 76, 77
+
+# The table of a checked build, and two words that stay 0.
+REGIONS, NOTHING_AT = 78, 79
 
 # A record's flags in a sweep, and how a compiled sweep stops.
 NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE, READ, RULE = 1, 2, 4, 8, 16, 32, 64, 128
-DONE, KERNEL, PYTHON, MEMORY, FREED_RECORD, FAILED, PAUSED, ANOMALY, RULED, UNDESCRIBED = range(10)
+(
+    DONE, KERNEL, PYTHON, MEMORY, FREED_RECORD, FAILED, PAUSED, ANOMALY, RULED, UNDESCRIBED,
+    NOT_READ, ENTERED, LEFT_TAPE,
+) = range(13)  # fmt: skip
 
 # Opcodes that are not ops.
 CONST, LEAF, LINK, CONS = range(4)
@@ -117,8 +132,8 @@ RETAIN, ALONE, WATCHED, RERECORDED, ALL_LEAVES = 1, 2, 4, 8, 16
 
 # What the entry point does.
 (
-    SEAL, PRUNE, PLAN, RUN, RESET, CONTRIBUTE, DEPOSIT, RELEASE, SPEND, METHODS, LOOP, CHECKSUM, RECORD_OP,
-    GRADIENTS, BACKWARD, TAKE, RERECORD, RERECORD_SEALED,
+    SEAL, PRUNE, FIND_NEEDS, MARK_TAPES, RUN_TAPES, RESET, CONTRIBUTE, DEPOSIT, RELEASE, SPEND, METHODS, LOOP,
+    CHECKSUM, RECORD_OP, GRADIENTS, BACKWARD, RERECORD, RERECORD_SEALED,
 ) = range(18)  # fmt: skip
 
 # Compiled recording: shared words, first those with the address of a function of the C API.

@@ -1,10 +1,11 @@
-"""Compiled: plan a sweep, walk the records."""
+"""Compiled: plan the sweep of a tape, walk the records."""
 
 from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, obj, shared, u8, zero
 from tapegrad.kernels.replay.functions import function, known_layouts, rule_of
 from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.links import hand_over, mark_link, needs_link
 from tapegrad.kernels.replay.memory import release
-from tapegrad.kernels.replay.reading import column, following, operands, prune, read_record, seal
+from tapegrad.kernels.replay.reading import column, following, operands, read_record, seal
 from tapegrad.kernels.replay.records import count_of, target
 from tapegrad.kernels.replay.recurrences import recurrence
 from tapegrad.kernels.replay.stream import add, missing
@@ -21,43 +22,6 @@ from tapegrad.kernels.replay.templates import (
 )
 
 
-def serve(what: int, state: int, extra: int, more: int) -> int:
-    """What is done on a state."""
-    if what == RUN:
-        return run(state)
-    if what == PLAN:
-        return plan(state)
-    if what == SEAL or what == PRUNE:
-        # a list's items move when it grows: they are looked up in the call that reads them
-        if extra != 0:
-            i64(state).items = obj(extra).items
-        if what == SEAL:
-            return seal(state)
-        return prune(state)
-    if what == CONTRIBUTE:
-        return contribute(state, extra, more)
-    if what == TAKE:
-        return take(state, extra, more)
-    if what == DEPOSIT:
-        return deposit(state, extra, more)
-    if what == SPEND:
-        return spend(state)
-    return release(state, extra)
-
-
-def plan(state: int) -> int:
-    """Find the records on a way from the seeds to the sinks, and what stands against running them.
-
-    PHASE 1 finds what depends on a sink, 2 what a seed depends on, 3 does both.
-    """
-    s = i64(state)
-    if s.phase & 1:
-        find_needs(state)
-    if s.phase & 2:
-        return find_marks(state)
-    return DONE
-
-
 def find_needs(state: int) -> int:
     """Flag all records that depend on a sink."""
     s = i64(state)
@@ -71,6 +35,8 @@ def find_needs(state: int) -> int:
         if form == NONE:
             if w & 0xFFFF != CONST and s.every != 0:
                 flags[k] = NEED | SINK
+            elif w & 0xFFFF == LINK and s.older_count != 0:
+                flags[k] = flags[k] | needs_link(state, k)
         else:
             need = flags[((w >> 16) & 0xFFFF) - 1]
             if (form == TWO or form == CHAIN) and w >> 32 != 0:
@@ -79,29 +45,52 @@ def find_needs(state: int) -> int:
     return DONE
 
 
-def find_marks(state: int) -> int:
-    """Flag the records that seeds depend on, of those that depend on a sink, and say how each will run."""
+def begin_marks(state: int) -> int:
+    """Begin to find what seeds depend on."""
     s = i64(state)
-    n, word, flags, operations = s.records, i64(s.word), u8(s.flags), i64(s.operations)
-    seeds, reached, found = i64(s.seeds), i64(s.reached), 0
-    zero(s.cotangents, 8 * n)
-    zero(s.descriptors, 8 * n)
-    for k in range(s.oldest, n):
-        flags[k] = flags[k] & (NEED | SINK)
+    flags, seeds = u8(s.flags), i64(s.seeds)
+    zero(s.cotangents, 8 * s.records)
+    zero(s.descriptors, 8 * s.records)
     for q in range(s.seed_count):
         flags[seeds[q]] = flags[seeds[q]] | MARK
-    s.pending_count, s.marked, s.rules, s.work = 0, 0, 0, 0
-    for k in range(n - 1, s.oldest - 1, -1):
+    s.pending_count, s.rules, s.work, s.reached_count, s.touched = 0, 0, 0, 0, 0
+    s.position, s.finish = s.records - 1, 0
+    return DONE
+
+
+def find_marks(state: int) -> int:
+    """Flag the records that marked ones depend on, of those that depend on a sink; say how each will run.
+
+    What stands against running the record at POSITION: KERNEL, if one is missing, FREED_RECORD, NOT_READ.
+    Called again, it goes on from there.
+    """
+    s = i64(state)
+    word, flags, operations = i64(s.word), u8(s.flags), i64(s.operations)
+    for k in range(s.position, s.oldest - 1, -1):
         if flags[k] & (NEED | MARK) == NEED | MARK:
-            if flags[k] & SINK:
-                reached[found] = k
-                found += 1
-            if k > s.oldest and operations[ROW * (word[k] & 0xFFFF) + TEMPLATE] != IMPORT:
+            opcode, status = word[k] & 0xFFFF, DONE
+            if opcode == LINK and s.older_count != 0:
+                status = mark_link(state, k)
+            elif k > s.oldest and operations[ROW * opcode + TEMPLATE] != IMPORT:
                 status = plan_record(state, k)
-                if status != DONE:
-                    s.position = k
-                    return status
-    s.reached_count, s.position, s.finish, s.touched = found, n - 1, 0, 0
+            if status != DONE:
+                s.position = k
+                return status
+            s.reached_count += flags[k] & SINK != 0
+    s.position = s.records - 1
+    return DONE
+
+
+def list_pending(state: int) -> int:
+    """List in PENDING the records of a plan whose rules need words that describe them."""
+    s, found = i64(state), 0
+    word, flags, operations, pending = i64(s.word), u8(s.flags), i64(s.operations), i64(s.pending)
+    for k in range(s.oldest + 1, s.records):
+        template = operations[ROW * (word[k] & 0xFFFF) + TEMPLATE]
+        if flags[k] & (NEED | MARK) == NEED | MARK and template >= VIEW and template != BY_RULE:
+            pending[found] = k
+            found += 1
+    s.pending_count = found
     return DONE
 
 
@@ -115,10 +104,8 @@ def plan_record(state: int, k: int) -> int:
         return FREED_RECORD
     if s.guarded != 0 and reads != 0:
         mark_read(state, k, reads)
-    s.marked += 1
     s.work += count_of(s.shapes, i64(s.meta)[k])
     if template >= VIEW and template != BY_RULE:
-        i64(s.pending)[s.pending_count] = k
         s.pending_count += 1
     if s.is_recorded:
         return DONE
@@ -238,8 +225,10 @@ def plan_open(state: int, log: int) -> int:
     zero(s.meta, 8 * s.oldest)
     if seal(state) < 0 or s.shape_words > s.capacity:
         return PYTHON
-    s.phase, s.every = 3, 0
-    if plan(state) != DONE or s.shape_words > s.capacity:
+    s.every = 0
+    find_needs(state)
+    begin_marks(state)
+    if find_marks(state) != DONE or s.shape_words > s.capacity:
         return PYTHON
     flags, metas = u8(s.flags), i64(s.meta)
     if s.reached_count != s.sink_count and s.in_part == 0:
@@ -264,6 +253,7 @@ def find_words(state: int) -> int:
     """Point DESCRIPTORS at what those pending have noted when they were recorded; whether all have."""
     s, g = i64(state), i64(shared())
     pending, descriptors = i64(s.pending), i64(s.descriptors)
+    list_pending(state)
     for q in range(s.pending_count):
         slot = call(g.long_from, pending[q])
         if slot == 0:
@@ -344,6 +334,11 @@ def run(state: int) -> int:
         row = ROW * (w & 0xFFFF)
         form, template = operations[row + FORM], operations[row + TEMPLATE]
         if flags[k] & (NEED | MARK | FRESH) != NEED | MARK or cotangents[k] == 0 or template == IMPORT:
+            if w & 0xFFFF == LINK and s.older_count != 0 and cotangents[k] != 0:
+                status = hand_over(state, k)
+                if status != DONE:
+                    s.position = k
+                    return status
             s.finish = 0
             k -= 1
             continue
@@ -433,50 +428,3 @@ def spoiled(state: int, template: int, k: int, j: int, slot: int) -> int:
     if (template == ASSIGN or template == PUT) and slot != 0:
         return 0  # the cotangent moves on as it was, with zeros in it
     return missing(metas[seen] & 0xFF, i64(s.cotangents)[seen], n)
-
-
-def contribute(state: int, j: int, source: int) -> int:
-    """Add a dense cotangent that somebody else keeps while the sweep runs to record j's."""
-    s = i64(state)
-    cotangents, flags = i64(s.cotangents), u8(s.flags)
-    if cotangents[j] == 0:
-        cotangents[j] = source
-        flags[j] = flags[j] | FOREIGN
-        return DONE
-    return deposit(state, j, source)
-
-
-def take(state: int, rows: int, count: int) -> int:
-    """Add cotangents of a newer tape, given as rows of record, address, whether somebody else keeps it.
-
-    POSITION says at which row it stopped; PYTHON: at one of extended precision to be added to another.
-    """
-    s = i64(state)
-    cotangents, flags, metas, row = i64(s.cotangents), u8(s.flags), i64(s.meta), i64(rows)
-    for q in range(count):
-        s.position = q
-        j, source, foreign = row[3 * q], row[3 * q + 1], row[3 * q + 2]
-        if cotangents[j] == 0:
-            cotangents[j] = source
-            if foreign:
-                flags[j] = flags[j] | FOREIGN
-        else:
-            if metas[j] & 0xFF > SWEPT:
-                return PYTHON
-            if deposit(state, j, source) != DONE:
-                return MEMORY
-            if foreign == 0:
-                release(state, source)
-    s.position = count
-    return DONE
-
-
-def deposit(state: int, j: int, source: int) -> int:
-    """Add a dense cotangent to record j's; nothing refers to it afterwards."""
-    s = i64(state)
-    m = i64(s.meta)[j]
-    out = target(state, j, 0)
-    if out == 0:
-        return MEMORY
-    add(m & 0xFF, out, source, count_of(s.shapes, m), s.store)
-    return DONE

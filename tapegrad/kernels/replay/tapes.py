@@ -1,0 +1,114 @@
+"""Compiled: a sweep over tapes, from the newest to the oldest.
+
+Tapes that nothing marks are passed over. What needs Python ends the call with a status; the next call goes on
+from there.
+"""
+
+from tapegrad.kernels.dialect import i64, obj, u8, zero
+from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.links import contribute, deposit, enter
+from tapegrad.kernels.replay.memory import release
+from tapegrad.kernels.replay.reading import prune, seal
+from tapegrad.kernels.replay.sweep import begin_marks, find_marks, find_needs, list_pending, run, spend
+
+
+def serve(what: int, state: int, extra: int, more: int) -> int:
+    """What is done on a state."""
+    if what == RUN_TAPES:
+        return run_tapes(state)
+    if what == MARK_TAPES:
+        return mark_tapes(state)
+    if what == FIND_NEEDS:
+        return find_needs_of(state, extra)
+    if what == SEAL or what == PRUNE:
+        # a list's items move when it grows: they are looked up in the call that reads them
+        if extra != 0:
+            i64(state).items = obj(extra).items
+        if what == SEAL:
+            return seal(state)
+        return prune(state)
+    if what == CONTRIBUTE:
+        return contribute(state, extra, more)
+    if what == DEPOSIT:
+        return deposit(state, extra, more)
+    if what == SPEND:
+        return spend(state)
+    return release(state, extra)
+
+
+def find_needs_of(state: int, row: int) -> int:
+    """Flag the records of a tape that depend on a sink; those of older tapes are flagged.
+
+    The tape whose marks are being found is left and entered again.
+    """
+    s = i64(state)
+    if s.at_work:
+        leave(state)
+    enter(state, row)
+    find_needs(state)
+    if s.at_work:
+        enter(state, s.tape)
+    return DONE
+
+
+def leave(state: int) -> int:
+    """Note in the row at hand what was found out of its tape."""
+    s = i64(state)
+    i64(s.tape).pending_count, i64(s.tape).work = s.pending_count, s.work
+    return 0
+
+
+def mark_tapes(state: int) -> int:
+    """Flag what roots depend on, from the tape at hand on: as `find_marks`, of all tapes."""
+    s = i64(state)
+    while s.tape >= s.tapes:
+        if i64(s.tape).marked:
+            if s.at_work == 0:
+                enter(state, s.tape)
+                begin_marks(state)
+                s.at_work = 1
+            status = find_marks(state)
+            if status != DONE:
+                return status
+            leave(state)
+            s.at_work = 0
+        s.tape -= 8 * TAPE_WORDS
+    return DONE
+
+
+def run_tapes(state: int) -> int:
+    """Sweep what is planned, from the tape at hand on: as `run`; and ENTERED and LEFT_TAPE where it STOPS."""
+    s = i64(state)
+    while s.tape >= s.tapes:
+        if i64(s.tape).marked:
+            if s.at_work == 0:
+                begin(state)
+                s.at_work = 1
+                if i64(s.tape).stops & BEFORE:
+                    return ENTERED
+            if s.at_work == 1:
+                status = run(state)
+                if status != DONE:
+                    return status
+                s.at_work = 2
+                if i64(s.tape).stops & AFTER:
+                    return LEFT_TAPE
+            s.at_work = 0
+        s.tape -= 8 * TAPE_WORDS
+    return DONE
+
+
+def begin(state: int) -> int:
+    """Enter the tape at hand, and go on with the gradients of leaves that newer tapes have contributed to."""
+    s = i64(state)
+    enter(state, s.tape)
+    zero(s.descriptors, 8 * s.records)
+    if s.pending_count != 0:
+        list_pending(state)
+    flags, cotangents, join = u8(s.flags), i64(s.cotangents), i64(s.joins)
+    for q in range(s.join_count):
+        k, newer, j = join[3 * q], i64(join[3 * q + 1]), join[3 * q + 2]
+        cotangents[k] = i64(newer.cotangents)[j]
+        flags[k] = flags[k] | u8(newer.flags)[j] & FRESH
+    s.position, s.finish = s.records - 1, 0
+    return 0
