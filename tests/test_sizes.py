@@ -59,6 +59,7 @@ NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes o
     ("kernels/replay/operands.py", 0xFFFFFFFF): "a mask",
     ("kernels/replay/reading.py", 255): "a mask",
     ("kernels/replay/rerecording.py", 255): "a mask",
+    ("kernels/replay/links.py", 255): "a mask",
     ("kernels/replay/recording.py", 126): "arguments of __array_ufunc__: NumPy passes at most 64 operands",
     ("kernels/replay/series.py", 64.0): "factors of a power",
     ("kernels/replay/sweep.py", 255): "a mask",

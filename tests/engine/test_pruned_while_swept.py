@@ -44,11 +44,11 @@ AT = np.linspace(0.1, 1.0, 2000)
 
 @pytest.mark.parametrize("create", [False, True])
 @pytest.mark.parametrize("retain", [False, True])
-@pytest.mark.parametrize("owner, operation", [(engine.Plan, "_read"), (engine.Plan, "free"), (State, "run")])
-def test_owners_that_prune_during_the_sweep(short, monkeypatch, create, retain, owner, operation):
+@pytest.mark.parametrize("step", [(engine.Plan, "_read"), (engine.Plan, "free"), (State, "run")])
+def test_owners_that_prune_during_the_sweep(short, monkeypatch, create, retain, step):
     x = tg.tensor(AT, requires_grad=True)
     loss, seen = graph(x)
-    original, pruning = getattr(owner, operation), []
+    original, pruning = getattr(*step), []
 
     def and_prune(self, *arguments):
         found = original(self, *arguments)
@@ -62,7 +62,7 @@ def test_owners_that_prune_during_the_sweep(short, monkeypatch, create, retain, 
         pruning.clear()
         return found
 
-    monkeypatch.setattr(owner, operation, and_prune)
+    monkeypatch.setattr(*step, and_prune)
     (g,) = tg.grad([loss], [x], [1.0], retain_graph=retain, create_graph=create)
     np.testing.assert_allclose(g.detach().numpy(), expected(AT), rtol=1e-11)
 
