@@ -36,22 +36,25 @@ WORDS = layout.TAPE_WORDS
 class Job(Claim):
     """One tape's part in a sweep, which claims the tape while the sweep is at work.
 
-    `row` is its place in the table of tapes; `flags` and `cotangents`, in `words`, have an entry for each
-    record. `seeds` are the cotangents of roots: arrays or, when recording, Tensors. `sinks` are records
-    wanted, `reached` those of them that a root depends on. `destinations` are the gradients that begin here,
-    by record; `spent` tells that what was read has been released.
+    `row` is its place in the table of tapes. In `words` are `cotangents` and `flags`, an entry for each
+    record, and `older`, one for each older tape. `seeds` are the cotangents of roots: arrays or, when
+    recording, Tensors. `sinks` are records wanted, `reached` those of them that a root depends on.
+    `destinations` are the gradients that begin here, by record; `spent` tells that what was read has been
+    released.
     """
 
     __slots__ = (
-        "columns", "cotangents", "destinations", "reached", "row", "seeds", "sinks", "spent", "tape", "words",
+        "columns", "cotangents", "destinations", "older", "reached", "row", "seeds", "sinks", "spent", "tape",
+        "words",
     )  # fmt: skip
 
-    def __init__(self, tape: Tape, columns: Columns, row: int, frees: bool) -> None:
-        n = columns.n
-        self.words = np.empty(n + (n + 7) // 8, np.int64)
+    def __init__(self, tape: Tape, columns: Columns, older: int, row: int, frees: bool) -> None:
+        n, end = columns.n, columns.n + (columns.n + 7) // 8
+        self.words = np.empty(end + older, np.int64)
         view = memoryview(self.words)  # type: ignore[arg-type]
-        super().__init__(view[n:].cast("B")[:n], frees)
-        self.tape, self.columns, self.row, self.cotangents = tape, columns, row, view[:n]
+        super().__init__(view[n:end].cast("B")[:n], frees)
+        self.tape, self.columns, self.row = tape, columns, row
+        self.cotangents, self.older = view[:n], view[end:]
         self.seeds: dict[int, list[Any]] = {}
         self.sinks: list[int] = []
         self.reached: list[int] = []
@@ -169,6 +172,7 @@ class Plan:
     def _lay_table(self) -> None:
         """Make the table of tapes, and a state at its end."""
         self.state: State = take()
+        self.state.fit(0)
         rows = np.zeros(max(1, len(self._tapes)) * WORDS, np.int64)
         self.rows = memoryview(rows)  # type: ignore[arg-type]
         self.table: Address = abi.address(rows)
@@ -200,19 +204,19 @@ class Plan:
         """Fill in a tape's row, and flag the records that depend on a sink."""
         tape, state, row = self._tapes[serial], self.state, self._rows[serial]
         columns = tape.sealed()
-        n = columns.n
-        job = self.jobs[serial] = Job(tape, columns, row, not self.retain)
-        state.fit(n)
-        freed, older = tape.freed_flags(n), tape.older.copy()
-        at, words = abi.address(job.words), self.rows[WORDS * row : WORDS * (row + 1)]
+        n, freed, older = columns.n, tape.freed_flags(columns.n), tape.older.copy()
+        job = self.jobs[serial] = Job(tape, columns, len(older), row, not self.retain)
+        if n > state.n:
+            state.fit(n)
+        words, at = self.rows[WORDS * row : WORDS * (row + 1)], abi.address(job.words)
         columns.place(words)
         words[layout.COTANGENTS], words[layout.FLAGS] = at, at + 8 * n
-        words[layout.FREED] = abi.address(state.unfreed if freed is None else freed)
+        words[layout.FREED] = state.unfreed_at if freed is None else abi.address(freed)
         words[layout.GUARDED] = bool(tape.guards)
-        self.held += [state.unfreed] if freed is None else [freed]
-        if older:
-            words[layout.OLDER] = self._hold([self._address_of(found) for found in older])
-            words[layout.OLDER_COUNT] = len(older)
+        self.held.append(state.unfreed if freed is None else freed)
+        for q, found in enumerate(older):
+            job.older[q] = self._address_of(found)
+        words[layout.OLDER], words[layout.OLDER_COUNT] = at + 8 * (n + (n + 7) // 8), len(older)
         job.sinks = [k for k in self._sinks.get(serial, ()) if k < n]
         if self._below:
             self._find_links_below(job, older)
@@ -222,12 +226,6 @@ class Plan:
         state.view[layout.SINK_COUNT] = len(job.sinks)
         state.run(layout.FIND_NEEDS, self._address_of(tape))
         return job
-
-    def _hold(self, words: list[int]) -> Address:
-        """The address of words for as long as the sweep is there."""
-        array = np.array(words, np.int64)
-        self.held.append(array)
-        return abi.address(array)
 
     def _find_links_below(self, job: Job, older: list[Tape | None]) -> None:
         """Let links to what is wanted of tapes below the floor be sinks."""

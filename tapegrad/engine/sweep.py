@@ -59,6 +59,20 @@ class Sweep(Plan):
         view[layout.CHECK] = self.inspect is not None and self.inspect.check_nan
         view[layout.AT_WORK] = view[layout.TOUCHED] = 0
         self._go_to_newest()
+        try:
+            self._run_tapes(run)
+        finally:
+            if not self.retain:
+                self._free_swept()
+        self._collect()
+        self.leaves.rest(self.results)
+        view[layout.CHECK] = 0
+        give(state)
+        return self.results
+
+    def _run_tapes(self, run: Callable[[int], int]) -> None:
+        """Go on until all is swept, doing in between what compiled code leaves to Python."""
+        view = self.state.view
         while (status := run(layout.RUN_TAPES)) != layout.DONE:
             job, k = self.jobs[self._at_hand()], view[layout.POSITION]
             if status == layout.ENTERED:
@@ -73,28 +87,21 @@ class Sweep(Plan):
                 raise MemoryError(f"no memory for the cotangents of {BY_OPCODE[job.columns.opcode(k)]}")
             elif status != layout.PAUSED:
                 raise KernelError(f"the kernel of {BY_OPCODE[job.columns.opcode(k)]} failed")
-        self._collect()
-        self._free_rest()
-        self.leaves.rest(self.results)
-        view[layout.CHECK] = 0
-        give(state)
-        return self.results
 
     def _find_destinations(self) -> None:
         """Make the arrays of the gradients. That of a leaf goes on from each tape to the next older one."""
         self.destinations = []
         known: dict[Key, Destination] = {}
+        joins = np.empty(3 * sum(len(job.reached) for job in self.order), np.int64)
+        self.held.append(joins)
+        at = abi.address(joins)
         for job in self.order:
-            columns, joins = job.columns, []
+            columns, count = job.columns, 0
             for k in job.reached:
                 key, shape, dtype = job.key(k), columns.shape(k), abi.DTYPES[columns.code(k)]
                 found = known.get(key)
-                if (
-                    found is None
-                    or found.job is job
-                    or found.array.dtype != dtype
-                    or found.array.shape != shape
-                ):
+                like = found is not None and found.array.dtype == dtype and found.array.shape == shape
+                if found is None or found.job is job or not like:
                     found = Destination(key, pool.empty(shape, dtype), job, k)
                     self.destinations.append(found)
                     known.setdefault(key, found)
@@ -102,12 +109,12 @@ class Sweep(Plan):
                     job.cotangents[k] = abi.address(found.array)
                     job.flags[k] |= layout.FRESH
                 else:
-                    joins += [k, self._address_of(found.job.tape), found.k]
+                    joins[3 * count : 3 * count + 3] = k, self._address_of(found.job.tape), found.k
                     found.job, found.k = job, k
-            if joins:
-                row = WORDS * job.row
-                self.rows[row + layout.JOINS] = self._hold(joins)
-                self.rows[row + layout.JOIN_COUNT] = len(joins) // 3
+                    count += 1
+            self.rows[WORDS * job.row + layout.JOINS] = at
+            self.rows[WORDS * job.row + layout.JOIN_COUNT] = count
+            joins, at = joins[3 * count :], at + 24 * count
 
     def _place_seeds(self) -> None:
         """Let the cotangents of roots come to them."""
@@ -157,10 +164,11 @@ class Sweep(Plan):
             self.free(job)
             job.spent = True
 
-    def _free_rest(self) -> None:
-        """Release what was read on tapes that Python had no turn at."""
+    def _free_swept(self) -> None:
+        """Release what was read on the tapes that were swept, where it was not released at once."""
+        at = (self.state.view[layout.TAPE] - self.table) // (8 * WORDS)
         for job in self.order:
-            if not self.retain and not job.spent:
+            if job.row > at and not job.spent:
                 self.free(job)
 
     def _in_python(self, job: Job, k: Record) -> None:
