@@ -37,28 +37,30 @@ class Job(Claim):
     """One tape's part in a sweep, which claims the tape while the sweep is at work.
 
     `row` is its place in the table of tapes. In `words` are `cotangents` and `flags`, an entry for each
-    record, and `older`, one for each older tape. `seeds` are the cotangents of roots: arrays or, when
-    recording, Tensors. `sinks` are records wanted, `reached` those of them that a root depends on.
-    `destinations` are the gradients that begin here, by record; `spent` tells that what was read has been
-    released.
+    record, and what else the row refers to. `seeds` are the cotangents of roots: arrays or, when recording,
+    Tensors. `sinks` are records wanted, `reached` those of them that a root depends on.
+    `destinations` are the gradients that begin here, by record; `ripe` are the watches to be called, see
+    `Leaves.of`; `spent` tells that what was read has been released.
     """
 
     __slots__ = (
-        "columns", "cotangents", "destinations", "older", "reached", "row", "seeds", "sinks", "spent", "tape",
+        "columns", "cotangents", "destinations", "reached", "ripe", "row", "seeds", "sinks", "spent", "tape",
         "words",
     )  # fmt: skip
 
-    def __init__(self, tape: Tape, columns: Columns, older: int, row: int, frees: bool) -> None:
+    def __init__(
+        self, tape: Tape, columns: Columns, row: int, sinks: list[int], more: list[int], frees: bool
+    ) -> None:
         n, end = columns.n, columns.n + (columns.n + 7) // 8
-        self.words = np.empty(end + older, np.int64)
+        self.words = np.empty(end + len(more), np.int64)
+        self.words[end:] = more
         view = memoryview(self.words)  # type: ignore[arg-type]
         super().__init__(view[n:end].cast("B")[:n], frees)
-        self.tape, self.columns, self.row = tape, columns, row
-        self.cotangents, self.older = view[:n], view[end:]
+        self.tape, self.columns, self.row, self.sinks, self.cotangents = tape, columns, row, sinks, view[:n]
         self.seeds: dict[int, list[Any]] = {}
-        self.sinks: list[int] = []
         self.reached: list[int] = []
         self.destinations: dict[int, Array] = {}
+        self.ripe: dict[int, list[Any]] = {}
         self.spent = False
 
     def key(self, k: Record) -> Key:
@@ -119,8 +121,8 @@ class Plan:
         self._tapes = self._between([tape for tape, _, _ in roots])
         self._lay_table()
         for serial in sorted(seeds) if every else self._tapes:
-            job = self._read(serial)
-            job.seeds = seeds.get(serial, {})
+            self._read(serial).seeds = seeds.get(serial, {})
+        self.state.run(layout.FIND_NEEDS)
         self._capture(captured)
         self._mark()
 
@@ -201,39 +203,37 @@ class Plan:
         return 0 if row is None else self.table + 8 * WORDS * row
 
     def _read(self, serial: int) -> Job:
-        """Fill in a tape's row, and flag the records that depend on a sink."""
+        """Fill in a tape's row."""
         tape, state, row = self._tapes[serial], self.state, self._rows[serial]
         columns = tape.sealed()
         n, freed, older = columns.n, tape.freed_flags(columns.n), tape.older.copy()
-        job = self.jobs[serial] = Job(tape, columns, len(older), row, not self.retain)
+        sinks = [k for k in self._sinks.get(serial, ()) if k < n]
+        if self._below:
+            sinks += self._links_below(columns, older)
+        more = [self._address_of(found) for found in older]
+        job = self.jobs[serial] = Job(tape, columns, row, sinks, more + sinks, not self.retain)
         if n > state.n:
             state.fit(n)
         words, at = self.rows[WORDS * row : WORDS * (row + 1)], abi.address(job.words)
         columns.place(words)
         words[layout.COTANGENTS], words[layout.FLAGS] = at, at + 8 * n
+        words[layout.OLDER], words[layout.OLDER_COUNT] = at + 8 * (n + (n + 7) // 8), len(older)
+        words[layout.SINKS], words[layout.SINK_COUNT] = words[layout.OLDER] + 8 * len(older), len(sinks)
         words[layout.FREED] = state.unfreed_at if freed is None else abi.address(freed)
         words[layout.GUARDED] = bool(tape.guards)
         self.held.append(state.unfreed if freed is None else freed)
-        for q, found in enumerate(older):
-            job.older[q] = self._address_of(found)
-        words[layout.OLDER], words[layout.OLDER_COUNT] = at + 8 * (n + (n + 7) // 8), len(older)
-        job.sinks = [k for k in self._sinks.get(serial, ()) if k < n]
-        if self._below:
-            self._find_links_below(job, older)
         if layout.BOUNDS:
             state.look(*(known.columns.values for known in self.jobs.values()))
-        state.buffers[layout.SINKS][: len(job.sinks)] = job.sinks
-        state.view[layout.SINK_COUNT] = len(job.sinks)
-        state.run(layout.FIND_NEEDS, self._address_of(tape))
         return job
 
-    def _find_links_below(self, job: Job, older: list[Tape | None]) -> None:
-        """Let links to what is wanted of tapes below the floor be sinks."""
-        records, numbers, places = job.columns.links()
+    def _links_below(self, columns: Columns, older: list[Tape | None]) -> list[int]:
+        """The links to what is wanted of tapes below the floor."""
+        records, numbers, places = columns.links()
+        mine = np.zeros(records.size, bool)
         for number, found in enumerate(older, 1):
             if found is not None and found.serial in self._below:
-                mine = (numbers == number) & np.isin(places, self._below[found.serial])
-                job.sinks += records[mine].tolist()
+                mine |= (numbers == number) & np.isin(places, self._below[found.serial])
+        return list(map(int, records[mine]))
 
     def _capture(self, captured: Iterable[Result]) -> None:
         """Let results that depend on a sink be sinks too."""
@@ -254,6 +254,7 @@ class Plan:
         while (status := state.run(layout.MARK_TAPES)) != layout.DONE:
             if status == layout.NOT_READ:
                 self._read(self._at_hand(layout.UNREAD))
+                state.run(layout.FIND_NEEDS, view[layout.UNREAD])
                 continue
             job, k = self.jobs[self._at_hand()], view[layout.POSITION]
             if status == layout.FREED_RECORD:

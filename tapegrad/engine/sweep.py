@@ -39,7 +39,6 @@ class Sweep(Plan):
 
     results: dict[Key, Array]
     leaves: Leaves
-    ripe: dict[int, list[Any]]  # the watches to be called on the tape at hand; see `Leaves.of`
     destinations: list[Destination]
 
     def run(self) -> dict[Key, Array]:
@@ -47,14 +46,16 @@ class Sweep(Plan):
         state, view = self.state, self.state.view
         self.results = dict(self.start)
         self.leaves = Leaves([], []) if self.floor else Leaves(self.order, self.results)
-        self.ripe = {}
         self._find_destinations()
         self._place_seeds()
         work = 0
         for job in self.order:
+            if self.leaves.cells:
+                job.ripe = self.leaves.of(job, job.flags)
+            self._flag_rules(job)
             row = WORDS * job.row
             work += self.rows[row + layout.WORK]
-            self.rows[row + layout.STOPS] = self._stops(job, self.rows[row + layout.PENDING_COUNT])
+            self.rows[row + layout.STOPS] = self._stops(job)
         run = state.run_nogil if work > NOGIL_WORK else state.run
         view[layout.CHECK] = self.inspect is not None and self.inspect.check_nan
         view[layout.AT_WORK] = view[layout.TOUCHED] = 0
@@ -90,18 +91,22 @@ class Sweep(Plan):
 
     def _find_destinations(self) -> None:
         """Make the arrays of the gradients. That of a leaf goes on from each tape to the next older one."""
-        self.destinations = []
+        self.destinations, used = [], 0
         known: dict[Key, Destination] = {}
-        joins = np.empty(3 * sum(len(job.reached) for job in self.order), np.int64)
-        self.held.append(joins)
-        at = abi.address(joins)
+        words = np.empty(3 * sum(len(job.reached) for job in self.order[1:]), np.int64)
+        self.held.append(words)
+        joins, at, rows = memoryview(words), abi.address(words), self.rows  # type: ignore[arg-type]
         for job in self.order:
-            columns, count = job.columns, 0
+            columns, row, begin = job.columns, WORDS * job.row, used
             for k in job.reached:
                 key, shape, dtype = job.key(k), columns.shape(k), abi.DTYPES[columns.code(k)]
                 found = known.get(key)
-                like = found is not None and found.array.dtype == dtype and found.array.shape == shape
-                if found is None or found.job is job or not like:
+                if (
+                    found is None
+                    or found.job is job
+                    or found.array.shape != shape
+                    or found.array.dtype != dtype
+                ):
                     found = Destination(key, pool.empty(shape, dtype), job, k)
                     self.destinations.append(found)
                     known.setdefault(key, found)
@@ -109,12 +114,14 @@ class Sweep(Plan):
                     job.cotangents[k] = abi.address(found.array)
                     job.flags[k] |= layout.FRESH
                 else:
-                    joins[3 * count : 3 * count + 3] = k, self._address_of(found.job.tape), found.k
+                    joins[used], joins[used + 1], joins[used + 2] = (
+                        k,
+                        self._address_of(found.job.tape),
+                        found.k,
+                    )
                     found.job, found.k = job, k
-                    count += 1
-            self.rows[WORDS * job.row + layout.JOINS] = at
-            self.rows[WORDS * job.row + layout.JOIN_COUNT] = count
-            joins, at = joins[3 * count :], at + 24 * count
+                    used += 3
+            rows[row + layout.JOINS], rows[row + layout.JOIN_COUNT] = at + 8 * begin, (used - begin) // 3
 
     def _place_seeds(self) -> None:
         """Let the cotangents of roots come to them."""
@@ -128,25 +135,28 @@ class Sweep(Plan):
                     self._add(layout.CONTRIBUTE, job, k, abi.address(seed))
             job.seeds.clear()
 
-    def _stops(self, job: Job, pending: int) -> int:
+    def _flag_rules(self, job: Job) -> None:
+        """Say which rules of a tape are Python's."""
+        tape, flags = job.tape, job.flags
+        for k in (*tape.hooks, *tape.packed, *job.ripe):
+            if 0 <= k < job.columns.n and flags[k] & BOTH == BOTH:
+                flags[k] |= layout.RULE
+
+    def _stops(self, job: Job) -> int:
         """Where Python has a turn at a tape, beside its rules."""
-        tape, before, after = job.tape, bool(pending or job.tape.hooks or job.tape.packed), False
-        if self.profile is not None or self.leaves.cells:
-            before = after = True
-        if not self.retain and (is_large(job) or tape.calls or tape.packed):
-            after = True
+        before = after = self.profile is not None
+        before |= self.rows[WORDS * job.row + layout.PENDING_COUNT] != 0
+        after |= bool(job.ripe)
+        if not self.retain:
+            after |= bool(is_large(job) or job.tape.calls or job.tape.packed)
         return layout.BEFORE * before | layout.AFTER * after
 
     def _enter_tape(self, job: Job) -> None:
-        """Say which rules of a tape are Python's, and describe what compiled ones have to know."""
-        state, tape, flags = self.state, job.tape, job.flags
-        self.ripe = self.leaves.of(job, flags) if self.leaves.cells else {}
-        by_rule: Iterable[int] = (*tape.hooks, *tape.packed, *self.ripe)
-        for k in by_rule:
-            if 0 <= k < job.columns.n and flags[k] & BOTH == BOTH:
-                flags[k] |= layout.RULE
+        """Take in what was attached meanwhile, and describe what compiled rules have to know."""
+        state = self.state
+        self._flag_rules(job)
         for k in state.pending[: state.view[layout.PENDING_COUNT]]:
-            state.descriptors[k] = descriptor(tape, job.columns, k)
+            state.descriptors[k] = descriptor(job.tape, job.columns, k)
         if self.profile is not None:
             self.stamps = self.profile.stamps(job.columns.n, state.view)
 
@@ -156,10 +166,9 @@ class Sweep(Plan):
             self.state.view[layout.STAMPS] = 0
             n, words = job.columns.n, job.columns.words
             self.profile.swept(job.tape.serial, n, words, bytes(job.flags), self.stamps)
-        for watches in self.ripe.values():
+        for watches in job.ripe.values():
             for watch in watches:
                 self._call(watch)
-        self.ripe = {}
         if not self.retain:
             self.free(job)
             job.spent = True
@@ -178,7 +187,7 @@ class Sweep(Plan):
         job.flags[k] |= layout.RULE
         self._by_rule(job, k)
         self.state.view[layout.FINISH] = 1
-        for watch in self.ripe.pop(k, ()):
+        for watch in job.ripe.pop(k, ()):
             self._call(watch)
         if len(self.order) > 1:  # what ran may have attached something to records of older tapes
             for row in range(WORDS * job.row - WORDS + layout.STOPS, -1, -WORDS):

@@ -7,13 +7,13 @@ from tapegrad.config import bounds
 BOUNDS = int(bounds())  # 1: checked build; see `tapegrad.kernels.bounds`
 
 # The state of a sweep is one array of words, the first of them of the tape at hand: its columns, flags and
-# cotangents of the sweep, marks of what was released; whether values are to be checked; what the plan found.
-# Then what links lead to (`linked`), where leaves' gradients go on that began on newer tapes: rows of a
-# record, the row of such a tape and the record there; and where the sweep stops for Python.
+# cotangents of the sweep, marks of what was released, whether values are to be checked, sinks; what the plan
+# found. Then what links lead to (`linked`), where leaves' gradients go on that began on newer tapes: rows of
+# a record, the row of such a tape and the record there; and where the sweep stops for Python.
 (
     WORD, META, ADDRESS, SHAPES, RECORDS, FLAGS, COTANGENTS, FREED, GUARDED,
-    PENDING_COUNT, WORK, MARKED, OLDER, OLDER_COUNT, JOINS, JOIN_COUNT, STOPS, TAPE_WORDS,
-) = range(18)  # fmt: skip
+    SINKS, SINK_COUNT, PENDING_COUNT, WORK, MARKED, OLDER, OLDER_COUNT, JOINS, JOIN_COUNT, STOPS, TAPE_WORDS,
+) = range(20)  # fmt: skip
 BEFORE, AFTER = 1, 2  # STOPS: Python has a turn before a tape is swept, after it
 LOST = 1  # instead of the address of a row: the older tape was freed
 
@@ -21,10 +21,10 @@ LOST = 1  # instead of the address of a row: the older tape was freed
 # of the row at hand, AT_WORK whether its tape is planned or swept, UNREAD that of a row without records yet.
 (
     TAPES, TAPE, AT_WORK, UNREAD,
-    OPERATIONS, KERNELS, CASTS, SEEDS, SEED_COUNT, SINKS, SINK_COUNT, REACHED_COUNT,
+    OPERATIONS, KERNELS, CASTS, SEEDS, SEED_COUNT, REACHED_COUNT,
     PENDING, POSITION, FINISH, DESCRIPTORS, EVERY, TOUCHED, PAUSE,
     ALLOCATE, FREE, BLOCKS, FREE_LISTS, HELD_BYTES, SCRATCH, WALK, STORE, GEMM,
-) = range(17, 45)  # fmt: skip
+) = range(19, 45)  # fmt: skip
 STATE_WORDS = 81
 
 # What reading an open tape needs besides.

@@ -19,6 +19,8 @@ def serve(what: int, state: int, extra: int, more: int) -> int:
     if what == MARK_TAPES:
         return mark_tapes(state)
     if what == FIND_NEEDS:
+        if extra == 0:
+            return find_all_needs(state)
         return find_needs_of(state, extra)
     if what == SEAL or what == PRUNE:
         # a list's items move when it grows: they are looked up in the call that reads them
@@ -36,18 +38,23 @@ def serve(what: int, state: int, extra: int, more: int) -> int:
     return release(state, extra)
 
 
-def find_needs_of(state: int, row: int) -> int:
-    """Flag the records of a tape that depend on a sink; those of older tapes are flagged.
+def find_all_needs(state: int) -> int:
+    """Flag the records that depend on a sink, of all tapes read, from the oldest on."""
+    s, row = i64(state), i64(state).tapes
+    while row <= s.tape:
+        if i64(row).records != 0:
+            enter(state, row)
+            find_needs(state)
+        row += 8 * TAPE_WORDS
+    return DONE
 
-    The tape whose marks are being found is left and entered again.
-    """
-    s = i64(state)
-    if s.at_work:
-        leave(state)
+
+def find_needs_of(state: int, row: int) -> int:
+    """As `find_all_needs`, of the tape of one row, read while the marks of another one are being found."""
+    leave(state)
     enter(state, row)
     find_needs(state)
-    if s.at_work:
-        enter(state, s.tape)
+    enter(state, i64(state).tape)
     return DONE
 
 
