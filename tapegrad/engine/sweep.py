@@ -33,6 +33,10 @@ class Destination:
     def __init__(self, key: Key, array: Array, job: Job, k: Record) -> None:
         self.key, self.array, self.job, self.k = key, array, job, k
 
+    def goes_on(self, job: Job, shape: tuple[int, ...], dtype: Any) -> bool:
+        """Whether a record of an older tape, of this shape and dtype, can contribute to it."""
+        return self.job is not job and self.array.shape == shape and self.array.dtype == dtype
+
 
 class Sweep(Plan):
     """A planned sweep, run on arrays."""
@@ -58,7 +62,7 @@ class Sweep(Plan):
             self.rows[row + layout.STOPS] = self._stops(job)
         run = state.run_nogil if work > NOGIL_WORK else state.run
         view[layout.CHECK] = self.inspect is not None and self.inspect.check_nan
-        view[layout.AT_WORK] = view[layout.TOUCHED] = 0
+        view[layout.AT_WORK] = view[layout.TOUCHED] = view[layout.STOP_EACH] = 0
         self._go_to_newest()
         try:
             self._run_tapes(run)
@@ -101,26 +105,18 @@ class Sweep(Plan):
             for k in job.reached:
                 key, shape, dtype = job.key(k), columns.shape(k), abi.DTYPES[columns.code(k)]
                 found = known.get(key)
-                if (
-                    found is None
-                    or found.job is job
-                    or found.array.shape != shape
-                    or found.array.dtype != dtype
-                ):
+                if found is not None and found.goes_on(job, shape, dtype):
+                    newer = self._address_of(found.job.tape)
+                    joins[used], joins[used + 1], joins[used + 2] = k, newer, found.k
+                    found.job, found.k = job, k
+                    used += 3
+                else:
                     found = Destination(key, pool.empty(shape, dtype), job, k)
                     self.destinations.append(found)
                     known.setdefault(key, found)
                     job.destinations[k] = found.array
                     job.cotangents[k] = abi.address(found.array)
                     job.flags[k] |= layout.FRESH
-                else:
-                    joins[used], joins[used + 1], joins[used + 2] = (
-                        k,
-                        self._address_of(found.job.tape),
-                        found.k,
-                    )
-                    found.job, found.k = job, k
-                    used += 3
             rows[row + layout.JOINS], rows[row + layout.JOIN_COUNT] = at + 8 * begin, (used - begin) // 3
 
     def _place_seeds(self) -> None:
@@ -167,6 +163,7 @@ class Sweep(Plan):
             n, words = job.columns.n, job.columns.words
             self.profile.swept(job.tape.serial, n, words, bytes(job.flags), self.stamps)
         for watches in job.ripe.values():
+            self.state.view[layout.STOP_EACH] = 1
             for watch in watches:
                 self._call(watch)
         if not self.retain:
@@ -189,9 +186,9 @@ class Sweep(Plan):
         self.state.view[layout.FINISH] = 1
         for watch in job.ripe.pop(k, ()):
             self._call(watch)
-        if len(self.order) > 1:  # what ran may have attached something to records of older tapes
-            for row in range(WORDS * job.row - WORDS + layout.STOPS, -1, -WORDS):
-                self.rows[row] |= layout.BEFORE
+        self.state.view[layout.STOP_EACH] = (
+            1  # what ran may have attached something to records of older tapes
+        )
 
     def _call(self, watch: Any) -> None:
         """Let a watch of a leaf see its gradient, which is whole."""

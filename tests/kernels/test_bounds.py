@@ -233,6 +233,16 @@ PLANTED = {
         columns.words[columns.n - 1] += (1000 + {by}) << 16
         attempt(loss)
         """,
+    "a place that a link leads to": """
+        loss = None  # else a damaged tape is pruned
+        y = np.sin(x)
+        y._tape.sealed()
+        loss = np.sum(y * y)
+        attempt(loss)
+        words = loss._tape.sealed().words
+        words[[k for k in range(3) if words[k] & 0xFFFF == layout.LINK]] += (1000 + {by}) << 32
+        attempt(loss)
+        """,
     "a kernel": """
         emit.PLAIN = emit.PLAIN.replace("OUT[", "OUT[{by} + n + ")
         table._kernels[:] = 0  # to be built anew

@@ -18,45 +18,46 @@ BEFORE, AFTER = 1, 2  # STOPS: Python has a turn before a tape is swept, after i
 LOST = 1  # instead of the address of a row: the older tape was freed
 
 # The table of tapes of a sweep has such words of each, in a row; rows ascend as tapes do. TAPE is the address
-# of the row at hand, AT_WORK whether its tape is planned or swept, UNREAD that of a row without records yet.
+# of the row at hand, AT_WORK whether its tape is planned or swept, UNREAD that of a row without records yet;
+# STOP_EACH is set to stop before each tape.
 (
-    TAPES, TAPE, AT_WORK, UNREAD,
+    TAPES, TAPE, AT_WORK, UNREAD, STOP_EACH,
     OPERATIONS, KERNELS, CASTS, SEEDS, SEED_COUNT, REACHED_COUNT,
     PENDING, POSITION, FINISH, DESCRIPTORS, EVERY, TOUCHED, PAUSE,
     ALLOCATE, FREE, BLOCKS, FREE_LISTS, HELD_BYTES, SCRATCH, WALK, STORE, GEMM,
-) = range(19, 45)  # fmt: skip
-STATE_WORDS = 81
+) = range(19, 46)  # fmt: skip
+STATE_WORDS = 82
 
 # What reading an open tape needs besides.
-ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(45, 53)
+ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(46, 54)
 
 # What a sweep in one call needs besides.
-SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT, SEED_DATA = range(53, 60)
+SEALING, SEALING_WORDS, RESULTS, RESULT_ARRAYS, RULES, WORK_LIMIT, SEED_DATA = range(54, 61)
 
 # The dict of a tape that has its records' words.
-DESCRIBED = 60
+DESCRIBED = 61
 
 # Of a state for the sweeps of compiled code: the next idle one, for how many records there is room, what was
 # compiled when it was filled in (an object), and marks of a tape of which nothing was released.
-NEXT_STATE, ROOM, KNOWN_VERSION, UNFREED = range(61, 65)
+NEXT_STATE, ROOM, KNOWN_VERSION, UNFREED = range(62, 66)
 
 # Whether its rules are recorded: no kernels are needed. How many entries the list that has the values has for
 # each record: the last one is the value. Whether cotangents have an axis of lanes, and nothing is recorded.
 # Whether there may be inputs that no way leads to.
-IS_RECORDED, WIDTH, BATCHED, IN_PART = range(65, 69)
+IS_RECORDED, WIDTH, BATCHED, IN_PART = range(66, 70)
 
 # The record where reading begins: before it are no roots and no inputs; operands there are read as
 # a plan comes to them. How many words of shapes there are, where the last one begins, and its axes.
-OLDEST, SHAPE_WORDS, LAST_SHAPE, LAST_AXES = range(69, 73)
+OLDEST, SHAPE_WORDS, LAST_SHAPE, LAST_AXES = range(70, 74)
 
 # Where records' times go, if not 0: a timespec each; and the function that tells the time, with its clock.
-STAMPS, CLOCK, CLOCK_KIND = 73, 74, 75
+STAMPS, CLOCK, CLOCK_KIND = 74, 75, 76
 
 # Whether what rules give is searched for nan; then, of which operand it was found.
-CHECK, SPOILED = 76, 77
+CHECK, SPOILED = 77, 78
 
 # The table of a checked build, and two words that stay 0.
-REGIONS, NOTHING_AT = 78, 79
+REGIONS, NOTHING_AT = 79, 80
 
 # A record's flags in a sweep, and how a compiled sweep stops.
 NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE, READ, RULE = 1, 2, 4, 8, 16, 32, 64, 128

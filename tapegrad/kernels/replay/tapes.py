@@ -91,7 +91,7 @@ def run_tapes(state: int) -> int:
             if s.at_work == 0:
                 begin(state)
                 s.at_work = 1
-                if i64(s.tape).stops & BEFORE:
+                if i64(s.tape).stops & BEFORE or s.stop_each:
                     return ENTERED
             if s.at_work == 1:
                 status = run(state)
