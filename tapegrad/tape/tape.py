@@ -516,10 +516,8 @@ class Tape:
         if lost and self.weight > pool.MIN_BYTES:
             pool.recycle(values, np.flatnonzero(live & 2 == 0).tolist())
         elif lost:
-            rest = [None] * columns.n
-            for k in np.flatnonzero(live & 2).tolist():
-                rest[k] = values[k]
-            values[:] = rest
+            for k in np.flatnonzero(live & 2 == 0).tolist():
+                values[k] = None
         self.held = np.flatnonzero(live & 4)
         self._unlink(columns, live)
         self._forget_all_but(live)
@@ -573,9 +571,9 @@ class Tape:
             return
         records, numbers, _ = columns.links()
         columns.words[records[live[records] == 0]] = LINK
-        needed = set(numbers[live[records] != 0].tolist())
+        needed = np.bincount(numbers[live[records] != 0], minlength=len(self.older) + 1).tolist()
         for q in range(len(self.older)):
-            if q + 1 not in needed:
+            if not needed[q + 1]:
                 self.older[q] = None
 
     def _forget_all_but(self, live: Any) -> None:
@@ -596,9 +594,11 @@ class Tape:
     def lost_a_handle(self) -> bool:
         """Whether a handle that was alive at the last pruning is not any more."""
         held = self.held
-        if held is None or self.columns is None or len(held) > FEW:
+        if held is None or self.columns is None:
             return True
         values, shadows = self.columns.values, self.shadows
+        if len(held) > FEW:
+            return not abi.native() or _has_lost(values, held)
         for k in held.tolist():
             value = values[k]
             if value is None:
@@ -643,6 +643,16 @@ class Tape:
                 local.draining = None
             if not exiting():
                 give_back(count)
+
+
+def _has_lost(values: list[Any], held: np.ndarray) -> bool:
+    """Whether one of these records' values is gone, or nothing but the tape has it."""
+    state = take()
+    state.look(values)
+    state.view[layout.LIVE], state.view[layout.RECORDS] = abi.address(held), held.size
+    found = state.run(layout.HAS_LOST, id(values))
+    give(state)
+    return bool(found)
 
 
 def checksum(array: np.ndarray) -> int:

@@ -204,3 +204,15 @@ def prune(state: int) -> int:
         if value != s.none_object and live[k] & 2 == 0:
             drop += 1
     return drop
+
+
+def has_lost(state: int) -> int:
+    """Whether one of the values of records listed in LIVE is gone, or held by the list of values alone."""
+    s = i64(state)
+    items, held = i64(s.items), i64(s.live)
+    for q in range(s.records):
+        value = items[held[q]]
+        count = i64(value + REFCOUNT_AT)[0] & 0xFFFFFFFF
+        if value == s.none_object or count <= 1:
+            return 1
+    return 0

@@ -8,7 +8,7 @@ from tapegrad.kernels.dialect import i64, obj, u8, zero
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.links import contribute, deposit, enter
 from tapegrad.kernels.replay.memory import release
-from tapegrad.kernels.replay.reading import prune, seal
+from tapegrad.kernels.replay.reading import has_lost, prune, seal
 from tapegrad.kernels.replay.sweep import begin_marks, find_marks, find_needs, list_pending, run, spend
 
 
@@ -22,13 +22,15 @@ def serve(what: int, state: int, extra: int, more: int) -> int:
         if extra == 0:
             return find_all_needs(state)
         return find_needs_of(state, extra)
-    if what == SEAL or what == PRUNE:
+    if what == SEAL or what == PRUNE or what == HAS_LOST:
         # a list's items move when it grows: they are looked up in the call that reads them
         if extra != 0:
             i64(state).items = obj(extra).items
         if what == SEAL:
             return seal(state)
-        return prune(state)
+        if what == PRUNE:
+            return prune(state)
+        return has_lost(state)
     if what == CONTRIBUTE:
         return contribute(state, extra, more)
     if what == DEPOSIT:
