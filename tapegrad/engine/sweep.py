@@ -186,9 +186,7 @@ class Sweep(Plan):
         self.state.view[layout.FINISH] = 1
         for watch in job.ripe.pop(k, ()):
             self._call(watch)
-        self.state.view[layout.STOP_EACH] = (
-            1  # what ran may have attached something to records of older tapes
-        )
+        self.state.view[layout.STOP_EACH] = 1  # it may have attached something to records of older tapes
 
     def _call(self, watch: Any) -> None:
         """Let a watch of a leaf see its gradient, which is whole."""
