@@ -30,8 +30,7 @@ def warm_up(dtypes: Sequence[str] = ("float64",), progress: bool = False) -> int
 
     That are compiled recording and sweeps, recorded sweeps, power series, what `tapegrad.njit` records with,
     and the derivatives of all elementwise operations in the dtypes given. Call it where a container is built,
-    or in new workers: ``ProcessPoolExecutor(initializer=tg.batch.warm_up)``, or with Dask
-    ``client.run(tg.batch.warm_up)``.
+    or in new workers, with Dask by ``client.run(tg.batch.warm_up)``.
 
     Parameters
     ----------
@@ -52,9 +51,12 @@ def warm_up(dtypes: Sequence[str] = ("float64",), progress: bool = False) -> int
 
     Examples
     --------
+    Workers that have all kernels before they are given work:
+
     >>> import tapegrad as tg
-    >>> tg.batch.warm_up() >= 0
-    True
+    >>> from concurrent.futures import ProcessPoolExecutor
+    >>> pool = ProcessPoolExecutor(2, initializer=tg.batch.warm_up)
+    >>> pool.shutdown()
     """
     for dtype in dtypes:
         if dtype not in CODES:
