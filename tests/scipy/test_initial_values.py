@@ -294,6 +294,7 @@ def robertson(t, y, k):
     return np.stack([back - slow, slow - back - fast, fast])
 
 
+@pytest.mark.full
 def test_robertson_by_rates():
     """Three rates from 0.04 to 3e7, to t = 1000."""
     rates = np.array([0.04, 3e7, 1e4])
