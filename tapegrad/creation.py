@@ -68,7 +68,7 @@ def _of_values(function: Any) -> Any:
 
 
 # What of these has a derivative by an argument, or none as it takes only the shape and dtype of it.
-FROM_TENSORS: dict[str, Any] = {
+FROM_TENSORS = {
     "arange": _arange, "full": fn.full, "full_like": fn.full_like, "linspace": np.linspace,
     **{f"{name}_like": _of_values(getattr(np, f"{name}_like")) for name in ("zeros", "ones", "empty")},
 }  # fmt: skip

@@ -249,7 +249,7 @@ def _slots(kind: type[Any], names: tuple[str, ...]) -> list[int] | None:
     return found
 
 
-def _ufunc_ops() -> list[Any]:
+def _ufunc_ops() -> list[Primitive]:
     """Ops that a NumPy ufunc means whatever its operands; a power of two is a square."""
     ops = [REGISTRY[name] for name in FAST] + [MEANING[np.matmul]]
     return [op for op in ops if op is not MEANING[np.power]]
@@ -264,7 +264,7 @@ def _sheets(kind: type[Tensor]) -> np.ndarray:
     return np.array(rows + [_sheet(op, 0, (None, None)) for op in _ufunc_ops()], np.int64)
 
 
-def _sheet(op: Any, operate: int, twins: tuple[Any, Any]) -> list[int]:
+def _sheet(op: Primitive, operate: int, twins: tuple[Any, Any]) -> list[int]:
     ufunc = op.functions[0] if op.functions else None
     vector = 0 if ufunc is None or forward.has_vector_form(op, "d") else id(ufunc)
     _kept.append((op.opcode, ufunc, op, twins, op.key))
@@ -331,7 +331,7 @@ def _fill_slot(kind: type[Tensor], table: int, place: int, number: int, function
         slot.value = function
 
 
-def _record(op: Primitive, value: np.ndarray, *operands: Any) -> Tensor:
+def _record(op: Primitive, value: np.ndarray, *operands: Operand) -> Tensor:
     """Record what compiled code computed and found to be out of the ordinary."""
     return record(op, value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value, operands)
 

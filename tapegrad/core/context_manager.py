@@ -12,7 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-nothing: Any = type(None)  # called, it returns None
+nothing = type(None)  # called, it returns None
 
 
 class _Exit(partial[None]):

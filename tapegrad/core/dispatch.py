@@ -86,7 +86,7 @@ def position_of_leaf(tape: Tape, x: Handle) -> Position | None:
     return None
 
 
-def import_operand(tape: Tape, x: Any) -> Position:
+def import_operand(tape: Tape, x: Operand) -> Position:
     """Return the position of an operand on the current tape, importing it if need be."""
     if isinstance(x, Handle):
         source = x._tape

@@ -243,7 +243,7 @@ def _fitted(new: Any, shape: tuple[int, ...], x: Handle, what: str) -> Any:
     return record(REGISTRY["broadcast_to"], np.broadcast_to(new._v, shape), (new,))  # nobody's view
 
 
-def _reshaped(x: Handle, shape: tuple[int, ...]) -> Any:
+def _reshaped(x: Handle, shape: tuple[int, ...]) -> Tensor:
     return apply(REGISTRY["reshape"], (x,), {"shape": shape})
 
 

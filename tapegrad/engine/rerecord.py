@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tapegrad.engine.plan import Job, Key, Plan, Result
 from tapegrad.engine.sweep import value_or_shape
@@ -16,19 +16,23 @@ from tapegrad.ops.primitive import BY_OPCODE, in_dtype
 from tapegrad.tape.record import CONST, LEAF, LINK, Place, Record
 from tapegrad.tape.tape import Tape
 
+if TYPE_CHECKING:
+    from tapegrad.core.base import TensorOrArray
+    from tapegrad.tensor import Tensor
+
 Recall = Callable[..., Any]
-Known = Callable[[Tape, int], "tuple[Any, list[Any]] | None"]
+Known = Callable[[Tape, int], "tuple[Tensor | None, list[Tensor | None]] | None"]
 Follow = Callable[[int, Tape, "list[Any]", "list[int]", "list[Any]"], "list[Any] | None"]
 
 
 def rerecord(
-    roots: Iterable[tuple[Tape, int, Any]],
+    roots: Iterable[tuple[Tape, int, TensorOrArray]],
     sinks: Iterable[Key],
     every: bool,
     retain: bool,
-    start: dict[Key, Any],
+    start: dict[Key, TensorOrArray],
     recall: Recall,
-    settle: Callable[[Key, Any], Any],
+    settle: Callable[[Key, TensorOrArray], TensorOrArray],
     known: Known,
     check: Callable[[set[Key]], None] | None = None,
     lanes: int | None = None,
@@ -37,7 +41,7 @@ def rerecord(
     floor: int = 0,
     captured: Iterable[Result] = (),
     follow: Follow | None = None,
-) -> dict[Key, Any]:
+) -> dict[Key, TensorOrArray]:
     """As `sweep`, with results that can be differentiated again.
 
     Parameters
@@ -77,7 +81,7 @@ def rerecord(
     return results
 
 
-def _gather(found: dict[Any, Any], key: Any, ct: Any) -> None:
+def _gather(found: dict[Any, TensorOrArray], key: Any, ct: TensorOrArray) -> None:
     before = found.get(key)
     found[key] = ct if before is None else before + ct
 
@@ -88,20 +92,23 @@ class _Walk:
     def __init__(self, plan: Plan, job: Job, recall: Recall, known: Known, lanes: int | None) -> None:
         self.plan, self.job, self.flags = plan, job, bytes(job.flags)
         self.recall, self.known, self.lanes = recall, known, lanes
-        self.cotangents: dict[int, Any] = {}
+        self.cotangents: dict[int, TensorOrArray] = {}
         for k, seeds in job.seeds.items():
             for seed in seeds:
                 _gather(self.cotangents, k, seed)
 
     def run(
-        self, settle: Callable[[Key, Any], Any], results: dict[Key, Any], leaves: Leaves
-    ) -> list[tuple[Place, Any]]:
+        self,
+        settle: Callable[[Key, TensorOrArray], TensorOrArray],
+        results: dict[Key, TensorOrArray],
+        leaves: Leaves,
+    ) -> list[tuple[Place, TensorOrArray]]:
         """Run the rules; returns what came to records of older tapes."""
         job, flags, cotangents = self.job, self.flags, self.cotangents
         columns, tape = job.columns, job.tape
         rows, _ = table.operations()
         ripe = leaves.of(job, flags) if leaves.cells else {}
-        links: list[tuple[Place, Any]] = []
+        links: list[tuple[Place, TensorOrArray]] = []
         for k in range(columns.n - 1, -1, -1):
             ct = cotangents.pop(k, None)
             if ct is None or flags[k] & BOTH != BOTH:
@@ -135,8 +142,12 @@ class _Walk:
         return links
 
     def follow(
-        self, follow: Follow, settle: Callable[[Key, Any], Any], results: dict[Key, Any], leaves: Leaves
-    ) -> list[tuple[Place, Any]] | None:
+        self,
+        follow: Follow,
+        settle: Callable[[Key, TensorOrArray], TensorOrArray],
+        results: dict[Key, TensorOrArray],
+        leaves: Leaves,
+    ) -> list[tuple[Place, TensorOrArray]] | None:
         """As `run`, in compiled code; None where somebody wants to see or change what comes on the way."""
         job, flags = self.job, self.flags
         tape, columns = job.tape, job.columns
@@ -151,7 +162,7 @@ class _Walk:
         found = follow(self.plan.state.at, tape, values, list(seeds), list(seeds.values()))
         if found is None:
             return None
-        links: list[tuple[Place, Any]] = []
+        links: list[tuple[Place, TensorOrArray]] = []
         for k, ct in zip(found[::2], found[1::2], strict=True):
             if BY_OPCODE[columns.opcode(k)] is None:
                 self._leave(k, ct, links, results)
@@ -159,7 +170,13 @@ class _Walk:
                 results[tape, k] = settle((tape, k), ct)
         return links
 
-    def _leave(self, k: Record, ct: Any, links: list[tuple[Place, Any]], results: dict[Key, Any]) -> None:
+    def _leave(
+        self,
+        k: Record,
+        ct: TensorOrArray,
+        links: list[tuple[Place, TensorOrArray]],
+        results: dict[Key, TensorOrArray],
+    ) -> None:
         """Give the cotangent of an import to what it comes from: an older tape of the sweep, or a result."""
         source = self.job.tape.source(k)
         if self.plan.follows(source):
@@ -167,7 +184,9 @@ class _Walk:
         else:
             _gather(results, source, ct)
 
-    def _rule(self, k: Record, ct: Any, operands: list[int], wanted: list[int]) -> dict[int, Any]:
+    def _rule(
+        self, k: Record, ct: TensorOrArray, operands: list[int], wanted: list[int]
+    ) -> dict[int, TensorOrArray]:
         """Cotangents of a record's operands."""
         columns, tape = self.job.columns, self.job.tape
         op, value = BY_OPCODE[columns.opcode(k)], columns.values[k]
@@ -183,7 +202,7 @@ class _Walk:
         ]
         attrs = tape.attrs.get(k, {})
 
-        def rule() -> dict[int, Any]:
+        def rule() -> dict[int, TensorOrArray]:
             if self.lanes is None:
                 return op.vjp(ct, out, inputs, attrs, wanted)  # type: ignore[no-any-return]
             return vjp(op, self.lanes, ct, out, inputs, attrs, wanted)  # type: ignore[no-any-return,no-untyped-call]
@@ -202,7 +221,7 @@ class _Walk:
             return self.recall(value, None, j in tape.guards)
         return self.recall(value, tape.source(j) if opcode in (LEAF, LINK) else (tape, j))
 
-    def _deposit(self, operands: list[int], found: dict[int, Any]) -> None:
+    def _deposit(self, operands: list[int], found: dict[int, TensorOrArray]) -> None:
         columns = self.job.columns
         for slot, part in found.items():
             j = operands[slot]

@@ -62,11 +62,11 @@ class Rule:
     name: str
     kind: type[Called]
 
-    def run(self, args: Sequence[Any], asked: bool) -> Any:
+    def run(self, args: Sequence[Any], asked: bool) -> Tree:
         """Return the result; `asked` says whether derivatives are asked for."""
         raise NotImplementedError
 
-    def pull(self, at: Point, cts: Sequence[Any], needs: Sequence[bool]) -> Sequence[Any]:
+    def pull(self, at: Point, cts: Sequence[TensorOrArray], needs: Sequence[bool]) -> Sequence[Any]:
         """Return a cotangent for each Tensor, None where there is none or it is not needed."""
         raise NotImplementedError
 
@@ -92,7 +92,7 @@ class Call:
         Where these are.
     """
 
-    def __init__(self, rule: Rule, leaves: list[Any], structure: Structure) -> None:
+    def __init__(self, rule: Rule, leaves: list[Operand], structure: Structure) -> None:
         self.rule, self.structure = rule, structure
         self.spots = [k for k, x in enumerate(leaves) if is_tensor(x)]
         self.leaves: list[Any] = [None] * len(leaves)
@@ -132,13 +132,13 @@ class Call:
         for k in self.moving:
             self.outs[k] = None
 
-    def args(self, tensors: Sequence[Operand], constants: Sequence[Any] | None = None) -> Any:
+    def args(self, tensors: Sequence[Operand], constants: Sequence[Operand | None] | None = None) -> Any:
         """Return the arguments with these Tensors, and with other constants where these are given."""
         return self.structure.build(
             replaced(self.leaves if constants is None else constants, self.spots, tensors)
         )
 
-    def out(self, results: Sequence[Operand], constants: Sequence[Any] | None = None) -> Tree:
+    def out(self, results: Sequence[Operand], constants: Sequence[Operand | None] | None = None) -> Tree:
         """Return the result with these Tensors."""
         return self.shape.build(replaced(self.outs if constants is None else constants, self.moving, results))
 
@@ -185,12 +185,12 @@ class Called(Function):
     """What such a function has computed, as an operation on the Tensors among its arguments."""
 
     @staticmethod
-    def backward(ctx: Any, *cts: Any) -> Any:
+    def backward(ctx: Any, *cts: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return the cotangents of the Tensors."""
         return tuple(ctx._known.rule.pull(_point(ctx), cts, ctx.needs_input_grad))
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return the tangents of the results."""
         return tuple(ctx._known.rule.push(_point(ctx), tangents))
 
@@ -243,7 +243,7 @@ def _plain(x: Operand) -> Operand:
     return x._v.copy() if x._v.ndim else x._v
 
 
-def outside(leaves: Sequence[Any], asked: bool, name: str) -> None:
+def outside(leaves: Sequence[Operand], asked: bool, name: str) -> None:
     """Refuse what was computed from plain values and has a derivative by something else."""
     for x in leaves:
         if has_tangent(x) or (asked and requires_grad(x)):
@@ -374,7 +374,7 @@ class _Custom(Rule):
                 )
         return bound.args
 
-    def run(self, args: Sequence[Any], asked: bool) -> Any:
+    def run(self, args: Sequence[Any], asked: bool) -> Tree:
         """Call the function as it is."""
         return self._function(*args)
 

@@ -13,6 +13,7 @@ from tapegrad.core.base import Operand, TensorOrArray, is_tensor, requires_grad,
 from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.func.custom import PLAIN, Called, Point, Rule, call, outside, replaced, transposed
+from tapegrad.func.signatures import Function
 from tapegrad.func.trees import flatten
 from tapegrad.func.vectors import copied, floats, follow, pack, pull, push, shapes_of, unpack, zeros
 from tapegrad.tensor import Tensor
@@ -75,14 +76,14 @@ class LinearMap:
         Whether solvers get what else it is made of.
     """
 
-    def __init__(self, function: Callable[..., Any], name: str, shown: bool = True) -> None:
+    def __init__(self, function: Function, name: str, shown: bool = True) -> None:
         self.function, self.name, self.shown = function, name, shown
 
-    def __call__(self, v: Operand, *params: Any) -> Tensor:
+    def __call__(self, v: Operand, *params: Operand) -> Tensor:
         """Return the product, differentiable by everything."""
         return self.function(v, *params)
 
-    def at(self, *params: Any) -> Any:
+    def at(self, *params: Operand) -> Any:
         """Return what gives products of plain vectors, of these plain values."""
         return lambda v: self.function(v, *params)
 
@@ -98,12 +99,12 @@ class _Adjoint(LinearMap):
         super().__init__(of, of.name, of.shown)
         self.of = of
 
-    def __call__(self, u: Any, *params: Any) -> Any:
+    def __call__(self, u: Any, *params: Operand) -> Tensor:
         recorded = is_grad_enabled()
         (found,) = transposed(lambda v: [self.of(v[0], *params)], [u], [u], recorded, self.name)
         return zeros(u.shape, u.dtype) if found is None else found
 
-    def at(self, *params: Any) -> Any:
+    def at(self, *params: Operand) -> Any:
         """Record the function once, for all products."""
         known = {}
 
@@ -149,8 +150,8 @@ class System(Rule):
     def __init__(
         self,
         linear: LinearMap,
-        solver: Callable[..., Any],
-        transpose: Callable[..., Any] | System | None,
+        solver: Function,
+        transpose: Function | System | None,
         tol: float | None,
     ) -> None:
         self.linear, self.solver, self.transpose, self.tol = linear, solver, transpose, tol
@@ -321,7 +322,7 @@ def linear_solve(
     return call(system, (b, *params))
 
 
-def _by_units(matvec: Callable[..., Any], b: Operand, params: Sequence[Operand]) -> Any:
+def _by_units(matvec: Function, b: Operand, params: Sequence[Operand]) -> Any:
     """Solve with the matrix of a linear function."""
     like = floats(value_of(b))
     v = zeros(like.shape, like.dtype).requires_grad_()

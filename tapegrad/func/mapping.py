@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from tapegrad.core.base import Operand, TensorOrArray
 from tapegrad.errors import AxisError, ShapeError
 from tapegrad.func.calls import named
+from tapegrad.func.signatures import Function
 from tapegrad.func.trees import Tree, flatten
 from tapegrad.progress import progress as shown
 
@@ -18,9 +18,7 @@ __all__ = ["vmap"]
 Axes = Any  # an int, None, or a tree of these
 
 
-def vmap(
-    f: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0, *, progress: bool = False
-) -> Callable[..., Any]:
+def vmap(f: Function, in_axes: Axes = 0, out_axes: Axes = 0, *, progress: bool = False) -> Function:
     """Return a function that calls a function for each slice of its arguments, and stacks the results.
 
     The function is called once for each slice, one call after the other: no time is gained, whatever it does.

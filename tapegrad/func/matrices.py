@@ -179,11 +179,11 @@ def _matrix(
     has_aux: bool,
     chunk_size: int | None,
     progress: bool,
-    how: Callable[[Call, bool, _Chunks], Any],
+    how: Callable[[Call, bool, _Chunks], Tree],
 ) -> Function:
     of, where, chunks = on_tensors(f, what), positions(what, argnums), _Chunks(what, chunk_size, progress)
 
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: Any, **kwargs: Any) -> Tree:
         return how(Call(what, of, where, args, kwargs), has_aux, chunks)
 
     return named(what, f, derivative)
@@ -192,11 +192,11 @@ def _matrix(
 # ---------------------------------------------------------------- by rows
 
 
-def _by_rows(call: Call, has_aux: bool, chunks: _Chunks) -> Any:
+def _by_rows(call: Call, has_aux: bool, chunks: _Chunks) -> Tree:
     return call.recorded(_rows_of_call, has_aux, chunks)
 
 
-def _rows_of_call(call: Call, has_aux: bool, chunks: _Chunks) -> Any:
+def _rows_of_call(call: Call, has_aux: bool, chunks: _Chunks) -> Tree:
     found, aux = call.outputs(has_aux)
     ys, structure = tensors_of(call.what, found)
     rows = structure.build([call.tree(_rows(call, y, chunks)) for y in ys])
@@ -214,7 +214,7 @@ def _rows(call: Call, y: Tensor, chunks: _Chunks) -> list[Operand]:
         raise GradientError(
             f"{call.what}: the value is complex ({y.dtype}); differentiate its real and imaginary parts"
         )
-    parts: list[list[Any]] = [[] for _ in call.xs]
+    parts: list[list[TensorOrArray]] = [[] for _ in call.xs]
     for _, _, found in _pulled(call, y, call.xs, chunks):
         for column, g in zip(parts, found, strict=True):
             column.append(g)
@@ -260,7 +260,7 @@ def _joined(parts: Sequence[TensorOrArray], shape: tuple[int, ...], like: Tensor
 # ---------------------------------------------------------------- by columns
 
 
-def _by_columns(call: Call, has_aux: bool, chunks: _Chunks) -> Any:
+def _by_columns(call: Call, has_aux: bool, chunks: _Chunks) -> Tree:
     _refuse_complex(call)
     columns = swept(call, has_aux, partial(_columns_of_records, has_aux, chunks))
     return _columns_forward(call, has_aux, chunks) if columns is None else columns
@@ -273,11 +273,11 @@ def _refuse_complex(call: Call) -> None:
             raise GradientError(f"{call.what}: {found}; take its real and imaginary parts for two")
 
 
-def _columns_of_records(has_aux: bool, chunks: _Chunks, call: Call, found: Tree, aux: Any) -> Any:
+def _columns_of_records(has_aux: bool, chunks: _Chunks, call: Call, found: Tree, aux: Any) -> Tree:
     return _columns(call, has_aux, _swept_chunks(call, found, aux, chunks))
 
 
-def _columns_forward(call: Call, has_aux: bool, chunks: _Chunks, weight: int | None = None) -> TensorOrArray:
+def _columns_forward(call: Call, has_aux: bool, chunks: _Chunks, weight: int | None = None) -> Tree:
     call.primals()
     return _columns(call, has_aux, _pushed(call, has_aux, chunks, weight))
 
@@ -291,8 +291,8 @@ def _weight_of(ys: list[Tensor]) -> int:
     return max((2 * recorded_bytes(strip_tangents(y)._tape) for y in ys if y.requires_grad), default=0)
 
 
-def _columns(call: Call, has_aux: bool, pushed: Iterable[Any]) -> Any:
-    parts: list[list[Any]] = []
+def _columns(call: Call, has_aux: bool, pushed: Iterable[Any]) -> Tree:
+    parts = []
     tree: tuple[Any, Any] = None, None
     for _, _, tangents, structure, aux in pushed:
         parts.append([call.given_back(t, True) for t in tangents])
@@ -347,12 +347,12 @@ def _directions(call: Call, starts: list[int], a: int, b: int) -> list[Tensor]:
     return [wrap(_units(x, a, b, first)) for x, first in zip(call.xs, starts[:-1], strict=True)]
 
 
-def _by_shape(call: Call, has_aux: bool, chunks: _Chunks) -> Any:
+def _by_shape(call: Call, has_aux: bool, chunks: _Chunks) -> Tree:
     found, weight = call.recorded(_rows_or_columns, has_aux, chunks)
     return found if weight is None else _columns_forward(call, has_aux, chunks, weight)
 
 
-def _rows_or_columns(call: Call, has_aux: bool, chunks: _Chunks) -> tuple[Any, int | None]:
+def _rows_or_columns(call: Call, has_aux: bool, chunks: _Chunks) -> tuple[Tree, int | None]:
     """The Jacobian by rows, or by columns where these are fewer; or what a column takes in forward mode."""
     before = switches[0]
     found, aux = call.outputs(has_aux)
@@ -427,11 +427,11 @@ def hessian(
     return derivative
 
 
-def _hessian(call: Call, has_aux: bool, chunks: _Chunks) -> Any:
+def _hessian(call: Call, has_aux: bool, chunks: _Chunks) -> Tree:
     return call.recorded(_hessian_of_call, has_aux, chunks)
 
 
-def _hessian_of_call(call: Call, has_aux: bool, chunks: _Chunks) -> Any:
+def _hessian_of_call(call: Call, has_aux: bool, chunks: _Chunks) -> Tree:
     found, aux = call.outputs(has_aux)
     ys, structure = tensors_of(call.what, found)
     matrices = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from tapegrad.core.base import Operand, TensorOrArray, extra, is_tensor, wrap
 from tapegrad.core.dispatch import enabled
 from tapegrad.core.grad_mode import switches
 from tapegrad.core.storage import OPEN
+from tapegrad.func.signatures import Function
 from tapegrad.kernels import abi, table
 from tapegrad.kernels import series as compiled
 from tapegrad.kernels.replay import layout
@@ -61,7 +62,7 @@ possible = functools.cache(lambda: abi.native() and not layout.BOUNDS)
 
 
 def expand(
-    f: Callable[..., Any], args: Sequence[Any], k: int, v: TensorOrArray | float, order: int
+    f: Function, args: Sequence[Any], k: int, v: TensorOrArray | float, order: int
 ) -> np.ndarray | None:
     """Return the coefficients of ``f`` along a direction of argument k; None for another way to find them.
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["derivative", "jet", "taylor"]
 
 
-def taylor(f: Callable[..., Any], order: int, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+def taylor(f: Function, order: int, argnums: int | Sequence[int] = 0) -> Function:
     """Return a function of the power series of ``t -> f(x + t v)`` at 0.
 
     Parameters
@@ -100,7 +100,7 @@ def taylor(f: Callable[..., Any], order: int, argnums: int | Sequence[int] = 0) 
     return series
 
 
-def derivative(f: Callable[..., Any], n: int = 1) -> Callable[..., Any]:
+def derivative(f: Function, n: int = 1) -> Function:
     """Return the n-th derivative of a function of a number, by one power series.
 
     Parameters

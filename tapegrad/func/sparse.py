@@ -77,7 +77,7 @@ class Found(NamedTuple):
     """
 
     argument: tuple[int, ...]
-    pattern: Any
+    pattern: csr_array
     forward: bool
     seeds: np.ndarray
     places: np.ndarray

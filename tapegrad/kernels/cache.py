@@ -25,8 +25,8 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import FunctionType, ModuleType
+from typing import Any, BinaryIO
 
 from tapegrad.config import bounds, cache_setting
 from tapegrad.kernels.folders import Folder, read
@@ -253,7 +253,7 @@ def _turn(place: Path, unique: str) -> Iterator[None]:
         yield
 
 
-def _lock_file(path: Path) -> Any:
+def _lock_file(path: Path) -> BinaryIO:
     """Open a file to lock parts of; whatever else has its name is removed."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         path.unlink()
@@ -343,7 +343,7 @@ def _lead_numba() -> None:
     classes: list[Any] = caching.CacheImpl._locator_classes
 
     class Locator(caching._CacheLocator):
-        def __init__(self, function: Any) -> None:
+        def __init__(self, function: FunctionType) -> None:
             self.place, self.line = _places[function.__module__], function.__code__.co_firstlineno
 
         def get_cache_path(self) -> str:
@@ -356,7 +356,7 @@ def _lead_numba() -> None:
             return str(self.line)
 
         @classmethod
-        def from_function(cls, function: Any, file: str) -> Locator | None:
+        def from_function(cls, function: FunctionType, file: str) -> Locator | None:
             return cls(function) if function.__module__ in _places else None
 
     classes.insert(0, Locator)

@@ -16,7 +16,7 @@ _kept: list[Any] = []
 class _View:
     """Numbers at an address, by place or, where a constant names the place, by that name."""
 
-    def __init__(self, kind: Any, address: int) -> None:
+    def __init__(self, kind: type[ctypes._SimpleCData], address: int) -> None:
         object.__setattr__(self, "_at", ctypes.cast(ctypes.c_void_p(address), ctypes.POINTER(kind)))
 
     def __getitem__(self, place: int) -> Any:
@@ -38,7 +38,7 @@ class obj:
     def __init__(self, address: int) -> None:
         object.__setattr__(self, "_address", address)
 
-    def _field(self, name: str) -> Any:
+    def _field(self, name: str) -> _View:
         slot = getattr(layout, f"{name.upper()}_SLOT", None)
         at = getattr(layout, f"{name.upper()}_AT") if slot is None else _shared[slot]
         return (i32 if name in HALF_WORDS else i64)(self._address + at)
@@ -50,31 +50,31 @@ class obj:
         self._field(name)[0] = value
 
 
-def _view(kind: Any, address: int) -> Any:
+def _view(kind: type[ctypes._SimpleCData], address: int) -> _View:
     return _View(kind, address)
 
 
-def i64(address: int) -> Any:
+def i64(address: int) -> _View:
     """64-bit integers at an address."""
     return _view(ctypes.c_int64, address)
 
 
-def i32(address: int) -> Any:
+def i32(address: int) -> _View:
     """32-bit integers at an address."""
     return _view(ctypes.c_int32, address)
 
 
-def u8(address: int) -> Any:
+def u8(address: int) -> _View:
     """Bytes at an address."""
     return _view(ctypes.c_uint8, address)
 
 
-def f64(address: int) -> Any:
+def f64(address: int) -> _View:
     """Doubles at an address."""
     return _view(ctypes.c_double, address)
 
 
-def f32(address: int) -> Any:
+def f32(address: int) -> _View:
     """Single-precision numbers at an address."""
     return _view(ctypes.c_float, address)
 

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 from numba import types
@@ -15,11 +16,15 @@ from numba.extending import intrinsic
 
 from tapegrad.kernels.symbols import FUNCTIONS, can_link, symbols_of, ways_of
 
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
+    from numba.core.typing.templates import Signature
+
 F64, I64, POINTER = ir.DoubleType(), ir.IntType(64), ir.IntType(8).as_pointer()
 LOOP = ir.FunctionType(ir.VoidType(), [POINTER] * 4)
 
 
-def emit_call(builder: Any, name: str, values: Any) -> Any:
+def emit_call(builder: ir.IRBuilder, name: str, values: Sequence[ir.Value]) -> ir.Value:
     """Emit a call of a function of numbers in double precision."""
     found = FUNCTIONS[name]
     ways = ways_of(found)
@@ -42,7 +47,7 @@ def emit_call(builder: Any, name: str, values: Any) -> Any:
     return builder.load(out)
 
 
-def _emit(builder: Any, name: str, whole: bool, values: Any) -> Any:
+def _emit(builder: ir.IRBuilder, name: str, whole: bool, values: Sequence[ir.Value]) -> ir.Value:
     """Emit a call of a loop: operands and results have a slot each."""
     symbols = symbols_of(name, whole)
     assert symbols is not None
@@ -68,13 +73,15 @@ def _emit(builder: Any, name: str, whole: bool, values: Any) -> Any:
 
 
 @functools.cache
-def function(name: str, dtype: Any) -> Any:
+def function(name: str, dtype: types.Float) -> Callable[..., float]:
     """Return a function for a Numba dtype, to be called in compiled code; it computes in double precision."""
     if not can_link(name):
         raise ValueError(f"no function {name} to link")
     count, narrow = FUNCTIONS[name].ufunc.nin, dtype == types.float32
 
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def emit(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    ) -> ir.Value:
         args = [builder.fpext(x, F64) if narrow else x for x in args]
         out = emit_call(builder, name, args)
         return builder.fptrunc(out, ir.FloatType()) if narrow else out

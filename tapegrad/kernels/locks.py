@@ -79,7 +79,7 @@ def _without_finalizers() -> Iterator[None]:
 def _take_all() -> list[Any]:
     """Take all locks in the order in which threads do; there is None for what could not be taken in time."""
     end = time.monotonic() + WAIT
-    taken: list[Any] = []
+    taken = []
 
     def take(lock: Any) -> None:
         taken.append(lock if lock.acquire(timeout=max(end - time.monotonic(), 0)) else None)

@@ -32,7 +32,7 @@ class State:
         self.at = abi.address(self.words)
         self.enter, self._enter_nogil = enter, enter_nogil
         self.note = weakref.ref(self)  # what it claims tapes by
-        self.buffers: dict[int, Any] = {}
+        self.buffers: dict[int, np.ndarray] = {}
         self.n = 0
         view = self.view
         view[layout.ALLOCATE] = function_address(ctypes.pythonapi.PyMem_RawMalloc)

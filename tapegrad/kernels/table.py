@@ -29,7 +29,7 @@ version = [object()]  # another object after each declaration and each library f
 unfinished: list[Callable[[], None]] = []  # completes the rows of ops declared since the last sweep
 
 
-def operations() -> tuple[Any, int]:
+def operations() -> tuple[np.ndarray, int]:
     """Return the table of ops, and how many rows of it are in use."""
     return _operations, count[0]
 
@@ -103,7 +103,7 @@ def blas() -> None:
     thing, text = ctypes.py_object, ctypes.c_char_p
     name = ctypes.PYFUNCTYPE(text, thing)(("PyCapsule_GetName", ctypes.pythonapi))
     pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, thing, text)(("PyCapsule_GetPointer", ctypes.pythonapi))
-    known: Any = cython_blas.__pyx_capi__
+    known = cython_blas.__pyx_capi__
     for code, letter in enumerate("dszc", 1):
         capsule = known[f"{letter}gemm"]
         _blas[code] = pointer(capsule, name(capsule)) or 0

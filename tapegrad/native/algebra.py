@@ -112,8 +112,8 @@ class Truth:
         self.emit, self.value = emit, value
 
     def __array_function__(
-        self, function: Key, kinds: Sequence[type], args: Any, kwargs: dict[str, Any]
-    ) -> Any:
+        self, function: Key, kinds: Sequence[type], args: tuple[Number | float, ...], kwargs: dict[str, Any]
+    ) -> Number | float:
         return _where(*args) if function is np.where else NotImplemented
 
 
@@ -148,8 +148,8 @@ class Number:
         return evaluate(OPS[ufunc] if ufunc in OPS else MEANING[ufunc], *args)
 
     def __array_function__(
-        self, function: Key, kinds: Sequence[type], args: Any, kwargs: dict[str, Any]
-    ) -> Any:
+        self, function: Key, kinds: Sequence[type], args: tuple[Number | float, ...], kwargs: dict[str, Any]
+    ) -> Number | float:
         return _where(*args) if function is np.where else NotImplemented
 
     def _apply(self, op: Elementwise, args: Sequence[Number | float], attrs: Any) -> Number:
@@ -260,8 +260,8 @@ class Complex(Number):
     def flat(self) -> list[Value]:
         return [self.re.value, self.im.value]
 
-    def choose(self, condition: Value, other: Any) -> Number:
-        parts: list[Any] = [a.choose(condition, b) for a, b in self.beside(other)]
+    def choose(self, condition: Value, other: Number) -> Number:
+        parts: list[Number] = [a.choose(condition, b) for a, b in self.beside(other)]
         return Complex(self.emit, *parts)
 
     def beside(self, other: Complex) -> list[tuple[Real, Real]]:
@@ -269,7 +269,7 @@ class Complex(Number):
         return [(self.re, other.re), (self.im, other.im)]
 
 
-def paired(re: Any, im: Any) -> Number:
+def paired(re: Number, im: Number) -> Number:
     """Return the number with complex values whose parts these numbers of one kind are."""
     if isinstance(re, Real):
         return Complex(re.emit, re, im)
@@ -279,7 +279,7 @@ def paired(re: Any, im: Any) -> Number:
     return re.made(paired(re.primal, im.primal), tangents)
 
 
-def part_of(z: Any, name: str) -> Number:
+def part_of(z: Number, name: str) -> Number:
     """Return a part, "re" or "im", of a number with complex values."""
     if isinstance(z, Complex):
         return getattr(z, name)
@@ -433,7 +433,7 @@ def _where(condition: Truth | bool, a: Number | float, b: Number | float) -> Any
 
 def _alike(emit: Emitter, args: Sequence[Number | float]) -> list[Number]:
     """Return operands as numbers of one kind."""
-    like: Any = Real(emit, 0.0)
+    like: Number = Real(emit, 0.0)
     for x in args:
         if isinstance(x, (Dual, Series)) or (isinstance(x, Complex) and isinstance(like, Real)):
             like = x
@@ -450,11 +450,11 @@ class Function(NamedTuple):
     """A function of numbers that is no op; what it says is what rows of `tapegrad.ops` say."""
 
     name: str
-    functions: tuple[Any, ...] = ()
+    functions: tuple[Key, ...] = ()
     partials: tuple[Partial | None, ...] = ()  # of the operands and the result; none: its derivative is zero
     math: Callable[..., float] | None = None
     llvm: str | None = None
-    scalar: Callable[..., Any] | None = None
+    scalar: Callable[..., Number] | None = None
     forward: Callable[..., float] | None = None
     linked: str = ""
 
@@ -603,7 +603,7 @@ def partial(name: str | Elementwise, k: int, args: Sequence[Number], out: Number
     return part.function(*(values[p] for p in rule.parameters))
 
 
-def _primal(name: str | Elementwise, args: Sequence[Any]) -> Number:
+def _primal(name: str | Elementwise, args: Sequence[Number]) -> Number:
     emit, known = args[0].emit, row(name)
     if isinstance(args[0], Complex):
         return _of_complex(known, args)
@@ -722,7 +722,7 @@ def _power(x: Real, y: Real) -> Number:
 
 
 # By the name that LLVM has for them; of what literals alone decide there is no code.
-INSTRUCTIONS: dict[str, Callable[..., Any]] = {
+INSTRUCTIONS: dict[str, Callable[..., Number]] = {
     "fadd": _sum, "fsub": _difference, "fmul": _product, "fdiv": _quotient, "fneg": _negative, "pow": _power,
 }  # fmt: skip
 

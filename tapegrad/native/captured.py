@@ -96,7 +96,7 @@ def hold(primal: Compiled, form: Compiled | None = None) -> None:
     known = weakref.ref(primal)
 
     def implementation(args: Sequence[Type], kws: Mapping[str, Type]) -> Code:
-        found: Any = frozen(known())
+        found = frozen(known())
         changed = _changed(found)
         if changed:
             raise UnsupportedOpError(
@@ -105,7 +105,7 @@ def hold(primal: Compiled, form: Compiled | None = None) -> None:
         compiled.py_func = found  # by which Numba knows a function that calls itself
         return found
 
-    compiled: Any = form or primal
+    compiled = form or primal
     compiled._compiler._get_implementation = implementation
 
 
@@ -146,7 +146,7 @@ def _freeze(primal: Compiled) -> python_types.FunctionType:
         for name, cell in zip(source.__code__.co_freevars, source.__closure__ or (), strict=True)
     ]
     space = {name: value for name, value in kept.items() if name not in source.__code__.co_freevars}
-    found: Any = python_types.FunctionType(
+    found = python_types.FunctionType(
         source.__code__, space, source.__name__, source.__defaults__, tuple(cells) or None
     )
     for name in ("__kwdefaults__", "__module__", "__qualname__", "__doc__"):

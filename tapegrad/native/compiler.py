@@ -55,7 +55,7 @@ def twin_of(primal: Compiled, spec: Spec, entry: bool = False) -> Compiled:
         if not entry:
             options.update(no_cpython_wrapper=True, no_cfunc_wrapper=True)
         source = frozen(primal)
-        function: Any = python_types.FunctionType(
+        function = python_types.FunctionType(
             source.__code__, source.__globals__, source.__name__, source.__defaults__, source.__closure__
         )
         function.__kwdefaults__ = source.__kwdefaults__

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle
+from tapegrad.core.base import Handle, Operand
 from tapegrad.native import border, explain, runtime
 from tapegrad.native.function import CompiledFunction
 from tapegrad.native.segment import Recording, entering, outputs_of
@@ -26,14 +26,14 @@ class Jacobian:
     def __repr__(self) -> str:
         return f"<tg.func.{self.__name__}>"
 
-    def __call__(self, x: Any, *args: Any) -> Any:
+    def __call__(self, x: Operand, *args: Any) -> np.ndarray:
         """Return an array of the result's shape followed by the argument's."""
         recording, statements, shape = self._recorded(x, args)
         if statements is None:
             return np.zeros((*shape, *np.shape(x)))
         return _rows(recording, statements, np.size(x)).reshape((*shape, *np.shape(x)))
 
-    def products(self, weights: np.ndarray, x: Any, *args: Any) -> np.ndarray:
+    def products(self, weights: np.ndarray, x: Operand, *args: Any) -> np.ndarray:
         """Return the derivatives of sums of the results, each with weights of the result's shape."""
         recording, statements, _ = self._recorded(x, args)
         if statements is None:
@@ -41,7 +41,7 @@ class Jacobian:
         return _products(recording, statements, weights.reshape(len(weights), -1), np.size(x))
 
     def _recorded(
-        self, x: Any, args: tuple[Any, ...]
+        self, x: Operand, args: tuple[Any, ...]
     ) -> tuple[Recording, np.ndarray | None, tuple[int, ...]]:
         """Run the function; its recording, the statements of its results, if any, and their shape."""
         if any(isinstance(arg, Handle) for arg in (x, *args)):

@@ -13,8 +13,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from llvmlite.binding import Linkage
-from numba.core.codegen import JITCodeLibrary, RuntimeLinker
+from llvmlite.binding import Linkage, ModuleRef
+from numba.core.codegen import CPUCodegen, JITCodeLibrary, RuntimeLinker
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
 from numba.core.registry import cpu_target
@@ -29,19 +29,19 @@ class Library(JITCodeLibrary):
     _waiting = True
 
     @classmethod
-    def _unserialize(cls, codegen: Any, state: Any) -> Library:
+    def _unserialize(cls, codegen: CPUCodegen, state: Any) -> Library:
         with _making(codegen, JITCodeLibrary):
             return JITCodeLibrary._unserialize(codegen, state)
 
     @property
-    def codegen(self) -> Any:
+    def codegen(self) -> Library | CPUCodegen:
         """What sets the environment of a function that was compiled: this, as long as there is no code."""
         return self if self._waiting else self._codegen
 
     def set_env(self, name: str, environment: Any) -> None:
         """Do nothing: it is set when there is code."""
 
-    def _optimize_functions(self, module: Any) -> None:
+    def _optimize_functions(self, module: ModuleRef) -> None:
         """What Numba does for each function, but not for those that are only declared: they are the most."""
         module.data_layout = self._codegen._data_layout
         passes, builder = self._codegen._function_pass_manager()
@@ -107,7 +107,7 @@ class Library(JITCodeLibrary):
             self._build()
         return super().get_pointer_to_function(name)
 
-    def _get_module_for_linking(self) -> Any:
+    def _get_module_for_linking(self) -> ModuleRef:
         self._ensure_finalized()
         if self._codegen._library_class is JITCodeLibrary:  # what Numba compiles is to be as it ever was
             self._build()
@@ -127,7 +127,7 @@ class Library(JITCodeLibrary):
 
 
 @contextlib.contextmanager
-def _making(codegen: Any, kind: type) -> Iterator[None]:
+def _making(codegen: CPUCodegen, kind: type) -> Iterator[None]:
     before = codegen._library_class
     codegen._library_class = kind
     try:

@@ -161,19 +161,21 @@ def square_of(function: Key) -> Key:
     return known.get(function, square_of_absolute)
 
 
-def product_with(root: Any, product: Any, smooth: Any) -> Any:
+def product_with(
+    root: np.ndarray | complex, product: np.ndarray | complex, smooth: np.ndarray | complex
+) -> Any:
     """``product``, and where its root is 0 what is the same and smooth; elsewhere that could overflow."""
 
 
-def square_of_absolute(x: Any) -> Any:
+def square_of_absolute(x: np.ndarray | complex) -> Any:
     """``abs(x)**2``."""
 
 
-def square_of_hypot(x: Any, y: Any) -> Any:
+def square_of_hypot(x: np.ndarray | complex, y: np.ndarray | complex) -> Any:
     """``hypot(x, y)**2``."""
 
 
-def square_of_norm(x: Any) -> Any:
+def square_of_norm(x: np.ndarray | complex) -> Any:
     """``norm(x)**2``."""
 
 

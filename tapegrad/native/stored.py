@@ -251,7 +251,7 @@ class Sources:
         """Do nothing: Numba calls it when code was loaded."""
 
     def __reduce__(self) -> Any:
-        primal: Any = self._primal()
+        primal = self._primal()
         return _unchanged, (*_names(primal), _digest_of(primal))
 
 

@@ -21,7 +21,7 @@ from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.numpy_api.tables import composed, plain, tensor_of
 from tapegrad.ops import indexing
 
-add_at: Any = indexing.add_at
+add_at = indexing.add_at
 
 
 @composed(np.bincount)

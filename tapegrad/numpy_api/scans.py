@@ -47,8 +47,10 @@ def cumprod(a: Operand, axis: int | None = None, dtype: DType = None, out: Out =
     return apply(REGISTRY["cumprod"], (a,), {"axis": axis_of(a, axis, "cumprod")})
 
 
-def _cumulative(scan: Callable[..., Any], name: str, identity: int, x: Operand, axis: Any, dtype: DType,
-                include_initial: bool) -> Tensor:  # fmt: skip
+def _cumulative(
+    scan: Callable[..., Any], name: str, identity: int, x: Operand, axis: int | None, dtype: DType,
+    include_initial: bool,
+) -> Tensor:  # fmt: skip
     """As the array API has it: an axis is needed for more than one dimension; the identity may lead."""
     x = tensor_of(x)
     if ndim_of(x) == 0:
@@ -83,7 +85,7 @@ def cumulative_prod(x: Operand, /, *, axis: int | None = None, dtype: DType = No
     return _cumulative(cumprod, "cumulative_prod", 1, x, axis, dtype, include_initial)
 
 
-def running_extreme(ufunc: np.ufunc, x: Operand, axis: int) -> Any:
+def running_extreme(ufunc: np.ufunc, x: Operand, axis: int) -> TensorOrArray:
     """Largest or smallest value so far; the derivative is that of the last element which equals it."""
     value = value_of(x)
     found = ufunc.accumulate(value, axis)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -55,13 +56,13 @@ def kernel(factors, pivots, n, out):
 class Lapack(NamedTuple):
     """The functions for one dtype, and their type of integers."""
 
-    integer: Any
-    gesv: Any
-    getrf: Any
-    getrs: Any
-    getri: Any
-    trsm: Any
-    trmm: Any
+    integer: np.dtype
+    gesv: Callable[..., None]
+    getrf: Callable[..., None]
+    getrs: Callable[..., None]
+    getri: Callable[..., None]
+    trsm: Callable[..., None]
+    trmm: Callable[..., None]
 
 
 @functools.cache
@@ -93,10 +94,10 @@ def _proved(lapack: Lapack, char: str) -> bool:
 
 
 @functools.cache
-def _logarithms(integer: Any) -> Any:
+def _logarithms(integer: np.dtype) -> Callable[..., int] | None:
     """Return the compiled function for a type of pivots; None where its logarithms are not NumPy's."""
     text = LOGARITHMS.format(integer=integer.name)
-    kernel: Any = ctypes.PYFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 2, ctypes.c_int64, ctypes.c_void_p)(
+    kernel = ctypes.PYFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 2, ctypes.c_int64, ctypes.c_void_p)(
         cache.load("logarithms", text).kernel.address
     )
     diagonal = np.diag(np.geomspace(1e-3, 1e4, 64))
@@ -112,7 +113,9 @@ def _columns(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return found
 
 
-def _gesv(lapack: Lapack, a: np.ndarray, b: np.ndarray, dtype: np.dtype) -> Any:
+def _gesv(
+    lapack: Lapack, a: np.ndarray, b: np.ndarray, dtype: np.dtype
+) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
     """Return LU factors and pivots of a matrix, and a**-1 b."""
     factors, at = _columns(a, dtype), abi.location
     x = np.array(b, dtype) if b.ndim == 1 else _columns(b, dtype)
@@ -132,7 +135,7 @@ def _getrf(lapack: Lapack, a: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, 
     return factors, words[2:]
 
 
-def _words(lapack: Lapack, *numbers: int, room: int = 0) -> Any:
+def _words(lapack: Lapack, *numbers: int, room: int = 0) -> np.ndarray:
     """Return integers in memory, and room for more."""
     words = np.empty(len(numbers) + room, lapack.integer)
     words[: len(numbers)] = numbers
@@ -214,7 +217,7 @@ class Kept:
 
     released = False  # the record says so
 
-    def __init__(self, arrays: Any) -> None:
+    def __init__(self, arrays: Iterable[Any]) -> None:
         self._saved: Any = [tuple(arrays), None]
 
     @property
@@ -223,7 +226,7 @@ class Kept:
         arrays, packing = self._saved
         return arrays if packing is None else tuple(map(packing.unpacked, arrays))
 
-    def name(self) -> Any:
+    def name(self) -> Hashable:
         """Return what is equal for those of the same arrays, as long as these live."""
         arrays, packing = self._saved
         return tuple(map(id, arrays)) if packing is None else id(self)
@@ -272,7 +275,7 @@ class LU(Kept):
             pivots = np.reshape(np.ascontiguousarray(pivots, self.lapack.integer), len(a))
         return factors, pivots
 
-    def solve(self, a: Any, b: np.ndarray, turned: bool = False) -> np.ndarray:
+    def solve(self, a: np.ndarray, b: np.ndarray, turned: bool = False) -> np.ndarray:
         """Return a**-1 b, of a vector or a stack of matrices."""
         alike = b.dtype is self.own or np.result_type(b, self.own) == self.own
         if not b.size or b.shape[-2:][:1] != a.shape[:1] or not alike:
@@ -319,7 +322,7 @@ class LU(Kept):
             return np.linalg.det(a)
         return self.own.type(found[0] * math.exp(found[1]))
 
-    def _slogdet(self, a: Any) -> Any:
+    def _slogdet(self, a: np.ndarray) -> tuple[float, float] | None:
         """Sign and logarithm in double precision, added up in NumPy's order; else None."""
         if self.dtype.kind == "c":  # NumPy multiplies signs in a way of its own
             return None
@@ -346,7 +349,7 @@ def multiply_triangle(r: np.ndarray, x: np.ndarray) -> np.ndarray:
     return np.matmul(r, x) if found is None else found
 
 
-def _by_triangle(name: str, r: np.ndarray, x: np.ndarray) -> Any:
+def _by_triangle(name: str, r: np.ndarray, x: np.ndarray) -> np.ndarray | None:
     """Call a function for upper triangular matrices; None where there is none or it is not for the operands.
 
     A matrix is copied into Fortran's order, as those on the left are solved quickest by; of a stack each lies
@@ -371,5 +374,5 @@ def _by_triangle(name: str, r: np.ndarray, x: np.ndarray) -> Any:
 
 
 @functools.cache
-def _one(dtype: Any) -> np.ndarray:
+def _one(dtype: np.dtype) -> np.ndarray:
     return np.ones(1, dtype)

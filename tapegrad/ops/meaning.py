@@ -25,5 +25,5 @@ def op_of(function: Any) -> Primitive | None:
 def results_of(ufunc: np.ufunc) -> list[Any]:
     """Return the ops of the results of a ufunc that has several, if `op_of` has found none."""
     module = sys.modules.get(SPECIAL)
-    found: list[Any] = module.RESULTS.get(ufunc, []) if module is not None else []
+    found = module.RESULTS.get(ufunc, []) if module is not None else []
     return found

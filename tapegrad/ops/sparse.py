@@ -41,7 +41,7 @@ class Pattern:
         found = np.repeat(np.arange(len(count)), count), self.indices
         return found[::-1] if self.turned else found
 
-    def matrix(self, data):
+    def matrix(self, data: np.ndarray) -> sparse.sparray:
         """SciPy's matrix of these values."""
         shape = self.shape[::-1] if self.turned else self.shape
         found = sparse.csr_array((data, self.indices, self.indptr), shape=shape)

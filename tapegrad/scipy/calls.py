@@ -13,6 +13,7 @@ import numpy as np
 from tapegrad.core.base import Operand, TensorOrArray, value_of
 from tapegrad.core.dispatch import tensors_in, wrap_without_history
 from tapegrad.errors import BorderError, TapeError, UnsupportedOpError
+from tapegrad.func.trees import Tree
 from tapegrad.numpy_api.tables import any_follows, plainly, tensor_of
 from tapegrad.tensor import Tensor
 
@@ -31,7 +32,7 @@ def follows(*parts: Any) -> bool:
     return any(any_follows(tuple(x.values()) if isinstance(x, dict) else x) for x in parts)
 
 
-def theirs(function: Callable[..., Any], args: Sequence[Operand | None], kwargs: dict[str, Any]) -> Any:
+def theirs(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Call SciPy's function on values: its own result, with Tensors where Tensors are given.
 
     It does not overwrite memory of Tensors, whatever it is asked to.
@@ -159,7 +160,7 @@ class Guarded:
     constants: tuple[str, ...] = ()
 
     def __init__(
-        self, it: Any, title: str, made_of: tuple[Any, ...] = (), why: str = "has no derivative here"
+        self, it: Any, title: str, made_of: tuple[Tree, ...] = (), why: str = "has no derivative here"
     ) -> None:
         self._it, self.title, self._made_of, self._why = it, title, made_of, why
 

@@ -16,10 +16,10 @@ import numpy as np
 import scipy.optimize as _scipy
 
 from tapegrad import func
-from tapegrad.core.base import value_of
+from tapegrad.core.base import Operand, TensorOrArray, value_of
 from tapegrad.errors import GradientError
 from tapegrad.func.calls import on_tensors
-from tapegrad.func.trees import flatten
+from tapegrad.func.trees import Tree, flatten
 from tapegrad.scipy.evaluations import as_array
 
 __all__ = ["GRADIENT", "Constraint", "Limits", "constraints_of", "limits_of", "plain_tree", "solution"]
@@ -33,20 +33,20 @@ OFF = 1e-3  # of the gradient that no multipliers account for, where the solver 
 class Limits(NamedTuple):
     """What x is between, numbers or Tensors."""
 
-    low: Any
-    high: Any
+    low: TensorOrArray
+    high: TensorOrArray
 
 
 class Constraint(NamedTuple):
     """``fun(x, *args)`` is between `low` and `high`."""
 
-    fun: Callable[..., Any]
-    low: Any
-    high: Any
-    args: tuple[Any, ...] = ()
+    fun: Callable[..., Operand]
+    low: TensorOrArray | float
+    high: TensorOrArray | float
+    args: tuple[Operand, ...] = ()
 
 
-def plain_tree(x: Any) -> Any:
+def plain_tree(x: Tree) -> Any:
     """A tree with values in place of its Tensors."""
     leaves, structure = flatten(x)
     return structure.build([value_of(leaf) for leaf in leaves])
@@ -100,7 +100,7 @@ class _Near:
         How far off they are.
     """
 
-    def __init__(self, at: np.ndarray, low: Any, high: Any) -> None:
+    def __init__(self, at: np.ndarray, low: Operand, high: Operand) -> None:
         ends = [np.broadcast_to(np.asarray(side, float), at.shape) for side in (low, high)]
         with np.errstate(invalid="ignore"):
             off = [np.abs(at - end) / np.maximum(1.0, np.abs(end)) for end in ends]
@@ -138,7 +138,7 @@ class _Conditions:
     """
 
     def __init__(
-        self, name: str, objective: Callable[..., Any], x: np.ndarray, limits: Limits,
+        self, name: str, objective: Callable[..., TensorOrArray], x: np.ndarray, limits: Limits,
         constraints: Sequence[Constraint], trusted: bool,
     ) -> None:  # fmt: skip
         self.name = name
@@ -192,7 +192,7 @@ class _Conditions:
             "the value"
         )
 
-    def whole(self, free: Any, limits: Limits) -> Any:
+    def whole(self, free: TensorOrArray, limits: Limits) -> TensorOrArray:
         """All of x, of the elements that are free."""
         places = np.flatnonzero(self.fixed)
         if not places.size:
@@ -201,7 +201,9 @@ class _Conditions:
         order = np.argsort(np.concatenate([np.flatnonzero(~self.fixed), places]))
         return np.concatenate([free, ends])[order]
 
-    def equations(self, x: Any, constraints: Sequence[Constraint], args: Sequence[Any]) -> Any:
+    def equations(
+        self, x: TensorOrArray, constraints: Sequence[Constraint], args: Sequence[tuple[Operand, ...]]
+    ) -> TensorOrArray:
         """The constraints that hold as equations: what is 0."""
         found = [
             _of_constraint(c._replace(args=given), rows, x) - ends
@@ -211,16 +213,16 @@ class _Conditions:
         return np.concatenate(found)
 
 
-def _of_constraint(c: Constraint, rows: Any, x: Any) -> Any:
+def _of_constraint(c: Constraint, rows: np.ndarray | None, x: TensorOrArray) -> TensorOrArray:
     """Elements of a constraint, or all."""
     found = np.reshape(as_array(c.fun(x, *c.args)), (-1,))
     return found if rows is None else found[rows]
 
 
 def solution(
-    name: str, objective: Callable[..., Any], x: Any, params: tuple[Any, ...], limits: Limits,
-    constraints: Sequence[Constraint], minimizer: Callable[..., Any], trusted: bool,
-) -> Any:  # fmt: skip
+    name: str, objective: Callable[..., TensorOrArray], x: Operand, params: tuple[Any, ...], limits: Limits,
+    constraints: Sequence[Constraint], minimizer: Callable[..., Callable[..., TensorOrArray]], trusted: bool,
+) -> TensorOrArray:  # fmt: skip
     """Return a solution that is known as a Tensor, with its derivatives.
 
     Parameters
@@ -245,13 +247,20 @@ def solution(
     )  # fmt: skip
     given, known, multipliers = [c.args for c in constraints], x[~held.fixed], held.multipliers
 
-    def least(free: Any, params: Any, limits: Any, given: Any) -> Any:
+    def least(
+        free: TensorOrArray, params: tuple[Tree, ...], limits: Limits, given: Sequence[tuple[Operand, ...]]
+    ) -> TensorOrArray:
         return objective(held.whole(free, limits), *params)
 
-    def conditions(unknown: Any, params: Any, limits: Any, given: Any) -> Any:
+    def conditions(
+        unknown: tuple[TensorOrArray, TensorOrArray],
+        params: tuple[Tree, ...],
+        limits: Limits,
+        given: Sequence[tuple[Operand, ...]],
+    ) -> tuple[TensorOrArray, TensorOrArray]:
         free, v = unknown
 
-        def lagrangian(free: Any) -> Any:
+        def lagrangian(free: TensorOrArray) -> TensorOrArray:
             x = held.whole(free, limits)
             return objective(x, *params) - np.sum(v * held.equations(x, constraints, given))
 

@@ -137,7 +137,7 @@ def inverted(formulas: Any, inverse: Any, upper: bool = False) -> Any:
         x = np.where(end, formulas.at[0], out)
         low = (at < 0.5) != upper
 
-        def tail(*shapes: Any) -> Any:
+        def tail(*shapes: TensorOrArray) -> TensorOrArray:
             return np.where(low, formulas.logcdf(x, *shapes), formulas.logsf(x, *shapes))
 
         found: Any = 0.0
@@ -421,11 +421,11 @@ class SkewNorm(Formulas):
         """Complement."""
         return skewed(-x, -a)
 
-    def ppf(self, q: Any, a: Any) -> Any:
+    def ppf(self, q: TensorOrArray, a: TensorOrArray) -> Any:
         """Inverse."""
         return _skewnorm_ppf(q, a)
 
-    def isf(self, q: Any, a: Any) -> Any:
+    def isf(self, q: TensorOrArray, a: TensorOrArray) -> Any:
         """Inverse of the complement."""
         return _skewnorm_isf(q, a)
 
@@ -1068,11 +1068,11 @@ class InvGauss(Formulas):
         """Complement."""
         return exponential(self.logsf, (x, mu), self.at)
 
-    def ppf(self, q: Any, mu: Any) -> Any:
+    def ppf(self, q: TensorOrArray, mu: TensorOrArray) -> Any:
         """Inverse."""
         return _invgauss_ppf(q, mu)
 
-    def isf(self, q: Any, mu: Any) -> Any:
+    def isf(self, q: TensorOrArray, mu: TensorOrArray) -> Any:
         """Inverse of the complement."""
         return _invgauss_isf(q, mu)
 

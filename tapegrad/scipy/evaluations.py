@@ -89,9 +89,9 @@ class _Recorded:
     def __init__(
         self,
         what: str,
-        f: Callable[..., Any],
+        f: Callable[..., Operand],
         x: Operand,
-        args: tuple[float, ...],
+        args: tuple[Operand, ...],
         kwargs: dict[str, Any],
         order: int,
     ) -> None:
@@ -154,7 +154,7 @@ class _Recorded:
 class _Compiled:
     """A point of a function that Numba compiled."""
 
-    def __init__(self, f: Callable[..., Any], x: Operand, args: tuple[Operand, ...]) -> None:
+    def __init__(self, f: Callable[..., Operand], x: Operand, args: tuple[Operand, ...]) -> None:
         self._f, self._x, self._args = f, x, args
         self.value, self._gradient = value_and_grad(f)(x, *args)
 
@@ -191,7 +191,7 @@ class Function:
         Whether derivatives of the gradient will be asked for.
     """
 
-    def __init__(self, what: str, f: Callable[..., Any], second: bool = False) -> None:
+    def __init__(self, what: str, f: Callable[..., Operand], second: bool = False) -> None:
         self._what, self._second = what, second
         self._native = compiled(f, what)
         self._f = on_tensors(f, what)
@@ -249,7 +249,9 @@ class Residual(Function):
         elements are other than 0; None for a dense one.
     """
 
-    def __init__(self, what: str, f: Callable[..., Any], pattern: Any = None, second: bool = False) -> None:
+    def __init__(
+        self, what: str, f: Callable[..., Operand], pattern: Any = None, second: bool = False
+    ) -> None:
         super().__init__(what, f, second)
         self._pattern = pattern
         self._plan: SparseJacobian | None = None
@@ -264,7 +266,7 @@ class Residual(Function):
         n = np.size(x)
         return LinearOperator((n, n), self._at(x, args, {}).products(v), dtype=np.dtype(float))
 
-    def _called(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _called(self, x: Operand, args: tuple[Operand, ...], kwargs: dict[str, Any]) -> Any:
         if self._form is not None:
             return self._form(x, args, kwargs)
         point = _Recorded(self._what, self._f, x, args, kwargs, 0)  # refuses Tensors from outside
@@ -289,16 +291,16 @@ class Residual(Function):
             return self._compiled
         return self._by_columns if m > n and not self._second else self._recorded
 
-    def _joined(self, kwargs: dict[str, Any]) -> Callable[..., Any]:
+    def _joined(self, kwargs: dict[str, Any]) -> Callable[..., Operand]:
         """The function with these keywords, its result one array."""
         if self._native:
             return self._f
         return lambda x, *args: as_array(self._f(x, *args, **kwargs))
 
-    def _recorded(self, x: np.ndarray, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Recorded:
+    def _recorded(self, x: np.ndarray, args: tuple[Operand, ...], kwargs: dict[str, Any]) -> _Recorded:
         return _Recorded(self._what, self._f, x, args, kwargs, 0)
 
-    def _sparse(self, x: Operand, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Jacobian:
+    def _sparse(self, x: Operand, args: tuple[Operand, ...], kwargs: dict[str, Any]) -> _Jacobian:
         assert self._plan is not None
         return _Jacobian(*self._plan.value_and_matrix(x, *args))
 

@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.integrate as _scipy
+from scipy.optimize import OptimizeResult
 
 from tapegrad import func
 from tapegrad.autograd import checkpoint_loop
-from tapegrad.core.base import value_of
+from tapegrad.core.base import Operand, TensorOrArray, value_of
 from tapegrad.core.dispatch import tensors_in
+from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import plain, tensor_of
 from tapegrad.scipy.calls import doubles, follows, refuse, theirs
+from tapegrad.tensor import Tensor
 
 __all__ = ["solve_ivp"]
 
-METHODS: dict[Any, Any] = {
+METHODS: dict[str | type[_scipy.OdeSolver], type[_scipy.OdeSolver]] = {
     "RK23": _scipy.RK23, "RK45": _scipy.RK45, "DOP853": _scipy.DOP853, "Radau": _scipy.Radau,
 }  # fmt: skip
+State: TypeAlias = tuple[int, TensorOrArray, Any]  # number, value, slope
 NAME = "scipy.integrate.solve_ivp"
 # Radau IIA of order 5 (Hairer and Wanner, Solving Ordinary Differential Equations II, IV.8): stages at zeros
 # of a Jacobi polynomial; weights and interpolant follow, as polynomials of degree 3 pass through the stages.
@@ -41,24 +45,28 @@ class Interpolant:
     It is y + x (p[0] + x (p[1] + ..)), or y + x (p[0] + (1 - x) (p[1] + x (..))) where these alternate.
     """
 
-    def __init__(self, t: float, h: float, y: Any, parts: Sequence[Any], alternate: bool) -> None:
+    def __init__(
+        self, t: float, h: float, y: TensorOrArray, parts: Sequence[TensorOrArray], alternate: bool
+    ) -> None:
         self.t, self.h, self.y, self.parts, self.alternate = t, h, y, parts, alternate
 
-    def __call__(self, t: Any) -> Any:
+    def __call__(self, t: TensorOrArray) -> TensorOrArray:
         x = (t - self.t) / (self.h or 1.0)
         y, parts = self.y, list(self.parts)
         if np.ndim(x):
             y, parts = y[:, None], [part[:, None] for part in parts]
-        total: Any = 0.0
+        total: TensorOrArray | float = 0.0
         for k in reversed(range(len(parts))):
             total = (total + parts[k]) * (1 - x if self.alternate and k % 2 else x)
         return y + total
 
-    def root_of(self, event: Callable[..., Any], at: float, given: Any) -> Any:
+    def root_of(self, event: Function, at: float, given: tuple[Operand, ...]) -> Tensor:
         """The time of an event, which is known, differentiable by what it is computed from."""
 
         @functools.wraps(event)
-        def equation(t: Any, y: Any, parts: Any, given: Any) -> Any:
+        def equation(
+            t: TensorOrArray, y: TensorOrArray, parts: Sequence[TensorOrArray], given: tuple[Operand, ...]
+        ) -> TensorOrArray:
             return event(t, Interpolant(self.t, self.h, y, parts, self.alternate)(t), *given)
 
         return func.root(equation, lambda *_: at)(self.y, list(self.parts), given)
@@ -67,7 +75,7 @@ class Interpolant:
 class Solution(_scipy.OdeSolution):  # type: ignore[misc]
     """Values at any time, as SciPy's: ``sol(t)`` is recorded, t may be a Tensor."""
 
-    def __call__(self, t: Any) -> Any:
+    def __call__(self, t: Operand) -> TensorOrArray:
         t = doubles(t)
         times = value_of(t)
         if times.ndim == 0:
@@ -98,14 +106,21 @@ class Explicit:
         What else SciPy found in each step.
     """
 
-    def __init__(self, fun: Any, given: Any, method: Any, times: list[float], notes: list[Any]) -> None:
+    def __init__(
+        self,
+        fun: Callable[..., TensorOrArray],
+        given: tuple[Operand, ...],
+        method: type[_scipy.OdeSolver],
+        times: list[float],
+        notes: list[np.ndarray],
+    ) -> None:
         self.fun, self.given, self.method, self.times, self.notes = fun, given, method, times, notes
 
-    def slope(self, t: float, y: Any) -> Any:
+    def slope(self, t: float, y: TensorOrArray) -> TensorOrArray:
         """What y changes by."""
         return self.fun(t, y, *self.given)
 
-    def first(self, y: Any) -> Any:
+    def first(self, y: TensorOrArray) -> State:
         """The state to begin with: number, value, slope."""
         return 0, y, self.slope(self.times[0], y)
 
@@ -113,7 +128,7 @@ class Explicit:
         """Start and length of step i."""
         return self.times[i], self.times[i + 1] - self.times[i]
 
-    def take(self, i: int, y: Any, f: Any) -> tuple[Any, Any, Any]:
+    def take(self, i: int, y: TensorOrArray, f: Any) -> tuple[TensorOrArray, Any, Any]:
         """Take step i; returns the next value, its slope, and what is found on the way, slopes."""
         (t, h), slopes = self.span(i), [f]
         for a, c in zip(self.method.A[1:], self.method.C[1:], strict=True):
@@ -122,13 +137,13 @@ class Explicit:
         slopes.append(self.slope(t + h, after))
         return after, slopes[-1], slopes
 
-    def step(self, state: Any) -> Any:
+    def step(self, state: State) -> State:
         """Take one step from (number, value, slope)."""
         i, y, f = state
         after, slope, _ = self.take(i, y, f)
         return i + 1, after, slope
 
-    def interpolant(self, i: int, y: Any, after: Any, slopes: list[Any]) -> Interpolant:
+    def interpolant(self, i: int, y: TensorOrArray, after: TensorOrArray, slopes: Any) -> Interpolant:
         """Return SciPy's interpolant of step i."""
         t, h = self.span(i)
         if self.method is not _scipy.DOP853:
@@ -144,27 +159,27 @@ class Explicit:
 class Radau(Explicit):
     """Steps of Radau IIA, whose stages solve equations: as SciPy found them, less y, they are noted."""
 
-    def first(self, y: Any) -> Any:
+    def first(self, y: TensorOrArray) -> State:
         """The state to begin with: number, value, and no slope."""
         return 0, y, None
 
-    def take(self, i: int, y: Any, f: Any) -> tuple[Any, Any, Any]:
+    def take(self, i: int, y: TensorOrArray, f: Any) -> tuple[TensorOrArray, Any, Any]:
         """Take step i; returns the next value, no slope, and the stages less y."""
         (t, h), known = self.span(i), self.notes[i]
 
-        def stages(z: Any, y: Any, given: Any) -> Any:
+        def stages(z: TensorOrArray, y: TensorOrArray, given: tuple[Operand, ...]) -> TensorOrArray:
             slopes = [self.fun(t + c * h, y + z[k], *given) for k, c in enumerate(ENDS.tolist())]
             return z - h * (RADAU @ np.stack(slopes))
 
         z = func.root(stages, lambda *_: known)(y, self.given)
         return y + z[-1], None, z
 
-    def interpolant(self, i: int, y: Any, after: Any, z: Any) -> Interpolant:
+    def interpolant(self, i: int, y: TensorOrArray, after: TensorOrArray, z: Any) -> Interpolant:
         """Return SciPy's interpolant of step i."""
         return Interpolant(*self.span(i), y, list(WITHIN.T @ z), False)
 
 
-def _weighed(row: np.ndarray, slopes: list[Any]) -> Any:
+def _weighed(row: np.ndarray, slopes: list[TensorOrArray]) -> TensorOrArray:
     """A sum of slopes, those with weights of 0 left out."""
     kept = [(w, k) for w, k in zip(row.tolist(), slopes, strict=False) if w]
     found = kept[0][0] * kept[0][1] if kept else 0.0 * slopes[0]
@@ -173,7 +188,7 @@ def _weighed(row: np.ndarray, slopes: list[Any]) -> Any:
     return found
 
 
-def _vector(y: Any) -> Any:
+def _vector(y: Operand) -> TensorOrArray:
     """What a function returned, or a first value, as a vector."""
     if isinstance(y, (list, tuple)):
         return np.stack([np.reshape(tensor_of(x), ()) for x in y])
@@ -181,9 +196,10 @@ def _vector(y: Any) -> Any:
 
 
 def solve_ivp(
-    fun: Any, t_span: Any, y0: Any, method: Any = "RK45", t_eval: Any = None, dense_output: bool = False,
-    events: Any = None, vectorized: bool = False, args: Any = None, **options: Any,
-) -> Any:  # fmt: skip
+    fun: Function, t_span: Any, y0: Any, method: Any = "RK45", t_eval: Operand | None = None,
+    dense_output: bool = False, events: Function | Sequence[Function] | None = None, vectorized: bool = False,
+    args: Sequence[Any] | None = None, **options: Any,
+) -> OptimizeResult:  # fmt: skip
     """Solve an initial value problem of ordinary differential equations.
 
     The derivative is that of the steps taken, whose lengths are constants: by the first value, by args and by
@@ -263,7 +279,7 @@ def solve_ivp(
     if implicit and value_of(first).dtype.kind == "c":
         raise refuse(f"{NAME} with method='Radau'", "has no derivative of complex numbers")
     times: list[float] = [start[0]]
-    notes: list[Any] = []
+    notes: list[np.ndarray] = []
     options = _with_jacobian(slope, constants, options) if implicit else options
     found = _scipy.solve_ivp(
         lambda t, y: plain(slope(t, y, *constants)), tuple(map(float, t_span)), start[1],
@@ -275,20 +291,20 @@ def solve_ivp(
     return _recorded(found, steps, first, t_eval, marks)
 
 
-def _at_start(function: Any, start: tuple[float, np.ndarray], constants: Any) -> Any:
+def _at_start(function: Function, start: tuple[float, np.ndarray], constants: tuple[Operand, ...]) -> Operand:
     """What a function returns at the start, of plain values: Tensors by which it has a derivative."""
     return function(start[0], start[1].copy(), *constants)
 
 
-def _of_columns(fun: Any) -> Any:
+def _of_columns(fun: Function) -> Callable[..., TensorOrArray]:
     """A function that takes several values at a time, in columns, as one of vectors."""
     return lambda t, y, *args: _vector(fun(t, y[:, None], *args))
 
 
-def _of_values(event: Any, constants: Any) -> Any:
+def _of_values(event: Function, constants: tuple[Operand, ...]) -> Callable[[float, np.ndarray], Operand]:
     """An event of plain values, with SciPy's attributes."""
 
-    def call(t: float, y: np.ndarray) -> Any:
+    def call(t: float, y: np.ndarray) -> Operand:
         return plain(event(t, y, *constants))
 
     call.terminal = getattr(event, "terminal", None)  # type: ignore[attr-defined]
@@ -296,7 +312,9 @@ def _of_values(event: Any, constants: Any) -> Any:
     return call
 
 
-def _with_jacobian(slope: Any, constants: Any, options: dict[str, Any]) -> dict[str, Any]:
+def _with_jacobian(
+    slope: Function, constants: tuple[Operand, ...], options: dict[str, Any]
+) -> dict[str, Any]:
     """Options of Radau with the Jacobian: what is passed is used."""
     jac = options.get("jac")
     if callable(jac):
@@ -306,11 +324,13 @@ def _with_jacobian(slope: Any, constants: Any, options: dict[str, Any]) -> dict[
     return {**options, "jac": lambda t, y: func.jacrev(lambda y: _vector(slope(t, y, *constants)))(y)}
 
 
-def _noting(kind: Any, times: list[float], notes: list[Any]) -> Any:
+def _noting(
+    kind: type[_scipy.OdeSolver], times: list[float], notes: list[np.ndarray]
+) -> type[_scipy.OdeSolver]:
     """SciPy's solver, which notes when steps end, and what Radau's stages are."""
 
     class Noting(kind):  # type: ignore[misc]
-        def step(self) -> Any:
+        def step(self) -> str | None:
             message = super().step()
             if self.status != "failed":
                 times.append(float(self.t))
@@ -324,13 +344,19 @@ def _noting(kind: Any, times: list[float], notes: list[Any]) -> Any:
 # ---------------------------------------------------------------- what SciPy found, recorded
 
 
-def _recorded(found: Any, steps: Explicit, first: Any, t_eval: Any, marks: Sequence[Any]) -> Any:
+def _recorded(
+    found: OptimizeResult,
+    steps: Explicit,
+    first: TensorOrArray,
+    t_eval: Any,
+    marks: Sequence[Function],
+) -> OptimizeResult:
     """Put Tensors in place of SciPy's values."""
     dense, every = found.sol is not None, t_eval is None
     times = t_eval if tensors_in((t_eval,)) else np.asarray(found.t)
     within, events = _by_step(found, steps)
     columns, pieces, at = [first[:, None]] if every else [], [], 0
-    roots: dict[tuple[int, int], tuple[Any, Any]] = {}
+    roots: dict[tuple[int, int], tuple[TensorOrArray, TensorOrArray]] = {}
     needed = [every or dense or bool(n or k) for n, k in zip(within, events, strict=True)]
     for i, after, interpolant in _walk(steps, first, needed):
         count = 0 if every else within[i]
@@ -359,7 +385,7 @@ def _recorded(found: Any, steps: Explicit, first: Any, t_eval: Any, marks: Seque
     return found
 
 
-def _by_step(found: Any, steps: Explicit) -> tuple[list[int], list[list[tuple[int, int, float]]]]:
+def _by_step(found: OptimizeResult, steps: Explicit) -> tuple[list[int], list[list[tuple[int, int, float]]]]:
     """How many times that are asked for each step comes to, and which events: those at its end among them."""
     direction = 1.0 if steps.times[-1] >= steps.times[0] else -1.0
     ends = direction * np.array(steps.times[1:])
@@ -371,7 +397,7 @@ def _by_step(found: Any, steps: Explicit) -> tuple[list[int], list[list[tuple[in
     return np.diff(last, prepend=0).tolist(), events
 
 
-def _last_event(found: Any, marks: Sequence[Any]) -> tuple[int, int]:
+def _last_event(found: OptimizeResult, marks: Sequence[Function]) -> tuple[int, int]:
     """The event that ended it: its number, and how often it had been before."""
     for e, times in enumerate(found.t_events):
         if getattr(marks[e], "terminal", None) and len(times) and times[-1] == found.t[-1]:
@@ -380,8 +406,8 @@ def _last_event(found: Any, marks: Sequence[Any]) -> tuple[int, int]:
 
 
 def _walk(
-    steps: Explicit, first: Any, needed: list[bool]
-) -> Iterator[tuple[int, Any, Callable[[], Interpolant]]]:
+    steps: Explicit, first: TensorOrArray, needed: list[bool]
+) -> Iterator[tuple[int, TensorOrArray, Callable[[], Interpolant]]]:
     """Steps that are needed, with the value at the end of each and what gives the interpolant."""
     state, i = steps.first(first), 0
     while any(needed[i:]):

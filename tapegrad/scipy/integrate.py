@@ -11,7 +11,7 @@ import functools
 import heapq
 import itertools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,17 @@ from scipy.special import roots_legendre
 from tapegrad.autograd.forward_ad import unpack_dual
 from tapegrad.autograd.steps import leave_tape, sources_of
 from tapegrad.autograd.sweeps import run
-from tapegrad.core.base import has_tangent, is_tensor, needs_derivative, requires_grad, value_of
+from tapegrad.core.base import (
+    Operand,
+    TensorOrArray,
+    has_tangent,
+    is_tensor,
+    needs_derivative,
+    requires_grad,
+    value_of,
+)
 from tapegrad.errors import UnsupportedOpError
+from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import plain, tensor_of
 from tapegrad.scipy.calls import derived, doubles, fall_through, follows, refuse, theirs
 from tapegrad.scipy.initial_values import solve_ivp
@@ -47,12 +56,12 @@ def __dir__() -> list[str]:
 # ---------------------------------------------------------------- of samples
 
 
-def _last(x: Any, axis: int) -> Any:
+def _last(x: Any, axis: int) -> TensorOrArray:
     """With that axis last."""
     return np.moveaxis(x, axis, -1)
 
 
-def _steps(y: Any, x: Any, dx: Any, axis: int, name: str) -> Any:
+def _steps(y: TensorOrArray, x: Operand | None, dx: Operand, axis: int, name: str) -> Any:
     """Distances of samples, along the last axis."""
     if x is None:
         return dx
@@ -68,14 +77,14 @@ def _steps(y: Any, x: Any, dx: Any, axis: int, name: str) -> Any:
     return np.diff(_last(x, axis))
 
 
-def _ratio(a: Any, b: Any) -> Any:
+def _ratio(a: TensorOrArray | float, b: TensorOrArray) -> TensorOrArray:
     """a/b, 0 where b is."""
     none = value_of(b) == 0
     return np.where(none, 0.0, a / np.where(none, 1.0, b)) if np.any(none) else a / b
 
 
 @derived(_scipy.trapezoid)
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+def trapezoid(y: Operand, x: Operand | None = None, dx: Operand = 1.0, axis: int = -1) -> TensorOrArray:
     """Integral of samples by trapezoids.
 
     Parameters
@@ -104,7 +113,9 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 
 
 @derived(_scipy.cumulative_trapezoid)
-def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, initial: Any = None) -> Any:
+def cumulative_trapezoid(
+    y: Operand, x: Operand | None = None, dx: Operand = 1.0, axis: int = -1, initial: Operand | None = None
+) -> TensorOrArray:
     """Running integral of samples by trapezoids.
 
     Parameters
@@ -136,7 +147,7 @@ def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, i
     return _running(h * (y[..., 1:] + y[..., :-1]) / 2.0, initial, axis)
 
 
-def _running(parts: Any, initial: Any, axis: int) -> Any:
+def _running(parts: TensorOrArray, initial: Operand | None, axis: int) -> TensorOrArray:
     found = np.cumsum(parts, axis=-1)
     if initial is not None:
         first = np.broadcast_to(doubles(initial), (*np.shape(found)[:-1], 1))
@@ -145,7 +156,7 @@ def _running(parts: Any, initial: Any, axis: int) -> Any:
 
 
 @derived(_scipy.simpson)
-def simpson(y: Any, x: Any = None, *, dx: Any = 1.0, axis: int = -1) -> Any:
+def simpson(y: Operand, x: Operand | None = None, *, dx: Operand = 1.0, axis: int = -1) -> TensorOrArray:
     """Integral of samples by parabolas.
 
     Parameters
@@ -183,7 +194,7 @@ def simpson(y: Any, x: Any = None, *, dx: Any = 1.0, axis: int = -1) -> Any:
     return _parabolas(y[..., :-1], h[..., :-1]) + rest
 
 
-def _parabolas(y: Any, h: Any) -> Any:
+def _parabolas(y: TensorOrArray, h: TensorOrArray) -> TensorOrArray:
     """Of an odd number of samples at such distances, of three each."""
     first, second = h[..., :-1:2], h[..., 1::2]
     whole, ratio = first + second, _ratio(first, second)
@@ -196,7 +207,9 @@ def _parabolas(y: Any, h: Any) -> Any:
 
 
 @derived(_scipy.cumulative_simpson)
-def cumulative_simpson(y: Any, *, x: Any = None, dx: Any = 1.0, axis: int = -1, initial: Any = None) -> Any:
+def cumulative_simpson(
+    y: Operand, *, x: Operand | None = None, dx: Operand = 1.0, axis: int = -1, initial: Operand | None = None
+) -> TensorOrArray:
     """Running integral of samples by parabolas.
 
     Parameters
@@ -241,7 +254,7 @@ def cumulative_simpson(y: Any, *, x: Any = None, dx: Any = 1.0, axis: int = -1, 
     return _running(np.where(odd, back, forth), initial, axis)
 
 
-def _first_parts(y: Any, h: Any) -> Any:
+def _first_parts(y: TensorOrArray, h: TensorOrArray) -> TensorOrArray:
     """Integrals of parabolas through three samples each, over the first of their two steps."""
     first, second = h[..., :-1], h[..., 1:]
     by_whole, ratio = first / (first + second), first / second
@@ -251,7 +264,7 @@ def _first_parts(y: Any, h: Any) -> Any:
 
 
 @derived(_scipy.romb)
-def romb(y: Any, dx: Any = 1.0, axis: int = -1, show: bool = False) -> Any:
+def romb(y: Operand, dx: Operand = 1.0, axis: int = -1, show: bool = False) -> TensorOrArray:
     """Integral of 2**k + 1 samples by Romberg's rule.
 
     Parameters
@@ -334,7 +347,9 @@ class _Range:
             for sign in signs
         ]
 
-    def measured(self, f: Callable[[float], Any], low: float, high: float) -> dict[Any, np.ndarray]:
+    def measured(
+        self, f: Callable[[float], TensorOrArray], low: float, high: float
+    ) -> dict[Hashable, np.ndarray]:
         """Terms of the integral between two t, and of its derivatives, by key: a row a node."""
         xs, weights = zip(*self.nodes(low, high), strict=True)
         return {
@@ -342,10 +357,12 @@ class _Range:
             for key, rows in _with_slopes(f, xs).items()
         }
 
-    def panels(self, f: Callable[[float], Any], cuts: list[float], epsabs: float, epsrel: float) -> Any:
+    def panels(
+        self, f: Callable[[float], TensorOrArray], cuts: list[float], epsabs: float, epsrel: float
+    ) -> list[tuple[float, float]]:
         """Divide it until errors are a tenth of what is allowed; returns pairs of t."""
-        totals: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}
-        heap: list[Any] = []
+        totals: tuple[dict[Hashable, np.ndarray | float], dict[Hashable, np.ndarray | float]] = {}, {}
+        heap: list[tuple[float, float, _Panel]] = []
         least: list[_Panel] = []
         todo = list(itertools.pairwise(sorted({*self.ends, *cuts})))
         while True:
@@ -370,7 +387,7 @@ class _Range:
         return sorted((panel.low, panel.high) for panel in parts)
 
 
-def _look_at(parts: list[_Panel], allowed: dict[Any, Any]) -> None:
+def _look_at(parts: list[_Panel], allowed: dict[Hashable, np.ndarray]) -> None:
     """Warn where a derivative is not found, but the integral is."""
     wrong = {
         key
@@ -396,7 +413,7 @@ class _Panel:
         derivatives by what tapes know Tensors by.
     """
 
-    def __init__(self, low: float, high: float, terms: dict[Any, np.ndarray]) -> None:
+    def __init__(self, low: float, high: float, terms: dict[Hashable, np.ndarray]) -> None:
         self.low, self.high = low, high
         with np.errstate(invalid="ignore", over="ignore"):
             self.sums = {key: _estimated(rows) for key, rows in terms.items()}
@@ -406,13 +423,17 @@ class _Panel:
         nearest = np.finfo(float).eps * max(abs(low), abs(high))
         self.least = high - low <= (50 if self.odd else 1000) * nearest
 
-    def add_to(self, totals: tuple[dict[Any, Any], dict[Any, Any]], sign: float) -> None:
+    def add_to(
+        self,
+        totals: tuple[dict[Hashable, np.ndarray | float], dict[Hashable, np.ndarray | float]],
+        sign: float,
+    ) -> None:
         """Add integrals to those of others, or take them away, and errors that smaller panels make less."""
         for key, (total, error) in self.sums.items():
             for known, x, counts in ((totals[0], total, True), (totals[1], error, not self.least)):
                 known[key] = known.get(key, 0.0) + (sign * x if counts and not self.odd else 0.0 * sign)
 
-    def excess(self, allowed: dict[Any, Any]) -> float:
+    def excess(self, allowed: dict[Hashable, np.ndarray]) -> float:
         """The largest error in parts of what is allowed."""
         if self.odd:
             return np.inf
@@ -430,12 +451,12 @@ def _estimated(terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return total, np.where(error <= rounding, 0.0, error)
 
 
-def _with_slopes(f: Callable[[float], Any], xs: Sequence[float]) -> dict[Any, np.ndarray]:
+def _with_slopes(f: Callable[[float], TensorOrArray], xs: Sequence[float]) -> dict[Hashable, np.ndarray]:
     """By key rows of values at places, and of derivatives by all that they are computed from."""
     leave_tape()
     begin, n = current().serial, len(xs)
     ys: Any = np.stack([np.reshape(tensor_of(f(x)), ()) for x in xs])
-    found: dict[Any, np.ndarray] = {None: np.asarray(value_of(ys), float).reshape(n, 1)}
+    found: dict[Hashable, np.ndarray] = {None: np.asarray(value_of(ys), float).reshape(n, 1)}
     if has_tangent(ys):
         found["tangent"] = np.asarray(value_of(unpack_dual(ys).tangent), float).reshape(n, 1)
     elif is_tensor(ys) and requires_grad(ys):
@@ -447,9 +468,10 @@ def _with_slopes(f: Callable[[float], Any], xs: Sequence[float]) -> dict[Any, np
 
 
 def quad(
-    func: Any, a: Any, b: Any, args: Any = (), full_output: Any = 0, epsabs: float = 1.49e-8,
-    epsrel: float = 1.49e-8, limit: int = 50, points: Any = None, weight: Any = None, wvar: Any = None,
-    wopts: Any = None, maxp1: int = 50, limlst: int = 50, complex_func: bool = False,
+    func: Function, a: Operand, b: Operand, args: tuple[Any, ...] = (), full_output: int = 0,
+    epsabs: float = 1.49e-8, epsrel: float = 1.49e-8, limit: int = 50, points: Operand | None = None,
+    weight: str | None = None, wvar: Operand | None = None, wopts: tuple[int, Operand] | None = None,
+    maxp1: int = 50, limlst: int = 50, complex_func: bool = False,
 ) -> Any:  # fmt: skip
     """Integral of a function between two limits, finite or not.
 
@@ -500,7 +522,7 @@ def quad(
         return theirs(_scipy.quad, (func, a, b, args, *options), {})
     active, constants = follows(a, b, given), plain(given)
 
-    def on_values(x: Any) -> Any:
+    def on_values(x: float) -> float:
         nonlocal active
         found = func(x, *constants)
         active = active or needs_derivative(found)
@@ -512,12 +534,12 @@ def quad(
     if weight is not None or complex_func:
         raise refuse("scipy.integrate.quad with weight= or complex_func=")
 
-    def number(x: Any) -> Any:
+    def number(x: TensorOrArray | float) -> TensorOrArray:
         y = func(x, *given)
         return y if np.ndim(y) == 0 else np.reshape(y, ())
 
     low, high = (float(value_of(x)) for x in (a, b))
-    total = 0.0
+    total: TensorOrArray | float = 0.0
     if low != high:
         total = _over_panels(number, min(low, high), max(low, high), points, (epsabs, epsrel))
         total = total if low < high else -total
@@ -528,18 +550,24 @@ def quad(
     return (total + (found[0] - value_of(total)), *found[1:])
 
 
-def _over_panels(f: Any, low: float, high: float, points: Any, eps: Any) -> Any:
+def _over_panels(
+    f: Callable[[float], TensorOrArray],
+    low: float,
+    high: float,
+    points: Operand | None,
+    eps: tuple[float, float],
+) -> TensorOrArray | float:
     """The integral as a sum that is recorded."""
     part = _Range(low, high)
     cuts = [] if points is None else [x for x in np.ravel(value_of(points)).tolist() if low < x < high]
-    found: Any = 0.0
+    found: TensorOrArray | float = 0.0
     for ends in part.panels(f, cuts, *eps):
         for x, w in part.nodes(*ends):
             found = found + w * f(x)
     return found
 
 
-def _compare(total: float, found: Any, allowed: float) -> None:
+def _compare(total: float, found: Sequence[float], allowed: float) -> None:
     allowed = 10 * max(allowed, found[1])
     if not abs(total - found[0]) <= allowed:
         raise UnsupportedOpError(
@@ -549,7 +577,7 @@ def _compare(total: float, found: Any, allowed: float) -> None:
         )
 
 
-def _at_limit(f: Any, limit: Any) -> Any:
+def _at_limit(f: Callable[[float], TensorOrArray], limit: Any) -> TensorOrArray:
     """The integral from a limit's value to the limit: 0, with derivatives."""
     if not np.isfinite(value_of(limit)):
         raise refuse("scipy.integrate.quad", "has no derivative by a limit that is infinite")
@@ -561,7 +589,9 @@ def _at_limit(f: Any, limit: Any) -> Any:
     )
 
 
-def fixed_quad(func: Any, a: Any, b: Any, args: Any = (), n: int = 5) -> Any:
+def fixed_quad(
+    func: Function, a: Any, b: Any, args: tuple[Any, ...] = (), n: int = 5
+) -> tuple[TensorOrArray, None]:
     """Integral of a function of vectors by Gauss's rule of n points.
 
     Parameters

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.interpolate as _scipy
 
 from tapegrad.core.base import Operand, TensorOrArray, value_of
+from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import plain
 from tapegrad.scipy.calls import Guarded, doubles, fall_through, follows, refuse, theirs
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
 
 __all__ = [
     "BSpline", "CubicSpline", "PchipInterpolator", "RegularGridInterpolator", "interp1d",
@@ -71,7 +70,7 @@ class _Pieces(Guarded):
         super().__init__(it, name, (c,))
         self._pieces, self._ends, self.axis, self.extrapolate = c, ends, axis, extrapolate
 
-    def __call__(self, x: Operand, nu: int = 0, extrapolate: Any = None) -> Any:
+    def __call__(self, x: Operand, nu: int = 0, extrapolate: bool | str | None = None) -> TensorOrArray:
         """Evaluate it, or its derivative of order `nu`; as SciPy's."""
         if not follows(x, self._pieces):
             return theirs(self._it, (x, nu, extrapolate), {})
@@ -98,7 +97,7 @@ class _Pieces(Guarded):
         return _placed(found, np.ndim(at), self.axis)
 
     @property
-    def c(self) -> Any:
+    def c(self) -> TensorOrArray:
         """The coefficients."""
         return self._pieces
 
@@ -115,14 +114,14 @@ class _Pieces(Guarded):
             c = self._pieces[: count - nu] * _column(factors, np.ndim(self._pieces))
         return self._like(self._it.derivative(nu), c)
 
-    def antiderivative(self, nu: int = 1) -> Any:
+    def antiderivative(self, nu: int = 1) -> _Pieces:
         """Return the antiderivative that is 0 at the start, an interpolant."""
         found = self
         for _ in range(nu):
             count, rank = np.shape(found._pieces)[0], np.ndim(found._pieces)
             c = found._pieces / _column(np.arange(count, 0, -1), rank)
             lengths = np.reshape(np.diff(found._ends), (-1, *(1,) * (rank - 2)))
-            whole = 0.0
+            whole: TensorOrArray | float = 0.0
             for k in range(count):
                 whole = (whole + c[k]) * lengths
             starts = np.concatenate([np.zeros((1, *np.shape(c)[2:])), np.cumsum(whole, axis=0)[:-1]])
@@ -130,7 +129,7 @@ class _Pieces(Guarded):
             found = found._like(it, np.concatenate([c, starts[None]], axis=0))
         return found
 
-    def integrate(self, a: float, b: Operand, extrapolate: bool | str | None = None) -> Any:
+    def integrate(self, a: float, b: Operand, extrapolate: bool | str | None = None) -> TensorOrArray:
         """Return the integral between two limits."""
         if not follows(a, b, self._pieces):
             return theirs(self._it.integrate, (a, b, extrapolate), {})
@@ -144,11 +143,11 @@ class _Pieces(Guarded):
         return _Pieces(it, self.title, c, self._ends, self.axis, self.extrapolate)
 
 
-def _column(numbers: np.ndarray, rank: int) -> Any:
+def _column(numbers: np.ndarray, rank: int) -> np.ndarray:
     return np.reshape(numbers, (-1, *(1,) * (rank - 1)))
 
 
-def _placed(found: Any, count: int, axis: int) -> Any:
+def _placed(found: Any, count: int, axis: int) -> TensorOrArray:
     """Move the first axes, of places, to where the axis of the data was."""
     if axis == 0:
         return found
@@ -212,7 +211,7 @@ class CubicSpline(_Pieces):
 
     def __init__(
         self,
-        x: Any,
+        x: Operand,
         y: Any,
         axis: int = 0,
         bc_type: Any = "not-a-knot",
@@ -321,7 +320,7 @@ class BSpline(_Pieces):
         super().__init__(it, "scipy.interpolate.BSpline", pieces, it.t[k : count + 1], it.axis, extrapolate)
 
     @property
-    def c(self) -> Any:
+    def c(self) -> TensorOrArray:
         """The coefficients of B-splines."""
         return self._coefficients
 
@@ -334,7 +333,7 @@ def make_interp_spline(
     bc_type: Any = None,
     axis: int = 0,
     check_finite: bool = True,
-) -> Any:
+) -> BSpline:
     """Spline of a degree through data.
 
     Parameters
@@ -398,7 +397,7 @@ class interp1d(Guarded):
 
     def __init__(
         self, x: Operand, y: Operand, kind: Any = "linear", axis: int = -1, copy: bool = True,
-        bounds_error: Any = None, fill_value: Operand = np.nan, assume_sorted: bool = False,
+        bounds_error: bool | None = None, fill_value: Operand = np.nan, assume_sorted: bool = False,
     ) -> None:  # fmt: skip
         x = _constant(x, "interp1d", "x")
         fill_value = plain(_constant(fill_value, "interp1d", "fill_value"))
@@ -413,7 +412,7 @@ class interp1d(Guarded):
         if self._degree is not None:
             self._spline = make_interp_spline(self._x, self._y, self._degree)
 
-    def __call__(self, x: Operand) -> Any:
+    def __call__(self, x: Operand) -> TensorOrArray:
         """Evaluate it, as SciPy's."""
         if not follows(x, self._y):
             return theirs(self._it, (x,), {})
@@ -467,8 +466,8 @@ class RegularGridInterpolator(Guarded):
 
     def __init__(
         self, points: Any, values: Operand, method: str = "linear",
-        bounds_error: bool = True, fill_value: float | None = np.nan, *, solver: Any = None,
-        solver_args: Any = None,
+        bounds_error: bool = True, fill_value: float | None = np.nan, *, solver: Function | None = None,
+        solver_args: Mapping[str, str | float] | None = None,
     ) -> None:  # fmt: skip
         name = "RegularGridInterpolator"
         points = tuple(_constant(p, name, "points") for p in points)
@@ -483,7 +482,7 @@ class RegularGridInterpolator(Guarded):
             if len(p) > 1 and p[0] > p[-1]:
                 self._values = np.flip(self._values, axis)
 
-    def __call__(self, xi: Operand, method: str | None = None, *, nu: Any = None) -> Any:
+    def __call__(self, xi: Operand, method: str | None = None, *, nu: Operand | None = None) -> TensorOrArray:
         """Evaluate it, as SciPy's."""
         if not follows(xi, self._values):
             return theirs(self._it, (xi, method), {"nu": nu})
@@ -532,13 +531,13 @@ class RegularGridInterpolator(Guarded):
         i = np.clip(np.searchsorted(p, at, side="right") - 1, 0, len(p) - 2)
         return i, p[i + 1] - p[i]
 
-    def _corners(self, parts: list[Any], places: list[np.ndarray]) -> Tensor:
+    def _corners(self, parts: Sequence[TensorOrArray], places: list[np.ndarray]) -> TensorOrArray | float:
         """The sum over the corners of cells."""
-        found: Any = 0.0
+        found: TensorOrArray | float = 0.0
         for corner in np.ndindex(*(2,) * len(parts)):
             if any(c and np.shape(self._values)[d] == 1 for d, c in enumerate(corner)):
                 continue
-            weight: Any = 1.0
+            weight: TensorOrArray | float = 1.0
             for c, t in zip(corner, parts, strict=True):
                 weight = weight * (t if c else 1 - t)
             found = found + weight * self._values[tuple(i + c for i, c in zip(places, corner, strict=True))]

@@ -281,9 +281,9 @@ def pinv(
 @_derived
 @in_batches(a=2, b="1|2")
 def lstsq(
-    a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
+    a: Operand, b: Operand, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, lapack_driver: str | None = None,
-) -> tuple[TensorOrArray, TensorOrArray, int, TensorOrArray | None]:  # fmt: skip
+) -> tuple[TensorOrArray, TensorOrArray, int | np.integer, TensorOrArray | None]:  # fmt: skip
     """Least squares solution, squared residuals, rank and singular values, as `scipy.linalg.lstsq`.
 
     Examples
@@ -705,8 +705,9 @@ def eigvalsh(
 @_derived
 @in_batches(a_band=2)
 def eig_banded(
-    a_band: Any, lower: bool = False, eigvals_only: bool = False, overwrite_a_band: bool = False,
-    select: Any = "a", select_range: Any = None, max_ev: int = 0, check_finite: bool = True,
+    a_band: Operand, lower: bool = False, eigvals_only: bool = False, overwrite_a_band: bool = False,
+    select: str | int = "a", select_range: Any = None, max_ev: int = 0,
+    check_finite: bool = True,
 ) -> Any:  # fmt: skip
     """Eigenvalues and eigenvectors of a Hermitian matrix that is a band, as `scipy.linalg.eig_banded`.
 
@@ -737,7 +738,7 @@ def eig_banded(
     return found[0][kept] if eigvals_only else (found[0][kept], found[1][:, kept])
 
 
-def _of_band(band: Any, lower: bool) -> Any:
+def _of_band(band: Any, lower: bool) -> TensorOrArray:
     """The Hermitian matrix of one half of its band, whose diagonal is taken as real."""
     width, n = shape_of(band)
     i, j = np.indices((n, n))
@@ -749,8 +750,8 @@ def _of_band(band: Any, lower: bool) -> Any:
 
 @_derived
 def eigvals_banded(
-    a_band: Any, lower: bool = False, overwrite_a_band: bool = False, select: Any = "a",
-    select_range: Any = None, check_finite: bool = True,
+    a_band: Operand, lower: bool = False, overwrite_a_band: bool = False, select: str | int = "a",
+    select_range: Operand | None = None, check_finite: bool = True,
 ) -> Any:  # fmt: skip
     """Eigenvalues of a Hermitian matrix that is a band, as `scipy.linalg.eigvals_banded`.
 
@@ -1119,7 +1120,9 @@ def solve_discrete_lyapunov(a: Operand, q: Operand, method: str | None = None) -
     return ops.solve_sylvester(_adjoint(b), b, -c)
 
 
-def _riccati(op: Any, a: Any, b: Any, q: Any, r: Any, e: Operand | None, s: Operand | None) -> Tensor:
+def _riccati(
+    op: Any, a: Operand, b: Operand, q: Operand, r: Operand, e: Operand | None, s: Operand | None
+) -> Tensor:
     """Solution of a Riccati equation, brought to the form without `e` and `s`."""
     a, b, q, r = _square(a), _given(b, axes=2), _square(q), _square(r)
     n, m = shape_of(a)[0], shape_of(r)[0]
@@ -1276,7 +1279,9 @@ def solveh_banded(
     return _by_band(np.concatenate(halves), b, k, k, True)
 
 
-def _diagonals(c_or_cr: Any, check_finite: bool) -> tuple[TensorOrArray, TensorOrArray]:
+def _diagonals(
+    c_or_cr: Operand | tuple[Operand, Operand | None], check_finite: bool
+) -> tuple[TensorOrArray, TensorOrArray]:
     """First column and row of a matrix with constant diagonals."""
     c, r = c_or_cr if isinstance(c_or_cr, tuple) else (c_or_cr, None)
     c = _given(c, check_finite)

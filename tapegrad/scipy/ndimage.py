@@ -59,7 +59,9 @@ def _image(name: str, x: Operand, output: np.ndarray | DType, cval: Operand) -> 
     return x if value_of(x).dtype.kind in "fc" else x * 1.0
 
 
-def _correlated(name: str, x: Any, weights: Any, axes: Any, mode: str, cval: Operand, origin: Any) -> Tensor:
+def _correlated(
+    name: str, x: Any, weights: Operand, axes: Any, mode: str, cval: Operand, origin: Any
+) -> Tensor:
     """An image with its weighted neighbours summed up, along axes that the weights have all of."""
     if not np.size(value_of(weights)) or np.ndim(weights) != len(axes):
         raise RuntimeError(f"scipy.ndimage.{name}: no filter weights given, or not of as many axes")
@@ -84,7 +86,7 @@ def _correlated(name: str, x: Any, weights: Any, axes: Any, mode: str, cval: Ope
     return apply(op, (wide, kernel), {"mode": "valid", "method": "direct"})
 
 
-def _turned(weights: Operand, origin: Any) -> tuple[Any, list[int]]:
+def _turned(weights: Operand, origin: Any) -> tuple[TensorOrArray, list[int]]:
     """Weights and origins of the correlation that a convolution is."""
     shape = np.shape(weights)
     origins = [origin] * len(shape) if np.ndim(origin) == 0 else list(origin)

@@ -12,7 +12,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.optimize as _scipy
@@ -26,6 +26,7 @@ from tapegrad.func.trees import flatten
 from tapegrad.scipy.constrained import GRADIENT, constraints_of, limits_of, plain_tree, solution
 from tapegrad.scipy.evaluations import Function, Residual, Values, as_array, differentiating
 from tapegrad.scipy.linalg import cholesky, solve_triangular
+from tapegrad.tensor import Tensor
 
 __all__ = [
     "bisect", "brenth", "brentq", "curve_fit", "fixed_point", "fsolve", "least_squares", "minimize",
@@ -39,6 +40,7 @@ CUSTOM = "a function"
 LARGE = 1000  # unknowns from which a derivative of a solution does without the matrix
 RESIDUAL = 1e-10  # of the right-hand side, up to which it is solved for then
 Bound = inspect.BoundArguments
+R = TypeVar("R")
 
 
 def __getattr__(name: str) -> Any:
@@ -49,12 +51,12 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_scipy.__all__})
 
 
-def _adapter(function: Callable[[Bound], Any]) -> Callable[..., Any]:
+def _adapter(function: Callable[[Bound], R]) -> Callable[..., R]:
     """Give a function of the arguments that were passed the signature of SciPy's."""
     signature = inspect.signature(getattr(_scipy, function.__name__))
 
     @functools.wraps(function)
-    def adapted(*args: Any, **kwargs: Any) -> Any:
+    def adapted(*args: Any, **kwargs: Any) -> R:
         return function(signature.bind(*args, **kwargs))
 
     adapted.__signature__ = signature  # type: ignore[attr-defined]
@@ -85,9 +87,9 @@ def _changed(bound: Bound, **others: Any) -> Bound:
 
 
 def _solved(
-    rule: Callable[..., Any],
-    function: Callable[..., Any],
-    solve: Callable[..., tuple[Any, Any, Any]],
+    rule: Callable[..., Callable[..., Tensor]],
+    function: Callable[..., TensorOrArray],
+    solve: Callable[..., tuple[Any, TensorOrArray, str | None]],
     params: Sequence[Any],
     name: str,
 ) -> tuple[Any, Any]:
@@ -104,7 +106,7 @@ def _solved(
     """
     results = []
 
-    def solution(*plain: Any) -> TensorOrArray | float:
+    def solution(*plain: Operand) -> TensorOrArray | float:
         result, x, wrong = solve(*plain)
         if wrong:
             raise GradientError(
@@ -118,13 +120,13 @@ def _solved(
     return results[-1], x
 
 
-def _minimizer(x0: Operand) -> Callable[..., Any]:
+def _minimizer(x0: Operand) -> Callable[..., Callable[..., Tensor]]:
     """What differentiates minima of so many numbers: by the Hessian, or by products with it."""
     large = sum(map(np.size, flatten(x0)[0])) >= LARGE
     return functools.partial(func.minimizer, linear_solver=_conjugate_gradients if large else None)
 
 
-def _conjugate_gradients(matvec: Callable[..., Any], b: np.ndarray) -> np.ndarray:
+def _conjugate_gradients(matvec: Callable[[np.ndarray], np.ndarray], b: np.ndarray) -> np.ndarray:
     operator = LinearOperator((b.size, b.size), matvec, dtype=b.dtype)
     x, failed = cg(operator, b, rtol=RESIDUAL)
     if failed:
@@ -147,7 +149,7 @@ def _refused(name: str, why: str) -> GradientError:
 
 
 @_adapter
-def minimize(bound: Bound) -> Any:
+def minimize(bound: Bound) -> _scipy.OptimizeResult:
     """Minimize a function of several numbers, with its gradient, and its Hessian where the method takes it.
 
     Parameters
@@ -240,7 +242,7 @@ def minimize(bound: Bound) -> Any:
         result.fun = objective(result.x, None, args)
         return result
 
-    def solve(x0: Any, args: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    def solve(x0: Operand, args: tuple[Operand, ...]) -> tuple[Any, TensorOrArray, str | None]:
         result = _minimize(_changed(bound, x0=x0, args=args))
         return result, result.x, None if _is_minimum(result) else result.message
 
@@ -266,7 +268,7 @@ def _plain(bound: Bound) -> Bound:
     return _changed(bound, **others)
 
 
-def _is_minimum(result: Any) -> bool:
+def _is_minimum(result: _scipy.OptimizeResult) -> bool:
     """Whether a solver has converged, or rounding stops it where the gradient is small by SciPy's default."""
     if result.get("success", True):
         return True
@@ -286,7 +288,7 @@ def _method(given: dict[str, Any]) -> str:
     return "l-bfgs-b" if given.get("bounds") is not None else "bfgs"
 
 
-def _minimize(bound: Bound) -> Any:
+def _minimize(bound: Bound) -> _scipy.OptimizeResult:
     """Minimize with derivatives of what is not given."""
     given = bound.arguments
     method, name = _method(given), _named("minimize")
@@ -339,12 +341,12 @@ def _constraint(constraint: Any, method: str) -> Any:
     return found
 
 
-def _is_text(x: Any, text: str) -> bool:
+def _is_text(x: Operand | None, text: str) -> bool:
     return isinstance(x, str) and x == text
 
 
 @_adapter
-def minimize_scalar(bound: Bound) -> Any:
+def minimize_scalar(bound: Bound) -> _scipy.OptimizeResult:
     """Minimize a function of one number, as SciPy does, without derivatives.
 
     Parameters
@@ -381,7 +383,7 @@ def minimize_scalar(bound: Bound) -> Any:
     if bounds is not None:
         return _between(bound, fun, args, bounds)
 
-    def solve(args: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    def solve(args: tuple[Operand, ...]) -> tuple[Any, TensorOrArray, str | None]:
         result = _called("minimize_scalar", bound, fun=Values(name, fun), args=args)
         return result, result.x, None if result.success else result.get("message", "it did not converge")
 
@@ -391,7 +393,9 @@ def minimize_scalar(bound: Bound) -> Any:
     return result
 
 
-def _between(bound: Bound, fun: Any, args: Any, bounds: Any) -> Any:
+def _between(
+    bound: Bound, fun: Callable[..., TensorOrArray], args: tuple[Operand, ...], bounds: Sequence[Operand]
+) -> _scipy.OptimizeResult:
     """The minimum of a function of one number between two."""
     name, f = _named("minimize_scalar"), on_tensors(fun, _named("minimize_scalar"))
     others = {"args": plain_tree(args), "bounds": tuple(map(value_of, bounds))}
@@ -409,7 +413,7 @@ def _between(bound: Bound, fun: Any, args: Any, bounds: Any) -> Any:
 
 
 @_adapter
-def least_squares(bound: Bound) -> Any:
+def least_squares(bound: Bound) -> _scipy.OptimizeResult:
     """Minimize a sum of squares, with the Jacobian of the residuals.
 
     Parameters
@@ -478,7 +482,7 @@ max_nfev, verbose, args, kwargs, callback, workers : optional
     return result
 
 
-def _least_squares(bound: Bound) -> Any:
+def _least_squares(bound: Bound) -> _scipy.OptimizeResult:
     given, name = bound.arguments, _named("least_squares")
     if "jac" in given:
         return _called("least_squares", bound, fun=Values(name, given["fun"]))
@@ -490,7 +494,7 @@ def _least_squares(bound: Bound) -> Any:
 
 
 @_adapter
-def curve_fit(bound: Bound) -> Any:
+def curve_fit(bound: Bound) -> tuple[Any, ...]:
     """Fit a function to data, with its derivatives by the parameters.
 
     Parameters
@@ -540,7 +544,7 @@ def curve_fit(bound: Bound) -> Any:
     return _fit_of_tensors(bound, data)
 
 
-def _fit(bound: Bound) -> Any:
+def _fit(bound: Bound) -> tuple[Any, ...]:
     given, name = bound.arguments, _named("curve_fit")
     f = given["f"]
     others: dict[str, Any] = {"f": Values(name, f)}
@@ -558,7 +562,7 @@ def _fit(bound: Bound) -> Any:
     return _called("curve_fit", bound, **others)
 
 
-def _fit_of_tensors(bound: Bound, data: dict[str, Any]) -> Any:
+def _fit_of_tensors(bound: Bound, data: dict[str, Any]) -> tuple[Any, ...]:
     """A fit as a function of the data."""
     given, name = bound.arguments, _named("curve_fit")
     f = on_tensors(given["f"], name)
@@ -567,7 +571,7 @@ def _fit_of_tensors(bound: Bound, data: dict[str, Any]) -> Any:
         raise _refused(name, "nan_policy='omit' leaves data out, which is not known here")
     popt, pcov, *others = _fit(_changed(bound, **plain))
 
-    def residuals(p: Any, data: dict[str, Any]) -> Any:
+    def residuals(p: TensorOrArray, data: dict[str, Operand]) -> TensorOrArray:
         off, sigma = (
             np.reshape(as_array(f(data["xdata"], *p)) - as_array(data["ydata"]), (-1,)),
             data.get("sigma"),
@@ -581,7 +585,7 @@ def _fit_of_tensors(bound: Bound, data: dict[str, Any]) -> Any:
             else solve_triangular(cholesky(sigma, lower=True), off, lower=True)
         )
 
-    def objective(p: Any, data: dict[str, Any]) -> Any:
+    def objective(p: TensorOrArray, data: dict[str, Operand]) -> TensorOrArray:
         return np.sum(residuals(p, data) ** 2) / 2
 
     params = {key: x for key, x in data.items() if key != "bounds"}
@@ -600,7 +604,7 @@ def _fit_of_tensors(bound: Bound, data: dict[str, Any]) -> Any:
 
 
 @_adapter
-def root(bound: Bound) -> Any:
+def root(bound: Bound) -> _scipy.OptimizeResult:
     """Solve equations, with their Jacobian where the method takes it.
 
     Parameters
@@ -645,7 +649,7 @@ def root(bound: Bound) -> Any:
         found = f(x, *args)
         return as_array(found[0] if pair else found)
 
-    def solve(x0: Any, args: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    def solve(x0: Operand, args: tuple[Operand, ...]) -> tuple[Any, TensorOrArray, str | None]:
         result = _root(_changed(bound, x0=x0, args=args))
         return result, result.x, None if result.success else result.message
 
@@ -654,7 +658,7 @@ def root(bound: Bound) -> Any:
     return result
 
 
-def _root(bound: Bound) -> Any:
+def _root(bound: Bound) -> _scipy.OptimizeResult:
     given, name = bound.arguments, _named("root")
     if given.get("jac") is not None or given.get("method", "hybr").lower() not in ("hybr", "lm"):
         return _called("root", bound, fun=Values(name, given["fun"]))
@@ -699,7 +703,7 @@ def fsolve(bound: Bound) -> Any:
     if not _active(given["x0"], args):
         return _fsolve(bound)
 
-    def solve(x0: Any, args: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    def solve(x0: Operand, args: tuple[Operand, ...]) -> tuple[Any, TensorOrArray, str | None]:
         result = _fsolve(_changed(bound, x0=x0, args=args, full_output=True))
         return result, result[0], None if result[2] == 1 else result[3]
 
@@ -719,7 +723,7 @@ def _fsolve(bound: Bound) -> Any:
 
 
 @_adapter
-def root_scalar(bound: Bound) -> Any:
+def root_scalar(bound: Bound) -> _scipy.RootResults:
     """Solve one equation, with its derivatives where the method takes them.
 
     Parameters
@@ -765,7 +769,7 @@ def root_scalar(bound: Bound) -> Any:
         found = of(x, *args)
         return found[0] if pair else found
 
-    def solve(args: tuple[Any, ...], places: dict[str, Any]) -> tuple[Any, Any, Any]:
+    def solve(args: tuple[Operand, ...], places: dict[str, Any]) -> tuple[Any, TensorOrArray, str | None]:
         result = _root_scalar(_changed(bound, args=args, **places))
         return result, result.root, None if result.converged else result.flag
 
@@ -774,7 +778,7 @@ def root_scalar(bound: Bound) -> Any:
     return result
 
 
-def _root_scalar(bound: Bound) -> Any:
+def _root_scalar(bound: Bound) -> _scipy.RootResults:
     given, name = bound.arguments, _named("root_scalar")
     method = given.get("method")
     if not method and given.get("bracket") is None and given.get("x0") is not None:
@@ -831,7 +835,7 @@ def newton(bound: Bound) -> Any:
     if not _active(args, places):
         return _newton(bound)
 
-    def solve(args: tuple[Any, ...], places: dict[str, Any]) -> tuple[Any, Any, Any]:
+    def solve(args: tuple[Operand, ...], places: dict[str, Any]) -> tuple[Any, TensorOrArray, str | None]:
         result = _newton(_changed(bound, args=args, full_output=True, **places))
         done = np.all(result[1] if np.ndim(result[0]) else result[1].converged)
         return result, result[0], None if done else "it did not converge"
@@ -866,7 +870,7 @@ def _bracketing(solver: str) -> Callable[..., Any]:
         if not _active(given["a"], given["b"], args):
             return _called(solver, bound, f=Values(name, f))
 
-        def solve(a: Any, b: Any, args: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+        def solve(a: Operand, b: Operand, args: tuple[Operand, ...]) -> tuple[Any, TensorOrArray, str | None]:
             result = _called(solver, bound, f=Values(name, f), a=a, b=b, args=args, full_output=True)
             return result, result[0], None if result[1].converged else result[1].flag
 
@@ -946,7 +950,7 @@ def fixed_point(bound: Bound) -> TensorOrArray:
     if not _active(given["x0"], args):
         return _called("fixed_point", bound, func=Values(name, f))
 
-    def solve(x0: Any, args: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    def solve(x0: Operand, args: tuple[Operand, ...]) -> tuple[Any, TensorOrArray, str | None]:
         x = _called("fixed_point", bound, func=Values(name, f), x0=x0, args=args)
         return None, x, None
 

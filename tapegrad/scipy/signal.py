@@ -528,8 +528,8 @@ def _there_and_back(
 
 @derived(_scipy.filtfilt, "scipy.signal.filtfilt")
 def filtfilt(
-    b: Operand, a: Any, x: Any, axis: int = -1, padtype: str | None = "odd", padlen: int | None = None,
-    method: str = "pad", irlen: int | None = None,
+    b: Operand, a: Operand, x: Any, axis: int = -1, padtype: str | None = "odd",
+    padlen: int | None = None, method: str = "pad", irlen: int | None = None,
 ) -> TensorOrArray:  # fmt: skip
     """Filter a signal forward and backward, so that its phase stays.
 

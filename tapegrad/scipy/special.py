@@ -108,7 +108,7 @@ def logsumexp(
     return (out, sign) if return_sign else out
 
 
-def softmax(x: Operand, axis: Axis = None) -> Any:
+def softmax(x: Operand, axis: Axis = None) -> TensorOrArray:
     """Exponentials by their sum.
 
     Parameters
@@ -133,7 +133,7 @@ def softmax(x: Operand, axis: Axis = None) -> Any:
     return terms / np.sum(terms, axis=axis, keepdims=True)
 
 
-def log_softmax(x: Operand, axis: Axis = None) -> Any:
+def log_softmax(x: Operand, axis: Axis = None) -> TensorOrArray:
     """Logarithm of `softmax`.
 
     Parameters
@@ -190,7 +190,7 @@ def polygamma(n: Operand, x: Operand) -> Tensor:
     return np.where(n == 0, _scipy.psi(x), found) if np.any(n == 0) else found
 
 
-def multigammaln(a: Operand, d: int) -> Any:
+def multigammaln(a: Operand, d: int) -> TensorOrArray:
     """Logarithm of the multivariate gamma function.
 
     Parameters
@@ -312,7 +312,7 @@ def perm(N: Any, k: Any, exact: bool = False) -> Any:
     return np.where(inside, _scipy.poch(N - k + 1, k), 0.0)
 
 
-def diric(x: Operand, n: Operand) -> Any:
+def diric(x: Operand, n: Operand) -> TensorOrArray:
     """Periodic sinc function; at whole turns its limit, where the derivative is 0.
 
     Parameters
@@ -360,7 +360,7 @@ def _spherical(name: str, n: Operand, z: Operand, derivative: bool, even: int) -
     return np.where(low, sign, 1) * ufunc(n, np.where(low, -z, z))
 
 
-def spherical_jn(n: Operand, z: Operand, derivative: bool = False) -> Any:
+def spherical_jn(n: Operand, z: Operand, derivative: bool = False) -> TensorOrArray:
     """Spherical Bessel function of the first kind.
 
     Parameters
@@ -386,7 +386,7 @@ def spherical_jn(n: Operand, z: Operand, derivative: bool = False) -> Any:
     return _spherical("spherical_jn", n, z, derivative, 1)
 
 
-def spherical_yn(n: Operand, z: Operand, derivative: bool = False) -> Any:
+def spherical_yn(n: Operand, z: Operand, derivative: bool = False) -> TensorOrArray:
     """Spherical Bessel function of the second kind.
 
     Parameters
@@ -412,7 +412,7 @@ def spherical_yn(n: Operand, z: Operand, derivative: bool = False) -> Any:
     return _spherical("spherical_yn", n, z, derivative, -1)
 
 
-def spherical_in(n: Operand, z: Operand, derivative: bool = False) -> Any:
+def spherical_in(n: Operand, z: Operand, derivative: bool = False) -> TensorOrArray:
     """Modified spherical Bessel function of the first kind.
 
     Parameters
@@ -438,7 +438,7 @@ def spherical_in(n: Operand, z: Operand, derivative: bool = False) -> Any:
     return _spherical("spherical_in", n, z, derivative, 1)
 
 
-def spherical_kn(n: Operand, z: Operand, derivative: bool = False) -> Any:
+def spherical_kn(n: Operand, z: Operand, derivative: bool = False) -> TensorOrArray:
     """Modified spherical Bessel function of the second kind; without a derivative of numbers below 0.
 
     Parameters

@@ -83,7 +83,7 @@ class Distribution(Guarded):
         self._formulas = formulas
         self.__doc__ = f"`{self.title}` on Tensors (see `Distribution`): {formulas.__doc__}"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Frozen:
+    def __call__(self, *args: Operand, **kwargs: Any) -> Frozen:
         """Freeze the parameters."""
         return Frozen(self, args, kwargs)
 
@@ -215,7 +215,9 @@ class Frozen:
     (tensor(-0.4228),)
     """
 
-    def __init__(self, it: Any, args: tuple[Operand, ...], kwargs: dict[str, Operand]) -> None:
+    def __init__(
+        self, it: Distribution | _Vectors, args: tuple[Operand, ...], kwargs: dict[str, Operand]
+    ) -> None:
         self.dist, self.args, self.kwds = it, args, kwargs
 
     def __getattr__(self, name: str) -> Any:
@@ -226,7 +228,9 @@ class Frozen:
         found = getattr(self._scipy(name), name)
         return plain_only(found, f"{self.dist.title}.{name}") if callable(found) else found
 
-    def _called(self, method: Any, *args: Any, **kwargs: Any) -> Tensor:
+    def _called(
+        self, method: Callable[..., TensorOrArray], *args: Operand, **kwargs: Operand
+    ) -> TensorOrArray:
         (x,) = (*args, *kwargs.values())
         return method(x, *self.args, **{k: v for k, v in self.kwds.items() if k != "seed"})
 
@@ -236,7 +240,7 @@ class Frozen:
 
 
 def _method(name: str, argument: str) -> Callable[..., TensorOrArray]:
-    def method(self: Continuous | Whole, *args: Operand, **kwargs: Any) -> TensorOrArray:
+    def method(self: Continuous | Whole, *args: Operand, **kwargs: Operand) -> TensorOrArray:
         x, *rest = args if args else (kwargs.pop(argument),)
         return self._found(name, x, tuple(rest), kwargs)
 
@@ -276,11 +280,11 @@ class _Vectors(Guarded):
     def __init__(self, it: Any, name: str) -> None:
         super().__init__(it, f"scipy.stats.{name}")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Frozen:
+    def __call__(self, *args: Operand, **kwargs: Any) -> Frozen:
         """Freeze the parameters."""
         return Frozen(self, args, kwargs)
 
-    def pdf(self, x: np.ndarray, *args: Tensor, **kwargs: Any) -> Any:
+    def pdf(self, x: np.ndarray, *args: Tensor, **kwargs: Operand) -> TensorOrArray:
         """Density."""
         if not follows((x, args), kwargs):
             return theirs(self._it.pdf, (x, *args), kwargs)
@@ -320,7 +324,7 @@ class MultivariateNormal(_Vectors):
 
     def logpdf(
         self, x: Operand, mean: Operand | None = None, cov: Operand = 1, allow_singular: bool = False
-    ) -> Any:
+    ) -> TensorOrArray:
         """As SciPy's, differentiable."""
         if not follows((x, mean, cov)):
             return theirs(self._it.logpdf, (x, mean, cov, allow_singular), {})
@@ -346,7 +350,9 @@ class MultivariateT(_Vectors):
     (tensor(0.068),)
     """
 
-    def logpdf(self, x: Operand, loc: Operand | None = None, shape: Shape = 1, df: Operand = 1) -> Any:
+    def logpdf(
+        self, x: Operand, loc: Operand | None = None, shape: Shape = 1, df: Operand = 1
+    ) -> TensorOrArray:
         """As SciPy's, differentiable."""
         if not follows((x, loc, shape, df)):
             return theirs(self._it.logpdf, (x, loc, shape, df), {})
@@ -382,7 +388,7 @@ class Dirichlet(_Vectors):
     (tensor([0.1137, 0.2123]),)
     """
 
-    def logpdf(self, x: Operand, alpha: Operand) -> Any:
+    def logpdf(self, x: Operand, alpha: Operand) -> TensorOrArray:
         """As SciPy's, differentiable."""
         if not follows((x, alpha)):
             return theirs(self._it.logpdf, (x, alpha), {})
@@ -407,7 +413,7 @@ class Wishart(_Vectors):
     (tensor(-0.0762),)
     """
 
-    def logpdf(self, x: Any, df: Any, scale: Any) -> Any:
+    def logpdf(self, x: Operand, df: Operand | None, scale: Operand) -> TensorOrArray:
         """As SciPy's, differentiable."""
         if not follows((x, df, scale)):
             return theirs(self._it.logpdf, (x, df, scale), {})
@@ -426,7 +432,7 @@ class Wishart(_Vectors):
         rest = 0.5 * v * (size * np.log(2.0) + logs[1]) + multigammaln(0.5 * v, size)
         return 0.5 * (v - size - 1) * logs[0] - 0.5 * trace - rest
 
-    def _matrices(self, x: Any, size: int) -> Any:
+    def _matrices(self, x: Any, size: int) -> TensorOrArray:
         """Matrices of an argument, read as SciPy does: several along its last axis, a diagonal, a number."""
         if np.ndim(x) == 3:
             return np.moveaxis(x, -1, 0) if np.shape(x)[-1] > 1 else x[..., 0]

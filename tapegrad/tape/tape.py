@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from tapegrad.tape.show import show
 
 if TYPE_CHECKING:
     from tapegrad.ops.primitive import Attributes, Primitive
+    from tapegrad.tensor import Tensor
 
 MAX_RECORDS = 4096
 MAX_BYTES = 1 << 22
@@ -239,7 +240,8 @@ class Tape:
         self.links: dict[int, Position] = {}
         self.imports: dict[Record, Cell] = {}  # leaves, by record
         self.older: list[Tape | None] = []  # tapes that records link to, which have their numbers, from 1
-        self.secured: dict[Any, int] = {}  # where Python imported what is guarded, by what and where it is
+        # where Python imported what is guarded, by what and where it is
+        self.secured: dict[Hashable, int] = {}
         self.guards: dict[Record, int] = {}  # record -> checksum of its value
         self.attrs: dict[Record, Attributes] = {}
         self.described: dict[Record, Any] = {}
@@ -252,7 +254,7 @@ class Tape:
         self.lines: list[Any] = []  # where the user's code made records, in anomaly mode; see `Lines`
         self.hooks: dict[Record, Any] = {}  # what the user attached to records
         self.shadows: dict[Position, weakref.ref[Any]] = {}  # large values that are not kept, by position
-        self.placeholder: Any = None  # what stood last for such a value
+        self.placeholder: np.ndarray | None = None  # what stood last for such a value
         self.latest = pool.latest()
         self.columns: Columns | None = None
         self.freed: np.ndarray | None = None
@@ -565,7 +567,7 @@ class Tape:
             else:
                 live[slot(at)] = 5
 
-    def _unlink(self, columns: Columns, live: Any) -> None:
+    def _unlink(self, columns: Columns, live: np.ndarray) -> None:
         """Let go of the older tapes to which only records that nothing reaches led."""
         if not self.older:
             return
@@ -576,7 +578,7 @@ class Tape:
             if not needed[q + 1]:
                 self.older[q] = None
 
-    def _forget_all_but(self, live: Any) -> None:
+    def _forget_all_but(self, live: np.ndarray) -> None:
         """Drop what is kept beside the records, of those that nothing reaches."""
         for table_ in (
             self.attrs,
@@ -645,7 +647,7 @@ class Tape:
                 give_back(count)
 
 
-def _has_lost(values: list[Any], held: np.ndarray) -> bool:
+def _has_lost(values: list[Value | None], held: np.ndarray) -> bool:
     """Whether one of these records' values is gone, or nothing but the tape has it."""
     state = take()
     state.look(values)
@@ -664,7 +666,7 @@ def _same_layout(x: np.ndarray, y: np.ndarray) -> bool:
     return x.shape == y.shape and x.strides == y.strides and x.dtype is y.dtype
 
 
-def _dead(reference: weakref.ref[Any] | None) -> bool:
+def _dead(reference: weakref.ref[Tensor] | weakref.ref[np.ndarray] | None) -> bool:
     return reference is None or reference() is None
 
 
@@ -780,7 +782,7 @@ def give_back(count: int) -> None:
     pool.give_back()
 
 
-def _read(log: list[Any], shadows: dict[int, weakref.ref[Any]]) -> Columns:
+def _read(log: list[Any], shadows: dict[Position, weakref.ref[np.ndarray]]) -> Columns:
     """The columns of an open tape's records, each validated."""
     n = len(log) // STRIDE
     if not abi.native():
@@ -809,7 +811,7 @@ def _read(log: list[Any], shadows: dict[int, weakref.ref[Any]]) -> Columns:
     return Columns(words[: 3 * n + used].copy(), n, values)
 
 
-def _values(log: list[Any], n: int, shadows: dict[int, weakref.ref[Any]]) -> list[Any]:
+def _values(log: list[Any], n: int, shadows: dict[Position, weakref.ref[np.ndarray]]) -> list[Any]:
     """The values of the first n records, None for shadows."""
     values = log[3 : STRIDE * n : STRIDE]
     for at, value in shadows.copy().items():
@@ -825,7 +827,7 @@ def _malformed(log: list[Any], k: Record) -> str:
     return f"record {k} of a tape is malformed: op {op}, operands {first} and {second}, value {found}"
 
 
-def _read_portably(log: list[Any], n: int, shadows: dict[int, weakref.ref[Any]]) -> Columns:
+def _read_portably(log: list[Any], n: int, shadows: dict[Position, weakref.ref[np.ndarray]]) -> Columns:
     """As the compiled `seal`, through public calls only."""
     operations, opcodes = table.operations()
     words: list[list[int]] = [[], [], []]

@@ -6,17 +6,18 @@ nothing of this: ``S @ x``, ``x @ S`` and ``S.dot(x)`` have derivatives by x.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse as _scipy
 
-from tapegrad.core.base import ndim_of, shape_of, value_of
+from tapegrad.core.base import DType, Operand, ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.ops import sparse as ops
 from tapegrad.scipy.sparse import linalg
-from tapegrad.scipy.sparse.matrix import SparseTensor, has_tensor, of_places
+from tapegrad.scipy.sparse.matrix import Matrix, SparseTensor, has_tensor, of_places
 
 _pattern: Any = ops.Pattern
 
@@ -31,7 +32,7 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_scipy.__all__})
 
 
-def _made(name: str, arg1: Any, shape: Any, dtype: Any, copy: bool) -> Any:
+def _made(name: str, arg1: Any, shape: Any, dtype: DType, copy: bool) -> Any:
     if not has_tensor(arg1):
         return getattr(_scipy, name)(arg1, shape=shape, dtype=dtype, copy=copy)
     title = f"scipy.sparse.{name}"
@@ -71,7 +72,12 @@ def _made(name: str, arg1: Any, shape: Any, dtype: Any, copy: bool) -> Any:
     return of_places(data, rows, columns, tuple(shape))
 
 
-def csr_array(arg1: Any, shape: Any = None, dtype: Any = None, copy: bool = False) -> Any:
+def csr_array(
+    arg1: Matrix | Operand | tuple[Operand, ...],
+    shape: Sequence[int] | None = None,
+    dtype: DType = None,
+    copy: bool = False,
+) -> Any:
     """Sparse matrix of rows, as `scipy.sparse.csr_array`; of a Tensor as values a `SparseTensor`.
 
     Examples
@@ -85,7 +91,12 @@ def csr_array(arg1: Any, shape: Any = None, dtype: Any = None, copy: bool = Fals
     return _made("csr_array", arg1, shape, dtype, copy)
 
 
-def csc_array(arg1: Any, shape: Any = None, dtype: Any = None, copy: bool = False) -> Any:
+def csc_array(
+    arg1: Matrix | Operand | tuple[Operand, ...],
+    shape: Sequence[int] | None = None,
+    dtype: DType = None,
+    copy: bool = False,
+) -> Any:
     """Sparse matrix of columns, as `scipy.sparse.csc_array`; of a Tensor as values a `SparseTensor`.
 
     Examples
@@ -99,7 +110,12 @@ def csc_array(arg1: Any, shape: Any = None, dtype: Any = None, copy: bool = Fals
     return _made("csc_array", arg1, shape, dtype, copy)
 
 
-def coo_array(arg1: Any, shape: Any = None, dtype: Any = None, copy: bool = False) -> Any:
+def coo_array(
+    arg1: Matrix | Operand | tuple[Operand, ...],
+    shape: Sequence[int] | None = None,
+    dtype: DType = None,
+    copy: bool = False,
+) -> Any:
     """Sparse matrix of places, as `scipy.sparse.coo_array`; of a Tensor as values a `SparseTensor`.
 
     Examples
@@ -113,7 +129,7 @@ def coo_array(arg1: Any, shape: Any = None, dtype: Any = None, copy: bool = Fals
     return _made("coo_array", arg1, shape, dtype, copy)
 
 
-def _of_diagonals(title: str, diagonals: Any, offsets: Any, shape: Any, dtype: Any) -> SparseTensor:
+def _of_diagonals(title: str, diagonals: Any, offsets: Any, shape: Any, dtype: DType) -> SparseTensor:
     if np.ndim(offsets) == 0:  # one diagonal, perhaps as it is
         whole = (
             isinstance(diagonals, (list, tuple)) and len(diagonals) and np.ndim(value_of(diagonals[0])) > 0
@@ -144,8 +160,10 @@ def _of_diagonals(title: str, diagonals: Any, offsets: Any, shape: Any, dtype: A
     return of_places(data, np.concatenate(rows), np.concatenate(columns), tuple(shape))
 
 
-def diags_array(diagonals: Any, /, *, offsets: Any = 0, shape: Any = None, format: str | None = None,
-                dtype: Any = None) -> Any:  # fmt: skip
+def diags_array(
+    diagonals: Any, /, *, offsets: Operand = 0, shape: Sequence[int] | None = None,
+    format: str | None = None, dtype: DType = None,
+) -> Any:  # fmt: skip
     """Sparse matrix of diagonals, as `scipy.sparse.diags_array`; of Tensors a `SparseTensor`.
 
     Examples
@@ -160,8 +178,10 @@ def diags_array(diagonals: Any, /, *, offsets: Any = 0, shape: Any = None, forma
     return _of_diagonals("scipy.sparse.diags_array", diagonals, offsets, shape, dtype)
 
 
-def diags(diagonals: Any, offsets: Any = 0, shape: Any = None, format: str | None = None,
-          dtype: Any = None) -> Any:  # fmt: skip
+def diags(
+    diagonals: Any, offsets: Operand = 0, shape: Sequence[int] | None = None,
+    format: str | None = None, dtype: DType = None,
+) -> Any:  # fmt: skip
     """Sparse matrix of diagonals, as `scipy.sparse.diags`; of Tensors a `SparseTensor`.
 
     Examples

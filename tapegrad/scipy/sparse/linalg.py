@@ -6,23 +6,25 @@ are solutions with the adjoint matrix: by the same factors where there are some,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as _sparse
 import scipy.sparse.linalg as _scipy
 
 from tapegrad import func
-from tapegrad.core.base import alias_of, ndim_of, shape_of, value_of
+from tapegrad.core.base import Operand, TensorOrArray, alias_of, ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
+from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import any_follows, tensor_of
 from tapegrad.ops import sparse as sparse_ops
 from tapegrad.scipy.calls import refuse
-from tapegrad.scipy.sparse.matrix import SparseTensor, has_tensor, of_places, sparse_of
+from tapegrad.scipy.sparse.matrix import Matrix, SparseTensor, has_tensor, of_places, sparse_of
 from tapegrad.tensor import Tensor
 
 ops: Any = sparse_ops
+Operator: TypeAlias = "Matrix | _scipy.LinearOperator | Operand"
 
 __all__ = [
     "SparseFactors", "bicg", "bicgstab", "cg", "factorized", "gmres", "lsmr", "lsqr", "minres", "spsolve",
@@ -38,7 +40,7 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_scipy.__all__})
 
 
-def _matrix(A: Any, title: str) -> SparseTensor:
+def _matrix(A: Matrix, title: str) -> SparseTensor:
     """A square matrix of an argument."""
     if not isinstance(A, SparseTensor) and not _sparse.issparse(A):
         raise UnsupportedOpError(
@@ -49,7 +51,7 @@ def _matrix(A: Any, title: str) -> SparseTensor:
     return sparse_of(A)
 
 
-def _right(b: Any, n: int, title: str) -> Any:
+def _right(b: Matrix | Operand, n: int, title: str) -> TensorOrArray:
     if _sparse.issparse(b) or isinstance(b, SparseTensor):
         raise UnsupportedOpError(f"{title}: a sparse right side has no derivative here; use b.toarray()")
     b = tensor_of(b)
@@ -58,7 +60,9 @@ def _right(b: Any, n: int, title: str) -> Any:
     return b if value_of(b).dtype.kind in "fc" else b * 1.0
 
 
-def spsolve(A: Any, b: Any, permc_spec: str | None = None, use_umfpack: bool = True) -> Any:
+def spsolve(
+    A: Matrix | Operand, b: Matrix | Operand, permc_spec: str | None = None, use_umfpack: bool = True
+) -> TensorOrArray | _sparse.sparray:
     """Solution of sparse equations, as `scipy.sparse.linalg.spsolve`; of Tensors by `splu`.
 
     Examples
@@ -81,7 +85,9 @@ def spsolve(A: Any, b: Any, permc_spec: str | None = None, use_umfpack: bool = T
 class SparseFactors:
     """What `splu` returns: solves with one matrix, whose factors are kept; the rest is SciPy's `SuperLU`."""
 
-    def __init__(self, matrix: SparseTensor, title: str, **options: Any) -> None:
+    def __init__(
+        self, matrix: SparseTensor, title: str, **options: str | float | Mapping[str, str | bool] | None
+    ) -> None:
         if isinstance(matrix.data, Tensor):  # with its value of now, whatever is written to it later
             matrix = SparseTensor(alias_of(matrix.data), matrix._pattern)
         self._matrix, self._title = matrix, title
@@ -99,7 +105,7 @@ class SparseFactors:
             )
         return getattr(self._superlu, name)
 
-    def solve(self, rhs: Any, trans: str = "N") -> Any:
+    def solve(self, rhs: Operand, trans: str = "N") -> TensorOrArray:
         """Return the solution of equations with the matrix, its transpose ("T") or its adjoint ("H")."""
         matrix, data = self._matrix, self._matrix.data
         rhs = _right(rhs, matrix.shape[0], self._title)
@@ -116,8 +122,8 @@ class SparseFactors:
 
 
 def splu(
-    A: Any, permc_spec: str | None = None, diag_pivot_thresh: float | None = None, relax: int | None = None,
-    panel_size: int | None = None, options: Any = None,
+    A: Matrix | Operand, permc_spec: str | None = None, diag_pivot_thresh: float | None = None,
+    relax: int | None = None, panel_size: int | None = None, options: Mapping[str, str | bool] | None = None,
 ) -> SparseFactors:  # fmt: skip
     """Factors of a sparse matrix, as `scipy.sparse.linalg.splu`; `solve` takes Tensors.
 
@@ -136,7 +142,7 @@ def splu(
     )  # fmt: skip
 
 
-def factorized(A: Any) -> Callable[[Any], Any]:
+def factorized(A: Matrix | Operand) -> Callable[[Operand], TensorOrArray]:
     """Return a function that solves with a sparse matrix, as `scipy.sparse.linalg.factorized`.
 
     Examples
@@ -155,8 +161,14 @@ def factorized(A: Any) -> Callable[[Any], Any]:
 
 
 def _iterated(
-    function: Callable[..., Any], A: Any, b: Any, x0: Any, M: Any, callback: Any, options: Any
-) -> Any:
+    function: Callable[..., tuple[np.ndarray, int]],
+    A: Operator,
+    b: Operand,
+    x0: Operator | None,
+    M: Operator | None,
+    callback: Function | None,
+    options: Mapping[str, str | float | None],
+) -> tuple[TensorOrArray, int]:
     """Solution by one of SciPy's iterations, whose derivative is that of the exact one."""
     title = f"scipy.sparse.linalg.{function.__name__}"
     options = {key: value for key, value in options.items() if value is not None}
@@ -165,14 +177,15 @@ def _iterated(
     if isinstance(M, SparseTensor):
         M = M.value()
     M, x0 = (value_of(x) if has_tensor(x) else x for x in (M, x0))
-    data, pattern, operator = np.zeros(0), None, None
+    data: TensorOrArray = np.zeros(0)
+    pattern, operator = None, None
     if isinstance(A, SparseTensor) or _sparse.issparse(A):
         matrix = _matrix(A, title)
         data, pattern = matrix.data, matrix._pattern
         operator = matrix.value()
     elif has_tensor(A):
         A = tensor_of(A)
-        shape: Any = shape_of(A)
+        shape: tuple[int, ...] = shape_of(A)
         if len(shape) != 2:
             raise ShapeError(f"{title}: a square matrix is needed, found shape {shape}")
         rows, columns = (part.ravel() for part in np.indices(shape))
@@ -191,9 +204,9 @@ def _iterated(
 
 
 def cg(
-    A: Any, b: Any, x0: Any = None, *, rtol: float = 1e-05, atol: float = 0.0, maxiter: int | None = None,
-    M: Any = None, callback: Any = None,
-) -> Any:  # fmt: skip
+    A: Operator, b: Any, x0: Operand | None = None, *, rtol: float = 1e-05, atol: float = 0.0,
+    maxiter: int | None = None, M: Operator | None = None, callback: Function | None = None,
+) -> tuple[TensorOrArray, int]:  # fmt: skip
     """Conjugate gradients, as `scipy.sparse.linalg.cg`; derivatives are found to the same tolerance.
 
     Examples
@@ -208,9 +221,9 @@ def cg(
 
 
 def bicg(
-    A: Any, b: Any, x0: Any = None, *, rtol: float = 1e-05, atol: float = 0.0, maxiter: int | None = None,
-    M: Any = None, callback: Any = None,
-) -> Any:  # fmt: skip
+    A: Operator, b: Any, x0: Operand | None = None, *, rtol: float = 1e-05, atol: float = 0.0,
+    maxiter: int | None = None, M: Operator | None = None, callback: Function | None = None,
+) -> tuple[TensorOrArray, int]:  # fmt: skip
     """Biconjugate gradients, as `scipy.sparse.linalg.bicg`; derivatives are found to the same tolerance.
 
     Examples
@@ -225,9 +238,9 @@ def bicg(
 
 
 def bicgstab(
-    A: Any, b: Any, x0: Any = None, *, rtol: float = 1e-05, atol: float = 0.0, maxiter: int | None = None,
-    M: Any = None, callback: Any = None,
-) -> Any:  # fmt: skip
+    A: Operator, b: Any, x0: Operand | None = None, *, rtol: float = 1e-05, atol: float = 0.0,
+    maxiter: int | None = None, M: Operator | None = None, callback: Function | None = None,
+) -> tuple[TensorOrArray, int]:  # fmt: skip
     """Stabilised biconjugate gradients, as `scipy.sparse.linalg.bicgstab`, to the same tolerance.
 
     Examples
@@ -242,9 +255,10 @@ def bicgstab(
 
 
 def gmres(
-    A: Any, b: Any, x0: Any = None, *, rtol: float = 1e-05, atol: float = 0.0, restart: int | None = None,
-    maxiter: int | None = None, M: Any = None, callback: Any = None, callback_type: str | None = None,
-) -> Any:  # fmt: skip
+    A: Operator, b: Any, x0: Operand | None = None, *, rtol: float = 1e-05, atol: float = 0.0,
+    restart: int | None = None, maxiter: int | None = None, M: Operator | None = None,
+    callback: Function | None = None, callback_type: str | None = None,
+) -> tuple[TensorOrArray, int]:  # fmt: skip
     """Minimal residuals, as `scipy.sparse.linalg.gmres`; derivatives are found to the same tolerance.
 
     Examples
@@ -266,9 +280,10 @@ def gmres(
 
 
 def minres(
-    A: Any, b: Any, x0: Any = None, *, rtol: float = 1e-05, shift: float = 0.0, maxiter: int | None = None,
-    M: Any = None, callback: Any = None, show: bool = False, check: bool = False,
-) -> Any:  # fmt: skip
+    A: Operator, b: Any, x0: Operand | None = None, *, rtol: float = 1e-05, shift: float = 0.0,
+    maxiter: int | None = None, M: Operator | None = None, callback: Function | None = None,
+    show: bool = False, check: bool = False,
+) -> tuple[TensorOrArray, int]:  # fmt: skip
     """Minimal residuals with a symmetric matrix, as `scipy.sparse.linalg.minres`, to the same tolerance.
 
     Examples
@@ -291,18 +306,24 @@ def minres(
 class _Operator(NamedTuple):
     """A constant operator of SciPy's as a matrix."""
 
-    of: Any
+    of: _scipy.LinearOperator
 
     @property
     def T(self) -> _Operator:
         """The transpose, as it is real."""
         return _Operator(self.of.H)
 
-    def __matmul__(self, x: Any) -> Any:
+    def __matmul__(self, x: TensorOrArray) -> TensorOrArray:
         return ops.operate(x, operator=self.of)
 
 
-def _rectangular(A: Any, title: str) -> tuple[Any, Callable[[Any], Any], Any]:
+def _rectangular(
+    A: Operator, title: str
+) -> tuple[
+    TensorOrArray,
+    Callable[[TensorOrArray], TensorOrArray | SparseTensor | _Operator],
+    np.ndarray | _scipy.LinearOperator | _sparse.csr_array,
+]:
     """The values of a matrix, what makes a matrix of them again, and SciPy's matrix."""
     if isinstance(A, SparseTensor) or _sparse.issparse(A):
         matrix = sparse_of(A)
@@ -316,7 +337,14 @@ def _rectangular(A: Any, title: str) -> tuple[Any, Callable[[Any], Any], Any]:
     return np.zeros(0), lambda data: _Operator(operator), operator
 
 
-def _least_squares(function: Callable[..., Any], A: Any, b: Any, damp: Any, x0: Any, options: Any) -> Any:
+def _least_squares(
+    function: Callable[..., tuple[Any, ...]],
+    A: Operator,
+    b: Operand,
+    damp: Operand,
+    x0: Operand | None,
+    options: Mapping[str, str | float | None],
+) -> tuple[Any, ...]:
     """Solution of least squares, with the derivative of the exact one: of equations that it solves.
 
     They are A.T (b - A x) + damp**2 (x0 - x) = 0; of fewer rows than columns without damping
@@ -337,7 +365,9 @@ def _least_squares(function: Callable[..., Any], A: Any, b: Any, damp: Any, x0: 
     operator = _scipy.aslinearoperator(plain)
     solver = _Squares(function, operator.H if wide else operator, float(value_of(damp)), options)
 
-    def equations(x: Any, data: Any, b: Any, damp: Any, x0: Any) -> Any:
+    def equations(
+        x: TensorOrArray, data: TensorOrArray, b: TensorOrArray, damp: TensorOrArray, x0: TensorOrArray
+    ) -> TensorOrArray:
         a = again(data)
         if wide:
             return a @ (a.T @ x) + a @ x0 - b
@@ -354,7 +384,13 @@ def _least_squares(function: Callable[..., Any], A: Any, b: Any, damp: Any, x0: 
 class _Squares:
     """Solves with c.T c + damp**2 by a function that finds least squares."""
 
-    def __init__(self, function: Callable[..., Any], c: Any, damp: float, options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        function: Callable[..., tuple[Any, ...]],
+        c: _scipy.LinearOperator,
+        damp: float,
+        options: Mapping[str, str | float | None],
+    ) -> None:
         self.function, self.options = function, options
         rows, columns = c.shape
         self.c = c if not damp else _scipy.LinearOperator(
@@ -362,19 +398,20 @@ class _Squares:
             lambda y: c.rmatvec(y[:rows]) + damp * y[rows:], dtype=c.dtype,
         )  # fmt: skip
 
-    def __call__(self, matvec: Any, b: np.ndarray) -> np.ndarray:
+    def __call__(self, matvec: Callable[[np.ndarray], np.ndarray], b: np.ndarray) -> np.ndarray:
         found: np.ndarray = self.solve(self.function(self.c.H, b, **self.options)[0])
         return found
 
-    def solve(self, b: np.ndarray) -> Any:
+    def solve(self, b: np.ndarray) -> np.ndarray:
         """Return the vector that c makes this of, or nearly."""
         return self.function(self.c, b, **self.options)[0]
 
 
 def lsqr(
-    A: Any, b: Any, damp: Any = 0.0, atol: float = 1e-06, btol: float = 1e-06, conlim: float = 1e8,
-    iter_lim: int | None = None, show: bool = False, calc_var: bool = False, x0: Any = None,
-) -> Any:  # fmt: skip
+    A: Operator, b: Any, damp: Operand = 0.0, atol: float = 1e-06, btol: float = 1e-06,
+    conlim: float = 1e8, iter_lim: int | None = None, show: bool = False, calc_var: bool = False,
+    x0: Operand | None = None,
+) -> tuple[Any, ...]:  # fmt: skip
     """Least squares by bidiagonalisation, as `scipy.sparse.linalg.lsqr`; by values of A, b, damp and x0.
 
     Derivatives are those of the exact solution, of a real matrix of full rank, found to the same tolerances
@@ -398,9 +435,9 @@ def lsqr(
 
 
 def lsmr(
-    A: Any, b: Any, damp: Any = 0.0, atol: float = 1e-06, btol: float = 1e-06, conlim: float = 1e8,
-    maxiter: int | None = None, show: bool = False, x0: Any = None,
-) -> Any:  # fmt: skip
+    A: Operator, b: Any, damp: Operand = 0.0, atol: float = 1e-06, btol: float = 1e-06,
+    conlim: float = 1e8, maxiter: int | None = None, show: bool = False, x0: Operand | None = None,
+) -> tuple[Any, ...]:  # fmt: skip
     """Least squares by bidiagonalisation, as `scipy.sparse.linalg.lsmr`; derivatives as of `lsqr`.
 
     Examples

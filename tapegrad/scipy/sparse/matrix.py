@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import scipy.sparse as _scipy
@@ -14,6 +14,7 @@ from tapegrad.ops import sparse as sparse_ops
 from tapegrad.tensor import Tensor
 
 ops: Any = sparse_ops
+Matrix: TypeAlias = "SparseTensor | _scipy.sparray | _scipy.spmatrix"
 
 
 class SparseTensor:
@@ -46,7 +47,7 @@ class SparseTensor:
     format = "csr"
     ndim = 2
 
-    def __init__(self, data: Any, pattern: Any) -> None:
+    def __init__(self, data: TensorOrArray, pattern: sparse_ops.Pattern) -> None:
         self.data, self._pattern = data, pattern
 
     def __repr__(self) -> str:
@@ -59,7 +60,7 @@ class SparseTensor:
         return int(rows), int(columns)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype:
         """That of the values."""
         return value_of(self.data).dtype
 
@@ -85,11 +86,11 @@ class SparseTensor:
         """All elements, a Tensor; values of the same place are added."""
         return ops.toarray(self.data, pattern=self._pattern)
 
-    def value(self) -> Any:
+    def value(self) -> _scipy.sparray:
         """Return SciPy's matrix of the values, without derivatives."""
         return self._pattern.matrix(value_of(self.data))
 
-    def sum(self, axis: int | None = None) -> Any:
+    def sum(self, axis: int | None = None) -> TensorOrArray:
         """Sum of all elements, or along an axis."""
         if axis is None:
             return np.sum(self.data)
@@ -108,7 +109,7 @@ class SparseTensor:
 
     # ------------------------------------------------------------ operators
 
-    def __matmul__(self, x: Any) -> Tensor:
+    def __matmul__(self, x: Operand) -> Tensor:
         if isinstance(x, SparseTensor) or _scipy.issparse(x):
             _refuse("the product of two sparse matrices", "take toarray() of one of them")
         x = tensor_of(x)
@@ -118,7 +119,7 @@ class SparseTensor:
             )
         return ops.product(self.data, x, pattern=self._pattern)
 
-    def __rmatmul__(self, x: Any) -> TensorOrArray:
+    def __rmatmul__(self, x: Operand) -> TensorOrArray:
         if _scipy.issparse(x):
             return self @ x  # refuses
         x = tensor_of(x)
@@ -164,11 +165,11 @@ class SparseTensor:
     def __sub__(self, other: SparseTensor) -> SparseTensor:
         return self + (-other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: Matrix | Operand) -> Any:
         return -self + other
 
 
-def _is_matrix(x: Any) -> bool:
+def _is_matrix(x: Matrix | Operand | None) -> bool:
     return isinstance(x, SparseTensor) or bool(_scipy.issparse(x))
 
 
@@ -176,7 +177,7 @@ def _refuse(what: str, instead: str) -> NoReturn:
     raise UnsupportedOpError(f"a sparse matrix whose values are a Tensor: {what} is not there; {instead}")
 
 
-def sparse_of(matrix: Any) -> SparseTensor:
+def sparse_of(matrix: Matrix | Operand) -> SparseTensor:
     """Return a sparse matrix, with values of SciPy's as constants."""
     return matrix if isinstance(matrix, SparseTensor) else SparseTensor(*ops.known(matrix))
 
@@ -189,7 +190,7 @@ def of_places(
     return SparseTensor(data[order], pattern)
 
 
-def has_tensor(x: Any) -> bool:
+def has_tensor(x: Matrix | Operand | None) -> bool:
     """Whether an argument is or contains a Tensor or a matrix of one."""
     if isinstance(x, (list, tuple)):
         return any(map(has_tensor, x))
