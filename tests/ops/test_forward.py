@@ -15,6 +15,7 @@ FORMS = [name for name in UNARY if forward.has_vector_form(REGISTRY[name], "d")]
 
 @pytest.mark.parametrize("char", "df")
 @pytest.mark.parametrize("name", FORMS)
+@np.errstate(all="ignore")  # of some functions the domain is smaller
 def test_a_vector_form_is_a_ufunc_for_any_layout(name, char):
     ufunc, numpy = forward.vector_form(REGISTRY[name], char), getattr(np, name)
     assert ufunc.nin == 1
@@ -100,7 +101,8 @@ def test_two_operands_of_any_size(function, n):
 @pytest.mark.parametrize("function", [np.sinc, np.i0, lambda x: np.abs(x) ** 2, np.cbrt])
 def test_functions_that_are_no_ufuncs_take_operands_of_any_size(function):
     a = np.linspace(-2, 2, 100_000)
-    np.testing.assert_array_equal(function(tg.tensor(a, requires_grad=True)).detach().numpy(), function(a))
+    found = function(tg.tensor(a, requires_grad=True)).detach().numpy()
+    np.testing.assert_allclose(found, function(a), rtol=1e-15)  # a form of our own may be it
 
 
 @pytest.mark.parametrize("function", [np.max, np.min, np.prod, np.sum, np.mean, tg.logsumexp])
