@@ -20,7 +20,7 @@ import tapegrad as tg
 from tapegrad.core import compiled_methods
 from tapegrad.core.base import wrap
 from tapegrad.core.dispatch import COPIED
-from tapegrad.errors import GraphFreedError
+from tapegrad.errors import GraphFreedError, ReadOnlyError
 from tapegrad.kernels import abi, machine
 from tapegrad.kernels.replay import layout
 from tapegrad.tape import pool
@@ -517,6 +517,20 @@ def test_programs():
 @pytest.mark.slow
 def test_many_programs():
     fuzz(3000, steps=50)
+
+
+@pytest.mark.parametrize("m", [tg, reference])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_views_of_a_number_broadcast_are_one_element(m, requires_grad):
+    x = m.tensor(2.0, requires_grad=requires_grad)
+    many = np.broadcast_to(np.broadcast_to(x, (3,)), (2, 3)).reshape(-1)
+    assert many.shape == (6,)
+    with m.no_grad(), pytest.raises(ReadOnlyError):
+        many[0] = 1.0
+    many.detach()[1:].requires_grad_()
+    assert plain(many).tolist() == [2.0] * 6
+    if requires_grad:
+        assert plain(m.grad([many.sum()], [x])[0]) == 6.0
 
 
 # ---------------------------------------------------------------- it finds what is broken on purpose

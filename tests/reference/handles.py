@@ -138,7 +138,9 @@ class Var(np.lib.mixins.NDArrayOperatorsMixin):
             return Var(node)
         if self.ndim == 0 or not (places.base is owner or places is owner):
             out = Var(node)
-            out.places.flags.writeable = places.flags.writeable
+            if not places.flags.writeable:  # a number broadcast: all elements are one in memory
+                one = out.places.reshape(-1)[:1].reshape(())
+                out.places = np.broadcast_to(one, places.shape)
             return out
         out = Var(node, self.memory, places)
         out.detached = self.detached
