@@ -17,10 +17,10 @@ import numpy as np
 
 from tapegrad import config
 from tapegrad.core import dispatch, grad_mode
-from tapegrad.core.base import Operand, join
+from tapegrad.core.base import Extra, Operand, join
 from tapegrad.core.dispatch import record
 from tapegrad.core.operators import FAST
-from tapegrad.core.storage import DUAL, OPEN, STALE
+from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Storage
 from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import KEEP_BYTES
@@ -40,7 +40,7 @@ METHODS = {  # in the order of `kernels.replay.recording.methods`
     "__add__": METH_O, "__radd__": METH_O, "__sub__": METH_O, "__rsub__": METH_O, "__mul__": METH_O,
     "__rmul__": METH_O, "__truediv__": METH_O, "__rtruediv__": METH_O, "__neg__": METH_NOARGS,
     "__abs__": METH_NOARGS, "__pow__": METH_O, "__array_ufunc__": METH_FASTCALL_KEYWORDS,
-    "__getitem__": METH_O, "__matmul__": METH_O, "__rmatmul__": METH_O,
+    "__getitem__": METH_O, "__matmul__": METH_O, "__rmatmul__": METH_O, "__setitem__": METH_FASTCALL,
 }  # fmt: skip
 # Slots of the type, through which operators call them, without looking for a method, in the order there:
 # the place in the type, that in the table which is there, and the slot's number in CPython's stable ABI.
@@ -54,6 +54,7 @@ SLOTS = (
     (layout.AS_NUMBER_AT, layout.NB_NEGATIVE, 30),
     (layout.AS_NUMBER_AT, layout.NB_ABSOLUTE, 6),
     (layout.AS_MAPPING_AT, layout.MP_SUBSCRIPT, 5),
+    (layout.AS_MAPPING_AT, layout.MP_ASSIGN, 3),
 )
 TWINS: dict[str, Any] = {}  # of Tensor, in Python
 OPERATORS = (  # in the order of their sheets: what means the op, function of the C API, methods
@@ -94,12 +95,16 @@ TAPE = (
 )  # fmt: skip
 MODE = ("plain", "noting", "timing", "note")
 CELL = ("handle", "hooks", "since")
+STORAGE = ("base", "whole", "memory", "detached", "origin", "torn", "handles")
+MEMORY = ("root", "storages", "writes")
 TEXTS = {  # names of attributes and keys, and where compiled code finds them
     layout.REQUIRES_GRAD_TEXT: "requires_grad", layout.SHOWN_TEXT: "shown",
     layout.INFERENCE_TEXT: "inference", layout.VOLATILE_TEXT: "volatile", layout.CELLS_TEXT: "cells",
     layout.GRAD_TEXT: "grad", layout.INDEX_TEXT: "index", layout.PLACE_TEXT: "place",
     layout.AXIS_TEXT: "axis", layout.PLACES_TEXT: "places", layout.WORDS_TEXT: "words",
     layout.WINDOW_TEXT: "window", layout.CALL_TEXT: "__call__", layout.OPAQUE_TEXT: "opaque",
+    layout.STORAGE_TEXT: "storage", layout.VERSION_TEXT: "version", layout.SEVERAL_TEXT: "several",
+    layout.RETAINS_GRAD_TEXT: "retains_grad", layout.DELITEM_TEXT: "__delitem__",
 }  # fmt: skip
 words: Any = ()  # shared with compiled code, once it is there
 _kept: list[Any] = []  # what compiled code knows by address
@@ -160,6 +165,8 @@ def _offsets(kind: type[Tensor]) -> dict[int, int] | None:
         (layout.PLAIN_SLOT, grad_mode.Mode, MODE),
         (layout.CELL_HANDLE_SLOT, tapes.Cell, CELL),
         (layout.COLUMNS_VALUES_SLOT, tapes.Columns, ("values",)),
+        (layout.BASIS_SLOT, Storage, STORAGE),
+        (layout.ROOT_SLOT, Memory, MEMORY),
     ):
         offsets = _slots(owner, names)
         if offsets is None:
@@ -194,6 +201,7 @@ def _objects(kind: type[Tensor], sheets: np.ndarray) -> dict[int, Any]:
         layout.SHADOW: pool.shadow, layout.EMPTY_LIKE: pool.empty_like, layout.OUT_NAMES: ("out",),
         layout.LEAF_OPCODE: LEAF, layout.LINK_OPCODE: LINK, layout.CURRENT_TAPE: tapes.current,
         layout.NEWEST_TAPE: tapes.newest,
+        layout.SETITEM: TWINS["__setitem__"], layout.EXTRA_TYPE: Extra,
         layout.JOIN: join, layout.INTEGER: np.dtype(np.int64),
     } | {place: sys.intern(text) for place, text in TEXTS.items()}  # fmt: skip
 
@@ -206,6 +214,7 @@ def _numbers(sheets: np.ndarray, name: Any) -> dict[int, int]:
         layout.ERRORS: errors,
         layout.GETITEM_SHEET: sheet_of(REGISTRY["getitem"]),
         layout.ELEMENT_SHEET: sheet_of(REGISTRY["element"]),
+        layout.ASSIGN_SHEET: sheet_of(REGISTRY["assign"]),
         layout.SCALARS: abi.address(abi.known()),
         layout.SMALLEST: tapes.LARGE,
         layout.POOLED: pool.MIN_BYTES,

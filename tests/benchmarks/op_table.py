@@ -30,6 +30,13 @@ def write(x, index, value):
     return x
 
 
+def filled(x, values):
+    """An array after an assignment to each element."""
+    for k in range(len(values)):
+        x[k] = values[k]
+    return x
+
+
 def left(function, x, *args):
     """An array after a function has written to it."""
     function(x, *args)
@@ -177,6 +184,7 @@ INDEXING = [
     ("assign, slice", "VW", lambda m, x, y: write(x.copy(), slice(2, 5), y[2:5]),
      lambda m, x, y: write(x.clone(), slice(2, 5), y[2:5])),
     ("assign, number", "V", lambda m, x: write(x.copy(), 3, 2.0), lambda m, x: write(x.clone(), 3, 2.0)),
+    ("assign, one by one", "VW", lambda m, x, y: filled(x.copy(), y), lambda m, x, y: filled(x.clone(), y)),
     ("scatter", "VkW", lambda m, x, k, y: write(x.copy(), k, y), lambda m, x, k, y: write(x.clone(), k, y)),
     ("scatter, mask", "Vb", lambda m, x, b: write(x.copy(), b, 0.0),
      lambda m, x, b: write(x.clone(), b, 0.0)),

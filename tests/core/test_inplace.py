@@ -656,7 +656,7 @@ def test_versions_survive_the_first_view():
 
 
 def cut_off(monkeypatch, y, value):
-    """Write to y[0], and be interrupted after the value has changed."""
+    """Write to y[0], and be interrupted after the value has changed: in Python, by an index of NumPy's."""
 
     def interrupted(*args):
         raise KeyboardInterrupt
@@ -664,7 +664,7 @@ def cut_off(monkeypatch, y, value):
     with monkeypatch.context() as patch:
         patch.setattr("tapegrad.core.inplace.record", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            y[0] = value
+            y[np.intp(0)] = value
 
 
 @pytest.mark.parametrize("view", [lambda y: y, lambda y: y[:2], lambda y: y.detach()[:2]])

@@ -1,0 +1,366 @@
+"""Compiled: writes to a Tensor at a basic index, recorded as `core.inplace.write` does.
+
+Done here is the common write: of a number, or of an array or a Tensor that has the shape of the part, to a
+dense Tensor whose history is on the open tape and whose memory no other Tensor sees. All else, and what is
+wrong, is left to Python.
+"""
+
+from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
+from tapegrad.kernels.replay.admitting import constant, follows, same_kind, shade_for
+from tapegrad.kernels.replay.committing import commit
+from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.operands import (
+    code_of,
+    drop,
+    drop_position,
+    has,
+    in_force,
+    left,
+    number_as,
+    open_tape,
+    position,
+    room,
+    size_of,
+)
+from tapegrad.kernels.replay.parts import basic
+from tapegrad.kernels.replay.words import length, place_of, written_words
+
+
+def tensor_setitem(self: int, args: int, count: int) -> int:
+    """``__setitem__(index, value)``, called by its name."""
+    g, given, everything, n = i64(shared()), i64(args), stack(4), min(count, 3)
+    if count == 2:
+        done = written(self, given[0], given[1])
+        if done != UNHANDLED:
+            if done != 0:
+                invoke(g.incref, done)
+            return done
+    i64(everything)[0] = self
+    for q in range(n):
+        i64(everything)[q + 1] = given[q]
+    return call(g.vectorcall, g.setitem, everything, n + 1, 0)
+
+
+def slot_setitem(self: int, key: int, value: int) -> int:
+    """``x[key] = value``, and ``del x[key]`` where the value is 0: 0, or -1 with an error set."""
+    g, args = i64(shared()), stack(3)
+    if value == 0:
+        call(g.get_attribute, self, g.delitem_text)  # there is none, which is the error
+        return -1
+    done = written(self, key, value)
+    if done == UNHANDLED:
+        i64(args)[0], i64(args)[1], i64(args)[2] = self, key, value
+        done = call(g.vectorcall, g.setitem, args, 3, 0)
+        if done != 0:
+            invoke(g.decref, done)
+    return 0 - (done == 0)
+
+
+def written(self: int, key: int, new: int) -> int:
+    """None, borrowed, where the write was done and recorded; 0 with an error set; UNHANDLED."""
+    g, x, numbers, dense = i64(shared()), obj(self).v, basic(key), C_CONTIGUOUS | ALIGNED | WRITEABLE
+    if obj(self).type != g.tensor_type or x == 0 or numbers < 0:
+        return UNHANDLED
+    if obj(x).type != g.ndarray_type or obj(x).flags & dense != dense:
+        return UNHANDLED
+    kind = code_of(x) & 0xFF
+    if kind == 0 or kind >= COMPLEX:
+        return UNHANDLED
+    mode = in_force()
+    if mode != g.true:
+        return UNHANDLED * (mode != 0)
+    tape = open_tape(self)
+    if tape == 0:
+        return UNHANDLED
+    storage = storage_alone(self)
+    if storage == UNHANDLED:
+        return left()
+    part = call(g.get_item, x, key)
+    if part == 0:
+        invoke(g.error_clear)  # Python says it better
+        return UNHANDLED
+    frame, window, place = stack(OPERAND_WORDS), 0, -1
+    f = i64(frame)
+    f[PLACE + 1], f[VALUE + 1], f[NEW_CONST + 1] = obj(self).at, x, 0
+    invoke(g.incref, f[PLACE + 1])
+    invoke(g.incref, x)
+    invoke(g.incref, tape)
+    if obj(part).type != g.ndarray_type and numbers == obj(x).ndim:
+        place = place_of(key, x)
+    taken = taken_in(tape, frame, part, new, code_of(x))
+    if taken:
+        window = window_at(x, part, place)
+    invoke(g.decref, part)
+    done = UNHANDLED
+    if window == 0:
+        done = left()
+    elif window != UNHANDLED:
+        done = write_at(self, tape, frame, key, window, storage)
+    if window != 0 and window != UNHANDLED:
+        invoke(g.decref, window)
+    if taken:
+        drop(frame, 2, 0)
+    else:
+        invoke(g.decref, f[PLACE + 1])
+        invoke(g.decref, x)
+    invoke(g.decref, tape)
+    return done
+
+
+def storage_alone(x: int) -> int:
+    """What a Tensor that is written to shares memory through, borrowed, if it is all that does; 0 for none.
+
+    UNHANDLED where others see the memory, or where its state says what a write has to heed.
+    """
+    g, state = i64(shared()), obj(x).extra
+    if state == g.none_at_all:
+        return 0
+    plain = has(state, g.shown_text, g.none_at_all) & has(state, g.retains_grad_text, g.false)
+    plain = plain & has(state, g.inference_text, g.false) & has(state, g.several_text, g.false)
+    if plain == 0:
+        return UNHANDLED
+    storage = call(g.get_attribute, state, g.storage_text)
+    if storage == 0:
+        return UNHANDLED
+    invoke(g.decref, storage)
+    if storage == g.none_at_all:
+        return 0
+    if obj(storage).torn != g.false or obj(storage).detached != g.false:
+        return UNHANDLED
+    if obj(storage).origin != g.none_at_all or refers_to(obj(storage).basis, x) == 0:
+        return UNHANDLED
+    memory, whole, handles = obj(storage).memory, obj(storage).whole, obj(storage).handles
+    if obj(whole).extra != g.none_at_all or obj(obj(memory).storages).size != 1:
+        return UNHANDLED
+    if obj(whole).v != obj(x).v or obj(memory).root != obj(x).v or obj(whole).tape != obj(x).tape:
+        return UNHANDLED
+    if call(g.long_as, obj(whole).at) != call(g.long_as, obj(x).at):
+        return UNHANDLED
+    for q in range(obj(handles).size):
+        reference = i64(obj(handles).items)[q]
+        if refers_to(reference, g.none_at_all) == 0 and refers_to(reference, x) == 0:
+            return UNHANDLED
+    return storage
+
+
+def refers_to(reference: int, x: int) -> int:
+    """Whether a weak reference is to an object; to None it is when the object is gone."""
+    g, args = i64(shared()), stack(1)
+    found = call(g.vectorcall, reference, args, 0, 0)
+    if found != 0:
+        invoke(g.decref, found)
+    return found == x
+
+
+def taken_in(tape: int, frame: int, part: int, new: int, code: int) -> int:
+    """Take what is written into a frame, as its first operand; 0 where that fails or is left to Python.
+
+    A constant that is written to several elements is recorded as its shadow, as no derivative reads it.
+    """
+    g, f, value, at, fresh, number = i64(shared()), i64(frame), new, 0, 0, stack(1)
+    several = obj(part).type == g.ndarray_type
+    if obj(new).type == g.tensor_type:
+        value = obj(new).v
+        if value == 0:
+            return 0
+    if obj(value).type == g.ndarray_type:
+        if several == 0 or same_kind(value, part) == 0:
+            return 0
+    elif number_as(code, number, value) == 0:
+        return 0
+    if follows(new):
+        if several != (obj(value).type == g.ndarray_type) or code_of(value) != code:
+            return 0
+        at = position(tape, new)
+    elif several:
+        shade = shade_for(tape, part)
+        if shade != 0:
+            at = constant(tape, shade, 0, 0)
+            invoke(g.decref, shade)
+    elif code_of(value) == code:
+        fresh = value
+        invoke(g.incref, fresh)
+    else:
+        at = position(tape, value)
+    if at == 0 and fresh == 0:
+        return 0
+    invoke(g.incref, value)
+    f[PLACE], f[VALUE], f[NEW_CONST] = at, value, fresh
+    return 1
+
+
+def window_at(x: int, part: int, place: int) -> int:
+    """Where a part lies in a dense array, as `core.storage.window` says it: a new tuple.
+
+    `place` is the element's number if the part is one, else -1. UNHANDLED where the part has no elements, or
+    is an array without axes; 0 with an error set.
+    """
+    g, words, size, n = i64(shared()), stack(WINDOW_WORDS), code_of(x) >> 8, 0
+    w, parts = i64(words), i64(stack(3))
+    if obj(part).type == g.ndarray_type:
+        n, place = obj(part).ndim, (obj(part).data - obj(x).data) // size
+        if n == 0 or size_of(part) == 0:
+            return UNHANDLED
+    elif place < 0:
+        return UNHANDLED
+    for d in range(n):
+        w[d] = i64(obj(part).dims)[d]
+        stride = i64(obj(part).strides)[d] * (w[d] != 1)
+        w[n + d] = length(stride) // size
+        if stride < 0:
+            w[n + d] = 0 - w[n + d]
+    parts[0], parts[1], parts[2] = call(g.long_from, place), integers_from(words, n), 0
+    if parts[0] != 0 and parts[1] != 0:
+        parts[2] = integers_from(words + 8 * n, n)
+    out = 0
+    if parts[2] != 0:
+        out = call(g.new_tuple, 3)
+    for q in range(3):
+        if out != 0:
+            i64(out + TUPLE_ITEMS_AT)[q] = parts[q]
+        else:
+            drop_position(parts[q], 0)
+    return out
+
+
+def integers_from(words: int, n: int) -> int:
+    """A new tuple of n integers; 0 with an error set."""
+    g = i64(shared())
+    out = call(g.new_tuple, n)
+    for q in range(n):
+        if out != 0:
+            number = call(g.long_from, i64(words)[q])
+            if number == 0:
+                invoke(g.decref, out)
+                out = 0
+            else:
+                i64(out + TUPLE_ITEMS_AT)[q] = number
+    return out
+
+
+def write_at(self: int, tape: int, frame: int, key: int, window: int, storage: int) -> int:
+    """As `written`, of operands in a frame; with the words and the attributes of the record."""
+    g, done = i64(shared()), 0
+    words, attrs = written_words(window), call(g.new_dict)
+    if words != 0 and attrs != 0:
+        if call(g.dict_set, attrs, g.window_text, window) & 0xFFFFFFFF == 0:
+            done = write_counted(self, tape, frame, key, attrs, words, storage)
+    drop_position(attrs, 0)
+    return drop_position(words, done)
+
+
+def write_counted(self: int, tape: int, frame: int, key: int, attrs: int, words: int, storage: int) -> int:
+    """As `write_at`, with one more version of the Tensor."""
+    g, args, state, counter = i64(shared()), stack(1), obj(self).extra, 0
+    if state == g.none_at_all:
+        state = call(g.vectorcall, g.extra_type, args, 0, 0)
+        if state == 0:
+            return 0
+        obj(self).extra = state
+        invoke(g.decref, g.none_at_all)
+    if storage != 0:
+        counter = obj(obj(storage).memory).writes
+        invoke(g.incref, counter)
+    else:
+        counter = call(g.get_attribute, state, g.version_text)
+        if counter == 0:
+            return 0
+    count, done = call(g.long_from, call(g.long_as, counter) + 1), 0
+    invoke(g.decref, counter)
+    if count == 0:
+        return 0
+    done = write_values(self, tape, frame, key, attrs, words, storage)
+    if done != 0 and done != UNHANDLED:
+        if storage != 0:
+            counter = obj(obj(storage).memory).writes
+            invoke(g.incref, count)
+            obj(obj(storage).memory).writes = count
+            invoke(g.decref, counter)
+        elif call(g.set_attribute, obj(self).extra, g.version_text, count) & 0xFFFFFFFF:
+            done = 0
+    return drop_position(count, done)
+
+
+def write_values(self: int, tape: int, frame: int, key: int, attrs: int, words: int, storage: int) -> int:
+    """As `write_at`: change the values, in a copy where something else refers to them, and the history.
+
+    What was made for the record may have run anything, so the Tensor is looked at once more. Its history is
+    out of sight (`core.inplace._tear`) until it is that of its values again.
+    """
+    g, f = i64(shared()), i64(frame)
+    x, at, holders = f[VALUE + 1], f[PLACE + 1], 2 + 2 * (storage != 0)  # the Tensor, frame, whole and memory
+    if obj(self).v != x or obj(self).at != at or room(tape) == 0 or storage_alone(self) != storage:
+        return UNHANDLED
+    alone, target = obj(x).refcount == holders and is_own_memory(tape, x), x
+    if alone:
+        invoke(g.incref, target)
+    else:
+        target = call(g.new_copy, x, C_ORDER)
+        if target == 0:
+            return 0
+    out = UNHANDLED
+    if call(g.set_item, target, key, f[VALUE]) & 0xFFFFFFFF:
+        invoke(g.error_clear)  # Python says it better
+    else:
+        put_history(self, g.stale_tape, g.none_at_all, storage, g.true)
+        out = commit(g.assign_sheet, tape, frame, 2, g.zero, target, size_of(x), attrs, words)
+        if out != 0 and out != UNHANDLED:
+            if storage != 0:
+                put_whole(storage, out)
+            put_value(self, target)
+            put_history(self, tape, obj(out).at, storage, g.false)
+            invoke(g.decref, out)
+            out = g.none_at_all
+        elif out == UNHANDLED or alone == 0:  # else the values have changed
+            put_history(self, tape, at, storage, g.false)
+    invoke(g.decref, target)
+    return out
+
+
+def is_own_memory(tape: int, x: int) -> int:
+    """Whether an array alone sees its memory, as `tape.pool.alone` tells it: that may be of the stock."""
+    g, base, latest, known = i64(shared()), obj(x).base, obj(tape).latest, 0
+    if base == 0:
+        return 1
+    if obj(base).type != g.ndarray_type:
+        return 0
+    for q in range(obj(latest).size):
+        known += i64(obj(latest).items)[q] == base
+    return obj(base).refcount == 1 + known
+
+
+def put_value(x: int, value: int) -> int:
+    """Give a Tensor another value."""
+    g, before = i64(shared()), obj(x).v
+    invoke(g.incref, value)
+    obj(x).v = value
+    invoke(g.decref, before)
+    return 0
+
+
+def put_history(x: int, tape: int, at: int, storage: int, torn: int) -> int:
+    """Give a Tensor another tape and position, and say whether its storage, if not 0, is torn."""
+    g, own, place = i64(shared()), obj(x).tape, obj(x).at
+    invoke(g.incref, tape)
+    invoke(g.incref, at)
+    obj(x).tape, obj(x).at = tape, at
+    if storage != 0:
+        before = obj(storage).torn
+        invoke(g.incref, torn)
+        obj(storage).torn = torn
+        invoke(g.decref, before)
+    invoke(g.decref, own)
+    invoke(g.decref, place)
+    return 0
+
+
+def put_whole(storage: int, out: int) -> int:
+    """Let a result be the whole of a storage, and its value the memory."""
+    g, memory = i64(shared()), obj(storage).memory
+    whole, root = obj(storage).whole, obj(memory).root
+    invoke(g.incref, out)
+    invoke(g.incref, obj(out).v)
+    obj(storage).whole, obj(memory).root = out, obj(out).v
+    invoke(g.decref, whole)
+    invoke(g.decref, root)
+    return 0
