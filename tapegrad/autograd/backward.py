@@ -410,8 +410,7 @@ def _add(ready: list[tuple[Tensor, Tensor]], recording: bool) -> None:
     turn = _Turn()
     turn.wait()
     try:
-        for handle, value in ready:
-            _accumulate(handle, value, recording)
+        _accumulate(ready, recording)
     finally:
         turn.end()
     for handle, _ in ready:
@@ -466,26 +465,23 @@ def _retained(pairs: list[tuple[Tensor, TensorOrArray]]) -> dict[Result, Tensor]
     return found
 
 
-def _accumulate(handle: Tensor, value: Tensor, recorded: bool) -> None:
-    """Add to ``.grad``: in place where nothing else holds its buffer."""
-    state = extra(handle)
-    if state.grad is None:
-        state.grad = value
-    else:
-        _sum_up(state, handle, state.grad, value, recorded)
-    with_metadata(state.grad, (value,))
-
-
 @quietly
-def _sum_up(state: Any, handle: Tensor, before: Tensor, value: Tensor, recorded: bool) -> None:
-    if recorded or handle._tape is not None:
-        with enable_grad():
-            state.grad = before + value
-    elif before._tape is not None or value._tape is not None:  # the same object goes on from the sum
-        with enable_grad():
-            write(before, Ellipsis, before + value, "accumulation", True)
-    else:
-        accumulate(before, value._v)
+def _accumulate(ready: list[tuple[Tensor, Tensor]], recorded: bool) -> None:
+    """Add to the ``.grad`` of Tensors: in place where nothing else holds its buffer."""
+    for handle, value in ready:
+        state = extra(handle)
+        before, after = state.grad, value
+        if before is not None and (recorded or handle._tape is not None):
+            with enable_grad():
+                after = before + value
+        elif before is not None:
+            after = before  # the same object
+            if before._tape is not None or value._tape is not None:  # goes on from the sum
+                with enable_grad():
+                    write(before, Ellipsis, before + value, "accumulation", True)
+            else:
+                accumulate(before, value._v)
+        state.grad = with_metadata(after, (value,))
 
 
 def _backward(

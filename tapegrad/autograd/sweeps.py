@@ -281,12 +281,13 @@ class TypeErrorInput(GradientError, TypeError):
     """An input that is no Tensor."""
 
 
-@quietly
 def total(parts: list[TensorOrArray]) -> TensorOrArray:
     """Return the sum of a gradient's parts."""
     found = parts[0]
-    for part in parts[1:]:
-        found = found + part
+    if len(parts) > 1:
+        with np.errstate(all="ignore"):
+            for part in parts[1:]:
+                found = found + part
     return found
 
 
@@ -315,19 +316,20 @@ class Border:
         array = value._v if isinstance(value, Tensor) else value
         if like.ndim == 0 and not isinstance(value, Tensor):
             return wrap(array[()])
-        layout = np.empty_like(like._v, order="K") if like.ndim else array
-        if like.ndim and like._v.strides != layout.strides:
-            layout = np.empty(like.shape, like.dtype)
         memory = _memory(value)
         own = array.base is None if isinstance(value, Tensor) else array.flags.writeable
-        fits = like.ndim == 0 or (own and array.strides == layout.strides)
+        fits = like.ndim == 0 or (own and array.flags.c_contiguous and like._v.flags.c_contiguous)
         if memory in self.memories or not fits:
-            if like.ndim:
-                layout[...] = array
-            if isinstance(value, Tensor):
-                value = record(RESHAPE, layout, (value,), {"shape": like.shape})
-            else:
-                value = layout
+            layout = np.empty_like(like._v, order="K") if like.ndim else array
+            if like.ndim and like._v.strides != layout.strides:
+                layout = np.empty(like.shape, like.dtype)
+            if memory in self.memories or not own or array.strides != layout.strides:
+                if like.ndim:
+                    layout[...] = array
+                if isinstance(value, Tensor):
+                    value = record(RESHAPE, layout, (value,), {"shape": like.shape})
+                else:
+                    value = layout
         self.kept.append(value)
         self.memories.add(_memory(value))
         return value if isinstance(value, Tensor) else wrap(value)

@@ -408,10 +408,16 @@ def _weigh(out: Tensor, where: Attributes) -> None:
 
 def accumulate(x: Handle, value: Operand) -> None:
     """Add an array to a Tensor without history, in memory where nothing else sees it."""
+    state = extra(x)
     if x._v.ndim == 0:
         _become(x, x._v + value, _unrecorded(alias_of(x), x._v))
-    else:
-        _plain(x, extra(x).storage, lambda: np.add(x._v, value, out=x._v))
+    elif state.storage is not None or state.shown is not None or state.requires_grad:
+        _plain(x, state.storage, lambda: np.add(x._v, value, out=x._v))
+    else:  # the common case of that
+        if not pool.alone([x._v], [1]):
+            _move(x, None)
+        np.add(x._v, value, out=x._v)
+        x._at = None  # to tapes it is another one from now on
     _count(x)
 
 

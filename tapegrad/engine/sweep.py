@@ -103,7 +103,11 @@ class Sweep(Plan):
         for job in self.order:
             columns, row, begin = job.columns, WORDS * job.row, used
             for k in job.reached:
-                key, shape, dtype = job.key(k), columns.shape(k), abi.DTYPES[columns.code(k)]
+                key, value = job.key(k), columns.values[k]
+                if value is None:
+                    shape, dtype = columns.shape(k), abi.DTYPES[columns.code(k)]
+                else:
+                    shape, dtype = value.shape, value.dtype
                 found = known.get(key)
                 if found is not None and found.goes_on(job, shape, dtype):
                     newer = self._address_of(found.job.tape)

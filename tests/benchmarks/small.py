@@ -1,14 +1,15 @@
-"""Small gradients from a fresh leaf to its ``.grad``, gradients in a growing history, and many values kept.
+"""Small gradients from a fresh leaf to its ``.grad``, sweeps to several leaves, long histories, many values.
 
     python -m tests.benchmarks.small [--full]
 
 Small functions: a call makes the leaf of an array that is another one each time, records, sweeps and lets go;
-constants are plain arrays. A growing history: every step moves the parameters by a gradient that is recorded
-itself; compared are steps 396 to 405 with steps 6 to 15. Values kept: so many products of a leaf, all alive
-until they are summed and swept back; compared is the time per record. Results are compared with torch's
-first, then each round calls both in turn. What is taken is the time of the one thread on the processor, which
-a busy machine disturbs least. Printed are best times and ratios, as the median of the rounds' ratios and in
-brackets that of the best times; a bar counts as met or missed if both say so.
+constants are plain arrays. Sweeps: ``backward`` alone, to so many leaves of ten elements, some with a hook
+that returns None; "again" is to gradients that are there. A growing history: every step moves the parameters
+by a gradient that is recorded itself; compared are steps 396 to 405 with steps 6 to 15. Values kept: so many
+products of a leaf, all alive until they are summed and swept back; compared is the time per record. Results
+are compared with torch's first, then each round calls both in turn. What is taken is the time of the one
+thread on the processor, which a busy machine disturbs least. Printed are best times and ratios, as the median
+of the rounds' ratios and in brackets that of the best times; a bar counts as met or missed if both say so.
 """
 
 import os
@@ -27,6 +28,11 @@ from .rounds import difference, in_turns, ratios, verdict
 
 TOLERANCE = 1e-12
 N, ROUNDS, CALLS = 10, 40, 50
+SWEEPS = {  # how many leaves, what has a hook, whether gradients are there already
+    "3 leaves": (3, None, False), "3 leaves, a result's hook": (3, "result", False),
+    "3 leaves, a leaf's hook": (3, "leaf", False), "20 leaves": (20, None, False),
+    "20 leaves again": (20, None, True), "100 leaves": (100, None, False),
+}  # fmt: skip
 OVERALL, EACH = 2.0, 1.5  # torch's times over ours: bars for the geometric mean, and where there is no other
 GROWTH = 1.3  # bar for a late step over an early one
 FEW, MANY, MOST = 4_000, 100_000, 1_000_000  # records, of which a tape has 4,096
@@ -77,6 +83,30 @@ def gradient(tool, function, shapes):
         x = leaf(start)
         function(m, x, *constants).backward()
         return x.grad
+
+    return call
+
+
+def swept(tool, count, hooked, again):
+    """A call that gives the gradient of the last of so many leaves, and seconds of backward."""
+    leaves = [tool.leaf(numbers(N)) for _ in range(count)]
+    if hooked == "leaf":
+        leaves[0].register_hook(lambda g: None)
+
+    def call():
+        for x in leaves:
+            x.grad = None
+        for _ in range(1 + again):
+            y = leaves[0] * 2.0
+            if hooked == "result":
+                y.register_hook(lambda g: None)
+            for x in leaves[1:]:
+                y = y + x * y
+            total = y.sum()
+            begin = thread_time()
+            total.backward()
+            end = thread_time()
+        return leaves[-1].grad, end - begin
 
     return call
 
@@ -143,6 +173,17 @@ def functions(tools):
     print(f"{'geometric mean':42s}{both(mean)}   {verdict(mean, OVERALL)}", flush=True)
 
 
+def sweeps(tools):
+    print(f"\nbackward: us per sweep, torch's over ours\n{'':26s}{'ours':>8s}{'torch':>8s}")
+    for name, kind in SWEEPS.items():
+        calls = {tool.name: swept(tool, *kind) for tool in tools}
+        agree(calls, name)
+        times = in_turns(calls, ROUNDS * CALLS // kind[0], parts=itemgetter(slice(1, 2)), clock=thread_time)
+        ours, theirs = (rows[:, 1] for rows in times.values())
+        text = f"{name:26s}{1e6 * ours.min():8.1f}{1e6 * theirs.min():8.1f}"
+        print(text + both(ratios(theirs, ours)), flush=True)
+
+
 def history(tools):
     print("\na recorded gradient in each step: ms per step, early and late, late over early")
     calls = {tool.name: grown(tool) for tool in tools}
@@ -175,6 +216,7 @@ def main():
     parser.add_argument("--full", action="store_true", help=f"also {MOST:,} records")
     full, tools = parser.parse_args().full, [Eager(), Torch()]
     functions(tools)
+    sweeps(tools)
     history(tools)
     values(tools, full)
 

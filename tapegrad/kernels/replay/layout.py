@@ -125,7 +125,7 @@ RESTARTED = 1024  # records, from which on a leaf that begins a graph leaves a t
 # A sweep that is recorded itself makes some records for each that it reads. The limit of a tape so many times
 # as long as what it reads is not raised for it, and none beyond so many records.
 RECORDED_FOR_EACH, MOST_RECORDED = 8, 16384
-QUICK_INPUTS = 16  # of a sweep in one call at most, and as many roots
+QUICK_INPUTS = 128  # of a sweep in one call at most, and as many roots
 ROOT, COTANGENT, HELD_WORDS = QUICK_INPUTS, 2 * QUICK_INPUTS, 3 * QUICK_INPUTS  # held, after inputs
 # It releases nothing; what is imported from older tapes are leaves; a mode wants to know of it; it is
 # recorded; it is for all leaves there are.
