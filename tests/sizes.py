@@ -77,7 +77,7 @@ OTHERS = (
     Limit("kernels.replay.layout", "MAXDIM", "axes of an array"),
     Limit("kernels.replay.layout", "DEPTH", "frames of a note"),
     Limit("kernels.state", "KEEP_BYTES", "bytes of cotangents"),
-    Limit("scipy.linalg", "DIRECT", "rows of a discrete Lyapunov equation"),
+    Limit("scipy.linalg.matrix_equations", "DIRECT", "rows of a discrete Lyapunov equation"),
     Limit("func.recorded_series", "KEPT", "numbers of power series"),
     Limit("tape.pool", "STOCK_BYTES", "bytes of free buffers"),
     Limit("tape.pool", "LATEST", "buffers handed out last"),

@@ -862,7 +862,7 @@ def colours(n):
         assert found[0, n - 1] == 2 and found.nnz == rows + n * (n - 1)
 
 
-@crosses("scipy.linalg", "DIRECT")
+@crosses("scipy.linalg.matrix_equations", "DIRECT")
 def discrete_lyapunov_equations(n):
     linalg = pytest.importorskip("tapegrad.scipy.linalg")
     a = np.random.default_rng(n).normal(size=(n, n)) / n
