@@ -19,7 +19,9 @@ from scipy.stats._multivariate import multi_rv_generic
 
 from tapegrad.core.base import Operand, Shape, TensorOrArray, value_of
 from tapegrad.scipy.calls import Guarded, doubles, fall_through, follows, plain_only, refuse, theirs
-from tapegrad.scipy.distributions import OF, Discrete, Formulas
+from tapegrad.scipy.distributions import OF
+from tapegrad.scipy.distributions.formulas import Formulas
+from tapegrad.scipy.distributions.whole_numbers import Discrete
 from tapegrad.scipy.special import multigammaln
 from tapegrad.scipy.summaries import (
     gmean,
