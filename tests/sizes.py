@@ -102,7 +102,7 @@ OTHERS = (
     Limit("func.colouring", "FEW", "columns of a matrix that is coloured"),
     Limit("func.sparse", "BATCHED", "lanes of a sparse matrix"),
     Limit("scipy.evaluations", "MANY", "unknowns of least squares"),
-    Limit("scipy.optimize", "LARGE", "unknowns of a minimum"),
+    Limit("scipy.optimize.adapters", "LARGE", "unknowns of a minimum"),
 )
 LIMITS = ARRAYS + OTHERS
 

@@ -40,7 +40,7 @@ NO_SIZE = {
     "tape/tape.py": {"SERIAL_BITS", "IN_A_LIST"},
     "kernels/replay/series.py": {"NODES", "OPERAND_BITS"},  # of programs
     "func/recorded_series.py": {"STRIDE", "OPERAND_BITS"},
-    "scipy/optimize.py": {"GRADIENT", "PRODUCTS", "MATRICES", "GRADIENTS", "CUSTOM"},
+    "scipy/optimize/minima.py": {"GRADIENT", "PRODUCTS", "MATRICES", "GRADIENTS", "CUSTOM"},
     "scipy/constrained.py": {"GRADIENT", "NEAR", "OFF", "SLACK"},  # distances, crossed by its tests
     "scipy/integrate.py": {"PANELS"},  # of an integral, as many as its function asks for
     "scipy/evaluations.py": {"SPARSE"},  # a part, on both sides of which tests/scipy/test_optimize.py looks
@@ -891,7 +891,7 @@ def unknowns(n):
     assert sparse.issparse(found.jac) == (n >= evaluations.MANY)
 
 
-@crosses("scipy.optimize", "LARGE")
+@crosses("scipy.optimize.adapters", "LARGE")
 def minimum(n):
     """Without the matrix of second derivatives from there on."""
     a = tg.tensor(np.linspace(1, 2, n), requires_grad=True)

@@ -13,6 +13,7 @@ import tapegrad as tg
 import tapegrad.scipy.optimize as ours
 from tapegrad.errors import GradientError, TapeError
 from tapegrad.scipy import evaluations
+from tapegrad.scipy.optimize import adapters, minima
 
 START = np.array([-1.2, 1.0, 0.7])
 A = np.array([[3.0, 1.0, 0.5], [1.0, 4.0, -1.0], [0.5, -1.0, 5.0]])
@@ -67,14 +68,14 @@ def test_arguments_are_refused_as_by_scipy():
 def by_hand(method):
     """What SciPy is given besides the function."""
     given = {"jac": theirs.rosen_der}
-    if method in ours.MATRICES:
+    if method in minima.MATRICES:
         given["hess"] = theirs.rosen_hess
-    if method in ours.PRODUCTS:
+    if method in minima.PRODUCTS:
         given["hessp"] = theirs.rosen_hess_prod
     return given
 
 
-@pytest.mark.parametrize("method", ours.GRADIENTS)
+@pytest.mark.parametrize("method", minima.GRADIENTS)
 def test_a_method_goes_the_way_it_goes_with_derivatives_by_hand(method):
     start = np.array([0.9, 0.85, 0.7])  # the Hessian is positive definite, as dogleg wants it
     call, points = counted(rosen)
@@ -298,7 +299,7 @@ def test_a_tolerance_below_rounding_is_no_reason_to_refuse():
 
 
 def test_a_minimum_of_many_numbers_that_is_none_in_some_directions():
-    n = ours.LARGE
+    n = adapters.LARGE
     a = tg.tensor(np.ones(n), requires_grad=True)
     found = ours.minimize(
         lambda x, a: np.sum((x[:9] - a[:9]) ** 2), np.zeros(n), args=(a,), method="L-BFGS-B"
