@@ -34,7 +34,7 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
         if size < 0:
             return drop(frame, 1, left())
         largest = max(largest, size)
-    x, y, ufunc, into = i64(frame)[VALUE], i64(frame)[VALUE + 1], 0, UNHANDLED
+    x, y, into = i64(frame)[VALUE], i64(frame)[VALUE + 1], UNHANDLED
     ufunc = ufunc_for(sheet, x)
     if ufunc == 0:
         return drop(frame, n, UNHANDLED)
