@@ -41,6 +41,7 @@ __all__ = [
     "plain",
     "positions",
     "tensors_of",
+    "transformed",
     "vector",
     "zeros",
 ]
@@ -295,6 +296,36 @@ class Call:
         seen = self.outside or any(has_history(ct) for ct in cts)
         recording, by = seen and bool(_enabled.get()), self.xs if by is None else by
         return grad_of_active(ys, by, cts, recording, retain_graph=retain, is_grads_batched=batched)
+
+
+def transformed(
+    what: str,
+    f: Function,
+    argnums: int | Sequence[int],
+    how: Callable[..., Any],
+    *more: Any,
+    directed: bool = False,
+    native: str = "",
+) -> Function:
+    """Return a function of the arguments of `f` that gives ``how(call, *more)`` of a call of it.
+
+    Parameters
+    ----------
+    what
+        The transformation, as errors name it.
+    directed
+        Whether the last argument is a direction.
+    native
+        What does it in `native.derivative` where `f` is compiled, if anything does.
+    """
+    native = native if compiled(f, what) else ""
+    of, where = on_tensors(f, what), positions(what, argnums, bool(native))
+
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        return how(Call(what, of, where, args, kwargs, directed), *more)
+
+    named(what, f, derivative)
+    return getattr(load("derivative"), native)(f, argnums).beside(derivative) if native else derivative
 
 
 def vector(what: str, v: Operand, like: Tensor) -> Tensor:

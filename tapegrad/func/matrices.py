@@ -14,7 +14,7 @@ from tapegrad.config import chunk_bytes
 from tapegrad.core.base import Operand, TensorOrArray, strip_tangents, wrap
 from tapegrad.core.grad_mode import switches
 from tapegrad.errors import GradientError, ShapeError
-from tapegrad.func.calls import Call, compiled, named, on_tensors, plain, positions, tensors_of, zeros
+from tapegrad.func.calls import Call, compiled, plain, tensors_of, transformed, zeros
 from tapegrad.func.signatures import Function, Hessian
 from tapegrad.func.tangents import pushforward, swept, used
 from tapegrad.func.transforms import pull_number
@@ -181,12 +181,7 @@ def _matrix(
     progress: bool,
     how: Callable[[Call, bool, _Chunks], Tree],
 ) -> Function:
-    of, where, chunks = on_tensors(f, what), positions(what, argnums), _Chunks(what, chunk_size, progress)
-
-    def derivative(*args: Any, **kwargs: Any) -> Tree:
-        return how(Call(what, of, where, args, kwargs), has_aux, chunks)
-
-    return named(what, f, derivative)
+    return transformed(what, f, argnums, how, has_aux, _Chunks(what, chunk_size, progress))
 
 
 # ---------------------------------------------------------------- by rows
@@ -477,16 +472,8 @@ def laplacian(
     >>> tg.func.laplacian(lambda x: np.sum(x**3))(np.array([1.0, 2.0]))
     18.0
     """
-    of, where, chunks = (
-        on_tensors(f, "laplacian"),
-        positions("laplacian", argnums),
-        _Chunks("laplacian", chunk_size, progress),
-    )
-
-    def derivative(*args: Any, **kwargs: Any) -> Operand:
-        return Call("laplacian", of, where, args, kwargs).recorded(_laplacian, chunks)
-
-    return named("laplacian", f, derivative)
+    chunks = _Chunks("laplacian", chunk_size, progress)
+    return transformed("laplacian", f, argnums, Call.recorded, _laplacian, chunks)
 
 
 def _laplacian(call: Call, chunks: _Chunks) -> Operand:
@@ -521,16 +508,8 @@ def divergence(
     >>> tg.func.divergence(lambda x: x * x[0])(np.array([2.0, 3.0]))
     6.0
     """
-    of, where, chunks = (
-        on_tensors(f, "divergence"),
-        positions("divergence", argnums),
-        _Chunks("divergence", chunk_size, progress),
-    )
-
-    def derivative(*args: Any, **kwargs: Any) -> Operand:
-        return _divergence(Call("divergence", of, where, args, kwargs), chunks)
-
-    return named("divergence", f, derivative)
+    chunks = _Chunks("divergence", chunk_size, progress)
+    return transformed("divergence", f, argnums, _divergence, chunks)
 
 
 def _divergence(call: Call, chunks: _Chunks) -> Operand:

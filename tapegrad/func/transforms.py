@@ -11,10 +11,9 @@ from tapegrad.autograd.functional import grad_of_active
 from tapegrad.core.base import Operand
 from tapegrad.errors import GradientError
 from tapegrad.func import tangents
-from tapegrad.func.calls import Call, compiled, named, on_tensors, positions, tensors_of, vector
+from tapegrad.func.calls import Call, tensors_of, transformed, vector
 from tapegrad.func.signatures import Function, Gradient, ValueAndGradient
 from tapegrad.func.trees import Tree, flatten
-from tapegrad.native import load
 from tapegrad.tensor import Tensor
 
 __all__ = ["ggnvp", "grad", "hvp", "jvp", "linearize", "pull_number", "value_and_grad", "vhp", "vjp"]
@@ -83,16 +82,10 @@ def value_and_grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool 
     >>> tg.func.value_and_grad(norm)(np.array([1.0, 2.0]))
     (5.0, array([2., 4.]))
     """
-    native = compiled(f, "value_and_grad") and not has_aux
-    of, where = on_tensors(f, "value_and_grad"), positions("value_and_grad", argnums, native)
-
-    def derivative(*args: Any, **kwargs: Any) -> Any:
-        return Call("value_and_grad", of, where, args, kwargs).recorded(_value_and_gradient, has_aux)
-
-    named("value_and_grad", f, derivative)
-    if native:
-        return load("derivative").value_and_grad(f, argnums).beside(derivative)
-    return derivative
+    native = "" if has_aux else "value_and_grad"
+    return transformed(
+        "value_and_grad", f, argnums, Call.recorded, _value_and_gradient, has_aux, native=native
+    )
 
 
 @overload
@@ -127,16 +120,8 @@ def grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -
     >>> tg.func.grad(cube)(2.0)
     12.0
     """
-    native = compiled(f, "grad") and not has_aux
-    of, where = on_tensors(f, "grad"), positions("grad", argnums, native)
-
-    def derivative(*args: Any, **kwargs: Any) -> Any:
-        return Call("grad", of, where, args, kwargs).recorded(_gradient, has_aux)
-
-    named("grad", f, derivative)
-    if native:
-        return load("derivative").grad(f, argnums).beside(derivative)
-    return derivative
+    native = "" if has_aux else "grad"
+    return transformed("grad", f, argnums, Call.recorded, _gradient, has_aux, native=native)
 
 
 def _value_and_gradient(call: Call, has_aux: bool) -> Any:
@@ -191,12 +176,7 @@ def vjp(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) ->
     >>> value, pullback(np.array([1.0, 10.0])), pullback(np.array([0.0, 1.0]))
     (array([1., 4.]), array([ 2., 40.]), array([0., 4.]))
     """
-    of, where = on_tensors(f, "vjp"), positions("vjp", argnums)
-
-    def derivative(*args: Any, **kwargs: Any) -> Any:
-        return Call("vjp", of, where, args, kwargs).recorded(_vjp, has_aux)
-
-    return named("vjp", f, derivative)
+    return transformed("vjp", f, argnums, Call.recorded, _vjp, has_aux)
 
 
 def _vjp(call: Call, has_aux: bool) -> Any:
@@ -247,16 +227,8 @@ def jvp(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) ->
     >>> tg.func.jvp(cube)(2.0, 1.0)
     (8.0, 12.0)
     """
-    native = compiled(f, "jvp") and not has_aux
-    of, where = on_tensors(f, "jvp"), positions("jvp", argnums, native)
-
-    def derivative(*args: Any, **kwargs: Any) -> Any:
-        return _jvp(Call("jvp", of, where, args, kwargs, directed=True), has_aux)
-
-    named("jvp", f, derivative)
-    if native:
-        return load("derivative").jvp(f, argnums).beside(derivative)
-    return derivative
+    native = "" if has_aux else "jvp"
+    return transformed("jvp", f, argnums, _jvp, has_aux, directed=True, native=native)
 
 
 def _jvp(call: Call, has_aux: bool) -> Any:
@@ -288,12 +260,7 @@ def linearize(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = Fal
     >>> value, pushforward(np.array([1.0, 10.0])), pushforward(np.array([0.0, 1.0]))
     (array([1., 4.]), array([ 2., 40.]), array([0., 4.]))
     """
-    of, where = on_tensors(f, "linearize"), positions("linearize", argnums)
-
-    def derivative(*args: Any, **kwargs: Any) -> Any:
-        return Call("linearize", of, where, args, kwargs).recorded(_linearize, has_aux)
-
-    return named("linearize", f, derivative)
+    return transformed("linearize", f, argnums, Call.recorded, _linearize, has_aux)
 
 
 def _linearize(call: Call, has_aux: bool) -> Any:
@@ -339,7 +306,7 @@ def hvp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
     >>> tg.func.hvp(tg.njit(f))(np.array([1.0, 3.0]), np.array([1.0, 0.0]))
     array([6., 2.])
     """
-    return _second("hvp", f, argnums)
+    return transformed("hvp", f, argnums, Call.recorded, _hvp, directed=True, native="hvp")
 
 
 @overload
@@ -365,20 +332,7 @@ def vhp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
     >>> tg.func.vhp(lambda x: np.sum(x**3))(np.array([1.0, 2.0]), np.array([1.0, 10.0]))
     array([  6., 120.])
     """
-    return _second("vhp", f, argnums)
-
-
-def _second(what: str, f: Function, argnums: int | Sequence[int]) -> Function:
-    native = compiled(f, what)
-    of, where = on_tensors(f, what), positions(what, argnums, native)
-
-    def derivative(*args: Any, **kwargs: Any) -> Any:
-        return Call(what, of, where, args, kwargs, directed=True).recorded(_hvp)
-
-    named(what, f, derivative)
-    if native:
-        return load("derivative").hvp(f, argnums).beside(derivative)
-    return derivative
+    return transformed("vhp", f, argnums, Call.recorded, _hvp, directed=True, native="hvp")
 
 
 def _hvp(call: Call) -> Any:
@@ -415,13 +369,7 @@ def ggnvp(f: Function, loss: Function, argnums: int | Sequence[int] = 0) -> Func
     >>> product(np.array([0.0, 1.0]), np.array([1.0, 1.0]))
     array([2.        , 0.58385316])
     """
-    of, where = on_tensors(f, "ggnvp"), positions("ggnvp", argnums)
-    curvature = hvp(loss)
-
-    def derivative(*args: Any, **kwargs: Any) -> Operand:
-        return Call("ggnvp", of, where, args, kwargs, directed=True).recorded(_ggnvp, curvature)
-
-    return named("ggnvp", f, derivative)
+    return transformed("ggnvp", f, argnums, Call.recorded, _ggnvp, hvp(loss), directed=True)
 
 
 def _ggnvp(call: Call, curvature: Function) -> Operand:
