@@ -618,6 +618,25 @@ def test_what_a_function_of_scipy_calls_inside_is_not_named():
     assert "asked for" not in str(found.value)
 
 
+@pytest.mark.parametrize("name", ["sort", "sum", "median", "linalg.norm", "fft.fft"])
+def test_a_function_of_numpy_of_a_list_of_tensors_is_named(name):
+    """NumPy asks no Tensor in a list whether it takes the call."""
+    function = functools.reduce(getattr, name.split("."), np)
+    a = tg.tensor(1.0, requires_grad=True)
+    with pytest.raises(BorderError) as found:
+        function([a, a])
+    assert f"asked for by numpy.{name}, would" in str(found.value)
+    assert f"a list is no Tensor to NumPy, call numpy.{name}(tg.array([...]))" in str(found.value)
+    function(tg.array([a, a]))
+
+
+def test_a_function_of_numpy_that_takes_no_tensors_is_named():
+    a = tg.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(BorderError, match=r"asked for by numpy\.testing\.assert_array_less, would") as found:
+        np.testing.assert_array_less(a, 3.0)
+    assert "a list" not in str(found.value)
+
+
 def test_what_scipy_raises_instead_has_the_cause():
     sparse = pytest.importorskip("scipy.sparse")
     with pytest.raises(ValueError, match="unrecognized") as found:

@@ -64,6 +64,7 @@ tg.tensor([1, 2], requires_grad=True) | DTypeError | int64; astype(float)
 tg.tensor(["a"]) | DTypeError | <U1; float64
 tg.tensor([s * 2, s]) | BorderError | tg.array([...])
 np.array([s * 2, s]) | BorderError | np.asarray; tg.array([...])
+np.sort([s * 2, s]) | BorderError | numpy.sort(tg.array([...]))
 np.asarray(x * 2) | BorderError | (3,); .detach().numpy()
 (x * 2).numpy() | BorderError | numpy(); .detach().numpy()
 float(s * 2) | BorderError | float(); .item()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, ModuleType
 from typing import Any
+
+import numpy as np
 
 BETWEEN = ("tapegrad", "numpy", "copy", "functools", "contextlib")  # of whose frames the caller is meant
 PLAIN_METHODS = ("__init__", "__new__", "__call__")
@@ -20,15 +23,19 @@ def offer(find: Callable[[str], str]) -> None:
 
 
 def asking() -> tuple[str, str]:
-    """The installed package, other than NumPy, whose code asks for a value, and its function that was called.
+    """The installed package whose code asks for a value, and its function that was called.
 
-    Both are empty if it is the user's code; the function is the package if it has no public name.
+    Both are empty if it is the user's code; the function is the package if it has no public name. NumPy is
+    the package where no other has called its function.
     """
     frame: FrameType | None = sys._getframe(1)
+    of_numpy = ""
     while frame is not None and _package(frame) in BETWEEN:
+        if _package(frame) == "numpy":
+            of_numpy = _public_name(frame) or of_numpy
         frame = frame.f_back
     if frame is None or "-packages" not in frame.f_code.co_filename:
-        return "", ""
+        return of_numpy and "numpy", of_numpy
     package = called = _package(frame)
     while frame is not None and _package(frame) in (package, *BETWEEN):
         called = _public_name(frame) or called
@@ -38,6 +45,10 @@ def asking() -> tuple[str, str]:
 
 def way_out(package: str, called: str) -> str:
     """What to do with a Tensor where this function asked for its value; empty if there is nothing special."""
+    if package == "numpy":
+        function = functools.reduce(getattr, called.split(".")[1:], np)
+        dispatches = hasattr(function, "_implementation")  # of a Tensor it had asked that
+        return dispatches * f"a list is no Tensor to NumPy, call {called}(tg.array([...])), or "
     if package == "pandas":
         return "use .to_numpy() of what is pandas' to compute with both, or "
     if called.startswith("scipy.sparse") and called.endswith("__"):
