@@ -6,7 +6,7 @@
 (tensor([1.0000, 5.4366]),)
 """
 
-from typing import NoReturn as _NoReturn
+import typing as _typing
 
 from tapegrad import array_api as _array_api
 from tapegrad import autograd, batch, diagnostics, errors, func, interop
@@ -103,6 +103,8 @@ def __dir__() -> list[str]:
     return [*__all__, *(name for name in globals() if name.startswith("__"))]
 
 
-def __getattr__(name: str) -> _NoReturn:
-    """Say what to write for a name of another library's."""
-    raise AttributeError(_other_names.missing(name, __all__, (func, autograd)), name=name)
+if not _typing.TYPE_CHECKING:  # a type checker says itself that a name is none of these
+
+    def __getattr__(name: str) -> None:
+        """Say what to write for a name of another library's."""
+        raise AttributeError(_other_names.missing(name, __all__, (func, autograd)), name=name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -105,3 +105,17 @@ solution = ts.linalg.solve(a=np.eye(2), b=np.ones(2))
 lower, upper = ts.linalg.lu(A, permute_l=True)
 filtered, state = ts.signal.lfilter([1.0], [1.0, -0.5], x, zi=[0.0])
 spectrum: Array = ts.fft.rfft([1.0, 2.0, 3.0], 4)
+
+assert_type(ts.stats.norm.logpdf(x, 0.0, 2.0), tg.Tensor)
+assert_type(ts.stats.poisson(x), ts.stats.Frozen)
+assert_type(ts.stats.norm, ts.stats.Continuous)
+scipys = ts.stats.entropy, ts.signal.welch, ts.ndimage.label, ts.spatial.KDTree, ts.interpolate.pade
+
+S = ts.sparse.SparseTensor(x, ts.sparse.csr_array((x, ([0, 1], [1, 0])))._pattern)
+assert_type(S + S, ts.sparse.SparseTensor)
+assert_type(S + np.eye(2), tg.Tensor)
+assert_type(np.eye(2).tolist() + S, tg.Tensor)
+assert_type(S - A, tg.Tensor)
+assert_type(A - S, tg.Tensor)
+if TYPE_CHECKING:
+    tg.sin  # type: ignore[attr-defined]

@@ -137,6 +137,7 @@ def plain_only(
     return call
 
 
+@functools.cache
 def fall_through(module: types.ModuleType, name: str) -> Any:
     """Return another name of SciPy's; a function refuses Tensors by which a derivative is asked for."""
     found = getattr(module, name)

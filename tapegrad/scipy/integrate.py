@@ -7,7 +7,6 @@ to any order and in both modes, go by all that the function is computed from. `s
 
 from __future__ import annotations
 
-import functools
 import heapq
 import itertools
 import warnings
@@ -44,7 +43,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-@functools.cache
 def __getattr__(name: str) -> Any:
     return fall_through(_scipy, name)
 

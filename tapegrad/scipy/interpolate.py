@@ -7,7 +7,6 @@ the right is meant, at the last one that to the left.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,7 +25,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-@functools.cache
 def __getattr__(name: str) -> Any:
     return fall_through(_scipy, name)
 

@@ -38,7 +38,6 @@ PADS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@functools.cache
 def __getattr__(name: str) -> Any:
     return fall_through(_scipy, name)
 

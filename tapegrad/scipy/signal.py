@@ -6,7 +6,6 @@ state that it begins with.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-@functools.cache
 def __getattr__(name: str) -> Any:
     return fall_through(_scipy, name)
 

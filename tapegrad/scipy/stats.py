@@ -18,8 +18,17 @@ from scipy.stats import rv_continuous, rv_discrete
 from scipy.stats._multivariate import multi_rv_generic
 
 from tapegrad.core.base import Operand, Shape, TensorOrArray, value_of
-from tapegrad.scipy.calls import Guarded, doubles, fall_through, follows, plain_only, refuse, theirs
-from tapegrad.scipy.distributions import OF
+from tapegrad.scipy.calls import (
+    ArrayFunction,
+    Guarded,
+    doubles,
+    fall_through,
+    follows,
+    plain_only,
+    refuse,
+    theirs,
+)
+from tapegrad.scipy.distributions import half_line, interval, line, whole_numbers
 from tapegrad.scipy.distributions.formulas import Formulas
 from tapegrad.scipy.distributions.whole_numbers import Discrete
 from tapegrad.scipy.special import multigammaln
@@ -40,12 +49,17 @@ if TYPE_CHECKING:
     from tapegrad.tensor import Tensor
 
 __all__ = [
-    *OF, "dirichlet", "gmean", "hmean", "kurtosis", "moment", "multivariate_normal", "multivariate_t",
-    "pmean", "sem", "skew", "variation", "wishart", "zmap", "zscore",
+    "bernoulli", "beta", "betabinom", "binom", "cauchy", "chi2", "dirichlet", "expon", "f", "gamma",
+    "geom", "gmean", "gumbel_l", "gumbel_r", "halfcauchy", "halfnorm", "hmean", "invgamma", "invgauss",
+    "kurtosis", "laplace", "logistic", "lognorm", "maxwell", "moment", "multivariate_normal",
+    "multivariate_t", "nbinom", "norm", "pareto", "pmean", "poisson", "rayleigh", "sem", "skew",
+    "skewnorm", "t", "triang", "truncnorm", "uniform", "variation", "vonmises", "weibull_max",
+    "weibull_min", "wishart", "zmap", "zscore",
 ]  # fmt: skip
 
 CONTINUOUS = ("logpdf", "pdf", "logcdf", "cdf", "logsf", "sf", "ppf", "isf")
 DISCRETE = ("logpmf", "pmf", "logcdf", "cdf", "logsf", "sf")
+DISTRIBUTIONS = (rv_continuous, rv_discrete, multi_rv_generic)
 WHOLE = ("hypergeom", "multivariate_hypergeom", "nhypergeom", "randint")  # of nothing else
 ABOVE = {"cdf": 1.0, "sf": 0.0, "logcdf": 0.0, "logsf": -np.inf, "pdf": 0.0, "logpdf": -np.inf}
 BELOW = {**ABOVE, "cdf": 0.0, "sf": 1.0, "logcdf": -np.inf, "logsf": 0.0}
@@ -241,34 +255,64 @@ class Frozen:
         return plain_only(self.dist._it, f"{self.dist.title}.{name}")(*self.args, **self.kwds)
 
 
-def _method(name: str, argument: str) -> Callable[..., TensorOrArray]:
+def _method(name: str, argument: str) -> ArrayFunction[...]:
     def method(self: Continuous | Whole, *args: Operand, **kwargs: Operand) -> TensorOrArray:
         x, *rest = args if args else (kwargs.pop(argument),)
         return self._found(name, x, tuple(rest), kwargs)
 
     method.__name__, method.__doc__ = name, f"As SciPy's ``{name}``, differentiable."
-    return method
+    found: Any = method
+    return found
 
 
 class Continuous(Distribution):
     """Of real numbers."""
 
     methods = CONTINUOUS
+    logpdf, pdf, logcdf, cdf, logsf, sf = (_method(name, "x") for name in CONTINUOUS[:6])
+    ppf, isf = (_method(name, "q") for name in CONTINUOUS[6:])
 
 
 class Whole(Distribution):
     """Of whole numbers."""
 
     methods = DISCRETE
+    logpmf, pmf, logcdf, cdf, logsf, sf = (_method(name, "k") for name in DISCRETE)
 
 
-for _name in CONTINUOUS:
-    setattr(Continuous, _name, _method(_name, "q" if _name in ("ppf", "isf") else "x"))
-for _name in DISCRETE:
-    setattr(Whole, _name, _method(_name, "k"))
-for _name, _formulas in OF.items():
-    _kind = Whole if isinstance(_formulas, Discrete) else Continuous
-    globals()[_name] = _kind(getattr(_scipy, _name), _formulas)
+bernoulli = Whole(_scipy.bernoulli, whole_numbers.Bernoulli())
+beta = Continuous(_scipy.beta, interval.Beta())
+betabinom = Whole(_scipy.betabinom, whole_numbers.BetaBinom())
+binom = Whole(_scipy.binom, whole_numbers.Binom())
+cauchy = Continuous(_scipy.cauchy, line.Cauchy())
+chi2 = Continuous(_scipy.chi2, half_line.Chi2())
+expon = Continuous(_scipy.expon, half_line.Expon())
+f = Continuous(_scipy.f, half_line.F())
+gamma = Continuous(_scipy.gamma, half_line.Gamma())
+geom = Whole(_scipy.geom, whole_numbers.Geom())
+gumbel_l = Continuous(_scipy.gumbel_l, line.GumbelL())
+gumbel_r = Continuous(_scipy.gumbel_r, line.GumbelR())
+halfcauchy = Continuous(_scipy.halfcauchy, half_line.HalfCauchy())
+halfnorm = Continuous(_scipy.halfnorm, half_line.HalfNorm())
+invgamma = Continuous(_scipy.invgamma, half_line.InvGamma())
+invgauss = Continuous(_scipy.invgauss, half_line.InvGauss())
+laplace = Continuous(_scipy.laplace, line.Laplace())
+logistic = Continuous(_scipy.logistic, line.Logistic())
+lognorm = Continuous(_scipy.lognorm, half_line.LogNorm())
+maxwell = Continuous(_scipy.maxwell, half_line.Maxwell())
+nbinom = Whole(_scipy.nbinom, whole_numbers.NBinom())
+norm = Continuous(_scipy.norm, line.Norm())
+pareto = Continuous(_scipy.pareto, half_line.Pareto())
+poisson = Whole(_scipy.poisson, whole_numbers.Poisson())
+rayleigh = Continuous(_scipy.rayleigh, half_line.Rayleigh())
+skewnorm = Continuous(_scipy.skewnorm, line.SkewNorm())
+t = Continuous(_scipy.t, line.T())
+triang = Continuous(_scipy.triang, interval.Triang())
+truncnorm = Continuous(_scipy.truncnorm, interval.TruncNorm())
+uniform = Continuous(_scipy.uniform, interval.Uniform())
+vonmises = Continuous(_scipy.vonmises, line.VonMises())
+weibull_max = Continuous(_scipy.weibull_max, half_line.WeibullMax())
+weibull_min = Continuous(_scipy.weibull_min, half_line.WeibullMin())
 
 
 # ---------------------------------------------------------------- of vectors
@@ -449,10 +493,13 @@ multivariate_t = MultivariateT(_scipy.multivariate_t, "multivariate_t")
 wishart = Wishart(_scipy.wishart, "wishart")
 
 
-@functools.cache
 def __getattr__(name: str) -> Any:
     found = getattr(_scipy, name)
-    if isinstance(found, (rv_continuous, rv_discrete, multi_rv_generic)):
-        why = ": all its arguments are whole numbers" if name in WHOLE else " here"
-        return Guarded(found, f"scipy.stats.{name}", why="has no derivative" + why)
-    return fall_through(_scipy, name)
+    return _guarded(name) if isinstance(found, DISTRIBUTIONS) else fall_through(_scipy, name)
+
+
+@functools.cache
+def _guarded(name: str) -> Guarded:
+    """A distribution that has no derivatives."""
+    why = ": all its arguments are whole numbers" if name in WHOLE else " here"
+    return Guarded(getattr(_scipy, name), f"scipy.stats.{name}", why="has no derivative" + why)

@@ -118,6 +118,7 @@ USES = {
     "difference": lambda a, x: (a - a.T * 0.5) @ x,
     "array": lambda a, x: a.toarray() @ x,
     "dense sum": lambda a, x: a + x @ x.T,
+    "list": lambda a, x: (a - np.eye(4).tolist()) @ x,
     "sums": lambda a, x: (a.sum(), a.sum(0), a.sum(1), a.diagonal()),
     "solve": lambda a, x: ts.sparse.linalg.spsolve(a, x),
     "solve vector": lambda a, x: ts.sparse.linalg.spsolve(a, x[:, :1]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, overload
 
 import numpy as np
 import scipy.sparse as _scipy
@@ -148,7 +148,13 @@ class SparseTensor:
     def __neg__(self) -> SparseTensor:
         return SparseTensor(-self.data, self._pattern)
 
-    def __add__(self, other: Any) -> SparseTensor:
+    @overload
+    def __add__(self, other: SparseTensor) -> SparseTensor: ...
+    @overload
+    def __add__(self, other: Operand) -> Tensor: ...
+    @overload
+    def __add__(self, other: Any) -> Any: ...  # SciPy's matrices, which have no types
+    def __add__(self, other: Any) -> Any:
         if not _is_matrix(other):
             if np.ndim(value_of(other)) == 0:
                 _refuse("+ with a number", "use toarray()")
@@ -162,10 +168,20 @@ class SparseTensor:
 
     __radd__ = __add__
 
-    def __sub__(self, other: SparseTensor) -> SparseTensor:
-        return self + (-other)
+    @overload
+    def __sub__(self, other: SparseTensor) -> SparseTensor: ...
+    @overload
+    def __sub__(self, other: Operand) -> Tensor: ...
+    @overload
+    def __sub__(self, other: Any) -> Any: ...
+    def __sub__(self, other: Any) -> Any:
+        return self + (-other if _is_matrix(other) else np.negative(other))
 
-    def __rsub__(self, other: Matrix | Operand) -> Any:
+    @overload
+    def __rsub__(self, other: Operand) -> Tensor: ...
+    @overload
+    def __rsub__(self, other: Any) -> Any: ...
+    def __rsub__(self, other: Any) -> Any:
         return -self + other
 
 

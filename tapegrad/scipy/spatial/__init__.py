@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import scipy.spatial as _scipy
@@ -13,7 +12,6 @@ from tapegrad.scipy.spatial import distance
 __all__ = ["distance"]
 
 
-@functools.cache
 def __getattr__(name: str) -> Any:
     return fall_through(_scipy, name)
 

@@ -5,7 +5,6 @@ Where two points coincide a distance that is a norm has the derivative 0, as a n
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@functools.cache
-def __getattr__(name: str) -> TensorOrArray:
+def __getattr__(name: str) -> Any:
     return fall_through(_scipy, name)
 
 
