@@ -15,6 +15,7 @@ __all__ = ["events_of", "flame_chart"]
 BARS = 600
 HEIGHT, TOP = 20, 44  # of a row; where the first begins
 TICKS = 5
+ROOM = 88  # per cent of the width, up to which there is room for a label beside a line
 KINDS = {"op": "operation", "out": "derivative", "call": "compilation", "data": "with parts"}
 
 
@@ -121,11 +122,10 @@ def _axis(span: float, bottom: float) -> str:
     found, at = [], 0.0
     while at <= span:
         x = 100 * at / span
-        place = 'dx="-3" text-anchor="end"' if x > 92 else 'dx="3"'
-        found.append(
-            f'<line class="axis" x1="{x:.2f}%" x2="{x:.2f}%" y1="22" y2="{bottom:.0f}"/>'
-            f'<text class="small" x="{x:.2f}%" y="36" {place}>{time_text(at) if at else "0"}</text>'
-        )
+        found.append(f'<line class="axis" x1="{x:.2f}%" x2="{x:.2f}%" y1="22" y2="{bottom:.0f}"/>')
+        if x <= ROOM:
+            text = time_text(at) if at else "0"
+            found.append(f'<text class="small" x="{x:.2f}%" y="36" dx="3">{text}</text>')
         at += step
     return "".join(found)
 

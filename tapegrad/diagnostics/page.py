@@ -104,8 +104,10 @@ def bytes_text(n: float) -> str:
 
 def time_text(us: float) -> str:
     """Microseconds in words."""
+    if us >= 999.5e6:
+        return f"{us / 1e6:,.0f} s"
     for unit, size in (("s", 1e6), ("ms", 1e3)):
-        if us >= size:
+        if us >= 0.9995 * size:  # which three digits round up
             return f"{us / size:.3g} {unit}"
     return f"{us:.3g} µs"
 

@@ -203,7 +203,8 @@ class Run:
 
     def _memory_used(self, events: EventList) -> str:
         found = self._bytes()
-        chart = _chart("resident memory", found, bytes_text) if len(found) > 1 else ""
+        rounded = [round(n / 2**20, 1) for n in found]  # so that a few pages make no slope
+        chart = _chart("resident memory", rounded, "{:,.1f} MiB".format) if len(found) > 1 else ""
         used: dict[str, int] = {}
         for event in events:
             used[event.name] = used.get(event.name, 0) + event.cpu_memory_usage

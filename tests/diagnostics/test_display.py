@@ -1,10 +1,14 @@
 """Displays of Tensors, graphs and profiles in notebooks."""
 
+import re
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 import tapegrad as tg
 from tapegrad.autograd.profiler import profile, record_function
+from tapegrad.autograd.profiler_util import EventList, FunctionEvent
 from tapegrad.diagnostics import Graph, flame_chart
 from tapegrad.diagnostics.page import DARK, LIGHT, bytes_text, escape, time_text
 from tests.diagnostics.pages import HOSTILE, checked
@@ -87,11 +91,21 @@ def test_flame_charts():
         flame_chart(prof, limit=0)
 
 
+@pytest.mark.parametrize("span", [1.0, 3.7, 203e3, 2.1e6, 5e6, 1e9])
+def test_labels_of_times_have_room_on_a_phone(span):
+    """A seventh of some 360 pixels, also before the right end."""
+    svg = flame_chart(EventList([FunctionEvent("sin", 0.0, span)])).svg
+    places = [float(x) for x in re.findall(r'<text class="small" x="([\d.]+)%"', svg)]
+    assert len(places) >= 2 and places[0] == 0.0
+    assert all(after - before > 14 for before, after in pairwise([*places, 102.0]))
+
+
 def test_words():
     assert [bytes_text(n) for n in (0, 1023, 1024, 1 << 20, 5 << 40)] == [
         "0 B", "1023 B", "1.0 KiB", "1.0 MiB", "5.0 TiB",
     ]  # fmt: skip
     assert [time_text(t) for t in (0.5, 12.34, 5e3, 2.5e6)] == ["0.5 µs", "12.3 µs", "5 ms", "2.5 s"]
+    assert [time_text(t) for t in (999.6, 999.6e3, 999.7e6, 4.2e9)] == ["1 ms", "1 s", "1,000 s", "4,200 s"]
     assert escape("a<b>&\"'\x00\u2028é") == "a&lt;b&gt;&amp;&quot;&#x27;\ufffd\ufffdé"
 
 

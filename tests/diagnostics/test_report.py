@@ -1,6 +1,8 @@
 """The report: what is on the page, also after an error, and what a browser makes of it."""
 
+import re
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -41,6 +43,16 @@ def test_a_page_of_nothing(tmp_path):
         pass
     text = checked((tmp_path / "empty.html").read_text("utf-8")).text()
     assert "empty" in text and "Environment" in text and "Graph" not in text
+
+
+def test_memory_is_told_to_a_tenth_of_a_mebibyte(tmp_path):
+    with tg.report(tmp_path / "run.html"):
+        time.sleep(0.2)
+        kept = np.ones(2**23)  # 64 MiB, which the C library has not at hand
+        time.sleep(0.2)
+    text = checked((tmp_path / "run.html").read_text("utf-8")).text()
+    low, high = re.search(r"resident memory from ([\d,.]+\.\d) MiB to ([\d,.]+\.\d) MiB", text).groups()
+    assert float(high.replace(",", "")) - float(low.replace(",", "")) > kept.nbytes / 2**21
 
 
 def test_an_error_is_on_the_page_and_goes_on(tmp_path):
