@@ -4,6 +4,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from docutils import nodes
+from sphinx.application import Sphinx
+
 import tapegrad
 
 with suppress(FileExistsError):  # Sphinx reads pages below its own folder only
@@ -19,6 +22,9 @@ exclude_patterns = ["_build"]
 root_doc = "index"
 html_theme = "furo"
 html_title = f"tapegrad {release}"
+html_static_path, html_css_files = ["_static"], ["site.css"]
+html_show_copyright = False
+pygments_dark_style = "github-dark"
 
 # A page is run whenever it is built, so that what it shows is what the library does; a cell that raises ends
 # the build.
@@ -38,3 +44,16 @@ napoleon_google_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True  # attributes are members, described once
 suppress_warnings = ["ref.python"]  # names that several classes have, such as dtype
+
+
+def without_last_lines(app: Sphinx, tree: nodes.document) -> None:
+    """Take empty lines off the ends of examples, where doctest wants one after the output."""
+    for block in tree.findall(nodes.literal_block):
+        if block.rawsource == block.astext():  # with no markup in it
+            block.rawsource = block.astext().rstrip()
+            block[:] = [nodes.Text(block.rawsource)]
+
+
+def setup(app: Sphinx) -> None:
+    """Register it."""
+    app.connect("doctree-read", without_last_lines)
