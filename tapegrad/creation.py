@@ -33,6 +33,8 @@ def _constructor(function: Callable[..., Any], example: str, result: str) -> Cal
                     f"tg.{name} of a Tensor that requires grad drops its derivative; give its value, .item()"
                 )
             return composed(*args, **kwargs)  # type: ignore[no-any-return]
+        if name in ("zeros", "ones") and len(args) > 1 and isinstance(args[1], int):
+            raise TypeError(f"tg.{name} takes a shape and a dtype, as NumPy: tg.{name}({args})")
         given = {k: value_of(v) for k, v in kwargs.items()}
         made = tensor(function(*(value_of(a) for a in args), **given), requires_grad=requires_grad)
         if name not in SHAPED:

@@ -10,7 +10,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
@@ -161,6 +161,10 @@ class Tensor(ArrayMethods):
     def shape(self) -> tuple[int, ...]:
         """Extents of the axes."""
         return self._v.shape
+
+    @shape.setter
+    def shape(self, shape: Any) -> NoReturn:
+        raise AttributeError(f"the shape of a Tensor is what it was made with; write x.reshape({shape!r})")
 
     @property
     def dtype(self) -> np.dtype:
@@ -457,7 +461,7 @@ class Tensor(ArrayMethods):
                 ("carries a tangent", "") if has_tangent(self) else ("requires grad", " or tg.no_grad()")
             )
             package, called = asking()
-            joined = "tg.array([...]) or np.stack to join Tensors"
+            joined = "tg.array([...]) or np.stack to join Tensors, tg.zeros(shape) to write into"
             raise BorderError(
                 f"{what} of a Tensor that {kind}{called and f', asked for by {called},'} would drop its "
                 f"derivative (shape {self.shape}, dtype {self.dtype}); {way_out(package, called)}use "

@@ -92,6 +92,21 @@ tg.func.grad(f, argnums=2)(a) | TypeError | argument 2; 1 are given
 tg.func.grad(lambda x: float(x[0]))(a) | BorderError | float()
 tg.no_grad(x * 2) | TypeError | found Tensor; with no_grad():
 x.register_hook(3) | TypeError | hook; found int
+tg.zeros(2, 3) | TypeError | tg.zeros((2, 3))
+tg.ones(2, 3, 4) | TypeError | tg.ones((2, 3, 4))
+tg.tensor({"a": 1.0}) | DTypeError | of a dict
+tg.is_tensor(x) | AttributeError | isinstance(x, tg.Tensor)
+x.clamp(0.0, 1.0) | AttributeError | np.clip(x, low, high)
+x.contiguous() | AttributeError | leave the call out
+x.shape = (3, 1) | AttributeError | x.reshape((3, 1))
+y = np.zeros(3); y[:] = x | BorderError | tg.zeros(shape) to write into
+np.full(3, s) | BorderError | numpy.full
+np.linalg.inv(x) | ShapeError | inv needs matrices; (3,)
+tg.func.jvp(f, (a,), (a,)) | ValueError | tuple of ndarray; tg.func.jvp(f)(x, v)
+tg.func.vjp(f, a) | ValueError | found ndarray; tg.func.vjp(f)(x)
+tg.gradcheck(f(x), x) | TypeError | function; found Tensor; tg.gradcheck(f, inputs)
+tg.gradgradcheck(x, f) | TypeError | function; found Tensor; tg.gradgradcheck(f, inputs)
+ts.integrate.odeint(lambda y, t: -y, s, a) | UnsupportedOpError | solve_ivp; (t, y)
 tg.njit("f") | TypeError | found str
 pickle.dumps(x * 2) | GradientError | .detach()
 copy.deepcopy(x * 2) | GradientError | .detach(); .clone()
@@ -103,6 +118,7 @@ f"{x:.3f}" | TypeError | 0-d; (3,)
 def test_what_is_said(line):
     program, kind, words = line.split(" | ")
     setting = "import copy, math, pickle, numpy as np, scipy, scipy.linalg, scipy.optimize, tapegrad as tg"
+    setting += ", tapegrad.scipy as ts"
     names = {}
     exec(setting, names)
     names |= {

@@ -93,7 +93,7 @@ def gradcheck(
     >>> tg.gradcheck(np.sin, x, check_forward_ad=True, order=3)
     True
     """
-    given = _listed(inputs)
+    given = _inputs("gradcheck", func, inputs)
     if order < 1:
         raise ValueError(f"gradcheck: order is 1 or more, found {order}")
     if not check_backward_ad and not check_forward_ad:
@@ -149,6 +149,13 @@ def _outputs(result: Any) -> tuple[Tensor, ...]:
 
 def _listed(inputs: Any) -> list[Any]:
     return [inputs] if isinstance(inputs, Tensor) else list(inputs)
+
+
+def _inputs(what: str, func: Callable[..., Any], inputs: Any) -> list[Any]:
+    """Inputs as a list, of what is seen to be a function."""
+    if not callable(func):
+        raise TypeError(f"{what} takes a function, found {type(func).__name__}: tg.{what}(f, inputs)")
+    return _listed(inputs)
 
 
 def _varied(given: list[Any], what: str) -> list[int]:
@@ -508,7 +515,7 @@ check_batched_grad, fast_mode, masked
     >>> tg.gradgradcheck(np.sin, x, check_fwd_over_rev=True)
     True
     """
-    given = _listed(inputs)
+    given = _inputs("gradgradcheck", func, inputs)
     varied = _varied(given, "gradgradcheck")
     first, everything = _derivative(func, given, varied, grad_outputs, gen_non_contig_grad_outputs)
     return gradcheck(

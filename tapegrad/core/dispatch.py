@@ -55,8 +55,9 @@ def as_tape_value(x: Operand, what: str = "operand") -> np.ndarray:
     array = np.asarray(x)
     dtype = array.dtype
     if dtype.char not in abi.CODES:
+        of = f" (of a {type(array[()]).__name__})" if dtype.char == "O" and array.ndim == 0 else ""
         raise DTypeError(
-            f"{what}: dtype {dtype} cannot take part in differentiation; use numbers, such as float64"
+            f"{what}: dtype {dtype}{of} cannot take part in differentiation; use numbers, such as float64"
         )
     if array.ndim == 0:
         return array.astype(dtype.newbyteorder("="))[()] if not dtype.isnative else array[()]

@@ -36,6 +36,8 @@ METHODS = _read("""
     det logdet: write np.linalg.det(A) or np.linalg.slogdet(A)
     numel nelement: write x.size
     dim: write x.ndim
+    contiguous: NumPy copies where it must; leave the call out
+    clamp: write np.clip(x, low, high)
     sigmoid: write scipy.special.expit(x)
     softmax log_softmax: tapegrad.scipy.special has it
     erf lgamma digamma: scipy.special has it
@@ -59,6 +61,7 @@ MODULE = _read("""
     numpy: import NumPy itself, its functions take Tensors
     elementwise_grad egrad: tg.func.grad of the sum of f is the gradient by each element
     multigrad_dict make_vjp make_jvp: tapegrad.func has value_and_grad, vjp and jvp
+    is_tensor: write isinstance(x, tg.Tensor)
     stop_gradient: x.detach() has the value and no history
     device cuda device_put: arrays are NumPy's, in main memory
     manual_seed rand randn: NumPy's random generators make arrays, np.random.default_rng(seed)

@@ -60,10 +60,13 @@ def positions(what: str, argnums: int | Sequence[int], alone: bool = False) -> t
     several = isinstance(argnums, (tuple, list)) and not (alone and len(argnums) == 1)
     found = tuple(argnums) if isinstance(argnums, (tuple, list)) else (argnums,)
     if not found or any(type(k) is not int or k < 0 for k in found) or len(set(found)) != len(found):
-        shown = repr(argnums) if isinstance(argnums, (tuple, list, int)) else type(argnums).__name__
+        shown = repr(argnums)
+        if not all(isinstance(k, int) for k in found):
+            shown = type(argnums).__name__ + several * f" of {type(found[0]).__name__}"
+        args = "x, v" if what in ("jvp", "hvp", "vhp", "ggnvp") else "x"
         raise ValueError(
             f"{what}: argnums is a position, or several different ones, from 0; found {shown}. "
-            f"Arguments of the function go to what {what} returns: tg.func.{what}(f)(x)"
+            f"Arguments of the function go to what {what} returns: tg.func.{what}(f)({args})"
         )
     return found, several
 

@@ -51,6 +51,10 @@ class _NoMatrices(ShapeError, np.linalg.LinAlgError):
     """Shapes that NumPy refuses with its own class of errors."""
 
 
+_NoMatrices.__name__ = _NoMatrices.__qualname__ = ShapeError.__name__  # as tracebacks show it
+_NoMatrices.__module__ = ShapeError.__module__
+
+
 def matrices(x: Operand, what: str, square: bool = False) -> TensorOrArray:
     """Return an argument as a Tensor or array of matrices."""
     x = tensor_of(x)
