@@ -29,6 +29,7 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
+from tapegrad.native.buffers import empty_array
 from tapegrad.native.scalar import Active, struct
 
 REAL = (types.Float, types.Integer)
@@ -206,7 +207,7 @@ def _array(
     """Emit a new array of active numbers, in the order of C."""
     sources = [arrayobj.make_array(k)(context, builder, v) for k, v in zip(kinds, values, strict=True)]
     shape = cgutils.unpack_tuple(builder, sources[0].shape, kind.ndim)
-    out = arrayobj._empty_nd_impl(context, builder, kind, shape)
+    out = empty_array(context, builder, kind, shape)
     with _elements(context, builder, kinds, sources) as (place, pointers):
         loaded = [arrayobj.load_item(context, builder, k, p) for k, p in zip(kinds, pointers, strict=True)]
         dtypes = [k.dtype for k in kinds]

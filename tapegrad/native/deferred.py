@@ -51,20 +51,48 @@ def caller(what: Deferred, sig: Signature) -> Intrinsic:
     @intrinsic
     def call(typingctx: TypingContext, *kinds: Type) -> Emission:
         def code(context: Context, builder: Builder, form: Signature, values: Sequence[Value]) -> Value:
-            convention, args = context.call_conv, cgutils.unpack_tuple(builder, values[0])
-            found = builder.call(_finder(context, builder.module, repr(tuple(what))), [])
-            with builder.if_then(builder.icmp_signed("==", found, _NONE), likely=False):
-                convention.return_exc(builder)
-            kind = convention.get_function_type(sig.return_type, sig.args)
-            called = builder.inttoptr(found, kind.as_pointer())
-            status, result = convention.call_function(builder, called, sig.return_type, sig.args, args)
-            with builder.if_then(status.is_error, likely=False):
-                convention.return_status_propagate(builder, status)
-            return result
+            return emit_call(context, builder, what, sig, cgutils.unpack_tuple(builder, values[0]))
 
         return sig.return_type(types.StarArgTuple(sig.args)), code
 
     return call
+
+
+def emit_address(context: Context, builder: Builder, what: Deferred) -> Value:
+    """Emit the look-up of a function's address; where it fails the code leaves."""
+    found = builder.call(_finder(context, builder.module, repr(tuple(what))), [])
+    with builder.if_then(builder.icmp_signed("==", found, _NONE), likely=False):
+        context.call_conv.return_exc(builder)
+    return found
+
+
+def emit_call(
+    context: Context, builder: Builder, what: Deferred, sig: Signature, args: Sequence[Value]
+) -> Value:
+    """Emit a call of what is looked up."""
+    convention = context.call_conv
+    kind = convention.get_function_type(sig.return_type, sig.args)
+    called = builder.inttoptr(emit_address(context, builder, what), kind.as_pointer())
+    status, result = convention.call_function(builder, called, sig.return_type, sig.args, args)
+    with builder.if_then(status.is_error, likely=False):
+        convention.return_status_propagate(builder, status)
+    return result
+
+
+def emit_adjoint(context: Context, module: Module, what: Deferred) -> ir.Function:
+    """Return the function `record.ADJOINT` that what is looked up is, which code before it has looked up."""
+    name = f"tapegrad_adjoint {what!r}"
+    function = module.globals.get(name)
+    if function is None:
+        kinds = (types.int64,) * 3
+        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 3), name)
+        function.linkage = "internal"
+        b = ir.IRBuilder(function.append_basic_block("adjoint"))
+        convention, found = context.call_conv, b.call(_finder(context, module, repr(tuple(what))), [])
+        called = b.inttoptr(found, convention.get_function_type(types.none, kinds).as_pointer())
+        convention.call_function(b, called, types.none, kinds, function.args)
+        b.ret_void()
+    return function
 
 
 _NONE = ir.Constant(I64, 0)

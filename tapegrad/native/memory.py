@@ -21,25 +21,31 @@ from tapegrad.native.annotations import (
     Value,
 )
 from tapegrad.native.record import ADJOINT
-from tapegrad.native.tape import COTANGENTS, ROOM, word
+from tapegrad.native.tape import COTANGENTS, ROOM, STOCK, word
 
 i8, f8 = types.int64, types.float64
 BYTES = I8.as_pointer()
 
 
-@intrinsic
-def pool(typingctx: TypingContext) -> Emission:
-    """Return the address of the slots of tapes."""
+def _symbol(name: str) -> Intrinsic:
+    """A function that returns the address of memory of a name."""
 
-    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
-        name = "tapegrad_native_pool"
-        found = builder.module.globals.get(name)
-        if found is None:
-            found = ir.GlobalVariable(builder.module, I8, name)
-            found.linkage = "external"
-        return builder.ptrtoint(found, I64)
+    @intrinsic
+    def address(typingctx: TypingContext) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+            found = builder.module.globals.get(name)
+            if found is None:
+                found = ir.GlobalVariable(builder.module, I8, name)
+                found.linkage = "external"
+            return builder.ptrtoint(found, I64)
 
-    return i8(), code
+        return i8(), code
+
+    return address
+
+
+pool = _symbol("tapegrad_native_pool")  # the slots of tapes
+stock = _symbol(STOCK)
 
 
 @intrinsic
@@ -71,6 +77,17 @@ def claim(typingctx: TypingContext, tape: Type, k: Type) -> Emission:
     return types.boolean(i8, i8), code
 
 
+@intrinsic
+def disclaim(typingctx: TypingContext, tape: Type, k: Type) -> Emission:
+    """Set a word to 0, after all that was written before."""
+
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+        builder.store_atomic(ir.Constant(I64, 0), _word(builder, *args), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(i8, i8), code
+
+
 def _word(builder: Builder, tape: Value, k: Value) -> Value:
     return builder.gep(word(builder, tape, 0), [k])
 
@@ -100,6 +117,7 @@ def _function(name: str, result: ir.Type, *kinds: Type) -> Intrinsic:
 
 calloc = _function("calloc", BYTES, I64, I64)
 free = _function("free", ir.VoidType(), BYTES)
+malloc = _function("malloc", BYTES, I64)
 
 
 @intrinsic

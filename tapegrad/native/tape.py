@@ -38,6 +38,9 @@ def _pages(size: int) -> mmap.mmap:
 _memory = _pages(8 * WORDS * SLOTS)
 POOL = ctypes.addressof(ctypes.c_char.from_buffer(_memory))
 binding.add_symbol("tapegrad_native_pool", POOL)
+STOCK = "tapegrad_native_stock"  # of `buffers`
+_stock = _pages(1 << 12)
+binding.add_symbol(STOCK, ctypes.addressof(ctypes.c_char.from_buffer(_stock)))
 SCRATCH = "tapegrad_native_scratch"  # what is on no tape is written there, which is quicker than to ask
 _scratch = _pages(1 << 20)
 binding.add_symbol(SCRATCH, ctypes.addressof(ctypes.c_char.from_buffer(_scratch)))
