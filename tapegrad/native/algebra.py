@@ -22,7 +22,9 @@ from numba.core.typing.templates import signature
 from numba.np import ufunc_db
 
 from tapegrad.kernels import linked
+from tapegrad.kernels.emit import VECTOR
 from tapegrad.kernels.symbols import can_link
+from tapegrad.kernels.vecmath import definition, number
 from tapegrad.native.annotations import Builder, Context, Key, Value
 from tapegrad.native.gammas import polygamma
 from tapegrad.ops import MEANING, REGISTRY
@@ -42,10 +44,13 @@ def components(spec: Spec) -> int:
 
 
 class Emitter:
-    """Where code goes: Numba's context, and LLVM's builder."""
+    """Where code goes: Numba's context, and LLVM's builder.
 
-    def __init__(self, context: Context, builder: Builder) -> None:
-        self.context, self.builder = context, builder
+    In a loop that may become SIMD code, where `in_loop` says so, functions are vector forms.
+    """
+
+    def __init__(self, context: Context, builder: Builder, in_loop: bool = False) -> None:
+        self.context, self.builder, self.in_loop = context, builder, in_loop
 
     def call(self, function: Callable[..., float], values: Sequence[Value]) -> Value | float:
         """Emit a call of a function of floats, as Numba lowers it."""
@@ -522,7 +527,7 @@ def evaluate(name: str | Elementwise, *args: Number | float) -> Number:
     inner = tuple(x.primal for x in numbers)
     out = evaluate(name, *inner)
     lanes = range(len(first.tangents))
-    if _is_step(name):
+    if is_step(name):
         return first.lift(out)
     tangents = [out.lift(0.0) for _ in lanes]
     for k, x in enumerate(numbers):
@@ -539,7 +544,7 @@ def evaluate(name: str | Elementwise, *args: Number | float) -> Number:
     return first.made(out, tangents)
 
 
-def _is_step(name: str | Elementwise) -> bool:
+def is_step(name: str | Elementwise) -> bool:
     """Whether a function's derivative is zero."""
     return name in OTHERS and not OTHERS[name].partials
 
@@ -548,7 +553,7 @@ def _series(name: str | Elementwise, args: Sequence[Series]) -> Number:
     """Return a function of series, by the differential equation that it obeys."""
     first = evaluate(name, *(x.terms[0] for x in args))
     order = len(args[0].terms) - 1
-    if order == 0 or _is_step(name):
+    if order == 0 or is_step(name):
         return args[0].lift(first)
     if row(name).llvm == "fmul":
         a, b = (x.terms for x in args)
@@ -607,6 +612,8 @@ def _primal(name: str | Elementwise, args: Sequence[Number]) -> Number:
     emit, known = args[0].emit, row(name)
     if isinstance(args[0], Complex):
         return _of_complex(known, args)
+    if emit.in_loop and known.name in VECTOR:
+        return Real(emit, definition(known.name)(*(number.Number(emit.builder, x.value) for x in args)).value)
     if known.llvm:
         instruction = INSTRUCTIONS.get(known.llvm)
         return instruction(*args) if instruction else Real(emit, emit.intrinsic(known.llvm, args[0].value))

@@ -48,6 +48,7 @@ from tapegrad.native.tape import (
     TOP,
 )
 
+FULL = "a native tape holds 2**31 statements at most; differentiate the program in parts"
 inner_njit = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # active numbers do not go to Python
 
 
@@ -155,7 +156,7 @@ def pushed(tape, count, known, reverse, drop):
     if block == 0:
         raise MemoryError("no memory for what a native tape's block knows")
     if before + count >= NUMBERS - 1:
-        raise MemoryError("a native tape holds 2**31 statements at most; differentiate the program in parts")
+        raise MemoryError(FULL)
     put(block, NEXT, get(tape, BLOCKS))
     put(block, PLACE, get(tape, TOP) - get(tape, BASE))
     put(block, BEFORE, before)

@@ -15,13 +15,14 @@ from numba import njit
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
 from numba.core.dispatcher import Dispatcher
-from numba.core.typed_passes import NativeLowering, NopythonTypeInference
+from numba.core.typed_passes import NativeLowering, NopythonRewrites, NopythonTypeInference
 from numba.core.untyped_passes import InlineInlinables
 
 from tapegrad.native.algebra import Spec
 from tapegrad.native.annotations import Compiled
 from tapegrad.native.arrays import Token
 from tapegrad.native.captured import frozen
+from tapegrad.native.fused_sums import FusedSums
 from tapegrad.native.libraries import waiting
 from tapegrad.native.lowering import TwinLowering
 from tapegrad.native.notes import announce
@@ -98,6 +99,7 @@ def _compiler(spec: Spec, entry: bool) -> type[CompilerBase]:
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
         passes.add_pass_after(untyped, InlineInlinables)
         passes.add_pass_after(typed, NopythonTypeInference)
+        passes.add_pass_after(FusedSums, NopythonRewrites)
         passes.passes = [
             (TwinLowering if one is NativeLowering else one, impl) for one, impl in passes.passes
         ]

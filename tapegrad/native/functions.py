@@ -27,7 +27,9 @@ from tapegrad.native.arrays import (
 )
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.complexes import ActiveComplex, squared
+from tapegrad.native.expressions import dense, summed
 from tapegrad.native.forms import ActiveRecord, holds_active, recorded
+from tapegrad.native.fused_sums import SUMS
 from tapegrad.native.operators import value_of, with_value
 from tapegrad.native.scalar import Active, is_active
 
@@ -448,7 +450,12 @@ def shared(a, value):
 
 
 def _reduction(
-    name: str, start: str, step: str, end: str = "", known: Callable[[Type], bool] = is_recorded_array
+    name: str,
+    start: str,
+    step: str,
+    end: str = "",
+    known: Callable[[Type], bool] = is_recorded_array,
+    of_dense: Code | None = None,
 ) -> None:
     """Declare a reduction of all elements, or along an axis by that of all of each lane."""
     function = getattr(np, name)
@@ -463,9 +470,9 @@ def _reduction(
     def choose(a, axis=None):
         if not known(a):
             return None
-        if _none(axis):
-            return whole
-        return _along(a, function) if a.ndim > 1 else whole
+        if not _none(axis) and a.ndim > 1:
+            return _along(a, function)
+        return of_dense if of_dense and dense(a) else whole
 
     choose.__name__ = name
     overload_recorded(function, method=name)(choose)
@@ -491,9 +498,14 @@ def _along(a: types.Array, function: Key) -> Code | None:
     return impl
 
 
-_reduction("sum", "s = 0.0", "s = s + v")
+added: Any = summed
+_reduction("sum", "s = 0.0", "s = s + v", of_dense=lambda a, axis=None: added(a))
 _reduction("prod", "s = 1.0", "s = s * v")
-_reduction("mean", "s = 0.0", "s = s + v", "s = np.divide(s, flat.size)")
+_reduction(
+    "mean", "s = 0.0", "s = s + v", "s = np.divide(s, flat.size)",
+    of_dense=lambda a, axis=None: np.divide(added(a), a.size),
+)  # fmt: skip
+SUMS.add(INSTEAD[np.sum])
 
 
 def _extreme(name: str, better: str) -> None:

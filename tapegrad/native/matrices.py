@@ -49,12 +49,12 @@ BLAS = {"dgemm", "dtrsm"}
 DESCRIBED = types.UniTuple(types.int64, 6)  # address, whether it is active, rows, columns, and both strides
 
 
-def _products(spec: Spec) -> list[tuple[int, int, int]]:
+def products(spec: Spec) -> list[tuple[int, int, int]]:
     """Which components of two factors have their product in which component."""
     if not spec or not spec[0]:
         return [(0, 0, 0)]
     step, found = components(spec[1:]), []
-    for i, j, k in _products(spec[1:]):
+    for i, j, k in products(spec[1:]):
         found.append((i, j, k))
         for lane in range(step, step * (spec[0] + 1), step):
             found += [(lane + i, j, lane + k), (i, lane + j, lane + k)]
@@ -145,7 +145,7 @@ def compiled(name: str, *spec: int) -> ModuleType:
         spec=spec,
         components=components(spec),
         levels=sum(lanes > 0 for lanes in spec),
-        products=_products(spec),
+        products=products(spec),
         rows_first=not source.by_columns,
         operands=", ".join(operands),
         signature=", ".join(["UniTuple(int64, 6)"] * len(operands)),

@@ -24,7 +24,7 @@ from tapegrad.native.annotations import Builder, Module, Type, Value
 from tapegrad.native.tape import COUNT, LIMIT, SCRATCH, TOP, grow, word
 
 MOST = 1 << 12  # bytes of a record of several statements
-FUNCTION, SIZE, STATEMENTS, LEAVES = range(4)  # words of a kind
+FUNCTION, SIZE, STATEMENTS, LEAVES, TABLE = range(5)  # words of a kind; others follow where it has no size
 KIND_WORDS = ctypes.c_int64 * 4
 
 ADJOINT = ir.FunctionType(ir.VoidType(), [I64, I64, I64])  # cotangents, number before the first, record

@@ -11,7 +11,7 @@ from tapegrad.native.algebra import Spec, components
 
 TAPES = '''"""Taking and returning native tapes. {digest}"""
 from numba import njit
-from tapegrad.native.memory import call_block, calloc, claim, free, get, pool, put
+from tapegrad.native.memory import call_block, calloc, claim, disclaim, free, get, pool, put
 from tapegrad.native.tape import (BASE, BLOCKS, CHUNK, CHUNKS, COTANGENTS, COUNT, DROP, END, EXTENT,
                                   IMPORTS, KEPT, LEAST, LIMIT, NEXT, OLDER, OWNED, ROOM, SLOTS, TAKEN,
                                   TOP, WORDS)
@@ -83,7 +83,7 @@ def release(tape):
     if owned == 2:
         free(tape)
     else:
-        put(tape, OWNED, 0)
+        disclaim(tape, OWNED)
 
 
 @njit("boolean(int64, int64)", cache=CACHE)
@@ -117,8 +117,11 @@ def sweep(tape):
         stop = base + get(block, PLACE) if block else base
         while at > stop:
             kind = get(at - 8, 0)
-            at -= get(kind, SIZE)
-            number -= get(kind, STATEMENTS)
+            size, statements = get(kind, SIZE), get(kind, STATEMENTS)
+            if size == 0:  # a record of arrays: it says itself
+                size, statements = get(at - 16, 0), get(at - 24, 0)
+            at -= size
+            number -= statements
             for s in range(SEEDS):
                 call_adjoint(get(kind, FUNCTION), cotangents + s * room, number, at)
         if not block:
@@ -158,6 +161,7 @@ def digest() -> str:
     texts = [path.read_bytes() for path in sorted(here.glob("*.py"))]
     others = ("ops/elementwise.py", "ops/ufuncs.py", "autograd/loops.py")
     texts += [(here.parent / name).read_bytes() for name in others]
+    texts += [path.read_bytes() for path in sorted((here.parent / "kernels/vecmath").glob("*.py"))]
     return hashlib.sha256(b"\0".join(texts)).hexdigest()[:12]
 
 

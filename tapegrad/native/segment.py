@@ -45,6 +45,10 @@ PLAIN = (int, float, complex, bool, str, bytes, type(None), np.generic, tuple, l
 COPIED = 1 << 14  # bytes up to which a passive array is copied
 
 
+def _word(address: Address) -> int:
+    return ctypes.c_int64.from_address(address).value
+
+
 class Recording:
     """A native tape, returned when nothing refers to it."""
 
@@ -72,9 +76,9 @@ class Recording:
         """How many leaves the statements have."""
         at, base, count = self.word(TOP), self.word(BASE), 0
         while at > base:
-            kind = KIND_WORDS.from_address(ctypes.c_int64.from_address(at - 8).value)
-            at -= kind[SIZE]
-            count += kind[LEAVES]
+            kind = KIND_WORDS.from_address(_word(at - 8))
+            at -= kind[SIZE] or _word(at - 16)
+            count += kind[LEAVES] * (1 if kind[SIZE] else _word(at + 8))  # of arrays: for each element
         return count
 
     @property

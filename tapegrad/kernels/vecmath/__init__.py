@@ -42,9 +42,15 @@ BITS = {"greater", "greater_equal", "less", "less_equal"}  # forms that compare;
 
 
 @functools.cache
+def definition(name, dtype="float64"):
+    """Return the form of a function of numbers (`number`) of this dtype."""
+    return next(vars(file)[name] for file in _FILES[dtype] if name in vars(file))
+
+
+@functools.cache
 def form(name, dtype):
     """Return the form of a function for a Numba dtype, to be called in compiled code."""
-    definition = next(vars(file)[name] for file in _FILES[dtype.name] if name in vars(file))
+    of_numbers = definition(name, dtype.name)
     result = types.boolean if name.endswith("_ok") or name in BITS else dtype
     narrow = dtype in (types.float32, types.complex64)
 
@@ -60,7 +66,7 @@ def form(name, dtype):
             args = [(wider(builder, z.real), wider(builder, z.imag)) for z in parts]
         else:
             args = [wider(builder, a) for a in args]
-        found = definition(*args)
+        found = of_numbers(*args)
         if result is types.boolean:
             return found.value
         if dtype not in types.complex_domain:
@@ -69,7 +75,7 @@ def form(name, dtype):
         out.real, out.imag = (rounded(builder, part) for part in found)
         return out._getvalue()
 
-    if len(inspect.signature(definition).parameters) == 1:
+    if len(inspect.signature(of_numbers).parameters) == 1:
 
         @intrinsic
         def unary(typingctx, x):

@@ -1,0 +1,412 @@
+"""Records of whole arrays on a native tape: an elementwise expression is computed and recorded in blocks.
+
+What does not depend on the expression is here, compiled once for each kind of number: gathering operands,
+writing results, the record and its adjoint. The expression itself is a function of a block of elements,
+which `expressions` emits; it finds operands side by side in memory, so LLVM can use SIMD.
+
+On the tape, from the lowest address: the description of the expression, how many elements there are, the
+partials that all of them share, and for each block of `BLOCK` elements: the partials that are each element's
+own, operand by operand, then of each operand that is recorded the numbers of its statements (a word with the
+first and how they go on, and, only if that is not one by one, each of them). Last come, as in all records,
+words that the sweep reads: how many statements and bytes there are, and the kind.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from types import ModuleType
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from tapegrad.kernels import cache
+from tapegrad.native.algebra import I64, Emitter, Spec, components
+from tapegrad.native.annotations import Builder, Context, Emission, Signature, Type, TypingContext, Value
+from tapegrad.native.libraries import waiting
+from tapegrad.native.matrices import products
+from tapegrad.native.runtime import digest
+from tapegrad.native.tape import LIMIT, TOP, grow, word
+
+# Words of a description, which the code that records fills in: the function of a block, where results go,
+# the kind of the record; of operands, of those that are active, and of partials of either sort, how many;
+# whether results are added up; how many elements there are; axes, and how long each is.
+ROW, RESULT, KIND, OPERANDS, LEAVES, OWN, COMMON, SUMMED, TOTAL, AXES, SHAPE = range(11)
+# Words of each operand, after the shape: whether it is active; the bytes from each element to the next one of
+# all in C order, UNEVEN if they differ, SINGLE if there is one element for all; its address; the bytes from
+# one to the next on each axis.
+LEAF, STEPS, ADDRESS, STRIDES = range(4)
+UNEVEN, SINGLE = 1, 2
+BLOCK = 256  # elements
+
+SOURCE = '''"""Records of arrays of numbers with tangents {spec}. {digest}"""
+import numpy as np
+from numba import njit
+from tapegrad.native.array_records import (ADDRESS, AXES, BLOCK, COMMON, KIND, LEAF, LEAVES, OPERANDS, OWN,
+                                           RESULT, ROW, SHAPE, SINGLE, STEPS, STRIDES, SUMMED, TOTAL,
+                                           call_row, room)
+from tapegrad.native.blocks import FULL, inner_njit
+from tapegrad.native.matrices import array_at
+from tapegrad.native.memory import free, get, malloc, put, read, write
+from tapegrad.native.record import TABLE
+from tapegrad.native.tape import COUNT, NUMBERS, TOP
+
+COMPONENTS = {components}
+WIDTH = COMPONENTS + 2  # words of a number: its components, its statement and its tape
+STEP = 8 * WIDTH
+SINGLY, ONE_BY_ONE, LISTED = 1, 2, 3  # how the numbers of a block's statements go on: all are one
+
+
+@inner_njit
+def operand(known, axes, k):
+    """The address of the words of an operand."""
+    return known + 8 * (SHAPE + axes + k * (STRIDES + axes))
+
+
+@inner_njit
+def place(known, x, at):
+    """The address of an element, and how many there are from it to the end of its row."""
+    axes, address, left = get(known, AXES), get(x, ADDRESS), 1
+    for d in range(axes - 1, -1, -1):
+        extent = get(known, SHAPE + d)
+        i = at % extent
+        at //= extent
+        address += i * get(x, STRIDES + d)
+        if d == axes - 1:
+            left = extent - i
+    return address, left
+
+
+@inner_njit
+def tape_of(known, axes, total):
+    """The tape that an operand's elements are on; 0 if none is on any."""
+    offset = 8 * (COMPONENTS + 1)
+    for k in range(get(known, OPERANDS)):  # the first one mostly
+        x = operand(known, axes, k)
+        if get(x, LEAF):
+            tape = get(get(x, ADDRESS) + offset, 0)
+            if tape:
+                return tape
+    for k in range(get(known, OPERANDS)):
+        x, at = operand(known, axes, k), 0
+        while get(x, LEAF) and get(x, STEPS) != SINGLE and at < total:
+            address, left = place(known, x, at)
+            stride = get(x, STRIDES + axes - 1)
+            for i in range(left):
+                tape = get(address + i * stride + offset, 0)
+                if tape:
+                    return tape
+            at += left
+    return 0
+
+
+@inner_njit
+def gathered(address, count, to):
+    """Copy components of numbers that lie side by side to planes; returns how their statements go on."""
+    values = array_at(address, (count, WIDTH), np.float64)
+    numbers = array_at(address, (count, WIDTH), np.int64)
+    planes = array_at(to, (COMPONENTS, BLOCK), np.float64)
+    first, same, ordered = numbers[0, COMPONENTS], 0, 0
+    for i in range(count):
+        {gather}
+        same |= numbers[i, COMPONENTS] ^ first
+        ordered |= numbers[i, COMPONENTS] ^ (first + i)
+    return first << 2 | (SINGLY if same == 0 else ONE_BY_ONE if ordered == 0 else LISTED)
+
+
+@inner_njit
+def picked(address, stride, count, to, listed):
+    """As `gathered` for numbers of a row with gaps, whose statements are listed."""
+    planes, numbers = array_at(to, (COMPONENTS, BLOCK), np.float64), array_at(listed, (count,), np.uint32)
+    for i in range(count):
+        here = address + i * stride
+        for q in range(COMPONENTS):
+            planes[q, i] = read(here + 8 * q)
+        numbers[i] = get(here, COMPONENTS)
+
+
+@inner_njit
+def noted(at, count):
+    """Say how the statements go on that are listed behind an address."""
+    numbers = array_at(at + 8, (count,), np.uint32)
+    first, same, ordered = numbers[0], np.uint32(0), np.uint32(0)
+    for i in range(count):
+        same |= numbers[i] ^ first
+        ordered |= numbers[i] ^ (first + np.uint32(i))
+    put(at, 0, np.int64(first) << 2 | (SINGLY if same == 0 else ONE_BY_ONE if ordered == 0 else LISTED))
+
+
+@inner_njit
+def spanned(at, count):
+    """The bytes of what says which statements a block's operand has."""
+    return 8 + (4 * count + 7) // 8 * 8 if get(at, 0) & 3 == LISTED else 8
+
+
+@inner_njit
+def assembled(work, count, first, tape, address):
+    """Write results to the memory of an array."""
+    values = array_at(address, (count, WIDTH), np.float64)
+    numbers = array_at(address, (count, WIDTH), np.int64)
+    planes, mask = array_at(work, (COMPONENTS, BLOCK), np.float64), -1 if tape else 0
+    for i in range(count):
+        {assemble}
+        numbers[i, COMPONENTS] = (first + i) & mask
+        numbers[i, COMPONENTS + 1] = tape
+
+
+@inner_njit
+def added_up(address, count):
+    """The sum of numbers that lie side by side."""
+    row = array_at(address, (count,), np.float64)
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    whole = count // 4 * 4
+    for i in range(0, whole, 4):
+        a += row[i]
+        b += row[i + 1]
+        c += row[i + 2]
+        d += row[i + 3]
+    for i in range(whole, count):
+        a += row[i]
+    return (a + b) + (c + d)
+
+
+@njit("void(int64)", cache=CACHE)
+def record(known):
+    """Compute an expression, and record it if an operand is on a tape."""
+    total, summed, axes = get(known, TOTAL), get(known, SUMMED), get(known, AXES)
+    if total == 0:
+        return
+    operands, leaves = get(known, OPERANDS), get(known, LEAVES)
+    own, common = get(known, OWN), get(known, COMMON)
+    tape, statements = tape_of(known, axes, total), 1 if summed else total
+    # for values, partials and addresses of a block, and what is on the tape for certain
+    width = 8 * BLOCK
+    work = 8 * (operands + 3) + width * COMPONENTS * (operands + 1)
+    block = leaves * (16 + 4 * BLOCK) + width * COMPONENTS * own
+    blocks = (total + BLOCK - 1) // BLOCK
+    head = 16 + 8 * COMPONENTS * common
+    if tape:
+        if get(tape, COUNT) + statements >= NUMBERS - 1:
+            raise MemoryError(FULL)
+        most = leaves * (16 * blocks + 4 * total) + 8 * COMPONENTS * own * total
+        start = room(tape, head + most + 24 + work)
+        here = start + head + most + 24
+        first = get(tape, COUNT) + 1
+    else:
+        start = malloc(head + block + work)
+        if start == 0:
+            raise MemoryError("no memory for the operands of an expression of arrays")
+        here, first = start + head + block, 0
+    put(start, 0, get(known, KIND))
+    put(start, 1, total)
+    results = here + 8 * (operands + 3)
+    values = results + width * COMPONENTS
+    put(here, 0, results)
+    put(here, 2, start + 16)
+    at, to = 0, start + head
+    while at < total:
+        count = min(BLOCK, total - at)
+        put(here, 1, to)
+        to += 8 * COMPONENTS * own * count
+        for k in range(operands):
+            x, plane = operand(known, axes, k), values + width * COMPONENTS * k
+            leaf, steps = get(x, LEAF), get(x, STEPS)
+            put(here, 3 + k, plane)
+            if steps == SINGLE:
+                address = get(x, ADDRESS)
+                if at == 0:
+                    for q in range(COMPONENTS if leaf else 1):
+                        write(plane + width * q, read(address + 8 * q))
+                if leaf:
+                    put(to, 0, get(address, COMPONENTS) << 2 | SINGLY)
+                    to += 8
+            elif leaf and steps == STEP:
+                address = get(x, ADDRESS) + at * STEP
+                put(to, 0, gathered(address, count, plane))
+                if get(to, 0) & 3 == LISTED:
+                    picked(address, STEP, count, plane, to + 8)
+                to += spanned(to, count)
+            elif steps == 8:
+                put(here, 3 + k, get(x, ADDRESS) + 8 * at)
+            else:
+                done, inner = 0, get(x, STRIDES + axes - 1)
+                while done < count:
+                    address, left = place(known, x, at + done)
+                    left = min(left, count - done)
+                    if leaf:
+                        picked(address, inner, left, plane + 8 * done, to + 8 + 4 * done)
+                    else:
+                        row = array_at(plane + 8 * done, (left,), np.float64)
+                        for i in range(left):
+                            row[i] = read(address + i * inner)
+                    done += left
+                if leaf:
+                    noted(to, count)
+                    to += spanned(to, count)
+        call_row(get(known, ROW), count, here)
+        if summed:
+            for q in range(COMPONENTS):
+                place_of = get(known, RESULT) + 8 * q
+                write(place_of, read(place_of) + added_up(results + width * q, count))
+        else:
+            assembled(results, count, first + at, tape, get(known, RESULT) + STEP * at)
+        at += count
+        if tape == 0:
+            to = start + head
+    if summed:
+        put(get(known, RESULT), COMPONENTS, first if tape else 0)
+        put(get(known, RESULT), COMPONENTS + 1, tape)
+    if tape:
+        put(to, 0, statements)
+        put(to, 1, to + 24 - start)
+        put(to, 2, get(known, KIND))
+        put(tape, TOP, to + 24)
+        put(tape, COUNT, first + statements - 1)
+    else:
+        free(start)
+
+
+@inner_njit
+def clear(at, count):
+    """Set cotangents to zero."""
+    cotangents = array_at(at, (COMPONENTS * count,), np.float64)
+    for i in range(cotangents.size):
+        cotangents[i] = 0.0
+
+{give}
+@njit("void(int64, int64, int64)", cache=CACHE, nogil=True)
+def reverse(cotangents, number, at):
+    """The adjoint of a record: take the cotangents of its statements to those of its leaves."""
+    table, total = get(at, 0) + 8 * TABLE, get(at, 1)
+    leaves, own, common, summed = get(table, 0), get(table, 1), get(table, 2), get(table, 3)
+    to, done = at + 16 + 8 * COMPONENTS * common, 0
+    c = cotangents + 8 * COMPONENTS * (number + 1)
+    while done < total:
+        count = min(BLOCK, total - done)
+        own_partials = to
+        to += 8 * COMPONENTS * own * count
+        for k in range(leaves):
+            code, how = get(table, 4 + k), get(to, 0)
+            if how != SINGLY:  # of no tape
+                if code < 0:
+                    partials = at + 16 + 8 * COMPONENTS * (-1 - code)
+                    if summed:
+                        give_one_common(cotangents, to, how, count, c, partials)
+                    else:
+                        give_each_common(cotangents, to, how, count, c, partials)
+                else:
+                    partials = own_partials + 8 * COMPONENTS * count * code
+                    if summed:
+                        give_one_own(cotangents, to, how, count, c, partials)
+                    else:
+                        give_each_own(cotangents, to, how, count, c, partials)
+            to += spanned(to, count)
+        if not summed:
+            clear(c, count)
+            c += 8 * COMPONENTS * count
+        done += count
+    if summed:
+        clear(c, 1)
+'''
+
+
+GIVE = '''
+@inner_njit
+def give_{many}_{whose}(cotangents, to, how, count, c_at, p_at):
+    """Add to the cotangents of a block's leaves those of its results, {many}, times partials, {whose}."""
+    c = array_at(c_at, (count, COMPONENTS), np.float64)
+    p = array_at(p_at, (COMPONENTS, {extent}), np.float64)
+    if how & 3 == ONE_BY_ONE:
+        given = array_at(cotangents + 8 * COMPONENTS * (how >> 2), (count, COMPONENTS), np.float64)
+        for i in range(count):
+            {product}
+            {add}
+    elif how & 3 == SINGLY:
+        {none}
+        for i in range(count):
+            {product}
+            {total}
+        i, given = 0, array_at(cotangents + 8 * COMPONENTS * (how >> 2), (1, COMPONENTS), np.float64)
+        {add_total}
+    else:
+        numbers = array_at(to + 8, (count,), np.uint32)
+        for k in range(count):
+            i, place = k, cotangents + 8 * COMPONENTS * np.int64(numbers[k])
+            {product}
+            i, given = 0, array_at(place, (1, COMPONENTS), np.float64)
+            {add}
+'''
+
+
+def _give(spec: Spec) -> str:
+    """The functions that give cotangents: what is zero moves nothing, also where a partial is infinite."""
+    size, terms, found = components(spec), products(spec), []
+    each = range(size)
+    full = [" + ".join(f"c{i} * p{j}" for i, j, out in terms if out == k) for k in each]
+    for many, at in (("each", "i"), ("one", "0")):
+        for whose, extent, of in (("own", "count", "i"), ("common", "1", "0")):
+            lines = [f"c{q}, p{q} = c[{at}, {q}], p[{q}, {of}]" for q in each]
+            moves = " or ".join(f"c{q} != 0.0" for q in each[1:])
+            for q in each:
+                alone = f"c0 * p{q} if c0 != 0.0 else 0.0"
+                lines.append(f"r{q} = {full[q]} if {moves} else {alone}" if moves else f"r{q} = {alone}")
+            found.append(
+                GIVE.format(
+                    many=many, whose=whose, extent=extent,
+                    product="; ".join(lines),
+                    add="; ".join(f"given[i, {q}] += r{q}" for q in each),
+                    none="; ".join(f"t{q} = 0.0" for q in each),
+                    total="; ".join(f"t{q} += r{q}" for q in each),
+                    add_total="; ".join(f"given[i, {q}] += t{q}" for q in each),
+                )
+            )  # fmt: skip
+    return "\n".join(found)
+
+
+@functools.cache
+def compiled(*spec: int) -> ModuleType:
+    """Return the module for numbers of a kind."""
+    each = range(components(spec))
+    text = SOURCE.format(
+        spec=spec, components=len(each), give=_give(spec), digest=digest(),
+        gather="; ".join(f"planes[{q}, i] = values[i, {q}]" for q in each),
+        assemble="; ".join(f"values[i, {q}] = planes[{q}, i]" for q in each),
+    )  # fmt: skip
+    with waiting():
+        return cache.load("array_records", text)
+
+
+@intrinsic
+def room(typingctx: TypingContext, tape: Type, size: Type) -> Emission:
+    """Return where a record of so many bytes starts on a tape."""
+
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+        tape, size = args
+        top = builder.load(word(builder, tape, TOP))
+        full = builder.icmp_unsigned(">", builder.add(top, size), builder.load(word(builder, tape, LIMIT)))
+        start = cgutils.alloca_once_value(builder, top)
+        with builder.if_then(full, likely=False):
+            moved = builder.call(grow(Emitter(context, builder)), [tape, size])
+            with builder.if_then(builder.icmp_signed("==", moved, ir.Constant(I64, 0)), likely=False):
+                context.call_conv.return_exc(builder)
+            builder.store(moved, start)
+        return builder.load(start)
+
+    return types.int64(types.int64, types.int64), code
+
+
+@intrinsic
+def call_row(typingctx: TypingContext, function: Type, count: Type, places: Type) -> Emission:
+    """Compute a block of an expression, by the address of its function."""
+    kinds = types.int64, types.int64
+
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+        convention = context.call_conv
+        called = builder.inttoptr(args[0], convention.get_function_type(types.int64, kinds).as_pointer())
+        status, _ = convention.call_function(builder, called, types.int64, kinds, args[1:])
+        with builder.if_then(status.is_error, likely=False):
+            convention.return_status_propagate(builder, status)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), code

@@ -1,0 +1,236 @@
+"""Expressions of arrays in compiled code: values and derivatives beside those of Tensors."""
+
+import gc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba.core.runtime import _nrt_python, rtsys
+
+import tapegrad as tg
+from tapegrad.native import function, segment
+from tapegrad.native.array_records import BLOCK
+from tapegrad.native.buffers import LARGE, LARGEST
+
+SIZES = (0, 1, 2, 7, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5)
+
+
+def smooth(x, y, c):
+    return np.exp(x) * y + c * np.tanh(x - y) / (1.0 + x * x) - x**3
+
+
+def kinks(x, y, c):
+    return np.maximum(x, y) + np.abs(x) * np.minimum(y, c) + np.floor(x) * y - np.sign(y) * x
+
+
+def scaled(x, y, c):
+    return 2.0 * x - y / 4.0 + c
+
+
+def total(f):
+    compiled = tg.njit(f)
+    return tg.njit(lambda x, y, c: np.sum(compiled(x, y, c) * np.cos(y)))
+
+
+TOTALS = {f.__name__: (f, total(f)) for f in (smooth, kinks, scaled)}
+
+
+def compare(f, args, order, rtol=1e-12, plain=None):
+    """Gradients of a function beside those of Tensors; in second order along a direction."""
+    f = f if hasattr(f, "primal") else tg.njit(f)
+    moving = tuple(range(len(args)))
+    found = tg.func.value_and_grad(f, moving)(*args)
+    tensors = [tg.tensor(a, requires_grad=True) for a in args]
+    value = (plain or f.__wrapped__)(*tensors)
+    first = tg.grad(value, tensors, create_graph=order > 1)
+    np.testing.assert_allclose(found[0], value.item(), rtol=rtol)
+    for a, b in zip(found[1], first, strict=True):
+        np.testing.assert_allclose(a, b.detach().numpy(), rtol=rtol, atol=1e-13)
+    if order > 1:
+        v = [np.cos(np.arange(np.size(a)) + k).reshape(np.shape(a))[()] for k, a in enumerate(args)]
+        slope = sum(np.sum(g * d) for g, d in zip(first, v, strict=True))
+        second = tg.grad(slope, tensors, allow_unused=True)
+        along = tg.func.hvp(f, moving)(*args, tuple(v))
+        for a, b in zip(along, second, strict=True):
+            b = np.zeros(np.shape(a)) if b is None else b.detach().numpy()
+            np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-11)
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("name", TOTALS)
+def test_every_size(name, n):
+    x, y = np.linspace(-1.2, 2, n), np.cos(np.arange(n))
+    plain, compiled = TOTALS[name]
+    compare(compiled, (x, y, 0.3), 2, plain=lambda x, y, c: np.sum(plain(x, y, c) * np.cos(y)))
+
+
+def shapes(x, y, c):
+    a = x[:, None] * y + c
+    b = a.T[::-1, 1:] - x[1:]
+    return np.sum(a * a) + np.sum(np.sin(b)) + np.sum(a[::2, ::-3] / 3.0)
+
+
+def test_shapes_and_strides():
+    compare(shapes, (np.linspace(1, 2, 30), np.linspace(-1, 1, 31), 0.5), 2)
+
+
+def planes(x, c):
+    a = x.reshape((4, 5, 6))
+    b = a[:, 2:3, :] * a + c * a[1]
+    return np.sum(b[:, :, ::2] * b[:, ::-1, ::2]) + np.sum(a * 2.0)
+
+
+def test_three_axes():
+    compare(planes, (np.linspace(0.1, 1, 120), 0.7), 2)
+
+
+def partly(x, c):
+    """Numbers on the tape beside others, in any order."""
+    a = np.zeros_like(x)
+    for i in range(0, x.size, 3):
+        a[i] = x[x.size - 1 - i]
+    b = a * a + c * np.exp(a)
+    a[::2] = b[::-2]
+    return np.sum(a * b) + np.sum(b)
+
+
+def test_arrays_that_are_partly_active():
+    for n in (5, BLOCK + 3):
+        n += 1 - n % 2
+        compare(partly, (np.linspace(-1, 1, n), 0.2), 2)
+
+
+def late(x, c):
+    """The first element that is on the tape comes in a later block."""
+    a = np.zeros_like(x)
+    a[2 * BLOCK :] = x[2 * BLOCK :]
+    return np.sum(np.exp(a) * c) + np.sum(a * a)
+
+
+def test_the_first_active_element_comes_late():
+    compare(late, (np.linspace(-1, 1, 3 * BLOCK + 1), 1.5), 2)
+
+
+def constant(x, y):
+    a = np.zeros(x.size)
+    b = np.exp(a) + 1.0
+    return np.sum(b * y) + x[0]
+
+
+def test_what_is_on_no_tape_is_not_recorded():
+    x = np.linspace(0, 1, BLOCK + 9)
+    g = tg.func.grad(tg.njit(constant), (0, 1))(x, x)
+    np.testing.assert_array_equal(g[0], np.eye(1, x.size)[0])
+    np.testing.assert_array_equal(g[1], np.full(x.size, 2.0))
+
+
+def stencil(u, c):
+    u = u.copy()
+    for _ in range(5):
+        u[1:-1] = u[1:-1] + c * (u[2:] - 2.0 * u[1:-1] + u[:-2])
+        u[:-1] *= u[1:]
+        u += 0.1
+    return np.sum(u * np.arange(u.size))
+
+
+STENCIL = tg.njit(stencil)
+
+
+@pytest.mark.parametrize("n", [3, 10, BLOCK, BLOCK + 2, 2 * BLOCK + 3])
+def test_writes_to_what_is_read(n):
+    compare(STENCIL, (np.linspace(0.5, 1, n), 0.1), 2)
+
+
+def division(x, y):
+    return np.sum(np.sqrt(x) * y) + np.sum(y / np.where(x > 0.0, x, 1.0))
+
+
+def test_infinite_partials_move_nothing_where_the_cotangent_is_zero():
+    def f(x, y):
+        s = np.sqrt(x)
+        t = s * y
+        return np.sum(t)
+
+    x, y = np.array([0.0, 4.0]), np.array([0.0, 1.0])
+    np.testing.assert_array_equal(tg.func.grad(tg.njit(f))(x, y), [0.0, 0.25])
+    x[0] = 1e-300
+    compare(division, (x, y), 1)
+
+
+def test_operands_that_do_not_fit():
+    f = tg.func.grad(tg.njit(lambda x, y: np.sum(x * y)))
+    with pytest.raises(ValueError, match="broadcast"):
+        f(np.ones(3), np.ones(4))
+    assert f(np.ones(3), np.ones(3)).tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("nbytes", [LARGE - 24, LARGE, LARGE + 24, LARGEST, LARGEST + 24])
+def test_memory_of_large_arrays_is_used_again_and_returned(nbytes):
+    x = np.linspace(0, 1, nbytes // 24)
+    f = tg.njit(lambda x: np.sum(np.exp(x) * x))
+    g = tg.njit(lambda x: x * x + 1.0)
+    t = tg.tensor(x, requires_grad=True)
+    for _ in range(2):
+        np.testing.assert_allclose(tg.func.grad(f)(x), np.exp(x) * (1 + x), rtol=1e-14)
+        (found,) = tg.grad(np.sum(g(t)), t)
+        np.testing.assert_allclose(found.numpy(), 2 * x)
+    gc.collect()
+    _nrt_python.memsys_enable_stats()
+    try:
+        before = rtsys.get_allocation_stats()
+        for _ in range(3):
+            tg.func.grad(f)(x)
+        after = rtsys.get_allocation_stats()
+    finally:
+        _nrt_python.memsys_disable_stats()
+    assert after.alloc - before.alloc == after.free - before.free
+    assert after.mi_alloc - before.mi_alloc == after.mi_free - before.mi_free
+
+
+def test_an_expression_is_one_record(monkeypatch):
+    """Partials that differ take 8 bytes an element, and nothing else more than some words a block."""
+    recordings = []
+
+    class Kept(segment.Recording):
+        def __init__(self, inputs):
+            super().__init__(inputs)
+            recordings.append(self)
+
+    monkeypatch.setattr(function, "Recording", Kept)
+    f = tg.njit(lambda x, y: x * y + 2.0 * x)
+    n = 100 * BLOCK
+    x, y = (tg.tensor(np.ones(n), requires_grad=True) for _ in range(2))
+    found = f(x, y)
+    (recording,) = recordings
+    assert 16 * n < recording.nbytes < 17 * n
+    assert tg.grad(np.sum(found), [x, y])[0].tolist()[:2] == [3.0, 3.0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_random_layouts(data):
+    """Products of slices of two arrays: any start, any step, any axes."""
+    rows, columns = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 20))
+    steps = st.sampled_from([-3, -2, -1, 1, 2, 3])
+    r, c, s, d = (data.draw(steps) for _ in range(4))
+    x = np.cos(np.arange(rows * columns, dtype=float)).reshape(rows, columns)
+    y = np.sin(np.arange(rows * columns, dtype=float)).reshape(rows, columns)
+    args = x, y, r, c, s, d
+    found = LAYOUTS(*args)
+    a, b = (tg.tensor(v, requires_grad=True) for v in (x, y))
+    value = layouts(a, b, r, c, s, d)
+    first = tg.grad(value, [a, b])
+    np.testing.assert_allclose(found[0], value.item(), rtol=1e-13)
+    for v, w in zip(found[1], first, strict=True):
+        np.testing.assert_allclose(v, w.numpy(), rtol=1e-13, atol=1e-14)
+
+
+def layouts(x, y, r, c, s, d):
+    a, b = x[::r, ::c], y[::s, ::d]
+    m, n = min(a.shape[0], b.shape[0]), min(a.shape[1], b.shape[1])
+    z = a[:m, :n] * b[:m, :n] + x[:m, :n]
+    return np.sum(z * z) + np.sum(a[:m, 0] * b[0, 0])
+
+
+LAYOUTS = tg.func.value_and_grad(tg.njit(layouts), (0, 1))
