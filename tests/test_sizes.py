@@ -71,7 +71,7 @@ NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes o
     ("scipy/special.py", 8): "bytes of double precision",
     ("native/gammas.py", 15.0): "a range of numbers",
     ("native/gammas.py", 1000000.0): "a range of numbers",
-    ("native/spectra.py", 1e300): "a range of numbers",
+    ("native/norms.py", 1e300): "a range of numbers",
     ("ops/ufuncs.py", 8.0): "a range of numbers",
 }
 ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)

@@ -21,7 +21,7 @@ from numba.np import arrayobj
 
 from tapegrad.kernels import cache
 from tapegrad.kernels.locks import importing
-from tapegrad.native import matrix_planes, matrix_sources
+from tapegrad.native import matrix_planes, matrix_sources, spectral_sources
 from tapegrad.native.algebra import I64, MARKED, Emitter, Spec, components
 from tapegrad.native.annotations import (
     Builder,
@@ -131,7 +131,8 @@ def look(typingctx: TypingContext, tape: Type, size: Type) -> Emission:
 
 def source_of(name: str) -> Source:
     """Return what is known of a function of matrices."""
-    found: Source = getattr(matrix_sources, name.upper())
+    module = matrix_sources if hasattr(matrix_sources, name.upper()) else spectral_sources
+    found: Source = getattr(module, name.upper())
     return found
 
 
@@ -227,7 +228,7 @@ def _run(name: str, spec: Spec) -> Compiled:
         "compute": caller(Deferred("matrices", args, name), RESULT(*[DESCRIBED] * len(names))),
         "assemble": caller(Deferred("matrices", args, "assemble"), ASSEMBLE),
         "address_of": address_of,
-        **{f"describe_{x}": one for x, one in zip(names, (as_row, as_column), strict=False)},
+        **{f"describe_{x}": one for x, one in zip(names, (as_row, as_column, as_column), strict=False)},
     }
     exec(
         f"def run(shape, {', '.join(names)}):\n"

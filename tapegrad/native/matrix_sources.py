@@ -196,41 +196,6 @@ def give(tape, ct, known, given):
     by_columns=True,
 )
 
-EIGH = Source(
-    "a",
-    '''
-
-@inner_njit
-def result(x, where):
-    """Eigenvalues in the first row, and below them the vectors; of matrices without tangents."""
-    w, v = np.linalg.eigh(symmetric(x)[0])
-    out = np.empty((1, w.size + 1, w.size))
-    for j in range(w.size):
-        out[0, 0, j] = w[j]
-        for i in range(w.size):
-            out[0, i + 1, j] = v[i, j]
-    return (out,)
-
-
-@inner_njit
-def give(tape, ct, known, given):
-    """A vector with a cotangent turns to all others, infinitely to one of an equal value."""
-    w, v = known[0][0, 0], known[0][:, 1:].copy()
-    inner = times(v, True, ct[:, 1:].copy(), False, 1.0)
-    for j in range(w.size):
-        turns = False
-        for i in range(w.size):
-            turns |= ct[0, i + 1, j] != 0.0
-        for i in range(w.size):
-            if i == j:
-                inner[0, i, j] = ct[0, 0, j]
-            elif turns:
-                inner[0, i, j] = np.divide(inner[0, i, j], w[j] - w[i])
-    added(tape, given[0], halves(times(times(v, False, inner, False, 1.0), False, v, True, 1.0)))
-''',
-    values_only=True,
-)
-
 QR = Source(
     "a",
     '''

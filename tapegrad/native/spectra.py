@@ -9,18 +9,16 @@ of the vector are infinite or nan, and those of other vectors are what they are.
 from __future__ import annotations
 
 import numpy as np
-from numba.core import types
 from numba.core.errors import TypingError
 from numba.np.numpy_support import numpy_version
 
-from tapegrad.native.arrays import is_active_array, is_complex_array
+from tapegrad.native.arrays import is_active_array
 from tapegrad.native.blocks import inner_njit
-from tapegrad.native.complexes import squared
 from tapegrad.native.factors import symmetric, values
 from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, overload_recorded
-from tapegrad.native.linear import ELIMINATE, ELIMINATED, triangular
+from tapegrad.native.linear import ELIMINATE, ELIMINATED
 from tapegrad.native.matrices import block_of
-from tapegrad.native.operators import value_of, with_value
+from tapegrad.native.operators import value_of
 from tapegrad.native.scalar import order_of
 
 DOT, INV = INSTEAD[np.dot], INSTEAD[np.linalg.inv]
@@ -171,7 +169,14 @@ def eig(a):
     if not is_active_array(a):
         return None
     _see_that_they_are_real()
-    order = order_of(a.dtype.spec)
+    order, block = order_of(a.dtype.spec), block_of("eig", a)
+    if block is not None:
+
+        def by_block(a):
+            found = block((a.shape[0] + 1, a.shape[0]), a)
+            return found[0], found[1:]
+
+        return by_block
 
     def impl(a):
         d, x = np.linalg.eig(values(a))
@@ -186,7 +191,9 @@ def eigvals(a):
     if not is_active_array(a):
         return None
     _see_that_they_are_real()
-    order = order_of(a.dtype.spec)
+    order, block = order_of(a.dtype.spec), block_of("eigvals", a)
+    if block is not None:
+        return lambda a: block((a.shape[0] + 1, a.shape[0]), a)[0]
 
     def impl(a):
         np.linalg.eigvals(values(a))  # which raises, in its own words, where one is complex
@@ -217,7 +224,7 @@ def _spaces(a, u0, d, vt0, lo, hi, steps):
 
 
 @inner_njit
-def _singular_value(a, u0, d, vt0, j, order):
+def singular_value(a, u0, d, vt0, j, order):
     """One singular value: Rayleigh's quotient, of twice the order of its vectors."""
     u, v = _spaces(a, u0, d, vt0, j, j + 1, order // 2)
     av = DOT(a, v)
@@ -235,7 +242,7 @@ def _singular_value(a, u0, d, vt0, j, order):
 def _singular_values(a, u0, d, vt0, order):
     s = np.empty(d.size, dtype_of(a))
     for j in range(d.size):
-        s[j] = _singular_value(a, u0, d, vt0, j, order)
+        s[j] = singular_value(a, u0, d, vt0, j, order)
     return s
 
 
@@ -260,8 +267,19 @@ def _completed(out, start, steps):
 def svd(a, full_matrices=1):
     if not is_active_array(a):
         return None
-    order = order_of(a.dtype.spec)
+    order, block, full_block = order_of(a.dtype.spec), block_of("svd", a), block_of("svd_full", a)
     steps = (order // 2).bit_length()  # as each doubles the order, which is 1 before the first
+    if block is not None:
+
+        def by_block(a, full_matrices=1):
+            m, n = a.shape
+            k = min(m, n)
+            p, q = (m, n) if full_matrices else (k, k)
+            size = k + m * p + n * q
+            found = full_block(size, a) if full_matrices and m != n else block(size, a)
+            return found[k : k + m * p].reshape(m, p), found[:k], found[k + m * p :].reshape(n, q).T
+
+        return by_block
 
     def impl(a, full_matrices=1):
         u0, d, vt0 = np.linalg.svd(values(a), full_matrices)
@@ -283,7 +301,15 @@ def svd(a, full_matrices=1):
 
 
 @inner_njit
-def _see_that_it_counts(d, shape, rank):
+def _alone(x):
+    """A number as an array."""
+    out = np.empty(1)
+    out[0] = value_of(x)
+    return out
+
+
+@inner_njit
+def see_that_it_counts(d, shape, rank):
     """Raise where a singular value is counted that is rounding of a zero."""
     if rank and d[rank - 1] <= d[0] * max(shape) * 2.220446049250313e-16:
         raise np.linalg.LinAlgError(
@@ -295,7 +321,15 @@ def _see_that_it_counts(d, shape, rank):
 def pinv(a, rcond=1e-15):
     if not is_active_array(a):
         return None
-    order = order_of(a.dtype.spec)
+    order, block = order_of(a.dtype.spec), block_of("pinv", a)
+    if block is not None:
+
+        def by_block(a, rcond=1e-15):
+            if a.size == 0:
+                return np.zeros(a.T.shape, dtype_of(a))
+            return block(a.T.shape, a, _alone(rcond))
+
+        return by_block
 
     def impl(a, rcond=1e-15):
         out = np.zeros(a.T.shape, dtype_of(a))
@@ -303,7 +337,7 @@ def pinv(a, rcond=1e-15):
             return out
         first, (u0, d, vt0) = np.linalg.pinv(values(a), rcond), np.linalg.svd(values(a), False)
         rank = (d > rcond * d[0]).sum()
-        _see_that_it_counts(d, a.shape, rank)
+        see_that_it_counts(d, a.shape, rank)
         u, v = _spaces(a, u0, d, vt0, 0, rank, int(order))
         inner, rhs = DOT(u.T, DOT(a, v)), u.T.copy()
         ELIMINATE(inner, rhs)
@@ -320,11 +354,23 @@ def lstsq(a, b, rcond=-1.0):
     if not _any_active(a, b) or b.ndim > 2:
         return None
     order = order_of(next(x.dtype.spec for x in (a, b) if is_active_array(x)))
+    block = block_of("lstsq", a, b)
+    if block is not None:
+
+        def by_block(a, b, rcond=-1.0):
+            (m, n), p = a.shape, b.size // max(b.shape[0], 1)
+            k = min(m, n)
+            found = block(1 + k + n * p + p, a, b, _alone(rcond))
+            rank, size = int(value_of(found[0])), 1 + k + n * p
+            left = found[size:] if rank == n < m else found[size:size]
+            return found[1 + k : size].reshape((n, *b.shape[1:])), left, rank, found[1 : 1 + k]
+
+        return by_block
 
     def impl(a, b, rcond=-1.0):
         first, squares, rank, d = np.linalg.lstsq(values(a), values(b), rcond)
         u0, _, vt0 = np.linalg.svd(values(a), False)
-        _see_that_it_counts(d, a.shape, rank)
+        see_that_it_counts(d, a.shape, rank)
         m, n = a.shape
         c, y = np.empty(a.shape, dtype_of(a, b)), np.empty((m, b.size // m), dtype_of(a, b))
         for i in range(m):
@@ -361,136 +407,3 @@ def matrix_rank(A, tol=None):
     if _none(tol):
         return lambda A, tol=None: np.linalg.matrix_rank(values(A))
     return lambda A, tol=None: np.linalg.matrix_rank(values(A), value_of(tol))
-
-
-# ---------------------------------------------------------------- norms
-
-
-@inner_njit
-def _extreme(a, u0, d, vt0, best, order):
-    """The greatest or least singular value; of several equal ones each has an equal share."""
-    total, count = 0.0, 0
-    for j in range(d.size):
-        if d[j] == best:
-            total = total + _singular_value(a, u0, d, vt0, j, order)
-            count += 1
-    return best + moved(total / count)
-
-
-@overload_recorded(np.linalg.cond)
-def cond(x, p=None):
-    if not is_active_array(x):
-        return None
-    order, norm = order_of(x.dtype.spec), INSTEAD[np.linalg.norm]
-    if not (_none(p) or isinstance(p, (types.Integer, types.Float))):
-        return None
-    two = _none(p)
-
-    def impl(x, p=None):
-        if two or p == 2 or p == -2:
-            u0, d, vt0 = np.linalg.svd(values(x), False)
-            top, bottom = _extreme(x, u0, d, vt0, d[0], order), _extreme(x, u0, d, vt0, d[-1], order)
-            if not two and p == -2:
-                top, bottom = bottom, top
-            if d[0] == 0.0:
-                return np.divide(1.0, bottom)
-            return np.divide(top, bottom)
-        if triangular(values(x))[0] < x.shape[0]:
-            return np.inf
-        return norm(x, p) * norm(INV(x), p)
-
-    return impl
-
-
-@overload_recorded(np.linalg.norm)
-def norm(x, ord=None):
-    if is_complex_array(x) and x.ndim <= 2:
-        stub, order = INSTEAD[np.linalg.norm], order_of(x.dtype.spec)
-        if _none(ord):
-            return lambda x, ord=None: _complex_length(x, order)
-        if x.ndim == 1:
-            return lambda x, ord=None: _complex_length(x, order) if ord == 2 else stub(np.abs(x), ord)
-        return lambda x, ord=None: stub(np.abs(x), entrywise(ord))
-    if not is_active_array(x) or not (_none(ord) or isinstance(ord, (types.Integer, types.Float))):
-        return None
-    order = order_of(x.dtype.spec)
-    if _none(ord):
-        return (lambda x, ord=None: _length(x, order)) if x.ndim <= 2 else None
-    if x.ndim == 1:
-        return lambda x, ord=None: _length(x, order) if ord == 2 else _vector_norm(x, ord, order)
-    return (lambda x, ord=None: _matrix_norm(x, ord, order)) if x.ndim == 2 else None
-
-
-@inner_njit
-def _complex_length(z, order):
-    s = 0.0
-    for v in z.flat:
-        s = s + squared(v)
-    return s if order == 1 and s == 0.0 else np.sqrt(s)
-
-
-@inner_njit
-def entrywise(ord):
-    """The order of a norm of a complex matrix that is one of the absolute values."""
-    if ord == 2 or ord == -2:
-        raise ValueError("the norms 2 and -2 of complex matrices are not recorded")
-    return ord
-
-
-@inner_njit
-def _length(x, order):
-    """Root of the sum of squares; at the origin its first derivative is 0, as that of Tensors."""
-    s, size = 0.0, 0.0
-    for v in x.flat:
-        s = s + v * v
-        size = max(size, abs(value_of(v)))
-    if 1e-280 < s < 1e300 or not np.isfinite(size):
-        return np.sqrt(s)
-    if size == 0.0:
-        return s if order == 1 else np.sqrt(s)
-    s = 0.0
-    for v in x.flat:
-        s = s + (v / size) * (v / size)
-    return size * np.sqrt(s)
-
-
-@inner_njit
-def _vector_norm(x, ord, order):
-    s = 0.0
-    if x.size == 0:
-        return s
-    if ord == np.inf:
-        return MAX(np.abs(x))
-    if ord == -np.inf:
-        return MIN(np.abs(x))
-    if ord == 0:
-        for v in x.flat:
-            s = s + (1.0 if v != 0.0 else 0.0)
-        return s
-    for v in x.flat:
-        if ord == 1:
-            s = s + abs(v)
-        elif v != 0.0 or ord > 1:
-            s = s + abs(v) ** ord
-        elif ord < 0:
-            return 0.0
-    if ord == 1:
-        return s
-    if s == 0.0:  # the second derivative of such a power is infinite
-        return with_value(s * np.nan, 0.0) if order > 1 and 1 < ord < 2 else value_of(s) ** (1.0 / ord)
-    return s ** (1.0 / ord)
-
-
-@inner_njit
-def _matrix_norm(x, ord, order):
-    best = 0.0
-    if x.size == 0:
-        return best
-    if ord == 2 or ord == -2:
-        u0, d, vt0 = np.linalg.svd(values(x), False)
-        best = _extreme(x, u0, d, vt0, d[0] if ord == 2 else d[-1], order)
-        return best
-    if ord != 1 and ord != -1 and ord != np.inf and ord != -np.inf:
-        raise ValueError("Invalid norm order for matrices.")
-    sums = SUM(np.abs(x), 0 if abs(ord) == 1 else 1)
-    return MAX(sums) if ord > 0 else MIN(sums)

@@ -25,9 +25,9 @@ from tapegrad.native import complex_arrays as _complex_arrays  # noqa: F401  (th
 from tapegrad.native import factors as _factors  # noqa: F401
 from tapegrad.native import linear as _linear  # noqa: F401
 from tapegrad.native import loop as _loop  # noqa: F401
+from tapegrad.native import norms as _norms  # noqa: F401
 from tapegrad.native import rows as _rows  # noqa: F401
 from tapegrad.native import sequences as _sequences  # noqa: F401
-from tapegrad.native import spectra as _spectra  # noqa: F401
 from tapegrad.native.algebra import Spec
 from tapegrad.native.annotations import (
     Block,
