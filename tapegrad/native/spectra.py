@@ -16,13 +16,12 @@ from tapegrad.native.arrays import is_active_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.factors import symmetric, values
 from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, overload_recorded
-from tapegrad.native.linear import ELIMINATE, ELIMINATED
+from tapegrad.native.linear import ELIMINATED
 from tapegrad.native.matrices import block_of
 from tapegrad.native.operators import value_of
 from tapegrad.native.scalar import order_of
 
-DOT, INV = INSTEAD[np.dot], INSTEAD[np.linalg.inv]
-SUM, MAX, MIN = INSTEAD[np.sum], INSTEAD[np.max], INSTEAD[np.min]
+DOT, SOLVE = INSTEAD[np.dot], INSTEAD[np.linalg.solve]
 
 
 @inner_njit
@@ -97,6 +96,21 @@ def _put(out, a, j, x, endless):
         out[i, j] = x[i, 0] / length + nothing
 
 
+@inner_njit
+def _apart(w, order, zero):
+    """Whether values are so far from each other, and perhaps from 0, that no vector costs others digits."""
+    if order == 1:
+        return True
+    least, most = np.inf, 0.0
+    for i in range(w.size):
+        x = value_of(w[i])
+        most = max(most, abs(x))
+        least = min(least, abs(x)) if zero else least
+        for j in range(i):
+            least = min(least, abs(x - value_of(w[j])))
+    return least ** (order - 1) > 1e-5 * most ** (order - 1)
+
+
 # ---------------------------------------------------------------- eigenvalues
 
 
@@ -129,7 +143,8 @@ def eigh(a):
     def impl(a):
         if block is not None and a.shape[0] == a.shape[1] > ELIMINATED:
             found = block((a.shape[0] + 1, a.shape[0]), a)
-            return found[0], found[1:]
+            if _apart(found[0], order, False):
+                return found[0], found[1:]
         s, (d, x) = symmetric(a), np.linalg.eigh(values(a))
         return _eigenvalues(s, d, x, x.T, order), _eigenvectors(s, d, x, x.T, order)
 
@@ -144,7 +159,9 @@ def eigvalsh(a):
 
     def impl(a):
         if block is not None and a.shape[0] == a.shape[1] > ELIMINATED:
-            return block((a.shape[0] + 1, a.shape[0]), a)[0]
+            w = block((a.shape[0] + 1, a.shape[0]), a)[0]
+            if _apart(w, order, False):
+                return w
         d, x = np.linalg.eigh(values(a))
         return _eigenvalues(symmetric(a), d, x, x.T, order)
 
@@ -170,15 +187,13 @@ def eig(a):
         return None
     _see_that_they_are_real()
     order, block = order_of(a.dtype.spec), block_of("eig", a)
-    if block is not None:
-
-        def by_block(a):
-            found = block((a.shape[0] + 1, a.shape[0]), a)
-            return found[0], found[1:]
-
-        return by_block
+    least = 0 if order == 1 else ELIMINATED
 
     def impl(a):
+        if block is not None and a.shape[0] == a.shape[1] > least:
+            found = block((a.shape[0] + 1, a.shape[0]), a)
+            if _apart(found[0], order, False):
+                return found[0], found[1:]
         d, x = np.linalg.eig(values(a))
         y = _inverse(x)
         return _eigenvalues(a, d, x, y, order), _eigenvectors(a, d, x, y, order)
@@ -192,10 +207,13 @@ def eigvals(a):
         return None
     _see_that_they_are_real()
     order, block = order_of(a.dtype.spec), block_of("eigvals", a)
-    if block is not None:
-        return lambda a: block((a.shape[0] + 1, a.shape[0]), a)[0]
+    least = 0 if order == 1 else ELIMINATED
 
     def impl(a):
+        if block is not None and a.shape[0] == a.shape[1] > least:
+            w = block((a.shape[0] + 1, a.shape[0]), a)[0]
+            if _apart(w, order, False):
+                return w
         np.linalg.eigvals(values(a))  # which raises, in its own words, where one is complex
         d, x = np.linalg.eig(values(a))
         return _eigenvalues(a, d, x, _inverse(x), order)
@@ -269,21 +287,18 @@ def svd(a, full_matrices=1):
         return None
     order, block, full_block = order_of(a.dtype.spec), block_of("svd", a), block_of("svd_full", a)
     steps = (order // 2).bit_length()  # as each doubles the order, which is 1 before the first
-    if block is not None:
+    least = 0 if order == 1 else ELIMINATED
 
-        def by_block(a, full_matrices=1):
-            m, n = a.shape
-            k = min(m, n)
+    def impl(a, full_matrices=1):
+        m, n = a.shape
+        k = min(m, n)
+        if block is not None and full_block is not None and k > least:
             p, q = (m, n) if full_matrices else (k, k)
             size = k + m * p + n * q
             found = full_block(size, a) if full_matrices and m != n else block(size, a)
-            return found[k : k + m * p].reshape(m, p), found[:k], found[k + m * p :].reshape(n, q).T
-
-        return by_block
-
-    def impl(a, full_matrices=1):
+            if _apart(found[:k], order, m != n):
+                return found[k : k + m * p].reshape(m, p), found[:k], found[k + m * p :].reshape(n, q).T
         u0, d, vt0 = np.linalg.svd(values(a), full_matrices)
-        k = d.size
         u, v = np.empty(u0.shape, dtype_of(a)), np.empty(vt0.T.shape, dtype_of(a))
         for j in range(k):
             left, right = _spaces(a, u0, d, vt0, j, j + 1, int(order))
@@ -339,9 +354,7 @@ def pinv(a, rcond=1e-15):
         rank = (d > rcond * d[0]).sum()
         see_that_it_counts(d, a.shape, rank)
         u, v = _spaces(a, u0, d, vt0, 0, rank, int(order))
-        inner, rhs = DOT(u.T, DOT(a, v)), u.T.copy()
-        ELIMINATE(inner, rhs)
-        found = DOT(v, rhs)
+        found = DOT(v, SOLVE(DOT(u.T, DOT(a, v)), u.T.copy()))
         for k in np.ndindex(out.shape):
             out[k] = first[k] + moved(found[k])
         return out
@@ -354,7 +367,7 @@ def lstsq(a, b, rcond=-1.0):
     if not _any_active(a, b) or b.ndim > 2:
         return None
     order = order_of(next(x.dtype.spec for x in (a, b) if is_active_array(x)))
-    block = block_of("lstsq", a, b)
+    block, decomposed = block_of("lstsq", a, b), block_of("svd", a, b)
     if block is not None:
 
         def by_block(a, b, rcond=-1.0):
@@ -380,9 +393,7 @@ def lstsq(a, b, rcond=-1.0):
         for i, t in enumerate(b.flat):
             flat[i] = t
         u, v = _spaces(c, u0, d, vt0, 0, int(rank), int(order))
-        rhs = DOT(u.T, y)
-        ELIMINATE(DOT(u.T, DOT(c, v)), rhs)
-        x = DOT(v, rhs)
+        x = DOT(v, SOLVE(DOT(u.T, DOT(c, v)), DOT(u.T, y)))
         for i in range(n):
             for j in range(y.shape[1]):
                 x[i, j] = first.reshape(x.shape)[i, j] + moved(x[i, j])
@@ -395,6 +406,10 @@ def lstsq(a, b, rcond=-1.0):
                     t = t - c[i, k] * x[k, j]
                 s = s + t * t
             left[j] = squares[j] + moved(s)
+        if decomposed is not None and d.size > ELIMINATED:
+            s = decomposed(d.size * (1 + m + n), c)[: d.size]
+            if _apart(s, order, m != n):
+                return x.reshape(first.shape), left, rank, s
         return x.reshape(first.shape), left, rank, _singular_values(c, u0, d, vt0, order)
 
     return impl

@@ -1,7 +1,10 @@
 """Sources of eigenvalues, singular values and what is made of them, as those of `matrix_sources`.
 
-They are of numbers without tangents; matrices of others are recorded element by element (`spectra`). What
-moves a vector is divided by the distances of its value from all others, if a cotangent asks for it.
+What moves a vector is divided by the distances of its value from all others, if a cotangent asks for it.
+Vectors of numbers with tangents are corrected by products of matrices once for each level (Ogita and Aishima,
+2018 and 2020, "Iterative refinement for symmetric eigenvalue decomposition" and "for singular value
+decomposition"): where values are close, what one pair divides by costs all others digits, so that `spectra`
+asks how far they are apart.
 """
 
 from __future__ import annotations
@@ -14,10 +17,64 @@ SHARED = '''
 def turning(ct):
     """Which vectors have a cotangent: columns that are not zero."""
     found = np.zeros(ct.shape[2], np.bool_)
-    for i in range(ct.shape[1]):
-        for j in range(ct.shape[2]):
-            found[j] |= ct[0, i, j] != 0.0
+    for q in range(COMPONENTS):
+        for i in range(ct.shape[1]):
+            for j in range(ct.shape[2]):
+                found[j] |= ct[q, i, j] != 0.0
     return found
+
+
+@inner_njit
+def across(x, m):
+    """Numbers as m equal rows."""
+    out = np.empty((COMPONENTS, m, x.shape[1]))
+    for i in range(m):
+        out[:, i] = x
+    return out
+
+
+@inner_njit
+def elementwise(out, x, y, factor, first):
+    """Add a multiple of products of elements; of y components from `first` on."""
+    for t in range(PRODUCTS.shape[0]):
+        i, j, k = PRODUCTS[t, 0], PRODUCTS[t, 1], PRODUCTS[t, 2]
+        if j >= first:
+            out[k] += factor * x[i] * y[j]
+    return out
+
+
+@inner_njit
+def quotient(x, y, asked):
+    """x / y of elements in columns that are asked for, in others 0; corrected once for each level."""
+    out = np.zeros(x.shape)
+    for level in range(LEVELS + 1):
+        rest = elementwise(x.copy(), out, y, -1.0, 1) if level else x
+        for q in range(COMPONENTS):
+            for i in range(x.shape[1]):
+                for j in range(x.shape[2]):
+                    if asked[j]:
+                        out[q, i, j] = np.divide(rest[q, i, j], y[0, i, j])
+    return out
+
+
+@inner_njit
+def between(w):
+    """w[j] - w[i]."""
+    n = w.shape[1]
+    out = across(w, n)
+    for q in range(COMPONENTS):
+        for i in range(n):
+            out[q, i] -= w[q, i]
+    return out
+
+
+@inner_njit
+def as_diagonal(x, w):
+    """A matrix whose diagonal is replaced."""
+    for q in range(COMPONENTS):
+        for j in range(w.shape[1]):
+            x[q, j, j] = w[q, j]
+    return x
 '''
 
 EIGH = Source(
@@ -27,27 +84,38 @@ EIGH = Source(
 @inner_njit
 def result(x, where):
     """Eigenvalues in the first row, and below them the vectors."""
-    w, v = np.linalg.eigh(symmetric(x)[0])
-    out = np.empty((1, w.size + 1, w.size))
-    out[0, 0], out[0, 1:] = w, v
+    a = symmetric(x)
+    found, vectors = np.linalg.eigh(a[0])
+    n = found.size
+    first = np.ascontiguousarray(vectors).reshape((1, n, n))
+    v, out = widened(first), np.zeros((COMPONENTS, n + 1, n))
+    out[0, 0] = found
+    for _ in range(LEVELS):
+        moves = times(v, True, v, False, -1.0)
+        inner = times(v, True, times(a, False, v, False, 1.0), False, 1.0)
+        for q in range(1, COMPONENTS):
+            for i in range(n):
+                for j in range(n):
+                    move = inner[q, i, j] + found[j] * moves[q, i, j]
+                    if i == j:
+                        out[q, 0, j], moves[q, i, j] = move, 0.5 * moves[q, i, j]
+                    else:
+                        moves[q, i, j] = np.divide(move, found[j] - found[i])
+        product(v, first, False, moves, False, 1.0, 1)
+    out[:, 1:] = v
     return (out,)
 
 
 @inner_njit
 def give(tape, ct, known, given):
     """A vector with a cotangent turns to all others, infinitely to one of an equal value."""
-    w, v, by_v = known[0][0, 0], known[0][:, 1:].copy(), ct[:, 1:].copy()
-    turns = turning(by_v)
-    inner = times(v, True, by_v, False, 1.0) if turns.any() else np.zeros(v.shape)
-    for j in range(w.size):
-        for i in range(w.size):
-            if i == j:
-                inner[0, i, j] = ct[0, 0, j]
-            elif turns[j]:
-                inner[0, i, j] = np.divide(inner[0, i, j], w[j] - w[i])
+    w, v, by_v = known[0][:, 0].copy(), known[0][:, 1:].copy(), ct[:, 1:].copy()
+    turns, inner = turning(by_v), np.zeros(v.shape)
+    if turns.any():
+        inner = quotient(times(v, True, by_v, False, 1.0), between(w), turns)
+    inner = as_diagonal(inner, ct[:, 0])
     added(tape, given[0], halves(times(times(v, False, inner, False, 1.0), False, v, True, 1.0)))
 ''',
-    values_only=True,
 )
 
 EIG = EIGVALS = Source(
@@ -62,41 +130,67 @@ def result(x, where):
     n = x.shape[1]
     if n != x.shape[2]:
         raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square.")
-    if not np.isfinite(x).all():
+    if not np.isfinite(x[0]).all():
         raise np.linalg.LinAlgError("Array must not contain infs or NaNs.")
-    columns, rows, out = turned(x), np.empty((1, n, n)), np.empty((1, n + 1, n))
+    columns, rows = turned(x[:1]), np.empty((1, n, n))
     real, imaginary, work = np.empty(n), np.empty(n), np.empty(72 * n + 4200)
     if dgeev(PLAIN, VECTORS, n, columns, n, real, imaginary, rows, n, rows, n, work, work.size, 0):
         raise np.linalg.LinAlgError("Eigenvalues did not converge.")
     if imaginary.any():
         raise ValueError("{{name}}() argument must not cause a domain change.")
-    v = turned(rows)
-    out[0, 0], out[0, 1:] = real, v[0]
-    factors, pivots, singular = factored(v)
-    inverse = v if singular else over(multiple_of_identity(np.ones(1), n), v, False, factors, pivots)
+    first, one = turned(rows), np.zeros(COMPONENTS)
+    factors, pivots, singular = factored(first)
+    one[0] = 1.0
+    identity = multiple_of_identity(one, n)
+    inverse = first if singular else over(identity, first, False, factors, pivots)
     if singular or not np.linalg.norm(inverse.reshape(-1)) * n**1.5 * 2.220446049250313e-16 < 1.0:
         raise np.linalg.LinAlgError("eigenvectors of a defective matrix are dependent and have no derivative")
-    return out, v, inverse
+    v, out = widened(first), np.zeros((COMPONENTS, n + 1, n))
+    out[0, 0] = real
+    if LEVELS:
+        refine(x, first, inverse, v, out)
+        inverse = over(identity, v, False, factors, pivots)
+    out[:, 1:] = v
+    return out, inverse
+
+
+@inner_njit
+def refine(x, first, inverse, v, out):
+    """Correct eigenvalues and eigenvectors by the tangents."""
+    n = x.shape[1]
+    shared = times(first, True, first, False, 1.0)[0]
+    for _ in range(LEVELS):
+        rest = times(x, False, v, False, 1.0)
+        elementwise(rest, v, across(out[:, 0].copy(), n), -1.0, 0)
+        moves, square = times(inverse, False, rest, False, 1.0), times(v, True, v, False, 1.0)
+        for q in range(1, COMPONENTS):
+            for j in range(n):
+                out[q, 0, j] += moves[q, j, j]
+                length = 0.5 * square[q, j, j]
+                for i in range(n):
+                    if i != j:
+                        moves[q, i, j] = np.divide(moves[q, i, j], out[0, 0, j] - out[0, 0, i])
+                        length += shared[i, j] * moves[q, i, j]
+                moves[q, j, j] = -length
+        product(v, first, False, moves, False, 1.0, 1)
 
 
 @inner_njit
 def give(tape, ct, known, given):
     """As that of `eigh`, but that vectors which are not at right angles to others also get longer."""
-    out, v, inverse = known
-    w, by_v = out[0, 0], ct[:, 1:].copy()
-    turns = turning(by_v)
-    inner = times(v, True, by_v, False, 1.0) if turns.any() else np.zeros(v.shape)
-    square = times(v, True, v, False, 1.0) if turns.any() else inner
-    for j in range(w.size):
-        length = inner[0, j, j]
-        for i in range(w.size):
-            if i == j:
-                inner[0, i, j] = ct[0, 0, j]
-            elif turns[j]:
-                inner[0, i, j] = np.divide(inner[0, i, j] - length * square[0, i, j], w[j] - w[i])
+    out, inverse = known
+    w, v, by_v = out[:, 0].copy(), out[:, 1:].copy(), ct[:, 1:].copy()
+    turns, inner = turning(by_v), np.zeros(v.shape)
+    if turns.any():
+        inner, lengths = times(v, True, by_v, False, 1.0), np.empty(w.shape)
+        for j in range(w.shape[1]):
+            lengths[:, j] = inner[:, j, j]
+        longer = across(lengths, w.shape[1])
+        inner = elementwise(inner, times(v, True, v, False, 1.0), longer, -1.0, 0)
+        inner = quotient(inner, between(w), turns)
+    inner = as_diagonal(inner, ct[:, 0])
     added(tape, given[0], times(inverse, True, times(inner, False, v, True, 1.0), False, 1.0))
 ''',
-    values_only=True,
 )
 
 SINGULAR = f'''{SHARED}
@@ -112,7 +206,7 @@ def decomposed(x, full):
 @inner_njit
 def part(flat, at, m, n):
     """A matrix out of a column of numbers."""
-    return flat[:, at : at + m * n].copy().reshape((1, m, n))
+    return flat[:, at : at + m * n].copy().reshape((COMPONENTS, m, n))
 
 
 @inner_njit
@@ -135,13 +229,74 @@ def around(u, inner, v, extra):
 FACTORS = '''
 
 @inner_njit
+def refine(x, first_u, found, first_v, u, s, v):
+    """Correct singular values and vectors by the tangents."""
+    k = found.size
+    for _ in range(LEVELS):
+        turns, others = times(u, True, u, False, -1.0), times(v, True, v, False, -1.0)
+        image = times(x, False, v, False, 1.0)
+        left = times(u, True, image, False, 1.0)
+        right = turned(left)
+        for q in range(1, COMPONENTS):
+            for i in range(k):
+                for j in range(k):
+                    left[q, i, j] += found[j] * turns[q, i, j]
+                    right[q, i, j] += found[j] * others[q, i, j]
+            for i in range(k):
+                s[q, i] = 0.5 * left[q, i, i] + 0.5 * right[q, i, i]
+                turns[q, i, i], others[q, i, i] = 0.5 * turns[q, i, i], 0.5 * others[q, i, i]
+                for j in range(k):
+                    if i != j:
+                        gap = (found[j] - found[i]) * (found[j] + found[i])
+                        by_u, by_v = left[q, i, j], right[q, i, j]
+                        turns[q, i, j] = np.divide(by_u * found[j] + by_v * found[i], gap)
+                        others[q, i, j] = np.divide(by_u * found[i] + by_v * found[j], gap)
+        if u.shape[1] > k:
+            leave(u, outside(image, u, left), found)
+        if v.shape[1] > k:
+            leave(v, outside(times(x, True, u, False, 1.0), v, right), found)
+        product(u, first_u, False, turns, False, 1.0, 1)
+        product(v, first_v, False, others, False, 1.0, 1)
+
+
+@inner_njit
+def leave(u, moved, s):
+    """Move vectors out of the space that they span."""
+    for q in range(1, COMPONENTS):
+        for i in range(u.shape[1]):
+            for j in range(s.size):
+                u[q, i, j] += np.divide(moved[q, i, j], s[j])
+
+
+@inner_njit
+def completed(u, first):
+    """Vectors, and beside them others, which turn as little as they can."""
+    if first.shape[2] == 0:
+        return u
+    rest, k = widened(first), u.shape[2]
+    for _ in range(LEVELS):
+        inside, square = times(u, True, rest, False, -1.0), times(rest, True, rest, False, -0.5)
+        product(rest, u, False, inside, False, 1.0, 1)
+        product(rest, first, False, square, False, 1.0, 1)
+    out = np.empty((COMPONENTS, u.shape[1], k + rest.shape[2]))
+    out[:, :, :k], out[:, :, k:] = u, rest
+    return out
+
+
+@inner_njit
 def result(x, where):
     """In a column: singular values, left vectors, right vectors."""
-    u, s, v = decomposed(x, FULL)
-    out = np.empty((1, s.size + u.size + v.size, 1))
-    flat = out.reshape(-1)
-    flat[: s.size], flat[s.size : s.size + u.size] = s, u.reshape(-1)
-    flat[s.size + u.size :] = v.reshape(-1)
+    all_u, found, all_v = decomposed(x, FULL)
+    k = found.size
+    first_u, first_v = all_u[:, :, :k].copy(), all_v[:, :, :k].copy()
+    u, s, v = widened(first_u), np.zeros((COMPONENTS, k)), widened(first_v)
+    s[0] = found
+    refine(x, first_u, found, first_v, u, s, v)
+    u, v = completed(u, all_u[:, :, k:].copy()), completed(v, all_v[:, :, k:].copy())
+    middle = k + all_u.size
+    out = np.empty((COMPONENTS, middle + all_v.size, 1))
+    for q in range(COMPONENTS):
+        out[q, :k, 0], out[q, k:middle, 0], out[q, middle:, 0] = s[q], u[q].reshape(-1), v[q].reshape(-1)
     return out, x.shape[1], x.shape[2]
 
 
@@ -161,11 +316,29 @@ def beyond(u, by_u, inside, turns, s):
     """What turns vectors out of the space that they span; zeros if that is all there is."""
     if u.shape[1] == u.shape[2] or not turns.any():
         return np.zeros(u.shape)
-    found = outside(by_u, u, inside)
-    for i in range(u.shape[1]):
-        for j in range(s.size):
-            found[0, i, j] = np.divide(found[0, i, j], s[j]) if turns[j] else 0.0
-    return found
+    return quotient(outside(by_u, u, inside), across(s, u.shape[1]), turns)
+
+
+@inner_njit
+def differences(x):
+    """A matrix less its transpose."""
+    return x - turned(x)
+
+
+@inner_njit
+def turned_by(x, y, s, asked):
+    """(x[i, j] s[j] + y[i, j] s[i]) / (s[j]**2 - s[i]**2), if it is asked for by either vector."""
+    k = s.shape[1]
+    columns = across(s, k)
+    rows = turned(columns)
+    found = elementwise(np.zeros(x.shape), x, columns, 1.0, 0)
+    elementwise(found, y, rows, 1.0, 0)
+    gaps = elementwise(np.zeros(x.shape), columns - rows, columns + rows, 1.0, 0)
+    for i in range(k):
+        for j in range(k):
+            if i == j or not (asked[i] or asked[j]):
+                found[:, i, j], gaps[0, i, j] = 0.0, 1.0
+    return quotient(found, gaps, np.ones(k, np.bool_))
 
 
 @inner_njit
@@ -174,30 +347,23 @@ def give(tape, ct, known, given):
     out, m, n = known
     k = min(m, n)
     p, q = (m, n) if FULL else (k, k)
-    s, by_s = out[0, :k, 0], ct[0, :k, 0]
+    s, by_s = out[:, :k, 0].copy(), ct[:, :k, 0]
     u, by_u = first(part(out, k, m, p), part(ct, k, m, p), k)
     v, by_v = first(part(out, k + m * p, n, q), part(ct, k + m * p, n, q), k)
     left, right = turning(by_u), turning(by_v)
-    of_u, of_v = np.zeros((1, k, k)), np.zeros((1, k, k))
+    of_u = of_v = inner = np.zeros((COMPONENTS, k, k))
     if left.any():
         of_u = times(u, True, by_u, False, 1.0)
     if right.any():
         of_v = times(v, True, by_v, False, 1.0)
-    inner = np.zeros((1, k, k))
-    for i in range(k):
-        inner[0, i, i] = by_s[i]
-        for j in range(i):
-            if left[i] or left[j] or right[i] or right[j]:
-                gap = (s[j] - s[i]) * (s[j] + s[i])
-                x, y = of_u[0, i, j] - of_u[0, j, i], of_v[0, i, j] - of_v[0, j, i]
-                inner[0, i, j] = np.divide(x * s[j] + y * s[i], gap)
-                inner[0, j, i] = np.divide(x * s[i] + y * s[j], gap)
+    if left.any() or right.any():
+        inner = turned_by(differences(of_u), differences(of_v), s, left | right)
     extra = beyond(v, by_v, of_v, right, s) if n > m else beyond(u, by_u, of_u, left, s)
-    added(tape, given[0], around(u, inner, v, extra))
+    added(tape, given[0], around(u, as_diagonal(inner, by_s), v, extra))
 '''
 
-SVD = Source("a", f"{SINGULAR}\nFULL = False\n{FACTORS}", values_only=True)
-SVD_FULL = Source("a", f"{SINGULAR}\nFULL = True\n{FACTORS}", values_only=True)
+SVD = Source("a", f"{SINGULAR}\nFULL = False\n{FACTORS}")
+SVD_FULL = Source("a", f"{SINGULAR}\nFULL = True\n{FACTORS}")
 
 COUNTED = f'''{SINGULAR}
 from tapegrad.native.spectra import see_that_it_counts
@@ -217,9 +383,9 @@ def by_inverse(u, s, v, rank, inside, longer, by_s):
             if i < rank:
                 inner[0, i, j] = -y / s[i] / s[j]
             else:
-                gap = s[j] * (s[j] - s[i]) * (s[j] + s[i])
-                inner[0, i, j] = (x * s[j] + y * s[i]) / gap
-                inner[0, j, i] = (x * s[i] + y * s[j]) / gap
+                less, more = s[j] - s[i], s[j] + s[i]
+                inner[0, i, j] = (x * s[j] + y * s[i]) / more / less / s[j]
+                inner[0, j, i] = (x * s[i] + y * s[j]) / more / less / s[j]
     for j in range(s.size):
         inner[0, j, j] += by_s[j]
     if u.shape[1] != v.shape[1]:

@@ -102,3 +102,25 @@ def test_derivatives_are_those_of_tensors(function, a, order):
     assert pairs[0][0] == pytest.approx(function(a, W), rel=1e-13)
     for found, expected in zip(*pairs, strict=True):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * abs(expected).max())
+
+
+def of_the_first(a, w):
+    u, s, vt = np.linalg.svd(a, False)
+    values, vectors = np.linalg.eigh(a @ a.T)
+    return u[0, 0] * vt[0, 1] + s[0] ** 2 + values[-1] * vectors[0, -1] * vectors[1, -1]
+
+
+@pytest.mark.parametrize("others", [np.ones(12), np.linspace(1.0, 1.0 + 1e-8, 12)])
+@pytest.mark.parametrize("order", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_values_that_are_close_cost_others_no_digits(others, order):
+    """By differences, which do not know of them."""
+    basis, other = (np.linalg.qr(RANDOM.normal(size=(13, 13)))[0] for _ in range(2))
+    a, u = basis @ np.diag([3.0, *others]) @ other, RANDOM.normal(size=(13, 13)) / 13
+    run = compiled(of_the_first)
+
+    def before(x):
+        return derivatives(run, x, u, order - 1)[-1]
+
+    found, h = derivatives(run, a, u, order)[-1], 1e-5
+    expected = (before(a + h * u) - before(a - h * u)) / (2 * h)
+    np.testing.assert_allclose(np.sum(found * u) if order == 1 else found, expected, rtol=1e-6, atol=1e-8)
