@@ -28,7 +28,19 @@ assert np.allclose(g.numpy(), exact, rtol=1e-13, atol=0)
 from tapegrad.kernels import cache
 print(cache.statistics["compiled"])
 """
-WARM, COLD = 0.9, 4.0  # seconds; asserted with a factor of three for loaded machines
+NUMBA = """
+import numpy as np
+from numba import njit
+@njit
+def f(x):
+    total = 0.0
+    for row in x:
+        total += np.sum(np.exp(row) * row[::-1]) / np.linalg.norm(row)
+    return total
+f(np.ones((3, 4)))
+print(1)
+"""
+WARM, COLD = 0.9, 5.0  # times what Numba takes for that; asserted with a factor of two for loaded machines
 
 
 SLOW = pytest.mark.slow
@@ -52,10 +64,10 @@ def finish(process):
     return out.strip()
 
 
-def timed(directory):
+def timed(directory, code=FIRST):
     """Seconds on the processor, which other programs do not lengthen as they do those by the clock."""
     begin = os.times()
-    compiled = int(finish(start(directory)))
+    compiled = int(finish(start(directory, code)))
     end = os.times()
     return sum(end[2:4]) - sum(begin[2:4]), compiled
 
@@ -69,9 +81,10 @@ def test_time_to_the_first_gradient(tmp_path):
         seconds, compiled = timed(tmp_path / "cache")
         assert compiled == 0
         warm.append(seconds)
-    print(f"first gradient of ten ops: cold {cold:.2f} s, warm {sorted(warm)[1]:.2f} s")
-    assert cold < 3 * COLD
-    assert min(warm) < 3 * WARM
+    numba = min(timed(tmp_path, NUMBA)[0] for _ in range(2))
+    print(f"first gradient of ten ops: cold {cold:.2f} s, warm {sorted(warm)[1]:.2f} s; Numba {numba:.2f} s")
+    assert cold < 2 * COLD * numba
+    assert min(warm) < 2 * WARM * numba
 
 
 @pytest.mark.full
