@@ -89,9 +89,8 @@ BY_RULE_ONLY = 1  # instead of a kernel's address: there is none
 
 # WALK: an index space, its operands, and the arguments of a kernel call.
 MAXDIM, OPERANDS, BLOCK = 64, 8, 512
-SHORT_AXIS = 32  # elements, below which a walk's innermost axis changes places with a much longer one
+SHORT_AXIS = 32  # elements, below which a walk's innermost axis is walked together with the one before it
 TILE = 16  # rows and columns of a transposed matrix that are copied together
-LINE, NEAREST = 64, 1 << 15  # bytes of a line of the nearest cache, and of all
 DIRECT, STAGED = 1024, 128  # elements in a block of a ufunc's loop: of operands as they lie, of copies
 AHEAD = 8192  # bytes by which a checksum asks for memory before it reads it
 SPREAD = 0x1E3779B97F4A7C15  # by multiples of it places in arrays, and addresses, are spread

@@ -127,6 +127,29 @@ def add_total(walk: int, code: int, out_code: int, out: int, source: int, n: int
     return 0
 
 
+def add_row_totals(walk: int, out: int, down: int, source: int, rows: int, n: int) -> int:
+    """out[i] += FACTOR * the sum of row i of n doubles, four rows at a time, for rows that are short."""
+    a, factor, body = f64(source), f64(walk + 8 * (HEAD + FACTOR))[0], rows & ~3
+    for row in range(0, body, 4):
+        t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
+        for i in range(row * n, row * n + n):
+            t0 += a[i]
+            t1 += a[i + n]
+            t2 += a[i + 2 * n]
+            t3 += a[i + 3 * n]
+        place = out + row * down
+        f64(place)[0] = f64(place)[0] + t0 * factor
+        f64(place + down)[0] = f64(place + down)[0] + t1 * factor
+        f64(place + 2 * down)[0] = f64(place + 2 * down)[0] + t2 * factor
+        f64(place + 3 * down)[0] = f64(place + 3 * down)[0] + t3 * factor
+    for row in range(body, rows):
+        total, place = 0.0, out + row * down
+        for i in range(row * n, row * n + n):
+            total += a[i]
+        f64(place)[0] = f64(place)[0] + total * factor
+    return 0
+
+
 def spread(
     walk: int, code: int, out_code: int, out: int, stride: int, source: int, n: int, store: int
 ) -> int:
@@ -156,7 +179,10 @@ def spread(
 
 
 def add_tiles(walk_address: int, code: int, last: int, store: int) -> int:
-    """out (+)= FACTOR * source along the last two axes, in squares that stay in the nearest cache."""
+    """out (+)= FACTOR * source along the last two axes, in squares that stay in the nearest cache.
+
+    Row by row a cache would have few places for addresses that differ by a multiple of a power of two.
+    """
     walk = i64(walk_address)
     rows, columns, factor = walk[last - 1], walk[last], f64(walk_address + 8 * (HEAD + FACTOR))[0]
     down, right = walk[STRIDE + last - 1], walk[STRIDE + last]
@@ -183,10 +209,7 @@ def add_tiles(walk_address: int, code: int, last: int, store: int) -> int:
 
 
 def is_transposed(walk_address: int, compute: int, last: int, size: int) -> int:
-    """Whether real numbers are copied with the last two axes exchanged, by steps for which caches are small.
-
-    A cache has the same few places for addresses that differ by a multiple of a power of two.
-    """
+    """Whether real numbers are copied with the last two axes exchanged."""
     walk = i64(walk_address)
     if last < 1 or compute >= COMPLEX:
         return 0
@@ -195,28 +218,35 @@ def is_transposed(walk_address: int, compute: int, last: int, size: int) -> int:
     row = STRIDE + MAXDIM  # of the one that is strided along the last axis
     if walk[row + last] == size:
         row = STRIDE
-    other, stride = 2 * STRIDE + MAXDIM - row, walk[row + last]
-    if walk[other + last] != size or walk[row + last - 1] != size:
-        return 0
-    shared_by = stride & -stride
-    return shared_by > LINE and walk[last] * shared_by > NEAREST
+    other = 2 * STRIDE + MAXDIM - row
+    return walk[other + last] == size and walk[row + last - 1] == size
 
 
-def stage(casts: int, staged: int, source: int, stride: int, code: int, compute: int, n: int) -> int:
-    """Make n elements of any stride and dtype a dense block; 1, or 0 when a conversion fails."""
-    if code != compute:
-        within(staged, n << (WIDTHS >> 3 * compute & 7))
-        within(source, 1 << (WIDTHS >> 3 * code & 7))
-        within(source + (n - 1) * stride, 1 << (WIDTHS >> 3 * code & 7))
-        return call(i64(casts)[8 * code + compute], staged, source, stride, n)
-    step = 1 + (code >= COMPLEX)
-    for part in range(step):
-        if code & 1:
+def stage(
+    casts: int, staged: int, source: int, down: int, stride: int, code: int, compute: int, rows: int, n: int
+) -> int:
+    """Make rows of n elements of any strides and dtype a dense block; 1, or 0 when a conversion fails."""
+    size, step = 1 << (WIDTHS >> 3 * compute & 7), 1 + (code >= COMPLEX)
+    for row in range(rows):
+        to, place = staged + row * n * size, source + row * down
+        if code != compute:
+            within(to, n * size)
+            within(place, 1 << (WIDTHS >> 3 * code & 7))
+            within(place + (n - 1) * stride, 1 << (WIDTHS >> 3 * code & 7))
+            if call(i64(casts)[8 * code + compute], to, place, stride, n) != 1:
+                return 0
+        elif stride == 0 and step == 1 and code & 1:
+            value = f64(place)[0]
             for i in range(n):
-                f64(staged)[step * i + part] = f64(source + i * stride)[part]
+                f64(to)[i] = value
         else:
-            for i in range(n):
-                f32(staged)[step * i + part] = f32(source + i * stride)[part]
+            for part in range(step):
+                if code & 1:
+                    for i in range(n):
+                        f64(to)[step * i + part] = f64(place + i * stride)[part]
+                else:
+                    for i in range(n):
+                        f32(to)[step * i + part] = f32(place + i * stride)[part]
     return 1
 
 
@@ -232,10 +262,11 @@ def launch(state: int, kernel: int, count: int, size: int, n: int) -> int:
 def arrange(walk_address: int, operands: int) -> int:
     """Drop axes of one element, join those all operands walk as one; the number of the last axis.
 
-    The longest axis goes last where the last one is short. An empty index space gives -1.
+    Where the last axis is short, the last two are walked together. A long axis goes last instead if those are
+    short too, or the output lies along it, or is a sum over it alone. An empty index space gives -1.
     """
     walk = i64(walk_address)
-    last = -1
+    last, size = -1, 1 << (WIDTHS >> 3 * walk[HEAD + CODE] & 7)
     for d in range(walk[HEAD + NDIM]):
         if walk[d] == 0:
             return -1
@@ -262,9 +293,13 @@ def arrange(walk_address: int, operands: int) -> int:
             walk[STRIDE + MAXDIM * q] = 0
         return 0
     if walk[last] < SHORT_AXIS:
-        best = last
+        best, pair = last, walk[last]
+        if last > 0:
+            pair = pair * walk[last - 1]
         for d in range(last):
-            if walk[d] > 4 * walk[best]:
+            along = walk[STRIDE + d]
+            alone = walk[STRIDE + last] != 0 and (along == size or along == 0)
+            if walk[d] > 4 * walk[best] and (pair < SHORT_AXIS or alone):
                 best = d
         if best != last:
             for q in range(operands + 1):
@@ -293,11 +328,73 @@ def advance(walk_address: int, operands: int, last: int) -> int:
     return 0
 
 
+def deliver(state: int, out: int, down: int, stride: int, made: int, rows: int, n: int, store: int) -> int:
+    """Operand 0 takes (`store`) or adds a block of rows of n elements; of stride 0, their sums."""
+    s = i64(state)
+    walk = i64(s.walk)
+    compute, out_code = walk[HEAD + COMPUTE], walk[HEAD + CODE]
+    size = 1 << (WIDTHS >> 3 * compute & 7)
+    dense = out_code == compute and (stride == size or n == 1)
+    summing = stride == 0 and store == 0
+    if (dense and down == n * size) or (summing and down == 0):
+        rows, n = 1, rows * n
+    if summing and rows > 1 and compute & 1 and compute < COMPLEX and out_code == compute:
+        add_row_totals(s.walk, out, down, made, rows, n)
+        rows = 0
+    for row in range(rows):
+        to, source = out + row * down, made + row * n * size
+        if summing:
+            add_total(s.walk, compute, out_code, to, source, n)
+        elif dense:
+            add_scaled(s.walk, compute, to, source, n, store)
+        else:
+            spread(s.walk, compute, out_code, to, stride, source, n, store)
+    return 0
+
+
+def stream_block(state: int, last: int, top: int, low: int, rows: int, n: int, store: int) -> int:
+    """`stream` one block: n elements from `low` on of so many rows from `top` on; 1, or 0 on failure."""
+    s = i64(state)
+    walk = i64(s.walk)
+    operands, compute, kernel = walk[HEAD + COUNT], walk[HEAD + COMPUTE], walk[HEAD + FUNCTION]
+    size, down = 1 << (WIDTHS >> 3 * compute & 7), 0
+    for q in range(1, operands):
+        row = STRIDE + MAXDIM * q + last
+        stride, code = walk[row], walk[HEAD + CODE + q]
+        if top + rows > 1:
+            down = walk[row - 1]
+        source = walk[HEAD + POINTER + q] + top * down + low * stride
+        if code == compute and (stride == size or n == 1) and (rows == 1 or down == n * size):
+            walk[ARGUMENT + q] = source
+        else:
+            walk[ARGUMENT + q] = s.scratch + 16 * BLOCK * q
+            if (low == 0 and (top == 0 or down != 0)) or stride != 0:
+                if stage(s.casts, walk[ARGUMENT + q], source, down, stride, code, compute, rows, n) != 1:
+                    return 0
+    stride = walk[STRIDE + last]
+    if top + rows > 1:
+        down = walk[STRIDE + last - 1]
+    out, made, direct = walk[HEAD + POINTER] + top * down + low * stride, walk[ARGUMENT + 1], 0
+    if kernel != 0:
+        dense = (stride == size or n == 1) and (rows == 1 or down == n * size)
+        direct = store == 1 and walk[HEAD + CODE] == compute and dense
+        made = s.scratch
+        if direct:
+            made = out
+        walk[ARGUMENT] = made
+        if launch(state, kernel, operands, size, rows * n) != 1:
+            return 0
+    if direct == 0:
+        deliver(state, out, down, stride, made, rows, n, store)
+    return 1
+
+
 def stream(state: int, store: int) -> int:
     """Operand 0 of WALK takes (`store`) or adds what the kernel makes of the others; 1, or 0 on failure.
 
     Without a kernel it takes operand 1. Added to, an output of stride 0 is a sum. Operands are handed to
-    the kernel in blocks, staged where their dtype or stride is not the kernel's.
+    the kernel in blocks, staged where their dtype or layout is not the kernel's: of the last axis, or of rows
+    of a short one.
     """
     s = i64(state)
     walk = i64(s.walk)
@@ -306,46 +403,24 @@ def stream(state: int, store: int) -> int:
     if last < 0:
         return 1
     length, size, outer = walk[last], 1 << (WIDTHS >> 3 * compute & 7), 1
-    out_code, out_stride = walk[HEAD + CODE], walk[STRIDE + last]
-    dense = out_code == compute and (out_stride == size or length == 1)
-    direct = kernel != 0 and dense and store == 1
-    summing = out_stride == 0 and store == 0
+    rows, panel, short = 1, 1, 0
     if kernel == 0 and is_transposed(s.walk, compute, last, size):
         last, length = last - 1, 0
-    for d in range(last):
+    elif last > 0 and length < SHORT_AXIS:
+        rows, panel, short = walk[last - 1], BLOCK // length, 1
+    for d in range(last - short):
         walk[COUNTER + d] = 0
         outer *= walk[d]
     for _ in range(outer):
         if length == 0:
             add_tiles(s.walk, compute, last + 1, store)
-        for low in range(0, length, BLOCK):
-            n = min(BLOCK, length - low)
-            for q in range(1, operands):
-                stride, code = walk[STRIDE + MAXDIM * q + last], walk[HEAD + CODE + q]
-                source = walk[HEAD + POINTER + q] + low * stride
-                if code == compute and (stride == size or length == 1):
-                    walk[ARGUMENT + q] = source
-                else:
-                    walk[ARGUMENT + q] = s.scratch + 16 * BLOCK * q
-                    if low == 0 or stride != 0:
-                        if stage(s.casts, walk[ARGUMENT + q], source, stride, code, compute, n) != 1:
-                            return 0
-            out, made = walk[HEAD + POINTER] + low * out_stride, walk[ARGUMENT + 1]
-            if kernel != 0:
-                made = s.scratch
-                if direct:
-                    made = out
-                walk[ARGUMENT] = made
-                if launch(state, kernel, operands, size, n) != 1:
+        for part in range((rows + panel - 1) // panel):
+            top = part * panel
+            m = min(panel, rows - top)
+            for low in range(0, length, BLOCK):
+                if stream_block(state, last, top, low, m, min(BLOCK, length - low), store) != 1:
                     return 0
-            if direct == 0:
-                if summing:
-                    add_total(s.walk, compute, out_code, out, made, n)
-                elif dense:
-                    add_scaled(s.walk, compute, out, made, n, store)
-                else:
-                    spread(s.walk, compute, out_code, out, out_stride, made, n, store)
-        advance(s.walk, operands, last)
+        advance(s.walk, operands, last - short)
     return 1
 
 

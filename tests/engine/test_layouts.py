@@ -1,0 +1,85 @@
+"""Sweeps over operands of every layout, with last axes around each size at which the walk changes."""
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+
+LAST = 1, 2, 3, 8, 31, 32, 33, 64  # around SHORT_AXIS, and a pair of axes that is as short
+ROWS = 2, 3, 16, 17, 170, 171, 260  # rows that fill a block, and those left over
+DTYPES = np.float64, np.float32, np.complex128, np.complex64
+ALONG = (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)
+
+
+def drawn(random, shape, dtype):
+    x = random.normal(size=shape)
+    return (x + 1j * random.normal(size=shape) if np.dtype(dtype).kind == "c" else x).astype(dtype)
+
+
+def laid_out(x):
+    """The same values dense, by columns, backwards and with gaps."""
+    gaps = np.zeros([2 * n for n in x.shape], x.dtype)[tuple(slice(None, None, 2) for _ in x.shape)]
+    gaps[...] = x
+    return x, np.asfortranarray(x), np.flip(np.flip(x).copy()), gaps
+
+
+def added_up(x, shape):
+    axes = tuple(d for d, n in enumerate(shape) if n == 1 and x.shape[d] != 1)
+    return x.astype(complex).sum(axis=axes, keepdims=True)
+
+
+def check(found, expected, dtype):
+    expected = np.asarray(expected if np.dtype(dtype).kind == "c" else np.real(expected))
+    size = max(1.0, float(np.abs(expected).max(initial=0)))
+    limit = (2e-6 if np.finfo(dtype).eps > 1e-10 else 1e-14) * size * 40
+    assert found.shape == expected.shape and found.dtype == dtype
+    assert np.abs(np.asarray(found) - expected).max(initial=0) <= limit
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", LAST)
+def test_products_of_broadcast_operands(n, dtype):
+    random = np.random.default_rng(n)
+    for rows in ROWS:
+        shape = 3, rows, n
+        for axes in ALONG:
+            small = tuple(1 if d in axes else m for d, m in enumerate(shape))
+            for a, b in zip(
+                laid_out(drawn(random, small, dtype)), laid_out(drawn(random, shape, dtype)), strict=True
+            ):
+                x, y = tg.tensor(a, requires_grad=True), tg.tensor(b, requires_grad=True)
+                seed = drawn(random, shape, dtype)
+                dx, dy = tg.grad(x * y, [x, y], seed)
+                check(dx, added_up(seed * np.conj(b), small), dtype)
+                check(dy, seed * np.conj(a), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", LAST)
+def test_sums_and_their_squares(n, dtype):
+    random = np.random.default_rng(n)
+    for rows in ROWS:
+        for axes in ALONG:
+            for a in laid_out(drawn(random, (3, rows, n), dtype)):
+                x = tg.tensor(a, requires_grad=True)
+                y = np.sum(x * x, axis=axes, keepdims=True)
+                seed = drawn(random, y.shape, dtype)
+                (dx,) = tg.grad(y, [x], seed)
+                check(dx, 2 * np.conj(a) * seed, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", LAST)
+def test_exchanged_axes_and_casts(n, dtype):
+    random, other = np.random.default_rng(n), np.complex128 if np.dtype(dtype).kind == "c" else np.float64
+    for rows in ROWS:
+        for a in laid_out(drawn(random, (3, rows, n), dtype)):
+            for first, second in ((0, 1), (0, 2), (1, 2)):
+                x = tg.tensor(a, requires_grad=True)
+                seed = drawn(random, np.swapaxes(a, first, second).shape, dtype)
+                (dx,) = tg.grad(np.swapaxes(x, first, second) * 3.0, [x], seed)
+                check(dx, 3 * np.swapaxes(seed, first, second), dtype)
+            x, scale = tg.tensor(a, requires_grad=True), drawn(random, (rows, 1), other)
+            seed = drawn(random, a.shape, other)
+            (dx,) = tg.grad(x * scale, [x], seed)
+            check(dx, seed * np.conj(scale), dtype)
