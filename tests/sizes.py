@@ -53,6 +53,7 @@ OTHERS = (
     Limit("kernels.replay.layout", "THREADED", "products of a matrix product"),
     Limit("kernels.replay.layout", "TILE", "rows of a transposed matrix"),
     Limit("native.linear", "ELIMINATED", "rows of a matrix whose elimination is statements"),
+    Limit("native.linear", "FACTORED", "rows of a matrix whose inverse is statements"),
     Limit("native.linear", "LOOPED", "products of a matrix product that is statements"),
     Limit("ops.scans", "FEW", "lanes of a scan"),
     Limit("ops.decompositions", "BLOCK", "rows of a triangular matrix"),

@@ -921,6 +921,21 @@ def inverses_in_compiled_code(n):
     np.testing.assert_allclose(tg.func.grad(tg.njit(inverse))(a), -np.outer(x[0], x[:, 1]), atol=1e-13)
 
 
+def orthogonal(a):
+    q, r = np.linalg.qr(a)
+    return q[0, 1] + r[0, 1]
+
+
+@crosses("native.linear", "FACTORED", full=True)
+def factors_in_compiled_code(n):
+    inverses_in_compiled_code(n)
+    if n > 1:
+        a = np.random.default_rng(n).normal(size=(n, n)) + n * np.eye(n)
+        x = tg.tensor(a, requires_grad=True)
+        (found,) = tg.grad(orthogonal(x), [x])
+        np.testing.assert_allclose(tg.func.grad(tg.njit(orthogonal))(a), found.numpy(), atol=1e-12)
+
+
 @crosses("native.linear", "LOOPED", full=True)
 def products_in_compiled_code(n):
     a, b = np.random.default_rng(n).normal(size=(2, n))

@@ -7,7 +7,7 @@ import numpy as np
 from tapegrad.native.arrays import is_active_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, overload_recorded
-from tapegrad.native.linear import ELIMINATED, determinant, triangular
+from tapegrad.native.linear import ELIMINATED, FACTORED, determinant, triangular
 from tapegrad.native.matrices import block_of
 from tapegrad.native.operators import value_of, with_value
 from tapegrad.native.scalar import order_of
@@ -101,7 +101,7 @@ def qr(a):
     def impl(a):
         m, n = a.shape
         count = min(m, n)
-        if block is not None and count > ELIMINATED:
+        if block is not None and count > FACTORED:
             both = block((m + count, count), a[:, :count])
             if n == count:
                 return both[:m], both[m:]

@@ -66,7 +66,8 @@ def _of_matrices(a, b):
 
 
 ELIMINATED = 10  # rows of the largest matrix whose elimination is recorded statement by statement
-LOOPED = 300  # products of numbers in a product of matrices that is recorded statement by statement
+FACTORED = 5  # of the largest whose inverse is, or whose QR factors are, which have more statements
+LOOPED = 90  # products of numbers in a product of matrices that is recorded statement by statement
 PRODUCTS: dict[tuple[int, int], Code] = {  # by how many axes the operands have
     (1, 1): _inner, (2, 1): _of_vector, (1, 2): _to_vector, (2, 2): _of_matrices,
 }  # fmt: skip
@@ -212,7 +213,7 @@ def inv(a):
     block = block_of("inv", a)
 
     def impl(a):
-        if block is not None and a.shape[0] == a.shape[1] > ELIMINATED:
+        if block is not None and a.shape[0] == a.shape[1] > FACTORED:
             return block(a.shape, a)
         lu = a.copy()
         out = np.zeros(a.shape, dtype_of(a))

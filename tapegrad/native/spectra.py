@@ -139,9 +139,10 @@ def eigh(a):
     if not is_active_array(a):
         return None
     order, block = order_of(a.dtype.spec), block_of("eigh", a)
+    least = 0 if order == 1 else ELIMINATED
 
     def impl(a):
-        if block is not None and a.shape[0] == a.shape[1] > ELIMINATED:
+        if block is not None and a.shape[0] == a.shape[1] > least:
             found = block((a.shape[0] + 1, a.shape[0]), a)
             if _apart(found[0], order, False):
                 return found[0], found[1:]
@@ -156,9 +157,10 @@ def eigvalsh(a):
     if not is_active_array(a):
         return None
     order, block = order_of(a.dtype.spec), block_of("eigh", a)
+    least = 0 if order == 1 else ELIMINATED
 
     def impl(a):
-        if block is not None and a.shape[0] == a.shape[1] > ELIMINATED:
+        if block is not None and a.shape[0] == a.shape[1] > least:
             w = block((a.shape[0] + 1, a.shape[0]), a)[0]
             if _apart(w, order, False):
                 return w
