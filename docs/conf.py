@@ -5,7 +5,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from docutils import nodes
+from latex2mathml.converter import convert
 from sphinx.application import Sphinx
+from sphinx.writers.html5 import HTML5Translator
 
 import tapegrad
 
@@ -16,7 +18,7 @@ project = "tapegrad"
 author = "the authors of tapegrad"
 version = release = tapegrad.__version__
 
-extensions = [f"sphinx.ext.{name}" for name in ("autodoc", "autosummary", "napoleon", "mathjax")]
+extensions = [f"sphinx.ext.{name}" for name in ("autodoc", "autosummary", "napoleon")]
 extensions.append("myst_nb")
 exclude_patterns = ["_build"]
 root_doc = "index"
@@ -24,6 +26,7 @@ html_theme = "furo"
 html_title = f"tapegrad {release}"
 html_static_path, html_css_files = ["_static"], ["site.css"]
 html_show_copyright = False
+html_math_renderer = "mathml"  # which browsers draw themselves: no script, no server
 pygments_dark_style = "github-dark"
 
 # A page is run whenever it is built, so that what it shows is what the library does; a cell that raises ends
@@ -54,6 +57,19 @@ def without_last_lines(app: Sphinx, tree: nodes.document) -> None:
             block[:] = [nodes.Text(block.rawsource)]
 
 
+def inline_formula(page: HTML5Translator, node: nodes.math) -> None:
+    """Write a formula of a line."""
+    page.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def formula(page: HTML5Translator, node: nodes.math_block) -> None:
+    """Write a formula that stands alone."""
+    page.body.append(f'<div class="formula">{convert(node.astext(), display="block")}</div>')
+    raise nodes.SkipNode
+
+
 def setup(app: Sphinx) -> None:
-    """Register it."""
+    """Register what is above."""
     app.connect("doctree-read", without_last_lines)
+    app.add_html_math_renderer("mathml", (inline_formula, None), (formula, None))

@@ -1,4 +1,8 @@
-"""``python -m tests.pictures folder``: what `tapegrad.diagnostics` draws, by Chromium and matplotlib."""
+"""``python -m tests.pictures docs/pictures [docs/_build/html]``: what the gallery of the documentation shows.
+
+That is what `tapegrad.diagnostics` draws, by Chromium and matplotlib,
+and pages of the site if its folder is given.
+"""
 
 import subprocess
 import sys
@@ -14,6 +18,13 @@ from tapegrad.diagnostics import Graph, flame_chart, plot_gradient_flow, plot_sp
 from tests.diagnostics.pages import CHROMIUM, FLAGS
 
 LAYERS = (8, 32, 32, 1)
+PAGES = (
+    "tutorial",
+    "howto/looking",
+    "notebooks/08_fit_an_ode",
+    "explanation/accuracy",
+    "reference/func",
+)
 
 
 def network():
@@ -69,7 +80,7 @@ def photographed(page, picture, width, height, dark=False):
         subprocess.run([CHROMIUM, *flags], check=True, capture_output=True, timeout=120)
 
 
-def main(folder):
+def main(folder, site=None):
     """Make them."""
     import matplotlib
 
@@ -81,10 +92,10 @@ def main(folder):
         value.backward(retain_graph=True)
     Graph(value, weights, prof).draw().save(folder / "graph.svg")
     flame_chart(prof).save(folder / "flame.svg")
-    plot_gradient_flow(weights).figure.savefig(folder / "gradient_flow.png", dpi=80)
+    plot_gradient_flow(weights).figure.savefig(folder / "gradient_flow.webp", dpi=80)
     jacobian = tg.func.sparse_jacobian(bratu)
     jacobian(np.zeros(144))
-    plot_sparsity(jacobian).figure.savefig(folder / "sparsity.png", dpi=80)
+    plot_sparsity(jacobian).figure.savefig(folder / "sparsity.webp", dpi=80)
     if CHROMIUM is None:
         sys.exit("there is no chromium on the path: no picture of the report")
     with tempfile.TemporaryDirectory() as scratch:
@@ -92,9 +103,11 @@ def main(folder):
         quickest = min(report(page) for _ in range(5))  # of a machine that does other things, too
         while report(page) > 1.2 * quickest:
             pass
-        photographed(page, folder / "report.png", 1280, 1180)
-        photographed(page, folder / "report_phone.png", 390, 1200, dark=True)
+        photographed(page, folder / "report.webp", 1280, 1180)
+        photographed(page, folder / "report_phone.webp", 390, 1200, dark=True)
+    for page in PAGES if site else ():
+        photographed(site / f"{page}.html", folder / f"page_{Path(page).name}.webp", 1280, 1000)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve())
+    main(*(Path(given).resolve() for given in sys.argv[1:]))
