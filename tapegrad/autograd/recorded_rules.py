@@ -14,6 +14,7 @@ import numpy as np
 from tapegrad.core.base import Operand, Out, recall, wrap
 from tapegrad.core.compiled_methods import sheet_of
 from tapegrad.kernels.replay import layout
+from tapegrad.ops.forward import ufunc_of
 from tapegrad.ops.lanes import vjp
 from tapegrad.ops.primitive import (
     BY_OPCODE,
@@ -71,7 +72,8 @@ def words_of(program: Program) -> Words:
     found += [_word(program.results.get(k), kept) for k in range(given)]
     for function, op, operands, attrs, handed, twins in program.steps:
         kept += [function, attrs, handed]
-        quick = _is_ufunc(op) and attrs is None and len(operands) <= 2
+        ufunc = ufunc_of(op) if isinstance(op, Elementwise) else None
+        quick = ufunc is not None and attrs is None and len(operands) <= 2
         found += [0 if op is None else sheet_of(op), id(function), 0 if quick else id(attrs)]
         found += [id(handed) if handed else 0, twins]
         found += [_word(ref, kept) for ref in operands]
@@ -79,11 +81,6 @@ def words_of(program: Program) -> Words:
     words = np.array(found, np.int64).view(Words)
     words.kept = kept
     return words
-
-
-def _is_ufunc(op: Primitive | None) -> bool:
-    """Whether an op is elementwise and has a ufunc, by which compiled code computes it."""
-    return isinstance(op, Elementwise) and any(isinstance(f, np.ufunc) for f in op.functions[:1])
 
 
 def _word(ref: Ref | None, kept: list[Any]) -> int:

@@ -274,7 +274,7 @@ def _sheets(kind: type[Tensor]) -> np.ndarray:
 
 
 def _sheet(op: Primitive, operate: int, twins: tuple[Any, Any]) -> list[int]:
-    ufunc = op.functions[0] if op.functions else None
+    ufunc = forward.ufunc_of(op) or (op.functions[0] if op.functions else None)
     vector = 0 if ufunc is None or forward.has_vector_form(op, "d") else id(ufunc)
     _kept.append((op.opcode, ufunc, op, twins, op.key))
     return [

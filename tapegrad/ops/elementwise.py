@@ -7,6 +7,7 @@ import numpy as np
 
 from tapegrad.ops import kinks
 from tapegrad.ops.primitive import Real, Vector, elementwise
+from tapegrad.ops.rules import formula
 
 POSITIVE = (0.0, np.inf)
 
@@ -150,11 +151,24 @@ def tan(x, out):
     return 1 + out * out
 
 
-@elementwise(np.tanh, math=math.tanh, vector=Vector(avx512="d", other="d"))
-def tanh(x):
-    """Hyperbolic tangent; 1/cosh**2 by an exponential that is at most 1, as 1 - out**2 loses all digits."""
+@formula
+def slope_of_tanh(x):
+    """1/cosh**2 by an exponential that is at most 1, as 1 - tanh**2 loses all digits."""
     e = np.exp(np.where(x > 0, -2.0, 2.0) * x)
     return 4 * e / np.square(1 + e)
+
+
+@elementwise(forward=slope_of_tanh)
+def sech_squared(x, out):
+    """The slope of tanh."""
+    return -2 * np.tanh(x) * out
+
+
+@elementwise(np.tanh, math=math.tanh, vector=Vector(avx512="d", other="d"))
+def tanh(x):
+    """Hyperbolic tangent."""
+    slope = slope_of_tanh(x)
+    return slope
 
 
 @elementwise(np.cosh, math=math.cosh, vector=Vector(pairs=True, limited_pairs=True))

@@ -13,7 +13,7 @@ import numpy as np
 
 from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
-from tapegrad.ops.primitive import Elementwise, Primitive, Vector
+from tapegrad.ops.primitive import Elementwise, OfFormula, Primitive, Vector
 from tapegrad.tape import pool
 
 ndarray = np.ndarray
@@ -34,7 +34,7 @@ RAISING = "feclearexcept", "feraiseexcept"
 def has_vector_form(op: Primitive, char: str) -> bool:
     """Whether the vector form of an op is faster than NumPy's ufunc on this machine."""
     vector = op.vector
-    if vector is None or not vector.real or 0 in _library(*RAISING) or platform.machine() not in FLAGS:
+    if vector is None or not vector.real or not _can_raise():
         return False
     return char in (vector.avx512 if _numpy_is_vectorised() else vector.other)
 
@@ -55,6 +55,11 @@ def error_test() -> tuple[int, int]:
     return (_library("fetestexcept")[0], sum(flags)) if flags else (0, 0)
 
 
+def _can_raise() -> bool:
+    """Whether the flags of errors that NumPy reads are ours to set."""
+    return 0 not in _library(*RAISING) and platform.machine() in FLAGS
+
+
 @functools.cache
 def _numpy_is_vectorised() -> bool:
     """Whether this NumPy has vector forms of nearly all functions for this machine."""
@@ -72,23 +77,40 @@ def vector_form(op: Elementwise, char: str) -> Any:
     """The ufunc of our vector form of an op for one dtype; of errors it reports all but underflow."""
     names = ["x", "y"][: op.arity]
     expression = ast.parse(f"np.{op.name}({', '.join(names)})", mode="eval").body
-    kernel = table.kernel(table.slot([], expression, names, False), abi.CODES[char])
+    ufunc = _ufunc(op, table.slot([], expression, names, False), char)
+    if char == "d":
+        announce(op, ufunc)
+    return ufunc
+
+
+@functools.cache
+def ufunc_of(op: Primitive) -> np.ufunc | None:
+    """The ufunc that computes an op: NumPy's, or one of a formula's text; None if there is none."""
+    if isinstance(op, OfFormula):
+        return _ufunc(op, table.slot(*op.text, False), "df") if _can_raise() else None
+    first = op.functions[0] if op.functions else None
+    return first if isinstance(first, np.ufunc) else None
+
+
+def _ufunc(op: Elementwise, slot: int, chars: str) -> np.ufunc:
+    """A ufunc of the kernels of a text for these dtypes; of errors it reports all but underflow."""
     enter, _ = machine.load()
     invalid, pole, overflow, _ = FLAGS[platform.machine()]
     poles = op.vector or Vector()
     infinite = pole if poles.pole else overflow
     at_zero = pole if poles.pole_at_zero else infinite
-    size, library = np.dtype(char).itemsize, _library(*RAISING)
-    data = np.array([kernel, op.arity, size, *library, invalid, infinite, at_zero])
-    loops = np.array([enter(layout.LOOP, 0, 0, 0), abi.address(data)])
-    types = ctypes.create_string_buffer(bytes([np.dtype(char).num] * (op.arity + 1)))
+    errors = [*_library(*RAISING), invalid, infinite, at_zero]
+    data = np.array([
+        [table.kernel(slot, abi.CODES[char]), op.arity, np.dtype(char).itemsize, *errors] for char in chars
+    ])  # fmt: skip
+    loops = np.array([[enter(layout.LOOP, 0, 0, 0)] * len(chars), [abi.address(row) for row in data]])
+    numbers = [np.dtype(char).num for char in chars for _ in range(op.arity + 1)]
+    types = ctypes.create_string_buffer(bytes(numbers))
     name = ctypes.create_string_buffer(op.name.encode())
     _kept.append((data, loops, types, name))
-    at = abi.address(loops)
-    ufunc = _maker()(at, at + 8, ctypes.addressof(types), 1, op.arity, 1, -1, ctypes.addressof(name), 0, 0)
-    if char == "d":
-        announce(op, ufunc)
-    return ufunc
+    at, begin = abi.address(loops), abi.address(loops[1])
+    n, arity = len(chars), op.arity
+    return _maker()(at, begin, ctypes.addressof(types), n, arity, 1, -1, ctypes.addressof(name), 0, 0)
 
 
 @functools.cache

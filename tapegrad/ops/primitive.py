@@ -7,6 +7,7 @@ declaration: opcode, which values a sweep reads, what to compile, how to push a 
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import math
@@ -20,7 +21,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from tapegrad.kernels import emit, table
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.kinks import multiple
-from tapegrad.ops.rules import Rule
+from tapegrad.ops.rules import FORMULAS, STEPS, Rule
 from tapegrad.tape.record import FIRST_OP, Template
 
 Attributes: TypeAlias = dict[str, Any]  # what an op is asked for beside its operands, by name
@@ -372,6 +373,27 @@ class Elementwise(Primitive):
         return total
 
 
+class OfFormula(Elementwise):
+    """A formula that rules call, as an op of its own: one step of a recorded sweep, not many.
+
+    Its value is computed by a kernel of the formula's text (`tapegrad.ops.forward.ufunc_of`).
+    """
+
+    listed = False
+
+    def __init__(self, name, functions, forward, arity, doc, rule):
+        super().__init__(name, functions, forward, arity, doc, rule)
+        STEPS[forward.__name__] = forward
+        MEANING[forward] = self
+
+    @property
+    def text(self) -> tuple[list[ast.Assign], ast.expr, tuple[str, ...]]:
+        """The statements of the formula, the expression in the end, its parameters."""
+        formula = Rule(self.forward)
+        (part,) = formula.partials
+        return part.statements, part.expression, formula.parameters
+
+
 def elementwise(
     *functions: Any, forward: Any = None, domain: Any = None, kink: bool = False, of_complex: Any = None,
     mixed: Any = None, joint: Any = None, node: str = "", flops: int = 0, operator: Any = None,
@@ -389,7 +411,7 @@ def elementwise(
     *functions
         NumPy's that mean the op on Tensors.
     forward
-        The value of plain arrays, by default the first of these.
+        The value of plain arrays, by default the first of these; a `formula` that rules call.
     domain : Real, optional
         Where tests draw from.
     kink : bool, optional
@@ -427,9 +449,8 @@ def elementwise(
 
     def declare(rule: Any) -> Elementwise:
         parameters = [p for p in inspect.signature(rule).parameters if p not in ("ct", "out")]
-        op = Elementwise(
-            rule.__name__, functions, forward or functions[0], len(parameters), rule.__doc__, rule
-        )
+        kind = OfFormula if forward in FORMULAS else Elementwise
+        op = kind(rule.__name__, functions, forward or functions[0], len(parameters), rule.__doc__, rule)
         op.domain, op.kink, op.node, op.flops = domain or Real(), kink, node, flops
         op.of_complex, op.mixed, op.joint = (other and Rule(other) for other in (of_complex, mixed, joint))
         op.operator, op.math, op.llvm, op.scalar = operator, math, llvm, scalar

@@ -100,7 +100,7 @@ class _Builder(Reader):
     def cotangent(self, k: int) -> Ref | None:
         """What operand k gets: the partial times the cotangent."""
         op, ct = self.op, self.scope["ct"]
-        partial = self.rule.partials[k]
+        partial = self.rule.recorded[k]
         if partial.zero:
             return None
         if partial.constant is not None and not op.explicit:

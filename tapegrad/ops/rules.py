@@ -87,6 +87,7 @@ def _signed_literal(expression):
 
 
 FORMULAS: set = set()  # functions that rules call by name, see `formula`
+STEPS: dict = {}  # those that an op is declared of, by name: to a recorded sweep a call is one step
 
 
 def formula(function):
@@ -115,13 +116,13 @@ def _assignments(body):
             yield line
 
 
-def _expanded(statements, space):
-    """Statements in which no formula is called."""
+def _expanded(statements, space, kept):
+    """Statements in which no formula is called but those whose names are to be `kept`."""
     found = []
     for statement in statements:
         value = statement.value
         name = value.func.id if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) else None
-        if name is None or space.get(name) not in FORMULAS:
+        if name is None or name in kept or space.get(name) not in FORMULAS:
             found.append(statement)
             continue
         (target,) = statement.targets
@@ -139,7 +140,7 @@ def _expanded(statements, space):
                 own = f"{target.id}_{line.targets[0].id}"
                 names[line.targets[0].id] = ast.Name(own, ast.Load())
             part.append(ast.Assign([ast.Name(own, ast.Store())], expression))
-        found += _expanded(part, space[name].__globals__)
+        found += _expanded(part, space[name].__globals__, kept)
     return found
 
 
@@ -149,15 +150,19 @@ class Rule:
     def __init__(self, function):
         self.function = function
         self.parameters = tuple(inspect.signature(function).parameters)
-        self._partials = None
 
-    @property
+    @functools.cached_property
     def partials(self):
-        if self._partials is None:
-            self._partials = self._read()
-        return self._partials
+        """Of each input, the text in which formulas stand in full: what kernels are emitted from."""
+        return self._read(())
 
-    def _read(self):
+    @functools.cached_property
+    def recorded(self):
+        """Those whose formulas are called where an op is declared of them: what a recorded sweep follows."""
+        called = STEPS.keys() & _names(_definition(self.function))
+        return self._read(called) if called else self.partials
+
+    def _read(self, kept):
         definition = _definition(self.function)
         last = definition.body[-1]
         for statement in definition.body[:-1]:
@@ -168,7 +173,7 @@ class Rule:
             raise SyntaxError(f"rule {self.function.__name__!r} must end in a return")
         value = last.value
         parts = value.elts if isinstance(value, ast.Tuple) else [value]
-        body = _expanded([*_assignments(definition.body[:-1])], self.function.__globals__)
+        body = _expanded([*_assignments(definition.body[:-1])], self.function.__globals__, kept)
         return [Partial(self.function, body, self.parameters, part) for part in parts]
 
 
@@ -223,6 +228,8 @@ class Reader:
 
 
 def _named(node):
-    """What ``np.name`` or ``special.name`` in a rule is; None for any other expression."""
+    """What ``np.name``, ``special.name`` or the name of a step is; None for any other expression."""
+    if isinstance(node, ast.Name):
+        return STEPS.get(node.id)
     named = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in MODULES
     return getattr(MODULES[node.value.id], node.attr) if named else None

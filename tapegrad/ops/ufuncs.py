@@ -8,6 +8,7 @@ import numpy as np
 
 from tapegrad.ops.elementwise import POSITIVE
 from tapegrad.ops.primitive import Real, Vector, elementwise, primitive
+from tapegrad.ops.rules import formula
 
 UNIT = (-1.0, 1.0)
 
@@ -91,11 +92,26 @@ def cbrt(x, out):
     return inverse * inverse / 3
 
 
+@formula
+def slope_of_logaddexp(a, b):
+    """exp(a)/(exp(a) + exp(b)) by an exponential that is at most 1, so that nothing overflows."""
+    e = np.exp(np.where(a > b, b - a, a - b))
+    return np.where(a > b, 1, e) / (1 + e)
+
+
+@elementwise(forward=slope_of_logaddexp)
+def logistic_of_difference(a, b):
+    """The slope of logaddexp by its first operand."""
+    e = np.exp(np.where(a > b, b - a, a - b))
+    density = e / np.square(1 + e)
+    return density, -density
+
+
 @elementwise(np.logaddexp, vector=Vector(avx512="df"))
 def logaddexp(a, b):
-    """log(exp(a) + exp(b)); by an exponential that is at most 1, so that nothing overflows."""
-    e = np.exp(np.where(a > b, b - a, a - b))
-    return np.where(a > b, 1, e) / (1 + e), np.where(a > b, e, 1) / (1 + e)
+    """log(exp(a) + exp(b))."""
+    first, second = slope_of_logaddexp(a, b), slope_of_logaddexp(b, a)
+    return first, second
 
 
 @elementwise(np.logaddexp2, vector=Vector(avx512="df"))

@@ -64,12 +64,13 @@ def derivatives(function, arrays, order):
     return [(y.detach().numpy(), y.requires_grad) for y in found]
 
 
-def compare(found, wanted):
+def compare(found, wanted, same=True):
+    """The outcomes of two ways; values of the first order are the `same` to the last bit."""
     assert len(found) == len(wanted)
     for order, ((mine, depends), (other, also)) in enumerate(zip(found, wanted, strict=True)):
         assert depends == also
         assert mine.dtype == other.dtype
-        if order == 0 and mine.dtype != np.float32:
+        if same and order == 0 and mine.dtype != np.float32:
             np.testing.assert_array_equal(mine, other)
         else:
             scale = np.max(np.abs(other), initial=np.finfo(mine.dtype).tiny)
@@ -104,7 +105,12 @@ def test_every_elementwise_op_as_python_does(by_python, name, dtype):
 
     found = outcome()
     by_python()
-    compare(found, outcome())
+    compare(found, outcome(), same=not calls_a_step(op))
+
+
+def calls_a_step(op):
+    """Whether a rule calls a formula that is an op: its kernel rounds as it does, not as NumPy's steps."""
+    return op.rule.recorded is not op.rule.partials
 
 
 def cut(y):

@@ -238,7 +238,8 @@ def test_every_handler_is_called(random, monkeypatch):
                 function(*(tg.tensor(rows.drawn(random, s)) for s in shapes))
             for _, function in getattr(module, "PLAIN", ()):
                 function(tg.tensor([[0.5, 2.0, -0.1], [-1.5, 2.5, 0.7]]))
-    missing = {key for key in (*fn.FUNCTIONS, *fn.UFUNCS) if key not in called}
+    ours = {u for u in fn.UFUNCS if getattr(np, u.__name__, None) is u}  # SciPy's join once they are called
+    missing = {key for key in (*fn.FUNCTIONS, *ours) if key not in called}
     # what no call of NumPy's reaches: operators call these ufuncs' handlers directly
     assert not {f.__name__ for f in missing}
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tapegrad.ops.primitive import Real
+from tapegrad.ops.primitive import Real, elementwise
 from tapegrad.ops.rules import formula
 from tapegrad.ops.special.declare import declare, special
 
@@ -11,11 +11,24 @@ LINE, POSITIVE = (-np.inf, np.inf), (0.0, np.inf)
 # ---------------------------------------------------------------- logistic
 
 
-@declare()
-def expit(x):
-    """Logistic function; by an exponential that is at most 1, as 1 - out loses all digits."""
+@formula
+def slope_of_expit(x):
+    """expit(x) expit(-x) by an exponential that is at most 1, as 1 - expit loses all digits."""
     e = np.exp(np.where(x > 0, -1.0, 1.0) * x)
     return e / np.square(1 + e)
+
+
+@elementwise(forward=slope_of_expit)
+def logistic_density(x, out):
+    """The slope of the logistic function."""
+    return -np.tanh(0.5 * x) * out
+
+
+@declare()
+def expit(x):
+    """Logistic function."""
+    slope = slope_of_expit(x)
+    return slope
 
 
 @declare()
