@@ -165,7 +165,8 @@ def trace_rule(
 def _branch(op: Primitive, out: Out, operands: Sequence[Operand], attrs: Attributes) -> bool | None:
     """What is known of the values that decide which ops a rule applies; None if only it can tell."""
     if op.kink:
-        return True if np.all(out != 0) else None
+        value = op.kink_value(out, operands)  # type: ignore[no-untyped-call]
+        return True if np.all(value_of(value) != 0) else None
     return True if op.branch is None else op.branch(out, operands, attrs)
 
 

@@ -12,12 +12,13 @@ SQUARE, PRODUCT, POWER = range(
 )  # how an op is a power of an operand: its square, if both are one, to another
 
 
-def multiple(ct, out):
+def multiple(ct, out, value):
     """What a recorded cotangent is a multiple of a result by, where that is 0; whether it is nothing else.
 
-    None where no term of the cotangent is such a multiple, or no element of the result is 0.
+    None where no term of the cotangent is such a multiple, or no element of the result is 0. `value` is 0
+    where the result is (see `Primitive.kink_value`).
     """
-    if not hasattr(ct, "_apply") or np.all(getattr(out, "_v", out) != 0):
+    if not hasattr(ct, "_apply") or np.all(getattr(value, "_v", value) != 0):
         return None, False
     return _quotient(ct, out, iter(range(TERMS)))
 

@@ -169,6 +169,10 @@ class Primitive:
         """Bit mask of the values that the derivative by input `k` reads (bits 0-2 inputs, 3 result)."""
         raise NotImplementedError
 
+    def kink_value(self, out, inputs):
+        """What is 0 where the result has its kink: the result, or the operand if rules read that alone."""
+        return out if self.reads(0) >> OUT & 1 else inputs[0]
+
     def vjp(self, ct, out, inputs, attrs, wanted):
         """Cotangents of the inputs whose position is in `wanted`, as a dict; run on arrays or Tensors."""
         raise NotImplementedError
@@ -344,14 +348,15 @@ class Elementwise(Primitive):
 
     def vjp(self, ct, out, inputs, attrs, wanted, lanes=()):
         """The partial of a complex result, holomorphic, is conjugated; that of a real result is not."""
-        again = multiple(ct, out)[0] if self.kink else None
+        zero = self.kink_value(out, inputs) if self.kink else None
+        again = multiple(ct, out, zero)[0] if self.kink else None
         found = {}
         for k in wanted:
             if not self.partial(k).zero:
                 complex_ = ct.dtype.kind == "c"
                 part = self.product(k, conj(ct) if complex_ else ct, out, inputs)
                 if again is not None:
-                    part = part + np.where(out == 0, again * inputs[k], 0)
+                    part = part + np.where(zero == 0, again * inputs[k], 0)
                 found[k] = sum_to(conj(part) if complex_ else part, np.shape(inputs[k]), len(lanes))
         return found
 
@@ -552,7 +557,7 @@ class Reduction(Primitive):
     def vjp(self, ct, out, inputs, attrs, wanted, lanes=()):
         (x,) = inputs
         axes = attrs["axis"]
-        again, only = multiple(ct, out) if self.kink else (None, False)
+        again, only = multiple(ct, out, self.kink_value(out, inputs)) if self.kink else (None, False)
         if only:
             return {0: np.reshape(np.broadcast_to(again, np.shape(out)), kept(np.shape(x), axes)) * x}
         if np.shape(ct):

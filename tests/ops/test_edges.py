@@ -380,6 +380,34 @@ def test_third_derivatives_at_0():
         np.testing.assert_allclose(d.detach().numpy(), [wanted], rtol=1e-14)
 
 
+KINKS = {
+    "|x|**2": lambda x: np.abs(x) ** 2,
+    "|x| |x|": lambda x: np.abs(x) * np.abs(x),
+    "(|x| + x)**2": lambda x: (np.abs(x) + x) ** 2,
+    "u u, u = sin(x) + |x|": lambda x: np.square(np.sin(x) + np.abs(x)),
+    "hypot(x, 0)**2": lambda x: np.hypot(x, 0.0) ** 2,
+    "hypot(0, x) hypot(0, x)": lambda x: np.hypot(0.0, x) * np.hypot(0.0, x),
+    "hypot(x, y)**2, one moving": lambda x: np.hypot(x, x.detach()) ** 2,
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("n", [512, 513, 1024, 1025, 8192, 8193, 20000])  # about 4, 8, 64 KiB
+@pytest.mark.parametrize("name", KINKS)
+def test_squares_of_kinks_at_every_size(name, n, dtype):
+    """As for few points: a large result whose value no rule reads is not kept, and tells no 0."""
+
+    def both(x):
+        (g,) = tg.grad(np.sum(KINKS[name](x)), x, create_graph=True)
+        return g.detach().numpy(), tg.grad(np.sum(g), x)[0].numpy()
+
+    for points in ([0.0, 1.0, -0.5], [2.0, 1.0, -0.5]):
+        wanted = both(tg.tensor(np.array(points, dtype), requires_grad=True))
+        found = both(tg.tensor(np.resize(np.array(points, dtype), n), requires_grad=True))
+        for f, w in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(f, np.resize(w, n), rtol=8 * np.finfo(dtype).eps)
+
+
 @pytest.mark.parametrize("capacity", [*range(1, 9), 4096])
 @pytest.mark.parametrize("behind", [False, True])
 def test_squares_of_kinks_whatever_the_tapes_are(capacity, behind, monkeypatch):

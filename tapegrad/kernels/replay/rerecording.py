@@ -578,10 +578,16 @@ def record_parts(state: int, tape: int, log: int, k: int, ct: int) -> int:
 
 
 def is_for(state: int, log: int, k: int, program: int) -> int:
-    """Whether a program is for the result of record k: not where a 0 there is a kink."""
+    """Whether a program is for the result of record k: not where a 0 there is a kink (see `kink_value`)."""
     if i64(program)[CONSTANTS] & NONZERO == 0:
         return 1
-    return has_no_zero(kept_value(state, log, k))
+    if has_no_zero(kept_value(state, log, k)):
+        return 1
+    w = i64(i64(state).word)[k]
+    row = i64(i64(state).operations + 8 * ROW * (w & 0xFFFF))
+    if row[READS] & 8:
+        return 0
+    return has_no_zero(kept_value(state, log, (operands(w, row[FORM]) & 0xFFFF) - 1))
 
 
 def has_no_zero(value: int) -> int:
