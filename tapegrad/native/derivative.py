@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -283,7 +284,10 @@ class Derivative:
         try:
             return self._compiled(*args)
         except NumbaError as error:
-            raise explain.explained(error, self.__wrapped__) from error
+            code = self.__wrapped__.py_func.__code__
+            if not code.co_flags & inspect.CO_VARARGS:
+                args = args[: code.co_argcount]  # behind them may stand a direction
+            raise explain.explained(error, self.__wrapped__, args) from error
 
 
 def moving_of(argnums: int | Sequence[int]) -> tuple[int, ...]:

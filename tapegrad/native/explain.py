@@ -58,20 +58,22 @@ def call(
     except SystemError as error:  # the function has caught what stopped the recording, and gone on
         raise error.__cause__ or error from None
     except NumbaError as error:
-        _see_that_plain_numbers_compile(function, args)
-        raise explained(error, function) from error
+        raise explained(error, function, args) from error
     except (AssertionError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError) as error:
         if not _compiling(error):
             raise
-        _see_that_plain_numbers_compile(function, args)
-        raise explained(error, function) from error
+        raise explained(error, function, args) from error
 
 
-def _see_that_plain_numbers_compile(function: CompiledFunction, args: Sequence[Any]) -> None:
-    """Raise Numba's own error where the function is none of Numba's in the first place."""
+def _error_for_plain_numbers(function: CompiledFunction, args: Sequence[Any]) -> NumbaError | None:
+    """Return Numba's own error where the function is none of Numba's in the first place."""
     kinds = [_plain(typeof(x)) for x in args]
-    if function.primal.targetoptions.get("nopython"):
-        function.primal.compile(tuple(kinds))
+    try:
+        if function.primal.targetoptions.get("nopython"):
+            function.primal.compile(tuple(kinds))
+    except NumbaError as error:
+        return error
+    return None
 
 
 def _plain(kind: Type) -> Type:
@@ -94,9 +96,17 @@ def _compiling(error: Exception) -> bool:
     return False
 
 
-def explained(error: Exception, function: CompiledFunction) -> UnsupportedOpError:
-    """Return the error that says which line of the user's has no derivative here."""
+def explained(
+    error: Exception, function: CompiledFunction, args: Sequence[Any]
+) -> UnsupportedOpError | NumbaError:
+    """Return the error that says which line of the user's has no derivative here.
+
+    Where the function does not compile for plain numbers like the arguments either, it is Numba's own.
+    """
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error) or type(error).__name__)
+    own = None if "tapegrad: " in text else _error_for_plain_numbers(function, args)
+    if own is not None:
+        return own
     mine = str(Path(__file__).parent)
     place = None
     for pattern in _PLACES:

@@ -99,8 +99,12 @@ def test_errors_of_numbas_own_are_numbas():
     def wrong(x):
         return x + "a"
 
-    with pytest.raises(numba.core.errors.TypingError):
-        wrong(1.0)
+    for call in (wrong, tg.func.grad(wrong), lambda x: tg.func.hvp(wrong)(x, 1.0)):
+        with pytest.raises(numba.core.errors.TypingError, match="add"):
+            call(1.0)
+    x = tg.tensor(1.0, requires_grad=True)
+    with pytest.raises(numba.core.errors.TypingError, match="add"):
+        wrong(x)
 
 
 def test_typed_containers_of_active_numbers():
