@@ -89,6 +89,7 @@ def _replace(enter: machine.Enter) -> None:
             {
                 layout.WORKSPACE: _workspace, layout.DESCRIBE: _describe, layout.CLAIM: _claim,
                 layout.UNCLAIM: _unclaim, layout.APPLY_RULE: _apply_rule, layout.OPS: BY_OPCODE,
+                layout.CALL_HOOKS: _call_hooks,
                 layout.WATCH: _begin_profile, layout.END_WATCH: _end_profile,
                 layout.PROGRAMS: PROGRAMS, layout.MAKE_PROGRAM: rules.make_program,
                 layout.TRACE_RULE: traced_rules.trace_rule, layout.TRACE_FIT: traced_rules.trace_fit,
@@ -153,13 +154,19 @@ def _describe(tape: Tape, at: Address) -> None:
 
 
 def _claim(tape: Tape, at: Address, frees: bool) -> Claim | None:
-    """Leave a tape and claim it for a sweep; None if another is at work, or calls want a sweep in parts."""
+    """Leave a tape and claim it for a sweep; None if another is at work, or it has to be done in parts.
+
+    That is so for some calls of Functions, for hooks that see what a rule made, and for hooks of several
+    Tensors.
+    """
     state, log = _states[at], tape.log
     n = state.view[layout.RECORDS]
     leave(tape)
     if len(log) != STRIDE * n:  # sealed or recorded on meanwhile
         return None
     if tape.calls and any(c.released or BY_OPCODE[log[4 * k]].gathers for k, c in tape.calls.items()):
+        return None
+    if any(watch.post or watch.gathers for watch in tape.hooks.values()):
         return None
     claim = Claim(bytes(state.flags[:n]), frees)
     if tape.claim(claim):
@@ -179,6 +186,16 @@ def _unclaim(tape: Tape, at: Address, claim: Claim, marks: Operand, status: int)
         raise KernelError(f"the kernel of {op} failed")
     if marks is not None:
         spend(tape, state, state.flags, state.view[layout.RECORDS], marks)
+
+
+@np.errstate(all="ignore")
+def _call_hooks(tape: Tape, k: int, ct: Any) -> tuple[Any, Any]:
+    """The gradient of a record as its hooks leave it, and what its rule gets."""
+    watch = tape.hooks.get(k)
+    if watch is None:
+        return ct, ct
+    found = _laid_out(watch.before(ct), ct)
+    return found, _laid_out(watch.entering(found), ct)
 
 
 @np.errstate(all="ignore")

@@ -106,6 +106,46 @@ def test_F1_any_dtype(dtype):
     assert g.tolist() == [50.0, 50.0]
 
 
+RESULTS = {
+    "sin": np.sin, "product": lambda x: x * x, "by a number": lambda x: x * 2, "abs": np.abs, "sum": np.sum,
+    "reshape": lambda x: x.reshape(-1, 1), "part": lambda x: x[:-1], "element": lambda x: x[0],
+    "cumsum": np.cumsum, "cumprod": lambda x: np.cumprod(x / np.max(np.abs(x.detach()))),
+    "concatenate": lambda x: np.concatenate([x, x[:2]]), "outer product": lambda x: x[:, None] @ x[None, :3],
+    "taken": lambda x: x[[0, 1, 0]], "square of a norm": lambda x: np.linalg.norm(x.reshape(1, -1)) ** 2,
+    "solve": lambda x: np.linalg.solve(np.eye(3), x[:3]), "written": lambda x: written(x * 3, x[0] * x[1]),
+}  # fmt: skip
+
+
+def written(y, v):
+    y[1] = v
+    return y
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128"])
+@pytest.mark.parametrize("n", [3, 513, 8193])
+@pytest.mark.parametrize("name", RESULTS)
+def test_F1_results_of_every_kind_and_size(name, n, dtype):
+    """Of large results the values that no rule reads are not kept, rules with a hook run in Python."""
+    random = np.random.default_rng(0)
+    data = random.uniform(0.5, 1.5, n).astype(dtype)
+
+    def outcome(hook):
+        x = tg.tensor(data, requires_grad=True)
+        y = RESULTS[name](x)
+        c = np.cos(np.arange(y.size)).reshape(y.shape).astype(dtype)
+        if hook is not None:
+            y.register_hook(hook)
+        z = np.sum(np.real(y * c) * 0.5)
+        return [g.numpy() for g in tg.grad(z, (y, x), retain_graph=True)], tg.grad(z, x)[0].numpy()
+
+    (y, x), alone = outcome(None)
+    (y_of_hook, x_of_hook), alone_of_hook = outcome(lambda g: g * 4)
+    np.testing.assert_array_equal(y_of_hook, 4 * y)
+    tolerance = 16 * np.finfo(dtype).eps * np.abs(x).max()
+    np.testing.assert_allclose(x_of_hook, 4 * x, rtol=0, atol=4 * tolerance)
+    np.testing.assert_allclose(alone_of_hook, 4 * alone, rtol=0, atol=4 * tolerance)
+
+
 def test_F1_roots_and_captured_results():
     x = leaf(3.0)
     y = x * x

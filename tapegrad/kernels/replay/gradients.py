@@ -142,8 +142,11 @@ def results(n: int) -> int:
     return out
 
 
-def sweepable(root: int, alone: int) -> int:
-    """Whether a result lies on this thread's open tape, and nothing there wants more than its records."""
+def sweepable(root: int, alone: int, recorded: int) -> int:
+    """Whether a result lies on this thread's open tape, and nothing there wants more than its records.
+
+    Hooks may be there, but if the sweep is recorded.
+    """
     g, first = i64(shared()), LINKS_SLOT
     if alone:
         first = LINKS_SLOT + 1
@@ -157,7 +160,7 @@ def sweepable(root: int, alone: int) -> int:
     if obj(tape).freed != g.none_at_all or obj(g.open_levels).set_size != 0:
         return 0
     for place in range(first, CLAIMS_SLOT + 1):  # dicts that a tape of ordinary records has nothing in
-        if obj(i64(tape + g[place])[0]).size != 0:
+        if (place != HOOKS_SLOT or recorded) and obj(i64(tape + g[place])[0]).size != 0:
             return 0
     return 1
 
@@ -430,7 +433,7 @@ def attempt(state: int, held: int, n: int, how: int) -> int:
         invoke(g.decref, i64(args)[0])
         if marks == 0:
             return MEMORY
-    by_rule = s.rules + obj(obj(tape).calls).size
+    by_rule = s.rules + obj(obj(tape).calls).size + obj(obj(tape).hooks).size
     if by_rule == 0 and s.work <= s.work_limit:
         status = run_open(state)
         if status != DONE:
@@ -489,7 +492,7 @@ def planned(state: int, held: int, n: int, how: int) -> int:
     alone = 1 * (how & ALONE != 0)
     if alone == 0 and how & ALL_LEAVES == 0 and obj(obj(tape).links).size != 0:
         alone = are_young(tape, held, n)
-    if sweepable(root, alone) == 0:
+    if sweepable(root, alone, s.is_recorded) == 0:
         return UNHANDLED
     log = obj(tape).log
     records = obj(log).size // 4
@@ -562,7 +565,22 @@ def plan_whole(state: int, tape: int, log: int) -> int:
                 size = ((m >> 9) & 0x7F) * count_of(s.shapes, m)
                 if checksum(i64(s.address)[k], size) != call(g.long_as, i64(pair)[1]):
                     status = UNHANDLED  # Python says what was written to
+    if status == DONE:
+        mark_hooked(state, obj(tape).hooks)
     return status
+
+
+def mark_hooked(state: int, hooks: int) -> int:
+    """Let a sweep that is planned come to Python at the records that have hooks."""
+    g, s, at, pair = i64(shared()), i64(state), stack(1), stack(2)
+    flags = u8(s.flags)
+    i64(at)[0] = 0
+    while call(g.dict_next, hooks, at, pair, pair + 8) & 0xFFFFFFFF != 0:
+        k = call(g.long_as, i64(pair)[0])
+        if k >= s.oldest and k < s.records:
+            if flags[k] & (NEED | MARK) == NEED | MARK:
+                flags[k] = flags[k] | RULE
+    return 0
 
 
 def describe(state: int, root: int) -> int:
@@ -632,10 +650,14 @@ def run_freely(state: int) -> int:
 
 
 def run_rule(state: int, tape: int, log: int) -> int:
-    """Run the rule in Python that a sweep has come to; 0 with an error set."""
+    """Run the hooks and the rule in Python that a sweep has come to; 0 with an error set."""
     g, s, out = i64(shared()), i64(state), 1
     k, n = s.position, 0
     ct = cotangent_of(state, k, i64(obj(log).items)[4 * k + 3])
+    if obj(obj(tape).hooks).size != 0 and ct != 0:
+        ct = through_hooks(state, tape, k, ct)
+        if ct != 0 and u8(s.flags)[k] & ACTIVE == 0:
+            return drop_position(ct, 1)  # it was for the hooks alone
     found = parts_by_rule(state, tape, log, k, ct, 0, g.apply_rule)
     w = i64(s.word)[k]
     form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
@@ -655,6 +677,29 @@ def run_rule(state: int, tape: int, log: int) -> int:
         at = following(s.word, at, form)
     drop_position(ct, 0)
     return drop_position(found, out * (found != 0))
+
+
+def through_hooks(state: int, tape: int, k: int, ct: int) -> int:
+    """Record k's cotangent as its hooks leave it, a new reference for that to `ct`; 0 with an error set.
+
+    Where it is a gradient that the sweep is for, that is what hooks of the Tensor leave.
+    """
+    g, s, args, out = i64(shared()), i64(state), stack(3), 0
+    i64(args)[0], i64(args)[1], i64(args)[2] = tape, call(g.long_from, k), ct
+    pair = 0
+    if i64(args)[1] != 0:
+        pair = call(g.vectorcall, g.call_hooks, args, 3, 0)
+        invoke(g.decref, i64(args)[1])
+    if pair != 0:
+        gradient, out = i64(pair + TUPLE_ITEMS_AT)[0], i64(pair + TUPLE_ITEMS_AT)[1]
+        if u8(s.flags)[k] & (SINK | FOREIGN) == SINK:
+            if obj(gradient).type == g.ndarray_type:
+                copy(i64(s.cotangents)[k], obj(gradient).data, size_of(gradient))
+            else:
+                copy(i64(s.cotangents)[k], gradient + SCALAR_AT, code_of(gradient) >> 8)
+        invoke(g.incref, out)
+        invoke(g.decref, pair)
+    return drop_position(ct, out)
 
 
 def parts_by_rule(state: int, tape: int, log: int, k: int, ct: int, tensors: int, function: int) -> int:

@@ -181,9 +181,9 @@ API = (
     TRACE_RULE, TRACE_FIT, RECORD_VALUE, EMPTY, RECALL_IMPORT,
     LATEST_IMPORTS, BATCHED_RULE, FITS, OPAQUE_TEXT, TRACED, TWINS,
     SETITEM, ASSIGN_SHEET, EXTRA_TYPE, STORAGE_TEXT, VERSION_TEXT, SEVERAL_TEXT, RETAINS_GRAD_TEXT,
-    DELITEM_TEXT,
-) = range(208)  # fmt: skip
-SHARED_WORDS = 209
+    DELITEM_TEXT, CALL_HOOKS,
+) = range(209)  # fmt: skip
+SHARED_WORDS = 210
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
