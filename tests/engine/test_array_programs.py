@@ -58,7 +58,7 @@ def check(text):
                 np.testing.assert_allclose(a.numpy()[where], b[where], rtol=0, atol=2e-4 * size)
 
 
-@settings(SETTINGS, max_examples=15, derandomize=True, phases=[Phase.generate])
+@settings(SETTINGS, max_examples=8, derandomize=True, phases=[Phase.generate])
 @given(programs())
 def test_programs_of_arrays(text):
     check(text)
