@@ -194,7 +194,7 @@ class _Walk:
         packed = {}
         if k in tape.packed:
             packed, value = tape.packed[k].values(len(operands))
-        if out is None and value is not None:
+        if out is None and (value is not None or op.kink):  # of a kink the record is asked for, not its value
             out = self.recall(value, (tape, k))
         inputs = [
             self._operand(j, packed.get(q)) if x is None else x

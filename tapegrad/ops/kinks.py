@@ -16,11 +16,11 @@ def multiple(ct, out, value):
     """What a recorded cotangent is a multiple of a result by, where that is 0; whether it is nothing else.
 
     None where no term of the cotangent is such a multiple, or no element of the result is 0. `value` is 0
-    where the result is (see `Primitive.kink_value`).
+    where the result is, and of its shape (see `Primitive.kink_value`).
     """
     if not hasattr(ct, "_apply") or np.all(getattr(value, "_v", value) != 0):
         return None, False
-    return _quotient(ct, out, iter(range(TERMS)))
+    return _quotient(ct, out, np.shape(value), iter(range(TERMS)))
 
 
 def _same(x, y):
@@ -35,16 +35,16 @@ def _again(x, out):
     return op is mine is not None and attrs == others and all(map(_same, operands, theirs))
 
 
-def _quotient(x, out, budget):
+def _quotient(x, out, shape, budget):
     # what is not kept tells no shape; it lies between those of its operands and of what was computed from it
-    if (x._v is not None and np.shape(x) != np.shape(out)) or next(budget, None) is None:
+    if (x._v is not None and np.shape(x) != shape) or next(budget, None) is None:
         return None, False
     if _again(x, out):
         return 1.0, True
     op, operands, _ = x._origin()
     if op is None or op.multiple is None:
         return None, False
-    return op.multiple([_quotient(y, out, budget) for y in operands], operands, out)
+    return op.multiple([_quotient(y, out, shape, budget) for y in operands], operands, out)
 
 
 # What the result of an op is a multiple of, and whether it is nothing else, by what its operands are.
