@@ -45,10 +45,10 @@ def ratios(theirs, mine):
         return np.array([np.median(theirs / mine, axis=0), theirs.min(axis=0) / mine.min(axis=0)])
 
 
-def verdict(pair, bar, most=False):
-    """Whether both ratios reach a bar, or are at most that; unclear where only one is, on a busy machine."""
-    reached = [ratio <= bar if most else ratio >= bar for ratio in pair]
-    return f"bar {bar:g}x {'met' if all(reached) else 'unclear' if any(reached) else 'missed'}"
+def verdict(pair, bar, most=False, unit="x"):
+    """Whether both figures reach a bar, or are at most that; unclear where only one is, on a busy machine."""
+    reached = [figure <= bar if most else figure >= bar for figure in pair]
+    return f"bar {bar:g}{unit} {'met' if all(reached) else 'unclear' if any(reached) else 'missed'}"
 
 
 def difference(found, expected):

@@ -54,7 +54,8 @@ def main():
         error = max(abs(float(a / b) - 1) for a, b in zip(found, exact, strict=False))
         (pair,) = ratios(times[f"order {order}"], times["gradient"]).T
         alone = in_turns({"walk": walk(order)}, ROUNDS, inner=CALLS, clock=thread_time)["walk"].min() * 1e6
-        bar = f"; {verdict(pair, 1.5, most=True)}, walk {verdict([alone], 10, most=True)}" * (order == 6)
+        bars = verdict(pair, 1.5, most=True), verdict([alone], 10, most=True, unit=" us")
+        bar = f"; {bars[0]}, walk {bars[1]}" * (order == 6)
         whole = (
             f"{times[f'order {order}'].min() * 1e6:6.2f}, {pair[0]:.2f} and {pair[1]:.2f} times the gradient"
         )
