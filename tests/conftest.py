@@ -1,6 +1,7 @@
 """One kernel cache per run, so that a test sees only what this run has compiled."""
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -21,3 +22,10 @@ elif "PYTEST_XDIST_WORKER" not in os.environ:  # else it is there; before tapegr
 def random():
     """A generator seeded alike for every test."""
     return np.random.default_rng(20240611)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _modules_are_not_collected_again():
+    """What modules and Numba's kernels hold stays to the end: to visit it again took a tenth of a run."""
+    gc.collect()
+    gc.freeze()
