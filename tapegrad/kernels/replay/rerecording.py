@@ -9,16 +9,12 @@ At the mask of the operands that want a part an op's programs say where one begi
 from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, obj, shared, stack, u8
 from tapegrad.kernels.replay.any_op import recorded
 from tapegrad.kernels.replay.gradients import (
-    constant_tensor,
     hold,
     hold_roots,
-    kept_value,
     leaves_of,
     none_for,
-    parts_by_rule,
     planned,
     release_held,
-    value_of_record,
     workspace,
 )
 from tapegrad.kernels.replay.layout import *
@@ -35,6 +31,12 @@ from tapegrad.kernels.replay.operands import (
 )
 from tapegrad.kernels.replay.reading import following, operands
 from tapegrad.kernels.replay.recording import operate
+from tapegrad.kernels.replay.suspending import (
+    constant_tensor,
+    kept_value,
+    parts_by_rule,
+    value_of_record,
+)
 
 
 def rerecord(self: int, args: int, count: int) -> int:

@@ -1,0 +1,257 @@
+"""Compiled: a sweep that Python may interrupt, so the open tape is left, claimed and planned again before it.
+
+In between run rules in Python and hooks, and other threads where Python's lock is released.
+"""
+
+from tapegrad.kernels.dialect import call, copy, i64, invoke, obj, shared, stack, u8
+from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.links import deposit
+from tapegrad.kernels.replay.loops import checksum
+from tapegrad.kernels.replay.operands import code_of, drop_position, size_of
+from tapegrad.kernels.replay.reading import following, operands
+from tapegrad.kernels.replay.records import count_of
+from tapegrad.kernels.replay.sweep import plan_open, run, start_open
+
+
+def plan_whole(state: int, tape: int, log: int) -> int:
+    """As `plan_open`, where what others can write to is what it was."""
+    g, s, at, pair = i64(shared()), i64(state), stack(1), stack(2)
+    guards = obj(tape).guards
+    s.freed, s.guarded = s.unfreed, obj(guards).size
+    s.described = obj(tape).described
+    status = plan_open(state, log)
+    i64(at)[0] = 0
+    while status == DONE and call(g.dict_next, guards, at, pair, pair + 8) & 0xFFFFFFFF != 0:
+        k = call(g.long_as, i64(pair)[0])
+        if k < s.records:
+            if u8(s.flags)[k] & READ:
+                m = i64(s.meta)[k]
+                size = ((m >> 9) & 0x7F) * count_of(s.shapes, m)
+                if checksum(i64(s.address)[k], size) != call(g.long_as, i64(pair)[1]):
+                    status = UNHANDLED  # Python says what was written to
+    if status == DONE:
+        mark_hooked(state, obj(tape).hooks)
+    return status
+
+
+def mark_hooked(state: int, hooks: int) -> int:
+    """Let a sweep that is planned come to Python at the records that have hooks."""
+    g, s, at, pair = i64(shared()), i64(state), stack(1), stack(2)
+    flags = u8(s.flags)
+    i64(at)[0] = 0
+    while call(g.dict_next, hooks, at, pair, pair + 8) & 0xFFFFFFFF != 0:
+        k = call(g.long_as, i64(pair)[0])
+        if k >= s.oldest and k < s.records:
+            if flags[k] & (NEED | MARK) == NEED | MARK:
+                flags[k] = flags[k] | RULE
+    return 0
+
+
+def suspended(state: int, tape: int, log: int, marks: int) -> int:
+    """As `run_open`, where Python may run in between: the tape is left, claimed and planned again first."""
+    g, s, args, error, status = i64(shared()), i64(state), stack(5), stack(3), UNHANDLED
+    i64(args)[0], i64(args)[1], i64(args)[2] = tape, call(g.long_from, state), g.true
+    if marks == 0:
+        i64(args)[2] = g.false
+    claim = call(g.vectorcall, g.claim, args, 3, 0)
+    if claim == 0:
+        status = MEMORY
+    elif claim != g.none_at_all:
+        if obj(tape).freed == g.none_at_all:
+            status = plan_whole(state, tape, log)
+        failed, begun = 0, 1 * (status == DONE)
+        if begun:
+            start_open(state)
+            status = run_freely(state)
+        while begun and failed == 0 and (status == PYTHON or status == PAUSED):
+            if status == PAUSED:
+                failed = call(g.check_signals) & 0xFFFFFFFF
+            else:
+                failed = run_rule(state, tape, log) == 0
+                s.finish = 1
+            if failed == 0:
+                status = run_freely(state)
+        if status == ANOMALY:
+            begun, status = 0, UNHANDLED  # a sweep in parts says what is nan
+        if failed:
+            invoke(g.error_take, error, error + 8, error + 16)
+        i64(args)[2], i64(args)[3], i64(args)[4] = claim, marks, call(g.long_from, status * begun)
+        if marks == 0 or begun == 0 or failed:
+            i64(args)[3] = g.none_at_all
+        done = call(g.vectorcall, g.unclaim, args, 5, 0)
+        invoke(g.decref, i64(args)[4])
+        drop_position(done, 0)
+        if failed:
+            if done == 0:
+                invoke(g.error_clear)
+            invoke(g.error_give, i64(error)[0], i64(error)[1], i64(error)[2])
+        if failed or done == 0:
+            status = MEMORY
+    if claim != 0:
+        invoke(g.decref, claim)
+    invoke(g.decref, i64(args)[1])
+    return status
+
+
+def run_freely(state: int) -> int:
+    """As `run`, without Python's lock where that takes longer than giving it up."""
+    g, s = i64(shared()), i64(state)
+    if s.work <= s.work_limit:
+        return run(state)
+    thread = call(g.save_thread)
+    status = run(state)
+    invoke(g.restore_thread, thread)
+    return status
+
+
+def run_rule(state: int, tape: int, log: int) -> int:
+    """Run the hooks and the rule in Python that a sweep has come to; 0 with an error set."""
+    g, s, out = i64(shared()), i64(state), 1
+    k, n = s.position, 0
+    ct = cotangent_of(state, k, i64(obj(log).items)[4 * k + 3])
+    if obj(obj(tape).hooks).size != 0 and ct != 0:
+        ct = through_hooks(state, tape, k, ct)
+        if ct != 0 and u8(s.flags)[k] & ACTIVE == 0:
+            return drop_position(ct, 1)  # it was for the hooks alone
+    found = parts_by_rule(state, tape, log, k, ct, 0, g.apply_rule)
+    w = i64(s.word)[k]
+    form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
+    at = operands(w, form) * (found != 0)
+    while at != 0 and out != 0:
+        j = (at & 0xFFFF) - 1
+        if u8(s.flags)[j] & NEED:
+            part = i64(obj(found).items)[n]
+            n += 1
+            if part != g.none_at_all:
+                source = part + SCALAR_AT
+                if obj(part).type == g.ndarray_type:
+                    source = obj(part).data
+                if deposit(state, j, source) != DONE:
+                    out = 0
+                    invoke(g.no_memory)
+        at = following(s.word, at, form)
+    drop_position(ct, 0)
+    return drop_position(found, out * (found != 0))
+
+
+def through_hooks(state: int, tape: int, k: int, ct: int) -> int:
+    """Record k's cotangent as its hooks leave it, a new reference for that to `ct`; 0 with an error set.
+
+    Where it is a gradient that the sweep is for, that is what hooks of the Tensor leave.
+    """
+    g, s, args, out = i64(shared()), i64(state), stack(3), 0
+    i64(args)[0], i64(args)[1], i64(args)[2] = tape, call(g.long_from, k), ct
+    pair = 0
+    if i64(args)[1] != 0:
+        pair = call(g.vectorcall, g.call_hooks, args, 3, 0)
+        invoke(g.decref, i64(args)[1])
+    if pair != 0:
+        gradient, out = i64(pair + TUPLE_ITEMS_AT)[0], i64(pair + TUPLE_ITEMS_AT)[1]
+        if u8(s.flags)[k] & (SINK | FOREIGN) == SINK:
+            if obj(gradient).type == g.ndarray_type:
+                copy(i64(s.cotangents)[k], obj(gradient).data, size_of(gradient))
+            else:
+                copy(i64(s.cotangents)[k], gradient + SCALAR_AT, code_of(gradient) >> 8)
+        invoke(g.incref, out)
+        invoke(g.decref, pair)
+    return drop_position(ct, out)
+
+
+def parts_by_rule(state: int, tape: int, log: int, k: int, ct: int, tensors: int, function: int) -> int:
+    """A new reference to what a function in Python makes of record k's rule; 0 with an error set.
+
+    It gets the op, the cotangent, the result, the operands, attributes, and the slots wanted; result and
+    operands as `tensors` if that is 1, operands that are constants if it is 2.
+    """
+    g, s, args, q = i64(shared()), i64(state), stack(6), 0
+    w, slot, values, wanted = i64(s.word)[k], call(g.long_from, k), call(g.new_list, 0), call(g.new_list, 0)
+    form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
+    out = value_of_record(state, tape, log, k, tensors == 1)
+    failed = 1 * (ct == 0 or slot == 0 or values == 0 or wanted == 0 or out == 0)
+    at = operands(w, form)
+    while at != 0 and failed == 0:
+        j = (at & 0xFFFF) - 1
+        as_tensor = tensors == 1 or (tensors == 2 and i64(s.word)[j] & 0xFFFF == CONST)
+        x = value_of_record(state, tape, log, j, as_tensor)
+        failed = 1 * (x == 0)
+        if failed == 0:
+            failed = call(g.append, values, x) & 0xFFFFFFFF
+            invoke(g.decref, x)
+        if u8(s.flags)[j] & NEED and failed == 0:
+            place = call(g.long_from, q)
+            failed = 1 * (place == 0)
+            if failed == 0:
+                failed = call(g.append, wanted, place) & 0xFFFFFFFF
+                invoke(g.decref, place)
+        q += 1
+        at = following(s.word, at, form)
+    found = 0
+    if failed == 0:
+        i64(args)[0], i64(args)[1], i64(args)[2] = i64(obj(g.ops).items)[w & 0xFFFF], ct, out
+        i64(args)[3], i64(args)[4], i64(args)[5] = values, g.none_at_all, wanted
+        attrs = call(g.dict_get, obj(tape).attrs, slot)
+        if attrs != 0:
+            i64(args)[4] = attrs
+        found = call(g.vectorcall, function, args, 6, 0)
+    drop_position(out, 0)
+    drop_position(slot, 0)
+    drop_position(values, 0)
+    return drop_position(wanted, found)
+
+
+def kept_value(state: int, log: int, j: int) -> int:
+    """The value of record j, borrowed: of an open tape's log, or in a sealed tape's list of values."""
+    width = i64(state).width
+    return i64(obj(log).items)[width * j + width - 1]
+
+
+def constant_tensor(value: int) -> int:
+    """A new Tensor without history of a value, of which the reference is taken; 0 with an error set."""
+    g = i64(shared())
+    x = call(g.allocate_object, g.tensor_type, 0)
+    if x == 0:
+        return drop_position(value, 0)
+    for _ in range(3):
+        invoke(g.incref, g.none_at_all)
+    obj(x).v, obj(x).tape = value, g.none_at_all
+    obj(x).at, obj(x).extra = g.none_at_all, g.none_at_all
+    return x
+
+
+def value_of_record(state: int, tape: int, log: int, j: int, as_tensor: int) -> int:
+    """A new reference to the value of record j, or a new Tensor that goes on from it; 0 with an error set."""
+    g, s, value, args = i64(shared()), i64(state), kept_value(state, log, j), stack(3)
+    opcode = i64(s.word)[j] & 0xFFFF
+    if as_tensor and s.batched:
+        invoke(g.incref, value)
+        return constant_tensor(value)
+    if as_tensor and s.width == 1 and opcode < CONS:
+        i64(args)[0], i64(args)[1], i64(args)[2] = tape, call(g.long_from, j), value
+        x = call(g.vectorcall, g.recall_import, args, 3, 0)
+        return drop_position(i64(args)[1], x)
+    invoke(g.incref, value)
+    if as_tensor == 0:
+        return value
+    x, at = call(g.allocate_object, g.tensor_type, 0), call(g.long_from, 4 * (j + 1))
+    if x == 0 or at == 0:
+        drop_position(x, 0)
+        drop_position(at, 0)
+        return drop_position(value, 0)
+    invoke(g.incref, tape)
+    invoke(g.incref, g.none_at_all)
+    obj(x).v, obj(x).tape = value, tape
+    obj(x).at, obj(x).extra = at, g.none_at_all
+    return x
+
+
+def cotangent_of(state: int, k: int, value: int) -> int:
+    """Record k's cotangent as an array or a number like its value, to be read before the sweep goes on."""
+    g, at = i64(shared()), i64(i64(state).cotangents)[k]
+    if obj(value).type == g.ndarray_type:
+        invoke(g.incref, obj(value).descr)
+        return call(g.new_array, g.ndarray_type, obj(value).descr, obj(value).ndim,
+                    obj(value).dims, 0, at, C_CONTIGUOUS | ALIGNED, 0)  # fmt: skip
+    out = call(g.allocate_object, obj(value).type, 0)
+    if out != 0:
+        copy(out + SCALAR_AT, at, code_of(value) >> 8)
+    return out
