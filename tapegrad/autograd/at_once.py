@@ -16,15 +16,16 @@ from tapegrad.autograd import traced_rules
 from tapegrad.core import compiled_methods, dispatch
 from tapegrad.core.base import Operand
 from tapegrad.core.grad_mode import _enabled
-from tapegrad.engine.plan import spend
+from tapegrad.engine.plan import begin, end, spend
 from tapegrad.engine.sweep import descriptor
+from tapegrad.engine.watched import BOTH
 from tapegrad.errors import KernelError
 from tapegrad.kernels import machine
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import State
 from tapegrad.kernels.words import Address
 from tapegrad.ops.primitive import BY_OPCODE, PROGRAMS, TRACED, Attributes
-from tapegrad.tape.record import STRIDE
+from tapegrad.tape.record import STRIDE, Record
 from tapegrad.tape.tape import Claim, Columns, Tape, leave
 from tapegrad.tensor import Tensor
 
@@ -89,7 +90,8 @@ def _replace(enter: machine.Enter) -> None:
             {
                 layout.WORKSPACE: _workspace, layout.DESCRIBE: _describe, layout.CLAIM: _claim,
                 layout.UNCLAIM: _unclaim, layout.APPLY_RULE: _apply_rule, layout.OPS: BY_OPCODE,
-                layout.CALL_HOOKS: _call_hooks,
+                layout.CALL_HOOKS: _call_hooks, layout.CALL_POST_HOOKS: _call_post_hooks,
+                layout.CALL_LEAF_HOOKS: _call_leaf_hooks,
                 layout.WATCH: _begin_profile, layout.END_WATCH: _end_profile,
                 layout.PROGRAMS: PROGRAMS, layout.MAKE_PROGRAM: rules.make_program,
                 layout.TRACE_RULE: traced_rules.trace_rule, layout.TRACE_FIT: traced_rules.trace_fit,
@@ -153,30 +155,47 @@ def _describe(tape: Tape, at: Address) -> None:
         descriptor(tape, columns, k)
 
 
-def _claim(tape: Tape, at: Address, frees: bool) -> Claim | None:
-    """Leave a tape and claim it for a sweep; None if another is at work, or it has to be done in parts.
+class _Sweep(Claim):
+    """A compiled sweep's hold on a tape; to what waits for several gradients it is the sweep at work."""
 
-    That is so for some calls of Functions, for hooks that see what a rule made, and for hooks of several
-    Tensors.
-    """
+    __slots__ = ("_cells", "_tape", "seen")
+
+    def __init__(self, tape: Tape, state: State, frees: bool) -> None:
+        super().__init__(bytes(state.flags[: state.view[layout.RECORDS]]), frees)
+        self.seen: dict[Any, Any] = {}
+        self._tape = tape
+        records = state.buffers[layout.SINKS][: state.view[layout.SINK_COUNT]]
+        self._cells = [tape.imports.get(k) for k in records.tolist()]
+
+    def watched(self) -> set[Any]:
+        """What is attached to leaves that the sweep computes the gradients of."""
+        return {cell.hooks for cell in self._cells if cell is not None}
+
+    def will_run(self, tape: Tape, k: Record) -> bool:
+        """Whether the sweep computes the gradient of a record."""
+        return tape is self._tape and k < len(self.flags) and self.flags[k] & BOTH == BOTH
+
+
+def _claim(tape: Tape, at: Address, frees: bool) -> _Sweep | None:
+    """Leave a tape and claim it for a sweep; None if another is at work, or calls lack what was released."""
     state, log = _states[at], tape.log
     n = state.view[layout.RECORDS]
     leave(tape)
     if len(log) != STRIDE * n:  # sealed or recorded on meanwhile
         return None
-    if tape.calls and any(c.released or BY_OPCODE[log[4 * k]].gathers for k, c in tape.calls.items()):
+    if any(call.released for call in tape.calls.values()):
         return None
-    if any(watch.post or watch.gathers for watch in tape.hooks.values()):
-        return None
-    claim = Claim(bytes(state.flags[:n]), frees)
+    claim = _Sweep(tape, state, frees)
     if tape.claim(claim):
         tape.release(claim)
         return None
+    begin(claim)
     return claim
 
 
-def _unclaim(tape: Tape, at: Address, claim: Claim, marks: Operand, status: int) -> None:
+def _unclaim(tape: Tape, at: Address, claim: _Sweep, marks: Operand, status: int) -> None:
     """End the claim of a sweep that came to its end, unless its status says other; mark what it frees."""
+    end(claim)
     tape.release(claim)
     state = _states[at]
     if status != layout.DONE:
@@ -196,6 +215,26 @@ def _call_hooks(tape: Tape, k: int, ct: Any) -> tuple[Any, Any]:
         return ct, ct
     found = _laid_out(watch.before(ct), ct)
     return found, _laid_out(watch.entering(found), ct)
+
+
+@np.errstate(all="ignore")
+def _call_post_hooks(tape: Tape, at: Address, k: Record, ct: Any, parts: list[Any]) -> list[Any]:
+    """What a record's rule gave the operands that want something, as hooks of its node leave it."""
+    watch = tape.hooks.get(k)
+    if watch is None or not watch.post:
+        return parts
+    flags, op = _states[at].flags, BY_OPCODE[tape.operation(k)[0]]
+    operands = tape.operands(k, op.recorded_form)
+    wanted = [slot for slot, j in enumerate(operands) if flags[j] & layout.NEED]
+    given = {slot: part for slot, part in zip(wanted, parts, strict=True) if part is not None}
+    found = watch.after(given, ct, len(operands))
+    return [_laid_out(found[slot], given[slot]) if slot in found else None for slot in wanted]
+
+
+@np.errstate(all="ignore")
+def _call_leaf_hooks(tape: Tape, k: Record, ct: Any) -> Any:
+    """The gradient of a leaf as its hooks leave it."""
+    return _laid_out(tape.imports[k].hooks.before(ct), ct)
 
 
 @np.errstate(all="ignore")

@@ -426,7 +426,8 @@ def _share(_: machine.Enter) -> None:
 
 def _add_found(leaves: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> None:
     """Add what compiled code has found to the ``.grad`` of leaves."""
-    _add([(x, g) for x, g in zip(leaves, found, strict=True) if g is not None], False)
+    both = zip(leaves, found, strict=True)
+    _add([(x, g) for x, g in both if g is not None and x.requires_grad], False)
 
 
 def _renamed(old: str, given: Operand | None, new: str, value: Operand | None, error: type[Exception]) -> Any:

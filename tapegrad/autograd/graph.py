@@ -351,8 +351,6 @@ def register_multi_grad_hook(
             raise GradientError(f"register_multi_grad_hook: Tensor {k} does not require grad")
     hook = callable_hook(fn)
     attached = [hooks_of(x) for x in tensors]
-    for hooks in attached:
-        hooks.gathers = True
     # weak: what a hook refers to must not keep what it is attached to
     places = [
         (weakref.ref(hooks), None if x._tape is None else (weakref.ref(x._tape), slot(x._at)))

@@ -50,11 +50,9 @@ class Hooks:
         Hooks of a leaf, for when its ``.grad`` has been updated.
     metadata
         Of the node, the user's.
-    gathers
-        Whether a hook waits for gradients of other Tensors, in a sweep that is at work.
     """
 
-    __slots__ = ("__weakref__", "accumulated", "gathers", "metadata", "post", "pre", "tensor")
+    __slots__ = ("__weakref__", "accumulated", "metadata", "post", "pre", "tensor")
 
     def __init__(self) -> None:
         self.tensor: dict[int, Hook] = {}
@@ -62,7 +60,6 @@ class Hooks:
         self.post: dict[int, Hook] = {}
         self.accumulated: dict[int, Hook] = {}
         self.metadata: dict[Any, Any] = {}
-        self.gathers = False
 
     def before(self, ct: TensorOrArray) -> TensorOrArray:
         """Return the cotangent as the Tensor's hooks leave it: an array, or when recording a Tensor."""

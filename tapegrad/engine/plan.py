@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -322,7 +322,7 @@ class Plan:
 
     def __enter__(self) -> Plan:
         """Claim the tapes. Two sweeps run side by side, except on records that one of them releases."""
-        _sweeps().append(weakref.ref(self))
+        begin(self)
         try:
             for job in self.order:
                 for other in job.tape.claim(job):
@@ -341,7 +341,7 @@ class Plan:
 
     def __exit__(self, *exception: object) -> None:
         """Give the tapes free, and let go of them."""
-        _sweeps()[:] = [other for other in _sweeps() if other() not in (None, self)]
+        end(self)
         for job in self.order:
             job.tape.release(job)
             if job.tape.freed is not None and job.tape.held is None:
@@ -428,7 +428,31 @@ def _meet(mine: Job, other: Claim) -> bool:
     return any(k in tape.calls or k in tape.packed for k in both.tolist())
 
 
-def _sweeps() -> list[weakref.ref[Plan]]:
+class AtWork(Protocol):
+    """What is asked of the sweep at work by hooks and calls that wait for several gradients.
+
+    `seen` is theirs. `watched` is what is attached to leaves that the sweep computes the gradients of, and
+    `will_run` whether it computes that of a record.
+    """
+
+    seen: dict[Any, Any]
+
+    def watched(self) -> set[Any]: ...
+
+    def will_run(self, tape: Tape, k: Record) -> bool: ...
+
+
+def begin(sweep: AtWork) -> None:
+    """Let a sweep be the one at work in this thread."""
+    _sweeps().append(weakref.ref(sweep))
+
+
+def end(sweep: AtWork) -> None:
+    """Let the sweep before this one be at work again."""
+    _sweeps()[:] = [other for other in _sweeps() if other() not in (None, sweep)]
+
+
+def _sweeps() -> list[weakref.ref[AtWork]]:
     try:
         return _stack.sweeps  # type: ignore[no-any-return]
     except AttributeError:
@@ -436,7 +460,7 @@ def _sweeps() -> list[weakref.ref[Plan]]:
         return _stack.sweeps  # type: ignore[no-any-return]
 
 
-def at_work() -> Plan:
+def at_work() -> AtWork:
     """Return the sweep at work in this thread, the innermost of several."""
     return next(sweep for other in reversed(_sweeps()) if (sweep := other()) is not None)
 

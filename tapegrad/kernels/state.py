@@ -44,6 +44,7 @@ class State:
         results = self._buffer(layout.RESULTS, 2 * (layout.QUICK_INPUTS + 1)).cast("B")
         self.numbers, self.singles = results.cast("d"), results.cast("f")
         self._buffer(layout.SEED_DATA, layout.QUICK_INPUTS)
+        self._buffer(layout.RIPE, layout.QUICK_INPUTS)
         self.result_arrays = self._buffer(layout.RESULT_ARRAYS, layout.QUICK_INPUTS)
         view[layout.WORK_LIMIT] = NOGIL_WORK
         view[layout.NONE_OBJECT], view[layout.ARRAY_TYPE] = id(None), id(np.ndarray)

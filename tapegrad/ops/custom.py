@@ -23,8 +23,6 @@ class Call(Custom):
     the values of some operands: bits 0, 1, and 2 for the rest.
     """
 
-    gathers = True
-
     def __init__(self, name, saved, doc):
         self.saved = saved
         super().__init__(name, (), None, 0, doc)
@@ -43,8 +41,6 @@ class Call(Custom):
 class Single(Call):
     """A call of a Function with one result, which is its value; bit 3 if the user's rule reads that."""
 
-    gathers = False
-
     def vjp(self, ct, out, inputs, attrs, wanted):
         return attrs["call"].vjp_of_result(wanted, ct)
 
@@ -56,8 +52,6 @@ class Single(Call):
 
 class Result(Custom):
     """A result of a call; `kept` if the user's rule reads its value."""
-
-    gathers = True
 
     def __init__(self, name, kept, doc):
         self.kept = kept

@@ -109,7 +109,6 @@ class Primitive:
     multilinear = False  # whether it is linear in each operand, as products are
     broadcasts = False  # whether its rules take cotangents and tangents with lanes in front
     form: int | None = None  # which operands a record's word holds, where the arity does not tell
-    gathers = False  # whether its rule waits for cotangents of other records, in a sweep that is at work
     window: str | None = None  # how compiled code describes a record, see `linear`
     lower: Any = None  # describes a record to the compiled sweep: lower(columns, k, operands, attrs) -> words
     node = ""

@@ -1,6 +1,7 @@
 """Hooks of Tensors, nodes and leaves, and when they are called: cases F-1 to F-10."""
 
 import gc
+import sys
 import threading
 import weakref
 
@@ -10,9 +11,14 @@ import pytest
 import tapegrad as tg
 from tapegrad.autograd import Function
 from tapegrad.autograd.graph import register_multi_grad_hook
-from tapegrad.errors import DTypeError, GradientError, ShapeError
+from tapegrad.errors import DTypeError, GradientError, ShapeError, TapeBusyError
+from tapegrad.kernels import abi
+from tapegrad.kernels.replay import layout
+from tapegrad.tape.tape import MAX_RECORDS
 
 from ..tiers import thinned
+
+at_once = sys.modules["tapegrad.autograd.at_once"]
 
 pytestmark = pytest.mark.usefixtures("tape_length")
 
@@ -150,6 +156,61 @@ def test_F1_results_of_every_kind_and_size(name, n, dtype):
     np.testing.assert_allclose(alone_of_hook, 4 * alone, rtol=0, atol=4 * tolerance)
 
 
+@pytest.mark.parametrize(("n", "dtype"), thinned(CASES, lambda n, dtype: n == 513 or dtype == "float64"))
+@pytest.mark.parametrize("name", RESULTS)
+def test_F1_leaves_of_every_kind_of_use_and_size(name, n, dtype):
+    """Beside another leaf, which has no hook; a gradient is there already the second time."""
+    data = np.random.default_rng(0).uniform(0.5, 1.5, n).astype(dtype)
+
+    def outcome(*hooks):
+        x, z = (tg.tensor(data, requires_grad=True) for _ in range(2))
+        for hook in hooks:
+            x.register_hook(hook)
+        y = RESULTS[name](x) * 0.5 + RESULTS[name](z)
+        c = np.cos(np.arange(y.size)).reshape(y.shape).astype(dtype)
+        loss = np.sum(np.real(y * c))
+        found = [g.numpy() for g in tg.grad(loss, (x, y, z), retain_graph=True)]
+        loss.backward(retain_graph=True)
+        loss.backward()
+        return [*found, x.grad.numpy(), z.grad.numpy()]
+
+    expected = outcome()
+    tolerance = 16 * np.finfo(dtype).eps  # rules in Python may have other bits
+    for hooks, factor in (
+        ([lambda g: g * 4], 4),
+        ([lambda g: [g.mul_(4), None][1]], 4),
+        ([lambda g: g * 2, lambda g: None, lambda g: [g.mul_(2), None][1]], 4),
+        ([lambda g: None], 1),
+    ):
+        for found, g, times in zip(outcome(*hooks), expected, (factor, 1, 1, factor, 1), strict=True):
+            np.testing.assert_allclose(found, times * g, rtol=tolerance, atol=tolerance * np.abs(g).max())
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "complex64"])
+def test_F1_leaves_that_are_numbers(dtype):
+    x, seen = tg.tensor(np.dtype(dtype).type(3), requires_grad=True), []
+    x.register_hook(lambda g: seen.append((g.shape, g.dtype, g.item())))
+    x.register_hook(lambda g: g * 2)
+    for _ in range(2):
+        np.real(x * x).backward()
+        assert tg.grad(np.real(x * x), x)[0].item() == 12
+    assert x.grad.item() == 24
+    assert seen == [((), np.dtype(dtype), 6)] * 4
+
+
+def test_F1_leaves_of_a_sweep_that_other_threads_run_beside():
+    x, seen = leaf(np.linspace(0.0, 1.0, 120_000)), []
+    x.register_hook(lambda g: seen.append(threading.get_ident()))
+    expected = np.cos(x.detach().numpy()) * 2
+    threads = [threading.Thread(target=lambda: (np.sin(x) * 2).sum().backward()) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_allclose(x.grad.numpy(), 4 * expected, rtol=1e-14)
+    assert len(seen) == 4
+
+
 def test_F1_roots_and_captured_results():
     x = leaf(3.0)
     y = x * x
@@ -215,6 +276,29 @@ def test_F2_a_hook_may_remove_itself_and_others():
     for _ in range(2):
         tg.grad((x * x).sum(), x)
     assert seen == [0, 1, 2, 0, 2]
+
+
+def test_F2_a_hook_may_sweep_what_is_being_swept():
+    """If neither of the two releases what the other reads."""
+    x, z, found = leaf(), leaf(), []
+    loss = (x * z * z).sum()
+    x.register_hook(lambda g: found.append(tg.grad(loss, z, retain_graph=True)[0].tolist()))
+    (g,) = tg.grad(loss, x, retain_graph=True)
+    assert g.tolist() == [1.0, 4.0]
+    assert found == [[2.0, 8.0]]
+    with pytest.raises(TapeBusyError):
+        loss.backward()
+    assert x.grad is None
+
+
+@pytest.mark.parametrize("hooked", ["leaf", "result"])
+def test_F2_a_hook_may_end_that_a_leaf_requires_grad(hooked):
+    x, z = leaf(), leaf()
+    y = x * z
+    (x if hooked == "leaf" else y).register_hook(lambda g: [z.requires_grad_(False), None][1])
+    y.sum().backward()
+    assert z.grad is None
+    assert x.grad.tolist() == [1.0, 2.0]
 
 
 def test_F2_hooks_survive_the_death_of_tensor_and_handle():
@@ -540,6 +624,88 @@ def test_F10_a_leaf_used_on_several_tapes_is_called_after_the_last():
     x.register_hook(lambda g: order.append(g.tolist()))
     z.sum().backward()
     assert order == ["z", "y", [4.0, 8.0]]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_F10_compiled_sweeps_call_hooks_as_the_engine_does(seed, monkeypatch):
+    """In the same order: a random program with hooks of all kinds. A rule in Python may have other bits."""
+
+    def outcome():
+        rng, events, seen = np.random.default_rng(seed), [], []
+        values = leaves = [leaf(rng.uniform(0.5, 1.5, 3)) for _ in range(4)]
+
+        def note(name, change):
+            def hook(*given):
+                parts = [part if isinstance(part, (tuple, list)) else [part] for part in given]
+                events.append(name)
+                seen.extend(0.0 if g is None else g for part in parts for g in part)
+                return given[0] * 2 if change and isinstance(given[0], tg.Tensor) else None
+
+            return hook
+
+        for k in range(12):
+            a, b = (values[int(q)] for q in rng.integers(len(values), size=2))
+            results = [a * b, a + b, np.sin(a), a[::-1] * b, Square.apply(a), np.where(a > 0, a, b), b / 3]
+            values = [*values, results[int(rng.integers(len(results)))]]
+            if rng.random() < 0.3:
+                values[-1].register_hook(note(f"result {k}", rng.random() < 0.5))
+            if rng.random() < 0.2 and not values[-1].is_leaf:
+                values[-1].grad_fn.register_hook(note(f"post {k}", False))
+                values[-1].grad_fn.register_prehook(note(f"pre {k}", False))
+        for k, x in enumerate(leaves):
+            if rng.random() < 0.7:
+                x.register_hook(note(f"leaf {k}", rng.random() < 0.5))
+            if rng.random() < 0.5:
+                x.register_post_accumulate_grad_hook(
+                    lambda p, k=k: [events.append(k), seen.append(p.grad), None][2]
+                )
+        several = [values[int(q)] for q in rng.integers(len(values), size=3)]
+        for mode in ("all", "any"):
+            register_multi_grad_hook(several, note(mode, False), mode=mode)
+        loss = values[-1].sum() + sum(values[4:]).sum()
+        loss.backward(retain_graph=True)
+        loss.backward(retain_graph=True)
+        found = tg.grad(loss, [*leaves, values[-1]], allow_unused=True)
+        seen += [0.0 if g is None else g for g in [*(x.grad for x in leaves), *found]]
+        return events, np.concatenate([np.ravel(np.asarray(g)) for g in seen])
+
+    outcome()  # compiles
+    events, gradients = outcome()
+    monkeypatch.setattr(at_once, "gradients", lambda *_: None)
+    monkeypatch.setattr(at_once, "backward", lambda *_: None)
+    events_of_engine, expected = outcome()
+    assert events == events_of_engine
+    np.testing.assert_allclose(gradients, expected, rtol=1e-13)
+
+
+@pytest.mark.skipif(not abi.native() or layout.BOUNDS, reason="the engine in Python sweeps")
+@pytest.mark.parametrize("kind", ["leaf", "result", "pre", "post", "accumulated", "several", "Function"])
+def test_F10_hooks_are_called_from_compiled_sweeps(kind, tape_length, monkeypatch):
+    class Two(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2, x * 3
+
+        @staticmethod
+        def backward(ctx, g, h):
+            return 2 * g + 3 * h
+
+    x, z, seen = leaf(), leaf(), []
+    (x * z).sum().backward()  # loads what sweeps
+    if tape_length == MAX_RECORDS:
+        monkeypatch.setattr("tapegrad.autograd.sweeps.sweep", lambda *_: pytest.fail("the engine sweeps"))
+    a, b = Two.apply(x) if kind == "Function" else (x * 2, x * 3)
+    y = a * b * z
+    note = lambda *_: seen.append(kind)
+    {
+        "leaf": lambda: x.register_hook(note), "result": lambda: y.register_hook(note),
+        "pre": lambda: y.grad_fn.register_prehook(note), "post": lambda: y.grad_fn.register_hook(note),
+        "accumulated": lambda: x.register_post_accumulate_grad_hook(note),
+        "several": lambda: register_multi_grad_hook([x, y, z], note), "Function": lambda: note(),
+    }[kind]()  # fmt: skip
+    y.sum().backward()
+    assert seen == [kind]
+    assert x.grad is not None
 
 
 # ---------------------------------------------------------------- memory, threads

@@ -21,7 +21,7 @@ from tapegrad.kernels.replay.operands import (
     same_words,
     size_of,
 )
-from tapegrad.kernels.replay.suspending import plan_whole, suspended
+from tapegrad.kernels.replay.suspending import plan_whole, suspended, watched_leaves
 from tapegrad.kernels.replay.sweep import run_open, spend
 
 
@@ -220,12 +220,20 @@ def sink_of(tape: int, x: int) -> int:
             return 0
         if obj(at).type != g.cell_type:
             return 0
-        if obj(at).cell_hooks != g.none_at_all:
-            return 0
         at = call(g.dict_get, obj(tape).leaves, at)
     if at == 0 or value == 0:
         return 0
     return at * (is_number(value) or dense(value))
+
+
+def has_hooks(x: int) -> int:
+    """Whether something is attached to a Tensor that is a leaf."""
+    g, at = i64(shared()), obj(x).at
+    if at == 0 or obj(x).tape != g.none_at_all:
+        return 0
+    if obj(at).type != g.cell_type:
+        return 0
+    return obj(at).cell_hooks != g.none_at_all
 
 
 def knows_any(tape: int, cells: int) -> int:
@@ -300,6 +308,8 @@ def swept(held: int, m: int, n: int, how: int, out: int) -> int:
             status = attempt(state, held, n, how | WATCHED * (watch != g.none_at_all))
         if status == DONE:
             give_values(state, values, n, out)
+            if how & ALL_LEAVES:
+                sort_ripe(state, held, out)
         if i64(state).blocks != 0 and (status != DONE or i64(state).held_bytes > g.kept_bytes):
             reset(state)  # blocks of cotangents on their way, or more than is kept
         if watch > UNHANDLED:
@@ -430,7 +440,7 @@ def attempt(state: int, held: int, n: int, how: int) -> int:
         invoke(g.decref, i64(args)[0])
         if marks == 0:
             return MEMORY
-    by_rule = s.rules + obj(obj(tape).calls).size + obj(obj(tape).hooks).size
+    by_rule = s.rules + obj(obj(tape).calls).size + obj(obj(tape).hooks).size + watched_leaves(state)
     if by_rule == 0 and s.work <= s.work_limit:
         status = run_open(state)
         if status != DONE:
@@ -499,6 +509,9 @@ def planned(state: int, held: int, n: int, how: int) -> int:
     for q in range(n):
         at = sink_of(tape, h[q])
         if at == 0:
+            return UNHANDLED
+        i64(s.ripe)[q] = WATCHED_LEAF * has_hooks(h[q])
+        if i64(s.ripe)[q] != 0 and s.is_recorded:
             return UNHANDLED
         i64(s.sinks)[q] = call(g.long_as, at) // 4 - 1
         s.oldest = min(s.oldest, i64(s.sinks)[q])
@@ -574,13 +587,29 @@ def give_values(state: int, values: int, n: int, out: int) -> int:
     return 0
 
 
+def sort_ripe(state: int, held: int, out: int) -> int:
+    """Let leaves whose gradients hooks have seen come first, with these, in the order of that."""
+    s, h, items, ripe = i64(state), i64(held), i64(out + TUPLE_ITEMS_AT), i64(i64(state).ripe)
+    for first in range(watched_leaves(state)):
+        best = first
+        for q in range(first + 1, s.sink_count):
+            if ripe[q] > ripe[best]:
+                best = q
+        h[first], h[best] = h[best], h[first]
+        items[first], items[best] = items[best], items[first]
+        ripe[first], ripe[best] = ripe[best], ripe[first]
+    return 0
+
+
 def deposit_grads(held: int, n: int, found: int) -> int:
     """Let leaves that have no gradient have these, or Python add them: True; 0 with an error set."""
     g, h, items = i64(shared()), i64(held), i64(found + TUPLE_ITEMS_AT)
     alone, out = obj(g.turns).size == 0, g.true
     for q in range(n):
         if alone:
-            alone = has(obj(h[q]).extra, g.grad_text, g.none_at_all)
+            alone = has(obj(h[q]).extra, g.grad_text, g.none_at_all) * (has_hooks(h[q]) == 0)
+        if alone:  # hooks and rules may have ended that
+            alone = has(obj(h[q]).extra, g.requires_grad_text, g.true)
     if alone:
         for q in range(n):
             if out != 0 and items[q] != g.none_at_all:

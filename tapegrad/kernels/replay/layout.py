@@ -26,7 +26,7 @@ LOST = 1  # instead of the address of a row: the older tape was freed
     PENDING, POSITION, FINISH, DESCRIPTORS, EVERY, TOUCHED, PAUSE,
     ALLOCATE, FREE, BLOCKS, FREE_LISTS, HELD_BYTES, SCRATCH, WALK, STORE, GEMM,
 ) = range(19, 46)  # fmt: skip
-STATE_WORDS = 82
+STATE_WORDS = 83
 
 # What reading an open tape needs besides.
 ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(46, 54)
@@ -59,10 +59,14 @@ CHECK, SPOILED = 77, 78
 # The table of a checked build, and two words that stay 0.
 REGIONS, NOTHING_AT = 79, 80
 
+# For each sink 0, or where hooks of a leaf see its gradient a number, the higher the sooner that is whole.
+RIPE = 82
+WATCHED_LEAF = 1  # there until it is known when
+
 # A record's flags in a sweep, and how a compiled sweep stops.
 NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE, READ, RULE = 1, 2, 4, 8, 16, 32, 64, 128
 (
-    DONE, KERNEL, PYTHON, MEMORY, FREED_RECORD, FAILED, PAUSED, ANOMALY, RULED, UNDESCRIBED,
+    DONE, KERNEL, PYTHON, MEMORY, FREED_RECORD, FAILED, PAUSED, ANOMALY, RAISED, UNDESCRIBED,
     NOT_READ, ENTERED, LEFT_TAPE,
 ) = range(13)  # fmt: skip
 
@@ -181,9 +185,9 @@ API = (
     TRACE_RULE, TRACE_FIT, RECORD_VALUE, EMPTY, RECALL_IMPORT,
     LATEST_IMPORTS, BATCHED_RULE, FITS, OPAQUE_TEXT, TRACED, TWINS,
     SETITEM, ASSIGN_SHEET, EXTRA_TYPE, STORAGE_TEXT, VERSION_TEXT, SEVERAL_TEXT, RETAINS_GRAD_TEXT,
-    DELITEM_TEXT, CALL_HOOKS,
-) = range(209)  # fmt: skip
-SHARED_WORDS = 210
+    DELITEM_TEXT, CALL_HOOKS, CALL_POST_HOOKS, CALL_LEAF_HOOKS,
+) = range(211)  # fmt: skip
+SHARED_WORDS = 212
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected

@@ -49,7 +49,7 @@ def mark_hooked(state: int, hooks: int) -> int:
 
 def suspended(state: int, tape: int, log: int, marks: int) -> int:
     """As `run_open`, where Python may run in between: the tape is left, claimed and planned again first."""
-    g, s, args, error, status = i64(shared()), i64(state), stack(5), stack(3), UNHANDLED
+    g, args, error, status = i64(shared()), stack(5), stack(3), UNHANDLED
     i64(args)[0], i64(args)[1], i64(args)[2] = tape, call(g.long_from, state), g.true
     if marks == 0:
         i64(args)[2] = g.false
@@ -59,18 +59,11 @@ def suspended(state: int, tape: int, log: int, marks: int) -> int:
     elif claim != g.none_at_all:
         if obj(tape).freed == g.none_at_all:
             status = plan_whole(state, tape, log)
-        failed, begun = 0, 1 * (status == DONE)
+        begun = 1 * (status == DONE)
         if begun:
             start_open(state)
-            status = run_freely(state)
-        while begun and failed == 0 and (status == PYTHON or status == PAUSED):
-            if status == PAUSED:
-                failed = call(g.check_signals) & 0xFFFFFFFF
-            else:
-                failed = run_rule(state, tape, log) == 0
-                s.finish = 1
-            if failed == 0:
-                status = run_freely(state)
+            status = run_watched(state, tape, log)
+        failed = 1 * (status == RAISED)
         if status == ANOMALY:
             begun, status = 0, UNHANDLED  # a sweep in parts says what is nan
         if failed:
@@ -90,6 +83,109 @@ def suspended(state: int, tape: int, log: int, marks: int) -> int:
     if claim != 0:
         invoke(g.decref, claim)
     invoke(g.decref, i64(args)[1])
+    return status
+
+
+def run_watched(state: int, tape: int, log: int) -> int:
+    """Run a sweep that has begun, and leaves' hooks where gradients are whole; RAISED with an error set."""
+    s, status, before = i64(state), DONE, 0
+    oldest, q = s.oldest, first_ripe(state)
+    while status == DONE and q >= 0:
+        before = i64(s.ripe)[q]
+        s.oldest = max(oldest, (before >> 16) - 1)
+        status = run_interrupted(state, tape, log)
+        if status == DONE:
+            s.position = s.oldest - 1
+            status = call_leaf_hooks(state, tape, log, q)
+        q = next_ripe(state, before)
+    s.oldest = oldest
+    if status == DONE:
+        status = run_interrupted(state, tape, log)
+    return status
+
+
+def first_ripe(state: int) -> int:
+    """Find when gradients that hooks of leaves see are whole; the number of the first one, -1 if none are.
+
+    One is after the rule of the oldest record that contributes; of two by one rule the first operand's is
+    first.
+    """
+    s = i64(state)
+    word, flags, operations, missing = i64(s.word), u8(s.flags), i64(s.operations), watched_leaves(state)
+    for k in range(s.oldest + 1, s.records):
+        if missing == 0:
+            break
+        form, slot = operations[ROW * (word[k] & 0xFFFF) + FORM], 0
+        at = operands(word[k], form) * (flags[k] & (NEED | MARK) == NEED | MARK and form != NONE)
+        while at != 0:
+            j = (at & 0xFFFF) - 1
+            if flags[j] & SINK:
+                for q in range(s.sink_count):
+                    if i64(s.sinks)[q] == j and i64(s.ripe)[q] == WATCHED_LEAF:
+                        i64(s.ripe)[q] = (k + 1) << 16 | (0xFFFF - slot)
+                        missing -= 1
+            slot += 1
+            at = following(s.word, at, form)
+    return next_ripe(state, -1)
+
+
+def watched_leaves(state: int) -> int:
+    """How many gradients of a sweep are seen by hooks of leaves."""
+    s, count = i64(state), 0
+    for q in range(s.sink_count):
+        count += i64(s.ripe)[q] != 0
+    return count
+
+
+def next_ripe(state: int, before: int) -> int:
+    """The number of the gradient that is whole next after one at `before`, -1 for the first; -1 for none."""
+    s, found, best = i64(state), -1, WATCHED_LEAF
+    for q in range(s.sink_count):
+        when = i64(s.ripe)[q]
+        if when > best and (when < before or before < 0):
+            found, best = q, when
+    return found
+
+
+def call_leaf_hooks(state: int, tape: int, log: int, q: int) -> int:
+    """Let a leaf's hooks see its gradient, of which its place then has what they leave; RAISED or DONE."""
+    g, s, k, args = i64(shared()), i64(state), i64(i64(state).sinks)[q], stack(3)
+    if u8(s.flags)[k] & FRESH:
+        return DONE  # no cotangent came this way
+    ct, slot, found = cotangent_of(state, k, i64(obj(log).items)[4 * k + 3]), call(g.long_from, k), 0
+    if ct != 0 and slot != 0:
+        i64(args)[0], i64(args)[1], i64(args)[2] = tape, slot, ct
+        found = call(g.vectorcall, g.call_leaf_hooks, args, 3, 0)
+    if found != 0:
+        put_gradient(state, k, found)
+    drop_position(slot, 0)
+    drop_position(ct, 0)
+    return drop_position(found, DONE * (found != 0) + RAISED * (found == 0))
+
+
+def put_gradient(state: int, k: int, found: int) -> int:
+    """Let a gradient that the sweep is for be what hooks have left of it."""
+    s = i64(state)
+    if obj(found).type == i64(shared()).ndarray_type:
+        copy(i64(s.cotangents)[k], obj(found).data, size_of(found))
+    else:
+        copy(i64(s.cotangents)[k], found + SCALAR_AT, code_of(found) >> 8)
+    return 0
+
+
+def run_interrupted(state: int, tape: int, log: int) -> int:
+    """As `run`, with what Python does in between; RAISED with an error set."""
+    g, s, status = i64(shared()), i64(state), run_freely(state)
+    while status == PYTHON or status == PAUSED:
+        failed = 0
+        if status == PAUSED:
+            failed = call(g.check_signals) & 0xFFFFFFFF
+        else:
+            failed = run_rule(state, tape, log) == 0
+            s.finish = 1
+        if failed:
+            return RAISED
+        status = run_freely(state)
     return status
 
 
@@ -114,6 +210,8 @@ def run_rule(state: int, tape: int, log: int) -> int:
         if ct != 0 and u8(s.flags)[k] & ACTIVE == 0:
             return drop_position(ct, 1)  # it was for the hooks alone
     found = parts_by_rule(state, tape, log, k, ct, 0, g.apply_rule)
+    if obj(obj(tape).hooks).size != 0 and found != 0:
+        found = through_post_hooks(state, tape, k, ct, found)
     w = i64(s.word)[k]
     form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
     at = operands(w, form) * (found != 0)
@@ -146,15 +244,24 @@ def through_hooks(state: int, tape: int, k: int, ct: int) -> int:
         pair = call(g.vectorcall, g.call_hooks, args, 3, 0)
         invoke(g.decref, i64(args)[1])
     if pair != 0:
-        gradient, out = i64(pair + TUPLE_ITEMS_AT)[0], i64(pair + TUPLE_ITEMS_AT)[1]
+        out = i64(pair + TUPLE_ITEMS_AT)[1]
         if u8(s.flags)[k] & (SINK | FOREIGN) == SINK:
-            if obj(gradient).type == g.ndarray_type:
-                copy(i64(s.cotangents)[k], obj(gradient).data, size_of(gradient))
-            else:
-                copy(i64(s.cotangents)[k], gradient + SCALAR_AT, code_of(gradient) >> 8)
+            put_gradient(state, k, i64(pair + TUPLE_ITEMS_AT)[0])
         invoke(g.incref, out)
         invoke(g.decref, pair)
     return drop_position(ct, out)
+
+
+def through_post_hooks(state: int, tape: int, k: int, ct: int, parts: int) -> int:
+    """What a rule gave as hooks of its node leave it, a new reference for `parts`; 0 with an error set."""
+    g, args, found = i64(shared()), stack(5), 0
+    i64(args)[0], i64(args)[1], i64(args)[2] = tape, call(g.long_from, state), call(g.long_from, k)
+    i64(args)[3], i64(args)[4] = ct, parts
+    if i64(args)[1] != 0 and i64(args)[2] != 0:
+        found = call(g.vectorcall, g.call_post_hooks, args, 5, 0)
+    drop_position(i64(args)[1], 0)
+    drop_position(i64(args)[2], 0)
+    return drop_position(parts, found)
 
 
 def parts_by_rule(state: int, tape: int, log: int, k: int, ct: int, tensors: int, function: int) -> int:
