@@ -27,7 +27,7 @@ from tapegrad.autograd.variables import Variable
 from tapegrad.core import compiled_methods as compiled
 from tapegrad.core.base import Operand, TensorOrArray, extra, refresh_history, retain, wrap
 from tapegrad.core.dispatch import with_metadata
-from tapegrad.core.grad_mode import enable_grad
+from tapegrad.core.grad_mode import enable_grad, within
 from tapegrad.core.inplace import accumulate, write
 from tapegrad.core.storage import STALE
 from tapegrad.engine.plan import Key, Result
@@ -406,16 +406,39 @@ def _commit(
 
 
 def _add(ready: list[tuple[Tensor, Tensor]], recording: bool) -> None:
-    """Add to the ``.grad`` of Tensors, then call what waits for that."""
+    """Add to the ``.grad`` of Tensors, as hooks of leaves' nodes want it, then call what waits for that."""
+    watched = any(_attached(x) is not None for x, _ in ready)
+    if watched:
+        ready = within({"recording": recording}, _enter_nodes, ready)
     turn = _Turn()
     turn.wait()
     try:
         _accumulate(ready, recording)
     finally:
         turn.end()
-    for handle, _ in ready:
-        if handle._tape is None and handle._at.hooks is not None:
-            handle._at.hooks.after_accumulation(handle)
+    if watched:
+        within({"recording": recording}, _leave_nodes, ready)
+
+
+def _enter_nodes(ready: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+    """Return gradients as pre-hooks of leaves' nodes leave them."""
+    attached = [(x, g, _attached(x)) for x, g in ready]
+    return [(x, g if hooks is None else hooks.entering(g)) for x, g, hooks in attached]
+
+
+def _leave_nodes(ready: list[tuple[Tensor, Tensor]]) -> None:
+    """Call what waits for the ``.grad`` of leaves, and the hooks of their nodes."""
+    for x, g in ready:
+        hooks = _attached(x)
+        if hooks is not None:
+            hooks.after_accumulation(x)
+            if hooks.post:
+                hooks.after({}, g.clone(), 0)
+
+
+def _attached(x: Tensor) -> Any:
+    """What the user attached to a leaf; None for a result."""
+    return x._at.hooks if x._tape is None else None
 
 
 def _share(_: machine.Enter) -> None:

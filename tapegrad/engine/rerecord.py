@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tapegrad.engine.plan import Job, Key, Plan, Result
 from tapegrad.engine.sweep import value_or_shape
-from tapegrad.engine.watched import BOTH, Leaves
+from tapegrad.engine.watched import BOTH, Leaves, after_rule
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give
@@ -129,7 +129,7 @@ class _Walk:
                     ct = watch.entering(ct)
                 found = self._rule(k, ct, operands, wanted)
                 if watch is not None:
-                    found = watch.after(found, ct, len(operands))
+                    found = after_rule(watch, found, ct, columns, operands)
                 self._deposit(operands, found)
             for whole in ripe.pop(k, ()):
                 for j in job.reached:

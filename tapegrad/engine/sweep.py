@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.engine.plan import WORDS, Array, Job, Key, Plan, Result, is_large
-from tapegrad.engine.watched import BOTH, Leaves
+from tapegrad.engine.watched import BOTH, Leaves, after_rule
 from tapegrad.errors import KernelError
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
@@ -263,7 +263,7 @@ class Sweep(Plan):
             ct = watch.entering(ct)
         found = self._parts(job, k, ct, operands, wanted)
         if watch is not None:
-            found = watch.after(found, ct, len(operands))
+            found = after_rule(watch, found, ct, columns, operands)
         for slot, part in found.items():
             j = operands[slot]
             dtype, shape = abi.DTYPES[columns.code(j)], columns.shape(j)

@@ -13,15 +13,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from tapegrad.kernels import table
+from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
-from tapegrad.ops.primitive import BY_OPCODE
-from tapegrad.tape.tape import Cell
+from tapegrad.ops.primitive import BY_OPCODE, in_dtype
+from tapegrad.tape.record import Record
+from tapegrad.tape.tape import Cell, Columns
 
 if TYPE_CHECKING:
     from tapegrad.engine.plan import Job
 
 BOTH = layout.NEED | layout.MARK
+
+
+def after_rule(
+    watch: Any, found: dict[int, Any], ct: Any, columns: Columns, operands: list[Record]
+) -> dict[int, Any]:
+    """What a record's rule gave its operands, in their dtypes, as a watch leaves it."""
+    given = {q: in_dtype(part, abi.DTYPES[columns.code(operands[q])]) for q, part in found.items()}  # type: ignore[no-untyped-call]
+    return watch.after(given, ct, len(operands))  # type: ignore[no-any-return]
 
 
 class Leaves:

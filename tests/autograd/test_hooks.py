@@ -412,6 +412,57 @@ def test_F6_nodes(kind, create_graph):
     assert seen == [(2 if kind == "op" else 1, [[10.0, 10.0]])]
 
 
+def leaf_node(x):
+    return tg.autograd.graph.get_gradient_edge(x).node
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_F6_the_node_of_a_leaf(create_graph):
+    """Runs in `backward` alone: pre-hooks say what is accumulated, hooks come after that."""
+    x, z, seen = leaf(), leaf(), []
+    leaf_node(x).register_prehook(lambda go: seen.append(("pre", go[0].tolist())))
+    leaf_node(x).register_prehook(lambda go: (go[0] * 10,))
+    leaf_node(x).register_hook(lambda gi, go: seen.append((gi, go[0].tolist(), x.grad.tolist())))
+    x.register_post_accumulate_grad_hook(lambda p: seen.append("accumulated"))
+    x.register_hook(lambda g: seen.append("tensor"))
+    assert tg.grad((x * z).sum(), x, create_graph=create_graph)[0].tolist() == [1.0, 2.0]
+    assert seen == ["tensor"]
+    for k in (1.0, 2.0):
+        seen.clear()
+        (x * z).sum().backward(create_graph=create_graph)
+        assert x.grad.tolist() == [10 * k, 20 * k]
+        expected = ((), [10.0, 20.0], x.grad.tolist())
+        assert seen == ["tensor", ("pre", [1.0, 2.0]), "accumulated", expected]
+        assert z.grad.tolist() == [k, 2 * k]
+    if create_graph:
+        assert tg.grad(x.grad.sum(), z)[0].tolist() == [20.0, 20.0]
+
+
+def test_F6_the_node_of_a_leaf_refuses():
+    x, z = leaf(), leaf()
+    for register, error in (
+        (lambda: leaf_node(x).register_prehook(lambda go: (*go, None)), GradientError),
+        (lambda: leaf_node(x).register_prehook(lambda go: (tg.ones(3),)), ShapeError),
+        (lambda: leaf_node(x).register_prehook(lambda go: 1 / 0), ZeroDivisionError),
+    ):
+        with register(), pytest.raises(error):
+            (x * z).sum().backward()
+        assert x.grad is z.grad is None
+    with leaf_node(x).register_hook(lambda gi, go: go), pytest.raises(GradientError, match="for 0"):
+        (x * z).sum().backward()
+    assert x.grad.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_F6_gradients_have_the_dtype_and_shape_of_operands(create_graph):
+    x, b, seen = leaf(), leaf([[1.0], [2.0]]), []
+    for y in (x * np.array([1 + 2j, 3 - 1j]), x + b, x * 2.0):
+        y.grad_fn.register_hook(lambda gi, go: seen.append([(g.shape, g.dtype) for g in gi if g is not None]))
+        np.real(y * (1 - 2j)).sum().backward(create_graph=create_graph)
+    real = np.dtype(float)
+    assert seen == [[((2,), real)], [((2,), real), ((2, 1), real)], [((2,), real)]]
+
+
 def test_F6_wrong_numbers():
     x = leaf()
     for register in (
@@ -590,9 +641,13 @@ def test_F9_grad_mode_in_hooks_is_create_graph(create_graph, outer):
         y.grad_fn.register_prehook(lambda go: seen.append(tg.is_grad_enabled()))
         y.grad_fn.register_hook(lambda gi, go: seen.append(tg.is_grad_enabled()))
         x.register_hook(lambda g: seen.append(tg.is_grad_enabled()))
+        x.register_post_accumulate_grad_hook(lambda p: seen.append(tg.is_grad_enabled()))
+        leaf_node(x).register_prehook(lambda go: seen.append(tg.is_grad_enabled()))
+        leaf_node(x).register_hook(lambda gi, go: seen.append(tg.is_grad_enabled()))
         loss = y.sum()
         with tg.set_grad_enabled(outer):
-            tg.grad(loss, x, create_graph=create_graph)
+            tg.grad(loss, x, create_graph=create_graph, retain_graph=True)
+            loss.backward(create_graph=create_graph)
             assert tg.is_grad_enabled() is outer
     assert set(seen) == {create_graph}
 
