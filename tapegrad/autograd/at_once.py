@@ -1,4 +1,4 @@
-"""Gradients of results on the open tape in one compiled call, and what that asks of Python.
+"""Gradients of results on one tape in one compiled call, and what that asks of Python.
 
 The call is `kernels.replay.gradients`. It comes with the first sweep, which compiles it; until then, with
 ``TAPEGRAD_ABI=portable`` and for all that is out of the ordinary `tapegrad.engine` finds gradients.
@@ -16,7 +16,7 @@ from tapegrad.autograd import traced_rules
 from tapegrad.core import compiled_methods, dispatch
 from tapegrad.core.base import Operand
 from tapegrad.core.grad_mode import _enabled
-from tapegrad.engine.plan import begin, end, spend
+from tapegrad.engine.plan import begin, end, end_sweep, shrink, spend
 from tapegrad.engine.sweep import descriptor
 from tapegrad.engine.watched import BOTH
 from tapegrad.errors import KernelError
@@ -26,7 +26,7 @@ from tapegrad.kernels.state import State
 from tapegrad.kernels.words import Address
 from tapegrad.ops.primitive import BY_OPCODE, PROGRAMS, TRACED, Attributes
 from tapegrad.tape.record import STRIDE, Record
-from tapegrad.tape.tape import Claim, Columns, Tape, leave
+from tapegrad.tape.tape import LEFT, Claim, Columns, Tape, leave
 from tapegrad.tensor import Tensor
 
 ndarray = np.ndarray
@@ -40,7 +40,7 @@ def gradients(
     retain: bool,
     alone: bool = False,
 ) -> tuple[Tensor | None, ...] | None:
-    """The gradients of results on the open tape; of an input to which rules gave none there is None.
+    """The gradients of results on one tape; of an input to which rules gave none there is None.
 
     `alone`: what the tape has from older ones are leaves. None: `tapegrad.engine` is to find them.
     """
@@ -91,7 +91,7 @@ def _replace(enter: machine.Enter) -> None:
                 layout.WORKSPACE: _workspace, layout.DESCRIBE: _describe, layout.CLAIM: _claim,
                 layout.UNCLAIM: _unclaim, layout.APPLY_RULE: _apply_rule, layout.OPS: BY_OPCODE,
                 layout.CALL_HOOKS: _call_hooks, layout.CALL_POST_HOOKS: _call_post_hooks,
-                layout.CALL_LEAF_HOOKS: _call_leaf_hooks,
+                layout.CALL_LEAF_HOOKS: _call_leaf_hooks, layout.END_SWEEP: end_sweep,
                 layout.WATCH: _begin_profile, layout.END_WATCH: _end_profile,
                 layout.PROGRAMS: PROGRAMS, layout.MAKE_PROGRAM: rules.make_program,
                 layout.TRACE_RULE: traced_rules.trace_rule, layout.TRACE_FIT: traced_rules.trace_fit,
@@ -147,23 +147,27 @@ def _end_profile(at: Address, begun: tuple[Any, int, Any], root: Any, status: in
 def _describe(tape: Tape, at: Address) -> None:
     """Note words for what is planned and lacks them."""
     state = _states[at]
-    n, log = state.view[layout.RECORDS], tape.log
-    if len(log) != STRIDE * n:  # sealed meanwhile
-        return
-    columns = Columns(state.buffers[layout.SEALING], n, log[3::4])
+    n, log, columns = state.view[layout.RECORDS], tape.log, tape.columns
+    if columns is None:
+        columns = Columns(state.buffers[layout.SEALING], n, log[3::4])
+        if len(log) != STRIDE * n:  # sealed meanwhile
+            return
     for k in state.pending[: state.view[layout.PENDING_COUNT]]:
         descriptor(tape, columns, k)
 
 
 class _Sweep(Claim):
-    """A compiled sweep's hold on a tape; to what waits for several gradients it is the sweep at work."""
+    """A compiled sweep's hold on a tape; to what waits for several gradients it is the sweep at work.
 
-    __slots__ = ("_cells", "_tape", "seen")
+    `again` tells that the tape had been left before.
+    """
+
+    __slots__ = ("_cells", "_tape", "again", "seen")
 
     def __init__(self, tape: Tape, state: State, frees: bool) -> None:
         super().__init__(bytes(state.flags[: state.view[layout.RECORDS]]), frees)
         self.seen: dict[Any, Any] = {}
-        self._tape = tape
+        self._tape, self.again = tape, tape.limit == LEFT
         records = state.buffers[layout.SINKS][: state.view[layout.SINK_COUNT]]
         self._cells = [tape.imports.get(k) for k in records.tolist()]
 
@@ -179,13 +183,14 @@ class _Sweep(Claim):
 def _claim(tape: Tape, at: Address, frees: bool) -> _Sweep | None:
     """Leave a tape and claim it for a sweep; None if another is at work, or calls lack what was released."""
     state, log = _states[at], tape.log
-    n = state.view[layout.RECORDS]
-    leave(tape)
-    if len(log) != STRIDE * n:  # sealed or recorded on meanwhile
+    claim = _Sweep(tape, state, frees)
+    if not claim.again:
+        leave(tape)
+    sealed = state.view[layout.WIDTH] == 1
+    if not sealed and len(log) != STRIDE * state.view[layout.RECORDS]:  # sealed or recorded on meanwhile
         return None
     if any(call.released for call in tape.calls.values()):
         return None
-    claim = _Sweep(tape, state, frees)
     if tape.claim(claim):
         tape.release(claim)
         return None
@@ -199,12 +204,14 @@ def _unclaim(tape: Tape, at: Address, claim: _Sweep, marks: Operand, status: int
     tape.release(claim)
     state = _states[at]
     if status != layout.DONE:
-        op = BY_OPCODE[int(state.buffers[layout.SEALING][state.view[layout.POSITION]]) & 0xFFFF]
+        op = BY_OPCODE[tape.operation(state.view[layout.POSITION])[0]]
         if status == layout.MEMORY:
             raise MemoryError(f"no memory for the cotangents of {op}")
         raise KernelError(f"the kernel of {op} failed")
     if marks is not None:
         spend(tape, state, state.flags, state.view[layout.RECORDS], marks)
+        if claim.again:
+            shrink(tape)
 
 
 @np.errstate(all="ignore")

@@ -190,10 +190,13 @@ def grad(
         with enable_grad():
             recorded = _recorded_at_once(roots, cotangents, targets)
         if recorded is not None:
-            recorded = tuple(track_gradient(g, pairs, True) for g in recorded)
-            return dict(zip(names, recorded, strict=True)) if names is not None else recorded
+            return _by_name(names, [track_gradient(g, pairs, True) for g in recorded])
     keys = [keys_of(x) for x in targets]
     optional = bool(allow_unused) or materialize_grads
+    if not recording and lanes is None and only_inputs:
+        quick = _found_at_once(pairs, targets, retain)
+        if quick is not None:
+            return _by_name(names, _completed(quick, targets, optional, materialize_grads, False))
     check = functools.partial(_refuse_unused, targets, keys)
     if not pairs and not optional:
         check(set())
@@ -209,15 +212,47 @@ def grad(
     with enable_grad():  # of arrays there is nothing to record
         for mine, x in zip(keys, likes, strict=True):
             parts = [swept[key] for key in mine if key in swept]
-            if not parts:
-                _missing(len(results), targets, optional)
-                results.append(_zeros(x, recording) if materialize_grads else None)
-            else:
-                results.append(track_gradient(border.result(total(parts), x), pairs, recording))
+            g = track_gradient(border.result(total(parts), x), pairs, recording) if parts else None
+            results.append(g)
+    results = _completed(results, likes, optional, materialize_grads, recording)
     if every:
         rest = {key: value for key, value in swept.items() if key not in sinks}
         _commit(rest, {}, border, pairs, recording)
-    return dict(zip(names, results, strict=True)) if names is not None else tuple(results)
+    return _by_name(names, results)
+
+
+def _completed(
+    found: Sequence[Tensor | None], likes: list[Tensor], optional: bool, materialize: bool, recording: bool
+) -> list[Tensor | None]:
+    """Gradients with zeros for those that are missing, where these are wanted."""
+    for k, g in enumerate(found):
+        if g is None:
+            _missing(k, likes, optional)
+    both = zip(found, likes, strict=True)
+    return [_zeros(x, recording) if g is None and materialize else g for g, x in both]
+
+
+def _by_name(
+    names: list[Any] | None, found: list[Tensor | None]
+) -> tuple[Tensor | None, ...] | dict[Any, Any]:
+    """What `grad` returns: gradients by the names of inputs, or without names a tuple."""
+    return tuple(found) if names is None else dict(zip(names, found, strict=True))
+
+
+def _found_at_once(
+    pairs: list[tuple[Tensor, TensorOrArray]], targets: list[Tensor], retain: bool
+) -> tuple[Tensor | None, ...] | None:
+    """Return gradients that one compiled call finds, once cotangents are like roots; None if it cannot."""
+    plain = _in_arrays(pairs)
+    return None if plain is None else at_once.gradients(*plain, targets, retain)
+
+
+def _in_arrays(pairs: list[tuple[Tensor, TensorOrArray]]) -> tuple[list[Tensor], list[Any]] | None:
+    """Roots and their cotangents, as values are kept; None where these are Tensors, which may be followed."""
+    cotangents = [ct if isinstance(ct, Tensor) or ct.ndim else ct[()] for _, ct in pairs]
+    if any(isinstance(ct, Tensor) for ct in cotangents):
+        return None
+    return [x for x, _ in pairs], cotangents
 
 
 def _refuse_misuse(outputs: Operand, inputs: Operand, contradiction: bool) -> None:
@@ -350,6 +385,8 @@ def backward(
     pairs = roots_of(listed(tensors, "tensors"), grad_tensors, recording)
     if not pairs or (recording and retain and _recorded_backward(pairs, targets)):
         return
+    if not recording and _backward_at_once(pairs, targets, retain):
+        return
     handles: dict[Key, Tensor] = {}
     if targets is not None:
         for x in targets:
@@ -364,6 +401,22 @@ def backward(
         sinks = list(handles)
     found = run(pairs, sinks, every, retain, recording, border.finish, None, captured=retained)
     _commit(found, handles, border, pairs, recording)
+
+
+def _backward_at_once(
+    pairs: list[tuple[Tensor, TensorOrArray]], targets: list[Tensor] | None, retain: bool
+) -> bool:
+    """Add gradients that one compiled call finds, once cotangents are like roots; whether that is done."""
+    if targets is None:
+        plain = _in_arrays(pairs)
+        return plain is not None and bool(at_once.backward(*plain, retain))
+    if not all(x.is_leaf for x in targets) or _retained(pairs):
+        return False
+    targets = list({id(x): x for x in targets}.values())
+    found = _found_at_once(pairs, targets, retain)
+    if found is not None:
+        _add_found(targets, found)
+    return found is not None
 
 
 def _recorded_backward(pairs: list[tuple[Tensor, TensorOrArray]], targets: list[Tensor] | None) -> bool:
@@ -447,7 +500,7 @@ def _share(_: machine.Enter) -> None:
         compiled.share({layout.TURNS: _turns, layout.ADD_GRADS: _add_found})
 
 
-def _add_found(leaves: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> None:
+def _add_found(leaves: Sequence[Tensor], found: Sequence[Tensor | None]) -> None:
     """Add what compiled code has found to the ``.grad`` of leaves."""
     both = zip(leaves, found, strict=True)
     _add([(x, g) for x, g in both if g is not None and x.requires_grad], False)

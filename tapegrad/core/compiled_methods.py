@@ -164,7 +164,7 @@ def _offsets(kind: type[Tensor]) -> dict[int, int] | None:
         (layout.LOG_SLOT, tapes.Tape, TAPE),
         (layout.PLAIN_SLOT, grad_mode.Mode, MODE),
         (layout.CELL_HANDLE_SLOT, tapes.Cell, CELL),
-        (layout.COLUMNS_VALUES_SLOT, tapes.Columns, ("values",)),
+        (layout.COLUMNS_VALUES_SLOT, tapes.Columns, ("values", "words")),
         (layout.BASIS_SLOT, Storage, STORAGE),
         (layout.ROOT_SLOT, Memory, MEMORY),
     ):

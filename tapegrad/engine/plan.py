@@ -22,7 +22,7 @@ from tapegrad.kernels.state import State, take
 from tapegrad.kernels.words import Address
 from tapegrad.ops.primitive import BY_OPCODE
 from tapegrad.tape.record import STRIDE, Place, Record
-from tapegrad.tape.tape import Cell, Claim, Columns, Tape, checksum, give_back
+from tapegrad.tape.tape import LEFT, Cell, Claim, Columns, Tape, checksum, give_back, leave
 
 _stack = threading.local()  # sweeps at work in this thread
 Result: TypeAlias = tuple[Tape, Record]
@@ -345,7 +345,7 @@ class Plan:
         for job in self.order:
             job.tape.release(job)
             if job.tape.freed is not None and job.tape.held is None:
-                _shrink(job)  # somebody released values there while this sweep was at work
+                shrink(job.tape, job)  # somebody released values there while this sweep was at work
         count = len(self.jobs)
         self.jobs, self.order, self._tapes = {}, [], {}
         give_back(count)
@@ -379,7 +379,7 @@ class Plan:
             del tape.packed[k]
         self.enter(job)
         if spend(tape, self.state, flags, job.columns.n):
-            _shrink(job)
+            shrink(tape, job)
 
 
 def spend(tape: Tape, state: State, flags: Any, n: int, marks: Any = None) -> bool:
@@ -405,15 +405,25 @@ def spend(tape: Tape, state: State, flags: Any, n: int, marks: Any = None) -> bo
     return found
 
 
-def is_large(job: Job) -> bool:
-    """Whether what a tape's records have read is to be let go of at once."""
-    return job.columns.n > SMALL or job.tape.weight > SMALL_BYTES
+def is_large(tape: Tape) -> bool:
+    """Whether what the records of a tape have read is to be let go of at once."""
+    log, columns = tape.log, tape.columns  # in this order, as in `Tape.sealed`
+    n = len(log) // STRIDE if columns is None else columns.n
+    return n > SMALL or tape.weight > SMALL_BYTES
 
 
-def _shrink(job: Job) -> None:
-    """Let go of what was released on a tape, where that is worth the time."""
-    if is_large(job):
-        job.tape.prune(job)
+def shrink(tape: Tape, mine: Claim | None = None) -> None:
+    """Let go of what was released on a tape, if that is worth the time; a claim that is `mine` may stay."""
+    if is_large(tape):
+        tape.prune(mine)
+
+
+def end_sweep(tape: Tape) -> None:
+    """Leave a tape of which values were released; one that was left before is not pruned again, but now."""
+    if tape.limit == LEFT:
+        shrink(tape)
+    else:
+        leave(tape)
 
 
 def _meet(mine: Job, other: Claim) -> bool:

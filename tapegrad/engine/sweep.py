@@ -148,7 +148,7 @@ class Sweep(Plan):
         before |= self.rows[WORDS * job.row + layout.PENDING_COUNT] != 0
         after |= bool(job.ripe)
         if not self.retain:
-            after |= bool(is_large(job) or job.tape.calls or job.tape.packed)
+            after |= bool(is_large(job.tape) or job.tape.calls or job.tape.packed)
         return layout.BEFORE * before | layout.AFTER * after
 
     def _enter_tape(self, job: Job) -> None:

@@ -1,9 +1,9 @@
-"""Compiled: the gradients of a result on the open tape, from a Tensor to Tensors without a frame of Python.
+"""Compiled: the gradients of results on one tape, from Tensors to Tensors without a frame of Python.
 
-What is out of the ordinary (roots on several tapes, hooks, modes, results that do not depend on an input)
-is left to `tapegrad.engine`, and then nothing has been done. Between the first look at a tape and the last
-record swept nothing runs that could change it; but where rules in Python run in between, or Python's lock is
-released, the tape is claimed before (`suspending`).
+What is out of the ordinary (roots on several tapes, modes, results that do not depend on an input) is left
+to `tapegrad.engine`, and then nothing has been done. Between the first look at a tape and the last record
+swept nothing runs that could change it; but where rules in Python and hooks run in between, or Python's lock
+is released, the tape is claimed before (`suspending`).
 """
 
 from tapegrad.kernels.dialect import call, copy, i64, invoke, obj, shared, stack, u8
@@ -139,10 +139,28 @@ def results(n: int) -> int:
     return out
 
 
-def sweepable(root: int, alone: int, recorded: int) -> int:
-    """Whether a result lies on this thread's open tape, and nothing there wants more than its records.
+def is_left(tape: int) -> int:
+    """Whether a tape takes no more records."""
+    return call(i64(shared()).long_as, obj(tape).limit) < 0
 
-    Hooks may be there, but if the sweep is recorded.
+
+def values_of(tape: int) -> int:
+    """The list that has a tape's values, borrowed: its log, or of one that is sealed that of its columns."""
+    columns = obj(tape).columns
+    if columns == i64(shared()).none_at_all:
+        return obj(tape).log
+    return obj(columns).columns_values
+
+
+def width_of(tape: int) -> int:
+    """How many entries that list has for each record."""
+    return 4 - 3 * (obj(tape).columns != i64(shared()).none_at_all)
+
+
+def sweepable(root: int, alone: int, recorded: int) -> int:
+    """Whether nothing on the tape of a result, this thread's open one or one that was left, wants more.
+
+    Hooks may be there, but if the sweep is recorded, which is on the open tape.
     """
     g, first = i64(shared()), LINKS_SLOT
     if alone:
@@ -150,11 +168,12 @@ def sweepable(root: int, alone: int, recorded: int) -> int:
     tape = obj(root).tape
     if tape == 0 or tape == g.none_at_all:
         return 0
-    if call(g.long_as, obj(tape).limit) < 0:
+    if is_left(tape):
+        if recorded or (alone == 0 and obj(obj(tape).older).size != 0):
+            return 0
+    elif is_own(tape) == 0:
         return 0
-    if is_own(tape) == 0:
-        return 0
-    if obj(tape).freed != g.none_at_all or obj(g.open_levels).set_size != 0:
+    if (recorded and obj(tape).freed != g.none_at_all) or obj(g.open_levels).set_size != 0:
         return 0
     for place in range(first, CLAIMS_SLOT + 1):  # dicts that a tape of ordinary records has nothing in
         if (place != HOOKS_SLOT or recorded) and obj(i64(tape + g[place])[0]).size != 0:
@@ -339,7 +358,7 @@ def workspace(root: int) -> int:
     tape = obj(root).tape
     if tape == 0 or obj(tape).type != g.tape_type:
         return UNHANDLED
-    records, state = obj(obj(tape).log).size // 4, g.idle_state
+    records, state = obj(values_of(tape)).size // width_of(tape), g.idle_state
     if state != 0:
         g.idle_state = i64(state).next_state
         i64(state).records = records
@@ -447,10 +466,10 @@ def attempt(state: int, held: int, n: int, how: int) -> int:
             status = UNHANDLED  # also without memory, where Python says what there is none for
         elif leave_swept(state, tape, marks) == 0:
             status = MEMORY
-    elif how & WATCHED and by_rule:
-        status = UNHANDLED  # rules in Python are seen by a sweep in parts
+    elif by_rule and (how & WATCHED or s.width == 1):
+        status = UNHANDLED  # a sweep in parts tells of rules in Python, and finds values that were let go of
     else:
-        log = obj(tape).log
+        log = values_of(tape)
         invoke(g.incref, tape)
         invoke(g.incref, log)
         status = suspended(state, tape, log, marks)
@@ -469,9 +488,16 @@ def leave_swept(state: int, tape: int, marks: int) -> int:
     g, args = i64(shared()), stack(1)
     if marks == 0:
         return 1
-    i64(state).freed = obj(marks).data
+    known = obj(tape).freed != g.none_at_all  # then its marks are those of the plan
+    if known == 0:
+        i64(state).freed = obj(marks).data
     spent = spend(state)
-    if spent != 0:
+    if spent != 0 and known:
+        before = obj(tape).held
+        invoke(g.incref, g.none_at_all)
+        obj(tape).held = g.none_at_all
+        invoke(g.decref, before)
+    elif spent != 0:
         invoke(g.incref, marks)
         invoke(g.incref, g.none_at_all)
         before = obj(tape).held
@@ -479,7 +505,7 @@ def leave_swept(state: int, tape: int, marks: int) -> int:
         invoke(g.decref, g.none_at_all)  # what stood in the place of the marks
         invoke(g.decref, before)
     i64(args)[0] = tape
-    left = call(g.vectorcall, g.leave, args, 1, 0)
+    left = call(g.vectorcall, g.end_sweep, args, 1, 0)
     if left != 0:
         invoke(g.decref, left)
     return left
@@ -489,7 +515,7 @@ def planned(state: int, held: int, n: int, how: int) -> int:
     """Plan the sweep of an open tape: DONE if it can run, UNDESCRIBED if it could."""
     g, s, h = i64(shared()), i64(state), i64(held)
     root = h[ROOT]
-    s.is_recorded, s.width, s.batched = how & RERECORDED != 0, 4, 0
+    s.is_recorded, s.batched = how & RERECORDED != 0, 0
     s.in_part = s.is_recorded and how & ALL_LEAVES != 0
     if obj(root).type != g.tensor_type:
         return UNHANDLED
@@ -497,12 +523,14 @@ def planned(state: int, held: int, n: int, how: int) -> int:
     if tape == 0 or tape == g.none_at_all:
         return UNHANDLED
     alone = 1 * (how & ALONE != 0)
-    if alone == 0 and how & ALL_LEAVES == 0 and obj(obj(tape).links).size != 0:
+    if alone == 0 and how & ALL_LEAVES == 0 and obj(obj(tape).older).size != 0:
         alone = are_young(tape, held, n)
     if sweepable(root, alone, s.is_recorded) == 0:
         return UNHANDLED
-    log = obj(tape).log
-    records = obj(log).size // 4
+    log, s.width = values_of(tape), width_of(tape)
+    if s.width == 1 and how & WATCHED:
+        return UNHANDLED  # what tells of a sweep looks at columns of the state's own
+    records = obj(log).size // s.width
     if records == 0 or records != s.records or s.seed_count > records:
         return UNHANDLED
     s.sink_count, s.oldest = n, records * (how & WATCHED == 0)

@@ -7,19 +7,28 @@ from tapegrad.kernels.dialect import call, copy, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.links import deposit
 from tapegrad.kernels.replay.loops import checksum
-from tapegrad.kernels.replay.operands import code_of, drop_position, size_of
+from tapegrad.kernels.replay.operands import code_of, drop_position, extent_of, size_of
 from tapegrad.kernels.replay.reading import following, operands
 from tapegrad.kernels.replay.records import count_of
-from tapegrad.kernels.replay.sweep import plan_open, run, start_open
+from tapegrad.kernels.replay.sweep import place_columns, plan_read, read_log, run, start_open
 
 
 def plan_whole(state: int, tape: int, log: int) -> int:
-    """As `plan_open`, where what others can write to is what it was."""
-    g, s, at, pair = i64(shared()), i64(state), stack(1), stack(2)
-    guards = obj(tape).guards
+    """Read and plan a tape, as `plan_read` does, where what others can write to is what it was."""
+    g, s, at, pair, status = i64(shared()), i64(state), stack(1), stack(2), PYTHON
+    guards, freed = obj(tape).guards, obj(tape).freed
     s.freed, s.guarded = s.unfreed, obj(guards).size
+    if freed != g.none_at_all:
+        if extent_of(freed, 0, 1) < s.records:
+            return PYTHON
+        s.freed = obj(freed).data
     s.described = obj(tape).described
-    status = plan_open(state, log)
+    if s.width == 1:
+        s.oldest = 0  # nothing is left to be read
+        place_columns(state, obj(obj(obj(tape).columns).columns_words).data, s.records)
+        status = plan_read(state)
+    elif read_log(state, log):
+        status = plan_read(state)
     i64(at)[0] = 0
     while status == DONE and call(g.dict_next, guards, at, pair, pair + 8) & 0xFFFFFFFF != 0:
         k = call(g.long_as, i64(pair)[0])
@@ -57,8 +66,7 @@ def suspended(state: int, tape: int, log: int, marks: int) -> int:
     if claim == 0:
         status = MEMORY
     elif claim != g.none_at_all:
-        if obj(tape).freed == g.none_at_all:
-            status = plan_whole(state, tape, log)
+        status = plan_whole(state, tape, log)
         begun = 1 * (status == DONE)
         if begun:
             start_open(state)
@@ -152,7 +160,7 @@ def call_leaf_hooks(state: int, tape: int, log: int, q: int) -> int:
     g, s, k, args = i64(shared()), i64(state), i64(i64(state).sinks)[q], stack(3)
     if u8(s.flags)[k] & FRESH:
         return DONE  # no cotangent came this way
-    ct, slot, found = cotangent_of(state, k, i64(obj(log).items)[4 * k + 3]), call(g.long_from, k), 0
+    ct, slot, found = cotangent_of(state, k, kept_value(state, log, k)), call(g.long_from, k), 0
     if ct != 0 and slot != 0:
         i64(args)[0], i64(args)[1], i64(args)[2] = tape, slot, ct
         found = call(g.vectorcall, g.call_leaf_hooks, args, 3, 0)
@@ -204,7 +212,7 @@ def run_rule(state: int, tape: int, log: int) -> int:
     """Run the hooks and the rule in Python that a sweep has come to; 0 with an error set."""
     g, s, out = i64(shared()), i64(state), 1
     k, n = s.position, 0
-    ct = cotangent_of(state, k, i64(obj(log).items)[4 * k + 3])
+    ct = cotangent_of(state, k, kept_value(state, log, k))
     if obj(obj(tape).hooks).size != 0 and ct != 0:
         ct = through_hooks(state, tape, k, ct)
         if ct != 0 and u8(s.flags)[k] & ACTIVE == 0:

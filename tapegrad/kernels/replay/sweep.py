@@ -211,20 +211,30 @@ def kernel_ready(state: int, kernel: int, which: int) -> int:
     return PYTHON * (address == BY_RULE_ONLY)
 
 
-def plan_open(state: int, log: int) -> int:
-    """Read and plan an open tape for `run_open`: DONE, UNDESCRIBED, or PYTHON.
+def place_columns(state: int, words: int, room: int) -> int:
+    """Let the columns of a tape be at an address, where there is room for so many words of shapes."""
+    s, n = i64(state), i64(state).records
+    s.word, s.capacity, s.shape_words = words, room, 0
+    s.meta, s.address, s.shapes = words + 8 * n, words + 16 * n, words + 24 * n
+    return 0
+
+
+def read_log(state: int, log: int) -> int:
+    """Read the log of a tape that is not sealed into columns of the state's own; whether they can be."""
+    s = i64(state)
+    place_columns(state, s.sealing, s.sealing_words - 3 * s.records)
+    s.items = obj(log).items
+    zero(s.meta, 8 * s.oldest)
+    return seal(state) >= 0 and s.shape_words <= s.capacity
+
+
+def plan_read(state: int) -> int:
+    """Plan a tape whose columns are in place for `run_open`: DONE, UNDESCRIBED, or PYTHON.
 
     Of roots named in SEEDS, with the addresses of their cotangents in SEED_DATA; 0 for one of one element.
     """
     s = i64(state)
     n = s.records
-    s.items = obj(log).items
-    s.word = s.sealing
-    s.meta, s.address, s.shapes = s.word + 8 * n, s.word + 16 * n, s.word + 24 * n
-    s.capacity = s.sealing_words - 3 * n
-    zero(s.meta, 8 * s.oldest)
-    if seal(state) < 0 or s.shape_words > s.capacity:
-        return PYTHON
     s.every = 0
     find_needs(state)
     begin_marks(state)
@@ -274,7 +284,7 @@ def find_words(state: int) -> int:
 
 
 def start_open(state: int) -> int:
-    """Begin the sweep of an open tape that `plan_open` has planned.
+    """Begin the sweep of a tape that `plan_read` has planned.
 
     Results go to RESULT_ARRAYS (addresses of ndarray objects), or for numbers to RESULTS.
     """
@@ -299,7 +309,7 @@ def start_open(state: int) -> int:
 
 
 def run_open(state: int) -> int:
-    """Run the sweep of an open tape that `plan_open` has planned; PYTHON where not all sinks were reached."""
+    """Run the sweep of a tape that `plan_read` has planned; PYTHON where not all sinks were reached."""
     s = i64(state)
     start_open(state)
     status = run(state)

@@ -1,0 +1,239 @@
+"""Gradients of results on tapes that take no more records: swept before, sealed, pruned, of other threads."""
+
+import gc
+import sys
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.engine.plan import SMALL, SMALL_BYTES
+from tapegrad.errors import GraphFreedError, MutationError
+from tapegrad.kernels import abi, machine
+from tapegrad.kernels.replay import layout
+from tapegrad.tape import tape as tapes
+
+at_once = sys.modules["tapegrad.autograd.at_once"]
+backward = sys.modules["tapegrad.autograd.backward"]
+
+
+@pytest.fixture(autouse=True)
+def compiled():
+    machine.load()
+    if tapes.local.tape is not None:
+        tapes.close(tapes.local.tape)
+
+
+@pytest.fixture
+def no_engine(monkeypatch):
+    """Let nothing but the compiled call find gradients, where there is one."""
+    if abi.native() and not layout.BOUNDS:
+        monkeypatch.setattr(backward, "run", lambda *_: pytest.fail("the engine sweeps"))
+
+
+def leaf(n=5, dtype=float):
+    return tg.tensor(np.random.default_rng(n).uniform(0.5, 1.5, n).astype(dtype), requires_grad=True)
+
+
+def leave(y):
+    tapes.leave(y._tape)
+
+
+def seal(y):
+    leave(y)
+    y._tape.seal()
+
+
+def prune(y):
+    leave(y)
+    y._tape.prune()
+
+
+WAYS = {"open": lambda y: None, "left": leave, "sealed": seal, "pruned": prune}
+PROGRAMS = {
+    "chain": lambda x, z: np.sum(np.sin(x * z) / z + x),
+    "views": lambda x, z: (x[1:] * z[:-1]).sum() + x.reshape(-1, 1).T.sum() + z[2] * x[0],
+    "products": lambda x, z: (x[:, None] * z) @ x @ z,
+    "written": lambda x, z: np.sum(written(x * z, z[0])) * x[1],
+    "joined": lambda x, z: np.sum(np.concatenate([x, z[:2]]) * np.stack([x[0]] * (x.size + 2))),
+    "constants": lambda x, z: np.sum(x * np.arange(x.size) + np.ones(x.size) @ z),
+    "scan": lambda x, z: np.sum(np.cumprod(x) * np.cumsum(z)),
+    "a rule in Python": lambda x, z: np.linalg.norm(np.outer(x, z)[:3, :3] + np.eye(3)) * x[0],
+}
+
+
+def written(y, v):
+    y[1] = v
+    return y
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128"])
+@pytest.mark.parametrize("n", [5, 300])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gradients_are_those_of_an_open_tape(name, way, n, dtype):
+    """Kept for another sweep, then released; with what is computed afterwards on another tape beside it."""
+
+    def outcome(change):
+        x, z = leaf(n, dtype), leaf(n, dtype)
+        y = np.real(PROGRAMS[name](x, z))
+        found = []
+        for retain in (True, True, False):
+            change(y)
+            np.sum(np.real(x * z)).backward()
+            found += tg.grad(y, (z, x), retain_graph=retain)
+        with pytest.raises(GraphFreedError):
+            tg.grad(y, x)
+        y = np.real(PROGRAMS[name](x, z))
+        change(y)
+        y.backward(retain_graph=True)
+        y.backward()
+        return [g.numpy() for g in (*found, x.grad, z.grad)]
+
+    for found, expected in zip(outcome(WAYS[way]), outcome(WAYS["open"]), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=64 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_engine_is_not_needed(way, no_engine):
+    x, z = leaf(), leaf()
+    y, w = np.sum(np.sin(x) * z), np.sum(x * z)
+    WAYS[way](y)
+    for _ in range(2):
+        tg.grad(y, x, retain_graph=True)
+        y.backward(retain_graph=True)
+    y.backward()
+    w.backward()  # of the same tape, of which something was released
+    of_y = np.cos(x.detach().numpy()) * z.detach().numpy()
+    np.testing.assert_allclose(x.grad.numpy(), 3 * of_y + z.detach().numpy(), rtol=1e-14)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_was_released_is_refused(way):
+    x, z = leaf(), leaf()
+    u = np.sin(x) * z
+    y, w, v = np.sum(u * u), np.sum(u * z), np.sum(x * z)
+    WAYS[way](y)
+    y.backward()
+    x.grad = z.grad = None
+    for graph in (y, w):
+        with pytest.raises(GraphFreedError):
+            graph.backward()
+        with pytest.raises(GraphFreedError):
+            tg.grad(graph, x)
+    assert x.grad is None
+    v.backward()
+    assert x.grad.tolist() == z.tolist()
+    with pytest.raises(GraphFreedError):
+        v.backward()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_arrays_written_to_are_noticed(way):
+    x, a = leaf(3000), np.ones(3000)
+    y = np.sum(x * a)
+    WAYS[way](y)
+    tg.grad(y, x, retain_graph=True)
+    a[5] = 2.0
+    with pytest.raises(MutationError):
+        tg.grad(y, x, retain_graph=True)
+    a[5] = 1.0
+    assert tg.grad(y, x)[0].tolist() == a.tolist()
+
+
+@pytest.mark.parametrize("retain", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+def test_results_of_another_thread(way, retain, no_engine):
+    found = []
+
+    def record():
+        x = leaf()
+        y = np.sum(x * x)
+        WAYS[way](y)
+        found.extend([x, y])
+
+    thread = threading.Thread(target=record)
+    thread.start()
+    thread.join()
+    x, y = found
+    leave(y)
+    assert tg.grad(y, x, retain_graph=retain)[0].tolist() == (2 * x).tolist()
+
+
+@pytest.mark.parametrize("way", ["left", "sealed", "pruned"])
+def test_large_values_go_when_they_are_released(way):
+    """Though the result lives on, and the tape is not pruned again."""
+    x = leaf(SMALL_BYTES // 8)
+    y = np.sum(np.exp(x) * np.exp(x))
+    WAYS[way](y)
+    tg.grad(y, x, retain_graph=True)
+    tg.grad(y, x)
+    values = y._tape.sealed().values
+    assert sum(v.nbytes for v in values if isinstance(v, np.ndarray)) <= x.size * 8
+
+
+def test_records_go_when_they_are_released():
+    """Of a tape with many records, all of which a result of it kept."""
+    x, kept = tg.tensor(1.5, requires_grad=True), []
+    y = x
+    for k in range(SMALL + 1):
+        y = y * np.array([1.0, 2.0])
+        if k == 5:
+            kept = weakref.ref(y._v)
+    seal(y)
+    tg.grad(y, x, np.ones(2))
+    gc.collect()
+    assert kept() is None
+    assert y.shape == (2,)
+
+
+SEEDS = {
+    "a list": [0.5, 1.0, 2.0], "float32": np.float32([0.5, 1, 2]), "integers": np.array([1, 2, 3]),
+    "reversed": np.array([2.0, 1.0, 0.5])[::-1], "strided": np.arange(6.0)[::2],
+    "broadcast": np.broadcast_to(1.5, 3), "read-only": np.frombuffer(np.arange(3.0).tobytes()),
+    "a Tensor": tg.tensor([0.5, 1.0, 2.0]), "a Tensor of integers": tg.tensor([1, 2, 3]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("retain", [None, True])
+@pytest.mark.parametrize("name", SEEDS)
+def test_cotangents_of_every_kind(name, retain, no_engine):
+    x, seed = leaf(3), SEEDS[name]
+    seed = [np.array(seed)] if isinstance(seed, list) else seed
+    weights = np.asarray(seed if not isinstance(seed, tg.Tensor) else seed.numpy(), float).ravel()
+    expected = weights * np.cos(x.detach().numpy())
+    for found in (
+        tg.grad(np.sin(x), x, seed, retain_graph=retain)[0],
+        tg.grad(np.sin(x), {"x": x}, seed, retain_graph=retain)["x"],
+        tg.grad([np.sin(x)], [x], seed, retain, materialize_grads=True)[0],
+    ):
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-15)
+        assert not np.shares_memory(found.numpy(), weights)
+    for more in ({}, {"inputs": x}):
+        x.grad = None
+        np.sin(x).backward(seed, retain, **more) if not isinstance(seed, list) else tg.backward(
+            [np.sin(x)], seed, retain, **more
+        )
+        np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-15)
+
+
+@pytest.mark.parametrize("seed", [2, 2.0, True, np.float32(2), np.array(2.0), np.array(2), np.int64(2)])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_cotangents_that_are_numbers(seed, dtype, no_engine):
+    x = tg.tensor(np.dtype(dtype).type(3), requires_grad=True)
+    (g,) = tg.grad(x * x, x, seed)
+    assert (g.item(), g.dtype, g.shape) == (6.0 * seed, dtype, ())
+    (x * x).backward(seed)
+    assert x.grad.item() == 6.0 * seed
+
+
+def test_backward_of_some_leaves(no_engine):
+    x, z = leaf(), leaf()
+    (x * z).sum().backward(inputs=[x, x])
+    tg.backward([(x * z).sum()], inputs={"z": z})
+    assert x.grad.tolist() == z.tolist()
+    assert z.grad.tolist() == x.tolist()
+    (x * z).sum().backward(inputs=x)
+    assert x.grad.tolist() == (z * 2).tolist()
