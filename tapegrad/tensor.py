@@ -42,7 +42,7 @@ from tapegrad.core.dispatch import (
     with_metadata,
 )
 from tapegrad.core.grad_mode import is_grad_enabled, is_inference_mode_enabled
-from tapegrad.core.inplace import forget, lend, replace, write
+from tapegrad.core.inplace import become, forget, lend, write
 from tapegrad.core.storage import STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
@@ -104,8 +104,7 @@ def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any
         result = operate(self, other)
         if not isinstance(result, Tensor) or (self.ndim == 0 and not _is_parameter(self)):
             return result  # a scalar is immutable: the name is bound to another
-        if type(enabled()) is not bool or not replace(self, result):
-            write(self, Ellipsis, result, name, True)
+        become(self, result, name)
         return self
 
     return update
@@ -426,22 +425,22 @@ class Tensor(ArrayMethods):
 
     def add_(self, other: Operand) -> Tensor:
         """As ``+=``; so are `sub_`, `mul_` and `div_`."""
-        write(self, Ellipsis, self + other, "add_", True)
+        become(self, self + other, "add_")
         return self
 
     def sub_(self, other: Operand) -> Tensor:
         """As ``-=``."""
-        write(self, Ellipsis, self - other, "sub_", True)
+        become(self, self - other, "sub_")
         return self
 
     def mul_(self, other: Operand) -> Tensor:
         """As ``*=``."""
-        write(self, Ellipsis, self * other, "mul_", True)
+        become(self, self * other, "mul_")
         return self
 
     def div_(self, other: Operand) -> Tensor:
         """As ``/=``."""
-        write(self, Ellipsis, self / other, "div_", True)
+        become(self, self / other, "div_")
         return self
 
     def clone(self) -> Tensor:

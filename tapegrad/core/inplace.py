@@ -38,7 +38,13 @@ from tapegrad.core.dispatch import (
     timed,
     with_metadata,
 )
-from tapegrad.core.grad_mode import enable_grad, in_force, is_grad_enabled, is_inference_mode_enabled
+from tapegrad.core.grad_mode import (
+    _enabled,
+    enable_grad,
+    in_force,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+)
 from tapegrad.core.indices import elements, parts_of, plain_index
 from tapegrad.core.storage import OPEN, STALE, Storage, moved, places, window
 from tapegrad.errors import DTypeError, GradientError, ReadOnlyError, ShapeError
@@ -115,8 +121,24 @@ def write(x: Handle, index: Any, new: Operand, what: str, update: bool = False) 
     _count(x)
 
 
-def replace(x: Tensor, new: Handle) -> bool:
-    """Let x be what an operator has just computed from it, without a record; False if `write` is to do it.
+def update_natively(x: Tensor, new: Tensor) -> bool | None:
+    """Let x, or what it is a view of, be what an operator has computed from it; True where that is done.
+
+    Compiled code, as soon as it is there.
+    """
+    return None
+
+
+def become(x: Tensor, new: Tensor, what: str) -> None:
+    """Let x be what an operator, which an error names, has just computed from all of it."""
+    if type(_enabled.get()) is bool and isinstance(new, Handle) and _replace(x, new):
+        return
+    if not update_natively(x, new):
+        write(x, EVERYTHING, new, what, True)
+
+
+def _replace(x: Tensor, new: Handle) -> bool:
+    """As `become`, without a record; False if `write` is to do it.
 
     That is the common update, of a parameter or a constant whose memory nobody else sees: it takes the
     result's, and what tapes keep of its values stays what it was. The mode in force is True or False.

@@ -30,6 +30,14 @@ def write(x, index, value):
     return x
 
 
+def added_to(x, values):
+    """An array after parts of it, and all of it, were added to in place."""
+    x[1:4] += values[1:4]
+    x[2:] *= values[2:]
+    x += values
+    return x
+
+
 def filled(x, values):
     """An array after an assignment to each element."""
     for k in range(len(values)):
@@ -185,6 +193,7 @@ INDEXING = [
      lambda m, x, y: write(x.clone(), slice(2, 5), y[2:5])),
     ("assign, number", "V", lambda m, x: write(x.copy(), 3, 2.0), lambda m, x: write(x.clone(), 3, 2.0)),
     ("assign, one by one", "VW", lambda m, x, y: filled(x.copy(), y), lambda m, x, y: filled(x.clone(), y)),
+    ("assign, in place", "VW", lambda m, x, y: added_to(x.copy(), y), lambda m, x, y: added_to(x.clone(), y)),
     ("scatter", "VkW", lambda m, x, k, y: write(x.copy(), k, y), lambda m, x, k, y: write(x.clone(), k, y)),
     ("scatter, mask", "Vb", lambda m, x, b: write(x.copy(), b, 0.0),
      lambda m, x, b: write(x.clone(), b, 0.0)),

@@ -9,6 +9,7 @@ from tapegrad.kernels.replay.memory import reset
 from tapegrad.kernels.replay.recording import methods
 from tapegrad.kernels.replay.rerecording import rerecord, rerecord_sealed
 from tapegrad.kernels.replay.tapes import serve
+from tapegrad.kernels.replay.writing import update
 
 
 def entry(what: int, state: int, extra: int, more: int) -> int:
@@ -25,6 +26,8 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
         return address(rerecord)
     if what == RERECORD_SEALED:
         return address(rerecord_sealed)
+    if what == UPDATE:
+        return address(update)
     if what == LOOP:
         return address(loop)
     if what == CHECKSUM:

@@ -137,8 +137,8 @@ RETAIN, ALONE, WATCHED, RERECORDED, ALL_LEAVES = 1, 2, 4, 8, 16
 # What the entry point does.
 (
     SEAL, PRUNE, HAS_LOST, FIND_NEEDS, MARK_TAPES, RUN_TAPES, RESET, CONTRIBUTE, DEPOSIT, RELEASE, SPEND,
-    METHODS, LOOP, CHECKSUM, RECORD_OP, GRADIENTS, BACKWARD, RERECORD, RERECORD_SEALED,
-) = range(19)  # fmt: skip
+    METHODS, LOOP, CHECKSUM, RECORD_OP, GRADIENTS, BACKWARD, RERECORD, RERECORD_SEALED, UPDATE,
+) = range(20)  # fmt: skip
 
 # Compiled recording: shared words, first those with the address of a function of the C API.
 API = (

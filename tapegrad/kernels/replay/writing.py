@@ -1,8 +1,9 @@
-"""Compiled: writes to a Tensor at a basic index, recorded as `core.inplace.write` does.
+"""Compiled: writes to a Tensor at a basic index and in-place operators, recorded as `core.inplace` does.
 
 Done here is the common write: of a number, or of an array or a Tensor that has the shape of the part, to a
-dense Tensor whose history is on the open tape and whose memory no other Tensor sees. All else, and what is
-wrong, is left to Python.
+dense Tensor whose history is on the open tape and whose memory no other Tensor sees, but perhaps the one view
+by which it is written to. ``x[key] += y`` is such a write, and then one of the view to where it lies, which
+changes nothing. All else, and what is wrong, is left to Python.
 """
 
 from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
@@ -20,6 +21,7 @@ from tapegrad.kernels.replay.operands import (
     open_tape,
     position,
     room,
+    same_words,
     size_of,
 )
 from tapegrad.kernels.replay.parts import basic
@@ -56,10 +58,129 @@ def slot_setitem(self: int, key: int, value: int) -> int:
     return 0 - (done == 0)
 
 
+def update(self: int, args: int, count: int) -> int:
+    """``(x, new)``: True where x, or what it is a view of, is now what an operator made of it; or None."""
+    g, given, done = i64(shared()), i64(args), UNHANDLED
+    if count == 2 and obj(given[0]).type == g.tensor_type and obj(given[1]).type == g.tensor_type:
+        base = base_of(given[0])
+        if base == g.none_at_all:
+            done = replaced(given[0], given[1])
+        elif base != 0:
+            done = written_to(base, 0, given[0], given[1])
+        drop_position(base, 0)
+    if done == UNHANDLED:
+        done = g.none_at_all
+    elif done != 0:
+        done = g.true
+    if done != 0:
+        invoke(g.incref, done)
+    return done
+
+
+def base_of(x: int) -> int:
+    """A new reference to what a Tensor is a view of, to None if it is none; 0 where that is not known."""
+    g, state, args = i64(shared()), obj(x).extra, stack(1)
+    storage = g.none_at_all
+    if state != g.none_at_all:
+        storage = call(g.get_attribute, state, g.storage_text)
+        if storage == 0:
+            invoke(g.error_clear)
+            return 0
+        invoke(g.decref, storage)
+    if storage == g.none_at_all or refers_to(obj(storage).basis, x):
+        invoke(g.incref, g.none_at_all)
+        return g.none_at_all
+    base = call(g.vectorcall, obj(storage).basis, args, 0, 0)
+    if base == g.none_at_all:
+        return drop_position(base, 0)
+    return base
+
+
+def replaced(x: int, new: int) -> int:
+    """Let a result be another one, which an operator has computed from all of it; as `written`."""
+    g, before, value, at = i64(shared()), obj(x).v, obj(new).v, obj(x).at
+    dense, mode, tape = C_CONTIGUOUS | ALIGNED | WRITEABLE, in_force(), open_tape(x)
+    if mode != g.true or tape == 0 or before == 0 or value == 0:
+        return UNHANDLED * (mode != 0)
+    if obj(before).type != g.ndarray_type or obj(value).type != g.ndarray_type or obj(new).tape != tape:
+        return UNHANDLED
+    if obj(before).flags & obj(value).flags & dense != dense or same_kind(value, before) == 0:
+        return UNHANDLED
+    storage = storage_alone(x, 0)
+    if storage == UNHANDLED:
+        return left()
+    count, whole = version_after(x, storage), alias_of(new)
+    done = g.none_at_all * (count != 0 and whole != 0)
+    if done != 0 and (obj(x).v != before or obj(x).at != at or storage_alone(x, 0) != storage):
+        done = UNHANDLED
+    if done == g.none_at_all:
+        if storage != 0:
+            put_whole(storage, whole)
+        put_value(x, value)
+        put_history(x, tape, obj(new).at, storage, g.false)
+        if put_version(x, storage, count) == 0:
+            done = 0
+    drop_position(whole, 0)
+    return drop_position(count, done)
+
+
+def alias_of(x: int) -> int:
+    """A new Tensor with the value and the history of another; 0 with an error set."""
+    g = i64(shared())
+    out = call(g.allocate_object, g.tensor_type, 0)
+    if out != 0:
+        invoke(g.incref, obj(x).v)
+        invoke(g.incref, obj(x).tape)
+        invoke(g.incref, obj(x).at)
+        invoke(g.incref, g.none_at_all)
+        obj(out).v, obj(out).tape = obj(x).v, obj(x).tape
+        obj(out).at, obj(out).extra = obj(x).at, g.none_at_all
+    return out
+
+
 def written(self: int, key: int, new: int) -> int:
     """None, borrowed, where the write was done and recorded; 0 with an error set; UNHANDLED."""
-    g, x, numbers, dense = i64(shared()), obj(self).v, basic(key), C_CONTIGUOUS | ALIGNED | WRITEABLE
-    if obj(self).type != g.tensor_type or x == 0 or numbers < 0:
+    g = i64(shared())
+    if obj(self).type != g.tensor_type or basic(key) < 0:
+        return UNHANDLED
+    if obj(new).type == g.tensor_type and obj(new).tape == g.stale_tape:
+        if lies_at(self, key, new):
+            return counted(self)
+    return written_to(self, key, 0, new)
+
+
+def counted(self: int) -> int:
+    """Count a write by which nothing changes to a Tensor of which there is a view; as `written`."""
+    g, done = i64(shared()), 0
+    storage = call(g.get_attribute, obj(self).extra, g.storage_text)
+    if storage != 0:
+        count = version_after(self, storage)
+        if count != 0:
+            put_version(self, storage, count)
+            invoke(g.decref, count)
+            done = g.none_at_all
+        invoke(g.decref, storage)
+    return done
+
+
+def lies_at(self: int, key: int, new: int) -> int:
+    """Whether a stale Tensor is the view of self at an index: then a write of it changes nothing."""
+    g, base, same = i64(shared()), base_of(new), 0
+    if base == self and obj(self).v != 0:
+        part = call(g.get_item, obj(self).v, key)
+        if part == 0:
+            invoke(g.error_clear)
+        elif obj(part).type == g.ndarray_type:
+            same = same_kind(part, obj(new).v) and obj(part).data == obj(obj(new).v).data
+            same = same and same_words(part, obj(new).v, STRIDES_AT)
+        drop_position(part, 0)
+    return drop_position(base, same)
+
+
+def written_to(self: int, key: int, view: int, new: int) -> int:
+    """As `written`, at an index or, if that is not 0, where a view of the Tensor lies."""
+    g, x, dense = i64(shared()), obj(self).v, C_CONTIGUOUS | ALIGNED | WRITEABLE
+    if obj(self).type != g.tensor_type or x == 0:
         return UNHANDLED
     if obj(x).type != g.ndarray_type or obj(x).flags & dense != dense:
         return UNHANDLED
@@ -72,10 +193,10 @@ def written(self: int, key: int, new: int) -> int:
     tape = open_tape(self)
     if tape == 0:
         return UNHANDLED
-    storage = storage_alone(self)
+    storage = storage_alone(self, view)
     if storage == UNHANDLED:
         return left()
-    part = call(g.get_item, x, key)
+    part = part_written(x, key, view)
     if part == 0:
         invoke(g.error_clear)  # Python says it better
         return UNHANDLED
@@ -85,7 +206,7 @@ def written(self: int, key: int, new: int) -> int:
     invoke(g.incref, f[PLACE + 1])
     invoke(g.incref, x)
     invoke(g.incref, tape)
-    if obj(part).type != g.ndarray_type and numbers == obj(x).ndim:
+    if obj(part).type != g.ndarray_type and basic(key) == obj(x).ndim:
         place = place_of(key, x)
     taken = taken_in(tape, frame, part, new, code_of(x))
     if taken:
@@ -95,7 +216,7 @@ def written(self: int, key: int, new: int) -> int:
     if window == 0:
         done = left()
     elif window != UNHANDLED:
-        done = write_at(self, tape, frame, key, window, storage)
+        done = write_at(self, tape, frame, key, view, window, storage)
     if window != 0 and window != UNHANDLED:
         invoke(g.decref, window)
     if taken:
@@ -107,10 +228,28 @@ def written(self: int, key: int, new: int) -> int:
     return done
 
 
-def storage_alone(x: int) -> int:
+def part_written(x: int, key: int, view: int) -> int:
+    """A new reference to the part of an array that is written to, array or number; 0 if there is none."""
+    g = i64(shared())
+    if view == 0:
+        return call(g.get_item, x, key)
+    part, plain = obj(view).v, 0
+    if part != 0 and has(obj(view).extra, g.shown_text, g.none_at_all):
+        plain = has(obj(view).extra, g.retains_grad_text, g.false)
+        plain = plain & has(obj(view).extra, g.inference_text, g.false)
+        plain = plain & has(obj(view).extra, g.several_text, g.false)
+    if plain:
+        if obj(part).type == g.ndarray_type and obj(part).flags & WRITEABLE != 0:
+            invoke(g.incref, part)
+            return part
+    return 0
+
+
+def storage_alone(x: int, view: int) -> int:
     """What a Tensor that is written to shares memory through, borrowed, if it is all that does; 0 for none.
 
-    UNHANDLED where others see the memory, or where its state says what a write has to heed.
+    A view of it may be there beside it. UNHANDLED where others see the memory, or where its state says what
+    a write has to heed.
     """
     g, state = i64(shared()), obj(x).extra
     if state == g.none_at_all:
@@ -139,7 +278,8 @@ def storage_alone(x: int) -> int:
     for q in range(obj(handles).size):
         reference = i64(obj(handles).items)[q]
         if refers_to(reference, g.none_at_all) == 0 and refers_to(reference, x) == 0:
-            return UNHANDLED
+            if view == 0 or refers_to(reference, view) == 0:
+                return UNHANDLED
     return storage
 
 
@@ -238,19 +378,24 @@ def integers_from(words: int, n: int) -> int:
     return out
 
 
-def write_at(self: int, tape: int, frame: int, key: int, window: int, storage: int) -> int:
+def write_at(self: int, tape: int, frame: int, key: int, view: int, window: int, storage: int) -> int:
     """As `written`, of operands in a frame; with the words and the attributes of the record."""
     g, done = i64(shared()), 0
     words, attrs = written_words(window), call(g.new_dict)
     if words != 0 and attrs != 0:
         if call(g.dict_set, attrs, g.window_text, window) & 0xFFFFFFFF == 0:
-            done = write_counted(self, tape, frame, key, attrs, words, storage)
+            count = version_after(self, storage)
+            if count != 0:
+                done = write_values(self, tape, frame, key, view, attrs, words, storage)
+                if done != 0 and done != UNHANDLED:
+                    done = done * put_version(self, storage, count)
+                invoke(g.decref, count)
     drop_position(attrs, 0)
     return drop_position(words, done)
 
 
-def write_counted(self: int, tape: int, frame: int, key: int, attrs: int, words: int, storage: int) -> int:
-    """As `write_at`, with one more version of the Tensor."""
+def version_after(self: int, storage: int) -> int:
+    """A new reference to the number of versions that a Tensor has with one more; 0 with an error set."""
     g, args, state, counter = i64(shared()), stack(1), obj(self).extra, 0
     if state == g.none_at_all:
         state = call(g.vectorcall, g.extra_type, args, 0, 0)
@@ -265,60 +410,111 @@ def write_counted(self: int, tape: int, frame: int, key: int, attrs: int, words:
         counter = call(g.get_attribute, state, g.version_text)
         if counter == 0:
             return 0
-    count, done = call(g.long_from, call(g.long_as, counter) + 1), 0
+    count = call(g.long_from, call(g.long_as, counter) + 1)
     invoke(g.decref, counter)
-    if count == 0:
-        return 0
-    done = write_values(self, tape, frame, key, attrs, words, storage)
-    if done != 0 and done != UNHANDLED:
-        if storage != 0:
-            counter = obj(obj(storage).memory).writes
-            invoke(g.incref, count)
-            obj(obj(storage).memory).writes = count
-            invoke(g.decref, counter)
-        elif call(g.set_attribute, obj(self).extra, g.version_text, count) & 0xFFFFFFFF:
-            done = 0
-    return drop_position(count, done)
+    return count
 
 
-def write_values(self: int, tape: int, frame: int, key: int, attrs: int, words: int, storage: int) -> int:
+def put_version(self: int, storage: int, count: int) -> int:
+    """Say how many versions a Tensor has; 0 with an error set, else 1."""
+    g = i64(shared())
+    if storage == 0:
+        return call(g.set_attribute, obj(self).extra, g.version_text, count) & 0xFFFFFFFF == 0
+    before = obj(obj(storage).memory).writes
+    invoke(g.incref, count)
+    obj(obj(storage).memory).writes = count
+    invoke(g.decref, before)
+    return 1
+
+
+def write_values(
+    self: int, tape: int, frame: int, key: int, view: int, attrs: int, words: int, storage: int
+) -> int:
     """As `write_at`: change the values, in a copy where something else refers to them, and the history.
 
     What was made for the record may have run anything, so the Tensor is looked at once more. Its history is
-    out of sight (`core.inplace._tear`) until it is that of its values again.
+    out of sight (`core.inplace._tear`) until it is that of its values again; a view takes its own from that.
     """
     g, f = i64(shared()), i64(frame)
     x, at, holders = f[VALUE + 1], f[PLACE + 1], 2 + 2 * (storage != 0)  # the Tensor, frame, whole and memory
-    if obj(self).v != x or obj(self).at != at or room(tape) == 0 or storage_alone(self) != storage:
+    if obj(self).v != x or obj(self).at != at or room(tape) == 0 or storage_alone(self, view) != storage:
         return UNHANDLED
-    alone, target = obj(x).refcount == holders and is_own_memory(tape, x), x
+    target, seen = x, 0
+    alone = obj(x).refcount == holders + sees(view, x) and is_own_memory(tape, x, sees(view, obj(x).base))
+    if view != 0 and alone:
+        alone = obj(obj(view).v).refcount == 1  # else a tape keeps what is seen there
     if alone:
         invoke(g.incref, target)
     else:
         target = call(g.new_copy, x, C_ORDER)
         if target == 0:
             return 0
+    if view != 0:
+        seen = view_like(obj(view).v, x, target)
+        if seen == 0:
+            return drop_position(target, 0)
+        put_history(view, g.stale_tape, g.none_at_all, 0, 0)
+    put_history(self, g.stale_tape, g.none_at_all, storage, g.true)
     out = UNHANDLED
-    if call(g.set_item, target, key, f[VALUE]) & 0xFFFFFFFF:
-        invoke(g.error_clear)  # Python says it better
+    if set_values(target, key, seen, f[VALUE]) == 0:
+        put_history(self, tape, at, storage, g.false)
     else:
-        put_history(self, g.stale_tape, g.none_at_all, storage, g.true)
         out = commit(g.assign_sheet, tape, frame, 2, g.zero, target, size_of(x), attrs, words)
         if out != 0 and out != UNHANDLED:
             if storage != 0:
                 put_whole(storage, out)
+            if view != 0:
+                put_value(view, seen)
             put_value(self, target)
             put_history(self, tape, obj(out).at, storage, g.false)
             invoke(g.decref, out)
             out = g.none_at_all
         elif out == UNHANDLED or alone == 0:  # else the values have changed
             put_history(self, tape, at, storage, g.false)
+    drop_position(seen, 0)
     invoke(g.decref, target)
     return out
 
 
-def is_own_memory(tape: int, x: int) -> int:
-    """Whether an array alone sees its memory, as `tape.pool.alone` tells it: that may be of the stock."""
+def set_values(target: int, key: int, seen: int, value: int) -> int:
+    """Write to an array at an index, or to all of a view of it; 0 if that fails, which Python says better."""
+    g = i64(shared())
+    if seen != 0:
+        failed = call(g.set_item, seen, g.ellipsis, value) & 0xFFFFFFFF
+    else:
+        failed = call(g.set_item, target, key, value) & 0xFFFFFFFF
+    if failed:
+        invoke(g.error_clear)
+    return failed == 0
+
+
+def sees(view: int, x: int) -> int:
+    """Whether a view, if there is one, refers to an array whose elements it sees."""
+    if view == 0 or x == 0:
+        return 0
+    return obj(obj(view).v).base == x
+
+
+def view_like(part: int, x: int, target: int) -> int:
+    """A new view of an array at the place that a part has in another like it; 0 with an error set."""
+    g = i64(shared())
+    if x == target:
+        invoke(g.incref, part)
+        return part
+    invoke(g.incref, obj(part).descr)
+    at = obj(target).data + obj(part).data - obj(x).data
+    out = call(g.new_array, g.ndarray_type, obj(part).descr, obj(part).ndim, obj(part).dims,
+               obj(part).strides, at, ALIGNED | WRITEABLE, 0)  # fmt: skip
+    if out != 0:
+        invoke(g.incref, target)
+        if call(g.set_base, out, target) & 0xFFFFFFFF:
+            invoke(g.decref, out)
+            return 0
+    return out
+
+
+def is_own_memory(tape: int, x: int, seen: int) -> int:
+    """Whether an array, and so many seen, see its memory alone; that may be of the stock (`tape.pool`)."""
     g, base, latest, known = i64(shared()), obj(x).base, obj(tape).latest, 0
     if base == 0:
         return 1
@@ -326,7 +522,7 @@ def is_own_memory(tape: int, x: int) -> int:
         return 0
     for q in range(obj(latest).size):
         known += i64(obj(latest).items)[q] == base
-    return obj(base).refcount == 1 + known
+    return obj(base).refcount == 1 + known + seen
 
 
 def put_value(x: int, value: int) -> int:
