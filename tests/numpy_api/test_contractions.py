@@ -147,3 +147,39 @@ def test_multi_dot_keeps_its_operands_no_longer_than_its_result():
         assert note() is None
     finally:
         gc.enable()
+
+
+PAIRS = {  # rows of x and of y, whose products are summed
+    "dense": lambda x: x, "reversed": lambda x: x[:, ::-1], "steps": lambda x: x[:, ::2],
+    "columns": lambda x: x.T, "one row": lambda x: x[:1], "one element": lambda x: x[:, :1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["d", "f", "D", "F"])
+@pytest.mark.parametrize("n", [1, 3, 70])
+@pytest.mark.parametrize("layout", PAIRS)
+def test_products_of_vectors_one_by_one(layout, n, dtype):
+    """The cotangent of each vector is a multiple of the other one; with a part that is there already."""
+    random = np.random.default_rng(n)
+    given = random.standard_normal((2, n, n)) + 1j * random.standard_normal((2, n, n))
+    x, y = (tg.tensor((g if dtype in "DF" else g.real).astype(dtype), requires_grad=True) for g in given)
+    p, q = PAIRS[layout](x), PAIRS[layout](y)
+    w = np.cos(np.arange(p.shape[0])).astype(dtype)
+    for found in (
+        np.vecdot(p, q),
+        np.einsum("ij,ij->i", np.conj(p), q),
+        (np.conj(p)[:, None, :] @ q[..., None])[:, 0, 0],
+    ):
+        gradients = tg.grad(np.sum(np.real(found * w)) + np.sum(np.real(p)) * 2, (x, y), retain_graph=True)
+        wanted = tg.grad(
+            np.sum(np.real(np.conj(p) * q * w[:, None])) + np.sum(np.real(p)) * 2, (x, y), retain_graph=True
+        )
+        for g, expected in zip(gradients, wanted, strict=True):
+            np.testing.assert_allclose(g.numpy(), expected.numpy(), rtol=1e-4 if dtype in "fF" else 1e-12)
+
+
+def test_products_of_vectors_keep_what_is_not_finite():
+    x = tg.tensor(np.array([[1.0, np.inf, np.nan], [1.0, 2.0, 3.0]]), requires_grad=True)
+    y = tg.tensor(np.ones((2, 3)), requires_grad=True)
+    _, g = tg.grad(np.vecdot(x, y), (x, y), np.array([0.0, 2.0]))
+    np.testing.assert_array_equal(g.numpy(), [[0.0, np.nan, np.nan], [2.0, 4.0, 6.0]])
