@@ -162,18 +162,18 @@ class _Sweep(Claim):
     `again` tells that the tape had been left before.
     """
 
-    __slots__ = ("_cells", "_tape", "again", "seen")
+    __slots__ = ("_state", "_tape", "again", "seen")
 
     def __init__(self, tape: Tape, state: State, frees: bool) -> None:
         super().__init__(bytes(state.flags[: state.view[layout.RECORDS]]), frees)
         self.seen: dict[Any, Any] = {}
-        self._tape, self.again = tape, tape.limit == LEFT
-        records = state.buffers[layout.SINKS][: state.view[layout.SINK_COUNT]]
-        self._cells = [tape.imports.get(k) for k in records.tolist()]
+        self._tape, self._state, self.again = tape, state, tape.limit == LEFT
 
     def watched(self) -> set[Any]:
         """What is attached to leaves that the sweep computes the gradients of."""
-        return {cell.hooks for cell in self._cells if cell is not None}
+        records = self._state.buffers[layout.SINKS][: self._state.view[layout.SINK_COUNT]]
+        cells = [self._tape.imports.get(k) for k in records.tolist()]
+        return {cell.hooks for cell in cells if cell is not None}
 
     def will_run(self, tape: Tape, k: Record) -> bool:
         """Whether the sweep computes the gradient of a record."""
