@@ -28,6 +28,7 @@ from tapegrad.core.dispatch import apply, is_view_of, record, timed
 from tapegrad.errors import AxisError, ShapeError
 from tapegrad.numpy_api.tables import Axis, axis_of, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
+from tapegrad.ops.buffers import reshape as reshaped
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -87,8 +88,9 @@ def laid(x: Operand, shape: tuple[int, ...]) -> Any:
     if shape_of(x) == shape:
         return x
     if not is_tensor(x):
-        return np.reshape(x, shape)
-    return record(REGISTRY["reshape"], x._v.reshape(shape), (x,), {"shape": shape})
+        return reshaped(x, shape)  # type: ignore[no-untyped-call]
+    value = reshaped(x._v, shape)  # type: ignore[no-untyped-call]
+    return record(REGISTRY["reshape"], value, (x,), {"shape": shape})
 
 
 @implements(np.ravel)

@@ -3,11 +3,16 @@
 Fresh pages cost more than the arithmetic (`tapegrad.tape.pool`). On Tensors, and small arrays, NumPy itself.
 """
 
+from math import prod
+
 import numpy as np
 
 from tapegrad.tape import pool
 
 LARGE = pool.MIN_BYTES
+# Elements, and bytes, copied at once where they are gathered from lines of the cache that others share:
+# so many of these stay there, also where they are a power of two apart, until they have been used up.
+LINES, PART_BYTES = 128, 1 << 14
 ndarray = np.ndarray
 
 
@@ -27,6 +32,30 @@ def product(a, b):
     large = type(a) is type(b) is np.ndarray and max(a.nbytes, b.nbytes) >= LARGE
     matrices = large and a.ndim > 1 and b.ndim > 1 and a.dtype is b.dtype and a.dtype.char in "fdFD"
     return matmul(a, b) if matrices and a.shape[-1] == b.shape[-2] else np.matmul(a, b)
+
+
+def reshape(x, shape):
+    """As `np.reshape` to a shape that fits; where a large array has to be copied, by `copied`."""
+    if type(x) is not ndarray or x.nbytes < LARGE or x.flags.c_contiguous:
+        return np.reshape(x, shape)
+    try:
+        return x.reshape(shape, copy=False)
+    except ValueError:
+        return copied(x).reshape(shape)
+
+
+def copied(x):
+    """A copy of a large array in C order; NumPy's of a transpose reads lines of memory again and again."""
+    out = pool.empty(x.shape, x.dtype)
+    nearest = min(range(x.ndim), key=lambda axis: abs(x.strides[axis]) if x.shape[axis] > 1 else np.inf)
+    behind = range(nearest + 1, x.ndim)
+    axis = max(behind, key=lambda axis: x.shape[axis], default=0)
+    n = x.shape[axis]
+    count = max(1, LINES * n // prod(x.shape[nearest + 1 :]), PART_BYTES * n // x.nbytes)
+    for k in range(0, n, count if behind else n):
+        part = (*(slice(None),) * axis, slice(k, k + count if behind else n))
+        out[part] = x[part]
+    return out
 
 
 def negative(x):
