@@ -10,6 +10,8 @@ from tapegrad.tape import tape as tapes
 
 @pytest.fixture
 def prunings(monkeypatch):
+    if tapes.local.tape is not None:  # another test's records
+        tapes.close(tapes.local.tape)
     found, prune = [], tapes.Tape.prune
 
     def noted(self, mine=None):
