@@ -21,6 +21,7 @@ from tapegrad.core.base import (
     needs_derivative,
     shape_of,
     value_of,
+    wrap,
 )
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
@@ -29,6 +30,7 @@ from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.shapes import laid
 from tapegrad.numpy_api.tables import UFUNCS, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
+from tapegrad.ops.buffers import LARGE
 from tapegrad.ops.lapack import LU
 
 if TYPE_CHECKING:
@@ -80,10 +82,11 @@ def contract(
         for shape, summed, stacked in zip(shapes, over, along, strict=True)
     )
     vectors = not along[0] and len(over[0]) > 0  # a matrix of one row or column may be one
-    found = np.matmul(
-        _merged(a, along[0], rows, over[0], vectors and not rows),
-        _merged(b, along[1], over[1], columns, vectors and not columns),
-    )
+    first = _merged(a, along[0], rows, over[0], vectors and not rows)
+    second = _merged(b, along[1], over[1], columns, vectors and not columns)
+    if is_tensor(first) != is_tensor(second):
+        first, second = _owned(first, a), _owned(second, b)
+    found = np.matmul(first, second)
     kept = [shapes[0][d] for d in (*along[0], *rows)] + [shapes[1][d] for d in columns]
     return laid(found, (*kept,))
 
@@ -98,6 +101,13 @@ def _merged(
     merged = [shape[d] for d in along]
     merged += [math.prod([shape[d] for d in group]) for group in (rows, columns) if group or not vector]
     return laid(x, (*merged,))
+
+
+def _owned(x: TensorOrArray, source: Operand) -> TensorOrArray:
+    """A large copy of an array as a constant Tensor, which no checksum has to guard: nobody else has it."""
+    if type(x) is not np.ndarray or x.nbytes < LARGE or np.may_share_memory(x, np.asarray(source)):
+        return x
+    return wrap(x)
 
 
 @implements(np.outer)

@@ -183,3 +183,15 @@ def test_products_of_vectors_keep_what_is_not_finite():
     y = tg.tensor(np.ones((2, 3)), requires_grad=True)
     _, g = tg.grad(np.vecdot(x, y), (x, y), np.array([0.0, 2.0]))
     np.testing.assert_array_equal(g.numpy(), [[0.0, np.nan, np.nan], [2.0, 4.0, 6.0]])
+
+
+@pytest.mark.parametrize("n", [20, 200])
+def test_a_copy_of_an_array_has_the_values_of_its_use(n):
+    """The array may be written to meanwhile: what is read later is the copy in another order of axes."""
+    a, x = np.random.default_rng(0).standard_normal((n, n, 3)), tg.tensor(np.ones((n, 2)), requires_grad=True)
+    before = a.copy()
+    y = np.einsum("kpi,pj->kij", a, x), np.tensordot(a, x, ((1,), (0,)))
+    a[...] = 0.0
+    for found in y:
+        (g,) = tg.grad(np.sum(found), x)
+        np.testing.assert_allclose(g.numpy(), np.repeat(before.sum((0, 2))[:, None], 2, 1), atol=1e-10)
