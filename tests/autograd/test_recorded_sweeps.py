@@ -18,7 +18,7 @@ from tapegrad.errors import GraphFreedError, UnusedInputError
 from tapegrad.kernels import abi, machine
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY
-from tapegrad.ops.primitive import PROGRAMS, Elementwise
+from tapegrad.ops.primitive import BY_OPCODE, PROGRAMS, Elementwise
 from tapegrad.ops.programs import program_of
 from tapegrad.tape import tape as tapes
 from tests.ops import checks
@@ -189,6 +189,9 @@ PROGRAM = {
     "single precision": lambda x: np.sin(x.astype(np.float32)) * x,
     "complex": lambda x: np.real(np.exp(1j * x) * x),
     "twice": lambda x: (lambda y: y * y * y)(x * x),
+    "one operand twice": lambda x: (
+        np.arctan2(x, x) * np.hypot(x, x) + x / x - x**x + np.maximum(x, x) * (x @ x) + np.logaddexp(x, x)
+    ),
     "written to": lambda x: (lambda y: (y.__setitem__(0, x[1] * x[2]), y * x)[1])(x * 2.0),
     "a reduction": lambda x: np.mean(x * x) + np.max(x) * np.prod(x),
     "a choice": lambda x: np.where(x > 0.7, np.sin(x), x * x) * np.clip(x, 0.5, 1.0) + np.maximum(x, 0.6),
@@ -296,6 +299,23 @@ def test_no_derivative_is_recorded_that_is_not_asked_for():
     lines = y._tape.show().splitlines()[1 + before :]
     names = [line.split()[1].partition("(")[0] for line in lines]
     assert names == ["cos", "constant", "multiply", "constant", "add"]
+
+
+def test_what_a_rule_does_twice_to_one_operand_is_recorded_once():
+    """As to both of x * x, whose derivative is the product and its sum with itself."""
+    x = leaf([1.0, 2.0, 3.0])
+    for function, names in (
+        (lambda: x * x, ["multiply", "add"]),
+        (lambda: x @ x, ["multiply", "add"]),
+        (lambda: np.hypot(x, x), ["where", "divide", "multiply", "add"]),
+        (lambda: x / x, ["divide", "multiply", "negative", "divide", "multiply", "add"]),
+    ):
+        for _ in range(3):
+            y = function()
+            before = len(y._tape.log)
+            tg.grad(y, x, np.ones(y.shape), create_graph=True)
+            recorded = [op for op in y._tape.log[before :: tapes.STRIDE] if op > layout.CONS]
+        assert [BY_OPCODE[op].name for op in recorded] == names
 
 
 def test_several_roots_without_cotangents():

@@ -825,14 +825,43 @@ def end_program(refs: int, n: int, out: int) -> int:
 
 def run_steps(state: int, tape: int, log: int, k: int, refs: int, program: int, like: int) -> int:
     """Follow the steps of a program; 0 with an error set."""
-    at = program + 8 * (GIVEN + i64(program)[GIVEN_COUNT])
+    begin = program + 8 * (GIVEN + i64(program)[GIVEN_COUNT])
+    at, square = begin, is_square(state, k)
     for i in range(i64(program)[STEP_COUNT]):
-        made = run_step(state, tape, log, k, refs, at, like)
+        made = 0
+        if square:
+            made = made_before(refs, begin, i)
+        if made == 0:
+            made = run_step(state, tape, log, k, refs, at, like)
         if made == 0:
             return 0
         i64(refs)[STEPS + i] = made
         at += 8 * STEP_WORDS
     return 1
+
+
+def is_square(state: int, k: int) -> int:
+    """Whether record k has two operands, which are one record, as in x * x."""
+    w = i64(i64(state).word)[k]
+    return i64(i64(state).operations)[ROW * (w & 0xFFFF) + FORM] == TWO and (w >> 16) & 0xFFFF == w >> 32
+
+
+def made_before(refs: int, steps: int, i: int) -> int:
+    """A new reference to what a step before step i gives, where that does the same to one operand; or 0."""
+    r, p = i64(refs), i64(steps + 8 * STEP_WORDS * i)
+    for e in range(i):
+        q, same = i64(steps + 8 * STEP_WORDS * e), 1
+        for w in range(STEP_WORDS):
+            if w < TAKEN_BY_STEP or p[w] == NOTHING_THERE or q[w] == NOTHING_THERE or p[w] >= PROGRAM_WORDS:
+                same = same & (p[w] == q[w])
+            elif p[w] >= STEPS and q[w] >= STEPS and q[w] < PROGRAM_WORDS:
+                same = same & (r[p[w]] == r[q[w]])
+            elif p[w] != q[w]:
+                same = same & (min(p[w], q[w]) == FIRST) & (max(p[w], q[w]) == FIRST + 1)
+        if same:
+            invoke(i64(shared()).incref, r[STEPS + e])
+            return r[STEPS + e]
+    return 0
 
 
 def run_step(state: int, tape: int, log: int, k: int, refs: int, step: int, like: int) -> int:
