@@ -97,10 +97,12 @@ SPREAD = 0x1E3779B97F4A7C15  # by multiples of it places in arrays, and addresse
 LENT = 4  # an array that others can write to weighs this part of its size: most of them keep it anyway
 WINDOW_WORDS = 5 + 3 * MAXDIM  # that describe a view of an operand
 MATRIX_WORDS = 4 + 2 * MAXDIM  # that describe a factor of a product
-GEMM_WORDS = 8  # of BLAS's arguments; behind them in SCRATCH come the words of both factors
+GEMM_WORDS = 12  # of BLAS's arguments; behind them in SCRATCH come the words of both factors
 # Above this size of a matrix product BLAS runs in threads. Those of SciPy's library, which the compiled sweep
-# calls, get in the way of those of NumPy's, which computed the product: then the rule runs, with NumPy's.
+# calls where NumPy's is not to be found, get in the way of those of NumPy's, which computed the product: then
+# the rule runs, with NumPy's.
 THREADED = 30_000  # multiplications
+MULTIPLICATIONS = 32  # of matrices, which take as long as an element elsewhere
 STRIDE = MAXDIM
 HEAD = (OPERANDS + 1) * MAXDIM
 NDIM, COUNT, COMPUTE, FUNCTION, FACTOR, POINTER, CODE = 0, 1, 2, 3, 4, 8, 16
