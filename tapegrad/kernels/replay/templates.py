@@ -478,15 +478,15 @@ def matmul(state: int, k: int, j: int, slot: int) -> int:
     first, second = operand(s.word, k, 0), operand(s.word, k, 1)
     metas, shapes, walk = i64(s.meta), i64(s.shapes), i64(s.walk)
     m, code, size = metas[k], metas[k] & 0xFF, (metas[k] >> 9) & 0x7F
-    batch = max((metas[first] >> 16) & 0xFF, (metas[second] >> 16) & 0xFF) - 2
-    if batch < 0:
-        batch = 0
+    batch = max(max((metas[first] >> 16) & 0xFF, (metas[second] >> 16) & 0xFF) - 2, 0)
     p, q = i64(words), i64(words + 8 * MATRIX_WORDS)
     if factors(state, k) == 0:
         return PYTHON
     rows, depth, columns, total, repeated, own = p[0], p[1], q[1], 1, 0, p
+    other, row, step, of, to, others = i64(s.address)[second], q[3], q[2], columns, depth, q
     if slot:
-        own = q
+        own, others = q, p
+        other, row, step, of, to = i64(s.address)[first], p[3], p[2], depth, rows
     for axis in range(batch):
         total *= shapes[(m >> 32) + axis]
         repeated = repeated | (own[4 + batch + axis] == 0 and shapes[(m >> 32) + axis] != 1)
@@ -500,27 +500,21 @@ def matmul(state: int, k: int, j: int, slot: int) -> int:
         return MEMORY
     if empty:
         return DONE
-    kept = repeated | (s.store == 0)
-    a, b, ct = i64(s.address)[first], i64(s.address)[second], i64(s.cotangents)[k]
+    kept, ct = repeated | (s.store == 0), i64(s.cotangents)[k]
     for _ in range(total):
-        if slot == 0:
-            other, row, step = b, q[3], q[2]
-            if code >= COMPLEX:
-                other, row, step = conjugated(state, code, b, q[3], q[2], columns, depth), depth * size, size
-            if other == 0:
+        at, along, across = other, row, step
+        if code >= COMPLEX:
+            at, along, across = conjugated(state, code, other, row, step, of, to), to * size, size
+            if at == 0:
                 return MEMORY
-            product(state, code, rows, depth, columns, ct, columns * size, size, other, row, step,
+        if slot == 0:
+            product(state, code, rows, depth, columns, ct, columns * size, size, at, along, across,
                     out, kept, turn)  # fmt: skip
         else:
-            other, row, step = a, p[3], p[2]
-            if code >= COMPLEX:
-                other, row, step = conjugated(state, code, a, p[3], p[2], depth, rows), rows * size, size
-            if other == 0:
-                return MEMORY
-            product(state, code, depth, columns, rows, other, row, step, ct, columns * size, size,
+            product(state, code, depth, columns, rows, at, along, across, ct, columns * size, size,
                     out, kept, turn)  # fmt: skip
         if code >= COMPLEX:
-            release(state, other)
+            release(state, at)
         ct += rows * columns * size
         axis = batch - 1
         while axis >= 0:
@@ -528,12 +522,8 @@ def matmul(state: int, k: int, j: int, slot: int) -> int:
             extent, ahead = shapes[(m >> 32) + axis], 1
             if walk[COUNTER + axis] == extent:
                 ahead = 1 - extent
-            a += p[4 + axis] * ahead
-            b += q[4 + axis] * ahead
-            if slot == 0:
-                out += p[4 + batch + axis] * ahead
-            else:
-                out += q[4 + batch + axis] * ahead
+            other += others[4 + axis] * ahead
+            out += own[4 + batch + axis] * ahead
             if ahead == 1:
                 break
             walk[COUNTER + axis] = 0
