@@ -233,6 +233,27 @@ def _refuse_misuse(outputs: Operand, inputs: Operand, contradiction: bool) -> No
 
 
 @quietly
+def grad_without_values(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], grad_outputs: Sequence[TensorOrArray] | None
+) -> tuple[Tensor | None, ...]:
+    """As `grad` with create_graph, for gradients that are only differentiated further; inputs are results.
+
+    They may have no values (`kernels.replay.deferring`), and may share memory.
+    """
+    targets, pairs = inputs_of(inputs, "inputs"), roots_of(list(outputs), grad_outputs, True)
+    machine.load()
+    roots, cotangents = zip(*pairs, strict=True)
+    found: Sequence[Tensor | None] | None
+    with enable_grad():
+        found = at_once.rerecord(roots, cotangents, targets, True)
+    if found is None:
+        keys = [keys_of(x)[0] for x in targets]
+        swept = run(pairs, keys, False, True, True, lambda key, ct: ct, None, defers=True)
+        found = [swept.get(key) for key in keys]
+    return tuple(None if g is None else track_gradient(g, pairs, True) for g in found)
+
+
+@quietly
 def _recorded_at_once(roots: Any, cotangents: Any, inputs: Any) -> tuple[Tensor, ...] | None:
     """Return the gradients that one compiled call records; None where it cannot, or some input has none.
 

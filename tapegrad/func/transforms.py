@@ -137,10 +137,13 @@ def _gradient(call: Call, has_aux: bool) -> Tree:
     return (gradient, call.given_back(aux, call.outside)) if has_aux else gradient
 
 
-def pull_number(call: Call, y: Operand, create_graph: bool = False) -> tuple[Tensor | None, ...]:
-    """The derivatives of what has one element by each leaf of the arguments."""
+def pull_number(call: Call, y: Operand, on_the_way: bool = False) -> tuple[Tensor | None, ...]:
+    """The derivatives of what has one element by each leaf of the arguments.
+
+    Those that are `on_the_way` are differentiated further, and have no values that nothing reads.
+    """
     if isinstance(y, Tensor) and y.size == 1:
-        return grad_of_active([y], call.xs, None, call.outside or create_graph)
+        return grad_of_active([y], call.xs, None, call.outside, without_values=on_the_way)
     if not isinstance(y, (tuple, list, dict)) and np.size(y) == 1:
         tensors_of(call.what, y)  # refuses what may hide a Tensor
         return (None,) * len(call.xs)

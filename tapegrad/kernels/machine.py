@@ -56,8 +56,8 @@ def enter_nogil(address, what, state, extra, more):
 # sweep's; those that are in a checked build.
 QUICK = ("recording", "operands", "admitting", "values", "committing", "unrecorded")
 TRUSTED = (
-    *QUICK, "words", "any_op", "parts", "writing", "gradients", "watching", "loops", "memory", "rerecording",
-    "entry",
+    *QUICK, "words", "any_op", "parts", "writing", "gradients", "watching", "loops", "memory", "deferring",
+    "rerecording", "entry",
 )  # fmt: skip
 CHECKED = ("reading", "records", "links", "sweep", "tapes", "stream", "templates", "recurrences", "functions")
 Enter = Callable[[int, int, int, int], int]

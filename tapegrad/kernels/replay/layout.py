@@ -26,7 +26,7 @@ LOST = 1  # instead of the address of a row: the older tape was freed
     PENDING, POSITION, FINISH, DESCRIPTORS, EVERY, TOUCHED, PAUSE,
     ALLOCATE, FREE, BLOCKS, FREE_LISTS, HELD_BYTES, SCRATCH, WALK, STORE, GEMM,
 ) = range(19, 46)  # fmt: skip
-STATE_WORDS = 82
+STATE_WORDS = 83
 
 # What reading an open tape needs besides.
 ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(46, 54)
@@ -58,6 +58,9 @@ CHECK, SPOILED = 77, 78
 
 # The table of a checked build, and two words that stay 0.
 REGIONS, NOTHING_AT = 79, 80
+
+# Whether values that nothing reads are not computed in a sweep that is recorded (see `deferring`).
+DEFERS = 82
 
 # A record's flags in a sweep, and how a compiled sweep stops.
 NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE, READ, RULE = 1, 2, 4, 8, 16, 32, 64, 128
@@ -183,9 +186,9 @@ API = (
     TRACE_RULE, TRACE_FIT, RECORD_VALUE, EMPTY, RECALL_IMPORT,
     LATEST_IMPORTS, BATCHED_RULE, FITS, OPAQUE_TEXT, TRACED, TWINS,
     SETITEM, ASSIGN_SHEET, EXTRA_TYPE, STORAGE_TEXT, VERSION_TEXT, SEVERAL_TEXT, RETAINS_GRAD_TEXT,
-    DELITEM_TEXT, CALL_HOOKS,
-) = range(209)  # fmt: skip
-SHARED_WORDS = 210
+    DELITEM_TEXT, CALL_HOOKS, COMPUTE_DEFERRED, UNKNOWN,
+) = range(211)  # fmt: skip
+SHARED_WORDS = 212
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
@@ -215,10 +218,11 @@ WAYS, WAY_SETS = 4, 128
 # The program of a rule: how many steps it has, a mask of the operands that have to be constants, how many
 # operands get something, and what; then for each step the sheet of the op to be recorded, or 0, its function,
 # attributes, or 0, names of those that are the record's, or 0, whether factors among these are to be twins,
-# and what it takes. Taken or given is CT, RESULT, FIRST and a slot, STEPS and the number of a step, or an
-# object's address. The mask says too whether the result may have no 0, and whether it is for some values.
-STEP_COUNT, CONSTANTS, GIVEN_COUNT, GIVEN, STEP_WORDS = 0, 1, 2, 3, 8
-STEP_SHEET, STEP_FUNCTION, STEP_ATTRS, STEP_HANDED, STEP_TWINS, TAKEN_BY_STEP = 0, 1, 2, 3, 4, 5
+# an array of the shape and dtype of what it gives, or 0 where they are not known, and what it takes. Taken or
+# given is CT, RESULT, FIRST and a slot, STEPS and the number of a step, or an object's address. The mask says
+# too whether the result may have no 0, and whether it is for some values.
+STEP_COUNT, CONSTANTS, GIVEN_COUNT, GIVEN, STEP_WORDS = 0, 1, 2, 3, 9
+STEP_SHEET, STEP_FUNCTION, STEP_ATTRS, STEP_HANDED, STEP_TWINS, STEP_LIKE, TAKEN_BY_STEP = range(7)
 TAKEN_AT_MOST, NONZERO, BRANCHED = 3, 1 << 8, 1 << 9
 # What programs of rules for some shapes are kept by: words, among them attributes, each with what it is; how
 # many programs are kept at most.
