@@ -340,7 +340,7 @@ def vhp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
 
 def _hvp(call: Call) -> Any:
     y, _ = call.outputs(False)
-    vs = call.direction(call.v)
+    vs = call.direction(call.v, copied=call.outside)
     pairs = [(g, v) for g, v in zip(pull_number(call, y, True), vs, strict=True) if g is not None]
     found = call.pulled([g for g, _ in pairs], [v for _, v in pairs], retain=None)
     return call.tree(call.gradients(found))

@@ -368,3 +368,18 @@ def test_torchs_products(random):
     for _ in range(MANY):
         for mine, other in zip(tg.func.hvp(network(x, y), (0, 1, 2))(*weights, v), wanted, strict=True):
             np.testing.assert_allclose(mine, other.numpy(), rtol=0, atol=1e-13 * np.max(np.abs(mine)))
+
+
+@pytest.mark.parametrize("n", [3, 1000, 20_000])
+def test_a_direction_is_read_and_no_part_of_the_result(n, random):
+    """Also where the Hessian is the unit matrix."""
+    x, v = random.normal(size=(2, n))
+    before = v.copy()
+    for f in (lambda x: 0.5 * np.sum(x * x), lambda x: np.sum(x[::-1] * x), lambda x: 0.5 * x @ x):
+        for _ in range(MANY):
+            found = tg.func.hvp(f)(x, v)
+            assert not np.shares_memory(found, v)
+            found += 1.0
+            np.testing.assert_array_equal(v, before)
+    np.testing.assert_array_equal(tg.func.hvp(f)(x, v[::-1]), before[::-1])
+    np.testing.assert_array_equal(tg.func.hvp(f)(x, v.astype(np.float32)), before.astype(np.float32))
