@@ -240,10 +240,12 @@ def grad_without_values(
 
     They may have no values (`kernels.replay.deferring`), and may share memory.
     """
+    found: Sequence[Tensor | None] | None = at_once.rerecord(outputs, grad_outputs, inputs, True)
+    if found is not None:
+        return tuple(found)
     targets, pairs = inputs_of(inputs, "inputs"), roots_of(list(outputs), grad_outputs, True)
     machine.load()
     roots, cotangents = zip(*pairs, strict=True)
-    found: Sequence[Tensor | None] | None
     with enable_grad():
         found = at_once.rerecord(roots, cotangents, targets, True)
     if found is None:
