@@ -391,7 +391,7 @@ def backward(
 
 def _recorded_backward(pairs: list[tuple[Tensor, TensorOrArray]], targets: list[Tensor] | None) -> bool:
     """Add gradients that one compiled call records to the ``.grad`` of leaves; whether that is done."""
-    if targets is not None and not all(x.is_leaf for x in targets):
+    if targets is not None and (_retained(pairs) or not all(x.is_leaf for x in targets)):
         return False
     machine.load()  # a first gradient has the bits of those that follow
     with enable_grad():

@@ -385,6 +385,19 @@ def test_several_roots_without_cotangents():
         np.testing.assert_array_equal(tg.grad(np.sum(g), [x])[0].numpy(), np.full((2, 3), 12.0))
 
 
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_result_on_the_way_to_inputs_keeps_its_gradient(create_graph):
+    x = leaf([1.0, 2.0])
+    for _ in range(3):
+        y = x * 2.0
+        y.retain_grad()
+        x.grad = None
+        np.sum(y * y).backward(create_graph=create_graph, inputs=[x])
+        assert y.grad.tolist() == [4.0, 8.0]
+        assert x.grad.tolist() == [8.0, 16.0]
+        assert y.grad.requires_grad == create_graph
+
+
 def test_errors_are_those_of_python():
     x, w = leaf([1.0, 2.0]), leaf([3.0])
     y = np.sum(x * x)
