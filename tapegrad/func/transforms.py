@@ -297,7 +297,8 @@ def hvp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
     -------
     callable
         Of the arguments of `f` and, last, a direction built as the argument, or a tuple of them: the product,
-        built alike. It is the derivative of the gradient, recorded, so the Hessian is nowhere.
+        built alike. It is the derivative of the gradient, recorded, so the Hessian is nowhere; of the
+        gradient itself only what its derivative reads is computed.
 
     Examples
     --------
