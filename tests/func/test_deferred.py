@@ -1,6 +1,7 @@
 """Gradients that are only differentiated further are not computed, and nothing is different for it."""
 
 import gc
+import random as python_random
 import sys
 import weakref
 
@@ -27,16 +28,17 @@ def compiled():
     machine.load()
 
 
+def compute_all(patch):
+    """Turn to the way that computes all values."""
+    once, sealed = at_once.rerecord, at_once.rerecord_sealed
+    patch.setattr(at_once, "rerecord", lambda *args: once(*args[:3]))
+    patch.setattr(at_once, "rerecord_sealed", lambda *args: sealed(*args[:6], False))
+
+
 @pytest.fixture
 def computed(monkeypatch):
-    """A function that turns to the way that computes all values."""
-
-    def switch():
-        once, sealed = at_once.rerecord, at_once.rerecord_sealed
-        monkeypatch.setattr(at_once, "rerecord", lambda *args: once(*args[:3]))
-        monkeypatch.setattr(at_once, "rerecord_sealed", lambda *args: sealed(*args[:6], False))
-
-    return switch
+    """A function that turns to that way."""
+    return lambda: compute_all(monkeypatch)
 
 
 @pytest.fixture
@@ -384,3 +386,47 @@ def test_a_direction_is_read_and_no_part_of_the_result(n, random):
             np.testing.assert_array_equal(v, before)
     np.testing.assert_array_equal(tg.func.hvp(f)(x, v[::-1]), before[::-1])
     np.testing.assert_array_equal(tg.func.hvp(f)(x, v.astype(np.float32)), before.astype(np.float32))
+
+
+STEPS = [
+    lambda x, y, c: x @ y, lambda x, y, c: x @ c, lambda x, y, c: c @ x, lambda x, y, c: x.T @ y,
+    lambda x, y, c: np.tanh(x) @ (y * c), lambda x, y, c: np.einsum("ij,kj->ik", x, y),
+    lambda x, y, c: np.sin(x), lambda x, y, c: x * y, lambda x, y, c: x + y, lambda x, y, c: x - c,
+    lambda x, y, c: -x, lambda x, y, c: x.T, lambda x, y, c: np.sum(x, axis=0, keepdims=True) + y,
+    lambda x, y, c: np.concatenate([x[:2], y[2:]]),
+]  # fmt: skip
+
+
+def random_program(seed):
+    """A function of two matrices, these, and directions."""
+    choose, random = python_random.Random(seed), np.random.default_rng(seed)
+    dtype, m = choose.choice("fdFD"), choose.choice([5, 16, 22, 23, 24, 32, 33])
+    steps = [choose.choice(STEPS) for _ in range(choose.randrange(3, 14))]
+    places = [(choose.randrange(k + 2), choose.randrange(k + 2)) for k in range(len(steps))]
+    a, b, v, w, *constants = (values(random, (m, m), dtype) for _ in range(4 + len(steps)))
+
+    def f(a, b):
+        known = [a, b]
+        for step, (i, j), c in zip(steps, places, constants, strict=True):
+            known.append(step(known[i], known[j], c))
+        return np.sum(np.real(known[-1] * np.conj(known[-1]))) + np.sum(np.real(known[len(known) // 2]))
+
+    return f, a, b, v, w, choose.choice([4096, 4096, 9, 3])
+
+
+@pytest.mark.parametrize("seeds", [range(50), pytest.param(range(50, 3000), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.filterwarnings("ignore")
+def test_random_programs(seeds):
+    for seed in seeds:
+        with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+            f, a, b, v, w, records = random_program(seed)
+            patch.setattr(tapes, "MAX_RECORDS", records)
+
+            def call(f=f, a=a, b=b, v=v, w=w):
+                return tg.func.hvp(f, (0, 1))(a, b, (v, w)), tg.func.jvp(f, (0, 1))(a, b, (v, w))
+
+            found = [call() for _ in range(MANY)]
+            compute_all(patch)
+            wanted = call()
+        for mine in found:
+            alike(mine, wanted)
