@@ -13,6 +13,7 @@ import numpy as np
 
 from tapegrad.autograd import recorded_rules as rules
 from tapegrad.autograd import traced_rules
+from tapegrad.autograd.deferred import compute_deferred
 from tapegrad.core import compiled_methods, dispatch
 from tapegrad.core.base import Operand
 from tapegrad.core.grad_mode import _enabled
@@ -52,11 +53,14 @@ def backward(roots: Any, seeds: Any, retain: bool) -> bool | None:
     return None
 
 
-def rerecord(roots: Any, cotangents: Any, inputs: Any) -> tuple[Tensor, ...] | list[Tensor] | None:
+def rerecord(
+    roots: Any, cotangents: Any, inputs: Any, defers: bool = False
+) -> tuple[Tensor, ...] | list[Tensor] | None:
     """As `gradients`, recorded on the open tape, where older tapes have no part in it; it retains all.
 
     A list where gradients share memory with cotangents or with one another; None also where one is missing.
-    With inputs of None those of all leaves, or None for one, and behind them the leaves.
+    With inputs of None those of all leaves, or None for one, and behind them the leaves. If it `defers`, they
+    may have no values, and may share memory.
     """
     return None
 
@@ -68,11 +72,13 @@ def rerecord_sealed(
     records: list[int],
     cotangents: list[Tensor],
     lanes: bool,
+    defers: bool,
 ) -> list[Any] | None:
     """Follow the rules of a sealed tape that is planned in a state, recorded on the open one.
 
     What came to records whose ops are not swept, each after its number; None where compiled code cannot.
-    Where cotangents have an axis of lanes nothing is recorded.
+    Where cotangents have an axis of lanes nothing is recorded. If it `defers`, what came to results may have
+    no value.
     """
     return None
 
@@ -99,6 +105,7 @@ def _replace(enter: machine.Enter) -> None:
                 layout.CONSTANT_LIKE: rules.constant_like, layout.RECALL_IMPORT: rules.recall_import,
                 layout.BATCHED_RULE: rules.batched_rule, layout.FITS: [{}],
                 layout.TRACED: TRACED, layout.TWINS: traced_rules.twins,
+                layout.COMPUTE_DEFERRED: compute_deferred,
             }
         )  # fmt: skip
         fast = compiled_methods.METH_FASTCALL

@@ -268,6 +268,29 @@ def _refuse_misuse(outputs: Operand, inputs: Operand, contradiction: bool) -> No
 
 
 @quietly
+def grad_without_values(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], grad_outputs: Sequence[TensorOrArray] | None
+) -> tuple[Tensor | None, ...]:
+    """As `grad` with create_graph, for gradients that are only differentiated further; inputs are results.
+
+    They may have no values (`kernels.replay.deferring`), and may share memory.
+    """
+    found: Sequence[Tensor | None] | None = at_once.rerecord(outputs, grad_outputs, inputs, True)
+    if found is not None:
+        return tuple(found)
+    targets, pairs = inputs_of(inputs, "inputs"), roots_of(list(outputs), grad_outputs, True)
+    machine.load()
+    roots, cotangents = zip(*pairs, strict=True)
+    with enable_grad():
+        found = at_once.rerecord(roots, cotangents, targets, True)
+    if found is None:
+        keys = [keys_of(x)[0] for x in targets]
+        swept = run(pairs, keys, False, True, True, lambda key, ct: ct, None, defers=True)
+        found = [swept.get(key) for key in keys]
+    return tuple(None if g is None else track_gradient(g, pairs, True) for g in found)
+
+
+@quietly
 def _recorded_at_once(roots: Any, cotangents: Any, inputs: Any) -> tuple[Tensor, ...] | None:
     """Return the gradients that one compiled call records; None where it cannot, or some input has none.
 
@@ -421,7 +444,7 @@ def _backward_at_once(
 
 def _recorded_backward(pairs: list[tuple[Tensor, TensorOrArray]], targets: list[Tensor] | None) -> bool:
     """Add gradients that one compiled call records to the ``.grad`` of leaves; whether that is done."""
-    if targets is not None and not all(x.is_leaf for x in targets):
+    if targets is not None and (_retained(pairs) or not all(x.is_leaf for x in targets)):
         return False
     machine.load()  # a first gradient has the bits of those that follow
     with enable_grad():

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tapegrad.autograd.backward import grad
+from tapegrad.autograd.backward import grad, grad_without_values
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.core.base import TensorOrArray, has_tangent, wrap
 from tapegrad.core.dispatch import as_tape_value
@@ -93,13 +93,16 @@ def grad_of_active(
     inputs: Sequence[Tensor],
     v: Sequence[TensorOrArray] | None = None,
     create_graph: bool = False,
+    without_values: bool = False,
     **rest: Any,
 ) -> tuple[Tensor | None, ...]:
-    """As `grad`, of those outputs that require grad."""
+    """As `grad`, of those outputs that require grad; perhaps recorded, and `without_values`."""
     known = [k for k, y in enumerate(outputs) if y.requires_grad]
     if not known:
         return (None,) * len(inputs)
     vectors = None if v is None else [v[k] for k in known]
+    if without_values:
+        return grad_without_values([outputs[k] for k in known], inputs, vectors)
     found: tuple[Tensor | None, ...] = grad(
         [outputs[k] for k in known], inputs, vectors, create_graph=create_graph, allow_unused=True, **rest
     )

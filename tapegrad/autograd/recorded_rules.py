@@ -70,12 +70,12 @@ def words_of(program: Program) -> Words:
     conditions = layout.NONZERO * program.nonzero | layout.BRANCHED * program.branched
     found = [len(program.steps), conditions | sum(1 << k for k in program.constants), given]
     found += [_word(program.results.get(k), kept) for k in range(given)]
-    for function, op, operands, attrs, handed, twins in program.steps:
-        kept += [function, attrs, handed]
+    for function, op, operands, attrs, handed, twins, like in program.steps:
+        kept += [function, attrs, handed, like]
         ufunc = ufunc_of(op) if isinstance(op, Elementwise) else None
         quick = ufunc is not None and attrs is None and len(operands) <= 2
         found += [0 if op is None else sheet_of(op), id(function), 0 if quick else id(attrs)]
-        found += [id(handed) if handed else 0, twins]
+        found += [id(handed) if handed else 0, twins, 0 if like is None else id(like)]
         found += [_word(ref, kept) for ref in operands]
         found += [layout.NOTHING_THERE] * (layout.TAKEN_AT_MOST - len(operands))
     words = np.array(found, np.int64).view(Words)

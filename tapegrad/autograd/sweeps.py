@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeAlias
@@ -142,8 +143,12 @@ def run(
     lanes: int | None = None,
     floor: int = 0,
     captured: Iterable[Result] = (),
+    defers: bool = False,
 ) -> Mapping[Key, Any]:
-    """Sweep; roots that are leaves contribute to themselves, and so do those of tapes below the floor."""
+    """Sweep; roots that are leaves contribute to themselves, and so do those of tapes below the floor.
+
+    If it `defers`, gradients of results may have no values.
+    """
     seeds: dict[tuple[int, int], TensorOrArray] = {}
     tapes: dict[int, Tape] = {}
     direct: dict[Key, TensorOrArray] = {}
@@ -181,15 +186,17 @@ def run(
                 profile,
                 floor,
                 captured,
-                _follow if alone and as_tensors == create_graph else None,
+                functools.partial(_follow, defers) if alone and as_tensors == create_graph else None,
             )
 
 
-def _follow(state: int, tape: Tape, values: list[Value], records: list[int], cts: list[Any]) -> Any:
+def _follow(
+    defers: bool, state: int, tape: Tape, values: list[Value], records: list[int], cts: list[Any]
+) -> Any:
     """Run a sealed tape's rules on Tensors, recorded, or on arrays with an axis of lanes, which are not."""
     lanes = not is_grad_enabled()
     tensors = [wrap(ct) for ct in cts] if lanes else cts
-    found = at_once.rerecord_sealed(state, tape, values, records, tensors, lanes)
+    found = at_once.rerecord_sealed(state, tape, values, records, tensors, lanes, defers)
     if found is not None and lanes:
         found[1::2] = [ct._v for ct in found[1::2]]
     return found

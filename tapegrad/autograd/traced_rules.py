@@ -27,6 +27,7 @@ from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import TRACED, Attributes, Elementwise, Primitive
 from tapegrad.ops.programs import Program, Ref, Step
 from tapegrad.ops.rules import Unreadable
+from tapegrad.tape import pool
 from tapegrad.tensor import Tensor
 
 MET = object()  # what has come once
@@ -62,7 +63,8 @@ class _Trace:
         again = function(*map(value_of, operands), **(attrs or {}))
         if _kind(again) != _kind(value) or not np.array_equal(again, value, equal_nan=True):
             raise Unreadable  # recorded by somebody who has computed it in another way
-        step = Step(function, op, tuple(map(self.ref, operands)), attrs or None)
+        like = pool.shadow(value) if isinstance(value, np.ndarray) else None
+        step = Step(function, op, tuple(map(self.ref, operands)), attrs or None, like=like)
         return self.tensor(value, self._step(step))
 
     def _step(self, step: Step) -> Ref:
@@ -239,6 +241,16 @@ def _traced(
         steps = tuple(_open(step, handed) for step in steps)
     except Unreadable:
         return None
+    shapes = {
+        ref.value: np.shape(values[k + 2]) for k, ref in results.items() if ref.kind == "step" and handed
+    }
+    for i, step in enumerate(steps):
+        if step.handed and step.like is not None and step.like.shape != shapes.get(i):
+            steps = (
+                *steps[:i],
+                step._replace(like=None),
+                *steps[i + 1 :],
+            )  # the record's own may give another
     return Program(steps, results, (), kink, branched)
 
 

@@ -109,6 +109,7 @@ TEXTS = {  # names of attributes and keys, and where compiled code finds them
 words: Any = ()  # shared with compiled code, once it is there
 _kept: list[Any] = []  # what compiled code knows by address
 _sheets_by_op: dict[Primitive, int] = {}  # addresses
+_unknown = np.full(2, -1, np.int64)  # nan in every dtype: the element of an array without a value
 _latest_imports = np.zeros(layout.WAY_SETS * layout.WAYS * layout.WAY_WORDS, np.int64)
 
 
@@ -225,6 +226,7 @@ def _numbers(sheets: np.ndarray, name: Any) -> dict[int, int]:
         layout.HEAVIEST: tapes.MAX_BYTES,
         layout.SHEETS: abi.address(sheets),
         layout.LATEST_IMPORTS: abi.address(_latest_imports),
+        layout.UNKNOWN: abi.address(_unknown),
         layout.CALL_NAME: ctypes.addressof(name),
     } | {word: abi.numpy_function("_ARRAY_API", place) for word, place in NUMPY.items()}
 

@@ -188,8 +188,11 @@ class Call:
         trees = self._trees(leaves)
         return tuple(trees) if self._several else trees[0]
 
-    def direction(self, v: Tree) -> list[Tensor]:
-        """Leaves of a direction, as Tensors of the shape and dtype of what is differentiated by."""
+    def direction(self, v: Tree, copied: bool = True) -> list[Tensor]:
+        """Leaves of a direction, as Tensors of the shape and dtype of what is differentiated by.
+
+        Arrays need not be `copied` where they are but read, by one sweep that is not recorded.
+        """
         trees = tuple(v) if self._several and isinstance(v, (tuple, list)) else (v,)
         if len(trees) != len(self._places):
             raise TypeError(
@@ -205,7 +208,8 @@ class Call:
                     f"{_kind(self._args[k])}, the direction {_kind(tree)} with other leaves"
                 )
             leaves += found
-        return [vector(f"{self.what}: direction", v, x) for v, x in zip(leaves, self.xs, strict=True)]
+        what, pairs = f"{self.what}: direction", zip(leaves, self.xs, strict=True)
+        return [wrap(v) if not copied and _is_like(v, x) else vector(what, v, x) for v, x in pairs]
 
     def given_back(self, tree: Tree, keep: bool) -> Any:
         """What was computed as the caller is to have it; `keep`: the history is theirs."""
@@ -341,6 +345,11 @@ def vector(what: str, v: Operand, like: Tensor) -> Tensor:
     if x.dtype.kind == "c" and like.dtype.kind != "c":
         raise DTypeError(f"{what}: a real one of dtype {like.dtype} is wanted, found {x.dtype}")
     return x if x.dtype == like.dtype else x.astype(like.dtype)
+
+
+def _is_like(v: Operand, x: Tensor) -> bool:
+    """Whether this is an array of NumPy's of the shape and dtype of a Tensor."""
+    return type(v) is np.ndarray and v.ndim > 0 and v.shape == x.shape and v.dtype is x.dtype
 
 
 def tensors_of(what: str, tree: Tree) -> tuple[list[Tensor], Structure]:

@@ -441,8 +441,8 @@ def _first(call: Call, y: Tensor) -> list[Tensor]:
     """The derivatives of a result by each leaf of the arguments, recorded: the result's axes come first."""
     if y.ndim == 0:
         found = pull_number(call, y, True)
-    else:
-        found = grad_of_active([y], call.xs, [_units(y, 0, y.size)], True, is_grads_batched=True)
+        return [_nothing(x.shape, x) if g is None else g for g, x in zip(found, call.xs, strict=True)]
+    found = grad_of_active([y], call.xs, [_units(y, 0, y.size)], True, is_grads_batched=True)
     return [
         _nothing(y.shape + x.shape, x) if g is None else g.reshape(y.shape + x.shape)
         for g, x in zip(found, call.xs, strict=True)

@@ -58,7 +58,7 @@ def pushforward(call: Call, ys: Sequence[Tensor], batched: bool = False) -> Push
     `batched`: directions have an axis of lanes in front, and tangents, too.
     """
     cts = [zeros(y).requires_grad_() for y in ys]
-    rows = grad_of_active(ys, call.xs, cts, True)
+    rows = grad_of_active(ys, call.xs, cts, without_values=True)
 
     def push(vs: list[Tensor]) -> list[Tensor]:
         pairs = [(g, v) for g, v in zip(rows, vs, strict=True) if g is not None]

@@ -137,10 +137,13 @@ def _gradient(call: Call, has_aux: bool) -> Tree:
     return (gradient, call.given_back(aux, call.outside)) if has_aux else gradient
 
 
-def pull_number(call: Call, y: Operand, create_graph: bool = False) -> tuple[Tensor | None, ...]:
-    """The derivatives of what has one element by each leaf of the arguments."""
+def pull_number(call: Call, y: Operand, on_the_way: bool = False) -> tuple[Tensor | None, ...]:
+    """The derivatives of what has one element by each leaf of the arguments.
+
+    Those that are `on_the_way` are differentiated further, and have no values that nothing reads.
+    """
     if isinstance(y, Tensor) and y.size == 1:
-        return grad_of_active([y], call.xs, None, call.outside or create_graph)
+        return grad_of_active([y], call.xs, None, call.outside, without_values=on_the_way)
     if not isinstance(y, (tuple, list, dict)) and np.size(y) == 1:
         tensors_of(call.what, y)  # refuses what may hide a Tensor
         return (None,) * len(call.xs)
@@ -294,7 +297,8 @@ def hvp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
     -------
     callable
         Of the arguments of `f` and, last, a direction built as the argument, or a tuple of them: the product,
-        built alike. It is the derivative of the gradient, recorded, so the Hessian is nowhere.
+        built alike. It is the derivative of the gradient, recorded, so the Hessian is nowhere; of the
+        gradient itself only what its derivative reads is computed.
 
     Examples
     --------
@@ -337,7 +341,7 @@ def vhp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
 
 def _hvp(call: Call) -> Any:
     y, _ = call.outputs(False)
-    vs = call.direction(call.v)
+    vs = call.direction(call.v, copied=call.outside)
     pairs = [(g, v) for g, v in zip(pull_number(call, y, True), vs, strict=True) if g is not None]
     found = call.pulled([g for g, _ in pairs], [v for _, v in pairs], retain=None)
     return call.tree(call.gradients(found))

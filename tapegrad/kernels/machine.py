@@ -57,7 +57,7 @@ def enter_nogil(address, what, state, extra, more):
 QUICK = ("recording", "operands", "admitting", "values", "committing", "unrecorded")
 TRUSTED = (
     *QUICK, "words", "any_op", "parts", "writing", "gradients", "suspending", "watching", "loops", "memory",
-    "rerecording", "entry",
+    "deferring", "rerecording", "entry",
 )  # fmt: skip
 CHECKED = ("reading", "records", "links", "sweep", "tapes", "stream", "templates", "recurrences", "functions")
 Enter = Callable[[int, int, int, int], int]

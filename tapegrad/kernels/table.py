@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels import abi, cache, emit
-from tapegrad.kernels.locks import compiling, importing
+from tapegrad.kernels.blas import numpys_products, scipys_products
+from tapegrad.kernels.locks import compiling
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
 
@@ -19,7 +20,7 @@ _slots: dict[tuple[Any, ...], int] = {}  # what a kernel computes -> its number
 _recipes: list[tuple[Any, ...]] = []
 _kernels = np.zeros((2048, layout.COLUMNS), np.int64)
 _casts = np.zeros((32, 8), np.int64)
-_blas = np.zeros(5, np.int64)  # of each dtype code the address of its matrix product
+_blas = np.zeros(5, np.int64)  # whether products are for any size; by dtype code the address of each
 _operations = np.zeros((1024, layout.ROW), np.int64)
 _operations[:8, layout.FORM] = layout.NONE
 _operations[layout.CONS, layout.FORM] = layout.CHAIN
@@ -94,19 +95,12 @@ def cast(source: int, target: int) -> Address:
 
 @functools.cache
 def blas() -> None:
-    """Find the matrix product of each dtype in SciPy's table of BLAS functions."""
-    import ctypes
-
-    with importing():
-        from scipy.linalg import cython_blas
-
-    thing, text = ctypes.py_object, ctypes.c_char_p
-    name = ctypes.PYFUNCTYPE(text, thing)(("PyCapsule_GetName", ctypes.pythonapi))
-    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, thing, text)(("PyCapsule_GetPointer", ctypes.pythonapi))
-    known = cython_blas.__pyx_capi__
-    for code, letter in enumerate("dszc", 1):
-        capsule = known[f"{letter}gemm"]
-        _blas[code] = pointer(capsule, name(capsule)) or 0
+    """Find the matrix product of each dtype: NumPy's, for any size, else SciPy's, for small ones."""
+    known = numpys_products()
+    _blas[0] = bool(known)
+    known = known or scipys_products()
+    for code, char in zip((4, 3, 2, 1), "FDfd", strict=True):  # a sweep looks whether the first is there
+        _blas[code] = known[char]
     version[0] = object()
 
 

@@ -12,21 +12,17 @@ import ctypes
 import functools
 import math
 from collections.abc import Callable, Hashable, Iterable
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegrad.kernels import abi, cache
+from tapegrad.kernels.blas import LETTERS, numpys
 from tapegrad.tape import pool
 
 LARGEST = 700  # logarithm of what is a finite number, and no subnormal one
 SMALL = 32  # rows of matrices of which NumPy's own functions are quicker than calls by address
-# Their names where NumPy has integers of 64 bits, and of 32: in its wheels, in Apple's library, in others.
-WIDE = "scipy_{}_64_", "{}_64_", "{}$NEWLAPACK$ILP64", "{}_"
-NARROW = "scipy_{}_", "{}$NEWLAPACK", "{}_"
-LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
 # How many arguments each has, all of them addresses, and letters among them: Fortran wants their lengths.
 ARGUMENTS = {
     "gesv": (8, 0), "getrf": (6, 0), "getrs": (9, 1), "getri": (7, 0), "trsm": (11, 4), "trmm": (11, 4),
@@ -68,23 +64,12 @@ class Lapack(NamedTuple):
 @functools.cache
 def functions(char: str) -> Lapack | None:
     """Return the functions for a dtype, proved by a small system; None where they are not to be found."""
-    from numpy.linalg import _umath_linalg
-
-    wide = bool(getattr(_umath_linalg, "_ilp64", False))
-    beside = Path(np.__file__).parent.parent.glob("numpy.libs/*openblas*")
-    for place in (_umath_linalg.__file__, *map(str, beside)):
-        for name in WIDE if wide else NARROW:
-            try:
-                library = ctypes.CDLL(place)
-                found = {key: library[name.format(LETTERS[char] + key)] for key in ARGUMENTS}
-            except (AttributeError, OSError):
-                continue
-            for key, (count, letters) in ARGUMENTS.items():
-                found[key].restype = None
-                found[key].argtypes = [ctypes.c_void_p] * count + [ctypes.c_size_t] * letters
-            lapack = Lapack(np.dtype(np.int64 if wide else np.int32), **found)
-            return lapack if _proved(lapack, char) else None
-    return None
+    known = numpys(char, ARGUMENTS)
+    if known is None:
+        return None
+    integer, found = known
+    lapack = Lapack(integer, **found)
+    return lapack if _proved(lapack, char) else None
 
 
 def _proved(lapack: Lapack, char: str) -> bool:

@@ -561,15 +561,17 @@ class Reduction(Primitive):
             return {0: np.reshape(np.broadcast_to(again, np.shape(out)), kept(np.shape(x), axes)) * x}
         if np.shape(ct):
             ct = np.reshape(ct, (*lanes, *kept(np.shape(x), axes)))
-        factor = self._factor(x, out, axes)
-        if x.dtype.kind == "c" and not isinstance(factor, float):
-            factor = np.conj(factor)
-        return {0: np.broadcast_to(ct * factor, (*lanes, *np.shape(x)))}
+        if not self.passes_on:
+            factor = self._factor(x, out, axes)
+            if x.dtype.kind == "c" and not isinstance(factor, float):
+                factor = np.conj(factor)
+            ct = ct * factor
+        return {0: np.broadcast_to(ct, (*lanes, *np.shape(x)))}
 
     def jvp(self, tangents, out, inputs, attrs, lanes=()):
         (x,) = inputs
         axes = attrs["axis"]
-        moved = tangents[0] * self._factor(x, out, axes)
+        moved = tangents[0] if self.passes_on else tangents[0] * self._factor(x, out, axes)
         moved = np.sum(moved, axis=tuple(a + len(lanes) for a in axes))
         return np.reshape(moved, (*lanes, *np.shape(out)))
 

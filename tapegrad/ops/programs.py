@@ -25,7 +25,7 @@ class Step(NamedTuple):
     """A function, the op that it means (None for one without a derivative), what it takes and attributes.
 
     `handed` are names of attributes that it has from the record whose rule this is; if `twins`, factors among
-    them are twins of those.
+    them are twins of those. `like` is an array of the shape and dtype of what it gives, where they are known.
     """
 
     function: Any
@@ -34,6 +34,7 @@ class Step(NamedTuple):
     attrs: Attributes | None = None
     handed: tuple[str, ...] = ()
     twins: bool = False
+    like: np.ndarray | None = None
 
 
 class Program(NamedTuple):

@@ -322,6 +322,13 @@ class Tape:
             del self.shadows[at]
             self.weigh(value.nbytes)
 
+    def keep_late(self, at: Position, value: np.ndarray) -> None:
+        """Log a value that was computed after its record was committed; refer to it if the tape is left."""
+        if self.limit == LEFT:
+            self.shadows[at] = weakref.ref(value)
+        else:
+            self._keep(at, value)
+
     def weigh(self, nbytes: int) -> None:
         """Close soon when the values that only this tape keeps grow large: a closed tape can be pruned."""
         self.weight += nbytes

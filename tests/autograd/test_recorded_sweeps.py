@@ -6,25 +6,30 @@ goes on in double precision.
 """
 
 import gc
+import itertools
 import math
 import sys
 import weakref
+from collections import Counter
 
 import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.errors import GraphFreedError, UnusedInputError
+from tapegrad.errors import GraphFreedError, UnsupportedOpError, UnusedInputError
 from tapegrad.kernels import abi, machine
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY
-from tapegrad.ops.primitive import PROGRAMS, Elementwise
+from tapegrad.ops.primitive import BY_OPCODE, PROGRAMS, Elementwise
 from tapegrad.ops.programs import program_of
 from tapegrad.tape import tape as tapes
 from tests.ops import checks
+from tests.ops import samples_special as special
 from tests.ops.layouts import PLAIN, Absent
 from tests.ops.samples import REAL_ONLY
 from tests.ops.test_every_op import NAMES
+from tests.ops.test_special import ONCE
+from tests.tiers import thinned
 
 pytestmark = pytest.mark.skipif(
     not abi.native() or bool(layout.BOUNDS), reason="only the native layout has compiled methods"
@@ -146,35 +151,87 @@ def weights_of(case):
 
 
 TO_ORDER_4 = [
-    *(pytest.param(name, "float64", marks=pytest.mark.full) for name in NAMES),
+    *thinned(itertools.product(NAMES, ["float64", "float32"]),
+             lambda name, dtype: dtype == "float64" and NAMES.index(name) % 9 == 0),
     *(pytest.param(name, "complex128", marks=pytest.mark.slow) for name in NAMES if name not in REAL_ONLY),
-]
+]  # fmt: skip
+
+
+def is_right_to_order_4(case, dtype):
+    """As the rules in Python, and as the power series say, which tests/core/test_series.py checks."""
+    directions = checks.tangents(case)
+    series = tg.func.taylor(case.call, 4, case.moves)(*case.operands, [directions[k] for k in case.moves])
+    eps = 64 * max(np.finfo(series.dtype).eps, np.finfo(dtype).eps)
+    series = np.real(series.detach().numpy()) * weights_of(case)
+    wanted = [math.factorial(n) * np.sum(series[n]) for n in range(1, 5)]
+    # what depends on shapes alone becomes a program
+    first, *others = [along_a_line(case, directions, 4) for _ in range(3)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(at_once, "rerecord", lambda *_: None)
+        patch.setattr(at_once, "rerecord_sealed", lambda *_: None)
+        python = along_a_line(case, directions, 4)
+    size = np.maximum.accumulate(np.abs(wanted)) + 1.0
+    for found in (first, *others, python):
+        assert np.all(np.abs(np.subtract(found, wanted)) <= max(1e-9, eps) * size), (found, wanted)
+    for found in (first, *others):
+        assert np.all(np.abs(np.subtract(found, python)) <= max(1e-12, eps) * size), (found, python)
 
 
 @pytest.mark.parametrize(("name", "dtype"), TO_ORDER_4)
 def test_every_op_to_order_4(name, dtype):
-    """As the rules in Python, and as the power series say, which tests/core/test_series.py checks."""
     cases = checks.sample(name, PLAIN, dtype)
     for case in () if isinstance(cases, Absent) else cases:
-        directions = checks.tangents(case)
+        is_right_to_order_4(case, dtype)
 
-        def outcome(case=case, directions=directions):
-            return along_a_line(case, directions, 4)
 
-        series = tg.func.taylor(case.call, 4, case.moves)(*case.operands, [directions[k] for k in case.moves])
-        eps = 8 * np.finfo(series.dtype).eps
-        series = np.real(series.detach().numpy()) * weights_of(case)
-        wanted = [math.factorial(n) * np.sum(series[n]) for n in range(1, 5)]
-        first, *others = [outcome() for _ in range(3)]  # what depends on shapes alone becomes a program
+@pytest.mark.parametrize("name", thinned(special.NAMES, lambda name: special.NAMES.index(name) % 20 == 0))
+def test_special_functions_to_order_4(name):
+    """Or refused, where a second derivative is not known."""
+    for case in special.samples(name, PLAIN, "float64"):
+        if name in ONCE:
+            with pytest.raises(UnsupportedOpError):
+                along_a_line(case, checks.tangents(case), 1)
+        else:
+            is_right_to_order_4(case, "float64")
+
+
+def records_of(case, order):
+    """For each order how many operations of a kind a recorded sweep left that its results come from."""
+    xs = [case.operands[k] for k in case.moves]
+    y, found = np.sum(np.real(case.call(*case.operands)) * weights_of(case)), []
+    for _ in range(order):
+        parts = tg.grad(y, xs, create_graph=True, materialize_grads=True) if y.requires_grad else ()
+        parts = [g for g in parts if g.requires_grad]
+        if not parts:
+            break
+        found.append(operations([*parts, y]) - operations(y))
+        y = sum(np.sum(np.real(g)) * 0.5 for g in parts)
+    return found
+
+
+def operations(results):
+    records = tg.diagnostics.Graph(results, limit=100_000).records
+    return Counter((record.name, record.shape, record.dtype) for record in records if record.operands)
+
+
+@pytest.mark.parametrize(("name", "dtype"), thinned(
+    itertools.product(NAMES, ["float64", "complex128"]), lambda name, dtype: NAMES.index(name) % 9 == 0,
+))  # fmt: skip
+def test_records_are_those_of_python(name, dtype):
+    """To third order one for one, but for equal ones, which are one, and formulas that are ops."""
+    cases = checks.sample(name, PLAIN, dtype)
+    for case in () if isinstance(cases, Absent) or (dtype != "float64" and name in REAL_ONLY) else cases:
+        found = [records_of(case, 3) for _ in range(3)][-1]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(at_once, "rerecord", lambda *_: None)
             patch.setattr(at_once, "rerecord_sealed", lambda *_: None)
-            python = outcome()
-        size = np.maximum.accumulate(np.abs(wanted)) + 1.0
-        for found in (first, *others, python):
-            assert np.all(np.abs(np.subtract(found, wanted)) <= max(1e-9, eps) * size), (found, wanted)
-        for found in (first, *others):
-            assert np.all(np.abs(np.subtract(found, python)) <= max(1e-12, eps) * size), (found, python)
+            wanted = records_of(case, 3)
+        assert len(found) == len(wanted)
+        if isinstance(REGISTRY[name], Elementwise) and calls_a_step(REGISTRY[name]):
+            continue
+        for mine, other in zip(found, wanted, strict=True):
+            assert not mine - other, "more is recorded"
+            assert all(mine[record] for record in other - mine), "something is not recorded"
 
 
 PROGRAM = {
@@ -189,6 +246,9 @@ PROGRAM = {
     "single precision": lambda x: np.sin(x.astype(np.float32)) * x,
     "complex": lambda x: np.real(np.exp(1j * x) * x),
     "twice": lambda x: (lambda y: y * y * y)(x * x),
+    "one operand twice": lambda x: (
+        np.arctan2(x, x) * np.hypot(x, x) + x / x - x**x + np.maximum(x, x) * (x @ x) + np.logaddexp(x, x)
+    ),
     "written to": lambda x: (lambda y: (y.__setitem__(0, x[1] * x[2]), y * x)[1])(x * 2.0),
     "a reduction": lambda x: np.mean(x * x) + np.max(x) * np.prod(x),
     "a choice": lambda x: np.where(x > 0.7, np.sin(x), x * x) * np.clip(x, 0.5, 1.0) + np.maximum(x, 0.6),
@@ -298,6 +358,23 @@ def test_no_derivative_is_recorded_that_is_not_asked_for():
     assert names == ["cos", "constant", "multiply", "constant", "add"]
 
 
+def test_what_a_rule_does_twice_to_one_operand_is_recorded_once():
+    """As to both of x * x, whose derivative is the product and its sum with itself."""
+    x = leaf([1.0, 2.0, 3.0])
+    for function, names in (
+        (lambda: x * x, ["multiply", "add"]),
+        (lambda: x @ x, ["multiply", "add"]),
+        (lambda: np.hypot(x, x), ["where", "divide", "multiply", "add"]),
+        (lambda: x / x, ["divide", "multiply", "negative", "divide", "multiply", "add"]),
+    ):
+        for _ in range(3):
+            y = function()
+            before = len(y._tape.log)
+            tg.grad(y, x, np.ones(y.shape), create_graph=True)
+            recorded = [op for op in y._tape.log[before :: tapes.STRIDE] if op > layout.CONS]
+        assert [BY_OPCODE[op].name for op in recorded] == names
+
+
 def test_several_roots_without_cotangents():
     """Also where a gradient is a view and becomes an array of its own, in a sweep like one before."""
     x = leaf(np.arange(6.0).reshape(2, 3))
@@ -306,6 +383,19 @@ def test_several_roots_without_cotangents():
         (g,) = tg.grad([np.sum(rows * rows), np.sum(rows * rows)], [x], create_graph=True)
         np.testing.assert_array_equal(g.tolist(), np.repeat([[12.0], [48.0]], 3, axis=1))
         np.testing.assert_array_equal(tg.grad(np.sum(g), [x])[0].numpy(), np.full((2, 3), 12.0))
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_result_on_the_way_to_inputs_keeps_its_gradient(create_graph):
+    x = leaf([1.0, 2.0])
+    for _ in range(3):
+        y = x * 2.0
+        y.retain_grad()
+        x.grad = None
+        np.sum(y * y).backward(create_graph=create_graph, inputs=[x])
+        assert y.grad.tolist() == [4.0, 8.0]
+        assert x.grad.tolist() == [8.0, 16.0]
+        assert y.grad.requires_grad == create_graph
 
 
 def test_errors_are_those_of_python():

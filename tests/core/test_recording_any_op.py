@@ -238,7 +238,6 @@ def test_operands_older_than_all_that_is_asked_for(by_python, program, retain):
         np.testing.assert_allclose(left, right, rtol=1e-13)
 
 
-
 def ones(x):
     return np.ones(x.shape, x.dtype)
 
@@ -699,3 +698,25 @@ def test_what_older_tapes_knew_a_leaf_by_is_no_hindrance():
     both = x * before
     (g,) = tg.grad(both, x, seed)
     assert g.tolist() == [0.0, 4.0, 8.0]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_large_result_beside_a_broadcast_operand_has_memory_of_the_stock(dtype, random):
+    """And is laid out as NumPy's is, however the operand is."""
+
+    def normal(*shape):
+        return random.normal(size=shape).astype(dtype)
+
+    b = normal(40, 50, 60)
+    spread = [normal(40, 50, 1), b[0], normal(40, 1, 60), b[:1, :1, :1]]
+    others = [normal(50, 40, 60).swapaxes(0, 1), np.asfortranarray(b), b[::-1], b[:, ::-1]]
+    others.append(np.broadcast_to(normal(50, 40, 1).swapaxes(0, 1), b.shape))
+    x, given = tg.tensor(b, requires_grad=True), tg.tensor(1.0, dtype=dtype)
+    for k, y in enumerate([*(np.broadcast_to(a, b.shape) for a in spread), *others]):
+        given._v = y  # as that of a result of a rule
+        for left, right in ((given, x), (x, given)):
+            found, wanted = (left * right)._v, left._v * right._v
+            np.testing.assert_array_equal(found, wanted)
+            assert found.strides == wanted.strides
+            if k < len(spread):
+                assert isinstance(found.base, np.ndarray), "fresh memory"

@@ -7,7 +7,7 @@ from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.admitting import admit
 from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import code_of, drop, in_force, left, open_tape, tape_of
+from tapegrad.kernels.replay.operands import code_of, drop, in_force, is_deferred, left, open_tape, tape_of
 from tapegrad.kernels.replay.words import (
     along_words,
     embedded_words,
@@ -72,13 +72,29 @@ def recorded(op: int, value: int, operands: int, attrs: int) -> int:
                 largest = max(largest, size)
                 taken += 1
                 if i64(frame)[NEW_CONST + q] != 0 and obj(value).type == g.ndarray_type:
-                    if obj(value).base != 0:
+                    if obj(value).base != 0 and is_deferred(value) == 0:
                         largest = -1  # perhaps a view of memory that others can write to
     out = left()
     if largest >= 0:
         out = with_attributes(sheet, tape, frame, n, value, largest, attrs)
     invoke(g.decref, tape)
     return drop(frame, taken, out)
+
+
+def recorded_result(op: int, value: int, items: int, n: int, attrs: int, anyhow: int) -> int:
+    """As `recorded`, of n operands; by Python where it is left to that, if this is to be `anyhow`."""
+    g, args, operands = i64(shared()), stack(4), call(i64(shared()).new_tuple, n)
+    if operands == 0:
+        return 0
+    for q in range(n):
+        invoke(g.incref, i64(items)[q])
+        i64(operands + TUPLE_ITEMS_AT)[q] = i64(items)[q]
+    out = recorded(op, value, operands, attrs)
+    if out == UNHANDLED and anyhow:
+        i64(args)[0], i64(args)[1], i64(args)[2], i64(args)[3] = op, value, operands, attrs
+        out = call(g.vectorcall, g.record_value, args, 4, 0)
+    invoke(g.decref, operands)
+    return out
 
 
 def sheet_of(op: int) -> int:
@@ -112,7 +128,7 @@ def with_attributes(sheet: int, tape: int, frame: int, n: int, value: int, large
         number = call(g.vectorcall, s.key, args, 1, 0)
         if number == 0:
             return 0
-    if s.window != 0:
+    if s.window != 0 and is_deferred(value) == 0:  # which tells no strides
         if s.window < JOINED:
             words = window_words(i64(frame)[VALUE], value, s.window - PART)
         elif s.window < TAKEN:

@@ -10,6 +10,7 @@ from tapegrad.kernels.replay.operands import (
     drop,
     drop_position,
     entry_of,
+    is_deferred,
     left,
     room,
     same_words,
@@ -139,9 +140,10 @@ def commit(
     g, size, logged, shade, reference = i64(shared()), size_of(value), value, 0, 0
     if size < 0 or room(tape) == 0:
         return UNHANDLED
-    if max(largest, size) > g.smallest:
+    waits = is_deferred(value)
+    if max(largest, size) > g.smallest or waits:
         reads = reads_of(sheet, tape, frame, n)
-        if reads & 8 == 0 and size > g.smallest:
+        if reads & 8 == 0 and (size > g.smallest or waits):
             shade = shade_for(tape, value)
             if shade == 0:
                 return 0

@@ -26,7 +26,7 @@ LOST = 1  # instead of the address of a row: the older tape was freed
     PENDING, POSITION, FINISH, DESCRIPTORS, EVERY, TOUCHED, PAUSE,
     ALLOCATE, FREE, BLOCKS, FREE_LISTS, HELD_BYTES, SCRATCH, WALK, STORE, GEMM,
 ) = range(19, 46)  # fmt: skip
-STATE_WORDS = 83
+STATE_WORDS = 84
 
 # What reading an open tape needs besides.
 ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(46, 54)
@@ -62,6 +62,9 @@ REGIONS, NOTHING_AT = 79, 80
 # For each sink 0, or where hooks of a leaf see its gradient a number, the higher the sooner that is whole.
 RIPE = 82
 WATCHED_LEAF = 1  # there until it is known when
+
+# Whether values that nothing reads are not computed in a sweep that is recorded (see `deferring`).
+DEFERS = 83
 
 # A record's flags in a sweep, and how a compiled sweep stops.
 NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE, READ, RULE = 1, 2, 4, 8, 16, 32, 64, 128
@@ -101,10 +104,12 @@ SPREAD = 0x1E3779B97F4A7C15  # by multiples of it places in arrays, and addresse
 LENT = 4  # an array that others can write to weighs this part of its size: most of them keep it anyway
 WINDOW_WORDS = 5 + 3 * MAXDIM  # that describe a view of an operand
 MATRIX_WORDS = 4 + 2 * MAXDIM  # that describe a factor of a product
-GEMM_WORDS = 8  # of BLAS's arguments; behind them in SCRATCH come the words of both factors
+GEMM_WORDS = 12  # of BLAS's arguments; behind them in SCRATCH come the words of both factors
 # Above this size of a matrix product BLAS runs in threads. Those of SciPy's library, which the compiled sweep
-# calls, get in the way of those of NumPy's, which computed the product: then the rule runs, with NumPy's.
+# calls where NumPy's is not to be found, get in the way of those of NumPy's, which computed the product: then
+# the rule runs, with NumPy's.
 THREADED = 30_000  # multiplications
+MULTIPLICATIONS = 32  # of matrices, which take as long as an element elsewhere
 STRIDE = MAXDIM
 HEAD = (OPERANDS + 1) * MAXDIM
 NDIM, COUNT, COMPUTE, FUNCTION, FACTOR, POINTER, CODE = 0, 1, 2, 3, 4, 8, 16
@@ -186,9 +191,9 @@ API = (
     TRACE_RULE, TRACE_FIT, RECORD_VALUE, EMPTY, RECALL_IMPORT,
     LATEST_IMPORTS, BATCHED_RULE, FITS, OPAQUE_TEXT, TRACED, TWINS,
     SETITEM, ASSIGN_SHEET, EXTRA_TYPE, STORAGE_TEXT, VERSION_TEXT, SEVERAL_TEXT, RETAINS_GRAD_TEXT,
-    DELITEM_TEXT, CALL_HOOKS, CALL_POST_HOOKS, CALL_LEAF_HOOKS, END_SWEEP,
-) = range(213)  # fmt: skip
-SHARED_WORDS = 214
+    DELITEM_TEXT, CALL_HOOKS, CALL_POST_HOOKS, CALL_LEAF_HOOKS, END_SWEEP, COMPUTE_DEFERRED, UNKNOWN,
+) = range(215)  # fmt: skip
+SHARED_WORDS = 216
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
@@ -218,10 +223,11 @@ WAYS, WAY_SETS = 4, 128
 # The program of a rule: how many steps it has, a mask of the operands that have to be constants, how many
 # operands get something, and what; then for each step the sheet of the op to be recorded, or 0, its function,
 # attributes, or 0, names of those that are the record's, or 0, whether factors among these are to be twins,
-# and what it takes. Taken or given is CT, RESULT, FIRST and a slot, STEPS and the number of a step, or an
-# object's address. The mask says too whether the result may have no 0, and whether it is for some values.
-STEP_COUNT, CONSTANTS, GIVEN_COUNT, GIVEN, STEP_WORDS = 0, 1, 2, 3, 8
-STEP_SHEET, STEP_FUNCTION, STEP_ATTRS, STEP_HANDED, STEP_TWINS, TAKEN_BY_STEP = 0, 1, 2, 3, 4, 5
+# an array of the shape and dtype of what it gives, or 0 where they are not known, and what it takes. Taken or
+# given is CT, RESULT, FIRST and a slot, STEPS and the number of a step, or an object's address. The mask says
+# too whether the result may have no 0, and whether it is for some values.
+STEP_COUNT, CONSTANTS, GIVEN_COUNT, GIVEN, STEP_WORDS = 0, 1, 2, 3, 9
+STEP_SHEET, STEP_FUNCTION, STEP_ATTRS, STEP_HANDED, STEP_TWINS, STEP_LIKE, TAKEN_BY_STEP = range(7)
 TAKEN_AT_MOST, NONZERO, BRANCHED = 3, 1 << 8, 1 << 9
 # What programs of rules for some shapes are kept by: words, among them attributes, each with what it is; how
 # many programs are kept at most.

@@ -326,6 +326,18 @@ def is_dense(x: int) -> int:
     return 1
 
 
+def is_deferred(x: int) -> int:
+    """Whether the value of a Tensor, or an array, is one that a recorded sweep has not computed."""
+    g, value = i64(shared()), x
+    if obj(x).type == g.tensor_type:
+        value = obj(x).v
+    if value == 0:
+        return 0
+    if obj(value).type != g.ndarray_type or obj(value).base == 0:
+        return 0
+    return obj(obj(value).base).type == g.list_type
+
+
 def extent_of(x: int, begin: int, end: int) -> int:
     """How many elements these axes of an array span."""
     dims, count = i64(obj(x).dims), 1

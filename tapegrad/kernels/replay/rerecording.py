@@ -4,10 +4,12 @@ Records come on the tape that is swept, so that what is differentiated again lie
 elementwise op of real numbers is a program (`tapegrad.ops.programs`), any other has one for each shape and
 dtype of operands (`tapegrad.autograd.traced_rules`); where values decide it runs in Python, on Tensors.
 At the mask of the operands that want a part an op's programs say where one begins; `layout` has its words.
+A sweep for gradients that are only differentiated further defers values (`deferring`).
 """
 
 from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, obj, shared, stack, u8
-from tapegrad.kernels.replay.any_op import recorded
+from tapegrad.kernels.replay.any_op import recorded_result
+from tapegrad.kernels.replay.deferring import compute_deferred, deferred
 from tapegrad.kernels.replay.gradients import (
     hold,
     hold_roots,
@@ -24,6 +26,7 @@ from tapegrad.kernels.replay.operands import (
     entry_of,
     has,
     in_force,
+    is_deferred,
     is_dense,
     room,
     same_words,
@@ -42,6 +45,7 @@ from tapegrad.kernels.replay.suspending import (
 def rerecord(self: int, args: int, count: int) -> int:
     """``(roots, cotangents, inputs)``, one each or tuples or lists; cotangents may be None, as may be all.
 
+    True behind them: values of gradients may be deferred.
     A tuple of Tensors with a history; a list where they share memory with others; None: left to Python. Where
     inputs are None it is for all leaves, which come after what they get: Tensors or None.
     """
@@ -59,7 +63,7 @@ def rerecord(self: int, args: int, count: int) -> int:
         elif mode == g.true:
             out = cotangents_as_tensors(held, m)
             if out == 1 + UNHANDLED:
-                out = rerecorded(held, m, n, every)
+                out = rerecorded(held, m, n, every, count == 4 and given[3] == g.true)
     release_held(held, m, n)
     return none_for(out)
 
@@ -120,12 +124,12 @@ def copied_cotangent(ct: int, value: int) -> int:
     return constant_tensor(new)
 
 
-def rerecorded(held: int, m: int, n: int, every: int) -> int:
+def rerecorded(held: int, m: int, n: int, every: int, defers: int) -> int:
     """The gradients of n inputs, or of every leaf; UNHANDLED with nothing done; 0 with an error set."""
     g, state, out = i64(shared()), workspace(i64(held)[ROOT]), UNHANDLED
     if state == 0 or state == UNHANDLED:
         return state
-    i64(state).seed_count = m
+    i64(state).seed_count, i64(state).defers = m, defers
     if to_record(state, held, n, every):
         tape = obj(i64(held)[ROOT]).tape
         log, limit = obj(tape).log, obj(tape).limit
@@ -178,15 +182,15 @@ def follow_rules(state: int, tape: int, log: int) -> int:
 
 
 def rerecord_sealed(self: int, args: int, count: int) -> int:
-    """``(address of a state, tape, values, numbers, cotangents, whether these have an axis of lanes)``.
+    """``(address of a state, tape, values, numbers, cotangents, whether they have lanes, whether to defer)``.
 
     Of a sealed tape that is planned there: a new list of numbers of records whose ops are not swept, each
-    with what has come to it. With lanes nothing is recorded.
+    with what has come to it. With an axis of lanes nothing is recorded. What comes to imports has a value.
     """
     g, given, out = i64(shared()), i64(args), 1
     state, tape, values = call(g.long_as, given[0]), given[1], given[2]
     s = i64(state)
-    s.width, s.oldest, s.batched = 1, 0, given[5] == g.true
+    s.width, s.oldest, s.batched, s.defers = 1, 0, given[5] == g.true, given[6] == g.true
     for k in range(s.records):
         i64(s.cotangents)[k] = 0
     for q in range(obj(given[3]).size):
@@ -201,6 +205,10 @@ def rerecord_sealed(self: int, args: int, count: int) -> int:
     for k in range(s.records):
         ct = i64(s.cotangents)[k]
         if ct != 0:
+            opcode = i64(s.word)[k] & 0xFFFF
+            if out != 0 and opcode < CONS:
+                if compute_deferred(ct) == 0:
+                    out = drop_position(out, 0)
             if out != 0:
                 number = call(g.long_from, k)
                 failed = 1 * (number == 0)
@@ -227,7 +235,7 @@ def take_cotangents(state: int, held: int, m: int, n: int, failed: int, every: i
         x = cotangents[i64(s.sinks)[q]]
         if x == 0:
             out = UNHANDLED * (every == 0)
-        elif own:
+        elif own and s.defers == 0:
             own = is_alone(state, held, m, q, x)
     if failed == 0 and out == 0:
         if own:
@@ -319,12 +327,25 @@ def add_cotangent(state: int, tape: int, log: int, j: int, part: int) -> int:
         if s.batched:
             total = sum_of_values(before, part)
         else:
-            total = apply_op(g.sheets, before, part)
+            total = recorded_sum(before, part)
         invoke(g.decref, before)
         invoke(g.decref, part)
         part = total
     i64(s.cotangents)[j] = part
     return part != 0
+
+
+def recorded_sum(a: int, b: int) -> int:
+    """A new reference to the sum of two Tensors, recorded; 0 with an error set."""
+    g, given = i64(shared()), stack(TAKEN_AT_MOST)
+    if is_deferred(a) or is_deferred(b):
+        i64(given)[0], i64(given)[1], i64(given)[2] = a, b, 0
+        total = deferred(g.sheets, i64(g.sheets).ufunc, 0, 0, given, 0)
+        if total != UNHANDLED:
+            return total
+        if compute_deferred(a) == 0 or compute_deferred(b) == 0:
+            return 0
+    return apply_op(g.sheets, a, b)
 
 
 def fitted(state: int, tape: int, log: int, part: int, value: int) -> int:
@@ -354,7 +375,8 @@ def program_to_fit(part: int, value: int, lanes: int) -> int:
         i64(args)[0], i64(args)[1], i64(args)[2] = part, value, g.false
         if lanes:
             i64(args)[2] = g.true
-        program = call(g.vectorcall, g.trace_fit, args, 3, 0)
+        if compute_deferred(part):
+            program = call(g.vectorcall, g.trace_fit, args, 3, 0)
         if program != 0 and n != 0:
             program = keep_program(g.fits, 0, buffer, n, program)
     return program
@@ -490,24 +512,15 @@ def apply_with_attributes(sheet: int, function: int, attrs: int, given: int) -> 
 
     Attributes are a dict or 0.
     """
-    g, n, args = i64(shared()), 0, stack(4)
+    g, n = i64(shared()), 0
     for q in range(TAKEN_AT_MOST):
         n += i64(given)[q] != 0
-    value, x = value_of_step(function, attrs, given), call(g.new_tuple, n)
-    out = 0
+    value = value_of_step(function, attrs, given)
     if attrs == 0:
         attrs = g.none_at_all
-    if value != 0 and x != 0:
-        for q in range(n):
-            invoke(g.incref, i64(given)[q])
-            i64(x + TUPLE_ITEMS_AT)[q] = i64(given)[q]
-        out = recorded(i64(sheet).op, value, x, attrs)
-        if out == UNHANDLED:
-            i64(args)[0], i64(args)[1] = i64(sheet).op, value
-            i64(args)[2], i64(args)[3] = x, attrs
-            out = call(g.vectorcall, g.record_value, args, 4, 0)
-    drop_position(value, 0)
-    return drop_position(x, out)
+    if value == 0:
+        return 0
+    return drop_position(value, recorded_result(i64(sheet).op, value, given, n, attrs, 1))
 
 
 def cast_constant(value: int, like: int) -> int:
@@ -679,7 +692,8 @@ def by_traced_rule(state: int, tape: int, log: int, k: int, ct: int) -> int:
                 invoke(g.decref, program)
                 return by_rule(state, tape, log, k, ct)
     if program == 0:
-        program = parts_by_rule(state, tape, log, k, ct, 2, g.trace_rule)
+        if compute_deferred(ct):
+            program = parts_by_rule(state, tape, log, k, ct, 2, g.trace_rule)
         if program == 0:
             return 0
         if program != g.none_at_all and n != 0:
@@ -827,14 +841,43 @@ def end_program(refs: int, n: int, out: int) -> int:
 
 def run_steps(state: int, tape: int, log: int, k: int, refs: int, program: int, like: int) -> int:
     """Follow the steps of a program; 0 with an error set."""
-    at = program + 8 * (GIVEN + i64(program)[GIVEN_COUNT])
+    begin = program + 8 * (GIVEN + i64(program)[GIVEN_COUNT])
+    at, square = begin, is_square(state, k)
     for i in range(i64(program)[STEP_COUNT]):
-        made = run_step(state, tape, log, k, refs, at, like)
+        made = 0
+        if square:
+            made = made_before(refs, begin, i)
+        if made == 0:
+            made = run_step(state, tape, log, k, refs, at, like)
         if made == 0:
             return 0
         i64(refs)[STEPS + i] = made
         at += 8 * STEP_WORDS
     return 1
+
+
+def is_square(state: int, k: int) -> int:
+    """Whether record k has two operands, which are one record, as in x * x."""
+    w = i64(i64(state).word)[k]
+    return i64(i64(state).operations)[ROW * (w & 0xFFFF) + FORM] == TWO and (w >> 16) & 0xFFFF == w >> 32
+
+
+def made_before(refs: int, steps: int, i: int) -> int:
+    """A new reference to what a step before step i gives, where that does the same to one operand; or 0."""
+    r, p = i64(refs), i64(steps + 8 * STEP_WORDS * i)
+    for e in range(i):
+        q, same = i64(steps + 8 * STEP_WORDS * e), 1
+        for w in range(STEP_WORDS):
+            if w < TAKEN_BY_STEP or p[w] == NOTHING_THERE or q[w] == NOTHING_THERE or p[w] >= PROGRAM_WORDS:
+                same = same & (p[w] == q[w])
+            elif p[w] >= STEPS and q[w] >= STEPS and q[w] < PROGRAM_WORDS:
+                same = same & (r[p[w]] == r[q[w]])
+            elif p[w] != q[w]:
+                same = same & (min(p[w], q[w]) == FIRST) & (max(p[w], q[w]) == FIRST + 1)
+        if same:
+            invoke(i64(shared()).incref, r[STEPS + e])
+            return r[STEPS + e]
+    return 0
 
 
 def run_step(state: int, tape: int, log: int, k: int, refs: int, step: int, like: int) -> int:
@@ -857,9 +900,11 @@ def run_step(state: int, tape: int, log: int, k: int, refs: int, step: int, like
         if attrs == 0:
             return 0
     if p[STEP_SHEET] == 0 or passive or i64(state).batched:
-        made = apply_to_values(like, p[STEP_FUNCTION], attrs, given)
+        made = 0
+        if compute_all(given):
+            made = apply_to_values(like, p[STEP_FUNCTION], attrs, given)
     else:
-        made = recorded_step(tape, log, refs, step, attrs, given)
+        made = recorded_step(state, tape, log, refs, step, attrs, given)
     if p[STEP_HANDED] != 0:
         invoke(g.decref, attrs)
     return made
@@ -889,15 +934,43 @@ def twins_of(attrs: int) -> int:
     return drop_position(attrs, call(g.vectorcall, g.twins, args, 1, 0))
 
 
-def recorded_step(tape: int, log: int, refs: int, step: int, attrs: int, given: int) -> int:
+def compute_all(given: int) -> int:
+    """Let what a step takes have values that were deferred; 0 with an error set."""
+    done = 1
+    for q in range(TAKEN_AT_MOST):
+        if i64(given)[q] != 0 and done:
+            done = compute_deferred(i64(given)[q])
+    return done
+
+
+def deferred_step(tape: int, log: int, step: int, attrs: int, given: int) -> int:
+    """As `recorded_step`, without computing the value; UNHANDLED where that is to be."""
+    p, n, reads = i64(step), 0, 0
+    for q in range(TAKEN_AT_MOST):
+        x = i64(given)[q]
+        if x != 0:
+            if is_passive_value(tape, log, x) == 0:
+                reads = reads | i64(p[STEP_SHEET])[USES + min(n, 2)]
+            n += 1
+    return deferred(p[STEP_SHEET], p[STEP_FUNCTION], attrs, p[STEP_LIKE], given, reads)
+
+
+def recorded_step(state: int, tape: int, log: int, refs: int, step: int, attrs: int, given: int) -> int:
     """A new reference to what a step's op makes of what it takes, recorded; 0 with an error set."""
-    p = i64(step)
+    p, made = i64(step), UNHANDLED
     for q in range(TAKEN_AT_MOST):
         what = p[TAKEN_BY_STEP + q]
         if what == CT or (what >= STEPS and what < PROGRAM_WORDS):
             i64(given)[q] = placed(tape, log, refs, what)
             if i64(given)[q] == 0:
                 return 0
+    if i64(state).defers:
+        made = deferred_step(tape, log, step, attrs, given)
+        if made == UNHANDLED:
+            if compute_all(given) == 0:
+                return 0
+    if made != UNHANDLED:
+        return made
     if p[STEP_ATTRS] == 0:
         return apply_op(p[STEP_SHEET], i64(given)[0], i64(given)[1])
     return apply_with_attributes(p[STEP_SHEET], p[STEP_FUNCTION], attrs, given)
@@ -939,6 +1012,8 @@ def by_rule(state: int, tape: int, log: int, k: int, ct: int) -> int:
     g, s, n, failed = i64(shared()), i64(state), 0, 0
     w = i64(s.word)[k]
     form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
+    if compute_deferred(ct) == 0:
+        return 0
     if s.batched:
         found = parts_by_rule(state, tape, log, k, ct, 0, g.batched_rule)
     else:

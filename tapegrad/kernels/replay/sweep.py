@@ -161,10 +161,12 @@ def way_of(state: int, k: int) -> int:
     if template == BY_RULE or m & 0xFF > SWEPT:
         return PYTHON
     if template == MATMUL:
-        if factors(state, k) == 0:
-            return PYTHON
         if i64(s.gemm)[1] == 0:
-            way = KERNEL
+            way = KERNEL  # which library it is decides on the rest
+        elif factors(state, k) == 0:
+            return PYTHON
+        else:
+            s.work += count_of(s.shapes, m) * i64(s.scratch)[GEMM_WORDS + 1] // MULTIPLICATIONS
     elif template == COMPILED:
         if rule_of(state, k) == BY_RULE_ONLY or known_layouts(state, k) == 0:
             return PYTHON

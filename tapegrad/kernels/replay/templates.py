@@ -1,6 +1,6 @@
 """Compiled: what a sweep does at a record, one function per template."""
 
-from tapegrad.kernels.dialect import copy, f32, f64, i32, i64, invoke, u8, within, zero
+from tapegrad.kernels.dialect import copy, f32, f64, i64, invoke, u8, within, zero
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import allocate, release
 from tapegrad.kernels.replay.reading import column
@@ -361,40 +361,48 @@ def conjugated(state: int, code: int, source: int, row: int, column: int, rows: 
 
 
 def gemm(state: int, code: int, rows: int, columns: int, depth: int, a: int, a_row: int, a_column: int,
-         b: int, b_row: int, b_column: int, out: int) -> int:  # fmt: skip
-    """out += a @ b for a dense out: BLAS computes the transpose in its column order."""
+         b: int, b_row: int, b_column: int, out: int, kept: int) -> int:  # fmt: skip
+    """out = a @ b for a dense out, or out += a @ b if that is `kept`.
+
+    BLAS computes the transpose in its column order. It reads integers of 64 bits, or their first 32.
+    """
     s = i64(state)
     args = s.scratch
-    ints, size, function = i32(args), 1 << (WIDTHS >> 3 * code & 7), i64(s.gemm)[code]
+    ints, size, function = i64(args), 1 << (WIDTHS >> 3 * code & 7), i64(s.gemm)[code]
     if depth == 1 and code < COMPLEX:
         if rows == 1 and (b_column == size or columns == 1):
-            return multiple(s.walk, code, a, b, columns, out)
+            return multiple(s.walk, code, a, b, columns, out, kept)
         if columns == 1 and a_row == size:
-            return multiple(s.walk, code, b, a, rows, out)
+            return multiple(s.walk, code, b, a, rows, out, kept)
     ints[0], ints[1], ints[2], ints[3] = columns, rows, depth, columns
-    ints[4] = leading(b_row, b_column, depth, columns, size, args + 32)
-    ints[5] = leading(a_row, a_column, rows, depth, size, args + 33)
-    one = args + 40
+    ints[4] = leading(b_row, b_column, depth, columns, size, args + 48)
+    ints[5] = leading(a_row, a_column, rows, depth, size, args + 49)
+    one, factor = args + 56, args + 72
     within(a, (rows - 1) * a_row + (depth - 1) * a_column + size)
     within(b, (depth - 1) * b_row + (columns - 1) * b_column + size)
     within(out, rows * columns * size)
     if code & 1:
-        f64(one)[0], f64(one)[1] = 1.0, 0.0
+        f64(one)[0], f64(one)[1], f64(factor)[0], f64(factor)[1] = 1.0, 0.0, 0.0, 0.0
     else:
-        f32(one)[0], f32(one)[1] = 1.0, 0.0
-    invoke(function, args + 32, args + 33, args, args + 4, args + 8, one, b, args + 16, a, args + 20,
-           one, out, args + 12)  # fmt: skip
+        f32(one)[0], f32(one)[1], f32(factor)[0], f32(factor)[1] = 1.0, 0.0, 0.0, 0.0
+    if kept:
+        factor = one
+    invoke(function, args + 48, args + 49, args, args + 8, args + 16, one, b, args + 32, a, args + 40,
+           factor, out, args + 24)  # fmt: skip
     return 0
 
 
-def multiple(walk: int, code: int, number: int, vector: int, n: int, out: int) -> int:
-    """out += a number times a dense vector: less than BLAS's way to its loops takes."""
+def multiple(walk: int, code: int, number: int, vector: int, n: int, out: int, kept: int) -> int:
+    """out = a number times a dense vector, or out += that if it is `kept`: less than BLAS's way to its loops."""
+    store = 1
+    if kept:
+        store = 0
     factor = f64(walk + 8 * (HEAD + FACTOR))
     if code & 1:
         factor[0] = f64(number)[0]
     else:
         factor[0] = f32(number)[0]
-    return add_scaled(walk, code, out, vector, n, 0)
+    return add_scaled(walk, code, out, vector, n, store)
 
 
 def matrices(state: int, i: int, vector: int, batch: int, to: int) -> int:
@@ -446,49 +454,85 @@ def factors(state: int, k: int) -> int:
     if matrices(state, second, 1, max(batch, 0), words + 8 * MATRIX_WORDS) == 0 and flags[first] & NEED:
         return 0
     p, q = i64(words), i64(words + 8 * MATRIX_WORDS)
-    return p[0] * p[1] * q[1] <= THREADED
+    return (i64(s.gemm)[0] != 0) | (p[0] * p[1] * q[1] <= THREADED)
+
+
+def turned(state: int, j: int) -> int:
+    """Of what record j is the transpose, each of its matrices turned, where nothing else wants its cotangent.
+
+    The number of that record + 1; 0 if j is none, or a profile or anomaly mode looks at each record.
+    """
+    s, w = i64(state), i64(i64(state).word)[j]
+    row, m, words = ROW * (w & 0xFFFF), i64(s.meta)[j], i64(s.descriptors)[j]
+    if i64(s.operations)[row + TEMPLATE] != VIEW or i64(s.operations)[row + FORM] != ONE:
+        return 0
+    if u8(s.flags)[j] & (SINK | RULE) or s.check != 0 or s.stamps != 0 or words == 0 or words == -1:
+        return 0
+    of, ndim, d = (w >> 16) & 0xFFFF, (m >> 16) & 0xFF, i64(words + 8 * i64(words)[0])
+    if (i64(s.meta)[of - 1] ^ m) & 0xFF or u8(s.flags)[of - 1] & NEED == 0:
+        return 0
+    if ndim < 2 or d[0] != ndim or d[1] == 0 or d[2] != 0 or d[3] != 0:
+        return 0
+    for axis in range(ndim - 2):
+        if d[4 + ndim + axis] != d[4 + 2 * ndim + axis]:
+            return 0
+    if d[2 + 2 * ndim] != 1 or d[3 + 2 * ndim] != d[2 + ndim]:  # steps along both axes of the matrices
+        return 0
+    return of
+
+
+def product(state: int, code: int, rows: int, columns: int, depth: int, a: int, a_row: int, a_column: int,
+            b: int, b_row: int, b_column: int, out: int, kept: int, turn: int) -> int:  # fmt: skip
+    """As `gemm`, or what it gives as its transpose."""
+    if turn:
+        return gemm(state, code, columns, rows, depth, b, b_column, b_row, a, a_column, a_row, out, kept)
+    return gemm(state, code, rows, columns, depth, a, a_row, a_column, b, b_row, b_column, out, kept)
 
 
 def matmul(state: int, k: int, j: int, slot: int) -> int:
-    """One factor of a (batched) matrix product."""
+    """One factor of a (batched) matrix product; if that is a transpose, what it is one of."""
     s = i64(state)
     words = s.scratch + 8 * GEMM_WORDS
     first, second = operand(s.word, k, 0), operand(s.word, k, 1)
     metas, shapes, walk = i64(s.meta), i64(s.shapes), i64(s.walk)
     m, code, size = metas[k], metas[k] & 0xFF, (metas[k] >> 9) & 0x7F
-    batch = max((metas[first] >> 16) & 0xFF, (metas[second] >> 16) & 0xFF) - 2
-    if batch < 0:
-        batch = 0
+    batch = max(max((metas[first] >> 16) & 0xFF, (metas[second] >> 16) & 0xFF) - 2, 0)
     p, q = i64(words), i64(words + 8 * MATRIX_WORDS)
     if factors(state, k) == 0:
         return PYTHON
-    rows, depth, columns, total = p[0], p[1], q[1], 1
-    out = target(state, j, 1)
-    if out == 0:
-        return MEMORY
-    if rows == 0 or depth == 0 or columns == 0:
-        return DONE
+    rows, depth, columns, total, repeated, own = p[0], p[1], q[1], 1, 0, p
+    other, row, step, of, to, others = i64(s.address)[second], q[3], q[2], columns, depth, q
+    if slot:
+        own, others = q, p
+        other, row, step, of, to = i64(s.address)[first], p[3], p[2], depth, rows
     for axis in range(batch):
         total *= shapes[(m >> 32) + axis]
+        repeated = repeated | (own[4 + batch + axis] == 0 and shapes[(m >> 32) + axis] != 1)
         walk[COUNTER + axis] = 0
-    a, b, ct = i64(s.address)[first], i64(s.address)[second], i64(s.cotangents)[k]
+    empty = rows == 0 or depth == 0 or columns == 0 or total == 0
+    turn = turned(state, j)
+    if turn:
+        j = turn - 1
+    out = target(state, j, repeated | empty)
+    if out == 0:
+        return MEMORY
+    if empty:
+        return DONE
+    kept, ct = repeated | (s.store == 0), i64(s.cotangents)[k]
     for _ in range(total):
-        if slot == 0:
-            other, row, step = b, q[3], q[2]
-            if code >= COMPLEX:
-                other, row, step = conjugated(state, code, b, q[3], q[2], columns, depth), depth * size, size
-            if other == 0:
-                return MEMORY
-            gemm(state, code, rows, depth, columns, ct, columns * size, size, other, row, step, out)
-        else:
-            other, row, step = a, p[3], p[2]
-            if code >= COMPLEX:
-                other, row, step = conjugated(state, code, a, p[3], p[2], depth, rows), rows * size, size
-            if other == 0:
-                return MEMORY
-            gemm(state, code, depth, columns, rows, other, row, step, ct, columns * size, size, out)
+        at, along, across = other, row, step
         if code >= COMPLEX:
-            release(state, other)
+            at, along, across = conjugated(state, code, other, row, step, of, to), to * size, size
+            if at == 0:
+                return MEMORY
+        if slot == 0:
+            product(state, code, rows, depth, columns, ct, columns * size, size, at, along, across,
+                    out, kept, turn)  # fmt: skip
+        else:
+            product(state, code, depth, columns, rows, at, along, across, ct, columns * size, size,
+                    out, kept, turn)  # fmt: skip
+        if code >= COMPLEX:
+            release(state, at)
         ct += rows * columns * size
         axis = batch - 1
         while axis >= 0:
@@ -496,12 +540,8 @@ def matmul(state: int, k: int, j: int, slot: int) -> int:
             extent, ahead = shapes[(m >> 32) + axis], 1
             if walk[COUNTER + axis] == extent:
                 ahead = 1 - extent
-            a += p[4 + axis] * ahead
-            b += q[4 + axis] * ahead
-            if slot == 0:
-                out += p[4 + batch + axis] * ahead
-            else:
-                out += q[4 + batch + axis] * ahead
+            other += others[4 + axis] * ahead
+            out += own[4 + batch + axis] * ahead
             if ahead == 1:
                 break
             walk[COUNTER + axis] = 0

@@ -111,6 +111,10 @@ def result_memory(tape: int, x: int, y: int) -> int:
     g, like, other = i64(shared()), x, y
     if obj(x).type != g.ndarray_type:
         like, other = y, x
+    elif y != 0 and obj(x).flags & C_CONTIGUOUS == 0:
+        like, other = y, x  # NumPy's result is in C order if one operand is
+    if obj(like).type != g.ndarray_type:
+        return UNHANDLED
     kind = obj(like).descr
     if (kind != g.double and kind != g.single) or obj(like).flags & C_CONTIGUOUS == 0:
         return UNHANDLED

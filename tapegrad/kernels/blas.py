@@ -1,0 +1,88 @@
+"""Where functions of BLAS and LAPACK lie in memory: those that NumPy calls, else SciPy's.
+
+NumPy's have the threads of NumPy's products, which those of SciPy's would get in the way of: two pools of
+threads side by side cost a factor of ten.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tapegrad.kernels import abi
+from tapegrad.kernels.locks import importing
+from tapegrad.kernels.words import Address
+
+# Their names where NumPy has integers of 64 bits, and of 32: in its wheels, in Apple's library, in others.
+WIDE = "scipy_{}_64_", "{}_64_", "{}$NEWLAPACK$ILP64", "{}_"
+NARROW = "scipy_{}_", "{}$NEWLAPACK", "{}_"
+LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
+
+Functions = dict[str, Callable[..., None]]
+
+
+def numpys(char: str, arguments: Mapping[str, tuple[int, int]]) -> tuple[np.dtype, Functions] | None:
+    """Return the functions of these names for a dtype, and their type of integers; None where there are none.
+
+    Parameters
+    ----------
+    char
+        The dtype's character.
+    arguments
+        How many arguments each has, all of them addresses, and how many letters: Fortran wants their lengths.
+    """
+    from numpy.linalg import _umath_linalg
+
+    wide = bool(getattr(_umath_linalg, "_ilp64", False))
+    beside = Path(np.__file__).parent.parent.glob("numpy.libs/*openblas*")
+    for place in (_umath_linalg.__file__, *map(str, beside)):
+        for name in WIDE if wide else NARROW:
+            try:
+                library = ctypes.CDLL(place)
+                found = {key: library[name.format(LETTERS[char] + key)] for key in arguments}
+            except (AttributeError, OSError):
+                continue
+            for key, (count, letters) in arguments.items():
+                found[key].restype = None
+                found[key].argtypes = [ctypes.c_void_p] * count + [ctypes.c_size_t] * letters
+            return np.dtype(np.int64 if wide else np.int32), found  # type: ignore[return-value]
+    return None
+
+
+def numpys_products() -> dict[str, Address]:
+    """Return by dtype NumPy's product of matrices, proved by a small one; none where one is not found."""
+    found = {}
+    for char in LETTERS:
+        known = numpys(char, {"gemm": (13, 2)})
+        if known is None or not _proved(*known, char):
+            return {}
+        found[char] = ctypes.cast(known[1]["gemm"], ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+    return found
+
+
+def _proved(integer: np.dtype, functions: Functions, char: str) -> bool:
+    """Whether a product of matrices is right where integers are given as those of 64 bits."""
+    a, b = np.array([[1, 2, 3], [4, 5, 6]], char), np.array([[1, 0], [2, 4], [5, 9]], char)
+    out, one, numbers = np.ones((2, 2), char), np.ones(1, char), np.array([2, 3], np.int64)
+    letter = np.frombuffer(b"N", np.uint8).copy()
+    n, depth, plain, unit = (abi.address(x) for x in (numbers[:1], numbers[1:], letter, one))
+    b_at, a_at, out_at = (abi.address(x) for x in (b, a, out))  # which BLAS reads as their transposes
+    functions["gemm"](plain, plain, n, n, depth, unit, b_at, n, a_at, depth, unit, out_at, n, 1, 1)
+    return np.array_equal(out, 1 + a @ b) and integer.itemsize <= numbers.itemsize
+
+
+def scipys_products() -> dict[str, Address]:
+    """Return by dtype the matrix product in SciPy's table of BLAS functions."""
+    with importing():
+        from scipy.linalg import cython_blas
+
+    thing, text = ctypes.py_object, ctypes.c_char_p
+    name = ctypes.PYFUNCTYPE(text, thing)(("PyCapsule_GetName", ctypes.pythonapi))
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, thing, text)(("PyCapsule_GetPointer", ctypes.pythonapi))
+    known: Any = cython_blas.__pyx_capi__
+    capsules = {char: known[f"{letter}gemm"] for char, letter in LETTERS.items()}
+    return {char: pointer(capsule, name(capsule)) or 0 for char, capsule in capsules.items()}
