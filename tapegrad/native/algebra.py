@@ -507,8 +507,8 @@ def known_to_numba(function: Key) -> bool:
     return not isinstance(function, np.ufunc) or function in ufunc_db.get_ufuncs()
 
 
-# Names of what there is, by the functions of NumPy, Python and its modules that mean it.
-OPS = {f: op.name for f, op in MEANING.items() if _of_numbers(op) and known_to_numba(f)}
+# Names of functions of one or two numbers, by the functions of NumPy, Python and its modules that mean them.
+OPS = {f: op.name for f, op in MEANING.items() if _of_numbers(op) and op.arity < 3 and known_to_numba(f)}
 OPS |= {f: other.name for other in OTHERS.values() for f in (*other.functions, other.math) if f is not None}
 
 

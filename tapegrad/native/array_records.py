@@ -49,7 +49,7 @@ from tapegrad.native.array_records import (ADDRESS, AXES, BLOCK, COMMON, KIND, L
 from tapegrad.native.blocks import FULL, inner_njit
 from tapegrad.native.matrices import array_at
 from tapegrad.native.memory import free, get, malloc, put, read, write
-from tapegrad.native.record import TABLE
+from tapegrad.native.record import NOTHING_BITS, TABLE
 from tapegrad.native.tape import COUNT, NUMBERS, TOP
 
 COMPONENTS = {components}
@@ -269,10 +269,10 @@ def record(known):
 
 @inner_njit
 def clear(at, count):
-    """Set cotangents to zero."""
+    """Say of cotangents that nothing came to them."""
     cotangents = array_at(at, (COMPONENTS * count,), np.float64)
     for i in range(cotangents.size):
-        cotangents[i] = 0.0
+        cotangents[i] = -0.0
 
 {give}
 @njit("void(int64, int64, int64)", cache=CACHE, nogil=True)
@@ -315,7 +315,7 @@ GIVE = '''
 @inner_njit
 def give_{many}_{whose}(cotangents, to, how, count, c_at, p_at):
     """Add to the cotangents of a block's leaves those of its results, {many}, times partials, {whose}."""
-    c = array_at(c_at, (count, COMPONENTS), np.float64)
+    c, bits = array_at(c_at, (count, COMPONENTS), np.float64), array_at(c_at, (count, COMPONENTS), np.int64)
     p = array_at(p_at, (COMPONENTS, {extent}), np.float64)
     if how & 3 == ONE_BY_ONE:
         given = array_at(cotangents + 8 * COMPONENTS * (how >> 2), (count, COMPONENTS), np.float64)
@@ -340,16 +340,17 @@ def give_{many}_{whose}(cotangents, to, how, count, c_at, p_at):
 
 
 def _give(spec: Spec) -> str:
-    """The functions that give cotangents: what is zero moves nothing, also where a partial is infinite."""
+    """The functions that give cotangents; where nothing came to one, it is nothing that is given."""
     size, terms, found = components(spec), products(spec), []
     each = range(size)
-    full = [" + ".join(f"c{i} * p{j}" for i, j, out in terms if out == k) for k in each]
+    full = [" + ".join([f"c{i} * p{j}" for i, j, out in terms if out == k] + ["0.0"]) for k in each]
     for many, at in (("each", "i"), ("one", "0")):
         for whose, extent, of in (("own", "count", "i"), ("common", "1", "0")):
             lines = [f"c{q}, p{q} = c[{at}, {q}], p[{q}, {of}]" for q in each]
             moves = " or ".join(f"c{q} != 0.0" for q in each[1:])
+            lines.append(f"came = bits[{at}, 0] != NOTHING_BITS")
             for q in each:
-                alone = f"c0 * p{q} if c0 != 0.0 else 0.0"
+                alone = f"c0 * p{q} + 0.0 if came else -0.0"
                 lines.append(f"r{q} = {full[q]} if {moves} else {alone}" if moves else f"r{q} = {alone}")
             found.append(
                 GIVE.format(

@@ -370,15 +370,17 @@ class _Row:
         number = self.emit.number(self.spec, values) if x.active else zero.lift(Real(self.emit, values[0]))
         self.leaves[name] = _Node(number, x.active, name)
 
-    def _evaluate(self, tree: Tree) -> _Node:
+    def _evaluate(self, tree: Tree, factor: bool = True) -> _Node:
         if isinstance(tree, numba_ir.Var):
             return self.leaves[tree.name]
         if isinstance(tree, numba_ir.Const):
-            zero = self.emit.number(self.spec, [0.0] * self.size)
-            return _Node(zero.lift(float(tree.value)), False)
+            zero, value = self.emit.number(self.spec, [0.0] * self.size), float(tree.value)
+            if factor and value == 0.0:  # of a literal zero times infinity nothing would be computed
+                return _Node(zero.lift(Real(self.emit, ir.Constant(F64, value))), False)
+            return _Node(zero.lift(value), False)
         function, args = tree
-        parts = [self._evaluate(part) for part in args]
         name = OPS[function]
+        parts = [self._evaluate(part, name != "power") for part in args]
         found = evaluate(name, *(part.number for part in parts))
         return _Node(found, any(part.active for part in parts), name, parts)
 

@@ -30,8 +30,9 @@ from tapegrad.native.complexes import ActiveComplex, squared
 from tapegrad.native.expressions import dense, summed
 from tapegrad.native.forms import ActiveRecord, holds_active, recorded
 from tapegrad.native.fused_sums import SUMS
-from tapegrad.native.operators import value_of, with_value
+from tapegrad.native.operators import recording, value_of, with_value
 from tapegrad.native.scalar import Active, is_active
+from tapegrad.ops import MEANING
 
 INSTEAD: dict[Key, Code] = {}  # by NumPy's function
 METHODS: dict[str, Code] = {}  # by the name of a method of arrays
@@ -310,28 +311,16 @@ def _of_each(form: str, lines: list[str], kinds: dict[str, Type], **known: Any) 
     return space["impl"]
 
 
-@inner_njit
-def _clipped(a, low, high):
-    """A number limited to an interval, whose ends belong to it, with the derivatives of the op `clip`."""
-    if low <= a <= high:
-        return a
-    if a < low <= high:
-        return low
-    if a > high or low > high:
-        return high
-    return np.nan
-
-
 @overload_recorded(np.clip)
 def clip(a, a_min, a_max):
     if not _any_active(a, a_min, a_max) or (_none(a_min) and _none(a_max)):
         return None
     kinds = {"a": a, "a_min": a_min, "a_max": a_max}
     low, high = ("-np.inf" if _none(a_min) else "{a_min}"), ("np.inf" if _none(a_max) else "{a_max}")
-    call = f"clipped({{a}}, {low}, {high})"
+    call, one = f"clipped({{a}}, {low}, {high})", recording(MEANING[np.clip])
     if any(isinstance(kind, types.Array) for kind in kinds.values()):
-        return _of_each("a, a_min, a_max", [f"flat[i] = {call}"], kinds, clipped=_clipped)
-    return _code(f"return {call.format(**dict(zip(kinds, kinds, strict=True)))}", clip, clipped=_clipped)
+        return _of_each("a, a_min, a_max", [f"flat[i] = {call}"], kinds, clipped=one)
+    return _code(f"return {call.format(**dict(zip(kinds, kinds, strict=True)))}", clip, clipped=one)
 
 
 LIKE: dict[Key, Code] = {}  # functions that make arrays of floats, which twins let hold active numbers

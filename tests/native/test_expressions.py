@@ -146,16 +146,26 @@ def division(x, y):
     return np.sum(np.sqrt(x) * y) + np.sum(y / np.where(x > 0.0, x, 1.0))
 
 
-def test_infinite_partials_move_nothing_where_the_cotangent_is_zero():
+def test_a_zero_between_two_records_is_a_factor():
     def f(x, y):
         s = np.sqrt(x)
         t = s * y
         return np.sum(t)
 
     x, y = np.array([0.0, 4.0]), np.array([0.0, 1.0])
-    np.testing.assert_array_equal(tg.func.grad(tg.njit(f))(x, y), [0.0, 0.25])
+    np.testing.assert_array_equal(tg.func.grad(tg.njit(f))(x, y), [np.nan, 0.25])
     x[0] = 1e-300
     compare(division, (x, y), 1)
+
+
+@pytest.mark.parametrize("zero", ["0.0", "0", "-0.0"])
+def test_zero_times_infinity(zero):
+    """A literal too; an exponent of 0 gives 1."""
+    f = tg.njit(eval(f"lambda x: np.sum(x * {zero}) + np.sum(x ** 0)"))
+    for value, expected in ((np.inf, np.nan), (np.nan, np.nan), (2.0, 1.0)):
+        x = tg.tensor([value], requires_grad=True)
+        np.testing.assert_array_equal(f(x).detach().numpy(), expected)
+        np.testing.assert_array_equal(tg.grad(f(x), x)[0], [0.0])
 
 
 def test_operands_that_do_not_fit():
