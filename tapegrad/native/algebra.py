@@ -43,6 +43,18 @@ def components(spec: Spec) -> int:
     return math.prod(3 if lanes == MARKED else 1 + abs(lanes) for lanes in spec)
 
 
+def products(spec: Spec) -> list[tuple[int, int, int]]:
+    """Which components of two factors have their product in which component."""
+    if not spec or not spec[0]:
+        return [(0, 0, 0)]
+    step, found = components(spec[1:]), []
+    for i, j, k in products(spec[1:]):
+        found.append((i, j, k))
+        for lane in range(step, step * (spec[0] + 1), step):
+            found += [(lane + i, j, lane + k), (i, lane + j, lane + k)]
+    return found
+
+
 class Emitter:
     """Where code goes: Numba's context, and LLVM's builder.
 

@@ -17,17 +17,15 @@ import functools
 from collections.abc import Sequence
 from types import ModuleType
 
-from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 
 from tapegrad.kernels import cache
-from tapegrad.native.algebra import I64, Emitter, Spec, components
+from tapegrad.native.algebra import Emitter, Spec, components, products
 from tapegrad.native.annotations import Builder, Context, Emission, Signature, Type, TypingContext, Value
 from tapegrad.native.libraries import waiting
-from tapegrad.native.matrices import products
 from tapegrad.native.runtime import digest
-from tapegrad.native.tape import LIMIT, TOP, grow, word
+from tapegrad.native.tape import make_room
 
 # Words of a description, which the code that records fills in: the function of a block, where results go,
 # the kind of the record; of operands, of those that are active, and of partials of either sort, how many;
@@ -102,6 +100,12 @@ def tape_of(known, axes, total):
 
 
 @inner_njit
+def going_on(first, same, ordered):
+    """The word of a block's statements: the first of them, and how they go on, by what differs."""
+    return first << 2 | (SINGLY if same == 0 else ONE_BY_ONE if ordered == 0 else LISTED)
+
+
+@inner_njit
 def gathered(address, count, to):
     """Copy components of numbers that lie side by side to planes; returns how their statements go on."""
     values = array_at(address, (count, WIDTH), np.float64)
@@ -112,7 +116,7 @@ def gathered(address, count, to):
         {gather}
         same |= numbers[i, COMPONENTS] ^ first
         ordered |= numbers[i, COMPONENTS] ^ (first + i)
-    return first << 2 | (SINGLY if same == 0 else ONE_BY_ONE if ordered == 0 else LISTED)
+    return going_on(first, same, ordered)
 
 
 @inner_njit
@@ -134,7 +138,7 @@ def noted(at, count):
     for i in range(count):
         same |= numbers[i] ^ first
         ordered |= numbers[i] ^ (first + np.uint32(i))
-    put(at, 0, np.int64(first) << 2 | (SINGLY if same == 0 else ONE_BY_ONE if ordered == 0 else LISTED))
+    put(at, 0, going_on(np.int64(first), np.int64(same), np.int64(ordered)))
 
 
 @inner_njit
@@ -357,7 +361,7 @@ def _give(spec: Spec) -> str:
                     many=many, whose=whose, extent=extent,
                     product="; ".join(lines),
                     add="; ".join(f"given[i, {q}] += r{q}" for q in each),
-                    none="; ".join(f"t{q} = 0.0" for q in each),
+                    none="; ".join(f"t{q} = -0.0" for q in each),
                     total="; ".join(f"t{q} += r{q}" for q in each),
                     add_total="; ".join(f"given[i, {q}] += t{q}" for q in each),
                 )
@@ -383,16 +387,7 @@ def room(typingctx: TypingContext, tape: Type, size: Type) -> Emission:
     """Return where a record of so many bytes starts on a tape."""
 
     def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
-        tape, size = args
-        top = builder.load(word(builder, tape, TOP))
-        full = builder.icmp_unsigned(">", builder.add(top, size), builder.load(word(builder, tape, LIMIT)))
-        start = cgutils.alloca_once_value(builder, top)
-        with builder.if_then(full, likely=False):
-            moved = builder.call(grow(Emitter(context, builder)), [tape, size])
-            with builder.if_then(builder.icmp_signed("==", moved, ir.Constant(I64, 0)), likely=False):
-                context.call_conv.return_exc(builder)
-            builder.store(moved, start)
-        return builder.load(start)
+        return make_room(Emitter(context, builder), *args)
 
     return types.int64(types.int64, types.int64), code
 

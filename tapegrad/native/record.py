@@ -21,7 +21,7 @@ from numba.core import cgutils
 
 from tapegrad.native.algebra import F64, I8, I32, I64, Emitter, Number, Spec, components
 from tapegrad.native.annotations import Builder, Module, Type, Value
-from tapegrad.native.tape import COUNT, LIMIT, SCRATCH, TOP, grow, word
+from tapegrad.native.tape import COUNT, SCRATCH, TOP, make_room, word
 
 MOST = 1 << 12  # bytes of a record of several statements
 FUNCTION, SIZE, STATEMENTS, LEAVES, TABLE = range(5)  # words of a kind; others follow where it has no size
@@ -73,16 +73,8 @@ class Record:
 
     def _room(self, tape: Value) -> tuple[Value, Value]:
         """Where a record starts on a tape, and how many statements are before it."""
-        emit, builder, need = self.emit, self.emit.builder, ir.Constant(I64, self.room)
-        top, limit = (self._load(builder, word(builder, tape, k)) for k in (TOP, LIMIT))
-        full = builder.icmp_unsigned(">", builder.add(top, need), limit)
-        before = builder.block
-        with builder.if_then(full, likely=False):
-            moved = builder.call(grow(emit), [tape, need])
-            with builder.if_then(builder.icmp_signed("==", moved, _ZERO), likely=False):
-                emit.context.call_conv.return_exc(builder)
-            grown = builder.block
-        start = _phi(builder, (top, before), (moved, grown))
+        builder = self.emit.builder
+        start = make_room(self.emit, tape, ir.Constant(I64, self.room), self.memory)
         return start, self._load(builder, word(builder, tape, COUNT))
 
     def _load(self, builder: Builder, place: Value) -> Value:
