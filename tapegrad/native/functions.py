@@ -251,6 +251,34 @@ def array(object, dtype=None):
     return None
 
 
+def own_copy(dtype, a):
+    """A copy of an array, which may hold active numbers where the array holds floats."""
+
+
+@overload(own_copy)
+def _own_copy(dtype, a):
+    floats = isinstance(a, types.Array) and a.dtype in (types.float64, types.complex128)
+    if not floats:
+        return lambda dtype, a: a.copy()
+
+    def copied(dtype, a):
+        out = np.empty(a.shape, recorded_dtype(dtype, a))
+        out[...] = a
+        return out
+
+    return copied
+
+
+def own_array(dtype, a):
+    """An array of floats as one that holds active numbers, a copy; anything else is itself."""
+
+
+@overload(own_array)
+def _own_array(dtype, a):
+    floats = isinstance(a, types.Array) and a.dtype == types.float64
+    return (lambda dtype, a: own_copy(dtype, a)) if floats else lambda dtype, a: a
+
+
 @overload_recorded(np.asarray)
 def asarray(a, dtype=None):
     if not _any_active(a):
