@@ -107,7 +107,7 @@ def look(typingctx: TypingContext, tape: Type, size: Type) -> Emission:
     def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         limit = word(builder, args[0], LIMIT)
         builder.store(builder.sub(builder.load(limit), args[1]), limit)
-        make_room(Emitter(context, builder), args[0], ir.Constant(I64, 0))
+        make_room(Emitter(context, builder), args[0], ir.Constant(I64, 8))
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), code

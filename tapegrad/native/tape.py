@@ -69,7 +69,7 @@ def make_room(emit: Emitter, tape: Value, need: Value, memory: ir.values.MDValue
         for found in (top, limit):
             found.set_metadata("alias.scope", memory)
     before = builder.block
-    full = builder.icmp_unsigned(">", builder.add(top, need), limit)
+    full = builder.icmp_signed(">", builder.add(top, need), limit)  # a limit may be less than 0, see `look`
     with builder.if_then(full, likely=False):
         moved = builder.call(grow(emit), [tape, need])
         with builder.if_then(builder.icmp_signed("==", moved, ir.Constant(I64, 0)), likely=False):
