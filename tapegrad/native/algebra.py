@@ -131,7 +131,7 @@ class Truth:
     def __array_function__(
         self, function: Key, kinds: Sequence[type], args: tuple[Number | float, ...], kwargs: dict[str, Any]
     ) -> Number | float:
-        return _where(*args) if function is np.where else NotImplemented
+        return choice(*args) if function is np.where else NotImplemented
 
 
 class Number:
@@ -167,7 +167,7 @@ class Number:
     def __array_function__(
         self, function: Key, kinds: Sequence[type], args: tuple[Number | float, ...], kwargs: dict[str, Any]
     ) -> Number | float:
-        return _where(*args) if function is np.where else NotImplemented
+        return choice(*args) if function is np.where else NotImplemented
 
     def _apply(self, op: Elementwise, args: Sequence[Number | float], attrs: Any) -> Number:
         """An op that a rule calls by itself."""
@@ -408,6 +408,7 @@ _PYTHON = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
     "!=": operator.ne,
 }  # fmt: skip
+COMPARISONS: dict[Key, str] = {function: how for how, function in _PYTHON.items()}
 
 
 def compare(how: str, a: Number | float, b: Number | float) -> Truth:
@@ -439,7 +440,8 @@ def _compare_pairs(how: str, x: Complex, y: Complex) -> Truth:
     return Truth(x.emit, builder.or_(first, builder.and_(held("==", x.re, y.re), held(how, x.im, y.im))))
 
 
-def _where(condition: Truth | bool, a: Number | float, b: Number | float) -> Any:
+def choice(condition: Truth | bool, a: Number | float, b: Number | float) -> Any:
+    """Return one of two numbers, or what is each where a condition holds and where not."""
     if not isinstance(condition, Truth):  # Python itself has compared what are literals
         return a if condition else b
     if isinstance(condition.value, bool):
@@ -548,8 +550,8 @@ def evaluate(name: str | Elementwise, *args: Number | float) -> Number:
             if isinstance(x, Marked):
                 still, (tangent, moves) = out.lift(0.0), tangents
                 tangents = [
-                    tangent + _where(x.moves(), d * x.tangents[0], still),
-                    _where(x.moves(), out.lift(1.0), moves),
+                    tangent + choice(x.moves(), d * x.tangents[0], still),
+                    choice(x.moves(), out.lift(1.0), moves),
                 ]
                 continue
             tangents = [t + d * x.tangents[q] for q, t in enumerate(tangents)]

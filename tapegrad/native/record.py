@@ -223,7 +223,7 @@ class _Adjoint:
         self.builder.ret_void()
 
     def _reverse(self, k: int, leaves: list[tuple[int, Number]]) -> None:
-        """Emit what takes the cotangent of statement k, which is then zero, to those of its leaves."""
+        """Emit what takes the cotangent of statement k, which is then nothing, to those of its leaves."""
         at = self._place(self.builder.add(self.count, ir.Constant(I64, k + 1)))
         ct = self._load(at)
         self._store([NOTHING] * self.size, at)

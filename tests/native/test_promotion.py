@@ -96,16 +96,19 @@ def test_a_copy_can_be_written_to(step):
 
 def test_copies_of_other_arrays_are_what_they_are():
     @tg.njit
-    def f(x, k, z, flags):
+    def f(x, k, z, flags, none):
         places, pairs, chosen = k.copy(), z.copy(), flags.copy()
         places[0] = 1
         chosen[0] = True
         pairs[0] = 1j * x[0]
-        return x[places[0]] * pairs[0].imag + (x[0] if chosen[0] else 0.0)
+        numbers = [2.0, 3.0]
+        more = numbers.copy()
+        more[0] = x[0]
+        return x[places[0]] * pairs[0].imag + (x[0] if chosen[0] else 0.0) + more[0] * none.copy()[()]
 
     x = tg.tensor([2.0, 3.0], requires_grad=True)
-    y = f(x, np.array([0, 1]), np.array([1.0 + 2j]), np.array([False]))
-    np.testing.assert_array_equal(tg.grad(y, x)[0], [4.0, 2.0])
+    y = f(x, np.array([0, 1]), np.array([1.0 + 2j]), np.array([False]), np.array(5.0))
+    np.testing.assert_array_equal(tg.grad(y, x)[0], [9.0, 2.0])
 
 
 @njit
