@@ -43,6 +43,18 @@ def components(spec: Spec) -> int:
     return math.prod(3 if lanes == MARKED else 1 + abs(lanes) for lanes in spec)
 
 
+def products(spec: Spec) -> list[tuple[int, int, int]]:
+    """Which components of two factors have their product in which component."""
+    if not spec or not spec[0]:
+        return [(0, 0, 0)]
+    step, found = components(spec[1:]), []
+    for i, j, k in products(spec[1:]):
+        found.append((i, j, k))
+        for lane in range(step, step * (spec[0] + 1), step):
+            found += [(lane + i, j, lane + k), (i, lane + j, lane + k)]
+    return found
+
+
 class Emitter:
     """Where code goes: Numba's context, and LLVM's builder.
 
@@ -119,7 +131,7 @@ class Truth:
     def __array_function__(
         self, function: Key, kinds: Sequence[type], args: tuple[Number | float, ...], kwargs: dict[str, Any]
     ) -> Number | float:
-        return _where(*args) if function is np.where else NotImplemented
+        return choice(*args) if function is np.where else NotImplemented
 
 
 class Number:
@@ -155,7 +167,7 @@ class Number:
     def __array_function__(
         self, function: Key, kinds: Sequence[type], args: tuple[Number | float, ...], kwargs: dict[str, Any]
     ) -> Number | float:
-        return _where(*args) if function is np.where else NotImplemented
+        return choice(*args) if function is np.where else NotImplemented
 
     def _apply(self, op: Elementwise, args: Sequence[Number | float], attrs: Any) -> Number:
         """An op that a rule calls by itself."""
@@ -396,6 +408,7 @@ _PYTHON = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
     "!=": operator.ne,
 }  # fmt: skip
+COMPARISONS: dict[Key, str] = {function: how for how, function in _PYTHON.items()}
 
 
 def compare(how: str, a: Number | float, b: Number | float) -> Truth:
@@ -427,7 +440,8 @@ def _compare_pairs(how: str, x: Complex, y: Complex) -> Truth:
     return Truth(x.emit, builder.or_(first, builder.and_(held("==", x.re, y.re), held(how, x.im, y.im))))
 
 
-def _where(condition: Truth | bool, a: Number | float, b: Number | float) -> Any:
+def choice(condition: Truth | bool, a: Number | float, b: Number | float) -> Any:
+    """Return one of two numbers, or what is each where a condition holds and where not."""
     if not isinstance(condition, Truth):  # Python itself has compared what are literals
         return a if condition else b
     if isinstance(condition.value, bool):
@@ -507,8 +521,8 @@ def known_to_numba(function: Key) -> bool:
     return not isinstance(function, np.ufunc) or function in ufunc_db.get_ufuncs()
 
 
-# Names of what there is, by the functions of NumPy, Python and its modules that mean it.
-OPS = {f: op.name for f, op in MEANING.items() if _of_numbers(op) and known_to_numba(f)}
+# Names of functions of one or two numbers, by the functions of NumPy, Python and its modules that mean them.
+OPS = {f: op.name for f, op in MEANING.items() if _of_numbers(op) and op.arity < 3 and known_to_numba(f)}
 OPS |= {f: other.name for other in OTHERS.values() for f in (*other.functions, other.math) if f is not None}
 
 
@@ -536,8 +550,8 @@ def evaluate(name: str | Elementwise, *args: Number | float) -> Number:
             if isinstance(x, Marked):
                 still, (tangent, moves) = out.lift(0.0), tangents
                 tangents = [
-                    tangent + _where(x.moves(), d * x.tangents[0], still),
-                    _where(x.moves(), out.lift(1.0), moves),
+                    tangent + choice(x.moves(), d * x.tangents[0], still),
+                    choice(x.moves(), out.lift(1.0), moves),
                 ]
                 continue
             tangents = [t + d * x.tangents[q] for q, t in enumerate(tangents)]

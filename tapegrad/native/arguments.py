@@ -248,7 +248,7 @@ def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Intr
                         _copy(builder, source, count, made.data, made.nitems)
                         found.append(made._getvalue())
                     else:
-                        found.append(builder.load(source))
+                        found.append(_read(builder, source))
                     number = builder.add(number, _count(context, builder, args[k], parts[k]))
                 rows.append(found[0] if len(kinds) == 1 else context.make_tuple(builder, each, found))
             return context.make_tuple(builder, out, rows)
@@ -262,7 +262,12 @@ def _copy(builder: Builder, source: Value, step: int, target: Value, n: Value) -
     """Emit the copying of n numbers, each so many after the one before, to memory in a row."""
     with cgutils.for_range(builder, n) as loop:
         at = builder.gep(source, [builder.mul(loop.index, ir.Constant(I64, step))])
-        builder.store(builder.load(at, align=8), builder.gep(target, [loop.index]), align=8)
+        builder.store(_read(builder, at), builder.gep(target, [loop.index]), align=8)
+
+
+def _read(builder: Builder, place: Value) -> Value:
+    """Emit the reading of a cotangent; where nothing came to it, it is 0."""
+    return builder.fadd(builder.load(place, align=8), ir.Constant(F64, 0.0))
 
 
 def mapped(

@@ -4,11 +4,12 @@ What does not depend on the expression is here, compiled once for each kind of n
 writing results, the record and its adjoint. The expression itself is a function of a block of elements,
 which `expressions` emits; it finds operands side by side in memory, so LLVM can use SIMD.
 
-On the tape, from the lowest address: the description of the expression, how many elements there are, the
-partials that all of them share, and for each block of `BLOCK` elements: the partials that are each element's
-own, operand by operand, then of each operand that is recorded the numbers of its statements (a word with the
-first and how they go on, and, only if that is not one by one, each of them). Last come, as in all records,
-words that the sweep reads: how many statements and bytes there are, and the kind.
+On the tape, from the lowest address: the description of the expression, how many elements there are, of sums
+along which axis (`SUMMED`, `INNER`) and memory for a block's cotangents, the partials that all elements
+share, and for each block of `BLOCK` elements: the partials that are each element's own, operand by operand,
+then of each operand that is recorded the numbers of its statements (a word with the first and how they go on,
+and, only if that is not one by one, each of them). Last come, as in all records, words that the sweep reads:
+how many statements and bytes there are, and the kind.
 """
 
 from __future__ import annotations
@@ -17,22 +18,21 @@ import functools
 from collections.abc import Sequence
 from types import ModuleType
 
-from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 
 from tapegrad.kernels import cache
-from tapegrad.native.algebra import I64, Emitter, Spec, components
+from tapegrad.native.algebra import Emitter, Spec, components, products
 from tapegrad.native.annotations import Builder, Context, Emission, Signature, Type, TypingContext, Value
 from tapegrad.native.libraries import waiting
-from tapegrad.native.matrices import products
 from tapegrad.native.runtime import digest
-from tapegrad.native.tape import LIMIT, TOP, grow, word
+from tapegrad.native.tape import make_room
 
 # Words of a description, which the code that records fills in: the function of a block, where results go,
 # the kind of the record; of operands, of those that are active, and of partials of either sort, how many;
-# whether results are added up; how many elements there are; axes, and how long each is.
-ROW, RESULT, KIND, OPERANDS, LEAVES, OWN, COMMON, SUMMED, TOTAL, AXES, SHAPE = range(11)
+# how long the axis is that results are added up along, 0 if they are not, and how many elements a step along
+# it is, of an axis of all elements 1; how many elements there are; axes, and how long each is.
+ROW, RESULT, KIND, OPERANDS, LEAVES, OWN, COMMON, SUMMED, INNER, TOTAL, AXES, SHAPE = range(12)
 # Words of each operand, after the shape: whether it is active; the bytes from each element to the next one of
 # all in C order, UNEVEN if they differ, SINGLE if there is one element for all; its address; the bytes from
 # one to the next on each axis.
@@ -43,13 +43,13 @@ BLOCK = 256  # elements
 SOURCE = '''"""Records of arrays of numbers with tangents {spec}. {digest}"""
 import numpy as np
 from numba import njit
-from tapegrad.native.array_records import (ADDRESS, AXES, BLOCK, COMMON, KIND, LEAF, LEAVES, OPERANDS, OWN,
-                                           RESULT, ROW, SHAPE, SINGLE, STEPS, STRIDES, SUMMED, TOTAL,
+from tapegrad.native.array_records import (ADDRESS, AXES, BLOCK, COMMON, INNER, KIND, LEAF, LEAVES, OPERANDS,
+                                           OWN, RESULT, ROW, SHAPE, SINGLE, STEPS, STRIDES, SUMMED, TOTAL,
                                            call_row, room)
 from tapegrad.native.blocks import FULL, inner_njit
 from tapegrad.native.matrices import array_at
 from tapegrad.native.memory import free, get, malloc, put, read, write
-from tapegrad.native.record import TABLE
+from tapegrad.native.record import NOTHING_BITS, TABLE
 from tapegrad.native.tape import COUNT, NUMBERS, TOP
 
 COMPONENTS = {components}
@@ -102,6 +102,12 @@ def tape_of(known, axes, total):
 
 
 @inner_njit
+def going_on(first, same, ordered):
+    """The word of a block's statements: the first of them, and how they go on, by what differs."""
+    return first << 2 | (SINGLY if same == 0 else ONE_BY_ONE if ordered == 0 else LISTED)
+
+
+@inner_njit
 def gathered(address, count, to):
     """Copy components of numbers that lie side by side to planes; returns how their statements go on."""
     values = array_at(address, (count, WIDTH), np.float64)
@@ -112,7 +118,7 @@ def gathered(address, count, to):
         {gather}
         same |= numbers[i, COMPONENTS] ^ first
         ordered |= numbers[i, COMPONENTS] ^ (first + i)
-    return first << 2 | (SINGLY if same == 0 else ONE_BY_ONE if ordered == 0 else LISTED)
+    return going_on(first, same, ordered)
 
 
 @inner_njit
@@ -134,7 +140,7 @@ def noted(at, count):
     for i in range(count):
         same |= numbers[i] ^ first
         ordered |= numbers[i] ^ (first + np.uint32(i))
-    put(at, 0, np.int64(first) << 2 | (SINGLY if same == 0 else ONE_BY_ONE if ordered == 0 else LISTED))
+    put(at, 0, going_on(np.int64(first), np.int64(same), np.int64(ordered)))
 
 
 @inner_njit
@@ -156,6 +162,56 @@ def assembled(work, count, first, tape, address):
 
 
 @inner_njit
+def sum_of(at, length, inner):
+    """Which sum an element belongs to, and how many from it on belong to that one, or each to the next."""
+    if inner == 1:
+        return at // length, length - at % length
+    return at // (length * inner) * inner + at % inner, inner - at % inner
+
+
+@inner_njit
+def add_up(work, at, count, length, inner, address):
+    """Add a block's results to the sums that they belong to."""
+    done = 0
+    k, many = sum_of(at, length, inner)
+    while done < count:
+        many = min(many, count - done)
+        for q in range(COMPONENTS):
+            place, values = address + STEP * k + 8 * q, work + 8 * (BLOCK * q + done)
+            if inner == 1:
+                write(place, read(place) + added_up(values, many))
+            else:
+                for i in range(many):
+                    write(place + STEP * i, read(place + STEP * i) + read(values + 8 * i))
+        done += many
+        k, many = (k + 1, length) if inner == 1 else sum_of(at + done, length, inner)
+
+
+@inner_njit
+def spread(c, to, at, count, length, inner):
+    """The cotangents of a block's elements, of those of their sums."""
+    sums, out = array_at(c, (1, COMPONENTS), np.float64), array_at(to, (count, COMPONENTS), np.float64)
+    done = 0
+    k, many = sum_of(at, length, inner)
+    while done < count:
+        many = min(many, count - done)
+        for i in range(many):
+            for q in range(COMPONENTS):
+                out[done + i, q] = sums[k if inner == 1 else k + i, q]
+        done += many
+        k, many = (k + 1, length) if inner == 1 else sum_of(at + done, length, inner)
+
+
+@inner_njit
+def sizes(components, length, total):
+    """How many sums there are, words of a record before its partials, and bytes for a block's cotangents."""
+    if length == 0:
+        return total, 2, 0
+    sums = total // length
+    return sums, 4, 8 * components * min(total, BLOCK) if sums > 1 else 0
+
+
+@inner_njit
 def added_up(address, count):
     """The sum of numbers that lie side by side."""
     row = array_at(address, (count,), np.float64)
@@ -174,18 +230,21 @@ def added_up(address, count):
 @njit("void(int64)", cache=CACHE)
 def record(known):
     """Compute an expression, and record it if an operand is on a tape."""
-    total, summed, axes = get(known, TOTAL), get(known, SUMMED), get(known, AXES)
-    if total == 0:
+    total, axes = get(known, TOTAL), get(known, AXES)
+    length, apart = get(known, SUMMED), get(known, INNER)
+    if total == 0:  # sums are 0
         return
     operands, leaves = get(known, OPERANDS), get(known, LEAVES)
     own, common = get(known, OWN), get(known, COMMON)
-    tape, statements = tape_of(known, axes, total), 1 if summed else total
+    tape = tape_of(known, axes, total)
+    statements, words, spare = sizes(COMPONENTS, length, total)
     # for values, partials and addresses of a block, and what is on the tape for certain
     width = 8 * BLOCK
     work = 8 * (operands + 3) + width * COMPONENTS * (operands + 1)
     block = leaves * (16 + 4 * BLOCK) + width * COMPONENTS * own
     blocks = (total + BLOCK - 1) // BLOCK
-    head = 16 + 8 * COMPONENTS * common
+    common_at = 8 * words + spare
+    head = common_at + 8 * COMPONENTS * common
     if tape:
         if get(tape, COUNT) + statements >= NUMBERS - 1:
             raise MemoryError(FULL)
@@ -200,10 +259,13 @@ def record(known):
         here, first = start + head + block, 0
     put(start, 0, get(known, KIND))
     put(start, 1, total)
+    if length:
+        put(start, 2, length)
+        put(start, 3, apart)
     results = here + 8 * (operands + 3)
     values = results + width * COMPONENTS
     put(here, 0, results)
-    put(here, 2, start + 16)
+    put(here, 2, start + common_at)
     at, to = 0, start + head
     while at < total:
         count = min(BLOCK, total - at)
@@ -245,18 +307,17 @@ def record(known):
                     noted(to, count)
                     to += spanned(to, count)
         call_row(get(known, ROW), count, here)
-        if summed:
-            for q in range(COMPONENTS):
-                place_of = get(known, RESULT) + 8 * q
-                write(place_of, read(place_of) + added_up(results + width * q, count))
+        if length:
+            add_up(results, at, count, length, apart, get(known, RESULT))
         else:
             assembled(results, count, first + at, tape, get(known, RESULT) + STEP * at)
         at += count
         if tape == 0:
             to = start + head
-    if summed:
-        put(get(known, RESULT), COMPONENTS, first if tape else 0)
-        put(get(known, RESULT), COMPONENTS + 1, tape)
+    if tape and length:
+        for k in range(statements):
+            put(get(known, RESULT) + STEP * k, COMPONENTS, first + k)
+            put(get(known, RESULT) + STEP * k, COMPONENTS + 1, tape)
     if tape:
         put(to, 0, statements)
         put(to, 1, to + 24 - start)
@@ -269,10 +330,10 @@ def record(known):
 
 @inner_njit
 def clear(at, count):
-    """Set cotangents to zero."""
+    """Say of cotangents that nothing came to them."""
     cotangents = array_at(at, (COMPONENTS * count,), np.float64)
     for i in range(cotangents.size):
-        cotangents[i] = 0.0
+        cotangents[i] = -0.0
 
 {give}
 @njit("void(int64, int64, int64)", cache=CACHE, nogil=True)
@@ -280,24 +341,31 @@ def reverse(cotangents, number, at):
     """The adjoint of a record: take the cotangents of its statements to those of its leaves."""
     table, total = get(at, 0) + 8 * TABLE, get(at, 1)
     leaves, own, common, summed = get(table, 0), get(table, 1), get(table, 2), get(table, 3)
-    to, done = at + 16 + 8 * COMPONENTS * common, 0
-    c = cotangents + 8 * COMPONENTS * (number + 1)
+    length, inner = (get(at, 2), get(at, 3)) if summed else (0, 1)
+    sums, words, spare = sizes(COMPONENTS, length, total)
+    common_at = at + 8 * words + spare
+    to, done = common_at + 8 * COMPONENTS * common, 0
+    c = whole = cotangents + 8 * COMPONENTS * (number + 1)
+    alone = summed and sums == 1
     while done < total:
         count = min(BLOCK, total - done)
+        if spare:
+            c = at + 8 * words
+            spread(whole, c, done, count, length, inner)
         own_partials = to
         to += 8 * COMPONENTS * own * count
         for k in range(leaves):
             code, how = get(table, 4 + k), get(to, 0)
             if how != SINGLY:  # of no tape
                 if code < 0:
-                    partials = at + 16 + 8 * COMPONENTS * (-1 - code)
-                    if summed:
+                    partials = common_at + 8 * COMPONENTS * (-1 - code)
+                    if alone:
                         give_one_common(cotangents, to, how, count, c, partials)
                     else:
                         give_each_common(cotangents, to, how, count, c, partials)
                 else:
                     partials = own_partials + 8 * COMPONENTS * count * code
-                    if summed:
+                    if alone:
                         give_one_own(cotangents, to, how, count, c, partials)
                     else:
                         give_each_own(cotangents, to, how, count, c, partials)
@@ -307,7 +375,7 @@ def reverse(cotangents, number, at):
             c += 8 * COMPONENTS * count
         done += count
     if summed:
-        clear(c, 1)
+        clear(whole, sums)
 '''
 
 
@@ -315,7 +383,7 @@ GIVE = '''
 @inner_njit
 def give_{many}_{whose}(cotangents, to, how, count, c_at, p_at):
     """Add to the cotangents of a block's leaves those of its results, {many}, times partials, {whose}."""
-    c = array_at(c_at, (count, COMPONENTS), np.float64)
+    c, bits = array_at(c_at, (count, COMPONENTS), np.float64), array_at(c_at, (count, COMPONENTS), np.int64)
     p = array_at(p_at, (COMPONENTS, {extent}), np.float64)
     if how & 3 == ONE_BY_ONE:
         given = array_at(cotangents + 8 * COMPONENTS * (how >> 2), (count, COMPONENTS), np.float64)
@@ -340,23 +408,24 @@ def give_{many}_{whose}(cotangents, to, how, count, c_at, p_at):
 
 
 def _give(spec: Spec) -> str:
-    """The functions that give cotangents: what is zero moves nothing, also where a partial is infinite."""
+    """The functions that give cotangents; where nothing came to one, it is nothing that is given."""
     size, terms, found = components(spec), products(spec), []
     each = range(size)
-    full = [" + ".join(f"c{i} * p{j}" for i, j, out in terms if out == k) for k in each]
+    full = [" + ".join([f"c{i} * p{j}" for i, j, out in terms if out == k] + ["0.0"]) for k in each]
     for many, at in (("each", "i"), ("one", "0")):
         for whose, extent, of in (("own", "count", "i"), ("common", "1", "0")):
             lines = [f"c{q}, p{q} = c[{at}, {q}], p[{q}, {of}]" for q in each]
             moves = " or ".join(f"c{q} != 0.0" for q in each[1:])
+            lines.append(f"came = bits[{at}, 0] != NOTHING_BITS")
             for q in each:
-                alone = f"c0 * p{q} if c0 != 0.0 else 0.0"
+                alone = f"c0 * p{q} + 0.0 if came else -0.0"
                 lines.append(f"r{q} = {full[q]} if {moves} else {alone}" if moves else f"r{q} = {alone}")
             found.append(
                 GIVE.format(
                     many=many, whose=whose, extent=extent,
                     product="; ".join(lines),
                     add="; ".join(f"given[i, {q}] += r{q}" for q in each),
-                    none="; ".join(f"t{q} = 0.0" for q in each),
+                    none="; ".join(f"t{q} = -0.0" for q in each),
                     total="; ".join(f"t{q} += r{q}" for q in each),
                     add_total="; ".join(f"given[i, {q}] += t{q}" for q in each),
                 )
@@ -382,16 +451,7 @@ def room(typingctx: TypingContext, tape: Type, size: Type) -> Emission:
     """Return where a record of so many bytes starts on a tape."""
 
     def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
-        tape, size = args
-        top = builder.load(word(builder, tape, TOP))
-        full = builder.icmp_unsigned(">", builder.add(top, size), builder.load(word(builder, tape, LIMIT)))
-        start = cgutils.alloca_once_value(builder, top)
-        with builder.if_then(full, likely=False):
-            moved = builder.call(grow(Emitter(context, builder)), [tape, size])
-            with builder.if_then(builder.icmp_signed("==", moved, ir.Constant(I64, 0)), likely=False):
-                context.call_conv.return_exc(builder)
-            builder.store(moved, start)
-        return builder.load(start)
+        return make_room(Emitter(context, builder), *args)
 
     return types.int64(types.int64, types.int64), code
 

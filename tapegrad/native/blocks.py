@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from llvmlite import ir
 from numba import njit
 from numba.core import cgutils, types
@@ -129,6 +130,12 @@ def drop_of(kind: Type) -> Code:
         return 0
 
     return dropped
+
+
+@inner_njit
+def came(ct):
+    """Whether anything came to a cotangent, of whose components this is the first."""
+    return ct != 0.0 or not np.signbit(ct)
 
 
 @inner_njit

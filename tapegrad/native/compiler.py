@@ -15,9 +15,11 @@ from numba import njit
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
 from numba.core.dispatcher import Dispatcher
+from numba.core.errors import TypingError
 from numba.core.typed_passes import NativeLowering, NopythonRewrites, NopythonTypeInference
 from numba.core.untyped_passes import InlineInlinables
 
+from tapegrad.native import promotion
 from tapegrad.native.algebra import Spec
 from tapegrad.native.annotations import Compiled
 from tapegrad.native.arrays import Token
@@ -118,4 +120,10 @@ class OnceCompiler(CompilerBase):
 
     def _compile_core(self) -> Any:
         with waiting():
-            return super()._compile_core()
+            while True:
+                try:
+                    return super()._compile_core()
+                except TypingError as error:
+                    if not promotion.note(error, self.state.func_id.func):
+                        raise
+                    self.state.func_ir = self.state.status.fail_reason = None  # anew from the code

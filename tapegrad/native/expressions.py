@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core import ir as numba_ir
@@ -22,6 +23,7 @@ from numba.np import arrayobj
 from numba.np.ufunc.array_exprs import _lower_array_expr
 
 from tapegrad.native.algebra import (
+    COMPARISONS,
     F64,
     I64,
     MARKED,
@@ -30,6 +32,8 @@ from tapegrad.native.algebra import (
     Number,
     Real,
     Spec,
+    choice,
+    compare,
     components,
     evaluate,
     is_step,
@@ -52,6 +56,7 @@ from tapegrad.native.deferred import Deferred, emit_address, emit_adjoint, emit_
 from tapegrad.native.scalar import PASSIVE, Active, taped
 
 FLOATS = ir.PointerType(F64)
+WHOLE = types.Integer, types.Boolean  # of arrays of these a copy is made, of floats
 ARITHMETIC = {"fadd", "fsub", "fmul", "fdiv", "fneg"}
 
 
@@ -65,6 +70,17 @@ class Operand(NamedTuple):
     def active(self) -> bool:
         """Whether it carries derivatives."""
         return is_active_array(self.kind)
+
+    def array(self, context: Context, builder: Builder) -> Any:
+        """The parts of an array; None of a number."""
+        if not isinstance(self.kind, types.Array):
+            return None
+        return arrayobj.make_array(self.kind)(context, builder, self.value)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is an array of whole numbers or truth values."""
+        return isinstance(self.kind, types.Array) and isinstance(self.kind.dtype, WHOLE)
 
     @property
     def single(self) -> bool:
@@ -92,14 +108,24 @@ def recordable(result: Type, tree: Tree, kind_of: Callable[[str], Type]) -> bool
     if not dense(result):
         return False
 
+    def whole(tree: Tree) -> bool:
+        """Whether it is a whole number or a truth value; of those alone, arithmetic is not that of floats."""
+        if isinstance(tree, tuple):
+            return all(map(whole, tree[1]))
+        if isinstance(tree, numba_ir.Const):
+            return isinstance(tree.value, int)
+        kind = kind_of(tree.name)
+        return isinstance(kind.dtype if isinstance(kind, types.Array) else kind, WHOLE)
+
     def known(tree: Tree) -> bool:
         if isinstance(tree, tuple):
-            return tree[0] in OPS and all(map(known, tree[1]))
+            there_is = tree[0] in OPS or tree[0] in COMPARISONS
+            return there_is and all(map(known, tree[1])) and not all(map(whole, tree[1]))
         if isinstance(tree, numba_ir.Const):
             return isinstance(tree.value, (int, float))
         kind = kind_of(tree.name)
         if isinstance(kind, types.Array):
-            return is_active_array(kind) or kind.dtype == types.float64
+            return is_active_array(kind) or kind.dtype == types.float64 or isinstance(kind.dtype, WHOLE)
         return isinstance(kind, PASSIVE)
 
     return known(tree)
@@ -107,43 +133,49 @@ def recordable(result: Type, tree: Tree, kind_of: Callable[[str], Type]) -> bool
 
 def lower(lowerer: Any, expr: Any) -> Value:
     """Lower an expression that Numba has found."""
-    if not isinstance(expr.ty, Active) and not recordable(expr.ty, expr.expr, lowerer.typeof):
+    tree, axis = expr.expr, None
+    if tree[0] is summed_along:
+        tree, axis = tree[1]
+        given = lowerer.loadvar(axis.name), lowerer.typeof(axis.name), types.int64
+        axis = lowerer.context.cast(lowerer.builder, *given)
+    elif not isinstance(expr.ty, Active) and not recordable(expr.ty, tree, lowerer.typeof):
         return _lower_array_expr(lowerer, expr)
-    operands = {name: Operand(lowerer.typeof(name), lowerer.loadvar(name)) for name in names_in(expr.expr)}
-    return record(lowerer.context, lowerer.builder, expr.ty, expr.expr, operands)
+    operands = {name: Operand(lowerer.typeof(name), lowerer.loadvar(name)) for name in names_in(tree)}
+    return record(lowerer.context, lowerer.builder, expr.ty, tree, operands, axis)
 
 
 cpu_target.target_context.special_ops["arrayexpr"] = lower
 
 
 def record(
-    context: Context, builder: Builder, result: Type, tree: Tree, operands: dict[str, Operand]
+    context: Context,
+    builder: Builder,
+    result: Type,
+    tree: Tree,
+    operands: dict[str, Operand],
+    axis: Value | None = None,
 ) -> Value:
-    """Emit an expression and its record; returns the array of its values, or their sum if that is wanted."""
+    """Emit an expression and its record; returns the array of its values.
+
+    Or their sum, if a number is wanted, or their sums along an axis that is given.
+    """
     summed = isinstance(result, Active)
     spec = result.spec if summed else result.dtype.spec
-    arrays = [
-        arrayobj.make_array(x.kind)(context, builder, x.value) if isinstance(x.kind, types.Array) else None
-        for x in operands.values()
-    ]
-    shape = _shape(context, builder, operands, arrays)
-    if summed:
-        kind = context.get_value_type(result)
-        out = cgutils.alloca_once(builder, kind)
-        builder.store(ir.Constant(kind, None), out)
-    else:
-        array = empty_array(context, builder, result, shape)
-        out = array.data
-    body = _Row(context, builder.module, tree, operands, spec, summed)
-    shape, total = shape or [ir.Constant(I64, 1)], ir.Constant(I64, 1)
-    for extent in shape:
-        total = builder.mul(total, extent)
+    shape = _shape(context, builder, operands)
+    total = _product(builder, shape)
+    out, array, length, inner = _target(context, builder, result, shape, axis)
+    copies = {name: _floats(context, builder, x) for name, x in operands.items() if x.whole}
+    operands = operands | copies
+    body = _Row(context, builder.module, tree, operands, spec, summed or axis is not None)
+    shape = shape or [ir.Constant(I64, 1)]
     words = [
         body.address, builder.ptrtoint(out, I64), body.kind(), len(operands),
-        sum(x.active for x in operands.values()), body.own, body.common, summed, total, len(shape), *shape,
+        sum(x.active for x in operands.values()), body.own, body.common, total if summed else length, inner,
+        total, len(shape), *shape,
     ]  # fmt: skip
     assert len(words) == SHAPE + len(shape)
-    for x, given in zip(operands.values(), arrays, strict=True):
+    for x in operands.values():
+        given = x.array(context, builder)
         if given is None:
             number = context.cast(builder, x.value, x.kind, types.float64)
             address, steps = cgutils.alloca_once_value(builder, number), []
@@ -159,7 +191,27 @@ def record(
     emit_address(context, builder, _compiled(spec, "reverse"))
     form = signature(types.none, types.int64)
     emit_call(context, builder, _compiled(spec, "record"), form, [builder.ptrtoint(place, I64)])
+    for x in copies.values():
+        context.nrt.decref(builder, x.kind, x.value)
     return builder.load(out) if summed else impl_ret_new_ref(context, builder, result, array._getvalue())
+
+
+def _target(
+    context: Context, builder: Builder, result: Type, shape: Sequence[Value], axis: Value | None
+) -> tuple[Value, Any, Value | int, Value | int]:
+    """Where results go, the array if it is one, and of sums along an axis which: they are added to zeros."""
+    if isinstance(result, Active):
+        kind = context.get_value_type(result)
+        out = cgutils.alloca_once(builder, kind)
+        builder.store(ir.Constant(kind, None), out)
+        return out, None, 0, 1
+    if axis is None:
+        array = empty_array(context, builder, result, shape)
+        return array.data, array, 0, 1
+    left, length, inner = _without(context, builder, shape, axis)
+    array = empty_array(context, builder, result, left)
+    cgutils.memset(builder, array.data, builder.mul(array.nitems, array.itemsize), 0)
+    return array.data, array, length, inner
 
 
 @intrinsic
@@ -173,17 +225,94 @@ def summed(typingctx: TypingContext, x: Type) -> Emission:
     return Active(x.dtype.spec)(x), code
 
 
+def fits(*kinds: Type) -> bool:
+    """Whether these are operands of a record, an array of active numbers among them."""
+    arrays = [kind for kind in kinds if isinstance(kind, types.Array)]
+    known = all(dense(kind) or kind.dtype == types.float64 for kind in arrays)
+    others = all(isinstance(kind, (*PASSIVE, types.Array)) for kind in kinds)
+    return known and others and any(map(dense, arrays))
+
+
+@intrinsic
+def clipped(typingctx: TypingContext, x: Type, low: Type, high: Type) -> Emission:
+    """Return the numbers of an array limited to intervals."""
+    kinds = [types.unliteral(kind) for kind in (x, low, high)]
+    arrays = [kind for kind in kinds if isinstance(kind, types.Array)]
+    active = next(kind.dtype for kind in arrays if dense(kind))
+    result = types.Array(active, max(kind.ndim for kind in arrays), "C")
+
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+        operands = {f"x{k}": Operand(*pair) for k, pair in enumerate(zip(kinds, args, strict=True))}
+        names = [numba_ir.Var(None, name, numba_ir.unknown_loc) for name in operands]
+        return record(context, builder, result, ("clip", names), operands)
+
+    return result(*kinds), code
+
+
+@intrinsic
+def summed_along(typingctx: TypingContext, x: Type, axis: Type) -> Emission:
+    """Return the sums of an array of active numbers along an axis."""
+    result = types.Array(x.dtype, x.ndim - 1, "C")
+
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+        tree, axis = numba_ir.Var(None, "x", numba_ir.unknown_loc), args[1]
+        axis = context.cast(builder, axis, sig.args[1], types.int64)
+        return record(context, builder, result, tree, {"x": Operand(x, args[0])}, axis)
+
+    return result(x, axis), code
+
+
+def _floats(context: Context, builder: Builder, x: Operand) -> Operand:
+    """An operand as an array of floats."""
+    kind = types.Array(types.float64, x.kind.ndim, "C")
+    form = signature(kind, x.kind)
+    return Operand(kind, context.compile_internal(builder, _as_floats, form, [x.value]))
+
+
+def _as_floats(x: Any) -> Any:
+    out = np.empty(x.shape)
+    out[...] = x
+    return out
+
+
+def _product(builder: Builder, extents: Sequence[Value]) -> Value:
+    found = ir.Constant(I64, 1)
+    for extent in extents:
+        found = builder.mul(found, extent)
+    return found
+
+
+def _without(
+    context: Context, builder: Builder, shape: Sequence[Value], axis: Value
+) -> tuple[list[Value], Value, Value]:
+    """A shape without an axis, how long that is, and how many elements a step along it is."""
+    ndim, zero, one = ir.Constant(I64, len(shape)), ir.Constant(I64, 0), ir.Constant(I64, 1)
+    negative = builder.icmp_signed("<", axis, zero)
+    axis = builder.select(negative, builder.add(axis, ndim), axis)
+    with builder.if_then(builder.icmp_unsigned(">=", axis, ndim), likely=False):
+        words = f"axis is out of bounds for an array of {len(shape)} axes"
+        context.call_conv.return_user_exc(builder, ValueError, (words,))
+    length, inner, left = one, one, []
+    for d, extent in enumerate(shape):
+        here, place = builder.icmp_signed("==", axis, ir.Constant(I64, d)), ir.Constant(I64, d)
+        length = builder.select(here, extent, length)
+        behind = builder.icmp_signed(">", place, axis)
+        inner = builder.mul(inner, builder.select(behind, extent, one))
+        if d + 1 < len(shape):
+            left.append(builder.select(builder.icmp_signed(">=", place, axis), shape[d + 1], extent))
+    return left, length, inner
+
+
 def _compiled(spec: Spec, name: str) -> Deferred:
     return Deferred("array_records", spec, name)
 
 
-def _shape(
-    context: Context, builder: Builder, operands: dict[str, Operand], arrays: Sequence[Any]
-) -> list[Value]:
+def _shape(context: Context, builder: Builder, operands: dict[str, Operand]) -> list[Value]:
     """The shape of operands beside each other; where they do not fit the code leaves."""
     ndim = max(x.kind.ndim for x in operands.values() if isinstance(x.kind, types.Array))
     one, found, all_of = ir.Constant(I64, 1), [], []
-    for x, array in zip(operands.values(), arrays, strict=True):
+    for x in operands.values():
+        array = x.array(context, builder)
         if array is not None and x.kind.ndim:
             extents = cgutils.unpack_tuple(builder, array.shape, x.kind.ndim)
             all_of.append([None] * (ndim - x.kind.ndim) + extents)
@@ -370,15 +499,21 @@ class _Row:
         number = self.emit.number(self.spec, values) if x.active else zero.lift(Real(self.emit, values[0]))
         self.leaves[name] = _Node(number, x.active, name)
 
-    def _evaluate(self, tree: Tree) -> _Node:
+    def _evaluate(self, tree: Tree, factor: bool = True) -> _Node:
         if isinstance(tree, numba_ir.Var):
             return self.leaves[tree.name]
         if isinstance(tree, numba_ir.Const):
-            zero = self.emit.number(self.spec, [0.0] * self.size)
-            return _Node(zero.lift(float(tree.value)), False)
+            zero, value = self.emit.number(self.spec, [0.0] * self.size), float(tree.value)
+            if factor and value == 0.0:  # of a literal zero times infinity nothing would be computed
+                return _Node(zero.lift(Real(self.emit, ir.Constant(F64, value))), False)
+            return _Node(zero.lift(value), False)
         function, args = tree
-        parts = [self._evaluate(part) for part in args]
-        name = OPS[function]
+        if function in COMPARISONS:
+            a, b = (self._evaluate(part).number for part in args)
+            truth = compare(COMPARISONS[function], a, b)
+            return _Node(a.lift(choice(truth, a.real().lift(1.0), a.real().lift(0.0))), False)
+        name = OPS.get(function, function)
+        parts = [self._evaluate(part, name != "power") for part in args]
         found = evaluate(name, *(part.number for part in parts))
         return _Node(found, any(part.active for part in parts), name, parts)
 

@@ -27,11 +27,12 @@ from tapegrad.native.arrays import (
 )
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.complexes import ActiveComplex, squared
-from tapegrad.native.expressions import dense, summed
+from tapegrad.native.expressions import clipped, dense, fits, summed, summed_along
 from tapegrad.native.forms import ActiveRecord, holds_active, recorded
 from tapegrad.native.fused_sums import SUMS
-from tapegrad.native.operators import value_of, with_value
+from tapegrad.native.operators import recording, value_of, with_value
 from tapegrad.native.scalar import Active, is_active
+from tapegrad.ops import MEANING
 
 INSTEAD: dict[Key, Code] = {}  # by NumPy's function
 METHODS: dict[str, Code] = {}  # by the name of a method of arrays
@@ -250,6 +251,34 @@ def array(object, dtype=None):
     return None
 
 
+def own_copy(dtype, a):
+    """A copy of an array, which may hold active numbers where the array holds floats."""
+
+
+@overload(own_copy)
+def _own_copy(dtype, a):
+    floats = isinstance(a, types.Array) and a.dtype in (types.float64, types.complex128)
+    if not floats or not a.ndim:  # Numba assigns nothing to an array of no dimension
+        return lambda dtype, a: a.copy()
+
+    def copied(dtype, a):
+        out = np.empty(a.shape, recorded_dtype(dtype, a))
+        out[...] = a
+        return out
+
+    return copied
+
+
+def own_array(dtype, a):
+    """An array of floats as one that holds active numbers, a copy; anything else is itself."""
+
+
+@overload(own_array)
+def _own_array(dtype, a):
+    floats = isinstance(a, types.Array) and a.dtype == types.float64
+    return (lambda dtype, a: own_copy(dtype, a)) if floats else lambda dtype, a: a
+
+
 @overload_recorded(np.asarray)
 def asarray(a, dtype=None):
     if not _any_active(a):
@@ -310,28 +339,20 @@ def _of_each(form: str, lines: list[str], kinds: dict[str, Type], **known: Any) 
     return space["impl"]
 
 
-@inner_njit
-def _clipped(a, low, high):
-    """A number limited to an interval, whose ends belong to it, with the derivatives of the op `clip`."""
-    if low <= a <= high:
-        return a
-    if a < low <= high:
-        return low
-    if a > high or low > high:
-        return high
-    return np.nan
-
-
 @overload_recorded(np.clip)
 def clip(a, a_min, a_max):
     if not _any_active(a, a_min, a_max) or (_none(a_min) and _none(a_max)):
         return None
     kinds = {"a": a, "a_min": a_min, "a_max": a_max}
     low, high = ("-np.inf" if _none(a_min) else "{a_min}"), ("np.inf" if _none(a_max) else "{a_max}")
-    call = f"clipped({{a}}, {low}, {high})"
+    ends = [types.float64 if _none(kind) else kind for kind in (a_min, a_max)]
+    if fits(a, *ends):
+        text = f"return clipped({low}, {high})".replace("(", "(a, ", 1)
+        return _code(text.format(a_min="a_min", a_max="a_max"), clip, clipped=clipped)
+    call, one = f"clipped({{a}}, {low}, {high})", recording(MEANING[np.clip])
     if any(isinstance(kind, types.Array) for kind in kinds.values()):
-        return _of_each("a, a_min, a_max", [f"flat[i] = {call}"], kinds, clipped=_clipped)
-    return _code(f"return {call.format(**dict(zip(kinds, kinds, strict=True)))}", clip, clipped=_clipped)
+        return _of_each("a, a_min, a_max", [f"flat[i] = {call}"], kinds, clipped=one)
+    return _code(f"return {call.format(**dict(zip(kinds, kinds, strict=True)))}", clip, clipped=one)
 
 
 LIKE: dict[Key, Code] = {}  # functions that make arrays of floats, which twins let hold active numbers
@@ -456,6 +477,7 @@ def _reduction(
     end: str = "",
     known: Callable[[Type], bool] = is_recorded_array,
     of_dense: Code | None = None,
+    along: Code | None = None,
 ) -> None:
     """Declare a reduction of all elements, or along an axis by that of all of each lane."""
     function = getattr(np, name)
@@ -471,7 +493,7 @@ def _reduction(
         if not known(a):
             return None
         if not _none(axis) and a.ndim > 1:
-            return _along(a, function)
+            return along if along and dense(a) and isinstance(axis, types.Integer) else _along(a, function)
         return of_dense if of_dense and dense(a) else whole
 
     choose.__name__ = name
@@ -499,11 +521,16 @@ def _along(a: types.Array, function: Key) -> Code | None:
 
 
 added: Any = summed
-_reduction("sum", "s = 0.0", "s = s + v", of_dense=lambda a, axis=None: added(a))
+added_along: Any = summed_along
+_reduction(
+    "sum", "s = 0.0", "s = s + v", of_dense=lambda a, axis=None: added(a),
+    along=lambda a, axis=None: added_along(a, axis),
+)  # fmt: skip
 _reduction("prod", "s = 1.0", "s = s * v")
 _reduction(
     "mean", "s = 0.0", "s = s + v", "s = np.divide(s, flat.size)",
     of_dense=lambda a, axis=None: np.divide(added(a), a.size),
+    along=lambda a, axis=None: np.divide(added_along(a, axis), a.shape[axis]),
 )  # fmt: skip
 SUMS.add(INSTEAD[np.sum])
 

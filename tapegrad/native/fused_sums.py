@@ -1,4 +1,4 @@
-"""Sums of expressions of arrays, in which the array itself is not made."""
+"""Sums of expressions of arrays, along an axis too, in which the array itself is not made."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from numba.core import ir, types
 from numba.core.compiler_machinery import FunctionPass, register_pass
 
 from tapegrad.native.annotations import CompilerState, Key, RightSide, Statement, Type
-from tapegrad.native.expressions import recordable
+from tapegrad.native.expressions import recordable, summed_along
 
-SUMS: set[Key] = set()  # functions that are sums of all elements of their one argument
+SUMS: set[Key] = set()  # functions that are sums of the elements of their argument, all or along an axis
 
 
 @register_pass(mutates_CFG=False, analysis_only=False)
@@ -45,12 +45,9 @@ class FusedSums(FunctionPass):
                         known[line.target.name] = len(body)
                 elif isinstance(value, ir.Expr) and value.op == "call" and self._sums(value, kinds):
                     name = value.args[0].name
-                    if name in known:
-                        at = known[name]
-                        tree = body[at].value
-                        tree.ty = kinds[line.target.name]
-                        body[at] = ir.Assign(tree, line.target, line.loc)
+                    if name in known and self._fuse(line, body, known[name], kinds):
                         gone.add(name)
+                        known = {}  # places may be others
                         continue
                 elif not isinstance(value, (ir.Global, ir.FreeVar, ir.Const)):
                     known.clear()
@@ -59,7 +56,28 @@ class FusedSums(FunctionPass):
         return True
 
     def _sums(self, call: RightSide, kinds: dict[str, Type]) -> bool:
-        """Whether a call is the sum of all elements of its one argument."""
+        """Whether a call is the sum of the elements of an array, all or along an axis."""
         kind = kinds[call.func.name]
-        alone = len(call.args) == 1 and not call.kws and call.vararg is None
-        return alone and isinstance(kind, types.Function) and kind.typing_key in SUMS
+        alone = 1 <= len(call.args) + len(call.kws) <= 2 and call.args and call.vararg is None
+        return bool(alone) and isinstance(kind, types.Function) and kind.typing_key in SUMS
+
+    def _fuse(self, line: Statement, body: list[Statement], at: int, kinds: dict[str, Type]) -> bool:
+        """Let an expression be its sum, or its sums along an axis, where that is known there."""
+        call, tree = line.value, body[at].value
+        axes = [*call.args[1:], *dict(call.kws).values()]
+        kind, of = kinds[line.target.name], kinds[body[at].target.name]
+        if axes and of.ndim > 1:
+            if not isinstance(kind, types.Array) or not isinstance(kinds[axes[0].name], types.Integer):
+                return False
+            for place in range(at + 1, len(body)):
+                made = body[place]
+                if isinstance(made, ir.Assign) and made.target.name == axes[0].name:
+                    if not isinstance(made.value, ir.Const):
+                        return False
+                    body.insert(at, body.pop(place))
+                    at += 1
+                    break
+            tree.expr = summed_along, [tree.expr, axes[0]]
+        tree.ty = kind
+        body[at] = ir.Assign(tree, line.target, line.loc)
+        return True

@@ -70,7 +70,7 @@ def _rows(recording: Recording, statements: np.ndarray, size: int) -> np.ndarray
     out, gradient = np.empty((statements.size, size)), np.empty((size, together))
     for start in range(0, statements.size, together):
         part = np.ascontiguousarray(statements[start : start + together])
-        pull(recording.address, part, np.eye(part.size, together), gradient)
+        pull(recording.address, part, np.where(np.eye(part.size, together) > 0, 1.0, -0.0), gradient)
         out[start : start + together] = gradient.T[: part.size]
     return out
 
@@ -83,8 +83,8 @@ def _products(recording: Recording, statements: np.ndarray, weights: np.ndarray,
     statements = np.ascontiguousarray(statements)
     for start in range(0, len(weights), together):
         part = weights[start : start + together]
-        seeds = np.zeros((statements.size, together))
-        seeds[:, : len(part)] = part.T
+        seeds = np.full((statements.size, together), -0.0)
+        seeds[:, : len(part)] = part.T + 0.0
         pull(recording.address, statements, seeds, gradient)
         out[start : start + together] = gradient.T[: len(part)]
     return out

@@ -37,7 +37,7 @@ from tapegrad.native.annotations import (
     Value,
 )
 from tapegrad.native.arrays import is_active_array
-from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed
+from tapegrad.native.blocks import addressed, came, drop_of, inner_njit, keep, loading, pushed
 from tapegrad.native.captured import once
 from tapegrad.native.compiler import token, twin_of
 from tapegrad.native.functions import overload_recorded
@@ -412,14 +412,14 @@ def _reverse_of(kind: Type, primal: Compiled, spec: Spec, kinds: tuple[Type, ...
     def reverse(tape, block):
         known = load(get(block, KNOWN))
         numbers, cotangents, first = known[3], get(tape, COTANGENTS), get(block, BEFORE) + 1
-        ct, total = np.empty((known[0][0].size, size)), np.zeros((numbers.size, size))
-        any_moved = False
+        ct, total = np.empty((known[0][0].size, size)), np.full((numbers.size, size), -0.0)
+        any_came = False
         for j in range(ct.shape[0]):
             row = take(cotangents, first + j)
+            any_came |= came(row[0])
             for q in range(size):
                 ct[j, q] = row[q]
-                any_moved |= row[q] != 0.0
-        if any_moved:
+        if any_came:
             inner = acquire()
             if inner == 0:
                 raise MemoryError(NO_MEMORY)

@@ -22,7 +22,7 @@ from numba.np import arrayobj
 from tapegrad.kernels import cache
 from tapegrad.kernels.locks import importing
 from tapegrad.native import matrix_planes, matrix_sources, spectral_sources
-from tapegrad.native.algebra import I64, MARKED, Emitter, Spec, components
+from tapegrad.native.algebra import I64, MARKED, Emitter, Spec, components, products
 from tapegrad.native.annotations import (
     Builder,
     Compiled,
@@ -43,22 +43,10 @@ from tapegrad.native.libraries import waiting
 from tapegrad.native.matrix_sources import Source
 from tapegrad.native.runtime import digest
 from tapegrad.native.scalar import Active
-from tapegrad.native.tape import LIMIT, TOP, grow, word
+from tapegrad.native.tape import LIMIT, make_room, word
 
 BLAS = {"dgemm", "dtrsm"}
 DESCRIBED = types.UniTuple(types.int64, 6)  # address, whether it is active, rows, columns, and both strides
-
-
-def products(spec: Spec) -> list[tuple[int, int, int]]:
-    """Which components of two factors have their product in which component."""
-    if not spec or not spec[0]:
-        return [(0, 0, 0)]
-    step, found = components(spec[1:]), []
-    for i, j, k in products(spec[1:]):
-        found.append((i, j, k))
-        for lane in range(step, step * (spec[0] + 1), step):
-            found += [(lane + i, j, lane + k), (i, lane + j, lane + k)]
-    return found
 
 
 @functools.cache
@@ -117,13 +105,9 @@ def look(typingctx: TypingContext, tape: Type, size: Type) -> Emission:
     """See to interrupts as often as if so many bytes had been recorded."""
 
     def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
-        limit, top = (word(builder, args[0], k) for k in (LIMIT, TOP))
-        left = builder.sub(builder.load(limit), args[1])
-        builder.store(left, limit)
-        with builder.if_then(builder.icmp_signed("<", left, builder.load(top)), likely=False):
-            found = builder.call(grow(Emitter(context, builder)), [args[0], ir.Constant(I64, 8)])
-            with builder.if_then(builder.icmp_signed("==", found, ir.Constant(I64, 0)), likely=False):
-                context.call_conv.return_exc(builder)
+        limit = word(builder, args[0], LIMIT)
+        builder.store(builder.sub(builder.load(limit), args[1]), limit)
+        make_room(Emitter(context, builder), args[0], ir.Constant(I64, 8))
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), code

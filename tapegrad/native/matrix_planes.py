@@ -3,7 +3,7 @@
 PLANES = '''"""{name} of matrices of numbers with tangents {spec}. {digest}"""
 import numpy as np
 from numba import njit
-from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed, roomy
+from tapegrad.native.blocks import addressed, came, drop_of, inner_njit, keep, loading, pushed, roomy
 from tapegrad.native.matrices import array_at, fortran, look
 from tapegrad.native.memory import get, put, read, write
 from tapegrad.native.tape import BEFORE, COTANGENTS, IMPORTS, KNOWN
@@ -119,15 +119,15 @@ def apart(x, where):
 
 @inner_njit
 def taken(tape, block, shape):
-    """The cotangents of a block's results, which are then zero; and whether there is any."""
+    """The cotangents of a block's results, taken; and whether anything came to one."""
     out, moves = np.empty(shape), False
     place = get(tape, COTANGENTS) + 8 * COMPONENTS * (get(block, BEFORE) + 1)
     for i in range(shape[1]):
         for j in range(shape[2]):
             for q in range(COMPONENTS):
-                out[q, i, j] = read(place)
-                moves |= out[q, i, j] != 0.0
-                write(place, 0.0)
+                moves |= q == 0 and came(read(place))
+                out[q, i, j] = read(place) + 0.0
+                write(place, -0.0)
                 place += 8
     return out, moves
 
@@ -140,7 +140,7 @@ def added(tape, statements, part):
         if statements[k]:
             for q in range(COMPONENTS):
                 place = cotangents + 8 * (COMPONENTS * statements[k] + q)
-                write(place, read(place) + flat[q, k])
+                write(place, read(place) + (flat[q, k] + 0.0))
 
 
 @njit("void(float64[:, :, ::1], int64, int64, int64)", cache=CACHE)

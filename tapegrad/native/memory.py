@@ -20,7 +20,7 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
-from tapegrad.native.record import ADJOINT
+from tapegrad.native.record import ADJOINT, NOTHING
 from tapegrad.native.tape import COTANGENTS, ROOM, STOCK, word
 
 i8, f8 = types.int64, types.float64
@@ -178,7 +178,7 @@ def write(typingctx: TypingContext, address: Type, value: Type) -> Emission:
 
 @functools.cache
 def taking(spec: Spec) -> Intrinsic:
-    """Return ``take(cotangents, statement)``, which clears what it reads."""
+    """Return ``take(cotangents, statement)``, after which nothing came to it."""
     count = components(spec)
     kind = types.UniTuple(f8, count)
 
@@ -190,7 +190,7 @@ def taking(spec: Spec) -> Intrinsic:
             for k in range(count):
                 at = builder.gep(pointer, [ir.Constant(I64, k)], inbounds=True)
                 values.append(builder.load(at, align=8))
-                builder.store(ir.Constant(F64, 0.0), at, align=8)
+                builder.store(NOTHING, at, align=8)
             return context.make_tuple(builder, kind, values)
 
         return kind(i8, i8), code

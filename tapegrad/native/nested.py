@@ -19,7 +19,7 @@ from numba.extending import overload
 from tapegrad.native.algebra import Spec, components
 from tapegrad.native.annotations import Code, Compiled, Intrinsic, Namespace, Type
 from tapegrad.native.arrays import is_active_array
-from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed
+from tapegrad.native.blocks import addressed, came, drop_of, inner_njit, keep, loading, pushed
 from tapegrad.native.compiler import token, twin_of
 from tapegrad.native.forms import holds_active
 from tapegrad.native.loop import gathered, tape_of
@@ -57,15 +57,24 @@ def _plane(size: int) -> Code:
 
 @inner_njit
 def cotangent(tape, number, size, shape):
-    """The cotangents of an array's elements, statements from `number` on, which are then zero."""
+    """The cotangents of an array's elements, statements from `number` on, taken."""
     out, place = np.empty((size, *shape)), get(tape, COTANGENTS) + 8 * size * number
     flat = out.reshape((size, -1))
     for k in range(flat.shape[1]):
         for q in range(size):
             flat[q, k] = read(place)
-            write(place, 0.0)
+            write(place, -0.0)
             place += 8
     return out
+
+
+@inner_njit
+def any_came(ct):
+    """Whether anything came to cotangents."""
+    for v in ct[0].flat:  # noqa: SIM110  (compiled)
+        if came(v):
+            return True
+    return False
 
 
 @inner_njit
@@ -76,7 +85,7 @@ def added(tape, numbers, first, size, q, part):
         number = numbers[first + k]
         if number:
             place = cotangents + 8 * (size * number + q)
-            write(place, read(place) + v)
+            write(place, read(place) + (v + 0.0))
 
 
 class Block:
@@ -150,7 +159,7 @@ class Block:
             **space, "np": np, "planes": _plane(self.size), "gathered": gathered, "tape_of": tape_of,
             "statement": statement, "statement_of": statement_of, "on_tape": on_tape, "keep": keep,
             "pushed": pushed, "dtype": token(self.spec), "get": get, "KNOWN": KNOWN, "BEFORE": BEFORE,
-            "cotangent": cotangent, "added": added, "read": read, "write": write,
+            "cotangent": cotangent, "any_came": any_came, "added": added, "read": read, "write": write,
         }  # fmt: skip
 
     def _lanes(self, count: int) -> tuple[int, ...]:
@@ -219,7 +228,7 @@ class Block:
             shape = f"a{k}.shape[1:]" if array else "(1,)"
             lines.append(f"c{place} = cotangent(tape, number, {size}, {shape})")
             lines.append(f"number += c{place}[0].size")
-            moves.append(f"np.any(c{place} != 0.0)")
+            moves.append(f"any_came(c{place})")
             whole = f"({''.join(f'c{place}[{q}, 0], ' for q in range(size))})"
             lines.append(f"w{place} = {f'c{place}' if array else whole}")
         lines.append(f"if {' or '.join(moves)}:")

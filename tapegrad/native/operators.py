@@ -5,6 +5,7 @@ Which functions have a derivative, and which, `algebra.OPS` knows; here they mee
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -31,9 +32,20 @@ from tapegrad.native.algebra import (
     partial,
     row,
 )
-from tapegrad.native.annotations import Builder, Context, Emission, Key, Signature, Type, TypingContext, Value
+from tapegrad.native.annotations import (
+    Builder,
+    Context,
+    Emission,
+    Intrinsic,
+    Key,
+    Signature,
+    Type,
+    TypingContext,
+    Value,
+)
 from tapegrad.native.scalar import (
     PASSIVE,
+    ZERO,
     Active,
     Expression,
     Operand,
@@ -44,7 +56,7 @@ from tapegrad.native.scalar import (
     struct,
     unpack,
 )
-from tapegrad.ops.primitive import Primitive
+from tapegrad.ops.primitive import Elementwise, Primitive
 
 KINDS = (Active, Expression)
 VALUE_ONLY = tuple(name for name, other in OTHERS.items() if not other.partials)  # without derivative
@@ -81,6 +93,24 @@ def outcome(emit: Emitter, kind: Type, name: str | Primitive, found: Sequence[Op
             d = out.lift(partial(name, k, numbers, out))
             leaves += [(statement, weight * d) for statement, weight in x.leaves]
     return pack(emit, kind, Operand(out, join(emit, [x.tape for x in found]), leaves))
+
+
+@functools.cache
+def recording(op: Elementwise) -> Intrinsic:
+    """Return the function of numbers that records an elementwise op."""
+
+    @intrinsic
+    def record(typingctx: TypingContext, *xs: Type) -> Emission:
+        result = result_of(xs)
+
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+            emit = Emitter(context, builder)
+            found = operands(emit, xs, cgutils.unpack_tuple(builder, args[0]))
+            return outcome(emit, result, op, found)
+
+        return result(types.StarArgTuple(xs)), code
+
+    return record
 
 
 def template(
@@ -249,8 +279,8 @@ def _extreme(key: Key, how: str) -> None:
             better = builder.fcmp_ordered(how, x.number.real().value, best.real().value)
             best = x.number.choose(better, best)
             chosen = [builder.and_(c, builder.not_(better)) for c in chosen] + [better]
-        leaves = [
-            (statement, weight.choose(c, weight.lift(0.0)))
+        leaves = [  # nothing comes to the others
+            (builder.select(c, statement, ZERO), weight)
             for x, c in zip(found, chosen, strict=True)
             for statement, weight in x.leaves
         ]

@@ -21,7 +21,7 @@ from numba.core import cgutils
 
 from tapegrad.native.algebra import F64, I8, I32, I64, Emitter, Number, Spec, components
 from tapegrad.native.annotations import Builder, Module, Type, Value
-from tapegrad.native.tape import COUNT, LIMIT, SCRATCH, TOP, grow, word
+from tapegrad.native.tape import COUNT, SCRATCH, TOP, make_room, word
 
 MOST = 1 << 12  # bytes of a record of several statements
 FUNCTION, SIZE, STATEMENTS, LEAVES, TABLE = range(5)  # words of a kind; others follow where it has no size
@@ -31,6 +31,7 @@ ADJOINT = ir.FunctionType(ir.VoidType(), [I64, I64, I64])  # cotangents, number 
 
 _BYTES = I8.as_pointer()
 _ZERO = ir.Constant(I64, 0)
+NOTHING, NOTHING_BITS = ir.Constant(F64, -0.0), -(1 << 63)  # of a cotangent: as yet nothing came to it
 _LEAVE = ir.FunctionType(ir.VoidType(), [I64, I64, I64, I64])  # tape, record, number before, bytes written
 
 
@@ -72,16 +73,8 @@ class Record:
 
     def _room(self, tape: Value) -> tuple[Value, Value]:
         """Where a record starts on a tape, and how many statements are before it."""
-        emit, builder, need = self.emit, self.emit.builder, ir.Constant(I64, self.room)
-        top, limit = (self._load(builder, word(builder, tape, k)) for k in (TOP, LIMIT))
-        full = builder.icmp_unsigned(">", builder.add(top, need), limit)
-        before = builder.block
-        with builder.if_then(full, likely=False):
-            moved = builder.call(grow(emit), [tape, need])
-            with builder.if_then(builder.icmp_signed("==", moved, _ZERO), likely=False):
-                emit.context.call_conv.return_exc(builder)
-            grown = builder.block
-        start = _phi(builder, (top, before), (moved, grown))
+        builder = self.emit.builder
+        start = make_room(self.emit, tape, ir.Constant(I64, self.room), self.memory)
         return start, self._load(builder, word(builder, tape, COUNT))
 
     def _load(self, builder: Builder, place: Value) -> Value:
@@ -230,16 +223,16 @@ class _Adjoint:
         self.builder.ret_void()
 
     def _reverse(self, k: int, leaves: list[tuple[int, Number]]) -> None:
-        """Emit what takes the cotangent of statement k, which is then zero, to those of its leaves."""
+        """Emit what takes the cotangent of statement k, which is then nothing, to those of its leaves."""
         at = self._place(self.builder.add(self.count, ir.Constant(I64, k + 1)))
         ct = self._load(at)
-        self._store([ir.Constant(F64, 0.0)] * self.size, at)
+        self._store([NOTHING] * self.size, at)
         if -1 - k in self.gathered:
             ct = ct + self.gathered.pop(-1 - k)
-        if all(isinstance(w, list) and all(math.isfinite(x.constant) for x in w) for _, w in leaves):
-            self._give(ct, leaves)
+        if all(isinstance(w, list) and 1.0 <= w[0].constant < math.inf for _, w in leaves):
+            self._give(ct, leaves)  # of nothing that is nothing
         else:
-            self._give_nonzero(ct, leaves)
+            self._give_what_came(ct, leaves)
         for leaf, _ in leaves:
             self.left[leaf] -= 1
             if leaf >= 0 and not self.left[leaf] and leaf in self.gathered:
@@ -249,36 +242,52 @@ class _Adjoint:
         """Give each leaf its part of a cotangent."""
         for leaf, weight in reversed(leaves):
             if isinstance(weight, list):
-                part = ct * self.emit.number(self.spec, [w.constant for w in weight])
+                part = self._part(ct, self.emit.number(self.spec, [w.constant for w in weight]))
             else:
-                part = ct * self._load(self._words(self.record, weight))
+                part = self._part(ct, self._load(self._words(self.record, weight)))
             if leaf >= 0 and self.uses[leaf] == 1:
                 self._add(part, leaf)
             else:
                 self.gathered[leaf] = self.gathered[leaf] + part if leaf in self.gathered else part
 
-    def _give_nonzero(self, ct: Number, leaves: list[tuple[int, Number]]) -> None:
-        """As `_give`; what is zero of it moves nothing, also where a partial is infinite."""
+    def _part(self, ct: Number, weight: Number) -> Number:
+        """A cotangent times a partial; its zero is positive, as the negative one says that nothing came."""
+        part, builder = ct * weight, self.builder
+        c, w = ct.real(), weight.real()
+        if w.literal is not None and w.literal >= 1.0:
+            return part
+        zero = ir.Constant(F64, 0.0)
+        if part.real().literal is not None:  # zero
+            return part.with_value(zero)
+        if w.literal == -1.0:
+            return part.with_value(builder.fsub(zero, c.value))
+        form = ir.FunctionType(F64, [F64] * 3)
+        multiply_add = builder.module.declare_intrinsic("llvm.fmuladd", [F64], form)
+        return part.with_value(builder.call(multiply_add, [c.value, w.value, zero]))
+
+    def _give_what_came(self, ct: Number, leaves: list[tuple[int, Number]]) -> None:
+        """As `_give`, of what something came to; tangents that are zero move nothing."""
         builder = self.builder
         first, *rest = ct.flat()
-        moves = _any_nonzero(builder, [first])
+        came = builder.icmp_signed("!=", builder.bitcast(first, I64), ir.Constant(I64, NOTHING_BITS))
         if rest:
             tangents = _any_nonzero(builder, rest)
             self._give_where(tangents, ct, leaves)
-            moves = builder.and_(moves, builder.not_(tangents))
+            came = builder.and_(came, builder.not_(tangents))
             ct = self.emit.number(self.spec, [first] + [0.0] * len(rest))
-        self._give_where(moves, ct, leaves)
+        self._give_where(came, ct, leaves)
 
     def _give_where(self, condition: Value, ct: Number, leaves: list[tuple[int, Number]]) -> None:
         """As `_give`, where a condition holds."""
         builder = self.builder
         before, known = builder.block, dict(self.gathered)
+        nothing = self.emit.number(self.spec, [-0.0] + [0.0] * (self.size - 1))
         with builder.if_then(condition, likely=True):
             self._give(ct, leaves)
             after = builder.block
         for leaf, total in self.gathered.items():
             if total is not known.get(leaf):
-                pairs = zip(known.get(leaf, ct.lift(0.0)).flat(), total.flat(), strict=True)
+                pairs = zip(known.get(leaf, nothing).flat(), total.flat(), strict=True)
                 parts = [_phi(builder, (a, before), (b, after)) for a, b in pairs]
                 self.gathered[leaf] = self.emit.number(self.spec, parts)
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, objmode
-from numba.core import cgutils, types
+from numba.core import types
 from numba.core.errors import TypingError
 from numba.core.typing.templates import make_overload_template
 from numba.extending import intrinsic, typeof_impl
@@ -43,12 +43,12 @@ from tapegrad.native.annotations import (
     Value,
 )
 from tapegrad.native.arrays import Token
-from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed
+from tapegrad.native.blocks import addressed, came, drop_of, inner_njit, keep, loading, pushed
 from tapegrad.native.functions import _of_each
 from tapegrad.native.loop import tape_of
 from tapegrad.native.memory import get, read, taking, write
-from tapegrad.native.operators import on_tape, operands, outcome, statement, statement_of
-from tapegrad.native.scalar import PASSIVE, Active, is_active, result_of, unpack
+from tapegrad.native.operators import on_tape, recording, statement, statement_of
+from tapegrad.native.scalar import PASSIVE, Active, is_active, unpack
 from tapegrad.native.tape import BEFORE, COTANGENTS, KNOWN
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.meaning import op_of, results_of
@@ -290,19 +290,19 @@ def _reversing(spec: Spec) -> tuple[Intrinsic, Intrinsic]:
             cotangents, first = get(tape, COTANGENTS), get(block, BEFORE) + 1
             count = out.size // size
             ct = np.empty(out.size)
-            moves = False
+            any_came = False
             for j in range(count):
                 row = take(cotangents, first + j)
+                any_came |= came(row[0])
                 for q in range(size):
-                    ct[q * count + j] = row[q]
-                    moves |= row[q] != 0.0
-            if moves:
+                    ct[q * count + j] = row[q] + 0.0
+            if any_came:
                 found = backward(text, ct, values, out, shapes, statements, shape)
                 for j in range(statements.size):
                     if statements[j]:
                         for q in range(size):
                             place = cotangents + 8 * (size * statements[j] + q)
-                            write(place, read(place) + found[j * size + q])
+                            write(place, read(place) + (found[j * size + q] + 0.0))
             return 0
 
         return impl
@@ -423,24 +423,6 @@ def _signature(op: Primitive) -> tuple[list[str], dict[str, str]]:
     return names, dict.fromkeys(parameters[parameters.index("wanted") + 1 :], "")
 
 
-@functools.cache
-def _recording(op: Primitive) -> Intrinsic:
-    """Return the function of numbers that records an elementwise op."""
-
-    @intrinsic
-    def record(typingctx: TypingContext, *xs: Type) -> Emission:
-        result = result_of(xs)
-
-        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
-            emit = Emitter(context, builder)
-            found = operands(emit, xs, cgutils.unpack_tuple(builder, args[0]))
-            return outcome(emit, result, op, found)
-
-        return result(types.StarArgTuple(xs)), code
-
-    return record
-
-
 def _elementwise(op: Primitive, names: list[str], form: str, kinds: Sequence[Type]) -> Code:
     """Code of a call of an elementwise op."""
     given = ", ".join(names)
@@ -455,10 +437,10 @@ def _elementwise(op: Primitive, names: list[str], form: str, kinds: Sequence[Typ
             return _block(op, {}, names, form, kinds, None)
         return _code(f"def impl{form}:\n    return value({given})", value=value)
     if not any(isinstance(kind, types.Array) for kind in kinds):
-        return _code(f"def impl{form}:\n    return record({given})", record=_recording(op))
+        return _code(f"def impl{form}:\n    return record({given})", record=recording(op))
     picks = ", ".join(f"{{{x}}}" for x in names)
     lines = [f"flat[i] = record({picks})"]
-    return _of_each(given, lines, dict(zip(names, kinds, strict=True)), record=_recording(op))
+    return _of_each(given, lines, dict(zip(names, kinds, strict=True)), record=recording(op))
 
 
 @functools.cache

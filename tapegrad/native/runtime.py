@@ -11,7 +11,8 @@ from tapegrad.native.algebra import Spec, components
 
 TAPES = '''"""Taking and returning native tapes. {digest}"""
 from numba import njit
-from tapegrad.native.memory import call_block, calloc, claim, disclaim, free, get, pool, put
+from tapegrad.native.memory import call_block, calloc, claim, disclaim, free, get, malloc, pool, put
+from tapegrad.native.record import NOTHING_BITS
 from tapegrad.native.tape import (BASE, BLOCKS, CHUNK, CHUNKS, COTANGENTS, COUNT, DROP, END, EXTENT,
                                   IMPORTS, KEPT, LEAST, LIMIT, NEXT, OLDER, OWNED, ROOM, SLOTS, TAKEN,
                                   TOP, WORDS)
@@ -88,13 +89,15 @@ def release(tape):
 
 @njit("boolean(int64, int64)", cache=CACHE)
 def prepare(tape, components):
-    """See that there is a cotangent, zero, for each statement."""
+    """See that there is a cotangent for each statement, to which nothing came as yet."""
     need = (get(tape, COUNT) + 1) * components
     if get(tape, ROOM) < need:
         free(get(tape, COTANGENTS))
         need += need >> 2
-        put(tape, COTANGENTS, calloc(need, 8))
+        put(tape, COTANGENTS, malloc(8 * need))
         put(tape, ROOM, need if get(tape, COTANGENTS) else 0)
+        for k in range(get(tape, ROOM)):
+            put(get(tape, COTANGENTS), k, NOTHING_BITS)
     return get(tape, COTANGENTS) != 0
 '''
 
@@ -134,7 +137,7 @@ def sweep(tape):
 
 @njit("void(int64, int64[::1], float64[:, ::1], float64[:, ::1])", cache=CACHE, nogil=True)
 def pull(tape, statements, seeds, gradient):
-    """Add seeds to statements, sweep, and take the cotangents of the inputs."""
+    """Add seeds to statements, sweep, and take the cotangents of the inputs; a seed of -0.0 is none."""
     cotangents, room = get(tape, COTANGENTS), 8 * COMPONENTS * (get(tape, COUNT) + 1)
     for q in range(statements.size):
         if statements[q]:
@@ -147,7 +150,7 @@ def pull(tape, statements, seeds, gradient):
         for s in range(SEEDS):
             ct = TAKE(cotangents + s * room, 1 + q)
             for k in range(COMPONENTS):
-                gradient[q, s * COMPONENTS + k] = ct[k]
+                gradient[q, s * COMPONENTS + k] = ct[k] + 0.0
 '''
 
 

@@ -313,7 +313,7 @@ def sweep(
     if not runtime.tapes().prepare(recording.address, count):
         raise MemoryError(f"no memory for the cotangents of {recording.statements} statements")
     seeds = np.zeros((statements.size, count))
-    seeds[:, 0] = np.reshape(ct, -1)
+    seeds[:, 0] = np.reshape(ct, -1) + 0.0  # -0.0 would say that nothing came
     gradient = np.empty((size, count))
     runtime.sweeps(spec).pull(recording.address, statements, seeds, gradient)
     return gradient[:, place].copy()

@@ -58,6 +58,29 @@ def _external(module: Module, name: str, result: ir.Type, *args: ir.Type) -> ir.
     return cgutils.get_or_insert_function(module, ir.FunctionType(result, args), name)
 
 
+def make_room(emit: Emitter, tape: Value, need: Value, memory: ir.values.MDValue | None = None) -> Value:
+    """Emit what sees that so many bytes fit on a tape, and leaves where they do not; returns its top.
+
+    `memory` is LLVM's metadata for that of tapes, where loads are to have it.
+    """
+    builder = emit.builder
+    top, limit = (builder.load(word(builder, tape, k)) for k in (TOP, LIMIT))
+    if memory is not None:
+        for found in (top, limit):
+            found.set_metadata("alias.scope", memory)
+    before = builder.block
+    full = builder.icmp_signed(">", builder.add(top, need), limit)  # a limit may be less than 0, see `look`
+    with builder.if_then(full, likely=False):
+        moved = builder.call(grow(emit), [tape, need])
+        with builder.if_then(builder.icmp_signed("==", moved, ir.Constant(I64, 0)), likely=False):
+            emit.context.call_conv.return_exc(builder)
+        after = builder.block
+    start = builder.phi(I64)
+    start.add_incoming(top, before)
+    start.add_incoming(moved, after)
+    return start
+
+
 def grow(emit: Emitter) -> ir.Function:
     """Return the function that makes room: ``grow(tape, bytes)``, the new top or 0 with an exception set."""
     module = emit.builder.module

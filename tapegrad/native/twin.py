@@ -48,6 +48,7 @@ from tapegrad.native.compiler import token as token
 from tapegrad.native.compiler import twin_of as twin_of
 from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import twins_of as twins_of
+from tapegrad.native.promotion import Aliases, base
 from tapegrad.native.squares import Square, product_with, square_of, squares_in
 
 MADE = (np.zeros, np.empty, np.ones)  # functions that make arrays; their dtype is argument 1
@@ -89,6 +90,7 @@ class _Untyped(FunctionPass):
             raise TypingError(f"tapegrad: {found}", self.ir.loc)
         # the first result that Numba comes to, maybe a constant, is the type of those it calls in between
         self.again = any(map(forms.holds_active, state.args)) and recursive(held)
+        self.promoted = self._active_later(state.func_id.func)
         squares = squares_in(self.ir.blocks, self._definition, self._resolve) if self.spec else {}
         kinks = {id(square.call) for square in squares.values()}
         self.squares: dict[int, Variable] = {}  # of what has a kink, by its call
@@ -138,6 +140,15 @@ class _Untyped(FunctionPass):
             assert label >= first
         self.ir._definitions = build_definitions(self.ir.blocks)
         return True
+
+    def _active_later(self, function: Any) -> set[str]:
+        """The variables whose arrays are to hold active numbers from the start."""
+        found: set[str] = getattr(function, "_tapegrad_promoted", set())
+        if found:
+            aliases = Aliases(self.ir.blocks.values(), self._resolve)
+            for name in found:
+                aliases.check(name)
+        return found
 
     def _squared(self, square: Square, product: RightSide, loc: Location) -> RightSide | Variable:
         """A product that has the square of what has a kink in it."""
@@ -197,6 +208,9 @@ class _Untyped(FunctionPass):
             if not line.target.name.startswith("$") and value.op in ENDS and not silent:
                 whole = self._new(line.value, loc)
                 line.value = ir.Expr.call(*self._parts(statement, [whole], loc))
+        if base(line.target.name) in self.promoted:
+            given = [self._token(loc), self._new(line.value, loc)]
+            line.value = ir.Expr.call(*self._parts(functions.own_array, given, loc))
         self.body.append(line)
 
     def _parts(
@@ -305,6 +319,9 @@ class _Untyped(FunctionPass):
             return ir.Expr.call(maker, args, tuple(named.items()), value.loc)
         if function in functions.LIKE and not value.vararg:
             return self._of_making(function, value, loc)
+        copied = self._copied(function, value)
+        if copied is not None:
+            return ir.Expr.call(*self._parts(functions.own_copy, [self._token(loc), copied], value.loc))
         other = functions.INSTEAD.get(function)
         if other is not None:
             var, args = self._new(ir.Global(other.__name__, other, loc), loc), value.args
@@ -353,6 +370,17 @@ class _Untyped(FunctionPass):
         found = self._resolve(x)
         kind = forms.recorded(found, self.spec) if isinstance(found, types.Type) else found
         return x if kind is found or kind == found else self._new(ir.Global("item", kind, loc), loc)
+
+    def _copied(self, function: Key | None, value: RightSide) -> Variable | None:
+        """What a call makes a copy of, if it does that alone."""
+        if value.kws or value.vararg:
+            return None
+        if function is np.copy:
+            return value.args[0] if len(value.args) == 1 else None
+        found = self._definition(value.func)
+        if value.args or not isinstance(found, ir.Expr) or found.op != "getattr" or found.attr != "copy":
+            return None
+        return found.value if self._resolve(found.value) is None else None
 
     def _method(self, value: RightSide) -> tuple[Code, Variable] | None:
         found = self._definition(value.func)

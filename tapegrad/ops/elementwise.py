@@ -218,7 +218,7 @@ def where(ct, condition, a, b):
     return None, np.where(condition != 0, ct, 0), np.where(condition != 0, 0, ct)
 
 
-@elementwise(np.clip)
+@elementwise(np.clip, scalar=lambda x, low, high: np.minimum(np.maximum(x, low), high))
 def clip(x, low, high):
     """Value limited to an interval, whose ends belong to it."""
     inside = np.where(x >= low, np.where(x <= high, 1, 0), 0)

@@ -1,6 +1,5 @@
 """What cannot be recorded is refused when it is compiled, by the user's line and a way around."""
 
-
 import numba
 import numpy as np
 import pytest
@@ -22,10 +21,25 @@ def float_array(x, out):
     return x[1]
 
 
-def float_copy(x, out):
-    copied = out.copy()
-    copied[0] = x[0]
-    return copied[0]
+def first_of_outside(x, out):
+    w = out
+    for _ in range(3):
+        w = w * x[0]
+        w[0] = 1.0
+    return w[1]
+
+
+def handed_on(x, out):
+    w = out[1:]
+    for _ in range(3):
+        w = anything(w) * x[0]
+    return w[1]
+
+
+@numba.njit
+def anything(w):
+    w[0] = 2.0
+    return w
 
 
 def random_parameter(x, out):
@@ -60,7 +74,8 @@ def steps_in_memory(x, out):
 CASES = {  # the function, what stands in its line, and a word of the advice
     small_complex_array: ("kept[0] = complex(x[0], x[1])", "complex128"),
     float_array: ("out[0] = x[0]", "as a Tensor"),
-    float_copy: ("copied[0] = x[0]", "as a Tensor"),
+    first_of_outside: ("w[0] = 1.0", "w = w.copy()"),
+    handed_on: ("anything(w) * x[0]", "w = w.copy()"),
     random_parameter: ("np.random.normal", "passive parameters"),
     nuclear_norm: ("np.linalg.norm", "orders of norms"),
     single_precision: ("np.float32", "loops"),

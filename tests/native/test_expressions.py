@@ -75,6 +75,64 @@ def test_shapes_and_strides():
     compare(shapes, (np.linspace(1, 2, 30), np.linspace(-1, 1, 31), 0.5), 2)
 
 
+def along_axes(x, c):
+    a = x.reshape((3, -1))
+    s = np.sum(np.exp(a) * c + a, axis=1)
+    t, m = a.sum(axis=0), np.mean(a * a, -1)
+    return np.sum(np.sin(s)) + np.sum(t * t * c) + np.sum(m**3)
+
+
+@pytest.mark.parametrize("n", [3, 6, 30, 3 * BLOCK - 3, 3 * BLOCK, 3 * BLOCK + 3])
+def test_sums_along_axes(n):
+    compare(along_axes, (np.linspace(-1, 1, n), 0.3), 2)
+
+
+def along_one_of_three(x, c):
+    a = x.reshape((4, 5, -1))
+    rest = np.sum(a * c, axis=2)
+    return np.sum(np.sum(a * a * c, axis=0) ** 2) + np.sum(np.sum(a.T, axis=1) ** 3) + np.sum(rest * rest)
+
+
+@pytest.mark.parametrize("n", [20, 60, 20 * BLOCK + 20])
+def test_sums_along_one_of_three_axes(n):
+    compare(along_one_of_three, (np.linspace(-1, 1, n), 0.3), 2)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 3), (3, 1)])
+def test_sums_of_few(shape):
+    f = tg.func.value_and_grad(tg.njit(lambda x: np.sum(np.exp(np.sum(x * x, axis=1))) + x.sum(axis=0).size))
+    x = np.arange(1.0, 1.0 + np.prod(shape)).reshape(shape) / 3
+    value, gradient = f(x)
+    rows = np.exp(np.sum(x * x, axis=1))
+    assert value == pytest.approx(rows.sum() + shape[1], rel=1e-14)
+    np.testing.assert_allclose(gradient, 2 * x * rows[:, None], rtol=1e-14)
+
+
+@pytest.mark.parametrize("axis", [2, -3])
+def test_an_axis_that_is_not_there(axis):
+    with pytest.raises(ValueError, match="2 axes"):
+        tg.func.grad(tg.njit(lambda x, k: np.sum(np.sum(x * x, axis=k))))(np.ones((2, 3)), axis)
+
+
+def chosen(x, y, c):
+    a = (x > 0.0) * x * x + (y <= x) * np.exp(y) * c + (x == y) * 2.0
+    k = np.arange(x.size)
+    return np.sum(a * k * (c != 0.0)) + np.sum((k % 3) * (k > 1) * x) + np.sum((k % 2 == 0) * y)
+
+
+def limited(x, y, c):
+    a = np.clip(x, -0.5, 0.5) * y + np.clip(x, y, None) + np.clip(c, x, y) + np.clip(x, x[0], y)
+    return np.sum(a * a) + np.sum(np.clip(x.reshape((1, -1)), None, y[:, None][:3]))
+
+
+@pytest.mark.parametrize("n", [4, BLOCK + 1])
+@pytest.mark.parametrize("f", [chosen, limited])
+def test_comparisons_and_limits(f, n):
+    x = np.linspace(-1, 1, n)
+    y = np.where(np.arange(n) % 4 == 0, x, np.cos(np.arange(n)))
+    compare(f, (x, y, 0.3), 2)
+
+
 def planes(x, c):
     a = x.reshape((4, 5, 6))
     b = a[:, 2:3, :] * a + c * a[1]
@@ -146,16 +204,26 @@ def division(x, y):
     return np.sum(np.sqrt(x) * y) + np.sum(y / np.where(x > 0.0, x, 1.0))
 
 
-def test_infinite_partials_move_nothing_where_the_cotangent_is_zero():
+def test_a_zero_between_two_records_is_a_factor():
     def f(x, y):
         s = np.sqrt(x)
         t = s * y
         return np.sum(t)
 
     x, y = np.array([0.0, 4.0]), np.array([0.0, 1.0])
-    np.testing.assert_array_equal(tg.func.grad(tg.njit(f))(x, y), [0.0, 0.25])
+    np.testing.assert_array_equal(tg.func.grad(tg.njit(f))(x, y), [np.nan, 0.25])
     x[0] = 1e-300
     compare(division, (x, y), 1)
+
+
+@pytest.mark.parametrize("zero", ["0.0", "0", "-0.0"])
+def test_zero_times_infinity(zero):
+    """A literal too; an exponent of 0 gives 1."""
+    f = tg.njit(eval(f"lambda x: np.sum(x * {zero}) + np.sum(x ** 0)"))
+    for value, expected in ((np.inf, np.nan), (np.nan, np.nan), (2.0, 1.0)):
+        x = tg.tensor([value], requires_grad=True)
+        np.testing.assert_array_equal(f(x).detach().numpy(), expected)
+        np.testing.assert_array_equal(tg.grad(f(x), x)[0], [0.0])
 
 
 def test_operands_that_do_not_fit():
@@ -181,6 +249,25 @@ def test_memory_of_large_arrays_is_used_again_and_returned(nbytes):
         before = rtsys.get_allocation_stats()
         for _ in range(3):
             tg.func.grad(f)(x)
+        after = rtsys.get_allocation_stats()
+    finally:
+        _nrt_python.memsys_disable_stats()
+    assert after.alloc - before.alloc == after.free - before.free
+    assert after.mi_alloc - before.mi_alloc == after.mi_free - before.mi_free
+
+
+def test_memory_of_copies_is_returned():
+    """Of operands that are no floats copies are made."""
+    f = tg.njit(lambda x, mask, k, axis: np.sum(np.sum((x * mask + k * x) * (x > 0.0), axis=axis)))
+    x, mask, k = np.linspace(-1, 1, 12).reshape((3, 4)), np.arange(12).reshape((3, 4)) > 4, np.arange(4)
+    gradient = tg.func.grad(f)
+    np.testing.assert_allclose(gradient(x, mask, k, 1), (mask + k) * (x > 0))
+    gc.collect()
+    _nrt_python.memsys_enable_stats()
+    try:
+        before = rtsys.get_allocation_stats()
+        for _ in range(100):
+            gradient(x, mask, k, 0)
         after = rtsys.get_allocation_stats()
     finally:
         _nrt_python.memsys_disable_stats()

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.native import segment
 from tapegrad.native.linear import ELIMINATED
+from tapegrad.native.tape import SLOTS
 
 RANDOM = np.random.default_rng(5)
 N = 13
@@ -317,7 +319,6 @@ def test_plain_matrices_that_are_written_to_between_products():
         np.testing.assert_allclose(one, expected.numpy(), rtol=1e-12)
 
 
-
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
 def test_an_interrupt_stops_a_loop_of_blocks():
     def ring(*_):
@@ -334,3 +335,14 @@ def test_an_interrupt_stops_a_loop_of_blocks():
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     np.testing.assert_allclose(run(np.eye(N), 1), 2 * np.ones((N, N)))
+
+
+def test_a_product_is_the_first_on_a_tape():
+    """On one without memory as yet: all slots of the pool are taken."""
+    held = [segment.Recording(1) for _ in range(SLOTS)]
+    x = np.linspace(-1, 1, 900).reshape((30, 30))
+    f = tg.njit(lambda x: np.sum(np.tanh(x @ x)))
+    t = tg.tensor(x, requires_grad=True)
+    (wanted,) = tg.grad(np.sum(np.tanh(t @ t)), t)
+    np.testing.assert_allclose(tg.func.grad(f)(x), wanted.numpy(), rtol=1e-12, atol=1e-14)
+    assert len(held) == SLOTS

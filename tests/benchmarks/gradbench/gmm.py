@@ -54,47 +54,29 @@ def value(m, alpha, mu, q, below, x, place, constant):
 
 @tg.njit
 def lse_of(a):
-    top = a[0]
-    for k in range(1, a.size):
-        if a[k] > top:
-            top = a[k]
-    s = 0.0
-    for k in range(a.size):
-        s += math.exp(a[k] - top)
-    return top + math.log(s)
+    top = np.max(a)
+    return top + math.log(np.sum(np.exp(a - top)))
 
 
 @tg.njit
 def compiled(alpha, mu, q, below, x, place, constant):
     N, D, K = x.shape[0], x.shape[1], alpha.size
-    diagonal, offset = np.empty((K, D)), np.empty(K)
-    squares, total_q = 0.0, 0.0
+    diagonal, beta = np.exp(q), np.empty((K, N))
     for k in range(K):
-        s = 0.0
-        for j in range(D):
-            diagonal[k, j] = math.exp(q[k, j])
-            squares += diagonal[k, j] * diagonal[k, j]
-            s += q[k, j]
-        for j in range(below.shape[1]):
-            squares += below[k, j] * below[k, j]
-        offset[k] = alpha[k] + s
-        total_q += s
-    beta, difference, z = np.empty(K), np.empty(D), np.empty(D)
-    total = constant - N * lse_of(alpha) - GAMMA**2 / 2 * squares + M * total_q
-    for i in range(N):
-        for k in range(K):
-            for j in range(D):
-                difference[j] = x[i, j] - mu[k, j]
-                z[j] = diagonal[k, j] * difference[j]
-            p, norm = 0, 0.0
-            for column in range(D):
-                for row in range(column + 1, D):
-                    z[row] += below[k, p] * difference[column]
-                    p += 1
-                norm += z[column] * z[column]
-            beta[k] = offset[k] - 0.5 * norm
-        total += lse_of(beta)
-    return total
+        transposed, p = np.zeros((D, D)), 0
+        for column in range(D):
+            transposed[column, column] = diagonal[k, column]
+            for row in range(column + 1, D):
+                transposed[column, row] = below[k, p]
+                p += 1
+        z = (x - mu[k]) @ transposed
+        beta[k] = alpha[k] + np.sum(q[k]) - 0.5 * np.sum(z * z, axis=1)
+    top = beta[0]
+    for k in range(1, K):
+        top = np.maximum(top, beta[k])
+    likelihood = np.sum(top + np.log(np.sum(np.exp(beta - top), axis=0))) - N * lse_of(alpha)
+    squares = np.sum(diagonal * diagonal) + np.sum(below * below)
+    return constant + likelihood - GAMMA**2 / 2 * squares + M * np.sum(q)
 
 
 PROBLEM = Problem(

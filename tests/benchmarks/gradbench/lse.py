@@ -25,14 +25,8 @@ def value(m, x):
 
 @tg.njit
 def compiled(x):
-    a = x[0]
-    for v in x:
-        if v > a:
-            a = v
-    s = 0.0
-    for v in x:
-        s += math.exp(v - a)
-    return a + math.log(s)
+    a = np.max(x)
+    return a + math.log(np.sum(np.exp(x - a)))
 
 
 PROBLEM = Problem(

@@ -49,34 +49,23 @@ def scanned(jax, x, steps):
 
 
 @tg.njit
-def rates(x, y, k):
+def rate(x, y):
+    k = np.empty(x.size)
     k[0] = x[0]
-    for i in range(1, x.size):
-        k[i] = x[i] * y[i - 1]
+    k[1:] = x[1:] * y[:-1]
+    return k
 
 
 @tg.njit
 def compiled(x, steps):
-    n, h = x.size, END / steps
-    y, z = np.zeros(n), np.empty(n)
-    k1, k2, k3, k4 = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    y, h = np.zeros(x.size), END / steps
     for _ in range(steps):
-        rates(x, y, k1)
-        for i in range(n):
-            z[i] = y[i] + h / 2 * k1[i]
-        rates(x, z, k2)
-        for i in range(n):
-            z[i] = y[i] + h / 2 * k2[i]
-        rates(x, z, k3)
-        for i in range(n):
-            z[i] = y[i] + h * k3[i]
-        rates(x, z, k4)
-        for i in range(n):
-            y[i] += h / 6 * (k1[i] + 2 * k2[i] + 2 * k3[i] + k4[i])
-    total = 0.0
-    for i in range(n):
-        total += y[i]
-    return total
+        k1 = rate(x, y)
+        k2 = rate(x, y + h / 2 * k1)
+        k3 = rate(x, y + h / 2 * k2)
+        k4 = rate(x, y + h * k3)
+        y += h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+    return np.sum(y)
 
 
 PROBLEM = Problem(

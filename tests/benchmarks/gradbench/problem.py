@@ -45,7 +45,7 @@ class Problem:
         Array code; its first argument is a namespace of NumPy's names. It gives a number, or a tuple of
         arrays, of which an element depends only on the same place of variables, along their last axis.
     compiled
-        The same in loops, compiled by `tapegrad.njit`.
+        The same for `tapegrad.njit`, compiled: of whole arrays, or in loops where those are short.
     scanned
         The same for JAX, the package first, where `value` is a loop of many steps.
     spread

@@ -81,7 +81,7 @@ class Torch(Eager):
 
 
 class Njit(Eager):
-    """tapegrad, on loops compiled by `tapegrad.njit`: `tapegrad.func.grad` of numbers, else with Tensors."""
+    """tapegrad, on what `tapegrad.njit` compiles: `tapegrad.func.grad` of numbers, else with Tensors."""
 
     name = "njit"
 

@@ -1,0 +1,95 @@
+"""Zero times an infinite partial: one rule, and where compiled code knows more than Tensors."""
+
+import functools
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+from numba import njit
+
+import tapegrad as tg
+from tests.native.test_equal import alike, derivatives, in_arrays, weighted
+
+# functions, each with a number where its partial, or that of its derivative, is infinite
+INNER = {
+    "np.sqrt(x)": 0.0, "x ** 0.5": 0.0, "np.log(x)": 0.0, "np.cbrt(x)": 0.0, "np.divide(1.0, x)": 0.0,
+    "np.log1p(x)": -1.0, "np.arcsin(x)": 1.0, "np.arctanh(x)": 1.0, "np.power(x, 1.5)": 0.0,
+}  # fmt: skip
+OUTER = ["y * y", "y * 0.0", "np.maximum(y, 9.0)", "np.minimum(y, -9.0)", "np.clip(y, 4.0, 5.0)",
+         "np.abs(y)", "np.sin(y) * (y - y)"]  # fmt: skip
+CHOICES = [
+    "np.where(x == c, 0.0, y)",
+    "y[1:] * 2.0",
+    "y[x != c]",
+    "y[1] * y[1:2]",
+    "erased(y)",
+    "branch(x, y, c)",
+]
+
+
+def erased(y):
+    y[0] = 0.0
+    return y
+
+
+def branch(x, y, c):
+    z = np.zeros_like(y)
+    for k in range(y.size):
+        if x[k] != c:
+            z[k] = y[k]
+    return z
+
+
+def program(cases):
+    """Cases, each lines and a result, as one function: of Tensors, and compiled."""
+    lines = ["def program(which, x):"]
+    for k, (*body, result) in enumerate(cases):
+        lines += [f"    if which == {k}:", *(f"        {line}" for line in [*body, f"return {result}"])]
+    text, found = "\n".join([*lines, "    return 0.0 * x[0]"]), []
+    for space in (
+        {"weighted": in_arrays, "erased": erased, "branch": branch},
+        {f.__name__: njit(f) for f in (weighted, erased, branch)},
+    ):
+        space["np"] = np
+        exec(text, space)
+        found.append(space["program"])
+    return found[0], tg.njit(found[1])
+
+
+def both(ways, which, point, order):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return [derivatives(functools.partial(f, which), point, order) for f in ways]
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_zero_times_infinity_is_what_it_is_for_tensors(inner):
+    """In arrays and numbers, within a statement and in several, to order 3."""
+    cases = []
+    for outer, (x, result) in itertools.product(OUTER, [("x", "weighted({})"), ("x[0]", "({}) * 1.0")]):
+        y = inner.replace("x", x)
+        cases.append([result.format(outer.replace("y", f"({y})"))])
+        cases.append([f"y = {y}", f"z = {outer}", result.format("z")])
+    ways, found = program(cases), []
+    for which, case in enumerate(cases):
+        one, other = both(ways, which, [INNER[inner], 0.5], 3)
+        found += [
+            f"{case}, order {k}: Tensors {a}, compiled {b}"
+            for k, (a, b) in enumerate(zip(one, other, strict=True))
+            if not alike(a, b)
+        ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_what_is_not_chosen_has_no_part_in_compiled_code(inner):
+    """Of Tensors it has, as arrays are what they record: 0 times its partial."""
+    c = INNER[inner]
+    cases = [[f"y = {inner}", f"c = {c}", f"weighted({choice})"] for choice in CHOICES]
+    ways = program(cases)
+    for which, case in enumerate(cases):
+        (_, one, *_), (_, *other) = both(ways, which, [c, 0.5], 3)
+        assert np.isnan(one[0]) or "power" in inner, case
+        assert all(d[0] == 0.0 and np.isfinite(d).all() for d in other), (case, other)
+        assert one[1] == pytest.approx(other[0][1], rel=1e-13)
