@@ -176,6 +176,54 @@ class Failing(Executor):
         return future
 
 
+class Far(Executor):
+    """Takes some time to send a task, and notes how many members each has."""
+
+    def __init__(self, seconds):
+        self.seconds, self.sizes = seconds, []
+
+    def submit(self, fn, /, work, sent, shared, starts, *members):
+        time.sleep(self.seconds)
+        self.sizes.append(len(members))
+        future = Future()
+        future.set_result(fn(work, sent, shared, starts, *members))
+        return future
+
+
+def test_quick_chunks_are_sent_together_and_their_sums_are_the_same():
+    far, near, sizes = Far(0.02), Far(0.0), [3] * 100
+    members = range(300)
+    batch.value_and_grad(misfit)(P, members[:3])  # what compiles
+    found = [batch.value_and_grad(misfit, executor=executor)(P, members) for executor in (far, near)]
+    assert same(*found) and same(found[0], batch.value_and_grad(misfit, chunk_size=3)(P, members))
+    assert far.sizes[0] == 3 and batch.TASKS <= len(far.sizes) <= batch.TASKS + 2
+    far.sizes.clear()
+    assert batch.map(abs, members, executor=far) == [*members] and len(far.sizes) <= batch.TASKS + 2
+    far.sizes.clear()
+    assert batch.map(abs, members, executor=far, chunk_size=3) == [*members] and far.sizes == sizes
+    near.sizes.clear()
+    batch.map(lambda k: time.sleep(0.02), range(20), executor=near)
+    assert near.sizes == [1] * 20
+
+
+@pytest.mark.parametrize("together", [1, 2, 7, 10**6])
+def test_each_chunk_is_of_one_task(together):
+    for n in range(300):
+        tasks = [slice(0, 1)][:n] + batch._tasks(n, together)
+        assert [k for task in tasks for k in range(n)[task]] == [*range(n)]
+        assert n < batch.TASKS or len(tasks) >= batch.TASKS
+
+
+def test_errors_and_deaths_where_chunks_are_sent_together():
+    with pytest.raises(ZeroDivisionError) as caught:
+        batch.map(inverse, [1.0] * 250 + [0.0] + [1.0] * 49, executor=Far(2e-3))
+    if sys.version_info >= (3, 11):
+        assert caught.value.__notes__ == ["tapegrad.batch: member 250"]
+    pools = iter([Failing([3]), Failing([1]), Failing([])])
+    pool = batch.RenewingExecutor(lambda: next(pools))
+    assert batch.map(abs, range(-300, 0), executor=pool, retries=2) == [*range(300, 0, -1)]
+
+
 def test_what_a_broken_pool_had_is_sent_again():
     pools = iter([Failing([3]), Failing([1]), Failing([])])
     pool = batch.RenewingExecutor(lambda: next(pools))
