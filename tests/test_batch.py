@@ -3,10 +3,13 @@
 import math
 import multiprocessing
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import time
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -200,6 +203,7 @@ def test_quick_chunks_are_sent_together_and_their_sums_are_the_same():
     far.sizes.clear()
     assert batch.map(abs, members, executor=far) == [*members] and len(far.sizes) <= batch.TASKS + 2
     far.sizes.clear()
+    far.seconds = 0.0
     assert batch.map(abs, members, executor=far, chunk_size=3) == [*members] and far.sizes == sizes
     near.sizes.clear()
     batch.map(lambda k: time.sleep(0.02), range(20), executor=near)
@@ -315,3 +319,33 @@ def test_dask_with_a_worker_that_is_killed(tmp_path):
         assert batch.map(inverse, client.scatter([1.0, 2.0]), executor=pool) == [1.0, 0.5]  # Dask's futures
         with pytest.raises(ZeroDivisionError):
             batch.map(inverse, [1, 0], executor=pool)
+
+
+MPI = """
+from mpi4py.futures import MPIPoolExecutor
+from tapegrad import batch
+from tests.test_batch import P, misfit, same
+
+if __name__ == "__main__":
+    with MPIPoolExecutor() as pool:
+        there = batch.value_and_grad(misfit, executor=pool)(P, range(40))
+    print("the same bits:", same(there, batch.value_and_grad(misfit)(P, range(40))))
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_mpi(tmp_path, ranks):
+    """One rank sums, the others compute."""
+    pytest.importorskip("mpi4py")
+    mpiexec = shutil.which("mpiexec")
+    if mpiexec is None:
+        pytest.skip("there is no mpiexec on the path")
+    (tmp_path / "script.py").write_text(MPI)
+    root = dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1")
+    more = {"OMPI_MCA_rmaps_base_oversubscribe": "1", "PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run(
+        [mpiexec, "-n", str(ranks), sys.executable, "-m", "mpi4py.futures", tmp_path / "script.py"],
+        env={**os.environ, **root, **more}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert "the same bits: True" in done.stdout, done.stdout + done.stderr
