@@ -125,6 +125,11 @@ class Call:
             if not args:
                 raise TypeError(f"{what}: the last argument is a direction; none is given")
             self.v, args = args[-1], args[:-1]
+            if not args:
+                raise TypeError(
+                    f"{what}: arguments of the function and a direction are wanted, found one argument: "
+                    f"tg.func.{what}(f)(x, v)"
+                )
         self.what, self._f, self._args, self._kwargs = what, f, args, kwargs
         self._places, self._several = where
         self._structures: list[Structure] = []
