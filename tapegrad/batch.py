@@ -70,7 +70,7 @@ def map(
         By default a thread for each processor.
     chunk_size : int, optional
         How many members are sent together; by default such that there are at most 128 chunks, of which
-        several are sent together where the first one took less time than sending it.
+        several are sent together where the first takes less than five times as long as sending it.
     retries : int, optional
         How often a worker may die; its members are computed again by others. See `RenewingExecutor`.
     progress : bool, optional
