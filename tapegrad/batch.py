@@ -29,7 +29,8 @@ from tapegrad import func
 from tapegrad.core.base import Operand
 from tapegrad.func.calls import named
 from tapegrad.func.trees import Tree, map_tree
-from tapegrad.warmup import shown, warm_up
+from tapegrad.progress import progress as shown
+from tapegrad.warmup import warm_up
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
@@ -74,7 +75,8 @@ def map(
     retries : int, optional
         How often a worker may die; its members are computed again by others. See `RenewingExecutor`.
     progress : bool, optional
-        Whether a bar of tqdm's shows how many chunks are done.
+        Show how many chunks are done, on a terminal or in a notebook: by tqdm if it is installed, else by a
+        line.
 
     Returns
     -------

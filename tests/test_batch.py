@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad import batch
+from tapegrad import batch, progress
 
 P = {"a": 1.3, "k": np.array([0.7, 0.1])}
 
@@ -264,10 +264,12 @@ def test_blas_has_one_thread_meanwhile():
         assert threads() == before and 2 in before
 
 
-def test_progress(capsys):
-    pytest.importorskip("tqdm")
+@pytest.mark.parametrize("seen", [True, False])
+def test_progress(capsys, monkeypatch, seen):
+    monkeypatch.setattr(progress, "watched", lambda: seen)
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     assert batch.map(abs, range(300), progress=True) == [*range(300)]
-    assert "100/100" in capsys.readouterr().err
+    assert ("batch.map: 100 of 100" in capsys.readouterr().err) == seen
 
 
 # ---------------------------------------------------------------- processes
