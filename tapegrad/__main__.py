@@ -1,7 +1,6 @@
 """``python -m tapegrad``: what is in use here; other commands are listed by ``--help``."""
 
 import argparse
-import importlib.util
 import signal
 import time
 
@@ -41,9 +40,9 @@ def run_bench(given: argparse.Namespace) -> None:
 
 
 def run_warm_up(given: argparse.Namespace) -> None:
-    """Compile ahead, with a bar where there is tqdm."""
+    """Compile ahead, with a bar."""
     begin = time.perf_counter()
-    compiled = warm_up(given.dtypes, progress=importlib.util.find_spec("tqdm") is not None)
+    compiled = warm_up(given.dtypes, progress=True)
     print(f"compiled {compiled} in {time.perf_counter() - begin:.1f} s; kernel cache {cache.describe()}")
 
 

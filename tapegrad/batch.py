@@ -10,14 +10,17 @@ threadpoolctl is installed.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import os
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, wait
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -26,7 +29,8 @@ from tapegrad import func
 from tapegrad.core.base import Operand
 from tapegrad.func.calls import named
 from tapegrad.func.trees import Tree, map_tree
-from tapegrad.warmup import shown, warm_up
+from tapegrad.progress import progress as shown
+from tapegrad.warmup import warm_up
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["RenewingExecutor", "map", "minimize", "value_and_grad", "warm_up"]
 
 CHUNKS = 128  # at most, by default: some for each worker of a few dozen
+TASKS = 8  # at least, where several chunks make one: some for each worker of a few
+WORTH = 5  # a task takes so many times as long as it takes to send one, where chunks are quick
+PATIENCE = 0.05  # seconds to wait for the first chunk, which tells that
 KEPT = 32  # functions that a worker keeps
 RETRIES = 3
 M = TypeVar("M")
@@ -63,11 +70,13 @@ def map(
     executor : concurrent.futures.Executor, optional
         By default a thread for each processor.
     chunk_size : int, optional
-        How many members are sent together; by default such that there are at most 128 chunks.
+        How many members are sent together; by default such that there are at most 128 chunks, of which
+        several are sent together where the first takes less than five times as long as sending it.
     retries : int, optional
         How often a worker may die; its members are computed again by others. See `RenewingExecutor`.
     progress : bool, optional
-        Whether a bar of tqdm's shows how many chunks are done.
+        Show how many chunks are done, on a terminal or in a notebook: by tqdm if it is installed, else by a
+        line.
 
     Returns
     -------
@@ -91,7 +100,7 @@ def map(
     """
     sent, found = _Sent(f), []
     chunks = _chunks("map", members, chunk_size)
-    for part in _results("map", _mapped, sent, None, chunks, executor, retries, progress):
+    for part in _results("map", _mapped, sent, None, chunks, executor, retries, progress, chunk_size is None):
         found += part
     return found
 
@@ -143,7 +152,9 @@ def value_and_grad(
         if not chunks:
             raise ValueError("batch.value_and_grad: there are no members to sum over")
         sent = _Sent(f)
-        parts = _results("value_and_grad", _summed, sent, p, chunks, executor, retries, progress)
+        parts = _results(
+            "value_and_grad", _summed, sent, p, chunks, executor, retries, progress, chunk_size is None
+        )
         total: tuple[Any, P] = functools.reduce(_added, parts)
         return total
 
@@ -345,6 +356,16 @@ def _naming(member: int) -> Iterator[None]:
         raise
 
 
+def _several(
+    work: Callable[..., R], sent: _Sent, shared: Any, starts: list[int], *members: Any
+) -> tuple[float, list[R]]:
+    """The seconds that some chunks take, and what is made of the members of each, by its first's number."""
+    begin = time.perf_counter()
+    ends = [start - starts[0] for start in starts] + [len(members)]
+    found = [work(sent, shared, starts[0] + a, *members[a:b]) for a, b in pairwise(ends)]
+    return time.perf_counter() - begin, found
+
+
 def _mapped(sent: _Sent, shared: None, start: int, *members: Any) -> list[Any]:
     found = []
     for k, member in enumerate(members, start):
@@ -398,13 +419,17 @@ def _results(
     executor: Executor | None,
     retries: int,
     progress: bool,
+    together: bool = False,
 ) -> Iterator[R]:
-    """What workers make of each chunk, in order; of those that died, others."""
+    """What workers make of each chunk, in order; of those that died, others.
+
+    `together`: several chunks may be sent at once.
+    """
     if executor is None:
         from concurrent.futures import ThreadPoolExecutor  # cannot be imported while Python ends
 
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            yield from _results(what, work, sent, shared, chunks, threads, retries, progress)
+            yield from _results(what, work, sent, shared, chunks, threads, retries, progress, together)
         return
     if not hasattr(executor, "submit"):
         raise TypeError(
@@ -412,20 +437,25 @@ def _results(
             "client of Dask's it is client.get_executor(), of a pool of loky's loky.get_reusable_executor()"
         )
 
-    def submitted(k: int) -> Future[R]:
-        start, members = chunks[k]
+    def submitted(task: slice) -> Future[tuple[float, list[R]]]:
+        starts = [start for start, _ in chunks[task]]
+        members = [member for _, part in chunks[task] for member in part]
         try:
-            return executor.submit(work, sent, shared, start, *members)
+            return executor.submit(_several, work, sent, shared, starts, *members)
         except BrokenExecutor as error:
-            failed: Future[R] = Future()
+            failed: Future[tuple[float, list[R]]] = Future()
             failed.set_exception(error)
             return failed
 
     futures: list[Any] = []
+    left = iter(shown(range(len(chunks)), f"batch.{what}", progress))
     with _one_thread:
         try:
-            futures += [submitted(k) for k in range(len(chunks))]
-            for k in shown(range(len(chunks)), f"batch.{what}", progress):
+            begin, tasks = time.perf_counter(), [slice(0, 1)][: len(chunks)]
+            futures += [submitted(task) for task in tasks]
+            tasks += _tasks(len(chunks), _chunks_worth(futures[0], begin) if chunks and together else 1)
+            futures += [submitted(task) for task in tasks[1:]]
+            for k in range(len(tasks)):
                 while error := _death(futures[k]):
                     retries -= 1
                     if retries < 0:
@@ -435,15 +465,33 @@ def _results(
                         ) from error
                     if isinstance(error, BrokenExecutor):  # all that the pool had is lost
                         wait(futures[k:])
-                    for j in range(k, len(chunks)):
+                    for j in range(k, len(tasks)):
                         if futures[j].done() and _death(futures[j]):
-                            futures[j] = submitted(j)
-                result, futures[k] = futures[k].result(), None
-                yield result
+                            futures[j] = submitted(tasks[j])
+                (_, found), futures[k] = futures[k].result(), None
+                for result in found:
+                    next(left)
+                    yield result
+            next(left, None)  # ends the bar
         finally:
             for future in futures:
                 if future is not None:
                     future.cancel()
+
+
+def _chunks_worth(first: Future[tuple[float, list[Any]]], begin: float) -> int:
+    """How many chunks are sent together, by the time that the first one took here and where it ran."""
+    done = wait([first], PATIENCE).done
+    if not done or first.cancelled() or first.exception() is not None:
+        return 1
+    elapsed, there = time.perf_counter() - begin, first.result()[0]
+    return max(1, math.ceil(WORTH * (elapsed - there) / max(there, 1e-9)))
+
+
+def _tasks(chunks: int, together: int) -> list[slice]:
+    """All chunks but the first, so many in each task, if that leaves some for each worker."""
+    size = min(together, max(1, chunks // TASKS))
+    return [slice(k, k + size) for k in range(1, chunks, size)]
 
 
 def _death(future: Future[Any]) -> BaseException | None:

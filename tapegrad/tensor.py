@@ -505,7 +505,7 @@ class Tensor(ArrayMethods):
     def item(self, *args: int | tuple[int, ...]) -> Any:
         """The value of one element as a Python number."""
         note_escape(self)
-        return self._v.item(*args)
+        return self._v.item(*args) if args else self._one("item()", "; name one, or take .tolist()")
 
     def tolist(self) -> Any:
         """The values as nested lists."""
@@ -529,9 +529,9 @@ class Tensor(ArrayMethods):
             return int(self._v)
         raise TypeError(f"only an integer scalar is an index, found shape {self.shape}, dtype {self.dtype}")
 
-    def _one(self, what: str) -> float:
+    def _one(self, what: str, advice: str = "") -> Any:
         if self.size != 1:
-            raise ValueError(f"{what} needs one element, found shape {self.shape}")
+            raise ValueError(f"{what} needs one element, found shape {self.shape}{advice}")
         return self._v.item()
 
     def __bool__(self) -> bool:
@@ -541,12 +541,12 @@ class Tensor(ArrayMethods):
 
     def __len__(self) -> int:
         if self.ndim == 0:
-            raise TypeError("len() of a 0-d Tensor")
+            raise TypeError("len() of a 0-d Tensor; .item() is its number")
         return len(self._v)
 
     def __iter__(self) -> Iterator[Tensor]:
         if self.ndim == 0:
-            raise TypeError("iteration over a 0-d Tensor")
+            raise TypeError("iteration over a 0-d Tensor; .item() is its number")
         return (fn.getitem(self, k) for k in range(len(self._v)))
 
     def __contains__(self, item: Operand) -> bool:
@@ -827,7 +827,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
     tensor([3., 0.])
     """
     if not isinstance(array, np.ndarray):
-        raise TypeError(f"from_numpy takes an ndarray, found {type(array).__name__}")
+        raise TypeError(f"from_numpy takes an ndarray, found {type(array).__name__}; tg.tensor copies that")
     value = as_tape_value(array, "from_numpy")
     out: Tensor = wrap(value)
     if isinstance(value, np.ndarray) and np.may_share_memory(value, array):

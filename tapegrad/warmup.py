@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from importlib import import_module
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +16,12 @@ from tapegrad.kernels import abi, cache, table
 from tapegrad.kernels.emit import RuleError
 from tapegrad.kernels.replay import layout
 from tapegrad.native import njit
+from tapegrad.progress import progress as shown
 from tapegrad.tensor import tensor
 
 __all__ = ["warm_up"]
 
 CODES = {abi.NAMES[code]: code for code in range(1, layout.DIFFERENTIABLE + 1)}
-T = TypeVar("T")
 
 
 def warm_up(dtypes: Sequence[str] = ("float64",), progress: bool = False) -> int:
@@ -37,7 +36,7 @@ def warm_up(dtypes: Sequence[str] = ("float64",), progress: bool = False) -> int
     dtypes : sequence of str, optional
         Some of float64, float32, complex128 and complex64.
     progress : bool, optional
-        Whether a bar of tqdm's shows how far it is.
+        Show how far it is, on a terminal or in a notebook: by tqdm if it is installed, else by a line.
 
     Returns
     -------
@@ -73,17 +72,6 @@ def warm_up(dtypes: Sequence[str] = ("float64",), progress: bool = False) -> int
 def _kernel(number: int, code: int) -> None:
     with contextlib.suppress(RuleError):  # of an op declared outside whose rule has no scalar form
         table.kernel(number, code)
-
-
-def shown(items: Sequence[T], what: str, show: bool) -> Iterable[T]:
-    """Go through items, and show how many are done where that is asked for."""
-    if not show:
-        return items
-    try:
-        bar = import_module("tqdm.auto").tqdm
-    except ImportError as error:
-        raise ImportError(f"{what}: progress=True shows a bar of tqdm; install tqdm") from error
-    return bar(items, desc=what)  # type: ignore[no-any-return]
 
 
 # ---------------------------------------------------------------- what every program needs

@@ -3,16 +3,19 @@
 import math
 import multiprocessing
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import time
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad import batch
+from tapegrad import batch, progress
 
 P = {"a": 1.3, "k": np.array([0.7, 0.1])}
 
@@ -176,6 +179,55 @@ class Failing(Executor):
         return future
 
 
+class Far(Executor):
+    """Takes some time to send a task, and notes how many members each has."""
+
+    def __init__(self, seconds):
+        self.seconds, self.sizes = seconds, []
+
+    def submit(self, fn, /, work, sent, shared, starts, *members):
+        time.sleep(self.seconds)
+        self.sizes.append(len(members))
+        future = Future()
+        future.set_result(fn(work, sent, shared, starts, *members))
+        return future
+
+
+def test_quick_chunks_are_sent_together_and_their_sums_are_the_same():
+    far, near, sizes = Far(0.02), Far(0.0), [3] * 100
+    members = range(300)
+    batch.value_and_grad(misfit)(P, members[:3])  # what compiles
+    found = [batch.value_and_grad(misfit, executor=executor)(P, members) for executor in (far, near)]
+    assert same(*found) and same(found[0], batch.value_and_grad(misfit, chunk_size=3)(P, members))
+    assert far.sizes[0] == 3 and batch.TASKS <= len(far.sizes) <= batch.TASKS + 2
+    far.sizes.clear()
+    assert batch.map(abs, members, executor=far) == [*members] and len(far.sizes) <= batch.TASKS + 2
+    far.sizes.clear()
+    far.seconds = 0.0
+    assert batch.map(abs, members, executor=far, chunk_size=3) == [*members] and far.sizes == sizes
+    near.sizes.clear()
+    batch.map(lambda k: time.sleep(0.02), range(20), executor=near)
+    assert near.sizes == [1] * 20
+
+
+@pytest.mark.parametrize("together", [1, 2, 7, 10**6])
+def test_each_chunk_is_of_one_task(together):
+    for n in range(300):
+        tasks = [slice(0, 1)][:n] + batch._tasks(n, together)
+        assert [k for task in tasks for k in range(n)[task]] == [*range(n)]
+        assert n < batch.TASKS or len(tasks) >= batch.TASKS
+
+
+def test_errors_and_deaths_where_chunks_are_sent_together():
+    with pytest.raises(ZeroDivisionError) as caught:
+        batch.map(inverse, [1.0] * 250 + [0.0] + [1.0] * 49, executor=Far(2e-3))
+    if sys.version_info >= (3, 11):
+        assert caught.value.__notes__ == ["tapegrad.batch: member 250"]
+    pools = iter([Failing([3]), Failing([1]), Failing([])])
+    pool = batch.RenewingExecutor(lambda: next(pools))
+    assert batch.map(abs, range(-300, 0), executor=pool, retries=2) == [*range(300, 0, -1)]
+
+
 def test_what_a_broken_pool_had_is_sent_again():
     pools = iter([Failing([3]), Failing([1]), Failing([])])
     pool = batch.RenewingExecutor(lambda: next(pools))
@@ -212,10 +264,12 @@ def test_blas_has_one_thread_meanwhile():
         assert threads() == before and 2 in before
 
 
-def test_progress(capsys):
-    pytest.importorskip("tqdm")
+@pytest.mark.parametrize("seen", [True, False])
+def test_progress(capsys, monkeypatch, seen):
+    monkeypatch.setattr(progress, "watched", lambda: seen)
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     assert batch.map(abs, range(300), progress=True) == [*range(300)]
-    assert "100/100" in capsys.readouterr().err
+    assert ("batch.map: 100 of 100" in capsys.readouterr().err) == seen
 
 
 # ---------------------------------------------------------------- processes
@@ -267,3 +321,33 @@ def test_dask_with_a_worker_that_is_killed(tmp_path):
         assert batch.map(inverse, client.scatter([1.0, 2.0]), executor=pool) == [1.0, 0.5]  # Dask's futures
         with pytest.raises(ZeroDivisionError):
             batch.map(inverse, [1, 0], executor=pool)
+
+
+MPI = """
+from mpi4py.futures import MPIPoolExecutor
+from tapegrad import batch
+from tests.test_batch import P, misfit, same
+
+if __name__ == "__main__":
+    with MPIPoolExecutor() as pool:
+        there = batch.value_and_grad(misfit, executor=pool)(P, range(40))
+    print("the same bits:", same(there, batch.value_and_grad(misfit)(P, range(40))))
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_mpi(tmp_path, ranks):
+    """One rank sums, the others compute."""
+    pytest.importorskip("mpi4py")
+    mpiexec = shutil.which("mpiexec")
+    if mpiexec is None:
+        pytest.skip("there is no mpiexec on the path")
+    (tmp_path / "script.py").write_text(MPI)
+    root = dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1")
+    more = {"OMPI_MCA_rmaps_base_oversubscribe": "1", "PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run(
+        [mpiexec, "-n", str(ranks), sys.executable, "-m", "mpi4py.futures", tmp_path / "script.py"],
+        env={**os.environ, **root, **more}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert "the same bits: True" in done.stdout, done.stdout + done.stderr

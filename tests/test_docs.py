@@ -73,3 +73,14 @@ def test_examples_of_a_page(page):
     report = []
     doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=report.append)
     assert not report, "".join(report)
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore:anomaly mode is on")
+def test_the_readme_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS.parent / "README.md").read_text("utf-8"), re.S)
+    names = {}
+    for number, block in enumerate(blocks, 1):
+        exec(compile(block, f"README.md, block {number}", "exec"), names)
+    assert number == 5 and (tmp_path / "run.html").exists() and (tmp_path / "graph.svg").exists()

@@ -1,5 +1,7 @@
 """Differentiation, by torch's names."""
 
+from typing import TYPE_CHECKING
+
 from tapegrad.autograd import forward_ad, function, functional, graph, profiler
 from tapegrad.autograd.anomaly_mode import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from tapegrad.autograd.backward import backward, grad
@@ -17,6 +19,7 @@ from tapegrad.core.grad_mode import (
     no_grad,
     set_grad_enabled,
 )
+from tapegrad.core.other_names import missing
 
 __all__ = [
     "Function",
@@ -51,3 +54,10 @@ __all__ = [
 def __dir__() -> list[str]:
     """Show what is exported, not the modules that it comes from."""
     return [*__all__, *(name for name in globals() if name.startswith("__"))]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> None:
+        """Say what to write for a name of another library's."""
+        raise AttributeError(missing(name, __all__, (), __name__), name=name)

@@ -53,10 +53,10 @@ class FunctionCtx:
         self._saved_forward = tensors
 
     @property
-    def saved_tensors(self) -> tuple[Any, ...]:
+    def saved_tensors(self) -> tuple[Tensor, ...]:  # as torch has it; None where that was given
         """What save_for_backward kept; an input or result is the same object if it is still what it was."""
         call = None if self._call is None else self._call()
-        return tuple(self._saved) if call is None else call.unpack()
+        return tuple(self._saved) if call is None else call.unpack()  # type: ignore[return-value, arg-type]
 
     def __getattr__(self, name: str) -> Any:
         """Return a result that forward set as an attribute."""

@@ -36,7 +36,8 @@ def _tensors(x: Inputs, what: str) -> tuple[bool, Tensors]:
     for k, part in enumerate(parts):
         if not isinstance(part, Tensor):
             place = f", found {type(part).__name__} at {k}" if several else f", found {type(part).__name__}"
-            raise TypeError(f"{what}: a Tensor or a tuple of Tensors is needed{place}")
+            more = "; tg.tensor makes one, tg.func takes arrays" if isinstance(part, np.ndarray) else ""
+            raise TypeError(f"{what}: a Tensor or a tuple of Tensors is needed{place}{more}")
     return several, parts
 
 

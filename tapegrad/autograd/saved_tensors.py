@@ -283,6 +283,10 @@ def checkpoint(
     """
     if use_reentrant:
         raise ValueError("use_reentrant=True is not offered: what is not reentrant can do all that it could")
+    if not callable(function):
+        raise TypeError(
+            f"checkpoint takes a function and arguments, checkpoint(f, x); found {type(function).__name__}"
+        )
     if not is_grad_enabled():
         return function(*args, **kwargs)
     frame = _Frame(function, args, kwargs, preserve_rng_state)

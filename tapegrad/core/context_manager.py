@@ -32,8 +32,8 @@ class _Exits:
     def __get__(self, block: Block | None, kind: type[Block]) -> Any:
         if block is None:
             return kind._leave
-        made = block._exit = _Exit(kind._leave, block)
-        return made
+        block._exit = _Exit(kind._leave, block)  # in no variable: a debugger may hold this frame for longer
+        return block._exit
 
 
 class Block:

@@ -20,6 +20,7 @@ def _read(text: str) -> dict[str, str]:
 METHODS = _read("""
     cpu cuda pin_memory: arrays are NumPy's, in main memory; leave the call out
     to type: x.astype(dtype) converts
+    long int bool: x.astype(int) has no derivative; x.detach().astype(int) says so
     float double: x.astype(np.float32) or x.astype(float) converts
     half bfloat16: derivatives take float32, float64 and their complex kin; use x.astype(np.float32)
     pow: write x**n
@@ -46,8 +47,17 @@ METHODS = _read("""
     masked_fill: write np.where(mask, value, x)
     index_select: write np.take(x, indices, axis)
     gather: write np.take_along_axis(x, indices, axis)
-    scatter scatter_add index_add: write y = x.clone(); np.add.at(y, indices, values)
-    chunk: write np.split(x, n)
+    scatter scatter_add scatter_add_ index_add: write y = x.clone(); np.add.at(y, indices, values)
+    chunk split: write np.split(x, n)
+    unbind: write list(x)
+    squeeze_ unsqueeze_ t_ transpose_: write x = x.reshape(shape); a view is no write
+    H mH adjoint: write np.conj(A).T
+    einsum: write np.einsum("ij,j->i", A, x)
+    isnan isfinite isinf allclose: NumPy's functions take Tensors, as np.isnan(x)
+    apply_ map_: write it in NumPy's functions; tg.njit compiles loops over numbers
+    is_cuda get_device: arrays are NumPy's, in main memory
+    register_backward_hook: write x.register_hook(f)
+    value primal: write x.detach()
     new_zeros new_ones new_tensor: tg.zeros, tg.ones and tg.tensor make Tensors
     zero_grad: write x.grad = None
     at: write y = x.clone(); y[i] = value, which is differentiated
@@ -55,6 +65,11 @@ METHODS = _read("""
     append extend: collect values in a list and np.stack it; np.append(x, value) copies the whole array
 """)
 MODULE = _read("""
+    scipy: it is a module of its own; import tapegrad.scipy as ts
+    lax: loops and branches are Python's; tg.njit compiles those over numbers
+    pmap: tg.batch.map has members computed by threads, processes and machines
+    tree tree_map tree_util: parameters may be dicts and lists; tg.func.ravel_tree makes a vector of them
+    set_default_dtype: Tensors of Python's numbers are float64; give dtype=np.float32 where they are made
     jit compile: tg.njit compiles a function by Numba
     Parameter: tg.tensor(data, requires_grad=True) makes a leaf
     nn optim: tapegrad has no layers or optimizers; tapegrad.scipy.optimize.minimize takes plain functions
@@ -100,7 +115,7 @@ def explain_methods(cls: type) -> None:
     cls.__dir__ = __dir__  # type: ignore[assignment]
 
 
-def missing(name: str, own: Iterable[str], modules: Iterable[Any]) -> str:
+def missing(name: str, own: Iterable[str], modules: Iterable[Any], asked: str = "tapegrad") -> str:
     """Return the message for an attribute that the package has not.
 
     Parameters
@@ -108,9 +123,11 @@ def missing(name: str, own: Iterable[str], modules: Iterable[Any]) -> str:
     name : str
         What was asked.
     own : iterable of str
-        The package's names.
+        The names of the module asked.
     modules : iterable of modules
         Of the package: where else to look.
+    asked : str, optional
+        The module.
 
     Examples
     --------
@@ -120,8 +137,10 @@ def missing(name: str, own: Iterable[str], modules: Iterable[Any]) -> str:
     "tapegrad has no 'exp'; np.exp takes Tensors"
     >>> missing("tensr", ["tensor"], [])
     "tapegrad has no 'tensr'; there is tg.tensor"
+    >>> missing("grdd", ["grad"], [], "tapegrad.func")
+    "tapegrad.func has no 'grdd'; there is tg.func.grad"
     """
-    said = f"tapegrad has no {name!r}"
+    said = f"{asked} has no {name!r}"
     if name in MODULE:
         return f"{said}; {MODULE[name]}"
     for module in modules:
@@ -132,4 +151,4 @@ def missing(name: str, own: Iterable[str], modules: Iterable[Any]) -> str:
         called = callable(meant) and not isinstance(meant, type)
         return f"{said}; np.{name} {'takes Tensors' if called else 'is what to use'}"
     close = difflib.get_close_matches(name, own, 1)
-    return f"{said}; there is tg.{close[0]}" if close else said
+    return f"{said}; there is {asked.replace('tapegrad', 'tg')}.{close[0]}" if close else said

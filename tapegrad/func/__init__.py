@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from tapegrad.core.other_names import missing
 from tapegrad.func.custom import custom_jvp, custom_vjp
 from tapegrad.func.implicit import fixed_point, minimizer, root
 from tapegrad.func.linear_systems import linear_solve
@@ -24,3 +27,10 @@ __all__ = [
 def __dir__() -> list[str]:
     """Show what is exported, not the modules that it comes from."""
     return [*__all__, *(name for name in globals() if name.startswith("__"))]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> None:
+        """Say what to write for a name of another library's."""
+        raise AttributeError(missing(name, __all__, (), __name__), name=name)

@@ -125,6 +125,11 @@ class Call:
             if not args:
                 raise TypeError(f"{what}: the last argument is a direction; none is given")
             self.v, args = args[-1], args[:-1]
+            if not args:
+                raise TypeError(
+                    f"{what}: arguments of the function and a direction are wanted, found one argument: "
+                    f"tg.func.{what}(f)(x, v)"
+                )
         self.what, self._f, self._args, self._kwargs = what, f, args, kwargs
         self._places, self._several = where
         self._structures: list[Structure] = []
@@ -270,7 +275,10 @@ class Call:
 
         `alone`: what is recorded stands on the tape of the arguments, else `Outgrown` is raised.
         """
-        handles = [_followed(x, self.outside) for x in self.given]
+        sources = [_source(x, self.outside) for x in self.given]
+        handles = [record(RESHAPE, x._v, (x,), {"shape": x._v.shape}) for x in sources]
+        mine = set() if self.outside else {strip_tangents(x)._at for x in sources}  # cells of leaves
+        del sources
         self.xs = [alias_of(x) for x in handles]
         if alone:
             before, local.only = local.only, strip_tangents(self.xs[0])._tape
@@ -283,7 +291,7 @@ class Call:
         if not self.outside and self._visible and handles:
             begin: Any = strip_tangents(self.xs[0])._tape
             leaves = [found] if isinstance(found, Handle) and not has_aux else flatten((found, aux))[0]
-            self.outside = _uses_others([x for x in leaves if isinstance(x, Handle)], begin.serial)
+            self.outside = _uses_others([x for x in leaves if isinstance(x, Handle)], begin.serial, mine)
         return found, aux
 
     def primals(self) -> list[Tensor]:
@@ -406,21 +414,18 @@ def _differentiable(x: Any, what: str, k: int) -> Operand:
     return x
 
 
-def _followed(x: Operand, outside: bool) -> Tensor:
-    """Return a Tensor of this value that is a result, so that it can be written to and differentiated by.
+def _source(x: Operand, outside: bool) -> Tensor:
+    """Return what that is recorded from by which is differentiated: so it is a result, to be written to.
 
-    It is another one than a Tensor given, whose history goes on in it where that can be seen `outside`, and
-    whose tangents do. The leaf that it else comes from is gone: nobody else can differentiate by that.
+    It is a Tensor given, where its history can be seen `outside`, else a leaf, to which its tangents go on.
     """
     if not isinstance(x, Tensor):
-        source = tensor(x, requires_grad=True)
-    elif outside and x.requires_grad:
-        source = x
-    elif has_tangent(x):
-        source = (alias_of(x) if outside else without_history(x)).requires_grad_()
-    else:
-        source = bare(x).requires_grad_()
-    return record(RESHAPE, source._v, (source,), {"shape": source._v.shape})
+        return tensor(x, requires_grad=True)
+    if outside and x.requires_grad:
+        return x
+    if has_tangent(x):
+        return (alias_of(x) if outside else without_history(x)).requires_grad_()
+    return bare(x).requires_grad_()
 
 
 def has_history(x: Any) -> bool:
@@ -432,10 +437,11 @@ def has_history(x: Any) -> bool:
     return requires_grad(x)
 
 
-def _uses_others(tensors: list[Any], begin: int) -> bool:
+def _uses_others(tensors: list[Any], begin: int, mine: set[Any]) -> bool:
     """Whether there is more, of what tapes from this serial on have, by which these can be differentiated.
 
-    That is what older tapes hold, and leaves that there still are; also what tangents come from.
+    That is what older tapes hold, and leaves that there still are; also what tangents come from. Leaves of
+    cells that are `mine` are nobody else's, though a profiler may hold the frame that made them.
     """
     tapes: list[Tape] = []
     seen: set[int] = set()
@@ -457,7 +463,7 @@ def _uses_others(tensors: list[Any], begin: int) -> bool:
                 return True
             if tape.serial not in seen:
                 seen.add(tape.serial)
-                if any(cell.handle() is not None for cell in tape.imports.copy().values()):
+                if any(cell.handle() is not None for cell in {*tape.imports.copy().values()} - mine):
                     return True
                 tapes += [older for older in tape.older.copy() if older is not None]
                 tensors += tangents_on(tape)

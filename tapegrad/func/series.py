@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import weakref
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,6 +102,9 @@ def taylor(f: Function, order: int, argnums: int | Sequence[int] = 0) -> Functio
     return series
 
 
+_derived: weakref.WeakKeyDictionary[Function, tuple[Function, int]] = weakref.WeakKeyDictionary()
+
+
 def derivative(f: Function, n: int = 1) -> Function:
     """Return the n-th derivative of a function of a number, by one power series.
 
@@ -123,6 +128,9 @@ def derivative(f: Function, n: int = 1) -> Function:
     48.0
     """
     order = _whole(n, "derivative: n", 0)
+    if type(f) is FunctionType and f in _derived:  # one series of higher order, not series of series
+        inner, more = _derived[f]
+        return derivative(inner, order + more)
     if is_compiled(f):
         if not order:
             return f
@@ -131,6 +139,7 @@ def derivative(f: Function, n: int = 1) -> Function:
         def of_compiled(*args: Any) -> float:
             return float(series(*args, 1.0)[order]) * math.factorial(order)
 
+        _derived[of_compiled] = f, order
         return functools.wraps(f)(of_compiled)
 
     @functools.wraps(f)
@@ -144,6 +153,7 @@ def derivative(f: Function, n: int = 1) -> Function:
         found = _expand(f, [x, *args], kwargs, {0: [ones]}, max(order, 1), "derivative")
         return map_tree(lambda terms: _plain(terms.at(order), math.factorial(order)), found)
 
+    _derived[function] = f, order
     return function
 
 

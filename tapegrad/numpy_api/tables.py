@@ -144,6 +144,9 @@ def axis_of(x: Operand, axis: int, what: str, extra: int = 0) -> int:
         return int(normalize_axis_index(operator.index(axis), ndim))
     except np.exceptions.AxisError as error:
         raise AxisError(f"{what}: axis {axis} of an array of shape {shape_of(x)}") from error
+    except TypeError as error:
+        joining = f"; arrays to be joined are in one list, np.{what}([a, b])" if is_tensor(axis) else ""
+        raise TypeError(f"{what}: axis is a whole number, found {type(axis).__name__}{joining}") from error
 
 
 def plain(x: Any) -> Any:
@@ -171,11 +174,11 @@ def _any(holds: Callable[[Any], bool], x: Operand, depth: int) -> bool:
 
 def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> TensorOrArray:
     """Let NumPy compute into `out`, an array or a Tensor; returns it. Derivatives there are none."""
-    name = f"np.{function.__name__}"
+    name = f"{'np' if hasattr(np, function.__name__) else 'scipy.special'}.{function.__name__}"
     if any_follows(out) or any_follows(args):
         raise UnsupportedOpError(
             f"{name}: out= has no derivative, and {'out' if any_grad(out) else 'an operand'} requires grad; "
-            + ("write a = a + x for a += x" if args and out is args[0] else "use the result it returns")
+            + ("write a = a + x for a += x" if args[1:] and out is args[0] else "use the result it returns")
             + ", or write under tg.no_grad()"
         )
     if not is_tensor(out) and not isinstance(out, np.ndarray):

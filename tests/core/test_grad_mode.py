@@ -1,6 +1,7 @@
 """Grad modes: cases F2-1 and F2-2."""
 
 import asyncio
+import sys
 import threading
 
 import numpy as np
@@ -108,6 +109,21 @@ def test_F2_1_nesting_to_depth():
 
     descend(0)
     assert seen == [False, True, False] * 4
+
+
+@pytest.mark.parametrize("mode", [tg.no_grad, tg.enable_grad, tg.inference_mode])
+def test_a_block_does_not_end_again_when_frames_that_a_profiler_held_do(mode):
+    frames = []
+    sys.setprofile(lambda frame, event, arg: frames.append(frame))
+    try:
+        with mode():
+            pass
+    finally:
+        sys.setprofile(None)
+    with tg.set_grad_enabled(False):
+        frames.clear()
+        assert not tg.is_grad_enabled()
+    assert tg.is_grad_enabled()
 
 
 def test_F2_1_one_instance_entered_twice():

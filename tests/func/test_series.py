@@ -1,5 +1,6 @@
 """Taylor coefficients of plain functions against mpmath, sympy, nested gradients and polynomials."""
 
+import functools
 import math
 
 import mpmath
@@ -325,6 +326,28 @@ def test_derivatives():
 def test_derivatives_of_derivatives():
     second = tg.func.derivative(tg.func.derivative(lambda x: x**5))
     assert second(2.0) == pytest.approx(160.0, rel=1e-15)
+    f, fourth = np.sin, np.sin
+    for _ in range(4):
+        f = tg.func.derivative(f)
+    x = np.linspace(-1.0, 2.0, 7)
+    assert np.array_equal(f(x), tg.func.derivative(fourth, 4)(x))  # one series of order 4
+
+    @functools.wraps(second)
+    def halved(x):
+        return second(x) / 2
+
+    assert tg.func.derivative(halved, 2)(2.0) == pytest.approx(120.0, rel=1e-14)
+    assert tg.func.derivative(tg.func.derivative(lambda x, n: x**n, 2))(3.0, n=4) == pytest.approx(72.0)
+
+
+def test_derivatives_of_derivatives_of_what_cannot_be_hashed():
+    class Cube:
+        __hash__ = None
+
+        def __call__(self, x):
+            return x**3
+
+    assert tg.func.derivative(Cube(), 2)(2.0) == 12.0
 
 
 @pytest.mark.full
@@ -335,6 +358,7 @@ def test_derivatives_of_a_compiled_function():
 
     assert tg.func.derivative(cube, 2)(2.0) == 12.0
     assert tg.func.derivative(cube, 0)(2.0) == 8.0
+    assert tg.func.derivative(tg.func.derivative(cube))(2.0) == 12.0
     np.testing.assert_array_equal(tg.func.taylor(cube, 4)(2.0, 1.0), [8.0, 12.0, 6.0, 1.0, 0.0])
 
 

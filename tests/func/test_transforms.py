@@ -4,6 +4,7 @@ import dataclasses
 import gc
 import itertools
 import math
+import sys
 import threading
 import weakref
 from collections import namedtuple
@@ -15,6 +16,7 @@ import sympy
 
 import tapegrad as tg
 from tapegrad.errors import DTypeError, GradientError, ShapeError
+from tapegrad.func.trees import flatten
 from tapegrad.tape import tape as tape_module
 from tapegrad.tape.tape import leave, local
 
@@ -406,6 +408,39 @@ def test_closure_over_an_active_tensor(kind):
     assert w.grad is None
     with tg.no_grad():
         assert type(F.grad(lambda x: np.sum(used[kind]() * x**2))(np.array([3.0, 1.0]))) is np.ndarray
+
+
+HELD = {
+    "grad": lambda x: F.grad(lambda x: np.sum(wave(x)))(x),
+    "value_and_grad": lambda x: F.value_and_grad(lambda p: p["a"] * np.sum(p["b"]))({"a": 2.0, "b": x}),
+    "grad of grad": lambda x: F.grad(lambda a: F.grad(lambda b: np.sin(a * b))(a))(0.4),
+    "complex": lambda x: F.grad(lambda z: np.abs(z) ** 2)(1 + 2j),
+    "with a Tensor": lambda x: F.value_and_grad(lambda x: np.sum(wave(x)))(tg.tensor(x)),
+    "many leaves": lambda x: F.grad(lambda p: sum(p) * p[0])([0.5] * 3000),
+    "vjp": lambda x: F.vjp(wave)(x)[1](x),
+    "jvp": lambda x: F.jvp(wave)(x, x),
+    "jacobian": lambda x: F.jacobian(wave)(x),
+    "hessian": lambda x: F.hessian(lambda x: np.sum(wave(x)))(x),
+    "hvp": lambda x: F.hvp(lambda x: np.sum(wave(x)))(x, x),
+    "vmap": lambda x: F.vmap(F.grad(wave))(x),
+    "root": lambda x: F.grad(F.root(lambda x, a: x * x - a, lambda a: a**0.5))(2.0),
+}
+
+
+@pytest.mark.parametrize("what", HELD)
+def test_nothing_is_kept_because_frames_are(what):
+    """Sampling profilers, as that of Dask's workers, and debuggers hold frames, and what is named there."""
+
+    def kinds(found):
+        return [(type(x), getattr(x, "requires_grad", False)) for x in flatten(found)[0]]
+
+    expected, frames = kinds(HELD[what](np.array([0.5, 1.0]))), []
+    sys.setprofile(lambda frame, event, arg: frames.append(frame))
+    try:
+        found = HELD[what](np.array([0.5, 1.0]))
+    finally:
+        sys.setprofile(None)
+    assert kinds(found) == expected and not any(recorded for _, recorded in expected)
 
 
 def test_an_open_graph_goes_on_after_a_call():
