@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -61,13 +62,11 @@ class Learner:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.reason = ""
-        self.handles: list[Tensor] = []  # so that ids stay theirs
-        self.known: dict[int, tuple[Source, Any, Any]] = {}  # by id: what it is, and its history
+        self.known: dict[int, tuple[weakref.ref[Tensor], Source, Any, Any]] = {}  # with their histories
 
     def add(self, x: Tensor, source: Source) -> None:
         """Know a Tensor from now on."""
-        self.handles.append(x)
-        self.known[id(x)] = source, x._tape, x._at
+        self.known[id(x)] = weakref.ref(x), source, x._tape, x._at
 
     def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -> None:
         """Expect nothing."""
@@ -95,12 +94,11 @@ class Learner:
         self.events.append(Event(op, sources, attrs or {}, out._v, view))
         self.add(out, Source(RESULT, len(self.events) - 1))
 
-    def source_of(self, x: Any) -> Source | None:
+    def source_of(self, x: Handle) -> Source | None:
         """What a Tensor is to the events, if it has the history that it was noted with."""
-        found = self.known.get(id(x))
-        if found is None or x._tape is not found[1] or x._at != found[2]:
-            return None
-        return found[0]
+        reference, source, tape, at = self.known.get(id(x), (None, None, None, None))
+        same = reference is not None and x._tape is tape and x._at == at and reference() is x
+        return source if same else None
 
     def _source(self, op: Primitive, q: int, x: Any) -> Source:
         if isinstance(x, Handle):

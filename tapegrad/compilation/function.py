@@ -69,6 +69,8 @@ def compile(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Compiled
     and no quicker. The same is true under another mode, in forward mode, and with
     ``TAPEGRAD_ABI=portable``.
 
+    The Tensors of a program live until its call ends: a weak reference does not see one die before.
+
     A call with Tensors that require grad gives a Tensor; its history is one record, which can be
     differentiated to any order.
 
@@ -271,7 +273,7 @@ class Kind:
     def explain(self, name: str) -> str:
         """Tell what is known of these calls."""
         leaves = ", ".join(f"{dtype} {shape}" if shape else str(dtype) for _, shape, dtype in self.leaves)
-        told = [f"{name}: {self.calls} calls with {leaves}"]
+        told = [f"{name}: {self.calls} call{'s' * (self.calls != 1)} with {leaves}"]
         for k, path in enumerate(self.matcher.paths, 1):
             told.append(f"  way {k}: {path.explain()}")
         if self.reason:

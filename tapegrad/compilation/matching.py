@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -53,6 +54,7 @@ class Path:
         self._reverse = Reverse(program, result) if self.is_number else None
         state = program.rows.state
         state[layout.EVENTS_AT], state[layout.EVENT_COUNT] = self.begin, n
+        state[layout.WEAK_REFERENCES_AT] = Tensor.__weakrefoffset__
 
     @property
     def reverse(self) -> Reverse:
@@ -121,6 +123,14 @@ def _live(buffer: np.ndarray) -> tuple[int, int]:
         return layout.AN_ARRAY, id(buffer)
     kind = KINDS.get(buffer.dtype.char)
     return (layout.THIS_OBJECT, 0) if kind is None else (kind, abi.address(buffer))
+
+
+def _is_constant(x: Handle) -> bool:
+    """Whether a Tensor is to what is recorded what its value is."""
+    if id(x) in expected or base.requires_grad(x) or base.has_tangent(x):
+        return False
+    state = x._extra
+    return state is None or not (state.volatile or state.inference)
 
 
 class Matcher:
@@ -291,7 +301,7 @@ class Matcher:
         source = path.program.events[k].operands[q]
         if source.kind < LIVE:
             return x is (self.arguments if source.kind == ARGUMENT else self.results)[source.value]
-        if isinstance(x, Handle) and (id(x) in expected or base.requires_grad(x)):
+        if isinstance(x, Handle) and not _is_constant(x):
             return False
         value = value_of(x)
         if source.kind == FIXED:
@@ -483,7 +493,8 @@ class Matcher:
         if pull and not self.path.is_number:
             return False
         for k in range(len(self.arguments)):
-            if sys.getrefcount(self.arguments[k]) > 2:  # in the list, and as asked for
+            x = self.arguments[k]
+            if sys.getrefcount(x) > 3 or weakref.getweakrefcount(x):  # in the list, here, and as asked for
                 return False
         rows = self.path.program.rows
         before = (
@@ -519,6 +530,6 @@ class Matcher:
 
     def renew(self) -> None:
         """Let the Tensors go that now have histories, and have others in their places."""
-        self.arguments[:] = [x if id(x) in expected else self._stand_in() for x in self.arguments]
-        self.results[:] = [x if id(x) in expected else self._stand_in() for x in self.results]
         self._recorded, self._stale = [], True
+        self.results[:] = [x if id(x) in expected else self._stand_in() for x in self.results]
+        self.arguments[:] = [x if id(x) in expected else self._stand_in() for x in self.arguments]

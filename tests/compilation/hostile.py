@@ -10,6 +10,7 @@ import operator
 import threading
 import types
 import warnings
+import weakref
 from collections import deque
 from functools import cache, partial
 
@@ -430,6 +431,41 @@ def keeps_an_array():
         return np.sum(y * y)
 
     return f, seen
+
+
+@hostile
+def refers_weakly():
+    seen, known = [], []
+
+    def f(x, k):
+        y = np.sin(x)
+        known.append(weakref.ref(y, lambda _: seen.append("gone")))
+        seen.append(known[-1]() is y)
+        return np.sum(y * y)
+
+    return f, seen
+
+
+@hostile
+def finalizes():
+    seen = []
+
+    def f(x, k):
+        weakref.finalize(x, seen.append, ("argument", k))
+        y = x * 2.0
+        weakref.finalize(y, seen.append, k)
+        return np.sum(y)
+
+    return f, seen
+
+
+@hostile
+def volatile_at_times():
+    def f(x, k):
+        c = tg.autograd.Variable(np.ones(4), volatile=k % 4 == 3)
+        return np.sum(x) + np.sum(x * c)
+
+    return f, None
 
 
 @hostile

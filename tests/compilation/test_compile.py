@@ -55,7 +55,8 @@ def follows(compiled):
 
     Where compiled code must not know CPython's structs there are none, and nothing to look for.
     """
-    return not abi.native() or all("way 1" in told for told in compiled.explain().split(f"{compiled.__name__}: ")[1:])
+    kinds = compiled.explain().split(f"{compiled.__name__}: ")[1:]
+    return not abi.native() or all("way 1" in told for told in kinds)
 
 
 def compare(f, calls, argnums=0, tolerance=1e-11):

@@ -247,15 +247,15 @@ THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY = range(4)
 
 # What runs programs: their rows, functions of the C API and of the C library with what errors of
 # floating-point numbers are, and those that were met; then the events, whether anybody has a Tensor of one,
-# and what runs the rows in reverse, and how many there are. A row: what it does, the row behind its group,
-# a function with its data, over how many elements, how many operands; of these addresses, by how many bytes
-# for each element they advance, and the strides of a ufunc's loop: 0 for a number. Or the objects that a
-# function of Python's is called with. What only a group knows starts anew with each block: it does not
-# advance.
+# where a Tensor keeps what refers to it weakly, what runs the rows in reverse, and how many there are. A row:
+# what it does, the row behind its group, a function with its data, over how many elements, how many
+# operands; of these addresses, by how many bytes for each element they advance, and the strides of a ufunc's
+# loop: 0 for a number. Or the objects that a function of Python's is called with. What only a group knows
+# starts anew with each block: it does not advance.
 (
     PROGRAM_ROWS, CALL_FUNCTION, DROP_REFERENCE, CLEAR_ERROR, TEST_FLAGS, CLEAR_FLAGS, ALL_FLAGS, RAISED,
-    EVENTS_AT, EVENT_COUNT, HELD, REVERSE_AT, REVERSE_COUNT, RUN_WORDS,
-) = range(14)  # fmt: skip
+    EVENTS_AT, EVENT_COUNT, HELD, WEAK_REFERENCES_AT, REVERSE_AT, REVERSE_COUNT, RUN_WORDS,
+) = range(15)  # fmt: skip
 ROW_OPERANDS, PROGRAM_BLOCK = 8, 1024  # operands at most; elements of a block
 ROW_KIND, ROW_GROUP, ROW_FUNCTION, ROW_DATA, ROW_EXTENT, ROW_COUNT = range(6)
 ROW_PLACES, ROW_STEPS, ROW_STRIDES, PROGRAM_ROW = 6, 14, 22, 30

@@ -76,15 +76,16 @@ def serve(what: int, state: int, begin: int, end: int) -> int:
     if what == RUN_ROWS or came < end:
         return came
     s = i64(state)
-    s[HELD] = is_held(s.events_at, s.event_count)
+    s[HELD] = is_held(s.events_at, s.event_count, s.weak_references_at)
     if s.held or s.raised or s.reverse_at == 0:
         return end
     return end + ran(s.reverse_at, 0, s.reverse_count)
 
 
-def is_held(events: int, count: int) -> int:
-    """Whether anybody has the Tensor of one of so many events besides the one who made it."""
+def is_held(events: int, count: int, weak: int) -> int:
+    """Whether anybody has, or refers weakly to, the Tensor of one of so many events besides its maker."""
     for k in range(count):
-        if obj(i64(events + 8 * EVENT_SIZE * k).event_handle).refcount != 1:
+        handle = i64(events + 8 * EVENT_SIZE * k).event_handle
+        if obj(handle).refcount != 1 or i64(handle + weak)[0] != 0:
             return 1
     return 0
