@@ -282,8 +282,8 @@ class Kind:
 
 
 def _is_ordinary() -> bool:
-    """Whether operations are recorded as usual here."""
-    return _enabled.get() is True and not OPEN
+    """Whether operations are recorded as usual here, and NumPy raises no errors of numbers."""
+    return _enabled.get() is True and not OPEN and not forward.reported(forward.error_mode.get())[2]
 
 
 def _finished(call: Call, pull: bool) -> tuple[Any, Any]:

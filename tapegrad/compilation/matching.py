@@ -21,11 +21,13 @@ from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
-from tapegrad.ops import REGISTRY, forward
-from tapegrad.ops.primitive import Attributes, Primitive
+from tapegrad.ops import MEANING, REGISTRY, forward
+from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Primitive, Reduction
 from tapegrad.tensor import Tensor
 
 EVENT_BYTES = 8 * layout.EVENT_SIZE
+WITHOUT_ERRORS = Elementwise, Reduction, Linear  # of operands of shapes that have been seen to fit
+PRODUCTS = MEANING[np.matmul], REGISTRY["einsum"]
 PARTS = REGISTRY["getitem"], REGISTRY["element"]
 QUICK = 4  # operands of an op that is compared before it is computed
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
@@ -210,7 +212,7 @@ class Matcher:
         handling = forward.error_mode.get()
         if handling is not self._handling:
             self._handling = handling
-            self._told, self._raising = forward.reported(handling)
+            self._told, self._raising, _ = forward.reported(handling)
             self.state[layout.MATCHING_ERRORS] = id(handling)
         compiled_methods.words[layout.MATCHING] = self.at
 
@@ -241,6 +243,8 @@ class Matcher:
         k = self.position
         if k >= len(self.program.events) or not self.program.exact[k] or len(operands) > QUICK:
             return None
+        if not isinstance(op, WITHOUT_ERRORS) and op not in PRODUCTS:
+            return None  # it may raise an error, which belongs where it is applied
         if not any(expected.get(id(x)) is self for x in operands):
             return None
         if not self._expects(self.path, k, op, None, operands, attrs or {}):

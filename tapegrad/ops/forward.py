@@ -63,8 +63,12 @@ def clear_errors() -> int:
     return _library(RAISING[0])[0]
 
 
-def reported(handling: Any) -> tuple[int, Any]:
-    """What NumPy tells of where `error_mode` is this: flags of errors, and a mode in which it raises them."""
+@functools.lru_cache(maxsize=16)
+def reported(handling: Any) -> tuple[int, Any, bool]:
+    """What NumPy tells of where `error_mode` is this.
+
+    Flags of errors, a mode in which it raises these, and whether there are some that it raises or calls for.
+    """
     before = error_mode.set(handling)
     try:
         told: dict[str, Any] = dict(np.geterr())
@@ -73,7 +77,8 @@ def reported(handling: Any) -> tuple[int, Any]:
             how[kind] = "ignore" if told[kind] == "ignore" else "raise"
             found |= flag * (told[kind] != "ignore")
         np.seterr(**how)  # type: ignore[arg-type]
-        return found, error_mode.get()
+        loud = any(told[kind] not in ("ignore", "warn") for kind in how)
+        return found, error_mode.get(), loud
     finally:
         error_mode.reset(before)
 

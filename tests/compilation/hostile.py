@@ -765,6 +765,15 @@ def caught_error_at_times(x, k):
 
 
 @simple
+def caught_error_of_values(x, k):
+    a = np.outer(x, x) + np.eye(4) * (0.0 if k % 4 == 3 else 1.0)
+    try:
+        return np.sum(np.linalg.cholesky(a)) + np.sum(np.linalg.inv(a))
+    except np.linalg.LinAlgError:
+        return np.sum(x) * 100.0
+
+
+@simple
 def raises_at_times(x, k):
     y = np.sin(x)
     if k % 4 == 3:
@@ -801,6 +810,54 @@ def overflow_raises(x, k):
             return np.sum(np.exp(x * (1000.0 if k % 2 else 1.0)))
         except FloatingPointError:
             return np.sum(x)
+
+
+@simple
+def builtin_max(x, k):
+    return max(x[0], x[1]) * min(x[1], x[2]) + sorted([x[0], x[1], x[2]])[0]
+
+
+@hostile
+def helper_replaced():
+    state = types.SimpleNamespace(helper=lambda x: x * 2.0)
+
+    def f(x, k):
+        if k == 9:
+            state.helper = lambda x: x * x
+        return np.sum(state.helper(x))
+
+    return f, None
+
+
+@hostile
+def list_of_functions():
+    functions = [np.sin]
+
+    def f(x, k):
+        if k % 6 == 5:
+            functions.append(np.tanh)
+        for function in functions:
+            x = function(x)
+        return np.sum(x)
+
+    return f, None
+
+
+@hostile
+def class_with_slots():
+    class Model:
+        __slots__ = ("scale",)
+        offset = 1.0
+
+        def __init__(self):
+            self.scale = 2.0
+
+        def __call__(self, x, k):
+            self.scale += 0.1
+            Model.offset = float(k)
+            return np.sum(x * self.scale + self.offset)
+
+    return Model(), None
 
 
 # ------------------------------------------------------------ what a function returns, and other company

@@ -264,6 +264,21 @@ def test_an_error_leaves_nothing_behind():
         assert tg.is_grad_enabled()
 
 
+def test_errors_of_numbers_that_are_raised_are_raised_where_they_are():
+    def f(x):
+        try:
+            return np.sum(1.0 / (x - 1.0))
+        except FloatingPointError:
+            return np.sum(x) * 2.0
+
+    compiled = tg.compile(f)
+    for k in range(6):
+        with np.errstate(divide="raise" if k % 2 else "warn"):
+            value, g = compiled.value_and_grad(np.full(2, 1.0 if k % 2 else 2.0))
+        assert value == (4.0 if k % 2 else 2.0)
+        np.testing.assert_array_equal(g, np.full(2, 2.0 if k % 2 else -1.0))
+
+
 # ------------------------------------------------------------ Tensors
 
 
